@@ -1,0 +1,63 @@
+# Two commands do all the set-up on a fresh machine: `make demo` and `make test`.
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+SEED ?= 1
+SECONDS ?= 60
+CASES ?= 1000
+KILLS ?= 10
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test check oracle chaos fuzz bench fmt lock clean
+
+help: ## list the targets
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 12
+
+$(READY): requirements.txt pyproject.toml
+	@$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(0 if v >= (3, 11) else f"headroom: Python 3.11 or newer is needed, {sys.executable} is {v.major}.{v.minor}; set PYTHON=...")'
+	@echo "setting up $(VENV) (locked dependencies, some hundred MB the first time)"
+	@$(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.txt
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $@
+
+setup: $(READY) ## virtual environment with the locked dependencies
+
+demo: $(READY) ## real broker, real clients, throttled and seen; leaves demo-output/
+	@$(BIN)/headroom demo
+
+test: $(READY) ## all tests, in an order drawn by SEED=1: real broker, real clients, chDB, Spark; nothing skipped
+	@$(BIN)/python -m pytest -p no:cacheprovider -q --randomly-seed=$(SEED)
+
+check: $(READY) ## format, lint, types, import contracts, quick tests
+	@$(BIN)/ruff format --check .
+	@$(BIN)/ruff check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports
+	@$(BIN)/python -m pytest -q -m "not (kafka or java or chdb or spark)"
+
+oracle: $(READY) ## differential tests against Kafka's own classes, SEED=1 CASES=1000
+	@status=0; for subject in telemetry administration quotas; do \
+		$(BIN)/python -m tests.oracle.$${subject}_oracle $(SEED) $(CASES) || status=1; done; exit $$status
+
+chaos: $(READY) ## kill -9 under load, SEED=1 KILLS=10: nothing acknowledged is lost, nothing is there twice
+	@$(BIN)/python -m tests.chaos $(SEED) $(KILLS)
+
+fuzz: $(READY) ## hostile bytes in a child process, SEED=1 SECONDS=60
+	@$(BIN)/python -m tests.fuzz $(SEED) $(SECONDS)
+
+bench: $(READY) ## figures with their ratio to a baseline of the same run; build/bench.jsonl
+	@$(BIN)/python -m tests.bench
+
+fmt: $(READY) ## format and mend what can be mended
+	@$(BIN)/ruff format .
+	@$(BIN)/ruff check --fix .
+
+lock: $(READY) ## compile requirements.txt anew from pyproject.toml
+	@$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-emit-index-url --no-annotate --extra dev pyproject.toml -o requirements.txt
+
+clean: ## remove what the targets made
+	rm -rf $(VENV) build demo-output .cache
