@@ -1,0 +1,136 @@
+"""The words that telemetry, quota_metrics and spark_jobs share. No I/O, no clock.
+
+Kafka's spelling for Kafka's things; units in names; identity always from the connection, never from a payload.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum, StrEnum
+from typing import NamedTuple
+
+ANONYMOUS = "ANONYMOUS"  # KafkaPrincipal.ANONYMOUS.getName(): the user of an unauthenticated connection
+UNKNOWN = "unknown"  # ClientInformation.UNKNOWN_NAME_OR_VERSION
+DEFAULT_ENTITY = "<default>"  # how quota_limits spells a default entity (ZooKeeper-era Kafka's own spelling)
+
+
+class QuotaKey(StrEnum):
+    """Client quota configuration keys (org.apache.kafka.server.config.QuotaConfig)."""
+
+    PRODUCER_BYTE_RATE = "producer_byte_rate"
+    CONSUMER_BYTE_RATE = "consumer_byte_rate"
+    REQUEST_PERCENTAGE = "request_percentage"
+    CONTROLLER_MUTATION_RATE = "controller_mutation_rate"
+    CONNECTION_CREATION_RATE = "connection_creation_rate"
+
+
+class Match(StrEnum):
+    """How one dimension (user, client-id) of a quota entity is spelled."""
+
+    EXACT = "exact"
+    DEFAULT = "default"
+    ABSENT = "absent"
+
+
+# ClientQuotaManager's eight levels, most specific first: (user, client-id) of the configured entity.
+PRECEDENCE: tuple[tuple[Match, Match], ...] = (
+    (Match.EXACT, Match.EXACT),
+    (Match.EXACT, Match.DEFAULT),
+    (Match.EXACT, Match.ABSENT),
+    (Match.DEFAULT, Match.EXACT),
+    (Match.DEFAULT, Match.DEFAULT),
+    (Match.DEFAULT, Match.ABSENT),
+    (Match.ABSENT, Match.EXACT),
+    (Match.ABSENT, Match.DEFAULT),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Connection:
+    """Who is at the other end of a connection, as the connection itself shows it."""
+
+    cluster: str
+    listener: str
+    principal: str  # the principal's name, without its type: what `user` is in a quota entity
+    source_address: str
+    source_port: int
+    software_name: str
+    software_version: str
+    broker_id: int  # the broker that the connection leads to; -1 where there is none
+
+
+@dataclass(frozen=True, slots=True)
+class ClientInstance:
+    """A client instance that was seen: its id was handed out, or it pushed."""
+
+    connection: Connection
+    client_id: str
+    client_instance_id: bytes  # 16 bytes, big endian
+    seen_at_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Push:
+    """One PushTelemetry request that passed the rules. `payload` is as it came: compressed OTLP MetricsData."""
+
+    connection: Connection
+    client_id: str
+    client_instance_id: bytes
+    received_at_ms: int
+    subscription_id: int
+    terminating: bool
+    compression_type: int
+    payload: bytes
+
+
+class UsageSample(NamedTuple):
+    """One interval of one (user, client-id) at one broker: a row of quota_usage."""
+
+    cluster: str
+    quota_key: str
+    ts_ms: int  # end of the interval
+    user: str
+    client_id: str
+    ip: str
+    broker_id: int
+    bytes: int  # in the interval
+    rate: float  # Kafka's own window rate at ts_ms (bytes/s, or percent for request_percentage)
+    throttle_ms: float  # the longest throttle time that the broker announced in the interval
+    throttled_requests: int
+    source: str  # 'gateway' | 'jmx' | 'client'
+
+
+class QuotaLimit(NamedTuple):
+    """One configured quota from `valid_from_ms` on: a row of quota_limits.
+
+    A dimension is '' when it is no part of the entity and DEFAULT_ENTITY for the default entity.
+    `value` is None from the moment that the quota was removed.
+    """
+
+    cluster: str
+    user: str
+    client_id: str
+    ip: str
+    quota_key: str
+    valid_from_ms: int
+    value: float | None
+
+
+class DropReason(StrEnum):
+    """Why something received was not written. Closed set: a metric label."""
+
+    DECOMPRESS = "decompress"
+    TOO_LARGE = "too_large"
+    DECODE = "decode"
+    UNSUPPORTED_KIND = "unsupported_kind"
+    CORRUPT_RECORD = "corrupt_record"
+    REFUSED = "refused"  # by the store, for good
+
+
+class RecordKind(IntEnum):
+    """First byte of a spool record."""
+
+    PUSH = 1
+    INSTANCE = 2
+    USAGE = 3
+    LIMITS = 4

@@ -1,0 +1,107 @@
+"""The spool's files as bytes: what a segment is called, how a record is framed, and how frames are read back. Sans-I/O.
+
+    segment name   <created, ns since 1970, 20 digits>-<writer>-<mark, 8 hex digits>.spool
+    record         mark u32 | length of the body u32 | CRC-32C of kind and body u32 | kind u8 | body
+
+All big endian. The mark is drawn at random once per run of a writer, so that nobody who fills a body can make bytes in
+it look like a record: after damage the reader looks for the next mark whose record has a right checksum.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from typing import NamedTuple
+
+from crc32c import crc32c
+
+from exporters.model import RecordKind
+
+FRAME = struct.Struct(">IIIB")
+SUFFIX = ".spool"
+_CHECKED = 12  # where the checksummed bytes of a frame begin
+_NAME = re.compile(r"\d{20}-([A-Za-z0-9_.]+)-([0-9a-f]{8})\.spool")
+_WRITER = re.compile(r"[A-Za-z0-9_.]+")
+_KINDS: dict[int, RecordKind] = {kind.value: kind for kind in RecordKind}
+_CRC_OF_KIND: dict[int, int] = {kind.value: crc32c(bytes([kind])) for kind in RecordKind}
+
+Record = tuple[RecordKind, bytes]
+
+
+def segment_name(created_ns: int, writer: str, mark: int) -> str:
+    """A name that sorts by age. Raises ValueError unless `writer` is made of letters, digits, '_' and '.'."""
+    if not _WRITER.fullmatch(writer):
+        raise ValueError(f"cannot name a segment after the writer {writer!r}: letters, digits, '_' and '.' only")
+    return f"{created_ns:020d}-{writer}-{mark:08x}{SUFFIX}"
+
+
+def read_name(segment: str) -> tuple[str, int] | None:
+    """The writer of a segment and the mark of its records; None when this is not the name of a segment."""
+    match = _NAME.fullmatch(segment)
+    return (match[1], int(match[2], 16)) if match else None
+
+
+def frame(mark: int, kind: RecordKind, parts: tuple[bytes, ...]) -> tuple[bytes, int]:
+    """The head of a record whose body is `parts` one after the other, and the length of head and body."""
+    length, checksum = 0, _CRC_OF_KIND[kind]
+    for part in parts:
+        length += len(part)
+        checksum = crc32c(part, checksum)
+    return FRAME.pack(mark, length, checksum, kind), FRAME.size + length
+
+
+class Scan(NamedTuple):
+    """What stands in a stretch of a segment."""
+
+    records: list[Record]
+    end: int  # behind the last whole record
+    corrupt: int  # stretches of damage that were skipped before `end`
+
+
+def scan(data: bytes, mark: int, max_records: int) -> Scan:
+    """The whole records in `data`, which begins where a record begins.
+
+    Damage is skipped when a good record follows it; else reading ends before it, as before a half-written record.
+    """
+    records: list[Record] = []
+    view = memoryview(data)
+    start = end = corrupt = 0
+    while len(records) < max_records:
+        behind = _record_end(view, start, mark)
+        if behind > 0:
+            records.append((_KINDS[data[start + _CHECKED]], data[start + FRAME.size : behind]))
+            start = end = behind
+            continue
+        start = _next_record(data, view, start + 1, mark)
+        if start < 0:
+            break
+        corrupt += 1
+    return Scan(records, end, corrupt)
+
+
+def frame_bytes(head: bytes, mark: int) -> int:
+    """How long the record is that begins with `head`, by its head alone; 0 when that is no head."""
+    if len(head) < FRAME.size:
+        return 0
+    found, length, _, _ = FRAME.unpack_from(head)
+    return FRAME.size + int(length) if found == mark else 0
+
+
+def _record_end(view: memoryview, start: int, mark: int) -> int:
+    """Where the record at `start` ends; -1 when there is no whole and sound record."""
+    if start + FRAME.size > len(view):
+        return -1
+    found, length, checksum, kind = FRAME.unpack_from(view, start)
+    end: int = start + FRAME.size + length
+    if found != mark or end > len(view) or kind not in _KINDS:
+        return -1
+    return end if crc32c(view[start + _CHECKED : end]) == checksum else -1
+
+
+def _next_record(data: bytes, view: memoryview, start: int, mark: int) -> int:
+    """Where the next sound record at or behind `start` begins; -1 when there is none."""
+    wanted = mark.to_bytes(4)
+    found = data.find(wanted, start)
+    while found >= 0 and _record_end(view, found, mark) < 0:
+        found = data.find(wanted, found + 1)
+    return found

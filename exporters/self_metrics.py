@@ -1,0 +1,125 @@
+"""The catalogue: every metric that Headroom exposes.
+
+About itself: labels are closed sets, never client-made text. About clients (kafka_client_*): off unless asked for, and
+then no more series than asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+
+# One value, or one per value of the only label, or one per values of the labels.
+Values = Mapping[str, float] | Mapping[tuple[str, ...], float] | float
+
+
+class SelfMetric(NamedTuple):
+    """Name (as exposed; counters end in _total), help, labels."""
+
+    name: str
+    help: str
+    labels: tuple[str, ...] = ()
+
+    def family(self) -> Metric:
+        """An empty family of its kind, to be filled at collection."""
+        if self.name.endswith("_total"):
+            return CounterMetricFamily(self.name, self.help, labels=self.labels)
+        return GaugeMetricFamily(self.name, self.help, labels=self.labels)
+
+
+CONNECTIONS = SelfMetric("headroom_connections", "Client connections that are open.")
+CONNECTIONS_TOTAL = SelfMetric("headroom_connections_total", "Client connections that were accepted.")
+PROTOCOL_ERRORS = SelfMetric(
+    "headroom_protocol_errors_total", "Connections closed for bytes that are no Kafka protocol."
+)
+UPSTREAM_FAILURES = SelfMetric("headroom_upstream_failures_total", "Connections to a broker that could not be made.")
+CLIENT_INSTANCES = SelfMetric("headroom_client_instances", "Client instances in the cache (KIP-714 instance-count).")
+GETS = SelfMetric(
+    "headroom_get_telemetry_subscriptions_total", "GetTelemetrySubscriptions requests by error code.", ("code",)
+)
+PUSHES = SelfMetric("headroom_push_telemetry_total", "PushTelemetry requests by error code.", ("code",))
+PUSH_BYTES = SelfMetric("headroom_push_telemetry_bytes_total", "Compressed bytes of accepted pushes.")
+DOOR_FAULTS = SelfMetric("headroom_telemetry_faults_total", "Telemetry requests that failed through a fault of ours.")
+FLUSH_FAILURES = SelfMetric("headroom_spool_flush_failures_total", "Flushes of the spool that failed.")
+RECORDS_RECEIVED = SelfMetric(
+    "headroom_records_received_total", "Records appended to the spool, since the spool began."
+)
+RECORDS = SelfMetric("headroom_records", "What became of them: received = written + dropped + buffered.", ("state",))
+SPOOL_BYTES = SelfMetric("headroom_spool_bytes", "Bytes in the spool that the storage worker has still to read.")
+SPOOL_TORN = SelfMetric(
+    "headroom_spool_torn_total", "Ends of segments that a dying process left half written, acknowledged to nobody."
+)
+DROPPED = SelfMetric("headroom_dropped_total", "What was received and not written, by reason.", ("reason",))
+HOURS_TO_ROLL_UP = SelfMetric("headroom_rollup_hours", "Hours with new points whose rollup is not computed yet.")
+USAGE_CLIENTS = SelfMetric("headroom_usage_clients", "Clients whose usage is being measured.")
+USAGE_LEFT_OUT = SelfMetric("headroom_usage_left_out_total", "Exchanges of clients for whom there was no room.")
+USAGE_ROWS_LOST = SelfMetric("headroom_usage_rows_lost_total", "Rows of usage for which the spool had no room.")
+WORKER_RESTARTS = SelfMetric("headroom_worker_restarts_total", "Times that the storage worker was started again.")
+WORKER_UP = SelfMetric("headroom_worker_up", "Whether the storage worker runs.")
+
+JMX_FAILURES = SelfMetric("headroom_jmx_scrape_failures_total", "Readings of a broker's quota sensors that failed.")
+JMX_LEFT_OUT = SelfMetric(
+    "headroom_jmx_values_left_out_total", "Values of quota sensors that were not taken, by reason.", ("reason",)
+)
+CALLBACK_FAULTS = SelfMetric(
+    "headroom_quota_callback_faults_total", "Calls of the quota callback that failed, by its method.", ("method",)
+)
+SERIES_LEFT_OUT = SelfMetric(
+    "headroom_quota_series_left_out_total", "Series of kafka_client_* that were over the budget, at each scrape anew."
+)
+
+_CLIENT = ("kafka_cluster", "quota_type", "user", "client_id")
+CLIENT_LIMIT = SelfMetric(
+    "kafka_client_quota_limit", "Effective quota of the client at its worst broker, +Inf when unlimited.", _CLIENT
+)
+CLIENT_USAGE = SelfMetric(
+    "kafka_client_quota_usage", "Rate of the client itself at its worst broker, in the broker's window.", _CLIENT
+)
+CLIENT_UTILIZATION = SelfMetric(
+    "kafka_client_quota_utilization_ratio",
+    "Rate of all that share the client's quota over its limit, at the worst broker, NaN when unlimited (KIP-1373).",
+    _CLIENT,
+)
+CLIENT_THROTTLE = SelfMetric(
+    "kafka_client_throttle_seconds", "Longest throttle time announced to the client in 30 to 60 seconds.", _CLIENT
+)
+CLIENT_CAPACITY = SelfMetric(
+    "kafka_client_request_capacity_ratio",
+    "Request time of all that share the client's quota over that of all the broker's threads, at the worst broker.",
+    _CLIENT,
+)
+
+CATALOGUE: tuple[SelfMetric, ...] = (
+    CONNECTIONS,
+    CONNECTIONS_TOTAL,
+    PROTOCOL_ERRORS,
+    UPSTREAM_FAILURES,
+    CLIENT_INSTANCES,
+    GETS,
+    PUSHES,
+    PUSH_BYTES,
+    DOOR_FAULTS,
+    FLUSH_FAILURES,
+    RECORDS_RECEIVED,
+    RECORDS,
+    SPOOL_BYTES,
+    SPOOL_TORN,
+    HOURS_TO_ROLL_UP,
+    DROPPED,
+    USAGE_CLIENTS,
+    USAGE_LEFT_OUT,
+    USAGE_ROWS_LOST,
+    WORKER_RESTARTS,
+    WORKER_UP,
+    JMX_FAILURES,
+    JMX_LEFT_OUT,
+    CALLBACK_FAULTS,
+    SERIES_LEFT_OUT,
+    CLIENT_LIMIT,
+    CLIENT_USAGE,
+    CLIENT_UTILIZATION,
+    CLIENT_THROTTLE,
+    CLIENT_CAPACITY,
+)

@@ -1,0 +1,202 @@
+"""The durable hand-over between the network processes, which write, and the storage worker, which reads.
+
+Here is the writing side; spool_reader.py reads. Acknowledged means written here. A writer appends records to segments
+that are its alone, and tells by a lock (flock) on the open segment that it lives.
+
+A crash of a process loses nothing that was flushed; a power loss at most what was not yet synced.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import secrets
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+from exporters.model import RecordKind
+from exporters.segments import SUFFIX, frame, segment_name
+
+_MEASURE_EVERY_S = 1.0  # how old what we know of the other files in the directory may grow
+_MEASURE_AGAIN_S = 0.05  # the same while the spool looks full
+
+
+class SpoolFull(Exception):  # noqa: N818 - a condition, as queue.Full
+    """The spool may not grow: nothing was queued; the client shall come back."""
+
+
+class SpoolWriter:
+    """Appends records to segments of its own in `directory`.
+
+    `append` and `flush` belong to one thread, `sync` to another: it must be called now and then, as it also closes
+    the segments that are full. `max_bytes` bounds the whole directory, what other writers left in it included.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        name: str,
+        *,
+        segment_bytes: int,
+        max_bytes: int,
+        clock_s: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._directory = directory
+        self._name = name
+        self._segment_bytes = segment_bytes
+        self._max_bytes = max_bytes
+        self._clock_s = clock_s
+        self._mark = secrets.randbits(32)
+        self._created_ns = 0
+        self._path = directory / segment_name(0, name, self._mark)
+        self._fd = -1
+        self._end = 0  # bytes in the segment being written
+        self._queue: list[bytes] = []
+        self._queued_bytes = 0
+        self._queued_records = 0
+        self._retired: deque[int] = deque()  # full segments: still to be synced and closed
+        self._directory_dirty = False
+        self._closing = threading.Lock()  # a descriptor is closed, or duplicated for sync, under it
+        self.records = 0  # written since the start
+        self.bytes = 0
+        directory.mkdir(parents=True, exist_ok=True)
+        self._measure()
+
+    def append(self, kind: RecordKind, *parts: bytes) -> None:
+        """Queue one record whose body is `parts` one after the other. Raises SpoolFull."""
+        head, nbytes = frame(self._mark, kind, parts)
+        if self._others_bytes + self._end + self._queued_bytes + nbytes > self._max_bytes:
+            self._refuse_if_full(nbytes)
+        self._queue.append(head)
+        self._queue.extend(parts)
+        self._queued_bytes += nbytes
+        self._queued_records += 1
+
+    def flush(self) -> None:
+        """Write all that is queued. Raises OSError: then nothing of it is written, and the queue is empty."""
+        if not self._queue:
+            return
+        # One copy and one write cost less than writev over three parts a record (measured: 0.07 and 0.15 us a record).
+        data, records = b"".join(self._queue), self._queued_records
+        self._queue.clear()
+        self._queued_bytes = self._queued_records = 0
+        try:
+            if self._clock_s() - self._measured_at > _MEASURE_EVERY_S:
+                self._measure()
+            self._write(data)
+        except OSError:
+            self._abandon_segment()
+            raise
+        self._end += len(data)
+        self.records += records
+        self.bytes += len(data)
+
+    def sync(self) -> None:
+        """Make all that was flushed survive a power loss (fdatasync), close full segments. May run in a thread.
+
+        Raises OSError: what was flushed since the last sync may then be lost with the power.
+        """
+        while self._retired:
+            full = self._retired.popleft()
+            try:
+                os.fdatasync(full)
+            finally:
+                os.close(full)
+        current = self._duplicate()
+        if current >= 0:
+            try:
+                os.fdatasync(current)
+            finally:
+                os.close(current)
+        if self._directory_dirty:
+            self._directory_dirty = False
+            sync_directory(self._directory)
+
+    def close(self) -> None:
+        """Flush, sync, and let go of the segment. Raises OSError."""
+        try:
+            self.flush()
+        finally:
+            self._retire()
+            self.sync()
+
+    def _write(self, data: bytes) -> None:
+        if self._end >= self._segment_bytes:
+            self._retire()
+        if self._fd < 0:
+            self._open_segment()
+        rest = memoryview(data)
+        while rest:
+            rest = rest[os.write(self._fd, rest) :]
+
+    def _open_segment(self) -> None:
+        """Begin a segment. It gets its name only when it is locked: the reader takes an unlocked one for abandoned."""
+        self._created_ns = max(time.time_ns(), self._created_ns + 1)
+        path = self._directory / segment_name(self._created_ns, self._name, self._mark)
+        self._path = path.with_suffix(".tmp")
+        self._fd = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL, 0o640)
+        fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        self._path = self._path.rename(path)
+        self._directory_dirty = True
+
+    def _retire(self) -> None:
+        if self._fd >= 0:
+            self._others_bytes += self._end
+            self._retired.append(self._fd)
+            self._fd, self._end = -1, 0
+
+    def _abandon_segment(self) -> None:
+        """Cut a torn tail off and go on in a new segment: the reader may already stand behind the cut."""
+        if self._fd < 0:
+            return
+        with suppress(OSError):  # the reader finds a torn tail as well as we do
+            os.ftruncate(self._fd, self._end)
+        if self._end > 0:
+            self._retire()
+            return
+        with suppress(OSError):
+            self._path.unlink()
+        with self._closing:
+            os.close(self._fd)
+            self._fd = -1
+
+    def _duplicate(self) -> int:
+        with self._closing:
+            return os.dup(self._fd) if self._fd >= 0 else -1
+
+    def _refuse_if_full(self, nbytes: int) -> None:
+        if self._clock_s() - self._measured_at > _MEASURE_AGAIN_S:
+            self._measure()
+        total = self._others_bytes + self._end + self._queued_bytes + nbytes
+        if total > self._max_bytes:
+            raise SpoolFull(f"cannot queue {nbytes} bytes: the spool would hold {total} of {self._max_bytes}")
+
+    def _measure(self) -> None:
+        """Look up how much the other files in the directory hold."""
+        self._measured_at = self._clock_s()
+        own = self._path.name if self._fd >= 0 else ""
+        self._others_bytes = sum(size for name, size in segment_sizes(self._directory).items() if name != own)
+
+
+def segment_sizes(directory: Path) -> dict[str, int]:
+    """The segments in a spool's directory, oldest first, and how many bytes each holds."""
+    sizes = {}
+    with os.scandir(directory) as entries:
+        for entry in entries:
+            if entry.name.endswith(SUFFIX):
+                with suppress(FileNotFoundError):  # the reader was done with it
+                    sizes[entry.name] = entry.stat().st_size
+    return dict(sorted(sizes.items()))
+
+
+def sync_directory(directory: Path) -> None:
+    """Make the names in a directory survive a power loss."""
+    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
