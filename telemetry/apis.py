@@ -1,0 +1,135 @@
+"""What the gateway knows of each Kafka API: newest version, where it became flexible, where the throttle time stands.
+
+Source: the message definitions of Apache Kafka 4.3, through kio's generated schema; a test compares this table with it.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+PRODUCE, FETCH, METADATA, FIND_COORDINATOR = 0, 1, 3, 10
+SASL_HANDSHAKE, API_VERSIONS, DESCRIBE_CLUSTER = 17, 18, 60
+DESCRIBE_CONFIGS, ALTER_CONFIGS, INCREMENTAL_ALTER_CONFIGS, LIST_CONFIG_RESOURCES = 32, 33, 44, 74
+GET_TELEMETRY_SUBSCRIPTIONS, PUSH_TELEMETRY = 71, 72
+SHARE_FETCH, SHARE_ACKNOWLEDGE = 78, 79
+
+
+class Api(NamedTuple):
+    """One API."""
+
+    key: int
+    name: str
+    max_version: int  # the newest version whose messages we know
+    first_flexible: int | None  # from here on: request header 2, response header 1 (KIP-482)
+    throttle_first_from: int | None  # from here on the response body begins with throttle_time_ms
+    min_version: int = 0
+
+    def flexible(self, version: int) -> bool:
+        """Whether this version has compact types and tagged fields."""
+        return self.first_flexible is not None and version >= self.first_flexible
+
+    def throttle_first(self, version: int) -> bool:
+        """Whether the response body begins with throttle_time_ms."""
+        return self.throttle_first_from is not None and version >= self.throttle_first_from
+
+
+_TABLE = (
+    Api(0, "Produce", 13, 9, None),
+    Api(1, "Fetch", 18, 12, 1),
+    Api(2, "ListOffsets", 11, 6, 2),
+    Api(3, "Metadata", 13, 9, 3),
+    Api(8, "OffsetCommit", 10, 8, 3),
+    Api(9, "OffsetFetch", 10, 6, 3),
+    Api(10, "FindCoordinator", 6, 3, 1),
+    Api(11, "JoinGroup", 9, 6, 2),
+    Api(12, "Heartbeat", 4, 4, 1),
+    Api(13, "LeaveGroup", 5, 4, 1),
+    Api(14, "SyncGroup", 5, 4, 1),
+    Api(15, "DescribeGroups", 6, 5, 1),
+    Api(16, "ListGroups", 5, 3, 1),
+    Api(17, "SaslHandshake", 1, None, None),
+    Api(18, "ApiVersions", 4, 3, None),
+    Api(19, "CreateTopics", 7, 5, 2),
+    Api(20, "DeleteTopics", 6, 4, 1),
+    Api(21, "DeleteRecords", 2, 2, 0),
+    Api(22, "InitProducerId", 6, 2, 0),
+    Api(23, "OffsetForLeaderEpoch", 4, 4, 2),
+    Api(24, "AddPartitionsToTxn", 5, 3, 0),
+    Api(25, "AddOffsetsToTxn", 4, 3, 0),
+    Api(26, "EndTxn", 5, 3, 0),
+    Api(27, "WriteTxnMarkers", 2, 1, None),
+    Api(28, "TxnOffsetCommit", 5, 3, 0),
+    Api(29, "DescribeAcls", 3, 2, 1),
+    Api(30, "CreateAcls", 3, 2, 1),
+    Api(31, "DeleteAcls", 3, 2, 1),
+    Api(32, "DescribeConfigs", 4, 4, 1),
+    Api(33, "AlterConfigs", 2, 2, 0),
+    Api(34, "AlterReplicaLogDirs", 2, 2, 1),
+    Api(35, "DescribeLogDirs", 5, 2, 1),
+    Api(36, "SaslAuthenticate", 2, 2, None),
+    Api(37, "CreatePartitions", 3, 2, 0),
+    Api(38, "CreateDelegationToken", 3, 2, None),
+    Api(39, "RenewDelegationToken", 2, 2, None),
+    Api(40, "ExpireDelegationToken", 2, 2, None),
+    Api(41, "DescribeDelegationToken", 3, 2, None),
+    Api(42, "DeleteGroups", 2, 2, 0),
+    Api(43, "ElectLeaders", 2, 2, 0),
+    Api(44, "IncrementalAlterConfigs", 1, 1, 0),
+    Api(45, "AlterPartitionReassignments", 1, 0, 0),
+    Api(46, "ListPartitionReassignments", 0, 0, 0),
+    Api(47, "OffsetDelete", 0, None, None),
+    Api(48, "DescribeClientQuotas", 1, 1, 0),
+    Api(49, "AlterClientQuotas", 1, 1, 0),
+    Api(50, "DescribeUserScramCredentials", 0, 0, 0),
+    Api(51, "AlterUserScramCredentials", 0, 0, 0),
+    Api(52, "Vote", 2, 0, None),
+    Api(53, "BeginQuorumEpoch", 1, 1, None),
+    Api(54, "EndQuorumEpoch", 1, 1, None),
+    Api(55, "DescribeQuorum", 2, 0, None),
+    Api(56, "AlterPartition", 3, 2, 2),
+    Api(57, "UpdateFeatures", 2, 0, 0),
+    Api(58, "Envelope", 0, 0, None),
+    Api(59, "FetchSnapshot", 1, 0, 0),
+    Api(60, "DescribeCluster", 2, 0, 0),
+    Api(61, "DescribeProducers", 0, 0, 0),
+    Api(62, "BrokerRegistration", 4, 0, 0),
+    Api(63, "BrokerHeartbeat", 2, 0, 0),
+    Api(64, "UnregisterBroker", 0, 0, 0),
+    Api(65, "DescribeTransactions", 0, 0, 0),
+    Api(66, "ListTransactions", 2, 0, 0),
+    Api(67, "AllocateProducerIds", 0, 0, 0),
+    Api(68, "ConsumerGroupHeartbeat", 1, 0, 0),
+    Api(69, "ConsumerGroupDescribe", 1, 0, 0),
+    Api(70, "ControllerRegistration", 0, 0, 0),
+    Api(71, "GetTelemetrySubscriptions", 0, 0, 0),
+    Api(72, "PushTelemetry", 0, 0, 0),
+    Api(73, "AssignReplicasToDirs", 0, 0, 0),
+    Api(74, "ListConfigResources", 1, 0, 0),
+    Api(75, "DescribeTopicPartitions", 0, 0, 0),
+    Api(76, "ShareGroupHeartbeat", 1, 1, 1),
+    Api(77, "ShareGroupDescribe", 1, 1, 1),
+    Api(78, "ShareFetch", 2, 1, 1),
+    Api(79, "ShareAcknowledge", 2, 1, 1),
+    Api(80, "AddRaftVoter", 1, 0, 0),
+    Api(81, "RemoveRaftVoter", 0, 0, 0),
+    Api(82, "UpdateRaftVoter", 0, 0, 0),
+    Api(83, "InitializeShareGroupState", 0, 0, None),
+    Api(84, "ReadShareGroupState", 0, 0, None),
+    Api(85, "WriteShareGroupState", 1, 0, None),
+    Api(86, "DeleteShareGroupState", 0, 0, None),
+    Api(87, "ReadShareGroupStateSummary", 1, 0, None),
+    Api(88, "StreamsGroupHeartbeat", 0, 0, 0),
+    Api(89, "StreamsGroupDescribe", 0, 0, 0),
+    Api(90, "DescribeShareGroupOffsets", 1, 0, 0),
+    Api(91, "AlterShareGroupOffsets", 0, 0, 0),
+    Api(92, "DeleteShareGroupOffsets", 0, 0, 0),
+)
+
+APIS: dict[int, Api] = {api.key: api for api in _TABLE}
+
+# What the gateway offers less of than it knows:
+# Fetch: from version 16 on a response may name brokers at its very end (KIP-951), behind megabytes of records whose
+# length is already announced. Versions 16 to 18 bring a consumer nothing else.
+APIS[FETCH] = APIS[FETCH]._replace(max_version=15)
+# SaslHandshake 0 is followed by bytes that are no Kafka frames.
+APIS[SASL_HANDSHAKE] = APIS[SASL_HANDSHAKE]._replace(min_version=1)

@@ -1,0 +1,94 @@
+"""Reads and alters the CLIENT_METRICS resources of a cluster, where a Kafka admin puts the subscriptions.
+
+A broker keeps them even if it hides the telemetry APIs, because it has no telemetry plug-in of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Iterable, Mapping
+from typing import Any, Final, Protocol
+
+from kio.schema.describe_configs import v1, v4
+from kio.schema.incremental_alter_configs import v0 as alter_v0
+from kio.schema.incremental_alter_configs import v1 as alter_v1
+from kio.schema.list_config_resources.v0.request import ListConfigResourcesRequest
+from kio.static.primitive import i8
+from kio.static.protocol import RequestPayload
+
+_CLIENT_METRICS = i8(16)  # ConfigResource.Type.CLIENT_METRICS
+_CLIENT_METRICS_CONFIG: Final = 7  # ConfigSource of a key that is set; the others are defaults
+_SET, _DELETE = i8(0), i8(1)  # AlterConfigOp.OpType
+
+
+class Send(Protocol):
+    """Sends one request, in the first of `versions` that the broker knows, and returns kio's response."""
+
+    def __call__(self, *versions: RequestPayload) -> Awaitable[Any]: ...
+
+
+class Check(Protocol):
+    """Raises unless the error code is 0; `asked` is what the message begins with."""
+
+    def __call__(self, asked: str, code: int, message: str | None = None) -> None: ...
+
+
+async def subscription_names(send: Send, check: Check) -> list[str]:
+    """Of all resources, sorted. Raises what `send` and `check` raise."""
+    listed = await send(ListConfigResourcesRequest())
+    check("ListConfigResources", listed.error_code)
+    return sorted(resource.resource_name for resource in listed.config_resources)
+
+
+async def read_subscriptions(send: Send, check: Check) -> dict[str, dict[str, str]]:
+    """Name -> the keys that are set, of each resource. Raises what `send` and `check` raise, for the lot."""
+    names = await subscription_names(send, check)
+    if not names:
+        return {}
+    described = await send(_describe(v4.request, names), _describe(v1.request, names))
+    resources = {}
+    for result in described.results:
+        check(f"DescribeConfigs of client metrics {result.resource_name!r}", result.error_code, result.error_message)
+        values = {
+            config.name: config.value
+            for config in result.configs
+            if config.config_source == _CLIENT_METRICS_CONFIG and config.value is not None
+        }
+        if values:  # else it was deleted after it had been listed
+            resources[result.resource_name] = values
+    return resources
+
+
+async def alter_subscription(send: Send, check: Check, name: str, keys: Mapping[str, str | None]) -> None:
+    """Sets keys of one resource, and takes back those that are None. Raises what `send` and `check` raise."""
+    response = await send(_alter(alter_v1.request, name, keys), _alter(alter_v0.request, name, keys))
+    for result in response.responses:
+        check(f"the change of client metrics {name!r}", result.error_code, result.error_message)
+
+
+def _alter(version: Any, name: str, keys: Mapping[str, str | None]) -> RequestPayload:
+    request: RequestPayload = version.IncrementalAlterConfigsRequest(
+        resources=(
+            version.AlterConfigsResource(
+                resource_type=_CLIENT_METRICS,
+                resource_name=name,
+                configs=tuple(
+                    version.AlterableConfig(
+                        name=key, config_operation=_DELETE if value is None else _SET, value=value or ""
+                    )
+                    for key, value in keys.items()
+                ),
+            ),
+        ),
+        validate_only=False,
+    )
+    return request
+
+
+def _describe(version: Any, names: Iterable[str]) -> RequestPayload:
+    request: RequestPayload = version.DescribeConfigsRequest(
+        resources=tuple(
+            version.DescribeConfigsResource(resource_type=_CLIENT_METRICS, resource_name=name, configuration_keys=None)
+            for name in names
+        )
+    )
+    return request

@@ -1,0 +1,44 @@
+"""What can be wrong: the codes that Kafka answers, bytes that are no protocol, subscriptions that are none."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+
+class ErrorCode(IntEnum):
+    """The error codes used here (org.apache.kafka.common.protocol.Errors)."""
+
+    UNKNOWN_SERVER_ERROR = -1
+    NONE = 0
+    UNKNOWN_TOPIC_OR_PARTITION = 3
+    UNSUPPORTED_VERSION = 35
+    INVALID_CONFIG = 40
+    INVALID_REQUEST = 42
+    POLICY_VIOLATION = 44
+    KAFKA_STORAGE_ERROR = 56
+    UNSUPPORTED_COMPRESSION_TYPE = 76
+    INVALID_RECORD = 87
+    THROTTLING_QUOTA_EXCEEDED = 89
+    UNKNOWN_TOPIC_ID = 100
+    UNKNOWN_SUBSCRIPTION_ID = 117
+    TELEMETRY_TOO_LARGE = 118
+
+
+class ProtocolError(ValueError):
+    """Bytes that are no Kafka protocol: the connection they came on is closed."""
+
+
+class InvalidSubscriptionError(ValueError):
+    """A CLIENT_METRICS resource that Kafka would refuse, with the code and in the words that it would use."""
+
+    def __init__(self, code: ErrorCode, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class JavaPatternError(ValueError):
+    """Java refuses the pattern."""
+
+
+class UntranslatableError(JavaPatternError):
+    """Java may take the pattern, we cannot. The message names the construct."""

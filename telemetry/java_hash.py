@@ -1,0 +1,155 @@
+"""Java's hash codes and hash orders, as far as a subscription id depends on them. Sans-I/O.
+
+A subscription id is made from the text of a java.util.HashSet, so its element order decides: without it a client that
+moves between a broker and us pays a round trip with UNKNOWN_SUBSCRIPTION_ID. Source: java.util.HashMap and
+java.util.concurrent.ConcurrentHashMap of JDK 17, and ClientMetricsManager.computeSubscriptionId.
+
+Not followed: a bucket of more than 8 elements in a table of 64 or more becomes a red-black tree, which takes names
+that were made to collide. Such a set has an order of ours, and an id of ours.
+"""
+
+from __future__ import annotations
+
+import base64
+import functools
+from collections.abc import Collection, Iterable, Iterator
+
+import crc32c
+
+_DEFAULT_CAPACITY = 16
+_TREEIFY_THRESHOLD = 8
+_MIN_TREEIFY_CAPACITY = 64
+
+
+def string_hash(text: str) -> int:
+    """String.hashCode() as an unsigned 32-bit number."""
+    units = text.encode("utf-16-be", "surrogatepass")
+    value = 0
+    for high, low in zip(units[::2], units[1::2], strict=True):
+        value = (31 * value + (high << 8 | low)) & 0xFFFF_FFFF
+    return value
+
+
+def uuid_hash(uuid: bytes) -> int:
+    """java.util.UUID.hashCode() of 16 big-endian bytes, unsigned; Kafka's Uuid has the same."""
+    halves = int.from_bytes(uuid[:8], "big") ^ int.from_bytes(uuid[8:], "big")
+    return halves >> 32 ^ halves & 0xFFFF_FFFF
+
+
+def uuid_text(uuid: bytes) -> str:
+    """Kafka's Uuid.toString(): base64url of the 16 bytes, not padded."""
+    return base64.urlsafe_b64encode(uuid)[:-2].decode("ascii")
+
+
+def hash_set(elements: Iterable[str]) -> list[str]:
+    """The iteration order of a HashSet to which `elements` were added one after the other."""
+    return _filled(_DEFAULT_CAPACITY, elements)
+
+
+def hash_set_of(elements: Collection[str]) -> list[str]:
+    """The iteration order of new HashSet<>(elements), which is sized for them at once."""
+    return _filled(_power_of_two(max(len(elements) * 4 // 3 + 1, _DEFAULT_CAPACITY)), elements)
+
+
+def subscription_crc(metrics: Iterable[str], interval_ms: int) -> int:
+    """The part of a subscription id that is the same for all instances, unsigned. `metrics` in their set's order."""
+    text = f"[{', '.join(metrics)}]{interval_ms}"
+    crc: int = crc32c.crc32c(text.encode("utf-8", "replace"))
+    return crc
+
+
+def subscription_id(metrics: Iterable[str], interval_ms: int, client_instance_id: bytes) -> int:
+    """ClientMetricsManager.computeSubscriptionId: signed 32 bits. `metrics` in their set's order."""
+    return instance_subscription_id(subscription_crc(metrics, interval_ms), client_instance_id)
+
+
+def instance_subscription_id(crc: int, client_instance_id: bytes) -> int:
+    """As `subscription_id`, of a crc that is known."""
+    value = crc ^ uuid_hash(client_instance_id)
+    return value - (1 << 32) if value >> 31 else value
+
+
+class ConcurrentMapKeys:
+    """The keys of a ConcurrentHashMap in iteration order: they come in, go, and the table only ever grows."""
+
+    def __init__(self) -> None:
+        self._buckets: list[list[str]] = [[] for _ in range(_DEFAULT_CAPACITY)]
+        self._size = 0
+
+    def __iter__(self) -> Iterator[str]:
+        for bucket in self._buckets:
+            yield from bucket
+
+    def put(self, key: str) -> None:
+        """Nothing happens when the key is there."""
+        bucket = self._bucket(key)
+        if key in bucket:
+            return
+        bucket.append(key)
+        self._size += 1
+        if len(bucket) > _TREEIFY_THRESHOLD and len(self._buckets) < _MIN_TREEIFY_CAPACITY:
+            self._grow_to(_power_of_two(3 * len(self._buckets) + 1))  # tryPresize(2 * capacity)
+        self._grow_to(self._size + 1)
+
+    def remove(self, key: str) -> None:
+        """Raises ValueError when the key is not there."""
+        self._bucket(key).remove(key)
+        self._size -= 1
+
+    def _bucket(self, key: str) -> list[str]:
+        return self._buckets[_spread(key) & (len(self._buckets) - 1)]
+
+    def _grow_to(self, size: int) -> None:
+        while len(self._buckets) * 3 // 4 < size:
+            halves = [_transferred(bucket, len(self._buckets)) for bucket in self._buckets]
+            self._buckets = [low for low, _ in halves] + [high for _, high in halves]
+
+
+def _transferred(bucket: list[str], bit: int) -> tuple[list[str], list[str]]:
+    """ConcurrentHashMap.transfer of one bucket: the last run of one half is kept, all before it is put in front."""
+    bits = [_spread(key) & bit for key in bucket]
+    run = len(bucket)
+    while run and bits[run - 1] == bits[-1]:
+        run -= 1
+    halves: tuple[list[str], list[str]] = ([], [])
+    if bucket:
+        halves[bits[-1] != 0].extend(bucket[run:])
+    for key, half in zip(bucket[:run], bits, strict=False):
+        halves[half != 0].insert(0, key)
+    return halves
+
+
+def _filled(capacity: int, elements: Iterable[str]) -> list[str]:
+    buckets: list[dict[str, int]] = [{} for _ in range(capacity)]  # element -> its spread hash, in insertion order
+    size = 0
+    for element in elements:
+        spread = _spread(element)
+        bucket = buckets[spread & (len(buckets) - 1)]
+        if element in bucket:
+            continue
+        bucket[element] = spread
+        size += 1
+        if len(bucket) > _TREEIFY_THRESHOLD and len(buckets) < _MIN_TREEIFY_CAPACITY:
+            buckets = _resized(buckets)
+        if size > len(buckets) * 3 // 4:
+            buckets = _resized(buckets)
+    return [element for bucket in buckets for element in bucket]
+
+
+def _resized(buckets: list[dict[str, int]]) -> list[dict[str, int]]:
+    """HashMap.resize: twice the table, the order within a bucket is kept."""
+    resized: list[dict[str, int]] = [{} for _ in range(2 * len(buckets))]
+    for bucket in buckets:
+        for element, spread in bucket.items():
+            resized[spread & (len(resized) - 1)][element] = spread
+    return resized
+
+
+@functools.lru_cache(maxsize=4096)
+def _spread(key: str) -> int:
+    value = string_hash(key)
+    return value ^ value >> 16
+
+
+def _power_of_two(n: int) -> int:
+    return 1 << (n - 1).bit_length()

@@ -1,0 +1,79 @@
+"""Which hours were touched, and when they are computed again: whole, from raw points. Sans-I/O.
+
+An hour stays touched until it was computed after its last point was written; that it is touched is kept with the
+position in the spool (ingest.py), so that a crash at any moment costs at most a computation that changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+MS_PER_HOUR = 3_600_000
+_IDLE_SHARE = 19  # of what a computation took, how much is waited after it: it takes a twentieth of our time at most
+
+# FINAL: a point that was pushed twice counts once. Grouped along the sort order of `points`, so that memory does not
+# grow with the number of series. A series that is not described (yet) has no temporality.
+ROLL_UP = """
+INSERT INTO headroom.points_1h
+    (cluster, metric, bucket, principal, client_id, client_instance_id, series_id, temporality,
+     min, max, sum, count, last, points)
+SELECT p.cluster, p.metric, p.bucket, p.principal, p.client_id, p.client_instance_id, p.series_id, s.temporality,
+    if(p.count = 0, nan, p.min), if(p.count = 0, nan, p.max), p.sum, p.count, if(p.count = 0, nan, p.last), p.points
+FROM (
+    SELECT cluster, metric, toStartOfHour(ts) AS bucket, principal, client_id, client_instance_id, series_id,
+        minIf(value, measured) AS min, maxIf(value, measured) AS max, sumIf(value, measured) AS sum,
+        countIf(measured) AS count, argMaxIf(value, ts, measured) AS last, count() AS points
+    FROM (
+        SELECT cluster, metric, ts, principal, client_id, client_instance_id, series_id, value,
+            bitAnd(flags, 1) = 0 AND NOT isNaN(value) AS measured
+        FROM headroom.points FINAL
+        WHERE ts >= toDateTime64({hour_s:UInt32}, 3, 'UTC') AND ts < toDateTime64({hour_s:UInt32} + 3600, 3, 'UTC')
+    )
+    GROUP BY cluster, metric, toStartOfHour(ts), principal, client_id, client_instance_id, series_id
+) AS p
+LEFT ANY JOIN (SELECT series_id, temporality FROM headroom.series FINAL) AS s ON p.series_id = s.series_id
+SETTINGS optimize_aggregation_in_order = 1, max_execution_time = 0
+"""
+
+
+def roll_up_parameters(hour: int) -> dict[str, int]:
+    """What ROLL_UP is run with."""
+    return {"hour_s": hour * MS_PER_HOUR // 1000}
+
+
+class TouchedHours:
+    """Hours since 1970 with points that no computation has seen, in the order in which they were touched first."""
+
+    def __init__(self, hours: Iterable[int], interval_ms: int) -> None:
+        """`hours` were left over by whoever was here before. An hour is computed `interval_ms` after it was touched."""
+        self._touched_ms: dict[int, int] = dict.fromkeys(hours, 0)
+        self._interval_ms = interval_ms
+        self._not_before_ms = 0
+
+    def __len__(self) -> int:
+        return len(self._touched_ms)
+
+    def touch(self, hours: Iterable[int], now_ms: int) -> None:
+        """Points of these hours were written."""
+        for hour in hours:
+            self._touched_ms.setdefault(hour, now_ms)
+
+    def due(self, now_ms: int) -> int | None:
+        """The hour to be computed now."""
+        if now_ms < self._not_before_ms:
+            return None
+        hour = next(iter(self._touched_ms), None)
+        return hour if hour is not None and self._touched_ms[hour] + self._interval_ms <= now_ms else None
+
+    def computed(self, hour: int, took_ms: int, now_ms: int) -> None:
+        """All that was written of the hour until now is in."""
+        del self._touched_ms[hour]
+        self._not_before_ms = now_ms + _IDLE_SHARE * took_ms
+
+    def failed(self, now_ms: int) -> None:
+        """Try again, but not at once."""
+        self._not_before_ms = now_ms + self._interval_ms
+
+    def as_list(self) -> list[int]:
+        """For whoever is here after us."""
+        return list(self._touched_ms)

@@ -1,0 +1,94 @@
+"""What makes a time series: its attributes as text, spelled one way for all clients, and its id. Sans-I/O.
+
+Keys are snake_case: '.' and '-' become '_', so librdkafka's `node.id` and Java's `node_id` are one key, and Java's
+`group_member_id` is librdkafka's `member_id`. Of keys that come together this way the first wins. Values stay as the
+client sent them, as text: librdkafka's int 1 is '1', Java's string stays 'node-1'.
+"""
+
+from __future__ import annotations
+
+import math
+from base64 import b64encode
+from collections.abc import Iterable
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import orjson
+from xxhash import xxh3_64_intdigest
+
+from exporters.model import Push
+
+Attributes = tuple[tuple[str, str], ...]  # sorted by key
+
+_ALIASES = {"group_member_id": "member_id"}
+_SNAKE_CASE = str.maketrans(".-", "__")
+
+
+class Series(NamedTuple):
+    """What all points of a series have in common: a row of `series`, but for the columns of its connection."""
+
+    metric: str
+    kind: str  # 'gauge' | 'sum'
+    temporality: str  # 'unspecified' | 'delta' | 'cumulative'
+    monotonic: bool
+    unit: str
+    attributes: Attributes
+    resource: Attributes
+    scope_name: str
+    scope_version: str
+
+
+def identity(push: Push) -> bytes:
+    """Whose series they are, for `series_id`. From the connection: no payload can write into another's series."""
+    who = (push.connection.cluster, push.connection.principal, push.client_id, push.client_instance_id.hex())
+    return orjson.dumps(who)
+
+
+def series_id(of: bytes, metric: str, kind: str, temporality: str, attributes: Attributes) -> int:
+    """64 bits that name a series for ever: xxh3 over whose it is (`identity`) and what it measures."""
+    return xxh3_64_intdigest(of + orjson.dumps((metric, kind, temporality, attributes)))
+
+
+def attributes_of(pairs: Iterable[Any], max_attributes: int, max_chars: int) -> Attributes:
+    """OTLP KeyValues, normalised; longer texts are cut, what is over `max_attributes` is left out."""
+    if not pairs:
+        return ()
+    found: dict[str, str] = {}
+    for pair in pairs:
+        if len(found) == max_attributes:
+            break
+        found.setdefault(normal_key(pair.key[:max_chars]), text_of(pair.value)[:max_chars])
+    return tuple(sorted(found.items()))
+
+
+@lru_cache(maxsize=4096)
+def normal_key(key: str) -> str:
+    """A key as all dialects are made to spell it. What is remembered is the client's: give it no endless keys."""
+    snake_case = key.translate(_SNAKE_CASE)
+    return _ALIASES.get(snake_case, snake_case)
+
+
+def text_of(value: Any) -> str:
+    """An OTLP AnyValue as text: OpenTelemetry's rules for places without AnyValue (JSON; bytes in base64)."""
+    if value.HasField("string_value"):  # nearly always
+        return str(value.string_value)
+    plain = _plain(value)
+    if isinstance(plain, str):
+        return plain
+    return "" if plain is None else orjson.dumps(plain).decode()
+
+
+def _plain(value: Any) -> Any:
+    kind = value.WhichOneof("value")
+    if kind == "double_value" and not math.isfinite(value.double_value):
+        return {math.inf: "Infinity", -math.inf: "-Infinity"}.get(value.double_value, "NaN")
+    if kind == "bytes_value":
+        return b64encode(value.bytes_value).decode()
+    if kind == "array_value":
+        return [_plain(item) for item in value.array_value.values]
+    if kind == "kvlist_value":
+        return {item.key: _plain(item.value) for item in value.kvlist_value.values}
+    return getattr(value, kind) if kind in _SCALARS else None
+
+
+_SCALARS = frozenset(("string_value", "int_value", "double_value", "bool_value"))
