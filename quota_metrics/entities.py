@@ -1,0 +1,93 @@
+"""Quota entities, and what is asked of them: KIP-546's words as values. Sans-I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from enum import IntEnum
+from typing import NamedTuple, TypeAlias
+from urllib.parse import quote, unquote
+
+from exporters.model import DEFAULT_ENTITY
+
+USER, CLIENT_ID, IP = "user", "client-id", "ip"
+TYPES = (USER, CLIENT_ID, IP)
+
+# (type, name) of each dimension that the entity has; the name None is the type's default entity. In the order of
+# TYPES, so that equal entities are equal tuples. An empty string is a name as any other.
+Entity: TypeAlias = tuple[tuple[str, str | None], ...]
+Values: TypeAlias = Mapping[str, float]  # quota key -> value
+Rules: TypeAlias = Mapping[Entity, Values]
+
+
+def entity_of(components: Mapping[str, str | None]) -> Entity:
+    """The entity of {type: name}, in its one order; unknown types come last."""
+    return tuple(sorted(components.items(), key=_type_order))
+
+
+def text(entity: Entity) -> str:
+    """An entity as KIP-546's tool prints it, names sanitized: `{user=a%20b, client-id=<default>}`."""
+    parts = (f"{kind}={DEFAULT_ENTITY if name is None else sanitize(name)}" for kind, name in entity)
+    return "{" + ", ".join(parts) + "}"
+
+
+def sanitize(name: str) -> str:
+    """Kafka's spelling of a user in metric tags (org.apache.kafka.common.utils.Sanitizer): percent-encoded UTF-8."""
+    return quote(name, safe="", errors="replace").replace("~", "%7E")
+
+
+def desanitize(sanitized: str) -> str:
+    """The name that `sanitize` was given."""
+    return unquote(sanitized)
+
+
+class MatchType(IntEnum):
+    """How a component of a filter matches (DescribeClientQuotasRequest.json)."""
+
+    EXACT = 0
+    DEFAULT = 1
+    ANY = 2  # "specified": any name, and the default too
+
+
+class FilterComponent(NamedTuple):
+    """One dimension of a filter; `name` only with EXACT. Components of a filter must all match."""
+
+    entity_type: str
+    match_type: MatchType
+    name: str | None = None
+
+
+class Alteration(NamedTuple):
+    """What to change at one entity: quota key -> new value, or None to remove it."""
+
+    entity: Entity
+    values: Mapping[str, float | None]
+
+
+class Altered(NamedTuple):
+    """What became of one alteration; error_code 0 is success."""
+
+    entity: Entity
+    error_code: int
+    error_message: str | None
+
+
+def matches(entity: Entity, components: Iterable[FilterComponent], *, strict: bool) -> bool:
+    """Whether the entity passes the filter, by the broker's rule (ClientQuotasImage.describe).
+
+    Strict: the entity has no type that the filter does not name. So no components match everything, or nothing
+    when strict.
+    """
+    names = dict(entity)
+    count = 0
+    for component in components:
+        count += 1
+        if component.entity_type not in names:
+            return False
+        if component.match_type != MatchType.ANY and names[component.entity_type] != component.name:
+            return False
+    return count == len(names) if strict else True
+
+
+def _type_order(component: tuple[str, str | None]) -> tuple[int, str]:
+    kind = component[0]
+    return (TYPES.index(kind) if kind in TYPES else len(TYPES), kind)

@@ -1,0 +1,87 @@
+"""What can go wrong when a cluster is asked something: one family, each with a message of one line."""
+
+from __future__ import annotations
+
+import os
+import ssl
+
+from kio.schema.errors import ErrorCode
+
+
+class ClusterError(Exception):
+    """The cluster could not be asked, or said no."""
+
+
+class UnreachableError(ClusterError):
+    """No connection, or it broke."""
+
+
+class TimedOutError(ClusterError):
+    """No answer in time."""
+
+
+class NotKafkaError(ClusterError):
+    """What answered does not speak Kafka, or not as it announced."""
+
+
+class UnsupportedError(ClusterError):
+    """The cluster does not know the request in any version that we speak."""
+
+
+class AuthenticationError(ClusterError):
+    """TLS or SASL said no."""
+
+
+class RefusedError(ClusterError):
+    """The cluster answered with an error code."""
+
+    def __init__(self, asked: str, code: int, message: str | None) -> None:
+        self.code = code
+        self.message = message
+        said = f": {message}" if message else ""
+        super().__init__(f"{asked} was refused with {error_name(code)} ({code}){said}")
+
+
+class PropertiesError(Exception):
+    """A client's properties are not what can be connected with; a fault of who wrote them, not of a cluster."""
+
+
+def error_name(code: int) -> str:
+    """Kafka's name of an error code, as in org.apache.kafka.common.protocol.Errors."""
+    try:
+        return ErrorCode(code).name.upper()
+    except ValueError:
+        return "an error code that is not known here"
+
+
+def check(asked: str, code: int, message: str | None = None) -> None:
+    """Raises RefusedError unless `code` is 0. `asked` is what the message begins with."""
+    if code != 0:
+        raise RefusedError(asked, code, None if message is None else one_line(message))
+
+
+def one_line(text: str, max_chars: int = 500) -> str:
+    """Text of a peer, fit to be shown: no control characters, no end in sight cut short."""
+    shown = "".join(char if char.isprintable() else " " for char in text[: max_chars + 1]).strip()
+    return shown if len(shown) <= max_chars else shown[:max_chars] + "..."
+
+
+def connect_error(peer: str, exc: Exception) -> ClusterError:
+    """Why no connection came about."""
+    if isinstance(exc, ssl.SSLError):
+        return transport_error(peer, exc)
+    return UnreachableError(f"cannot reach {peer}: {_cause(exc)}")
+
+
+def transport_error(peer: str, exc: OSError) -> ClusterError:
+    """Why a connection is no more. In TLS 1.3 the client learns only then that its certificate was not accepted."""
+    if isinstance(exc, ssl.SSLCertVerificationError):
+        return AuthenticationError(f"the certificate of {peer} is not trusted: {one_line(exc.verify_message)}")
+    if isinstance(exc, ssl.SSLError):
+        return AuthenticationError(f"TLS with {peer} failed: {one_line((exc.reason or str(exc)).replace('_', ' '))}")
+    return UnreachableError(f"the connection to {peer} broke: {_cause(exc)}")
+
+
+def _cause(exc: Exception) -> str:
+    errno = getattr(exc, "errno", None)
+    return os.strerror(errno) if isinstance(errno, int) and errno > 0 else one_line(str(exc))

@@ -1,0 +1,128 @@
+"""SASL as a conversation: what the client says next, given what the server said. Sans-I/O but for a token's source.
+
+PLAIN (RFC 4616), SCRAM-SHA-256 and -512 (RFC 5802, RFC 7677), OAUTHBEARER (RFC 7628), each as Kafka's brokers speak it.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import hmac
+import secrets
+from collections.abc import Callable, Generator
+from dataclasses import dataclass, field
+from typing import Protocol, TypeAlias
+
+# Yields what to send and is sent what came back; ends when the client is satisfied. Raises SaslError.
+Conversation: TypeAlias = Generator[bytes, bytes, None]
+
+# Kafka's brokers accept from 4096 to 16384; the upper bound keeps a hostile one from keeping us busy.
+_MIN_ITERATIONS, _MAX_ITERATIONS = 4096, 1_000_000
+
+
+class SaslError(Exception):
+    """What the server said is not what the mechanism allows."""
+
+
+class Mechanism(Protocol):
+    """A way to authenticate. `conversation` may block: for a token's source, or for the cost of a hash."""
+
+    @property
+    def name(self) -> str: ...
+
+    def conversation(self) -> Conversation: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Plain:
+    """The password as it is: only over TLS."""
+
+    username: str
+    password: str = field(repr=False)
+
+    @property
+    def name(self) -> str:
+        return "PLAIN"
+
+    def conversation(self) -> Conversation:
+        yield f"\0{self.username}\0{self.password}".encode()
+
+
+@dataclass(frozen=True, slots=True)
+class OAuthBearer:
+    """`token` is asked for at each connection and returns a JWT."""
+
+    token: Callable[[], str] = field(repr=False)
+
+    @property
+    def name(self) -> str:
+        return "OAUTHBEARER"
+
+    def conversation(self) -> Conversation:
+        refusal = yield f"n,,\x01auth=Bearer {self.token()}\x01\x01".encode()
+        if refusal:  # JSON with the reason; the broker ends it after our 0x01
+            yield b"\x01"
+            raise SaslError(f"the token was refused: {refusal[:500].decode('utf-8', 'replace')}")
+
+
+@dataclass(frozen=True, slots=True)
+class Scram:
+    """`digest` is sha256 or sha512. The broker proves that it knows the password too."""
+
+    digest: str
+    username: str
+    password: str = field(repr=False)
+    nonce: Callable[[], str] = field(default=lambda: secrets.token_urlsafe(24), repr=False)
+
+    @property
+    def name(self) -> str:
+        return f"SCRAM-SHA-{self.digest.removeprefix('sha')}"
+
+    def conversation(self) -> Conversation:
+        nonce = self.nonce()
+        name = self.username.replace("=", "=3D").replace(",", "=2C")
+        first_bare = f"n={name},r={nonce}"
+        server_first = _text((yield f"n,,{first_bare}".encode()))
+        salt, iterations, full_nonce = _challenge(server_first, nonce)
+        without_proof = f"c=biws,r={full_nonce}"  # biws: base64 of "n,,"
+        message = f"{first_bare},{server_first},{without_proof}".encode()
+        salted = hashlib.pbkdf2_hmac(self.digest, self.password.encode(), salt, iterations)
+        client_key = self._hmac(salted, b"Client Key")
+        signature = self._hmac(hashlib.new(self.digest, client_key).digest(), message)
+        proof = bytes(a ^ b for a, b in zip(client_key, signature, strict=True))
+        server_final = yield f"{without_proof},p={base64.b64encode(proof).decode()}".encode()
+        verifier = _attributes(_text(server_final)).get("v", "")
+        expected = base64.b64encode(self._hmac(self._hmac(salted, b"Server Key"), message)).decode()
+        if not hmac.compare_digest(verifier.encode(), expected.encode()):
+            raise SaslError("the broker did not prove that it knows the password")
+
+    def _hmac(self, key: bytes, message: bytes) -> bytes:
+        return hmac.digest(key, message, self.digest)
+
+
+def _challenge(server_first: str, nonce: str) -> tuple[bytes, int, str]:
+    """Salt, iterations and the whole nonce of a server's first message."""
+    attributes = _attributes(server_first)
+    try:
+        salt = base64.b64decode(attributes["s"], validate=True)
+        iterations = int(attributes["i"])
+        full_nonce = attributes["r"]
+    except (KeyError, ValueError, binascii.Error) as exc:
+        raise SaslError(f"the broker's challenge cannot be read: {server_first[:200]!r}") from exc
+    if not full_nonce.startswith(nonce) or full_nonce == nonce:
+        raise SaslError("the broker's nonce does not begin with ours")
+    if not _MIN_ITERATIONS <= iterations <= _MAX_ITERATIONS:
+        raise SaslError(f"{iterations} iterations, not from {_MIN_ITERATIONS} to {_MAX_ITERATIONS}")
+    return salt, iterations, full_nonce
+
+
+def _attributes(message: str) -> dict[str, str]:
+    return {part[0]: part[2:] for part in message.split(",") if part[1:2] == "="}
+
+
+def _text(message: bytes) -> str:
+    try:
+        return message.decode()
+    except UnicodeDecodeError as exc:
+        raise SaslError(f"the broker's message of {len(message)} bytes is not text") from exc
