@@ -1,0 +1,117 @@
+"""The Spark session of a job: the one that spark-submit brings, else a small quiet one on this machine."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from pyspark import SparkConf, SparkContext
+from pyspark.errors import PySparkRuntimeError
+from pyspark.java_gateway import launch_gateway
+from pyspark.sql import SparkSession
+
+OLDEST_JAVA = 17  # what Spark 4 needs
+
+# What the jobs' results depend on, wherever they run.
+_EVERYWHERE = {"spark.sql.session.timeZone": "UTC"}
+
+# Two cores, no pages, nothing on other interfaces, nothing left in the working directory.
+_LOCAL = {
+    "spark.master": "local[2]",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    # A job lasts seconds: the optimising compiler would spend more than it saves.
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    "spark.sql.catalogImplementation": "in-memory",
+    "spark.sql.warehouse.dir": str(Path(tempfile.gettempdir()) / "headroom-spark-warehouse"),
+}
+
+# Spark's own default, 200, is for a cluster: on one machine it makes the job twice as long.
+_PARTITIONS = "spark.sql.shuffle.partitions"
+
+
+class JavaError(Exception):
+    """Spark cannot start here. The text is one line."""
+
+
+@contextmanager
+def session(app_name: str) -> Iterator[SparkSession]:
+    """The active session if there is one, else a new one that is stopped at the end.
+
+    Raises JavaError when there is no Java, or too old a one.
+    """
+    active = SparkSession.getActiveSession()
+    if active is not None:
+        yield active
+        return
+    started = _start(app_name)
+    try:
+        yield started
+    finally:
+        started.stop()
+
+
+def _start(app_name: str) -> SparkSession:
+    conf = SparkConf(loadDefaults=False).setAppName(app_name).setAll(list(_EVERYWHERE.items()))
+    if "PYSPARK_GATEWAY_PORT" not in os.environ:  # not under spark-submit, whose user decides about these
+        conf.setAll(list(_LOCAL.items()))
+        # Spark starts workers with the `python3` of PATH otherwise.
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+        SparkContext(conf=conf, gateway=_local_jvm())
+    started = SparkSession.builder.config(conf=conf).getOrCreate()
+    context = started.sparkContext
+    if str(context.master).startswith("local") and not context.getConf().contains(_PARTITIONS):
+        started.conf.set(_PARTITIONS, "2")
+    return started
+
+
+@cache
+def _local_jvm() -> Any:
+    """Spark's JVM, once per process: what it says goes to a file that is gone with it, not between our lines."""
+    _require_java()
+    conf = SparkConf(loadDefaults=False).setAll(list(_LOCAL.items()))
+    with tempfile.TemporaryFile(prefix="headroom-spark-") as log:
+        try:
+            gateway = launch_gateway(conf, {"stdout": log, "stderr": log})  # type: ignore[no-untyped-call] # PySpark's
+        except PySparkRuntimeError as exc:
+            log.seek(0)
+            said = [line for line in log.read().decode(errors="replace").splitlines() if "WARN" not in line]
+            raise JavaError(f"cannot start Spark: {said[0] if said else exc}") from exc
+    atexit.register(_stop_jvm, gateway)
+    return gateway
+
+
+def _stop_jvm(gateway: Any) -> None:
+    gateway.shutdown()
+    gateway.proc.stdin.close()  # which is how Spark's JVM learns that its Python is gone
+    gateway.proc.wait(timeout=10)
+
+
+def _require_java() -> None:
+    """Raises JavaError unless the java that Spark would take is there and new enough."""
+    home = os.environ.get("JAVA_HOME")
+    java = str(Path(home) / "bin" / "java") if home else "java"
+    if shutil.which(java) is None:
+        raise JavaError(f"no {java} found: Spark needs Java {OLDEST_JAVA} or newer (on PATH, or set JAVA_HOME)")
+    answer = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=30, check=False)
+    version = java_major(answer.stderr)
+    if version < OLDEST_JAVA:
+        raise JavaError(f"{java} is version {version}: Spark needs Java {OLDEST_JAVA} or newer")
+
+
+def java_major(banner: str) -> int:
+    """17 of what `java -version` prints, 8 of the old `1.8.0_392`; 0 when there is no version in it."""
+    match = re.search(r'version "(?:1\.)?(\d+)', banner)
+    return int(match[1]) if match else 0
