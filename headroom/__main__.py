@@ -1,0 +1,5 @@
+"""`python -m headroom` is `headroom`."""
+
+from headroom.cli import main
+
+main()

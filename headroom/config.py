@@ -1,0 +1,258 @@
+"""Everything that can be set: flags over HEADROOM_* environment over a YAML file over defaults.
+
+All faults are collected and told at once, before anything is opened. Constructors elsewhere take values, never this.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Annotated, Any
+from urllib.parse import urlsplit
+
+import yaml
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
+from pydantic_settings import (
+    BaseSettings,
+    InitSettingsSource,
+    NoDecode,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+    SettingsError,
+)
+
+from quota_metrics.jmx_scrape import Agent
+
+_IMPORT_PATH = re.compile(r"[^\d\W]\w*(\.[^\d\W]\w*)*:[^\d\W]\w*")
+_ADDRESS = re.compile(r"(?:\[(?P<v6>[0-9a-fA-F:.]+)\]|(?P<host>[^\s:/\[\]]+)):(?P<port>\d{1,5})")
+
+
+class ConfigError(Exception):
+    """The configuration cannot be used; each of `faults` is one line."""
+
+    def __init__(self, faults: list[str]) -> None:
+        super().__init__("; ".join(faults))
+        self.faults = faults
+
+
+class Address(BaseModel):
+    """HOST:PORT; an IPv6 host in brackets."""
+
+    model_config = ConfigDict(frozen=True)
+
+    host: str
+    port: int = Field(ge=0, le=65_535)
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+def parse_address(value: object) -> object:
+    """Text to the fields of an Address. Raises ValueError."""
+    if not isinstance(value, str):
+        return value
+    match = _ADDRESS.fullmatch(value.strip())
+    if not match:
+        raise ValueError(f"{value!r} is not HOST:PORT")
+    return {"host": match["v6"] or match["host"], "port": int(match["port"])}
+
+
+def _addresses(value: object) -> object:
+    return [part for part in value.split(",") if part.strip()] if isinstance(value, str) else value
+
+
+def _http_url(value: str) -> str:
+    try:
+        parts = urlsplit(value)
+        if parts.scheme in ("http", "https") and parts.hostname and parts.port != 0:
+            return value
+    except ValueError:
+        pass
+    raise ValueError("is not http(s)://[user:password@]host[:port][/path]")
+
+
+ListenAddress = Annotated[Address, BeforeValidator(parse_address), NoDecode]
+Bytes = Annotated[int, Field(gt=0)]
+Millis = Annotated[int, Field(gt=0)]
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class GatewayConfig(_Section):
+    """How clients and brokers are talked to."""
+
+    advertised_host: str | None = None  # None: clients are sent to the address at which they found us
+    connect_timeout_ms: Millis = 10_000
+    drain_ms: Millis = 5_000
+    max_request_bytes: Bytes = 104_857_600
+
+
+class TelemetryConfig(_Section):
+    """KIP-714."""
+
+    max_bytes: Bytes = 1_048_576  # telemetry.max.bytes
+    max_decompressed_bytes: Bytes = 16_777_216
+    max_instances: int = Field(default=16_384, gt=0)
+    refresh_ms: Millis = 2_000  # how often the cluster's CLIENT_METRICS resources, or the file of them, are looked at
+    extra_selectors: bool = False  # subscriptions may match by principal, listener and cluster, which no broker knows
+
+
+class JmxTarget(_Section):
+    """Where one broker tells its quota sensors."""
+
+    broker_id: int = Field(ge=0)
+    agent: Agent
+    url: Annotated[str, AfterValidator(_http_url)]
+
+
+class JmxConfig(_Section):
+    """Usage as the brokers themselves measure it."""
+
+    targets: tuple[JmxTarget, ...] = ()
+    interval_ms: Millis = 5_000
+    timeout_ms: Millis = 3_000  # of each target
+    max_response_bytes: Bytes = 33_554_432
+
+
+class QuotaMetricsConfig(_Section):
+    """Limit and usage of each client on /metrics."""
+
+    enabled: bool = False
+    max_series: int = Field(default=2_000, gt=0)
+
+
+class QuotaConfig(_Section):
+    """What the brokers' quota windows are set to, and how often their quotas are read."""
+
+    window_num: int = Field(default=11, ge=2)  # quota.window.num
+    window_size_ms: Millis = 1_000  # quota.window.size.seconds
+    refresh_ms: Millis = 2_000
+    usage_interval_ms: Millis = 1_000
+    jmx: JmxConfig = JmxConfig()
+    metrics: QuotaMetricsConfig = QuotaMetricsConfig()
+    callback: str | None = None  # module:Class, the cluster's ClientQuotaCallback in Python; None: Kafka's own rules
+    callback_configs: dict[str, Any] = {}  # what it is configured with, `node.id` besides
+
+    @model_validator(mode="after")
+    def _callback_is_used(self) -> QuotaConfig:
+        if self.callback and not self.metrics.enabled:
+            raise ValueError("a callback decides the limits of metrics.enabled, which is off")
+        if self.callback and not _IMPORT_PATH.fullmatch(self.callback):
+            raise ValueError(f"callback {self.callback!r} is not module:Class")
+        return self
+
+
+class SpoolConfig(_Section):
+    """The hand-over between network and storage."""
+
+    segment_bytes: Bytes = 67_108_864
+    max_bytes: Bytes = 4_294_967_296
+    sync_ms: Millis = 1_000
+
+
+class StoreConfig(_Section):
+    """How batches are made."""
+
+    batch_ms: Millis = 1_000
+    batch_records: int = Field(default=20_000, gt=0)
+    batch_bytes: Bytes = 33_554_432
+    rollup_ms: Millis = 60_000  # how long after its first new point an hour is computed again
+    quarantine_records: int = Field(default=1_000, gt=0)  # pushes that could not be decoded: the newest are kept
+    quarantine_bytes: Bytes = 67_108_864
+
+
+class ServeConfig(BaseSettings):
+    """`headroom serve`."""
+
+    model_config = SettingsConfigDict(
+        env_prefix="HEADROOM_",
+        env_nested_delimiter="__",
+        frozen=True,
+        extra="forbid",
+        nested_model_default_partial_update=True,
+    )
+
+    listen: ListenAddress = Address(host="127.0.0.1", port=9092)
+    upstream: Annotated[tuple[ListenAddress, ...], NoDecode, BeforeValidator(_addresses)] = ()
+    cluster: str | None = None  # None: the cluster id that the brokers tell; without brokers one of our own
+    subscriptions: Path | None = None  # None: the cluster's own; without brokers a file in the data directory
+    data: Path = Path("headroom-data")
+    clickhouse: str | None = None
+    clickhouse_password: str = ""
+    sql: ListenAddress = Address(host="127.0.0.1", port=8123)
+    http: ListenAddress = Address(host="127.0.0.1", port=9644)
+    gateway: GatewayConfig = GatewayConfig()
+    telemetry: TelemetryConfig = TelemetryConfig()
+    quotas: QuotaConfig = QuotaConfig()
+    spool: SpoolConfig = SpoolConfig()
+    store: StoreConfig = StoreConfig()
+
+    @field_validator("clickhouse")
+    @classmethod
+    def _is_url(cls, value: str | None) -> str | None:
+        parts = urlsplit(value or "http://host")
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise ValueError(f"{value!r} is not http(s)://user@host:port/database")
+        return value
+
+    @model_validator(mode="after")
+    def _ports_differ(self) -> ServeConfig:
+        doors = [str(a) for a in (self.listen, self.http, *(() if self.clickhouse else (self.sql,))) if a.port]
+        if len(set(doors)) < len(doors):
+            raise ValueError(f"listen, http and sql need addresses of their own, not {', '.join(doors)}")
+        return self
+
+
+def load(file: Path | None, flags: dict[str, Any]) -> ServeConfig:
+    """Flags over environment over file over defaults. Raises ConfigError with all that is wrong."""
+    settings = _from_file(file) if file else {}
+
+    class Layered(ServeConfig):
+        @classmethod
+        def settings_customise_sources(
+            cls,
+            settings_cls: type[BaseSettings],
+            init_settings: PydanticBaseSettingsSource,
+            env_settings: PydanticBaseSettingsSource,
+            dotenv_settings: PydanticBaseSettingsSource,
+            file_secret_settings: PydanticBaseSettingsSource,
+        ) -> tuple[PydanticBaseSettingsSource, ...]:
+            return init_settings, env_settings, InitSettingsSource(settings_cls, settings)
+
+    try:
+        return Layered(**{key: value for key, value in flags.items() if value is not None})
+    except ValidationError as exc:
+        raise ConfigError([_fault(error["loc"], error["msg"]) for error in exc.errors()]) from exc
+    except SettingsError as exc:  # a variable of the environment that should be JSON
+        raise ConfigError([" ".join(str(exc).split())]) from exc
+
+
+def _from_file(file: Path) -> dict[str, Any]:
+    try:
+        content = yaml.safe_load(file.read_text())
+    except OSError as exc:
+        raise ConfigError([f"{file}: {exc.strerror}"]) from exc
+    except yaml.YAMLError as exc:
+        raise ConfigError([f"{file}: not YAML: {' '.join(str(exc).split())}"]) from exc
+    if content is None:
+        return {}
+    if not isinstance(content, dict):
+        raise ConfigError([f"{file}: not a mapping of settings"])
+    return {str(key): value for key, value in content.items()}
+
+
+def _fault(location: tuple[int | str, ...], message: str) -> str:
+    name = ".".join(str(part) for part in location)
+    text = message.removeprefix("Value error, ").replace("Extra inputs are not permitted", "unknown setting")
+    return f"{name}: {text}" if name else text

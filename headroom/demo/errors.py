@@ -1,0 +1,11 @@
+"""What a run of the demo can end with, in one line for the user."""
+
+from __future__ import annotations
+
+
+class DemoError(Exception):
+    """Something that the demo needs did not work. The message is one clear line."""
+
+
+class PrerequisiteError(DemoError):
+    """Something that must be there before the start is missing: Java, the Kafka jars."""

@@ -1,0 +1,108 @@
+"""Eight unmodified Java clients in one JVM: a Python thread drives each. Nothing is configured for telemetry."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+
+from headroom.demo.errors import DemoError
+from headroom.demo.jvm import Jvm
+from headroom.demo.pacing import Pace
+from headroom.demo.script import Client, Habit, clients
+
+TICK_S = 0.1
+IN_FLIGHT = 8  # records on the way of a producer that sends as fast as it can
+POLL_MS = 500
+CLOSE_MS = 3_000
+JOIN_TIMEOUT_S = 30.0
+
+
+class JavaClients:
+    """`start_consumers`, `start_producers`, `check` now and then, `stop`."""
+
+    def __init__(self, jvm: Jvm, bootstrap: str) -> None:
+        self._jvm = jvm
+        self._bootstrap = bootstrap
+        self._stop = threading.Event()
+        self._pool = ThreadPoolExecutor(max_workers=8, thread_name_prefix="java-client")
+        self._running: list[Future[None]] = []
+
+    def start_consumers(self) -> None:
+        """Returns when each has its partition. Raises DemoError when one gets none."""
+        joined = [self._start(_consume, client, threading.Event()) for client in clients("java", "consumer")]
+        deadline = time.monotonic() + JOIN_TIMEOUT_S
+        for event in joined:
+            while not event.wait(TICK_S):
+                self.check()
+                if time.monotonic() > deadline:
+                    raise DemoError(f"a Java consumer got no partition in {JOIN_TIMEOUT_S:.0f} s")
+
+    def start_producers(self) -> None:
+        for client in clients("java", "producer"):
+            self._start(_produce, client, threading.Event())
+
+    def check(self) -> None:
+        """Raises DemoError when a client ended."""
+        for future in self._running:
+            if future.done() and not self._stop.is_set():
+                reason = " ".join(str(future.exception()).split())
+                raise DemoError(f"a Java client ended: {reason[:300]}")
+
+    def stop(self) -> None:
+        """Close all of them, side by side."""
+        self._stop.set()
+        self._pool.shutdown(wait=True)
+
+    def _start(self, drive: _Drive, client: Client, begun: threading.Event) -> threading.Event:
+        self._running.append(self._pool.submit(drive, self._jvm, self._bootstrap, client, begun, self._stop))
+        return begun
+
+
+_Drive = Callable[[Jvm, str, Client, threading.Event, threading.Event], None]
+
+
+def _consume(jvm: Jvm, bootstrap: str, client: Client, begun: threading.Event, stop: threading.Event) -> None:
+    consumer = jvm.consumer(bootstrap, client.client_id, group_id=client.client_id)
+    try:
+        consumer.subscribe([client.topic])
+        patience = jvm.duration(POLL_MS)
+        while not stop.is_set():
+            consumer.poll(patience)
+            if not begun.is_set() and not consumer.assignment().isEmpty():
+                begun.set()
+    finally:
+        consumer.close(jvm.duration(CLOSE_MS))
+
+
+def _produce(jvm: Jvm, bootstrap: str, client: Client, begun: threading.Event, stop: threading.Event) -> None:
+    script = client.script
+    producer = jvm.producer(bootstrap, client.client_id)
+    # One record, sent again and again: it need not cross from here to the JVM each time.
+    values = jvm.bytes_of(script.record_bytes)
+    record = jvm.classes.org.apache.kafka.clients.producer.ProducerRecord(client.topic, values)
+    begun.set()
+    try:
+        _send_steadily(producer, record, script, stop)
+        _send_greedily(producer, record, stop)
+    finally:
+        producer.close(jvm.duration(CLOSE_MS))
+
+
+def _send_steadily(producer: Any, record: Any, script: Habit, stop: threading.Event) -> None:
+    pace, start = Pace(script.rate, script.record_bytes), time.monotonic()
+    while not stop.wait(TICK_S) and time.monotonic() - start < script.greedy_after_s:
+        for _ in range(pace.due(time.monotonic() - start)):
+            producer.send(record)
+
+
+def _send_greedily(producer: Any, record: Any, stop: threading.Event) -> None:
+    """As fast as it can, with a bounded number of records on the way."""
+    on_the_way: deque[Any] = deque()
+    while not stop.is_set():
+        while len(on_the_way) < IN_FLIGHT:
+            on_the_way.append(producer.send(record))
+        on_the_way.popleft().get()

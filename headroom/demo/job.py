@@ -1,0 +1,40 @@
+"""The Spark job and its report, in a process of its own: it ends, and is ended, with all that Spark starts."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+from headroom.demo.errors import DemoError
+from headroom.demo.processes import complaint, start, stop
+
+TIMEOUT_S = 180.0
+
+
+def run_job(sql: str, from_ms: int, to_ms: int, output: Path, log: Path) -> None:
+    """Runs quota_headroom over [from_ms, to_ms) in one window and leaves its report in `output`. Raises DemoError."""
+    argv = [sys.executable, "-m", "headroom.demo.job", f"http://{sql}", str(from_ms), str(to_ms), str(output)]
+    with log.open("ab") as file:
+        process = start(argv, stderr=file)
+    try:
+        status = process.wait(TIMEOUT_S)
+    except subprocess.TimeoutExpired:
+        raise DemoError(f"the Spark job did not end in {TIMEOUT_S:.0f} s: {complaint(log)}") from None
+    finally:
+        stop(process, grace_s=0.0)  # Spark takes its time to leave, and there is nothing to save
+    if status:
+        raise DemoError(f"the Spark job failed: {complaint(log)}")
+
+
+def main(url: str, from_ms: int, to_ms: int, output: Path) -> None:
+    """In the child. The report goes out by the job's own functions."""
+    from spark_jobs import quota_headroom, report
+    from spark_jobs.windows import TimeRange
+
+    when = TimeRange(from_ms, to_ms, window_s=(to_ms - from_ms) // 1000)
+    report.write(quota_headroom.run(url, when), output)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), Path(sys.argv[4]))

@@ -1,0 +1,147 @@
+"""Eight unmodified librdkafka clients in a process of their own. Nothing is configured for telemetry.
+
+The process consumes, says `consuming` when each consumer has its partition, produces on the line `produce`, and ends
+with its stdin. `LibrdkafkaClients` is its other end.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+
+from confluent_kafka import Consumer, KafkaException, Producer
+
+from headroom.demo.errors import DemoError
+from headroom.demo.pacing import Pace
+from headroom.demo.processes import complaint, first_line, start, stop
+from headroom.demo.script import Client, clients
+
+TICK_S = 0.1
+IN_FLIGHT = 8  # records on the way of a producer that sends as fast as it can
+CLOSE_S = 10.0
+JOIN_TIMEOUT_S = 30.0
+
+
+class LibrdkafkaClients:
+    """`start_consumers`, `start_producers`, `check` now and then, `stop`."""
+
+    def __init__(self, bootstrap: str, directory: Path) -> None:
+        self._bootstrap = bootstrap
+        self._log = directory / "librdkafka.log"
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start_consumers(self) -> None:
+        """Returns when each has its partition. Raises DemoError when one gets none."""
+        with self._log.open("ab") as log:
+            argv = [sys.executable, "-m", "headroom.demo.librdkafka_clients", self._bootstrap]
+            self._process = start(argv, stderr=log, stdout=subprocess.PIPE, stdin=subprocess.PIPE)
+        if first_line(self._process, JOIN_TIMEOUT_S) != "consuming":
+            raise DemoError(f"the librdkafka clients did not start: {complaint(self._log)}")
+
+    def start_producers(self) -> None:
+        assert self._process is not None
+        assert self._process.stdin is not None
+        self._process.stdin.write(b"produce\n")
+        self._process.stdin.flush()
+
+    def check(self) -> None:
+        """Raises DemoError when they ended."""
+        if self._process is not None and self._process.poll() is not None:
+            raise DemoError(f"the librdkafka clients ended: {complaint(self._log)}")
+
+    def stop(self) -> None:
+        """Close all of them, side by side."""
+        if self._process is not None and self._process.stdin is not None:
+            self._process.stdin.close()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(CLOSE_S)
+            stop(self._process)
+            self._process = None
+
+
+def _consume(bootstrap: str, client: Client, begun: threading.Event, done: threading.Event) -> None:
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "client.id": client.client_id,
+            "group.id": client.client_id,
+            "auto.offset.reset": "earliest",
+        }
+    )
+    try:
+        consumer.subscribe([client.topic], on_assign=lambda _consumer, _partitions: begun.set())
+        while not done.is_set():
+            for message in consumer.consume(100, TICK_S):
+                fault = message.error()
+                if fault is not None and fault.fatal():
+                    raise KafkaException(fault)
+    finally:
+        consumer.close()
+
+
+def _produce(bootstrap: str, client: Client, begun: threading.Event, done: threading.Event) -> None:
+    producer = Producer({"bootstrap.servers": bootstrap, "client.id": client.client_id})
+    begun.set()
+    _send_steadily(producer, client, done)
+    _send_greedily(producer, client, done)
+    producer.flush(CLOSE_S / 2)
+
+
+def _send_steadily(producer: Producer, client: Client, done: threading.Event) -> None:
+    script = client.script
+    pace, start_s, value = Pace(script.rate, script.record_bytes), time.monotonic(), bytes(script.record_bytes)
+    while not done.wait(TICK_S) and time.monotonic() - start_s < script.greedy_after_s:
+        for _ in range(pace.due(time.monotonic() - start_s)):
+            producer.produce(client.topic, value)
+        producer.poll(0)
+
+
+def _send_greedily(producer: Producer, client: Client, done: threading.Event) -> None:
+    """As fast as it can, with a bounded number of records on the way."""
+    value = bytes(client.script.record_bytes)
+    while not done.is_set():
+        while len(producer) < IN_FLIGHT:
+            producer.produce(client.topic, value)
+        producer.poll(TICK_S)
+
+
+_Drive = Callable[[str, Client, threading.Event, threading.Event], None]
+
+
+def main(bootstrap: str) -> int:
+    """Runs until stdin ends, or until a client fails."""
+    done = threading.Event()
+    running: list[Future[None]] = []
+    with ThreadPoolExecutor(max_workers=9) as pool:
+
+        def drive(how: _Drive, client: Client) -> threading.Event:
+            begun = threading.Event()
+            running.append(pool.submit(how, bootstrap, client, begun, done))
+            running[-1].add_done_callback(lambda _future: done.set())
+            return begun
+
+        def obey() -> None:
+            for _line in sys.stdin:
+                for client in clients("librdkafka", "producer"):
+                    drive(_produce, client)
+            done.set()
+
+        joined = [drive(_consume, client) for client in clients("librdkafka", "consumer")]
+        while not done.is_set() and not all(event.is_set() for event in joined):
+            done.wait(TICK_S)
+        print("consuming", flush=True)  # noqa: T201 - the other end waits for it
+        pool.submit(obey)
+        done.wait()
+    for future in running:
+        future.result()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))

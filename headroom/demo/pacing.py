@@ -1,0 +1,35 @@
+"""How many records are due: a rate that is held exactly over time, without a burst after a stall. No clock."""
+
+from __future__ import annotations
+
+RAMP_S = 2.0  # from nothing to the full rate: a start is no burst
+FORGIVEN_AFTER_S = 1.0  # what a stall left undone beyond this is not made up for
+
+
+class Pace:
+    """`bytes_per_s` in records of `record_bytes`. Raises ValueError unless both are above 0."""
+
+    def __init__(self, bytes_per_s: float, record_bytes: int, ramp_s: float = RAMP_S) -> None:
+        if bytes_per_s <= 0 or record_bytes <= 0:
+            raise ValueError(f"cannot send {bytes_per_s} bytes/s in records of {record_bytes} bytes")
+        self._rate = bytes_per_s
+        self._record_bytes = record_bytes
+        self._ramp_s = ramp_s
+        self._settled = 0.0  # bytes sent, or forgiven
+
+    def due(self, elapsed_s: float) -> int:
+        """Records to send now, `elapsed_s` after the start; they count as sent."""
+        behind = self._owed(elapsed_s) - self._settled
+        most = max(self._rate * FORGIVEN_AFTER_S, self._record_bytes)
+        if behind > most:
+            self._settled += behind - most
+            behind = most
+        records = int(behind // self._record_bytes)
+        self._settled += records * self._record_bytes
+        return records
+
+    def _owed(self, elapsed_s: float) -> float:
+        """Bytes from the start on: the rate grows linearly during the ramp."""
+        if elapsed_s < self._ramp_s:
+            return self._rate * elapsed_s * elapsed_s / (2 * self._ramp_s)
+        return self._rate * (elapsed_s - self._ramp_s / 2)

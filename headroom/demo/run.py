@@ -1,0 +1,143 @@
+"""`headroom demo`: a real broker, sixteen real clients, one table that says who is throttled, and the evidence."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from types import FrameType
+
+import orjson
+from rich.console import Console
+from rich.table import Table
+
+from headroom.demo import evidence
+from headroom.demo.errors import DemoError
+from headroom.demo.evidence import Row
+from headroom.demo.job import run_job
+from headroom.demo.scenario import Minute, Scenario, Tell
+from headroom.demo.script import FAMILIES
+from headroom.demo.serving import CLUSTER
+from spark_jobs import report
+
+REPORT = "headroom.json"
+EVIDENCE = "evidence.json"
+
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_PIPE_WIDTH = 240  # columns of a table that goes into a pipe
+
+
+class Interrupted(BaseException):
+    """Ctrl-C. Not KeyboardInterrupt: py4j has ideas of its own about that one, and stumbles over them."""
+
+
+class Interrupts:
+    """Ctrl-C (SIGTERM, SIGHUP) at any moment raises Interrupted, until the clean-up begins.
+
+    Set by hand, because a shell starts its background jobs with SIGINT ignored.
+    """
+
+    def __init__(self) -> None:
+        self.status = 0
+        self._cleaning = False
+        for number in _SIGNALS:
+            signal.signal(number, self._interrupt)
+
+    def hold(self) -> None:
+        """From now on nothing interrupts."""
+        self._cleaning = True
+
+    def _interrupt(self, number: int, _frame: FrameType | None) -> None:
+        self.status = 128 + number
+        if not self._cleaning:
+            raise Interrupted
+
+
+def run_demo(output: Path) -> int:
+    """Runs the demo and leaves its report in `output`. 0; 1 with one clear line; 128 + signal when interrupted."""
+    began_s = time.monotonic()
+    console = Console(highlight=False, width=None if sys.stdout.isatty() else _PIPE_WIDTH)
+
+    def tell(text: str) -> None:
+        console.print(f"{time.monotonic() - began_s:4.0f} s  {text}", markup=False, soft_wrap=True)
+
+    interrupts = Interrupts()
+    with ExitStack() as stack:
+        try:
+            scenario = Scenario(stack, tell)
+            _show(scenario, output, console, tell)
+        except DemoError as exc:
+            kept = scenario.keep_logs(output / "logs")
+            fault = f"headroom: {exc}" + (f" (logs in {output / 'logs'})" if kept else "")
+            Console(stderr=True, highlight=False).print(fault, markup=False, soft_wrap=True)
+            return 1
+        except Interrupted:
+            return interrupts.status
+        finally:
+            interrupts.hold()
+    return 0
+
+
+def _show(scenario: Scenario, output: Path, console: Console, tell: Tell) -> None:
+    """Raises DemoError when something does not work, or does not end as the script intends."""
+    _make_room(output)
+    scenario.build()
+    minute = scenario.measure()
+    scenario.quiet_down()
+    tell("running the Spark job quota_headroom over the measured minute")
+    sql = scenario.serving.sql
+    run_job(sql, minute.from_ms, minute.to_ms, output, scenario.directory / "job.log")
+    rows = orjson.loads((output / REPORT).read_bytes())
+    compared = minute.byte_rates.compare(rows)
+    found = evidence.stored(sql, CLUSTER, minute.from_ms, minute.to_ms)
+    _write_evidence(output / EVIDENCE, minute, compared, found)
+    console.print(report.to_table(rows))
+    console.print(_comparison(compared))
+    for line in _summary(found):
+        tell(line)
+    tell(f"left in {output}/: {', '.join(sorted(file.name for file in output.iterdir()))}")
+    faults = evidence.faults(rows, compared, found)
+    if faults:
+        raise DemoError("; ".join(faults))
+
+
+def _make_room(output: Path) -> None:
+    """No report of an earlier run may pass for one of this. Raises DemoError."""
+    try:
+        output.mkdir(parents=True, exist_ok=True)
+        for name in (REPORT, "report.html", "headroom.parquet", EVIDENCE):
+            (output / name).unlink(missing_ok=True)
+        shutil.rmtree(output / "logs", ignore_errors=True)
+    except OSError as exc:
+        raise DemoError(f"cannot write to {output}: {exc.strerror}") from exc
+
+
+def _write_evidence(target: Path, minute: Minute, compared: Sequence[Row], found: Mapping[str, Sequence[Row]]) -> None:
+    window = {"from_ms": minute.from_ms, "to_ms": minute.to_ms}
+    content = {"window": window, "byte_rates": compared, **found}
+    target.write_bytes(orjson.dumps(content, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE))
+
+
+def _comparison(compared: Sequence[Row]) -> Table:
+    """Our usage beside the broker's own."""
+    table = Table("client-id", "usage (gateway)", "byte-rate (broker, JMX)", "difference", title="mean of the minute")
+    for row in compared:
+        rates = (report.rate(row[name], row["quota_key"]) for name in ("usage", "jmx_byte_rate"))
+        table.add_row(row["client_id"], *rates, f"{row['difference']:+.2%}")
+    return table
+
+
+def _summary(found: Mapping[str, Sequence[Row]]) -> Iterator[str]:
+    """What ClickHouse holds, in lines."""
+    for family in FAMILIES:
+        rows = [row for row in found["points"] if row["client_id"].startswith(family)]
+        software = ", ".join(sorted({f"{row['software_name']} {row['software_version']}" for row in rows})) or "none"
+        points = sum(row["points"] for row in rows)
+        yield f"telemetry of {len(rows)} {family} clients ({software}): {points} points"
+    for row in found["throttle_samples"]:
+        longest = report.duration(row["longest_ms"])
+        yield f"throttled on the wire: {row['client_id']}, {row['responses']} responses, {longest} at most"

@@ -1,0 +1,132 @@
+"""The demo's stage: broker, quotas, Headroom, sixteen clients; built in order, taken down in reverse."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+from typing import NamedTuple
+
+from headroom.demo.admin import Admin
+from headroom.demo.broker import Cluster
+from headroom.demo.evidence import ByteRates
+from headroom.demo.jars import find_java, kafka_libs
+from headroom.demo.java_clients import JavaClients
+from headroom.demo.jmx import BrokerJmx, jmx_options
+from headroom.demo.jvm import Jvm
+from headroom.demo.librdkafka_clients import LibrdkafkaClients
+from headroom.demo.processes import free_ports
+from headroom.demo.script import TOPICS, quotas
+from headroom.demo.serving import Serving
+
+PUSH_INTERVAL_MS = 5_000
+METRICS = "org.apache.kafka."  # all that KIP-714 clients have
+
+# Small answers to fetches: a throttled consumer is slowed by a quarter of a second at a time, not by five, and takes
+# its bytes in steps that are small beside what fits into Kafka's window.
+BROKER_PROPERTIES = {"fetch.max.bytes": "65536"}
+
+WARM_UP_S = 25  # Kafka's window is 10 s; the clients' ramp must be out of it, the greedy ones throttled
+WINDOW_S = 60
+STORED_AFTER_S = 3.0  # interval of usage, batch of the store, and some
+
+Tell = Callable[[str], None]
+
+
+class Minute(NamedTuple):
+    """The steady window that was measured, [from_ms, to_ms), and the broker's own numbers in it."""
+
+    from_ms: int
+    to_ms: int
+    byte_rates: ByteRates
+
+
+class Scenario:
+    """`build`, `measure`, `quiet_down`, then read; the ExitStack that was given takes all down."""
+
+    def __init__(self, stack: ExitStack, tell: Tell) -> None:
+        self._stack = stack
+        self._tell = tell
+        self._logs: list[Path] = []
+        self._checks: list[Callable[[], None]] = []
+        self.directory = Path(tempfile.mkdtemp(prefix="headroom-demo-"))
+        stack.callback(shutil.rmtree, self.directory, ignore_errors=True)
+
+    def build(self) -> None:
+        """All up, clients running. Raises DemoError, PrerequisiteError before anything is started."""
+        java = find_java()
+        libs = kafka_libs(java, progress=self._tell)
+        self._stack.callback(self._tell, "everything stopped")
+        self._tell("starting Apache Kafka 4.3.1 (KRaft, one node) and a JVM for the Java clients")
+        (jmx_port,) = free_ports(1)
+        cluster = Cluster(java, libs, properties=BROKER_PROPERTIES, jvm_options=jmx_options(jmx_port))
+        self._logs += [broker.log for broker in cluster.brokers]
+        self._stack.enter_context(cluster)
+        jvm = self._stack.enter_context(Jvm(java, libs))
+        self._configure(jvm, cluster.bootstrap)
+        self._jmx = self._stack.enter_context(BrokerJmx(jvm, jmx_port))
+        self._tell("starting headroom serve in front of it")
+        self.serving = Serving(cluster.bootstrap, self.directory)
+        self._stack.callback(self.serving.stop)
+        self.serving.start()
+        self._checks += [cluster.check, self.serving.check]
+        self._start_clients(jvm, self.serving.kafka)
+
+    def _configure(self, jvm: Jvm, bootstrap: str) -> None:
+        self._tell("setting topics, client quotas and the telemetry subscription, as an admin does")
+        with Admin(jvm, bootstrap) as admin:
+            admin.create_topics(TOPICS)
+            for entity, values in quotas():
+                admin.alter_quota(entity, values)
+            admin.set_subscription("demo", METRICS, PUSH_INTERVAL_MS)
+
+    def _start_clients(self, jvm: Jvm, bootstrap: str) -> None:
+        """Consumers first: what the producers send is then read as it comes."""
+        self._tell("starting 16 clients through the gateway: 8 Java, 8 librdkafka")
+        self._families = (JavaClients(jvm, bootstrap), LibrdkafkaClients(bootstrap, self.directory))
+        for family in self._families:
+            self._stack.callback(family.stop)
+            family.start_consumers()
+            self._checks.append(family.check)
+        for family in self._families:
+            family.start_producers()
+
+    def measure(self) -> Minute:
+        """Warm up, then a steady minute with the broker's byte rates once a second. Raises DemoError."""
+        self._tell(f"warming up for {WARM_UP_S} s")
+        self._pause_until(time.time() + WARM_UP_S)
+        from_s = int(time.time()) + 1
+        rates = ByteRates()
+        self._tell(f"measuring {WINDOW_S} s")
+        for second in range(1, WINDOW_S + 1):
+            self._pause_until(from_s + second)
+            rates.add(self._jmx.sensors())
+            if second % 15 == 0 and second < WINDOW_S:
+                self._tell(f"  {second} s")
+        return Minute(from_s * 1000, (from_s + WINDOW_S) * 1000, rates)
+
+    def quiet_down(self) -> None:
+        """Close the clients, and wait until what came of them is stored."""
+        self._tell("closing the clients")
+        for family in self._families:
+            self._checks.remove(family.check)
+            family.stop()
+        self._pause_until(time.time() + STORED_AFTER_S)
+
+    def keep_logs(self, target: Path) -> bool:
+        """For the case that something failed. False when there are none."""
+        logs = [log for log in (*self._logs, *self.directory.glob("*.log")) if log.exists()]
+        for log in logs:
+            target.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(log, target / log.name)
+        return bool(logs)
+
+    def _pause_until(self, moment_s: float) -> None:
+        """Sleeps, watchful. Raises DemoError when something ended that should not."""
+        while (left := moment_s - time.time()) > 0:
+            time.sleep(min(left, 1.0))
+            for check in self._checks:
+                check()

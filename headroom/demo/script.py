@@ -1,0 +1,102 @@
+"""Who takes part in the demo: 16 clients, what each wants, what each may, and the level that it must end at.
+
+Producer and consumer of the same family and habit share a topic, so what the one sends is what the other is offered.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from itertools import product
+
+from exporters.model import ANONYMOUS, QuotaKey
+
+FAMILIES = ("java", "librdkafka")
+ROLES = ("producer", "consumer")
+HABITS = ("idle", "warn", "throttled", "free")
+
+# Requests, responses and batches around the records, as a share: small, because records are large.
+OVERHEAD = 0.015
+
+
+@dataclass(frozen=True, slots=True)
+class Habit:
+    """What clients of a habit want and may. Rates in bytes/s."""
+
+    level: str
+    rate: float  # of the producer's record values
+    record_bytes: int
+    producer_limit: float | None
+    consumer_limit: float | None
+    greedy_after_s: float = math.inf  # from when on the producer sends as fast as it can
+
+
+_WARN_LIMIT = 200_000.0
+
+SCRIPT: dict[str, Habit] = {
+    "idle": Habit("ok", 2_000.0, 1_000, 100_000.0, 100_000.0),
+    "warn": Habit("warn", 0.85 * _WARN_LIMIT / (1 + OVERHEAD), 8_000, _WARN_LIMIT, _WARN_LIMIT),
+    # The consumer may take less than its partner may send: there is always more to fetch. Both fill Kafka's window
+    # evenly before the producer turns greedy. A burst at the start would come back as another each time that its
+    # sample leaves the window, and the rate would swing by a fifth for minutes.
+    "throttled": Habit("throttled", 285_000.0, 8_000, 300_000.0, 270_000.0, greedy_after_s=12.0),
+    "free": Habit("ok", 60_000.0, 8_000, None, None),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Client:
+    """One scripted client."""
+
+    family: str
+    role: str
+    habit: str
+
+    @property
+    def client_id(self) -> str:
+        return f"{self.family}-{self.role}-{self.habit}"
+
+    @property
+    def topic(self) -> str:
+        return f"{self.family}-{self.habit}"
+
+    @property
+    def script(self) -> Habit:
+        return SCRIPT[self.habit]
+
+    @property
+    def quota_key(self) -> QuotaKey:
+        return QuotaKey.PRODUCER_BYTE_RATE if self.role == "producer" else QuotaKey.CONSUMER_BYTE_RATE
+
+    @property
+    def limit(self) -> float | None:
+        return self.script.producer_limit if self.role == "producer" else self.script.consumer_limit
+
+
+CLIENTS = tuple(Client(*names) for names in product(FAMILIES, ROLES, HABITS))
+TOPICS = tuple(f"{family}-{habit}" for family, habit in product(FAMILIES, HABITS))
+
+# Quotas on the bare client-id that lose against one on (user, client-id): one stricter, one looser than what holds.
+MISLEADING = {"librdkafka-producer-warn": 20_000.0, "librdkafka-consumer-throttled": 50_000_000.0}
+
+Entity = dict[str, str | None]
+
+
+def quotas() -> list[tuple[Entity, dict[str, float | None]]]:
+    """Entities with their quotas: Java clients by client-id, librdkafka ones by (user, client-id)."""
+    rules: list[tuple[Entity, dict[str, float | None]]] = []
+    for client in CLIENTS:
+        misleading = MISLEADING.get(client.client_id)
+        if misleading is not None:
+            rules.append(({"client-id": client.client_id}, {client.quota_key: misleading}))
+        if client.limit is not None:
+            entity: Entity = {"client-id": client.client_id}
+            if client.family == "librdkafka":
+                entity["user"] = ANONYMOUS
+            rules.append((entity, {client.quota_key: client.limit}))
+    return rules
+
+
+def clients(family: str, role: str) -> list[Client]:
+    """The four of a family and role."""
+    return [client for client in CLIENTS if (client.family, client.role) == (family, role)]

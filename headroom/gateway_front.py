@@ -1,0 +1,127 @@
+"""`headroom serve --upstream`: the gateway in front of a cluster, built and opened."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
+
+from exporters import self_metrics as catalogue
+from exporters.model import QuotaLimit
+from exporters.spool import SpoolWriter
+from headroom.chores import Chore, QuotaRecorder, first
+from headroom.config import ServeConfig
+from headroom.errors import ServeError, listening
+from headroom.front import (
+    Front,
+    connection_limits,
+    listener_readings,
+    loaded_subscriptions,
+    subscriptions_chore,
+    telemetry_door,
+)
+from headroom.limits import stored_limits
+from headroom.quota_views import QuotaViews
+from headroom.worker import now_ms
+from quota_metrics.admin import Cluster, KafkaAdmin
+from quota_metrics.collector import LimitHistory
+from quota_metrics.kafka_errors import ClusterError, check
+from quota_metrics.usage import UsageMeter
+from telemetry.cluster_subscriptions import read_subscriptions
+from telemetry.doors import BrokerNode
+from telemetry.gateway import Gateway
+from telemetry.subscriptions import ClientMetrics
+
+
+async def open_gateway(
+    config: ServeConfig, pushes: SpoolWriter, quotas: SpoolWriter, sql: str, stack: AsyncExitStack
+) -> Front:
+    """Raises ServeError. What is opened is closed by `stack`, usage of the last moment written."""
+    admin = KafkaAdmin([(address.host, address.port) for address in config.upstream])
+    stack.push_async_callback(admin.close)
+    cluster = await _cluster(admin, config)
+    name = config.cluster or cluster.cluster_id
+
+    door = telemetry_door(config, pushes)
+    meter = UsageMeter(name, samples=config.quotas.window_num, window_ms=config.quotas.window_size_ms)
+    history = LimitHistory(name, await _stored_limits(sql, name, config))
+
+    views = QuotaViews(config.quotas, name, admin, cluster, stack)
+
+    async def changes() -> list[QuotaLimit]:
+        described = await admin.describe_client_quotas()
+        await views.configure(described)
+        return history.changes(described, now_ms())
+
+    recorder = QuotaRecorder(spool=quotas, meter=meter, read_changes=changes, now_ms=now_ms, measured=views.measured)
+    chores = [
+        subscriptions_chore(config, door.rules, _subscriptions(config, door.rules, admin)),
+        Chore("quotas", config.quotas.refresh_ms, recorder.write_limits),
+        Chore("usage", config.quotas.usage_interval_ms, recorder.write_usage),
+        *views.chores(),
+    ]
+    for chore in chores:  # clients are answered when subscriptions and quotas are known
+        await first(chore)
+    chores += views.jmx_chores(recorder, meter)
+    stack.push_async_callback(recorder.write_usage)
+
+    gateway = Gateway(
+        cluster=name,
+        host=config.listen.host,
+        port=config.listen.port,
+        advertised_host=config.gateway.advertised_host,
+        door=door,
+        flush=pushes.flush,
+        observe=meter.exchange,
+        now_ms=now_ms,
+        limits=connection_limits(config),
+        connect_timeout_s=config.gateway.connect_timeout_ms / 1000,
+    )
+    address = await listening(gateway.start(_nodes(cluster)), config.listen)
+    stack.push_async_callback(gateway.close, config.gateway.drain_ms / 1000)
+
+    def readings() -> dict[catalogue.SelfMetric, catalogue.Values]:
+        return (
+            listener_readings(gateway)
+            | views.readings()
+            | {
+                catalogue.USAGE_CLIENTS: len(meter),
+                catalogue.USAGE_LEFT_OUT: meter.left_out,
+                catalogue.USAGE_ROWS_LOST: recorder.usage_rows_lost,
+            }
+        )
+
+    return Front(address, chores, readings)
+
+
+def _nodes(cluster: Cluster) -> list[BrokerNode]:
+    return [BrokerNode(node.id, node.host, node.port) for node in cluster.nodes]
+
+
+def _subscriptions(config: ServeConfig, rules: ClientMetrics, admin: KafkaAdmin) -> Callable[[], Awaitable[None]]:
+    """What brings them up to date: the cluster's own resources, or the operator's file instead."""
+    file = loaded_subscriptions(config.subscriptions, rules) if config.subscriptions else None
+
+    async def refresh() -> None:
+        if file:
+            file.follow()
+        else:
+            rules.replace_all(await read_subscriptions(admin.send, check), now_ms())
+
+    return refresh
+
+
+async def _cluster(admin: KafkaAdmin, config: ServeConfig) -> Cluster:
+    try:
+        return await admin.start()
+    except ClusterError as exc:
+        addresses = ", ".join(str(address) for address in config.upstream)
+        raise ServeError(f"cannot reach the cluster at {addresses}: {exc}") from exc
+
+
+async def _stored_limits(sql: str, cluster: str, config: ServeConfig) -> list[QuotaLimit]:
+    url = config.clickhouse or f"http://{sql}/headroom"
+    try:
+        return await asyncio.to_thread(stored_limits, url, config.clickhouse_password, cluster)
+    except ConnectionError as exc:
+        raise ServeError(f"cannot read the store: {exc}") from exc

@@ -1,0 +1,28 @@
+"""What the store knows of a cluster's quotas: where the history goes on after a restart."""
+
+from __future__ import annotations
+
+import clickhouse_connect
+from clickhouse_connect.driver.exceptions import ClickHouseError
+
+from exporters.model import QuotaLimit
+
+_LATEST = """
+SELECT user, client_id, ip, quota_key, toUnixTimestamp64Milli(max(valid_from)), argMax(tuple(value), valid_from).1
+FROM headroom.quota_limits FINAL
+WHERE cluster = {cluster:String}
+GROUP BY user, client_id, ip, quota_key
+"""
+
+
+def stored_limits(url: str, password: str, cluster: str) -> list[QuotaLimit]:
+    """The newest row of each quota, removed ones with value None. Raises ConnectionError."""
+    try:
+        client = clickhouse_connect.get_client(dsn=url, password=password)
+        try:
+            rows = client.query(_LATEST, parameters={"cluster": cluster}).result_rows
+        finally:
+            client.close()
+    except (ClickHouseError, OSError) as exc:
+        raise ConnectionError(" ".join(str(exc).split())) from exc
+    return [QuotaLimit(cluster, user, client, ip, key, since, value) for user, client, ip, key, since, value in rows]

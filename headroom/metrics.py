@@ -1,0 +1,75 @@
+"""Our own metrics at the moment that somebody asks: read from the parts, named by the catalogue."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+from prometheus_client import CollectorRegistry
+from prometheus_client.core import Metric
+from prometheus_client.registry import Collector
+
+from exporters import self_metrics as catalogue
+from exporters.self_metrics import SelfMetric, Values
+from exporters.spool import SpoolWriter
+from headroom.storage import StorageWorker
+from telemetry.push import TelemetryDoor
+
+Readings = Callable[[], dict[SelfMetric, Values]]
+
+
+def metrics_registry(*readings: Readings) -> CollectorRegistry:
+    """A registry that takes the readings when it is scraped."""
+    registry = CollectorRegistry()
+    registry.register(_Reading(readings))
+    return registry
+
+
+def door_readings(door: TelemetryDoor) -> dict[SelfMetric, Values]:
+    """What the telemetry door counted."""
+    return {
+        catalogue.CLIENT_INSTANCES: len(door.rules.instances),
+        catalogue.GETS: {code.name: count for code, count in door.counts.gets.items()},
+        catalogue.PUSHES: {code.name: count for code, count in door.counts.pushes.items()},
+        catalogue.PUSH_BYTES: door.counts.accepted_bytes,
+        catalogue.DOOR_FAULTS: door.counts.faults,
+    }
+
+
+def storage_readings(spools: Sequence[SpoolWriter], worker: StorageWorker) -> Readings:
+    """received = written + dropped + buffered at every moment: what the worker did not tell of yet is buffered."""
+
+    def readings() -> dict[SelfMetric, Values]:
+        counts = worker.counts
+        received = worker.received_before + sum(spool.records for spool in spools)
+        buffered = received - counts["written"] - counts["dropped"]
+        return {
+            catalogue.RECORDS_RECEIVED: received,
+            catalogue.RECORDS: {"written": counts["written"], "dropped": counts["dropped"], "buffered": buffered},
+            catalogue.DROPPED: counts["drop_reasons"],
+            catalogue.SPOOL_BYTES: counts["buffered_bytes"],
+            catalogue.SPOOL_TORN: counts["torn"],
+            catalogue.HOURS_TO_ROLL_UP: counts["hours_to_roll_up"],
+            catalogue.WORKER_RESTARTS: worker.restarts,
+            catalogue.WORKER_UP: worker.alive,
+        }
+
+    return readings
+
+
+class _Reading(Collector):
+    def __init__(self, readings: tuple[Readings, ...]) -> None:
+        self._readings = readings
+
+    def collect(self) -> Iterator[Metric]:
+        for read in self._readings:
+            for metric, values in read().items():
+                yield _filled(metric, values)
+
+
+def _filled(metric: SelfMetric, values: Values) -> Metric:
+    family = metric.family()
+    rows = values.items() if isinstance(values, Mapping) else [((), values)]
+    for labels, value in rows:
+        texts = (labels,) if isinstance(labels, str) else labels
+        family.add_sample(metric.name, dict(zip(metric.labels, texts, strict=True)), float(value))
+    return family

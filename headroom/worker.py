@@ -1,0 +1,198 @@
+"""The storage worker's process: owns the store, follows the spool, serves SQL.
+
+Started by storage.py as `python -m headroom.worker`: a fresh interpreter, because a fork after `import chdb` hangs. The
+first line of its standard input is its settings as JSON (there may be a password in it). It talks to its parent by
+lines of JSON on standard output: first {"sql": "HOST:PORT", "counts": {...}} or {"error": TEXT}, then {"counts": {...}}
+every second. When its standard input closes it drains the spool and ends, so that it never outlives its parent for
+long; when the parent died it drains nothing: the next worker waits for it, and the next parent for that one.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import threading
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TextIO
+
+import stamina
+import structlog
+
+from exporters.clickhouse import PermanentWriteError, Store, TransientWriteError
+from exporters.spool_reader import SpoolReader
+from exporters.sql_door import SqlDoor
+from headroom.config import Address
+from headroom.logs import configure_logging
+from telemetry.ingest import Ingester
+from telemetry.quarantine import Quarantine
+
+log = structlog.get_logger(__name__)
+
+_TELL_EVERY_S = 1.0
+_PREDECESSOR_S = 40.0  # less than the parent waits for us
+_DRAIN_TRIES = 3  # a store that is away at the end keeps nobody waiting: the spool keeps what is left
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerSettings:
+    """What the parent tells its worker."""
+
+    spool: str
+    embedded: str  # the directory of the embedded engine; unused with `clickhouse`
+    clickhouse: str | None
+    clickhouse_password: str
+    sql_host: str
+    sql_port: int
+    max_decompressed_bytes: int
+    batch_ms: int
+    batch_records: int
+    batch_bytes: int
+    rollup_ms: int
+    quarantine: str  # a directory
+    quarantine_records: int
+    quarantine_bytes: int
+
+
+def main() -> int:
+    """Runs until standard input closes and the spool is drained."""
+    settings = WorkerSettings(**json.loads(sys.stdin.buffer.readline()))
+    for ignored in (signal.SIGINT, signal.SIGTERM):  # a terminal's Ctrl-C reaches us too: the parent decides
+        signal.signal(ignored, signal.SIG_IGN)
+    parent = _take_standard_output()
+    configure_logging()
+    try:
+        reader = _open_spool(Path(settings.spool))
+        store = _open_store(settings)
+        door = None if settings.clickhouse else SqlDoor(store, settings.sql_host, settings.sql_port)
+        address = _opened(door, settings) if door else settings.clickhouse
+    except (OSError, ValueError, RuntimeError, TransientWriteError, PermanentWriteError) as exc:
+        _tell(parent, {"error": " ".join(str(exc).split())})
+        return 1
+    follower = _Follower(reader, store, settings, parent)
+    _tell(parent, {"sql": address, "counts": follower.counts()})
+    follower.run()
+    if door:
+        door.stop()
+    store.close()
+    reader.close()  # last: whoever has the spool may open the store
+    return 0
+
+
+class _Follower:
+    """The loop: spool to store, with patience when the store is away."""
+
+    def __init__(self, reader: SpoolReader, store: Store, settings: WorkerSettings, parent: TextIO) -> None:
+        self._settings = settings
+        self._parent = parent
+        self._parent_pid = os.getppid()
+        self._stopping = threading.Event()
+        self._told_at = 0.0
+        self._ingester = Ingester(
+            reader,
+            store,
+            Quarantine(Path(settings.quarantine), settings.quarantine_records, settings.quarantine_bytes),
+            max_decompressed_bytes=settings.max_decompressed_bytes,
+            rollup_interval_ms=settings.rollup_ms,
+            max_records=settings.batch_records,
+            max_bytes=settings.batch_bytes,
+        )
+
+    def run(self) -> None:
+        threading.Thread(target=self._wait_for_parent, daemon=True).start()
+        while not self._stopping.is_set():
+            self._settled(attempts=None)
+            self._ingester.roll_up(now_ms)
+            self._tell_counts()
+            self._stopping.wait(self._settings.batch_ms / 1000)
+        self._settled(attempts=_DRAIN_TRIES)
+
+    def counts(self) -> dict[str, Any]:
+        """What became of all that was ever in the spool."""
+        return self._ingester.as_dict()
+
+    def _settled(self, attempts: int | None) -> None:
+        """Writes all that is in the spool; keeps trying while the store is away, `attempts` times or for ever."""
+        try:
+            for attempt in stamina.retry_context(
+                on=self._is_worth_another_try, attempts=attempts, timeout=None, wait_initial=0.2, wait_max=5.0
+            ):
+                with attempt:
+                    while not self._orphaned() and self._ingester.step(now_ms()):
+                        self._tell_counts()
+                        if not self._stopping.is_set():
+                            self._ingester.roll_up(now_ms)
+        except TransientWriteError as exc:
+            log.warning("stopped before all was written: the spool keeps it", error=str(exc))
+
+    def _is_worth_another_try(self, exc: Exception) -> bool:
+        self._tell_counts()
+        if self._orphaned() or (self._stopping.is_set() and self._settings.clickhouse):
+            return False
+        return isinstance(exc, TransientWriteError)
+
+    def _orphaned(self) -> bool:
+        return os.getppid() != self._parent_pid
+
+    def _tell_counts(self) -> None:
+        if time.monotonic() - self._told_at >= _TELL_EVERY_S:
+            self._told_at = time.monotonic()
+            _tell(self._parent, {"counts": self.counts()})
+
+    def _wait_for_parent(self) -> None:
+        sys.stdin.buffer.read()  # ends when the parent closes it, or dies
+        self._stopping.set()
+
+
+def now_ms() -> int:
+    """Wall time."""
+    return time.time_ns() // 1_000_000
+
+
+def _open_spool(directory: Path) -> SpoolReader:
+    """Waits for the worker of a parent that died: it ends after the batch that it is writing. Raises OSError."""
+    for attempt in stamina.retry_context(
+        on=BlockingIOError, attempts=None, timeout=_PREDECESSOR_S, wait_initial=0.05, wait_max=0.5
+    ):
+        with attempt:
+            return SpoolReader(directory)
+    raise AssertionError("not reached: the last attempt returns or raises")
+
+
+def _opened(door: SqlDoor, settings: WorkerSettings) -> str:
+    wanted = Address(host=settings.sql_host, port=settings.sql_port)
+    try:
+        host, port = door.start()
+    except OSError as exc:
+        raise RuntimeError(f"cannot listen on {wanted}: {os.strerror(exc.errno) if exc.errno else exc}") from exc
+    return str(Address(host=host, port=port))
+
+
+def _open_store(settings: WorkerSettings) -> Store:
+    if settings.clickhouse:
+        store = Store.server(settings.clickhouse, settings.clickhouse_password)
+    else:
+        store = Store.embedded(Path(settings.embedded))
+    store.migrate()
+    return store
+
+
+def _take_standard_output() -> TextIO:
+    """Standard output for our lines alone: whatever a library prints goes to standard error."""
+    ours = os.fdopen(os.dup(1), "w", buffering=1)
+    os.dup2(2, 1)
+    return ours
+
+
+def _tell(parent: TextIO, message: dict[str, Any]) -> None:
+    try:
+        parent.write(json.dumps(message) + "\n")
+    except BrokenPipeError:  # the parent is gone; our input tells us so too
+        log.debug("parent is gone")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
