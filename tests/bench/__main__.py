@@ -1,0 +1,35 @@
+"""`make bench`: lines `bench NAME value=V unit=U ratio=R baseline=WHAT`, and the same in build/bench.jsonl."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+# Each prints its figures, and measures its baseline in the same run.
+MODULES = ("acknowledge", "wire_to_rows", "quota_resolution")
+FIGURE = re.compile(r"bench (?P<name>\S+) value=(?P<value>\S+) unit=(?P<unit>\S+) ratio=(?P<ratio>\S+) baseline=(\S+)")
+
+
+def main() -> int:
+    target = Path("build") / "bench.jsonl"
+    target.parent.mkdir(exist_ok=True)
+    failed = 0
+    with target.open("w") as lines:
+        for module in MODULES:
+            command = [sys.executable, "-m", f"tests.bench.{module}"]
+            told = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
+            failed += told.returncode != 0
+            for line in told.stdout.splitlines():
+                if figure := FIGURE.fullmatch(line):
+                    print(line, flush=True)
+                    numbers = {key: float(figure[key]) for key in ("value", "ratio")}
+                    named = {"name": figure["name"], "unit": figure["unit"], "baseline": figure[5]}
+                    lines.write(json.dumps(named | numbers) + "\n")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

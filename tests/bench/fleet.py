@@ -1,0 +1,111 @@
+"""A fleet that pushes what real clients pushed: captured payloads, with numbers that move as each client's would."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import zstandard
+from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData
+
+from exporters.model import Connection, Push, RecordKind
+from exporters.records import connection_bytes, push_head
+from exporters.spool import SpoolWriter
+from telemetry.otlp import Limits, decode
+from telemetry.templates import ABSENT, Template, template_of
+
+VECTORS = Path(__file__).parents[1] / "vectors"
+INTERVAL_MS = 10_000
+_ZSTD = 4
+
+
+class Client:
+    """One client instance: a captured payload under a name of its own."""
+
+    def __init__(self, number: int, payload: bytes, first_ms: int) -> None:
+        connection = Connection(
+            "prod", "EXTERNAL", f"user-{number % 20}", f"10.0.0.{number % 250}", number, "software", "1.0", number % 3
+        )
+        self._push = Push(
+            connection, f"app-{number}", np.random.default_rng(number).bytes(16), first_ms, 7, False, _ZSTD, payload
+        )
+        self._connection = connection_bytes(connection)
+        self._rng = np.random.default_rng(number)
+        self._template = _template(self._push)
+        self._bytes = np.frombuffer(payload, np.uint8).copy()
+        self._times = [self._column(at) for at in (self._template.start_at, self._template.time_at)]
+        self._values = self._column(self._template.double_at).view(np.float64)
+
+    def push(self, turn: int, spool: SpoolWriter) -> None:
+        """Some ms off the interval; what was 0, NaN or whole stays so."""
+        moved_ns = (turn * INTERVAL_MS + int(self._rng.integers(0, 500))) * 1_000_000
+        for at, before in zip((self._template.start_at, self._template.time_at), self._times, strict=True):
+            self._write(at, before + np.uint64(moved_ns))
+        values = self._values * self._rng.uniform(0.7, 1.3, len(self._values))
+        whole = self._values == np.trunc(self._values)
+        self._write(self._template.double_at, np.where(whole, np.rint(values), values).view(np.uint64))
+        payload = zstandard.ZstdCompressor().compress(self._bytes.tobytes())
+        push = self._push
+        head = push_head(
+            Push(
+                push.connection,
+                push.client_id,
+                push.client_instance_id,
+                push.received_at_ms + turn * INTERVAL_MS,
+                push.subscription_id,
+                False,
+                _ZSTD,
+                payload,
+            ),
+            self._connection,
+        )
+        spool.append(RecordKind.PUSH, head, payload)
+
+    def _column(self, at: np.ndarray) -> np.ndarray:
+        present = at[at != ABSENT]
+        return self._bytes[present[:, None] + np.arange(8)].view(np.uint64).ravel()
+
+    def _write(self, at: np.ndarray, numbers: np.ndarray) -> None:
+        present = at[at != ABSENT]
+        self._bytes[present[:, None] + np.arange(8)] = numbers.view(np.uint8).reshape(-1, 8)
+
+
+def fleet(vector: str, size: int) -> Iterator[Client]:
+    """Clients that differ in their numbers and, as librdkafka's do, in the name of their scope."""
+    payload = zstandard.ZstdDecompressor().decompressobj().decompress((VECTORS / vector).read_bytes())
+    message = MetricsData.FromString(payload)
+    scopes = [each.scope for resource in message.resource_metrics for each in resource.scope_metrics]
+    names = [scope.name for scope in scopes]
+    first_ms = _newest_ms(message)
+    for number in range(size):
+        for scope, name in zip(scopes, names, strict=True):
+            if name:
+                scope.name = f"{name}-{number:06d}"
+        yield Client(number, message.SerializeToString(), first_ms)
+
+
+def spooled(directory: Path, clients: list[Client], turns: range) -> None:
+    """Each client pushes once in each turn."""
+    spool = SpoolWriter(directory, "bench", segment_bytes=64 << 20, max_bytes=8 << 30)
+    for turn in turns:
+        for client in clients:
+            client.push(turn, spool)
+        spool.flush()
+    spool.close()
+
+
+def _newest_ms(message: MetricsData) -> int:
+    return max(
+        point.time_unix_nano // 1_000_000
+        for resource in message.resource_metrics
+        for scope in resource.scope_metrics
+        for metric in scope.metrics
+        for point in getattr(metric, metric.WhichOneof("data")).data_points
+    )
+
+
+def _template(push: Push) -> Template:
+    template = template_of(push.payload, decode(push.payload, push, Limits(), ()))
+    assert template is not None
+    return template

@@ -1,0 +1,58 @@
+"""`python -m tests.bench.pipeline VECTOR TURNS TEMPLATE_BYTES`: from spool to ClickHouse in a process of its own.
+
+Prints rows, CPU seconds of all its threads with the engine's merges, and bytes on disk. What is measured is the life of
+clients that have pushed before: each pushed once before the clock began.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from exporters.clickhouse import Store
+from exporters.spool_reader import SpoolReader
+from telemetry.ingest import Ingester
+from telemetry.quarantine import Quarantine
+from tests.bench.fleet import fleet, spooled
+
+CLIENTS = 400
+BYTES = "SELECT sum(bytes_on_disk), sum(rows) FROM system.parts WHERE active AND table = 'points'"
+
+
+def measured(directory: Path, vector: str, turns: int, template_bytes: int) -> dict[str, float]:
+    store = Store.embedded(directory / "store")
+    store.migrate()
+    ingester = Ingester(
+        SpoolReader(directory / "spool"),
+        store,
+        Quarantine(directory / "quarantine", 10, 1 << 20),
+        max_decompressed_bytes=1 << 20,
+        rollup_interval_ms=60_000,
+        max_template_bytes=template_bytes,
+    )
+    clients = list(fleet(vector, CLIENTS))
+    spooled(directory / "spool", clients, range(1))
+    now_ms = time.time_ns() // 1_000_000
+    while ingester.step(now_ms):
+        pass
+    before = ingester.counts.points_written
+    spooled(directory / "spool", clients, range(1, turns))
+    begun = time.process_time()
+    while ingester.step(now_ms):
+        pass
+    while store.query("SELECT count() FROM system.merges")[0][0]:
+        time.sleep(0.05)
+    cpu_s = time.process_time() - begun
+    assert ingester.counts.dropped.total() == 0
+    store.command("OPTIMIZE TABLE headroom.points FINAL", {})  # what merges come to in time
+    [(nbytes, rows)] = store.query(BYTES)
+    store.close()
+    return {"rows": ingester.counts.points_written - before, "cpu_s": cpu_s, "bytes_per_row": nbytes / rows}
+
+
+if __name__ == "__main__":
+    with tempfile.TemporaryDirectory(prefix="headroom-bench-") as directory:
+        print(json.dumps(measured(Path(directory), sys.argv[1], int(sys.argv[2]), int(sys.argv[3]))))

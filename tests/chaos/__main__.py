@@ -1,0 +1,39 @@
+"""`python -m tests.chaos SEED KILLS`: kill -9 under load; no acknowledged point may be lost, none be there twice."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import shutil
+import sys
+from pathlib import Path
+
+from headroom.demo.broker import Cluster
+from headroom.demo.jars import KAFKA_VERSION, find_java, kafka_libs
+from tests.chaos.scenario import embedded, served, subscribe
+
+DIRECTORY = Path("build/chaos")  # what a run leaves: logs and data
+
+
+def main(seed: int, kills: int) -> int:
+    """Prints what does not add up and one closing line; 0 when all does."""
+    java = find_java()
+    libs = kafka_libs(java, Path(".cache") / f"kafka-{KAFKA_VERSION}")
+    shutil.rmtree(DIRECTORY, ignore_errors=True)
+    rng = random.Random(seed)
+    with Cluster(java, libs) as cluster:
+        asyncio.run(subscribe(cluster.bootstrap))
+        audits = [
+            asyncio.run(embedded(cluster.bootstrap, DIRECTORY / "embedded", rng, kills - kills // 2)),
+            asyncio.run(served(cluster.bootstrap, DIRECTORY / "served", rng, kills // 2)),
+        ]
+    for fault in (fault for audit in audits for fault in audit.faults):
+        print(fault)
+    acknowledged, stored = sum(audit.acknowledged for audit in audits), sum(audit.stored for audit in audits)
+    lost, doubled = sum(audit.lost for audit in audits), sum(audit.doubled for audit in audits)
+    print(f"chaos kills={kills} acknowledged={acknowledged} stored={stored} lost={lost} doubled={doubled}")
+    return 1 if lost or doubled or any(audit.faults for audit in audits) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(int(sys.argv[1]), int(sys.argv[2])))

@@ -1,0 +1,104 @@
+"""What ClickHouse holds against what was acknowledged, and the counts of Headroom against each other."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Set
+from dataclasses import dataclass
+from typing import Any
+
+import clickhouse_connect
+
+from headroom.demo.processes import LOOPBACK
+from tests.chaos.load import POINTS_PER_PUSH
+from tests.chaos.victim import Headroom
+
+REST_TIMEOUT_S = 60.0
+
+# A merge would make one row of two: what came twice shall stay to be seen.
+_NO_MERGES = (
+    "ALTER TABLE headroom.points MODIFY SETTING"
+    " max_bytes_to_merge_at_max_space_in_pool = 1, max_bytes_to_merge_at_min_space_in_pool = 1"
+)
+
+# By hour and series, from raw points and as rolled up; whatever is not in both alike.
+_ROLLUPS_THAT_DIFFER = """
+SELECT count() FROM (
+    SELECT toStartOfHour(ts) AS hour, series_id, min(value) AS low, max(value) AS high, sum(value) AS total,
+           count() AS number, argMax(value, ts) AS newest
+    FROM headroom.points GROUP BY hour, series_id
+) AS raw
+FULL JOIN headroom.client_metrics_1h AS r ON raw.hour = r.bucket AND raw.series_id = r.series_id
+WHERE (low, high, total, number, newest) != (r.min, r.max, r.sum, r.count, r.last)
+"""
+
+
+@dataclass
+class Audit:
+    """A point is one acknowledged value; `faults` tells what else does not add up."""
+
+    acknowledged: int
+    stored: int
+    lost: int
+    doubled: int
+    faults: list[str]
+
+
+def stop_merges(sql_port: int) -> None:
+    """Of the points, for as long as the table lives."""
+    _command(sql_port, _NO_MERGES)
+
+
+async def rested(headroom: Headroom) -> tuple[str, bool]:
+    """Its counts once everything is written; whether that came about."""
+    deadline = time.monotonic() + REST_TIMEOUT_S
+    while True:
+        metrics = await asyncio.to_thread(headroom.metrics)
+        # Two counts of our own on either side of the spool: what was received and not yet written or dropped, and
+        # what the worker has still to read. And no hour waits for its rollup.
+        waiting = ("headroom_spool_bytes", "headroom_records:buffered", "headroom_rollup_hours")
+        is_at_rest = not any(metrics[name] for name in waiting)
+        if is_at_rest or time.monotonic() > deadline:
+            return _counts(metrics), is_at_rest
+        await asyncio.sleep(0.5)
+
+
+def audit(sql_port: int, acknowledged: Set[int]) -> Audit:
+    """Without FINAL: nothing may hide behind a merge."""
+    rows = _rows(sql_port, "SELECT toUInt64(value) AS v, count() FROM headroom.points GROUP BY v")
+    stored = dict(rows)
+    [(pushes, unique, good)] = _rows(
+        sql_port, "SELECT count(), uniqExact(push_id), countIf(error_code = 0) FROM headroom.pushes"
+    )
+    faults = []
+    if pushes != unique:
+        faults.append(f"{pushes - unique} rows of pushes are doubled")
+    if good * POINTS_PER_PUSH != sum(stored.values()) or good != pushes:
+        faults.append(f"{pushes} pushes, {good} of them good, do not make {sum(stored.values())} points")
+    [(different,)] = _rows(sql_port, _ROLLUPS_THAT_DIFFER)
+    if different:
+        faults.append(f"{different} rows of rollups are not what raw points give")
+    return Audit(
+        acknowledged=len(acknowledged),
+        stored=len(acknowledged & stored.keys()),
+        lost=len(acknowledged - stored.keys()),
+        doubled=sum(stored.values()) - len(stored),
+        faults=faults,
+    )
+
+
+def _counts(metrics: dict[str, float]) -> str:
+    counts = {"received": metrics["headroom_records_received_total"]}
+    counts |= {state: metrics[f"headroom_records:{state}"] for state in ("written", "dropped", "buffered")}
+    return " ".join(f"{name}={count:.0f}" for name, count in counts.items())
+
+
+def _command(sql_port: int, statement: str) -> None:
+    with clickhouse_connect.get_client(host=LOOPBACK, port=sql_port) as client:
+        client.command(statement)
+
+
+def _rows(sql_port: int, query: str) -> Any:
+    with clickhouse_connect.get_client(host=LOOPBACK, port=sql_port) as client:
+        return client.query(query).result_rows

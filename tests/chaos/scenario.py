@@ -1,0 +1,152 @@
+"""The run: load, kills at random moments, the store away, rest, audit."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import signal
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+
+from kio.schema.incremental_alter_configs.v1 import request as alter
+from kio.static.primitive import i8
+
+from headroom.demo.processes import LOOPBACK
+from quota_metrics.admin import KafkaAdmin
+from tests.chaos.audit import Audit, audit, rested, stop_merges
+from tests.chaos.load import Load
+from tests.chaos.victim import Headroom, Server
+
+CLIENTS = 30
+INTERVAL_MS = 100  # the shortest that Kafka allows
+COME_BACK = 89
+_CLIENT_METRICS, _SET = i8(16), i8(0)
+_PATIENCE_S = 60.0
+
+
+async def embedded(upstream: str, directory: Path, rng: random.Random, kills: int) -> Audit:
+    """Kills the network process and the storage worker over an embedded store; then the worker hangs for a while."""
+    headroom = Headroom(upstream, directory, None)
+    headroom.begin()
+    try:
+        await headroom.ready()
+        load = await loaded(headroom, headroom.sql_port, rng)
+        await kill([lambda: kill_network(headroom, rng), lambda: kill_worker(headroom)], rng, kills)
+        await headroom.ready()
+        await _until(lambda: headroom.signal_worker(signal.SIGSTOP), "a worker to stop")
+        await fill_the_spool(load)
+        headroom.signal_worker(signal.SIGCONT)
+        return await concluded(headroom, headroom.sql_port, load)
+    finally:
+        headroom.stop()
+
+
+async def served(upstream: str, directory: Path, rng: random.Random, kills: int) -> Audit:
+    """The same over a server, which is killed too; then the server is away for a while, the worker killed meanwhile."""
+    server = Server(directory)
+    headroom = Headroom(upstream, directory, server.url)
+    try:
+        await server.start()
+        headroom.begin()
+        await headroom.ready()
+        load = await loaded(headroom, server.port, rng)
+        victims = [
+            lambda: kill_network(headroom, rng),
+            lambda: kill_worker(headroom),
+            lambda: kill_server(server, headroom),
+        ]
+        await kill(victims, rng, kills)
+        await headroom.ready()
+        server.kill()
+        await asyncio.sleep(rng.uniform(0, 2.0))
+        await kill_worker(headroom)
+        await fill_the_spool(load)
+        await server.start()
+        return await concluded(headroom, server.port, load)
+    finally:
+        headroom.stop()
+        server.kill()
+
+
+async def loaded(headroom: Headroom, sql_port: int, rng: random.Random) -> Load:
+    """Clients at work, and no merges that could hide what they find."""
+    await asyncio.to_thread(stop_merges, sql_port)
+    load = Load(CLIENTS, lambda: (LOOPBACK, headroom.kafka_port), rng)
+    load.start()
+    return load
+
+
+async def kill(victims: Sequence[Callable[[], Awaitable[None]]], rng: random.Random, kills: int) -> None:
+    """Each victim as often as the others, in any order, at any moment."""
+    order = [victims[n % len(victims)] for n in range(kills)]
+    rng.shuffle(order)
+    for victim in order:
+        await asyncio.sleep(rng.uniform(0.1, 3.0))
+        await victim()
+
+
+async def kill_network(headroom: Headroom, rng: random.Random) -> None:
+    """And start it again, as whoever watches over it would; the next kill may find it still starting."""
+    headroom.kill_network()
+    await asyncio.sleep(rng.uniform(0, 0.5))
+    headroom.begin()
+    if rng.random() < 0.8:
+        await headroom.ready()
+
+
+async def kill_worker(headroom: Headroom) -> None:
+    """It is started again by the network process."""
+    await _until(lambda: headroom.signal_worker(signal.SIGKILL), "a worker to kill")
+
+
+async def kill_server(server: Server, headroom: Headroom) -> None:
+    """Not while Headroom starts: it needs its store for that."""
+    await headroom.ready()
+    server.kill()
+    await server.start()
+
+
+async def fill_the_spool(load: Load) -> None:
+    """While nobody reads it: until clients are told to come back."""
+    load.padding_bytes = 8 << 10
+    before = load.ledger.answers[COME_BACK]
+    await _until(lambda: load.ledger.answers[COME_BACK] > before + 5 * CLIENTS, "the spool to be full")
+    load.padding_bytes = 0
+
+
+async def concluded(headroom: Headroom, sql_port: int, load: Load) -> Audit:
+    """Clients do come back; then rest, the audit and an orderly end."""
+    before = load.ledger.pushes
+    await _until(lambda: load.ledger.pushes > before + 10 * CLIENTS, "clients to come back")
+    await load.stop()
+    counts, is_at_rest = await rested(headroom)
+    print(f"{counts} broken_connections={load.ledger.broken} answers={dict(load.ledger.answers)}")
+    found = await asyncio.to_thread(audit, sql_port, load.ledger.acknowledged)
+    if not is_at_rest:
+        found.faults.append(f"received is not written + dropped, and nothing is left to be read: {counts}")
+    if status := headroom.stop():
+        found.faults.append(f"headroom serve ended with {status}")
+    return found
+
+
+async def subscribe(upstream: str) -> None:
+    """Our clients push everything, as often as they may."""
+    configs = {"interval.ms": str(INTERVAL_MS), "metrics": "*", "match": "client_id=chaos-.*"}
+    entries = tuple(alter.AlterableConfig(name=k, config_operation=_SET, value=v) for k, v in configs.items())
+    resource = alter.AlterConfigsResource(resource_type=_CLIENT_METRICS, resource_name="chaos", configs=entries)
+    host, _, port = upstream.partition(",")[0].rpartition(":")
+    admin = KafkaAdmin([(host, int(port))])
+    try:
+        await admin.start()
+        await admin.send(alter.IncrementalAlterConfigsRequest(resources=(resource,), validate_only=False))
+    finally:
+        await admin.close()
+
+
+async def _until(condition: Callable[[], bool], what: str) -> None:
+    deadline = time.monotonic() + _PATIENCE_S
+    while not condition():
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"waited {_PATIENCE_S:.0f} s for {what}")
+        await asyncio.sleep(0.1)

@@ -1,0 +1,17 @@
+"""`python -m tests.chaos.server DIRECTORY PORT`: what a ClickHouse server is to Headroom, until it is killed."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from pathlib import Path
+
+from exporters.clickhouse import Store
+from exporters.sql_door import SqlDoor
+
+if __name__ == "__main__":
+    store = Store.embedded(Path(sys.argv[1]))
+    store.migrate()  # the door's own database has to be there
+    door = SqlDoor(store, "127.0.0.1", int(sys.argv[2]))
+    print("ready", *door.start(), flush=True)
+    signal.pause()

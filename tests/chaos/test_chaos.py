@@ -1,0 +1,21 @@
+"""A short run of `make chaos`: that it works, and that a kill of each process costs nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from pathlib import Path
+
+import pytest
+
+from headroom.demo.broker import Cluster
+from tests.chaos.scenario import embedded, subscribe
+
+pytestmark = [pytest.mark.kafka, pytest.mark.chdb]
+
+
+def test_nothing_acknowledged_is_lost_or_doubled(kafka: Cluster, tmp_path: Path) -> None:
+    asyncio.run(subscribe(kafka.bootstrap))
+    found = asyncio.run(embedded(kafka.bootstrap, tmp_path, random.Random(1), 2))
+    assert found.acknowledged > 1000
+    assert (found.lost, found.doubled, found.faults) == (0, 0, [])

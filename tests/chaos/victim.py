@@ -1,0 +1,130 @@
+"""What is killed: the network process and the storage worker of `headroom serve`, and a ClickHouse server."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from urllib.request import urlopen
+
+import psutil
+import yaml
+
+from headroom.demo.processes import LOOPBACK, complaint, first_line, free_ports, start, stop
+
+START_TIMEOUT_S = 60.0
+STOP_TIMEOUT_S = 60.0
+
+# A spool that is full in seconds, batches and rollups that are many.
+_SETTINGS = {"spool": {"segment_bytes": 1 << 20, "max_bytes": 8 << 20}, "store": {"batch_ms": 200, "rollup_ms": 500}}
+_READY = re.compile(r"ready kafka=(\S+) http=(\S+) sql=(\S+)")
+_SAMPLE = re.compile(r'^(\w+)(?:\{\w+="(\w+)"\})? (\S+)$', re.MULTILINE)
+
+
+class Headroom:
+    """The addresses are the same after each start, as a service's are. Starting belongs to the main thread."""
+
+    def __init__(self, upstream: str, directory: Path, clickhouse: str | None) -> None:
+        self.log = directory / "serve.log"
+        self.kafka_port, self.http_port, self.sql_port = free_ports(3)
+        self._argv = [sys.executable, "-m", "headroom", "serve", "--upstream", upstream, "--cluster", "chaos"]
+        self._argv += ["--data", str(directory / "data"), "--config", str(_configuration(directory))]
+        for door, port in (("listen", self.kafka_port), ("http", self.http_port), ("sql", self.sql_port)):
+            self._argv += [f"--{door}", f"{LOOPBACK}:{port}"]
+        if clickhouse:
+            self._argv += ["--clickhouse", clickhouse]
+        self._process: subprocess.Popen[bytes] | None = None
+        self._is_ready = self._lost_worker = False
+
+    def begin(self) -> None:
+        """Start the process; it is ready some seconds later."""
+        with self.log.open("ab") as log:
+            self._process = start(self._argv, stderr=log, stdout=subprocess.PIPE)
+        self._is_ready = self._lost_worker = False
+
+    async def ready(self) -> None:
+        """Waits until its doors are open. Raises RuntimeError when it ended instead and nobody killed its worker."""
+        while not self._is_ready:
+            assert self._process is not None
+            line = await asyncio.to_thread(first_line, self._process, START_TIMEOUT_S)
+            self._is_ready = _READY.fullmatch(line) is not None
+            if not self._is_ready:
+                if not self._lost_worker:
+                    raise RuntimeError(f"headroom serve did not start: {complaint(self.log)}")
+                self.kill_network()
+                self.begin()
+
+    def kill_network(self) -> None:
+        """And leave the worker alone: it has to notice."""
+        assert self._process is not None
+        self._process.kill()
+        self._process.wait()
+        if self._process.stdout:
+            self._process.stdout.close()
+
+    def worker_pid(self) -> int | None:
+        """The storage worker's, if there is one."""
+        assert self._process is not None
+        try:
+            children = psutil.Process(self._process.pid).children()
+            return next((child.pid for child in children if "headroom.worker" in child.cmdline()), None)
+        except psutil.NoSuchProcess:
+            return None
+
+    def signal_worker(self, number: signal.Signals) -> bool:
+        """Whether there was a worker to get it. Starts what gave up because its worker was killed as it started."""
+        if self._lost_worker and self._process is not None and self._process.poll() is not None:
+            self.begin()
+        pid = self.worker_pid()
+        if pid is not None:
+            os.kill(pid, number)
+            self._lost_worker = number == signal.SIGKILL
+        return pid is not None
+
+    def stop(self) -> int:
+        """As an operator would; the exit status."""
+        assert self._process is not None
+        return stop(self._process, STOP_TIMEOUT_S)
+
+    def metrics(self) -> dict[str, float]:
+        """Its own metrics, `name` or `name:label`. Raises OSError."""
+        with urlopen(f"http://{LOOPBACK}:{self.http_port}/metrics", timeout=10) as answer:
+            text = answer.read().decode()
+        return {f"{name}:{label}" if label else name: float(value) for name, label, value in _SAMPLE.findall(text)}
+
+
+class Server:
+    """A ClickHouse server at a fixed address: the embedded engine behind its SQL door, in a process of its own."""
+
+    def __init__(self, directory: Path) -> None:
+        [self.port] = free_ports(1)
+        self.url = f"http://{LOOPBACK}:{self.port}/headroom"
+        directory.mkdir(parents=True, exist_ok=True)
+        self._log = directory / "server.log"
+        self._argv = [sys.executable, "-m", "tests.chaos.server", str(directory / "server"), str(self.port)]
+        self._process: subprocess.Popen[bytes] | None = None
+
+    async def start(self) -> None:
+        """Returns when it takes requests."""
+        with self._log.open("ab") as log:
+            self._process = start(self._argv, stderr=log, stdout=subprocess.PIPE)
+        if not await asyncio.to_thread(first_line, self._process, START_TIMEOUT_S):
+            raise RuntimeError(f"the server did not start: {complaint(self._log)}")
+
+    def kill(self) -> None:
+        """kill -9; nothing if it does not run."""
+        if self._process is not None:
+            self._process.kill()
+            stop(self._process)
+            self._process = None
+
+
+def _configuration(directory: Path) -> Path:
+    directory.mkdir(parents=True, exist_ok=True)
+    path = directory / "headroom.yaml"
+    path.write_text(yaml.safe_dump(_SETTINGS))
+    return path

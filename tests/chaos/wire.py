@@ -1,0 +1,78 @@
+"""A telemetry client by hand: ApiVersions, 71 and 72 over a socket, so that it is known what was acknowledged when."""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from typing import NamedTuple
+
+API_VERSIONS, GET, PUSH = 18, 71, 72
+TIMEOUT_S = 20.0  # longer than any restart takes: a client of ours shall not give up early
+
+_HEAD = struct.Struct(">hhi")
+
+
+class Subscription(NamedTuple):
+    """What GetTelemetrySubscriptions answered."""
+
+    error_code: int
+    client_instance_id: bytes
+    subscription_id: int
+    interval_ms: int
+
+
+class WireClient:
+    """One connection. Every method raises OSError, EOFError or TimeoutError when it breaks."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, client_id: str) -> None:
+        self._reader = reader
+        self._writer = writer
+        self._client_id = client_id.encode()
+        self._correlation = 0
+
+    @classmethod
+    async def connect(cls, host: str, port: int, client_id: str) -> WireClient:
+        """Connected, and introduced as a Kafka client introduces itself."""
+        async with asyncio.timeout(TIMEOUT_S):
+            client = cls(*await asyncio.open_connection(host, port), client_id)
+        await client._ask(API_VERSIONS, 3, _compact(b"chaos") + _compact(b"1.0") + b"\0")
+        return client
+
+    async def subscription(self, client_instance_id: bytes) -> Subscription:
+        """Sixteen zero bytes ask for a new id."""
+        body = await self._ask(GET, 0, client_instance_id + b"\0")
+        _, error_code, instance_id, subscription_id = struct.unpack_from(">ih16si", body, 1)
+        codecs = body[27] - 1
+        (interval_ms,) = struct.unpack_from(">i", body, 28 + codecs)
+        return Subscription(error_code, instance_id, subscription_id, interval_ms)
+
+    async def push(self, to: Subscription, compression_type: int, payload: bytes) -> int:
+        """The error code; 0 is the acknowledgement."""
+        head = struct.pack(">16siBb", to.client_instance_id, to.subscription_id, 0, compression_type)
+        body = await self._ask(PUSH, 0, head + _compact(payload) + b"\0")
+        return int(struct.unpack_from(">h", body, 5)[0])
+
+    def close(self) -> None:
+        self._writer.close()
+
+    async def _ask(self, api_key: int, version: int, body: bytes) -> bytes:
+        """The response behind its correlation id."""
+        self._correlation += 1
+        head = _HEAD.pack(api_key, version, self._correlation) + struct.pack(">h", len(self._client_id))
+        frame = head + self._client_id + b"\0" + body
+        async with asyncio.timeout(TIMEOUT_S):
+            self._writer.write(struct.pack(">i", len(frame)) + frame)
+            await self._writer.drain()
+            (size,) = struct.unpack(">i", await self._reader.readexactly(4))
+            answer = await self._reader.readexactly(size)
+        assert struct.unpack_from(">i", answer)[0] == self._correlation
+        return answer[4:]
+
+
+def _compact(data: bytes) -> bytes:
+    """Compact bytes or a compact string: the length plus one as a varint."""
+    length, out = len(data) + 1, bytearray()
+    while length > 0x7F:
+        out.append(length & 0x7F | 0x80)
+        length >>= 7
+    return bytes(out + bytes([length])) + data

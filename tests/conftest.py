@@ -1,0 +1,84 @@
+"""What tests of all packages share: a real broker and a JVM with Kafka's classes, started once for the session."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import py4j.java_gateway
+import py4j.protocol
+import pytest
+
+from headroom.demo.admin import Admin
+from headroom.demo.broker import Cluster
+from headroom.demo.jars import KAFKA_VERSION, find_java
+from headroom.demo.jars import kafka_libs as fetch_kafka_libs
+from headroom.demo.jvm import Jvm
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[None]:
+    """A skip is a failure here: what a test needs is declared by its markers and has to be there."""
+    report = yield
+    if report.skipped and not hasattr(report, "wasxfail"):
+        report.outcome = "failed"
+        report.longrepr = f"{item.nodeid} was skipped: {report.longrepr}"
+    return report
+
+
+@pytest.fixture(autouse=True)
+def own_java_exceptions(request: pytest.FixtureRequest) -> Iterator[None]:
+    """PySpark changes how py4j tells Java exceptions, for every JVM of the process; Kafka's has no class of Spark's."""
+    installed = py4j.java_gateway.get_return_value
+    if request.node.get_closest_marker("spark") is None:
+        py4j.java_gateway.get_return_value = py4j.protocol.get_return_value
+        yield
+        py4j.java_gateway.get_return_value = installed
+    else:
+        yield
+
+
+@pytest.fixture(scope="session")
+def java() -> str:
+    """Path of Java 17 or newer. A test that needs it fails without it."""
+    return find_java()
+
+
+@pytest.fixture(scope="session")
+def kafka_libs(java: str, request: pytest.FixtureRequest) -> Path:
+    return fetch_kafka_libs(java, request.config.rootpath / ".cache" / f"kafka-{KAFKA_VERSION}")
+
+
+@pytest.fixture(scope="session")
+def jvm(java: str, kafka_libs: Path) -> Iterator[Jvm]:
+    """A JVM with Kafka's own classes: `jvm.classes.org.apache.kafka...`, `.producer()`, `.consumer()`."""
+    with Jvm(java, kafka_libs) as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def kafka(java: str, kafka_libs: Path) -> Iterator[Cluster]:
+    """A real single-node broker: `kafka.bootstrap`. Shared: name topics, groups and client ids of your own."""
+    with Cluster(java, kafka_libs) as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def kafka_admin(jvm: Jvm, kafka: Cluster) -> Iterator[Admin]:
+    """Kafka's Admin on the shared broker: topics, quotas, subscriptions."""
+    with Admin(jvm, kafka.bootstrap) as admin:
+        yield admin
+
+
+@pytest.fixture(scope="session")
+def new_topic(kafka_admin: Admin) -> Callable[[], str]:
+    """Makes a topic with one partition and a name of its own."""
+    numbers = itertools.count(1)
+
+    def create() -> str:
+        name = f"topic-{next(numbers)}"
+        kafka_admin.create_topics([name])
+        return name
+
+    return create

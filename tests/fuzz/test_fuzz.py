@@ -1,0 +1,31 @@
+"""The fuzz target for a few seconds: that it runs, finds nothing, and would tell a finding."""
+
+from __future__ import annotations
+
+import random
+import subprocess
+import sys
+
+import pytest
+
+from tests.fuzz import __main__ as fuzz
+from tests.fuzz.targets import Targets
+
+
+def test_a_few_seconds_find_nothing() -> None:
+    told = subprocess.run([sys.executable, "-m", "tests.fuzz", "7", "4"], capture_output=True, text=True, timeout=120)
+    assert told.returncode == 0, told.stdout[-3000:] + told.stderr[-3000:]
+    assert told.stdout.splitlines()[-1].startswith("fuzz inputs=")
+    assert " crashes=0 " in told.stdout
+
+
+def test_an_exception_that_is_not_documented_is_a_finding(capsys: pytest.CaptureFixture[str]) -> None:
+    source = random.Random(1)
+    targets = Targets(source)
+
+    def broken(_: bytes) -> None:
+        raise IndexError("out of range")
+
+    targets.by_name = {"broken": (broken, [b"seed"])}
+    fuzz.throw(source, targets, 3)
+    assert '"crash": "broken"' in capsys.readouterr().out

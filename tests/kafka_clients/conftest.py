@@ -1,0 +1,34 @@
+"""What the tests of real clients share: what is sent, and what of their telemetry arrived."""
+
+from __future__ import annotations
+
+import time
+import uuid
+
+import clickhouse_connect
+import pytest
+
+from headroom.demo.serving import CLUSTER, Serving
+
+RECORDS = [b"%d-" % n + bytes(size) for n, size in enumerate([0, 1, 100, 1_000, 30_000, 300_000] * 5)]
+PATIENCE_S = 30.0
+
+
+@pytest.fixture
+def name() -> str:
+    """For topic, group and client ids: none of another test."""
+    return f"through-{uuid.uuid4().hex[:8]}"
+
+
+def pushed(serving: Serving, client_id: str) -> tuple[str, str, str, int]:
+    """Software name, version, source address and number of metrics of a client, once its points are there."""
+    query = """SELECT any(software_name), any(software_version), any(source_address), uniqExact(metric)
+               FROM headroom.client_metrics WHERE cluster = {cluster:String} AND client_id = {client_id:String}"""
+    client = clickhouse_connect.get_client(dsn=f"http://{serving.sql}/headroom")
+    deadline = time.monotonic() + PATIENCE_S
+    while True:
+        row = client.query(query, parameters={"cluster": CLUSTER, "client_id": client_id}).result_rows[0]
+        if row[3] or time.monotonic() > deadline:
+            client.close()
+            return row
+        time.sleep(0.2)

@@ -1,0 +1,300 @@
+"""Clients of other versions and kinds through `headroom serve`, in front of three brokers that they must never meet."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from typing import Any
+
+import kafka as kafka_python
+import psutil
+import pytest
+from confluent_kafka import Consumer, Producer
+from kafka.record import MemoryRecordsBuilder
+from kio.schema.errors import ErrorCode
+from kio.schema.produce.v12 import request as produce
+from kio.schema.types import TopicName
+from kio.static.primitive import Records, i16, i32, i32Timedelta
+
+from headroom.demo.admin import Admin
+from headroom.demo.broker import Cluster
+from headroom.demo.jars import client_libs
+from headroom.demo.jvm import Jvm
+from headroom.demo.serving import Serving
+from quota_metrics.kafka_connection import ConnectionOptions, KafkaConnection
+from tests.kafka_clients.conftest import PATIENCE_S, RECORDS, pushed
+
+pytestmark = [pytest.mark.kafka, pytest.mark.java, pytest.mark.chdb]
+
+OLD_JAVA = "3.7.2"  # the first Java client with telemetry
+PARTITIONS = 3
+CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
+LOOK_S = 0.05
+# A broker that is gone is noticed soon; groups and transactions outlive one.
+QUICK_CHANGES = {"broker.session.timeout.ms": "3000", "broker.heartbeat.interval.ms": "500"}
+REPLICATED = {
+    "offsets.topic.replication.factor": "3",
+    "transaction.state.log.replication.factor": "3",
+    "share.coordinator.state.topic.replication.factor": "3",
+}
+
+
+@pytest.fixture(scope="module")
+def brokers(java: str, kafka_libs: Any) -> Iterator[Cluster]:
+    with Cluster(java, kafka_libs, nodes=3, properties=QUICK_CHANGES | REPLICATED) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def old_jvm(java: str, request: pytest.FixtureRequest) -> Iterator[Jvm]:
+    cache = request.config.rootpath / ".cache" / f"kafka-clients-{OLD_JAVA}"
+    with Jvm(java, client_libs(java, OLD_JAVA, cache)) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def serving(jvm: Jvm, brokers: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
+    with Admin(jvm, brokers.bootstrap) as admin:  # before it starts: a client that comes too early asks again in 5 min
+        admin.set_subscription("each-second", "*", 1_000)
+    running = Serving(brokers.bootstrap, tmp_path_factory.mktemp("families"))
+    try:
+        running.start()
+        yield running
+    finally:
+        running.stop()
+
+
+@pytest.fixture(scope="module")
+def admin(jvm: Jvm, serving: Serving) -> Iterator[Admin]:
+    """Kafka's Admin, through the gateway as well."""
+    with Admin(jvm, serving.kafka) as running:
+        yield running
+
+
+@pytest.fixture
+def topic(admin: Admin, name: str) -> str:
+    admin.create_topics([name], partitions=PARTITIONS, replicas=3)
+    return name
+
+
+@pytest.fixture(autouse=True)
+def only_the_gateway(brokers: Cluster, jvm: Jvm, old_jvm: Jvm, serving: Serving) -> Iterator[None]:
+    """Looks over and over at whom the processes with clients in them are connected to."""
+    processes = [psutil.Process(), psutil.Process(jvm.pid), psutil.Process(old_jvm.pid)]
+    met: set[int] = set()
+    over = threading.Event()
+
+    def look() -> None:
+        while not over.wait(LOOK_S):
+            for process in processes:
+                met.update(c.raddr.port for c in process.net_connections("tcp") if c.raddr)
+
+    thread = threading.Thread(target=look)
+    thread.start()
+    yield
+    over.set()
+    thread.join()
+    assert _port(serving.kafka) in met
+    assert not met & {_port(address) for address in brokers.bootstrap.split(",")}
+
+
+def _port(address: str) -> int:
+    return int(address.rpartition(":")[2])
+
+
+def produced_by_java(jvm: Jvm, producer: Any, topic: str, values: list[bytes]) -> None:
+    """Returns when each is acknowledged."""
+    record = jvm.classes.org.apache.kafka.clients.producer.ProducerRecord
+    for sent in [producer.send(record(topic, value)) for value in values]:
+        sent.get()
+
+
+def consumed_by_java(jvm: Jvm, consumer: Any, topic: str, count: int) -> list[bytes]:
+    consumer.subscribe([topic])
+    seen: list[bytes] = []
+    deadline = time.monotonic() + PATIENCE_S
+    while len(seen) < count and time.monotonic() < deadline:
+        seen += [bytes(record.value()) for record in consumer.poll(jvm.duration(500)).iterator()]
+    return sorted(seen)
+
+
+def test_an_old_java_client(old_jvm: Jvm, serving: Serving, topic: str) -> None:
+    producers = [
+        old_jvm.producer(serving.kafka, f"{topic}-{codec}", compression_type=codec, transactional_id=f"{topic}-{codec}")
+        for codec in CODECS
+    ]
+    for producer in producers:
+        producer.initTransactions()
+        producer.beginTransaction()
+        produced_by_java(old_jvm, producer, topic, RECORDS)
+        producer.commitTransaction()
+    consumer = old_jvm.consumer(serving.kafka, f"{topic}-c", topic, isolation_level="read_committed")
+    assert consumed_by_java(old_jvm, consumer, topic, len(RECORDS) * len(CODECS)) == sorted(RECORDS * len(CODECS))
+    for client_id in (f"{topic}-zstd", f"{topic}-c"):
+        software, version, address, metrics = pushed(serving, client_id)
+        assert (software, version, address) == ("apache-kafka-java", OLD_JAVA, "127.0.0.1")
+        assert metrics > 50
+    for client in (*producers, consumer):
+        client.close()
+
+
+def test_the_new_group_protocol(jvm: Jvm, serving: Serving, topic: str) -> None:
+    producer = jvm.producer(serving.kafka, f"{topic}-p")
+    produced_by_java(jvm, producer, topic, RECORDS)
+    producer.close()
+    consumer = jvm.consumer(serving.kafka, f"{topic}-c", topic, group_protocol="consumer")
+    assert consumed_by_java(jvm, consumer, topic, len(RECORDS)) == sorted(RECORDS)
+    assert pushed(serving, f"{topic}-c")[3] > 50
+    consumer.close()
+
+
+def share_consumer(jvm: Jvm, bootstrap: str, client_id: str, group_id: str) -> Any:
+    """A KafkaShareConsumer of byte arrays whose group begins at the earliest offset: the group's setting (KIP-932)."""
+    kafka = jvm.classes.org.apache.kafka
+    group = kafka.common.config.ConfigResource(kafka.common.config.ConfigResource.Type.GROUP, group_id)
+    earliest = kafka.clients.admin.ConfigEntry("share.auto.offset.reset", "earliest")
+    operation = kafka.clients.admin.AlterConfigOp
+    admin = jvm.admin(bootstrap)
+    admin.incrementalAlterConfigs({group: [operation(earliest, operation.OpType.SET)]}).all().get()
+    admin.close()
+    deserializer = "org.apache.kafka.common.serialization.ByteArrayDeserializer"
+    config = {"bootstrap.servers": bootstrap, "client.id": client_id, "group.id": group_id}
+    config |= {"key.deserializer": deserializer, "value.deserializer": deserializer}
+    return kafka.clients.consumer.KafkaShareConsumer(jvm.properties(config))
+
+
+def test_a_share_consumer(jvm: Jvm, serving: Serving, topic: str) -> None:
+    producer = jvm.producer(serving.kafka, f"{topic}-p", compression_type="lz4")
+    produced_by_java(jvm, producer, topic, RECORDS)
+    producer.close()
+    consumer = share_consumer(jvm, serving.kafka, f"{topic}-c", topic)
+    assert consumed_by_java(jvm, consumer, topic, len(RECORDS)) == sorted(RECORDS)
+    assert not any(failed.isPresent() for failed in consumer.commitSync().values())
+    assert pushed(serving, f"{topic}-c")[3] > 50
+    consumer.close()
+
+
+def acknowledged(old_jvm: Jvm, bootstrap: str, topic: str, over: threading.Event) -> list[bytes]:
+    """Three families produce until it is over; all that the brokers acknowledged."""
+    java = old_jvm.producer(bootstrap, f"{topic}-java")
+    record = old_jvm.classes.org.apache.kafka.clients.producer.ProducerRecord
+    librdkafka = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True})
+    python = kafka_python.KafkaProducer(bootstrap_servers=bootstrap, enable_idempotence=True, acks="all")
+    by_java, by_python, by_librdkafka = [], [], list[bytes]()
+
+    def delivered(error: Any, message: Any) -> None:
+        if error is None:
+            by_librdkafka.append(message.value())
+
+    number = 0
+    while not over.wait(0.01):
+        number += 1
+        partition = number % PARTITIONS
+        values = [f"{family} {number} ".encode() + bytes(500) for family in ("java", "python", "librdkafka")]
+        by_java.append((values[0], java.send(record(topic, partition, None, values[0]))))
+        by_python.append((values[1], python.send(topic, values[1], partition=partition)))
+        librdkafka.produce(topic, values[2], partition=partition, on_delivery=delivered)
+        librdkafka.poll(0)
+    librdkafka.flush(PATIENCE_S)
+    python.flush(PATIENCE_S)
+    java.flush()
+    stored = [value for value, sent in by_java if sent.get().hasOffset()]
+    stored += [value for value, sent in by_python if sent.succeeded()]
+    java.close()
+    python.close()
+    assert len(stored) + len(by_librdkafka) == 3 * number  # they try again until it is stored
+    return stored + by_librdkafka
+
+
+def consumed_by_librdkafka(bootstrap: str, topic: str, count: int) -> list[bytes]:
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": f"{topic}-l", "auto.offset.reset": "earliest"})
+    consumer.subscribe([topic])
+    seen: list[bytes] = []
+    deadline = time.monotonic() + PATIENCE_S
+    while len(seen) < count and time.monotonic() < deadline:
+        seen += [message.value() for message in consumer.consume(500, 0.5) if message.error() is None]
+    consumer.close()
+    return sorted(seen)
+
+
+def consumed_by_python(bootstrap: str, topic: str, count: int) -> list[bytes]:
+    consumer = kafka_python.KafkaConsumer(
+        topic,
+        bootstrap_servers=bootstrap,
+        group_id=f"{topic}-p",
+        auto_offset_reset="earliest",
+        consumer_timeout_ms=int(PATIENCE_S * 1000),
+    )
+    seen = sorted(message.value for _, message in zip(range(count), consumer, strict=False))
+    consumer.close()
+    return seen
+
+
+def leaders(bootstrap: str, topic: str) -> list[int]:
+    """The leader of each partition; -1 while there is none."""
+    metadata = Producer({"bootstrap.servers": bootstrap}).list_topics(topic, PATIENCE_S)
+    return [metadata.topics[topic].partitions[index].leader for index in range(PARTITIONS)]
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.2)
+
+
+def test_all_that_was_acknowledged_is_there_after_leaders_changed(
+    old_jvm: Jvm, brokers: Cluster, serving: Serving, topic: str
+) -> None:
+    over = threading.Event()
+    with ThreadPoolExecutor(1) as pool:
+        writing = pool.submit(acknowledged, old_jvm, serving.kafka, topic, over)
+        try:
+            time.sleep(1)
+            brokers.brokers[1].stop()
+            wait_for(lambda: not {2, -1} & set(leaders(serving.kafka, topic)))
+            time.sleep(0.5)
+            brokers.brokers[1].start_again()
+            brokers.brokers[1].wait_ready()
+            time.sleep(0.5)
+        finally:
+            over.set()
+        stored = sorted(writing.result())
+    consumer = old_jvm.consumer(serving.kafka, f"{topic}-c", topic)
+    assert consumed_by_java(old_jvm, consumer, topic, len(stored)) == stored
+    consumer.close()
+    assert consumed_by_librdkafka(serving.kafka, topic, len(stored)) == stored
+    assert consumed_by_python(serving.kafka, topic, len(stored)) == stored
+
+
+def test_a_broker_that_names_the_new_leader_names_the_gateways_door(serving: Serving, topic: str) -> None:
+    metadata = Producer({"bootstrap.servers": serving.kafka}).list_topics(topic, PATIENCE_S)
+    leader = metadata.topics[topic].partitions[0].leader
+    doors = {broker.id: (broker.host, broker.port) for broker in metadata.brokers.values()}
+    other = next(node_id for node_id in doors if node_id != leader)
+    batch = MemoryRecordsBuilder(magic=2, compression_type=0, batch_size=1_000)
+    batch.append(timestamp=1, key=None, value=b"for somebody else")
+    batch.close()
+    partition = produce.PartitionProduceData(index=i32(0), records=Records(bytes(batch.buffer())))
+    request = produce.ProduceRequest(
+        acks=i16(-1),
+        timeout=i32Timedelta(timedelta(seconds=5)),
+        topic_data=(produce.TopicProduceData(name=TopicName(topic), partition_data=(partition,)),),
+    )
+
+    async def answer() -> Any:
+        options = ConnectionOptions(client_id=topic, timeout_ms=10_000, max_response_bytes=100_000)
+        connection = await KafkaConnection.open(*doors[other], options, connect_timeout_ms=10_000)
+        try:
+            return await connection.send([request])
+        finally:
+            await connection.close()
+
+    response = asyncio.run(answer())
+    told = response.responses[0].partition_responses[0]
+    assert (told.error_code, told.current_leader.leader_id) == (ErrorCode.not_leader_or_follower, leader)
+    assert [(node.host, node.port) for node in response.node_endpoints] == [doors[leader]]

@@ -1,0 +1,203 @@
+"""Real Java and librdkafka clients that bootstrap from `headroom serve` without a cluster, and the rows they leave."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import clickhouse_connect
+import orjson
+import pytest
+from clickhouse_connect.driver.exceptions import ClickHouseError
+from confluent_kafka import Consumer, Producer
+from typer.testing import CliRunner
+
+from headroom import subscriptions
+from headroom.demo.admin import Admin
+from headroom.demo.jvm import Jvm
+from headroom.demo.processes import first_line, free_ports, start, stop
+
+pytestmark = [pytest.mark.java, pytest.mark.chdb]
+
+PATIENCE_S = 60.0
+FIRST_MS, THEN_MS = 1_000, 2_500
+JAVA = ["sink-java-consumer", "sink-java-producer"]
+LIBRDKAFKA = ["sink-librdkafka-consumer", "sink-librdkafka-producer"]
+ALL = [*JAVA, *LIBRDKAFKA]
+
+
+class Sink:
+    """`headroom serve` without --upstream, on ports and in a directory that stay the same."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self.data = directory / "data"
+        self.kafka, self.http, self.sql = (f"127.0.0.1:{port}" for port in free_ports(3))
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        doors = ["--listen", self.kafka, "--http", self.http, "--sql", self.sql]
+        argv = [sys.executable, "-m", "headroom", "serve", *doors, "--data", str(self.data)]
+        with (self._directory / "serve.log").open("ab") as log:
+            self._process = start(argv, stderr=log, stdout=subprocess.PIPE)
+        ready = f"ready kafka={self.kafka} http={self.http} sql={self.sql}"
+        assert first_line(self._process, PATIENCE_S) == ready
+
+    def kill(self) -> None:
+        assert self._process is not None
+        self._process.send_signal(signal.SIGKILL)
+        self._process.wait()
+
+    def stop(self) -> None:
+        assert self._process is not None
+        assert stop(self._process, 40) == 0
+
+    def rows(self, query: str) -> list[tuple[Any, ...]]:
+        client = clickhouse_connect.get_client(dsn=f"http://{self.sql}/headroom")
+        try:
+            return [tuple(row) for row in client.query(query).result_rows]
+        finally:
+            client.close()
+
+    def until(self, query: str, expected: Callable[[list[tuple[Any, ...]]], bool]) -> list[tuple[Any, ...]]:
+        """The rows, once they are as expected; the store may be away for a while."""
+        deadline = time.monotonic() + PATIENCE_S
+        rows: list[tuple[Any, ...]] = []
+        while time.monotonic() < deadline:
+            try:
+                rows = self.rows(query)
+            except (ClickHouseError, OSError):
+                rows = []
+            if expected(rows):
+                return rows
+            time.sleep(0.2)
+        raise AssertionError(f"{query}: still {rows}")
+
+
+class Clients:
+    """One of each kind, kept busy by threads of their own."""
+
+    def __init__(self, jvm: Jvm, bootstrap: str) -> None:
+        self._jvm = jvm
+        self._closing = threading.Event()
+        self._java_producer = jvm.producer(bootstrap, "sink-java-producer")
+        self._java_consumer = jvm.consumer(bootstrap, "sink-java-consumer", "sink", enable_auto_commit="false")
+        partition = jvm.classes.org.apache.kafka.common.TopicPartition("no-such-topic", 0)
+        self._java_consumer.assign([partition])
+        self._java_consumer.seek(partition, 0)  # or it would look for a group coordinator
+        config = {"bootstrap.servers": bootstrap, "reconnect.backoff.max.ms": 1_000, "log_level": 2}
+        self._producer = Producer(config | {"client.id": "sink-librdkafka-producer"})
+        self._consumer = Consumer(config | {"client.id": "sink-librdkafka-consumer", "group.id": "sink"})
+        self._consumer.subscribe(["no-such-topic"])
+        self._threads = [threading.Thread(target=poll) for poll in (self._poll_java, self._poll_librdkafka)]
+        for thread in self._threads:
+            thread.start()
+
+    def close(self) -> None:
+        self._closing.set()
+        for thread in self._threads:
+            thread.join(PATIENCE_S)
+        self._java_consumer.close()
+        self._java_producer.close()
+        self._consumer.close()
+        self._producer.close()
+
+    def _poll_java(self) -> None:
+        while not self._closing.is_set():
+            self._java_consumer.poll(self._jvm.duration(100))
+
+    def _poll_librdkafka(self) -> None:
+        while not self._closing.is_set():
+            self._producer.poll(0.05)
+            self._consumer.poll(0.05)
+
+
+@pytest.fixture
+def sink(tmp_path: Path) -> Iterator[Sink]:
+    running = Sink(tmp_path)
+    running.start()
+    yield running
+    running.stop()
+
+
+def pushed_since(sink: Sink, clients: list[str], since_ms: int, condition: str = "1") -> dict[str, int]:
+    """The subscription id of each client's newest push, once each has one in the store that fits the condition."""
+    query = f"""
+        SELECT client_id, argMax(subscription_id, received_at) FROM headroom.pushes
+        WHERE toUnixTimestamp64Milli(received_at) >= {since_ms} AND error_code = 0 AND {condition}
+        GROUP BY client_id ORDER BY client_id"""
+    return dict(sink.until(query, lambda rows: [client for client, _ in rows] == clients))
+
+
+def now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def wait_for_a_quiet_moment(sink: Sink) -> None:
+    """Midway between two pushes of Java clients: one that is cut off during a push stays away for five minutes."""
+    query = f"""SELECT max(toUnixTimestamp64Milli(received_at)) % {THEN_MS} AS phase FROM headroom.pushes
+                WHERE client_id LIKE 'sink-java-%' GROUP BY client_id ORDER BY phase"""
+    first, second = (phase for (phase,) in sink.rows(query))
+    middle = (first + second) // 2 if second - first > THEN_MS // 2 else (second + (THEN_MS - second + first) // 2)
+    time.sleep(((middle - now_ms()) % THEN_MS) / 1000)
+
+
+def preview(sink: Sink, *arguments: str) -> dict[str, Any]:
+    options = ["--url", f"http://{sink.sql}", "--bootstrap-server", sink.kafka, "--output", "json"]
+    result = CliRunner().invoke(subscriptions.app, ["preview", *arguments, *options])
+    assert result.exit_code == 0, result.output
+    found: dict[str, Any] = orjson.loads(result.stdout)
+    return found
+
+
+def check_previews(sink: Sink) -> None:
+    whole = preview(sink, "--name", "all")
+    assert [client["client_id"] for client in whole["clients"]] == ALL
+    assert all(client["sent_before"] and client["points"] > 5 for client in whole["clients"])
+    assert whole["points_per_second"] == sum(client["points"] for client in whole["clients"])  # each second
+    prefix = ["--metrics", "org.apache.kafka.producer.", "--interval", "10000"]
+    part = preview(sink, *prefix, "--match", "client_id=sink-java-.*,client_source_port=1,principal=ANONYMOUS")
+    assert [client["client_id"] for client in part["clients"]] == JAVA
+    assert [client["points"] > 0 for client in part["clients"]] == [False, True]
+    assert part["known"] == 4
+    assert part["points_per_second"] == part["clients"][1]["points"] / 10
+    assert preview(sink, *prefix, "--match", "client_id=nobody")["clients"] == []
+
+
+def test_clients_live_through_changes_restarts_and_closing(jvm: Jvm, sink: Sink) -> None:
+    with Admin(jvm, sink.kafka) as admin:
+        admin.set_subscription("all", "org.apache.kafka.", FIRST_MS)
+    begun_ms = now_ms()
+    clients = Clients(jvm, sink.kafka)
+    try:
+        first = pushed_since(sink, ALL, begun_ms, "points > 5")
+        software = "SELECT DISTINCT client_id, software_name FROM headroom.client_metrics ORDER BY client_id"
+        assert dict(sink.rows(software)) == dict.fromkeys(JAVA, "apache-kafka-java") | dict.fromkeys(
+            LIBRDKAFKA, "confluent-kafka-python"
+        )
+        check_previews(sink)
+
+        # An operator changes the file: other ids, and all go on.
+        file = sink.data / "subscriptions.yaml"
+        prefixes = "[org.apache.kafka.producer., org.apache.kafka.consumer.]"
+        file.write_text(f"all: {{metrics: {prefixes}, interval.ms: {THEN_MS}}}\n")
+        changed = " AND ".join(f"subscription_id != {number}" for number in first.values())
+        then = pushed_since(sink, ALL, begun_ms, changed)
+
+        # A crash: the same ids at once, because subscriptions are kept and ids follow from them.
+        wait_for_a_quiet_moment(sink)
+        sink.kill()
+        sink.start()
+        assert pushed_since(sink, ALL, now_ms()) == then
+    finally:
+        clients.close()
+    # Java's clients say farewell only when they have something else to send while they close.
+    pushed_since(sink, LIBRDKAFKA, begun_ms, "terminating AND client_id LIKE '%librdkafka%'")
+    assert sink.rows("SELECT count() FROM headroom.pushes WHERE error_code != 0") == [(0,)]
+    assert preview(sink, "--name", "all", "--match", "client_id=.*librdkafka.*")["clients"] == []

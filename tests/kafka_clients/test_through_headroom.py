@@ -1,0 +1,93 @@
+"""Unmodified clients of three families through `headroom serve`, started as a user does: records and telemetry."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+
+import kafka as kafka_python
+import pytest
+from confluent_kafka import Consumer, Producer
+
+from headroom.demo.admin import Admin
+from headroom.demo.broker import Cluster
+from headroom.demo.jvm import Jvm
+from headroom.demo.serving import Serving
+from tests.kafka_clients.conftest import PATIENCE_S, RECORDS, pushed
+
+pytestmark = [pytest.mark.kafka, pytest.mark.java, pytest.mark.chdb]
+
+
+@pytest.fixture(scope="module")
+def serving(kafka: Cluster, kafka_admin: Admin, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
+    """Headroom in front of the shared broker, with a subscription that lets clients push each second."""
+    kafka_admin.set_subscription("each-second", "*", 1_000)
+    running = Serving(kafka.bootstrap, tmp_path_factory.mktemp("serving"))
+    try:
+        running.start()
+        yield running
+    finally:
+        running.stop()
+
+
+def test_java(jvm: Jvm, serving: Serving, new_topic: Callable[[], str], name: str) -> None:
+    topic = new_topic()
+    producer = jvm.producer(serving.kafka, f"{name}-p")
+    record = jvm.classes.org.apache.kafka.clients.producer.ProducerRecord
+    for value in RECORDS:
+        producer.send(record(topic, value))
+    producer.flush()
+    consumer = jvm.consumer(serving.kafka, f"{name}-c", name)
+    consumer.subscribe([topic])
+    seen: list[bytes] = []
+    deadline = time.monotonic() + PATIENCE_S
+    while len(seen) < len(RECORDS) and time.monotonic() < deadline:
+        seen += [bytes(one.value()) for one in consumer.poll(jvm.duration(500)).iterator()]
+    for client_id in (f"{name}-p", f"{name}-c"):
+        software, version, address, metrics = pushed(serving, client_id)
+        assert (software, version, address) == ("apache-kafka-java", "4.3.1", "127.0.0.1")
+        assert metrics > 50
+    producer.close()
+    consumer.close()
+    assert seen == RECORDS
+
+
+def test_librdkafka(serving: Serving, new_topic: Callable[[], str], name: str) -> None:
+    topic = new_topic()
+    producer = Producer({"bootstrap.servers": serving.kafka, "client.id": f"{name}-p"})
+    for value in RECORDS:
+        producer.produce(topic, value)
+    assert producer.flush(PATIENCE_S) == 0
+    group = {"group.id": name, "auto.offset.reset": "earliest"}
+    consumer = Consumer({"bootstrap.servers": serving.kafka, "client.id": f"{name}-c", **group})
+    consumer.subscribe([topic])
+    seen: list[bytes] = []
+    deadline = time.monotonic() + PATIENCE_S
+    while len(seen) < len(RECORDS) and time.monotonic() < deadline:
+        seen += [message.value() for message in consumer.consume(100, 0.5) if message.error() is None]
+    for client_id in (f"{name}-p", f"{name}-c"):
+        software, _version, address, metrics = pushed(serving, client_id)
+        assert (software, address) == ("confluent-kafka-python", "127.0.0.1")
+        assert metrics > 5
+    consumer.close()
+    assert seen == RECORDS
+
+
+def test_a_family_without_telemetry(serving: Serving, new_topic: Callable[[], str], name: str) -> None:
+    topic = new_topic()
+    producer = kafka_python.KafkaProducer(bootstrap_servers=serving.kafka, client_id=f"{name}-p")
+    for value in RECORDS:
+        producer.send(topic, value)
+    producer.flush(PATIENCE_S)
+    producer.close()
+    consumer = kafka_python.KafkaConsumer(
+        topic,
+        bootstrap_servers=serving.kafka,
+        client_id=f"{name}-c",
+        group_id=name,
+        auto_offset_reset="earliest",
+        consumer_timeout_ms=int(PATIENCE_S * 1000),
+    )
+    seen = [message.value for _, message in zip(RECORDS, consumer, strict=False)]
+    consumer.close()
+    assert seen == RECORDS

@@ -1,0 +1,313 @@
+"""Our answers to administration requests beside a real broker's: the same random requests, byte for byte.
+
+A case is one request: IncrementalAlterConfigs, AlterConfigs, DescribeConfigs or ListConfigResources, in any version,
+valid or not. Left out is what must not be done to a broker (an unknown operation takes its controller down, a legacy
+request with a resource twice is never answered), and other resources than CLIENT_METRICS, but those of no known type.
+"""
+
+from __future__ import annotations
+
+import importlib
+import io
+import random
+import socket
+import struct
+import sys
+import time
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from kio.serial import entity_reader, entity_writer
+
+from headroom.demo.broker import Cluster
+from headroom.demo.jars import KAFKA_VERSION, find_java, kafka_libs
+from telemetry import administration
+from telemetry.apis import ALTER_CONFIGS, APIS, DESCRIBE_CONFIGS, INCREMENTAL_ALTER_CONFIGS, LIST_CONFIG_RESOURCES
+from telemetry.config_messages import Operation, ResourceType
+from telemetry.java_hash import ConcurrentMapKeys
+from telemetry.subscription_config import MATCH_KEYS
+
+CLIENT_METRICS = int(ResourceType.CLIENT_METRICS)
+SET, DELETE, APPEND, SUBTRACT = map(int, Operation)
+PATIENCE_S = 10.0  # until a broker knows what its controller decided
+
+MODULES = {
+    INCREMENTAL_ALTER_CONFIGS: "incremental_alter_configs",
+    ALTER_CONFIGS: "alter_configs",
+    DESCRIBE_CONFIGS: "describe_configs",
+    LIST_CONFIG_RESOURCES: "list_config_resources",
+}
+
+KEYS = ["metrics", "interval.ms", "match"]
+OTHER_KEYS = ["foo", "interval", "zip", "bar", "Metrics"]
+VALUES = {
+    "metrics": ["a", "a, b", "x,,", "", "*", "org.apache.kafka.", " a ,a"],
+    "interval.ms": ["100", "99", "3600000", "3600001", "+5000", " 7000", "abc", "", "2147483648", "٣٠٠٠"],
+    "match": [
+        "client_id=a",
+        "client_id=a,client_software_name=.*",
+        "client_id",
+        "client_id=[",
+        "client_id==a",
+        "client_id=a=",
+        "",
+        " client_id = b ",
+        "principal=x",
+    ],
+}
+
+
+def schema(api_key: int, version: int, side: str) -> Any:
+    """The module of kio's generated classes."""
+    return importlib.import_module(f"kio.schema.{MODULES[api_key]}.v{version}.{side}")
+
+
+def encoded(entity: Any) -> bytes:
+    buffer = io.BytesIO()
+    entity_writer(type(entity))(buffer, entity)
+    return buffer.getvalue()
+
+
+def decoded(api_key: int, version: int, body: bytes) -> Any:
+    """A response as kio reads it, to its last byte."""
+    module = schema(api_key, version, "response")
+    response_type = (
+        next(getattr(module, name) for name in dir(module) if name.endswith("ConfigsResponse"))
+        if (api_key != LIST_CONFIG_RESOURCES)
+        else module.ListConfigResourcesResponse
+    )
+    entity, size = entity_reader(response_type)(body, 0)
+    assert size == len(body)
+    return entity
+
+
+def incremental(
+    version: int,
+    resources: Iterable[tuple[int, str, Sequence[tuple[str, int, str | None]]]],
+    *,
+    validate_only: bool = False,
+) -> bytes:
+    """IncrementalAlterConfigs: (type, name, [(key, operation, value)])."""
+    module = schema(INCREMENTAL_ALTER_CONFIGS, version, "request")
+    return encoded(
+        module.IncrementalAlterConfigsRequest(
+            resources=tuple(
+                module.AlterConfigsResource(
+                    resource_type=kind,
+                    resource_name=name,
+                    configs=tuple(
+                        module.AlterableConfig(name=key, config_operation=operation, value=value)
+                        for key, operation, value in keys
+                    ),
+                )
+                for kind, name, keys in resources
+            ),
+            validate_only=validate_only,
+        )
+    )
+
+
+def legacy(
+    version: int,
+    resources: Iterable[tuple[int, str, Sequence[tuple[str, str | None]]]],
+    *,
+    validate_only: bool = False,
+) -> bytes:
+    """AlterConfigs: (type, name, [(key, value)])."""
+    module = schema(ALTER_CONFIGS, version, "request")
+    return encoded(
+        module.AlterConfigsRequest(
+            resources=tuple(
+                module.AlterConfigsResource(
+                    resource_type=kind,
+                    resource_name=name,
+                    configs=tuple(module.AlterableConfig(name=key, value=value) for key, value in keys),
+                )
+                for kind, name, keys in resources
+            ),
+            validate_only=validate_only,
+        )
+    )
+
+
+def describe(
+    version: int,
+    resources: Iterable[tuple[int, str, Sequence[str] | None]],
+    *,
+    synonyms: bool = False,
+    documentation: bool = False,
+) -> bytes:
+    """DescribeConfigs: (type, name, keys or None for all)."""
+    module = schema(DESCRIBE_CONFIGS, version, "request")
+    named = {"include_documentation": documentation} if version >= 3 else {}
+    return encoded(
+        module.DescribeConfigsRequest(
+            resources=tuple(
+                module.DescribeConfigsResource(
+                    resource_type=kind, resource_name=name, configuration_keys=None if keys is None else tuple(keys)
+                )
+                for kind, name, keys in resources
+            ),
+            include_synonyms=synonyms,
+            **named,
+        )
+    )
+
+
+def listing(version: int, kinds: Sequence[int] = ()) -> bytes:
+    """ListConfigResources."""
+    module = schema(LIST_CONFIG_RESOURCES, version, "request")
+    named = {"resource_types": tuple(kinds)} if version >= 1 else {}
+    return encoded(module.ListConfigResourcesRequest(**named))
+
+
+class RawConnection:
+    """A connection that sends bodies of requests and returns bodies of responses. A context manager."""
+
+    def __init__(self, bootstrap: str) -> None:
+        host, _, port = bootstrap.rpartition(":")
+        self._socket = socket.create_connection((host, int(port)), PATIENCE_S)
+        self._correlation_id = 0
+
+    def __enter__(self) -> RawConnection:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._socket.close()
+
+    def ask(self, api_key: int, version: int, body: bytes) -> bytes:
+        """Raises EOFError when the other side hangs up instead."""
+        self._correlation_id += 1
+        flexible = APIS[api_key].flexible(version)
+        head = struct.pack(">hhih", api_key, version, self._correlation_id, 3) + b"raw" + b"\x00" * flexible
+        self._socket.sendall(struct.pack(">i", len(head) + len(body)) + head + body)
+        (length,) = struct.unpack(">i", self._read(4))
+        return self._read(length)[4 + (flexible and api_key != 18) :]
+
+    def _read(self, size: int) -> bytes:
+        data = b""
+        while len(data) < size:
+            piece = self._socket.recv(size - len(data))
+            if not piece:
+                raise EOFError("the other side closed the connection")
+            data += piece
+        return data
+
+
+class Comparison:
+    """Requests to a broker and to us. All resources have names that begin with `prefix`."""
+
+    def __init__(self, broker: RawConnection, prefix: str, rng: random.Random) -> None:
+        self.differences: list[str] = []
+        self._broker = broker
+        self._rng = rng
+        self._names = [f"{prefix}-a", f"{prefix}-b", f"{prefix}-ä"]
+        self._resources: dict[str, dict[str, str]] = {}
+
+    def step(self) -> None:
+        step = self._rng.choice([self._alter, self._alter, self._alter, self._describe, self._list])
+        step()
+
+    def clear(self) -> None:
+        """Leaves nothing behind in the broker."""
+        keys = [(key, DELETE, None) for key in KEYS]
+        self._broker.ask(44, 1, incremental(1, [(CLIENT_METRICS, name, keys) for name in self._names]))
+
+    def _alter(self) -> None:
+        api_key = self._rng.choice([INCREMENTAL_ALTER_CONFIGS] * 3 + [ALTER_CONFIGS])
+        version = self._rng.randrange(APIS[api_key].max_version + 1)
+        validate_only = self._rng.random() < 0.2
+        if api_key == ALTER_CONFIGS:
+            names = self._rng.sample([*self._names, ""], self._rng.choice([1, 1, 2]))
+            plain = [(self._kind(), name, [(key, self._value(key)) for key in self._keys()]) for name in names]
+            body = legacy(version, plain, validate_only=validate_only)
+        else:
+            names = self._rng.choices([*self._names, ""], k=self._rng.choice([1, 1, 2, 3]))
+            changes = [
+                (self._kind(), name, [(key, self._operation(), self._value(key)) for key in self._keys()])
+                for name in names
+            ]
+            body = incremental(version, changes, validate_only=validate_only)
+        alteration = administration.alter(api_key, version, body, self._resources, MATCH_KEYS)
+        theirs = self._broker.ask(api_key, version, body)
+        if alteration.answer() != theirs:
+            self._differs(api_key, version, body, theirs, alteration.answer())
+        for name, values in alteration.changes.items():
+            self._resources[name] = values
+        self._resources = {name: values for name, values in self._resources.items() if values}
+
+    def _describe(self) -> None:
+        version = self._rng.randrange(1, 5)
+        resources = [
+            (self._kind(), self._rng.choice([*self._names, "", "none"]), self._rng.choice([None, [], ["match", "foo"]]))
+            for _ in range(self._rng.randrange(4))
+        ]
+        flags = {"synonyms": self._rng.random() < 0.5, "documentation": self._rng.random() < 0.5}
+        body = describe(version, resources, **flags)
+        self._settled(DESCRIBE_CONFIGS, version, body, administration.describe(version, body, self._resources))
+
+    def _list(self) -> None:
+        listed = {found.resource_name for found in decoded(74, 0, self._broker.ask(74, 0, listing(0))).config_resources}
+        if listed - set(self._names):
+            return  # what others left in the broker: the order of names depends on all that there ever were
+        names = ConcurrentMapKeys()
+        for name in self._resources:
+            names.put(name)
+        version = self._rng.randrange(2)
+        body = listing(version, self._rng.choice([[16], [16, 2], [3, 16], [0]]))
+        self._settled(LIST_CONFIG_RESOURCES, version, body, administration.list_resources(version, body, names))
+
+    def _settled(self, api_key: int, version: int, body: bytes, ours: bytes) -> None:
+        """A broker learns of what its controller decided a moment later."""
+        deadline = time.monotonic() + PATIENCE_S
+        while (theirs := self._broker.ask(api_key, version, body)) != ours:
+            if time.monotonic() > deadline:
+                self._differs(api_key, version, body, theirs, ours)
+                return
+            time.sleep(0.005)
+
+    def _differs(self, api_key: int, version: int, body: bytes, theirs: bytes, ours: bytes) -> None:
+        self.differences.append(f"API {api_key} version {version} {body!r}: Kafka {theirs!r}, ours {ours!r}")
+
+    def _kind(self) -> int:
+        return self._rng.choice([CLIENT_METRICS] * 9 + [3])
+
+    def _keys(self) -> list[str]:
+        if self._rng.random() < 0.7:
+            return self._rng.sample(KEYS, self._rng.randrange(4))
+        return self._rng.choices(KEYS + OTHER_KEYS, k=self._rng.randrange(1, 4))
+
+    def _operation(self) -> int:
+        return self._rng.choice([SET] * 6 + [DELETE] * 3 + ([APPEND, SUBTRACT] if self._rng.random() < 0.2 else []))
+
+    def _value(self, key: str) -> str | None:
+        return self._rng.choice(VALUES.get(key, ["v"])) if self._rng.random() < 0.95 else None
+
+
+def run(bootstrap: str, seed: int, cases: int) -> list[str]:
+    """What differs."""
+    with RawConnection(bootstrap) as broker:
+        comparison = Comparison(broker, f"oracle-{seed}", random.Random(f"administration/{seed}"))
+        for _ in range(cases):
+            comparison.step()
+        comparison.clear()
+    return comparison.differences
+
+
+def main(seed: int, cases: int) -> int:
+    """Prints what differs and one closing line; the number of differences."""
+    java = find_java()
+    with Cluster(java, kafka_libs(java, Path(".cache") / f"kafka-{KAFKA_VERSION}")) as cluster:
+        differences = run(cluster.bootstrap, seed, cases)
+    for difference in differences[:20]:
+        print(difference)
+    print(f"oracle administration cases={cases} differences={len(differences)}")
+    return len(differences)
+
+
+if __name__ == "__main__":
+    sys.exit(1 if main(int(sys.argv[1]), int(sys.argv[2])) else 0)

@@ -1,0 +1,257 @@
+"""Our quota rules beside Kafka's own classes: the same random configurations, records and measurements, to the digit.
+
+Subjects: `resolution` (ClientQuotaManager: limits, metric tags, levels), `rate` (Rate over SampledStat),
+`token_bucket` (TokenBucket), `throttle` (QuotaUtils, ControllerMutationQuotaManager).
+"""
+
+from __future__ import annotations
+
+import math
+import random
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from headroom.demo.jars import KAFKA_VERSION, find_java, kafka_libs
+from headroom.demo.jvm import Jvm
+from quota_metrics.entities import Entity, entity_of, sanitize
+from quota_metrics.resolution import Resolver
+from quota_metrics.windows import (
+    UNLIMITED,
+    Rate,
+    TokenBucket,
+    bounded_throttle_time_ms,
+    throttle_time_ms,
+    token_throttle_time_ms,
+)
+
+KEY = "producer_byte_rate"
+NAMES = ["a", "b", "a b", "ü*~", "<default>", "CN=x,O=y", "absent"]
+CASES_PER_MANAGER = 50  # its sensors stay for an hour
+PAIRS_PER_CASE = 5
+STEPS = 40
+
+Finding = list[str]
+
+
+def resolution_case(jvm: Jvm, rng: random.Random, manager: Any) -> Finding:
+    """One random configuration, set rule by rule, and some clients; all rules are removed in the end."""
+    names = rng.sample(NAMES, rng.randrange(1, 4))
+    rules = {_entity(rng, names): float(rng.randrange(1, 10**6)) for _ in range(rng.randrange(0, 9))}
+    quota = jvm.classes.org.apache.kafka.common.metrics.Quota
+    optional = jvm.classes.java.util.Optional
+    for entity, value in rules.items():
+        manager.updateQuota(*_java_entity(jvm, manager, entity), optional.of(quota(value, True)))
+    resolver = Resolver({entity: {KEY: value} for entity, value in rules.items()})
+    differences = []
+    if manager.quotaTypesEnabled() != resolver.levels(KEY):
+        differences.append(f"{rules}: Kafka's levels {manager.quotaTypesEnabled()}, ours {resolver.levels(KEY)}")
+    for _ in range(PAIRS_PER_CASE):
+        user, client_id = rng.choice([*names, "other", ""]), rng.choice([*names, "other", ""])
+        theirs, ours = _their_quota(jvm, manager, user, client_id), _our_quota(resolver, user, client_id)
+        if theirs != ours:
+            differences.append(f"{rules} for {(user, client_id)}: Kafka {theirs}, ours {ours}")
+    for entity in rules:
+        manager.updateQuota(*_java_entity(jvm, manager, entity), optional.empty())
+    return differences
+
+
+def _entity(rng: random.Random, names: list[str]) -> Entity:
+    kinds = rng.choice([("user",), ("client-id",), ("user", "client-id")])
+    return entity_of({kind: rng.choice([*names, None, None, ""]) for kind in kinds})
+
+
+def _java_entity(jvm: Jvm, manager: Any, entity: Entity) -> tuple[Any, Any]:
+    optional = jvm.classes.java.util.Optional
+    kinds = jvm.classes.org.apache.kafka.server.quota.ClientQuotaManager
+    names = dict(entity)
+    user, client_id = optional.empty(), optional.empty()
+    if "user" in names:
+        name = names["user"]
+        user = optional.of(kinds.DEFAULT_USER_ENTITY if name is None else kinds.UserEntity(sanitize(name)))
+    if "client-id" in names:
+        name = names["client-id"]
+        client_id = optional.of(kinds.DEFAULT_USER_CLIENT_ID if name is None else kinds.ClientIdEntity(name))
+    return user, client_id
+
+
+def _their_quota(jvm: Jvm, manager: Any, user: str, client_id: str) -> tuple[float, dict[str, str]]:
+    kafka = jvm.classes.org.apache.kafka
+    session = kafka.network.Session(
+        kafka.common.security.auth.KafkaPrincipal("User", user), jvm.classes.java.net.InetAddress.getLoopbackAddress()
+    )
+    tags = manager.getOrCreateQuotaSensors(session, client_id).metricTags()
+    return manager.quota(user, client_id).bound(), {str(tag): str(tags[tag]) for tag in tags}
+
+
+def _our_quota(resolver: Resolver, user: str, client_id: str) -> tuple[float, dict[str, str]]:
+    tags = dict(resolver.metric_tags(KEY, user, client_id))
+    resolution = resolver.resolve(user, client_id).get(KEY)
+    rule = resolver.limit_of_tags(KEY, tags)
+    limit = UNLIMITED if resolution is None else resolution.value
+    if resolution is not None and (rule != resolution[1::-1] or tags != resolution.metric_tags):
+        return math.nan, {"tags lead back to": str(rule)}
+    return limit, tags
+
+
+def run_resolution(jvm: Jvm, seed: int, cases: int) -> Finding:
+    """What differs in `cases` configurations."""
+    kafka = jvm.classes.org.apache.kafka
+    differences = []
+    for first in range(0, cases, CASES_PER_MANAGER):
+        manager = kafka.server.quota.ClientQuotaManager(
+            kafka.server.config.ClientQuotaManagerConfig(),
+            kafka.common.metrics.Metrics(),
+            kafka.server.quota.QuotaType.PRODUCE,
+            kafka.common.utils.Time.SYSTEM,
+            "",
+        )
+        for number in range(first, min(first + CASES_PER_MANAGER, cases)):
+            rng = random.Random(f"resolution/{seed}/{number}")
+            differences += [f"case {number}: {what}" for what in resolution_case(jvm, rng, manager)]
+        manager.shutdown()
+    return differences
+
+
+def _times(rng: random.Random, window_ms: int, start_ms: int) -> Callable[[], int]:
+    """A clock that goes in steps of all sizes, often exactly to a window's edge, and seldom back."""
+    now_ms = start_ms
+    steps = [0, 0, 1, window_ms - 1, window_ms, window_ms + 1, 2 * window_ms, 12 * window_ms, 100 * window_ms]
+
+    def step() -> int:
+        nonlocal now_ms
+        if rng.random() < 0.5:
+            now_ms += rng.choice(steps)
+        elif rng.random() < 0.97:
+            now_ms += rng.randrange(window_ms)
+        else:
+            now_ms -= rng.randrange(window_ms)
+        return now_ms
+
+    return step
+
+
+def _value(rng: random.Random) -> float:
+    whole = float(rng.randrange(-1000, 10**7))
+    return rng.choice([0.0, 1.0, whole, whole, rng.uniform(-10.0, 1e6), rng.random() * 1e-9, 1e15, 0.1])
+
+
+def _config(jvm: Jvm, samples: int, window_ms: int, bound: float | None) -> Any:
+    kafka = jvm.classes.org.apache.kafka
+    config = kafka.common.metrics.MetricConfig().samples(samples)
+    config.timeWindow(window_ms, jvm.classes.java.util.concurrent.TimeUnit.MILLISECONDS)
+    if bound is not None:
+        config.quota(kafka.common.metrics.Quota(bound, True))
+    return config
+
+
+def rate_case(jvm: Jvm, rng: random.Random) -> Finding:
+    """One Rate through records and measurements; throttle times at each."""
+    samples, window_ms = rng.choice([1, 2, 3, 11]), rng.choice([1, 10, 1000, 30_000])
+    config = _config(jvm, samples, window_ms, None)
+    theirs, ours = jvm.classes.org.apache.kafka.common.metrics.stats.Rate(), Rate(samples, window_ms)
+    step = _times(rng, window_ms, rng.choice([0, 1_700_000_000_000]))
+    for _ in range(STEPS):
+        now_ms = step()
+        if rng.random() < 0.6:
+            value = _value(rng)
+            theirs.record(config, value, now_ms)
+            ours.record(value, now_ms)
+        else:
+            measured = (theirs.measure(config, now_ms), theirs.windowSize(config, now_ms))
+            if measured != (ours.measure(now_ms), ours.elapsed_ms(now_ms)):
+                return [f"{samples} x {window_ms} ms at {now_ms}: Kafka {measured}, ours {ours.measure(now_ms)}"]
+    return []
+
+
+def token_bucket_case(jvm: Jvm, rng: random.Random) -> Finding:
+    """One TokenBucket through records, measurements and changes of its quota."""
+    samples, window_ms = rng.choice([1, 2, 11]), rng.choice([10, 1000, 2000])
+    bound = rng.choice([None, 5.0, 10.0, 0.1, rng.uniform(0.01, 1000.0)])
+    config = _config(jvm, samples, window_ms, bound)
+    theirs = jvm.classes.org.apache.kafka.common.metrics.stats.TokenBucket()
+    ours = TokenBucket(samples, window_ms, bound)
+    step = _times(rng, window_ms, rng.choice([0, 1_700_000_000_000]))
+    for _ in range(STEPS):
+        now_ms = step()
+        if rng.random() < 0.5:
+            value = rng.choice([1.0, 5.0, 60.0, -60.0, rng.uniform(-100.0, 1000.0)])
+            theirs.record(config, value, now_ms)
+            ours.record(value, now_ms)
+        elif bound is not None and rng.random() < 0.1:
+            ours.quota = rng.uniform(0.01, 1000.0)
+            config = _config(jvm, samples, window_ms, ours.quota)
+        left = theirs.measure(config, now_ms)
+        if left != ours.measure(now_ms):
+            return [f"{samples} x {window_ms} ms, quota {ours.quota}: Kafka {left}, ours {ours.measure(now_ms)}"]
+    return []
+
+
+def throttle_case(jvm: Jvm, rng: random.Random) -> Finding:
+    """The three throttle times of one violation of a random bound."""
+    kafka = jvm.classes.org.apache.kafka
+    metrics = kafka.common.metrics
+    bound, observed = abs(_value(rng)) or 0.5, _value(rng)
+    samples, window_ms, now_ms, max_ms = rng.choice([2, 11]), rng.choice([1000, 30_000]), rng.randrange(10**6), 1000
+    config = _config(jvm, samples, window_ms, bound)
+    name = metrics.Metrics().metricName("n", "g")
+
+    def violation(stat: Any) -> Any:
+        metric = metrics.KafkaMetric(jvm.classes.java.lang.Object(), name, stat, config, kafka.common.utils.Time.SYSTEM)
+        return metrics.QuotaViolationException(metric, observed, bound)
+
+    theirs_rate, ours_rate = metrics.stats.Rate(), Rate(samples, window_ms)
+    theirs_rate.record(config, observed, now_ms)
+    ours_rate.record(observed, now_ms)
+    now_ms += rng.randrange(20 * window_ms)
+    of_rate, of_bucket = violation(theirs_rate), violation(metrics.stats.TokenBucket())
+    elapsed_ms = ours_rate.elapsed_ms(now_ms)
+    theirs = (
+        kafka.server.quota.QuotaUtils.throttleTime(of_rate, now_ms),
+        kafka.server.quota.QuotaUtils.boundedThrottleTime(of_rate, max_ms, now_ms),
+        kafka.server.quota.ControllerMutationQuotaManager.throttleTimeMs(of_bucket),
+    )
+    ours = (
+        throttle_time_ms(observed, bound, elapsed_ms),
+        bounded_throttle_time_ms(observed, bound, elapsed_ms, max_ms),
+        token_throttle_time_ms(observed, bound),
+    )
+    return [] if theirs == ours else [f"{observed} over {bound}: Kafka {theirs}, ours {ours}"]
+
+
+def _each(case: Callable[[Jvm, random.Random], Finding]) -> Callable[[Jvm, int, int], Finding]:
+    def run(jvm: Jvm, seed: int, cases: int) -> Finding:
+        return [
+            f"case {number}: {what}"
+            for number in range(cases)
+            for what in case(jvm, random.Random(f"{case.__name__}/{seed}/{number}"))
+        ]
+
+    return run
+
+
+SUBJECTS: dict[str, Callable[[Jvm, int, int], Finding]] = {
+    "resolution": run_resolution,
+    "rate": _each(rate_case),
+    "token_bucket": _each(token_bucket_case),
+    "throttle": _each(throttle_case),
+}
+
+
+def main(seed: int, cases: int) -> int:
+    """Prints what differs and one closing line per subject; the number of differences."""
+    java = find_java()
+    total = 0
+    with Jvm(java, kafka_libs(java, Path(".cache") / f"kafka-{KAFKA_VERSION}")) as jvm:
+        for subject, run in SUBJECTS.items():
+            differences = run(jvm, seed, cases)
+            for difference in differences[:20]:
+                print(difference)
+            print(f"oracle {subject} cases={cases} differences={len(differences)}")
+            total += len(differences)
+    return total
+
+
+if __name__ == "__main__":
+    sys.exit(1 if main(int(sys.argv[1]), int(sys.argv[2])) else 0)

@@ -1,0 +1,399 @@
+"""Our telemetry rules beside Kafka's own ClientMetricsManager: the same random requests, byte for byte.
+
+Each case is a random sequence of subscription updates, GetTelemetrySubscriptions, PushTelemetry, lost connections and
+passing time, given to both as the bytes of the wire. Where we differ on purpose, that is asserted as such: a refused
+terminating push, prefixes that another one covers, payloads that cannot be decompressed, null metrics. Time stays
+below what lets instances expire, which a broker does by its own clock.
+"""
+
+from __future__ import annotations
+
+import random
+import struct
+import sys
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import zstandard
+from py4j.protocol import Py4JJavaError
+
+from exporters.model import Connection, RecordKind
+from exporters.records import connection_bytes
+from headroom.demo.jars import KAFKA_VERSION, find_java, kafka_libs
+from headroom.demo.jvm import Jvm
+from telemetry.errors import ErrorCode, InvalidSubscriptionError
+from telemetry.instances import Caller, attributes_of
+from telemetry.java_hash import instance_subscription_id, uuid_hash, uuid_text
+from telemetry.primitives import Reader, write_compact_bytes
+from telemetry.push import GET_TELEMETRY_SUBSCRIPTIONS, PUSH_TELEMETRY, TelemetryDoor
+from telemetry.selection import without_covered
+from telemetry.subscriptions import ZERO_ID, ClientMetrics
+
+MAX_BYTES = 100
+STEPS = 30
+START_MS = 1_700_000_000_000
+IDS = [bytes.fromhex(f"{n:x}d{n:x}2a3b4c5d64e4f8071a2b3c4d5e6f7"[:30].ljust(32, "9")) for n in range(1, 5)]
+RESERVED = [bytes(16), bytes(15) + b"\x01"]
+CONFIG_CODES = {"ConfigException": 40, "InvalidConfigurationException": 40, "InvalidRequestException": 42}
+
+CLIENTS = [
+    ("producer-1", Connection("c", "L", "u", "127.0.0.1", 40001, "apache-kafka-java", "4.3.1", 1)),
+    ("consumer-ä", Connection("c", "L", "u", "10.0.0.7", 50002, "librdkafka", "2.16.0", 2)),
+    (None, Connection("c", "L", "u", "127.0.0.1", 40003, "unknown", "unknown", 1)),
+]
+PREFIXES = [
+    "org.apache.kafka.",
+    "org.apache.kafka.producer.",
+    "org.apache.kafka.consumer.",
+    "org.apache.kafka.producer.node.request.latency",
+    "métrique",
+    "Aa",
+    "BB",
+    "*",
+    *(f"org.apache.kafka.consumer.fetch.manager.{n}" for n in range(20)),
+]
+CRITERIA = [
+    "client_id=producer-.*",
+    "client_id=.*",
+    "client_software_name=apache-kafka-java",
+    "client_software_version=[0-9.]+",
+    r"client_source_address=127\.0\.0\.\d++",
+    "client_source_port=4.*",
+    f"client_instance_id={uuid_text(IDS[0])}",
+    "client_id=(?i)PRODUCER-1",
+]
+INVALID = [
+    {"interval.ms": "99"},
+    {"interval.ms": "a"},
+    {"metrics": "a,,b"},
+    {"match": "client_id"},
+    {"match": "client_id=["},
+    {"match": "user=.*"},
+    {"interval": "1000"},
+]
+
+
+class Broker:
+    """Kafka's manager with a clock that is ours."""
+
+    def __init__(self, jvm: Jvm) -> None:
+        self._java = jvm.classes
+        self._jvm = jvm
+        self._kafka = jvm.classes.org.apache.kafka
+        self._clock = jvm.classes.java.util.concurrent.atomic.AtomicReference(START_MS)
+        # A Java object that answers each method of Time with the clock's value, without a class of ours in the JVM.
+        time = jvm.classes.java.beans.EventHandler.create(
+            jvm.classes.java.lang.Class.forName("org.apache.kafka.common.utils.Time"), self._clock, "get"
+        )
+        plugin = self._kafka.server.metrics.ClientTelemetryExporterPlugin()
+        metrics = self._kafka.common.metrics.Metrics()
+        self._manager = self._kafka.server.ClientMetricsManager(plugin, MAX_BYTES, time, metrics)
+        cache = self._manager.getClass().getDeclaredField("clientInstanceCache")
+        cache.setAccessible(True)
+        self._instances = cache.get(self._manager)
+        self._contexts = [self._context(number, *client) for number, client in enumerate(CLIENTS)]
+
+    def close(self) -> None:
+        self._manager.close()
+
+    def at(self, now_ms: int) -> None:
+        self._clock.set(now_ms)
+
+    def update(self, name: str, values: dict[str, str]) -> tuple[int, str | None]:
+        try:
+            self._manager.updateSubscription(name, self._jvm.properties(values))
+        except Py4JJavaError as exc:
+            error = exc.java_exception
+            return CONFIG_CODES[error.getClass().getSimpleName()], error.getMessage()
+        return 0, None
+
+    def get(self, body: bytes, client: int) -> bytes:
+        requests = self._kafka.common.requests
+        request = requests.GetTelemetrySubscriptionsRequest.parse(self._readable(body), 0)
+        return self._written(self._manager.processGetTelemetrySubscriptionRequest(request, self._contexts[client]))
+
+    def push(self, body: bytes, client: int) -> bytes:
+        request = self._kafka.common.requests.PushTelemetryRequest.parse(self._readable(body), 0)
+        return self._written(self._manager.processPushTelemetryRequest(request, self._contexts[client]))
+
+    def disconnected(self, client: int) -> None:
+        self._manager.connectionDisconnectListener().onDisconnect(str(client))
+
+    def instance(self, client_instance_id: bytes) -> Any:
+        high, low = struct.unpack(">qq", client_instance_id)
+        return self._instances.get(self._kafka.common.Uuid(high, low))
+
+    def _context(self, number: int, client_id: str | None, connection: Connection) -> Any:
+        common = self._kafka.common
+        header = common.requests.RequestHeader(common.protocol.ApiKeys.PUSH_TELEMETRY, 0, client_id, 1)
+        return common.requests.RequestContext(
+            header,
+            str(number),
+            self._java.java.net.InetAddress.getByName(connection.source_address),
+            self._java.java.util.Optional.of(connection.source_port),
+            common.security.auth.KafkaPrincipal.ANONYMOUS,
+            common.network.ListenerName("L"),
+            common.security.auth.SecurityProtocol.PLAINTEXT,
+            common.network.ClientInformation(connection.software_name, connection.software_version),
+            False,
+        )
+
+    def _readable(self, body: bytes) -> Any:
+        return self._kafka.common.protocol.ByteBufferAccessor(self._java.java.nio.ByteBuffer.wrap(body))
+
+    def _written(self, response: Any) -> bytes:
+        return bytes(self._kafka.common.protocol.MessageUtil.toByteBufferAccessor(response.data(), 0).buffer().array())
+
+
+class Ours:
+    """Our door with a spool that takes all."""
+
+    def __init__(self, new_id: Callable[[], bytes]) -> None:
+        self.rules = ClientMetrics(new_id=new_id)
+        self.door = TelemetryDoor(self.rules, append=self._append, telemetry_max_bytes=MAX_BYTES)
+        self.now_ms = START_MS
+        self.kept: list[RecordKind] = []
+
+    def _append(self, kind: RecordKind, *parts: bytes) -> None:
+        self.kept.append(kind)
+
+    def update(self, name: str, values: dict[str, str]) -> tuple[int, str | None]:
+        try:
+            self.rules.update(name, values, self.now_ms)
+        except InvalidSubscriptionError as exc:
+            return int(exc.code), str(exc)
+        return 0, None
+
+    def answer(self, api_key: int, body: bytes, client: int) -> bytes:
+        client_id, connection = CLIENTS[client]
+        return self.door.answer(
+            api_key,
+            body,
+            client_id=client_id,
+            connection=connection,
+            connection_blob=connection_bytes(connection),
+            connection_id=str(client),
+            now_ms=self.now_ms,
+        ).body
+
+
+class Case:
+    """One sequence. `differences` tells what was not equal and is no recorded deviation."""
+
+    def __init__(self, jvm: Jvm, rng: random.Random) -> None:
+        self.differences: list[str] = []
+        self.deviations = 0
+        self._rng = rng
+        self._broker = Broker(jvm)
+        self._ours = Ours(self._new_id)
+
+    def run(self) -> None:
+        steps = [self._update] * 3 + [self._get] * 6 + [self._push] * 10 + [self._pass_time] * 6 + [self._disconnect]
+        try:
+            for _ in range(STEPS):
+                self._rng.choice(steps)()
+        finally:
+            self._broker.close()
+
+    def _new_id(self) -> bytes:
+        return self._rng.randbytes(16)
+
+    def _same(self, what: str, theirs: object, ours: object) -> None:
+        if theirs != ours:
+            self.differences.append(f"{what}: Kafka {theirs!r}, ours {ours!r}")
+
+    def _pass_time(self) -> None:
+        self._ours.now_ms += self._rng.choice([0, 1, 50, 99, 100, 101, 500, 999, 1000, 1500])
+        self._broker.at(self._ours.now_ms)
+
+    def _disconnect(self) -> None:
+        client = self._rng.randrange(len(CLIENTS))
+        self._broker.disconnected(client)
+        self._ours.door.disconnected(str(client))
+
+    def _update(self) -> None:
+        rng = self._rng
+        name = f"sub-{rng.randrange(4)}"
+        values: dict[str, str] = {}
+        if rng.random() < 0.7:
+            values["metrics"] = ", ".join(rng.choices(PREFIXES, k=rng.choice([0, 1, 2, 3, 12, 13])))
+        if rng.random() < 0.8:
+            values["interval.ms"] = rng.choice(["100", "100", "1000", "500", "3600000"])
+        if rng.random() < 0.5:
+            values["match"] = ",".join(rng.choices(CRITERIA, k=rng.randint(1, 2)))
+        if rng.random() < 0.15:
+            values |= rng.choice(INVALID)
+        self._same(f"update {values}", self._broker.update(name, values), self._ours.update(name, values))
+
+    def _get(self) -> None:
+        client_instance_id = self._rng.choice([*IDS, *IDS, *RESERVED])
+        client = self._rng.randrange(len(CLIENTS))
+        body = client_instance_id + b"\x00"
+        theirs = self._broker.get(body, client)
+        ours = self._ours.answer(GET_TELEMETRY_SUBSCRIPTIONS, body, client)
+        what = f"get {client_instance_id.hex()} from {client}"
+        self._same(what, self._comparable(theirs, client_instance_id), _get_fields(ours, client_instance_id))
+        if client_instance_id != ZERO_ID:
+            self._same_state(what, client_instance_id)
+
+    def _comparable(self, body: bytes, asked_id: bytes) -> list[object]:
+        """Kafka's answer with the prefixes that we leave out left out."""
+        fields = _get_fields(body, asked_id)
+        metrics = fields[-1]
+        assert isinstance(metrics, tuple)
+        fields[-1] = without_covered(metrics)
+        self.deviations += fields[-1] != metrics
+        return fields
+
+    def _push(self) -> None:
+        rng = self._rng
+        client_instance_id = rng.choice([*IDS, *IDS, *IDS, rng.choice(RESERVED)])
+        client = rng.randrange(len(CLIENTS))
+        terminating = rng.random() < 0.15
+        body = self._push_body(client_instance_id, client, terminating)
+        theirs = self._broker.push(body, client)
+        ours = self._ours.answer(PUSH_TELEMETRY, body, client)
+        what = f"push {body.hex()} from {client}"
+        self._same(what, theirs, ours)
+        code = Reader(theirs, 4).int16()
+        if terminating and code not in (ErrorCode.NONE, ErrorCode.INVALID_REQUEST):  # KAFKA-20898
+            instance = self._broker.instance(client_instance_id)
+            self._same(f"{what}: terminating", (True, False), (instance.terminating(), self._terminating(body[:16])))
+            instance.terminating(False)
+            self.deviations += 1
+        self._same_state(what, client_instance_id)
+
+    def _push_body(self, client_instance_id: bytes, client: int, terminating: bool) -> bytes:
+        rng = self._rng
+        subscription_id = self._subscription_id(client_instance_id, client) if rng.random() < 0.85 else 1234
+        compression_type, payload = rng.choice(
+            [
+                (0, b""),
+                (0, b"test-data"),
+                (0, bytes(MAX_BYTES)),
+                (0, bytes(MAX_BYTES + 1)),
+                (1, _gzip(b"test-data")),
+                (2, b"\x04\x0ctest"),  # snappy: 4 bytes, one literal
+                (3, b""),
+                (4, zstandard.compress(b"test-data")),
+                (4, bytes(MAX_BYTES + 1)),
+                (rng.choice([-1, 5, 100]), b"test-data"),
+            ]
+        )
+        body = bytearray(struct.pack(">16si?b", client_instance_id, subscription_id, terminating, compression_type))
+        write_compact_bytes(body, payload)
+        return bytes(body) + b"\x00"
+
+    def _subscription_id(self, client_instance_id: bytes, client: int) -> int:
+        """The id that is right after all changes of the subscriptions."""
+        client_id, connection = CLIENTS[client]
+        known = self._ours.rules.instances.touch(client_instance_id, self._ours.now_ms)
+        attributes = attributes_of(client_instance_id, Caller(connection, client_id, str(client)))
+        selection = self._ours.rules.subscriptions.select(known.attributes if known else attributes)
+        return instance_subscription_id(selection.crc, client_instance_id)
+
+    def _terminating(self, client_instance_id: bytes) -> bool:
+        instance = self._ours.rules.instances.touch(client_instance_id, self._ours.now_ms)
+        return instance is not None and instance.terminating
+
+    def _same_state(self, what: str, client_instance_id: bytes) -> None:
+        theirs = self._broker.instance(client_instance_id)
+        ours = self._ours.rules.instances.touch(client_instance_id, self._ours.now_ms)
+        self._same(
+            f"{what}: state",
+            theirs
+            and (
+                theirs.subscriptionId(),
+                theirs.pushIntervalMs(),
+                list(theirs.metrics()),
+                theirs.terminating(),
+                theirs.lastKnownError().code(),
+            ),
+            ours
+            and (
+                ours.subscription_id,
+                ours.selection.interval_ms,
+                list(ours.selection.metrics),
+                ours.terminating,
+                ours.last_known_error,
+            ),
+        )
+
+
+def _get_fields(body: bytes, asked_id: bytes) -> list[object]:
+    """A GetTelemetrySubscriptions response; of an id that was just made only how it fits the subscription id."""
+    reader = Reader(body)
+    throttle_ms, code = reader.int32(), reader.int16()
+    client_instance_id, subscription_id = reader.uuid(), reader.uint32()
+    if asked_id == ZERO_ID and code == 0:
+        subscription_id ^= uuid_hash(client_instance_id)
+        client_instance_id = ZERO_ID
+    codecs = [reader.int8() for _ in range(reader.compact_array_length())]
+    interval_ms, max_bytes, delta = reader.int32(), reader.int32(), reader.boolean()
+    metrics = tuple(reader.compact_string() for _ in range(reader.compact_array_length()))
+    reader.skip_tagged()
+    fields = [throttle_ms, code, client_instance_id, subscription_id, codecs, interval_ms, max_bytes, delta]
+    return [*fields, reader.remaining, metrics]
+
+
+def _gzip(data: bytes) -> bytes:
+    compressor = zlib.compressobj(wbits=31)
+    return compressor.compress(data) + compressor.flush()
+
+
+def check_fixed_deviations(jvm: Jvm) -> list[str]:
+    """What we answer otherwise whatever came before; the faults, should one of them be no more."""
+    head = struct.pack(">16si?b", IDS[0], 0, False, 4)
+    faults = []
+    for what, payload, expected in (
+        ("a bomb", zstandard.compress(bytes(10 * MAX_BYTES)), ErrorCode.INVALID_RECORD),
+        ("junk", b"junk", ErrorCode.INVALID_RECORD),
+        ("null metrics", None, None),
+    ):
+        broker, ours = Broker(jvm), Ours(lambda: IDS[3])
+        subscribed = _get_fields(broker.get(IDS[0] + b"\x00", 0), IDS[0])
+        ours.answer(GET_TELEMETRY_SUBSCRIPTIONS, IDS[0] + b"\x00", 0)
+        body = bytearray(head)
+        struct.pack_into(">I", body, 16, subscribed[3])
+        if payload is None:
+            body += b"\x00"
+        else:
+            write_compact_bytes(body, payload)
+        try:
+            theirs: int | None = Reader(broker.push(bytes(body) + b"\x00", 0), 4).int16()
+        except Py4JJavaError:
+            theirs = None  # the connection is closed
+        mine = Reader(ours.answer(PUSH_TELEMETRY, bytes(body) + b"\x00", 0), 4).int16()
+        broker.close()
+        if (theirs, mine) != (expected, ErrorCode.NONE):
+            faults.append(f"{what}: Kafka {theirs}, ours {mine}")
+    return faults
+
+
+def run(jvm: Jvm, seed: int, cases: int) -> tuple[list[str], int]:
+    """What differs, and how often we deviated on purpose. Prints nothing."""
+    differences = check_fixed_deviations(jvm)
+    deviations = 0
+    for number in range(cases):
+        case = Case(jvm, random.Random(f"{seed}/{number}"))
+        case.run()
+        differences += [f"case {number}: {difference}" for difference in case.differences]
+        deviations += case.deviations
+    return differences, deviations
+
+
+def main(seed: int, cases: int) -> int:
+    """Prints what differs and one closing line; the number of differences."""
+    java = find_java()
+    with Jvm(java, kafka_libs(java, Path(".cache") / f"kafka-{KAFKA_VERSION}")) as jvm:
+        differences, _ = run(jvm, seed, cases)
+    for difference in differences[:20]:
+        print(difference)
+    print(f"oracle telemetry cases={cases} differences={len(differences)}")
+    return len(differences)
+
+
+if __name__ == "__main__":
+    sys.exit(1 if main(int(sys.argv[1]), int(sys.argv[2])) else 0)

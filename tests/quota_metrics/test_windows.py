@@ -1,0 +1,193 @@
+"""Kafka's windows against the vectors that Kafka's own classes gave."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+import pytest
+
+from quota_metrics.windows import (
+    LONG_MAX,
+    LONG_MIN,
+    UNLIMITED,
+    Rate,
+    TokenBucket,
+    bounded_throttle_time_ms,
+    throttle_time_ms,
+    token_throttle_time_ms,
+)
+
+
+def rate_of(records: Iterable[tuple[float, int]], *, samples: int = 11, window_ms: int = 1000) -> Rate:
+    rate = Rate(samples, window_ms)
+    for value, now_ms in records:
+        rate.record(value, now_ms)
+    return rate
+
+
+def throttle_of(rate: Rate, bound: float, now_ms: int) -> int:
+    return throttle_time_ms(rate.measure(now_ms), bound, rate.elapsed_ms(now_ms))
+
+
+@pytest.mark.parametrize(
+    ("now_ms", "expected", "elapsed_ms"),
+    [
+        (0, 1000.1, 10000),
+        (999, 909.2644785889626, 10999),
+        (1000, 1000.1, 10000),
+        (9999, 909.2644785889626, 10999),
+        (10000, 1000.1, 10000),
+        (10999, 909.2644785889626, 10999),
+        (11000, 0.0, 10000),
+    ],
+)
+def test_vector_a_rate_jumps_up_again_at_each_window(now_ms: int, expected: float, elapsed_ms: int) -> None:
+    rate = rate_of([(10001, 0)])
+    assert rate.measure(now_ms) == expected
+    assert rate.elapsed_ms(now_ms) == elapsed_ms
+
+
+def test_vector_a_at_the_bound_is_not_throttled_and_one_byte_more_is() -> None:
+    assert throttle_of(rate_of([(10000, 0)]), 1000, 0) == 0
+    assert throttle_of(rate_of([(10001, 0)]), 1000, 0) == 1
+
+
+def test_vector_b_steady_seconds_read_ten_percent_high() -> None:
+    rate = Rate(11, 1000)
+    seen = []
+    for second in range(14):
+        rate.record(1200, second * 1000)
+        seen.append((rate.measure(second * 1000), throttle_of(rate, 1000, second * 1000)))
+    assert [measured for measured, _ in seen[:8]] == [120.0 * n for n in range(1, 9)]
+    assert seen[8:10] == [(1080.0, 800), (1200.0, 2000)]
+    assert seen[10:] == [(1320.0, 3200)] * 4
+
+
+def test_vector_c_the_window_can_reach_almost_n_plus_one() -> None:
+    rate = rate_of([(1, 0), (1, 999), *((1, t) for t in range(1999, 11998, 1000))])
+    assert rate.elapsed_ms(11998) == 11998
+
+
+def test_vector_d_a_spike_after_steady_traffic() -> None:
+    rate = rate_of([(400, t) for t in range(0, 10000, 1000)] + [(2300, 10500)])
+    assert rate.measure(10500) == 600.0
+    assert throttle_of(rate, 500, 10500) == 2100
+
+
+def test_vector_e_request_percentage() -> None:
+    rate = rate_of([(0.4, t) for t in range(0, 10000, 1000)] + [(6.71, 10500)])
+    assert rate.measure(10500) == pytest.approx(1.02, rel=1e-12)
+    assert throttle_of(rate, 1, 10500) == 210
+
+
+def test_vector_f_a_fetch_that_is_unrecorded() -> None:
+    rate = rate_of([(50000, 0)])
+    assert (rate.measure(0), throttle_of(rate, 1000, 0)) == (5000.0, 40000)
+    rate.record(-50000, 0)
+    assert rate.measure(0) == 0.0
+
+
+@pytest.mark.parametrize(
+    ("samples", "window_ms", "expected"),
+    [
+        (1, 1000, 50.05005005),
+        (1, 11000, 4.545867806),
+        (11, 1000, 4.545867806),
+        (11, 11000, 0.413226556),
+    ],
+)
+def test_vector_g_rate_test_grid(samples: int, window_ms: int, expected: float) -> None:
+    rate = rate_of([(50, 0)], samples=samples, window_ms=window_ms)
+    assert rate.measure(window_ms - 1) == pytest.approx(expected, rel=2e-9)
+
+
+def test_vector_h_samples_that_overlap_the_window_are_kept() -> None:
+    """SampledStatTest: dropped 2.5 s after it was complete, kept at 1.5 s (n = 2, w = 1 s)."""
+    assert rate_of([(1, 0)], samples=2).measure(2500) == 0.0
+    assert rate_of([(1, 0)], samples=2).measure(1500) > 0.0
+    rate = rate_of([(1, 0), (1, 999), (1, 1000), (1, 2000)], samples=2)
+    assert rate.measure(2000) == 4 / 2.0
+
+
+def test_vector_i_connection_quota() -> None:
+    for samples, accepted in ((2, 20), (11, 200)):
+        rate = rate_of([(1, 0)] * accepted, samples=samples)
+        assert throttle_of(rate, 20, 0) == 0
+        rate.record(1, 0)
+        assert bounded_throttle_time_ms(rate.measure(0), 20, rate.elapsed_ms(0), 1000) == 50
+
+
+def test_vector_j_the_formula_alone() -> None:
+    assert throttle_time_ms(100, 50, Rate(3, 1000).elapsed_ms(0)) == 2000
+    assert throttle_time_ms(55, 50, Rate(2, 1000).elapsed_ms(0)) == 100
+    assert bounded_throttle_time_ms(100, 50, Rate(10, 1000).elapsed_ms(0), 500) == 500
+    assert throttle_time_ms(50, 50, 1000) == 0
+    assert throttle_time_ms(40, 50, 1000) < 0
+
+
+def test_throttle_times_round_half_up_as_java_does() -> None:
+    assert throttle_time_ms(3, 2, 1) == 1
+    assert throttle_time_ms(1, 2, 1) == 0
+    assert throttle_time_ms(0.49999999999999994, 1, -1) == 1
+    assert throttle_time_ms(1, 0, 1000) == LONG_MAX
+    assert throttle_time_ms(-1, 0, 1000) == LONG_MIN
+    assert throttle_time_ms(0, 0, 1000) == 0
+    assert throttle_time_ms(math.nan, 1, 1000) == 0
+    assert throttle_time_ms(math.inf, 1, 1000) == LONG_MAX
+
+
+def test_before_3_8_a_sample_leaves_by_its_start() -> None:
+    old, new = Rate(2, 1000, before_3_8=True), Rate(2, 1000)
+    for rate in (old, new):
+        rate.record(10, 0)
+        rate.record(10, 900)
+    assert old.measure(2000) == 0.0
+    assert new.measure(2000) == 10.0
+
+
+def test_before_3_8_there_is_no_slot_for_an_extra_sample() -> None:
+    old = Rate(2, 1000, before_3_8=True)
+    for second in range(3):
+        old.record(10, second * 1000)
+    assert old.measure(2000) == 20.0
+
+
+def test_a_clock_that_went_back_does_not_crash() -> None:
+    rate = rate_of([(10, 5000)], samples=3)
+    assert rate.measure(4500) == 10 / 1.5
+
+
+def test_token_bucket_of_the_class_documentation() -> None:
+    bucket = TokenBucket(10, 2000, 5.0)
+    left = [bucket.measure(100_000)]
+    for value, now_ms in ((60, 100_000), (0, 102_000), (5, 102_000), (0, 104_000), (60, 104_000)):
+        bucket.record(value, now_ms)
+        left.append(bucket.measure(now_ms))
+    assert left == [100.0, 40.0, 50.0, 45.0, 55.0, -5.0]
+
+
+def test_token_bucket_gives_back_never_above_the_burst() -> None:
+    bucket = TokenBucket(10, 2000, 5.0)
+    bucket.record(-60, 100_000)
+    assert bucket.measure(100_000) == 100.0
+
+
+def test_token_bucket_keeps_its_tokens_when_the_quota_is_raised() -> None:
+    bucket = TokenBucket(10, 1000, 10.0)
+    bucket.record(180, 100_000)
+    assert bucket.measure(100_000) == -80.0
+    bucket.quota = 20.0
+    assert bucket.measure(101_000) == -60.0
+
+
+def test_token_bucket_without_quota_takes_no_record() -> None:
+    bucket = TokenBucket(10, 1000, None)
+    bucket.record(10**9, 1000)
+    assert bucket.measure(1000) == UNLIMITED
+
+
+def test_token_throttle_times() -> None:
+    assert token_throttle_time_ms(-5, 10) == 500
+    assert token_throttle_time_ms(-10, 10) == 1000
+    assert token_throttle_time_ms(0, 10) == 0

@@ -1,0 +1,99 @@
+"""`headroom job quota-headroom`: bad input gives one clear line and its exit code, before Spark is started."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+from typer.testing import CliRunner
+
+from headroom import job
+
+
+def invoke(*asked: str) -> tuple[int, str]:
+    """Exit code and the one line on stderr."""
+    result = CliRunner().invoke(job.app, ["quota-headroom", *asked])
+    assert result.stdout == ""
+    assert result.stderr.count("\n") == 1
+    return result.exit_code, result.stderr
+
+
+@pytest.mark.parametrize(
+    ("asked", "told"),
+    [
+        (["--since", "yesterday"], "cannot read the duration 'yesterday': write 90s, 15m, 2h or 7d"),
+        (["--from", "2026-11-20T10:00:00Z"], "--from and --to go together"),
+        (["--to", "2026-11-20T10:00:00Z"], "--from and --to go together"),
+        (
+            ["--from", "ten", "--to", "eleven"],
+            "cannot read the time 'ten': write 2026-11-20T10:00:00Z or epoch seconds",
+        ),
+        (
+            ["--from", "120", "--to", "60"],
+            "nothing lies between 1970-01-01T00:02:00+00:00 and 1970-01-01T00:01:00+00:00",
+        ),
+        (["--window", "0"], "a window of 0 s is too short: at least 1 s"),
+        (["--warn", "0.5"], "thresholds must be above 0 and must not fall: watch 0.6, warn 0.5, critical 0.95"),
+        (["--output", "parquet"], "--output parquet needs --path"),
+        (["--source", "nowhere"], "no source of usage is named 'nowhere': there are gateway, jmx, client"),
+    ],
+)
+def test_bad_configuration_is_exit_2(asked: list[str], told: str) -> None:
+    assert invoke(*asked) == (2, f"headroom: {told}\n")
+
+
+@pytest.mark.parametrize("url", ["localhost:8123", "ftp://localhost", "http://", "http://host:x", "chdb:///tmp", ""])
+def test_an_url_of_another_form_is_exit_2(url: str) -> None:
+    code, told = invoke("--url", url)
+    assert code == 2
+    assert told.startswith("headroom: ")
+
+
+def test_nothing_that_listens_is_exit_3() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        url = f"http://127.0.0.1:{taken.getsockname()[1]}"
+    code, told = invoke("--url", url)
+    assert code == 3
+    assert told == f"headroom: cannot reach {url}: Connection refused\n"
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"",
+        b"\xff\xfe\x00",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello",
+        b"HTTP/1.1 404 Not Found\r\nContent-Length: 9\r\n\r\nnot found",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 500\r\n\r\ncut",
+    ],
+)
+def test_something_that_is_no_clickhouse_is_exit_3(answer: bytes) -> None:
+    with answering(answer) as url:
+        code, told = invoke("--url", url)
+    assert code == 3
+    assert told.startswith(f"headroom: {url}: cannot write")
+
+
+@contextmanager
+def answering(answer: bytes) -> Iterator[str]:
+    """A server that answers each request with these bytes and closes."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        thread = threading.Thread(target=answer_all, args=(server, answer))
+        thread.start()
+        yield f"http://127.0.0.1:{server.getsockname()[1]}"
+        server.shutdown(socket.SHUT_RDWR)
+        thread.join()
+
+
+def answer_all(server: socket.socket, answer: bytes) -> None:
+    while True:
+        try:
+            connection, _ = server.accept()
+        except OSError:
+            return
+        with connection:
+            connection.recv(65_536)
+            connection.sendall(answer)

@@ -1,0 +1,184 @@
+"""Effective limits: the eight levels against a plain model, the history of limits, and who shares a bucket."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import pytest
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
+from pyspark.sql import SparkSession
+
+from spark_jobs import limits
+from spark_jobs.tables import LIMITS_SCHEMA
+
+pytestmark = pytest.mark.spark
+
+_KEY = "producer_byte_rate"
+_CLIENTS = "cluster string, quota_key string, user string, client_id string, window_start_ms long, until_ms long"
+
+
+class Rule(NamedTuple):
+    user: str
+    client_id: str
+    valid_from_ms: int
+    value: float | None
+
+
+class Client(NamedTuple):
+    user: str
+    client_id: str
+    until_ms: int = 1000
+
+
+class Found(NamedTuple):
+    limit: float
+    matched_entity: str
+    bucket: tuple[str, str]
+
+
+def resolve(spark: SparkSession, rules: list[Rule], clients: list[Client]) -> dict[Client, Found]:
+    return resolve_all(spark, [rules], clients)[0]
+
+
+def resolve_all(spark: SparkSession, cases: list[list[Rule]], clients: list[Client]) -> list[dict[Client, Found]]:
+    """Each case is a cluster of its own: one Spark job for all of them."""
+    history = [(str(case), _KEY, *rule) for case, rules in enumerate(cases) for rule in rules]
+    asked = [
+        (str(case), _KEY, client.user, client.client_id, client.until_ms, client.until_ms)
+        for case in range(len(cases))
+        for client in clients
+    ]
+    in_force = limits.intervals(spark.createDataFrame(history, LIMITS_SCHEMA))
+    found: list[dict[Client, Found]] = [{} for _ in cases]
+    for row in limits.effective(spark.createDataFrame(asked, _CLIENTS), in_force).collect():
+        bucket = (row["bucket_user"], row["bucket_client_id"])
+        client = Client(row["user"], row["client_id"], row["window_start_ms"])
+        found[int(row["cluster"])][client] = Found(row["limit"], row["matched_entity"], bucket)
+    return found
+
+
+# Most specific first; the value tells the level.
+LEVELS = [
+    Rule("alice", "app", 0, 1.0),
+    Rule("alice", "<default>", 0, 2.0),
+    Rule("alice", "", 0, 3.0),
+    Rule("<default>", "app", 0, 4.0),
+    Rule("<default>", "<default>", 0, 5.0),
+    Rule("<default>", "", 0, 6.0),
+    Rule("", "app", 0, 7.0),
+    Rule("", "<default>", 0, 8.0),
+]
+
+
+def test_each_of_the_eight_levels_wins_over_all_below_it(spark: SparkSession) -> None:
+    expected = [
+        ("user=alice, client-id=app", ("alice", "app")),
+        ("user=alice, client-id=<default>", ("alice", "app")),
+        ("user=alice", ("alice", "")),
+        ("user=<default>, client-id=app", ("alice", "app")),
+        ("user=<default>, client-id=<default>", ("alice", "app")),
+        ("user=<default>", ("alice", "")),
+        ("client-id=app", ("", "app")),
+        ("client-id=<default>", ("", "app")),
+    ]
+    client = Client("alice", "app")
+    found = resolve_all(spark, [LEVELS[level:] for level in range(8)], [client])
+    assert [each[client] for each in found] == [Found(level, *each) for level, each in enumerate(expected, start=1)]
+
+
+def test_others_fall_to_the_defaults(spark: SparkSession) -> None:
+    clients = [Client("alice", "other"), Client("bob", "app"), Client("bob", "other")]
+    found = resolve(spark, LEVELS, clients)
+    assert [found[client].limit for client in clients] == [2.0, 4.0, 5.0]
+
+
+def test_no_rule_no_row(spark: SparkSession) -> None:
+    assert resolve(spark, LEVELS[:4], [Client("bob", "other")]) == {}
+
+
+def test_an_empty_client_id_has_only_what_its_user_has(spark: SparkSession) -> None:
+    """Kafka's quotaLimit looks up by the names that are there: no default of a dimension without a name."""
+    assert resolve(spark, LEVELS, [Client("alice", "")])[Client("alice", "")].limit == 3.0
+    assert resolve(spark, LEVELS[6:], [Client("alice", "")]) == {}
+
+
+def test_a_client_that_calls_itself_default_is_no_default_entity(spark: SparkSession) -> None:
+    client = Client("<default>", "<default>")
+    assert resolve(spark, LEVELS, [client])[client] == Found(
+        5.0, "user=<default>, client-id=<default>", ("<default>", "<default>")
+    )
+
+
+def test_the_value_in_force_at_the_end_of_the_window_counts(spark: SparkSession) -> None:
+    rules = [Rule("alice", "", 100, 1.0), Rule("alice", "", 200, 2.0), Rule("alice", "", 300, None), LEVELS[7]]
+    times = [100, 101, 200, 201, 300, 301]
+    found = resolve(spark, rules, [Client("alice", "app", until_ms) for until_ms in times])
+    assert [found[Client("alice", "app", until_ms)].limit for until_ms in times] == [8.0, 1.0, 1.0, 2.0, 2.0, 8.0]
+
+
+def test_a_rule_may_come_back(spark: SparkSession) -> None:
+    rules = [Rule("alice", "", 100, 1.0), Rule("alice", "", 200, None), Rule("alice", "", 300, 3.0)]
+    found = resolve(spark, rules, [Client("alice", "app", until_ms) for until_ms in (150, 250, 350)])
+    assert {client.until_ms: each.limit for client, each in found.items()} == {150: 1.0, 350: 3.0}
+
+
+def test_a_limit_that_is_no_number_limits_nothing_but_hides_lesser_rules(spark: SparkSession) -> None:
+    found = resolve(spark, [Rule("alice", "", 0, float("nan")), LEVELS[7]], [Client("alice", "app")])
+    assert found[Client("alice", "app")].limit == float("inf")
+
+
+def test_other_quota_keys_and_clusters_are_other_rules(spark: SparkSession) -> None:
+    history = spark.createDataFrame(
+        [("c", "consumer_byte_rate", "alice", "", 0, 1.0), ("d", _KEY, "alice", "", 0, 2.0)], LIMITS_SCHEMA
+    )
+    asked = spark.createDataFrame([("c", _KEY, "alice", "app", 0, 10)], _CLIENTS)
+    assert limits.effective(asked, limits.intervals(history)).collect() == []
+
+
+def model(rules: list[Rule], client: Client) -> Found | None:
+    """ClientQuotaManager.DefaultQuotaCallback in plain words."""
+    in_force: dict[tuple[str, str], float | None] = {}
+    for rule in sorted(rules, key=lambda rule: rule.valid_from_ms):
+        if rule.valid_from_ms < client.until_ms:
+            in_force[rule.user, rule.client_id] = rule.value
+    forms = [
+        (user, client_id)
+        for user in (client.user, "<default>", "")
+        for client_id in (client.client_id, "<default>", "")
+        if user or client_id
+    ]
+    for user, client_id in forms:
+        value = in_force.get((user, client_id))
+        if value is not None:
+            entity = [f"user={user}"] * bool(user) + [f"client-id={client_id}"] * bool(client_id)
+            bucket = (client.user if user else "", client.client_id if client_id else "")
+            return Found(value, ", ".join(entity), bucket)
+    return None
+
+
+_RULES = st.lists(
+    st.builds(
+        Rule,
+        st.sampled_from(["", "<default>", "u1", "u2"]),
+        st.sampled_from(["", "<default>", "c1", "c2"]),
+        st.integers(0, 5),
+        st.none() | st.floats(1, 1e9),
+    ).filter(lambda rule: rule.user or rule.client_id),
+    max_size=30,
+    unique_by=lambda rule: (rule.user, rule.client_id, rule.valid_from_ms),
+)
+
+
+# One Spark job per example, and no shrinking, which would be hundreds of them.
+@settings(max_examples=4, deadline=None, phases=(Phase.explicit, Phase.generate))
+@given(cases=st.lists(_RULES, min_size=20, max_size=20))
+def test_any_history_of_rules_resolves_as_the_model_says(spark: SparkSession, cases: list[list[Rule]]) -> None:
+    clients = [
+        Client(user, client_id, at)
+        for user in ("u1", "u2", "u3")
+        for client_id in ("c1", "c2", "c3")
+        for at in range(7)
+    ]
+    expected = [{client: found for client in clients if (found := model(rules, client))} for rules in cases]
+    assert resolve_all(spark, cases, clients) == expected

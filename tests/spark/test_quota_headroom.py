@@ -1,0 +1,269 @@
+"""The job from end to end: rows in an embedded ClickHouse, through its SQL door and Spark, and back."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import clickhouse_connect
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import SparkSession
+from typer.testing import CliRunner
+
+from exporters.clickhouse import Store
+from headroom import job
+from spark_jobs import quota_headroom, tables
+from spark_jobs.clickhouse_io import SourceError
+from spark_jobs.windows import TimeRange, between
+
+pytestmark = [pytest.mark.spark, pytest.mark.chdb]
+
+_MOMENT = pa.timestamp("ms", "UTC")
+_DOOR = """
+import sys
+from pathlib import Path
+from exporters.clickhouse import Store
+from exporters.sql_door import SqlDoor
+store = Store.embedded(Path(sys.argv[1]))
+store.migrate()
+door = SqlDoor(store, "127.0.0.1", 0)
+print("http://%s:%d" % door.start(), flush=True)
+sys.stdin.read()
+door.stop()
+store.close()
+"""
+
+# Three windows of a minute; the last one is cut short by the end of the range.
+WHEN = between("2026-11-20T10:00:00Z", "2026-11-20T10:02:30Z", 60)
+
+
+@pytest.fixture(scope="module")
+def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The SQL door of an embedded store in a process of its own: chDB and Spark's forks do not go together."""
+    asked = [sys.executable, "-c", _DOOR, str(tmp_path_factory.mktemp("clickhouse"))]
+    with subprocess.Popen(asked, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as door:
+        assert door.stdout and door.stdin
+        address = door.stdout.readline().strip()
+        assert address.startswith("http://")
+        fill(Store.server(address, ""))
+        yield address
+        door.stdin.close()
+        assert door.wait(30) == 0
+
+
+class Client(NamedTuple):
+    client_id: str
+    quota_key: str
+    rate: float
+    throttle_ms: float
+    windows: int = 3
+
+
+PRODUCE, FETCH = "producer_byte_rate", "consumer_byte_rate"
+CLIENTS = [
+    Client("idle", PRODUCE, 100.0, 0.0),
+    Client("warn", PRODUCE, 85_000.0, 0.0),
+    Client("throttled", PRODUCE, 101_000.0, 800.0),
+    Client("throttled-consumer", FETCH, 99_000.0, 900.0),
+    Client("free", FETCH, 5_000_000.0, 0.0),
+    Client("gone", PRODUCE, 70_000.0, 0.0, windows=1),
+    Client("new", PRODUCE, 97_000.0, 0.0, windows=-1),
+]
+
+
+def fill(store: Store) -> None:
+    """The usage of each client every five seconds, as the gateway would write it; twice, as after a crash."""
+    usage = [sample(client, at_s) for client in CLIENTS for at_s in range(0, 150, 5) if active(client, at_s)]
+    for attempt in ("first", "replay"):
+        store.insert("quota_usage", table(usage, {"ts": _MOMENT, "bytes": pa.uint64()}), token=f"usage-{attempt}")
+    before = WHEN.from_ms - 60_000
+    limits = [
+        limit("", "<default>", PRODUCE, before, 1000.0),
+        limit("ANONYMOUS", "<default>", PRODUCE, before, 50_000.0),
+        limit("ANONYMOUS", "<default>", PRODUCE, WHEN.from_ms + 30_000, 100_000.0),
+        limit("", "throttled-consumer", FETCH, before, 100_000.0),
+        limit("", "free", FETCH, before, 1.0),
+        limit("", "free", FETCH, before + 1, None),
+    ]
+    store.insert("quota_limits", table(limits, {"valid_from": _MOMENT, "value": pa.float64()}), token="limits")
+    name = "org.apache.kafka.producer.produce.throttle.time.max"
+    values = [(1, 750.0), (2, float("nan")), (65, 640.0), (66, float("nan"))]
+    points = [point(name, WHEN.from_ms + at_s * 1000, value) for at_s, value in values]
+    types: dict[str, pa.DataType] = {"ts": _MOMENT, "client_instance_id": pa.binary(16), "series_id": pa.uint64()}
+    store.insert("points", table(points, types), token="points")
+    seen: dict[str, pa.DataType] = {"first_seen": _MOMENT, "last_seen": _MOMENT, "client_instance_id": pa.binary(16)}
+    store.insert("client_instances", table([instance()], seen), token="instances")
+    store.close()
+
+
+def active(client: Client, at_s: int) -> bool:
+    return at_s >= 120 if client.windows < 0 else at_s < client.windows * 60
+
+
+def table(rows: list[dict[str, Any]], types: dict[str, pa.DataType]) -> pa.Table:
+    inferred = pa.Table.from_pylist(rows)
+    return inferred.cast(pa.schema([(each.name, types.get(each.name, each.type)) for each in inferred.schema]))
+
+
+def sample(client: Client, at_s: int) -> dict[str, Any]:
+    return {
+        "cluster": "c",
+        "quota_key": client.quota_key,
+        "ts": WHEN.from_ms + at_s * 1000,
+        "user": "ANONYMOUS",
+        "client_id": client.client_id,
+        "ip": "",
+        "broker_id": 1,
+        "bytes": int(client.rate * 5),
+        "rate": client.rate,
+        "throttle_ms": client.throttle_ms,
+        "throttled_requests": int(client.throttle_ms > 0),
+        "source": "gateway",
+    }
+
+
+def limit(user: str, client_id: str, quota_key: str, valid_from_ms: int, value: float | None) -> dict[str, Any]:
+    entity = {"cluster": "c", "user": user, "client_id": client_id, "ip": "", "quota_key": quota_key}
+    return {**entity, "valid_from": valid_from_ms, "value": value}
+
+
+def point(metric: str, ts_ms: int, value: float) -> dict[str, Any]:
+    client = {"cluster": "c", "principal": "ANONYMOUS", "client_id": "throttled", "client_instance_id": bytes(16)}
+    return {**client, "metric": metric, "ts": ts_ms, "series_id": 1, "value": value, "received_at": WHEN.to_ms}
+
+
+def instance() -> dict[str, Any]:
+    client = {"cluster": "c", "principal": "ANONYMOUS", "client_id": "throttled", "client_instance_id": bytes(16)}
+    software = {"software_name": "apache-kafka-java", "software_version": "4.3.1", "source_address": "127.0.0.1"}
+    counts = {"terminated": 0, "pushes": 1, "points": 4}
+    return {**client, **software, **counts, "first_seen": WHEN.from_ms - 1000, "last_seen": WHEN.from_ms - 500}
+
+
+def stored(url: str, sql: str) -> list[tuple[Any, ...]]:
+    store = Store.server(url, "")
+    try:
+        return [tuple(row) for row in store.query(sql)]
+    finally:
+        store.close()
+
+
+def test_each_client_gets_its_level_and_the_same_one_again(spark: SparkSession, url: str) -> None:
+    rows = quota_headroom.run(url, WHEN)
+    told = {row["client_id"]: (row["level"], row["limit"], row["window_start"].minute) for row in rows}
+    assert told == {
+        "throttled-consumer": ("throttled", 100_000.0, 1),
+        "throttled": ("throttled", 100_000.0, 1),
+        "warn": ("warn", 100_000.0, 1),
+        "gone": ("watch", 100_000.0, 0),
+        "new": ("critical", 100_000.0, 2),
+        "idle": ("ok", 100_000.0, 1),
+        "free": ("ok", None, 1),
+    }
+    assert [row["level"] for row in rows] == ["throttled"] * 2 + ["critical", "warn", "watch", "ok", "ok"]
+    throttled = next(row for row in rows if row["client_id"] == "throttled")
+    expected = {
+        "user": "ANONYMOUS",
+        "broker_id": 1,
+        "usage": 101_000.0,
+        "utilization": 1.01,
+        "throttle_ms": 800.0,
+        "software_name": "apache-kafka-java",
+        "software_version": "4.3.1",
+        "instances": 1,
+        "client_throttle_ms_max": 640.0,
+        "matched_entity": "user=ANONYMOUS, client-id=<default>",
+        "window_start": datetime(2026, 11, 20, 10, 1, tzinfo=UTC),
+    }
+    assert expected.items() <= throttled.items()
+    assert quota_headroom.run(url, WHEN) == rows
+
+    # Both runs wrote the same windows: each counts once, in the last run's version.
+    counts = "SELECT count(), uniqExact(run_id), sum(level = 'throttled') FROM headroom.quota_utilization FINAL"
+    assert stored(url, counts) == [(17, 1, 6)]
+    written = "SELECT level, usage, `limit`, reason FROM headroom.quota_utilization FINAL WHERE client_id = 'throttled'"
+    assert stored(url, f"{written} ORDER BY window_start DESC LIMIT 1") == [
+        (
+            *("throttled", 101_000.0, 100_000.0),
+            "throttled 800 ms at most on broker 1: wants more than producer_byte_rate 100.0 kB/s of user=ANONYMOUS, "
+            "client-id=<default>",
+        )
+    ]
+    runs = (
+        "SELECT status, rows_in, rows_out, window_to, error, stats FROM headroom.job_runs FINAL"
+        " WHERE window_from = '2026-11-20 10:00:00' ORDER BY run_version DESC LIMIT 2"
+    )
+    last = datetime(2026, 11, 20, 10, 2, 30)
+    levels = {"throttled": 2.0, "critical": 1.0, "warn": 1.0, "watch": 1.0, "ok": 2.0}
+    assert stored(url, runs) == [("succeeded", 17, 17, last, "", levels)] * 2
+
+
+def test_each_column_of_the_table_is_written(url: str) -> None:
+    names = "SELECT name FROM system.columns WHERE database = 'headroom' AND table = 'quota_utilization'"
+    assert {name for (name,) in stored(url, names)} == set(tables.UTILIZATION_SCHEMA.fieldNames())
+
+
+def test_a_time_without_usage_is_an_empty_report(spark: SparkSession, url: str) -> None:
+    assert quota_headroom.run(url, TimeRange(0, 60_000, 60)) == []
+
+
+def test_clickhouse_that_is_not_there_is_one_line(spark: SparkSession) -> None:
+    with pytest.raises(SourceError, match=r"^cannot reach http://127\.0\.0\.1:1: Connection refused$") as failed:
+        quota_headroom.run("http://127.0.0.1:1", WHEN)
+    assert "\n" not in str(failed.value)
+
+
+def test_a_query_that_fails_in_a_worker_is_told_and_recorded(spark: SparkSession, url: str) -> None:
+    with away("headroom.quota_limits", url), pytest.raises(SourceError, match=r"quota_limits") as failed:
+        quota_headroom.run(url, WHEN)
+    assert "\n" not in str(failed.value)
+    failures = stored(url, "SELECT error FROM headroom.job_runs FINAL WHERE status = 'failed'")
+    assert failures == [(f"SourceError: {failed.value}",)]
+
+
+@contextmanager
+def away(name: str, url: str) -> Iterator[None]:
+    with clickhouse_connect.get_client(dsn=url) as client:
+        client.command(f"RENAME TABLE {name} TO {name}_away")
+        try:
+            yield
+        finally:
+            client.command(f"RENAME TABLE {name}_away TO {name}")
+
+
+def test_a_source_of_usage_that_is_not_known_is_refused() -> None:
+    with pytest.raises(ValueError, match="gateway, jmx, client"):
+        quota_headroom.run("http://127.0.0.1:1", WHEN, source="gatewy")
+
+
+BETWEEN = ["--from", "2026-11-20T10:00:00Z", "--to", "2026-11-20T10:02:30Z"]
+
+
+def test_as_a_command_in_this_process(spark: SparkSession, url: str, tmp_path: Path) -> None:
+    shown = CliRunner().invoke(job.app, ["quota-headroom", "--url", url, *BETWEEN])
+    assert (shown.exit_code, shown.stderr) == (0, "")
+    assert "wants more than producer_byte_rate 100.0 kB/s of user=ANONYMOUS, client-id=<default>" in shown.stdout
+    path = tmp_path / "headroom.parquet"
+    asked = ["quota-headroom", "--url", url, *BETWEEN, "--output", "parquet", "--path", str(path)]
+    done = CliRunner().invoke(job.app, asked)
+    assert (done.exit_code, done.stdout) == (0, "")
+    assert len(pq.read_table(path)) == len(CLIENTS)
+
+
+def test_by_plain_spark_submit(url: str, tmp_path: Path) -> None:
+    """As in an activated virtual environment: PySpark's own scripts take the `python3` of PATH."""
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    environment = {name: value for name, value in os.environ.items() if name != "PYSPARK_PYTHON"} | {"PATH": path}
+    frugal = ["--driver-java-options", "-XX:TieredStopAtLevel=1"]
+    asked = ["spark-submit", *frugal, quota_headroom.__file__, "--url", url, *BETWEEN, "--output", "json"]
+    done = subprocess.run(asked, cwd=tmp_path, env=environment, capture_output=True, timeout=280, check=True)
+    assert {row["client_id"]: row["level"] for row in json.loads(done.stdout)}["warn"] == "warn"
+    assert list(tmp_path.iterdir()) == []

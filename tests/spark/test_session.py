@@ -1,0 +1,83 @@
+"""Spark's Java: what is asked of it, and one clear line when it is not there."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from spark_jobs.session import java_major
+
+_START = """
+from spark_jobs.session import JavaError, session
+try:
+    with session("test") as spark:
+        print("started", spark.range(10).count())
+except JavaError as exc:
+    print(exc)
+"""
+
+
+def start(java_home: Path) -> str:
+    return start_in(java_home, {"JAVA_HOME": str(java_home)})
+
+
+def start_in(directory: Path, environment: dict[str, str]) -> str:
+    """What a process of its own says; nothing but that, and nothing left behind."""
+    before = sorted(directory.iterdir())
+    done = subprocess.run(
+        [sys.executable, "-c", _START],
+        cwd=directory,
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=True,
+    )
+    assert done.stderr == ""
+    assert sorted(directory.iterdir()) == before
+    return done.stdout.strip()
+
+
+@pytest.mark.spark
+def test_a_session_starts_and_ends_without_a_word(tmp_path: Path) -> None:
+    assert start_in(tmp_path, {}) == "started 10"
+
+
+def fake_java(java_home: Path, script: str) -> Path:
+    java = java_home / "bin" / "java"
+    java.parent.mkdir()
+    java.write_text(f"#!/bin/sh\n{script}\n")
+    java.chmod(0o755)
+    return java
+
+
+def test_java_versions() -> None:
+    def f(banner: str, expected: int) -> None:
+        assert java_major(banner) == expected
+
+    f('openjdk version "17.0.15" 2025-04-15\nOpenJDK Runtime Environment', 17)
+    f('java version "1.8.0_392"', 8)
+    f('openjdk version "21" 2023-09-19', 21)
+    f('Picked up JAVA_TOOL_OPTIONS: -Dx=1\nopenjdk version "25.0.1"', 25)
+    f("The operation couldn't be completed. Unable to locate a Java Runtime.", 0)
+
+
+def test_no_java_is_one_line(tmp_path: Path) -> None:
+    java = tmp_path / "bin" / "java"
+    assert start(tmp_path) == f"no {java} found: Spark needs Java 17 or newer (on PATH, or set JAVA_HOME)"
+
+
+def test_an_old_java_is_one_line(tmp_path: Path) -> None:
+    java = fake_java(tmp_path, """echo 'java version "1.8.0_392"' >&2""")
+    assert start(tmp_path) == f"{java} is version 8: Spark needs Java 17 or newer"
+
+
+def test_a_java_that_fails_is_one_line(tmp_path: Path) -> None:
+    fake_java(
+        tmp_path, """case "$1" in -version) echo 'openjdk version "17.0.1"' >&2;; *) echo no room >&2; exit 1;; esac"""
+    )
+    assert start(tmp_path) == "cannot start Spark: no room"

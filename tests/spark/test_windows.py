@@ -1,0 +1,73 @@
+"""Time ranges: tiling, slices, and what a person may write."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from spark_jobs.windows import TimeRange, between, parse_duration, parse_time, since
+
+
+def test_since_begins_at_the_window_of_the_grid_and_ends_now() -> None:
+    now_ms = 1_795_000_070_123
+    assert since("2m", now_ms, 60) == TimeRange(from_ms=1_794_999_900_000, to_ms=now_ms, window_s=60)
+
+
+@given(st.integers(10**12, 2 * 10**12), st.integers(1, 3 * 86_400), st.integers(1, 7200))
+def test_since_covers_the_duration_and_less_than_a_window_more(now_ms: int, duration_s: int, window_s: int) -> None:
+    when = since(f"{duration_s}s", now_ms, window_s)
+    assert when.from_ms % when.window_ms == 0
+    assert 0 <= now_ms - duration_s * 1000 - when.from_ms < when.window_ms
+
+
+def test_between_tiles_from_its_start() -> None:
+    when = between("2026-11-20T10:00:07Z", "2026-11-20T10:05:07+00:00", 60)
+    assert (when.from_ms, when.to_ms) == (1_795_168_807_000, 1_795_169_107_000)
+
+
+@given(st.integers(0, 10**9), st.integers(1, 10 * 86_400_000), st.integers(1, 20_000))
+def test_slices_cover_the_range_once_and_cut_no_window(start_s: int, length_ms: int, window_s: int) -> None:
+    when = TimeRange(start_s * 1000, start_s * 1000 + length_ms, window_s)
+    slices = when.slices()
+    edges = [piece["slice_from_ms"] for piece in slices] + [slices[-1]["slice_to_ms"]]
+    assert (edges[0], edges[-1]) == (when.from_ms, when.to_ms)
+    assert [piece["slice_to_ms"] for piece in slices] == edges[1:]
+    assert all((edge - when.from_ms) % when.window_ms == 0 for edge in edges[:-1])
+    assert edges == sorted(set(edges))
+
+
+def test_parse_duration() -> None:
+    assert [parse_duration(text) for text in ("90s", "15m", "2h", "7d")] == [90, 900, 7200, 604_800]
+
+
+def test_parse_time_is_utc_unless_it_says_otherwise() -> None:
+    expected = 1_795_168_800_000
+    for text in ("2026-11-20T10:00:00Z", "2026-11-20 10:00", "2026-11-20T12:00:00+02:00", "1795168800"):
+        assert parse_time(text) == expected
+
+
+@pytest.mark.parametrize("text", ["", "15", "-5m", "1.5h", "15 minutes", "m", "9x"])
+def test_rubbish_is_no_duration(text: str) -> None:
+    with pytest.raises(ValueError, match="duration"):
+        parse_duration(text)
+
+
+@pytest.mark.parametrize("text", ["", "yesterday", "2026-13-01", "nan", "1e9", "9" * 400])
+def test_rubbish_is_no_time(text: str) -> None:
+    with pytest.raises(ValueError, match="time"):
+        parse_time(text)
+
+
+@pytest.mark.parametrize(
+    ("from_ms", "to_ms", "window_s"),
+    [(0, 0, 60), (60_000, 0, 60), (0, 60_000, 0), (500, 60_000, 60), (-1000, 60_000, 60), (0, 367 * 86_400_000, 60)],
+)
+def test_a_range_that_makes_no_sense_is_refused(from_ms: int, to_ms: int, window_s: int) -> None:
+    with pytest.raises(ValueError, match=r"range|window|nothing"):
+        TimeRange(from_ms, to_ms, window_s)
+
+
+def test_a_time_beyond_the_calendar_is_refused_too() -> None:
+    with pytest.raises(ValueError, match=r"range|year|nothing"):
+        between("99999999999999", "1", 60)

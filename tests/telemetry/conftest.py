@@ -1,0 +1,103 @@
+"""A gateway of ours in front of a real cluster, with a spool and no storage worker behind it."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import uvloop
+
+from exporters.spool import SpoolWriter
+from headroom.demo.broker import Cluster
+from quota_metrics.admin import KafkaAdmin
+from quota_metrics.kafka_errors import check
+from quota_metrics.usage import UsageMeter
+from telemetry.cluster_subscriptions import read_subscriptions
+from telemetry.doors import BrokerNode
+from telemetry.exchanges import Limits
+from telemetry.gateway import Gateway
+from telemetry.push import TelemetryDoor
+from telemetry.subscriptions import ClientMetrics
+
+
+def now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+class RunningGateway:
+    """A Gateway in a thread with a loop of its own."""
+
+    def __init__(self, upstream: str, spool: Path, meter: UsageMeter | None = None) -> None:
+        self.meter = UsageMeter("test") if meter is None else meter
+        self.rules = ClientMetrics(new_id=lambda: uuid.uuid4().bytes)
+        self._writer = SpoolWriter(spool, "test", segment_bytes=1 << 26, max_bytes=1 << 30)
+        self.door = TelemetryDoor(self.rules, append=self._writer.append, telemetry_max_bytes=1 << 20)
+        self._upstream = [(host, int(port)) for host, _, port in (a.rpartition(":") for a in upstream.split(","))]
+        self._loop = uvloop.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+        self._thread.start()
+        self.bootstrap = self.run(self._start())
+
+    async def _start(self) -> str:
+        self._admin = KafkaAdmin(self._upstream)
+        cluster = await self._admin.start()
+        self.gateway = Gateway(
+            cluster="test",
+            host="127.0.0.1",
+            port=0,
+            advertised_host=None,
+            door=self.door,
+            flush=self._writer.flush,
+            observe=self.meter.exchange,
+            now_ms=now_ms,
+            limits=Limits(),
+            connect_timeout_s=5,
+        )
+        host, port = await self.gateway.start([BrokerNode(n.id, n.host, n.port) for n in cluster.nodes])
+        await self._refresh()
+        return f"{host}:{port}"
+
+    async def _refresh(self) -> None:
+        self.rules.replace_all(await read_subscriptions(self._admin.send, check), now_ms())
+
+    def refresh_subscriptions(self) -> None:
+        self.run(self._refresh())
+
+    def stop(self) -> None:
+        self.run(self._stop())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(10)
+        self._loop.close()
+
+    async def _stop(self) -> None:
+        await self.gateway.close(grace_s=2)
+        await self._admin.close()
+        self._writer.close()
+
+    def run(self, coroutine):  # type: ignore[no-untyped-def] # any coroutine's result
+        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(30)
+
+
+@pytest.fixture(scope="session")
+def gateway_to(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], RunningGateway]]:
+    """Starts a gateway in front of the brokers at a bootstrap address."""
+    running: list[RunningGateway] = []
+
+    def start(upstream: str) -> RunningGateway:
+        running.append(RunningGateway(upstream, tmp_path_factory.mktemp("spool")))
+        return running[-1]
+
+    yield start
+    for gateway in running:
+        gateway.stop()
+
+
+@pytest.fixture(scope="session")
+def gateway(kafka: Cluster, gateway_to: Callable[[str], RunningGateway]) -> RunningGateway:
+    """In front of the shared broker."""
+    return gateway_to(kafka.bootstrap)
