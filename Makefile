@@ -9,9 +9,10 @@ SEED ?= 1
 SECONDS ?= 60
 CASES ?= 1000
 KILLS ?= 10
+PROTO := telemetry/proto
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check oracle chaos fuzz bench fmt lock clean
+.PHONY: help setup demo test check oracle chaos fuzz bench fmt lock proto clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 12
@@ -58,6 +59,9 @@ fmt: $(READY) ## format and mend what can be mended
 
 lock: $(READY) ## compile requirements.txt anew from pyproject.toml
 	@$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-emit-index-url --no-annotate --extra dev pyproject.toml -o requirements.txt
+
+proto: $(READY) ## generate the Python code of the .proto anew
+	@$(BIN)/python -m grpc_tools.protoc -I$(PROTO) --python_out=$(PROTO) --pyi_out=$(PROTO) headroom/telemetry/v1/telemetry.proto
 
 clean: ## remove what the targets made
 	rm -rf $(VENV) build demo-output .cache
