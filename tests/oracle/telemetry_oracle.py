@@ -8,6 +8,7 @@ below what lets instances expire, which a broker does by its own clock.
 
 from __future__ import annotations
 
+import functools
 import random
 import struct
 import sys
@@ -75,25 +76,47 @@ INVALID = [
 ]
 
 
+class Kafka:
+    """Kafka's classes, looked up once, and what all brokers share: each look-up is a round trip to the JVM."""
+
+    def __init__(self, jvm: Jvm) -> None:
+        java, common, server = (
+            jvm.classes.java,
+            jvm.classes.org.apache.kafka.common,
+            jvm.classes.org.apache.kafka.server,
+        )
+        self.properties = jvm.properties
+        self.atomic_reference = java.util.concurrent.atomic.AtomicReference
+        self.event_handler = java.beans.EventHandler
+        self.time = java.lang.Class.forName("org.apache.kafka.common.utils.Time")
+        self.wrap = java.nio.ByteBuffer.wrap
+        self.join = java.lang.String.join
+        self.uuid = functools.cache(lambda text: common.Uuid(*struct.unpack(">qq", text)))
+        self.accessor = common.protocol.ByteBufferAccessor
+        self.to_bytes = common.protocol.MessageUtil.toVersionPrefixedBytes
+        self.parse_get = common.requests.GetTelemetrySubscriptionsRequest.parse
+        self.parse_push = common.requests.PushTelemetryRequest.parse
+        self.metrics = common.metrics.Metrics
+        self.manager = server.ClientMetricsManager
+        self.plugin = server.metrics.ClientTelemetryExporterPlugin()
+        field = java.lang.Class.forName("org.apache.kafka.server.ClientMetricsManager").getDeclaredField(
+            "clientInstanceCache"
+        )
+        field.setAccessible(True)
+        self.instances_of = field.get
+        self.contexts = [_context(java, common, number, *client) for number, client in enumerate(CLIENTS)]
+
+
 class Broker:
     """Kafka's manager with a clock that is ours."""
 
-    def __init__(self, jvm: Jvm) -> None:
-        self._java = jvm.classes
-        self._jvm = jvm
-        self._kafka = jvm.classes.org.apache.kafka
-        self._clock = jvm.classes.java.util.concurrent.atomic.AtomicReference(START_MS)
+    def __init__(self, kafka: Kafka) -> None:
+        self._kafka = kafka
+        self._clock = kafka.atomic_reference(START_MS)
         # A Java object that answers each method of Time with the clock's value, without a class of ours in the JVM.
-        time = jvm.classes.java.beans.EventHandler.create(
-            jvm.classes.java.lang.Class.forName("org.apache.kafka.common.utils.Time"), self._clock, "get"
-        )
-        plugin = self._kafka.server.metrics.ClientTelemetryExporterPlugin()
-        metrics = self._kafka.common.metrics.Metrics()
-        self._manager = self._kafka.server.ClientMetricsManager(plugin, MAX_BYTES, time, metrics)
-        cache = self._manager.getClass().getDeclaredField("clientInstanceCache")
-        cache.setAccessible(True)
-        self._instances = cache.get(self._manager)
-        self._contexts = [self._context(number, *client) for number, client in enumerate(CLIENTS)]
+        time = kafka.event_handler.create(kafka.time, self._clock, "get")
+        self._manager = kafka.manager(kafka.plugin, MAX_BYTES, time, kafka.metrics())
+        self._instances = kafka.instances_of(self._manager)
 
     def close(self) -> None:
         self._manager.close()
@@ -103,48 +126,51 @@ class Broker:
 
     def update(self, name: str, values: dict[str, str]) -> tuple[int, str | None]:
         try:
-            self._manager.updateSubscription(name, self._jvm.properties(values))
+            self._manager.updateSubscription(name, self._kafka.properties(values))
         except Py4JJavaError as exc:
             error = exc.java_exception
             return CONFIG_CODES[error.getClass().getSimpleName()], error.getMessage()
         return 0, None
 
     def get(self, body: bytes, client: int) -> bytes:
-        requests = self._kafka.common.requests
-        request = requests.GetTelemetrySubscriptionsRequest.parse(self._readable(body), 0)
-        return self._written(self._manager.processGetTelemetrySubscriptionRequest(request, self._contexts[client]))
+        request = self._kafka.parse_get(self._readable(body), 0)
+        context = self._kafka.contexts[client]
+        return self._written(self._manager.processGetTelemetrySubscriptionRequest(request, context))
 
     def push(self, body: bytes, client: int) -> bytes:
-        request = self._kafka.common.requests.PushTelemetryRequest.parse(self._readable(body), 0)
-        return self._written(self._manager.processPushTelemetryRequest(request, self._contexts[client]))
+        request = self._kafka.parse_push(self._readable(body), 0)
+        return self._written(self._manager.processPushTelemetryRequest(request, self._kafka.contexts[client]))
 
     def disconnected(self, client: int) -> None:
         self._manager.connectionDisconnectListener().onDisconnect(str(client))
 
     def instance(self, client_instance_id: bytes) -> Any:
-        high, low = struct.unpack(">qq", client_instance_id)
-        return self._instances.get(self._kafka.common.Uuid(high, low))
+        return self._instances.get(self._kafka.uuid(client_instance_id))
 
-    def _context(self, number: int, client_id: str | None, connection: Connection) -> Any:
-        common = self._kafka.common
-        header = common.requests.RequestHeader(common.protocol.ApiKeys.PUSH_TELEMETRY, 0, client_id, 1)
-        return common.requests.RequestContext(
-            header,
-            str(number),
-            self._java.java.net.InetAddress.getByName(connection.source_address),
-            self._java.java.util.Optional.of(connection.source_port),
-            common.security.auth.KafkaPrincipal.ANONYMOUS,
-            common.network.ListenerName("L"),
-            common.security.auth.SecurityProtocol.PLAINTEXT,
-            common.network.ClientInformation(connection.software_name, connection.software_version),
-            False,
-        )
+    def metrics_of(self, instance: Any) -> list[str]:
+        """In the order of its set."""
+        return list(filter(None, self._kafka.join("\n", instance.metrics()).split("\n")))
 
     def _readable(self, body: bytes) -> Any:
-        return self._kafka.common.protocol.ByteBufferAccessor(self._java.java.nio.ByteBuffer.wrap(body))
+        return self._kafka.accessor(self._kafka.wrap(body))
 
     def _written(self, response: Any) -> bytes:
-        return bytes(self._kafka.common.protocol.MessageUtil.toByteBufferAccessor(response.data(), 0).buffer().array())
+        return bytes(self._kafka.to_bytes(0, response.data()))[2:]
+
+
+def _context(java: Any, common: Any, number: int, client_id: str | None, connection: Connection) -> Any:
+    header = common.requests.RequestHeader(common.protocol.ApiKeys.PUSH_TELEMETRY, 0, client_id, 1)
+    return common.requests.RequestContext(
+        header,
+        str(number),
+        java.net.InetAddress.getByName(connection.source_address),
+        java.util.Optional.of(connection.source_port),
+        common.security.auth.KafkaPrincipal.ANONYMOUS,
+        common.network.ListenerName("L"),
+        common.security.auth.SecurityProtocol.PLAINTEXT,
+        common.network.ClientInformation(connection.software_name, connection.software_version),
+        False,
+    )
 
 
 class Ours:
@@ -182,11 +208,11 @@ class Ours:
 class Case:
     """One sequence. `differences` tells what was not equal and is no recorded deviation."""
 
-    def __init__(self, jvm: Jvm, rng: random.Random) -> None:
+    def __init__(self, kafka: Kafka, rng: random.Random) -> None:
         self.differences: list[str] = []
         self.deviations = 0
         self._rng = rng
-        self._broker = Broker(jvm)
+        self._broker = Broker(kafka)
         self._ours = Ours(self._new_id)
 
     def run(self) -> None:
@@ -307,7 +333,7 @@ class Case:
             and (
                 theirs.subscriptionId(),
                 theirs.pushIntervalMs(),
-                list(theirs.metrics()),
+                self._broker.metrics_of(theirs),
                 theirs.terminating(),
                 theirs.lastKnownError().code(),
             ),
@@ -343,7 +369,7 @@ def _gzip(data: bytes) -> bytes:
     return compressor.compress(data) + compressor.flush()
 
 
-def check_fixed_deviations(jvm: Jvm) -> list[str]:
+def check_fixed_deviations(kafka: Kafka) -> list[str]:
     """What we answer otherwise whatever came before; the faults, should one of them be no more."""
     head = struct.pack(">16si?b", IDS[0], 0, False, 4)
     faults = []
@@ -352,7 +378,7 @@ def check_fixed_deviations(jvm: Jvm) -> list[str]:
         ("junk", b"junk", ErrorCode.INVALID_RECORD),
         ("null metrics", None, None),
     ):
-        broker, ours = Broker(jvm), Ours(lambda: IDS[3])
+        broker, ours = Broker(kafka), Ours(lambda: IDS[3])
         subscribed = _get_fields(broker.get(IDS[0] + b"\x00", 0), IDS[0])
         ours.answer(GET_TELEMETRY_SUBSCRIPTIONS, IDS[0] + b"\x00", 0)
         body = bytearray(head)
@@ -374,10 +400,11 @@ def check_fixed_deviations(jvm: Jvm) -> list[str]:
 
 def run(jvm: Jvm, seed: int, cases: int) -> tuple[list[str], int]:
     """What differs, and how often we deviated on purpose. Prints nothing."""
-    differences = check_fixed_deviations(jvm)
+    kafka = Kafka(jvm)
+    differences = check_fixed_deviations(kafka)
     deviations = 0
     for number in range(cases):
-        case = Case(jvm, random.Random(f"{seed}/{number}"))
+        case = Case(kafka, random.Random(f"{seed}/{number}"))
         case.run()
         differences += [f"case {number}: {difference}" for difference in case.differences]
         deviations += case.deviations
