@@ -9,6 +9,7 @@ SEED ?= 1
 SECONDS ?= 60
 CASES ?= 1000
 KILLS ?= 10
+AWAY_S ?= 0
 PROTO := telemetry/proto
 
 .DEFAULT_GOAL := help
@@ -44,8 +45,8 @@ oracle: $(READY) ## differential tests against Kafka's own classes, SEED=1 CASES
 	@status=0; for subject in telemetry administration quotas; do \
 		$(BIN)/python -m tests.oracle.$${subject}_oracle $(SEED) $(CASES) || status=1; done; exit $$status
 
-chaos: $(READY) ## kill -9 under load, SEED=1 KILLS=10: nothing acknowledged is lost, nothing is there twice
-	@$(BIN)/python -m tests.chaos $(SEED) $(KILLS)
+chaos: $(READY) ## kill -9 under load, SEED=1 KILLS=10 AWAY_S=0 (seconds without the store): nothing is lost or doubled
+	@$(BIN)/python -m tests.chaos $(SEED) $(KILLS) $(AWAY_S)
 
 fuzz: $(READY) ## hostile bytes in a child process, SEED=1 SECONDS=60
 	@$(BIN)/python -m tests.fuzz $(SEED) $(SECONDS)

@@ -1,4 +1,7 @@
-"""`python -m tests.chaos SEED KILLS`: kill -9 under load; no acknowledged point may be lost, none be there twice."""
+"""`python -m tests.chaos SEED KILLS AWAY_S`: kill -9 under load, and the store away for AWAY_S seconds.
+
+No acknowledged point may be lost, none be there twice. Each process is killed as often as the others.
+"""
 
 from __future__ import annotations
 
@@ -6,16 +9,17 @@ import asyncio
 import random
 import shutil
 import sys
+from collections import Counter
 from pathlib import Path
 
 from headroom.demo.broker import Cluster
 from headroom.demo.jars import KAFKA_VERSION, find_java, kafka_libs
-from tests.chaos.scenario import embedded, served, subscribe
+from tests.chaos.scenario import away, embedded, served, subscribe
 
 DIRECTORY = Path("build/chaos")  # what a run leaves: logs and data
 
 
-def main(seed: int, kills: int) -> int:
+def main(seed: int, kills: int, away_s: float) -> int:
     """Prints what does not add up and one closing line; 0 when all does."""
     java = find_java()
     libs = kafka_libs(java, Path(".cache") / f"kafka-{KAFKA_VERSION}")
@@ -23,17 +27,21 @@ def main(seed: int, kills: int) -> int:
     rng = random.Random(seed)
     with Cluster(java, libs) as cluster:
         asyncio.run(subscribe(cluster.bootstrap))
-        audits = [
-            asyncio.run(embedded(cluster.bootstrap, DIRECTORY / "embedded", rng, kills - kills // 2)),
-            asyncio.run(served(cluster.bootstrap, DIRECTORY / "served", rng, kills // 2)),
-        ]
+        audits = []
+        if kills:  # a third: served kills three processes, the server as often as the other two together
+            audits.append(asyncio.run(embedded(cluster.bootstrap, DIRECTORY / "embedded", rng, kills // 3)))
+            audits.append(asyncio.run(served(cluster.bootstrap, DIRECTORY / "served", rng, kills - kills // 3)))
+        if away_s:
+            audits.append(asyncio.run(away(cluster.bootstrap, DIRECTORY / "away", rng, away_s)))
+    killed = sum((audit.killed for audit in audits), Counter())
+    print("killed", *(f"{victim}={number}" for victim, number in sorted(killed.items())))
     for fault in (fault for audit in audits for fault in audit.faults):
         print(fault)
     acknowledged, stored = sum(audit.acknowledged for audit in audits), sum(audit.stored for audit in audits)
     lost, doubled = sum(audit.lost for audit in audits), sum(audit.doubled for audit in audits)
-    print(f"chaos kills={kills} acknowledged={acknowledged} stored={stored} lost={lost} doubled={doubled}")
+    print(f"chaos kills={killed.total()} acknowledged={acknowledged} stored={stored} lost={lost} doubled={doubled}")
     return 1 if lost or doubled or any(audit.faults for audit in audits) else 0
 
 
 if __name__ == "__main__":
-    sys.exit(main(int(sys.argv[1]), int(sys.argv[2])))
+    sys.exit(main(int(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3])))

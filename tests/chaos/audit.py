@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import Set
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import clickhouse_connect
@@ -14,7 +15,7 @@ from headroom.demo.processes import LOOPBACK
 from tests.chaos.load import POINTS_PER_PUSH
 from tests.chaos.victim import Headroom
 
-REST_TIMEOUT_S = 60.0
+REST_TIMEOUT_S = 180.0
 
 # A merge would make one row of two: what came twice shall stay to be seen.
 _NO_MERGES = (
@@ -43,6 +44,7 @@ class Audit:
     lost: int
     doubled: int
     faults: list[str]
+    killed: Counter[str] = field(default_factory=Counter)  # how often, by victim
 
 
 def stop_merges(sql_port: int) -> None:

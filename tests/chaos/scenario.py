@@ -6,7 +6,8 @@ import asyncio
 import random
 import signal
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 
 from kio.schema.incremental_alter_configs.v1 import request as alter
@@ -32,12 +33,13 @@ async def embedded(upstream: str, directory: Path, rng: random.Random, kills: in
     try:
         await headroom.ready()
         load = await loaded(headroom, headroom.sql_port, rng)
-        await kill([lambda: kill_network(headroom, rng), lambda: kill_worker(headroom)], rng, kills)
+        victims = {"network": lambda: kill_network(headroom, rng), "worker": lambda: kill_worker(headroom)}
+        killed = await kill(victims, ["network", "worker"], rng, kills)
         await headroom.ready()
         await _until(lambda: headroom.signal_worker(signal.SIGSTOP), "a worker to stop")
         await fill_the_spool(load)
         headroom.signal_worker(signal.SIGCONT)
-        return await concluded(headroom, headroom.sql_port, load)
+        return await concluded(headroom, headroom.sql_port, load, killed)
     finally:
         headroom.stop()
 
@@ -51,19 +53,47 @@ async def served(upstream: str, directory: Path, rng: random.Random, kills: int)
         headroom.begin()
         await headroom.ready()
         load = await loaded(headroom, server.port, rng)
-        victims = [
-            lambda: kill_network(headroom, rng),
-            lambda: kill_worker(headroom),
-            lambda: kill_server(server, headroom),
-        ]
-        await kill(victims, rng, kills)
+        victims = {
+            "network": lambda: kill_network(headroom, rng),
+            "worker": lambda: kill_worker(headroom),
+            "server": lambda: kill_server(server, headroom),
+        }
+        killed = await kill(victims, ["network", "worker", "server", "server"], rng, kills)
         await headroom.ready()
         server.kill()
         await asyncio.sleep(rng.uniform(0, 2.0))
         await kill_worker(headroom)
         await fill_the_spool(load)
         await server.start()
-        return await concluded(headroom, server.port, load)
+        return await concluded(headroom, server.port, load, killed)
+    finally:
+        headroom.stop()
+        server.kill()
+
+
+async def away(upstream: str, directory: Path, rng: random.Random, seconds: float) -> Audit:
+    """The server is away for long: the spool takes what comes, no client is refused, and all is written afterwards."""
+    server = Server(directory)
+    headroom = Headroom(upstream, directory, server.url, spool_bytes=1 << 30)
+    try:
+        await server.start()
+        headroom.begin()
+        await headroom.ready()
+        load = await loaded(headroom, server.port, rng)
+        await _until(lambda: load.ledger.pushes > 10 * CLIENTS, "clients to push")
+        server.kill()
+        await asyncio.sleep(seconds)
+        held = await asyncio.to_thread(headroom.metrics)
+        await server.start()
+        found = await concluded(headroom, server.port, load, Counter())
+        print(
+            f"away_s={seconds:.0f} held_records={held['headroom_records:buffered']:.0f}"
+            f" held_mib={held['headroom_spool_bytes'] / (1 << 20):.0f} pushes={load.ledger.answers.total()}"
+            f" not_acknowledged={load.ledger.answers.total() - load.ledger.pushes}"
+        )
+        if load.ledger.answers[COME_BACK]:
+            found.faults.append(f"{load.ledger.answers[COME_BACK]} pushes were refused although the spool had room")
+        return found
     finally:
         headroom.stop()
         server.kill()
@@ -77,13 +107,16 @@ async def loaded(headroom: Headroom, sql_port: int, rng: random.Random) -> Load:
     return load
 
 
-async def kill(victims: Sequence[Callable[[], Awaitable[None]]], rng: random.Random, kills: int) -> None:
-    """Each victim as often as the others, in any order, at any moment."""
-    order = [victims[n % len(victims)] for n in range(kills)]
+async def kill(
+    victims: Mapping[str, Callable[[], Awaitable[None]]], turns: Sequence[str], rng: random.Random, kills: int
+) -> Counter[str]:
+    """Each victim as often as it has turns, in any order, at any moment; how often it was."""
+    order = [turns[n % len(turns)] for n in range(kills)]
     rng.shuffle(order)
     for victim in order:
         await asyncio.sleep(rng.uniform(0.1, 3.0))
-        await victim()
+        await victims[victim]()
+    return Counter(order)
 
 
 async def kill_network(headroom: Headroom, rng: random.Random) -> None:
@@ -115,7 +148,7 @@ async def fill_the_spool(load: Load) -> None:
     load.padding_bytes = 0
 
 
-async def concluded(headroom: Headroom, sql_port: int, load: Load) -> Audit:
+async def concluded(headroom: Headroom, sql_port: int, load: Load, killed: Counter[str]) -> Audit:
     """Clients do come back; then rest, the audit and an orderly end."""
     before = load.ledger.pushes
     await _until(lambda: load.ledger.pushes > before + 10 * CLIENTS, "clients to come back")
@@ -123,6 +156,7 @@ async def concluded(headroom: Headroom, sql_port: int, load: Load) -> Audit:
     counts, is_at_rest = await rested(headroom)
     print(f"{counts} broken_connections={load.ledger.broken} answers={dict(load.ledger.answers)}")
     found = await asyncio.to_thread(audit, sql_port, load.ledger.acknowledged)
+    found.killed = killed
     if not is_at_rest:
         found.faults.append(f"received is not written + dropped, and nothing is left to be read: {counts}")
     if status := headroom.stop():

@@ -20,7 +20,8 @@ START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 60.0
 
 # A spool that is full in seconds, batches and rollups that are many.
-_SETTINGS = {"spool": {"segment_bytes": 1 << 20, "max_bytes": 8 << 20}, "store": {"batch_ms": 200, "rollup_ms": 500}}
+SMALL_SPOOL_BYTES = 8 << 20
+_STORE = {"batch_ms": 200, "rollup_ms": 500}
 _READY = re.compile(r"ready kafka=(\S+) http=(\S+) sql=(\S+)")
 _SAMPLE = re.compile(r'^(\w+)(?:\{\w+="(\w+)"\})? (\S+)$', re.MULTILINE)
 
@@ -28,11 +29,13 @@ _SAMPLE = re.compile(r'^(\w+)(?:\{\w+="(\w+)"\})? (\S+)$', re.MULTILINE)
 class Headroom:
     """The addresses are the same after each start, as a service's are. Starting belongs to the main thread."""
 
-    def __init__(self, upstream: str, directory: Path, clickhouse: str | None) -> None:
+    def __init__(
+        self, upstream: str, directory: Path, clickhouse: str | None, *, spool_bytes: int = SMALL_SPOOL_BYTES
+    ) -> None:
         self.log = directory / "serve.log"
         self.kafka_port, self.http_port, self.sql_port = free_ports(3)
         self._argv = [sys.executable, "-m", "headroom", "serve", "--upstream", upstream, "--cluster", "chaos"]
-        self._argv += ["--data", str(directory / "data"), "--config", str(_configuration(directory))]
+        self._argv += ["--data", str(directory / "data"), "--config", str(_configuration(directory, spool_bytes))]
         for door, port in (("listen", self.kafka_port), ("http", self.http_port), ("sql", self.sql_port)):
             self._argv += [f"--{door}", f"{LOOPBACK}:{port}"]
         if clickhouse:
@@ -123,8 +126,9 @@ class Server:
             self._process = None
 
 
-def _configuration(directory: Path) -> Path:
+def _configuration(directory: Path, spool_bytes: int) -> Path:
     directory.mkdir(parents=True, exist_ok=True)
     path = directory / "headroom.yaml"
-    path.write_text(yaml.safe_dump(_SETTINGS))
+    spool = {"segment_bytes": 1 << 20, "max_bytes": spool_bytes}
+    path.write_text(yaml.safe_dump({"spool": spool, "store": _STORE}))
     return path
