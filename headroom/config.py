@@ -17,6 +17,7 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
+    SecretStr,
     ValidationError,
     field_validator,
     model_validator,
@@ -33,6 +34,7 @@ from pydantic_settings import (
 from quota_metrics.jmx_scrape import Agent
 
 _IMPORT_PATH = re.compile(r"[^\d\W]\w*(\.[^\d\W]\w*)*:[^\d\W]\w*")
+MIN_TOKEN_CHARS = 16
 _ADDRESS = re.compile(r"(?:\[(?P<v6>[0-9a-fA-F:.]+)\]|(?P<host>[^\s:/\[\]]+)):(?P<port>\d{1,5})")
 
 
@@ -81,6 +83,7 @@ def _http_url(value: str) -> str:
 
 
 ListenAddress = Annotated[Address, BeforeValidator(parse_address), NoDecode]
+OptionalListenAddress = Annotated[Address | None, BeforeValidator(parse_address), NoDecode]
 Bytes = Annotated[int, Field(gt=0)]
 Millis = Annotated[int, Field(gt=0)]
 
@@ -153,6 +156,42 @@ class QuotaConfig(_Section):
         return self
 
 
+class GrpcConfig(_Section):
+    """The gRPC door for broker plug-ins and sidecars: telemetry/proto/headroom/telemetry/v1/telemetry.proto."""
+
+    listen: OptionalListenAddress = None  # None: there is no such door
+    certificate: Path | None = None  # PEM; None: no TLS
+    private_key: Path | None = None
+    client_ca: Path | None = None  # callers have to show a certificate that it signed
+    # A caller is authenticated, and may tell the facts of its clients' connections, by one of
+    token: Annotated[SecretStr, Field(min_length=MIN_TOKEN_CHARS)] | None = None  # a bearer token; HEADROOM_GRPC__TOKEN
+    token_file: Path | None = None  # the same, one a line: the old and the new one while they change
+    subjects: tuple[str, ...] = ()  # of its certificate, as in CN=plugin,OU=Kafka,C=DE
+    allow_unauthenticated: bool | None = None  # others are served, as clients themselves; None: if none of these is set
+    max_connections: int = Field(default=1_024, gt=0)
+    max_concurrent_calls: int = Field(default=256, gt=0)
+    receive_timeout_ms: Millis = 10_000
+
+    @property
+    def authenticates(self) -> bool:
+        """Whether there is a way for a caller to be authenticated."""
+        return bool(self.token or self.token_file or self.subjects)
+
+    @model_validator(mode="after")
+    def _fits(self) -> GrpcConfig:
+        if (self.certificate is None) != (self.private_key is None):
+            raise ValueError("certificate and private_key need each other")
+        if self.client_ca and not self.certificate:
+            raise ValueError("client_ca needs certificate and private_key")
+        if self.subjects and not self.client_ca:
+            raise ValueError("subjects need client_ca: only it can tell whose they are")
+        if self.token and self.token_file:
+            raise ValueError("token and token_file are two ways to say one thing")
+        if self.allow_unauthenticated is False and not self.authenticates:
+            raise ValueError("allow_unauthenticated is off without token, token_file and subjects: nobody could call")
+        return self
+
+
 class SpoolConfig(_Section):
     """The hand-over between network and storage."""
 
@@ -192,6 +231,7 @@ class ServeConfig(BaseSettings):
     clickhouse_password: str = ""
     sql: ListenAddress = Address(host="127.0.0.1", port=8123)
     http: ListenAddress = Address(host="127.0.0.1", port=9644)
+    grpc: GrpcConfig = GrpcConfig()
     gateway: GatewayConfig = GatewayConfig()
     telemetry: TelemetryConfig = TelemetryConfig()
     quotas: QuotaConfig = QuotaConfig()
@@ -208,9 +248,10 @@ class ServeConfig(BaseSettings):
 
     @model_validator(mode="after")
     def _ports_differ(self) -> ServeConfig:
-        doors = [str(a) for a in (self.listen, self.http, *(() if self.clickhouse else (self.sql,))) if a.port]
+        wanted = (self.listen, self.http, None if self.clickhouse else self.sql, self.grpc.listen)
+        doors = [str(address) for address in wanted if address and address.port]
         if len(set(doors)) < len(doors):
-            raise ValueError(f"listen, http and sql need addresses of their own, not {', '.join(doors)}")
+            raise ValueError(f"listen, http, sql and grpc need addresses of their own, not {', '.join(doors)}")
         return self
 
 
