@@ -5,49 +5,48 @@ Anything else (another exception, a crash, a hang, memory without bound) is a fi
 
 from __future__ import annotations
 
-import base64
 import contextlib
-import json
 import random
 import tempfile
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-import zstandard
+import numpy as np
 
 from exporters.model import ANONYMOUS, UNKNOWN, Connection, Push
 from exporters.records import decode_instance, decode_limits, decode_push, decode_usage
 from exporters.segments import scan
+from quota_metrics.entities import entity_of
+from quota_metrics.kafka_decoding import UndecodableError
+from quota_metrics.kafka_frames import decoded
+from telemetry.addresses import REWRITES
+from telemetry.apis import APIS
 from telemetry.compression import DecompressError, TooLarge, decompress
 from telemetry.connection import ProxiedConnection
+from telemetry.decoder import Decoder
 from telemetry.errors import ProtocolError
 from telemetry.exchanges import Limits
+from telemetry.known_series import KnownSeries
 from telemetry.otlp import DecodeError, TooManyPoints, decode
 from telemetry.otlp import Limits as PayloadLimits
+from telemetry.primitives import write_compact_bytes
 from telemetry.push import TelemetryDoor
+from telemetry.series import identity
 from telemetry.sink import SinkAnswers
 from telemetry.subscription_file import SubscriptionFile
 from telemetry.subscriptions import ClientMetrics
+from telemetry.tables import Outcome, points_table
+from tests.fuzz.mutation import mutated, redirected
+from tests.fuzz.seeds import DESCRIBE_QUOTAS, exchanges, request_frame, seeds
 
-VECTORS = Path(__file__).parents[1] / "vectors"
 FACTS = Connection("fuzz", "PLAINTEXT", ANONYMOUS, "127.0.0.1", 1, UNKNOWN, UNKNOWN, 1)
 MAX_PAYLOAD_BYTES = 1 << 20
+LIMITS = Limits(max_request_bytes=1 << 24, max_held_request_bytes=1 << 16)
 NOW_MS = 1_795_000_000_000
+_SUBSCRIPTION_ID_AT = 31  # of a GetTelemetrySubscriptions response: behind length, header, time, code and instance id
 
 Target = Callable[[bytes], None]
-
-
-def seeds() -> dict[str, list[bytes]]:
-    """Captured bytes of real clients and brokers, by what they are."""
-    frames = {name: base64.b64decode(text) for name, text in json.loads((VECTORS / "frames.json").read_text()).items()}
-    payloads = [path.read_bytes() for path in sorted(VECTORS.glob("*.zst"))]
-    return {
-        "request": [frame for name, frame in frames.items() if name.startswith("request")],
-        "response": [frame for name, frame in frames.items() if name.startswith("response")],
-        "compressed": payloads,
-        "payload": [zstandard.ZstdDecompressor().decompressobj().decompress(data) for data in payloads],
-    }
 
 
 class Targets:
@@ -55,20 +54,41 @@ class Targets:
 
     def __init__(self, source: random.Random) -> None:
         self._source = source
-        self._seeds = seeds()
+        self._directory = tempfile.TemporaryDirectory(prefix="headroom-fuzz-")
         self._rules = ClientMetrics(new_id=lambda: source.randbytes(16), max_instances=1000)
         self._rules.update("all", {"metrics": "*", "interval.ms": "100"}, NOW_MS)
         self._door = TelemetryDoor(self._rules, append=lambda *_: None, telemetry_max_bytes=MAX_PAYLOAD_BYTES)
-        file = SubscriptionFile(Path(tempfile.mkdtemp()) / "subscriptions.yaml", self._rules, lambda: NOW_MS)
+        file = SubscriptionFile(Path(self._directory.name) / "subscriptions.yaml", self._rules, lambda: NOW_MS)
         self._sink = SinkAnswers("fuzz", file).found_at("127.0.0.1", 9092)
+        self._known = KnownSeries(1 << 16, 3_600_000)
+        self._templates, self._plain = (self._decoder(nbytes) for nbytes in (1 << 24, 0))
+        found = seeds()
         self.by_name: dict[str, tuple[Target, list[bytes]]] = {
-            "gateway request": (self._gateway, self._seeds["request"]),
-            "sink request": (self._sink_request, self._seeds["request"]),
-            "broker response": (self._response, self._seeds["response"]),
-            "compressed payload": (self._compressed, self._seeds["compressed"]),
-            "payload": (self._payload, self._seeds["payload"]),
-            "spool": (self._spool, self._seeds["request"]),
+            "gateway request": (self._gateway, found["request"]),
+            "sink request": (self._sink_request, found["request"]),
+            "administration request": (self._sink_request, found["administration"]),
+            "request of any API": (self._any_api, found["request"] + found["administration"]),
+            "frame length": (self._length, found["request"]),
+            "push": (self._push, found["compressed"]),
+            "compressed payload": (self._compressed, found["compressed"]),
+            "payload": (self._payload, found["payload"]),
+            "pushed payload": (self._pushed, found["payload"]),
+            "spool": (self._spool, found["request"]),
+            "answer on quotas": (self._quotas, found["quotas"]),
         }
+        for api, (request, response) in exchanges().items():
+            self.by_name[f"broker response {api}"] = (partial(self._response, request), [response])
+            key, version = map(int, api.split())
+            if key in REWRITES:
+                self.by_name[f"rewriting {api}"] = (partial(self._rewritten, key, version), [response])
+
+    def _decoder(self, template_bytes: int) -> Decoder:
+        return Decoder(
+            max_decompressed_bytes=MAX_PAYLOAD_BYTES,
+            limits=PayloadLimits(),
+            known=self._known,
+            max_template_bytes=template_bytes,
+        )
 
     def _connection(self, **extra: object) -> ProxiedConnection:
         return ProxiedConnection(
@@ -77,7 +97,7 @@ class Targets:
             door=self._door,
             address_of=lambda node_id, host, port: ("127.0.0.1", 1),
             observe=lambda **_: None,
-            limits=Limits(max_request_bytes=1 << 24, max_held_request_bytes=1 << 16),
+            limits=LIMITS,
             **extra,  # type: ignore[arg-type] # `local`, or nothing
         )
 
@@ -88,26 +108,75 @@ class Targets:
         self._talk(self._connection(local=self._sink), data)
 
     def _talk(self, connection: ProxiedConnection, data: bytes) -> None:
+        with contextlib.suppress(ProtocolError):
+            self._feed(connection, data, NOW_MS)
+        connection.closed()
+
+    def _feed(self, connection: ProxiedConnection, data: bytes, now_ms: int) -> None:
+        """In two pieces. Raises ProtocolError."""
         cut = self._source.randrange(len(data) + 1)
+        for piece in (data[:cut], data[cut:]):
+            connection.from_client(piece, now_ms)
+            if connection.unflushed:
+                connection.unflushed = False
+                connection.flushed(True, now_ms)
+        assert self._door.counts.faults == 0, "an exception was answered with THROTTLING_QUOTA_EXCEEDED"
+
+    def _any_api(self, data: bytes) -> None:
+        whole = redirected(self._source, data)
+        (self._gateway if self._source.random() < 0.5 else self._sink_request)(whole)
+
+    def _push(self, data: bytes) -> None:
+        """Of a client that is subscribed: first as it should be, then again, damaged, early and late."""
+        instance_id, connection = self._source.randbytes(16), self._connection()
+        self._feed(connection, request_frame(71, 0, instance_id + b"\0"), NOW_MS)
+        subscription_id = b"".join(connection.to_client)[_SUBSCRIPTION_ID_AT:][:4]
+        body = bytearray(instance_id + subscription_id + bytes([0, self._source.choice([4, 4, 0, 1, 2, 3, 5, 255])]))
+        write_compact_bytes(body, data)
+        frame, now_ms = request_frame(72, 0, bytes(body) + b"\0"), NOW_MS
+        for _ in range(4):
+            try:
+                self._feed(connection, frame, now_ms)
+            except ProtocolError:
+                break
+            now_ms += self._source.choice([0, 100, 1000])
+            if self._source.random() < 0.5:
+                frame = mutated(self._source, frame, [frame, data])
+        connection.closed()
+
+    def _length(self, data: bytes) -> None:
+        """A frame that is announced too long, or of negative length, ends the connection before its first byte."""
+        length = self._source.choice([-(2**31), -1, 0, LIMITS.max_request_bytes + 1, 2**31 - 1])
+        connection = self._connection()
         try:
-            for piece in (data[:cut], data[cut:]):
-                connection.from_client(piece, NOW_MS)
-                if connection.unflushed:
-                    connection.unflushed = False
-                    connection.flushed(True, NOW_MS)
+            connection.from_client(length.to_bytes(4, "big", signed=True) + data, NOW_MS)
+        except ProtocolError:
+            connection.closed()
+            return
+        raise AssertionError(f"a frame of {length} bytes was taken")
+
+    def _response(self, request: bytes, data: bytes) -> None:
+        """To requests that were asked. Mostly the correlation id fits, and often the length: damage lies behind."""
+        connection = self._connection()
+        behind = (request[8:12] if self._source.random() < 0.9 else data[4:8]) + data[8:]
+        length = len(behind).to_bytes(4, "big") if self._source.random() < 0.7 else data[:4]
+        whole = length + behind
+        cut = self._source.randrange(len(whole) + 1)
+        try:
+            for _ in range(self._source.randint(1, 3)):
+                connection.from_client(request, NOW_MS)
+            for piece in (whole[:cut], whole[cut:]):
+                connection.from_upstream(piece, NOW_MS)
         except ProtocolError:
             pass
         connection.closed()
 
-    def _response(self, data: bytes) -> None:
-        connection = self._connection()
-        try:
-            for request in self._source.choices(self._seeds["request"], k=3):
-                connection.from_client(request, NOW_MS)
-            connection.from_upstream(data, NOW_MS)
-        except ProtocolError:
-            pass
-        connection.closed()
+    def _rewritten(self, key: int, version: int, data: bytes) -> None:
+        """The body alone, also read as another version of its API."""
+        if self._source.random() < 0.3:
+            version = self._source.randrange(APIS[key].min_version, APIS[key].max_version + 1)
+        with contextlib.suppress(ProtocolError):
+            REWRITES[key](data[8 + APIS[key].flexible(version) :], version, lambda node_id, host, port: (host, port))
 
     def _compressed(self, data: bytes) -> None:
         for compression_type in range(5):
@@ -122,6 +191,18 @@ class Targets:
         with contextlib.suppress(DecodeError, TooManyPoints):
             decode(data, push, PayloadLimits(), frozenset())
 
+    def _pushed(self, data: bytes) -> None:
+        """Twice, so that what a template made of the first is tried on the second: it must not matter."""
+        push = Push(FACTS, "fuzz", b"i" * 16, NOW_MS, 1, False, 0, data)
+        for _ in range(2):
+            outcome, refusal = self._templates.outcome(push)
+            self._known.add(identity(push), outcome.decoded.series, NOW_MS)
+            plain, plain_refusal = self._plain.outcome(push)
+            assert (outcome.points, refusal) == (plain.points, plain_refusal)
+            assert refusal is None or refusal.cause.startswith("cannot "), refusal  # else a bug that was caught
+            if outcome.match is not None:
+                assert _rows(outcome) == _rows(plain)
+
     def _spool(self, data: bytes) -> None:
         scan(data, 7, 100)
         for read in (decode_push, decode_instance, decode_usage, decode_limits):
@@ -130,43 +211,16 @@ class Targets:
             except (ValueError, TypeError):
                 continue
 
-
-def mutated(source: random.Random, seed: bytes, others: list[bytes]) -> bytes:
-    """One to eight changes: bits, bytes, lengths, cuts, repeats, splices."""
-    data = bytearray(seed)
-    for _ in range(source.randint(1, 8)):
-        at = source.randrange(len(data) + 1)
-        source.choice(_CHANGES)(source, data, at, others)
-    return bytes(data[: 1 << 17])
+    def _quotas(self, data: bytes) -> None:
+        with contextlib.suppress(UndecodableError):
+            answer = decoded(DESCRIBE_QUOTAS, data)
+            for entry in answer.entries or ():
+                with contextlib.suppress(ValueError):
+                    entity_of({part.entity_type: part.entity_name for part in entry.entity})
 
 
-def _flip(source: random.Random, data: bytearray, at: int, others: list[bytes]) -> None:
-    if at < len(data):
-        data[at] ^= 1 << source.randrange(8)
-
-
-def _extreme(source: random.Random, data: bytearray, at: int, others: list[bytes], *, size: int) -> None:
-    data[at : at + size] = source.choice(
-        [b"\x00" * size, b"\xff" * size, b"\x7f" + b"\xff" * (size - 1), b"\x80" + b"\x00" * (size - 1)]
-    )
-
-
-def _cut(source: random.Random, data: bytearray, at: int, others: list[bytes]) -> None:
-    del data[at : at + source.randint(1, 64)]
-
-
-def _junk(source: random.Random, data: bytearray, at: int, others: list[bytes]) -> None:
-    data[at:at] = source.randbytes(source.randint(1, 64))
-
-
-def _repeat(source: random.Random, data: bytearray, at: int, others: list[bytes]) -> None:
-    data[at:at] = data[at : at + 64] * source.randint(1, 16)
-
-
-def _splice(source: random.Random, data: bytearray, at: int, others: list[bytes]) -> None:
-    other = source.choice(others)
-    data[at:] = other[source.randrange(len(other) + 1) :]
-
-
-_CHANGES = [_flip, partial(_extreme, size=2), partial(_extreme, size=4), partial(_extreme, size=5)]
-_CHANGES += [_cut, _junk, _repeat, _splice]
+def _rows(outcome: Outcome) -> list[tuple[int, ...]]:
+    """Of its points, in an order of their own: series, time, flags, the bits of the value."""
+    table = points_table([outcome])[0]
+    columns = [table[name].to_numpy().view(np.int64) for name in ("series_id", "ts", "value")]
+    return sorted(zip(*(column.tolist() for column in columns), table["flags"].to_pylist(), strict=True))

@@ -1,0 +1,98 @@
+"""What fuzzing begins with: frames and payloads of real clients and brokers, administration requests like theirs."""
+
+from __future__ import annotations
+
+import base64
+import datetime
+import functools
+import json
+import struct
+from collections.abc import Iterable
+from pathlib import Path
+
+import zstandard
+from kio.schema.describe_client_quotas.v1 import request as quotas_request
+from kio.schema.describe_client_quotas.v1 import response as quotas
+from kio.schema.errors import ErrorCode
+from kio.static.primitive import f64, i32Timedelta
+
+from telemetry.apis import APIS
+from tests.oracle.administration_oracle import describe, encoded, incremental, legacy, listing
+
+VECTORS = Path(__file__).parents[1] / "vectors"
+CLIENT_METRICS, SET, APPEND = 16, 0, 2
+DESCRIBE_QUOTAS = quotas_request.DescribeClientQuotasRequest(components=(), strict=False)
+
+_KEYS = [("metrics", SET, "org.apache.kafka.producer.,*"), ("interval.ms", SET, "1000")]
+_KEYS += [("match", APPEND, r"client_id=(?i)app-\d+.*,client_software_name=[a-z&&[^b]]")]
+
+
+@functools.cache
+def seeds() -> dict[str, list[bytes]]:
+    """By what they are. Requests and responses are whole frames; answers on quotas have no length."""
+    frames = {name: base64.b64decode(text) for name, text in json.loads((VECTORS / "frames.json").read_text()).items()}
+    payloads = [path.read_bytes() for path in sorted(VECTORS.glob("*.zst"))]
+    return {
+        "request": [frame for name, frame in frames.items() if name.startswith("request")],
+        "administration": list(_administration()),
+        "compressed": payloads,
+        "payload": [zstandard.ZstdDecompressor().decompressobj().decompress(data) for data in payloads],
+        "quotas": [_quota_answer()],
+    }
+
+
+@functools.cache
+def exchanges() -> dict[str, tuple[bytes, bytes]]:
+    """By API key and version: a request and its response, as frames of one connection."""
+    frames = {name: base64.b64decode(text) for name, text in json.loads((VECTORS / "frames.json").read_text()).items()}
+    pairs = {}
+    for name, response in frames.items():
+        kind, _, api = name.partition(" ")
+        if kind == "response":
+            pairs[api] = (frames[f"request {api}"], response)
+    return pairs
+
+
+def _administration() -> Iterable[bytes]:
+    """32, 33, 44 and 74 in all their versions."""
+    plain = [(CLIENT_METRICS, "a", [(key, value) for key, _, value in _KEYS])]
+    for version in range(1, 5):
+        yield request_frame(
+            32, version, describe(version, [(CLIENT_METRICS, "a", None), (2, "t", ["match"])], synonyms=True)
+        )
+    for version in range(3):
+        yield request_frame(33, version, legacy(version, plain))
+    for version in range(2):
+        yield request_frame(
+            44, version, incremental(version, [(CLIENT_METRICS, "a", _KEYS), (CLIENT_METRICS, "b", _KEYS)])
+        )
+        yield request_frame(74, version, listing(version, [CLIENT_METRICS, 2]))
+
+
+def request_frame(api_key: int, version: int, body: bytes) -> bytes:
+    """With its length, from the client `fuzz`."""
+    tags = b"\0" * APIS[api_key].flexible(version)
+    request = struct.pack(">hhih", api_key, version, 1, 4) + b"fuzz" + tags + body
+    return struct.pack(">i", len(request)) + request
+
+
+def _quota_answer() -> bytes:
+    """DescribeClientQuotas: three entities, the default user among them."""
+    entities: list[tuple[tuple[str, str | None], ...]] = [
+        (("user", "alice"), ("client-id", None)),
+        (("user", None),),
+        (("ip", "10.0.0.1"),),
+    ]
+    response = quotas.DescribeClientQuotasResponse(
+        throttle_time=i32Timedelta.parse(datetime.timedelta()),
+        error_code=ErrorCode.none,
+        error_message=None,
+        entries=tuple(
+            quotas.EntryData(
+                entity=tuple(quotas.EntityData(entity_type=kind, entity_name=name) for kind, name in entity),
+                values=(quotas.ValueData(key="producer_byte_rate", value=f64(1024.0)),),
+            )
+            for entity in entities
+        ),
+    )
+    return struct.pack(">i", 1) + b"\0" + encoded(response)
