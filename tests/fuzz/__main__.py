@@ -48,7 +48,7 @@ def throw(source: random.Random, targets: Targets, number: int) -> None:
     target, seeds = targets.by_name[name]
     whole = b"".join(source.choices(seeds, k=source.randint(1, 3)))
     data = source.randbytes(source.randint(0, 200)) if source.random() < 0.1 else mutated(source, whole, seeds)
-    faulthandler.dump_traceback_later(HANG_S, exit=True)
+    faulthandler.dump_traceback_later(HANG_S, exit=True, file=sys.__stderr__)
     try:
         target(data)
     except Exception:  # noqa: BLE001 - a finding, whatever it is
