@@ -58,6 +58,11 @@ USAGE_LEFT_OUT = SelfMetric("headroom_usage_left_out_total", "Exchanges of clien
 USAGE_ROWS_LOST = SelfMetric("headroom_usage_rows_lost_total", "Rows of usage for which the spool had no room.")
 WORKER_RESTARTS = SelfMetric("headroom_worker_restarts_total", "Times that the storage worker was started again.")
 WORKER_UP = SelfMetric("headroom_worker_up", "Whether the storage worker runs.")
+STORE_UP = SelfMetric("headroom_store_up", "Whether the store takes what the storage worker has for it.")
+NETWORK_PROCESSES = SelfMetric("headroom_network_processes", "Network processes that take clients.")
+NETWORK_RESTARTS = SelfMetric(
+    "headroom_network_restarts_total", "Times that a network process was started again, by the parent's count."
+)
 
 JMX_FAILURES = SelfMetric("headroom_jmx_scrape_failures_total", "Readings of a broker's quota sensors that failed.")
 JMX_LEFT_OUT = SelfMetric(
@@ -113,6 +118,9 @@ CATALOGUE: tuple[SelfMetric, ...] = (
     USAGE_ROWS_LOST,
     WORKER_RESTARTS,
     WORKER_UP,
+    STORE_UP,
+    NETWORK_PROCESSES,
+    NETWORK_RESTARTS,
     JMX_FAILURES,
     JMX_LEFT_OUT,
     CALLBACK_FAULTS,

@@ -11,10 +11,10 @@ from exporters import self_metrics as catalogue
 from exporters.self_metrics import SelfMetric, Values
 from exporters.spool import SpoolWriter
 from headroom.chores import Chore
+from headroom.clock import now_ms
 from headroom.config import ServeConfig
 from headroom.errors import ServeError
 from headroom.metrics import Readings, door_readings
-from headroom.worker import now_ms
 from telemetry.exchanges import Limits
 from telemetry.gateway import Gateway
 from telemetry.push import TelemetryDoor

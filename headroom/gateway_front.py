@@ -10,6 +10,7 @@ from exporters import self_metrics as catalogue
 from exporters.model import QuotaLimit
 from exporters.spool import SpoolWriter
 from headroom.chores import Chore, QuotaRecorder, first
+from headroom.clock import now_ms
 from headroom.config import ServeConfig
 from headroom.errors import ServeError, listening
 from headroom.front import (
@@ -22,7 +23,6 @@ from headroom.front import (
 )
 from headroom.limits import stored_limits
 from headroom.quota_views import QuotaViews
-from headroom.worker import now_ms
 from quota_metrics.admin import Cluster, KafkaAdmin
 from quota_metrics.collector import LimitHistory
 from quota_metrics.kafka_errors import ClusterError, check
@@ -44,14 +44,13 @@ async def open_gateway(
 
     door = telemetry_door(config, pushes)
     meter = UsageMeter(name, samples=config.quotas.window_num, window_ms=config.quotas.window_size_ms)
-    history = LimitHistory(name, await _stored_limits(sql, name, config))
-
+    history = _StoredHistory(name, config.clickhouse or f"http://{sql}/headroom", config.clickhouse_password)
     views = QuotaViews(config.quotas, name, admin, cluster, stack)
 
     async def changes() -> list[QuotaLimit]:
         described = await admin.describe_client_quotas()
         await views.configure(described)
-        return history.changes(described, now_ms())
+        return (await history.read()).changes(described, now_ms())
 
     recorder = QuotaRecorder(spool=quotas, meter=meter, read_changes=changes, now_ms=now_ms, measured=views.measured)
     chores = [
@@ -119,9 +118,21 @@ async def _cluster(admin: KafkaAdmin, config: ServeConfig) -> Cluster:
         raise ServeError(f"cannot reach the cluster at {addresses}: {exc}") from exc
 
 
-async def _stored_limits(sql: str, cluster: str, config: ServeConfig) -> list[QuotaLimit]:
-    url = config.clickhouse or f"http://{sql}/headroom"
-    try:
-        return await asyncio.to_thread(stored_limits, url, config.clickhouse_password, cluster)
-    except ConnectionError as exc:
-        raise ServeError(f"cannot read the store: {exc}") from exc
+class _StoredHistory:
+    """The history goes on where the store says that it ended; until the store can be asked, nothing is written."""
+
+    def __init__(self, cluster: str, url: str, password: str) -> None:
+        self._cluster = cluster
+        self._url = url
+        self._password = password
+        self._history: LimitHistory | None = None
+
+    async def read(self) -> LimitHistory:
+        """Raises ConnectionError."""
+        if self._history is None:
+            try:
+                stored = await asyncio.to_thread(stored_limits, self._url, self._password, self._cluster)
+            except ConnectionError as exc:
+                raise ConnectionError(f"cannot read the stored limits: {exc}") from exc
+            self._history = LimitHistory(self._cluster, stored)
+        return self._history

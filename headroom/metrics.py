@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import Metric
@@ -11,8 +12,10 @@ from prometheus_client.registry import Collector
 from exporters import self_metrics as catalogue
 from exporters.self_metrics import SelfMetric, Values
 from exporters.spool import SpoolWriter
-from headroom.storage import StorageWorker
 from telemetry.push import TelemetryDoor
+
+if TYPE_CHECKING:  # network processes have no store, and save the memory
+    from headroom.storage import StorageWorker
 
 Readings = Callable[[], dict[SelfMetric, Values]]
 
@@ -51,6 +54,7 @@ def storage_readings(spools: Sequence[SpoolWriter], worker: StorageWorker) -> Re
             catalogue.HOURS_TO_ROLL_UP: counts["hours_to_roll_up"],
             catalogue.WORKER_RESTARTS: worker.restarts,
             catalogue.WORKER_UP: worker.alive,
+            catalogue.STORE_UP: worker.store_up,
         }
 
     return readings

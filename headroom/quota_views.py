@@ -13,11 +13,11 @@ from exporters.model import UsageSample
 from exporters.self_metrics import SelfMetric, Values
 from headroom.chores import Chore, QuotaRecorder
 from headroom.client_quotas import ClientQuotas
+from headroom.clock import now_ms
 from headroom.cluster_quotas import ClusterQuotas, read_partitions
 from headroom.config import QuotaConfig
 from headroom.errors import ServeError
 from headroom.jmx import JmxScraper
-from headroom.worker import now_ms
 from quota_metrics.admin import Cluster, KafkaAdmin
 from quota_metrics.callbacks import CallbackError
 from quota_metrics.entities import CLIENT_ID, USER, Rules

@@ -93,7 +93,7 @@ async def _open_storage(config: ServeConfig, stack: AsyncExitStack) -> tuple[Sto
     try:
         sql = await worker.start()
     except StorageError as exc:
-        raise ServeError(f"cannot open the store: {exc}") from exc
+        raise ServeError(str(exc)) from exc
     stack.push_async_callback(worker.stop, _WORKER_DRAIN_S)
     if not config.clickhouse:
         worker.pin(int(sql.rpartition(":")[2]))
@@ -121,7 +121,7 @@ def _sync(spool: SpoolWriter, config: ServeConfig) -> Chore:
 def _not_ready(stop: asyncio.Event, worker: StorageWorker) -> str | None:
     if stop.is_set():
         return "draining"
-    return None if worker.alive else "the storage worker is not there"
+    return worker.lacks
 
 
 def _text(address: tuple[str, int]) -> str:

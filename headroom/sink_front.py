@@ -11,6 +11,7 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 
 from exporters.spool import SpoolWriter
+from headroom.clock import now_ms
 from headroom.config import ServeConfig
 from headroom.errors import ServeError, listening
 from headroom.front import (
@@ -21,7 +22,6 @@ from headroom.front import (
     subscriptions_chore,
     telemetry_door,
 )
-from headroom.worker import now_ms
 from telemetry.gateway import Gateway
 from telemetry.java_hash import uuid_text
 from telemetry.sink import SinkAnswers

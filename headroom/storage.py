@@ -31,6 +31,8 @@ class StorageWorker:
         self.received_before = 0  # records that were in the spool before we started
         self.restarts = 0
         self.alive = False
+        self._fault: str | None = None  # why the store takes nothing, as told last
+        self._reached = False  # whether the store ever took anything
         self._settings = settings
         self._process: asyncio.subprocess.Process | None = None
         self._stopping = False
@@ -53,12 +55,12 @@ class StorageWorker:
                 first = await self._line(process)
         except TimeoutError as exc:
             process.kill()
-            raise StorageError(f"the store did not open within {_START_TIMEOUT_S:.0f} s") from exc
+            raise StorageError(f"cannot open the store: it did not open within {_START_TIMEOUT_S:.0f} s") from exc
         if "sql" not in first:
             await process.wait()
             raise StorageError(first.get("error", f"the storage worker ended with code {process.returncode}"))
         self.alive = True
-        self.counts = first["counts"]
+        self._heard(first)
         if not self.restarts:
             self.received_before = self.counts["received"]
         return str(first["sql"])
@@ -69,7 +71,7 @@ class StorageWorker:
             process = self._process
             assert process is not None
             while line := await self._line(process):
-                self.counts = line["counts"]
+                self._heard(line)
             self.alive = False
             code = await process.wait()
             if self._stopping:
@@ -84,9 +86,26 @@ class StorageWorker:
             try:
                 await self.start()
             except StorageError as exc:
-                log.error("the store does not open", error=str(exc))
+                log.error("the storage worker does not start", error=str(exc))
             else:
                 return
+
+    @property
+    def store_up(self) -> bool:
+        """Whether the store takes what it is given."""
+        return self.alive and self._fault is None
+
+    @property
+    def lacks(self) -> str | None:
+        """Why we are not ready. A store that was there once may go and come: the spool bridges that."""
+        if not self.alive:
+            return "the storage worker is not there"
+        return None if self._reached else self._fault
+
+    def _heard(self, message: dict[str, Any]) -> None:
+        self.counts = message["counts"]
+        self._fault = message["fault"]
+        self._reached = self._reached or self._fault is None
 
     def pin(self, sql_port: int) -> None:
         """The port that a restarted worker takes: the one that was announced."""

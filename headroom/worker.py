@@ -2,9 +2,10 @@
 
 Started by storage.py as `python -m headroom.worker`: a fresh interpreter, because a fork after `import chdb` hangs. The
 first line of its standard input is its settings as JSON (there may be a password in it). It talks to its parent by
-lines of JSON on standard output: first {"sql": "HOST:PORT", "counts": {...}} or {"error": TEXT}, then {"counts": {...}}
-every second. When its standard input closes it drains the spool and ends, so that it never outlives its parent for
-long; when the parent died it drains nothing: the next worker waits for it, and the next parent for that one.
+lines of JSON on standard output: first {"sql": "HOST:PORT", "counts": {...}, "fault": TEXT or null} or {"error": TEXT},
+then {"counts": {...}, "fault": TEXT or null} every second. A server that is away is a fault, and is waited for. When
+standard input closes it drains the spool and ends, so that it never outlives its parent for long; when the parent died
+it drains nothing: the next worker waits for it, and the next parent for that one.
 """
 
 from __future__ import annotations
@@ -20,11 +21,13 @@ from pathlib import Path
 from typing import Any, TextIO
 
 import stamina
+import stamina.instrumentation
 import structlog
 
 from exporters.clickhouse import PermanentWriteError, Store, TransientWriteError
 from exporters.spool_reader import SpoolReader
 from exporters.sql_door import SqlDoor
+from headroom.clock import now_ms
 from headroom.config import Address
 from headroom.logs import configure_logging
 from telemetry.ingest import Ingester
@@ -34,6 +37,7 @@ log = structlog.get_logger(__name__)
 
 _TELL_EVERY_S = 1.0
 _PREDECESSOR_S = 40.0  # less than the parent waits for us
+_FAULT_TOLD_EVERY_S = 60.0
 _DRAIN_TRIES = 3  # a store that is away at the end keeps nobody waiting: the spool keeps what is left
 
 
@@ -64,16 +68,17 @@ def main() -> int:
         signal.signal(ignored, signal.SIG_IGN)
     parent = _take_standard_output()
     configure_logging()
+    stamina.instrumentation.set_on_retry_hooks([])  # a store that is away is told of by ourselves, and not each time
     try:
         reader = _open_spool(Path(settings.spool))
         store = _open_store(settings)
         door = None if settings.clickhouse else SqlDoor(store, settings.sql_host, settings.sql_port)
         address = _opened(door, settings) if door else settings.clickhouse
-    except (OSError, ValueError, RuntimeError, TransientWriteError, PermanentWriteError) as exc:
+    except _OpenError as exc:
         _tell(parent, {"error": " ".join(str(exc).split())})
         return 1
     follower = _Follower(reader, store, settings, parent)
-    _tell(parent, {"sql": address, "counts": follower.counts()})
+    follower.begin(address)
     follower.run()
     if door:
         door.stop()
@@ -82,10 +87,18 @@ def main() -> int:
     return 0
 
 
+class _OpenError(Exception):
+    """The message is one line for the user."""
+
+
 class _Follower:
     """The loop: spool to store, with patience when the store is away."""
 
     def __init__(self, reader: SpoolReader, store: Store, settings: WorkerSettings, parent: TextIO) -> None:
+        self._store = store
+        self._migrated = False
+        self._fault: str | None = None  # why nothing can be written
+        self._fault_told_at = -_FAULT_TOLD_EVERY_S
         self._settings = settings
         self._parent = parent
         self._parent_pid = os.getppid()
@@ -101,7 +114,16 @@ class _Follower:
             max_bytes=settings.batch_bytes,
         )
 
+    def begin(self, address: str | None) -> None:
+        """The first look at the store, and the first words to the parent."""
+        try:
+            self._migrate()
+        except (TransientWriteError, PermanentWriteError) as exc:
+            self._failed(exc)
+        _tell(self._parent, {"sql": address, "counts": self.counts(), "fault": self._fault})
+
     def run(self) -> None:
+        """Until standard input closes."""
         threading.Thread(target=self._wait_for_parent, daemon=True).start()
         while not self._stopping.is_set():
             self._settled(attempts=None)
@@ -121,18 +143,41 @@ class _Follower:
                 on=self._is_worth_another_try, attempts=attempts, timeout=None, wait_initial=0.2, wait_max=5.0
             ):
                 with attempt:
+                    self._migrate()
                     while not self._orphaned() and self._ingester.step(now_ms()):
+                        self._mended()
                         self._tell_counts()
                         if not self._stopping.is_set():
                             self._ingester.roll_up(now_ms)
-        except TransientWriteError as exc:
-            log.warning("stopped before all was written: the spool keeps it", error=str(exc))
+                    self._mended()
+        except (TransientWriteError, PermanentWriteError) as exc:
+            log.warning("stopped before all was written: the spool keeps it", error=_one_line(exc))
+
+    def _migrate(self) -> None:
+        """Once. Raises TransientWriteError, PermanentWriteError: somebody may mend that, too."""
+        if not self._migrated:
+            self._store.migrate()
+            self._migrated = True
+            self._mended()
 
     def _is_worth_another_try(self, exc: Exception) -> bool:
-        self._tell_counts()
-        if self._orphaned() or (self._stopping.is_set() and self._settings.clickhouse):
+        if not isinstance(exc, TransientWriteError | PermanentWriteError):
             return False
-        return isinstance(exc, TransientWriteError)
+        self._failed(exc)
+        self._tell_counts()
+        return not (self._orphaned() or (self._stopping.is_set() and self._settings.clickhouse))
+
+    def _failed(self, exc: Exception) -> None:
+        """Told at once, and then each minute."""
+        self._fault = _one_line(exc)
+        if time.monotonic() - self._fault_told_at >= _FAULT_TOLD_EVERY_S:
+            self._fault_told_at = time.monotonic()
+            log.error("the store takes nothing, the spool keeps it", error=self._fault)
+
+    def _mended(self) -> None:
+        if self._fault is not None:
+            self._fault, self._fault_told_at = None, -_FAULT_TOLD_EVERY_S
+            log.info("the store takes rows again")
 
     def _orphaned(self) -> bool:
         return os.getppid() != self._parent_pid
@@ -140,25 +185,27 @@ class _Follower:
     def _tell_counts(self) -> None:
         if time.monotonic() - self._told_at >= _TELL_EVERY_S:
             self._told_at = time.monotonic()
-            _tell(self._parent, {"counts": self.counts()})
+            _tell(self._parent, {"counts": self.counts(), "fault": self._fault})
 
     def _wait_for_parent(self) -> None:
         sys.stdin.buffer.read()  # ends when the parent closes it, or dies
         self._stopping.set()
 
 
-def now_ms() -> int:
-    """Wall time."""
-    return time.time_ns() // 1_000_000
+def _one_line(exc: Exception) -> str:
+    return " ".join(str(exc).split())
 
 
 def _open_spool(directory: Path) -> SpoolReader:
-    """Waits for the worker of a parent that died: it ends after the batch that it is writing. Raises OSError."""
-    for attempt in stamina.retry_context(
-        on=BlockingIOError, attempts=None, timeout=_PREDECESSOR_S, wait_initial=0.05, wait_max=0.5
-    ):
-        with attempt:
-            return SpoolReader(directory)
+    """Waits for the worker of a parent that died: it ends after the batch that it is writing. Raises _OpenError."""
+    try:
+        for attempt in stamina.retry_context(
+            on=BlockingIOError, attempts=None, timeout=_PREDECESSOR_S, wait_initial=0.05, wait_max=0.5
+        ):
+            with attempt:
+                return SpoolReader(directory)
+    except OSError as exc:
+        raise _OpenError(f"cannot open the spool: {exc}") from exc
     raise AssertionError("not reached: the last attempt returns or raises")
 
 
@@ -167,16 +214,19 @@ def _opened(door: SqlDoor, settings: WorkerSettings) -> str:
     try:
         host, port = door.start()
     except OSError as exc:
-        raise RuntimeError(f"cannot listen on {wanted}: {os.strerror(exc.errno) if exc.errno else exc}") from exc
+        raise _OpenError(f"cannot listen on {wanted}: {os.strerror(exc.errno) if exc.errno else exc}") from exc
     return str(Address(host=host, port=port))
 
 
 def _open_store(settings: WorkerSettings) -> Store:
-    if settings.clickhouse:
-        store = Store.server(settings.clickhouse, settings.clickhouse_password)
-    else:
+    """A server need not be there yet; the embedded engine does, with its tables. Raises _OpenError."""
+    try:
+        if settings.clickhouse:
+            return Store.server(settings.clickhouse, settings.clickhouse_password)
         store = Store.embedded(Path(settings.embedded))
-    store.migrate()
+        store.migrate()
+    except (OSError, ValueError, RuntimeError, TransientWriteError, PermanentWriteError) as exc:
+        raise _OpenError(f"cannot open the store: {exc}") from exc
     return store
 
 
