@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import structlog
 
-from telemetry.administration import alter, describe, list_resources
+from telemetry.administration import Alteration, alter, describe, list_resources
 from telemetry.apis import (
     ALTER_CONFIGS,
     API_VERSIONS,
@@ -40,6 +40,7 @@ from telemetry.primitives import (
     write_string,
 )
 from telemetry.subscription_file import SubscriptionFile
+from telemetry.subscriptions import ClientMetrics
 
 log = structlog.get_logger(__name__)
 
@@ -78,23 +79,38 @@ class SinkAnswers:
         return {
             METADATA: lambda version, body: metadata(body, version, node),
             API_VERSIONS: _api_versions,
-            DESCRIBE_CONFIGS: lambda version, body: describe(version, body, self._file.rules.resources),
-            LIST_CONFIG_RESOURCES: lambda version, body: list_resources(version, body, self._file.rules.subscriptions),
+            DESCRIBE_CONFIGS: lambda version, body: describe(version, body, self._rules().resources),
+            LIST_CONFIG_RESOURCES: lambda version, body: list_resources(version, body, self._rules().subscriptions),
             ALTER_CONFIGS: partial(self._alter, ALTER_CONFIGS),
             INCREMENTAL_ALTER_CONFIGS: partial(self._alter, INCREMENTAL_ALTER_CONFIGS),
         }
 
+    def _rules(self) -> ClientMetrics:
+        """By the file as it is now: what was altered through another process a moment ago is told, too."""
+        self._file.follow()
+        return self._file.rules
+
     def _alter(self, api_key: int, version: int, body: bytes) -> bytes:
-        self._file.follow()  # what an operator wrote a moment ago is not lost
-        rules = self._file.rules
-        alteration = alter(api_key, version, body, rules.resources, rules.match_keys)
         try:
-            if alteration.changes:
-                self._file.keep(alteration.changes)
+            with self._file.alone():
+                return self._altered(api_key, version, body)
         except OSError as exc:
-            log.error("cannot keep subscriptions", error=str(exc))
-            return alteration.not_kept(f"cannot keep client metrics resources: {exc.strerror or exc}")
+            return self._not_kept(self._alteration(api_key, version, body), exc)
+
+    def _altered(self, api_key: int, version: int, body: bytes) -> bytes:
+        alteration = self._alteration(api_key, version, body)
+        if alteration.changes:
+            self._file.keep(alteration.changes)
         return alteration.answer()
+
+    def _alteration(self, api_key: int, version: int, body: bytes) -> Alteration:
+        rules = self._file.rules
+        return alter(api_key, version, body, rules.resources, rules.match_keys)
+
+    @staticmethod
+    def _not_kept(alteration: Alteration, exc: OSError) -> bytes:
+        log.error("cannot keep subscriptions", error=str(exc))
+        return alteration.not_kept(f"cannot keep client metrics resources: {exc.strerror or exc}")
 
 
 def _api_versions(version: int, body: bytes) -> bytes:

@@ -1,7 +1,8 @@
 """The subscriptions of a listener without a cluster: one YAML file, read when it changes, written when they do.
 
-The file is the truth. What an operator writes into it applies within a poll, what an administrator alters over the wire
-is written to it before it is answered. A file that cannot be used is told of once, and what was stays.
+The file is the truth, also between the network processes that follow it. What an operator writes into it applies within
+a poll, what an administrator alters over the wire is written to it before it is answered. A file that cannot be used is
+told of once, and what was stays.
 
     all:
       metrics: [org.apache.kafka.producer., org.apache.kafka.consumer.]
@@ -14,8 +15,11 @@ Each value may also be one text, as in kafka-client-metrics.sh; that is how we w
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
-from collections.abc import Callable, Collection, Mapping
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -28,6 +32,8 @@ from telemetry.subscriptions import ClientMetrics
 log = structlog.get_logger(__name__)
 
 _MAX_FILE_BYTES = 16 << 20
+_LOCK_PATIENCE_S = 2.0  # another process holds it for as long as it takes to write the file
+_LOCK_AGAIN_S = 0.005
 # libyaml, which is ten times as fast, where PyYAML has it
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _DUMPER = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
@@ -133,6 +139,20 @@ class SubscriptionFile:
             log.info("subscriptions read", file=str(self.path), count=len(self.rules.subscriptions))
             self.fault = None
 
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """No other process changes the file meanwhile; begins with what it holds. Raises OSError: somebody does.
+
+        The lock is the directory's, because the file is replaced when it is written.
+        """
+        directory = os.open(self.path.resolve().parent, os.O_RDONLY)
+        try:
+            _lock(directory, time.monotonic() + _LOCK_PATIENCE_S)
+            self.follow()
+            yield
+        finally:
+            os.close(directory)
+
     def keep(self, changes: Mapping[str, Mapping[str, str]]) -> None:
         """Name -> all keys that are set from now on, none: it is deleted. Raises OSError, and nothing changes."""
         if self.fault:
@@ -163,3 +183,13 @@ class SubscriptionFile:
         except FileNotFoundError:
             return None
         return _Stamp(stat.st_ctime_ns, stat.st_size, stat.st_ino)
+
+
+def _lock(fd: int, deadline_s: float) -> None:
+    while True:
+        try:
+            return fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() > deadline_s:
+                raise
+            time.sleep(_LOCK_AGAIN_S)

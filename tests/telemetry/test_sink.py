@@ -1,8 +1,11 @@
 """What the stand-alone sink answers, version by version, read by kio's generated schema as the second opinion."""
 
+import fcntl
 import importlib
 import io
+import os
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -158,6 +161,28 @@ def test_what_an_operator_wrote_a_moment_ago_is_not_lost(listener: Listener) -> 
     listener.file.path.write_text("operators: {metrics: b}\n")
     listener.alter((16, "two", [("metrics", 0, "c")]))
     assert set(listener.rules.resources) == {"operators", "two"}
+
+
+def test_what_two_processes_alter_at_once_is_kept_of_both(tmp_path: Path) -> None:
+    listeners = [Listener(tmp_path / "subscriptions.yaml") for _ in range(2)]  # each locks as a process of its own
+
+    def alter_many(n: int) -> list[Any]:
+        return [listeners[n].alter((16, f"of-{n}-{m}", [("metrics", 0, "a")])) for m in range(20)]
+
+    with ThreadPoolExecutor() as processes:
+        assert [*processes.map(alter_many, range(2))] == [[[(0, None)]] * 20] * 2
+    wanted = {f"of-{n}-{m}" for n in range(2) for m in range(20)}
+    for listener in listeners:
+        assert set(listener.names()) == wanted
+
+
+def test_a_file_that_another_process_does_not_let_go_of_is_not_waited_for_without_end(listener: Listener) -> None:
+    directory = os.open(listener.file.path.parent, os.O_RDONLY)
+    fcntl.flock(directory, fcntl.LOCK_EX)
+    ((code, _),) = listener.alter((16, "one", [("metrics", 0, "a")]))
+    os.close(directory)
+    assert code == 56
+    assert listener.alter((16, "one", [("metrics", 0, "a")])) == [(0, None)]
 
 
 def test_an_alteration_that_cannot_be_kept_is_refused(tmp_path: Path) -> None:
