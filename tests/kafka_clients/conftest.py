@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 import uuid
+from typing import Any
 
 import clickhouse_connect
 import pytest
@@ -24,11 +25,24 @@ def pushed(serving: Serving, client_id: str) -> tuple[str, str, str, int]:
     """Software name, version, source address and number of metrics of a client, once its points are there."""
     query = """SELECT any(software_name), any(software_version), any(source_address), uniqExact(metric)
                FROM headroom.client_metrics WHERE cluster = {cluster:String} AND client_id = {client_id:String}"""
+    row: tuple[str, str, str, int] = _once_told(serving, client_id, query)
+    return row
+
+
+def said_farewell(serving: Serving, client_id: str) -> bool:
+    """Whether a client's terminating push arrives."""
+    query = """SELECT max(terminating) FROM headroom.pushes
+               WHERE cluster = {cluster:String} AND client_id = {client_id:String}"""
+    return bool(_once_told(serving, client_id, query)[-1])
+
+
+def _once_told(serving: Serving, client_id: str, query: str) -> Any:
+    """The only row, once its last column is more than nothing; what it is in the end otherwise."""
     client = clickhouse_connect.get_client(dsn=f"http://{serving.sql}/headroom")
     deadline = time.monotonic() + PATIENCE_S
     while True:
         row = client.query(query, parameters={"cluster": CLUSTER, "client_id": client_id}).result_rows[0]
-        if row[3] or time.monotonic() > deadline:
+        if row[-1] or time.monotonic() > deadline:
             client.close()
             return row
         time.sleep(0.2)

@@ -13,7 +13,7 @@ from headroom.demo.admin import Admin
 from headroom.demo.broker import Cluster
 from headroom.demo.jvm import Jvm
 from headroom.demo.serving import Serving
-from tests.kafka_clients.conftest import PATIENCE_S, RECORDS, pushed
+from tests.kafka_clients.conftest import PATIENCE_S, RECORDS, pushed, said_farewell
 
 pytestmark = [pytest.mark.kafka, pytest.mark.java, pytest.mark.chdb]
 
@@ -47,9 +47,12 @@ def test_java(jvm: Jvm, serving: Serving, new_topic: Callable[[], str], name: st
         software, version, address, metrics = pushed(serving, client_id)
         assert (software, version, address) == ("apache-kafka-java", "4.3.1", "127.0.0.1")
         assert metrics > 50
+    producer.send(record(topic, b"the last"))  # what is still to be sent carries the farewell
     producer.close()
     consumer.close()
     assert seen == RECORDS
+    for client_id in (f"{name}-p", f"{name}-c"):
+        assert said_farewell(serving, client_id)
 
 
 def test_librdkafka(serving: Serving, new_topic: Callable[[], str], name: str) -> None:
