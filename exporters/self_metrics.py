@@ -42,6 +42,9 @@ GETS = SelfMetric(
 PUSHES = SelfMetric("headroom_push_telemetry_total", "PushTelemetry requests by error code.", ("code",))
 PUSH_BYTES = SelfMetric("headroom_push_telemetry_bytes_total", "Compressed bytes of accepted pushes.")
 DOOR_FAULTS = SelfMetric("headroom_telemetry_faults_total", "Telemetry requests that failed through a fault of ours.")
+GRPC_REFUSED = SelfMetric(
+    "headroom_grpc_refused_total", "Calls of the gRPC door that were refused before the rules, by status.", ("status",)
+)
 FLUSH_FAILURES = SelfMetric("headroom_spool_flush_failures_total", "Flushes of the spool that failed.")
 RECORDS_RECEIVED = SelfMetric(
     "headroom_records_received_total", "Records appended to the spool, since the spool began."
@@ -106,6 +109,7 @@ CATALOGUE: tuple[SelfMetric, ...] = (
     PUSHES,
     PUSH_BYTES,
     DOOR_FAULTS,
+    GRPC_REFUSED,
     FLUSH_FAILURES,
     RECORDS_RECEIVED,
     RECORDS,

@@ -37,6 +37,7 @@ def fail(message: str, code: int = 1) -> typer.Exit:
 def serve(
     listen: Annotated[str | None, typer.Option(help="Kafka door, the address clients bootstrap from.")] = None,
     upstream: Annotated[str | None, typer.Option(help="Brokers to stand in front of: HOST:PORT[,HOST:PORT].")] = None,
+    processes: Annotated[int | None, typer.Option(help="Network processes that take clients; 1 by default.")] = None,
     cluster: Annotated[str | None, typer.Option(help="Name of the cluster; by default the id it tells.")] = None,
     data: Annotated[Path | None, typer.Option(help="Directory of the embedded ClickHouse and the spool.")] = None,
     clickhouse: Annotated[
@@ -44,6 +45,9 @@ def serve(
     ] = None,
     sql: Annotated[str | None, typer.Option(help="ClickHouse-HTTP door of the embedded engine.")] = None,
     http: Annotated[str | None, typer.Option(help="Door of /metrics, /healthz and /readyz.")] = None,
+    grpc: Annotated[
+        str | None, typer.Option(help="gRPC door for broker plug-ins and sidecars; by default none.")
+    ] = None,
     config: Annotated[Path | None, typer.Option(help="YAML file; flags and HEADROOM_* go before it.")] = None,
 ) -> None:
     """Stand in front of a cluster: answer client telemetry, read throttling off the wire, store both."""
@@ -54,11 +58,13 @@ def serve(
     flags = {
         "listen": listen,
         "upstream": upstream,
+        "processes": processes,
         "cluster": cluster,
         "data": data,
         "clickhouse": clickhouse,
         "sql": sql,
         "http": http,
+        "grpc": grpc and {"listen": grpc},
     }
     try:
         code = run(load(config, flags))

@@ -223,6 +223,7 @@ class ServeConfig(BaseSettings):
     )
 
     listen: ListenAddress = Address(host="127.0.0.1", port=9092)
+    processes: int = Field(default=1, ge=1, le=64)  # that take clients, at the same ports (SO_REUSEPORT)
     upstream: Annotated[tuple[ListenAddress, ...], NoDecode, BeforeValidator(_addresses)] = ()
     cluster: str | None = None  # None: the cluster id that the brokers tell; without brokers one of our own
     subscriptions: Path | None = None  # None: the cluster's own; without brokers a file in the data directory

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import uuid
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from contextlib import AsyncExitStack
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -13,9 +16,11 @@ from exporters.spool import SpoolWriter
 from headroom.chores import Chore
 from headroom.clock import now_ms
 from headroom.config import ServeConfig
-from headroom.errors import ServeError
+from headroom.errors import ServeError, listening
 from headroom.metrics import Readings, door_readings
-from telemetry.exchanges import Limits
+from headroom.network_processes import NetworkProcesses, Take
+from telemetry.doors import BrokerNode, Doors
+from telemetry.exchanges import Limits, LocalAnswer, Observe
 from telemetry.gateway import Gateway
 from telemetry.push import TelemetryDoor
 from telemetry.subscription_config import EXTRA_MATCH_KEYS, MATCH_KEYS
@@ -24,11 +29,49 @@ from telemetry.subscriptions import ClientMetrics
 
 
 class Front(NamedTuple):
-    """What clients see: where, what is done beside by the clock, what it has to tell."""
+    """What clients see: where, what is done beside by the clock, what it has to tell, what other doors share."""
 
     address: tuple[str, int]
     chores: list[Chore]
     readings: Readings
+    gateway: Gateway
+    network: NetworkProcesses
+
+
+async def open_front(
+    config: ServeConfig, gateway: Gateway, nodes: Iterable[BrokerNode], take: Take, stack: AsyncExitStack
+) -> tuple[tuple[str, int], NetworkProcesses]:
+    """Opens the doors of this network process, then starts the others; the address. Raises ServeError."""
+    address = await listening(gateway.start(nodes), config.listen)
+    network = NetworkProcesses(config, address, gateway, take)
+    grace_s = config.gateway.drain_ms / 1000
+
+    async def close() -> None:
+        await asyncio.gather(gateway.close(grace_s), network.stop(grace_s))
+
+    stack.push_async_callback(close)
+    await network.start()
+    return address, network
+
+
+def open_spool(config: ServeConfig, name: str, stack: AsyncExitStack) -> SpoolWriter:
+    """A writer with segments of its own. Raises ServeError."""
+    try:
+        spool = SpoolWriter(
+            config.data / "spool",
+            name,
+            segment_bytes=config.spool.segment_bytes,
+            max_bytes=config.spool.max_bytes,
+        )
+    except OSError as exc:
+        raise ServeError(f"cannot open the spool in {config.data}: {exc.strerror}") from exc
+    stack.callback(spool.close)
+    return spool
+
+
+def sync_chore(spool: SpoolWriter, config: ServeConfig) -> Chore:
+    """What makes a spool survive a power loss."""
+    return Chore("sync", config.spool.sync_ms, lambda: asyncio.to_thread(spool.sync))
 
 
 def telemetry_door(config: ServeConfig, pushes: SpoolWriter) -> TelemetryDoor:
@@ -41,12 +84,43 @@ def telemetry_door(config: ServeConfig, pushes: SpoolWriter) -> TelemetryDoor:
     return TelemetryDoor(rules, append=pushes.append, telemetry_max_bytes=config.telemetry.max_bytes)
 
 
-def connection_limits(config: ServeConfig) -> Limits:
-    """Of each connection of a client."""
-    return Limits(
-        max_request_bytes=config.gateway.max_request_bytes,
-        max_held_request_bytes=2 * config.telemetry.max_bytes + 65_536,
+def new_gateway(
+    config: ServeConfig,
+    cluster: str,
+    door: TelemetryDoor,
+    pushes: SpoolWriter,
+    *,
+    observe: Observe,
+    local: Callable[[str, int], Mapping[int, LocalAnswer]] | None = None,
+    ask: Callable[[BrokerNode], None] | None = None,
+) -> Gateway:
+    """`local`: what answers where there is no cluster. `ask`: another process opens doors, by that it is asked to."""
+    return Gateway(
+        cluster=cluster,
+        host=config.listen.host,
+        port=config.listen.port,
+        advertised_host=config.gateway.advertised_host,
+        door=door,
+        flush=pushes.flush,
+        observe=observe,
+        now_ms=now_ms,
+        limits=Limits(
+            max_request_bytes=config.gateway.max_request_bytes,
+            max_held_request_bytes=2 * config.telemetry.max_bytes + 65_536,
+        ),
+        connect_timeout_s=config.gateway.connect_timeout_ms / 1000,
+        local=local,
+        new_doors=partial(Doors, shared=config.processes > 1 and ask is None, ask=ask),
     )
+
+
+def no_exchange(**_: object) -> None:
+    """There is no broker to exchange anything with."""
+
+
+def subscriptions_path(config: ServeConfig) -> Path:
+    """The file of a listener without a cluster."""
+    return config.subscriptions or config.data / "subscriptions.yaml"
 
 
 def listener_readings(gateway: Gateway) -> dict[SelfMetric, Values]:

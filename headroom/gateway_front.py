@@ -12,12 +12,13 @@ from exporters.spool import SpoolWriter
 from headroom.chores import Chore, QuotaRecorder, first
 from headroom.clock import now_ms
 from headroom.config import ServeConfig
-from headroom.errors import ServeError, listening
+from headroom.errors import ServeError
 from headroom.front import (
     Front,
-    connection_limits,
     listener_readings,
     loaded_subscriptions,
+    new_gateway,
+    open_front,
     subscriptions_chore,
     telemetry_door,
 )
@@ -29,7 +30,6 @@ from quota_metrics.kafka_errors import ClusterError, check
 from quota_metrics.usage import UsageMeter
 from telemetry.cluster_subscriptions import read_subscriptions
 from telemetry.doors import BrokerNode
-from telemetry.gateway import Gateway
 from telemetry.subscriptions import ClientMetrics
 
 
@@ -53,31 +53,25 @@ async def open_gateway(
         return (await history.read()).changes(described, now_ms())
 
     recorder = QuotaRecorder(spool=quotas, meter=meter, read_changes=changes, now_ms=now_ms, measured=views.measured)
+    refresh = _subscriptions(config, door.rules, admin)
     chores = [
-        subscriptions_chore(config, door.rules, _subscriptions(config, door.rules, admin)),
         Chore("quotas", config.quotas.refresh_ms, recorder.write_limits),
         Chore("usage", config.quotas.usage_interval_ms, recorder.write_usage),
         *views.chores(),
     ]
-    for chore in chores:  # clients are answered when subscriptions and quotas are known
-        await first(chore)
+    for chore in (subscriptions_chore(config, door.rules, refresh), *chores):
+        await first(chore)  # clients are answered when subscriptions and quotas are known
     chores += views.jmx_chores(recorder, meter)
     stack.push_async_callback(recorder.write_usage)
 
-    gateway = Gateway(
-        cluster=name,
-        host=config.listen.host,
-        port=config.listen.port,
-        advertised_host=config.gateway.advertised_host,
-        door=door,
-        flush=pushes.flush,
-        observe=meter.exchange,
-        now_ms=now_ms,
-        limits=connection_limits(config),
-        connect_timeout_s=config.gateway.connect_timeout_ms / 1000,
-    )
-    address = await listening(gateway.start(_nodes(cluster)), config.listen)
-    stack.push_async_callback(gateway.close, config.gateway.drain_ms / 1000)
+    gateway = new_gateway(config, name, door, pushes, observe=meter.exchange)
+    address, network = await open_front(config, gateway, _nodes(cluster), meter.exchange, stack)
+
+    async def subscriptions() -> None:
+        await refresh()
+        network.tell_subscriptions()
+
+    chores.append(subscriptions_chore(config, door.rules, subscriptions))
 
     def readings() -> dict[catalogue.SelfMetric, catalogue.Values]:
         return (
@@ -90,7 +84,7 @@ async def open_gateway(
             }
         )
 
-    return Front(address, chores, readings)
+    return Front(address, chores, readings, gateway, network)
 
 
 def _nodes(cluster: Cluster) -> list[BrokerNode]:

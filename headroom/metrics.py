@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry
@@ -11,7 +11,6 @@ from prometheus_client.registry import Collector
 
 from exporters import self_metrics as catalogue
 from exporters.self_metrics import SelfMetric, Values
-from exporters.spool import SpoolWriter
 from telemetry.push import TelemetryDoor
 
 if TYPE_CHECKING:  # network processes have no store, and save the memory
@@ -38,12 +37,38 @@ def door_readings(door: TelemetryDoor) -> dict[SelfMetric, Values]:
     }
 
 
-def storage_readings(spools: Sequence[SpoolWriter], worker: StorageWorker) -> Readings:
-    """received = written + dropped + buffered at every moment: what the worker did not tell of yet is buffered."""
+def summed(*readings: Readings) -> Readings:
+    """One reading of several: what several tell is added up."""
+
+    def total() -> dict[SelfMetric, Values]:
+        totals: dict[SelfMetric, Values] = {}
+        for read in readings:
+            for metric, values in read().items():
+                totals[metric] = plus(totals[metric], values) if metric in totals else values
+        return totals
+
+    return total
+
+
+def plus(some: Values, more: Values) -> Values:
+    """Values of one metric of two processes."""
+    if isinstance(some, Mapping) and isinstance(more, Mapping):
+        return {label: some.get(label, 0) + more.get(label, 0) for label in (*some, *more)}
+    assert not isinstance(some, Mapping)
+    assert not isinstance(more, Mapping)
+    return some + more
+
+
+def storage_readings(written_to_spool: Callable[[], int], worker: StorageWorker) -> Readings:
+    """received = written + dropped + buffered at every moment: what the worker did not tell of yet is buffered.
+
+    `written_to_spool`: records, since we started, as far as it is known. A network process that was killed may have
+    written more than it told; the worker finds that in the spool.
+    """
 
     def readings() -> dict[SelfMetric, Values]:
         counts = worker.counts
-        received = worker.received_before + sum(spool.records for spool in spools)
+        received = max(worker.received_before + written_to_spool(), counts["received"])
         buffered = received - counts["written"] - counts["dropped"]
         return {
             catalogue.RECORDS_RECEIVED: received,

@@ -5,25 +5,29 @@ from __future__ import annotations
 import asyncio
 import fcntl
 import signal
+import time
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import TextIO
 
 import uvloop
 
-from exporters.spool import SpoolWriter
-from headroom.chores import Chore, run_chores
+from headroom.chores import run_chores
 from headroom.config import Address, ServeConfig
 from headroom.errors import ServeError, listening
+from headroom.front import Front, open_spool, sync_chore
 from headroom.gateway_front import open_gateway
 from headroom.logs import configure_logging
-from headroom.metrics import metrics_registry, storage_readings
+from headroom.metrics import Readings, metrics_registry, storage_readings, summed
+from headroom.network_messages import network_lock
+from headroom.network_processes import NetworkProcesses
 from headroom.sink_front import open_sink
 from headroom.storage import StorageError, StorageWorker
 from headroom.web import WebDoor, web_app
 from headroom.worker import WorkerSettings
 
 _WORKER_DRAIN_S = 30.0
+_PREDECESSORS_S = 10.0
 
 
 def run(config: ServeConfig) -> int:
@@ -39,22 +43,30 @@ async def _serve(config: ServeConfig) -> int:
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     async with AsyncExitStack() as stack:
         stack.enter_context(_lock(config.data))
+        await _wait_for_predecessors(config.data)
         worker, sql = await _open_storage(config, stack)
         # Two writers: a flush of usage that fails must not take pushes with it that wait for their own.
-        pushes, quotas = (_open_spool(config, name, stack) for name in ("pushes", "quotas"))
+        pushes, quotas = (open_spool(config, name, stack) for name in ("pushes", "quotas"))
         if config.upstream:
             front = await open_gateway(config, pushes, quotas, sql, stack)
         else:
             front = await open_sink(config, pushes, stack)
 
-        registry = metrics_registry(front.readings, storage_readings((pushes, quotas), worker))
-        web = WebDoor(web_app(registry, lambda: _not_ready(stop, worker)), config.http.host, config.http.port)
+        grpc, grpc_readings = await _open_grpc(config, front, stack)
+        network = front.network
+
+        def spooled() -> int:
+            return pushes.records + quotas.records + network.records
+
+        readings = summed(front.readings, network.readings)
+        registry = metrics_registry(readings, storage_readings(spooled, worker), grpc_readings)
+        web = WebDoor(web_app(registry, lambda: _not_ready(stop, worker, network)), config.http.host, config.http.port)
         http = await listening(web.start(), config.http)
         stack.push_async_callback(web.stop)
 
-        print(f"ready kafka={_text(front.address)} http={_text(http)} sql={sql}", flush=True)  # noqa: T201 - a promise
-        syncs = [_sync(spool, config) for spool in (pushes, quotas)]
-        await run_chores([*front.chores, *syncs], stop, worker.watch())
+        print(f"ready kafka={_text(front.address)} http={_text(http)} sql={sql}{grpc}", flush=True)  # noqa: T201 - a promise
+        syncs = [sync_chore(spool, config) for spool in (pushes, quotas)]
+        await run_chores([*front.chores, *syncs], stop, asyncio.gather(worker.watch(), network.watch()))
     return 0
 
 
@@ -69,6 +81,29 @@ def _lock(data: Path) -> TextIO:
     except OSError as exc:
         raise ServeError(f"cannot use {data}: {exc.strerror}") from exc
     return file
+
+
+async def _open_grpc(config: ServeConfig, front: Front, stack: AsyncExitStack) -> tuple[str, Readings]:
+    """What the ready line and the metrics tell of that door. Raises ServeError."""
+    if config.grpc.listen is None:
+        return "", dict
+    from headroom.grpc_front import open_grpc  # gRPC takes 20 MB, which nobody pays who has no such door
+
+    address, readings = await open_grpc(config, config.grpc.listen, front.gateway, stack)
+    return f" grpc={address}", readings
+
+
+async def _wait_for_predecessors(data: Path) -> None:
+    """Network processes of a Headroom that was killed end when they notice; until then they have its ports."""
+    deadline_s = time.monotonic() + _PREDECESSORS_S
+    with network_lock(data) as file:
+        while True:
+            try:
+                return fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as exc:
+                if time.monotonic() > deadline_s:
+                    raise ServeError(f"network processes of an earlier headroom still use {data}") from exc
+            await asyncio.sleep(0.05)
 
 
 async def _open_storage(config: ServeConfig, stack: AsyncExitStack) -> tuple[StorageWorker, str]:
@@ -100,28 +135,8 @@ async def _open_storage(config: ServeConfig, stack: AsyncExitStack) -> tuple[Sto
     return worker, sql
 
 
-def _open_spool(config: ServeConfig, name: str, stack: AsyncExitStack) -> SpoolWriter:
-    try:
-        spool = SpoolWriter(
-            config.data / "spool",
-            name,
-            segment_bytes=config.spool.segment_bytes,
-            max_bytes=config.spool.max_bytes,
-        )
-    except OSError as exc:
-        raise ServeError(f"cannot open the spool in {config.data}: {exc.strerror}") from exc
-    stack.callback(spool.close)
-    return spool
-
-
-def _sync(spool: SpoolWriter, config: ServeConfig) -> Chore:
-    return Chore("sync", config.spool.sync_ms, lambda: asyncio.to_thread(spool.sync))
-
-
-def _not_ready(stop: asyncio.Event, worker: StorageWorker) -> str | None:
-    if stop.is_set():
-        return "draining"
-    return worker.lacks
+def _not_ready(stop: asyncio.Event, worker: StorageWorker, network: NetworkProcesses) -> str | None:
+    return "draining" if stop.is_set() else worker.lacks or network.lacks
 
 
 def _text(address: tuple[str, int]) -> str:

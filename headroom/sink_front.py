@@ -13,23 +13,24 @@ from pathlib import Path
 from exporters.spool import SpoolWriter
 from headroom.clock import now_ms
 from headroom.config import ServeConfig
-from headroom.errors import ServeError, listening
+from headroom.errors import ServeError
 from headroom.front import (
     Front,
-    connection_limits,
     listener_readings,
     loaded_subscriptions,
+    new_gateway,
+    no_exchange,
+    open_front,
     subscriptions_chore,
+    subscriptions_path,
     telemetry_door,
 )
-from telemetry.gateway import Gateway
 from telemetry.java_hash import uuid_text
 from telemetry.sink import SinkAnswers
 from telemetry.subscription_file import SubscriptionFile
 from telemetry.subscriptions import ClientMetrics
 
 _CLUSTER_ID = "cluster-id"
-_SUBSCRIPTIONS = "subscriptions.yaml"
 
 
 async def open_sink(config: ServeConfig, pushes: SpoolWriter, stack: AsyncExitStack) -> Front:
@@ -37,35 +38,22 @@ async def open_sink(config: ServeConfig, pushes: SpoolWriter, stack: AsyncExitSt
     name = config.cluster or _cluster_id(config.data / _CLUSTER_ID)
     door = telemetry_door(config, pushes)
     file = _subscriptions(config, door.rules)
-    gateway = Gateway(
-        cluster=name,
-        host=config.listen.host,
-        port=config.listen.port,
-        advertised_host=config.gateway.advertised_host,
-        door=door,
-        flush=pushes.flush,
-        observe=_no_exchange,
-        now_ms=now_ms,
-        limits=connection_limits(config),
-        connect_timeout_s=config.gateway.connect_timeout_ms / 1000,
-        local=SinkAnswers(name, file).found_at,
-    )
-    address = await listening(gateway.start([]), config.listen)
-    stack.push_async_callback(gateway.close, config.gateway.drain_ms / 1000)
+    gateway = new_gateway(config, name, door, pushes, observe=no_exchange, local=SinkAnswers(name, file).found_at)
+    address, network = await open_front(config, gateway, [], no_exchange, stack)
 
     async def refresh() -> None:
         file.follow()
 
     chores = [subscriptions_chore(config, door.rules, refresh)]
-    return Front(address, chores, lambda: listener_readings(gateway))
+    return Front(address, chores, lambda: listener_readings(gateway), gateway, network)
 
 
 def _subscriptions(config: ServeConfig, rules: ClientMetrics) -> SubscriptionFile:
     """The operator's file must be there; ours comes with the first subscription."""
-    if config.subscriptions:
-        return loaded_subscriptions(config.subscriptions, rules)
-    path = config.data / _SUBSCRIPTIONS
-    return loaded_subscriptions(path, rules) if path.exists() else SubscriptionFile(path, rules, now_ms)
+    path = subscriptions_path(config)
+    if config.subscriptions or path.exists():
+        return loaded_subscriptions(path, rules)
+    return SubscriptionFile(path, rules, now_ms)
 
 
 def _cluster_id(path: Path) -> str:
@@ -79,7 +67,3 @@ def _cluster_id(path: Path) -> str:
     except OSError as exc:
         raise ServeError(f"cannot keep the cluster's id in {path}: {exc.strerror}") from exc
     return drawn
-
-
-def _no_exchange(**_: object) -> None:
-    """There is no broker to exchange anything with."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import socket
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 import structlog
@@ -31,12 +31,28 @@ class Doors:
     The door to broker N has the port of the bootstrap door + 1 + N, so that addresses survive a restart; where that
     port is taken, or the bootstrap port was chosen by the system, any free port.
     `serve` makes the protocol of a connection that came through the door to a broker id (or BOOTSTRAP).
+
+    Several processes may listen at the same ports (SO_REUSEPORT), which they all have to know alike: one is `shared`
+    and opens doors, `opened` is called after each; the others `ask` it for doors that they lack and `follow` it. Until
+    then they send clients to the bootstrap door.
     """
 
-    def __init__(self, *, host: str, port: int, serve: Callable[[int], asyncio.Protocol]) -> None:
+    def __init__(
+        self,
+        *,
+        host: str,
+        port: int,
+        serve: Callable[[int], asyncio.Protocol],
+        shared: bool = False,
+        ask: Callable[[BrokerNode], None] | None = None,
+    ) -> None:
+        self.opened: Callable[[], None] = _nobody_cares
         self._host = host
         self._port = port
         self._serve = serve
+        self._shared = shared
+        self._ask = ask
+        self._asked: set[int] = set()
         self._predictable = port != 0
         self._nodes: dict[int, BrokerNode] = {}
         self._ports: dict[int, int] = {}
@@ -44,6 +60,10 @@ class Doors:
         self._opening: set[asyncio.Task[None]] = set()
         self._turn = itertools.count()
         self._unreachable: set[int] = set()
+
+    def __iter__(self) -> Iterator[tuple[BrokerNode, int]]:
+        """The brokers that have a door, and its port."""
+        return ((self._nodes[node_id], port) for node_id, port in self._ports.items())
 
     async def open(self, nodes: Iterable[BrokerNode]) -> tuple[str, int]:
         """Opens the bootstrap door and one to each node; the bootstrap address. Raises OSError: the port is taken."""
@@ -57,15 +77,26 @@ class Doors:
 
     def port_of(self, node_id: int, host: str, port: int) -> int:
         """The port of the door to a broker, opened when it is new. Called whenever a response names a broker."""
-        self._nodes[node_id] = BrokerNode(node_id, host, port)
+        node = self._nodes[node_id] = BrokerNode(node_id, host, port)
         if node_id not in self._ports:
-            listener = self._broker_listener(node_id)
-            self._ports[node_id] = listener.getsockname()[1]
-            task = asyncio.get_running_loop().create_task(self._accept(node_id, listener))
-            self._opening.add(task)
-            task.add_done_callback(self._opening.discard)
+            if self._ask is not None:
+                if node_id not in self._asked:
+                    self._asked.add(node_id)
+                    self._ask(node)
+                return self._port
+            self._begin(node_id, self._broker_listener(node_id))
             log.info("door opened", broker_id=node_id, port=self._ports[node_id])
+            self.opened()
         return self._ports[node_id]
+
+    async def follow(self, doors: Iterable[tuple[BrokerNode, int]]) -> None:
+        """Opens the doors that another process has opened. Raises OSError: the port of one is not to be had."""
+        for node, port in doors:
+            self._asked.discard(node.node_id)
+            self._nodes.setdefault(node.node_id, node)  # what a response said is newer
+            if node.node_id not in self._ports:
+                self._begin(node.node_id, self._listen(port))
+        await asyncio.gather(*self._opening)
 
     def candidates(self, node_id: int) -> list[BrokerNode]:
         """The brokers that a connection through this door may lead to, in the order to try."""
@@ -103,11 +134,25 @@ class Doors:
                 log.warning("door takes a free port", broker_id=node_id, wanted=wanted, error=str(exc))
         return self._listen(0)
 
+    def _begin(self, node_id: int, listener: socket.socket) -> None:
+        self._ports[node_id] = listener.getsockname()[1]
+        task = asyncio.get_running_loop().create_task(self._accept(node_id, listener))
+        self._opening.add(task)
+        task.add_done_callback(self._opening.discard)
+
     def _listen(self, port: int) -> socket.socket:
         family = socket.AF_INET6 if ":" in self._host else socket.AF_INET
-        return socket.create_server((self._host, port), backlog=_BACKLOG, family=family)
+        follows = self._ask is not None
+        listener = socket.create_server((self._host, port), backlog=_BACKLOG, family=family, reuse_port=follows)
+        if self._shared:  # not before it is bound: a port that somebody else has, even shared, is refused
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        return listener
 
     async def _accept(self, node_id: int, listener: socket.socket) -> None:
         listener.setblocking(False)
         loop = asyncio.get_running_loop()
         self._servers.append(await loop.create_server(lambda: self._serve(node_id), sock=listener))
+
+
+def _nobody_cares() -> None:
+    pass

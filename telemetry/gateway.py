@@ -58,6 +58,7 @@ class Gateway:
         limits: Limits,
         connect_timeout_s: float,
         local: Callable[[str, int], Mapping[int, LocalAnswer]] | None = None,
+        new_doors: Callable[..., Doors] = Doors,
     ) -> None:
         self.cluster = cluster
         self.advertised_host = advertised_host
@@ -69,7 +70,7 @@ class Gateway:
         self.local = local
         self.counts = GatewayCounts()
         self.commit = GroupCommit(flush)
-        self.doors = Doors(host=host, port=port, serve=lambda node_id: _ClientSide(self, node_id))
+        self.doors = new_doors(host=host, port=port, serve=lambda node_id: _ClientSide(self, node_id))
         self.clients: set[_ClientSide] = set()
         self.last_lost = asyncio.Event()
 
@@ -174,14 +175,24 @@ class _ClientSide(asyncio.Protocol):
         return self._told_address()[0], self._gateway.doors.port_of(node_id, host, port)
 
     def data_received(self, data: bytes) -> None:
-        if self._session is None:
+        session = self._session
+        if session is None:
             self._early.append(data)
+        elif session.take_known_push(data, self._gateway.now_ms()):
+            self._gateway.commit.soon(self._acknowledge)
         else:
-            self._drive(self._session, self._session.from_client, data)
+            self._drive(session, session.from_client, data)
 
     def upstream_received(self, data: bytes) -> None:
         if self._session is not None:
             self._drive(self._session, self._session.from_upstream, data)
+
+    def _acknowledge(self, ok: bool) -> None:
+        session = self._session
+        if session is not None:
+            self._transport.write(session.acknowledgement(ok))
+            if self._draining:
+                self._pump(session)
 
     def _flushed(self, ok: bool) -> None:
         if self._session is not None:

@@ -1,0 +1,176 @@
+"""A further network process: takes clients at the ports of its parent, writes pushes to segments of its own.
+
+Started by network_processes.py as `python -m headroom.network`; what the two tell each other is in network_messages.py.
+It ends when it is told to, after what is in flight is answered, and at once when its parent is dead.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import signal
+import sys
+from contextlib import AsyncExitStack
+
+import structlog
+import uvloop
+
+from exporters import self_metrics as catalogue
+from headroom.chores import Chore, run_chores
+from headroom.clock import now_ms
+from headroom.errors import ServeError, listening
+from headroom.exchange_log import ExchangeLog
+from headroom.front import (
+    listener_readings,
+    new_gateway,
+    no_exchange,
+    open_spool,
+    subscriptions_chore,
+    subscriptions_path,
+    sync_chore,
+    telemetry_door,
+)
+from headroom.logs import configure_logging
+from headroom.network_messages import Message, config_of, doors_of, network_lock
+from headroom.parent_pipes import ParentPipes
+from telemetry.doors import BrokerNode
+from telemetry.gateway import Gateway
+from telemetry.sink import SinkAnswers
+from telemetry.subscription_file import SubscriptionFile
+
+log = structlog.get_logger(__name__)
+
+_TELL_EVERY_MS = 100
+
+
+def main() -> int:
+    """Runs until the parent says so, or dies."""
+    for ignored in (signal.SIGINT, signal.SIGTERM):  # a terminal's Ctrl-C reaches us too: the parent decides
+        signal.signal(ignored, signal.SIG_IGN)
+    configure_logging()
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return runner.run(_serve())
+
+
+async def _serve() -> int:
+    parent = await ParentPipes.connect()
+    first = await parent.message()
+    if first is None:
+        return 1
+    try:
+        async with AsyncExitStack() as stack:
+            await _NetworkProcess(first, parent, stack).run()
+    except ServeError as exc:
+        parent.tell({"error": str(exc)})
+        return 1
+    finally:
+        await parent.close()
+    return 0
+
+
+class _NetworkProcess:
+    """Built from what the parent told first, and opened by `run`. Both raise ServeError. `stack` takes it down."""
+
+    def __init__(self, first: Message, parent: ParentPipes, stack: AsyncExitStack) -> None:
+        self._parent = parent
+        self._first = first
+        self._config = config_of(first["config"])
+        self._stop = asyncio.Event()
+        self._grace_s = 0.0
+        self._told: Message = {}
+        fcntl.flock(stack.enter_context(network_lock(self._config.data)), fcntl.LOCK_SH)
+        stack.callback(self._tell)  # the last of all, when everything is written
+        self._exchanges = ExchangeLog(self._tell_exchanges)
+        self._pushes = open_spool(self._config, f"pushes.{first['number']}", stack)
+        self._door = telemetry_door(self._config, self._pushes)
+        self._take_subscriptions(first)
+        self._gateway = self._behind_a_gateway() if self._config.upstream else self._alone()
+        stack.push_async_callback(lambda: self._gateway.close(self._grace_s))
+
+    async def run(self) -> None:
+        """Until the parent says so, or is dead."""
+        await listening(self._gateway.start([]), self._config.listen)
+        await self._follow_doors(self._first)
+        self._parent.tell({"ready": True})
+        chores = [
+            subscriptions_chore(self._config, self._door.rules, self._refresh),
+            sync_chore(self._pushes, self._config),
+            Chore("tell", _TELL_EVERY_MS, self._tell_often),
+        ]
+        await run_chores(chores, self._stop, self._hear())
+
+    def _behind_a_gateway(self) -> Gateway:
+        self._refresh = _nothing  # the parent reads them from the cluster
+        return new_gateway(
+            self._config,
+            self._first["cluster"],
+            self._door,
+            self._pushes,
+            observe=self._exchanges.exchange,
+            ask=lambda node: self._parent.tell({"ask": [node.node_id, node.host, node.port]}),
+        )
+
+    def _alone(self) -> Gateway:
+        file = SubscriptionFile(subscriptions_path(self._config), self._door.rules, now_ms)
+        file.follow()
+
+        async def refresh() -> None:
+            file.follow()
+
+        self._refresh = refresh
+        cluster = self._first["cluster"]
+        answers = SinkAnswers(cluster, file).found_at
+        return new_gateway(
+            self._config, cluster, self._door, self._pushes, observe=no_exchange, local=answers, ask=_no_node
+        )
+
+    async def _hear(self) -> None:
+        while message := await self._parent.message():
+            if "doors" in message:
+                await self._follow_doors(message)
+            if "subscriptions" in message:
+                self._take_subscriptions(message)
+            if "stop" in message:
+                self._grace_s = self._config.gateway.drain_ms / 1000
+                break
+        self._stop.set()
+
+    async def _follow_doors(self, message: Message) -> None:
+        """A door that cannot be opened here is left to the other processes."""
+        try:
+            await self._gateway.doors.follow(doors_of(message))
+        except OSError as exc:
+            log.error("cannot open a door that is open elsewhere", error=str(exc))
+
+    def _take_subscriptions(self, message: Message) -> None:
+        self._door.rules.replace_all(message["subscriptions"], message["changed_at_ms"])
+
+    async def _tell_often(self) -> None:
+        self._tell()
+
+    def _tell(self) -> None:
+        self._tell_exchanges()
+        values = listener_readings(self._gateway) | {catalogue.USAGE_LEFT_OUT: self._exchanges.left_out}
+        told = {
+            "readings": {metric.name: value for metric, value in values.items()},
+            "records": self._pushes.records,
+        }
+        if told != self._told:
+            self._told = told
+            self._parent.tell(told)
+
+    def _tell_exchanges(self) -> None:
+        if not self._parent.is_stuffed and (rows := self._exchanges.take()):
+            self._parent.tell({"exchanges": rows})
+
+
+async def _nothing() -> None:
+    pass
+
+
+def _no_node(_: BrokerNode) -> None:
+    """A sink is its own only node, whose door is the one to bootstrap from."""
+
+
+if __name__ == "__main__":
+    sys.exit(main())
