@@ -32,6 +32,10 @@ PROMISED = {
         *IDENTITY, "software_name", "software_version", "source_address", "first_seen", "last_seen", "terminated",
         "pushes", "points",
     ],
+    "client_software": [
+        "cluster", "software_name", "software_version", "library", "library_version", "instances", "last_seen",
+        "known_issue",
+    ],
     "quota_limits": ["cluster", "user", "client_id", "ip", "quota_key", "valid_from", "value", "observed_at"],
     "quota_usage": [
         "cluster", "quota_key", "ts", "user", "client_id", "ip", "broker_id", "bytes", "rate", "throttle_ms",

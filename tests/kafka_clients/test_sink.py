@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import clickhouse_connect
+import confluent_kafka
 import orjson
 import pytest
 from clickhouse_connect.driver.exceptions import ClickHouseError
@@ -20,6 +21,7 @@ from typer.testing import CliRunner
 
 from headroom import subscriptions
 from headroom.demo.admin import Admin
+from headroom.demo.jars import KAFKA_VERSION
 from headroom.demo.jvm import Jvm
 from headroom.demo.processes import first_line, free_ports, start, stop
 
@@ -219,6 +221,11 @@ def test_clients_live_through_changes_restarts_and_closing(jvm: Jvm, jvm_without
         assert dict(sink.rows(software)) == dict.fromkeys(ALL, "apache-kafka-java") | dict.fromkeys(
             LIBRDKAFKA, "confluent-kafka-python"
         )
+        libraries = "SELECT library, library_version, instances, known_issue FROM headroom.client_software ORDER BY 1"
+        assert sink.rows(libraries) == [
+            ("apache-kafka-java", KAFKA_VERSION, 3, ""),
+            ("librdkafka", confluent_kafka.libversion()[0], 2, ""),
+        ]
         check_previews(sink)
 
         # An operator changes the file: other ids, and all go on.
