@@ -35,6 +35,7 @@ from telemetry.quarantine import Quarantine
 
 log = structlog.get_logger(__name__)
 
+_NICENESS = 10  # who waits for an acknowledgement goes first: what is in the spool can wait for a core
 _TELL_EVERY_S = 1.0
 _PREDECESSOR_S = 40.0  # less than the parent waits for us
 _FAULT_TOLD_EVERY_S = 60.0
@@ -66,6 +67,7 @@ def main() -> int:
     settings = WorkerSettings(**json.loads(sys.stdin.buffer.readline()))
     for ignored in (signal.SIGINT, signal.SIGTERM):  # a terminal's Ctrl-C reaches us too: the parent decides
         signal.signal(ignored, signal.SIG_IGN)
+    os.nice(_NICENESS)
     parent = _take_standard_output()
     configure_logging()
     stamina.instrumentation.set_on_retry_hooks([])  # a store that is away is told of by ourselves, and not each time
