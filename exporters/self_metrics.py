@@ -1,7 +1,8 @@
 """The catalogue: every metric that Headroom exposes.
 
-About itself: labels are closed sets, never client-made text. About clients (kafka_client_*): off unless asked for, and
-then no more series than asked for.
+About itself: labels are closed sets, never client-made text. What a broker counts under another name (KIP-714, group
+client-metrics) has the broker's name, kafka_server_client_metrics_*, in Prometheus' form. About clients
+(kafka_client_*): off unless asked for, and then no more series than asked for.
 """
 
 from __future__ import annotations
@@ -30,18 +31,36 @@ class SelfMetric(NamedTuple):
 
 
 CONNECTIONS = SelfMetric("headroom_connections", "Client connections that are open.")
-CONNECTIONS_TOTAL = SelfMetric("headroom_connections_total", "Client connections that were accepted.")
+CONNECTIONS_TOTAL = SelfMetric("headroom_connections_accepted_total", "Client connections that were accepted.")
 PROTOCOL_ERRORS = SelfMetric(
     "headroom_protocol_errors_total", "Connections closed for bytes that are no Kafka protocol."
 )
 UPSTREAM_FAILURES = SelfMetric("headroom_upstream_failures_total", "Connections to a broker that could not be made.")
-CLIENT_INSTANCES = SelfMetric("headroom_client_instances", "Client instances in the cache (KIP-714 instance-count).")
+CLIENT_INSTANCES = SelfMetric(
+    "kafka_server_client_metrics_instances", "Client instances in the cache (KIP-714 ClientMetricsInstanceCount)."
+)
+UNKNOWN_SUBSCRIPTIONS = SelfMetric(
+    "kafka_server_client_metrics_unknown_subscription_requests_total",
+    "Pushes for a subscription id that is not the client's (KIP-714 ClientMetricsUnknownSubscriptionRequestCount).",
+)
+THROTTLES = SelfMetric(
+    "kafka_server_client_metrics_throttles_total",
+    "Telemetry requests answered with THROTTLING_QUOTA_EXCEEDED: those that came too early, and those that we could"
+    " not keep (KIP-714 ClientMetricsThrottleCount).",
+)
+PLUGIN_EXPORTS = SelfMetric(
+    "kafka_server_client_metrics_plugin_exports_total",
+    "Pushes with metrics that were taken for the store (KIP-714 ClientMetricsPluginExportCount).",
+)
+PLUGIN_ERRORS = SelfMetric(
+    "kafka_server_client_metrics_plugin_errors_total",
+    "Telemetry requests that failed through a fault of ours (KIP-714 ClientMetricsPluginErrorCount).",
+)
 GETS = SelfMetric(
     "headroom_get_telemetry_subscriptions_total", "GetTelemetrySubscriptions requests by error code.", ("code",)
 )
 PUSHES = SelfMetric("headroom_push_telemetry_total", "PushTelemetry requests by error code.", ("code",))
 PUSH_BYTES = SelfMetric("headroom_push_telemetry_bytes_total", "Compressed bytes of accepted pushes.")
-DOOR_FAULTS = SelfMetric("headroom_telemetry_faults_total", "Telemetry requests that failed through a fault of ours.")
 GRPC_REFUSED = SelfMetric(
     "headroom_grpc_refused_total", "Calls of the gRPC door that were refused before the rules, by status.", ("status",)
 )
@@ -55,7 +74,7 @@ SPOOL_TORN = SelfMetric(
     "headroom_spool_torn_total", "Ends of segments that a dying process left half written, acknowledged to nobody."
 )
 DROPPED = SelfMetric("headroom_dropped_total", "What was received and not written, by reason.", ("reason",))
-HOURS_TO_ROLL_UP = SelfMetric("headroom_rollup_hours", "Hours with new points whose rollup is not computed yet.")
+HOURS_TO_ROLL_UP = SelfMetric("headroom_rollups_pending", "Hours with new points whose rollup is not computed yet.")
 USAGE_CLIENTS = SelfMetric("headroom_usage_clients", "Clients whose usage is being measured.")
 USAGE_LEFT_OUT = SelfMetric("headroom_usage_left_out_total", "Exchanges of clients for whom there was no room.")
 USAGE_ROWS_LOST = SelfMetric("headroom_usage_rows_lost_total", "Rows of usage for which the spool had no room.")
@@ -105,10 +124,13 @@ CATALOGUE: tuple[SelfMetric, ...] = (
     PROTOCOL_ERRORS,
     UPSTREAM_FAILURES,
     CLIENT_INSTANCES,
+    UNKNOWN_SUBSCRIPTIONS,
+    THROTTLES,
+    PLUGIN_EXPORTS,
+    PLUGIN_ERRORS,
     GETS,
     PUSHES,
     PUSH_BYTES,
-    DOOR_FAULTS,
     GRPC_REFUSED,
     FLUSH_FAILURES,
     RECORDS_RECEIVED,

@@ -11,6 +11,7 @@ from prometheus_client.registry import Collector
 
 from exporters import self_metrics as catalogue
 from exporters.self_metrics import SelfMetric, Values
+from telemetry.errors import ErrorCode
 from telemetry.push import TelemetryDoor
 
 if TYPE_CHECKING:  # network processes have no store, and save the memory
@@ -28,12 +29,16 @@ def metrics_registry(*readings: Readings) -> CollectorRegistry:
 
 def door_readings(door: TelemetryDoor) -> dict[SelfMetric, Values]:
     """What the telemetry door counted."""
+    gets, pushes = door.counts.gets, door.counts.pushes
     return {
         catalogue.CLIENT_INSTANCES: len(door.rules.instances),
-        catalogue.GETS: {code.name: count for code, count in door.counts.gets.items()},
-        catalogue.PUSHES: {code.name: count for code, count in door.counts.pushes.items()},
+        catalogue.UNKNOWN_SUBSCRIPTIONS: pushes[ErrorCode.UNKNOWN_SUBSCRIPTION_ID],
+        catalogue.THROTTLES: sum(answered[ErrorCode.THROTTLING_QUOTA_EXCEEDED] for answered in (gets, pushes)),
+        catalogue.PLUGIN_EXPORTS: pushes[ErrorCode.NONE] - door.counts.empty_pushes,
+        catalogue.PLUGIN_ERRORS: door.counts.faults,
+        catalogue.GETS: {code.name: count for code, count in gets.items()},
+        catalogue.PUSHES: {code.name: count for code, count in pushes.items()},
         catalogue.PUSH_BYTES: door.counts.accepted_bytes,
-        catalogue.DOOR_FAULTS: door.counts.faults,
     }
 
 

@@ -59,7 +59,7 @@ async def rested(headroom: Headroom) -> tuple[str, bool]:
         metrics = await asyncio.to_thread(headroom.metrics)
         # Two counts of our own on either side of the spool: what was received and not yet written or dropped, and
         # what the worker has still to read. And no hour waits for its rollup.
-        waiting = ("headroom_spool_bytes", "headroom_records:buffered", "headroom_rollup_hours")
+        waiting = ("headroom_spool_bytes", "headroom_records:buffered", "headroom_rollups_pending")
         is_at_rest = not any(metrics[name] for name in waiting)
         if is_at_rest or time.monotonic() > deadline:
             return _counts(metrics), is_at_rest
