@@ -21,6 +21,7 @@ from headroom.logs import configure_logging
 from headroom.metrics import Readings, metrics_registry, storage_readings, summed
 from headroom.network_messages import network_lock
 from headroom.network_processes import NetworkProcesses
+from headroom.open_files import allow_open_files
 from headroom.sink_front import open_sink
 from headroom.storage import StorageError, StorageWorker
 from headroom.web import WebDoor, web_app
@@ -33,6 +34,7 @@ _PREDECESSORS_S = 10.0
 def run(config: ServeConfig) -> int:
     """Serves until SIGTERM or SIGINT; 0. Raises ServeError."""
     configure_logging()
+    allow_open_files()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return runner.run(_serve(config))
 
