@@ -159,7 +159,7 @@ class QuotaConfig(_Section):
 class GrpcConfig(_Section):
     """The gRPC door for broker plug-ins and sidecars: telemetry/proto/headroom/telemetry/v1/telemetry.proto."""
 
-    listen: OptionalListenAddress = None  # None: there is no such door
+    listen: OptionalListenAddress = None  # None: there is no such door; gRPC takes 0.0.0.0 for [::], which has both
     certificate: Path | None = None  # PEM; None: no TLS
     private_key: Path | None = None
     client_ca: Path | None = None  # callers have to show a certificate that it signed
@@ -168,8 +168,8 @@ class GrpcConfig(_Section):
     token_file: Path | None = None  # the same, one a line: the old and the new one while they change
     subjects: tuple[str, ...] = ()  # of its certificate, as in CN=plugin,OU=Kafka,C=DE
     allow_unauthenticated: bool | None = None  # others are served, as clients themselves; None: if none of these is set
-    max_connections: int = Field(default=1_024, gt=0)
-    max_concurrent_calls: int = Field(default=256, gt=0)
+    max_connections: int = Field(default=256, gt=0)
+    max_concurrent_calls: int = Field(default=64, gt=0)
     receive_timeout_ms: Millis = 10_000
 
     @property
