@@ -1,4 +1,4 @@
-"""The command line: `headroom serve | sql | quotas | subscriptions | job | demo`.
+"""The command line: `headroom serve | sql | quotas | subscriptions | quarantine | job | demo`.
 
 Heavy imports stay inside the commands.
 """
@@ -12,7 +12,7 @@ from typing import Annotated
 
 import typer
 
-from headroom import job, quotas, subscriptions, what_if
+from headroom import job, quarantine, quotas, subscriptions, what_if
 
 app = typer.Typer(
     name="headroom",
@@ -24,6 +24,7 @@ app = typer.Typer(
 quotas.app.command("what-if")(what_if.what_if)
 app.add_typer(quotas.app, name="quotas")
 app.add_typer(subscriptions.app, name="subscriptions")
+app.add_typer(quarantine.app, name="quarantine")
 app.add_typer(job.app, name="job")
 
 

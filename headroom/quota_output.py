@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any, TypeAlias
 
 import orjson
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
+from headroom.tables import print_table
 from quota_metrics.entities import Entity, Rules, entity_of, text
 from quota_metrics.resolution import Resolution, Rule
 
 Client: TypeAlias = tuple[str | None, str | None, str | None]  # user, client-id, ip
-_PIPE_WIDTH = 10_000  # lines of a pipe are not folded
 
 Resolved: TypeAlias = Iterable[tuple[Client, Mapping[str, Resolution]]]
 
@@ -109,19 +106,6 @@ def _client(client: Client) -> Entity:
 def _in_order(rules: Rules) -> list[tuple[Entity, Mapping[str, float]]]:
     """By entity: a cluster tells them in no order."""
     return sorted(rules.items(), key=lambda rule: [(kind, name is not None, name or "") for kind, name in rule[0]])
-
-
-def print_table(headings: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> None:
-    """Cells are plain text; lines of a pipe are not folded."""
-    table = Table()
-    for heading in headings:
-        table.add_column(heading, overflow="fold")
-    for row in rows:
-        table.add_row(*map(Text, row))  # Text: a name in brackets is no markup
-    console = Console()
-    if not console.is_terminal:
-        console.width = _PIPE_WIDTH
-    console.print(table)
 
 
 def _write(content: str) -> None:

@@ -9,10 +9,8 @@ from typing import Any, Final
 import clickhouse_connect
 import typer
 from clickhouse_connect.driver.exceptions import ClickHouseError
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
+from headroom.tables import print_table
 from telemetry.java_hash import uuid_text
 from telemetry.selection import is_match
 from telemetry.subscription_config import ALL_METRICS, DEFAULT_INTERVAL_MS, Subscription
@@ -23,7 +21,7 @@ LIBRDKAFKA_POINTS: Final = 15
 OTHER_POINTS: Final = 10
 
 _NOT_STORED = frozenset({"client_source_port", "listener"})
-_PIPE_WIDTH = 1_000  # lines of a pipe are not folded
+_HEADINGS = ("client id", "principal", "software", "address", "cluster", "points per push")
 
 # A series that was written again counts once, and an instance without series once as well.
 _QUERY = """
@@ -93,22 +91,18 @@ def preview_of(subscription: Subscription, url: str, password: str, since_ms: in
 
 def print_preview(found: Preview, since: str) -> None:
     """A table and one line below it."""
-    table = Table()
-    for heading in ("client id", "principal", "software", "address", "cluster", "points per push"):
-        table.add_column(heading, overflow="fold", justify="right" if heading.startswith("points") else "left")
-    for client in found.clients:
-        software = f"{client.software_name} {client.software_version}"
-        points = f"{'' if client.sent_before else '~'}{client.points}"
-        named = (client.client_id, client.principal, software, client.source_address, client.cluster, points)
-        table.add_row(*map(Text, named))
     if found.clients:
-        console = Console()
-        console.width = console.width if console.is_terminal else _PIPE_WIDTH
-        console.print(table)
+        print_table(_HEADINGS, map(_row, found.clients), numbers=_HEADINGS[-1:])
     typer.echo(
         f"{len(found.clients)} of {found.known} client instances seen in the last {since} match:"
         f" {found.points_per_second:.1f} points per second at {found.interval_ms} ms"
     )
+
+
+def _row(client: KnownClient) -> tuple[str, ...]:
+    software = f"{client.software_name} {client.software_version}"
+    points = f"{'' if client.sent_before else '~'}{client.points}"
+    return client.client_id, client.principal, software, client.source_address, client.cluster, points
 
 
 def _rows(subscription: Subscription, url: str, password: str, since_ms: int) -> Sequence[Mapping[str, Any]]:

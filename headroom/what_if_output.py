@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from headroom import quota_output
+from headroom import quota_output, tables
 from quota_metrics.verdicts import reason, verdict
 from quota_metrics.what_if import Outcome, Side
 
@@ -20,7 +20,7 @@ def print_json(outcomes: Sequence[Outcome]) -> None:
 def print_table(outcomes: Sequence[Outcome], from_ms: int, to_ms: int) -> None:
     """`before -> after` where they differ. Those whom the change does not touch are only counted."""
     shown = [outcome for outcome in outcomes if outcome.touched]
-    quota_output.print_table(_HEADINGS, [_row(outcome) for outcome in shown])
+    tables.print_table(_HEADINGS, [_row(outcome) for outcome in shown])
     others = len(outcomes) - len(shown)
     print(f"over {(to_ms - from_ms) / 1000:.0f} s; the change does not touch {others} more")  # noqa: T201 - its use
 

@@ -1,6 +1,6 @@
 """Pushes that could not be kept, as they came, for somebody to look at: a directory of few files, the newest win.
 
-A file is one line of JSON (when, who, why) and behind it the payload as it was received: `head -qn1 *` lists them.
+What a file holds, and how it is read: telemetry/quarantined.py.
 """
 
 from __future__ import annotations
@@ -15,10 +15,9 @@ from xxhash import xxh3_64_hexdigest
 from exporters.model import Push
 from telemetry.compression import codec_name
 from telemetry.decoder import Refusal
+from telemetry.quarantined import SUFFIX
 
 log = structlog.get_logger(__name__)
-
-_SUFFIX = ".push"
 
 
 class Quarantine:
@@ -31,7 +30,7 @@ class Quarantine:
         self._max_records = max_records
         self._max_bytes = max_bytes
         self._new: deque[tuple[Push, Refusal]] = deque(maxlen=max_records)
-        self._sizes = {path.name: path.stat().st_size for path in directory.iterdir() if path.suffix == _SUFFIX}
+        self._sizes = {path.name: path.stat().st_size for path in directory.iterdir() if path.suffix == SUFFIX}
         self._failing = False
 
     def begin(self) -> None:
@@ -49,7 +48,7 @@ class Quarantine:
         try:
             while self._new:
                 push, refusal = self._new.popleft()
-                name = f"{push.received_at_ms:020d}-{xxh3_64_hexdigest(f'{token}:{len(self._new)}'.encode())}{_SUFFIX}"
+                name = f"{push.received_at_ms:020d}-{xxh3_64_hexdigest(f'{token}:{len(self._new)}'.encode())}{SUFFIX}"
                 self._sizes[name] = (self._directory / name).write_bytes(_file(push, refusal))
             self._make_room()
             self._failing = False
