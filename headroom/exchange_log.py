@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from quota_metrics.usage import FETCH, PRODUCE, SHARE_FETCH
 
 # principal, client_id, broker_id, api_key, request_bytes, response_bytes, throttle_ms, now_ms
-Row = list[Any]
-_Slot = tuple[str, str, int, int, int]
+Row = tuple[str, str, int, int, int, int, int, int]
 
 _METERED = frozenset({PRODUCE, FETCH, SHARE_FETCH})  # of all others only the throttling counts
-_SLOT_MS = 10  # what a client did at a broker within it is one row: 1 % of the shortest quota window
-_REQUEST_BYTES, _RESPONSE_BYTES = 4, 5
 _TELL_AT_ROWS = 1_000
 _TELL_AT_CHARS = 1 << 18
 _MAX_ROWS = 20_000
@@ -26,7 +22,6 @@ class ExchangeLog:
     def __init__(self, is_due: Callable[[], None]) -> None:
         self.left_out = 0
         self._is_due = is_due
-        self._slots: dict[_Slot, Row] = {}
         self._rows: list[Row] = []
         self._name_chars = 0
 
@@ -44,30 +39,18 @@ class ExchangeLog:
         now_ms: int,
     ) -> None:
         """As quota_metrics.usage.UsageMeter.exchange."""
-        if throttle_ms > 0:  # the longest is kept, and how many there were: each is a row
-            row = [principal, client_id, broker_id, api_key, request_bytes, response_bytes, throttle_ms, now_ms]
-            self._add(row, None)
-        elif api_key in _METERED:
-            slot = (principal, client_id, broker_id, api_key, now_ms // _SLOT_MS)
-            begun = self._slots.get(slot)
-            if begun is None:
-                self._add([principal, client_id, broker_id, api_key, request_bytes, response_bytes, 0, now_ms], slot)
-            else:
-                begun[_REQUEST_BYTES] += request_bytes
-                begun[_RESPONSE_BYTES] += response_bytes
-
-    def take(self) -> list[Row]:
-        """What there is, in the order in which it began."""
-        rows, self._rows, self._slots, self._name_chars = self._rows, [], {}, 0
-        return rows
-
-    def _add(self, row: Row, slot: _Slot | None) -> None:
+        if api_key not in _METERED and throttle_ms <= 0:
+            return
         if len(self._rows) >= _MAX_ROWS or self._name_chars >= _MAX_NAME_CHARS:
             self.left_out += 1
             return
+        row = (principal, client_id, broker_id, api_key, request_bytes, response_bytes, throttle_ms, now_ms)
         self._rows.append(row)
-        self._name_chars += len(row[0]) + len(row[1])
-        if slot is not None:
-            self._slots[slot] = row
+        self._name_chars += len(principal) + len(client_id)
         if len(self._rows) >= _TELL_AT_ROWS or self._name_chars >= _TELL_AT_CHARS:
             self._is_due()
+
+    def take(self) -> list[Row]:
+        """What there is, in its order."""
+        rows, self._rows, self._name_chars = self._rows, [], 0
+        return rows
