@@ -7,7 +7,7 @@ without topics, and pushes its metrics there; Kafka's own tools administrate it.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from functools import partial
+from functools import lru_cache, partial
 from typing import NamedTuple
 
 import structlog
@@ -47,6 +47,7 @@ log = structlog.get_logger(__name__)
 NODE_ID = 0
 _NO_OPERATIONS = -(2**31)  # authorized operations that were not asked for
 _NO_TOPIC = bytes(16)
+_MAX_ADDRESSES = 256  # of ours, that clients found us at
 _OFFERED = (
     DESCRIBE_CONFIGS,
     ALTER_CONFIGS,
@@ -72,9 +73,10 @@ class SinkAnswers:
     def __init__(self, cluster_id: str, file: SubscriptionFile) -> None:
         self._cluster_id = cluster_id
         self._file = file
+        # What answers a client that is told to come back to an address, by API key: the same for all of its clients.
+        self.found_at = lru_cache(_MAX_ADDRESSES)(self._found_at)
 
-    def found_at(self, host: str, port: int) -> Mapping[int, LocalAnswer]:
-        """What answers a client that is told to come back to this address, by API key."""
+    def _found_at(self, host: str, port: int) -> Mapping[int, LocalAnswer]:
         node = SinkNode(host, port, self._cluster_id)
         return {
             METADATA: lambda version, body: metadata(body, version, node),
