@@ -150,7 +150,9 @@ class _NetworkProcess:
 
     def _tell(self) -> None:
         self._tell_exchanges()
-        values = listener_readings(self._gateway) | {catalogue.USAGE_LEFT_OUT: self._exchanges.left_out}
+        values = listener_readings(self._gateway)
+        if self._config.upstream:
+            values[catalogue.USAGE_LEFT_OUT] = self._exchanges.left_out
         told = {
             "readings": {metric.name: value for metric, value in values.items()},
             "records": self._pushes.records,
