@@ -28,9 +28,9 @@ def main(seed: int, kills: int, away_s: float) -> int:
     with Cluster(java, libs) as cluster:
         asyncio.run(subscribe(cluster.bootstrap))
         audits = []
-        if kills:  # a third: served kills three processes, the server as often as the other two together
-            audits.append(asyncio.run(embedded(cluster.bootstrap, DIRECTORY / "embedded", rng, kills // 3)))
-            audits.append(asyncio.run(served(cluster.bootstrap, DIRECTORY / "served", rng, kills - kills // 3)))
+        if kills:  # three processes in the one, four in the other, of which the server twice as often
+            audits.append(asyncio.run(embedded(cluster.bootstrap, DIRECTORY / "embedded", rng, kills * 3 // 8)))
+            audits.append(asyncio.run(served(cluster.bootstrap, DIRECTORY / "served", rng, kills - kills * 3 // 8)))
         if away_s:
             audits.append(asyncio.run(away(cluster.bootstrap, DIRECTORY / "away", rng, away_s)))
     killed = sum((audit.killed for audit in audits), Counter())

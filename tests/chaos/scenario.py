@@ -27,14 +27,18 @@ _PATIENCE_S = 60.0
 
 
 async def embedded(upstream: str, directory: Path, rng: random.Random, kills: int) -> Audit:
-    """Kills the network process and the storage worker over an embedded store; then the worker hangs for a while."""
+    """Kills the network processes and the storage worker over an embedded store; then the worker hangs for a while."""
     headroom = Headroom(upstream, directory, None)
     headroom.begin()
     try:
         await headroom.ready()
         load = await loaded(headroom, headroom.sql_port, rng)
-        victims = {"network": lambda: kill_network(headroom, rng), "worker": lambda: kill_worker(headroom)}
-        killed = await kill(victims, ["network", "worker"], rng, kills)
+        victims = {
+            "network": lambda: kill_network(headroom, rng),
+            "network_child": lambda: kill_child(headroom),
+            "worker": lambda: kill_worker(headroom),
+        }
+        killed = await kill(victims, [*victims], rng, kills)
         await headroom.ready()
         await _until(lambda: headroom.signal_worker(signal.SIGSTOP), "a worker to stop")
         await fill_the_spool(load)
@@ -55,10 +59,11 @@ async def served(upstream: str, directory: Path, rng: random.Random, kills: int)
         load = await loaded(headroom, server.port, rng)
         victims = {
             "network": lambda: kill_network(headroom, rng),
+            "network_child": lambda: kill_child(headroom),
             "worker": lambda: kill_worker(headroom),
             "server": lambda: kill_server(server, headroom),
         }
-        killed = await kill(victims, ["network", "worker", "server", "server"], rng, kills)
+        killed = await kill(victims, [*victims, "server"], rng, kills)
         await headroom.ready()
         server.kill()
         await asyncio.sleep(rng.uniform(0, 2.0))
@@ -126,6 +131,12 @@ async def kill_network(headroom: Headroom, rng: random.Random) -> None:
     headroom.begin()
     if rng.random() < 0.8:
         await headroom.ready()
+
+
+async def kill_child(headroom: Headroom) -> None:
+    """It is started again by its parent. Not while that one starts: it would give up."""
+    await headroom.ready()
+    await _until(headroom.kill_child, "a network process to kill")
 
 
 async def kill_worker(headroom: Headroom) -> None:

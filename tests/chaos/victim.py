@@ -1,4 +1,4 @@
-"""What is killed: the network process and the storage worker of `headroom serve`, and a ClickHouse server."""
+"""What is killed: the network processes and the storage worker of `headroom serve`, and a ClickHouse server."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ STOP_TIMEOUT_S = 60.0
 
 # A spool that is full in seconds, batches and rollups that are many.
 SMALL_SPOOL_BYTES = 8 << 20
+PROCESSES = 2  # that take clients: the one that is started, and its child
 _STORE = {"batch_ms": 200, "rollup_ms": 500}
 _READY = re.compile(r"ready kafka=(\S+) http=(\S+) sql=(\S+)")
 _SAMPLE = re.compile(r'^(\w+)(?:\{\w+="(\w+)"\})? (\S+)$', re.MULTILINE)
@@ -36,6 +37,7 @@ class Headroom:
         self.kafka_port, self.http_port, self.sql_port = free_ports(3)
         self._argv = [sys.executable, "-m", "headroom", "serve", "--upstream", upstream, "--cluster", "chaos"]
         self._argv += ["--data", str(directory / "data"), "--config", str(_configuration(directory, spool_bytes))]
+        self._argv += ["--processes", str(PROCESSES)]
         for door, port in (("listen", self.kafka_port), ("http", self.http_port), ("sql", self.sql_port)):
             self._argv += [f"--{door}", f"{LOOPBACK}:{port}"]
         if clickhouse:
@@ -62,27 +64,34 @@ class Headroom:
                 self.begin()
 
     def kill_network(self) -> None:
-        """And leave the worker alone: it has to notice."""
+        """The parent; the others are left alone: they have to notice."""
         assert self._process is not None
         self._process.kill()
         self._process.wait()
         if self._process.stdout:
             self._process.stdout.close()
 
-    def worker_pid(self) -> int | None:
-        """The storage worker's, if there is one."""
+    def child_pid(self, module: str) -> int | None:
+        """Of the child that runs this module, if there is one."""
         assert self._process is not None
         try:
             children = psutil.Process(self._process.pid).children()
-            return next((child.pid for child in children if "headroom.worker" in child.cmdline()), None)
+            return next((child.pid for child in children if module in child.cmdline()), None)
         except psutil.NoSuchProcess:
             return None
+
+    def kill_child(self) -> bool:
+        """A network process that its parent starts again; whether there was one."""
+        pid = self.child_pid("headroom.network")
+        if pid is not None:
+            os.kill(pid, signal.SIGKILL)
+        return pid is not None
 
     def signal_worker(self, number: signal.Signals) -> bool:
         """Whether there was a worker to get it. Starts what gave up because its worker was killed as it started."""
         if self._lost_worker and self._process is not None and self._process.poll() is not None:
             self.begin()
-        pid = self.worker_pid()
+        pid = self.child_pid("headroom.worker")
         if pid is not None:
             os.kill(pid, number)
             self._lost_worker = number == signal.SIGKILL
