@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from exporters.printable import shortened
 from headroom import quota_output, tables
 from quota_metrics.verdicts import reason, verdict
 from quota_metrics.what_if import Outcome, Side
@@ -30,8 +31,8 @@ def _row(outcome: Outcome) -> tuple[str, ...]:
     return (
         verdict(outcome),
         client.quota_key,
-        client.user,
-        client.client_id,
+        shortened(client.user),
+        shortened(client.client_id),
         str(client.broker_id),
         _change(_limit(before), _limit(after)),
         _change(f"{before.throttled_ms / 1000:.1f} s", f"{after.throttled_ms / 1000:.1f} s"),

@@ -63,15 +63,23 @@ def run(
 
 
 def latest_windows(rows: DataFrame, when: TimeRange) -> DataFrame:
-    """Per client and quota key the latest whole window that has samples, else the latest that was cut short."""
+    """Per client and quota key the latest whole window that has samples, else the latest that was cut short; beside it
+    the throttling in all windows."""
     whole = F.unix_millis("window_start") + when.window_ms <= when.to_ms
-    newest = Window.partitionBy("cluster", "quota_key", "user", "client_id").orderBy(
-        F.col("whole").desc(), F.col("window_start").desc()
+    of_client = Window.partitionBy("cluster", "quota_key", "user", "client_id")
+    newest = of_client.orderBy(F.col("whole").desc(), F.col("window_start").desc())
+    throttled_start = F.when(F.col("throttle_ms_max") > 0, F.col("window_start"))
+    ranked = rows.withColumn("whole", whole).withColumns(
+        {
+            "age": F.row_number().over(newest),
+            "range_throttle_ms": F.max("throttle_ms_max").over(of_client),
+            "range_throttled_s": F.sum("throttled_s").over(of_client),
+            "last_throttled": F.max(throttled_start).over(of_client),
+            "throttle_ms": F.col("throttle_ms_max"),
+            "headroom": F.col("limit") - F.col("group_usage"),
+        }
     )
-    ranked = rows.withColumn("whole", whole).withColumn("age", F.row_number().over(newest)).where(F.col("age") == 1)
-    return ranked.withColumns(
-        {"throttle_ms": F.col("throttle_ms_max"), "headroom": F.col("limit") - F.col("group_usage")}
-    ).select(*report.COLUMNS.names)
+    return ranked.where(F.col("age") == 1).select(*report.COLUMNS.names)
 
 
 def _read(spark: SparkSession, clickhouse: ClickHouse, when: TimeRange, source: str) -> Inputs:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Callable, Sequence
+from datetime import datetime
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -17,6 +19,7 @@ from rich.table import Table
 from rich.text import Text
 
 from exporters.model import QuotaKey
+from exporters.printable import printable, shortened
 from spark_jobs.levels import LEVELS
 
 Row = dict[str, Any]
@@ -47,26 +50,44 @@ _TYPES: dict[str, pa.DataType] = {
     "eta_s": pa.float64(),
     "window_start": pa.timestamp("us", "UTC"),
     "window_s": pa.int32(),
+    # over all windows of the range, for this one is only the latest
+    "range_throttle_ms": pa.float64(),
+    "range_throttled_s": pa.float64(),
+    "last_throttled": pa.timestamp("us", "UTC"),  # start of the latest window with a throttle time; null: none had one
 }
 COLUMNS = pa.schema(_TYPES)
+_TIMES = [name for name, kind in _TYPES.items() if pa.types.is_timestamp(kind)]
+
+_LONG_WORD = re.compile(r"\S{61,}")
 
 _STYLES = {"ok": "green", "watch": "cyan", "warn": "yellow", "critical": "red", "throttled": "bold red"}
 
 
 def worst_first(rows: Sequence[Row]) -> list[Row]:
-    """By level, throttle time and utilisation; then by name, so that equal runs read equal."""
+    """By level, throttle time, earlier throttling and utilisation; then by name, so that equal runs read equal."""
     names = ("cluster", "client_id", "user", "quota_key")
     by_name = sorted(rows, key=lambda row: tuple(row[name] for name in names))
     return sorted(by_name, key=_badness, reverse=True)
 
 
-def _badness(row: Row) -> tuple[int, float, float]:
-    return LEVELS.index(row["level"]), row["throttle_ms"], row["utilization"] or 0.0
+def _badness(row: Row) -> tuple[int, float, bool, float]:
+    return LEVELS.index(row["level"]), row["throttle_ms"], _was_throttled(row), row["utilization"] or 0.0
+
+
+def _was_throttled(row: Row) -> bool:
+    """In an earlier window, and not in this one."""
+    return bool(row["range_throttle_ms"] > 0 and row["throttle_ms"] <= 0)
 
 
 def to_json(rows: Sequence[Row]) -> bytes:
     """A list of objects, with null for what is unknown; never NaN."""
     return orjson.dumps(rows, option=orjson.OPT_INDENT_2 | orjson.OPT_UTC_Z | orjson.OPT_APPEND_NEWLINE)
+
+
+def from_json(content: bytes) -> list[Row]:
+    """The rows that `to_json` was given, with times again."""
+    rows: list[Row] = orjson.loads(content)
+    return [row | {name: row[name] and datetime.fromisoformat(row[name]) for name in _TIMES} for row in rows]
 
 
 def to_parquet(rows: Sequence[Row]) -> bytes:
@@ -80,26 +101,55 @@ def to_html(rows: Sequence[Row]) -> str:
     """One page that needs nothing else."""
     template = (files("spark_jobs") / "report.html.j2").read_text(encoding="utf-8")
     page = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
-    page.filters.update(rate=rate, duration=duration, percent=percent)
+    page.filters.update(rate=rate, duration=duration, percent=percent, shortened=shortened)
+    page.filters.update(why=why, group=group, earlier=_was_throttled)
     counts = {name: sum(row["level"] == name for row in rows) for name in reversed(LEVELS)}
     return page.from_string(template).render(rows=rows, counts=counts)
 
 
 def to_table(rows: Sequence[Row]) -> RenderableType:
-    """For a terminal: a row per client, then the reasons of those that are not ok. Nothing is cut off. Client-made
-    names are neither markup nor control sequences here."""
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for name in ("level", "client-id", "user", "quota", "used", "usage", "limit", "throttle", "broker"):
-        is_number = name in ("used", "usage", "limit", "throttle", "broker")
-        table.add_column(name, overflow="fold", justify="right" if is_number else "left")
-    for row in rows:
-        cells = (
-            *(row["client_id"], row["user"], row["quota_key"], percent(row["utilization"])),
-            *(rate(row["usage"], row["quota_key"]), rate(row["limit"], row["quota_key"])),
-            *(duration(row["throttle_ms"]), str(row["broker_id"])),
-        )
-        table.add_row(_level(row), *(Text(_printable(cell)) for cell in cells))
-    return Group(table, *(_why(row) for row in rows if row["level"] != LEVELS[0]))
+    """For a terminal: a row per client, then the reasons of those that are not ok, or were not. Long names are cut off.
+    Client-made names are neither markup nor control sequences here."""
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, title=_title(rows), title_justify="left")
+    cells = {name: [cell(row) for row in rows] for name, cell in _CELLS.items()}
+    shown = {name: column for name, column in cells.items() if _tells_something(name, column)}
+    table.add_column("level")
+    for name in shown:
+        table.add_column(name, overflow="fold", justify="left" if name in _NAMES else "right")
+    for row, *texts in zip(rows, *shown.values(), strict=True):
+        table.add_row(_level(row), *(Text(printable(text)) for text in texts))
+    told = (row for row in rows if row["level"] != LEVELS[0] or _was_throttled(row))
+    return Group(table, *map(_why, told))
+
+
+_NAMES = ("client-id", "user", "quota")
+_CELLS: dict[str, Callable[[Row], str]] = {
+    "client-id": lambda row: shortened(row["client_id"]),
+    "user": lambda row: shortened(row["user"]),
+    "quota": lambda row: row["quota_key"],
+    "used": lambda row: percent(row["utilization"]),
+    "usage": lambda row: rate(row["usage"], row["quota_key"]),
+    "all that share": lambda row: group(row) or "-",
+    "limit": lambda row: rate(row["limit"], row["quota_key"]),
+    "throttle": lambda row: duration(row["throttle_ms"]),
+    "earlier": lambda row: duration(row["range_throttle_ms"] if _was_throttled(row) else 0.0),
+    "broker": lambda row: str(row["broker_id"]),
+    "window": lambda row: moment(row["window_start"]),
+}
+
+
+def _tells_something(name: str, column: Sequence[str]) -> bool:
+    """Columns that few need are left out where nothing is in them, the window where the title names it."""
+    if name == "window":
+        return len(set(column)) > 1
+    return name not in ("all that share", "earlier") or set(column) != {"-"}
+
+
+def _title(rows: Sequence[Row]) -> str:
+    starts, lengths = {row["window_start"] for row in rows}, {row["window_s"] for row in rows}
+    if len(starts) == len(lengths) == 1:
+        return f"window of {lengths.pop()} s from {moment(starts.pop())} UTC"
+    return f"each client in its latest window, of {max(lengths)} s, UTC" if rows else ""
 
 
 def _level(row: Row) -> Text:
@@ -107,11 +157,27 @@ def _level(row: Row) -> Text:
 
 
 def _why(row: Row) -> Text:
-    return Text.assemble(_level(row), _printable(f" {row['client_id']}: {row['reason']}"))
+    return Text.assemble(_level(row), printable(f" {shortened(row['client_id'])}: {why(row)}"))
 
 
-def _printable(text: str) -> str:
-    return "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in text)
+def why(row: Row) -> str:
+    """The reason, long names in it cut off, and the throttling that the latest window knows nothing of."""
+    reason = _LONG_WORD.sub(lambda word: shortened(word[0]), row["reason"])
+    if not _was_throttled(row):
+        return reason
+    longest, last = duration(row["range_throttle_ms"]), moment(row["last_throttled"])
+    return f"{reason}; throttled {longest} at most earlier, last in the window of {last}"
+
+
+def group(row: Row) -> str:
+    """`180.0 kB/s of 3 clients` where the quota is shared, else nothing."""
+    usage, clients = rate(row["group_usage"], row["quota_key"]), row["shared_with"] + 1
+    return f"{usage} of {clients} clients" if clients > 1 else ""
+
+
+def moment(at: datetime) -> str:
+    """`2026-11-20 10:00:00`."""
+    return f"{at:%Y-%m-%d %H:%M:%S}"
 
 
 def write(rows: Sequence[Row], directory: Path) -> None:

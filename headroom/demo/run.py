@@ -91,7 +91,7 @@ def _show(scenario: Scenario, output: Path, console: Console, tell: Tell) -> Non
     tell("running the Spark job quota_headroom over the measured minute")
     sql = scenario.serving.sql
     run_job(sql, minute.from_ms, minute.to_ms, output, scenario.directory / "job.log")
-    rows = orjson.loads((output / REPORT).read_bytes())
+    rows = report.from_json((output / REPORT).read_bytes())
     compared = minute.byte_rates.compare(rows)
     found = evidence.stored(sql, CLUSTER, minute.from_ms, minute.to_ms)
     _write_evidence(output / EVIDENCE, minute, compared, found)

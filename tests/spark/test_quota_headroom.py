@@ -66,6 +66,7 @@ class Client(NamedTuple):
     rate: float
     throttle_ms: float
     windows: int = 3
+    throttled_windows: int = 3
 
 
 PRODUCE, FETCH = "producer_byte_rate", "consumer_byte_rate"
@@ -77,6 +78,7 @@ CLIENTS = [
     Client("free", FETCH, 5_000_000.0, 0.0),
     Client("gone", PRODUCE, 70_000.0, 0.0, windows=1),
     Client("new", PRODUCE, 97_000.0, 0.0, windows=-1),
+    Client("calm-again", FETCH, 10.0, 700.0, throttled_windows=1),
 ]
 
 
@@ -115,6 +117,7 @@ def table(rows: list[dict[str, Any]], types: dict[str, pa.DataType]) -> pa.Table
 
 
 def sample(client: Client, at_s: int) -> dict[str, Any]:
+    throttle_ms = client.throttle_ms if at_s < client.throttled_windows * 60 else 0.0
     return {
         "cluster": "c",
         "quota_key": client.quota_key,
@@ -125,8 +128,8 @@ def sample(client: Client, at_s: int) -> dict[str, Any]:
         "broker_id": 1,
         "bytes": int(client.rate * 5),
         "rate": client.rate,
-        "throttle_ms": client.throttle_ms,
-        "throttled_requests": int(client.throttle_ms > 0),
+        "throttle_ms": throttle_ms,
+        "throttled_requests": int(throttle_ms > 0),
         "source": "gateway",
     }
 
@@ -167,8 +170,13 @@ def test_each_client_gets_its_level_and_the_same_one_again(spark: SparkSession, 
         "new": ("critical", 100_000.0, 2),
         "idle": ("ok", 100_000.0, 1),
         "free": ("ok", None, 1),
+        "calm-again": ("ok", None, 1),
     }
-    assert [row["level"] for row in rows] == ["throttled"] * 2 + ["critical", "warn", "watch", "ok", "ok"]
+    assert [row["level"] for row in rows] == ["throttled"] * 2 + ["critical", "warn", "watch"] + ["ok"] * 3
+    in_range = {row["client_id"]: (row["range_throttle_ms"], row["last_throttled"]) for row in rows}
+    assert in_range["calm-again"] == (700.0, datetime(2026, 11, 20, 10, 0, tzinfo=UTC))
+    assert in_range["throttled"] == (800.0, datetime(2026, 11, 20, 10, 2, tzinfo=UTC))
+    assert in_range["warn"] == (0.0, None)
     throttled = next(row for row in rows if row["client_id"] == "throttled")
     expected = {
         "user": "ANONYMOUS",
@@ -188,7 +196,7 @@ def test_each_client_gets_its_level_and_the_same_one_again(spark: SparkSession, 
 
     # Both runs wrote the same windows: each counts once, in the last run's version.
     counts = "SELECT count(), uniqExact(run_id), sum(level = 'throttled') FROM headroom.quota_utilization FINAL"
-    assert stored(url, counts) == [(17, 1, 6)]
+    assert stored(url, counts) == [(20, 1, 7)]
     written = "SELECT level, usage, `limit`, reason FROM headroom.quota_utilization FINAL WHERE client_id = 'throttled'"
     assert stored(url, f"{written} ORDER BY window_start DESC LIMIT 1") == [
         (
@@ -202,8 +210,8 @@ def test_each_client_gets_its_level_and_the_same_one_again(spark: SparkSession, 
         " WHERE window_from = '2026-11-20 10:00:00' ORDER BY run_version DESC LIMIT 2"
     )
     last = datetime(2026, 11, 20, 10, 2, 30)
-    levels = {"throttled": 2.0, "critical": 1.0, "warn": 1.0, "watch": 1.0, "ok": 2.0}
-    assert stored(url, runs) == [("succeeded", 17, 17, last, "", levels)] * 2
+    levels = {"throttled": 2.0, "critical": 1.0, "warn": 1.0, "watch": 1.0, "ok": 3.0}
+    assert stored(url, runs) == [("succeeded", 20, 20, last, "", levels)] * 2
 
 
 def test_each_column_of_the_table_is_written(url: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import json
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -44,12 +44,16 @@ def row(**given: Any) -> dict[str, Any]:
         "eta_s": None,
         "window_start": WINDOW,
         "window_s": 60,
+        "range_throttle_ms": 0.0,
+        "range_throttled_s": 0.0,
+        "last_throttled": None,
     }
     assert list(known) == report.COLUMNS.names
     return known | given
 
 
 FREE = row(client_id="free", limit=None, utilization=None, headroom=None, level="ok", matched_entity="")
+EARLIER = {"range_throttle_ms": 800.0, "range_throttled_s": 12.0, "last_throttled": WINDOW - timedelta(minutes=5)}
 HOSTILE = row(client_id="<script>alert(1)</script>\x1b[2J\n[bold]", reason="\x1b]0;title\x07 & <b>")
 
 
@@ -79,12 +83,16 @@ def test_worst_first_is_by_level_then_throttle_then_utilisation_then_name() -> N
         row(client_id="b", level="critical", utilization=0.96),
         row(client_id="a", level="critical", utilization=0.96),
         row(client_id="long", level="throttled", throttle_ms=900.0, utilization=0.5),
+        row(client_id="earlier", level="ok", utilization=0.0, **EARLIER),
     ]
-    assert [each["client_id"] for each in report.worst_first(rows)] == ["long", "short", "a", "b", "ok", "free"]
+    in_order = ["long", "short", "a", "b", "earlier", "ok", "free"]
+    assert [each["client_id"] for each in report.worst_first(rows)] == in_order
 
 
 def test_json_has_the_promised_names_and_null_for_what_is_not_a_number() -> None:
-    told = json.loads(report.to_json([row(eta_s=float("nan"), limit=float("inf")), FREE]))
+    written = report.to_json([row(eta_s=float("nan"), limit=float("inf")), FREE])
+    assert report.from_json(written) == [row(limit=None), FREE]
+    told = json.loads(written)
     assert list(told[0]) == report.COLUMNS.names
     assert (told[0]["eta_s"], told[0]["limit"], told[1]["utilization"]) == (None, None, None)
     assert told[0]["window_start"] == "2026-11-20T10:00:00Z"
@@ -102,16 +110,64 @@ def test_a_page_without_rows_says_so() -> None:
     assert "No client was active" in Text(report.to_html([])).text
 
 
-def test_the_table_lets_no_control_sequence_through() -> None:
+def shown(*rows: dict[str, Any]) -> str:
+    """The table as a terminal gets it."""
     console = Console(file=io.StringIO(), width=400, force_terminal=True, color_system=None)
     with console.capture() as captured:
-        console.print(report.to_table([row(), HOSTILE]))
-    shown = captured.get()
-    assert "\x1b[2J" not in shown
-    assert "\x1b]0;" not in shown
-    assert "<script>alert(1)</script>\ufffd[2J\ufffd[bold]" in shown
+        console.print(report.to_table(rows))
+    return captured.get()
+
+
+def test_the_table_lets_no_control_sequence_through() -> None:
+    table = shown(row(), HOSTILE)
+    assert "\x1b[2J" not in table
+    assert "\x1b]0;" not in table
+    assert "<script>alert(1)</script>\\x1b[2J\\n[bold]" in table
     for cell in ("warn", "app", "alice", "170.0 kB/s", "200.0 kB/s", "85.0 %"):
-        assert cell in shown
+        assert cell in table
+
+
+def test_the_window_is_told() -> None:
+    assert "window of 60 s from 2026-11-20 10:00:00 UTC" in shown(row(), FREE)
+    table = shown(row(), row(client_id="gone", window_start=WINDOW - timedelta(days=1))).splitlines()
+    assert table[0].rstrip() == "each client in its latest window, of 60 s, UTC"
+    windows = [line.rstrip()[-19:] for line in table if line.startswith(" warn ")]
+    assert windows == ["2026-11-20 10:00:00", "2026-11-19 10:00:00"]
+
+
+def test_long_names_are_cut_off_for_people_only() -> None:
+    long = row(client_id="i" * 300, user="u" * 300, reason=f"at 85.0 % of client-id={'i' * 300}, broker 1")
+    cut = "i" * 59 + "\N{HORIZONTAL ELLIPSIS}"
+    for told in (shown(long), Text(report.to_html([long])).text):
+        assert cut in told
+        assert "i" * 61 not in told
+        assert "u" * 61 not in told
+        assert "broker 1" in told
+    assert report.from_json(report.to_json([long])) == [long]
+
+
+def test_throttling_before_the_latest_window_is_not_passed_over() -> None:
+    earlier = row(level="ok", reason="at 1.0 %", **EARLIER)
+    said = "at 1.0 %; throttled 800 ms at most earlier, last in the window of 2026-11-20 09:55:00"
+    table = shown(earlier, row(client_id="never"))
+    assert any(line.startswith(" level ") and " earlier " in line for line in table.splitlines())
+    assert f"ok app: {said}" in table
+    assert "never:" in table  # it is not ok
+    page = Text(report.to_html([earlier])).text
+    assert said in page
+    assert "earlier 800 ms" in page
+    now = row(level="throttled", throttle_ms=900.0, **EARLIER)
+    assert "earlier" not in shown(now, FREE)
+    assert "earlier 800 ms" not in Text(report.to_html([now])).text
+
+
+def test_a_shared_quota_shows_what_all_use_beside_what_the_client_uses() -> None:
+    shared = row(usage=20_000.0, group_usage=170_000.0, shared_with=2)
+    for told in (shown(shared, FREE), Text(report.to_html([shared])).text):
+        assert "20.0 kB/s" in told
+        assert "170.0 kB/s of 3 clients" in told
+    assert "all that share" in shown(shared)
+    assert "all that share" not in shown(row(), FREE)
 
 
 def test_write_leaves_three_files_that_say_the_same(tmp_path: Path) -> None:
