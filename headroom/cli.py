@@ -52,7 +52,8 @@ def serve(
     config: Annotated[Path | None, typer.Option(help="YAML file; flags and HEADROOM_* go before it.")] = None,
 ) -> None:
     """Stand in front of a cluster: answer client telemetry, read throttling off the wire, store both."""
-    from headroom.config import ConfigError, load
+    from headroom.config import ConfigError
+    from headroom.config_sources import load
     from headroom.errors import ServeError
     from headroom.serve import run
 

@@ -1,6 +1,6 @@
-"""Everything that can be set: flags over HEADROOM_* environment over a YAML file over defaults.
+"""Everything that can be set, with its default; `config_sources.py` says from where.
 
-All faults are collected and told at once, before anything is opened. Constructors elsewhere take values, never this.
+Constructors elsewhere take values, never this.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Annotated, Any
 from urllib.parse import urlsplit
 
-import yaml
 from pydantic import (
     AfterValidator,
     BaseModel,
@@ -18,21 +17,15 @@ from pydantic import (
     ConfigDict,
     Field,
     SecretStr,
-    ValidationError,
+    ValidationInfo,
     field_validator,
     model_validator,
 )
-from pydantic_settings import (
-    BaseSettings,
-    InitSettingsSource,
-    NoDecode,
-    PydanticBaseSettingsSource,
-    SettingsConfigDict,
-    SettingsError,
-)
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from quota_metrics.jmx_scrape import Agent
 
+ENVIRONMENT_PREFIX = "HEADROOM_"
 _IMPORT_PATH = re.compile(r"[^\d\W]\w*(\.[^\d\W]\w*)*:[^\d\W]\w*")
 MIN_TOKEN_CHARS = 16
 _ADDRESS = re.compile(r"(?:\[(?P<v6>[0-9a-fA-F:.]+)\]|(?P<host>[^\s:/\[\]]+)):(?P<port>\d{1,5})")
@@ -215,7 +208,7 @@ class ServeConfig(BaseSettings):
     """`headroom serve`."""
 
     model_config = SettingsConfigDict(
-        env_prefix="HEADROOM_",
+        env_prefix=ENVIRONMENT_PREFIX,
         env_nested_delimiter="__",
         frozen=True,
         extra="forbid",
@@ -247,54 +240,15 @@ class ServeConfig(BaseSettings):
             raise ValueError(f"{value!r} is not http(s)://user@host:port/database")
         return value
 
-    @model_validator(mode="after")
-    def _ports_differ(self) -> ServeConfig:
-        wanted = (self.listen, self.http, None if self.clickhouse else self.sql, self.grpc.listen)
-        doors = [str(address) for address in wanted if address and address.port]
-        if len(set(doors)) < len(doors):
-            raise ValueError(f"listen, http, sql and grpc need addresses of their own, not {', '.join(doors)}")
-        return self
-
-
-def load(file: Path | None, flags: dict[str, Any]) -> ServeConfig:
-    """Flags over environment over file over defaults. Raises ConfigError with all that is wrong."""
-    settings = _from_file(file) if file else {}
-
-    class Layered(ServeConfig):
-        @classmethod
-        def settings_customise_sources(
-            cls,
-            settings_cls: type[BaseSettings],
-            init_settings: PydanticBaseSettingsSource,
-            env_settings: PydanticBaseSettingsSource,
-            dotenv_settings: PydanticBaseSettingsSource,
-            file_secret_settings: PydanticBaseSettingsSource,
-        ) -> tuple[PydanticBaseSettingsSource, ...]:
-            return init_settings, env_settings, InitSettingsSource(settings_cls, settings)
-
-    try:
-        return Layered(**{key: value for key, value in flags.items() if value is not None})
-    except ValidationError as exc:
-        raise ConfigError([_fault(error["loc"], error["msg"]) for error in exc.errors()]) from exc
-    except SettingsError as exc:  # a variable of the environment that should be JSON
-        raise ConfigError([" ".join(str(exc).split())]) from exc
-
-
-def _from_file(file: Path) -> dict[str, Any]:
-    try:
-        content = yaml.safe_load(file.read_text())
-    except OSError as exc:
-        raise ConfigError([f"{file}: {exc.strerror}"]) from exc
-    except yaml.YAMLError as exc:
-        raise ConfigError([f"{file}: not YAML: {' '.join(str(exc).split())}"]) from exc
-    if content is None:
-        return {}
-    if not isinstance(content, dict):
-        raise ConfigError([f"{file}: not a mapping of settings"])
-    return {str(key): value for key, value in content.items()}
-
-
-def _fault(location: tuple[int | str, ...], message: str) -> str:
-    name = ".".join(str(part) for part in location)
-    text = message.removeprefix("Value error, ").replace("Extra inputs are not permitted", "unknown setting")
-    return f"{name}: {text}" if name else text
+    @field_validator("sql", "http", "grpc")
+    @classmethod
+    def _has_an_address_of_its_own(cls, door: Address | GrpcConfig, earlier: ValidationInfo) -> Address | GrpcConfig:
+        """A field's and not the model's validator: that is not asked when a field has a fault."""
+        address = door.listen if isinstance(door, GrpcConfig) else door
+        opened = [name for name in ("listen", "sql", "http") if name != "sql" or earlier.data.get("clickhouse") is None]
+        if address is None or not address.port or (earlier.field_name == "sql" and "sql" not in opened):
+            return door
+        for name in opened:
+            if earlier.data.get(name) == address:
+                raise ValueError(f"needs an address of its own: {address} is that of {name}")
+        return door

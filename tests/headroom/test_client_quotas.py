@@ -11,7 +11,8 @@ from prometheus_client.exposition import generate_latest
 from exporters.model import UsageSample
 from headroom.client_quotas import ClientQuotas
 from headroom.cluster_quotas import ClusterQuotas
-from headroom.config import ConfigError, QuotaConfig, QuotaMetricsConfig, load
+from headroom.config import ConfigError, QuotaConfig, QuotaMetricsConfig
+from headroom.config_sources import load
 from headroom.metrics import metrics_registry
 from quota_metrics.callbacks import CallbackError, DefaultQuotaCallback
 from quota_metrics.entities import Rules, entity_of

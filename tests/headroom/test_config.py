@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from headroom.config import Address, ConfigError, load
+from headroom.config import Address, ConfigError
+from headroom.config_sources import load
 
 
 def written(directory: Path, text: str) -> Path:
@@ -77,6 +78,49 @@ def test_a_file_that_is_no_mapping_is_one_fault(tmp_path: Path, text: str) -> No
     assert len(told.value.faults) == 1
 
 
-def test_doors_need_addresses_of_their_own() -> None:
-    with pytest.raises(ConfigError, match="addresses of their own"):
-        load(None, {"http": "127.0.0.1:8123"})
+@pytest.mark.parametrize(
+    ("flags", "faults"),
+    [
+        ({"http": "127.0.0.1:8123"}, ["http: needs an address of its own: 127.0.0.1:8123 is that of sql"]),
+        ({"sql": "127.0.0.1:9092"}, ["sql: needs an address of its own: 127.0.0.1:9092 is that of listen"]),
+        (
+            {"listen": "[::1]:1", "http": "[::1]:1", "grpc": {"listen": "[::1]:1"}, "clickhouse": "ftp://x"},
+            [
+                "clickhouse: 'ftp://x' is not http(s)://user@host:port/database",
+                "http: needs an address of its own: [::1]:1 is that of listen",
+                "grpc: needs an address of its own: [::1]:1 is that of listen",
+            ],
+        ),
+        ({"listen": "127.0.0.1:0", "http": "127.0.0.1:0", "sql": "127.0.0.1:0"}, []),
+        ({"listen": "127.0.0.1:8123", "clickhouse": "http://server"}, []),  # sql is not opened
+    ],
+)
+def test_doors_need_addresses_of_their_own_whatever_else_is_wrong(flags: dict[str, Any], faults: list[str]) -> None:
+    assert faults_of(flags) == faults
+
+
+def faults_of(flags: dict[str, Any]) -> list[str]:
+    try:
+        load(None, flags)
+    except ConfigError as exc:
+        return exc.faults
+    return []
+
+
+def test_a_variable_that_names_no_setting_is_a_fault_among_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("HEADROOM_LISEN", "headroom_spol__max_bytes", "HEADROOM_SPOOL__MAX_BITES"):
+        monkeypatch.setenv(name, "1")
+    assert faults_of({"listen": "foo"}) == [
+        "HEADROOM_LISEN: unknown setting",
+        "headroom_spol__max_bytes: unknown setting",
+        "listen: 'foo' is not HOST:PORT",
+        "spool.max_bites: unknown setting",
+    ]
+
+
+def test_variables_of_others_are_none_of_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+    others = ["HEADROOM_URL", "HEADROOM_KAFKA_LIBS", "HEADROOMS_NUMBER", "HEADROOM_SERVICE_HOST", "HEADROOM_PORT"]
+    others += ["HEADROOM_SERVICE_PORT_HTTP", "HEADROOM_SQL_SERVICE_PORT", "HEADROOM_PORT_9092_TCP_ADDR"]
+    for name in others:
+        monkeypatch.setenv(name, "tcp://10.0.0.1:9092")
+    assert faults_of({}) == []
