@@ -37,6 +37,7 @@ Take = Observe  # where the exchanges go
 
 _START_TIMEOUT_S = 60.0
 _RESTART_AFTER_S = 1.0
+_RESTART_AFTER_AT_MOST_S = 30.0
 _STOP_GRACE_S = 5.0  # more than it takes to answer what is in flight
 _METRICS = {metric.name: metric for metric in catalogue.CATALOGUE}
 
@@ -221,15 +222,17 @@ class _Child:
                 self._process.kill()
 
     async def _restart(self) -> None:
+        after_s = _RESTART_AFTER_S
         while not self.alive:
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._stopping.wait(), _RESTART_AFTER_S)
+                await asyncio.wait_for(self._stopping.wait(), after_s)
             if self._stopping.is_set():
                 return
             try:
                 await self.start()
             except ServeError as exc:
                 log.error("a network process does not start", number=self.number, error=str(exc))
+                after_s = min(2 * after_s, _RESTART_AFTER_AT_MOST_S)
 
     async def _until_ready(self, process: asyncio.subprocess.Process) -> Message:
         """What it says of that; nothing when it ended."""

@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import struct
 import time
 import uuid
 from collections.abc import Callable, Iterator
+from contextlib import AsyncExitStack, ExitStack
+from pathlib import Path
 
 import clickhouse_connect
 import pytest
 from confluent_kafka import Consumer, Producer
 
+from headroom.config import load
 from headroom.demo.admin import Admin
 from headroom.demo.broker import Cluster
+from headroom.demo.processes import LOOPBACK
+from headroom.front import new_gateway, no_exchange, open_front, open_spool, telemetry_door
+from telemetry.doors import BrokerNode
+from telemetry.gateway import Gateway
 from telemetry.java_hash import uuid_text
 from tests.network import NETWORK, spread, subscription
 from tests.oracle.administration_oracle import RawConnection
@@ -21,7 +29,8 @@ from tests.serving import PATIENCE_S, Served, eventually
 
 pytestmark = [pytest.mark.kafka, pytest.mark.java, pytest.mark.chdb]
 
-PRODUCE, METADATA = 0, 3
+PRODUCE, METADATA, API_VERSIONS = 0, 3, 18
+_TOO_EARLY = 89  # of those that lead to a process that has just been asked
 _INTERVAL_MS = 150  # shorter than what other tests ask all clients for
 _NOTHING = struct.pack(">hhii", -1, 1, 1_000, 0)  # Produce 3: no transaction, acks=1, timeout, no topics
 _HEAD_BYTES = struct.calcsize(">hhih") + len("raw")  # RawConnection's client id
@@ -81,7 +90,8 @@ def test_all_processes_know_the_same_doors_and_subscriptions(headroom: Served, k
         """Subscription id and interval of one client instance at each process."""
         with spread(headroom, 2) as connections:
             assert len({door_of(connection) for connection in connections}) == 1
-            return {subscription(connection, _INSTANCE_ID)[2:] for connection in connections}
+            answers = [subscription(connection, _INSTANCE_ID) for connection in connections]
+            return {answer[2:] for answer in answers if answer[0] != _TOO_EARLY}
 
     mine = f"client_instance_id={uuid_text(_INSTANCE_ID)}"
     kafka_admin.set_subscription("network", "*", _INTERVAL_MS, mine)
@@ -91,6 +101,36 @@ def test_all_processes_know_the_same_doors_and_subscriptions(headroom: Served, k
     eventually(headroom.ready, lambda answer: answer[0] == 503)
     eventually(headroom.ready, lambda answer: answer[0] == 200)
     assert told() == {before}
+
+
+def test_a_broker_that_only_a_child_heard_of_gets_a_door_that_all_know(kafka: Cluster, tmp_path: Path) -> None:
+    async def run() -> None:
+        flags = {"processes": 2, "upstream": kafka.bootstrap, "listen": f"{LOOPBACK}:0", "data": tmp_path}
+        config = load(None, flags)
+        async with AsyncExitStack() as stack:
+            spool = open_spool(config, "pushes", stack)
+            gateway = new_gateway(config, "test", telemetry_door(config, spool), spool, observe=no_exchange)
+            host, port = config.upstream[0].host, config.upstream[0].port
+            unheard_of = [BrokerNode(99, host, port)]  # it leads there, and the broker will name itself otherwise
+            (_, door), _ = await open_front(config, gateway, unheard_of, no_exchange, stack)
+            first, then = await asyncio.to_thread(asked_of_the_child, gateway, door)
+            assert first == door
+            assert {port for node, port in gateway.doors if node.node_id != 99} == {then}
+
+    asyncio.run(run())
+
+
+def asked_of_the_child(gateway: Gateway, port: int) -> tuple[int, int]:
+    """The doors that a child tells of: of a broker that is new to it, and when it knows where that one is."""
+    with ExitStack() as stack:
+        while True:
+            ours = gateway.counts.connections_total
+            connection = stack.enter_context(RawConnection(f"{LOOPBACK}:{port}"))
+            connection.ask(API_VERSIONS, 0, b"")
+            if gateway.counts.connections_total == ours:
+                break
+        first = door_of(connection)
+        return first, eventually(lambda: door_of(connection), lambda found: found != first)
 
 
 def _digest(record: bytes) -> str:
