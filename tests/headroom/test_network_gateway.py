@@ -15,7 +15,7 @@ import clickhouse_connect
 import pytest
 from confluent_kafka import Consumer, Producer
 
-from headroom.config import load
+from headroom.config_sources import load
 from headroom.demo.admin import Admin
 from headroom.demo.broker import Cluster
 from headroom.demo.processes import LOOPBACK

@@ -8,7 +8,8 @@ import orjson
 import pytest
 from pydantic import SecretStr
 
-from headroom.config import Address, ServeConfig, load
+from headroom.config import Address, ServeConfig
+from headroom.config_sources import load
 from headroom.network_messages import config_message, config_of, line, message_of, subscriptions_message
 from telemetry.subscriptions import ClientMetrics
 
