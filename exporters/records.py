@@ -5,7 +5,7 @@ A push is a fixed head, the connection's facts, the client id, and the payload u
     received_at_ms i64 | client_instance_id 16s | subscription_id i32 | terminating u8 | compression_type u8
     | connection_len u16 | client_id_len u16 | connection (JSON) | client_id (UTF-8) | payload
 
-The connection's JSON is the same for each push of a connection: encode it once with `connection_bytes`.
+All from connection_len to the payload is the same for each push of a connection: make it once with `sender_bytes`.
 Everything else is rare and goes as JSON.
 """
 
@@ -21,66 +21,57 @@ import orjson
 
 from exporters.model import ClientInstance, Connection, Push, QuotaLimit, UsageSample
 
-_PUSH_HEAD = struct.Struct(">q16siBBHH")
-_INSTANCE_HEAD = struct.Struct(">q16sHH")
+_PUSH_HEAD = struct.Struct(">q16siBB")
+_INSTANCE_HEAD = struct.Struct(">q16s")
+_SENDER_HEAD = struct.Struct(">HH")
+_MAX_CLIENT_ID_CHARS = 16_383  # as UTF-8 it fits its length field; only what is not UTF-8 is longer
 
 
-def connection_bytes(connection: Connection) -> bytes:
-    """The facts of a connection as JSON."""
-    return orjson.dumps(dataclasses.asdict(connection))
+def sender_bytes(connection: Connection, client_id: str | None) -> bytes:
+    """Who sent a record: the facts of a connection, and the client id; the end of each record's head."""
+    facts = orjson.dumps(dataclasses.asdict(connection))
+    name = (client_id or "")[:_MAX_CLIENT_ID_CHARS].encode("utf-8", "replace")
+    return _SENDER_HEAD.pack(len(facts), len(name)) + facts + name
 
 
-def push_head(push: Push, connection: bytes) -> bytes:
+def push_head(
+    received_at_ms: int,
+    client_instance_id: bytes,
+    subscription_id: int,
+    terminating: bool,
+    compression_type: int,
+    sender: bytes,
+) -> bytes:
     """A push record but for its payload, which follows as it came."""
-    client_id = push.client_id.encode("utf-8", "replace")
-    return (
-        _PUSH_HEAD.pack(
-            push.received_at_ms,
-            push.client_instance_id,
-            push.subscription_id,
-            push.terminating,
-            push.compression_type,
-            len(connection),
-            len(client_id),
-        )
-        + connection
-        + client_id
-    )
+    return _PUSH_HEAD.pack(received_at_ms, client_instance_id, subscription_id, terminating, compression_type) + sender
 
 
 def decode_push(record: bytes) -> Push:
     """Raises ValueError when the record is not a push."""
-    received_at_ms, instance_id, subscription_id, terminating, compression, clen, ilen = _unpack(_PUSH_HEAD, record)
-    start = _PUSH_HEAD.size + clen
+    received_at_ms, instance_id, subscription_id, terminating, compression = _unpack(_PUSH_HEAD, record)
+    connection, client_id, start = _sender(record, _PUSH_HEAD.size)
     return Push(
-        connection=_connection(record[_PUSH_HEAD.size : start]),
-        client_id=record[start : start + ilen].decode(),
+        connection=connection,
+        client_id=client_id,
         client_instance_id=instance_id,
         received_at_ms=received_at_ms,
         subscription_id=subscription_id,
         terminating=bool(terminating),
         compression_type=compression,
-        payload=record[start + ilen :],
+        payload=record[start:],
     )
 
 
-def encode_instance(instance: ClientInstance, connection: bytes) -> bytes:
+def encode_instance(seen_at_ms: int, client_instance_id: bytes, sender: bytes) -> bytes:
     """A client instance record."""
-    client_id = instance.client_id.encode("utf-8", "replace")
-    head = _INSTANCE_HEAD.pack(instance.seen_at_ms, instance.client_instance_id, len(connection), len(client_id))
-    return head + connection + client_id
+    return _INSTANCE_HEAD.pack(seen_at_ms, client_instance_id) + sender
 
 
 def decode_instance(record: bytes) -> ClientInstance:
     """Raises ValueError when the record is not a client instance."""
-    seen_at_ms, instance_id, clen, ilen = _unpack(_INSTANCE_HEAD, record)
-    start = _INSTANCE_HEAD.size + clen
-    return ClientInstance(
-        connection=_connection(record[_INSTANCE_HEAD.size : start]),
-        client_id=record[start : start + ilen].decode(),
-        client_instance_id=instance_id,
-        seen_at_ms=seen_at_ms,
-    )
+    seen_at_ms, instance_id = _unpack(_INSTANCE_HEAD, record)
+    connection, client_id, _ = _sender(record, _INSTANCE_HEAD.size)
+    return ClientInstance(connection, client_id, instance_id, seen_at_ms)
 
 
 def encode_usage(samples: Sequence[UsageSample]) -> bytes:
@@ -103,9 +94,18 @@ def decode_limits(record: bytes) -> list[QuotaLimit]:
     return [QuotaLimit(*row) for row in orjson.loads(record)]
 
 
-def _unpack(head: struct.Struct, record: bytes) -> tuple[Any, ...]:
+def _sender(record: bytes, at: int) -> tuple[Connection, str, int]:
+    """Who sent it, as it stands at `at`, and what is behind it."""
+    connection_len, client_id_len = _unpack(_SENDER_HEAD, record, at)
+    start = at + _SENDER_HEAD.size
+    middle = start + connection_len
+    end = middle + client_id_len
+    return _connection(record[start:middle]), record[middle:end].decode(), end
+
+
+def _unpack(head: struct.Struct, record: bytes, at: int = 0) -> tuple[Any, ...]:
     try:
-        return head.unpack_from(record)
+        return head.unpack_from(record, at)
     except struct.error as exc:
         raise ValueError(f"cannot read a record of {len(record)} bytes: {exc}") from exc
 

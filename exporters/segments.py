@@ -41,13 +41,9 @@ def read_name(segment: str) -> tuple[str, int] | None:
     return (match[1], int(match[2], 16)) if match else None
 
 
-def frame(mark: int, kind: RecordKind, parts: tuple[bytes, ...]) -> tuple[bytes, int]:
-    """The head of a record whose body is `parts` one after the other, and the length of head and body."""
-    length, checksum = 0, _CRC_OF_KIND[kind]
-    for part in parts:
-        length += len(part)
-        checksum = crc32c(part, checksum)
-    return FRAME.pack(mark, length, checksum, kind), FRAME.size + length
+def record_head(mark: int, kind: RecordKind, body: bytes) -> bytes:
+    """What stands before the body of a record."""
+    return FRAME.pack(mark, len(body), crc32c(body, _CRC_OF_KIND[kind]), kind)
 
 
 class Scan(NamedTuple):

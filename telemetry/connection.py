@@ -17,9 +17,9 @@ import dataclasses
 import struct
 from collections import deque
 from collections.abc import Mapping
+from typing import Final
 
 from exporters.model import Connection
-from exporters.records import connection_bytes
 from telemetry import addresses
 from telemetry.apis import (
     API_VERSIONS,
@@ -28,7 +28,7 @@ from telemetry.apis import (
     PRODUCE,
     PUSH_TELEMETRY,
 )
-from telemetry.errors import ProtocolError
+from telemetry.errors import ErrorCode, ProtocolError
 from telemetry.exchanges import (
     REQUEST_HEAD,
     RESPONSE_HEAD,
@@ -42,11 +42,14 @@ from telemetry.exchanges import (
     software_of,
 )
 from telemetry.frames import LENGTH_BYTES, FrameScanner, Mode
-from telemetry.push import Answer, TelemetryDoor
+from telemetry.instances import Caller
+from telemetry.known_push import KnownPush, known_push, push_response
+from telemetry.push import COME_BACK, PUSH_ANSWER, Answer, TelemetryDoor
 
 _API_VERSIONS_TOO_NEW = struct.pack(">hihhh", 35, 1, API_VERSIONS, 0, APIS[API_VERSIONS].max_version)  # KIP-511: v0
 _HELD = frozenset({GET_TELEMETRY_SUBSCRIPTIONS, PUSH_TELEMETRY, API_VERSIONS})
 _MAX_SOFTWARE_CHARS = 255
+_NONE: Final = ErrorCode.NONE  # on the way of each push: a member is looked up by Python code in 3.11
 _MAX_REQUEST_HEAD_BYTES = 100_000  # a client id and a transactional id of 32 kB each fit
 
 
@@ -69,7 +72,6 @@ class ProxiedConnection:
         self.to_client: list[bytes] = []
         self.unflushed = False
         self._connection_id = connection_id
-        self._blob = connection_bytes(facts)
         self._door = door
         self._address_of = address_of
         self._observe = observe
@@ -81,6 +83,10 @@ class ProxiedConnection:
         self._unmatched = False  # the response that is coming in belongs to no request that we remember
         self._client_id_bytes: bytes = b""
         self._client_id = ""
+        self._caller: Caller | None = None
+        self._known_push: KnownPush | None = None
+        self._waiting_id = b""  # correlation id of a known push whose answer has not left
+        self._waiting_code = _NONE
         self._requests = FrameScanner(
             begin=self._begin_request,
             complete=self._complete_request,
@@ -94,9 +100,29 @@ class ProxiedConnection:
             max_frame_bytes=limits.max_response_bytes,
         )
 
+    def take_known_push(self, data: bytes, now_ms: int) -> bool:
+        """Whether `data` was a whole push that begins as the last one did; its answer is `acknowledgement`."""
+        known = self._known_push
+        if known is None or self._in_flight or self._waiting_id or not self._requests.between_frames:
+            return False
+        payload = known.payload(data)
+        if payload is None:
+            return False
+        self._waiting_id = data[8:12]
+        self._waiting_code = self._door.push(known.request, payload, known.caller, now_ms)
+        return True
+
+    def acknowledgement(self, ok: bool) -> bytes:
+        """The response to a known push, once the spool was flushed, or could not be."""
+        correlation_id, self._waiting_id = self._waiting_id, b""
+        code = COME_BACK if self._waiting_code is _NONE and not ok else self._waiting_code
+        return push_response(correlation_id, code) if correlation_id else b""
+
     def from_client(self, data: bytes, now_ms: int) -> None:
         """Bytes that the client sent."""
         self._now_ms = now_ms
+        if self._waiting_id:
+            self._remember_waiting()
         self.to_upstream += self._requests.feed(data)
 
     def from_upstream(self, data: bytes, now_ms: int) -> None:
@@ -110,7 +136,7 @@ class ProxiedConnection:
             if not exchange.flushed:
                 exchange.flushed = True
                 if not ok and exchange.answer:
-                    exchange.answer = dataclasses.replace(exchange.answer, body=exchange.answer.refusal)
+                    exchange.answer = exchange.answer._replace(body=exchange.answer.refusal)
         ready = self._ready_answers()
         if ready:
             self.to_client.append(ready)
@@ -123,9 +149,16 @@ class ProxiedConnection:
     @property
     def idle(self) -> bool:
         """Whether every request that came has been answered."""
-        return not self._in_flight and self._request is None
+        return not self._in_flight and self._request is None and not self._waiting_id
 
     # --- requests
+
+    def _remember_waiting(self) -> None:
+        """A known push is one request of several when more bytes come before its answer has gone."""
+        correlation_id, self._waiting_id = int.from_bytes(self._waiting_id, "big", signed=True), b""
+        answer = PUSH_ANSWER[self._waiting_code]
+        self._in_flight.append(Exchange(APIS[PUSH_TELEMETRY], 0, correlation_id, None, 0, answer=answer, flushed=False))
+        self.unflushed = True
 
     def _begin_request(self, length: int, data: bytes, offset: int) -> Mode | None:
         if len(data) - offset < REQUEST_HEAD.size:
@@ -187,6 +220,7 @@ class ProxiedConnection:
         request = frame[LENGTH_BYTES:]
         if exchange.api.key in (PUSH_TELEMETRY, GET_TELEMETRY_SUBSCRIPTIONS):
             self._answer_telemetry(exchange, request)
+            self._know_push(exchange, frame)
             return b""
         if exchange.version > exchange.api.max_version:
             self._enqueue_answer(exchange, Answer(body=_API_VERSIONS_TOO_NEW, after_flush=False, refusal=b""))
@@ -203,16 +237,19 @@ class ProxiedConnection:
 
     def _answer_telemetry(self, exchange: Exchange, request: bytes, *, oversize: bool = False) -> None:
         handle = self._door.oversize if oversize else self._door.answer
-        answer = handle(
-            exchange.api.key,
-            request_body(request),
-            client_id=exchange.client_id,
-            connection=self.facts,
-            connection_blob=self._blob,
-            connection_id=self._connection_id,
-            now_ms=self._now_ms,
-        )
+        answer = handle(exchange.api.key, request_body(request), self._caller_of(exchange.client_id), self._now_ms)
         self._enqueue_answer(exchange, answer)
+
+    def _caller_of(self, client_id: str | None) -> Caller:
+        """The same as long as nothing changes."""
+        caller = self._caller
+        if caller is None or caller.client_id != client_id:
+            self._caller = caller = Caller(self.facts, client_id, self._connection_id)
+        return caller
+
+    def _know_push(self, exchange: Exchange, frame: bytes) -> None:
+        if exchange.api.key == PUSH_TELEMETRY and exchange.answer is PUSH_ANSWER[_NONE] and self._caller:
+            self._known_push = known_push(frame, self._caller)
 
     def _enqueue_answer(self, exchange: Exchange, answer: Answer) -> None:
         exchange.answer = answer
@@ -236,7 +273,7 @@ class ProxiedConnection:
             self.facts = dataclasses.replace(
                 self.facts, software_name=name[:_MAX_SOFTWARE_CHARS], software_version=version[:_MAX_SOFTWARE_CHARS]
             )
-            self._blob = connection_bytes(self.facts)
+            self._caller = self._known_push = None
 
     def _text(self, client_id: bytes) -> str:
         if client_id != self._client_id_bytes:  # one per connection, as good as always

@@ -58,6 +58,11 @@ class FrameScanner:
         self._parts: list[bytes] = []  # of a held frame
         self._undecided = b""  # the beginning of a frame that `begin` has not decided on
 
+    @property
+    def between_frames(self) -> bool:
+        """Whether the last frame has ended and nothing of the next one has come."""
+        return not self._left and not self._undecided
+
     def feed(self, data: bytes) -> list[bytes]:
         """What goes out for these bytes, in order. Raises ProtocolError on a length out of bounds."""
         if self._undecided:

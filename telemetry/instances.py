@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from typing import Final
 
 from exporters.model import Connection
+from exporters.records import sender_bytes
 from telemetry.errors import ErrorCode
 from telemetry.java_hash import instance_subscription_id, uuid_text
 from telemetry.java_regex import MAX_SUBJECT_CHARS
@@ -21,17 +22,21 @@ MAX_INSTANCES: Final = 16_384
 _MIN_EXPIRY_MS = 60_000
 
 
-class Caller(NamedTuple):
-    """Who sent a telemetry request."""
+class Caller:
+    """Who sends telemetry requests on one connection. `sender`: the same, as spool records tell it."""
 
-    connection: Connection
-    client_id: str | None
-    connection_id: str
+    __slots__ = ("client_id", "connection", "connection_id", "sender")
+
+    def __init__(self, connection: Connection, client_id: str | None, connection_id: str) -> None:
+        self.connection = connection
+        self.client_id = client_id
+        self.connection_id = connection_id
+        self.sender = sender_bytes(connection, client_id)
 
 
 def attributes_of(client_instance_id: bytes, caller: Caller) -> Attributes:
     """What match criteria look at."""
-    connection, client_id, _ = caller
+    connection, client_id = caller.connection, caller.client_id
     return {
         "client_instance_id": uuid_text(client_instance_id),
         "client_id": None if client_id is None else client_id[:MAX_SUBJECT_CHARS],
@@ -61,8 +66,10 @@ class Instance:
     recorded_on: str = ""  # the connection on which it was last recorded as seen
     connections: set[str] = field(default_factory=set)  # those whose end is its end
     subscription_id: int = field(init=False)
+    lifetime_ms: int = field(init=False)  # without being touched
 
     def __post_init__(self) -> None:
+        self.lifetime_ms = max(_MIN_EXPIRY_MS, 3 * self.selection.interval_ms)
         self.subscription_id = instance_subscription_id(self.selection.crc, self.client_instance_id)
 
     def successor(self, selection: Selection, version: int) -> Instance:
@@ -95,10 +102,6 @@ class Instance:
         self.last_known_error = ErrorCode.THROTTLING_QUOTA_EXCEEDED
         self.terminating = False
 
-    @property
-    def expires_ms(self) -> int:
-        return self.touched_ms + max(_MIN_EXPIRY_MS, 3 * self.selection.interval_ms)
-
 
 class Instances:
     """At most `max_instances`, those that were silent longest go first."""
@@ -120,7 +123,7 @@ class Instances:
         instance = self._by_id.get(client_instance_id)
         if instance is None:
             return None
-        if instance.expires_ms <= now_ms:
+        if instance.touched_ms + instance.lifetime_ms <= now_ms:
             self._remove(client_instance_id)
             return None
         instance.touched_ms = now_ms
@@ -152,7 +155,7 @@ class Instances:
         for instance in self._by_id.values():
             if instance.touched_ms + _MIN_EXPIRY_MS > now_ms:
                 break  # so are all behind it: the order is that of the last touch
-            if instance.expires_ms <= now_ms:
+            if instance.touched_ms + instance.lifetime_ms <= now_ms:
                 over.append(instance.client_instance_id)
         for client_instance_id in over:
             self._remove(client_instance_id)

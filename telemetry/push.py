@@ -1,48 +1,47 @@
 """The telemetry door: a GetTelemetrySubscriptions or PushTelemetry request in, rules, spool record, answer out.
 
-Sans-I/O. Both APIs exist in version 0 only. Requests are read and answers written by hand: a general reader and writer
-cost more than everything else on this path. An unexpected fault of ours is answered so that the client comes back.
+Sans-I/O. `get` and `push` are for values, `answer` and `oversize` for the bytes of the Kafka protocol. An unexpected
+fault of ours is answered so that the client comes back.
 """
 
 from __future__ import annotations
 
-import functools
-import struct
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, NamedTuple
 
 import structlog
 
-from exporters.model import ClientInstance, Connection, Push, RecordKind
+from exporters.model import RecordKind
 from exporters.records import encode_instance, push_head
 from exporters.spool import SpoolFull
 from telemetry.errors import ErrorCode, ProtocolError
 from telemetry.instances import Caller, Instance
-from telemetry.primitives import Reader, write_compact_array_length, write_compact_string
-from telemetry.selection import Selection
 from telemetry.subscription_config import ALL_METRICS
 from telemetry.subscriptions import ClientMetrics, PushRequest
+from telemetry.telemetry_messages import (
+    GET_TELEMETRY_SUBSCRIPTIONS,
+    PUSH_RESPONSE,
+    PUSH_TELEMETRY,
+    REFUSED_GET,
+    granted_get,
+    read_get,
+    read_push,
+    read_push_head,
+)
 
 log = structlog.get_logger(__name__)
 
-GET_TELEMETRY_SUBSCRIPTIONS: Final = 71
-PUSH_TELEMETRY: Final = 72
-
-_PUSH_HEAD = struct.Struct(">16siBb")  # client_instance_id, subscription_id, terminating, compression_type
-_GET_HEAD = struct.Struct(">ih16si")  # throttle_time_ms, error_code, client_instance_id, subscription_id
-_GET_TAIL = struct.Struct(">ii?")  # push_interval_ms, telemetry_max_bytes, delta_temporality
-_PUSH_ANSWER = struct.Struct(">ihB")  # throttle_time_ms, error_code, no tagged fields
-_ACCEPTED_COMPRESSION_TYPES = b"\x05\x04\x03\x01\x02"  # zstd, lz4, gzip, snappy: the order is the preference
+_NONE: Final = ErrorCode.NONE  # on the way of each push: a member is looked up by Python code in 3.11
+_PUSH: Final = RecordKind.PUSH
+COME_BACK: Final = ErrorCode.THROTTLING_QUOTA_EXCEEDED
 # Brokers and the Java and C clients spell "all metrics" as ALL_METRICS. KIP-714 and the schema spell it "", and clients
 # written from them take ALL_METRICS for a prefix, so that they push nothing: franz-go 1.22.
 _SPELL_ALL_AS_KIP_714: Final = frozenset({"kgo"})
-_MAX_CLIENT_ID_CHARS = 16_383  # as UTF-8 it fits the length field of a record; only what is not UTF-8 is longer
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(NamedTuple):
     """A response behind its header.
 
     With `after_flush`, `body` may be sent once the spool was flushed; if it cannot be, `refusal` is.
@@ -53,6 +52,17 @@ class Answer:
     refusal: bytes
 
 
+class Granted(NamedTuple):
+    """The answer to a GetTelemetrySubscriptions: an instance where `code` is NONE.
+
+    With `after_flush` it may be sent once the spool was flushed; if it cannot be, COME_BACK is.
+    """
+
+    code: ErrorCode
+    instance: Instance | None
+    after_flush: bool
+
+
 @dataclass(slots=True)
 class DoorCounts:
     """What came and how it was answered; what failed at the flush is counted where that happens."""
@@ -61,196 +71,123 @@ class DoorCounts:
     pushes: Counter[ErrorCode] = field(default_factory=Counter)
     accepted_bytes: int = 0  # compressed
     empty_pushes: int = 0
-    faults: int = 0  # of ours, answered with THROTTLING_QUOTA_EXCEEDED
+    faults: int = 0  # of ours, answered with COME_BACK
 
 
-def _refused_get(code: ErrorCode) -> bytes:
-    """All fields but the code have their defaults; the three arrays and the end are one byte each."""
-    return _GET_HEAD.pack(0, code, bytes(16), 0) + b"\x01" + _GET_TAIL.pack(0, 0, False) + b"\x01\x00"
-
-
-_GET_BODY = {code: _refused_get(code) for code in ErrorCode}
-_PUSH_BODY = {code: _PUSH_ANSWER.pack(0, code, 0) for code in ErrorCode}
-_COME_BACK: Final = ErrorCode.THROTTLING_QUOTA_EXCEEDED
-_PUSH_REFUSED = {code: Answer(body, after_flush=False, refusal=b"") for code, body in _PUSH_BODY.items()}
-_GET_REFUSED = {code: Answer(body, after_flush=False, refusal=b"") for code, body in _GET_BODY.items()}
-_PUSH_ACCEPTED = Answer(_PUSH_BODY[ErrorCode.NONE], after_flush=True, refusal=_PUSH_BODY[_COME_BACK])
+PUSH_ANSWER = {code: Answer(body, after_flush=False, refusal=b"") for code, body in PUSH_RESPONSE.items()}
+PUSH_ANSWER[ErrorCode.NONE] = Answer(PUSH_RESPONSE[ErrorCode.NONE], after_flush=True, refusal=PUSH_RESPONSE[COME_BACK])
+_GET_REFUSED = {code: Answer(body, after_flush=False, refusal=b"") for code, body in REFUSED_GET.items()}
 
 
 class TelemetryDoor:
     """Answers requests by the rules, and keeps what they bring.
 
-    `append(kind, *parts)` queues a record for the spool and raises SpoolFull. `telemetry_max_bytes`: the longest
+    `append(kind, body)` queues a record for the spool and raises SpoolFull. `telemetry_max_bytes`: the longest
     payload, compressed, that is taken (Kafka's telemetry.max.bytes).
     """
 
-    def __init__(self, rules: ClientMetrics, *, append: Callable[..., None], telemetry_max_bytes: int) -> None:
+    def __init__(
+        self, rules: ClientMetrics, *, append: Callable[[RecordKind, bytes], None], telemetry_max_bytes: int
+    ) -> None:
         self.rules = rules
         self.counts = DoorCounts()
+        self.telemetry_max_bytes = telemetry_max_bytes
         self._append = append
-        self._max_bytes = telemetry_max_bytes
 
-    def answer(
-        self,
-        api_key: int,
-        body: bytes,
-        *,
-        client_id: str | None,
-        connection: Connection,
-        connection_blob: bytes,
-        connection_id: str,
-        now_ms: int,
-    ) -> Answer:
-        """The answer to a request. `body`: the request behind its header. `connection_blob`: records.connection_bytes.
+    # --- values
 
-        Raises ProtocolError when the body cannot be read.
-        """
-        caller = Caller(connection, client_id, connection_id)
-        return self._guarded(api_key, lambda: self._answered(api_key, body, caller, connection_blob, now_ms))
+    def get(self, client_instance_id: bytes, caller: Caller, now_ms: int) -> Granted:
+        """Grants what the instance is subscribed to, or refuses."""
+        try:
+            granted = self._get(client_instance_id, caller, now_ms)
+        except Exception as exc:  # noqa: BLE001 - told by _come_back
+            granted = Granted(self._come_back(exc), None, after_flush=False)
+        self.counts.gets[granted.code] += 1
+        return granted
 
-    def oversize(
-        self,
-        api_key: int,
-        body: bytes,
-        *,
-        client_id: str | None,
-        connection: Connection,
-        connection_blob: bytes,
-        connection_id: str,
-        now_ms: int,
-    ) -> Answer:
-        """The answer to a push that is too long to be read: as `answer`, but `body` is only how it begins."""
-        if api_key != PUSH_TELEMETRY:
-            raise ProtocolError(f"cannot answer API {api_key} by the first {len(body)} bytes of a request")
-        caller = Caller(connection, client_id, connection_id)
-        return self._guarded(api_key, lambda: self._too_large(body, caller, now_ms))
+    def push(self, request: PushRequest, payload: bytes, caller: Caller, now_ms: int) -> ErrorCode:
+        """NONE: the payload, compressed as it came, was queued, and may be acknowledged once the spool was flushed."""
+        size = len(payload)
+        try:
+            code, instance = self.rules.push(request, caller, now_ms, too_large=size > self.telemetry_max_bytes)
+            if code is _NONE and instance is not None:
+                self._keep(request, payload, instance, caller, now_ms)
+                self.counts.accepted_bytes += size
+        except Exception as exc:  # noqa: BLE001 - told by _come_back
+            code = self._come_back(exc)
+        self.counts.pushes[code] += 1
+        return code
 
     def disconnected(self, connection_id: str) -> None:
         """A connection ended."""
         self.rules.disconnected(connection_id)
 
-    def _guarded(self, api_key: int, step: Callable[[], Answer]) -> Answer:
-        """A fault of ours is answered so that the client comes back. Raises ProtocolError."""
-        try:
-            return step()
-        except ProtocolError:
-            raise
-        except SpoolFull:
-            return self._come_back(api_key)
-        except Exception:
-            self.counts.faults += 1
-            if self.counts.faults & (self.counts.faults - 1) == 0:  # the 1st, 2nd, 4th, 8th ... or the log is flooded
-                log.exception("telemetry request failed", api_key=api_key, faults=self.counts.faults)
-            return self._come_back(api_key)
+    # --- bytes
 
-    def _answered(self, api_key: int, body: bytes, caller: Caller, blob: bytes, now_ms: int) -> Answer:
+    def answer(self, api_key: int, body: bytes, caller: Caller, now_ms: int) -> Answer:
+        """The answer to a request. `body`: the request behind its header. Raises ProtocolError: it cannot be read."""
         if api_key == PUSH_TELEMETRY:
-            return self._push(body, caller, blob, now_ms)
+            return PUSH_ANSWER[self.push(*read_push(body), caller, now_ms)]
         if api_key == GET_TELEMETRY_SUBSCRIPTIONS:
-            return self._get(body, caller, blob, now_ms)
+            return self._get_answer(self.get(read_get(body), caller, now_ms), caller)
         raise ProtocolError(f"cannot answer API {api_key}")
 
-    def _too_large(self, body: bytes, caller: Caller, now_ms: int) -> Answer:
-        code, _ = self.rules.push(_push_request(body, too_large=True), caller, now_ms)
+    def oversize(self, api_key: int, body: bytes, caller: Caller, now_ms: int) -> Answer:
+        """The answer to a push that is too long to be read: as `answer`, but `body` is only how it begins."""
+        if api_key != PUSH_TELEMETRY:
+            raise ProtocolError(f"cannot answer API {api_key} by the first {len(body)} bytes of a request")
+        request = read_push_head(body)
+        try:
+            code, _ = self.rules.push(request, caller, now_ms, too_large=True)
+        except Exception as exc:  # noqa: BLE001 - told by _come_back
+            code = self._come_back(exc)
         self.counts.pushes[code] += 1
-        return _PUSH_REFUSED[code]
+        return PUSH_ANSWER[code]
 
-    def _come_back(self, api_key: int) -> Answer:
-        if api_key == GET_TELEMETRY_SUBSCRIPTIONS:
-            self.counts.gets[_COME_BACK] += 1
-            return _GET_REFUSED[_COME_BACK]
-        self.counts.pushes[_COME_BACK] += 1
-        return _PUSH_REFUSED[_COME_BACK]
+    def _get_answer(self, granted: Granted, caller: Caller) -> Answer:
+        instance = granted.instance
+        if instance is None:
+            return _GET_REFUSED[granted.code]
+        body = granted_get(
+            instance.client_instance_id,
+            instance.subscription_id,
+            instance.selection,
+            self.telemetry_max_bytes,
+            "" if caller.connection.software_name in _SPELL_ALL_AS_KIP_714 else ALL_METRICS,
+        )
+        return Answer(body, granted.after_flush, REFUSED_GET[COME_BACK] if granted.after_flush else b"")
 
-    def _get(self, body: bytes, caller: Caller, blob: bytes, now_ms: int) -> Answer:
-        reader = Reader(body)
-        client_instance_id = reader.uuid()
-        reader.skip_tagged()
+    # --- decisions and what follows from them
+
+    def _get(self, client_instance_id: bytes, caller: Caller, now_ms: int) -> Granted:
         code, instance = self.rules.get(client_instance_id, caller, now_ms)
         if code is not ErrorCode.NONE:
-            self.counts.gets[code] += 1
-            return _GET_REFUSED[code]
+            return Granted(code, None, after_flush=False)
         new = instance.recorded_on != caller.connection_id
         if new:
-            self._record_seen(instance, caller, blob, now_ms)
-        self.counts.gets[code] += 1
-        head = _GET_HEAD.pack(0, code, instance.client_instance_id, instance.subscription_id)
-        as_kip_714 = caller.connection.software_name in _SPELL_ALL_AS_KIP_714
-        return Answer(
-            head + _selection_bytes(instance.selection, self._max_bytes, as_kip_714),
-            after_flush=new,
-            refusal=_GET_BODY[_COME_BACK] if new else b"",
-        )
+            self._record_seen(instance, caller, now_ms)
+        return Granted(code, instance, after_flush=new)
 
-    def _push(self, body: bytes, caller: Caller, blob: bytes, now_ms: int) -> Answer:
-        reader = Reader(body, min(_PUSH_HEAD.size, len(body)))
-        size = max(reader.uvarint() - 1, 0)  # null is as good as empty
-        start = reader.offset
-        reader.skip(size)
-        reader.skip_tagged()
-        request = _push_request(body, too_large=size > self._max_bytes)
-        code, instance = self.rules.push(request, caller, now_ms)
-        if code is not ErrorCode.NONE or instance is None:
-            self.counts.pushes[code] += 1
-            return _PUSH_REFUSED[code]
+    def _keep(self, request: PushRequest, payload: bytes, instance: Instance, caller: Caller, now_ms: int) -> None:
         try:
-            self._keep(request, body[start : start + size], instance, caller, blob, now_ms)
+            if payload:
+                self._append(_PUSH, push_head(now_ms, *request, caller.sender) + payload)
+            else:
+                self._record_seen(instance, caller, now_ms)
+                self.counts.empty_pushes += 1
         except Exception:
             instance.not_stored()
             raise
-        self.counts.pushes[code] += 1
-        self.counts.accepted_bytes += size
-        return _PUSH_ACCEPTED
 
-    def _keep(
-        self, request: PushRequest, payload: bytes, instance: Instance, caller: Caller, blob: bytes, now_ms: int
-    ) -> None:
+    def _record_seen(self, instance: Instance, caller: Caller, now_ms: int) -> None:
         """Raises SpoolFull."""
-        if not payload:
-            self._record_seen(instance, caller, blob, now_ms)
-            self.counts.empty_pushes += 1
-            return
-        push = Push(
-            caller.connection,
-            _recorded(caller.client_id),
-            request.client_instance_id,
-            now_ms,
-            request.subscription_id,
-            request.terminating,
-            request.compression_type,
-            payload,
-        )
-        self._append(RecordKind.PUSH, push_head(push, blob), payload)
-
-    def _record_seen(self, instance: Instance, caller: Caller, blob: bytes, now_ms: int) -> None:
-        """Raises SpoolFull."""
-        seen = ClientInstance(caller.connection, _recorded(caller.client_id), instance.client_instance_id, now_ms)
-        self._append(RecordKind.INSTANCE, encode_instance(seen, blob))
+        self._append(RecordKind.INSTANCE, encode_instance(now_ms, instance.client_instance_id, caller.sender))
         instance.recorded_on = caller.connection_id
 
-
-def _push_request(body: bytes, *, too_large: bool) -> PushRequest:
-    try:
-        client_instance_id, subscription_id, terminating, compression_type = _PUSH_HEAD.unpack_from(body)
-    except struct.error as exc:
-        raise ProtocolError(f"cannot read a push of {len(body)} bytes") from exc
-    return PushRequest(client_instance_id, subscription_id, terminating != 0, compression_type, too_large)
-
-
-def _recorded(client_id: str | None) -> str:
-    return "" if client_id is None else client_id[:_MAX_CLIENT_ID_CHARS]
-
-
-@functools.lru_cache(maxsize=1024)
-def _selection_bytes(selection: Selection, telemetry_max_bytes: int, as_kip_714: bool) -> bytes:
-    """What the answers to all clients with one selection have in common: all behind the subscription id."""
-    out = bytearray(_ACCEPTED_COMPRESSION_TYPES)
-    out += _GET_TAIL.pack(selection.interval_ms, telemetry_max_bytes, True)
-    requested = selection.requested_metrics
-    if as_kip_714 and requested == (ALL_METRICS,):
-        requested = ("",)
-    write_compact_array_length(out, len(requested))
-    for prefix in requested:
-        write_compact_string(out, prefix)
-    out.append(0)
-    return bytes(out)
+    def _come_back(self, exc: Exception) -> ErrorCode:
+        """The code for a fault of ours."""
+        if not isinstance(exc, SpoolFull):
+            self.counts.faults += 1
+            if self.counts.faults & (self.counts.faults - 1) == 0:  # the 1st, 2nd, 4th, 8th ... or the log is flooded
+                log.error("telemetry request failed", faults=self.counts.faults, exc_info=exc)
+        return COME_BACK

@@ -25,7 +25,8 @@ log = structlog.get_logger(__name__)
 
 ZERO_ID: Final = bytes(16)
 RESERVED_IDS: Final = frozenset({ZERO_ID, bytes(15) + b"\x01"})
-_COMPRESSION_TYPES = range(5)  # none, gzip, snappy, lz4, zstd
+_COMPRESSION_TYPES = frozenset(range(5))  # none, gzip, snappy, lz4, zstd
+_NONE: Final = ErrorCode.NONE  # on the way of each push: a member is looked up by Python code in 3.11
 # After these a client may ask again at once.
 _MENDED_BY_GET = frozenset({ErrorCode.UNKNOWN_SUBSCRIPTION_ID, ErrorCode.UNSUPPORTED_COMPRESSION_TYPE})
 
@@ -37,7 +38,6 @@ class PushRequest(NamedTuple):
     subscription_id: int
     terminating: bool
     compression_type: int
-    too_large: bool
 
 
 class ClientMetrics:
@@ -115,18 +115,22 @@ class ClientMetrics:
         instance.last_known_error = ErrorCode.NONE
         return ErrorCode.NONE, instance
 
-    def push(self, request: PushRequest, caller: Caller, now_ms: int) -> tuple[ErrorCode, Instance | None]:
+    def push(
+        self, request: PushRequest, caller: Caller, now_ms: int, *, too_large: bool
+    ) -> tuple[ErrorCode, Instance | None]:
         """PushTelemetry: the code, and the instance, None when the id can be nobody's.
 
+        `too_large`: the payload is longer than telemetry.max.bytes.
         After NONE call the instance's `not_stored` if the push could not be kept.
         """
-        if request.client_instance_id in RESERVED_IDS:
+        client_instance_id, _, terminating, _ = request
+        if client_instance_id in RESERVED_IDS:
             return ErrorCode.INVALID_REQUEST, None
-        instance = self._touch(request.client_instance_id, caller, now_ms)
-        code = _judge(request, instance, now_ms)
+        instance = self._touch(client_instance_id, caller, now_ms)
+        code = _judge(request, instance, now_ms, too_large)
         instance.last_known_error = code
-        if code is ErrorCode.NONE or not request.terminating:
-            instance.terminating = request.terminating
+        if code is _NONE or not terminating:
+            instance.terminating = terminating
         return code, instance
 
     def disconnected(self, connection_id: str) -> None:
@@ -159,16 +163,17 @@ class ClientMetrics:
                 return candidate
 
 
-def _judge(request: PushRequest, instance: Instance, now_ms: int) -> ErrorCode:
+def _judge(request: PushRequest, instance: Instance, now_ms: int, too_large: bool) -> ErrorCode:
     """ClientMetricsManager.validatePushRequest. The order is the contract."""
+    _, subscription_id, terminating, compression_type = request
     if instance.terminating:
         return ErrorCode.INVALID_REQUEST
-    if not instance.accept_push(now_ms) and not request.terminating:
+    if not instance.accept_push(now_ms) and not terminating:
         return ErrorCode.THROTTLING_QUOTA_EXCEEDED
-    if request.subscription_id != instance.subscription_id:
+    if subscription_id != instance.subscription_id:
         return ErrorCode.UNKNOWN_SUBSCRIPTION_ID
-    if request.compression_type not in _COMPRESSION_TYPES:
+    if compression_type not in _COMPRESSION_TYPES:
         return ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
-    if request.too_large:
+    if too_large:
         return ErrorCode.TELEMETRY_TOO_LARGE
-    return ErrorCode.NONE
+    return _NONE

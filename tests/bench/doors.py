@@ -25,7 +25,9 @@ from telemetry.subscription_file import SubscriptionFile
 from telemetry.subscriptions import ClientMetrics
 
 INTERVAL_MS = 100
-STEP_MS = 50  # of our clock: two looks to an interval, and a round of all clients before any is forgotten
+STEP_MS = (
+    200  # of our clock: an interval at least between two looks, and a round of all clients before any is forgotten
+)
 START_MS = 1_700_000_000_000
 
 _HEAD = struct.Struct(">ihhih")  # length, api_key, api_version, correlation_id, length of client_id

@@ -10,14 +10,14 @@ import zstandard
 from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData
 
 from exporters.model import Connection, Push, RecordKind
-from exporters.records import connection_bytes, push_head
+from exporters.records import push_head, sender_bytes
 from exporters.spool import SpoolWriter
 from telemetry.otlp import Limits, decode
 from telemetry.templates import ABSENT, Template, template_of
 
 VECTORS = Path(__file__).parents[1] / "vectors"
 INTERVAL_MS = 10_000
-_ZSTD = 4
+ZSTD = 4
 
 
 class Client:
@@ -28,39 +28,31 @@ class Client:
             "prod", "EXTERNAL", f"user-{number % 20}", f"10.0.0.{number % 250}", number, "software", "1.0", number % 3
         )
         self._push = Push(
-            connection, f"app-{number}", np.random.default_rng(number).bytes(16), first_ms, 7, False, _ZSTD, payload
+            connection, f"app-{number}", np.random.default_rng(number).bytes(16), first_ms, 7, False, ZSTD, payload
         )
-        self._connection = connection_bytes(connection)
+        self._sender = sender_bytes(connection, self._push.client_id)
         self._rng = np.random.default_rng(number)
         self._template = _template(self._push)
         self._bytes = np.frombuffer(payload, np.uint8).copy()
         self._times = [self._column(at) for at in (self._template.start_at, self._template.time_at)]
         self._values = self._column(self._template.double_at).view(np.float64)
 
-    def push(self, turn: int, spool: SpoolWriter) -> None:
-        """Some ms off the interval; what was 0, NaN or whole stays so."""
+    def payload(self, turn: int) -> bytes:
+        """Compressed. Some ms off the interval; what was 0, NaN or whole stays so."""
         moved_ns = (turn * INTERVAL_MS + int(self._rng.integers(0, 500))) * 1_000_000
         for at, before in zip((self._template.start_at, self._template.time_at), self._times, strict=True):
             self._write(at, before + np.uint64(moved_ns))
         values = self._values * self._rng.uniform(0.7, 1.3, len(self._values))
         whole = self._values == np.trunc(self._values)
         self._write(self._template.double_at, np.where(whole, np.rint(values), values).view(np.uint64))
-        payload = zstandard.ZstdCompressor().compress(self._bytes.tobytes())
+        return zstandard.ZstdCompressor().compress(self._bytes.tobytes())
+
+    def push(self, turn: int, spool: SpoolWriter) -> None:
+        """Into the spool, past any network process."""
         push = self._push
-        head = push_head(
-            Push(
-                push.connection,
-                push.client_id,
-                push.client_instance_id,
-                push.received_at_ms + turn * INTERVAL_MS,
-                push.subscription_id,
-                False,
-                _ZSTD,
-                payload,
-            ),
-            self._connection,
-        )
-        spool.append(RecordKind.PUSH, head, payload)
+        received_at_ms = push.received_at_ms + turn * INTERVAL_MS
+        head = push_head(received_at_ms, push.client_instance_id, push.subscription_id, False, ZSTD, self._sender)
+        spool.append(RecordKind.PUSH, head + self.payload(turn))
 
     def _column(self, at: np.ndarray) -> np.ndarray:
         present = at[at != ABSENT]

@@ -25,10 +25,10 @@ class Spool:
         self.queued: list[tuple[RecordKind, bytes]] = []
         self.written: list[tuple[RecordKind, bytes]] = []
 
-    def append(self, kind: RecordKind, *parts: bytes) -> None:
+    def append(self, kind: RecordKind, body: bytes) -> None:
         if self.full:
             raise SpoolFull("cannot queue")
-        self.queued.append((kind, b"".join(parts)))
+        self.queued.append((kind, body))
 
     def flush(self) -> None:
         queued, self.queued = self.queued, []

@@ -21,16 +21,16 @@ import zstandard
 from py4j.protocol import Py4JJavaError
 
 from exporters.model import Connection, RecordKind
-from exporters.records import connection_bytes
 from headroom.demo.jars import KAFKA_VERSION, find_java, kafka_libs
 from headroom.demo.jvm import Jvm
 from telemetry.errors import ErrorCode, InvalidSubscriptionError
 from telemetry.instances import Caller, attributes_of
 from telemetry.java_hash import instance_subscription_id, uuid_hash, uuid_text
 from telemetry.primitives import Reader, write_compact_bytes
-from telemetry.push import GET_TELEMETRY_SUBSCRIPTIONS, PUSH_TELEMETRY, TelemetryDoor
+from telemetry.push import TelemetryDoor
 from telemetry.selection import without_covered
 from telemetry.subscriptions import ZERO_ID, ClientMetrics
+from telemetry.telemetry_messages import GET_TELEMETRY_SUBSCRIPTIONS, PUSH_TELEMETRY
 
 MAX_BYTES = 100
 STEPS = 30
@@ -182,7 +182,7 @@ class Ours:
         self.now_ms = START_MS
         self.kept: list[RecordKind] = []
 
-    def _append(self, kind: RecordKind, *parts: bytes) -> None:
+    def _append(self, kind: RecordKind, body: bytes) -> None:
         self.kept.append(kind)
 
     def update(self, name: str, values: dict[str, str]) -> tuple[int, str | None]:
@@ -194,15 +194,7 @@ class Ours:
 
     def answer(self, api_key: int, body: bytes, client: int) -> bytes:
         client_id, connection = CLIENTS[client]
-        return self.door.answer(
-            api_key,
-            body,
-            client_id=client_id,
-            connection=connection,
-            connection_blob=connection_bytes(connection),
-            connection_id=str(client),
-            now_ms=self.now_ms,
-        ).body
+        return self.door.answer(api_key, body, Caller(connection, client_id, str(client)), self.now_ms).body
 
 
 class Case:

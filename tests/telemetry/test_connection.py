@@ -14,6 +14,7 @@ from telemetry.apis import APIS
 from telemetry.connection import ProxiedConnection
 from telemetry.errors import ProtocolError
 from telemetry.exchanges import Limits
+from telemetry.instances import Caller
 from telemetry.push import Answer
 
 FACTS = Connection("c", "PLAINTEXT", ANONYMOUS, "10.0.0.1", 4000, UNKNOWN, UNKNOWN, 7)
@@ -27,13 +28,13 @@ class ScriptedDoor:
         self.gone: list[str] = []
         self.software = ""
 
-    def answer(self, api_key: int, body: bytes, *, client_id: str | None, connection: Connection, **_: Any) -> Answer:
-        self.asked.append(("whole", api_key, body, client_id))
-        self.software = f"{connection.software_name} {connection.software_version}"
+    def answer(self, api_key: int, body: bytes, caller: Caller, now_ms: int) -> Answer:
+        self.asked.append(("whole", api_key, body, caller.client_id))
+        self.software = f"{caller.connection.software_name} {caller.connection.software_version}"
         return Answer(body=b"answer-%d" % api_key, after_flush=api_key == 72, refusal=b"come-back")
 
-    def oversize(self, api_key: int, body: bytes, *, client_id: str | None, **_: Any) -> Answer:
-        self.asked.append(("head", api_key, body[:8], client_id))
+    def oversize(self, api_key: int, body: bytes, caller: Caller, now_ms: int) -> Answer:
+        self.asked.append(("head", api_key, body[:8], caller.client_id))
         return Answer(body=b"too-large", after_flush=False, refusal=b"come-back")
 
     def disconnected(self, connection_id: str) -> None:

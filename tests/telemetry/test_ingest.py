@@ -16,8 +16,8 @@ import zstandard
 from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData
 
 from exporters.clickhouse import PermanentWriteError, Store, TransientWriteError
-from exporters.model import ClientInstance, Connection, DropReason, Push, QuotaLimit, RecordKind, UsageSample
-from exporters.records import connection_bytes, encode_instance, encode_limits, encode_usage, push_head
+from exporters.model import Connection, DropReason, Push, QuotaLimit, RecordKind, UsageSample
+from exporters.records import encode_instance, encode_limits, encode_usage, push_head, sender_bytes
 from exporters.spool import SpoolWriter
 from exporters.spool_reader import SpoolReader
 from telemetry.ingest import Ingester
@@ -73,7 +73,16 @@ class Bench:
 
     def push(self, payload: bytes = JAVA, codec: int = 4, **fields: Any) -> None:
         push = replace(Push(CONNECTION, "app-1", bytes(range(16)), NOW_MS, 7, False, codec, payload), **fields)
-        self.writer.append(RecordKind.PUSH, push_head(push, connection_bytes(push.connection)), push.payload)
+        sender = sender_bytes(push.connection, push.client_id)
+        head = push_head(
+            push.received_at_ms,
+            push.client_instance_id,
+            push.subscription_id,
+            push.terminating,
+            push.compression_type,
+            sender,
+        )
+        self.writer.append(RecordKind.PUSH, head + push.payload)
         self.writer.flush()
 
     def append(self, kind: RecordKind, body: bytes) -> None:
@@ -135,8 +144,7 @@ def test_a_push_becomes_rows_of_five_tables(bench: Bench) -> None:
 
 
 def test_the_other_records_become_rows(bench: Bench) -> None:
-    instance = ClientInstance(CONNECTION, "app-1", bytes(16), NOW_MS)
-    bench.append(RecordKind.INSTANCE, encode_instance(instance, connection_bytes(CONNECTION)))
+    bench.append(RecordKind.INSTANCE, encode_instance(NOW_MS, bytes(16), sender_bytes(CONNECTION, "app-1")))
     bench.append(RecordKind.USAGE, encode_usage([USAGE, USAGE._replace(client_id="app-2")]))
     bench.append(RecordKind.LIMITS, encode_limits([LIMIT]))
     assert bench.step() == 3
@@ -363,8 +371,7 @@ def _into_the_engine(directory: str, results: Any) -> None:
     bench.push()
     bench.push(_every_kind(), codec=0)
     bench.push(b"rubbish")
-    instance = ClientInstance(CONNECTION, "app-2", bytes(16), NOW_MS)
-    bench.append(RecordKind.INSTANCE, encode_instance(instance, connection_bytes(CONNECTION)))
+    bench.append(RecordKind.INSTANCE, encode_instance(NOW_MS, bytes(16), sender_bytes(CONNECTION, "app-2")))
     bench.append(RecordKind.USAGE, encode_usage([USAGE]))
     bench.append(RecordKind.LIMITS, encode_limits([LIMIT]))
     assert bench.step() == 6

@@ -13,13 +13,15 @@ from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
 from exporters.model import ClientInstance, Connection, RecordKind
-from exporters.records import connection_bytes, decode_instance, decode_push
+from exporters.records import decode_instance, decode_push
 from exporters.spool import SpoolFull
 from telemetry.errors import ErrorCode, ProtocolError
+from telemetry.instances import Caller
 from telemetry.java_hash import subscription_id
 from telemetry.primitives import Reader, write_compact_bytes
-from telemetry.push import GET_TELEMETRY_SUBSCRIPTIONS, PUSH_TELEMETRY, Answer, TelemetryDoor
+from telemetry.push import Answer, TelemetryDoor
 from telemetry.subscriptions import ClientMetrics
+from telemetry.telemetry_messages import GET_TELEMETRY_SUBSCRIPTIONS, PUSH_TELEMETRY
 
 NOW_MS = 1_700_000_000_000
 ID = bytes.fromhex("d3f1a2b4c5e64f708192a3b4c5d6e7f8")
@@ -36,11 +38,11 @@ class Spool:
         self.records: list[tuple[RecordKind, bytes]] = []
         self.failure: Exception | None = None
 
-    def append(self, kind: RecordKind, *parts: bytes) -> None:
+    def append(self, kind: RecordKind, body: bytes) -> None:
         if self.failure:
             raise self.failure
-        assert all(isinstance(part, bytes) for part in parts)
-        self.records.append((kind, b"".join(parts)))
+        assert isinstance(body, bytes)
+        self.records.append((kind, body))
 
 
 class Sink:
@@ -53,18 +55,16 @@ class Sink:
         self.rules.update("sub", {"metrics": metrics, "interval.ms": "1000"}, NOW_MS)
         self.door = TelemetryDoor(self.rules, append=self.spool.append, telemetry_max_bytes=MAX_BYTES)
         self.now_ms = NOW_MS
+        self.connection = CONNECTION
 
-    def facts(self, connection_id: str, client_id: str | None) -> dict[str, Any]:
-        return {
-            "client_id": client_id,
-            "connection": CONNECTION,
-            "connection_blob": connection_bytes(CONNECTION),
-            "connection_id": connection_id,
-            "now_ms": self.now_ms,
-        }
+    def caller(self, connection_id: str = "c1", client_id: str | None = "app") -> Caller:
+        return Caller(self.connection, client_id, connection_id)
 
     def answer(self, api_key: int, body: bytes, connection_id: str = "c1", client_id: str | None = "app") -> Answer:
-        return self.door.answer(api_key, body, **self.facts(connection_id, client_id))
+        return self.door.answer(api_key, body, self.caller(connection_id, client_id), self.now_ms)
+
+    def oversize(self, api_key: int, body: bytes) -> Answer:
+        return self.door.oversize(api_key, body, self.caller(), self.now_ms)
 
     def get(self, client_instance_id: bytes = ID, connection_id: str = "c1") -> Answer:
         return self.answer(GET_TELEMETRY_SUBSCRIPTIONS, client_instance_id + b"\x00", connection_id)
@@ -119,9 +119,8 @@ def test_the_requested_metrics_leave_out_what_is_covered() -> None:
 @pytest.mark.parametrize(("metrics", "requested"), [("*", [""]), ("org.apache.", ["org.apache."])])
 def test_franz_go_is_asked_for_all_metrics_in_the_words_of_the_kip(metrics: str, requested: list[str]) -> None:
     sink = Sink(metrics)
-    franz = replace(CONNECTION, software_name="kgo", software_version="v1.22.2")
-    facts = sink.facts("c1", "app") | {"connection": franz, "connection_blob": connection_bytes(franz)}
-    reader = Reader(sink.door.answer(GET_TELEMETRY_SUBSCRIPTIONS, ID + b"\x00", **facts).body, 26 + 5 + 9)
+    sink.connection = replace(CONNECTION, software_name="kgo", software_version="v1.22.2")
+    reader = Reader(sink.get().body, 26 + 5 + 9)
     assert [reader.compact_string() for _ in range(reader.compact_array_length())] == requested
 
 
@@ -265,11 +264,11 @@ def test_a_bug_is_logged_ever_more_rarely() -> None:
 def test_an_oversize_push_is_judged_by_its_head() -> None:
     sink = Sink()
     head = push_body(bytes(1000))[:40]
-    codes = [code_of(sink.door.oversize(PUSH_TELEMETRY, head, **sink.facts("c1", "app"))) for _ in range(2)]
+    codes = [code_of(sink.oversize(PUSH_TELEMETRY, head)) for _ in range(2)]
     assert codes == [118, 89]
     stale = push_body(b"", subscription=1234)[:22]
     sink.now_ms += 1000
-    assert code_of(sink.door.oversize(PUSH_TELEMETRY, stale, **sink.facts("c1", "app"))) == 117
+    assert code_of(sink.oversize(PUSH_TELEMETRY, stale)) == 117
     assert sink.spool.records == []
     assert sum(sink.door.counts.pushes.values()) == 3
 
@@ -277,21 +276,21 @@ def test_an_oversize_push_is_judged_by_its_head() -> None:
 def test_a_fault_of_ours_with_an_oversize_push_asks_the_client_to_come_back() -> None:
     sink = Sink()
 
-    def broken(*_: object) -> None:
+    def broken(*_: object, **__: object) -> None:
         raise KeyError("a bug")
 
     sink.door.rules.push = broken  # type: ignore[assignment,method-assign] # a fault, injected
     with capture_logs():
-        assert code_of(sink.door.oversize(PUSH_TELEMETRY, push_body(b""), **sink.facts("c1", "app"))) == 89
+        assert code_of(sink.oversize(PUSH_TELEMETRY, push_body(b""))) == 89
     assert sink.door.counts.faults == 1
 
 
 def test_an_oversize_push_whose_head_is_not_there_cannot_be_answered() -> None:
     sink = Sink()
     with pytest.raises(ProtocolError):
-        sink.door.oversize(PUSH_TELEMETRY, push_body(b"")[:21], **sink.facts("c1", "app"))
+        sink.oversize(PUSH_TELEMETRY, push_body(b"")[:21])
     with pytest.raises(ProtocolError):
-        sink.door.oversize(GET_TELEMETRY_SUBSCRIPTIONS, ID + b"\x00", **sink.facts("c1", "app"))
+        sink.oversize(GET_TELEMETRY_SUBSCRIPTIONS, ID + b"\x00")
 
 
 # --- bytes that are no request
@@ -325,9 +324,9 @@ def test_bytes_that_are_no_request(api_key: int, body: bytes) -> None:
 def test_junk_is_answered_or_a_protocol_error(api_key: int, bodies: list[bytes]) -> None:
     sink = Sink()
     for body in bodies:
-        for ask in (sink.door.answer, sink.door.oversize):
+        for ask in (sink.answer, sink.oversize):
             try:
-                answer = ask(api_key, body, **sink.facts("c1", "app"))
+                answer = ask(api_key, body)
             except ProtocolError:
                 continue
             assert answer.body in (PUSH_NONE, PUSH_89) or code_of(answer) in list(ErrorCode)
