@@ -21,11 +21,10 @@ from pydantic import (
     field_validator,
     model_validator,
 )
-from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+from pydantic_settings import NoDecode
 
 from quota_metrics.jmx_scrape import Agent
 
-ENVIRONMENT_PREFIX = "HEADROOM_"
 _IMPORT_PATH = re.compile(r"[^\d\W]\w*(\.[^\d\W]\w*)*:[^\d\W]\w*")
 MIN_TOKEN_CHARS = 16
 _ADDRESS = re.compile(r"(?:\[(?P<v6>[0-9a-fA-F:.]+)\]|(?P<host>[^\s:/\[\]]+)):(?P<port>\d{1,5})")
@@ -204,16 +203,10 @@ class StoreConfig(_Section):
     quarantine_bytes: Bytes = 67_108_864
 
 
-class ServeConfig(BaseSettings):
+class ServeConfig(_Section):
     """`headroom serve`."""
 
-    model_config = SettingsConfigDict(
-        env_prefix=ENVIRONMENT_PREFIX,
-        env_nested_delimiter="__",
-        frozen=True,
-        extra="forbid",
-        nested_model_default_partial_update=True,
-    )
+    model_config = ConfigDict(validate_default=True)  # doors clash with default ones, too
 
     listen: ListenAddress = Address(host="127.0.0.1", port=9092)
     processes: int = Field(default=1, ge=1, le=64)  # that take clients, at the same ports (SO_REUSEPORT)

@@ -13,10 +13,17 @@ from typing import Any
 
 import yaml
 from pydantic import ValidationError
-from pydantic_settings import BaseSettings, InitSettingsSource, PydanticBaseSettingsSource, SettingsError
+from pydantic_settings import (
+    BaseSettings,
+    InitSettingsSource,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+    SettingsError,
+)
 
-from headroom.config import ENVIRONMENT_PREFIX, ConfigError, ServeConfig
+from headroom.config import ConfigError, ServeConfig
 
+_PREFIX = "HEADROOM_"
 _OF_OTHER_COMMANDS = ("url", "kafka_libs")
 # What Kubernetes sets in each pod beside a Service that is named headroom or headroom-something.
 _OF_KUBERNETES = re.compile(r"_SERVICE_(HOST|PORT(_\w+)?)$|_PORT(_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?$")
@@ -27,7 +34,11 @@ def load(file: Path | None, flags: dict[str, Any]) -> ServeConfig:
     unknown = [f"{name}: unknown setting" for name in _unknown(os.environ)]
     settings = _from_file(file) if file else {}
 
-    class Layered(ServeConfig):
+    class Layered(ServeConfig, BaseSettings):
+        model_config = SettingsConfigDict(
+            env_prefix=_PREFIX, env_nested_delimiter="__", nested_model_default_partial_update=True
+        )
+
         @classmethod
         def settings_customise_sources(
             cls,
@@ -53,10 +64,8 @@ def load(file: Path | None, flags: dict[str, Any]) -> ServeConfig:
 def _unknown(names: Iterable[str]) -> list[str]:
     """Variables that name no setting; of one whose section there is, pydantic tells."""
     known = {*ServeConfig.model_fields, *_OF_OTHER_COMMANDS}
-    ours = [name for name in names if name.upper().startswith(ENVIRONMENT_PREFIX) and not _OF_KUBERNETES.search(name)]
-    return sorted(
-        name for name in ours if name.lower().removeprefix(ENVIRONMENT_PREFIX.lower()).partition("__")[0] not in known
-    )
+    ours = [name for name in names if name.upper().startswith(_PREFIX) and not _OF_KUBERNETES.search(name)]
+    return sorted(name for name in ours if name.lower().removeprefix(_PREFIX.lower()).partition("__")[0] not in known)
 
 
 def _from_file(file: Path) -> dict[str, Any]:

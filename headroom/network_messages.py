@@ -14,7 +14,6 @@ from typing import Any, TextIO
 
 import orjson
 from pydantic import SecretStr
-from pydantic_settings import BaseSettings, PydanticBaseSettingsSource
 
 from headroom.config import Address, ServeConfig
 from telemetry.doors import BrokerNode
@@ -43,20 +42,7 @@ def config_message(config: ServeConfig, listen: tuple[str, int]) -> Message:
 
 def config_of(told: Message) -> ServeConfig:
     """The settings that we are told, whatever stands in our environment."""
-
-    class Told(ServeConfig):
-        @classmethod
-        def settings_customise_sources(
-            cls,
-            settings_cls: type[BaseSettings],
-            init_settings: PydanticBaseSettingsSource,
-            env_settings: PydanticBaseSettingsSource,
-            dotenv_settings: PydanticBaseSettingsSource,
-            file_secret_settings: PydanticBaseSettingsSource,
-        ) -> tuple[PydanticBaseSettingsSource, ...]:
-            return (init_settings,)
-
-    return Told(**told)
+    return ServeConfig(**told)
 
 
 def doors_message(doors: Iterable[tuple[BrokerNode, int]]) -> Message:

@@ -17,8 +17,6 @@ _UVARINT_MAX_BYTES: Final = 5  # an unsigned varint is 32 bits wide (ByteUtils.r
 _INT8 = struct.Struct(">b")
 _INT16 = struct.Struct(">h")
 _INT32 = struct.Struct(">i")
-_UINT32 = struct.Struct(">I")
-_INT64 = struct.Struct(">q")
 
 
 class Reader:
@@ -50,12 +48,6 @@ class Reader:
 
     def int32(self) -> int:
         return self._number(_INT32)
-
-    def int64(self) -> int:
-        return self._number(_INT64)
-
-    def uint32(self) -> int:
-        return self._number(_UINT32)
 
     def boolean(self) -> bool:
         """Any byte but 0 is true (ByteBufferAccessor.readByte() != 0)."""
@@ -92,9 +84,6 @@ class Reader:
 
     def compact_nullable_string(self) -> str | None:
         return self._text(self.uvarint() - 1)
-
-    def bytes_(self) -> bytes:
-        return self._bytes(self.int32())
 
     def compact_bytes(self) -> bytes:
         return self._bytes(self.uvarint() - 1)
@@ -164,14 +153,6 @@ def write_int32(out: bytearray, value: int) -> None:
     out += _INT32.pack(value)
 
 
-def write_int64(out: bytearray, value: int) -> None:
-    out += _INT64.pack(value)
-
-
-def write_uint32(out: bytearray, value: int) -> None:
-    out += _UINT32.pack(value)
-
-
 def write_boolean(out: bytearray, value: bool) -> None:
     out.append(value)
 
@@ -210,11 +191,6 @@ def write_compact_nullable_string(out: bytearray, text: str | None) -> None:
         write_uvarint(out, 0)
     else:
         write_compact_string(out, text)
-
-
-def write_bytes(out: bytearray, value: bytes) -> None:
-    write_int32(out, len(value))
-    out += value
 
 
 def write_compact_bytes(out: bytearray, value: bytes) -> None:

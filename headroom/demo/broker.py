@@ -8,10 +8,10 @@ import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
 
 from headroom.demo.errors import DemoError
 from headroom.demo.processes import LOOPBACK, complaint, free_ports, start, stop
+from headroom.demo.service import Service
 
 CLUSTER_ID = "headroomDemoClusterAAA"  # a Kafka Uuid: 22 characters of base64url
 READY = "Kafka Server started"  # logged once the broker is unfenced and takes requests
@@ -125,7 +125,7 @@ class Broker:
             self._process = None
 
 
-class Cluster:
+class Cluster(Service):
     """Some brokers in a temporary directory, as a context manager; `bootstrap` is HOST:PORT of all of them.
 
     `properties` are added to every node's server.properties and win over ours; `jvm_options` go to every broker.
@@ -167,16 +167,3 @@ class Cluster:
         for broker in reversed(self.brokers):
             broker.stop()
         shutil.rmtree(self.directory, ignore_errors=True)
-
-    def __enter__(self) -> Cluster:
-        try:
-            self.start()
-        except BaseException:
-            self.stop()
-            raise
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.stop()

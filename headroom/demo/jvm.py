@@ -7,7 +7,6 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import pyspark
@@ -16,6 +15,7 @@ from py4j.protocol import Py4JError
 
 from headroom.demo.errors import DemoError
 from headroom.demo.processes import LOOPBACK, complaint, first_line, start, stop
+from headroom.demo.service import Service
 
 START_TIMEOUT_S = 30.0
 
@@ -33,7 +33,7 @@ appender.stderr.layout.pattern = [%d] %p %m (%c)%n
 """
 
 
-class Jvm:
+class Jvm(Service):
     """A context manager. `classes` is py4j's view: `jvm.classes.org.apache.kafka...`; 0.1 ms a call, any thread.
 
     Ends with us in each case: SIGTERM, the end of its stdin, or the kernel's word.
@@ -82,19 +82,6 @@ class Jvm:
             stop(self._process)
             self._process = None
         self._directory.cleanup()
-
-    def __enter__(self) -> Jvm:
-        try:
-            self.start()
-        except BaseException:
-            self.stop()
-            raise
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.stop()
 
     def properties(self, values: Mapping[str, str]) -> Any:
         """A java.util.Properties."""

@@ -69,9 +69,7 @@ class Scenario:
         self._configure(jvm, cluster.bootstrap)
         self._jmx = self._stack.enter_context(BrokerJmx(jvm, jmx_port))
         self._tell("starting headroom serve in front of it")
-        self.serving = Serving(cluster.bootstrap, self.directory)
-        self._stack.callback(self.serving.stop)
-        self.serving.start()
+        self.serving = self._stack.enter_context(Serving(cluster.bootstrap, self.directory))
         self._checks += [cluster.check, self.serving.check]
         self._start_clients(jvm, self.serving.kafka)
 

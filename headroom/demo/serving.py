@@ -9,6 +9,7 @@ from pathlib import Path
 
 from headroom.demo.errors import DemoError
 from headroom.demo.processes import LOOPBACK, complaint, first_line, start, stop
+from headroom.demo.service import Service
 
 CLUSTER = "demo"
 START_TIMEOUT_S = 60.0
@@ -17,8 +18,8 @@ STOP_TIMEOUT_S = 40.0  # it flushes before it ends
 _READY = re.compile(r"ready kafka=(\S+) http=(\S+) sql=(\S+)")
 
 
-class Serving:
-    """`start`, then `kafka`, `http` and `sql` are HOST:PORT of its doors; `stop`."""
+class Serving(Service):
+    """A context manager; `kafka`, `http` and `sql` are HOST:PORT of its doors."""
 
     def __init__(self, upstream: str, directory: Path) -> None:
         self.log = directory / "serve.log"

@@ -60,12 +60,8 @@ def old_jvm(java: str, request: pytest.FixtureRequest) -> Iterator[Jvm]:
 def serving(jvm: Jvm, brokers: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
     with Admin(jvm, brokers.bootstrap) as admin:  # before it starts: a client that comes too early asks again in 5 min
         admin.set_subscription("each-second", "*", 1_000)
-    running = Serving(brokers.bootstrap, tmp_path_factory.mktemp("families"))
-    try:
-        running.start()
+    with Serving(brokers.bootstrap, tmp_path_factory.mktemp("families")) as running:
         yield running
-    finally:
-        running.stop()
 
 
 @pytest.fixture(scope="module")

@@ -22,12 +22,8 @@ pytestmark = [pytest.mark.kafka, pytest.mark.java, pytest.mark.chdb]
 def serving(kafka: Cluster, kafka_admin: Admin, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
     """Headroom in front of the shared broker, with a subscription that lets clients push each second."""
     kafka_admin.set_subscription("each-second", "*", 1_000)
-    running = Serving(kafka.bootstrap, tmp_path_factory.mktemp("serving"))
-    try:
-        running.start()
+    with Serving(kafka.bootstrap, tmp_path_factory.mktemp("serving")) as running:
         yield running
-    finally:
-        running.stop()
 
 
 def test_java(jvm: Jvm, serving: Serving, new_topic: Callable[[], str], name: str) -> None:

@@ -70,9 +70,7 @@ def test_headroom_serves_what_the_broker_says(
     monkeypatch.setenv("HEADROOM_QUOTAS__CALLBACK", "quota_metrics.callback_models:QuotaGroups")
     monkeypatch.setenv("HEADROOM_QUOTAS__JMX__TARGETS", json.dumps(targets))
     monkeypatch.setenv("HEADROOM_QUOTAS__JMX__INTERVAL_MS", "500")
-    serving = Serving(loaded.bootstrap, tmp_path)
-    try:
-        serving.start()
+    with Serving(loaded.bootstrap, tmp_path) as serving:
         of_client = f'{{client_id="{PRODUCES}",kafka_cluster="demo",quota_type="Produce",user="{USER}"}}'
         wait_for(lambda: f"kafka_client_quota_utilization_ratio{of_client}" in metrics(serving))
         values = dict(line.rsplit(" ", 1) for line in metrics(serving).splitlines())
@@ -85,8 +83,6 @@ def test_headroom_serves_what_the_broker_says(
         assert 0 < float(values[f"kafka_client_request_capacity_ratio{request}"]) < 1  # 4 threads
         assert values["headroom_jmx_scrape_failures_total"] == "0.0"
         wait_for(lambda: stored(serving) >= {(kind, user, client) for kind, user, client in BUCKETS})
-    finally:
-        serving.stop()
 
 
 def metrics(serving: Serving) -> str:

@@ -19,8 +19,6 @@ METHODS = [
     "int8",
     "int16",
     "int32",
-    "int64",
-    "uint32",
     "boolean",
     "uvarint",
     "uuid",
@@ -28,7 +26,6 @@ METHODS = [
     "nullable_string",
     "compact_string",
     "compact_nullable_string",
-    "bytes_",
     "compact_bytes",
     "array_length",
     "compact_array_length",
@@ -50,8 +47,6 @@ def written(write: Callable[..., None], value: Any) -> bytes:
         ("int8", st.integers(-(2**7), 2**7 - 1)),
         ("int16", st.integers(-(2**15), 2**15 - 1)),
         ("int32", st.integers(-(2**31), 2**31 - 1)),
-        ("int64", st.integers(-(2**63), 2**63 - 1)),
-        ("uint32", st.integers(0, 2**32 - 1)),
         ("boolean", st.booleans()),
         ("uvarint", st.integers(0, 2**32 - 1)),
         ("string", TEXT),
@@ -72,10 +67,6 @@ def test_what_is_written_is_read(name: str, values: st.SearchStrategy[Any]) -> N
             assert reader.remaining == len(after)
 
     check()
-
-
-def test_bytes_are_read_as_written() -> None:
-    assert Reader(written(primitives.write_bytes, b"\x00abc")).bytes_() == b"\x00abc"
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -101,12 +92,11 @@ def test_each_truncation_is_a_protocol_error(method: str) -> None:
         "nullable_string": b"\x00\x03abc",
         "compact_string": b"\x04abc",
         "compact_nullable_string": b"\x04abc",
-        "bytes_": b"\x00\x00\x00\x03abc",
         "compact_bytes": b"\x04abc",
         "array_length": b"\x00\x00\x00\x01a",
         "compact_array_length": b"\x02a",
         "skip_tagged": b"\x01\x05\x03abc",
-    }.get(method, {"int8": bytes(1), "int16": bytes(2), "int64": bytes(8), "boolean": bytes(1)}.get(method, bytes(4)))
+    }.get(method, {"int8": bytes(1), "int16": bytes(2), "boolean": bytes(1)}.get(method, bytes(4)))
     getattr(Reader(whole), method)()
     for size in range(len(whole)):
         with pytest.raises(ProtocolError):
@@ -123,7 +113,6 @@ def test_each_truncation_is_a_protocol_error(method: str) -> None:
         ("nullable_string", b"\xff\xfe"),
         ("compact_string", b"\x00"),
         ("compact_bytes", b"\x00"),
-        ("bytes_", b"\xff\xff\xff\xff"),
         ("array_length", b"\xff\xff\xff\xfe"),
     ],
 )
@@ -164,7 +153,6 @@ def test_unknown_tagged_fields_are_passed_over() -> None:
 
 def test_claimed_lengths_allocate_nothing() -> None:
     claims = [
-        ("bytes_", struct.pack(">i", 2**31 - 1)),
         ("array_length", struct.pack(">i", 2**31 - 1)),
         ("compact_bytes", b"\xff\xff\xff\xff\x0f"),
         ("compact_array_length", b"\xff\xff\xff\xff\x0f"),

@@ -1,0 +1,29 @@
+"""What is started and stopped again, in each case."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Self
+
+
+class Service(ABC):
+    """A context manager. One that does not come up is stopped as well: parts of it may run."""
+
+    @abstractmethod
+    def start(self) -> None:
+        """Returns when it can be used. Raises DemoError."""
+
+    @abstractmethod
+    def stop(self) -> None:
+        """Leaves nothing behind, whatever was started of it."""
+
+    def __enter__(self) -> Self:
+        try:
+            self.start()
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
