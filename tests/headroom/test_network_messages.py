@@ -1,0 +1,62 @@
+"""headroom/network_messages.py: what is told arrives, secrets too, and nothing else."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import orjson
+import pytest
+from pydantic import SecretStr
+
+from headroom.config import Address, ServeConfig
+from headroom.config_sources import load
+from headroom.network_messages import config_message, config_of, line, message_of, subscriptions_message
+from telemetry.subscriptions import ClientMetrics
+
+SETTINGS = """
+upstream: [broker1:9092, "[::1]:9093"]
+subscriptions: some/file.yaml
+clickhouse: http://user@server/headroom
+clickhouse_password: secret
+gateway: {advertised_host: gateway.example, drain_ms: 7}
+grpc: {listen: "127.0.0.1:9095", token: 0123456789012345678901234567890123456789}
+quotas:
+  jmx: {targets: [{broker_id: 1, agent: jolokia, url: "http://broker1:8778/jolokia"}]}
+  metrics: {enabled: true}
+  callback: some.module:Class
+  callback_configs: {a: {b: [1, 2.5, null]}}
+"""
+
+
+def test_a_child_has_our_settings_but_not_its_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "headroom.yaml"
+    file.write_text(SETTINGS)
+    ours = load(file, {"processes": 3})
+    told = message_of(line({"config": config_message(ours, ("::1", 1234))}))
+    monkeypatch.setenv("HEADROOM_PROCESSES", "7")
+    monkeypatch.setenv("HEADROOM_GATEWAY__DRAIN_MS", "8")
+    assert told is not None
+    child = config_of(told["config"])
+    assert child.listen == Address(host="::1", port=1234)
+    assert (child.clickhouse_password, child.grpc) == ("", ServeConfig().grpc)
+    kept = {"listen", "clickhouse_password", "grpc"}
+    assert child.model_dump(exclude=kept) == ours.model_dump(exclude=kept)
+
+
+def test_a_secret_is_told_as_it_is() -> None:
+    assert message_of(line({"password": SecretStr("secret")})) == {"password": "secret"}
+
+
+@pytest.mark.parametrize("torn", [b"", b"{", b'{"stop": true}'])
+def test_the_end_may_come_within_a_line(torn: bytes) -> None:
+    assert message_of(torn) is None
+
+
+def test_subscriptions_come_in_the_order_of_the_rules_invalid_ones_too() -> None:
+    rules = ClientMetrics(new_id=lambda: bytes(16))
+    names = ["a", "b", "d", "c", "broken"]
+    resources = {name: {"metrics": "x"} for name in names} | {"broken": {"interval.ms": "1"}}
+    rules.replace_all(resources, now_ms=5)
+    told = orjson.loads(line(subscriptions_message(rules)))
+    assert list(told["subscriptions"]) == [*rules.subscriptions, "broken"]
+    assert told == {"subscriptions": resources, "changed_at_ms": 5}
