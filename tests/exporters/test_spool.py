@@ -165,7 +165,7 @@ def test_with_tokens_each_record_counts_once_wherever_the_reader_crashes(
 
 def test_records_are_read_while_the_writer_goes_on(tmp_path: Path) -> None:
     spool, reader = writer(tmp_path), SpoolReader(tmp_path)
-    spool.append(RecordKind.PUSH, b"one", b"-", b"two")
+    spool.append(RecordKind.PUSH, b"one-two")
     assert drain(reader) == []
     spool.flush()
     assert drain(reader) == [(RecordKind.PUSH, b"one-two")]

@@ -199,7 +199,7 @@ class Lifecycle(RuleBasedStateMachine):
         bound = {connection: id_ for id_, one in self.known._by_id.items() for connection in one.connections}
         assert bound == self.known._by_connection
         assert len(self.known) <= 3
-        assert all(one.expires_ms > self.now_ms for one in self.known._by_id.values())
+        assert all(one.touched_ms + one.lifetime_ms > self.now_ms for one in self.known._by_id.values())
 
 
 TestLifecycle = Lifecycle.TestCase
