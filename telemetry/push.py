@@ -79,6 +79,11 @@ PUSH_ANSWER[ErrorCode.NONE] = Answer(PUSH_RESPONSE[ErrorCode.NONE], after_flush=
 _GET_REFUSED = {code: Answer(body, after_flush=False, refusal=b"") for code, body in REFUSED_GET.items()}
 
 
+def all_metrics_for(caller: Caller) -> str:
+    """How a client is told that all metrics are wanted."""
+    return "" if caller.connection.software_name in _SPELL_ALL_AS_KIP_714 else ALL_METRICS
+
+
 class TelemetryDoor:
     """Answers requests by the rules, and keeps what they bring.
 
@@ -153,7 +158,7 @@ class TelemetryDoor:
             instance.subscription_id,
             instance.selection,
             self.telemetry_max_bytes,
-            "" if caller.connection.software_name in _SPELL_ALL_AS_KIP_714 else ALL_METRICS,
+            all_metrics_for(caller),
         )
         return Answer(body, granted.after_flush, REFUSED_GET[COME_BACK] if granted.after_flush else b"")
 

@@ -15,6 +15,7 @@ from telemetry.java_hash import ConcurrentMapKeys, hash_set, hash_set_of, subscr
 from telemetry.java_regex import matches
 from telemetry.subscription_config import ALL_METRICS, DEFAULT_INTERVAL_MS, Subscription
 
+MIN_LIFETIME_MS: Final = 60_000
 _MAX_CACHED: Final = 4096
 
 Attributes = Mapping[str, str | None]  # match key -> the client's value, None where it has none
@@ -28,6 +29,11 @@ class Selection:
     requested_metrics: tuple[str, ...]  # as it is sent
     interval_ms: int
     crc: int  # what the ids of all their subscriptions are made from
+    lifetime_ms: int  # of an instance that is silent
+
+    def spelled(self, all_metrics: str) -> tuple[str, ...]:
+        """`requested_metrics` for a client that spells all of them as `all_metrics`."""
+        return (all_metrics,) if self.requested_metrics == (ALL_METRICS,) else self.requested_metrics
 
 
 class Subscriptions:
@@ -98,4 +104,6 @@ def _merged(subscriptions: Sequence[Subscription]) -> Selection:
     metrics = tuple(hash_set(itertools.chain.from_iterable(sets)))
     if ALL_METRICS in metrics:
         metrics = (ALL_METRICS,)
-    return Selection(metrics, without_covered(metrics), interval_ms, subscription_crc(metrics, interval_ms))
+    lifetime_ms = max(MIN_LIFETIME_MS, 3 * interval_ms)
+    crc = subscription_crc(metrics, interval_ms)
+    return Selection(metrics, without_covered(metrics), interval_ms, crc, lifetime_ms)

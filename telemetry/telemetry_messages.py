@@ -12,7 +12,6 @@ from typing import Final
 from telemetry.errors import ErrorCode, ProtocolError
 from telemetry.primitives import Reader, write_compact_array_length, write_compact_string
 from telemetry.selection import Selection
-from telemetry.subscription_config import ALL_METRICS
 from telemetry.subscriptions import PushRequest
 
 GET_TELEMETRY_SUBSCRIPTIONS: Final = 71
@@ -22,7 +21,7 @@ PUSH_HEAD: Final = struct.Struct(">16siBb")  # client_instance_id, subscription_
 _GET_HEAD = struct.Struct(">ih16si")  # throttle_time_ms, error_code, client_instance_id, subscription_id
 _GET_TAIL = struct.Struct(">ii?")  # push_interval_ms, telemetry_max_bytes, delta_temporality
 _PUSH_ANSWER = struct.Struct(">ihB")  # throttle_time_ms, error_code, no tagged fields
-ACCEPTED_COMPRESSION_TYPES = b"\x05\x04\x03\x01\x02"  # zstd, lz4, gzip, snappy: the order is the preference
+ACCEPTED_COMPRESSION_TYPES: Final = b"\x04\x03\x01\x02"  # zstd, lz4, gzip, snappy: the order is the preference
 
 
 def read_get(body: bytes) -> bytes:
@@ -72,11 +71,11 @@ def granted_get(
 @functools.lru_cache(maxsize=1024)
 def _selection_bytes(selection: Selection, telemetry_max_bytes: int, all_metrics: str) -> bytes:
     """What the answers to all clients with one selection have in common: all behind the subscription id."""
-    out = bytearray(ACCEPTED_COMPRESSION_TYPES)
+    out = bytearray()
+    write_compact_array_length(out, len(ACCEPTED_COMPRESSION_TYPES))
+    out += ACCEPTED_COMPRESSION_TYPES
     out += _GET_TAIL.pack(selection.interval_ms, telemetry_max_bytes, True)
-    requested = selection.requested_metrics
-    if requested == (ALL_METRICS,):
-        requested = (all_metrics,)
+    requested = selection.spelled(all_metrics)
     write_compact_array_length(out, len(requested))
     for prefix in requested:
         write_compact_string(out, prefix)

@@ -20,7 +20,7 @@ from headroom.demo.processes import LOOPBACK, complaint, first_line, start, stop
 PATIENCE_S = 60.0
 T = TypeVar("T")
 
-_READY = re.compile(r"ready kafka=(\S+) http=(\S+) sql=(\S+)")
+_READY = re.compile(r"ready kafka=(\S+) http=(\S+) sql=(\S+)(?: grpc=(\S+))?")
 _SAMPLE = re.compile(r'^(\w+)(?:\{\w+="(\w+)"\})? (\S+)$', re.MULTILINE)
 
 
@@ -40,7 +40,7 @@ class Served:
         if ready is None:
             self.stop()
             raise RuntimeError(f"headroom serve did not start: {complaint(self.log)}")
-        self.kafka, self.http, self.sql = ready.groups()
+        self.kafka, self.http, self.sql, self.grpc = ready.groups()
         return self
 
     def __exit__(
