@@ -1,14 +1,16 @@
 """The client instances that telemetry was asked for or came from lately: their state, and when it is forgotten.
 
 Sans-I/O. Source: ClientMetricsInstance, ClientMetricsInstanceMetadata, and the caches of ClientMetricsManager.
-Unlike a broker, an instance that goes takes with it all that is kept for it: a broker leaves behind a timer when its
-cache is full, which may remove the instance's successor, and a connection that still points to it.
+Unlike a broker, an instance that goes leaves no timer behind: a broker's, when its cache is full, may remove the
+instance's successor.
+
+Small, as there may be many: of who it is an instance keeps what its connection has anyway, and the texts that are
+matched are made when they are.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
-from dataclasses import dataclass, field
 from typing import Final
 
 from exporters.model import Connection
@@ -16,10 +18,10 @@ from exporters.records import sender_bytes
 from telemetry.errors import ErrorCode
 from telemetry.java_hash import instance_subscription_id, uuid_text
 from telemetry.java_regex import MAX_SUBJECT_CHARS
-from telemetry.selection import Attributes, Selection
+from telemetry.selection import MIN_LIFETIME_MS, Attributes, Selection
 
 MAX_INSTANCES: Final = 16_384
-_MIN_EXPIRY_MS = 60_000
+_CONNECTIONS_PER_INSTANCE: Final = 2  # a door without connections of its own never says that one ended
 
 
 class Caller:
@@ -34,9 +36,8 @@ class Caller:
         self.sender = sender_bytes(connection, client_id)
 
 
-def attributes_of(client_instance_id: bytes, caller: Caller) -> Attributes:
+def attributes_of(client_instance_id: bytes, connection: Connection, client_id: str | None) -> Attributes:
     """What match criteria look at."""
-    connection, client_id = caller.connection, caller.client_id
     return {
         "client_instance_id": uuid_text(client_instance_id),
         "client_id": None if client_id is None else client_id[:MAX_SUBJECT_CHARS],
@@ -50,38 +51,54 @@ def attributes_of(client_instance_id: bytes, caller: Caller) -> Attributes:
     }
 
 
-@dataclass(slots=True, eq=False)
 class Instance:
     """One client instance under one version of the subscriptions; all times are wall time."""
 
-    client_instance_id: bytes
-    attributes: Attributes  # as they were when it was first seen
-    selection: Selection
-    version: int  # of the subscriptions
-    touched_ms: int = 0
-    last_get_ms: int = 0
-    last_push_ms: int = 0
-    terminating: bool = False
-    last_known_error: ErrorCode = ErrorCode.NONE
-    recorded_on: str = ""  # the connection on which it was last recorded as seen
-    connections: set[str] = field(default_factory=set)  # those whose end is its end
-    subscription_id: int = field(init=False)
-    lifetime_ms: int = field(init=False)  # without being touched
+    __slots__ = (
+        "client_id",
+        "client_instance_id",
+        "connection",
+        "connection_id",
+        "last_get_ms",
+        "last_known_error",
+        "last_push_ms",
+        "recorded_on",
+        "selection",
+        "subscription_id",
+        "terminating",
+        "touched_ms",
+        "version",
+    )
 
-    def __post_init__(self) -> None:
-        self.lifetime_ms = max(_MIN_EXPIRY_MS, 3 * self.selection.interval_ms)
-        self.subscription_id = instance_subscription_id(self.selection.crc, self.client_instance_id)
+    def __init__(
+        self,
+        client_instance_id: bytes,
+        connection: Connection,
+        client_id: str | None,
+        selection: Selection,
+        version: int,
+        recorded_on: str = "",
+    ) -> None:
+        self.client_instance_id = client_instance_id
+        self.connection = connection  # as it was when it was first seen
+        self.client_id = client_id if client_id is None else client_id[:MAX_SUBJECT_CHARS]
+        self.selection = selection
+        self.version = version  # of the subscriptions
+        self.touched_ms = self.last_get_ms = self.last_push_ms = 0
+        self.terminating = False
+        self.last_known_error = ErrorCode.NONE
+        self.recorded_on = recorded_on  # the connection on which it was last recorded as seen
+        self.connection_id = ""  # the one on which it was last evaluated
+        self.subscription_id = instance_subscription_id(selection.crc, client_instance_id)
 
     def successor(self, selection: Selection, version: int) -> Instance:
         """The same client under newer subscriptions: what it did before is forgotten."""
-        return Instance(
-            self.client_instance_id,
-            self.attributes,
-            selection,
-            version,
-            recorded_on=self.recorded_on,
-            connections=self.connections,
-        )
+        return Instance(self.client_instance_id, self.connection, self.client_id, selection, version, self.recorded_on)
+
+    @property
+    def attributes(self) -> Attributes:
+        """What its subscriptions are matched by."""
+        return attributes_of(self.client_instance_id, self.connection, self.client_id)
 
     def accept_get(self, now_ms: int) -> bool:
         """Whether an interval has passed since the last request (maybeUpdateGetRequestTimestamp)."""
@@ -123,7 +140,7 @@ class Instances:
         instance = self._by_id.get(client_instance_id)
         if instance is None:
             return None
-        if instance.touched_ms + instance.lifetime_ms <= now_ms:
+        if instance.touched_ms + instance.selection.lifetime_ms <= now_ms:
             self._remove(client_instance_id)
             return None
         instance.touched_ms = now_ms
@@ -133,40 +150,36 @@ class Instances:
     def put(self, instance: Instance, connection_id: str, now_ms: int) -> None:
         """Adds or replaces an instance; it ends with the connection."""
         client_instance_id = instance.client_instance_id
-        self._unbind(connection_id)
         self._by_connection[connection_id] = client_instance_id
-        instance.connections.add(connection_id)
+        instance.connection_id = connection_id
         instance.touched_ms = now_ms
         self._by_id[client_instance_id] = instance
         self._by_id.move_to_end(client_instance_id)
         if len(self._by_id) > self._max_instances:
             self._remove(next(iter(self._by_id)))
             self.evicted += 1
+        if len(self._by_connection) > _CONNECTIONS_PER_INSTANCE * self._max_instances:
+            del self._by_connection[next(iter(self._by_connection))]
 
     def disconnected(self, connection_id: str) -> None:
-        """The instance that the connection brought is gone, whatever other connections it uses."""
-        client_instance_id = self._unbind(connection_id)
+        """The instance that was last evaluated on the connection is gone, whatever other connections it uses."""
+        client_instance_id = self._by_connection.pop(connection_id, None)
         if client_instance_id is not None:
-            self._remove(client_instance_id)
+            self._by_id.pop(client_instance_id, None)
 
     def expire(self, now_ms: int) -> None:
         """Forgets those whose time is over."""
         over = []
         for instance in self._by_id.values():
-            if instance.touched_ms + _MIN_EXPIRY_MS > now_ms:
+            if instance.touched_ms + MIN_LIFETIME_MS > now_ms:
                 break  # so are all behind it: the order is that of the last touch
-            if instance.touched_ms + instance.lifetime_ms <= now_ms:
+            if instance.touched_ms + instance.selection.lifetime_ms <= now_ms:
                 over.append(instance.client_instance_id)
         for client_instance_id in over:
             self._remove(client_instance_id)
 
     def _remove(self, client_instance_id: bytes) -> None:
-        for connection_id in self._by_id.pop(client_instance_id).connections:
-            self._by_connection.pop(connection_id, None)
-
-    def _unbind(self, connection_id: str) -> bytes | None:
-        """Takes a connection from the instance it belongs to, whose id is returned."""
-        client_instance_id = self._by_connection.pop(connection_id, None)
-        if client_instance_id is not None:
-            self._by_id[client_instance_id].connections.discard(connection_id)
-        return client_instance_id
+        """Other connections on which it was once evaluated go on pointing to it until they end, as a broker's do."""
+        connection_id = self._by_id.pop(client_instance_id).connection_id
+        if self._by_connection.get(connection_id) == client_instance_id:
+            del self._by_connection[connection_id]

@@ -146,8 +146,9 @@ class ClientMetrics:
         instance = self.instances.touch(client_instance_id, now_ms)
         version = self.subscriptions.version
         if instance is None:
-            attributes = attributes_of(client_instance_id, caller)
-            instance = Instance(client_instance_id, attributes, self.subscriptions.select(attributes), version)
+            connection, client_id = caller.connection, caller.client_id
+            selection = self.subscriptions.select(attributes_of(client_instance_id, connection, client_id))
+            instance = Instance(client_instance_id, connection, client_id, selection, version)
         elif instance.version < version:
             instance = instance.successor(self.subscriptions.select(instance.attributes), version)
         else:

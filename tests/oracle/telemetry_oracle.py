@@ -308,7 +308,7 @@ class Case:
         """The id that is right after all changes of the subscriptions."""
         client_id, connection = CLIENTS[client]
         known = self._ours.rules.instances.touch(client_instance_id, self._ours.now_ms)
-        attributes = attributes_of(client_instance_id, Caller(connection, client_id, str(client)))
+        attributes = attributes_of(client_instance_id, connection, client_id)
         selection = self._ours.rules.subscriptions.select(known.attributes if known else attributes)
         return instance_subscription_id(selection.crc, client_instance_id)
 
@@ -344,7 +344,7 @@ def _get_fields(body: bytes, asked_id: bytes) -> list[object]:
     """A GetTelemetrySubscriptions response; of an id that was just made only how it fits the subscription id."""
     reader = Reader(body)
     throttle_ms, code = reader.int32(), reader.int16()
-    client_instance_id, subscription_id = reader.uuid(), reader.uint32()
+    client_instance_id, subscription_id = reader.uuid(), reader.int32() & 0xFFFF_FFFF
     if asked_id == ZERO_ID and code == 0:
         subscription_id ^= uuid_hash(client_instance_id)
         client_instance_id = ZERO_ID

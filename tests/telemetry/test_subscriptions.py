@@ -306,7 +306,7 @@ def test_push_telemetry_concurrent_request_after_subscription_update() -> None:
     broker.rules.update("sub", {"metrics": "*", "interval.ms": "30000"}, NOW_MS)
     codes = [broker.push(subscription=stale, connection_id=connection_id) for connection_id in ("c2", "c3")]
     assert codes == [UNKNOWN_SUBSCRIPTION_ID, THROTTLED]
-    assert broker.instance().connections == {"c1", "c2"}
+    assert broker.rules.instances._by_connection == {"c1": ID, "c2": ID}
 
 
 @pytest.mark.parametrize(
@@ -381,7 +381,7 @@ def test_cache_expiration_task_cancelled_on_instance_update() -> None:
     broker.rules.update("sub", {"metrics": "b", "interval.ms": "100"}, NOW_MS)
     broker.granted()
     broker.rules.expire(NOW_MS + 60_000)
-    assert broker.instance().connections == {"c1"}
+    assert broker.rules.instances._by_connection == {"c1": ID}
 
 
 def test_an_instance_whose_time_is_over_begins_anew_without_a_timer() -> None:
