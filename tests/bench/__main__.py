@@ -9,7 +9,8 @@ import sys
 from pathlib import Path
 
 # Each prints its figures, and measures its baseline in the same run.
-MODULES = ("acknowledge", "wire_to_rows", "quota_resolution")
+MODULES = ("acknowledge", "wire_to_rows", "instances", "connections", "latency", "bombs", "quota_resolution")
+TIMEOUT_S = 180
 FIGURE = re.compile(r"bench (?P<name>\S+) value=(?P<value>\S+) unit=(?P<unit>\S+) ratio=(?P<ratio>\S+) baseline=(\S+)")
 
 
@@ -20,9 +21,13 @@ def main() -> int:
     with target.open("w") as lines:
         for module in MODULES:
             command = [sys.executable, "-m", f"tests.bench.{module}"]
-            told = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
-            failed += told.returncode != 0
-            for line in told.stdout.splitlines():
+            try:
+                told = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, timeout=TIMEOUT_S).stdout
+            except subprocess.SubprocessError as exc:
+                print(exc, file=sys.stderr)
+                failed += 1
+                continue
+            for line in told.splitlines():
                 if figure := FIGURE.fullmatch(line):
                     print(line, flush=True)
                     numbers = {key: float(figure[key]) for key in ("value", "ratio")}

@@ -1,0 +1,122 @@
+"""10,000 open connections on one process of `headroom serve`: all subscribed, and each of their pushes acknowledged.
+
+Reported: memory for each connection, session and client instance included, beside that of a bare loop; how long it
+takes until all that push at once are acknowledged; p99 of the pushes of some other clients, beside without the many.
+python -m tests.bench.connections
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+
+import psutil
+
+from tests.bench import wire
+from tests.bench.figure import tell
+from tests.bench.serve import Serve, cpu_s, open_files_allowed
+
+CONNECTIONS = 10_000
+SPARE_FILES = 200
+PER_ADDRESS = 4_000  # of the ports that one source address has
+INTERVAL_MS = 100
+OTHERS = 40
+ROUNDS = 25  # of their pushes
+PAYLOAD = os.urandom(500)
+NO_COMPRESSION = 0
+
+
+def subscribed(port: int, count: int, first: int = 0) -> list[tuple[socket.socket, bytes]]:
+    """Connections, and the push of each."""
+    found = []
+    for n in range(first, first + count):
+        client = wire.connect(port, f"127.0.0.{2 + n // PER_ADDRESS}")
+        client.sendall(wire.request(wire.GET, wire.NEW_ID + b"\0"))
+        instance_id, subscription_id = wire.subscribed(wire.read_frame(client))
+        found.append((client, wire.push(instance_id, subscription_id, NO_COMPRESSION, PAYLOAD)))
+    return found
+
+
+def acknowledged_s(clients: list[tuple[socket.socket, bytes]]) -> list[float]:
+    """All push at once; when each was answered, from the first push on."""
+    poll, by_descriptor = select.epoll(), {client.fileno(): client for client, _ in clients}
+    for descriptor in by_descriptor:
+        poll.register(descriptor, select.EPOLLIN)
+    begun = time.perf_counter()
+    for client, push in clients:
+        client.send(push)
+    answered = []
+    while len(answered) < len(clients):
+        for descriptor, _ in poll.poll(30):
+            assert wire.error_code(by_descriptor[descriptor].recv(4096)) == 0
+            answered.append(time.perf_counter() - begun)
+            poll.unregister(descriptor)
+    return answered
+
+
+def latencies_ms(clients: list[tuple[socket.socket, bytes]], rounds: int) -> Iterator[float]:
+    """One push after the other, none before its interval is over."""
+    due_s = [time.perf_counter() + INTERVAL_MS / 1000] * len(clients)
+    for n, (client, push) in [*enumerate(clients)] * rounds:
+        time.sleep(max(0.0, due_s[n] - time.perf_counter()))
+        begun = time.perf_counter()
+        client.sendall(push)
+        assert wire.error_code(wire.read_frame(client)) == 0
+        answered = time.perf_counter()
+        due_s[n] = answered + 1.1 * INTERVAL_MS / 1000
+        yield (answered - begun) * 1000
+
+
+def main() -> None:
+    count = min(CONNECTIONS, open_files_allowed() - SPARE_FILES)
+    with Serve(INTERVAL_MS) as serve:
+        others = subscribed(serve.port, OTHERS)
+        list(latencies_ms(others, ROUNDS // 4))
+        alone_ms = _p99(latencies_ms(others, ROUNDS))
+        before = serve.network.memory_info().rss
+        clients = subscribed(serve.port, count, OTHERS)
+        assert serve.metrics()["headroom_connections"] == count + OTHERS
+        held = (serve.network.memory_info().rss - before) / count
+        time.sleep(INTERVAL_MS / 1000)
+        cpu_before = cpu_s(serve.network)
+        answered = acknowledged_s(clients)
+        cpu = cpu_s(serve.network) - cpu_before
+        tell(f"push_all_at_once_{count}", max(answered), "s", max(answered) / cpu, "cpu_s_of_the_process", digits=2)
+        beside_ms = _p99(latencies_ms(others, ROUNDS))
+        tell(f"push_p99_beside_{count}", beside_ms, "ms", beside_ms / alone_ms, "without_them", digits=2)
+        for client, _ in clients + others:
+            client.close()
+    tell(f"connection_{count}", held, "bytes", held / _bare_bytes(count), "bare_uvloop_loop", digits=0)
+
+
+def _bare_bytes(count: int) -> float:
+    """What a connection of a loop holds that knows no rules, no sessions and no spool."""
+    command = [sys.executable, "-m", "tests.bench.doors", "bare", tempfile.gettempdir()]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            port = int(process.stdout.readline())
+            bare = psutil.Process(process.pid)
+            before = bare.memory_info().rss
+            clients = subscribed(port, count)
+            held = bare.memory_info().rss - before
+            for client, _ in clients:
+                client.close()
+        finally:
+            process.kill()
+    return held / count
+
+
+def _p99(values: Iterator[float]) -> float:
+    return statistics.quantiles(values, n=100)[98]
+
+
+if __name__ == "__main__":
+    main()

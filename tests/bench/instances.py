@@ -1,0 +1,108 @@
+"""Bytes of memory for each client instance that the rules know, beside a dict of nothing but their ids.
+
+Each instance has a connection of its own, and has asked and pushed once. What the rules keep of a connection's facts is
+what the connection keeps itself: told without it, and with all of it as if nobody else had it. Each measure is the
+growth of a process of its own. python -m tests.bench.instances
+"""
+
+from __future__ import annotations
+
+import gc
+import random
+import resource
+import subprocess
+import sys
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from exporters.model import Connection
+from telemetry.errors import ErrorCode
+from telemetry.instances import Caller
+from telemetry.subscriptions import ZERO_ID, ClientMetrics, PushRequest
+from tests.bench.figure import tell
+
+COUNTS = (16_384, 100_000)
+GOAL_BYTES = 1024
+NOW_MS = 1_795_000_000_000
+SUBSCRIPTIONS = {
+    "all": {"metrics": "org.apache.kafka.producer.,org.apache.kafka.consumer.", "interval.ms": "60000"},
+    "java": {"metrics": "*", "match": "client_software_name=apache-kafka-java,client_id=orders-.*"},
+}
+
+
+def caller(n: int) -> Caller:
+    """As the network makes it: texts of its own for each connection."""
+    address, port = f"10.{n % 7}.{n % 251}.{n % 241}", 30_000 + n % 30_000
+    software, version = [("apache-kafka-java", "4.3.1"), ("librdkafka", "2.16.0")][n % 2]
+    connection = Connection(
+        "prod", "EXTERNAL", f"User:service-{n % 500}", address, port, str(software), str(version), n % 3
+    )
+    return Caller(connection, f"orders-service-{n % 3000}-producer-{n % 5}", f"{address}:{port}-7f{n:010x}")
+
+
+def rules(count: int) -> Callable[[], object]:
+    callers = [caller(n) for n in range(count)]
+    return lambda: filled(count, callers)
+
+
+def rules_and_facts(count: int) -> Callable[[], object]:
+    return lambda: filled(count, map(caller, range(count)))
+
+
+def filled(count: int, callers: Iterable[Caller]) -> ClientMetrics:
+    """Rules that know as many instances."""
+    drawn = random.Random(1)
+    known = ClientMetrics(new_id=lambda: drawn.randbytes(16), max_instances=count)
+    for name, values in SUBSCRIPTIONS.items():
+        known.update(name, values, NOW_MS)
+    for n, who in enumerate(callers):
+        now_ms = NOW_MS + n // 10
+        code, instance = known.get(ZERO_ID, who, now_ms)
+        assert code is ErrorCode.NONE
+        push = PushRequest(instance.client_instance_id, instance.subscription_id, False, 4)
+        assert known.push(push, who, now_ms, too_large=False)[0] is ErrorCode.NONE
+    assert len(known.instances) == count
+    return known
+
+
+def ids(count: int) -> Callable[[], object]:
+    drawn = random.Random(1)
+    return lambda: {drawn.randbytes(16): None for _ in range(count)}
+
+
+KINDS = {"dict_of_ids": ids, "instance": rules, "instance_and_connection_facts": rules_and_facts}
+
+
+def grown(fill: Callable[[], object]) -> int:
+    """Bytes by which the process grew."""
+    gc.collect()
+    before = _resident_bytes()
+    kept = fill()
+    gc.collect()
+    after = _resident_bytes()
+    del kept
+    return after - before
+
+
+def measured(kind: str, count: int) -> float:
+    """Bytes for each."""
+    command = [sys.executable, "-m", "tests.bench.instances", kind, str(count)]
+    return float(subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout) / count
+
+
+def main() -> None:
+    for name in KINDS:
+        for count in COUNTS:
+            nbytes = measured(name, count)
+            tell(f"{name}_{count}", nbytes, "bytes", nbytes / GOAL_BYTES, "1_KiB", digits=0)
+
+
+def _resident_bytes() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
+
+
+if __name__ == "__main__":
+    if len(sys.argv) == 3:
+        print(grown(KINDS[sys.argv[1]](int(sys.argv[2]))))
+    else:
+        main()

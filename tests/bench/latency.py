@@ -1,0 +1,96 @@
+"""p99 of a push while the storage worker ingests at half of its peak, beside the same with nothing else to do.
+
+The peak: the worker is stopped, pushes of Java producers pile up in the spool, and it goes on. Then probes push one
+after the other, at rest and while the load pushes at half of that rate through the same door, in turns. `headroom
+serve`, the load and the probe are processes that nobody pins: the system places them. python -m tests.bench.latency
+"""
+
+from __future__ import annotations
+
+import signal
+import statistics
+import subprocess
+import sys
+import time
+
+from tests.bench.connections import latencies_ms, subscribed
+from tests.bench.figure import tell
+from tests.bench.serve import Serve, open_files_allowed
+
+INTERVAL_MS = 100
+LOADERS = 800
+PILE_RATE, PILE_S = 3_000, 5.0
+PROBES = 40
+PROBED_S = 2.0  # of each turn: short ones, so that what else the machine does meets both alike
+TURNS = 6
+LEAD_S = 1.5  # until the worker has begun
+
+
+class Load:
+    """tests.bench.load in a process of its own. A context manager."""
+
+    def __init__(self, port: int) -> None:
+        command = [sys.executable, "-m", "tests.bench.load", str(port), str(LOADERS)]
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        assert self._process.stdout is not None
+        assert self._process.stdin is not None
+        self._told, self._tell = self._process.stdout, self._process.stdin
+
+    def __enter__(self) -> Load:
+        assert self._told.readline() == "ready\n"
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._process.kill()
+        self._process.wait()
+
+    def begin(self, rate: float, seconds: float) -> None:
+        self._tell.write(f"{rate} {seconds}\n")
+        self._tell.flush()
+
+    def end(self) -> int:
+        """How many pushes were acknowledged."""
+        acknowledged, refused, late_ms = map(int, self._told.readline().split())
+        if refused:
+            print(f"{refused} pushes were refused, the latest was {late_ms} ms late", file=sys.stderr)
+        return acknowledged
+
+
+def peak(serve: Serve, load: Load) -> float:
+    """Pushes a second that the storage worker can write when it has nothing to wait for."""
+    load.begin(PILE_RATE / 2, 1)  # whoever has pushed before is known
+    load.end()
+    serve.written()
+    serve.worker.send_signal(signal.SIGSTOP)
+    try:
+        load.begin(PILE_RATE, PILE_S)
+        pushes = load.end()
+    finally:
+        serve.worker.send_signal(signal.SIGCONT)
+    begun = time.perf_counter()
+    serve.written()
+    return pushes / (time.perf_counter() - begun)
+
+
+def main() -> None:
+    open_files_allowed()
+    with Serve(INTERVAL_MS) as serve, Load(serve.port) as load:
+        probes = subscribed(serve.port, PROBES)
+        rate = peak(serve, load) / 2
+        rounds = int(PROBED_S * 1000 / (1.2 * INTERVAL_MS))
+        idle, busy = [], []
+        for _ in range(TURNS):
+            idle += latencies_ms(probes, rounds)
+            load.begin(rate, PROBED_S + LEAD_S)
+            time.sleep(LEAD_S)
+            busy += latencies_ms(probes, rounds)
+            load.end()
+            serve.written()
+    p50, p99 = ([statistics.quantiles(found, n=100)[at] for found in (busy, idle)] for at in (49, 98))
+    tell("push_p50_at_half_peak", p50[0], "ms", p50[0] / p50[1], "idle", digits=2)
+    tell("push_p99_at_half_peak", p99[0], "ms", p99[0] / p99[1], "idle", digits=2)
+    tell("ingested_at_half_peak", rate, "pushes/s", 0.5, "peak", digits=0)
+
+
+if __name__ == "__main__":
+    main()

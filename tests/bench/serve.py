@@ -1,0 +1,94 @@
+"""`headroom serve` as an operator starts it, without a cluster, in a directory of its own; and what it costs."""
+
+from __future__ import annotations
+
+import re
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from urllib.request import urlopen
+
+import psutil
+
+from headroom.demo.processes import LOOPBACK, complaint, first_line, start, stop
+
+START_TIMEOUT_S = 60.0
+PATIENCE_S = 120.0
+USUAL_OPEN_FILES = 1024  # the soft limit that most systems start a service with
+
+_READY = re.compile(r"ready kafka=\S+:(\d+) http=\S+:(\d+) ")
+_SAMPLE = re.compile(r'^(\w+)(?:\{\w+="(\w+)"\})? (\S+)$', re.MULTILINE)
+
+
+class Serve:
+    """A context manager; clients are asked for everything every `interval_ms`."""
+
+    def __init__(self, interval_ms: int) -> None:
+        self._directory = tempfile.TemporaryDirectory(prefix="headroom-bench-")
+        self._log = Path(self._directory.name) / "serve.log"
+        self._subscriptions = Path(self._directory.name) / "subscriptions.yaml"
+        self._subscriptions.write_text(f"all: {{metrics: '*', interval.ms: {interval_ms}}}\n")
+
+    def __enter__(self) -> Serve:
+        command = [sys.executable, "-m", "headroom", "serve", "--data", f"{self._directory.name}/data"]
+        for door in ("listen", "http", "sql"):
+            command += [f"--{door}", f"{LOOPBACK}:0"]
+        config = Path(self._directory.name) / "headroom.yaml"
+        config.write_text(f"subscriptions: {self._subscriptions}\n")
+        limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (USUAL_OPEN_FILES, limits[1]))
+        try:
+            with self._log.open("ab") as log:
+                self._process = start([*command, "--config", str(config)], stderr=log, stdout=subprocess.PIPE)
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+        ready = _READY.match(first_line(self._process, START_TIMEOUT_S))
+        if ready is None:
+            raise RuntimeError(f"headroom serve did not start: {complaint(self._log)}")
+        self.port, self._http_port = int(ready[1]), int(ready[2])
+        self.network = psutil.Process(self._process.pid)
+        [self.worker] = [child for child in self.network.children() if "headroom.worker" in child.cmdline()]
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        stop(self._process)
+        self._directory.cleanup()
+
+    def metrics(self) -> dict[str, float]:
+        """`name` or `name:label`."""
+        with urlopen(f"http://{LOOPBACK}:{self._http_port}/metrics", timeout=30) as answer:
+            text = answer.read().decode()
+        return {f"{name}:{label}" if label else name: float(value) for name, label, value in _SAMPLE.findall(text)}
+
+    def written(self) -> None:
+        """Returns once the storage worker has written all. Raises TimeoutError."""
+        waited(lambda: not self.metrics()["headroom_spool_bytes"] and not self.metrics()["headroom_records:buffered"])
+
+
+def waited(condition: Callable[[], bool]) -> None:
+    """Raises TimeoutError when it does not become true."""
+    deadline = time.monotonic() + PATIENCE_S
+    while not condition():
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"waited {PATIENCE_S:.0f} s")
+        time.sleep(0.02)
+
+
+def cpu_s(process: psutil.Process) -> float:
+    """Of all its threads, so far."""
+    times = process.cpu_times()
+    return float(times.user + times.system)
+
+
+def open_files_allowed() -> int:
+    """Raises our own limit as far as the system lets us."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    return hard

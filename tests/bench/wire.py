@@ -1,0 +1,56 @@
+"""What a telemetry client sends and reads, as bytes on a blocking socket."""
+
+from __future__ import annotations
+
+import socket
+import struct
+
+GET, PUSH = 71, 72
+ANSWER_BYTES = 16  # to a push: length, correlation id, no tagged fields, throttle time, error code, no tagged fields
+NEW_ID = bytes(16)
+ACCEPTED = b"\0\0"
+
+
+def request(api_key: int, body: bytes, client_id: bytes = b"bench") -> bytes:
+    """A frame; both APIs have a flexible header."""
+    frame = struct.pack(">hhih", api_key, 0, 1, len(client_id)) + client_id + b"\0" + body
+    return struct.pack(">i", len(frame)) + frame
+
+
+def push(instance_id: bytes, subscription_id: int, compression_type: int, payload: bytes) -> bytes:
+    """PushTelemetry, not terminating. The payload has less than 16 KiB."""
+    size = len(payload) + 1
+    assert size < 1 << 14
+    head = struct.pack(">16siBb", instance_id, subscription_id, 0, compression_type)
+    return request(PUSH, head + bytes([size & 0x7F | 0x80, size >> 7]) + payload + b"\0")
+
+
+def subscribed(answer: bytes) -> tuple[bytes, int]:
+    """Of a GetTelemetrySubscriptions response: the instance id and the subscription id."""
+    code, instance_id, subscription_id = struct.unpack_from(">h16si", answer, 13)
+    assert code == 0, f"GetTelemetrySubscriptions was answered with {code}"
+    return instance_id, subscription_id
+
+
+def error_code(answer: bytes) -> int:
+    """Of a PushTelemetry response."""
+    assert len(answer) == ANSWER_BYTES
+    return int.from_bytes(answer[13:15], "big", signed=True)
+
+
+def connect(port: int, source: str = "127.0.0.1") -> socket.socket:
+    """To a port of this machine, from an address of this machine."""
+    client = socket.create_connection(("127.0.0.1", port), 30, (source, 0))
+    client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return client
+
+
+def read_frame(client: socket.socket) -> bytes:
+    """A whole response, its length included. Raises EOFError when the other side hangs up."""
+    answer = b""
+    while len(answer) < 4 or len(answer) < 4 + int.from_bytes(answer[:4], "big"):
+        piece = client.recv(65_536)
+        if not piece:
+            raise EOFError("the other side closed the connection")
+        answer += piece
+    return answer
