@@ -98,6 +98,16 @@ def test_what_cannot_be_used(sink: RunningSink, command: str, arguments: list[st
     assert refused(run(sink, command, *arguments), 2).startswith(line)
 
 
+@pytest.mark.parametrize("command", [["list"], ["describe"], ["alter", "--name", "a"], ["delete", "--name", "a"]])
+def test_properties_that_cannot_be_used(sink: RunningSink, tmp_path: Path, command: list[str]) -> None:
+    properties = tmp_path / "client.properties"
+    line = refused(run(sink, *command, "--command-config", str(properties)), 2)
+    assert line == f"{properties} cannot be read: No such file or directory"
+    properties.write_text("security.protocol=SSH\n")
+    assert "SSH" in refused(run(sink, *command, "--command-config", str(properties)), 2)
+    assert sink.rules.resources == {}
+
+
 def test_what_the_cluster_refuses(sink: RunningSink) -> None:
     line = refused(run(sink, "alter", "--name", "one", "--interval", "5"), 1)
     assert line.startswith("the change of client metrics 'one' was refused with INVALID_REQUEST (42): Invalid value 5")
