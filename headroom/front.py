@@ -19,9 +19,11 @@ from headroom.config import ServeConfig
 from headroom.errors import ServeError, listening
 from headroom.metrics import Readings, door_readings
 from headroom.network_processes import NetworkProcesses, Take
+from telemetry.decoder import judge
 from telemetry.doors import BrokerNode, Doors
 from telemetry.exchanges import Limits, LocalAnswer, Observe
 from telemetry.gateway import Gateway
+from telemetry.otlp import Limits as PayloadLimits
 from telemetry.push import TelemetryDoor
 from telemetry.subscription_config import EXTRA_MATCH_KEYS, MATCH_KEYS
 from telemetry.subscription_file import SubscriptionFile, SubscriptionFileError
@@ -81,7 +83,13 @@ def telemetry_door(config: ServeConfig, pushes: SpoolWriter) -> TelemetryDoor:
         max_instances=config.telemetry.max_instances,
         match_keys=EXTRA_MATCH_KEYS if config.telemetry.extra_selectors else MATCH_KEYS,
     )
-    return TelemetryDoor(rules, append=pushes.append, telemetry_max_bytes=config.telemetry.max_bytes)
+    at_door = partial(judge, max_decompressed_bytes=config.telemetry.max_decompressed_bytes, limits=PayloadLimits())
+    return TelemetryDoor(
+        rules,
+        append=pushes.append,
+        telemetry_max_bytes=config.telemetry.max_bytes,
+        judge=at_door if config.telemetry.validate == "door" else None,
+    )
 
 
 def new_gateway(

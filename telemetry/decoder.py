@@ -11,7 +11,7 @@ from telemetry.columns import GATHERABLE_MS
 from telemetry.compression import DecompressError, TooLarge, decompress
 from telemetry.errors import ErrorCode
 from telemetry.known_series import KnownSeries
-from telemetry.otlp import Decoded, DecodeError, Limits, TooManyPoints, decode
+from telemetry.otlp import Decoded, DecodeError, Limits, TooManyPoints, check, decode
 from telemetry.series import identity
 from telemetry.tables import Outcome
 from telemetry.templates import Match, Template, Templates, template_of
@@ -32,6 +32,18 @@ _REFUSALS: dict[type[ValueError], tuple[DropReason, ErrorCode]] = {
     DecodeError: (DropReason.DECODE, ErrorCode.INVALID_RECORD),
     TooManyPoints: (DropReason.TOO_LARGE, ErrorCode.TELEMETRY_TOO_LARGE),
 }
+
+
+def judge(compression_type: int, payload: bytes, *, max_decompressed_bytes: int, limits: Limits) -> ErrorCode:
+    """The code for a payload that is not empty, before it is acknowledged: NONE when a Decoder can take it.
+
+    As ClientMetricsManager answers: INVALID_RECORD, at which clients stop for good, TELEMETRY_TOO_LARGE.
+    """
+    try:
+        check(decompress(compression_type, payload, max_bytes=max_decompressed_bytes), limits)
+    except tuple(_REFUSALS) as exc:
+        return _REFUSALS[type(exc)][1]
+    return ErrorCode.NONE
 
 
 class Refusal(NamedTuple):
@@ -63,7 +75,7 @@ class Decoder:
             nbytes = len(payload)
             decoded, match = self._decode(push, payload)
             return Outcome(push, decoded, nbytes, ErrorCode.NONE, match), None
-        except (DecompressError, TooLarge, DecodeError, TooManyPoints) as exc:
+        except tuple(_REFUSALS) as exc:
             reason, code = _REFUSALS[type(exc)]
             cause = str(exc)
         except Exception as exc:  # a bug of ours: it costs this push, and must not stop all others for ever

@@ -114,9 +114,9 @@ class Instance:
         self.last_push_ms = now_ms
         return True
 
-    def not_stored(self) -> None:
-        """A push passed the rules and could not be kept: the client is told to come back, also after its last one."""
-        self.last_known_error = ErrorCode.THROTTLING_QUOTA_EXCEEDED
+    def refused(self, code: ErrorCode) -> None:
+        """A push passed the rules and was not kept: the client may come back, also after its last one."""
+        self.last_known_error = code
         self.terminating = False
 
 

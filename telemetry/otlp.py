@@ -31,6 +31,7 @@ _EXACT_DOUBLE = 1 << 53
 _MAX_UINT8 = (1 << 8) - 1
 _MAX_UINT32 = (1 << 32) - 1
 _NS_PER_MS = 1_000_000
+_MIN_POINT_BYTES = 2  # the tag and the length of an empty one
 _TEMPORALITIES = ("unspecified", "delta", "cumulative")  # AggregationTemporality, by number
 
 
@@ -80,17 +81,33 @@ def decode(payload: bytes, push: Push, limits: Limits, known: Container[int]) ->
 
     Raises DecodeError, TooManyPoints.
     """
-    try:
-        message = MetricsData.FromString(payload)
-    except ProtobufError as exc:
-        raise DecodeError(f"cannot decode {len(payload)} bytes as MetricsData: {exc}") from exc
     walk = _Walk(push, limits, known)
-    for resource_metrics in message.resource_metrics:
+    for resource_metrics in _parsed(payload).resource_metrics:
         for scope_metrics in resource_metrics.scope_metrics:
             walk.enter(resource_metrics, scope_metrics)
             for metric in scope_metrics.metrics:
                 walk.metric(metric)
     return walk.decoded
+
+
+def check(payload: bytes, limits: Limits) -> None:
+    """Whether `decode` would take a payload: raises DecodeError, TooManyPoints."""
+    message = _parsed(payload)
+    if len(payload) <= limits.points * _MIN_POINT_BYTES:
+        return
+    metrics = (
+        one for resource in message.resource_metrics for scope in resource.scope_metrics for one in scope.metrics
+    )
+    points = sum(len(getattr(metric, kind).data_points) for metric in metrics if (kind := metric.WhichOneof("data")))
+    if points > limits.points:
+        raise TooManyPoints(f"cannot take {points} points: the limit is {limits.points}")
+
+
+def _parsed(payload: bytes) -> Any:
+    try:
+        return MetricsData.FromString(payload)
+    except ProtobufError as exc:
+        raise DecodeError(f"cannot decode {len(payload)} bytes as MetricsData: {exc}") from exc
 
 
 class _Walk:

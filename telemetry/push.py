@@ -88,16 +88,23 @@ class TelemetryDoor:
     """Answers requests by the rules, and keeps what they bring.
 
     `append(kind, body)` queues a record for the spool and raises SpoolFull. `telemetry_max_bytes`: the longest
-    payload, compressed, that is taken (Kafka's telemetry.max.bytes).
+    payload, compressed, that is taken (Kafka's telemetry.max.bytes). `judge(compression_type, payload)`: the code for a
+    payload that passed the rules; without it all are taken, and what cannot be decoded is dropped later.
     """
 
     def __init__(
-        self, rules: ClientMetrics, *, append: Callable[[RecordKind, bytes], None], telemetry_max_bytes: int
+        self,
+        rules: ClientMetrics,
+        *,
+        append: Callable[[RecordKind, bytes], None],
+        telemetry_max_bytes: int,
+        judge: Callable[[int, bytes], ErrorCode] | None = None,
     ) -> None:
         self.rules = rules
         self.counts = DoorCounts()
         self.telemetry_max_bytes = telemetry_max_bytes
         self._append = append
+        self._judge = judge
 
     # --- values
 
@@ -112,12 +119,11 @@ class TelemetryDoor:
 
     def push(self, request: PushRequest, payload: bytes, caller: Caller, now_ms: int) -> ErrorCode:
         """NONE: the payload, compressed as it came, was queued, and may be acknowledged once the spool was flushed."""
-        size = len(payload)
+        too_large = len(payload) > self.telemetry_max_bytes
         try:
-            code, instance = self.rules.push(request, caller, now_ms, too_large=size > self.telemetry_max_bytes)
+            code, instance = self.rules.push(request, caller, now_ms, too_large=too_large)
             if code is _NONE and instance is not None:
-                self._keep(request, payload, instance, caller, now_ms)
-                self.counts.accepted_bytes += size
+                code = self._keep(request, payload, instance, caller, now_ms)
         except Exception as exc:  # noqa: BLE001 - told by _come_back
             code = self._come_back(exc)
         self.counts.pushes[code] += 1
@@ -173,16 +179,22 @@ class TelemetryDoor:
             self._record_seen(instance, caller, now_ms)
         return Granted(code, instance, after_flush=new)
 
-    def _keep(self, request: PushRequest, payload: bytes, instance: Instance, caller: Caller, now_ms: int) -> None:
+    def _keep(self, request: PushRequest, payload: bytes, instance: Instance, caller: Caller, now_ms: int) -> ErrorCode:
+        """NONE, or the code of the judge."""
         try:
-            if payload:
-                self._append(_PUSH, push_head(now_ms, *request, caller.sender) + payload)
-            else:
+            if not payload:
                 self._record_seen(instance, caller, now_ms)
                 self.counts.empty_pushes += 1
+                return _NONE
+            if self._judge is not None and (code := self._judge(request.compression_type, payload)) is not _NONE:
+                instance.refused(code)
+                return code
+            self._append(_PUSH, push_head(now_ms, *request, caller.sender) + payload)
         except Exception:
-            instance.not_stored()
+            instance.refused(COME_BACK)
             raise
+        self.counts.accepted_bytes += len(payload)
+        return _NONE
 
     def _record_seen(self, instance: Instance, caller: Caller, now_ms: int) -> None:
         """Raises SpoolFull."""

@@ -121,7 +121,7 @@ class ClientMetrics:
         """PushTelemetry: the code, and the instance, None when the id can be nobody's.
 
         `too_large`: the payload is longer than telemetry.max.bytes.
-        After NONE call the instance's `not_stored` if the push could not be kept.
+        After NONE call the instance's `refused` if the push is not kept all the same.
         """
         client_instance_id, _, terminating, _ = request
         if client_instance_id in RESERVED_IDS:

@@ -119,10 +119,10 @@ def test_a_successor_forgets_what_was_done_and_keeps_who_it_is() -> None:
     assert after.subscription_id != client.subscription_id
 
 
-def test_a_push_that_was_not_stored_leaves_the_client_free_to_come_back() -> None:
+def test_a_push_that_was_not_kept_leaves_the_client_free_to_come_back() -> None:
     client = instance()
     client.terminating = True
-    client.not_stored()
+    client.refused(ErrorCode.THROTTLING_QUOTA_EXCEEDED)
     assert (client.terminating, client.last_known_error) == (False, ErrorCode.THROTTLING_QUOTA_EXCEEDED)
 
 

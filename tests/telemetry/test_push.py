@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import itertools
 import struct
 from dataclasses import replace
@@ -10,14 +11,24 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from opentelemetry.proto.metrics.v1.metrics_pb2 import (
+    Gauge,
+    Metric,
+    MetricsData,
+    NumberDataPoint,
+    ResourceMetrics,
+    ScopeMetrics,
+)
 from structlog.testing import capture_logs
 
 from exporters.model import ClientInstance, Connection, RecordKind
 from exporters.records import decode_instance, decode_push
 from exporters.spool import SpoolFull
+from telemetry.decoder import judge
 from telemetry.errors import ErrorCode, ProtocolError
 from telemetry.instances import Caller
 from telemetry.java_hash import subscription_id
+from telemetry.otlp import Limits
 from telemetry.primitives import Reader, write_compact_bytes
 from telemetry.push import Answer, TelemetryDoor
 from telemetry.subscriptions import ClientMetrics
@@ -212,6 +223,70 @@ def test_unknown_tagged_fields_are_ignored() -> None:
     sink = Sink()
     assert code_of(sink.answer(GET_TELEMETRY_SUBSCRIPTIONS, ID + b"\x01\x00\x02ab")) == 0
     assert code_of(sink.answer(PUSH_TELEMETRY, push_body(b"payload")[:-1] + b"\x01\x07\x02ab")) == 0
+
+
+# --- judged at the door
+
+
+class Judged(Sink):
+    """A door that decodes before it acknowledges."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        limits = Limits(points=2)
+        self.door = TelemetryDoor(
+            self.rules,
+            append=self.spool.append,
+            telemetry_max_bytes=MAX_BYTES,
+            judge=lambda codec, payload: judge(codec, payload, max_decompressed_bytes=1000, limits=limits),
+        )
+
+
+def metrics(points: int) -> bytes:
+    gauge = Gauge(data_points=[NumberDataPoint(as_int=1)] * points)
+    return MetricsData(
+        resource_metrics=[ResourceMetrics(scope_metrics=[ScopeMetrics(metrics=[Metric(name="m", gauge=gauge)])])]
+    ).SerializeToString()
+
+
+@pytest.mark.parametrize(
+    ("payload", "compression_type", "code"),
+    [
+        (metrics(2), 0, 0),
+        (gzip.compress(metrics(2)), 1, 0),
+        (b"", 4, 0),
+        (b"junk", 4, 87),
+        (b"\xffjunk", 0, 87),
+        (metrics(3), 0, 118),
+        (gzip.compress(bytes(1001)), 1, 118),
+    ],
+)
+def test_what_cannot_be_decoded_is_refused_with_the_code_of_kafka(
+    payload: bytes, compression_type: int, code: int
+) -> None:
+    sink = Judged()
+    assert code_of(sink.push(payload, compression_type=compression_type, terminating=True)) == code
+    assert len(sink.spool.records) == (code == 0)
+    assert sink.door.counts.pushes == {ErrorCode(code): 1}
+
+
+def test_a_terminating_push_that_was_refused_does_not_lock_the_client_out() -> None:
+    sink = Judged()
+    assert code_of(sink.push(b"junk", compression_type=4, terminating=True)) == 87
+    sink.now_ms += 1000
+    assert code_of(sink.push(metrics(1))) == 0
+
+
+def test_a_fault_of_the_judge_asks_the_client_to_come_back() -> None:
+    sink = Sink()
+
+    def broken(compression_type: int, payload: bytes) -> ErrorCode:
+        raise KeyError("a bug")
+
+    sink.door = TelemetryDoor(sink.rules, append=sink.spool.append, telemetry_max_bytes=MAX_BYTES, judge=broken)
+    with capture_logs():
+        assert sink.push() == Answer(PUSH_89, after_flush=False, refusal=b"")
+    assert sink.spool.records == []
 
 
 # --- faults of ours
