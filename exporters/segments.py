@@ -23,7 +23,7 @@ _CHECKED = 12  # where the checksummed bytes of a frame begin
 _NAME = re.compile(r"\d{20}-([A-Za-z0-9_.]+)-([0-9a-f]{8})\.spool")
 _WRITER = re.compile(r"[A-Za-z0-9_.]+")
 _KINDS: dict[int, RecordKind] = {kind.value: kind for kind in RecordKind}
-_CRC_OF_KIND: dict[int, int] = {kind.value: crc32c(bytes([kind])) for kind in RecordKind}
+CRC_OF_KIND: dict[int, int] = {kind.value: crc32c(bytes([kind])) for kind in RecordKind}  # where a checksum begins
 
 Record = tuple[RecordKind, bytes]
 
@@ -39,11 +39,6 @@ def read_name(segment: str) -> tuple[str, int] | None:
     """The writer of a segment and the mark of its records; None when this is not the name of a segment."""
     match = _NAME.fullmatch(segment)
     return (match[1], int(match[2], 16)) if match else None
-
-
-def record_head(mark: int, kind: RecordKind, body: bytes) -> bytes:
-    """What stands before the body of a record."""
-    return FRAME.pack(mark, len(body), crc32c(body, _CRC_OF_KIND[kind]), kind)
 
 
 class Scan(NamedTuple):

@@ -18,8 +18,10 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
+from crc32c import crc32c
+
 from exporters.model import RecordKind
-from exporters.segments import FRAME, SUFFIX, record_head, segment_name
+from exporters.segments import CRC_OF_KIND, FRAME, SUFFIX, segment_name
 
 _MEASURE_EVERY_S = 1.0  # how old what we know of the other files in the directory may grow
 _MEASURE_AGAIN_S = 0.05  # the same while the spool looks full
@@ -67,10 +69,11 @@ class SpoolWriter:
 
     def append(self, kind: RecordKind, body: bytes) -> None:
         """Queue one record. Raises SpoolFull."""
-        nbytes = FRAME.size + len(body)
+        length = len(body)
+        nbytes = FRAME.size + length
         if self._others_bytes + self._end + self._queued_bytes + nbytes > self._max_bytes:
             self._refuse_if_full(nbytes)
-        self._queue += (record_head(self._mark, kind, body), body)
+        self._queue += (FRAME.pack(self._mark, length, crc32c(body, CRC_OF_KIND[kind]), kind), body)
         self._queued_bytes += nbytes
 
     def flush(self) -> None:

@@ -189,7 +189,9 @@ class TelemetryDoor:
             if self._judge is not None and (code := self._judge(request.compression_type, payload)) is not _NONE:
                 instance.refused(code)
                 return code
-            self._append(_PUSH, push_head(now_ms, *request, caller.sender) + payload)
+            client_instance_id, subscription_id, terminating, codec = request
+            head = push_head(now_ms, client_instance_id, subscription_id, terminating, codec, caller.sender)
+            self._append(_PUSH, head + payload)
         except Exception:
             instance.refused(COME_BACK)
             raise

@@ -149,10 +149,10 @@ class ClientMetrics:
             connection, client_id = caller.connection, caller.client_id
             selection = self.subscriptions.select(attributes_of(client_instance_id, connection, client_id))
             instance = Instance(client_instance_id, connection, client_id, selection, version)
-        elif instance.version < version:
-            instance = instance.successor(self.subscriptions.select(instance.attributes), version)
-        else:
+        elif instance.version == version:
             return instance
+        else:
+            instance = instance.successor(self.subscriptions.select(instance.attributes), version)
         self.instances.put(instance, caller.connection_id, now_ms)
         return instance
 
