@@ -174,10 +174,11 @@ class TelemetryDoor:
         code, instance = self.rules.get(client_instance_id, caller, now_ms)
         if code is not ErrorCode.NONE:
             return Granted(code, None, after_flush=False)
-        new = instance.recorded_on != caller.connection_id
-        if new:
+        # Who is asked for no metrics is heard of by nothing but this.
+        seen = instance.recorded_on != caller.connection_id or not instance.selection.requested_metrics
+        if seen:
             self._record_seen(instance, caller, now_ms)
-        return Granted(code, instance, after_flush=new)
+        return Granted(code, instance, after_flush=seen)
 
     def _keep(self, request: PushRequest, payload: bytes, instance: Instance, caller: Caller, now_ms: int) -> ErrorCode:
         """NONE, or the code of the judge."""

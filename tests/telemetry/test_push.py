@@ -160,6 +160,18 @@ def test_an_instance_is_recorded_once_on_each_connection() -> None:
     assert decode_instance(sink.spool.records[0][1]) == ClientInstance(CONNECTION, "app", ID, NOW_MS)
 
 
+def test_an_instance_that_is_asked_for_nothing_is_recorded_each_time() -> None:
+    sink = Sink("")
+    for _ in range(3):
+        assert sink.get().after_flush
+        sink.now_ms += 1000
+    assert [decode_instance(body).seen_at_ms for _, body in sink.spool.records] == [
+        NOW_MS,
+        NOW_MS + 1000,
+        NOW_MS + 2000,
+    ]
+
+
 def test_a_change_of_the_subscriptions_is_no_reason_to_record_an_instance_again() -> None:
     sink = Sink()
     sink.get()
