@@ -54,7 +54,8 @@ PLUGIN_EXPORTS = SelfMetric(
 )
 PLUGIN_ERRORS = SelfMetric(
     "kafka_server_client_metrics_plugin_errors_total",
-    "Telemetry requests that failed through a fault of ours (KIP-714 ClientMetricsPluginErrorCount).",
+    "Telemetry requests that failed through a fault of ours, and pushes that were answered with INVALID_RECORD"
+    " (KIP-714 ClientMetricsPluginErrorCount).",
 )
 GETS = SelfMetric(
     "headroom_get_telemetry_subscriptions_total", "GetTelemetrySubscriptions requests by error code.", ("code",)

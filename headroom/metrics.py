@@ -35,7 +35,7 @@ def door_readings(door: TelemetryDoor) -> dict[SelfMetric, Values]:
         catalogue.UNKNOWN_SUBSCRIPTIONS: pushes[ErrorCode.UNKNOWN_SUBSCRIPTION_ID],
         catalogue.THROTTLES: sum(answered[ErrorCode.THROTTLING_QUOTA_EXCEEDED] for answered in (gets, pushes)),
         catalogue.PLUGIN_EXPORTS: pushes[ErrorCode.NONE] - door.counts.empty_pushes,
-        catalogue.PLUGIN_ERRORS: door.counts.faults,
+        catalogue.PLUGIN_ERRORS: door.counts.faults + pushes[ErrorCode.INVALID_RECORD],
         catalogue.GETS: {code.name: count for code, count in gets.items()},
         catalogue.PUSHES: {code.name: count for code, count in pushes.items()},
         catalogue.PUSH_BYTES: door.counts.accepted_bytes,

@@ -77,7 +77,7 @@ def test_readings_of_the_door() -> None:
     early, unknown = ErrorCode.THROTTLING_QUOTA_EXCEEDED, ErrorCode.UNKNOWN_SUBSCRIPTION_ID
     door.counts = DoorCounts(
         gets=Counter({ErrorCode.NONE: 9, early: 2}),
-        pushes=Counter({ErrorCode.NONE: 7, early: 3, unknown: 4}),
+        pushes=Counter({ErrorCode.NONE: 7, early: 3, unknown: 4, ErrorCode.INVALID_RECORD: 2}),
         empty_pushes=2,
         faults=1,
     )
@@ -87,5 +87,5 @@ def test_readings_of_the_door() -> None:
     assert named["unknown_subscription_requests_total"] == 4
     assert named["throttles_total"] == 5
     assert named["plugin_exports_total"] == 5
-    assert named["plugin_errors_total"] == 1
-    assert readings[catalogue.PUSHES] == {"NONE": 7, early.name: 3, unknown.name: 4}
+    assert named["plugin_errors_total"] == 3
+    assert readings[catalogue.PUSHES] == {"NONE": 7, early.name: 3, unknown.name: 4, "INVALID_RECORD": 2}
