@@ -35,7 +35,7 @@ async def embedded(upstream: str, directory: Path, rng: random.Random, kills: in
         load = await loaded(headroom, headroom.sql_port, rng)
         victims = {
             "network": lambda: kill_network(headroom, rng),
-            "network_child": lambda: kill_child(headroom),
+            "network_child": lambda: kill_child(headroom, rng),
             "worker": lambda: kill_worker(headroom),
         }
         killed = await kill(victims, [*victims], rng, kills)
@@ -59,7 +59,7 @@ async def served(upstream: str, directory: Path, rng: random.Random, kills: int)
         load = await loaded(headroom, server.port, rng)
         victims = {
             "network": lambda: kill_network(headroom, rng),
-            "network_child": lambda: kill_child(headroom),
+            "network_child": lambda: kill_child(headroom, rng),
             "worker": lambda: kill_worker(headroom),
             "server": lambda: kill_server(server, headroom),
         }
@@ -133,10 +133,12 @@ async def kill_network(headroom: Headroom, rng: random.Random) -> None:
         await headroom.ready()
 
 
-async def kill_child(headroom: Headroom) -> None:
-    """It is started again by its parent. Not while that one starts: it would give up."""
-    await headroom.ready()
+async def kill_child(headroom: Headroom, rng: random.Random) -> None:
+    """It is started again by its parent, each time later while it does not start: mostly, then, we wait for it."""
+    await headroom.ready()  # a parent that loses a child while it starts gives up
     await _until(headroom.kill_child, "a network process to kill")
+    if rng.random() < 0.8:
+        await _until(headroom.is_whole, "a network process to start again")
 
 
 async def kill_worker(headroom: Headroom) -> None:

@@ -97,6 +97,10 @@ class Headroom:
             self._lost_worker = number == signal.SIGKILL
         return pid is not None
 
+    def is_whole(self) -> bool:
+        """Whether all network processes take clients."""
+        return self.metrics()["headroom_network_processes"] == PROCESSES
+
     def stop(self) -> int:
         """As an operator would; the exit status."""
         assert self._process is not None
