@@ -84,24 +84,21 @@ def writers(headroom: Served) -> set[str]:
 
 
 def test_pushes_arrive_in_all_processes_and_add_up(headroom: Served) -> None:
-    before, values = headroom.metrics(), []
+    accepted, values = "headroom_push_telemetry_total:NONE", []
+    before = headroom.metrics().get(accepted, 0)
     with spread(headroom, 12) as connections:
         for connection in connections:
             _, instance_id, subscription_id, _ = subscription(connection)
             values.append(next(VALUES))
             assert push(connection, instance_id, subscription_id, values[-1]) == 0
-        opened = len(connections)
-        eventually(headroom.metrics, lambda found: found["headroom_connections"] == opened)
-    after = at_rest(headroom)
-    assert balanced(after)
-    accepted = "headroom_push_telemetry_total:NONE"
-    assert after[accepted] - before.get(accepted, 0) == opened
-    # a record for each push, and one for the client that asked
-    received = "headroom_records_received_total"
-    assert after[received] - before[received] == 2 * opened
+        eventually(headroom.metrics, lambda found: found["headroom_connections"] == len(connections))
+    # none is lost on the way to the sum; of another test's the last may be told only now
+    eventually(headroom.metrics, lambda found: found[accepted] >= before + len(values))
+    assert balanced(at_rest(headroom))
     assert {"pushes", "pushes.1", "pushes.2"} <= writers(headroom)
+    eventually(lambda: len(set(values) - stored(headroom).keys()), lambda lost: lost == 0)
     found = stored(headroom)
-    assert [found.get(value) for value in values] == [1] * opened
+    assert {found[value] for value in values} == {1}
 
 
 def test_a_client_that_comes_back_to_another_process_goes_on(headroom: Served) -> None:
@@ -164,14 +161,14 @@ def test_a_process_that_is_killed_under_load_loses_nothing(headroom: Served) -> 
         await load.stop()
 
     asyncio.run(kill_twice())
-    after = at_rest(headroom)
+    eventually(lambda: len(load.ledger.acknowledged - stored(headroom).keys()), lambda lost: lost == 0)
+    found, after = stored(headroom), at_rest(headroom)
+    assert {found[value] for value in load.ledger.acknowledged} == {1}
+    assert len(load.ledger.acknowledged) == load.ledger.pushes * POINTS_PER_PUSH
+    assert load.ledger.broken > 0
     assert balanced(after)
     assert after["headroom_network_restarts_total"] - before == 2
     assert after["headroom_network_processes"] == PROCESSES
-    assert load.ledger.broken > 0
-    found = stored(headroom)
-    assert len(load.ledger.acknowledged) == load.ledger.pushes * POINTS_PER_PUSH > 1_000
-    assert {found.get(value) for value in load.ledger.acknowledged} == {1}
 
 
 def test_children_end_with_a_parent_that_is_killed_and_it_can_be_started_again(tmp_path: Path) -> None:
