@@ -15,15 +15,14 @@ from exporters.self_metrics import SelfMetric, Values
 from exporters.spool import SpoolWriter
 from headroom.chores import Chore
 from headroom.clock import now_ms
-from headroom.config import ServeConfig
+from headroom.config import ServeConfig, TelemetryConfig
 from headroom.errors import ServeError, listening
 from headroom.metrics import Readings, door_readings
 from headroom.network_processes import NetworkProcesses, Take
-from telemetry.decoder import judge
 from telemetry.doors import BrokerNode, Doors
+from telemetry.errors import ErrorCode
 from telemetry.exchanges import Limits, LocalAnswer, Observe
 from telemetry.gateway import Gateway
-from telemetry.otlp import Limits as PayloadLimits
 from telemetry.push import TelemetryDoor
 from telemetry.subscription_config import EXTRA_MATCH_KEYS, MATCH_KEYS
 from telemetry.subscription_file import SubscriptionFile, SubscriptionFileError
@@ -83,13 +82,19 @@ def telemetry_door(config: ServeConfig, pushes: SpoolWriter) -> TelemetryDoor:
         max_instances=config.telemetry.max_instances,
         match_keys=EXTRA_MATCH_KEYS if config.telemetry.extra_selectors else MATCH_KEYS,
     )
-    at_door = partial(judge, max_decompressed_bytes=config.telemetry.max_decompressed_bytes, limits=PayloadLimits())
     return TelemetryDoor(
-        rules,
-        append=pushes.append,
-        telemetry_max_bytes=config.telemetry.max_bytes,
-        judge=at_door if config.telemetry.validate == "door" else None,
+        rules, append=pushes.append, telemetry_max_bytes=config.telemetry.max_bytes, judge=_judge(config.telemetry)
     )
+
+
+def _judge(config: TelemetryConfig) -> Callable[[int, bytes], ErrorCode] | None:
+    """What decodes pushes before they are acknowledged, where that is wanted."""
+    if config.validate != "door":
+        return None
+    from telemetry.decoder import judge  # 40 MB in each process, which nobody pays who decodes in the worker alone
+    from telemetry.otlp import Limits as PayloadLimits
+
+    return partial(judge, max_decompressed_bytes=config.max_decompressed_bytes, limits=PayloadLimits())
 
 
 def new_gateway(
