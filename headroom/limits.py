@@ -7,6 +7,8 @@ from clickhouse_connect.driver.exceptions import ClickHouseError
 
 from exporters.model import QuotaLimit
 
+_TIMEOUT_S = 10  # clients wait for it when Headroom starts
+
 _LATEST = """
 SELECT user, client_id, ip, quota_key, toUnixTimestamp64Milli(max(valid_from)), argMax(tuple(value), valid_from).1
 FROM headroom.quota_limits FINAL
@@ -18,7 +20,9 @@ GROUP BY user, client_id, ip, quota_key
 def stored_limits(url: str, password: str, cluster: str) -> list[QuotaLimit]:
     """The newest row of each quota, removed ones with value None. Raises ConnectionError."""
     try:
-        client = clickhouse_connect.get_client(dsn=url, password=password)
+        client = clickhouse_connect.get_client(
+            dsn=url, password=password, connect_timeout=_TIMEOUT_S, send_receive_timeout=_TIMEOUT_S
+        )
         try:
             rows = client.query(_LATEST, parameters={"cluster": cluster}).result_rows
         finally:

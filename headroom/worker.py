@@ -39,6 +39,8 @@ _NICENESS = 10  # who waits for an acknowledgement goes first: what is in the sp
 _TELL_EVERY_S = 1.0
 _PREDECESSOR_S = 40.0  # less than the parent waits for us
 _FAULT_TOLD_EVERY_S = 60.0
+_FIRST_LOOK_S = 5.0
+_LOOKED_AT_EVERY_S = 0.2
 _DRAIN_TRIES = 3  # a store that is away at the end keeps nobody waiting: the spool keeps what is left
 
 
@@ -98,7 +100,8 @@ class _Follower:
 
     def __init__(self, reader: SpoolReader, store: Store, settings: WorkerSettings, parent: TextIO) -> None:
         self._store = store
-        self._migrated = False
+        self._migrated = not settings.clickhouse  # the embedded engine was when it opened
+        self._looking = threading.Thread(target=self._look, daemon=True)
         self._fault: str | None = None  # why nothing can be written
         self._fault_told_at = -_FAULT_TOLD_EVERY_S
         self._settings = settings
@@ -117,22 +120,30 @@ class _Follower:
         )
 
     def begin(self, address: str | None) -> None:
-        """The first look at the store, and the first words to the parent."""
-        try:
-            self._migrate()
-        except (TransientWriteError, PermanentWriteError) as exc:
-            self._failed(exc)
-        _tell(self._parent, {"sql": address, "counts": self.counts(), "fault": self._fault})
+        """The first look at the store, and the first words to the parent, also when the store does not say a word."""
+        threading.Thread(target=self._wait_for_parent, daemon=True).start()
+        self._looking.start()
+        self._looking.join(_FIRST_LOOK_S)
+        fault = "the store does not answer" if self._looking.is_alive() else self._fault
+        _tell(self._parent, {"sql": address, "counts": self.counts(), "fault": fault})
 
     def run(self) -> None:
         """Until standard input closes."""
-        threading.Thread(target=self._wait_for_parent, daemon=True).start()
+        while self._looking.is_alive():
+            if self._stopping.wait(_LOOKED_AT_EVERY_S):
+                return
         while not self._stopping.is_set():
             self._settled(attempts=None)
             self._ingester.roll_up(now_ms)
             self._tell_counts()
             self._stopping.wait(self._settings.batch_ms / 1000)
         self._settled(attempts=_DRAIN_TRIES)
+
+    def _look(self) -> None:
+        try:
+            self._migrate()
+        except (TransientWriteError, PermanentWriteError) as exc:
+            self._failed(exc)
 
     def counts(self) -> dict[str, Any]:
         """What became of all that was ever in the spool."""

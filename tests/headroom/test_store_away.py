@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import subprocess
 import sys
 import time
@@ -97,6 +98,14 @@ def test_it_serves_and_writes_when_the_server_comes(tmp_path: Path) -> None:
     lines = headroom.log.read_text().splitlines()
     assert all(line.startswith("{") for line in lines), "a library spoke"
     assert 1 <= sum("takes nothing" in line for line in lines) <= 3  # once a minute
+
+
+def test_a_server_that_does_not_say_a_word_keeps_nobody_waiting(tmp_path: Path) -> None:
+    with socket.create_server((LOOPBACK, 0)) as silent:
+        server = f"http://{LOOPBACK}:{silent.getsockname()[1]}/headroom"
+        with Served(tmp_path, "--clickhouse", server) as headroom:
+            assert headroom.ready() == (503, "the store does not answer\n")
+            assert headroom.stop() == 0
 
 
 def test_a_sql_door_in_use_is_one_clear_line(tmp_path: Path) -> None:
