@@ -197,6 +197,9 @@ class SpoolConfig(_Section):
 
     segment_bytes: Bytes = 67_108_864
     max_bytes: Bytes = 4_294_967_296
+    # When what is acknowledged survives a power loss: `each` before its acknowledgement, for which all that passes
+    # through the network process waits; `interval` at most `sync_ms` later. A crash of ours loses nothing either way.
+    fsync: Literal["interval", "each"] = "interval"
     sync_ms: Millis = 1_000
 
 

@@ -75,6 +75,23 @@ def sync_chore(spool: SpoolWriter, config: ServeConfig) -> Chore:
     return Chore("sync", config.spool.sync_ms, lambda: asyncio.to_thread(spool.sync))
 
 
+def push_sync_chores(pushes: SpoolWriter, config: ServeConfig) -> list[Chore]:
+    """The same for pushes: none when each flush does it."""
+    return [] if config.spool.fsync == "each" else [sync_chore(pushes, config)]
+
+
+def push_flush(pushes: SpoolWriter, config: ServeConfig) -> Callable[[], None]:
+    """What comes before the acknowledgement of pushes. It raises OSError."""
+    if config.spool.fsync == "interval":
+        return pushes.flush
+
+    def flush_and_sync() -> None:
+        pushes.flush()
+        pushes.sync()
+
+    return flush_and_sync
+
+
 def telemetry_door(config: ServeConfig, pushes: SpoolWriter) -> TelemetryDoor:
     """The door with rules that know no subscriptions yet."""
     rules = ClientMetrics(
@@ -114,7 +131,7 @@ def new_gateway(
         port=config.listen.port,
         advertised_host=config.gateway.advertised_host,
         door=door,
-        flush=pushes.flush,
+        flush=push_flush(pushes, config),
         observe=observe,
         now_ms=now_ms,
         limits=Limits(

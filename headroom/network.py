@@ -25,9 +25,9 @@ from headroom.front import (
     new_gateway,
     no_exchange,
     open_spool,
+    push_sync_chores,
     subscriptions_chore,
     subscriptions_path,
-    sync_chore,
     telemetry_door,
 )
 from headroom.logs import configure_logging
@@ -94,7 +94,7 @@ class _NetworkProcess:
         self._parent.tell({"ready": True})
         chores = [
             subscriptions_chore(self._config, self._door.rules, self._refresh),
-            sync_chore(self._pushes, self._config),
+            *push_sync_chores(self._pushes, self._config),
             Chore("tell", _TELL_EVERY_MS, self._tell_often),
         ]
         await run_chores(chores, self._stop, self._hear())

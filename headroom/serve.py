@@ -15,7 +15,7 @@ import uvloop
 from headroom.chores import run_chores
 from headroom.config import Address, ServeConfig
 from headroom.errors import ServeError, listening
-from headroom.front import Front, open_spool, sync_chore
+from headroom.front import Front, open_spool, push_sync_chores, sync_chore
 from headroom.gateway_front import open_gateway
 from headroom.logs import configure_logging
 from headroom.metrics import Readings, metrics_registry, storage_readings, summed
@@ -67,7 +67,7 @@ async def _serve(config: ServeConfig) -> int:
         stack.push_async_callback(web.stop)
 
         print(f"ready kafka={_text(front.address)} http={_text(http)} sql={sql}{grpc}", flush=True)  # noqa: T201 - a promise
-        syncs = [sync_chore(spool, config) for spool in (pushes, quotas)]
+        syncs = [*push_sync_chores(pushes, config), sync_chore(quotas, config)]
         await run_chores([*front.chores, *syncs], stop, asyncio.gather(worker.watch(), network.watch()))
     return 0
 
