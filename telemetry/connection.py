@@ -13,7 +13,6 @@ and calls `flushed`.
 
 from __future__ import annotations
 
-import dataclasses
 import struct
 from collections import deque
 from collections.abc import Mapping
@@ -39,16 +38,14 @@ from telemetry.exchanges import (
     acks_of,
     request_body,
     response,
-    software_of,
 )
 from telemetry.frames import LENGTH_BYTES, FrameScanner, Mode
-from telemetry.instances import Caller
 from telemetry.known_push import KnownPush, known_push, push_response
 from telemetry.push import COME_BACK, PUSH_ANSWER, Answer, TelemetryDoor
+from telemetry.sender import Sender
 
 _API_VERSIONS_TOO_NEW = struct.pack(">hihhh", 35, 1, API_VERSIONS, 0, APIS[API_VERSIONS].max_version)  # KIP-511: v0
 _HELD = frozenset({GET_TELEMETRY_SUBSCRIPTIONS, PUSH_TELEMETRY, API_VERSIONS})
-_MAX_SOFTWARE_CHARS = 255
 _NONE: Final = ErrorCode.NONE  # on the way of each push: a member is looked up by Python code in 3.11
 _MAX_REQUEST_HEAD_BYTES = 100_000  # a client id and a transactional id of 32 kB each fit
 
@@ -67,7 +64,6 @@ class ProxiedConnection:
         limits: Limits,
         local: Mapping[int, LocalAnswer] | None = None,
     ) -> None:
-        self.facts = facts
         self.to_upstream: list[bytes] = []
         self.to_client: list[bytes] = []
         self.unflushed = False
@@ -81,9 +77,7 @@ class ProxiedConnection:
         self._in_flight: deque[Exchange] = deque()
         self._request: Exchange | None = None  # the request that is coming in, when it is not just forwarded
         self._unmatched = False  # the response that is coming in belongs to no request that we remember
-        self._client_id_bytes: bytes = b""
-        self._client_id = ""
-        self._caller: Caller | None = None
+        self._sender = Sender(facts, connection_id)
         self._known_push: KnownPush | None = None
         self._waiting_id = b""  # correlation id of a known push whose answer has not left
         self._waiting_code = _NONE
@@ -176,7 +170,7 @@ class ProxiedConnection:
             return None
         if body - offset > length:
             raise ProtocolError(f"cannot read a client id of {id_length} bytes in a request of {length}")
-        client_id = None if id_length < 0 else self._text(data[start:body])
+        client_id = None if id_length < 0 else self._sender.client_id(data[start:body])
         exchange = Exchange(api, version, correlation_id, client_id, length)
         if key in _HELD or (self._local is not None and key in self._local):
             return self._begin_held(exchange, data, offset)
@@ -227,7 +221,8 @@ class ProxiedConnection:
             return b""
         body = request_body(request, flexible=exchange.api.flexible(exchange.version))
         if exchange.api.key == API_VERSIONS and exchange.version >= 3:
-            self._note_software(body)
+            self._sender.note_software(body)
+            self._known_push = None
         if self._local is None:
             self._enqueue(exchange)
             return frame
@@ -237,19 +232,12 @@ class ProxiedConnection:
 
     def _answer_telemetry(self, exchange: Exchange, request: bytes, *, oversize: bool = False) -> None:
         handle = self._door.oversize if oversize else self._door.answer
-        answer = handle(exchange.api.key, request_body(request), self._caller_of(exchange.client_id), self._now_ms)
+        answer = handle(exchange.api.key, request_body(request), self._sender.caller(exchange.client_id), self._now_ms)
         self._enqueue_answer(exchange, answer)
 
-    def _caller_of(self, client_id: str | None) -> Caller:
-        """The same as long as nothing changes."""
-        caller = self._caller
-        if caller is None or caller.client_id != client_id:
-            self._caller = caller = Caller(self.facts, client_id, self._connection_id)
-        return caller
-
     def _know_push(self, exchange: Exchange, frame: bytes) -> None:
-        if exchange.api.key == PUSH_TELEMETRY and exchange.answer is PUSH_ANSWER[_NONE] and self._caller:
-            self._known_push = known_push(frame, self._caller)
+        if exchange.api.key == PUSH_TELEMETRY and exchange.answer is PUSH_ANSWER[_NONE]:
+            self._known_push = known_push(frame, self._sender.caller(exchange.client_id))
 
     def _enqueue_answer(self, exchange: Exchange, answer: Answer) -> None:
         exchange.answer = answer
@@ -265,21 +253,6 @@ class ProxiedConnection:
         if len(self._in_flight) >= self._limits.max_in_flight:
             raise ProtocolError(f"cannot take more than {self._limits.max_in_flight} requests in flight")
         self._in_flight.append(exchange)
-
-    def _note_software(self, body: bytes) -> None:
-        """Kafka keeps the name and version of the last valid ApiVersions request (3+) of a connection."""
-        name, version = software_of(body)
-        if name and version:
-            self.facts = dataclasses.replace(
-                self.facts, software_name=name[:_MAX_SOFTWARE_CHARS], software_version=version[:_MAX_SOFTWARE_CHARS]
-            )
-            self._caller = self._known_push = None
-
-    def _text(self, client_id: bytes) -> str:
-        if client_id != self._client_id_bytes:  # one per connection, as good as always
-            self._client_id_bytes = client_id
-            self._client_id = client_id.decode("utf-8", "replace")
-        return self._client_id
 
     @staticmethod
     def _check_head(data: bytes, offset: int) -> None:
@@ -341,10 +314,10 @@ class ProxiedConnection:
 
     def _observe_exchange(self, exchange: Exchange) -> None:
         self._observe(
-            principal=self.facts.principal,
+            principal=self._sender.facts.principal,
             client_id=exchange.client_id or "",
-            address=self.facts.source_address,
-            broker_id=self.facts.broker_id,
+            address=self._sender.facts.source_address,
+            broker_id=self._sender.facts.broker_id,
             api_key=exchange.api.key,
             request_bytes=exchange.request_bytes,
             response_bytes=exchange.response_bytes,
