@@ -89,6 +89,7 @@ def test_it_serves_and_writes_when_the_server_comes(tmp_path: Path) -> None:
         assert "Connection refused" in reason
         assert asyncio.run(push(headroom.address, 7)) == 0
         assert headroom.metrics()["headroom_store_up"] == 0
+        assert headroom.children("headroom.network") == []  # one process takes clients unless asked for more
         with refusing(port):
             eventually(headroom.ready, lambda answer: "Authentication failed" in answer[1])
         with taking(tmp_path, port):
