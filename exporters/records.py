@@ -22,6 +22,8 @@ import orjson
 from exporters.model import ClientInstance, Connection, Push, QuotaLimit, UsageSample
 
 _PUSH_HEAD = struct.Struct(">q16siBB")
+_PUSH_TIME = struct.Struct(">q")
+_PUSH_ORIGIN = struct.Struct(">16siBB")
 _INSTANCE_HEAD = struct.Struct(">q16s")
 _SENDER_HEAD = struct.Struct(">HH")
 _MAX_CLIENT_ID_CHARS = 16_383  # as UTF-8 it fits its length field; only what is not UTF-8 is longer
@@ -34,16 +36,16 @@ def sender_bytes(connection: Connection, client_id: str | None) -> bytes:
     return _SENDER_HEAD.pack(len(facts), len(name)) + facts + name
 
 
-def push_head(
-    received_at_ms: int,
-    client_instance_id: bytes,
-    subscription_id: int,
-    terminating: bool,
-    compression_type: int,
-    sender: bytes,
+def push_origin(
+    client_instance_id: bytes, subscription_id: int, terminating: bool, compression_type: int, sender: bytes
 ) -> bytes:
-    """A push record but for its payload, which follows as it came."""
-    return _PUSH_HEAD.pack(received_at_ms, client_instance_id, subscription_id, terminating, compression_type) + sender
+    """What is the same in the records of all pushes that a client sends alike."""
+    return _PUSH_ORIGIN.pack(client_instance_id, subscription_id, terminating, compression_type) + sender
+
+
+def push_record(received_at_ms: int, origin: bytes, payload: bytes) -> bytes:
+    """A push record."""
+    return _PUSH_TIME.pack(received_at_ms) + origin + payload
 
 
 def decode_push(record: bytes) -> Push:

@@ -103,7 +103,7 @@ class ProxiedConnection:
         if payload is None:
             return False
         self._waiting_id = data[8:12]
-        self._waiting_code = self._door.push(known.request, payload, known.caller, now_ms)
+        self._waiting_code = self._door.push(known.request, payload, now_ms)
         return True
 
     def acknowledgement(self, ok: bool) -> bytes:

@@ -44,8 +44,9 @@ class GrpcMessages:
             request.subscription_id,
             request.terminating,
             request.compression_type,
+            caller,
         )
-        code = self._door.push(push, request.metrics, caller, now_ms)
+        code = self._door.push(push, request.metrics, now_ms)
         body = pb.PushTelemetryResponse(error_code=code).SerializeToString()
         return Answer(body, code is ErrorCode.NONE, _REFUSED_PUSH)
 

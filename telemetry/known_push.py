@@ -32,19 +32,20 @@ def known_push(frame: bytes, caller: Caller) -> KnownPush | None:
     id_length = int.from_bytes(frame[_BEFORE_ID : _BEFORE_ID + 2], "big", signed=True)
     tags = _BEFORE_ID + 2 + max(id_length, 0)
     end = tags + 1 + PUSH_HEAD.size
-    return None if frame[tags] else KnownPush(frame[_BEFORE_ID:end], read_push_head(frame[tags + 1 : end]), caller)
+    if frame[tags]:
+        return None
+    return KnownPush(frame[_BEFORE_ID:end], read_push_head(frame[tags + 1 : end], caller))
 
 
 class KnownPush:
     """How the pushes of a connection begin: `head` is all between correlation id and payload."""
 
-    __slots__ = ("_at", "_head", "caller", "request")
+    __slots__ = ("_at", "_head", "request")
 
-    def __init__(self, head: bytes, request: PushRequest, caller: Caller) -> None:
+    def __init__(self, head: bytes, request: PushRequest) -> None:
         self._head = head
         self._at = _BEFORE_ID + len(head)
         self.request = request
-        self.caller = caller
 
     def payload(self, data: bytes) -> bytes | None:
         """The payload of one whole push that begins so; None when `data` is anything else: take the long way."""

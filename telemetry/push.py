@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 import structlog
 
 from exporters.model import RecordKind
-from exporters.records import encode_instance, push_head
+from exporters.records import encode_instance, push_record
 from exporters.spool import SpoolFull
 from telemetry.errors import ErrorCode, ProtocolError
 from telemetry.instances import Caller, Instance
@@ -117,13 +117,13 @@ class TelemetryDoor:
         self.counts.gets[granted.code] += 1
         return granted
 
-    def push(self, request: PushRequest, payload: bytes, caller: Caller, now_ms: int) -> ErrorCode:
+    def push(self, request: PushRequest, payload: bytes, now_ms: int) -> ErrorCode:
         """NONE: the payload, compressed as it came, was queued, and may be acknowledged once the spool was flushed."""
         too_large = len(payload) > self.telemetry_max_bytes
         try:
-            code, instance = self.rules.push(request, caller, now_ms, too_large=too_large)
+            code, instance = self.rules.push(request, now_ms, too_large)
             if code is _NONE and instance is not None:
-                code = self._keep(request, payload, instance, caller, now_ms)
+                code = self._keep(request, payload, instance, now_ms)
         except Exception as exc:  # noqa: BLE001 - told by _come_back
             code = self._come_back(exc)
         self.counts.pushes[code] += 1
@@ -138,7 +138,7 @@ class TelemetryDoor:
     def answer(self, api_key: int, body: bytes, caller: Caller, now_ms: int) -> Answer:
         """The answer to a request. `body`: the request behind its header. Raises ProtocolError: it cannot be read."""
         if api_key == PUSH_TELEMETRY:
-            return PUSH_ANSWER[self.push(*read_push(body), caller, now_ms)]
+            return PUSH_ANSWER[self.push(*read_push(body, caller), now_ms)]
         if api_key == GET_TELEMETRY_SUBSCRIPTIONS:
             return self._get_answer(self.get(read_get(body), caller, now_ms), caller)
         raise ProtocolError(f"cannot answer API {api_key}")
@@ -147,9 +147,9 @@ class TelemetryDoor:
         """The answer to a push that is too long to be read: as `answer`, but `body` is only how it begins."""
         if api_key != PUSH_TELEMETRY:
             raise ProtocolError(f"cannot answer API {api_key} by the first {len(body)} bytes of a request")
-        request = read_push_head(body)
+        request = read_push_head(body, caller)
         try:
-            code, _ = self.rules.push(request, caller, now_ms, too_large=True)
+            code, _ = self.rules.push(request, now_ms, too_large=True)
         except Exception as exc:  # noqa: BLE001 - told by _come_back
             code = self._come_back(exc)
         self.counts.pushes[code] += 1
@@ -180,19 +180,17 @@ class TelemetryDoor:
             self._record_seen(instance, caller, now_ms)
         return Granted(code, instance, after_flush=seen)
 
-    def _keep(self, request: PushRequest, payload: bytes, instance: Instance, caller: Caller, now_ms: int) -> ErrorCode:
+    def _keep(self, request: PushRequest, payload: bytes, instance: Instance, now_ms: int) -> ErrorCode:
         """NONE, or the code of the judge."""
         try:
             if not payload:
-                self._record_seen(instance, caller, now_ms)
+                self._record_seen(instance, request.caller, now_ms)
                 self.counts.empty_pushes += 1
                 return _NONE
             if self._judge is not None and (code := self._judge(request.compression_type, payload)) is not _NONE:
                 instance.refused(code)
                 return code
-            client_instance_id, subscription_id, terminating, codec = request
-            head = push_head(now_ms, client_instance_id, subscription_id, terminating, codec, caller.sender)
-            self._append(_PUSH, head + payload)
+            self._append(_PUSH, push_record(now_ms, request.origin, payload))
         except Exception:
             instance.refused(COME_BACK)
             raise

@@ -11,10 +11,11 @@ On purpose different:
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from typing import Final, NamedTuple
+from typing import Final
 
 import structlog
 
+from exporters.records import push_origin
 from telemetry.errors import ErrorCode, InvalidSubscriptionError
 from telemetry.instances import MAX_INSTANCES, Caller, Instance, Instances, attributes_of
 from telemetry.java_hash import uuid_text
@@ -31,13 +32,23 @@ _NONE: Final = ErrorCode.NONE  # on the way of each push: a member is looked up 
 _MENDED_BY_GET = frozenset({ErrorCode.UNKNOWN_SUBSCRIPTION_ID, ErrorCode.UNSUPPORTED_COMPRESSION_TYPE})
 
 
-class PushRequest(NamedTuple):
-    """What the rules look at of a PushTelemetry request."""
+class PushRequest:
+    """A PushTelemetry request but for its payload, and who sent it. `origin`: the same, as spool records tell it."""
 
-    client_instance_id: bytes
-    subscription_id: int
-    terminating: bool
-    compression_type: int
+    __slots__ = ("caller", "client_instance_id", "compression_type", "origin", "subscription_id", "terminating")
+
+    def __init__(
+        self, client_instance_id: bytes, subscription_id: int, terminating: bool, compression_type: int, caller: Caller
+    ) -> None:
+        self.client_instance_id = client_instance_id
+        self.subscription_id = subscription_id
+        self.terminating = terminating
+        self.compression_type = compression_type
+        self.caller = caller
+        # An unknown codec may be negative, and is refused before anything is kept.
+        self.origin = push_origin(
+            client_instance_id, subscription_id, terminating, compression_type & 0xFF, caller.sender
+        )
 
 
 class ClientMetrics:
@@ -115,22 +126,19 @@ class ClientMetrics:
         instance.last_known_error = ErrorCode.NONE
         return ErrorCode.NONE, instance
 
-    def push(
-        self, request: PushRequest, caller: Caller, now_ms: int, *, too_large: bool
-    ) -> tuple[ErrorCode, Instance | None]:
+    def push(self, request: PushRequest, now_ms: int, too_large: bool) -> tuple[ErrorCode, Instance | None]:
         """PushTelemetry: the code, and the instance, None when the id can be nobody's.
 
         `too_large`: the payload is longer than telemetry.max.bytes.
         After NONE call the instance's `refused` if the push is not kept all the same.
         """
-        client_instance_id, _, terminating, _ = request
-        if client_instance_id in RESERVED_IDS:
+        if request.client_instance_id in RESERVED_IDS:
             return ErrorCode.INVALID_REQUEST, None
-        instance = self._touch(client_instance_id, caller, now_ms)
+        instance = self._touch(request.client_instance_id, request.caller, now_ms)
         code = _judge(request, instance, now_ms, too_large)
         instance.last_known_error = code
-        if code is _NONE or not terminating:
-            instance.terminating = terminating
+        if code is _NONE or not request.terminating:
+            instance.terminating = request.terminating
         return code, instance
 
     def disconnected(self, connection_id: str) -> None:
@@ -166,14 +174,13 @@ class ClientMetrics:
 
 def _judge(request: PushRequest, instance: Instance, now_ms: int, too_large: bool) -> ErrorCode:
     """ClientMetricsManager.validatePushRequest. The order is the contract."""
-    _, subscription_id, terminating, compression_type = request
     if instance.terminating:
         return ErrorCode.INVALID_REQUEST
-    if not instance.accept_push(now_ms) and not terminating:
+    if not instance.accept_push(now_ms) and not request.terminating:
         return ErrorCode.THROTTLING_QUOTA_EXCEEDED
-    if subscription_id != instance.subscription_id:
+    if request.subscription_id != instance.subscription_id:
         return ErrorCode.UNKNOWN_SUBSCRIPTION_ID
-    if compression_type not in _COMPRESSION_TYPES:
+    if request.compression_type not in _COMPRESSION_TYPES:
         return ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
     if too_large:
         return ErrorCode.TELEMETRY_TOO_LARGE

@@ -10,6 +10,7 @@ import struct
 from typing import Final
 
 from telemetry.errors import ErrorCode, ProtocolError
+from telemetry.instances import Caller
 from telemetry.primitives import Reader, write_compact_array_length, write_compact_string
 from telemetry.selection import Selection
 from telemetry.subscriptions import PushRequest
@@ -32,23 +33,23 @@ def read_get(body: bytes) -> bytes:
     return client_instance_id
 
 
-def read_push(body: bytes) -> tuple[PushRequest, bytes]:
+def read_push(body: bytes, caller: Caller) -> tuple[PushRequest, bytes]:
     """A request and its payload; null is as good as empty. Raises ProtocolError."""
     reader = Reader(body, min(PUSH_HEAD.size, len(body)))
     size = max(reader.uvarint() - 1, 0)
     start = reader.offset
     reader.skip(size)
     reader.skip_tagged()
-    return read_push_head(body), body[start : start + size]
+    return read_push_head(body, caller), body[start : start + size]
 
 
-def read_push_head(body: bytes) -> PushRequest:
+def read_push_head(body: bytes, caller: Caller) -> PushRequest:
     """What stands before the payload. Raises ProtocolError."""
     try:
         client_instance_id, subscription_id, terminating, compression_type = PUSH_HEAD.unpack_from(body)
     except struct.error as exc:
         raise ProtocolError(f"cannot read a push of {len(body)} bytes") from exc
-    return PushRequest(client_instance_id, subscription_id, terminating != 0, compression_type)
+    return PushRequest(client_instance_id, subscription_id, terminating != 0, compression_type, caller)
 
 
 def _refused_get(code: ErrorCode) -> bytes:

@@ -10,7 +10,7 @@ import zstandard
 from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData
 
 from exporters.model import Connection, Push, RecordKind
-from exporters.records import push_head, sender_bytes
+from exporters.records import push_origin, push_record, sender_bytes
 from exporters.spool import SpoolWriter
 from telemetry.otlp import Limits, decode
 from telemetry.templates import ABSENT, Template, template_of
@@ -30,7 +30,8 @@ class Client:
         self._push = Push(
             connection, f"app-{number}", np.random.default_rng(number).bytes(16), first_ms, 7, False, ZSTD, payload
         )
-        self._sender = sender_bytes(connection, self._push.client_id)
+        sender = sender_bytes(connection, self._push.client_id)
+        self._origin = push_origin(self._push.client_instance_id, 7, False, ZSTD, sender)
         self._rng = np.random.default_rng(number)
         self._template = _template(self._push)
         self._bytes = np.frombuffer(payload, np.uint8).copy()
@@ -49,10 +50,8 @@ class Client:
 
     def push(self, turn: int, spool: SpoolWriter) -> None:
         """Into the spool, past any network process."""
-        push = self._push
-        received_at_ms = push.received_at_ms + turn * INTERVAL_MS
-        head = push_head(received_at_ms, push.client_instance_id, push.subscription_id, False, ZSTD, self._sender)
-        spool.append(RecordKind.PUSH, head + self.payload(turn))
+        received_at_ms = self._push.received_at_ms + turn * INTERVAL_MS
+        spool.append(RecordKind.PUSH, push_record(received_at_ms, self._origin, self.payload(turn)))
 
     def _column(self, at: np.ndarray) -> np.ndarray:
         present = at[at != ABSENT]

@@ -59,8 +59,8 @@ def filled(count: int, callers: Iterable[Caller]) -> ClientMetrics:
         now_ms = NOW_MS + n // 10
         code, instance = known.get(ZERO_ID, who, now_ms)
         assert code is ErrorCode.NONE
-        push = PushRequest(instance.client_instance_id, instance.subscription_id, False, 4)
-        assert known.push(push, who, now_ms, too_large=False)[0] is ErrorCode.NONE
+        push = PushRequest(instance.client_instance_id, instance.subscription_id, False, 4, who)
+        assert known.push(push, now_ms, too_large=False)[0] is ErrorCode.NONE
     assert len(known.instances) == count
     return known
 

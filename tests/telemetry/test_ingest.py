@@ -17,7 +17,7 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData
 
 from exporters.clickhouse import PermanentWriteError, Store, TransientWriteError
 from exporters.model import Connection, DropReason, Push, QuotaLimit, RecordKind, UsageSample
-from exporters.records import encode_instance, encode_limits, encode_usage, push_head, sender_bytes
+from exporters.records import encode_instance, encode_limits, encode_usage, push_origin, push_record, sender_bytes
 from exporters.spool import SpoolWriter
 from exporters.spool_reader import SpoolReader
 from telemetry.ingest import Ingester
@@ -74,15 +74,10 @@ class Bench:
     def push(self, payload: bytes = JAVA, codec: int = 4, **fields: Any) -> None:
         push = replace(Push(CONNECTION, "app-1", bytes(range(16)), NOW_MS, 7, False, codec, payload), **fields)
         sender = sender_bytes(push.connection, push.client_id)
-        head = push_head(
-            push.received_at_ms,
-            push.client_instance_id,
-            push.subscription_id,
-            push.terminating,
-            push.compression_type,
-            sender,
+        origin = push_origin(
+            push.client_instance_id, push.subscription_id, push.terminating, push.compression_type, sender
         )
-        self.writer.append(RecordKind.PUSH, head + push.payload)
+        self.writer.append(RecordKind.PUSH, push_record(push.received_at_ms, origin, push.payload))
         self.writer.flush()
 
     def append(self, kind: RecordKind, body: bytes) -> None:

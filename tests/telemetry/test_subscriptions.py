@@ -67,8 +67,10 @@ class Broker:
         if subscription is None:
             selection = self.rules.subscriptions.select({"client_id": "producer-1"})
             subscription = subscription_id(selection.metrics, selection.interval_ms, client_instance_id)
-        request = PushRequest(client_instance_id, subscription, terminating, compression_type)
-        return self.rules.push(request, self.caller(connection_id), self.now_ms, too_large=too_large)[0]
+        request = PushRequest(
+            client_instance_id, subscription, terminating, compression_type, self.caller(connection_id)
+        )
+        return self.rules.push(request, self.now_ms, too_large)[0]
 
     def instance(self, client_instance_id: bytes = ID) -> Instance:
         instance = self.rules.instances.touch(client_instance_id, self.now_ms)
