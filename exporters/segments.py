@@ -1,10 +1,11 @@
 """The spool's files as bytes: what a segment is called, how a record is framed, and how frames are read back. Sans-I/O.
 
-    segment name   <created, ns since 1970, 20 digits>-<writer>-<mark, 8 hex digits>.spool
+    segment name   <created, ns since 1970, 20 digits>-<writer>-<mark, 8 hex digits>[r].spool
     record         mark u32 | length of the body u32 | CRC-32C of kind and body u32 | kind u8 | body
 
-All big endian. The mark is drawn at random once per run of a writer, so that nobody who fills a body can make bytes in
-it look like a record: after damage the reader looks for the next mark whose record has a right checksum.
+All big endian. The mark is drawn at random for each segment, so that nobody who fills a body can make bytes in it look
+like a record: after damage the reader looks for the next mark whose record has a right checksum. A segment with an `r`
+in its name is written over one that was done with: until its writer leaves it, bytes of that stand behind its end.
 """
 
 from __future__ import annotations
@@ -19,8 +20,9 @@ from exporters.model import RecordKind
 
 FRAME = struct.Struct(">IIIB")
 SUFFIX = ".spool"
+FREE_SUFFIX = ".free"  # done with, to be written over
 _CHECKED = 12  # where the checksummed bytes of a frame begin
-_NAME = re.compile(r"\d{20}-([A-Za-z0-9_.]+)-([0-9a-f]{8})\.spool")
+_NAME = re.compile(r"\d{20}-([A-Za-z0-9_.]+)-([0-9a-f]{8})(r?)\.spool")
 _WRITER = re.compile(r"[A-Za-z0-9_.]+")
 _KINDS: dict[int, RecordKind] = {kind.value: kind for kind in RecordKind}
 CRC_OF_KIND: dict[int, int] = {kind.value: crc32c(bytes([kind])) for kind in RecordKind}  # where a checksum begins
@@ -28,17 +30,25 @@ CRC_OF_KIND: dict[int, int] = {kind.value: crc32c(bytes([kind])) for kind in Rec
 Record = tuple[RecordKind, bytes]
 
 
-def segment_name(created_ns: int, writer: str, mark: int) -> str:
+class Named(NamedTuple):
+    """What the name of a segment tells: the writer, the mark of its records, whether it is written over another."""
+
+    writer: str
+    mark: int
+    reused: bool
+
+
+def segment_name(created_ns: int, writer: str, mark: int, reused: bool = False) -> str:
     """A name that sorts by age. Raises ValueError unless `writer` is made of letters, digits, '_' and '.'."""
     if not _WRITER.fullmatch(writer):
         raise ValueError(f"cannot name a segment after the writer {writer!r}: letters, digits, '_' and '.' only")
-    return f"{created_ns:020d}-{writer}-{mark:08x}{SUFFIX}"
+    return f"{created_ns:020d}-{writer}-{mark:08x}{'r' if reused else ''}{SUFFIX}"
 
 
-def read_name(segment: str) -> tuple[str, int] | None:
-    """The writer of a segment and the mark of its records; None when this is not the name of a segment."""
+def read_name(segment: str) -> Named | None:
+    """None when this is not the name of a segment."""
     match = _NAME.fullmatch(segment)
-    return (match[1], int(match[2], 16)) if match else None
+    return Named(match[1], int(match[2], 16), match[3] != "") if match else None
 
 
 class Scan(NamedTuple):

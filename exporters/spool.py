@@ -21,7 +21,7 @@ from pathlib import Path
 from crc32c import crc32c
 
 from exporters.model import RecordKind
-from exporters.segments import CRC_OF_KIND, FRAME, SUFFIX, segment_name
+from exporters.segments import CRC_OF_KIND, FRAME, FREE_SUFFIX, SUFFIX, segment_name
 
 _MEASURE_EVERY_S = 1.0  # how old what we know of the other files in the directory may grow
 _MEASURE_AGAIN_S = 0.05  # the same while the spool looks full
@@ -55,6 +55,7 @@ class SpoolWriter:
         self._mark = secrets.randbits(32)
         self._created_ns = 0
         self._path = directory / segment_name(0, name, self._mark)
+        self._reused = False  # the segment being written was another before
         self._fd = -1
         self._end = 0  # bytes in the segment being written
         self._queue: list[bytes] = []  # heads and bodies in turn
@@ -65,6 +66,8 @@ class SpoolWriter:
         self.records = 0  # written since the start
         self.bytes = 0
         directory.mkdir(parents=True, exist_ok=True)
+        for unnamed in directory.glob(f"*-{name}.tmp"):  # we died before it was a segment
+            unnamed.unlink(missing_ok=True)
         self._measure()
 
     def append(self, kind: RecordKind, body: bytes) -> None:
@@ -94,6 +97,8 @@ class SpoolWriter:
         self._end += len(data)
         self.records += records
         self.bytes += len(data)
+        if self._end >= self._segment_bytes:
+            self._retire()
 
     def sync(self) -> None:
         """Make all that was flushed survive a power loss (fdatasync), close full segments. May run in a thread.
@@ -125,8 +130,6 @@ class SpoolWriter:
             self.sync()
 
     def _write(self, data: bytes) -> None:
-        if self._end >= self._segment_bytes:
-            self._retire()
         if self._fd < 0:
             self._open_segment()
         rest = memoryview(data)
@@ -136,18 +139,34 @@ class SpoolWriter:
     def _open_segment(self) -> None:
         """Begin a segment. It gets its name only when it is locked: the reader takes an unlocked one for abandoned."""
         self._created_ns = max(time.time_ns(), self._created_ns + 1)
-        path = self._directory / segment_name(self._created_ns, self._name, self._mark)
-        self._path = path.with_suffix(".tmp")
-        self._fd = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL, 0o640)
+        self._path = self._directory / f"{self._created_ns:020d}-{self._name}.tmp"
+        self._reused = self._take_free()
+        self._fd = os.open(self._path, os.O_WRONLY | (0 if self._reused else os.O_CREAT | os.O_EXCL), 0o640)
         fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        self._path = self._path.rename(path)
+        name = segment_name(self._created_ns, self._name, self._mark, self._reused)
+        self._path = self._path.rename(self._directory / name)
         self._directory_dirty = True
+
+    def _take_free(self) -> bool:
+        """Take a segment that is done with: its blocks are there, and its pages are in memory.
+
+        A page that the kernel has to find first costs as much as the rest of a push where a hypervisor lends memory.
+        """
+        for free in self._directory.glob(f"*{FREE_SUFFIX}"):
+            with suppress(FileNotFoundError):  # another writer was quicker
+                free.rename(self._path)
+                return True
+        return False
 
     def _retire(self) -> None:
         if self._fd >= 0:
+            if self._reused:
+                with suppress(OSError):  # the reader tells what was written from what stands behind it
+                    os.ftruncate(self._fd, self._end)
             self._others_bytes += self._end
             self._retired.append(self._fd)
             self._fd, self._end = -1, 0
+            self._mark = secrets.randbits(32)
 
     def _abandon_segment(self) -> None:
         """Cut a torn tail off and go on in a new segment: the reader may already stand behind the cut."""

@@ -19,13 +19,14 @@ from typing import Any
 import orjson
 import structlog
 
-from exporters.segments import FRAME, SUFFIX, Record, frame_bytes, read_name, scan
+from exporters.followed_segment import FollowedSegment
+from exporters.segments import FREE_SUFFIX, SUFFIX, Record, read_name, scan
 from exporters.spool import segment_sizes, sync_directory
 
 logger = structlog.get_logger(__name__)
 
 _POSITIONS = "positions.json"
-_COUNTED_BYTES = 1 << 18  # read at once when records are only counted
+_MAX_FREE = 4  # segments kept to be written over; a writer lets go of full ones once a second
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,18 +66,6 @@ class _State:
     note: dict[str, Any] = field(default_factory=dict)
 
 
-@dataclass(slots=True)
-class _Segment:
-    """A segment being followed."""
-
-    fd: int
-    writer: str
-    mark: int
-    position: int  # all before it is done with
-    counted_to: int  # `ahead` counts the records from position to here
-    ahead: int = 0
-
-
 class SpoolReader:
     """Follows the segments of all writers in `directory`. One reader per directory at a time.
 
@@ -92,7 +81,7 @@ class SpoolReader:
         self._lock = _locked(directory)
         state = _load_state(directory / _POSITIONS)
         self._saved = state.positions
-        self._segments: dict[str, _Segment] = {}
+        self._segments: dict[str, FollowedSegment] = {}
         self._last_writer = ""  # whose turn it was
         self.totals = state.totals
         self.note = state.note
@@ -107,7 +96,7 @@ class SpoolReader:
         """
         if self._begun is not None:
             return self._begun
-        names = sorted((self._segments[name].writer, name) for name in self._follow())
+        names = sorted((self._segments[name].named.writer, name) for name in self._follow())
         turn = bisect_right(names, self._last_writer, key=itemgetter(0))
         for writer, name in names[turn:] + names[:turn]:
             batch = self._read(name, max_records, max_bytes)
@@ -131,50 +120,47 @@ class SpoolReader:
         totals, note = _with(self.totals, batch), dict(self.note if note is None else note)
         self._save(self._positions() | {batch.segment: batch.end}, totals, note, None)
         self._begun, self.totals, self.note = None, totals, note
-        _move_on(self._segments[batch.segment], batch)
+        self._segments[batch.segment].move_on(batch.end, len(batch.records) + batch.corrupt)
         self._delete_if_done(batch.segment, seen_to=batch.end)
 
     def buffered(self) -> tuple[int, int]:
         """How many records and bytes wait to be committed. Raises OSError."""
         records = nbytes = 0
-        for name, size in self._follow().items():
-            segment = self._segments[name]
-            _count_ahead(segment)
-            records += segment.ahead
-            nbytes += max(0, size - segment.position)
+        for name in self._follow():
+            here = self._segments[name].waiting()
+            records, nbytes = records + here[0], nbytes + here[1]
         return records, nbytes
 
     def close(self) -> None:
         """Let go of all files. A begun batch comes again to the next reader."""
         for segment in self._segments.values():
-            os.close(segment.fd)
+            segment.close()
         self._segments.clear()
         os.close(self._lock)
 
-    def _follow(self) -> dict[str, int]:
-        """Open what is new; the sizes of all segments, oldest first."""
-        sizes = {}
-        for name, size in segment_sizes(self._directory).items():
+    def _follow(self) -> list[str]:
+        """Open what is new; all segments, oldest first."""
+        names = []
+        for name in segment_sizes(self._directory):
             named = read_name(name)
             if named is None:
                 continue
-            sizes[name] = size
+            names.append(name)
             if name not in self._segments:
-                fd = os.open(self._directory / name, os.O_RDONLY)
-                position = self._saved.get(name, 0)
-                self._segments[name] = _Segment(fd, *named, position, counted_to=position)
-        return sizes
+                self._segments[name] = FollowedSegment(self._directory / name, named, self._saved.get(name, 0))
+        return names
 
     def _read(self, name: str, max_records: int, max_bytes: int) -> Batch | None:
         segment = self._segments[name]
+        start, readable = segment.position, segment.readable_bytes()
         while True:
-            data = os.pread(segment.fd, max_bytes, segment.position)
-            found = scan(data, segment.mark, max_records)
+            data = segment.read(min(max_bytes, readable), start)
+            found = scan(data, segment.named.mark, max_records)
             if found.records:
-                start = segment.position
                 return Batch(name, start, start + found.end, found.records, found.corrupt)
             if len(data) < max_bytes:
-                self._delete_if_done(name, seen_to=segment.position + len(data))
+                torn = not segment.named.reused or segment.named.mark.to_bytes(4).startswith(data[:4])
+                self._delete_if_done(name, seen_to=start + len(data), torn=torn)
                 return None
             max_bytes *= 2
 
@@ -183,7 +169,7 @@ class SpoolReader:
         segment = self._segments.get(name)
         if segment is None:
             return None
-        found = scan(os.pread(segment.fd, end - start, start), segment.mark, end - start)
+        found = scan(segment.read(end - start, start), segment.named.mark, end - start)
         return Batch(name, start, end, found.records, found.corrupt) if found.records else None
 
     def _positions(self) -> dict[str, int]:
@@ -202,20 +188,26 @@ class SpoolReader:
         fresh.replace(path)
         sync_directory(self._directory)
 
-    def _delete_if_done(self, name: str, *, seen_to: int) -> None:
-        """Delete a segment that its writer left and that holds nothing behind `seen_to`."""
+    def _delete_if_done(self, name: str, *, seen_to: int, torn: bool = True) -> None:
+        """Let go of a segment that its writer left and that holds nothing behind `seen_to`.
+
+        `torn`: what stands before it and is no record was one half written.
+        """
         segment = self._segments[name]
-        try:
-            fcntl.flock(segment.fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return
-        if os.fstat(segment.fd).st_size > seen_to:
-            return  # written between our look and the writer's leaving
-        if seen_to > segment.position:
+        if segment.is_being_written() or segment.size > seen_to:
+            return  # or written between our look and the writer's leaving
+        if torn and seen_to > segment.position:
             self._count_torn(name, seen_to - segment.position)
-        (self._directory / name).unlink(missing_ok=True)
-        os.close(segment.fd)
+        segment.close()  # and with it our lock, before a writer may take the file
         del self._segments[name]
+        self._free(self._directory / name)
+
+    def _free(self, path: Path) -> None:
+        """Keep a few segments to be written over; see SpoolWriter._take_free for what that saves."""
+        if sum(1 for _ in self._directory.glob(f"*{FREE_SUFFIX}")) < _MAX_FREE:
+            path.rename(path.with_suffix(FREE_SUFFIX))
+        else:
+            path.unlink(missing_ok=True)
 
     def _count_torn(self, name: str, nbytes: int) -> None:
         logger.warning("a segment ends in the middle of a record", segment=name, nbytes=nbytes)
@@ -257,25 +249,3 @@ def _with(totals: Totals, batch: Batch) -> Totals:
         bytes=totals.bytes + batch.end - batch.start,
         corrupt=totals.corrupt + batch.corrupt,
     )
-
-
-def _move_on(segment: _Segment, batch: Batch) -> None:
-    segment.position = batch.end
-    if segment.counted_to <= batch.end:
-        segment.counted_to, segment.ahead = batch.end, 0
-    else:
-        segment.ahead -= len(batch.records) + batch.corrupt
-
-
-def _count_ahead(segment: _Segment) -> None:
-    """Count the records that were written since the last count, by their heads; damage ends the count for now."""
-    size = os.fstat(segment.fd).st_size
-    while segment.counted_to < size:
-        data = os.pread(segment.fd, _COUNTED_BYTES, segment.counted_to)
-        room, at = size - segment.counted_to, 0
-        while 0 < (nbytes := frame_bytes(data[at : at + FRAME.size], segment.mark)) <= room - at:
-            at += nbytes
-            segment.ahead += 1
-        if at == 0:
-            return
-        segment.counted_to += at

@@ -1,8 +1,8 @@
-"""`python -m tests.bench.doors bare|headroom DIRECTORY`: a listener that acknowledges pushes, in a process of its own.
+"""`python -m tests.bench.doors bare|headroom|reader DIRECTORY`: what acknowledges pushes, in a process of its own.
 
 `bare` is the loop one would write by hand over uvloop and struct: it reads what it must to answer, knows no rules and
 keeps nothing. `headroom` is ours: connection, rules, and a spool that is flushed before the acknowledgement. Its clock
-moves with each look at it, so that no client comes too early.
+moves with each look at it, so that no client comes too early. `reader` is done with its segments as they come.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from pathlib import Path
 import uvloop
 
 from exporters.spool import SpoolWriter
+from exporters.spool_reader import SpoolReader
 from telemetry.exchanges import Limits
 from telemetry.gateway import Gateway
 from telemetry.push import TelemetryDoor
@@ -105,8 +106,23 @@ async def _sync(spool: SpoolWriter) -> None:
         await asyncio.to_thread(spool.sync)
 
 
+async def reader(directory: Path) -> int:
+    asyncio.get_running_loop().create_task(_read(SpoolReader(directory)))
+    return 0
+
+
+async def _read(spool: SpoolReader) -> None:
+    while True:
+        batch = spool.next_batch(100_000, 64 << 20)
+        if batch is None:
+            await asyncio.sleep(0.05)
+        else:
+            spool.begin(batch)
+            spool.commit(batch)
+
+
 async def main() -> None:
-    start = {"bare": bare, "headroom": headroom}[sys.argv[1]]
+    start = {"bare": bare, "headroom": headroom, "reader": reader}[sys.argv[1]]
     print(await start(Path(sys.argv[2])), flush=True)
     await asyncio.Event().wait()
 
