@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import cast
+from typing import TypeVar, cast
 
 import structlog
 
@@ -23,6 +23,8 @@ from telemetry.group_commit import GroupCommit
 from telemetry.push import TelemetryDoor
 
 log = structlog.get_logger(__name__)
+
+T = TypeVar("T")
 
 _WRITE_BUFFER_BYTES = 1 << 20
 NO_BROKER = -1  # broker_id of a connection that leads to none
@@ -69,7 +71,7 @@ class Gateway:
         self.connect_timeout_s = connect_timeout_s
         self.local = local
         self.counts = GatewayCounts()
-        self.commit = GroupCommit(flush)
+        self.commit = GroupCommit(flush, door.settled)
         self.doors = new_doors(host=host, port=port, serve=lambda node_id: _ClientSide(self, node_id))
         self.clients: set[_ClientSide] = set()
         self.last_lost = asyncio.Event()
@@ -109,6 +111,9 @@ class _ClientSide(asyncio.Protocol):
         self._gateway.clients.add(self)
         self._gateway.counts.connections += 1
         self._gateway.counts.connections_total += 1
+        if self._transport.get_extra_info("peername") is None:  # reset before it was accepted
+            self._transport.abort()
+            return
         if self._gateway.local is not None:
             self._begin(NO_BROKER, self._gateway.local(*self._told_address()))
             return
@@ -195,16 +200,17 @@ class _ClientSide(asyncio.Protocol):
                 self._pump(session)
 
     def _flushed(self, ok: bool) -> None:
-        if self._session is not None:
-            self._session.flushed(ok, self._gateway.now_ms())
-            self._pump(self._session)
+        session = self._session
+        if session is not None:
+            self._drive(session, session.flushed, ok)
 
-    def _drive(self, session: ProxiedConnection, step: Callable[[bytes, int], None], data: bytes) -> None:
+    def _drive(self, session: ProxiedConnection, step: Callable[[T, int], None], what: T) -> None:
         try:
-            step(data, self._gateway.now_ms())
+            step(what, self._gateway.now_ms())
         except ProtocolError as exc:
             self._gateway.counts.protocol_errors += 1
             log.info("connection closed", reason=str(exc), peer=self._transport.get_extra_info("peername"))
+            self._pump(session)  # what was taken before is flushed
             self.abort()
         else:
             self._pump(session)

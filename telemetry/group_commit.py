@@ -11,11 +11,12 @@ log = structlog.get_logger(__name__)
 
 
 class GroupCommit:
-    """`flush` makes durable what was appended; it raises OSError when it cannot."""
+    """`flush` makes durable what was appended, or raises; `settled` is told which, before those who wait are."""
 
-    def __init__(self, flush: Callable[[], None]) -> None:
+    def __init__(self, flush: Callable[[], None], settled: Callable[[bool], None]) -> None:
         self.failures = 0
         self._flush = flush
+        self._settled = settled
         self._waiting: list[Callable[[bool], None]] = []
 
     def soon(self, done: Callable[[bool], None]) -> None:
@@ -26,13 +27,19 @@ class GroupCommit:
 
     def _commit(self) -> None:
         waiting, self._waiting = self._waiting, []
+        ok = self._flushed()
+        self._settled(ok)
+        for done in waiting:
+            try:
+                done(ok)
+            except Exception:  # a bug of ours with one connection: the others have their answers all the same
+                log.exception("cannot answer a client")
+
+    def _flushed(self) -> bool:
         try:
             self._flush()
-        except OSError as exc:
+        except Exception as exc:
             self.failures += 1
-            log.error("cannot write to the spool: clients are asked to come back", error=str(exc))
-            ok = False
-        else:
-            ok = True
-        for done in waiting:
-            done(ok)
+            log.exception("cannot write to the spool: clients are asked to come back", error=str(exc))
+            return False
+        return True

@@ -105,6 +105,7 @@ class TelemetryDoor:
         self.telemetry_max_bytes = telemetry_max_bytes
         self._append = append
         self._judge = judge
+        self._unsettled: list[Instance] = []  # that something was queued for since the last flush
 
     # --- values
 
@@ -128,6 +129,14 @@ class TelemetryDoor:
             code = self._come_back(exc)
         self.counts.pushes[code] += 1
         return code
+
+    def settled(self, ok: bool) -> None:
+        """What was queued was flushed, or was lost: then its clients are told to come back, and may."""
+        unsettled, self._unsettled = self._unsettled, []
+        if not ok:
+            for instance in unsettled:
+                instance.refused(COME_BACK)
+                instance.recorded_on = ""
 
     def disconnected(self, connection_id: str) -> None:
         """A connection ended."""
@@ -191,6 +200,7 @@ class TelemetryDoor:
                 instance.refused(code)
                 return code
             self._append(_PUSH, push_record(now_ms, request.origin, payload))
+            self._unsettled.append(instance)
         except Exception:
             instance.refused(COME_BACK)
             raise
@@ -201,6 +211,7 @@ class TelemetryDoor:
         """Raises SpoolFull."""
         self._append(RecordKind.INSTANCE, encode_instance(now_ms, instance.client_instance_id, caller.sender))
         instance.recorded_on = caller.connection_id
+        self._unsettled.append(instance)
 
     def _come_back(self, exc: Exception) -> ErrorCode:
         """The code for a fault of ours."""

@@ -120,6 +120,7 @@ class Targets:
             if connection.unflushed:
                 connection.unflushed = False
                 connection.flushed(True, now_ms)
+                self._door.settled(True)
         assert self._door.counts.faults == 0, "an exception was answered with THROTTLING_QUOTA_EXCEEDED"
 
     def _any_api(self, data: bytes) -> None:

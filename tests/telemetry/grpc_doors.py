@@ -86,7 +86,7 @@ class OpenDoor:
         self._server = GrpcDoor(
             GrpcMessages(self.telemetry, CLUSTER),
             access=access,
-            commit=GroupCommit(self._flush),
+            commit=GroupCommit(self._flush, self.telemetry.settled),
             now_ms=lambda: self.now_ms,
             limits=GrpcLimits(**bounds),
             tls=tls,

@@ -324,6 +324,19 @@ def test_a_terminating_push_that_could_not_be_kept_may_come_again() -> None:
     assert code_of(sink.push(terminating=True)) == 0
 
 
+def test_what_was_lost_at_the_flush_may_come_again() -> None:
+    sink = Sink()
+    assert sink.get().after_flush
+    sink.now_ms += 1000
+    assert code_of(sink.push(terminating=True)) == 0
+    sink.door.settled(False)
+    assert code_of(sink.push(terminating=True)) == 0
+    sink.door.settled(True)
+    assert code_of(sink.push(terminating=True)) == 42
+    sink.now_ms += 1000
+    assert sink.get().after_flush  # it is recorded again
+
+
 def test_an_instance_that_could_not_be_recorded_is_recorded_when_it_comes_again() -> None:
     sink = Sink()
     sink.spool.failure = SpoolFull()
