@@ -82,6 +82,7 @@ class SpoolReader:
         state = _load_state(directory / _POSITIONS)
         self._saved = state.positions
         self._segments: dict[str, FollowedSegment] = {}
+        self._unfreed: dict[str, int] = {}  # done with and still there: their names, and where they end
         self._last_writer = ""  # whose turn it was
         self.totals = state.totals
         self.note = state.note
@@ -139,11 +140,13 @@ class SpoolReader:
         os.close(self._lock)
 
     def _follow(self) -> list[str]:
-        """Open what is new; all segments, oldest first."""
+        """Open what is new; all segments that are not done with, oldest first."""
+        for name in list(self._unfreed):
+            self._free(name)
         names = []
         for name in segment_sizes(self._directory):
             named = read_name(name)
-            if named is None:
+            if named is None or name in self._unfreed:
                 continue
             names.append(name)
             if name not in self._segments:
@@ -173,7 +176,7 @@ class SpoolReader:
         return Batch(name, start, end, found.records, found.corrupt) if found.records else None
 
     def _positions(self) -> dict[str, int]:
-        return {name: segment.position for name, segment in self._segments.items()}
+        return self._unfreed | {name: segment.position for name, segment in self._segments.items()}
 
     def _save(
         self, positions: dict[str, int], totals: Totals, note: dict[str, Any], intent: tuple[str, int, int] | None
@@ -200,14 +203,25 @@ class SpoolReader:
             self._count_torn(name, seen_to - segment.position)
         segment.close()  # and with it our lock, before a writer may take the file
         del self._segments[name]
-        self._free(self._directory / name)
+        self._unfreed[name] = seen_to  # its records are stored: whatever happens, they may not be read again
+        fault = self._free(name)
+        if fault is not None:
+            logger.error("cannot free a segment that is done with, will be tried again", segment=name, cause=str(fault))
 
-    def _free(self, path: Path) -> None:
-        """Keep a few segments to be written over; see SpoolWriter._take_free for what that saves."""
-        if sum(1 for _ in self._directory.glob(f"*{FREE_SUFFIX}")) < _MAX_FREE:
-            path.rename(path.with_suffix(FREE_SUFFIX))
-        else:
-            path.unlink(missing_ok=True)
+    def _free(self, name: str) -> OSError | None:
+        """Keep a few segments to be written over; see SpoolWriter._take_free for what that saves. Why not, if not."""
+        path = self._directory / name
+        try:
+            if sum(1 for _ in self._directory.glob(f"*{FREE_SUFFIX}")) < _MAX_FREE:
+                path.rename(path.with_suffix(FREE_SUFFIX))
+            else:
+                path.unlink()
+        except FileNotFoundError:
+            pass
+        except OSError as exc:
+            return exc
+        del self._unfreed[name]
+        return None
 
     def _count_torn(self, name: str, nbytes: int) -> None:
         logger.warning("a segment ends in the middle of a record", segment=name, nbytes=nbytes)

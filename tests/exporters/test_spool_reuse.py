@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -144,6 +146,39 @@ def test_no_more_than_a_few_are_kept(tmp_path: Path) -> None:
     assert len(list(tmp_path.glob("*.free"))) == 4
     assert list(tmp_path.glob("*.spool")) == []
     spool.close()
+
+
+def test_a_segment_that_cannot_be_freed_is_not_read_again_and_is_freed_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spool = Spool(tmp_path)
+    spool.write(400)
+    spool.step()  # a part of the segment, under a token of its own
+    spool.write(400, 400)
+    spool.sync()
+    with monkeypatch.context() as away:
+        away.setattr(Path, "rename", rename_none_to_free)
+        spool.drain()
+        spool.write(10)
+        spool.step()  # saves positions without that segment open
+        assert spool.read == spool.flushed
+        spool.restart_reader()
+        spool.drain()
+        assert spool.reader.buffered() == (0, 0)
+        assert spool.read == spool.flushed
+    assert spool.reader.totals.records == len(spool.flushed)
+    assert len(list(tmp_path.glob("*.spool"))) == 2
+    spool.drain()
+    assert len(list(tmp_path.glob("*.spool"))) == 1
+    assert len(list(tmp_path.glob("*.free"))) == 1
+    spool.close()
+
+
+def rename_none_to_free(path: Path, target: Path) -> Path:
+    if target.suffix == ".free":
+        raise OSError(errno.EIO, "Input/output error")
+    os.rename(path, target)  # noqa: PTH104 - Path's own is replaced
+    return target
 
 
 STEPS: dict[str, Callable[[Spool], None]] = {
