@@ -86,6 +86,7 @@ class SpoolReader:
         self._last_writer = ""  # whose turn it was
         self.totals = state.totals
         self.note = state.note
+        self._begun: Batch | None = None
         self._follow()
         self._begun = self._replay(*state.intent) if state.intent else None
 
@@ -148,10 +149,22 @@ class SpoolReader:
             named = read_name(name)
             if named is None or name in self._unfreed:
                 continue
-            names.append(name)
             if name not in self._segments:
-                self._segments[name] = FollowedSegment(self._directory / name, named, self._saved.get(name, 0))
+                try:
+                    self._segments[name] = FollowedSegment(self._directory / name, named, self._saved.get(name, 0))
+                except FileNotFoundError:  # its writer took it back
+                    continue
+            names.append(name)
+        self._drop_deleted(set(names))
         return names
+
+    def _drop_deleted(self, listed: set[str]) -> None:
+        """Let go of what writers took back: a segment whose first flush failed."""
+        for name in self._segments.keys() - listed:
+            segment = self._segments[name]
+            if segment.is_deleted() and not (self._begun and self._begun.segment == name):
+                segment.close()
+                del self._segments[name]
 
     def _read(self, name: str, max_records: int, max_bytes: int) -> Batch | None:
         segment = self._segments[name]

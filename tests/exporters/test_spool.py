@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import resource
 import signal
@@ -17,6 +18,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from exporters import spool_reader
 from exporters.model import RecordKind
 from exporters.segments import FRAME, Record, read_name, scan, segment_name
 from exporters.spool import SpoolFull, SpoolWriter
@@ -283,6 +285,39 @@ def test_a_failed_flush_counts_nothing_and_the_next_works(tmp_path: Path) -> Non
     spool.close()
     assert len(segments(tmp_path)) == 2
     assert read_all(tmp_path) == [(RecordKind.PUSH, b"acknowledged"), (RecordKind.PUSH, b"also")]
+
+
+def test_segments_whose_first_flush_fails_leave_nothing_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    spool, reader = writer(tmp_path), SpoolReader(tmp_path)
+    before = len(os.listdir("/proc/self/fd"))  # noqa: PTH208
+
+    def look_and_fail(*_: object) -> int:
+        reader.buffered()
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as full:
+        full.setattr(os, "write", look_and_fail)
+        for _ in range(3):
+            spool.append(RecordKind.PUSH, b"never acknowledged")
+            with pytest.raises(OSError, match="No space left"):
+                spool.flush()
+    assert reader.next_batch(1, MIB) is None
+    assert len(os.listdir("/proc/self/fd")) == before  # noqa: PTH208
+    spool.append(RecordKind.PUSH, b"acknowledged")
+    spool.flush()
+    assert drain(reader) == [(RecordKind.PUSH, b"acknowledged")]
+    spool.close()
+    reader.close()
+
+
+def test_a_segment_that_goes_between_being_listed_and_opened_is_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reader = SpoolReader(tmp_path)
+    monkeypatch.setattr(spool_reader, "segment_sizes", lambda _: {segment_name(1, "gw0", 1): 5})
+    assert reader.buffered() == (0, 0)
+    assert reader.next_batch(1, MIB) is None
+    reader.close()
 
 
 def test_full_segments_are_released_by_sync_in_a_thread(tmp_path: Path) -> None:
