@@ -195,6 +195,8 @@ class GrpcConfig(_Section):
 class SpoolConfig(_Section):
     """The hand-over between network and storage."""
 
+    # Up to 4 segments that are done with stay on disk besides `max_bytes`. To write over one is quicker than to write a
+    # new one; it is done with those of at most a 16th of that, while three quarters are empty.
     segment_bytes: Bytes = 67_108_864
     max_bytes: Bytes = 4_294_967_296
     # When what is acknowledged survives a power loss: `each` before its acknowledgement, for which all that passes

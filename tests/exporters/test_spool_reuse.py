@@ -181,6 +181,42 @@ def rename_none_to_free(path: Path, target: Path) -> Path:
     return target
 
 
+@pytest.mark.parametrize("max_segments", [4, 16, 64])
+def test_an_empty_spool_is_never_full_however_many_write_over_what_was_done_with(
+    tmp_path: Path, max_segments: int
+) -> None:
+    now = [0.0]
+    limit = max_segments * SEGMENT_BYTES
+    writers = [
+        SpoolWriter(tmp_path, f"gw{n}", segment_bytes=SEGMENT_BYTES, max_bytes=limit, clock_s=lambda: now[0])
+        for n in range(30)
+    ]
+    reader = SpoolReader(tmp_path)
+    for number in range(3):
+        for writer in writers:
+            now[0] += 2
+            if number == 0:
+                writer.append(RecordKind.PUSH, bytes(SEGMENT_BYTES - FRAME.size))
+                writer.flush()
+                writer.sync()
+            drain(reader)
+            writer.append(RecordKind.PUSH, b"small")
+            writer.flush()
+            drain(reader)
+    assert reader.buffered() == (0, 0)
+    reused = [path for path in tmp_path.iterdir() if (named := read_name(path.name)) and named.reused]
+    assert len(reused) == (0 if max_segments < 16 else max_segments // 4)
+    for writer in writers:
+        writer.close()
+    reader.close()
+
+
+def drain(reader: SpoolReader) -> None:
+    while (batch := reader.next_batch(1000, 1 << 16)) is not None:
+        reader.begin(batch)
+        reader.commit(batch)
+
+
 STEPS: dict[str, Callable[[Spool], None]] = {
     "small": lambda spool: spool.write(10),
     "some": lambda spool: spool.write(200, 0, 300),
