@@ -119,7 +119,11 @@ class SpoolWriter:
                 os.close(current)
         if self._directory_dirty:
             self._directory_dirty = False
-            sync_directory(self._directory)
+            try:
+                sync_directory(self._directory)
+            except OSError:
+                self._directory_dirty = True  # the next sync has to do it
+                raise
 
     def close(self) -> None:
         """Flush, sync, and let go of the segment. Raises OSError."""
@@ -141,7 +145,12 @@ class SpoolWriter:
         self._created_ns = max(time.time_ns(), self._created_ns + 1)
         self._path = self._directory / f"{self._created_ns:020d}-{self._name}.tmp"
         self._reused = self._take_free()
-        self._fd = os.open(self._path, os.O_WRONLY | (0 if self._reused else os.O_CREAT | os.O_EXCL), 0o640)
+        try:
+            self._fd = os.open(self._path, os.O_WRONLY | (0 if self._reused else os.O_CREAT | os.O_EXCL), 0o640)
+        except OSError:
+            with suppress(OSError):
+                self._path.unlink()  # what was taken to be written over
+            raise
         fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         name = segment_name(self._created_ns, self._name, self._mark, self._reused)
         self._path = self._path.rename(self._directory / name)
@@ -190,7 +199,8 @@ class SpoolWriter:
 
     def _duplicate(self) -> int:
         with self._closing:
-            return os.dup(self._fd) if self._fd >= 0 else -1
+            current = self._fd  # taken once: it may be retired meanwhile, by whom it stays open until we close it
+            return os.dup(current) if current >= 0 else -1
 
     def _refuse_if_full(self, nbytes: int) -> None:
         if self._clock_s() - self._measured_at > _MEASURE_AGAIN_S:

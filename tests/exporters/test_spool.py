@@ -18,6 +18,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from exporters import spool as spool_writer
 from exporters import spool_reader
 from exporters.model import RecordKind
 from exporters.segments import FRAME, Record, read_name, scan, segment_name
@@ -285,6 +286,57 @@ def test_a_failed_flush_counts_nothing_and_the_next_works(tmp_path: Path) -> Non
     spool.close()
     assert len(segments(tmp_path)) == 2
     assert read_all(tmp_path) == [(RecordKind.PUSH, b"acknowledged"), (RecordKind.PUSH, b"also")]
+
+
+def test_a_directory_that_could_not_be_synced_is_synced_by_the_next_sync(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[Path] = []
+
+    def fail_once(directory: Path) -> None:
+        synced.append(directory)
+        if len(synced) == 1:
+            raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(spool_writer, "sync_directory", fail_once)
+    spool = writer(tmp_path)
+    spool.append(RecordKind.PUSH, b"")
+    spool.flush()
+    with pytest.raises(OSError, match="Input/output"):
+        spool.sync()
+    spool.sync()
+    spool.sync()
+    assert synced == [tmp_path, tmp_path]
+    spool.close()
+
+
+class Hurried(SpoolWriter):
+    """Its segment is full as soon as `sync` has looked at it."""
+
+    hurry = False
+
+    @property
+    def _fd(self) -> int:
+        current: int = self.__dict__["fd"]
+        if self.hurry and current >= 0:
+            self.hurry = False
+            self._retire()
+        return current
+
+    @_fd.setter
+    def _fd(self, fd: int) -> None:
+        self.__dict__["fd"] = fd
+
+
+def test_a_segment_that_is_full_while_it_is_synced_is_synced(tmp_path: Path) -> None:
+    spool = Hurried(tmp_path, "gw0", segment_bytes=MIB, max_bytes=64 * MIB)
+    spool.append(RecordKind.PUSH, b"record")
+    spool.flush()
+    spool.hurry = True
+    spool.sync()
+    assert not spool.hurry
+    spool.close()
+    assert read_all(tmp_path) == [(RecordKind.PUSH, b"record")]
 
 
 def test_segments_whose_first_flush_fails_leave_nothing_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

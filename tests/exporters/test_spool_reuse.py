@@ -181,6 +181,26 @@ def rename_none_to_free(path: Path, target: Path) -> Path:
     return target
 
 
+def test_what_was_taken_to_be_written_over_and_cannot_be_opened_is_not_left_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spool = filled(tmp_path)
+    with monkeypatch.context() as short_of_files:
+        short_of_files.setattr(os, "open", fail)
+        spool.writer.append(RecordKind.PUSH, b"never acknowledged")
+        with pytest.raises(OSError, match="Too many open files"):
+            spool.writer.flush()
+    spool.write(10)
+    assert {path.suffix for path in tmp_path.iterdir()} == {".json", ".spool"}
+    spool.drain()
+    assert spool.read == spool.flushed
+    spool.close()
+
+
+def fail(*_: object) -> int:
+    raise OSError(errno.EMFILE, "Too many open files")
+
+
 @pytest.mark.parametrize("max_segments", [4, 16, 64])
 def test_an_empty_spool_is_never_full_however_many_write_over_what_was_done_with(
     tmp_path: Path, max_segments: int
