@@ -70,7 +70,7 @@ class FollowedSegment:
         while self._counted_to < size:
             room = size - self._counted_to
             data = self.read(nbytes, self._counted_to)
-            counted, at = _sound(data, mark) if self.named.reused else _headed(data, mark, room)
+            counted, at = self._sound(data) if self.named.reused else _headed(data, mark, room)
             if at == 0:
                 whole = frame_bytes(data[: FRAME.size], mark)
                 if not nbytes < whole <= room:
@@ -78,6 +78,13 @@ class FollowedSegment:
                 nbytes = whole
             self._ahead += counted
             self._counted_to += at
+
+    def _sound(self, data: bytes) -> tuple[int, int]:
+        """As `_headed`, by their checksums: the size of a segment that is written over does not say where it ends."""
+        found = scan(data, self.named.mark, len(data))
+        if found.corrupt:  # or written while we read: what stands before a record that we saw is written by now
+            found = scan(self.read(found.end, self._counted_to), self.named.mark, found.end)
+        return len(found.records) + found.corrupt, found.end
 
 
 def _headed(data: bytes, mark: int, room: int) -> tuple[int, int]:
@@ -87,9 +94,3 @@ def _headed(data: bytes, mark: int, room: int) -> tuple[int, int]:
         at += nbytes
         count += 1
     return count, at
-
-
-def _sound(data: bytes, mark: int) -> tuple[int, int]:
-    """The same by their checksums: the size of a segment that is written over another does not say where it ends."""
-    found = scan(data, mark, len(data))
-    return len(found.records) + found.corrupt, found.end

@@ -110,7 +110,8 @@ class SpoolWriter:
             try:
                 os.fdatasync(full)
             finally:
-                os.close(full)
+                with self._closing:
+                    os.close(full)
         current = self._duplicate()
         if current >= 0:
             try:
@@ -199,7 +200,7 @@ class SpoolWriter:
 
     def _duplicate(self) -> int:
         with self._closing:
-            current = self._fd  # taken once: it may be retired meanwhile, by whom it stays open until we close it
+            current = self._fd  # taken once: it may be retired meanwhile
             return os.dup(current) if current >= 0 else -1
 
     def _refuse_if_full(self, nbytes: int) -> None:

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from exporters.followed_segment import FollowedSegment
 from exporters.model import RecordKind
 from exporters.segments import CRC_OF_KIND, FRAME, read_name
 from exporters.spool import SpoolWriter
@@ -199,6 +200,32 @@ def test_what_was_taken_to_be_written_over_and_cannot_be_opened_is_not_left_behi
 
 def fail(*_: object) -> int:
     raise OSError(errno.EMFILE, "Too many open files")
+
+
+def test_records_that_are_written_while_they_are_counted_count_each(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spool = filled(tmp_path)
+    spool.write(10, 20, 30, 40)
+    read, reads = FollowedSegment.read, list[int]()
+
+    def torn_once(self: FollowedSegment, nbytes: int, start: int) -> bytes:
+        """The last record is seen when those in the middle are not."""
+        reads.append(start)
+        data = bytearray(read(self, nbytes, start))
+        if len(reads) == 1:
+            middle = slice(FRAME.size + 14, 3 * FRAME.size + 72)
+            data[middle] = b"x" * (middle.stop - middle.start)
+        return bytes(data)
+
+    monkeypatch.setattr(FollowedSegment, "read", torn_once)
+    assert spool.reader.buffered() == (4, 4 * FRAME.size + 116)
+    spool.step()
+    assert spool.reader.buffered()[0] == 2
+    spool.drain()
+    assert spool.reader.buffered() == (0, 0)
+    assert (spool.read, spool.reader.totals.corrupt) == (spool.flushed, 0)
+    spool.close()
 
 
 @pytest.mark.parametrize("max_segments", [4, 16, 64])
