@@ -79,12 +79,14 @@ class _NetworkProcess:
         self._grace_s = 0.0
         self._told: Message = {}
         fcntl.flock(stack.enter_context(network_lock(self._config.data)), fcntl.LOCK_SH)
-        stack.callback(self._tell)  # the last of all, when everything is written
         self._exchanges = ExchangeLog(self._tell_exchanges)
         self._pushes = open_spool(self._config, f"pushes.{first['number']}", stack)
         self._door = telemetry_door(self._config, self._pushes)
         self._take_subscriptions(first)
         self._gateway = self._behind_a_gateway() if self._config.upstream else self._alone()
+        opened = stack.pop_all()
+        stack.callback(self._tell)  # the last of all, when everything is written
+        stack.push_async_exit(opened)
         stack.push_async_callback(lambda: self._gateway.close(self._grace_s))
 
     async def run(self) -> None:

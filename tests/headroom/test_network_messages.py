@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import orjson
@@ -10,6 +12,7 @@ from pydantic import SecretStr
 
 from headroom.config import Address, ServeConfig
 from headroom.config_sources import load
+from headroom.demo.processes import LOOPBACK
 from headroom.network_messages import config_message, config_of, line, message_of, subscriptions_message
 from telemetry.subscriptions import ClientMetrics
 
@@ -45,6 +48,16 @@ def test_a_child_has_our_settings_but_not_its_environment(tmp_path: Path, monkey
 
 def test_a_secret_is_told_as_it_is() -> None:
     assert message_of(line({"password": SecretStr("secret")})) == {"password": "secret"}
+
+
+def test_a_child_that_cannot_open_the_spool_says_so(tmp_path: Path) -> None:
+    (tmp_path / "spool").write_text("no directory")
+    config = config_message(load(None, {"data": tmp_path}), (LOOPBACK, 0))
+    rules = subscriptions_message(ClientMetrics(new_id=lambda: bytes(16)))
+    first = line({"config": config, "cluster": "test", "number": 1, "doors": [], **rules})
+    child = subprocess.run([sys.executable, "-m", "headroom.network"], input=first, capture_output=True, check=False)
+    error = f"cannot open the spool in {tmp_path}: File exists"
+    assert (child.returncode, message_of(child.stdout)) == (1, {"error": error})
 
 
 @pytest.mark.parametrize("torn", [b"", b"{", b'{"stop": true}'])
