@@ -41,6 +41,7 @@ from telemetry.subscription_file import SubscriptionFile
 log = structlog.get_logger(__name__)
 
 _TELL_EVERY_MS = 100
+_FOLLOW_EVERY_MS = 10_000  # a door that could not be opened
 
 
 def main() -> int:
@@ -74,6 +75,7 @@ class _NetworkProcess:
     def __init__(self, first: Message, parent: ParentPipes, stack: AsyncExitStack) -> None:
         self._parent = parent
         self._first = first
+        self._doors = doors_of(first)
         self._config = config_of(first["config"])
         self._stop = asyncio.Event()
         self._grace_s = 0.0
@@ -92,12 +94,13 @@ class _NetworkProcess:
     async def run(self) -> None:
         """Until the parent says so, or is dead."""
         await listening(self._gateway.start([]), self._config.listen)
-        await self._follow_doors(self._first)
+        await self._follow_doors()
         self._parent.tell({"ready": True})
         chores = [
             subscriptions_chore(self._config, self._door.rules, self._refresh),
             *push_sync_chores(self._pushes, self._config),
             Chore("tell", _TELL_EVERY_MS, self._tell_often),
+            Chore("doors", _FOLLOW_EVERY_MS, self._follow_doors),
         ]
         await run_chores(chores, self._stop, self._hear())
 
@@ -129,7 +132,8 @@ class _NetworkProcess:
     async def _hear(self) -> None:
         while message := await self._parent.message():
             if "doors" in message:
-                await self._follow_doors(message)
+                self._doors = doors_of(message)
+                await self._follow_doors()
             if "subscriptions" in message:
                 self._take_subscriptions(message)
             if "stop" in message:
@@ -137,10 +141,10 @@ class _NetworkProcess:
                 break
         self._stop.set()
 
-    async def _follow_doors(self, message: Message) -> None:
-        """A door that cannot be opened here is left to the other processes."""
+    async def _follow_doors(self) -> None:
+        """A door that cannot be opened here is left to the other processes until it can."""
         try:
-            await self._gateway.doors.follow(doors_of(message))
+            await self._gateway.doors.follow(self._doors)
         except OSError as exc:
             log.error("cannot open a door that is open elsewhere", error=str(exc))
 

@@ -90,13 +90,21 @@ class Doors:
         return self._ports[node_id]
 
     async def follow(self, doors: Iterable[tuple[BrokerNode, int]]) -> None:
-        """Opens the doors that another process has opened. Raises OSError: the port of one is not to be had."""
+        """Opens the doors that another process has opened. Raises OSError, after all others: a port is not to be had.
+
+        Such a door is not asked for once more: it is there, and to be followed again.
+        """
+        fault = None
         for node, port in doors:
-            self._asked.discard(node.node_id)
             self._nodes.setdefault(node.node_id, node)  # what a response said is newer
             if node.node_id not in self._ports:
-                self._begin(node.node_id, self._listen(port))
+                try:
+                    self._begin(node.node_id, self._listen(port))
+                except OSError as exc:
+                    fault = exc
         await asyncio.gather(*self._opening)
+        if fault is not None:
+            raise fault
 
     def candidates(self, node_id: int) -> list[BrokerNode]:
         """The brokers that a connection through this door may lead to, in the order to try."""

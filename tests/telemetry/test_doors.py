@@ -87,6 +87,28 @@ def test_what_a_follower_heard_of_a_broker_is_newer_than_what_it_is_told() -> No
     asyncio.run(run())
 
 
+def test_a_door_that_cannot_be_followed_keeps_no_other_closed_and_is_asked_for_once() -> None:
+    async def run() -> None:
+        first, asked, other = opener(), list[BrokerNode](), BrokerNode(6, "other.example", 9092)
+        _, port = await first.open([])
+        second = follower(port, asked)
+        await second.open([])
+        with socket.create_server((LOOPBACK, 0)) as taken:
+            told = [(NODE, taken.getsockname()[1]), (other, first.port_of(other.node_id, other.host, other.port))]
+            for _ in range(3):
+                assert second.port_of(NODE.node_id, NODE.host, NODE.port) == port
+                with pytest.raises(OSError, match="in use"):
+                    await second.follow(told)
+        assert asked == [NODE]
+        assert [*second] == told[1:]
+        await second.follow(told)
+        assert {*second} == {*told}
+        first.close()
+        second.close()
+
+    asyncio.run(run())
+
+
 @pytest.mark.parametrize("reuse_port", [False, True])
 def test_a_shared_port_that_somebody_else_has_is_refused(reuse_port: bool) -> None:
     async def run() -> None:
