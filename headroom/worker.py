@@ -142,7 +142,7 @@ class _Follower:
     def _look(self) -> None:
         try:
             self._migrate()
-        except (TransientWriteError, PermanentWriteError) as exc:
+        except Exception as exc:  # noqa: BLE001 - `run` tries it again, and ends of what it does not know
             self._failed(exc)
 
     def counts(self) -> dict[str, Any]:
@@ -206,7 +206,7 @@ class _Follower:
 
 
 def _one_line(exc: Exception) -> str:
-    return " ".join(str(exc).split())
+    return " ".join(str(exc).split()) or repr(exc)
 
 
 def _open_spool(directory: Path) -> SpoolReader:
