@@ -142,6 +142,6 @@ class Server:
 def _configuration(directory: Path, spool_bytes: int) -> Path:
     directory.mkdir(parents=True, exist_ok=True)
     path = directory / "headroom.yaml"
-    spool = {"segment_bytes": 1 << 20, "max_bytes": spool_bytes}
+    spool = {"segment_bytes": spool_bytes // 128, "max_bytes": spool_bytes}  # so small that they are written over
     path.write_text(yaml.safe_dump({"spool": spool, "store": _STORE}))
     return path
