@@ -39,7 +39,17 @@ class FrameScanner:
     after the length on, and may hold later frames too.
     """
 
-    __slots__ = ("_begin", "_complete", "_end", "_left", "_max_frame_bytes", "_mode", "_parts", "_undecided")
+    __slots__ = (
+        "_begin",
+        "_complete",
+        "_end",
+        "_left",
+        "_max_frame_bytes",
+        "_mode",
+        "_parts",
+        "_undecided",
+        "between_frames",
+    )
 
     def __init__(
         self,
@@ -57,11 +67,7 @@ class FrameScanner:
         self._mode = Mode.FORWARD
         self._parts: list[bytes] = []  # of a held frame
         self._undecided = b""  # the beginning of a frame that `begin` has not decided on
-
-    @property
-    def between_frames(self) -> bool:
-        """Whether the last frame has ended and nothing of the next one has come."""
-        return not self._left and not self._undecided
+        self.between_frames = True  # the last frame has ended, and nothing of the next one has come
 
     def feed(self, data: bytes) -> list[bytes]:
         """What goes out for these bytes, in order. Raises ProtocolError on a length out of bounds."""
@@ -90,6 +96,7 @@ class FrameScanner:
             self._collect(out, data[position - taken : position])
             start = position
         _append(out, data, start, position)
+        self.between_frames = not self._left and not self._undecided
         return out
 
     def _decide(self, data: bytes, position: int) -> bool:

@@ -68,10 +68,15 @@ class DoorCounts:
     """What came and how it was answered; what failed at the flush is counted where that happens."""
 
     gets: Counter[ErrorCode] = field(default_factory=Counter)
-    pushes: Counter[ErrorCode] = field(default_factory=Counter)
+    refused_pushes: Counter[ErrorCode] = field(default_factory=Counter)
+    accepted_pushes: int = 0
     accepted_bytes: int = 0  # compressed
     empty_pushes: int = 0
     faults: int = 0  # of ours, answered with COME_BACK
+
+    @property
+    def pushes(self) -> Counter[ErrorCode]:
+        return Counter({_NONE: self.accepted_pushes} if self.accepted_pushes else {}) + self.refused_pushes
 
 
 PUSH_ANSWER = {code: Answer(body, after_flush=False, refusal=b"") for code, body in PUSH_RESPONSE.items()}
@@ -120,14 +125,20 @@ class TelemetryDoor:
 
     def push(self, request: PushRequest, payload: bytes, now_ms: int) -> ErrorCode:
         """NONE: the payload, compressed as it came, was queued, and may be acknowledged once the spool was flushed."""
-        too_large = len(payload) > self.telemetry_max_bytes
+        counts, instance = self.counts, None
         try:
-            code, instance = self.rules.push(request, now_ms, too_large)
+            code, instance = self.rules.push(request, now_ms, len(payload) > self.telemetry_max_bytes)
             if code is _NONE and instance is not None:
                 code = self._keep(request, payload, instance, now_ms)
         except Exception as exc:  # noqa: BLE001 - told by _come_back
             code = self._come_back(exc)
-        self.counts.pushes[code] += 1
+            if instance is not None:
+                instance.refused(code)
+        if code is _NONE:
+            counts.accepted_pushes += 1
+            counts.accepted_bytes += len(payload)
+        else:
+            counts.refused_pushes[code] += 1
         return code
 
     def settled(self, ok: bool) -> None:
@@ -161,7 +172,7 @@ class TelemetryDoor:
             code, _ = self.rules.push(request, now_ms, too_large=True)
         except Exception as exc:  # noqa: BLE001 - told by _come_back
             code = self._come_back(exc)
-        self.counts.pushes[code] += 1
+        self.counts.refused_pushes[code] += 1
         return PUSH_ANSWER[code]
 
     def _get_answer(self, granted: Granted, caller: Caller) -> Answer:
@@ -191,20 +202,15 @@ class TelemetryDoor:
 
     def _keep(self, request: PushRequest, payload: bytes, instance: Instance, now_ms: int) -> ErrorCode:
         """NONE, or the code of the judge."""
-        try:
-            if not payload:
-                self._record_seen(instance, request.caller, now_ms)
-                self.counts.empty_pushes += 1
-                return _NONE
-            if self._judge is not None and (code := self._judge(request.compression_type, payload)) is not _NONE:
-                instance.refused(code)
-                return code
-            self._append(_PUSH, push_record(now_ms, request.origin, payload))
-            self._unsettled.append(instance)
-        except Exception:
-            instance.refused(COME_BACK)
-            raise
-        self.counts.accepted_bytes += len(payload)
+        if not payload:
+            self._record_seen(instance, request.caller, now_ms)
+            self.counts.empty_pushes += 1
+            return _NONE
+        if self._judge is not None and (code := self._judge(request.compression_type, payload)) is not _NONE:
+            instance.refused(code)
+            return code
+        self._append(_PUSH, push_record(now_ms, request.origin, payload))
+        self._unsettled.append(instance)
         return _NONE
 
     def _record_seen(self, instance: Instance, caller: Caller, now_ms: int) -> None:

@@ -134,7 +134,9 @@ class ClientMetrics:
         """
         if request.client_instance_id in RESERVED_IDS:
             return ErrorCode.INVALID_REQUEST, None
-        instance = self._touch(request.client_instance_id, request.caller, now_ms)
+        instance = self.instances.touch(request.client_instance_id, now_ms)  # as _touch: this is the way of each push
+        if instance is None or instance.version != self.subscriptions.version:
+            instance = self._evaluated(instance, request.client_instance_id, request.caller, now_ms)
         code = _judge(request, instance, now_ms, too_large)
         instance.last_known_error = code
         if code is _NONE or not request.terminating:
@@ -152,15 +154,18 @@ class ClientMetrics:
     def _touch(self, client_instance_id: bytes, caller: Caller, now_ms: int) -> Instance:
         """The instance, created or evaluated anew where that is needed."""
         instance = self.instances.touch(client_instance_id, now_ms)
+        if instance is not None and instance.version == self.subscriptions.version:
+            return instance
+        return self._evaluated(instance, client_instance_id, caller, now_ms)
+
+    def _evaluated(self, known: Instance | None, client_instance_id: bytes, caller: Caller, now_ms: int) -> Instance:
         version = self.subscriptions.version
-        if instance is None:
+        if known is None:
             connection, client_id = caller.connection, caller.client_id
             selection = self.subscriptions.select(attributes_of(client_instance_id, connection, client_id))
             instance = Instance(client_instance_id, connection, client_id, selection, version)
-        elif instance.version == version:
-            return instance
         else:
-            instance = instance.successor(self.subscriptions.select(instance.attributes), version)
+            instance = known.successor(self.subscriptions.select(known.attributes), version)
         self.instances.put(instance, caller.connection_id, now_ms)
         return instance
 

@@ -77,7 +77,8 @@ def test_readings_of_the_door() -> None:
     early, unknown = ErrorCode.THROTTLING_QUOTA_EXCEEDED, ErrorCode.UNKNOWN_SUBSCRIPTION_ID
     door.counts = DoorCounts(
         gets=Counter({ErrorCode.NONE: 9, early: 2}),
-        pushes=Counter({ErrorCode.NONE: 7, early: 3, unknown: 4, ErrorCode.INVALID_RECORD: 2}),
+        refused_pushes=Counter({early: 3, unknown: 4, ErrorCode.INVALID_RECORD: 2}),
+        accepted_pushes=7,
         empty_pushes=2,
         faults=1,
     )
