@@ -8,7 +8,7 @@ from typing import Any
 
 from exporters.model import QuotaLimit, UsageSample
 from quota_metrics.what_if import Client, Seen
-from spark_jobs.clickhouse_io import ClickHouse
+from spark_jobs.clickhouse.client import ClickHouse
 
 # Rows that ClickHouse sorts, and we hold, at a time.
 _ROWS_PER_SLICE = 500_000

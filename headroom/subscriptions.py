@@ -17,7 +17,7 @@ from headroom.cluster_command import CommandConfig, TimeoutMs, asked, told_in_on
 from headroom.errors import ArgumentError
 from quota_metrics.admin import KafkaAdmin
 from quota_metrics.kafka_errors import check
-from spark_jobs.windows import parse_duration
+from spark_jobs.time_range import parse_duration
 from telemetry.cluster_subscriptions import alter_subscription, read_subscriptions, subscription_names
 from telemetry.java_hash import uuid_text
 from telemetry.subscription_config import EXTRA_MATCH_KEYS, INTERVAL_MS, MATCH, METRICS, described, parse_subscription

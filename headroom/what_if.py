@@ -80,13 +80,13 @@ def _check(alteration: Alteration) -> None:
 
 
 def _time_range(since: str, start: str, end: str) -> tuple[int, int]:
-    from spark_jobs import windows
+    from spark_jobs import time_range
 
     try:
         if bool(start) != bool(end):
             raise ArgumentError("--from and --to go together")
         now_ms = time.time_ns() // 1_000_000
-        when = windows.between(start, end, 1) if start else windows.since(since, now_ms, 1)
+        when = time_range.between(start, end, 1) if start else time_range.since(since, now_ms, 1)
     except ValueError as exc:
         raise ArgumentError(str(exc)) from exc
     return when.from_ms, when.to_ms
@@ -97,7 +97,7 @@ def _outcomes(
 ) -> list[Outcome]:
     """Raises ArgumentError for the URL, ConnectionError for what is behind it."""
     from headroom.recorded_usage import Recording
-    from spark_jobs.clickhouse_io import ClickHouse, SourceError
+    from spark_jobs.clickhouse.client import ClickHouse, SourceError
 
     try:
         recording = Recording(ClickHouse(url, password), sorted(alteration.values), from_ms, to_ms)

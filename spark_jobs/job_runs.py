@@ -10,9 +10,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from spark_jobs.clickhouse_io import ClickHouse, SourceError
-from spark_jobs.tables import JOB_RUNS
-from spark_jobs.windows import TimeRange
+from spark_jobs.clickhouse.client import ClickHouse, SourceError
+from spark_jobs.clickhouse.queries import JOB_RUNS
+from spark_jobs.time_range import TimeRange
 
 _MOMENT = pa.timestamp("ms", "UTC")
 _SECOND = pa.timestamp("s", "UTC")

@@ -29,8 +29,9 @@ def run_job(sql: str, from_ms: int, to_ms: int, output: Path, log: Path) -> None
 
 def main(url: str, from_ms: int, to_ms: int, output: Path) -> None:
     """In the child. The report goes out by the job's own functions."""
-    from spark_jobs import quota_headroom, report
-    from spark_jobs.windows import TimeRange
+    from spark_jobs.jobs import quota_headroom
+    from spark_jobs.reports import headroom_report as report
+    from spark_jobs.time_range import TimeRange
 
     when = TimeRange(from_ms, to_ms, window_s=(to_ms - from_ms) // 1000)
     report.write(quota_headroom.run(url, when), output)

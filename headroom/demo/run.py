@@ -22,7 +22,7 @@ from headroom.demo.job import run_job
 from headroom.demo.scenario import Minute, Scenario, Tell
 from headroom.demo.script import FAMILIES
 from headroom.demo.serving import CLUSTER
-from spark_jobs import report
+from spark_jobs.reports import headroom_report as report
 
 REPORT = "headroom.json"
 EVIDENCE = "evidence.json"

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_jobs.windows import TimeRange, between, parse_duration, parse_time, since
+from spark_jobs.time_range import TimeRange, between, parse_duration, parse_time, since
 
 
 def test_since_begins_at_the_window_of_the_grid_and_ends_now() -> None:

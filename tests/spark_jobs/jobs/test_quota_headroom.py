@@ -21,9 +21,10 @@ from typer.testing import CliRunner
 
 from exporters.clickhouse import Store
 from headroom import job
-from spark_jobs import quota_headroom, tables
-from spark_jobs.clickhouse_io import SourceError
-from spark_jobs.windows import TimeRange, between
+from spark_jobs.clickhouse import queries as tables
+from spark_jobs.clickhouse.client import SourceError
+from spark_jobs.jobs import quota_headroom
+from spark_jobs.time_range import TimeRange, between
 
 pytestmark = [pytest.mark.spark, pytest.mark.chdb]
 

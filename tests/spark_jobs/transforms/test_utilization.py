@@ -10,10 +10,10 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
-from spark_jobs import tables
-from spark_jobs.levels import Thresholds
-from spark_jobs.utilization import Inputs, Run, utilization
-from spark_jobs.windows import TimeRange
+from spark_jobs.clickhouse import queries as tables
+from spark_jobs.time_range import TimeRange
+from spark_jobs.transforms.severity import Thresholds
+from spark_jobs.transforms.utilization import Inputs, Run, utilization
 
 pytestmark = pytest.mark.spark
 

@@ -20,7 +20,7 @@ from rich.text import Text
 
 from exporters.model import QuotaKey
 from exporters.printable import printable, shortened
-from spark_jobs.levels import LEVELS
+from spark_jobs.transforms.severity import LEVELS
 
 Row = dict[str, Any]
 
@@ -99,7 +99,7 @@ def to_parquet(rows: Sequence[Row]) -> bytes:
 
 def to_html(rows: Sequence[Row]) -> str:
     """One page that needs nothing else."""
-    template = (files("spark_jobs") / "report.html.j2").read_text(encoding="utf-8")
+    template = (files("spark_jobs.reports") / "report.html.j2").read_text(encoding="utf-8")
     page = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
     page.filters.update(rate=rate, duration=duration, percent=percent, shortened=shortened)
     page.filters.update(why=why, group=group, earlier=_was_throttled)

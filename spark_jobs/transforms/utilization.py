@@ -11,9 +11,9 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from exporters.model import UNKNOWN, QuotaKey
-from spark_jobs import levels, limits
-from spark_jobs.tables import BYTE_KEYS, INSTANCE_LOOKBACK_S, UTILIZATION_SCHEMA
-from spark_jobs.windows import TimeRange
+from spark_jobs.clickhouse.queries import BYTE_KEYS, INSTANCE_LOOKBACK_S, UTILIZATION_SCHEMA
+from spark_jobs.time_range import TimeRange
+from spark_jobs.transforms import quota_precedence, severity
 
 _CLIENT = ("cluster", "user", "client_id")
 _CLIENT_WINDOW = (*_CLIENT, "window_start_ms")
@@ -41,7 +41,7 @@ class Run:
     version: int
 
 
-def utilization(inputs: Inputs, when: TimeRange, thresholds: levels.Thresholds, run: Run) -> DataFrame:
+def utilization(inputs: Inputs, when: TimeRange, thresholds: severity.Thresholds, run: Run) -> DataFrame:
     """One row per client, quota key and window: UTILIZATION_SCHEMA."""
     measured = _trend(_shared(_limited(inputs.usage, inputs.limits, when)))
     worst = _worst_broker(measured).where(_worth_a_row())
@@ -54,7 +54,9 @@ def _limited(usage: DataFrame, history: DataFrame, when: TimeRange) -> DataFrame
     """Usage with the limit in force at the end of its window, and the bucket that it fills."""
     until_ms = F.least(F.col("window_start_ms") + when.window_ms, F.lit(when.to_ms)).alias("until_ms")
     clients = usage.select(*_ROW, until_ms).distinct()  # a client has a row per broker
-    return usage.join(limits.effective(clients, limits.intervals(history)), on=list(_ROW), how="left")
+    return usage.join(
+        quota_precedence.effective(clients, quota_precedence.intervals(history)), on=list(_ROW), how="left"
+    )
 
 
 def _shared(limited: DataFrame) -> DataFrame:
@@ -146,7 +148,7 @@ def _client_throttle() -> Column:
     )
 
 
-def _as_stored(seen: DataFrame, when: TimeRange, thresholds: levels.Thresholds, run: Run) -> DataFrame:
+def _as_stored(seen: DataFrame, when: TimeRange, thresholds: severity.Thresholds, run: Run) -> DataFrame:
     named = seen.withColumns(
         {
             "window_start": F.timestamp_millis("window_start_ms"),
@@ -158,10 +160,10 @@ def _as_stored(seen: DataFrame, when: TimeRange, thresholds: levels.Thresholds, 
             "instances": F.coalesce("instances", F.lit(0)),
             "software_name": F.coalesce("software.software_name", F.lit(UNKNOWN)),
             "software_version": F.coalesce("software.software_version", F.lit(UNKNOWN)),
-            "level": levels.level(F.col("throttle_ms"), F.col("utilization"), thresholds),
+            "level": severity.level(F.col("throttle_ms"), F.col("utilization"), thresholds),
             "run_id": F.lit(run.id),
             "run_version": F.lit(run.version),
         }
     )
-    told = named.withColumn("reason", levels.reason(thresholds))
+    told = named.withColumn("reason", severity.reason(thresholds))
     return told.select(*(F.col(field.name).cast(field.dataType) for field in UTILIZATION_SCHEMA))

@@ -20,7 +20,7 @@ from pyspark.sql.datasource import WriterCommitMessage as CommitMessage
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from spark_jobs.clickhouse_io import ClickHouse
+from spark_jobs.clickhouse.client import ClickHouse
 
 
 def read(

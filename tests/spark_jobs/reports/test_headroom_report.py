@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow.parquet as pq
 from rich.console import Console
 
-from spark_jobs import report
+from spark_jobs.reports import headroom_report as report
 
 WINDOW = datetime(2026, 11, 20, 10, 0, tzinfo=UTC)
 

@@ -9,8 +9,8 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
-from spark_jobs import limits
-from spark_jobs.tables import LIMITS_SCHEMA
+from spark_jobs.clickhouse.queries import LIMITS_SCHEMA
+from spark_jobs.transforms import quota_precedence as limits
 
 pytestmark = pytest.mark.spark
 

@@ -15,7 +15,7 @@ import typer
 from rich.console import Console
 
 if TYPE_CHECKING:
-    from spark_jobs.windows import TimeRange
+    from spark_jobs.time_range import TimeRange
 
 Job = Callable[..., list[dict[str, Any]]]
 
@@ -60,7 +60,7 @@ def quota_headroom(load_job: Callable[[], Job]) -> Callable[..., None]:
         A server's password: HEADROOM_CLICKHOUSE_PASSWORD.
         """
         job = load_job()
-        from spark_jobs.levels import Thresholds
+        from spark_jobs.transforms.severity import Thresholds
 
         with _exit_codes():
             if output is Output.PARQUET and path is None:
@@ -86,7 +86,7 @@ def _exit_codes() -> Iterator[None]:
     """What is no fault of ours becomes one line on stderr and an exit code."""
     from pyspark.errors import PySparkException
 
-    from spark_jobs.clickhouse_io import SourceError
+    from spark_jobs.clickhouse.client import SourceError
     from spark_jobs.session import JavaError
 
     try:
@@ -100,17 +100,17 @@ def _exit_codes() -> Iterator[None]:
 
 
 def _time_range(since: str, start: str, end: str, window_s: int) -> TimeRange:
-    from spark_jobs import windows
+    from spark_jobs import time_range
 
     if bool(start) != bool(end):
         raise ValueError("--from and --to go together")
     if start:
-        return windows.between(start, end, window_s)
-    return windows.since(since, time.time_ns() // 1_000_000, window_s)
+        return time_range.between(start, end, window_s)
+    return time_range.since(since, time.time_ns() // 1_000_000, window_s)
 
 
 def _deliver(rows: list[dict[str, Any]], output: Output, path: Path | None) -> None:
-    from spark_jobs import report
+    from spark_jobs.reports import headroom_report as report
 
     if output is Output.TABLE:
         _print_table(report.to_table(rows), path)

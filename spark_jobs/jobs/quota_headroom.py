@@ -1,6 +1,6 @@
 """The job: which client is throttled or near its quota. Reads ClickHouse, writes quota_utilization and job_runs.
 
-`headroom job quota-headroom` runs it in-process, `spark-submit spark_jobs/quota_headroom.py --url ...` on a cluster.
+`headroom job quota-headroom` runs it in-process, `spark-submit spark_jobs/jobs/quota_headroom.py` on a cluster.
 """
 
 from __future__ import annotations
@@ -16,13 +16,16 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
-from spark_jobs import clickhouse_source, command, report, tables
-from spark_jobs.clickhouse_io import ClickHouse, SourceError
+from spark_jobs import cli
+from spark_jobs.clickhouse import queries
+from spark_jobs.clickhouse.client import ClickHouse, SourceError
+from spark_jobs.clickhouse.source import read, write
 from spark_jobs.job_runs import JobRun
-from spark_jobs.levels import Thresholds
+from spark_jobs.reports import headroom_report
 from spark_jobs.session import session
-from spark_jobs.utilization import Inputs, Run, utilization
-from spark_jobs.windows import TimeRange
+from spark_jobs.time_range import TimeRange
+from spark_jobs.transforms.severity import Thresholds
+from spark_jobs.transforms.utilization import Inputs, Run, utilization
 
 NAME = "quota_headroom"
 
@@ -40,8 +43,8 @@ def run(
     `url` is the SQL door or a ClickHouse server, `source` the source of usage to go by. All windows are written; a
     run over the same windows replaces them. Raises ValueError (url, source), JavaError, SourceError.
     """
-    if source not in tables.USAGE_SOURCES:
-        raise ValueError(f"no source of usage is named {source!r}: there are {', '.join(tables.USAGE_SOURCES)}")
+    if source not in queries.USAGE_SOURCES:
+        raise ValueError(f"no source of usage is named {source!r}: there are {', '.join(queries.USAGE_SOURCES)}")
     clickhouse = ClickHouse(url, password)
     run_id = uuid.uuid4()
     with JobRun(clickhouse, NAME, run_id, version=time.time_ns(), when=when) as job_run, session(NAME) as spark:
@@ -51,8 +54,8 @@ def run(
             job_run.rows_in = inputs.usage.count()
             job_run.rows_out = rows.count()
             in_order = rows.sortWithinPartitions("cluster", "quota_key", "window_start", "user", "client_id")
-            clickhouse_source.write(in_order, clickhouse, tables.UTILIZATION, token=str(run_id))
-            latest = report.worst_first(latest_windows(rows, when).toArrow().to_pylist())
+            write(in_order, clickhouse, queries.UTILIZATION, token=str(run_id))
+            latest = headroom_report.worst_first(latest_windows(rows, when).toArrow().to_pylist())
         except (PySparkException, Py4JError) as exc:
             unavailable = _unavailable(exc)
             if unavailable is None:
@@ -79,7 +82,7 @@ def latest_windows(rows: DataFrame, when: TimeRange) -> DataFrame:
             "headroom": F.col("limit") - F.col("group_usage"),
         }
     )
-    return ranked.where(F.col("age") == 1).select(*report.COLUMNS.names)
+    return ranked.where(F.col("age") == 1).select(*headroom_report.COLUMNS.names)
 
 
 def _read(spark: SparkSession, clickhouse: ClickHouse, when: TimeRange, source: str) -> Inputs:
@@ -87,12 +90,12 @@ def _read(spark: SparkSession, clickhouse: ClickHouse, when: TimeRange, source: 
     tiles = {"from_ms": when.from_ms, "window_ms": when.window_ms}
     per_slice = [{**tiles, **bounds} for bounds in when.slices()]
     of_source = [{**parameters, "source": source} for parameters in per_slice]
-    seen = {"to_ms": when.to_ms, "seen_from_ms": when.from_ms - tables.INSTANCE_LOOKBACK_S * 1000}
+    seen = {"to_ms": when.to_ms, "seen_from_ms": when.from_ms - queries.INSTANCE_LOOKBACK_S * 1000}
     return Inputs(
-        usage=clickhouse_source.read(spark, clickhouse, tables.USAGE, tables.USAGE_SCHEMA, of_source).persist(),
-        limits=clickhouse_source.read(spark, clickhouse, tables.LIMITS, tables.LIMITS_SCHEMA, [{"to_ms": when.to_ms}]),
-        telemetry=clickhouse_source.read(spark, clickhouse, tables.TELEMETRY, tables.TELEMETRY_SCHEMA, per_slice),
-        instances=clickhouse_source.read(spark, clickhouse, tables.INSTANCES, tables.INSTANCES_SCHEMA, [seen]),
+        usage=read(spark, clickhouse, queries.USAGE, queries.USAGE_SCHEMA, of_source).persist(),
+        limits=read(spark, clickhouse, queries.LIMITS, queries.LIMITS_SCHEMA, [{"to_ms": when.to_ms}]),
+        telemetry=read(spark, clickhouse, queries.TELEMETRY, queries.TELEMETRY_SCHEMA, per_slice),
+        instances=read(spark, clickhouse, queries.INSTANCES, queries.INSTANCES_SCHEMA, [seen]),
     )
 
 
@@ -103,4 +106,4 @@ def _unavailable(exc: BaseException) -> SourceError | None:
 
 
 if __name__ == "__main__":
-    command.main(run)
+    cli.main(run)

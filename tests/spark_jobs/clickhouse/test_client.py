@@ -9,7 +9,7 @@ import threading
 import pyarrow as pa
 import pytest
 
-from spark_jobs.clickhouse_io import ClickHouse, SourceError
+from spark_jobs.clickhouse.client import ClickHouse, SourceError
 
 
 def test_neither_user_nor_password_is_shown() -> None:
