@@ -15,7 +15,7 @@ AWAY_S ?= 0
 PROTO := telemetry/proto
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check oracle chaos fuzz bench fmt lock proto clean
+.PHONY: help setup demo test check cover oracle chaos fuzz bench fmt lock proto clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 12
@@ -34,7 +34,7 @@ demo: $(READY) ## real broker, real clients, throttled and seen; leaves demo-out
 	@$(BIN)/headroom demo
 
 test: $(READY) ## all tests, order and examples drawn by SEED=1: real broker, real clients, chDB, Spark; nothing skipped
-	@$(BIN)/python -m pytest -p no:cacheprovider -q $(DRAWN)
+	@$(BIN)/python -m pytest -p no:cacheprovider -q $(DRAWN) $(TESTS)
 
 check: $(READY) ## format, lint, types, import contracts, quick tests
 	@$(BIN)/ruff format --check .
@@ -42,6 +42,10 @@ check: $(READY) ## format, lint, types, import contracts, quick tests
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
 	@$(BIN)/python -m pytest -q -m "not (kafka or java or chdb or spark)" $(DRAWN)
+
+cover: $(READY) ## quick tests with line coverage; TESTS= for others, the page is build/coverage/index.html
+	@$(BIN)/python -m pytest -q -m "not (kafka or java or chdb or spark)" $(DRAWN) $(TESTS) \
+		--cov --cov-report=term:skip-covered --cov-report=html:build/coverage
 
 oracle: $(READY) ## differential tests against Kafka's own classes, SEED=1 CASES=1000
 	@status=0; for subject in telemetry administration quotas; do \

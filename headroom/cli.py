@@ -13,6 +13,7 @@ from typing import Annotated
 import typer
 
 from headroom import job, quarantine, quotas, subscriptions, what_if
+from headroom.extras import missing_extra
 
 app = typer.Typer(
     name="headroom",
@@ -109,6 +110,11 @@ def main() -> None:
         app()
     except KeyboardInterrupt:
         os._exit(130)
+    except ModuleNotFoundError as exc:
+        if (message := missing_extra(exc)) is None:
+            raise
+        print(f"headroom: {message}", file=sys.stderr)  # noqa: T201 - what a command says to its user
+        sys.exit(2)
 
 
 if __name__ == "__main__":

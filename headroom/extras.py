@@ -1,0 +1,12 @@
+"""Which extra of the package installs a module that is missing."""
+
+from __future__ import annotations
+
+_EXTRA_OF = {"chdb": "embedded", "pyspark": "spark", "altair": "spark", "pandas": "spark", "confluent_kafka": "demo"}
+
+
+def missing_extra(exc: ModuleNotFoundError) -> str | None:
+    """What to install when an optional dependency is missing; None when the module belongs to no extra."""
+    module = (exc.name or "").partition(".")[0]
+    extra = _EXTRA_OF.get(module)
+    return extra and f"{module} is not installed: pip install 'headroom[{extra}]'"

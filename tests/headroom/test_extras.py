@@ -1,0 +1,42 @@
+"""A command whose extra is not installed says which one to install."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from headroom.extras import missing_extra
+
+# A finder that hides a module, and then the command line.
+_WITHOUT = """
+import sys
+class Hidden:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] == {module!r}:
+            raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
+sys.meta_path.insert(0, Hidden())
+sys.argv = ["headroom", *{argv!r}]
+from headroom.cli import main
+main()
+"""
+
+
+@pytest.mark.parametrize(
+    ("module", "extra", "argv"),
+    [
+        ("pyspark", "spark", ["job", "quota-headroom"]),
+        ("pyspark", "spark", ["demo"]),
+        ("confluent_kafka", "demo", ["demo"]),
+    ],
+)
+def test_the_command_names_the_extra_and_exits_2(module: str, extra: str, argv: list[str]) -> None:
+    script = _WITHOUT.format(module=module, argv=argv)
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False)
+    assert done.stderr == f"headroom: {module} is not installed: pip install 'headroom[{extra}]'\n"
+    assert (done.returncode, done.stdout) == (2, "")
+
+
+def test_a_module_of_no_extra_is_not_explained_away() -> None:
+    assert missing_extra(ModuleNotFoundError("No module named 'exporters.spoool'", name="exporters.spoool")) is None
