@@ -12,6 +12,7 @@ SECONDS ?= 60
 CASES ?= 1000
 KILLS ?= 10
 AWAY_S ?= 0
+SLOW := kafka or java or chdb or clickhouse or spark or browser
 PROTO := telemetry/proto
 
 .DEFAULT_GOAL := help
@@ -41,10 +42,10 @@ check: $(READY) ## format, lint, types, import contracts, quick tests
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
-	@$(BIN)/python -m pytest -q -m "not (kafka or java or chdb or spark)" $(DRAWN)
+	@$(BIN)/python -m pytest -q -m "not ($(SLOW))" $(DRAWN)
 
 cover: $(READY) ## quick tests with line coverage; TESTS= for others, the page is build/coverage/index.html
-	@$(BIN)/python -m pytest -q -m "not (kafka or java or chdb or spark)" $(DRAWN) $(TESTS) \
+	@$(BIN)/python -m pytest -q -m "not ($(SLOW))" $(DRAWN) $(TESTS) \
 		--cov --cov-report=term:skip-covered --cov-report=html:build/coverage
 
 oracle: $(READY) ## differential tests against Kafka's own classes, SEED=1 CASES=1000
