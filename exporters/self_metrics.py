@@ -63,7 +63,9 @@ GETS = SelfMetric(
 PUSHES = SelfMetric("headroom_push_telemetry_total", "PushTelemetry requests by error code.", ("code",))
 PUSH_BYTES = SelfMetric("headroom_push_telemetry_bytes_total", "Compressed bytes of accepted pushes.")
 GRPC_REFUSED = SelfMetric(
-    "headroom_grpc_refused_total", "Calls of the gRPC door that were refused before the rules, by status.", ("status",)
+    "headroom_grpc_refused_total",
+    "Calls of the gRPC server that were refused before the rules, by status.",
+    ("status",),
 )
 FLUSH_FAILURES = SelfMetric("headroom_spool_flush_failures_total", "Flushes of the spool that failed.")
 RECORDS_RECEIVED = SelfMetric(

@@ -1,5 +1,5 @@
 """`python -m headroom` is `headroom`."""
 
-from headroom.cli import main
+from headroom.cli.main import main
 
 main()

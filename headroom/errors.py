@@ -7,7 +7,7 @@ from collections.abc import Awaitable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:  # commands that serve nothing need not wait for it
-    from headroom.config import Address
+    from headroom.config.settings import Address
 
 
 class ServeError(Exception):

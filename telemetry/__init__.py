@@ -1,1 +1,12 @@
-"""."""
+"""KIP-714 client telemetry: from bytes on a socket to rows in the store.
+
+gateway/   sockets of Kafka clients and brokers     -> requests
+receiver/  a request in, decision and spool record out (Kafka protocol and gRPC)
+rules/     KIP-714 as decisions: instances, subscriptions, their administration
+wire/      Kafka's bytes: primitives, frames, messages, address rewrites
+decode/    OTLP payload -> columns
+ingest/    spool -> tables in the store
+proto/     the gRPC service and its generated messages
+
+Imports: gateway -> receiver -> rules -> wire, and ingest -> decode -> wire; of other packages only `exporters`.
+"""

@@ -10,11 +10,11 @@ import py4j.java_gateway
 import py4j.protocol
 import pytest
 
-from headroom.demo.admin import Admin
-from headroom.demo.broker import Cluster
-from headroom.demo.jars import KAFKA_VERSION, find_java
-from headroom.demo.jars import kafka_libs as fetch_kafka_libs
-from headroom.demo.jvm import Jvm
+from headroom.demo.kit.admin import Admin
+from headroom.demo.kit.broker import Cluster
+from headroom.demo.kit.jars import KAFKA_VERSION, find_java
+from headroom.demo.kit.jars import kafka_libs as fetch_kafka_libs
+from headroom.demo.kit.jvm import Jvm
 
 
 @pytest.hookimpl(wrapper=True)

@@ -12,8 +12,8 @@ import clickhouse_connect
 from clickhouse_connect.driver.exceptions import ClickHouseError
 
 from exporters.model import QuotaKey
-from headroom.demo.errors import DemoError
-from headroom.demo.jmx import Sensor
+from headroom.demo.kit.errors import DemoError
+from headroom.demo.kit.jmx import Sensor
 from headroom.demo.script import CLIENTS, FAMILIES, Client
 
 TOLERANCE = 0.05  # our usage against the broker's own byte-rate over the same minute
@@ -80,7 +80,7 @@ class ByteRates:
 
 
 def stored(sql: str, cluster: str, from_ms: int, to_ms: int) -> dict[str, list[Row]]:
-    """What ClickHouse holds, through the SQL door at HOST:PORT. Raises DemoError."""
+    """What ClickHouse holds, through the SQL endpoint at HOST:PORT. Raises DemoError."""
     parameters = {"cluster": cluster, "from_ms": from_ms, "to_ms": to_ms}
     try:
         client = clickhouse_connect.get_client(dsn=f"http://{sql}/headroom")

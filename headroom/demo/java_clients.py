@@ -9,9 +9,9 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
-from headroom.demo.errors import DemoError
-from headroom.demo.jvm import Jvm
-from headroom.demo.pacing import Pace
+from headroom.demo.kit.errors import DemoError
+from headroom.demo.kit.jvm import Jvm
+from headroom.demo.kit.pacing import Pace
 from headroom.demo.script import Client, Habit, clients
 
 TICK_S = 0.1

@@ -6,8 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from headroom.demo.errors import DemoError
-from headroom.demo.processes import complaint, start, stop
+from headroom.demo.kit.errors import DemoError
+from headroom.demo.kit.processes import complaint, start, stop
 
 TIMEOUT_S = 180.0
 

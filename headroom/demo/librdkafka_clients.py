@@ -17,9 +17,9 @@ from pathlib import Path
 
 from confluent_kafka import Consumer, KafkaException, Producer
 
-from headroom.demo.errors import DemoError
-from headroom.demo.pacing import Pace
-from headroom.demo.processes import complaint, first_line, start, stop
+from headroom.demo.kit.errors import DemoError
+from headroom.demo.kit.pacing import Pace
+from headroom.demo.kit.processes import complaint, first_line, start, stop
 from headroom.demo.script import Client, clients
 
 TICK_S = 0.1

@@ -16,12 +16,12 @@ from rich.console import Console
 from rich.table import Table
 
 from headroom.demo import evidence
-from headroom.demo.errors import DemoError
 from headroom.demo.evidence import Row
 from headroom.demo.job import run_job
+from headroom.demo.kit.errors import DemoError
+from headroom.demo.kit.serving import CLUSTER
 from headroom.demo.scenario import Minute, Scenario, Tell
 from headroom.demo.script import FAMILIES
-from headroom.demo.serving import CLUSTER
 from spark_jobs.reports import headroom_report as report
 
 REPORT = "headroom.json"

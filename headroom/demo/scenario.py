@@ -10,17 +10,17 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import NamedTuple
 
-from headroom.demo.admin import Admin
-from headroom.demo.broker import Cluster
 from headroom.demo.evidence import ByteRates
-from headroom.demo.jars import find_java, kafka_libs
 from headroom.demo.java_clients import JavaClients
-from headroom.demo.jmx import BrokerJmx, jmx_options
-from headroom.demo.jvm import Jvm
+from headroom.demo.kit.admin import Admin
+from headroom.demo.kit.broker import Cluster
+from headroom.demo.kit.jars import find_java, kafka_libs
+from headroom.demo.kit.jmx import BrokerJmx, jmx_options
+from headroom.demo.kit.jvm import Jvm
+from headroom.demo.kit.processes import free_ports
+from headroom.demo.kit.serving import Serving
 from headroom.demo.librdkafka_clients import LibrdkafkaClients
-from headroom.demo.processes import free_ports
 from headroom.demo.script import TOPICS, quotas
-from headroom.demo.serving import Serving
 
 PUSH_INTERVAL_MS = 5_000
 METRICS = "org.apache.kafka."  # all that KIP-714 clients have

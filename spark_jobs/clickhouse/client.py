@@ -15,7 +15,7 @@ from clickhouse_connect.driver.client import Client
 from clickhouse_connect.driver.exceptions import ClickHouseError
 from urllib3.exceptions import HTTPError
 
-from exporters.clickhouse import PermanentWriteError, Store, TransientWriteError
+from exporters.clickhouse.store import PermanentWriteError, Store, TransientWriteError
 
 logging.getLogger("clickhouse_connect").setLevel(logging.ERROR)  # what it warns of comes as an exception, too
 

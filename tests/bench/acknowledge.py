@@ -31,10 +31,10 @@ SIZES = {"500B": 500, "3kB": 3_000}
 
 
 class Door:
-    """One of tests.bench.doors, in a process of its own."""
+    """One of tests.bench.listeners, in a process of its own."""
 
     def __init__(self, kind: str, directory: str) -> None:
-        command = [sys.executable, "-m", "tests.bench.doors", kind, directory]
+        command = [sys.executable, "-m", "tests.bench.listeners", kind, directory]
         self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         assert self._process.stdout is not None
         self.port = int(self._process.stdout.readline())
@@ -84,15 +84,15 @@ class Clients:
 def measured(kind: str, payload: bytes) -> float:
     """Pushes per CPU-second."""
     with tempfile.TemporaryDirectory(prefix="headroom-bench-") as directory:
-        door, reader = Door(kind, directory), Door("reader", directory)
+        receiver, reader = Door(kind, directory), Door("reader", directory)
         try:
-            clients = Clients(door.port, payload)
+            clients = Clients(receiver.port, payload)
             clients.push(WARM_SECONDS)
-            before = door.cpu_s()
+            before = receiver.cpu_s()
             count = clients.push(SECONDS)
-            return count / (door.cpu_s() - before)
+            return count / (receiver.cpu_s() - before)
         finally:
-            door.stop()
+            receiver.stop()
             reader.stop()
 
 

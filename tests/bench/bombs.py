@@ -18,8 +18,8 @@ import cramjam
 import lz4.frame
 import zstandard
 
-from headroom.config import TelemetryConfig
-from telemetry.compression import TooLarge, decompress
+from headroom.config.settings import TelemetryConfig
+from telemetry.decode.compression import TooLarge, decompress
 from tests.bench import wire
 from tests.bench.figure import tell
 from tests.bench.serve import Serve

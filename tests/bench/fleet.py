@@ -10,10 +10,10 @@ import zstandard
 from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData
 
 from exporters.model import Connection, Push, RecordKind
-from exporters.records import push_origin, push_record, sender_bytes
-from exporters.spool import SpoolWriter
-from telemetry.otlp import Limits, decode
-from telemetry.templates import ABSENT, Template, template_of
+from exporters.spool.records import push_origin, push_record, sender_bytes
+from exporters.spool.writer import SpoolWriter
+from telemetry.decode.otlp import Limits, decode
+from telemetry.decode.templates import ABSENT, Template, template_of
 
 VECTORS = Path(__file__).parents[1] / "vectors"
 INTERVAL_MS = 10_000

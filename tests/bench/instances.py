@@ -16,9 +16,9 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from exporters.model import Connection
-from telemetry.errors import ErrorCode
-from telemetry.instances import Caller
-from telemetry.subscriptions import ZERO_ID, ClientMetrics, PushRequest
+from telemetry.rules.client_instances import Caller
+from telemetry.rules.client_metrics import ZERO_ID, ClientMetrics, PushRequest
+from telemetry.wire.errors import ErrorCode
 from tests.bench.figure import tell
 
 COUNTS = (16_384, 100_000)

@@ -1,7 +1,7 @@
 """p99 of a push while the storage worker ingests at half of its peak, beside the same with nothing else to do.
 
 The peak: the worker is stopped, pushes of Java producers pile up in the spool, and it goes on. Then probes push one
-after the other, at rest and while the load pushes at half of that rate through the same door, in turns. `headroom
+after the other, at rest and while the load pushes at half of that rate through the same receiver, in turns. `headroom
 serve`, the load and the probe are processes that nobody pins: the system places them. python -m tests.bench.latency
 """
 

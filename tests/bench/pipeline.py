@@ -12,10 +12,10 @@ import tempfile
 import time
 from pathlib import Path
 
-from exporters.clickhouse import Store
-from exporters.spool_reader import SpoolReader
-from telemetry.ingest import Ingester
-from telemetry.quarantine import Quarantine
+from exporters.clickhouse.store import Store
+from exporters.spool.reader import SpoolReader
+from telemetry.ingest.ingester import Ingester
+from telemetry.ingest.quarantine import Quarantine
 from tests.bench.fleet import fleet, spooled
 
 CLIENTS = 400

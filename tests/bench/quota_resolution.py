@@ -12,8 +12,8 @@ import tracemalloc
 from collections.abc import Callable
 
 from exporters.model import PRECEDENCE, Match
-from quota_metrics.entities import Entity, Rules, entity_of
-from quota_metrics.resolution import CLIENT_KEYS, Resolver
+from quota_metrics.config.entities import Entity, Rules, entity_of
+from quota_metrics.config.resolution import CLIENT_KEYS, Resolver
 
 RULES, PAIRS, SCANNED_PAIRS = 10_000, 100_000, 100
 NAMES = 3_000

@@ -9,9 +9,9 @@ import sys
 import tempfile
 from pathlib import Path
 
-from headroom.demo.jars import find_java, kafka_libs
-from headroom.demo.jvm import Jvm
-from tests.quota_metrics import quota_truth
+from headroom.demo.kit.jars import find_java, kafka_libs
+from headroom.demo.kit.jvm import Jvm
+from tests.quota_metrics.measure import quota_truth
 
 
 def main(seconds: float) -> None:

@@ -15,7 +15,7 @@ from urllib.request import urlopen
 
 import psutil
 
-from headroom.demo.processes import LOOPBACK, complaint, first_line, start, stop
+from headroom.demo.kit.processes import LOOPBACK, complaint, first_line, start, stop
 
 START_TIMEOUT_S = 60.0
 PATIENCE_S = 120.0
@@ -36,8 +36,8 @@ class Serve:
 
     def __enter__(self) -> Serve:
         command = [sys.executable, "-m", "headroom", "serve", "--data", f"{self._directory.name}/data"]
-        for door in ("listen", "http", "sql"):
-            command += [f"--{door}", f"{LOOPBACK}:0"]
+        for receiver in ("listen", "http", "sql"):
+            command += [f"--{receiver}", f"{LOOPBACK}:0"]
         config = Path(self._directory.name) / "headroom.yaml"
         config.write_text(f"subscriptions: {self._subscriptions}\n")
         limits = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -52,7 +52,9 @@ class Serve:
             raise RuntimeError(f"headroom serve did not start: {complaint(self._log)}")
         self.port, self._http_port = int(ready[1]), int(ready[2])
         self.network = psutil.Process(self._process.pid)
-        [self.worker] = [child for child in self.network.children() if "headroom.worker" in child.cmdline()]
+        [self.worker] = [
+            child for child in self.network.children() if "headroom.server.processes.storage_process" in child.cmdline()
+        ]
         return self
 
     def __exit__(

@@ -12,8 +12,8 @@ import sys
 from collections import Counter
 from pathlib import Path
 
-from headroom.demo.broker import Cluster
-from headroom.demo.jars import KAFKA_VERSION, find_java, kafka_libs
+from headroom.demo.kit.broker import Cluster
+from headroom.demo.kit.jars import KAFKA_VERSION, find_java, kafka_libs
 from tests.chaos.scenario import away, embedded, served, subscribe
 
 DIRECTORY = Path("build/chaos")  # what a run leaves: logs and data

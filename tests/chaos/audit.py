@@ -11,7 +11,7 @@ from typing import Any
 
 import clickhouse_connect
 
-from headroom.demo.processes import LOOPBACK
+from headroom.demo.kit.processes import LOOPBACK
 from tests.chaos.load import POINTS_PER_PUSH
 from tests.chaos.victim import Headroom
 

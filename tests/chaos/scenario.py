@@ -13,15 +13,15 @@ from pathlib import Path
 from kio.schema.incremental_alter_configs.v1 import request as alter
 from kio.static.primitive import i8
 
-from headroom.demo.processes import LOOPBACK
-from quota_metrics.admin import KafkaAdmin
+from headroom.demo.kit.processes import LOOPBACK
+from quota_metrics.kafka.admin import KafkaAdmin
 from tests.chaos.audit import Audit, audit, rested, stop_merges
 from tests.chaos.load import Load
 from tests.chaos.victim import Headroom, Server
 
 CLIENTS = 30
 INTERVAL_MS = 100  # the shortest that Kafka allows
-COME_BACK = 89
+RETRY = 89
 _CLIENT_METRICS, _SET = i8(16), i8(0)
 _PATIENCE_S = 60.0
 
@@ -96,8 +96,8 @@ async def away(upstream: str, directory: Path, rng: random.Random, seconds: floa
             f" held_mib={held['headroom_spool_bytes'] / (1 << 20):.0f} pushes={load.ledger.answers.total()}"
             f" not_acknowledged={load.ledger.answers.total() - load.ledger.pushes}"
         )
-        if load.ledger.answers[COME_BACK]:
-            found.faults.append(f"{load.ledger.answers[COME_BACK]} pushes were refused although the spool had room")
+        if load.ledger.answers[RETRY]:
+            found.faults.append(f"{load.ledger.answers[RETRY]} pushes were refused although the spool had room")
         return found
     finally:
         headroom.stop()
@@ -156,8 +156,8 @@ async def kill_server(server: Server, headroom: Headroom) -> None:
 async def fill_the_spool(load: Load) -> None:
     """While nobody reads it: until clients are told to come back."""
     load.padding_bytes = 8 << 10
-    before = load.ledger.answers[COME_BACK]
-    await _until(lambda: load.ledger.answers[COME_BACK] > before + 5 * CLIENTS, "the spool to be full")
+    before = load.ledger.answers[RETRY]
+    await _until(lambda: load.ledger.answers[RETRY] > before + 5 * CLIENTS, "the spool to be full")
     load.padding_bytes = 0
 
 

@@ -6,12 +6,12 @@ import signal
 import sys
 from pathlib import Path
 
-from exporters.clickhouse import Store
-from exporters.sql_door import SqlDoor
+from exporters.clickhouse.sql_door import SqlDoor
+from exporters.clickhouse.store import Store
 
 if __name__ == "__main__":
     store = Store.embedded(Path(sys.argv[1]))
-    store.migrate()  # the door's own database has to be there
-    door = SqlDoor(store, "127.0.0.1", int(sys.argv[2]))
-    print("ready", *door.start(), flush=True)
+    store.migrate()  # the receiver's own database has to be there
+    receiver = SqlDoor(store, "127.0.0.1", int(sys.argv[2]))
+    print("ready", *receiver.start(), flush=True)
     signal.pause()

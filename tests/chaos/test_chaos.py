@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from headroom.demo.broker import Cluster
+from headroom.demo.kit.broker import Cluster
 from tests.chaos.scenario import embedded, subscribe
 
 pytestmark = [pytest.mark.kafka, pytest.mark.chdb]

@@ -14,7 +14,7 @@ from urllib.request import urlopen
 import psutil
 import yaml
 
-from headroom.demo.processes import LOOPBACK, complaint, first_line, free_ports, start, stop
+from headroom.demo.kit.processes import LOOPBACK, complaint, first_line, free_ports, start, stop
 
 START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 60.0
@@ -38,8 +38,8 @@ class Headroom:
         self._argv = [sys.executable, "-m", "headroom", "serve", "--upstream", upstream, "--cluster", "chaos"]
         self._argv += ["--data", str(directory / "data"), "--config", str(_configuration(directory, spool_bytes))]
         self._argv += ["--processes", str(PROCESSES)]
-        for door, port in (("listen", self.kafka_port), ("http", self.http_port), ("sql", self.sql_port)):
-            self._argv += [f"--{door}", f"{LOOPBACK}:{port}"]
+        for receiver, port in (("listen", self.kafka_port), ("http", self.http_port), ("sql", self.sql_port)):
+            self._argv += [f"--{receiver}", f"{LOOPBACK}:{port}"]
         if clickhouse:
             self._argv += ["--clickhouse", clickhouse]
         self._process: subprocess.Popen[bytes] | None = None
@@ -52,7 +52,8 @@ class Headroom:
         self._is_ready = self._lost_worker = False
 
     async def ready(self) -> None:
-        """Waits until its doors are open. Raises RuntimeError when it ended instead and nobody killed its worker."""
+        """Waits until its listeners are open. Raises RuntimeError when it ended instead and nobody killed its
+        worker."""
         while not self._is_ready:
             assert self._process is not None
             line = await asyncio.to_thread(first_line, self._process, START_TIMEOUT_S)
@@ -82,7 +83,7 @@ class Headroom:
 
     def kill_child(self) -> bool:
         """A network process that its parent starts again; whether there was one."""
-        pid = self.child_pid("headroom.network")
+        pid = self.child_pid("headroom.server.processes.network_process")
         if pid is not None:
             os.kill(pid, signal.SIGKILL)
         return pid is not None
@@ -91,7 +92,7 @@ class Headroom:
         """Whether there was a worker to get it. Starts what gave up because its worker was killed as it started."""
         if self._lost_worker and self._process is not None and self._process.poll() is not None:
             self.begin()
-        pid = self.child_pid("headroom.worker")
+        pid = self.child_pid("headroom.server.processes.storage_process")
         if pid is not None:
             os.kill(pid, number)
             self._lost_worker = number == signal.SIGKILL
@@ -114,7 +115,7 @@ class Headroom:
 
 
 class Server:
-    """A ClickHouse server at a fixed address: the embedded engine behind its SQL door, in a process of its own."""
+    """A ClickHouse server at a fixed address: the embedded engine behind its SQL endpoint, in a process of its own."""
 
     def __init__(self, directory: Path) -> None:
         [self.port] = free_ports(1)

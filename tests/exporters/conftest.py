@@ -9,7 +9,7 @@ import clickhouse_connect
 import pytest
 from clickhouse_connect.driver.client import Client
 
-from tests.exporters.engine_process import EngineProcess, engine_process
+from tests.kit.engine_process import EngineProcess, engine_process
 
 
 @pytest.fixture(scope="session")
@@ -20,7 +20,7 @@ def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EngineProcess]:
 
 @pytest.fixture
 def client(engine: EngineProcess) -> Iterator[Client]:
-    """clickhouse-connect's ordinary HTTP client at the door, in a database of its own."""
+    """clickhouse-connect's ordinary HTTP client at the receiver, in a database of its own."""
     database = f"test_{uuid.uuid4().hex}"
     with clickhouse_connect.get_client(host=engine.host, port=engine.port) as admin:
         admin.command(f"CREATE DATABASE {database}")

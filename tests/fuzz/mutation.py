@@ -7,7 +7,7 @@ import struct
 from collections.abc import Callable
 from functools import partial
 
-from telemetry.apis import APIS
+from telemetry.wire.apis import APIS
 
 MAX_BYTES = 1 << 17
 

@@ -16,7 +16,7 @@ from kio.schema.describe_client_quotas.v1 import response as quotas
 from kio.schema.errors import ErrorCode
 from kio.static.primitive import f64, i32Timedelta
 
-from telemetry.apis import APIS
+from telemetry.wire.apis import APIS
 from tests.oracle.administration_oracle import describe, encoded, incremental, legacy, listing
 
 VECTORS = Path(__file__).parents[1] / "vectors"

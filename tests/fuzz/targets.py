@@ -15,28 +15,28 @@ from pathlib import Path
 import numpy as np
 
 from exporters.model import ANONYMOUS, UNKNOWN, Connection, Push
-from exporters.records import decode_instance, decode_limits, decode_push, decode_usage
-from exporters.segments import scan
-from quota_metrics.entities import entity_of
-from quota_metrics.kafka_decoding import UndecodableError
-from quota_metrics.kafka_frames import decoded
-from telemetry.addresses import REWRITES
-from telemetry.apis import APIS
-from telemetry.compression import DecompressError, TooLarge, decompress
-from telemetry.connection import ProxiedConnection
-from telemetry.decoder import Decoder
-from telemetry.errors import ProtocolError
-from telemetry.exchanges import Limits
-from telemetry.known_series import KnownSeries
-from telemetry.otlp import DecodeError, TooManyPoints, decode
-from telemetry.otlp import Limits as PayloadLimits
-from telemetry.primitives import write_compact_bytes
-from telemetry.push import TelemetryDoor
-from telemetry.series import identity
-from telemetry.sink import SinkAnswers
-from telemetry.subscription_file import SubscriptionFile
-from telemetry.subscriptions import ClientMetrics
-from telemetry.tables import Outcome, points_table
+from exporters.spool.records import decode_instance, decode_limits, decode_push, decode_usage
+from exporters.spool.segment_format import scan
+from quota_metrics.config.entities import entity_of
+from quota_metrics.kafka.decoding import UndecodableError
+from quota_metrics.kafka.frames import decoded
+from telemetry.decode.compression import DecompressError, TooLarge, decompress
+from telemetry.decode.decoder import Decoder, Outcome
+from telemetry.decode.otlp import DecodeError, TooManyPoints, decode
+from telemetry.decode.otlp import Limits as PayloadLimits
+from telemetry.decode.series import identity
+from telemetry.decode.series_cache import KnownSeries
+from telemetry.gateway.connection import ProxiedConnection
+from telemetry.gateway.exchanges import Limits
+from telemetry.gateway.standalone_broker import SinkAnswers
+from telemetry.ingest.arrow_tables import points_table
+from telemetry.receiver.receiver import TelemetryReceiver
+from telemetry.rules.client_metrics import ClientMetrics
+from telemetry.rules.subscription_file import SubscriptionFile
+from telemetry.wire.address_rewrites import REWRITES
+from telemetry.wire.apis import APIS
+from telemetry.wire.errors import ProtocolError
+from telemetry.wire.primitives import write_compact_bytes
 from tests.fuzz.mutation import mutated, redirected
 from tests.fuzz.seeds import DESCRIBE_QUOTAS, exchanges, request_frame, seeds
 
@@ -57,7 +57,7 @@ class Targets:
         self._directory = tempfile.TemporaryDirectory(prefix="headroom-fuzz-")
         self._rules = ClientMetrics(new_id=lambda: source.randbytes(16), max_instances=1000)
         self._rules.update("all", {"metrics": "*", "interval.ms": "100"}, NOW_MS)
-        self._door = TelemetryDoor(self._rules, append=lambda *_: None, telemetry_max_bytes=MAX_PAYLOAD_BYTES)
+        self._receiver = TelemetryReceiver(self._rules, append=lambda *_: None, telemetry_max_bytes=MAX_PAYLOAD_BYTES)
         file = SubscriptionFile(Path(self._directory.name) / "subscriptions.yaml", self._rules, lambda: NOW_MS)
         self._sink = SinkAnswers("fuzz", file).found_at("127.0.0.1", 9092)
         self._known = KnownSeries(1 << 16, 3_600_000)
@@ -94,7 +94,7 @@ class Targets:
         return ProxiedConnection(
             facts=FACTS,
             connection_id=str(self._source.random()),
-            door=self._door,
+            receiver=self._receiver,
             address_of=lambda node_id, host, port: ("127.0.0.1", 1),
             observe=lambda **_: None,
             limits=LIMITS,
@@ -120,8 +120,8 @@ class Targets:
             if connection.unflushed:
                 connection.unflushed = False
                 connection.flushed(True, now_ms)
-                self._door.settled(True)
-        assert self._door.counts.faults == 0, "an exception was answered with THROTTLING_QUOTA_EXCEEDED"
+                self._receiver.settled(True)
+        assert self._receiver.counts.faults == 0, "an exception was answered with THROTTLING_QUOTA_EXCEEDED"
 
     def _any_api(self, data: bytes) -> None:
         whole = redirected(self._source, data)

@@ -9,7 +9,7 @@ from typing import Any
 import clickhouse_connect
 import pytest
 
-from headroom.demo.serving import CLUSTER, Serving
+from headroom.demo.kit.serving import CLUSTER, Serving
 
 RECORDS = [b"%d-" % n + bytes(size) for n, size in enumerate([0, 1, 100, 1_000, 30_000, 300_000] * 5)]
 PATIENCE_S = 30.0
@@ -25,18 +25,18 @@ def pushed(serving: Serving, client_id: str) -> tuple[str, str, str, int]:
     """Software name, version, source address and number of metrics of a client, once its points are there."""
     query = """SELECT any(software_name), any(software_version), any(source_address), uniqExact(metric)
                FROM headroom.client_metrics WHERE cluster = {cluster:String} AND client_id = {client_id:String}"""
-    row: tuple[str, str, str, int] = _once_told(serving, client_id, query)
+    row: tuple[str, str, str, int] = _once_logged(serving, client_id, query)
     return row
 
 
-def said_farewell(serving: Serving, client_id: str) -> bool:
+def terminated(serving: Serving, client_id: str) -> bool:
     """Whether a client's terminating push arrives."""
     query = """SELECT max(terminating) FROM headroom.pushes
                WHERE cluster = {cluster:String} AND client_id = {client_id:String}"""
-    return bool(_once_told(serving, client_id, query)[-1])
+    return bool(_once_logged(serving, client_id, query)[-1])
 
 
-def _once_told(serving: Serving, client_id: str, query: str) -> Any:
+def _once_logged(serving: Serving, client_id: str, query: str) -> Any:
     """The only row, once its last column is more than nothing; what it is in the end otherwise."""
     client = clickhouse_connect.get_client(dsn=f"http://{serving.sql}/headroom")
     deadline = time.monotonic() + PATIENCE_S

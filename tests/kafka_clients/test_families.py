@@ -20,12 +20,12 @@ from kio.schema.produce.v12 import request as produce
 from kio.schema.types import TopicName
 from kio.static.primitive import Records, i16, i32, i32Timedelta
 
-from headroom.demo.admin import Admin
-from headroom.demo.broker import Cluster
-from headroom.demo.jars import client_libs
-from headroom.demo.jvm import Jvm
-from headroom.demo.serving import Serving
-from quota_metrics.kafka_connection import ConnectionOptions, KafkaConnection
+from headroom.demo.kit.admin import Admin
+from headroom.demo.kit.broker import Cluster
+from headroom.demo.kit.jars import client_libs
+from headroom.demo.kit.jvm import Jvm
+from headroom.demo.kit.serving import Serving
+from quota_metrics.kafka.connection import ConnectionOptions, KafkaConnection
 from tests.kafka_clients.conftest import PATIENCE_S, RECORDS, pushed
 
 pytestmark = [pytest.mark.kafka, pytest.mark.java, pytest.mark.chdb]
@@ -270,8 +270,8 @@ def test_all_that_was_acknowledged_is_there_after_leaders_changed(
 def test_a_broker_that_names_the_new_leader_names_the_gateways_door(serving: Serving, topic: str) -> None:
     metadata = Producer({"bootstrap.servers": serving.kafka}).list_topics(topic, PATIENCE_S)
     leader = metadata.topics[topic].partitions[0].leader
-    doors = {broker.id: (broker.host, broker.port) for broker in metadata.brokers.values()}
-    other = next(node_id for node_id in doors if node_id != leader)
+    listeners = {broker.id: (broker.host, broker.port) for broker in metadata.brokers.values()}
+    other = next(node_id for node_id in listeners if node_id != leader)
     batch = MemoryRecordsBuilder(magic=2, compression_type=0, batch_size=1_000)
     batch.append(timestamp=1, key=None, value=b"for somebody else")
     batch.close()
@@ -284,7 +284,7 @@ def test_a_broker_that_names_the_new_leader_names_the_gateways_door(serving: Ser
 
     async def answer() -> Any:
         options = ConnectionOptions(client_id=topic, timeout_ms=10_000, max_response_bytes=100_000)
-        connection = await KafkaConnection.open(*doors[other], options, connect_timeout_ms=10_000)
+        connection = await KafkaConnection.open(*listeners[other], options, connect_timeout_ms=10_000)
         try:
             return await connection.send([request])
         finally:
@@ -293,4 +293,4 @@ def test_a_broker_that_names_the_new_leader_names_the_gateways_door(serving: Ser
     response = asyncio.run(answer())
     told = response.responses[0].partition_responses[0]
     assert (told.error_code, told.current_leader.leader_id) == (ErrorCode.not_leader_or_follower, leader)
-    assert [(node.host, node.port) for node in response.node_endpoints] == [doors[leader]]
+    assert [(node.host, node.port) for node in response.node_endpoints] == [listeners[leader]]

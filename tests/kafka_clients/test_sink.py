@@ -19,11 +19,11 @@ from clickhouse_connect.driver.exceptions import ClickHouseError
 from confluent_kafka import Consumer, Producer
 from typer.testing import CliRunner
 
-from headroom import subscriptions
-from headroom.demo.admin import Admin
-from headroom.demo.jars import KAFKA_VERSION
-from headroom.demo.jvm import Jvm
-from headroom.demo.processes import first_line, free_ports, start, stop
+from headroom.cli import subscriptions
+from headroom.demo.kit.admin import Admin
+from headroom.demo.kit.jars import KAFKA_VERSION
+from headroom.demo.kit.jvm import Jvm
+from headroom.demo.kit.processes import first_line, free_ports, start, stop
 
 pytestmark = [pytest.mark.java, pytest.mark.chdb]
 
@@ -47,8 +47,8 @@ class Sink:
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
-        doors = ["--listen", self.kafka, "--http", self.http, "--sql", self.sql]
-        argv = [sys.executable, "-m", "headroom", "serve", *doors, "--data", str(self.data)]
+        listeners = ["--listen", self.kafka, "--http", self.http, "--sql", self.sql]
+        argv = [sys.executable, "-m", "headroom", "serve", *listeners, "--data", str(self.data)]
         with (self._directory / "serve.log").open("ab") as log:
             self._process = start(argv, stderr=log, stdout=subprocess.PIPE)
         ready = f"ready kafka={self.kafka} http={self.http} sql={self.sql}"

@@ -9,11 +9,11 @@ import kafka as kafka_python
 import pytest
 from confluent_kafka import Consumer, Producer
 
-from headroom.demo.admin import Admin
-from headroom.demo.broker import Cluster
-from headroom.demo.jvm import Jvm
-from headroom.demo.serving import Serving
-from tests.kafka_clients.conftest import PATIENCE_S, RECORDS, pushed, said_farewell
+from headroom.demo.kit.admin import Admin
+from headroom.demo.kit.broker import Cluster
+from headroom.demo.kit.jvm import Jvm
+from headroom.demo.kit.serving import Serving
+from tests.kafka_clients.conftest import PATIENCE_S, RECORDS, pushed, terminated
 
 pytestmark = [pytest.mark.kafka, pytest.mark.java, pytest.mark.chdb]
 
@@ -48,7 +48,7 @@ def test_java(jvm: Jvm, serving: Serving, new_topic: Callable[[], str], name: st
     consumer.close()
     assert seen == RECORDS
     for client_id in (f"{name}-p", f"{name}-c"):
-        assert said_farewell(serving, client_id)
+        assert terminated(serving, client_id)
 
 
 def test_librdkafka(serving: Serving, new_topic: Callable[[], str], name: str) -> None:

@@ -21,13 +21,13 @@ from typing import Any
 
 from kio.serial import entity_reader, entity_writer
 
-from headroom.demo.broker import Cluster
-from headroom.demo.jars import KAFKA_VERSION, find_java, kafka_libs
-from telemetry import administration
-from telemetry.apis import ALTER_CONFIGS, APIS, DESCRIBE_CONFIGS, INCREMENTAL_ALTER_CONFIGS, LIST_CONFIG_RESOURCES
-from telemetry.config_messages import Operation, ResourceType
-from telemetry.java_hash import ConcurrentMapKeys
-from telemetry.subscription_config import MATCH_KEYS
+from headroom.demo.kit.broker import Cluster
+from headroom.demo.kit.jars import KAFKA_VERSION, find_java, kafka_libs
+from telemetry.rules import config_admin as administration
+from telemetry.rules.java.hash import ConcurrentMapKeys
+from telemetry.rules.subscription_config import MATCH_KEYS
+from telemetry.wire.apis import ALTER_CONFIGS, APIS, DESCRIBE_CONFIGS, INCREMENTAL_ALTER_CONFIGS, LIST_CONFIG_RESOURCES
+from telemetry.wire.config_messages import Operation, ResourceType
 
 CLIENT_METRICS = int(ResourceType.CLIENT_METRICS)
 SET, DELETE, APPEND, SUBTRACT = map(int, Operation)

@@ -13,10 +13,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from headroom.demo.jars import KAFKA_VERSION, find_java, kafka_libs
-from headroom.demo.jvm import Jvm
-from quota_metrics.entities import Entity, entity_of, sanitize
-from quota_metrics.resolution import Resolver
+from headroom.demo.kit.jars import KAFKA_VERSION, find_java, kafka_libs
+from headroom.demo.kit.jvm import Jvm
+from quota_metrics.config.entities import Entity, entity_of, sanitize
+from quota_metrics.config.resolution import Resolver
 from quota_metrics.windows import (
     UNLIMITED,
     Rate,

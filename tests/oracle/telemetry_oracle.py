@@ -21,16 +21,16 @@ import zstandard
 from py4j.protocol import Py4JJavaError
 
 from exporters.model import Connection, RecordKind
-from headroom.demo.jars import KAFKA_VERSION, find_java, kafka_libs
-from headroom.demo.jvm import Jvm
-from telemetry.errors import ErrorCode, InvalidSubscriptionError
-from telemetry.instances import Caller, attributes_of
-from telemetry.java_hash import instance_subscription_id, uuid_hash, uuid_text
-from telemetry.primitives import Reader, write_compact_bytes
-from telemetry.push import TelemetryDoor
-from telemetry.selection import without_covered
-from telemetry.subscriptions import ZERO_ID, ClientMetrics
-from telemetry.telemetry_messages import GET_TELEMETRY_SUBSCRIPTIONS, PUSH_TELEMETRY
+from headroom.demo.kit.jars import KAFKA_VERSION, find_java, kafka_libs
+from headroom.demo.kit.jvm import Jvm
+from telemetry.receiver.receiver import TelemetryReceiver
+from telemetry.rules.client_instances import Caller, attributes_of
+from telemetry.rules.client_metrics import ZERO_ID, ClientMetrics
+from telemetry.rules.java.hash import instance_subscription_id, uuid_hash, uuid_text
+from telemetry.rules.subscriptions import without_covered
+from telemetry.wire.errors import ErrorCode, InvalidSubscriptionError
+from telemetry.wire.primitives import Reader, write_compact_bytes
+from telemetry.wire.telemetry_messages import GET_TELEMETRY_SUBSCRIPTIONS, PUSH_TELEMETRY
 
 MAX_BYTES = 100
 STEPS = 30
@@ -174,11 +174,11 @@ def _context(java: Any, common: Any, number: int, client_id: str | None, connect
 
 
 class Ours:
-    """Our door with a spool that takes all."""
+    """Our receiver with a spool that takes all."""
 
     def __init__(self, new_id: Callable[[], bytes]) -> None:
         self.rules = ClientMetrics(new_id=new_id)
-        self.door = TelemetryDoor(self.rules, append=self._append, telemetry_max_bytes=MAX_BYTES)
+        self.receiver = TelemetryReceiver(self.rules, append=self._append, telemetry_max_bytes=MAX_BYTES)
         self.now_ms = START_MS
         self.kept: list[RecordKind] = []
 
@@ -194,7 +194,7 @@ class Ours:
 
     def answer(self, api_key: int, body: bytes, client: int) -> bytes:
         client_id, connection = CLIENTS[client]
-        return self.door.answer(api_key, body, Caller(connection, client_id, str(client)), self.now_ms).body
+        return self.receiver.answer(api_key, body, Caller(connection, client_id, str(client)), self.now_ms).body
 
 
 class Case:
@@ -229,7 +229,7 @@ class Case:
     def _disconnect(self) -> None:
         client = self._rng.randrange(len(CLIENTS))
         self._broker.disconnected(client)
-        self._ours.door.disconnected(str(client))
+        self._ours.receiver.disconnected(str(client))
 
     def _update(self) -> None:
         rng = self._rng

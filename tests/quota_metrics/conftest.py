@@ -14,12 +14,12 @@ import pytest
 from kio.schema.alter_user_scram_credentials.v0 import request as scram
 from kio.static.primitive import i8, i32
 
-from headroom.demo.broker import Broker, server_properties
-from headroom.demo.jvm import Jvm
-from headroom.demo.processes import LOOPBACK, free_ports
-from quota_metrics.admin import KafkaAdmin
-from quota_metrics.kafka_errors import check
-from quota_metrics.kafka_properties import security
+from headroom.demo.kit.broker import Broker, server_properties
+from headroom.demo.kit.jvm import Jvm
+from headroom.demo.kit.processes import LOOPBACK, free_ports
+from quota_metrics.kafka.admin import KafkaAdmin
+from quota_metrics.kafka.errors import check
+from quota_metrics.kafka.properties import security
 
 STORE_PASSWORD = "changeit"
 LOGIN = "org.apache.kafka.common.security"

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 import pytest
 from typer.testing import CliRunner
 
-from headroom import job
+from headroom.cli import job
 
 
 def invoke(*asked: str) -> tuple[int, str]:

@@ -12,17 +12,17 @@ from pathlib import Path
 import pytest
 import uvloop
 
-from exporters.spool import SpoolWriter
-from headroom.demo.broker import Cluster
-from quota_metrics.admin import KafkaAdmin
-from quota_metrics.kafka_errors import check
-from quota_metrics.usage import UsageMeter
-from telemetry.cluster_subscriptions import read_subscriptions
-from telemetry.doors import BrokerNode
-from telemetry.exchanges import Limits
-from telemetry.gateway import Gateway
-from telemetry.push import TelemetryDoor
-from telemetry.subscriptions import ClientMetrics
+from exporters.spool.writer import SpoolWriter
+from headroom.demo.kit.broker import Cluster
+from quota_metrics.kafka.admin import KafkaAdmin
+from quota_metrics.kafka.errors import check
+from quota_metrics.measure.meter import UsageMeter
+from telemetry.gateway.exchanges import Limits
+from telemetry.gateway.listeners import BrokerNode
+from telemetry.gateway.server import Gateway
+from telemetry.receiver.receiver import TelemetryReceiver
+from telemetry.rules.client_metrics import ClientMetrics
+from telemetry.rules.cluster_subscriptions import read_subscriptions
 
 
 def now_ms() -> int:
@@ -36,7 +36,7 @@ class RunningGateway:
         self.meter = UsageMeter("test") if meter is None else meter
         self.rules = ClientMetrics(new_id=lambda: uuid.uuid4().bytes)
         self._writer = SpoolWriter(spool, "test", segment_bytes=1 << 26, max_bytes=1 << 30)
-        self.door = TelemetryDoor(self.rules, append=self._writer.append, telemetry_max_bytes=1 << 20)
+        self.receiver = TelemetryReceiver(self.rules, append=self._writer.append, telemetry_max_bytes=1 << 20)
         self._upstream = [(host, int(port)) for host, _, port in (a.rpartition(":") for a in upstream.split(","))]
         self._loop = uvloop.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
@@ -51,7 +51,7 @@ class RunningGateway:
             host="127.0.0.1",
             port=0,
             advertised_host=None,
-            door=self.door,
+            receiver=self.receiver,
             flush=self._writer.flush,
             observe=self.meter.exchange,
             now_ms=now_ms,

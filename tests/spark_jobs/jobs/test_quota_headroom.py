@@ -19,8 +19,8 @@ import pytest
 from pyspark.sql import SparkSession
 from typer.testing import CliRunner
 
-from exporters.clickhouse import Store
-from headroom import job
+from exporters.clickhouse.store import Store
+from headroom.cli import job
 from spark_jobs.clickhouse import queries as tables
 from spark_jobs.clickhouse.client import SourceError
 from spark_jobs.jobs import quota_headroom
@@ -32,8 +32,8 @@ _MOMENT = pa.timestamp("ms", "UTC")
 _DOOR = """
 import sys
 from pathlib import Path
-from exporters.clickhouse import Store
-from exporters.sql_door import SqlDoor
+from exporters.clickhouse.store import Store
+from exporters.clickhouse.sql_door import SqlDoor
 store = Store.embedded(Path(sys.argv[1]))
 store.migrate()
 door = SqlDoor(store, "127.0.0.1", 0)

@@ -1,0 +1,1 @@
+"""ClickHouse: the server, its schema (deploy/clickhouse/*.sql), connections, inserts and queries."""

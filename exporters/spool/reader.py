@@ -1,0 +1,278 @@
+"""The reading side of the spool: follows the segments of all writers; its position is its only state.
+
+What is taken is frozen as a (segment, start, end) range before anything is done with it: after a crash of either side
+the same range comes again under the same name. Positions, the range begun and what became of all before it stand in
+one small file, replaced whole: counts are as exact as positions.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from bisect import bisect_right
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from operator import itemgetter
+from pathlib import Path
+from typing import Any
+
+import orjson
+import structlog
+
+from exporters.spool.segment_format import FREE_SUFFIX, SUFFIX, Record, read_name, scan
+from exporters.spool.segment_reader import FollowedSegment
+from exporters.spool.writer import segment_sizes, sync_directory
+
+logger = structlog.get_logger(__name__)
+
+_POSITIONS = "positions.json"
+_MAX_FREE = 4  # segments kept to be written over; a writer lets go of full ones once a second
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """A frozen range of a segment and the records in it."""
+
+    segment: str
+    start: int
+    end: int
+    records: list[Record]
+    corrupt: int  # stretches of damage inside the range
+
+    @property
+    def token(self) -> str:
+        """Names the range for ever: no other record will ever come under it."""
+        return f"{self.segment.removesuffix(SUFFIX)}:{self.start}-{self.end}"
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """What the readers of a spool are done with since it began."""
+
+    records: int = 0
+    bytes: int = 0  # frames included
+    corrupt: int = 0  # stretches of damage that were skipped; they stand in `bytes`
+    torn: int = 0  # tails half written when their writer died: after a kill nothing of them was acknowledged
+    torn_bytes: int = 0
+
+
+@dataclass(slots=True)
+class _State:
+    """What stands in the file of positions."""
+
+    positions: dict[str, int] = field(default_factory=dict)
+    intent: tuple[str, int, int] | None = None  # the range begun
+    totals: Totals = field(default_factory=Totals)
+    note: dict[str, Any] = field(default_factory=dict)
+
+
+class SpoolReader:
+    """Follows the segments of all writers in `directory`. One reader per directory at a time.
+
+    `next_batch`, `begin`, (write the records out), `commit`: after a crash between begin and commit the next reader's
+    first batch is the same range under the same token. `totals` counts what was committed; `note` is what came with
+    the last commit: both outlive us.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        """Raises BlockingIOError when the directory has a reader, OSError when it cannot be read."""
+        directory.mkdir(parents=True, exist_ok=True)
+        self._directory = directory
+        self._lock = _locked(directory)
+        state = _load_state(directory / _POSITIONS)
+        self._saved = state.positions
+        self._segments: dict[str, FollowedSegment] = {}
+        self._unfreed: dict[str, int] = {}  # done with and still there: their names, and where they end
+        self._last_writer = ""  # whose turn it was
+        self.totals = state.totals
+        self.note = state.note
+        self._begun: Batch | None = None
+        self._follow()
+        self._begun = self._replay(*state.intent) if state.intent else None
+
+    def next_batch(self, max_records: int, max_bytes: int) -> Batch | None:
+        """The next records of one segment, None when there are none. A begun batch comes again until it is committed.
+
+        Writers take turns; of each the oldest segment comes first. At least one record is returned, however large.
+        Raises OSError.
+        """
+        if self._begun is not None:
+            return self._begun
+        names = sorted((self._segments[name].named.writer, name) for name in self._follow())
+        turn = bisect_right(names, self._last_writer, key=itemgetter(0))
+        for writer, name in names[turn:] + names[:turn]:
+            batch = self._read(name, max_records, max_bytes)
+            if batch is not None:
+                self._last_writer = writer
+                return batch
+        return None
+
+    def begin(self, batch: Batch) -> None:
+        """Promise to write out exactly this batch under its token. Raises OSError."""
+        if batch is self._begun:
+            return
+        self._save(self._positions(), self.totals, self.note, (batch.segment, batch.start, batch.end))
+        self._begun = batch
+
+    def commit(self, batch: Batch, note: Mapping[str, Any] | None = None) -> None:
+        """Never return these records again; delete the segment when it is read to its end and its writer left it.
+
+        `note` (of JSON's types) replaces the one before. Raises OSError: then the batch is still begun.
+        """
+        totals, note = _with(self.totals, batch), dict(self.note if note is None else note)
+        self._save(self._positions() | {batch.segment: batch.end}, totals, note, None)
+        self._begun, self.totals, self.note = None, totals, note
+        self._segments[batch.segment].move_on(batch.end, len(batch.records) + batch.corrupt)
+        self._delete_if_done(batch.segment, seen_to=batch.end)
+
+    def buffered(self) -> tuple[int, int]:
+        """How many records and bytes wait to be committed. Raises OSError."""
+        records = nbytes = 0
+        for name in self._follow():
+            here = self._segments[name].waiting()
+            records, nbytes = records + here[0], nbytes + here[1]
+        return records, nbytes
+
+    def close(self) -> None:
+        """Let go of all files. A begun batch comes again to the next reader."""
+        for segment in self._segments.values():
+            segment.close()
+        self._segments.clear()
+        os.close(self._lock)
+
+    def _follow(self) -> list[str]:
+        """Open what is new; all segments that are not done with, oldest first."""
+        for name in list(self._unfreed):
+            self._free(name)
+        names = []
+        for name in segment_sizes(self._directory):
+            named = read_name(name)
+            if named is None or name in self._unfreed:
+                continue
+            if name not in self._segments:
+                try:
+                    self._segments[name] = FollowedSegment(self._directory / name, named, self._saved.get(name, 0))
+                except FileNotFoundError:  # its writer took it back
+                    continue
+            names.append(name)
+        self._drop_deleted(set(names))
+        return names
+
+    def _drop_deleted(self, listed: set[str]) -> None:
+        """Let go of what writers took back: a segment whose first flush failed."""
+        for name in self._segments.keys() - listed:
+            segment = self._segments[name]
+            if segment.is_deleted() and not (self._begun and self._begun.segment == name):
+                segment.close()
+                del self._segments[name]
+
+    def _read(self, name: str, max_records: int, max_bytes: int) -> Batch | None:
+        segment = self._segments[name]
+        start, readable = segment.position, segment.readable_bytes()
+        while True:
+            data = segment.read(min(max_bytes, readable), start)
+            found = scan(data, segment.named.mark, max_records)
+            if found.records:
+                return Batch(name, start, start + found.end, found.records, found.corrupt)
+            if len(data) < max_bytes:
+                torn = not segment.named.reused or segment.named.mark.to_bytes(4).startswith(data[:4])
+                self._delete_if_done(name, seen_to=start + len(data), torn=torn)
+                return None
+            max_bytes *= 2
+
+    def _replay(self, name: str, start: int, end: int) -> Batch | None:
+        """The batch that was begun and not committed; None when a power loss took all of it."""
+        segment = self._segments.get(name)
+        if segment is None:
+            return None
+        found = scan(segment.read(end - start, start), segment.named.mark, end - start)
+        return Batch(name, start, end, found.records, found.corrupt) if found.records else None
+
+    def _positions(self) -> dict[str, int]:
+        return self._unfreed | {name: segment.position for name, segment in self._segments.items()}
+
+    def _save(
+        self, positions: dict[str, int], totals: Totals, note: dict[str, Any], intent: tuple[str, int, int] | None
+    ) -> None:
+        state = {"positions": positions, "intent": intent, "totals": asdict(totals), "note": note}
+        path = self._directory / _POSITIONS
+        fresh = path.with_suffix(".tmp")
+        with fresh.open("wb") as file:
+            file.write(orjson.dumps(state))
+            file.flush()
+            os.fsync(file.fileno())
+        fresh.replace(path)
+        sync_directory(self._directory)
+
+    def _delete_if_done(self, name: str, *, seen_to: int, torn: bool = True) -> None:
+        """Let go of a segment that its writer left and that holds nothing behind `seen_to`.
+
+        `torn`: what stands before it and is no record was one half written.
+        """
+        segment = self._segments[name]
+        if segment.is_being_written() or segment.size > seen_to:
+            return  # or written between our look and the writer's leaving
+        if torn and seen_to > segment.position:
+            self._count_torn(name, seen_to - segment.position)
+        segment.close()  # and with it our lock, before a writer may take the file
+        del self._segments[name]
+        self._unfreed[name] = seen_to  # its records are stored: whatever happens, they may not be read again
+        fault = self._free(name)
+        if fault is not None:
+            logger.error("cannot free a segment that is done with, will be tried again", segment=name, cause=str(fault))
+
+    def _free(self, name: str) -> OSError | None:
+        """Keep a few segments to be written over; see SpoolWriter._take_free for what that saves. Why not, if not."""
+        path = self._directory / name
+        try:
+            if sum(1 for _ in self._directory.glob(f"*{FREE_SUFFIX}")) < _MAX_FREE:
+                path.rename(path.with_suffix(FREE_SUFFIX))
+            else:
+                path.unlink()
+        except FileNotFoundError:
+            pass
+        except OSError as exc:
+            return exc
+        del self._unfreed[name]
+        return None
+
+    def _count_torn(self, name: str, nbytes: int) -> None:
+        logger.warning("a segment ends in the middle of a record", segment=name, nbytes=nbytes)
+        self.totals = replace(self.totals, torn=self.totals.torn + 1, torn_bytes=self.totals.torn_bytes + nbytes)
+
+
+def _locked(directory: Path) -> int:
+    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as exc:
+        os.close(fd)
+        raise BlockingIOError(exc.errno, "another storage worker reads the spool", str(directory)) from exc
+    return fd
+
+
+def _load_state(path: Path) -> _State:
+    """A file that cannot be read counts as none: records come again."""
+    try:
+        state = orjson.loads(path.read_bytes())
+        intent = state["intent"]
+        return _State(
+            dict(state["positions"]),
+            (str(intent[0]), int(intent[1]), int(intent[2])) if intent else None,
+            Totals(**state["totals"]),
+            dict(state["note"]),
+        )
+    except FileNotFoundError:
+        return _State()
+    except (ValueError, KeyError, TypeError, IndexError) as exc:
+        logger.error("spool positions are unreadable, records will be read again", path=str(path), cause=str(exc))
+        return _State()
+
+
+def _with(totals: Totals, batch: Batch) -> Totals:
+    return replace(
+        totals,
+        records=totals.records + len(batch.records),
+        bytes=totals.bytes + batch.end - batch.start,
+        corrupt=totals.corrupt + batch.corrupt,
+    )

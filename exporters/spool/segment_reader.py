@@ -1,0 +1,96 @@
+"""One segment as its reader follows it: how far it was read, how far it is written, how many records wait in it."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from pathlib import Path
+
+from exporters.spool.segment_format import FRAME, Named, frame_bytes, scan
+
+_COUNTED_BYTES = 1 << 18  # read at once when records are only counted
+
+
+class FollowedSegment:
+    """Open until `close`. All before `position` is done with. All methods raise OSError."""
+
+    def __init__(self, path: Path, named: Named, position: int) -> None:
+        self.named = named
+        self.position = position
+        self._fd = os.open(path, os.O_RDONLY)
+        self._counted_to = position  # `_ahead` counts the records from position to here
+        self._ahead = 0
+
+    @property
+    def size(self) -> int:
+        return os.fstat(self._fd).st_size
+
+    def is_being_written(self) -> bool:
+        """Whether its writer has not left it."""
+        try:
+            fcntl.flock(self._fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        return False
+
+    def is_deleted(self) -> bool:
+        return os.fstat(self._fd).st_nlink == 0
+
+    def read(self, nbytes: int, start: int) -> bytes:
+        return os.pread(self._fd, nbytes, start)
+
+    def readable_bytes(self) -> int:
+        """How many bytes from the position on may be read as records."""
+        if not self.named.reused or not self.is_being_written():
+            return self.size
+        self._count_ahead()
+        return self._counted_to - self.position
+
+    def waiting(self) -> tuple[int, int]:
+        """How many records and bytes stand behind the position."""
+        self._count_ahead()
+        end = self._counted_to if self.named.reused else self.size
+        return self._ahead, max(0, end - self.position)
+
+    def move_on(self, end: int, records: int) -> None:
+        """`records` up to `end` are done with, stretches of damage among them."""
+        self.position = end
+        if self._counted_to <= end:
+            self._counted_to, self._ahead = end, 0
+        else:
+            self._ahead -= records
+
+    def close(self) -> None:
+        os.close(self._fd)
+
+    def _count_ahead(self) -> None:
+        """Count the records that were written since the last count; damage ends the count for now."""
+        size, mark = self.size, self.named.mark
+        nbytes = _COUNTED_BYTES
+        while self._counted_to < size:
+            room = size - self._counted_to
+            data = self.read(nbytes, self._counted_to)
+            counted, at = self._sound(data) if self.named.reused else _headed(data, mark, room)
+            if at == 0:
+                whole = frame_bytes(data[: FRAME.size], mark)
+                if not nbytes < whole <= room:
+                    return
+                nbytes = whole
+            self._ahead += counted
+            self._counted_to += at
+
+    def _sound(self, data: bytes) -> tuple[int, int]:
+        """As `_headed`, by their checksums: the size of a segment that is written over does not say where it ends."""
+        found = scan(data, self.named.mark, len(data))
+        if found.corrupt:  # or written while we read: what stands before a record that we saw is written by now
+            found = scan(self.read(found.end, self._counted_to), self.named.mark, found.end)
+        return len(found.records) + found.corrupt, found.end
+
+
+def _headed(data: bytes, mark: int, room: int) -> tuple[int, int]:
+    """How many records begin in `data`, by their heads alone, and where the last one ends."""
+    count = at = 0
+    while 0 < (nbytes := frame_bytes(data[at : at + FRAME.size], mark)) <= room - at:
+        at += nbytes
+        count += 1
+    return count, at

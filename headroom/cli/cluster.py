@@ -1,0 +1,65 @@
+"""A command that asks a cluster: where it is, how to connect, and what is said when that goes wrong."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
+
+import typer
+
+from headroom.errors import ArgumentError
+from quota_metrics.config.json_file import QuotaFileError
+from quota_metrics.kafka.admin import KafkaAdmin
+from quota_metrics.kafka.errors import ClusterError, PropertiesError
+from quota_metrics.kafka.properties import read_properties, security
+from telemetry.wire.errors import InvalidSubscriptionError
+
+T = TypeVar("T")
+
+CommandConfig = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="Properties of a Kafka client: security.protocol, sasl.*, ssl.*.")
+]
+TimeoutMs = Annotated[int, typer.Option(help="For each request.", min=1)]
+
+
+def asked(
+    ask: Callable[[KafkaAdmin], Coroutine[Any, Any, T]],
+    bootstrap_server: str,
+    command_config: Path | None,
+    timeout_ms: int,
+) -> T:
+    """What `ask` finds out at HOST:PORT[,HOST:PORT]. Raises ClusterError, and ArgumentError or PropertiesError."""
+    addresses = [_address(part) for part in bootstrap_server.split(",") if part.strip()]
+    how = security({} if command_config is None else read_properties(command_config))
+
+    async def run() -> T:
+        admin = KafkaAdmin(addresses, timeout_ms=timeout_ms, security=how)
+        try:
+            return await ask(admin)
+        finally:
+            await admin.close()
+
+    return asyncio.run(run())
+
+
+def _address(text: str) -> tuple[str, int]:
+    host, _, port = text.strip().rpartition(":")
+    if not host or not port.isascii() or not port.isdigit() or not 0 < int(port) < 65_536:
+        raise ArgumentError(f"{text.strip()!r} is not HOST:PORT")
+    return host.removeprefix("[").removesuffix("]"), int(port)
+
+
+@contextmanager
+def reported_in_one_line() -> Iterator[None]:
+    """Exit 1: the cluster or the store could not be asked, or said no. 2: what the user gave cannot be used."""
+    try:
+        yield
+    except (ClusterError, ConnectionError) as exc:
+        typer.echo(f"headroom: {exc}", err=True)
+        raise typer.Exit(1) from exc
+    except (ArgumentError, QuotaFileError, PropertiesError, InvalidSubscriptionError) as exc:
+        typer.echo(f"headroom: {exc}", err=True)
+        raise typer.Exit(2) from exc

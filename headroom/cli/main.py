@@ -1,0 +1,122 @@
+"""The command line: `headroom serve | sql | quotas | subscriptions | quarantine | job | demo`.
+
+Heavy imports stay inside the commands.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from headroom.cli import job, quarantine, quotas, subscriptions
+from headroom.cli import quota_what_if as what_if
+from headroom.extras import missing_extra
+
+app = typer.Typer(
+    name="headroom",
+    help="Which Kafka clients are about to be throttled, by which quota, and what it feels like from their side.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    add_completion=False,
+)
+quotas.app.command("what-if")(what_if.what_if)
+app.add_typer(quotas.app, name="quotas")
+app.add_typer(subscriptions.app, name="subscriptions")
+app.add_typer(quarantine.app, name="quarantine")
+app.add_typer(job.app, name="job")
+
+
+def fail(message: str, code: int = 1) -> typer.Exit:
+    """One clear line on standard error, and the exit to raise."""
+    print(f"headroom: {message}", file=sys.stderr)  # noqa: T201 - what a command says to its user
+    return typer.Exit(code)
+
+
+@app.command()
+def serve(
+    listen: Annotated[str | None, typer.Option(help="Kafka endpoint, the address clients bootstrap from.")] = None,
+    upstream: Annotated[str | None, typer.Option(help="Brokers to stand in front of: HOST:PORT[,HOST:PORT].")] = None,
+    processes: Annotated[int | None, typer.Option(help="Network processes that take clients; 1 by default.")] = None,
+    cluster: Annotated[str | None, typer.Option(help="Name of the cluster; by default the id it tells.")] = None,
+    data: Annotated[Path | None, typer.Option(help="Directory of the embedded ClickHouse and the spool.")] = None,
+    clickhouse: Annotated[
+        str | None, typer.Option(help="A ClickHouse server instead: http(s)://user@host:8123/headroom.")
+    ] = None,
+    sql: Annotated[str | None, typer.Option(help="ClickHouse-HTTP endpoint of the embedded engine.")] = None,
+    http: Annotated[str | None, typer.Option(help="Door of /metrics, /healthz and /readyz.")] = None,
+    grpc: Annotated[
+        str | None, typer.Option(help="gRPC server for broker plug-ins and sidecars; by default none.")
+    ] = None,
+    config: Annotated[Path | None, typer.Option(help="YAML file; flags and HEADROOM_* go before it.")] = None,
+) -> None:
+    """Stand in front of a cluster: answer client telemetry, read throttling off the wire, store both."""
+    from headroom.config.settings import ConfigError
+    from headroom.config.sources import load
+    from headroom.errors import ServeError
+    from headroom.server.app import run
+
+    flags = {
+        "listen": listen,
+        "upstream": upstream,
+        "processes": processes,
+        "cluster": cluster,
+        "data": data,
+        "clickhouse": clickhouse,
+        "sql": sql,
+        "http": http,
+        "grpc": grpc and {"listen": grpc},
+    }
+    try:
+        code = run(load(config, flags))
+    except ConfigError as exc:
+        for fault in exc.faults:
+            fail(fault)
+        raise typer.Exit(2) from exc
+    except ServeError as exc:
+        raise fail(str(exc)) from exc
+    raise typer.Exit(code)
+
+
+@app.command()
+def sql(
+    query: Annotated[str, typer.Argument(help="SQL.")],
+    url: Annotated[str, typer.Option(envvar="HEADROOM_URL", help="SQL endpoint or ClickHouse server.")] = (
+        "http://127.0.0.1:8123"
+    ),
+    format: Annotated[str | None, typer.Option(help="Any ClickHouse format.")] = None,
+) -> None:
+    """Run SQL; a table on a terminal, TSV in a pipe. A server's password: HEADROOM_CLICKHOUSE_PASSWORD."""
+    from headroom.cli.sql import run_sql
+
+    raise typer.Exit(run_sql(query, url, format, os.environ.get("HEADROOM_CLICKHOUSE_PASSWORD", "")))
+
+
+@app.command()
+def demo(
+    output: Annotated[Path, typer.Option(help="Where the report goes.")] = Path("demo-output"),
+) -> None:
+    """A real broker, real clients, a throttled one among them, seen end to end."""
+    from headroom.demo.run import run_demo
+
+    raise typer.Exit(run_demo(output))
+
+
+def main() -> None:
+    """The console script."""
+    try:
+        app()
+    except KeyboardInterrupt:
+        os._exit(130)
+    except ModuleNotFoundError as exc:
+        if (message := missing_extra(exc)) is None:
+            raise
+        print(f"headroom: {message}", file=sys.stderr)  # noqa: T201 - what a command says to its user
+        sys.exit(2)
+
+
+if __name__ == "__main__":
+    main()

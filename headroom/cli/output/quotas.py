@@ -1,0 +1,112 @@
+"""Quotas and resolutions on standard output: KIP-546's text, tables, JSON."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Mapping
+from typing import Any, TypeAlias
+
+import orjson
+
+from headroom.cli.output.tables import print_table
+from quota_metrics.config.entities import Entity, Rules, entity_of, text
+from quota_metrics.config.resolution import Resolution, Rule
+
+Client: TypeAlias = tuple[str | None, str | None, str | None]  # user, client-id, ip
+
+Resolved: TypeAlias = Iterable[tuple[Client, Mapping[str, Resolution]]]
+
+
+def print_json(value: Any) -> None:
+    """Infinity and NaN, which a cluster can hold and JSON cannot, are null."""
+    _write(orjson.dumps(value, option=orjson.OPT_INDENT_2).decode() + "\n")
+
+
+def print_rules(rules: Rules) -> None:
+    """An entity in braces, its values below it, a blank line between entities."""
+    blocks = []
+    for entity, values in _in_order(rules):
+        blocks.append("".join([f"{text(entity)}\n", *(f"{key}={number(values[key])}\n" for key in sorted(values))]))
+    _write("\n".join(blocks))
+
+
+def print_rules_table(rules: Rules) -> None:
+    """A row per value."""
+    rows = [(text(entity), key, number(values[key])) for entity, values in _in_order(rules) for key in sorted(values)]
+    print_table(("entity", "quota", "value"), rows)
+
+
+def print_resolutions(resolved: Resolved, *, named: bool) -> None:
+    """`key=value {entity}` and below it what that overrides; `named`: each client above its quotas."""
+    for client, quotas in resolved:
+        lines = [text(_client(client))] if named else []
+        for key, resolution in sorted(quotas.items()):
+            lines.append(f"{key}={number(resolution.value)} {text(resolution.entity)}")
+            lines += [f"  overrides {_rule(rule)}" for rule in resolution.overridden]
+        _write("".join(f"{line}\n" for line in lines))
+
+
+def print_resolutions_table(resolved: Resolved) -> None:
+    """A row per client and quota."""
+    rows = [
+        (
+            text(_client(client)),
+            key,
+            number(resolution.value),
+            text(resolution.entity),
+            "\n".join(map(_rule, resolution.overridden)),
+        )
+        for client, quotas in resolved
+        for key, resolution in sorted(quotas.items())
+    ]
+    print_table(("client", "quota", "value", "rule", "overrides"), rows)
+
+
+def print_resolutions_json(resolved: Resolved) -> None:
+    """A list in the order of the clients, written one by one: there may be very many."""
+    separator = "[\n"
+    for client, quotas in resolved:
+        _write(separator + orjson.dumps(_resolution_document(client, quotas)).decode())
+        separator = ",\n"
+    _write("[]\n" if separator == "[\n" else "\n]\n")
+
+
+def number(value: float) -> str:
+    """2000000 and not 2000000.0, and 0.1 as it is."""
+    return str(int(value)) if value.is_integer() else repr(value)
+
+
+def _resolution_document(client: Client, quotas: Mapping[str, Resolution]) -> dict[str, Any]:
+    user, client_id, ip = client
+    return {
+        "user": user,
+        "client_id": client_id,
+        "ip": ip,
+        "quotas": {
+            key: {
+                "value": resolution.value,
+                "entity": dict(resolution.entity),
+                "metric_tags": resolution.metric_tags,
+                "overridden": [{"entity": dict(rule.entity), "value": rule.value} for rule in resolution.overridden],
+            }
+            for key, resolution in quotas.items()
+        },
+    }
+
+
+def _rule(rule: Rule) -> str:
+    return f"{number(rule.value)} {text(rule.entity)}"
+
+
+def _client(client: Client) -> Entity:
+    names = zip(("user", "client-id", "ip"), client, strict=True)
+    return entity_of({kind: name for kind, name in names if name is not None})
+
+
+def _in_order(rules: Rules) -> list[tuple[Entity, Mapping[str, float]]]:
+    """By entity: a cluster tells them in no order."""
+    return sorted(rules.items(), key=lambda rule: [(kind, name is not None, name or "") for kind, name in rule[0]])
+
+
+def _write(content: str) -> None:
+    sys.stdout.write(content)

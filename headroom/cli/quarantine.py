@@ -1,0 +1,125 @@
+"""`headroom quarantine list | show`: pushes that could not be decoded, whose they are, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import orjson
+import typer
+
+from exporters.model import DropReason
+from exporters.printable import printable
+from headroom.errors import ArgumentError
+from telemetry.ingest.quarantine_reader import Held, held
+
+app = typer.Typer(help="Pushes that could not be decoded: the newest are kept as they came.", no_args_is_help=True)
+
+_HEADINGS = ("id", "received", "reason", "client id", "principal", "software", "compression", "bytes", "cause")
+_HEX_BYTES = 16  # in a line
+
+
+class Output(StrEnum):
+    """A table shortens nothing; JSON has the facts that it has no column for, too."""
+
+    TABLE = "table"
+    JSON = "json"
+
+
+Data = Annotated[Path, typer.Option(envvar="HEADROOM_DATA", help="The data directory of `headroom serve`.")]
+DEFAULT_DATA = Path("headroom-data")
+
+
+@app.command("list")
+def list_(
+    data: Data = DEFAULT_DATA,
+    reason: Annotated[DropReason | None, typer.Option(help="Only what was dropped for this.")] = None,
+    client_id: Annotated[str | None, typer.Option(help="Only of this client id.")] = None,
+    output: Annotated[Output, typer.Option(help="Table, or JSON.")] = Output.TABLE,
+) -> None:
+    """All that lies there, the newest first."""
+    wanted = {key: value for key, value in {"reason": reason, "client_id": client_id}.items() if value is not None}
+    with _reported_in_one_line(data):
+        found = [one for one in _held(data) if all(one.facts.get(key) == value for key, value in wanted.items())]
+    if output is Output.JSON:
+        documents = [{"id": one.id, **one.facts} for one in found]
+        typer.echo(orjson.dumps(documents, option=orjson.OPT_INDENT_2).decode())
+        return
+    if found:
+        from headroom.cli.output.tables import print_table  # takes its time to load
+
+        print_table(_HEADINGS, map(_row, found), numbers=("bytes",))
+    typer.echo(f"{len(found)} in quarantine")
+
+
+@app.command()
+def show(
+    id_: Annotated[str, typer.Argument(metavar="ID", help="As `list` tells it; its first characters will do.")],
+    data: Data = DEFAULT_DATA,
+    max_bytes: Annotated[int, typer.Option("--bytes", help="How much of the payload is shown.", min=0)] = 512,
+    payload: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write the payload, compressed as it came, to a file instead.")
+    ] = None,
+) -> None:
+    """Whose push it was, why it was not kept, and its payload."""
+    with _reported_in_one_line(data):
+        one = _only([one for one in _held(data) if one.id.startswith(id_)], id_)
+        content = one.payload()
+        facts = {**one.facts, "received_at": _time(one.facts)}
+        lines = [f"{key}: {printable(str(value))}" for key, value in facts.items() if key != "received_at_ms"]
+        if payload is not None:
+            payload.write_bytes(content)
+            lines.append(f"payload written to {payload}")
+        else:
+            lines += _hex_lines(content[:max_bytes])
+            lines += [f"and {len(content) - max_bytes} bytes more"] if len(content) > max_bytes else []
+        typer.echo("\n".join(lines))
+
+
+def _held(data: Path) -> Iterator[Held]:
+    """Raises OSError."""
+    directory = data / "quarantine"
+    return held(directory) if directory.is_dir() or not data.is_dir() else iter(())
+
+
+def _only(found: list[Held], id_: str) -> Held:
+    """Raises ArgumentError."""
+    if len(found) == 1:
+        return found[0]
+    raise ArgumentError(f"{len(found) or 'no'} pushes in quarantine have an id that begins with {id_!r}")
+
+
+@contextmanager
+def _reported_in_one_line(data: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as exc:
+        typer.echo(f"headroom: {exc.filename or data}: {exc.strerror}", err=True)
+        raise typer.Exit(1) from exc
+    except ArgumentError as exc:
+        typer.echo(f"headroom: {exc}", err=True)
+        raise typer.Exit(2) from exc
+
+
+def _row(one: Held) -> tuple[str, ...]:
+    facts = ("reason", "client_id", "principal", "software", "compression", "bytes", "cause")
+    return one.id, _time(one.facts), *(printable(str(one.facts.get(name, ""))) for name in facts)
+
+
+def _time(facts: dict[str, Any]) -> str:
+    received = datetime.fromtimestamp(facts.get("received_at_ms", 0) / 1000, UTC)
+    return received.isoformat(sep=" ", timespec="milliseconds").removesuffix("+00:00")
+
+
+def _hex_lines(content: bytes) -> list[str]:
+    """As `hexdump -C`."""
+    lines = []
+    for start in range(0, len(content), _HEX_BYTES):
+        part = content[start : start + _HEX_BYTES]
+        shown = "".join(chr(byte) if 32 <= byte < 127 else "." for byte in part)
+        lines.append(f"{start:08x}  {part.hex(' '):{3 * _HEX_BYTES - 1}}  |{shown}|")
+    return lines

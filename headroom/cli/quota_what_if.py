@@ -1,0 +1,127 @@
+"""`headroom quotas what-if`: who would have been throttled under other quotas. Reads the store, changes nothing."""
+
+from __future__ import annotations
+
+import time
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+
+from headroom.cli.cluster import reported_in_one_line
+from headroom.cli.quota_arguments import changes, who
+from headroom.cli.quotas import ClientId, Defaults, Names, User
+from headroom.errors import ArgumentError
+from quota_metrics.config.entities import CLIENT_ID, USER, Alteration
+from quota_metrics.config.validation import refusal
+from quota_metrics.simulation.what_if import KEYS, Outcome, WhatIf, Window
+
+
+class Output(StrEnum):
+    """What to make of the answer."""
+
+    TABLE = "table"
+    JSON = "json"
+
+
+def what_if(
+    names: Names = None,
+    defaults: Defaults = None,
+    user: User = None,
+    user_defaults: Annotated[bool, typer.Option("--user-defaults", help="As --defaults user.")] = False,
+    client_id: ClientId = None,
+    client_defaults: Annotated[bool, typer.Option("--client-defaults", help="As --defaults client-id.")] = False,
+    add: Annotated[list[str] | None, typer.Option(metavar="KEY=VALUE,...", help="Quotas to set.")] = None,
+    delete: Annotated[list[str] | None, typer.Option(metavar="KEY,...", help="Quotas to remove.")] = None,
+    since: Annotated[str, typer.Option(help="From this long ago until now: 90s, 15m, 2h, 7d.")] = "6h",
+    start: Annotated[str, typer.Option("--from", help="Instead of --since: ISO 8601 (UTC) or epoch seconds.")] = "",
+    end: Annotated[str, typer.Option("--to", help="End of the time that begins with --from.")] = "",
+    cluster: Annotated[str | None, typer.Option(help="Whose usage; may be left out when there is only one.")] = None,
+    url: Annotated[str, typer.Option(envvar="HEADROOM_URL", help="SQL endpoint or ClickHouse server.")] = (
+        "http://127.0.0.1:8123"
+    ),
+    password: Annotated[
+        str, typer.Option(envvar="HEADROOM_CLICKHOUSE_PASSWORD", show_envvar=True, help="Of --url.")
+    ] = "",
+    window_num: Annotated[int, typer.Option(help="quota.window.num of the brokers.", min=2)] = 11,
+    window_size_ms: Annotated[int, typer.Option(help="quota.window.size.seconds of them, in ms.", min=1)] = 1000,
+    output: Annotated[Output, typer.Option(help="A table, or JSON.")] = Output.TABLE,
+) -> None:
+    """Who would have been throttled over the recorded usage under changed quotas, how long, and who would be freed.
+
+    Each client's recorded bytes go once more through the broker's own rate under the changed limit; what a throttled
+    client would have sent waits and goes as soon as the broker takes it. Nothing is changed in the cluster.
+    """
+    from headroom.cli.output import what_if as what_if_output
+    from quota_metrics.simulation.outcome_text import worst_first
+
+    with reported_in_one_line():
+        flags = [*(defaults or ()), *([USER] if user_defaults else ()), *([CLIENT_ID] if client_defaults else ())]
+        entity = who(names, flags, None, user=user, client_id=client_id, ip=None).entity()
+        alteration = Alteration(entity, changes(add, delete))
+        _check(alteration)
+        from_ms, to_ms = _time_range(since, start, end)
+        window = Window(window_num, window_size_ms)
+        outcomes = worst_first(_outcomes(url, password, cluster, alteration, from_ms, to_ms, window))
+        if output is Output.JSON:
+            what_if_output.print_json(outcomes)
+        else:
+            what_if_output.print_table(outcomes, from_ms, to_ms)
+
+
+def _check(alteration: Alteration) -> None:
+    """Raises ArgumentError for what a broker would refuse, and for what cannot be replayed."""
+    message = refusal(alteration)
+    if message:
+        raise ArgumentError(message)
+    other = sorted(alteration.values.keys() - set(KEYS))
+    if other:
+        raise ArgumentError(f"the recording has bytes: {' and '.join(KEYS)} can be replayed, {', '.join(other)} cannot")
+
+
+def _time_range(since: str, start: str, end: str) -> tuple[int, int]:
+    from spark_jobs import time_range
+
+    try:
+        if bool(start) != bool(end):
+            raise ArgumentError("--from and --to go together")
+        now_ms = time.time_ns() // 1_000_000
+        when = time_range.between(start, end, 1) if start else time_range.since(since, now_ms, 1)
+    except ValueError as exc:
+        raise ArgumentError(str(exc)) from exc
+    return when.from_ms, when.to_ms
+
+
+def _outcomes(
+    url: str, password: str, cluster: str | None, alteration: Alteration, from_ms: int, to_ms: int, window: Window
+) -> list[Outcome]:
+    """Raises ArgumentError for the URL, ConnectionError for what is behind it."""
+    from headroom.cli.recorded_usage import Recording
+    from spark_jobs.clickhouse.client import ClickHouse, SourceError
+
+    try:
+        recording = Recording(ClickHouse(url, password), sorted(alteration.values), from_ms, to_ms)
+    except ValueError as exc:
+        raise ArgumentError(str(exc)) from exc
+    try:
+        name = _cluster(recording.clusters(), cluster)
+        seen, usual_ms, row_count = recording.seen(name)
+        history = recording.history(name)
+        question = WhatIf(history, alteration, seen, from_ms=from_ms, to_ms=to_ms, usual_ms=usual_ms, window=window)
+        question.replay(recording.usage(name, question.names, row_count))
+    except SourceError as exc:
+        raise ConnectionError(str(exc)) from exc
+    return question.outcomes()
+
+
+def _cluster(recorded: list[str], wanted: str | None) -> str:
+    """Raises ConnectionError where there is nothing to replay, ArgumentError where it is not clear what."""
+    if not recorded:
+        raise ConnectionError("no usage of these quotas was recorded in this time")
+    if wanted is None and len(recorded) > 1:
+        raise ArgumentError(f"say which --cluster: {', '.join(recorded)}")
+    if wanted is not None and wanted not in recorded:
+        raise ConnectionError(
+            f"no usage of cluster {wanted!r} was recorded in this time, only of {', '.join(recorded)}"
+        )
+    return recorded[0] if wanted is None else wanted

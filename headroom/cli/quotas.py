@@ -1,0 +1,189 @@
+"""`headroom quotas describe | resolve | alter`: KIP-546's command, on a cluster or on a file of quotas."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from headroom.cli.cluster import CommandConfig, TimeoutMs, asked, reported_in_one_line
+from headroom.cli.output import quotas as quota_output
+from headroom.cli.quota_arguments import Who, changes, who
+from headroom.errors import ArgumentError
+from quota_metrics.config.entities import Alteration, Entity, FilterComponent, Rules, matches, text
+from quota_metrics.config.json_file import document, parse_pairs, parse_rules
+from quota_metrics.config.resolution import Resolver
+from quota_metrics.config.validation import INVALID_REQUEST, altered, refusal
+from quota_metrics.kafka.errors import check
+
+app = typer.Typer(help="Client quotas: what is set, what applies to whom, and change.", no_args_is_help=True)
+
+
+class Output(StrEnum):
+    """`text` is KIP-546's own form."""
+
+    TEXT = "text"
+    TABLE = "table"
+    JSON = "json"
+
+
+BootstrapServer = Annotated[
+    str | None, typer.Option("--bootstrap-server", metavar="HOST:PORT", help="Brokers, separated by commas.")
+]
+FromFile = Annotated[
+    Path | None, typer.Option("--from", metavar="FILE", help="JSON of quotas instead of a cluster.", dir_okay=False)
+]
+Names = Annotated[
+    list[str] | None, typer.Option(metavar="TYPE=NAME,...", help="Entities by name: user=alice,client-id=app.")
+]
+Defaults = Annotated[list[str] | None, typer.Option(metavar="TYPE,...", help="Default entities: user,client-id.")]
+User = Annotated[str | None, typer.Option(help="A user; the name as it is, commas and all.")]
+ClientId = Annotated[str | None, typer.Option(help="A client-id.")]
+Ip = Annotated[str | None, typer.Option(help="An address.")]
+OutputForm = Annotated[Output, typer.Option(help="KIP-546's text, a table, or JSON.")]
+
+
+@app.command()
+def describe(
+    bootstrap_server: BootstrapServer = None,
+    from_file: FromFile = None,
+    command_config: CommandConfig = None,
+    names: Names = None,
+    defaults: Defaults = None,
+    any_name: Annotated[
+        list[str] | None, typer.Option("--any", metavar="TYPE,...", help="Entities that have the type at all.")
+    ] = None,
+    user: User = None,
+    client_id: ClientId = None,
+    ip: Ip = None,
+    strict: Annotated[bool, typer.Option("--strict", help="Only entities without other types than named.")] = False,
+    output: OutputForm = Output.TEXT,
+    timeout_ms: TimeoutMs = 30_000,
+) -> None:
+    """Quotas as they are set. Without a filter: all. A type that is not mentioned may have any name or be absent."""
+    with reported_in_one_line():
+        components = who(names, defaults, any_name, user=user, client_id=client_id, ip=ip).components()
+        rules = _rules(bootstrap_server, from_file, command_config, timeout_ms, components, strict=strict)
+        _print_rules(rules, output)
+
+
+@app.command()
+def resolve(
+    bootstrap_server: BootstrapServer = None,
+    from_file: FromFile = None,
+    command_config: CommandConfig = None,
+    names: Names = None,
+    user: User = None,
+    client_id: ClientId = None,
+    ip: Ip = None,
+    pairs: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="JSON list of [user, client-id] or [user, client-id, ip].", dir_okay=False),
+    ] = None,
+    output: OutputForm = Output.TEXT,
+    timeout_ms: TimeoutMs = 30_000,
+) -> None:
+    """What applies to a client: value, the rule that won, and the rules it overrides."""
+    with reported_in_one_line():
+        one = who(names, None, None, user=user, client_id=client_id, ip=ip)
+        if (pairs is None) == (one == Who({})):
+            raise ArgumentError("say who: --user, --client-id, --ip, --names, or else --pairs FILE")
+        clients = [one.client()] if pairs is None else parse_pairs(_content(pairs))
+        resolver = Resolver(_rules(bootstrap_server, from_file, command_config, timeout_ms))
+        resolved = ((client, resolver.resolve(*client)) for client in clients)
+        match output:
+            case Output.JSON:
+                quota_output.print_resolutions_json(resolved)
+            case Output.TABLE:
+                quota_output.print_resolutions_table(resolved)
+            case Output.TEXT:
+                quota_output.print_resolutions(resolved, named=pairs is not None)
+
+
+@app.command()
+def alter(
+    bootstrap_server: BootstrapServer = None,
+    from_file: FromFile = None,
+    command_config: CommandConfig = None,
+    names: Names = None,
+    defaults: Defaults = None,
+    user: User = None,
+    client_id: ClientId = None,
+    ip: Ip = None,
+    add: Annotated[list[str] | None, typer.Option(metavar="KEY=VALUE,...", help="Quotas to set.")] = None,
+    delete: Annotated[list[str] | None, typer.Option(metavar="KEY,...", help="Quotas to remove.")] = None,
+    validate_only: Annotated[bool, typer.Option("--validate-only", help="Ask, and change nothing.")] = False,
+    output: OutputForm = Output.TEXT,
+    timeout_ms: TimeoutMs = 30_000,
+) -> None:
+    """Set and remove quotas of one entity, all or none. Silent on success; with --from, prints the changed quotas."""
+    with reported_in_one_line():
+        entity = who(names, defaults, None, user=user, client_id=client_id, ip=ip).entity()
+        alteration = Alteration(entity, changes(add, delete))
+        if from_file is not None:
+            rules = _rules(bootstrap_server, from_file, command_config, timeout_ms)
+            _check_change(entity, INVALID_REQUEST if (message := refusal(alteration)) else 0, message)
+            _print_rules(rules if validate_only else altered(rules, alteration), output)
+            return
+        results = asked(
+            lambda admin: admin.alter_client_quotas([alteration], validate_only=validate_only),
+            _one_of(bootstrap_server, from_file),
+            command_config,
+            timeout_ms,
+        )
+        for result in results:
+            _check_change(result.entity, result.error_code, result.error_message)
+
+
+def _check_change(entity: Entity, code: int, message: str | None) -> None:
+    check(f"the change of {text(entity)}", code, message)
+
+
+def _print_rules(rules: Rules, output: Output) -> None:
+    match output:
+        case Output.JSON:
+            quota_output.print_json(document(rules))
+        case Output.TABLE:
+            quota_output.print_rules_table(rules)
+        case Output.TEXT:
+            quota_output.print_rules(rules)
+
+
+def _rules(
+    bootstrap_server: str | None,
+    from_file: Path | None,
+    command_config: Path | None,
+    timeout_ms: int,
+    components: Iterable[FilterComponent] = (),
+    *,
+    strict: bool = False,
+) -> Rules:
+    """The quotas that pass the filter, of a file or of a cluster. A cluster that is asked judges the filter itself."""
+    address = _one_of(bootstrap_server, from_file)
+    components = list(components)
+    if from_file is None:
+        return asked(
+            lambda admin: admin.describe_client_quotas(components, strict=strict),
+            address,
+            command_config,
+            timeout_ms,
+        )
+    rules = parse_rules(_content(from_file))
+    return {entity: values for entity, values in rules.items() if matches(entity, components, strict=strict)}
+
+
+def _one_of(bootstrap_server: str | None, from_file: Path | None) -> str:
+    """The cluster's address, empty when there is a file instead."""
+    if (bootstrap_server is None) == (from_file is None):
+        raise ArgumentError("give one of --bootstrap-server HOST:PORT and --from FILE")
+    return bootstrap_server or ""
+
+
+def _content(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as exc:
+        raise ArgumentError(f"{path} cannot be read: {exc.strerror}") from exc

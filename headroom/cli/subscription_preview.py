@@ -1,0 +1,157 @@
+"""Which clients in the store a subscription would match, and the points per second that they would send for it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Final
+
+import clickhouse_connect
+import typer
+from clickhouse_connect.driver.exceptions import ClickHouseError
+
+from headroom.cli.output.tables import print_table
+from telemetry.rules.java.hash import uuid_text
+from telemetry.rules.subscription_config import ALL_METRICS, DEFAULT_INTERVAL_MS, Subscription
+from telemetry.rules.subscriptions import is_match
+
+# Points per push with all metrics, of clients that sent none: what was seen of Java 4.3 and librdkafka 2.16.
+JAVA_POINTS: Final = 110
+LIBRDKAFKA_POINTS: Final = 15
+OTHER_POINTS: Final = 10
+
+_NOT_STORED = frozenset({"client_source_port", "listener"})
+_HEADINGS = ("client id", "principal", "software", "address", "cluster", "points per push")
+
+# A series that was written again counts once, and an instance without series once as well.
+_QUERY = """
+SELECT i.cluster, i.client_instance_id, i.client_id, i.principal, i.software_name, i.software_version,
+       i.source_address, s.series, s.wanted
+FROM (
+    SELECT * FROM headroom.client_instances FINAL
+    WHERE last_seen >= fromUnixTimestamp64Milli({since_ms:Int64}) AND terminated = 0
+) AS i
+LEFT JOIN (
+    SELECT cluster, client_instance_id, uniqExact(series_id) AS series,
+           uniqExactIf(series_id, {all:Bool} OR arrayExists(p -> startsWith(metric, p), {prefixes:Array(String)}))
+               AS wanted
+    FROM headroom.series
+    WHERE last_seen >= fromUnixTimestamp64Milli({since_ms:Int64})
+    GROUP BY cluster, client_instance_id
+) AS s ON s.cluster = i.cluster AND s.client_instance_id = i.client_instance_id
+ORDER BY i.cluster, i.client_id, i.principal, i.client_instance_id
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class KnownClient:
+    """A client instance of the store; `points`: per push, of the metrics that are asked for."""
+
+    cluster: str
+    client_instance_id: str
+    client_id: str
+    principal: str
+    software_name: str
+    software_version: str
+    source_address: str
+    points: int
+    sent_before: bool  # else `points` is what is usual for its software
+
+
+@dataclass(frozen=True, slots=True)
+class Preview:
+    """What a subscription would bring. `known`: client instances that were asked whether they match."""
+
+    interval_ms: int
+    known: int
+    clients: Sequence[KnownClient]
+
+    @property
+    def points_per_second(self) -> float:
+        return sum(client.points for client in self.clients) * 1000 / self.interval_ms
+
+    def document(self) -> dict[str, Any]:
+        """As JSON."""
+        return {
+            "known": self.known,
+            "matching": len(self.clients),
+            "interval_ms": self.interval_ms,
+            "points_per_second": self.points_per_second,
+            "clients": [asdict(client) for client in self.clients],
+        }
+
+
+def preview_of(subscription: Subscription, url: str, password: str, since_ms: int) -> Preview:
+    """Looks at the client instances that were seen since then. Raises ConnectionError."""
+    judged = replace(subscription, match={k: v for k, v in subscription.match.items() if k not in _NOT_STORED})
+    rows = _rows(subscription, url, password, since_ms)
+    clients = [_client(row, subscription) for row in rows if is_match(judged, _attributes(row))]
+    return Preview(min(subscription.interval_ms, DEFAULT_INTERVAL_MS), len(rows), clients)
+
+
+def print_preview(found: Preview, since: str) -> None:
+    """A table and one line below it."""
+    if found.clients:
+        print_table(_HEADINGS, map(_row, found.clients), numbers=_HEADINGS[-1:])
+    typer.echo(
+        f"{len(found.clients)} of {found.known} client instances seen in the last {since} match:"
+        f" {found.points_per_second:.1f} points per second at {found.interval_ms} ms"
+    )
+
+
+def _row(client: KnownClient) -> tuple[str, ...]:
+    software = f"{client.software_name} {client.software_version}"
+    points = f"{'' if client.sent_before else '~'}{client.points}"
+    return client.client_id, client.principal, software, client.source_address, client.cluster, points
+
+
+def _rows(subscription: Subscription, url: str, password: str, since_ms: int) -> Sequence[Mapping[str, Any]]:
+    parameters = {
+        "since_ms": since_ms,
+        "all": ALL_METRICS in subscription.metrics,
+        "prefixes": list(subscription.metrics),
+    }
+    try:
+        client = clickhouse_connect.get_client(dsn=url, password=password)
+        try:
+            result = client.query(_QUERY, parameters=parameters)
+        finally:
+            client.close()
+    except (ClickHouseError, OSError, ValueError) as exc:
+        raise ConnectionError(f"cannot ask {url}: {' '.join(str(exc).split())}") from exc
+    return list(result.named_results())
+
+
+def _attributes(row: Mapping[str, Any]) -> dict[str, str | None]:
+    return {
+        "client_instance_id": uuid_text(row["client_instance_id"].bytes),
+        "client_id": row["client_id"],
+        "client_software_name": row["software_name"],
+        "client_software_version": row["software_version"],
+        "client_source_address": row["source_address"],
+        "principal": row["principal"],
+        "cluster": row["cluster"],
+    }
+
+
+def _client(row: Mapping[str, Any], subscription: Subscription) -> KnownClient:
+    sent = row["series"] > 0
+    usual = usual_points(row["software_name"], row["software_version"]) if subscription.metrics else 0
+    return KnownClient(
+        cluster=row["cluster"],
+        client_instance_id=uuid_text(row["client_instance_id"].bytes),
+        client_id=row["client_id"],
+        principal=row["principal"],
+        software_name=row["software_name"],
+        software_version=row["software_version"],
+        source_address=row["source_address"],
+        points=row["wanted"] if sent else usual,
+        sent_before=sent,
+    )
+
+
+def usual_points(software_name: str, software_version: str) -> int:
+    """Points per push of a client of this software, with all metrics."""
+    if "java" in software_name:
+        return JAVA_POINTS
+    return LIBRDKAFKA_POINTS if "rdkafka" in f"{software_name} {software_version}" else OTHER_POINTS

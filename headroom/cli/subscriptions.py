@@ -1,0 +1,222 @@
+"""`headroom subscriptions list | describe | alter | delete | preview`: as kafka-client-metrics.sh, and a look ahead."""
+
+from __future__ import annotations
+
+import os
+import time
+import uuid
+from collections.abc import Mapping
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import orjson
+import typer
+
+from headroom.cli.cluster import CommandConfig, TimeoutMs, asked, reported_in_one_line
+from headroom.errors import ArgumentError
+from quota_metrics.kafka.admin import KafkaAdmin
+from quota_metrics.kafka.errors import check
+from spark_jobs.time_range import parse_duration
+from telemetry.rules.cluster_subscriptions import alter_subscription, read_subscriptions, subscription_names
+from telemetry.rules.java.hash import uuid_text
+from telemetry.rules.subscription_config import (
+    EXTRA_MATCH_KEYS,
+    INTERVAL_MS,
+    MATCH,
+    METRICS,
+    described,
+    parse_subscription,
+)
+
+Resources = Mapping[str, Mapping[str, str]]
+
+app = typer.Typer(help="Telemetry subscriptions: which metrics clients are asked for, how often.", no_args_is_help=True)
+
+
+class Output(StrEnum):
+    """`text` is kafka-client-metrics.sh's own form."""
+
+    TEXT = "text"
+    JSON = "json"
+
+
+BootstrapServer = Annotated[
+    str, typer.Option("--bootstrap-server", metavar="HOST:PORT", help="Brokers, gateway or sink, separated by commas.")
+]
+HERE = "127.0.0.1:9092"  # where `headroom serve` listens
+Name = Annotated[str | None, typer.Option(help="Name of the subscription.")]
+Metrics = Annotated[
+    str | None, typer.Option(metavar="PREFIX,...", help="Prefixes of metric names, * for all; '' takes it back.")
+]
+Interval = Annotated[
+    str | None, typer.Option(metavar="MS", help="Push interval in ms, 100 to 3600000; '' takes it back.")
+]
+MatchBy = Annotated[
+    str | None,
+    typer.Option(
+        "--match",
+        metavar="KEY=REGEX,...",
+        help="Which clients: client_instance_id, client_id, client_software_name, client_software_version,"
+        " client_source_address, client_source_port; '' takes it back.",
+    ),
+]
+OutputForm = Annotated[Output, typer.Option(help="Text, or JSON.")]
+
+
+@app.command("list")
+def list_(
+    bootstrap_server: BootstrapServer = HERE,
+    command_config: CommandConfig = None,
+    output: OutputForm = Output.TEXT,
+    timeout_ms: TimeoutMs = 30_000,
+) -> None:
+    """Names of all subscriptions."""
+    with reported_in_one_line():
+        names = asked(lambda admin: subscription_names(admin.send, check), bootstrap_server, command_config, timeout_ms)
+        typer.echo(_json(names) if output is Output.JSON else "".join(f"{name}\n" for name in names), nl=False)
+
+
+@app.command()
+def describe(
+    bootstrap_server: BootstrapServer = HERE,
+    command_config: CommandConfig = None,
+    name: Name = None,
+    output: OutputForm = Output.TEXT,
+    timeout_ms: TimeoutMs = 30_000,
+) -> None:
+    """Subscriptions with all their keys. Without --name: all of them."""
+    with reported_in_one_line():
+        resources = _read(bootstrap_server, command_config, timeout_ms)
+        if name is not None:
+            resources = {name: _existing(resources, name)}
+        if output is Output.JSON:
+            typer.echo(_json({name: described(values) for name, values in resources.items()}), nl=False)
+            return
+        for one, values in resources.items():
+            typer.echo(f"Client metrics configs for {one} are:")
+            for key, value in described(values).items():
+                typer.echo(f"  {key}={value}")
+
+
+@app.command()
+def alter(
+    bootstrap_server: BootstrapServer = HERE,
+    command_config: CommandConfig = None,
+    name: Name = None,
+    generate_name: Annotated[bool, typer.Option("--generate-name", help="Draw a random name.")] = False,
+    metrics: Metrics = None,
+    interval: Interval = None,
+    match: MatchBy = None,
+    timeout_ms: TimeoutMs = 30_000,
+) -> None:
+    """Set keys of a subscription, which comes into being with the first."""
+    with reported_in_one_line():
+        if (name is None) != generate_name:
+            raise ArgumentError("give one of --name and --generate-name")
+        chosen = _drawn_name() if name is None else name
+        keys = {key: value or None for key, value in _given(metrics, interval, match).items()}
+        _alter(chosen, keys, bootstrap_server, command_config, timeout_ms)
+        typer.echo(f"Altered client metrics config for {chosen}.")
+
+
+@app.command()
+def delete(
+    name: Annotated[str, typer.Option(help="Name of the subscription.")],
+    bootstrap_server: BootstrapServer = HERE,
+    command_config: CommandConfig = None,
+    timeout_ms: TimeoutMs = 30_000,
+) -> None:
+    """Delete a subscription."""
+    with reported_in_one_line():
+        _existing(_read(bootstrap_server, command_config, timeout_ms), name)
+        _alter(name, dict.fromkeys((METRICS, INTERVAL_MS, MATCH)), bootstrap_server, command_config, timeout_ms)
+        typer.echo(f"Deleted client metrics config for {name}.")
+
+
+@app.command()
+def preview(
+    name: Name = None,
+    metrics: Metrics = None,
+    interval: Interval = None,
+    match: MatchBy = None,
+    bootstrap_server: BootstrapServer = HERE,
+    command_config: CommandConfig = None,
+    url: Annotated[str, typer.Option(envvar="HEADROOM_URL", help="SQL endpoint or ClickHouse server.")] = (
+        "http://127.0.0.1:8123"
+    ),
+    since: Annotated[str, typer.Option(metavar="DURATION", help="Clients seen since: 15m, 24h, 7d.")] = "24h",
+    output: OutputForm = Output.TEXT,
+    timeout_ms: TimeoutMs = 30_000,
+) -> None:
+    """Which known clients a subscription would match, and the points per second that it would cause. Changes nothing.
+
+    With --name: the subscription as the cluster has it, altered by the other options. Without: these options alone,
+    and no cluster is asked.
+
+    Known are the client instances in the store that were seen since then and did not say farewell. A client counts
+    with the series that it sent in that time whose names begin with one of the prefixes, one point each per interval.
+    One that sent none counts as is usual for its software, with all metrics: 110 points for Java, 15 for librdkafka
+    and what is built on it, 10 for others. A client that was asked for less before may send more than that.
+    The store does not hold ports and listeners: criteria on them are taken to match.
+    """
+    from headroom.cli.subscription_preview import preview_of, print_preview
+
+    with reported_in_one_line():
+        given = _given(metrics, interval, match)
+        values: dict[str, str] = {}
+        if name is not None:
+            values |= _read(bootstrap_server, command_config, timeout_ms).get(name, {})
+        if not values and not given:
+            raise ArgumentError("say what to preview: --metrics, --interval, --match, or the --name of what there is")
+        values = {key: value for key, value in {**values, **given}.items() if value}
+        subscription = parse_subscription(name or "preview", values, EXTRA_MATCH_KEYS)
+        since_ms = int(time.time() * 1000) - _seconds(since) * 1000
+        password = os.environ.get("HEADROOM_CLICKHOUSE_PASSWORD", "")
+        found = preview_of(subscription, url, password, since_ms)
+        typer.echo(_json(found.document()), nl=False) if output is Output.JSON else print_preview(found, since)
+
+
+def _read(bootstrap_server: str, command_config: Path | None, timeout_ms: int) -> Resources:
+    async def read(admin: KafkaAdmin) -> Resources:
+        return await read_subscriptions(admin.send, check)
+
+    return asked(read, bootstrap_server, command_config, timeout_ms)
+
+
+def _alter(
+    name: str, keys: Mapping[str, str | None], bootstrap_server: str, command_config: Path | None, timeout_ms: int
+) -> None:
+    async def change(admin: KafkaAdmin) -> None:
+        await alter_subscription(admin.send, check, name, keys)
+
+    asked(change, bootstrap_server, command_config, timeout_ms)
+
+
+def _existing(resources: Resources, name: str) -> Mapping[str, str]:
+    if name not in resources:
+        raise ArgumentError(f"there is no client metrics subscription {name!r}")
+    return resources[name]
+
+
+def _given(metrics: str | None, interval: str | None, match: str | None) -> dict[str, str]:
+    keys = {METRICS: metrics, INTERVAL_MS: interval, MATCH: match}
+    return {key: value for key, value in keys.items() if value is not None}
+
+
+def _drawn_name() -> str:
+    """As Kafka's Uuid.randomUuid(): without a '-', which command lines take for an option."""
+    while "-" in (name := uuid_text(uuid.uuid4().bytes)):
+        pass
+    return name
+
+
+def _seconds(duration: str) -> int:
+    try:
+        return parse_duration(duration)
+    except ValueError as exc:
+        raise ArgumentError(f"--since: {exc}") from exc
+
+
+def _json(value: object) -> str:
+    return orjson.dumps(value, option=orjson.OPT_INDENT_2).decode() + "\n"

@@ -1,0 +1,263 @@
+"""Everything that can be set, with its default; `config_sources.py` says from where.
+
+Constructors elsewhere take values, never this.
+"""
+
+from __future__ import annotations
+
+import re
+import warnings
+from pathlib import Path
+from typing import Annotated, Any, Literal
+from urllib.parse import urlsplit
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    SecretStr,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
+from pydantic_settings import NoDecode
+
+from quota_metrics.jmx.scrape import Agent
+
+_IMPORT_PATH = re.compile(r"[^\d\W]\w*(\.[^\d\W]\w*)*:[^\d\W]\w*")
+MIN_TOKEN_CHARS = 16
+_ADDRESS = re.compile(r"(?:\[(?P<v6>[0-9a-fA-F:.]+)\]|(?P<host>[^\s:/\[\]]+)):(?P<port>\d{1,5})")
+
+
+class ConfigError(Exception):
+    """The configuration cannot be used; each of `faults` is one line."""
+
+    def __init__(self, faults: list[str]) -> None:
+        super().__init__("; ".join(faults))
+        self.faults = faults
+
+
+class Address(BaseModel):
+    """HOST:PORT; an IPv6 host in brackets."""
+
+    model_config = ConfigDict(frozen=True)
+
+    host: str
+    port: int = Field(ge=0, le=65_535)
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+def parse_address(value: object) -> object:
+    """Text to the fields of an Address. Raises ValueError."""
+    if not isinstance(value, str):
+        return value
+    match = _ADDRESS.fullmatch(value.strip())
+    if not match:
+        raise ValueError(f"{value!r} is not HOST:PORT")
+    return {"host": match["v6"] or match["host"], "port": int(match["port"])}
+
+
+def _addresses(value: object) -> object:
+    return [part for part in value.split(",") if part.strip()] if isinstance(value, str) else value
+
+
+def _http_url(value: str) -> str:
+    try:
+        parts = urlsplit(value)
+        if parts.scheme in ("http", "https") and parts.hostname and parts.port != 0:
+            return value
+    except ValueError:
+        pass
+    raise ValueError("is not http(s)://[user:password@]host[:port][/path]")
+
+
+ListenAddress = Annotated[Address, BeforeValidator(parse_address), NoDecode]
+OptionalListenAddress = Annotated[Address | None, BeforeValidator(parse_address), NoDecode]
+Bytes = Annotated[int, Field(gt=0)]
+Millis = Annotated[int, Field(gt=0)]
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+# BaseModel still has a deprecated method of that name, which nobody calls; the setting is called so all the same.
+warnings.filterwarnings("ignore", 'Field name "validate" in "TelemetryConfig" shadows', UserWarning)
+
+
+class GatewayConfig(_Section):
+    """How clients and brokers are talked to."""
+
+    advertised_host: str | None = None  # None: clients are sent to the address at which they found us
+    connect_timeout_ms: Millis = 10_000
+    drain_ms: Millis = 5_000
+    max_request_bytes: Bytes = 104_857_600
+
+
+class TelemetryConfig(_Section):
+    """KIP-714."""
+
+    max_bytes: Bytes = 1_048_576  # telemetry.max.bytes
+    max_decompressed_bytes: Bytes = 16_777_216
+    max_instances: int = Field(default=16_384, gt=0)
+    refresh_ms: Millis = 2_000  # how often the cluster's CLIENT_METRICS resources, or the file of them, are looked at
+    # Where payloads are decompressed and decoded. At the endpoint clients get Kafka's codes before the
+    # acknowledgement, and
+    # each push costs the network process ten times as much; the worker drops what it cannot decode, into quarantine.
+    validate: Literal["ingest", "receive"] = "ingest"  # type: ignore[assignment]
+    extra_selectors: bool = False  # subscriptions may match by principal, listener and cluster, which no broker knows
+
+
+class JmxTarget(_Section):
+    """Where one broker tells its quota sensors."""
+
+    broker_id: int = Field(ge=0)
+    agent: Agent
+    url: Annotated[str, AfterValidator(_http_url)]
+
+
+class JmxConfig(_Section):
+    """Usage as the brokers themselves measure it."""
+
+    targets: tuple[JmxTarget, ...] = ()
+    interval_ms: Millis = 5_000
+    timeout_ms: Millis = 3_000  # of each target
+    max_response_bytes: Bytes = 33_554_432
+
+
+class QuotaMetricsConfig(_Section):
+    """Limit and usage of each client on /metrics."""
+
+    enabled: bool = False
+    max_series: int = Field(default=2_000, gt=0)
+
+
+class QuotaConfig(_Section):
+    """What the brokers' quota windows are set to, and how often their quotas are read."""
+
+    window_num: int = Field(default=11, ge=2)  # quota.window.num
+    window_size_ms: Millis = 1_000  # quota.window.size.seconds
+    refresh_ms: Millis = 2_000
+    usage_interval_ms: Millis = 1_000
+    jmx: JmxConfig = JmxConfig()
+    metrics: QuotaMetricsConfig = QuotaMetricsConfig()
+    callback: str | None = None  # module:Class, the cluster's ClientQuotaCallback in Python; None: Kafka's own rules
+    callback_configs: dict[str, Any] = {}  # what it is configured with, `node.id` besides
+
+    @model_validator(mode="after")
+    def _callback_is_used(self) -> QuotaConfig:
+        if self.callback and not self.metrics.enabled:
+            raise ValueError("a callback decides the limits of metrics.enabled, which is off")
+        if self.callback and not _IMPORT_PATH.fullmatch(self.callback):
+            raise ValueError(f"callback {self.callback!r} is not module:Class")
+        return self
+
+
+class GrpcConfig(_Section):
+    """The gRPC server for broker plug-ins and sidecars: telemetry/proto/headroom/telemetry/v1/telemetry.proto."""
+
+    listen: OptionalListenAddress = None  # None: there is no such endpoint; gRPC takes 0.0.0.0 for [::], which has both
+    certificate: Path | None = None  # PEM; None: no TLS
+    private_key: Path | None = None
+    client_ca: Path | None = None  # callers have to show a certificate that it signed
+    # A caller is authenticated, and may tell the facts of its clients' connections, by one of
+    token: Annotated[SecretStr, Field(min_length=MIN_TOKEN_CHARS)] | None = None  # a bearer token; HEADROOM_GRPC__TOKEN
+    token_file: Path | None = None  # the same, one a line: the old and the new one while they change
+    subjects: tuple[str, ...] = ()  # of its certificate, as in CN=plugin,OU=Kafka,C=DE
+    allow_unauthenticated: bool | None = None  # others are served, as clients themselves; None: if none of these is set
+    max_connections: int = Field(default=256, gt=0)
+    max_concurrent_calls: int = Field(default=64, gt=0)
+    receive_timeout_ms: Millis = 10_000
+
+    @property
+    def authenticates(self) -> bool:
+        """Whether there is a way for a caller to be authenticated."""
+        return bool(self.token or self.token_file or self.subjects)
+
+    @model_validator(mode="after")
+    def _fits(self) -> GrpcConfig:
+        if (self.certificate is None) != (self.private_key is None):
+            raise ValueError("certificate and private_key need each other")
+        if self.client_ca and not self.certificate:
+            raise ValueError("client_ca needs certificate and private_key")
+        if self.subjects and not self.client_ca:
+            raise ValueError("subjects need client_ca: only it can tell whose they are")
+        if self.token and self.token_file:
+            raise ValueError("token and token_file are two ways to say one thing")
+        if self.allow_unauthenticated is False and not self.authenticates:
+            raise ValueError("allow_unauthenticated is off without token, token_file and subjects: nobody could call")
+        return self
+
+
+class SpoolConfig(_Section):
+    """The hand-over between network and storage."""
+
+    # Up to 4 segments that are done with stay on disk besides `max_bytes`. To write over one is quicker than to write a
+    # new one; it is done with those of at most a 16th of that, while three quarters are empty.
+    segment_bytes: Bytes = 67_108_864
+    max_bytes: Bytes = 4_294_967_296
+    # When what is acknowledged survives a power loss: `each` before its acknowledgement, for which all that passes
+    # through the network process waits; `interval` at most `sync_ms` later. A crash of ours loses nothing either way.
+    fsync: Literal["interval", "each"] = "interval"
+    sync_ms: Millis = 1_000
+
+
+class StoreConfig(_Section):
+    """How batches are made."""
+
+    batch_ms: Millis = 1_000
+    batch_records: int = Field(default=20_000, gt=0)
+    batch_bytes: Bytes = 33_554_432
+    rollup_ms: Millis = 60_000  # how long after its first new point an hour is computed again
+    quarantine_records: int = Field(default=1_000, gt=0)  # pushes that could not be decoded: the newest are kept
+    quarantine_bytes: Bytes = 67_108_864
+
+
+class ServeConfig(_Section):
+    """`headroom serve`."""
+
+    model_config = ConfigDict(validate_default=True)  # endpoints clash with default ones, too
+
+    listen: ListenAddress = Address(host="127.0.0.1", port=9092)
+    processes: int = Field(default=1, ge=1, le=64)  # that take clients, at the same ports (SO_REUSEPORT)
+    upstream: Annotated[tuple[ListenAddress, ...], NoDecode, BeforeValidator(_addresses)] = ()
+    cluster: str | None = None  # None: the cluster id that the brokers tell; without brokers one of our own
+    subscriptions: Path | None = None  # None: the cluster's own; without brokers a file in the data directory
+    data: Path = Path("headroom-data")
+    clickhouse: str | None = None
+    clickhouse_password: str = ""
+    sql: ListenAddress = Address(host="127.0.0.1", port=8123)
+    http: ListenAddress = Address(host="127.0.0.1", port=9644)
+    grpc: GrpcConfig = GrpcConfig()
+    gateway: GatewayConfig = GatewayConfig()
+    telemetry: TelemetryConfig = TelemetryConfig()
+    quotas: QuotaConfig = QuotaConfig()
+    spool: SpoolConfig = SpoolConfig()
+    store: StoreConfig = StoreConfig()
+
+    @field_validator("clickhouse")
+    @classmethod
+    def _is_url(cls, value: str | None) -> str | None:
+        parts = urlsplit(value or "http://host")
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise ValueError(f"{value!r} is not http(s)://user@host:port/database")
+        return value
+
+    @field_validator("sql", "http", "grpc")
+    @classmethod
+    def _has_an_address_of_its_own(
+        cls, endpoint: Address | GrpcConfig, earlier: ValidationInfo
+    ) -> Address | GrpcConfig:
+        """A field's and not the model's validator: that is not asked when a field has a fault."""
+        address = endpoint.listen if isinstance(endpoint, GrpcConfig) else endpoint
+        opened = [name for name in ("listen", "sql", "http") if name != "sql" or earlier.data.get("clickhouse") is None]
+        if address is None or not address.port or (earlier.field_name == "sql" and "sql" not in opened):
+            return endpoint
+        for name in opened:
+            if earlier.data.get(name) == address:
+                raise ValueError(f"needs an address of its own: {address} is that of {name}")
+        return endpoint

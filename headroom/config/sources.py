@@ -1,0 +1,88 @@
+"""Where settings come from: flags over HEADROOM_* environment over a YAML file over defaults.
+
+All faults are collected and told at once, before anything is opened; a variable that names no setting is one.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import ValidationError
+from pydantic_settings import (
+    BaseSettings,
+    InitSettingsSource,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+    SettingsError,
+)
+
+from headroom.config.settings import ConfigError, ServeConfig
+
+_PREFIX = "HEADROOM_"
+_OF_OTHER_COMMANDS = ("url", "kafka_libs")
+# What Kubernetes sets in each pod beside a Service that is named headroom or headroom-something.
+_OF_KUBERNETES = re.compile(r"_SERVICE_(HOST|PORT(_\w+)?)$|_PORT(_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?$")
+
+
+def load(file: Path | None, flags: dict[str, Any]) -> ServeConfig:
+    """Flags over environment over file over defaults. Raises ConfigError with all that is wrong."""
+    unknown = [f"{name}: unknown setting" for name in _unknown(os.environ)]
+    settings = _from_file(file) if file else {}
+
+    class Layered(ServeConfig, BaseSettings):
+        model_config = SettingsConfigDict(
+            env_prefix=_PREFIX, env_nested_delimiter="__", nested_model_default_partial_update=True
+        )
+
+        @classmethod
+        def settings_customise_sources(
+            cls,
+            settings_cls: type[BaseSettings],
+            init_settings: PydanticBaseSettingsSource,
+            env_settings: PydanticBaseSettingsSource,
+            dotenv_settings: PydanticBaseSettingsSource,
+            file_secret_settings: PydanticBaseSettingsSource,
+        ) -> tuple[PydanticBaseSettingsSource, ...]:
+            return init_settings, env_settings, InitSettingsSource(settings_cls, settings)
+
+    try:
+        config = Layered(**{key: value for key, value in flags.items() if value is not None})
+    except ValidationError as exc:
+        raise ConfigError([*unknown, *(_fault(error["loc"], error["msg"]) for error in exc.errors())]) from exc
+    except SettingsError as exc:  # a variable of the environment that should be JSON
+        raise ConfigError([*unknown, " ".join(str(exc).split())]) from exc
+    if unknown:
+        raise ConfigError(unknown)
+    return config
+
+
+def _unknown(names: Iterable[str]) -> list[str]:
+    """Variables that name no setting; of one whose section there is, pydantic tells."""
+    known = {*ServeConfig.model_fields, *_OF_OTHER_COMMANDS}
+    ours = [name for name in names if name.upper().startswith(_PREFIX) and not _OF_KUBERNETES.search(name)]
+    return sorted(name for name in ours if name.lower().removeprefix(_PREFIX.lower()).partition("__")[0] not in known)
+
+
+def _from_file(file: Path) -> dict[str, Any]:
+    try:
+        content = yaml.safe_load(file.read_text())
+    except OSError as exc:
+        raise ConfigError([f"{file}: {exc.strerror}"]) from exc
+    except yaml.YAMLError as exc:
+        raise ConfigError([f"{file}: not YAML: {' '.join(str(exc).split())}"]) from exc
+    if content is None:
+        return {}
+    if not isinstance(content, dict):
+        raise ConfigError([f"{file}: not a mapping of settings"])
+    return {str(key): value for key, value in content.items()}
+
+
+def _fault(location: tuple[int | str, ...], message: str) -> str:
+    name = ".".join(str(part) for part in location)
+    text = message.removeprefix("Value error, ").replace("Extra inputs are not permitted", "unknown setting")
+    return f"{name}: {text}" if name else text

@@ -1,0 +1,169 @@
+"""A real Apache Kafka on free ports of this machine: KRaft, one node or a few, started in seconds."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from headroom.demo.kit.errors import DemoError
+from headroom.demo.kit.processes import LOOPBACK, complaint, free_ports, start, stop
+from headroom.demo.kit.service import Service
+
+CLUSTER_ID = "headroomDemoClusterAAA"  # a Kafka Uuid: 22 characters of base64url
+READY = "Kafka Server started"  # logged once the broker is unfenced and takes requests
+START_TIMEOUT_S = 60.0
+
+# A short-lived broker on a shared machine: quick start before peak speed, small heap.
+_JVM = ["-Xmx384m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto", "-Djava.awt.headless=true"]
+
+_LOG4J = """status = error
+rootLogger.level = warn
+rootLogger.appenderRef.stdout.ref = stdout
+appender.stdout.type = Console
+appender.stdout.name = stdout
+appender.stdout.layout.type = PatternLayout
+appender.stdout.layout.pattern = [%d] %p %m (%c)%n
+logger.started.name = kafka.server
+logger.started.level = info
+logger.configs.name = kafka.server.KafkaConfig
+logger.configs.level = warn
+"""
+
+
+def server_properties(node_id: int, port: int, controller: str, logs: Path) -> dict[str, str]:
+    """Configuration of one node. Node 1 is the controller of all; `controller` is its HOST:PORT."""
+    listeners = f"PLAINTEXT://{LOOPBACK}:{port}"
+    return {
+        "process.roles": "broker,controller" if node_id == 1 else "broker",
+        "node.id": str(node_id),
+        "listeners": f"{listeners},CONTROLLER://{controller}" if node_id == 1 else listeners,
+        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+        "controller.listener.names": "CONTROLLER",
+        "controller.quorum.voters": f"1@{controller}",
+        "log.dirs": str(logs),
+        "num.partitions": "1",
+        "offsets.topic.num.partitions": "1",
+        "offsets.topic.replication.factor": "1",
+        "transaction.state.log.num.partitions": "1",
+        "transaction.state.log.replication.factor": "1",
+        "transaction.state.log.min.isr": "1",
+        "share.coordinator.state.topic.num.partitions": "1",
+        "share.coordinator.state.topic.replication.factor": "1",
+        "share.coordinator.state.topic.min.isr": "1",
+        "group.initial.rebalance.delay.ms": "0",
+        "num.network.threads": "2",
+        "num.io.threads": "2",
+        "num.recovery.threads.per.data.dir": "1",
+        "log.cleaner.enable": "false",
+        "controlled.shutdown.enable": "false",
+    }
+
+
+class Broker:
+    """One Kafka node in a directory. `format`, `start`, then `wait_ready`; `stop` leaves nothing but the directory."""
+
+    def __init__(
+        self, java: str, libs: Path, directory: Path, properties: Mapping[str, str], jvm_options: Sequence[str] = ()
+    ) -> None:
+        self.log = directory / "broker.log"
+        self._jvm_options = list(jvm_options)
+        self._java = java
+        self._classpath = f"{libs}/*"
+        self._directory = directory
+        self._config = directory / "server.properties"
+        self._properties = dict(properties)
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid if self._process else 0
+
+    def format(self) -> None:
+        """Begin to format the storage. `start` waits for the end of it, so that several nodes do it side by side."""
+        self._directory.mkdir(parents=True, exist_ok=True)
+        (self._directory / "log4j2.properties").write_text(_LOG4J)
+        self._config.write_text("".join(f"{key}={value}\n" for key, value in self._properties.items()))
+        self._process = self._run("kafka.tools.StorageTool", "format", "-t", CLUSTER_ID, "-c", str(self._config))
+
+    def start(self) -> None:
+        """Start the node. Raises DemoError when its storage could not be formatted."""
+        if self._process is None or self._process.wait(START_TIMEOUT_S):
+            raise DemoError(f"cannot format Kafka's storage: {complaint(self.log)}")
+        self._process = self._run(*self._jvm_options, "kafka.Kafka", str(self._config))
+
+    def start_again(self) -> None:
+        """Start a node that was stopped, with what its storage holds."""
+        self.log.rename(self.log.with_suffix(".before"))  # `wait_ready` reads what is said from here on
+        self._process = self._run(*self._jvm_options, "kafka.Kafka", str(self._config))
+
+    def _run(self, *main: str) -> subprocess.Popen[bytes]:
+        log4j = f"-Dlog4j2.configurationFile={self._directory / 'log4j2.properties'}"
+        with self.log.open("ab") as log:
+            return start([self._java, *_JVM, log4j, "-cp", self._classpath, *main], stderr=log)
+
+    def wait_ready(self, timeout_s: float = START_TIMEOUT_S) -> None:
+        """Until the broker takes requests. Raises DemoError when it ends or takes too long."""
+        deadline = time.monotonic() + timeout_s
+        while READY not in self.log.read_text(errors="replace"):
+            self.check()
+            if time.monotonic() > deadline:
+                raise DemoError(f"Kafka was not ready after {timeout_s:.0f} s: {complaint(self.log)}")
+            time.sleep(0.05)
+
+    def check(self) -> None:
+        """Raises DemoError when the node ended."""
+        if self._process is None or self._process.poll() is not None:
+            raise DemoError(f"Kafka does not run: {complaint(self.log)}")
+
+    def stop(self) -> None:
+        if self._process is not None:
+            stop(self._process)
+            self._process = None
+
+
+class Cluster(Service):
+    """Some brokers in a temporary directory, as a context manager; `bootstrap` is HOST:PORT of all of them.
+
+    `properties` are added to every node's server.properties and win over ours; `jvm_options` go to every broker.
+    """
+
+    def __init__(
+        self,
+        java: str,
+        libs: Path,
+        nodes: int = 1,
+        properties: Mapping[str, str] | None = None,
+        jvm_options: Sequence[str] = (),
+    ) -> None:
+        controller, *ports = free_ports(nodes + 1)
+        self.directory = Path(tempfile.mkdtemp(prefix="headroom-kafka-"))
+        self.bootstrap = ",".join(f"{LOOPBACK}:{port}" for port in ports)
+        self.brokers = [
+            Broker(java, libs, directory, own | dict(properties or {}), jvm_options)
+            for node_id, port in enumerate(ports, start=1)
+            for directory in [self.directory / f"node-{node_id}"]
+            for own in [server_properties(node_id, port, f"{LOOPBACK}:{controller}", directory / "logs")]
+        ]
+
+    def start(self) -> None:
+        for broker in self.brokers:
+            broker.format()
+        for broker in self.brokers:
+            broker.start()
+        for broker in self.brokers:
+            broker.wait_ready()
+
+    def check(self) -> None:
+        """Raises DemoError when a broker ended."""
+        for broker in self.brokers:
+            broker.check()
+
+    def stop(self) -> None:
+        """The controller, which is the first, goes last."""
+        for broker in reversed(self.brokers):
+            broker.stop()
+        shutil.rmtree(self.directory, ignore_errors=True)

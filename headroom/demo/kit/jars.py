@@ -1,0 +1,174 @@
+"""Java 17 and the jars of Apache Kafka 4.3.1, fetched once by the Ivy that PySpark's wheel ships."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+import pyspark
+
+from headroom.demo.kit.errors import PrerequisiteError
+from headroom.demo.kit.processes import start, stop
+
+KAFKA_VERSION = "4.3.1"
+JAVA_NEEDED = 17
+LIBS_VARIABLE = "HEADROOM_KAFKA_LIBS"
+MARKER = ".complete"  # written last: a directory without it is the rest of an interrupted download
+
+# One module file for all three: Ivy then keeps one version of each artifact (log4j comes in two otherwise).
+# kafka-tools drags Connect and Jetty in; the command classes work without them.
+_IVY_MODULE = f"""<ivy-module version="2.0">
+  <info organisation="headroom" module="kafka-libs"/>
+  <configurations><conf name="default"/></configurations>
+  <dependencies defaultconf="default->default(runtime)">
+    <dependency org="org.apache.kafka" name="kafka_2.13" rev="{KAFKA_VERSION}"/>
+    <dependency org="org.apache.kafka" name="kafka-tools" rev="{KAFKA_VERSION}">
+      <exclude org="org.apache.kafka" module="connect-.*" matcher="regexp"/>
+    </dependency>
+    <dependency org="org.apache.logging.log4j" name="log4j-slf4j-impl" rev="2.25.1"/>
+  </dependencies>
+</ivy-module>
+"""
+
+_IVY_CLIENT_MODULE = """<ivy-module version="2.0">
+  <info organisation="headroom" module="kafka-client-libs"/>
+  <configurations><conf name="default"/></configurations>
+  <dependencies defaultconf="default->default(runtime)">
+    <dependency org="org.apache.kafka" name="kafka-clients" rev="{version}"/>
+  </dependencies>
+</ivy-module>
+"""
+
+# How Ivy says that something is missing; its exit status alone does not always tell.
+# The first that occurs in its output is the most telling.
+_COMPLAINTS = ("Server access", "Exception", "FAILED", "not found", "UNRESOLVED")
+
+Progress = Callable[[str], None]
+
+
+def find_java(environ: Mapping[str, str] = os.environ) -> str:
+    """Path of a `java` of version 17 or newer: JAVA_HOME's, else PATH's. Raises PrerequisiteError."""
+    found: list[str] = []
+    for java in _java_candidates(environ):
+        version = java_version(java)
+        if version >= JAVA_NEEDED:
+            return java
+        found.append(f"{java} is {f'Java {version}' if version else 'not a Java that runs'}")
+    seen = "; ".join(found) or "none in JAVA_HOME or PATH"
+    raise PrerequisiteError(f"Java {JAVA_NEEDED} or newer is needed: {seen}; set JAVA_HOME to a newer one")
+
+
+def _java_candidates(environ: Mapping[str, str]) -> Iterator[str]:
+    home = environ.get("JAVA_HOME")
+    if home:
+        yield str(Path(home) / "bin" / "java")
+    on_path = shutil.which("java", path=environ.get("PATH", ""))
+    if on_path:
+        yield on_path
+
+
+def java_version(java: str) -> int:
+    """Major version of a `java`, 0 when it does not run. Up to 8 the version reads 1.8."""
+    try:
+        said = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=30, check=True).stderr
+    except (OSError, subprocess.SubprocessError):
+        return 0
+    match = re.search(r'version "(?:1\.)?(\d+)', said)
+    return int(match[1]) if match else 0
+
+
+def kafka_libs(
+    java: str, cache: Path | None = None, progress: Progress = print, environ: Mapping[str, str] = os.environ
+) -> Path:
+    """Directory of the Kafka jars, fetched into `cache` (default `.cache/kafka-4.3.1`) if they are not there.
+
+    `HEADROOM_KAFKA_LIBS` names a directory of one's own (a Kafka distribution's `libs`) instead.
+    Raises PrerequisiteError.
+    """
+    own = environ.get(LIBS_VARIABLE)
+    if own:
+        if not any(Path(own).glob("kafka_2.13-*.jar")):
+            raise PrerequisiteError(f"{LIBS_VARIABLE}={own} holds no kafka_2.13-*.jar")
+        return Path(own)
+    cache = cache or Path(".cache") / f"kafka-{KAFKA_VERSION}"
+    libs = (cache / "libs").absolute()
+    if not (libs / MARKER).exists():
+        progress(f"fetching the Kafka {KAFKA_VERSION} jars (about 45 MB, once)")
+        fetch(java, libs, _IVY_MODULE, progress)
+    return libs
+
+
+def client_libs(java: str, version: str, cache: Path, progress: Progress = print) -> Path:
+    """Directory of the jars of Kafka's Java client in a version of its own, fetched into `cache` if not there.
+
+    Raises PrerequisiteError.
+    """
+    libs = (cache / "libs").absolute()
+    if not (libs / MARKER).exists():
+        progress(f"fetching the jars of the Java client {version} (about 17 MB, once)")
+        fetch(java, libs, _IVY_CLIENT_MODULE.format(version=version), progress)
+    return libs
+
+
+def fetch(java: str, libs: Path, ivy_module: str, progress: Progress) -> None:
+    """Complete or nothing: into a directory beside it, then renamed. Ivy's cache lets a second try resume."""
+    libs.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="fetch-", dir=libs.parent) as scratch:
+        module, fetched = Path(scratch) / "ivy.xml", Path(scratch) / "libs"
+        module.write_text(ivy_module)
+        _run_ivy([java, *_ivy_arguments(module, fetched, libs.parent / "ivy")], progress)
+        (fetched / MARKER).touch()
+        if libs.exists():
+            libs.rename(Path(scratch) / "incomplete")
+        fetched.rename(libs)
+    shutil.rmtree(libs.parent / "ivy", ignore_errors=True)
+
+
+def _ivy_arguments(module: Path, target: Path, cache: Path) -> list[str]:
+    ivy = next((Path(pyspark.__file__).parent / "jars").glob("ivy-*.jar"), None)
+    if ivy is None:
+        raise PrerequisiteError("cannot fetch the Kafka jars: this PySpark ships no Ivy")
+    pattern = f"{target}/[artifact]-[revision].[ext]"
+    return [
+        "-jar",
+        str(ivy),
+        "-cache",
+        str(cache),
+        "-ivy",
+        str(module),
+        "-retrieve",
+        pattern,
+        "-types",
+        "jar",
+        "bundle",
+    ]
+
+
+def _run_ivy(argv: list[str], progress: Progress) -> None:
+    """Raises PrerequisiteError with Ivy's last warning when something is missing."""
+    downloaded, complaints = 0, list[str]()
+    ivy = start(argv, stderr=subprocess.STDOUT, stdout=subprocess.PIPE)
+    try:
+        for line in ivy.stdout or ():
+            said = line.decode(errors="replace").strip()
+            if "[SUCCESSFUL ]" in said:
+                downloaded += 1
+                if downloaded % 10 == 0:
+                    progress(f"  {downloaded} jars")
+            elif any(word in said for word in _COMPLAINTS):
+                complaints.append(said.strip(": "))
+        status = ivy.wait()
+    finally:
+        stop(ivy)
+    if status or complaints:
+        reason = min(complaints, key=_rank) if complaints else f"Ivy ended with {status}"
+        raise PrerequisiteError(f"cannot fetch the Kafka jars: {reason}")
+
+
+def _rank(complaint: str) -> int:
+    return next(rank for rank, word in enumerate(_COMPLAINTS) if word in complaint)

@@ -1,0 +1,151 @@
+"""A JVM of ours with Kafka's own classes in it, driven from Python through py4j: real Java clients, admin, JMX."""
+
+from __future__ import annotations
+
+import subprocess
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pyspark
+from py4j.java_gateway import GatewayParameters, JavaGateway
+from py4j.protocol import Py4JError
+
+from headroom.demo.kit.errors import DemoError
+from headroom.demo.kit.processes import LOOPBACK, complaint, first_line, start, stop
+from headroom.demo.kit.service import Service
+
+START_TIMEOUT_S = 30.0
+
+_BYTES = "org.apache.kafka.common.serialization.ByteArray"
+_JVM = ["-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Djava.awt.headless=true"]
+
+_LOG4J = """status = error
+rootLogger.level = warn
+rootLogger.appenderRef.stderr.ref = stderr
+appender.stderr.type = Console
+appender.stderr.name = stderr
+appender.stderr.target = SYSTEM_ERR
+appender.stderr.layout.type = PatternLayout
+appender.stderr.layout.pattern = [%d] %p %m (%c)%n
+"""
+
+
+class Jvm(Service):
+    """A context manager. `classes` is py4j's view: `jvm.classes.org.apache.kafka...`; 0.1 ms a call, any thread.
+
+    Ends with us in each case: SIGTERM, the end of its stdin, or the kernel's word.
+    """
+
+    def __init__(self, java: str, libs: Path) -> None:
+        self._java = java
+        self._classpath = f"{_py4j_jar()}:{libs}/*"
+        self._directory = tempfile.TemporaryDirectory(prefix="headroom-jvm-")
+        self.log = Path(self._directory.name) / "jvm.log"
+        self._process: subprocess.Popen[bytes] | None = None
+        self._gateway: JavaGateway | None = None
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid if self._process else 0
+
+    @property
+    def classes(self) -> Any:
+        if self._gateway is None:
+            raise DemoError("the JVM is not started")
+        return self._gateway.jvm
+
+    def start(self) -> None:
+        """Raises DemoError when the JVM does not come up."""
+        log4j = Path(self._directory.name) / "log4j2.properties"
+        log4j.write_text(_LOG4J)
+        options = [*_JVM, f"-Dlog4j2.configurationFile={log4j}", "-cp", self._classpath]
+        server = ["py4j.GatewayServer", "--die-on-broken-pipe", "--enable-auth", "0"]
+        with self.log.open("ab") as log:
+            argv = [self._java, *options, *server]
+            process = start(argv, stderr=log, stdout=subprocess.PIPE, stdin=subprocess.PIPE)
+        self._process = process
+        port = first_line(process, START_TIMEOUT_S)
+        token = first_line(process, START_TIMEOUT_S) if port else ""
+        if not token:
+            raise DemoError(f"the JVM for the Java clients did not start: {complaint(self.log)}")
+        parameters = GatewayParameters(address=LOOPBACK, port=int(port), auth_token=token, auto_convert=True)
+        self._gateway = JavaGateway(gateway_parameters=parameters)
+
+    def stop(self) -> None:
+        if self._gateway is not None:
+            self._gateway.shutdown()  # and not close(): finalizers of Java objects would go on calling
+            self._gateway = None
+        if self._process is not None:
+            stop(self._process)
+            self._process = None
+        self._directory.cleanup()
+
+    def properties(self, values: Mapping[str, str]) -> Any:
+        """A java.util.Properties."""
+        properties = self.classes.java.util.Properties()
+        for key, value in values.items():
+            properties.setProperty(key, value)
+        return properties
+
+    def producer(self, bootstrap: str, client_id: str, **config: str) -> Any:
+        """A KafkaProducer of byte arrays. Further configuration with `_` for `.`: `linger_ms="5"`."""
+        serializers = {"key.serializer": f"{_BYTES}Serializer", "value.serializer": f"{_BYTES}Serializer"}
+        named = {"bootstrap.servers": bootstrap, "client.id": client_id, **serializers, **_dotted(config)}
+        return self.classes.org.apache.kafka.clients.producer.KafkaProducer(self.properties(named))
+
+    def consumer(self, bootstrap: str, client_id: str, group_id: str, **config: str) -> Any:
+        """A KafkaConsumer of byte arrays, from the earliest offset unless told otherwise."""
+        named = {
+            "bootstrap.servers": bootstrap,
+            "client.id": client_id,
+            "group.id": group_id,
+            "auto.offset.reset": "earliest",
+            "key.deserializer": f"{_BYTES}Deserializer",
+            "value.deserializer": f"{_BYTES}Deserializer",
+            **_dotted(config),
+        }
+        return self.classes.org.apache.kafka.clients.consumer.KafkaConsumer(self.properties(named))
+
+    def admin(self, bootstrap: str, **config: str) -> Any:
+        """An Admin client."""
+        named = {"bootstrap.servers": bootstrap, **_dotted(config)}
+        return self.classes.org.apache.kafka.clients.admin.Admin.create(self.properties(named))
+
+    def bytes_of(self, size: int) -> Any:
+        """A byte[] of zeros that stays in the JVM: what is sent often need not cross to it each time."""
+        assert self._gateway is not None
+        return self._gateway.new_array(self.classes.byte, size)
+
+    def strings(self, values: Sequence[str]) -> Any:
+        """A String[], as a main method takes it."""
+        assert self._gateway is not None
+        array = self._gateway.new_array(self.classes.String, len(values))
+        for index, value in enumerate(values):
+            array[index] = value
+        return array
+
+    def duration(self, ms: int) -> Any:
+        """A java.time.Duration."""
+        return self.classes.java.time.Duration.ofMillis(ms)
+
+
+@contextmanager
+def java_errors(doing: str) -> Iterator[None]:
+    """What Java throws inside becomes a DemoError of one line: cannot `doing`."""
+    try:
+        yield
+    except Py4JError as exc:
+        # The first line says that there was an error, the next one which.
+        lines = [line.lstrip(": ") for line in str(exc).splitlines() if line.strip()]
+        raise DemoError(f"cannot {doing}: {(lines[1:] or lines)[0]}") from exc
+
+
+def _dotted(config: Mapping[str, str]) -> dict[str, str]:
+    return {key.replace("_", "."): value for key, value in config.items()}
+
+
+def _py4j_jar() -> Path:
+    return next((Path(pyspark.__file__).parent / "jars").glob("py4j-*.jar"))

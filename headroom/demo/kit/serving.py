@@ -1,0 +1,52 @@
+"""Headroom itself, started as a user would: `headroom serve` in a process of its own."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+from headroom.demo.kit.errors import DemoError
+from headroom.demo.kit.processes import LOOPBACK, complaint, first_line, start, stop
+from headroom.demo.kit.service import Service
+
+CLUSTER = "demo"
+START_TIMEOUT_S = 60.0
+STOP_TIMEOUT_S = 40.0  # it flushes before it ends
+
+_READY = re.compile(r"ready kafka=(\S+) http=(\S+) sql=(\S+)")
+
+
+class Serving(Service):
+    """A context manager; `kafka`, `http` and `sql` are HOST:PORT of its endpoints."""
+
+    def __init__(self, upstream: str, directory: Path) -> None:
+        self.log = directory / "serve.log"
+        self.kafka = self.http = self.sql = ""
+        self._upstream = upstream
+        self._data = directory / "data"
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """Returns when all endpoints are open. Raises DemoError with what it said last when they are not."""
+        free = f"{LOOPBACK}:0"
+        endpoints = ["--listen", free, "--sql", free, "--http", free]
+        where = ["--upstream", self._upstream, "--cluster", CLUSTER, "--data", str(self._data)]
+        with self.log.open("ab") as log:
+            argv = [sys.executable, "-m", "headroom", "serve", *endpoints, *where]
+            self._process = start(argv, stderr=log, stdout=subprocess.PIPE)
+        ready = _READY.fullmatch(first_line(self._process, START_TIMEOUT_S))
+        if ready is None:
+            raise DemoError(f"headroom serve did not start: {complaint(self.log)}")
+        self.kafka, self.http, self.sql = ready.groups()
+
+    def check(self) -> None:
+        """Raises DemoError when it ended."""
+        if self._process is not None and self._process.poll() is not None:
+            raise DemoError(f"headroom serve ended with {self._process.returncode}: {complaint(self.log)}")
+
+    def stop(self) -> None:
+        if self._process is not None:
+            stop(self._process, STOP_TIMEOUT_S)
+            self._process = None

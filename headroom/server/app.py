@@ -1,0 +1,152 @@
+"""`headroom serve`: builds everything by calling constructors, top to bottom; runs; takes it down in reverse order."""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import signal
+import time
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import TextIO
+
+import uvloop
+
+from headroom.config.settings import Address, ServeConfig
+from headroom.errors import ServeError, listening
+from headroom.logs import configure_logging
+from headroom.server.gateway import open_gateway
+from headroom.server.http import HttpServer, web_app
+from headroom.server.metrics import Readings, metrics_registry, summed
+from headroom.server.network import NetworkService
+from headroom.server.open_files import allow_open_files
+from headroom.server.periodic import run_periodic_tasks
+from headroom.server.processes.assembly import open_spool, push_sync_tasks, sync_task
+from headroom.server.processes.messages import network_lock
+from headroom.server.processes.network_supervisor import NetworkProcesses
+from headroom.server.processes.storage_process import WorkerSettings
+from headroom.server.processes.storage_supervisor import StorageError, StorageWorker, storage_readings
+from headroom.server.sink import open_sink
+
+_WORKER_DRAIN_S = 30.0
+_PREDECESSORS_S = 10.0
+
+
+def run(config: ServeConfig) -> int:
+    """Serves until SIGTERM or SIGINT; 0. Raises ServeError."""
+    configure_logging()
+    allow_open_files()
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return runner.run(_serve(config))
+
+
+async def _serve(config: ServeConfig) -> int:
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    async with AsyncExitStack() as stack:
+        stack.enter_context(_lock(config.data))
+        await _wait_for_predecessors(config.data)
+        worker, sql = await _open_storage(config, stack)
+        # Two writers: a flush of usage that fails must not take pushes with it that wait for their own.
+        pushes, quotas = (open_spool(config, name, stack) for name in ("pushes", "quotas"))
+        if config.upstream:
+            network_service = await open_gateway(config, pushes, quotas, sql, stack)
+        else:
+            network_service = await open_sink(config, pushes, stack)
+
+        grpc, grpc_readings = await _open_grpc(config, network_service, stack)
+        network = network_service.network
+
+        def spooled() -> int:
+            return pushes.records + quotas.records + network.records
+
+        readings = summed(network_service.readings, network.readings)
+        registry = metrics_registry(readings, storage_readings(spooled, worker), grpc_readings)
+        web = HttpServer(
+            web_app(registry, lambda: _not_ready(stop, worker, network)), config.http.host, config.http.port
+        )
+        http = await listening(web.start(), config.http)
+        stack.push_async_callback(web.stop)
+
+        print(f"ready kafka={_text(network_service.address)} http={_text(http)} sql={sql}{grpc}", flush=True)  # noqa: T201 - a promise
+        syncs = [*push_sync_tasks(pushes, config), sync_task(quotas, config)]
+        await run_periodic_tasks(
+            [*network_service.periodic_tasks, *syncs], stop, asyncio.gather(worker.watch(), network.watch())
+        )
+    return 0
+
+
+def _lock(data: Path) -> TextIO:
+    """One Headroom per data directory."""
+    try:
+        data.mkdir(parents=True, exist_ok=True)
+        file = (data / "lock").open("w")
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as exc:
+        raise ServeError(f"another headroom uses {data}") from exc
+    except OSError as exc:
+        raise ServeError(f"cannot use {data}: {exc.strerror}") from exc
+    return file
+
+
+async def _open_grpc(
+    config: ServeConfig, network_service: NetworkService, stack: AsyncExitStack
+) -> tuple[str, Readings]:
+    """What the ready line and the metrics tell of that receiver. Raises ServeError."""
+    if config.grpc.listen is None:
+        return "", dict
+    from headroom.server.grpc import open_grpc  # gRPC takes 20 MB, which nobody pays who has no such receiver
+
+    address, readings = await open_grpc(config, config.grpc.listen, network_service.gateway, stack)
+    return f" grpc={address}", readings
+
+
+async def _wait_for_predecessors(data: Path) -> None:
+    """Network processes of a Headroom that was killed end when they notice; until then they have its ports."""
+    deadline_s = time.monotonic() + _PREDECESSORS_S
+    with network_lock(data) as file:
+        while True:
+            try:
+                return fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as exc:
+                if time.monotonic() > deadline_s:
+                    raise ServeError(f"network processes of an earlier headroom still use {data}") from exc
+            await asyncio.sleep(0.05)
+
+
+async def _open_storage(config: ServeConfig, stack: AsyncExitStack) -> tuple[StorageWorker, str]:
+    worker = StorageWorker(
+        WorkerSettings(
+            spool=str(config.data / "spool"),
+            embedded=str(config.data / "clickhouse"),
+            clickhouse=config.clickhouse,
+            clickhouse_password=config.clickhouse_password,
+            sql_host=config.sql.host,
+            sql_port=config.sql.port,
+            max_decompressed_bytes=config.telemetry.max_decompressed_bytes,
+            batch_ms=config.store.batch_ms,
+            batch_records=config.store.batch_records,
+            batch_bytes=config.store.batch_bytes,
+            rollup_ms=config.store.rollup_ms,
+            quarantine=str(config.data / "quarantine"),
+            quarantine_records=config.store.quarantine_records,
+            quarantine_bytes=config.store.quarantine_bytes,
+        )
+    )
+    try:
+        sql = await worker.start()
+    except StorageError as exc:
+        raise ServeError(str(exc)) from exc
+    stack.push_async_callback(worker.stop, _WORKER_DRAIN_S)
+    if not config.clickhouse:
+        worker.pin(int(sql.rpartition(":")[2]))
+    return worker, sql
+
+
+def _not_ready(stop: asyncio.Event, worker: StorageWorker, network: NetworkProcesses) -> str | None:
+    return "draining" if stop.is_set() else worker.lacks or network.lacks
+
+
+def _text(address: tuple[str, int]) -> str:
+    return str(Address(host=address[0], port=address[1]))

@@ -1,0 +1,131 @@
+"""`headroom serve --upstream`: the gateway in front of a cluster, built and opened."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
+
+from exporters import self_metrics as catalogue
+from exporters.model import QuotaLimit
+from exporters.spool.writer import SpoolWriter
+from headroom.clock import now_ms
+from headroom.config.settings import ServeConfig
+from headroom.errors import ServeError
+from headroom.server.network import NetworkService, open_network
+from headroom.server.periodic import PeriodicTask, QuotaRecorder, first
+from headroom.server.processes.assembly import (
+    listener_readings,
+    loaded_subscriptions,
+    new_gateway,
+    subscriptions_task,
+    telemetry_receiver,
+)
+from headroom.server.quotas.quota_metrics import QuotaViews
+from headroom.server.quotas.stored_limits import stored_limits
+from quota_metrics.config.history import LimitHistory
+from quota_metrics.kafka.admin import Cluster, KafkaAdmin
+from quota_metrics.kafka.errors import ClusterError, check
+from quota_metrics.measure.meter import UsageMeter
+from telemetry.gateway.listeners import BrokerNode
+from telemetry.rules.client_metrics import ClientMetrics
+from telemetry.rules.cluster_subscriptions import read_subscriptions
+
+
+async def open_gateway(
+    config: ServeConfig, pushes: SpoolWriter, quotas: SpoolWriter, sql: str, stack: AsyncExitStack
+) -> NetworkService:
+    """Raises ServeError. What is opened is closed by `stack`, usage of the last moment written."""
+    admin = KafkaAdmin([(address.host, address.port) for address in config.upstream])
+    stack.push_async_callback(admin.close)
+    cluster = await _cluster(admin, config)
+    name = config.cluster or cluster.cluster_id
+
+    receiver = telemetry_receiver(config, pushes)
+    meter = UsageMeter(name, samples=config.quotas.window_num, window_ms=config.quotas.window_size_ms)
+    history = _StoredHistory(name, config.clickhouse or f"http://{sql}/headroom", config.clickhouse_password)
+    views = QuotaViews(config.quotas, name, admin, cluster, stack)
+
+    async def changes() -> list[QuotaLimit]:
+        described = await admin.describe_client_quotas()
+        await views.configure(described)
+        return (await history.read()).changes(described, now_ms())
+
+    recorder = QuotaRecorder(spool=quotas, meter=meter, read_changes=changes, now_ms=now_ms, measured=views.measured)
+    refresh = _subscriptions(config, receiver.rules, admin)
+    periodic_tasks = [
+        PeriodicTask("quotas", config.quotas.refresh_ms, recorder.write_limits),
+        PeriodicTask("usage", config.quotas.usage_interval_ms, recorder.write_usage),
+        *views.periodic_tasks(),
+    ]
+    for task in (subscriptions_task(config, receiver.rules, refresh), *periodic_tasks):
+        await first(task)  # clients are answered when subscriptions and quotas are known
+    periodic_tasks += views.jmx_tasks(recorder, meter)
+    stack.push_async_callback(recorder.write_usage)
+
+    gateway = new_gateway(config, name, receiver, pushes, observe=meter.exchange)
+    address, network = await open_network(config, gateway, _nodes(cluster), meter.exchange, stack)
+
+    async def subscriptions() -> None:
+        await refresh()
+        network.tell_subscriptions()
+
+    periodic_tasks.append(subscriptions_task(config, receiver.rules, subscriptions))
+
+    def readings() -> dict[catalogue.SelfMetric, catalogue.Values]:
+        return (
+            listener_readings(gateway)
+            | views.readings()
+            | {
+                catalogue.USAGE_CLIENTS: len(meter),
+                catalogue.USAGE_LEFT_OUT: meter.left_out,
+                catalogue.USAGE_ROWS_LOST: recorder.usage_rows_lost,
+            }
+        )
+
+    return NetworkService(address, periodic_tasks, readings, gateway, network)
+
+
+def _nodes(cluster: Cluster) -> list[BrokerNode]:
+    return [BrokerNode(node.id, node.host, node.port) for node in cluster.nodes]
+
+
+def _subscriptions(config: ServeConfig, rules: ClientMetrics, admin: KafkaAdmin) -> Callable[[], Awaitable[None]]:
+    """What brings them up to date: the cluster's own resources, or the operator's file instead."""
+    file = loaded_subscriptions(config.subscriptions, rules) if config.subscriptions else None
+
+    async def refresh() -> None:
+        if file:
+            file.follow()
+        else:
+            rules.replace_all(await read_subscriptions(admin.send, check), now_ms())
+
+    return refresh
+
+
+async def _cluster(admin: KafkaAdmin, config: ServeConfig) -> Cluster:
+    try:
+        return await admin.start()
+    except ClusterError as exc:
+        addresses = ", ".join(str(address) for address in config.upstream)
+        raise ServeError(f"cannot reach the cluster at {addresses}: {exc}") from exc
+
+
+class _StoredHistory:
+    """The history goes on where the store says that it ended; until the store can be asked, nothing is written."""
+
+    def __init__(self, cluster: str, url: str, password: str) -> None:
+        self._cluster = cluster
+        self._url = url
+        self._password = password
+        self._history: LimitHistory | None = None
+
+    async def read(self) -> LimitHistory:
+        """Raises ConnectionError."""
+        if self._history is None:
+            try:
+                stored = await asyncio.to_thread(stored_limits, self._url, self._password, self._cluster)
+            except ConnectionError as exc:
+                raise ConnectionError(f"cannot read the stored limits: {exc}") from exc
+            self._history = LimitHistory(self._cluster, stored)
+        return self._history

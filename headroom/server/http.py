@@ -1,0 +1,64 @@
+"""The HTTP endpoint for people and Prometheus: /metrics, /healthz, /readyz."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import Callable, Iterator
+
+import uvicorn
+from prometheus_client import CollectorRegistry
+from prometheus_client.exposition import choose_encoder
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import Route
+
+
+def web_app(registry: CollectorRegistry, is_ready: Callable[[], str | None]) -> Starlette:
+    """`is_ready` returns None, or why not."""
+
+    def metrics(request: Request) -> Response:
+        encode, content_type = choose_encoder(request.headers.get("accept", ""))
+        return Response(encode(registry), headers={"content-type": content_type})
+
+    def healthz(_: Request) -> Response:
+        return PlainTextResponse("ok\n")
+
+    def readyz(_: Request) -> Response:
+        reason = is_ready()
+        return PlainTextResponse(f"{reason or 'ready'}\n", status_code=503 if reason else 200)
+
+    return Starlette(routes=[Route("/metrics", metrics), Route("/healthz", healthz), Route("/readyz", readyz)])
+
+
+class _Server(uvicorn.Server):
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield  # signals are the composition root's
+
+
+class HttpServer:
+    """uvicorn on a socket of ours, in the loop that is running."""
+
+    def __init__(self, app: Starlette, host: str, port: int) -> None:
+        self._app = app
+        self._host = host
+        self._port = port
+
+    async def start(self) -> tuple[str, int]:
+        """Raises OSError when the port is in use."""
+        listener = socket.create_server((self._host, self._port), family=_family(self._host))
+        config = uvicorn.Config(self._app, log_config=None, access_log=False, lifespan="off")
+        self._server = _Server(config)
+        self._task = asyncio.get_running_loop().create_task(self._server.serve(sockets=[listener]))
+        return self._host, listener.getsockname()[1]
+
+    async def stop(self) -> None:
+        self._server.should_exit = True
+        await self._task
+
+
+def _family(host: str) -> socket.AddressFamily:
+    return socket.AF_INET6 if ":" in host else socket.AF_INET

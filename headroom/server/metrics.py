@@ -1,0 +1,79 @@
+"""Our own metrics at the moment that somebody asks: read from the parts, named by the catalogue."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+
+from prometheus_client import CollectorRegistry
+from prometheus_client.core import Metric
+from prometheus_client.registry import Collector
+
+from exporters import self_metrics as catalogue
+from exporters.self_metrics import SelfMetric, Values
+from telemetry.receiver.receiver import TelemetryReceiver
+from telemetry.wire.errors import ErrorCode
+
+Readings = Callable[[], dict[SelfMetric, Values]]
+
+
+def metrics_registry(*readings: Readings) -> CollectorRegistry:
+    """A registry that takes the readings when it is scraped."""
+    registry = CollectorRegistry()
+    registry.register(_Reading(readings))
+    return registry
+
+
+def receiver_readings(receiver: TelemetryReceiver) -> dict[SelfMetric, Values]:
+    """What the telemetry receiver counted."""
+    gets, pushes = receiver.counts.gets, receiver.counts.pushes
+    return {
+        catalogue.CLIENT_INSTANCES: len(receiver.rules.instances),
+        catalogue.UNKNOWN_SUBSCRIPTIONS: pushes[ErrorCode.UNKNOWN_SUBSCRIPTION_ID],
+        catalogue.THROTTLES: sum(answered[ErrorCode.THROTTLING_QUOTA_EXCEEDED] for answered in (gets, pushes)),
+        catalogue.PLUGIN_EXPORTS: pushes[ErrorCode.NONE] - receiver.counts.empty_pushes,
+        catalogue.PLUGIN_ERRORS: receiver.counts.faults + pushes[ErrorCode.INVALID_RECORD],
+        catalogue.GETS: {code.name: count for code, count in gets.items()},
+        catalogue.PUSHES: {code.name: count for code, count in pushes.items()},
+        catalogue.PUSH_BYTES: receiver.counts.accepted_bytes,
+    }
+
+
+def summed(*readings: Readings) -> Readings:
+    """One reading of several: what several tell is added up."""
+
+    def total() -> dict[SelfMetric, Values]:
+        totals: dict[SelfMetric, Values] = {}
+        for read in readings:
+            for metric, values in read().items():
+                totals[metric] = plus(totals[metric], values) if metric in totals else values
+        return totals
+
+    return total
+
+
+def plus(some: Values, more: Values) -> Values:
+    """Values of one metric of two processes."""
+    if isinstance(some, Mapping) and isinstance(more, Mapping):
+        return {label: some.get(label, 0) + more.get(label, 0) for label in (*some, *more)}
+    assert not isinstance(some, Mapping)
+    assert not isinstance(more, Mapping)
+    return some + more
+
+
+class _Reading(Collector):
+    def __init__(self, readings: tuple[Readings, ...]) -> None:
+        self._readings = readings
+
+    def collect(self) -> Iterator[Metric]:
+        for read in self._readings:
+            for metric, values in read().items():
+                yield _filled(metric, values)
+
+
+def _filled(metric: SelfMetric, values: Values) -> Metric:
+    family = metric.family()
+    rows = values.items() if isinstance(values, Mapping) else [((), values)]
+    for labels, value in rows:
+        texts = (labels,) if isinstance(labels, str) else labels
+        family.add_sample(metric.name, dict(zip(metric.labels, texts, strict=True)), float(value))
+    return family

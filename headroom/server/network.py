@@ -1,0 +1,42 @@
+"""Opens the listeners of a gateway or sink together with its further network processes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from contextlib import AsyncExitStack
+from typing import NamedTuple
+
+from headroom.config.settings import ServeConfig
+from headroom.errors import listening
+from headroom.server.metrics import Readings
+from headroom.server.periodic import PeriodicTask
+from headroom.server.processes.network_supervisor import NetworkProcesses, Take
+from telemetry.gateway.listeners import BrokerNode
+from telemetry.gateway.server import Gateway
+
+
+class NetworkService(NamedTuple):
+    """The running listeners with what belongs to them; `address` is the one that clients bootstrap from."""
+
+    address: tuple[str, int]
+    periodic_tasks: list[PeriodicTask]
+    readings: Readings
+    gateway: Gateway
+    network: NetworkProcesses
+
+
+async def open_network(
+    config: ServeConfig, gateway: Gateway, nodes: Iterable[BrokerNode], take: Take, stack: AsyncExitStack
+) -> tuple[tuple[str, int], NetworkProcesses]:
+    """Opens the listeners of this process, then starts the other network processes. Raises ServeError."""
+    address = await listening(gateway.start(nodes), config.listen)
+    network = NetworkProcesses(config, address, gateway, take)
+    grace_s = config.gateway.drain_ms / 1000
+
+    async def close() -> None:
+        await asyncio.gather(gateway.close(grace_s), network.stop(grace_s))
+
+    stack.push_async_callback(close)
+    await network.start()
+    return address, network

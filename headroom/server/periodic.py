@@ -1,0 +1,120 @@
+"""What the network process does by the clock. A failure is told when it begins and when it ends."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import NamedTuple
+
+import structlog
+
+from exporters.model import QuotaLimit, RecordKind, UsageSample
+from exporters.spool.records import encode_limits, encode_usage
+from exporters.spool.writer import SpoolFull, SpoolWriter
+from quota_metrics.kafka.errors import ClusterError
+from quota_metrics.measure.meter import UsageMeter
+
+log = structlog.get_logger(__name__)
+
+_ROWS_PER_RECORD = 1_000
+
+
+class PeriodicTask(NamedTuple):
+    """A step that is taken every `interval_ms`; `step` may raise ClusterError, OSError and SpoolFull."""
+
+    name: str
+    interval_ms: int
+    step: Callable[[], Awaitable[None]]
+
+
+class QuotaRecorder:
+    """Usage and limits into the spool. `now_ms` is wall time; `measured` is shown the gateway's rows, too."""
+
+    def __init__(
+        self,
+        *,
+        spool: SpoolWriter,
+        meter: UsageMeter,
+        read_changes: Callable[[], Awaitable[list[QuotaLimit]]],
+        now_ms: Callable[[], int],
+        measured: Callable[[Sequence[UsageSample]], None] = lambda _: None,
+    ) -> None:
+        self.usage_rows_lost = 0
+        self._spool = spool
+        self._meter = meter
+        self._read_changes = read_changes
+        self._now_ms = now_ms
+        self._measured = measured
+        self._unsaved: list[QuotaLimit] = []
+
+    async def write_usage(self) -> None:
+        """The usage of the interval. Raises OSError."""
+        rows = self._meter.samples(self._now_ms())
+        self._measured(rows)
+        self.write_rows(rows)
+
+    def write_rows(self, rows: Sequence[UsageSample]) -> None:
+        """Rows of quota_usage. Raises OSError: then all of them are lost, and counted."""
+        queued = 0
+        for start in range(0, len(rows), _ROWS_PER_RECORD):
+            part = rows[start : start + _ROWS_PER_RECORD]
+            try:
+                self._spool.append(RecordKind.USAGE, encode_usage(part))
+                queued += len(part)
+            except SpoolFull:
+                self.usage_rows_lost += len(part)
+        try:
+            self._spool.flush()
+        except OSError:
+            self.usage_rows_lost += queued
+            raise
+
+    async def write_limits(self) -> None:
+        """Quotas that changed. Raises ClusterError, OSError, SpoolFull; what was read is kept for the next time."""
+        self._unsaved += await self._read_changes()
+        if self._unsaved:
+            self._spool.append(RecordKind.LIMITS, encode_limits(self._unsaved))
+            self._spool.flush()
+            self._unsaved = []
+
+
+async def run_periodic_tasks(
+    periodic_tasks: Iterable[PeriodicTask], until: asyncio.Event, beside: Awaitable[object]
+) -> None:
+    """Runs them all, and `beside`, until the event. An unexpected exception of one ends all and is raised."""
+    loop = asyncio.get_running_loop()
+    stopped: asyncio.Future[object] = loop.create_task(until.wait())
+    running: list[asyncio.Future[object]] = [loop.create_task(_every(task)) for task in periodic_tasks]
+    watching: asyncio.Future[object] = asyncio.ensure_future(beside)
+    try:
+        done, _ = await asyncio.wait([stopped, watching, *running], return_when=asyncio.FIRST_COMPLETED)
+        for ended in done - {stopped}:
+            ended.result()
+    finally:
+        for task in (stopped, *running):
+            task.cancel()
+        await asyncio.gather(stopped, *running, return_exceptions=True)
+
+
+async def first(task: PeriodicTask) -> None:
+    """One step now; a cluster that lacks or denies what it asks for is told of, and asked again later."""
+    try:
+        await task.step()
+    except (ClusterError, OSError, SpoolFull) as exc:
+        log.warning("task fails, will be tried again", task=task.name, error=str(exc))
+
+
+async def _every(task: PeriodicTask) -> object:
+    failing = False
+    while True:
+        await asyncio.sleep(task.interval_ms / 1000)
+        try:
+            await task.step()
+        except (ClusterError, OSError, SpoolFull) as exc:
+            if not failing:
+                log.warning("task fails, will be tried again", task=task.name, error=str(exc))
+            failing = True
+        else:
+            if failing:
+                log.info("task works again", task=task.name)
+            failing = False

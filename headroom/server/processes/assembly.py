@@ -1,0 +1,165 @@
+"""Builds the parts that every network process has: spool writer, telemetry receiver, gateway, periodic tasks."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AsyncExitStack
+from functools import partial
+from pathlib import Path
+
+from exporters import self_metrics as catalogue
+from exporters.self_metrics import SelfMetric, Values
+from exporters.spool.writer import SpoolWriter
+from headroom.clock import now_ms
+from headroom.config.settings import ServeConfig, TelemetryConfig
+from headroom.errors import ServeError
+from headroom.server.metrics import receiver_readings
+from headroom.server.periodic import PeriodicTask
+from telemetry.gateway.exchanges import Limits, LocalAnswer, Observe
+from telemetry.gateway.listeners import BrokerNode, Listeners
+from telemetry.gateway.server import Gateway
+from telemetry.receiver.receiver import TelemetryReceiver
+from telemetry.rules.client_metrics import ClientMetrics
+from telemetry.rules.subscription_config import EXTRA_MATCH_KEYS, MATCH_KEYS
+from telemetry.rules.subscription_file import SubscriptionFile, SubscriptionFileError
+from telemetry.wire.errors import ErrorCode
+
+
+def open_spool(config: ServeConfig, name: str, stack: AsyncExitStack) -> SpoolWriter:
+    """A writer with segments of its own. Raises ServeError."""
+    try:
+        spool = SpoolWriter(
+            config.data / "spool",
+            name,
+            segment_bytes=config.spool.segment_bytes,
+            max_bytes=config.spool.max_bytes,
+        )
+    except OSError as exc:
+        raise ServeError(f"cannot open the spool in {config.data}: {exc.strerror}") from exc
+    stack.callback(spool.close)
+    return spool
+
+
+def sync_task(spool: SpoolWriter, config: ServeConfig) -> PeriodicTask:
+    """What makes a spool survive a power loss."""
+    return PeriodicTask("sync", config.spool.sync_ms, lambda: asyncio.to_thread(spool.sync))
+
+
+def push_sync_tasks(pushes: SpoolWriter, config: ServeConfig) -> list[PeriodicTask]:
+    """The same for pushes: none when each flush does it."""
+    return [] if config.spool.fsync == "each" else [sync_task(pushes, config)]
+
+
+def push_flush(pushes: SpoolWriter, config: ServeConfig) -> Callable[[], None]:
+    """What comes before the acknowledgement of pushes. It raises OSError."""
+    if config.spool.fsync == "interval":
+        return pushes.flush
+
+    def flush_and_sync() -> None:
+        pushes.flush()
+        pushes.sync()
+
+    return flush_and_sync
+
+
+def telemetry_receiver(config: ServeConfig, pushes: SpoolWriter) -> TelemetryReceiver:
+    """The receiver with rules that know no subscriptions yet."""
+    rules = ClientMetrics(
+        new_id=lambda: uuid.uuid4().bytes,
+        max_instances=config.telemetry.max_instances,
+        match_keys=EXTRA_MATCH_KEYS if config.telemetry.extra_selectors else MATCH_KEYS,
+    )
+    return TelemetryReceiver(
+        rules,
+        append=pushes.append,
+        telemetry_max_bytes=config.telemetry.max_bytes,
+        validate_payload=_validate(config.telemetry),
+    )
+
+
+def _validate(config: TelemetryConfig) -> Callable[[int, bytes], ErrorCode] | None:
+    """Decodes pushes before they are acknowledged, with `telemetry.validate: receive`."""
+    if config.validate != "receive":
+        return None
+    # The decoder takes 40 MB in each process, so it is loaded only where it is used.
+    from telemetry.decode.decoder import validate_payload
+    from telemetry.decode.otlp import Limits as PayloadLimits
+
+    return partial(validate_payload, max_decompressed_bytes=config.max_decompressed_bytes, limits=PayloadLimits())
+
+
+def new_gateway(
+    config: ServeConfig,
+    cluster: str,
+    receiver: TelemetryReceiver,
+    pushes: SpoolWriter,
+    *,
+    observe: Observe,
+    local: Callable[[str, int], Mapping[int, LocalAnswer]] | None = None,
+    ask: Callable[[BrokerNode], None] | None = None,
+) -> Gateway:
+    """`local`: what answers where there is no cluster. `ask`: another process opens listeners, by that it is asked
+    to."""
+    return Gateway(
+        cluster=cluster,
+        host=config.listen.host,
+        port=config.listen.port,
+        advertised_host=config.gateway.advertised_host,
+        receiver=receiver,
+        flush=push_flush(pushes, config),
+        observe=observe,
+        now_ms=now_ms,
+        limits=Limits(
+            max_request_bytes=config.gateway.max_request_bytes,
+            max_held_request_bytes=2 * config.telemetry.max_bytes + 65_536,
+        ),
+        connect_timeout_s=config.gateway.connect_timeout_ms / 1000,
+        local=local,
+        new_listeners=partial(Listeners, shared=config.processes > 1 and ask is None, ask=ask),
+    )
+
+
+def no_exchange(**_: object) -> None:
+    """There is no broker to exchange anything with."""
+
+
+def subscriptions_path(config: ServeConfig) -> Path:
+    """The file of a listener without a cluster."""
+    return config.subscriptions or config.data / "subscriptions.yaml"
+
+
+def listener_readings(gateway: Gateway) -> dict[SelfMetric, Values]:
+    """What the telemetry receiver and the sockets counted."""
+    return receiver_readings(gateway.receiver) | {
+        catalogue.CONNECTIONS: gateway.counts.connections,
+        catalogue.CONNECTIONS_TOTAL: gateway.counts.connections_total,
+        catalogue.PROTOCOL_ERRORS: gateway.counts.protocol_errors,
+        catalogue.UPSTREAM_FAILURES: gateway.counts.upstream_failures,
+        catalogue.FLUSH_FAILURES: gateway.commit.failures,
+    }
+
+
+def loaded_subscriptions(path: Path, rules: ClientMetrics) -> SubscriptionFile:
+    """The subscriptions of a file, which are the rules' from now on. Raises ServeError with all that is wrong in it."""
+    file = SubscriptionFile(path, rules, now_ms)
+    try:
+        file.load()
+    except SubscriptionFileError as exc:
+        raise ServeError("; ".join(f"{path}: {fault}" for fault in exc.faults)) from exc
+    except (OSError, ValueError) as exc:
+        raise ServeError(f"cannot read subscriptions: {exc}") from exc
+    return file
+
+
+def subscriptions_task(
+    config: ServeConfig, rules: ClientMetrics, refresh: Callable[[], Awaitable[None]]
+) -> PeriodicTask:
+    """`refresh` brings subscriptions up to date; instances that fell silent are forgotten with it."""
+
+    async def step() -> None:
+        rules.expire(now_ms())
+        await refresh()
+
+    return PeriodicTask("subscriptions", config.telemetry.refresh_ms, step)

@@ -1,0 +1,76 @@
+"""What the parent and the further network processes tell each other: one JSON object a line.
+
+The parent, on standard input: first {"config", "cluster", "number", "listeners", "subscriptions", "changed_at_ms"},
+then
+{"listeners"} or {"subscriptions", "changed_at_ms"} when those change, {"stop": true} at the end. Without that the
+parent is
+dead. A network process, on standard output: {"ready": true} or {"error"} first, then {"ask": a broker without a
+listener},
+{"exchanges"} for the usage meter, {"readings", "records"} for /metrics.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, TextIO
+
+import orjson
+from pydantic import SecretStr
+
+from headroom.config.settings import Address, ServeConfig
+from telemetry.gateway.listeners import BrokerNode
+from telemetry.rules.client_metrics import ClientMetrics
+
+MAX_LINE_BYTES = 64 << 20  # all subscriptions there may be, as JSON
+
+Message = Mapping[str, Any]
+
+
+def line(message: Message) -> bytes:
+    """The bytes of a message."""
+    return orjson.dumps(message, default=_plain) + b"\n"
+
+
+def message_of(line: bytes) -> dict[str, Any] | None:
+    """None at the end of the stream, also when that came in the middle of a line."""
+    return dict(orjson.loads(line)) if line.endswith(b"\n") else None
+
+
+def config_message(config: ServeConfig, listen: tuple[str, int]) -> Message:
+    """The settings of a network process, which listens where we do, and has no other listeners and no store."""
+    told = config.model_dump(exclude={"clickhouse_password", "grpc"})
+    return told | {"listen": Address(host=listen[0], port=listen[1]).model_dump()}
+
+
+def config_of(told: Message) -> ServeConfig:
+    """The settings that we are told, whatever stands in our environment."""
+    return ServeConfig(**told)
+
+
+def listeners_message(listeners: Iterable[tuple[BrokerNode, int]]) -> Message:
+    return {"listeners": [[node.node_id, node.host, node.port, port] for node, port in listeners]}
+
+
+def listeners_of(message: Message) -> list[tuple[BrokerNode, int]]:
+    return [(BrokerNode(node_id, host, port), listener) for node_id, host, port, listener in message["listeners"]]
+
+
+def subscriptions_message(rules: ClientMetrics) -> Message:
+    """In the order in which the rules have them, so that others come to the same ids."""
+    names = [*rules.subscriptions, *(name for name in rules.resources if name not in rules.subscriptions)]
+    resources = {name: rules.resources[name] for name in names}
+    return {"subscriptions": resources, "changed_at_ms": rules.changed_at_ms}
+
+
+def network_lock(data: Path) -> TextIO:
+    """Held (flock, shared) by each further network process for as long as it lives."""
+    return (data / "network.lock").open("w")
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, Path):
+        return str(value)
+    if isinstance(value, SecretStr):  # the pipe is nobody else's
+        return value.get_secret_value()
+    raise TypeError(f"cannot tell a {type(value).__name__}")

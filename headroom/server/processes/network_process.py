@@ -1,0 +1,185 @@
+"""A further network process: takes clients at the ports of its parent, writes pushes to segments of its own.
+
+Started by network_processes.py as `python -m headroom.server.processes.network_process`; what the two tell each other
+is in network_messages.py.
+It ends when it is told to, after what is in flight is answered, and at once when its parent is dead.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import signal
+import sys
+from contextlib import AsyncExitStack
+
+import structlog
+import uvloop
+
+from exporters import self_metrics as catalogue
+from headroom.clock import now_ms
+from headroom.errors import ServeError, listening
+from headroom.logs import configure_logging
+from headroom.server.periodic import PeriodicTask, run_periodic_tasks
+from headroom.server.processes.assembly import (
+    listener_readings,
+    new_gateway,
+    no_exchange,
+    open_spool,
+    push_sync_tasks,
+    subscriptions_path,
+    subscriptions_task,
+    telemetry_receiver,
+)
+from headroom.server.processes.exchange_log import ExchangeLog
+from headroom.server.processes.messages import Message, config_of, listeners_of, network_lock
+from headroom.server.processes.parent_pipes import ParentPipes
+from telemetry.gateway.listeners import BrokerNode
+from telemetry.gateway.server import Gateway
+from telemetry.gateway.standalone_broker import SinkAnswers
+from telemetry.rules.subscription_file import SubscriptionFile
+
+log = structlog.get_logger(__name__)
+
+_TELL_EVERY_MS = 100
+_FOLLOW_EVERY_MS = 10_000  # a listener that could not be opened
+
+
+def main() -> int:
+    """Runs until the parent says so, or dies."""
+    for ignored in (signal.SIGINT, signal.SIGTERM):  # a terminal's Ctrl-C reaches us too: the parent decides
+        signal.signal(ignored, signal.SIG_IGN)
+    configure_logging()
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return runner.run(_serve())
+
+
+async def _serve() -> int:
+    parent = await ParentPipes.connect()
+    first = await parent.message()
+    if first is None:
+        return 1
+    try:
+        async with AsyncExitStack() as stack:
+            await _NetworkProcess(first, parent, stack).run()
+    except ServeError as exc:
+        parent.tell({"error": str(exc)})
+        return 1
+    finally:
+        await parent.close()
+    return 0
+
+
+class _NetworkProcess:
+    """Built from what the parent told first, and opened by `run`. Both raise ServeError. `stack` takes it down."""
+
+    def __init__(self, first: Message, parent: ParentPipes, stack: AsyncExitStack) -> None:
+        self._parent = parent
+        self._first = first
+        self._listeners = listeners_of(first)
+        self._config = config_of(first["config"])
+        self._stop = asyncio.Event()
+        self._grace_s = 0.0
+        self._told: Message = {}
+        fcntl.flock(stack.enter_context(network_lock(self._config.data)), fcntl.LOCK_SH)
+        self._exchanges = ExchangeLog(self._tell_exchanges)
+        self._pushes = open_spool(self._config, f"pushes.{first['number']}", stack)
+        self._listener = telemetry_receiver(self._config, self._pushes)
+        self._take_subscriptions(first)
+        self._gateway = self._behind_a_gateway() if self._config.upstream else self._alone()
+        opened = stack.pop_all()
+        stack.callback(self._tell)  # the last of all, when everything is written
+        stack.push_async_exit(opened)
+        stack.push_async_callback(lambda: self._gateway.close(self._grace_s))
+
+    async def run(self) -> None:
+        """Until the parent says so, or is dead."""
+        await listening(self._gateway.start([]), self._config.listen)
+        await self._follow_listeners()
+        self._parent.tell({"ready": True})
+        periodic_tasks = [
+            subscriptions_task(self._config, self._listener.rules, self._refresh),
+            *push_sync_tasks(self._pushes, self._config),
+            PeriodicTask("tell", _TELL_EVERY_MS, self._tell_often),
+            PeriodicTask("listeners", _FOLLOW_EVERY_MS, self._follow_listeners),
+        ]
+        await run_periodic_tasks(periodic_tasks, self._stop, self._hear())
+
+    def _behind_a_gateway(self) -> Gateway:
+        self._refresh = _nothing  # the parent reads them from the cluster
+        return new_gateway(
+            self._config,
+            self._first["cluster"],
+            self._listener,
+            self._pushes,
+            observe=self._exchanges.exchange,
+            ask=lambda node: self._parent.tell({"ask": [node.node_id, node.host, node.port]}),
+        )
+
+    def _alone(self) -> Gateway:
+        file = SubscriptionFile(subscriptions_path(self._config), self._listener.rules, now_ms)
+        file.follow()
+
+        async def refresh() -> None:
+            file.follow()
+
+        self._refresh = refresh
+        cluster = self._first["cluster"]
+        answers = SinkAnswers(cluster, file).found_at
+        return new_gateway(
+            self._config, cluster, self._listener, self._pushes, observe=no_exchange, local=answers, ask=_no_node
+        )
+
+    async def _hear(self) -> None:
+        while message := await self._parent.message():
+            if "listeners" in message:
+                self._listeners = listeners_of(message)
+                await self._follow_listeners()
+            if "subscriptions" in message:
+                self._take_subscriptions(message)
+            if "stop" in message:
+                self._grace_s = self._config.gateway.drain_ms / 1000
+                break
+        self._stop.set()
+
+    async def _follow_listeners(self) -> None:
+        """A listener that cannot be opened here is left to the other processes until it can."""
+        try:
+            await self._gateway.listeners.follow(self._listeners)
+        except OSError as exc:
+            log.error("cannot open a listener that is open elsewhere", error=str(exc))
+
+    def _take_subscriptions(self, message: Message) -> None:
+        self._listener.rules.replace_all(message["subscriptions"], message["changed_at_ms"])
+
+    async def _tell_often(self) -> None:
+        self._tell()
+
+    def _tell(self) -> None:
+        self._tell_exchanges()
+        values = listener_readings(self._gateway)
+        if self._config.upstream:
+            values[catalogue.USAGE_LEFT_OUT] = self._exchanges.left_out
+        told = {
+            "readings": {metric.name: value for metric, value in values.items()},
+            "records": self._pushes.records,
+        }
+        if told != self._told:
+            self._told = told
+            self._parent.tell(told)
+
+    def _tell_exchanges(self) -> None:
+        if not self._parent.is_overfull and (rows := self._exchanges.take()):
+            self._parent.tell({"exchanges": rows})
+
+
+async def _nothing() -> None:
+    pass
+
+
+def _no_node(_: BrokerNode) -> None:
+    """A sink is its own only node, whose listener is the one to bootstrap from."""
+
+
+if __name__ == "__main__":
+    sys.exit(main())

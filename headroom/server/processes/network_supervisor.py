@@ -1,0 +1,266 @@
+"""The further network processes, from their parent's side: started, told, heard, started again, stopped.
+
+They listen at the same ports as we do. What they count is told by them and added to what we count ourselves; what one
+counted that ended stays counted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import structlog
+
+from exporters import self_metrics as catalogue
+from exporters.self_metrics import SelfMetric, Values
+from headroom.config.settings import ServeConfig
+from headroom.errors import ServeError
+from headroom.server.metrics import plus
+from headroom.server.processes.messages import (
+    MAX_LINE_BYTES,
+    Message,
+    config_message,
+    line,
+    listeners_message,
+    message_of,
+    subscriptions_message,
+)
+from telemetry.gateway.exchanges import Observe
+from telemetry.gateway.server import Gateway
+
+log = structlog.get_logger(__name__)
+
+Take = Observe  # where the exchanges go
+
+_START_TIMEOUT_S = 60.0
+_RESTART_AFTER_S = 1.0
+_RESTART_AFTER_AT_MOST_S = 30.0
+_STOP_GRACE_S = 5.0  # more than it takes to answer what is in flight
+_METRICS = {metric.name: metric for metric in catalogue.CATALOGUE}
+
+
+class NetworkProcesses:
+    """All that `config.processes` has beyond one, none by default. `gateway` is our own, which listens at `address`."""
+
+    def __init__(self, config: ServeConfig, address: tuple[str, int], gateway: Gateway, take: Take) -> None:
+        self._config = config_message(config, address)
+        self._gateway = gateway
+        self._take = take
+        self._sent_subscriptions: Message = {}
+        self._children = [_Child(number, self._first, self._heard) for number in range(1, config.processes)]
+        self._watching: list[asyncio.Task[None]] = []
+
+    async def start(self) -> None:
+        """Returns when all take clients. Raises ServeError."""
+        if not self._children:
+            return
+        self._sent_subscriptions = subscriptions_message(self._gateway.receiver.rules)
+        self._gateway.listeners.opened = self._send_listeners
+        await asyncio.gather(*(child.start() for child in self._children))
+        self._watching = [asyncio.create_task(child.watch()) for child in self._children]
+
+    async def watch(self) -> None:
+        """Hears them, and starts again what died. Runs until `stop`; at once when there are none."""
+        await asyncio.gather(*self._watching)
+
+    def tell_subscriptions(self) -> None:
+        """Those of our rules, if they are not what was told last."""
+        if self._children and (subscriptions := subscriptions_message(self._gateway.receiver.rules)) != (
+            self._sent_subscriptions
+        ):
+            self._sent_subscriptions = subscriptions
+            self._tell(subscriptions)
+
+    async def stop(self, grace_s: float) -> None:
+        """Each answers what is in flight for at most `grace_s`, flushes and ends."""
+        for child in self._children:
+            child.stop()
+        if self._watching:
+            _, late = await asyncio.wait(self._watching, timeout=grace_s + _STOP_GRACE_S)
+            if late:
+                log.warning("network processes did not end in time", count=len(late))
+        for child in self._children:
+            child.kill()
+
+    @property
+    def lacks(self) -> str | None:
+        """Why we are not ready."""
+        missing = [child.number for child in self._children if not child.alive]
+        return f"network process {missing[0]} is not there" if missing else None
+
+    @property
+    def records(self) -> int:
+        """What they wrote to the spool, as far as they told."""
+        return sum(child.records for child in self._children)
+
+    def readings(self) -> dict[SelfMetric, Values]:
+        totals: dict[SelfMetric, Values] = {
+            catalogue.NETWORK_PROCESSES: 1 + sum(child.alive for child in self._children),
+            catalogue.NETWORK_RESTARTS: sum(child.restarts for child in self._children),
+        }
+        for child in self._children:
+            for name, values in child.readings().items():
+                metric = _METRICS[name]
+                totals[metric] = plus(totals[metric], values) if metric in totals else values
+        return totals
+
+    def _first(self, number: int) -> Message:
+        rest = {"config": self._config, "cluster": self._gateway.cluster, "number": number}
+        return {
+            **rest,
+            **listeners_message(self._gateway.listeners),
+            **subscriptions_message(self._gateway.receiver.rules),
+        }
+
+    def _heard(self, message: Message) -> None:
+        if "ask" in message:
+            node_id, host, port = message["ask"]
+            try:
+                self._gateway.listeners.port_of(node_id, host, port)
+            except OSError as exc:
+                log.error("cannot open a listener", broker_id=node_id, error=str(exc))
+            self._send_listeners()
+        for principal, client_id, broker_id, api_key, sent, received, throttle_ms, now_ms in message.get(
+            "exchanges", ()
+        ):
+            self._take(
+                principal=principal,
+                client_id=client_id,
+                address="",
+                broker_id=broker_id,
+                api_key=api_key,
+                request_bytes=sent,
+                response_bytes=received,
+                throttle_ms=throttle_ms,
+                now_ms=now_ms,
+            )
+
+    def _send_listeners(self) -> None:
+        self._tell(listeners_message(self._gateway.listeners))
+
+    def _tell(self, message: Message) -> None:
+        for child in self._children:
+            child.tell(message)
+
+
+class _Child:
+    """One of them. `first`: what it is told first; `heard`: what is for others than us."""
+
+    def __init__(self, number: int, first: Callable[[int], Message], heard: Callable[[Message], None]) -> None:
+        self.number = number
+        self.alive = False
+        self.restarts = 0
+        self._first = first
+        self._heard = heard
+        self._process: asyncio.subprocess.Process | None = None
+        self._stopping = asyncio.Event()
+        self._readings: dict[str, Values] = {}  # of the one that runs
+        self._records = 0
+        self._counted: dict[str, Values] = {}  # by those that ended
+        self._records_before = 0
+
+    @property
+    def records(self) -> int:
+        return self._records_before + self._records
+
+    def readings(self) -> dict[str, Values]:
+        """Counters of all that ran so far, and what else the one that runs tells."""
+        return _sum(self._counted, self._readings)
+
+    async def start(self) -> None:
+        """Returns when it takes clients. Raises ServeError."""
+        self._process = process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-m",
+            "headroom.server.processes.network_process",
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            limit=MAX_LINE_BYTES,
+        )
+        self.tell(self._first(self.number))
+        try:
+            async with asyncio.timeout(_START_TIMEOUT_S):
+                told = await self._until_ready(process)
+        except TimeoutError as exc:
+            self.kill()
+            raise ServeError(f"a network process was not ready within {_START_TIMEOUT_S:.0f} s") from exc
+        if "ready" not in told:
+            code = await process.wait()
+            raise ServeError(told.get("error", f"a network process ended with code {code}"))
+        self.alive = True
+
+    async def watch(self) -> None:
+        """Until it was stopped."""
+        while self._process is not None:
+            await self._hear(self._process)
+            self.alive = False
+            code = await self._process.wait()
+            self._counted = _sum(self._counted, {k: v for k, v in self._readings.items() if k.endswith("_total")})
+            self._records_before += self._records
+            self._readings, self._records = {}, 0
+            if self._stopping.is_set():
+                return
+            log.error("a network process ended, starting it again", number=self.number, exit_code=code)
+            self.restarts += 1
+            await self._restart()
+
+    def tell(self, message: Message) -> None:
+        """If it is there; one that is started later is told all at once."""
+        process = self._process
+        if process is not None and process.returncode is None and process.stdin is not None:
+            with contextlib.suppress(RuntimeError, OSError):  # it ended just now
+                process.stdin.write(line(message))
+
+    def stop(self) -> None:
+        """Asks it to end."""
+        self._stopping.set()
+        self.tell({"stop": True})
+
+    def kill(self) -> None:
+        """If it still runs."""
+        if self._process is not None and self._process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                self._process.kill()
+
+    async def _restart(self) -> None:
+        after_s = _RESTART_AFTER_S
+        while not self.alive:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._stopping.wait(), after_s)
+            if self._stopping.is_set():
+                return
+            try:
+                await self.start()
+            except ServeError as exc:
+                log.error("a network process does not start", number=self.number, error=str(exc))
+                after_s = min(2 * after_s, _RESTART_AFTER_AT_MOST_S)
+
+    async def _until_ready(self, process: asyncio.subprocess.Process) -> Message:
+        """What it says of that; nothing when it ended."""
+        while told := await _message(process):
+            if "ready" in told or "error" in told:
+                return told
+            self._take(told)
+        return {}
+
+    async def _hear(self, process: asyncio.subprocess.Process) -> None:
+        while told := await _message(process):
+            self._take(told)
+
+    def _take(self, told: Message) -> None:
+        if "readings" in told:
+            self._readings, self._records = told["readings"], told["records"]
+        else:
+            self._heard(told)
+
+
+async def _message(process: asyncio.subprocess.Process) -> dict[str, Any] | None:
+    assert process.stdout is not None
+    return message_of(await process.stdout.readline())
+
+
+def _sum(some: dict[str, Values], more: dict[str, Values]) -> dict[str, Values]:
+    return some | {name: plus(some[name], values) if name in some else values for name, values in more.items()}

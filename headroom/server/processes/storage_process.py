@@ -1,0 +1,262 @@
+"""The storage worker's process: owns the store, follows the spool, serves SQL.
+
+Started by storage.py as `python -m headroom.server.processes.storage_process`: a fresh interpreter, because a fork
+after `import chdb` hangs. The
+first line of its standard input is its settings as JSON (there may be a password in it). It talks to its parent by
+lines of JSON on standard output: first {"sql": "HOST:PORT", "counts": {...}, "fault": TEXT or null} or {"error": TEXT},
+then {"counts": {...}, "fault": TEXT or null} every second. A server that is away is a fault, and is waited for. When
+standard input closes it drains the spool and ends, so that it never outlives its parent for long; when the parent died
+it drains nothing: the next worker waits for it, and the next parent for that one.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import threading
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TextIO
+
+import stamina
+import stamina.instrumentation
+import structlog
+
+from exporters.clickhouse.sql_door import SqlDoor
+from exporters.clickhouse.store import PermanentWriteError, Store, TransientWriteError
+from exporters.spool.reader import SpoolReader
+from headroom.clock import now_ms
+from headroom.config.settings import Address
+from headroom.logs import configure_logging
+from telemetry.ingest.ingester import Ingester
+from telemetry.ingest.quarantine import Quarantine
+
+log = structlog.get_logger(__name__)
+
+_NICENESS = 10  # who waits for an acknowledgement goes first: what is in the spool can wait for a core
+_TELL_EVERY_S = 1.0
+_PREDECESSOR_S = 40.0  # less than the parent waits for us
+_FAULT_LOGGED_EVERY_S = 60.0
+_FIRST_LOOK_S = 5.0
+_LOOKED_AT_EVERY_S = 0.2
+_DRAIN_TRIES = 3  # a store that is away at the end keeps nobody waiting: the spool keeps what is left
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerSettings:
+    """What the parent tells its worker."""
+
+    spool: str
+    embedded: str  # the directory of the embedded engine; unused with `clickhouse`
+    clickhouse: str | None
+    clickhouse_password: str
+    sql_host: str
+    sql_port: int
+    max_decompressed_bytes: int
+    batch_ms: int
+    batch_records: int
+    batch_bytes: int
+    rollup_ms: int
+    quarantine: str  # a directory
+    quarantine_records: int
+    quarantine_bytes: int
+
+
+def main() -> int:
+    """Runs until standard input closes and the spool is drained."""
+    settings = WorkerSettings(**json.loads(sys.stdin.buffer.readline()))
+    for ignored in (signal.SIGINT, signal.SIGTERM):  # a terminal's Ctrl-C reaches us too: the parent decides
+        signal.signal(ignored, signal.SIG_IGN)
+    os.nice(_NICENESS)
+    parent = _take_standard_output()
+    configure_logging()
+    stamina.instrumentation.set_on_retry_hooks([])  # a store that is away is told of by ourselves, and not each time
+    try:
+        reader = _open_spool(Path(settings.spool))
+        store = _open_store(settings)
+        receiver = None if settings.clickhouse else SqlDoor(store, settings.sql_host, settings.sql_port)
+        address = _opened(receiver, settings) if receiver else settings.clickhouse
+    except _OpenError as exc:
+        _tell(parent, {"error": " ".join(str(exc).split())})
+        return 1
+    follower = _Follower(reader, store, settings, parent)
+    follower.begin(address)
+    follower.run()
+    if receiver:
+        receiver.stop()
+    store.close()
+    reader.close()  # last: whoever has the spool may open the store
+    return 0
+
+
+class _OpenError(Exception):
+    """The message is one line for the user."""
+
+
+class _Follower:
+    """The loop: spool to store, with patience when the store is away."""
+
+    def __init__(self, reader: SpoolReader, store: Store, settings: WorkerSettings, parent: TextIO) -> None:
+        self._store = store
+        self._migrated = not settings.clickhouse  # the embedded engine was when it opened
+        self._looking = threading.Thread(target=self._look, daemon=True)
+        self._fault: str | None = None  # why nothing can be written
+        self._fault_logged_at = -_FAULT_LOGGED_EVERY_S
+        self._settings = settings
+        self._parent = parent
+        self._parent_pid = os.getppid()
+        self._stopping = threading.Event()
+        self._logged_at = 0.0
+        self._ingester = Ingester(
+            reader,
+            store,
+            Quarantine(Path(settings.quarantine), settings.quarantine_records, settings.quarantine_bytes),
+            max_decompressed_bytes=settings.max_decompressed_bytes,
+            rollup_interval_ms=settings.rollup_ms,
+            max_records=settings.batch_records,
+            max_bytes=settings.batch_bytes,
+        )
+
+    def begin(self, address: str | None) -> None:
+        """The first look at the store, and the first words to the parent, also when the store does not say a word."""
+        threading.Thread(target=self._wait_for_parent, daemon=True).start()
+        self._looking.start()
+        self._looking.join(_FIRST_LOOK_S)
+        fault = "the store does not answer" if self._looking.is_alive() else self._fault
+        _tell(self._parent, {"sql": address, "counts": self.counts(), "fault": fault})
+
+    def run(self) -> None:
+        """Until standard input closes."""
+        while self._looking.is_alive():
+            if self._stopping.wait(_LOOKED_AT_EVERY_S):
+                return
+        while not self._stopping.is_set():
+            self._settled(attempts=None)
+            self._ingester.roll_up(now_ms)
+            self._tell_counts()
+            self._stopping.wait(self._settings.batch_ms / 1000)
+        self._settled(attempts=_DRAIN_TRIES)
+
+    def _look(self) -> None:
+        try:
+            self._migrate()
+        except Exception as exc:  # noqa: BLE001 - `run` tries it again, and ends of what it does not know
+            self._failed(exc)
+
+    def counts(self) -> dict[str, Any]:
+        """What became of all that was ever in the spool."""
+        return self._ingester.as_dict()
+
+    def _settled(self, attempts: int | None) -> None:
+        """Writes all that is in the spool; keeps trying while the store is away, `attempts` times or for ever."""
+        try:
+            for attempt in stamina.retry_context(
+                on=self._is_worth_another_try, attempts=attempts, timeout=None, wait_initial=0.2, wait_max=5.0
+            ):
+                with attempt:
+                    self._migrate()
+                    while not self._orphaned() and self._ingester.step(now_ms()):
+                        self._mended()
+                        self._tell_counts()
+                        if not self._stopping.is_set():
+                            self._ingester.roll_up(now_ms)
+                    self._mended()
+        except (TransientWriteError, PermanentWriteError) as exc:
+            log.warning("stopped before all was written: the spool keeps it", error=_one_line(exc))
+
+    def _migrate(self) -> None:
+        """Once. Raises TransientWriteError, PermanentWriteError: somebody may mend that, too."""
+        if not self._migrated:
+            self._store.migrate()
+            self._migrated = True
+            self._mended()
+
+    def _is_worth_another_try(self, exc: Exception) -> bool:
+        if not isinstance(exc, TransientWriteError | PermanentWriteError):
+            return False
+        self._failed(exc)
+        self._tell_counts()
+        return not (self._orphaned() or (self._stopping.is_set() and self._settings.clickhouse))
+
+    def _failed(self, exc: Exception) -> None:
+        """Told at once, and then each minute."""
+        self._fault = _one_line(exc)
+        if time.monotonic() - self._fault_logged_at >= _FAULT_LOGGED_EVERY_S:
+            self._fault_logged_at = time.monotonic()
+            log.error("the store takes nothing, the spool keeps it", error=self._fault)
+
+    def _mended(self) -> None:
+        if self._fault is not None:
+            self._fault, self._fault_logged_at = None, -_FAULT_LOGGED_EVERY_S
+            log.info("the store takes rows again")
+
+    def _orphaned(self) -> bool:
+        return os.getppid() != self._parent_pid
+
+    def _tell_counts(self) -> None:
+        if time.monotonic() - self._logged_at >= _TELL_EVERY_S:
+            self._logged_at = time.monotonic()
+            _tell(self._parent, {"counts": self.counts(), "fault": self._fault})
+
+    def _wait_for_parent(self) -> None:
+        sys.stdin.buffer.read()  # ends when the parent closes it, or dies
+        self._stopping.set()
+
+
+def _one_line(exc: Exception) -> str:
+    return " ".join(str(exc).split()) or repr(exc)
+
+
+def _open_spool(directory: Path) -> SpoolReader:
+    """Waits for the worker of a parent that died: it ends after the batch that it is writing. Raises _OpenError."""
+    try:
+        for attempt in stamina.retry_context(
+            on=BlockingIOError, attempts=None, timeout=_PREDECESSOR_S, wait_initial=0.05, wait_max=0.5
+        ):
+            with attempt:
+                return SpoolReader(directory)
+    except OSError as exc:
+        raise _OpenError(f"cannot open the spool: {exc}") from exc
+    raise AssertionError("not reached: the last attempt returns or raises")
+
+
+def _opened(receiver: SqlDoor, settings: WorkerSettings) -> str:
+    wanted = Address(host=settings.sql_host, port=settings.sql_port)
+    try:
+        host, port = receiver.start()
+    except OSError as exc:
+        raise _OpenError(f"cannot listen on {wanted}: {os.strerror(exc.errno) if exc.errno else exc}") from exc
+    return str(Address(host=host, port=port))
+
+
+def _open_store(settings: WorkerSettings) -> Store:
+    """A server need not be there yet; the embedded engine does, with its tables. Raises _OpenError."""
+    try:
+        if settings.clickhouse:
+            return Store.server(settings.clickhouse, settings.clickhouse_password)
+        store = Store.embedded(Path(settings.embedded))
+        store.migrate()
+    except (OSError, ValueError, RuntimeError, TransientWriteError, PermanentWriteError) as exc:
+        raise _OpenError(f"cannot open the store: {exc}") from exc
+    return store
+
+
+def _take_standard_output() -> TextIO:
+    """Standard output for our lines alone: whatever a library prints goes to standard error."""
+    ours = os.fdopen(os.dup(1), "w", buffering=1)
+    os.dup2(2, 1)
+    return ours
+
+
+def _tell(parent: TextIO, message: dict[str, Any]) -> None:
+    try:
+        parent.write(json.dumps(message) + "\n")
+    except BrokenPipeError:  # the parent is gone; our input tells us so too
+        log.debug("parent is gone")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

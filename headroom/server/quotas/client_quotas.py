@@ -1,0 +1,105 @@
+"""Limit, usage, utilisation and throttling of each client for /metrics (KIP-786's wish), worked out when scraped.
+
+No more series than the budget: clients nearest to their limit come first, those without a limit last. So what falls
+out and comes back is what is furthest from trouble.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeAlias
+
+from exporters import self_metrics as catalogue
+from exporters.model import UsageSample
+from exporters.self_metrics import SelfMetric, Values
+from quota_metrics.jmx.sensors import BEANS
+from quota_metrics.measure.quota_manager import QuotaManager
+from quota_metrics.measure.utilization import Standing, Windows, severity, utilizations, worst_by_client
+
+_SERIES = (
+    catalogue.CLIENT_LIMIT,
+    catalogue.CLIENT_USAGE,
+    catalogue.CLIENT_UTILIZATION,
+    catalogue.CLIENT_THROTTLE,
+    catalogue.CLIENT_CAPACITY,
+)
+_MAX_NAME_CHARS = 255
+_HALF_MS = 30_000  # throttling is shown for 30 to 60 s: scrapes are rarer than rows
+_MAX_THROTTLED = 50_000
+
+_QUOTA_TYPE = {quota_key: bean for bean, (quota_key, _rate) in BEANS.items()}  # as the broker's metrics have it
+
+_Labels: TypeAlias = tuple[str, str, str, str]  # cluster, quota type, user, client-id
+
+
+class ClientQuotas:
+    """Holds the rows of the last moment; `readings` makes series of them."""
+
+    def __init__(
+        self,
+        cluster: str,
+        manager_at: Callable[[int], QuotaManager],
+        windows: Windows,
+        thread_capacity: Mapping[int, float],
+        max_series: int,
+    ) -> None:
+        self.series_left_out = 0
+        self._cluster = cluster
+        self._manager_at = manager_at
+        self._windows = windows
+        self._thread_capacity = thread_capacity
+        self._max_series = max_series
+        self._gateway: Sequence[UsageSample] = ()
+        self._jmx: dict[int, Sequence[UsageSample]] = {}
+        self._throttled: tuple[dict[_Labels, float], dict[_Labels, float]] = ({}, {})
+        self._half_began_ms = 0
+
+    def measured(self, rows: Sequence[UsageSample]) -> None:
+        """The gateway's rows of this moment."""
+        self._gateway = rows
+        if rows and rows[0].ts_ms - self._half_began_ms >= _HALF_MS:
+            self._throttled = ({}, self._throttled[0])
+            self._half_began_ms = rows[0].ts_ms
+        now = self._throttled[0]
+        for row in rows:
+            if row.throttle_ms > 0:
+                labels = self._labels(row.quota_key, row.user, row.client_id)
+                if labels in now or len(now) < _MAX_THROTTLED:
+                    now[labels] = max(row.throttle_ms, now.get(labels, 0.0))
+
+    def scraped(self, broker_id: int, rows: Sequence[UsageSample]) -> None:
+        """A broker's own rows; none when it could not be read."""
+        self._jmx[broker_id] = rows
+
+    def readings(self) -> dict[SelfMetric, Values]:
+        rows = [*self._gateway, *(row for rows in self._jmx.values() for row in rows)]
+        standings = worst_by_client(utilizations(rows, self._manager_at, self._windows, self._thread_capacity))
+        standings.sort(key=lambda one: (severity(one.worst), one.rate, one.user, one.client_id), reverse=True)
+        series: dict[SelfMetric, dict[tuple[str, ...], float]] = {metric: {} for metric in _SERIES}
+        room = self._max_series
+        for standing in standings:
+            labels = self._labels(standing.worst.quota_key, standing.user, standing.client_id)
+            values = self._values(standing, labels)
+            if len(values) > room or max(map(len, labels)) > _MAX_NAME_CHARS:
+                self.series_left_out += len(values)
+                continue
+            room -= len(values)
+            for metric, value in values.items():
+                series[metric][labels] = value
+        return {**series, catalogue.SERIES_LEFT_OUT: self.series_left_out}
+
+    def _labels(self, quota_key: str, user: str, client_id: str) -> _Labels:
+        return self._cluster, _QUOTA_TYPE[quota_key], user, client_id
+
+    def _values(self, standing: Standing, labels: _Labels) -> dict[SelfMetric, float]:
+        group = standing.worst
+        throttle_ms = max(standing.throttle_ms, *(half.get(labels, 0.0) for half in self._throttled))
+        values = {catalogue.CLIENT_LIMIT: group.limit, catalogue.CLIENT_THROTTLE: throttle_ms / 1000}
+        if not math.isnan(group.rate):
+            values[catalogue.CLIENT_UTILIZATION] = group.ratio
+        if not math.isnan(standing.rate):
+            values[catalogue.CLIENT_USAGE] = standing.rate
+        if not math.isnan(group.capacity_ratio):
+            values[catalogue.CLIENT_CAPACITY] = group.capacity_ratio
+        return values

@@ -1,0 +1,100 @@
+"""What brokers tell of their quota sensors, read by the clock: rows of usage with source 'jmx'.
+
+A broker that cannot be read costs a line of log when that begins and when it ends, and nothing else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+import structlog
+
+from exporters import self_metrics as catalogue
+from exporters.model import UsageSample
+from exporters.self_metrics import SelfMetric, Values
+from headroom.config.settings import JmxConfig
+from quota_metrics.jmx.scrape import ScrapeError, Target, scrape
+from quota_metrics.jmx.sensors import SensorReading, usage_samples
+
+log = structlog.get_logger(__name__)
+
+_THREADS = 4  # of its own: a broker that hangs must not keep the disk's periodic_tasks waiting
+
+
+class JmxScraper:
+    """Reads all targets side by side. `step` is a task's; `close` waits for nothing."""
+
+    def __init__(
+        self,
+        config: JmxConfig,
+        cluster: str,
+        *,
+        now_ms: Callable[[], int],
+        take: Callable[[int, Sequence[UsageSample]], None],
+        known: Callable[[], set[tuple[str, str]]],
+        read: Callable[..., SensorReading] = scrape,
+    ) -> None:
+        """`take` gets a broker's id and rows, and raises OSError; `known` tells users and client-ids that there are."""
+        self.failures = 0
+        self.left_out: Counter[str] = Counter()
+        self._config = config
+        self._cluster = cluster
+        self._now_ms = now_ms
+        self._take = take
+        self._known = known
+        self._blocking_read = read
+        self._targets = [Target(target.broker_id, target.agent, target.url) for target in config.targets]
+        self._failing: set[Target] = set()
+        self._logged_ambiguous: set[Target] = set()
+        self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="jmx")
+
+    async def step(self) -> None:
+        """Raises OSError: the rows cannot be kept."""
+        await asyncio.gather(*map(self._read, self._targets))
+
+    def close(self) -> None:
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    def readings(self) -> dict[SelfMetric, Values]:
+        return {catalogue.JMX_FAILURES: self.failures, catalogue.JMX_LEFT_OUT: dict(self.left_out)}
+
+    async def _read(self, target: Target) -> None:
+        try:
+            reading = await asyncio.get_running_loop().run_in_executor(
+                self._threads, self._scrape, target, self._known()
+            )
+        except ScrapeError as exc:
+            self.failures += 1
+            if target not in self._failing:
+                log.warning("cannot read a broker's quota sensors", broker_id=target.broker_id, error=str(exc))
+            self._failing.add(target)
+            rows: list[UsageSample] = []
+        else:
+            if target in self._failing:
+                log.info("a broker's quota sensors can be read again", broker_id=target.broker_id)
+            self._failing.discard(target)
+            self._count(target, reading)
+            rows = usage_samples(reading.values.items(), self._cluster, target.broker_id, self._now_ms())
+        self._take(target.broker_id, rows)
+
+    def _scrape(self, target: Target, known: set[tuple[str, str]]) -> SensorReading:
+        config = self._config
+        return self._blocking_read(
+            target, timeout_s=config.timeout_ms / 1000, max_bytes=config.max_response_bytes, known=known
+        )
+
+    def _count(self, target: Target, reading: SensorReading) -> None:
+        for reason in ("ambiguous", "malformed", "left_out"):
+            if getattr(reading, reason):
+                self.left_out[reason] += getattr(reading, reason)
+        if reading.ambiguous and target not in self._logged_ambiguous:
+            self._logged_ambiguous.add(target)
+            log.warning(
+                "this broker's JMX exporter makes metric names of clients, in which not all can be told apart:"
+                " put the rules of deploy/jmx/kafka-quotas.yml before its own",
+                broker_id=target.broker_id,
+                values=reading.ambiguous,
+            )

@@ -1,0 +1,112 @@
+"""What `quotas:` may add to the gateway: brokers' own numbers, and each client's limit and usage on /metrics.
+
+What is not asked for is not there: no task, no state, no time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
+
+from exporters import self_metrics as catalogue
+from exporters.model import UsageSample
+from exporters.self_metrics import SelfMetric, Values
+from headroom.clock import now_ms
+from headroom.config.settings import QuotaConfig
+from headroom.errors import ServeError
+from headroom.server.periodic import PeriodicTask, QuotaRecorder
+from headroom.server.quotas.client_quotas import ClientQuotas
+from headroom.server.quotas.cluster_quotas import ClusterQuotas, read_partitions
+from headroom.server.quotas.jmx_scraper import JmxScraper
+from quota_metrics.config.entities import CLIENT_ID, USER, Rules
+from quota_metrics.kafka.admin import Cluster, KafkaAdmin
+from quota_metrics.measure.callbacks import CallbackError
+from quota_metrics.measure.meter import UsageMeter
+from quota_metrics.measure.thread_capacity import read_thread_capacity
+from quota_metrics.measure.utilization import Windows
+
+_CAPACITY_EVERY_MS = 60_000
+
+
+class QuotaViews:
+    """Built from the configuration. Raises ServeError when the callback cannot be used."""
+
+    def __init__(
+        self, config: QuotaConfig, name: str, admin: KafkaAdmin, cluster: Cluster, stack: AsyncExitStack
+    ) -> None:
+        self._config = config
+        self._name = name
+        self._admin = admin
+        self._cluster = cluster
+        self._stack = stack
+        self._quotas = ClusterQuotas(config)
+        self._rules: Rules = {}
+        self._capacity: dict[int, float] = {}
+        self._scraper: JmxScraper | None = None
+        self._clients = self._on_metrics() if config.metrics.enabled else None
+
+    async def configure(self, rules: Rules) -> None:
+        """The cluster's quotas. Raises ClusterError."""
+        self._rules = rules
+        if self._clients is not None:
+            self._quotas.configure(rules)
+            if self._quotas.has_callback:
+                self._quotas.follow(await read_partitions(self._admin.send, self._cluster.cluster_id))
+
+    def measured(self, rows: Sequence[UsageSample]) -> None:
+        """The gateway's usage of this moment."""
+        if self._clients is not None:
+            self._clients.measured(rows)
+
+    def periodic_tasks(self) -> list[PeriodicTask]:
+        return (
+            [PeriodicTask("thread capacity", _CAPACITY_EVERY_MS, self._read_capacity)]
+            if self._clients is not None
+            else []
+        )
+
+    def jmx_tasks(self, recorder: QuotaRecorder, meter: UsageMeter) -> list[PeriodicTask]:
+        """Rows of the brokers go through the recorder. Nobody has to wait for the first of them."""
+        if not self._config.jmx.targets:
+            return []
+        self._scraper = self._jmx(recorder, meter)
+        return [PeriodicTask("jmx", self._config.jmx.interval_ms, self._scraper.step)]
+
+    def readings(self) -> dict[SelfMetric, Values]:
+        values: dict[SelfMetric, Values] = {}
+        if self._scraper is not None:
+            values |= self._scraper.readings()
+        if self._clients is not None:
+            values |= self._clients.readings()
+        if self._quotas.has_callback:
+            values[catalogue.CALLBACK_FAULTS] = self._quotas.faults()
+        return values
+
+    def _on_metrics(self) -> ClientQuotas:
+        try:
+            for node in self._cluster.nodes if self._quotas.has_callback else ():
+                self._quotas.open(node.id)
+        except CallbackError as exc:
+            raise ServeError(str(exc)) from exc
+        self._stack.callback(self._quotas.close)
+        windows = Windows(self._config.window_num, self._config.window_size_ms)
+        max_series = self._config.metrics.max_series
+        return ClientQuotas(self._name, self._quotas.at, windows, self._capacity, max_series)
+
+    def _jmx(self, recorder: QuotaRecorder, meter: UsageMeter) -> JmxScraper:
+        def take(broker_id: int, rows: Sequence[UsageSample]) -> None:
+            if self._clients is not None:
+                self._clients.scraped(broker_id, rows)
+            recorder.write_rows(rows)
+
+        def known() -> set[tuple[str, str]]:
+            named = ({kind: name or "" for kind, name in entity} for entity in self._rules)
+            return meter.clients() | {(names.get(USER, ""), names.get(CLIENT_ID, "")) for names in named}
+
+        scraper = JmxScraper(self._config.jmx, self._name, now_ms=now_ms, take=take, known=known)
+        self._stack.callback(scraper.close)
+        return scraper
+
+    async def _read_capacity(self) -> None:
+        nodes = [node.id for node in (await self._admin.describe_cluster()).nodes]
+        self._capacity.update(await read_thread_capacity(self._admin.send, nodes))

@@ -1,0 +1,68 @@
+"""`headroom serve` without --upstream: a listener for telemetry alone, built and opened.
+
+Its cluster is itself: named by --cluster, else by a Kafka Uuid that is drawn once and stays in the data directory.
+"""
+
+from __future__ import annotations
+
+import re
+import uuid
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+from exporters.spool.writer import SpoolWriter
+from headroom.clock import now_ms
+from headroom.config.settings import ServeConfig
+from headroom.errors import ServeError
+from headroom.server.network import NetworkService, open_network
+from headroom.server.processes.assembly import (
+    listener_readings,
+    loaded_subscriptions,
+    new_gateway,
+    no_exchange,
+    subscriptions_path,
+    subscriptions_task,
+    telemetry_receiver,
+)
+from telemetry.gateway.standalone_broker import SinkAnswers
+from telemetry.rules.client_metrics import ClientMetrics
+from telemetry.rules.java.hash import uuid_text
+from telemetry.rules.subscription_file import SubscriptionFile
+
+_CLUSTER_ID = "cluster-id"
+
+
+async def open_sink(config: ServeConfig, pushes: SpoolWriter, stack: AsyncExitStack) -> NetworkService:
+    """Raises ServeError. What is opened is closed by `stack`."""
+    name = config.cluster or _cluster_id(config.data / _CLUSTER_ID)
+    receiver = telemetry_receiver(config, pushes)
+    file = _subscriptions(config, receiver.rules)
+    gateway = new_gateway(config, name, receiver, pushes, observe=no_exchange, local=SinkAnswers(name, file).found_at)
+    address, network = await open_network(config, gateway, [], no_exchange, stack)
+
+    async def refresh() -> None:
+        file.follow()
+
+    periodic_tasks = [subscriptions_task(config, receiver.rules, refresh)]
+    return NetworkService(address, periodic_tasks, lambda: listener_readings(gateway), gateway, network)
+
+
+def _subscriptions(config: ServeConfig, rules: ClientMetrics) -> SubscriptionFile:
+    """The operator's file must be there; ours comes with the first subscription."""
+    path = subscriptions_path(config)
+    if config.subscriptions or path.exists():
+        return loaded_subscriptions(path, rules)
+    return SubscriptionFile(path, rules, now_ms)
+
+
+def _cluster_id(path: Path) -> str:
+    try:
+        if path.exists() and re.fullmatch(r"[\w-]{22}", known := path.read_text("utf-8").strip()):
+            return known
+        drawn = "-"
+        while "-" in drawn:  # as Kafka's Uuid.randomUuid(): command lines take it for an option
+            drawn = uuid_text(uuid.uuid4().bytes)
+        path.write_text(f"{drawn}\n", "utf-8")
+    except OSError as exc:
+        raise ServeError(f"cannot keep the cluster's id in {path}: {exc.strerror}") from exc
+    return drawn

@@ -1,0 +1,67 @@
+"""Quota configuration as history: what the cluster describes now against what was known, as rows. Sans-I/O."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator
+from typing import TypeAlias
+
+from exporters.model import DEFAULT_ENTITY, QuotaLimit
+from quota_metrics.config.entities import CLIENT_ID, IP, TYPES, USER, Entity, Rules
+from quota_metrics.windows import UNLIMITED
+
+_Known: TypeAlias = dict[tuple[str, str, str, str], float]  # user, client_id, ip, quota_key
+
+
+class LimitHistory:
+    """Turns successive descriptions of one cluster's quotas into the rows of quota_limits.
+
+    `stored` are rows written before, in any order: what they say is known, so that a restart writes nothing anew and
+    still notices what went while nobody looked.
+    """
+
+    def __init__(self, cluster: str, stored: Iterable[QuotaLimit] = ()) -> None:
+        self._cluster = cluster
+        self._known: _Known = {}
+        for row in sorted(stored, key=lambda row: row.valid_from_ms):
+            place = (row.user, row.client_id, row.ip, row.quota_key)
+            if row.value is None:
+                self._known.pop(place, None)
+            else:
+                self._known[place] = row.value
+
+    def changes(self, described: Rules, now_ms: int) -> list[QuotaLimit]:
+        """A row per value that is new or different, and one with value None per value that is gone.
+
+        `described` is the whole configuration (KafkaAdmin.describe_client_quotas without a filter).
+        """
+        current = dict(_limits(described))
+        set_now = [(place, value) for place, value in current.items() if self._known.get(place) != value]
+        gone = sorted(self._known.keys() - current.keys())
+        self._known = current
+        return [self._row(place, value, now_ms) for place, value in set_now] + [
+            self._row(place, None, now_ms) for place in gone
+        ]
+
+    def _row(self, place: tuple[str, str, str, str], value: float | None, now_ms: int) -> QuotaLimit:
+        user, client_id, ip, quota_key = place
+        return QuotaLimit(self._cluster, user, client_id, ip, quota_key, now_ms, value)
+
+
+def _limits(described: Rules) -> Iterator[tuple[tuple[str, str, str, str], float]]:
+    for entity, values in described.items():
+        if not _has_a_row(entity):
+            continue
+        names = {kind: DEFAULT_ENTITY if name is None else name for kind, name in entity}
+        user, client_id, ip = (names.get(kind, "") for kind in (USER, CLIENT_ID, IP))
+        for key, value in values.items():
+            yield (user, client_id, ip, key), value if math.isfinite(value) else UNLIMITED
+
+
+def _has_a_row(entity: Entity) -> bool:
+    """Whether a row can tell the entity: its types have columns and no name reads as 'absent' or 'default' there.
+
+    Kafka takes neither an empty name nor, so far, another type; infinity and NaN it does take, and neither of them
+    ever throttles anyone.
+    """
+    return all(kind in TYPES and name not in ("", DEFAULT_ENTITY) for kind, name in entity)

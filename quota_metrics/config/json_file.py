@@ -1,0 +1,97 @@
+"""Quotas as a document, KIP-546's shape: {"entries": [{"entity": {type: name or null}, "values": {key: number}}]}.
+
+A name of null is the type's default entity, a type that is not there is no part of the entity, and an empty string is
+a name. Sans-I/O.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+from quota_metrics.config.entities import IP, TYPES, Entity, Rules, entity_of, text
+from quota_metrics.config.validation import KEYS_OF_CLIENTS, KEYS_OF_IPS
+
+
+class QuotaFileError(ValueError):
+    """The document is not one of quotas; the message says where, in one line."""
+
+
+def parse_rules(content: str | bytes) -> dict[Entity, dict[str, float]]:
+    """The rules of a document. Raises QuotaFileError."""
+    rules: dict[Entity, dict[str, float]] = {}
+    document = _json(content)
+    entries = document.get("entries") if isinstance(document, dict) else None
+    if not isinstance(entries, list):
+        raise QuotaFileError('not an object with "entries", a list')
+    for number, entry in enumerate(entries):
+        where = f"entries[{number}]"
+        if not isinstance(entry, dict) or not entry.keys() <= {"entity", "values"}:
+            raise QuotaFileError(f'{where}: not an object with "entity" and "values" alone')
+        entity = _entity(where, entry.get("entity"))
+        values = rules.setdefault(entity, {})
+        for key, value in _values(where, entity, entry.get("values")):
+            if key in values:
+                raise QuotaFileError(f"{where}: {key} of {text(entity)} a second time")
+            values[key] = value
+    return rules
+
+
+def document(rules: Rules) -> dict[str, Any]:
+    """The document of rules: what `parse_rules` reads, before it is JSON."""
+    return {"entries": [{"entity": dict(entity), "values": dict(values)} for entity, values in rules.items()]}
+
+
+def parse_pairs(content: str | bytes) -> list[tuple[str | None, str | None, str | None]]:
+    """A list of [user, client-id] or [user, client-id, ip] as triples; null is not known. Raises QuotaFileError."""
+    pairs = _json(content)
+    if not isinstance(pairs, list):
+        raise QuotaFileError("not a list of [user, client-id] or [user, client-id, ip]")
+    triples = []
+    for number, pair in enumerate(pairs):
+        if (
+            not isinstance(pair, list)
+            or len(pair) not in (2, 3)
+            or not all(name is None or isinstance(name, str) for name in pair)
+        ):
+            raise QuotaFileError(f"[{number}]: not [user, client-id] or [user, client-id, ip] of strings and nulls")
+        triples.append((pair[0], pair[1], pair[2] if len(pair) == 3 else None))
+    return triples
+
+
+def _json(content: str | bytes) -> Any:
+    try:
+        return json.loads(content)
+    except RecursionError as exc:
+        raise QuotaFileError("not JSON that can be read: nested too deep") from exc
+    except ValueError as exc:  # UnicodeDecodeError among them
+        raise QuotaFileError(f"not JSON: {exc}") from exc
+
+
+def _entity(where: str, components: Any) -> Entity:
+    if not isinstance(components, dict) or not components:
+        raise QuotaFileError(f'{where}: "entity" is not an object with at least one of {", ".join(TYPES)}')
+    for kind, name in components.items():
+        if kind not in TYPES:
+            raise QuotaFileError(f"{where}: unknown entity type {kind!r}, not one of {', '.join(TYPES)}")
+        if name is not None and not isinstance(name, str):
+            raise QuotaFileError(f"{where}: the name of {kind} is neither a string nor null")
+    if IP in components and len(components) > 1:
+        raise QuotaFileError(f"{where}: ip goes with neither user nor client-id")
+    return entity_of(components)
+
+
+def _values(where: str, entity: Entity, values: Any) -> Iterator[tuple[str, float]]:
+    if not isinstance(values, dict):
+        raise QuotaFileError(f'{where}: "values" is not an object')
+    known = KEYS_OF_IPS if entity[0][0] == IP else KEYS_OF_CLIENTS
+    for key, value in values.items():
+        if key not in known:
+            raise QuotaFileError(f"{where}: unknown key {key!r}, not one of {', '.join(known)}")
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise QuotaFileError(f"{where}: {key} is not a number")
+        if not 0 < value <= sys.float_info.max:  # false for NaN too
+            raise QuotaFileError(f"{where}: {key} is {value}, not a number greater than 0")
+        yield key, float(value)

@@ -1,0 +1,193 @@
+"""Which quota a client has, by which rule, over which others, and under which tags the broker meters it. Sans-I/O.
+
+A port of ClientQuotaManager's default callback, one manager per quota key: the most specific configured entity
+decides the metric's tags, and the limit is then looked up by the tags. Where names are empty the two differ, and the
+broker's limit is what counts here.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple, TypeAlias
+
+from exporters.model import PRECEDENCE, Match, QuotaKey
+from quota_metrics.config.entities import CLIENT_ID, IP, USER, Entity, Rules, Values, desanitize, sanitize
+
+Tags: TypeAlias = Mapping[str, str]
+
+CLIENT_KEYS = tuple(key.value for key in QuotaKey if key is not QuotaKey.CONNECTION_CREATION_RATE)
+IP_KEYS = (QuotaKey.CONNECTION_CREATION_RATE.value,)
+
+# ClientQuotaManager's bits: at which levels quotas of a key are configured (quotaTypesEnabled).
+NO_QUOTAS, CLIENT_ID_QUOTA, USER_QUOTA, USER_CLIENT_ID_QUOTA = 0, 1, 2, 4
+
+# The dimensions (user, client-id) that the tags of a level name.
+_Form: TypeAlias = tuple[bool, bool]
+_FORMS: tuple[_Form, ...] = tuple((user is not Match.ABSENT, client is not Match.ABSENT) for user, client in PRECEDENCE)
+_BITS: dict[_Form, int] = {
+    (False, True): CLIENT_ID_QUOTA,
+    (True, False): USER_QUOTA,
+    (True, True): USER_CLIENT_ID_QUOTA,
+}
+_UNMATCHED: _Form = (False, True)
+_SHORTCUTS: dict[int, _Form] = {NO_QUOTAS: _UNMATCHED} | {bit: form for form, bit in _BITS.items()}
+
+
+class Rule(NamedTuple):
+    """A configured value and the entity it is configured at."""
+
+    entity: Entity
+    value: float
+
+
+_RulesByKey: TypeAlias = Mapping[str, Rule]
+
+
+class Resolution(NamedTuple):
+    """The quota that a client has for one key. Clients with equal tags share it."""
+
+    value: float
+    entity: Entity
+    metric_tags: Tags
+    overridden: list[Rule]  # what would win next if the winner went, most specific first
+
+
+class Resolver:
+    """Resolves against one configuration. A resolution takes at most eight look-ups, however many rules there are."""
+
+    def __init__(self, rules: Rules) -> None:
+        self._clients: dict[Entity, _RulesByKey] = {}
+        self._ips: dict[str | None, Rule] = {}
+        self._levels: dict[str, int] = dict.fromkeys(CLIENT_KEYS, NO_QUOTAS)
+        for entity, values in rules.items():
+            self._add(entity, values)
+
+    def resolve(self, user: str | None, client_id: str | None, ip: str | None = None) -> dict[str, Resolution]:
+        """The client's quota per key, without the keys for which no rule gives one.
+
+        None is a name that is not known: no rule on that dimension applies. An empty name is one that the broker
+        knows to be empty.
+        """
+        matched = self._matched(user, client_id)
+        tags = _tags_by_form(user or "", client_id or "")
+        resolved = {}
+        for key in CLIENT_KEYS:
+            resolution = self._client_quota(key, matched, tags)
+            if resolution is not None:
+                resolved[key] = resolution
+        by_ip = None if ip is None else self._ip_quota(ip)
+        return resolved if by_ip is None else resolved | {IP_KEYS[0]: by_ip}
+
+    def metric_tags(self, key: str, user: str | None, client_id: str | None) -> Tags:
+        """The tags under which a broker meters the client, also when it has no quota (quotaMetricTags)."""
+        levels = (level for level, rules in self._matched(user, client_id) if key in rules)
+        return _tags_by_form(user or "", client_id or "")[self._form(key, next(levels, None))]
+
+    def limit_of_tags(self, key: str, tags: Tags) -> Rule | None:
+        """The rule behind a metric of the broker (quotaLimit); None when the tags are unlimited or not in use."""
+        user, client_id = desanitize(tags.get(USER, "")), tags.get(CLIENT_ID, "")
+        form = (user != "", client_id != "")
+        for level, rules in self._matched(user, client_id):
+            if _FORMS[level] == form and key in rules:
+                return rules[key]
+        return None
+
+    def levels(self, key: str) -> int:
+        """The levels at which the key is configured, as ClientQuotaManager.quotaTypesEnabled has them."""
+        return self._levels[key]
+
+    def _add(self, entity: Entity, values: Values) -> None:
+        names = dict(entity)
+        rules = {key: Rule(entity, value) for key, value in values.items()}
+        if set(names) == {IP}:
+            if IP_KEYS[0] in rules:
+                self._ips[_address(names[IP])] = rules[IP_KEYS[0]]
+        elif names and names.keys() <= {USER, CLIENT_ID}:
+            self._clients[entity] = rules
+            for key in rules.keys() & self._levels.keys():
+                self._levels[key] |= _BITS[USER in names, CLIENT_ID in names]
+
+    def _matched(self, user: str | None, client_id: str | None) -> list[tuple[int, _RulesByKey]]:
+        """The rules of the configured entities that fit, most specific first, each with its place in PRECEDENCE."""
+        users, client_ids = _spelled(USER, user), _spelled(CLIENT_ID, client_id)
+        matched = []
+        for level, (user_match, client_match) in enumerate(PRECEDENCE):
+            if user_match in users and client_match in client_ids:
+                rules = self._clients.get(users[user_match] + client_ids[client_match])
+                if rules is not None:
+                    matched.append((level, rules))
+        return matched
+
+    def _client_quota(
+        self, key: str, matched: list[tuple[int, _RulesByKey]], tags: dict[_Form, Tags]
+    ) -> Resolution | None:
+        candidates = [(level, rules[key]) for level, rules in matched if key in rules]
+        if not candidates:
+            return None
+        metric_tags = tags[self._form(key, candidates[0][0])]
+        form = (metric_tags[USER] != "", metric_tags[CLIENT_ID] != "")
+        for place, (level, rule) in enumerate(candidates):
+            if _FORMS[level] == form:
+                overridden = [lesser for _, lesser in candidates[place + 1 :]]
+                return Resolution(rule.value, rule.entity, metric_tags, overridden)
+        return None
+
+    def _form(self, key: str, level: int | None) -> _Form:
+        """The dimensions of the tags. Where only one level is configured the broker looks at no rule."""
+        shortcut = _SHORTCUTS.get(self._levels[key])
+        if shortcut is not None:
+            return shortcut
+        return _UNMATCHED if level is None else _FORMS[level]
+
+    def _ip_quota(self, ip: str) -> Resolution | None:
+        """ConnectionQuotas: the address's own limit, else the default."""
+        rules = [rule for rule in map(self._ips.get, (_address(ip), None)) if rule is not None]
+        if not rules:
+            return None
+        return Resolution(rules[0].value, rules[0].entity, {IP: ip}, rules[1:])
+
+
+def shared(
+    resolver: Resolver, key: str, clients: Iterable[tuple[str, str]]
+) -> dict[tuple[str, str], list[tuple[str, str]]]:
+    """Quota groups: the (user, client-id) pairs that share one quota, by its tags (user, client-id).
+
+    Clients without a quota are in no group.
+    """
+    groups: dict[tuple[str, str], list[tuple[str, str]]] = {}
+    for user, client_id in clients:
+        resolution = resolver.resolve(user, client_id).get(key)
+        if resolution is not None:
+            tags = resolution.metric_tags
+            groups.setdefault((tags[USER], tags[CLIENT_ID]), []).append((user, client_id))
+    return groups
+
+
+def _tags_by_form(user: str, client_id: str) -> dict[_Form, Tags]:
+    """The three tag sets that a client may have."""
+    sanitized = sanitize(user)
+    return {
+        (True, True): {USER: sanitized, CLIENT_ID: client_id},
+        (True, False): {USER: sanitized, CLIENT_ID: ""},
+        (False, True): {USER: "", CLIENT_ID: client_id},
+    }
+
+
+def _spelled(kind: str, name: str | None) -> dict[Match, Entity]:
+    """How this dimension of an entity is spelled that fits the name; a name that is not known fits only 'absent'."""
+    if name is None:
+        return {Match.ABSENT: ()}
+    return {Match.EXACT: ((kind, name),), Match.DEFAULT: ((kind, None),), Match.ABSENT: ()}
+
+
+def _address(name: str | None) -> str | None:
+    """One spelling for equal addresses; a host name stays as it is, as nothing is looked up here."""
+    if name is None:
+        return None
+    try:
+        address = ipaddress.ip_address(name)
+    except ValueError:
+        return name
+    mapped = getattr(address, "ipv4_mapped", None)  # Java's InetAddress makes an IPv4 address of it
+    return str(mapped or address)

@@ -1,0 +1,77 @@
+"""What a controller says to an alteration before it writes (ClientQuotaControlManager), and what the change makes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+from exporters.model import QuotaKey
+from quota_metrics.config.entities import IP, TYPES, Alteration, Entity, Rules
+
+INVALID_REQUEST = 42
+
+_LONG, _DOUBLE, _INT = "LONG", "DOUBLE", "INT"
+KEYS_OF_CLIENTS: Mapping[str, str] = {
+    QuotaKey.PRODUCER_BYTE_RATE.value: _LONG,
+    QuotaKey.CONSUMER_BYTE_RATE.value: _LONG,
+    QuotaKey.REQUEST_PERCENTAGE.value: _DOUBLE,
+    QuotaKey.CONTROLLER_MUTATION_RATE.value: _DOUBLE,
+}
+KEYS_OF_IPS: Mapping[str, str] = {QuotaKey.CONNECTION_CREATION_RATE.value: _INT}
+_LARGEST = {_LONG: float(2**63), _INT: float(2**31 - 1), _DOUBLE: math.inf}
+_ARTICLES = {_LONG: "a LONG", _INT: "an INT"}
+_WHOLE_TO = 1e-6
+
+
+def refusal(alteration: Alteration) -> str | None:
+    """The message with which Kafka refuses the alteration (INVALID_REQUEST), None when it takes it.
+
+    No host name is looked up. NaN, which passes Kafka's checks, is refused here.
+    """
+    return _refused_entity(alteration.entity) or next(
+        (
+            message
+            for key, value in alteration.values.items()
+            if value is not None and (message := _refused_value(alteration.entity, key, value))
+        ),
+        None,
+    )
+
+
+def altered(rules: Rules, alteration: Alteration) -> dict[Entity, dict[str, float]]:
+    """The rules after the change. An entity without values is none."""
+    changed = {entity: dict(values) for entity, values in rules.items()}
+    values = changed.setdefault(alteration.entity, {})
+    for key, value in alteration.values.items():
+        if value is None:
+            values.pop(key, None)
+        else:
+            values[key] = value
+    return {entity: values for entity, values in changed.items() if values}
+
+
+def _refused_entity(entity: Entity) -> str | None:
+    names = dict(entity)
+    if not names:
+        return "Invalid empty client quota entity"
+    for kind, name in entity:
+        if kind not in TYPES:
+            return f"Unhandled client quota entity type: {kind}"
+        if name == "":
+            return f"Empty {kind} not supported"
+    if IP in names and len(names) > 1:
+        return "Invalid quota entity combination, IP entity shouldnot be combined with User or ClientId"  # sic
+    return None
+
+
+def _refused_value(entity: Entity, key: str, value: float) -> str | None:
+    kind = (KEYS_OF_IPS if IP in dict(entity) else KEYS_OF_CLIENTS).get(key)
+    if kind is None:
+        return f"Invalid configuration key {key}"
+    if not value > 0.0:
+        return f"Quota {key} must be greater than 0"
+    if value > _LARGEST[kind]:
+        return f"Proposed value for {key} is too large for {_ARTICLES[kind]}."
+    if kind != _DOUBLE and math.fmod(value, 1.0) > _WHOLE_TO:
+        return f"{key} cannot be a fractional value."
+    return None

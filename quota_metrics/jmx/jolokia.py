@@ -1,0 +1,70 @@
+"""Quota sensors by Jolokia's bulk read: one POST, the MBeans' own names, no rules file. Sans-I/O."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import orjson
+
+from quota_metrics.jmx.sensors import BEANS, THROTTLE, SensorReading, SensorTable
+
+# One property of an ObjectName; a value that holds what separates properties is quoted.
+_PROPERTY = re.compile(r'([^=,:*?"]+)=("(?:\\.|[^"\\])*"|[^,"]*)(?:,|$)', re.DOTALL)
+_DOMAIN = "kafka.server:"
+
+
+def read_request() -> bytes:
+    """The body to POST."""
+    return orjson.dumps(
+        [
+            {
+                "type": "read",
+                "mbean": f"{_DOMAIN}type={bean},*",
+                "attribute": [rate, THROTTLE],
+                "config": {"ignoreErrors": "true", "maxDepth": 3},
+            }
+            for bean, (_quota_key, rate) in BEANS.items()
+        ]
+    )
+
+
+def read_answer(body: bytes) -> SensorReading:
+    """What was answered; a type without any MBean is a type that nobody uses. Raises ValueError: no bulk answer."""
+    answers = orjson.loads(body)
+    if not isinstance(answers, list) or not all(isinstance(answer, dict) for answer in answers):
+        raise ValueError("the answer is no list of Jolokia's answers")
+    table = SensorTable()
+    malformed = 0
+    for name, attributes in (bean for answer in answers for bean in _beans(answer)):
+        properties = _properties(name)
+        bean = properties.get("type", "")
+        if bean not in BEANS or not isinstance(attributes, dict):
+            malformed += 1
+            continue
+        for attribute in (BEANS[bean][1], THROTTLE):
+            value = attributes.get(attribute)
+            if isinstance(value, int | float):  # NaN is null or text, a missing attribute is an error's text
+                table.put(bean, properties.get("user", ""), properties.get("client-id", ""), attribute, float(value))
+    return SensorReading(table.values, 0, malformed, table.left_out)
+
+
+def _beans(answer: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+    value = answer.get("value")
+    if answer.get("status") == 200 and isinstance(value, dict):
+        yield from value.items()
+
+
+def _properties(name: str) -> dict[str, str]:
+    """Of an ObjectName in the domain kafka.server; {} when it is none."""
+    if not name.startswith(_DOMAIN):
+        return {}
+    text, place, found = name[len(_DOMAIN) :], 0, dict[str, str]()
+    while place < len(text):
+        match = _PROPERTY.match(text, place)
+        if match is None:
+            return {}
+        found[match[1]] = match[2]
+        place = match.end()
+    return found

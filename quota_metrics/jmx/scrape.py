@@ -1,0 +1,83 @@
+"""Reads a broker's quota sensors over HTTP: its Prometheus JMX exporter, or its Jolokia agent. Blocking."""
+
+from __future__ import annotations
+
+import base64
+import time
+from collections.abc import Iterable
+from enum import StrEnum
+from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
+from typing import NamedTuple
+from urllib.parse import SplitResult, unquote, urlsplit
+
+from quota_metrics.jmx.jolokia import read_answer, read_request
+from quota_metrics.jmx.prometheus import read_exposition
+from quota_metrics.jmx.sensors import SensorReading
+
+_CHUNK_BYTES = 65_536
+
+
+class Agent(StrEnum):
+    """What answers at the target."""
+
+    PROMETHEUS = "prometheus"
+    JOLOKIA = "jolokia"
+
+
+class Target(NamedTuple):
+    """Where one broker tells its metrics. `url` is http(s), with user and password in it where they are asked for."""
+
+    broker_id: int
+    agent: Agent
+    url: str
+
+
+class ScrapeError(Exception):
+    """A target cannot be read; the message is one line, without the target's password."""
+
+
+def scrape(target: Target, *, timeout_s: float, max_bytes: int, known: Iterable[tuple[str, str]] = ()) -> SensorReading:
+    """One reading, in `timeout_s` and a wait for a silent socket at most. Raises ScrapeError.
+
+    `known` are the clients that mangled names are looked up among (jmx_exposition.py).
+    """
+    body = read_request() if target.agent is Agent.JOLOKIA else None
+    try:
+        answer = _fetch(urlsplit(target.url), body, timeout_s, max_bytes)
+        return read_exposition(answer, known) if target.agent is Agent.PROMETHEUS else read_answer(answer)
+    except (OSError, HTTPException, ValueError) as exc:
+        raise ScrapeError(" ".join(f"{type(exc).__name__}: {exc}".split())) from exc
+
+
+def _fetch(url: SplitResult, body: bytes | None, timeout_s: float, max_bytes: int) -> bytes:
+    deadline_s = time.monotonic() + timeout_s
+    kind = HTTPSConnection if url.scheme == "https" else HTTPConnection
+    connection = kind(url.hostname or "", url.port, timeout=timeout_s)
+    try:
+        path = (url.path or "/") + (f"?{url.query}" if url.query else "")
+        connection.request("GET" if body is None else "POST", path, body, _headers(url, body))
+        response = connection.getresponse()
+        if response.status != 200:
+            raise HTTPException(f"answered {response.status} {response.reason}")
+        return _bounded(response, deadline_s, max_bytes)
+    finally:
+        connection.close()
+
+
+def _headers(url: SplitResult, body: bytes | None) -> dict[str, str]:
+    headers = {} if body is None else {"Content-Type": "application/json"}
+    if url.username is not None:
+        secret = f"{unquote(url.username)}:{unquote(url.password or '')}"
+        headers["Authorization"] = "Basic " + base64.b64encode(secret.encode()).decode()
+    return headers
+
+
+def _bounded(response: HTTPResponse, deadline_s: float, max_bytes: int) -> bytes:
+    answer = bytearray()
+    while chunk := response.read1(_CHUNK_BYTES):
+        answer += chunk
+        if len(answer) > max_bytes:
+            raise ValueError(f"the answer is larger than {max_bytes} bytes")
+        if time.monotonic() > deadline_s:
+            raise TimeoutError("the answer takes too long")
+    return bytes(answer)

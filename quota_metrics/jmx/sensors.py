@@ -1,0 +1,87 @@
+"""The broker's own quota sensors, whoever handed them over: rate and throttle time per metric tags. Sans-I/O.
+
+MBeans kafka.server:type={Produce|Fetch|Request|ControllerMutation}[,user=U][,client-id=C], an empty tag left out.
+A sensor belongs to a quota group and not to a client: `user` or `client_id` is empty where all share the quota.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable
+from typing import NamedTuple, TypeAlias
+
+from exporters.model import QuotaKey, UsageSample
+from quota_metrics.config.entities import desanitize
+
+# MBean type -> quota key, and the attribute that is its rate.
+BEANS: dict[str, tuple[str, str]] = {
+    "Produce": (QuotaKey.PRODUCER_BYTE_RATE.value, "byte-rate"),
+    "Fetch": (QuotaKey.CONSUMER_BYTE_RATE.value, "byte-rate"),
+    "Request": (QuotaKey.REQUEST_PERCENTAGE.value, "request-time"),
+    "ControllerMutation": (QuotaKey.CONTROLLER_MUTATION_RATE.value, "mutation-rate"),
+}
+THROTTLE = "throttle-time"
+MAX_SENSORS = 50_000  # of one broker; a row of usage each
+
+Place: TypeAlias = tuple[str, str, str]  # MBean type, user, client-id
+
+_ESCAPED = re.compile(r"\\(.)", re.DOTALL)
+
+
+class SensorReading(NamedTuple):
+    """What one broker told. Values are by MBean type, user, client-id, then attribute."""
+
+    values: dict[Place, dict[str, float]]
+    ambiguous: int = 0  # values under names that could be several clients'
+    malformed: int = 0  # values that could not be read
+    left_out: int = 0  # values beyond MAX_SENSORS
+
+
+class SensorTable:
+    """Collects values, at most MAX_SENSORS places."""
+
+    def __init__(self) -> None:
+        self.values: dict[Place, dict[str, float]] = {}
+        self.left_out = 0
+
+    def put(self, bean: str, user: str, client_id: str, attribute: str, value: float) -> None:
+        """`user` and `client_id` as the MBean's name has them: quoted where JMX quotes, the user sanitized."""
+        if not user and not client_id:
+            return  # the queue's size, the time of exempt requests
+        place = (bean, desanitize(unquoted(user)), unquoted(client_id))
+        if place in self.values:
+            self.values[place][attribute] = value
+        elif len(self.values) < MAX_SENSORS:
+            self.values[place] = {attribute: value}
+        else:
+            self.left_out += 1
+
+
+def unquoted(value: str) -> str:
+    """What javax.management.ObjectName.quote was given, or the value itself where nothing was quoted."""
+    if len(value) < 2 or not (value.startswith('"') and value.endswith('"')):
+        return value
+    return _ESCAPED.sub(lambda match: "\n" if match[1] == "n" else match[1], value[1:-1])
+
+
+def usage_samples(
+    values: Iterable[tuple[Place, dict[str, float]]], cluster: str, broker_id: int, now_ms: int
+) -> list[UsageSample]:
+    """Rows of quota_usage, none for who is idle. `bytes` and `throttled_requests` are 0: the broker tells rates.
+
+    `throttle_ms` is the broker's mean of the throttle times above 0 over its last two samples of 30 s, so it goes on
+    for up to a minute after the last of them.
+    """
+    rows = []
+    for (bean, user, client_id), attributes in values:
+        quota_key, rate_name = BEANS[bean]
+        rate, throttle_ms = attributes.get(rate_name, math.nan), attributes.get(THROTTLE, math.nan)
+        throttle_ms = throttle_ms if math.isfinite(throttle_ms) else 0.0  # NaN until the first throttle
+        if math.isfinite(rate) and (rate > 0 or throttle_ms > 0):
+            rows.append(
+                UsageSample(
+                    cluster, quota_key, now_ms, user, client_id, "", broker_id, 0, rate, throttle_ms, 0, source="jmx"
+                )
+            )
+    return rows

@@ -1,0 +1,198 @@
+"""Kafka's admin client in asyncio: quotas, nodes, and any other request that kio has classes for."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple, cast
+
+from kio.schema.alter_client_quotas.v1 import request as alter_request
+from kio.schema.describe_client_quotas.v1 import request as describe_request
+from kio.schema.metadata.v8.request import MetadataRequest
+from kio.static.primitive import f64, i8
+from kio.static.protocol import RequestPayload
+
+from quota_metrics.config.entities import Alteration, Altered, Entity, FilterComponent, entity_of
+from quota_metrics.kafka.authentication import Security
+from quota_metrics.kafka.connection import ConnectionOptions, KafkaConnection
+from quota_metrics.kafka.errors import ClusterError, NotKafkaError, UnreachableError, check
+
+NOT_CONTROLLER = 41
+
+
+class Node(NamedTuple):
+    """A broker as the cluster advertises it."""
+
+    id: int
+    host: str
+    port: int
+    rack: str | None
+
+
+class Cluster(NamedTuple):
+    """A cluster's nodes; in KRaft `controller_id` is any broker, which forwards to the controller."""
+
+    cluster_id: str
+    nodes: tuple[Node, ...]
+    controller_id: int
+
+
+class KafkaAdmin:
+    """Asks a cluster, wherever one of its brokers answers.
+
+    Connects to a bootstrap address or to a node it has learned of, keeps connections open, and opens others when they
+    break. A request whose connection breaks is not repeated: the caller knows whether it may be. All methods raise
+    ClusterError (kafka_errors.py). For one event loop; calls may overlap.
+    """
+
+    def __init__(
+        self,
+        bootstrap: Sequence[tuple[str, int]],
+        *,
+        client_id: str = "headroom",
+        timeout_ms: int = 30_000,
+        max_response_bytes: int = 64 * 2**20,
+        security: Security | None = None,
+    ) -> None:
+        if not bootstrap:
+            raise ValueError("a cluster needs at least one bootstrap address")
+        self._bootstrap = list(bootstrap)
+        self._learned: list[Node] = []
+        self._options = ConnectionOptions(client_id, timeout_ms, max_response_bytes, security or Security())
+        self._connections: dict[tuple[str, int], KafkaConnection] = {}
+        self._connecting = asyncio.Lock()
+
+    async def start(self) -> Cluster:
+        """Connects and learns the nodes."""
+        return await self.describe_cluster()
+
+    async def close(self) -> None:
+        """Closes all connections; the client may be used again."""
+        connections, self._connections = self._connections, {}
+        for connection in connections.values():
+            await connection.close()
+
+    async def send(self, *versions: RequestPayload, node_id: int | None = None) -> Any:
+        """Sends a kio request and returns kio's response; error codes in it are the caller's to `check`.
+
+        `versions` is one request in the versions that the caller can speak, best first: the first that the broker
+        knows is sent, UnsupportedError when it knows none. It goes to any live broker, or to `node_id`.
+        """
+        connection = await (self._any() if node_id is None else self._node(node_id))
+        return await connection.send(versions)
+
+    async def describe_cluster(self) -> Cluster:
+        """Nodes as advertised, by Metadata, which every vendor has."""
+        response = await self.send(
+            MetadataRequest(
+                topics=(),
+                allow_auto_topic_creation=False,
+                include_cluster_authorized_operations=False,
+                include_topic_authorized_operations=False,
+            )
+        )
+        nodes = tuple(Node(broker.node_id, broker.host, broker.port, broker.rack) for broker in response.brokers)
+        if not nodes:
+            raise NotKafkaError("the cluster answered Metadata without any broker")
+        self._learned = list(nodes)
+        return Cluster(response.cluster_id or "", nodes, response.controller_id)
+
+    async def describe_client_quotas(
+        self, components: Iterable[FilterComponent] = (), *, strict: bool = False
+    ) -> dict[Entity, dict[str, float]]:
+        """Configured quotas of the entities that pass the filter; all of them by default."""
+        response = await self.send(_describe(components, strict))
+        check("DescribeClientQuotas", response.error_code, response.error_message)
+        return {
+            entity_of({part.entity_type: part.entity_name for part in entry.entity}): {
+                value.key: value.value for value in entry.values
+            }
+            for entry in response.entries or ()
+        }
+
+    async def alter_client_quotas(
+        self, alterations: Iterable[Alteration], *, validate_only: bool = False
+    ) -> list[Altered]:
+        """Sets and removes quotas. Each entity succeeds or fails on its own: look at every error_code."""
+        request = _alter(alterations, validate_only)
+        altered = _altered(await self.send(request))
+        if any(result.error_code == NOT_CONTROLLER for result in altered):  # ZooKeeper-era brokers do not forward
+            cluster = await self.describe_cluster()
+            altered = _altered(await self.send(request, node_id=cluster.controller_id))
+        return altered
+
+    async def _any(self) -> KafkaConnection:
+        for connection in self._connections.values():
+            if connection.is_open:
+                return connection
+        learned = [(node.host, node.port) for node in self._learned]
+        addresses = list(dict.fromkeys(learned + self._bootstrap))
+        failures: list[ClusterError] = []
+        for address in addresses:
+            try:
+                return await self._open(address, self._options.timeout_ms // len(addresses))
+            except ClusterError as exc:
+                failures.append(exc)
+        if len(failures) == 1:
+            raise failures[0]
+        raise UnreachableError("no broker answers: " + "; ".join(map(str, failures)))
+
+    async def _node(self, node_id: int) -> KafkaConnection:
+        for node in self._learned or (await self.describe_cluster()).nodes:
+            if node.id == node_id:
+                return await self._open((node.host, node.port), self._options.timeout_ms)
+        raise UnreachableError(f"the cluster has no node {node_id}")
+
+    async def _open(self, address: tuple[str, int], connect_timeout_ms: int) -> KafkaConnection:
+        async with self._connecting:
+            connection = self._connections.pop(address, None)
+            if connection is not None and not connection.is_open:
+                await connection.close()
+                connection = None
+            if connection is None:
+                connection = await KafkaConnection.open(*address, self._options, connect_timeout_ms)
+            self._connections[address] = connection
+            return connection
+
+
+def _describe(components: Iterable[FilterComponent], strict: bool) -> describe_request.DescribeClientQuotasRequest:
+    return describe_request.DescribeClientQuotasRequest(
+        components=tuple(
+            describe_request.ComponentData(
+                entity_type=component.entity_type, match_type=i8(component.match_type), match=component.name
+            )
+            for component in components
+        ),
+        strict=strict,
+    )
+
+
+def _alter(alterations: Iterable[Alteration], validate_only: bool) -> alter_request.AlterClientQuotasRequest:
+    return alter_request.AlterClientQuotasRequest(
+        entries=tuple(
+            alter_request.EntryData(
+                entity=tuple(
+                    alter_request.EntityData(entity_type=kind, entity_name=name) for kind, name in alteration.entity
+                ),
+                ops=tuple(_op(key, value) for key, value in alteration.values.items()),
+            )
+            for alteration in alterations
+        ),
+        validate_only=validate_only,
+    )
+
+
+def _op(key: str, value: float | None) -> alter_request.OpData:
+    # kio's f64 refuses infinity, which Kafka stores for request_percentage; the wire carries it.
+    return alter_request.OpData(key=key, value=cast(f64, float(value or 0.0)), remove=value is None)
+
+
+def _altered(response: Any) -> list[Altered]:
+    return [
+        Altered(
+            entity_of({part.entity_type: part.entity_name for part in entry.entity}),
+            entry.error_code,
+            entry.error_message,
+        )
+        for entry in response.entries
+    ]

@@ -1,0 +1,66 @@
+"""Who we are to a broker: TLS and SASL, and the exchange that proves it."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import ssl
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any
+
+from kio.schema.sasl_authenticate.v1 import SaslAuthenticateRequest
+from kio.schema.sasl_handshake.v1 import SaslHandshakeRequest
+from kio.static.protocol import RequestPayload
+
+from quota_metrics.kafka.errors import AuthenticationError, error_name, one_line
+from quota_metrics.kafka.sasl import Conversation, Mechanism, SaslError
+
+UNSUPPORTED_SASL_MECHANISM = 33
+_LIFETIME_USED = 0.85  # of a session; Java's clients re-authenticate between 85 and 95 % of it
+
+
+@dataclass(frozen=True, slots=True)
+class Security:
+    """PLAINTEXT when both are None; tls alone is SSL (mutual when the context has a certificate)."""
+
+    tls: ssl.SSLContext | None = None
+    sasl: Mechanism | None = None
+
+
+async def authenticate(mechanism: Mechanism, exchange: Callable[[RequestPayload], Awaitable[Any]], peer: str) -> float:
+    """Runs the mechanism's conversation (KIP-152) and returns for how many seconds to use the connection.
+
+    Raises AuthenticationError, with the broker's own reason where it gives one.
+    """
+    handshake = await exchange(SaslHandshakeRequest(mechanism=mechanism.name))
+    if handshake.error_code == UNSUPPORTED_SASL_MECHANISM:
+        offered = one_line(", ".join(handshake.mechanisms))
+        raise AuthenticationError(f"{peer} does not offer {mechanism.name}: it offers {offered or 'nothing'}")
+    _check(handshake.error_code, None, mechanism, peer)
+    conversation = mechanism.conversation()
+    lifetime_ms = 0
+    said: bytes | None = None
+    while True:
+        saying = await asyncio.to_thread(_next, conversation, said, peer)
+        if saying is None:
+            return lifetime_ms / 1000 * _LIFETIME_USED if lifetime_ms > 0 else math.inf
+        answer = await exchange(SaslAuthenticateRequest(auth_bytes=saying))
+        _check(answer.error_code, answer.error_message, mechanism, peer)
+        said, lifetime_ms = answer.auth_bytes, int(answer.session_lifetime.total_seconds() * 1000)
+
+
+def _check(code: int, message: str | None, mechanism: Mechanism, peer: str) -> None:
+    if code != 0:
+        reason = error_name(code) if not message else one_line(message)
+        raise AuthenticationError(f"{peer} did not accept our {mechanism.name} credentials: {reason}")
+
+
+def _next(conversation: Conversation, said: bytes | None, peer: str) -> bytes | None:
+    """The client's next message, None when it is satisfied. May block."""
+    try:
+        return next(conversation) if said is None else conversation.send(said)
+    except StopIteration:
+        return None
+    except SaslError as exc:
+        raise AuthenticationError(f"authentication with {peer} failed: {one_line(str(exc))}") from exc

@@ -1,0 +1,196 @@
+"""One connection to one broker: kio's requests in, its answers out, one at a time."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from importlib.metadata import version
+from typing import Any
+
+from kio.schema.api_versions import v0 as api_versions_v0
+from kio.schema.api_versions import v3 as api_versions_v3
+from kio.static.protocol import RequestPayload
+
+from quota_metrics.kafka.authentication import Security, authenticate
+from quota_metrics.kafka.decoding import UndecodableError
+from quota_metrics.kafka.errors import (
+    NotKafkaError,
+    TimedOutError,
+    UnreachableError,
+    UnsupportedError,
+    check,
+    connect_error,
+    transport_error,
+)
+from quota_metrics.kafka.frames import api_name, decoded, encoded
+
+UNSUPPORTED_VERSION = 35
+_DECODED_IN_A_THREAD_BYTES = 64 * 1024  # from here on decoding would hold up the loop for milliseconds
+_SOFTWARE_NAME = "headroom"  # also our distribution's name
+_TLS_SHUTDOWN_S = 1.0
+_OTHER_PROTOCOLS = {b"HT": "HTTP", b"\x15\x03": "a TLS alert, so it wants TLS", b"SS": "SSH"}  # by first bytes
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionOptions:
+    """What all connections of a client have in common. `timeout_ms` is for each request."""
+
+    client_id: str
+    timeout_ms: int
+    max_response_bytes: int
+    security: Security = field(default_factory=Security)
+
+
+class KafkaConnection:
+    """A connection that has agreed on versions, and is authenticated if it is to be.
+
+    After any error it is closed: what is under way is not known then. All methods raise ClusterError; each message
+    names the broker.
+    """
+
+    def __init__(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, peer: str, options: ConnectionOptions
+    ) -> None:
+        self.peer = peer
+        self._reader = reader
+        self._writer = writer
+        self._options = options
+        self._turn = asyncio.Lock()
+        self._correlation_id = 0
+        self._versions: dict[int, tuple[int, int]] = {}
+        self._ends_at = math.inf  # of the loop's clock: brokers with connections.max.reauth.ms hang up after it
+
+    @classmethod
+    async def open(cls, host: str, port: int, options: ConnectionOptions, connect_timeout_ms: int) -> KafkaConnection:
+        """Connects, shakes hands, asks for the broker's versions and authenticates, all within the time."""
+        peer = f"{host}:{port}"
+        tls = options.security.tls
+        shutdown_s = None if tls is None else _TLS_SHUTDOWN_S
+        try:
+            async with asyncio.timeout(connect_timeout_ms / 1000):
+                reader, writer = await asyncio.open_connection(host, port, ssl=tls, ssl_shutdown_timeout=shutdown_s)
+                connection = cls(reader, writer, peer, options)
+                await connection._begin()
+                return connection
+        except TimeoutError as exc:
+            raise TimedOutError(f"cannot reach {peer}: no answer within {connect_timeout_ms} ms") from exc
+        except (OSError, UnicodeError) as exc:  # UnicodeError: a host name that IDNA cannot spell
+            raise connect_error(peer, exc) from exc
+
+    @property
+    def is_open(self) -> bool:
+        """Whether a request may be sent."""
+        over = asyncio.get_running_loop().time() >= self._ends_at
+        return not (over or self._writer.is_closing() or self._reader.at_eof())
+
+    async def send(self, versions: Sequence[RequestPayload]) -> Any:
+        """Sends the first of `versions` (the same request, best version first) that the broker knows."""
+        return await self._exchange(self._known(versions))
+
+    async def close(self) -> None:
+        """Closes after the request that is under way."""
+        async with self._turn:
+            self._writer.close()
+        try:
+            await self._writer.wait_closed()
+        except OSError:
+            return  # it broke before: closed is closed
+
+    def _known(self, versions: Sequence[RequestPayload]) -> RequestPayload:
+        for request in versions:
+            low, high = self._versions.get(request.__api_key__, (0, -1))
+            if low <= request.__version__ <= high:
+                return request
+        raise UnsupportedError(
+            f"{self.peer} does not know {api_name(versions[0])} in version "
+            f"{' or '.join(str(request.__version__) for request in versions)}"
+        )
+
+    async def _begin(self) -> None:
+        """Versions, then SASL: brokers answer ApiVersions before it (KIP-43, KIP-152)."""
+        begun = False
+        try:
+            await self._agree_on_versions()
+            mechanism = self._options.security.sasl
+            if mechanism is not None:
+                lifetime_s = await authenticate(mechanism, self._exchange, self.peer)
+                self._ends_at = asyncio.get_running_loop().time() + lifetime_s
+            begun = True
+        finally:
+            if not begun:
+                self._writer.close()
+
+    async def _agree_on_versions(self) -> None:
+        request = api_versions_v3.ApiVersionsRequest(
+            client_software_name=_SOFTWARE_NAME, client_software_version=version(_SOFTWARE_NAME)
+        )
+        frame = await self._frame(request)
+        response: Any
+        if frame[4:6] == UNSUPPORTED_VERSION.to_bytes(2, "big"):  # an old broker; it says so in version 0 (KIP-511)
+            response = await self._exchange(api_versions_v0.ApiVersionsRequest())
+        else:
+            response = await self._decoded(request, frame)
+        check(f"ApiVersions at {self.peer}", response.error_code)
+        self._versions = {api.api_key: (api.min_version, api.max_version) for api in response.api_keys}
+
+    async def _exchange(self, request: RequestPayload) -> Any:
+        return await self._decoded(request, await self._frame(request))
+
+    async def _frame(self, request: RequestPayload) -> bytes:
+        """The answer as it comes, correlation id first."""
+        async with self._turn:
+            if not self.is_open:
+                raise UnreachableError(f"the connection to {self.peer} is closed")
+            self._correlation_id = (self._correlation_id + 1) & 0x7FFF_FFFF
+            sent = encoded(request, self._correlation_id, self._options.client_id)
+            answered = False
+            try:
+                with self._one_family(request):
+                    async with asyncio.timeout(self._options.timeout_ms / 1000):
+                        frame = await self._sent_and_answered(sent)
+                answered = True
+                return frame
+            finally:
+                if not answered:  # also when cancelled: what comes late would be taken for the next answer
+                    self._writer.close()
+
+    @contextmanager
+    def _one_family(self, request: RequestPayload) -> Iterator[None]:
+        asked = api_name(request)
+        try:
+            yield
+        except TimeoutError as exc:
+            raise TimedOutError(f"{self.peer} did not answer {asked} within {self._options.timeout_ms} ms") from exc
+        except asyncio.IncompleteReadError as exc:
+            # What a broker does to a client that comes without the TLS or SASL it wants: it just hangs up.
+            hint = " (does it want TLS or SASL?)" if self._options.security.sasl is None else ""
+            message = f"{self.peer} closed the connection instead of answering {asked}{hint}"
+            raise UnreachableError(message) from exc
+        except OSError as exc:
+            raise transport_error(self.peer, exc) from exc
+
+    async def _sent_and_answered(self, sent: bytes) -> bytes:
+        self._writer.write(len(sent).to_bytes(4, "big") + sent)
+        await self._writer.drain()
+        head = await self._reader.readexactly(4)
+        length = int.from_bytes(head, "big", signed=True)
+        if not 4 <= length <= self._options.max_response_bytes:
+            spoken = _OTHER_PROTOCOLS.get(head[:2], f"a frame of {length} bytes")
+            raise NotKafkaError(f"{self.peer} is not a Kafka broker, or not on this port: it answered with {spoken}")
+        frame = await self._reader.readexactly(length)
+        correlation_id = int.from_bytes(frame[:4], "big", signed=True)
+        if correlation_id != self._correlation_id:
+            raise NotKafkaError(f"{self.peer} answered {correlation_id} when {self._correlation_id} was asked")
+        return frame
+
+    async def _decoded(self, request: RequestPayload, frame: bytes) -> Any:
+        try:
+            if len(frame) < _DECODED_IN_A_THREAD_BYTES:
+                return decoded(request, frame)
+            return await asyncio.to_thread(decoded, request, frame)
+        except UndecodableError as exc:
+            self._writer.close()
+            raise NotKafkaError(f"{self.peer} answered {api_name(request)} with what cannot be read: {exc}") from exc

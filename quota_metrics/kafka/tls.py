@@ -1,0 +1,61 @@
+"""TLS from a Kafka client's properties: ssl.* as Java and librdkafka name them. PEM only, as Python reads no JKS."""
+
+from __future__ import annotations
+
+import ssl
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+
+from quota_metrics.kafka.errors import PropertiesError
+
+
+def tls_context(properties: Mapping[str, str]) -> ssl.SSLContext:
+    """A client's context; without a trust store the system's certificates are trusted. Raises PropertiesError."""
+    trusted = properties.get("ssl.truststore.certificates") or properties.get("ssl.ca.pem")
+    if not trusted:
+        trusted = _pem(properties, "ssl.truststore.location", "ssl.ca.location")
+    try:
+        context = ssl.create_default_context(cadata=trusted)
+    except (ssl.SSLError, ValueError) as exc:
+        raise PropertiesError(f"the trusted certificates cannot be read: {exc}") from exc
+    _identify(context, properties)
+    if properties.get("ssl.endpoint.identification.algorithm", "https").lower() in ("", "none"):
+        context.check_hostname = False
+    if properties.get("enable.ssl.certificate.verification", "true").lower() == "false":
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    return context
+
+
+def _identify(context: ssl.SSLContext, properties: Mapping[str, str]) -> None:
+    """Our own certificate and key, if we have some: mutual TLS."""
+    chain = properties.get("ssl.keystore.certificate.chain") or properties.get("ssl.certificate.pem")
+    if not chain:
+        chain = _pem(properties, "ssl.keystore.location", "ssl.certificate.location")
+    if not chain:
+        return
+    key = properties.get("ssl.keystore.key") or properties.get("ssl.key.pem") or _pem(properties, "ssl.key.location")
+    # Python reads a key from files only. An empty password keeps OpenSSL from asking for one on the terminal.
+    with tempfile.NamedTemporaryFile("w", suffix=".pem") as both:
+        both.write(f"{chain}\n{key or ''}")
+        both.flush()
+        try:
+            context.load_cert_chain(both.name, password=properties.get("ssl.key.password", ""))
+        except (ssl.SSLError, ValueError) as exc:
+            raise PropertiesError(f"our certificate and key cannot be used: {exc}") from exc
+
+
+def _pem(properties: Mapping[str, str], *names: str) -> str | None:
+    """The text of the file that one of the properties names."""
+    for name in names:
+        location = properties.get(name)
+        if location:
+            try:
+                content = Path(location).read_bytes()
+            except OSError as exc:
+                raise PropertiesError(f"{name}={location} cannot be read: {exc.strerror}") from exc
+            if b"-----BEGIN " not in content:
+                raise PropertiesError(f"{name}={location} is not PEM; a JKS or PKCS12 store has to be converted")
+            return content.decode("latin-1")
+    return None

@@ -1,0 +1,164 @@
+"""How much of its quota each quota group uses at each broker, as the broker that enforces it counts. Sans-I/O.
+
+KIP-1373's definition: measured rate / effective quota, uncapped, NaN where there is no limit. Quotas are per broker, so
+the worst broker throttles, whatever the mean over the cluster is.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import NamedTuple, TypeAlias
+
+from exporters.model import QuotaKey, UsageSample
+from quota_metrics.config.entities import CLIENT_ID, USER, desanitize, sanitize
+from quota_metrics.measure.quota_manager import TYPE_OF_KEY, Quota, QuotaManager
+from quota_metrics.windows import UNLIMITED
+
+_Group: TypeAlias = tuple[str, tuple[tuple[str, str], ...]]  # quota key, metric tags: who has equal ones shares a quota
+
+_MEASURED_ON_THE_WIRE = (QuotaKey.PRODUCER_BYTE_RATE.value, QuotaKey.CONSUMER_BYTE_RATE.value)
+_TOKENS = QuotaKey.CONTROLLER_MUTATION_RATE.value
+_REQUEST = QuotaKey.REQUEST_PERCENTAGE.value
+
+
+class Windows(NamedTuple):
+    """The broker's quota.window.num, and quota.window.size.seconds in ms."""
+
+    samples: int
+    window_ms: int
+
+
+class Utilization(NamedTuple):
+    """One quota group at one broker. Rates and limits are per second and broker, or percent of one thread.
+
+    `rate` is NaN where only throttling could be seen. `limit` is infinite where there is none.
+    """
+
+    quota_key: str
+    tags: tuple[tuple[str, str], ...]
+    broker_id: int
+    limit: float
+    rate: float
+    burst_left: float  # what may be recorded at once before the broker throttles; negative when it does already
+    capacity_ratio: float  # of request_percentage: the share of all the broker's threads; else NaN
+    throttle_ms: float
+    members: tuple[UsageSample, ...]  # the clients behind it, as far as they are known
+
+    @property
+    def ratio(self) -> float:
+        """rate / limit, uncapped, NaN when unlimited."""
+        if math.isinf(self.limit) or math.isnan(self.rate):
+            return math.nan
+        if self.limit == 0:
+            return math.inf if self.rate > 0 else math.nan
+        return self.rate / self.limit
+
+    @property
+    def headroom(self) -> float:
+        """What the rate may still rise by."""
+        return self.limit - self.rate
+
+
+class Standing(NamedTuple):
+    """A client at its worst broker. `rate` and `throttle_ms` are its own, the rest it shares."""
+
+    user: str
+    client_id: str
+    rate: float
+    throttle_ms: float
+    worst: Utilization
+
+
+def utilizations(
+    samples: Iterable[UsageSample],
+    manager_at: Callable[[int], QuotaManager],
+    windows: Windows,
+    thread_capacity: Mapping[int, float],
+) -> list[Utilization]:
+    """Of each quota group at each broker. `manager_at` gives a broker's quotas; `thread_capacity` is percent by broker.
+
+    Samples are one moment's. The rate of clients that share a quota is the sum of theirs. Where the broker's own
+    number is there (source 'jmx'), it counts instead: it has also seen who did not come through the gateway.
+    """
+    found: dict[tuple[_Group, int], tuple[float, list[UsageSample]]] = {}
+    for sample in samples:
+        if sample.quota_key in TYPE_OF_KEY:
+            quota = _quota(manager_at(sample.broker_id), sample)
+            place = ((sample.quota_key, tuple(quota.metric_tags.items())), sample.broker_id)
+            found.setdefault(place, (quota.limit, []))[1].append(sample)
+    return [
+        _utilization(group, broker_id, limit, members, windows, thread_capacity.get(broker_id, math.nan))
+        for (group, broker_id), (limit, members) in found.items()
+    ]
+
+
+def worst_by_client(all_brokers: Iterable[Utilization]) -> list[Standing]:
+    """Each client where it is nearest to its limit, or busiest where there is none.
+
+    A group of which only the broker told stands for its clients, under the names in its tags.
+    """
+    found: dict[tuple[str, str, str], Standing] = {}
+    for at_broker in all_brokers:
+        for user, client_id, rate, throttle_ms in _members(at_broker):
+            place = (at_broker.quota_key, user, client_id)
+            known = found.get(place)
+            if known is None or severity(at_broker) > severity(known.worst):
+                found[place] = Standing(user, client_id, rate, throttle_ms, at_broker)
+    return list(found.values())
+
+
+def severity(one: Utilization) -> tuple[float, float, float]:
+    """Orders utilizations: by ratio, then by throttling, then by rate; what is not known comes first."""
+    ratio, rate = (-1.0 if math.isnan(value) else value for value in (one.ratio, one.rate))
+    return ratio, one.throttle_ms, rate
+
+
+def burst_left(limit: float, rate: float, windows: Windows) -> float:
+    """maxValueInQuotaWindow less what the window holds: limit x (samples - 1) x window, ClientQuotaManager's bound.
+
+    The window holds at least rate x (samples - 1) x window, up to a fifth more while its oldest sample leaves.
+    """
+    return (limit - rate) * (windows.samples - 1) * windows.window_ms / 1000
+
+
+def _members(group: Utilization) -> Iterator[tuple[str, str, float, float]]:
+    measured = group.quota_key in _MEASURED_ON_THE_WIRE
+    for sample in group.members:
+        yield sample.user, sample.client_id, sample.rate if measured else math.nan, sample.throttle_ms
+    if not group.members:
+        names = dict(group.tags)
+        yield desanitize(names.get(USER, "")), names.get(CLIENT_ID, ""), group.rate, group.throttle_ms
+
+
+def _quota(manager: QuotaManager, sample: UsageSample) -> Quota:
+    if sample.source != "jmx":
+        return manager.quota(sample.quota_key, sample.user, sample.client_id)
+    tags = {USER: sanitize(sample.user), CLIENT_ID: sample.client_id}  # a broker's sensor is a group, and no client
+    return Quota(tags, manager.limit(sample.quota_key, tags))
+
+
+def _utilization(
+    group: _Group, broker_id: int, limit: float, samples: list[UsageSample], windows: Windows, capacity: float
+) -> Utilization:
+    quota_key, tags = group
+    limit = math.inf if limit >= UNLIMITED else limit
+    rate = _rate(quota_key, samples)
+    return Utilization(
+        quota_key,
+        tags,
+        broker_id,
+        limit,
+        rate,
+        math.nan if quota_key == _TOKENS else burst_left(limit, rate, windows),
+        rate / capacity if quota_key == _REQUEST else math.nan,
+        max(sample.throttle_ms for sample in samples),
+        tuple(sample for sample in samples if sample.source != "jmx"),
+    )
+
+
+def _rate(quota_key: str, samples: list[UsageSample]) -> float:
+    by_broker = [sample.rate for sample in samples if sample.source == "jmx"]
+    if by_broker:
+        return by_broker[-1]
+    return sum(sample.rate for sample in samples) if quota_key in _MEASURED_ON_THE_WIRE else math.nan

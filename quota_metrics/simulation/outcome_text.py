@@ -1,0 +1,102 @@
+"""What becomes of a client under other quotas, in one word and in a sentence. Sans-I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from enum import StrEnum
+
+from exporters.model import QuotaKey
+from quota_metrics.config.entities import text
+from quota_metrics.simulation.replay import GIVE_UP_MS
+from quota_metrics.simulation.what_if import Outcome
+
+# Measured: of two equal consumers one was held back all the time and the other never. A fetch that is too much finds
+# more each time that it is asked again, and the small ones of the others keep the window full.
+_CHANCE = "which of the consumers that share it is held back is chance, it may be one alone"
+
+
+class Verdict(StrEnum):
+    """In the order in which they are told."""
+
+    NEWLY = "newly throttled"
+    STILL = "still throttled"
+    FREED = "freed"
+    UNCHANGED = "unchanged"
+
+
+def verdict(outcome: Outcome) -> Verdict:
+    """Throttled is who is held back at all. Whom the change does not touch is unchanged, throttled or not."""
+    if not outcome.touched:
+        return Verdict.UNCHANGED
+    if outcome.after.throttled_ms > 0:
+        return Verdict.STILL if outcome.before.throttled_ms > 0 else Verdict.NEWLY
+    return Verdict.FREED if outcome.before.throttled_ms > 0 else Verdict.UNCHANGED
+
+
+def reason(outcome: Outcome) -> str:
+    """Why, and how sure that is."""
+    if not outcome.touched:
+        return "the change does not touch it"
+    match verdict(outcome):
+        case Verdict.UNCHANGED:
+            return _room(outcome)
+        case Verdict.FREED:
+            return "; ".join(_freed(outcome))
+        case _:
+            return "; ".join(_throttled(outcome))
+
+
+def worst_first(outcomes: list[Outcome]) -> list[Outcome]:
+    """By verdict, the longest throttled first, those that are not touched last."""
+    order = list(Verdict)
+    return sorted(
+        outcomes,
+        key=lambda outcome: (
+            order.index(verdict(outcome)),
+            not outcome.touched,
+            -outcome.after.throttled_ms,
+            -outcome.before.throttled_ms,
+            -outcome.peak,
+            outcome.client,
+        ),
+    )
+
+
+def _room(outcome: Outcome) -> str:
+    if outcome.after.rule is None:
+        return "no quota applies"
+    if outcome.peak > 1 and outcome.shared_with:
+        return f"others are held back by {_limit(outcome)}: {_CHANCE}"
+    return f"never above {outcome.peak:.0%} of {_limit(outcome)}"
+
+
+def _freed(outcome: Outcome) -> Iterator[str]:
+    if outcome.after.rule is None:
+        yield "no quota applies any more"
+        return
+    yield f"what was recorded fits: never above {outcome.peak:.0%} of {_limit(outcome)}"
+    yield "it was held back, so it wanted more: it would use all of the new limit, or a part that is not known"
+
+
+def _throttled(outcome: Outcome) -> Iterator[str]:
+    if outcome.after.rule is None:
+        yield "held back by another quota than this one, as before"
+        return
+    yield f"comes to {_limit(outcome)}"
+    if outcome.shared_with and outcome.client.quota_key == QuotaKey.CONSUMER_BYTE_RATE:
+        yield _CHANCE
+    if outcome.delayed_bytes:
+        yield f"{outcome.delayed_bytes} bytes late by up to {outcome.delay_ms_max / 1000:.1f} s"
+    if outcome.waiting_bytes:
+        yield f"{outcome.waiting_bytes} bytes still waiting at the end"
+    if outcome.given_up_bytes:
+        yield f"{outcome.given_up_bytes} bytes wait over {GIVE_UP_MS // 1000} s, Java's delivery.timeout.ms, and fail"
+    if outcome.before.throttled_ms > 0:
+        yield "at least so long: it was held back, so it wanted more than was recorded"
+
+
+def _limit(outcome: Outcome) -> str:
+    rule = outcome.after.rule
+    assert rule is not None
+    shared = f" that it shares with {outcome.shared_with} more" if outcome.shared_with else ""
+    return f"{rule.value:.0f} bytes/s of {text(rule.entity)}{shared}"

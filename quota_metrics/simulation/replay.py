@@ -1,0 +1,198 @@
+"""What clients sent, sent once more through the broker's window under another limit: who waits, and how long. Sans-I/O.
+
+The broker: ClientQuotaManager's Rate (quota_metrics.windows), and KafkaApis, which takes a Produce and mutes its
+connection for the throttle time, but answers a Fetch with nothing, takes its bytes out of the window, and gives them
+when it is asked again. The client: what it would have sent while muted waits, and goes as soon as the broker reads.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import deque
+from collections.abc import Sequence
+
+from quota_metrics.windows import Rate, throttle_time_ms
+
+# How the bytes of an interval are cut into requests: the recording has only sums. Produce requests that wait stay as
+# they are (they are on the wire, or batches); what waits for a Fetch is given together.
+REQUEST_MS = 100
+GIVE_UP_MS = 120_000  # delivery.timeout.ms of Java's producer: what waits longer fails
+_MAX_QUEUE = 2_048
+
+
+class Throttling:
+    """Throttled time of one client at one broker, by the throttle times in its responses.
+
+    The one measure for recordings, replays and real runs: the sum of the announced times, as the time in which they
+    pass. Several connections are held back side by side, so a second counts at most as a second, and nothing is held
+    longer than the longest announcement reaches.
+    """
+
+    __slots__ = ("_last_ms", "_owed_ms", "_reach_ms", "longest_ms", "total_ms")
+
+    def __init__(self, start_ms: int) -> None:
+        self.total_ms = 0.0
+        self.longest_ms = 0.0
+        self._last_ms = start_ms
+        self._owed_ms = 0.0
+        self._reach_ms = 0.0
+
+    @property
+    def over(self) -> bool:
+        """Whether all that was announced has passed."""
+        return self._owed_ms <= 0
+
+    def add(self, ts_ms: int, interval_ms: int, responses: int, longest_ms: float) -> None:
+        """The throttled responses of the interval that ends at `ts_ms`, and the longest throttle time among them."""
+        self._pass(ts_ms - self._last_ms - interval_ms)
+        self._last_ms = ts_ms
+        if responses > 0:
+            self._owed_ms += responses * longest_ms
+            self._reach_ms = max(self._reach_ms, interval_ms + longest_ms)
+            self.longest_ms = max(self.longest_ms, longest_ms)
+        self._pass(interval_ms)
+
+    def _pass(self, elapsed_ms: int) -> None:
+        if elapsed_ms > 0 and self._owed_ms > 0:
+            held_ms = min(self._owed_ms, elapsed_ms)
+            self.total_ms += held_ms
+            self._reach_ms -= elapsed_ms
+            self._owed_ms = max(min(self._owed_ms - held_ms, self._reach_ms), 0.0)
+
+
+class Sender:
+    """One client's connection to one broker: what waits, and until when the broker does not read from it."""
+
+    __slots__ = (
+        "_fetches",
+        "_queue",
+        "delayed_bytes",
+        "given_up_bytes",
+        "longest_delay_ms",
+        "longest_ms",
+        "muted_until_ms",
+        "responses",
+        "waiting_bytes",
+    )
+
+    def __init__(self, *, fetches: bool) -> None:
+        self.waiting_bytes = 0
+        self.muted_until_ms = 0
+        self.responses = 0  # throttled ones since `begin_interval`, and the longest throttle time among them
+        self.longest_ms = 0
+        self.delayed_bytes = 0
+        self.longest_delay_ms = 0
+        self.given_up_bytes = 0
+        self._fetches = fetches
+        self._queue: deque[tuple[int, int]] = deque()  # when it came, bytes
+
+    def begin_interval(self) -> None:
+        self.responses = self.longest_ms = 0
+
+    def arrive(self, start_ms: int, end_ms: int, byte_count: int) -> None:
+        """The bytes that the application had for the broker, or the broker for it, in the interval."""
+        parts = max((end_ms - start_ms) // REQUEST_MS, 1)
+        share, rest = divmod(byte_count, parts)
+        for part in range(parts):
+            size = share + (part < rest)
+            if size:
+                self._queue.append((start_ms + part * (end_ms - start_ms) // parts, size))
+        self.waiting_bytes += byte_count
+        if len(self._queue) > _MAX_QUEUE:
+            self._coarsen()
+
+    def due_ms(self) -> int:
+        """When the next request is read. Something must wait."""
+        return max(self._queue[0][0], self.muted_until_ms)
+
+    def next_bytes(self, now_ms: int, most: int) -> int:
+        """Bytes of the request that is due, or of the response to it, which holds at most `most`."""
+        if not self._fetches:
+            return self._queue[0][1]
+        to_come = 0
+        for arrived_ms, size in reversed(self._queue):
+            if arrived_ms <= now_ms:
+                break
+            to_come += size
+        return min(self.waiting_bytes - to_come, most)
+
+    def hold(self, now_ms: int, throttle_ms: int) -> None:
+        """The broker announced a throttle time and mutes the connection."""
+        self.muted_until_ms = now_ms + throttle_ms
+        self.responses += 1
+        self.longest_ms = max(self.longest_ms, throttle_ms)
+
+    def sent(self, byte_count: int, now_ms: int) -> None:
+        """The oldest bytes are through."""
+        self.waiting_bytes -= byte_count
+        while byte_count:
+            arrived_ms, size = self._queue.popleft()
+            through = min(size, byte_count)
+            if size > through:
+                self._queue.appendleft((arrived_ms, size - through))
+            byte_count -= through
+            if now_ms > arrived_ms:
+                self.delayed_bytes += through
+                self.longest_delay_ms = max(self.longest_delay_ms, now_ms - arrived_ms)
+
+    def give_up(self, now_ms: int) -> None:
+        """A producer drops what waited for too long; a consumer never does."""
+        while not self._fetches and self._queue and self._queue[0][0] < now_ms - GIVE_UP_MS:
+            _, size = self._queue.popleft()
+            self.given_up_bytes += size
+            self.waiting_bytes -= size
+
+    def _coarsen(self) -> None:
+        """Two parts become one, with the time of the older: of a consumer that stays behind for hours."""
+        parts = list(self._queue)
+        self._queue = deque((older[0], sum(size for _, size in parts[i : i + 2])) for i, older in _every_second(parts))
+
+
+class Bucket:
+    """One quota at one broker: the rate of all that share it, and the bound. Raises nothing; time goes forward."""
+
+    def __init__(self, *, fetches: bool, samples: int, window_ms: int) -> None:
+        self.bound: float | None = None  # None: no quota
+        self.peak = 0.0  # the highest rate so far / bound
+        self._fetches = fetches
+        self._rate = Rate(samples, window_ms)
+        self._full_windows_s = (samples - 1) * window_ms / 1000
+        self._now_ms = 0
+
+    def run(self, senders: Sequence[Sender], until_ms: int) -> None:
+        """All requests that are due before `until_ms`, in their order in time."""
+        due = [(sender.due_ms(), place) for place, sender in enumerate(senders) if sender.waiting_bytes]
+        heapq.heapify(due)
+        while due and due[0][0] < until_ms:
+            due_ms, place = due[0]
+            sender = senders[place]
+            self._now_ms = max(self._now_ms, due_ms)
+            self._request(sender, self._now_ms)
+            if sender.waiting_bytes:
+                heapq.heapreplace(due, (sender.due_ms(), place))
+            else:
+                heapq.heappop(due)
+
+    def _request(self, sender: Sender, now_ms: int) -> None:
+        if self.bound is None:
+            sender.sent(sender.next_bytes(now_ms, sender.waiting_bytes), now_ms)
+            return
+        # A fetch is never given more than fits into the window (ClientQuotaManager.maxValueInQuotaWindow).
+        byte_count = sender.next_bytes(now_ms, max(int(self.bound * self._full_windows_s), 1))
+        self._rate.record(byte_count, now_ms)
+        throttle_ms = self._throttle_ms(self.bound, now_ms)
+        if throttle_ms > 0:
+            sender.hold(now_ms, throttle_ms)
+            if self._fetches:
+                self._rate.record(-byte_count, now_ms)
+                return
+        sender.sent(byte_count, now_ms)
+
+    def _throttle_ms(self, bound: float, now_ms: int) -> int:
+        rate = self._rate.measure(now_ms)
+        self.peak = max(self.peak, rate / bound)
+        return throttle_time_ms(rate, bound, self._rate.elapsed_ms(now_ms)) if rate > bound else 0
+
+
+def _every_second(parts: Sequence[tuple[int, int]]) -> list[tuple[int, tuple[int, int]]]:
+    return [(place, parts[place]) for place in range(0, len(parts), 2)]

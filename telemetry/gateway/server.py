@@ -1,0 +1,315 @@
+"""Bytes between sockets and `ProxiedConnection`: a client's connection, its upstream to the broker, and all of them.
+
+Without a cluster behind (`local`), connections have no upstream.
+A slow side holds back the fast one: a full write buffer pauses the reading of the other side.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import TypeVar, cast
+
+import structlog
+
+from exporters.model import ANONYMOUS, UNKNOWN, Connection
+from telemetry.gateway.connection import ProxiedConnection
+from telemetry.gateway.exchanges import Limits, LocalAnswer, Observe
+from telemetry.gateway.listeners import BrokerNode, Listeners
+from telemetry.receiver.group_commit import GroupCommit
+from telemetry.receiver.receiver import TelemetryReceiver
+from telemetry.wire.errors import ProtocolError
+
+log = structlog.get_logger(__name__)
+
+T = TypeVar("T")
+
+_WRITE_BUFFER_BYTES = 1 << 20
+NO_BROKER = -1  # broker_id of a connection that leads to none
+
+
+@dataclass(slots=True)
+class GatewayCounts:
+    """What the metrics page shows of the sockets."""
+
+    connections: int = 0
+    connections_total: int = 0
+    protocol_errors: int = 0
+    upstream_failures: int = 0
+
+
+class Gateway:
+    """All client connections to one cluster.
+
+    `local` makes what answers a client without a cluster behind, for the address that it is told to come back to.
+    """
+
+    def __init__(
+        self,
+        *,
+        cluster: str,
+        host: str,
+        port: int,
+        advertised_host: str | None,
+        receiver: TelemetryReceiver,
+        flush: Callable[[], None],
+        observe: Observe,
+        now_ms: Callable[[], int],
+        limits: Limits,
+        connect_timeout_s: float,
+        local: Callable[[str, int], Mapping[int, LocalAnswer]] | None = None,
+        new_listeners: Callable[..., Listeners] = Listeners,
+    ) -> None:
+        self.cluster = cluster
+        self.advertised_host = advertised_host
+        self.receiver = receiver
+        self.observe = observe
+        self.now_ms = now_ms
+        self.limits = limits
+        self.connect_timeout_s = connect_timeout_s
+        self.local = local
+        self.counts = GatewayCounts()
+        self.commit = GroupCommit(flush, receiver.settled)
+        self.listeners = new_listeners(host=host, port=port, serve=lambda node_id: _ClientSide(self, node_id))
+        self.clients: set[_ClientSide] = set()
+        self.last_lost = asyncio.Event()
+
+    async def start(self, nodes: Iterable[BrokerNode]) -> tuple[str, int]:
+        """Opens all listeners; the address to bootstrap from. Raises OSError when its port is taken."""
+        return await self.listeners.open(nodes)
+
+    async def close(self, grace_s: float) -> None:
+        """Stops accepting, answers what is in flight for at most `grace_s`, closes."""
+        self.listeners.close()
+        self.last_lost.clear()
+        for client in tuple(self.clients):
+            client.drain()
+        if self.clients:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self.last_lost.wait(), grace_s)
+        for client in tuple(self.clients):
+            client.abort()
+
+
+class _ClientSide(asyncio.Protocol):
+    """A client's connection; owns its upstream."""
+
+    def __init__(self, gateway: Gateway, node_id: int) -> None:
+        self._gateway = gateway
+        self._node_id = node_id
+        self._session: ProxiedConnection | None = None
+        self._upstream: _UpstreamSide | None = None
+        self._early: list[bytes] = []  # what came before the upstream was connected
+        self._draining = False
+        self._full = False
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's is no subclass
+        self._transport.set_write_buffer_limits(high=_WRITE_BUFFER_BYTES)
+        self._gateway.clients.add(self)
+        self._gateway.counts.connections += 1
+        self._gateway.counts.connections_total += 1
+        if self._transport.get_extra_info("peername") is None:  # reset before it was accepted
+            self._transport.abort()
+            return
+        if self._gateway.local is not None:
+            self._begin(NO_BROKER, self._gateway.local(*self._advertised_address()))
+            return
+        loop = asyncio.get_running_loop()
+        loop.call_soon(self.hold_back)  # uvloop forgets a pause that is asked for in connection_made
+        self._connecting = loop.create_task(self._connect())
+
+    async def _connect(self) -> None:
+        for node in self._gateway.listeners.candidates(self._node_id):
+            try:
+                async with asyncio.timeout(self._gateway.connect_timeout_s):
+                    _, upstream = await asyncio.get_running_loop().create_connection(
+                        lambda: _UpstreamSide(self), node.host, node.port
+                    )
+            except (OSError, TimeoutError) as exc:
+                self._gateway.counts.upstream_failures += 1
+                self._gateway.listeners.not_reached(node.node_id, str(exc) or "timed out")
+                continue
+            self._gateway.listeners.reached(node.node_id)
+            self._connected(node, upstream)
+            return
+        self._transport.close()
+
+    def _connected(self, node: BrokerNode, upstream: _UpstreamSide) -> None:
+        self._upstream = upstream
+        session = self._begin(node.node_id, None)
+        early, self._early = self._early, []
+        for data in early:
+            self.data_received(data)
+        if self not in self._gateway.clients:  # gone meanwhile; what it sent still goes out
+            session.closed()
+            upstream.close()
+        else:
+            self.go_on()
+
+    def _begin(self, broker_id: int, local: Mapping[int, LocalAnswer] | None) -> ProxiedConnection:
+        address, port = self._transport.get_extra_info("peername")[:2]
+        self._session = ProxiedConnection(
+            facts=Connection(
+                cluster=self._gateway.cluster,
+                listener="PLAINTEXT",
+                principal=ANONYMOUS,
+                source_address=address,
+                source_port=port,
+                software_name=UNKNOWN,
+                software_version=UNKNOWN,
+                broker_id=broker_id,
+            ),
+            connection_id=f"{address}:{port}-{id(self):x}",
+            receiver=self._gateway.receiver,
+            address_of=self._address_of,
+            observe=self._gateway.observe,
+            limits=self._gateway.limits,
+            local=local,
+        )
+        return self._session
+
+    def _advertised_address(self) -> tuple[str, int]:
+        """Unless configured, clients are sent to the address at which this one found us."""
+        host, port = self._transport.get_extra_info("sockname")[:2]
+        return self._gateway.advertised_host or host, port
+
+    def _address_of(self, node_id: int, host: str, port: int) -> tuple[str, int]:
+        return self._advertised_address()[0], self._gateway.listeners.port_of(node_id, host, port)
+
+    def data_received(self, data: bytes) -> None:
+        session = self._session
+        if session is None:
+            self._early.append(data)
+        elif session.take_known_push(data, self._gateway.now_ms()):
+            self._gateway.commit.soon(self._acknowledge)
+        else:
+            self._drive(session, session.from_client, data)
+
+    def upstream_received(self, data: bytes) -> None:
+        if self._session is not None:
+            self._drive(self._session, self._session.from_upstream, data)
+
+    def _acknowledge(self, ok: bool) -> None:
+        session = self._session
+        if session is not None:
+            self._transport.write(session.acknowledgement(ok))
+            if self._draining:
+                self._pump(session)
+
+    def _flushed(self, ok: bool) -> None:
+        session = self._session
+        if session is not None:
+            self._drive(session, session.flushed, ok)
+
+    def _drive(self, session: ProxiedConnection, step: Callable[[T, int], None], what: T) -> None:
+        try:
+            step(what, self._gateway.now_ms())
+        except ProtocolError as exc:
+            self._gateway.counts.protocol_errors += 1
+            log.info("connection closed", reason=str(exc), peer=self._transport.get_extra_info("peername"))
+            self._pump(session)  # what was taken before is flushed
+            self.abort()
+        else:
+            self._pump(session)
+
+    def _pump(self, session: ProxiedConnection) -> None:
+        if session.to_upstream and self._upstream is not None:
+            self._upstream.write(session.to_upstream)
+            session.to_upstream = []
+        if session.to_client:
+            self._transport.writelines(session.to_client)
+            session.to_client = []
+        if session.unflushed:
+            session.unflushed = False
+            self._gateway.commit.soon(self._flushed)
+        if self._draining and session.idle:
+            self._transport.close()
+
+    def drain(self) -> None:
+        """No more requests; closes when those in flight are answered."""
+        self._draining = True
+        self.hold_back()
+        if self._session is None or self._session.idle:
+            self._transport.close()
+
+    def abort(self) -> None:
+        self._transport.abort()
+
+    def hold_back(self) -> None:
+        """Stops reading while the upstream is not there, or either side does not keep up."""
+        if self._session is None or self._draining or self._is_overfull():
+            self._transport.pause_reading()
+
+    def go_on(self) -> None:
+        if not self._draining and not self._is_overfull():
+            self._transport.resume_reading()
+
+    def _is_overfull(self) -> bool:
+        return self._full or (self._upstream is not None and self._upstream.full)
+
+    def pause_writing(self) -> None:
+        """The client does not read its responses: it gets no more of them, not even ours."""
+        self._full = True
+        self.hold_back()
+        if self._upstream is not None:
+            self._upstream.hold_back()
+
+    def resume_writing(self) -> None:
+        self._full = False
+        self.go_on()
+        if self._upstream is not None:
+            self._upstream.go_on()
+
+    def upstream_lost(self) -> None:
+        self._transport.close()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._gateway.clients.discard(self)
+        self._gateway.counts.connections -= 1
+        if not self._gateway.clients:
+            self._gateway.last_lost.set()
+        if self._session is not None:
+            self._session.closed()
+        if self._upstream is not None:
+            self._upstream.close()  # what was written before still goes out: acks=0 produces among it
+
+
+class _UpstreamSide(asyncio.Protocol):
+    """The upstream: our connection to the broker on behalf of one client."""
+
+    def __init__(self, client: _ClientSide) -> None:
+        self._client = client
+        self.full = False
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        self._transport.set_write_buffer_limits(high=_WRITE_BUFFER_BYTES)
+
+    def data_received(self, data: bytes) -> None:
+        self._client.upstream_received(data)
+
+    def write(self, chunks: list[bytes]) -> None:
+        self._transport.writelines(chunks)
+
+    def pause_writing(self) -> None:
+        self.full = True
+        self._client.hold_back()
+
+    def resume_writing(self) -> None:
+        self.full = False
+        self._client.go_on()
+
+    def hold_back(self) -> None:
+        self._transport.pause_reading()
+
+    def go_on(self) -> None:
+        self._transport.resume_reading()
+
+    def close(self) -> None:
+        self._transport.close()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._client.upstream_lost()

@@ -1,0 +1,215 @@
+"""What a listener without a cluster answers besides telemetry: its APIs, itself as the only node, its subscriptions.
+
+Sans-I/O but for the file that subscriptions are kept in. A client that bootstraps from it finds a cluster of one node
+without topics, and pushes its metrics there; Kafka's own tools administrate it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from functools import lru_cache, partial
+from typing import NamedTuple
+
+import structlog
+
+from telemetry.gateway.exchanges import LocalAnswer, software_of
+from telemetry.rules.client_metrics import ClientMetrics
+from telemetry.rules.config_admin import Alteration, alter, describe, list_resources
+from telemetry.rules.subscription_file import SubscriptionFile
+from telemetry.wire.apis import (
+    ALTER_CONFIGS,
+    API_VERSIONS,
+    APIS,
+    DESCRIBE_CONFIGS,
+    GET_TELEMETRY_SUBSCRIPTIONS,
+    INCREMENTAL_ALTER_CONFIGS,
+    LIST_CONFIG_RESOURCES,
+    METADATA,
+    PUSH_TELEMETRY,
+)
+from telemetry.wire.errors import ErrorCode
+from telemetry.wire.primitives import (
+    Reader,
+    write_array_length,
+    write_boolean,
+    write_compact_array_length,
+    write_compact_nullable_string,
+    write_compact_string,
+    write_int16,
+    write_int32,
+    write_no_tagged,
+    write_nullable_string,
+    write_string,
+)
+
+log = structlog.get_logger(__name__)
+
+NODE_ID = 0
+_NO_OPERATIONS = -(2**31)  # authorized operations that were not asked for
+_NO_TOPIC = bytes(16)
+_MAX_ADDRESSES = 256  # of ours, that clients found us at
+_OFFERED = (
+    DESCRIBE_CONFIGS,
+    ALTER_CONFIGS,
+    INCREMENTAL_ALTER_CONFIGS,
+    GET_TELEMETRY_SUBSCRIPTIONS,
+    PUSH_TELEMETRY,
+    LIST_CONFIG_RESOURCES,
+)
+_LEAST = {DESCRIBE_CONFIGS: 1}  # version 0 has another form, and Kafka 4 dropped it
+
+
+class SinkNode(NamedTuple):
+    """The address that a client is told, and the cluster it finds there."""
+
+    host: str
+    port: int
+    cluster_id: str
+
+
+class SinkAnswers:
+    """Answers as one cluster of one node, whose subscriptions are those of a file."""
+
+    def __init__(self, cluster_id: str, file: SubscriptionFile) -> None:
+        self._cluster_id = cluster_id
+        self._file = file
+        # What answers a client that is told to come back to an address, by API key: the same for all of its clients.
+        self.found_at = lru_cache(_MAX_ADDRESSES)(self._found_at)
+
+    def _found_at(self, host: str, port: int) -> Mapping[int, LocalAnswer]:
+        node = SinkNode(host, port, self._cluster_id)
+        return {
+            METADATA: lambda version, body: metadata(body, version, node),
+            API_VERSIONS: _api_versions,
+            DESCRIBE_CONFIGS: lambda version, body: describe(version, body, self._rules().resources),
+            LIST_CONFIG_RESOURCES: lambda version, body: list_resources(version, body, self._rules().subscriptions),
+            ALTER_CONFIGS: partial(self._alter, ALTER_CONFIGS),
+            INCREMENTAL_ALTER_CONFIGS: partial(self._alter, INCREMENTAL_ALTER_CONFIGS),
+        }
+
+    def _rules(self) -> ClientMetrics:
+        """By the file as it is now: what was altered through another process a moment ago is told, too."""
+        self._file.follow()
+        return self._file.rules
+
+    def _alter(self, api_key: int, version: int, body: bytes) -> bytes:
+        try:
+            with self._file.alone():
+                return self._altered(api_key, version, body)
+        except OSError as exc:
+            return self._not_kept(self._alteration(api_key, version, body), exc)
+
+    def _altered(self, api_key: int, version: int, body: bytes) -> bytes:
+        alteration = self._alteration(api_key, version, body)
+        if alteration.changes:
+            self._file.keep(alteration.changes)
+        return alteration.answer()
+
+    def _alteration(self, api_key: int, version: int, body: bytes) -> Alteration:
+        rules = self._file.rules
+        return alter(api_key, version, body, rules.resources, rules.match_keys)
+
+    @staticmethod
+    def _not_kept(alteration: Alteration, exc: OSError) -> bytes:
+        log.error("cannot keep subscriptions", error=str(exc))
+        return alteration.not_kept(f"cannot keep client metrics resources: {exc.strerror or exc}")
+
+
+def _api_versions(version: int, body: bytes) -> bytes:
+    valid = version < 3 or all(software_of(body))
+    return api_versions(_OFFERED, version, ErrorCode.NONE if valid else ErrorCode.INVALID_REQUEST)
+
+
+def api_versions(keys: Iterable[int], version: int, code: ErrorCode = ErrorCode.NONE) -> bytes:
+    """The body of an ApiVersions response (0 to 4) that offers these APIs, or none when there is an error."""
+    flexible = version >= 3
+    offered = [] if code else [APIS[key] for key in sorted({*keys, API_VERSIONS, METADATA})]
+    out = bytearray()
+    write_int16(out, code)
+    (write_compact_array_length if flexible else write_array_length)(out, len(offered))
+    for api in offered:
+        for number in (api.key, _LEAST.get(api.key, api.min_version), api.max_version):
+            write_int16(out, number)
+        if flexible:
+            write_no_tagged(out)
+    if version >= 1:
+        write_int32(out, 0)  # throttle_time_ms
+    if flexible:
+        write_no_tagged(out)
+    return bytes(out)
+
+
+def metadata(body: bytes, version: int, node: SinkNode) -> bytes:
+    """The body of a Metadata response (0 to 13): this node, and of each topic asked for that it does not exist.
+
+    Raises ProtocolError when the request cannot be read.
+    """
+    topics = _topics(Reader(body), version)
+    flexible = version >= 9
+    out = bytearray()
+    if version >= 3:
+        write_int32(out, 0)  # throttle_time_ms
+    _write_node(out, version, node)
+    if version >= 2:
+        (write_compact_nullable_string if flexible else write_nullable_string)(out, node.cluster_id)
+    if version >= 1:
+        write_int32(out, NODE_ID)  # controller_id
+    (write_compact_array_length if flexible else write_array_length)(out, len(topics))
+    for name, topic_id in topics:
+        _write_topic(out, version, name, topic_id)
+    if 8 <= version <= 10:
+        write_int32(out, _NO_OPERATIONS)  # cluster_authorized_operations
+    if version >= 13:
+        write_int16(out, ErrorCode.NONE)
+    if flexible:
+        write_no_tagged(out)
+    return bytes(out)
+
+
+def _topics(reader: Reader, version: int) -> list[tuple[str | None, bytes]]:
+    """(name, id) of the topics that a Metadata request asks for; none when it asks for all."""
+    flexible = version >= 9
+    count = reader.compact_array_length(3) if flexible else reader.array_length(2)
+    topics = []
+    for _ in range(max(count, 0)):
+        topic_id = reader.uuid() if version >= 10 else _NO_TOPIC
+        if version >= 10:
+            name = reader.compact_nullable_string()
+        else:
+            name = reader.compact_string() if flexible else reader.string()
+        if flexible:
+            reader.skip_tagged()
+        topics.append((name, topic_id))
+    return topics
+
+
+def _write_node(out: bytearray, version: int, node: SinkNode) -> None:
+    flexible = version >= 9
+    (write_compact_array_length if flexible else write_array_length)(out, 1)
+    write_int32(out, NODE_ID)
+    (write_compact_string if flexible else write_string)(out, node.host)
+    write_int32(out, node.port)
+    if version >= 1:
+        (write_compact_nullable_string if flexible else write_nullable_string)(out, None)  # rack
+    if flexible:
+        write_no_tagged(out)
+
+
+def _write_topic(out: bytearray, version: int, name: str | None, topic_id: bytes) -> None:
+    flexible = version >= 9
+    write_int16(out, ErrorCode.UNKNOWN_TOPIC_ID if name is None else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    if version >= 12:
+        write_compact_nullable_string(out, name)
+    elif flexible:
+        write_compact_string(out, name or "")
+    else:
+        write_string(out, name or "")
+    if version >= 10:
+        out += topic_id
+    if version >= 1:
+        write_boolean(out, False)  # is_internal
+    (write_compact_array_length if flexible else write_array_length)(out, 0)  # partitions
+    if version >= 8:
+        write_int32(out, _NO_OPERATIONS)
+    if flexible:
+        write_no_tagged(out)

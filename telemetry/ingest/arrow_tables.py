@@ -1,0 +1,263 @@
+"""What a batch of spool records holds -> one Arrow table per ClickHouse table, column by column. Sans-I/O.
+
+Types are those that `Store.insert` asks for: strings dictionary-encoded, UUIDs as 16 bytes, times in ms, UTC.
+Who pushed is repeated by index (numpy), never by a Python loop over points.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from xxhash import xxh3_128_digest
+
+from exporters.model import ClientInstance, Push, QuotaLimit, UsageSample
+from telemetry.decode.compression import codec_name
+from telemetry.decode.decoder import Outcome
+from telemetry.decode.point_columns import Names, PointColumns, gathered, joined, listed
+from telemetry.decode.series import Attributes
+from telemetry.decode.templates import Template
+from telemetry.ingest.rollups import MS_PER_HOUR
+
+_TIME = pa.timestamp("ms", tz="UTC")
+_MAP = pa.map_(pa.string(), pa.string())
+_QUANTILES = pa.list_(pa.struct([("q", pa.float64()), ("v", pa.float64())]))
+
+
+def points_table(outcomes: Sequence[Outcome]) -> tuple[pa.Table, list[int], int]:
+    """Rows of `points`; the hours they belong to; how many timestamps of matches were out of bounds."""
+    names, received_ms = Names(), np.array([outcome.push.received_at_ms for outcome in outcomes], np.int64)
+    numbered = [(n, outcome.decoded.points) for n, outcome in enumerate(outcomes) if outcome.decoded.points.value]
+    parts = [listed([n for n, _ in numbered], [points for _, points in numbered], names)]
+    clamped = 0
+    for template, numbers in _by_template(outcomes).items():
+        matches = [match for n in numbers if (match := outcomes[n].match)]
+        part, out_of_bounds = gathered(template, numbers, matches, received_ms[numbers], names)
+        parts.append(part)
+        clamped += out_of_bounds
+    columns = joined(parts, names)
+    hours = np.unique(columns.ts_ms // MS_PER_HOUR).tolist()
+    return _points(columns, names, [outcome.push for outcome in outcomes]), hours, clamped
+
+
+def _by_template(outcomes: Sequence[Outcome]) -> dict[Template, list[int]]:
+    """The numbers of the pushes of each template, in the order in which ClickHouse will sort them."""
+    found: dict[Template, list[int]] = {}
+    for n, outcome in sorted(enumerate(outcomes), key=lambda numbered: _sorts_by(numbered[1].push)):
+        if outcome.match is not None:
+            found.setdefault(outcome.match.template, []).append(n)
+    return found
+
+
+def _sorts_by(push: Push) -> tuple[str, str, str, bytes]:
+    return push.connection.cluster, push.connection.principal, push.client_id, push.client_instance_id
+
+
+def _points(columns: PointColumns, names: Names, pushes: Sequence[Push]) -> pa.Table:
+    return pa.table(
+        {
+            **_repeated_identity(pushes, columns.push),
+            "metric": pa.DictionaryArray.from_arrays(columns.metric, pa.array(list(names), pa.string())),
+            "ts": pa.array(columns.ts_ms).cast(_TIME),
+            "series_id": pa.array(columns.series_id),
+            "value": pa.array(columns.value),
+            "int_value": pa.array(columns.int_value, mask=~columns.has_int_value),
+            "flags": pa.array(columns.flags),
+            "interval_ms": pa.array(columns.interval_ms),
+        }
+    )
+
+
+def series_table(outcomes: Sequence[Outcome]) -> pa.Table:
+    """Rows of `series`: each series that was not known, once, as its last push says."""
+    found = {id_: (series, outcome.push) for outcome in outcomes for id_, series in outcome.decoded.series.items()}
+    described = [series for series, _ in found.values()]
+    pushes = [push for _, push in found.values()]
+    return pa.table(
+        {
+            "series_id": _column(found, pa.uint64()),
+            **_identity(pushes),
+            **{
+                name: _strings(getattr(series, name) for series in described)
+                for name in ("metric", "kind", "temporality", "unit", "scope_name", "scope_version")
+            },
+            "monotonic": _column((series.monotonic for series in described), pa.bool_()),
+            "attributes": _maps(series.attributes for series in described),
+            "resource": _maps(series.resource for series in described),
+            **_connection(pushes),
+            "last_seen": _times(push.received_at_ms for push in pushes),
+        }
+    )
+
+
+def histograms_table(outcomes: Sequence[Outcome]) -> pa.Table:
+    """Rows of `client_histograms`."""
+    rows = [(histogram, outcome.push) for outcome in outcomes for histogram in outcome.decoded.histograms]
+    histograms = [histogram for histogram, _ in rows]
+    pushes = [push for _, push in rows]
+    return pa.table(
+        {
+            **_identity(pushes),
+            **{
+                name: _strings(getattr(each, name) for each in histograms)
+                for name in ("metric", "kind", "temporality", "unit")
+            },
+            "ts": _times(each.ts_ms for each in histograms),
+            "series_id": _column((each.series_id for each in histograms), pa.uint64()),
+            "flags": _column((each.flags for each in histograms), pa.uint8()),
+            "interval_ms": _column((each.interval_ms for each in histograms), pa.uint32()),
+            **{
+                name: _column((getattr(each.distribution, name) for each in histograms), kind)
+                for name, kind in _DISTRIBUTION.items()
+            },
+            "attributes": _maps(each.attributes for each in histograms),
+            "resource": _maps(each.resource for each in histograms),
+            "received_at": _times(push.received_at_ms for push in pushes),
+        }
+    )
+
+
+def pushes_table(outcomes: Sequence[Outcome], token: str) -> pa.Table:
+    """Rows of `pushes`. `token` names the batch, so that a replay gives the same push_id again."""
+    pushes = [outcome.push for outcome in outcomes]
+    push_ids = b"".join(xxh3_128_digest(f"{token}:{n}".encode()) for n in range(len(pushes)))
+    return pa.table(
+        {
+            **_identity(pushes),
+            **_connection(pushes),
+            "received_at": _times(push.received_at_ms for push in pushes),
+            "push_id": _uuids(push_ids),
+            "transport": _strings("kafka" for _ in pushes),
+            "subscription_id": _column((push.subscription_id for push in pushes), pa.int32()),
+            "compression": _strings(codec_name(push.compression_type) for push in pushes),
+            "terminating": _column((push.terminating for push in pushes), pa.bool_()),
+            "bytes": _column((len(push.payload) for push in pushes), pa.uint32()),
+            "uncompressed_bytes": _column((outcome.uncompressed_bytes for outcome in outcomes), pa.uint32()),
+            "points": _column((outcome.points for outcome in outcomes), pa.uint32()),
+            "error_code": _column((outcome.error_code for outcome in outcomes), pa.int16()),
+        }
+    )
+
+
+def instances_table(outcomes: Sequence[Outcome], instances: Sequence[ClientInstance]) -> pa.Table:
+    """Rows of `client_instances`, which add up there: one per push that was kept or instance that was seen."""
+    kept = [outcome for outcome in outcomes if outcome.error_code == 0]
+    seen: list[Push | ClientInstance] = [*(outcome.push for outcome in kept), *instances]
+    times = [*(outcome.push.received_at_ms for outcome in kept), *(instance.seen_at_ms for instance in instances)]
+    none = [0] * len(instances)
+    connection = _connection(seen)
+    del connection["broker_id"]
+    return pa.table(
+        {
+            **_identity(seen),
+            **connection,
+            "first_seen": _times(times),
+            "last_seen": _times(times),
+            "terminated": _column([*(int(outcome.push.terminating) for outcome in kept), *none], pa.uint8()),
+            "pushes": _column([*(1 for _ in kept), *none], pa.uint64()),
+            "points": _column([*(outcome.points for outcome in kept), *none], pa.uint64()),
+        }
+    )
+
+
+def usage_table(samples: Sequence[UsageSample], received_at_ms: int) -> pa.Table:
+    """Rows of `quota_usage`."""
+    return pa.table(
+        {
+            **{
+                name: _strings(getattr(sample, name) for sample in samples)
+                for name in ("cluster", "quota_key", "user", "client_id", "ip", "source")
+            },
+            "ts": _times(sample.ts_ms for sample in samples),
+            "broker_id": _column((sample.broker_id for sample in samples), pa.int32()),
+            "bytes": _column((sample.bytes for sample in samples), pa.uint64()),
+            "rate": _column((sample.rate for sample in samples), pa.float64()),
+            "throttle_ms": _column((sample.throttle_ms for sample in samples), pa.float64()),
+            "throttled_requests": _column((sample.throttled_requests for sample in samples), pa.uint64()),
+            "received_at": _times(received_at_ms for _ in samples),
+        }
+    )
+
+
+def limits_table(limits: Sequence[QuotaLimit], observed_at_ms: int) -> pa.Table:
+    """Rows of `quota_limits`."""
+    return pa.table(
+        {
+            **{
+                name: _strings(getattr(limit, name) for limit in limits)
+                for name in ("cluster", "user", "client_id", "ip", "quota_key")
+            },
+            "valid_from": _times(limit.valid_from_ms for limit in limits),
+            "value": _column((limit.value for limit in limits), pa.float64()),
+            "observed_at": _times(observed_at_ms for _ in limits),
+        }
+    )
+
+
+_DISTRIBUTION = {
+    "count": pa.uint64(),
+    "sum": pa.float64(),
+    "min": pa.float64(),
+    "max": pa.float64(),
+    "bounds": pa.list_(pa.float64()),
+    "bucket_counts": pa.list_(pa.uint64()),
+    "scale": pa.int8(),
+    "zero_count": pa.uint64(),
+    "zero_threshold": pa.float64(),
+    "pos_offset": pa.int32(),
+    "pos_counts": pa.list_(pa.uint64()),
+    "neg_offset": pa.int32(),
+    "neg_counts": pa.list_(pa.uint64()),
+    "quantiles": _QUANTILES,
+}
+
+
+def _identity(of: Sequence[Push | ClientInstance]) -> dict[str, Any]:
+    """Who it was: from the connection and the request's head."""
+    return {
+        "cluster": _strings(each.connection.cluster for each in of),
+        "principal": _strings(each.connection.principal for each in of),
+        "client_id": _strings(each.client_id for each in of),
+        "client_instance_id": _uuids(b"".join(each.client_instance_id for each in of)),
+    }
+
+
+def _repeated_identity(pushes: Sequence[Push], of_push: Any) -> dict[str, Any]:
+    """The identity of each push, and when it came, once per point. `of_push` is the push of each point, by index."""
+    index = pa.array(of_push, pa.int32())
+    columns = {**_identity(pushes), "received_at": _times(push.received_at_ms for push in pushes)}
+    return {name: column.take(index) for name, column in columns.items()}
+
+
+def _connection(of: Sequence[Push | ClientInstance]) -> dict[str, Any]:
+    return {
+        "software_name": _strings(each.connection.software_name for each in of),
+        "software_version": _strings(each.connection.software_version for each in of),
+        "source_address": _strings(each.connection.source_address for each in of),
+        "broker_id": _column((each.connection.broker_id for each in of), pa.int32()),
+    }
+
+
+def _column(values: Iterable[Any], kind: Any) -> Any:
+    return pa.array(list(values), kind)
+
+
+def _strings(values: Iterable[str]) -> Any:
+    return pa.array(list(values), pa.string()).dictionary_encode()
+
+
+def _maps(values: Iterable[Attributes]) -> Any:
+    """Few are different: each of those is converted once."""
+    numbers: dict[Attributes, int] = {}
+    indices = [numbers.setdefault(value, len(numbers)) for value in values]
+    return pa.array(list(numbers), _MAP).take(pa.array(indices, pa.int32()))
+
+
+def _times(values_ms: Iterable[int]) -> Any:
+    return pa.array(list(values_ms), pa.int64()).cast(_TIME)
+
+
+def _uuids(joined: bytes) -> Any:
+    return pa.Array.from_buffers(pa.binary(16), len(joined) // 16, [None, pa.py_buffer(joined)])

@@ -1,0 +1,137 @@
+"""Who calls the gRPC server, and whose telemetry it brings: its own, or that of a client it speaks for. Sans-I/O.
+
+A broker plug-in or a sidecar that has proved itself tells the facts of its client's connection. Any other caller is
+the client itself: its facts are those of its own connection, and it cannot state others.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import ipaddress
+from collections.abc import Iterable, Sequence
+from typing import Final, NamedTuple
+
+from exporters.model import ANONYMOUS, UNKNOWN, Connection
+from telemetry.proto.headroom.telemetry.v1 import telemetry_pb2 as pb
+from telemetry.rules.client_instances import Caller
+
+LISTENER: Final = "GRPC"  # of callers that are themselves the client
+NO_BROKER: Final = -1
+_MAX_CLIENT_ID_BYTES = 32_767  # what the length field of a Kafka request header can tell
+_MAX_SOFTWARE_CHARS = 255  # as on the wire: what is longer is cut
+_MAX_CHARS = {"cluster": 255, "listener": 255, "principal": 4_096, "client_source_address": 255, "connection_id": 1_024}
+
+
+class UnauthenticatedError(Exception):
+    """The caller is not served."""
+
+
+class NotAllowedError(Exception):
+    """The caller states facts that it may not state."""
+
+
+class MessageError(ValueError):
+    """The message cannot be used; its sender has to mend it."""
+
+
+class Peer(NamedTuple):
+    """The other end of a call's connection. `subject`: of its verified certificate, as RFC 2253 writes it."""
+
+    address: str
+    port: int
+    subject: str | None
+    trusted: bool  # to tell the facts of others' connections
+
+
+class Access:
+    """Who is served, and who is trusted: one of `tokens` or a certificate with one of `subjects` proves a caller.
+
+    `direct`: callers without a proof are served, too.
+    """
+
+    def __init__(self, *, tokens: Iterable[str], subjects: Iterable[str], direct: bool) -> None:
+        self._tokens = [_digest(token.encode()) for token in tokens]
+        self._subjects = frozenset(subjects)
+        self._direct = direct
+
+    def is_trusted(self, authorization: Sequence[str | bytes], subject: str | None) -> bool:
+        """`authorization`: all values of the header of that name. Raises UnauthenticatedError."""
+        if authorization:
+            if len(authorization) == 1 and self._is_bearer(authorization[0]):
+                return True
+            raise UnauthenticatedError("the authorization is not a bearer token that is known here")
+        if subject in self._subjects:
+            return True
+        if not self._direct:
+            raise UnauthenticatedError("a bearer token or a certificate that is known here is needed")
+        return False
+
+    def _is_bearer(self, authorization: str | bytes) -> bool:
+        value = authorization if isinstance(authorization, bytes) else authorization.encode()
+        scheme, _, token = value.partition(b" ")
+        given = _digest(token.strip())
+        # Digests are of one length, and all are compared: the time taken tells nothing of the tokens.
+        matches = sum(hmac.compare_digest(known, given) for known in self._tokens)
+        return matches > 0 and scheme.lower() == b"bearer"
+
+
+def caller_of(peer: Peer, stated: pb.Connection | None, cluster: str) -> Caller:
+    """Raises NotAllowedError, and MessageError when what is `stated` cannot be."""
+    if stated is None:
+        return _itself(peer, cluster)
+    if not peer.trusted:
+        raise NotAllowedError("only an authenticated caller may set connection")
+    return _stated(stated, cluster)
+
+
+def _itself(peer: Peer, cluster: str) -> Caller:
+    connection = Connection(
+        cluster=cluster,
+        listener=LISTENER,
+        principal=peer.subject or ANONYMOUS,
+        source_address=peer.address,
+        source_port=peer.port,
+        software_name=UNKNOWN,
+        software_version=UNKNOWN,
+        broker_id=NO_BROKER,
+    )
+    return Caller(connection, None, f"grpc {peer.address} {peer.port}")
+
+
+def _stated(stated: pb.Connection, cluster: str) -> Caller:
+    _check(stated)
+    address, port = stated.client_source_address, stated.client_source_port
+    connection = Connection(
+        cluster=stated.cluster or cluster,
+        listener=stated.listener,
+        principal=stated.principal or ANONYMOUS,
+        source_address=address,
+        source_port=port,
+        software_name=stated.client_software_name[:_MAX_SOFTWARE_CHARS] or UNKNOWN,
+        software_version=stated.client_software_version[:_MAX_SOFTWARE_CHARS] or UNKNOWN,
+        broker_id=stated.broker_id if stated.HasField("broker_id") else NO_BROKER,
+    )
+    # Brokers of several clusters may have connections of one name.
+    within = stated.connection_id or f"{address} {port}"
+    connection_id = f"grpc {connection.cluster} {connection.broker_id} {within}"
+    return Caller(connection, stated.client_id if stated.HasField("client_id") else None, connection_id)
+
+
+def _check(stated: pb.Connection) -> None:
+    """Raises MessageError."""
+    for name, most in _MAX_CHARS.items():
+        if len(getattr(stated, name)) > most:
+            raise MessageError(f"connection.{name} is longer than {most} characters")
+    if len(stated.client_id.encode()) > _MAX_CLIENT_ID_BYTES:
+        raise MessageError(f"connection.client_id is longer than {_MAX_CLIENT_ID_BYTES} bytes")
+    if stated.client_source_port > 65_535:
+        raise MessageError(f"connection.client_source_port is {stated.client_source_port}")
+    try:
+        ipaddress.ip_address(stated.client_source_address)
+    except ValueError as exc:
+        raise MessageError("connection.client_source_address is no IP address") from exc
+
+
+def _digest(token: bytes) -> bytes:
+    return hashlib.sha256(token).digest()

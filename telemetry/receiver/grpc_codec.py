@@ -1,0 +1,84 @@
+"""The gRPC server without its sockets: the bytes of a message in, the rules, the bytes of an answer out. Sans-I/O.
+
+The messages are those of proto/headroom/telemetry/v1/telemetry.proto, the rules those of the Kafka wire.
+"""
+
+from __future__ import annotations
+
+from typing import Final, TypeVar
+
+from google.protobuf.message import DecodeError
+
+from telemetry.proto.headroom.telemetry.v1 import telemetry_pb2 as pb
+from telemetry.receiver.grpc_auth import MessageError, Peer, caller_of
+from telemetry.receiver.receiver import RETRY, Answer, Granted, TelemetryReceiver, all_metrics_for
+from telemetry.rules.client_instances import Caller
+from telemetry.rules.client_metrics import ZERO_ID, PushRequest
+from telemetry.wire.errors import ErrorCode
+from telemetry.wire.telemetry_messages import ACCEPTED_COMPRESSION_TYPES
+
+SERVICE: Final = pb.DESCRIPTOR.services_by_name["ClientTelemetryService"].full_name
+_Request = TypeVar("_Request", pb.GetTelemetrySubscriptionsRequest, pb.PushTelemetryRequest)
+
+
+class GrpcMessages:
+    """Answers the messages of a cluster's clients; each call raises MessageError and NotAllowedError."""
+
+    def __init__(self, receiver: TelemetryReceiver, cluster: str) -> None:
+        self._receiver = receiver
+        self._cluster = cluster
+
+    def get_telemetry_subscriptions(self, message: bytes, peer: Peer, now_ms: int) -> Answer:
+        """A GetTelemetrySubscriptionsRequest to the GetTelemetrySubscriptionsResponse."""
+        request = _parsed(pb.GetTelemetrySubscriptionsRequest(), message)
+        caller = caller_of(peer, request.connection if request.HasField("connection") else None, self._cluster)
+        granted = self._receiver.get(_instance_id(request.client_instance_id), caller, now_ms)
+        return Answer(self._response(granted, caller).SerializeToString(), granted.after_flush, _REFUSED_GET)
+
+    def push_telemetry(self, message: bytes, peer: Peer, now_ms: int) -> Answer:
+        """A PushTelemetryRequest to the PushTelemetryResponse."""
+        request = _parsed(pb.PushTelemetryRequest(), message)
+        caller = caller_of(peer, request.connection if request.HasField("connection") else None, self._cluster)
+        push = PushRequest(
+            _instance_id(request.client_instance_id),
+            request.subscription_id,
+            request.terminating,
+            request.compression_type,
+            caller,
+        )
+        code = self._receiver.push(push, request.metrics, now_ms)
+        body = pb.PushTelemetryResponse(error_code=code).SerializeToString()
+        return Answer(body, code is ErrorCode.NONE, _REFUSED_PUSH)
+
+    def _response(self, granted: Granted, caller: Caller) -> pb.GetTelemetrySubscriptionsResponse:
+        instance = granted.instance
+        if instance is None:
+            return pb.GetTelemetrySubscriptionsResponse(error_code=granted.code)
+        return pb.GetTelemetrySubscriptionsResponse(
+            client_instance_id=instance.client_instance_id,
+            subscription_id=instance.subscription_id,
+            accepted_compression_types=ACCEPTED_COMPRESSION_TYPES,
+            push_interval_ms=instance.selection.interval_ms,
+            telemetry_max_bytes=self._receiver.telemetry_max_bytes,
+            delta_temporality=True,
+            requested_metrics=instance.selection.spelled(all_metrics_for(caller)),
+        )
+
+
+_REFUSED_GET = pb.GetTelemetrySubscriptionsResponse(error_code=RETRY).SerializeToString()
+_REFUSED_PUSH = pb.PushTelemetryResponse(error_code=RETRY).SerializeToString()
+
+
+def _parsed(request: _Request, message: bytes) -> _Request:
+    try:
+        request.ParseFromString(message)
+    except DecodeError as exc:
+        raise MessageError("the message is not of its type") from exc
+    return request
+
+
+def _instance_id(given: bytes) -> bytes:
+    """Nothing is the zero id, the default of Kafka's uuid fields."""
+    if len(given) not in (0, len(ZERO_ID)):
+        raise MessageError(f"client_instance_id has {len(given)} bytes, not {len(ZERO_ID)}")
+    return given or ZERO_ID

@@ -1,0 +1,185 @@
+"""The client instances that telemetry was asked for or came from lately: their state, and when it is forgotten.
+
+Sans-I/O. Source: ClientMetricsInstance, ClientMetricsInstanceMetadata, and the caches of ClientMetricsManager.
+Unlike a broker, an instance that goes leaves no timer behind: a broker's, when its cache is full, may remove the
+instance's successor.
+
+Small, as there may be many: of who it is an instance keeps what its connection has anyway, and the texts that are
+matched are made when they are.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import Final
+
+from exporters.model import Connection
+from exporters.spool.records import sender_bytes
+from telemetry.rules.java.hash import instance_subscription_id, uuid_text
+from telemetry.rules.java.regex import MAX_SUBJECT_CHARS
+from telemetry.rules.subscriptions import MIN_LIFETIME_MS, Attributes, Selection
+from telemetry.wire.errors import ErrorCode
+
+MAX_INSTANCES: Final = 16_384
+_CONNECTIONS_PER_INSTANCE: Final = 2  # a receiver without connections of its own never says that one ended
+
+
+class Caller:
+    """Who sends telemetry requests on one connection. `sender`: the same, as spool records tell it."""
+
+    __slots__ = ("client_id", "connection", "connection_id", "sender")
+
+    def __init__(self, connection: Connection, client_id: str | None, connection_id: str) -> None:
+        self.connection = connection
+        self.client_id = client_id
+        self.connection_id = connection_id
+        self.sender = sender_bytes(connection, client_id)
+
+
+def attributes_of(client_instance_id: bytes, connection: Connection, client_id: str | None) -> Attributes:
+    """What match criteria look at."""
+    return {
+        "client_instance_id": uuid_text(client_instance_id),
+        "client_id": None if client_id is None else client_id[:MAX_SUBJECT_CHARS],
+        "client_software_name": connection.software_name[:MAX_SUBJECT_CHARS],
+        "client_software_version": connection.software_version[:MAX_SUBJECT_CHARS],
+        "client_source_address": connection.source_address,
+        "client_source_port": str(connection.source_port),
+        "principal": connection.principal[:MAX_SUBJECT_CHARS],
+        "listener": connection.listener,
+        "cluster": connection.cluster,
+    }
+
+
+class Instance:
+    """One client instance under one version of the subscriptions; all times are wall time."""
+
+    __slots__ = (
+        "client_id",
+        "client_instance_id",
+        "connection",
+        "connection_id",
+        "last_get_ms",
+        "last_known_error",
+        "last_push_ms",
+        "recorded_on",
+        "selection",
+        "subscription_id",
+        "terminating",
+        "touched_ms",
+        "version",
+    )
+
+    def __init__(
+        self,
+        client_instance_id: bytes,
+        connection: Connection,
+        client_id: str | None,
+        selection: Selection,
+        version: int,
+        recorded_on: str = "",
+    ) -> None:
+        self.client_instance_id = client_instance_id
+        self.connection = connection  # as it was when it was first seen
+        self.client_id = client_id if client_id is None else client_id[:MAX_SUBJECT_CHARS]
+        self.selection = selection
+        self.version = version  # of the subscriptions
+        self.touched_ms = self.last_get_ms = self.last_push_ms = 0
+        self.terminating = False
+        self.last_known_error = ErrorCode.NONE
+        self.recorded_on = recorded_on  # the connection on which it was last recorded as seen
+        self.connection_id = ""  # the one on which it was last evaluated
+        self.subscription_id = instance_subscription_id(selection.crc, client_instance_id)
+
+    def successor(self, selection: Selection, version: int) -> Instance:
+        """The same client under newer subscriptions: what it did before is forgotten."""
+        return Instance(self.client_instance_id, self.connection, self.client_id, selection, version, self.recorded_on)
+
+    @property
+    def attributes(self) -> Attributes:
+        """What its subscriptions are matched by."""
+        return attributes_of(self.client_instance_id, self.connection, self.client_id)
+
+    def accept_get(self, now_ms: int) -> bool:
+        """Whether an interval has passed since the last request (maybeUpdateGetRequestTimestamp)."""
+        if now_ms - max(self.last_get_ms, self.last_push_ms) < self.selection.interval_ms:
+            return False
+        self.last_get_ms = now_ms
+        return True
+
+    def accept_push(self, now_ms: int) -> bool:
+        """Whether an interval has passed since the last push, or a GET was first (maybeUpdatePushRequestTimestamp)."""
+        if self.last_get_ms <= self.last_push_ms and now_ms - self.last_push_ms < self.selection.interval_ms:
+            return False
+        self.last_push_ms = now_ms
+        return True
+
+    def refused(self, code: ErrorCode) -> None:
+        """A push passed the rules and was not kept: the client may come back, also after its last one."""
+        self.last_known_error = code
+        self.terminating = False
+
+
+class Instances:
+    """At most `max_instances`, those that were silent longest go first."""
+
+    def __init__(self, max_instances: int) -> None:
+        self.evicted = 0
+        self._max_instances = max_instances
+        self._by_id: OrderedDict[bytes, Instance] = OrderedDict()  # last touched last
+        self._by_connection: dict[str, bytes] = {}
+
+    def __len__(self) -> int:
+        return len(self._by_id)
+
+    def __contains__(self, client_instance_id: bytes) -> bool:
+        return client_instance_id in self._by_id
+
+    def touch(self, client_instance_id: bytes, now_ms: int) -> Instance | None:
+        """The instance, which has its full time to live again; None when it is not known or its time is over."""
+        instance = self._by_id.get(client_instance_id)
+        if instance is None:
+            return None
+        if instance.touched_ms + instance.selection.lifetime_ms <= now_ms:
+            self._remove(client_instance_id)
+            return None
+        instance.touched_ms = now_ms
+        self._by_id.move_to_end(client_instance_id)
+        return instance
+
+    def put(self, instance: Instance, connection_id: str, now_ms: int) -> None:
+        """Adds or replaces an instance; it ends with the connection."""
+        client_instance_id = instance.client_instance_id
+        self._by_connection[connection_id] = client_instance_id
+        instance.connection_id = connection_id
+        instance.touched_ms = now_ms
+        self._by_id[client_instance_id] = instance
+        self._by_id.move_to_end(client_instance_id)
+        if len(self._by_id) > self._max_instances:
+            self._remove(next(iter(self._by_id)))
+            self.evicted += 1
+        if len(self._by_connection) > _CONNECTIONS_PER_INSTANCE * self._max_instances:
+            del self._by_connection[next(iter(self._by_connection))]
+
+    def disconnected(self, connection_id: str) -> None:
+        """The instance that was last evaluated on the connection is gone, whatever other connections it uses."""
+        client_instance_id = self._by_connection.pop(connection_id, None)
+        if client_instance_id is not None:
+            self._by_id.pop(client_instance_id, None)
+
+    def expire(self, now_ms: int) -> None:
+        """Forgets those whose time is over."""
+        over = []
+        for instance in self._by_id.values():
+            if instance.touched_ms + MIN_LIFETIME_MS > now_ms:
+                break  # so are all behind it: the order is that of the last touch
+            if instance.touched_ms + instance.selection.lifetime_ms <= now_ms:
+                over.append(instance.client_instance_id)
+        for client_instance_id in over:
+            self._remove(client_instance_id)
+
+    def _remove(self, client_instance_id: bytes) -> None:
+        """Other connections on which it was once evaluated go on pointing to it until they end, as a broker's do."""
+        connection_id = self._by_id.pop(client_instance_id).connection_id
+        if self._by_connection.get(connection_id) == client_instance_id:
+            del self._by_connection[connection_id]

@@ -1,0 +1,192 @@
+"""The rules of KIP-714 on the broker's side: what is answered to GetTelemetrySubscriptions and PushTelemetry.
+
+Sans-I/O: time and new ids are handed in. Source: ClientMetricsManager of Kafka 4.3, in its order, with its codes.
+On purpose different:
+
+- A terminating push that is refused does not lock its client out (KAFKA-20898).
+- What only decompression can tell is not judged here, so a bomb is accepted, and dropped with a reason later.
+- Null metrics are as good as empty ones; a broker closes the connection.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from typing import Final
+
+import structlog
+
+from exporters.spool.records import push_origin
+from telemetry.rules.client_instances import MAX_INSTANCES, Caller, Instance, Instances, attributes_of
+from telemetry.rules.java.hash import uuid_text
+from telemetry.rules.subscription_config import MATCH_KEYS, Subscription, parse_subscription
+from telemetry.rules.subscriptions import Subscriptions
+from telemetry.wire.errors import ErrorCode, InvalidSubscriptionError
+
+log = structlog.get_logger(__name__)
+
+ZERO_ID: Final = bytes(16)
+RESERVED_IDS: Final = frozenset({ZERO_ID, bytes(15) + b"\x01"})
+_COMPRESSION_TYPES = frozenset(range(5))  # none, gzip, snappy, lz4, zstd
+_NONE: Final = ErrorCode.NONE  # on the way of each push: a member is looked up by Python code in 3.11
+# After these a client may ask again at once.
+_MENDED_BY_GET = frozenset({ErrorCode.UNKNOWN_SUBSCRIPTION_ID, ErrorCode.UNSUPPORTED_COMPRESSION_TYPE})
+
+
+class PushRequest:
+    """A PushTelemetry request but for its payload, and who sent it. `origin`: the same, as spool records tell it."""
+
+    __slots__ = ("caller", "client_instance_id", "compression_type", "origin", "subscription_id", "terminating")
+
+    def __init__(
+        self, client_instance_id: bytes, subscription_id: int, terminating: bool, compression_type: int, caller: Caller
+    ) -> None:
+        self.client_instance_id = client_instance_id
+        self.subscription_id = subscription_id
+        self.terminating = terminating
+        self.compression_type = compression_type
+        self.caller = caller
+        # An unknown codec may be negative, and is refused before anything is kept.
+        self.origin = push_origin(
+            client_instance_id, subscription_id, terminating, compression_type & 0xFF, caller.sender
+        )
+
+
+class ClientMetrics:
+    """The subscriptions of one cluster and the client instances that they are for.
+
+    `new_id`: 16 random bytes, those of a version 4 UUID. `match_keys`: what subscriptions may match clients by.
+    """
+
+    def __init__(
+        self,
+        *,
+        new_id: Callable[[], bytes],
+        max_instances: int = MAX_INSTANCES,
+        match_keys: Collection[str] = MATCH_KEYS,
+    ) -> None:
+        self.subscriptions = Subscriptions()
+        self.instances = Instances(max_instances)
+        self.changed_at_ms = 0  # when the subscriptions last changed
+        self.match_keys = match_keys
+        self.resources: Mapping[str, Mapping[str, str]] = {}  # as they came, also those that are not valid
+        self._new_id = new_id
+
+    # --- subscriptions
+
+    def update(self, name: str, values: Mapping[str, str], now_ms: int) -> None:
+        """Puts one resource; without values it is removed. Raises InvalidSubscriptionError, and nothing changes."""
+        subscription = parse_subscription(name, values, self.match_keys)
+        others = {other: self.resources[other] for other in self.resources if other != name}
+        if values:
+            self.resources = {**others, name: dict(values)}
+            self._change([subscription], [], now_ms)
+            return
+        self.resources = others
+        if name in self.subscriptions:
+            self._change([], [name], now_ms)
+
+    def replace_all(self, resources: Mapping[str, Mapping[str, str]], now_ms: int) -> None:
+        """`resources` are all that there are. Those that are not valid are told of once, and left out."""
+        given = {name: dict(values) for name, values in resources.items() if values}
+        gone = [name for name in self.resources if name not in given]
+        put = []
+        for name, values in given.items():
+            if self.resources.get(name) == values:
+                continue
+            subscription = self._parsed(name, values)
+            if subscription:
+                put.append(subscription)
+            else:
+                gone.append(name)
+        self.resources = given
+        remove = [name for name in gone if name in self.subscriptions]
+        if put or remove:
+            self._change(put, remove, now_ms)
+
+    def _parsed(self, name: str, values: Mapping[str, str]) -> Subscription | None:
+        try:
+            return parse_subscription(name, values, self.match_keys)
+        except InvalidSubscriptionError as exc:
+            log.warning("client metrics subscription left out", name=name, error=str(exc))
+            return None
+
+    def _change(self, put: list[Subscription], remove: list[str], now_ms: int) -> None:
+        self.subscriptions.change(put, remove)
+        self.changed_at_ms = now_ms
+
+    # --- requests
+
+    def get(self, client_instance_id: bytes, caller: Caller, now_ms: int) -> tuple[ErrorCode, Instance]:
+        """GetTelemetrySubscriptions: the code, and the instance whose selection is the answer when it is NONE."""
+        if client_instance_id == ZERO_ID:
+            client_instance_id = self._unused_id()
+        instance = self._touch(client_instance_id, caller, now_ms)
+        if not instance.accept_get(now_ms) and instance.last_known_error not in _MENDED_BY_GET:
+            return ErrorCode.THROTTLING_QUOTA_EXCEEDED, instance
+        instance.last_known_error = ErrorCode.NONE
+        return ErrorCode.NONE, instance
+
+    def push(self, request: PushRequest, now_ms: int, too_large: bool) -> tuple[ErrorCode, Instance | None]:
+        """PushTelemetry: the code, and the instance, None when the id can be nobody's.
+
+        `too_large`: the payload is longer than telemetry.max.bytes.
+        After NONE call the instance's `refused` if the push is not kept all the same.
+        """
+        if request.client_instance_id in RESERVED_IDS:
+            return ErrorCode.INVALID_REQUEST, None
+        instance = self.instances.touch(request.client_instance_id, now_ms)  # as _touch: this is the way of each push
+        if instance is None or instance.version != self.subscriptions.version:
+            instance = self._evaluated(instance, request.client_instance_id, request.caller, now_ms)
+        code = _validate(request, instance, now_ms, too_large)
+        instance.last_known_error = code
+        if code is _NONE or not request.terminating:
+            instance.terminating = request.terminating
+        return code, instance
+
+    def disconnected(self, connection_id: str) -> None:
+        """A connection ended."""
+        self.instances.disconnected(connection_id)
+
+    def expire(self, now_ms: int) -> None:
+        """Forgets instances that fell silent; it happens without, too, when they come again."""
+        self.instances.expire(now_ms)
+
+    def _touch(self, client_instance_id: bytes, caller: Caller, now_ms: int) -> Instance:
+        """The instance, created or evaluated anew where that is needed."""
+        instance = self.instances.touch(client_instance_id, now_ms)
+        if instance is not None and instance.version == self.subscriptions.version:
+            return instance
+        return self._evaluated(instance, client_instance_id, caller, now_ms)
+
+    def _evaluated(self, known: Instance | None, client_instance_id: bytes, caller: Caller, now_ms: int) -> Instance:
+        version = self.subscriptions.version
+        if known is None:
+            connection, client_id = caller.connection, caller.client_id
+            selection = self.subscriptions.select(attributes_of(client_instance_id, connection, client_id))
+            instance = Instance(client_instance_id, connection, client_id, selection, version)
+        else:
+            instance = known.successor(self.subscriptions.select(known.attributes), version)
+        self.instances.put(instance, caller.connection_id, now_ms)
+        return instance
+
+    def _unused_id(self) -> bytes:
+        """As Uuid.randomUuid() of Kafka 4.4: its text holds no '-', which command lines take for an option."""
+        while True:
+            candidate = self._new_id()
+            if candidate not in RESERVED_IDS and candidate not in self.instances and "-" not in uuid_text(candidate):
+                return candidate
+
+
+def _validate(request: PushRequest, instance: Instance, now_ms: int, too_large: bool) -> ErrorCode:
+    """ClientMetricsManager.validatePushRequest. The order is the contract."""
+    if instance.terminating:
+        return ErrorCode.INVALID_REQUEST
+    if not instance.accept_push(now_ms) and not request.terminating:
+        return ErrorCode.THROTTLING_QUOTA_EXCEEDED
+    if request.subscription_id != instance.subscription_id:
+        return ErrorCode.UNKNOWN_SUBSCRIPTION_ID
+    if request.compression_type not in _COMPRESSION_TYPES:
+        return ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
+    if too_large:
+        return ErrorCode.TELEMETRY_TOO_LARGE
+    return _NONE

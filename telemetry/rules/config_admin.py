@@ -1,0 +1,209 @@
+"""Administration of CLIENT_METRICS resources, by a broker's rules: requests as bytes in, answers as bytes out.
+
+Sans-I/O. Source: ConfigAdminManager (what a broker checks before it forwards), ConfigurationControlManager and
+ControllerConfigurationValidator (what its controller does), ConfigHelper and KafkaApis (what is described and listed),
+Kafka 4.3: their order, codes and messages. On purpose different:
+
+- Of resources of other types there are none: no topics, and the configuration of a broker cannot be asked for.
+- A resource that comes twice in an AlterConfigs request is refused; a broker never answers that request.
+- All resources together have at most MAX_CHARS.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
+from typing import Final, NamedTuple
+
+from telemetry.rules.java.hash import ConcurrentMapKeys, hash_set
+from telemetry.rules.subscription_config import INTERVAL_MS, MATCH, METRICS, described, parse_subscription
+from telemetry.wire.apis import ALTER_CONFIGS
+from telemetry.wire.config_messages import (
+    AlterRequest,
+    AlterResult,
+    ConfigEntry,
+    DescribedResource,
+    DescribeResult,
+    Operation,
+    ResourceChange,
+    ResourceType,
+    read_alter,
+    read_describe,
+    read_list,
+    write_altered,
+    write_described,
+    write_list,
+)
+from telemetry.wire.errors import ErrorCode, InvalidSubscriptionError
+
+MAX_CHARS: Final = 1 << 20  # some thousand resources; the file that they are kept in is written as a whole
+
+Resources = Mapping[str, Mapping[str, str]]  # name -> the keys that are set
+
+_SET_CONFIG, _DEFAULT_CONFIG = 7, 5  # DescribeConfigsResponse.ConfigSource: CLIENT_METRICS_CONFIG, DEFAULT_CONFIG
+_INT, _LIST = 3, 7  # DescribeConfigsResponse.ConfigType
+_KEYS = {
+    INTERVAL_MS: (_INT, "Metrics push interval in milliseconds"),
+    MATCH: (_LIST, "Client match criteria"),
+    METRICS: (_LIST, "Telemetry metric name prefix list"),
+}
+_KINDS = frozenset(ResourceType)
+_OPERATIONS = frozenset(Operation)
+_INVALID_REQUEST_MESSAGE = (  # Errors.INVALID_REQUEST.message()
+    "This most likely occurs because of a request being malformed by the client library or the message was sent to an"
+    " incompatible broker. See the broker logs for more details."
+)
+
+
+class Alteration(NamedTuple):
+    """What an alter request comes to. `changes`: name -> all keys that are set from now on, {} when it is deleted."""
+
+    api_key: int
+    version: int
+    changes: dict[str, dict[str, str]]
+    results: list[AlterResult]
+
+    def answer(self) -> bytes:
+        """When the changes are kept."""
+        return write_altered(self.api_key, self.version, self.results)
+
+    def not_kept(self, message: str) -> bytes:
+        """When they could not be."""
+        results = [
+            result._replace(code=ErrorCode.KAFKA_STORAGE_ERROR, message=message)
+            if result.name in self.changes and result.code is ErrorCode.NONE
+            else result
+            for result in self.results
+        ]
+        return write_altered(self.api_key, self.version, results)
+
+
+def alter(api_key: int, version: int, body: bytes, resources: Resources, match_keys: Collection[str]) -> Alteration:
+    """IncrementalAlterConfigs, or AlterConfigs, which sets all keys of a resource. Raises ProtocolError."""
+    request = read_alter(api_key, version, body)
+    changes: dict[str, dict[str, str]] = {}
+    results = []
+    for change, refusal in _prechecked(request):
+        before = resources.get(change.name, {})
+        code, message = ErrorCode.NONE, None
+        try:
+            if refusal:
+                raise refusal
+            after = _altered(change, before, match_keys, replace=api_key == ALTER_CONFIGS)
+            if after != before:
+                _check_room({**resources, **changes, change.name: after})
+                changes[change.name] = after
+        except InvalidSubscriptionError as exc:
+            code, message = exc.code, str(exc) or None
+        results.append(AlterResult(change.kind, change.name, code, message))
+    return Alteration(api_key, version, {} if request.validate_only else changes, results)
+
+
+def _prechecked(request: AlterRequest) -> list[tuple[ResourceChange, InvalidSubscriptionError | None]]:
+    """Each resource, and why it is not looked at any further.
+
+    An operation that a controller does not know fails all that the broker forwards to it in one request.
+    """
+    occurrences = Counter((change.kind, change.name) for change in request.resources)
+    refusals = [_refusal(change, occurrences[change.kind, change.name]) for change in request.resources]
+    forwarded = [change for change, refusal in zip(request.resources, refusals, strict=True) if refusal is None]
+    if any(key.operation not in _OPERATIONS for change in forwarded for key in change.keys):
+        fault = InvalidSubscriptionError(ErrorCode.UNKNOWN_SERVER_ERROR, "")
+        refusals = [refusal or fault for refusal in refusals]
+    return list(zip(request.resources, refusals, strict=True))
+
+
+def _refusal(change: ResourceChange, occurrences: int) -> InvalidSubscriptionError | None:
+    """ConfigAdminManager.preprocess: what a broker refuses itself."""
+    nulls = [key.key for key in change.keys if key.value is None and key.operation != Operation.DELETE]
+    if occurrences > 1:
+        message = "Each resource must appear at most once."
+    elif len({key.key for key in change.keys}) < len(change.keys):
+        message = "Error due to duplicate config keys"
+    elif nulls:
+        message = f"Null value not supported for : {', '.join(nulls)}"
+    elif change.kind not in (ResourceType.CLIENT_METRICS, ResourceType.TOPIC):
+        message = f"Unknown resource type {change.kind}"
+    else:
+        return None
+    return InvalidSubscriptionError(ErrorCode.INVALID_REQUEST, message)
+
+
+def _altered(
+    change: ResourceChange, before: Mapping[str, str], match_keys: Collection[str], *, replace: bool
+) -> dict[str, str]:
+    """ConfigurationControlManager: the keys that are set afterwards. A key that cannot be altered fails all."""
+    if change.kind == ResourceType.TOPIC:
+        raise InvalidSubscriptionError(
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{change.name}' does not exist."
+        )
+    after = {} if replace else dict(before)
+    by_name = {key.key: key for key in change.keys}
+    for name in hash_set(by_name):  # the order decides which of several faults is told
+        _, operation, value = by_name[name]
+        if operation in (Operation.APPEND, Operation.SUBTRACT):
+            message = f"Can't {Operation(operation).name} to key {name} because its type is not LIST."
+            raise InvalidSubscriptionError(ErrorCode.INVALID_CONFIG, message)
+        if operation == Operation.DELETE or value is None:
+            after.pop(name, None)
+        else:
+            after[name] = value
+    parse_subscription(change.name, {name: after[name] for name in _as_properties(after)}, match_keys)
+    return after
+
+
+def _as_properties(names: Iterable[str]) -> ConcurrentMapKeys:
+    """The order in which java.util.Properties gives its keys."""
+    keys = ConcurrentMapKeys()
+    for name in names:
+        keys.put(name)
+    return keys
+
+
+def _check_room(resources: Resources) -> None:
+    if sum(len(name) + sum(map(len, values.values())) for name, values in resources.items()) > MAX_CHARS:
+        message = f"All client metrics resources together have at most {MAX_CHARS} characters."
+        raise InvalidSubscriptionError(ErrorCode.POLICY_VIOLATION, message)
+
+
+def describe(version: int, body: bytes, resources: Resources) -> bytes:
+    """DescribeConfigs. A resource that does not exist has defaults. Raises ProtocolError."""
+    request = read_describe(version, body)
+    if all(resource.kind in _KINDS for resource in request.resources):
+        results = [_described(resource, resources) for resource in request.resources]
+    else:  # an unexpected one fails the request as a whole
+        code, message = ErrorCode.INVALID_REQUEST, _INVALID_REQUEST_MESSAGE
+        results = [DescribeResult(kind, name, code, message) for kind, name, _ in request.resources]
+    return write_described(version, request, results)
+
+
+def _described(asked: DescribedResource, resources: Resources) -> DescribeResult:
+    kind, name, keys = asked
+    if kind == ResourceType.TOPIC:
+        return DescribeResult(kind, name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "")
+    if kind != ResourceType.CLIENT_METRICS:
+        unsupported = f"Unsupported resource type: {ResourceType(kind).name}"
+        return DescribeResult(kind, name, ErrorCode.INVALID_REQUEST, unsupported)
+    if not name:
+        empty = "Client metrics subscription name must not be empty"
+        return DescribeResult(kind, name, ErrorCode.INVALID_REQUEST, empty)
+    values = resources.get(name, {})
+    entries = [
+        _entry(key, value, is_set=key in values) for key, value in described(values).items() if not keys or key in keys
+    ]
+    return DescribeResult(kind, name, ErrorCode.NONE, "", entries)
+
+
+def _entry(key: str, value: str, *, is_set: bool) -> ConfigEntry:
+    source = _SET_CONFIG if is_set else _DEFAULT_CONFIG
+    type_, documentation = _KEYS[key]
+    return ConfigEntry(key, value, source, is_set, type_, documentation)
+
+
+def list_resources(version: int, body: bytes, names: Iterable[str]) -> bytes:
+    """ListConfigResources. `names`: of all resources, in the order in which they are told. Raises ProtocolError."""
+    kinds = read_list(version, body)
+    if any(kind not in _KINDS for kind in kinds):
+        return write_list(version, ErrorCode.UNSUPPORTED_VERSION, ())
+    wanted = not kinds or ResourceType.CLIENT_METRICS in kinds
+    return write_list(version, ErrorCode.NONE, list(names) if wanted else ())

@@ -1,0 +1,195 @@
+"""The subscriptions of a listener without a cluster: one YAML file, read when it changes, written when they do.
+
+The file is the truth, also between the network processes that follow it. What an operator writes into it applies within
+a poll, what an administrator alters over the wire is written to it before it is answered. A file that cannot be used is
+told of once, and what was stays.
+
+    all:
+      metrics: [org.apache.kafka.producer., org.apache.kafka.consumer.]
+      interval.ms: 60000
+      match: {client_id: "orders-.*"}
+
+Each value may also be one text, as in kafka-client-metrics.sh; that is how we write them. Comments do not survive that.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import structlog
+import yaml
+
+from telemetry.rules.client_metrics import ClientMetrics
+from telemetry.rules.subscription_config import DEFAULTS, MATCH, METRICS, parse_subscription
+
+log = structlog.get_logger(__name__)
+
+_MAX_FILE_BYTES = 16 << 20
+_LOCK_PATIENCE_S = 2.0  # another process holds it for as long as it takes to write the file
+_LOCK_AGAIN_S = 0.005
+# libyaml, which is ten times as fast, where PyYAML has it
+_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_DUMPER = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
+
+
+class SubscriptionFileError(ValueError):
+    """The file cannot be used; each of `faults` is one line."""
+
+    def __init__(self, faults: list[str]) -> None:
+        super().__init__("; ".join(faults))
+        self.faults = faults
+
+
+def parse(text: str, match_keys: Collection[str]) -> dict[str, dict[str, str]]:
+    """Name -> the keys that are set, as text. Raises SubscriptionFileError with all that is wrong."""
+    try:
+        content = yaml.load(text, Loader=_LOADER)  # noqa: S506 - a safe one
+    except (yaml.YAMLError, ValueError, RecursionError) as exc:
+        raise SubscriptionFileError([f"not YAML: {' '.join(str(exc).split())}"]) from exc
+    if not isinstance(content, dict | None):
+        raise SubscriptionFileError(["not a mapping of subscriptions"])
+    resources, faults = {}, []
+    for name, keys in (content or {}).items():
+        try:
+            if not isinstance(name, str):
+                raise ValueError("not a text: put it in quotes")
+            resources[name] = _resource(name, keys, match_keys)
+        except ValueError as exc:
+            faults.append(f"{name}: {exc}")
+    if faults:
+        raise SubscriptionFileError(faults)
+    return {name: values for name, values in resources.items() if values}
+
+
+def dump(resources: Mapping[str, Mapping[str, str]]) -> str:
+    """The text of a file that holds these."""
+    plain = {name: dict(values) for name, values in resources.items()}
+    return str(yaml.dump(plain, Dumper=_DUMPER, sort_keys=False, allow_unicode=True)) if plain else ""
+
+
+def _resource(name: str, keys: Any, match_keys: Collection[str]) -> dict[str, str]:
+    if not isinstance(keys, dict):
+        raise ValueError("not a mapping of metrics, interval.ms and match")
+    unknown = [str(key) for key in keys if key not in DEFAULTS]
+    if unknown:
+        raise ValueError(f"unknown: {', '.join(unknown)}")
+    values = {key: _text(key, value) for key, value in keys.items()}
+    parse_subscription(name, values, match_keys)
+    return values
+
+
+def _text(key: str, value: Any) -> str:
+    """A value as kafka-client-metrics.sh takes it."""
+    if value is None:
+        return ""
+    if key == MATCH and isinstance(value, dict):
+        value = [f"{criterion}={pattern}" for criterion, pattern in value.items()]
+    if key in (METRICS, MATCH) and isinstance(value, list):
+        return ",".join(str(element) for element in value)
+    if isinstance(value, str | int) and not isinstance(value, bool):
+        return str(value)
+    raise ValueError(f"{key}: {value!r} is neither text nor a list of it")
+
+
+class _Stamp(NamedTuple):
+    changed_ns: int  # also by a change of its mode
+    size: int
+    inode: int
+
+
+class SubscriptionFile:
+    """A file and the rules that follow it. `now_ms` is wall time. Until there is a file there are no subscriptions."""
+
+    def __init__(self, path: Path, rules: ClientMetrics, now_ms: Callable[[], int]) -> None:
+        self.path = path
+        self.rules = rules
+        self.fault: str | None = None  # why the file as it is now is not followed
+        self._now_ms = now_ms
+        self._seen: _Stamp | None = None  # the file that was looked at last
+
+    def load(self) -> None:
+        """Takes over what the file holds. Raises OSError, and ValueError when it cannot be used."""
+        self._seen = stamp = self._stamp()
+        if stamp is None:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(self.path))
+        if stamp.size > _MAX_FILE_BYTES:
+            raise SubscriptionFileError([f"longer than {_MAX_FILE_BYTES} bytes"])
+        resources = parse(self.path.read_text("utf-8"), self.rules.match_keys)
+        self.rules.replace_all(resources, self._now_ms())
+
+    def follow(self) -> None:
+        """Takes over what changed. A file that cannot be used, or is gone, is told of once."""
+        try:
+            if self._stamp() == self._seen:
+                return
+            self.load()
+        except (OSError, ValueError) as exc:
+            fault = f"cannot use {self.path}: {exc}"
+            if fault != self.fault:
+                log.warning("subscriptions stay as they were", error=fault)
+            self.fault = fault
+        else:
+            log.info("subscriptions read", file=str(self.path), count=len(self.rules.subscriptions))
+            self.fault = None
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """No other process changes the file meanwhile; begins with what it holds. Raises OSError: somebody does.
+
+        The lock is the directory's, because the file is replaced when it is written.
+        """
+        directory = os.open(self.path.resolve().parent, os.O_RDONLY)
+        try:
+            _lock(directory, time.monotonic() + _LOCK_PATIENCE_S)
+            self.follow()
+            yield
+        finally:
+            os.close(directory)
+
+    def keep(self, changes: Mapping[str, Mapping[str, str]]) -> None:
+        """Name -> all keys that are set from now on, none: it is deleted. Raises OSError, and nothing changes."""
+        if self.fault:
+            raise OSError(self.fault)
+        resources = {name: values for name, values in {**self.rules.resources, **changes}.items() if values}
+        self._write(dump(resources).encode())
+        self._seen = self._stamp()
+        self.rules.replace_all(resources, self._now_ms())
+
+    def _write(self, content: bytes) -> None:
+        """All or nothing, and durable: a file beside it that takes its place."""
+        target = self.path.resolve()
+        beside = target.with_name(f".{target.name}.new")
+        with beside.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        beside.replace(target)
+        directory = os.open(target.parent, os.O_RDONLY)
+        try:
+            os.fsync(directory)
+        finally:
+            os.close(directory)
+
+    def _stamp(self) -> _Stamp | None:
+        try:
+            stat = self.path.stat()
+        except FileNotFoundError:
+            return None
+        return _Stamp(stat.st_ctime_ns, stat.st_size, stat.st_ino)
+
+
+def _lock(fd: int, deadline_s: float) -> None:
+    while True:
+        try:
+            return fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() > deadline_s:
+                raise
+            time.sleep(_LOCK_AGAIN_S)

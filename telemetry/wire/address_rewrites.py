@@ -1,0 +1,283 @@
+"""Responses that name brokers, rewritten so that they name the gateway's listeners; ApiVersions, so that it offers
+71/72.
+
+Sans-I/O. Only the part of a body that holds addresses is decoded; what stands behind it is passed on as it came.
+`body` is a response from behind its header on; each function raises ProtocolError on a body that is not what it says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from telemetry.wire.apis import (
+    APIS,
+    DESCRIBE_CLUSTER,
+    FIND_COORDINATOR,
+    GET_TELEMETRY_SUBSCRIPTIONS,
+    METADATA,
+    PRODUCE,
+    PUSH_TELEMETRY,
+    SHARE_ACKNOWLEDGE,
+    SHARE_FETCH,
+)
+from telemetry.wire.primitives import (
+    Reader,
+    write_array_length,
+    write_compact_array_length,
+    write_compact_string,
+    write_int16,
+    write_int32,
+    write_string,
+    write_uvarint,
+)
+
+# (node id, host, port) of a broker -> (host, port) of the gateway's listener to it.
+AddressOf = Callable[[int, str, int], tuple[str, int]]
+Rewrite = Callable[[bytes, int, AddressOf], bytes]
+
+_CONTROLLER_ENDPOINT = 2  # DescribeCluster's EndpointType (KIP-919)
+_NODE_ENDPOINTS_TAG = 0
+_UNSUPPORTED_VERSION = b"\x00\x23"  # error 35: the body is version 0's, whatever was asked (KIP-511)
+
+
+def api_versions(body: bytes, version: int) -> bytes:
+    """The broker's list, capped at the versions that we know, with 71 and 72 in it."""
+    if body[:2] == _UNSUPPORTED_VERSION:
+        return body
+    flexible = version >= 3
+    reader = Reader(body, 2)
+    count = reader.compact_array_length(7) if flexible else reader.array_length(6)
+    offered: dict[int, tuple[int, int]] = {}
+    for _ in range(count):
+        key, least, most = reader.int16(), reader.int16(), reader.int16()
+        if flexible:
+            reader.skip_tagged()
+        _offer(offered, key, least, most)
+    for key in (GET_TELEMETRY_SUBSCRIPTIONS, PUSH_TELEMETRY):
+        offered[key] = (0, 0)
+    out = bytearray(body[:2])
+    (write_compact_array_length if flexible else write_array_length)(out, len(offered))
+    for key, (least, most) in sorted(offered.items()):
+        write_int16(out, key)
+        write_int16(out, least)
+        write_int16(out, most)
+        if flexible:
+            out.append(0)
+    return bytes(out) + body[reader.offset :]
+
+
+def _offer(offered: dict[int, tuple[int, int]], key: int, least: int, most: int) -> None:
+    api = APIS.get(key)
+    if api is None:
+        return  # its responses may name brokers for all we know
+    least, most = max(least, api.min_version), min(most, api.max_version)
+    if least <= most:
+        offered[key] = (least, most)
+
+
+def metadata(body: bytes, version: int, address_of: AddressOf) -> bytes:
+    """Metadata (3), versions 0 to 13."""
+    reader = Reader(body)
+    if version >= 3:
+        reader.skip(4)  # throttle_time_ms
+    out = bytearray(body[: reader.offset])
+    _nodes(reader, out, address_of, flexible=version >= 9, rack=version >= 1)
+    return bytes(out) + body[reader.offset :]
+
+
+def describe_cluster(body: bytes, version: int, address_of: AddressOf) -> bytes:
+    """DescribeCluster (60), versions 0 to 2. Controllers are no brokers: their addresses stay."""
+    reader = Reader(body)
+    reader.skip(4 + 2)  # throttle_time_ms, error_code
+    reader.compact_nullable_string()  # error_message
+    if version >= 1 and reader.int8() == _CONTROLLER_ENDPOINT:
+        return body
+    reader.compact_nullable_string()  # cluster_id
+    reader.skip(4)  # controller_id
+    out = bytearray(body[: reader.offset])
+    _nodes(reader, out, address_of, flexible=True, rack=True, extra_bytes=1 if version >= 2 else 0)
+    return bytes(out) + body[reader.offset :]
+
+
+def find_coordinator(body: bytes, version: int, address_of: AddressOf) -> bytes:
+    """FindCoordinator (10), versions 0 to 6."""
+    reader = Reader(body)
+    if version >= 1:
+        reader.skip(4)  # throttle_time_ms
+    if version < 4:
+        reader.skip(2)  # error_code
+        if version >= 3:
+            reader.compact_nullable_string()  # error_message
+        elif version >= 1:
+            reader.nullable_string()
+        out = bytearray(body[: reader.offset])
+        _address(reader, out, address_of, flexible=version >= 3)
+        return bytes(out) + body[reader.offset :]
+    count = reader.compact_array_length(12)
+    out = bytearray(body[: reader.offset])
+    for _ in range(count):
+        _copy(reader, out, reader.compact_string)  # key
+        _address(reader, out, address_of, flexible=True)
+        start = reader.offset
+        reader.skip(2)  # error_code
+        reader.compact_nullable_string()  # error_message
+        reader.skip_tagged()
+        out += body[start : reader.offset]
+    return bytes(out) + body[reader.offset :]
+
+
+def produce(body: bytes, version: int, address_of: AddressOf) -> bytes:
+    """Produce (0), versions 0 to 13: from 10 on it may name the new leaders (KIP-951)."""
+    if version < 10:
+        return body
+    reader = Reader(body)
+    _skip_produce_topics(reader, version)
+    reader.skip(4)  # throttle_time_ms
+    if reader.remaining == 1 and body[-1] == 0:
+        return body  # no tagged fields: nothing moved
+    out = bytearray(body[: reader.offset])
+    count = reader.uvarint()
+    write_uvarint(out, count)
+    for _ in range(count):
+        tag, size = reader.uvarint(), reader.uvarint()
+        field = Reader(body, reader.offset)
+        reader.skip(size)
+        value = bytearray()
+        if tag == _NODE_ENDPOINTS_TAG:
+            _nodes(field, value, address_of, flexible=True, rack=True)
+        else:
+            value += body[field.offset : reader.offset]
+        write_uvarint(out, tag)
+        write_uvarint(out, len(value))
+        out += value
+    return bytes(out) + body[reader.offset :]
+
+
+def produce_throttle_ms(body: bytes, version: int) -> int:
+    """throttle_time_ms of a Produce response: it stands behind the topics."""
+    if version < 1:
+        return 0
+    if version < 9:
+        return int.from_bytes(body[-4:], "big", signed=True)
+    if version == 9:  # no tagged fields are defined: the last byte says so
+        return int.from_bytes(body[-5:-1], "big", signed=True)
+    reader = Reader(body)
+    _skip_produce_topics(reader, version)
+    return reader.int32()
+
+
+def share_fetch(body: bytes, version: int, address_of: AddressOf) -> bytes:
+    """ShareFetch (78), versions 1 and 2."""
+    reader = Reader(body)
+    reader.skip(4 + 2)  # throttle_time_ms, error_code
+    reader.compact_nullable_string()  # error_message
+    reader.skip(4)  # acquisition_lock_timeout_ms
+    for _ in range(reader.compact_array_length(18)):
+        reader.skip(16)  # topic_id
+        for _ in range(reader.compact_array_length(20)):
+            _skip_share_partition(reader)
+            reader.skip(max(reader.uvarint() - 1, 0))  # records
+            for _ in range(reader.compact_array_length(19)):
+                reader.skip(8 + 8 + 2)  # first_offset, last_offset, delivery_count
+                reader.skip_tagged()
+            reader.skip_tagged()
+        reader.skip_tagged()
+    return _node_endpoints(reader, body, address_of)
+
+
+def share_acknowledge(body: bytes, version: int, address_of: AddressOf) -> bytes:
+    """ShareAcknowledge (79), versions 1 and 2."""
+    reader = Reader(body)
+    reader.skip(4 + 2)  # throttle_time_ms, error_code
+    reader.compact_nullable_string()  # error_message
+    if version >= 2:
+        reader.skip(4)  # acquisition_lock_timeout_ms
+    for _ in range(reader.compact_array_length(18)):
+        reader.skip(16)  # topic_id
+        for _ in range(reader.compact_array_length(8)):
+            reader.skip(4 + 2)  # index, error_code
+            reader.compact_nullable_string()  # error_message
+            _skip_leader(reader)
+            reader.skip_tagged()
+        reader.skip_tagged()
+    return _node_endpoints(reader, body, address_of)
+
+
+# The APIs whose responses are held and rewritten.
+REWRITES: dict[int, Rewrite] = {
+    PRODUCE: produce,
+    METADATA: metadata,
+    FIND_COORDINATOR: find_coordinator,
+    DESCRIBE_CLUSTER: describe_cluster,
+    SHARE_FETCH: share_fetch,
+    SHARE_ACKNOWLEDGE: share_acknowledge,
+}
+
+
+def _skip_produce_topics(reader: Reader, version: int) -> None:
+    for _ in range(reader.compact_array_length(3)):
+        if version >= 13:
+            reader.skip(16)  # topic_id
+        else:
+            reader.skip(max(reader.uvarint() - 1, 0))  # name
+        for _ in range(reader.compact_array_length(33)):
+            reader.skip(4 + 2 + 8 + 8 + 8)  # index, error_code, base_offset, log_append_time_ms, log_start_offset
+            for _ in range(reader.compact_array_length(6)):
+                reader.skip(4)  # batch_index
+                reader.compact_nullable_string()
+                reader.skip_tagged()
+            reader.compact_nullable_string()  # error_message
+            reader.skip_tagged()
+        reader.skip_tagged()
+
+
+def _skip_share_partition(reader: Reader) -> None:
+    reader.skip(4 + 2)  # index, error_code
+    reader.compact_nullable_string()  # error_message
+    reader.skip(2)  # acknowledge_error_code
+    reader.compact_nullable_string()  # acknowledge_error_message
+    _skip_leader(reader)
+
+
+def _skip_leader(reader: Reader) -> None:
+    reader.skip(4 + 4)  # leader_id, leader_epoch
+    reader.skip_tagged()
+
+
+def _node_endpoints(reader: Reader, body: bytes, address_of: AddressOf) -> bytes:
+    out = bytearray(body[: reader.offset])
+    _nodes(reader, out, address_of, flexible=True, rack=True)
+    return bytes(out) + body[reader.offset :]
+
+
+def _nodes(
+    reader: Reader, out: bytearray, address_of: AddressOf, *, flexible: bool, rack: bool, extra_bytes: int = 0
+) -> None:
+    """An array of brokers: node_id, host, port, rack, and `extra_bytes` that are copied."""
+    count = reader.compact_array_length(11) if flexible else reader.array_length(10)
+    (write_compact_array_length if flexible else write_array_length)(out, count)
+    for _ in range(count):
+        _address(reader, out, address_of, flexible=flexible)
+        if rack:
+            _copy(reader, out, reader.compact_nullable_string if flexible else reader.nullable_string)
+        if extra_bytes:
+            _copy(reader, out, lambda: reader.skip(extra_bytes))
+        if flexible:
+            _copy(reader, out, reader.skip_tagged)
+
+
+def _address(reader: Reader, out: bytearray, address_of: AddressOf, *, flexible: bool) -> None:
+    node_id = reader.int32()
+    host = reader.compact_string() if flexible else reader.string()
+    port = reader.int32()
+    if node_id >= 0:  # -1 with an empty host stands for "none"
+        host, port = address_of(node_id, host, port)
+    write_int32(out, node_id)
+    (write_compact_string if flexible else write_string)(out, host)
+    write_int32(out, port)
+
+
+def _copy(reader: Reader, out: bytearray, read: Callable[[], object]) -> None:
+    start = reader.offset
+    read()
+    out += reader.between(start, reader.offset)

@@ -1,0 +1,132 @@
+"""Cuts a byte stream into Kafka frames without keeping what is only passed on. Sans-I/O, owns no meaning.
+
+A frame is a big-endian int32 length and that many bytes. At the start of each frame the owner's `begin` sees what has
+arrived of it and says what becomes of it:
+
+    FORWARD  its bytes go out as they came, piece by piece
+    HOLD     it is collected and given to `complete`, whose result goes out in its place
+    SKIP     its bytes are dropped; `complete` is called with b"" at its end
+    None     not yet: more bytes are needed, or the owner is not ready; `feed(b"")` asks again
+
+After the last byte of a forwarded frame `end` is asked for bytes to go out behind it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import Enum
+
+from telemetry.wire.errors import ProtocolError
+
+LENGTH_BYTES = 4
+
+
+class Mode(Enum):
+    """What becomes of a frame."""
+
+    FORWARD = 1
+    HOLD = 2
+    SKIP = 3
+
+
+Begin = Callable[[int, bytes, int], Mode | None]
+
+
+class FrameScanner:
+    """The state between two pieces of a stream.
+
+    `begin(length, data, offset)`: `length` as on the wire, `data[offset:]` is what has arrived from the first byte
+    after the length on, and may hold later frames too.
+    """
+
+    __slots__ = (
+        "_begin",
+        "_complete",
+        "_end",
+        "_left",
+        "_max_frame_bytes",
+        "_mode",
+        "_parts",
+        "_undecided",
+        "between_frames",
+    )
+
+    def __init__(
+        self,
+        *,
+        begin: Begin,
+        complete: Callable[[bytes], bytes],
+        end: Callable[[], bytes],
+        max_frame_bytes: int,
+    ) -> None:
+        self._begin = begin
+        self._complete = complete
+        self._end = end
+        self._max_frame_bytes = max_frame_bytes
+        self._left = 0  # bytes of the current frame that have not come yet
+        self._mode = Mode.FORWARD
+        self._parts: list[bytes] = []  # of a held frame
+        self._undecided = b""  # the beginning of a frame that `begin` has not decided on
+        self.between_frames = True  # the last frame has ended, and nothing of the next one has come
+
+    def feed(self, data: bytes) -> list[bytes]:
+        """What goes out for these bytes, in order. Raises ProtocolError on a length out of bounds."""
+        if self._undecided:
+            data, self._undecided = self._undecided + data, b""
+        out: list[bytes] = []
+        start = position = 0  # data[start:position] is a run to be forwarded
+        size = len(data)
+        while position < size:
+            if not self._left:
+                if not self._decide(data, position):
+                    self._undecided = data[position:]
+                    break
+                if self._mode is not Mode.FORWARD:
+                    _append(out, data, start, position)
+            taken = min(self._left, size - position)
+            self._left -= taken
+            position += taken
+            if self._mode is Mode.FORWARD:
+                behind = b"" if self._left else self._end()
+                if behind:
+                    _append(out, data, start, position)
+                    out.append(behind)
+                    start = position
+                continue
+            self._collect(out, data[position - taken : position])
+            start = position
+        _append(out, data, start, position)
+        self.between_frames = not self._left and not self._undecided
+        return out
+
+    def _decide(self, data: bytes, position: int) -> bool:
+        body = position + LENGTH_BYTES
+        if len(data) < body:
+            return False
+        length = int.from_bytes(data[position:body], "big", signed=True)
+        if not 0 < length <= self._max_frame_bytes:
+            raise ProtocolError(f"cannot take a frame of {length} bytes: the limit is {self._max_frame_bytes}")
+        mode = self._begin(length, data, body)
+        if mode is None:
+            return False
+        self._mode = mode
+        self._left = LENGTH_BYTES + length
+        return True
+
+    def _collect(self, out: list[bytes], piece: bytes) -> None:
+        if self._mode is Mode.HOLD:
+            self._parts.append(piece)
+        if self._left:
+            return
+        frame = b"".join(self._parts)
+        self._parts.clear()
+        replacement = self._complete(frame)
+        if replacement:
+            out.append(replacement)
+
+
+def _append(out: list[bytes], data: bytes, start: int, end: int) -> None:
+    if start == 0 and end == len(data) and end:
+        out.append(data)  # the common case: what came goes on, uncopied
+    elif end > start:
+        out.append(data[start:end])

@@ -1,0 +1,226 @@
+"""Kafka's primitive wire types, read within bounds and written. Sans-I/O.
+
+Source: the Kafka protocol guide's "Protocol Primitive Types" and KIP-482 (compact types, tagged fields).
+No length that the peer claims is believed before it was compared with the bytes that are there.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Final
+
+from telemetry.wire.errors import ProtocolError
+
+INT16_MAX: Final = 32_767
+_UVARINT_MAX_BYTES: Final = 5  # an unsigned varint is 32 bits wide (ByteUtils.readUnsignedVarint)
+
+_INT8 = struct.Struct(">b")
+_INT16 = struct.Struct(">h")
+_INT32 = struct.Struct(">i")
+
+
+class Reader:
+    """Reads one value after the other from `data`, from `offset` on.
+
+    Each method raises ProtocolError when the bytes end before the value does, or a length is not possible.
+    Text that is not UTF-8 is read with replacement characters, as Java does.
+    """
+
+    __slots__ = ("_data", "_end", "offset")
+
+    def __init__(self, data: bytes | memoryview, offset: int = 0) -> None:
+        self._data = data
+        self._end = len(data)
+        if not 0 <= offset <= self._end:
+            raise ProtocolError(f"cannot read from offset {offset} of {self._end} bytes")
+        self.offset = offset
+
+    @property
+    def remaining(self) -> int:
+        """Bytes not read yet."""
+        return self._end - self.offset
+
+    def int8(self) -> int:
+        return self._number(_INT8)
+
+    def int16(self) -> int:
+        return self._number(_INT16)
+
+    def int32(self) -> int:
+        return self._number(_INT32)
+
+    def boolean(self) -> bool:
+        """Any byte but 0 is true (ByteBufferAccessor.readByte() != 0)."""
+        return self._number(_INT8) != 0
+
+    def uvarint(self) -> int:
+        """An unsigned varint of at most 32 bits."""
+        value = 0
+        for index in range(_UVARINT_MAX_BYTES):
+            at = self.offset + index
+            if at >= self._end:
+                raise ProtocolError(f"cannot read a varint at offset {self.offset}: the bytes end")
+            byte = self._data[at]
+            value |= (byte & 0x7F) << (7 * index)
+            if byte < 0x80:
+                if value > 0xFFFF_FFFF:
+                    break
+                self.offset = at + 1
+                return value
+        raise ProtocolError(f"cannot read a varint at offset {self.offset}: more than 32 bits")
+
+    def uuid(self) -> bytes:
+        """16 bytes, big endian."""
+        return self._bytes(16)
+
+    def string(self) -> str:
+        return _present(self.nullable_string())
+
+    def nullable_string(self) -> str | None:
+        return self._text(self.int16())
+
+    def compact_string(self) -> str:
+        return _present(self.compact_nullable_string())
+
+    def compact_nullable_string(self) -> str | None:
+        return self._text(self.uvarint() - 1)
+
+    def compact_bytes(self) -> bytes:
+        return self._bytes(self.uvarint() - 1)
+
+    def array_length(self, element_bytes: int = 1) -> int:
+        """Number of elements that follow, -1 for a null array. `element_bytes`: the least that one element takes."""
+        return self._count(self.int32(), element_bytes)
+
+    def compact_array_length(self, element_bytes: int = 1) -> int:
+        """As `array_length`, for the arrays of flexible versions."""
+        return self._count(self.uvarint() - 1, element_bytes)
+
+    def skip(self, n: int) -> None:
+        """Passes over `n` bytes."""
+        self.offset = self._after(n)
+
+    def skip_tagged(self) -> None:
+        """Passes over the tagged fields that end a structure of a flexible version (KIP-482): all are optional."""
+        count = self._count(self.uvarint(), 2)
+        for _ in range(count):
+            self.uvarint()
+            self.skip(self.uvarint())
+
+    def between(self, start: int, end: int) -> bytes:
+        """The bytes of [start, end), as they came."""
+        return bytes(self._data[start:end])
+
+    def _number(self, form: struct.Struct) -> int:
+        try:
+            value: int = form.unpack_from(self._data, self.offset)[0]
+        except struct.error as exc:
+            raise ProtocolError(
+                f"cannot read {form.size} bytes at offset {self.offset}: {self.remaining} left"
+            ) from exc
+        self.offset += form.size
+        return value
+
+    def _text(self, length: int) -> str | None:
+        if length > INT16_MAX:  # also where its length field could say more, as Kafka's own readers
+            raise ProtocolError(f"cannot read a string of {length} bytes: at most {INT16_MAX}")
+        return None if length == -1 else str(self._bytes(length), "utf-8", "replace")
+
+    def _bytes(self, length: int) -> bytes:
+        start, self.offset = self.offset, self._after(length)
+        return bytes(self._data[start : self.offset])
+
+    def _count(self, count: int, element_bytes: int) -> int:
+        if count < -1 or count * element_bytes > self.remaining:
+            raise ProtocolError(f"cannot read {count} elements at offset {self.offset}: {self.remaining} bytes left")
+        return count
+
+    def _after(self, length: int) -> int:
+        if not 0 <= length <= self.remaining:
+            raise ProtocolError(f"cannot read {length} bytes at offset {self.offset}: {self.remaining} left")
+        return self.offset + length
+
+
+def write_int8(out: bytearray, value: int) -> None:
+    out += _INT8.pack(value)
+
+
+def write_int16(out: bytearray, value: int) -> None:
+    out += _INT16.pack(value)
+
+
+def write_int32(out: bytearray, value: int) -> None:
+    out += _INT32.pack(value)
+
+
+def write_boolean(out: bytearray, value: bool) -> None:
+    out.append(value)
+
+
+def write_uvarint(out: bytearray, value: int) -> None:
+    """`value`: 0 .. 2^32-1."""
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+
+
+def write_string(out: bytearray, text: str) -> None:
+    """Raises ProtocolError when the text is longer than the length prefix can say."""
+    encoded = _encoded(text)
+    write_int16(out, len(encoded))
+    out += encoded
+
+
+def write_nullable_string(out: bytearray, text: str | None) -> None:
+    if text is None:
+        write_int16(out, -1)
+    else:
+        write_string(out, text)
+
+
+def write_compact_string(out: bytearray, text: str) -> None:
+    """Raises ProtocolError when the text is longer than Kafka's strings may be."""
+    encoded = _encoded(text)
+    write_uvarint(out, len(encoded) + 1)
+    out += encoded
+
+
+def write_compact_nullable_string(out: bytearray, text: str | None) -> None:
+    if text is None:
+        write_uvarint(out, 0)
+    else:
+        write_compact_string(out, text)
+
+
+def write_compact_bytes(out: bytearray, value: bytes) -> None:
+    write_uvarint(out, len(value) + 1)
+    out += value
+
+
+def write_array_length(out: bytearray, count: int) -> None:
+    """`count` -1 writes a null array."""
+    write_int32(out, count)
+
+
+def write_compact_array_length(out: bytearray, count: int) -> None:
+    """`count` -1 writes a null array."""
+    write_uvarint(out, count + 1)
+
+
+def write_no_tagged(out: bytearray) -> None:
+    """The end of a structure of a flexible version that carries no tagged fields."""
+    out.append(0)
+
+
+def _encoded(text: str) -> bytes:
+    encoded = text.encode("utf-8", "replace")
+    if len(encoded) > INT16_MAX:
+        raise ProtocolError(f"cannot write a string of {len(encoded)} bytes: at most {INT16_MAX}")
+    return encoded
+
+
+def _present(text: str | None) -> str:
+    if text is None:
+        raise ProtocolError("cannot read a string: null where Kafka's schema allows none")
+    return text

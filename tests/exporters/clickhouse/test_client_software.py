@@ -1,0 +1,91 @@
+"""headroom.client_software: what is known of each version, compared number by number, and who is there now."""
+
+from __future__ import annotations
+
+import pytest
+
+from exporters.clickhouse.store import Store
+from tests.kit.engine_process import EngineProcess
+
+pytestmark = pytest.mark.chdb
+
+ASSERTION, NULL, NOTHING, ROLLUPS = "assertion", "pushes null", "do not work", "no terminating push"
+
+# software -> library, its version, what is known of it
+SOFTWARE: dict[tuple[str, str], tuple[str, str, list[str]]] = {
+    ("librdkafka", "2.4.9"): ("librdkafka", "2.4.9", []),
+    ("librdkafka", "2.5.0"): ("librdkafka", "2.5.0", [ASSERTION]),
+    ("librdkafka", "2.5.2"): ("librdkafka", "2.5.2", [ASSERTION]),
+    ("librdkafka", "2.5.3"): ("librdkafka", "2.5.3", [NULL]),
+    ("librdkafka", "v2.10.0-RC1"): ("librdkafka", "2.10.0", [NULL]),  # 10 is more than 5
+    ("librdkafka", "2.10.1"): ("librdkafka", "2.10.1", []),
+    ("confluent-kafka-python", "2.16.1-rdkafka-2.5.1"): ("librdkafka", "2.5.1", [ASSERTION]),
+    ("confluent-kafka-python", "2.5.1-rdkafka-2.16.0"): ("librdkafka", "2.16.0", []),
+    ("karafka", "v2.5.0-rdkafka-ruby-v0.22.2-librdkafka-v2.8.0"): ("librdkafka", "2.8.0", [NULL]),
+    ("confluent-kafka-go", "2.5.0"): ("librdkafka", "2.5.0", [ASSERTION]),
+    ("confluent-kafka-dotnet", "2.6.1"): ("librdkafka", "2.6.1", [NULL]),
+    ("kgo", "v1.20.3"): ("franz-go", "1.20.3", [ROLLUPS]),
+    ("kgo", "v1.20.4"): ("franz-go", "1.20.4", [NOTHING, ROLLUPS]),
+    ("kgo", "v1.20.5"): ("franz-go", "1.20.5", [ROLLUPS]),
+    ("kgo", "v1.21.4"): ("franz-go", "1.21.4", []),
+    ("kgo", "unknown"): ("franz-go", "", []),
+    ("apache-kafka-java", "2.5.0"): ("apache-kafka-java", "2.5.0", []),
+    ("librdkafka", "99999999999999999999.1"): ("librdkafka", "99999999999999999999.1", []),
+    ("x'; DROP", "2.5.0'"): ("x'; DROP", "2.5.0", []),
+}
+
+
+def _found(store: Store, cluster: str, software: list[tuple[str, str]]) -> list[tuple[str, ...]]:
+    for name, version in software:
+        store.query(
+            "INSERT INTO headroom.client_instances (cluster, client_instance_id, software_name, software_version,"
+            " last_seen) VALUES ({c:String}, generateUUIDv4(), {n:String}, {v:String}, now64(3))",
+            {"c": cluster, "n": name, "v": version},
+        )
+    return [
+        tuple(row)
+        for row in store.query(
+            "SELECT software_name, software_version, library, library_version, known_issue"
+            " FROM headroom.client_software WHERE cluster = {c:String}",
+            {"c": cluster},
+        )
+    ]
+
+
+def test_versions_are_compared_number_by_number(engine: EngineProcess) -> None:
+    rows = engine.run(_found, "software", list(SOFTWARE))
+    assert len(rows) == len(SOFTWARE)
+    for name, version, library, library_version, known_issue in rows:
+        expected_library, expected_version, issues = SOFTWARE[name, version]
+        assert (library, library_version) == (expected_library, expected_version)
+        told = known_issue.split("; ") if known_issue else []
+        assert len(told) == len(issues), (name, version, told)
+        assert all(issue in one for issue, one in zip(issues, told, strict=True)), (name, version, told)
+
+
+def _counted(store: Store, cluster: str) -> list[tuple[int, bool]]:
+    seen = {"now64(3), 0": 3, "now64(3), 1": 1, "now64(3) - INTERVAL 20 MINUTE, 0": 1}  # last_seen, terminated
+    for times, count in seen.items():
+        store.query(
+            "INSERT INTO headroom.client_instances"
+            " (cluster, client_instance_id, software_name, software_version, last_seen, terminated)"
+            f" SELECT '{cluster}', generateUUIDv4(), 'librdkafka', '2.5.0', {times} FROM numbers({count})"
+        )
+    # An instance that comes again is one.
+    columns = "cluster, client_instance_id, software_name, software_version"
+    store.query(
+        f"INSERT INTO headroom.client_instances ({columns}, last_seen) SELECT {columns}, now64(3)"
+        f" FROM headroom.client_instances WHERE cluster = '{cluster}' AND terminated = 0"
+        " AND last_seen > now() - INTERVAL 1 MINUTE LIMIT 1"
+    )
+    return [
+        (int(row[0]), bool(row[1]))
+        for row in store.query(
+            "SELECT instances, last_seen > now() - INTERVAL 1 MINUTE FROM headroom.client_software"
+            f" WHERE cluster = '{cluster}'"
+        )
+    ]
+
+
+def test_those_are_counted_who_are_there(engine: EngineProcess) -> None:
+    assert engine.run(_counted, "counted") == [(3, True)]

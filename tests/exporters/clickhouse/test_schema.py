@@ -1,0 +1,144 @@
+from __future__ import annotations
+
+import pytest
+
+from exporters.clickhouse.store import Store, schema
+from tests.kit.engine_process import EngineProcess
+
+IDENTITY = ["cluster", "principal", "client_id", "client_instance_id"]
+
+# ecosystem's promise to users, as surface.md names it: more columns are welcome, none may go.
+PROMISED = {
+    "client_metrics": [
+        *IDENTITY, "metric", "ts", "series_id", "value", "int_value", "kind", "temporality", "monotonic", "flags",
+        "interval_ms", "unit", "software_name", "software_version", "source_address", "broker_id", "attributes",
+        "resource", "received_at",
+    ],
+    "client_metrics_1h": [
+        *IDENTITY, "metric", "bucket", "series_id", "temporality", "min", "max", "sum", "count", "last",
+    ],
+    "client_histograms": [
+        *IDENTITY, "metric", "ts", "series_id", "kind", "temporality", "flags", "interval_ms", "unit", "count", "sum",
+        "min", "max", "bounds", "bucket_counts", "scale", "zero_count", "zero_threshold", "pos_offset", "pos_counts",
+        "neg_offset", "neg_counts", "quantiles", "attributes", "resource", "received_at",
+    ],
+    "pushes": [
+        *IDENTITY, "received_at", "push_id", "transport", "subscription_id", "compression", "terminating", "bytes",
+        "uncompressed_bytes", "points", "error_code", "broker_id", "source_address", "software_name",
+        "software_version",
+    ],
+    "client_instances": [
+        *IDENTITY, "software_name", "software_version", "source_address", "first_seen", "last_seen", "terminated",
+        "pushes", "points",
+    ],
+    "client_software": [
+        "cluster", "software_name", "software_version", "library", "library_version", "instances", "last_seen",
+        "known_issue",
+    ],
+    "quota_limits": ["cluster", "user", "client_id", "ip", "quota_key", "valid_from", "value", "observed_at"],
+    "quota_usage": [
+        "cluster", "quota_key", "ts", "user", "client_id", "ip", "broker_id", "bytes", "rate", "throttle_ms",
+        "throttled_requests", "source", "received_at",
+    ],
+    "quota_utilization": [
+        "cluster", "quota_key", "window_start", "window_s", "user", "client_id", "matched_entity", "limit",
+        "usage_avg", "usage_p95", "usage_max", "utilization", "throttle_ms_max", "throttled_s",
+        "client_throttle_ms_max", "instances", "eta_s", "level", "run_id", "run_version", "broker_id", "usage",
+        "group_usage", "reason", "software_name", "software_version", "shared_with",
+    ],
+    "job_runs": [
+        "job", "run_id", "run_version", "window_from", "window_to", "status", "rows_in", "rows_out", "started_at",
+        "finished_at", "error", "stats", "updated_at",
+    ],
+}  # fmt: skip
+
+DEDUPLICATED = ["points", "series", *(table for table in PROMISED if table != "client_metrics")]
+
+
+def test_migrations_come_in_order_with_names_of_their_own() -> None:
+    found = schema.migrations()
+    assert [migration.version for migration in found] == list(range(1, len(found) + 1))
+    assert len({migration.name for migration in found}) == len(found)
+
+
+def test_what_was_applied_is_not_pending() -> None:
+    every = schema.migrations()
+    assert schema.pending([]) == every
+    assert schema.pending([1]) == every[1:]
+    assert schema.pending(range(100)) == []
+
+
+def test_statements_end_at_a_semicolon_at_the_end_of_a_line() -> None:
+    text = "-- a; comment\nCREATE TABLE a (b String DEFAULT ';x')\nENGINE = Memory;  \n\nSELECT 1;\n-- end\n"
+    assert schema.statements(text) == ("CREATE TABLE a (b String DEFAULT ';x')\nENGINE = Memory", "SELECT 1")
+
+
+def test_every_statement_can_be_run_again() -> None:
+    for migration in schema.migrations():
+        for statement in migration.statements:
+            assert "IF NOT EXISTS" in statement or statement.startswith("ALTER"), statement
+
+
+def _apply_everything_again(store: Store) -> int:
+    store.migrate()
+    for migration in schema.migrations():
+        for statement in migration.statements:
+            store.query(statement)
+    return int(store.query("SELECT count() FROM headroom.schema_migrations FINAL")[0][0])
+
+
+@pytest.mark.chdb
+def test_the_schema_applies_twice(engine: EngineProcess) -> None:
+    assert engine.run(_apply_everything_again) == len(schema.migrations())
+
+
+def _columns(store: Store) -> dict[str, list[str]]:
+    rows = store.query("SELECT table, groupArray(name) FROM system.columns WHERE database = 'headroom' GROUP BY table")
+    return {str(table): list(names) for table, names in rows}
+
+
+@pytest.mark.chdb
+def test_users_find_the_promised_columns(engine: EngineProcess) -> None:
+    found = engine.run(_columns)
+    for table, promised in PROMISED.items():
+        assert set(promised) <= set(found[table]), table
+
+
+def _without_deduplication(store: Store) -> list[str]:
+    rows = store.query(
+        "SELECT name FROM system.tables WHERE database = 'headroom' AND engine LIKE '%MergeTree'"
+        " AND create_table_query NOT LIKE '%non_replicated_deduplication_window = 10000%'"
+    )
+    return [str(name) for (name,) in rows]
+
+
+@pytest.mark.chdb
+def test_every_table_that_is_written_to_remembers_tokens(engine: EngineProcess) -> None:
+    # Rollups are replaced, not added to.
+    assert engine.run(_without_deduplication) == ["points_1h", "schema_migrations"]
+    assert set(DEDUPLICATED) <= set(engine.run(_columns))
+
+
+def _granules_of_an_hour(store: Store) -> tuple[int, int]:
+    """(read, all) granules when ten minutes of eight hours of one metric are asked for."""
+    store.query("CREATE DATABASE IF NOT EXISTS pruned")
+    store.query("CREATE TABLE pruned.points AS headroom.points")
+    store.query(
+        "INSERT INTO pruned.points (cluster, metric, ts, series_id)"
+        " SELECT 'c', 'm', toStartOfDay(now()) + number % 28800, number FROM numbers(400000)"
+    )
+    plan = store.query(
+        "EXPLAIN indexes = 1 SELECT sum(value) FROM pruned.points WHERE cluster = 'c' AND metric = 'm'"
+        " AND ts >= toStartOfDay(now()) + 3600 AND ts < toStartOfDay(now()) + 4200"
+    )
+    store.query("DROP DATABASE pruned")
+    granules = [str(line).strip() for (line,) in plan if "Granules" in str(line)][-1]
+    read, _, total = granules.removeprefix("Granules: ").partition("/")
+    return int(read), int(total)
+
+
+@pytest.mark.chdb
+def test_a_time_range_prunes_by_the_hour_in_the_key(engine: EngineProcess) -> None:
+    read, total = engine.run(_granules_of_an_hour)
+    assert total > 40
+    assert read <= total // 6

@@ -1,0 +1,294 @@
+"""Segments that were done with are written over: nothing of their old life comes back, nothing new is lost."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from exporters.model import RecordKind
+from exporters.spool.reader import SpoolReader
+from exporters.spool.segment_format import CRC_OF_KIND, FRAME, read_name
+from exporters.spool.segment_reader import FollowedSegment
+from exporters.spool.writer import SpoolWriter
+
+SEGMENT_BYTES = 1000
+
+
+class Spool:
+    """A writer that can die, and a reader, in one directory."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.writer = self._writer()
+        self.reader = SpoolReader(directory)
+        self.flushed: list[bytes] = []
+        self.read: list[bytes] = []
+        self.number = 0
+
+    def _writer(self) -> SpoolWriter:
+        return SpoolWriter(self.directory, "gw0", segment_bytes=SEGMENT_BYTES, max_bytes=1 << 20)
+
+    def write(self, *sizes: int) -> None:
+        for size in sizes:
+            self.number += 1
+            body = self.number.to_bytes(4, "big") + b"x" * size
+            self.writer.append(RecordKind.PUSH, body)
+            self.flushed.append(body)
+        self.writer.flush()
+
+    def sync(self) -> None:
+        self.writer.sync()
+
+    def drain(self, max_records: int = 1000) -> None:
+        while (batch := self.reader.next_batch(max_records, 1 << 16)) is not None:
+            self.reader.begin(batch)
+            self.read += [body for _, body in batch.records]
+            self.reader.commit(batch)
+
+    def step(self) -> None:
+        """One small batch."""
+        batch = self.reader.next_batch(2, 300)
+        if batch is not None:
+            self.reader.begin(batch)
+            self.read += [body for _, body in batch.records]
+            self.reader.commit(batch)
+
+    def die(self, torn: int = 0) -> None:
+        """As kill -9 does: nothing is truncated, and `torn` bytes of a record stand behind the last one."""
+        if self.writer._fd >= 0:
+            body = b"never acknowledged"
+            head = FRAME.pack(self.writer._mark, len(body), CRC_OF_KIND[RecordKind.PUSH], RecordKind.PUSH)
+            os.write(self.writer._fd, (head + body)[:torn])
+            os.close(self.writer._fd)
+            self.writer._fd = -1
+        for fd in self.writer._retired:
+            os.close(fd)
+        self.writer._retired.clear()
+        self.writer = self._writer()
+
+    def restart_reader(self) -> None:
+        self.reader.close()
+        self.reader = SpoolReader(self.directory)
+
+    def close(self) -> None:
+        self.writer.close()
+        self.reader.close()
+
+    def reused(self) -> list[str]:
+        named = {path.name: read_name(path.name) for path in self.directory.glob("*.spool")}
+        return [name for name, one in named.items() if one and one.reused]
+
+
+def filled(directory: Path) -> Spool:
+    """With a full segment that is done with, and a file to write over."""
+    spool = Spool(directory)
+    spool.write(400, 400, 400)
+    spool.sync()
+    spool.drain()
+    assert [path.suffix for path in directory.iterdir() if path.name != "positions.json"] == [".free"]
+    return spool
+
+
+def test_a_segment_that_is_done_with_is_written_over_and_nothing_of_it_comes_back(tmp_path: Path) -> None:
+    spool = filled(tmp_path)
+    (inode,) = (path.stat().st_ino for path in tmp_path.glob("*.free"))
+    spool.write(100)
+    (name,) = spool.reused()
+    assert (tmp_path / name).stat().st_ino == inode
+    assert spool.reader.buffered() == (1, FRAME.size + 104)
+    spool.drain()
+    assert spool.read == spool.flushed
+    assert spool.reader.buffered() == (0, 0)
+    spool.write(100, 100)
+    spool.writer.close()
+    assert (tmp_path / name).stat().st_size == 3 * (FRAME.size + 104)
+    spool.drain()
+    assert spool.read == spool.flushed
+    assert (spool.reader.totals.torn, spool.reader.totals.corrupt) == (0, 0)
+    spool.reader.close()
+
+
+def test_a_writer_that_dies_leaves_stale_bytes_that_nobody_takes_for_a_torn_record(tmp_path: Path) -> None:
+    spool = filled(tmp_path)
+    spool.write(100)
+    spool.die()
+    spool.restart_reader()
+    assert spool.reader.buffered() == (1, FRAME.size + 104)
+    spool.drain()
+    assert spool.read == spool.flushed
+    assert spool.reader.totals.torn == 0
+    assert spool.reused() == []
+    spool.close()
+
+
+def test_a_record_half_written_over_stale_bytes_is_torn(tmp_path: Path) -> None:
+    spool = filled(tmp_path)
+    spool.write(100)
+    spool.die(torn=FRAME.size + 5)
+    spool.drain()
+    assert spool.read == spool.flushed
+    assert spool.reader.totals.torn == 1
+    spool.close()
+
+
+def test_no_more_than_a_few_are_kept(tmp_path: Path) -> None:
+    spool = Spool(tmp_path)
+    for _ in range(8):
+        spool.write(600, 600)
+    spool.sync()
+    spool.drain()
+    assert len(list(tmp_path.glob("*.free"))) == 4
+    assert list(tmp_path.glob("*.spool")) == []
+    spool.close()
+
+
+def test_a_segment_that_cannot_be_freed_is_not_read_again_and_is_freed_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spool = Spool(tmp_path)
+    spool.write(400)
+    spool.step()  # a part of the segment, under a token of its own
+    spool.write(400, 400)
+    spool.sync()
+    with monkeypatch.context() as away:
+        away.setattr(Path, "rename", rename_none_to_free)
+        spool.drain()
+        spool.write(10)
+        spool.step()  # saves positions without that segment open
+        assert spool.read == spool.flushed
+        spool.restart_reader()
+        spool.drain()
+        assert spool.reader.buffered() == (0, 0)
+        assert spool.read == spool.flushed
+    assert spool.reader.totals.records == len(spool.flushed)
+    assert len(list(tmp_path.glob("*.spool"))) == 2
+    spool.drain()
+    assert len(list(tmp_path.glob("*.spool"))) == 1
+    assert len(list(tmp_path.glob("*.free"))) == 1
+    spool.close()
+
+
+def rename_none_to_free(path: Path, target: Path) -> Path:
+    if target.suffix == ".free":
+        raise OSError(errno.EIO, "Input/output error")
+    os.rename(path, target)  # noqa: PTH104 - Path's own is replaced
+    return target
+
+
+def test_what_was_taken_to_be_written_over_and_cannot_be_opened_is_not_left_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spool = filled(tmp_path)
+    with monkeypatch.context() as short_of_files:
+        short_of_files.setattr(os, "open", fail)
+        spool.writer.append(RecordKind.PUSH, b"never acknowledged")
+        with pytest.raises(OSError, match="Too many open files"):
+            spool.writer.flush()
+    spool.write(10)
+    assert {path.suffix for path in tmp_path.iterdir()} == {".json", ".spool"}
+    spool.drain()
+    assert spool.read == spool.flushed
+    spool.close()
+
+
+def fail(*_: object) -> int:
+    raise OSError(errno.EMFILE, "Too many open files")
+
+
+def test_records_that_are_written_while_they_are_counted_count_each(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spool = filled(tmp_path)
+    spool.write(10, 20, 30, 40)
+    read, reads = FollowedSegment.read, list[int]()
+
+    def torn_once(self: FollowedSegment, nbytes: int, start: int) -> bytes:
+        """The last record is seen when those in the middle are not."""
+        reads.append(start)
+        data = bytearray(read(self, nbytes, start))
+        if len(reads) == 1:
+            middle = slice(FRAME.size + 14, 3 * FRAME.size + 72)
+            data[middle] = b"x" * (middle.stop - middle.start)
+        return bytes(data)
+
+    monkeypatch.setattr(FollowedSegment, "read", torn_once)
+    assert spool.reader.buffered() == (4, 4 * FRAME.size + 116)
+    spool.step()
+    assert spool.reader.buffered()[0] == 2
+    spool.drain()
+    assert spool.reader.buffered() == (0, 0)
+    assert (spool.read, spool.reader.totals.corrupt) == (spool.flushed, 0)
+    spool.close()
+
+
+@pytest.mark.parametrize("max_segments", [4, 16, 64])
+def test_an_empty_spool_is_never_full_however_many_write_over_what_was_done_with(
+    tmp_path: Path, max_segments: int
+) -> None:
+    now = [0.0]
+    limit = max_segments * SEGMENT_BYTES
+    writers = [
+        SpoolWriter(tmp_path, f"gw{n}", segment_bytes=SEGMENT_BYTES, max_bytes=limit, clock_s=lambda: now[0])
+        for n in range(30)
+    ]
+    reader = SpoolReader(tmp_path)
+    for number in range(3):
+        for writer in writers:
+            now[0] += 2
+            if number == 0:
+                writer.append(RecordKind.PUSH, bytes(SEGMENT_BYTES - FRAME.size))
+                writer.flush()
+                writer.sync()
+            drain(reader)
+            writer.append(RecordKind.PUSH, b"small")
+            writer.flush()
+            drain(reader)
+    assert reader.buffered() == (0, 0)
+    reused = [path for path in tmp_path.iterdir() if (named := read_name(path.name)) and named.reused]
+    assert len(reused) == (0 if max_segments < 16 else max_segments // 4)
+    for writer in writers:
+        writer.close()
+    reader.close()
+
+
+def drain(reader: SpoolReader) -> None:
+    while (batch := reader.next_batch(1000, 1 << 16)) is not None:
+        reader.begin(batch)
+        reader.commit(batch)
+
+
+STEPS: dict[str, Callable[[Spool], None]] = {
+    "small": lambda spool: spool.write(10),
+    "some": lambda spool: spool.write(200, 0, 300),
+    "large": lambda spool: spool.write(1500),
+    "sync": Spool.sync,
+    "drain": Spool.drain,
+    "step": Spool.step,
+    "die": Spool.die,
+    "die torn": lambda spool: spool.die(torn=20),
+    "reader": Spool.restart_reader,
+}
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(st.sampled_from(sorted(STEPS)), max_size=60))
+def test_whatever_happens_each_flushed_record_is_read_once_and_in_order(steps: list[str]) -> None:
+    with TemporaryDirectory() as directory:
+        spool = Spool(Path(directory))
+        for step in steps:
+            STEPS[step](spool)
+            waiting, _ = spool.reader.buffered()
+            assert waiting == len(spool.flushed) - len(spool.read)
+        spool.writer.close()
+        spool.drain()
+        assert spool.read == spool.flushed
+        assert spool.reader.totals.corrupt == 0
+        assert spool.reader.buffered() == (0, 0)
+        spool.close()

@@ -1,0 +1,118 @@
+"""`headroom quarantine list | show`: what an operator sees of pushes that could not be decoded."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import orjson
+import pytest
+from click.testing import Result
+from typer.testing import CliRunner
+
+from exporters.model import Connection, DropReason, Push
+from headroom.cli.main import app
+from telemetry.decode.decoder import Refusal
+from telemetry.ingest.quarantine import Quarantine
+
+HOSTILE = "app-\x1b[2J\u202e\n[bold]"  # clears a terminal, turns the direction, begins a line, is markup
+ESCAPED = "app-\\x1b[2J\\u202e\\n[bold]"
+PAYLOAD = bytes(range(256)) * 4
+PUSHES = [
+    (1_000, "app-1", DropReason.DECODE, b"rubbish\n\x1b"),
+    (2_000, HOSTILE, DropReason.DECODE, b""),
+    (3_000, "app-1", DropReason.DECOMPRESS, PAYLOAD),
+]
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    """A data directory with three pushes in quarantine, and what a crash may leave beside them."""
+    connection = Connection("prod", "EXTERNAL", "alice", "10.0.0.7", 50_000, "librdkafka", "2.16.0", 1)
+    quarantine = Quarantine(tmp_path / "quarantine", 10, 1 << 20)
+    for received_at_ms, client_id, reason, payload in PUSHES:
+        quarantine.add(
+            Push(connection, client_id, bytes(range(16)), received_at_ms, 7, False, 4, payload),
+            Refusal(reason, f"cannot {reason}:\n{client_id}"),
+        )
+    quarantine.flush("token")
+    for name, content in {"0-torn.push": b'{"rea', "1-list.push": b"[]\n", "note.txt": b"{}\n"}.items():
+        (tmp_path / "quarantine" / name).write_bytes(content)
+    return tmp_path
+
+
+def run(*arguments: str) -> Result:
+    return CliRunner().invoke(app, ["quarantine", *arguments])
+
+
+def listed(data: Path, *arguments: str) -> list[dict[str, object]]:
+    result = run("list", "--data", str(data), "--output", "json", *arguments)
+    assert result.exit_code == 0, result.output
+    found: list[dict[str, object]] = orjson.loads(result.stdout)
+    return found
+
+
+def test_the_newest_come_first_with_all_that_is_known(data: Path) -> None:
+    found = listed(data)
+    assert [(one["received_at_ms"], one["client_id"], one["reason"]) for one in found] == [
+        (at, client, reason.value) for at, client, reason, _ in reversed(PUSHES)
+    ]
+    assert found[0]["software"] == "librdkafka 2.16.0"
+    assert found[0]["bytes"] == len(PAYLOAD)
+    assert len({one["id"] for one in found}) == 3
+
+
+def test_they_are_chosen_by_reason_and_client(data: Path) -> None:
+    assert [one["received_at_ms"] for one in listed(data, "--reason", "decode")] == [2_000, 1_000]
+    assert [one["received_at_ms"] for one in listed(data, "--client-id", "app-1")] == [3_000, 1_000]
+    assert [one["received_at_ms"] for one in listed(data, "--client-id", "app-1", "--reason", "decode")] == [1_000]
+    assert listed(data, "--client-id", "app") == []
+    assert run("list", "--data", str(data), "--reason", "nonsense").exit_code == 2
+
+
+def test_what_clients_wrote_cannot_control_the_terminal(data: Path) -> None:
+    hostile = str(listed(data, "--client-id", HOSTILE)[0]["id"])
+    for arguments in (["list"], ["show", hostile]):
+        shown = run(*arguments, "--data", str(data)).stdout
+        assert ESCAPED in shown
+        assert "\x1b" not in shown
+        assert "\u202e" not in shown
+    assert run("list", "--data", str(data)).stdout.endswith("3 in quarantine\n")
+
+
+def test_one_is_shown_with_a_hexdump(data: Path) -> None:
+    of_first = str(listed(data, "--reason", "decode")[1]["id"])
+    shown = run("show", of_first, "--data", str(data)).stdout.splitlines()
+    assert shown[0] == "reason: decode"
+    assert shown[1] == "cause: cannot decode:\\napp-1"
+    assert "received_at: 1970-01-01 00:00:01.000" in shown
+    assert shown[-1] == "00000000  72 75 62 62 69 73 68 0a 1b                       |rubbish..|"
+
+
+def test_a_long_payload_is_shown_in_part_and_written_whole(data: Path, tmp_path: Path) -> None:
+    long = str(listed(data, "--reason", "decompress")[0]["id"])
+    shown = run("show", long[:12], "--data", str(data), "--bytes", "20").stdout.splitlines()
+    assert shown[-3:-1] == [
+        "00000000  00 01 02 03 04 05 06 07 08 09 0a 0b 0c 0d 0e 0f  |................|",
+        "00000010  10 11 12 13                                      |....|",
+    ]
+    assert shown[-1] == f"and {len(PAYLOAD) - 20} bytes more"
+    file = tmp_path / "payload"
+    assert run("show", long, "--data", str(data), "--payload", str(file)).exit_code == 0
+    assert file.read_bytes() == PAYLOAD
+
+
+def test_what_cannot_be_shown_is_told_in_one_line(data: Path, tmp_path: Path) -> None:
+    for id_, said in (("zzz", "no pushes"), ("", "3 pushes")):
+        result = run("show", id_, "--data", str(data))
+        assert (result.exit_code, result.stderr) == (
+            2,
+            f"headroom: {said} in quarantine have an id that begins with {id_!r}\n",
+        )
+    nowhere = tmp_path / "nowhere"
+    result = run("list", "--data", str(nowhere))
+    assert (result.exit_code, result.stderr) == (
+        1,
+        f"headroom: {nowhere / 'quarantine'}: No such file or directory\n",
+    )
+    nowhere.mkdir()  # a server that started and has had no worker yet
+    assert run("list", "--data", str(nowhere)).stdout == "0 in quarantine\n"

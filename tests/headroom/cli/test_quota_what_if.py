@@ -1,0 +1,189 @@
+"""`headroom quotas what-if` on a real engine with a made recording, and what it says when it cannot answer."""
+
+from __future__ import annotations
+
+import json
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from exporters.clickhouse.store import Store
+from exporters.model import QuotaLimit, UsageSample
+from headroom.cli.main import app
+from telemetry.ingest.arrow_tables import limits_table, usage_table
+from tests.kit.engine_process import EngineProcess, engine_process
+from tests.kit.recordings import START_MS, Used, limit, recorded
+
+FROM, TO = str(START_MS // 1000), str(START_MS // 1000 + 60)
+WHEN = ["--from", FROM, "--to", TO]
+LOADS = (
+    Used("alice", "big", [2000] * 60),
+    Used("alice", "small", [100] * 60),
+    Used("böb [bold]", "it's", [1000] * 60, throttle_ms=900),
+)
+
+
+def write(store: Store, cluster: str, usage: list[UsageSample], limits: list[QuotaLimit]) -> None:
+    """In the engine's process. Twice, as a replay may: a row counts once."""
+    named = [sample._replace(cluster=cluster) for sample in usage]
+    for token in ("once", "twice"):
+        store.insert("quota_usage", usage_table(named, START_MS), token=f"usage-{cluster}-{token}")
+    rows = [row._replace(cluster=cluster) for row in limits]
+    store.insert("quota_limits", limits_table(rows, START_MS), token=f"limits-{cluster}")
+
+
+@pytest.fixture(scope="module")
+def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EngineProcess]:
+    """One cluster with a recording of a minute."""
+    with engine_process(tmp_path_factory.mktemp("engine")) as running:
+        old = [limit("böb [bold]", "", 5.0, since_s=-90), limit("böb [bold]", "", 1000.0, since_s=-60)]
+        running.run(write, "one", recorded(*LOADS), old)
+        yield running
+
+
+def run(*arguments: str) -> Result:
+    return CliRunner().invoke(app, ["quotas", "what-if", *arguments])
+
+
+def answer(engine: EngineProcess, *arguments: str) -> dict[str, dict[str, Any]]:
+    """By client-id."""
+    result = run(*arguments, *WHEN, "--url", engine.url, "--output", "json")
+    assert result.exit_code == 0, result.output
+    return {row["client_id"]: row for row in json.loads(result.stdout)}
+
+
+def refused(code: int, *arguments: str) -> str:
+    """The one line of a command that cannot answer."""
+    result = run(*arguments)
+    assert result.exit_code == code, result.output
+    assert result.stdout == ""
+    (line,) = result.stderr.splitlines()
+    return line.removeprefix("headroom: ")
+
+
+@pytest.mark.chdb
+def test_newly_throttled(engine: EngineProcess) -> None:
+    rows = answer(engine, "--user", "alice", "--client-defaults", "--add", "producer_byte_rate=1000")
+    big = rows["big"]
+    assert {name: row["verdict"] for name, row in rows.items()} == {
+        "big": "newly throttled",
+        "small": "unchanged",
+        "it's": "unchanged",
+    }
+    assert big["before"] == {"limit": None, "entity": None, "throttled_s": 0, "throttle_ms_max": 0}
+    assert big["after"].pop("throttled_s") == pytest.approx(55, abs=1)
+    assert 40_000 < big["after"].pop("delayed_bytes") < 70_000
+    assert big["after"].pop("waiting_bytes") > 40_000
+    assert big["after"].pop("delay_s_max") > 20
+    assert big["after"].pop("throttle_ms_max") > 0
+    assert big["after"] == {
+        "limit": 1000,
+        "entity": {"user": "alice", "client-id": None},
+        "shared_with": 0,
+        "given_up_bytes": 0,
+    }
+    assert (big["user"], big["quota_key"], big["broker_id"]) == ("alice", "producer_byte_rate", 1)
+    assert rows["small"]["touched"] is True
+    assert rows["it's"]["touched"] is False
+    assert rows["it's"]["before"]["throttled_s"] == rows["it's"]["after"]["throttled_s"] == pytest.approx(54)
+
+
+@pytest.mark.chdb
+@pytest.mark.parametrize("change", ["--add=producer_byte_rate=9e6", "--delete=producer_byte_rate"])
+def test_freed(engine: EngineProcess, change: str) -> None:
+    rows = answer(engine, "--user", "böb [bold]", change)
+    assert rows["it's"]["verdict"] == "freed"
+    assert rows["it's"]["before"]["limit"] == 1000
+    assert rows["it's"]["before"]["throttled_s"] == pytest.approx(54)
+    assert rows["it's"]["after"]["throttled_s"] == 0
+
+
+@pytest.mark.chdb
+def test_a_default_and_several_quotas_at_once(engine: EngineProcess) -> None:
+    rows = answer(engine, "--user-defaults", "--add", "producer_byte_rate=1000,consumer_byte_rate=5")
+    assert {name: row["verdict"] for name, row in rows.items()} == {
+        "big": "newly throttled",
+        "small": "newly throttled",  # it shares the user's quota
+        "it's": "unchanged",  # its own wins
+    }
+    assert rows == answer(
+        engine, "--defaults", "user", "--add", "producer_byte_rate=1000", "--add", "consumer_byte_rate=5"
+    )
+
+
+@pytest.mark.chdb
+def test_table(engine: EngineProcess) -> None:
+    result = run("--defaults", "client-id", "--add", "producer_byte_rate=1500", *WHEN, "--url", engine.url)
+    assert result.exit_code == 0
+    (throttled,) = [line for line in result.stdout.splitlines() if "newly throttled" in line]
+    assert "big" in throttled
+    assert "none -> 1500" in throttled
+    assert result.stdout.splitlines()[-1] == "over 60 s; the change does not touch 1 more"
+    touched = run("--user", "böb [bold]", "--add", "producer_byte_rate=1500", *WHEN, "--url", engine.url).stdout
+    assert "böb [bold]" in touched
+    assert "1000 -> 1500" in touched
+
+
+@pytest.mark.chdb
+def test_windows_of_the_brokers_can_be_told(engine: EngineProcess) -> None:
+    few = ["--window-num", "3", "--window-size-ms", "500"]
+    rows = answer(engine, "--client-id", "big", "--add", "producer_byte_rate=1000", *few)
+    assert rows["big"]["after"]["throttled_s"] == pytest.approx(59.5, abs=0.6)
+
+
+@pytest.mark.chdb
+def test_a_store_that_cannot_answer(engine: EngineProcess, tmp_path: Path) -> None:
+    asking = ["--user", "u", "--add", "producer_byte_rate=1", "--url", engine.url]
+    assert refused(1, *asking) == "no usage of these quotas was recorded in this time"
+    assert refused(1, *asking, *WHEN, "--cluster", "two") == (
+        "no usage of cluster 'two' was recorded in this time, only of one"
+    )
+    assert refused(1, "--user", "u", "--add", "consumer_byte_rate=1", *WHEN, "--url", engine.url) == (
+        "no usage of these quotas was recorded in this time"
+    )
+
+
+@pytest.mark.chdb
+def test_two_clusters_in_one_store(tmp_path: Path) -> None:
+    with engine_process(tmp_path) as running:
+        for cluster, bytes_per_s in (("one", 100), ("two", 2000)):
+            running.run(write, cluster, recorded(Used("u", "c", [bytes_per_s] * 20)), [limit("u", "", 9e9)])
+        asking = ["--user", "u", "--add", "producer_byte_rate=1000"]
+        assert refused(2, *asking, *WHEN, "--url", running.url) == "say which --cluster: one, two"
+        verdicts = [answer(running, *asking, "--cluster", name)["c"]["verdict"] for name in ("one", "two")]
+    assert verdicts == ["unchanged", "newly throttled"]
+
+
+def test_nobody_there() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+    said = refused(1, "--user", "u", "--add", "producer_byte_rate=1", "--url", url)
+    assert said == f"cannot reach {url}: Connection refused"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--add", "producer_byte_rate=1"], "say whose quota"),
+        (["--user", "u"], "say what to change"),
+        (["--user", "u", "--user-defaults", "--add", "producer_byte_rate=1"], "user is given more than once"),
+        (["--user", "", "--add", "producer_byte_rate=1"], "Empty user not supported"),
+        (["--names", "ip=10.0.0.1", "--add", "connection_creation_rate=1"], "the recording has bytes"),
+        (["--user", "u", "--add", "request_percentage=1"], "request_percentage cannot"),
+        (["--user", "u", "--add", "nonsense=1"], "Invalid configuration key nonsense"),
+        (["--user", "u", "--add", "producer_byte_rate=-1"], "must be greater than 0"),
+        (["--user", "u", "--add", "producer_byte_rate=nan"], "is not a number"),
+        (["--user", "u", "--add", "producer_byte_rate=x"], "is not a number"),
+        (["--user", "u", "--add", "producer_byte_rate=1.5"], "cannot be a fractional value"),
+        (["--user", "u", "--add", "producer_byte_rate=1", "--since", "yesterday"], "cannot read the duration"),
+        (["--user", "u", "--add", "producer_byte_rate=1", "--from", "1"], "--from and --to go together"),
+        (["--user", "u", "--add", "producer_byte_rate=1", "--from", "5", "--to", "4"], "nothing lies between"),
+        (["--user", "u", "--add", "producer_byte_rate=1", "--url", "ftp://h"], "it is not http(s)://"),
+    ],
+)
+def test_flags_that_cannot_be_used(arguments: list[str], message: str) -> None:
+    assert message in refused(2, *arguments)

@@ -1,0 +1,248 @@
+"""`headroom quotas` on files, and what it says of input that cannot be used. No cluster."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from headroom.cli.quotas import app
+
+RULES = {
+    "entries": [
+        {"entity": {"user": "alice", "client-id": None}, "values": {"producer_byte_rate": 1048576.0}},
+        {"entity": {"client-id": "app-1"}, "values": {"producer_byte_rate": 5, "request_percentage": 12.5}},
+        {"entity": {"ip": "10.0.0.1"}, "values": {"connection_creation_rate": 7}},
+        {"entity": {"user": ""}, "values": {"consumer_byte_rate": 9}},
+    ]
+}
+
+
+@pytest.fixture
+def rules(tmp_path: Path) -> str:
+    return written(tmp_path, RULES)
+
+
+def written(tmp_path: Path, document: Any) -> str:
+    path = tmp_path / "quotas.json"
+    path.write_text(document if isinstance(document, str) else json.dumps(document))
+    return str(path)
+
+
+def run(*arguments: str) -> Result:
+    return CliRunner().invoke(app, list(arguments))
+
+
+def refused(*arguments: str) -> str:
+    """The one line of a command that could not use its input."""
+    result = run(*arguments)
+    assert result.exit_code == 2, result.output
+    assert result.stdout == ""
+    lines = result.stderr.splitlines()
+    assert len(lines) == 1
+    assert lines[0].startswith("headroom: ")
+    return lines[0].removeprefix("headroom: ")
+
+
+def test_resolve_as_promised(rules: str) -> None:
+    result = run("resolve", "--from", rules, "--user", "alice", "--client-id", "app-1", "--output", "json")
+    assert result.exit_code == 0
+    assert json.loads(result.stdout) == [
+        {
+            "user": "alice",
+            "client_id": "app-1",
+            "ip": None,
+            "quotas": {
+                "producer_byte_rate": {
+                    "value": 1048576.0,
+                    "entity": {"user": "alice", "client-id": None},
+                    "metric_tags": {"user": "alice", "client-id": "app-1"},
+                    "overridden": [{"entity": {"client-id": "app-1"}, "value": 5.0}],
+                },
+                "request_percentage": {
+                    "value": 12.5,
+                    "entity": {"client-id": "app-1"},
+                    "metric_tags": {"user": "", "client-id": "app-1"},
+                    "overridden": [],
+                },
+            },
+        }
+    ]
+
+
+def test_resolve_as_text(rules: str) -> None:
+    assert run("resolve", "--from", rules, "--names", "user=alice,client-id=app-1").stdout == (
+        "producer_byte_rate=1048576 {user=alice, client-id=<default>}\n"
+        "  overrides 5 {client-id=app-1}\n"
+        "request_percentage=12.5 {client-id=app-1}\n"
+    )
+
+
+def test_pairs_are_resolved_in_their_order(rules: str, tmp_path: Path) -> None:
+    pairs = tmp_path / "pairs.json"
+    pairs.write_text('[["bob", "app-1"], ["", null], [null, null, "10.0.0.1"], [null, "x"]]')
+    resolved = json.loads(run("resolve", "--from", rules, "--pairs", str(pairs), "--output", "json").stdout)
+    assert [(one["user"], one["client_id"], one["ip"], sorted(one["quotas"])) for one in resolved] == [
+        ("bob", "app-1", None, ["producer_byte_rate", "request_percentage"]),
+        ("", None, None, []),
+        (None, None, "10.0.0.1", ["connection_creation_rate"]),
+        (None, "x", None, []),
+    ]
+
+
+def test_no_pairs_are_an_empty_list(rules: str, tmp_path: Path) -> None:
+    (tmp_path / "pairs.json").write_text("[]")
+    pairs = str(tmp_path / "pairs.json")
+    assert json.loads(run("resolve", "--from", rules, "--pairs", pairs, "--output", "json").stdout) == []
+
+
+def test_describe_as_text_json_and_table(rules: str) -> None:
+    assert run("describe", "--from", rules, "--names", "client-id=app-1").stdout == (
+        "{client-id=app-1}\nproducer_byte_rate=5\nrequest_percentage=12.5\n"
+    )
+    assert json.loads(run("describe", "--from", rules, "--output", "json").stdout) == RULES
+    table = run("describe", "--from", rules, "--defaults", "client-id", "--output", "table").stdout
+    assert "{user=alice, client-id=<default>}" in table
+    assert "1048576" in table
+    assert "app-1" not in table
+
+
+def test_filters(rules: str) -> None:
+    def described(*flags: str) -> int:
+        return len(json.loads(run("describe", "--from", rules, *flags, "--output", "json").stdout)["entries"])
+
+    assert described() == 4
+    assert described("--any", "user") == 2
+    assert described("--any", "user", "--strict") == 1
+    assert described("--user", "alice", "--strict") == 0
+    assert described("--user", "alice", "--any", "client-id", "--strict") == 1
+    assert described("--user", "") == 1
+    assert described("--ip", "10.0.0.1") == 1
+    assert described("--strict") == 0
+
+
+def test_alter_of_a_file_prints_what_it_would_be(rules: str) -> None:
+    flags = ["--from", rules, "--names", "client-id=app-1", "--output", "json"]
+    changed = run("alter", *flags, "--add", "consumer_byte_rate=1e6", "--delete", "producer_byte_rate")
+    assert json.loads(changed.stdout)["entries"][1] == {
+        "entity": {"client-id": "app-1"},
+        "values": {"request_percentage": 12.5, "consumer_byte_rate": 1000000.0},
+    }
+    gone = run("alter", *flags, "--delete", "request_percentage,producer_byte_rate")
+    assert len(json.loads(gone.stdout)["entries"]) == 3
+    assert json.loads(run("alter", *flags, "--add", "request_percentage=1", "--validate-only").stdout) == RULES
+    assert json.loads(Path(rules).read_text()) == RULES
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (["--user", "a", "--add", "nothing=1"], "Invalid configuration key nothing"),
+        (["--user", "a", "--add", "producer_byte_rate=0"], "Quota producer_byte_rate must be greater than 0"),
+        (["--user", "a", "--add", "producer_byte_rate=-2"], "Quota producer_byte_rate must be greater than 0"),
+        (["--user", "a", "--add", "producer_byte_rate=2.245"], "producer_byte_rate cannot be a fractional value."),
+        (
+            ["--user", "a", "--add", "producer_byte_rate=36893488147419103232.4"],
+            "Proposed value for producer_byte_rate is too large for a LONG.",
+        ),
+        (
+            ["--ip", "1.1.1.1", "--add", "connection_creation_rate=2147483648"],
+            "Proposed value for connection_creation_rate is too large for an INT.",
+        ),
+        (["--ip", "1.1.1.1", "--add", "producer_byte_rate=1"], "Invalid configuration key producer_byte_rate"),
+        (["--user", "", "--add", "producer_byte_rate=1"], "Empty user not supported"),
+        (["--user", "a", "--ip", "1.1.1.1", "--add", "producer_byte_rate=1"], "shouldnot be combined"),
+    ],
+)
+def test_kafkas_own_refusals(rules: str, change: list[str], message: str) -> None:
+    result = run("alter", "--from", rules, *change)
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert "was refused with INVALID_REQUEST (42)" in result.stderr
+    assert message in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["describe"], "give one of --bootstrap-server HOST:PORT and --from FILE"),
+        (["describe", "--bootstrap-server", "here"], "'here' is not HOST:PORT"),
+        (["describe", "--bootstrap-server", "here:0"], "'here:0' is not HOST:PORT"),
+        (["describe", "--from", "/nowhere/at/all"], "/nowhere/at/all cannot be read: No such file or directory"),
+        (["describe", "--from", "x", "--bootstrap-server", "h:1"], "give one of"),
+        (["describe", "--from", "x", "--names", "group=x"], "unknown entity type in 'group=x'"),
+        (["describe", "--from", "x", "--names", "user"], "--names 'user' is not TYPE=NAME"),
+        (["describe", "--from", "x", "--names", "user=CN=a,OU=b"], "unknown entity type in 'OU=b'"),
+        (["describe", "--from", "x", "--defaults", "group"], "unknown entity type in 'group'"),
+        (["describe", "--from", "x", "--user", "a", "--defaults", "user"], "user is given more than once"),
+        (["describe", "--from", "x", "--user", "a\udcff"], "is not UTF-8"),
+        (["resolve", "--from", "x"], "say who"),
+        (["resolve", "--from", "x", "--user", "u", "--pairs", "p"], "say who"),
+        (["alter", "--from", "x", "--add", "producer_byte_rate=1"], "say whose quota"),
+        (["alter", "--from", "x", "--user", "u"], "say what to change"),
+        (["alter", "--from", "x", "--user", "u", "--add", "producer_byte_rate"], "is not KEY=VALUE"),
+        (["alter", "--from", "x", "--user", "u", "--add", "producer_byte_rate=nan"], "'nan' is not a number"),
+        (["alter", "--from", "x", "--user", "u", "--add", "producer_byte_rate=1k"], "'1k' is not a number"),
+        (["alter", "--from", "x", "--user", "u", "--add", "a=1", "--delete", "a"], "a is given more than once"),
+        (["describe", "--bootstrap-server", "h:1", "--command-config", "/nowhere"], "/nowhere cannot be read"),
+    ],
+)
+def test_flags_that_cannot_be_used(arguments: list[str], message: str) -> None:
+    assert message in refused(*arguments)
+
+
+@pytest.mark.parametrize(
+    ("document", "message"),
+    [
+        ("", "not JSON"),
+        ("{", "not JSON"),
+        ("[" * 100_000, "not JSON"),
+        ("[]", 'not an object with "entries", a list'),
+        ({"entries": {}}, 'not an object with "entries", a list'),
+        ({"entries": [1]}, "entries[0]: not an object"),
+        ({"entries": [{"entity": {"user": "a"}, "value": {}}]}, "entries[0]: not an object"),
+        ({"entries": [{"entity": {}, "values": {}}]}, '"entity" is not an object with at least one of'),
+        ({"entries": [{"entity": {"group": "a"}, "values": {}}]}, "unknown entity type 'group'"),
+        ({"entries": [{"entity": {"user": 1}, "values": {}}]}, "neither a string nor null"),
+        ({"entries": [{"entity": {"user": "a", "ip": None}, "values": {}}]}, "ip goes with neither"),
+        ({"entries": [{"entity": {"user": "a"}}]}, '"values" is not an object'),
+        ({"entries": [{"entity": {"user": "a"}, "values": {"rate": 1}}]}, "unknown key 'rate'"),
+        ({"entries": [{"entity": {"ip": "1.1.1.1"}, "values": {"producer_byte_rate": 1}}]}, "unknown key"),
+        ({"entries": [{"entity": {"user": "a"}, "values": {"producer_byte_rate": "1"}}]}, "is not a number"),
+        ({"entries": [{"entity": {"user": "a"}, "values": {"producer_byte_rate": True}}]}, "is not a number"),
+        ({"entries": [{"entity": {"user": "a"}, "values": {"producer_byte_rate": -1}}]}, "is -1, not a number greater"),
+        ({"entries": [{"entity": {"user": "a"}, "values": {"producer_byte_rate": 0}}]}, "is 0, not a number greater"),
+        ('{"entries": [{"entity": {"user": "a"}, "values": {"producer_byte_rate": NaN}}]}', "is nan, not a number"),
+        ('{"entries": [{"entity": {"user": "a"}, "values": {"producer_byte_rate": 1e999}}]}', "is inf, not a number"),
+        ({"entries": [{"entity": {"user": "a"}, "values": {"producer_byte_rate": 1}}] * 2}, "a second time"),
+    ],
+)
+def test_files_that_are_none_of_quotas(tmp_path: Path, document: Any, message: str) -> None:
+    assert message in refused("describe", "--from", written(tmp_path, document))
+
+
+@pytest.mark.parametrize("pairs", ["", "{}", "[[]]", "[1]", '[["a"]]', '[["a", 1]]', '[["a", "b", "c", "d"]]'])
+def test_pairs_that_are_none(rules: str, tmp_path: Path, pairs: str) -> None:
+    (tmp_path / "pairs.json").write_text(pairs)
+    refused("resolve", "--from", rules, "--pairs", str(tmp_path / "pairs.json"))
+
+
+def test_bytes_that_are_no_text(tmp_path: Path) -> None:
+    rng = random.Random(5)
+    for _ in range(50):
+        (tmp_path / "junk").write_bytes(rng.randbytes(rng.randrange(30)))
+        assert "not JSON" in refused("describe", "--from", str(tmp_path / "junk"))
+
+
+def test_a_cluster_that_is_down_is_told_in_one_line() -> None:
+    for command in (
+        ["describe"],
+        ["resolve", "--user", "u"],
+        ["alter", "--user", "u", "--add", "producer_byte_rate=1"],
+    ):
+        result = run(*command, "--bootstrap-server", "127.0.0.1:1")
+        assert (result.exit_code, result.stdout) == (1, "")
+        assert result.stderr == "headroom: cannot reach 127.0.0.1:1: Connection refused\n"

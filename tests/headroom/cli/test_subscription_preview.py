@@ -1,0 +1,137 @@
+"""`headroom subscriptions preview` over a store: who would match, and what that would cost."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from exporters.clickhouse.store import Store
+from headroom.cli.subscription_preview import JAVA_POINTS, LIBRDKAFKA_POINTS
+from headroom.cli.subscriptions import app
+from tests.kit.engine_process import EngineProcess, engine_process
+from tests.kit.sinks import RunningSink
+
+pytestmark = pytest.mark.chdb
+
+HOSTILE = "app-\x1b[2J[bold]"
+PRODUCER, CONSUMER = "org.apache.kafka.producer.", "org.apache.kafka.consumer."
+
+# client id, software, version, seen how many minutes ago, said farewell, series by name
+Seen = tuple[str, str, str, int, bool, list[str]]
+CLIENTS: list[Seen] = [
+    ("orders", "apache-kafka-java", "4.3.1", 1, False, [f"{PRODUCER}a", f"{PRODUCER}b", f"{CONSUMER}a"]),
+    ("orders-2", "apache-kafka-java", "3.9.1", 1, False, []),
+    (HOSTILE, "confluent-kafka-python", "2.16.1-rdkafka-2.16.0", 90, False, []),
+    ("gone", "apache-kafka-java", "4.3.1", 1, True, [f"{PRODUCER}a"]),
+]
+
+
+def _fill(store: Store, clients: list[Seen]) -> None:
+    for number, (client_id, software, version, minutes, terminated, metrics) in enumerate(clients):
+        identity = {"id": f"00000000-0000-4000-8000-{number:012}", "client": client_id, "minutes": minutes}
+        columns = "cluster, principal, client_id, client_instance_id, source_address, last_seen"
+        values = "'c', 'alice', {client:String}, {id:String}, '10.0.0.1', now64(3) - INTERVAL {minutes:UInt32} MINUTE"
+        store.query(
+            f"INSERT INTO headroom.client_instances ({columns}, software_name, software_version, terminated)"
+            f" SELECT {values}, {{software:String}}, {{version:String}}, {{terminated:UInt8}}",
+            {**identity, "software": software, "version": version, "terminated": int(terminated)},
+        )
+        for metric in [*metrics, *metrics]:  # a series that was written again counts once
+            store.query(
+                f"INSERT INTO headroom.series ({columns}, metric, series_id)"
+                f" SELECT {values}, {{metric:String}}, cityHash64({{client:String}}, {{metric:String}})",
+                {**identity, "metric": metric},
+            )
+
+
+@pytest.fixture(scope="module")
+def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EngineProcess]:
+    with engine_process(tmp_path_factory.mktemp("clickhouse")) as running:
+        running.run(_fill, CLIENTS)
+        yield running
+
+
+def preview(engine: EngineProcess, *arguments: str) -> str:
+    result = CliRunner().invoke(app, ["preview", "--url", engine.url, *arguments])
+    assert (result.exit_code, result.stderr) == (0, "")
+    return result.stdout
+
+
+def found(engine: EngineProcess, *arguments: str) -> dict[str, Any]:
+    document: dict[str, Any] = json.loads(preview(engine, *arguments, "--output", "json"))
+    return document
+
+
+def points(document: dict[str, Any]) -> dict[str, int]:
+    return {client["client_id"]: client["points"] for client in document["clients"]}
+
+
+def test_who_sent_it_before_counts_with_that_others_with_what_is_usual(engine: EngineProcess) -> None:
+    document = found(engine, "--metrics", PRODUCER, "--interval", "1000")
+    assert points(document) == {"orders": 2, "orders-2": JAVA_POINTS, HOSTILE: LIBRDKAFKA_POINTS}
+    assert document["points_per_second"] == 2 + JAVA_POINTS + LIBRDKAFKA_POINTS
+    assert (document["known"], document["matching"]) == (3, 3)
+    assert points(found(engine, "--metrics", "*"))["orders"] == 3
+    assert points(found(engine, "--interval", "1000")) == {"orders": 0, "orders-2": 0, HOSTILE: 0}  # asks for nothing
+
+
+def test_those_are_asked_who_were_seen_and_did_not_say_farewell(engine: EngineProcess) -> None:
+    assert list(points(found(engine, "--metrics", "*", "--since", "1h"))) == ["orders", "orders-2"]
+    assert "gone" not in points(found(engine, "--metrics", "*", "--since", "7d"))
+
+
+def test_they_are_matched_by_what_the_store_knows(engine: EngineProcess) -> None:
+    def f(match: str, *clients: str) -> None:
+        assert sorted(points(found(engine, "--metrics", "*", "--match", match))) == sorted(clients)
+
+    f("client_id=orders", "orders")
+    f("client_software_version=4.*", "orders")
+    f("client_software_name=confluent.*", HOSTILE)
+    f("client_id=orders.*,client_source_port=1,listener=nothing is known of it", "orders", "orders-2")
+    f("principal=bob")
+    f("cluster=c,client_source_address=10[.]0.*", "orders", "orders-2", HOSTILE)
+
+
+def test_no_client_waits_longer_than_the_default_interval(engine: EngineProcess) -> None:
+    document = found(engine, "--metrics", PRODUCER, "--interval", "3600000", "--match", "client_id=orders")
+    assert (document["interval_ms"], document["points_per_second"]) == (300_000, 2 / 300)
+
+
+def test_as_text_for_people(engine: EngineProcess) -> None:
+    shown = preview(engine, "--metrics", PRODUCER, "--interval", "1000")
+    assert "app-\\x1b[2J[bold]" in shown
+    assert "\x1b" not in shown
+    assert f"~{JAVA_POINTS}" in shown
+    last = "3 of 3 client instances seen in the last 24h match: 127.0 points per second at 1000 ms"
+    assert shown.splitlines()[-1] == last
+    nobody = preview(engine, "--metrics", "*", "--match", "client_id=nobody")
+    assert nobody == "0 of 3 client instances seen in the last 24h match: 0.0 points per second at 300000 ms\n"
+
+
+def test_one_that_there_is_is_altered_by_the_options(engine: EngineProcess, tmp_path: Path) -> None:
+    with RunningSink(tmp_path) as sink:
+        there = ["--bootstrap-server", sink.bootstrap, "--name", "one"]
+        options = ["--metrics", CONSUMER, "--interval", "1000", "--match", "client_id=orders"]
+        assert CliRunner().invoke(app, ["alter", *there, *options]).exit_code == 0
+        assert points(found(engine, *there)) == {"orders": 1}
+        altered = found(engine, *there, "--metrics", PRODUCER, "--interval", "500")
+        assert (points(altered), altered["points_per_second"]) == ({"orders": 2}, 4.0)
+        assert len(found(engine, *there, "--match", "")["clients"]) == 3
+        described = CliRunner().invoke(app, ["describe", *there]).stdout  # nothing changed
+        assert f"metrics={CONSUMER}" in described
+        missing = ["preview", "--url", engine.url, "--bootstrap-server", sink.bootstrap, "--name", "nope"]
+        result = CliRunner().invoke(app, missing)
+        assert result.exit_code == 2
+        assert result.stderr.startswith("headroom: say what to preview")
+
+
+def test_a_store_that_says_no_is_told_in_one_line(engine: EngineProcess) -> None:
+    result = CliRunner().invoke(app, ["preview", "--url", f"{engine.url}/no_such_database", "--metrics", "*"])
+    assert (result.exit_code, result.stdout) == (1, "")
+    (line,) = result.stderr.splitlines()
+    assert line.startswith(f"headroom: cannot ask {engine.url}/no_such_database: ")

@@ -1,0 +1,139 @@
+"""`headroom subscriptions` on a sink in this process, and what it says of input that cannot be used."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from headroom.cli.subscription_preview import JAVA_POINTS, LIBRDKAFKA_POINTS, OTHER_POINTS, usual_points
+from headroom.cli.subscriptions import app
+from tests.kit.sinks import RunningSink
+
+
+@pytest.fixture
+def sink(tmp_path: Path) -> Iterator[RunningSink]:
+    with RunningSink(tmp_path) as running:
+        yield running
+
+
+def run(sink: RunningSink, command: str, *arguments: str) -> Result:
+    return CliRunner().invoke(app, [command, "--bootstrap-server", sink.bootstrap, *arguments])
+
+
+def told(sink: RunningSink, command: str, *arguments: str) -> str:
+    """What a command prints that succeeds."""
+    result = run(sink, command, *arguments)
+    assert (result.exit_code, result.stderr) == (0, "")
+    return result.stdout
+
+
+def refused(result: Result, code: int) -> str:
+    """The one line of a command that fails."""
+    assert result.exit_code == code, result.output
+    assert result.stdout == ""
+    (line,) = result.stderr.splitlines()
+    assert line.startswith("headroom: ")
+    return line.removeprefix("headroom: ")
+
+
+def test_alter_list_describe_delete(sink: RunningSink) -> None:
+    options = ["--metrics", "a,b", "--interval", "1000", "--match", "client_id=app-.*"]
+    assert told(sink, "alter", "--name", "one", *options) == "Altered client metrics config for one.\n"
+    assert sink.rules.resources == {"one": {"metrics": "a,b", "interval.ms": "1000", "match": "client_id=app-.*"}}
+    assert told(sink, "alter", "--name", "two", "--metrics", "*") == "Altered client metrics config for two.\n"
+    assert told(sink, "list") == "one\ntwo\n"
+    one = "Client metrics configs for one are:\n  interval.ms=1000\n  match=client_id=app-.*\n  metrics=a,b\n"
+    two = "Client metrics configs for two are:\n  interval.ms=300000\n  match=\n  metrics=*\n"
+    assert told(sink, "describe", "--name", "one") == one
+    assert told(sink, "describe") == one + two
+    assert told(sink, "delete", "--name", "one") == "Deleted client metrics config for one.\n"
+    assert told(sink, "list") == "two\n"
+
+
+def test_an_empty_value_takes_a_key_back(sink: RunningSink) -> None:
+    told(sink, "alter", "--name", "one", "--metrics", "a", "--interval", "1000")
+    told(sink, "alter", "--name", "one", "--interval", "")
+    assert sink.rules.resources == {"one": {"metrics": "a"}}
+
+
+def test_a_name_is_drawn(sink: RunningSink) -> None:
+    said = told(sink, "alter", "--generate-name", "--metrics", "a")
+    drawn = re.fullmatch(r"Altered client metrics config for (\w{22})\.\n", said)
+    assert drawn
+    assert list(sink.rules.resources) == [drawn[1]]
+
+
+def test_json(sink: RunningSink) -> None:
+    told(sink, "alter", "--name", "one", "--metrics", "a")
+    assert json.loads(told(sink, "list", "--output", "json")) == ["one"]
+    assert json.loads(told(sink, "describe", "--output", "json")) == {
+        "one": {"interval.ms": "300000", "match": "", "metrics": "a"}
+    }
+
+
+def test_without_any(sink: RunningSink) -> None:
+    assert told(sink, "list") == ""
+    assert told(sink, "describe") == ""
+
+
+@pytest.mark.parametrize(
+    ("command", "arguments", "line"),
+    [
+        ("describe", ["--name", "nope"], "there is no client metrics subscription 'nope'"),
+        ("delete", ["--name", "nope"], "there is no client metrics subscription 'nope'"),
+        ("alter", ["--metrics", "a"], "give one of --name and --generate-name"),
+        ("alter", ["--name", "a", "--generate-name"], "give one of --name and --generate-name"),
+        ("preview", [], "say what to preview: --metrics, --interval, --match, or the --name of what there is"),
+        ("preview", ["--interval", "5"], "Invalid value 5 for interval.ms, interval must be between 100 and 3600000"),
+        ("preview", ["--match", "foo=x"], "Illegal client matching pattern: foo=x"),
+        ("preview", ["--metrics", "a", "--since", "soon"], "--since: cannot read the duration 'soon'"),
+    ],
+)
+def test_what_cannot_be_used(sink: RunningSink, command: str, arguments: list[str], line: str) -> None:
+    assert refused(run(sink, command, *arguments), 2).startswith(line)
+
+
+@pytest.mark.parametrize("command", [["list"], ["describe"], ["alter", "--name", "a"], ["delete", "--name", "a"]])
+def test_properties_that_cannot_be_used(sink: RunningSink, tmp_path: Path, command: list[str]) -> None:
+    properties = tmp_path / "client.properties"
+    line = refused(run(sink, *command, "--command-config", str(properties)), 2)
+    assert line == f"{properties} cannot be read: No such file or directory"
+    properties.write_text("security.protocol=SSH\n")
+    assert "SSH" in refused(run(sink, *command, "--command-config", str(properties)), 2)
+    assert sink.rules.resources == {}
+
+
+def test_what_the_cluster_refuses(sink: RunningSink) -> None:
+    line = refused(run(sink, "alter", "--name", "one", "--interval", "5"), 1)
+    assert line.startswith("the change of client metrics 'one' was refused with INVALID_REQUEST (42): Invalid value 5")
+
+
+def test_a_cluster_that_is_not_there() -> None:
+    result = CliRunner().invoke(app, ["list", "--bootstrap-server", "127.0.0.1:1"])
+    assert refused(result, 1) == "cannot reach 127.0.0.1:1: Connection refused"
+    result = CliRunner().invoke(app, ["list", "--bootstrap-server", "nonsense"])
+    assert refused(result, 2) == "'nonsense' is not HOST:PORT"
+
+
+def test_a_store_that_is_not_there(sink: RunningSink) -> None:
+    line = refused(run(sink, "preview", "--metrics", "a", "--url", "http://127.0.0.1:1"), 1)
+    assert line.startswith("cannot ask http://127.0.0.1:1: ")
+
+
+@pytest.mark.parametrize(
+    ("name", "version", "points"),
+    [
+        ("apache-kafka-java", "4.3.1", JAVA_POINTS),
+        ("librdkafka", "2.16.0", LIBRDKAFKA_POINTS),
+        ("confluent-kafka-python", "2.16.1-rdkafka-2.16.0", LIBRDKAFKA_POINTS),
+        ("kgo", "1.22", OTHER_POINTS),
+        ("unknown", "unknown", OTHER_POINTS),
+    ],
+)
+def test_what_a_client_that_sent_nothing_counts_as(name: str, version: str, points: int) -> None:
+    assert usual_points(name, version) == points

@@ -1,0 +1,126 @@
+"""Settings from flags, environment and file: which one wins, and that every fault is told in a line of its own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headroom.config.settings import Address, ConfigError
+from headroom.config.sources import load
+
+
+def written(directory: Path, text: str) -> Path:
+    path = directory / "headroom.yaml"
+    path.write_text(text)
+    return path
+
+
+def test_flags_go_before_environment_before_file_before_defaults(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = written(tmp_path, "cluster: file\nlisten: 127.0.0.1:1\nspool: {max_bytes: 5, sync_ms: 6}\n")
+    monkeypatch.setenv("HEADROOM_LISTEN", "127.0.0.1:2")
+    monkeypatch.setenv("HEADROOM_UPSTREAM", "a:1,[::1]:2")
+    monkeypatch.setenv("HEADROOM_SPOOL__SYNC_MS", "7")
+    config = load(file, {"listen": "127.0.0.1:3", "http": None})
+    assert config.listen == Address(host="127.0.0.1", port=3)
+    assert config.upstream == (Address(host="a", port=1), Address(host="::1", port=2))
+    assert config.cluster == "file"
+    assert (config.spool.max_bytes, config.spool.sync_ms, config.spool.segment_bytes) == (5, 7, 67_108_864)
+    assert config.http.port == 9644
+
+
+@pytest.mark.parametrize("name", ["LISTEN", "SQL", "HTTP"])
+def test_doors_come_from_the_environment(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    monkeypatch.setenv(f"HEADROOM_{name}", "[::1]:4711")
+    assert getattr(load(None, {}), name.lower()) == Address(host="::1", port=4711)
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "fault"),
+    [
+        ("HEADROOM_SQL", "zzz", "sql: 'zzz' is not HOST:PORT"),
+        ("HEADROOM_SPOOL", "abc", "spool"),
+        ("HEADROOM_SPOOL__MAX_BYTES", "-1", "spool.max_bytes: Input should be greater than 0"),
+    ],
+)
+def test_what_the_environment_has_wrong_is_a_fault(
+    monkeypatch: pytest.MonkeyPatch, variable: str, value: str, fault: str
+) -> None:
+    monkeypatch.setenv(variable, value)
+    with pytest.raises(ConfigError) as told:
+        load(None, {})
+    assert len(told.value.faults) == 1
+    assert fault in told.value.faults[0]
+    assert "\n" not in told.value.faults[0]
+
+
+def test_all_faults_are_told_at_once(tmp_path: Path) -> None:
+    flags: dict[str, Any] = {"listen": "foo", "http": "1.1.1.1:99999", "clickhouse": "ftp://x"}
+    with pytest.raises(ConfigError) as told:
+        load(written(tmp_path, "lisen: x\nspool: {nope: 1}\n"), flags)
+    assert sorted(fault.split(":")[0] for fault in told.value.faults) == [
+        "clickhouse",
+        "http.port",
+        "lisen",
+        "listen",
+        "spool.nope",
+    ]
+    assert "lisen: unknown setting" in told.value.faults
+
+
+@pytest.mark.parametrize("text", ["- a list", "a: [", "just text"])
+def test_a_file_that_is_no_mapping_is_one_fault(tmp_path: Path, text: str) -> None:
+    with pytest.raises(ConfigError) as told:
+        load(written(tmp_path, text), {})
+    assert len(told.value.faults) == 1
+
+
+@pytest.mark.parametrize(
+    ("flags", "faults"),
+    [
+        ({"http": "127.0.0.1:8123"}, ["http: needs an address of its own: 127.0.0.1:8123 is that of sql"]),
+        ({"sql": "127.0.0.1:9092"}, ["sql: needs an address of its own: 127.0.0.1:9092 is that of listen"]),
+        (
+            {"listen": "[::1]:1", "http": "[::1]:1", "grpc": {"listen": "[::1]:1"}, "clickhouse": "ftp://x"},
+            [
+                "clickhouse: 'ftp://x' is not http(s)://user@host:port/database",
+                "http: needs an address of its own: [::1]:1 is that of listen",
+                "grpc: needs an address of its own: [::1]:1 is that of listen",
+            ],
+        ),
+        ({"listen": "127.0.0.1:0", "http": "127.0.0.1:0", "sql": "127.0.0.1:0"}, []),
+        ({"listen": "127.0.0.1:8123", "clickhouse": "http://server"}, []),  # sql is not opened
+    ],
+)
+def test_doors_need_addresses_of_their_own_whatever_else_is_wrong(flags: dict[str, Any], faults: list[str]) -> None:
+    assert faults_of(flags) == faults
+
+
+def faults_of(flags: dict[str, Any]) -> list[str]:
+    try:
+        load(None, flags)
+    except ConfigError as exc:
+        return exc.faults
+    return []
+
+
+def test_a_variable_that_names_no_setting_is_a_fault_among_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("HEADROOM_LISEN", "headroom_spol__max_bytes", "HEADROOM_SPOOL__MAX_BITES"):
+        monkeypatch.setenv(name, "1")
+    assert faults_of({"listen": "foo"}) == [
+        "HEADROOM_LISEN: unknown setting",
+        "headroom_spol__max_bytes: unknown setting",
+        "listen: 'foo' is not HOST:PORT",
+        "spool.max_bites: unknown setting",
+    ]
+
+
+def test_variables_of_others_are_none_of_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+    others = ["HEADROOM_URL", "HEADROOM_KAFKA_LIBS", "HEADROOMS_NUMBER", "HEADROOM_SERVICE_HOST", "HEADROOM_PORT"]
+    others += ["HEADROOM_SERVICE_PORT_HTTP", "HEADROOM_SQL_SERVICE_PORT", "HEADROOM_PORT_9092_TCP_ADDR"]
+    for name in others:
+        monkeypatch.setenv(name, "tcp://10.0.0.1:9092")
+    assert faults_of({}) == []

@@ -1,0 +1,47 @@
+"""Real brokers, started and stopped."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+
+import psutil
+import pytest
+from confluent_kafka.admin import AdminClient
+
+from headroom.demo.kit.broker import Cluster
+from headroom.demo.kit.errors import DemoError
+
+pytestmark = pytest.mark.kafka
+
+
+def test_brokers_come_up_and_leave_nothing_behind(java: str, kafka_libs: Path) -> None:
+    with Cluster(java, kafka_libs, nodes=2) as cluster:
+        pids = [broker.pid for broker in cluster.brokers]
+        metadata = AdminClient({"bootstrap.servers": cluster.bootstrap}).list_topics(timeout=10)
+        assert sorted(metadata.brokers) == [1, 2]
+        cluster.check()
+    assert not any(psutil.pid_exists(pid) for pid in pids)
+    assert not cluster.directory.exists()
+
+
+def test_a_port_in_use_is_told_in_one_line(java: str, kafka_libs: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        controller = f"CONTROLLER://127.0.0.1:{port}"
+        cluster = Cluster(java, kafka_libs, properties={"listeners": f"PLAINTEXT://127.0.0.1:0,{controller}"})
+        with pytest.raises(DemoError, match=r"Kafka does not run: .*Address already in use") as caught, cluster:
+            pass
+    assert "\n" not in str(caught.value)
+    assert not cluster.directory.exists()
+
+
+def test_a_broker_that_ends_is_noticed(java: str, kafka_libs: Path) -> None:
+    with Cluster(java, kafka_libs) as cluster:
+        process = psutil.Process(cluster.brokers[0].pid)
+        process.kill()
+        process.wait(5)
+        with pytest.raises(DemoError, match="Kafka does not run"):
+            cluster.check()

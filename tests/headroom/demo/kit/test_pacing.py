@@ -1,0 +1,53 @@
+"""The rate of the scripted producers."""
+
+from __future__ import annotations
+
+import pytest
+
+from headroom.demo.kit.pacing import Pace
+
+
+def sent(pace: Pace, ticks: list[float]) -> int:
+    return sum(pace.due(tick) for tick in ticks)
+
+
+def ticks(start_s: float, end_s: float, step_s: float = 0.1) -> list[float]:
+    return [start_s + step_s * n for n in range(1, round((end_s - start_s) / step_s) + 1)]
+
+
+@pytest.mark.parametrize("step_s", [0.05, 0.1, 0.37])
+def test_the_rate_is_held_whatever_the_ticks(step_s: float) -> None:
+    pace = Pace(170_000, 8_000, ramp_s=2)
+    sent(pace, ticks(0, 10, step_s))
+    in_a_minute = sent(pace, ticks(10, 70, step_s)) * 8_000
+    assert in_a_minute == pytest.approx(60 * 170_000, rel=0.01)
+
+
+def test_the_start_is_no_burst() -> None:
+    pace = Pace(100_000, 1_000, ramp_s=2)
+    first, second, third = (sent(pace, ticks(s, s + 1)) for s in (0, 1, 2))
+    assert (first, second, third) == (25, 75, 100)
+
+
+def test_what_a_stall_of_seconds_left_undone_is_forgiven() -> None:
+    pace = Pace(100_000, 1_000, ramp_s=0)
+    sent(pace, ticks(0, 10))
+    assert pace.due(15.0) == 100  # a second's worth
+    assert pace.due(15.1) == 10
+
+
+def test_a_short_stall_is_made_up_for() -> None:
+    pace = Pace(100_000, 1_000, ramp_s=0)
+    sent(pace, ticks(0, 10))
+    assert pace.due(10.5) == 50
+
+
+def test_a_record_larger_than_a_second_of_the_rate_goes_out_in_the_end() -> None:
+    pace = Pace(1_000, 3_000, ramp_s=0)
+    assert [pace.due(float(second)) for second in range(1, 7)] == [0, 0, 1, 0, 0, 1]
+
+
+@pytest.mark.parametrize(("rate", "record"), [(0, 1), (-1, 1), (1, 0)])
+def test_no_rate_no_pace(rate: float, record: int) -> None:
+    with pytest.raises(ValueError, match="cannot send"):
+        Pace(rate, record)

@@ -1,0 +1,89 @@
+"""Children that never outlive us."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+
+from headroom.demo.kit.processes import complaint, first_line, start, stop
+
+# Tells the pid of a child that it started, then both wait.
+PARENT = "import subprocess; print(subprocess.Popen(['sleep', '60']).pid, flush=True); input()"
+DEAF = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('deaf', flush=True); input()"
+# Starts a child in our way, tells its pid and waits to be killed.
+STARTER = """
+import subprocess
+from headroom.demo.kit.processes import start
+print(start(["sleep", "60"], stderr=subprocess.DEVNULL).pid, flush=True)
+input()
+"""
+
+
+def python(code: str) -> subprocess.Popen[bytes]:
+    pipe = subprocess.PIPE
+    return start([sys.executable, "-c", code], stderr=subprocess.DEVNULL, stdout=pipe, stdin=pipe)
+
+
+def gone(pid: int) -> bool:
+    """Within a second: the end of a process that is not our child cannot be waited for otherwise."""
+    try:
+        psutil.Process(pid).wait(1)
+    except psutil.NoSuchProcess:
+        return True
+    except psutil.TimeoutExpired:
+        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+    return True
+
+
+def test_stop_ends_the_process_and_what_it_left_behind() -> None:
+    process = python(PARENT)
+    grandchild = int(first_line(process, 10))
+    assert stop(process) == -signal.SIGTERM
+    assert gone(grandchild)
+
+
+def test_a_process_that_does_not_listen_is_killed() -> None:
+    process = python(DEAF)
+    assert first_line(process, 10) == "deaf"
+    process.send_signal(signal.SIGTERM)
+    assert stop(process, grace_s=0.1) in (-signal.SIGKILL, 1)  # 1: input() met the end of its stdin
+
+
+def test_stop_of_a_process_that_ended() -> None:
+    process = python("print('done')")
+    process.wait()
+    assert stop(process) == 0
+    assert stop(process) == 0
+
+
+def test_children_die_with_us() -> None:
+    us = python(STARTER)
+    child = int(first_line(us, 10))
+    us.kill()
+    us.wait()
+    assert gone(child)
+
+
+def test_first_line_of_a_process_that_ends_without_a_word() -> None:
+    process = python("")
+    assert first_line(process, 10) == ""
+    stop(process)
+
+
+def test_first_line_of_a_process_that_takes_too_long() -> None:
+    process = python("input()")
+    assert first_line(process, 0.01) == ""
+    stop(process)
+
+
+def test_complaint_is_the_line_that_says_most(tmp_path: Path) -> None:
+    log = tmp_path / "some.log"
+    assert complaint(log) == "it said nothing"
+    log.write_text("java.net.BindException: Address already in use\n\tat a.b.c\n\t... 3 more\nshutting down\n\n")
+    assert complaint(log) == "java.net.BindException: Address already in use"
+    log.write_text("one\ntwo\n\n")
+    assert complaint(log) == "two"

@@ -1,0 +1,54 @@
+"""headroom/server/processes/exchange_log.py: what is told of the exchanges of a network process, and that it is
+bounded."""
+
+from __future__ import annotations
+
+from headroom.server.processes.exchange_log import ExchangeLog
+
+PRODUCE, METADATA = 0, 3
+NAME = "n" * 32_000
+
+
+def exchange(log: ExchangeLog, api_key: int, *, client_id: str = "app", throttle_ms: int = 0) -> None:
+    log.exchange(
+        principal="alice",
+        client_id=client_id,
+        address="10.0.0.1",
+        broker_id=2,
+        api_key=api_key,
+        request_bytes=100,
+        response_bytes=20,
+        throttle_ms=throttle_ms,
+        now_ms=7,
+    )
+
+
+def test_what_no_quota_counts_is_left_out() -> None:
+    log = ExchangeLog(lambda: None)
+    exchange(log, METADATA)
+    exchange(log, METADATA, throttle_ms=5)
+    exchange(log, PRODUCE)
+    assert log.take() == [("alice", "app", 2, METADATA, 100, 20, 5, 7), ("alice", "app", 2, PRODUCE, 100, 20, 0, 7)]
+    assert (log.take(), log.left_out) == ([], 0)
+
+
+def test_many_rows_and_long_names_are_told_early() -> None:
+    told: list[int] = []
+    log = ExchangeLog(lambda: told.append(len(log.take())))
+    for _ in range(2_000):
+        exchange(log, PRODUCE)
+    assert told == [1_000, 1_000]
+    for _ in range(9):
+        exchange(log, PRODUCE, client_id=NAME)
+    assert told[2:] == [9]
+
+
+def test_a_parent_that_does_not_listen_costs_no_memory_without_end() -> None:
+    log = ExchangeLog(lambda: None)
+    for _ in range(1_000):
+        exchange(log, PRODUCE, client_id=NAME)
+    assert sum(len(client_id) for _, client_id, *_ in log.take()) < 6_000_000
+    for _ in range(25_000):
+        exchange(log, PRODUCE)
+    assert len(log.take()) == 20_000
+    assert log.left_out == 1_000 - 160 + 5_000

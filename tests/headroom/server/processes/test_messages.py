@@ -1,0 +1,80 @@
+"""headroom/server/processes/messages.py: what is told arrives, secrets too, and nothing else."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import orjson
+import pytest
+from pydantic import SecretStr
+
+from headroom.config.settings import Address, ServeConfig
+from headroom.config.sources import load
+from headroom.demo.kit.processes import LOOPBACK
+from headroom.server.processes.messages import config_message, config_of, line, message_of, subscriptions_message
+from telemetry.rules.client_metrics import ClientMetrics
+
+SETTINGS = """
+upstream: [broker1:9092, "[::1]:9093"]
+subscriptions: some/file.yaml
+clickhouse: http://user@server/headroom
+clickhouse_password: secret
+gateway: {advertised_host: gateway.example, drain_ms: 7}
+grpc: {listen: "127.0.0.1:9095", token: 0123456789012345678901234567890123456789}
+quotas:
+  jmx: {targets: [{broker_id: 1, agent: jolokia, url: "http://broker1:8778/jolokia"}]}
+  metrics: {enabled: true}
+  callback: some.module:Class
+  callback_configs: {a: {b: [1, 2.5, null]}}
+"""
+
+
+def test_a_child_has_our_settings_but_not_its_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "headroom.yaml"
+    file.write_text(SETTINGS)
+    ours = load(file, {"processes": 3})
+    told = message_of(line({"config": config_message(ours, ("::1", 1234))}))
+    monkeypatch.setenv("HEADROOM_PROCESSES", "7")
+    monkeypatch.setenv("HEADROOM_GATEWAY__DRAIN_MS", "8")
+    assert told is not None
+    child = config_of(told["config"])
+    assert child.listen == Address(host="::1", port=1234)
+    assert (child.clickhouse_password, child.grpc) == ("", ServeConfig().grpc)
+    kept = {"listen", "clickhouse_password", "grpc"}
+    assert child.model_dump(exclude=kept) == ours.model_dump(exclude=kept)
+
+
+def test_a_secret_is_told_as_it_is() -> None:
+    assert message_of(line({"password": SecretStr("secret")})) == {"password": "secret"}
+
+
+def test_a_child_that_cannot_open_the_spool_says_so(tmp_path: Path) -> None:
+    (tmp_path / "spool").write_text("no directory")
+    config = config_message(load(None, {"data": tmp_path}), (LOOPBACK, 0))
+    rules = subscriptions_message(ClientMetrics(new_id=lambda: bytes(16)))
+    first = line({"config": config, "cluster": "test", "number": 1, "listeners": [], **rules})
+    child = subprocess.run(
+        [sys.executable, "-m", "headroom.server.processes.network_process"],
+        input=first,
+        capture_output=True,
+        check=False,
+    )
+    error = f"cannot open the spool in {tmp_path}: File exists"
+    assert (child.returncode, message_of(child.stdout)) == (1, {"error": error})
+
+
+@pytest.mark.parametrize("torn", [b"", b"{", b'{"stop": true}'])
+def test_the_end_may_come_within_a_line(torn: bytes) -> None:
+    assert message_of(torn) is None
+
+
+def test_subscriptions_come_in_the_order_of_the_rules_invalid_ones_too() -> None:
+    rules = ClientMetrics(new_id=lambda: bytes(16))
+    names = ["a", "b", "d", "c", "broken"]
+    resources = {name: {"metrics": "x"} for name in names} | {"broken": {"interval.ms": "1"}}
+    rules.replace_all(resources, now_ms=5)
+    told = orjson.loads(line(subscriptions_message(rules)))
+    assert list(told["subscriptions"]) == [*rules.subscriptions, "broken"]
+    assert told == {"subscriptions": resources, "changed_at_ms": 5}

@@ -1,0 +1,138 @@
+"""A gateway of two network processes in front of the shared broker: records, usage, subscriptions, listeners."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import struct
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import AsyncExitStack, ExitStack
+from pathlib import Path
+
+import clickhouse_connect
+import pytest
+from confluent_kafka import Consumer, Producer
+
+from headroom.config.sources import load
+from headroom.demo.kit.admin import Admin
+from headroom.demo.kit.broker import Cluster
+from headroom.demo.kit.processes import LOOPBACK
+from headroom.server.network import open_network
+from headroom.server.processes.assembly import new_gateway, no_exchange, open_spool, telemetry_receiver
+from telemetry.gateway.listeners import BrokerNode
+from telemetry.gateway.server import Gateway
+from telemetry.rules.java.hash import uuid_text
+from tests.kit.network import NETWORK, spread, subscription
+from tests.kit.serving import PATIENCE_S, Served, eventually
+from tests.oracle.administration_oracle import RawConnection
+
+pytestmark = [pytest.mark.kafka, pytest.mark.java, pytest.mark.chdb]
+
+PRODUCE, METADATA, API_VERSIONS = 0, 3, 18
+_TOO_EARLY = 89  # of those that lead to a process that has just been asked
+_INTERVAL_MS = 150  # shorter than what other tests ask all clients for
+_NOTHING = struct.pack(">hhii", -1, 1, 1_000, 0)  # Produce 3: no transaction, acks=1, timeout, no topics
+_HEAD_BYTES = struct.calcsize(">hhih") + len("raw")  # RawConnection's client id
+_INSTANCE_ID = uuid.UUID("6b2a4f0c-7d35-4c1e-9f7a-51d2a90cde01").bytes
+
+
+@pytest.fixture(scope="module")
+def headroom(kafka: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    with Served(tmp_path_factory.mktemp("network"), "--processes", "2", "--upstream", kafka.bootstrap) as running:
+        yield running
+
+
+def ask(headroom: Served, query: str, **parameters: str) -> list[tuple[int, ...]]:
+    host, _, port = headroom.sql.rpartition(":")
+    with clickhouse_connect.get_client(host=host, port=int(port)) as client:
+        return [tuple(row) for row in client.query(query, parameters=parameters).result_rows]
+
+
+def listener_of(connection: RawConnection) -> int:
+    """The port that Metadata (1) tells of the only broker."""
+    body = connection.ask(METADATA, 1, struct.pack(">i", 0))
+    _, _, length = struct.unpack_from(">iih", body)
+    return int(struct.unpack_from(">i", body, 10 + length)[0])
+
+
+def test_records_pass_whole(headroom: Served, new_topic: Callable[[], str]) -> None:
+    topic, name = new_topic(), f"network-{uuid.uuid4().hex[:8]}"
+    records = [b"%d-" % n + bytes(size) for n, size in enumerate([0, 1, 1_000, 100_000, 600_000] * 8)]
+    producers = [Producer({"bootstrap.servers": headroom.kafka, "client.id": f"{name}-{n}"}) for n in range(8)]
+    for n, record in enumerate(records):
+        producers[n % len(producers)].produce(topic, record)
+    assert [producer.flush(PATIENCE_S) for producer in producers] == [0] * len(producers)
+    seen: list[bytes] = []
+    consumer = Consumer({"bootstrap.servers": headroom.kafka, "group.id": name, "auto.offset.reset": "earliest"})
+    consumer.subscribe([topic])
+    deadline = time.monotonic() + PATIENCE_S
+    while len(seen) < len(records) and time.monotonic() < deadline:
+        seen += [message.value() for message in consumer.consume(100, 0.5) if message.error() is None]
+    consumer.close()
+    assert sorted(map(_digest, seen)) == sorted(map(_digest, records))
+
+
+def test_usage_of_all_processes_is_what_was_sent(headroom: Served) -> None:
+    sent = 0
+    with spread(headroom, 10) as connections:
+        for _ in range(50):
+            for connection in connections:
+                connection.ask(PRODUCE, 3, _NOTHING)
+                sent += _HEAD_BYTES + len(_NOTHING)
+    query = "SELECT sum(bytes) FROM headroom.quota_usage WHERE client_id = 'raw' AND quota_key = 'producer_byte_rate'"
+    eventually(lambda: ask(headroom, query), lambda rows: rows == [(sent,)])
+    assert headroom.metrics()["headroom_usage_left_out_total"] == 0
+
+
+def test_all_processes_know_the_same_doors_and_subscriptions(headroom: Served, kafka_admin: Admin) -> None:
+    def told() -> set[tuple[int, int]]:
+        """Subscription id and interval of one client instance at each process."""
+        with spread(headroom, 2) as connections:
+            assert len({listener_of(connection) for connection in connections}) == 1
+            answers = [subscription(connection, _INSTANCE_ID) for connection in connections]
+            return {answer[2:] for answer in answers if answer[0] != _TOO_EARLY}
+
+    mine = f"client_instance_id={uuid_text(_INSTANCE_ID)}"
+    kafka_admin.set_subscription("network", "*", _INTERVAL_MS, mine)
+    [before] = eventually(told, lambda found: {interval for _, interval in found} == {_INTERVAL_MS})
+    [victim] = headroom.children(NETWORK)
+    victim.kill()
+    eventually(headroom.ready, lambda answer: answer[0] == 503)
+    eventually(headroom.ready, lambda answer: answer[0] == 200)
+    assert told() == {before}
+
+
+def test_a_broker_that_only_a_child_heard_of_gets_a_door_that_all_know(kafka: Cluster, tmp_path: Path) -> None:
+    async def run() -> None:
+        flags = {"processes": 2, "upstream": kafka.bootstrap, "listen": f"{LOOPBACK}:0", "data": tmp_path}
+        config = load(None, flags)
+        async with AsyncExitStack() as stack:
+            spool = open_spool(config, "pushes", stack)
+            gateway = new_gateway(config, "test", telemetry_receiver(config, spool), spool, observe=no_exchange)
+            host, port = config.upstream[0].host, config.upstream[0].port
+            unheard_of = [BrokerNode(99, host, port)]  # it leads there, and the broker will name itself otherwise
+            (_, listener), _ = await open_network(config, gateway, unheard_of, no_exchange, stack)
+            first, then = await asyncio.to_thread(asked_of_the_child, gateway, listener)
+            assert first == listener
+            assert {port for node, port in gateway.listeners if node.node_id != 99} == {then}
+
+    asyncio.run(run())
+
+
+def asked_of_the_child(gateway: Gateway, port: int) -> tuple[int, int]:
+    """The listeners that a child tells of: of a broker that is new to it, and when it knows where that one is."""
+    with ExitStack() as stack:
+        while True:
+            ours = gateway.counts.connections_total
+            connection = stack.enter_context(RawConnection(f"{LOOPBACK}:{port}"))
+            connection.ask(API_VERSIONS, 0, b"")
+            if gateway.counts.connections_total == ours:
+                break
+        first = listener_of(connection)
+        return first, eventually(lambda: listener_of(connection), lambda found: found != first)
+
+
+def _digest(record: bytes) -> str:
+    return hashlib.blake2b(record).hexdigest()

@@ -1,0 +1,189 @@
+"""A stand-alone sink of several network processes: one port, one spool, one set of subscriptions, one sum."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import os
+import random
+import re
+import signal
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import clickhouse_connect
+import psutil
+import pytest
+
+from headroom.demo.kit.processes import LOOPBACK, free_ports
+from tests.chaos.load import POINTS_PER_PUSH, Load
+from tests.kit.network import NETWORK, processes, push, spread, subscription
+from tests.kit.serving import Served, eventually
+from tests.oracle import administration_oracle as requests
+
+pytestmark = pytest.mark.chdb
+
+PROCESSES = 3
+VALUES = itertools.count(1 << 40)  # those of tests/chaos/load.py are below
+
+
+def served(directory: Path, *arguments: str) -> Served:
+    return Served(directory, "--processes", str(PROCESSES), *arguments)
+
+
+@pytest.fixture(scope="module")
+def headroom(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """With a subscription for the clients of tests/chaos and raw connections, short of nothing."""
+    with served(tmp_path_factory.mktemp("network")) as running:
+        with requests.RawConnection(running.kafka) as connection:
+            alter(connection, "everything", {"metrics": "*", "interval.ms": "100"})
+        eventually(lambda: intervals(running), lambda found: found == {100})
+        yield running
+
+
+def alter(connection: requests.RawConnection, name: str, keys: dict[str, str]) -> None:
+    operations = [(key, requests.SET, value) for key, value in keys.items()]
+    body = connection.ask(44, 1, requests.incremental(1, [(requests.CLIENT_METRICS, name, operations)]))
+    assert [int(result.error_code) for result in requests.decoded(44, 1, body).responses] == [0]
+
+
+def listed(connection: requests.RawConnection) -> set[str]:
+    told = requests.decoded(74, 0, connection.ask(74, 0, requests.listing(0)))
+    return {found.resource_name for found in told.config_resources}
+
+
+def intervals(headroom: Served) -> set[int]:
+    """That new clients are told, by all processes."""
+    with spread(headroom, PROCESSES) as connections:
+        return {subscription(connection)[3] for connection in connections}
+
+
+def stored(headroom: Served) -> dict[int, int]:
+    """Value of a point -> how often it is there."""
+    host, _, port = headroom.sql.rpartition(":")
+    with clickhouse_connect.get_client(host=host, port=int(port)) as client:
+        return dict(client.query("SELECT toUInt64(value) AS v, count() FROM headroom.points GROUP BY v").result_rows)
+
+
+def at_rest(headroom: Served) -> dict[str, float]:
+    """Its metrics once everything is written."""
+    return eventually(headroom.metrics, lambda found: not found["headroom_records:buffered"])
+
+
+def balanced(metrics: dict[str, float]) -> bool:
+    states = [metrics[f"headroom_records:{state}"] for state in ("written", "dropped", "buffered")]
+    return metrics["headroom_records_received_total"] == sum(states) and min(states) >= 0
+
+
+def writers(headroom: Served) -> set[str]:
+    """Whose segments are in the spool: those that are being written stay."""
+    directory = headroom.log.parent / "data" / "spool"
+    return {name[1] for path in directory.iterdir() if (name := re.fullmatch(r"\d+-([\w.]+)-\w+\.spool", path.name))}
+
+
+def test_pushes_arrive_in_all_processes_and_add_up(headroom: Served) -> None:
+    accepted, values = "headroom_push_telemetry_total:NONE", []
+    before = headroom.metrics().get(accepted, 0)
+    with spread(headroom, 12) as connections:
+        for connection in connections:
+            _, instance_id, subscription_id, _ = subscription(connection)
+            values.append(next(VALUES))
+            assert push(connection, instance_id, subscription_id, values[-1]) == 0
+        eventually(headroom.metrics, lambda found: found["headroom_connections"] == len(connections))
+    # none is lost on the way to the sum; of another test's the last may be told only now
+    eventually(headroom.metrics, lambda found: found[accepted] >= before + len(values))
+    assert balanced(at_rest(headroom))
+    assert {"pushes", "pushes.1", "pushes.2"} <= writers(headroom)
+    eventually(lambda: len(set(values) - stored(headroom).keys()), lambda lost: lost == 0)
+    found = stored(headroom)
+    assert {found[value] for value in values} == {1}
+
+
+def test_a_client_that_comes_back_to_another_process_goes_on(headroom: Served) -> None:
+    with spread(headroom, PROCESSES) as connections:
+        code, instance_id, subscription_id, _ = subscription(connections[0])
+        assert code == 0
+        for connection in connections:
+            time.sleep(0.1)  # its interval, for those that lead to the same process
+            assert push(connection, instance_id, subscription_id, next(VALUES)) == 0
+
+
+def test_what_is_altered_through_any_process_is_known_to_all(headroom: Served) -> None:
+    with spread(headroom, PROCESSES) as connections:
+        for n, connection in enumerate(connections):
+            alter(connection, "known", {"metrics": "a", "interval.ms": str(10_000 + n), "match": "client_id=nobody"})
+            for other in connections:
+                body = requests.describe(4, [(requests.CLIENT_METRICS, "known", ["interval.ms"])])
+                told = requests.decoded(32, 4, other.ask(32, 4, body))
+                assert [entry.value for entry in told.results[0].configs] == [str(10_000 + n)]
+
+
+def test_clients_of_all_processes_get_what_was_altered(headroom: Served) -> None:
+    with requests.RawConnection(headroom.kafka) as connection:
+        alter(connection, "everything", {"interval.ms": "101"})
+    eventually(lambda: intervals(headroom), lambda found: found == {101})
+    with requests.RawConnection(headroom.kafka) as connection:
+        alter(connection, "everything", {"interval.ms": "100"})
+    eventually(lambda: intervals(headroom), lambda found: found == {100})
+
+
+def test_alterations_at_once_are_all_kept(headroom: Served) -> None:
+    with spread(headroom, PROCESSES) as connections:
+        names = {f"at-once-{n}" for n in range(len(connections))}
+        with ThreadPoolExecutor(len(connections)) as threads:
+            work = [
+                threads.submit(alter, one, name, {"match": "client_id=nobody"})
+                for one, name in zip(connections, names, strict=True)
+            ]
+        for done in work:
+            done.result()
+        for connection in connections:
+            assert names <= listed(connection)
+
+
+def test_a_process_that_is_killed_under_load_loses_nothing(headroom: Served) -> None:
+    before = headroom.metrics()["headroom_network_restarts_total"]
+    load = Load(20, lambda: headroom.address, random.Random(1))
+
+    async def kill_twice() -> None:
+        load.start()
+        for _ in range(2):
+            await asyncio.sleep(1.5)
+            victim = random.Random(2).choice(headroom.children(NETWORK))
+            victim.kill()
+            reason = await asyncio.to_thread(eventually, headroom.ready, lambda answer: answer[0] == 503)
+            assert "network process" in reason[1]
+            assert balanced(headroom.metrics())
+            await asyncio.to_thread(eventually, headroom.ready, lambda answer: answer[0] == 200)
+        await asyncio.sleep(0.5)
+        await load.stop()
+
+    asyncio.run(kill_twice())
+    eventually(lambda: len(load.ledger.acknowledged - stored(headroom).keys()), lambda lost: lost == 0)
+    found, after = stored(headroom), at_rest(headroom)
+    assert {found[value] for value in load.ledger.acknowledged} == {1}
+    assert len(load.ledger.acknowledged) == load.ledger.pushes * POINTS_PER_PUSH
+    assert load.ledger.broken > 0
+    assert balanced(after)
+    assert after["headroom_network_restarts_total"] - before == 2
+    assert after["headroom_network_processes"] == PROCESSES
+
+
+def test_children_end_with_a_parent_that_is_killed_and_it_can_be_started_again(tmp_path: Path) -> None:
+    [port] = free_ports(1)
+    listen = ["--listen", f"{LOOPBACK}:{port}"]
+    first = served(tmp_path, *listen)
+    with first:
+        children = first.children(NETWORK)
+        with pytest.raises(RuntimeError, match=f"cannot listen on {LOOPBACK}:{port}: Address already in use"):
+            second = tmp_path / "second"
+            second.mkdir()
+            served(second, *listen).__enter__()
+        os.kill(first.process.pid, signal.SIGKILL)
+        with served(tmp_path, *listen) as again:
+            assert psutil.wait_procs(children, timeout=1)[1] == []
+            assert len(processes(again)) == PROCESSES
+            assert again.stop() == 0
+            assert not any(child.is_running() for child in children)

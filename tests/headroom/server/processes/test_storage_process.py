@@ -1,0 +1,61 @@
+"""headroom/server/processes/storage_process.py: what it tells its parent first."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+from pathlib import Path
+from typing import cast
+
+import pytest
+
+from exporters.clickhouse.store import PermanentWriteError, Store
+from exporters.spool.reader import SpoolReader
+from headroom.server.processes.storage_process import WorkerSettings, _Follower
+
+
+class Failing:
+    """A store."""
+
+    def __init__(self, fault: Exception) -> None:
+        self._fault = fault
+
+    def migrate(self) -> None:
+        raise self._fault
+
+
+@pytest.mark.parametrize(
+    ("fault", "told"),
+    [
+        (PermanentWriteError("refused\nfor good"), "refused for good"),
+        (KeyError("what nobody thought of"), "'what nobody thought of'"),
+        (AssertionError(), "AssertionError()"),
+    ],
+)
+def test_whatever_goes_wrong_at_the_first_look_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: Exception, told: str
+) -> None:
+    settings = WorkerSettings(
+        spool=str(tmp_path / "spool"),
+        embedded="",
+        clickhouse="http://server",
+        clickhouse_password="",
+        sql_host="",
+        sql_port=0,
+        max_decompressed_bytes=1,
+        batch_ms=1,
+        batch_records=1,
+        batch_bytes=1,
+        rollup_ms=1,
+        quarantine=str(tmp_path / "quarantine"),
+        quarantine_records=1,
+        quarantine_bytes=1,
+    )
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO()))
+    reader, parent = SpoolReader(tmp_path / "spool"), io.StringIO()
+    follower = _Follower(reader, cast(Store, Failing(fault)), settings, parent)
+    follower.begin(None)
+    assert follower._stopping.wait(10)  # standard input is at its end
+    reader.close()
+    assert json.loads(parent.getvalue())["fault"] == told

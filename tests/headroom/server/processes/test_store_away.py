@@ -1,0 +1,119 @@
+"""`headroom serve --clickhouse` whose server is away, or refuses, when it starts: it serves, and writes when it can."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Thread
+
+import clickhouse_connect
+import pytest
+
+from headroom.demo.kit.processes import LOOPBACK, first_line, free_ports, start, stop
+from tests.chaos.load import metrics_data
+from tests.chaos.wire import WireClient
+from tests.kit.serving import PATIENCE_S, Served, eventually
+
+pytestmark = pytest.mark.chdb
+
+SUBSCRIPTIONS = "all: {metrics: '*', interval.ms: 100}\n"
+REFUSAL = b"Code: 516. DB::Exception: default: Authentication failed: password is incorrect. (AUTHENTICATION_FAILED)"
+
+
+class Refuse(BaseHTTPRequestHandler):
+    def do_GET(self) -> None:
+        self.do_POST()
+
+    def do_POST(self) -> None:
+        self.send_response(403)
+        self.send_header("X-ClickHouse-Exception-Code", "516")
+        self.send_header("Content-Length", str(len(REFUSAL)))
+        self.end_headers()
+        self.wfile.write(REFUSAL)
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@contextmanager
+def refusing(port: int) -> Iterator[None]:
+    """A server that takes nobody's password."""
+    with ThreadingHTTPServer((LOOPBACK, port), Refuse) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        yield
+        server.shutdown()
+
+
+@contextmanager
+def taking(directory: Path, port: int) -> Iterator[None]:
+    """A server that takes everything."""
+    argv = [sys.executable, "-m", "tests.chaos.server", str(directory / "server"), str(port)]
+    process = start(argv, stderr=subprocess.DEVNULL, stdout=subprocess.PIPE)
+    try:
+        assert first_line(process, PATIENCE_S)
+        yield
+    finally:
+        stop(process)
+
+
+async def push(address: tuple[str, int], value: int) -> int:
+    client = await WireClient.connect(*address, "early")
+    try:
+        subscription = await client.subscription(bytes(16))
+        return await client.push(subscription, 0, metrics_data([value], time.time_ns(), b""))
+    finally:
+        client.close()
+
+
+def stored(port: int) -> list[float]:
+    with clickhouse_connect.get_client(host=LOOPBACK, port=port) as client:
+        return [row[0] for row in client.query("SELECT value FROM headroom.points ORDER BY value").result_rows]
+
+
+def test_it_serves_and_writes_when_the_server_comes(tmp_path: Path) -> None:
+    [port] = free_ports(1)
+    (tmp_path / "subscriptions.yaml").write_text(SUBSCRIPTIONS)
+    settings = tmp_path / "headroom.yaml"
+    settings.write_text(f"subscriptions: {tmp_path / 'subscriptions.yaml'}\n")
+    server = f"http://{LOOPBACK}:{port}/headroom"
+    with Served(tmp_path, "--clickhouse", server, "--config", str(settings)) as headroom:
+        status, reason = headroom.ready()
+        assert status == 503
+        assert "Connection refused" in reason
+        assert asyncio.run(push(headroom.address, 7)) == 0
+        assert headroom.metrics()["headroom_store_up"] == 0
+        assert (
+            headroom.children("headroom.server.processes.network_process") == []
+        )  # one process takes clients unless asked for more
+        with refusing(port):
+            eventually(headroom.ready, lambda answer: "Authentication failed" in answer[1])
+        with taking(tmp_path, port):
+            eventually(headroom.ready, lambda answer: answer == (200, "ready\n"))
+            eventually(lambda: stored(port), lambda values: values == [7])
+            assert headroom.stop() == 0
+    lines = headroom.log.read_text().splitlines()
+    assert all(line.startswith("{") for line in lines), "a library spoke"
+    assert 1 <= sum("takes nothing" in line for line in lines) <= 3  # once a minute
+
+
+def test_a_server_that_does_not_say_a_word_keeps_nobody_waiting(tmp_path: Path) -> None:
+    with socket.create_server((LOOPBACK, 0)) as silent:
+        server = f"http://{LOOPBACK}:{silent.getsockname()[1]}/headroom"
+        with Served(tmp_path, "--clickhouse", server) as headroom:
+            assert headroom.ready() == (503, "the store does not answer\n")
+            assert headroom.stop() == 0
+
+
+def test_a_sql_door_in_use_is_one_clear_line(tmp_path: Path) -> None:
+    [port] = free_ports(1)
+    with refusing(port), pytest.raises(RuntimeError) as failed, Served(tmp_path, "--sql", f"{LOOPBACK}:{port}"):
+        pass
+    said = f"headroom: cannot listen on {LOOPBACK}:{port}: Address already in use"
+    assert str(failed.value) == f"headroom serve did not start: {said}"

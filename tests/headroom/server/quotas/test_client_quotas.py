@@ -1,0 +1,128 @@
+"""kafka_client_* on /metrics: values, the budget, and what is left out; whose callback decides."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from prometheus_client.exposition import generate_latest
+
+from exporters.model import UsageSample
+from headroom.config.settings import ConfigError, QuotaConfig, QuotaMetricsConfig
+from headroom.config.sources import load
+from headroom.server.metrics import metrics_registry
+from headroom.server.quotas.client_quotas import ClientQuotas
+from headroom.server.quotas.cluster_quotas import ClusterQuotas
+from quota_metrics.config.entities import Rules, entity_of
+from quota_metrics.measure.callbacks import CallbackError, DefaultQuotaCallback
+from quota_metrics.measure.utilization import Windows
+
+PRODUCER = "producer_byte_rate"
+RULES: Rules = {entity_of({"client-id": None}): {PRODUCER: 100.0}}
+
+
+def sample(client_id: str, rate: float, **more: Any) -> UsageSample:
+    return UsageSample("c", PRODUCER, 0, "alice", client_id, "", 1, 0, rate, 0.0, 0, "gateway")._replace(**more)
+
+
+def page(max_series: int = 2000, rules: Rules = RULES) -> ClientQuotas:
+    quotas = ClusterQuotas(QuotaConfig())
+    quotas.configure(rules)
+    return ClientQuotas("c", quotas.at, Windows(11, 1000), {1: 1600.0}, max_series)
+
+
+def text(clients: ClientQuotas) -> list[str]:
+    exposed = generate_latest(metrics_registry(clients.readings)).decode()
+    return [line for line in exposed.splitlines() if not line.startswith("#")]
+
+
+def test_limit_usage_ratio_and_throttling_of_a_client() -> None:
+    clients = page()
+    clients.measured([sample("app", 85.0, throttle_ms=250.0)])
+    labels = '{client_id="app",kafka_cluster="c",quota_type="Produce",user="alice"}'
+    assert text(clients) == [
+        f"kafka_client_quota_limit{labels} 100.0",
+        f"kafka_client_quota_usage{labels} 85.0",
+        f"kafka_client_quota_utilization_ratio{labels} 0.85",
+        f"kafka_client_throttle_seconds{labels} 0.25",
+        "headroom_quota_series_left_out_total 0.0",
+    ]
+
+
+def test_who_has_no_quota_is_seen_too() -> None:
+    clients = page(rules={})
+    clients.measured([sample("app", 85.0)])
+    values = {line.partition("{")[0]: line.rpartition(" ")[2] for line in text(clients)}
+    assert (values["kafka_client_quota_limit"], values["kafka_client_quota_utilization_ratio"]) == ("+Inf", "NaN")
+
+
+def test_throttling_outlives_the_rows_that_told_of_it_by_half_a_minute() -> None:
+    clients = page()
+    clients.measured([sample("app", 85.0, throttle_ms=250.0)])
+    shown = []
+    for second in range(1, 70):
+        clients.measured([sample("app", 85.0, ts_ms=second * 1000)])
+        shown.append(any(line.endswith(" 0.25") for line in text(clients)))
+    assert 30 <= shown.index(False) < 60
+
+
+def test_the_budget_goes_to_who_is_nearest_to_the_limit() -> None:
+    clients = page(max_series=9)
+    clients.measured([sample(f"app-{n}", float(n)) for n in range(10)] + [sample("x" * 300, 99.0)])
+    shown = text(clients)
+    assert [line for line in shown if "usage" in line] == [
+        f'kafka_client_quota_usage{{client_id="app-{n}",kafka_cluster="c",quota_type="Produce",user="alice"}} {n}.0'
+        for n in (9, 8)
+    ]
+    assert shown[-1] == "headroom_quota_series_left_out_total 36.0"
+    assert text(clients)[-1] == "headroom_quota_series_left_out_total 72.0"
+
+
+def test_a_brokers_own_numbers_until_it_cannot_be_read() -> None:
+    clients = page()
+    clients.scraped(1, [sample("", 8.0, user="bob", quota_key="request_percentage", source="jmx")])
+    assert len(text(clients)) == 6
+    assert any(
+        line.startswith("kafka_client_request_capacity_ratio") and line.endswith(" 0.005") for line in text(clients)
+    )
+    clients.scraped(1, [])
+    assert text(clients) == ["headroom_quota_series_left_out_total 0.0"]
+
+
+class ByNode(DefaultQuotaCallback):
+    """A limit that is the node's id; a node 13 cannot be."""
+
+    def configure(self, configs: Any) -> None:
+        self.node = int(configs["node.id"])
+        if self.node == 13:
+            raise ValueError("unlucky")
+
+    def quota_limit(self, quota_type: Any, metric_tags: Any) -> float:
+        return self.node * 10.0
+
+
+def test_a_callback_decides_per_broker_and_its_faults_are_counted() -> None:
+    config = QuotaConfig(metrics=QuotaMetricsConfig(enabled=True), callback=f"{__name__}:ByNode")
+    quotas = ClusterQuotas(config)
+    assert [quotas.at(node).quota(PRODUCER, "alice", "app").limit for node in (1, 2)] == [10.0, 20.0]
+    with pytest.raises(CallbackError, match="unlucky"):
+        quotas.open(13)
+    quotas.configure(RULES)
+    assert quotas.at(13).quota(PRODUCER, "alice", "app").limit == 100.0
+    assert quotas.faults() == {"load": 1.0}
+
+
+def test_off_by_default_and_a_callback_without_it_is_a_mistake(tmp_path: Path) -> None:
+    file = tmp_path / "headroom.yaml"
+    file.write_text(
+        "quotas: {callback: 'a:B', jmx: {targets: [{broker_id: 1, agent: prometheus, url: 'ftp://x'},"
+        " {broker_id: -1, agent: jolokia, url: 'http://h:8778/jolokia/'}]}}"
+    )
+    with pytest.raises(ConfigError) as caught:
+        load(file, {})
+    assert len(caught.value.faults) == 2  # what a section is made of comes first
+    file.write_text("quotas: {callback: 'a:B'}")
+    with pytest.raises(ConfigError, match=r"metrics\.enabled, which is off"):
+        load(file, {})
+    assert not QuotaConfig().metrics.enabled

@@ -1,0 +1,70 @@
+"""Brokers that are down, come back, or make names in which clients cannot be told apart."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+import structlog
+from structlog.testing import capture_logs
+
+from exporters.model import UsageSample
+from headroom.config.settings import JmxConfig, JmxTarget
+from headroom.server.quotas.jmx_scraper import JmxScraper
+from quota_metrics.jmx.scrape import Agent, ScrapeError, Target
+from quota_metrics.jmx.sensors import SensorReading
+
+READING = SensorReading({("Produce", "alice", ""): {"byte-rate": 5.0}})
+MANGLED = READING._replace(ambiguous=3)
+
+
+class Brokers:
+    """Answers to be given, one after the other, by broker."""
+
+    def __init__(self, **answers: list[SensorReading | ScrapeError]) -> None:
+        self.answers = {int(name.removeprefix("broker_")): given for name, given in answers.items()}
+        self.taken: list[tuple[int, list[float]]] = []
+        self.scraper = JmxScraper(
+            JmxConfig(
+                targets=tuple(JmxTarget(broker_id=n, agent=Agent.JOLOKIA, url="http://h/") for n in self.answers)
+            ),
+            "c",
+            now_ms=lambda: 7,
+            take=self._take,
+            known=lambda: {("alice", "app")},
+            read=self._read,
+        )
+
+    def _read(self, target: Target, *, timeout_s: float, max_bytes: int, known: set[tuple[str, str]]) -> SensorReading:
+        assert (timeout_s, max_bytes, known) == (3.0, 1 << 25, {("alice", "app")})
+        answer = self.answers[target.broker_id].pop(0)
+        if isinstance(answer, ScrapeError):
+            raise answer
+        return answer
+
+    def _take(self, broker_id: int, rows: Sequence[UsageSample]) -> None:
+        self.taken.append((broker_id, [row.rate for row in rows]))
+
+    def steps(self, count: int) -> list[str]:
+        """What was logged meanwhile."""
+        structlog.reset_defaults()
+        with capture_logs() as logged:
+            for _ in range(count):
+                asyncio.run(self.scraper.step())
+        self.scraper.close()
+        return [f"{line['log_level']} {line['broker_id']}" for line in logged]
+
+
+def test_a_broker_that_is_down_costs_two_lines_and_no_other_brokers_rows() -> None:
+    down = ScrapeError("refused")
+    brokers = Brokers(broker_1=[READING, down, down, READING], broker_2=[READING] * 4)
+    assert brokers.steps(4) == ["warning 1", "info 1"]
+    assert [rates for broker, rates in brokers.taken if broker == 1] == [[5.0], [], [], [5.0]]
+    assert [rates for broker, rates in brokers.taken if broker == 2] == [[5.0]] * 4
+    assert brokers.scraper.failures == 2
+
+
+def test_ambiguous_names_are_told_once_and_always_counted() -> None:
+    brokers = Brokers(broker_1=[MANGLED] * 3)
+    assert brokers.steps(3) == ["warning 1"]
+    assert brokers.scraper.left_out == {"ambiguous": 9}

@@ -1,0 +1,92 @@
+"""/metrics: what a Prometheus reads of it, and the rules of naming that `promtool check metrics` has."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+
+import pytest
+from prometheus_client import generate_latest
+from prometheus_client.openmetrics.exposition import generate_latest as generate_openmetrics
+from prometheus_client.openmetrics.parser import text_string_to_metric_families as read_openmetrics
+from prometheus_client.parser import text_string_to_metric_families as read_text
+
+from exporters import self_metrics as catalogue
+from exporters.self_metrics import CATALOGUE, SelfMetric, Values
+from headroom.server.metrics import metrics_registry, receiver_readings
+from telemetry.receiver.receiver import ReceiverCounts, TelemetryReceiver
+from telemetry.rules.client_metrics import ClientMetrics
+from telemetry.wire.errors import ErrorCode
+
+KIP_714 = {
+    "ClientMetricsInstanceCount": "kafka_server_client_metrics_instances",
+    "ClientMetricsUnknownSubscriptionRequestCount": "kafka_server_client_metrics_unknown_subscription_requests_total",
+    "ClientMetricsThrottleCount": "kafka_server_client_metrics_throttles_total",
+    "ClientMetricsPluginExportCount": "kafka_server_client_metrics_plugin_exports_total",
+    "ClientMetricsPluginErrorCount": "kafka_server_client_metrics_plugin_errors_total",
+}
+# promlint's, by what it says
+RESERVED = re.compile(r"_(count|sum|bucket)$")
+TYPES = {"counter", "gauge", "histogram", "summary"}
+NO_BASE_UNIT = {"milliseconds", "microseconds", "nanoseconds", "minutes", "hours", "days", "weeks"}
+NO_BASE_UNIT |= {f"{prefix}bytes" for prefix in ("kilo", "mega", "giga", "kibi", "mebi", "gibi")} | {"bits", "percent"}
+ABBREVIATIONS = {"s", "ms", "us", "ns", "sec", "b", "kb", "mb", "gb", "tb", "m", "h", "d"}
+
+
+def everything() -> dict[SelfMetric, Values]:
+    """A value of each metric of the catalogue."""
+    return {metric: {('a "b"\n\\',) * len(metric.labels): 1.5} if metric.labels else 2.0 for metric in CATALOGUE}
+
+
+@pytest.mark.parametrize("write, read", [(generate_latest, read_text), (generate_openmetrics, read_openmetrics)])
+def test_each_metric_can_be_read_in_both_formats(write, read) -> None:
+    families = list(read(write(metrics_registry(everything)).decode()))
+    samples = {sample.name: (family, sample) for family in families for sample in family.samples}
+    assert len(families) == len(samples) == len(CATALOGUE)
+    for metric in CATALOGUE:
+        family, sample = samples[metric.name]
+        assert family.documentation == metric.help
+        assert family.type == ("counter" if metric.name.endswith("_total") else "gauge")
+        assert sample.labels == dict.fromkeys(metric.labels, 'a "b"\n\\')
+        assert sample.value == (1.5 if metric.labels else 2.0)
+
+
+@pytest.mark.parametrize("metric", CATALOGUE, ids=lambda metric: metric.name)
+def test_names_are_as_promlint_wants_them(metric: SelfMetric) -> None:
+    words = metric.name.split("_")
+    assert re.fullmatch(r"[a-z][a-z0-9]*(_[a-z0-9]+)*", metric.name)
+    assert not RESERVED.search(metric.name)
+    assert not {*words} & (TYPES | NO_BASE_UNIT | ABBREVIATIONS)
+    assert ("total" in words) == (words[-1] == "total")
+    assert metric.help.endswith(".")
+    assert all(re.fullmatch(r"[a-z][a-z0-9_]*", label) and label not in {"le", "quantile"} for label in metric.labels)
+
+
+def test_names_come_once() -> None:
+    """In OpenMetrics a counter's family has its name without _total: a gauge may not have the same."""
+    assert not [name for name, n in Counter(m.name.removesuffix("_total") for m in CATALOGUE).items() if n > 1]
+
+
+def test_what_kip_714_names_has_its_name() -> None:
+    told = {name: metric.name for metric in CATALOGUE for name in re.findall(r"ClientMetrics\w+", metric.help)}
+    assert told == KIP_714
+
+
+def test_readings_of_the_door() -> None:
+    receiver = TelemetryReceiver(ClientMetrics(new_id=lambda: b""), append=lambda *_: None, telemetry_max_bytes=1)
+    early, unknown = ErrorCode.THROTTLING_QUOTA_EXCEEDED, ErrorCode.UNKNOWN_SUBSCRIPTION_ID
+    receiver.counts = ReceiverCounts(
+        gets=Counter({ErrorCode.NONE: 9, early: 2}),
+        refused_pushes=Counter({early: 3, unknown: 4, ErrorCode.INVALID_RECORD: 2}),
+        accepted_pushes=7,
+        empty_pushes=2,
+        faults=1,
+    )
+    readings = receiver_readings(receiver)
+    named = {metric.name.removeprefix("kafka_server_client_metrics_"): values for metric, values in readings.items()}
+    assert named["instances"] == 0
+    assert named["unknown_subscription_requests_total"] == 4
+    assert named["throttles_total"] == 5
+    assert named["plugin_exports_total"] == 5
+    assert named["plugin_errors_total"] == 3
+    assert readings[catalogue.PUSHES] == {"NONE": 7, early.name: 3, unknown.name: 4, "INVALID_RECORD": 2}

@@ -1,0 +1,110 @@
+"""What the quota recorder does when the spool refuses or the disk fails: limits wait, usage is counted as lost."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from exporters.model import QuotaLimit, RecordKind, UsageSample
+from exporters.spool.records import decode_limits
+from exporters.spool.writer import SpoolFull
+from headroom.server.periodic import QuotaRecorder
+from quota_metrics.config.entities import Rules, entity_of
+from quota_metrics.config.history import LimitHistory
+from quota_metrics.measure.meter import UsageMeter
+
+ALICE = entity_of({"user": "alice"})
+
+
+class Spool:
+    """A spool whose next appends or flushes fail; a flush that fails writes nothing and empties the queue."""
+
+    def __init__(self) -> None:
+        self.full = self.broken = False
+        self.queued: list[tuple[RecordKind, bytes]] = []
+        self.written: list[tuple[RecordKind, bytes]] = []
+
+    def append(self, kind: RecordKind, body: bytes) -> None:
+        if self.full:
+            raise SpoolFull("cannot queue")
+        self.queued.append((kind, body))
+
+    def flush(self) -> None:
+        queued, self.queued = self.queued, []
+        if self.broken:
+            raise OSError(28, "No space left on device")
+        self.written += queued
+
+    def limits(self) -> list[QuotaLimit]:
+        return [row for kind, body in self.written if kind is RecordKind.LIMITS for row in decode_limits(body)]
+
+
+class Cluster:
+    """Quotas that change, and the recorder that follows them."""
+
+    def __init__(self) -> None:
+        self.rules: Rules = {}
+        self.now_ms = 0
+        self.spool = Spool()
+        self.meter = UsageMeter("c")
+        self.shown: list[UsageSample] = []
+        self._history = LimitHistory("c")
+        self.recorder = QuotaRecorder(
+            spool=self.spool,  # type: ignore[arg-type] # a double
+            meter=self.meter,
+            read_changes=self._changes,
+            now_ms=lambda: self.now_ms,
+            measured=self.shown.extend,
+        )
+
+    async def _changes(self) -> list[QuotaLimit]:
+        return self._history.changes(self.rules, self.now_ms)
+
+    def look(self, value: float | None, now_ms: int) -> None:
+        self.rules = {} if value is None else {ALICE: {"producer_byte_rate": value}}
+        self.now_ms = now_ms
+        asyncio.run(self.recorder.write_limits())
+
+    def use(self) -> None:
+        self.meter.exchange(
+            principal="alice",
+            client_id="app",
+            address="",
+            broker_id=1,
+            api_key=0,
+            request_bytes=1000,
+            response_bytes=1,
+            throttle_ms=0,
+            now_ms=self.now_ms,
+        )
+        asyncio.run(self.recorder.write_usage())
+
+
+@pytest.mark.parametrize(("fault", "raised"), [("full", SpoolFull), ("broken", OSError)])
+def test_changes_that_could_not_be_written_are_written_later_at_their_own_time(
+    fault: str, raised: type[Exception]
+) -> None:
+    cluster = Cluster()
+    setattr(cluster.spool, fault, True)
+    for value, now_ms in ((1.0, 10), (1.0, 20), (2.0, 30), (None, 40)):
+        with pytest.raises(raised):
+            cluster.look(value, now_ms)
+    setattr(cluster.spool, fault, False)
+    cluster.look(None, 50)
+    assert [(row.valid_from_ms, row.value) for row in cluster.spool.limits()] == [(10, 1.0), (30, 2.0), (40, None)]
+    cluster.look(None, 60)
+    assert len(cluster.spool.limits()) == 3
+
+
+def test_usage_that_could_not_be_written_is_counted() -> None:
+    cluster = Cluster()
+    cluster.spool.full = True
+    cluster.use()
+    cluster.spool.full, cluster.spool.broken = False, True
+    with pytest.raises(OSError):
+        cluster.use()
+    assert (cluster.recorder.usage_rows_lost, len(cluster.shown)) == (2, 2)
+    cluster.spool.broken = False
+    cluster.use()
+    assert (cluster.recorder.usage_rows_lost, len(cluster.spool.written)) == (2, 1)

@@ -1,0 +1,59 @@
+"""Recordings as the gateway writes them, made of bytes per second: no clock, no cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from exporters.model import QuotaLimit, UsageSample
+from quota_metrics.measure.meter import PRODUCE, UsageMeter
+
+PRODUCER, CONSUMER = "producer_byte_rate", "consumer_byte_rate"
+START_MS = 1_800_000_000_000
+SECOND = 1000
+
+
+@dataclass(frozen=True)
+class Used:
+    """What a client sent, second by second, and the throttle time that it was told in each."""
+
+    user: str
+    client_id: str
+    byte_counts: Sequence[int]
+    throttle_ms: int = 0
+    broker_id: int = 1
+    api_key: int = PRODUCE
+
+
+def recorded(*loads: Used) -> list[UsageSample]:
+    """The gateway's rows: ten requests a second."""
+    meter = UsageMeter("c")
+    rows: list[UsageSample] = []
+    for second in range(max(len(load.byte_counts) for load in loads)):
+        now_ms = START_MS + second * SECOND
+        for tenth in range(10):
+            for load in loads:
+                exchange(meter, load, second, tenth, now_ms + tenth * 100)
+        rows += meter.samples(now_ms + SECOND)
+    return rows
+
+
+def exchange(meter: UsageMeter, load: Used, second: int, tenth: int, now_ms: int) -> None:
+    size = load.byte_counts[second] // 10 if second < len(load.byte_counts) else 0
+    throttle_ms = load.throttle_ms if tenth == 0 else 0
+    if size or throttle_ms:
+        meter.exchange(
+            principal=load.user,
+            client_id=load.client_id,
+            address="",
+            broker_id=load.broker_id,
+            api_key=load.api_key,
+            request_bytes=size,
+            response_bytes=size,
+            throttle_ms=throttle_ms,
+            now_ms=now_ms,
+        )
+
+
+def limit(user: str, client_id: str, value: float | None, since_s: int = -60, key: str = PRODUCER) -> QuotaLimit:
+    return QuotaLimit("c", user, client_id, "", key, START_MS + since_s * SECOND, value)

@@ -1,0 +1,99 @@
+"""`headroom serve` as a user starts it, and what tests ask of it: listeners, metrics, readiness, children."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import TypeVar
+
+import psutil
+
+from headroom.demo.kit.processes import LOOPBACK, complaint, first_line, start, stop
+
+PATIENCE_S = 60.0
+T = TypeVar("T")
+
+_READY = re.compile(r"ready kafka=(\S+) http=(\S+) sql=(\S+)(?: grpc=(\S+))?")
+_SAMPLE = re.compile(r'^(\w+)(?:\{\w+="(\w+)"\})? (\S+)$', re.MULTILINE)
+
+
+class Served:
+    """A context manager; listeners take free ports unless `arguments` say otherwise. `kafka` and `http` are
+    HOST:PORT."""
+
+    def __init__(self, directory: Path, *arguments: str) -> None:
+        self.log = directory / "serve.log"
+        free = f"{LOOPBACK}:0"
+        listeners = ["--listen", free, "--http", free, "--sql", free]
+        self.argv = [
+            sys.executable,
+            "-m",
+            "headroom",
+            "serve",
+            "--data",
+            str(directory / "data"),
+            *listeners,
+            *arguments,
+        ]
+
+    def __enter__(self) -> Served:
+        with self.log.open("ab") as log:
+            self.process = start(self.argv, stderr=log, stdout=subprocess.PIPE)
+        ready = _READY.fullmatch(first_line(self.process, PATIENCE_S))
+        if ready is None:
+            self.stop()
+            raise RuntimeError(f"headroom serve did not start: {complaint(self.log)}")
+        self.kafka, self.http, self.sql, self.grpc = ready.groups()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """Of the Kafka receiver."""
+        host, _, port = self.kafka.rpartition(":")
+        return host, int(port)
+
+    def stop(self) -> int:
+        """As an operator would; the exit status."""
+        return stop(self.process, PATIENCE_S)
+
+    def children(self, module: str) -> list[psutil.Process]:
+        """Its child processes that run a module."""
+        return [child for child in psutil.Process(self.process.pid).children() if module in child.cmdline()]
+
+    def ready(self) -> tuple[int, str]:
+        """Status and text of /readyz."""
+        return _get(f"http://{self.http}/readyz")
+
+    def metrics(self) -> dict[str, float]:
+        """Its own metrics: `name` or `name:label`."""
+        text = _get(f"http://{self.http}/metrics")[1]
+        return {f"{name}:{label}" if label else name: float(value) for name, label, value in _SAMPLE.findall(text)}
+
+
+def eventually(ask: Callable[[], T], is_so: Callable[[T], bool]) -> T:
+    """What was asked for once it is so. Fails with what it is when it does not come about."""
+    deadline = time.monotonic() + PATIENCE_S
+    while not is_so(found := ask()):
+        assert time.monotonic() < deadline, f"waited {PATIENCE_S:.0f} s, and it still is {found!r}"
+        time.sleep(0.05)
+    return found
+
+
+def _get(url: str) -> tuple[int, str]:
+    try:
+        with urllib.request.urlopen(url, timeout=10) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as refused:
+        return refused.code, refused.read().decode()

@@ -1,0 +1,72 @@
+"""A stand-alone sink in a thread, with a spool and no storage worker behind it."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+import uuid
+from pathlib import Path
+from types import TracebackType
+
+import uvloop
+
+from exporters.spool.writer import SpoolWriter
+from telemetry.gateway.exchanges import Limits
+from telemetry.gateway.server import Gateway
+from telemetry.gateway.standalone_broker import SinkAnswers
+from telemetry.receiver.receiver import TelemetryReceiver
+from telemetry.rules.client_metrics import ClientMetrics
+from telemetry.rules.subscription_file import SubscriptionFile
+
+CLUSTER = "sinkClusterAAAAAAAAAAA"
+
+
+def now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+class RunningSink:
+    """A context manager; `bootstrap` is HOST:PORT, `file` what its subscriptions are kept in."""
+
+    def __init__(self, directory: Path, host: str = "127.0.0.1") -> None:
+        self.rules = ClientMetrics(new_id=lambda: uuid.uuid4().bytes)
+        self.file = SubscriptionFile(directory / "subscriptions.yaml", self.rules, now_ms)
+        self._host = host
+        self._writer = SpoolWriter(directory / "spool", "test", segment_bytes=1 << 26, max_bytes=1 << 30)
+        self._loop = uvloop.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+
+    def __enter__(self) -> RunningSink:
+        self._thread.start()
+        self.bootstrap = asyncio.run_coroutine_threadsafe(self._start(), self._loop).result(30)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        asyncio.run_coroutine_threadsafe(self._stop(), self._loop).result(30)
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(10)
+        self._loop.close()
+
+    async def _start(self) -> str:
+        self.gateway = Gateway(
+            cluster=CLUSTER,
+            host=self._host,
+            port=0,
+            advertised_host=None,
+            receiver=TelemetryReceiver(self.rules, append=self._writer.append, telemetry_max_bytes=1 << 20),
+            flush=self._writer.flush,
+            observe=lambda **_: None,
+            now_ms=now_ms,
+            limits=Limits(),
+            connect_timeout_s=5,
+            local=SinkAnswers(CLUSTER, self.file).found_at,
+        )
+        host, port = await self.gateway.start([])
+        return f"{host}:{port}"
+
+    async def _stop(self) -> None:
+        await self.gateway.close(grace_s=2)
+        self._writer.close()

@@ -1,0 +1,86 @@
+"""Which rows a change of the quota configuration makes."""
+
+from __future__ import annotations
+
+import math
+
+from exporters.model import QuotaLimit
+from exporters.spool.records import decode_limits, encode_limits
+from quota_metrics.config.entities import entity_of
+from quota_metrics.config.history import LimitHistory
+from quota_metrics.windows import UNLIMITED
+
+ALICE = entity_of({"user": "alice"})
+ALICE_ANY_CLIENT = entity_of({"client-id": None, "user": "alice"})
+PRODUCER, CONSUMER = "producer_byte_rate", "consumer_byte_rate"
+
+
+def limit(user: str, client_id: str, key: str, ms: int, value: float | None, ip: str = "") -> QuotaLimit:
+    return QuotaLimit("c", user, client_id, ip, key, ms, value)
+
+
+def test_everything_is_new_at_first_and_nothing_the_second_time() -> None:
+    history = LimitHistory("c")
+    described = {ALICE: {PRODUCER: 10.0, CONSUMER: 20.0}, ALICE_ANY_CLIENT: {PRODUCER: 5.0}}
+    assert history.changes(described, 1) == [
+        limit("alice", "", PRODUCER, 1, 10.0),
+        limit("alice", "", CONSUMER, 1, 20.0),
+        limit("alice", "<default>", PRODUCER, 1, 5.0),
+    ]
+    assert history.changes(described, 2) == []
+
+
+def test_a_changed_value_and_a_removed_one_are_rows() -> None:
+    history = LimitHistory("c")
+    history.changes({ALICE: {PRODUCER: 10.0, CONSUMER: 20.0}}, 1)
+    assert history.changes({ALICE: {PRODUCER: 11.0}}, 2) == [
+        limit("alice", "", PRODUCER, 2, 11.0),
+        limit("alice", "", CONSUMER, 2, None),
+    ]
+    assert history.changes({}, 3) == [limit("alice", "", PRODUCER, 3, None)]
+    assert history.changes({ALICE: {PRODUCER: 11.0}}, 4) == [limit("alice", "", PRODUCER, 4, 11.0)]
+
+
+def test_what_was_stored_is_known() -> None:
+    stored = [
+        limit("alice", "", CONSUMER, 5, None),
+        limit("alice", "", PRODUCER, 1, 10.0),
+        limit("alice", "", PRODUCER, 4, 11.0),
+        limit("alice", "", CONSUMER, 2, 20.0),
+        limit("bob", "", PRODUCER, 1, 1.0),
+    ]
+    history = LimitHistory("c", stored)
+    assert history.changes({ALICE: {PRODUCER: 11.0, CONSUMER: 20.0}}, 9) == [
+        limit("alice", "", CONSUMER, 9, 20.0),
+        limit("bob", "", PRODUCER, 9, None),
+    ]
+
+
+def test_defaults_and_ips_have_their_columns() -> None:
+    described = {
+        entity_of({"user": None, "client-id": "app"}): {PRODUCER: 1.0},
+        entity_of({"ip": None}): {"connection_creation_rate": 2.0},
+        entity_of({"ip": "10.0.0.1"}): {"connection_creation_rate": 3.0},
+    }
+    assert LimitHistory("c").changes(described, 1) == [
+        limit("<default>", "app", PRODUCER, 1, 1.0),
+        limit("", "", "connection_creation_rate", 1, 2.0, ip="<default>"),
+        limit("", "", "connection_creation_rate", 1, 3.0, ip="10.0.0.1"),
+    ]
+
+
+def test_infinite_and_nan_limits_are_stored_once_as_unlimited() -> None:
+    history = LimitHistory("c")
+    described = {ALICE: {"request_percentage": math.inf, PRODUCER: math.nan}}
+    rows = history.changes(described, 1)
+    assert [row.value for row in decode_limits(encode_limits(rows))] == [UNLIMITED, UNLIMITED]
+    assert history.changes(described, 2) == []
+
+
+def test_entities_that_a_row_cannot_tell_are_not_taken_for_others() -> None:
+    described = {
+        entity_of({"user": "alice", "group": "g"}): {PRODUCER: 1.0},
+        entity_of({"user": ""}): {PRODUCER: 1.0},
+        entity_of({"user": "<default>"}): {PRODUCER: 1.0},
+    }
+    assert LimitHistory("c").changes(described, 1) == []

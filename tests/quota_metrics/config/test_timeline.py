@@ -1,0 +1,83 @@
+"""Which quotas were in force when, and whom a change touches."""
+
+from __future__ import annotations
+
+from exporters.model import QuotaLimit
+from quota_metrics.config.entities import Alteration, entity_of
+from quota_metrics.config.history import LimitHistory
+from quota_metrics.config.timeline import Epoch, configurations, epochs
+
+PRODUCER, CONSUMER = "producer_byte_rate", "consumer_byte_rate"
+ALICE, ANYONE = entity_of({"user": "alice"}), entity_of({"user": None})
+ALICE_APP = entity_of({"user": "alice", "client-id": "app"})
+
+
+def row(user: str, ms: int, value: float | None, client_id: str = "", key: str = PRODUCER) -> QuotaLimit:
+    return QuotaLimit("c", user, client_id, "", key, ms, value)
+
+
+def test_what_was_in_force_at_the_beginning_and_what_changed_since() -> None:
+    history = [
+        row("alice", 40, None),
+        row("alice", 10, 1.0),
+        row("alice", 20, 2.0),
+        row("<default>", 30, 3.0),
+        row("<default>", 30, 4.0, key=CONSUMER),
+    ]
+    assert list(configurations(history, 25)) == [
+        (25, {ALICE: {PRODUCER: 2.0}}),
+        (30, {ALICE: {PRODUCER: 2.0}, ANYONE: {PRODUCER: 3.0, CONSUMER: 4.0}}),
+        (40, {ANYONE: {PRODUCER: 3.0, CONSUMER: 4.0}}),
+    ]
+    assert list(configurations([], 7)) == [(7, {})]
+
+
+def test_it_reads_what_the_collector_writes() -> None:
+    rules = {
+        entity_of({"user": None, "client-id": "a"}): {PRODUCER: 1.0},
+        entity_of({"client-id": None}): {CONSUMER: 2.0},
+        entity_of({"ip": None}): {"connection_creation_rate": 3.0},
+        entity_of({"ip": "10.0.0.1"}): {"connection_creation_rate": 4.0},
+    }
+    assert list(configurations(LimitHistory("c").changes(rules, 5), 5)) == [(5, rules)]
+
+
+def epoch(change: Alteration, *history: QuotaLimit) -> Epoch:
+    pairs = [(PRODUCER, user, client_id) for user in ("alice", "bob") for client_id in ("app", "job")]
+    (only,) = epochs(history, change, pairs, 100)
+    return only
+
+
+def names(found: set[tuple[str, str, str]]) -> set[str]:
+    return {f"{user}/{client_id}" for _, user, client_id in found}
+
+
+def test_a_change_touches_whose_quota_it_is() -> None:
+    assert names(epoch(Alteration(ALICE, {PRODUCER: 1.0})).touched()) == {"alice/app", "alice/job"}
+    assert names(epoch(Alteration(ALICE_APP, {PRODUCER: 1.0})).touched()) == {"alice/app"}
+    assert epoch(Alteration(ALICE, {CONSUMER: 1.0})).touched() == set()
+    assert epoch(Alteration(ALICE, {PRODUCER: 1.0}), row("alice", 0, 1.0)).touched() == set()
+
+
+def test_a_change_touches_those_who_shared_a_quota_with_who_leaves_it() -> None:
+    """alice's job has the same limit as before, but for itself; her app has less, but it may have had less of more."""
+    left = epoch(Alteration(ALICE_APP, {PRODUCER: 1.0}), row("alice", 0, 5.0))
+    assert names(left.touched()) == {"alice/app", "alice/job"}
+    assert left.eased((PRODUCER, "alice", "job"))
+    assert left.eased((PRODUCER, "alice", "app"))
+
+
+def test_a_change_touches_those_who_share_a_quota_with_who_comes() -> None:
+    """The quota of a client-id is shared by all users without one of their own."""
+    joined = epoch(Alteration(ALICE, {PRODUCER: None}), row("alice", 0, 5.0), row("", 0, 5.0, client_id="app"))
+    assert names(joined.touched()) == {"alice/app", "alice/job", "bob/app"}
+    assert not joined.eased((PRODUCER, "bob", "app"))
+    assert joined.eased((PRODUCER, "alice", "job"))
+
+
+def test_eased_is_who_may_use_more() -> None:
+    alice = (PRODUCER, "alice", "app")
+    for old, new, eased in ((5.0, 6.0, True), (5.0, 4.0, False), (5.0, None, True)):
+        assert epoch(Alteration(ALICE, {PRODUCER: new}), row("alice", 0, old)).eased(alice) is eased
+    assert not epoch(Alteration(ALICE, {PRODUCER: 4.0})).eased(alice)
+    assert not epoch(Alteration(ALICE, {CONSUMER: 4.0})).eased(alice)

@@ -1,0 +1,58 @@
+"""Jolokia's bulk read: what is asked, and what its answers become."""
+
+from __future__ import annotations
+
+import orjson
+import pytest
+
+from quota_metrics.jmx.jolokia import read_answer, read_request
+
+ANSWER = [
+    {
+        "request": {"mbean": "kafka.server:type=Produce,*", "type": "read"},
+        "value": {
+            "kafka.server:client-id=app,type=Produce,user=user%20with%20spaces": {
+                "byte-rate": 1234.5,
+                "throttle-time": 70.25,
+            },
+            'kafka.server:client-id="a,b=\\"c\\"",type=Produce': {"byte-rate": 1, "throttle-time": "NaN"},
+            "kafka.server:type=Produce": {"byte-rate": "ERROR: javax.management.AttributeNotFoundException"},
+        },
+        "status": 200,
+    },
+    {
+        "request": {"mbean": "kafka.server:type=Fetch,*", "type": "read"},
+        "error_type": "javax.management.InstanceNotFoundException",
+        "status": 404,
+    },
+    {"value": {"kafka.server:type=Request,user=alice": {"request-time": 2.5, "throttle-time": None}}, "status": 200},
+]
+
+
+def test_one_read_for_each_type() -> None:
+    asked = orjson.loads(read_request())
+    assert [read["mbean"] for read in asked] == [
+        f"kafka.server:type={bean},*" for bean in ("Produce", "Fetch", "Request", "ControllerMutation")
+    ]
+    assert [read["attribute"][0] for read in asked] == ["byte-rate", "byte-rate", "request-time", "mutation-rate"]
+
+
+def test_names_and_values() -> None:
+    reading = read_answer(orjson.dumps(ANSWER))
+    assert reading.values == {
+        ("Produce", "user with spaces", "app"): {"byte-rate": 1234.5, "throttle-time": 70.25},
+        ("Produce", "", 'a,b="c"'): {"byte-rate": 1.0},
+        ("Request", "alice", ""): {"request-time": 2.5},
+    }
+    assert reading.malformed == 0
+
+
+def test_beans_that_are_none_are_counted() -> None:
+    values = {"java.lang:type=Memory": {}, "kafka.server:type=Produce,x": {}, "kafka.server:type=Produce,user=a": 1}
+    assert read_answer(orjson.dumps([{"status": 200, "value": values}])).malformed == 3
+
+
+@pytest.mark.parametrize("body", [b"", b"{}", b"[1]", b"<html>", b"null"])
+def test_what_is_no_bulk_answer(body: bytes) -> None:
+    with pytest.raises(ValueError):
+        read_answer(body)

@@ -1,0 +1,113 @@
+"""Quota sensors out of expositions: clean names, other people's labels, mangled names, rubbish."""
+
+from __future__ import annotations
+
+import math
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from quota_metrics.jmx.prometheus import read_exposition
+from quota_metrics.jmx.sensors import SensorReading, unquoted, usage_samples
+
+
+def read(text: str) -> SensorReading:
+    return read_exposition(text.encode())
+
+
+def test_clean_names() -> None:
+    reading = read(
+        """# HELP kafka_server_quota_byte_rate kafka.server:name=null,type=Produce,attribute=byte-rate
+# TYPE kafka_server_quota_byte_rate gauge
+kafka_server_quota_byte_rate{clientId="slow",resource="Produce"} 206517.5
+kafka_server_quota_byte_rate{clientId="app",resource="Fetch",user="user%20with%20spaces"} 1.5E7
+kafka_server_quota_throttle_time{clientId="slow",resource="Produce"} 532.5
+kafka_server_quota_throttle_time{clientId="app",resource="Fetch",user="user%20with%20spaces"} NaN
+kafka_server_quota_request_time{resource="Request",user="alice"} 0.25
+kafka_server_quota_queue_size{resource="Request",user="alice"} 4
+kafka_server_brokertopicmetrics_bytesin_total 5
+"""
+    )
+    assert reading.values.keys() == {
+        ("Produce", "", "slow"),
+        ("Fetch", "user with spaces", "app"),
+        ("Request", "alice", ""),
+    }
+    assert reading.values["Produce", "", "slow"] == {"byte-rate": 206517.5, "throttle-time": 532.5}
+    assert reading[1:] == (0, 0, 0)
+
+
+def test_what_jmx_quoted_and_prometheus_escaped() -> None:
+    line = r'kafka_server_quota_byte_rate{clientId="\"a\\\"b:\\*?,}=\"",resource="Produce"} 1'
+    assert list(read(line).values) == [("Produce", "", 'a"b:*?,}=')]
+    assert [unquoted(name) for name in ('"a\\nb"', '"', "plain", '"\\\\"')] == ["a\nb", '"', "plain", "\\"]
+
+
+def test_labels_as_other_people_call_them() -> None:
+    reading = read(
+        'kafka_server_quota_byte_rate{client_id="a",type="produce"} 1\n'
+        'kafka_server_quota_byte_rate{clientid="b",quota_type="FETCH"} 2\n'
+        'kafka_server_quota_throttle_time_ms{client_id="a",type="Produce"} 3\n'
+        'kafka_server_quota_byte_rate{clientId="c",resource="LeaderReplication"} 4\n'
+    )
+    assert reading.values == {
+        ("Produce", "", "a"): {"byte-rate": 1.0, "throttle-time": 3.0},
+        ("Fetch", "", "b"): {"byte-rate": 2.0},
+    }
+
+
+MANGLED = """kafka_server_produce_user_anonymous_client_id_app1_byte_rate 121004.01606425703
+kafka_server_produce_user_anonymous_client_id_app1_throttle_time 1000.7142857142857
+kafka_server_produce_user_anonymous_client_id_my_app_byte_rate 2.0
+kafka_server_fetch_client_id_my_app_byte_rate 3.0
+kafka_server_request_user_b_20c_request_time 4.0
+kafka_server_produce_queue_size 2.0
+"""  # the first two as an exporter 1.0.1 with the rules for KRaft gave them
+
+
+def test_mangled_names_are_taken_where_they_are_one_known_clients() -> None:
+    known = {("ANONYMOUS", "App1"), ("ANONYMOUS", "my-app"), ("ANONYMOUS", "my.app"), ("b c", "")}
+    reading = read_exposition(MANGLED.encode(), known)
+    assert reading.values == {
+        ("Produce", "ANONYMOUS", "App1"): {"byte-rate": 121004.01606425703, "throttle-time": 1000.7142857142857},
+        ("Request", "b c", ""): {"request-time": 4.0},
+    }
+    assert (reading.ambiguous, reading.malformed) == (2, 0)
+    assert read(MANGLED) == SensorReading({}, ambiguous=5)
+
+
+def test_clean_names_win_over_mangled_ones() -> None:
+    reading = read(
+        'kafka_server_quota_byte_rate{clientId="app",resource="Produce"} 1\n'
+        "kafka_server_produce_client_id_app_byte_rate 2\n"
+    )
+    assert reading.values == {("Produce", "", "app"): {"byte-rate": 1.0}}
+
+
+def test_a_bad_line_costs_itself_alone() -> None:
+    reading = read(
+        'kafka_server_quota_byte_rate{clientId="app\nkafka_server_quota_byte_rate{x} y\n'
+        'kafka_server_quota_byte_rate{clientId="b",resource="Produce"} 1\n'
+    )
+    assert (list(reading.values), reading.malformed) == ([("Produce", "", "b")], 2)
+
+
+@given(st.binary(max_size=60), st.binary(max_size=60))
+def test_no_bytes_are_too_much(name: bytes, rest: bytes) -> None:
+    read_exposition(b"kafka_server_quota_" + name + b"{" + rest + b"\nkafka_server_produce_user_" + name)
+
+
+def test_rows_of_usage() -> None:
+    values = {
+        ("Produce", "alice", "app"): {"byte-rate": 10.0, "throttle-time": math.nan},
+        ("Request", "bob", ""): {"request-time": 0.0, "throttle-time": 7.0},
+        ("Fetch", "", "idle"): {"byte-rate": 0.0, "throttle-time": math.nan},
+        ("Fetch", "", "gone"): {"byte-rate": math.nan},
+        ("ControllerMutation", "bob", ""): {"throttle-time": 7.0},
+    }
+    rows = usage_samples(values.items(), "c", 3, 99)
+    assert [(row.quota_key, row.user, row.client_id, row.rate, row.throttle_ms) for row in rows] == [
+        ("producer_byte_rate", "alice", "app", 10.0, 0.0),
+        ("request_percentage", "bob", "", 0.0, 7.0),
+    ]
+    assert {(row.cluster, row.ts_ms, row.broker_id, row.bytes, row.source) for row in rows} == {("c", 99, 3, 0, "jmx")}

@@ -1,0 +1,168 @@
+"""Client properties as Java reads them, and what they make of the connection."""
+
+from __future__ import annotations
+
+import base64
+import json
+import ssl
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+
+import pytest
+
+from quota_metrics.kafka.errors import PropertiesError
+from quota_metrics.kafka.oauth import unsecured
+from quota_metrics.kafka.properties import parse_properties, read_properties, security
+from quota_metrics.kafka.sasl import OAuthBearer, Plain, SaslError, Scram
+
+PLAIN_JAAS = 'org.apache.kafka.common.security.plain.PlainLoginModule required username="al\\"ice" password="p;=w";'
+
+
+def test_properties_are_read_as_java_reads_them() -> None:
+    text = (
+        "# comment\n! comment\n\n  a = b \nc:d\ne f g\nh\n"
+        "i = one \\\n    two\nj\\=k=\\u00fc\\t!\nl=c:\\\\dir\\\\\nm=n=o\r\n"
+    )
+    assert parse_properties(text) == {
+        "a": "b ",
+        "c": "d",
+        "e": "f g",
+        "h": "",
+        "i": "one two",
+        "j=k": "ü\t!",
+        "l": "c:\\dir\\",
+        "m": "n=o",
+    }
+
+
+def test_plaintext_without_properties() -> None:
+    assert (security({}).tls, security({}).sasl) == (None, None)
+
+
+def sasl(mechanism: str, **more: str) -> Mapping[str, str]:
+    named = {key.replace("_", "."): value for key, value in more.items()}
+    return {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": mechanism, **named}
+
+
+def test_names_and_passwords_by_jaas_or_by_properties() -> None:
+    assert security(sasl("PLAIN", sasl_jaas_config=PLAIN_JAAS)).sasl == Plain('al"ice', "p;=w")
+    assert security(sasl("PLAIN", sasl_username="a", sasl_password="b")).sasl == Plain("a", "b")
+    scram = security(sasl("SCRAM-SHA-512", sasl_username="a", sasl_password="b")).sasl
+    assert isinstance(scram, Scram)
+    assert (scram.digest, scram.username, scram.password) == ("sha512", "a", "b")
+
+
+@pytest.mark.parametrize(
+    ("properties", "message"),
+    [
+        ({"security.protocol": "TLS"}, "security.protocol=TLS is none of PLAINTEXT"),
+        (sasl("GSSAPI"), "sasl.mechanism=GSSAPI is none of PLAIN"),
+        ({"security.protocol": "SASL_SSL"}, r"sasl.mechanism=\(none\)"),
+        (sasl("PLAIN"), "needs a username"),
+        (sasl("OAUTHBEARER"), "needs sasl.oauthbearer.token.endpoint.url"),
+        (sasl("OAUTHBEARER", sasl_oauthbearer_token_endpoint_url="ftp://x"), "needs sasl.oauthbearer"),
+        ({"security.protocol": "SSL", "ssl.truststore.location": "/nowhere"}, "/nowhere cannot be read: No such file"),
+        ({"security.protocol": "SSL", "ssl.truststore.location": __file__ + "/x"}, "cannot be read: Not a directory"),
+        ({"security.protocol": "SSL", "ssl.truststore.certificates": "x"}, "trusted certificates cannot be read"),
+        ({"security.protocol": "SSL", "ssl.keystore.certificate.chain": "x"}, "our certificate and key"),
+    ],
+)
+def test_what_cannot_be_connected_with(properties: Mapping[str, str], message: str) -> None:
+    with pytest.raises(PropertiesError, match=message):
+        security(properties)
+
+
+def test_a_store_that_is_not_pem_is_named(tmp_path: Path) -> None:
+    store = tmp_path / "trust.jks"
+    store.write_bytes(b"\xfe\xed\xfe\xed")
+    with pytest.raises(PropertiesError, match="is not PEM"):
+        security({"security.protocol": "SSL", "ssl.truststore.location": str(store)})
+
+
+def test_files_that_are_none(tmp_path: Path) -> None:
+    with pytest.raises(PropertiesError, match="cannot be read: No such file"):
+        read_properties(tmp_path / "absent")
+    (tmp_path / "binary").write_bytes(b"\xff\xfe")
+    with pytest.raises(PropertiesError, match="is not a properties file"):
+        read_properties(tmp_path / "binary")
+
+
+def test_tls_checks_names_and_certificates_unless_told_otherwise() -> None:
+    def context(**more: str) -> ssl.SSLContext:
+        tls = security(
+            {"security.protocol": "SSL", **{key.replace("_", "."): value for key, value in more.items()}}
+        ).tls
+        assert tls is not None
+        return tls
+
+    assert (context().check_hostname, context().verify_mode) == (True, ssl.CERT_REQUIRED)
+    unnamed = context(ssl_endpoint_identification_algorithm="")
+    assert (unnamed.check_hostname, unnamed.verify_mode) == (False, ssl.CERT_REQUIRED)
+    assert context(enable_ssl_certificate_verification="false").verify_mode == ssl.CERT_NONE
+
+
+def first_message(properties: Mapping[str, str]) -> bytes:
+    mechanism = security(properties).sasl
+    assert isinstance(mechanism, OAuthBearer)
+    return next(mechanism.conversation())
+
+
+def test_a_token_of_a_file_is_read_at_each_connection(tmp_path: Path) -> None:
+    token = tmp_path / "a token"
+    properties = sasl("OAUTHBEARER", sasl_oauthbearer_token_endpoint_url=token.as_uri())
+    with pytest.raises(SaslError, match="cannot be read"):
+        first_message(properties)
+    token.write_text("one\n")
+    assert b"Bearer one\x01" in first_message(properties)
+    token.write_text("two\n")
+    assert b"Bearer two\x01" in first_message(properties)
+
+
+def test_an_unsecured_token_has_the_claims_and_a_lifetime() -> None:
+    header, body, signature = unsecured({"sub": "alice"}, now_s=lambda: 1000.0).split(".")
+    assert json.loads(base64.urlsafe_b64decode(header + "==")) == {"alg": "none"}
+    assert json.loads(base64.urlsafe_b64decode(body + "==")) == {"sub": "alice", "iat": 1000.0, "exp": 4600.0}
+    assert signature == ""
+    jaas = 'x.OAuthBearerLoginModule required unsecuredLoginStringClaim_sub="alice";'
+    assert first_message(sasl("OAUTHBEARER", sasl_jaas_config=jaas)).startswith(b"n,,\x01auth=Bearer ey")
+
+
+@contextmanager
+def issuer(answer: bytes) -> Iterator[tuple[str, list[tuple[str, bytes]]]]:
+    """An endpoint for tokens: its URL, and what it was asked."""
+    asked: list[tuple[str, bytes]] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            content = self.rfile.read(int(self.headers["Content-Length"]))
+            asked.append((self.headers["Authorization"], content))
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(answer)
+
+        def log_message(self, format: str, *args: object) -> None:
+            """Quiet."""
+
+    with HTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}/token", asked
+        server.shutdown()
+        thread.join()
+
+
+def test_a_token_of_an_issuer() -> None:
+    jaas = 'x.OAuthBearerLoginModule required clientId="me" clientSecret="it" scope="kafka";'
+    with issuer(b'{"access_token": "abc"}') as (url, asked):
+        properties = sasl("OAUTHBEARER", sasl_jaas_config=jaas, sasl_oauthbearer_token_endpoint_url=url)
+        assert b"Bearer abc\x01" in first_message(properties)
+    assert asked == [("Basic " + base64.b64encode(b"me:it").decode(), b"grant_type=client_credentials&scope=kafka")]
+
+
+@pytest.mark.parametrize("answer", [b"", b"[]", b"{}", b'{"access_token": 1}'])
+def test_an_issuer_that_gives_none(answer: bytes) -> None:
+    with issuer(answer) as (url, _), pytest.raises(SaslError, match="no token from"):
+        first_message(sasl("OAUTHBEARER", sasl_oauthbearer_token_endpoint_url=url))

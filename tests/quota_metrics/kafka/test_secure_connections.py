@@ -1,0 +1,120 @@
+"""Every security protocol and mechanism against a real broker, and what is said when one fails."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from quota_metrics.config.entities import Alteration, Entity, entity_of
+from quota_metrics.kafka.admin import KafkaAdmin
+from quota_metrics.kafka.errors import AuthenticationError, ClusterError, NotKafkaError, RefusedError, UnreachableError
+from tests.quota_metrics.conftest import REAUTHENTICATION_MS, SecureBroker
+
+pytestmark = [pytest.mark.kafka, pytest.mark.java]
+
+OAUTH = 'x.OAuthBearerLoginModule required unsecuredLoginStringClaim_sub="{}";'
+
+
+def login(mechanism: str, user: str = "admin", password: str | None = None) -> dict[str, str]:
+    secret = password or f"{user}-secret"
+    return {"sasl.mechanism": mechanism, "sasl.username": user, "sasl.password": secret}
+
+
+async def described(admin: KafkaAdmin) -> Any:
+    try:
+        return await admin.describe_client_quotas()
+    finally:
+        await admin.close()
+
+
+@pytest.mark.parametrize(
+    ("listener", "properties"),
+    [
+        ("PLAINTEXT", {}),
+        ("PLAIN", login("PLAIN")),
+        ("SCRAM", login("SCRAM-SHA-256")),
+        ("SCRAM", login("SCRAM-SHA-512")),
+        ("OAUTH", {"sasl.mechanism": "OAUTHBEARER", "sasl.jaas.config": OAUTH.format("admin")}),
+        ("MTLS", {}),
+        ("SASLTLS", login("SCRAM-SHA-512")),
+    ],
+)
+def test_quotas_over_each_protocol(secure_kafka: SecureBroker, listener: str, properties: dict[str, str]) -> None:
+    async def run() -> Any:
+        entity = entity_of({"user": f"of-{listener}-{properties.get('sasl.mechanism')}"})
+        admin = secure_kafka.admin(listener, properties)
+        (result,) = await admin.alter_client_quotas([Alteration(entity, {"producer_byte_rate": 1000.0})])
+        assert result.error_code == 0
+        quotas: dict[Entity, dict[str, float]] = {}
+        while entity not in quotas:  # the controller has it, the broker soon
+            quotas = await admin.describe_client_quotas()
+        await admin.close()
+        return quotas[entity]
+
+    assert asyncio.run(run()) == {"producer_byte_rate": 1000.0}
+
+
+@pytest.mark.parametrize(
+    ("listener", "properties", "message"),
+    [
+        ("PLAIN", login("PLAIN", password="wrong"), "did not accept our PLAIN credentials: Authentication failed"),
+        ("PLAIN", login("SCRAM-SHA-256"), "does not offer SCRAM-SHA-256: it offers PLAIN"),
+        ("SCRAM", login("SCRAM-SHA-256", password="wrong"), "did not accept our SCRAM-SHA-256 credentials"),
+        ("SCRAM", login("SCRAM-SHA-512", user="nobody"), "did not accept our SCRAM-SHA-512 credentials"),
+        (
+            "OAUTH",
+            {"sasl.mechanism": "OAUTHBEARER", "sasl.jaas.config": OAUTH.replace("_sub", "_other").format("x")},
+            "did not accept our OAUTHBEARER credentials",
+        ),
+        ("MTLS", {"ssl.truststore.location": "client.pem"}, "is not trusted"),
+        ("MTLS", {"ssl.keystore.location": ""}, "TLS with"),
+    ],
+)
+def test_credentials_that_do_not_do(
+    secure_kafka: SecureBroker, listener: str, properties: dict[str, str], message: str
+) -> None:
+    if "ssl.truststore.location" in properties:
+        directory = Path(secure_kafka.tls["ssl.truststore.location"]).parent
+        properties = {"ssl.truststore.location": str(directory / properties["ssl.truststore.location"])}
+    with pytest.raises(AuthenticationError, match=message) as caught:
+        asyncio.run(described(secure_kafka.admin(listener, properties)))
+    assert "\n" not in str(caught.value)
+    assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize(("listener", "as_if"), [("SASLTLS", "PLAINTEXT"), ("PLAIN", "PLAINTEXT"), ("PLAIN", "MTLS")])
+def test_the_wrong_protocol_ends_in_a_clear_error(secure_kafka: SecureBroker, listener: str, as_if: str) -> None:
+    wrong = SecureBroker({as_if: secure_kafka.ports[listener]}, secure_kafka.tls)
+    with pytest.raises((UnreachableError, AuthenticationError, NotKafkaError)) as caught:
+        asyncio.run(described(wrong.admin(as_if, {}, timeout_ms=3000)))
+    assert str(secure_kafka.ports[listener]) in str(caught.value)
+
+
+def test_a_user_without_the_right_is_told_so(secure_kafka: SecureBroker) -> None:
+    async def run() -> Any:
+        admin = secure_kafka.admin("PLAIN", login("PLAIN", user="alice"))
+        (result,) = await admin.alter_client_quotas([Alteration(entity_of({"user": "x"}), {"producer_byte_rate": 1.0})])
+        assert result.error_code == 31
+        await described(admin)
+
+    with pytest.raises(RefusedError, match=r"CLUSTER_AUTHORIZATION_FAILED \(31\)"):
+        asyncio.run(run())
+
+
+def test_a_session_that_ends_is_followed_by_another(secure_kafka: SecureBroker) -> None:
+    async def run() -> int:
+        admin = secure_kafka.admin("PLAIN", login("PLAIN"))
+        failures = 0
+        for _ in range(5):
+            try:
+                await admin.describe_client_quotas()
+            except ClusterError:
+                failures += 1
+            await asyncio.sleep(REAUTHENTICATION_MS / 1000 / 2)
+        await admin.close()
+        return failures
+
+    assert asyncio.run(run()) == 0

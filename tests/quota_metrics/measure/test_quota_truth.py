@@ -1,0 +1,110 @@
+"""Throttled clients through the gateway: our numbers, the JMX exporter's and Jolokia's against the broker's by JMX."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from http.client import HTTPConnection
+from pathlib import Path
+
+import clickhouse_connect
+import pytest
+
+from headroom.demo.kit.jvm import Jvm
+from headroom.demo.kit.serving import Serving
+from quota_metrics.jmx.scrape import Agent, scrape
+from tests.quota_metrics.measure import quota_truth
+from tests.quota_metrics.measure.quota_truth import CONSUMER, CONSUMES, PRODUCER, PRODUCES, SHARED, USER, Bucket, Loaded
+
+pytestmark = [pytest.mark.kafka, pytest.mark.java]
+
+BUCKETS: list[Bucket] = [(PRODUCER, USER, PRODUCES), (CONSUMER, USER, CONSUMES), SHARED]
+TOLERANCE = 0.02
+
+
+@pytest.fixture(scope="module")
+def loaded(
+    java: str, kafka_libs: Path, jvm: Jvm, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
+) -> Iterator[Loaded]:
+    spool = tmp_path_factory.mktemp("spool")
+    with quota_truth.loaded_broker(java, kafka_libs, jvm, request.config.rootpath, spool) as running:
+        yield running
+
+
+def test_our_rates_and_throttle_times_are_the_brokers(loaded: Loaded) -> None:
+    found = quota_truth.compare(loaded.truth, loaded.gateway, 60.0)
+    for bucket in BUCKETS:
+        for what in ("rate", "throttle"):
+            assert found[bucket, what].difference < TOLERANCE, (bucket, what, found)
+
+
+@pytest.mark.parametrize("agent", list(Agent))
+def test_what_is_scraped_is_what_the_broker_says_around_it(
+    loaded: Loaded, agent: Agent, wait_for: Callable[[Callable[[], bool]], None]
+) -> None:
+    wait_for(lambda: set(BUCKETS) <= loaded.truth.sensors().keys())
+    apart: list[float] = []  # from what the broker said just before and just after
+    for _ in range(10):
+        before = loaded.truth.sensors()
+        read = scrape(loaded.agents[agent], timeout_s=10, max_bytes=1 << 24)
+        after = loaded.truth.sensors()
+        assert (read.ambiguous, read.malformed, read.left_out) == (0, 0, 0)
+        for quota_key, user, client_id in BUCKETS:
+            bean = "Produce" if quota_key == PRODUCER else "Fetch"
+            rate = read.values[bean, user, client_id]["byte-rate"]
+            low, high = sorted(sensors[quota_key, user, client_id][0] for sensors in (before, after))
+            apart.append(max(low - rate, rate - high, 0.0) / low)
+        time.sleep(0.3)
+    assert sorted(apart)[int(len(apart) * 0.9)] < TOLERANCE, apart
+
+
+@pytest.mark.chdb
+def test_headroom_serves_what_the_broker_says(
+    loaded: Loaded, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wait_for: Callable[[Callable[[], bool]], None]
+) -> None:
+    """The load does not come through this Headroom: all that it knows is the broker's."""
+    target = loaded.agents[Agent.JOLOKIA]
+    targets = [{"broker_id": 1, "agent": "jolokia", "url": target.url}]
+    monkeypatch.setenv("HEADROOM_QUOTAS__METRICS__ENABLED", "true")
+    monkeypatch.setenv("HEADROOM_QUOTAS__CALLBACK", "quota_metrics.measure.callback_models:QuotaGroups")
+    monkeypatch.setenv("HEADROOM_QUOTAS__JMX__TARGETS", json.dumps(targets))
+    monkeypatch.setenv("HEADROOM_QUOTAS__JMX__INTERVAL_MS", "500")
+    with Serving(loaded.bootstrap, tmp_path) as serving:
+        of_client = f'{{client_id="{PRODUCES}",kafka_cluster="demo",quota_type="Produce",user="{USER}"}}'
+        wait_for(lambda: f"kafka_client_quota_utilization_ratio{of_client}" in metrics(serving))
+        values = dict(line.rsplit(" ", 1) for line in metrics(serving).splitlines())
+        assert values[f"kafka_client_quota_limit{of_client}"] == "300000.0"
+        assert (
+            0.8 < float(values[f"kafka_client_quota_utilization_ratio{of_client}"]) < 1.5
+        )  # it wants more than it may
+        assert float(values[f"kafka_client_throttle_seconds{of_client}"]) > 0
+        request = of_client.replace("Produce", "Request")
+        assert 0 < float(values[f"kafka_client_request_capacity_ratio{request}"]) < 1  # 4 threads
+        assert values["headroom_jmx_scrape_failures_total"] == "0.0"
+        wait_for(lambda: stored(serving) >= {(kind, user, client) for kind, user, client in BUCKETS})
+
+
+def metrics(serving: Serving) -> str:
+    connection = HTTPConnection(serving.http, timeout=10)
+    connection.request("GET", "/metrics")
+    text = connection.getresponse().read().decode()
+    connection.close()
+    return text
+
+
+def stored(serving: Serving) -> set[Bucket]:
+    query = "SELECT DISTINCT quota_key, user, client_id FROM headroom.quota_usage WHERE source = 'jmx' AND rate > 0"
+    with clickhouse_connect.get_client(dsn=f"http://{serving.sql}/headroom") as client:
+        return {(row[0], row[1], row[2]) for row in client.query(query).result_rows}
+
+
+@pytest.fixture
+def wait_for() -> Callable[[Callable[[], bool]], None]:
+    def wait(condition: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + 30
+        while not condition():
+            assert time.monotonic() < deadline
+            time.sleep(0.2)
+
+    return wait

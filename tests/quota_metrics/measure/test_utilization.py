@@ -1,0 +1,133 @@
+"""Rate over limit, per quota group and broker: who shares, what is left, where it is worst."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from exporters.model import UsageSample
+from quota_metrics.config.entities import Rules, entity_of
+from quota_metrics.measure.callback_models import QuotaGroups
+from quota_metrics.measure.callbacks import ClientQuotaCallback, DefaultQuotaCallback
+from quota_metrics.measure.quota_manager import QuotaManager
+from quota_metrics.measure.utilization import Standing, Utilization, Windows, utilizations, worst_by_client
+
+PRODUCER, REQUEST, MUTATION = "producer_byte_rate", "request_percentage", "controller_mutation_rate"
+WINDOWS = Windows(11, 1000)
+RULES: Rules = {
+    entity_of({"user": "alice", "client-id": "app"}): {PRODUCER: 1000.0},
+    entity_of({"user": "bob smith"}): {PRODUCER: 500.0, REQUEST: 50.0, MUTATION: 10.0},
+}
+
+
+def sample(user: str, client_id: str, rate: float, **more: Any) -> UsageSample:
+    base = UsageSample("c", PRODUCER, 0, user, client_id, "", 1, 0, rate, 0.0, 0, "gateway")
+    return base._replace(**more)
+
+
+def measured(
+    *samples: UsageSample, rules: Rules = RULES, callback: ClientQuotaCallback | None = None
+) -> list[Utilization]:
+    manager = QuotaManager(callback or DefaultQuotaCallback())
+    manager.configure(rules)
+    return utilizations(samples, lambda _broker_id: manager, WINDOWS, {1: 1600.0})
+
+
+def standings(*samples: UsageSample) -> dict[str, Standing]:
+    return {one.client_id: one for one in worst_by_client(measured(*samples))}
+
+
+def test_rate_over_limit_is_not_capped_and_tells_what_is_left() -> None:
+    (one,) = measured(sample("alice", "app", 1200.0))
+    assert (one.ratio, one.headroom, one.burst_left) == (1.2, -200.0, -2000.0)
+    (one,) = measured(sample("alice", "app", 0.0))
+    assert (one.ratio, one.headroom, one.burst_left) == (0.0, 1000.0, 10_000.0)  # maxValueInQuotaWindow
+
+
+def test_without_a_limit_there_is_no_ratio() -> None:
+    (one,) = measured(sample("carol", "x", 1e9))
+    assert math.isnan(one.ratio)
+    assert (one.limit, one.headroom, one.burst_left) == (math.inf, math.inf, math.inf)
+
+
+def test_clients_of_one_quota_are_one_group_and_brokers_are_not() -> None:
+    found = measured(
+        sample("bob smith", "a", 100.0),
+        sample("bob smith", "b", 150.0, throttle_ms=7.0),
+        sample("bob smith", "a", 90.0, broker_id=2),
+    )
+    assert [(one.broker_id, one.rate, one.ratio, one.throttle_ms, len(one.members)) for one in found] == [
+        (1, 250.0, 0.5, 7.0, 2),
+        (2, 90.0, 0.18, 0.0, 1),
+    ]
+    assert found[0].tags == (("user", "bob%20smith"), ("client-id", ""))
+
+
+def test_the_brokers_own_number_counts_where_it_is_there() -> None:
+    (one,) = measured(
+        sample("bob smith", "a", 100.0, throttle_ms=5.0), sample("bob smith", "", 300.0, source="jmx", throttle_ms=2.0)
+    )
+    assert (one.rate, one.limit, one.throttle_ms, [member.client_id for member in one.members]) == (
+        300,
+        500,
+        5.0,
+        ["a"],
+    )
+
+
+def test_what_the_wire_does_not_show_is_not_zero() -> None:
+    request, mutation = (sample("bob smith", "a", 0.0, quota_key=key, throttle_ms=9.0) for key in (REQUEST, MUTATION))
+    for one in measured(request, mutation):
+        assert math.isnan(one.rate)
+        assert math.isnan(one.ratio)
+        assert one.throttle_ms == 9.0
+    assert math.isnan(standings(request)["a"].rate)
+
+
+def test_request_time_also_against_all_the_brokers_threads() -> None:
+    (one,) = measured(sample("bob smith", "", 40.0, quota_key=REQUEST, source="jmx"))
+    assert (one.ratio, one.capacity_ratio) == (0.8, 0.025)
+    (one,) = measured(sample("bob smith", "", 40.0, quota_key=REQUEST, source="jmx", broker_id=9))
+    assert math.isnan(one.capacity_ratio)
+
+
+def test_tokens_have_no_credit_that_a_rate_could_tell() -> None:
+    (one,) = measured(sample("bob smith", "", 5.0, quota_key=MUTATION, source="jmx"))
+    assert one.ratio == 0.5
+    assert math.isnan(one.burst_left)
+
+
+def test_a_client_stands_at_its_own_worst_broker() -> None:
+    found = standings(
+        sample("bob smith", "a", 100.0),
+        sample("bob smith", "b", 150.0),
+        sample("bob smith", "a", 260.0, broker_id=2),
+        sample("carol", "free", 5.0),
+        sample("carol", "free", 6.0, broker_id=2),
+    )
+    assert {name: (one.worst.broker_id, one.rate, one.worst.rate) for name, one in found.items()} == {
+        "a": (2, 260.0, 260.0),
+        "b": (1, 150.0, 250.0),
+        "free": (2, 6.0, 6.0),
+    }
+
+
+def test_a_group_that_only_the_broker_told_of_stands_for_itself() -> None:
+    (one,) = worst_by_client(measured(sample("bob smith", "", 400.0, source="jmx", throttle_ms=3.0)))
+    assert (one.user, one.client_id, one.rate, one.throttle_ms, one.worst.ratio) == ("bob smith", "", 400, 3, 0.8)
+
+
+def test_a_callback_decides_who_shares() -> None:
+    groups = QuotaGroups()
+    groups.configure({"groups": {"g": [{"user": "alice"}, {"user": "carol"}]}, "limits": {"PRODUCE": 1000}})
+    (one,) = measured(sample("alice", "app", 100.0), sample("carol", "x", 700.0), callback=groups)
+    assert (one.tags, one.limit, one.ratio) == ((("group", "g"),), 1000.0, 0.8)
+
+
+def test_a_quota_of_zero_is_used_up_by_anything() -> None:
+    (one,) = measured(sample("alice", "app", 1.0), rules={entity_of({"client-id": "app"}): {PRODUCER: 0.0}})
+    assert one.ratio == math.inf
+
+
+def test_keys_that_are_no_clients_quota_are_passed_over() -> None:
+    assert measured(sample("alice", "app", 1.0, quota_key="connection_creation_rate")) == []

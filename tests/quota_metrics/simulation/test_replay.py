@@ -1,0 +1,201 @@
+"""The replay against hand-computed cases of Kafka's rules, and what must hold for any load."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from quota_metrics.simulation.replay import GIVE_UP_MS, Bucket, Sender, Throttling
+
+SECOND = 1000
+
+
+def bucket(bound: float | None, *, fetches: bool = False) -> Bucket:
+    made = Bucket(fetches=fetches, samples=11, window_ms=1000)
+    made.bound = bound
+    return made
+
+
+def sender(*arrivals: tuple[int, int], fetches: bool = False) -> Sender:
+    """(when, bytes), each at once."""
+    made = Sender(fetches=fetches)
+    for at_ms, size in arrivals:
+        made.arrive(at_ms, at_ms + 1, size)
+    return made
+
+
+def held(rows: Sequence[tuple[int, int, float]], until_ms: int | None = None) -> float:
+    """Throttled ms of rows (ts, responses, longest) of a second each."""
+    measure = Throttling(0)
+    for ts_ms, responses, longest_ms in rows:
+        measure.add(ts_ms, SECOND, responses, longest_ms)
+    if until_ms is not None:
+        measure.add(until_ms, 0, 0, 0.0)
+    return measure.total_ms
+
+
+@pytest.mark.parametrize(
+    ("rows", "until_ms", "expected"),
+    [
+        ([], 9000, 0),
+        ([(1000, 1, 500)], None, 500),
+        ([(1000, 4, 250)], None, 1000),
+        ([(1000, 1, 2500)], None, 1000),  # the rest has not passed yet
+        ([(1000, 1, 2500), (2000, 0, 0), (3000, 0, 0)], None, 2500),
+        ([(1000, 1, 2500)], 2000, 2000),  # cut off by the end
+        ([(1000, 1, 2500)], 60_000, 2500),
+        ([(1000, 1, 400), (9000, 1, 400)], None, 800),  # silence between
+        ([(1000, 2, 3000), (2000, 0, 0), (3000, 0, 0), (4000, 0, 0), (5000, 0, 0)], None, 4000),  # side by side
+        ([(1000, 7, 162), (2000, 7, 162)], None, 2000),  # no more than the time there is, as it is rounded up
+    ],
+)
+def test_throttled_time(rows: list[tuple[int, int, float]], until_ms: int | None, expected: float) -> None:
+    assert held(rows, until_ms) == expected
+
+
+def test_vector_a_one_byte_above_the_bound() -> None:
+    fits, over = sender((0, 10_000)), sender((0, 10_001))
+    bucket(1000).run([fits], SECOND)
+    bucket(1000).run([over], SECOND)
+    assert (fits.responses, over.responses, over.longest_ms) == (0, 1, 1)
+
+
+def test_vector_b_until_the_client_has_to_wait() -> None:
+    """1200 bytes a second at a bound of 1000: 800 ms at t=8000, 2000 ms at t=9000, so the tenth request is late."""
+    load = sender(*((second * SECOND, 1200) for second in range(11)))
+    sensor = bucket(1000)
+    sensor.run([load], 8001)
+    assert (load.responses, load.longest_ms, load.muted_until_ms) == (1, 800, 8800)
+    sensor.run([load], 9001)
+    assert (load.responses, load.longest_ms, load.muted_until_ms) == (2, 2000, 11_000)
+    sensor.run([load], 11_000)
+    assert load.waiting_bytes == 1200
+    sensor.run([load], 11_001)
+    assert (load.waiting_bytes, load.delayed_bytes, load.longest_delay_ms) == (0, 1200, 1000)
+
+
+def test_a_throttled_fetch_gives_nothing_and_is_not_counted() -> None:
+    """25000 bytes lie ready at a bound of 1000: the window holds 10000. The next 10000 have to wait until the first
+    have left it, which takes two throttle times of ten seconds: after the first they are still in it."""
+    load = sender((0, 25_000), fetches=True)
+    sensor = bucket(1000, fetches=True)
+    sensor.run([load], 1)
+    assert (load.waiting_bytes, load.responses, load.longest_ms) == (15_000, 1, 10_000)
+    sensor.run([load], 10_001)
+    assert (load.waiting_bytes, load.responses, load.muted_until_ms) == (15_000, 2, 20_000)
+    sensor.run([load], 20_001)
+    assert (load.waiting_bytes, load.longest_delay_ms) == (5_000, 20_000)
+
+
+def test_what_comes_while_a_fetch_is_throttled_is_given_together() -> None:
+    load = sender((0, 9_000), (100, 2_000), (200, 2_000), fetches=True)
+    sensor = bucket(1000, fetches=True)
+    sensor.run([load], 101)
+    assert (load.waiting_bytes, load.muted_until_ms) == (4_000, 1_000)  # 1000 too many, (1100-1000)/1000 of 10.1 s - 1
+    sensor.run([load], 60_000)
+    assert load.waiting_bytes == 0
+
+
+def test_requests_of_a_producer_stay_as_they_are() -> None:
+    """One window full, then three requests that came while the connection was muted: three throttle times."""
+    load = sender((0, 11_000), (10, 100), (20, 100), (30, 100))
+    sensor = bucket(1000)
+    sensor.run([load], 1)
+    assert load.muted_until_ms == 1_000
+    sensor.run([load], 1_001)
+    assert (load.waiting_bytes, load.muted_until_ms) == (200, 2_100)  # 11100 in what counts as ten seconds again
+    sensor.run([load], 5_000)
+    assert (load.waiting_bytes, load.responses) == (0, 4)
+
+
+def test_clients_of_a_bucket_are_muted_one_by_one() -> None:
+    first, second = sender((0, 11_000)), sender((5, 1))
+    bucket(1000).run([first, second], 6)
+    assert first.muted_until_ms == 1_000
+    assert 900 < second.muted_until_ms < 1_100
+    assert second.waiting_bytes == 0
+
+
+def test_without_a_bound_all_goes() -> None:
+    load = sender((0, 10**9), (5, 10**9))
+    bucket(None).run([load], 6)
+    assert (load.waiting_bytes, load.responses, load.delayed_bytes) == (0, 0, 0)
+
+
+def test_a_producer_gives_up_and_a_consumer_does_not() -> None:
+    producer, consumer = sender((0, 5), (10, 7)), sender((0, 5), fetches=True)
+    for load in (producer, consumer):
+        load.give_up(GIVE_UP_MS + 5)
+    assert (producer.given_up_bytes, producer.waiting_bytes) == (5, 7)
+    assert (consumer.given_up_bytes, consumer.waiting_bytes) == (0, 5)
+
+
+def test_hours_of_backlog_take_no_more_memory() -> None:
+    load = Sender(fetches=True)
+    for second in range(20_000):
+        load.arrive(second * SECOND, (second + 1) * SECOND, 1_001)
+    assert load.waiting_bytes == 20_000 * 1_001
+    assert load.due_ms() == 0
+    assert load.next_bytes(20_000 * SECOND, 10**9) == load.waiting_bytes
+    assert len(load._queue) <= 2_048
+
+
+LOADS = st.lists(st.integers(0, 3_000) | st.sampled_from([0, 1_000, 5_000]), min_size=1, max_size=60)
+BOUNDS = st.floats(200, 4_000)
+
+
+def replayed(load: Sequence[int], bound: float | None, *, fetches: bool) -> tuple[Sender, float]:
+    """The load, so many bytes each second: the client in the end, and its throttled ms."""
+    client, sensor, measure = Sender(fetches=fetches), bucket(bound, fetches=fetches), Throttling(0)
+    for second, size in enumerate(load, start=1):
+        client.arrive((second - 1) * SECOND, second * SECOND, size)
+        client.begin_interval()
+        sensor.run([client], second * SECOND)
+        measure.add(second * SECOND, SECOND, client.responses, client.longest_ms)
+    return client, measure.total_ms
+
+
+@settings(deadline=None)
+@given(LOADS, st.booleans())
+def test_unlimited_is_never_throttled(load: list[int], fetches: bool) -> None:
+    for bound in (None, 1e15):
+        client, throttled_ms = replayed(load, bound, fetches=fetches)
+        assert (client.waiting_bytes, client.delayed_bytes, throttled_ms) == (0, 0, 0)
+
+
+@settings(deadline=None)
+@given(LOADS, BOUNDS, st.floats(1, 4), st.booleans())
+def test_a_higher_limit_throttles_nobody_who_was_not(
+    load: list[int], bound: float, factor: float, fetches: bool
+) -> None:
+    """And who is throttled is so no longer, but for one throttle time: Kafka's windows come in steps."""
+    _, throttled_ms = replayed(load, bound, fetches=fetches)
+    _, with_more_ms = replayed(load, bound * factor, fetches=fetches)
+    if throttled_ms == 0:
+        assert with_more_ms == 0
+    assert with_more_ms <= throttled_ms + 11_000
+
+
+@settings(deadline=None)
+@given(LOADS, BOUNDS, st.booleans())
+def test_what_gets_through(load: list[int], bound: float, fetches: bool) -> None:
+    """Nothing is lost or made; nobody is held back longer than it lasts; the broker takes a window full at once, its
+    limit from then on, and with each throttle time one request more."""
+    client, throttled_ms = replayed(load, bound, fetches=fetches)
+    through = sum(load) - client.waiting_bytes
+    assert 0 <= through <= bound * (len(load) + 11) + max(load)
+    assert throttled_ms <= len(load) * SECOND
+    if client.waiting_bytes:
+        assert throttled_ms > 0
+
+
+@settings(deadline=None)
+@given(BOUNDS, st.booleans())
+def test_twice_as_much_as_it_may_fills_the_window_in_five_seconds_and_is_held_back_ever_after(
+    bound: float, fetches: bool
+) -> None:
+    _, throttled_ms = replayed([int(bound * 2)] * 40, bound, fetches=fetches)
+    assert throttled_ms == pytest.approx((40 - 5) * SECOND, abs=1.1 * SECOND)

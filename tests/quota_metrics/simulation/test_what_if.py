@@ -1,0 +1,264 @@
+"""What a change of quotas makes of a recording: who is touched, who is throttled, who is freed, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from exporters.model import QuotaLimit, UsageSample
+from quota_metrics.config.entities import Alteration, entity_of
+from quota_metrics.measure.meter import FETCH, PRODUCE
+from quota_metrics.simulation.outcome_text import Verdict, reason, verdict, worst_first
+from quota_metrics.simulation.what_if import Client, Outcome, Seen, WhatIf, Window
+from tests.kit.recordings import CONSUMER, PRODUCER, START_MS, Used, limit, recorded
+
+SECOND = 1000
+
+
+def change(entity: Mapping[str, str | None], **values: float | None) -> Alteration:
+    return Alteration(entity_of(entity), values)
+
+
+def question(
+    history: Sequence[QuotaLimit], alteration: Alteration, rows: Sequence[UsageSample], window: Window = Window()
+) -> WhatIf:
+    """Over the recording up to its last row."""
+    most: dict[Client, Seen] = {}
+    for row in rows:
+        client = Client(row.quota_key, row.user, row.client_id, row.broker_id)
+        so_far = most.get(client, Seen(client, 0.0, 0))
+        most[client] = Seen(client, max(so_far.rate_max, row.rate), max(so_far.bytes_max, row.bytes))
+    seen = list(most.values())
+    return WhatIf(history, alteration, seen, from_ms=START_MS, to_ms=rows[-1].ts_ms, window=window)
+
+
+def asked(history: Sequence[QuotaLimit], alteration: Alteration, *loads: Used) -> dict[str, Outcome]:
+    """By client-id."""
+    rows = recorded(*loads)
+    asking = question(history, alteration, rows)
+    asking.replay(rows)
+    return {outcome.client.client_id: outcome for outcome in asking.outcomes()}
+
+
+def test_too_much_is_throttled_and_enough_is_not() -> None:
+    """2000 B/s at 1000: the window of ten seconds is full after five. 500 B/s: never."""
+    loads = Used("u", "much", [2000] * 60), Used("u", "little", [500] * 60)
+    answer = asked([], change({"client-id": None}, producer_byte_rate=1000), *loads)
+    much, little = answer["much"], answer["little"]
+    assert (verdict(much), verdict(little)) == (Verdict.NEWLY, Verdict.UNCHANGED)
+    assert much.after.throttled_ms == pytest.approx(55 * SECOND, abs=SECOND)
+    assert much.waiting_bytes == pytest.approx(60 * 2000 - 10_000 - 60 * 1000, abs=10_000)
+    assert reason(much).startswith("comes to 1000 bytes/s of {client-id=<default>}; ")
+    assert reason(little) == f"never above {little.peak:.0%} of 1000 bytes/s of {{client-id=<default>}}"
+    assert 0.5 <= little.peak < 0.62
+    assert little.after.throttled_ms == 0
+
+
+def test_a_burst_is_made_up_for_and_then_it_is_over() -> None:
+    """10 s of 3000 B/s at 1000, then nothing: 10000 bytes at once, 20000 more at 1000 B/s."""
+    (burst,) = asked(
+        [], change({"user": "u"}, producer_byte_rate=1000), Used("u", "c", [3000] * 10 + [10] * 50)
+    ).values()
+    assert burst.after.throttled_ms == pytest.approx(20 * SECOND, abs=4 * SECOND)
+    assert burst.waiting_bytes == 0
+    assert 9 * SECOND < burst.delay_ms_max < 20 * SECOND
+
+
+def test_who_is_not_replayed_needs_no_usage() -> None:
+    rows = recorded(Used("u", "much", [2000] * 20), Used("u", "little", [500] * 20), Used("v", "other", [9000] * 20))
+    asking = question([], change({"user": "u", "client-id": None}, producer_byte_rate=1000), rows)
+    assert asking.names == ({"u"}, {"much"})
+
+
+def test_consumers_are_held_back_by_their_own_quota() -> None:
+    consumer, producer = Used("u", "c", [2000] * 60, api_key=FETCH), Used("u", "p", [2000] * 60)
+    answer = asked([], change({"user": "u"}, consumer_byte_rate=1000), consumer, producer)
+    assert verdict(answer["c"]) is Verdict.NEWLY
+    assert not answer["p"].touched
+    assert reason(answer["p"]) == "the change does not touch it"
+    assert answer["c"].after.throttle_ms_max > 5 * SECOND  # what waits is fetched together
+
+
+def test_a_limit_is_shared_by_all_clients_of_a_user() -> None:
+    """Each alone would do with 1000 B/s."""
+    loads = Used("alice", "a", [600] * 60), Used("alice", "b", [600] * 60), Used("bob", "a2", [600] * 60)
+    together = asked([], change({"user": None}, producer_byte_rate=1000), *loads)
+    assert [verdict(together[name]) for name in ("a", "b", "a2")] == [Verdict.NEWLY, Verdict.NEWLY, Verdict.UNCHANGED]
+    assert together["a"].shared_with == 1
+    assert "that it shares with 1 more" in reason(together["a"])
+    apart = asked([], change({"user": None, "client-id": None}, producer_byte_rate=1000), *loads)
+    assert {verdict(outcome) for outcome in apart.values()} == {Verdict.UNCHANGED}
+
+
+def test_consumers_that_share_a_limit_do_not_share_the_throttling() -> None:
+    """As on a real broker: one starves, and which one it is no recording can tell."""
+    loads = [Used("u", name, [700] * 60, api_key=FETCH) for name in ("one", "two")]
+    answer = asked([], change({"user": "u"}, consumer_byte_rate=1200), *loads)
+    lucky, starved = sorted(answer.values(), key=lambda outcome: outcome.after.throttled_ms)
+    assert starved.after.throttled_ms > 40 * SECOND
+    assert lucky.after.throttled_ms < 10 * SECOND
+    assert all("is chance" in reason(outcome) for outcome in answer.values())
+
+
+def test_who_leaves_a_shared_limit_frees_the_others() -> None:
+    history = [limit("alice", "", 1000.0)]
+    loads = Used("alice", "a", [700] * 60, throttle_ms=300), Used("alice", "b", [300] * 60, throttle_ms=400)
+    answer = asked(history, change({"user": "alice", "client-id": "a"}, producer_byte_rate=5000), *loads)
+    assert {verdict(outcome) for outcome in answer.values()} == {Verdict.FREED}
+    assert answer["b"].before.rule is not None
+    assert answer["b"].before.rule == answer["b"].after.rule
+    assert answer["b"].before.throttled_ms == pytest.approx(60 * 400)
+
+
+def test_brokers_have_windows_of_their_own() -> None:
+    loads = [Used("u", "c", [700] * 60, broker_id=broker_id) for broker_id in (1, 2)]
+    rows = recorded(*loads)
+    asking = question([], change({"user": "u"}, producer_byte_rate=1000), rows)
+    asking.replay(rows)
+    assert [verdict(outcome) for outcome in asking.outcomes()] == [Verdict.UNCHANGED] * 2
+
+
+def test_a_quota_that_goes_frees_for_good() -> None:
+    (freed,) = asked(
+        [limit("", "c", 1000.0)], change({"client-id": "c"}, producer_byte_rate=None), Used("u", "c", [1000] * 30, 500)
+    ).values()
+    assert verdict(freed) is Verdict.FREED
+    assert reason(freed) == "no quota applies any more"
+    assert (freed.before.throttled_ms, freed.after.throttled_ms) == (30 * 500, 0)
+
+
+def test_a_higher_limit_frees_as_far_as_one_can_know() -> None:
+    (freed,) = asked(
+        [limit("", "c", 1000.0)], change({"client-id": "c"}, producer_byte_rate=4000), Used("u", "c", [1000] * 30, 500)
+    ).values()
+    assert verdict(freed) is Verdict.FREED
+    assert "it would use all of the new limit, or a part that is not known" in reason(freed)
+
+
+def test_who_was_held_back_is_held_back_as_long_at_least_under_a_lower_limit() -> None:
+    """Just below the old limit: what was recorded fits nearly, what it wanted is not known."""
+    (still,) = asked(
+        [limit("", "c", 1000.0)], change({"client-id": "c"}, producer_byte_rate=999), Used("u", "c", [1000] * 30, 900)
+    ).values()
+    assert verdict(still) is Verdict.STILL
+    assert still.after.throttled_ms >= still.before.throttled_ms == 30 * 900
+    assert "at least so long" in reason(still)
+
+
+def test_throttling_by_another_quota_stays() -> None:
+    """Without a byte rate it was the request percentage."""
+    (still,) = asked([], change({"client-id": "c"}, producer_byte_rate=1e9), Used("u", "c", [1000] * 30, 500)).values()
+    assert verdict(still) is Verdict.STILL
+
+
+def test_a_limit_that_would_be_overridden_touches_nobody() -> None:
+    (outcome,) = asked(
+        [limit("u", "", 5000.0)], change({"client-id": "c"}, producer_byte_rate=10), Used("u", "c", [1000] * 30)
+    ).values()
+    assert not outcome.touched
+    assert outcome.after.rule is not None
+    assert outcome.after.rule.value == 5000
+
+
+def test_limits_hold_from_the_moment_that_they_were_set() -> None:
+    """The user's own limit comes after 30 s and wins over the one that is asked about."""
+    history = [limit("u", "", 1e6, since_s=30)]
+    (outcome,) = asked(history, change({"user": None}, producer_byte_rate=1000), Used("u", "c", [2000] * 60)).values()
+    assert outcome.after.throttled_ms == pytest.approx(25 * SECOND, abs=2 * SECOND)
+    assert outcome.after.rule is not None
+    assert outcome.after.rule.value == 1e6
+    assert outcome.waiting_bytes == 0
+
+
+def test_what_waits_goes_on_when_nothing_more_comes() -> None:
+    """After 10 s of 5000 B/s at 1000 nothing more is recorded: 50000 bytes take a window and 40 s, and a fifth more, as
+    Kafka's windows go down in steps."""
+    rows = recorded(Used("u", "c", [5000] * 10))
+    alteration = change({"user": "u"}, producer_byte_rate=1000)
+    seen = [Seen(Client(PRODUCER, "u", "c", 1), 5000.0, 5000)]
+    asking = WhatIf([], alteration, seen, from_ms=START_MS, to_ms=START_MS + 300 * SECOND)
+    asking.replay(rows)
+    (outcome,) = asking.outcomes()
+    assert outcome.waiting_bytes == 0
+    assert outcome.after.throttled_ms == pytest.approx(44 * SECOND, abs=5 * SECOND)
+
+
+def test_who_waits_too_long_fails() -> None:
+    (outcome,) = asked([], change({"user": "u"}, producer_byte_rate=100), Used("u", "c", [1000] * 200)).values()
+    assert outcome.given_up_bytes > 50_000
+    assert "wait over 120 s, Java's delivery.timeout.ms, and fail" in reason(outcome)
+
+
+def test_usage_of_clients_that_were_not_seen_is_left_out() -> None:
+    rows = recorded(Used("u", "c", [1000] * 5), Used("u", "late", [1000] * 5))
+    seen = [Seen(Client(PRODUCER, "u", "c", 1), 1000.0, 1000)]
+    asking = WhatIf([], change({"user": "u"}, producer_byte_rate=1), seen, from_ms=START_MS, to_ms=rows[-1].ts_ms)
+    asking.replay(rows)
+    assert [outcome.client.client_id for outcome in asking.outcomes()] == ["c"]
+
+
+def test_without_usage_there_is_no_answer() -> None:
+    asking = WhatIf([], change({"user": "u"}, producer_byte_rate=1), [], from_ms=START_MS, to_ms=START_MS + SECOND)
+    asking.replay([])
+    assert asking.outcomes() == []
+
+
+def test_order() -> None:
+    """Whom the change does not touch comes last, throttled as he may be."""
+    answer = asked(
+        [limit("", "own", 100.0)],
+        change({"client-id": None}, producer_byte_rate=1000),
+        Used("u", "enough", [100] * 60),
+        Used("u", "own", [100] * 60, throttle_ms=1000),
+        Used("u", "much", [2000] * 60),
+        Used("u", "more", [3000] * 60),
+    )
+    names = [outcome.client.client_id for outcome in worst_first(list(answer.values()))]
+    assert names == ["more", "much", "enough", "own"]
+
+
+LOADS = st.lists(st.integers(0, 300).map(lambda tens: tens * 10), min_size=1, max_size=40)
+
+
+@settings(deadline=None)
+@given(LOADS, LOADS, st.floats(100, 4000), st.booleans(), st.sampled_from([Window(), Window(2, 500), Window(30, 300)]))
+def test_who_is_not_replayed_would_not_have_been_throttled(
+    one: list[int], two: list[int], bound: float, fetches: bool, window: Window
+) -> None:
+    """The estimate that spares the replay is never too low, also for windows that were not recorded."""
+    api_key = FETCH if fetches else PRODUCE
+    loads = [Used("u", "one", one, api_key=api_key), Used("u", "two", two, api_key=api_key)]
+    rows = recorded(*loads)
+    if not rows:
+        return
+    alteration = change({"user": "u"}, **{CONSUMER if fetches else PRODUCER: bound})
+    if question([], alteration, rows, window).names == (set(), set()):
+        loud = always_replaying([], alteration, rows, window)
+        assert {outcome.after.throttled_ms for outcome in loud} == {0}
+
+
+def always_replaying(
+    history: Sequence[QuotaLimit], alteration: Alteration, rows: Sequence[UsageSample], window: Window = Window()
+) -> list[Outcome]:
+    """Whatever the recording says of their rates."""
+    clients = {Client(row.quota_key, row.user, row.client_id, row.broker_id) for row in rows}
+    seen = [Seen(client, 1e30, 10**30) for client in clients]
+    asking = WhatIf(history, alteration, seen, from_ms=START_MS, to_ms=rows[-1].ts_ms, window=window)
+    asking.replay(rows)
+    return asking.outcomes()
+
+
+@settings(deadline=None)
+@given(LOADS, LOADS, st.floats(100, 4000), st.floats(1, 3))
+def test_a_higher_limit_throttles_nobody_anew(one: list[int], two: list[int], bound: float, factor: float) -> None:
+    rows = recorded(Used("u", "one", one), Used("u", "two", two))
+    if not rows:
+        return
+    lower, higher = (
+        always_replaying([], change({"user": "u"}, producer_byte_rate=value), rows) for value in (bound, bound * factor)
+    )
+    if all(outcome.after.throttled_ms == 0 for outcome in lower):
+        assert all(outcome.after.throttled_ms == 0 for outcome in higher)

@@ -1,0 +1,57 @@
+"""A series is described again when that was long ago, when it was pushed out, and when its batch failed."""
+
+from __future__ import annotations
+
+from telemetry.decode.series_cache import KnownSeries
+
+
+def written(known: KnownSeries, now_ms: int, client: bytes, *ids: int) -> None:
+    known.begin(now_ms)
+    known.add(client, ids, now_ms)
+    assert known.keep() == len(ids)
+
+
+def test_bounded_and_the_clients_written_first_go_first() -> None:
+    known = KnownSeries(3, 1000)
+    for client, *ids in ((b"a", 1, 2), (b"b", 3), (b"c", 2**64 - 1)):
+        written(known, 0, client, *ids)
+    assert [known.of(client).tolist() for client in (b"a", b"b", b"c")] == [[], [3], [2**64 - 1]]
+    assert len(known) == 2
+
+
+def test_all_of_a_client_is_described_again_some_time_after_the_first() -> None:
+    known = KnownSeries(100, 10)
+    written(known, 0, b"a", 1)
+    written(known, 5, b"b", 2)
+    written(known, 9, b"a", 3)
+    known.begin(9)
+    assert known.of(b"a").tolist() == [1, 3]
+    known.begin(10)
+    assert (known.of(b"a").tolist(), known.of(b"b").tolist(), len(known)) == ([], [2], 1)
+
+
+def test_those_of_a_batch_that_failed_are_not_known() -> None:
+    known = KnownSeries(10, 10)
+    written(known, 0, b"a", 1)
+    known.begin(1)
+    known.add(b"a", [2], 1)
+    known.add(b"a", [3], 1)
+    known.add(b"b", [4], 1)
+    assert (known.of(b"a").tolist(), known.of(b"b").tolist()) == ([1, 2, 3], [4])
+    known.begin(2)
+    assert (known.of(b"a").tolist(), known.of(b"b").tolist(), len(known)) == ([1], [], 1)
+    assert known.keep() == 0
+
+
+def test_the_array_is_the_same_object_until_something_changes() -> None:
+    known = KnownSeries(10, 10)
+    written(known, 0, b"a", 1)
+    before = known.of(b"a")
+    written(known, 1, b"b", 2)
+    known.add(b"a", [], 1)
+    assert known.of(b"a") is before
+    known.add(b"a", [3], 1)
+    assert known.of(b"a") is not before
+    known.forget()
+    assert known.of(b"a") is before
+    assert known.of(b"nobody") is known.of(b"no one")

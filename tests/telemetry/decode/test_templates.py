@@ -1,0 +1,305 @@
+"""A payload decoded by template gives the rows that otlp.decode gives, whatever the payload; and memory is bounded."""
+
+from __future__ import annotations
+
+import math
+import random
+import struct
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import zstandard
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric, MetricsData, NumberDataPoint
+
+from exporters.model import Connection, Push
+from telemetry.decode.decoder import Decoder, Outcome, Refusal
+from telemetry.decode.otlp import MAX_FUTURE_MS, MAX_PAST_MS, Limits, decode
+from telemetry.decode.point_columns import GATHERABLE_MS
+from telemetry.decode.series import identity
+from telemetry.decode.series_cache import KnownSeries
+from telemetry.decode.templates import Template, Templates, template_of
+from telemetry.ingest.arrow_tables import points_table
+
+NOW_MS = 1_795_234_197_430
+NOW_NS = NOW_MS * 1_000_000
+CONNECTION = Connection("prod", "EXTERNAL", "alice", "10.0.0.7", 50_000, "apache-kafka-java", "4.3.1", 1)
+PUSH = Push(CONNECTION, "app-1", bytes(16), NOW_MS, 7, False, 0, b"")
+LIMITS = Limits()
+VECTORS = sorted((Path(__file__).parents[2] / "vectors").glob("*.zst"))
+PAYLOADS = [zstandard.ZstdDecompressor().decompressobj().decompress(path.read_bytes()) for path in VECTORS]
+
+
+class Bench:
+    """A decoder as the ingester uses it."""
+
+    def __init__(self, limits: Limits = LIMITS, max_template_bytes: int = 1 << 24) -> None:
+        self.known = KnownSeries(1 << 20, 3_600_000)
+        self.decoder = Decoder(
+            max_decompressed_bytes=1 << 24, limits=limits, known=self.known, max_template_bytes=max_template_bytes
+        )
+
+    def take(self, push: Push) -> tuple[Outcome, Refusal | None]:
+        outcome, refusal = self.decoder.outcome(push)
+        self.known.add(identity(push), outcome.decoded.series, push.received_at_ms)
+        return outcome, refusal
+
+    def matches(self, payload: bytes) -> bool:
+        return self.take(replace(PUSH, payload=payload))[0].match is not None
+
+
+def rows(outcome: Outcome) -> list[str]:
+    """In an order of their own, values as bits: NaN is not equal to itself."""
+    found = points_table([outcome])[0].to_pylist()
+    return sorted(repr({**row, "value": struct.pack("<d", row["value"])}) for row in found)
+
+
+def check(bench: Bench, payload: bytes, push: Push = PUSH) -> Outcome:
+    """That the rows are those of otlp.decode, refusals included."""
+    outcome, refusal = bench.take(replace(push, payload=payload))
+    try:
+        plain = Outcome(outcome.push, decode(payload, outcome.push, LIMITS, ()), len(payload), 0)
+    except ValueError:
+        assert refusal is not None
+        return outcome
+    assert refusal is None
+    assert rows(outcome) == rows(plain)
+    assert outcome.points == plain.points
+    clamped = points_table([outcome])[2] + outcome.decoded.clamped_timestamps
+    assert clamped == plain.decoded.clamped_timestamps
+    assert outcome.decoded.histograms == plain.decoded.histograms
+    return outcome
+
+
+def renumbered(payload: bytes, rng: random.Random) -> bytes:
+    """The same structure with other numbers, where there were numbers."""
+    message = MetricsData.FromString(payload)
+    for resource_metrics in message.resource_metrics:
+        for scope_metrics in resource_metrics.scope_metrics:
+            for metric in scope_metrics.metrics:
+                kind = metric.WhichOneof("data")
+                for point in getattr(metric, kind).data_points if kind in ("gauge", "sum") else ():
+                    renumber(point, rng)
+    return message.SerializeToString()
+
+
+def renumber(point: NumberDataPoint, rng: random.Random) -> None:
+    near = NOW_NS + rng.choice((0, 0, -MAX_PAST_MS, MAX_FUTURE_MS)) * 1_000_000 + rng.randrange(-2, 3)
+    if point.time_unix_nano:
+        point.time_unix_nano = rng.choice((near, rng.getrandbits(64) or 1, 1, 2**64 - 1))
+    if point.start_time_unix_nano:
+        point.start_time_unix_nano = rng.choice((near - rng.randrange(10**10), rng.getrandbits(64) or 1, 2**64 - 1))
+    kind = point.WhichOneof("value")
+    if kind == "as_int":
+        point.as_int = rng.choice(
+            (0, 2**53, -(2**53), 2**53 + 1, -(2**53) - 1, 2**63 - 1, -(2**63), rng.getrandbits(62))
+        )
+    elif kind == "as_double":
+        point.as_double = rng.choice((0.0, -0.0, math.nan, math.inf, -math.inf, 5e-324, rng.random()))
+
+
+@pytest.mark.parametrize("payload", PAYLOADS, ids=[path.stem for path in VECTORS])
+def test_what_real_clients_send_is_decoded_by_template_from_the_second_push_on(payload: bytes) -> None:
+    bench, rng = Bench(), random.Random(1)
+    assert check(bench, payload).match is None
+    for _ in range(20):
+        assert check(bench, renumbered(payload, rng)).match is not None
+
+
+TEXTS = st.text(max_size=6)
+ATTRIBUTES = st.dictionaries(TEXTS, st.one_of(TEXTS, st.integers(-5, 5), st.booleans()), max_size=3)
+
+
+@st.composite
+def number_points(draw: st.DrawFn) -> NumberDataPoint:
+    point = NumberDataPoint(
+        start_time_unix_nano=draw(st.sampled_from((0, NOW_NS - 10**10, 7))),
+        time_unix_nano=draw(st.sampled_from((0, NOW_NS, 2**63 + 5))),
+        flags=draw(st.sampled_from((0, 1, 2, 256, 257))),
+    )
+    kind = draw(st.sampled_from(("as_double", "as_int", None)))
+    if kind:
+        setattr(point, kind, draw(st.integers(-3, 3)))
+    for key, value in draw(ATTRIBUTES).items():
+        any_value = point.attributes.add(key=key).value
+        name = {str: "string_value", bool: "bool_value", int: "int_value"}[type(value)]
+        setattr(any_value, name, value)
+    for value in draw(st.lists(st.floats(width=32), max_size=1)):
+        point.exemplars.add(as_double=value, time_unix_nano=NOW_NS)
+    return point
+
+
+@st.composite
+def metrics(draw: st.DrawFn) -> Metric:
+    metric = Metric(name=draw(TEXTS), unit=draw(TEXTS))
+    points = draw(st.lists(number_points(), max_size=4))
+    kind = draw(st.sampled_from(("gauge", "gauge", "sum", "sum", "none", "histogram", "summary")))
+    if kind == "gauge":
+        metric.gauge.data_points.extend(points)
+    elif kind == "sum":
+        metric.sum.data_points.extend(points)
+        metric.sum.aggregation_temporality = draw(st.integers(0, 3))  # type: ignore[assignment]
+        metric.sum.is_monotonic = draw(st.booleans())
+    elif kind == "histogram":
+        metric.histogram.data_points.add(count=1, time_unix_nano=NOW_NS)
+    elif kind == "summary":
+        metric.summary.SetInParent()
+    return metric
+
+
+@st.composite
+def messages(draw: st.DrawFn) -> bytes:
+    message = MetricsData()
+    for _ in range(draw(st.integers(0, 2))):
+        resource_metrics = message.resource_metrics.add()
+        for key, value in draw(st.dictionaries(TEXTS, TEXTS, max_size=2)).items():
+            resource_metrics.resource.attributes.add(key=key).value.string_value = value
+        for _ in range(draw(st.integers(0, 2))):
+            scope_metrics = resource_metrics.scope_metrics.add()
+            scope_metrics.scope.name = draw(TEXTS)
+            scope_metrics.metrics.extend(draw(st.lists(metrics(), max_size=3)))
+    return message.SerializeToString()
+
+
+@given(payload=messages(), seed=st.integers(0, 1 << 32))
+@settings(max_examples=120, deadline=None)
+def test_any_message_gives_the_same_rows_either_way(payload: bytes, seed: int) -> None:
+    bench, rng = Bench(), random.Random(seed)
+    first = check(bench, payload)
+    plain = first.decoded.points.value and not first.decoded.histograms and not first.decoded.dropped
+    for _ in range(3):
+        assert bool(check(bench, renumbered(payload, rng)).match) == bool(plain)
+
+
+@given(which=st.sampled_from(PAYLOADS), at=st.integers(0, 1 << 20), data=st.binary(min_size=1, max_size=40))
+@settings(max_examples=120, deadline=None)
+def test_a_damaged_payload_gives_the_same_rows_either_way(which: bytes, at: int, data: bytes) -> None:
+    bench = Bench()
+    check(bench, which)
+    at %= len(which)
+    damaged = which[:at] + data[: len(which) - at] + which[at + len(data) :]
+    for payload in (damaged, damaged, which):
+        check(bench, payload)
+
+
+@given(which=st.sampled_from(PAYLOADS), at=st.integers(0, 1 << 20), seed=st.integers(0, 1 << 32))
+@settings(max_examples=40, deadline=None)
+def test_what_is_not_written_as_protobuf_would_write_it_is_no_template(which: bytes, at: int, seed: int) -> None:
+    """Fields in another order, twice, or unknown: whatever was put together from parts of a payload."""
+    rng = random.Random(seed)
+    cut = at % len(which)
+    shuffled = which[cut:] + which[:cut]
+    twice = which + which[: rng.randrange(len(which))]
+    bench = Bench()
+    for payload in (shuffled, shuffled, twice, twice, which + b"\x0a\x00", b"\x0a\x00" + which, which):
+        check(bench, payload)
+
+
+def test_fields_that_protobuf_would_write_otherwise() -> None:
+    point = NumberDataPoint(time_unix_nano=NOW_NS, as_double=1.5).SerializeToString()
+    zero_time = b"\x19" + bytes(8)  # written although it is the default
+    for body in (point + point, zero_time + point, point[9:] + point[:9], point + b"\x31" + bytes(8)):
+        metric = _field(1, b"m") + _field(5, _field(1, body))
+        payload = _field(1, _field(2, _field(2, metric)))
+        bench = Bench()
+        assert [check(bench, payload).match for _ in range(3)] == [None] * 3
+
+
+def test_numbers_that_also_stand_elsewhere_are_not_taken_for_each_other() -> None:
+    """A name that holds the bytes of the values, and points that hold the same values."""
+    value = struct.unpack("<d", b"ABCDEFGH")[0]
+    time = int.from_bytes(b"ABCDEFGH", "little")
+    message = MetricsData()
+    scope_metrics = message.resource_metrics.add().scope_metrics.add()
+    for name in ("ABCDEFGH", "ABCDEFGHABCDEFGH"):
+        points = scope_metrics.metrics.add(name=name, unit="ABCDEFGH").gauge.data_points
+        for _ in range(2):
+            points.add(time_unix_nano=time, start_time_unix_nano=time, as_double=value)
+    bench, payload = Bench(), message.SerializeToString()
+    check(bench, payload)
+    for seed in range(10):
+        assert check(bench, renumbered(payload, random.Random(seed))).match is not None
+
+
+def test_a_push_from_a_clock_without_sense_is_decoded_point_by_point() -> None:
+    bench = Bench()
+    for received_ms in (NOW_MS, GATHERABLE_MS.start, GATHERABLE_MS.stop - 1):
+        check(bench, PAYLOADS[0], replace(PUSH, received_at_ms=received_ms))
+        assert check(bench, PAYLOADS[0], replace(PUSH, received_at_ms=received_ms)).match is not None
+    for received_ms in (0, -1, GATHERABLE_MS.start - 1, GATHERABLE_MS.stop):
+        assert check(bench, PAYLOADS[0], replace(PUSH, received_at_ms=received_ms)).match is None
+
+
+def test_each_client_has_series_of_its_own_and_they_share_the_template() -> None:
+    bench = Bench()
+    pushes = [replace(PUSH, client_instance_id=number.to_bytes(16)) for number in range(50)]
+    for push in pushes:
+        assert check(bench, PAYLOADS[0], push).match is None
+    for push in pushes:
+        assert check(bench, PAYLOADS[0], push).match is not None
+    assert len(bench.decoder.templates) == 1
+
+
+def test_series_that_are_not_known_any_longer_are_described_again() -> None:
+    bench = Bench()
+    bench.matches(PAYLOADS[0])
+    bench.known.keep()
+    assert bench.matches(PAYLOADS[0])
+    bench.known.begin(NOW_MS + 3_600_000)
+    outcome, _ = bench.take(replace(PUSH, payload=PAYLOADS[0]))
+    assert outcome.match is None
+    assert len(outcome.decoded.series) == len(outcome.decoded.points.value)
+    assert bench.matches(PAYLOADS[0])
+
+
+def test_a_client_that_sends_ever_new_structures_pushes_out_its_own() -> None:
+    bench = Bench()
+    for number in range(100, 1000):
+        assert not bench.matches(_named(f"metric-{number}"))
+    assert len(bench.decoder.templates) == 1
+
+
+def test_of_structures_that_never_come_again_few_are_learned() -> None:
+    bench = Bench()
+    for number in range(1000):
+        push = replace(PUSH, payload=_named(f"metric-{number}"), client_instance_id=number.to_bytes(16))
+        assert bench.take(push)[0].match is None
+    assert 256 <= len(bench.decoder.templates) <= 256 + 1000 // 16
+
+
+def test_memory_is_bounded_and_what_is_used_stays() -> None:
+    decoded = decode(_named("m"), PUSH, LIMITS, ())
+    templates = Templates(100_000)
+    for number in range(2000):
+        payload = _named(f"metric-{number}" + "x" * (number % 50))
+        template = template_of(payload, decoded)
+        assert template is not None
+        for client in (b"one", b"other"):
+            templates.keep(client, payload, template, decoded)
+        templates.keep(b"used", _named("m"), templates.known(_named("m")) or _template("m"), decoded)
+        assert templates.nbytes <= 100_000
+    assert templates.find(b"used", _named("m")) is not None
+    assert len(templates) < 200
+    for number in range(2000):  # whatever is left: it goes when others come
+        payload = _named("y" * (number + 60))
+        templates.keep(b"last", payload, _template("y" * (number + 60)), decoded)
+    assert templates.find(b"used", _named("m")) is None
+    assert templates.nbytes <= 100_000
+
+
+def _template(name: str) -> Template | None:
+    return template_of(_named(name), decode(_named(name), PUSH, LIMITS, ()))
+
+
+def _named(name: str) -> bytes:
+    message = MetricsData()
+    points = message.resource_metrics.add().scope_metrics.add().metrics.add(name=name).gauge.data_points
+    points.add(time_unix_nano=NOW_NS, as_double=1.0)
+    return message.SerializeToString()
+
+
+def _field(number: int, data: bytes) -> bytes:
+    assert len(data) < 128
+    return bytes([number << 3 | 2, len(data)]) + data

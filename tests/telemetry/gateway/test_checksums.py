@@ -1,0 +1,172 @@
+"""100,000 records of mixed sizes up to 1 MB, through the gateway and directly, by two families: same checksums."""
+
+from __future__ import annotations
+
+import hashlib
+import random
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from confluent_kafka import Consumer, Producer
+
+from headroom.demo.kit.broker import Cluster
+from headroom.demo.kit.jvm import Jvm
+from tests.telemetry.conftest import RunningGateway
+
+pytestmark = [pytest.mark.kafka, pytest.mark.java, pytest.mark.timeout(600)]
+
+CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
+RECORDS_PER_RUN = 2_000  # x 5 codecs x 5 modes x 2 families = 100,000 through the gateway
+MODES: dict[str, dict[str, str]] = {
+    "acks-0": {"acks": "0", "enable.idempotence": "false"},
+    "acks-1": {"acks": "1", "enable.idempotence": "false"},
+    "acks-all": {"acks": "all", "enable.idempotence": "false"},
+    "idempotent": {"acks": "all", "enable.idempotence": "true"},
+    "transactional": {"acks": "all", "enable.idempotence": "true"},
+}
+
+
+class Content(NamedTuple):
+    """What a topic holds, whatever the order."""
+
+    records: int
+    checksum: int
+
+    @classmethod
+    def of(cls, values: Iterable[bytes]) -> Content:
+        records = checksum = 0
+        for value in values:
+            records += 1
+            checksum = (checksum + int.from_bytes(hashlib.blake2b(value, digest_size=8).digest(), "big")) % 2**64
+        return cls(records, checksum)
+
+    def __add__(self, other: Content) -> Content:  # type: ignore[override] # contents add up, they do not concatenate
+        return Content(self.records + other.records, (self.checksum + other.checksum) % 2**64)
+
+
+@pytest.fixture(scope="module")
+def payloads(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Lines of text: 1 of 1 MB, 5 of 100 kB, 44 of 5 kB, 450 of 200 bytes."""
+    source = random.Random(7)
+    sizes = [1_000_000] + [100_000] * 5 + [5_000] * 44 + [200] * 450
+    lines = [source.randbytes(size // 2).hex() for size in sizes]
+    path = tmp_path_factory.mktemp("payloads") / "lines.txt"
+    path.write_text("\n".join(lines))
+    return path
+
+
+def produce_by_java(jvm: Jvm, bootstrap: str, topic: str, mode: str, codec: str, payloads: Path) -> None:
+    """Kafka's own ProducerPerformance; which lines it sends is decided by a fixed seed of its own."""
+    arguments = ["--topic", topic, "--num-records", str(RECORDS_PER_RUN), "--throughput", "-1"]
+    arguments += ["--payload-file", str(payloads)]
+    if mode == "transactional":
+        arguments += ["--transactional-id", f"{topic}-{codec}"]
+    properties = {"bootstrap.servers": bootstrap, "compression.type": codec, "client.id": f"java-{mode}-{codec}"}
+    arguments += ["--command-property", *(f"{k}={v}" for k, v in (properties | MODES[mode]).items())]
+    jvm.classes.org.apache.kafka.tools.ProducerPerformance.main(jvm.strings(arguments))
+
+
+def produce_by_librdkafka(bootstrap: str, topic: str, mode: str, codec: str, lines: list[bytes]) -> Content:
+    config: dict[str, Any] = {"bootstrap.servers": bootstrap, "compression.type": codec, "linger.ms": 5}
+    config["message.max.bytes"] = 1_048_588  # the broker's default; librdkafka's own leaves no room for 1 MB
+    transactional = mode == "transactional"
+    if transactional:
+        config["transactional.id"] = f"{topic}-{codec}"
+    producer = Producer(config | MODES[mode] | {"client.id": f"librdkafka-{mode}-{codec}"})
+    chosen = [*random.Random(f"{mode}-{codec}").choices(lines, k=RECORDS_PER_RUN - 1), max(lines, key=len)]
+    if transactional:
+        producer.init_transactions(30)
+        producer.begin_transaction()
+    for value in chosen:
+        produce_patiently(producer, topic, value)
+    if transactional:
+        producer.commit_transaction(30)
+    assert producer.flush(60) == 0
+    return Content.of(chosen)
+
+
+def produce_patiently(producer: Producer, topic: str, value: bytes) -> None:
+    while True:
+        try:
+            producer.produce(topic, value)
+        except BufferError:
+            producer.poll(0.05)
+        else:
+            producer.poll(0)
+            return
+
+
+def consumed(bootstrap: str, topic: str, expected: int) -> Content:
+    """All committed records of a topic, by librdkafka."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": f"{topic}-{bootstrap}",
+            "auto.offset.reset": "earliest",
+            "isolation.level": "read_committed",
+            "enable.partition.eof": True,
+            "fetch.message.max.bytes": 2_000_000,
+        }
+    )
+    consumer.subscribe([topic])
+    content = Content(0, 0)
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        messages = consumer.consume(500, 0.5)
+        content += Content.of(message.value() for message in messages if not message.error())
+        if any(message.error() for message in messages) and content.records >= expected:  # the end of the partition
+            break
+    consumer.close()
+    return content
+
+
+def consumed_by_java(jvm: Jvm, bootstrap: str, topic: str, expected: int) -> Content:
+    consumer = jvm.consumer(bootstrap, "java-reader", f"java-{topic}", isolation_level="read_committed")
+    consumer.subscribe([topic])
+    content = Content(0, 0)
+    while content.records < expected:
+        records = list(consumer.poll(jvm.duration(20_000)).iterator())
+        assert records, f"silence after {content.records} of {expected} records"
+        content += Content.of(bytes(record.value()) for record in records)
+    consumer.close()
+    return content
+
+
+def test_java(jvm: Jvm, kafka: Cluster, gateway: RunningGateway, new_topic: Callable[[], str], payloads: Path) -> None:
+    through, direct = new_topic(), new_topic()
+    for mode in MODES:
+        for codec in CODECS:
+            produce_by_java(jvm, gateway.bootstrap, through, mode, codec, payloads)
+            produce_by_java(jvm, kafka.bootstrap, direct, mode, codec, payloads)
+    total = len(MODES) * len(CODECS) * RECORDS_PER_RUN
+    sent = consumed(kafka.bootstrap, direct, total)
+    assert sent.records == total
+    assert consumed(kafka.bootstrap, through, total) == sent
+    assert consumed(gateway.bootstrap, through, total) == sent
+
+
+def test_librdkafka(kafka: Cluster, gateway: RunningGateway, new_topic: Callable[[], str], payloads: Path) -> None:
+    lines = payloads.read_bytes().split(b"\n")
+    through, direct = new_topic(), new_topic()
+    sent = Content(0, 0)
+    for mode in MODES:
+        for codec in CODECS:
+            sent += produce_by_librdkafka(gateway.bootstrap, through, mode, codec, lines)
+            produce_by_librdkafka(kafka.bootstrap, direct, mode, codec, lines)
+    assert sent.records == len(MODES) * len(CODECS) * RECORDS_PER_RUN
+    assert consumed(kafka.bootstrap, direct, sent.records) == sent
+    assert consumed(kafka.bootstrap, through, sent.records) == sent
+    assert consumed(gateway.bootstrap, through, sent.records) == sent
+
+
+def test_a_java_consumer_reads_through_the_gateway_what_was_sent(
+    jvm: Jvm, gateway: RunningGateway, new_topic: Callable[[], str], payloads: Path
+) -> None:
+    lines = payloads.read_bytes().split(b"\n")
+    topic = new_topic()
+    sent = produce_by_librdkafka(gateway.bootstrap, topic, "transactional", "lz4", lines)
+    sent += produce_by_librdkafka(gateway.bootstrap, topic, "idempotent", "zstd", lines)
+    assert consumed_by_java(jvm, gateway.bootstrap, topic, sent.records) == sent

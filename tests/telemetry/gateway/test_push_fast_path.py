@@ -1,0 +1,171 @@
+"""The short way of a push: whatever comes, it answers and keeps what the long way does."""
+
+from __future__ import annotations
+
+import struct
+from typing import NamedTuple
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from exporters.model import ANONYMOUS, UNKNOWN, Connection, RecordKind
+from exporters.spool.records import decode_push
+from telemetry.gateway.connection import ProxiedConnection
+from telemetry.gateway.exchanges import Limits
+from telemetry.receiver.receiver import TelemetryReceiver
+from telemetry.rules.client_metrics import ClientMetrics
+from telemetry.rules.java.hash import subscription_id
+from telemetry.wire.errors import ProtocolError
+from telemetry.wire.primitives import write_uvarint
+
+NOW_MS = 1_700_000_000_000
+FACTS = Connection("c", "PLAINTEXT", ANONYMOUS, "10.0.0.1", 4000, UNKNOWN, UNKNOWN, 7)
+IDS = [b"\x07" * 16, b"\x08" * 16]
+SUBSCRIPTIONS = [subscription_id(["*"], 1000, client_instance_id) for client_instance_id in IDS]
+
+
+class Sent(NamedTuple):
+    """A push as a client might send it, and what is done after it."""
+
+    instance: int = 0
+    payload: bytes = b"p" * 200
+    client_id: bytes | None = b"app"
+    stale: bool = False
+    terminating: bool = False
+    compression_type: int = 4
+    header_tags: bytes = b"\x00"
+    tags: bytes = b"\x00"
+    longer_by: int = 0  # what the payload's length says beyond the truth
+    correlation_id: int = 1
+    pause_ms: int = 1000
+    flush: bool | None = True  # None: not before the next push
+
+    def frame(self) -> bytes:
+        subscription = 99 if self.stale else SUBSCRIPTIONS[self.instance]
+        client_id = b"\xff\xff" if self.client_id is None else struct.pack(">h", len(self.client_id)) + self.client_id
+        body = bytearray(struct.pack(">hhi", 72, 0, self.correlation_id) + client_id + self.header_tags)
+        body += struct.pack(">16si?b", IDS[self.instance], subscription, self.terminating, self.compression_type)
+        write_uvarint(body, max(len(self.payload) + 1 + self.longer_by, 0))
+        body += self.payload + self.tags
+        return struct.pack(">i", len(body)) + body
+
+
+class Way:
+    """A connection with a receiver of its own; `short` says whether it may take the short way."""
+
+    def __init__(self, short: bool) -> None:
+        self.records: list[tuple[RecordKind, bytes]] = []
+        self.short = short
+        self.taken = 0
+        self.now_ms = NOW_MS
+        rules = ClientMetrics(new_id=lambda: bytes(16))
+        rules.update("all", {"metrics": "*", "interval.ms": "1000"}, NOW_MS)
+        self.receiver = TelemetryReceiver(
+            rules, append=lambda *record: self.records.append(record), telemetry_max_bytes=20_000
+        )
+        self.connection = ProxiedConnection(
+            facts=FACTS,
+            connection_id="one",
+            receiver=self.receiver,
+            address_of=lambda *_: ("gw", 1),
+            observe=lambda **_: None,
+            limits=Limits(),
+        )
+
+    def send(self, data: bytes, flush: bool | None) -> bytes:
+        """What has come back, in order."""
+        known = self.short and self.connection.take_known_push(data, self.now_ms)
+        self.taken += known
+        if not known:
+            self.connection.from_client(data, self.now_ms)
+        return b"" if flush is None else self.flush(flush)
+
+    def flush(self, ok: bool) -> bytes:
+        if self.connection.unflushed:
+            self.connection.unflushed = False
+            self.connection.flushed(ok, self.now_ms)
+        before, self.connection.to_client = b"".join(self.connection.to_client), []
+        return before + self.connection.acknowledgement(ok)
+
+
+payloads = st.sampled_from(
+    [b"", b"x", b"y" * 126, b"z" * 127, b"\x80" * 300, b"k" * 16_383, b"l" * 16_384, b"m" * 20_001]
+)
+sent = st.builds(
+    Sent,
+    instance=st.sampled_from([0, 0, 0, 1]),
+    payload=payloads,
+    client_id=st.sampled_from([b"app", b"app", b"other", b"", None, b"\xff"]),
+    stale=st.sampled_from([False, False, True]),
+    terminating=st.sampled_from([False, False, False, True]),
+    compression_type=st.sampled_from([4, 4, 0, 9]),
+    header_tags=st.sampled_from([b"\x00", b"\x00", b"\x01\x05\x01a"]),
+    tags=st.sampled_from([b"\x00", b"\x00", b"\x01\x05\x01a"]),
+    longer_by=st.sampled_from([0, 0, 0, 0, -1, 1]),
+    correlation_id=st.integers(-(2**31), 2**31 - 1),
+    pause_ms=st.sampled_from([1000, 1000, 10]),
+    flush=st.sampled_from([True, True, False, None]),
+)
+
+
+@settings(max_examples=300)
+@given(st.lists(sent | st.just(Sent()), max_size=12))
+def test_both_ways_answer_and_keep_the_same(pushes: list[Sent]) -> None:
+    short, long = Way(True), Way(False)
+    for push in pushes:
+        said = []
+        for way in (short, long):
+            try:
+                said.append(way.send(push.frame(), push.flush))
+            except ProtocolError:
+                said.append(b"closed")
+            way.now_ms += push.pause_ms
+        assert said[0] == said[1]
+        if said[0] == b"closed":
+            break
+    else:
+        assert short.flush(True) == long.flush(True)
+    assert short.records == long.records
+    assert short.receiver.counts == long.receiver.counts
+
+
+@pytest.mark.parametrize("nbytes", [127, 500, 3000, 16_383, 20_000])
+def test_the_second_push_takes_the_short_way(nbytes: int) -> None:
+    way = Way(True)
+    for number in range(3):
+        frame = Sent(payload=bytes([number]) * nbytes, correlation_id=number).frame()
+        assert way.send(frame, True) == struct.pack(">iixihx", 12, number, 0, 0)
+        way.now_ms += 1000
+    assert way.taken == 2
+    assert [decode_push(body).payload[:1] for _, body in way.records] == [b"\x00", b"\x01", b"\x02"]
+
+
+def test_a_frame_in_two_pieces_takes_the_long_way() -> None:
+    way = Way(True)
+    way.send(Sent().frame(), True)
+    way.now_ms += 1000
+    frame = Sent().frame()
+    assert way.send(frame[:50], True) == b""
+    assert len(way.send(frame[50:], True)) == 16
+    assert way.taken == 0
+
+
+def test_a_push_whose_answer_waits_is_not_idle() -> None:
+    way = Way(True)
+    way.send(Sent().frame(), True)
+    way.now_ms += 1000
+    way.send(Sent().frame(), None)
+    assert (way.taken, way.connection.idle) == (1, False)
+    way.flush(True)
+    assert way.connection.idle
+
+
+def test_what_is_refused_is_refused_for_its_reason_also_when_the_flush_fails() -> None:
+    way = Way(True)
+    way.send(Sent().frame(), True)
+    way.now_ms += 1000
+    assert way.send(Sent(payload=bytes(20_001)).frame(), False)[13:15] == b"\x00\x76"
+    way.now_ms += 1000
+    assert way.send(Sent().frame(), False)[13:15] == b"\x00\x59"
+    assert way.taken == 2

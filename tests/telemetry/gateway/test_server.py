@@ -1,0 +1,148 @@
+"""The gateway's sockets: clients whose broker is away, who reset, who send garbage; and the group commit."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import struct
+import uuid
+from collections.abc import Callable, Mapping
+
+import pytest
+import uvloop
+from structlog.testing import capture_logs
+
+from telemetry.gateway.exchanges import Limits, LocalAnswer
+from telemetry.gateway.listeners import BrokerNode
+from telemetry.gateway.server import Gateway
+from telemetry.receiver.group_commit import GroupCommit
+from telemetry.receiver.receiver import TelemetryReceiver
+from telemetry.rules.client_metrics import ClientMetrics
+
+LOOPBACK = "127.0.0.1"
+
+
+def new_gateway(
+    flush: Callable[[], None] = lambda: None, local: Callable[[str, int], Mapping[int, LocalAnswer]] | None = None
+) -> Gateway:
+    rules = ClientMetrics(new_id=lambda: uuid.uuid4().bytes)
+    return Gateway(
+        cluster="test",
+        host=LOOPBACK,
+        port=0,
+        advertised_host=None,
+        receiver=TelemetryReceiver(rules, append=lambda *_: None, telemetry_max_bytes=1_000),
+        flush=flush,
+        observe=lambda **_: None,
+        now_ms=lambda: 1_700_000_000_000,
+        limits=Limits(),
+        connect_timeout_s=5,
+        local=local,
+    )
+
+
+async def comes_in(address: tuple[str, int]) -> bytes:
+    """All that a client gets that sends nothing."""
+    reader, writer = await asyncio.open_connection(*address)
+    received = await reader.read()
+    writer.close()
+    return received
+
+
+async def greet(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    writer.close()
+
+
+@pytest.fixture
+def broker_port() -> int:
+    """A port that nobody listens on yet."""
+    with socket.create_server((LOOPBACK, 0)) as receiver:
+        return int(receiver.getsockname()[1])
+
+
+def test_an_outage_is_counted_for_each_client_and_logged_once(broker_port: int) -> None:
+    async def outage() -> Gateway:
+        gateway = new_gateway()
+        address = await gateway.start([BrokerNode(3, LOOPBACK, broker_port)])
+        for _ in range(3):
+            assert await comes_in(address) == b""
+        async with await asyncio.start_server(greet, LOOPBACK, broker_port):
+            for _ in range(2):
+                assert await comes_in(address) == b""
+        assert await comes_in(address) == b""
+        await gateway.close(grace_s=1)
+        return gateway
+
+    with capture_logs() as logs:
+        gateway = asyncio.run(outage())
+    told = [
+        (entry["log_level"], entry["event"], entry["broker_id"])
+        for entry in logs
+        if entry["event"] != "listener opened"
+    ]
+    away, back = ("warning", "cannot reach broker", 3), ("info", "broker is reached again", 3)
+    assert told == [away, back, away]
+    assert gateway.counts.upstream_failures == 4
+    assert gateway.counts.connections == 0
+
+
+@pytest.mark.parametrize("alone", [True, False])
+def test_a_client_that_resets_before_it_is_accepted_leaves_nothing_behind(alone: bool) -> None:
+    def reset(address: tuple[str, int]) -> None:
+        for _ in range(20):
+            client = socket.create_connection(address)
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            client.close()
+
+    async def resets() -> None:
+        async with await asyncio.start_server(greet, LOOPBACK, 0) as broker:
+            port = broker.sockets[0].getsockname()[1]
+            gateway = new_gateway(local=(lambda host, port: {}) if alone else None)
+            address = await gateway.start([] if alone else [BrokerNode(3, LOOPBACK, port)])
+            reset(address)  # while the loop cannot accept
+            while gateway.counts.connections_total < 20 or gateway.counts.connections:
+                await asyncio.sleep(0.01)
+            assert gateway.clients == set()
+            await gateway.close(grace_s=1)
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(asyncio.wait_for(resets(), 20))
+
+
+def test_a_push_is_flushed_also_when_garbage_follows_it() -> None:
+    flushed = asyncio.Event()
+
+    async def garbage() -> None:
+        gateway = new_gateway(flush=flushed.set, local=lambda host, port: {})
+        host, port = await gateway.start([])
+        reader, writer = await asyncio.open_connection(host, port)
+        get = struct.pack(">hhihs", 71, 0, 1, 1, b"a") + b"\x00" + bytes(15) + b"\x07\x00"
+        writer.write(len(get).to_bytes(4, "big") + get + b"\xff\xff\xff\xff")
+        await asyncio.wait_for(flushed.wait(), 10)
+        assert await reader.read() == b""
+        writer.close()
+        await gateway.close(grace_s=1)
+
+    asyncio.run(garbage())
+
+
+@pytest.mark.parametrize("failure", [None, OSError(28, "No space left on device"), KeyError("a bug")])
+def test_all_who_wait_for_a_flush_are_told_also_behind_one_that_fails(failure: Exception | None) -> None:
+    told: list[object] = []
+
+    def flush() -> None:
+        if failure:
+            raise failure
+
+    def broken(_: bool) -> None:
+        raise KeyError("a bug")
+
+    async def turn() -> None:
+        commit = GroupCommit(flush, told.append)
+        for done in (broken, told.append):
+            commit.soon(done)
+        await asyncio.sleep(0.01)
+
+    with capture_logs():
+        asyncio.run(turn())
+    assert told == [failure is None] * 2

@@ -1,0 +1,201 @@
+"""What the stand-alone sink answers, version by version, read by kio's generated schema as the second opinion."""
+
+import fcntl
+import importlib
+import io
+import os
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from kio.serial import entity_reader, entity_writer
+
+from telemetry.gateway import standalone_broker as sink
+from telemetry.gateway.exchanges import LocalAnswer
+from telemetry.rules.client_metrics import ClientMetrics
+from telemetry.rules.subscription_file import SubscriptionFile
+from telemetry.wire.apis import APIS
+from telemetry.wire.errors import ErrorCode, ProtocolError
+from tests.oracle import administration_oracle as requests
+
+NODE = sink.SinkNode("sink.example", 9092, "the-cluster")
+
+
+def schema(api: str, version: int, side: str) -> Any:
+    module = importlib.import_module(f"kio.schema.{api}.v{version}.{side}")
+    return getattr(module, "".join(w.capitalize() for w in api.split("_")) + side.capitalize())
+
+
+def decode(entity_type: Any, data: bytes) -> Any:
+    entity, size = entity_reader(entity_type)(data, 0)
+    assert size == len(data)
+    return entity
+
+
+@pytest.mark.parametrize("version", range(5))
+def test_api_versions(version: int) -> None:
+    told = decode(schema("api_versions", version, "response"), sink.api_versions([71, 72, 44], version))
+    assert told.error_code.value == 0
+    assert [(k.api_key, k.min_version, k.max_version) for k in told.api_keys] == [
+        (key, APIS[key].min_version, APIS[key].max_version) for key in (3, 18, 44, 71, 72)
+    ]
+
+
+@pytest.mark.parametrize("version", range(5))
+def test_api_versions_with_an_error_offers_nothing(version: int) -> None:
+    told = decode(schema("api_versions", version, "response"), sink.api_versions([71], version, ErrorCode(42)))
+    assert (told.error_code.value, told.api_keys) == (42, ())
+
+
+@pytest.mark.parametrize("version", range(14))
+def test_metadata_names_this_node_and_knows_no_topic(version: int) -> None:
+    request_type, response_type = schema("metadata", version, "request"), schema("metadata", version, "response")
+
+    @settings(max_examples=10, deadline=None, suppress_health_check=list(HealthCheck))
+    @given(st.from_type(request_type))
+    def check(request: Any) -> None:
+        buffer = io.BytesIO()
+        entity_writer(request_type)(buffer, request)
+        told = decode(response_type, sink.metadata(buffer.getvalue(), version, NODE))
+        assert [(b.node_id, b.host, b.port) for b in told.brokers] == [(0, "sink.example", 9092)]
+        asked = request.topics or ()
+        assert len(told.topics) == len(asked)
+        for topic, wanted in zip(told.topics, asked, strict=True):
+            assert topic.error_code.name in ("unknown_topic_or_partition", "unknown_topic_id")
+            assert topic.partitions == ()
+            assert (topic.name or "") == (wanted.name or "")
+
+    check()
+
+
+@settings(deadline=None)
+@given(st.binary(max_size=60), st.integers(0, 13))
+def test_junk_is_a_protocol_error_or_an_answer(body: bytes, version: int) -> None:
+    try:
+        sink.metadata(body, version, NODE)
+    except ProtocolError:
+        return
+
+
+# All that a listener without a cluster answers
+
+
+class Listener:
+    """The answers at one address, over a file."""
+
+    def __init__(self, path: Path) -> None:
+        self.rules = ClientMetrics(new_id=lambda: bytes(16))
+        self.file = SubscriptionFile(path, self.rules, lambda: 5)
+        self.answers: Mapping[int, LocalAnswer] = sink.SinkAnswers("the-cluster", self.file).found_at("found.at", 1234)
+
+    def alter(self, *resources: tuple[int, str, list[tuple[str, int, str | None]]]) -> list[tuple[int, str | None]]:
+        told = requests.decoded(44, 1, self.answers[44](1, requests.incremental(1, resources)))
+        return [(int(result.error_code), result.error_message) for result in told.responses]
+
+    def names(self) -> list[str]:
+        told = requests.decoded(74, 0, self.answers[74](0, requests.listing(0)))
+        return [found.resource_name for found in told.config_resources]
+
+
+@pytest.fixture
+def listener(tmp_path: Path) -> Listener:
+    return Listener(tmp_path / "subscriptions.yaml")
+
+
+def test_a_client_is_told_the_address_at_which_it_found_us(listener: Listener) -> None:
+    told = decode(schema("metadata", 12, "response"), listener.answers[3](12, b"\x00\x01\x00\x00"))
+    assert [(b.host, b.port) for b in told.brokers] == [("found.at", 1234)]
+    assert told.cluster_id == "the-cluster"
+
+
+def test_what_is_offered_is_answered(listener: Listener) -> None:
+    body = b"\x05java\x065.0.0\x00"
+    told = decode(schema("api_versions", 4, "response"), listener.answers[18](4, body))
+    offered = {key.api_key: (key.min_version, key.max_version) for key in told.api_keys}
+    assert offered == {
+        3: (0, 13),
+        18: (0, 4),
+        32: (1, 4),
+        33: (0, 2),
+        44: (0, 1),
+        71: (0, 0),
+        72: (0, 0),
+        74: (0, 1),
+    }
+    assert set(offered) - {71, 72} == set(listener.answers)
+
+
+@pytest.mark.parametrize("body", [b"\x06-java\x065.0.0\x00", b"\x01\x01\x00"])
+def test_software_that_is_not_named_as_kafka_wants(listener: Listener, body: bytes) -> None:
+    told = decode(schema("api_versions", 3, "response"), listener.answers[18](3, body))
+    assert told.error_code.value == 42
+
+
+def test_an_alteration_is_in_force_and_in_the_file(listener: Listener) -> None:
+    assert listener.alter((16, "one", [("metrics", 0, "a"), ("interval.ms", 0, "1000")])) == [(0, None)]
+    assert listener.names() == ["one"]
+    assert "one" in listener.rules.subscriptions
+    described = requests.decoded(32, 4, listener.answers[32](4, requests.describe(4, [(16, "one", None)])))
+    assert [entry.value for entry in described.results[0].configs] == ["1000", "", "a"]
+    again = Listener(listener.file.path)
+    again.file.load()
+    assert again.names() == ["one"]
+
+
+def test_alter_configs_is_the_same(listener: Listener) -> None:
+    listener.answers[33](2, requests.legacy(2, [(16, "one", [("metrics", "a")])]))
+    assert listener.rules.resources == {"one": {"metrics": "a"}}
+
+
+def test_an_alteration_that_changes_nothing_writes_nothing(listener: Listener) -> None:
+    assert listener.alter((16, "one", [("metrics", 1, "")])) == [(0, None)]
+    assert not listener.file.path.exists()
+
+
+def test_what_an_operator_wrote_a_moment_ago_is_not_lost(listener: Listener) -> None:
+    listener.alter((16, "one", [("metrics", 0, "a")]))
+    listener.file.path.write_text("operators: {metrics: b}\n")
+    listener.alter((16, "two", [("metrics", 0, "c")]))
+    assert set(listener.rules.resources) == {"operators", "two"}
+
+
+def test_what_two_processes_alter_at_once_is_kept_of_both(tmp_path: Path) -> None:
+    listeners = [Listener(tmp_path / "subscriptions.yaml") for _ in range(2)]  # each locks as a process of its own
+
+    def alter_many(n: int) -> list[Any]:
+        return [listeners[n].alter((16, f"of-{n}-{m}", [("metrics", 0, "a")])) for m in range(20)]
+
+    with ThreadPoolExecutor() as processes:
+        assert [*processes.map(alter_many, range(2))] == [[[(0, None)]] * 20] * 2
+    wanted = {f"of-{n}-{m}" for n in range(2) for m in range(20)}
+    for listener in listeners:
+        assert set(listener.names()) == wanted
+
+
+def test_a_file_that_another_process_does_not_let_go_of_is_not_waited_for_without_end(listener: Listener) -> None:
+    directory = os.open(listener.file.path.parent, os.O_RDONLY)
+    fcntl.flock(directory, fcntl.LOCK_EX)
+    ((code, _),) = listener.alter((16, "one", [("metrics", 0, "a")]))
+    os.close(directory)
+    assert code == 56
+    assert listener.alter((16, "one", [("metrics", 0, "a")])) == [(0, None)]
+
+
+def test_an_alteration_that_cannot_be_kept_is_refused(tmp_path: Path) -> None:
+    listener = Listener(tmp_path / "gone" / "subscriptions.yaml")
+    ((code, message),) = listener.alter((16, "one", [("metrics", 0, "a")]))
+    assert (code, message) == (56, "cannot keep client metrics resources: No such file or directory")
+    assert listener.names() == []
+
+
+def test_while_the_file_is_broken_nothing_can_be_altered(listener: Listener) -> None:
+    listener.alter((16, "one", [("metrics", 0, "a")]))
+    listener.file.path.write_text("{")
+    ((code, message),) = listener.alter((16, "two", [("metrics", 0, "a")]))
+    assert code == 56
+    assert "not YAML" in (message or "")
+    assert listener.names() == ["one"]

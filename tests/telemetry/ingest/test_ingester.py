@@ -1,0 +1,454 @@
+"""Spool to rows: each record once, bad ones alone, the same batch again when the store was away."""
+
+from __future__ import annotations
+
+import math
+import multiprocessing
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+import zstandard
+from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData
+
+from exporters.clickhouse.store import PermanentWriteError, Store, TransientWriteError
+from exporters.model import Connection, DropReason, Push, QuotaLimit, RecordKind, UsageSample
+from exporters.spool.reader import SpoolReader
+from exporters.spool.records import encode_instance, encode_limits, encode_usage, push_origin, push_record, sender_bytes
+from exporters.spool.writer import SpoolWriter
+from telemetry.decode.otlp import Limits
+from telemetry.ingest.ingester import Ingester
+from telemetry.ingest.quarantine import Quarantine
+from telemetry.ingest.rollups import ROLL_UP, roll_up_parameters
+
+MIB = 1 << 20
+NOW_MS = 1_795_234_197_430
+CONNECTION = Connection("prod", "EXTERNAL", "alice", "10.0.0.7", 50_000, "apache-kafka-java", "4.3.1", 1)
+VECTORS = Path(__file__).parents[2] / "vectors"
+JAVA = (VECTORS / "java-4.3.1-producer.zst").read_bytes()
+USAGE = UsageSample("prod", "producer_byte_rate", NOW_MS, "alice", "app-1", "", 1, 1000, 100.5, 250.0, 3, "gateway")
+LIMIT = QuotaLimit("prod", "alice", "<default>", "", "producer_byte_rate", NOW_MS, None)
+
+
+class FakeStore:
+    """Keeps rows by table; the same token of a table counts once. `fail` may raise before a write or a command."""
+
+    def __init__(self) -> None:
+        self.commands: list[Any] = []
+        self.tables: dict[str, dict[str, pa.Table]] = defaultdict(dict)
+        self.fail: Callable[[str], None] = lambda table: None
+
+    def insert(self, table: str, rows: pa.Table, *, token: str) -> None:
+        self.fail(table)
+        assert token.startswith(f"{table}:")
+        assert rows.num_rows > 0
+        self.tables[table].setdefault(token, rows)
+
+    def command(self, sql: str, parameters: dict[str, Any]) -> None:
+        self.fail("")
+        self.commands.append(parameters)
+
+    def rows(self, table: str) -> list[dict[str, Any]]:
+        return [row for rows in self.tables[table].values() for row in rows.to_pylist()]
+
+
+class Bench:
+    """A spool, a store and an ingester over them; `restart` is a crash of the worker."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.writer = SpoolWriter(directory, "gw0", segment_bytes=MIB, max_bytes=64 * MIB)
+        self.store = FakeStore()
+        self.reader = SpoolReader(directory)
+        self.ingester = self._ingester()
+
+    def _ingester(self, **kwargs: Any) -> Ingester:
+        quarantine = Quarantine(self.directory / "quarantine", 100, MIB)
+        options = {"max_decompressed_bytes": MIB, "rollup_interval_ms": 60_000, **kwargs}
+        return Ingester(self.reader, self.store, quarantine, **options)  # type: ignore[arg-type] # a fake
+
+    def push(self, payload: bytes = JAVA, codec: int = 4, **fields: Any) -> None:
+        push = replace(Push(CONNECTION, "app-1", bytes(range(16)), NOW_MS, 7, False, codec, payload), **fields)
+        sender = sender_bytes(push.connection, push.client_id)
+        origin = push_origin(
+            push.client_instance_id, push.subscription_id, push.terminating, push.compression_type, sender
+        )
+        self.writer.append(RecordKind.PUSH, push_record(push.received_at_ms, origin, push.payload))
+        self.writer.flush()
+
+    def append(self, kind: RecordKind, body: bytes) -> None:
+        self.writer.append(kind, body)
+        self.writer.flush()
+
+    def step(self, now_ms: int = NOW_MS) -> int:
+        return self.ingester.step(now_ms)
+
+    def restart(self, **kwargs: Any) -> None:
+        self.reader.close()
+        self.reader = SpoolReader(self.directory)
+        self.ingester = self._ingester(**kwargs)
+
+    def balance(self) -> tuple[int, int, int]:
+        """Written, dropped, buffered; they add up to all that was acknowledged."""
+        counts = self.ingester.as_dict()
+        assert counts["received"] == counts["written"] + counts["dropped"] + counts["buffered"] == self.writer.records
+        assert counts["dropped"] == sum(counts["drop_reasons"].values())
+        return counts["written"], counts["dropped"], counts["buffered"]
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Bench:
+    return Bench(tmp_path)
+
+
+def test_a_push_becomes_rows_of_five_tables(bench: Bench) -> None:
+    bench.push(terminating=True)
+    assert bench.balance() == (0, 0, 1)
+    assert bench.step() == 1
+    assert bench.step() == 0
+    points, series = bench.store.rows("points"), bench.store.rows("series")
+    assert len(points) == len(series) == 108
+    assert {point["series_id"] for point in points} == {each["series_id"] for each in series}
+    assert any(math.isnan(point["value"]) for point in points)
+    assert {
+        (each["cluster"], each["principal"], each["client_id"], each["client_instance_id"]) for each in points + series
+    } == {("prod", "alice", "app-1", bytes(range(16)))}
+    assert {(each["software_name"], each["software_version"], each["broker_id"]) for each in series} == {
+        ("apache-kafka-java", "4.3.1", 1)
+    }
+    assert ("node_id", "node-1") in [pair for each in series for pair in each["attributes"]]
+    [push] = bench.store.rows("pushes")
+    assert push["received_at"].timestamp() * 1000 == NOW_MS
+    assert len(push["push_id"]) == 16
+    assert (push["transport"], push["compression"], push["subscription_id"], push["terminating"]) == (
+        "kafka",
+        "zstd",
+        7,
+        True,
+    )
+    assert (push["bytes"], push["uncompressed_bytes"], push["points"], push["error_code"]) == (len(JAVA), 9646, 108, 0)
+    [instance] = bench.store.rows("client_instances")
+    assert (instance["pushes"], instance["points"], instance["terminated"]) == (1, 108, 1)
+    assert instance["source_address"] == "10.0.0.7"
+    assert bench.balance() == (1, 0, 0)
+    assert bench.ingester.counts.points_written == 108
+
+
+def test_the_other_records_become_rows(bench: Bench) -> None:
+    bench.append(RecordKind.INSTANCE, encode_instance(NOW_MS, bytes(16), sender_bytes(CONNECTION, "app-1")))
+    bench.append(RecordKind.USAGE, encode_usage([USAGE, USAGE._replace(client_id="app-2")]))
+    bench.append(RecordKind.LIMITS, encode_limits([LIMIT]))
+    assert bench.step() == 3
+    [seen] = bench.store.rows("client_instances")
+    assert (seen["pushes"], seen["points"], seen["terminated"]) == (0, 0, 0)
+    assert [row["client_id"] for row in bench.store.rows("quota_usage")] == ["app-1", "app-2"]
+    usage = bench.store.rows("quota_usage")[0]
+    assert {name: usage[name] for name in USAGE._fields if name != "ts_ms"} == {
+        name: value for name, value in USAGE._asdict().items() if name != "ts_ms"
+    }
+    [limit] = bench.store.rows("quota_limits")
+    assert (limit["user"], limit["client_id"], limit["value"]) == ("alice", "<default>", None)
+    assert set(bench.store.tables) == {"client_instances", "quota_usage", "quota_limits"}
+    assert bench.balance() == (3, 0, 0)
+
+
+def test_a_bad_push_fails_alone_and_leaves_its_row(bench: Bench) -> None:
+    bench.push(b"not zstd")
+    bench.push(zstandard.compress(bytes(2 * MIB)))
+    bench.push(zstandard.compress(b"no metrics at all"))
+    bench.push(b"", codec=4)  # an old librdkafka with nothing to say
+    bench.push(JAVA)
+    bench.append(RecordKind.PUSH, b"no push")
+    bench.append(RecordKind.INSTANCE, b"no instance")
+    bench.append(RecordKind.USAGE, b"[[1]]")
+    bench.append(RecordKind.LIMITS, b"{")
+    assert bench.step() == 9
+    assert [push["error_code"] for push in bench.store.rows("pushes")] == [87, 118, 87, 0, 0]
+    assert len(bench.store.rows("points")) == 108
+    assert len(bench.store.rows("client_instances")) == 2
+    assert bench.ingester.counts.dropped == {
+        DropReason.DECOMPRESS: 1,
+        DropReason.TOO_LARGE: 1,
+        DropReason.DECODE: 1,
+        DropReason.CORRUPT_RECORD: 4,
+    }
+    assert bench.balance() == (2, 7, 0)
+
+
+def test_too_many_points_are_refused_as_too_large(bench: Bench) -> None:
+    bench.restart(limits=Limits(points=107))
+    bench.push()
+    bench.step()
+    assert [push["error_code"] for push in bench.store.rows("pushes")] == [118]
+    assert bench.ingester.counts.dropped == {DropReason.TOO_LARGE: 1}
+
+
+def test_a_bug_of_ours_costs_one_push_and_not_the_batch(bench: Bench) -> None:
+    bench.restart(limits=Limits(chars="many"))  # stands for whatever may raise what nobody thought of
+    bench.push()
+    bench.push(b"", codec=0)
+    assert bench.step() == 2
+    assert [push["error_code"] for push in bench.store.rows("pushes")] == [87, 0]
+    assert bench.balance() == (1, 1, 0)
+
+
+def test_damage_in_the_spool_is_counted_as_a_record(bench: Bench) -> None:
+    bench.push()
+    bench.push()
+    [segment] = bench.directory.glob("*.spool")
+    with segment.open("r+b") as file:
+        file.seek(40)
+        file.write(b"\xff\xff")
+    bench.step()
+    assert bench.balance() == (1, 1, 0)
+    assert bench.ingester.as_dict()["drop_reasons"]["corrupt_record"] == 1
+
+
+@pytest.mark.parametrize("away", ["series", "points", "client_instances", "quota_usage"])
+def test_when_the_store_was_away_the_same_batch_comes_again(bench: Bench, away: str) -> None:
+    def fail(table: str) -> None:
+        if table == away:
+            raise TransientWriteError("away")
+
+    bench.push()
+    bench.append(RecordKind.USAGE, encode_usage([USAGE]))
+    bench.store.fail = fail
+    for _ in range(3):
+        with pytest.raises(TransientWriteError):
+            bench.step()
+        bench.push()  # comes later: it must not slip into the batch
+    assert bench.balance() == (0, 0, 5)
+    bench.store.fail = lambda table: None
+    assert bench.step() == 2
+    assert bench.balance() == (2, 0, 3)
+    assert bench.step() == 3
+    assert len(bench.store.rows("points")) == 4 * 108
+    assert len(bench.store.rows("series")) == 108
+    assert len(bench.store.rows("quota_usage")) == 1
+
+
+def test_a_crash_before_the_commit_writes_nothing_twice(bench: Bench) -> None:
+    def fail(table: str) -> None:
+        if table == "pushes":
+            raise SystemExit
+
+    bench.push()
+    bench.store.fail = fail
+    with pytest.raises(SystemExit):
+        bench.step()
+    bench.store.fail = lambda table: None
+    bench.push()
+    bench.restart(max_records=1)
+    assert bench.step() == 1
+    assert bench.step() == 1
+    assert len(bench.store.rows("points")) == 2 * 108
+    assert len(bench.store.rows("series")) == 108  # unknown again after the crash, but the token was
+    assert len({push["push_id"] for push in bench.store.rows("pushes")}) == 2
+
+
+def test_what_the_store_refuses_for_good_is_dropped_and_the_rest_goes_on(bench: Bench) -> None:
+    def fail(table: str) -> None:
+        if table == "points":
+            raise PermanentWriteError("no such column")
+
+    bench.push()
+    bench.append(RecordKind.USAGE, encode_usage([USAGE]))
+    bench.store.fail = fail
+    assert bench.step() == 2
+    assert bench.balance() == (1, 1, 0)
+    assert bench.ingester.counts.dropped == {DropReason.REFUSED: 1}
+    assert bench.ingester.counts.points_written == 0
+    assert len(bench.store.rows("quota_usage")) == 1
+    bench.store.fail = lambda table: None
+    bench.push()
+    assert bench.step() == 1
+    assert bench.balance() == (2, 1, 0)
+
+
+def test_series_are_written_once_an_hour(bench: Bench) -> None:
+    def series_after(now_ms: int) -> int:
+        bench.push()
+        bench.step(now_ms)
+        return len(bench.store.rows("series"))
+
+    assert series_after(NOW_MS) == 108
+    assert series_after(NOW_MS + 3_599_999) == 108
+    assert series_after(NOW_MS + 3_600_000) == 216
+
+
+def test_a_batch_describes_a_series_once(bench: Bench) -> None:
+    for _ in range(3):
+        bench.push()
+    assert bench.step() == 3
+    assert len(bench.store.rows("series")) == 108
+    assert bench.ingester.counts.series_written == 108
+
+
+def test_hours_with_new_points_are_rolled_up_and_a_crash_forgets_none(bench: Bench) -> None:
+    hour = {"hour_s": NOW_MS // 3_600_000 * 3600}
+    bench.push()
+    bench.step()
+    later = iter(range(NOW_MS + 60_000, NOW_MS + 10_000_000, 100_000))
+    assert not bench.ingester.roll_up(lambda: NOW_MS + 59_999)
+    assert bench.ingester.roll_up(lambda: next(later))
+    assert not bench.ingester.roll_up(lambda: next(later) + 10_000_000)
+    bench.restart()  # that it was computed was not written down yet
+    assert bench.ingester.roll_up(lambda: next(later))
+    bench.push()
+    bench.step()
+    bench.restart()
+    bench.store.fail = _away
+    assert bench.ingester.as_dict()["hours_to_roll_up"] == 1
+    assert bench.ingester.roll_up(lambda: NOW_MS)
+    bench.store.fail = lambda table: None
+    assert not bench.ingester.roll_up(lambda: NOW_MS + 59_999)
+    assert bench.ingester.roll_up(lambda: NOW_MS + 60_000)
+    assert bench.ingester.as_dict()["hours_to_roll_up"] == 0
+    assert bench.store.commands == [hour] * 3
+
+
+def _away(table: str) -> None:
+    raise TransientWriteError("away")
+
+
+def test_what_cannot_be_kept_goes_into_quarantine_once_however_often_its_batch_comes(bench: Bench) -> None:
+    bench.push(b"rubbish")
+    bench.push(b"\xff", codec=0)
+    bench.push()
+    bench.store.fail = _away
+    with pytest.raises(TransientWriteError):
+        bench.step()
+    bench.store.fail = lambda table: None
+    bench.step()
+    heads = [path.read_bytes() for path in (bench.directory / "quarantine").iterdir()]
+    assert sorted(head.partition(b"\n")[2] for head in heads) == [b"rubbish", b"\xff"]
+    assert bench.balance() == (1, 2, 0)
+
+
+def test_a_batch_with_more_rows_than_one_insert_may_have_is_written_in_parts(bench: Bench) -> None:
+    data = MetricsData()
+    points = data.resource_metrics.add().scope_metrics.add().metrics.add(name="m").gauge.data_points
+    points.extend([type(points.add())(as_int=1, time_unix_nano=NOW_MS * 1_000_000)] * 49_999)
+    bomb = zstandard.compress(data.SerializeToString())
+    bench.restart(limits=Limits(points=50_000))
+    for _ in range(6):
+        bench.push(bomb)
+    assert bench.step() == 6
+    sizes = [rows.num_rows for rows in bench.store.tables["points"].values()]
+    assert sizes == [250_000, 50_000]
+    assert len(bench.store.rows("pushes")) == 6
+    assert len({push["push_id"] for push in bench.store.rows("pushes")}) == 6
+
+
+def test_a_spool_that_cannot_be_written_to_is_worth_another_try(bench: Bench) -> None:
+    bench.push()
+    positions = bench.directory / "positions.tmp"
+    positions.mkdir()
+    with pytest.raises(TransientWriteError, match="spool"):
+        bench.step()
+    positions.rmdir()
+    assert bench.step() == 1
+    assert bench.balance() == (1, 0, 0)
+
+
+def _into_the_engine(directory: str, results: Any) -> None:
+    store = Store.embedded(Path(directory) / "store")
+    store.migrate()
+    for (table,) in store.query("SELECT name FROM system.tables WHERE create_table_query LIKE '% TTL %'"):
+        store.query(f"ALTER TABLE headroom.{table} REMOVE TTL")  # the pushes are of 2026
+    bench = Bench(Path(directory) / "spool")
+    bench.store = store  # type: ignore[assignment] # the real one
+    bench.restart()
+    bench.push()
+    bench.push(_every_kind(), codec=0)
+    bench.push(b"rubbish")
+    bench.append(RecordKind.INSTANCE, encode_instance(NOW_MS, bytes(16), sender_bytes(CONNECTION, "app-2")))
+    bench.append(RecordKind.USAGE, encode_usage([USAGE]))
+    bench.append(RecordKind.LIMITS, encode_limits([LIMIT]))
+    assert bench.step() == 6
+    assert bench.balance() == (5, 1, 0)
+
+    def rows(sql: str) -> list[tuple[Any, ...]]:
+        return [tuple(row) for row in store.query(sql)]
+
+    results.put(
+        {
+            "view": rows(
+                "SELECT toString(client_instance_id), value, toString(kind), toString(temporality),"
+                " attributes['node_id'], software_version, toUnixTimestamp64Milli(ts) FROM headroom.client_metrics"
+                " WHERE metric = 'exact'"
+            ),
+            "hour": [store.command(ROLL_UP, roll_up_parameters(NOW_MS // 3_600_000))]
+            and rows(
+                "SELECT sum, last, count, points, toString(temporality) FROM headroom.client_metrics_1h"
+                " WHERE metric = 'exact'"
+            ),
+            "exact": rows("SELECT int_value FROM headroom.points WHERE metric = 'exact'"),
+            "points": rows("SELECT count(), countIf(isNaN(value)) > 0 FROM headroom.points"),
+            "histograms": rows(
+                "SELECT toString(kind), count, sum, min, bounds, bucket_counts, scale, pos_counts,"
+                " arrayMap(q -> (q.1, q.2), quantiles) FROM headroom.client_histograms ORDER BY kind"
+            ),
+            "pushes": rows("SELECT error_code, compression, points FROM headroom.pushes ORDER BY points, error_code"),
+            "instances": rows(
+                "SELECT client_id, pushes, points FROM headroom.client_instances FINAL ORDER BY client_id"
+            ),
+            "usage": rows("SELECT client_id, bytes, rate, toString(source) FROM headroom.quota_usage"),
+            "limits": rows("SELECT client_id, value FROM headroom.quota_limits"),
+        }
+    )
+    store.close()
+
+
+def _every_kind() -> bytes:
+    ns = NOW_MS * 1_000_000
+    data = MetricsData()
+    metrics = data.resource_metrics.add().scope_metrics.add().metrics
+    point = metrics.add(name="exact").sum.data_points.add(as_int=2**53 + 1, time_unix_nano=ns)
+    point.attributes.add(key="node.id").value.int_value = 3
+    metrics[0].sum.aggregation_temporality = 2  # type: ignore[assignment] # an enum's number
+    metrics.add(name="h").histogram.data_points.add(
+        time_unix_nano=ns, count=2**64 - 1, bucket_counts=[1, 2], explicit_bounds=[0.5]
+    )
+    exponential = metrics.add(name="e").exponential_histogram.data_points.add(time_unix_nano=ns, sum=0.0, scale=-2)
+    exponential.positive.bucket_counts.append(7)
+    metrics.add(name="q").summary.data_points.add(time_unix_nano=ns, sum=1.0).quantile_values.add(
+        quantile=0.5, value=2.0
+    )
+    return data.SerializeToString()
+
+
+@pytest.mark.chdb
+def test_rows_arrive_in_the_real_engine(tmp_path: Path) -> None:
+    context = multiprocessing.get_context("spawn")  # one engine per process, and never over a fork
+    results = context.Queue()
+    child = context.Process(target=_into_the_engine, args=(str(tmp_path), results))
+    child.start()
+    try:
+        found = results.get(timeout=120)
+    finally:
+        child.join(30)
+    assert child.exitcode == 0
+    assert found["view"] == [
+        ("00010203-0405-0607-0809-0a0b0c0d0e0f", float(2**53 + 1), "sum", "cumulative", "3", "4.3.1", NOW_MS)
+    ]
+    assert found["hour"] == [(float(2**53), float(2**53), 1, 1, "cumulative")]
+    assert found["exact"] == [(2**53 + 1,)]
+    assert found["points"] == [(109, 1)]
+    assert [tuple(map(_plain, row)) for row in found["histograms"]] == [
+        ("histogram", 2**64 - 1, None, None, [0.5], [1, 2], 0, [], []),
+        ("exp_histogram", 0, 0.0, None, [], [], -2, [7], []),
+        ("summary", 0, 1.0, None, [], [], 0, [], [(0.5, 2.0)]),
+    ]
+    assert found["pushes"] == [(87, "zstd", 0), (0, "none", 4), (0, "zstd", 108)]
+    assert found["instances"] == [("app-1", 2, 112), ("app-2", 0, 0)]
+    assert found["usage"] == [("app-1", 1000, 100.5, "gateway")]
+    assert found["limits"] == [("<default>", None)]
+
+
+def _plain(value: Any) -> Any:
+    return list(value) if isinstance(value, tuple | list) else value

@@ -1,0 +1,88 @@
+"""What could not be kept lies there as it came: the newest, within bounds, once each."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from exporters.model import Connection, DropReason, Push
+from telemetry.decode.decoder import Refusal
+from telemetry.ingest.quarantine import Quarantine
+
+CONNECTION = Connection("prod", "EXTERNAL", "alice", "10.0.0.7", 50_000, "apache-kafka-java", "4.3.1", 1)
+REFUSAL = Refusal(DropReason.DECODE, "no MetricsData\nat all")
+
+
+def push(received_at_ms: int, payload: bytes = b"rubb\nish") -> Push:
+    return Push(CONNECTION, "app-1", bytes(range(16)), received_at_ms, 7, False, 4, payload)
+
+
+def held(directory: Path) -> list[tuple[dict[str, Any], bytes]]:
+    parts = [path.read_bytes().partition(b"\n") for path in sorted(directory.iterdir())]
+    return [(orjson.loads(head), payload) for head, _, payload in parts]
+
+
+def test_a_file_says_when_who_and_why_and_has_the_payload(tmp_path: Path) -> None:
+    quarantine = Quarantine(tmp_path / "quarantine", 10, 10_000)
+    quarantine.add(push(17), REFUSAL)
+    quarantine.flush("token")
+    [(head, payload)] = held(tmp_path / "quarantine")
+    assert payload == b"rubb\nish"
+    assert head == {
+        "received_at_ms": 17,
+        "reason": "decode",
+        "cause": "no MetricsData\nat all",
+        "cluster": "prod",
+        "principal": "alice",
+        "client_id": "app-1",
+        "client_instance_id": bytes(range(16)).hex(),
+        "software": "apache-kafka-java 4.3.1",
+        "source_address": "10.0.0.7",
+        "compression": "zstd",
+        "bytes": 8,
+    }
+
+
+def test_the_newest_win_within_count_and_bytes_over_restarts_too(tmp_path: Path) -> None:
+    for start in (0, 10):
+        quarantine = Quarantine(tmp_path, 5, 100_000)
+        for number in range(start, start + 10):
+            quarantine.add(push(number), REFUSAL)
+        quarantine.flush(f"token-{start}")
+    assert [head["received_at_ms"] for head, _ in held(tmp_path)] == [15, 16, 17, 18, 19]
+    quarantine = Quarantine(tmp_path, 5, 2_000)
+    quarantine.add(push(30, bytes(1_000)), REFUSAL)
+    quarantine.flush("token-30")
+    assert held(tmp_path)[-1][0]["received_at_ms"] == 30
+    assert sum(path.stat().st_size for path in tmp_path.iterdir()) <= 2_000
+    quarantine.add(push(31, bytes(5_000)), REFUSAL)
+    quarantine.flush("token-31")
+    assert held(tmp_path) == []
+
+
+def test_a_batch_that_comes_again_is_there_once(tmp_path: Path) -> None:
+    for crash in (True, True, False):
+        quarantine = Quarantine(tmp_path, 10, 10_000)
+        quarantine.begin()
+        for number in (3, 3, 4):
+            quarantine.add(push(number), REFUSAL)
+        if crash:
+            quarantine.begin()
+            for number in (3, 3, 4):
+                quarantine.add(push(number), REFUSAL)
+        quarantine.flush("token")
+    assert [head["received_at_ms"] for head, _ in held(tmp_path)] == [3, 3, 4]
+
+
+def test_a_directory_that_cannot_be_written_to_stops_nothing(tmp_path: Path) -> None:
+    quarantine = Quarantine(tmp_path / "quarantine", 10, 10_000)
+    (tmp_path / "quarantine").rmdir()
+    for number in range(3):
+        quarantine.add(push(number), REFUSAL)
+        quarantine.flush("token")
+    (tmp_path / "quarantine").mkdir()
+    quarantine.add(push(9), REFUSAL)
+    quarantine.flush("token-9")
+    assert len(held(tmp_path / "quarantine")) == 1

@@ -1,0 +1,56 @@
+"""telemetry/rules/java/characters.py: sets of characters."""
+
+from __future__ import annotations
+
+import re
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from telemetry.rules.java.characters import ANY, POSIX, PREDEFINED, Ranges, complement, either_case, source
+
+POINTS = st.integers(0, 0x10FFFF)
+RANGES = st.lists(st.tuples(POINTS, POINTS).map(lambda pair: (min(pair), max(pair))), max_size=5)
+
+
+def members(ranges: Ranges, point: int) -> bool:
+    return any(first <= point <= last for first, last in ranges)
+
+
+@given(RANGES, POINTS)
+def test_the_complement_holds_what_is_not_there(ranges: Ranges, point: int) -> None:
+    assert members(complement(ranges), point) != members(ranges, point)
+
+
+@given(RANGES, POINTS)
+def test_the_source_matches_the_members(ranges: Ranges, point: int) -> None:
+    assert bool(re.fullmatch(source(ranges), chr(point))) == members(ranges, point)
+
+
+def test_nothing_and_everything() -> None:
+    assert re.fullmatch(source([]), "a") is None
+    assert complement(ANY) == []
+    assert complement([]) == ANY
+
+
+def test_only_ascii_letters_have_another_case() -> None:
+    folded = either_case([(ord("Y"), ord("b")), (ord("é"), ord("é"))])
+    assert {chr(point) for point in range(256) if members(folded, point)} == set("YZ[\\]^_`abyzABé")
+
+
+def test_ascii_sets_are_what_their_names_say() -> None:
+    ascii_text = [chr(point) for point in range(128)]
+    for name, expected in {
+        "Alpha": str.isalpha,
+        "Alnum": str.isalnum,
+        "Lower": str.islower,
+        "Upper": str.isupper,
+        "Digit": str.isdigit,
+        "Print": str.isprintable,
+    }.items():
+        assert [members(POSIX[name], ord(c)) for c in ascii_text] == [expected(c) for c in ascii_text], name
+
+
+def test_upper_case_leaves_out_what_lower_case_holds() -> None:
+    for letter in "dhsvw":
+        assert PREDEFINED[letter.upper()] == complement(PREDEFINED[letter])

@@ -1,0 +1,15 @@
+"""A hundred cases of the telemetry oracle; `make oracle` runs more."""
+
+from __future__ import annotations
+
+import pytest
+
+from headroom.demo.kit.jvm import Jvm
+from tests.oracle.telemetry_oracle import run
+
+
+@pytest.mark.java
+def test_kafka_answers_the_same(jvm: Jvm) -> None:
+    differences, deviations = run(jvm, seed=1, cases=100)
+    assert differences == []
+    assert deviations > 10

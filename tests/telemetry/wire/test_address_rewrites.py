@@ -1,0 +1,166 @@
+"""Rewritten responses, version by version, read by kio's generated schema as the second opinion."""
+
+import contextlib
+import dataclasses
+import importlib
+import io
+import struct
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from kio.serial import entity_reader, entity_writer
+from kio.static.primitive import Records
+
+from telemetry.wire import address_rewrites as addresses
+from telemetry.wire.apis import APIS
+from telemetry.wire.errors import ProtocolError
+
+st.register_type_strategy(Records, st.binary(max_size=40).map(Records))  # the one wire type without a strategy
+
+REWRITTEN = {
+    "metadata": (addresses.metadata, range(14)),
+    "find_coordinator": (addresses.find_coordinator, range(7)),
+    "describe_cluster": (addresses.describe_cluster, range(3)),
+    "produce": (addresses.produce, range(3, 14)),
+    "share_fetch": (addresses.share_fetch, range(1, 3)),
+    "share_acknowledge": (addresses.share_acknowledge, range(1, 3)),
+}
+CASES = [(name, version) for name, (_, versions) in REWRITTEN.items() for version in versions]
+
+
+def response_type(api: str, version: int) -> Any:
+    module = importlib.import_module(f"kio.schema.{api}.v{version}.response")
+    name = "".join(word.capitalize() for word in api.split("_")) + "Response"
+    return getattr(module, name)
+
+
+def encode(entity: Any) -> bytes:
+    buffer = io.BytesIO()
+    entity_writer(type(entity))(buffer, entity)
+    return buffer.getvalue()
+
+
+def decode(entity_type: Any, data: bytes) -> Any:
+    entity, size = entity_reader(entity_type)(data, 0)
+    assert size == len(data)
+    return entity
+
+
+def receiver(node_id: int, host: str, port: int) -> tuple[str, int]:
+    return f"gateway-of-{host[:20]}", node_id % 60_000
+
+
+def moved(value: Any) -> Any:
+    """The same response with each address replaced: what the rewriting has to come to."""
+    if isinstance(value, tuple):
+        return tuple(moved(item) for item in value)
+    if not dataclasses.is_dataclass(value) or isinstance(value, type):
+        return value
+    changed = {f.name: moved(getattr(value, f.name)) for f in dataclasses.fields(value)}
+    node_id = changed.get("node_id", changed.get("broker_id", -1))
+    if {"host", "port"} <= changed.keys() and node_id >= 0:
+        host, port = receiver(node_id, value.host, value.port)
+        changed |= {"host": host, "port": type(value.port)(port)}
+    return type(value)(**changed)
+
+
+@pytest.mark.parametrize(("api", "version"), CASES)
+def test_addresses_are_the_gateways_and_all_else_is_as_it_was(api: str, version: int) -> None:
+    entity_type = response_type(api, version)
+
+    @settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
+    @given(st.from_type(entity_type))
+    def check(entity: Any) -> None:
+        if api == "describe_cluster" and version >= 1:
+            entity = dataclasses.replace(entity, endpoint_type=type(entity.endpoint_type)(1))
+        body = encode(entity)
+        assert decode(entity_type, REWRITTEN[api][0](body, version, receiver)) == moved(entity)
+
+    check()
+
+
+@pytest.mark.parametrize(("api", "version"), CASES)
+def test_junk_and_cut_bodies_are_protocol_errors(api: str, version: int) -> None:
+    rewrite = REWRITTEN[api][0]
+
+    @settings(max_examples=30, deadline=None)
+    @given(st.binary(max_size=80))
+    def check(body: bytes) -> None:
+        with contextlib.suppress(ProtocolError):
+            rewrite(body, version, receiver)
+
+    check()
+
+
+def test_controllers_keep_their_addresses() -> None:
+    entity_type = response_type("describe_cluster", 2)
+    found: list[Any] = []
+
+    @settings(max_examples=5, deadline=None, suppress_health_check=list(HealthCheck))
+    @given(st.from_type(entity_type))
+    def check(entity: Any) -> None:
+        found.append(entity)
+        body = encode(dataclasses.replace(entity, endpoint_type=type(entity.endpoint_type)(2)))
+        assert addresses.describe_cluster(body, 2, receiver) == body
+
+    check()
+    assert found
+
+
+@pytest.mark.parametrize("version", range(3, 14))
+def test_throttle_time_of_a_produce_response(version: int) -> None:
+    entity_type = response_type("produce", version)
+
+    @settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
+    @given(st.from_type(entity_type))
+    def check(entity: Any) -> None:
+        expected = round(entity.throttle_time.total_seconds() * 1000)
+        assert addresses.produce_throttle_ms(encode(entity), version) == expected
+
+    check()
+
+
+def offered(body: bytes, version: int) -> dict[int, tuple[int, int]]:
+    entity = decode(response_type("api_versions", version), body)
+    return {int(k.api_key): (int(k.min_version), int(k.max_version)) for k in entity.api_keys}
+
+
+def broker_list(version: int, keys: dict[int, tuple[int, int]]) -> bytes:
+    entity_type = response_type("api_versions", version)
+    key_type = importlib.import_module(entity_type.__module__).ApiVersion
+    fields = {f.name for f in dataclasses.fields(entity_type)}
+    entity = next(iter([_example(entity_type)]))
+    rows = tuple(key_type(api_key=k, min_version=low, max_version=high) for k, (low, high) in keys.items())
+    assert "api_keys" in fields
+    return encode(dataclasses.replace(entity, api_keys=rows))
+
+
+def _example(entity_type: Any) -> Any:
+    from datetime import timedelta
+
+    from kio.schema.errors import ErrorCode
+
+    values: dict[str, Any] = {"error_code": ErrorCode.none, "api_keys": (), "throttle_time": timedelta(seconds=1)}
+    known = {f.name for f in dataclasses.fields(entity_type)}
+    return entity_type(**{k: v for k, v in values.items() if k in known})
+
+
+@pytest.mark.parametrize("version", range(5))
+def test_api_versions_offers_telemetry_and_caps_what_is_not_known(version: int) -> None:
+    body = broker_list(version, {0: (0, 99), 1: (4, 18), 3: (0, 12), 17: (0, 1), 18: (0, 5), 4711: (0, 3)})
+    assert offered(addresses.api_versions(body, version), version) == {
+        0: (0, APIS[0].max_version),
+        1: (4, 15),
+        3: (0, 12),
+        17: (1, 1),
+        18: (0, 4),
+        71: (0, 0),
+        72: (0, 0),
+    }
+
+
+def test_an_unsupported_version_answer_is_passed_on_verbatim() -> None:
+    body = struct.pack(">hihhh", 35, 1, 18, 0, 3)
+    assert addresses.api_versions(body, 4) == body

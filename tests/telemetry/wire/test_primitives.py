@@ -1,0 +1,184 @@
+"""telemetry/wire/primitives.py: what is written is read, and nothing else is ever raised than ProtocolError."""
+
+from __future__ import annotations
+
+import struct
+import tracemalloc
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from telemetry.wire import primitives
+from telemetry.wire.errors import ProtocolError
+from telemetry.wire.primitives import Reader
+
+METHODS = [
+    "int8",
+    "int16",
+    "int32",
+    "boolean",
+    "uvarint",
+    "uuid",
+    "string",
+    "nullable_string",
+    "compact_string",
+    "compact_nullable_string",
+    "compact_bytes",
+    "array_length",
+    "compact_array_length",
+    "skip_tagged",
+]
+
+TEXT = st.text(st.characters(codec="utf-8"), max_size=300)
+
+
+def written(write: Callable[..., None], value: Any) -> bytes:
+    out = bytearray()
+    write(out, value)
+    return bytes(out)
+
+
+@pytest.mark.parametrize(
+    ("name", "values"),
+    [
+        ("int8", st.integers(-(2**7), 2**7 - 1)),
+        ("int16", st.integers(-(2**15), 2**15 - 1)),
+        ("int32", st.integers(-(2**31), 2**31 - 1)),
+        ("boolean", st.booleans()),
+        ("uvarint", st.integers(0, 2**32 - 1)),
+        ("string", TEXT),
+        ("nullable_string", st.none() | TEXT),
+        ("compact_string", TEXT),
+        ("compact_nullable_string", st.none() | TEXT),
+        ("compact_bytes", st.binary(max_size=300)),
+    ],
+)
+def test_what_is_written_is_read(name: str, values: st.SearchStrategy[Any]) -> None:
+    @given(values, st.binary(max_size=5), st.binary(max_size=5))
+    def check(value: Any, before: bytes, after: bytes) -> None:
+        encoded = written(getattr(primitives, f"write_{name}"), value)
+        for data in (before + encoded + after, memoryview(before + encoded + after)):
+            reader = Reader(data, len(before))
+            assert getattr(reader, name)() == value
+            assert reader.offset == len(before) + len(encoded)
+            assert reader.remaining == len(after)
+
+    check()
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_junk_is_a_value_or_a_protocol_error(method: str) -> None:
+    @given(st.binary(max_size=40))
+    def check(junk: bytes) -> None:
+        reader = Reader(junk)
+        try:
+            getattr(reader, method)()
+        except ProtocolError:
+            return
+        assert 0 <= reader.offset <= len(junk)
+
+    check()
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_each_truncation_is_a_protocol_error(method: str) -> None:
+    whole = {
+        "uvarint": b"\xff\x01",
+        "uuid": bytes(16),
+        "string": b"\x00\x03abc",
+        "nullable_string": b"\x00\x03abc",
+        "compact_string": b"\x04abc",
+        "compact_nullable_string": b"\x04abc",
+        "compact_bytes": b"\x04abc",
+        "array_length": b"\x00\x00\x00\x01a",
+        "compact_array_length": b"\x02a",
+        "skip_tagged": b"\x01\x05\x03abc",
+    }.get(method, {"int8": bytes(1), "int16": bytes(2), "boolean": bytes(1)}.get(method, bytes(4)))
+    getattr(Reader(whole), method)()
+    for size in range(len(whole)):
+        with pytest.raises(ProtocolError):
+            getattr(Reader(whole[:size]), method)()
+
+
+@pytest.mark.parametrize(
+    ("method", "data"),
+    [
+        ("uvarint", b"\xff\xff\xff\xff\x10"),
+        ("uvarint", b"\x80\x80\x80\x80\x80\x01"),
+        ("string", b"\xff\xff"),
+        ("string", b"\xff\xfe"),
+        ("nullable_string", b"\xff\xfe"),
+        ("compact_string", b"\x00"),
+        ("compact_bytes", b"\x00"),
+        ("array_length", b"\xff\xff\xff\xfe"),
+    ],
+)
+def test_lengths_that_are_not_possible(method: str, data: bytes) -> None:
+    with pytest.raises(ProtocolError):
+        getattr(Reader(data), method)()
+
+
+def test_null_arrays_have_length_minus_one() -> None:
+    assert Reader(written(primitives.write_array_length, -1)).array_length() == -1
+    assert Reader(written(primitives.write_compact_array_length, -1)).compact_array_length() == -1
+
+
+def test_array_length_counts_the_least_size_of_an_element() -> None:
+    data = written(primitives.write_array_length, 2) + bytes(7)
+    assert Reader(data).array_length(3) == 2
+    with pytest.raises(ProtocolError):
+        Reader(data).array_length(4)
+
+
+@pytest.mark.parametrize("n", [-1, 4])
+def test_skip_stays_inside(n: int) -> None:
+    with pytest.raises(ProtocolError):
+        Reader(b"abc").skip(n)
+
+
+@pytest.mark.parametrize("offset", [-1, 4])
+def test_the_first_offset_is_inside(offset: int) -> None:
+    with pytest.raises(ProtocolError):
+        Reader(b"abc", offset)
+
+
+def test_unknown_tagged_fields_are_passed_over() -> None:
+    reader = Reader(b"\x02\x00\x01a\x09\x02bc" + b"\x07")
+    reader.skip_tagged()
+    assert reader.int8() == 7
+
+
+def test_claimed_lengths_allocate_nothing() -> None:
+    claims = [
+        ("array_length", struct.pack(">i", 2**31 - 1)),
+        ("compact_bytes", b"\xff\xff\xff\xff\x0f"),
+        ("compact_array_length", b"\xff\xff\xff\xff\x0f"),
+        ("skip_tagged", b"\xff\xff\xff\xff\x0f"),
+    ]
+    tracemalloc.start()
+    try:
+        for method, claim in claims:
+            with pytest.raises(ProtocolError):
+                getattr(Reader(claim + b"x"), method)()
+        assert tracemalloc.get_traced_memory()[1] < 1_000_000
+    finally:
+        tracemalloc.stop()
+
+
+def test_text_that_is_not_utf8_is_read_as_java_reads_it() -> None:
+    assert Reader(b"\x00\x02\xffa").string() == "\ufffda"
+
+
+def test_strings_longer_than_the_prefix_can_say_are_not_written() -> None:
+    for write in (primitives.write_string, primitives.write_compact_string):
+        with pytest.raises(ProtocolError):
+            written(write, "x" * 32_768)
+
+
+def test_no_tagged_fields_is_one_zero_byte() -> None:
+    out = bytearray()
+    primitives.write_no_tagged(out)
+    assert bytes(out) == b"\x00"
