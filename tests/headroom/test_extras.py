@@ -18,7 +18,7 @@ class Hidden:
             raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
 sys.meta_path.insert(0, Hidden())
 sys.argv = ["headroom", *{argv!r}]
-from headroom.cli import main
+from headroom.cli.main import main
 main()
 """
 
