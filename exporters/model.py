@@ -98,6 +98,16 @@ class UsageSample(NamedTuple):
     throttle_ms: float  # the longest throttle time that the broker announced in the interval
     throttled_requests: int
     source: str  # 'gateway' | 'jmx' | 'client'
+    # Additive fields: each has a default, because records in the spool may be older.
+    gateway_id: str = ""  # the gateway that measured it; "" for other sources
+    interval_ms: int = 0  # length of the interval; 0: a bare sample, its interval is unknown
+    limit: float | None = None  # quota in force at ts_ms; None: no quota applies, or it is not known
+    limit_known: bool = False  # whether `limit` is what the cluster has configured
+    matched_entity: str = ""  # `user=alice, client-id=<default>`; "" when no quota applies
+    # The broker's metric tags, user not percent-encoded: samples equal in both share one quota at a broker.
+    # None: the same as `user` and `client_id`.
+    bucket_user: str | None = None
+    bucket_client_id: str | None = None
 
 
 class QuotaLimit(NamedTuple):

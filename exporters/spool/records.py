@@ -83,7 +83,7 @@ def encode_usage(samples: Sequence[UsageSample]) -> bytes:
 
 def decode_usage(record: bytes) -> list[UsageSample]:
     """Raises ValueError when the record is not usage samples."""
-    return [UsageSample(*row) for row in orjson.loads(record)]
+    return [UsageSample(*row[: len(UsageSample._fields)]) for row in orjson.loads(record)]
 
 
 def encode_limits(limits: Sequence[QuotaLimit]) -> bytes:

@@ -51,6 +51,9 @@ def serve(
     grpc: Annotated[
         str | None, typer.Option(help="gRPC server for broker plug-ins and sidecars; by default none.")
     ] = None,
+    gateway_id: Annotated[
+        str | None, typer.Option(help="This gateway in quota_usage.gateway_id; by default the host name.")
+    ] = None,
     config: Annotated[Path | None, typer.Option(help="YAML file; flags and HEADROOM_* go before it.")] = None,
 ) -> None:
     """Stand in front of a cluster: answer client telemetry, read throttling off the wire, store both."""
@@ -69,6 +72,7 @@ def serve(
         "sql": sql,
         "http": http,
         "grpc": grpc and {"listen": grpc},
+        "gateway": None if gateway_id is None else {"id": gateway_id},
     }
     try:
         code = run(load(config, flags))

@@ -6,6 +6,7 @@ Constructors elsewhere take values, never this.
 from __future__ import annotations
 
 import re
+import socket
 import warnings
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -92,6 +93,7 @@ warnings.filterwarnings("ignore", 'Field name "validate" in "TelemetryConfig" sh
 class GatewayConfig(_Section):
     """How clients and brokers are talked to."""
 
+    id: str = Field(default_factory=socket.gethostname, min_length=1, max_length=255)  # quota_usage.gateway_id
     advertised_host: str | None = None  # None: clients are sent to the address at which they found us
     connect_timeout_ms: Millis = 10_000
     drain_ms: Millis = 5_000

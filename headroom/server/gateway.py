@@ -42,9 +42,16 @@ async def open_gateway(
     name = config.cluster or cluster.cluster_id
 
     receiver = telemetry_receiver(config, pushes)
-    meter = UsageMeter(name, samples=config.quotas.window_num, window_ms=config.quotas.window_size_ms)
     history = _StoredHistory(name, config.clickhouse or f"http://{sql}/headroom", config.clickhouse_password)
     views = QuotaViews(config.quotas, name, admin, cluster, stack)
+    meter = UsageMeter(
+        name,
+        gateway_id=config.gateway.id,
+        quota_of=views.in_force.of_client,
+        samples=config.quotas.window_num,
+        window_ms=config.quotas.window_size_ms,
+        interval_ms=config.quotas.usage_interval_ms,
+    )
 
     async def changes() -> list[QuotaLimit]:
         described = await admin.describe_client_quotas()
@@ -55,7 +62,7 @@ async def open_gateway(
     refresh = _subscriptions(config, receiver.rules, admin)
     periodic_tasks = [
         PeriodicTask("quotas", config.quotas.refresh_ms, recorder.write_limits),
-        PeriodicTask("usage", config.quotas.usage_interval_ms, recorder.write_usage),
+        PeriodicTask("usage", config.quotas.usage_interval_ms, recorder.write_usage, on_the_clock=True),
         *views.periodic_tasks(),
     ]
     for task in (subscriptions_task(config, receiver.rules, refresh), *periodic_tasks):

@@ -11,6 +11,7 @@ import structlog
 from exporters.model import QuotaLimit, RecordKind, UsageSample
 from exporters.spool.records import encode_limits, encode_usage
 from exporters.spool.writer import SpoolFull, SpoolWriter
+from headroom.clock import now_ms
 from quota_metrics.kafka.errors import ClusterError
 from quota_metrics.measure.meter import UsageMeter
 
@@ -20,11 +21,16 @@ _ROWS_PER_RECORD = 1_000
 
 
 class PeriodicTask(NamedTuple):
-    """A step that is taken every `interval_ms`; `step` may raise ClusterError, OSError and SpoolFull."""
+    """A step that is taken every `interval_ms`; `step` may raise ClusterError, OSError and SpoolFull.
+
+    `on_the_clock`: at wall times that are multiples of the interval, so that the rows of several gateways are of the
+    same moments and a second has one row.
+    """
 
     name: str
     interval_ms: int
     step: Callable[[], Awaitable[None]]
+    on_the_clock: bool = False
 
 
 class QuotaRecorder:
@@ -104,10 +110,21 @@ async def first(task: PeriodicTask) -> None:
         log.warning("task fails, will be tried again", task=task.name, error=str(exc))
 
 
+async def _next_turn(task: PeriodicTask) -> None:
+    if not task.on_the_clock:
+        await asyncio.sleep(task.interval_ms / 1000)
+        return
+    at_ms = now_ms()
+    due_ms = at_ms - at_ms % task.interval_ms + task.interval_ms
+    while at_ms < due_ms <= at_ms + task.interval_ms:  # timers may fire early; a clock set back starts anew
+        await asyncio.sleep((due_ms - at_ms) / 1000)
+        at_ms = now_ms()
+
+
 async def _every(task: PeriodicTask) -> object:
     failing = False
     while True:
-        await asyncio.sleep(task.interval_ms / 1000)
+        await _next_turn(task)
         try:
             await task.step()
         except (ClusterError, OSError, SpoolFull) as exc:

@@ -1,13 +1,16 @@
-"""What each client uses at each broker, from the requests and answers that pass, as the broker's window rate. Sans-I/O.
+"""Usage of each client at each broker, from the requests and responses that pass the gateway. Sans-I/O.
 
-The rules of what counts are KafkaApis': Produce is charged with the whole request, Fetch with the response, and a
-response that announces a throttle time carries no records and was un-recorded by the broker (ClientQuotaManager.
-unrecordQuotaSensor). Of requests that have no byte rate only the throttling can be seen from outside.
+What counts follows KafkaApis: a Produce request counts with its whole size, a Fetch with its response. A Fetch response
+that announces a throttle time carries no records and was un-recorded by the broker (ClientQuotaManager.
+unrecordQuotaSensor). Of requests without a byte rate only the throttling is visible on the wire.
 """
 
 from __future__ import annotations
 
+from typing import TypeAlias
+
 from exporters.model import QuotaKey, UsageSample
+from quota_metrics.measure.quota_in_force import QuotaInForce, QuotaOf, unknown_quota
 from quota_metrics.windows import Rate
 
 PRODUCE, FETCH, SHARE_FETCH = 0, 1, 78
@@ -21,24 +24,48 @@ _MUTATION = QuotaKey.CONTROLLER_MUTATION_RATE.value
 _THROTTLED_BY = {19: _MUTATION, 20: _MUTATION, 37: _MUTATION}
 
 _NAME_CHARS_PER_CLIENT = 256  # on average: a client that invents names of 32 kB fills the table sooner
+_MAX_MUTED_MS = 600_000  # rows of a muted client end after this time: readers look back no further
+
+# A byte rate this far below its limit has not caused a throttle time. The tenth left covers what the broker counts and
+# we do not yet: requests that are still in flight.
+_BELOW_LIMIT = 0.9
+
+_Client: TypeAlias = tuple[str, str, str, int]  # quota key, user, client-id, broker
+_Bucket: TypeAlias = tuple[str, str, str, int]  # quota key, user and client-id of the metric tags, broker
 
 
 class UsageMeter:
     """Usage and throttling per (quota key, user, client-id, broker) of one cluster.
 
-    Bounded: at most `max_clients` at a time, and what came from others is counted in `left_out`. A client leaves
-    when its windows are empty, which loses nothing: the windows of a newcomer measure the same.
+    Bounded: at most `max_clients` at a time; exchanges of further clients are counted in `left_out`. A client is
+    forgotten when its window is empty, which loses nothing: an empty window measures the same as a new one.
     """
 
-    def __init__(self, cluster: str, *, samples: int = 11, window_ms: int = 1000, max_clients: int = 50_000) -> None:
+    def __init__(
+        self,
+        cluster: str,
+        *,
+        gateway_id: str = "",
+        quota_of: QuotaOf = unknown_quota,
+        samples: int = 11,
+        window_ms: int = 1000,
+        interval_ms: int = 1000,
+        max_clients: int = 50_000,
+    ) -> None:
+        """`samples` and `window_ms` are the brokers' quota window; `interval_ms` is how often `samples()` is called."""
         self.cluster = cluster
-        self.left_out = 0  # exchanges of clients for whom there was no room
+        self.left_out = 0
+        self._gateway_id = gateway_id
+        self._quota_of = quota_of
         self._samples = samples
         self._window_ms = window_ms
+        self._interval_ms = interval_ms
+        self._sampled_ms: int | None = None
         self._max_clients = max_clients
         self._max_name_chars = max_clients * _NAME_CHARS_PER_CLIENT
         self._name_chars = 0
-        self._clients: dict[tuple[str, str, str, int], _Usage] = {}
+        self._clients: dict[_Client, _Usage] = {}
+        self._bucket_rates: dict[_Bucket, float] = {}  # of the last interval
 
     def __len__(self) -> int:
         return len(self._clients)
@@ -65,45 +92,49 @@ class UsageMeter:
         `request_bytes` and `response_bytes` are frames without their 4-byte length. `principal` is the user's name,
         `address` is for quotas on ip, of which none has to do with bytes.
         """
-        counted_bytes = 0
         if api_key == PRODUCE:
-            quota_key, counted_bytes = _PRODUCER, request_bytes
+            self._byte_usage((_PRODUCER, principal, client_id, broker_id), request_bytes, throttle_ms, now_ms)
         elif api_key in (FETCH, SHARE_FETCH):
-            quota_key = _CONSUMER
-            if throttle_ms <= 0:
-                counted_bytes = response_bytes
+            counted_bytes = response_bytes if throttle_ms <= 0 else 0
+            self._byte_usage((_CONSUMER, principal, client_id, broker_id), counted_bytes, throttle_ms, now_ms)
         elif throttle_ms > 0:
             quota_key = _THROTTLED_BY.get(api_key, _REQUEST)
-        else:
-            return
-        client = (quota_key, principal, client_id, broker_id)
-        usage = self._clients.get(client) or self._admit(client)
-        if usage is None:
-            self.left_out += 1
-        else:
-            usage.add(counted_bytes, throttle_ms, now_ms)
+            self._throttled((quota_key, principal, client_id, broker_id), throttle_ms, now_ms)
 
     def samples(self, now_ms: int) -> list[UsageSample]:
-        """One row per client that was active since the last call or whose rate is still above 0.
+        """One row per client that was active since the last call, whose rate is above 0, or that is muted.
 
         The rate of request_percentage and controller_mutation_rate is 0: neither thread time nor partitions show on
         the wire, throttle times do.
         """
+        interval_ms = self._elapsed_ms(now_ms)
         rows = []
         emptied = []
+        self._bucket_rates = {}
         for client, usage in self._clients.items():
             rate = usage.rate.measure(now_ms)
-            if usage.active or rate > 0:
-                rows.append(self._row(client, usage, rate, now_ms))
-                usage.begin_interval()
-            if now_ms - usage.last_ms >= self._samples * self._window_ms:
+            muted = now_ms < usage.muted_until_ms
+            if usage.active or rate > 0 or muted:
+                rows.append(self._row(client, usage, rate, now_ms, interval_ms))
+                usage.begin_interval(rate)
+            if not muted and now_ms - usage.last_ms >= self._samples * self._window_ms:
                 emptied.append(client)
         for client in emptied:
             self._forget(client)
         return rows
 
-    def _row(self, client: tuple[str, str, str, int], usage: _Usage, rate: float, now_ms: int) -> UsageSample:
+    def _elapsed_ms(self, now_ms: int) -> int:
+        """Length of the interval that ends now. After a gap longer than the window, or a clock that was set: a rate
+        says nothing of the time before its window."""
+        last_ms, self._sampled_ms = self._sampled_ms, now_ms
+        elapsed_ms = self._interval_ms if last_ms is None else now_ms - last_ms
+        return min(max(elapsed_ms, 1), self._samples * self._window_ms)
+
+    def _row(self, client: _Client, usage: _Usage, rate: float, now_ms: int, interval_ms: int) -> UsageSample:
         quota_key, user, client_id, broker_id = client
+        quota = self._quota_of(quota_key, user, client_id, broker_id)
+        bucket = (quota_key, quota.bucket_user, quota.bucket_client_id, broker_id)
+        self._bucket_rates[bucket] = self._bucket_rates.get(bucket, 0.0) + rate
         return UsageSample(
             cluster=self.cluster,
             quota_key=quota_key,
@@ -117,9 +148,63 @@ class UsageMeter:
             throttle_ms=usage.throttle_ms,
             throttled_requests=usage.throttled_requests,
             source="gateway",
+            gateway_id=self._gateway_id,
+            interval_ms=interval_ms,
+            limit=quota.limit,
+            limit_known=quota.limit_known,
+            matched_entity=quota.matched_entity,
+            bucket_user=quota.bucket_user,
+            bucket_client_id=quota.bucket_client_id,
         )
 
-    def _admit(self, client: tuple[str, str, str, int]) -> _Usage | None:
+    def _byte_usage(self, client: _Client, counted_bytes: int, throttle_ms: int, now_ms: int) -> None:
+        usage = self._clients.get(client) or self._admit(client)
+        if usage is None:
+            self.left_out += 1
+            return
+        # Also when nothing is counted: the broker recorded and un-recorded, which keeps the sample alive.
+        usage.add(counted_bytes, now_ms)
+        if throttle_ms <= 0:
+            return
+        if self._may_exceed(client, usage, now_ms):
+            usage.mute(throttle_ms, now_ms)
+        else:
+            self._throttled((_REQUEST, *client[1:]), throttle_ms, now_ms)
+
+    def _throttled(self, client: _Client, throttle_ms: int, now_ms: int) -> None:
+        usage = self._clients.get(client) or self._admit(client)
+        if usage is None:
+            self.left_out += 1
+            return
+        usage.add(0, now_ms)
+        usage.mute(throttle_ms, now_ms)
+
+    def _may_exceed(self, client: _Client, usage: _Usage, now_ms: int) -> bool:
+        """Whether the byte rate can have caused a throttle time. KafkaApis answers with the longer one of the byte
+        quota's and the request quota's; the wire does not say which. With two gateways in front of one bucket each
+        sees a part of its rate: then a throttle is booked on request_percentage only if that quota applies as well.
+        """
+        quota = self._quota_of(*client)
+        request_quota = self._quota_of(_REQUEST, *client[1:])
+        if not quota.limit_known or request_quota.limit is None:
+            return True
+        if quota.limit is None:
+            return False
+        if client[0] == _CONSUMER and usage.largest_bytes == 0:
+            return True  # nothing is known of how much it fetches at a time
+        return self._attempted_rate(client, usage, quota, now_ms) > _BELOW_LIMIT * quota.limit
+
+    def _attempted_rate(self, client: _Client, usage: _Usage, quota: QuotaInForce, now_ms: int) -> float:
+        """What the broker may have measured for the bucket: the clients' rates and, since it un-records a throttled
+        Fetch, one more response as large as the client's largest."""
+        bucket = (client[0], quota.bucket_user, quota.bucket_client_id, client[3])
+        others = max(self._bucket_rates.get(bucket, 0.0) - usage.last_rate, 0.0)
+        rate = others + usage.rate.measure(now_ms)
+        if client[0] == _CONSUMER:
+            rate += usage.largest_bytes * 1000 / ((self._samples - 1) * self._window_ms)
+        return rate
+
+    def _admit(self, client: _Client) -> _Usage | None:
         chars = len(client[1]) + len(client[2])
         if len(self._clients) >= self._max_clients or self._name_chars + chars > self._max_name_chars:
             return None
@@ -127,7 +212,7 @@ class UsageMeter:
         usage = self._clients[client] = _Usage(Rate(self._samples, self._window_ms))
         return usage
 
-    def _forget(self, client: tuple[str, str, str, int]) -> None:
+    def _forget(self, client: _Client) -> None:
         del self._clients[client]
         self._name_chars -= len(client[1]) + len(client[2])
 
@@ -135,26 +220,42 @@ class UsageMeter:
 class _Usage:
     """One client's window, and its interval so far."""
 
-    __slots__ = ("active", "bytes", "last_ms", "rate", "throttle_ms", "throttled_requests")
+    __slots__ = (
+        "active",
+        "bytes",
+        "largest_bytes",
+        "last_ms",
+        "last_rate",
+        "muted_until_ms",
+        "rate",
+        "throttle_ms",
+        "throttled_requests",
+    )
 
     def __init__(self, rate: Rate) -> None:
         self.rate = rate
         self.last_ms = 0
-        self.begin_interval()
+        self.muted_until_ms = 0
+        self.largest_bytes = 0
+        self.begin_interval(0.0)
 
-    def begin_interval(self) -> None:
+    def begin_interval(self, last_rate: float) -> None:
+        self.last_rate = last_rate
         self.active = False
         self.bytes = 0
         self.throttle_ms = 0
         self.throttled_requests = 0
 
-    def add(self, counted_bytes: int, throttle_ms: int, now_ms: int) -> None:
+    def add(self, counted_bytes: int, now_ms: int) -> None:
         self.active = True
         self.last_ms = now_ms
         self.bytes += counted_bytes
-        # Also when nothing is counted: the broker recorded and un-recorded, which keeps the sample alive.
+        if counted_bytes > self.largest_bytes:
+            self.largest_bytes = counted_bytes
         self.rate.record(counted_bytes, now_ms)
-        if throttle_ms > 0:
-            self.throttled_requests += 1
-            if throttle_ms > self.throttle_ms:
-                self.throttle_ms = throttle_ms
+
+    def mute(self, throttle_ms: int, now_ms: int) -> None:
+        self.throttled_requests += 1
+        if throttle_ms > self.throttle_ms:
+            self.throttle_ms = throttle_ms
+        self.muted_until_ms = max(self.muted_until_ms, now_ms + min(throttle_ms, _MAX_MUTED_MS))

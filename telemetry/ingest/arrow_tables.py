@@ -168,7 +168,20 @@ def usage_table(samples: Sequence[UsageSample], received_at_ms: int) -> pa.Table
         {
             **{
                 name: _strings(getattr(sample, name) for sample in samples)
-                for name in ("cluster", "quota_key", "user", "client_id", "ip", "source")
+                for name in (
+                    "cluster",
+                    "quota_key",
+                    "user",
+                    "client_id",
+                    "ip",
+                    "source",
+                    "gateway_id",
+                    "matched_entity",
+                )
+            },
+            **{
+                bucket: _strings(_or_else(getattr(sample, bucket), getattr(sample, name)) for sample in samples)
+                for bucket, name in (("bucket_user", "user"), ("bucket_client_id", "client_id"))
             },
             "ts": _times(sample.ts_ms for sample in samples),
             "broker_id": _column((sample.broker_id for sample in samples), pa.int32()),
@@ -176,6 +189,9 @@ def usage_table(samples: Sequence[UsageSample], received_at_ms: int) -> pa.Table
             "rate": _column((sample.rate for sample in samples), pa.float64()),
             "throttle_ms": _column((sample.throttle_ms for sample in samples), pa.float64()),
             "throttled_requests": _column((sample.throttled_requests for sample in samples), pa.uint64()),
+            "interval_ms": _column((sample.interval_ms for sample in samples), pa.uint32()),
+            "limit": _column((sample.limit for sample in samples), pa.float64()),
+            "limit_known": _column((int(sample.limit_known) for sample in samples), pa.uint8()),
             "received_at": _times(received_at_ms for _ in samples),
         }
     )
@@ -238,6 +254,10 @@ def _connection(of: Sequence[Push | ClientInstance]) -> dict[str, Any]:
         "source_address": _strings(each.connection.source_address for each in of),
         "broker_id": _column((each.connection.broker_id for each in of), pa.int32()),
     }
+
+
+def _or_else(name: str | None, other: str) -> str:
+    return other if name is None else name
 
 
 def _column(values: Iterable[Any], kind: Any) -> Any:

@@ -1,6 +1,6 @@
-"""What `quotas:` may add to the gateway: brokers' own numbers, and each client's limit and usage on /metrics.
+"""Quotas in the gateway: the limit of each row of usage, the brokers' own numbers, client series on /metrics.
 
-What is not asked for is not there: no task, no state, no time.
+The latter two are optional and cost nothing while they are off.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from quota_metrics.config.entities import CLIENT_ID, USER, Rules
 from quota_metrics.kafka.admin import Cluster, KafkaAdmin
 from quota_metrics.measure.callbacks import CallbackError
 from quota_metrics.measure.meter import UsageMeter
+from quota_metrics.measure.quota_in_force import QuotasInForce
 from quota_metrics.measure.thread_capacity import read_thread_capacity
 from quota_metrics.measure.utilization import Windows
 
@@ -40,6 +41,7 @@ class QuotaViews:
         self._cluster = cluster
         self._stack = stack
         self._quotas = ClusterQuotas(config)
+        self.in_force = QuotasInForce(self._quotas.at if self._quotas.has_callback else None)
         self._rules: Rules = {}
         self._capacity: dict[int, float] = {}
         self._scraper: JmxScraper | None = None
@@ -52,6 +54,7 @@ class QuotaViews:
             self._quotas.configure(rules)
             if self._quotas.has_callback:
                 self._quotas.follow(await read_partitions(self._admin.send, self._cluster.cluster_id))
+        self.in_force.configure(rules)
 
     def measured(self, rows: Sequence[UsageSample]) -> None:
         """The gateway's usage of this moment."""
@@ -97,7 +100,7 @@ class QuotaViews:
         def take(broker_id: int, rows: Sequence[UsageSample]) -> None:
             if self._clients is not None:
                 self._clients.scraped(broker_id, rows)
-            recorder.write_rows(rows)
+            recorder.write_rows([self.in_force.of_sensor(row) for row in rows])
 
         def known() -> set[tuple[str, str]]:
             named = ({kind: name or "" for kind, name in entity} for entity in self._rules)

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from exporters.model import UsageSample
+from quota_metrics.config.entities import Rules, entity_of
 from quota_metrics.measure.meter import UsageMeter
+from quota_metrics.measure.quota_in_force import QuotasInForce
 
 EXCHANGE: dict[str, Any] = {
     "principal": "alice",
@@ -28,7 +32,23 @@ def one(exchange: dict[str, Any], now_ms: int = 0) -> UsageSample:
 
 
 def test_produce_is_charged_with_its_request() -> None:
-    assert one({}) == UsageSample("c", "producer_byte_rate", 0, "alice", "app", "", 1, 1000, 100.0, 0, 0, "gateway")
+    assert one({}) == UsageSample(
+        "c",
+        "producer_byte_rate",
+        0,
+        "alice",
+        "app",
+        "",
+        1,
+        1000,
+        100.0,
+        0,
+        0,
+        "gateway",
+        interval_ms=1000,
+        bucket_user="alice",
+        bucket_client_id="app",
+    )
 
 
 def test_fetch_and_share_fetch_are_charged_with_their_response() -> None:
@@ -88,9 +108,107 @@ def test_rows_go_on_until_the_rate_is_0_and_then_the_client_is_forgotten() -> No
 def test_a_client_that_comes_back_measures_as_a_new_one() -> None:
     meter = UsageMeter("c")
     meter.exchange(**EXCHANGE)
-    meter.samples(20_000)
+    meter.samples(19_500)
     meter.exchange(**EXCHANGE | {"now_ms": 20_500})
     assert meter.samples(20_500) == [one({"now_ms": 20_500}, 20_500)]
+
+
+def test_a_row_covers_the_time_since_the_call_before() -> None:
+    meter = UsageMeter("c", gateway_id="gw-1", interval_ms=500)
+    intervals = []
+    for now_ms in (10_000, 10_400, 11_900, 40_000, 30_000):
+        meter.exchange(**EXCHANGE | {"now_ms": now_ms})
+        (row,) = meter.samples(now_ms)
+        intervals.append(row.interval_ms)
+        assert row.gateway_id == "gw-1"
+    assert intervals == [500, 400, 1500, 11_000, 1]  # not longer than the window; a clock that was set back
+
+
+def test_a_muted_client_has_rows_until_it_is_not_muted_any_more() -> None:
+    meter = UsageMeter("c")
+    meter.exchange(**EXCHANGE | {"throttle_ms": 30_000})
+    rows = [meter.samples(second * 1000) for second in range(40)]
+    assert [len(found) for found in rows] == [1] * 30 + [0] * 10
+    assert [row.throttle_ms for (row,) in rows[:30]] == [30_000] + [0] * 29
+    meter.exchange(**EXCHANGE | {"throttle_ms": 2**31 - 1})
+    assert meter.samples(599_000)
+    assert not meter.samples(600_000)
+    assert len(meter) == 0
+
+
+def in_force(rules: Rules) -> UsageMeter:
+    quotas = QuotasInForce()
+    quotas.configure(rules)
+    return UsageMeter("c", quota_of=quotas.of_client)
+
+
+def test_rows_have_the_limit_in_force_and_the_bucket() -> None:
+    meter = in_force({entity_of({"user": "a b", "client-id": None}): {"producer_byte_rate": 500.0}})
+    meter.exchange(**EXCHANGE | {"principal": "a b"})
+    meter.exchange(**EXCHANGE | {"principal": "bob"})
+    limited, free = meter.samples(0)
+    assert limited[-5:] == (500.0, True, "user=a b, client-id=<default>", "a b", "app")
+    assert free[-5:] == (None, True, "", "bob", "app")
+
+
+BYTES_AND_REQUESTS = {"producer_byte_rate": 1000.0, "consumer_byte_rate": 1000.0, "request_percentage": 10.0}
+
+
+def booked(meter: UsageMeter, now_ms: int = 0) -> dict[str, float]:
+    return {row.quota_key: row.throttle_ms for row in meter.samples(now_ms) if row.throttle_ms}
+
+
+def test_a_throttle_that_the_byte_rate_cannot_have_caused_is_the_request_quotas() -> None:
+    meter = in_force({entity_of({"user": "alice"}): BYTES_AND_REQUESTS})
+    meter.exchange(**EXCHANGE | {"request_bytes": 8_000, "throttle_ms": 70})  # 800 of 1000 bytes/s
+    assert booked(meter) == {"request_percentage": 70}
+    meter.exchange(**EXCHANGE | {"request_bytes": 1_500, "throttle_ms": 80})
+    assert booked(meter) == {"producer_byte_rate": 80}
+
+
+def test_others_of_the_bucket_count_towards_the_byte_rate() -> None:
+    meter = in_force({entity_of({"user": "alice"}): BYTES_AND_REQUESTS})
+    meter.exchange(**EXCHANGE | {"client_id": "other", "request_bytes": 12_000})
+    meter.exchange(**EXCHANGE)
+    meter.samples(0)
+    meter.exchange(**EXCHANGE | {"throttle_ms": 70, "now_ms": 10})
+    assert booked(meter, 10) == {"producer_byte_rate": 70}
+
+
+def test_a_fetch_may_have_been_as_large_as_the_largest_before_it() -> None:
+    for largest, quota_key in ((2_000, "request_percentage"), (9_500, "consumer_byte_rate"), (0, "consumer_byte_rate")):
+        meter = in_force({entity_of({"user": "alice"}): BYTES_AND_REQUESTS})
+        fetch = EXCHANGE | {"api_key": 1}
+        if largest:
+            meter.exchange(**fetch | {"response_bytes": largest})
+        meter.exchange(**fetch | {"throttle_ms": 70, "now_ms": 12_000})
+        assert booked(meter, 12_000) == {quota_key: 70}
+
+
+@pytest.mark.parametrize(
+    "rules",
+    [
+        {entity_of({"user": "alice"}): {"producer_byte_rate": 1e9}},  # no request quota that could have done it
+        {entity_of({"user": "bob"}): BYTES_AND_REQUESTS},
+    ],
+)
+def test_without_a_request_quota_a_throttle_is_the_byte_quotas(rules: Rules) -> None:
+    meter = in_force(rules)
+    meter.exchange(**EXCHANGE | {"throttle_ms": 70})
+    assert booked(meter) == {"producer_byte_rate": 70}
+
+
+def test_while_quotas_are_not_known_a_throttle_is_the_byte_quotas() -> None:
+    meter = UsageMeter("c", quota_of=QuotasInForce().of_client)
+    meter.exchange(**EXCHANGE | {"throttle_ms": 70})
+    (row,) = meter.samples(0)
+    assert (row.throttle_ms, row.limit, row.limit_known) == (70, None, False)
+
+
+def test_a_throttle_without_any_byte_quota_is_the_request_quotas() -> None:
+    meter = in_force({entity_of({"user": "alice"}): {"request_percentage": 10.0}})
+    meter.exchange(**EXCHANGE | {"throttle_ms": 70})
+    assert booked(meter) == {"request_percentage": 70}
 
 
 def test_clients_beyond_the_cap_are_left_out_and_counted() -> None:

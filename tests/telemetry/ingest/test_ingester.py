@@ -30,7 +30,27 @@ NOW_MS = 1_795_234_197_430
 CONNECTION = Connection("prod", "EXTERNAL", "alice", "10.0.0.7", 50_000, "apache-kafka-java", "4.3.1", 1)
 VECTORS = Path(__file__).parents[2] / "vectors"
 JAVA = (VECTORS / "java-4.3.1-producer.zst").read_bytes()
-USAGE = UsageSample("prod", "producer_byte_rate", NOW_MS, "alice", "app-1", "", 1, 1000, 100.5, 250.0, 3, "gateway")
+USAGE = UsageSample(
+    "prod",
+    "producer_byte_rate",
+    NOW_MS,
+    "alice",
+    "app-1",
+    "",
+    1,
+    1000,
+    100.5,
+    250.0,
+    3,
+    "gateway",
+    gateway_id="gw-1",
+    interval_ms=1000,
+    limit=2000.0,
+    limit_known=True,
+    matched_entity="user=alice",
+    bucket_user="alice",
+    bucket_client_id="",
+)
 LIMIT = QuotaLimit("prod", "alice", "<default>", "", "producer_byte_rate", NOW_MS, None)
 
 

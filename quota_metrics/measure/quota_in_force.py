@@ -1,0 +1,94 @@
+"""The quota that a client has at this moment, as columns of quota_usage: limit, rule and bucket. Sans-I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple, TypeAlias
+
+from exporters.model import DEFAULT_ENTITY, UsageSample
+from quota_metrics.config.entities import CLIENT_ID, USER, Entity, Rules, desanitize, sanitize
+from quota_metrics.config.resolution import Resolver, Tags
+from quota_metrics.measure.quota_manager import TYPE_OF_KEY, QuotaManager
+
+LARGEST_LIMIT = 1e15  # bytes per second; a quota above it never throttles: Long.MAX_VALUE and infinity are such
+_MAX_KEPT = 200_000
+
+
+class QuotaInForce(NamedTuple):
+    """`limit` is None without a quota, and while quotas are not known. Samples with equal buckets share the limit."""
+
+    limit: float | None
+    limit_known: bool
+    matched_entity: str
+    bucket_user: str
+    bucket_client_id: str
+
+
+QuotaOf: TypeAlias = Callable[[str, str, str, int], QuotaInForce]  # quota key, user, client-id, broker
+
+
+def unknown_quota(_quota_key: str, user: str, client_id: str, _broker_id: int) -> QuotaInForce:
+    """The quota of a client whose cluster's quotas have not been read."""
+    return QuotaInForce(None, False, "", user, client_id)
+
+
+class QuotasInForce:
+    """Quotas of one cluster. `manager_at` gives a broker's quotas where a callback decides them (KIP-257)."""
+
+    def __init__(self, manager_at: Callable[[int], QuotaManager] | None = None) -> None:
+        self._manager_at = manager_at
+        self._rules: Rules | None = None
+        self._resolver: Resolver | None = None
+        self._kept: dict[tuple[str, str, str], QuotaInForce] = {}
+
+    def configure(self, rules: Rules) -> None:
+        """The cluster's whole configuration."""
+        if rules != self._rules:
+            self._rules, self._resolver = rules, Resolver(rules)
+            self._kept.clear()
+
+    def of_client(self, quota_key: str, user: str, client_id: str, broker_id: int) -> QuotaInForce:
+        """The client's quota at the broker."""
+        if self._resolver is None or quota_key not in TYPE_OF_KEY:
+            return unknown_quota(quota_key, user, client_id, broker_id)
+        if self._manager_at is not None:
+            quota = self._manager_at(broker_id).quota(quota_key, user, client_id)
+            return _in_force(quota.limit, "", quota.metric_tags)
+        client = (quota_key, user, client_id)
+        kept = self._kept.get(client)
+        if kept is None:
+            if len(self._kept) >= _MAX_KEPT:
+                self._kept.clear()
+            kept = self._kept[client] = _resolved(self._resolver, quota_key, user, client_id)
+        return kept
+
+    def of_sensor(self, row: UsageSample) -> UsageSample:
+        """A row that a broker reported of its own sensor, whose names are the metric tags, with the quota of these."""
+        if self._resolver is None or row.quota_key not in TYPE_OF_KEY:
+            return row
+        tags = {USER: sanitize(row.user), CLIENT_ID: row.client_id}
+        if self._manager_at is not None:
+            quota = _in_force(self._manager_at(row.broker_id).limit(row.quota_key, tags), "", tags)
+        else:
+            rule = self._resolver.limit_of_tags(row.quota_key, tags)
+            quota = _in_force(rule and rule.value, entity_text(rule.entity) if rule else "", tags)
+        return row._replace(**quota._asdict())
+
+
+def entity_text(entity: Entity) -> str:
+    """`user=alice, client-id=<default>`: as quota_usage and quota_utilization spell an entity."""
+    return ", ".join(f"{kind}={DEFAULT_ENTITY if name is None else name}" for kind, name in entity)
+
+
+def _resolved(resolver: Resolver, quota_key: str, user: str, client_id: str) -> QuotaInForce:
+    resolution = resolver.resolve(user, client_id).get(quota_key)
+    if resolution is None:
+        return _in_force(None, "", resolver.metric_tags(quota_key, user, client_id))
+    return _in_force(resolution.value, entity_text(resolution.entity), resolution.metric_tags)
+
+
+def _in_force(limit: float | None, entity: str, tags: Tags) -> QuotaInForce:
+    limited = limit is not None and limit <= LARGEST_LIMIT  # false for NaN, by which Kafka never throttles
+    return QuotaInForce(
+        limit if limited else None, True, entity, desanitize(tags.get(USER, "")), tags.get(CLIENT_ID, "")
+    )

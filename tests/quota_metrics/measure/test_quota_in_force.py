@@ -1,0 +1,61 @@
+"""The quota of a client as columns of quota_usage."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from exporters.model import UsageSample
+from quota_metrics.config.entities import Rules, entity_of
+from quota_metrics.measure.callbacks import DefaultQuotaCallback
+from quota_metrics.measure.quota_in_force import QuotaInForce, QuotasInForce
+from quota_metrics.measure.quota_manager import QuotaManager
+from quota_metrics.windows import UNLIMITED
+
+PRODUCER = "producer_byte_rate"
+ALICE = entity_of({"user": "alice a"})
+
+
+def quotas(rules: Rules) -> QuotasInForce:
+    found = QuotasInForce()
+    found.configure(rules)
+    return found
+
+
+def test_a_new_configuration_counts_at_once() -> None:
+    found = quotas({ALICE: {PRODUCER: 10.0}})
+    assert found.of_client(PRODUCER, "alice a", "x", 1) == QuotaInForce(10.0, True, "user=alice a", "alice a", "")
+    found.configure({entity_of({"client-id": None}): {PRODUCER: 7.0}})
+    assert found.of_client(PRODUCER, "alice a", "x", 1) == QuotaInForce(7.0, True, "client-id=<default>", "", "x")
+    found.configure({})
+    assert found.of_client(PRODUCER, "alice a", "x", 1) == QuotaInForce(None, True, "", "", "x")
+
+
+@pytest.mark.parametrize("value", [UNLIMITED, math.inf, math.nan, 2e15])
+def test_a_value_that_never_throttles_is_no_limit_and_keeps_its_rule(value: float) -> None:
+    found = quotas({ALICE: {PRODUCER: value}}).of_client(PRODUCER, "alice a", "x", 1)
+    assert found == QuotaInForce(None, True, "user=alice a", "alice a", "")
+
+
+def test_before_quotas_are_read_nothing_is_known() -> None:
+    assert QuotasInForce().of_client(PRODUCER, "u", "c", 1) == QuotaInForce(None, False, "", "u", "c")
+    assert not quotas({}).of_client("connection_creation_rate", "u", "c", 1).limit_known
+
+
+def test_a_brokers_sensor_has_the_quota_of_its_tags() -> None:
+    row = UsageSample("c", PRODUCER, 0, "alice a", "", "", 1, 0, 5.0, 0.0, 0, "jmx")
+    found = quotas({ALICE: {PRODUCER: 10.0}})
+    assert found.of_sensor(row)[-5:] == (10.0, True, "user=alice a", "alice a", "")
+    assert found.of_sensor(row._replace(user="", client_id="x"))[-5:] == (None, True, "", "", "x")
+    assert QuotasInForce().of_sensor(row) == row
+
+
+def test_a_callback_decides_for_its_broker() -> None:
+    manager = QuotaManager(DefaultQuotaCallback())
+    manager.configure({ALICE: {PRODUCER: 3.0}})
+    found = QuotasInForce(lambda _broker_id: manager)
+    found.configure({ALICE: {PRODUCER: 10.0}})
+    assert found.of_client(PRODUCER, "alice a", "x", 1) == QuotaInForce(3.0, True, "", "alice a", "")
+    row = UsageSample("c", PRODUCER, 0, "alice a", "", "", 1, 0, 5.0, 0.0, 0, "jmx")
+    assert found.of_sensor(row).limit == 3.0
