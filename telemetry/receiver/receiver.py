@@ -96,6 +96,9 @@ class TelemetryReceiver:
     payload, compressed, that is taken (Kafka's telemetry.max.bytes). `validate_payload(compression_type, payload)`:
     the code for a
     payload that passed the rules; without it all are taken, and what cannot be decoded is dropped later.
+
+    `now_ms` of the methods is wall time and stamps records. `rules_ms` is the clock by which the rules throttle and
+    expire: a monotonic one, so that a wall clock set back refuses nobody. Without it the rules go by `now_ms`.
     """
 
     def __init__(
@@ -105,12 +108,14 @@ class TelemetryReceiver:
         append: Callable[[RecordKind, bytes], None],
         telemetry_max_bytes: int,
         validate_payload: Callable[[int, bytes], ErrorCode] | None = None,
+        rules_ms: Callable[[], int] | None = None,
     ) -> None:
         self.rules = rules
         self.counts = ReceiverCounts()
         self.telemetry_max_bytes = telemetry_max_bytes
         self._append = append
         self._validate = validate_payload
+        self._rules_ms = rules_ms
         self._unsettled: list[Instance] = []  # that something was queued for since the last flush
 
     # --- values
@@ -128,7 +133,7 @@ class TelemetryReceiver:
         """NONE: the payload, compressed as it came, was queued, and may be acknowledged once the spool was flushed."""
         counts, instance = self.counts, None
         try:
-            code, instance = self.rules.push(request, now_ms, len(payload) > self.telemetry_max_bytes)
+            code, instance = self.rules.push(request, self._gate_ms(now_ms), len(payload) > self.telemetry_max_bytes)
             if code is _NONE and instance is not None:
                 code = self._keep(request, payload, instance, now_ms)
         except Exception as exc:  # noqa: BLE001 - told by _retry_later
@@ -171,7 +176,7 @@ class TelemetryReceiver:
             raise ProtocolError(f"cannot answer API {api_key} by the first {len(body)} bytes of a request")
         request = PushRequest(*read_push_head(body), caller)
         try:
-            code, _ = self.rules.push(request, now_ms, too_large=True)
+            code, _ = self.rules.push(request, self._gate_ms(now_ms), too_large=True)
         except Exception as exc:  # noqa: BLE001 - told by _retry_later
             code = self._retry_later(exc)
         self.counts.refused_pushes[code] += 1
@@ -192,8 +197,11 @@ class TelemetryReceiver:
 
     # --- decisions and what follows from them
 
+    def _gate_ms(self, now_ms: int) -> int:
+        return now_ms if self._rules_ms is None else self._rules_ms()
+
     def _get(self, client_instance_id: bytes, caller: Caller, now_ms: int) -> Granted:
-        code, instance = self.rules.get(client_instance_id, caller, now_ms)
+        code, instance = self.rules.get(client_instance_id, caller, self._gate_ms(now_ms))
         if code is not ErrorCode.NONE:
             return Granted(code, None, after_flush=False)
         # Who is asked for no metrics is heard of by nothing but this.

@@ -52,7 +52,7 @@ def attributes_of(client_instance_id: bytes, connection: Connection, client_id: 
 
 
 class Instance:
-    """One client instance under one version of the subscriptions; all times are wall time."""
+    """One client instance under one version of the subscriptions; all times are of the clock that the rules go by."""
 
     __slots__ = (
         "client_id",

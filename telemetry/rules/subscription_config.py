@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from telemetry.rules.java.regex import compile_pattern
+from telemetry.rules.java.regex import JavaPattern
 from telemetry.wire.errors import ErrorCode, InvalidSubscriptionError, JavaPatternError, UntranslatableError
 
 METRICS: Final = "metrics"
@@ -49,7 +49,7 @@ class Subscription:
     name: str
     metrics: tuple[str, ...]
     interval_ms: int
-    match: Mapping[str, re.Pattern[str]]
+    match: Mapping[str, JavaPattern]
 
 
 def parse_subscription(
@@ -123,7 +123,7 @@ def _int(key: str, values: Mapping[str, str | None]) -> int:
     return number
 
 
-def _criterion(entry: str, match_keys: Collection[str]) -> tuple[str, re.Pattern[str]]:
+def _criterion(entry: str, match_keys: Collection[str]) -> tuple[str, JavaPattern]:
     """One `key=regex`."""
     illegal = f"Illegal client matching pattern: {entry}"
     parts = entry.split("=")
@@ -133,7 +133,7 @@ def _criterion(entry: str, match_keys: Collection[str]) -> tuple[str, re.Pattern
     if len(parts) != 2 or key not in match_keys:
         raise InvalidSubscriptionError(ErrorCode.INVALID_CONFIG, illegal)
     try:
-        return key, compile_pattern(parts[1].strip(_TRIMMED))
+        return key, JavaPattern(parts[1].strip(_TRIMMED))
     except UntranslatableError as exc:
         raise InvalidSubscriptionError(ErrorCode.INVALID_CONFIG, f"{illegal}: {exc}") from exc
     except JavaPatternError as exc:

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import Final
 
 from telemetry.rules.java.hash import ConcurrentMapKeys, hash_set, hash_set_of, subscription_crc
-from telemetry.rules.java.regex import matches
 from telemetry.rules.subscription_config import ALL_METRICS, DEFAULT_INTERVAL_MS, Subscription
 
 MIN_LIFETIME_MS: Final = 60_000
@@ -81,7 +80,7 @@ def is_match(subscription: Subscription, attributes: Attributes) -> bool:
     """Whether all criteria match; what a client does not have matches none (ClientMetricsInstanceMetadata.isMatch)."""
     for key, pattern in subscription.match.items():
         subject = attributes.get(key)
-        if subject is None or not matches(pattern, subject):
+        if subject is None or not pattern.matches(subject):
             return False
     return True
 

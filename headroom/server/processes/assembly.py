@@ -12,7 +12,7 @@ from pathlib import Path
 from exporters import self_metrics as catalogue
 from exporters.self_metrics import SelfMetric, Values
 from exporters.spool.writer import SpoolWriter
-from headroom.clock import now_ms
+from headroom.clock import monotonic_ms, now_ms
 from headroom.config.settings import ServeConfig, TelemetryConfig
 from headroom.errors import ServeError
 from headroom.server.metrics import receiver_readings
@@ -76,6 +76,7 @@ def telemetry_receiver(config: ServeConfig, pushes: SpoolWriter) -> TelemetryRec
         append=pushes.append,
         telemetry_max_bytes=config.telemetry.max_bytes,
         validate_payload=_validate(config.telemetry),
+        rules_ms=monotonic_ms,
     )
 
 
@@ -159,7 +160,7 @@ def subscriptions_task(
     """`refresh` brings subscriptions up to date; instances that fell silent are forgotten with it."""
 
     async def step() -> None:
-        rules.expire(now_ms())
+        rules.expire(monotonic_ms())
         await refresh()
 
     return PeriodicTask("subscriptions", config.telemetry.refresh_ms, step)

@@ -51,12 +51,14 @@ def source(ranges: Iterable[tuple[int, int]]) -> str:
     """A class that matches one character of `ranges`; with none of them, something that never matches."""
     merged = complement(complement(ranges))
     if not merged:
-        return "(?!)"
+        return "[^\\x{0}-\\x{10ffff}]"
+    if len(merged) == 1 and merged[0][0] == merged[0][1]:
+        return _escape(merged[0][0])
     return "[" + "".join(_escape(first) + "-" + _escape(last) for first, last in merged) + "]"
 
 
 def _escape(code_point: int) -> str:
-    return f"\\U{code_point:08x}"
+    return f"\\x{{{code_point:x}}}"
 
 
 def _of(characters: str) -> Ranges:
@@ -64,8 +66,8 @@ def _of(characters: str) -> Ranges:
 
 
 ANY: Final[Ranges] = [(0, _LAST)]
-LINE_TERMINATOR: Final = _of("\n\r\u0085\u2028\u2029")
-NOT_A_LINE_TERMINATOR: Final = complement(LINE_TERMINATOR)
+_LINE_TERMINATOR: Final = _of("\n\r\u0085\u2028\u2029")
+NOT_A_LINE_TERMINATOR: Final = complement(_LINE_TERMINATOR)
 
 _DIGIT: Ranges = [(0x30, 0x39)]
 _LOWER: Ranges = [(0x61, 0x7A)]

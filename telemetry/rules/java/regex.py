@@ -1,20 +1,23 @@
-r"""A java.util.regex.Pattern as a Python one, for a match on the whole text. Sans-I/O.
+r"""A java.util.regex.Pattern for whole-text matches, run by RE2: time linear in the subject, whatever the pattern.
 
-The match criteria of a client metrics subscription are Java patterns without flags. Each construct is written anew so
-that Python's `re` means by it what Java (19+) does; sets of characters become plain code point ranges, so that
-classes, flags and case need nothing of `re`. What `re` cannot do, or Java does in a way that nobody would guess, is
-refused by name: intersections (&&), Unicode properties, \G, \X, \N{...}, \b{g}, the flags d, u, x and U, a
-repetition of nothing, look-behind of variable width, references to a group that is not closed.
+The match criteria of a client metrics subscription are Java patterns without flags. Each construct is rewritten so
+that RE2 means by it what Java (19+) does; character sets become code point ranges, so that classes, flags and case
+depend on nothing of RE2. Refused with the construct's name (UntranslatableError): what only a backtracking engine can
+do (backreferences, lookahead, lookbehind, atomic groups, possessive quantifiers), what RE2 limits (more than 1000
+repetitions, programs over MAX_PROGRAM_BYTES) and what Java does in a way that nobody would guess: intersections (&&),
+Unicode properties, \G, \X, \N{...}, \b{g}, the flags d, u, x and U, repetition of nothing, `^` under the flag m, and
+`$` or \Z that more of the pattern follows.
 """
 
 from __future__ import annotations
 
 import re
-from typing import Final
+from typing import Final, NamedTuple
+
+import re2
 
 from telemetry.rules.java.characters import (
     ANY,
-    LINE_TERMINATOR,
     MAX_DEPTH,
     NOT_A_LINE_TERMINATOR,
     CharacterReader,
@@ -23,35 +26,54 @@ from telemetry.rules.java.characters import (
 from telemetry.wire.errors import JavaPatternError, UntranslatableError
 
 MAX_SUBJECT_CHARS: Final = 1024
-_MAX_REPEAT = 2**31 - 1
-_MAX_GROUPS = 99  # what a reference of `re` can say
+MAX_PROGRAM_BYTES: Final = 2 << 20  # of one compiled pattern
+_MAX_REPEAT = 2**31 - 1  # Java's; RE2 takes 1000
 
-_LINE = source(LINE_TERMINATOR)
-_NOT_IN_CRLF = r"(?!(?<=\r)\n)"
-_END = rf"(?:{_NOT_IN_CRLF}(?=(?:\r\n|{_LINE})?\Z))"  # Pattern.Dollar: before the last line terminator, or at the end
-_LINE_START = rf"(?:(?:\A|(?<={_LINE}){_NOT_IN_CRLF})(?!\Z))"  # Pattern.Caret: not at the end of the text
-_LINE_END = rf"(?:{_NOT_IN_CRLF}(?={_LINE}|\Z))"
-_LINE_BREAK = r"(?:\r\n|[\n-\r\x85\u2028\u2029])"
-_ASSERTIONS = {"A": r"(?:\A)", "z": r"(?:\Z)", "Z": _END, "b": r"(?:\b)", "B": r"(?:(?!\b))", "R": _LINE_BREAK}
-_GROUPS = ("(?:", "(?=", "(?!", "(?>", "(?<=", "(?<!")
+_END = r"(?:\z)"  # of `$` and \Z: see _Translator._end
+_LINE_BREAK = r"(?:\r\n|[\n-\r\x{85}\x{2028}\x{2029}])"
+_ASSERTIONS = {"A": r"(?:\A)", "z": r"(?:\z)", "b": r"(?:\b)", "B": r"(?:\B)"}
+_REFUSED_GROUPS = {
+    "(?=": "lookahead",
+    "(?!": "negative lookahead",
+    "(?<=": "lookbehind",
+    "(?<!": "negative lookbehind",
+    "(?>": "an atomic group",
+}
 _NAMED_GROUP = re.compile(r"\(\?<([a-zA-Z][a-zA-Z0-9]*)>")
 _NAMED_REFERENCE = re.compile(r"k<([a-zA-Z][a-zA-Z0-9]*)>")
 _FLAGS = re.compile(r"\(\?([a-zA-Z]*)(?:-([a-zA-Z]*))?([:)])")
 _COUNTS = re.compile(r"\{([0-9]{1,10})(?:(,)([0-9]{0,10}))?\}")
 
 
-def compile_pattern(pattern: str) -> re.Pattern[str]:
-    """Pattern.compile(pattern). Raises JavaPatternError, of which UntranslatableError is one."""
-    translated = _Translator(_unquoted(pattern)).translate()
-    try:
-        return re.compile(translated, re.ASCII)
-    except (re.error, OverflowError, RecursionError) as exc:
-        raise UntranslatableError(f"cannot express {pattern!r}: {exc}") from exc
+class JavaPattern:
+    """A compiled pattern. `text`: as Java spells it."""
+
+    __slots__ = ("_regexp", "text")
+
+    def __init__(self, text: str) -> None:
+        """Pattern.compile(text). Raises JavaPatternError, of which UntranslatableError is one."""
+        self.text = text
+        try:
+            self._regexp = re2.compile(_Translator(_unquoted(text)).translate(), _OPTIONS)
+        except re2.error as exc:
+            reason = exc.args[0].decode("utf-8", "replace") if exc.args else "refused by RE2"
+            raise UntranslatableError(f"cannot express {text!r}: {reason}") from exc
+
+    def matches(self, subject: str) -> bool:
+        """Matcher.matches() on the first MAX_SUBJECT_CHARS of the subject: clients choose how long it is."""
+        text = subject[:MAX_SUBJECT_CHARS].encode("utf-8", "replace")
+        return self._regexp.fullmatch(text) is not None
 
 
-def matches(pattern: re.Pattern[str], subject: str) -> bool:
-    """Matcher.matches(), on the first MAX_SUBJECT_CHARS of the subject: clients choose how long it is."""
-    return pattern.fullmatch(subject[:MAX_SUBJECT_CHARS]) is not None
+def _options() -> re2.Options:
+    options = re2.Options()
+    options.max_mem = MAX_PROGRAM_BYTES
+    options.never_capture = True
+    options.log_errors = False
+    return options
+
+
+_OPTIONS = _options()
 
 
 def _unquoted(pattern: str) -> str:
@@ -77,16 +99,28 @@ def _quoted(character: str) -> str:
     return character if character.isalpha() or not character.isascii() else "\\" + character
 
 
+class _Group(NamedTuple):
+    """An open group: the state to return to at its end."""
+
+    flags: frozenset[str]
+    ends_before: bool  # an `$` precedes the group
+    ends_outside: bool  # in an earlier alternative of the group around it
+
+
 class _Translator(CharacterReader):
-    """One pass over the pattern: each atom becomes text that stands for itself, so that quantifiers can follow."""
+    """One pass over the pattern: each atom becomes text that stands for itself, so that quantifiers can follow.
+
+    As the whole text has to match, an `$` that nothing follows is the end of the text: what Java lets it overlook, a
+    last line terminator, would stay unmatched. `_ended`: an `$` precedes in this alternative, only its end may follow.
+    """
 
     def __init__(self, text: str) -> None:
         super().__init__(text)
         self._out: list[str] = []
-        self._open: list[tuple[frozenset[str], int]] = []  # flags to go back to, number of the group or 0
-        self._groups = 0
-        self._closed: set[int] = set()
-        self._names: dict[str, int] = {}
+        self._open: list[_Group] = []
+        self._ended = False
+        self._ends = False  # an earlier alternative of this group ends in `$`
+        self._names: set[str] = set()
 
     def translate(self) -> str:
         while self.at < len(self.text):
@@ -100,42 +134,45 @@ class _Translator(CharacterReader):
         if first == "(":
             self._open_group()
         elif first == "|":
-            self._out.append(self.next())
+            self._next_alternative()
         elif first in ("*", "+", "?"):
             raise JavaPatternError(f"dangling meta character {first!r}")
         elif first == "{":
             raise UntranslatableError("cannot express a repetition of nothing: '{'")
+        elif first == ")":
+            self._close_group()
         else:
-            self._out.append(self._close_group() if first == ")" else self._atom())
+            self._out.append(self._atom())
             self._out.append(self._quantifier())
 
     # --- groups
 
     def _open_group(self) -> None:
         if not self.text.startswith("(?", self.at):
-            self._groups += 1
-            self._push("(", "(", self._groups)
+            self._push("(")
             return
-        for head in _GROUPS:
+        if self.text.startswith("(?:", self.at):
+            self._push("(?:")
+            return
+        for head, name in _REFUSED_GROUPS.items():
             if self.text.startswith(head, self.at):
-                self._push(head, head, 0)
-                return
+                raise UntranslatableError(f"cannot express {name}: '{head}'")
         named = _NAMED_GROUP.match(self.text, self.at)
         if named is None:
             self._open_flags()
             return
         if named[1] in self._names:
             raise JavaPatternError(f"named capturing group <{named[1]}> is already defined")
-        self._groups += 1
-        self._names[named[1]] = self._groups
-        self._push(named[0], "(", self._groups)
+        self._names.add(named[1])
+        self._push(named[0])
 
-    def _push(self, taken: str, written: str, number: int) -> None:
+    def _push(self, head: str) -> None:
         if len(self._open) >= MAX_DEPTH:
             raise UntranslatableError(f"cannot express more than {MAX_DEPTH} groups in one another")
-        self._open.append((self.flags, number))
-        self._out.append(written)
-        self.at += len(taken)
+        self._open.append(_Group(self.flags, self._ended, self._ends))
+        self._ends = False
+        self._out.append("(?:")
+        self.at += len(head)
 
     def _open_flags(self) -> None:
         found = _FLAGS.match(self.text, self.at)
@@ -149,17 +186,27 @@ class _Translator(CharacterReader):
                 raise JavaPatternError(f"unknown inline modifier {flag!r}")
         flags = self.flags.union(on).difference(off)
         if found[3] == ":":
-            self._push(found[0], "(?:", 0)
+            self._push(found[0])
         else:
             self.at = found.end()
         self.flags = flags
 
-    def _close_group(self) -> str:
+    def _next_alternative(self) -> None:
+        self._out.append(self.next())
+        self._ends = self._ends or self._ended
+        self._ended = self._open[-1].ends_before if self._open else False
+
+    def _close_group(self) -> None:
         if not self._open:
             raise JavaPatternError("unmatched closing ')'")
-        self.flags, number = self._open.pop()
-        self._closed.add(number)
-        return self.next()
+        group = self._open.pop()
+        self._out.append(self.next())
+        self._ended = self._ended or self._ends
+        self.flags, self._ends = group.flags, group.ends_outside
+        quantifier = self._quantifier()
+        if self._ended and quantifier.rstrip("?"):
+            raise UntranslatableError("cannot express a repetition of '$'")
+        self._out.append(quantifier)
 
     def _quantifier(self) -> str:
         if self.peek() in ("*", "+", "?"):
@@ -168,7 +215,9 @@ class _Translator(CharacterReader):
             quantifier = self._counts()
         else:
             return ""
-        return quantifier + (self.next() if self.peek() in ("?", "+") else "")
+        if self.peek() == "+":
+            raise UntranslatableError(f"cannot express a possessive quantifier: '{quantifier}+'")
+        return quantifier + (self.next() if self.peek() == "?" else "")
 
     def _counts(self) -> str:
         found = _COUNTS.match(self.text, self.at)
@@ -185,15 +234,28 @@ class _Translator(CharacterReader):
 
     def _atom(self) -> str:
         first = self.next()
+        if first == "^":
+            if "m" in self.flags:
+                raise UntranslatableError("cannot express '^' with the flag 'm'")
+            return _ASSERTIONS["A"]
+        if first == "$":
+            return self._end()
+        if first == "\\":
+            return self._escaped()
+        self._check_not_ended()
         if first == "[":
             return source(self.character_class(0))
         if first == ".":
             return source(ANY if "s" in self.flags else NOT_A_LINE_TERMINATOR)
-        if first == "^":
-            return _LINE_START if "m" in self.flags else _ASSERTIONS["A"]
-        if first == "$":
-            return _LINE_END if "m" in self.flags else _END
-        return self._escaped() if first == "\\" else self._character(first)
+        return self._character(first)
+
+    def _end(self) -> str:
+        self._ended = True
+        return _END
+
+    def _check_not_ended(self) -> None:
+        if self._ended:
+            raise UntranslatableError("cannot express '$' or '\\Z' before the end of the pattern")
 
     def _escaped(self) -> str:
         first = self.peek()
@@ -201,34 +263,25 @@ class _Translator(CharacterReader):
             raise UntranslatableError(f"cannot express \\{first}")
         if first in _ASSERTIONS:
             return _ASSERTIONS[self.next()]
+        if first == "Z":
+            self.at += 1
+            return self._end()
         if first == "k":
-            return self._named_reference()
+            self._refuse_named_reference()
         if first and first in "123456789":
-            return self._numbered_reference()
+            raise UntranslatableError(f"cannot express a backreference: '\\{first}'")
+        self._check_not_ended()
+        if first == "R":
+            self.at += 1
+            return _LINE_BREAK
         ranges = self.predefined()
         return self._character(self.escaped_character()) if ranges is None else source(ranges)
 
     def _character(self, character: str) -> str:
-        return source(self.cased(character, character)) if "i" in self.flags else re.escape(character)
+        return source(self.cased(character, character))
 
-    def _named_reference(self) -> str:
+    def _refuse_named_reference(self) -> None:
         found = _NAMED_REFERENCE.match(self.text, self.at)
         if found is None or found[1] not in self._names:
             raise JavaPatternError("reference to a named group that does not exist")
-        self.at = found.end()
-        return self._reference(self._names[found[1]])
-
-    def _numbered_reference(self) -> str:
-        number = int(self.next())
-        while self.peek().isdigit() and self.peek().isascii():
-            longer = number * 10 + int(self.peek())
-            if longer > self._groups:
-                break
-            self.at += 1
-            number = longer
-        return self._reference(number)
-
-    def _reference(self, number: int) -> str:
-        if number not in self._closed or number > _MAX_GROUPS:
-            raise UntranslatableError(f"cannot express a reference to group {number}: it is not closed")
-        return f"(?i:\\{number})" if "i" in self.flags else f"(?:\\{number})"
+        raise UntranslatableError(f"cannot express a backreference: '\\{found[0]}'")

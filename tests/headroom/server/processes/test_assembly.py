@@ -1,16 +1,23 @@
-"""headroom/server/processes/assembly.py: when pushes are made to survive a power loss."""
+"""headroom/server/processes/assembly.py: when pushes are made to survive a power loss, and the clock of the rules."""
 
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 
 import pytest
 
-from exporters.model import RecordKind
+from exporters.model import Connection, RecordKind
 from exporters.spool.writer import SpoolWriter
+from headroom.clock import now_ms
 from headroom.config.settings import ServeConfig, SpoolConfig
-from headroom.server.processes.assembly import push_flush, push_sync_tasks
+from headroom.server.processes.assembly import push_flush, push_sync_tasks, telemetry_receiver
+from telemetry.rules.client_instances import Caller
+from telemetry.rules.client_metrics import PushRequest
+from telemetry.wire.errors import ErrorCode
+
+HOUR_NS = 3_600 * 10**9
 
 
 @pytest.mark.parametrize(("fsync", "synced"), [("each", True), ("interval", False)])
@@ -43,4 +50,28 @@ def test_a_sync_that_fails_is_a_flush_that_failed(tmp_path: Path, monkeypatch: p
         context.setattr(os, "fdatasync", broken)
         with pytest.raises(OSError, match="Input/output"):
             flush()
+    spool.close()
+
+
+@pytest.mark.parametrize("step_ns", [-HOUR_NS, HOUR_NS])
+def test_a_step_of_the_wall_clock_throttles_nobody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step_ns: int
+) -> None:
+    """Only time that has passed counts: after an interval a client is served, before it is over it is not."""
+    wall, monotonic, passed_ns = time.time_ns(), time.monotonic_ns(), 0
+    monkeypatch.setattr(time, "monotonic_ns", lambda: monotonic + passed_ns)
+    monkeypatch.setattr(time, "time_ns", lambda: wall + passed_ns)
+    spool = SpoolWriter(tmp_path, "pushes", segment_bytes=10_000, max_bytes=1 << 20)
+    receiver = telemetry_receiver(ServeConfig(), spool)
+    receiver.rules.update("all", {"metrics": "*", "interval.ms": "60000"}, now_ms())
+    caller = Caller(Connection("c", "PLAINTEXT", "u", "127.0.0.1", 4, "java", "1", 0), "app", "1")
+    instance = receiver.get(b"i" * 16, caller, now_ms()).instance
+    assert instance is not None
+    request = PushRequest(b"i" * 16, instance.subscription_id, False, 0, caller)
+    assert receiver.push(request, b"x", now_ms()) is ErrorCode.NONE
+
+    monkeypatch.setattr(time, "time_ns", lambda: wall + passed_ns + step_ns)
+    assert receiver.push(request, b"x", now_ms()) is ErrorCode.THROTTLING_QUOTA_EXCEEDED
+    passed_ns += 61 * 10**9
+    assert receiver.push(request, b"x", now_ms()) is ErrorCode.NONE
     spool.close()
