@@ -83,6 +83,23 @@ class Push:
     payload: bytes
 
 
+class Exchange(NamedTuple):
+    """One request that a broker answered, or an acks=0 Produce (response_bytes 0), which it never answers.
+
+    Sizes are those of frames without their 4-byte length. `address` is the client's.
+    """
+
+    principal: str
+    client_id: str
+    address: str
+    broker_id: int
+    api_key: int
+    request_bytes: int
+    response_bytes: int
+    throttle_ms: int
+    now_ms: int
+
+
 class UsageSample(NamedTuple):
     """One interval of one (user, client-id) at one broker: a row of quota_usage."""
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TypeAlias
 
-from exporters.model import QuotaKey, UsageSample
+from exporters.model import Exchange, QuotaKey, UsageSample
 from quota_metrics.measure.quota_in_force import QuotaInForce, QuotaOf, unknown_quota
 from quota_metrics.windows import Rate
 
@@ -74,24 +74,9 @@ class UsageMeter:
         """User and client-id of those that are measured."""
         return {(user, client_id) for _quota_key, user, client_id, _broker_id in self._clients}
 
-    def exchange(
-        self,
-        *,
-        principal: str,
-        client_id: str,
-        address: str,
-        broker_id: int,
-        api_key: int,
-        request_bytes: int,
-        response_bytes: int,
-        throttle_ms: int,
-        now_ms: int,
-    ) -> None:
-        """One request that was answered, or an acks=0 Produce (response_bytes 0), which never is.
-
-        `request_bytes` and `response_bytes` are frames without their 4-byte length. `principal` is the user's name,
-        `address` is for quotas on ip, of which none has to do with bytes.
-        """
+    def exchange(self, exchange: Exchange) -> None:
+        """Counts one exchange; `exchange.address` is not used, as no quota on ip is about bytes."""
+        principal, client_id, _, broker_id, api_key, request_bytes, response_bytes, throttle_ms, now_ms = exchange
         if api_key == PRODUCE:
             self._byte_usage((_PRODUCER, principal, client_id, broker_id), request_bytes, throttle_ms, now_ms)
         elif api_key in (FETCH, SHARE_FETCH):

@@ -1,6 +1,8 @@
 """Sockets between Kafka clients and brokers: listeners, connections, exchanges, client identity, the stand-alone
 broker.
 
-`server.py` and `listeners.py` own sockets; `connection.py` decides per frame, sans-I/O: forward, rewrite or answer.
+`server.py` and `listeners.py` own sockets. The rest is sans-I/O: `connection.py` decides per request (forward, hold,
+answer locally), `broker_responses.py` per response (forward, rewrite), `exchanges.py` keeps the order of both,
+`push_fast_path.py` skips the parsing of repeated push headers.
 Imports telemetry.receiver, telemetry.rules, telemetry.wire and exporters.
 """

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 
-from exporters.model import Connection
-from telemetry.gateway.exchanges import software_of
+from exporters.model import Connection, Exchange
+from telemetry.gateway.exchanges import PendingRequest
+from telemetry.gateway.request_heads import software_of
 from telemetry.rules.client_instances import Caller
 
 _MAX_SOFTWARE_CHARS = 255
 
 
-class Sender:
-    """The facts of a connection, and what is made of them once and not for each request."""
+class ClientIdentity:
+    """The facts of a connection, and what is derived from them once per change instead of once per request."""
 
     __slots__ = ("_caller", "_client_id", "_client_id_bytes", "_connection_id", "facts")
 
@@ -24,14 +25,14 @@ class Sender:
         self._caller: Caller | None = None
 
     def client_id(self, text: bytes) -> str:
-        """From a request's header."""
-        if text != self._client_id_bytes:  # one per connection, as good as always
+        """The client id of a request's header, decoded; most connections only ever send one."""
+        if text != self._client_id_bytes:
             self._client_id_bytes = text
             self._client_id = text.decode("utf-8", "replace")
         return self._client_id
 
     def caller(self, client_id: str | None) -> Caller:
-        """The same as long as nothing changes."""
+        """The same object as long as client id and facts do not change."""
         caller = self._caller
         if caller is None or caller.client_id != client_id:
             self._caller = caller = Caller(self.facts, client_id, self._connection_id)
@@ -45,3 +46,18 @@ class Sender:
                 self.facts, software_name=name[:_MAX_SOFTWARE_CHARS], software_version=version[:_MAX_SOFTWARE_CHARS]
             )
             self._caller = None
+
+    def exchange(self, pending: PendingRequest, now_ms: int) -> Exchange:
+        """What the usage meter is told of a request that the broker answered, or will not answer (acks=0)."""
+        facts = self.facts
+        return Exchange(
+            facts.principal,
+            pending.client_id or "",
+            facts.source_address,
+            facts.broker_id,
+            pending.api.key,
+            pending.request_bytes,
+            pending.response_bytes,
+            pending.throttle_ms,
+            now_ms,
+        )

@@ -1,27 +1,21 @@
-"""One request and its response: what is remembered of it, and how its head is read. Sans-I/O."""
+"""Requests whose responses have not left yet, in the order of one connection. Sans-I/O."""
 
 from __future__ import annotations
 
 import dataclasses
-import re
-import struct
+from collections import deque
 from collections.abc import Callable
-from typing import Protocol
 
+from exporters.model import Exchange
 from telemetry.receiver.receiver import Answer
-from telemetry.wire.apis import API_VERSIONS, Api
+from telemetry.wire.apis import Api
 from telemetry.wire.errors import ProtocolError
-from telemetry.wire.primitives import Reader
+from telemetry.wire.headers import encode_response
 
-# A request's version and what stands behind its header -> the response behind its own. Raises ProtocolError.
+# A request's version and the bytes behind its header -> the response behind its own. Raises ProtocolError.
 LocalAnswer = Callable[[int, bytes], bytes]
-
-REQUEST_HEAD = struct.Struct(">hhih")  # api_key, api_version, correlation_id, length of client_id
-RESPONSE_HEAD = struct.Struct(">ii")  # length, correlation_id
-
-_SOFTWARE = re.compile(  # ApiVersionsRequest.SOFTWARE_NAME_VERSION_PATTERN
-    r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?"
-)
+# Called with each exchange of a client with a broker: quota_metrics.measure.meter.UsageMeter.exchange.
+Observe = Callable[[Exchange], None]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -34,73 +28,77 @@ class Limits:
     max_in_flight: int = 10_000
 
 
-@dataclasses.dataclass(slots=True)
-class Exchange:
-    """A request whose response has not left yet."""
+class PendingRequest:
+    """A request whose response has not left. `request_bytes` excludes the length field, as the broker counts it."""
 
-    api: Api
-    version: int
-    correlation_id: int
-    client_id: str | None
-    request_bytes: int  # without the length field, as the broker counts it
-    response_bytes: int = 0
-    throttle_ms: int = 0
-    answer: Answer | None = None  # ours; None: the broker's turn
-    flushed: bool = True
+    __slots__ = (
+        "answer",
+        "api",
+        "client_id",
+        "correlation_id",
+        "flushed",
+        "request_bytes",
+        "response_bytes",
+        "throttle_ms",
+        "version",
+    )
 
-
-class Observe(Protocol):
-    """Told of each exchange of a client with a broker: quota_metrics.measure.meter.UsageMeter.exchange."""
-
-    def __call__(
-        self,
-        *,
-        principal: str,
-        client_id: str,
-        address: str,
-        broker_id: int,
-        api_key: int,
-        request_bytes: int,
-        response_bytes: int,
-        throttle_ms: int,
-        now_ms: int,
-    ) -> None: ...
+    def __init__(self, api: Api, version: int, correlation_id: int, client_id: str | None, request_bytes: int) -> None:
+        self.api = api
+        self.version = version
+        self.correlation_id = correlation_id
+        self.client_id = client_id
+        self.request_bytes = request_bytes
+        self.response_bytes = 0
+        self.throttle_ms = 0
+        self.answer: Answer | None = None  # the local answer; None: the broker answers
+        self.flushed = True  # False: the answer waits for the spool
 
 
-def response(exchange: Exchange) -> bytes:
-    answer = exchange.answer
-    assert answer is not None
-    # Flexible versions have response header 1 (an empty set of tagged fields), but ApiVersions: old clients read it.
-    tags = b"\x00" if exchange.api.flexible(exchange.version) and exchange.api.key != API_VERSIONS else b""
-    length = 4 + len(tags) + len(answer.body)
-    return RESPONSE_HEAD.pack(length, exchange.correlation_id) + tags + answer.body
+class PendingRequests:
+    """The queue of one connection: responses leave in the order in which requests came."""
 
+    __slots__ = ("_max_requests", "_queue")
 
-def request_body(request: bytes, *, flexible: bool = True) -> bytes:
-    """A request behind its header: version 2 when it is flexible, else 1."""
-    reader = Reader(request, 8)
-    reader.nullable_string()  # client_id: never compact, also in request header 2
-    if flexible:
-        reader.skip_tagged()
-    return request[reader.offset :]
+    def __init__(self, max_requests: int) -> None:
+        self._max_requests = max_requests
+        self._queue: deque[PendingRequest] = deque()
 
+    def __len__(self) -> int:
+        return len(self._queue)
 
-def software_of(body: bytes) -> tuple[str, str]:
-    """The name and version of the software in an ApiVersions request (3+), empty ones when they are not valid."""
-    reader = Reader(body)
-    name, version = reader.compact_string(), reader.compact_string()
-    return (name, version) if _SOFTWARE.fullmatch(name) and _SOFTWARE.fullmatch(version) else ("", "")
+    @property
+    def first(self) -> PendingRequest | None:
+        return self._queue[0] if self._queue else None
 
+    def append(self, pending: PendingRequest) -> None:
+        """Raises ProtocolError when there are too many."""
+        if len(self._queue) >= self._max_requests:
+            raise ProtocolError(f"cannot take more than {self._max_requests} requests in flight")
+        self._queue.append(pending)
 
-def acks_of(data: bytes, body: int, end: int, version: int) -> int:
-    """acks of a Produce request whose header reaches to `body`. Raises ProtocolError when it has not come yet."""
-    reader = Reader(data, min(body, len(data)))
-    if version >= 9:
-        reader.skip_tagged()
-        reader.skip(max(reader.uvarint() - 1, 0))  # transactional_id
-    elif version >= 3:
-        reader.skip(max(reader.int16(), 0))
-    acks = reader.int16()
-    if reader.offset > end:
-        raise ProtocolError("cannot read the head of a Produce request: it ends too early")
-    return acks
+    def pop(self) -> PendingRequest:
+        return self._queue.popleft()
+
+    def flushed(self, ok: bool) -> bytes:
+        """The responses that may leave now. With `ok` False the flush failed: those that waited become refusals."""
+        for pending in self._queue:
+            if not pending.flushed:
+                pending.flushed = True
+                if not ok and pending.answer is not None:
+                    pending.answer = pending.answer._replace(body=pending.answer.refusal)
+        return self.take_ready()
+
+    def take_ready(self) -> bytes:
+        """The responses of the local answers at the head of the queue that wait for nothing."""
+        out = b""
+        queue = self._queue
+        while queue:
+            pending = queue[0]
+            answer = pending.answer
+            if answer is None or not pending.flushed:
+                break
+            queue.popleft()
+            response = encode_response(pending.api, pending.version, pending.correlation_id, answer.body)
+            out = out + response if out else response
+        return out

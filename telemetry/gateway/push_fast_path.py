@@ -1,56 +1,38 @@
-"""The short way of a push that differs from the one before on its connection in correlation id and payload only.
+"""Fast path for a push whose header bytes equal those of the previous push on the same connection. Sans-I/O.
 
-Which is nearly every push. What is remembered is how the head reads; rules and spool are the same as on the long way.
-Sans-I/O.
+Nearly every push is one. Only header and head are not parsed again: rules, spool, queue and answer are those of any
+other push.
 """
 
 from __future__ import annotations
 
 import struct
 
-from telemetry.rules.client_instances import Caller
 from telemetry.rules.client_metrics import PushRequest
-from telemetry.wire.errors import ErrorCode
-from telemetry.wire.telemetry_messages import PUSH_HEAD, PUSH_RESPONSE, PUSH_TELEMETRY, read_push_head
+from telemetry.wire.telemetry_messages import PUSH_HEAD, PUSH_TELEMETRY
 
-_BEFORE_ID = 12  # length, api_key, api_version, correlation_id
+_CORRELATION_ID_END = 12  # offset behind length, api_key, api_version and correlation_id
 _FRAME = struct.Struct(">iI")  # length; api_key and api_version in one
 _PUSH_V0 = PUSH_TELEMETRY << 16
-_RESPONSES = {  # what stands before and behind the correlation id
-    code: ((5 + len(body)).to_bytes(4, "big"), b"\x00" + body) for code, body in PUSH_RESPONSE.items()
-}
-
-
-def push_response(correlation_id: bytes, code: ErrorCode) -> bytes:
-    """A whole response."""
-    length, body = _RESPONSES[code]
-    return length + correlation_id + body
-
-
-def known_push(frame: bytes, caller: Caller) -> KnownPush | None:
-    """What there is to remember of a push that was taken the long way; None when tagged fields stand in its header."""
-    id_length = int.from_bytes(frame[_BEFORE_ID : _BEFORE_ID + 2], "big", signed=True)
-    tags = _BEFORE_ID + 2 + max(id_length, 0)
-    end = tags + 1 + PUSH_HEAD.size
-    if frame[tags]:
-        return None
-    return KnownPush(frame[_BEFORE_ID:end], PushRequest(*read_push_head(frame[tags + 1 : end]), caller))
 
 
 class KnownPush:
-    """How the pushes of a connection begin: `head` is all between correlation id and payload."""
+    """What pushes on this connection begin with: `head` is all between correlation id and payload.
+
+    `client_id_end`: offset in `frame`, which has no tagged fields in its header (`frame[client_id_end]` is 0).
+    """
 
     __slots__ = ("_at", "_head", "request")
 
-    def __init__(self, head: bytes, request: PushRequest) -> None:
-        self._head = head
-        self._at = _BEFORE_ID + len(head)
+    def __init__(self, frame: bytes, client_id_end: int, request: PushRequest) -> None:
+        self._at = client_id_end + 1 + PUSH_HEAD.size
+        self._head = frame[_CORRELATION_ID_END : self._at]
         self.request = request
 
     def payload(self, data: bytes) -> bytes | None:
-        """The payload of one whole push that begins so; None when `data` is anything else: take the long way."""
+        """The payload, when `data` is one whole push that begins as the last one did; else None."""
         at, end = self._at, len(data) - 1
-        if end < at + 3 or not data.startswith(self._head, _BEFORE_ID) or data[end]:  # that are tagged fields
+        if end < at + 3 or not data.startswith(self._head, _CORRELATION_ID_END) or data[end]:  # tagged fields at end
             return None
         length, api = _FRAME.unpack_from(data)
         first, second = data[at], data[at + 1]  # of the payload's length + 1, as a varint

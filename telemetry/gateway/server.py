@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import TypeVar, cast
+from typing import cast
 
 import structlog
 
@@ -23,8 +23,6 @@ from telemetry.receiver.receiver import TelemetryReceiver
 from telemetry.wire.errors import ProtocolError
 
 log = structlog.get_logger(__name__)
-
-T = TypeVar("T")
 
 _WRITE_BUFFER_BYTES = 1 << 20
 NO_BROKER = -1  # broker_id of a connection that leads to none
@@ -183,45 +181,52 @@ class _ClientSide(asyncio.Protocol):
         session = self._session
         if session is None:
             self._early.append(data)
-        elif session.take_known_push(data, self._gateway.now_ms()):
-            self._gateway.commit.soon(self._acknowledge)
+            return
+        try:
+            session.from_client(data, self._gateway.now_ms())
+        except ProtocolError as exc:
+            self._refuse(session, exc)
         else:
-            self._drive(session, session.from_client, data)
+            self._pump(session)
 
     def upstream_received(self, data: bytes) -> None:
-        if self._session is not None:
-            self._drive(self._session, self._session.from_upstream, data)
-
-    def _acknowledge(self, ok: bool) -> None:
         session = self._session
-        if session is not None:
-            self._transport.write(session.acknowledgement(ok))
-            if self._draining:
-                self._pump(session)
+        if session is None:
+            return
+        try:
+            session.from_upstream(data, self._gateway.now_ms())
+        except ProtocolError as exc:
+            self._refuse(session, exc)
+        else:
+            self._pump(session)
 
     def _flushed(self, ok: bool) -> None:
         session = self._session
-        if session is not None:
-            self._drive(session, session.flushed, ok)
-
-    def _drive(self, session: ProxiedConnection, step: Callable[[T, int], None], what: T) -> None:
+        if session is None:
+            return
         try:
-            step(what, self._gateway.now_ms())
+            session.flushed(ok, self._gateway.now_ms())
         except ProtocolError as exc:
-            self._gateway.counts.protocol_errors += 1
-            log.info("connection closed", reason=str(exc), peer=self._transport.get_extra_info("peername"))
-            self._pump(session)  # what was taken before is flushed
-            self.abort()
+            self._refuse(session, exc)
         else:
             self._pump(session)
+
+    def _refuse(self, session: ProxiedConnection, exc: ProtocolError) -> None:
+        self._gateway.counts.protocol_errors += 1
+        log.info("connection closed", reason=str(exc), peer=self._transport.get_extra_info("peername"))
+        self._pump(session)  # pushes that were accepted before are flushed
+        self.abort()
 
     def _pump(self, session: ProxiedConnection) -> None:
         if session.to_upstream and self._upstream is not None:
             self._upstream.write(session.to_upstream)
             session.to_upstream = []
         if session.to_client:
-            self._transport.writelines(session.to_client)
-            session.to_client = []
+            to_client, session.to_client = session.to_client, []
+            if len(to_client) == 1:
+                self._transport.write(to_client[0])
+            else:
+                self._transport.writelines(to_client)
         if session.unflushed:
             session.unflushed = False
             self._gateway.commit.soon(self._flushed)

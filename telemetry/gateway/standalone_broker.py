@@ -12,7 +12,8 @@ from typing import NamedTuple
 
 import structlog
 
-from telemetry.gateway.exchanges import LocalAnswer, software_of
+from telemetry.gateway.exchanges import LocalAnswer
+from telemetry.gateway.request_heads import software_of
 from telemetry.rules.client_metrics import ClientMetrics
 from telemetry.rules.config_admin import Alteration, alter, describe, list_resources
 from telemetry.rules.subscription_file import SubscriptionFile

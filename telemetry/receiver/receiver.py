@@ -1,7 +1,7 @@
 """The telemetry receiver: a GetTelemetrySubscriptions or PushTelemetry request in, rules, spool record, answer out.
 
-Sans-I/O. `get` and `push` are for values, `answer` and `oversize` for the bytes of the Kafka protocol. An unexpected
-fault of ours is answered so that the client comes back.
+Sans-I/O. `get` and `push` return values, `answer_get`, `answer_push` and `answer_oversize` bytes of the Kafka protocol.
+Internal errors are answered with THROTTLING_QUOTA_EXCEEDED (89), which clients retry.
 """
 
 from __future__ import annotations
@@ -19,16 +19,12 @@ from exporters.spool.writer import SpoolFull
 from telemetry.rules.client_instances import Caller, Instance
 from telemetry.rules.client_metrics import ClientMetrics, PushRequest
 from telemetry.rules.subscription_config import ALL_METRICS
-from telemetry.wire.errors import ErrorCode, ProtocolError
+from telemetry.wire.errors import ErrorCode
 from telemetry.wire.telemetry_messages import (
-    GET_TELEMETRY_SUBSCRIPTIONS,
     PUSH_RESPONSE,
-    PUSH_TELEMETRY,
     REFUSED_GET,
     granted_get,
     read_get,
-    read_push,
-    read_push_head,
 )
 
 log = structlog.get_logger(__name__)
@@ -79,9 +75,9 @@ class ReceiverCounts:
         return Counter({_NONE: self.accepted_pushes} if self.accepted_pushes else {}) + self.refused_pushes
 
 
-PUSH_ANSWER = {code: Answer(body, after_flush=False, refusal=b"") for code, body in PUSH_RESPONSE.items()}
-PUSH_ANSWER[ErrorCode.NONE] = Answer(PUSH_RESPONSE[ErrorCode.NONE], after_flush=True, refusal=PUSH_RESPONSE[RETRY])
-_GET_REFUSED = {code: Answer(body, after_flush=False, refusal=b"") for code, body in REFUSED_GET.items()}
+_ACCEPTED = Answer(PUSH_RESPONSE[_NONE], after_flush=True, refusal=PUSH_RESPONSE[RETRY])
+_REFUSED_PUSH = {code: Answer(body, after_flush=False, refusal=b"") for code, body in PUSH_RESPONSE.items()}
+_REFUSED_GET = {code: Answer(body, after_flush=False, refusal=b"") for code, body in REFUSED_GET.items()}
 
 
 def all_metrics_for(caller: Caller) -> str:
@@ -161,31 +157,28 @@ class TelemetryReceiver:
 
     # --- bytes
 
-    def answer(self, api_key: int, body: bytes, caller: Caller, now_ms: int) -> Answer:
-        """The answer to a request. `body`: the request behind its header. Raises ProtocolError: it cannot be read."""
-        if api_key == PUSH_TELEMETRY:
-            head, payload = read_push(body)
-            return PUSH_ANSWER[self.push(PushRequest(*head, caller), payload, now_ms)]
-        if api_key == GET_TELEMETRY_SUBSCRIPTIONS:
-            return self._get_answer(self.get(read_get(body), caller, now_ms), caller)
-        raise ProtocolError(f"cannot answer API {api_key}")
+    def answer_push(self, request: PushRequest, payload: bytes, now_ms: int) -> Answer:
+        """The response to a PushTelemetry request."""
+        code = self.push(request, payload, now_ms)
+        return _ACCEPTED if code is _NONE else _REFUSED_PUSH[code]  # the hash of a code is a Python call
 
-    def oversize(self, api_key: int, body: bytes, caller: Caller, now_ms: int) -> Answer:
-        """The answer to a push that is too long to be read: as `answer`, but `body` is only how it begins."""
-        if api_key != PUSH_TELEMETRY:
-            raise ProtocolError(f"cannot answer API {api_key} by the first {len(body)} bytes of a request")
-        request = PushRequest(*read_push_head(body), caller)
+    def answer_get(self, body: bytes, caller: Caller, now_ms: int) -> Answer:
+        """The response to a GetTelemetrySubscriptions request of this body. Raises ProtocolError."""
+        return self._get_answer(self.get(read_get(body), caller, now_ms), caller)
+
+    def answer_oversize(self, request: PushRequest, now_ms: int) -> Answer:
+        """The response to a push whose payload is too large to be held: as `answer_push`, never accepted."""
         try:
             code, _ = self.rules.push(request, self._gate_ms(now_ms), too_large=True)
         except Exception as exc:  # noqa: BLE001 - told by _retry_later
             code = self._retry_later(exc)
         self.counts.refused_pushes[code] += 1
-        return PUSH_ANSWER[code]
+        return _REFUSED_PUSH[code]
 
     def _get_answer(self, granted: Granted, caller: Caller) -> Answer:
         instance = granted.instance
         if instance is None:
-            return _GET_REFUSED[granted.code]
+            return _REFUSED_GET[granted.code]
         body = granted_get(
             instance.client_instance_id,
             instance.subscription_id,

@@ -98,7 +98,7 @@ def main() -> None:
 
 def _bare_bytes(count: int) -> float:
     """What a connection of a loop holds that knows no rules, no sessions and no spool."""
-    command = [sys.executable, "-m", "tests.bench.listeners", "bare", tempfile.gettempdir()]
+    command = [sys.executable, "-m", "tests.bench.receivers", "bare", tempfile.gettempdir()]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None

@@ -1,4 +1,4 @@
-"""`python -m tests.bench.listeners bare|headroom|reader DIRECTORY`: what acknowledges pushes, in a process of its own.
+"""`python -m tests.bench.receivers bare|headroom|reader DIRECTORY`: what acknowledges pushes, in a process of its own.
 
 `bare` is the loop one would write by hand over uvloop and struct: it reads what it must to answer, knows no rules and
 keeps nothing. `headroom` is ours: connection, rules, and a spool that is flushed before the acknowledgement. Its clock
@@ -90,7 +90,7 @@ async def headroom(directory: Path) -> int:
         advertised_host=None,
         receiver=TelemetryReceiver(rules, append=spool.append, telemetry_max_bytes=1 << 20),
         flush=spool.flush,
-        observe=lambda **_: None,
+        observe=lambda _: None,
         now_ms=lambda: next(clock),
         limits=Limits(),
         connect_timeout_s=1,

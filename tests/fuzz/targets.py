@@ -96,7 +96,7 @@ class Targets:
             connection_id=str(self._source.random()),
             receiver=self._receiver,
             address_of=lambda node_id, host, port: ("127.0.0.1", 1),
-            observe=lambda **_: None,
+            observe=lambda _: None,
             limits=LIMITS,
             **extra,  # type: ignore[arg-type] # `local`, or nothing
         )

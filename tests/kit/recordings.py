@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from exporters.model import QuotaLimit, UsageSample
+from exporters.model import Exchange, QuotaLimit, UsageSample
 from quota_metrics.measure.meter import PRODUCE, UsageMeter
 
 PRODUCER, CONSUMER = "producer_byte_rate", "consumer_byte_rate"
@@ -43,15 +43,17 @@ def exchange(meter: UsageMeter, load: Used, second: int, tenth: int, now_ms: int
     throttle_ms = load.throttle_ms if tenth == 0 else 0
     if size or throttle_ms:
         meter.exchange(
-            principal=load.user,
-            client_id=load.client_id,
-            address="",
-            broker_id=load.broker_id,
-            api_key=load.api_key,
-            request_bytes=size,
-            response_bytes=size,
-            throttle_ms=throttle_ms,
-            now_ms=now_ms,
+            Exchange(
+                principal=load.user,
+                client_id=load.client_id,
+                address="",
+                broker_id=load.broker_id,
+                api_key=load.api_key,
+                request_bytes=size,
+                response_bytes=size,
+                throttle_ms=throttle_ms,
+                now_ms=now_ms,
+            )
         )
 
 

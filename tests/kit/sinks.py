@@ -58,7 +58,7 @@ class RunningSink:
             advertised_host=None,
             receiver=TelemetryReceiver(self.rules, append=self._writer.append, telemetry_max_bytes=1 << 20),
             flush=self._writer.flush,
-            observe=lambda **_: None,
+            observe=lambda _: None,
             now_ms=now_ms,
             limits=Limits(),
             connect_timeout_s=5,

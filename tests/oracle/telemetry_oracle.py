@@ -31,6 +31,7 @@ from telemetry.rules.subscriptions import without_covered
 from telemetry.wire.errors import ErrorCode, InvalidSubscriptionError
 from telemetry.wire.primitives import Reader, write_compact_bytes
 from telemetry.wire.telemetry_messages import GET_TELEMETRY_SUBSCRIPTIONS, PUSH_TELEMETRY
+from tests.kit.telemetry_requests import answered
 
 MAX_BYTES = 100
 STEPS = 30
@@ -194,7 +195,8 @@ class Ours:
 
     def answer(self, api_key: int, body: bytes, client: int) -> bytes:
         client_id, connection = CLIENTS[client]
-        return self.receiver.answer(api_key, body, Caller(connection, client_id, str(client)), self.now_ms).body
+        caller = Caller(connection, client_id, str(client))
+        return answered(self.receiver, api_key, body, caller, self.now_ms).body
 
 
 class Case:

@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 
 from exporters import self_metrics as catalogue
+from exporters.model import Exchange
 from exporters.self_metrics import SelfMetric, Values
 from exporters.spool.writer import SpoolWriter
 from headroom.clock import monotonic_ms, now_ms
@@ -122,7 +123,7 @@ def new_gateway(
     )
 
 
-def no_exchange(**_: object) -> None:
+def no_exchange(_: Exchange) -> None:
     """There is no broker to exchange anything with."""
 
 

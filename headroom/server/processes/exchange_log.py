@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from exporters.model import Exchange
 from quota_metrics.measure.meter import FETCH, PRODUCE, SHARE_FETCH
-
-# principal, client_id, broker_id, api_key, request_bytes, response_bytes, throttle_ms, now_ms
-Row = tuple[str, str, int, int, int, int, int, int]
 
 _METERED = frozenset({PRODUCE, FETCH, SHARE_FETCH})  # of all others only the throttling counts
 _TELL_AT_ROWS = 1_000
@@ -17,40 +15,27 @@ _MAX_NAME_CHARS = _MAX_ROWS * 256  # a client that invents names of 32 kB fills 
 
 
 class ExchangeLog:
-    """Rows until they are taken; `is_due` is called when they are many. Bounded: what is too much is `left_out`."""
+    """Exchanges until they are taken; `is_due` is called when they are many. Bounded: `left_out` counts the rest."""
 
     def __init__(self, is_due: Callable[[], None]) -> None:
         self.left_out = 0
         self._is_due = is_due
-        self._rows: list[Row] = []
+        self._exchanges: list[Exchange] = []
         self._name_chars = 0
 
-    def exchange(
-        self,
-        *,
-        principal: str,
-        client_id: str,
-        address: str,
-        broker_id: int,
-        api_key: int,
-        request_bytes: int,
-        response_bytes: int,
-        throttle_ms: int,
-        now_ms: int,
-    ) -> None:
+    def exchange(self, exchange: Exchange) -> None:
         """As quota_metrics.measure.meter.UsageMeter.exchange."""
-        if api_key not in _METERED and throttle_ms <= 0:
+        if exchange.api_key not in _METERED and exchange.throttle_ms <= 0:
             return
-        if len(self._rows) >= _MAX_ROWS or self._name_chars >= _MAX_NAME_CHARS:
+        if len(self._exchanges) >= _MAX_ROWS or self._name_chars >= _MAX_NAME_CHARS:
             self.left_out += 1
             return
-        row = (principal, client_id, broker_id, api_key, request_bytes, response_bytes, throttle_ms, now_ms)
-        self._rows.append(row)
-        self._name_chars += len(principal) + len(client_id)
-        if len(self._rows) >= _TELL_AT_ROWS or self._name_chars >= _TELL_AT_CHARS:
+        self._exchanges.append(exchange)
+        self._name_chars += len(exchange.principal) + len(exchange.client_id)
+        if len(self._exchanges) >= _TELL_AT_ROWS or self._name_chars >= _TELL_AT_CHARS:
             self._is_due()
 
-    def take(self) -> list[Row]:
+    def take(self) -> list[Exchange]:
         """What there is, in its order."""
-        rows, self._rows, self._name_chars = self._rows, [], 0
-        return rows
+        exchanges, self._exchanges, self._name_chars = self._exchanges, [], 0
+        return exchanges

@@ -69,6 +69,8 @@ def network_lock(data: Path) -> TextIO:
 
 
 def _plain(value: object) -> object:
+    if isinstance(value, tuple):  # a NamedTuple, which orjson does not take for one
+        return list(value)
     if isinstance(value, Path):
         return str(value)
     if isinstance(value, SecretStr):  # the pipe is nobody else's

@@ -15,6 +15,7 @@ from typing import Any
 import structlog
 
 from exporters import self_metrics as catalogue
+from exporters.model import Exchange
 from exporters.self_metrics import SelfMetric, Values
 from headroom.config.settings import ServeConfig
 from headroom.errors import ServeError
@@ -123,20 +124,8 @@ class NetworkProcesses:
             except OSError as exc:
                 log.error("cannot open a listener", broker_id=node_id, error=str(exc))
             self._send_listeners()
-        for principal, client_id, broker_id, api_key, sent, received, throttle_ms, now_ms in message.get(
-            "exchanges", ()
-        ):
-            self._take(
-                principal=principal,
-                client_id=client_id,
-                address="",
-                broker_id=broker_id,
-                api_key=api_key,
-                request_bytes=sent,
-                response_bytes=received,
-                throttle_ms=throttle_ms,
-                now_ms=now_ms,
-            )
+        for exchange in message.get("exchanges", ()):
+            self._take(Exchange(*exchange))
 
     def _send_listeners(self) -> None:
         self._tell(listeners_message(self._gateway.listeners))

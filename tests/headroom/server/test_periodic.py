@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from exporters.model import QuotaLimit, RecordKind, UsageSample
+from exporters.model import Exchange, QuotaLimit, RecordKind, UsageSample
 from exporters.spool.records import decode_limits
 from exporters.spool.writer import SpoolFull
 from headroom.server.periodic import QuotaRecorder
@@ -68,15 +68,17 @@ class Cluster:
 
     def use(self) -> None:
         self.meter.exchange(
-            principal="alice",
-            client_id="app",
-            address="",
-            broker_id=1,
-            api_key=0,
-            request_bytes=1000,
-            response_bytes=1,
-            throttle_ms=0,
-            now_ms=self.now_ms,
+            Exchange(
+                principal="alice",
+                client_id="app",
+                address="",
+                broker_id=1,
+                api_key=0,
+                request_bytes=1000,
+                response_bytes=1,
+                throttle_ms=0,
+                now_ms=self.now_ms,
+            )
         )
         asyncio.run(self.recorder.write_usage())
 

@@ -13,10 +13,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from confluent_kafka import Consumer, Producer
 
+from exporters.model import Exchange
 from headroom.demo.kit.admin import Admin
 from headroom.demo.kit.broker import Cluster
 from headroom.demo.kit.jars import KAFKA_VERSION, MARKER, fetch
@@ -133,13 +134,13 @@ class WitnessMeter(UsageMeter):
         self._bucket_of = bucket_of
         self._throttles: dict[Bucket, tuple[Rate, Rate]] = {}
 
-    def exchange(self, **exchange: Any) -> None:
-        super().exchange(**exchange)
-        if exchange["throttle_ms"] > 0 and exchange["api_key"] in (0, 1):
-            bucket = self._bucket_of(PRODUCER if exchange["api_key"] == 0 else CONSUMER, exchange["client_id"])
+    def exchange(self, exchange: Exchange) -> None:
+        super().exchange(exchange)
+        if exchange.throttle_ms > 0 and exchange.api_key in (0, 1):
+            bucket = self._bucket_of(PRODUCER if exchange.api_key == 0 else CONSUMER, exchange.client_id)
             # Sums and counts over the same samples: in their quotient the elapsed time goes away.
-            for rate, value in zip(self._throttle(bucket), (exchange["throttle_ms"], 1), strict=True):
-                rate.record(value, exchange["now_ms"])
+            for rate, value in zip(self._throttle(bucket), (exchange.throttle_ms, 1), strict=True):
+                rate.record(value, exchange.now_ms)
 
     def throttle_ms(self, bucket: Bucket, at_ms: int) -> float:
         total, count = (rate.measure(at_ms) for rate in self._throttle(bucket))

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from exporters.model import UsageSample
+from exporters.model import Exchange, UsageSample
 from quota_metrics.config.entities import Rules, entity_of
 from quota_metrics.measure.meter import UsageMeter
 from quota_metrics.measure.quota_in_force import QuotasInForce
@@ -26,7 +26,7 @@ EXCHANGE: dict[str, Any] = {
 
 def one(exchange: dict[str, Any], now_ms: int = 0) -> UsageSample:
     meter = UsageMeter("c")
-    meter.exchange(**EXCHANGE | exchange)
+    meter.exchange(Exchange(**EXCHANGE | exchange))
     (row,) = meter.samples(now_ms)
     return row
 
@@ -75,7 +75,7 @@ def test_throttling_of_other_requests_goes_to_the_quota_that_made_it() -> None:
 
 def test_other_requests_without_throttling_are_no_usage() -> None:
     meter = UsageMeter("c")
-    meter.exchange(**EXCHANGE | {"api_key": 3})
+    meter.exchange(Exchange(**EXCHANGE | {"api_key": 3}))
     assert meter.samples(0) == []
     assert len(meter) == 0
 
@@ -83,7 +83,7 @@ def test_other_requests_without_throttling_are_no_usage() -> None:
 def test_an_interval_keeps_the_longest_throttle_and_counts_the_throttled() -> None:
     meter = UsageMeter("c")
     for throttle_ms in (10, 300, 0, 20):
-        meter.exchange(**EXCHANGE | {"throttle_ms": throttle_ms})
+        meter.exchange(Exchange(**EXCHANGE | {"throttle_ms": throttle_ms}))
     (row,) = meter.samples(500)
     assert (row.bytes, row.throttle_ms, row.throttled_requests) == (4000, 300, 3)
     (row,) = meter.samples(1000)
@@ -93,13 +93,13 @@ def test_an_interval_keeps_the_longest_throttle_and_counts_the_throttled() -> No
 def test_brokers_and_clients_are_told_apart() -> None:
     meter = UsageMeter("c")
     for other in ({}, {"broker_id": 2}, {"principal": "bob"}, {"client_id": ""}, {"api_key": 1}):
-        meter.exchange(**EXCHANGE | other)
+        meter.exchange(Exchange(**EXCHANGE | other))
     assert len(meter.samples(0)) == 5
 
 
 def test_rows_go_on_until_the_rate_is_0_and_then_the_client_is_forgotten() -> None:
     meter = UsageMeter("c")
-    meter.exchange(**EXCHANGE)
+    meter.exchange(Exchange(**EXCHANGE))
     rows = [len(meter.samples(second * 1000)) for second in range(12)]
     assert rows == [1] * 11 + [0]
     assert len(meter) == 0
@@ -107,9 +107,9 @@ def test_rows_go_on_until_the_rate_is_0_and_then_the_client_is_forgotten() -> No
 
 def test_a_client_that_comes_back_measures_as_a_new_one() -> None:
     meter = UsageMeter("c")
-    meter.exchange(**EXCHANGE)
+    meter.exchange(Exchange(**EXCHANGE))
     meter.samples(19_500)
-    meter.exchange(**EXCHANGE | {"now_ms": 20_500})
+    meter.exchange(Exchange(**EXCHANGE | {"now_ms": 20_500}))
     assert meter.samples(20_500) == [one({"now_ms": 20_500}, 20_500)]
 
 
@@ -117,7 +117,7 @@ def test_a_row_covers_the_time_since_the_call_before() -> None:
     meter = UsageMeter("c", gateway_id="gw-1", interval_ms=500)
     intervals = []
     for now_ms in (10_000, 10_400, 11_900, 40_000, 30_000):
-        meter.exchange(**EXCHANGE | {"now_ms": now_ms})
+        meter.exchange(Exchange(**EXCHANGE | {"now_ms": now_ms}))
         (row,) = meter.samples(now_ms)
         intervals.append(row.interval_ms)
         assert row.gateway_id == "gw-1"
@@ -126,11 +126,11 @@ def test_a_row_covers_the_time_since_the_call_before() -> None:
 
 def test_a_muted_client_has_rows_until_it_is_not_muted_any_more() -> None:
     meter = UsageMeter("c")
-    meter.exchange(**EXCHANGE | {"throttle_ms": 30_000})
+    meter.exchange(Exchange(**EXCHANGE | {"throttle_ms": 30_000}))
     rows = [meter.samples(second * 1000) for second in range(40)]
     assert [len(found) for found in rows] == [1] * 30 + [0] * 10
     assert [row.throttle_ms for (row,) in rows[:30]] == [30_000] + [0] * 29
-    meter.exchange(**EXCHANGE | {"throttle_ms": 2**31 - 1})
+    meter.exchange(Exchange(**EXCHANGE | {"throttle_ms": 2**31 - 1}))
     assert meter.samples(599_000)
     assert not meter.samples(600_000)
     assert len(meter) == 0
@@ -144,8 +144,8 @@ def in_force(rules: Rules) -> UsageMeter:
 
 def test_rows_have_the_limit_in_force_and_the_bucket() -> None:
     meter = in_force({entity_of({"user": "a b", "client-id": None}): {"producer_byte_rate": 500.0}})
-    meter.exchange(**EXCHANGE | {"principal": "a b"})
-    meter.exchange(**EXCHANGE | {"principal": "bob"})
+    meter.exchange(Exchange(**EXCHANGE | {"principal": "a b"}))
+    meter.exchange(Exchange(**EXCHANGE | {"principal": "bob"}))
     limited, free = meter.samples(0)
     assert limited[-5:] == (500.0, True, "user=a b, client-id=<default>", "a b", "app")
     assert free[-5:] == (None, True, "", "bob", "app")
@@ -160,18 +160,18 @@ def booked(meter: UsageMeter, now_ms: int = 0) -> dict[str, float]:
 
 def test_a_throttle_that_the_byte_rate_cannot_have_caused_is_the_request_quotas() -> None:
     meter = in_force({entity_of({"user": "alice"}): BYTES_AND_REQUESTS})
-    meter.exchange(**EXCHANGE | {"request_bytes": 8_000, "throttle_ms": 70})  # 800 of 1000 bytes/s
+    meter.exchange(Exchange(**EXCHANGE | {"request_bytes": 8_000, "throttle_ms": 70}))  # 800 of 1000 bytes/s
     assert booked(meter) == {"request_percentage": 70}
-    meter.exchange(**EXCHANGE | {"request_bytes": 1_500, "throttle_ms": 80})
+    meter.exchange(Exchange(**EXCHANGE | {"request_bytes": 1_500, "throttle_ms": 80}))
     assert booked(meter) == {"producer_byte_rate": 80}
 
 
 def test_others_of_the_bucket_count_towards_the_byte_rate() -> None:
     meter = in_force({entity_of({"user": "alice"}): BYTES_AND_REQUESTS})
-    meter.exchange(**EXCHANGE | {"client_id": "other", "request_bytes": 12_000})
-    meter.exchange(**EXCHANGE)
+    meter.exchange(Exchange(**EXCHANGE | {"client_id": "other", "request_bytes": 12_000}))
+    meter.exchange(Exchange(**EXCHANGE))
     meter.samples(0)
-    meter.exchange(**EXCHANGE | {"throttle_ms": 70, "now_ms": 10})
+    meter.exchange(Exchange(**EXCHANGE | {"throttle_ms": 70, "now_ms": 10}))
     assert booked(meter, 10) == {"producer_byte_rate": 70}
 
 
@@ -180,8 +180,8 @@ def test_a_fetch_may_have_been_as_large_as_the_largest_before_it() -> None:
         meter = in_force({entity_of({"user": "alice"}): BYTES_AND_REQUESTS})
         fetch = EXCHANGE | {"api_key": 1}
         if largest:
-            meter.exchange(**fetch | {"response_bytes": largest})
-        meter.exchange(**fetch | {"throttle_ms": 70, "now_ms": 12_000})
+            meter.exchange(Exchange(**fetch | {"response_bytes": largest}))
+        meter.exchange(Exchange(**fetch | {"throttle_ms": 70, "now_ms": 12_000}))
         assert booked(meter, 12_000) == {quota_key: 70}
 
 
@@ -194,27 +194,27 @@ def test_a_fetch_may_have_been_as_large_as_the_largest_before_it() -> None:
 )
 def test_without_a_request_quota_a_throttle_is_the_byte_quotas(rules: Rules) -> None:
     meter = in_force(rules)
-    meter.exchange(**EXCHANGE | {"throttle_ms": 70})
+    meter.exchange(Exchange(**EXCHANGE | {"throttle_ms": 70}))
     assert booked(meter) == {"producer_byte_rate": 70}
 
 
 def test_while_quotas_are_not_known_a_throttle_is_the_byte_quotas() -> None:
     meter = UsageMeter("c", quota_of=QuotasInForce().of_client)
-    meter.exchange(**EXCHANGE | {"throttle_ms": 70})
+    meter.exchange(Exchange(**EXCHANGE | {"throttle_ms": 70}))
     (row,) = meter.samples(0)
     assert (row.throttle_ms, row.limit, row.limit_known) == (70, None, False)
 
 
 def test_a_throttle_without_any_byte_quota_is_the_request_quotas() -> None:
     meter = in_force({entity_of({"user": "alice"}): {"request_percentage": 10.0}})
-    meter.exchange(**EXCHANGE | {"throttle_ms": 70})
+    meter.exchange(Exchange(**EXCHANGE | {"throttle_ms": 70}))
     assert booked(meter) == {"request_percentage": 70}
 
 
 def test_clients_beyond_the_cap_are_left_out_and_counted() -> None:
     meter = UsageMeter("c", max_clients=2)
     for n in range(5):
-        meter.exchange(**EXCHANGE | {"client_id": f"app-{n}"})
+        meter.exchange(Exchange(**EXCHANGE | {"client_id": f"app-{n}"}))
     assert [row.client_id for row in meter.samples(0)] == ["app-0", "app-1"]
     assert meter.left_out == 3
 
@@ -222,8 +222,8 @@ def test_clients_beyond_the_cap_are_left_out_and_counted() -> None:
 def test_long_names_use_up_the_room_sooner_and_give_it_back() -> None:
     meter = UsageMeter("c", max_clients=100)
     for n in range(5):
-        meter.exchange(**EXCHANGE | {"client_id": f"{n}" * 20_000})
+        meter.exchange(Exchange(**EXCHANGE | {"client_id": f"{n}" * 20_000}))
     assert (len(meter), meter.left_out) == (1, 4)
     meter.samples(11_000)
-    meter.exchange(**EXCHANGE | {"client_id": "9" * 20_000, "now_ms": 22_000})
+    meter.exchange(Exchange(**EXCHANGE | {"client_id": "9" * 20_000, "now_ms": 22_000}))
     assert len(meter) == 1

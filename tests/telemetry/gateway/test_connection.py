@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import struct
-from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from exporters.model import ANONYMOUS, UNKNOWN, Connection
+from exporters.model import ANONYMOUS, UNKNOWN, Connection, Exchange
 from telemetry.gateway.connection import ProxiedConnection
 from telemetry.gateway.exchanges import Limits
 from telemetry.receiver.receiver import Answer
 from telemetry.rules.client_instances import Caller
+from telemetry.rules.client_metrics import PushRequest
 from telemetry.wire.apis import APIS
 from telemetry.wire.errors import ProtocolError
 
+PUSH = struct.pack(">16siBb", b"\x07" * 16, 9, 0, 4) + b"\x05push\x00"
 FACTS = Connection("c", "PLAINTEXT", ANONYMOUS, "10.0.0.1", 4000, UNKNOWN, UNKNOWN, 7)
 
 
@@ -28,13 +29,17 @@ class ScriptedReceiver:
         self.gone: list[str] = []
         self.software = ""
 
-    def answer(self, api_key: int, body: bytes, caller: Caller, now_ms: int) -> Answer:
-        self.asked.append(("whole", api_key, body, caller.client_id))
+    def answer_get(self, body: bytes, caller: Caller, now_ms: int) -> Answer:
+        self.asked.append(("get", 71, body, caller.client_id))
         self.software = f"{caller.connection.software_name} {caller.connection.software_version}"
-        return Answer(body=b"answer-%d" % api_key, after_flush=api_key == 72, refusal=b"come-back")
+        return Answer(body=b"answer-71", after_flush=False, refusal=b"come-back")
 
-    def oversize(self, api_key: int, body: bytes, caller: Caller, now_ms: int) -> Answer:
-        self.asked.append(("head", api_key, body[:8], caller.client_id))
+    def answer_push(self, request: PushRequest, payload: bytes, now_ms: int) -> Answer:
+        self.asked.append(("push", 72, payload, request.caller.client_id))
+        return Answer(body=b"answer-72", after_flush=True, refusal=b"come-back")
+
+    def answer_oversize(self, request: PushRequest, now_ms: int) -> Answer:
+        self.asked.append(("oversize", 72, request.client_instance_id, request.caller.client_id))
         return Answer(body=b"too-large", after_flush=False, refusal=b"come-back")
 
     def disconnected(self, connection_id: str) -> None:
@@ -46,13 +51,13 @@ class Both:
 
     def __init__(self, limits: Limits | None = None) -> None:
         self.receiver = ScriptedReceiver()
-        self.seen: list[dict[str, Any]] = []
+        self.seen: list[Exchange] = []
         self.connection = ProxiedConnection(
             facts=FACTS,
             connection_id="one",
             receiver=self.receiver,  # type: ignore[arg-type] # a double of the receiver, as wide as it is used
             address_of=lambda node_id, host, port: ("gw", 20_000 + node_id),
-            observe=lambda **facts: self.seen.append(facts),
+            observe=self.seen.append,
             limits=limits or Limits(),
         )
 
@@ -129,7 +134,7 @@ def test_a_local_answer_waits_for_the_responses_before_it() -> None:
     assert both.take_client() == b""
     one, two = response(12, 4, 1, b"\0\0\0\0one"), response(12, 4, 3, b"\0\0\0\0two")
     assert both.broker(one + two) == one + local(2, b"answer-71") + two
-    assert both.receiver.asked == [("whole", 71, b"get", "app")]
+    assert both.receiver.asked == [("get", 71, b"get", "app")]
 
 
 def test_a_local_answer_with_nothing_before_it_leaves_at_once() -> None:
@@ -141,7 +146,7 @@ def test_a_local_answer_with_nothing_before_it_leaves_at_once() -> None:
 def test_a_push_is_acknowledged_only_when_it_is_flushed_and_holds_back_what_is_behind_it() -> None:
     both = Both()
     behind = request(12, 4, 2)
-    assert both.client(request(72, 0, 1, b"push") + behind) == behind
+    assert both.client(request(72, 0, 1, PUSH) + behind) == behind
     told = response(12, 4, 2, b"\0\0\0\0")
     assert both.broker(told) == b""
     assert both.flush() == local(1, b"answer-72") + told
@@ -150,7 +155,7 @@ def test_a_push_is_acknowledged_only_when_it_is_flushed_and_holds_back_what_is_b
 
 def test_a_push_that_could_not_be_written_is_asked_to_come_back() -> None:
     both = Both()
-    both.client(request(72, 0, 1, b"push"))
+    both.client(request(72, 0, 1, PUSH))
     assert both.flush(ok=False) == local(1, b"come-back")
 
 
@@ -160,7 +165,7 @@ def test_acks_0_is_never_answered_and_counts_at_once(version: int) -> None:
     ask = produce(version, 1, 0, b"tx" if version >= 3 else b"")
     assert both.client(ask) == ask
     assert both.connection.idle
-    assert [(s["api_key"], s["request_bytes"], s["response_bytes"]) for s in both.seen] == [(0, len(ask) - 4, 0)]
+    assert [(s.api_key, s.request_bytes, s.response_bytes) for s in both.seen] == [(0, len(ask) - 4, 0)]
 
 
 @pytest.mark.parametrize("version", range(1, 14))
@@ -171,17 +176,7 @@ def test_throttle_time_of_produce_is_seen(version: int) -> None:
     told = produced(version, 1, 1234)
     assert both.broker(told) == told
     (seen,) = both.seen
-    assert seen == {
-        "principal": ANONYMOUS,
-        "client_id": "app",
-        "address": "10.0.0.1",
-        "broker_id": 7,
-        "api_key": 0,
-        "request_bytes": len(ask) - 4,
-        "response_bytes": len(told) - 4,
-        "throttle_ms": 1234,
-        "now_ms": 6,
-    }
+    assert seen == Exchange(ANONYMOUS, "app", "10.0.0.1", 7, 0, len(ask) - 4, len(told) - 4, 1234, 6)
 
 
 @pytest.mark.parametrize("version", range(1, 16))
@@ -190,7 +185,7 @@ def test_throttle_time_of_fetch_is_seen(version: int) -> None:
     both.client(request(1, version, 1, b"fetch"))
     told = response(1, version, 1, struct.pack(">i", 777) + b"x" * 100)
     assert both.broker(told) == told
-    assert [s["throttle_ms"] for s in both.seen] == [777]
+    assert [s.throttle_ms for s in both.seen] == [777]
 
 
 def test_an_unmatched_response_passes() -> None:
@@ -234,7 +229,7 @@ def test_a_push_too_large_to_hold_is_judged_by_its_head_and_dropped() -> None:
     rest = request(12, 4, 2)
     whole = request(72, 0, 3, b"h" * 1_500)
     assert both.client(b"") == b""
-    assert both.receiver.asked[0] == ("head", 72, b"hhhhhhhh", "app")
+    assert both.receiver.asked[0] == ("oversize", 72, b"h" * 16, "app")
     assert both.take_client() == local(1, b"too-large")
     both = Both(Limits(max_held_request_bytes=1000))
     assert both.client(whole + rest) == rest
@@ -301,7 +296,7 @@ DIALOGUE = [
     (produce(8, 4, 0), b""),
     (request(71, 0, 5, b"get"), None),
     (request(1, 12, 6, b"fetch"), response(1, 12, 6, struct.pack(">i", 9) + b"r" * 300)),
-    (request(72, 0, 7, b"push"), None),
+    (request(72, 0, 7, PUSH), None),
     (request(1, 12, 8, b"fetch"), response(1, 12, 8, struct.pack(">i", 0) + b"s" * 30)),
 ]
 
@@ -325,7 +320,7 @@ def played(cuts: list[int]) -> tuple[bytes, bytes, list[int]]:
             downs += both.flush()
     if both.connection.unflushed:
         downs += both.flush()
-    return ups, downs, [s["throttle_ms"] for s in both.seen]
+    return ups, downs, [s.throttle_ms for s in both.seen]
 
 
 @settings(deadline=None)
@@ -361,7 +356,7 @@ class Alone(Both):
             connection_id="one",
             receiver=self.receiver,  # type: ignore[arg-type] # a double of the receiver, as wide as it is used
             address_of=lambda node_id, host, port: ("gw", 20_000 + node_id),
-            observe=lambda **facts: self.seen.append(facts),
+            observe=self.seen.append,
             limits=Limits(max_held_request_bytes=1000),
             local={key: lambda version, body: b"%d:" % version + body for key in (3, 18, 32)},
         )
@@ -390,7 +385,7 @@ def test_api_versions_is_answered_here_and_tells_of_the_software() -> None:
 
 def test_answers_keep_the_order_of_requests_behind_a_push() -> None:
     alone = Alone()
-    assert alone.ask(request(72, 0, 1, b"push") + request(3, 12, 2, b"asked")) == b""
+    assert alone.ask(request(72, 0, 1, PUSH) + request(3, 12, 2, b"asked")) == b""
     assert alone.flush() == local(1, b"answer-72") + response(3, 12, 2, b"12:asked")
 
 

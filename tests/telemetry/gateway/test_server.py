@@ -33,7 +33,7 @@ def new_gateway(
         advertised_host=None,
         receiver=TelemetryReceiver(rules, append=lambda *_: None, telemetry_max_bytes=1_000),
         flush=flush,
-        observe=lambda **_: None,
+        observe=lambda _: None,
         now_ms=lambda: 1_700_000_000_000,
         limits=Limits(),
         connect_timeout_s=5,

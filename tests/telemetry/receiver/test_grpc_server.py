@@ -19,12 +19,13 @@ from headroom.demo.kit.jvm import Jvm
 from telemetry.proto.headroom.telemetry.v1 import telemetry_pb2 as pb
 from telemetry.receiver.grpc_codec import SERVICE
 from telemetry.receiver.grpc_server import Tls
-from telemetry.receiver.receiver import GET_TELEMETRY_SUBSCRIPTIONS, PUSH_TELEMETRY
 from telemetry.rules.client_instances import Caller
 from telemetry.rules.java.hash import subscription_id
 from telemetry.wire.errors import ErrorCode
 from telemetry.wire.primitives import Reader, write_compact_bytes
+from telemetry.wire.telemetry_messages import GET_TELEMETRY_SUBSCRIPTIONS, PUSH_TELEMETRY
 from tests.kit.grpc_servers import CLUSTER, MAX_BYTES, START_MS, TOKEN, Calls, OpenReceiver, in_loop, opened
+from tests.kit.telemetry_requests import answered
 from tests.quota_metrics.conftest import certificates, private_key
 
 ID = bytes.fromhex("d3f1a2b4c5e64f708192a3b4c5d6e7f8")
@@ -86,13 +87,13 @@ SEQUENCE = [  # ms later, a get or the fields of a push
 def on_the_wire(receiver: OpenReceiver, fields: dict[str, Any] | None) -> int:
     caller = Caller(FACTS, "app", "wire")
     if fields is None:
-        answer = receiver.telemetry.answer(GET_TELEMETRY_SUBSCRIPTIONS, WIRE_ID + b"\x00", caller, receiver.now_ms)
+        answer = answered(receiver.telemetry, GET_TELEMETRY_SUBSCRIPTIONS, WIRE_ID + b"\x00", caller, receiver.now_ms)
     else:
         request = push(**{"client_instance_id": WIRE_ID} | fields)
         head = (request.client_instance_id, request.subscription_id, request.terminating, request.compression_type)
         body = bytearray(struct.pack(">16si?b", *head))
         write_compact_bytes(body, request.metrics)
-        answer = receiver.telemetry.answer(PUSH_TELEMETRY, bytes(body) + b"\x00", caller, receiver.now_ms)
+        answer = answered(receiver.telemetry, PUSH_TELEMETRY, bytes(body) + b"\x00", caller, receiver.now_ms)
     return Reader(answer.body, 4).int16()
 
 

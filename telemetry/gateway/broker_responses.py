@@ -1,0 +1,86 @@
+"""The broker's side of a connection: matches responses with requests, rewrites those that name brokers. Sans-I/O."""
+
+from __future__ import annotations
+
+from telemetry.gateway.client_identity import ClientIdentity
+from telemetry.gateway.exchanges import Observe, PendingRequest, PendingRequests
+from telemetry.wire import address_rewrites as addresses
+from telemetry.wire.apis import API_VERSIONS, PRODUCE
+from telemetry.wire.errors import ProtocolError
+from telemetry.wire.frames import LENGTH_BYTES, FrameScanner, Mode
+from telemetry.wire.headers import RESPONSE_HEAD, encode_response, response_header_tags
+
+_HELD = frozenset({API_VERSIONS, *addresses.REWRITES})
+
+
+class BrokerResponses:
+    """Takes what the broker sends and returns what goes to the client, local answers in their turn among it."""
+
+    def __init__(
+        self,
+        requests: PendingRequests,
+        client: ClientIdentity,
+        *,
+        address_of: addresses.AddressOf,
+        observe: Observe,
+        max_response_bytes: int,
+    ) -> None:
+        self._requests = requests
+        self._client = client
+        self._address_of = address_of
+        self._observe = observe
+        self._now_ms = 0
+        self._unmatched = False  # the current response belongs to no pending request
+        self._scanner = FrameScanner(
+            begin=self._begin, complete=self._complete, end=self._end, max_frame_bytes=max_response_bytes
+        )
+
+    def feed(self, data: bytes, now_ms: int) -> list[bytes]:
+        """Raises ProtocolError."""
+        self._now_ms = now_ms
+        return self._scanner.feed(data)
+
+    def held_back(self) -> bool:
+        """Whether a response has begun to arrive; it may wait for a local answer before it."""
+        return not self._scanner.between_frames
+
+    def _begin(self, length: int, data: bytes, offset: int) -> Mode | None:
+        pending = self._requests.first
+        if pending and pending.answer:
+            return None  # a local answer that waits for the spool comes first
+        needed = min(length, 9)  # correlation id, no tagged fields, throttle_time_ms
+        if len(data) - offset < needed:
+            return None
+        if length < LENGTH_BYTES:
+            raise ProtocolError(f"cannot read a response of {length} bytes")
+        correlation_id = int.from_bytes(data[offset : offset + 4], "big", signed=True)
+        if pending is None or pending.correlation_id != correlation_id:
+            # librdkafka's mock broker answers acks=0 produces: forwarded, matched with nothing.
+            self._unmatched = True
+            return Mode.FORWARD
+        self._unmatched = False
+        pending.response_bytes = length
+        if pending.api.throttle_first(pending.version):
+            start = offset + 4 + pending.api.flexible(pending.version)
+            pending.throttle_ms = int.from_bytes(data[start : start + 4], "big", signed=True)
+        return Mode.HOLD if pending.api.key in _HELD else Mode.FORWARD
+
+    def _complete(self, frame: bytes) -> bytes:
+        pending = self._requests.first
+        assert pending is not None
+        tags = response_header_tags(pending.api, pending.version)
+        body = self._rewritten(pending, frame[RESPONSE_HEAD.size + len(tags) :])
+        if pending.api.key == PRODUCE:
+            pending.throttle_ms = addresses.produce_throttle_ms(body, pending.version)
+        return encode_response(pending.api, pending.version, pending.correlation_id, body) + self._end()
+
+    def _rewritten(self, pending: PendingRequest, body: bytes) -> bytes:
+        if pending.api.key == API_VERSIONS:
+            return addresses.api_versions(body, pending.version)
+        return addresses.REWRITES[pending.api.key](body, pending.version, self._address_of)
+
+    def _end(self) -> bytes:
+        if self._unmatched:
+            return b""
+        self._observe(self._client.exchange(self._requests.pop(), self._now_ms))
+        return self._requests.take_ready() if self._requests else b""

@@ -1,0 +1,33 @@
+"""Fields at the beginning of requests that the gateway forwards: acks of Produce, the software of ApiVersions."""
+
+from __future__ import annotations
+
+import re
+
+from telemetry.wire.errors import ProtocolError
+from telemetry.wire.primitives import Reader
+
+_SOFTWARE = re.compile(  # ApiVersionsRequest.SOFTWARE_NAME_VERSION_PATTERN
+    r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?"
+)
+
+
+def software_of(body: bytes) -> tuple[str, str]:
+    """Name and version of the client software in an ApiVersions request (3+), both empty when either is not valid."""
+    reader = Reader(body)
+    name, version = reader.compact_string(), reader.compact_string()
+    return (name, version) if _SOFTWARE.fullmatch(name) and _SOFTWARE.fullmatch(version) else ("", "")
+
+
+def acks_of(data: bytes, client_id_end: int, end: int, version: int) -> int:
+    """acks of a Produce request that ends at `end`. Raises ProtocolError when it has not arrived yet."""
+    reader = Reader(data, min(client_id_end, len(data)))
+    if version >= 9:
+        reader.skip_tagged()
+        reader.skip(max(reader.uvarint() - 1, 0))  # transactional_id
+    elif version >= 3:
+        reader.skip(max(reader.int16(), 0))
+    acks = reader.int16()
+    if reader.offset > end:
+        raise ProtocolError("cannot read the head of a Produce request: it ends too early")
+    return acks

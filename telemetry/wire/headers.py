@@ -1,0 +1,40 @@
+"""Request and response headers: where a request's body begins, and the one encoder of responses. Sans-I/O.
+
+Source: RequestHeader and ResponseHeader of Apache Kafka 4.3 (KIP-482). A request header is version 2 and a response
+header version 1 (an additional set of tagged fields) from the API's first flexible version on. ApiVersions responses
+keep header version 0, so that clients that do not know the broker's version can read them (KIP-511).
+"""
+
+from __future__ import annotations
+
+import struct
+
+from telemetry.wire.apis import API_VERSIONS, Api
+from telemetry.wire.primitives import Reader
+
+REQUEST_HEAD = struct.Struct(">hhih")  # api_key, api_version, correlation_id, length of client_id
+RESPONSE_HEAD = struct.Struct(">ii")  # length, correlation_id
+
+
+def request_body(request: bytes, client_id_end: int, *, flexible: bool) -> bytes:
+    """The bytes behind a request's header. Raises ProtocolError.
+
+    `client_id_end`: offset behind the client id, which is never compact, also not in request header 2.
+    """
+    if not flexible:
+        return request[client_id_end:]
+    reader = Reader(request, client_id_end)
+    reader.skip_tagged()
+    return request[reader.offset :]
+
+
+def response_header_tags(api: Api, version: int) -> bytes:
+    """The tagged fields of a response header: none in version 0, an empty set in version 1."""
+    return b"\x00" if api.key != API_VERSIONS and api.flexible(version) else b""
+
+
+def encode_response(api: Api, version: int, correlation_id: int, body: bytes) -> bytes:
+    """A whole response, length field first."""
+    if api.key != API_VERSIONS and api.flexible(version):
+        return RESPONSE_HEAD.pack(5 + len(body), correlation_id) + b"\x00" + body
+    return RESPONSE_HEAD.pack(4 + len(body), correlation_id) + body
