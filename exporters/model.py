@@ -149,9 +149,10 @@ class DropReason(StrEnum):
     DECOMPRESS = "decompress"
     TOO_LARGE = "too_large"
     DECODE = "decode"
+    OVER_BUDGET = "over_budget"  # more points, attributes, buckets or new series than one push or client may bring
     UNSUPPORTED_KIND = "unsupported_kind"
     CORRUPT_RECORD = "corrupt_record"
-    REFUSED = "refused"  # by the store, for good
+    REFUSED = "refused"  # by the store, or by a fault of ours with this one record
 
 
 class RecordKind(IntEnum):

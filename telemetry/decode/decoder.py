@@ -1,4 +1,4 @@
-"""A push as it stood in the spool -> an Outcome: decompressed, and decoded by template where one fits. Sans-I/O."""
+"""A Push from the spool -> an Outcome: decompressed, and decoded by a template where one matches. Sans-I/O."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ from typing import NamedTuple
 import structlog
 
 from exporters.model import DropReason, Push
+from telemetry.decode.budgets import DecodeError, Limits, OverBudget
+from telemetry.decode.client_budgets import ClientBudgets
 from telemetry.decode.compression import DecompressError, TooLarge, decompress
-from telemetry.decode.otlp import Decoded, DecodeError, Limits, TooManyPoints, check, decode
+from telemetry.decode.otlp import Decoded, check, decode
 from telemetry.decode.point_columns import GATHERABLE_MS
 from telemetry.decode.series import identity
 from telemetry.decode.series_cache import KnownSeries
@@ -20,26 +22,27 @@ log = structlog.get_logger(__name__)
 
 _NOTHING = Decoded()  # never written to
 
-# Making a template costs as much as decoding does, so of pushes that nothing is known of one in sixteen at most is
-# learned from, once the first few hundred are: clients that never send the same structure cost little more.
-_LEARNED_AT_FIRST = 256
+# Making a template costs as much as decoding a push. The first 256 pushes of unknown structure make one each, after
+# them one in sixteen: clients that never send the same structure twice cost little more than decoding.
+_MAX_TEMPLATE_CREDIT = 256
 _PUSHES_PER_TEMPLATE = 16
 
-# What a push that cannot be kept is counted as, and the code that Kafka would have answered.
+# The reason under which a push is dropped, and the code that Kafka would have answered.
 _REFUSALS: dict[type[ValueError], tuple[DropReason, ErrorCode]] = {
     DecompressError: (DropReason.DECOMPRESS, ErrorCode.INVALID_RECORD),
     TooLarge: (DropReason.TOO_LARGE, ErrorCode.TELEMETRY_TOO_LARGE),
     DecodeError: (DropReason.DECODE, ErrorCode.INVALID_RECORD),
-    TooManyPoints: (DropReason.TOO_LARGE, ErrorCode.TELEMETRY_TOO_LARGE),
+    OverBudget: (DropReason.OVER_BUDGET, ErrorCode.INVALID_RECORD),
 }
 
 
 def validate_payload(
     compression_type: int, payload: bytes, *, max_decompressed_bytes: int, limits: Limits
 ) -> ErrorCode:
-    """The code for a payload that is not empty, before it is acknowledged: NONE when a Decoder can take it.
+    """The error code for a payload that is not empty, before it is acknowledged; NONE when a Decoder accepts it.
 
-    As ClientMetricsManager answers: INVALID_RECORD, at which clients stop for good, TELEMETRY_TOO_LARGE.
+    As Kafka's ClientMetricsManager: INVALID_RECORD (clients stop pushing) or TELEMETRY_TOO_LARGE. Budgets per client
+    and minute are checked by the Decoder only.
     """
     try:
         check(decompress(compression_type, payload, max_bytes=max_decompressed_bytes), limits)
@@ -50,7 +53,7 @@ def validate_payload(
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """A push and what became of it. With a `match` its points are in that, and `decoded` has nothing."""
+    """A decoded push. The points are in `match` when there is one, else in `decoded`."""
 
     push: Push
     decoded: Decoded
@@ -60,7 +63,7 @@ class Outcome:
 
     @property
     def points(self) -> int:
-        """How many rows they make, histograms among them."""
+        """Rows of points and client_histograms."""
         if self.match is not None:
             return len(self.match.template)
         return len(self.decoded.points.value) + len(self.decoded.histograms)
@@ -74,19 +77,29 @@ class Refusal(NamedTuple):
 
 
 class Decoder:
-    """Remembers structures (templates.py). `known`: series that need not be described again."""
+    """Decodes pushes and keeps templates (templates.py) of their structures.
+
+    `known`: series that need not be described again. `client_budgets`: what each client may bring in a minute.
+    """
 
     def __init__(
-        self, *, max_decompressed_bytes: int, limits: Limits, known: KnownSeries, max_template_bytes: int
+        self,
+        *,
+        max_decompressed_bytes: int,
+        limits: Limits,
+        known: KnownSeries,
+        max_template_bytes: int,
+        client_budgets: ClientBudgets,
     ) -> None:
         self.templates = Templates(max_template_bytes)
         self._max_decompressed_bytes = max_decompressed_bytes
         self._limits = limits
         self._known = known
-        self._learn_budget = float(_LEARNED_AT_FIRST)
+        self._template_credit = float(_MAX_TEMPLATE_CREDIT)
+        self._budgets = client_budgets
 
     def outcome(self, push: Push) -> tuple[Outcome, Refusal | None]:
-        """What became of a push; and why it is not kept, if it is not."""
+        """A push decoded, with a Refusal when it is not kept."""
         nbytes = 0
         try:
             if not push.payload:  # an old librdkafka sends nothing when it has nothing, whatever the codec
@@ -98,7 +111,7 @@ class Decoder:
         except tuple(_REFUSALS) as exc:
             reason, code = _REFUSALS[type(exc)]
             cause = str(exc)
-        except Exception as exc:  # a bug of ours: it costs this push, and must not stop all others for ever
+        except Exception as exc:  # a bug of ours: the push goes to quarantine, all others go on
             log.exception("cannot decode a push", nbytes=nbytes, software=repr(push.connection.software_name))
             reason, code, cause = DropReason.DECODE, ErrorCode.INVALID_RECORD, repr(exc)
         return Outcome(push, _NOTHING, nbytes, code), Refusal(reason, cause)
@@ -108,8 +121,11 @@ class Decoder:
         known = self._known.of(client)
         sent = self.templates.find(client, payload)
         if sent is not None and sent.is_described(known) and push.received_at_ms in GATHERABLE_MS:
+            self._budgets.charge(client, push.received_at_ms, len(sent.template), 0)
             return _NOTHING, Match(sent.template, payload, sent.series_ids)
         decoded = decode(payload, push, self._limits, frozenset(known.tolist()))
+        points = len(decoded.points.value) + len(decoded.histograms)
+        self._budgets.charge(client, push.received_at_ms, points, len(decoded.series))
         if sent is None:
             template = self.templates.known(payload) or self._new_template(payload, decoded)
             if template is not None:
@@ -117,8 +133,8 @@ class Decoder:
         return decoded, None
 
     def _new_template(self, payload: bytes, decoded: Decoded) -> Template | None:
-        self._learn_budget = min(self._learn_budget + 1 / _PUSHES_PER_TEMPLATE, _LEARNED_AT_FIRST)
-        if self._learn_budget < 1:
+        self._template_credit = min(self._template_credit + 1 / _PUSHES_PER_TEMPLATE, _MAX_TEMPLATE_CREDIT)
+        if self._template_credit < 1:
             return None
-        self._learn_budget -= 1
+        self._template_credit -= 1
         return template_of(payload, decoded)

@@ -51,6 +51,15 @@ class Histogram(NamedTuple):
     distribution: Distribution
 
 
+def bucket_count(point: Any) -> int:
+    """How many counts, bounds or quantiles a point of any of these kinds has."""
+    if hasattr(point, "bucket_counts"):
+        return len(point.bucket_counts) + len(point.explicit_bounds)
+    if hasattr(point, "positive"):
+        return len(point.positive.bucket_counts) + len(point.negative.bucket_counts)
+    return len(point.quantile_values)
+
+
 def _explicit(point: Any) -> Distribution:
     return Distribution(
         point.count,

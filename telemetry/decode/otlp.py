@@ -12,16 +12,17 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Container, Iterable
+from collections.abc import Callable, Container, Iterable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from google.protobuf.message import DecodeError as ProtobufError
 from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData
 
 from exporters.model import DropReason, Push
-from telemetry.decode.histograms import KINDS, Distribution, Histogram
-from telemetry.decode.series import Attributes, Series, attributes_of, identity, series_id
+from telemetry.decode.budgets import DecodeError, Limits, check_structure, over_budget
+from telemetry.decode.histograms import KINDS, Distribution, Histogram, bucket_count
+from telemetry.decode.series import Attributes, Series, attributes_of, identity, series_id, text_bytes
 
 NO_RECORDED_VALUE = 1  # DataPointFlags.DATA_POINT_FLAGS_NO_RECORDED_VALUE_MASK
 MAX_PAST_MS = 7 * 86_400_000
@@ -31,25 +32,7 @@ _EXACT_DOUBLE = 1 << 53
 _MAX_UINT8 = (1 << 8) - 1
 _MAX_UINT32 = (1 << 32) - 1
 _NS_PER_MS = 1_000_000
-_MIN_POINT_BYTES = 2  # the tag and the length of an empty one
 _TEMPORALITIES = ("unspecified", "delta", "cumulative")  # AggregationTemporality, by number
-
-
-class DecodeError(ValueError):
-    """The payload is no MetricsData."""
-
-
-class TooManyPoints(ValueError):  # noqa: N818 - a condition, as compression.TooLarge
-    """The payload holds more points than one push may."""
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """How much of a payload is kept. Texts are cut to `chars`, attributes beyond `attributes` are left out."""
-
-    points: int = 50_000
-    attributes: int = 64
-    chars: int = 1024
 
 
 @dataclass(slots=True)
@@ -72,6 +55,8 @@ class Decoded:
     points: Points = field(default_factory=Points)
     series: dict[int, Series] = field(default_factory=dict)
     histograms: list[Histogram] = field(default_factory=list)
+    text_bytes: int = 0  # attributes of `series` and `histograms`, resource attributes repeated for each of them
+    buckets: int = 0  # of `histograms`
     clamped_timestamps: int = 0
     dropped: Counter[DropReason] = field(default_factory=Counter)
 
@@ -79,54 +64,86 @@ class Decoded:
 def decode(payload: bytes, push: Push, limits: Limits, known: Container[int]) -> Decoded:
     """All that a decompressed payload holds; series whose id is in `known` are not described again.
 
-    Raises DecodeError, TooManyPoints.
+    Raises DecodeError, OverBudget.
     """
-    walk = _Walk(push, limits, known)
-    for resource_metrics in _parsed(payload).resource_metrics:
+    return _decoded(_parsed(payload, limits), _Walk(identity(push), push.received_at_ms, limits, known))
+
+
+def check(payload: bytes, limits: Limits) -> None:
+    """Whether `decode` accepts a payload: raises DecodeError, OverBudget. Rows are made only where a budget is near."""
+    message = _parsed(payload, limits)
+    metrics = [
+        metric
+        for resource_metrics in message.resource_metrics
+        for scope_metrics in resource_metrics.scope_metrics
+        for metric in scope_metrics.metrics
+    ]
+    kinds = [metric.WhichOneof("data") for metric in metrics]
+    points = sum(len(getattr(metric, kind).data_points) for metric, kind in zip(metrics, kinds, strict=True) if kind)
+    if points > limits.points:
+        raise over_budget("points", limits.points)
+    if points * len(payload) > limits.text_bytes or not KINDS.keys().isdisjoint(kinds):
+        _decoded(message, _Walk(b"", 0, limits, ()))
+
+
+def _decoded(message: Any, walk: _Walk) -> Decoded:
+    for resource_metrics in message.resource_metrics:
+        walk.enter_resource(resource_metrics)
         for scope_metrics in resource_metrics.scope_metrics:
-            walk.enter(resource_metrics, scope_metrics)
+            walk.enter_scope(scope_metrics)
             for metric in scope_metrics.metrics:
                 walk.metric(metric)
     return walk.decoded
 
 
-def check(payload: bytes, limits: Limits) -> None:
-    """Whether `decode` would take a payload: raises DecodeError, TooManyPoints."""
-    message = _parsed(payload)
-    if len(payload) <= limits.points * _MIN_POINT_BYTES:
-        return
-    metrics = (
-        one for resource in message.resource_metrics for scope in resource.scope_metrics for one in scope.metrics
-    )
-    points = sum(len(getattr(metric, kind).data_points) for metric in metrics if (kind := metric.WhichOneof("data")))
-    if points > limits.points:
-        raise TooManyPoints(f"cannot take {points} points: the limit is {limits.points}")
-
-
-def _parsed(payload: bytes) -> Any:
+def _parsed(payload: bytes, limits: Limits) -> Any:
+    check_structure(payload, limits)
     try:
         return MetricsData.FromString(payload)
     except ProtobufError as exc:
         raise DecodeError(f"cannot decode {len(payload)} bytes as MetricsData: {exc}") from exc
 
 
+class _Scope(NamedTuple):
+    """What all series of a ScopeMetrics share: converted once, because a payload may repeat it 50,000 times."""
+
+    name: str
+    version: str
+    resource: Attributes
+    resource_bytes: int
+
+
+class _Metric(NamedTuple):
+    """What all points of a Metric share, as strings of Python: protobuf decodes a string at each access."""
+
+    name: str
+    unit: str
+    kind: str
+    temporality: str
+    monotonic: bool
+
+
 class _Walk:
     """One payload being read, point by point."""
 
-    def __init__(self, push: Push, limits: Limits, known: Container[int]) -> None:
+    def __init__(self, client: bytes, received_ms: int, limits: Limits, known: Container[int]) -> None:
+        """`client`: as series.identity names it."""
         self.decoded = Decoded()
         self._limits = limits
         self._known = known
-        self._identity = identity(push)
-        self._received_ms = push.received_at_ms
-        self._earliest_ns = (push.received_at_ms - MAX_PAST_MS) * _NS_PER_MS
-        self._latest_ns = (push.received_at_ms + MAX_FUTURE_MS) * _NS_PER_MS
-        self._room = limits.points
+        self._identity = client
+        self._received_ms = received_ms
+        self._earliest_ns = (received_ms - MAX_PAST_MS) * _NS_PER_MS
+        self._latest_ns = (received_ms + MAX_FUTURE_MS) * _NS_PER_MS
+        self._points_left = limits.points
 
-    def enter(self, resource_metrics: Any, scope_metrics: Any) -> None:
-        # Not looked into until a series is new: most are known, and each access makes an object.
+    def enter_resource(self, resource_metrics: Any) -> None:
         self._resource_metrics = resource_metrics
+        self._resource: Attributes | None = None
+
+    def enter_scope(self, scope_metrics: Any) -> None:
         self._scope_metrics = scope_metrics
+        self._scope: _Scope | None = None
 
     def metric(self, metric: Any) -> None:
         kind = metric.WhichOneof("data")
@@ -135,28 +152,32 @@ class _Walk:
             return
         data = getattr(metric, kind)
         data_points = data.data_points
-        self._room -= len(data_points)
-        if self._room < 0:
-            raise TooManyPoints(f"cannot keep a push of more than {self._limits.points} points")
+        self._points_left -= len(data_points)
+        if self._points_left < 0:
+            raise over_budget("points", self._limits.points)
+        chars = self._limits.chars
+        name, unit = metric.name[:chars], metric.unit[:chars]
         if kind == "gauge":
-            self._numbers(metric, "gauge", "unspecified", False, data_points)
+            self._numbers(_Metric(name, unit, "gauge", "unspecified", False), data_points)
         elif kind == "sum":
-            self._numbers(metric, "sum", _temporality(data.aggregation_temporality), data.is_monotonic, data_points)
+            temporality = _temporality(data.aggregation_temporality)
+            self._numbers(_Metric(name, unit, "sum", temporality, data.is_monotonic), data_points)
         else:
-            self._histograms(metric, kind, data)
+            stored, distribution_of = KINDS[kind]
+            temporality = "unspecified" if stored == "summary" else _temporality(data.aggregation_temporality)
+            self._histograms(_Metric(name, unit, stored, temporality, False), distribution_of, data_points)
 
-    def _numbers(self, metric: Any, kind: str, temporality: str, monotonic: bool, data_points: Iterable[Any]) -> None:
-        name = metric.name[: self._limits.chars]
+    def _numbers(self, metric: _Metric, data_points: Iterable[Any]) -> None:
         points = self.decoded.points
         for point in data_points:
             pairs = point.attributes
             attributes = self._attributes(pairs) if pairs else ()
-            id_ = series_id(self._identity, name, kind, temporality, attributes)
+            id_ = series_id(self._identity, metric.name, metric.kind, metric.temporality, attributes)
             if id_ not in self._known and id_ not in self.decoded.series:
-                self.decoded.series[id_] = self._series(metric, kind, temporality, monotonic, attributes)
+                self.decoded.series[id_] = self._series(metric, attributes)
             value, int_value, flags = _value(point)
             ns, start_ns = point.time_unix_nano, point.start_time_unix_nano
-            points.metric.append(name)
+            points.metric.append(metric.name)
             points.series_id.append(id_)
             points.ts_ms.append(self._ts_ms(ns))
             points.interval_ms.append(_interval_ms(start_ns, ns) if start_ns else 0)
@@ -164,48 +185,72 @@ class _Walk:
             points.int_value.append(int_value)
             points.flags.append(flags)
 
-    def _histograms(self, metric: Any, field_name: str, data: Any) -> None:
-        kind, distribution_of = KINDS[field_name]
-        temporality = "unspecified" if kind == "summary" else _temporality(data.aggregation_temporality)
-        for point in data.data_points:
+    def _histograms(
+        self, metric: _Metric, distribution_of: Callable[[Any], Distribution], data_points: Iterable[Any]
+    ) -> None:
+        for point in data_points:
+            self._count_buckets(point)
             try:
                 distribution = distribution_of(point)
             except ValueError:
                 self.decoded.dropped[DropReason.DECODE] += 1
             else:
-                self.decoded.histograms.append(self._histogram(metric, kind, temporality, point, distribution))
+                self.decoded.histograms.append(self._histogram(metric, point, distribution))
 
-    def _histogram(self, metric: Any, kind: str, temporality: str, point: Any, distribution: Distribution) -> Histogram:
-        name = metric.name[: self._limits.chars]
+    def _histogram(self, metric: _Metric, point: Any, distribution: Distribution) -> Histogram:
         attributes = self._attributes(point.attributes)
         return Histogram(
-            metric=name,
+            metric=metric.name,
             ts_ms=self._ts_ms(point.time_unix_nano),
-            series_id=series_id(self._identity, name, kind, temporality, attributes),
-            kind=kind,
-            temporality=temporality,
+            series_id=series_id(self._identity, metric.name, metric.kind, metric.temporality, attributes),
+            kind=metric.kind,
+            temporality=metric.temporality,
             flags=point.flags & _MAX_UINT8,
             interval_ms=_interval_ms(point.start_time_unix_nano, point.time_unix_nano),
-            unit=metric.unit[: self._limits.chars],
+            unit=metric.unit,
             attributes=attributes,
-            resource=self._attributes(self._resource_metrics.resource.attributes),
+            resource=self._described(attributes).resource,
             distribution=distribution,
         )
 
-    def _series(self, metric: Any, kind: str, temporality: str, monotonic: bool, attributes: Attributes) -> Series:
-        chars = self._limits.chars
-        scope = self._scope_metrics.scope
+    def _series(self, metric: _Metric, attributes: Attributes) -> Series:
+        scope = self._described(attributes)
         return Series(
-            metric=metric.name[:chars],
-            kind=kind,
-            temporality=temporality,
-            monotonic=monotonic,
-            unit=metric.unit[:chars],
+            metric=metric.name,
+            kind=metric.kind,
+            temporality=metric.temporality,
+            monotonic=metric.monotonic,
+            unit=metric.unit,
             attributes=attributes,
-            resource=self._attributes(self._resource_metrics.resource.attributes),
-            scope_name=scope.name[:chars],
-            scope_version=scope.version[:chars],
+            resource=scope.resource,
+            scope_name=scope.name,
+            scope_version=scope.version,
         )
+
+    def _described(self, attributes: Attributes) -> _Scope:
+        """What goes into a row beside these attributes. Raises OverBudget."""
+        scope = self._scope
+        if scope is None:  # not converted until a series is new: most are known
+            scope = self._scope = self._converted_scope()
+        self.decoded.text_bytes += text_bytes(attributes) + scope.resource_bytes
+        if self.decoded.text_bytes > self._limits.text_bytes:
+            raise over_budget("text_bytes", self._limits.text_bytes)
+        return scope
+
+    def _converted_scope(self) -> _Scope:
+        if self._resource is None:
+            self._resource = self._attributes(self._resource_metrics.resource.attributes)
+        scope, chars = self._scope_metrics.scope, self._limits.chars
+        return _Scope(scope.name[:chars], scope.version[:chars], self._resource, text_bytes(self._resource))
+
+    def _count_buckets(self, point: Any) -> None:
+        """Before they are copied. Raises OverBudget."""
+        buckets = bucket_count(point)
+        self.decoded.buckets += buckets
+        if buckets > self._limits.point_buckets:
+            raise over_budget("point_buckets", self._limits.point_buckets)
+        if self.decoded.buckets > self._limits.buckets:
+            raise over_budget("buckets", self._limits.buckets)
 
     def _attributes(self, pairs: Any) -> Attributes:
         return attributes_of(pairs, self._limits.attributes, self._limits.chars)

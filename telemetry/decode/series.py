@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from base64 import b64encode
-from collections.abc import Iterable
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -49,16 +48,19 @@ def series_id(of: bytes, metric: str, kind: str, temporality: str, attributes: A
     return xxh3_64_intdigest(of + orjson.dumps((metric, kind, temporality, attributes)))
 
 
-def attributes_of(pairs: Iterable[Any], max_attributes: int, max_chars: int) -> Attributes:
-    """OTLP KeyValues, normalised; longer texts are cut, what is over `max_attributes` is left out."""
+def attributes_of(pairs: Any, max_pairs: int, max_chars: int) -> Attributes:
+    """The first `max_pairs` OTLP KeyValues, equal keys included, normalised; longer texts are cut."""
     if not pairs:
         return ()
     found: dict[str, str] = {}
-    for pair in pairs:
-        if len(found) == max_attributes:
-            break
+    for pair in pairs[:max_pairs]:
         found.setdefault(normal_key(pair.key[:max_chars]), text_of(pair.value)[:max_chars])
     return tuple(sorted(found.items()))
+
+
+def text_bytes(attributes: Attributes) -> int:
+    """About how many bytes they take in a row."""
+    return sum(len(key) + len(value) for key, value in attributes)
 
 
 @lru_cache(maxsize=4096)

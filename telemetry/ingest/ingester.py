@@ -17,8 +17,9 @@ from exporters.clickhouse.store import PermanentWriteError, Store, TransientWrit
 from exporters.model import DropReason, Push, RecordKind
 from exporters.spool.reader import Batch, SpoolReader
 from exporters.spool.records import decode_push
+from telemetry.decode.budgets import Limits
+from telemetry.decode.client_budgets import ClientBudgets
 from telemetry.decode.decoder import Decoder
-from telemetry.decode.otlp import Limits
 from telemetry.decode.series import identity
 from telemetry.decode.series_cache import KnownSeries
 from telemetry.ingest.counts import Counts
@@ -60,6 +61,7 @@ class Ingester:
             limits=limits,
             known=self._known,
             max_template_bytes=max_template_bytes,
+            client_budgets=ClientBudgets(),
         )
         self._told: set[str] = set()  # tables whose refusal was logged
         self._hours = TouchedHours(reader.note.get("hours", ()), rollup_interval_ms)

@@ -20,10 +20,12 @@ from exporters.spool.segment_format import scan
 from quota_metrics.config.entities import entity_of
 from quota_metrics.kafka.decoding import UndecodableError
 from quota_metrics.kafka.frames import decoded
+from telemetry.decode.budgets import DecodeError, OverBudget
+from telemetry.decode.budgets import Limits as PayloadLimits
+from telemetry.decode.client_budgets import ClientBudgets
 from telemetry.decode.compression import DecompressError, TooLarge, decompress
 from telemetry.decode.decoder import Decoder, Outcome
-from telemetry.decode.otlp import DecodeError, TooManyPoints, decode
-from telemetry.decode.otlp import Limits as PayloadLimits
+from telemetry.decode.otlp import decode
 from telemetry.decode.series import identity
 from telemetry.decode.series_cache import KnownSeries
 from telemetry.gateway.connection import ProxiedConnection
@@ -88,6 +90,7 @@ class Targets:
             limits=PayloadLimits(),
             known=self._known,
             max_template_bytes=template_bytes,
+            client_budgets=ClientBudgets(),
         )
 
     def _connection(self, **extra: object) -> ProxiedConnection:
@@ -189,7 +192,7 @@ class Targets:
 
     def _payload(self, data: bytes) -> None:
         push = Push(FACTS, "fuzz", b"i" * 16, NOW_MS, 1, False, 0, b"")
-        with contextlib.suppress(DecodeError, TooManyPoints):
+        with contextlib.suppress(DecodeError, OverBudget):
             decode(data, push, PayloadLimits(), frozenset())
 
     def _pushed(self, data: bytes) -> None:

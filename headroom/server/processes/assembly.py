@@ -86,8 +86,8 @@ def _validate(config: TelemetryConfig) -> Callable[[int, bytes], ErrorCode] | No
     if config.validate != "receive":
         return None
     # The decoder takes 40 MB in each process, so it is loaded only where it is used.
+    from telemetry.decode.budgets import Limits as PayloadLimits
     from telemetry.decode.decoder import validate_payload
-    from telemetry.decode.otlp import Limits as PayloadLimits
 
     return partial(validate_payload, max_decompressed_bytes=config.max_decompressed_bytes, limits=PayloadLimits())
 

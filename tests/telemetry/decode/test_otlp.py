@@ -23,8 +23,9 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import (
 )
 
 from exporters.model import Connection, DropReason, Push
+from telemetry.decode.budgets import DecodeError, Limits, OverBudget
 from telemetry.decode.compression import decompress
-from telemetry.decode.otlp import MAX_FUTURE_MS, MAX_PAST_MS, Decoded, DecodeError, Limits, TooManyPoints, decode
+from telemetry.decode.otlp import MAX_FUTURE_MS, MAX_PAST_MS, Decoded, decode
 
 VECTORS = Path(__file__).parents[2] / "vectors"
 NOW_MS = 1_795_234_197_430
@@ -244,7 +245,7 @@ def test_limits_cut_texts_and_attributes_and_refuse_floods() -> None:
     assert next(iter(long_name.series.values())).unit == "u" * 10
     three = gauge(*(number(as_int=n) for n in range(3)))
     assert len(decoded(three, limits=Limits(points=3)).points.value) == 3
-    with pytest.raises(TooManyPoints):
+    with pytest.raises(OverBudget):
         decoded(three, gauge(number(as_int=1)), limits=Limits(points=3))
 
 
@@ -354,7 +355,7 @@ def test_java_and_librdkafka_as_captured() -> None:
 @settings(max_examples=200, deadline=None)
 def test_damaged_payloads_are_refused_or_read_and_nothing_else(data: bytes, at: int, seed: str) -> None:
     whole = decompress(4, (VECTORS / f"{seed}.zst").read_bytes(), max_bytes=1 << 20) if seed else b""
-    with suppress(DecodeError, TooManyPoints):
+    with suppress(DecodeError, OverBudget):
         found = decode(whole[:at] + data + whole[at + len(data) :], PUSH, Limits(), ())
         columns = [getattr(found.points, name) for name in ("metric", "ts_ms", "series_id", "value", "int_value")]
         assert len({len(column) for column in columns}) == 1

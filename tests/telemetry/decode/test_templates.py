@@ -15,8 +15,10 @@ from hypothesis import strategies as st
 from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric, MetricsData, NumberDataPoint
 
 from exporters.model import Connection, Push
+from telemetry.decode.budgets import Limits
+from telemetry.decode.client_budgets import ClientBudgets
 from telemetry.decode.decoder import Decoder, Outcome, Refusal
-from telemetry.decode.otlp import MAX_FUTURE_MS, MAX_PAST_MS, Limits, decode
+from telemetry.decode.otlp import MAX_FUTURE_MS, MAX_PAST_MS, decode
 from telemetry.decode.point_columns import GATHERABLE_MS
 from telemetry.decode.series import identity
 from telemetry.decode.series_cache import KnownSeries
@@ -38,7 +40,11 @@ class Bench:
     def __init__(self, limits: Limits = LIMITS, max_template_bytes: int = 1 << 24) -> None:
         self.known = KnownSeries(1 << 20, 3_600_000)
         self.decoder = Decoder(
-            max_decompressed_bytes=1 << 24, limits=limits, known=self.known, max_template_bytes=max_template_bytes
+            max_decompressed_bytes=1 << 24,
+            limits=limits,
+            known=self.known,
+            max_template_bytes=max_template_bytes,
+            client_budgets=ClientBudgets(),
         )
 
     def take(self, push: Push) -> tuple[Outcome, Refusal | None]:

@@ -20,7 +20,7 @@ from exporters.model import Connection, DropReason, Push, QuotaLimit, RecordKind
 from exporters.spool.reader import SpoolReader
 from exporters.spool.records import encode_instance, encode_limits, encode_usage, push_origin, push_record, sender_bytes
 from exporters.spool.writer import SpoolWriter
-from telemetry.decode.otlp import Limits
+from telemetry.decode.budgets import Limits
 from telemetry.ingest.ingester import Ingester
 from telemetry.ingest.quarantine import Quarantine
 from telemetry.ingest.rollups import ROLL_UP, roll_up_parameters
@@ -199,12 +199,12 @@ def test_a_bad_push_fails_alone_and_leaves_its_row(bench: Bench) -> None:
     assert bench.balance() == (2, 7, 0)
 
 
-def test_too_many_points_are_refused_as_too_large(bench: Bench) -> None:
+def test_a_push_over_budget_is_refused(bench: Bench) -> None:
     bench.restart(limits=Limits(points=107))
     bench.push()
     bench.step()
-    assert [push["error_code"] for push in bench.store.rows("pushes")] == [118]
-    assert bench.ingester.counts.dropped == {DropReason.TOO_LARGE: 1}
+    assert [push["error_code"] for push in bench.store.rows("pushes")] == [87]
+    assert bench.ingester.counts.dropped == {DropReason.OVER_BUDGET: 1}
 
 
 def test_a_bug_of_ours_costs_one_push_and_not_the_batch(bench: Bench) -> None:

@@ -273,7 +273,7 @@ def metrics(points: int) -> bytes:
         (b"", 4, 0),
         (b"junk", 4, 87),
         (b"\xffjunk", 0, 87),
-        (metrics(3), 0, 118),
+        (metrics(3), 0, 87),
         (gzip.compress(bytes(1001)), 1, 118),
     ],
 )

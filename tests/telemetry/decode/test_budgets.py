@@ -1,0 +1,175 @@
+"""One push cannot cost more than its budget: refused by its bytes, in bounded memory, and others are decoded."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData
+
+from exporters.model import Connection, DropReason, Push
+from telemetry.decode.budgets import DecodeError, Limits, OverBudget, check_structure
+from telemetry.decode.client_budgets import ClientBudgets
+from telemetry.decode.decoder import Decoder, validate_payload
+from telemetry.decode.otlp import check, decode
+from telemetry.decode.series_cache import KnownSeries
+from telemetry.wire.errors import ErrorCode
+
+CONNECTION = Connection("prod", "EXTERNAL", "alice", "10.0.0.7", 50_000, "apache-kafka-java", "4.3.1", 1)
+PUSH = Push(CONNECTION, "app-1", bytes(range(16)), 1_795_234_197_430, 7, False, 0, b"")
+MAX_BYTES = 16 << 20
+
+
+def varint(number: int) -> bytes:
+    out = bytearray()
+    while number > 0x7F:
+        out.append(number & 0x7F | 0x80)
+        number >>= 7
+    return bytes([*out, number])
+
+
+def field(number: int, body: bytes) -> bytes:
+    return varint(number << 3 | 2) + varint(len(body)) + body
+
+
+def in_metric(number: int, points: bytes) -> bytes:
+    """`points`: what stands in Gauge (5), Histogram (9), ExponentialHistogram (10)."""
+    return field(1, field(2, field(2, field(number, points))))
+
+
+def array(items: int) -> bytes:
+    return field(7, field(1, b"a") + field(2, field(5, field(1, b"") * items)))
+
+
+MILLIONS = 2_100_000
+ATTACKS = {
+    "points": in_metric(5, field(1, b"") * MILLIONS),
+    "metrics": field(1, field(2, field(2, b"") * MILLIONS)),
+    "resources": field(1, b"") * MILLIONS,
+    "pairs of a resource": field(1, field(1, field(1, b"") * MILLIONS)),
+    "equal keys": in_metric(5, field(1, field(7, field(1, b"k")) * 1_000_000)),
+    "an array of 2.1 M": in_metric(5, field(1, array(MILLIONS))),
+    "arrays of 60,000": in_metric(5, field(1, array(60_000)) * 2),
+    "exemplars": in_metric(5, field(1, field(5, b"") * MILLIONS)),
+    "scalars": in_metric(5, field(1, b"\x40\x01" * MILLIONS)),
+    "unknown fields": b"\xf8\x7f\x01" * MILLIONS,
+    "groups": b"\x7b\x7c" * MILLIONS,
+    "buckets of exponential histograms": in_metric(10, field(1, field(8, field(2, b"\x01" * MILLIONS)))),
+    "buckets of a histogram": in_metric(9, field(1, field(6, bytes(8) * 500_001))),
+    "buckets one by one": in_metric(9, field(1, (b"\x31" + bytes(8)) * 500_001)),
+    "bounds": in_metric(9, field(1, field(7, bytes(8) * 500_001))),
+    "quantiles": in_metric(11, field(1, field(6, b"") * 500_001)),
+}
+
+
+def resident_kib(name: str) -> int:
+    return int(Path("/proc/self/status").read_text().split(f"{name}:")[1].split()[0])
+
+
+@pytest.mark.parametrize("attack", ATTACKS)
+def test_what_costs_too_much_is_refused_before_anything_is_allocated(attack: str) -> None:
+    payload = ATTACKS[attack]
+    before_kib = resident_kib("VmRSS")
+    Path("/proc/self/clear_refs").write_text("5")  # the peak starts anew
+    with pytest.raises(OverBudget):
+        decode(payload, PUSH, Limits(), ())
+    assert resident_kib("VmHWM") - before_kib < 3 * len(payload) // 1024 + 4096  # packed buckets are copied once
+    assert validate_payload(0, payload, max_decompressed_bytes=MAX_BYTES, limits=Limits()) is ErrorCode.INVALID_RECORD
+
+
+def many_series(series: int, attributes: int, chars: int) -> MetricsData:
+    """What was 23 kB compressed took 6.1 GB: resource attributes stand in the row of every series."""
+    data = MetricsData()
+    resource_metrics = data.resource_metrics.add()
+    for n in range(attributes):
+        resource_metrics.resource.attributes.add(key=f"k{n}").value.string_value = "v" * chars
+    metric = resource_metrics.scope_metrics.add().metrics.add(name="m")
+    for n in range(series):
+        point = metric.gauge.data_points.add(as_double=1.0)
+        point.attributes.add(key="n").value.int_value = n
+    return data
+
+
+def test_the_text_of_resource_attributes_counts_once_per_series() -> None:
+    payload = many_series(50_000, 64, 1_000).SerializeToString()
+    with pytest.raises(OverBudget, match="text_bytes"):
+        decode(payload, PUSH, Limits(), ())
+    with pytest.raises(OverBudget, match="text_bytes"):
+        check(payload, Limits())
+
+
+def test_resource_attributes_are_converted_once() -> None:
+    decoded = decode(many_series(3, 2, 5).SerializeToString(), PUSH, Limits(), ())
+    first, *others = decoded.series.values()
+    assert all(series.resource is first.resource for series in others)
+    assert decoded.text_bytes == 3 * (2 * (2 + 5) + 2)
+
+
+def test_a_unit_as_long_as_the_payload_is_read_once_per_metric() -> None:
+    data = many_series(2_000, 0, 0)
+    data.resource_metrics[0].scope_metrics[0].metrics[0].unit = "u" * (8 << 20)
+    data.resource_metrics[0].scope_metrics[0].scope.name = "s" * (4 << 20)
+    decoded = decode(data.SerializeToString(), PUSH, Limits(), ())  # read for each series it would take minutes
+    assert {(len(series.unit), len(series.scope_name)) for series in decoded.series.values()} == {(1024, 1024)}
+
+
+def test_buckets_of_one_point() -> None:
+    for count, refused in ((8_192, False), (8_193, True)):
+        payload = in_metric(9, field(1, field(6, bytes(8) * count)))
+        expected = ErrorCode.INVALID_RECORD if refused else ErrorCode.NONE
+        assert validate_payload(0, payload, max_decompressed_bytes=MAX_BYTES, limits=Limits()) is expected
+        if refused:
+            with pytest.raises(OverBudget, match="point_buckets"):
+                decode(payload, PUSH, Limits(), ())
+        else:
+            assert decode(payload, PUSH, Limits(), ()).buckets == count
+
+
+def test_equal_keys_are_pairs_that_are_looked_at() -> None:
+    data = MetricsData()
+    point = data.resource_metrics.add().scope_metrics.add().metrics.add(name="m").gauge.data_points.add(as_int=1)
+    for n, key in enumerate(["same"] * 3 + ["late"]):
+        point.attributes.add(key=key).value.int_value = n
+    decoded = decode(data.SerializeToString(), PUSH, Limits(attributes=3), ())
+    assert [series.attributes for series in decoded.series.values()] == [(("same", "0"),)]
+
+
+def test_what_the_scan_counts_is_what_protobuf_holds() -> None:
+    data = many_series(100, 3, 10)
+    payload = data.SerializeToString()
+    exact = Limits(points=100, pairs=103, fields=100_000, messages=100_000, items=1)
+    check_structure(payload, exact)
+    for name in ("points", "pairs"):
+        with pytest.raises(OverBudget, match=name):
+            check_structure(payload, replace(exact, **{name: getattr(exact, name) - 1}))
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [b"\x0a\xff\xff\xff\xff\x0f", b"\x0a" + b"\xff" * 11, b"\x09\x00", b"\x07", field(1, b"\x12\x05\x0a"), b"\x80"],
+)
+def test_what_is_no_protobuf_is_refused_as_that(payload: bytes) -> None:
+    with pytest.raises(DecodeError):
+        check_structure(payload, Limits(items=0))
+    with pytest.raises(DecodeError):
+        decode(payload, PUSH, Limits(), ())
+
+
+def test_a_client_has_a_budget_for_each_minute() -> None:
+    known = KnownSeries(1 << 20, 3_600_000)
+    decoder = Decoder(
+        max_decompressed_bytes=MAX_BYTES,
+        limits=Limits(),
+        known=known,
+        max_template_bytes=1 << 20,
+        client_budgets=ClientBudgets(points=25, series=15),
+    )
+    push = replace(PUSH, payload=many_series(10, 0, 0).SerializeToString())
+    answers = [decoder.outcome(push) for _ in range(2)]
+    assert answers[0][1] is None
+    refusal = answers[1][1]
+    assert refusal is not None  # the series were not kept: ten more are over fifteen
+    assert (refusal.reason, answers[1][0].error_code) == (DropReason.OVER_BUDGET, ErrorCode.INVALID_RECORD)
+    assert decoder.outcome(replace(push, client_id="another"))[1] is None
+    assert decoder.outcome(replace(push, received_at_ms=push.received_at_ms + 60_000))[1] is None
