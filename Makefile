@@ -16,7 +16,7 @@ SLOW := kafka or java or chdb or clickhouse or spark or browser
 PROTO := telemetry/proto
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check cover oracle chaos fuzz bench fmt lock proto clean
+.PHONY: help setup demo test check cover compiled test-compiled dist oracle chaos fuzz bench fmt lock proto clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 12
@@ -48,6 +48,17 @@ cover: $(READY) ## quick tests with line coverage; TESTS= for others, the page i
 	@$(BIN)/python -m pytest -q -m "not ($(SLOW))" $(DRAWN) $(TESTS) \
 		--cov --cov-report=term:skip-covered --cov-report=html:build/coverage
 
+compiled: $(READY) ## a copy of the packages with the hot modules compiled: build/compiled
+	@$(BIN)/python hatch_build.py build/compiled
+
+test-compiled: compiled ## quick tests against the compiled copy; TESTS= for others
+	@PYTHONSAFEPATH=1 PYTHONPATH=$(CURDIR)/build/compiled $(BIN)/pytest -p no:cacheprovider -q -m "not ($(SLOW) or interpreted)" $(DRAWN) $(TESTS)
+
+dist: $(READY) ## wheel (compiled) and sdist; dist/
+	@rm -rf dist
+	@HEADROOM_BUILD=$(or $(HEADROOM_BUILD),compiled) $(BIN)/uv build --quiet --no-build-isolation --python $(BIN)/python --out-dir dist .
+	@ls dist/*.whl dist/*.tar.gz
+
 oracle: $(READY) ## differential tests against Kafka's own classes, SEED=1 CASES=1000
 	@status=0; for subject in telemetry administration quotas; do \
 		$(BIN)/python -m tests.oracle.$${subject}_oracle $(SEED) $(CASES) || status=1; done; exit $$status
@@ -65,11 +76,14 @@ fmt: $(READY) ## format and mend what can be mended
 	@$(BIN)/ruff format .
 	@$(BIN)/ruff check --fix .
 
-lock: $(READY) ## compile requirements.txt anew from pyproject.toml
-	@$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-emit-index-url --no-annotate --extra dev pyproject.toml -o requirements.txt
+COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-emit-index-url --no-annotate pyproject.toml
+
+lock: $(READY) ## compile requirements.txt and deploy/requirements.txt (the image's) anew from pyproject.toml
+	@$(COMPILE) --extra dev -o requirements.txt
+	@$(COMPILE) --extra embedded --extra spark --constraint requirements.txt -o deploy/requirements.txt
 
 proto: $(READY) ## generate the Python code of the .proto anew
 	@$(BIN)/python -m grpc_tools.protoc -I$(PROTO) --python_out=$(PROTO) --pyi_out=$(PROTO) headroom/telemetry/v1/telemetry.proto
 
 clean: ## remove what the targets made
-	rm -rf $(VENV) build demo-output .cache
+	rm -rf $(VENV) build dist demo-output .cache

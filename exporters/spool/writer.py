@@ -139,7 +139,8 @@ class SpoolWriter:
             self._open_segment()
         rest = memoryview(data)
         while rest:
-            rest = rest[os.write(self._fd, rest) :]
+            written = os.write(self._fd, rest)  # not within the slice: mypyc would write twice
+            rest = rest[written:]
 
     def _open_segment(self) -> None:
         """Begin a segment. It gets its name only when it is locked: the reader takes an unlocked one for abandoned."""

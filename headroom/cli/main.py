@@ -1,6 +1,6 @@
-"""The command line: `headroom serve | sql | quotas | subscriptions | quarantine | job | demo`.
+"""The command line: `headroom serve | sql | demo`, and the groups of groups.py.
 
-Heavy imports stay inside the commands.
+Heavy imports stay inside the commands, so that `headroom --help` is quick; tests/headroom/cli/test_main.py holds it.
 """
 
 from __future__ import annotations
@@ -12,28 +12,40 @@ from typing import Annotated
 
 import typer
 
-from headroom.cli import job, quarantine, quotas, subscriptions
-from headroom.cli import quota_what_if as what_if
+from headroom.cli.groups import LazyGroups
 from headroom.extras import missing_extra
 
 app = typer.Typer(
     name="headroom",
-    help="Which Kafka clients are about to be throttled, by which quota, and what it feels like from their side.",
+    cls=LazyGroups,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-    add_completion=False,
+    rich_markup_mode=None,
 )
-quotas.app.command("what-if")(what_if.what_if)
-app.add_typer(quotas.app, name="quotas")
-app.add_typer(subscriptions.app, name="subscriptions")
-app.add_typer(quarantine.app, name="quarantine")
-app.add_typer(job.app, name="job")
 
 
 def fail(message: str, code: int = 1) -> typer.Exit:
     """One clear line on standard error, and the exit to raise."""
     print(f"headroom: {message}", file=sys.stderr)  # noqa: T201 - what a command says to its user
     return typer.Exit(code)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        from headroom.cli.version import version_line
+
+        typer.echo(version_line())
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_print_version, is_eager=True, help="Print version and build, and exit."),
+    ] = False,
+) -> None:
+    """Which Kafka clients are about to be throttled, by which quota, and what it feels like from their side."""
 
 
 @app.command()

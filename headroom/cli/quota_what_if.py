@@ -10,7 +10,7 @@ import typer
 
 from headroom.cli.cluster import reported_in_one_line
 from headroom.cli.quota_arguments import changes, who
-from headroom.cli.quotas import ClientId, Defaults, Names, User
+from headroom.cli.quotas import ClientId, Defaults, Names, User, app
 from headroom.errors import ArgumentError
 from quota_metrics.config.entities import CLIENT_ID, USER, Alteration
 from quota_metrics.config.validation import refusal
@@ -24,6 +24,7 @@ class Output(StrEnum):
     JSON = "json"
 
 
+@app.command()
 def what_if(
     names: Names = None,
     defaults: Defaults = None,

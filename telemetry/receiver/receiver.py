@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 import structlog
+from mypy_extensions import mypyc_attr
 
 from exporters.model import RecordKind
 from exporters.spool.records import encode_instance, push_record
@@ -85,6 +86,7 @@ def all_metrics_for(caller: Caller) -> str:
     return "" if caller.connection.software_name in _SPELL_ALL_AS_KIP_714 else ALL_METRICS
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)  # doubles in tests
 class TelemetryReceiver:
     """Answers requests by the rules, and keeps what they bring.
 

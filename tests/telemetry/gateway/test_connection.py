@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from exporters.model import ANONYMOUS, UNKNOWN, Connection, Exchange
 from telemetry.gateway.connection import ProxiedConnection
 from telemetry.gateway.exchanges import Limits
-from telemetry.receiver.receiver import Answer
+from telemetry.receiver.receiver import Answer, TelemetryReceiver
 from telemetry.rules.client_instances import Caller
 from telemetry.rules.client_metrics import PushRequest
 from telemetry.wire.apis import APIS
@@ -21,7 +21,7 @@ PUSH = struct.pack(">16siBb", b"\x07" * 16, 9, 0, 4) + b"\x05push\x00"
 FACTS = Connection("c", "PLAINTEXT", ANONYMOUS, "10.0.0.1", 4000, UNKNOWN, UNKNOWN, 7)
 
 
-class ScriptedReceiver:
+class ScriptedReceiver(TelemetryReceiver):
     """Answers 71 at once and 72 after a flush, with bytes that tell what was asked."""
 
     def __init__(self) -> None:
@@ -55,7 +55,7 @@ class Both:
         self.connection = ProxiedConnection(
             facts=FACTS,
             connection_id="one",
-            receiver=self.receiver,  # type: ignore[arg-type] # a double of the receiver, as wide as it is used
+            receiver=self.receiver,
             address_of=lambda node_id, host, port: ("gw", 20_000 + node_id),
             observe=self.seen.append,
             limits=limits or Limits(),
@@ -354,7 +354,7 @@ class Alone(Both):
         self.connection = ProxiedConnection(
             facts=FACTS,
             connection_id="one",
-            receiver=self.receiver,  # type: ignore[arg-type] # a double of the receiver, as wide as it is used
+            receiver=self.receiver,
             address_of=lambda node_id, host, port: ("gw", 20_000 + node_id),
             observe=self.seen.append,
             limits=Limits(max_held_request_bytes=1000),

@@ -379,6 +379,7 @@ def test_an_oversize_push_is_judged_by_its_head() -> None:
     assert sum(sink.receiver.counts.pushes.values()) == 3
 
 
+@pytest.mark.interpreted
 def test_a_fault_of_ours_with_an_oversize_push_asks_the_client_to_come_back() -> None:
     sink = Sink()
 

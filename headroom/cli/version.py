@@ -1,0 +1,27 @@
+"""`headroom --version`: which build runs, on what."""
+
+from __future__ import annotations
+
+import platform
+from importlib import metadata
+from importlib.machinery import EXTENSION_SUFFIXES
+from importlib.util import find_spec
+
+
+def version_line() -> str:
+    """`headroom X.Y.Z (compiled|pure Python, Python 3.x, ClickHouse engine ...)`."""
+    build = "compiled" if is_compiled() else "pure Python"
+    return f"headroom {metadata.version('headroom')} ({build}, Python {platform.python_version()}, {_engine()})"
+
+
+def is_compiled() -> bool:
+    """Whether the modules that every frame passes through were compiled by mypyc."""
+    spec = find_spec("telemetry.wire.frames")
+    return spec is not None and (spec.origin or "").endswith(tuple(EXTENSION_SUFFIXES))
+
+
+def _engine() -> str:
+    try:
+        return f"ClickHouse engine of chdb {metadata.version('chdb')}"
+    except metadata.PackageNotFoundError:
+        return "ClickHouse engine not installed"

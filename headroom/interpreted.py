@@ -1,0 +1,30 @@
+"""HEADROOM_PURE=1: the source of every module is run, also where a wheel has it compiled."""
+
+from __future__ import annotations
+
+import os
+import sys
+from importlib.machinery import SOURCE_SUFFIXES, FileFinder, SourceFileLoader
+from pathlib import Path
+
+VARIABLE = "HEADROOM_PURE"
+_PACKAGES = ("telemetry", "exporters", "quota_metrics")  # that have compiled modules
+
+
+def prefer_source() -> None:
+    """Makes the import system skip extension modules inside the packages. Call it before any of them is imported."""
+    roots = tuple(str(Path(__file__).parent.parent / package) for package in _PACKAGES)
+
+    def source_only(path: str) -> FileFinder:
+        if not path.startswith(roots):
+            raise ImportError(path)
+        return FileFinder(path, (SourceFileLoader, SOURCE_SUFFIXES))
+
+    sys.path_hooks.insert(0, source_only)
+    for path in [path for path in sys.path_importer_cache if path.startswith(roots)]:
+        del sys.path_importer_cache[path]
+
+
+def is_wanted() -> bool:
+    """Whether the environment asks for it."""
+    return os.environ.get(VARIABLE, "") not in ("", "0")

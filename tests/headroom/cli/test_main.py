@@ -1,0 +1,78 @@
+"""The top of the command line: help that imports little, groups that are there when they are used, the version."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+
+import pytest
+
+from headroom.cli.groups import GROUPS
+
+COMMANDS = ["serve", "sql", "demo", *GROUPS]
+# Each takes longer to import than `headroom --help` may.
+HEAVY = ["kio", "rich", "pydantic", "pyarrow", "numpy", "clickhouse_connect", "structlog", "asyncio", "pyspark", "grpc"]
+
+
+def headroom(*argv: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "headroom", *argv]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+
+def test_help_lists_every_command_with_a_line_of_its_own() -> None:
+    told = headroom("--help").stdout
+    for command in COMMANDS:
+        assert re.search(rf"^  {command} +\w", told, re.MULTILINE), command
+
+
+@pytest.mark.parametrize("argv", [["--help"], ["--version"]])
+def test_help_and_version_import_nothing_heavy(argv: list[str]) -> None:
+    script = f"""
+import sys
+sys.argv = ["headroom", *{argv!r}]
+from headroom.cli.main import main
+try:
+    main()
+except SystemExit:
+    pass
+print(*sorted(sys.modules), sep="\\n")
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=True)
+    imported = set(done.stdout.split("\n"))
+    assert "headroom.cli.main" in imported
+    assert imported.isdisjoint(HEAVY)
+
+
+@pytest.mark.parametrize("group", GROUPS)
+def test_a_group_has_commands(group: str) -> None:
+    done = headroom(group, "--help")
+    assert done.returncode == 0, done.stderr
+    assert "Commands" in done.stdout
+
+
+def test_a_command_that_does_not_exist_is_a_usage_error() -> None:
+    done = headroom("quota")
+    assert done.returncode == 2
+    assert "quota" in done.stderr
+
+
+def test_version_tells_the_build_python_and_engine() -> None:
+    line = headroom("--version").stdout
+    assert re.fullmatch(
+        r"headroom \d+\.\d+\.\d+ \((compiled|pure Python), Python 3\.\d+\.\d+, ClickHouse engine .+\)\n", line
+    )
+
+
+def test_shell_completion_knows_commands_and_groups() -> None:
+    environ = {
+        "_HEADROOM_COMPLETE": "complete_bash",
+        "COMP_WORDS": "headroom quo",
+        "COMP_CWORD": "1",
+        "PATH": "/usr/bin",
+    }
+    script = "import sys; sys.argv = ['headroom']; from headroom.cli.main import main; main()"
+    done = subprocess.run(
+        [sys.executable, "-c", script], env=environ, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.stdout.split() == ["quotas"]
