@@ -12,7 +12,7 @@ SECONDS ?= 60
 CASES ?= 1000
 KILLS ?= 10
 AWAY_S ?= 0
-SLOW := kafka or java or chdb or clickhouse or spark or browser
+SLOW := kafka or java or clickhouse or spark or browser
 PROTO := telemetry/proto
 
 .DEFAULT_GOAL := help

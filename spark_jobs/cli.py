@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 
+from exporters.clickhouse.connection import password_of
+
 if TYPE_CHECKING:
     from spark_jobs.time_range import TimeRange
 
@@ -66,7 +68,7 @@ def quota_headroom(load_job: Callable[[], Job]) -> Callable[..., None]:
             if output is Output.PARQUET and path is None:
                 raise ValueError("--output parquet needs --path")
             when = _time_range(since, start, end, window)
-            password = os.environ.get("HEADROOM_CLICKHOUSE_PASSWORD", "")
+            password = password_of(os.environ)
             rows = job(url, when, password=password, thresholds=Thresholds(watch, warn, critical), source=source)
             _deliver(rows, output, path)
 

@@ -1,4 +1,4 @@
-"""What tests of all packages share: a real broker and a JVM with Kafka's classes, started once for the session."""
+"""What tests of all packages share, started once for the session: a broker, a JVM with Kafka's classes, ClickHouse."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from headroom.demo.kit.broker import Cluster
 from headroom.demo.kit.jars import KAFKA_VERSION, find_java
 from headroom.demo.kit.jars import kafka_libs as fetch_kafka_libs
 from headroom.demo.kit.jvm import Jvm
+from tests.kit.clickhouse import RunningClickHouse, running_clickhouse
 
 
 @pytest.hookimpl(wrapper=True)
@@ -82,3 +83,10 @@ def new_topic(kafka_admin: Admin) -> Callable[[], str]:
         return name
 
     return create
+
+
+@pytest.fixture(scope="session")
+def clickhouse(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningClickHouse]:
+    """A ClickHouse server with our schema. Shared: name clusters and tables of your own."""
+    with running_clickhouse(tmp_path_factory.mktemp("clickhouse")) as running:
+        yield running

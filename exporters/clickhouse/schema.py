@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from importlib.resources import files
 from typing import NamedTuple
 
-DATABASE = "headroom"
+from exporters.clickhouse.connection import DATABASE
 
 # Before any migration: where migrations are recorded.
 BOOTSTRAP = (

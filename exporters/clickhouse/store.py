@@ -1,75 +1,55 @@
-"""Rows into ClickHouse and queries out of it: one Store for the embedded engine and for a server."""
+"""Rows into a ClickHouse server and queries out of it."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from pathlib import Path
+import uuid
+from binascii import hexlify
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
-from urllib.parse import unquote, urlsplit
 
-import clickhouse_connect
 import pyarrow as pa
 from clickhouse_connect.driver.client import Client
 from clickhouse_connect.driver.exceptions import ClickHouseError
 
 from exporters.clickhouse import schema
-from exporters.clickhouse.embedded import Engine, EngineError, quote_name
-from exporters.clickhouse.errors import code_and_message
+from exporters.clickhouse.connection import ANY_DATABASE, DATABASE, Endpoint
+from exporters.clickhouse.errors import code_and_message, is_permanent
+
+OLDEST_SERVER = (25, 8)
 
 # All explicit: some are defaults of newer servers only. Our batches are big, so async_insert brings nothing and
 # would answer before it wrote. The dependent views are those that operators may hang on our tables.
 _INSERT_SETTINGS = {
     "async_insert": "0",
     "insert_deduplicate": "1",
-    "deduplicate_insert": "enable",
     "deduplicate_blocks_in_dependent_materialized_views": "1",
+    "wait_end_of_query": "1",  # the answer comes when the part is written, and with all errors
 }
 
-# What ClickHouse says of rows that it can never take (src/Common/ErrorCodes.cpp): not parsed, wrong type, out of
-# range, no such column. Everything else may be mended while the rows wait.
-_PERMANENT_CODES = frozenset(
-    (
-        6,
-        8,
-        10,
-        16,
-        20,
-        25,
-        26,
-        27,
-        32,
-        33,
-        34,
-        38,
-        41,
-        43,
-        44,
-        50,
-        53,
-        69,
-        70,
-        72,
-        117,
-        131,
-        190,
-        321,
-        349,
-        376,
-        508,
-        691,
-    )
-)
-
 # ValueError: what clickhouse-connect says in the handshake with something that is no ClickHouse.
-_FAILURES = (EngineError, ClickHouseError, OSError, ValueError)
+_FAILURES = (ClickHouseError, OSError, ValueError)
+
+_CHECK = "SELECT count() FROM headroom.write_checks WHERE token = {token:String}"
 
 
-class TransientWriteError(Exception):
+class WriteError(Exception):
+    """Rows or a statement were not written. `code` is ClickHouse's error code, 0 when there is none."""
+
+    def __init__(self, message: str, code: int = 0) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class TransientWriteError(WriteError):
     """The same rows may be written later: the store is away, full or busy, or somebody must mend it."""
 
 
-class PermanentWriteError(Exception):
+class UnsupportedServerError(TransientWriteError):
+    """The server is too old for our schema; somebody may upgrade it."""
+
+
+class PermanentWriteError(WriteError):
     """The same rows will never be accepted: their types or values do not fit the table."""
 
 
@@ -78,45 +58,17 @@ class QueryError(Exception):
 
 
 class Store:
-    """The ClickHouse that all is written to. One thread inserts; queries may come from others."""
+    """The ClickHouse that all is written to, from one thread. Connects at first use."""
 
-    def __init__(self, connect: Callable[[], Client], engine: Engine | None) -> None:
-        self.engine = engine
-        self._connect = connect
+    def __init__(self, endpoint: Endpoint) -> None:
+        self._endpoint = endpoint
         self._client: Client | None = None
 
-    @classmethod
-    def embedded(cls, path: Path) -> Store:
-        """The engine in this process, over a directory. One process per directory and one directory per process.
-
-        Raises OSError when it cannot be opened.
-        """
-        engine = Engine(path)
-        return cls(lambda: clickhouse_connect.get_client(**engine.client_options()), engine)
-
-    @classmethod
-    def server(cls, url: str, password: str) -> Store:
-        """A ClickHouse server, `http(s)://user@host:8123/headroom`. Connects at first use.
-
-        Raises ValueError when the URL is of another form.
-        """
-        parts = urlsplit(url)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise ValueError(f"cannot use {url!r} as ClickHouse: it is not http(s)://user@host:port/headroom")
-        if parts.path.strip("/") not in ("", schema.DATABASE):
-            raise ValueError(f"cannot use {url!r} as ClickHouse: the database is {schema.DATABASE}")
-        options: dict[str, Any] = {
-            "interface": parts.scheme,
-            "host": parts.hostname,
-            "port": parts.port or (8443 if parts.scheme == "https" else 8123),
-            "username": unquote(parts.username or "default"),
-            "password": password,
-            "autogenerate_session_id": False,  # a session takes one query at a time
-        }
-        return cls(lambda: clickhouse_connect.get_client(**options), None)
-
     def migrate(self) -> None:
-        """Applies the migrations that are missing. Raises TransientWriteError, PermanentWriteError."""
+        """Applies the migrations that are missing.
+
+        Raises UnsupportedServerError, other TransientWriteErrors, PermanentWriteError.
+        """
         with self._write_errors("cannot apply the schema"):
             client = self._connected()
             for statement in schema.BOOTSTRAP:
@@ -125,6 +77,17 @@ class Store:
             for migration in schema.pending(applied):
                 for statement in (*migration.statements, migration.record()):
                     client.command(statement)
+
+    def check(self) -> None:
+        """Writes a row and reads it back. Raises TransientWriteError, PermanentWriteError."""
+        token = uuid.uuid4().hex
+        self.insert("write_checks", pa.table({"token": [token]}), token=token)
+        try:
+            [(found,)] = self.query(_CHECK, {"token": token})
+        except QueryError as exc:
+            raise TransientWriteError(f"cannot read back what was written: {exc}") from exc
+        if found != 1:
+            raise TransientWriteError(f"the store confirmed a row and has {found} of it")
 
     def insert(self, table: str, rows: pa.Table, *, token: str) -> None:
         """Writes rows into a table of database headroom; durable when it returns.
@@ -141,16 +104,14 @@ class Store:
         Raises TransientWriteError and PermanentWriteError, and nothing else for what the store does.
         """
         settings = {**_INSERT_SETTINGS, "insert_deduplication_token": token}
-        name, block = f"{schema.DATABASE}.{table}", _arrow_stream(rows)
-        with self._write_errors(f"cannot write {rows.num_rows} rows to {name}"):
-            if self.engine is not None:
-                columns = ", ".join(quote_name(column) for column in rows.column_names)
-                with self.engine.handle(settings) as handle:
-                    handle.insert(f"INSERT INTO {name} ({columns})", "ArrowStream", [block])
-            else:
-                client = self._connected()
-                known = {key: value for key, value in settings.items() if key in client.server_settings}
-                client.raw_insert(name, rows.column_names, block, known, "ArrowStream")
+        name, block = f"{DATABASE}.{table}", _arrow_stream(rows)
+        failure = f"cannot write {rows.num_rows} rows to {name}"
+        with self._write_errors(failure):
+            done = self._connected().raw_insert(name, rows.column_names, block, settings, "ArrowStream")
+        # Rows of a token that is known count as well, and so do those that views of operators make of them.
+        confirmed = int(done.summary.get("written_rows", 0))
+        if confirmed < rows.num_rows:
+            raise TransientWriteError(f"{failure}: the server confirmed {confirmed} of them")
 
     def command(self, sql: str, parameters: Mapping[str, Any]) -> None:
         """Runs a statement without rows. Raises TransientWriteError, PermanentWriteError."""
@@ -161,21 +122,19 @@ class Store:
         """All rows of a small result as Python values. Tables are spelled `headroom.name`. Raises QueryError."""
         try:
             return self._connected().query(sql, parameters=dict(parameters or {})).result_rows
-        except _FAILURES as exc:
-            # What a failed query left in an embedded handle would begin the next result
-            # (exporters/clickhouse/embedded.py).
+        except (*_FAILURES, UnsupportedServerError) as exc:
             self._disconnect()
             raise QueryError(code_and_message(str(exc))[1]) from exc
 
     def close(self) -> None:
-        """Closes; the embedded directory is free for another process afterwards."""
+        """Closes the connections."""
         self._disconnect()
-        if self.engine is not None:
-            self.engine.close()
 
     def _connected(self) -> Client:
         if self._client is None:
-            self._client = self._connect()
+            client = self._endpoint.connect(database=ANY_DATABASE)  # ours is there after the first migration only
+            self._client = client
+            _refuse_old(str(client.server_version))
         return self._client
 
     def _disconnect(self) -> None:
@@ -187,15 +146,43 @@ class Store:
     def _write_errors(self, failure: str) -> Iterator[None]:
         try:
             yield
+        except UnsupportedServerError:
+            self._disconnect()
+            raise
         except _FAILURES as exc:
             self._disconnect()
             code, message = code_and_message(str(exc))
-            kind = PermanentWriteError if code in _PERMANENT_CODES else TransientWriteError
-            raise kind(f"{failure}: {message}") from exc
+            kind = PermanentWriteError if is_permanent(code, message) else TransientWriteError
+            raise kind(f"{failure}: {message}", code) from exc
+
+
+def _refuse_old(version: str) -> None:
+    numbers = tuple(int(part) for part in version.split(".")[:2] if part.isdecimal())
+    if numbers < OLDEST_SERVER:
+        oldest = ".".join(map(str, OLDEST_SERVER))
+        raise UnsupportedServerError(f"ClickHouse {version} is too old: Headroom needs {oldest} or newer")
 
 
 def _arrow_stream(rows: pa.Table) -> bytes:
+    for n, field in enumerate(rows.schema):
+        if _value_type(field.type) == pa.binary(16):
+            rows = rows.set_column(n, field.name, _uuid_texts(rows.column(n)))
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, rows.schema) as writer:
         writer.write_table(rows)
     return bytes(sink.getvalue())
+
+
+def _value_type(kind: pa.DataType) -> pa.DataType:
+    return kind.value_type if pa.types.is_dictionary(kind) else kind
+
+
+def _uuid_texts(column: Any) -> Any:
+    """32 hexadecimal digits per UUID: ClickHouse 25.8 reads no UUID from 16 bytes."""
+    encoded = column.combine_chunks()
+    if not pa.types.is_dictionary(encoded.type):
+        encoded = encoded.dictionary_encode()
+    values = encoded.dictionary
+    digits = hexlify(memoryview(values.buffers()[1])[16 * values.offset : 16 * (values.offset + len(values))])
+    texts = pa.Array.from_buffers(pa.binary(32), len(values), [None, pa.py_buffer(digits)])
+    return pa.DictionaryArray.from_arrays(encoded.indices, texts.cast(pa.binary()).cast(pa.string()))

@@ -54,11 +54,11 @@ def serve(
     upstream: Annotated[str | None, typer.Option(help="Brokers to stand in front of: HOST:PORT[,HOST:PORT].")] = None,
     processes: Annotated[int | None, typer.Option(help="Network processes that take clients; 1 by default.")] = None,
     cluster: Annotated[str | None, typer.Option(help="Name of the cluster; by default the id it tells.")] = None,
-    data: Annotated[Path | None, typer.Option(help="Directory of the embedded ClickHouse and the spool.")] = None,
+    data: Annotated[Path | None, typer.Option(help="Directory of the ClickHouse server and the spool.")] = None,
     clickhouse: Annotated[
         str | None, typer.Option(help="A ClickHouse server instead: http(s)://user@host:8123/headroom.")
     ] = None,
-    sql: Annotated[str | None, typer.Option(help="ClickHouse-HTTP endpoint of the embedded engine.")] = None,
+    sql: Annotated[str | None, typer.Option(help="HTTP address of the ClickHouse server over --data.")] = None,
     http: Annotated[str | None, typer.Option(help="Door of /metrics, /healthz and /readyz.")] = None,
     grpc: Annotated[
         str | None, typer.Option(help="gRPC server for broker plug-ins and sidecars; by default none.")
@@ -105,10 +105,10 @@ def sql(
     ),
     format: Annotated[str | None, typer.Option(help="Any ClickHouse format.")] = None,
 ) -> None:
-    """Run SQL; a table on a terminal, TSV in a pipe. A server's password: HEADROOM_CLICKHOUSE_PASSWORD."""
+    """Run SQL; a table on a terminal, TSV in a pipe. HEADROOM_CLICKHOUSE_PASSWORD(_FILE) has the password."""
     from headroom.cli.sql import run_sql
 
-    raise typer.Exit(run_sql(query, url, format, os.environ.get("HEADROOM_CLICKHOUSE_PASSWORD", "")))
+    raise typer.Exit(run_sql(query, url, format, os.environ))
 
 
 @app.command()

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import time
 from enum import StrEnum
 from typing import Annotated
 
 import typer
 
+from exporters.clickhouse.connection import password_of
 from headroom.cli.cluster import reported_in_one_line
 from headroom.cli.quota_arguments import changes, who
 from headroom.cli.quotas import ClientId, Defaults, Names, User, app
@@ -41,9 +43,6 @@ def what_if(
     url: Annotated[str, typer.Option(envvar="HEADROOM_URL", help="SQL endpoint or ClickHouse server.")] = (
         "http://127.0.0.1:8123"
     ),
-    password: Annotated[
-        str, typer.Option(envvar="HEADROOM_CLICKHOUSE_PASSWORD", show_envvar=True, help="Of --url.")
-    ] = "",
     window_num: Annotated[int, typer.Option(help="quota.window.num of the brokers.", min=2)] = 11,
     window_size_ms: Annotated[int, typer.Option(help="quota.window.size.seconds of them, in ms.", min=1)] = 1000,
     output: Annotated[Output, typer.Option(help="A table, or JSON.")] = Output.TABLE,
@@ -63,7 +62,7 @@ def what_if(
         _check(alteration)
         from_ms, to_ms = _time_range(since, start, end)
         window = Window(window_num, window_size_ms)
-        outcomes = worst_first(_outcomes(url, password, cluster, alteration, from_ms, to_ms, window))
+        outcomes = worst_first(_outcomes(url, cluster, alteration, from_ms, to_ms, window))
         if output is Output.JSON:
             what_if_output.print_json(outcomes)
         else:
@@ -94,15 +93,15 @@ def _time_range(since: str, start: str, end: str) -> tuple[int, int]:
 
 
 def _outcomes(
-    url: str, password: str, cluster: str | None, alteration: Alteration, from_ms: int, to_ms: int, window: Window
+    url: str, cluster: str | None, alteration: Alteration, from_ms: int, to_ms: int, window: Window
 ) -> list[Outcome]:
-    """Raises ArgumentError for the URL, ConnectionError for what is behind it."""
+    """Raises ArgumentError for the URL and its password, ConnectionError for what is behind it."""
     from headroom.cli.recorded_usage import Recording
     from spark_jobs.clickhouse.client import ClickHouse, SourceError
 
     try:
-        recording = Recording(ClickHouse(url, password), sorted(alteration.values), from_ms, to_ms)
-    except ValueError as exc:
+        recording = Recording(ClickHouse(url, password_of(os.environ)), sorted(alteration.values), from_ms, to_ms)
+    except (ValueError, OSError) as exc:
         raise ArgumentError(str(exc)) from exc
     try:
         name = _cluster(recording.clusters(), cluster)

@@ -7,12 +7,12 @@ import contextlib
 import os
 import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection, IncompleteRead
-from urllib.parse import SplitResult, unquote, urlencode, urlsplit
+from urllib.parse import urlencode
 
+from exporters.clickhouse.connection import DATABASE, Endpoint, password_of
 from exporters.clickhouse.errors import code_and_message
-from exporters.clickhouse.schema import DATABASE
 
 _CONNECT_TIMEOUT_S = 10.0
 _CHUNK_BYTES = 1 << 18
@@ -23,15 +23,15 @@ class SqlError(Exception):
     """One line that says why there is no result."""
 
 
-def run_sql(query: str, url: str, format: str | None, password: str = "") -> int:
+def run_sql(query: str, url: str, format: str | None, environment: Mapping[str, str]) -> int:
     """Prints the result and returns 0, or one line on standard error and returns 1.
 
-    `url` is `http(s)://[user[:password]@]host:port[/database]`; `password` counts where it names none. Without
-    `format`: a table on a terminal, TSV in a pipe. A FORMAT clause in the query wins.
+    `url` is `http(s)://[user@]host:port`, the password is the environment's. Without `format`: a table on a terminal,
+    TSV in a pipe. A FORMAT clause in the query wins.
     """
     default_format = "PrettyCompact" if sys.stdout.isatty() else "TabSeparated"
     try:
-        with _result(query, url, format or default_format, password) as result:
+        with _result(query, _endpoint(url, environment), format or default_format) as result:
             shutil.copyfileobj(result, sys.stdout.buffer, _CHUNK_BYTES)
             sys.stdout.buffer.flush()
             if result.length:  # http.client reads past a lost end in silence
@@ -46,57 +46,50 @@ def run_sql(query: str, url: str, format: str | None, password: str = "") -> int
 
 
 @contextlib.contextmanager
-def _result(query: str, url: str, output_format: str, password: str) -> Iterator[HTTPResponse]:
+def _result(query: str, endpoint: Endpoint, output_format: str) -> Iterator[HTTPResponse]:
     """The open result. Raises SqlError, also from within the block when the connection breaks there."""
-    parts = _parts(url)
-    name = f"{parts.hostname}:{parts.port or _default_port(parts)}"
     parameters = {
-        "database": parts.path.strip("/") or DATABASE,
+        "database": DATABASE,
         "default_format": output_format,
         "wait_end_of_query": "1",  # an error still finds its status then, and no half result is printed
     }
-    connection = _connection(parts)
+    connection = _connection(endpoint)
     try:
         connection.connect()
         connection.sock.settimeout(None)  # how long a query may take is the server's to say
-        connection.request("POST", f"/?{urlencode(parameters)}", query.encode(), _authorization(parts, password))
+        connection.request("POST", f"/?{urlencode(parameters)}", query.encode(), _authorization(endpoint))
         response = connection.getresponse()
         if response.status != 200:
-            raise SqlError(_one_line(response.read(_MAX_ERROR_BYTES)) or f"{name} answered {response.status}")
+            raise SqlError(
+                _one_line(response.read(_MAX_ERROR_BYTES)) or f"{endpoint.netloc} answered {response.status}"
+            )
         yield response
     except BrokenPipeError:
         raise  # standard output's
     except OSError as exc:
-        raise SqlError(f"cannot reach {name}: {exc.strerror or exc}") from exc
+        raise SqlError(f"cannot reach {endpoint.netloc}: {exc.strerror or exc}") from exc
     except HTTPException as exc:
-        raise SqlError(f"{name} broke off, or does not speak HTTP: {exc!r}") from exc
+        raise SqlError(f"{endpoint.netloc} broke off, or does not speak HTTP: {exc!r}") from exc
     finally:
         connection.close()
 
 
-def _parts(url: str) -> SplitResult:
+def _endpoint(url: str, environment: Mapping[str, str]) -> Endpoint:
     try:
-        parts = urlsplit(url)
-        if parts.scheme in ("http", "https") and parts.hostname and parts.port != 0:
-            return parts
-    except ValueError:  # a port that is none
-        pass
-    raise SqlError(f"cannot use {url!r}: it is not http://HOST:PORT")
+        return Endpoint.parse(url, password_of(environment))
+    except (ValueError, OSError) as exc:
+        raise SqlError(f"cannot use --url: {exc}") from exc
 
 
-def _default_port(parts: SplitResult) -> int:
-    return 8443 if parts.scheme == "https" else 8123
+def _connection(endpoint: Endpoint) -> HTTPConnection:
+    kind = HTTPSConnection if endpoint.scheme == "https" else HTTPConnection
+    return kind(endpoint.host, endpoint.port, timeout=_CONNECT_TIMEOUT_S)
 
 
-def _connection(parts: SplitResult) -> HTTPConnection:
-    kind = HTTPSConnection if parts.scheme == "https" else HTTPConnection
-    return kind(parts.hostname or "", parts.port or _default_port(parts), timeout=_CONNECT_TIMEOUT_S)
-
-
-def _authorization(parts: SplitResult, password: str) -> dict[str, str]:
-    if not parts.username:
+def _authorization(endpoint: Endpoint) -> dict[str, str]:
+    if not endpoint.user and not endpoint.password:
         return {}
-    credentials = f"{unquote(parts.username)}:{unquote(parts.password or '') or password}"
+    credentials = f"{endpoint.user or 'default'}:{endpoint.password}"
     return {"Authorization": f"Basic {base64.b64encode(credentials.encode()).decode()}"}
 
 

@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
-import clickhouse_connect
 import typer
 from clickhouse_connect.driver.exceptions import ClickHouseError
 
+from exporters.clickhouse.connection import Endpoint
 from headroom.cli.output.tables import print_table
 from telemetry.rules.java.hash import uuid_text
 from telemetry.rules.subscription_config import ALL_METRICS, DEFAULT_INTERVAL_MS, Subscription
@@ -81,10 +81,10 @@ class Preview:
         }
 
 
-def preview_of(subscription: Subscription, url: str, password: str, since_ms: int) -> Preview:
+def preview_of(subscription: Subscription, endpoint: Endpoint, since_ms: int) -> Preview:
     """Looks at the client instances that were seen since then. Raises ConnectionError."""
     judged = replace(subscription, match={k: v for k, v in subscription.match.items() if k not in _NOT_STORED})
-    rows = _rows(subscription, url, password, since_ms)
+    rows = _rows(subscription, endpoint, since_ms)
     clients = [_client(row, subscription) for row in rows if is_match(judged, _attributes(row))]
     return Preview(min(subscription.interval_ms, DEFAULT_INTERVAL_MS), len(rows), clients)
 
@@ -105,20 +105,20 @@ def _row(client: KnownClient) -> tuple[str, ...]:
     return client.client_id, client.principal, software, client.source_address, client.cluster, points
 
 
-def _rows(subscription: Subscription, url: str, password: str, since_ms: int) -> Sequence[Mapping[str, Any]]:
+def _rows(subscription: Subscription, endpoint: Endpoint, since_ms: int) -> Sequence[Mapping[str, Any]]:
     parameters = {
         "since_ms": since_ms,
         "all": ALL_METRICS in subscription.metrics,
         "prefixes": list(subscription.metrics),
     }
     try:
-        client = clickhouse_connect.get_client(dsn=url, password=password)
+        client = endpoint.connect()
         try:
             result = client.query(_QUERY, parameters=parameters)
         finally:
             client.close()
     except (ClickHouseError, OSError, ValueError) as exc:
-        raise ConnectionError(f"cannot ask {url}: {' '.join(str(exc).split())}") from exc
+        raise ConnectionError(f"cannot ask {endpoint}: {' '.join(str(exc).split())}") from exc
     return list(result.named_results())
 
 

@@ -13,6 +13,7 @@ from typing import Annotated
 import orjson
 import typer
 
+from exporters.clickhouse.connection import Endpoint, password_of
 from headroom.cli.cluster import CommandConfig, TimeoutMs, asked, reported_in_one_line
 from headroom.errors import ArgumentError
 from quota_metrics.kafka.admin import KafkaAdmin
@@ -172,9 +173,16 @@ def preview(
         values = {key: value for key, value in {**values, **given}.items() if value}
         subscription = parse_subscription(name or "preview", values, EXTRA_MATCH_KEYS)
         since_ms = int(time.time() * 1000) - _seconds(since) * 1000
-        password = os.environ.get("HEADROOM_CLICKHOUSE_PASSWORD", "")
-        found = preview_of(subscription, url, password, since_ms)
+        found = preview_of(subscription, _endpoint(url), since_ms)
         typer.echo(_json(found.document()), nl=False) if output is Output.JSON else print_preview(found, since)
+
+
+def _endpoint(url: str) -> Endpoint:
+    """Raises ArgumentError."""
+    try:
+        return Endpoint.parse(url, password_of(os.environ))
+    except (ValueError, OSError) as exc:
+        raise ArgumentError(str(exc)) from exc
 
 
 def _read(bootstrap_server: str, command_config: Path | None, timeout_ms: int) -> Resources:

@@ -25,6 +25,7 @@ from pydantic import (
 )
 from pydantic_settings import NoDecode
 
+from exporters.clickhouse.connection import Endpoint, read_secret
 from quota_metrics.jmx.scrape import Agent
 
 _IMPORT_PATH = re.compile(r"[^\d\W]\w*(\.[^\d\W]\w*)*:[^\d\W]\w*")
@@ -64,6 +65,20 @@ def parse_address(value: object) -> object:
 
 def _addresses(value: object) -> object:
     return [part for part in value.split(",") if part.strip()] if isinstance(value, str) else value
+
+
+def _secret(value: SecretStr | None, file: Path | None) -> str:
+    """Raises OSError when the file cannot be read."""
+    return read_secret(file) if file else value.get_secret_value() if value else ""
+
+
+def _check_secret(name: str, value: SecretStr | None, file: Path | None) -> None:
+    if value and file:
+        raise ValueError(f"{name} and {name}_file are two ways to say one thing")
+    try:
+        _secret(value, file)
+    except (OSError, UnicodeDecodeError) as exc:
+        raise ValueError(f"cannot read {name}_file: {exc}") from exc
 
 
 def _http_url(value: str) -> str:
@@ -208,8 +223,30 @@ class SpoolConfig(_Section):
     sync_ms: Millis = 1_000
 
 
+class ClickHouseServerConfig(_Section):
+    """The ClickHouse server that runs over the data directory; unused with `clickhouse`."""
+
+    program: Path | None = None  # a `clickhouse` executable; None: the one on PATH, else the one of headroom[embedded]
+    native_port: int = Field(default=0, ge=0, le=65_535)  # of ClickHouse's own protocol, at the host of `sql`
+    memory_bytes: Bytes = 2_147_483_648
+    # Users in other places than this machine: headroom_reader with this password. Without it nobody comes from there.
+    reader_password: SecretStr | None = None  # HEADROOM_STORE__SERVER__READER_PASSWORD
+    reader_password_file: Path | None = None
+    host_names: tuple[str, ...] = ()  # in Host headers, besides localhost and addresses: those of a reverse proxy, say
+
+    @property
+    def password_of_readers(self) -> str:
+        """Empty when there is none. Raises OSError."""
+        return _secret(self.reader_password, self.reader_password_file)
+
+    @model_validator(mode="after")
+    def _fits(self) -> ClickHouseServerConfig:
+        _check_secret("reader_password", self.reader_password, self.reader_password_file)
+        return self
+
+
 class StoreConfig(_Section):
-    """How batches are made."""
+    """How batches are made, and where they go."""
 
     batch_ms: Millis = 1_000
     batch_records: int = Field(default=20_000, gt=0)
@@ -217,6 +254,8 @@ class StoreConfig(_Section):
     rollup_ms: Millis = 60_000  # how long after its first new point an hour is computed again
     quarantine_records: int = Field(default=1_000, gt=0)  # pushes that could not be decoded: the newest are kept
     quarantine_bytes: Bytes = 67_108_864
+    stalled_ms: Millis = 60_000  # not ready when nothing was written for so long while the spool holds records
+    server: ClickHouseServerConfig = ClickHouseServerConfig()
 
 
 class ServeConfig(_Section):
@@ -231,7 +270,8 @@ class ServeConfig(_Section):
     subscriptions: Path | None = None  # None: the cluster's own; without brokers a file in the data directory
     data: Path = Path("headroom-data")
     clickhouse: str | None = None
-    clickhouse_password: str = ""
+    clickhouse_password: SecretStr | None = None  # HEADROOM_CLICKHOUSE_PASSWORD; a URL takes none
+    clickhouse_password_file: Path | None = None
     sql: ListenAddress = Address(host="127.0.0.1", port=8123)
     http: ListenAddress = Address(host="127.0.0.1", port=9644)
     grpc: GrpcConfig = GrpcConfig()
@@ -244,10 +284,21 @@ class ServeConfig(_Section):
     @field_validator("clickhouse")
     @classmethod
     def _is_url(cls, value: str | None) -> str | None:
-        parts = urlsplit(value or "http://host")
-        if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise ValueError(f"{value!r} is not http(s)://user@host:port/database")
+        if value is not None:
+            Endpoint.parse(value)
         return value
+
+    @model_validator(mode="after")
+    def _has_one_password(self) -> ServeConfig:
+        _check_secret("clickhouse_password", self.clickhouse_password, self.clickhouse_password_file)
+        return self
+
+    @property
+    def clickhouse_endpoint(self) -> Endpoint | None:
+        """The server that is written to; None when it is a managed one. Raises OSError."""
+        if self.clickhouse is None:
+            return None
+        return Endpoint.parse(self.clickhouse, _secret(self.clickhouse_password, self.clickhouse_password_file))
 
     @field_validator("sql", "http", "grpc")
     @classmethod

@@ -8,9 +8,9 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-import clickhouse_connect
 from clickhouse_connect.driver.exceptions import ClickHouseError
 
+from exporters.clickhouse.connection import Endpoint
 from exporters.model import QuotaKey
 from headroom.demo.kit.errors import DemoError
 from headroom.demo.kit.jmx import Sensor
@@ -83,7 +83,7 @@ def stored(sql: str, cluster: str, from_ms: int, to_ms: int) -> dict[str, list[R
     """What ClickHouse holds, through the SQL endpoint at HOST:PORT. Raises DemoError."""
     parameters = {"cluster": cluster, "from_ms": from_ms, "to_ms": to_ms}
     try:
-        client = clickhouse_connect.get_client(dsn=f"http://{sql}/headroom")
+        client = Endpoint.parse(f"http://{sql}").connect()
         try:
             results = {name: client.query(query, parameters=parameters) for name, query in _QUERIES.items()}
         finally:

@@ -24,11 +24,10 @@ from headroom.server.periodic import run_periodic_tasks
 from headroom.server.processes.assembly import open_spool, push_sync_tasks, sync_task
 from headroom.server.processes.messages import network_lock
 from headroom.server.processes.network_supervisor import NetworkProcesses
-from headroom.server.processes.storage_process import WorkerSettings
-from headroom.server.processes.storage_supervisor import StorageError, StorageWorker, storage_readings
+from headroom.server.processes.storage_supervisor import StorageWorker, storage_readings
 from headroom.server.sink import open_sink
+from headroom.server.storage import open_storage
 
-_WORKER_DRAIN_S = 30.0
 _PREDECESSORS_S = 10.0
 
 
@@ -47,11 +46,11 @@ async def _serve(config: ServeConfig) -> int:
     async with AsyncExitStack() as stack:
         stack.enter_context(_lock(config.data))
         await _wait_for_predecessors(config.data)
-        worker, sql = await _open_storage(config, stack)
+        storage = await open_storage(config, stack)
         # Two writers: a flush of usage that fails must not take pushes with it that wait for their own.
         pushes, quotas = (open_spool(config, name, stack) for name in ("pushes", "quotas"))
         if config.upstream:
-            network_service = await open_gateway(config, pushes, quotas, sql, stack)
+            network_service = await open_gateway(config, pushes, quotas, storage.endpoint, stack)
         else:
             network_service = await open_sink(config, pushes, stack)
 
@@ -62,17 +61,18 @@ async def _serve(config: ServeConfig) -> int:
             return pushes.records + quotas.records + network.records
 
         readings = summed(network_service.readings, network.readings)
-        registry = metrics_registry(readings, storage_readings(spooled, worker), grpc_readings)
+        registry = metrics_registry(readings, storage_readings(spooled, storage.worker), grpc_readings)
         web = HttpServer(
-            web_app(registry, lambda: _not_ready(stop, worker, network)), config.http.host, config.http.port
+            web_app(registry, lambda: _not_ready(stop, storage.worker, network)), config.http.host, config.http.port
         )
         http = await listening(web.start(), config.http)
         stack.push_async_callback(web.stop)
 
-        print(f"ready kafka={_text(network_service.address)} http={_text(http)} sql={sql}{grpc}", flush=True)  # noqa: T201 - a promise
+        addresses = f"kafka={_text(network_service.address)} http={_text(http)} sql={storage.address}{grpc}"
+        print(f"ready {addresses}", flush=True)  # noqa: T201 - a promise
         syncs = [*push_sync_tasks(pushes, config), sync_task(quotas, config)]
         await run_periodic_tasks(
-            [*network_service.periodic_tasks, *syncs], stop, asyncio.gather(worker.watch(), network.watch())
+            [*network_service.periodic_tasks, *syncs], stop, asyncio.gather(storage.watch(), network.watch())
         )
     return 0
 
@@ -113,35 +113,6 @@ async def _wait_for_predecessors(data: Path) -> None:
                 if time.monotonic() > deadline_s:
                     raise ServeError(f"network processes of an earlier headroom still use {data}") from exc
             await asyncio.sleep(0.05)
-
-
-async def _open_storage(config: ServeConfig, stack: AsyncExitStack) -> tuple[StorageWorker, str]:
-    worker = StorageWorker(
-        WorkerSettings(
-            spool=str(config.data / "spool"),
-            embedded=str(config.data / "clickhouse"),
-            clickhouse=config.clickhouse,
-            clickhouse_password=config.clickhouse_password,
-            sql_host=config.sql.host,
-            sql_port=config.sql.port,
-            max_decompressed_bytes=config.telemetry.max_decompressed_bytes,
-            batch_ms=config.store.batch_ms,
-            batch_records=config.store.batch_records,
-            batch_bytes=config.store.batch_bytes,
-            rollup_ms=config.store.rollup_ms,
-            quarantine=str(config.data / "quarantine"),
-            quarantine_records=config.store.quarantine_records,
-            quarantine_bytes=config.store.quarantine_bytes,
-        )
-    )
-    try:
-        sql = await worker.start()
-    except StorageError as exc:
-        raise ServeError(str(exc)) from exc
-    stack.push_async_callback(worker.stop, _WORKER_DRAIN_S)
-    if not config.clickhouse:
-        worker.pin(int(sql.rpartition(":")[2]))
-    return worker, sql
 
 
 def _not_ready(stop: asyncio.Event, worker: StorageWorker, network: NetworkProcesses) -> str | None:

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 
 from exporters import self_metrics as catalogue
+from exporters.clickhouse.connection import Endpoint
 from exporters.model import QuotaLimit
 from exporters.spool.writer import SpoolWriter
 from headroom.clock import now_ms
@@ -33,7 +34,7 @@ from telemetry.rules.cluster_subscriptions import read_subscriptions
 
 
 async def open_gateway(
-    config: ServeConfig, pushes: SpoolWriter, quotas: SpoolWriter, sql: str, stack: AsyncExitStack
+    config: ServeConfig, pushes: SpoolWriter, quotas: SpoolWriter, store: Endpoint, stack: AsyncExitStack
 ) -> NetworkService:
     """Raises ServeError. What is opened is closed by `stack`, usage of the last moment written."""
     admin = KafkaAdmin([(address.host, address.port) for address in config.upstream])
@@ -42,7 +43,7 @@ async def open_gateway(
     name = config.cluster or cluster.cluster_id
 
     receiver = telemetry_receiver(config, pushes)
-    history = _StoredHistory(name, config.clickhouse or f"http://{sql}/headroom", config.clickhouse_password)
+    history = _StoredHistory(name, store)
     views = QuotaViews(config.quotas, name, admin, cluster, stack)
     meter = UsageMeter(
         name,
@@ -121,17 +122,16 @@ async def _cluster(admin: KafkaAdmin, config: ServeConfig) -> Cluster:
 class _StoredHistory:
     """The history goes on where the store says that it ended; until the store can be asked, nothing is written."""
 
-    def __init__(self, cluster: str, url: str, password: str) -> None:
+    def __init__(self, cluster: str, store: Endpoint) -> None:
         self._cluster = cluster
-        self._url = url
-        self._password = password
+        self._store = store
         self._history: LimitHistory | None = None
 
     async def read(self) -> LimitHistory:
         """Raises ConnectionError."""
         if self._history is None:
             try:
-                stored = await asyncio.to_thread(stored_limits, self._url, self._password, self._cluster)
+                stored = await asyncio.to_thread(stored_limits, self._store, self._cluster)
             except ConnectionError as exc:
                 raise ConnectionError(f"cannot read the stored limits: {exc}") from exc
             self._history = LimitHistory(self._cluster, stored)

@@ -1,4 +1,4 @@
-"""ClickHouse as the jobs see it, over HTTP: a server, or the SQL door of the embedded engine. No Spark in here."""
+"""ClickHouse as the jobs see it, over HTTP. No Spark in here."""
 
 from __future__ import annotations
 
@@ -7,14 +7,13 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
-from urllib.parse import unquote, urlsplit
 
-import clickhouse_connect
 import pyarrow as pa
 from clickhouse_connect.driver.client import Client
 from clickhouse_connect.driver.exceptions import ClickHouseError
 from urllib3.exceptions import HTTPError
 
+from exporters.clickhouse.connection import Endpoint
 from exporters.clickhouse.store import PermanentWriteError, Store, TransientWriteError
 
 logging.getLogger("clickhouse_connect").setLevel(logging.ERROR)  # what it warns of comes as an exception, too
@@ -28,20 +27,19 @@ class SourceError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class ClickHouse:
-    """Where the data is: `http(s)://user@host:8123/headroom`; `password` counts where the URL has none. Each call has
-    its own connection, so that Spark's workers can have one as well. Raises ValueError for a URL of another form."""
+    """Where the data is: `http(s)://user@host:8123/headroom`. Each call has its own connection, so that Spark's workers
+    can have one as well. Raises ValueError for a URL of another form, and for one with a password in it."""
 
     url: str = field(repr=False)
     password: str = field(default="", repr=False)
 
     def __post_init__(self) -> None:
-        self._store()
+        Endpoint.parse(self.url)
 
     @property
     def name(self) -> str:
         """The address for messages, without user and password."""
-        parts = urlsplit(self.url)
-        return f"{parts.scheme}://{parts.hostname}" + (f":{parts.port}" if parts.port else "")
+        return str(self._endpoint)
 
     def batches(self, sql: str, parameters: Mapping[str, Any]) -> Iterator[pa.Table | pa.RecordBatch]:
         """The result as it comes. Raises SourceError, also in the middle of it."""
@@ -49,8 +47,14 @@ class ClickHouse:
             yield from stream
 
     def insert(self, table: str, rows: pa.Table, *, token: str) -> None:
-        """One batch into a table of database headroom; the same token counts once. Raises SourceError."""
-        store = self._store()
+        """One batch into a table of database headroom; the same token counts once. Raises SourceError.
+
+        A URL without a user reaches the managed server on this machine as its writer, if we may read its password.
+        """
+        try:
+            store = Store(self._endpoint.as_writer())
+        except OSError as exc:
+            raise SourceError(f"cannot read the password of {self.name}'s writer: {exc.strerror}") from exc
         try:
             store.insert(table, rows, token=token)
         except (TransientWriteError, PermanentWriteError) as exc:
@@ -59,20 +63,13 @@ class ClickHouse:
             store.close()
 
     @property
-    def _secret(self) -> str:
-        return unquote(urlsplit(self.url).password or "") or self.password
-
-    def _store(self) -> Store:
-        return Store.server(self.url, self._secret)
+    def _endpoint(self) -> Endpoint:
+        return Endpoint.parse(self.url, self.password)
 
     @contextmanager
     def _client(self) -> Iterator[Client]:
-        scheme = urlsplit(self.url).scheme
         try:
-            client = clickhouse_connect.get_client(
-                dsn=self.url, interface=scheme, password=self._secret, autogenerate_session_id=False
-            )
-            with client:
+            with self._endpoint.connect() as client:
                 yield client
         # A server that is no ClickHouse fails the handshake in many ways: ValueError is numbers and Arrow streams.
         # A stream that is cut in its middle raises urllib3's own.

@@ -3,7 +3,7 @@
 What had to be known (PySpark 4.3): option keys arrive lower-cased; a batch's schema must equal Spark's exactly, so it
 is cast; there is no column pruning, so a query names its columns; filters are not pushed down (a reader that
 implements pushFilters is refused unless a flag is set), so a query holds them. This runs in Python workers, which
-reach an embedded ClickHouse through its SQL door only.
+reach ClickHouse over HTTP.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from headroom.demo.kit.broker import Cluster
 from headroom.demo.kit.jars import KAFKA_VERSION, find_java, kafka_libs
-from tests.chaos.scenario import away, embedded, served, subscribe
+from tests.chaos.scenario import away, managed, served, subscribe
 
 DIRECTORY = Path("build/chaos")  # what a run leaves: logs and data
 
@@ -28,9 +28,9 @@ def main(seed: int, kills: int, away_s: float) -> int:
     with Cluster(java, libs) as cluster:
         asyncio.run(subscribe(cluster.bootstrap))
         audits = []
-        if kills:  # three processes in the one, four in the other, of which the server twice as often
-            audits.append(asyncio.run(embedded(cluster.bootstrap, DIRECTORY / "embedded", rng, kills * 3 // 8)))
-            audits.append(asyncio.run(served(cluster.bootstrap, DIRECTORY / "served", rng, kills - kills * 3 // 8)))
+        if kills:  # four processes in each, of which a server of its own twice as often
+            audits.append(asyncio.run(managed(cluster.bootstrap, DIRECTORY / "managed", rng, kills * 4 // 9)))
+            audits.append(asyncio.run(served(cluster.bootstrap, DIRECTORY / "served", rng, kills - kills * 4 // 9)))
         if away_s:
             audits.append(asyncio.run(away(cluster.bootstrap, DIRECTORY / "away", rng, away_s)))
     killed = sum((audit.killed for audit in audits), Counter())

@@ -9,8 +9,7 @@ from collections.abc import Set
 from dataclasses import dataclass, field
 from typing import Any
 
-import clickhouse_connect
-
+from exporters.clickhouse.connection import Endpoint
 from headroom.demo.kit.processes import LOOPBACK
 from tests.chaos.load import POINTS_PER_PUSH
 from tests.chaos.victim import Headroom
@@ -97,10 +96,10 @@ def _counts(metrics: dict[str, float]) -> str:
 
 
 def _command(sql_port: int, statement: str) -> None:
-    with clickhouse_connect.get_client(host=LOOPBACK, port=sql_port) as client:
+    with Endpoint.parse(f"http://{LOOPBACK}:{sql_port}").as_writer().connect() as client:
         client.command(statement)
 
 
 def _rows(sql_port: int, query: str) -> Any:
-    with clickhouse_connect.get_client(host=LOOPBACK, port=sql_port) as client:
+    with Endpoint.parse(f"http://{LOOPBACK}:{sql_port}").as_writer().connect() as client:
         return client.query(query).result_rows

@@ -26,8 +26,8 @@ _CLIENT_METRICS, _SET = i8(16), i8(0)
 _PATIENCE_S = 60.0
 
 
-async def embedded(upstream: str, directory: Path, rng: random.Random, kills: int) -> Audit:
-    """Kills the network processes and the storage worker over an embedded store; then the worker hangs for a while."""
+async def managed(upstream: str, directory: Path, rng: random.Random, kills: int) -> Audit:
+    """Kills the network processes, the worker and the managed server; then the worker hangs for a while."""
     headroom = Headroom(upstream, directory, None)
     headroom.begin()
     try:
@@ -37,6 +37,7 @@ async def embedded(upstream: str, directory: Path, rng: random.Random, kills: in
             "network": lambda: kill_network(headroom, rng),
             "network_child": lambda: kill_child(headroom, rng),
             "worker": lambda: kill_worker(headroom),
+            "managed_server": lambda: kill_managed_server(headroom),
         }
         killed = await kill(victims, [*victims], rng, kills)
         await headroom.ready()
@@ -51,7 +52,7 @@ async def embedded(upstream: str, directory: Path, rng: random.Random, kills: in
 async def served(upstream: str, directory: Path, rng: random.Random, kills: int) -> Audit:
     """The same over a server, which is killed too; then the server is away for a while, the worker killed meanwhile."""
     server = Server(directory)
-    headroom = Headroom(upstream, directory, server.url)
+    headroom = Headroom(upstream, directory, server)
     try:
         await server.start()
         headroom.begin()
@@ -79,7 +80,7 @@ async def served(upstream: str, directory: Path, rng: random.Random, kills: int)
 async def away(upstream: str, directory: Path, rng: random.Random, seconds: float) -> Audit:
     """The server is away for long: the spool takes what comes, no client is refused, and all is written afterwards."""
     server = Server(directory)
-    headroom = Headroom(upstream, directory, server.url, spool_bytes=1 << 30)
+    headroom = Headroom(upstream, directory, server, spool_bytes=1 << 30)
     try:
         await server.start()
         headroom.begin()
@@ -144,6 +145,12 @@ async def kill_child(headroom: Headroom, rng: random.Random) -> None:
 async def kill_worker(headroom: Headroom) -> None:
     """It is started again by the network process."""
     await _until(lambda: headroom.signal_worker(signal.SIGKILL), "a worker to kill")
+
+
+async def kill_managed_server(headroom: Headroom) -> None:
+    """Not while Headroom starts: it gives up then. It is started again by its parent."""
+    await headroom.ready()
+    await _until(headroom.kill_clickhouse, "a managed server to kill")
 
 
 async def kill_server(server: Server, headroom: Headroom) -> None:

@@ -14,6 +14,9 @@ from urllib.request import urlopen
 import psutil
 import yaml
 
+from exporters.clickhouse.connection import WRITER
+from exporters.clickhouse.managed.configuration import ServerSettings
+from exporters.clickhouse.managed.server import ManagedServer
 from headroom.demo.kit.processes import LOOPBACK, complaint, first_line, free_ports, start, stop
 
 START_TIMEOUT_S = 60.0
@@ -31,17 +34,22 @@ class Headroom:
     """The addresses are the same after each start, as a service's are. Starting belongs to the main thread."""
 
     def __init__(
-        self, upstream: str, directory: Path, clickhouse: str | None, *, spool_bytes: int = SMALL_SPOOL_BYTES
+        self, upstream: str, directory: Path, server: Server | None, *, spool_bytes: int = SMALL_SPOOL_BYTES
     ) -> None:
         self.log = directory / "serve.log"
         self.kafka_port, self.http_port, self.sql_port = free_ports(3)
         self._argv = [sys.executable, "-m", "headroom", "serve", "--upstream", upstream, "--cluster", "chaos"]
-        self._argv += ["--data", str(directory / "data"), "--config", str(_configuration(directory, spool_bytes))]
+        self._argv += [
+            "--data",
+            str(directory / "data"),
+            "--config",
+            str(_configuration(directory, spool_bytes, server)),
+        ]
         self._argv += ["--processes", str(PROCESSES)]
         for receiver, port in (("listen", self.kafka_port), ("http", self.http_port), ("sql", self.sql_port)):
             self._argv += [f"--{receiver}", f"{LOOPBACK}:{port}"]
-        if clickhouse:
-            self._argv += ["--clickhouse", clickhouse]
+        if server:
+            self._argv += ["--clickhouse", server.url]
         self._process: subprocess.Popen[bytes] | None = None
         self._is_ready = self._lost_worker = False
 
@@ -88,6 +96,13 @@ class Headroom:
             os.kill(pid, signal.SIGKILL)
         return pid is not None
 
+    def kill_clickhouse(self) -> bool:
+        """The managed server, which its parent starts again; whether there was one."""
+        pid = self.child_pid("exporters.clickhouse.managed.launcher")
+        if pid is not None:
+            os.kill(pid, signal.SIGKILL)
+        return pid is not None
+
     def signal_worker(self, number: signal.Signals) -> bool:
         """Whether there was a worker to get it. Starts what gave up because its worker was killed as it started."""
         if self._lost_worker and self._process is not None and self._process.poll() is not None:
@@ -115,34 +130,31 @@ class Headroom:
 
 
 class Server:
-    """A ClickHouse server at a fixed address: the embedded engine behind its SQL endpoint, in a process of its own."""
+    """A ClickHouse server at a fixed address, of a user who keeps a password for Headroom."""
 
     def __init__(self, directory: Path) -> None:
         [self.port] = free_ports(1)
-        self.url = f"http://{LOOPBACK}:{self.port}/headroom"
-        directory.mkdir(parents=True, exist_ok=True)
-        self._log = directory / "server.log"
-        self._argv = [sys.executable, "-m", "tests.chaos.server", str(directory / "server"), str(self.port)]
-        self._process: subprocess.Popen[bytes] | None = None
+        self.url = f"http://{WRITER}@{LOOPBACK}:{self.port}/headroom"
+        self._settings = ServerSettings((directory / "server").resolve(), http_port=self.port)
+        self.password_file = self._settings.password_file
+        self._server = ManagedServer(self._settings)
 
     async def start(self) -> None:
-        """Returns when it takes requests."""
-        with self._log.open("ab") as log:
-            self._process = start(self._argv, stderr=log, stdout=subprocess.PIPE)
-        if not await asyncio.to_thread(first_line, self._process, START_TIMEOUT_S):
-            raise RuntimeError(f"the server did not start: {complaint(self._log)}")
+        """Returns when it takes requests. Belongs to the main thread: the server dies with its thread."""
+        self._server.launch()
+        await asyncio.to_thread(self._server.wait_ready)
 
     def kill(self) -> None:
         """kill -9; nothing if it does not run."""
-        if self._process is not None:
-            self._process.kill()
-            stop(self._process)
-            self._process = None
+        if self._server.process is not None:
+            self._server.process.kill()
+            self._server.process.wait()
 
 
-def _configuration(directory: Path, spool_bytes: int) -> Path:
+def _configuration(directory: Path, spool_bytes: int, server: Server | None) -> Path:
     directory.mkdir(parents=True, exist_ok=True)
     path = directory / "headroom.yaml"
     spool = {"segment_bytes": spool_bytes // 128, "max_bytes": spool_bytes}  # so small that they are written over
-    path.write_text(yaml.safe_dump({"spool": spool, "store": _STORE}))
+    password = {"clickhouse_password_file": str(server.password_file)} if server else {}
+    path.write_text(yaml.safe_dump({"spool": spool, "store": _STORE, **password}))
     return path

@@ -28,7 +28,7 @@ from headroom.demo.kit.serving import Serving
 from quota_metrics.kafka.connection import ConnectionOptions, KafkaConnection
 from tests.kafka_clients.conftest import PATIENCE_S, RECORDS, pushed
 
-pytestmark = [pytest.mark.kafka, pytest.mark.java, pytest.mark.chdb]
+pytestmark = [pytest.mark.kafka, pytest.mark.java, pytest.mark.clickhouse]
 
 OLD_JAVA = "3.7.2"  # the first Java client with telemetry
 PARTITIONS = 3

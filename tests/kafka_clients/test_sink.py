@@ -25,7 +25,7 @@ from headroom.demo.kit.jars import KAFKA_VERSION
 from headroom.demo.kit.jvm import Jvm
 from headroom.demo.kit.processes import first_line, free_ports, start, stop
 
-pytestmark = [pytest.mark.java, pytest.mark.chdb]
+pytestmark = [pytest.mark.java, pytest.mark.clickhouse]
 
 PATIENCE_S = 60.0
 FIRST_MS, THEN_MS = 1_000, 2_500

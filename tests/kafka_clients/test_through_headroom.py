@@ -15,7 +15,7 @@ from headroom.demo.kit.jvm import Jvm
 from headroom.demo.kit.serving import Serving
 from tests.kafka_clients.conftest import PATIENCE_S, RECORDS, pushed, terminated
 
-pytestmark = [pytest.mark.kafka, pytest.mark.java, pytest.mark.chdb]
+pytestmark = [pytest.mark.kafka, pytest.mark.java, pytest.mark.clickhouse]
 
 
 @pytest.fixture(scope="module")

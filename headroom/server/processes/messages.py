@@ -26,6 +26,13 @@ MAX_LINE_BYTES = 64 << 20  # all subscriptions there may be, as JSON
 
 Message = Mapping[str, Any]
 
+_NOT_FOR_NETWORK: Any = {
+    "clickhouse_password": True,
+    "clickhouse_password_file": True,
+    "grpc": True,
+    "store": {"server": True},
+}
+
 
 def line(message: Message) -> bytes:
     """The bytes of a message."""
@@ -39,7 +46,7 @@ def message_of(line: bytes) -> dict[str, Any] | None:
 
 def config_message(config: ServeConfig, listen: tuple[str, int]) -> Message:
     """The settings of a network process, which listens where we do, and has no other listeners and no store."""
-    told = config.model_dump(exclude={"clickhouse_password", "grpc"})
+    told = config.model_dump(exclude=_NOT_FOR_NETWORK)
     return told | {"listen": Address(host=listen[0], port=listen[1]).model_dump()}
 
 

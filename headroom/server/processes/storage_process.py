@@ -1,10 +1,9 @@
-"""The storage worker's process: owns the store, follows the spool, serves SQL.
+"""The storage worker's process: follows the spool and writes to ClickHouse.
 
-Started by storage.py as `python -m headroom.server.processes.storage_process`: a fresh interpreter, because a fork
-after `import chdb` hangs. The
-first line of its standard input is its settings as JSON (there may be a password in it). It talks to its parent by
-lines of JSON on standard output: first {"sql": "HOST:PORT", "counts": {...}, "fault": TEXT or null} or {"error": TEXT},
-then {"counts": {...}, "fault": TEXT or null} every second. A server that is away is a fault, and is waited for. When
+Started by storage_supervisor.py as `python -m headroom.server.processes.storage_process`. The first line of its
+standard input is its settings as JSON (the password of the store is among them). It talks to its parent by lines of
+JSON on standard output: first {"counts": {...}, "fault": TEXT or null} or {"error": TEXT}, then {"counts": {...},
+"fault": TEXT or null} every second. A server that is away is a fault, and is waited for. When
 standard input closes it drains the spool and ends, so that it never outlives its parent for long; when the parent died
 it drains nothing: the next worker waits for it, and the next parent for that one.
 """
@@ -25,11 +24,10 @@ import stamina
 import stamina.instrumentation
 import structlog
 
-from exporters.clickhouse.sql_door import SqlDoor
-from exporters.clickhouse.store import PermanentWriteError, Store, TransientWriteError
+from exporters.clickhouse.connection import Endpoint
+from exporters.clickhouse.store import PermanentWriteError, Store, TransientWriteError, UnsupportedServerError
 from exporters.spool.reader import SpoolReader
 from headroom.clock import now_ms
-from headroom.config.settings import Address
 from headroom.logs import configure_logging
 from telemetry.ingest.ingester import Ingester
 from telemetry.ingest.quarantine import Quarantine
@@ -42,7 +40,6 @@ _PREDECESSOR_S = 40.0  # less than the parent waits for us
 _FAULT_LOGGED_EVERY_S = 60.0
 _FIRST_LOOK_S = 5.0
 _LOOKED_AT_EVERY_S = 0.2
-_DRAIN_TRIES = 3  # a store that is away at the end keeps nobody waiting: the spool keeps what is left
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,11 +47,8 @@ class WorkerSettings:
     """What the parent tells its worker."""
 
     spool: str
-    embedded: str  # the directory of the embedded engine; unused with `clickhouse`
-    clickhouse: str | None
+    clickhouse: str  # URL with the user, without the password
     clickhouse_password: str
-    sql_host: str
-    sql_port: int
     max_decompressed_bytes: int
     batch_ms: int
     batch_records: int
@@ -76,19 +70,15 @@ def main() -> int:
     stamina.instrumentation.set_on_retry_hooks([])  # a store that is away is told of by ourselves, and not each time
     try:
         reader = _open_spool(Path(settings.spool))
-        store = _open_store(settings)
-        receiver = None if settings.clickhouse else SqlDoor(store, settings.sql_host, settings.sql_port)
-        address = _opened(receiver, settings) if receiver else settings.clickhouse
-    except _OpenError as exc:
+        store = Store(Endpoint.parse(settings.clickhouse, settings.clickhouse_password))
+        follower = _Follower(reader, store, settings, parent)
+        follower.begin()
+    except (_OpenError, UnsupportedServerError) as exc:
         _tell(parent, {"error": " ".join(str(exc).split())})
         return 1
-    follower = _Follower(reader, store, settings, parent)
-    follower.begin(address)
     follower.run()
-    if receiver:
-        receiver.stop()
     store.close()
-    reader.close()  # last: whoever has the spool may open the store
+    reader.close()
     return 0
 
 
@@ -101,7 +91,8 @@ class _Follower:
 
     def __init__(self, reader: SpoolReader, store: Store, settings: WorkerSettings, parent: TextIO) -> None:
         self._store = store
-        self._migrated = not settings.clickhouse  # the embedded engine was when it opened
+        self._migrated = False
+        self._unsupported: UnsupportedServerError | None = None
         self._looking = threading.Thread(target=self._look, daemon=True)
         self._fault: str | None = None  # why nothing can be written
         self._fault_logged_at = -_FAULT_LOGGED_EVERY_S
@@ -120,13 +111,18 @@ class _Follower:
             max_bytes=settings.batch_bytes,
         )
 
-    def begin(self, address: str | None) -> None:
-        """The first look at the store, and the first words to the parent, also when the store does not say a word."""
+    def begin(self) -> None:
+        """The first look at the store, and the first words to the parent, also when the store does not say a word.
+
+        Raises UnsupportedServerError.
+        """
         threading.Thread(target=self._wait_for_parent, daemon=True).start()
         self._looking.start()
         self._looking.join(_FIRST_LOOK_S)
+        if self._unsupported is not None:
+            raise self._unsupported
         fault = "the store does not answer" if self._looking.is_alive() else self._fault
-        _tell(self._parent, {"sql": address, "counts": self.counts(), "fault": fault})
+        _tell(self._parent, {"counts": self.counts(), "fault": fault})
 
     def run(self) -> None:
         """Until standard input closes."""
@@ -138,11 +134,13 @@ class _Follower:
             self._ingester.roll_up(now_ms)
             self._tell_counts()
             self._stopping.wait(self._settings.batch_ms / 1000)
-        self._settled(attempts=_DRAIN_TRIES)
+        self._settled(attempts=1)
 
     def _look(self) -> None:
         try:
             self._migrate()
+        except UnsupportedServerError as exc:
+            self._unsupported = exc
         except Exception as exc:  # noqa: BLE001 - `run` tries it again, and ends of what it does not know
             self._failed(exc)
 
@@ -168,9 +166,10 @@ class _Follower:
             log.warning("stopped before all was written: the spool keeps it", error=_one_line(exc))
 
     def _migrate(self) -> None:
-        """Once. Raises TransientWriteError, PermanentWriteError: somebody may mend that, too."""
+        """Once, with a look whether rows are kept. Raises TransientWriteError, PermanentWriteError."""
         if not self._migrated:
             self._store.migrate()
+            self._store.check()
             self._migrated = True
             self._mended()
 
@@ -179,7 +178,7 @@ class _Follower:
             return False
         self._failed(exc)
         self._tell_counts()
-        return not (self._orphaned() or (self._stopping.is_set() and self._settings.clickhouse))
+        return not (self._orphaned() or self._stopping.is_set())
 
     def _failed(self, exc: Exception) -> None:
         """Told at once, and then each minute."""
@@ -221,27 +220,6 @@ def _open_spool(directory: Path) -> SpoolReader:
     except OSError as exc:
         raise _OpenError(f"cannot open the spool: {exc}") from exc
     raise AssertionError("not reached: the last attempt returns or raises")
-
-
-def _opened(receiver: SqlDoor, settings: WorkerSettings) -> str:
-    wanted = Address(host=settings.sql_host, port=settings.sql_port)
-    try:
-        host, port = receiver.start()
-    except OSError as exc:
-        raise _OpenError(f"cannot listen on {wanted}: {os.strerror(exc.errno) if exc.errno else exc}") from exc
-    return str(Address(host=host, port=port))
-
-
-def _open_store(settings: WorkerSettings) -> Store:
-    """A server need not be there yet; the embedded engine does, with its tables. Raises _OpenError."""
-    try:
-        if settings.clickhouse:
-            return Store.server(settings.clickhouse, settings.clickhouse_password)
-        store = Store.embedded(Path(settings.embedded))
-        store.migrate()
-    except (OSError, ValueError, RuntimeError, TransientWriteError, PermanentWriteError) as exc:
-        raise _OpenError(f"cannot open the store: {exc}") from exc
-    return store
 
 
 def _take_standard_output() -> TextIO:

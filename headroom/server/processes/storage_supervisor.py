@@ -5,14 +5,17 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import math
 import sys
+import time
 from collections.abc import Callable
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from typing import Any
 
 import structlog
 
 from exporters import self_metrics as catalogue
+from exporters.model import DropReason
 from exporters.self_metrics import SelfMetric, Values
 from headroom.server.metrics import Readings
 from headroom.server.processes.storage_process import WorkerSettings
@@ -30,19 +33,22 @@ class StorageError(Exception):
 class StorageWorker:
     """One worker process at a time."""
 
-    def __init__(self, settings: WorkerSettings) -> None:
+    def __init__(self, settings: WorkerSettings, stalled_ms: int = 60_000) -> None:
+        """Not ready when nothing was written for `stalled_ms` while records wait, and as long after a refusal"""
         self.counts: dict[str, Any] = {}  # as told last; they go on where the worker before ended
         self.received_before = 0  # records that were in the spool before we started
         self.restarts = 0
         self.alive = False
         self._fault: str | None = None  # why the store takes nothing, as told last
         self._reached = False  # whether the store ever took anything
+        self._stalled_s = stalled_ms / 1000
+        self._progress = _Progress()
         self._settings = settings
         self._process: asyncio.subprocess.Process | None = None
         self._stopping = False
 
-    async def start(self) -> str:
-        """The address of SQL: HOST:PORT of the receiver, or the server's URL. Raises StorageError."""
+    async def start(self) -> None:
+        """Returns when it has had its first look at the store. Raises StorageError."""
         process = await asyncio.create_subprocess_exec(
             sys.executable,
             "-m",
@@ -60,14 +66,13 @@ class StorageWorker:
         except TimeoutError as exc:
             process.kill()
             raise StorageError(f"cannot open the store: it did not open within {_START_TIMEOUT_S:.0f} s") from exc
-        if "sql" not in first:
+        if "counts" not in first:
             await process.wait()
             raise StorageError(first.get("error", f"the storage worker ended with code {process.returncode}"))
         self.alive = True
         self._heard(first)
         if not self.restarts:
             self.received_before = self.counts["received"]
-        return str(first["sql"])
 
     async def watch(self) -> None:
         """Takes the worker's counts; starts it again when it dies. Runs until `stop`."""
@@ -101,19 +106,18 @@ class StorageWorker:
 
     @property
     def lacks(self) -> str | None:
-        """Why we are not ready. A store that was there once may go and come: the spool bridges that."""
+        """Why we are not ready. A store that was there once may go and come for a while: the spool bridges that."""
         if not self.alive:
             return "the storage worker is not there"
-        return None if self._reached else self._fault
+        if not self._reached:
+            return self._fault
+        return self._progress.lacks(self._stalled_s, time.monotonic(), self._fault)
 
     def _heard(self, message: dict[str, Any]) -> None:
         self.counts = message["counts"]
         self._fault = message["fault"]
         self._reached = self._reached or self._fault is None
-
-    def pin(self, sql_port: int) -> None:
-        """The port that a restarted worker takes: the one that was announced."""
-        self._settings = replace(self._settings, sql_port=sql_port)
+        self._progress.heard(self.counts, time.monotonic())
 
     async def stop(self, timeout_s: float) -> None:
         """Lets the worker drain the spool and end; kills it after `timeout_s`. The spool keeps what is not written."""
@@ -137,6 +141,32 @@ class StorageWorker:
         assert process.stdout is not None
         line = await process.stdout.readline()
         return dict(json.loads(line)) if line else {}
+
+
+class _Progress:
+    """When the worker last wrote, or had nothing to write, and when the store last refused records for good."""
+
+    def __init__(self) -> None:
+        self._settled: int | None = None  # records written or dropped, as told last
+        self._refused: int | None = None
+        self._moved_at_s = self._refused_at_s = -math.inf
+
+    def heard(self, counts: dict[str, Any], now_s: float) -> None:
+        settled, refused = counts["written"] + counts["dropped"], counts["drop_reasons"][DropReason.REFUSED.value]
+        if settled != self._settled or not counts["buffered"]:
+            self._settled, self._moved_at_s = settled, now_s
+        if self._refused is not None and refused > self._refused:
+            self._refused_at_s = now_s
+        self._refused = refused
+
+    def lacks(self, stalled_s: float, now_s: float, fault: str | None) -> str | None:
+        """Why the store cannot be called ready."""
+        if now_s - self._refused_at_s < stalled_s:
+            return "the store refuses records"
+        if now_s - self._moved_at_s < stalled_s:
+            return None
+        cause = f": {fault}" if fault else ""
+        return f"nothing was written for {now_s - self._moved_at_s:.0f} s while the spool holds records{cause}"
 
 
 def storage_readings(written_to_spool: Callable[[], int], worker: StorageWorker) -> Readings:

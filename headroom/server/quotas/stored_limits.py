@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import clickhouse_connect
 from clickhouse_connect.driver.exceptions import ClickHouseError
 
+from exporters.clickhouse.connection import Endpoint
 from exporters.model import QuotaLimit
 
 _TIMEOUT_S = 10  # clients wait for it when Headroom starts
@@ -17,16 +17,14 @@ GROUP BY user, client_id, ip, quota_key
 """
 
 
-def stored_limits(url: str, password: str, cluster: str) -> list[QuotaLimit]:
+def stored_limits(store: Endpoint, cluster: str) -> list[QuotaLimit]:
     """The newest row of each quota, removed ones with value None. Raises ConnectionError."""
     try:
-        client = clickhouse_connect.get_client(
-            dsn=url, password=password, connect_timeout=_TIMEOUT_S, send_receive_timeout=_TIMEOUT_S
-        )
+        client = store.connect(connect_timeout=_TIMEOUT_S, send_receive_timeout=_TIMEOUT_S)
         try:
             rows = client.query(_LATEST, parameters={"cluster": cluster}).result_rows
         finally:
             client.close()
-    except (ClickHouseError, OSError) as exc:
+    except (ClickHouseError, OSError, ValueError) as exc:
         raise ConnectionError(" ".join(str(exc).split())) from exc
     return [QuotaLimit(cluster, user, client, ip, key, since, value) for user, client, ip, key, since, value in rows]

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from exporters.clickhouse.store import Store
-from tests.kit.engine_process import EngineProcess
+from tests.kit.clickhouse import RunningClickHouse
 
-pytestmark = pytest.mark.chdb
+pytestmark = pytest.mark.clickhouse
 
 ASSERTION, NULL, NOTHING, ROLLUPS = "assertion", "pushes null", "do not work", "no terminating push"
 
@@ -52,8 +52,8 @@ def _found(store: Store, cluster: str, software: list[tuple[str, str]]) -> list[
     ]
 
 
-def test_versions_are_compared_number_by_number(engine: EngineProcess) -> None:
-    rows = engine.run(_found, "software", list(SOFTWARE))
+def test_versions_are_compared_number_by_number(clickhouse: RunningClickHouse) -> None:
+    rows = _found(clickhouse.store, "software", list(SOFTWARE))
     assert len(rows) == len(SOFTWARE)
     for name, version, library, library_version, known_issue in rows:
         expected_library, expected_version, issues = SOFTWARE[name, version]
@@ -87,5 +87,5 @@ def _counted(store: Store, cluster: str) -> list[tuple[int, bool]]:
     ]
 
 
-def test_those_are_counted_who_are_there(engine: EngineProcess) -> None:
-    assert engine.run(_counted, "counted") == [(3, True)]
+def test_those_are_counted_who_are_there(clickhouse: RunningClickHouse) -> None:
+    assert _counted(clickhouse.store, "counted") == [(3, True)]

@@ -1,9 +1,6 @@
 from __future__ import annotations
 
-import signal
-import subprocess
-import sys
-import time
+import threading
 import uuid
 from pathlib import Path
 from typing import Any
@@ -11,8 +8,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from exporters.clickhouse.connection import Endpoint
 from exporters.clickhouse.store import PermanentWriteError, QueryError, Store, TransientWriteError
-from tests.kit.engine_process import EngineProcess, engine_process
+from tests.kit.clickhouse import RunningClickHouse, running_clickhouse
 
 NOW_MS = 4_102_444_800_000  # the year 2100: the tables forget what is older than two weeks
 TIME = pa.timestamp("ms", "UTC")
@@ -62,31 +60,16 @@ def _insert_and_count(store: Store, cluster: str, tokens: list[str]) -> int:
     return int(found[0][0])
 
 
-@pytest.mark.chdb
-def test_the_same_token_counts_once(engine: EngineProcess) -> None:
-    assert engine.run(_insert_and_count, "once", ["a", "a", "a"]) == 10
-    assert engine.run(_insert_and_count, "once", ["b", "a", "b"]) == 20
+@pytest.mark.clickhouse
+def test_the_same_token_counts_once(clickhouse: RunningClickHouse) -> None:
+    assert _insert_and_count(clickhouse.store, "once", ["a", "a", "a"]) == 10
+    assert _insert_and_count(clickhouse.store, "once", ["b", "a", "b"]) == 20
 
 
-def _insert_over_http(store: Store, url: str, cluster: str) -> int:
-    server = Store.server(url, "")
-    for _ in range(2):
-        server.insert("points", points(cluster, 10), token="http")
-    server.close()
-    return _insert_and_count(store, cluster, ["http"])
-
-
-@pytest.mark.chdb
-def test_a_server_is_written_to_in_the_same_way(engine: EngineProcess) -> None:
-    assert engine.run(_insert_over_http, engine.url, "over-http") == 10
-
-
-@pytest.mark.chdb
-def test_the_schema_applies_over_http(engine: EngineProcess) -> None:
-    server = Store.server(f"{engine.url}/headroom", "")
-    server.migrate()
-    assert server.query("SELECT count() > 2 FROM headroom.schema_migrations") == [(True,)]
-    server.close()
+@pytest.mark.clickhouse
+def test_the_row_that_is_written_to_check_the_store_is_read_back(clickhouse: RunningClickHouse) -> None:
+    clickhouse.store.check()
+    assert clickhouse.store.query("SELECT count() > 0 FROM headroom.write_checks") == [(True,)]
 
 
 def _point_with_its_series(store: Store) -> list[Any]:
@@ -102,10 +85,10 @@ def _point_with_its_series(store: Store) -> list[Any]:
     )
 
 
-@pytest.mark.chdb
-def test_the_view_joins_a_point_with_its_newest_series_row(engine: EngineProcess) -> None:
+@pytest.mark.clickhouse
+def test_the_view_joins_a_point_with_its_newest_series_row(clickhouse: RunningClickHouse) -> None:
     row = (str(INSTANCE), 0.0, 1, "sum", "cumulative", True, {"node_id": "3"}, {}, "10.0.0.2", -1, 5000, NOW_MS)
-    assert engine.run(_point_with_its_series) == [row]
+    assert _point_with_its_series(clickhouse.store) == [row]
 
 
 def _instances(store: Store) -> list[Any]:
@@ -129,9 +112,9 @@ def _instances(store: Store) -> list[Any]:
     )
 
 
-@pytest.mark.chdb
-def test_rows_of_a_client_instance_add_up(engine: EngineProcess) -> None:
-    assert engine.run(_instances) == [(NOW_MS, NOW_MS + 5, 1, 2, 20)]
+@pytest.mark.clickhouse
+def test_rows_of_a_client_instance_add_up(clickhouse: RunningClickHouse) -> None:
+    assert _instances(clickhouse.store) == [(NOW_MS, NOW_MS + 5, 1, 2, 20)]
 
 
 def _failures(store: Store) -> dict[str, str]:
@@ -150,131 +133,63 @@ def _failures(store: Store) -> dict[str, str]:
     return found
 
 
-@pytest.mark.chdb
-def test_rows_that_can_never_be_written_are_told_from_others(engine: EngineProcess) -> None:
-    assert engine.run(_failures) == {
-        "no such column": "PermanentWriteError",
+@pytest.mark.clickhouse
+def test_rows_that_can_never_be_written_are_told_from_others(clickhouse: RunningClickHouse) -> None:
+    assert _failures(clickhouse.store) == {
+        "no such column": "TransientWriteError",  # a migration mends it
         "wrong type": "PermanentWriteError",
         "no such value": "PermanentWriteError",
         "no such table": "TransientWriteError",  # an operator can mend it
     }
-    assert engine.run(_insert_and_count, "bad", []) == 0
-
-
-def _fail_then_ask(store: Store) -> tuple[str, Any]:
-    try:
-        store.query("SELECT number, throwIf(number = 900000) FROM numbers(1000000) SETTINGS max_block_size = 1000")
-    except QueryError as exc:
-        return str(exc), store.query("SELECT 42")
-    return "it did not fail", None
-
-
-@pytest.mark.chdb
-def test_a_failed_query_leaves_nothing_to_the_next_one(engine: EngineProcess) -> None:
-    # chDB 4.4: on the same handle `SELECT 42` would begin with megabytes of the failed result.
-    message, answer = engine.run(_fail_then_ask)
-    assert message.startswith("Code: 395. DB::Exception: ")
-    assert answer == [(42,)]
-
-
-def _stale(store: Store) -> tuple[bool, bytes]:
-    assert store.engine is not None
-    with store.engine.handle() as handle:
-        try:
-            handle.query("SELECT number, throwIf(number = 900000) FROM numbers(1000000) SETTINGS max_block_size = 1000")
-        except Exception as exc:  # noqa: BLE001 the kind does not matter here
-            failed = "395" in str(exc)
-    with store.engine.handle() as handle:
-        return failed, bytes(handle.query("SELECT 42").bytes())
-
-
-@pytest.mark.chdb
-def test_a_handle_of_its_own_is_clean(engine: EngineProcess) -> None:
-    assert engine.run(_stale) == (True, b"42\n")
+    assert _insert_and_count(clickhouse.store, "bad", []) == 0
 
 
 def _in_utc(store: Store) -> Any:
     return store.query("SELECT timezone(), toUnixTimestamp(toDateTime('2026-01-01 00:00:00'))")
 
 
-@pytest.mark.chdb
+@pytest.mark.clickhouse
 def test_times_without_a_zone_are_utc(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TZ", "America/New_York")
-    monkeypatch.chdir(tmp_path)
-    # The engine would take this one, and fail over it.
-    (tmp_path / "config.xml").write_text("<clickhouse><users_config>/nowhere</users_config></clickhouse>")
-    with engine_process(tmp_path / "a b% ü") as engine:
-        assert engine.run(_in_utc) == [("UTC", 1_767_225_600)]
+    with running_clickhouse(tmp_path / "a b% ü&<") as clickhouse:
+        assert _in_utc(clickhouse.store) == [("UTC", 1_767_225_600)]
 
 
-@pytest.mark.chdb
-def test_a_directory_in_use_is_refused(engine: EngineProcess, tmp_path: Path) -> None:
-    directory = engine.run(_directory)
-    with pytest.raises(OSError, match="is another process using it"):
-        _open_elsewhere(directory)
-
-
-@pytest.mark.parametrize("name", ["a?b", "a&b", "a\\b"])
-def test_a_directory_that_the_engine_would_misread_is_refused(tmp_path: Path, name: str) -> None:
-    with pytest.raises(OSError, match="cannot keep ClickHouse"):
-        Store.embedded(tmp_path / name)
-    assert list(tmp_path.iterdir()) == []
-
-
-def _directory(store: Store) -> str:
-    assert store.engine is not None
-    return str(store.engine.directory)
-
-
-def _open_elsewhere(directory: str) -> None:
-    code = (
-        "import sys, pathlib; from exporters.clickhouse.store import Store; Store.embedded(pathlib.Path(sys.argv[1]))"
-    )
-    done = subprocess.run([sys.executable, "-c", code, directory], capture_output=True, text=True, timeout=60)
-    if done.returncode:
-        raise OSError(done.stderr)
-
-
-_WRITER = """
-import sys
-from pathlib import Path
-from exporters.clickhouse.store import Store
-from tests.exporters.clickhouse.test_store import points
-store = Store.embedded(Path(sys.argv[1]))
-store.migrate()
-for number in range(int(sys.argv[2]), 10_000):
-    print("begin", number, flush=True)
-    store.insert("points", points(f"batch-{number}", 5000), token=f"batch-{number}")
-    print("end", number, flush=True)
-"""
+def _write_until_killed(running: RunningClickHouse, first: int) -> int:
+    """The number of the batch that was being written."""
+    store, number = running.open_store(), first
+    with pytest.raises(TransientWriteError):
+        while True:
+            store.insert("points", points(f"batch-{number}", 5000), token=f"batch-{number}")
+            number += 1
+    return number
 
 
 def _counts_after_replay(store: Store, last_begun: int) -> dict[str, int]:
     number = f"batch-{last_begun}"
-    store.insert("points", points(number, 5000), token=number)  # nobody said that it was written
+    store.insert("points", points(number, 5000), token=number)  # nobody confirmed it
     rows = store.query("SELECT cluster, count() FROM headroom.points WHERE cluster LIKE 'batch-%' GROUP BY cluster")
     return {str(cluster): int(count) for cluster, count in rows}
 
 
-@pytest.mark.chdb
+@pytest.mark.clickhouse
 def test_kill_9_loses_nothing_and_a_replay_doubles_nothing(tmp_path: Path) -> None:
     begun = -1
-    for pause_s in (0.05, 0.11):
-        command = [sys.executable, "-c", _WRITER, str(tmp_path), str(begun + 1)]
-        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as writer:
-            assert writer.stdout is not None
-            first = writer.stdout.readline()
-            time.sleep(pause_s)  # the moment of the kill, anywhere in some batch
-            writer.send_signal(signal.SIGKILL)
-            lines = [first, *writer.stdout.read().splitlines()]
-        begun = max(int(line.split()[1]) for line in lines if line.startswith("begin"))
-        with engine_process(tmp_path) as engine:
-            counts = engine.run(_counts_after_replay, begun)
+    for pause_s in (0.25, 0.51):
+        with running_clickhouse(tmp_path) as clickhouse:
+            process = clickhouse.server.process
+            assert process is not None
+            killer = threading.Timer(pause_s, process.kill)  # the moment of the kill, anywhere in some batch
+            killer.start()
+            begun = _write_until_killed(clickhouse, begun + 1)
+            killer.join()
+        with running_clickhouse(tmp_path) as clickhouse:
+            counts = _counts_after_replay(clickhouse.store, begun)
         assert counts == {f"batch-{number}": 5000 for number in range(begun + 1)}
 
 
 def test_a_server_that_is_away_is_worth_another_try() -> None:
-    store = Store.server("http://127.0.0.1:1/headroom", "")
+    store = Store(Endpoint.parse("http://127.0.0.1:1/headroom"))
     with pytest.raises(TransientWriteError, match="cannot write 1 rows to headroom"):
         store.insert("points", points("away", 1), token="t")
     with pytest.raises(TransientWriteError):
@@ -282,11 +197,3 @@ def test_a_server_that_is_away_is_worth_another_try() -> None:
     with pytest.raises(QueryError):
         store.query("SELECT 1")
     store.close()
-
-
-@pytest.mark.parametrize(
-    "url", ["", "clickhouse:9000", "http://", "ftp://h/headroom", "http://h:1/other", "http://h:x"]
-)
-def test_an_url_that_is_none(url: str) -> None:
-    with pytest.raises(ValueError):
-        Store.server(url, "")

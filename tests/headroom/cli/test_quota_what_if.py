@@ -1,4 +1,4 @@
-"""`headroom quotas what-if` on a real engine with a made recording, and what it says when it cannot answer."""
+"""`headroom quotas what-if` on a real clickhouse with a made recording, and what it says when it cannot answer."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from exporters.clickhouse.store import Store
 from exporters.model import QuotaLimit, UsageSample
 from headroom.cli.main import app
 from telemetry.ingest.arrow_tables import limits_table, usage_table
-from tests.kit.engine_process import EngineProcess, engine_process
+from tests.kit.clickhouse import RunningClickHouse, running_clickhouse
 from tests.kit.recordings import START_MS, Used, limit, recorded
 
 FROM, TO = str(START_MS // 1000), str(START_MS // 1000 + 60)
@@ -37,11 +37,11 @@ def write(store: Store, cluster: str, usage: list[UsageSample], limits: list[Quo
 
 
 @pytest.fixture(scope="module")
-def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EngineProcess]:
+def clickhouse(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningClickHouse]:
     """One cluster with a recording of a minute."""
-    with engine_process(tmp_path_factory.mktemp("engine")) as running:
+    with running_clickhouse(tmp_path_factory.mktemp("clickhouse")) as running:
         old = [limit("böb [bold]", "", 5.0, since_s=-90), limit("böb [bold]", "", 1000.0, since_s=-60)]
-        running.run(write, "one", recorded(*LOADS), old)
+        write(running.store, "one", recorded(*LOADS), old)
         yield running
 
 
@@ -49,9 +49,9 @@ def run(*arguments: str) -> Result:
     return CliRunner().invoke(app, ["quotas", "what-if", *arguments])
 
 
-def answer(engine: EngineProcess, *arguments: str) -> dict[str, dict[str, Any]]:
+def answer(clickhouse: RunningClickHouse, *arguments: str) -> dict[str, dict[str, Any]]:
     """By client-id."""
-    result = run(*arguments, *WHEN, "--url", engine.url, "--output", "json")
+    result = run(*arguments, *WHEN, "--url", clickhouse.url, "--output", "json")
     assert result.exit_code == 0, result.output
     return {row["client_id"]: row for row in json.loads(result.stdout)}
 
@@ -65,9 +65,9 @@ def refused(code: int, *arguments: str) -> str:
     return line.removeprefix("headroom: ")
 
 
-@pytest.mark.chdb
-def test_newly_throttled(engine: EngineProcess) -> None:
-    rows = answer(engine, "--user", "alice", "--client-defaults", "--add", "producer_byte_rate=1000")
+@pytest.mark.clickhouse
+def test_newly_throttled(clickhouse: RunningClickHouse) -> None:
+    rows = answer(clickhouse, "--user", "alice", "--client-defaults", "--add", "producer_byte_rate=1000")
     big = rows["big"]
     assert {name: row["verdict"] for name, row in rows.items()} == {
         "big": "newly throttled",
@@ -92,66 +92,66 @@ def test_newly_throttled(engine: EngineProcess) -> None:
     assert rows["it's"]["before"]["throttled_s"] == rows["it's"]["after"]["throttled_s"] == pytest.approx(54)
 
 
-@pytest.mark.chdb
+@pytest.mark.clickhouse
 @pytest.mark.parametrize("change", ["--add=producer_byte_rate=9e6", "--delete=producer_byte_rate"])
-def test_freed(engine: EngineProcess, change: str) -> None:
-    rows = answer(engine, "--user", "böb [bold]", change)
+def test_freed(clickhouse: RunningClickHouse, change: str) -> None:
+    rows = answer(clickhouse, "--user", "böb [bold]", change)
     assert rows["it's"]["verdict"] == "freed"
     assert rows["it's"]["before"]["limit"] == 1000
     assert rows["it's"]["before"]["throttled_s"] == pytest.approx(54)
     assert rows["it's"]["after"]["throttled_s"] == 0
 
 
-@pytest.mark.chdb
-def test_a_default_and_several_quotas_at_once(engine: EngineProcess) -> None:
-    rows = answer(engine, "--user-defaults", "--add", "producer_byte_rate=1000,consumer_byte_rate=5")
+@pytest.mark.clickhouse
+def test_a_default_and_several_quotas_at_once(clickhouse: RunningClickHouse) -> None:
+    rows = answer(clickhouse, "--user-defaults", "--add", "producer_byte_rate=1000,consumer_byte_rate=5")
     assert {name: row["verdict"] for name, row in rows.items()} == {
         "big": "newly throttled",
         "small": "newly throttled",  # it shares the user's quota
         "it's": "unchanged",  # its own wins
     }
     assert rows == answer(
-        engine, "--defaults", "user", "--add", "producer_byte_rate=1000", "--add", "consumer_byte_rate=5"
+        clickhouse, "--defaults", "user", "--add", "producer_byte_rate=1000", "--add", "consumer_byte_rate=5"
     )
 
 
-@pytest.mark.chdb
-def test_table(engine: EngineProcess) -> None:
-    result = run("--defaults", "client-id", "--add", "producer_byte_rate=1500", *WHEN, "--url", engine.url)
+@pytest.mark.clickhouse
+def test_table(clickhouse: RunningClickHouse) -> None:
+    result = run("--defaults", "client-id", "--add", "producer_byte_rate=1500", *WHEN, "--url", clickhouse.url)
     assert result.exit_code == 0
     (throttled,) = [line for line in result.stdout.splitlines() if "newly throttled" in line]
     assert "big" in throttled
     assert "none -> 1500" in throttled
     assert result.stdout.splitlines()[-1] == "over 60 s; the change does not touch 1 more"
-    touched = run("--user", "böb [bold]", "--add", "producer_byte_rate=1500", *WHEN, "--url", engine.url).stdout
+    touched = run("--user", "böb [bold]", "--add", "producer_byte_rate=1500", *WHEN, "--url", clickhouse.url).stdout
     assert "böb [bold]" in touched
     assert "1000 -> 1500" in touched
 
 
-@pytest.mark.chdb
-def test_windows_of_the_brokers_can_be_told(engine: EngineProcess) -> None:
+@pytest.mark.clickhouse
+def test_windows_of_the_brokers_can_be_told(clickhouse: RunningClickHouse) -> None:
     few = ["--window-num", "3", "--window-size-ms", "500"]
-    rows = answer(engine, "--client-id", "big", "--add", "producer_byte_rate=1000", *few)
+    rows = answer(clickhouse, "--client-id", "big", "--add", "producer_byte_rate=1000", *few)
     assert rows["big"]["after"]["throttled_s"] == pytest.approx(59.5, abs=0.6)
 
 
-@pytest.mark.chdb
-def test_a_store_that_cannot_answer(engine: EngineProcess, tmp_path: Path) -> None:
-    asking = ["--user", "u", "--add", "producer_byte_rate=1", "--url", engine.url]
+@pytest.mark.clickhouse
+def test_a_store_that_cannot_answer(clickhouse: RunningClickHouse, tmp_path: Path) -> None:
+    asking = ["--user", "u", "--add", "producer_byte_rate=1", "--url", clickhouse.url]
     assert refused(1, *asking) == "no usage of these quotas was recorded in this time"
     assert refused(1, *asking, *WHEN, "--cluster", "two") == (
         "no usage of cluster 'two' was recorded in this time, only of one"
     )
-    assert refused(1, "--user", "u", "--add", "consumer_byte_rate=1", *WHEN, "--url", engine.url) == (
+    assert refused(1, "--user", "u", "--add", "consumer_byte_rate=1", *WHEN, "--url", clickhouse.url) == (
         "no usage of these quotas was recorded in this time"
     )
 
 
-@pytest.mark.chdb
+@pytest.mark.clickhouse
 def test_two_clusters_in_one_store(tmp_path: Path) -> None:
-    with engine_process(tmp_path) as running:
+    with running_clickhouse(tmp_path) as running:
         for cluster, bytes_per_s in (("one", 100), ("two", 2000)):
-            running.run(write, cluster, recorded(Used("u", "c", [bytes_per_s] * 20)), [limit("u", "", 9e9)])
+            write(running.store, cluster, recorded(Used("u", "c", [bytes_per_s] * 20)), [limit("u", "", 9e9)])
         asking = ["--user", "u", "--add", "producer_byte_rate=1000"]
         assert refused(2, *asking, *WHEN, "--url", running.url) == "say which --cluster: one, two"
         verdicts = [answer(running, *asking, "--cluster", name)["c"]["verdict"] for name in ("one", "two")]
@@ -182,7 +182,7 @@ def test_nobody_there() -> None:
         (["--user", "u", "--add", "producer_byte_rate=1", "--since", "yesterday"], "cannot read the duration"),
         (["--user", "u", "--add", "producer_byte_rate=1", "--from", "1"], "--from and --to go together"),
         (["--user", "u", "--add", "producer_byte_rate=1", "--from", "5", "--to", "4"], "nothing lies between"),
-        (["--user", "u", "--add", "producer_byte_rate=1", "--url", "ftp://h"], "it is not http(s)://"),
+        (["--user", "u", "--add", "producer_byte_rate=1", "--url", "ftp://h"], "is not http(s)://"),
     ],
 )
 def test_flags_that_cannot_be_used(arguments: list[str], message: str) -> None:

@@ -4,12 +4,11 @@ import contextlib
 import socket
 import threading
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from headroom.cli.sql import run_sql
-from tests.kit.engine_process import engine_process
+from tests.kit.clickhouse import RunningClickHouse
 
 
 @contextlib.contextmanager
@@ -40,7 +39,7 @@ def http(body: bytes, status: str = "200 OK") -> bytes:
 def test_bytes_of_a_result_go_through_untouched(capfdbinary: pytest.CaptureFixture[bytes]) -> None:
     body = bytes(range(256)) * 1000
     with server(http(body)) as (url, requests):
-        assert run_sql("SELECT 1", url, "Parquet") == 0
+        assert run_sql("SELECT 1", url, "Parquet", {}) == 0
     assert capfdbinary.readouterr() == (body, b"")
     head = requests[0].decode()
     assert "default_format=Parquet" in head
@@ -50,15 +49,16 @@ def test_bytes_of_a_result_go_through_untouched(capfdbinary: pytest.CaptureFixtu
 
 def test_a_pipe_gets_tsv(capfdbinary: pytest.CaptureFixture[bytes]) -> None:
     with server(http(b"1\n")) as (url, requests):
-        assert run_sql("SELECT 1", url, None) == 0
+        assert run_sql("SELECT 1", url, None, {}) == 0
     assert b"default_format=TabSeparated" in requests[0]
     assert capfdbinary.readouterr().out == b"1\n"
 
 
-def test_credentials_and_database_of_the_url() -> None:
+def test_the_user_of_the_url_and_the_password_of_the_environment() -> None:
     with server(http(b"")) as (url, requests):
-        assert run_sql("SELECT 1", url.replace("//", "//us%40er@") + "/other", None, password="secret") == 0
-    assert b"database=other" in requests[0]
+        assert (
+            run_sql("SELECT 1", url.replace("//", "//us%40er@"), None, {"HEADROOM_CLICKHOUSE_PASSWORD": "secret"}) == 0
+        )
     assert b"Authorization: Basic dXNAZXI6c2VjcmV0" in requests[0]  # us@er:secret
 
 
@@ -77,7 +77,7 @@ def test_credentials_and_database_of_the_url() -> None:
 )
 def test_a_failure_is_one_line(response: bytes, line: str, capfdbinary: pytest.CaptureFixture[bytes]) -> None:
     with server(response) as (url, _):
-        assert run_sql("SELECT 1", url, None) == 1
+        assert run_sql("SELECT 1", url, None, {}) == 1
     error = capfdbinary.readouterr().err.decode()
     assert error.startswith(line.replace("PORT", url.rpartition(":")[2]))
     assert error.count("\n") == 1
@@ -86,7 +86,7 @@ def test_a_failure_is_one_line(response: bytes, line: str, capfdbinary: pytest.C
 def test_nobody_there(capfdbinary: pytest.CaptureFixture[bytes]) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
-    assert run_sql("SELECT 1", f"http://127.0.0.1:{port}", None) == 1
+    assert run_sql("SELECT 1", f"http://127.0.0.1:{port}", None, {}) == 1
     expected = f"headroom: cannot reach 127.0.0.1:{port}: Connection refused\n"
     assert capfdbinary.readouterr() == (b"", expected.encode())
 
@@ -95,26 +95,33 @@ def test_nobody_there(capfdbinary: pytest.CaptureFixture[bytes]) -> None:
     "url", ["", "127.0.0.1:8123", "http://", "http://h:x", "http://h:99999", "ftp://h", "http://h:0"]
 )
 def test_an_url_that_is_none(url: str, capfdbinary: pytest.CaptureFixture[bytes]) -> None:
-    assert run_sql("SELECT 1", url, None) == 1
+    assert run_sql("SELECT 1", url, None, {}) == 1
     error = capfdbinary.readouterr().err
     assert error.startswith(b"headroom: cannot use ")
     assert error.count(b"\n") == 1
 
 
-@pytest.mark.chdb
-def test_with_the_real_door(tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes]) -> None:
-    with engine_process(tmp_path) as engine:
-        assert run_sql("SELECT number, 'ü' FROM numbers(2)", engine.url, None) == 0
-        assert run_sql("SELECT number FROM numbers(100000)", engine.url, "Parquet") == 0
-        assert run_sql("CREATE TABLE t (a Int8) ENGINE = Memory", engine.url, None) == 0
-        found, told = capfdbinary.readouterr()
-        assert run_sql("SELECT * FROM (SELECT 1", engine.url, None) == 1
-        assert run_sql("SELECT throwIf(number = 900000) FROM numbers(1000000)", engine.url, None) == 1
-        nothing, errors = capfdbinary.readouterr()
+def test_a_password_in_the_url_is_refused_and_not_shown(capfdbinary: pytest.CaptureFixture[bytes]) -> None:
+    assert run_sql("SELECT 1", "http://user:sec%20ret@h:8123", None, {}) == 1
+    error = capfdbinary.readouterr().err
+    assert b"must not have a password" in error
+    assert b"HEADROOM_CLICKHOUSE_PASSWORD_FILE" in error
+    assert b"ret" not in error
+
+
+@pytest.mark.clickhouse
+def test_with_a_server(clickhouse: RunningClickHouse, capfdbinary: pytest.CaptureFixture[bytes]) -> None:
+    assert run_sql("SELECT number, 'ü' FROM numbers(2)", clickhouse.url, None, {}) == 0
+    assert run_sql("SELECT number FROM numbers(100000)", clickhouse.url, "Parquet", {}) == 0
+    found, told = capfdbinary.readouterr()
+    assert run_sql("SELECT * FROM (SELECT 1", clickhouse.url, None, {}) == 1
+    assert run_sql("SELECT throwIf(number = 900000) FROM numbers(1000000)", clickhouse.url, None, {}) == 1
+    assert run_sql("DROP TABLE headroom.points", clickhouse.url, None, {}) == 1
+    nothing, errors = capfdbinary.readouterr()
     assert found.startswith("0\tü\n1\tü\nPAR1".encode())
     assert found.endswith(b"PAR1")
     assert told == nothing == b""
-    syntax, late = errors.decode().splitlines()
+    syntax, late, refused = errors.decode().splitlines()
     assert syntax.startswith("headroom: Code: 62. DB::Exception: Syntax error: ")
-    assert "OUTFILE" not in syntax
     assert late.startswith("headroom: Code: 395. DB::Exception: ")
+    assert refused.startswith("headroom: Code: 497. DB::Exception: ")

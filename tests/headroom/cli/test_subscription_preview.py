@@ -13,10 +13,10 @@ from typer.testing import CliRunner
 from exporters.clickhouse.store import Store
 from headroom.cli.subscription_preview import JAVA_POINTS, LIBRDKAFKA_POINTS
 from headroom.cli.subscriptions import app
-from tests.kit.engine_process import EngineProcess, engine_process
+from tests.kit.clickhouse import RunningClickHouse, running_clickhouse
 from tests.kit.sinks import RunningSink
 
-pytestmark = pytest.mark.chdb
+pytestmark = pytest.mark.clickhouse
 
 HOSTILE = "app-\x1b[2J[bold]"
 PRODUCER, CONSUMER = "org.apache.kafka.producer.", "org.apache.kafka.consumer."
@@ -50,20 +50,20 @@ def _fill(store: Store, clients: list[Seen]) -> None:
 
 
 @pytest.fixture(scope="module")
-def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EngineProcess]:
-    with engine_process(tmp_path_factory.mktemp("clickhouse")) as running:
-        running.run(_fill, CLIENTS)
+def clickhouse(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningClickHouse]:
+    with running_clickhouse(tmp_path_factory.mktemp("clickhouse")) as running:
+        _fill(running.store, CLIENTS)
         yield running
 
 
-def preview(engine: EngineProcess, *arguments: str) -> str:
-    result = CliRunner().invoke(app, ["preview", "--url", engine.url, *arguments])
+def preview(clickhouse: RunningClickHouse, *arguments: str) -> str:
+    result = CliRunner().invoke(app, ["preview", "--url", clickhouse.url, *arguments])
     assert (result.exit_code, result.stderr) == (0, "")
     return result.stdout
 
 
-def found(engine: EngineProcess, *arguments: str) -> dict[str, Any]:
-    document: dict[str, Any] = json.loads(preview(engine, *arguments, "--output", "json"))
+def found(clickhouse: RunningClickHouse, *arguments: str) -> dict[str, Any]:
+    document: dict[str, Any] = json.loads(preview(clickhouse, *arguments, "--output", "json"))
     return document
 
 
@@ -71,23 +71,27 @@ def points(document: dict[str, Any]) -> dict[str, int]:
     return {client["client_id"]: client["points"] for client in document["clients"]}
 
 
-def test_who_sent_it_before_counts_with_that_others_with_what_is_usual(engine: EngineProcess) -> None:
-    document = found(engine, "--metrics", PRODUCER, "--interval", "1000")
+def test_who_sent_it_before_counts_with_that_others_with_what_is_usual(clickhouse: RunningClickHouse) -> None:
+    document = found(clickhouse, "--metrics", PRODUCER, "--interval", "1000")
     assert points(document) == {"orders": 2, "orders-2": JAVA_POINTS, HOSTILE: LIBRDKAFKA_POINTS}
     assert document["points_per_second"] == 2 + JAVA_POINTS + LIBRDKAFKA_POINTS
     assert (document["known"], document["matching"]) == (3, 3)
-    assert points(found(engine, "--metrics", "*"))["orders"] == 3
-    assert points(found(engine, "--interval", "1000")) == {"orders": 0, "orders-2": 0, HOSTILE: 0}  # asks for nothing
+    assert points(found(clickhouse, "--metrics", "*"))["orders"] == 3
+    assert points(found(clickhouse, "--interval", "1000")) == {
+        "orders": 0,
+        "orders-2": 0,
+        HOSTILE: 0,
+    }  # asks for nothing
 
 
-def test_those_are_asked_who_were_seen_and_did_not_say_farewell(engine: EngineProcess) -> None:
-    assert list(points(found(engine, "--metrics", "*", "--since", "1h"))) == ["orders", "orders-2"]
-    assert "gone" not in points(found(engine, "--metrics", "*", "--since", "7d"))
+def test_those_are_asked_who_were_seen_and_did_not_say_farewell(clickhouse: RunningClickHouse) -> None:
+    assert list(points(found(clickhouse, "--metrics", "*", "--since", "1h"))) == ["orders", "orders-2"]
+    assert "gone" not in points(found(clickhouse, "--metrics", "*", "--since", "7d"))
 
 
-def test_they_are_matched_by_what_the_store_knows(engine: EngineProcess) -> None:
+def test_they_are_matched_by_what_the_store_knows(clickhouse: RunningClickHouse) -> None:
     def f(match: str, *clients: str) -> None:
-        assert sorted(points(found(engine, "--metrics", "*", "--match", match))) == sorted(clients)
+        assert sorted(points(found(clickhouse, "--metrics", "*", "--match", match))) == sorted(clients)
 
     f("client_id=orders", "orders")
     f("client_software_version=4.*", "orders")
@@ -97,41 +101,41 @@ def test_they_are_matched_by_what_the_store_knows(engine: EngineProcess) -> None
     f("cluster=c,client_source_address=10[.]0.*", "orders", "orders-2", HOSTILE)
 
 
-def test_no_client_waits_longer_than_the_default_interval(engine: EngineProcess) -> None:
-    document = found(engine, "--metrics", PRODUCER, "--interval", "3600000", "--match", "client_id=orders")
+def test_no_client_waits_longer_than_the_default_interval(clickhouse: RunningClickHouse) -> None:
+    document = found(clickhouse, "--metrics", PRODUCER, "--interval", "3600000", "--match", "client_id=orders")
     assert (document["interval_ms"], document["points_per_second"]) == (300_000, 2 / 300)
 
 
-def test_as_text_for_people(engine: EngineProcess) -> None:
-    shown = preview(engine, "--metrics", PRODUCER, "--interval", "1000")
+def test_as_text_for_people(clickhouse: RunningClickHouse) -> None:
+    shown = preview(clickhouse, "--metrics", PRODUCER, "--interval", "1000")
     assert "app-\\x1b[2J[bold]" in shown
     assert "\x1b" not in shown
     assert f"~{JAVA_POINTS}" in shown
     last = "3 of 3 client instances seen in the last 24h match: 127.0 points per second at 1000 ms"
     assert shown.splitlines()[-1] == last
-    nobody = preview(engine, "--metrics", "*", "--match", "client_id=nobody")
+    nobody = preview(clickhouse, "--metrics", "*", "--match", "client_id=nobody")
     assert nobody == "0 of 3 client instances seen in the last 24h match: 0.0 points per second at 300000 ms\n"
 
 
-def test_one_that_there_is_is_altered_by_the_options(engine: EngineProcess, tmp_path: Path) -> None:
+def test_one_that_there_is_is_altered_by_the_options(clickhouse: RunningClickHouse, tmp_path: Path) -> None:
     with RunningSink(tmp_path) as sink:
         there = ["--bootstrap-server", sink.bootstrap, "--name", "one"]
         options = ["--metrics", CONSUMER, "--interval", "1000", "--match", "client_id=orders"]
         assert CliRunner().invoke(app, ["alter", *there, *options]).exit_code == 0
-        assert points(found(engine, *there)) == {"orders": 1}
-        altered = found(engine, *there, "--metrics", PRODUCER, "--interval", "500")
+        assert points(found(clickhouse, *there)) == {"orders": 1}
+        altered = found(clickhouse, *there, "--metrics", PRODUCER, "--interval", "500")
         assert (points(altered), altered["points_per_second"]) == ({"orders": 2}, 4.0)
-        assert len(found(engine, *there, "--match", "")["clients"]) == 3
+        assert len(found(clickhouse, *there, "--match", "")["clients"]) == 3
         described = CliRunner().invoke(app, ["describe", *there]).stdout  # nothing changed
         assert f"metrics={CONSUMER}" in described
-        missing = ["preview", "--url", engine.url, "--bootstrap-server", sink.bootstrap, "--name", "nope"]
+        missing = ["preview", "--url", clickhouse.url, "--bootstrap-server", sink.bootstrap, "--name", "nope"]
         result = CliRunner().invoke(app, missing)
         assert result.exit_code == 2
         assert result.stderr.startswith("headroom: say what to preview")
 
 
-def test_a_store_that_says_no_is_told_in_one_line(engine: EngineProcess) -> None:
-    result = CliRunner().invoke(app, ["preview", "--url", f"{engine.url}/no_such_database", "--metrics", "*"])
-    assert (result.exit_code, result.stdout) == (1, "")
+def test_a_url_that_cannot_be_used_is_reported_in_one_line(clickhouse: RunningClickHouse) -> None:
+    result = CliRunner().invoke(app, ["preview", "--url", f"{clickhouse.url}/no_such_database", "--metrics", "*"])
+    assert (result.exit_code, result.stdout) == (2, "")
     (line,) = result.stderr.splitlines()
-    assert line.startswith(f"headroom: cannot ask {engine.url}/no_such_database: ")
+    assert line.endswith("/no_such_database' names more than a server: the database is headroom")

@@ -114,7 +114,7 @@ def test_grpc_is_not_imported_without_its_door() -> None:
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
-@pytest.mark.chdb
+@pytest.mark.clickhouse
 def test_a_push_becomes_rows_with_the_facts_that_the_plug_in_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

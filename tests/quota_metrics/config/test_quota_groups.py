@@ -11,9 +11,9 @@ from exporters.clickhouse.store import Store
 from exporters.model import DEFAULT_ENTITY
 from quota_metrics.config.entities import CLIENT_ID, USER, desanitize, entity_of
 from quota_metrics.config.resolution import Resolver
-from tests.kit.engine_process import EngineProcess, engine_process
+from tests.kit.clickhouse import RunningClickHouse, running_clickhouse
 
-pytestmark = pytest.mark.chdb
+pytestmark = pytest.mark.clickhouse
 
 KEYS = ("producer_byte_rate", "request_percentage")
 CLUSTERS = 40
@@ -23,8 +23,8 @@ Row = tuple[str, str, str, str, str, str, float]  # cluster, key, group user and
 
 
 @pytest.fixture(scope="module")
-def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EngineProcess]:
-    with engine_process(tmp_path_factory.mktemp("clickhouse")) as running:
+def clickhouse(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningClickHouse]:
+    with running_clickhouse(tmp_path_factory.mktemp("clickhouse")) as running:
         yield running
 
 
@@ -70,7 +70,7 @@ def _groups(store: Store, limits: str, usage: str) -> list[Row]:
     return [tuple(row) for row in store.query(f"SELECT {columns} FROM headroom.quota_groups")]
 
 
-def test_groups_are_those_of_the_resolver(engine: EngineProcess) -> None:
+def test_groups_are_those_of_the_resolver(clickhouse: RunningClickHouse) -> None:
     # A quota on what nobody does makes no group.
     limits = [quoted("c1", "x", "", "consumer_byte_rate", "2026-01-01 00:00:00", 1.0)]
     usage = []
@@ -86,6 +86,6 @@ def test_groups_are_those_of_the_resolver(engine: EngineProcess) -> None:
             usage.append(f"('{cluster}', '{KEYS[0]}', now(), '{user}', '{client_id}', '', 1, 1, 1, 0, 0, 'gateway')")
         expected |= resolved(cluster, current, clients)
     usage.append(f"('c1', '{KEYS[0]}', now() - INTERVAL 2 DAY, 'x', 'yesterday', '', 1, 1, 1, 0, 0, 'gateway')")
-    found = engine.run(_groups, ", ".join(limits), ", ".join(usage))
+    found = _groups(clickhouse.store, ", ".join(limits), ", ".join(usage))
     assert set(found) == expected
     assert len(found) == len(expected) > 400

@@ -59,7 +59,7 @@ def test_what_is_scraped_is_what_the_broker_says_around_it(
     assert sorted(apart)[int(len(apart) * 0.9)] < TOLERANCE, apart
 
 
-@pytest.mark.chdb
+@pytest.mark.clickhouse
 def test_headroom_serves_what_the_broker_says(
     loaded: Loaded, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wait_for: Callable[[Callable[[], bool]], None]
 ) -> None:

@@ -13,9 +13,12 @@ from spark_jobs.clickhouse.client import ClickHouse, SourceError
 
 
 def test_neither_user_nor_password_is_shown() -> None:
-    clickhouse = ClickHouse("https://bob:hunter2@ch.example:8443/headroom", "hunter3")
+    clickhouse = ClickHouse("https://bob@ch.example:8443/headroom", "hunter3")
     assert clickhouse.name == "https://ch.example:8443"
     assert "hunter" not in repr(clickhouse)
+    with pytest.raises(ValueError, match="must not have a password") as refused:
+        ClickHouse("https://bob:hunter2@ch.example:8443/headroom")
+    assert "hunter" not in str(refused.value)
 
 
 def authorization(url: str, password: str, *, read: bool) -> str:
@@ -44,7 +47,7 @@ def authorization(url: str, password: str, *, read: bool) -> str:
 
 
 @pytest.mark.parametrize("read", [True, False])
-def test_the_password_of_the_url_counts_before_the_other_one(read: bool) -> None:
-    assert authorization("http://bob:secret%40@{address}", "other", read=read) == "bob:secret@"
+def test_the_user_is_that_of_the_url(read: bool) -> None:
+    assert authorization("http://b%40b@{address}", "secret", read=read) == "b@b:secret"
     assert authorization("http://bob@{address}/headroom", "secret", read=read) == "bob:secret"
     assert authorization("http://{address}", "secret", read=read) == "default:secret"

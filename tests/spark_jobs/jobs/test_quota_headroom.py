@@ -1,4 +1,4 @@
-"""The job from end to end: rows in an embedded ClickHouse, through its SQL door and Spark, and back."""
+"""The job from end to end: rows in ClickHouse, through Spark, and back."""
 
 from __future__ import annotations
 
@@ -12,53 +12,33 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import clickhouse_connect
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 from typer.testing import CliRunner
 
+from exporters.clickhouse.connection import Endpoint
 from exporters.clickhouse.store import Store
 from headroom.cli import job
 from spark_jobs.clickhouse import queries as tables
 from spark_jobs.clickhouse.client import SourceError
 from spark_jobs.jobs import quota_headroom
 from spark_jobs.time_range import TimeRange, between
+from tests.kit.clickhouse import running_clickhouse
 
-pytestmark = [pytest.mark.spark, pytest.mark.chdb]
+pytestmark = [pytest.mark.spark, pytest.mark.clickhouse]
 
 _MOMENT = pa.timestamp("ms", "UTC")
-_DOOR = """
-import sys
-from pathlib import Path
-from exporters.clickhouse.store import Store
-from exporters.clickhouse.sql_door import SqlDoor
-store = Store.embedded(Path(sys.argv[1]))
-store.migrate()
-door = SqlDoor(store, "127.0.0.1", 0)
-print("http://%s:%d" % door.start(), flush=True)
-sys.stdin.read()
-door.stop()
-store.close()
-"""
-
 # Three windows of a minute; the last one is cut short by the end of the range.
 WHEN = between("2026-11-20T10:00:00Z", "2026-11-20T10:02:30Z", 60)
 
 
 @pytest.fixture(scope="module")
 def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The SQL door of an embedded store in a process of its own: chDB and Spark's forks do not go together."""
-    asked = [sys.executable, "-c", _DOOR, str(tmp_path_factory.mktemp("clickhouse"))]
-    with subprocess.Popen(asked, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as door:
-        assert door.stdout and door.stdin
-        address = door.stdout.readline().strip()
-        assert address.startswith("http://")
-        fill(Store.server(address, ""))
-        yield address
-        door.stdin.close()
-        assert door.wait(30) == 0
+    with running_clickhouse(tmp_path_factory.mktemp("clickhouse")) as running:
+        fill(running.store)
+        yield running.url
 
 
 class Client(NamedTuple):
@@ -153,7 +133,7 @@ def instance() -> dict[str, Any]:
 
 
 def stored(url: str, sql: str) -> list[tuple[Any, ...]]:
-    store = Store.server(url, "")
+    store = Store(Endpoint.parse(url).as_writer())
     try:
         return [tuple(row) for row in store.query(sql)]
     finally:
@@ -240,7 +220,7 @@ def test_a_query_that_fails_in_a_worker_is_told_and_recorded(spark: SparkSession
 
 @contextmanager
 def away(name: str, url: str) -> Iterator[None]:
-    with clickhouse_connect.get_client(dsn=url) as client:
+    with Endpoint.parse(url).as_writer().connect() as client:
         client.command(f"RENAME TABLE {name} TO {name}_away")
         try:
             yield

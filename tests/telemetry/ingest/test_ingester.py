@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import multiprocessing
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import replace
@@ -24,6 +23,7 @@ from telemetry.decode.budgets import Limits
 from telemetry.ingest.ingester import Ingester
 from telemetry.ingest.quarantine import Quarantine
 from telemetry.ingest.rollups import ROLL_UP, roll_up_parameters
+from tests.kit.clickhouse import running_clickhouse
 
 MIB = 1 << 20
 NOW_MS = 1_795_234_197_430
@@ -375,12 +375,12 @@ def test_a_spool_that_cannot_be_written_to_is_worth_another_try(bench: Bench) ->
     assert bench.balance() == (1, 0, 0)
 
 
-def _into_the_engine(directory: str, results: Any) -> None:
-    store = Store.embedded(Path(directory) / "store")
-    store.migrate()
-    for (table,) in store.query("SELECT name FROM system.tables WHERE create_table_query LIKE '% TTL %'"):
+def _stored(directory: Path, store: Store) -> dict[str, list[tuple[Any, ...]]]:
+    for (table,) in store.query(
+        "SELECT name FROM system.tables WHERE database = 'headroom' AND create_table_query LIKE '% TTL %'"
+    ):
         store.query(f"ALTER TABLE headroom.{table} REMOVE TTL")  # the pushes are of 2026
-    bench = Bench(Path(directory) / "spool")
+    bench = Bench(directory / "spool")
     bench.store = store  # type: ignore[assignment] # the real one
     bench.restart()
     bench.push()
@@ -395,33 +395,28 @@ def _into_the_engine(directory: str, results: Any) -> None:
     def rows(sql: str) -> list[tuple[Any, ...]]:
         return [tuple(row) for row in store.query(sql)]
 
-    results.put(
-        {
-            "view": rows(
-                "SELECT toString(client_instance_id), value, toString(kind), toString(temporality),"
-                " attributes['node_id'], software_version, toUnixTimestamp64Milli(ts) FROM headroom.client_metrics"
-                " WHERE metric = 'exact'"
-            ),
-            "hour": [store.command(ROLL_UP, roll_up_parameters(NOW_MS // 3_600_000))]
-            and rows(
-                "SELECT sum, last, count, points, toString(temporality) FROM headroom.client_metrics_1h"
-                " WHERE metric = 'exact'"
-            ),
-            "exact": rows("SELECT int_value FROM headroom.points WHERE metric = 'exact'"),
-            "points": rows("SELECT count(), countIf(isNaN(value)) > 0 FROM headroom.points"),
-            "histograms": rows(
-                "SELECT toString(kind), count, sum, min, bounds, bucket_counts, scale, pos_counts,"
-                " arrayMap(q -> (q.1, q.2), quantiles) FROM headroom.client_histograms ORDER BY kind"
-            ),
-            "pushes": rows("SELECT error_code, compression, points FROM headroom.pushes ORDER BY points, error_code"),
-            "instances": rows(
-                "SELECT client_id, pushes, points FROM headroom.client_instances FINAL ORDER BY client_id"
-            ),
-            "usage": rows("SELECT client_id, bytes, rate, toString(source) FROM headroom.quota_usage"),
-            "limits": rows("SELECT client_id, value FROM headroom.quota_limits"),
-        }
-    )
-    store.close()
+    return {
+        "view": rows(
+            "SELECT toString(client_instance_id), value, toString(kind), toString(temporality),"
+            " attributes['node_id'], software_version, toUnixTimestamp64Milli(ts) FROM headroom.client_metrics"
+            " WHERE metric = 'exact'"
+        ),
+        "hour": [store.command(ROLL_UP, roll_up_parameters(NOW_MS // 3_600_000))]
+        and rows(
+            "SELECT sum, last, count, points, toString(temporality) FROM headroom.client_metrics_1h"
+            " WHERE metric = 'exact'"
+        ),
+        "exact": rows("SELECT int_value FROM headroom.points WHERE metric = 'exact'"),
+        "points": rows("SELECT count(), countIf(isNaN(value)) > 0 FROM headroom.points"),
+        "histograms": rows(
+            "SELECT toString(kind), count, sum, min, bounds, bucket_counts, scale, pos_counts,"
+            " arrayMap(q -> (q.1, q.2), quantiles) FROM headroom.client_histograms ORDER BY kind"
+        ),
+        "pushes": rows("SELECT error_code, compression, points FROM headroom.pushes ORDER BY points, error_code"),
+        "instances": rows("SELECT client_id, pushes, points FROM headroom.client_instances FINAL ORDER BY client_id"),
+        "usage": rows("SELECT client_id, bytes, rate, toString(source) FROM headroom.quota_usage"),
+        "limits": rows("SELECT client_id, value FROM headroom.quota_limits"),
+    }
 
 
 def _every_kind() -> bytes:
@@ -442,17 +437,10 @@ def _every_kind() -> bytes:
     return data.SerializeToString()
 
 
-@pytest.mark.chdb
-def test_rows_arrive_in_the_real_engine(tmp_path: Path) -> None:
-    context = multiprocessing.get_context("spawn")  # one engine per process, and never over a fork
-    results = context.Queue()
-    child = context.Process(target=_into_the_engine, args=(str(tmp_path), results))
-    child.start()
-    try:
-        found = results.get(timeout=120)
-    finally:
-        child.join(30)
-    assert child.exitcode == 0
+@pytest.mark.clickhouse
+def test_rows_arrive_in_a_server(tmp_path: Path) -> None:
+    with running_clickhouse(tmp_path / "clickhouse") as clickhouse:
+        found = _stored(tmp_path, clickhouse.store)
     assert found["view"] == [
         ("00010203-0405-0607-0809-0a0b0c0d0e0f", float(2**53 + 1), "sum", "cumulative", "3", "4.3.1", NOW_MS)
     ]

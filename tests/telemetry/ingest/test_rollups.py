@@ -13,7 +13,7 @@ import pytest
 
 from exporters.clickhouse.store import Store
 from telemetry.ingest.rollups import MS_PER_HOUR, ROLL_UP, TouchedHours, roll_up_parameters
-from tests.kit.engine_process import engine_process
+from tests.kit.clickhouse import running_clickhouse
 
 HOUR = 498_667  # ends where November 2026 ends
 COLUMNS = "series_id, toUnixTimestamp(bucket), toString(temporality), min, max, sum, count, last, points"
@@ -110,7 +110,7 @@ def expected(points: list[Point]) -> list[Any]:
     return sorted(rows)
 
 
-@pytest.mark.chdb
+@pytest.mark.clickhouse
 def test_rollups_are_what_raw_points_give_however_often_they_are_computed(tmp_path: Path) -> None:
     rng = random.Random(1)
     times = rng.sample(range(HOUR * MS_PER_HOUR, (HOUR + 2) * MS_PER_HOUR), 600)
@@ -119,8 +119,8 @@ def test_rollups_are_what_raw_points_give_however_often_they_are_computed(tmp_pa
     points = [Point(n % 4, ts_ms, rng.choice(values), rng.choice((0, 0, 0, 1, 2))) for n, ts_ms in enumerate(times)]
     points += [Point(9, times[0], math.nan), Point(10, times[0], math.inf)]
     batches = [points[:400], points[400:]]
-    with engine_process(tmp_path) as engine:
-        after_first, after_second = engine.run(_batches, batches)
+    with running_clickhouse(tmp_path) as clickhouse:
+        after_first, after_second = _batches(clickhouse.store, batches)
     assert _same(after_first, expected(batches[0]))
     assert _same(after_second, expected(points))
 

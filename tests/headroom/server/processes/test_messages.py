@@ -41,7 +41,7 @@ def test_a_child_has_our_settings_but_not_its_environment(tmp_path: Path, monkey
     assert told is not None
     child = config_of(told["config"])
     assert child.listen == Address(host="::1", port=1234)
-    assert (child.clickhouse_password, child.grpc) == ("", ServeConfig().grpc)
+    assert (child.clickhouse_password, child.grpc) == (None, ServeConfig().grpc)
     kept = {"listen", "clickhouse_password", "grpc"}
     assert child.model_dump(exclude=kept) == ours.model_dump(exclude=kept)
 

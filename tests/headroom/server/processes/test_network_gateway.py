@@ -28,7 +28,7 @@ from tests.kit.network import NETWORK, spread, subscription
 from tests.kit.serving import PATIENCE_S, Served, eventually
 from tests.oracle.administration_oracle import RawConnection
 
-pytestmark = [pytest.mark.kafka, pytest.mark.java, pytest.mark.chdb]
+pytestmark = [pytest.mark.kafka, pytest.mark.java, pytest.mark.clickhouse]
 
 PRODUCE, METADATA, API_VERSIONS = 0, 3, 18
 _TOO_EARLY = 89  # of those that lead to a process that has just been asked

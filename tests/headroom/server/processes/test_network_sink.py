@@ -23,7 +23,7 @@ from tests.kit.network import NETWORK, processes, push, spread, subscription
 from tests.kit.serving import Served, eventually
 from tests.oracle import administration_oracle as requests
 
-pytestmark = pytest.mark.chdb
+pytestmark = pytest.mark.clickhouse
 
 PROCESSES = 3
 VALUES = itertools.count(1 << 40)  # those of tests/chaos/load.py are below

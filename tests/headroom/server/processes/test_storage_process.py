@@ -38,11 +38,8 @@ def test_whatever_goes_wrong_at_the_first_look_is_told(
 ) -> None:
     settings = WorkerSettings(
         spool=str(tmp_path / "spool"),
-        embedded="",
         clickhouse="http://server",
         clickhouse_password="",
-        sql_host="",
-        sql_port=0,
         max_decompressed_bytes=1,
         batch_ms=1,
         batch_records=1,
@@ -55,7 +52,7 @@ def test_whatever_goes_wrong_at_the_first_look_is_told(
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO()))
     reader, parent = SpoolReader(tmp_path / "spool"), io.StringIO()
     follower = _Follower(reader, cast(Store, Failing(fault)), settings, parent)
-    follower.begin(None)
+    follower.begin()
     assert follower._stopping.wait(10)  # standard input is at its end
     reader.close()
     assert json.loads(parent.getvalue())["fault"] == told

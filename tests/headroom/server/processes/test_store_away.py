@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import socket
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,12 +14,15 @@ from threading import Thread
 import clickhouse_connect
 import pytest
 
-from headroom.demo.kit.processes import LOOPBACK, first_line, free_ports, start, stop
+from exporters.clickhouse.connection import WRITER
+from exporters.clickhouse.managed.access import writer_password
+from headroom.demo.kit.processes import LOOPBACK, free_ports
 from tests.chaos.load import metrics_data
 from tests.chaos.wire import WireClient
-from tests.kit.serving import PATIENCE_S, Served, eventually
+from tests.kit.clickhouse import running_clickhouse
+from tests.kit.serving import Served, eventually
 
-pytestmark = pytest.mark.chdb
+pytestmark = pytest.mark.clickhouse
 
 SUBSCRIPTIONS = "all: {metrics: '*', interval.ms: 100}\n"
 REFUSAL = b"Code: 516. DB::Exception: default: Authentication failed: password is incorrect. (AUTHENTICATION_FAILED)"
@@ -54,13 +55,8 @@ def refusing(port: int) -> Iterator[None]:
 @contextmanager
 def taking(directory: Path, port: int) -> Iterator[None]:
     """A server that takes everything."""
-    argv = [sys.executable, "-m", "tests.chaos.server", str(directory / "server"), str(port)]
-    process = start(argv, stderr=subprocess.DEVNULL, stdout=subprocess.PIPE)
-    try:
-        assert first_line(process, PATIENCE_S)
+    with running_clickhouse(directory / "server", http_port=port):
         yield
-    finally:
-        stop(process)
 
 
 async def push(address: tuple[str, int], value: int) -> int:
@@ -81,8 +77,11 @@ def test_it_serves_and_writes_when_the_server_comes(tmp_path: Path) -> None:
     [port] = free_ports(1)
     (tmp_path / "subscriptions.yaml").write_text(SUBSCRIPTIONS)
     settings = tmp_path / "headroom.yaml"
-    settings.write_text(f"subscriptions: {tmp_path / 'subscriptions.yaml'}\n")
-    server = f"http://{LOOPBACK}:{port}/headroom"
+    password = tmp_path / "server" / "writer.password"
+    password.parent.mkdir()
+    writer_password(password)
+    settings.write_text(f"subscriptions: {tmp_path / 'subscriptions.yaml'}\nclickhouse_password_file: {password}\n")
+    server = f"http://{WRITER}@{LOOPBACK}:{port}/headroom"
     with Served(tmp_path, "--clickhouse", server, "--config", str(settings)) as headroom:
         status, reason = headroom.ready()
         assert status == 503
@@ -111,7 +110,7 @@ def test_a_server_that_does_not_say_a_word_keeps_nobody_waiting(tmp_path: Path) 
             assert headroom.stop() == 0
 
 
-def test_a_sql_door_in_use_is_one_clear_line(tmp_path: Path) -> None:
+def test_an_sql_address_in_use_is_one_clear_line(tmp_path: Path) -> None:
     [port] = free_ports(1)
     with refusing(port), pytest.raises(RuntimeError) as failed, Served(tmp_path, "--sql", f"{LOOPBACK}:{port}"):
         pass

@@ -1,0 +1,143 @@
+"""Where ClickHouse is and as whom it is spoken to: one way to connect, one rule for passwords.
+
+A password comes from the environment, a file of it, or the file of the server that Headroom manages; never from a URL,
+which is shown by `ps`, logs and error messages.
+"""
+
+from __future__ import annotations
+
+import http.client
+import ipaddress
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote, unquote, urlsplit
+
+if TYPE_CHECKING:  # what only checks an address need not wait for it
+    from clickhouse_connect.driver.client import Client
+
+DATABASE = "headroom"
+ANY_DATABASE = "__default__"  # the one that the server chooses for the user
+WRITER = "headroom_writer"
+PASSWORD, PASSWORD_FILE = "HEADROOM_CLICKHOUSE_PASSWORD", "HEADROOM_CLICKHOUSE_PASSWORD_FILE"
+SECRET_MACRO = "headroom_writer_password_file"  # noqa: S105 - the name of a macro that names a file
+
+_CONNECT_TIMEOUT_S = 10
+_ASK_TIMEOUT_S = 5.0
+_SECRET = re.compile(r"[0-9a-f]{64}")
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """The HTTP interface of a ClickHouse server, and a user of it. Its text never has the password."""
+
+    scheme: str
+    host: str
+    port: int
+    user: str = ""  # "": whoever the server takes a client for that names nobody, which is `default`
+    password: str = field(default="", repr=False)
+
+    @classmethod
+    def parse(cls, url: str, password: str = "") -> Endpoint:
+        """`http(s)://[user@]host[:port][/headroom]`. Raises ValueError for other forms, and for one with a password."""
+        try:
+            parts = urlsplit(url)
+            host, port = parts.hostname, parts.port
+        except ValueError:
+            parts, host, port = urlsplit(""), None, None
+        if parts.password is not None:
+            raise ValueError(
+                f"a ClickHouse URL must not have a password in it: set {PASSWORD}, or {PASSWORD_FILE} to a file of it"
+            )
+        if parts.scheme not in ("http", "https") or not host or port == 0:
+            raise ValueError(f"{url!r} is not http(s)://[user@]host[:port][/{DATABASE}]")
+        if parts.path.strip("/") not in ("", DATABASE) or parts.query or parts.fragment:
+            raise ValueError(f"{url!r} names more than a server: the database is {DATABASE}")
+        default_port = 8443 if parts.scheme == "https" else 8123
+        return cls(parts.scheme, host, port or default_port, unquote(parts.username or ""), password)
+
+    def __str__(self) -> str:
+        return f"{self.scheme}://{self.netloc}"
+
+    @property
+    def netloc(self) -> str:
+        """HOST:PORT."""
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+    @property
+    def url(self) -> str:
+        """With the user, without the password: what `parse` takes."""
+        user = f"{quote(self.user, safe='')}@" if self.user else ""
+        return f"{self.scheme}://{user}{self.netloc}/{DATABASE}"
+
+    def connect(self, **options: Any) -> Client:
+        """A client of its own connections, for one thread at a time. Raises what clickhouse-connect raises."""
+        import clickhouse_connect
+
+        defaults = {
+            "database": DATABASE,
+            "connect_timeout": _CONNECT_TIMEOUT_S,
+            "autogenerate_session_id": False,  # a session takes one query at a time
+        }
+        return clickhouse_connect.get_client(
+            interface=self.scheme,
+            host=self.host,
+            port=self.port,
+            username=self.user or "default",
+            password=self.password,
+            **{**defaults, **options},
+        )
+
+    def as_writer(self) -> Endpoint:
+        """The same server as a user who may write.
+
+        Whoever is named in the URL or comes with a password counts as that. Otherwise a managed server on this machine
+        says where its writer's password is, which only the owner of the file can read. Raises PermissionError.
+        """
+        if self.user or self.password or not _is_loopback(self.host):
+            return self
+        file = self._secret_file()
+        if file is None:
+            return self
+        secret = file.read_text(encoding="ascii", errors="replace").strip()
+        # The server names the file: nothing but a password of our making is ever sent to it.
+        if not _SECRET.fullmatch(secret):
+            return self
+        return replace(self, user=WRITER, password=secret)
+
+    def _secret_file(self) -> Path | None:
+        connection = http.client.HTTPConnection(self.host, self.port, timeout=_ASK_TIMEOUT_S)
+        try:
+            connection.request("POST", "/", f"SELECT getMacro('{SECRET_MACRO}') FORMAT TSVRaw".encode())
+            response = connection.getresponse()
+            named = response.read(4096).decode("utf-8", "replace").strip()
+        except (OSError, http.client.HTTPException):
+            return None
+        finally:
+            connection.close()
+        file = Path(named)
+        return file if response.status == 200 and file.name == "writer.password" and file.is_file() else None
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def password_of(environment: Mapping[str, str]) -> str:
+    """The password that the environment names. Raises OSError when its file cannot be read, ValueError for both."""
+    file = environment.get(PASSWORD_FILE)
+    if file is None:
+        return environment.get(PASSWORD, "")
+    if environment.get(PASSWORD):
+        raise ValueError(f"{PASSWORD} and {PASSWORD_FILE} are two ways to say one thing")
+    return read_secret(Path(file))
+
+
+def read_secret(file: Path) -> str:
+    """The content without the end of its line. Raises OSError, UnicodeDecodeError."""
+    return file.read_text(encoding="utf-8").rstrip("\r\n")

@@ -1,0 +1,136 @@
+"""The managed server's users: who may write, who may read, and what a reader can ask for at most."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import secrets
+from pathlib import Path
+from typing import Any
+
+from exporters.clickhouse.connection import DATABASE, WRITER
+
+READER = "headroom_reader"
+BASE_PROFILE = "base"
+_LOOPBACK = ("127.0.0.1", "::1")
+_EVERYWHERE = "::/0"
+
+# What clients and dashboards ask a server about itself. Without system.processes KILL QUERY finds nothing to kill.
+_SYSTEM_TABLES = (
+    "asynchronous_metrics",
+    "data_skipping_indices",
+    "databases",
+    "disks",
+    "events",
+    "merges",
+    "metrics",
+    "parts",
+    "parts_columns",
+    "settings",
+    "tables",
+    "columns",
+)
+_READS = (
+    f"GRANT SELECT, SHOW TABLES, SHOW COLUMNS, SHOW DICTIONARIES, dictGet ON {DATABASE}.*",
+    "GRANT SELECT ON information_schema.*",
+    "GRANT SELECT ON INFORMATION_SCHEMA.*",
+    *(f"GRANT SELECT ON system.{table}" for table in _SYSTEM_TABLES),
+)
+_WRITES = (f"GRANT ALL ON {DATABASE}.*", "GRANT SELECT ON *.*")
+
+_GIB = 1 << 30
+_READER_S, _READER_MAX_S = 60, 300
+_READER_RESULT_BYTES = 2 * _GIB
+_READER_QUERIES = 16
+
+
+def users_document(writer_password: str, reader_password: str, memory_bytes: int) -> dict[str, Any]:
+    """The content of the users file.
+
+    Everybody who names no user is `default`, a reader. Readers come without a password from this machine only;
+    `headroom_reader` comes from anywhere once it has one.
+    """
+    reader = {"profile": "reader", "quota": "default", "default_database": DATABASE, "grants": _queries(_READS)}
+    local = {"no_password": "", "networks": {"ip": list(_LOOPBACK)}}
+    remote = {**_password(reader_password), "networks": {"ip": _EVERYWHERE}}
+    return {
+        # Any user may switch to any profile that changes no setting which is fixed for that user: `readonly` stands in
+        # each profile, so that a reader cannot leave the constraints of its own.
+        "profiles": {
+            BASE_PROFILE: {"readonly": 0, "session_timezone": "UTC"},
+            "writer": {"profile": BASE_PROFILE, "readonly": 0, "max_partitions_per_insert_block": 1000},
+            "reader": {"profile": BASE_PROFILE, **_reader_profile(memory_bytes // 2)},
+        },
+        "quotas": {"default": ""},
+        "users": {
+            "default": {**local, **reader},
+            READER: {**(remote if reader_password else local), **reader},
+            WRITER: {
+                **_password(writer_password),
+                "networks": {"ip": _EVERYWHERE},
+                "profile": "writer",
+                "quota": "default",
+                "grants": _queries(_WRITES),
+            },
+        },
+    }
+
+
+def _reader_profile(memory_bytes: int) -> dict[str, Any]:
+    """`readonly = 2`: SELECT with settings of the client's, as JDBC and Grafana send them, within the constraints.
+
+    0 is "without limit" for all of the limits, so each has a minimum as well.
+    """
+    limits = {
+        "max_memory_usage": (memory_bytes // 2, memory_bytes),
+        "max_memory_usage_for_user": (memory_bytes, memory_bytes),
+        "max_execution_time": (_READER_S, _READER_MAX_S),
+        "max_result_bytes": (_READER_RESULT_BYTES, _READER_RESULT_BYTES),
+        "max_temporary_data_on_disk_size_for_query": (_GIB, _GIB),
+        "max_temporary_data_on_disk_size_for_user": (2 * _GIB, 2 * _GIB),
+        "max_concurrent_queries_for_user": (_READER_QUERIES, _READER_QUERIES),
+        "max_query_size": (1 << 18, 1 << 24),
+        "max_parser_depth": (1000, 1000),
+        "max_ast_depth": (1000, 1000),
+        "max_ast_elements": (50_000, 500_000),
+        "max_expanded_ast_elements": (500_000, 500_000),
+    }
+    fixed = {
+        "allow_ddl": 0,
+        "allow_introspection_functions": 0,
+        "result_overflow_mode": "throw",
+        "timeout_overflow_mode": "throw",
+        "add_http_cors_header": 0,  # with this or the next one a page of another site could read its answers
+        "http_response_headers": "{}",
+    }
+    return {
+        "readonly": 2,
+        **{name: value for name, (value, _) in limits.items()},
+        **fixed,
+        "constraints": {
+            **{name: {"min": 1, "max": most} for name, (_, most) in limits.items()},
+            **{name: {"const": ""} for name in fixed},
+        },
+    }
+
+
+def _queries(grants: tuple[str, ...]) -> dict[str, Any]:
+    return {"query": list(grants)}
+
+
+def _password(password: str) -> dict[str, str]:
+    return {"password_sha256_hex": hashlib.sha256(password.encode()).hexdigest()}
+
+
+def writer_password(file: Path) -> str:
+    """What the file holds; a new one when there is none. Raises OSError."""
+    try:
+        return file.read_text(encoding="ascii").strip()
+    except FileNotFoundError:
+        password = secrets.token_hex(32)
+    descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(descriptor, "w") as new:
+        new.write(password + "\n")
+        new.flush()
+        os.fsync(new.fileno())
+    return password

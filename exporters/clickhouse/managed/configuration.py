@@ -1,0 +1,144 @@
+"""The managed server's configuration: what it keeps where, where it listens, how much it may take, who may ask.
+
+Names and meanings: ClickHouse 25.8, programs/server/config.xml and src/Core/ServerSettings.cpp.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from exporters.clickhouse.connection import SECRET_MACRO
+from exporters.clickhouse.managed.access import BASE_PROFILE
+
+_MIB = 1 << 20
+
+# An address is safe in a Host header, since DNS cannot point it elsewhere; names have to be known ones.
+_HOST = r"regex:^(?:localhost|[0-9.]+|\[[0-9a-fA-F:.]+\]{names})(?::[0-9]+)?$"
+# What browsers add to requests of pages: those of other sites are refused, programs send neither header.
+_SAME_SITE = "regex:^(?:|none|same-origin)$"
+_SAME_ORIGIN = r"regex:^(?:|https?://(?:localhost|[0-9.]+|\[[0-9a-fA-F:.]+\]{names})(?::[0-9]+)?)$"
+
+
+@dataclass(frozen=True, slots=True)
+class ServerSettings:
+    """What can be chosen of a managed server."""
+
+    directory: Path  # absolute; everything it keeps is below
+    host: str = "127.0.0.1"
+    http_port: int = 0  # 0: a free one
+    native_port: int = 0
+    host_names: tuple[str, ...] = ()  # names in Host headers that are answered, besides localhost and addresses
+    memory_bytes: int = 2048 * _MIB
+    reader_password: str = field(default="", repr=False)  # "": readers come from this machine only
+    program: Path | None = None
+
+    @property
+    def store(self) -> Path:
+        """Where the server keeps its tables."""
+        return self.directory / "store"
+
+    @property
+    def password_file(self) -> Path:
+        """The writer's password, mode 0600."""
+        return self.directory / "writer.password"
+
+    @property
+    def users_file(self) -> Path:
+        return self.directory / "users.xml"
+
+    @property
+    def error_log(self) -> Path:
+        return self.directory / "log" / "error.log"
+
+
+def server_document(settings: ServerSettings, http_port: int, native_port: int) -> dict[str, Any]:
+    """The content of the configuration file."""
+    return {
+        **_paths(settings),
+        "listen_host": settings.host,
+        "http_port": http_port,
+        "tcp_port": native_port,
+        "listen_reuse_port": 1,  # the parent holds the ports, so that nobody takes them while the server is down
+        "http_handlers": {"rule": _http_rules(settings.host_names)},
+        "keep_alive_timeout": 30,
+        "timezone": "UTC",
+        "display_name": "headroom",
+        "macros": {SECRET_MACRO: str(settings.password_file)},
+        "send_crash_reports": {"enabled": 0},
+        "access_control_improvements": {
+            "select_from_system_db_requires_grant": 1,
+            "select_from_information_schema_requires_grant": 1,
+            "settings_constraints_replace_previous": 1,
+        },
+        **_limits(settings.memory_bytes),
+    }
+
+
+def _paths(settings: ServerSettings) -> dict[str, Any]:
+    """No system logs: they grow without anybody who reads them. `files` and `schemas` stay empty."""
+    return {
+        "path": f"{settings.store}/",
+        "tmp_path": f"{settings.store}/tmp/",  # noqa: S108 below our directory
+        "user_files_path": f"{settings.directory}/files/",
+        "format_schema_path": f"{settings.directory}/schemas/",
+        "users_config": str(settings.users_file),
+        "default_profile": BASE_PROFILE,
+        "logger": {
+            "level": "warning",
+            "log": str(settings.error_log.with_name("server.log")),
+            "errorlog": str(settings.error_log),
+            "size": "10M",
+            "count": 2,
+        },
+    }
+
+
+def _limits(memory_bytes: int) -> dict[str, Any]:
+    """Two merges at a time, at a lower priority than queries; caches that fit the memory limit."""
+    return {
+        "max_server_memory_usage": memory_bytes,
+        "merges_mutations_memory_usage_soft_limit": memory_bytes // 4,
+        "mark_cache_size": 64 * _MIB,
+        "index_mark_cache_size": 16 * _MIB,
+        "index_uncompressed_cache_size": 0,
+        "uncompressed_cache_size": 0,
+        "compiled_expression_cache_size": 16 * _MIB,
+        "max_temporary_data_on_disk_size": 4 * memory_bytes,
+        "max_concurrent_queries": 64,
+        "max_connections": 256,
+        "max_thread_pool_size": 512,
+        "max_io_thread_pool_size": 16,
+        "background_pool_size": 2,
+        "background_merges_mutations_concurrency_ratio": 2,
+        "background_move_pool_size": 1,
+        "background_fetches_pool_size": 1,
+        "background_common_pool_size": 2,
+        "background_buffer_flush_schedule_pool_size": 1,
+        "background_schedule_pool_size": 8,
+        "background_message_broker_schedule_pool_size": 1,
+        "background_distributed_schedule_pool_size": 1,
+        "os_threads_nice_value_merge_mutate": 5,
+        "asynchronous_metrics_update_period_s": 10,
+        "merge_tree": {
+            "number_of_free_entries_in_pool_to_execute_mutation": 1,
+            "number_of_free_entries_in_pool_to_lower_max_size_of_merge": 1,
+            "number_of_free_entries_in_pool_to_execute_optimize_entire_partition": 1,
+        },
+    }
+
+
+def _http_rules(host_names: tuple[str, ...]) -> list[dict[str, Any]]:
+    """What no rule takes is answered with 404: other paths and methods, foreign hosts, pages of other sites."""
+    names = "".join(f"|{re.escape(name)}" for name in host_names)
+    headers = {"Host": _HOST.format(names=names)}
+    of_pages = {"Sec-Fetch-Site": _SAME_SITE, "Origin": _SAME_ORIGIN.format(names=names)}
+    okay = {"type": "static", "status": 200, "content_type": "text/plain; charset=UTF-8", "response_content": "Ok.\n"}
+    query = {"type": "dynamic_query_handler", "query_param_name": "query"}
+    return [
+        {"url": "/ping", "methods": "GET,HEAD", "headers": headers, "handler": okay},
+        {"url": "/", "methods": "GET,HEAD", "empty_query_string": "", "headers": headers, "handler": okay},
+        {"url": "/", "methods": "GET,POST", "headers": {**headers, **of_pages}, "handler": query},
+    ]

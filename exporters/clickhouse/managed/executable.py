@@ -1,0 +1,39 @@
+"""Which program is the managed server: a configured one, `clickhouse` on PATH, or the server inside the chdb wheel."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+from pathlib import Path
+
+_LIBRARY = "_chdb.abi3.so"
+
+
+class NoServerError(Exception):
+    """There is no ClickHouse server to start; the message says what to install or configure."""
+
+
+def find_program(configured: Path | None) -> str:
+    """The path of an executable or of the wheel's library. Raises NoServerError."""
+    if configured is not None:
+        if configured.is_file() and os.access(configured, os.X_OK):
+            return str(configured.resolve())
+        raise NoServerError(f"cannot run ClickHouse: {configured} is not an executable file")
+    installed = shutil.which("clickhouse") or _library()
+    if installed is None:
+        raise NoServerError(
+            "there is no ClickHouse server: install headroom[embedded] or a clickhouse executable on PATH,"
+            " or name a server with --clickhouse"
+        )
+    return installed
+
+
+def _library() -> str | None:
+    """Found without importing chdb, which would load 800 MB into this process."""
+    found = importlib.util.find_spec("chdb")
+    for directory in (found.submodule_search_locations if found else None) or ():
+        library = Path(directory) / _LIBRARY
+        if library.is_file():
+            return str(library)
+    return None

@@ -1,0 +1,165 @@
+"""The managed server's process: start, wait until it answers, stop."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import http.client
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+
+from exporters.clickhouse.managed.access import users_document, writer_password
+from exporters.clickhouse.managed.configuration import ServerSettings, server_document
+from exporters.clickhouse.managed.document import write_document
+from exporters.clickhouse.managed.executable import find_program
+
+_START_S = 60.0
+_POLL_S = 0.05
+_PREDECESSOR_S = 30.0
+
+
+class ServerError(Exception):
+    """The server does not start; the message is one line."""
+
+
+class ManagedServer:
+    """One server at a time over one directory. `http_port` and `native_port` stay the same over restarts."""
+
+    def __init__(self, settings: ServerSettings) -> None:
+        """Takes the ports and writes the configuration; waits for a server whose parent was killed.
+
+        Raises OSError, NoServerError, and ServerError when another server uses the directory.
+        """
+        self.settings = settings
+        self.process: subprocess.Popen[bytes] | None = None
+        self._program = find_program(settings.program)
+        settings.store.mkdir(parents=True, exist_ok=True)
+        self._wait_for_predecessor()  # it may have our ports
+        self._ports = contextlib.ExitStack()
+        self.http_port = self._ports.enter_context(_reserved(settings.host, settings.http_port))
+        self.native_port = self._ports.enter_context(_reserved(settings.host, settings.native_port))
+        self._configuration = settings.directory / "server.xml"
+        try:
+            self._configure()
+        except BaseException:
+            self._ports.close()
+            raise
+
+    @property
+    def host(self) -> str:
+        """Where clients on this machine reach it."""
+        return {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(self.settings.host, self.settings.host)  # noqa: S104 compared
+
+    @property
+    def url(self) -> str:
+        """For HTTP clients on this machine."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"http://{host}:{self.http_port}"
+
+    def launch(self) -> None:
+        """Starts the process and returns at once. It dies with the calling thread (prctl(2)): use a lasting one."""
+        with (self.settings.error_log.with_name("output.log")).open("wb") as output:
+            self.process = subprocess.Popen(
+                [
+                    sys.executable,
+                    "-m",
+                    "exporters.clickhouse.managed.launcher",
+                    str(os.getpid()),
+                    self._program,
+                    str(self._configuration),
+                ],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,  # a Ctrl-C in the terminal is for the parent, which stops the server last
+            )
+
+    def wait_ready(self) -> None:
+        """Returns when it answers /ping. Raises ServerError when it ends before, or takes a minute."""
+        assert self.process is not None
+        deadline_s = time.monotonic() + _START_S
+        while not self._answers():
+            if (status := self.process.poll()) is not None:
+                raise ServerError(f"the ClickHouse server ended with {status}: {self._complaint()}")
+            if time.monotonic() > deadline_s:
+                raise ServerError(f"the ClickHouse server does not answer after {_START_S:.0f} s: {self._complaint()}")
+            time.sleep(_POLL_S)
+
+    def stop(self, grace_s: float = 20.0) -> int:
+        """SIGTERM, after `grace_s` SIGKILL; its exit status. Gives the ports free."""
+        self._ports.close()
+        if self.process is None:
+            return 0
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+            try:
+                self.process.wait(grace_s)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+        return self.process.wait()
+
+    def _configure(self) -> None:
+        settings = self.settings
+        for name in ("files", "schemas", "log"):
+            (settings.directory / name).mkdir(exist_ok=True)
+        password = writer_password(settings.password_file)
+        write_document(settings.users_file, users_document(password, settings.reader_password, settings.memory_bytes))
+        write_document(self._configuration, server_document(settings, self.http_port, self.native_port))
+
+    @property
+    def password(self) -> str:
+        """Of headroom_writer."""
+        return writer_password(self.settings.password_file)
+
+    def _answers(self) -> bool:
+        connection = http.client.HTTPConnection(self.host, self.http_port, timeout=1)
+        try:
+            connection.request("GET", "/ping")
+            return connection.getresponse().status == 200
+        except (OSError, http.client.HTTPException):
+            return False
+        finally:
+            connection.close()
+
+    def _wait_for_predecessor(self) -> None:
+        """The server of a parent that was killed gets SIGTERM from the kernel, and holds a lock until it has ended."""
+        deadline_s = time.monotonic() + _PREDECESSOR_S
+        with (self.settings.store / "status").open("a+b") as file:
+            while True:
+                try:
+                    return fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                except BlockingIOError as exc:
+                    if time.monotonic() > deadline_s:
+                        raise ServerError(f"another ClickHouse server uses {self.settings.directory}") from exc
+                time.sleep(_POLL_S)
+
+    def _complaint(self) -> str:
+        for log in (self.settings.error_log.with_name("output.log"), self.settings.error_log):
+            lines = log.read_text(errors="replace").splitlines() if log.exists() else []
+            found = [line.strip() for line in lines if "Exception" in line or "<Error>" in line or "Error" in line]
+            if found:
+                return found[-1][:500]
+        return "it logged nothing"
+
+
+@contextlib.contextmanager
+def _reserved(host: str, port: int) -> Iterator[int]:
+    """Keeps a port for a process that binds it with SO_REUSEPORT; yields its number.
+
+    Raises OSError when somebody has it, also somebody who would share it.
+    """
+    family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+    with socket.socket(family) as alone:
+        alone.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        alone.bind(address)
+        bound = alone.getsockname()
+    with socket.socket(family) as shared:
+        shared.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        shared.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        shared.bind(bound)
+        yield int(bound[1])

@@ -1,0 +1,50 @@
+"""The managed ClickHouse server in `headroom serve`: started first, restarted when it dies, stopped last."""
+
+from __future__ import annotations
+
+import asyncio
+
+import structlog
+
+from exporters.clickhouse.managed.server import ManagedServer, ServerError
+
+log = structlog.get_logger(__name__)
+
+_RESTART_AFTER_S, _RESTART_AFTER_MAX_S = 0.5, 10.0
+
+
+class ClickHouseSupervisor:
+    """Runs on the main thread: the server dies with the thread that started it (prctl(2))."""
+
+    def __init__(self, server: ManagedServer) -> None:
+        self.restarts = 0
+        self._server = server
+        self._stopping = False
+
+    async def start(self) -> None:
+        """Returns when the server answers. Raises ServerError."""
+        self._server.launch()
+        await asyncio.to_thread(self._server.wait_ready)
+
+    async def watch(self) -> None:
+        """Starts the server again when it ends. Runs until `stop`."""
+        pause_s = _RESTART_AFTER_S
+        while True:
+            assert self._server.process is not None
+            status = await asyncio.to_thread(self._server.process.wait)
+            if self._stopping:
+                return
+            log.error("the ClickHouse server ended, starting it again", exit_status=status)
+            self.restarts += 1
+            await asyncio.sleep(pause_s)
+            try:
+                await self.start()
+                pause_s = _RESTART_AFTER_S
+            except ServerError as exc:
+                log.error("the ClickHouse server does not start", error=str(exc))
+                pause_s = min(2 * pause_s, _RESTART_AFTER_MAX_S)
+
+    async def stop(self) -> None:
+        """Ends the server; what it confirmed is on disk."""
+        self._stopping = True
+        await asyncio.to_thread(self._server.stop)

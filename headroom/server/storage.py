@@ -1,0 +1,89 @@
+"""The storage side of `headroom serve`: the ClickHouse server, if it is a managed one, and the worker."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+
+from exporters.clickhouse.connection import WRITER, Endpoint
+from exporters.clickhouse.managed.configuration import ServerSettings
+from exporters.clickhouse.managed.executable import NoServerError
+from exporters.clickhouse.managed.server import ManagedServer, ServerError
+from headroom.config.settings import ServeConfig
+from headroom.errors import ServeError
+from headroom.server.processes.clickhouse_supervisor import ClickHouseSupervisor
+from headroom.server.processes.storage_process import WorkerSettings
+from headroom.server.processes.storage_supervisor import StorageError, StorageWorker
+
+_WORKER_DRAIN_S = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Storage:
+    """What runs. `address` is what the ready line says of SQL."""
+
+    endpoint: Endpoint  # as the user who writes
+    address: str
+    worker: StorageWorker
+    server: ClickHouseSupervisor | None
+
+    async def watch(self) -> None:
+        """Starts again what dies."""
+        await asyncio.gather(self.worker.watch(), *([self.server.watch()] if self.server else []))
+
+
+async def open_storage(config: ServeConfig, stack: AsyncExitStack) -> Storage:
+    """Raises ServeError. What is opened is closed by `stack`: the worker drains the spool before the server ends."""
+    endpoint, server = config.clickhouse_endpoint, None
+    address = endpoint.url if endpoint else ""
+    if endpoint is None:
+        endpoint, server = await _open_server(config, stack)
+        address = endpoint.netloc
+    worker = StorageWorker(_worker_settings(config, endpoint), config.store.stalled_ms)
+    try:
+        await worker.start()
+    except StorageError as exc:
+        raise ServeError(str(exc)) from exc
+    stack.push_async_callback(worker.stop, _WORKER_DRAIN_S)
+    return Storage(endpoint, address, worker, server)
+
+
+async def _open_server(config: ServeConfig, stack: AsyncExitStack) -> tuple[Endpoint, ClickHouseSupervisor]:
+    settings = ServerSettings(
+        directory=(config.data / "clickhouse").resolve(),
+        host=config.sql.host,
+        http_port=config.sql.port,
+        native_port=config.store.server.native_port,
+        host_names=config.store.server.host_names,
+        memory_bytes=config.store.server.memory_bytes,
+        reader_password=config.store.server.password_of_readers,
+        program=config.store.server.program,
+    )
+    try:
+        server = await asyncio.to_thread(ManagedServer, settings)
+        supervisor = ClickHouseSupervisor(server)
+        stack.push_async_callback(supervisor.stop)
+        await supervisor.start()
+    except (NoServerError, ServerError) as exc:
+        raise ServeError(str(exc)) from exc
+    except OSError as exc:
+        raise ServeError(f"cannot listen on {config.sql}: {os.strerror(exc.errno) if exc.errno else exc}") from exc
+    return Endpoint("http", server.host, server.http_port, WRITER, server.password), supervisor
+
+
+def _worker_settings(config: ServeConfig, endpoint: Endpoint) -> WorkerSettings:
+    return WorkerSettings(
+        spool=str(config.data / "spool"),
+        clickhouse=endpoint.url,
+        clickhouse_password=endpoint.password,
+        max_decompressed_bytes=config.telemetry.max_decompressed_bytes,
+        batch_ms=config.store.batch_ms,
+        batch_records=config.store.batch_records,
+        batch_bytes=config.store.batch_bytes,
+        rollup_ms=config.store.rollup_ms,
+        quarantine=str(config.data / "quarantine"),
+        quarantine_records=config.store.quarantine_records,
+        quarantine_bytes=config.store.quarantine_bytes,
+    )
