@@ -14,6 +14,11 @@ UNKNOWN = "unknown"  # ClientInformation.UNKNOWN_NAME_OR_VERSION
 DEFAULT_ENTITY = "<default>"  # how quota_limits spells a default entity (ZooKeeper-era Kafka's own spelling)
 
 
+# How telemetry came, as `pushes.transport` spells it -> the listener of its connection. All else came by Kafka's
+# protocol, or by gRPC with its rules.
+OTLP_LISTENERS = {"otlp_http": "OTLP_HTTP", "otlp_grpc": "OTLP_GRPC"}
+
+
 class QuotaKey(StrEnum):
     """Client quota configuration keys (org.apache.kafka.server.config.QuotaConfig)."""
 

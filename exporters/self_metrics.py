@@ -67,6 +67,13 @@ GRPC_REFUSED = SelfMetric(
     "Calls of the gRPC server that were refused before the rules, by status.",
     ("status",),
 )
+OTLP_REQUESTS = SelfMetric(
+    "headroom_otlp_requests_total", "Requests to the OTLP receivers, by outcome.", ("transport", "outcome")
+)
+OTLP_POINTS = SelfMetric("headroom_otlp_points_total", "Data points that the OTLP receivers accepted.")
+OTLP_REJECTED = SelfMetric(
+    "headroom_otlp_rejected_points_total", "Data points that the OTLP receivers rejected (partial success)."
+)
 FLUSH_FAILURES = SelfMetric("headroom_spool_flush_failures_total", "Flushes of the spool that failed.")
 RECORDS_RECEIVED = SelfMetric(
     "headroom_records_received_total", "Records appended to the spool, since the spool began."
@@ -135,6 +142,9 @@ CATALOGUE: tuple[SelfMetric, ...] = (
     PUSHES,
     PUSH_BYTES,
     GRPC_REFUSED,
+    OTLP_REQUESTS,
+    OTLP_POINTS,
+    OTLP_REJECTED,
     FLUSH_FAILURES,
     RECORDS_RECEIVED,
     RECORDS,

@@ -79,6 +79,12 @@ class SpoolWriter:
         self._queue += (FRAME.pack(self._mark, length, crc32c(body, CRC_OF_KIND[kind]), kind), body)
         self._queued_bytes += nbytes
 
+    def reserve(self, body_bytes: int, records: int) -> None:
+        """Make sure that so many records can be queued one after the other. Raises SpoolFull."""
+        nbytes = body_bytes + records * FRAME.size
+        if self._others_bytes + self._end + self._queued_bytes + nbytes > self._max_bytes:
+            self._refuse_if_full(nbytes)
+
     def flush(self) -> None:
         """Write all that is queued. Raises OSError: then nothing of it is written, and the queue is empty."""
         if not self._queue:

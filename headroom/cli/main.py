@@ -66,6 +66,8 @@ def serve(
     gateway_id: Annotated[
         str | None, typer.Option(help="This gateway in quota_usage.gateway_id; by default the host name.")
     ] = None,
+    otlp_grpc: Annotated[str | None, typer.Option(help="OTLP/gRPC receiver, usually :4317; by default none.")] = None,
+    otlp_http: Annotated[str | None, typer.Option(help="OTLP/HTTP receiver, usually :4318; by default none.")] = None,
     config: Annotated[Path | None, typer.Option(help="YAML file; flags and HEADROOM_* go before it.")] = None,
 ) -> None:
     """Stand in front of a cluster: answer client telemetry, read throttling off the wire, store both."""
@@ -85,6 +87,7 @@ def serve(
         "http": http,
         "grpc": grpc and {"listen": grpc},
         "gateway": None if gateway_id is None else {"id": gateway_id},
+        "otlp": {name: address for name, address in (("grpc", otlp_grpc), ("http", otlp_http)) if address} or None,
     }
     try:
         code = run(load(config, flags))

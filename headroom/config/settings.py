@@ -10,11 +10,9 @@ import socket
 import warnings
 from pathlib import Path
 from typing import Annotated, Any, Literal
-from urllib.parse import urlsplit
 
 from pydantic import (
     AfterValidator,
-    BaseModel,
     BeforeValidator,
     ConfigDict,
     Field,
@@ -26,11 +24,36 @@ from pydantic import (
 from pydantic_settings import NoDecode
 
 from exporters.clickhouse.connection import Endpoint, read_secret
+from headroom.config.receivers import GrpcConfig, OtlpConfig
+from headroom.config.types import (
+    Address,
+    Bytes,
+    ListenAddress,
+    Millis,
+    Section,
+    parse_addresses,
+    parse_http_url,
+)
 from quota_metrics.jmx.scrape import Agent
 
+__all__ = [
+    "Address",
+    "ClickHouseServerConfig",
+    "ConfigError",
+    "GatewayConfig",
+    "GrpcConfig",
+    "JmxConfig",
+    "JmxTarget",
+    "OtlpConfig",
+    "QuotaConfig",
+    "QuotaMetricsConfig",
+    "ServeConfig",
+    "SpoolConfig",
+    "StoreConfig",
+    "TelemetryConfig",
+]
+
 _IMPORT_PATH = re.compile(r"[^\d\W]\w*(\.[^\d\W]\w*)*:[^\d\W]\w*")
-MIN_TOKEN_CHARS = 16
-_ADDRESS = re.compile(r"(?:\[(?P<v6>[0-9a-fA-F:.]+)\]|(?P<host>[^\s:/\[\]]+)):(?P<port>\d{1,5})")
 
 
 class ConfigError(Exception):
@@ -39,32 +62,6 @@ class ConfigError(Exception):
     def __init__(self, faults: list[str]) -> None:
         super().__init__("; ".join(faults))
         self.faults = faults
-
-
-class Address(BaseModel):
-    """HOST:PORT; an IPv6 host in brackets."""
-
-    model_config = ConfigDict(frozen=True)
-
-    host: str
-    port: int = Field(ge=0, le=65_535)
-
-    def __str__(self) -> str:
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
-
-
-def parse_address(value: object) -> object:
-    """Text to the fields of an Address. Raises ValueError."""
-    if not isinstance(value, str):
-        return value
-    match = _ADDRESS.fullmatch(value.strip())
-    if not match:
-        raise ValueError(f"{value!r} is not HOST:PORT")
-    return {"host": match["v6"] or match["host"], "port": int(match["port"])}
-
-
-def _addresses(value: object) -> object:
-    return [part for part in value.split(",") if part.strip()] if isinstance(value, str) else value
 
 
 def _secret(value: SecretStr | None, file: Path | None) -> str:
@@ -81,31 +78,11 @@ def _check_secret(name: str, value: SecretStr | None, file: Path | None) -> None
         raise ValueError(f"cannot read {name}_file: {exc}") from exc
 
 
-def _http_url(value: str) -> str:
-    try:
-        parts = urlsplit(value)
-        if parts.scheme in ("http", "https") and parts.hostname and parts.port != 0:
-            return value
-    except ValueError:
-        pass
-    raise ValueError("is not http(s)://[user:password@]host[:port][/path]")
-
-
-ListenAddress = Annotated[Address, BeforeValidator(parse_address), NoDecode]
-OptionalListenAddress = Annotated[Address | None, BeforeValidator(parse_address), NoDecode]
-Bytes = Annotated[int, Field(gt=0)]
-Millis = Annotated[int, Field(gt=0)]
-
-
-class _Section(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
 # BaseModel still has a deprecated method of that name, which nobody calls; the setting is called so all the same.
 warnings.filterwarnings("ignore", 'Field name "validate" in "TelemetryConfig" shadows', UserWarning)
 
 
-class GatewayConfig(_Section):
+class GatewayConfig(Section):
     """How clients and brokers are talked to."""
 
     id: str = Field(default_factory=socket.gethostname, min_length=1, max_length=255)  # quota_usage.gateway_id
@@ -115,7 +92,7 @@ class GatewayConfig(_Section):
     max_request_bytes: Bytes = 104_857_600
 
 
-class TelemetryConfig(_Section):
+class TelemetryConfig(Section):
     """KIP-714."""
 
     max_bytes: Bytes = 1_048_576  # telemetry.max.bytes
@@ -129,15 +106,15 @@ class TelemetryConfig(_Section):
     extra_selectors: bool = False  # subscriptions may match by principal, listener and cluster, which no broker knows
 
 
-class JmxTarget(_Section):
+class JmxTarget(Section):
     """Where one broker tells its quota sensors."""
 
     broker_id: int = Field(ge=0)
     agent: Agent
-    url: Annotated[str, AfterValidator(_http_url)]
+    url: Annotated[str, AfterValidator(parse_http_url)]
 
 
-class JmxConfig(_Section):
+class JmxConfig(Section):
     """Usage as the brokers themselves measure it."""
 
     targets: tuple[JmxTarget, ...] = ()
@@ -146,14 +123,14 @@ class JmxConfig(_Section):
     max_response_bytes: Bytes = 33_554_432
 
 
-class QuotaMetricsConfig(_Section):
+class QuotaMetricsConfig(Section):
     """Limit and usage of each client on /metrics."""
 
     enabled: bool = False
     max_series: int = Field(default=2_000, gt=0)
 
 
-class QuotaConfig(_Section):
+class QuotaConfig(Section):
     """What the brokers' quota windows are set to, and how often their quotas are read."""
 
     window_num: int = Field(default=11, ge=2)  # quota.window.num
@@ -163,7 +140,7 @@ class QuotaConfig(_Section):
     jmx: JmxConfig = JmxConfig()
     metrics: QuotaMetricsConfig = QuotaMetricsConfig()
     callback: str | None = None  # module:Class, the cluster's ClientQuotaCallback in Python; None: Kafka's own rules
-    callback_configs: dict[str, Any] = {}  # what it is configured with, `node.id` besides
+    callback_configs: dict[str, Any] = Field(default_factory=dict)  # what it is configured with, `node.id` besides
 
     @model_validator(mode="after")
     def _callback_is_used(self) -> QuotaConfig:
@@ -174,43 +151,7 @@ class QuotaConfig(_Section):
         return self
 
 
-class GrpcConfig(_Section):
-    """The gRPC server for broker plug-ins and sidecars: telemetry/proto/headroom/telemetry/v1/telemetry.proto."""
-
-    listen: OptionalListenAddress = None  # None: there is no such endpoint; gRPC takes 0.0.0.0 for [::], which has both
-    certificate: Path | None = None  # PEM; None: no TLS
-    private_key: Path | None = None
-    client_ca: Path | None = None  # callers have to show a certificate that it signed
-    # A caller is authenticated, and may tell the facts of its clients' connections, by one of
-    token: Annotated[SecretStr, Field(min_length=MIN_TOKEN_CHARS)] | None = None  # a bearer token; HEADROOM_GRPC__TOKEN
-    token_file: Path | None = None  # the same, one a line: the old and the new one while they change
-    subjects: tuple[str, ...] = ()  # of its certificate, as in CN=plugin,OU=Kafka,C=DE
-    allow_unauthenticated: bool | None = None  # others are served, as clients themselves; None: if none of these is set
-    max_connections: int = Field(default=256, gt=0)
-    max_concurrent_calls: int = Field(default=64, gt=0)
-    receive_timeout_ms: Millis = 10_000
-
-    @property
-    def authenticates(self) -> bool:
-        """Whether there is a way for a caller to be authenticated."""
-        return bool(self.token or self.token_file or self.subjects)
-
-    @model_validator(mode="after")
-    def _fits(self) -> GrpcConfig:
-        if (self.certificate is None) != (self.private_key is None):
-            raise ValueError("certificate and private_key need each other")
-        if self.client_ca and not self.certificate:
-            raise ValueError("client_ca needs certificate and private_key")
-        if self.subjects and not self.client_ca:
-            raise ValueError("subjects need client_ca: only it can tell whose they are")
-        if self.token and self.token_file:
-            raise ValueError("token and token_file are two ways to say one thing")
-        if self.allow_unauthenticated is False and not self.authenticates:
-            raise ValueError("allow_unauthenticated is off without token, token_file and subjects: nobody could call")
-        return self
-
-
-class SpoolConfig(_Section):
+class SpoolConfig(Section):
     """The hand-over between network and storage."""
 
     # Up to 4 segments that are done with stay on disk besides `max_bytes`. To write over one is quicker than to write a
@@ -223,7 +164,7 @@ class SpoolConfig(_Section):
     sync_ms: Millis = 1_000
 
 
-class ClickHouseServerConfig(_Section):
+class ClickHouseServerConfig(Section):
     """The ClickHouse server that runs over the data directory; unused with `clickhouse`."""
 
     program: Path | None = None  # a `clickhouse` executable; None: the one on PATH, else the one of headroom[embedded]
@@ -245,7 +186,7 @@ class ClickHouseServerConfig(_Section):
         return self
 
 
-class StoreConfig(_Section):
+class StoreConfig(Section):
     """How batches are made, and where they go."""
 
     batch_ms: Millis = 1_000
@@ -258,14 +199,14 @@ class StoreConfig(_Section):
     server: ClickHouseServerConfig = ClickHouseServerConfig()
 
 
-class ServeConfig(_Section):
+class ServeConfig(Section):
     """`headroom serve`."""
 
     model_config = ConfigDict(validate_default=True)  # endpoints clash with default ones, too
 
     listen: ListenAddress = Address(host="127.0.0.1", port=9092)
     processes: int = Field(default=1, ge=1, le=64)  # that take clients, at the same ports (SO_REUSEPORT)
-    upstream: Annotated[tuple[ListenAddress, ...], NoDecode, BeforeValidator(_addresses)] = ()
+    upstream: Annotated[tuple[ListenAddress, ...], NoDecode, BeforeValidator(parse_addresses)] = ()
     cluster: str | None = None  # None: the cluster id that the brokers tell; without brokers one of our own
     subscriptions: Path | None = None  # None: the cluster's own; without brokers a file in the data directory
     data: Path = Path("headroom-data")
@@ -275,6 +216,7 @@ class ServeConfig(_Section):
     sql: ListenAddress = Address(host="127.0.0.1", port=8123)
     http: ListenAddress = Address(host="127.0.0.1", port=9644)
     grpc: GrpcConfig = GrpcConfig()
+    otlp: OtlpConfig = OtlpConfig()
     gateway: GatewayConfig = GatewayConfig()
     telemetry: TelemetryConfig = TelemetryConfig()
     quotas: QuotaConfig = QuotaConfig()

@@ -12,6 +12,7 @@ from typing import TextIO
 
 import uvloop
 
+from exporters.spool.writer import SpoolWriter
 from headroom.config.settings import Address, ServeConfig
 from headroom.errors import ServeError, listening
 from headroom.logs import configure_logging
@@ -55,20 +56,21 @@ async def _serve(config: ServeConfig) -> int:
             network_service = await open_sink(config, pushes, stack)
 
         grpc, grpc_readings = await _open_grpc(config, network_service, stack)
+        otlp, otlp_readings = await _open_otlp(config, network_service, pushes, stack)
         network = network_service.network
 
         def spooled() -> int:
             return pushes.records + quotas.records + network.records
 
         readings = summed(network_service.readings, network.readings)
-        registry = metrics_registry(readings, storage_readings(spooled, storage.worker), grpc_readings)
+        registry = metrics_registry(readings, storage_readings(spooled, storage.worker), grpc_readings, otlp_readings)
         web = HttpServer(
             web_app(registry, lambda: _not_ready(stop, storage.worker, network)), config.http.host, config.http.port
         )
         http = await listening(web.start(), config.http)
         stack.push_async_callback(web.stop)
 
-        addresses = f"kafka={_text(network_service.address)} http={_text(http)} sql={storage.address}{grpc}"
+        addresses = f"kafka={_text(network_service.address)} http={_text(http)} sql={storage.address}{grpc}{otlp}"
         print(f"ready {addresses}", flush=True)  # noqa: T201 - a promise
         syncs = [*push_sync_tasks(pushes, config), sync_task(quotas, config)]
         await run_periodic_tasks(
@@ -100,6 +102,18 @@ async def _open_grpc(
 
     address, readings = await open_grpc(config, config.grpc.listen, network_service.gateway, stack)
     return f" grpc={address}", readings
+
+
+async def _open_otlp(
+    config: ServeConfig, network_service: NetworkService, pushes: SpoolWriter, stack: AsyncExitStack
+) -> tuple[str, Readings]:
+    """What the ready line and the metrics show of those receivers. Raises ServeError."""
+    if config.otlp.grpc is None and config.otlp.http is None:
+        return "", dict
+    from headroom.server.otlp import open_otlp
+
+    opened, readings = await open_otlp(config, network_service.gateway, pushes, stack)
+    return "".join(f" {name}={address}" for name, address in opened.items()), readings
 
 
 async def _wait_for_predecessors(data: Path) -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 import uvicorn
 from prometheus_client import CollectorRegistry
@@ -42,7 +43,9 @@ class _Server(uvicorn.Server):
 class HttpServer:
     """uvicorn on a socket of ours, in the loop that is running."""
 
-    def __init__(self, app: Starlette, host: str, port: int) -> None:
+    def __init__(self, app: Starlette, host: str, port: int, options: Mapping[str, Any] | None = None) -> None:
+        """`options`: more of uvicorn.Config's, TLS and limits."""
+        self._options = options or {}
         self._app = app
         self._host = host
         self._port = port
@@ -50,7 +53,7 @@ class HttpServer:
     async def start(self) -> tuple[str, int]:
         """Raises OSError when the port is in use."""
         listener = socket.create_server((self._host, self._port), family=_family(self._host))
-        config = uvicorn.Config(self._app, log_config=None, access_log=False, lifespan="off")
+        config = uvicorn.Config(self._app, log_config=None, access_log=False, lifespan="off", **self._options)
         self._server = _Server(config)
         self._task = asyncio.get_running_loop().create_task(self._server.serve(sockets=[listener]))
         return self._host, listener.getsockname()[1]

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 from xxhash import xxh3_128_digest
 
-from exporters.model import ClientInstance, Push, QuotaLimit, UsageSample
+from exporters.model import OTLP_LISTENERS, ClientInstance, Push, QuotaLimit, UsageSample
 from telemetry.decode.compression import codec_name
 from telemetry.decode.decoder import Outcome
 from telemetry.decode.point_columns import Names, PointColumns, gathered, joined, listed
@@ -23,6 +23,7 @@ from telemetry.ingest.rollups import MS_PER_HOUR
 
 _TIME = pa.timestamp("ms", tz="UTC")
 _MAP = pa.map_(pa.string(), pa.string())
+_TRANSPORTS = {listener: transport for transport, listener in OTLP_LISTENERS.items()}
 _QUANTILES = pa.list_(pa.struct([("q", pa.float64()), ("v", pa.float64())]))
 
 
@@ -129,7 +130,7 @@ def pushes_table(outcomes: Sequence[Outcome], token: str) -> pa.Table:
             **_connection(pushes),
             "received_at": _times(push.received_at_ms for push in pushes),
             "push_id": _uuids(push_ids),
-            "transport": _strings("kafka" for _ in pushes),
+            "transport": _strings(_TRANSPORTS.get(push.connection.listener, "kafka") for push in pushes),
             "subscription_id": _column((push.subscription_id for push in pushes), pa.int32()),
             "compression": _strings(codec_name(push.compression_type) for push in pushes),
             "terminating": _column((push.terminating for push in pushes), pa.bool_()),

@@ -25,6 +25,17 @@ class GroupCommit:
             asyncio.get_running_loop().call_soon(self._commit)
         self._waiting.append(done)
 
+    async def flushed(self) -> bool:
+        """Whether the flush at the end of this turn of the loop succeeded."""
+        flushed: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+
+        def done(ok: bool) -> None:
+            if not flushed.done():  # the caller may be gone
+                flushed.set_result(ok)
+
+        self.soon(done)
+        return await flushed
+
     def _commit(self) -> None:
         waiting, self._waiting = self._waiting, []
         ok = self._flushed()

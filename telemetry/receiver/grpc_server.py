@@ -1,14 +1,11 @@
-"""The gRPC server's sockets: each call is authenticated, then received, answered by the rules, and flushed.
+"""The gRPC server of headroom.telemetry.v1: each call is authenticated, received, answered by the rules, and flushed.
 
-Faults of ours are answers (error_code 89), as on the Kafka wire; statuses are for what the caller has to mend.
+Faults of ours are answers (error_code 89), as on the Kafka wire; statuses are for what the caller has to correct.
 """
 
 from __future__ import annotations
 
-import asyncio
 import functools
-import socket
-import urllib.parse
 from collections import Counter
 from collections.abc import Callable
 from typing import Final, NamedTuple
@@ -19,26 +16,8 @@ import grpc.aio
 from telemetry.receiver.group_commit import GroupCommit
 from telemetry.receiver.grpc_auth import Access, MessageError, NotAllowedError, Peer, UnauthenticatedError
 from telemetry.receiver.grpc_codec import SERVICE, GrpcMessages
+from telemetry.receiver.grpc_listener import GrpcLimits, GrpcListener, Tls
 from telemetry.receiver.receiver import Answer
-
-_MAX_METADATA_BYTES = 16_384
-
-
-class GrpcLimits(NamedTuple):
-    """Bounds of the receiver: one caller's and all callers'."""
-
-    max_message_bytes: int
-    max_connections: int
-    max_concurrent_calls: int
-    receive_timeout_s: float  # from the head of a call to the end of its message
-
-
-class Tls(NamedTuple):
-    """PEM. With `client_ca` every caller has to show a certificate that it signed."""
-
-    certificate: bytes
-    private_key: bytes
-    client_ca: bytes | None
 
 
 class _Refusal(NamedTuple):
@@ -70,34 +49,17 @@ class GrpcServer:
     ) -> None:
         self.refused: Counter[grpc.StatusCode] = Counter()
         self._messages = messages
-        self._access = access
+        self._listener = GrpcListener(access, limits, tls)
         self._commit = commit
         self._now_ms = now_ms
-        self._limits = limits
-        self._tls = tls
 
     async def start(self, host: str, port: int) -> tuple[str, int]:
         """Raises OSError when the address cannot be used."""
-        family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        socket.create_server((host, port), family=family).close()  # gRPC does not tell why it cannot
-        self._server = grpc.aio.server(
-            options=_options(self._limits), maximum_concurrent_rpcs=self._limits.max_concurrent_calls
-        )
-        self._server.add_generic_rpc_handlers((self._handlers(),))
-        name = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-        try:
-            if self._tls is None:
-                bound = self._server.add_insecure_port(name)
-            else:
-                bound = self._server.add_secure_port(name, _credentials(self._tls))
-        except RuntimeError as exc:
-            raise OSError(str(exc)) from exc
-        await self._server.start()
-        return host, bound
+        return await self._listener.start(host, port, self._handlers())
 
     async def stop(self, grace_s: float) -> None:
-        """Takes no more calls, answers those that came for at most `grace_s`."""
-        await self._server.stop(grace_s)
+        """Accepts no more calls, answers those in flight for at most `grace_s`."""
+        await self._listener.stop(grace_s)
 
     def _handlers(self) -> grpc.GenericRpcHandler:
         answers = {
@@ -116,7 +78,7 @@ class GrpcServer:
     async def _call(self, answer: _Answer, _: object, context: grpc.aio.ServicerContext) -> bytes:
         answered = await self._answered(answer, context)
         if isinstance(answered, Answer):
-            is_safe = not answered.after_flush or await self._flushed()
+            is_safe = not answered.after_flush or await self._commit.flushed()
             return answered.body if is_safe else answered.refusal
         self.refused[answered.status] += 1
         await context.abort(answered.status, answered.why)
@@ -125,75 +87,7 @@ class GrpcServer:
     async def _answered(self, answer: _Answer, context: grpc.aio.ServicerContext) -> Answer | _Refusal:
         """A refusal is returned: gRPC keeps an exception that ends a call, and with it the message, until a full gc."""
         try:
-            peer = self._peer(context)
-            return answer(await self._received(context), peer, self._now_ms())
+            peer = self._listener.peer(context)
+            return answer(await self._listener.message(context), peer, self._now_ms())
         except tuple(_STATUS) as exc:
             return _Refusal(_STATUS[type(exc)], str(exc))
-
-    def _peer(self, context: grpc.aio.ServicerContext) -> Peer:
-        """Raises UnauthenticatedError."""
-        authorization = [value for key, value in context.invocation_metadata() or () if key == "authorization"]
-        subject = self._subject(context)
-        trusted = self._access.is_trusted(authorization, subject)
-        return Peer(*_address(context.peer()), subject, trusted)
-
-    def _subject(self, context: grpc.aio.ServicerContext) -> str | None:
-        """Of the caller's certificate, which was verified where one was asked for."""
-        if self._tls is None or self._tls.client_ca is None:
-            return None
-        subjects = context.auth_context().get("x509_subject", ())
-        return subjects[0].decode("utf-8", "replace") if subjects else None
-
-    async def _received(self, context: grpc.aio.ServicerContext) -> bytes:
-        """Raises MessageError and TimeoutError."""
-        try:
-            async with asyncio.timeout(self._limits.receive_timeout_s):
-                message = await context.read()
-        except TimeoutError as exc:
-            raise TimeoutError("the message did not arrive in time") from exc
-        if not isinstance(message, bytes):
-            raise MessageError("the call has no message")
-        return message
-
-    async def _flushed(self) -> bool:
-        """Whether the spool was flushed."""
-        flushed: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
-
-        def done(ok: bool) -> None:
-            if not flushed.done():  # the caller may be gone
-                flushed.set_result(ok)
-
-        self._commit.soon(done)
-        return await flushed
-
-
-def _options(limits: GrpcLimits) -> list[tuple[str, int]]:
-    return [
-        ("grpc.max_receive_message_length", limits.max_message_bytes),  # also of what gRPC itself decompresses
-        ("grpc.max_allowed_incoming_connections", limits.max_connections),
-        ("grpc.max_concurrent_streams", limits.max_concurrent_calls),
-        ("grpc.max_metadata_size", _MAX_METADATA_BYTES),
-        ("grpc.absolute_max_metadata_size", _MAX_METADATA_BYTES),
-        ("grpc.so_reuseport", 0),  # a second receiver on one port is a mistake that has to be told
-        ("grpc.max_connection_idle_ms", 600_000),
-        ("grpc.keepalive_time_ms", 60_000),
-        ("grpc.keepalive_timeout_ms", 20_000),
-        ("grpc.keepalive_permit_without_calls", 1),
-        ("grpc.http2.min_ping_interval_without_data_ms", 30_000),
-        ("grpc.http2.max_ping_strikes", 3),
-        ("grpc.server_handshake_timeout_ms", 10_000),
-    ]
-
-
-def _credentials(tls: Tls) -> grpc.ServerCredentials:
-    return grpc.ssl_server_credentials(
-        [(tls.private_key, tls.certificate)],
-        root_certificates=tls.client_ca,
-        require_client_auth=tls.client_ca is not None,
-    )
-
-
-def _address(peer: str) -> tuple[str, int]:
-    """gRPC's ipv4:ADDRESS:PORT or ipv6:[ADDRESS]:PORT, percent-encoded."""
-    host, _, port = urllib.parse.unquote(peer).partition(":")[2].rpartition(":")
-    return host.strip("[]"), int(port)

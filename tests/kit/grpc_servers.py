@@ -18,7 +18,8 @@ from telemetry.proto.headroom.telemetry.v1 import telemetry_pb2 as pb
 from telemetry.receiver.group_commit import GroupCommit
 from telemetry.receiver.grpc_auth import Access
 from telemetry.receiver.grpc_codec import SERVICE, GrpcMessages
-from telemetry.receiver.grpc_server import GrpcLimits, GrpcServer, Tls
+from telemetry.receiver.grpc_listener import GrpcLimits, Tls
+from telemetry.receiver.grpc_server import GrpcServer
 from telemetry.receiver.receiver import TelemetryReceiver
 from telemetry.rules.client_metrics import ClientMetrics
 

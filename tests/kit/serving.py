@@ -20,7 +20,7 @@ from headroom.demo.kit.processes import LOOPBACK, complaint, first_line, start, 
 PATIENCE_S = 60.0
 T = TypeVar("T")
 
-_READY = re.compile(r"ready kafka=(\S+) http=(\S+) sql=(\S+)(?: grpc=(\S+))?")
+_READY = re.compile(r"ready((?: [a-z-]+=\S+)+)")
 _SAMPLE = re.compile(r'^(\w+)(?:\{\w+="(\w+)"\})? (\S+)$', re.MULTILINE)
 
 
@@ -50,7 +50,9 @@ class Served:
         if ready is None:
             self.stop()
             raise RuntimeError(f"headroom serve did not start: {complaint(self.log)}")
-        self.kafka, self.http, self.sql, self.grpc = ready.groups()
+        self.addresses = dict(named.split("=", 1) for named in ready[1].split())
+        self.kafka, self.http, self.sql = (self.addresses.get(name, "") for name in ("kafka", "http", "sql"))
+        self.grpc = self.addresses.get("grpc", "")
         return self
 
     def __exit__(

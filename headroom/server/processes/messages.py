@@ -30,6 +30,7 @@ _NOT_FOR_NETWORK: Any = {
     "clickhouse_password": True,
     "clickhouse_password_file": True,
     "grpc": True,
+    "otlp": True,
     "store": {"server": True},
 }
 

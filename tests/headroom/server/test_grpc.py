@@ -103,7 +103,7 @@ def test_a_token_file_that_cannot_be_used(tmp_path: Path, content: bytes | None,
 def test_certificates_that_cannot_be_used(tmp_path: Path) -> None:
     junk = tmp_path / "junk.pem"
     junk.write_text("junk")
-    with pytest.raises(ServeError, match="cannot use the certificates of the gRPC server: "):
+    with pytest.raises(ServeError, match="cannot use the certificates of grpc: "):
         opening(certificate=junk, private_key=junk)
     with pytest.raises(ServeError, match=r"grpc.private_key: cannot read .*missing"):
         opening(certificate=junk, private_key=tmp_path / "missing")

@@ -18,7 +18,7 @@ from exporters.spool.records import decode_instance, decode_push
 from headroom.demo.kit.jvm import Jvm
 from telemetry.proto.headroom.telemetry.v1 import telemetry_pb2 as pb
 from telemetry.receiver.grpc_codec import SERVICE
-from telemetry.receiver.grpc_server import Tls
+from telemetry.receiver.grpc_listener import Tls
 from telemetry.rules.client_instances import Caller
 from telemetry.rules.java.hash import subscription_id
 from telemetry.wire.errors import ErrorCode

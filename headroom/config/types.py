@@ -1,0 +1,60 @@
+"""The kinds of values that settings have: addresses, sizes, times, sections."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated
+from urllib.parse import urlsplit
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic_settings import NoDecode
+
+_ADDRESS = re.compile(r"(?:\[(?P<v6>[0-9a-fA-F:.]+)\]|(?P<host>[^\s:/\[\]]+)):(?P<port>\d{1,5})")
+
+
+class Address(BaseModel):
+    """HOST:PORT; an IPv6 host in brackets."""
+
+    model_config = ConfigDict(frozen=True)
+
+    host: str
+    port: int = Field(ge=0, le=65_535)
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+def parse_address(value: object) -> object:
+    """Text to the fields of an Address. Raises ValueError."""
+    if not isinstance(value, str):
+        return value
+    match = _ADDRESS.fullmatch(value.strip())
+    if not match:
+        raise ValueError(f"{value!r} is not HOST:PORT")
+    return {"host": match["v6"] or match["host"], "port": int(match["port"])}
+
+
+def parse_addresses(value: object) -> object:
+    return [part for part in value.split(",") if part.strip()] if isinstance(value, str) else value
+
+
+def parse_http_url(value: str) -> str:
+    try:
+        parts = urlsplit(value)
+        if parts.scheme in ("http", "https") and parts.hostname and parts.port != 0:
+            return value
+    except ValueError:
+        pass
+    raise ValueError("is not http(s)://[user:password@]host[:port][/path]")
+
+
+ListenAddress = Annotated[Address, BeforeValidator(parse_address), NoDecode]
+OptionalListenAddress = Annotated[Address | None, BeforeValidator(parse_address), NoDecode]
+Bytes = Annotated[int, Field(gt=0)]
+Millis = Annotated[int, Field(gt=0)]
+
+
+class Section(BaseModel):
+    """Settings under one name; a name that it does not have is a fault."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")

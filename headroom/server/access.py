@@ -1,0 +1,67 @@
+"""Certificates and tokens of a receiver, read from the files that its settings name."""
+
+from __future__ import annotations
+
+import re
+import ssl
+from pathlib import Path
+
+import structlog
+
+from headroom.config.receivers import MIN_TOKEN_CHARS, AccessConfig
+from headroom.errors import ServeError
+from telemetry.receiver.grpc_auth import Access
+from telemetry.receiver.grpc_listener import Tls
+
+log = structlog.get_logger(__name__)
+
+_TOKEN = re.compile(rf"[!-~]{{{MIN_TOKEN_CHARS},}}")
+
+
+def access_of(config: AccessConfig, name: str) -> Access:
+    """Who may call. `name`: of the section of settings. Raises ServeError."""
+    tokens = _tokens(config, name)
+    if tokens and not config.certificate:
+        log.warning("bearer tokens come in the clear: the receiver has no TLS", receiver=name)
+    allowed = config.allow_unauthenticated
+    return Access(
+        tokens=tokens, subjects=config.subjects, direct=not config.authenticates if allowed is None else allowed
+    )
+
+
+def tls_of(config: AccessConfig, name: str) -> Tls | None:
+    """Raises ServeError; gRPC itself would only say that it cannot listen."""
+    if config.certificate is None or config.private_key is None:
+        return None
+    certificate = _read(config.certificate, f"{name}.certificate")
+    private_key = _read(config.private_key, f"{name}.private_key")
+    client_ca = _read(config.client_ca, f"{name}.client_ca") if config.client_ca else None
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    try:
+        context.load_cert_chain(config.certificate, config.private_key, password="")
+        if config.client_ca:
+            context.load_verify_locations(config.client_ca)
+    except (ssl.SSLError, ValueError) as exc:
+        raise ServeError(f"cannot use the certificates of {name}: {' '.join(str(exc).split())}") from exc
+    return Tls(certificate, private_key, client_ca)
+
+
+def _tokens(config: AccessConfig, name: str) -> list[str]:
+    """Raises ServeError."""
+    if config.token_file is None:
+        tokens, source = [config.token.get_secret_value()] if config.token else [], f"{name}.token"
+    else:
+        source = f"{name}.token_file"
+        tokens = _read(config.token_file, source).decode("utf-8", "replace").split()
+        if not tokens:
+            raise ServeError(f"{source}: there is no token in {config.token_file}")
+    if not all(_TOKEN.fullmatch(token) for token in tokens):
+        raise ServeError(f"{source}: a token is at least {MIN_TOKEN_CHARS} visible ASCII characters")
+    return tokens
+
+
+def _read(path: Path, setting: str) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as exc:
+        raise ServeError(f"{setting}: cannot read {path}: {exc.strerror}") from exc

@@ -1,0 +1,121 @@
+"""A gRPC server's sockets without its services: TLS, limits, who calls, the one message of a call."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import urllib.parse
+from typing import NamedTuple
+
+import grpc
+import grpc.aio
+
+from telemetry.receiver.grpc_auth import Access, MessageError, Peer
+
+_MAX_METADATA_BYTES = 16_384
+
+
+class GrpcLimits(NamedTuple):
+    """Bounds of the receiver: one caller's and all callers'."""
+
+    max_message_bytes: int
+    max_connections: int
+    max_concurrent_calls: int
+    receive_timeout_s: float  # from the head of a call to the end of its message
+
+
+class Tls(NamedTuple):
+    """PEM. With `client_ca` every caller has to show a certificate that it signed."""
+
+    certificate: bytes
+    private_key: bytes
+    client_ca: bytes | None
+
+
+class GrpcListener:
+    """Opens a server for one service in the running loop, and reads its calls."""
+
+    def __init__(self, access: Access, limits: GrpcLimits, tls: Tls | None) -> None:
+        self._access = access
+        self._limits = limits
+        self._tls = tls
+
+    async def start(self, host: str, port: int, handlers: grpc.GenericRpcHandler) -> tuple[str, int]:
+        """Raises OSError when the address cannot be used."""
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        socket.create_server((host, port), family=family).close()  # gRPC does not say why it cannot listen
+        self._server = grpc.aio.server(
+            options=_options(self._limits), maximum_concurrent_rpcs=self._limits.max_concurrent_calls
+        )
+        self._server.add_generic_rpc_handlers((handlers,))
+        name = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        try:
+            if self._tls is None:
+                bound = self._server.add_insecure_port(name)
+            else:
+                bound = self._server.add_secure_port(name, _credentials(self._tls))
+        except RuntimeError as exc:
+            raise OSError(str(exc)) from exc
+        await self._server.start()
+        return host, bound
+
+    async def stop(self, grace_s: float) -> None:
+        """Accepts no more calls, answers those in flight for at most `grace_s`."""
+        await self._server.stop(grace_s)
+
+    def peer(self, context: grpc.aio.ServicerContext) -> Peer:
+        """Raises UnauthenticatedError."""
+        authorization = [value for key, value in context.invocation_metadata() or () if key == "authorization"]
+        subject = self._subject(context)
+        trusted = self._access.is_trusted(authorization, subject)
+        return Peer(*_address(context.peer()), subject, trusted)
+
+    def _subject(self, context: grpc.aio.ServicerContext) -> str | None:
+        """Of the caller's certificate, which was verified where one was asked for."""
+        if self._tls is None or self._tls.client_ca is None:
+            return None
+        subjects = context.auth_context().get("x509_subject", ())
+        return subjects[0].decode("utf-8", "replace") if subjects else None
+
+    async def message(self, context: grpc.aio.ServicerContext) -> bytes:
+        """The message of a call that is handled as a stream of one. Raises MessageError and TimeoutError."""
+        try:
+            async with asyncio.timeout(self._limits.receive_timeout_s):
+                message = await context.read()
+        except TimeoutError as exc:
+            raise TimeoutError("the message did not arrive in time") from exc
+        if not isinstance(message, bytes):
+            raise MessageError("the call has no message")
+        return message
+
+
+def _options(limits: GrpcLimits) -> list[tuple[str, int]]:
+    return [
+        ("grpc.max_receive_message_length", limits.max_message_bytes),  # also of what gRPC itself decompresses
+        ("grpc.max_allowed_incoming_connections", limits.max_connections),
+        ("grpc.max_concurrent_streams", limits.max_concurrent_calls),
+        ("grpc.max_metadata_size", _MAX_METADATA_BYTES),
+        ("grpc.absolute_max_metadata_size", _MAX_METADATA_BYTES),
+        ("grpc.so_reuseport", 0),  # a second receiver on one port is a mistake that has to be told
+        ("grpc.max_connection_idle_ms", 600_000),
+        ("grpc.keepalive_time_ms", 60_000),
+        ("grpc.keepalive_timeout_ms", 20_000),
+        ("grpc.keepalive_permit_without_calls", 1),
+        ("grpc.http2.min_ping_interval_without_data_ms", 30_000),
+        ("grpc.http2.max_ping_strikes", 3),
+        ("grpc.server_handshake_timeout_ms", 10_000),
+    ]
+
+
+def _credentials(tls: Tls) -> grpc.ServerCredentials:
+    return grpc.ssl_server_credentials(
+        [(tls.private_key, tls.certificate)],
+        root_certificates=tls.client_ca,
+        require_client_auth=tls.client_ca is not None,
+    )
+
+
+def _address(peer: str) -> tuple[str, int]:
+    """gRPC's ipv4:ADDRESS:PORT or ipv6:[ADDRESS]:PORT, percent-encoded."""
+    host, _, port = urllib.parse.unquote(peer).partition(":")[2].rpartition(":")
+    return host.strip("[]"), int(port)

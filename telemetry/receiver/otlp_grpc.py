@@ -1,0 +1,88 @@
+"""The OTLP/gRPC receiver: opentelemetry.proto.collector.metrics.v1.MetricsService.
+
+OTLP's retryable statuses are answered only where a retry can help: UNAVAILABLE, and RESOURCE_EXHAUSTED with RetryInfo
+(OTLP specification, "Failures" and "OTLP/gRPC Throttling"). Messages may come as gzip or deflate, which gRPC undoes.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+import grpc
+import grpc.aio
+from google.protobuf.any_pb2 import Any as AnyMessage
+from google.protobuf.duration_pb2 import Duration
+from google.rpc.error_details_pb2 import RetryInfo
+from google.rpc.status_pb2 import Status
+
+from telemetry.receiver.grpc_auth import Access, MessageError, UnauthenticatedError
+from telemetry.receiver.grpc_listener import GrpcLimits, GrpcListener, Tls
+from telemetry.receiver.otlp_export import Export, OtlpError, parse_protobuf
+from telemetry.receiver.otlp_identity import Sender
+from telemetry.receiver.otlp_receiver import RETRY_AFTER_S, OtlpBusyError, OtlpReceiver
+
+TRANSPORT: Final = "otlp_grpc"
+SERVICE: Final = "opentelemetry.proto.collector.metrics.v1.MetricsService"
+
+
+class _Refusal(NamedTuple):
+    status: grpc.StatusCode
+    why: str
+
+
+_STATUS: Final[dict[type[Exception], tuple[grpc.StatusCode, str]]] = {
+    UnauthenticatedError: (grpc.StatusCode.UNAUTHENTICATED, "unauthenticated"),
+    MessageError: (grpc.StatusCode.INVALID_ARGUMENT, "invalid"),
+    TimeoutError: (grpc.StatusCode.DEADLINE_EXCEEDED, "timeout"),
+}
+
+
+class OtlpGrpcServer:
+    """Serves the metrics service in the running loop."""
+
+    def __init__(self, receiver: OtlpReceiver, access: Access, limits: GrpcLimits, tls: Tls | None) -> None:
+        self._receiver = receiver
+        self._listener = GrpcListener(access, limits, tls)
+
+    async def start(self, host: str, port: int) -> tuple[str, int]:
+        """Raises OSError when the address cannot be used."""
+        # As a stream of one message: a handler of a unary call would be asked only when the message was there.
+        export = grpc.stream_unary_rpc_method_handler(self._export)
+        return await self._listener.start(host, port, grpc.method_handlers_generic_handler(SERVICE, {"Export": export}))
+
+    async def stop(self, grace_s: float) -> None:
+        """Accepts no more calls, answers those in flight for at most `grace_s`."""
+        await self._listener.stop(grace_s)
+
+    async def _export(self, _: object, context: grpc.aio.ServicerContext) -> bytes:
+        answered = await self._answered(context)
+        if isinstance(answered, Export):
+            return answered.response().SerializeToString()
+        if answered.status is grpc.StatusCode.RESOURCE_EXHAUSTED:
+            context.set_trailing_metadata((("grpc-status-details-bin", _retry_details(answered.why)),))
+        await context.abort(answered.status, answered.why)
+        return b""  # abort has raised
+
+    async def _answered(self, context: grpc.aio.ServicerContext) -> Export | _Refusal:
+        """A refusal is returned: gRPC keeps an exception that ends a call, and with it the message, until a full gc."""
+        try:
+            peer = self._listener.peer(context)
+            body = await self._listener.message(context)
+            return await self._receiver.accept(body, parse_protobuf, Sender(peer.address, peer.trusted, TRANSPORT))
+        except tuple(_STATUS) as exc:
+            status, outcome = _STATUS[type(exc)]
+            self._receiver.refused(TRANSPORT, outcome)
+            return _Refusal(status, str(exc))
+        except OtlpError as exc:
+            return _Refusal(grpc.StatusCode.INVALID_ARGUMENT, str(exc))
+        except OtlpBusyError as exc:
+            return _Refusal(grpc.StatusCode.RESOURCE_EXHAUSTED, str(exc))
+
+
+def _retry_details(why: str) -> bytes:
+    """google.rpc.Status with RetryInfo: without it a sender takes RESOURCE_EXHAUSTED for final and drops the data."""
+    detail = AnyMessage()
+    detail.Pack(RetryInfo(retry_delay=Duration(seconds=RETRY_AFTER_S)))
+    code: int = grpc.StatusCode.RESOURCE_EXHAUSTED.value[0]
+    details: bytes = Status(code=code, message=why, details=[detail]).SerializeToString()
+    return details

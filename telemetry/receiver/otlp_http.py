@@ -1,0 +1,138 @@
+"""The OTLP/HTTP receiver: POST /v1/metrics, protobuf or JSON, plain, gzip or zstd (OTLP specification, "OTLP/HTTP").
+
+400 says that a request can never be read; 503 with Retry-After that it shall come again. Errors are google.rpc.Status
+in the encoding of the request.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple
+
+from google.protobuf import json_format
+from google.rpc.status_pb2 import Status
+from starlette.applications import Starlette
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from telemetry.decode.compression import DecompressError, TooLarge, decompress
+from telemetry.receiver.grpc_auth import Access, UnauthenticatedError
+from telemetry.receiver.otlp_export import OtlpError, parse_json, parse_protobuf
+from telemetry.receiver.otlp_identity import Sender
+from telemetry.receiver.otlp_receiver import RETRY_AFTER_S, OtlpBusyError, OtlpReceiver
+
+TRANSPORT: Final = "otlp_http"
+_PARSERS: Final[dict[str, Callable[[bytes], Any]]] = {
+    "application/x-protobuf": parse_protobuf,
+    "application/json": parse_json,
+}
+_CODECS: Final = {"": 0, "identity": 0, "gzip": 1, "zstd": 4}  # to Kafka's ids, by which `decompress` knows them
+
+
+class HttpLimits(NamedTuple):
+    """Bounds of one request and of all."""
+
+    max_body_bytes: int  # as it comes
+    max_decompressed_bytes: int
+    max_concurrent_requests: int
+    receive_timeout_s: float
+
+
+class _HttpError(Exception):
+    """A request that is refused with an HTTP status. `outcome`: the label it is counted under."""
+
+    def __init__(self, status: int, outcome: str, why: str) -> None:
+        super().__init__(why)
+        self.status = status
+        self.outcome = outcome
+
+
+def otlp_app(receiver: OtlpReceiver, access: Access, limits: HttpLimits) -> Starlette:
+    """The application of the endpoint."""
+    endpoint = _Endpoint(receiver, access, limits)
+    return Starlette(routes=[Route("/v1/metrics", endpoint.export, methods=["POST"])])
+
+
+class _Endpoint:
+    def __init__(self, receiver: OtlpReceiver, access: Access, limits: HttpLimits) -> None:
+        self._receiver = receiver
+        self._access = access
+        self._limits = limits
+        self._open = 0
+
+    async def export(self, request: Request) -> Response:
+        content_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+        if self._open >= self._limits.max_concurrent_requests:
+            return self._refusal(503, "busy", "too many requests at once", content_type)
+        self._open += 1
+        try:
+            return await self._answered(request, content_type)
+        except _HttpError as exc:
+            return self._refusal(exc.status, exc.outcome, str(exc), content_type)
+        except OtlpError as exc:  # counted by the receiver
+            return _error(400, str(exc), content_type)
+        except OtlpBusyError as exc:
+            return _error(503, str(exc), content_type)
+        except ClientDisconnect:
+            return self._refusal(400, "invalid", "the request was cut short", content_type)
+        finally:
+            self._open -= 1
+
+    async def _answered(self, request: Request, content_type: str) -> Response:
+        try:
+            trusted = self._access.is_trusted(request.headers.getlist("authorization"), None)
+        except UnauthenticatedError as exc:
+            raise _HttpError(401, "unauthenticated", str(exc)) from exc
+        if content_type not in _PARSERS:
+            raise _HttpError(415, "unsupported", "Content-Type is not application/x-protobuf or application/json")
+        body = await self._body(request)
+        address = request.client.host if request.client else ""
+        export = await self._receiver.accept(body, _PARSERS[content_type], Sender(address, trusted, TRANSPORT))
+        return _encoded(200, export.response(), content_type)
+
+    async def _body(self, request: Request) -> bytes:
+        encoding = request.headers.get("content-encoding", "").strip().lower()
+        if encoding not in _CODECS:
+            raise _HttpError(415, "unsupported", "Content-Encoding is not identity, gzip or zstd")
+        try:
+            async with asyncio.timeout(self._limits.receive_timeout_s):
+                received = await self._received(request)
+        except TimeoutError as exc:
+            raise _HttpError(408, "timeout", "the request did not arrive in time") from exc
+        try:
+            return decompress(_CODECS[encoding], received, max_bytes=self._limits.max_decompressed_bytes)
+        except DecompressError as exc:
+            raise _HttpError(400, "invalid", str(exc)) from exc
+        except TooLarge as exc:
+            raise _HttpError(413, "too_large", str(exc)) from exc
+
+    async def _received(self, request: Request) -> bytes:
+        parts, size = [], 0
+        async for part in request.stream():
+            size += len(part)
+            if size > self._limits.max_body_bytes:
+                raise _HttpError(413, "too_large", f"a body of more than {self._limits.max_body_bytes} bytes")
+            parts.append(part)
+        return b"".join(parts)
+
+    def _refusal(self, status: int, outcome: str, why: str, content_type: str) -> Response:
+        self._receiver.refused(TRANSPORT, outcome)
+        return _error(status, why, content_type)
+
+
+def _error(status: int, why: str, content_type: str) -> Response:
+    response = _encoded(status, Status(message=why), content_type)
+    if status == 503:
+        response.headers["Retry-After"] = str(RETRY_AFTER_S)
+    if status == 401:
+        response.headers["WWW-Authenticate"] = "Bearer"
+    return response
+
+
+def _encoded(status: int, message: Any, content_type: str) -> Response:
+    """In the encoding of the request, as OTLP asks for; protobuf for one that has none of OTLP's."""
+    if content_type == "application/json":
+        return Response(json_format.MessageToJson(message, indent=None), status, media_type=content_type)
+    return Response(message.SerializeToString(), status, media_type="application/x-protobuf")

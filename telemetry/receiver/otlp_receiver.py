@@ -1,0 +1,87 @@
+"""OTLP requests that came by gRPC or HTTP: read, split by client, appended to the spool, flushed, answered."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable
+from typing import Any, Final
+
+from exporters.model import RecordKind
+from exporters.spool.writer import SpoolFull, SpoolWriter
+from telemetry.receiver.group_commit import GroupCommit
+from telemetry.receiver.otlp_export import Export, OtlpError, OtlpLimits, export_of
+from telemetry.receiver.otlp_identity import Dialect, Sender
+
+RETRY_AFTER_S: Final = 5
+_READ_IN_LOOP_BYTES = 32_768  # a millisecond of the event loop at most; what is larger is read in a thread
+
+
+class OtlpBusyError(Exception):
+    """Nothing was kept through no fault of the sender, which shall come back after RETRY_AFTER_S."""
+
+
+class OtlpReceiver:
+    """Accepts requests for one cluster. `requests` counts them by (transport, outcome)."""
+
+    def __init__(
+        self,
+        spool: SpoolWriter,
+        commit: GroupCommit,
+        *,
+        cluster: str,
+        dialect: Dialect,
+        now_ms: Callable[[], int],
+        limits: OtlpLimits,
+    ) -> None:
+        self.requests: Counter[tuple[str, str]] = Counter()
+        self.points = 0
+        self.rejected_points = 0
+        self._spool = spool
+        self._commit = commit
+        self._cluster = cluster
+        self._dialect = dialect
+        self._now_ms = now_ms
+        self._limits = limits
+
+    async def accept(self, body: bytes, parse: Callable[[bytes], Any], sender: Sender) -> Export:
+        """Returns once the spool was flushed. `parse`: bytes to a request; raises OtlpError.
+
+        Raises OtlpError: it can never be read; OtlpBusyError: the spool is full or cannot be written.
+        """
+        try:
+            if len(body) > _READ_IN_LOOP_BYTES:
+                export = await asyncio.to_thread(self._read, body, parse, sender)
+            else:
+                export = self._read(body, parse, sender)
+            self._keep(export)
+            if export.parts and not await self._commit.flushed():
+                raise OtlpBusyError("the spool cannot be written")
+        except OtlpError:
+            self.refused(sender.transport, "invalid")
+            raise
+        except OtlpBusyError:
+            self.refused(sender.transport, "busy")
+            raise
+        self.requests[sender.transport, "partial" if export.rejected else "accepted"] += 1
+        self.points += export.points
+        self.rejected_points += export.rejected
+        return export
+
+    def refused(self, transport: str, outcome: str) -> None:
+        """Counts a request that was not accepted. `outcome`: of a closed set, a label."""
+        self.requests[transport, outcome] += 1
+
+    def _read(self, body: bytes, parse: Callable[[bytes], Any], sender: Sender) -> Export:
+        return export_of(parse(body), sender, cluster=self._cluster, dialect=self._dialect, limits=self._limits)
+
+    def _keep(self, export: Export) -> None:
+        """All of it or nothing: a sender that comes back sends all of it again. Raises OtlpBusyError."""
+        now_ms = self._now_ms()
+        records = [part.record(now_ms) for part in export.parts]
+        try:
+            self._spool.reserve(sum(map(len, records)), len(records))
+            for record in records:
+                self._spool.append(RecordKind.PUSH, record)
+        except SpoolFull as exc:
+            raise OtlpBusyError("the spool is full") from exc

@@ -1,0 +1,67 @@
+"""The OTLP receivers of `headroom serve`: settings, and what OpenTelemetry's exporters send on its way to rows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import clickhouse_connect
+import pytest
+
+from headroom.config.settings import Address, ConfigError
+from headroom.config.sources import load
+from tests.kit.otlp_receivers import BEARER, EXPORTERS, TOKEN, send_metrics
+from tests.kit.serving import Served, eventually
+
+
+def test_both_addresses_and_the_senders_spelling_can_be_set(tmp_path: Path) -> None:
+    assert (load(None, {}).otlp.grpc, load(None, {}).otlp.http) == (None, None)
+    file = tmp_path / "headroom.yaml"
+    file.write_text("otlp: {http: 127.0.0.1:4318, attributes: instaclustr}\n")
+    config = load(file, {"otlp": {"grpc": "127.0.0.1:4317"}})
+    assert config.otlp.grpc == Address(host="127.0.0.1", port=4317)
+    assert config.otlp.http == Address(host="127.0.0.1", port=4318)
+    assert config.otlp.attributes == "instaclustr"
+
+
+@pytest.mark.parametrize(
+    ("settings", "fault"),
+    [
+        ({"attributes": "mine"}, "otlp.attributes"),
+        ({"token": "short"}, "at least 16"),
+        ({"allow_unauthenticated": False}, "nobody could call"),
+    ],
+)
+def test_settings_that_cannot_be(settings: dict[str, Any], fault: str) -> None:
+    with pytest.raises(ConfigError, match=fault):
+        load(None, {"otlp": settings})
+
+
+@pytest.mark.clickhouse
+def test_what_exporters_send_becomes_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HEADROOM_OTLP__TOKEN", TOKEN)
+    monkeypatch.setenv("HEADROOM_OTLP__ALLOW_UNAUTHENTICATED", "true")
+    free = "127.0.0.1:0"
+    with Served(tmp_path, "--cluster", "c", "--otlp-grpc", free, "--otlp-http", free) as served:
+        client = {"client_id": "app", "principal": "alice", "client_instance_id": "0_GitMXmT3CBkqO0xdbn-A"}
+        for name, exporter in EXPORTERS.items():
+            assert send_metrics(exporter(served.addresses[f"otlp-{name}"], BEARER), client)
+        assert send_metrics(EXPORTERS["http"](served.addresses["otlp-http"], {}), client)
+
+        def rows(query: str) -> Any:
+            store = clickhouse_connect.get_client(dsn=f"http://{served.sql}/headroom")
+            try:
+                return store.query(query).result_rows
+            finally:
+                store.close()
+
+        pushes = "SELECT transport, principal, client_id, points, error_code FROM headroom.pushes ORDER BY ALL"
+        assert eventually(lambda: rows(pushes), lambda found: len(found) == 3) == [
+            ("otlp_http", "alice", "app", 3, 0),
+            ("otlp_http", "claimed:alice", "app", 3, 0),
+            ("otlp_grpc", "alice", "app", 3, 0),
+        ]
+        points = "SELECT DISTINCT metric, value FROM headroom.client_metrics WHERE principal = 'alice' ORDER BY metric"
+        assert rows(points) == [("lag", 7.5), ("sent", 3.0)]
+        assert rows("SELECT count() FROM headroom.client_histograms WHERE principal = 'alice'") == [(2,)]
+        assert served.metrics()["headroom_otlp_points_total"] == 9

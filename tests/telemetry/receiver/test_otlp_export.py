@@ -1,0 +1,131 @@
+"""OTLP requests to spool records: kept whole for one client, split for several, bounded, and refused for good."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from google.protobuf import json_format
+from hypothesis import given
+from hypothesis import strategies as st
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
+from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData, ResourceMetrics
+
+from exporters.spool.records import decode_push
+from telemetry.decode.compression import decompress
+from telemetry.receiver.otlp_export import Export, OtlpError, OtlpLimits, export_of, parse_json, parse_protobuf
+from telemetry.receiver.otlp_identity import DIALECTS, Sender
+from tests.telemetry.receiver.test_otlp_identity import attributes
+
+ZSTD = 4
+JAVA = decompress(
+    ZSTD, (Path(__file__).parents[2] / "vectors" / "java-4.3.1-producer.zst").read_bytes(), max_bytes=1 << 20
+)
+SENDER = Sender("10.0.0.9", True, "otlp_grpc")
+
+
+def resource(points: int = 1, of_points: Any = None, **stated: Any) -> ResourceMetrics:
+    """Gauge points of one client; `of_points`: the attributes of each in turn."""
+    made = ResourceMetrics()
+    made.resource.attributes.extend(attributes(**stated))
+    scope = made.scope_metrics.add()
+    scope.scope.name = "scope"
+    metric = scope.metrics.add(name="m", unit="1")
+    for n in range(points):
+        point = metric.gauge.data_points.add(time_unix_nano=n + 1, as_double=n)
+        if of_points is not None:
+            point.attributes.extend(attributes(**of_points[n]))
+    return made
+
+
+def exported(*resources: ResourceMetrics, dialect: str = "any", **limits: int) -> Export:
+    request = parse_protobuf(ExportMetricsServiceRequest(resource_metrics=resources).SerializeToString())
+    return export_of(request, SENDER, cluster="ours", dialect=DIALECTS[dialect], limits=OtlpLimits(**limits))
+
+
+def test_a_request_of_one_client_is_kept_as_the_client_wrote_it() -> None:
+    whole = MetricsData.FromString(JAVA)
+    for each in whole.resource_metrics:
+        each.resource.attributes.extend(attributes(clientId="app"))
+    export = exported(*whole.resource_metrics)
+    (part,) = export.parts
+    assert part.payload == whole.SerializeToString()
+    push = decode_push(part.record(1_700_000_000_000))
+    assert (push.client_id, push.payload, push.compression_type) == ("app", part.payload, 0)
+    assert push.received_at_ms == 1_700_000_000_000
+    assert push.connection == part.identity.connection
+
+
+def test_a_request_of_several_clients_is_split() -> None:
+    export = exported(*(resource(n + 1, client_id=f"app-{n % 2}") for n in range(4)))
+    assert [(part.identity.client_id, part.points) for part in export.parts] == [("app-0", 4), ("app-1", 6)]
+    assert export.rejected == 0
+    assert not export.response().HasField("partial_success")
+
+
+def test_points_are_split_by_their_own_attributes_as_prometheus_labels_come() -> None:
+    of_points = [{"client_id": f"app-{n % 3}", "topic": f"t{n}"} for n in range(9)]
+    export = exported(resource(9, of_points, service="collector"))
+    assert [(part.identity.client_id, part.points) for part in export.parts] == [(f"app-{n}", 3) for n in range(3)]
+    for n, part in enumerate(export.parts):
+        (data,) = MetricsData.FromString(part.payload).resource_metrics
+        assert data.resource.attributes[0].key == "service"
+        (metric,) = data.scope_metrics[0].metrics
+        assert data.scope_metrics[0].scope.name == "scope"
+        assert [point.as_double for point in metric.gauge.data_points] == [n, n + 3, n + 6]
+
+
+def test_a_sum_that_is_split_stays_the_sum_it_was() -> None:
+    made = ResourceMetrics()
+    metric = made.scope_metrics.add().metrics.add(name="s")
+    metric.sum.aggregation_temporality, metric.sum.is_monotonic = 1, True
+    for n in range(2):
+        metric.sum.data_points.add(as_int=n, attributes=attributes(client_id=f"app-{n}"))
+    for part in exported(made, dialect="strimzi").parts:
+        (copy,) = MetricsData.FromString(part.payload).resource_metrics[0].scope_metrics[0].metrics
+        assert (copy.sum.aggregation_temporality, copy.sum.is_monotonic) == (1, True)
+
+
+def test_what_is_over_a_limit_is_rejected_and_the_rest_kept() -> None:
+    export = exported(
+        *(resource(2, client_id=f"app-{n}") for n in range(3)),
+        resource(5, client_id="app-0"),
+        clients=2,
+        points_of_client=6,
+    )
+    assert [part.identity.client_id for part in export.parts] == ["app-1"]
+    assert export.rejected == 2 + 7
+    partial = export.response().partial_success
+    assert partial.rejected_data_points == 9
+    assert "more than 2 clients" in partial.error_message
+    assert "more than 6 data points" in partial.error_message
+
+
+def test_nothing_is_kept_of_a_request_without_points() -> None:
+    assert exported(resource(0, client_id="app")).parts == []
+    assert exported().parts == []
+
+
+def test_json_is_the_same_request() -> None:
+    request = ExportMetricsServiceRequest(resource_metrics=[resource(3, client_id="app")])
+    text = json_format.MessageToJson(request).replace('"resourceMetrics"', '"unheardOf": {}, "resourceMetrics"')
+    assert parse_json(text.encode()) == request
+
+
+@pytest.mark.parametrize(
+    "body", [b"{", b"\xff", b'{"resourceMetrics": 1}', b"[" * 100_000, b'{"a":' * 50_000, b"9" * 10_000]
+)
+def test_json_that_can_never_be_read(body: bytes) -> None:
+    with pytest.raises(OtlpError, match=f"{len(body)} bytes are no Export"):
+        parse_json(body)
+
+
+@given(st.binary(max_size=200))
+def test_bytes_are_read_or_refused(body: bytes) -> None:
+    for parse in (parse_protobuf, parse_json):
+        try:
+            request = parse(body)
+        except OtlpError:
+            continue
+        export_of(request, SENDER, cluster="ours", dialect=DIALECTS["any"], limits=OtlpLimits())

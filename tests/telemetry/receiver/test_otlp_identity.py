@@ -1,0 +1,122 @@
+"""Attributes of the known plug-ins to one identity: what is evidence, what is a claim, what is ambiguous."""
+
+from __future__ import annotations
+
+import uuid
+from typing import Any
+
+import pytest
+from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
+
+from exporters.model import ANONYMOUS, UNKNOWN
+from telemetry.receiver.otlp_identity import DIALECTS, NO_BROKER, Facts, Identity, Sender, facts_of, identity_of
+
+PLUG_IN = Sender("10.0.0.9", True, "otlp_grpc")
+ANYBODY = Sender("10.0.0.9", False, "otlp_http")
+ID = uuid.UUID("d3f1a2b4-c5e6-4f70-8192-a3b4c5d6e7f8")
+KAFKA_ID = "0_GitMXmT3CBkqO0xdbn-A"  # the same by Kafka's Uuid.toString
+
+
+def attributes(**stated: Any) -> list[KeyValue]:
+    return [
+        KeyValue(key=name, value=AnyValue(**{f"{'int' if isinstance(value, int) else 'string'}_value": value}))
+        for name, value in stated.items()
+    ]
+
+
+def identity(
+    stated: list[KeyValue], dialect: str = "any", sender: Sender = PLUG_IN, *, point: bool = False
+) -> Identity:
+    names = DIALECTS[dialect].of_point if point else DIALECTS[dialect].of_resource
+    return identity_of(facts_of(stated, names), sender, "ours")
+
+
+SENDERS = {
+    "kip-714": {
+        "client_id": "app",
+        "client_instance_id": KAFKA_ID,
+        "client_software_name": "apache-kafka-java",
+        "client_software_version": "4.3.1",
+        "client_source_address": "10.1.2.3",
+        "client_source_port": "4711",
+        "principal": "alice",
+        "kafka.broker.id": "2",
+        "kafka.cluster.id": "theirs",
+    },
+    "instaclustr": {"clientId": "app", "clientSoftwareName": "apache-kafka-java", "clientSoftwareVersion": "4.3.1"},
+    "monedula": {
+        "client_id": "app",
+        "client_instance_id": str(ID),
+        "kafka.client.principal": "User:alice",
+        "kafka.client.address": "/10.1.2.3",
+        "kafka.cluster.id": "theirs",
+        "kafka.node.id": 2,
+    },
+    "strimzi": {"client_id": "app", "client_instance_id": KAFKA_ID, "principal": "alice", "client_address": "10.1.2.3"},
+}
+
+
+@pytest.mark.parametrize("dialect", SENDERS)
+@pytest.mark.parametrize("read_as", ["itself", "any"])
+def test_the_names_of_each_plug_in_are_known(dialect: str, read_as: str) -> None:
+    stated = SENDERS[dialect]
+    found = identity(attributes(**stated), dialect if read_as == "itself" else "any", point=dialect == "strimzi")
+    assert found.client_id == "app"
+    assert found.connection.listener == "OTLP_GRPC"
+    assert found.connection.principal == (ANONYMOUS if dialect == "instaclustr" else "alice")
+    assert found.connection.source_address == ("" if dialect == "instaclustr" else "10.1.2.3")
+    assert found.connection.broker_id == (2 if dialect in ("kip-714", "monedula") else NO_BROKER)
+    assert found.connection.cluster == ("theirs" if dialect in ("kip-714", "monedula") else "ours")
+    assert found.connection.software_name == (UNKNOWN if dialect in ("monedula", "strimzi") else "apache-kafka-java")
+    if dialect != "instaclustr":
+        assert found.client_instance_id == ID.bytes
+
+
+def test_names_of_other_plug_ins_are_not_read_when_the_sender_is_known() -> None:
+    found = identity(attributes(clientId="app", principal="alice", client_id="other"), "instaclustr")
+    assert (found.client_id, found.connection.principal) == ("app", ANONYMOUS)
+
+
+def test_a_sender_without_a_proof_states_claims() -> None:
+    stated = attributes(**SENDERS["kip-714"])
+    claimed = identity(stated, sender=ANYBODY)
+    assert claimed.connection.principal == "claimed:alice"
+    assert claimed.connection.cluster == "ours"
+    assert claimed.connection.source_address == ANYBODY.address
+    assert identity([], sender=ANYBODY).connection.principal == f"claimed:{ANONYMOUS}"
+
+
+def test_of_one_name_the_last_value_counts_as_plug_ins_append_theirs() -> None:
+    found = identity([*attributes(clientId="what the client sent"), *attributes(clientId="app")])
+    assert (found.client_id, found.connection.principal) == ("app", ANONYMOUS)
+
+
+def test_two_names_with_different_values_make_a_claim_of_it() -> None:
+    found = identity(attributes(client_id="app", clientId="other", principal="alice"))
+    assert found.connection.principal == "claimed:alice"
+    assert identity(attributes(client_id="app", clientId="app", principal="alice")).connection.principal == "alice"
+
+
+def test_an_instance_without_an_id_has_a_stable_one_of_its_own() -> None:
+    one, again = (identity(attributes(clientId="app")).client_instance_id for _ in range(2))
+    assert one == again
+    assert len(one) == 16
+    others = [attributes(clientId="app-2"), attributes(clientId="app", client_instance_id="not an id")]
+    assert one not in [identity(other).client_instance_id for other in others]
+
+
+@pytest.mark.parametrize("broker_id", ["", "-1", "one", "99999999999999999999", "2147483648", "\u0662"])
+def test_a_broker_that_is_none(broker_id: str) -> None:
+    found = identity(attributes(client_id="app", broker_id=broker_id))
+    assert found.connection.broker_id == NO_BROKER
+
+
+def test_texts_are_bounded() -> None:
+    found = identity(attributes(client_id="c" * 100_000, principal="p" * 100_000, client_software_name="s" * 100_000))
+    assert len(found.client_id) == 4096
+    assert len(found.connection.principal) == len(found.connection.software_name) == 255
+
+
+def test_values_that_are_no_texts_are_not_read() -> None:
+    odd = [KeyValue(key="client_id", value=AnyValue(bool_value=True)), KeyValue(key="principal")]
+    assert facts_of(odd, DIALECTS["any"].of_resource) == Facts({}, False)

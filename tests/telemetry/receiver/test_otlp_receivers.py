@@ -1,0 +1,196 @@
+"""The OTLP receivers over real sockets: OpenTelemetry's own exporters, who may call, and what hostile callers get."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import grpc
+import grpc.aio
+import httpx
+import pytest
+import zstandard
+from google.rpc.error_details_pb2 import RetryInfo
+from google.rpc.status_pb2 import Status
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
+from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData
+
+from telemetry.receiver.otlp_grpc import SERVICE
+from tests.kit.grpc_servers import in_loop
+from tests.kit.otlp_receivers import BEARER, EXPORTERS, MAX_BODY_BYTES, MAX_DECOMPRESSED_BYTES, OpenOtlp, opened, send
+from tests.telemetry.receiver.test_otlp_export import resource
+
+REQUEST = ExportMetricsServiceRequest(resource_metrics=[resource(3, client_id="app")])
+BODY = REQUEST.SerializeToString()
+PROTOBUF = {"content-type": "application/x-protobuf"}
+
+
+async def post(receivers: OpenOtlp, body: Any = BODY, **headers: str) -> httpx.Response:
+    named = {name.replace("_", "-"): value for name, value in headers.items()}
+    async with httpx.AsyncClient() as client:
+        return await client.post(f"http://{receivers.http}/v1/metrics", content=body, headers=PROTOBUF | named)
+
+
+async def export(receivers: OpenOtlp, body: bytes = BODY, **metadata: str) -> bytes:
+    async with grpc.aio.insecure_channel(receivers.grpc) as channel:
+        call = channel.unary_unary(f"/{SERVICE}/Export")
+        answer: bytes = await call(body, metadata=list(metadata.items()), timeout=30)
+        return answer
+
+
+async def refused(receivers: OpenOtlp, body: bytes = BODY, **metadata: str) -> grpc.aio.AioRpcError:
+    with pytest.raises(grpc.aio.AioRpcError) as told:
+        await export(receivers, body, **metadata)
+    return told.value
+
+
+@pytest.mark.parametrize("transport", EXPORTERS)
+@pytest.mark.parametrize("packed", [False, True])
+@in_loop
+async def test_opentelemetrys_exporters_reach_the_spool(tmp_path: Path, transport: str, packed: bool) -> None:
+    async with opened(tmp_path) as receivers:
+        exporter = EXPORTERS[transport](getattr(receivers, transport), BEARER, gzip=packed)
+        assert await send(exporter, {"client_id": "app", "principal": "alice"})
+        (push,) = receivers.pushes()
+        assert (push.client_id, push.connection.principal) == ("app", "alice")
+        assert push.connection.listener == f"OTLP_{transport.upper()}"
+        metrics = MetricsData.FromString(push.payload).resource_metrics[0].scope_metrics[0].metrics
+        assert {metric.name for metric in metrics} == {"sent", "lag", "latency"}
+        assert receivers.receiver.requests == {(f"otlp_{transport}", "accepted"): 1}
+        assert receivers.receiver.points == 3
+
+
+@pytest.mark.parametrize("transport", EXPORTERS)
+@in_loop
+async def test_a_sender_without_a_token_states_claims_or_is_refused(tmp_path: Path, transport: str) -> None:
+    async with opened(tmp_path / "open") as receivers:
+        assert await send(EXPORTERS[transport](getattr(receivers, transport), {}), {"principal": "alice"})
+        assert receivers.pushes()[0].connection.principal == "claimed:alice"
+    async with opened(tmp_path / "closed", direct=False) as receivers:
+        assert not await send(EXPORTERS[transport](getattr(receivers, transport), {}), {"principal": "alice"})
+        assert receivers.pushes() == []
+
+
+@pytest.mark.parametrize("transport", EXPORTERS)
+@in_loop
+async def test_a_sender_comes_back_when_the_spool_has_no_room(tmp_path: Path, transport: str) -> None:
+    """By OpenTelemetry's own retries: it waits as long as it is asked to, and everything is there once."""
+    async with opened(tmp_path, max_bytes=10) as receivers:
+        exporter = EXPORTERS[transport](getattr(receivers, transport), BEARER)
+        sending = asyncio.create_task(send(exporter, {"client_id": "app"}))
+        while not receivers.receiver.requests:
+            await asyncio.sleep(0.01)
+        receivers.spool._max_bytes = 1 << 20
+        assert await sending
+        assert len(receivers.pushes()) == 1
+        assert receivers.receiver.requests == {(f"otlp_{transport}", "busy"): 1, (f"otlp_{transport}", "accepted"): 1}
+
+
+@in_loop
+async def test_a_full_spool_and_a_failing_one_are_retryable(tmp_path: Path) -> None:
+    async with opened(tmp_path, max_bytes=10) as receivers:
+        answer = await post(receivers)
+        assert (answer.status_code, answer.headers["retry-after"]) == (503, "5")
+        assert Status.FromString(answer.content).message == "the spool is full"
+        error = await refused(receivers)
+        assert error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+        details = Status.FromString(dict(error.trailing_metadata())["grpc-status-details-bin"])
+        retry = RetryInfo()
+        assert details.details[0].Unpack(retry)
+        assert retry.retry_delay.seconds == 5
+        receivers.spool._max_bytes = 1 << 20
+        receivers.flush_fails = True
+        assert (await post(receivers)).status_code == 503
+        receivers.spool._queue.clear()
+
+
+@in_loop
+async def test_all_of_a_request_is_queued_or_nothing(tmp_path: Path) -> None:
+    clients = ExportMetricsServiceRequest(resource_metrics=[resource(3, client_id=f"app-{n}") for n in range(10)])
+    async with opened(tmp_path, max_bytes=2_000) as receivers:
+        assert (await post(receivers, clients.SerializeToString())).status_code == 503
+        assert receivers.spool._queue == []
+        assert (await post(receivers)).status_code == 200
+
+
+@pytest.mark.parametrize("encoding", ["identity", "gzip", "zstd"])
+@pytest.mark.parametrize("as_json", [False, True])
+@in_loop
+async def test_http_takes_protobuf_and_json_in_each_encoding(tmp_path: Path, encoding: str, as_json: bool) -> None:
+    text = json.dumps(
+        {
+            "resourceMetrics": [
+                {
+                    "resource": {"attributes": [{"key": "clientId", "value": {"stringValue": "app"}}]},
+                    "scopeMetrics": [
+                        {"metrics": [{"name": "m", "gauge": {"dataPoints": [{"timeUnixNano": "1", "asInt": "7"}]}}]}
+                    ],
+                }
+            ]
+        }
+    ).encode()
+    pack = {"identity": bytes, "gzip": gzip.compress, "zstd": zstandard.compress}[encoding]
+    async with opened(tmp_path) as receivers:
+        content_type = "application/json; charset=utf-8" if as_json else "application/x-protobuf"
+        answer = await post(
+            receivers, pack(text if as_json else BODY), content_type=content_type, content_encoding=encoding
+        )
+        assert (answer.status_code, answer.content) == (200, b"{}" if as_json else b"")
+        assert answer.headers["content-type"].startswith(content_type.partition(";")[0])
+        assert [push.client_id for push in receivers.pushes()] == ["app"]
+
+
+BOMB = gzip.compress(bytes(MAX_DECOMPRESSED_BYTES + 1))
+
+
+@pytest.mark.parametrize(
+    ("body", "headers", "status", "outcome"),
+    [
+        (b"\xff", {}, 400, "invalid"),
+        (b"{", {"content_type": "application/json"}, 400, "invalid"),
+        (BODY, {"content_encoding": "gzip"}, 400, "invalid"),
+        (BODY, {"content_encoding": "br"}, 415, "unsupported"),
+        (BODY, {"content_type": "text/plain"}, 415, "unsupported"),
+        (BODY, {"authorization": "Bearer nobody"}, 401, "unauthenticated"),
+        (bytes(MAX_BODY_BYTES + 1), {}, 413, "too_large"),
+        (BOMB, {"content_encoding": "gzip"}, 413, "too_large"),
+        (b"\xff" * 50_000, {}, 400, "invalid"),
+    ],
+)
+@in_loop
+async def test_http_that_is_refused_for_good(
+    tmp_path: Path, body: bytes, headers: dict[str, str], status: int, outcome: str
+) -> None:
+    async with opened(tmp_path) as receivers:
+        assert (await post(receivers, body, **headers)).status_code == status
+        assert receivers.receiver.requests == {("otlp_http", outcome): 1}
+        assert (await post(receivers)).status_code == 200
+
+
+@in_loop
+async def test_grpc_that_is_refused_for_good(tmp_path: Path) -> None:
+    async with opened(tmp_path) as receivers:
+        assert (await refused(receivers, b"\xff")).code() is grpc.StatusCode.INVALID_ARGUMENT
+        assert (await refused(receivers, authorization="Bearer x")).code() is grpc.StatusCode.UNAUTHENTICATED
+        await refused(receivers, bytes(MAX_BODY_BYTES + 1))
+        assert await export(receivers) == b""
+
+
+@in_loop
+async def test_a_slow_or_broken_request_costs_only_itself(tmp_path: Path) -> None:
+    async with opened(tmp_path, timeout_s=0.2) as receivers:
+        host, _, port = receivers.http.rpartition(":")
+        head = (
+            b"POST /v1/metrics HTTP/1.1\r\nHost: h\r\nContent-Type: application/x-protobuf\r\nContent-Length: 9\r\n\r\n"
+        )
+        reader, writer = await asyncio.open_connection(host, int(port))
+        writer.write(head)
+        assert b" 408 " in await reader.readline()
+        writer.close()
+        _, cut = await asyncio.open_connection(host, int(port))
+        cut.write(head + b"1")
+        cut.close()
+        assert (await post(receivers)).status_code == 200
