@@ -35,6 +35,15 @@ CONNECTIONS_TOTAL = SelfMetric("headroom_connections_accepted_total", "Client co
 PROTOCOL_ERRORS = SelfMetric(
     "headroom_protocol_errors_total", "Connections closed for bytes that are no Kafka protocol."
 )
+CONNECTIONS_REFUSED = SelfMetric(
+    "headroom_connections_refused_total", "Client connections that were refused at once, by reason.", ("reason",)
+)
+CONNECTIONS_CLOSED = SelfMetric(
+    "headroom_connections_closed_total",
+    "Client connections closed for a limit or a timeout, by reason; those closed for their bytes are protocol errors.",
+    ("reason",),
+)
+HELD_BYTES = SelfMetric("headroom_held_request_bytes", "Bytes of requests that have arrived in part and are kept.")
 UPSTREAM_FAILURES = SelfMetric("headroom_upstream_failures_total", "Connections to a broker that could not be made.")
 CLIENT_INSTANCES = SelfMetric(
     "kafka_server_client_metrics_instances", "Client instances in the cache (KIP-714 ClientMetricsInstanceCount)."
@@ -132,6 +141,9 @@ CATALOGUE: tuple[SelfMetric, ...] = (
     CONNECTIONS,
     CONNECTIONS_TOTAL,
     PROTOCOL_ERRORS,
+    CONNECTIONS_REFUSED,
+    CONNECTIONS_CLOSED,
+    HELD_BYTES,
     UPSTREAM_FAILURES,
     CLIENT_INSTANCES,
     UNKNOWN_SUBSCRIPTIONS,

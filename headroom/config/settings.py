@@ -90,6 +90,13 @@ class GatewayConfig(Section):
     connect_timeout_ms: Millis = 10_000
     drain_ms: Millis = 5_000
     max_request_bytes: Bytes = 104_857_600
+    max_connections: int = Field(default=20_000, gt=0)  # no more than the limit of open files leaves room for
+    max_connections_per_address: int | None = Field(default=None, gt=0)  # None: three quarters of all
+    max_held_bytes: Bytes = 67_108_864  # of unfinished requests that are not just forwarded; of each process
+    frame_timeout_ms: Millis = 30_000  # from the first byte of such a request to its last
+    handshake_timeout_ms: Millis = 10_000  # TLS and SASL
+    idle_timeout_ms: Millis = 600_000  # connections.max.idle.ms
+    metadata_refresh_ms: Millis = 5_000  # how often the brokers that have a listener are read from the cluster
 
 
 class TelemetryConfig(Section):

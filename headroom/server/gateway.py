@@ -13,6 +13,7 @@ from exporters.spool.writer import SpoolWriter
 from headroom.clock import now_ms
 from headroom.config.settings import ServeConfig
 from headroom.errors import ServeError
+from headroom.server.brokers import BrokerRefresh, nodes_of
 from headroom.server.network import NetworkService, open_network
 from headroom.server.periodic import PeriodicTask, QuotaRecorder, first
 from headroom.server.processes.assembly import (
@@ -28,7 +29,6 @@ from quota_metrics.config.history import LimitHistory
 from quota_metrics.kafka.admin import Cluster, KafkaAdmin
 from quota_metrics.kafka.errors import ClusterError, check
 from quota_metrics.measure.meter import UsageMeter
-from telemetry.gateway.listeners import BrokerNode
 from telemetry.rules.client_metrics import ClientMetrics
 from telemetry.rules.cluster_subscriptions import read_subscriptions
 
@@ -72,7 +72,10 @@ async def open_gateway(
     stack.push_async_callback(recorder.write_usage)
 
     gateway = new_gateway(config, name, receiver, pushes, observe=meter.exchange)
-    address, network = await open_network(config, gateway, _nodes(cluster), meter.exchange, stack)
+    address, network = await open_network(config, gateway, nodes_of(cluster), meter.exchange, stack)
+    brokers = BrokerRefresh(admin.describe_cluster, gateway.listeners)
+    stack.callback(brokers.close)
+    periodic_tasks.append(PeriodicTask("brokers", config.gateway.metadata_refresh_ms, brokers.step))
 
     async def subscriptions() -> None:
         await refresh()
@@ -92,10 +95,6 @@ async def open_gateway(
         )
 
     return NetworkService(address, periodic_tasks, readings, gateway, network)
-
-
-def _nodes(cluster: Cluster) -> list[BrokerNode]:
-    return [BrokerNode(node.id, node.host, node.port) for node in cluster.nodes]
 
 
 def _subscriptions(config: ServeConfig, rules: ClientMetrics, admin: KafkaAdmin) -> Callable[[], Awaitable[None]]:

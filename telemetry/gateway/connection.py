@@ -71,6 +71,7 @@ class ProxiedConnection:
         self._client = ClientIdentity(facts, connection_id)
         self._pending = PendingRequests(limits.max_in_flight)
         self._held: PendingRequest | None = None  # the request that is arriving, when it is not just forwarded
+        self._too_large: PushRequest | None = None  # the same, when it is skipped
         self._client_id_end = 0  # of the held request: offset in its frame
         self._known_push: KnownPush | None = None
         self._requests = FrameScanner(
@@ -118,6 +119,16 @@ class ProxiedConnection:
         self._receiver.disconnected(self._connection_id)
 
     @property
+    def unfinished_request(self) -> int:
+        """The number of the request that has arrived in part and is not forwarded; 0: there is none."""
+        return self._requests.unfinished
+
+    @property
+    def held_bytes(self) -> int:
+        """What is kept of that request."""
+        return self._requests.held_bytes
+
+    @property
     def idle(self) -> bool:
         """Whether every request that came has been answered."""
         return not self._pending and self._held is None
@@ -162,8 +173,7 @@ class ProxiedConnection:
         if len(begun) < LENGTH_BYTES + min(_MAX_REQUEST_HEAD_BYTES, pending.request_bytes):
             return None
         head = read_push_head(request_body(begun, self._client_id_end, flexible=True))
-        request = PushRequest(*head, self._client.caller(pending.client_id))
-        self._answer(pending, self._receiver.answer_oversize(request, self._now_ms))
+        self._too_large = PushRequest(*head, self._client.caller(pending.client_id))
         return Mode.SKIP
 
     def _begin_produce(self, pending: PendingRequest, data: bytes, offset: int, client_id_end: int) -> Mode | None:
@@ -190,8 +200,12 @@ class ProxiedConnection:
 
     def _complete_request(self, frame: bytes) -> bytes:
         pending, self._held = self._held, None
-        if pending is None or not frame:
-            return b""  # a skipped push: answered by its head
+        if pending is None:
+            return b""
+        if self._too_large is not None:  # skipped to its end: a client expects no response while it still sends
+            request, self._too_large = self._too_large, None
+            self._answer(pending, self._receiver.answer_oversize(request, self._now_ms))
+            return b""
         api, version = pending.api, pending.version
         if version > api.max_version:
             self._answer(pending, Answer(_API_VERSIONS_TOO_NEW, after_flush=False, refusal=b""))

@@ -1,11 +1,11 @@
-"""The addresses the gateway is found at: one to bootstrap from, one per broker, opened as brokers become known."""
+"""The listening sockets in front of one cluster: one to bootstrap from, one per broker that the cluster has."""
 
 from __future__ import annotations
 
 import asyncio
 import itertools
 import socket
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import structlog
@@ -14,6 +14,9 @@ log = structlog.get_logger(__name__)
 
 BOOTSTRAP = -1  # the listener that leads to any broker
 _BACKLOG = 1024
+_FORGET_AFTER = 3  # readings of the metadata in a row that lack a broker: one that restarts is soon back
+_MAX_BROKERS = 2_000
+_MAX_UNKNOWN = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,17 +29,17 @@ class BrokerNode:
 
 
 class Listeners:
-    """The listening sockets in front of one cluster.
+    """Opened and closed by `update`, from metadata that Headroom itself fetched, and by nothing that a client's
+    connection brings: a response that names an unknown broker is rewritten to the bootstrap listener, and `unknown` is
+    called so that the metadata is fetched again.
 
-    The listener to broker N has the port of the bootstrap listener + 1 + N, so that addresses survive a restart;
-    where that
-    port is taken, or the bootstrap port was chosen by the system, any free port.
-    `serve` makes the protocol of a connection that came through the listener to a broker id (or BOOTSTRAP).
+    The listener to broker N has the port of the bootstrap listener + 1 + N, so that addresses survive a restart; where
+    that port is taken or `reserved`, or the bootstrap port was chosen by the system, any free port. `serve` makes the
+    protocol of a connection that came through the listener to a broker id (or BOOTSTRAP). `fallback`: where connections
+    of the bootstrap listener lead when no broker is reached.
 
-    Several processes may listen at the same ports (SO_REUSEPORT), which they all have to know alike: one is `shared`
-    and opens listeners, `opened` is called after each; the others `ask` it for listeners that they lack and `follow`
-    it. Until
-    then they send clients to the bootstrap listener.
+    Several processes may listen at the same ports (SO_REUSEPORT): one is `shared` and opens listeners, `changed` is
+    called after each change; the others have `follows` and open what they are told by `follow`.
     """
 
     def __init__(
@@ -46,20 +49,26 @@ class Listeners:
         port: int,
         serve: Callable[[int], asyncio.Protocol],
         shared: bool = False,
-        ask: Callable[[BrokerNode], None] | None = None,
+        follows: bool = False,
+        reserved: Collection[int] = (),
+        fallback: Sequence[BrokerNode] = (),
     ) -> None:
-        self.opened: Callable[[], None] = _nobody_cares
+        self.changed: Callable[[], None] = _ignore
+        self.unknown: Callable[[], None] = _ignore
         self._host = host
         self._port = port
         self._serve = serve
         self._shared = shared
-        self._ask = ask
-        self._asked: set[int] = set()
+        self._follows = follows
+        self._reserved = frozenset(reserved)
+        self._fallback = fallback
         self._predictable = port != 0
         self._nodes: dict[int, BrokerNode] = {}
         self._ports: dict[int, int] = {}
-        self._servers: list[asyncio.Server] = []
-        self._opening: set[asyncio.Task[None]] = set()
+        self._missing: dict[int, int] = {}  # readings in a row without this broker
+        self._reported: set[int] = set()  # unknown brokers since the last reading
+        self._servers: dict[int, asyncio.Server] = {}
+        self._opening: dict[int, asyncio.Task[None]] = {}
         self._turn = itertools.count()
         self._unreachable: set[int] = set()
 
@@ -68,55 +77,71 @@ class Listeners:
         return ((self._nodes[node_id], port) for node_id, port in self._ports.items())
 
     async def open(self, nodes: Iterable[BrokerNode]) -> tuple[str, int]:
-        """Opens the bootstrap listener and one to each node; the bootstrap address. Raises OSError: the port is
-        taken."""
+        """Opens the bootstrap listener and one to each node. Returns the bootstrap address. Raises OSError when its
+        port is taken."""
         listener = self._listen(self._port)
         self._port = listener.getsockname()[1]
-        for node in nodes:
-            self.port_of(node.node_id, node.host, node.port)
+        self.update(nodes)
         await self._accept(BOOTSTRAP, listener)
-        await asyncio.gather(*self._opening)
+        await asyncio.gather(*self._opening.values())
         return self._host, self._port
 
-    def port_of(self, node_id: int, host: str, port: int) -> int:
-        """The port of the listener to a broker, opened when it is new. Called whenever a response names a broker."""
-        node = self._nodes[node_id] = BrokerNode(node_id, host, port)
-        if node_id not in self._ports:
-            if self._ask is not None:
-                if node_id not in self._asked:
-                    self._asked.add(node_id)
-                    self._ask(node)
-                return self._port
-            self._begin(node_id, self._broker_listener(node_id))
-            log.info("listener opened", broker_id=node_id, port=self._ports[node_id])
-            self.opened()
-        return self._ports[node_id]
+    def update(self, nodes: Iterable[BrokerNode]) -> None:
+        """The cluster's brokers by its own metadata: opens listeners to new ones, moves those that have moved, closes
+        those that have been missing for some readings. None at all is no reading."""
+        named = {node.node_id: node for node in itertools.islice(nodes, _MAX_BROKERS)}
+        if not named:
+            return
+        before = [*self]
+        for node_id in [*self._ports]:
+            self._missing[node_id] = 0 if node_id in named else self._missing.get(node_id, 0) + 1
+            if self._missing[node_id] >= _FORGET_AFTER:
+                self._forget(node_id)
+        for node_id, node in named.items():
+            if node_id in self._ports or self._open_listener(node_id):
+                self._nodes[node_id] = node
+        self._reported.clear()
+        if [*self] != before:
+            self.changed()
+
+    def port_of(self, node_id: int) -> int:
+        """The port for a broker that a response names: of its listener, else of the bootstrap listener."""
+        port = self._ports.get(node_id)
+        if port is not None:
+            return port
+        if node_id not in self._reported and len(self._reported) < _MAX_UNKNOWN:
+            self._reported.add(node_id)
+            self.unknown()
+        return self._port
 
     async def follow(self, listeners: Iterable[tuple[BrokerNode, int]]) -> None:
-        """Opens the listeners that another process has opened. Raises OSError, after all others: a port is not to be
-        had.
-
-        Such a listener is not asked for once more: it is there, and to be followed again.
-        """
+        """Opens the listeners that another process has opened, closes others. Raises OSError after all others when a
+        port cannot be bound: follow again."""
+        wanted = {node.node_id: (node, port) for node, port in listeners}
+        for node_id in [*self._ports]:
+            if node_id not in wanted or wanted[node_id][1] != self._ports[node_id]:
+                self._forget(node_id)
         fault = None
-        for node, port in listeners:
-            self._nodes.setdefault(node.node_id, node)  # what a response said is newer
-            if node.node_id not in self._ports:
+        for node_id, (node, port) in wanted.items():
+            self._nodes[node_id] = node
+            if node_id not in self._ports:
                 try:
-                    self._begin(node.node_id, self._listen(port))
+                    self._begin(node_id, self._listen(port))
                 except OSError as exc:
                     fault = exc
-        await asyncio.gather(*self._opening)
+        self._reported.clear()
+        await asyncio.gather(*self._opening.values())
         if fault is not None:
             raise fault
 
     def candidates(self, node_id: int) -> list[BrokerNode]:
         """The brokers that a connection through this listener may lead to, in the order to try."""
         if node_id != BOOTSTRAP:
-            return [self._nodes[node_id]]
+            return [self._nodes[node_id]] if node_id in self._nodes else []
         nodes = sorted(self._nodes.values(), key=lambda node: node.node_id)
         first = next(self._turn) % max(len(nodes), 1)
-        return nodes[first:] + nodes[:first]
+        known = {(node.host, node.port) for node in nodes}
+        return [*nodes[first:], *nodes[:first], *(one for one in self._fallback if (one.host, one.port) not in known)]
 
     def reached(self, node_id: int) -> None:
         """A broker took a connection."""
@@ -132,30 +157,64 @@ class Listeners:
 
     def close(self) -> None:
         """Stops accepting."""
-        for task in self._opening:
+        for task in self._opening.values():
             task.cancel()
-        for server in self._servers:
+        for server in self._servers.values():
+            server.close()
+
+    def _open_listener(self, node_id: int) -> bool:
+        try:
+            self._begin(node_id, self._broker_listener(node_id))
+        except OSError as exc:
+            log.error("cannot open a listener", broker_id=node_id, error=str(exc))
+            return False
+        log.info("listener opened", broker_id=node_id, port=self._ports[node_id])
+        return True
+
+    def _forget(self, node_id: int) -> None:
+        """Stops accepting for a broker; its connections end with it."""
+        log.info("listener closed", broker_id=node_id, port=self._ports.pop(node_id))
+        self._nodes.pop(node_id, None)
+        self._missing.pop(node_id, None)
+        self._unreachable.discard(node_id)
+        if task := self._opening.pop(node_id, None):
+            task.cancel()
+        if server := self._servers.pop(node_id, None):
             server.close()
 
     def _broker_listener(self, node_id: int) -> socket.socket:
         wanted = self._port + 1 + node_id
-        if self._predictable and wanted <= 65_535:
+        if self._predictable and 0 < wanted <= 65_535 and wanted not in self._reserved:
             try:
                 return self._listen(wanted)
             except OSError as exc:
                 log.warning("listener takes a free port", broker_id=node_id, wanted=wanted, error=str(exc))
-        return self._listen(0)
+        return self._free_port()
+
+    def _free_port(self) -> socket.socket:
+        """A port of the system's choice that is not reserved."""
+        refused = []
+        try:
+            while (listener := self._listen(0)).getsockname()[1] in self._reserved:
+                refused.append(listener)  # stays bound meanwhile, so that the next one is another
+            return listener
+        finally:
+            for other in refused:
+                other.close()
 
     def _begin(self, node_id: int, listener: socket.socket) -> None:
         self._ports[node_id] = listener.getsockname()[1]
         task = asyncio.get_running_loop().create_task(self._accept(node_id, listener))
-        self._opening.add(task)
-        task.add_done_callback(self._opening.discard)
+        self._opening[node_id] = task
+        task.add_done_callback(lambda done: self._opened(node_id, done))
+
+    def _opened(self, node_id: int, task: asyncio.Task[None]) -> None:
+        if self._opening.get(node_id) is task:
+            del self._opening[node_id]
 
     def _listen(self, port: int) -> socket.socket:
         family = socket.AF_INET6 if ":" in self._host else socket.AF_INET
-        follows = self._ask is not None
-        listener = socket.create_server((self._host, port), backlog=_BACKLOG, family=family, reuse_port=follows)
+        listener = socket.create_server((self._host, port), backlog=_BACKLOG, family=family, reuse_port=self._follows)
         if self._shared:  # not before it is bound: a port that somebody else has, even shared, is refused
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         return listener
@@ -163,8 +222,12 @@ class Listeners:
     async def _accept(self, node_id: int, listener: socket.socket) -> None:
         listener.setblocking(False)
         loop = asyncio.get_running_loop()
-        self._servers.append(await loop.create_server(lambda: self._serve(node_id), sock=listener))
+        try:
+            self._servers[node_id] = await loop.create_server(lambda: self._serve(node_id), sock=listener)
+        except asyncio.CancelledError:
+            listener.close()
+            raise
 
 
-def _nobody_cares() -> None:
-    pass
+def _ignore() -> None:
+    """Nobody has to be told."""

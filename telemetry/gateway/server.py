@@ -15,9 +15,11 @@ from typing import cast
 import structlog
 
 from exporters.model import ANONYMOUS, UNKNOWN, Connection
+from telemetry.gateway.admission import Admission, AdmissionLimits, Reason
 from telemetry.gateway.connection import ProxiedConnection
 from telemetry.gateway.exchanges import Limits, LocalAnswer, Observe
 from telemetry.gateway.listeners import BrokerNode, Listeners
+from telemetry.gateway.timeouts import TimedConnection, enforce_timeouts
 from telemetry.receiver.group_commit import GroupCommit
 from telemetry.receiver.receiver import TelemetryReceiver
 from telemetry.wire.errors import ProtocolError
@@ -59,6 +61,7 @@ class Gateway:
         connect_timeout_s: float,
         local: Callable[[str, int], Mapping[int, LocalAnswer]] | None = None,
         new_listeners: Callable[..., Listeners] = Listeners,
+        admission: AdmissionLimits = AdmissionLimits(),
     ) -> None:
         self.cluster = cluster
         self.advertised_host = advertised_host
@@ -73,10 +76,14 @@ class Gateway:
         self.listeners = new_listeners(host=host, port=port, serve=lambda node_id: _ClientSide(self, node_id))
         self.clients: set[_ClientSide] = set()
         self.last_lost = asyncio.Event()
+        self.admission: Admission[TimedConnection] = Admission(admission)
+        self._timeouts: asyncio.Task[None] | None = None
 
     async def start(self, nodes: Iterable[BrokerNode]) -> tuple[str, int]:
         """Opens all listeners; the address to bootstrap from. Raises OSError when its port is taken."""
-        return await self.listeners.open(nodes)
+        address = await self.listeners.open(nodes)
+        self._timeouts = asyncio.create_task(enforce_timeouts(self.admission, lambda: self.clients))
+        return address
 
     async def close(self, grace_s: float) -> None:
         """Stops accepting, answers what is in flight for at most `grace_s`, closes."""
@@ -89,9 +96,11 @@ class Gateway:
                 await asyncio.wait_for(self.last_lost.wait(), grace_s)
         for client in tuple(self.clients):
             client.abort()
+        if self._timeouts is not None:
+            self._timeouts.cancel()
 
 
-class _ClientSide(asyncio.Protocol):
+class _ClientSide(asyncio.Protocol, TimedConnection):
     """A client's connection; owns its upstream."""
 
     def __init__(self, gateway: Gateway, node_id: int) -> None:
@@ -100,18 +109,22 @@ class _ClientSide(asyncio.Protocol):
         self._session: ProxiedConnection | None = None
         self._upstream: _UpstreamSide | None = None
         self._early: list[bytes] = []  # what came before the upstream was connected
+        self._address: str | None = None  # None: not admitted
+        self._unfinished = 0  # number of the request that has arrived in part
         self._draining = False
         self._full = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)  # uvloop's is no subclass
         self._transport.set_write_buffer_limits(high=_WRITE_BUFFER_BYTES)
-        self._gateway.clients.add(self)
-        self._gateway.counts.connections += 1
         self._gateway.counts.connections_total += 1
-        if self._transport.get_extra_info("peername") is None:  # reset before it was accepted
+        peer = self._transport.get_extra_info("peername")
+        if peer is None or self._gateway.admission.admit(peer[0]) is not None:  # None: reset before it was accepted
             self._transport.abort()
             return
+        self._address = peer[0]
+        self._gateway.clients.add(self)
+        self._gateway.counts.connections += 1
         if self._gateway.local is not None:
             self._begin(NO_BROKER, self._gateway.local(*self._advertised_address()))
             return
@@ -175,10 +188,11 @@ class _ClientSide(asyncio.Protocol):
         return self._gateway.advertised_host or host, port
 
     def _address_of(self, node_id: int, host: str, port: int) -> tuple[str, int]:
-        return self._advertised_address()[0], self._gateway.listeners.port_of(node_id, host, port)
+        return self._advertised_address()[0], self._gateway.listeners.port_of(node_id)
 
     def data_received(self, data: bytes) -> None:
         session = self._session
+        self.active = True
         if session is None:
             self._early.append(data)
             return
@@ -186,11 +200,23 @@ class _ClientSide(asyncio.Protocol):
             session.from_client(data, self._gateway.now_ms())
         except ProtocolError as exc:
             self._refuse(session, exc)
-        else:
-            self._pump(session)
+            return
+        self._pump(session)
+        unfinished = session.unfinished_request
+        if unfinished or self._unfinished:
+            self._note_unfinished(unfinished, session.held_bytes)
+
+    def _note_unfinished(self, number: int, held_bytes: int) -> None:
+        admission, self._unfinished = self._gateway.admission, number
+        if not number:
+            admission.finished(self)
+            return
+        for client in admission.unfinished(self, number, held_bytes, asyncio.get_running_loop().time()):
+            client.close_for(Reason.HELD_BYTES)
 
     def upstream_received(self, data: bytes) -> None:
         session = self._session
+        self.active = True
         if session is None:
             return
         try:
@@ -243,6 +269,17 @@ class _ClientSide(asyncio.Protocol):
     def abort(self) -> None:
         self._transport.abort()
 
+    @property
+    def waits_for_broker(self) -> bool:
+        return self._session is None or not self._session.idle
+
+    def close_for(self, reason: Reason) -> None:
+        """Counts the reason and closes at once."""
+        self._gateway.admission.closed[reason] += 1
+        self._gateway.admission.finished(self)  # its bytes are free before the next request is looked at
+        self._unfinished = 0
+        self.abort()
+
     def hold_back(self) -> None:
         """Stops reading while the upstream is not there, or either side does not keep up."""
         if self._session is None or self._draining or self._is_overfull():
@@ -272,6 +309,9 @@ class _ClientSide(asyncio.Protocol):
         self._transport.close()
 
     def connection_lost(self, exc: Exception | None) -> None:
+        if self._address is None:
+            return
+        self._gateway.admission.left(self, self._address)
         self._gateway.clients.discard(self)
         self._gateway.counts.connections -= 1
         if not self._gateway.clients:

@@ -41,12 +41,13 @@ class FrameScanner:
 
     __slots__ = (
         "_begin",
+        "_begun",
         "_complete",
         "_end",
+        "_held",
         "_left",
         "_max_frame_bytes",
         "_mode",
-        "_parts",
         "_undecided",
         "between_frames",
     )
@@ -65,7 +66,8 @@ class FrameScanner:
         self._max_frame_bytes = max_frame_bytes
         self._left = 0  # bytes of the current frame that have not come yet
         self._mode = Mode.FORWARD
-        self._parts: list[bytes] = []  # of a held frame
+        self._begun = 0  # frames that `begin` has decided on
+        self._held = bytearray()  # of a frame that is collected
         self._undecided = b""  # the beginning of a frame that `begin` has not decided on
         self.between_frames = True  # the last frame has ended, and nothing of the next one has come
 
@@ -99,6 +101,18 @@ class FrameScanner:
         self.between_frames = not self._left and not self._undecided
         return out
 
+    @property
+    def unfinished(self) -> int:
+        """The number of the frame of which a part has arrived that was not forwarded; 0: there is none."""
+        if self._undecided:
+            return self._begun + 1
+        return self._begun if self._left and self._mode is not Mode.FORWARD else 0
+
+    @property
+    def held_bytes(self) -> int:
+        """What is kept of that frame."""
+        return len(self._undecided) + len(self._held)
+
     def _decide(self, data: bytes, position: int) -> bool:
         body = position + LENGTH_BYTES
         if len(data) < body:
@@ -109,17 +123,20 @@ class FrameScanner:
         mode = self._begin(length, data, body)
         if mode is None:
             return False
+        self._begun += 1
         self._mode = mode
         self._left = LENGTH_BYTES + length
         return True
 
     def _collect(self, out: list[bytes], piece: bytes) -> None:
-        if self._mode is Mode.HOLD:
-            self._parts.append(piece)
+        hold = self._mode is Mode.HOLD
         if self._left:
+            if hold:
+                self._held += piece
             return
-        frame = b"".join(self._parts)
-        self._parts.clear()
+        frame = piece if hold else b""
+        if self._held:
+            frame, self._held = bytes(self._held + piece), bytearray()
         replacement = self._complete(frame)
         if replacement:
             out.append(replacement)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import resource
 import uuid
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack
 from functools import partial
+from math import ceil
 from pathlib import Path
 
 from exporters import self_metrics as catalogue
@@ -18,14 +20,17 @@ from headroom.config.settings import ServeConfig, TelemetryConfig
 from headroom.errors import ServeError
 from headroom.server.metrics import receiver_readings
 from headroom.server.periodic import PeriodicTask
+from telemetry.gateway.admission import AdmissionLimits
 from telemetry.gateway.exchanges import Limits, LocalAnswer, Observe
 from telemetry.gateway.listeners import BrokerNode, Listeners
-from telemetry.gateway.server import Gateway
+from telemetry.gateway.server import NO_BROKER, Gateway
 from telemetry.receiver.receiver import TelemetryReceiver
 from telemetry.rules.client_metrics import ClientMetrics
 from telemetry.rules.subscription_config import EXTRA_MATCH_KEYS, MATCH_KEYS
 from telemetry.rules.subscription_file import SubscriptionFile, SubscriptionFileError
 from telemetry.wire.errors import ErrorCode
+
+_OTHER_OPEN_FILES = 512  # listeners, spool, pipes
 
 
 def open_spool(config: ServeConfig, name: str, stack: AsyncExitStack) -> SpoolWriter:
@@ -100,11 +105,11 @@ def new_gateway(
     *,
     observe: Observe,
     local: Callable[[str, int], Mapping[int, LocalAnswer]] | None = None,
-    ask: Callable[[BrokerNode], None] | None = None,
+    ask: Callable[[], None] | None = None,
 ) -> Gateway:
-    """`local`: what answers where there is no cluster. `ask`: another process opens listeners, by that it is asked
-    to."""
-    return Gateway(
+    """`local`: what answers where there is no cluster. `ask`: another process opens listeners; called when a response
+    names a broker without one."""
+    gateway = Gateway(
         cluster=cluster,
         host=config.listen.host,
         port=config.listen.port,
@@ -119,8 +124,42 @@ def new_gateway(
         ),
         connect_timeout_s=config.gateway.connect_timeout_ms / 1000,
         local=local,
-        new_listeners=partial(Listeners, shared=config.processes > 1 and ask is None, ask=ask),
+        new_listeners=partial(
+            Listeners,
+            shared=config.processes > 1 and ask is None,
+            follows=ask is not None,
+            reserved=_reserved_ports(config),
+            fallback=[BrokerNode(NO_BROKER, address.host, address.port) for address in config.upstream],
+        ),
+        admission=_admission_limits(config),
     )
+    if ask is not None:
+        gateway.listeners.unknown = ask
+    return gateway
+
+
+def _admission_limits(config: ServeConfig) -> AdmissionLimits:
+    """Of one process: its share of the connections. Each takes one open file, with a broker two."""
+    limits, files = config.gateway, resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    room = max((files - _OTHER_OPEN_FILES) // (2 if config.upstream else 1), 1)
+    share = min(ceil(limits.max_connections / config.processes), room)
+    per_address = limits.max_connections_per_address
+    return AdmissionLimits(
+        max_connections=share,
+        max_connections_per_address=share * 3 // 4 or 1
+        if per_address is None
+        else ceil(per_address / config.processes),
+        max_held_bytes=limits.max_held_bytes,
+        frame_timeout_s=limits.frame_timeout_ms / 1000,
+        handshake_timeout_s=limits.handshake_timeout_ms / 1000,
+        idle_timeout_s=limits.idle_timeout_ms / 1000,
+    )
+
+
+def _reserved_ports(config: ServeConfig) -> set[int]:
+    """Ports of endpoints that open later: no listener to a broker takes them."""
+    endpoints = (config.http, config.sql, config.grpc.listen)
+    return {address.port for address in endpoints if address is not None and address.port}
 
 
 def no_exchange(_: Exchange) -> None:
@@ -138,6 +177,9 @@ def listener_readings(gateway: Gateway) -> dict[SelfMetric, Values]:
         catalogue.CONNECTIONS: gateway.counts.connections,
         catalogue.CONNECTIONS_TOTAL: gateway.counts.connections_total,
         catalogue.PROTOCOL_ERRORS: gateway.counts.protocol_errors,
+        catalogue.CONNECTIONS_REFUSED: {str(reason): count for reason, count in gateway.admission.refused.items()},
+        catalogue.CONNECTIONS_CLOSED: {str(reason): count for reason, count in gateway.admission.closed.items()},
+        catalogue.HELD_BYTES: gateway.admission.held_bytes,
         catalogue.UPSTREAM_FAILURES: gateway.counts.upstream_failures,
         catalogue.FLUSH_FAILURES: gateway.commit.failures,
     }

@@ -1,12 +1,10 @@
-"""What the parent and the further network processes tell each other: one JSON object a line.
+"""The messages between the parent and the further network processes: one JSON object a line.
 
-The parent, on standard input: first {"config", "cluster", "number", "listeners", "subscriptions", "changed_at_ms"},
-then
-{"listeners"} or {"subscriptions", "changed_at_ms"} when those change, {"stop": true} at the end. Without that the
-parent is
-dead. A network process, on standard output: {"ready": true} or {"error"} first, then {"ask": a broker without a
-listener},
-{"exchanges"} for the usage meter, {"readings", "records"} for /metrics.
+The parent writes to standard input: first {"config", "cluster", "number", "listeners", "subscriptions",
+"changed_at_ms"}, then {"listeners"} or {"subscriptions", "changed_at_ms"} when those change, {"stop": true} at the end;
+end of file without that means that the parent is dead. A network process writes to standard output: first
+{"ready": true} or {"error"}, then {"ask"} when a response named a broker without a listener, {"exchanges"} for the
+usage meter, {"readings", "records"} for /metrics.
 """
 
 from __future__ import annotations

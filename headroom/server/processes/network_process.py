@@ -34,7 +34,6 @@ from headroom.server.processes.assembly import (
 from headroom.server.processes.exchange_log import ExchangeLog
 from headroom.server.processes.messages import Message, config_of, listeners_of, network_lock
 from headroom.server.processes.parent_pipes import ParentPipes
-from telemetry.gateway.listeners import BrokerNode
 from telemetry.gateway.server import Gateway
 from telemetry.gateway.standalone_broker import SinkAnswers
 from telemetry.rules.subscription_file import SubscriptionFile
@@ -113,7 +112,7 @@ class _NetworkProcess:
             self._listener,
             self._pushes,
             observe=self._exchanges.exchange,
-            ask=lambda node: self._parent.tell({"ask": [node.node_id, node.host, node.port]}),
+            ask=lambda: self._parent.tell({"ask": "brokers"}),
         )
 
     def _alone(self) -> Gateway:
@@ -177,7 +176,7 @@ async def _nothing() -> None:
     pass
 
 
-def _no_node(_: BrokerNode) -> None:
+def _no_node() -> None:
     """A sink is its own only node, whose listener is the one to bootstrap from."""
 
 

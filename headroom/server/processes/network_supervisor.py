@@ -59,7 +59,7 @@ class NetworkProcesses:
         if not self._children:
             return
         self._sent_subscriptions = subscriptions_message(self._gateway.receiver.rules)
-        self._gateway.listeners.opened = self._send_listeners
+        self._gateway.listeners.changed = self._send_listeners
         await asyncio.gather(*(child.start() for child in self._children))
         self._watching = [asyncio.create_task(child.watch()) for child in self._children]
 
@@ -118,12 +118,7 @@ class NetworkProcesses:
 
     def _heard(self, message: Message) -> None:
         if "ask" in message:
-            node_id, host, port = message["ask"]
-            try:
-                self._gateway.listeners.port_of(node_id, host, port)
-            except OSError as exc:
-                log.error("cannot open a listener", broker_id=node_id, error=str(exc))
-            self._send_listeners()
+            self._gateway.listeners.unknown()
         for exchange in message.get("exchanges", ()):
             self._take(Exchange(*exchange))
 

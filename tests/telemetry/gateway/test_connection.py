@@ -222,17 +222,39 @@ def test_software_comes_from_a_valid_api_versions_request(name: str, version: st
     assert both.receiver.software == noted
 
 
-def test_a_push_too_large_to_hold_is_judged_by_its_head_and_dropped() -> None:
-    both = Both(Limits(max_held_request_bytes=1000))
-    both.client(request(72, 0, 1, b"h" * 300_000)[:200_000])
-    assert both.client(b"h" * 100_000) == b""
-    rest = request(12, 4, 2)
-    whole = request(72, 0, 3, b"h" * 1_500)
-    assert both.client(b"") == b""
+def test_a_push_too_large_to_hold_is_skipped_and_answered_at_its_end() -> None:
+    """A Java client that gets a response while it still sends the request breaks off with IllegalStateException."""
+    both, push = Both(Limits(max_held_request_bytes=1000)), request(72, 0, 1, b"h" * 300_000)
+    for piece in (push[:200_000], push[200_000:-1]):
+        assert both.client(piece) == b""
+        assert both.take_client() == b""
+        assert not both.connection.idle
+    assert both.receiver.asked == []
+    assert both.client(push[-1:]) == b""
     assert both.receiver.asked[0] == ("oversize", 72, b"h" * 16, "app")
     assert both.take_client() == local(1, b"too-large")
+    assert both.connection.idle
+    rest = request(12, 4, 2)
+    whole = request(72, 0, 3, b"h" * 1_500)
     both = Both(Limits(max_held_request_bytes=1000))
     assert both.client(whole + rest) == rest
+
+
+def test_only_what_is_kept_of_an_unfinished_request_counts() -> None:
+    both, push = Both(Limits(max_held_request_bytes=1000)), request(18, 0, 1, bytes(500))
+    both.client(push[:3])
+    assert (both.connection.unfinished_request, both.connection.held_bytes) == (1, 3)
+    both.client(push[3:-1])
+    assert (both.connection.unfinished_request, both.connection.held_bytes) == (1, len(push) - 1)
+    both.client(push[-1:] + push[:100])
+    assert (both.connection.unfinished_request, both.connection.held_bytes) == (2, 100)
+    both.client(push[100:])
+    assert (both.connection.unfinished_request, both.connection.held_bytes) == (0, 0)
+    both.client(request(12, 4, 2, bytes(100))[:-1])  # passes through
+    assert (both.connection.unfinished_request, both.connection.held_bytes) == (0, 0)
+    both = Both(Limits(max_held_request_bytes=1000))
+    both.client(request(72, 0, 1, b"h" * 300_000)[:-1])  # skipped
+    assert (both.connection.unfinished_request, both.connection.held_bytes) == (1, 0)
 
 
 def test_metadata_names_the_gateway() -> None:

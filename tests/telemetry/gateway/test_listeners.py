@@ -1,16 +1,18 @@
-"""telemetry/gateway/listeners.py, where several processes listen at the same ports."""
+"""telemetry/gateway/listeners.py: which ports are open, and several processes that listen at the same ones."""
 
 from __future__ import annotations
 
 import asyncio
 import socket
+from contextlib import ExitStack
+from typing import Any
 
 import pytest
 
-from telemetry.gateway.listeners import BrokerNode, Listeners
+from telemetry.gateway.listeners import BOOTSTRAP, BrokerNode, Listeners
 
 LOOPBACK = "127.0.0.1"
-NODE = BrokerNode(5, "broker.example", 9092)
+NODE, OTHER = BrokerNode(5, "broker.example", 9092), BrokerNode(6, "other.example", 9092)
 
 
 class Greeter(asyncio.Protocol):
@@ -25,12 +27,14 @@ class Greeter(asyncio.Protocol):
         transport.close()
 
 
-def opener(port: int = 0) -> Listeners:
-    return Listeners(host=LOOPBACK, port=port, serve=lambda node_id: Greeter(f"opener {node_id}"), shared=True)
+def opener(port: int = 0, **options: Any) -> Listeners:
+    return Listeners(
+        host=LOOPBACK, port=port, serve=lambda node_id: Greeter(f"opener {node_id}"), shared=True, **options
+    )
 
 
-def follower(port: int, asked: list[BrokerNode]) -> Listeners:
-    return Listeners(host=LOOPBACK, port=port, serve=lambda node_id: Greeter(f"follower {node_id}"), ask=asked.append)
+def follower(port: int) -> Listeners:
+    return Listeners(host=LOOPBACK, port=port, serve=lambda node_id: Greeter(f"follower {node_id}"), follows=True)
 
 
 async def greetings(port: int, count: int = 60) -> set[str]:
@@ -43,27 +47,46 @@ async def greetings(port: int, count: int = 60) -> set[str]:
     return heard
 
 
-def test_a_follower_invents_no_port_and_shares_those_it_is_told() -> None:
+def ports(listeners: Listeners) -> dict[int, int]:
+    return {node.node_id: port for node, port in listeners}
+
+
+async def refuses(port: int) -> bool:
+    """Whether nobody listens there."""
+    await asyncio.sleep(0)  # sockets are closed by the loop
+    try:
+        _, writer = await asyncio.open_connection(LOOPBACK, port)
+    except ConnectionRefusedError:
+        return True
+    writer.close()
+    return False
+
+
+def test_a_follower_opens_what_it_is_told_and_nothing_that_a_response_names() -> None:
     async def run() -> None:
-        first, asked = opener(), list[BrokerNode]()
+        first, unknown = opener(), list[int]()
         _, port = await first.open([])
-        second = follower(port, asked)
+        second = follower(port)
+        second.unknown = lambda: unknown.append(1)
         await second.open([])
         assert await greetings(port) == {"opener -1", "follower -1"}
 
-        for _ in range(2):
-            assert second.port_of(NODE.node_id, NODE.host, NODE.port) == port
-        assert asked == [NODE]
+        assert [second.port_of(5), second.port_of(5)] == [port, port]
+        assert unknown == [1]
         assert [*second] == []
         told = []
-        first.opened = lambda: told.extend(first)
-        listener = first.port_of(NODE.node_id, NODE.host, NODE.port)
+        first.changed = lambda: told.extend(first)
+        first.update([NODE])
+        listener = first.port_of(5)
         assert told == [(NODE, listener)]
         assert await greetings(listener) == {"opener 5"}
         await second.follow(told)
         await second.follow(told)
-        assert second.port_of(NODE.node_id, NODE.host, NODE.port) == listener
+        assert second.port_of(5) == listener
         assert await greetings(listener) == {"opener 5", "follower 5"}
+        await second.follow([])
+        assert [*second] == []
+        assert await greetings(listener) == {"opener 5"}
         second.close()
         assert await greetings(port) == {"opener -1"}
         first.close()
@@ -71,35 +94,111 @@ def test_a_follower_invents_no_port_and_shares_those_it_is_told() -> None:
     asyncio.run(run())
 
 
-def test_what_a_follower_heard_of_a_broker_is_newer_than_what_it_is_told() -> None:
+def test_a_broker_that_has_moved_is_reached_where_it_is_through_the_same_port() -> None:
     async def run() -> None:
         first = opener()
-        _, port = await first.open([NODE])
-        second = follower(port, [])
-        await second.open([])
-        moved = BrokerNode(NODE.node_id, "moved.example", 9093)
-        second.port_of(moved.node_id, moved.host, moved.port)
-        await second.follow(first)
-        assert second.candidates(NODE.node_id) == [moved]
+        await first.open([NODE])
+        before, moved, changes = ports(first), BrokerNode(5, "moved.example", 9093), list[int]()
+        first.changed = lambda: changes.append(1)
+        first.update([moved])
+        first.update([moved])
+        assert first.candidates(5) == first.candidates(BOOTSTRAP) == [moved]
+        assert ports(first) == before
+        assert changes == [1]
         first.close()
-        second.close()
 
     asyncio.run(run())
 
 
-def test_a_door_that_cannot_be_followed_keeps_no_other_closed_and_is_asked_for_once() -> None:
+def test_a_broker_that_stays_away_is_forgotten_and_its_port_closed() -> None:
     async def run() -> None:
-        first, asked, other = opener(), list[BrokerNode](), BrokerNode(6, "other.example", 9092)
-        _, port = await first.open([])
-        second = follower(port, asked)
+        first = opener()
+        await first.open([NODE, OTHER])
+        port = first.port_of(5)
+        for _ in range(2):
+            first.update([OTHER])
+            first.update([])  # no reading
+        first.update([NODE, OTHER])  # it was restarted
+        for _ in range(2):
+            first.update([OTHER])
+        assert not await refuses(port)
+        first.update([OTHER])
+        assert await refuses(port)
+        assert set(ports(first)) == {6}
+        assert first.candidates(5) == []
+        first.update([NODE, OTHER])
+        assert await greetings(first.port_of(5), 1) == {"opener 5"}
+        first.close()
+
+    asyncio.run(run())
+
+
+def test_names_in_responses_open_nothing_and_ask_for_the_metadata_once_each() -> None:
+    async def run() -> None:
+        first, unknown = opener(), list[int]()
+        first.unknown = lambda: unknown.append(1)
+        _, port = await first.open([NODE])
+        assert {first.port_of(node_id) for node_id in range(100, 3_100)} == {port}
+        assert set(ports(first)) == {5}
+        assert len(unknown) == 1_000
+        first.update([NODE])
+        first.port_of(100)
+        assert len(unknown) == 1_001
+        first.close()
+
+    asyncio.run(run())
+
+
+def test_bootstrap_connections_fall_back_to_where_headroom_was_pointed() -> None:
+    async def run() -> None:
+        fallback = [BrokerNode(-1, NODE.host, NODE.port), BrokerNode(-1, "bootstrap.example", 9092)]
+        first = opener(fallback=fallback)
+        await first.open([])
+        assert first.candidates(BOOTSTRAP) == fallback
+        first.update([NODE])
+        assert first.candidates(BOOTSTRAP) == [NODE, fallback[1]]
+        assert first.candidates(5) == [NODE]
+        first.close()
+
+    asyncio.run(run())
+
+
+def test_reserved_ports_are_left_to_their_owners() -> None:
+    async def run(port: int) -> None:
+        first = opener(port, reserved={port + 6})
+        await first.open([NODE, OTHER])
+        assert ports(first)[5] != port + 6
+        assert ports(first)[6] == port + 7
+        first.close()
+
+    asyncio.run(run(free_range(10)))
+
+
+def free_range(size: int) -> int:
+    """The first of `size` ports in a row that nobody has."""
+    for port in range(20_000, 30_000, size):
+        with ExitStack() as stack:
+            try:
+                for number in range(port, port + size):
+                    stack.enter_context(socket.create_server((LOOPBACK, number)))
+            except OSError:
+                continue
+            return port
+    raise AssertionError("no free ports")
+
+
+def test_a_listener_that_cannot_be_followed_keeps_no_other_closed() -> None:
+    async def run() -> None:
+        first = opener()
+        _, port = await first.open([OTHER])
+        second = follower(port)
         await second.open([])
         with socket.create_server((LOOPBACK, 0)) as taken:
-            told = [(NODE, taken.getsockname()[1]), (other, first.port_of(other.node_id, other.host, other.port))]
+            told = [(NODE, taken.getsockname()[1]), *first]
             for _ in range(3):
-                assert second.port_of(NODE.node_id, NODE.host, NODE.port) == port
                 with pytest.raises(OSError, match="in use"):
                     await second.follow(told)
-        assert asked == [NODE]
+                assert second.port_of(5) == port
         assert [*second] == told[1:]
         await second.follow(told)
         assert {*second} == {*told}

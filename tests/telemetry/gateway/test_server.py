@@ -12,6 +12,7 @@ import pytest
 import uvloop
 from structlog.testing import capture_logs
 
+from telemetry.gateway.admission import AdmissionLimits, Reason
 from telemetry.gateway.exchanges import Limits, LocalAnswer
 from telemetry.gateway.listeners import BrokerNode
 from telemetry.gateway.server import Gateway
@@ -23,7 +24,9 @@ LOOPBACK = "127.0.0.1"
 
 
 def new_gateway(
-    flush: Callable[[], None] = lambda: None, local: Callable[[str, int], Mapping[int, LocalAnswer]] | None = None
+    flush: Callable[[], None] = lambda: None,
+    local: Callable[[str, int], Mapping[int, LocalAnswer]] | None = None,
+    **limits: float,
 ) -> Gateway:
     rules = ClientMetrics(new_id=lambda: uuid.uuid4().bytes)
     return Gateway(
@@ -38,6 +41,7 @@ def new_gateway(
         limits=Limits(),
         connect_timeout_s=5,
         local=local,
+        admission=AdmissionLimits(**limits),  # type: ignore[arg-type] # ints among them
     )
 
 
@@ -146,3 +150,90 @@ def test_all_who_wait_for_a_flush_are_told_also_behind_one_that_fails(failure: E
     with capture_logs():
         asyncio.run(turn())
     assert told == [failure is None] * 2
+
+
+def half_a_push(payload_bytes: int) -> bytes:
+    """But for its last byte."""
+    push = struct.pack(">hhihs", 72, 0, 1, 1, b"a") + b"\x00" + bytes(16 + 6) + bytes(payload_bytes)
+    return len(push).to_bytes(4, "big") + push[:-1]
+
+
+async def is_closed(reader: asyncio.StreamReader) -> bool:
+    try:
+        return await asyncio.wait_for(reader.read(), 10) == b""
+    except ConnectionResetError:
+        return True
+
+
+def test_half_sent_pushes_hold_no_more_than_the_budget_and_hinder_nobody() -> None:
+    async def flood() -> None:
+        gateway = new_gateway(local=lambda host, port: {}, max_held_bytes=1_000_000)
+        address = await gateway.start([])
+        slow = []
+        for number in range(50):
+            reader, writer = await asyncio.open_connection(*address)
+            writer.write(half_a_push(100_000))
+            slow.append((reader, writer))
+            while (
+                gateway.admission.held_bytes + 100_000 * gateway.admission.closed[Reason.HELD_BYTES] < 100_000 * number
+            ):
+                assert gateway.admission.held_bytes <= 1_100_000
+                await asyncio.sleep(0.001)
+        assert await is_closed(slow[0][0])
+        reader, writer = await asyncio.open_connection(*address)
+        writer.write(half_a_push(100_000))
+        await asyncio.sleep(0.05)
+        writer.write(b"\x00")
+        assert await asyncio.wait_for(reader.readexactly(4), 10)
+        for _, one in [*slow, (reader, writer)]:
+            one.close()
+        await gateway.close(grace_s=1)
+        while gateway.counts.connections:
+            await asyncio.sleep(0.01)
+        assert gateway.admission.held_bytes == 0
+        assert gateway.admission.closed[Reason.HELD_BYTES] >= 40
+
+    asyncio.run(flood())
+
+
+def test_a_request_that_takes_too_long_and_an_idle_connection_are_closed() -> None:
+    async def wait() -> None:
+        gateway = new_gateway(local=lambda host, port: {}, frame_timeout_s=0.1, idle_timeout_s=0.8)
+        address = await gateway.start([])
+        slow_reader, slow_writer = await asyncio.open_connection(*address)
+        idle_reader, _idle_writer = await asyncio.open_connection(*address)
+        slow_writer.write(half_a_push(10))
+        assert await is_closed(slow_reader)
+        assert await is_closed(idle_reader)
+        assert gateway.admission.closed == {
+            Reason.FRAME_TIMEOUT: 1,
+            Reason.IDLE: 1,
+            Reason.HELD_BYTES: 0,
+            Reason.HANDSHAKE_TIMEOUT: 0,
+        }
+        await gateway.close(grace_s=1)
+
+    asyncio.run(wait())
+
+
+def test_connections_above_the_limit_are_refused_and_leave_room_for_the_next() -> None:
+    async def crowd() -> None:
+        gateway = new_gateway(local=lambda host, port: {}, max_connections=2)
+        address = await gateway.start([])
+        first = await asyncio.open_connection(*address)
+        second = await asyncio.open_connection(*address)
+        third, _ = await asyncio.open_connection(*address)
+        assert await is_closed(third)
+        assert gateway.counts.connections == 2
+        first[1].close()
+        while gateway.counts.connections > 1:
+            await asyncio.sleep(0.01)
+        fourth = await asyncio.open_connection(*address)
+        fourth[1].write(half_a_push(10) + b"\x00")
+        assert await asyncio.wait_for(fourth[0].readexactly(4), 10)
+        second[1].close()
+        fourth[1].close()
+        await gateway.close(grace_s=1)
+        assert gateway.admission.refused[Reason.TOO_MANY_CONNECTIONS] == 1
+
+    asyncio.run(crowd())

@@ -86,7 +86,7 @@ def test_usage_of_all_processes_is_what_was_sent(headroom: Served) -> None:
     assert headroom.metrics()["headroom_usage_left_out_total"] == 0
 
 
-def test_all_processes_know_the_same_doors_and_subscriptions(headroom: Served, kafka_admin: Admin) -> None:
+def test_all_processes_know_the_same_listeners_and_subscriptions(headroom: Served, kafka_admin: Admin) -> None:
     def told() -> set[tuple[int, int]]:
         """Subscription id and interval of one client instance at each process."""
         with spread(headroom, 2) as connections:
@@ -104,7 +104,9 @@ def test_all_processes_know_the_same_doors_and_subscriptions(headroom: Served, k
     assert told() == {before}
 
 
-def test_a_broker_that_only_a_child_heard_of_gets_a_door_that_all_know(kafka: Cluster, tmp_path: Path) -> None:
+def test_a_broker_that_a_child_lacks_is_asked_for_and_gets_a_listener_that_all_know(
+    kafka: Cluster, tmp_path: Path
+) -> None:
     async def run() -> None:
         flags = {"processes": 2, "upstream": kafka.bootstrap, "listen": f"{LOOPBACK}:0", "data": tmp_path}
         config = load(None, flags)
@@ -112,8 +114,9 @@ def test_a_broker_that_only_a_child_heard_of_gets_a_door_that_all_know(kafka: Cl
             spool = open_spool(config, "pushes", stack)
             gateway = new_gateway(config, "test", telemetry_receiver(config, spool), spool, observe=no_exchange)
             host, port = config.upstream[0].host, config.upstream[0].port
-            unheard_of = [BrokerNode(99, host, port)]  # it leads there, and the broker will name itself otherwise
-            (_, listener), _ = await open_network(config, gateway, unheard_of, no_exchange, stack)
+            placeholder = BrokerNode(99, host, port)  # it leads there, and the broker will name itself otherwise
+            (_, listener), _ = await open_network(config, gateway, [placeholder], no_exchange, stack)
+            gateway.listeners.unknown = lambda: gateway.listeners.update([placeholder, BrokerNode(1, host, port)])
             first, then = await asyncio.to_thread(asked_of_the_child, gateway, listener)
             assert first == listener
             assert {port for node, port in gateway.listeners if node.node_id != 99} == {then}

@@ -1,0 +1,144 @@
+"""Bounds on client connections: how many, how many bytes of unfinished requests, how long they may take. Sans-I/O.
+
+The owner of the sockets reports what happens and closes what it is told to close. Times are monotonic seconds.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections import Counter
+from collections.abc import Hashable
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Generic, NamedTuple, TypeVar
+
+C = TypeVar("C", bound=Hashable)
+
+
+class Reason(StrEnum):
+    """Why a connection was refused or closed: label values of our metrics."""
+
+    TOO_MANY_CONNECTIONS = "too_many_connections"
+    TOO_MANY_FROM_ADDRESS = "too_many_from_address"
+    HELD_BYTES = "held_bytes"
+    FRAME_TIMEOUT = "frame_timeout"
+    HANDSHAKE_TIMEOUT = "handshake_timeout"
+    IDLE = "idle"
+
+
+REFUSALS = (Reason.TOO_MANY_CONNECTIONS, Reason.TOO_MANY_FROM_ADDRESS)
+
+
+@dataclass(frozen=True, slots=True)
+class AdmissionLimits:
+    """Bounds of all connections of one process together."""
+
+    max_connections: int = 20_000
+    max_connections_per_address: int = 15_000  # of IPv6 per /64, which one host may have
+    max_held_bytes: int = 64 << 20  # of unfinished requests that are collected here
+    frame_timeout_s: float = 30.0  # from the first byte of such a request to its last
+    handshake_timeout_s: float = 10.0
+    idle_timeout_s: float = 600.0  # Kafka's connections.max.idle.ms
+
+
+class _Unfinished(NamedTuple):
+    number: int  # of the request on its connection
+    held_bytes: int
+    begun_s: float
+
+
+class Admission(Generic[C]):
+    """Counts connections of type C. Over the budget of held bytes the oldest unfinished request has to go: a client
+    that sends a request whole is done within milliseconds."""
+
+    def __init__(self, limits: AdmissionLimits) -> None:
+        self.limits = limits
+        self.held_bytes = 0
+        self.refused: Counter[Reason] = Counter(dict.fromkeys(REFUSALS, 0))
+        self.closed: Counter[Reason] = Counter(dict.fromkeys((one for one in Reason if one not in REFUSALS), 0))
+        self._connections = 0
+        self._by_address: Counter[str] = Counter()
+        self._unfinished: dict[C, _Unfinished] = {}  # oldest first
+        self._handshakes: dict[C, float] = {}  # oldest first; when it began
+
+    def admit(self, address: str) -> Reason | None:
+        """Counts a new connection, or says why it is refused: then it does not count."""
+        source = _source(address)
+        reason = None
+        if self._connections >= self.limits.max_connections:
+            reason = Reason.TOO_MANY_CONNECTIONS
+        elif self._by_address[source] >= self.limits.max_connections_per_address:
+            reason = Reason.TOO_MANY_FROM_ADDRESS
+        if reason is not None:
+            self.refused[reason] += 1
+            return reason
+        self._connections += 1
+        self._by_address[source] += 1
+        return None
+
+    def left(self, client: C, address: str) -> None:
+        """A connection that was admitted has ended."""
+        source = _source(address)
+        self._connections -= 1
+        self._by_address[source] -= 1
+        if not self._by_address[source]:
+            del self._by_address[source]
+        self.finished(client)
+        self._handshakes.pop(client, None)
+
+    def unfinished(self, client: C, number: int, held_bytes: int, now_s: float) -> list[C]:
+        """Request `number` of a connection has arrived in part, `held_bytes` of it are kept. Returns whom to close."""
+        known = self._unfinished.get(client)
+        if known is not None and known.number == number:
+            begun_s = known.begun_s
+        else:
+            begun_s = now_s
+            self._unfinished.pop(client, None)  # the next one is put in behind all others
+        self.held_bytes += held_bytes - (known.held_bytes if known else 0)
+        self._unfinished[client] = _Unfinished(number, held_bytes, begun_s)
+        return self._over_budget() if self.held_bytes > self.limits.max_held_bytes else []
+
+    def finished(self, client: C) -> None:
+        """A connection has no unfinished request."""
+        known = self._unfinished.pop(client, None)
+        if known is not None:
+            self.held_bytes -= known.held_bytes
+
+    def handshake_began(self, client: C, now_s: float) -> None:
+        """TLS or SASL: the connection has to be authenticated in time."""
+        self._handshakes.setdefault(client, now_s)
+
+    def handshake_done(self, client: C) -> None:
+        self._handshakes.pop(client, None)
+
+    def overdue(self, now_s: float) -> list[tuple[C, Reason]]:
+        """Connections whose time for a request or a handshake is over."""
+        frames, handshakes = now_s - self.limits.frame_timeout_s, now_s - self.limits.handshake_timeout_s
+        found: list[tuple[C, Reason]] = []
+        for client, unfinished in self._unfinished.items():
+            if unfinished.begun_s > frames:
+                break
+            found.append((client, Reason.FRAME_TIMEOUT))
+        for client, begun_s in self._handshakes.items():
+            if begun_s > handshakes:
+                break
+            found.append((client, Reason.HANDSHAKE_TIMEOUT))
+        return found
+
+    def _over_budget(self) -> list[C]:
+        victims, excess = [], self.held_bytes - self.limits.max_held_bytes
+        for client, unfinished in self._unfinished.items():
+            if excess <= 0:
+                break
+            victims.append(client)
+            excess -= unfinished.held_bytes
+        return victims
+
+
+def _source(address: str) -> str:
+    """What connections are counted by: an IPv4 address, the /64 network of an IPv6 address."""
+    if ":" not in address:
+        return address
+    parsed = ipaddress.IPv6Address(address.partition("%")[0])
+    mapped = parsed.ipv4_mapped
+    return str(mapped) if mapped else parsed.exploded[:19]

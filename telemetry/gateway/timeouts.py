@@ -1,0 +1,54 @@
+"""Closes client connections whose time is over: unfinished requests and handshakes, idle connections."""
+
+from __future__ import annotations
+
+import asyncio
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable
+
+from telemetry.gateway.admission import Admission, Reason
+
+_SWEEP_S = 1.0
+_QUIET_SWEEPS = 8  # of the idle timeout
+_WAITING_SWEEPS = 24  # of a connection that waits for a response of the broker
+
+
+class TimedConnection(ABC):
+    """A client's connection, as far as its timeouts go."""
+
+    active = True  # bytes have passed in either direction since the last sweep
+    quiet_sweeps = 0
+
+    @property
+    @abstractmethod
+    def waits_for_broker(self) -> bool:
+        """Whether a response is still to come, which may take long."""
+
+    @abstractmethod
+    def close_for(self, reason: Reason) -> None:
+        """Counts the reason and closes at once."""
+
+
+def close_idle(clients: Iterable[TimedConnection]) -> None:
+    """One sweep: closes connections on which nothing has passed for the last _QUIET_SWEEPS."""
+    for client in tuple(clients):
+        client.quiet_sweeps = 0 if client.active else client.quiet_sweeps + 1
+        client.active = False
+        if client.quiet_sweeps > (_WAITING_SWEEPS if client.waits_for_broker else _QUIET_SWEEPS):
+            client.close_for(Reason.IDLE)
+
+
+async def enforce_timeouts(
+    admission: Admission[TimedConnection], clients: Callable[[], Iterable[TimedConnection]]
+) -> None:
+    """Runs until it is cancelled."""
+    loop = asyncio.get_running_loop()
+    idle_sweep_s = admission.limits.idle_timeout_s / _QUIET_SWEEPS
+    next_idle_s = loop.time() + idle_sweep_s
+    while True:
+        await asyncio.sleep(min(_SWEEP_S, idle_sweep_s))
+        for client, reason in admission.overdue(loop.time()):
+            client.close_for(reason)
+        if loop.time() >= next_idle_s:
+            next_idle_s = loop.time() + idle_sweep_s
+            close_idle(clients())

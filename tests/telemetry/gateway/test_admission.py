@@ -1,0 +1,108 @@
+"""telemetry/gateway/admission.py and timeouts.py: how many connections, how many held bytes, for how long."""
+
+from __future__ import annotations
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from telemetry.gateway.admission import Admission, AdmissionLimits, Reason
+from telemetry.gateway.timeouts import TimedConnection, close_idle
+
+
+class Client(TimedConnection):
+    """Says why it was closed."""
+
+    def __init__(self, *, waits: bool = False) -> None:
+        self.reasons: list[Reason] = []
+        self._waits = waits
+
+    @property
+    def waits_for_broker(self) -> bool:
+        return self._waits
+
+    def close_for(self, reason: Reason) -> None:
+        self.reasons.append(reason)
+
+
+def admission(**limits: int) -> Admission[str]:
+    return Admission(AdmissionLimits(**limits))
+
+
+def test_connections_are_limited_in_all_and_per_address() -> None:
+    some = admission(max_connections=3, max_connections_per_address=2)
+    assert [some.admit("10.0.0.1") for _ in range(3)] == [None, None, Reason.TOO_MANY_FROM_ADDRESS]
+    assert [some.admit(address) for address in ("10.0.0.2", "10.0.0.3")] == [None, Reason.TOO_MANY_CONNECTIONS]
+    some.left("a", "10.0.0.1")
+    assert some.admit("10.0.0.1") is None
+    assert some.refused == {Reason.TOO_MANY_FROM_ADDRESS: 1, Reason.TOO_MANY_CONNECTIONS: 1}
+
+
+def test_an_ipv6_host_counts_by_its_network_and_a_mapped_one_by_its_ipv4_address() -> None:
+    some = admission(max_connections=9, max_connections_per_address=1)
+    assert [some.admit(address) for address in ("2001:db8::1", "2001:db8:0:0:ffff::2")] == [
+        None,
+        Reason.TOO_MANY_FROM_ADDRESS,
+    ]
+    assert some.admit("2001:db8:0:1::1") is None
+    assert [some.admit(address) for address in ("::ffff:10.0.0.1", "10.0.0.1", "fe80::1%eth0")] == [
+        None,
+        Reason.TOO_MANY_FROM_ADDRESS,
+        None,
+    ]
+
+
+def test_over_the_budget_the_oldest_unfinished_request_goes() -> None:
+    some = admission(max_held_bytes=100)
+    assert some.unfinished("slow", 1, 60, 1.0) == []
+    assert some.unfinished("other", 1, 40, 2.0) == []
+    assert some.unfinished("quick", 1, 10, 3.0) == ["slow"]
+    some.finished("slow")
+    assert some.held_bytes == 50
+    assert some.unfinished("quick", 1, 90, 3.5) == ["other"]
+
+
+def test_a_request_is_due_when_its_own_time_is_over() -> None:
+    some = admission(frame_timeout_s=30)
+    some.unfinished("pipelining", 1, 10, 0.0)
+    some.unfinished("slow", 7, 10, 1.0)
+    some.unfinished("pipelining", 2, 10, 20.0)
+    some.unfinished("slow", 7, 20, 30.0)
+    assert some.overdue(30.9) == []
+    assert some.overdue(31.1) == [("slow", Reason.FRAME_TIMEOUT)]
+    some.left("slow", "10.0.0.1")
+    assert some.overdue(49.9) == []
+    assert some.overdue(50.1) == [("pipelining", Reason.FRAME_TIMEOUT)]
+
+
+def test_a_handshake_has_its_time() -> None:
+    some = admission(handshake_timeout_s=10)
+    for client in ("quick", "slow"):
+        some.handshake_began(client, 0.0)
+    some.handshake_began("slow", 9.0)
+    some.handshake_done("quick")
+    assert some.overdue(10.1) == [("slow", Reason.HANDSHAKE_TIMEOUT)]
+
+
+@settings(deadline=None)
+@given(st.lists(st.tuples(st.sampled_from("abcde"), st.integers(0, 3), st.integers(0, 60)), max_size=60))
+def test_the_budget_is_what_is_held(steps: list[tuple[str, int, int]]) -> None:
+    some, held = admission(max_held_bytes=100), dict[str, int]()
+    for now, (client, number, size) in enumerate(steps):
+        if number:
+            held[client] = size
+            for victim in some.unfinished(client, number, size, float(now)):
+                some.finished(victim)
+                held.pop(victim)
+        else:
+            some.finished(client)
+            held.pop(client, None)
+        assert some.held_bytes == sum(held.values()) <= 100
+
+
+def test_who_is_quiet_for_the_idle_timeout_is_closed_and_who_waits_for_a_broker_later() -> None:
+    quiet, busy, waiting = Client(), Client(), Client(waits=True)
+    for sweep in range(27):
+        busy.active = True
+        close_idle([one for one in (quiet, busy, waiting) if not one.reasons])
+        assert bool(quiet.reasons) == (sweep >= 9)
+    assert (quiet.reasons, busy.reasons, waiting.reasons) == ([Reason.IDLE], [], [Reason.IDLE])
