@@ -16,7 +16,7 @@ SLOW := kafka or java or clickhouse or spark or browser
 PROTO := telemetry/proto
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check cover compiled test-compiled dist oracle chaos fuzz bench fmt lock proto clean
+.PHONY: help setup demo test check cover compiled test-compiled dist oracle chaos attack fuzz bench fmt lock proto clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 12
@@ -65,6 +65,9 @@ oracle: $(READY) ## differential tests against Kafka's own classes, SEED=1 CASES
 
 chaos: $(READY) ## kill -9 under load, SEED=1 KILLS=10 AWAY_S=0 (seconds without the store): nothing is lost or doubled
 	@$(BIN)/python -m tests.chaos $(SEED) $(KILLS) $(AWAY_S)
+
+attack: $(READY) ## hostile clients and pages against running services
+	@$(BIN)/python -m pytest -p no:cacheprovider -q tests/attack
 
 fuzz: $(READY) ## hostile bytes in a child process, SEED=1 SECONDS=60
 	@$(BIN)/python -m tests.fuzz $(SEED) $(SECONDS)

@@ -72,7 +72,7 @@ class Served:
 
     def children(self, module: str) -> list[psutil.Process]:
         """Its child processes that run a module."""
-        return [child for child in psutil.Process(self.process.pid).children() if module in child.cmdline()]
+        return [child for child in psutil.Process(self.process.pid).children() if module in _cmdline(child)]
 
     def ready(self) -> tuple[int, str]:
         """Status and text of /readyz."""
@@ -82,6 +82,13 @@ class Served:
         """Its own metrics: `name` or `name:label`."""
         text = _get(f"http://{self.http}/metrics")[1]
         return {f"{name}:{label}" if label else name: float(value) for name, label, value in _SAMPLE.findall(text)}
+
+
+def _cmdline(process: psutil.Process) -> list[str]:
+    try:
+        return process.cmdline()
+    except psutil.NoSuchProcess:  # it has ended, and its parent did not look yet
+        return []
 
 
 def eventually(ask: Callable[[], T], is_so: Callable[[T], bool]) -> T:

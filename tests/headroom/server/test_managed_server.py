@@ -1,0 +1,128 @@
+"""`headroom serve --data`: its ClickHouse server is started again when it dies, stopped last, and never left behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+
+from exporters.clickhouse.connection import Endpoint
+from exporters.clickhouse.managed.configuration import ServerSettings
+from exporters.clickhouse.managed.executable import NoServerError, find_program
+from exporters.clickhouse.managed.server import ManagedServer, ServerError
+from headroom.demo.kit.processes import LOOPBACK, free_ports
+from tests.kit.serving import Served, eventually
+
+LAUNCHER = "exporters.clickhouse.managed.launcher"
+
+
+def sql(served: Served, query: str) -> list[tuple[object, ...]]:
+    with Endpoint.parse(f"http://{served.sql}").connect() as client:
+        return [tuple(row) for row in client.query(query).result_rows]
+
+
+@pytest.mark.clickhouse
+def test_a_server_that_is_killed_comes_back_with_its_rows(tmp_path: Path) -> None:
+    with Served(tmp_path) as served:
+        eventually(served.ready, lambda answer: answer == (200, "ready\n"))
+        checks = sql(served, "SELECT token FROM headroom.write_checks")
+        [server] = served.children(LAUNCHER)
+        server.kill()
+        [restarted] = eventually(
+            lambda: served.children(LAUNCHER), lambda found: len(found) == 1 and found[0].pid != server.pid
+        )
+        eventually(lambda: _answers(served), bool)
+        assert sql(served, "SELECT token FROM headroom.write_checks") == checks
+        assert served.stop() == 0
+        assert not restarted.is_running()
+    assert served.log.read_text().count("the ClickHouse server ended") == 1
+
+
+@pytest.mark.clickhouse
+def test_a_server_does_not_outlive_a_parent_that_is_killed(tmp_path: Path) -> None:
+    with Served(tmp_path, "--sql", f"{LOOPBACK}:{free_ports(1)[0]}") as first:
+        eventually(first.ready, lambda answer: answer == (200, "ready\n"))
+        checks = sql(first, "SELECT token FROM headroom.write_checks")
+        [server] = first.children(LAUNCHER)
+        first.process.kill()
+        with Served(tmp_path, "--sql", first.sql) as second:  # at the same address, over the same directory
+            assert not server.is_running()
+            eventually(second.ready, lambda answer: answer == (200, "ready\n"))
+            assert set(checks) < set(sql(second, "SELECT token FROM headroom.write_checks"))
+            assert second.stop() == 0
+
+
+@pytest.mark.clickhouse
+def test_a_terminal_s_interrupt_reaches_the_server_last(tmp_path: Path) -> None:
+    with Served(tmp_path) as served:
+        [server] = served.children(LAUNCHER)
+        assert os.getsid(server.pid) != os.getsid(served.process.pid)
+        assert server.name() == "headroom-clickh"
+        served.process.send_signal(signal.SIGINT)
+        assert served.process.wait(60) == 0
+        assert not psutil.pid_exists(server.pid)
+    assert "takes nothing" not in served.log.read_text()
+
+
+@pytest.mark.clickhouse
+def test_two_servers_do_not_share_a_directory_or_a_port(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("exporters.clickhouse.managed.server._PREDECESSOR_S", 0.2)
+    first = ManagedServer(ServerSettings(tmp_path / "one"))
+    try:
+        first.launch()
+        first.wait_ready()
+        with pytest.raises(ServerError, match="another ClickHouse server uses"):
+            ManagedServer(ServerSettings(tmp_path / "one"))
+        with pytest.raises(OSError, match="Address already in use"):
+            ManagedServer(ServerSettings(tmp_path / "two", http_port=first.http_port))
+    finally:
+        first.stop()
+
+
+@pytest.mark.clickhouse
+def test_a_server_that_cannot_start_says_why(tmp_path: Path) -> None:
+    server = ManagedServer(ServerSettings(tmp_path))
+    (tmp_path / "server.xml").write_text("<clickhouse><path>")
+    server.launch()
+    with pytest.raises(ServerError, match=r"ended with \d+: .*Exception"):
+        server.wait_ready()
+    server.stop()
+
+
+def test_the_program_is_the_configured_one_or_that_of_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = tmp_path / "clickhouse"
+    program.write_text("#!/bin/sh\n")
+    with pytest.raises(NoServerError, match="is not an executable file"):
+        find_program(program)
+    program.chmod(program.stat().st_mode | stat.S_IXUSR)
+    assert find_program(program) == str(program)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert find_program(None) == str(program)
+    monkeypatch.setenv("PATH", "")
+    assert find_program(None).endswith("_chdb.abi3.so")
+
+
+def test_an_executable_replaces_the_launcher(tmp_path: Path) -> None:
+    program = tmp_path / "clickhouse"
+    program.write_text('#!/bin/sh\necho "$@" "$CLICKHOUSE_WATCHDOG_ENABLE"\n')
+    program.chmod(0o700)
+    argv = [sys.executable, "-m", LAUNCHER, str(os.getpid()), str(program), "/etc/c.xml"]
+    assert subprocess.check_output(argv, text=True) == "server --config-file=/etc/c.xml 0\n"
+
+
+def test_a_child_of_somebody_else_does_not_start(tmp_path: Path) -> None:
+    argv = [sys.executable, "-m", LAUNCHER, "1", "/nowhere", "/etc/c.xml"]
+    assert subprocess.run(argv, check=False).returncode == 1
+
+
+def _answers(served: Served) -> bool:
+    try:
+        return sql(served, "SELECT 1") == [(1,)]
+    except Exception:  # noqa: BLE001 - a server that is starting fails in many ways
+        return False
