@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from confluent_kafka import Consumer, Producer
 
-from exporters.model import Exchange
+from exporters.model import Exchange, UsageSample
 from headroom.demo.kit.admin import Admin
 from headroom.demo.kit.broker import Cluster
 from headroom.demo.kit.jars import KAFKA_VERSION, MARKER, fetch
@@ -33,6 +33,7 @@ PRODUCER, CONSUMER = "producer_byte_rate", "consumer_byte_rate"
 BEANS = {"Produce": PRODUCER, "Fetch": CONSUMER}
 USER = "ANONYMOUS"
 PRODUCES, CONSUMES = "metered-p", 'metered:c "1"'  # the other is one that JMX quotes
+STEADY, BURSTY, IDLE = "metered-steady", "metered-bursty", "metered-idle"
 RECORD_BYTES = 10_000
 WARM_UP_S = 15.0
 EVERY_S = 0.5
@@ -175,6 +176,8 @@ def set_quotas(admin: Admin) -> None:
     admin.alter_quota({"user": USER, "client-id": PRODUCES}, {PRODUCER: 300_000.0, "request_percentage": 900.0})
     admin.alter_quota({"user": USER, "client-id": CONSUMES}, {CONSUMER: 200_000.0})
     admin.alter_quota({"user": USER}, {PRODUCER: 400_000.0})
+    for client_id in (STEADY, BURSTY, IDLE):
+        admin.alter_quota({"user": USER, "client-id": client_id}, {PRODUCER: 10_000_000.0})
 
 
 @contextmanager
@@ -186,6 +189,9 @@ def load(bootstrap: str, topic: str) -> Iterator[None]:
         threading.Thread(target=produce, args=(bootstrap, topic, "shared-1", 8, done)),
         threading.Thread(target=produce, args=(bootstrap, topic, "shared-2", 3, done)),
         threading.Thread(target=consume, args=(bootstrap, topic, CONSUMES, done)),
+        threading.Thread(target=produce_at_times, args=(bootstrap, topic, STEADY, 5, 0.5, done)),
+        threading.Thread(target=produce_at_times, args=(bootstrap, topic, BURSTY, 60, 7.0, done)),
+        threading.Thread(target=produce_at_times, args=(bootstrap, topic, IDLE, 0, 1.0, done)),
     ]
     for client in clients:
         client.start()
@@ -203,6 +209,18 @@ def produce(bootstrap: str, topic: str, client_id: str, in_flight: int, done: th
         while len(producer) < in_flight:
             producer.produce(topic, bytes(RECORD_BYTES))
         producer.poll(0.1)
+    producer.purge()
+
+
+def produce_at_times(
+    bootstrap: str, topic: str, client_id: str, records: int, every_s: float, done: threading.Event
+) -> None:
+    """`records` at once, then a pause; with 0 records a client that is connected and sends nothing."""
+    producer = Producer({"bootstrap.servers": bootstrap, "client.id": client_id, "linger.ms": 0})
+    while not done.wait(every_s):
+        for _ in range(records):
+            producer.produce(topic, bytes(RECORD_BYTES))
+        producer.poll(0)
     producer.purge()
 
 
@@ -230,6 +248,32 @@ def compare(truth: Truth, gateway: RunningGateway, seconds: float) -> dict[tuple
                     pairs.setdefault((bucket, what), []).append((mine, theirs))
         time.sleep(EVERY_S)
     return {place: compared(values) for place, values in pairs.items()}
+
+
+def usage_of_window(truth: Truth, gateway: RunningGateway, seconds: int) -> dict[Bucket, tuple[float, float]]:
+    """Usage as DECISIONS 19 defines it, ours and that of the broker's sensor, by bucket. A row each second; a sensor
+    that is not there counts as 0. The load runs meanwhile."""
+    time.sleep(WARM_UP_S)
+
+    async def rows() -> list[UsageSample]:
+        return gateway.meter.samples(now_ms())
+
+    gateway.run(rows())
+    began_ms = now_ms()
+    ours: dict[Bucket, float] = {}
+    brokers: dict[Bucket, float] = {}
+    last_ms = began_ms
+    for _ in range(seconds):
+        time.sleep(1.0)
+        sensors, at_ms = truth.sensors(), now_ms()
+        for row in gateway.run(rows()):
+            bucket = bucket_of(row.quota_key, row.client_id)
+            ours[bucket] = ours.get(bucket, 0.0) + row.rate * row.interval_ms
+        for bucket, (rate, _throttle) in sensors.items():
+            brokers[bucket] = brokers.get(bucket, 0.0) + (rate if rate > 0 else 0.0) * (at_ms - last_ms)
+        last_ms = at_ms
+    window_ms = last_ms - began_ms
+    return {bucket: (ours.get(bucket, 0.0) / window_ms, total / window_ms) for bucket, total in brokers.items()}
 
 
 def measured(gateway: RunningGateway) -> dict[Bucket, tuple[float, float]]:

@@ -39,6 +39,17 @@ def test_our_rates_and_throttle_times_are_the_brokers(loaded: Loaded) -> None:
             assert found[bucket, what].difference < TOLERANCE, (bucket, what, found)
 
 
+def test_usage_of_a_minute_is_the_brokers_for_steady_bursty_throttled_and_idle_clients(loaded: Loaded) -> None:
+    found = quota_truth.usage_of_window(loaded.truth, loaded.gateway, 60)
+    idle = (PRODUCER, USER, quota_truth.IDLE)
+    assert found.pop(idle, (0.0, 0.0)) == (0.0, 0.0)
+    metered = [(PRODUCER, USER, quota_truth.STEADY), (PRODUCER, USER, quota_truth.BURSTY), *BUCKETS]
+    for bucket in metered:
+        ours, brokers = found[bucket]
+        assert brokers > 10_000
+        assert abs(ours - brokers) / brokers < TOLERANCE, (bucket, found)
+
+
 @pytest.mark.parametrize("agent", list(Agent))
 def test_what_is_scraped_is_what_the_broker_says_around_it(
     loaded: Loaded, agent: Agent, wait_for: Callable[[Callable[[], bool]], None]
