@@ -439,14 +439,14 @@ CREATE TABLE IF NOT EXISTS headroom.series_by_metric
 ENGINE = ReplacingMergeTree(last_seen)
 ORDER BY (cluster, metric, series_id)
 TTL toDateTime(last_seen) + INTERVAL 30 DAY DELETE
-SETTINGS non_replicated_deduplication_window = 10000;
+SETTINGS non_replicated_deduplication_window = 10000, fsync_after_insert = 1, fsync_part_directory = 1;
 
 -- After a crash between the statements below, all of them run again: the table may be away then.
 CREATE TABLE IF NOT EXISTS headroom.series AS headroom.series_by_metric;
 
 INSERT INTO headroom.series_by_metric SELECT * FROM headroom.series;
 
-DROP TABLE headroom.series;
+DROP TABLE IF EXISTS headroom.series;
 
 RENAME TABLE headroom.series_by_metric TO headroom.series;
 

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from exporters.clickhouse.store import Store, schema
@@ -77,7 +79,8 @@ def test_statements_end_at_a_semicolon_at_the_end_of_a_line() -> None:
 def test_every_statement_can_be_run_again() -> None:
     for migration in schema.migrations():
         for statement in migration.statements:
-            assert "IF NOT EXISTS" in statement or statement.startswith("ALTER"), statement
+            if "headroom.series_by_metric" not in statement:  # test_series_by_metric runs these in all orders
+                assert re.search(r"IF (NOT )?EXISTS", statement) or statement.startswith("ALTER"), statement
 
 
 def _apply_everything_again(store: Store) -> int:

@@ -1,0 +1,98 @@
+"""Levels of utilisation and the worst broker: the definitions of DECISIONS 19 for Python. No I/O, no clock.
+
+The views of deploy/clickhouse/0009_live_views.sql and the Spark job implement the same; tests hold them together.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import NamedTuple
+
+MUTED_LOOKBACK_MS = 600_000  # rows of this time before a window count for what they mute in it
+
+
+class Level(IntEnum):
+    """As the Enum8 of `level` in ClickHouse; the greater the worse."""
+
+    UNKNOWN = -1
+    OK = 0
+    WATCH = 1
+    WARN = 2
+    CRITICAL = 3
+    THROTTLED = 4
+
+
+class Thresholds(NamedTuple):
+    """Shares of the limit from which on a level holds; `muted` is the share of a window that makes it throttled."""
+
+    watch: float = 0.60
+    warn: float = 0.80
+    critical: float = 0.95
+    muted: float = 0.01
+
+
+def level_of(
+    utilization: float | None,
+    muted_ms: float,
+    window_ms: int,
+    *,
+    limit_known: bool,
+    thresholds: Thresholds = Thresholds(),
+) -> Level:
+    """`utilization` is the greater of mean and p95 utilisation; None when no quota applies."""
+    if muted_ms > 0 and muted_ms >= thresholds.muted * window_ms:
+        return Level.THROTTLED
+    if not limit_known:
+        return Level.UNKNOWN
+    share = -1.0 if utilization is None else utilization
+    if share >= thresholds.critical or muted_ms > 0:
+        return Level.CRITICAL
+    if share >= thresholds.warn:
+        return Level.WARN
+    return Level.WATCH if share >= thresholds.watch else Level.OK
+
+
+def worst_broker_order(
+    utilization: float | None, muted_ms: float, window_ms: int, broker_id: int, thresholds: Thresholds = Thresholds()
+) -> tuple[bool, float, float, int]:
+    """Sort key: the greatest is the broker that stands for the client."""
+    throttled = muted_ms > 0 and muted_ms >= thresholds.muted * window_ms
+    return throttled, -1.0 if utilization is None else utilization, muted_ms, -broker_id
+
+
+class MutedTime:
+    """How long a client was muted: the union of the throttle times that were announced to it.
+
+    A time of `throttle_ms` announced at `ts_ms` mutes [ts_ms, ts_ms + throttle_ms). Announcements come in order of
+    time. Spans that ended more than `keep_ms` before the newest announcement are dropped.
+    """
+
+    __slots__ = ("_keep_ms", "_spans", "longest_ms")
+
+    def __init__(self, keep_ms: int = MUTED_LOOKBACK_MS) -> None:
+        self.longest_ms = 0.0
+        self._keep_ms = keep_ms
+        self._spans: list[tuple[float, float]] = []
+
+    def announce(self, ts_ms: int, throttle_ms: float) -> None:
+        """A throttle time; 0 and less is none."""
+        if throttle_ms <= 0:
+            return
+        self.longest_ms = max(self.longest_ms, throttle_ms)
+        end_ms = ts_ms + throttle_ms
+        if self._spans and ts_ms <= self._spans[-1][1]:
+            start_ms, until_ms = self._spans[-1]
+            self._spans[-1] = (min(start_ms, ts_ms), max(until_ms, end_ms))
+        else:
+            while self._spans and self._spans[0][1] < ts_ms - self._keep_ms:
+                del self._spans[0]
+            self._spans.append((ts_ms, end_ms))
+
+    def muted_ms(self, from_ms: float, to_ms: float) -> float:
+        """The muted time of [from_ms, to_ms)."""
+        return sum(max(min(end, to_ms) - max(start, from_ms), 0.0) for start, end in self._spans)
+
+    @property
+    def until_ms(self) -> float:
+        """When the last announced time passes; 0.0 when there was none."""
+        return self._spans[-1][1] if self._spans else 0.0

@@ -1,0 +1,300 @@
+"""headroom_of_minute against the definitions of DECISIONS 19 in Python, over random rows; and the views of now."""
+
+from __future__ import annotations
+
+import math
+import random
+import time
+from collections import defaultdict
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+import pytest
+
+from exporters.clickhouse.store import Store
+from exporters.levels import MutedTime, level_of, worst_broker_order
+from exporters.model import UsageSample
+from telemetry.ingest.arrow_tables import limits_table, usage_table
+from tests.kit.clickhouse import RunningClickHouse
+
+pytestmark = pytest.mark.clickhouse
+
+PRODUCER = "producer_byte_rate"
+MINUTE_MS = 60_000
+
+
+def write(store: Store, samples: list[UsageSample], token: str) -> None:
+    store.insert("quota_usage", usage_table(samples, now_ms()), token=token)
+
+
+def now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def past_minute(ago: int) -> int:
+    return now_ms() // MINUTE_MS * MINUTE_MS - ago * MINUTE_MS
+
+
+def sample(cluster: str, ts_ms: int, rate: float, **more: Any) -> UsageSample:
+    base = UsageSample(cluster, PRODUCER, ts_ms, "alice", "app", "", 1, 0, rate, 0.0, 0, "gateway")
+    known: dict[str, Any] = {"gateway_id": "gw", "interval_ms": 1000, "limit": 1000.0, "limit_known": True}
+    return base._replace(**{**known, "matched_entity": "user=alice", **more})
+
+
+def verdicts(
+    store: Store, cluster: str, from_ms: int, until_ms: int | None = None
+) -> dict[tuple[str, str], dict[str, Any]]:
+    start, end = (f"toDateTime({ms // 1000}, 'UTC')" for ms in (from_ms, until_ms or from_ms + MINUTE_MS))
+    names = (
+        "user",
+        "client_id",
+        "broker_id",
+        "level",
+        "usage",
+        "utilization",
+        "utilization_p95",
+        "muted_ms",
+        "reason",
+        "shared_with",
+    )
+    rows = store.query(
+        f"SELECT {', '.join(names)} FROM headroom.headroom_of_minute(window_start = {start}, until = {end})"
+        f" WHERE cluster = '{cluster}'"
+    )
+    return {(row[0], row[1]): dict(zip(names, row, strict=True)) for row in rows}
+
+
+class Truth(NamedTuple):
+    broker_id: int
+    level: str
+    utilization: float | None
+    utilization_p95: float | None
+    muted_ms: float
+
+
+def truth(samples: list[UsageSample], from_ms: int) -> dict[tuple[str, str], Truth]:
+    """DECISIONS 19, straight from the text, for rows of one second each."""
+    to_ms = from_ms + MINUTE_MS
+    seconds: dict[Any, list[float]] = defaultdict(lambda: [0.0] * 60)
+    muted: dict[Any, MutedTime] = defaultdict(MutedTime)
+    buckets: dict[Any, Any] = {}
+    for one in sorted(samples, key=lambda row: row.ts_ms):
+        client = (one.user, one.client_id, one.broker_id)
+        reaches_in = one.ts_ms + one.throttle_ms > from_ms
+        if one.ts_ms < to_ms and (one.ts_ms >= from_ms or (one.throttle_ms > 0 and reaches_in)):
+            muted[client].announce(one.ts_ms, one.throttle_ms)
+            shared = (one.bucket_user, one.bucket_client_id) if one.limit is not None else client[:2]
+            buckets[client] = (shared, one.broker_id, one.limit, one.limit_known)
+            if one.ts_ms >= from_ms:
+                seconds[client][(one.ts_ms - from_ms) // 1000] += one.rate
+    found: dict[tuple[str, str], tuple[Any, Truth]] = {}
+    for client, bucket in buckets.items():
+        rates = [
+            sum(values) for values in zip(*(seconds[who] for who in buckets if buckets[who] == bucket), strict=True)
+        ]
+        limit = bucket[2]
+        mean, p95 = sum(rates) / 60, sorted(rates)[min(59, math.floor(0.95 * 60))]
+        both = (None, None) if limit is None else (mean / limit, p95 / limit)
+        most = None if limit is None else max(mean, p95) / limit
+        muted_ms = muted[client].muted_ms(from_ms, to_ms)
+        order = worst_broker_order(most, muted_ms, MINUTE_MS, client[2])
+        level = level_of(most, muted_ms, MINUTE_MS, limit_known=bucket[3]).name.lower()
+        verdict = Truth(client[2], level, *both, muted_ms)
+        if client[:2] not in found or order > found[client[:2]][0]:
+            found[client[:2]] = (order, verdict)
+    return {name: verdict for name, (_, verdict) in found.items()}
+
+
+def random_samples(draw: random.Random, cluster: str, from_ms: int) -> list[UsageSample]:
+    rows = []
+    for user in ("alice", "bob"):
+        shared = draw.random() < 0.5
+        limit = draw.choice([None, 500.0, 1000.0])
+        for client_id in ("a", "b"):
+            for broker_id in (1, 2):
+                level = draw.uniform(0, 700)
+                long_ms = draw.choice([0, 0, 90_000])
+                for second in range(-30, 60):
+                    if draw.random() < 0.7:
+                        throttle = draw.choice([0, 0, 0, 0, draw.randrange(2000)]) if draw.random() < 0.1 else 0
+                        more = {
+                            "user": user, "client_id": client_id, "broker_id": broker_id, "limit": limit,
+                            "throttle_ms": float(long_ms if second == -20 else throttle), "bucket_user": user,
+                            "bucket_client_id": "" if shared else client_id,
+                        }  # fmt: skip
+                        rows += [
+                            sample(
+                                cluster,
+                                from_ms + second * 1000,
+                                level * draw.uniform(0.8, 1.2),
+                                gateway_id=name,
+                                **more,
+                            )
+                            for name in ("gw-1", "gw-2")[: draw.randint(1, 2)]
+                        ]
+    return rows
+
+
+def test_levels_of_random_rows_are_those_of_the_definition(clickhouse: RunningClickHouse) -> None:
+    draw = random.Random(20)
+    from_ms = past_minute(5)
+    levels = set()
+    for number in range(12):
+        cluster = f"random-{number}"
+        rows = random_samples(draw, cluster, from_ms)
+        write(clickhouse.store, rows, cluster)
+        write(clickhouse.store, rows[:50], f"{cluster}-again")  # rows that come twice count once
+        expected = truth(rows, from_ms)
+        found = verdicts(clickhouse.store, cluster, from_ms)
+        assert found.keys() == expected.keys()
+        for name, right in expected.items():
+            got = found[name]
+            assert (got["broker_id"], got["level"]) == (right.broker_id, right.level), (name, got, right)
+            assert got["muted_ms"] == right.muted_ms
+            for column, value in (("utilization", right.utilization), ("utilization_p95", right.utilization_p95)):
+                assert got[column] == (None if value is None else pytest.approx(value)), (name, column)
+            levels.add(right.level)
+    assert levels >= {"throttled", "ok", "critical"}
+
+
+def test_bare_samples_count_for_the_seconds_that_were_sampled(clickhouse: RunningClickHouse) -> None:
+    from_ms = past_minute(4)
+    rows = [sample("bare", from_ms + second * 1000, 850.0, interval_ms=0) for second in range(0, 60, 10)]
+    write(clickhouse.store, rows, "bare")
+    assert verdicts(clickhouse.store, "bare", from_ms)["alice", "app"]["level"] == "warn"
+
+
+def test_rows_of_ten_seconds_cover_ten_seconds(clickhouse: RunningClickHouse) -> None:
+    from_ms = past_minute(4)
+    rows = [sample("coarse", from_ms + second * 1000, 700.0, interval_ms=10_000) for second in range(0, 60, 10)]
+    write(clickhouse.store, rows, "coarse")
+    found = verdicts(clickhouse.store, "coarse", from_ms)["alice", "app"]
+    assert (found["level"], found["utilization"], found["utilization_p95"]) == ("watch", 0.7, 0.7)
+
+
+def test_a_window_that_has_not_ended_is_divided_by_what_has_passed(clickhouse: RunningClickHouse) -> None:
+    from_ms = past_minute(4)
+    write(clickhouse.store, [sample("part", from_ms + second * 1000, 900.0) for second in range(20)], "part")
+    found = verdicts(clickhouse.store, "part", from_ms, from_ms + 20_000)["alice", "app"]
+    assert (found["level"], found["utilization"]) == ("warn", 0.9)
+
+
+def test_bad_numbers_and_unknown_quotas(clickhouse: RunningClickHouse) -> None:
+    from_ms = past_minute(4)
+    rows = [sample("bad", from_ms + 1000 * n, rate) for n, rate in enumerate((math.nan, math.inf, -1.0, 1e16))]
+    rows.append(sample("bad", from_ms, 10.0, client_id="new", limit=None, limit_known=False))
+    rows.append(sample("bad", from_ms, 0.0, client_id="blocked", limit=0.0))
+    write(clickhouse.store, rows, "bad")
+    found = verdicts(clickhouse.store, "bad", from_ms)
+    assert {name: row["level"] for name, row in found.items()} == {
+        ("alice", "new"): "unknown", ("alice", "blocked"): "ok",
+    }  # fmt: skip
+
+
+def columns(store: Store, view: str) -> dict[str, str]:
+    rows = store.query(f"SELECT name, comment FROM system.columns WHERE database = 'headroom' AND table = '{view}'")
+    return {str(name): str(comment) for name, comment in rows}
+
+
+NOW = ["headroom_now", "throttled_now", "silent_clients", "quota_changes", "usage_by_user", "telemetry_coverage"]
+
+
+@pytest.mark.parametrize("view", [*NOW, "quota_groups"])
+def test_every_column_has_a_comment(clickhouse: RunningClickHouse, view: str) -> None:
+    found = columns(clickhouse.store, view)
+    assert found
+    assert [name for name, comment in found.items() if not comment] == []
+
+
+def test_who_is_near_now(clickhouse: RunningClickHouse) -> None:
+    store = clickhouse.store
+    end_ms = now_ms() // 1000 * 1000
+    seconds = [end_ms - 1000 * ago for ago in range(180)]
+    write(store, [sample("now", ts_ms, 850.0) for ts_ms in seconds], "now")
+    slow = [
+        sample("now", ts_ms, 100.0, client_id="slow", throttle_ms=500.0 if ts_ms % 10_000 == 0 else 0.0)
+        for ts_ms in seconds
+    ]
+    write(store, slow, "now-slow")
+    rows = store.query(
+        "SELECT client_id, level, round(utilization, 2), window_s FROM headroom.headroom_now WHERE cluster = 'now'"
+    )
+    assert sorted(rows) == [("app", "warn", 0.85, 60), ("slow", "throttled", 0.1, 60)]
+    assert {row[0] for row in store.query("SELECT client_id FROM headroom.near_limit WHERE cluster = 'now'")} == {
+        "app",
+        "slow",
+    }
+    ((name, muted_ms),) = store.query("SELECT client_id, muted_ms FROM headroom.throttled_now WHERE cluster = 'now'")
+    assert (name, 2000 <= muted_ms <= 3500) == ("slow", True)
+    assert len(store.query("SELECT * FROM headroom.quota_groups WHERE cluster = 'now'")) == 2
+    assert store.query("SELECT user, clients, throttled FROM headroom.usage_by_user WHERE cluster = 'now'") == [
+        ("alice", 2, 1)
+    ]
+    assert set(store.query("SELECT status FROM headroom.telemetry_coverage WHERE cluster = 'now'")) == {
+        ("never asked",)
+    }
+
+
+def test_a_change_that_two_gateways_record_is_one(clickhouse: RunningClickHouse) -> None:
+    from exporters.model import QuotaLimit
+
+    rows = [(10, 5.0), (11, 5.0), (20, 6.0), (21, 6.0), (30, None), (31, None), (40, 5.0)]
+    limits = [QuotaLimit("twice", "alice", "<default>", "", PRODUCER, ms, value) for ms, value in rows]
+    clickhouse.store.insert("quota_limits", limits_table(limits, now_ms()), token="twice")
+    found = clickhouse.store.query(
+        "SELECT entity, toUnixTimestamp64Milli(changed_at), before, after FROM headroom.quota_changes"
+        " WHERE cluster = 'twice' ORDER BY changed_at"
+    )
+    assert found == [
+        ("user=alice, client-id=<default>", ms, before, after)
+        for ms, before, after in ((10, None, 5.0), (20, 5.0, 6.0), (30, 6.0, None), (40, None, 5.0))
+    ]
+
+
+def instance(client_id: str, first_ago_s: int, last_ago_s: int, pushes: int, **more: Any) -> dict[str, Any]:
+    base = {
+        "cluster": "silent", "client_id": client_id, "principal": "alice", "software_name": "librdkafka",
+        "software_version": "2.5.0", "first_seen": now_ms() - first_ago_s * 1000,
+        "last_seen": now_ms() - last_ago_s * 1000,
+        "terminated": 0, "pushes": pushes,
+    }  # fmt: skip
+    return base | more
+
+
+def test_silent_clients_and_bad_versions(clickhouse: RunningClickHouse) -> None:
+    store = clickhouse.store
+    rows = [
+        instance("silent", 4000, 400, 37),  # each 100 s
+        instance("pushes", 4000, 90, 40),
+        instance("ended", 4000, 400, 37, terminated=1),
+        instance("once", 4000, 400, 1),
+        instance("muted", 4000, 400, 37),
+    ]
+    table = pa.Table.from_pylist(rows)
+    for name in ("first_seen", "last_seen"):
+        place = table.column_names.index(name)
+        table = table.set_column(place, name, table[name].cast(pa.timestamp("ms", tz="UTC")))
+    store.insert("client_instances", table, token="silent")
+    second = now_ms() // 1000 * 1000
+    write(store, [sample("silent", second, 0.0, client_id="muted", throttle_ms=60_000.0)], "muted")
+    found = store.query(
+        "SELECT client_id, round(usual_s), silent_s > 390 FROM headroom.silent_clients WHERE cluster = 'silent'"
+    )
+    assert found == [("silent", 100.0, 1)]
+    bad = store.query("SELECT software_version, instances FROM headroom.bad_client_versions WHERE cluster = 'silent'")
+    assert bad == [("2.5.0", 4)]  # those heard of in 15 minutes that did not end: silent, pushes, once, muted
+
+
+def test_the_series_table_is_rebuilt_after_a_crash_anywhere(clickhouse: RunningClickHouse) -> None:
+    from exporters.clickhouse.store import schema
+
+    (migration,) = [found for found in schema.migrations() if found.version == 9]
+    store = clickhouse.store
+    store.query("INSERT INTO headroom.series (series_id, cluster, metric, last_seen) SELECT 7, 'crash', 'm', now()")
+    rebuild = [place for place, text in enumerate(migration.statements) if "series_by_metric" in text]
+    for crash_after in rebuild:
+        for statement in migration.statements[: crash_after + 1]:
+            store.query(statement)
+        for statement in migration.statements:
+            store.query(statement)
+        assert store.query("SELECT count() FROM headroom.series FINAL WHERE cluster = 'crash'") == [(1,)]
