@@ -1,11 +1,14 @@
-"""`quota-headroom` as a command: for `headroom job` and for spark-submit. Exit 2: configuration, 3: no ClickHouse."""
+"""The jobs as commands: for `headroom job` and for spark-submit.
+
+Exit codes: 0 done, 1 failed, 2 wrong configuration or usage, 3 nothing to read or the store is away, 4 `--fail-on`.
+"""
 
 from __future__ import annotations
 
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
@@ -17,14 +20,23 @@ from rich.console import Console
 from exporters.clickhouse.connection import password_of
 
 if TYPE_CHECKING:
+    from spark_jobs.options import Options
+    from spark_jobs.reports.report import Report
     from spark_jobs.time_range import TimeRange
 
-Job = Callable[..., list[dict[str, Any]]]
+Job = Callable[["Options"], list[dict[str, Any]]]
+Loader = Callable[[], Job]
 
 DEFAULT_URL = "http://127.0.0.1:8123"
 
 EXIT_CONFIGURATION = 2
 EXIT_SOURCE = 3
+EXIT_FAIL_ON = 4
+
+# What each job is for, and the range it looks at unless it is told.
+JOBS: Mapping[str, tuple[str, str]] = {
+    "quota-headroom": ("Which client is throttled or near its quota, by which quota, on which broker.", "15m"),
+}
 
 _PIPE_WIDTH = 1000  # of a table that goes into a pipe or a file: no line is broken
 
@@ -38,48 +50,75 @@ class Output(StrEnum):
     PARQUET = "parquet"
 
 
-def quota_headroom(load_job: Callable[[], Job]) -> Callable[..., None]:
-    """The command. `load_job` gives what runs it, `spark_jobs.quota_headroom.run`, when it is really asked for: Spark
-    takes half a second to import."""
+class Level(StrEnum):
+    """What --fail-on takes."""
 
-    def command(
+    WATCH = "watch"
+    WARN = "warn"
+    CRITICAL = "critical"
+    THROTTLED = "throttled"
+
+
+def command(name: str, load_job: Loader) -> Callable[..., None]:
+    """The command of a job. `load_job` gives its `run` when it is really asked for: Spark takes half a second to
+    import."""
+    about, default_since = JOBS[name]
+
+    def invoke(
         url: Annotated[
-            str, typer.Option(envvar="HEADROOM_URL", help="SQL door of Headroom, or a ClickHouse server")
+            str, typer.Option(envvar="HEADROOM_URL", help="SQL endpoint of Headroom, or a ClickHouse server")
         ] = DEFAULT_URL,
-        since: Annotated[str, typer.Option(help="from this long ago until now: 90s, 15m, 2h, 7d")] = "15m",
+        since: Annotated[str, typer.Option(help="from this long ago until now: 90s, 15m, 2h, 7d")] = default_since,
         start: Annotated[str, typer.Option("--from", help="instead of --since: ISO 8601 (UTC) or epoch seconds")] = "",
         end: Annotated[str, typer.Option("--to", help="end of the time that begins with --from")] = "",
-        window: Annotated[int, typer.Option(help="length of a window in seconds")] = 60,
+        window: Annotated[int, typer.Option(help="length of a window in seconds, on the epoch's grid")] = 60,
+        cluster: Annotated[str, typer.Option(help="this cluster only")] = "",
+        source: Annotated[str, typer.Option(help="source of usage to go by: gateway, jmx or client")] = "gateway",
+        user: Annotated[str, typer.Option(help="report this user only")] = "",
+        client_id: Annotated[str, typer.Option("--client-id", help="report this client-id only")] = "",
+        top: Annotated[int, typer.Option(help="report this many rows, the worst first; 0: all", min=0)] = 0,
         output: Annotated[Output, typer.Option(help="form of the report")] = Output.TABLE,
         path: Annotated[Path | None, typer.Option(help="file for the report, else stdout")] = None,
+        master: Annotated[str, typer.Option(help="Spark's master, spark://host:7077; else this machine")] = "",
+        fail_on: Annotated[Level | None, typer.Option(help="exit 4 when a client is at this level or worse")] = None,
         watch: Annotated[float, typer.Option(help="utilisation from which a client is at `watch`")] = 0.60,
         warn: Annotated[float, typer.Option(help="the same for `warn`")] = 0.80,
         critical: Annotated[float, typer.Option(help="the same for `critical`")] = 0.95,
-        source: Annotated[str, typer.Option(help="source of usage to go by: gateway, jmx or client")] = "gateway",
     ) -> None:
-        """Which client is throttled or near its quota, by which quota, on which broker.
-
-        A server's password: HEADROOM_CLICKHOUSE_PASSWORD.
-        """
-        job = load_job()
-        from spark_jobs.transforms.severity import Thresholds
-
         with _exit_codes():
+            job = load_job()
+            from spark_jobs.options import Options
+            from spark_jobs.transforms.thresholds import Thresholds
+
             if output is Output.PARQUET and path is None:
                 raise ValueError("--output parquet needs --path")
-            when = _time_range(since, start, end, window)
-            password = password_of(os.environ)
-            rows = job(url, when, password=password, thresholds=Thresholds(watch, warn, critical), source=source)
-            _deliver(rows, output, path)
+            options = Options(
+                url=url,
+                when=_time_range(since, start, end, window),
+                recent=not start,
+                password=password_of(os.environ),
+                source=source,
+                cluster=cluster,
+                user=user,
+                client_id=client_id,
+                top=top,
+                thresholds=Thresholds(watch, warn, critical),
+                master=master,
+            )
+            rows = job(options)
+            _deliver(_report(name), rows, output, path)
+            if fail_on is not None and _reaches(rows, fail_on):
+                raise typer.Exit(EXIT_FAIL_ON)
 
-    return command
+    invoke.__doc__ = f"{about}\n\nA server's password: HEADROOM_CLICKHOUSE_PASSWORD."
+    return invoke
 
 
-def main(job: Job) -> None:
+def main(name: str, job: Job) -> None:
     """The entry point under spark-submit."""
     # A pretty traceback would show the password among the locals.
     app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
-    app.command()(quota_headroom(lambda: job))
+    app.command()(command(name, lambda: job))
     app()
 
 
@@ -111,9 +150,19 @@ def _time_range(since: str, start: str, end: str, window_s: int) -> TimeRange:
     return time_range.since(since, time.time_ns() // 1_000_000, window_s)
 
 
-def _deliver(rows: list[dict[str, Any]], output: Output, path: Path | None) -> None:
-    from spark_jobs.reports import headroom_report as report
+def _report(name: str) -> Report:
+    from spark_jobs.reports import REPORTS
 
+    return REPORTS[name]
+
+
+def _reaches(rows: Sequence[Mapping[str, Any]], fail_on: Level) -> bool:
+    from spark_jobs.transforms.severity import LEVELS
+
+    return any(LEVELS.index(row.get("level", "ok")) >= LEVELS.index(fail_on) for row in rows)
+
+
+def _deliver(report: Report, rows: list[dict[str, Any]], output: Output, path: Path | None) -> None:
     if output is Output.TABLE:
         _print_table(report.to_table(rows), path)
     elif output is Output.PARQUET:

@@ -1,82 +1,171 @@
-"""A row of job_runs for a run: running, then succeeded or failed, with what went in and out."""
+"""A row of job_runs for a run: running, then succeeded or failed, with what went in and out; and one run at a time.
+
+A run that is alive renews its row every HEARTBEAT_S. A run that finds another one alive over an overlapping time waits
+for it; one whose row was not renewed for LEASE_S, or whose process on this host is gone, was killed and is recorded so.
+"""
 
 from __future__ import annotations
 
+import os
+import socket
+import threading
 import time
 import uuid
 from contextlib import suppress
 from types import TracebackType
 from typing import Any
 
-import pyarrow as pa
-
 from spark_jobs.clickhouse.client import ClickHouse, SourceError
-from spark_jobs.clickhouse.queries import JOB_RUNS
 from spark_jobs.time_range import TimeRange
 
-_MOMENT = pa.timestamp("ms", "UTC")
-_SECOND = pa.timestamp("s", "UTC")
-_TYPES: dict[str, pa.DataType] = {
-    "job": pa.string(),
-    "run_id": pa.binary(16),
-    "run_version": pa.uint64(),
-    "window_from": _SECOND,
-    "window_to": _SECOND,
-    "status": pa.string(),
-    "rows_in": pa.uint64(),
-    "rows_out": pa.uint64(),
-    "started_at": _MOMENT,
-    "finished_at": _MOMENT,
-    "error": pa.string(),
-    "stats": pa.map_(pa.string(), pa.float64()),
-}
-_SCHEMA = pa.schema(_TYPES)
+HEARTBEAT_S = 5.0
+LEASE_S = 30
+WAIT_S = 600.0
+
+_RECORD = """
+INSERT INTO headroom.job_runs (job, run_id, run_version, window_from, window_to, status, rows_in, rows_out, started_at,
+    finished_at, error, stats, updated_at, source, owner, rows_bad, rows_late, watermark)
+SELECT {job:String}, toUUID({run_id:String}), {version:UInt64}, toDateTime({from_s:Int64}), toDateTime({to_s:Int64}),
+    {status:String}, {rows_in:UInt64}, {rows_out:UInt64}, fromUnixTimestamp64Milli({started_ms:Int64}),
+    if({finished_ms:Int64} < 0, NULL, fromUnixTimestamp64Milli({finished_ms:Int64})), {error:String},
+    mapFromArrays({stat_names:Array(String)}, {stat_values:Array(Float64)})::Map(LowCardinality(String), Float64),
+    now64(3), {source:String}, {owner:String}, {rows_bad:UInt64}, {rows_late:UInt64},
+    fromUnixTimestamp64Milli({watermark_ms:Int64})"""
+
+# Other runs that may be at work on the same rows, the one that goes first on top.
+_OTHERS = """
+SELECT toString(run_id) AS id, run_version AS version, owner,
+       toFloat64(now64(3)) - toFloat64(updated_at) AS silent_s,
+       toInt64(toUnixTimestamp(window_from)) AS from_s, toInt64(toUnixTimestamp(window_to)) AS to_s
+FROM headroom.job_runs FINAL
+WHERE job = {job:String} AND source = {source:String} AND status = 'running' AND run_id != toUUID({run_id:String})
+  AND window_from < toDateTime({to_s:Int64}) AND window_to > toDateTime({from_s:Int64})
+ORDER BY version, id"""
+
+_ABANDON = """
+INSERT INTO headroom.job_runs
+SELECT * REPLACE ('failed' AS status, 'killed: its process is gone' AS error, now64(3) AS finished_at,
+                  now64(3) AS updated_at)
+FROM headroom.job_runs FINAL
+WHERE job = {job:String} AND run_id = toUUID({run_id:String})"""
+
+_WATERMARK = """
+SELECT toInt64(toUnixTimestamp64Milli(max(watermark))) AS watermark_ms,
+       toInt64(toUnixTimestamp64Milli(now64(3))) AS now_ms
+FROM headroom.job_runs FINAL
+WHERE job = {job:String} AND source = {source:String} AND status = 'succeeded'"""
 
 
 class JobRun:
     """Context of a run: says `running` when entered, how it ended when left. Entering raises SourceError, and so
     does leaving after success; a failure is never hidden by one to record it."""
 
-    def __init__(self, clickhouse: ClickHouse, job: str, run_id: uuid.UUID, *, version: int, when: TimeRange) -> None:
+    def __init__(self, clickhouse: ClickHouse, job: str, *, version: int, when: TimeRange, source: str = "") -> None:
+        self.id = uuid.uuid4()
         self.version = version  # ns since the epoch at the start
-        self.rows_in = 0
-        self.rows_out = 0
+        self.when = when
+        self.source = source
+        self.rows_in = self.rows_out = self.rows_bad = self.rows_late = 0
+        self.watermark_ms = 0
         self.stats: dict[str, float] = {}
         self._clickhouse = clickhouse
         self._job = job
-        self._run_id = run_id
-        self._when = when
+        self._done = threading.Event()
+        self._heart = threading.Thread(target=self._beat, name=f"{job}-heartbeat", daemon=True)
 
     def __enter__(self) -> JobRun:
-        self._record("running", finished_at_ms=None, error="")
+        self._record("running", finished_ms=-1, error="")
+        self._heart.start()
+        try:
+            self._wait_for_others()
+        except BaseException as exc:
+            self.__exit__(type(exc), exc, None)
+            raise
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        finished_at_ms = time.time_ns() // 1_000_000
+        self._done.set()
+        self._heart.join()
+        finished_ms = time.time_ns() // 1_000_000
         if exc is None:
-            self._record("succeeded", finished_at_ms=finished_at_ms, error="")
+            self._record("succeeded", finished_ms=finished_ms, error="")
             return
         with suppress(SourceError):
             lines = str(exc).splitlines()
             error = f"{type(exc).__name__}: {lines[0] if lines else ''}"
-            self._record("failed", finished_at_ms=finished_at_ms, error=error)
+            self._record("failed", finished_ms=finished_ms, error=error)
 
-    def _record(self, status: str, *, finished_at_ms: int | None, error: str) -> None:
-        row: dict[str, Any] = {
+    def last_watermark(self) -> tuple[int, int]:
+        """The newest watermark of successful runs (0: none), and the server's clock, in ms. Raises SourceError."""
+        (row,) = self._clickhouse.rows(_WATERMARK, {"job": self._job, "source": self.source})
+        return row["watermark_ms"], row["now_ms"]
+
+    def _wait_for_others(self) -> None:
+        deadline = time.monotonic() + WAIT_S
+        while self._is_preceded():
+            if time.monotonic() > deadline:
+                raise SourceError(f"another run of {self._job} is still at work on this time after {WAIT_S:.0f} s")
+            time.sleep(1.0)
+
+    def _is_preceded(self) -> bool:
+        """Whether a run is alive that started earlier, over a time that overlaps with this one."""
+        others = self._clickhouse.rows(_OTHERS, self._facts())
+        for other in others:
+            if _is_gone(other["owner"]) or other["silent_s"] > LEASE_S:
+                self._clickhouse.command(_ABANDON, {"job": self._job, "run_id": other["id"]})
+            elif (other["version"], other["id"]) < (self.version, str(self.id)):
+                return True
+        return False
+
+    def _beat(self) -> None:
+        while not self._done.wait(HEARTBEAT_S):
+            with suppress(SourceError):
+                self._record("running", finished_ms=-1, error="")
+
+    def _facts(self) -> dict[str, Any]:
+        return {
             "job": self._job,
-            "run_id": self._run_id.bytes,
-            "run_version": self.version,
-            "window_from": self._when.from_ms // 1000,
-            "window_to": self._when.to_ms // 1000,
+            "run_id": str(self.id),
+            "source": self.source,
+            "from_s": self.when.from_ms // 1000,
+            "to_s": -(-self.when.to_ms // 1000),
+        }
+
+    def _record(self, status: str, *, finished_ms: int, error: str) -> None:
+        row = {
+            **self._facts(),
+            "version": self.version,
             "status": status,
             "rows_in": self.rows_in,
             "rows_out": self.rows_out,
-            "started_at": self.version // 1_000_000,
-            "finished_at": finished_at_ms,
+            "rows_bad": self.rows_bad,
+            "rows_late": self.rows_late,
+            "started_ms": self.version // 1_000_000,
+            "finished_ms": finished_ms,
             "error": error,
-            "stats": list(self.stats.items()),
+            "stat_names": list(self.stats),
+            "stat_values": list(self.stats.values()),
+            "owner": _owner(),
+            "watermark_ms": self.watermark_ms,
         }
-        table = pa.Table.from_pylist([row], schema=_SCHEMA)
-        self._clickhouse.insert(JOB_RUNS, table, token=f"{self._run_id}/{status}")
+        self._clickhouse.command(_RECORD, row)
+
+
+def _owner() -> str:
+    return f"{socket.gethostname()}/{os.getpid()}"
+
+
+def _is_gone(owner: str) -> bool:
+    """Whether the process was one of this host and is no more."""
+    host, _, pid = owner.partition("/")
+    if host != socket.gethostname() or not pid.isdecimal():
+        return False
+    try:
+        os.kill(int(pid), 0)
+    except ProcessLookupError:
+        return True
+    except OSError:
+        return False
+    return False

@@ -25,9 +25,9 @@ OLDEST_JAVA = 17  # what Spark 4 needs
 # What the jobs' results depend on, wherever they run.
 _EVERYWHERE = {"spark.sql.session.timeZone": "UTC"}
 
-# Two cores, no pages, nothing on other interfaces, nothing left in the working directory.
+# No pages, nothing on other interfaces, nothing left in the working directory.
 _LOCAL = {
-    "spark.master": "local[2]",
+    "spark.master": "local[*]",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.driver.host": "127.0.0.1",
@@ -47,8 +47,9 @@ class JavaError(Exception):
 
 
 @contextmanager
-def session(app_name: str) -> Iterator[SparkSession]:
-    """The active session if there is one, else a new one that is stopped at the end.
+def session(app_name: str, master: str = "") -> Iterator[SparkSession]:
+    """The active session if there is one, else a new one that is stopped at the end. `master` is Spark's: '' takes that
+    of spark-submit, else this machine.
 
     Raises JavaError when there is no Java, or too old a one.
     """
@@ -56,17 +57,19 @@ def session(app_name: str) -> Iterator[SparkSession]:
     if active is not None:
         yield active
         return
-    started = _start(app_name)
+    started = _start(app_name, master)
     try:
         yield started
     finally:
         started.stop()
 
 
-def _start(app_name: str) -> SparkSession:
+def _start(app_name: str, master: str) -> SparkSession:
     conf = SparkConf(loadDefaults=False).setAppName(app_name).setAll(list(_EVERYWHERE.items()))
     if "PYSPARK_GATEWAY_PORT" not in os.environ:  # not under spark-submit, whose user decides about these
         conf.setAll(list(_LOCAL.items()))
+        if master:
+            conf.setMaster(master)
         # Spark starts workers with the `python3` of PATH otherwise.
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         SparkContext(conf=conf, gateway=_local_jvm())

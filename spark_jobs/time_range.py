@@ -1,23 +1,24 @@
-"""The time that a job looks at: [from, to), tiled by windows of equal length. No clock."""
+"""The time that a job looks at: [from, to), tiled by windows of the epoch's grid. No clock."""
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 _DURATION = re.compile(r"(\d+)(s|m|h|d)")
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 _LONGEST_DAYS = 366
-_SLICE_MS = 3_600_000  # what one Spark task reads at most; quota_usage is ordered by the hour
+LONGEST_WINDOW_S = 3600
+THROTTLE_LOOKBACK_MS = 600_000  # a throttle time announced this long before a window may still mute the client in it
 
 
 @dataclass(frozen=True, slots=True)
 class TimeRange:
-    """[from_ms, to_ms), tiled by windows of `window_s` from `from_ms` on; the last one may be cut short.
+    """[from_ms, to_ms), tiled by windows of `window_s` on the grid of the epoch; the last one may be cut short.
 
-    Raises ValueError unless from is a whole second (the window's key in ClickHouse), before `to`, and the window is
-    at least a second long.
+    Raises ValueError unless from is the beginning of a window, before `to`, and the window is at least a second and at
+    most an hour long.
     """
 
     from_ms: int
@@ -25,10 +26,10 @@ class TimeRange:
     window_s: int = 60
 
     def __post_init__(self) -> None:
-        if self.window_s < 1:
-            raise ValueError(f"a window of {self.window_s} s is too short: at least 1 s")
-        if self.from_ms % 1000 or self.from_ms < 0:
-            raise ValueError(f"the range must begin at a whole second of the epoch, not at {self.from_ms} ms")
+        if not 1 <= self.window_s <= LONGEST_WINDOW_S:
+            raise ValueError(f"a window of {self.window_s} s: it has at least 1 s and at most {LONGEST_WINDOW_S} s")
+        if self.from_ms % self.window_ms or self.from_ms < 0:
+            raise ValueError(f"the range must begin at a whole window of the epoch, not at {self.from_ms} ms")
         if self.to_ms <= self.from_ms:
             raise ValueError(f"nothing lies between {_text(self.from_ms)} and {_text(self.to_ms)}")
         if self.to_ms - self.from_ms > _LONGEST_DAYS * 86_400_000:
@@ -39,13 +40,9 @@ class TimeRange:
         """Length of a window."""
         return self.window_s * 1000
 
-    def slices(self) -> list[dict[str, int]]:
-        """The range in pieces of whole windows and about an hour, as query parameters: one Spark task each."""
-        step_ms = max(_SLICE_MS // self.window_ms, 1) * self.window_ms
-        return [
-            {"slice_from_ms": start_ms, "slice_to_ms": min(start_ms + step_ms, self.to_ms)}
-            for start_ms in range(self.from_ms, self.to_ms, step_ms)
-        ]
+    def earlier(self, from_ms: int) -> TimeRange:
+        """The same range from the window of `from_ms` on, or as it is when that is not before it."""
+        return replace(self, from_ms=max(min(self.from_ms, from_ms - from_ms % self.window_ms), 0))
 
 
 def since(duration: str, now_ms: int, window_s: int) -> TimeRange:
@@ -54,13 +51,20 @@ def since(duration: str, now_ms: int, window_s: int) -> TimeRange:
     Raises ValueError when the duration cannot be read or the window is too short.
     """
     start_ms = now_ms - parse_duration(duration) * 1000
-    grid_ms = max(window_s, 1) * 1000
-    return TimeRange(from_ms=start_ms - start_ms % grid_ms, to_ms=now_ms, window_s=window_s)
+    return _on_grid(start_ms, now_ms, window_s)
 
 
 def between(start: str, end: str, window_s: int) -> TimeRange:
-    """The range from `start` to `end`. Raises ValueError when one of them cannot be read."""
-    return TimeRange(from_ms=parse_time(start), to_ms=parse_time(end), window_s=window_s)
+    """The range from the window in which `start` lies to `end`. Raises ValueError when one of them cannot be read."""
+    start_ms, end_ms = parse_time(start), parse_time(end)
+    if end_ms <= start_ms:
+        raise ValueError(f"nothing lies between {_text(start_ms)} and {_text(end_ms)}")
+    return _on_grid(start_ms, end_ms, window_s)
+
+
+def _on_grid(start_ms: int, end_ms: int, window_s: int) -> TimeRange:
+    grid_ms = max(window_s, 1) * 1000
+    return TimeRange(from_ms=start_ms - start_ms % grid_ms, to_ms=end_ms, window_s=window_s)
 
 
 def parse_duration(text: str) -> int:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from importlib import import_module
+
 import typer
 
 from spark_jobs import cli
@@ -9,13 +11,16 @@ from spark_jobs import cli
 app = typer.Typer(help="Spark jobs over what was collected.", no_args_is_help=True)
 
 
-def _quota_headroom() -> cli.Job:
-    from spark_jobs.jobs import quota_headroom
+def _loader(name: str) -> cli.Loader:
+    def load() -> cli.Job:
+        job: cli.Job = import_module(f"spark_jobs.jobs.{name.replace('-', '_')}").run
+        return job
 
-    return quota_headroom.run
+    return load
 
 
-app.command("quota-headroom")(cli.quota_headroom(_quota_headroom))
+for _name in cli.JOBS:
+    app.command(_name)(cli.command(_name, _loader(_name)))
 
 
 @app.callback()

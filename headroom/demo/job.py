@@ -10,10 +10,11 @@ from headroom.demo.kit.errors import DemoError
 from headroom.demo.kit.processes import complaint, start, stop
 
 TIMEOUT_S = 180.0
+WINDOW_MS = 15_000
 
 
 def run_job(sql: str, from_ms: int, to_ms: int, output: Path, log: Path) -> None:
-    """Runs quota_headroom over [from_ms, to_ms) in one window and leaves its report in `output`. Raises DemoError."""
+    """Runs quota_headroom over [from_ms, to_ms), leaves its report in `output`. Raises DemoError."""
     argv = [sys.executable, "-m", "headroom.demo.job", f"http://{sql}", str(from_ms), str(to_ms), str(output)]
     with log.open("ab") as file:
         process = start(argv, stderr=file)
@@ -30,11 +31,13 @@ def run_job(sql: str, from_ms: int, to_ms: int, output: Path, log: Path) -> None
 def main(url: str, from_ms: int, to_ms: int, output: Path) -> None:
     """In the child. The report goes out by the job's own functions."""
     from spark_jobs.jobs import quota_headroom
-    from spark_jobs.reports import headroom_report as report
+    from spark_jobs.options import Options
+    from spark_jobs.reports import headroom_report
     from spark_jobs.time_range import TimeRange
 
-    when = TimeRange(from_ms, to_ms, window_s=(to_ms - from_ms) // 1000)
-    report.write(quota_headroom.run(url, when), output)
+    # The whole windows within the measured time: before and after it clients start and stop.
+    when = TimeRange(-(-from_ms // WINDOW_MS) * WINDOW_MS, to_ms // WINDOW_MS * WINDOW_MS, WINDOW_MS // 1000)
+    headroom_report.write(quota_headroom.run(Options(url, when)), output)
 
 
 if __name__ == "__main__":

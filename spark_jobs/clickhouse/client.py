@@ -46,21 +46,35 @@ class ClickHouse:
         with self._client() as client, client.query_arrow_stream(sql, dict(parameters), use_strings=True) as stream:
             yield from stream
 
-    def insert(self, table: str, rows: pa.Table, *, token: str) -> None:
-        """One batch into a table of database headroom; the same token counts once. Raises SourceError.
+    def rows(self, sql: str, parameters: Mapping[str, Any]) -> list[dict[str, Any]]:
+        """All rows of a small result. Raises SourceError."""
+        with self._client() as client:
+            return list(client.query(sql, dict(parameters)).named_results())
 
-        A URL without a user reaches the managed server on this machine as its writer, if we may read its password.
-        """
-        try:
-            store = Store(self._endpoint.as_writer())
-        except OSError as exc:
-            raise SourceError(f"cannot read the password of {self.name}'s writer: {exc.strerror}") from exc
+    def command(self, sql: str, parameters: Mapping[str, Any], *, token: str = "") -> None:
+        """Runs a statement; an INSERT with the same token counts once. Raises SourceError."""
+        settings = {"insert_deduplication_token": token, "deduplicate_insert_select": "enable"} if token else {}
+        with self._client() as client:
+            known = {name: value for name, value in settings.items() if name in client.server_settings}
+            client.command(sql, dict(parameters), settings=known)
+
+    def insert(self, table: str, rows: pa.Table, *, token: str) -> None:
+        """One batch into a table of database headroom; the same token counts once. Raises SourceError."""
+        store = Store(self._writer())
         try:
             store.insert(table, rows, token=token)
         except (TransientWriteError, PermanentWriteError) as exc:
             raise SourceError(_told(exc, self.name, f"{self.name}: ")) from exc
         finally:
             store.close()
+
+    def _writer(self) -> Endpoint:
+        """A URL without a user reaches the managed server on this machine as its writer, if we may read its password.
+        Jobs read as the writer, too: the reader's limits are made for people."""
+        try:
+            return self._endpoint.as_writer()
+        except OSError as exc:
+            raise SourceError(f"cannot read the password of {self.name}'s writer: {exc.strerror}") from exc
 
     @property
     def _endpoint(self) -> Endpoint:
@@ -69,12 +83,12 @@ class ClickHouse:
     @contextmanager
     def _client(self) -> Iterator[Client]:
         try:
-            with self._endpoint.connect() as client:
+            with self._writer().connect() as client:
                 yield client
         # A server that is no ClickHouse fails the handshake in many ways: ValueError is numbers and Arrow streams.
         # A stream that is cut in its middle raises urllib3's own.
         except (ClickHouseError, HTTPError, ValueError, OSError) as exc:
-            raise SourceError(_told(exc, self.name, f"cannot read {self.name}: ")) from exc
+            raise SourceError(_told(exc, self.name, f"{self.name}: ")) from exc
 
 
 def _told(exc: BaseException, name: str, otherwise: str) -> str:

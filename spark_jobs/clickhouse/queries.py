@@ -1,9 +1,9 @@
-"""What the jobs read from ClickHouse and write to it: the SELECT texts and the schemas that they yield.
+"""What the jobs read from ClickHouse: the SELECT texts and the schemas that they yield.
 
-ClickHouse aggregates to windows first: Spark never sees a raw point or sample. Times are whole numbers (ms since the
-epoch), so that no time zone can creep in. Tables are named as in deploy/clickhouse; on a cluster the same names are
-Distributed tables. A replay may have left a row twice: FINAL, or aggregates that do not mind, keep it from counting
-double.
+ClickHouse aggregates to windows first (`usage_query`): Spark never sees a raw point or sample. Times are whole numbers
+(ms since the epoch), so that no time zone can creep in. Tables are named as in deploy/clickhouse; on a cluster the same
+names are Distributed tables. A replay may have left a row twice: FINAL, or aggregates that do not mind, keep it from
+counting double. Names that clients chose may hold any bytes: toValidUTF8 makes text of them.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 from pyspark.sql import types as T
 
 from exporters.model import QuotaKey
+from spark_jobs.clickhouse.usage_query import BAD_NUMBER
 
 BYTE_KEYS = (QuotaKey.PRODUCER_BYTE_RATE, QuotaKey.CONSUMER_BYTE_RATE)
 CLIENT_KEYS = (*BYTE_KEYS, QuotaKey.REQUEST_PERCENTAGE, QuotaKey.CONTROLLER_MUTATION_RATE)
@@ -20,14 +21,34 @@ USAGE_SOURCES = ("gateway", "jmx", "client")
 # push, and one that was told to push every 5 minutes is silent for most windows.
 INSTANCE_LOOKBACK_S = 3600
 
-PRODUCE_THROTTLE = "org.apache.kafka.producer.produce.throttle.time.max"
+_PREFIX = "org.apache.kafka."
+PRODUCE_THROTTLE = f"{_PREFIX}producer.produce.throttle.time.max"
 FETCH_THROTTLES = (
-    "org.apache.kafka.consumer.fetch.manager.fetch.throttle.time.max",
-    "org.apache.kafka.consumer.share.fetch.manager.fetch.throttle.time.max",
+    f"{_PREFIX}consumer.fetch.manager.fetch.throttle.time.max",
+    f"{_PREFIX}consumer.share.fetch.manager.fetch.throttle.time.max",
+)
+REQUEST_LATENCIES = (
+    f"{_PREFIX}producer.request.latency.max",
+    f"{_PREFIX}producer.node.request.latency.max",
+    f"{_PREFIX}consumer.node.request.latency.max",
+)
+QUEUE_TIME = f"{_PREFIX}producer.record.queue.time.max"
+REBALANCES = f"{_PREFIX}consumer.coordinator.rebalance.total"
+OUTGOING = (f"{_PREFIX}producer.outgoing.byte.total", f"{_PREFIX}consumer.outgoing.byte.total")
+INCOMING = (f"{_PREFIX}producer.incoming.byte.total", f"{_PREFIX}consumer.incoming.byte.total")
+_REPORTED = (
+    PRODUCE_THROTTLE,
+    *FETCH_THROTTLES,
+    *REQUEST_LATENCIES,
+    QUEUE_TIME,
+    REBALANCES,
+    *OUTGOING,
+    *INCOMING,
 )
 
 
-def _schema(**columns: type[T.DataType]) -> T.StructType:
+def schema(**columns: type[T.DataType]) -> T.StructType:
+    """Column names and types, all nullable."""
     return T.StructType([T.StructField(name, kind()) for name, kind in columns.items()])
 
 
@@ -35,52 +56,86 @@ def _in(values: tuple[str, ...]) -> str:
     return ", ".join(f"'{value}'" for value in values)
 
 
-_WINDOW = (
-    "intDiv(toUnixTimestamp64Milli(ts) - {from_ms:Int64}, {window_ms:Int64}) * {window_ms:Int64} + {from_ms:Int64}"
-)
-_SLICE = "ts >= fromUnixTimestamp64Milli({slice_from_ms:Int64}) AND ts < fromUnixTimestamp64Milli({slice_to_ms:Int64})"
-
-# The sixtieths of a window in which there are samples, as bits: clients that share a quota need not run side by side.
-_SLOTS = (
-    "groupBitOr(bitShiftLeft(toUInt64(1), intDiv((toUnixTimestamp64Milli(ts) - {from_ms:Int64}) % {window_ms:Int64}"
-    " * 60, {window_ms:Int64})))"
+_RANGE = "ts >= fromUnixTimestamp64Milli({from_ms:Int64}) AND ts < fromUnixTimestamp64Milli({to_ms:Int64})"
+_USAGE = (
+    f"source = {{source:String}} AND quota_key IN ({_in(CLIENT_KEYS)})"
+    " AND ({cluster:String} = '' OR cluster = {cluster:String})"
 )
 
-# One row per client, quota key, broker and window in which it was active. The mean is over the samples: a client that
-# is silent has none. An idle meter reads NaN (JMX): no rate. `throttled_s`: how long the broker told the client to
-# hold back, at most the window.
-USAGE = f"""
-SELECT cluster, quota_key, user, client_id, broker_id, {_WINDOW} AS window_start_ms,
-       avg(ifNotFinite(u.rate, 0)) AS usage_avg, quantileExact(0.95)(ifNotFinite(u.rate, 0)) AS usage_p95,
-       max(ifNotFinite(u.rate, 0)) AS usage_max, max(ifNotFinite(u.throttle_ms, 0)) AS throttle_ms,
-       least(sum(ifNotFinite(u.throttle_ms, 0)), toFloat64({{window_ms:Int64}})) / 1000 AS throttled_s,
-       toInt64({_SLOTS}) AS slots
-FROM headroom.quota_usage AS u FINAL
-WHERE {_SLICE} AND quota_key IN ({_in(CLIENT_KEYS)}) AND source = {{source:String}}
-GROUP BY cluster, quota_key, user, client_id, broker_id, window_start_ms
+# How much there is to read, per stretch of time, cluster and quota key: what slices are made of. `step_ms` divides
+# from_ms. Throttle times reach back, so rows shortly before the range count as well.
+COUNTS = f"""
+SELECT cluster, quota_key, intDiv(toUnixTimestamp64Milli(ts), {{step_ms:Int64}}) * {{step_ms:Int64}} AS start_ms,
+       count() AS samples, countIf({BAD_NUMBER}) AS bad,
+       toUnixTimestamp64Milli(max(received_at)) AS newest_ms
+FROM headroom.quota_usage
+WHERE {_RANGE} AND {_USAGE}
+GROUP BY cluster, quota_key, start_ms
+ORDER BY start_ms, cluster, quota_key
 """  # noqa: S608 - made of our own words
-USAGE_SCHEMA = _schema(
+
+# Windows before the range whose input arrived after the last run looked, and how many rows of it.
+LATE_WINDOWS = f"""
+SELECT intDiv(toUnixTimestamp64Milli(ts), {{window_ms:Int64}}) * {{window_ms:Int64}} AS start_ms, count() AS samples
+FROM headroom.quota_usage
+WHERE {_RANGE} AND {_USAGE} AND received_at >= fromUnixTimestamp64Milli({{watermark_ms:Int64}})
+GROUP BY start_ms
+ORDER BY start_ms
+"""  # noqa: S608 - made of our own words
+
+# Limits that were observed late: from when on they change windows.
+LATE_LIMITS = """
+SELECT toUnixTimestamp64Milli(min(valid_from)) AS start_ms, count() AS changes
+FROM headroom.quota_limits
+WHERE observed_at >= fromUnixTimestamp64Milli({watermark_ms:Int64}) AND ip = ''
+  AND ({cluster:String} = '' OR cluster = {cluster:String})
+"""
+
+USAGE_SCHEMA = schema(
     cluster=T.StringType,
+    source=T.StringType,
     quota_key=T.StringType,
     user=T.StringType,
     client_id=T.StringType,
     broker_id=T.IntegerType,
     window_start_ms=T.LongType,
+    samples=T.LongType,
+    throttle_ms=T.DoubleType,
+    muted_ms=T.DoubleType,
+    state=T.StringType,
+    limit=T.DoubleType,
+    matched_entity=T.StringType,
+    bucket_user=T.StringType,
+    bucket_client_id=T.StringType,
     usage_avg=T.DoubleType,
     usage_p95=T.DoubleType,
     usage_max=T.DoubleType,
-    throttle_ms=T.DoubleType,
-    throttled_s=T.DoubleType,
-    slots=T.LongType,
+    group_usage=T.DoubleType,
+    group_p95=T.DoubleType,
+    shared_with=T.IntegerType,
+    greediest_user=T.StringType,
+    greediest_client_id=T.StringType,
+    greediest_usage=T.DoubleType,
+    usage_rank=T.IntegerType,
 )
+
+# Clients whose rows do not say themselves which limit was in force.
+CLIENTS = f"""
+SELECT DISTINCT cluster, quota_key, toValidUTF8(q.user) AS user, toValidUTF8(q.client_id) AS client_id
+FROM headroom.quota_usage AS q
+WHERE {_RANGE} AND {_USAGE} AND limit_known = 0
+"""  # noqa: S608 - made of our own words
+CLIENTS_SCHEMA = schema(cluster=T.StringType, quota_key=T.StringType, user=T.StringType, client_id=T.StringType)
 
 # The history of limits: a null value is the removal. Limits of addresses (ip) are another matter.
 LIMITS = f"""
-SELECT cluster, quota_key, user, client_id, toUnixTimestamp64Milli(valid_from) AS valid_from_ms, value
-FROM headroom.quota_limits FINAL
+SELECT cluster, quota_key, toValidUTF8(l.user) AS user, toValidUTF8(l.client_id) AS client_id,
+       toUnixTimestamp64Milli(valid_from) AS valid_from_ms, value
+FROM headroom.quota_limits AS l FINAL
 WHERE ip = '' AND valid_from < fromUnixTimestamp64Milli({{to_ms:Int64}}) AND quota_key IN ({_in(CLIENT_KEYS)})
+  AND ({{cluster:String}} = '' OR cluster = {{cluster:String}})
 """  # noqa: S608 - made of our own words
-LIMITS_SCHEMA = _schema(
+LIMITS_SCHEMA = schema(
     cluster=T.StringType,
     quota_key=T.StringType,
     user=T.StringType,
@@ -89,36 +144,57 @@ LIMITS_SCHEMA = _schema(
     value=T.DoubleType,
 )
 
-# What the clients themselves felt, per window: the longest throttle times. A gauge without a sample is NaN. `.max`
-# only: Java's `.avg` is diluted by each unthrottled response.
+# What the clients themselves reported, per window. A gauge without a sample is NaN. `.max` only: Java's `.avg` is
+# diluted by each unthrottled response. Totals are deltas: the receiver asks for delta temporality.
 TELEMETRY = f"""
-SELECT cluster, principal AS user, client_id, {_WINDOW} AS window_start_ms,
-       maxOrNullIf(value, metric = '{PRODUCE_THROTTLE}') AS produce_throttle_ms,
-       maxOrNullIf(value, metric IN ({_in(FETCH_THROTTLES)})) AS fetch_throttle_ms
-FROM headroom.client_metrics
-WHERE {_SLICE} AND metric IN ({_in((PRODUCE_THROTTLE, *FETCH_THROTTLES))}) AND isFinite(value) AND bitAnd(flags, 1) = 0
+SELECT cluster, user, client_id, window_start_ms,
+       maxOrNullIf(top, metric = '{PRODUCE_THROTTLE}') AS produce_throttle_ms,
+       maxOrNullIf(top, metric IN ({_in(FETCH_THROTTLES)})) AS fetch_throttle_ms,
+       maxOrNullIf(top, metric IN ({_in(REQUEST_LATENCIES)})) AS request_latency_ms,
+       maxOrNullIf(top, metric = '{QUEUE_TIME}') AS queue_time_ms,
+       sumOrNullIf(total, metric = '{REBALANCES}') AS rebalances,
+       sumOrNullIf(total, metric IN ({_in(OUTGOING)})) AS outgoing_bytes,
+       sumOrNullIf(total, metric IN ({_in(INCOMING)})) AS incoming_bytes
+FROM (
+    SELECT cluster, toValidUTF8(p.principal) AS user, toValidUTF8(p.client_id) AS client_id, metric, series_id,
+           intDiv(toUnixTimestamp64Milli(ts), {{window_ms:Int64}}) * {{window_ms:Int64}} AS window_start_ms,
+           max(value) AS top, sum(value) AS total
+    FROM headroom.points AS p
+    WHERE {_RANGE} AND isFinite(value) AND bitAnd(flags, 1) = 0
+      AND metric IN ({_in(_REPORTED)})
+      AND ({{cluster:String}} = '' OR cluster = {{cluster:String}})
+    GROUP BY cluster, user, client_id, metric, series_id, window_start_ms
+)
 GROUP BY cluster, user, client_id, window_start_ms
 """  # noqa: S608 - made of our own words
-TELEMETRY_SCHEMA = _schema(
+TELEMETRY_SCHEMA = schema(
     cluster=T.StringType,
     user=T.StringType,
     client_id=T.StringType,
     window_start_ms=T.LongType,
     produce_throttle_ms=T.DoubleType,
     fetch_throttle_ms=T.DoubleType,
+    request_latency_ms=T.DoubleType,
+    queue_time_ms=T.DoubleType,
+    rebalances=T.DoubleType,
+    outgoing_bytes=T.DoubleType,
+    incoming_bytes=T.DoubleType,
 )
 
 # The instances behind a client: seen when their id was handed out or when they pushed.
 INSTANCES = """
-SELECT cluster, principal AS user, client_id, toString(client_instance_id) AS client_instance_id,
-       argMax(software_name, last_seen) AS software_name, argMax(software_version, last_seen) AS software_version,
-       toUnixTimestamp64Milli(min(first_seen)) AS first_seen_ms,
-       toUnixTimestamp64Milli(max(last_seen)) AS last_seen_ms, toInt64(max(terminated)) AS terminated
-FROM headroom.client_instances
+SELECT cluster, toValidUTF8(i.principal) AS user, toValidUTF8(i.client_id) AS client_id,
+       toString(i.client_instance_id) AS client_instance_id,
+       argMax(toValidUTF8(i.software_name), i.last_seen) AS software_name,
+       argMax(toValidUTF8(i.software_version), i.last_seen) AS software_version,
+       toUnixTimestamp64Milli(min(i.first_seen)) AS first_seen_ms,
+       toUnixTimestamp64Milli(max(i.last_seen)) AS last_seen_ms, toInt64(max(i.terminated)) AS terminated
+FROM headroom.client_instances AS i
+WHERE ({cluster:String} = '' OR cluster = {cluster:String})
 GROUP BY cluster, user, client_id, client_instance_id
 HAVING first_seen_ms < {to_ms:Int64} AND last_seen_ms >= {seen_from_ms:Int64}
 """
-INSTANCES_SCHEMA = _schema(
+INSTANCES_SCHEMA = schema(
     cluster=T.StringType,
     user=T.StringType,
     client_id=T.StringType,
@@ -130,35 +206,60 @@ INSTANCES_SCHEMA = _schema(
     terminated=T.LongType,
 )
 
-UTILIZATION = "quota_utilization"
-UTILIZATION_SCHEMA = _schema(
+UTILIZATION_SCHEMA = schema(
     cluster=T.StringType,
+    source=T.StringType,
     quota_key=T.StringType,
     window_start=T.TimestampType,
     window_s=T.IntegerType,
     user=T.StringType,
     client_id=T.StringType,
-    matched_entity=T.StringType,
-    limit=T.DoubleType,
     broker_id=T.IntegerType,
+    matched_entity=T.StringType,
+    bucket_user=T.StringType,
+    bucket_client_id=T.StringType,
+    limit=T.DoubleType,
+    limit_known=T.IntegerType,
     usage=T.DoubleType,
+    group_usage=T.DoubleType,
     usage_avg=T.DoubleType,
     usage_p95=T.DoubleType,
     usage_max=T.DoubleType,
-    group_usage=T.DoubleType,
-    shared_with=T.IntegerType,
     utilization=T.DoubleType,
+    utilization_p95=T.DoubleType,
     throttle_ms_max=T.DoubleType,
     throttled_s=T.DoubleType,
     client_throttle_ms_max=T.DoubleType,
+    request_latency_ms_max=T.DoubleType,
+    queue_time_ms_max=T.DoubleType,
+    rebalances=T.DoubleType,
+    outgoing_bytes=T.DoubleType,
+    incoming_bytes=T.DoubleType,
     instances=T.IntegerType,
-    software_name=T.StringType,
-    software_version=T.StringType,
+    shared_with=T.IntegerType,
+    culprit_user=T.StringType,
+    culprit_client_id=T.StringType,
+    culprit_share=T.DoubleType,
+    usage_rank=T.IntegerType,
     eta_s=T.DoubleType,
     level=T.StringType,
+    instant_level=T.StringType,
     reason=T.StringType,
-    run_id=T.BinaryType,
-    run_version=T.LongType,
+    software_name=T.StringType,
+    software_version=T.StringType,
+    samples=T.LongType,
+    complete=T.IntegerType,
 )
-
-JOB_RUNS = "job_runs"
+CLIENT_LIMITS_SCHEMA = schema(
+    cluster=T.StringType,
+    quota_key=T.StringType,
+    user=T.StringType,
+    client_id=T.StringType,
+    from_ms=T.LongType,
+    to_ms=T.LongType,
+    state=T.StringType,
+    limit=T.DoubleType,
+    matched_entity=T.StringType,
+    bucket_user=T.StringType,
+    bucket_client_id=T.StringType,
+)

@@ -22,6 +22,8 @@ from pyspark.sql.types import StructType
 
 from spark_jobs.clickhouse.client import ClickHouse
 
+BLOCK_ROWS = 100_000
+
 
 def read(
     spark: SparkSession, clickhouse: ClickHouse, query: str, schema: StructType, slices: Sequence[Mapping[str, Any]]
@@ -33,7 +35,8 @@ def read(
 
 
 def write(rows: DataFrame, clickhouse: ClickHouse, table: str, *, token: str) -> None:
-    """Each partition as one batch. Its deduplication token names the partition, so that a retried task counts once."""
+    """Each partition in blocks of about BLOCK_ROWS. Deduplication tokens name partition and block, so a retried task
+    counts once: the order of rows within a partition has to be the same again."""
     rows.sparkSession.dataSource.register(ClickHouseDataSource)
     writer = rows.write.format(ClickHouseDataSource.name()).mode("append")
     writer.options(**_address(clickhouse), table=table, token=token).save()
@@ -84,7 +87,7 @@ class ClickHouseReader(DataSourceReader):
 
 
 class ClickHouseWriter(DataSourceArrowWriter):
-    """The rows of a partition as one batch."""
+    """The rows of a partition in blocks."""
 
     def __init__(self, clickhouse: ClickHouse, table: str, token: str) -> None:
         self._clickhouse = clickhouse
@@ -94,13 +97,23 @@ class ClickHouseWriter(DataSourceArrowWriter):
     # PySpark's own stub of DataSourceArrowWriter disagrees with its base in the same way.
     def write(self, iterator: Iterator[pa.RecordBatch]) -> CommitMessage:  # type: ignore[override]
         """Raises SourceError when ClickHouse does not take the rows."""
-        batches = [batch for batch in iterator if batch.num_rows]
-        if batches:
-            context = TaskContext.get()
-            partition = context.partitionId() if context else 0
-            rows = storable(pa.Table.from_batches(batches))
-            self._clickhouse.insert(self._table, rows, token=f"{self._token}/{partition}")
+        context = TaskContext.get()
+        partition = context.partitionId() if context else 0
+        for number, block in enumerate(_blocks(iterator)):
+            self._clickhouse.insert(self._table, storable(block), token=f"{self._token}/{partition}/{number}")
         return CommitMessage()
+
+
+def _blocks(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
+    """Batches put together to at least BLOCK_ROWS, as far as there are so many."""
+    waiting: list[pa.RecordBatch] = []
+    for batch in batches:
+        waiting.append(batch)
+        if sum(each.num_rows for each in waiting) >= BLOCK_ROWS:
+            yield pa.Table.from_batches(waiting)
+            waiting = []
+    if any(batch.num_rows for batch in waiting):
+        yield pa.Table.from_batches(waiting)
 
 
 def storable(rows: pa.Table) -> pa.Table:

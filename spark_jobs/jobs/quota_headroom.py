@@ -1,78 +1,82 @@
-"""The job: which client is throttled or near its quota. Reads ClickHouse, writes quota_utilization and job_runs.
+"""Which client is throttled or near its quota. Reads ClickHouse, writes quota_utilization and job_runs.
 
-`headroom job quota-headroom` runs it in-process, `spark-submit spark_jobs/jobs/quota_headroom.py` on a cluster.
+`headroom job quota-headroom` runs it in this process, `spark-submit spark_jobs/jobs/quota_headroom.py` on a cluster.
 """
 
 from __future__ import annotations
 
-import re
 import time
-import uuid
 from collections import Counter
 from typing import Any
 
-from py4j.protocol import Py4JError
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
 from spark_jobs import cli
-from spark_jobs.clickhouse import queries
-from spark_jobs.clickhouse.client import ClickHouse, SourceError
+from spark_jobs.clickhouse import publication, queries
+from spark_jobs.clickhouse.client import ClickHouse
+from spark_jobs.clickhouse.errors import NothingToReadError, source_errors
+from spark_jobs.clickhouse.publication import Run
+from spark_jobs.clickhouse.slices import Count, slices, step_ms
 from spark_jobs.clickhouse.source import read, write
+from spark_jobs.clickhouse.usage_query import usage
 from spark_jobs.job_runs import JobRun
+from spark_jobs.options import Options
 from spark_jobs.reports import headroom_report
 from spark_jobs.session import session
-from spark_jobs.time_range import TimeRange
-from spark_jobs.transforms.severity import Thresholds
-from spark_jobs.transforms.utilization import Inputs, Run, utilization
+from spark_jobs.time_range import THROTTLE_LOOKBACK_MS, TimeRange
+from spark_jobs.transforms import hysteresis
+from spark_jobs.transforms.quota_precedence import client_limits
+from spark_jobs.transforms.utilization import Inputs, utilization
 
 NAME = "quota_headroom"
 
+LATENESS_MS = 86_400_000  # how far back rows that arrive late are looked for
+WATERMARK_MARGIN_MS = 60_000  # an insert that is under way may become visible after rows that were received later
 
-def run(
-    url: str,
-    when: TimeRange,
-    *,
-    password: str = "",
-    thresholds: Thresholds = Thresholds(),
-    source: str = "gateway",
-) -> list[dict[str, Any]]:
+
+def run(options: Options) -> list[dict[str, Any]]:
     """Runs the job and returns the report: per client and quota key its latest whole window, worst first.
 
-    `url` is the SQL door or a ClickHouse server, `source` the source of usage to go by. All windows are written; a
-    run over the same windows replaces them. Raises ValueError (url, source), JavaError, SourceError.
+    All windows of the range are written; a run over the same windows replaces them. A run that ends now also computes
+    earlier windows anew whose input arrived since the last run.
+
+    Raises ValueError (url, source), JavaError, SourceError.
     """
-    if source not in queries.USAGE_SOURCES:
-        raise ValueError(f"no source of usage is named {source!r}: there are {', '.join(queries.USAGE_SOURCES)}")
-    clickhouse = ClickHouse(url, password)
-    run_id = uuid.uuid4()
-    with JobRun(clickhouse, NAME, run_id, version=time.time_ns(), when=when) as job_run, session(NAME) as spark:
-        try:
-            inputs = _read(spark, clickhouse, when, source)
-            rows = utilization(inputs, when, thresholds, Run(run_id.bytes, job_run.version)).persist()
-            job_run.rows_in = inputs.usage.count()
+    if options.source not in queries.USAGE_SOURCES:
+        names = ", ".join(queries.USAGE_SOURCES)
+        raise ValueError(f"no source of usage is named {options.source!r}: there are {names}")
+    clickhouse = ClickHouse(options.url, options.password)
+    job_run = JobRun(clickhouse, NAME, version=time.time_ns(), when=options.when, source=options.source)
+    with job_run, source_errors():
+        when = _with_late_windows(clickhouse, job_run, options)
+        counts = _counts(clickhouse, options, when)
+        inside = [count for count in counts if count["start_ms"] + step_ms(when) > when.from_ms]
+        job_run.rows_in = sum(count["samples"] for count in inside)
+        job_run.rows_bad = sum(count["bad"] for count in inside)
+        if not job_run.rows_in:
+            raise NothingToReadError(f"there is no usage of source {options.source} in this time")
+        with session(NAME, options.master) as spark:
+            run_of = Run(job_run.id, job_run.version, options.source, options.cluster, when)
+            rows = _computed(spark, clickhouse, options, run_of, counts).persist()
+            _staged(rows, clickhouse, publication.STAGING, run_of)
             job_run.rows_out = rows.count()
-            in_order = rows.sortWithinPartitions("cluster", "quota_key", "window_start", "user", "client_id")
-            write(in_order, clickhouse, queries.UTILIZATION, token=str(run_id))
-            latest = headroom_report.worst_first(latest_windows(rows, when).toArrow().to_pylist())
-        except (PySparkException, Py4JError) as exc:
-            unavailable = _unavailable(exc)
-            if unavailable is None:
-                raise
-            raise unavailable from exc
+            publication.publish(clickhouse, run_of)
+            found = latest_windows(rows.where(F.unix_millis("window_start") >= options.when.from_ms), when)
+            latest = headroom_report.worst_first(found.toArrow().to_pylist())
+            rows.unpersist()
+            publication.clear(clickhouse, run_of)
         job_run.stats.update(Counter(row["level"] for row in latest))
-    return latest
+    return options.chosen(latest)
 
 
 def latest_windows(rows: DataFrame, when: TimeRange) -> DataFrame:
     """Per client and quota key the latest whole window that has samples, else the latest that was cut short; beside it
     the throttling in all windows."""
-    whole = F.unix_millis("window_start") + when.window_ms <= when.to_ms
-    of_client = Window.partitionBy("cluster", "quota_key", "user", "client_id")
-    newest = of_client.orderBy(F.col("whole").desc(), F.col("window_start").desc())
+    of_client = Window.partitionBy("cluster", "source", "quota_key", "user", "client_id")
+    newest = of_client.orderBy(F.col("complete").desc(), F.col("window_start").desc())
     throttled_start = F.when(F.col("throttle_ms_max") > 0, F.col("window_start"))
-    ranked = rows.withColumn("whole", whole).withColumns(
+    ranked = rows.withColumns(
         {
             "age": F.row_number().over(newest),
             "range_throttle_ms": F.max("throttle_ms_max").over(of_client),
@@ -85,25 +89,94 @@ def latest_windows(rows: DataFrame, when: TimeRange) -> DataFrame:
     return ranked.where(F.col("age") == 1).select(*headroom_report.COLUMNS.names)
 
 
-def _read(spark: SparkSession, clickhouse: ClickHouse, when: TimeRange, source: str) -> Inputs:
-    """The four inputs, aggregated to windows by ClickHouse; the big two in slices of time."""
-    tiles = {"from_ms": when.from_ms, "window_ms": when.window_ms}
-    per_slice = [{**tiles, **bounds} for bounds in when.slices()]
-    of_source = [{**parameters, "source": source} for parameters in per_slice]
+def _with_late_windows(clickhouse: ClickHouse, job_run: JobRun, options: Options) -> TimeRange:
+    """The range, from the earliest window on whose input arrived since the last run."""
+    watermark_ms, now_ms = job_run.last_watermark()
+    if not options.recent:
+        return options.when
+    job_run.watermark_ms = now_ms - WATERMARK_MARGIN_MS
+    if not watermark_ms:
+        return options.when
+    parameters = {
+        "from_ms": max(options.when.from_ms - LATENESS_MS, 0),
+        "to_ms": options.when.from_ms,
+        "window_ms": options.when.window_ms,
+        "watermark_ms": watermark_ms,
+        "source": options.source,
+        "cluster": options.cluster,
+    }
+    late = clickhouse.rows(queries.LATE_WINDOWS, parameters)
+    job_run.rows_late = sum(row["samples"] for row in late)
+    limits = [row for row in clickhouse.rows(queries.LATE_LIMITS, parameters) if row["changes"]]
+    starts = [row["start_ms"] for row in late + limits]
+    return options.when.earlier(max(min(starts), parameters["from_ms"])) if starts else options.when
+
+
+def _counts(clickhouse: ClickHouse, options: Options, when: TimeRange) -> list[dict[str, Any]]:
+    """Rows of quota_usage by time, cluster and quota key, with those before the range that levels remember, and those
+    whose throttle times may reach into it."""
+    parameters = {
+        "from_ms": max(_memory_from_ms(when) - THROTTLE_LOOKBACK_MS, 0),
+        "to_ms": when.to_ms,
+        "step_ms": step_ms(when),
+        "source": options.source,
+        "cluster": options.cluster,
+    }
+    return clickhouse.rows(queries.COUNTS, parameters)
+
+
+def _memory_from_ms(when: TimeRange) -> int:
+    return max(when.from_ms - hysteresis.LOOKBACK_WINDOWS * when.window_ms, 0)
+
+
+def _computed(
+    spark: SparkSession, clickhouse: ClickHouse, options: Options, run_of: Run, counts: list[dict[str, Any]]
+) -> DataFrame:
+    """The job itself: rows of quota_utilization."""
+    memory = run_of.when.earlier(_memory_from_ms(run_of.when))
+    _resolve_limits(spark, clickhouse, run_of, memory)
+    inputs = _inputs(spark, clickhouse, run_of, memory, counts)
+    return utilization(inputs, run_of.when, options.thresholds)
+
+
+def _resolve_limits(spark: SparkSession, clickhouse: ClickHouse, run_of: Run, memory: TimeRange) -> None:
+    """Leaves the limits of all clients in quota_client_limits, where the usage query joins them."""
+    bounds = {"from_ms": memory.from_ms, "to_ms": memory.to_ms, "source": run_of.source, "cluster": run_of.cluster}
+    clients = read(spark, clickhouse, queries.CLIENTS, queries.CLIENTS_SCHEMA, [bounds])
+    history = read(spark, clickhouse, queries.LIMITS, queries.LIMITS_SCHEMA, [bounds])
+    limits = client_limits(clients, history, memory.from_ms, memory.to_ms)
+    _staged(limits, clickhouse, publication.CLIENT_LIMITS, run_of)
+
+
+def _inputs(
+    spark: SparkSession, clickhouse: ClickHouse, run_of: Run, memory: TimeRange, counts: list[dict[str, Any]]
+) -> Inputs:
+    """The three inputs, aggregated to windows by ClickHouse; usage in slices."""
+    when, cores = run_of.when, spark.sparkContext.defaultParallelism
+    found = [Count(row["cluster"], row["quota_key"], row["start_ms"], row["samples"]) for row in counts]
+    of_run = {"source": run_of.source, "run": str(run_of.id)}
+    per_slice = [{**piece, **of_run} for piece in slices(found, memory, cores)]
+    window = {"from_ms": when.from_ms, "to_ms": when.to_ms, "window_ms": when.window_ms, "cluster": run_of.cluster}
     seen = {"to_ms": when.to_ms, "seen_from_ms": when.from_ms - queries.INSTANCE_LOOKBACK_S * 1000}
     return Inputs(
-        usage=read(spark, clickhouse, queries.USAGE, queries.USAGE_SCHEMA, of_source).persist(),
-        limits=read(spark, clickhouse, queries.LIMITS, queries.LIMITS_SCHEMA, [{"to_ms": when.to_ms}]),
-        telemetry=read(spark, clickhouse, queries.TELEMETRY, queries.TELEMETRY_SCHEMA, per_slice),
-        instances=read(spark, clickhouse, queries.INSTANCES, queries.INSTANCES_SCHEMA, [seen]),
+        usage=read(spark, clickhouse, usage(when.window_s), queries.USAGE_SCHEMA, per_slice),
+        telemetry=read(spark, clickhouse, queries.TELEMETRY, queries.TELEMETRY_SCHEMA, [window]),
+        instances=read(
+            spark, clickhouse, queries.INSTANCES, queries.INSTANCES_SCHEMA, [{**seen, "cluster": run_of.cluster}]
+        ),
     )
 
 
-def _unavailable(exc: BaseException) -> SourceError | None:
-    """What a worker raised, found again in the text of Spark's exception."""
-    match = re.search(rf"{SourceError.__name__}: (.+)", str(exc))
-    return SourceError(match[1].strip()) if match else None
+def _staged(rows: DataFrame, clickhouse: ClickHouse, table: str, run_of: Run) -> None:
+    """Writes rows of the run. The order within a partition makes the blocks of a retried task the same again."""
+    few = rows.withColumn("run", F.lit(str(run_of.id))).coalesce(
+        max(rows.sparkSession.sparkContext.defaultParallelism, 1)
+    )
+    in_order = few.sortWithinPartitions(*(name for name in rows.columns if name in _ORDER))
+    write(in_order, clickhouse, table, token=f"{run_of.id}/{table}")
 
+
+_ORDER = ("cluster", "quota_key", "window_start", "user", "client_id", "from_ms")
 
 if __name__ == "__main__":
-    cli.main(run)
+    cli.main("quota-headroom", run)

@@ -1,1 +1,15 @@
-"""What people and scripts read: rows as a terminal table, a self-contained HTML page, JSON, Parquet."""
+"""What people and scripts read: rows as a terminal table, a self-contained HTML page, JSON, Parquet.
+
+`report` is the form that all share; there is one file per job that has its columns, table and page.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from spark_jobs.reports import headroom_report
+from spark_jobs.reports.report import Report
+
+REPORTS: Mapping[str, Report] = {
+    "quota-headroom": headroom_report.REPORT,
+}

@@ -7,11 +7,9 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
 
 import orjson
 import pyarrow as pa
-import pyarrow.parquet as pq
 from jinja2 import Environment
 from rich import box
 from rich.console import Group, RenderableType
@@ -20,9 +18,8 @@ from rich.text import Text
 
 from exporters.model import QuotaKey
 from exporters.printable import printable, shortened
+from spark_jobs.reports.report import Report, Row
 from spark_jobs.transforms.severity import LEVELS
-
-Row = dict[str, Any]
 
 _TYPES: dict[str, pa.DataType] = {
     "cluster": pa.string(),
@@ -33,6 +30,7 @@ _TYPES: dict[str, pa.DataType] = {
     "limit": pa.float64(),  # null: no quota applies
     "usage": pa.float64(),  # the client's own mean rate there
     "utilization": pa.float64(),  # group_usage / limit
+    "utilization_p95": pa.float64(),
     "throttle_ms": pa.float64(),  # the longest throttle time of the window
     "level": pa.string(),
     "reason": pa.string(),
@@ -45,8 +43,20 @@ _TYPES: dict[str, pa.DataType] = {
     "shared_with": pa.int32(),  # how many others these are
     "usage_p95": pa.float64(),
     "usage_max": pa.float64(),
-    "throttled_s": pa.float64(),
+    "throttled_s": pa.float64(),  # seconds of the window in which the client was muted
     "client_throttle_ms_max": pa.float64(),  # what the client itself says
+    "request_latency_ms_max": pa.float64(),  # what the client itself says
+    "queue_time_ms_max": pa.float64(),
+    "rebalances": pa.float64(),
+    "outgoing_bytes": pa.float64(),
+    "incoming_bytes": pa.float64(),
+    "culprit_user": pa.string(),  # who takes most of a shared quota
+    "culprit_client_id": pa.string(),
+    "culprit_share": pa.float64(),
+    "usage_rank": pa.int32(),  # 1: takes most
+    "instant_level": pa.string(),  # without hysteresis
+    "source": pa.string(),
+    "complete": pa.int32(),
     "eta_s": pa.float64(),
     "window_start": pa.timestamp("us", "UTC"),
     "window_s": pa.int32(),
@@ -60,7 +70,14 @@ _TIMES = [name for name, kind in _TYPES.items() if pa.types.is_timestamp(kind)]
 
 _LONG_WORD = re.compile(r"\S{61,}")
 
-_STYLES = {"ok": "green", "watch": "cyan", "warn": "yellow", "critical": "red", "throttled": "bold red"}
+_STYLES = {
+    "ok": "green",
+    "watch": "cyan",
+    "warn": "yellow",
+    "critical": "red",
+    "throttled": "bold red",
+    "unknown": "magenta",
+}
 
 
 def worst_first(rows: Sequence[Row]) -> list[Row]:
@@ -79,22 +96,10 @@ def _was_throttled(row: Row) -> bool:
     return bool(row["range_throttle_ms"] > 0 and row["throttle_ms"] <= 0)
 
 
-def to_json(rows: Sequence[Row]) -> bytes:
-    """A list of objects, with null for what is unknown; never NaN."""
-    return orjson.dumps(rows, option=orjson.OPT_INDENT_2 | orjson.OPT_UTC_Z | orjson.OPT_APPEND_NEWLINE)
-
-
 def from_json(content: bytes) -> list[Row]:
-    """The rows that `to_json` was given, with times again."""
+    """The rows that `Report.to_json` was given, with times again."""
     rows: list[Row] = orjson.loads(content)
     return [row | {name: row[name] and datetime.fromisoformat(row[name]) for name in _TIMES} for row in rows]
-
-
-def to_parquet(rows: Sequence[Row]) -> bytes:
-    """A file with the types of COLUMNS."""
-    sink = pa.BufferOutputStream()
-    pq.write_table(pa.Table.from_pylist(list(rows), schema=COLUMNS), sink)
-    return bytes(sink.getvalue())
 
 
 def to_html(rows: Sequence[Row]) -> str:
@@ -118,7 +123,7 @@ def to_table(rows: Sequence[Row]) -> RenderableType:
         table.add_column(name, overflow="fold", justify="left" if name in _NAMES else "right")
     for row, *texts in zip(rows, *shown.values(), strict=True):
         table.add_row(_level(row), *(Text(printable(text)) for text in texts))
-    told = (row for row in rows if row["level"] != LEVELS[0] or _was_throttled(row))
+    told = (row for row in rows if row["level"] != "ok" or _was_throttled(row))
     return Group(table, *map(_why, told))
 
 
@@ -183,9 +188,9 @@ def moment(at: datetime) -> str:
 def write(rows: Sequence[Row], directory: Path) -> None:
     """Leaves headroom.json, report.html and headroom.parquet."""
     directory.mkdir(parents=True, exist_ok=True)
-    (directory / "headroom.json").write_bytes(to_json(rows))
+    (directory / "headroom.json").write_bytes(REPORT.to_json(rows))
     (directory / "report.html").write_text(to_html(rows), encoding="utf-8")
-    (directory / "headroom.parquet").write_bytes(to_parquet(rows))
+    (directory / "headroom.parquet").write_bytes(REPORT.to_parquet(rows))
 
 
 def rate(value: float | None, quota_key: str) -> str:
@@ -212,3 +217,6 @@ def duration(throttle_ms: float) -> str:
 def percent(utilization: float | None) -> str:
     """`85.0 %`; `-` where no quota applies."""
     return "-" if utilization is None else f"{utilization * 100:.1f} %"
+
+
+REPORT = Report(COLUMNS, to_table, to_html)

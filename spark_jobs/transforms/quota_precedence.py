@@ -1,7 +1,8 @@
 """Which quota a client has, and with whom it shares it: Kafka's eight levels (exporters.model.PRECEDENCE) as one join.
 
-A client has at most one candidate rule per level; the history of limits says which of them were in force, and the most
-specific one wins (ClientQuotaManager.DefaultQuotaCallback). Limits are few: they are broadcast.
+A client has at most one candidate rule per level; the history of limits says which of them were in force when, and the
+most specific one wins (ClientQuotaManager.DefaultQuotaCallback). Clients are resolved once per change of a limit, not
+per window. Limits are few: they are broadcast.
 """
 
 from __future__ import annotations
@@ -12,16 +13,27 @@ from pyspark.sql import functions as F
 from exporters.model import DEFAULT_ENTITY, PRECEDENCE, Match
 
 _FOR_EVER_MS = 2**63 - 1
+_CLIENT = ("cluster", "quota_key", "user", "client_id")
 _RULE = ("cluster", "quota_key", "rule_user", "rule_client_id")
+_RULES_TYPE = (
+    "array<struct<rank:int,valid_from_ms:bigint,valid_to_ms:bigint,limit:double,rule_user:string,"
+    "rule_client_id:string,first_ms:bigint>>"
+)
+
+LARGEST_RATE = 1e15  # bytes per second; a limit above it limits nothing
+NO_LIMIT = -1.0
 
 
 def intervals(history: DataFrame) -> DataFrame:
     """quota_limits as [valid_from_ms, valid_to_ms) per rule: a value holds until the next row, a null one not at all.
 
-    Kafka accepts NaN as a value, and then never throttles by it: no limit, but the rule still hides lesser ones.
+    `first_ms` is when the rule was first observed, also as absent. Kafka accepts NaN as a value, and then never
+    throttles by it; Long.MAX_VALUE is a usual way to say "unlimited". Such a rule has no limit (-1), but still hides
+    lesser ones.
     """
-    of_rule = Window.partitionBy("cluster", "quota_key", "user", "client_id").orderBy("valid_from_ms")
-    valid_to_ms = F.lead("valid_from_ms", 1, _FOR_EVER_MS).over(of_rule)
+    rule = Window.partitionBy("cluster", "quota_key", "user", "client_id")
+    valid_to_ms = F.lead("valid_from_ms", 1, _FOR_EVER_MS).over(rule.orderBy("valid_from_ms"))
+    is_limit = ~F.isnan("value") & (F.col("value") >= 0) & (F.col("value") <= LARGEST_RATE)
     return history.select(
         F.col("cluster"),
         F.col("quota_key"),
@@ -29,37 +41,82 @@ def intervals(history: DataFrame) -> DataFrame:
         F.col("client_id").alias("rule_client_id"),
         F.col("valid_from_ms"),
         valid_to_ms.alias("valid_to_ms"),
-        F.nanvl(F.col("value"), F.lit(float("inf"))).alias("limit"),
+        F.min("valid_from_ms").over(rule).alias("first_ms"),
+        F.when(F.col("value").isNotNull(), F.when(is_limit, F.col("value")).otherwise(NO_LIMIT)).alias("limit"),
     ).where(F.col("limit").isNotNull())
 
 
-def effective(clients: DataFrame, in_force: DataFrame) -> DataFrame:
-    """Each row of `clients` (cluster, quota_key, user, client_id, window_start_ms, until_ms) that a quota applies to.
+def client_limits(clients: DataFrame, history: DataFrame, from_ms: int, to_ms: int) -> DataFrame:
+    """The quota of each client (cluster, quota_key, user, client_id) in [from_ms, to_ms), as intervals that touch:
+    from_ms, to_ms, state, limit (-1: none), matched_entity as text, and bucket_user and bucket_client_id: who has the
+    same ones shares the limit.
 
-    `until_ms` is the window's end: what was in force just before it holds for the whole window. Adds limit,
-    matched_entity as text, and bucket_user and bucket_client_id: who has the same ones shares the limit.
+    `state` is `limited`; `none`: no quota applies; `unknown`: none was observed yet, neither in the cluster nor of the
+    rules that would match the client later.
     """
-    client = ("cluster", "quota_key", "user", "client_id", "window_start_ms")
-    candidates = clients.select(*client, "until_ms", F.explode(_candidates()).alias("rule")).select(
-        *client,
-        "until_ms",
+    rules = intervals(history)
+    observed = history.groupBy("cluster").agg(F.min("valid_from_ms").alias("observed_ms"))
+    matching = F.struct("rank", "valid_from_ms", "valid_to_ms", "limit", "rule_user", "rule_client_id", "first_ms")
+    candidates = clients.select(*_CLIENT, F.explode(_candidates()).alias("rule")).select(
+        *_CLIENT,
         F.col("rule.rank").alias("rank"),
         F.col("rule.user").alias("rule_user"),
         F.col("rule.client_id").alias("rule_client_id"),
     )
-    held = (F.col("valid_from_ms") < F.col("until_ms")) & (F.col("until_ms") <= F.col("valid_to_ms"))
-    rules = candidates.join(F.broadcast(in_force), on=list(_RULE), how="inner").where(held)
-    winner = F.min(F.struct("rank", "limit", "rule_user", "rule_client_id")).alias("winner")
-    return (
-        rules.groupBy(*client)
-        .agg(winner)
-        .select(
-            *client,
-            F.col("winner.limit").alias("limit"),
-            _entity(F.col("winner.rule_user"), F.col("winner.rule_client_id")).alias("matched_entity"),
-            _bucket(F.col("user"), F.col("winner.rank"), dimension=0).alias("bucket_user"),
-            _bucket(F.col("client_id"), F.col("winner.rank"), dimension=1).alias("bucket_client_id"),
-        )
+    matched = (
+        candidates.join(F.broadcast(rules), on=list(_RULE), how="inner")
+        .groupBy(*_CLIENT)
+        .agg(F.collect_list(matching).alias("rules"))
+    )
+    known = clients.join(matched, on=list(_CLIENT), how="left").join(F.broadcast(observed), on="cluster", how="left")
+    steps = known.withColumn("rules", F.coalesce("rules", F.array().cast(_RULES_TYPE))).withColumn(
+        "steps", F.transform(_changes(from_ms, to_ms), _step)
+    )
+    return steps.select(*_CLIENT, F.inline(_merged(F.col("steps"), to_ms))).select(
+        *_CLIENT, "from_ms", "to_ms", "limit.*"
+    )
+
+
+def _changes(from_ms: int, to_ms: int) -> Column:
+    """The moments of the range at which something about the client's rules changes, from_ms first."""
+    times = [
+        F.array(F.lit(from_ms).cast("long"), F.coalesce("observed_ms", F.lit(from_ms).cast("long"))),
+        *(F.col("rules")[name] for name in ("valid_from_ms", "valid_to_ms", "first_ms")),
+    ]
+    inside = F.filter(F.concat(*times), lambda at: (at >= from_ms) & (at < to_ms))
+    return F.array_sort(F.array_distinct(inside))
+
+
+def _step(at: Column) -> Column:
+    """What holds from a moment on: the most specific of the rules in force."""
+    in_force = F.filter("rules", lambda rule: (rule["valid_from_ms"] <= at) & (at < rule["valid_to_ms"]))
+    winner = F.array_min(in_force)
+    later = F.exists("rules", lambda rule: rule["first_ms"] > at)
+    unseen = F.col("observed_ms").isNull() | (at < F.col("observed_ms")) | later
+    limited = winner.isNotNull() & (winner["limit"] >= 0)
+    state = F.when(limited, "limited").when(winner.isNull() & unseen, "unknown").otherwise("none")
+    user = _bucket(F.col("user"), winner["rank"], dimension=0)
+    client_id = _bucket(F.col("client_id"), winner["rank"], dimension=1)
+    limit = F.struct(
+        state.alias("state"),
+        F.when(limited, winner["limit"]).otherwise(NO_LIMIT).alias("limit"),
+        F.when(limited, _entity(winner["rule_user"], winner["rule_client_id"])).otherwise("").alias("matched_entity"),
+        F.when(limited, user).otherwise(F.col("user")).alias("bucket_user"),
+        F.when(limited, client_id).otherwise(F.col("client_id")).alias("bucket_client_id"),
+    )
+    return F.struct(at.alias("from_ms"), limit.alias("limit"))
+
+
+def _merged(steps: Column, to_ms: int) -> Column:
+    """Steps that change nothing left out, each with its end."""
+    kept = F.filter(steps, lambda step, i: (i == 0) | (step["limit"] != F.get(steps, i - 1)["limit"]))
+    return F.transform(
+        kept,
+        lambda step, i: F.struct(
+            step["from_ms"].alias("from_ms"),
+            F.coalesce(F.get(kept, i + 1)["from_ms"], F.lit(to_ms).cast("long")).alias("to_ms"),
+            step["limit"].alias("limit"),
+        ),
     )
 
 

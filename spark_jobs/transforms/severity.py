@@ -2,50 +2,66 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 from exporters.model import QuotaKey
+from spark_jobs.transforms.thresholds import Thresholds
 
-LEVELS = ("ok", "watch", "warn", "critical", "throttled")  # best first, as the Enum8 in ClickHouse
+LEVELS = ("unknown", "ok", "watch", "warn", "critical", "throttled")  # best first, as the Enum8 in ClickHouse
+UTILIZATION_LEVELS = ("ok", "watch", "warn", "critical")  # by how many thresholds hold
+
+MUTED_SHARE = 0.01  # of the window: from here on a client is throttled; less is critical
 
 # What throttles a client whose byte rate does not: on the wire, the longer of two throttle times is all there is.
+_MOST = 0.5  # of a shared quota: who takes as much is named
 _ANOTHER = "short bursts, or another quota such as request_percentage"
 
 
-@dataclass(frozen=True, slots=True)
-class Thresholds:
-    """From which utilisation on a level holds. Raises ValueError unless 0 < watch <= warn <= critical."""
-
-    watch: float = 0.60
-    warn: float = 0.80
-    critical: float = 0.95
-
-    def __post_init__(self) -> None:
-        if not 0 < self.watch <= self.warn <= self.critical:
-            given = f"watch {self.watch}, warn {self.warn}, critical {self.critical}"
-            raise ValueError(f"thresholds must be above 0 and must not fall: {given}")
-
-
-def level(throttle_ms: Column, utilization: Column, thresholds: Thresholds) -> Column:
-    """One of LEVELS. Any throttle time above 0 is `throttled`; a null utilisation (no quota) is `ok`."""
+def level(holding: Column) -> Column:
+    """One of LEVELS, of a row with state, muted_ms, muted_share; `holding` is how many thresholds hold."""
+    by_utilization = F.array(*(F.lit(name) for name in UTILIZATION_LEVELS))[holding]
     return (
-        F.when(throttle_ms > 0, "throttled")
-        .when(utilization >= thresholds.critical, "critical")
-        .when(utilization >= thresholds.warn, "warn")
-        .when(utilization >= thresholds.watch, "watch")
-        .otherwise("ok")
+        F.when(F.col("muted_share") >= MUTED_SHARE, "throttled")
+        .when(F.col("muted_ms") > 0, "critical")
+        .when(F.col("state") == "unknown", "unknown")
+        .when(F.col("value").isNull(), "ok")
+        .otherwise(by_utilization)
     )
 
 
+def reached(value: Column, thresholds: Thresholds) -> Column:
+    """How many thresholds a utilisation reaches, without memory."""
+    steps = (thresholds.watch, thresholds.warn, thresholds.critical)
+    return F.coalesce(sum(((value >= step).cast("int") for step in steps), F.lit(0)), F.lit(0))
+
+
 def reason(thresholds: Thresholds) -> Column:
-    """Why, in words, of a row with quota_key, broker_id, limit, matched_entity, group_usage, usage_max, utilization,
-    throttle_ms_max, client_throttle_ms_max and shared_with."""
-    unlimited = F.when(F.col("utilization").isNull(), "no quota applies")
-    verdict = F.when(F.col("throttle_ms_max") > 0, _throttled(thresholds)).otherwise(unlimited.otherwise(_near()))
-    return F.concat_ws("; ", verdict, _felt(), _shared())
+    """Why, in words, of a row of quota_utilization with state."""
+    unlimited = F.when(F.col("state") == "unknown", "no quota was observed yet").when(
+        F.col("value").isNull(), "no quota applies"
+    )
+    verdict = F.when(F.col("throttle_ms_max") > 0, _throttled(thresholds)).when(
+        F.col("muted_ms") > 0, F.format_string("still muted by an earlier throttle time on broker %d", "broker_id")
+    )
+    more = (_muted(), _bursts(), _held(), _felt(), _shared())
+    return F.concat_ws("; ", verdict.otherwise(unlimited.otherwise(_near())), *more)
+
+
+def _muted() -> Column:
+    """How long the client had to hold back."""
+    return F.when(F.col("muted_ms") > 0, F.format_string("muted %.1f s of the window", F.col("muted_ms") / 1000))
+
+
+def _bursts() -> Column:
+    bursts = F.col("utilization_p95") >= F.col("utilization") + 0.1
+    return F.when(bursts, F.format_string("bursts to %.1f %%", F.col("utilization_p95") * 100))
+
+
+def _held() -> Column:
+    level = F.col("level")
+    falls = (level != F.col("instant_level")) & level.isin(*UTILIZATION_LEVELS[1:])
+    return F.when(falls, F.format_string("%s until it stays lower for two windows", level))
 
 
 def _throttled(thresholds: Thresholds) -> Column:
@@ -77,8 +93,12 @@ def _felt() -> Column:
 
 def _shared() -> Column:
     others = F.col("shared_with")
+    share = F.col("culprit_share")
+    itself = (F.col("culprit_user") == F.col("user")) & (F.col("culprit_client_id") == F.col("client_id"))
+    who = F.when(itself, "this client").otherwise(F.col("culprit_client_id"))
+    most = F.when(share >= _MOST, F.format_string(", %s takes %.0f %% of it", who, share * 100)).otherwise("")
     several = F.when(others > 1, F.format_string("%d other clients share this quota", others))
-    return F.when(others == 1, "another client shares this quota").otherwise(several)
+    return F.concat(F.when(others == 1, "another client shares this quota").otherwise(several), most)
 
 
 def _rule() -> Column:

@@ -13,11 +13,12 @@ from pyspark.sql import functions as F
 from exporters.model import UNKNOWN, QuotaKey
 from spark_jobs.clickhouse.queries import BYTE_KEYS, INSTANCE_LOOKBACK_S, UTILIZATION_SCHEMA
 from spark_jobs.time_range import TimeRange
-from spark_jobs.transforms import quota_precedence, severity
+from spark_jobs.transforms import hysteresis, severity
+from spark_jobs.transforms.thresholds import Thresholds
 
 _CLIENT = ("cluster", "user", "client_id")
 _CLIENT_WINDOW = (*_CLIENT, "window_start_ms")
-_ROW = ("quota_key", *_CLIENT_WINDOW)
+_SERIES = ("source", "quota_key", *_CLIENT)
 
 _TREND_WINDOWS = 3  # fewer are no trend
 _TREND_REACH_S = 86_400  # the trend of some minutes says nothing about tomorrow
@@ -25,62 +26,37 @@ _TREND_REACH_S = 86_400  # the trend of some minutes says nothing about tomorrow
 
 @dataclass(frozen=True, slots=True)
 class Inputs:
-    """What ClickHouse gave, shaped as in `tables`."""
+    """What ClickHouse gave, shaped as in `queries`."""
 
     usage: DataFrame
-    limits: DataFrame
     telemetry: DataFrame
     instances: DataFrame
 
 
-@dataclass(frozen=True, slots=True)
-class Run:
-    """Which run it is: a later one (`version`) replaces the rows of an earlier one."""
-
-    id: bytes
-    version: int
-
-
-def utilization(inputs: Inputs, when: TimeRange, thresholds: severity.Thresholds, run: Run) -> DataFrame:
-    """One row per client, quota key and window: UTILIZATION_SCHEMA."""
-    measured = _trend(_shared(_limited(inputs.usage, inputs.limits, when)))
+def utilization(inputs: Inputs, when: TimeRange, thresholds: Thresholds) -> DataFrame:
+    """One row per source, client, quota key and window: UTILIZATION_SCHEMA. Windows before `when` that `inputs` hold
+    are memory: they shape trend and hysteresis and are left out."""
+    measured = _trend(_measured(inputs.usage, when), when.window_ms)
     worst = _worst_broker(measured).where(_worth_a_row())
-    told = worst.join(inputs.telemetry, on=list(_CLIENT_WINDOW), how="left")
-    seen = told.join(_sightings(inputs.usage, inputs.instances, when), on=list(_CLIENT_WINDOW), how="left")
-    return _as_stored(seen, when, thresholds, run)
+    steps = (thresholds.watch, thresholds.warn, thresholds.critical)
+    remembered = hysteresis.held(worst, _SERIES, "value", steps, when.window_ms)
+    reported = remembered.where(F.col("window_start_ms") >= when.from_ms)
+    told = reported.join(inputs.telemetry, on=list(_CLIENT_WINDOW), how="left")
+    seen = told.join(_sightings(reported, inputs.instances, when), on=list(_CLIENT_WINDOW), how="left")
+    return _as_stored(seen, when, thresholds)
 
 
-def _limited(usage: DataFrame, history: DataFrame, when: TimeRange) -> DataFrame:
-    """Usage with the limit in force at the end of its window, and the bucket that it fills."""
-    until_ms = F.least(F.col("window_start_ms") + when.window_ms, F.lit(when.to_ms)).alias("until_ms")
-    clients = usage.select(*_ROW, until_ms).distinct()  # a client has a row per broker
-    return usage.join(
-        quota_precedence.effective(clients, quota_precedence.intervals(history)), on=list(_ROW), how="left"
-    )
-
-
-def _shared(limited: DataFrame) -> DataFrame:
-    """Adds what all clients of the bucket use at the broker: the mean over the time in which any of them was active,
-    for they need not run side by side. A client without a limit has a bucket of its own."""
-    bucket = Window.partitionBy(
-        "cluster",
-        "quota_key",
-        "broker_id",
-        "window_start_ms",
-        "matched_entity",
-        F.coalesce(F.col("bucket_user"), F.col("user")),
-        F.coalesce(F.col("bucket_client_id"), F.col("client_id")),
-    )
-    grouped = limited.withColumns(
+def _measured(usage: DataFrame, when: TimeRange) -> DataFrame:
+    """Adds utilisations, and `value`: the greater one, by which a client is judged."""
+    elapsed_ms = F.least(F.lit(when.window_ms), F.lit(when.to_ms) - F.col("window_start_ms"))
+    shares = usage.withColumns(
         {
-            "group_usage": F.try_divide(
-                F.sum(F.col("usage_avg") * F.bit_count("slots")).over(bucket),
-                F.bit_count(F.bit_or("slots").over(bucket)),
-            ),
-            "shared_with": (F.count("*").over(bucket) - 1).cast("int"),
+            "muted_share": F.col("muted_ms") / elapsed_ms,
+            "utilization": F.when(_is_measured(), F.try_divide("group_usage", "limit")),
+            "utilization_p95": F.when(_is_measured(), F.try_divide("group_p95", "limit")),
         }
     )
-    return grouped.withColumn("utilization", F.when(_is_measured(), F.try_divide("group_usage", "limit")))
+    return shares.withColumn("value", F.greatest("utilization", "utilization_p95"))
 
 
 def _is_measured() -> Column:
@@ -89,15 +65,12 @@ def _is_measured() -> Column:
     return F.col("quota_key").isin(*BYTE_KEYS) | (F.col("group_usage") > 0) | (F.col("throttle_ms") == 0)
 
 
-def _trend(shared: DataFrame) -> DataFrame:
-    """Adds the seconds until the bucket is full, if it goes on filling as in the windows so far; else null."""
-    so_far = (
-        Window.partitionBy("quota_key", *_CLIENT, "broker_id")
-        .orderBy("window_start_ms")
-        .rowsBetween(Window.unboundedPreceding, Window.currentRow)
-    )
-    slope = F.regr_slope(F.col("group_usage"), F.col("window_start_ms") / 1000).over(so_far)
-    trend = shared.withColumns({"slope": slope, "windows": F.count("*").over(so_far)})
+def _trend(measured: DataFrame, window_ms: int) -> DataFrame:
+    """Adds the seconds until the bucket is full, if it goes on filling as in the last windows; else null."""
+    reach = (1 - hysteresis.MEMORY_WINDOWS) * window_ms
+    lately = Window.partitionBy(*_SERIES, "broker_id").orderBy("window_start_ms").rangeBetween(reach, 0)
+    slope = F.regr_slope(F.col("group_usage"), F.col("window_start_ms") / 1000).over(lately)
+    trend = measured.withColumns({"slope": slope, "windows": F.count("*").over(lately)})
     eta_s = F.try_divide(F.greatest(F.col("limit") - F.col("group_usage"), F.lit(0.0)), F.col("slope"))
     rising = (F.col("windows") >= _TREND_WINDOWS) & (F.col("slope") > 0)
     near = trend.withColumn("eta_s", F.when(rising, eta_s))
@@ -105,11 +78,11 @@ def _trend(shared: DataFrame) -> DataFrame:
 
 
 def _worst_broker(measured: DataFrame) -> DataFrame:
-    """The broker where the client is throttled longest, else nearest to its limit, else busiest."""
-    by_badness = Window.partitionBy(*_ROW).orderBy(
-        F.col("throttle_ms").desc(),
-        F.col("utilization").desc_nulls_last(),
-        F.col("usage_avg").desc(),
+    """The broker where the client is throttled, else nearest to its limit, else muted longest, else the lowest id."""
+    by_badness = Window.partitionBy(*_SERIES, "window_start_ms").orderBy(
+        (F.col("muted_share") >= severity.MUTED_SHARE).desc(),
+        F.col("value").desc_nulls_last(),
+        F.col("muted_ms").desc(),
         F.col("broker_id").asc(),
     )
     return measured.withColumn("badness", F.row_number().over(by_badness)).where(F.col("badness") == 1)
@@ -117,13 +90,13 @@ def _worst_broker(measured: DataFrame) -> DataFrame:
 
 def _worth_a_row() -> Column:
     """Byte rates always; the other quotas where there is one, or where one throttled."""
-    return F.col("quota_key").isin(*BYTE_KEYS) | F.col("limit").isNotNull() | (F.col("throttle_ms") > 0)
+    return F.col("quota_key").isin(*BYTE_KEYS) | F.col("limit").isNotNull() | (F.col("muted_ms") > 0)
 
 
-def _sightings(usage: DataFrame, instances: DataFrame, when: TimeRange) -> DataFrame:
+def _sightings(rows: DataFrame, instances: DataFrame, when: TimeRange) -> DataFrame:
     """Instances and software per client and window. Seen within the hour before the window's end counts: a client
-    muted by its throttling cannot push. One that said goodbye before the window does not."""
-    windows = usage.select(*_CLIENT_WINDOW).distinct()  # a client has a row per quota key and broker
+    muted by its throttling cannot push. One that terminated before the window does not."""
+    windows = rows.select(*_CLIENT_WINDOW).distinct()  # a client has a row per quota key
     end_ms = F.col("window_start_ms") + when.window_ms
     alive = (
         (F.col("first_seen_ms") < end_ms)
@@ -148,21 +121,28 @@ def _client_throttle() -> Column:
     )
 
 
-def _as_stored(seen: DataFrame, when: TimeRange, thresholds: severity.Thresholds, run: Run) -> DataFrame:
+def _as_stored(seen: DataFrame, when: TimeRange, thresholds: Thresholds) -> DataFrame:
+    shared = F.col("shared_with") > 0
     named = seen.withColumns(
         {
             "window_start": F.timestamp_millis("window_start_ms"),
             "window_s": F.lit(when.window_s),
-            "matched_entity": F.coalesce("matched_entity", F.lit("")),
+            "limit_known": (F.col("state") != "unknown").cast("int"),
             "usage": F.col("usage_avg"),
             "throttle_ms_max": F.col("throttle_ms"),
+            "throttled_s": F.col("muted_ms") / 1000,
             "client_throttle_ms_max": _client_throttle(),
+            "request_latency_ms_max": F.col("request_latency_ms"),
+            "queue_time_ms_max": F.col("queue_time_ms"),
+            "culprit_user": F.when(shared, F.col("greediest_user")).otherwise(""),
+            "culprit_client_id": F.when(shared, F.col("greediest_client_id")).otherwise(""),
+            "culprit_share": F.when(shared, F.try_divide("greediest_usage", "group_usage")),
             "instances": F.coalesce("instances", F.lit(0)),
             "software_name": F.coalesce("software.software_name", F.lit(UNKNOWN)),
             "software_version": F.coalesce("software.software_version", F.lit(UNKNOWN)),
-            "level": severity.level(F.col("throttle_ms"), F.col("utilization"), thresholds),
-            "run_id": F.lit(run.id),
-            "run_version": F.lit(run.version),
+            "level": severity.level(F.col("held")),
+            "instant_level": severity.level(severity.reached(F.col("value"), thresholds)),
+            "complete": (F.col("window_start_ms") + when.window_ms <= when.to_ms).cast("int"),
         }
     )
     told = named.withColumn("reason", severity.reason(thresholds))

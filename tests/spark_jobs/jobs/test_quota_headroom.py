@@ -23,9 +23,11 @@ from exporters.clickhouse.store import Store
 from headroom.cli import job
 from spark_jobs.clickhouse import queries as tables
 from spark_jobs.clickhouse.client import SourceError
+from spark_jobs.clickhouse.errors import NothingToReadError
 from spark_jobs.jobs import quota_headroom
+from spark_jobs.options import Options
 from spark_jobs.time_range import TimeRange, between
-from tests.kit.clickhouse import running_clickhouse
+from tests.kit.clickhouse import RunningClickHouse
 
 pytestmark = [pytest.mark.spark, pytest.mark.clickhouse]
 
@@ -35,10 +37,13 @@ WHEN = between("2026-11-20T10:00:00Z", "2026-11-20T10:02:30Z", 60)
 
 
 @pytest.fixture(scope="module")
-def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with running_clickhouse(tmp_path_factory.mktemp("clickhouse")) as running:
-        fill(running.store)
-        yield running.url
+def url(clickhouse: RunningClickHouse) -> str:
+    fill(clickhouse.open_store())
+    return clickhouse.url
+
+
+def run(url: str, when: TimeRange = WHEN, **options: Any) -> list[dict[str, Any]]:
+    return quota_headroom.run(Options(url, when, **{"cluster": "c", **options}))
 
 
 class Client(NamedTuple):
@@ -72,7 +77,7 @@ def fill(store: Store) -> None:
     limits = [
         limit("", "<default>", PRODUCE, before, 1000.0),
         limit("ANONYMOUS", "<default>", PRODUCE, before, 50_000.0),
-        limit("ANONYMOUS", "<default>", PRODUCE, WHEN.from_ms + 30_000, 100_000.0),
+        limit("ANONYMOUS", "<default>", PRODUCE, WHEN.from_ms - 30_000, 100_000.0),
         limit("", "throttled-consumer", FETCH, before, 100_000.0),
         limit("", "free", FETCH, before, 1.0),
         limit("", "free", FETCH, before + 1, None),
@@ -141,7 +146,7 @@ def stored(url: str, sql: str) -> list[tuple[Any, ...]]:
 
 
 def test_each_client_gets_its_level_and_the_same_one_again(spark: SparkSession, url: str) -> None:
-    rows = quota_headroom.run(url, WHEN)
+    rows = run(url)
     told = {row["client_id"]: (row["level"], row["limit"], row["window_start"].minute) for row in rows}
     assert told == {
         "throttled-consumer": ("throttled", 100_000.0, 1),
@@ -173,49 +178,55 @@ def test_each_client_gets_its_level_and_the_same_one_again(spark: SparkSession, 
         "window_start": datetime(2026, 11, 20, 10, 1, tzinfo=UTC),
     }
     assert expected.items() <= throttled.items()
-    assert quota_headroom.run(url, WHEN) == rows
+    assert run(url) == rows
 
     # Both runs wrote the same windows: each counts once, in the last run's version.
     counts = "SELECT count(), uniqExact(run_id), sum(level = 'throttled') FROM headroom.quota_utilization FINAL"
-    assert stored(url, counts) == [(20, 1, 7)]
-    written = "SELECT level, usage, `limit`, reason FROM headroom.quota_utilization FINAL WHERE client_id = 'throttled'"
+    assert stored(url, counts.replace("FINAL", "FINAL WHERE cluster = 'c'")) == [(20, 1, 7)]
+    written = (
+        "SELECT level, usage, `limit`, reason FROM headroom.quota_utilization_committed"
+        " WHERE client_id = 'throttled' AND cluster = 'c'"
+    )
     assert stored(url, f"{written} ORDER BY window_start DESC LIMIT 1") == [
         (
             *("throttled", 101_000.0, 100_000.0),
             "throttled 800 ms at most on broker 1: wants more than producer_byte_rate 100.0 kB/s of user=ANONYMOUS, "
-            "client-id=<default>",
+            "client-id=<default>; muted 4.8 s of the window",
         )
     ]
+    # A replayed row may be counted twice until the server merges it away.
     runs = (
-        "SELECT status, rows_in, rows_out, window_to, error, stats FROM headroom.job_runs FINAL"
+        "SELECT status, rows_in IN (198, 396), rows_out, window_to, error, stats FROM headroom.job_runs FINAL"
         " WHERE window_from = '2026-11-20 10:00:00' ORDER BY run_version DESC LIMIT 2"
     )
     last = datetime(2026, 11, 20, 10, 2, 30)
     levels = {"throttled": 2.0, "critical": 1.0, "warn": 1.0, "watch": 1.0, "ok": 3.0}
-    assert stored(url, runs) == [("succeeded", 20, 20, last, "", levels)] * 2
+    assert stored(url, runs) == [("succeeded", 1, 20, last, "", levels)] * 2
 
 
 def test_each_column_of_the_table_is_written(url: str) -> None:
     names = "SELECT name FROM system.columns WHERE database = 'headroom' AND table = 'quota_utilization'"
-    assert {name for (name,) in stored(url, names)} == set(tables.UTILIZATION_SCHEMA.fieldNames())
+    of_the_run = {"run_id", "run_version", "is_deleted"}
+    assert {name for (name,) in stored(url, names)} == set(tables.UTILIZATION_SCHEMA.fieldNames()) | of_the_run
 
 
-def test_a_time_without_usage_is_an_empty_report(spark: SparkSession, url: str) -> None:
-    assert quota_headroom.run(url, TimeRange(0, 60_000, 60)) == []
+def test_a_time_without_usage_is_nothing_to_read(spark: SparkSession, url: str) -> None:
+    with pytest.raises(NothingToReadError, match="no usage of source gateway"):
+        run(url, TimeRange(0, 60_000, 60))
 
 
 def test_clickhouse_that_is_not_there_is_one_line(spark: SparkSession) -> None:
     with pytest.raises(SourceError, match=r"^cannot reach http://127\.0\.0\.1:1: Connection refused$") as failed:
-        quota_headroom.run("http://127.0.0.1:1", WHEN)
+        run("http://127.0.0.1:1")
     assert "\n" not in str(failed.value)
 
 
 def test_a_query_that_fails_in_a_worker_is_told_and_recorded(spark: SparkSession, url: str) -> None:
     with away("headroom.quota_limits", url), pytest.raises(SourceError, match=r"quota_limits") as failed:
-        quota_headroom.run(url, WHEN)
+        run(url)
     assert "\n" not in str(failed.value)
     failures = stored(url, "SELECT error FROM headroom.job_runs FINAL WHERE status = 'failed'")
-    assert failures == [(f"SourceError: {failed.value}",)]
+    assert (f"SourceError: {failed.value}",) in failures
 
 
 @contextmanager
@@ -230,10 +241,10 @@ def away(name: str, url: str) -> Iterator[None]:
 
 def test_a_source_of_usage_that_is_not_known_is_refused() -> None:
     with pytest.raises(ValueError, match="gateway, jmx, client"):
-        quota_headroom.run("http://127.0.0.1:1", WHEN, source="gatewy")
+        run("http://127.0.0.1:1", source="gatewy")
 
 
-BETWEEN = ["--from", "2026-11-20T10:00:00Z", "--to", "2026-11-20T10:02:30Z"]
+BETWEEN = ["--cluster", "c", "--from", "2026-11-20T10:00:00Z", "--to", "2026-11-20T10:02:30Z"]
 
 
 def test_as_a_command_in_this_process(spark: SparkSession, url: str, tmp_path: Path) -> None:
@@ -245,6 +256,12 @@ def test_as_a_command_in_this_process(spark: SparkSession, url: str, tmp_path: P
     done = CliRunner().invoke(job.app, asked)
     assert (done.exit_code, done.stdout) == (0, "")
     assert len(pq.read_table(path)) == len(CLIENTS)
+    few = ["quota-headroom", "--url", url, *BETWEEN, "--output", "json", "--client-id", "warn", "--fail-on"]
+    failing = CliRunner().invoke(job.app, [*few, "warn"])
+    assert [row["client_id"] for row in json.loads(failing.stdout)] == ["warn"]
+    assert failing.exit_code == 4
+    empty = CliRunner().invoke(job.app, ["quota-headroom", "--url", url, "--from", "60", "--to", "120"])
+    assert (empty.exit_code, empty.stderr) == (3, "headroom: there is no usage of source gateway in this time\n")
 
 
 def test_by_plain_spark_submit(url: str, tmp_path: Path) -> None:

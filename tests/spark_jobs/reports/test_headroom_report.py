@@ -27,6 +27,7 @@ def row(**given: Any) -> dict[str, Any]:
         "limit": 200_000.0,
         "usage": 170_000.0,
         "utilization": 0.85,
+        "utilization_p95": 0.9,
         "throttle_ms": 0.0,
         "level": "warn",
         "reason": "at 85.0 % of producer_byte_rate",
@@ -41,6 +42,18 @@ def row(**given: Any) -> dict[str, Any]:
         "usage_max": 190_000.0,
         "throttled_s": 0.0,
         "client_throttle_ms_max": None,
+        "request_latency_ms_max": None,
+        "queue_time_ms_max": None,
+        "rebalances": None,
+        "outgoing_bytes": None,
+        "incoming_bytes": None,
+        "culprit_user": "",
+        "culprit_client_id": "",
+        "culprit_share": None,
+        "usage_rank": 1,
+        "instant_level": "warn",
+        "source": "gateway",
+        "complete": 1,
         "eta_s": None,
         "window_start": WINDOW,
         "window_s": 60,
@@ -90,7 +103,7 @@ def test_worst_first_is_by_level_then_throttle_then_utilisation_then_name() -> N
 
 
 def test_json_has_the_promised_names_and_null_for_what_is_not_a_number() -> None:
-    written = report.to_json([row(eta_s=float("nan"), limit=float("inf")), FREE])
+    written = report.REPORT.to_json([row(eta_s=float("nan"), limit=float("inf")), FREE])
     assert report.from_json(written) == [row(limit=None), FREE]
     told = json.loads(written)
     assert list(told[0]) == report.COLUMNS.names
@@ -143,7 +156,7 @@ def test_long_names_are_cut_off_for_people_only() -> None:
         assert "i" * 61 not in told
         assert "u" * 61 not in told
         assert "broker 1" in told
-    assert report.from_json(report.to_json([long])) == [long]
+    assert report.from_json(report.REPORT.to_json([long])) == [long]
 
 
 def test_throttling_before_the_latest_window_is_not_passed_over() -> None:

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
-from spark_jobs.clickhouse.queries import LIMITS_SCHEMA
-from spark_jobs.transforms import quota_precedence as limits
+from spark_jobs.clickhouse.queries import CLIENTS_SCHEMA, LIMITS_SCHEMA
+from spark_jobs.transforms.quota_precedence import client_limits
 
 pytestmark = pytest.mark.spark
 
 _KEY = "producer_byte_rate"
-_CLIENTS = "cluster string, quota_key string, user string, client_id string, window_start_ms long, until_ms long"
 
 
 class Rule(NamedTuple):
@@ -44,18 +43,49 @@ def resolve(spark: SparkSession, rules: list[Rule], clients: list[Client]) -> di
 def resolve_all(spark: SparkSession, cases: list[list[Rule]], clients: list[Client]) -> list[dict[Client, Found]]:
     """Each case is a cluster of its own: one Spark job for all of them."""
     history = [(str(case), _KEY, *rule) for case, rules in enumerate(cases) for rule in rules]
-    asked = [
-        (str(case), _KEY, client.user, client.client_id, client.until_ms, client.until_ms)
-        for case in range(len(cases))
-        for client in clients
-    ]
-    in_force = limits.intervals(spark.createDataFrame(history, LIMITS_SCHEMA))
+    names = {(client.user, client.client_id) for client in clients}
+    asked = [(str(case), _KEY, *name) for case in range(len(cases)) for name in names]
     found: list[dict[Client, Found]] = [{} for _ in cases]
-    for row in limits.effective(spark.createDataFrame(asked, _CLIENTS), in_force).collect():
-        bucket = (row["bucket_user"], row["bucket_client_id"])
-        client = Client(row["user"], row["client_id"], row["window_start_ms"])
-        found[int(row["cluster"])][client] = Found(row["limit"], row["matched_entity"], bucket)
+    limits = client_limits(
+        spark.createDataFrame(asked, CLIENTS_SCHEMA), spark.createDataFrame(history, LIMITS_SCHEMA), -1, 2000
+    )
+    for row in limits.collect():
+        for client in clients:
+            inside = row["from_ms"] < client.until_ms <= row["to_ms"]
+            if (row["user"], row["client_id"]) == (client.user, client.client_id) and inside and row["limit"] >= 0:
+                bucket = (row["bucket_user"], row["bucket_client_id"])
+                found[int(row["cluster"])][client] = Found(row["limit"], row["matched_entity"], bucket)
     return found
+
+
+def states(spark: SparkSession, rules: list[Rule], client: Client, to_ms: int = 1000) -> list[tuple[Any, ...]]:
+    """The intervals of one client: from, to, state, limit."""
+    limits = client_limits(
+        spark.createDataFrame([("0", _KEY, client.user, client.client_id)], CLIENTS_SCHEMA),
+        spark.createDataFrame([("0", _KEY, *rule) for rule in rules], LIMITS_SCHEMA),
+        *(0, to_ms),
+    )
+    return sorted((row["from_ms"], row["to_ms"], row["state"], row["limit"]) for row in limits.collect())
+
+
+def test_before_the_first_observation_the_quota_is_unknown(spark: SparkSession) -> None:
+    rules = [Rule("", "other", 100, 5.0), Rule("alice", "", 300, 1.0), Rule("alice", "", 600, None)]
+    assert states(spark, rules, Client("alice", "app")) == [
+        *((0, 300, "unknown", -1.0), (300, 600, "limited", 1.0), (600, 1000, "none", -1.0)),
+    ]
+    assert states(spark, rules, Client("bob", "app")) == [(0, 100, "unknown", -1.0), (100, 1000, "none", -1.0)]
+    assert states(spark, [], Client("bob", "app")) == [(0, 1000, "unknown", -1.0)]
+
+
+def test_a_change_that_does_not_concern_the_client_cuts_nothing(spark: SparkSession) -> None:
+    rules = [Rule("alice", "", -5, 1.0), *(Rule("", "<default>", at, float(at)) for at in range(100, 900, 100))]
+    assert states(spark, rules, Client("alice", "app")) == [(0, 1000, "limited", 1.0)]
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), float(2**63 - 1), -1.0])
+def test_a_value_that_is_no_limit_limits_nothing_but_hides_lesser_rules(spark: SparkSession, value: float) -> None:
+    rules = [Rule("alice", "", -5, value), LEVELS[7]]
+    assert states(spark, rules, Client("alice", "app")) == [(0, 1000, "none", -1.0)]
 
 
 # Most specific first; the value tells the level.
@@ -123,17 +153,11 @@ def test_a_rule_may_come_back(spark: SparkSession) -> None:
     assert {client.until_ms: each.limit for client, each in found.items()} == {150: 1.0, 350: 3.0}
 
 
-def test_a_limit_that_is_no_number_limits_nothing_but_hides_lesser_rules(spark: SparkSession) -> None:
-    found = resolve(spark, [Rule("alice", "", 0, float("nan")), LEVELS[7]], [Client("alice", "app")])
-    assert found[Client("alice", "app")].limit == float("inf")
-
-
 def test_other_quota_keys_and_clusters_are_other_rules(spark: SparkSession) -> None:
-    history = spark.createDataFrame(
-        [("c", "consumer_byte_rate", "alice", "", 0, 1.0), ("d", _KEY, "alice", "", 0, 2.0)], LIMITS_SCHEMA
-    )
-    asked = spark.createDataFrame([("c", _KEY, "alice", "app", 0, 10)], _CLIENTS)
-    assert limits.effective(asked, limits.intervals(history)).collect() == []
+    rows = [("c", "consumer_byte_rate", "alice", "", 0, 1.0), ("d", _KEY, "alice", "", 0, 2.0)]
+    history = spark.createDataFrame(rows, LIMITS_SCHEMA)
+    asked = spark.createDataFrame([("c", _KEY, "alice", "app")], CLIENTS_SCHEMA)
+    assert [row["state"] for row in client_limits(asked, history, 5, 10).collect()] == ["none"]
 
 
 def model(rules: list[Rule], client: Client) -> Found | None:

@@ -1,0 +1,247 @@
+-- What the Spark jobs write. Results of a run are written to a staging table and published by one INSERT SELECT, so
+-- that a run that is killed leaves nothing that anyone reads.
+
+-- Rows that arrive late are found by received_at: inserts come in about its order, so a minmax index prunes well.
+ALTER TABLE headroom.quota_usage ADD INDEX IF NOT EXISTS received_at_range received_at TYPE minmax GRANULARITY 4;
+
+-- Derived data: a run of the job over the same time makes it again.
+DROP TABLE IF EXISTS headroom.quota_utilization;
+
+CREATE TABLE IF NOT EXISTS headroom.quota_utilization
+(
+    `cluster`                LowCardinality(String),
+    `source`                 LowCardinality(String)    COMMENT 'source of the usage: gateway, jmx or client',
+    `quota_key`              LowCardinality(String),
+    `window_start`           DateTime('UTC')           COMMENT 'a multiple of window_s since the epoch' CODEC(Delta(4), ZSTD(1)),
+    `window_s`               UInt32,
+    `user`                   LowCardinality(String),
+    `client_id`              LowCardinality(String),
+    `broker_id`              Int32                     COMMENT 'the worst broker of the window',
+    `matched_entity`         LowCardinality(String)    COMMENT 'the quota entity that won',
+    `bucket_user`            LowCardinality(String)    COMMENT 'metric tag user of the bucket; clients equal in both tags share the quota at each broker',
+    `bucket_client_id`       LowCardinality(String)    COMMENT 'metric tag client-id of the bucket',
+    `limit`                  Nullable(Float64)         COMMENT 'NULL when no quota applies',
+    `limit_known`            UInt8                     COMMENT '0: no quota was observed yet, level is unknown',
+    `usage`                  Float64                   COMMENT 'mean rate of this client on the worst broker',
+    `group_usage`            Float64                   COMMENT 'mean rate of all clients that share the quota, on the worst broker',
+    `usage_avg`              Float64,
+    `usage_p95`              Float64,
+    `usage_max`              Float64,
+    `utilization`            Nullable(Float64)         COMMENT 'group_usage / limit, uncapped',
+    `utilization_p95`        Nullable(Float64)         COMMENT '95th percentile of the bucket''s rate per second / limit',
+    `throttle_ms_max`        Float64                   COMMENT 'longest throttle time announced',
+    `throttled_s`            Float64                   COMMENT 'seconds of the window in which the client was muted',
+    `client_throttle_ms_max` Nullable(Float64)         COMMENT 'as the client itself reported',
+    `request_latency_ms_max` Nullable(Float64)         COMMENT 'as the client itself reported',
+    `queue_time_ms_max`      Nullable(Float64)         COMMENT 'longest time that records waited in the producer, as it reported',
+    `rebalances`             Nullable(Float64)         COMMENT 'rebalances of the window, as the client reported',
+    `outgoing_bytes`         Nullable(Float64)         COMMENT 'as the client reported',
+    `incoming_bytes`         Nullable(Float64)         COMMENT 'as the client reported',
+    `instances`              UInt32,
+    `shared_with`            UInt32                    COMMENT 'other clients of the same bucket that were active in the window',
+    `culprit_user`           LowCardinality(String)    COMMENT 'who takes most of a shared bucket on the worst broker',
+    `culprit_client_id`      LowCardinality(String),
+    `culprit_share`          Nullable(Float64)         COMMENT 'its share of group_usage',
+    `usage_rank`             UInt32                    COMMENT '1: this client takes most of the bucket',
+    `eta_s`                  Nullable(Float64)         COMMENT 'seconds until the limit is reached, if the trend of the last ten windows holds',
+    `level`                  Enum8('unknown' = -1, 'ok' = 0, 'watch' = 1, 'warn' = 2, 'critical' = 3, 'throttled' = 4),
+    `instant_level`          Enum8('unknown' = -1, 'ok' = 0, 'watch' = 1, 'warn' = 2, 'critical' = 3, 'throttled' = 4)
+                                                       COMMENT 'the level without hysteresis',
+    `reason`                 String                    COMMENT 'the level in words',
+    `software_name`          LowCardinality(String),
+    `software_version`       LowCardinality(String),
+    `samples`                UInt64                    COMMENT 'rows of quota_usage behind it',
+    `complete`               UInt8                     COMMENT '0: the window had not ended when the job ran',
+    `run_id`                 UUID,
+    `run_version`            UInt64,
+    `is_deleted`             UInt8 DEFAULT 0           COMMENT '1: an earlier run wrote this row and its input has gone'
+)
+ENGINE = ReplacingMergeTree(run_version, is_deleted)
+PARTITION BY toDate(window_start)
+ORDER BY (cluster, source, quota_key, window_s, window_start, user, client_id)
+TTL window_start + INTERVAL 90 DAY DELETE
+SETTINGS ttl_only_drop_parts = 1, non_replicated_deduplication_window = 10000;
+
+-- Rows of runs that are not published yet.
+CREATE TABLE IF NOT EXISTS headroom.quota_utilization_staging
+(
+    `run`                    String,
+    `cluster` String, `source` String, `quota_key` String, `window_start` DateTime('UTC'), `window_s` UInt32,
+    `user` String, `client_id` String, `broker_id` Int32, `matched_entity` String, `bucket_user` String,
+    `bucket_client_id` String, `limit` Nullable(Float64), `limit_known` UInt8, `usage` Float64, `group_usage` Float64,
+    `usage_avg` Float64, `usage_p95` Float64, `usage_max` Float64, `utilization` Nullable(Float64),
+    `utilization_p95` Nullable(Float64), `throttle_ms_max` Float64, `throttled_s` Float64,
+    `client_throttle_ms_max` Nullable(Float64), `request_latency_ms_max` Nullable(Float64),
+    `queue_time_ms_max` Nullable(Float64), `rebalances` Nullable(Float64), `outgoing_bytes` Nullable(Float64),
+    `incoming_bytes` Nullable(Float64), `instances` UInt32, `shared_with` UInt32, `culprit_user` String,
+    `culprit_client_id` String, `culprit_share` Nullable(Float64), `usage_rank` UInt32, `eta_s` Nullable(Float64),
+    `level` String, `instant_level` String, `reason` String, `software_name` String, `software_version` String,
+    `samples` UInt64, `complete` UInt8,
+    `staged_at` DateTime('UTC') DEFAULT now()
+)
+ENGINE = MergeTree
+ORDER BY (run, cluster, quota_key, window_start)
+TTL staged_at + INTERVAL 1 DAY DELETE
+SETTINGS non_replicated_deduplication_window = 10000;
+
+-- A window of a cluster and source that a run published: written last.
+CREATE TABLE IF NOT EXISTS headroom.quota_utilization_windows
+(
+    `cluster`       LowCardinality(String),
+    `source`        LowCardinality(String),
+    `window_s`      UInt32,
+    `window_start`  DateTime('UTC'),
+    `complete`      UInt8,
+    `rows`          UInt64,
+    `run_id`        UUID,
+    `run_version`   UInt64,
+    `committed_at`  DateTime64(3, 'UTC') DEFAULT now64(3)
+)
+ENGINE = ReplacingMergeTree(run_version)
+PARTITION BY toDate(window_start)
+ORDER BY (cluster, source, window_s, window_start)
+TTL window_start + INTERVAL 90 DAY DELETE
+SETTINGS ttl_only_drop_parts = 1, non_replicated_deduplication_window = 10000;
+
+-- The rows of committed windows only, each window as one run wrote it.
+CREATE VIEW IF NOT EXISTS headroom.quota_utilization_committed AS
+SELECT u.* EXCEPT is_deleted
+FROM headroom.quota_utilization AS u FINAL
+INNER JOIN (
+    SELECT cluster, source, window_s, window_start, run_version FROM headroom.quota_utilization_windows FINAL
+) AS w USING (cluster, source, window_s, window_start, run_version);
+
+-- The limits that Spark resolved for the clients of a run, as intervals: what joins usage with its bucket.
+CREATE TABLE IF NOT EXISTS headroom.quota_client_limits
+(
+    `run`              String,
+    `cluster`          LowCardinality(String),
+    `quota_key`        LowCardinality(String),
+    `user`             LowCardinality(String),
+    `client_id`        LowCardinality(String),
+    `from_ms`          Int64,
+    `to_ms`            Int64,
+    `state`            LowCardinality(String)    COMMENT 'unknown, none or limited',
+    `limit`            Float64                   COMMENT '-1 unless state is limited',
+    `matched_entity`   LowCardinality(String),
+    `bucket_user`      LowCardinality(String),
+    `bucket_client_id` LowCardinality(String),
+    `staged_at`        DateTime('UTC') DEFAULT now()
+)
+ENGINE = MergeTree
+ORDER BY (run, cluster, quota_key, user, client_id, from_ms)
+TTL staged_at + INTERVAL 1 DAY DELETE
+SETTINGS non_replicated_deduplication_window = 10000;
+
+ALTER TABLE headroom.job_runs
+    ADD COLUMN IF NOT EXISTS `source` LowCardinality(String) DEFAULT '',
+    ADD COLUMN IF NOT EXISTS `owner` String DEFAULT '' COMMENT 'host and process id of the driver',
+    ADD COLUMN IF NOT EXISTS `rows_bad` UInt64 DEFAULT 0 COMMENT 'rows of the input whose numbers are no measurement',
+    ADD COLUMN IF NOT EXISTS `rows_late` UInt64 DEFAULT 0 COMMENT 'rows that arrived after their window was published',
+    ADD COLUMN IF NOT EXISTS `watermark` DateTime64(3, 'UTC') DEFAULT toDateTime64(0, 3, 'UTC')
+        COMMENT 'everything received before it is in the results';
+
+-- One row per client, broker, gateway and minute, computed whole from quota_usage and replaced by the next computation.
+-- `rates` are the mean rates of the sixty seconds: rows add up second by second (sumForEach) before a mean or a
+-- quantile is taken, which a quantile state per client does not allow for buckets that several clients share.
+CREATE TABLE IF NOT EXISTS headroom.usage_1m
+(
+    `cluster`          LowCardinality(String),
+    `source`           LowCardinality(String),
+    `quota_key`        LowCardinality(String),
+    `window_start`     DateTime('UTC')           CODEC(Delta(4), ZSTD(1)),
+    `user`             LowCardinality(String),
+    `client_id`        LowCardinality(String),
+    `broker_id`        Int32,
+    `gateway_id`       LowCardinality(String),
+    `ip`               LowCardinality(String),
+    `cadence_s`        UInt32                    COMMENT 'seconds that a row covers; 0: bare samples',
+    `limit_known`      UInt8,
+    `limit`            Float64                   COMMENT '-1: no quota, or not known',
+    `matched_entity`   LowCardinality(String),
+    `bucket_user`      LowCardinality(String),
+    `bucket_client_id` LowCardinality(String),
+    `rates`            Array(Float64)            COMMENT 'per second; NaN: no sample' CODEC(ZSTD(1)),
+    `area`             Float64                   COMMENT 'sum of rate x interval in ms',
+    `bytes`            UInt64,
+    `samples`          UInt64,
+    `throttle_ms`      Float64                   COMMENT 'longest throttle time',
+    `muted`            AggregateFunction(intervalLengthSum, Int64, Int64)   COMMENT 'union of the throttle times, cut at the minute',
+    `newest`           DateTime64(3, 'UTC')      COMMENT 'received_at of the newest row behind it',
+    `computed_at`      DateTime64(3, 'UTC')
+)
+ENGINE = ReplacingMergeTree(computed_at)
+PARTITION BY toDate(window_start)
+ORDER BY (cluster, source, quota_key, toStartOfHour(window_start), user, client_id, broker_id, gateway_id, ip,
+          window_start, cadence_s, limit_known, limit, matched_entity, bucket_user, bucket_client_id)
+TTL window_start + INTERVAL 400 DAY DELETE
+SETTINGS ttl_only_drop_parts = 1;
+
+-- Which minutes usage_1m holds, and how fresh: a minute is dirty when quota_usage received rows of it later.
+CREATE TABLE IF NOT EXISTS headroom.usage_1m_windows
+(
+    `source`        LowCardinality(String),
+    `window_start`  DateTime('UTC'),
+    `computed_at`   DateTime64(3, 'UTC')
+)
+ENGINE = ReplacingMergeTree(computed_at)
+PARTITION BY toYYYYMM(window_start)
+ORDER BY (source, window_start)
+TTL window_start + INTERVAL 400 DAY DELETE;
+
+CREATE TABLE IF NOT EXISTS headroom.throttle_forecast
+(
+    `cluster`        LowCardinality(String),
+    `source`         LowCardinality(String),
+    `quota_key`      LowCardinality(String),
+    `user`           LowCardinality(String)    COMMENT 'metric tag user of the bucket',
+    `client_id`      LowCardinality(String)    COMMENT 'metric tag client-id of the bucket',
+    `broker_id`      Int32,
+    `made_at`        DateTime64(3, 'UTC'),
+    `limit`          Float64,
+    `utilization`    Float64                   COMMENT 'p95 of the newest five minutes',
+    `hits_limit_at`  Nullable(DateTime64(3, 'UTC'))   COMMENT 'median forecast; NULL: not in sight',
+    `earliest`       Nullable(DateTime64(3, 'UTC'))   COMMENT 'when the 90 % quantile reaches the limit',
+    `latest`         Nullable(DateTime64(3, 'UTC'))   COMMENT 'when the 10 % quantile does',
+    `confidence`     Float64                   COMMENT 'probability that the limit is reached within the horizon',
+    `p10`            Array(Float64)            COMMENT 'utilisation per five minutes from made_at on',
+    `p50`            Array(Float64),
+    `p90`            Array(Float64),
+    `reason`         String,
+    `run_id`         UUID
+)
+ENGINE = ReplacingMergeTree
+PARTITION BY toYYYYMM(made_at)
+ORDER BY (cluster, source, quota_key, user, client_id, broker_id, made_at)
+TTL toDateTime(made_at) + INTERVAL 90 DAY DELETE
+SETTINGS non_replicated_deduplication_window = 10000;
+
+CREATE TABLE IF NOT EXISTS headroom.capacity_report
+(
+    `cluster`            LowCardinality(String),
+    `source`             LowCardinality(String),
+    `quota_key`          LowCardinality(String),
+    `user`               LowCardinality(String)    COMMENT 'metric tag user of the bucket',
+    `client_id`          LowCardinality(String)    COMMENT 'metric tag client-id of the bucket',
+    `made_at`            DateTime64(3, 'UTC'),
+    `from_time`          DateTime64(3, 'UTC'),
+    `to_time`            DateTime64(3, 'UTC'),
+    `matched_entity`     LowCardinality(String),
+    `limit`              Float64,
+    `utilization_mean`   Float64                   COMMENT 'on the busiest broker',
+    `utilization_p95`    Float64,
+    `utilization_peak`   Float64,
+    `growth_per_week`    Nullable(Float64)         COMMENT 'relative growth of the daily p95',
+    `throttled_share`    Float64                   COMMENT 'share of the buckets minutes with throttling',
+    `verdict`            LowCardinality(String)    COMMENT 'under-provisioned, over-provisioned or fits',
+    `suggested_limit`    Float64,
+    `throttled_before`   Float64                   COMMENT 'share of minutes whose p95 is above the limit',
+    `throttled_after`    Float64                   COMMENT 'the same with the suggested limit',
+    `command`            String                    COMMENT 'the kafka-configs line that sets it',
+    `run_id`             UUID
+)
+ENGINE = ReplacingMergeTree
+PARTITION BY toYYYYMM(made_at)
+ORDER BY (cluster, source, quota_key, user, client_id, made_at)
+TTL toDateTime(made_at) + INTERVAL 400 DAY DELETE
+SETTINGS non_replicated_deduplication_window = 10000;

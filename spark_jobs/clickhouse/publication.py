@@ -1,0 +1,99 @@
+"""From staging to quota_utilization: what a run found becomes visible at once, and only when all of it is there.
+
+Executors write to quota_utilization_staging. One INSERT SELECT publishes the rows of the run, together with a tombstone
+for each row of an earlier run whose input has gone; the commit marker of each window is written last. A window that had
+not ended never replaces a complete one. Steps carry a deduplication token of the run, so each may be repeated.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from spark_jobs.clickhouse.client import ClickHouse
+from spark_jobs.clickhouse.queries import UTILIZATION_SCHEMA
+from spark_jobs.time_range import TimeRange
+
+STAGING = "quota_utilization_staging"
+CLIENT_LIMITS = "quota_client_limits"
+
+_COLUMNS = ", ".join(f"`{name}`" for name in UTILIZATION_SCHEMA.fieldNames())
+# UNION ALL wants equal types: levels are text in staging.
+_TOMBSTONE = _COLUMNS.replace("`level`", "toString(level)").replace("`instant_level`", "toString(instant_level)")
+_KEY = "cluster, source, quota_key, window_s, window_start, user, client_id"
+_OF_RUN = "run = {run:String}"
+_OF_RANGE = (
+    "source = {source:String} AND window_s = {window_s:UInt32}"
+    " AND window_start >= toDateTime({from_s:Int64}) AND window_start < toDateTime({to_s:Int64})"
+    " AND ({cluster:String} = '' OR cluster = {cluster:String})"
+)
+_COMPLETE_BEFORE = f"""(tuple(cluster, window_start) IN (
+    SELECT cluster, window_start FROM headroom.quota_utilization_windows FINAL WHERE {_OF_RANGE} AND complete = 1
+))"""  # noqa: S608 - made of our own words
+_ENDED = "window_start + window_s <= toDateTime({to_s:Int64})"
+
+_PUBLISH = f"""
+INSERT INTO headroom.quota_utilization ({_COLUMNS}, run_id, run_version, is_deleted)
+SELECT {_COLUMNS}, toUUID({{run:String}}), {{version:UInt64}}, 0
+FROM headroom.{STAGING}
+WHERE {_OF_RUN} AND (complete = 1 OR NOT {_COMPLETE_BEFORE})
+UNION ALL
+SELECT {_TOMBSTONE}, toUUID({{run:String}}), {{version:UInt64}}, 1
+FROM headroom.quota_utilization AS before FINAL
+WHERE {_OF_RANGE} AND ({_ENDED} OR NOT {_COMPLETE_BEFORE})
+  AND tuple({_KEY}) NOT IN (SELECT {_KEY} FROM headroom.{STAGING} WHERE {_OF_RUN})
+SETTINGS max_insert_threads = 1, max_threads = 1, min_insert_block_size_rows = 1000000,
+         min_insert_block_size_bytes = 0"""  # noqa: S608 - made of our own words
+
+_COMMIT = f"""
+INSERT INTO headroom.quota_utilization_windows
+    (cluster, source, window_s, window_start, complete, rows, run_id, run_version)
+SELECT cluster, source, window_s, window_start, max(complete), sum(rows), toUUID({{run:String}}), {{version:UInt64}}
+FROM (
+    SELECT cluster, source, window_s, window_start, complete, 1 AS rows FROM headroom.{STAGING} WHERE {_OF_RUN}
+    UNION ALL
+    SELECT cluster, source, window_s, window_start, {_ENDED}, 0 AS rows
+    FROM headroom.quota_utilization_windows FINAL WHERE {_OF_RANGE}
+)
+WHERE complete = 1 OR NOT {_COMPLETE_BEFORE}
+GROUP BY cluster, source, window_s, window_start"""  # noqa: S608 - made of our own words
+
+_CLEAR = (
+    f"ALTER TABLE headroom.{STAGING} DELETE WHERE {_OF_RUN}",
+    f"ALTER TABLE headroom.{CLIENT_LIMITS} DELETE WHERE {_OF_RUN}",
+)
+
+
+class Run(NamedTuple):
+    """Which run it is, and what it computed: a later one (`version`) replaces the rows of an earlier one."""
+
+    id: UUID
+    version: int
+    source: str
+    cluster: str  # '': all
+    when: TimeRange
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """For the statements of this file."""
+        return {
+            "run": str(self.id),
+            "version": self.version,
+            "source": self.source,
+            "cluster": self.cluster,
+            "window_s": self.when.window_s,
+            "from_s": self.when.from_ms // 1000,
+            "to_s": self.when.to_ms // 1000,
+        }
+
+
+def publish(clickhouse: ClickHouse, run: Run) -> None:
+    """Makes the staged rows of the run visible, then marks their windows. Raises SourceError."""
+    clickhouse.command(_PUBLISH, run.parameters, token=f"{run.id}/publish")
+    clickhouse.command(_COMMIT, run.parameters, token=f"{run.id}/commit")
+
+
+def clear(clickhouse: ClickHouse, run: Run) -> None:
+    """Removes what the run staged; what is left behind goes after a day by its TTL. Raises SourceError."""
+    for statement in _CLEAR:
+        clickhouse.command(statement, run.parameters)

@@ -1,0 +1,59 @@
+"""How a read is cut: one Spark task and one ClickHouse query per slice of time, cluster and quota key.
+
+A bucket never spans clusters or quota keys, and its clients are summed second by second: so a slice holds whole windows
+of one cluster and quota key, and as many of them as come to about SLICE_ROWS rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import groupby
+from typing import Any, NamedTuple
+
+from spark_jobs.time_range import THROTTLE_LOOKBACK_MS, TimeRange
+
+SLICE_ROWS = 5_000_000
+_STEPS = 512  # how finely a range is counted
+
+
+class Count(NamedTuple):
+    """Rows of quota_usage in one step of the range."""
+
+    cluster: str
+    quota_key: str
+    start_ms: int
+    samples: int
+
+
+def step_ms(when: TimeRange) -> int:
+    """Length of the steps that rows are counted by: whole windows, at most about 500 of them."""
+    windows = max((when.to_ms - when.from_ms) // when.window_ms // _STEPS, 1)
+    return windows * when.window_ms
+
+
+def slices(counts: Iterable[Count], when: TimeRange, cores: int) -> list[dict[str, Any]]:
+    """Parameters of each slice, from counts in the order of time. Slices of a cluster and quota key touch, and reach as
+    far after the last rows as their throttle times may."""
+    ordered = sorted(counts, key=lambda count: (count.cluster, count.quota_key, count.start_ms))
+    total = sum(count.samples for count in ordered)
+    most = min(SLICE_ROWS, max(total // (2 * cores), 1))
+    found: list[dict[str, Any]] = []
+    for (cluster, quota_key), group in groupby(ordered, key=lambda count: (count.cluster, count.quota_key)):
+        key = {"cluster": cluster, "quota_key": quota_key, "window_ms": when.window_ms}
+        found += [{**key, **bounds} for bounds in _bounds(list(group), when, most)]
+    return found
+
+
+def _bounds(counts: list[Count], when: TimeRange, most: int) -> Iterator[Mapping[str, int]]:
+    # Steps are on the epoch's grid, and may begin before the range.
+    starts = [max(counts[0].start_ms, when.from_ms)]
+    rows = 0
+    for count in counts:
+        if rows and rows + count.samples > most and count.start_ms > starts[-1]:
+            starts.append(count.start_ms)
+            rows = 0
+        rows += count.samples
+    end = min(counts[-1].start_ms + step_ms(when) + THROTTLE_LOOKBACK_MS, when.to_ms)
+    for start, following in zip(starts, [*starts[1:], end], strict=True):
+        if start < following:
+            yield {"from_ms": start, "to_ms": following}

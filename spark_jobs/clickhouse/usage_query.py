@@ -1,0 +1,198 @@
+"""The SELECT that makes windows from samples of quota_usage: one row per client, broker and window.
+
+Five steps, each a subquery of the next:
+
+1. samples: usable rows, with the windows that their throttle time reaches into;
+2. meters: per client, gateway, address and cadence the mean rate of each second of a window, as an array;
+3. clients: the sum of a client's meters, and the union of its throttle times;
+4. segments: the parts of a window with different limits, from the rows themselves (`limit_known`) or from
+   `quota_client_limits`, which holds the limits that Spark resolved;
+5. buckets: per limit the sum of all clients that share it, second by second, and the client's worst segment.
+
+Rates are summed per second before a mean or a quantile is taken, so clients need not run side by side and gateways
+need not see the same seconds. Duplicates of a row do not count (FINAL).
+"""
+
+from __future__ import annotations
+
+from spark_jobs.time_range import THROTTLE_LOOKBACK_MS
+
+LARGEST_RATE = 1e15  # bytes per second; anything above is not a measurement
+
+BAD_NUMBER = (
+    f"NOT (isFinite(rate) AND rate >= 0 AND rate <= {LARGEST_RATE:.0f}"
+    f" AND ifNull(isFinite(limit) AND limit >= 0 AND limit <= {LARGEST_RATE:.0f}, 1))"
+)
+
+_CLIENT = "cluster, source, quota_key, user, client_id, broker_id, window_ms"
+_QUOTA = "limit_known, row_limit, entity, bucket_user, bucket_client_id"
+
+# A sample belongs to the window in which its ts lies. `cadence_s` 0: a bare sample, whose interval is not known.
+_SAMPLES = f"""
+SELECT cluster, toString(source) AS source, quota_key, toValidUTF8(q.user) AS user,
+       toValidUTF8(q.client_id) AS client_id, broker_id, gateway_id, ip, bytes, rate, limit_known,
+       ifNull(limit, -1) AS row_limit,
+       toValidUTF8(matched_entity) AS entity, toValidUTF8(q.bucket_user) AS bucket_user,
+       toValidUTF8(q.bucket_client_id) AS bucket_client_id, received_at,
+       toUnixTimestamp64Milli(ts) AS at_ms, at_ms - at_ms % {{window_ms:Int64}} AS own_window_ms,
+       if(interval_ms = 0, 0, greatest(1, least(intDiv(interval_ms + 500, 1000), intDiv({{window_ms:Int64}}, 1000))))
+           AS cadence_s,
+       least(interval_ms, {{window_ms:Int64}}) AS covered_ms,
+       toInt64(if(isFinite(throttle_ms) AND throttle_ms > 0, ceil(least(throttle_ms, 1e9)), 0)) AS muted_for_ms,
+       arrayJoin(if(at_ms >= {{from_ms:Int64}} AND at_ms + muted_for_ms <= own_window_ms + {{window_ms:Int64}},
+                    [own_window_ms],
+                    range(greatest(own_window_ms, {{from_ms:Int64}}),
+                          least(at_ms + greatest(muted_for_ms, 1), {{to_ms:Int64}}),
+                          {{window_ms:Int64}}))) AS window_ms,
+       window_ms = own_window_ms AS own
+FROM headroom.quota_usage AS q FINAL
+WHERE ts >= fromUnixTimestamp64Milli({{from_ms:Int64}} - {THROTTLE_LOOKBACK_MS})
+  AND ts < fromUnixTimestamp64Milli({{to_ms:Int64}})
+  AND (ts >= fromUnixTimestamp64Milli({{from_ms:Int64}}) OR throttle_ms > 0)
+  AND source = {{source:String}} AND cluster = {{cluster:String}} AND quota_key = {{quota_key:String}}
+  AND NOT ({BAD_NUMBER})
+"""  # noqa: S608 - made of our own words
+
+
+def meters(window_s: int) -> str:
+    """Per client, gateway, address and cadence the mean rate of each second of each window. Parameters: from_ms, to_ms
+    (from on the grid), window_ms, source, cluster, quota_key."""
+    return f"""
+SELECT {_CLIENT}, {_QUOTA}, gateway_id, ip, cadence_s,
+       avgResample(0, {window_s}, 1)(rate, if(own, intDiv(intDiv(at_ms - window_ms, 1000), greatest(cadence_s, 1))
+           * greatest(cadence_s, 1), -1)) AS meter_rates,
+       sumIf(rate * covered_ms, own) AS meter_area, countIf(own) AS meter_samples,
+       max(muted_for_ms) AS meter_throttle_ms,
+       sumIf(bytes, own) AS meter_bytes, max(received_at) AS newest,
+       intervalLengthSumStateIf(greatest(at_ms, window_ms),
+           least(at_ms + muted_for_ms, window_ms + {{window_ms:Int64}}, {{to_ms:Int64}}),
+           muted_for_ms > 0) AS meter_muted
+FROM ({_SAMPLES})
+GROUP BY {_CLIENT}, {_QUOTA}, gateway_id, ip, cadence_s"""  # noqa: S608 - made of our own words
+
+
+# The same from the rollup: whole minutes only.
+_STORED_METERS = f"""
+SELECT {_CLIENT.replace("window_ms", "toInt64(toUnixTimestamp(window_start)) * 1000 AS window_ms")},
+       limit_known, limit AS row_limit, matched_entity AS entity, bucket_user, bucket_client_id, cadence_s,
+       rates AS meter_rates, area AS meter_area, samples AS meter_samples, throttle_ms AS meter_throttle_ms,
+       muted AS meter_muted
+FROM headroom.usage_1m FINAL
+WHERE window_start >= toDateTime(intDiv({{from_ms:Int64}}, 1000))
+  AND window_start < toDateTime(intDiv({{to_ms:Int64}}, 1000))
+  AND source = {{source:String}} AND cluster = {{cluster:String}} AND quota_key = {{quota_key:String}}
+"""  # noqa: S608 - made of our own words
+
+STORE_MINUTES = f"""
+INSERT INTO headroom.usage_1m
+SELECT cluster, source, quota_key, toDateTime(intDiv(window_ms, 1000)) AS window_start, user, client_id, broker_id,
+       gateway_id, ip, cadence_s, limit_known, row_limit, entity, bucket_user, bucket_client_id, meter_rates,
+       meter_area, meter_bytes, meter_samples, meter_throttle_ms, meter_muted, newest,
+       fromUnixTimestamp64Milli({{computed_ms:Int64}})
+FROM ({meters(60)})"""  # noqa: S608 - made of our own words
+
+
+def usage(window_s: int, *, stored: bool = False) -> str:
+    """The query for windows of `window_s` seconds; `stored`: from usage_1m, whole minutes only. Parameters: from_ms,
+    to_ms (from on the grid), window_ms, source, cluster, quota_key, run."""
+    slots = f"range({window_s})"
+    spread = f"arrayMap(slot -> meter_rates[intDiv(slot, cadence_s) * cadence_s + 1], {slots})"
+    spread = f"if(cadence_s <= 1, meter_rates, {spread})"
+    clients = f"""
+SELECT {_CLIENT}, {_QUOTA}, sumForEach(arrayMap(rate -> ifNotFinite(rate, 0), {spread})) AS client_rates,
+       maxForEach(arrayMap(rate -> toUInt8(isFinite(rate)), {spread})) AS client_sampled,
+       sum(if(cadence_s > 0, meter_area, 1000 * arraySum(arrayFilter(rate -> isFinite(rate), meter_rates))))
+           AS client_area,
+       max(cadence_s > 0) AS covered, sum(meter_samples) AS client_samples,
+       max(meter_throttle_ms) AS client_throttle_ms,
+       intervalLengthSumMergeState(meter_muted) AS client_muted
+FROM ({_STORED_METERS if stored else meters(window_s)})
+GROUP BY {_CLIENT}, {_QUOTA}"""  # noqa: S608 - made of our own words
+    windows = f"""
+SELECT {_CLIENT}, sum(client_samples) AS samples, max(client_throttle_ms) AS throttle_ms,
+       intervalLengthSumMerge(client_muted) AS muted_ms,
+       groupArray((client_samples, limit_known, row_limit, entity, bucket_user, bucket_client_id,
+                   client_rates, client_sampled, client_area, covered)) AS every_part,
+       if(length(every_part) = 1, every_part, arraySort(part -> arrayFirstIndex(s -> s > 0, part.8),
+          if(samples > 0, arrayFilter(part -> part.1 > 0, every_part), [every_part[1]]))) AS parts,
+       intDiv(least({{window_ms:Int64}}, {{to_ms:Int64}} - window_ms) + 999, 1000) AS elapsed_s
+FROM ({clients}) AS c
+GROUP BY {_CLIENT}"""  # noqa: S608 - made of our own words
+    limits = """
+SELECT cluster, quota_key, user, client_id,
+       arraySort(groupUniqArray((from_ms, to_ms, toString(state), limit, matched_entity, bucket_user,
+                                 bucket_client_id))) AS epochs
+FROM headroom.quota_client_limits
+WHERE run = {run:String} AND cluster = {cluster:String} AND quota_key = {quota_key:String}
+  AND from_ms < {to_ms:Int64} AND to_ms > {from_ms:Int64}
+GROUP BY cluster, quota_key, user, client_id"""
+    # (first second, end, state, limit, entity, bucket_user, bucket_client_id, part)
+    known = """arrayMap((part, number) -> (
+        if(number = 1, 0, toInt64(arrayFirstIndex(s -> s > 0, part.8)) - 1),
+        if(number = length(parts), elapsed_s, toInt64(arrayFirstIndex(s -> s > 0, parts[number + 1].8)) - 1),
+        if(part.3 < 0, 'none', 'limited'), part.3, part.4,
+        if(part.3 < 0, user, part.5), if(part.3 < 0, client_id, part.6), part), parts, arrayEnumerate(parts))"""
+    resolved = """arrayMap(e -> (
+        toInt64(intDiv(greatest(e.1, window_ms) - window_ms + 999, 1000)),
+        toInt64(intDiv(least(e.2, window_ms + elapsed_s * 1000) - window_ms + 999, 1000)),
+        e.3, e.4, e.5, e.6, e.7, parts[1]),
+        arrayFilter(e -> e.1 < window_ms + elapsed_s * 1000 AND e.2 > window_ms, l.epochs))"""
+    unresolved = "[(toInt64(0), toInt64(elapsed_s), 'unknown', toFloat64(-1), '', user, client_id, parts[1])]"
+    segments = f"""
+SELECT {_CLIENT}, samples, throttle_ms, muted_ms, segment.1 AS first_s, segment.2 AS end_s, segment.3 AS state,
+       segment.4 AS row_limit, segment.5 AS entity, segment.6 AS bucket_user, segment.7 AS bucket_client_id,
+       segment.8 AS part, part.10 AS covered, first_s = 0 AND end_s = elapsed_s AS whole,
+       if(whole, part.7, arrayMap((rate, slot) -> if(slot >= first_s AND slot < end_s, rate, 0), part.7, {slots}))
+           AS rates,
+       if(whole, part.8, arrayMap((seen, slot) -> toUInt8(seen AND slot >= first_s AND slot < end_s), part.8, {slots}))
+           AS sampled,
+       if(whole, part.9, 1000 * arraySum(rates)) AS area
+FROM (
+    SELECT {_CLIENT}, samples, throttle_ms, muted_ms, elapsed_s,
+           arrayJoin(if(parts[1].2 > 0, {known}, if(empty(l.epochs), {unresolved}, {resolved}))) AS segment
+    FROM ({windows}) AS w
+    LEFT JOIN ({limits}) AS l USING (cluster, quota_key, user, client_id)
+)
+WHERE end_s > first_s"""  # noqa: S608 - made of our own words
+    mean = "if({0}, {1} / (1000 * ({3} - {2})), {1} / 1000 / greatest(arraySum({4}), 1))"
+    p95 = (
+        "ifNotFinite(arrayReduce('quantileExact(0.95)', if({0}, arraySlice({1}, {3} + 1, {4} - {3}),"
+        " arrayFilter((rate, seen) -> seen > 0, {1}, {2}))), 0)"
+    )
+    own_mean = mean.format("covered", "area", "first_s", "end_s", "sampled")
+    own_p95 = p95.format("covered", "rates", "sampled", "first_s", "end_s")
+    group_mean = mean.format("any_covered", "area", "first_s", "end_s", "sampled")
+    group_p95 = p95.format("any_covered", "rates", "sampled", "first_s", "end_s")
+    buckets = f"""
+SELECT cluster, source, quota_key, broker_id, window_ms, state, row_limit, any(entity) AS entity, bucket_user,
+       bucket_client_id, min(s.first_s) AS first_s, max(s.end_s) AS end_s, max(s.covered) AS any_covered,
+       sumForEach(s.rates) AS rates, maxForEach(s.sampled) AS sampled, sum(s.area) AS area,
+       {group_mean} AS group_usage, {group_p95} AS group_p95,
+       arrayReverseSort(member -> (member.3, member.1, member.2), groupArray(
+           (user, client_id, s.own_mean, s.own_p95, s.own_max, samples, throttle_ms, muted_ms))) AS members,
+       members[1] AS greediest
+FROM (SELECT *, {own_mean} AS own_mean, {own_p95} AS own_p95, arrayMax(rates) AS own_max FROM ({segments})) AS s
+GROUP BY cluster, source, quota_key, broker_id, window_ms, state, row_limit, bucket_user, bucket_client_id
+"""  # noqa: S608 - made of our own words
+    worst = f"""
+SELECT cluster, source, quota_key, member.1 AS user, member.2 AS client_id, broker_id, window_ms AS window_start_ms,
+       any(member.6) AS samples, any(member.7) AS throttle_ms, any(member.8) AS muted_ms,
+       argMax((state, row_limit, entity, bucket_user, bucket_client_id, member.3, member.4, member.5, group_usage,
+               group_p95, length(members) - 1, greediest.1, greediest.2, greediest.3, position),
+              (indexOf(['unknown', 'none', 'limited'], state), if(row_limit > 0, greatest(group_usage, group_p95)
+               / row_limit, 0))) AS worst
+FROM ({buckets})
+ARRAY JOIN members AS member, arrayEnumerate(members) AS position
+GROUP BY cluster, source, quota_key, user, client_id, broker_id, window_ms
+"""  # noqa: S608 - made of our own words
+    return f"""
+SELECT cluster, source, quota_key, user, client_id, broker_id, window_start_ms, toInt64(samples) AS samples,
+       toFloat64(throttle_ms) AS throttle_ms, toFloat64(muted_ms) AS muted_ms, worst.1 AS state,
+       if(worst.2 < 0, NULL, worst.2) AS limit, worst.3 AS matched_entity, worst.4 AS bucket_user,
+       worst.5 AS bucket_client_id, worst.6 AS usage_avg, worst.7 AS usage_p95, worst.8 AS usage_max,
+       worst.9 AS group_usage, worst.10 AS group_p95, toInt32(worst.11) AS shared_with, worst.12 AS greediest_user,
+       worst.13 AS greediest_client_id, worst.14 AS greediest_usage,
+       toInt32(worst.15) AS usage_rank
+FROM ({worst})
+SETTINGS short_circuit_function_evaluation = 'force_enable'
+"""  # noqa: S608 - made of our own words

@@ -1,0 +1,32 @@
+"""What a job is asked to do, as one value: the command line makes it, tests do."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from spark_jobs.time_range import TimeRange
+from spark_jobs.transforms.thresholds import Thresholds
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """`url` is the SQL endpoint of Headroom or a ClickHouse server; '' in a filter means all."""
+
+    url: str
+    when: TimeRange
+    recent: bool = False  # the range ends now: windows before it whose input arrived late are computed anew
+    password: str = field(default="", repr=False)
+    source: str = "gateway"
+    cluster: str = ""
+    user: str = ""
+    client_id: str = ""
+    top: int = 0  # rows of the report; 0: all
+    thresholds: Thresholds = field(default_factory=Thresholds)
+    master: str = ""  # Spark's; '': what spark-submit says, else this machine
+
+    def chosen(self, rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+        """The rows of a report that were asked for, in their order."""
+        found = [row for row in rows if self.user in ("", row["user"]) and self.client_id in ("", row["client_id"])]
+        return found[: self.top] if self.top else found

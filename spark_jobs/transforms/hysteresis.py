@@ -1,0 +1,46 @@
+"""Levels with memory: entered at once, left when the value stays below the threshold for two windows in a row.
+
+The memory is bounded (MEMORY_WINDOWS), so a level depends on the data and not on where the range of a run began.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F
+
+MEMORY_WINDOWS = 10
+MARGIN = 0.05  # how far below its threshold a value has to be to leave the level
+LOOKBACK_WINDOWS = MEMORY_WINDOWS + 1  # what has to be read before the first window that is reported
+
+
+def held(rows: DataFrame, key: Sequence[str], value: str, thresholds: Sequence[float], window_ms: int) -> DataFrame:
+    """Adds `held` to rows with `window_start_ms` and `value` (null: 0): how many of `thresholds`, ascending, hold.
+
+    A threshold holds from the first window with value >= threshold until the second window in a row whose value is
+    below threshold - MARGIN. A missing window counts as a value of 0.
+    """
+    ordered = Window.partitionBy(*key).orderBy("window_start_ms")
+    memory = ordered.rangeBetween(-MEMORY_WINDOWS * window_ms, 0)
+    now = F.coalesce(F.col(value), F.lit(0.0))
+    missing = (F.col("window_start_ms") - F.lag("window_start_ms").over(ordered)) / window_ms - 1
+    known = rows.withColumns({"_value": now, "_before": F.lag(now).over(ordered), "_missing": missing})
+    marks: dict[str, Column] = {}
+    for number, threshold in enumerate(thresholds):
+        low = threshold - MARGIN
+        twice = (F.col("_value") < low) & ((F.col("_missing") >= 1) | (F.col("_before") < low))
+        left = twice | (F.col("_missing") >= 2)
+        marks[f"_on_{number}"] = F.when(F.col("_value") >= threshold, F.col("window_start_ms"))
+        marks[f"_off_{number}"] = F.when(left, F.col("window_start_ms"))
+    marked = known.withColumns(marks)
+    holds = [
+        F.coalesce(
+            F.max(f"_on_{number}").over(memory) >= F.coalesce(F.max(f"_off_{number}").over(memory), F.lit(-1)),
+            F.lit(False),
+        ).cast("int")
+        for number in range(len(thresholds))
+    ]
+    return marked.withColumn("held", F.greatest(*(h * (n + 1) for n, h in enumerate(holds)))).drop(
+        "_value", "_before", "_missing", *marks
+    )

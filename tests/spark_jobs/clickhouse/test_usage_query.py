@@ -1,0 +1,175 @@
+"""The SQL that makes windows from samples, on a real server: against plain loops on random rows, and cases by hand."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import random
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from spark_jobs.clickhouse.usage_query import STORE_MINUTES, usage
+from tests.kit.clickhouse import RunningClickHouse
+from tests.spark_jobs.clickhouse.naive_usage import Row, Verdict, verdicts
+
+pytestmark = pytest.mark.clickhouse
+
+MINUTE = 60_000
+START = 1_795_168_800_000
+PRODUCE = "producer_byte_rate"
+_numbers = itertools.count(1)
+
+
+def insert(store: Any, rows: list[Row], cluster: str, *, bare: bool = False) -> None:
+    """`bare`: columns that other collectors do not know are left out."""
+    table = {
+        "cluster": pa.array([cluster] * len(rows)),
+        "quota_key": pa.array([PRODUCE] * len(rows)),
+        "ts": pa.array([row.at_ms for row in rows], pa.timestamp("ms", "UTC")),
+        "user": pa.array([row.user for row in rows]),
+        "client_id": pa.array([row.client_id for row in rows]),
+        "ip": pa.array([""] * len(rows)),
+        "broker_id": pa.array([row.broker_id for row in rows], pa.int32()),
+        "bytes": pa.array([0] * len(rows), pa.uint64()),
+        "rate": pa.array([row.rate for row in rows]),
+        "throttle_ms": pa.array([row.throttle_ms for row in rows]),
+        "throttled_requests": pa.array([0] * len(rows), pa.uint64()),
+        "source": pa.array(["gateway"] * len(rows)),
+    }
+    if not bare:
+        table |= {
+            "gateway_id": pa.array([row.gateway_id for row in rows]),
+            "interval_ms": pa.array([row.interval_ms for row in rows], pa.uint32()),
+            "limit": pa.array([row.limit for row in rows], pa.float64()),
+            "limit_known": pa.array([row.limit_known for row in rows], pa.uint8()),
+            "bucket_user": pa.array([row.bucket_user or row.user for row in rows]),
+            "bucket_client_id": pa.array([row.bucket_client_id for row in rows]),
+        }
+    store.insert("quota_usage", pa.table(table), token=f"{cluster}/{next(_numbers)}")
+
+
+def query(
+    clickhouse: RunningClickHouse, cluster: str, from_ms: int, to_ms: int, window_s: int = 60, *, stored: bool = False
+) -> list[dict[str, Any]]:
+    parameters = {
+        "from_ms": from_ms,
+        "to_ms": to_ms,
+        "window_ms": window_s * 1000,
+        "source": "gateway",
+        "cluster": cluster,
+        "quota_key": PRODUCE,
+        "run": "none",
+        "computed_ms": next(_numbers),
+    }
+    with clickhouse.writer.connect() as client:
+        if stored:
+            client.command(STORE_MINUTES, parameters)
+        return list(client.query(usage(window_s, stored=stored), parameters).named_results())
+
+
+def found(rows: list[dict[str, Any]]) -> dict[Any, Verdict]:
+    return {
+        (row["user"], row["client_id"], row["broker_id"], row["window_start_ms"]): Verdict(
+            row["samples"],
+            row["usage_avg"],
+            row["usage_p95"],
+            row["group_usage"],
+            row["group_p95"],
+            row["shared_with"],
+            row["muted_ms"],
+            row["limit"],
+            row["state"],
+        )
+        for row in rows
+    }
+
+
+_HOSTILE = [math.nan, math.inf, -math.inf, -5.0, 1e16, 1e308]
+
+
+def drawn(random_: random.Random) -> list[Row]:
+    """Rows of some clients of two users, whose user-level quota is known or not, by two gateways."""
+    rows: dict[Any, Row] = {}
+    shape = random_.choice(["bare", "seconds", "ten seconds", "mixed"])
+    for user, client_id in itertools.product(("u1", "u2"), ("a", "b", "c")):
+        known = user == "u1"
+        cadence = {"bare": 0, "seconds": 1000, "ten seconds": 10_000}.get(shape, random_.choice([0, 1000, 10_000]))
+        step_ms = random_.choice([cadence, cadence]) or random_.choice([1000, 7000, 10_000])
+        for at in range(START - 11 * MINUTE, START + 3 * MINUTE, step_ms):
+            if random_.random() < 0.5:
+                continue
+            at_ms = at + (random_.randrange(1000) if cadence == 1000 and random_.random() < 0.1 else 0)
+            row = Row(
+                at_ms,
+                user,
+                client_id,
+                random_.randint(1, 2),
+                random_.choice(_HOSTILE) if random_.random() < 0.03 else float(random_.randrange(1000)),
+                random_.choice([0.5, 20.0, 700.0, 90_000.0, math.nan, -3.0]) if random_.random() < 0.02 else 0.0,
+                random_.choice(["g1", "g2"]),
+                cadence,
+                *((500.0, 1, user, "") if known else (None, 0, user, client_id)),
+            )
+            rows[row.at_ms, user, client_id, row.broker_id, row.gateway_id] = row
+    return list(rows.values())
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_windows_of_random_rows_are_those_of_plain_loops(clickhouse: RunningClickHouse, seed: int) -> None:
+    random_ = random.Random(seed)
+    cluster, rows = f"random-{seed}", drawn(random_)
+    insert(clickhouse.store, rows, cluster)
+    insert(clickhouse.store, rows, cluster)  # as after a crash
+    window_s, to_ms = random_.choice([60, 30, 90]), START + random_.choice([180_000, 150_000, 157_300])
+    from_ms = START - START % (window_s * 1000)
+    told = found(query(clickhouse, cluster, from_ms, to_ms, window_s))
+    expected = verdicts(rows, from_ms, to_ms, window_s * 1000)
+    assert told.keys() == expected.keys()
+    for key, verdict in expected.items():
+        assert told[key][:1] + told[key][5:] == verdict[:1] + verdict[5:], key
+        assert told[key][1:5] == pytest.approx(verdict[1:5], rel=1e-9), key
+    if window_s == 60:
+        whole = START + 120_000
+        assert found(query(clickhouse, cluster, from_ms, whole, stored=True)) == found(
+            query(clickhouse, cluster, from_ms, whole)
+        )
+
+
+def test_a_throttle_time_mutes_the_windows_that_it_reaches_into(clickhouse: RunningClickHouse) -> None:
+    insert(clickhouse.store, [Row(START + 50_000, "u", "c", 1, 5.0, 90_000.0)], "long", bare=True)
+    told = {row["window_start_ms"]: row["muted_ms"] for row in query(clickhouse, "long", START, START + 300_000)}
+    assert told == {START: 10_000, START + MINUTE: 60_000, START + 2 * MINUTE: 20_000}
+    later = {r["window_start_ms"]: r["muted_ms"] for r in query(clickhouse, "long", START + MINUTE, START + 300_000)}
+    assert later == {START + MINUTE: 60_000, START + 2 * MINUTE: 20_000}
+
+
+@pytest.mark.parametrize("step_s", [1, 10])
+def test_rows_of_other_collectors_at_any_cadence(clickhouse: RunningClickHouse, step_s: int) -> None:
+    rows = [Row(START + at * 1000, "u", "c", 1, 80.0) for at in range(0, 60, step_s)]
+    insert(clickhouse.store, rows, f"bare-{step_s}", bare=True)
+    (row,) = query(clickhouse, f"bare-{step_s}", START, START + MINUTE)
+    assert (row["usage_avg"], row["usage_p95"], row["group_p95"], row["state"]) == (80.0, 80.0, 80.0, "unknown")
+
+
+def test_a_limit_that_changes_within_a_window_splits_it(clickhouse: RunningClickHouse) -> None:
+    """At 0.8 of both limits it is at 0.8, not at 740 %."""
+    rows = [
+        Row(START + at * 1000, "u", "c", 1, 80.0 if at < 55 else 8.0, 0.0, "g", 1000, limit, 1, "u", "c")
+        for at, limit in ((at, 100.0 if at < 55 else 10.0) for at in range(60))
+    ]
+    insert(clickhouse.store, rows, "split")
+    (row,) = query(clickhouse, "split", START, START + MINUTE)
+    assert row["group_usage"] / row["limit"] == pytest.approx(0.8)
+    assert row["group_p95"] / row["limit"] == pytest.approx(0.8)
+
+
+def test_names_that_are_not_utf_8_become_text(clickhouse: RunningClickHouse) -> None:
+    with clickhouse.writer.connect() as client:
+        client.command(
+            "INSERT INTO headroom.quota_usage (cluster, quota_key, ts, user, client_id, broker_id, rate, source)"
+            " VALUES ('odd', 'producer_byte_rate', toDateTime64(1795168801, 3), 'u', unhex('ff41'), 1, 5, 'gateway')"
+        )
+    (row,) = query(clickhouse, "odd", START, START + MINUTE)
+    assert row["client_id"] == "\N{REPLACEMENT CHARACTER}A"

@@ -1,0 +1,140 @@
+"""Runs after one another: what they replace and leave alone, what is late, what a killed one leaves behind."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import signal
+import subprocess
+import sys
+import time
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+
+from spark_jobs.jobs import quota_headroom
+from spark_jobs.options import Options
+from spark_jobs.time_range import TimeRange
+from tests.kit.clickhouse import RunningClickHouse
+
+pytestmark = [pytest.mark.spark, pytest.mark.clickhouse]
+
+MINUTE = 60_000
+START = 1_795_168_800_000
+_numbers = itertools.count(1)
+
+
+def insert(clickhouse: RunningClickHouse, cluster: str, client_id: str, rate: float, **more: Any) -> None:
+    """A row a second of one client in [from_s, to_s), and its quota of 100."""
+    seconds = range(more.pop("from_s", 0), more.pop("to_s", 120))
+    columns: dict[str, Any] = {
+        "cluster": [cluster] * len(seconds),
+        "quota_key": ["producer_byte_rate"] * len(seconds),
+        "ts": pa.array([START + at * 1000 for at in seconds], pa.timestamp("ms", "UTC")),
+        "user": ["u"] * len(seconds),
+        "client_id": [client_id] * len(seconds),
+        "ip": [""] * len(seconds),
+        "broker_id": pa.array([1] * len(seconds), pa.int32()),
+        "bytes": pa.array([0] * len(seconds), pa.uint64()),
+        "rate": [rate] * len(seconds),
+        "throttle_ms": [more.pop("throttle_ms", 0.0)] * len(seconds),
+        "throttled_requests": pa.array([0] * len(seconds), pa.uint64()),
+        "source": [more.pop("source", "gateway")] * len(seconds),
+        "interval_ms": pa.array([1000] * len(seconds), pa.uint32()),
+        "limit": [100.0] * len(seconds),
+        "bucket_client_id": [""] * len(seconds),
+    }
+    clickhouse.store.insert("quota_usage", pa.table(columns), token=f"runs-{next(_numbers)}")
+
+
+def run(clickhouse: RunningClickHouse, cluster: str, to_s: int = 120, from_s: int = 0, **more: Any) -> None:
+    when = TimeRange(START + from_s * 1000, START + to_s * 1000, 60)
+    quota_headroom.run(Options(clickhouse.url, when, cluster=cluster, **more))
+
+
+def levels(clickhouse: RunningClickHouse, cluster: str, table: str = "quota_utilization FINAL") -> list[Any]:
+    return list(
+        clickhouse.store.query(
+            "SELECT source, client_id, toInt64(toUnixTimestamp(window_start)) % 3600, level, complete FROM"
+            f" headroom.{table} WHERE cluster = '{cluster}' ORDER BY ALL"
+        )
+    )
+
+
+def test_a_run_of_another_source_replaces_nothing(spark: SparkSession, clickhouse: RunningClickHouse) -> None:
+    insert(clickhouse, "sources", "a", 97.0)
+    insert(clickhouse, "sources", "a", 5.0, source="jmx")
+    run(clickhouse, "sources")
+    run(clickhouse, "sources", source="jmx")
+    expected = [
+        *(("gateway", "a", 0, "critical", 1), ("gateway", "a", 60, "critical", 1)),
+        *(("jmx", "a", 0, "ok", 1), ("jmx", "a", 60, "ok", 1)),
+    ]
+    assert levels(clickhouse, "sources") == expected
+    assert levels(clickhouse, "sources", "quota_utilization_committed") == expected
+
+
+def test_a_partial_window_never_replaces_a_complete_one(spark: SparkSession, clickhouse: RunningClickHouse) -> None:
+    insert(clickhouse, "partial", "a", 5.0, to_s=90)
+    insert(clickhouse, "partial", "a", 97.0, from_s=90)
+    run(clickhouse, "partial", to_s=90)
+    assert levels(clickhouse, "partial")[1] == ("gateway", "a", 60, "ok", 0)
+    run(clickhouse, "partial")
+    complete = [("gateway", "a", 0, "ok", 1), ("gateway", "a", 60, "critical", 1)]
+    assert levels(clickhouse, "partial") == complete
+    run(clickhouse, "partial", to_s=90)
+    assert levels(clickhouse, "partial") == complete
+    assert levels(clickhouse, "partial", "quota_utilization_committed") == complete
+
+
+def test_rows_whose_input_has_gone_go(spark: SparkSession, clickhouse: RunningClickHouse) -> None:
+    insert(clickhouse, "gone", "a", 5.0)
+    insert(clickhouse, "gone", "b", 5.0)
+    run(clickhouse, "gone")
+    clickhouse.store.command("DELETE FROM headroom.quota_usage WHERE cluster = 'gone' AND client_id = 'b'", {})
+    run(clickhouse, "gone")
+    assert {row[1] for row in levels(clickhouse, "gone")} == {"a"}
+    assert {row[1] for row in levels(clickhouse, "gone", "quota_utilization_committed")} == {"a"}
+
+
+def test_rows_that_arrive_late_are_looked_at_by_the_next_run(
+    spark: SparkSession, clickhouse: RunningClickHouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(quota_headroom, "WATERMARK_MARGIN_MS", 0)
+    insert(clickhouse, "late", "a", 5.0)
+    run(clickhouse, "late", recent=True)
+    time.sleep(0.01)
+    insert(clickhouse, "late", "a", 97.0, from_s=-300, to_s=-240)
+    run(clickhouse, "late", recent=True)
+    assert levels(clickhouse, "late")[-1] == ("gateway", "a", 3300, "critical", 1)
+    late = "SELECT rows_late FROM headroom.job_runs FINAL WHERE status = 'succeeded' ORDER BY run_version DESC LIMIT 1"
+    assert list(clickhouse.store.query(late)) == [(60,)]
+
+
+_RUN = """
+import sys
+from spark_jobs.jobs import quota_headroom
+from spark_jobs.options import Options
+from spark_jobs.time_range import TimeRange
+quota_headroom.run(Options(sys.argv[1], TimeRange(int(sys.argv[2]), int(sys.argv[3]), 60), cluster=sys.argv[4]))
+"""
+
+
+def test_a_killed_run_leaves_nothing_and_the_next_one_goes_on(
+    spark: SparkSession, clickhouse: RunningClickHouse
+) -> None:
+    insert(clickhouse, "killed", "a", 97.0)
+    asked = [sys.executable, "-c", _RUN, clickhouse.url, str(START), str(START + 2 * MINUTE), "killed"]
+    running = "SELECT count() FROM headroom.quota_client_limits WHERE cluster = 'killed'"
+    alive = "SELECT count() FROM headroom.job_runs FINAL WHERE status = 'running'"
+    with subprocess.Popen(asked, start_new_session=True) as victim:
+        while not clickhouse.store.query(alive)[0][0] and not clickhouse.store.query(running)[0][0]:
+            time.sleep(0.05)
+        os.killpg(victim.pid, signal.SIGKILL)
+    assert levels(clickhouse, "killed", "quota_utilization_committed") == []
+    run(clickhouse, "killed")
+    assert [row[3] for row in levels(clickhouse, "killed")] == ["critical", "critical"]
+    told = "SELECT status, error FROM headroom.job_runs FINAL WHERE owner LIKE '%/{}'"
+    assert list(clickhouse.store.query(told.format(victim.pid))) == [("failed", "killed: its process is gone")]
