@@ -35,6 +35,7 @@ from headroom.config.types import (
     parse_http_url,
 )
 from quota_metrics.jmx.scrape import Agent
+from telemetry.gateway.networks import LOOPBACK, networks_of
 
 __all__ = [
     "Address",
@@ -82,6 +83,14 @@ def _check_secret(name: str, value: SecretStr | None, file: Path | None) -> None
 warnings.filterwarnings("ignore", 'Field name "validate" in "TelemetryConfig" shadows', UserWarning)
 
 
+def _network(value: str) -> str:
+    networks_of([value])
+    return value
+
+
+Network = Annotated[str, AfterValidator(_network)]
+
+
 class GatewayConfig(Section):
     """How clients and brokers are talked to."""
 
@@ -96,7 +105,19 @@ class GatewayConfig(Section):
     frame_timeout_ms: Millis = 30_000  # from the first byte of such a request to its last
     handshake_timeout_ms: Millis = 10_000  # TLS and SASL
     idle_timeout_ms: Millis = 600_000  # connections.max.idle.ms
+    upstream_networks: tuple[Network, ...] = ()  # where brokers are; empty: wherever the cluster's metadata says
     metadata_refresh_ms: Millis = 5_000  # how often the brokers that have a listener are read from the cluster
+
+
+class AdministrationConfig(Section):
+    """Who may alter a stand-alone sink's subscriptions by Kafka's own tools; in front of a cluster its brokers decide.
+
+    Others are refused with CLUSTER_AUTHORIZATION_FAILED, each resource by itself.
+    """
+
+    enabled: bool = True
+    networks: tuple[Network, ...] = LOOPBACK
+    principals: tuple[str, ...] = ()
 
 
 class TelemetryConfig(Section):
@@ -225,6 +246,7 @@ class ServeConfig(Section):
     grpc: GrpcConfig = GrpcConfig()
     otlp: OtlpConfig = OtlpConfig()
     gateway: GatewayConfig = GatewayConfig()
+    administration: AdministrationConfig = AdministrationConfig()
     telemetry: TelemetryConfig = TelemetryConfig()
     quotas: QuotaConfig = QuotaConfig()
     spool: SpoolConfig = SpoolConfig()

@@ -16,6 +16,7 @@ from headroom.config.settings import ServeConfig
 from headroom.errors import ServeError
 from headroom.server.network import NetworkService, open_network
 from headroom.server.processes.assembly import (
+    administrators,
     listener_readings,
     loaded_subscriptions,
     new_gateway,
@@ -37,7 +38,8 @@ async def open_sink(config: ServeConfig, pushes: SpoolWriter, stack: AsyncExitSt
     name = config.cluster or _cluster_id(config.data / _CLUSTER_ID)
     receiver = telemetry_receiver(config, pushes)
     file = _subscriptions(config, receiver.rules)
-    gateway = new_gateway(config, name, receiver, pushes, observe=no_exchange, local=SinkAnswers(name, file).found_at)
+    answers = SinkAnswers(name, file, administrators(config))
+    gateway = new_gateway(config, name, receiver, pushes, observe=no_exchange, local=answers.found_at)
     address, network = await open_network(config, gateway, [], no_exchange, stack)
 
     async def refresh() -> None:

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 
 import structlog
 
+from telemetry.gateway.networks import Network, is_in
+
 log = structlog.get_logger(__name__)
 
 BOOTSTRAP = -1  # the listener that leads to any broker
@@ -231,3 +233,17 @@ class Listeners:
 
 def _ignore() -> None:
     """Nobody has to be told."""
+
+
+async def allowed_address(host: str, port: int, networks: tuple[Network, ...]) -> str:
+    """Where to connect for a broker's host: itself without `networks`, else the first of its addresses in one of them.
+
+    Raises OSError: it has none, or cannot be resolved.
+    """
+    if not networks:
+        return host
+    found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    for *_, address in found:
+        if is_in(str(address[0]), networks):
+            return str(address[0])
+    raise PermissionError(f"{host} has no address in gateway.upstream_networks")

@@ -18,7 +18,8 @@ from exporters.model import ANONYMOUS, UNKNOWN, Connection
 from telemetry.gateway.admission import Admission, AdmissionLimits, Reason
 from telemetry.gateway.connection import ProxiedConnection
 from telemetry.gateway.exchanges import Limits, LocalAnswer, Observe
-from telemetry.gateway.listeners import BrokerNode, Listeners
+from telemetry.gateway.listeners import BrokerNode, Listeners, allowed_address
+from telemetry.gateway.networks import Network
 from telemetry.gateway.timeouts import TimedConnection, enforce_timeouts
 from telemetry.receiver.group_commit import GroupCommit
 from telemetry.receiver.receiver import TelemetryReceiver
@@ -43,7 +44,8 @@ class GatewayCounts:
 class Gateway:
     """All client connections to one cluster.
 
-    `local` makes what answers a client without a cluster behind, for the address that it is told to come back to.
+    `local` makes what answers a client without a cluster, for the address advertised to it. `upstream_networks`: where
+    brokers are; empty: anywhere.
     """
 
     def __init__(
@@ -59,9 +61,10 @@ class Gateway:
         now_ms: Callable[[], int],
         limits: Limits,
         connect_timeout_s: float,
-        local: Callable[[str, int], Mapping[int, LocalAnswer]] | None = None,
+        local: Callable[[str, int, Connection], Mapping[int, LocalAnswer]] | None = None,
         new_listeners: Callable[..., Listeners] = Listeners,
         admission: AdmissionLimits = AdmissionLimits(),
+        upstream_networks: tuple[Network, ...] = (),
     ) -> None:
         self.cluster = cluster
         self.advertised_host = advertised_host
@@ -71,6 +74,7 @@ class Gateway:
         self.limits = limits
         self.connect_timeout_s = connect_timeout_s
         self.local = local
+        self.upstream_networks = upstream_networks
         self.counts = GatewayCounts()
         self.commit = GroupCommit(flush, receiver.settled)
         self.listeners = new_listeners(host=host, port=port, serve=lambda node_id: _ClientSide(self, node_id))
@@ -126,7 +130,7 @@ class _ClientSide(asyncio.Protocol, TimedConnection):
         self._gateway.clients.add(self)
         self._gateway.counts.connections += 1
         if self._gateway.local is not None:
-            self._begin(NO_BROKER, self._gateway.local(*self._advertised_address()))
+            self._begin(NO_BROKER)
             return
         loop = asyncio.get_running_loop()
         loop.call_soon(self.hold_back)  # uvloop forgets a pause that is asked for in connection_made
@@ -136,8 +140,9 @@ class _ClientSide(asyncio.Protocol, TimedConnection):
         for node in self._gateway.listeners.candidates(self._node_id):
             try:
                 async with asyncio.timeout(self._gateway.connect_timeout_s):
+                    address = await allowed_address(node.host, node.port, self._gateway.upstream_networks)
                     _, upstream = await asyncio.get_running_loop().create_connection(
-                        lambda: _UpstreamSide(self), node.host, node.port
+                        lambda: _UpstreamSide(self), address, node.port
                     )
             except (OSError, TimeoutError) as exc:
                 self._gateway.counts.upstream_failures += 1
@@ -150,7 +155,7 @@ class _ClientSide(asyncio.Protocol, TimedConnection):
 
     def _connected(self, node: BrokerNode, upstream: _UpstreamSide) -> None:
         self._upstream = upstream
-        session = self._begin(node.node_id, None)
+        session = self._begin(node.node_id)
         early, self._early = self._early, []
         for data in early:
             self.data_received(data)
@@ -160,25 +165,27 @@ class _ClientSide(asyncio.Protocol, TimedConnection):
         else:
             self.go_on()
 
-    def _begin(self, broker_id: int, local: Mapping[int, LocalAnswer] | None) -> ProxiedConnection:
+    def _begin(self, broker_id: int) -> ProxiedConnection:
         address, port = self._transport.get_extra_info("peername")[:2]
+        facts = Connection(
+            cluster=self._gateway.cluster,
+            listener="PLAINTEXT",
+            principal=ANONYMOUS,
+            source_address=address,
+            source_port=port,
+            software_name=UNKNOWN,
+            software_version=UNKNOWN,
+            broker_id=broker_id,
+        )
+        local = self._gateway.local
         self._session = ProxiedConnection(
-            facts=Connection(
-                cluster=self._gateway.cluster,
-                listener="PLAINTEXT",
-                principal=ANONYMOUS,
-                source_address=address,
-                source_port=port,
-                software_name=UNKNOWN,
-                software_version=UNKNOWN,
-                broker_id=broker_id,
-            ),
+            facts=facts,
             connection_id=f"{address}:{port}-{id(self):x}",
             receiver=self._gateway.receiver,
             address_of=self._address_of,
             observe=self._gateway.observe,
             limits=self._gateway.limits,
-            local=local,
+            local=None if local is None else local(*self._advertised_address(), facts),
         )
         return self._session
 

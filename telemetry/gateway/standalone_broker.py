@@ -12,7 +12,9 @@ from typing import NamedTuple
 
 import structlog
 
+from exporters.model import Connection
 from telemetry.gateway.exchanges import LocalAnswer
+from telemetry.gateway.networks import Administrators
 from telemetry.gateway.request_heads import software_of
 from telemetry.rules.client_metrics import ClientMetrics
 from telemetry.rules.config_admin import Alteration, alter, describe, list_resources
@@ -69,23 +71,31 @@ class SinkNode(NamedTuple):
 
 
 class SinkAnswers:
-    """Answers as one cluster of one node, whose subscriptions are those of a file."""
+    """Answers as one cluster of one node, whose subscriptions are those of a file.
 
-    def __init__(self, cluster_id: str, file: SubscriptionFile) -> None:
+    Clients that are no `administrators` may read subscriptions and not alter them.
+    """
+
+    def __init__(self, cluster_id: str, file: SubscriptionFile, administrators: Administrators) -> None:
         self._cluster_id = cluster_id
         self._file = file
-        # What answers a client that is told to come back to an address, by API key: the same for all of its clients.
-        self.found_at = lru_cache(_MAX_ADDRESSES)(self._found_at)
+        self._administrators = administrators
+        # By API key: the same for all clients that get the same address and have the same rights.
+        self._answers = lru_cache(_MAX_ADDRESSES)(self._answers_at)
 
-    def _found_at(self, host: str, port: int) -> Mapping[int, LocalAnswer]:
+    def found_at(self, host: str, port: int, client: Connection) -> Mapping[int, LocalAnswer]:
+        """What answers a client, for the address that is advertised to it."""
+        return self._answers(host, port, self._administrators.include(client))
+
+    def _answers_at(self, host: str, port: int, is_administrator: bool) -> Mapping[int, LocalAnswer]:
         node = SinkNode(host, port, self._cluster_id)
         return {
             METADATA: lambda version, body: metadata(body, version, node),
             API_VERSIONS: _api_versions,
             DESCRIBE_CONFIGS: lambda version, body: describe(version, body, self._rules().resources),
             LIST_CONFIG_RESOURCES: lambda version, body: list_resources(version, body, self._rules().subscriptions),
-            ALTER_CONFIGS: partial(self._alter, ALTER_CONFIGS),
-            INCREMENTAL_ALTER_CONFIGS: partial(self._alter, INCREMENTAL_ALTER_CONFIGS),
+            ALTER_CONFIGS: partial(self._alter, is_administrator, ALTER_CONFIGS),
+            INCREMENTAL_ALTER_CONFIGS: partial(self._alter, is_administrator, INCREMENTAL_ALTER_CONFIGS),
         }
 
     def _rules(self) -> ClientMetrics:
@@ -93,7 +103,10 @@ class SinkAnswers:
         self._file.follow()
         return self._file.rules
 
-    def _alter(self, api_key: int, version: int, body: bytes) -> bytes:
+    def _alter(self, is_administrator: bool, api_key: int, version: int, body: bytes) -> bytes:
+        if not is_administrator:
+            rules = self._file.rules
+            return alter(api_key, version, body, rules.resources, rules.match_keys, is_authorized=False).answer()
         try:
             with self._file.alone():
                 return self._altered(api_key, version, body)

@@ -78,12 +78,23 @@ class Alteration(NamedTuple):
         return write_altered(self.api_key, self.version, results)
 
 
-def alter(api_key: int, version: int, body: bytes, resources: Resources, match_keys: Collection[str]) -> Alteration:
-    """IncrementalAlterConfigs, or AlterConfigs, which sets all keys of a resource. Raises ProtocolError."""
+def alter(
+    api_key: int,
+    version: int,
+    body: bytes,
+    resources: Resources,
+    match_keys: Collection[str],
+    *,
+    is_authorized: bool = True,
+) -> Alteration:
+    """IncrementalAlterConfigs, or AlterConfigs, which sets all keys of a resource. Raises ProtocolError.
+
+    Without `is_authorized` each resource is refused as by a controller whose authorizer denies ALTER_CONFIGS.
+    """
     request = read_alter(api_key, version, body)
     changes: dict[str, dict[str, str]] = {}
     results = []
-    for change, refusal in _prechecked(request):
+    for change, refusal in _prechecked(request, is_authorized=is_authorized):
         before = resources.get(change.name, {})
         code, message = ErrorCode.NONE, None
         try:
@@ -99,13 +110,19 @@ def alter(api_key: int, version: int, body: bytes, resources: Resources, match_k
     return Alteration(api_key, version, {} if request.validate_only else changes, results)
 
 
-def _prechecked(request: AlterRequest) -> list[tuple[ResourceChange, InvalidSubscriptionError | None]]:
+def _prechecked(
+    request: AlterRequest, *, is_authorized: bool
+) -> list[tuple[ResourceChange, InvalidSubscriptionError | None]]:
     """Each resource, and why it is not looked at any further.
 
     An operation that a controller does not know fails all that the broker forwards to it in one request.
     """
     occurrences = Counter((change.kind, change.name) for change in request.resources)
     refusals = [_refusal(change, occurrences[change.kind, change.name]) for change in request.resources]
+    if not is_authorized:
+        refusals = [
+            refusal or _unauthorized(change) for change, refusal in zip(request.resources, refusals, strict=True)
+        ]
     forwarded = [change for change, refusal in zip(request.resources, refusals, strict=True) if refusal is None]
     if any(key.operation not in _OPERATIONS for change in forwarded for key in change.keys):
         fault = InvalidSubscriptionError(ErrorCode.UNKNOWN_SERVER_ERROR, "")
@@ -127,6 +144,13 @@ def _refusal(change: ResourceChange, occurrences: int) -> InvalidSubscriptionErr
     else:
         return None
     return InvalidSubscriptionError(ErrorCode.INVALID_REQUEST, message)
+
+
+def _unauthorized(change: ResourceChange) -> InvalidSubscriptionError:
+    """ControllerApis.authorizeAlterResource, with Errors' message."""
+    if change.kind == ResourceType.TOPIC:
+        return InvalidSubscriptionError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "Topic authorization failed.")
+    return InvalidSubscriptionError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "Cluster authorization failed.")
 
 
 def _altered(

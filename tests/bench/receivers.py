@@ -19,6 +19,7 @@ import uvloop
 from exporters.spool.reader import SpoolReader
 from exporters.spool.writer import SpoolWriter
 from telemetry.gateway.exchanges import Limits
+from telemetry.gateway.networks import Administrators
 from telemetry.gateway.server import Gateway
 from telemetry.gateway.standalone_broker import SinkAnswers
 from telemetry.receiver.receiver import TelemetryReceiver
@@ -94,7 +95,7 @@ async def headroom(directory: Path) -> int:
         now_ms=lambda: next(clock),
         limits=Limits(),
         connect_timeout_s=1,
-        local=SinkAnswers("bench", file).found_at,
+        local=SinkAnswers("bench", file, Administrators([])).found_at,
     )
     asyncio.get_running_loop().create_task(_sync(spool))
     return (await gateway.start([]))[1]

@@ -30,6 +30,7 @@ from telemetry.decode.series import identity
 from telemetry.decode.series_cache import KnownSeries
 from telemetry.gateway.connection import ProxiedConnection
 from telemetry.gateway.exchanges import Limits
+from telemetry.gateway.networks import LOOPBACK, Administrators, networks_of
 from telemetry.gateway.standalone_broker import SinkAnswers
 from telemetry.ingest.arrow_tables import points_table
 from telemetry.receiver.receiver import TelemetryReceiver
@@ -61,7 +62,7 @@ class Targets:
         self._rules.update("all", {"metrics": "*", "interval.ms": "100"}, NOW_MS)
         self._receiver = TelemetryReceiver(self._rules, append=lambda *_: None, telemetry_max_bytes=MAX_PAYLOAD_BYTES)
         file = SubscriptionFile(Path(self._directory.name) / "subscriptions.yaml", self._rules, lambda: NOW_MS)
-        self._sink = SinkAnswers("fuzz", file).found_at("127.0.0.1", 9092)
+        self._sink = SinkAnswers("fuzz", file, Administrators(networks_of(LOOPBACK))).found_at("127.0.0.1", 9092, FACTS)
         self._known = KnownSeries(1 << 16, 3_600_000)
         self._templates, self._plain = (self._decoder(nbytes) for nbytes in (1 << 24, 0))
         found = seeds()

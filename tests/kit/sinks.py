@@ -13,6 +13,7 @@ import uvloop
 
 from exporters.spool.writer import SpoolWriter
 from telemetry.gateway.exchanges import Limits
+from telemetry.gateway.networks import LOOPBACK, Administrators, networks_of
 from telemetry.gateway.server import Gateway
 from telemetry.gateway.standalone_broker import SinkAnswers
 from telemetry.receiver.receiver import TelemetryReceiver
@@ -62,7 +63,7 @@ class RunningSink:
             now_ms=now_ms,
             limits=Limits(),
             connect_timeout_s=5,
-            local=SinkAnswers(CLUSTER, self.file).found_at,
+            local=SinkAnswers(CLUSTER, self.file, Administrators(networks_of(LOOPBACK))).found_at,
         )
         host, port = await self.gateway.start([])
         return f"{host}:{port}"

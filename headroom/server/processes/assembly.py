@@ -12,7 +12,7 @@ from math import ceil
 from pathlib import Path
 
 from exporters import self_metrics as catalogue
-from exporters.model import Exchange
+from exporters.model import Connection, Exchange
 from exporters.self_metrics import SelfMetric, Values
 from exporters.spool.writer import SpoolWriter
 from headroom.clock import monotonic_ms, now_ms
@@ -23,6 +23,7 @@ from headroom.server.periodic import PeriodicTask
 from telemetry.gateway.admission import AdmissionLimits
 from telemetry.gateway.exchanges import Limits, LocalAnswer, Observe
 from telemetry.gateway.listeners import BrokerNode, Listeners
+from telemetry.gateway.networks import Administrators, networks_of
 from telemetry.gateway.server import NO_BROKER, Gateway
 from telemetry.receiver.receiver import TelemetryReceiver
 from telemetry.rules.client_metrics import ClientMetrics
@@ -104,7 +105,7 @@ def new_gateway(
     pushes: SpoolWriter,
     *,
     observe: Observe,
-    local: Callable[[str, int], Mapping[int, LocalAnswer]] | None = None,
+    local: Callable[[str, int, Connection], Mapping[int, LocalAnswer]] | None = None,
     ask: Callable[[], None] | None = None,
 ) -> Gateway:
     """`local`: what answers where there is no cluster. `ask`: another process opens listeners; called when a response
@@ -132,6 +133,7 @@ def new_gateway(
             fallback=[BrokerNode(NO_BROKER, address.host, address.port) for address in config.upstream],
         ),
         admission=_admission_limits(config),
+        upstream_networks=networks_of(config.gateway.upstream_networks),
     )
     if ask is not None:
         gateway.listeners.unknown = ask
@@ -160,6 +162,14 @@ def _reserved_ports(config: ServeConfig) -> set[int]:
     """Ports of endpoints that open later: no listener to a broker takes them."""
     endpoints = (config.http, config.sql, config.grpc.listen)
     return {address.port for address in endpoints if address is not None and address.port}
+
+
+def administrators(config: ServeConfig) -> Administrators:
+    """Who may alter the subscriptions of a stand-alone sink."""
+    settings = config.administration
+    if not settings.enabled:
+        return Administrators([])
+    return Administrators(networks_of(settings.networks), settings.principals)
 
 
 def no_exchange(_: Exchange) -> None:

@@ -22,6 +22,7 @@ from headroom.errors import ServeError, listening
 from headroom.logs import configure_logging
 from headroom.server.periodic import PeriodicTask, run_periodic_tasks
 from headroom.server.processes.assembly import (
+    administrators,
     listener_readings,
     new_gateway,
     no_exchange,
@@ -124,7 +125,7 @@ class _NetworkProcess:
 
         self._refresh = refresh
         cluster = self._first["cluster"]
-        answers = SinkAnswers(cluster, file).found_at
+        answers = SinkAnswers(cluster, file, administrators(self._config)).found_at
         return new_gateway(
             self._config, cluster, self._listener, self._pushes, observe=no_exchange, local=answers, ask=_no_node
         )

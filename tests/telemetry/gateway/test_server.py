@@ -12,6 +12,7 @@ import pytest
 import uvloop
 from structlog.testing import capture_logs
 
+from exporters.model import Connection
 from telemetry.gateway.admission import AdmissionLimits, Reason
 from telemetry.gateway.exchanges import Limits, LocalAnswer
 from telemetry.gateway.listeners import BrokerNode
@@ -25,7 +26,7 @@ LOOPBACK = "127.0.0.1"
 
 def new_gateway(
     flush: Callable[[], None] = lambda: None,
-    local: Callable[[str, int], Mapping[int, LocalAnswer]] | None = None,
+    local: Callable[[str, int, Connection], Mapping[int, LocalAnswer]] | None = None,
     **limits: float,
 ) -> Gateway:
     rules = ClientMetrics(new_id=lambda: uuid.uuid4().bytes)
@@ -101,7 +102,7 @@ def test_a_client_that_resets_before_it_is_accepted_leaves_nothing_behind(alone:
     async def resets() -> None:
         async with await asyncio.start_server(greet, LOOPBACK, 0) as broker:
             port = broker.sockets[0].getsockname()[1]
-            gateway = new_gateway(local=(lambda host, port: {}) if alone else None)
+            gateway = new_gateway(local=(lambda *_: {}) if alone else None)
             address = await gateway.start([] if alone else [BrokerNode(3, LOOPBACK, port)])
             reset(address)  # while the loop cannot accept
             while gateway.counts.connections_total < 20 or gateway.counts.connections:
@@ -117,7 +118,7 @@ def test_a_push_is_flushed_also_when_garbage_follows_it() -> None:
     flushed = asyncio.Event()
 
     async def garbage() -> None:
-        gateway = new_gateway(flush=flushed.set, local=lambda host, port: {})
+        gateway = new_gateway(flush=flushed.set, local=lambda *_: {})
         host, port = await gateway.start([])
         reader, writer = await asyncio.open_connection(host, port)
         get = struct.pack(">hhihs", 71, 0, 1, 1, b"a") + b"\x00" + bytes(15) + b"\x07\x00"
@@ -167,7 +168,7 @@ async def is_closed(reader: asyncio.StreamReader) -> bool:
 
 def test_half_sent_pushes_hold_no_more_than_the_budget_and_hinder_nobody() -> None:
     async def flood() -> None:
-        gateway = new_gateway(local=lambda host, port: {}, max_held_bytes=1_000_000)
+        gateway = new_gateway(local=lambda *_: {}, max_held_bytes=1_000_000)
         address = await gateway.start([])
         slow = []
         for number in range(50):
@@ -198,7 +199,7 @@ def test_half_sent_pushes_hold_no_more_than_the_budget_and_hinder_nobody() -> No
 
 def test_a_request_that_takes_too_long_and_an_idle_connection_are_closed() -> None:
     async def wait() -> None:
-        gateway = new_gateway(local=lambda host, port: {}, frame_timeout_s=0.1, idle_timeout_s=0.8)
+        gateway = new_gateway(local=lambda *_: {}, frame_timeout_s=0.1, idle_timeout_s=0.8)
         address = await gateway.start([])
         slow_reader, slow_writer = await asyncio.open_connection(*address)
         idle_reader, _idle_writer = await asyncio.open_connection(*address)
@@ -218,7 +219,7 @@ def test_a_request_that_takes_too_long_and_an_idle_connection_are_closed() -> No
 
 def test_connections_above_the_limit_are_refused_and_leave_room_for_the_next() -> None:
     async def crowd() -> None:
-        gateway = new_gateway(local=lambda host, port: {}, max_connections=2)
+        gateway = new_gateway(local=lambda *_: {}, max_connections=2)
         address = await gateway.start([])
         first = await asyncio.open_connection(*address)
         second = await asyncio.open_connection(*address)

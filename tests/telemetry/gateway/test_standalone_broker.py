@@ -14,8 +14,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from kio.serial import entity_reader, entity_writer
 
+from exporters.model import Connection
 from telemetry.gateway import standalone_broker as sink
 from telemetry.gateway.exchanges import LocalAnswer
+from telemetry.gateway.networks import LOOPBACK, Administrators, networks_of
 from telemetry.rules.client_metrics import ClientMetrics
 from telemetry.rules.subscription_file import SubscriptionFile
 from telemetry.wire.apis import APIS
@@ -90,7 +92,12 @@ class Listener:
     def __init__(self, path: Path) -> None:
         self.rules = ClientMetrics(new_id=lambda: bytes(16))
         self.file = SubscriptionFile(path, self.rules, lambda: 5)
-        self.answers: Mapping[int, LocalAnswer] = sink.SinkAnswers("the-cluster", self.file).found_at("found.at", 1234)
+        self.sink = sink.SinkAnswers("the-cluster", self.file, Administrators(networks_of(LOOPBACK), ["User:alice"]))
+        self.answers = self.answers_to("127.0.0.1")
+
+    def answers_to(self, address: str, principal: str = "ANONYMOUS") -> Mapping[int, LocalAnswer]:
+        client = Connection("the-cluster", "PLAINTEXT", principal, address, 5, "java", "1", -1)
+        return self.sink.found_at("found.at", 1234, client)
 
     def alter(self, *resources: tuple[int, str, list[tuple[str, int, str | None]]]) -> list[tuple[int, str | None]]:
         told = requests.decoded(44, 1, self.answers[44](1, requests.incremental(1, resources)))
@@ -104,6 +111,38 @@ class Listener:
 @pytest.fixture
 def listener(tmp_path: Path) -> Listener:
     return Listener(tmp_path / "subscriptions.yaml")
+
+
+@pytest.mark.parametrize(
+    ("address", "principal", "altered"),
+    [
+        ("127.0.0.1", "ANONYMOUS", True),
+        ("::1", "ANONYMOUS", True),
+        ("::ffff:127.9.9.9", "ANONYMOUS", True),
+        ("10.0.0.1", "alice", True),
+        ("10.0.0.1", "ANONYMOUS", False),
+        ("::ffff:10.0.0.1", "bob", False),
+        ("fe80::1%eth0", "bob", False),
+    ],
+)
+def test_only_administrators_alter(listener: Listener, address: str, principal: str, altered: bool) -> None:
+    listener.answers = listener.answers_to(address, principal)
+    wanted = (16, "a", [("metrics", 0, "*")])
+    assert listener.alter(wanted) == [(0, None) if altered else (31, "Cluster authorization failed.")]
+    assert listener.names() == (["a"] if altered else [])
+
+
+def test_each_resource_is_refused_as_by_a_controller_without_the_right(listener: Listener) -> None:
+    listener.alter((16, "kept", [("metrics", 0, "*")]))
+    listener.answers = listener.answers_to("10.0.0.1")
+    asked = [
+        (16, "kept", [("metrics", 1, None)]),
+        (2, "topic", [("a", 0, "b")]),
+        (99, "", []),
+        (16, "b", [("x", 9, "")]),
+    ]
+    assert [code for code, _ in listener.alter(*asked)] == [31, 29, 42, 31]
+    assert listener.names() == ["kept"]
 
 
 def test_a_client_is_told_the_address_at_which_it_found_us(listener: Listener) -> None:

@@ -1,0 +1,38 @@
+"""Networks of addresses, and who may administer a stand-alone sink by them. Sans-I/O."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Iterable
+from typing import TypeAlias
+
+from exporters.model import Connection
+
+Network: TypeAlias = ipaddress.IPv4Network | ipaddress.IPv6Network
+
+LOOPBACK = ("127.0.0.0/8", "::1/128")
+
+
+def networks_of(texts: Iterable[str]) -> tuple[Network, ...]:
+    """Networks in CIDR notation, or single addresses. Raises ValueError."""
+    return tuple(ipaddress.ip_network(text.strip(), strict=False) for text in texts)
+
+
+def is_in(address: str, networks: Iterable[Network]) -> bool:
+    """Whether an address is in one of them; an IPv4 address mapped to IPv6 counts as itself."""
+    parsed = ipaddress.ip_address(address.partition("%")[0])
+    if isinstance(parsed, ipaddress.IPv6Address) and parsed.ipv4_mapped:
+        parsed = parsed.ipv4_mapped
+    return any(parsed in network for network in networks)
+
+
+class Administrators:
+    """Who may alter the subscriptions of a stand-alone sink: clients of these networks, and these principals."""
+
+    def __init__(self, networks: Iterable[Network], principals: Iterable[str] = ()) -> None:
+        self._networks = tuple(networks)
+        self._principals = frozenset(principal.removeprefix("User:") for principal in principals)
+
+    def include(self, client: Connection) -> bool:
+        """By the facts of the connection, none of which the client can choose."""
+        return client.principal in self._principals or is_in(client.source_address, self._networks)
