@@ -98,6 +98,9 @@ USAGE_CLIENTS = SelfMetric("headroom_usage_clients", "Clients whose usage is bei
 USAGE_LEFT_OUT = SelfMetric("headroom_usage_left_out_total", "Exchanges of clients for whom there was no room.")
 USAGE_ROWS_LOST = SelfMetric("headroom_usage_rows_lost_total", "Rows of usage for which the spool had no room.")
 WORKER_RESTARTS = SelfMetric("headroom_worker_restarts_total", "Times that the storage worker was started again.")
+CLICKHOUSE_RESTARTS = SelfMetric(
+    "headroom_clickhouse_restarts_total", "Times that the managed ClickHouse server was started again."
+)
 WORKER_UP = SelfMetric("headroom_worker_up", "Whether the storage worker runs.")
 STORE_UP = SelfMetric("headroom_store_up", "Whether the store takes what the storage worker has for it.")
 NETWORK_PROCESSES = SelfMetric("headroom_network_processes", "Network processes that take clients.")
@@ -168,6 +171,7 @@ CATALOGUE: tuple[SelfMetric, ...] = (
     USAGE_LEFT_OUT,
     USAGE_ROWS_LOST,
     WORKER_RESTARTS,
+    CLICKHOUSE_RESTARTS,
     WORKER_UP,
     STORE_UP,
     NETWORK_PROCESSES,

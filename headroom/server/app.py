@@ -63,7 +63,9 @@ async def _serve(config: ServeConfig) -> int:
             return pushes.records + quotas.records + network.records
 
         readings = summed(network_service.readings, network.readings)
-        registry = metrics_registry(readings, storage_readings(spooled, storage.worker), grpc_readings, otlp_readings)
+        registry = metrics_registry(
+            readings, storage_readings(spooled, storage.worker), storage.server_readings, grpc_readings, otlp_readings
+        )
         web = HttpServer(
             web_app(registry, lambda: _not_ready(stop, storage.worker, network)), config.http.host, config.http.port
         )

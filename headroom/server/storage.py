@@ -11,6 +11,7 @@ from exporters.clickhouse.connection import WRITER, Endpoint
 from exporters.clickhouse.managed.configuration import ServerSettings
 from exporters.clickhouse.managed.executable import NoServerError
 from exporters.clickhouse.managed.server import ManagedServer, ServerError
+from exporters.self_metrics import SelfMetric, Values
 from headroom.config.settings import ServeConfig
 from headroom.errors import ServeError
 from headroom.server.processes.clickhouse_supervisor import ClickHouseSupervisor
@@ -28,6 +29,10 @@ class Storage:
     address: str
     worker: StorageWorker
     server: ClickHouseSupervisor | None
+
+    def server_readings(self) -> dict[SelfMetric, Values]:
+        """Nothing about a server that is not ours to run."""
+        return self.server.readings() if self.server else {}
 
     async def watch(self) -> None:
         """Starts again what dies."""

@@ -6,7 +6,9 @@ import asyncio
 
 import structlog
 
+from exporters import self_metrics as catalogue
 from exporters.clickhouse.managed.server import ManagedServer, ServerError
+from exporters.self_metrics import SelfMetric, Values
 
 log = structlog.get_logger(__name__)
 
@@ -25,6 +27,7 @@ class ClickHouseSupervisor:
         """Returns when the server answers. Raises ServerError."""
         self._server.launch()
         await asyncio.to_thread(self._server.wait_ready)
+        log.info("the ClickHouse server answers", http=self._server.http_port, native=self._server.native_port)
 
     async def watch(self) -> None:
         """Starts the server again when it ends. Runs until `stop`."""
@@ -43,6 +46,10 @@ class ClickHouseSupervisor:
             except ServerError as exc:
                 log.error("the ClickHouse server does not start", error=str(exc))
                 pause_s = min(2 * pause_s, _RESTART_AFTER_MAX_S)
+
+    def readings(self) -> dict[SelfMetric, Values]:
+        """For /metrics."""
+        return {catalogue.CLICKHOUSE_RESTARTS: self.restarts}
 
     async def stop(self) -> None:
         """Ends the server; what it confirmed is on disk."""

@@ -150,11 +150,13 @@ class _Progress:
         self._settled: int | None = None  # records written or dropped, as told last
         self._refused: int | None = None
         self._moved_at_s = self._refused_at_s = -math.inf
+        self._waiting = False
 
     def heard(self, counts: dict[str, Any], now_s: float) -> None:
         settled, refused = counts["written"] + counts["dropped"], counts["drop_reasons"][DropReason.REFUSED.value]
         if settled != self._settled or not counts["buffered"]:
             self._settled, self._moved_at_s = settled, now_s
+        self._waiting = counts["buffered"] > 0
         if self._refused is not None and refused > self._refused:
             self._refused_at_s = now_s
         self._refused = refused
@@ -163,7 +165,7 @@ class _Progress:
         """Why the store cannot be called ready."""
         if now_s - self._refused_at_s < stalled_s:
             return "the store refuses records"
-        if now_s - self._moved_at_s < stalled_s:
+        if not self._waiting or now_s - self._moved_at_s < stalled_s:
             return None
         cause = f": {fault}" if fault else ""
         return f"nothing was written for {now_s - self._moved_at_s:.0f} s while the spool holds records{cause}"

@@ -1,0 +1,97 @@
+"""Addresses and passwords of ClickHouse servers: what is accepted, what is shown, who may write."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+from exporters.clickhouse.connection import Endpoint, password_of
+
+
+def test_an_address_has_defaults() -> None:
+    assert Endpoint.parse("http://h") == Endpoint("http", "h", 8123)
+    assert Endpoint.parse("https://h/headroom/") == Endpoint("https", "h", 8443)
+    named = Endpoint.parse("http://us%40er@[::1]:1/headroom", "pass")
+    assert named == Endpoint("http", "::1", 1, "us@er", "pass")
+    assert (str(named), named.netloc, named.url) == ("http://[::1]:1", "[::1]:1", "http://us%40er@[::1]:1/headroom")
+    assert Endpoint.parse(named.url, "pass") == named
+    assert "pass" not in repr(named)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "", "clickhouse:9000", "http://", "ftp://h/headroom", "http://h:x", "http://h:0", "http://h:99999",
+        "http://h:1/other", "http://h/?user=u", "http://h/#f",
+    ],
+)  # fmt: skip
+def test_what_is_no_address_is_refused(url: str) -> None:
+    with pytest.raises(ValueError, match=r"is not http|names more than a server"):
+        Endpoint.parse(url)
+
+
+@pytest.mark.parametrize("url", ["http://u:hidden@h", "http://:hidden@h:1/headroom", "ftp://u:hidden@", "http://u:@h"])
+def test_a_password_in_a_url_is_refused_and_not_shown(url: str) -> None:
+    with pytest.raises(ValueError, match="HEADROOM_CLICKHOUSE_PASSWORD_FILE") as refused:
+        Endpoint.parse(url)
+    assert "hidden" not in str(refused.value)
+
+
+def test_a_password_comes_from_the_environment_or_a_file(tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("pä ss\n")
+    assert password_of({}) == ""
+    assert password_of({"HEADROOM_CLICKHOUSE_PASSWORD": "x"}) == "x"
+    assert password_of({"HEADROOM_CLICKHOUSE_PASSWORD_FILE": str(tmp_path / "secret")}) == "pä ss"
+    with pytest.raises(FileNotFoundError):
+        password_of({"HEADROOM_CLICKHOUSE_PASSWORD_FILE": str(tmp_path / "nowhere")})
+    with pytest.raises(ValueError, match="two ways"):
+        password_of({"HEADROOM_CLICKHOUSE_PASSWORD": "x", "HEADROOM_CLICKHOUSE_PASSWORD_FILE": str(tmp_path)})
+
+
+@contextmanager
+def naming(answer: str) -> Iterator[str]:
+    """A server that answers every query with this text; its URL."""
+
+    class Answer(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(answer.encode())))
+            self.end_headers()
+            self.wfile.write(answer.encode())
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Answer) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+
+
+def test_the_writer_of_a_server_on_this_machine(tmp_path: Path) -> None:
+    file = tmp_path / "writer.password"
+    file.write_text("0" * 64 + "\n")
+    with naming(f"{file}\n") as url:
+        writer = Endpoint.parse(url).as_writer()
+        assert (writer.user, writer.password) == ("headroom_writer", "0" * 64)
+        assert Endpoint.parse(url.replace("//", "//me@"), "mine").as_writer().password == "mine"
+
+
+@pytest.mark.parametrize(("name", "content"), [("writer.password", "root:x:0:0"), ("id_rsa", "0" * 64)])
+def test_a_server_cannot_have_another_file_sent_to_it(tmp_path: Path, name: str, content: str) -> None:
+    (tmp_path / name).write_text(content)
+    with naming(str(tmp_path / name)) as url:
+        assert Endpoint.parse(url).as_writer() == Endpoint.parse(url)
+
+
+def test_a_server_elsewhere_is_not_asked() -> None:
+    assert Endpoint.parse("http://clickhouse.example:1").as_writer() == Endpoint.parse("http://clickhouse.example:1")
+
+
+def test_nobody_there_has_no_writer() -> None:
+    assert Endpoint.parse("http://127.0.0.1:1").as_writer() == Endpoint.parse("http://127.0.0.1:1")

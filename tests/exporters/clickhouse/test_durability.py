@@ -1,0 +1,146 @@
+"""What the store says of rows that a server does not keep, and what has reached the disk when it says that it does."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from exporters.clickhouse.store import (
+    PermanentWriteError,
+    Store,
+    TransientWriteError,
+    UnsupportedServerError,
+    _refuse_old,
+)
+from tests.exporters.clickhouse.test_store import points
+from tests.kit.clickhouse import RunningClickHouse
+
+
+@pytest.fixture
+def settings(clickhouse: RunningClickHouse) -> Iterator[Any]:
+    """Changes settings of the table of points until the test ends."""
+    changed: list[str] = []
+
+    def change(name: str, value: int) -> None:
+        changed.append(name)
+        clickhouse.store.query(f"ALTER TABLE headroom.points MODIFY SETTING {name} = {value}")
+
+    yield change
+    for name in changed:
+        clickhouse.store.query(f"ALTER TABLE headroom.points RESET SETTING {name}")
+
+
+def stored(store: Store, cluster: str) -> int:
+    return int(store.query("SELECT count() FROM headroom.points WHERE cluster = {c:String}", {"c": cluster})[0][0])
+
+
+@pytest.mark.clickhouse
+@pytest.mark.parametrize(
+    ("setting", "value", "code"),
+    [("min_free_disk_bytes_to_perform_insert", 1 << 60, 243), ("parts_to_throw_insert", 1, 252)],
+)
+def test_a_server_that_is_full_stores_nothing_and_says_so(
+    clickhouse: RunningClickHouse, settings: Any, setting: str, value: int, code: int
+) -> None:
+    store, cluster = clickhouse.store, f"full-{code}"
+    store.insert("points", points("one-part", 1), token=f"a-part-{code}")
+    settings(setting, value)
+    with pytest.raises(TransientWriteError) as refused:
+        store.insert("points", points(cluster, 10), token=cluster)
+    assert refused.value.code == code
+    assert stored(store, cluster) == 0
+    store.query(f"ALTER TABLE headroom.points RESET SETTING {setting}")
+    for _ in range(2):  # the same batch again, and once more
+        store.insert("points", points(cluster, 10), token=cluster)
+    assert stored(store, cluster) == 10
+
+
+@pytest.mark.clickhouse
+def test_rows_against_a_constraint_are_refused_for_good(clickhouse: RunningClickHouse) -> None:
+    store = clickhouse.store
+    store.query("ALTER TABLE headroom.points ADD CONSTRAINT small CHECK value < 5")
+    try:
+        with pytest.raises(PermanentWriteError) as refused:
+            store.insert("points", points("constraint", 10), token="constraint")
+    finally:
+        store.query("ALTER TABLE headroom.points DROP CONSTRAINT small")
+    assert refused.value.code == 469
+    assert stored(store, "constraint") == 0
+
+
+@pytest.mark.clickhouse
+def test_a_column_that_is_missing_waits_for_a_migration(clickhouse: RunningClickHouse) -> None:
+    store = clickhouse.store
+    store.query("ALTER TABLE headroom.quota_limits RENAME COLUMN value TO other")
+    rows = points("drift", 1).select(["cluster", "client_id"]).append_column("value", [[1.0]])
+    try:
+        with pytest.raises(TransientWriteError):
+            store.insert("quota_limits", rows, token="drift")
+    finally:
+        store.query("ALTER TABLE headroom.quota_limits RENAME COLUMN other TO value")
+    store.insert("quota_limits", rows, token="drift")
+    assert store.query("SELECT value FROM headroom.quota_limits WHERE cluster = 'drift'") == [(1.0,)]
+
+
+@pytest.mark.clickhouse
+def test_files_and_directories_of_a_part_are_synced_before_the_answer(clickhouse: RunningClickHouse) -> None:
+    sql = "SELECT sumIf(value, event = 'FileSync'), sumIf(value, event = 'DirectorySync') FROM system.events"
+    before = clickhouse.store.query(sql)[0]
+    clickhouse.store.insert("points", points("synced", 10), token="synced")
+    after = clickhouse.store.query(sql)[0]
+    assert all(later > earlier for earlier, later in zip(before, after, strict=True))
+
+
+@pytest.mark.clickhouse
+def test_all_tables_of_the_worker_are_synced(clickhouse: RunningClickHouse) -> None:
+    rows = clickhouse.store.query(
+        "SELECT name FROM system.tables WHERE database = 'headroom'"
+        " AND create_table_query LIKE '%fsync_after_insert = 1%'"
+        " AND create_table_query LIKE '%fsync_part_directory = 1%'"
+    )
+    written = {"points", "series", "client_histograms", "pushes", "client_instances", "quota_limits", "quota_usage"}
+    assert written <= {name for (name,) in rows}
+
+
+class Answering(Store):
+    """A store whose server confirms `rows`, whatever it is given."""
+
+    def __init__(self, rows: str) -> None:
+        self._rows = rows
+
+    def _connected(self) -> Any:
+        summary = {"written_rows": self._rows}
+        return SimpleNamespace(raw_insert=lambda *_: SimpleNamespace(summary=summary))
+
+
+def test_rows_that_the_server_did_not_confirm_are_not_written() -> None:
+    Answering("3").insert("points", points("c", 3), token="t")
+    Answering("6").insert("points", points("c", 3), token="t")  # with those of a view of the operator
+    with pytest.raises(TransientWriteError, match="confirmed 2 of them"):
+        Answering("2").insert("points", points("c", 3), token="t")
+
+
+@pytest.mark.parametrize("version", ["24.8.14.39", "25.7.1.1", "23.3", "1.1.54390"])
+def test_a_server_before_25_8_is_refused(version: str) -> None:
+    with pytest.raises(UnsupportedServerError, match=rf"^ClickHouse {version} is too old: .* 25\.8 or newer$"):
+        _refuse_old(version)
+
+
+@pytest.mark.parametrize("version", ["25.8.2.1", "25.10.1.1", "26.1.1.1"])
+def test_newer_servers_are_taken(version: str) -> None:
+    _refuse_old(version)
+
+
+def test_a_closed_store_of_an_old_server_says_so_at_each_use() -> None:
+    class Old(Store):
+        def _connected(self) -> Any:
+            _refuse_old("24.3")
+
+    store = Old(cast(Any, None))
+    with pytest.raises(UnsupportedServerError):
+        store.migrate()
+    with pytest.raises(UnsupportedServerError):
+        store.insert("points", points("c", 1), token="t")
