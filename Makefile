@@ -12,11 +12,11 @@ SECONDS ?= 60
 CASES ?= 1000
 KILLS ?= 10
 AWAY_S ?= 0
-SLOW := kafka or java or clickhouse or spark or browser
+SLOW := kafka or java or clickhouse or spark or browser or dist or image
 PROTO := telemetry/proto
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check cover compiled test-compiled dist oracle chaos attack fuzz bench fmt lock proto clean
+.PHONY: help setup demo test check cover compiled test-compiled dist image oracle chaos attack fuzz bench scale fmt lock proto clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 12
@@ -35,7 +35,7 @@ demo: $(READY) ## real broker, real clients, throttled and seen; leaves demo-out
 	@$(BIN)/headroom demo
 
 test: $(READY) ## all tests, order and examples drawn by SEED=1: real broker, real clients, chDB, Spark; nothing skipped
-	@$(BIN)/python -m pytest -p no:cacheprovider -q $(DRAWN) $(TESTS)
+	@$(BIN)/python -m pytest -p no:cacheprovider -q -m "not image" $(DRAWN) $(TESTS)
 
 check: $(READY) ## format, lint, types, import contracts, quick tests
 	@$(BIN)/ruff format --check .
@@ -58,6 +58,9 @@ dist: $(READY) ## wheel (compiled) and sdist; dist/
 	@rm -rf dist
 	@HEADROOM_BUILD=$(or $(HEADROOM_BUILD),compiled) $(BIN)/uv build --quiet --no-build-isolation --python $(BIN)/python --out-dir dist .
 	@ls dist/*.whl dist/*.tar.gz
+
+image: $(READY) ## build the image with buildah, start it, have a Java client push through it
+	@$(BIN)/python -m pytest -p no:cacheprovider -q -m image tests/deploy/test_image.py
 
 oracle: $(READY) ## differential tests against Kafka's own classes, SEED=1 CASES=1000
 	@status=0; for subject in telemetry administration quotas; do \

@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-_EXTRA_OF = {"chdb": "embedded", "pyspark": "spark", "altair": "spark", "pandas": "spark", "confluent_kafka": "demo"}
+_EXTRA_OF = {
+    "chdb": "embedded",
+    "altair": "spark",
+    "pandas": "spark",
+    "py4j": "spark",
+    "pyspark": "spark",
+    "confluent_kafka": "demo",
+}
 
 
 def missing_extra(exc: ModuleNotFoundError) -> str | None:

@@ -1,0 +1,170 @@
+"""The Helm chart: rendered by Helm's own library, each manifest held against Kubernetes' schema, bad values refused."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import helm_python
+import kubernetes_validate
+import pytest
+import yaml
+
+from headroom.config.sources import load
+
+CHART = Path(__file__).parents[2] / "deploy" / "helm" / "headroom"
+KUBERNETES = ("1.27", "1.34")
+CUSTOM = {"ServiceMonitor", "PrometheusRule", "ScheduledSparkApplication"}  # not of Kubernetes itself
+LEAST: dict[str, Any] = {
+    "kafka": {"upstream": "broker-1:9092,broker-2:9092"},
+    "clickhouse": {"url": "http://headroom@clickhouse:8123/headroom", "passwordSecret": "clickhouse"},
+}
+EVERYTHING: dict[str, Any] = {
+    "replicas": 3,
+    "kafka": {
+        "upstream": "broker-1:9092",
+        "clusterName": "prod",
+        "brokerIds": [1, 2, 3],
+        "commandConfigSecret": "kafka-client",
+    },
+    "listener": {
+        "securityProtocol": "SASL_SSL",
+        "tlsSecret": "listener-tls",
+        "advertisedHost": "kafka.example",
+        "serviceType": "LoadBalancer",
+        "serviceAnnotations": {"a": "b"},
+    },
+    "clickhouse": LEAST["clickhouse"],
+    "spool": {"storageClass": "fast"},
+    "config": {"telemetry": {"max_instances": 200000}},
+    "imagePullSecrets": [{"name": "pull"}],
+    "nodeSelector": {"disk": "ssd"},
+    "tolerations": [{"key": "dedicated", "operator": "Exists"}],
+    "podAnnotations": {"c": "d"},
+    "priorityClassName": "high",
+    "networkPolicy": {"clients": [{"podSelector": {}}], "monitoring": [{"namespaceSelector": {}}]},
+    "serviceMonitor": {"enabled": True},
+    "jobs": {"quotaHeadroom": {"mode": "operator"}},
+}
+
+
+@pytest.fixture(scope="module")
+def chart() -> Iterator[helm_python.Chart]:
+    with helm_python.Chart.load(CHART) as loaded:
+        yield loaded
+
+
+def merged(*layers: dict[str, Any]) -> dict[str, Any]:
+    result: dict[str, Any] = {}
+    for layer in layers:
+        for key, value in layer.items():
+            both = isinstance(value, dict) and isinstance(result.get(key), dict)
+            result[key] = merged(result[key], value) if both else value
+    return result
+
+
+def rendered(chart: helm_python.Chart, values: dict[str, Any]) -> dict[tuple[str, str], Any]:
+    """Manifests by kind and name. Raises HelmError."""
+    texts = chart.render(values=values, name="prod", namespace="kafka")
+    documents = [each for name, text in texts.items() if name.endswith(".yaml") for each in yaml.safe_load_all(text)]
+    return {(each["kind"], each["metadata"]["name"]): each for each in documents if each}
+
+
+@pytest.mark.parametrize("version", KUBERNETES)
+@pytest.mark.parametrize("values", [LEAST, EVERYTHING], ids=["least", "everything"])
+def test_every_manifest_fits_the_schema_of_kubernetes(
+    chart: helm_python.Chart, values: dict[str, Any], version: str
+) -> None:
+    manifests = rendered(chart, values)
+    assert len(manifests) >= 7
+    for (kind, _), manifest in manifests.items():
+        if kind not in CUSTOM:
+            kubernetes_validate.validate(manifest, version, strict=True)
+
+
+def test_lint_finds_no_error(chart: helm_python.Chart) -> None:
+    found = helm_python.lint(CHART, values=LEAST)
+    assert found["errors"] == []
+    assert [each["error"] for each in found["messages"]] == ["icon is recommended"]
+
+
+def test_the_configuration_is_one_that_serve_takes(chart: helm_python.Chart, tmp_path: Path) -> None:
+    for values in (LEAST, EVERYTHING):
+        file = tmp_path / "headroom.yaml"
+        file.write_text(rendered(chart, values)["ConfigMap", "prod-headroom"]["data"]["headroom.yaml"])
+        config = load(file, {})
+        assert (config.listen.port, config.http.port, str(config.data)) == (9092, 9644, "/var/lib/headroom")
+    assert config.telemetry.max_instances == 200_000
+    assert config.gateway.advertised_host == "kafka.example"
+
+
+def test_pods_are_confined_and_keep_the_spool(chart: helm_python.Chart) -> None:
+    gateway = rendered(chart, EVERYTHING)["StatefulSet", "prod-headroom"]["spec"]
+    pod = gateway["template"]["spec"]
+    [container] = pod["containers"]
+    assert pod["securityContext"]["runAsNonRoot"] is True
+    assert pod["automountServiceAccountToken"] is False
+    assert container["securityContext"]["readOnlyRootFilesystem"] is True
+    assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
+    assert gateway["volumeClaimTemplates"][0]["spec"]["storageClassName"] == "fast"
+    written = {mount["mountPath"] for mount in container["volumeMounts"] if not mount.get("readOnly")}
+    assert written == {"/var/lib/headroom", "/tmp"}
+
+
+def test_each_broker_has_a_port_of_the_service(chart: helm_python.Chart) -> None:
+    service = rendered(chart, EVERYTHING)["Service", "prod-headroom"]["spec"]
+    assert {port["name"]: port["port"] for port in service["ports"]} == {
+        "bootstrap": 9092,
+        "broker-1": 9094,
+        "broker-2": 9095,
+        "broker-3": 9096,
+    }
+
+
+def test_no_password_is_in_a_manifest(chart: helm_python.Chart) -> None:
+    manifests = rendered(chart, LEAST)
+    env = manifests["StatefulSet", "prod-headroom"]["spec"]["template"]["spec"]["containers"][0]["env"]
+    [password] = [each for each in env if each["name"] == "HEADROOM_CLICKHOUSE_PASSWORD"]
+    assert password["valueFrom"] == {"secretKeyRef": {"name": "clickhouse", "key": "password"}}
+
+
+@pytest.mark.parametrize(
+    ("values", "named"),
+    [
+        ({"kafka": {"upstream": ""}}, "upstream"),
+        ({"kafka": {"upstream": "broker-1"}}, "upstream"),
+        ({"kafka": {"brokerIds": []}}, "brokerIds"),
+        ({"kafka": {"brokerIds": [1, 1]}}, "brokerIds"),
+        ({"kafka": {"brokerIds": [-1]}}, "brokerIds"),
+        ({"kafka": {"brokerIds": [551]}}, "http.port"),
+        ({"kafka": {"brokerIds": [30000]}, "listener": {"port": 60000}}, "brokerIds"),
+        ({"kafka": {"brokers": 3}}, "brokers"),
+        ({"replicas": 0}, "replicas"),
+        ({"replicas": "2"}, "replicas"),
+        ({"replica": 2}, "replica"),
+        ({"clickhouse": {"url": "clickhouse:8123"}}, "url"),
+        ({"clickhouse": {"url": "http://user:secret@host:8123"}}, "url"),
+        ({"clickhouse": {"url": "", "passwordSecret": ""}}, "replicas"),
+        ({"clickhouse": {"url": "", "passwordSecret": ""}, "replicas": 1}, "jobs.quotaHeadroom"),
+        ({"clickhouse": {"passwordSecret": ""}}, "passwordSecret"),
+        ({"listener": {"port": 80}}, "port"),
+        ({"listener": {"securityProtocol": "TLS"}}, "securityProtocol"),
+        ({"listener": {"securityProtocol": "SSL"}}, "tlsSecret"),
+        ({"listener": {"serviceType": "Ingress"}}, "serviceType"),
+        ({"spool": {"size": "20 GB"}}, "size"),
+        ({"spool": {"maxBytes": 1}}, "maxBytes"),
+        ({"resources": {"requests": {"cpu": "one"}}}, "cpu"),
+        ({"image": {"pullPolicy": "Sometimes"}}, "pullPolicy"),
+        ({"terminationGracePeriodSeconds": 1}, "terminationGracePeriodSeconds"),
+        ({"jobs": {"quotaHeadroom": {"schedule": "every minute"}}}, "schedule"),
+        ({"jobs": {"quotaHeadroom": {"since": "a while"}}}, "since"),
+        ({"jobs": {"quotaHeadroom": {"mode": "yarn"}}}, "mode"),
+        ({"serviceMonitor": {"interval": "15"}}, "interval"),
+        ({"podDisruptionBudget": {"enabled": "yes"}}, "enabled"),
+    ],
+)
+def test_a_bad_value_is_refused_by_name(chart: helm_python.Chart, values: dict[str, Any], named: str) -> None:
+    with pytest.raises(helm_python.HelmError) as refused:
+        rendered(chart, merged(LEAST, values))
+    assert named in str(refused.value)

@@ -1,0 +1,94 @@
+"""deploy/: the Containerfile, the compose file and the systemd units are valid, and name what there is."""
+
+from __future__ import annotations
+
+import configparser
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from headroom.config.sources import load
+
+ROOT = Path(__file__).parents[2]
+DEPLOY = ROOT / "deploy"
+BIN = Path(sys.executable).parent
+
+
+def checked(*argv: str | Path) -> None:
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def compose() -> dict[str, Any]:
+    loaded: dict[str, Any] = yaml.safe_load((DEPLOY / "compose.yaml").read_text())
+    return loaded
+
+
+def unit(name: str) -> configparser.ConfigParser:
+    parser = configparser.ConfigParser(strict=False, interpolation=None, delimiters="=")
+    parser.optionxform = str  # type: ignore[assignment,method-assign] # as configparser documents it
+    parser.read(DEPLOY / "systemd" / name)
+    return parser
+
+
+def flags(command: list[str]) -> dict[str, str]:
+    """`--name value` and `--name=value`."""
+    joined = " ".join(command)
+    return dict(re.findall(r"--([a-z-]+)[ =](\S+)", joined))
+
+
+def test_hadolint_finds_nothing_in_the_containerfile() -> None:
+    checked(BIN / "hadolint", DEPLOY / "Containerfile")
+
+
+def test_the_compose_file_fits_its_schema() -> None:
+    checked(BIN / "check-jsonschema", "--builtin-schema", "vendor.compose-spec", DEPLOY / "compose.yaml")
+
+
+def test_what_compose_mounts_is_there() -> None:
+    for service in compose()["services"].values():
+        for volume in service.get("volumes", []):
+            if volume.startswith("./"):
+                assert (DEPLOY / volume.split(":")[0]).is_dir() or (DEPLOY / volume.split(":")[0]).is_file(), volume
+
+
+def test_compose_pins_the_images_of_others_and_keeps_passwords_out() -> None:
+    services = compose()["services"]
+    for name, service in services.items():
+        assert name.startswith("headroom") or re.search(r":v?\d+\.\d+", service["image"]), name
+        for key, value in (service.get("environment") or {}).items():
+            assert "PASSWORD" not in key or re.fullmatch(r"\$\{\w+:\?.+\}", value), f"{name}: {key}"
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        compose()["services"]["headroom"]["command"],
+        unit("headroom.service")["Service"]["ExecStart"].split()[1:],
+        re.findall(r'"([^"]+)"', (DEPLOY / "Containerfile").read_text().splitlines()[-1]),
+    ],
+    ids=["compose", "systemd", "image"],
+)
+def test_what_is_started_is_a_configuration_that_serve_takes(
+    command: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert command[0] == "serve"
+    given = {key.replace("-", "_"): value for key, value in flags(command[1:]).items()}
+    assert given.pop("config", None) in (None, "/etc/headroom/headroom.yaml")
+    assert "data" in given
+    load(None, given)
+
+
+def test_systemd_units_are_hardened_and_drain() -> None:
+    service = unit("headroom.service")["Service"]
+    hardened = ("NoNewPrivileges", "ProtectHome", "PrivateTmp", "PrivateDevices", "ProtectKernelTunables")
+    assert all(service[key] == "yes" for key in hardened)
+    assert (service["User"], service["KillSignal"], service["ProtectSystem"]) == ("headroom", "SIGTERM", "strict")
+    assert service["CapabilityBoundingSet"] == ""
+    assert "MemoryDenyWriteExecute" not in service
+    assert unit("headroom-job.timer")["Timer"]["OnCalendar"]

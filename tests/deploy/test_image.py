@@ -1,0 +1,124 @@
+"""The image: built by buildah from a base that mmdebstrap makes, started, and pushed to by a Java client.
+
+Minutes and some hundred MB: `make image` runs this where buildah is, and `make test` leaves it out.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.request import urlopen
+
+import pytest
+
+from headroom.demo.kit.jvm import Jvm
+from headroom.demo.kit.processes import first_line, free_ports, start
+
+pytestmark = [pytest.mark.image, pytest.mark.java, pytest.mark.timeout(1500)]
+
+ROOT = Path(__file__).parents[2]
+BASE, IMAGE = "localhost/headroom-base", "localhost/headroom"
+DEBIAN = "python3,python3-venv,python3-dev,gcc,libc6-dev,ca-certificates"
+PATIENCE_S = 60.0
+
+
+def buildah(*argv: str | Path) -> str:
+    command = ["buildah", *argv]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=1200, cwd=ROOT)
+    assert done.returncode == 0, f"{command}: {done.stdout[-2000:]}{done.stderr[-2000:]}"
+    return done.stdout.strip()
+
+
+def debian(directory: Path) -> None:
+    """An image of Debian with Python and a C compiler, and this machine's certificate authorities."""
+    subprocess.run(
+        ["mmdebstrap", "--quiet", "--variant=minbase", f"--include={DEBIAN}", "bookworm", directory / "base.tar"],
+        check=True,
+        timeout=600,
+    )
+    container = buildah("from", "scratch")
+    buildah("add", "-q", container, directory / "base.tar", "/")
+    authorities = "/etc/ssl/certs/ca-certificates.crt"
+    buildah("copy", "-q", container, authorities, authorities)
+    buildah("commit", "-q", "--rm", container, BASE)
+
+
+@pytest.fixture(scope="module")
+def container(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A container of the image."""
+    if BASE not in buildah("images", "--format", "{{.Name}}").split():
+        debian(tmp_path_factory.mktemp("debian"))
+    bases = [f"--build-arg={stage}_BASE={BASE}" for stage in ("BUILD", "RUN")]
+    buildah(
+        "build", "--isolation", "chroot", "--format", "docker", *bases, "-f", "deploy/Containerfile", "-t", IMAGE, "."
+    )
+    name = buildah("from", IMAGE)
+    yield name
+    buildah("rm", name)
+
+
+def run(container: str, *argv: str) -> str:
+    return buildah("run", "--isolation", "chroot", container, "--", *argv)
+
+
+def test_it_runs_compiled_as_a_user_without_rights(container: str) -> None:
+    assert "(compiled, Python 3.11" in run(container, "headroom", "--version")
+    assert run(container, "id", "-u") == "10001"
+    assert run(container, "sh", "-c", "test -w /usr || test -w /opt/headroom || echo read-only") == "read-only"
+    assert "17." in run(container, "sh", "-c", "java -version 2>&1")
+
+
+def test_a_java_client_pushes_through_it_and_it_drains(container: str, jvm: Jvm, tmp_path: Path) -> None:
+    kafka, http, sql = (f"127.0.0.1:{port}" for port in free_ports(3))
+    script = "echo $$ > /tmp/pid; exec headroom serve --data /var/lib/headroom"
+    listeners = f"{script} --listen {kafka} --http {http} --sql {sql}"
+    argv = ["buildah", "run", "--isolation", "chroot", container, "--", "sh", "-c", listeners]
+    with (tmp_path / "log").open("wb") as log:
+        process = start(argv, stderr=log, stdout=subprocess.PIPE)
+    assert first_line(process, PATIENCE_S) == f"ready kafka={kafka} http={http} sql={sql}", (
+        tmp_path / "log"
+    ).read_text()
+    pid = int(run(container, "cat", "/tmp/pid"))
+    try:
+        ask = ["headroom", "subscriptions", "alter", "--name", "all", "--metrics", "*", "--interval", "1000"]
+        run(container, *ask, "--bootstrap-server", kafka)
+        pushes = pushed(jvm, kafka, sql)
+        assert pushes > 0
+        with urlopen(f"http://{http}/healthz", timeout=10) as answer:
+            assert answer.status == 200
+    finally:
+        os.kill(pid, signal.SIGTERM)
+    assert process.wait(60) == 0, (tmp_path / "log").read_text()
+
+
+def pushed(jvm: Jvm, kafka: str, sql: str) -> int:
+    """How many pushes of a Java consumer are in the store, once there is one."""
+    consumer = jvm.consumer(kafka, "in-a-container", "group", enable_auto_commit="false")
+    partition = jvm.classes.org.apache.kafka.common.TopicPartition("no-such-topic", 0)
+    consumer.assign([partition])
+    consumer.seek(partition, 0)
+    closing = threading.Event()
+
+    def poll() -> None:
+        while not closing.is_set():
+            consumer.poll(jvm.duration(100))
+
+    thread = threading.Thread(target=poll)
+    thread.start()
+    query = "SELECT%20count()%20FROM%20headroom.pushes%20WHERE%20client_id='in-a-container'"
+    deadline, count = time.monotonic() + PATIENCE_S, 0
+    try:
+        while not count and time.monotonic() < deadline:
+            time.sleep(0.5)
+            with urlopen(f"http://{sql}/?query={query}", timeout=10) as answer:
+                count = int(answer.read())
+    finally:
+        closing.set()
+        thread.join()
+        consumer.close()
+    return count
