@@ -1,8 +1,8 @@
 """The reading side of the spool: follows the segments of all writers; its position is its only state.
 
-What is taken is frozen as a (segment, start, end) range before anything is done with it: after a crash of either side
-the same range comes again under the same name. Positions, the range begun and what became of all before it stand in
-one small file, replaced whole: counts are as exact as positions.
+A batch is frozen as a (segment, start, end) range before it is written out (`begin`): after a crash of either side the
+same range comes again under the same name. Positions, the range begun and the totals are saved together
+(positions.py), so counts are as exact as positions.
 """
 
 from __future__ import annotations
@@ -11,22 +11,22 @@ import fcntl
 import os
 from bisect import bisect_right
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
-import orjson
 import structlog
 
-from exporters.spool.segment_format import FREE_SUFFIX, SUFFIX, Record, read_name, scan
+from exporters.spool.positions import PositionFiles, State, Totals
+from exporters.spool.segment_format import FORMAT, FREE_SUFFIX, SUFFIX, Named, Record, read_name, scan
 from exporters.spool.segment_reader import FollowedSegment
-from exporters.spool.writer import segment_sizes, sync_directory
+from exporters.spool.writer import segment_sizes
 
 logger = structlog.get_logger(__name__)
 
-_POSITIONS = "positions.json"
-_MAX_FREE = 4  # segments kept to be written over; a writer lets go of full ones once a second
+_MAX_FREE = 4  # finished segments kept to be overwritten; a writer closes full ones once a second
+_COUNTED_AT_ONCE_BYTES = 32 << 20  # of a backlog, at each look
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,32 +38,27 @@ class Batch:
     end: int
     records: list[Record]
     corrupt: int  # stretches of damage inside the range
+    ends: list[tuple[int, int]] = field(default_factory=list, compare=False)  # as segment_format.Scan
 
     @property
     def token(self) -> str:
         """Names the range for ever: no other record will ever come under it."""
         return f"{self.segment.removesuffix(SUFFIX)}:{self.start}-{self.end}"
 
+    @property
+    def writer(self) -> str:
+        """The name of the writer of the segment."""
+        named = read_name(self.segment)
+        return named.writer if named else ""
 
-@dataclass(frozen=True, slots=True)
-class Totals:
-    """What the readers of a spool are done with since it began."""
-
-    records: int = 0
-    bytes: int = 0  # frames included
-    corrupt: int = 0  # stretches of damage that were skipped; they stand in `bytes`
-    torn: int = 0  # tails half written when their writer died: after a kill nothing of them was acknowledged
-    torn_bytes: int = 0
-
-
-@dataclass(slots=True)
-class _State:
-    """What stands in the file of positions."""
-
-    positions: dict[str, int] = field(default_factory=dict)
-    intent: tuple[str, int, int] | None = None  # the range begun
-    totals: Totals = field(default_factory=Totals)
-    note: dict[str, Any] = field(default_factory=dict)
+    def first(self, count: int) -> Batch:
+        """The batch of its first records only, at least one."""
+        if count >= len(self.records):
+            return self
+        end, corrupt = self.ends[count - 1]
+        return replace(
+            self, end=self.start + end, records=self.records[:count], corrupt=corrupt, ends=self.ends[:count]
+        )
 
 
 class SpoolReader:
@@ -75,14 +70,21 @@ class SpoolReader:
     """
 
     def __init__(self, directory: Path) -> None:
-        """Raises BlockingIOError when the directory has a reader, OSError when it cannot be read."""
+        """Raises BlockingIOError when the directory has a reader, OSError (NewerFormat too) when it cannot be read."""
         directory.mkdir(parents=True, exist_ok=True)
         self._directory = directory
         self._lock = _locked(directory)
-        state = _load_state(directory / _POSITIONS)
+        try:
+            self._files = PositionFiles(directory)
+        except OSError:
+            os.close(self._lock)
+            raise
+        state = self._files.state
         self._saved = state.positions
+        self.is_counted = False  # whether `buffered` is exact: a large backlog is counted piece by piece
         self._segments: dict[str, FollowedSegment] = {}
         self._unfreed: dict[str, int] = {}  # done with and still there: their names, and where they end
+        self._newer: set[str] = set()  # segments of a format that is not known
         self._last_writer = ""  # whose turn it was
         self.totals = state.totals
         self.note = state.note
@@ -114,6 +116,15 @@ class SpoolReader:
         self._save(self._positions(), self.totals, self.note, (batch.segment, batch.start, batch.end))
         self._begun = batch
 
+    @property
+    def has_begun(self) -> bool:
+        """Whether the next batch is one that was begun: then it must not be cut."""
+        return self._begun is not None
+
+    def release(self) -> None:
+        """Give up a begun batch, to read the range in other pieces. Tables that have it already get it twice."""
+        self._begun = None
+
     def commit(self, batch: Batch, note: Mapping[str, Any] | None = None) -> None:
         """Never return these records again; delete the segment when it is read to its end and its writer left it.
 
@@ -125,12 +136,24 @@ class SpoolReader:
         self._segments[batch.segment].move_on(batch.end, len(batch.records) + batch.corrupt)
         self._delete_if_done(batch.segment, seen_to=batch.end)
 
-    def buffered(self) -> tuple[int, int]:
-        """How many records and bytes wait to be committed. Raises OSError."""
-        records = nbytes = 0
+    def buffered(self, writer: str | None = None) -> tuple[int, int]:
+        """How many records and bytes wait to be committed, of all writers or of one. Raises OSError.
+
+        Counts at most 32 MiB that were not counted before, and estimates the rest: see `is_counted`.
+        """
+        records = nbytes = uncounted = 0
+        budget = _COUNTED_AT_ONCE_BYTES
         for name in self._follow():
-            here = self._segments[name].waiting()
-            records, nbytes = records + here[0], nbytes + here[1]
+            segment = self._segments[name]
+            if writer is not None and segment.named.writer != writer:
+                continue
+            budget -= segment.count_ahead(budget)
+            here = segment.waiting()
+            records, nbytes, uncounted = records + here.records, nbytes + here.nbytes, uncounted + here.uncounted_bytes
+        if writer is None:
+            self.is_counted = not uncounted
+        if uncounted:
+            records += round(records * uncounted / (nbytes - uncounted)) if nbytes > uncounted else 1
         return records, nbytes
 
     def close(self) -> None:
@@ -147,7 +170,7 @@ class SpoolReader:
         names = []
         for name in segment_sizes(self._directory):
             named = read_name(name)
-            if named is None or name in self._unfreed:
+            if named is None or name in self._unfreed or self._is_newer(name, named):
                 continue
             if name not in self._segments:
                 try:
@@ -157,6 +180,15 @@ class SpoolReader:
             names.append(name)
         self._drop_deleted(set(names))
         return names
+
+    def _is_newer(self, name: str, named: Named) -> bool:
+        """A segment of a later version of Headroom is left for that version, and logged once."""
+        if named.format <= FORMAT:
+            return False
+        if name not in self._newer:
+            self._newer.add(name)
+            logger.error("a segment has a newer format and is not read", segment=name, format=named.format)
+        return True
 
     def _drop_deleted(self, listed: set[str]) -> None:
         """Let go of what writers took back: a segment whose first flush failed."""
@@ -173,7 +205,7 @@ class SpoolReader:
             data = segment.read(min(max_bytes, readable), start)
             found = scan(data, segment.named.mark, max_records)
             if found.records:
-                return Batch(name, start, start + found.end, found.records, found.corrupt)
+                return Batch(name, start, start + found.end, found.records, found.corrupt, found.ends)
             if len(data) < max_bytes:
                 torn = not segment.named.reused or segment.named.mark.to_bytes(4).startswith(data[:4])
                 self._delete_if_done(name, seen_to=start + len(data), torn=torn)
@@ -186,7 +218,7 @@ class SpoolReader:
         if segment is None:
             return None
         found = scan(segment.read(end - start, start), segment.named.mark, end - start)
-        return Batch(name, start, end, found.records, found.corrupt) if found.records else None
+        return Batch(name, start, end, found.records, found.corrupt, found.ends) if found.records else None
 
     def _positions(self) -> dict[str, int]:
         return self._unfreed | {name: segment.position for name, segment in self._segments.items()}
@@ -194,15 +226,7 @@ class SpoolReader:
     def _save(
         self, positions: dict[str, int], totals: Totals, note: dict[str, Any], intent: tuple[str, int, int] | None
     ) -> None:
-        state = {"positions": positions, "intent": intent, "totals": asdict(totals), "note": note}
-        path = self._directory / _POSITIONS
-        fresh = path.with_suffix(".tmp")
-        with fresh.open("wb") as file:
-            file.write(orjson.dumps(state))
-            file.flush()
-            os.fsync(file.fileno())
-        fresh.replace(path)
-        sync_directory(self._directory)
+        self._files.save(State(positions, intent, totals, note))
 
     def _delete_if_done(self, name: str, *, seen_to: int, torn: bool = True) -> None:
         """Let go of a segment that its writer left and that holds nothing behind `seen_to`.
@@ -249,24 +273,6 @@ def _locked(directory: Path) -> int:
         os.close(fd)
         raise BlockingIOError(exc.errno, "another storage worker reads the spool", str(directory)) from exc
     return fd
-
-
-def _load_state(path: Path) -> _State:
-    """A file that cannot be read counts as none: records come again."""
-    try:
-        state = orjson.loads(path.read_bytes())
-        intent = state["intent"]
-        return _State(
-            dict(state["positions"]),
-            (str(intent[0]), int(intent[1]), int(intent[2])) if intent else None,
-            Totals(**state["totals"]),
-            dict(state["note"]),
-        )
-    except FileNotFoundError:
-        return _State()
-    except (ValueError, KeyError, TypeError, IndexError) as exc:
-        logger.error("spool positions are unreadable, records will be read again", path=str(path), cause=str(exc))
-        return _State()
 
 
 def _with(totals: Totals, batch: Batch) -> Totals:

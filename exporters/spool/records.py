@@ -1,4 +1,4 @@
-"""Shared words as bytes and back, for the spool. Sans-I/O.
+"""Records of the spool as bytes and back. Sans-I/O.
 
 A push is a fixed head, the connection's facts, the client id, and the payload untouched:
 
@@ -6,7 +6,11 @@ A push is a fixed head, the connection's facts, the client id, and the payload u
     | connection_len u16 | client_id_len u16 | connection (JSON) | client_id (UTF-8) | payload
 
 All from connection_len to the payload is the same for each push of a connection: make it once with `sender_bytes`.
-Everything else is rare and goes as JSON.
+Usage and limits are JSON: {"fields": [names], "rows": [[values]]}.
+
+JSON names its fields, so that versions of Headroom with more or fewer of them read each other's records: unknown fields
+are ignored, missing ones have the default of exporters/model.py or `_CONNECTION_DEFAULTS`. A change of the binary
+layout needs a new segment_format.FORMAT.
 """
 
 from __future__ import annotations
@@ -19,13 +23,24 @@ from typing import Any
 
 import orjson
 
-from exporters.model import ClientInstance, Connection, Push, QuotaLimit, UsageSample
+from exporters.model import ANONYMOUS, UNKNOWN, ClientInstance, Connection, Push, QuotaLimit, UsageSample
 
 _PUSH_HEAD = struct.Struct(">q16siBB")
 _PUSH_TIME = struct.Struct(">q")
 _PUSH_ORIGIN = struct.Struct(">16siBB")
 _INSTANCE_HEAD = struct.Struct(">q16s")
 _SENDER_HEAD = struct.Struct(">HH")
+_CONNECTION_FIELDS = tuple(field.name for field in dataclasses.fields(Connection))
+_CONNECTION_DEFAULTS: dict[str, Any] = {  # for records of versions that did not have the field
+    "cluster": "",
+    "listener": "",
+    "principal": ANONYMOUS,
+    "source_address": "",
+    "source_port": 0,
+    "software_name": UNKNOWN,
+    "software_version": UNKNOWN,
+    "broker_id": -1,
+}
 _MAX_CLIENT_ID_CHARS = 16_383  # as UTF-8 it fits its length field; only what is not UTF-8 is longer
 
 
@@ -77,23 +92,37 @@ def decode_instance(record: bytes) -> ClientInstance:
 
 
 def encode_usage(samples: Sequence[UsageSample]) -> bytes:
-    """Usage samples as JSON rows."""
-    return orjson.dumps(samples, default=list)
+    """A record of usage samples."""
+    return _rows(UsageSample._fields, samples)
 
 
 def decode_usage(record: bytes) -> list[UsageSample]:
     """Raises ValueError when the record is not usage samples."""
-    return [UsageSample(*row[: len(UsageSample._fields)]) for row in orjson.loads(record)]
+    return [UsageSample(**row) for row in _named(UsageSample._fields, record)]
 
 
 def encode_limits(limits: Sequence[QuotaLimit]) -> bytes:
-    """Quota limits as JSON rows."""
-    return orjson.dumps(limits, default=list)
+    """A record of quota limits."""
+    return _rows(QuotaLimit._fields, limits)
 
 
 def decode_limits(record: bytes) -> list[QuotaLimit]:
     """Raises ValueError when the record is not quota limits."""
-    return [QuotaLimit(*row) for row in orjson.loads(record)]
+    return [QuotaLimit(**row) for row in _named(QuotaLimit._fields, record)]
+
+
+def _rows(names: tuple[str, ...], rows: Sequence[Sequence[Any]]) -> bytes:
+    return orjson.dumps({"fields": names, "rows": rows}, default=list)
+
+
+def _named(known: tuple[str, ...], record: bytes) -> list[dict[str, Any]]:
+    """Rows as dictionaries of the fields that are known. Raises ValueError."""
+    try:
+        found = orjson.loads(record)
+        columns = [(n, name) for n, name in enumerate(found["fields"]) if name in known]
+        return [{name: row[n] for n, name in columns} for row in found["rows"]]
+    except (KeyError, TypeError, IndexError) as exc:
+        raise ValueError(f"cannot read rows of {len(record)} bytes: {exc}") from exc
 
 
 def _sender(record: bytes, at: int) -> tuple[Connection, str, int]:
@@ -115,6 +144,7 @@ def _unpack(head: struct.Struct, record: bytes, at: int = 0) -> tuple[Any, ...]:
 @lru_cache(maxsize=65_536)
 def _connection(encoded: bytes) -> Connection:
     try:
-        return Connection(**orjson.loads(encoded))
-    except TypeError as exc:
+        found = orjson.loads(encoded)
+        return Connection(**{name: found.get(name, _CONNECTION_DEFAULTS.get(name)) for name in _CONNECTION_FIELDS})
+    except (TypeError, AttributeError) as exc:
         raise ValueError(f"cannot read a connection of {len(encoded)} bytes: {exc}") from exc

@@ -1,11 +1,13 @@
-"""The spool's files as bytes: what a segment is called, how a record is framed, and how frames are read back. Sans-I/O.
+"""The spool's files as bytes: names of segments, frames of records, and how frames are read back. Sans-I/O.
 
-    segment name   <created, ns since 1970, 20 digits>-<writer>-<mark, 8 hex digits>[r].spool
+    segment name   <created, ns since 1970, 20 digits>-<writer>-<mark, 8 hex digits>-v<format>[r].spool
     record         mark u32 | length of the body u32 | CRC-32C of kind and body u32 | kind u8 | body
 
 All big endian. The mark is drawn at random for each segment, so that nobody who fills a body can make bytes in it look
 like a record: after damage the reader looks for the next mark whose record has a right checksum. A segment with an `r`
-in its name is written over one that was done with: until its writer leaves it, bytes of that stand behind its end.
+in its name overwrites a finished one: until its writer closes it, old bytes stand behind its end.
+
+Format 1 is this framing and the record layouts of records.py. A segment of a newer format is left alone.
 """
 
 from __future__ import annotations
@@ -20,9 +22,10 @@ from exporters.model import RecordKind
 
 FRAME = struct.Struct(">IIIB")
 SUFFIX = ".spool"
-FREE_SUFFIX = ".free"  # done with, to be written over
+FREE_SUFFIX = ".free"  # finished, to be overwritten
+FORMAT = 1
 _CHECKED = 12  # where the checksummed bytes of a frame begin
-_NAME = re.compile(r"\d{20}-([A-Za-z0-9_.]+)-([0-9a-f]{8})(r?)\.spool")
+_NAME = re.compile(r"\d{20}-([A-Za-z0-9_.]+)-([0-9a-f]{8})-v(\d{1,4})(r?)\.spool")
 _WRITER = re.compile(r"[A-Za-z0-9_.]+")
 _KINDS: dict[int, RecordKind] = {kind.value: kind for kind in RecordKind}
 CRC_OF_KIND: dict[int, int] = {kind.value: crc32c(bytes([kind])) for kind in RecordKind}  # where a checksum begins
@@ -31,32 +34,42 @@ Record = tuple[RecordKind, bytes]
 
 
 class Named(NamedTuple):
-    """What the name of a segment tells: the writer, the mark of its records, whether it is written over another."""
+    """The parts of a segment's name. `reused`: it overwrites a finished segment."""
 
     writer: str
     mark: int
     reused: bool
+    format: int = FORMAT
 
 
 def segment_name(created_ns: int, writer: str, mark: int, reused: bool = False) -> str:
     """A name that sorts by age. Raises ValueError unless `writer` is made of letters, digits, '_' and '.'."""
     if not _WRITER.fullmatch(writer):
         raise ValueError(f"cannot name a segment after the writer {writer!r}: letters, digits, '_' and '.' only")
-    return f"{created_ns:020d}-{writer}-{mark:08x}{'r' if reused else ''}{SUFFIX}"
+    return f"{created_ns:020d}-{writer}-{mark:08x}-v{FORMAT}{'r' if reused else ''}{SUFFIX}"
 
 
 def read_name(segment: str) -> Named | None:
     """None when this is not the name of a segment."""
     match = _NAME.fullmatch(segment)
-    return Named(match[1], int(match[2], 16), match[3] != "") if match else None
+    return Named(match[1], int(match[2], 16), match[4] != "", int(match[3])) if match else None
 
 
 class Scan(NamedTuple):
     """What stands in a stretch of a segment."""
 
     records: list[Record]
-    end: int  # behind the last whole record
-    corrupt: int  # stretches of damage that were skipped before `end`
+    ends: list[tuple[int, int]]  # of each record: the byte behind it, stretches of damage skipped before it
+
+    @property
+    def end(self) -> int:
+        """The byte behind the last whole record."""
+        return self.ends[-1][0] if self.ends else 0
+
+    @property
+    def corrupt(self) -> int:
+        """Stretches of damage that were skipped before `end`."""
+        return self.ends[-1][1] if self.ends else 0
 
 
 def scan(data: bytes, mark: int, max_records: int) -> Scan:
@@ -66,18 +79,20 @@ def scan(data: bytes, mark: int, max_records: int) -> Scan:
     """
     records: list[Record] = []
     view = memoryview(data)
-    start = end = corrupt = 0
+    ends: list[tuple[int, int]] = []
+    start = corrupt = 0
     while len(records) < max_records:
         behind = _record_end(view, start, mark)
         if behind > 0:
             records.append((_KINDS[data[start + _CHECKED]], data[start + FRAME.size : behind]))
-            start = end = behind
+            start = behind
+            ends.append((behind, corrupt))
             continue
         start = _next_record(data, view, start + 1, mark)
         if start < 0:
             break
         corrupt += 1
-    return Scan(records, end, corrupt)
+    return Scan(records, ends)
 
 
 def frame_bytes(head: bytes, mark: int) -> int:

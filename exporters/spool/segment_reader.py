@@ -5,14 +5,23 @@ from __future__ import annotations
 import fcntl
 import os
 from pathlib import Path
+from typing import NamedTuple
 
 from exporters.spool.segment_format import FRAME, Named, frame_bytes, scan
 
 _COUNTED_BYTES = 1 << 18  # read at once when records are only counted
 
 
+class Waiting(NamedTuple):
+    """What a reader has still to read of a segment."""
+
+    records: int
+    nbytes: int
+    uncounted_bytes: int  # whose records are not in `records`
+
+
 class FollowedSegment:
-    """Open until `close`. All before `position` is done with. All methods raise OSError."""
+    """Open until `close`. All before `position` is finished. All methods raise OSError."""
 
     def __init__(self, path: Path, named: Named, position: int) -> None:
         self.named = named
@@ -20,6 +29,7 @@ class FollowedSegment:
         self._fd = os.open(path, os.O_RDONLY)
         self._counted_to = position  # `_ahead` counts the records from position to here
         self._ahead = 0
+        self._is_behind = True  # whether `count_ahead` has more to count than it was allowed to
 
     @property
     def size(self) -> int:
@@ -43,14 +53,14 @@ class FollowedSegment:
         """How many bytes from the position on may be read as records."""
         if not self.named.reused or not self.is_being_written():
             return self.size
-        self._count_ahead()
+        self.count_ahead(self.size)
         return self._counted_to - self.position
 
-    def waiting(self) -> tuple[int, int]:
-        """How many records and bytes stand behind the position."""
-        self._count_ahead()
+    def waiting(self) -> Waiting:
+        """What stands behind the position, as far as `count_ahead` looked."""
         end = self._counted_to if self.named.reused else self.size
-        return self._ahead, max(0, end - self.position)
+        uncounted = max(0, self.size - self._counted_to) if self._is_behind else 0
+        return Waiting(self._ahead, max(0, end - self.position), 0 if self.named.reused else uncounted)
 
     def move_on(self, end: int, records: int) -> None:
         """`records` up to `end` are done with, stretches of damage among them."""
@@ -63,21 +73,30 @@ class FollowedSegment:
     def close(self) -> None:
         os.close(self._fd)
 
-    def _count_ahead(self) -> None:
-        """Count the records that were written since the last count; damage ends the count for now."""
+    def count_ahead(self, max_bytes: int) -> int:
+        """Count records that were not counted before, in at most about `max_bytes`. Returns how many bytes it read.
+
+        Damage ends the count for now.
+        """
         size, mark = self.size, self.named.mark
-        nbytes = _COUNTED_BYTES
+        nbytes, done = _COUNTED_BYTES, 0
+        self._is_behind = True
         while self._counted_to < size:
+            if done >= max_bytes:
+                return done
             room = size - self._counted_to
             data = self.read(nbytes, self._counted_to)
+            done += len(data)
             counted, at = self._sound(data) if self.named.reused else _headed(data, mark, room)
             if at == 0:
                 whole = frame_bytes(data[: FRAME.size], mark)
                 if not nbytes < whole <= room:
-                    return
+                    break
                 nbytes = whole
             self._ahead += counted
             self._counted_to += at
+        self._is_behind = False
+        return done
 
     def _sound(self, data: bytes) -> tuple[int, int]:
         """As `_headed`, by their checksums: the size of a segment that is written over does not say where it ends."""

@@ -116,6 +116,10 @@ class Decoder:
             reason, code, cause = DropReason.DECODE, ErrorCode.INVALID_RECORD, repr(exc)
         return Outcome(push, _NOTHING, nbytes, code), Refusal(reason, cause)
 
+    def undecoded(self, push: Push) -> Outcome:
+        """A push that is dropped without a look at its payload."""
+        return Outcome(push, _NOTHING, 0, ErrorCode.UNKNOWN_SERVER_ERROR)
+
     def _decode(self, push: Push, payload: bytes) -> tuple[Decoded, Match | None]:
         client = identity(push)
         known = self._known.of(client)

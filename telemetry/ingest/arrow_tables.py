@@ -28,17 +28,17 @@ _QUANTILES = pa.list_(pa.struct([("q", pa.float64()), ("v", pa.float64())]))
 
 
 def points_table(outcomes: Sequence[Outcome]) -> tuple[pa.Table, list[int], int]:
-    """Rows of `points`; the hours they belong to; how many timestamps of matches were out of bounds."""
+    """Rows of `points`, the hours (since 1970) they belong to, and how many timestamps of matches were clamped."""
     names, received_ms = Names(), np.array([outcome.push.received_at_ms for outcome in outcomes], np.int64)
     numbered = [(n, outcome.decoded.points) for n, outcome in enumerate(outcomes) if outcome.decoded.points.value]
-    parts = [listed([n for n, _ in numbered], [points for _, points in numbered], names)]
+    blocks = [listed([n for n, _ in numbered], [points for _, points in numbered], names)]
     clamped = 0
     for template, numbers in _by_template(outcomes).items():
         matches = [match for n in numbers if (match := outcomes[n].match)]
-        part, out_of_bounds = gathered(template, numbers, matches, received_ms[numbers], names)
-        parts.append(part)
+        block, out_of_bounds = gathered(template, numbers, matches, received_ms[numbers], names)
+        blocks.append(block)
         clamped += out_of_bounds
-    columns = joined(parts, names)
+    columns = joined(blocks, names)
     hours = np.unique(columns.ts_ms // MS_PER_HOUR).tolist()
     return _points(columns, names, [outcome.push for outcome in outcomes]), hours, clamped
 
@@ -120,10 +120,10 @@ def histograms_table(outcomes: Sequence[Outcome]) -> pa.Table:
     )
 
 
-def pushes_table(outcomes: Sequence[Outcome], token: str) -> pa.Table:
-    """Rows of `pushes`. `token` names the batch, so that a replay gives the same push_id again."""
+def pushes_table(numbers: Sequence[int], outcomes: Sequence[Outcome], token: str) -> pa.Table:
+    """Rows of `pushes`. `numbers` in the batch that `token` names: a replay of the batch gives the same push_ids."""
     pushes = [outcome.push for outcome in outcomes]
-    push_ids = b"".join(xxh3_128_digest(f"{token}:{n}".encode()) for n in range(len(pushes)))
+    push_ids = b"".join(xxh3_128_digest(f"{token}:{n}".encode()) for n in numbers)
     return pa.table(
         {
             **_identity(pushes),

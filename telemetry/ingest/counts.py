@@ -1,4 +1,4 @@
-"""What became of the records of the spool, as counts that outlive the process that counts. Sans-I/O."""
+"""Counts of spool records by outcome; saved with the position in the spool. Sans-I/O."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ from exporters.model import DropReason, RecordKind
 
 @dataclass(slots=True)
 class Counts:
-    """What became of the records that were committed, since the spool began. received = written + dropped, in records
-    and in points."""
+    """Records and points that were committed since the spool began."""
 
     written: Counter[RecordKind] = field(default_factory=Counter)
     dropped: Counter[DropReason] = field(default_factory=Counter)
@@ -21,12 +20,13 @@ class Counts:
     points_dropped: Counter[DropReason] = field(default_factory=Counter)  # out of pushes that were kept
     clamped_timestamps: int = 0
     series_written: int = 0
+    replayed: int = 0  # records written to the spool by `headroom quarantine replay`
 
     def __add__(self, other: Counts) -> Counts:
         return Counts(*(getattr(self, each.name) + getattr(other, each.name) for each in fields(self)))
 
     def as_note(self) -> dict[str, Any]:
-        """In JSON's types."""
+        """As a dictionary of JSON types."""
         return {
             "written": {kind.name: self.written[kind] for kind in RecordKind},
             "dropped": {reason.value: self.dropped[reason] for reason in DropReason},
@@ -34,11 +34,12 @@ class Counts:
             "points_dropped": {reason.value: self.points_dropped[reason] for reason in DropReason},
             "clamped_timestamps": self.clamped_timestamps,
             "series_written": self.series_written,
+            "replayed": self.replayed,
         }
 
     @classmethod
     def of_note(cls, note: Mapping[str, Any]) -> Counts:
-        """What `as_note` gave, perhaps that of another version; of nothing, nothing."""
+        """The counts in a note of `as_note`, also of another version; missing ones are 0."""
         written, dropped, points_dropped = (note.get(key, {}) for key in ("written", "dropped", "points_dropped"))
         return cls(
             Counter({kind: written.get(kind.name, 0) for kind in RecordKind}),
@@ -47,4 +48,5 @@ class Counts:
             Counter({reason: points_dropped.get(reason.value, 0) for reason in DropReason}),
             note.get("clamped_timestamps", 0),
             note.get("series_written", 0),
+            note.get("replayed", 0),
         )

@@ -1,14 +1,14 @@
-"""Follows the spool: records -> batches of rows -> the store, each batch under its own deduplication token.
+"""Follows the spool: records -> rows of a batch -> the store, each batch under its own deduplication token.
 
-One bad record fails alone: it is dropped with a reason and counted; a push leaves its row in `pushes` with the code
-that Kafka would have answered, and itself in the quarantine. What the store cannot take now is tried again, the same
-rows under the same token; what it will never take is dropped, counted, and told once per table.
+A record that cannot be decoded, or whose rows the store does not accept, is dropped alone, counted by reason, and a
+push goes to the quarantine. While the store accepts nothing (TransientWriteError) the batch is kept and tried again:
+the same rows under the same token.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import structlog
@@ -19,17 +19,21 @@ from exporters.spool.reader import Batch, SpoolReader
 from exporters.spool.records import decode_push
 from telemetry.decode.budgets import Limits
 from telemetry.decode.client_budgets import ClientBudgets
-from telemetry.decode.decoder import Decoder
+from telemetry.decode.decoder import Decoder, Refusal
 from telemetry.decode.series import identity
 from telemetry.decode.series_cache import KnownSeries
 from telemetry.ingest.counts import Counts
-from telemetry.ingest.part import Part
+from telemetry.ingest.decoded_batch import DecodedBatch, TableRows
+from telemetry.ingest.progress import Progress, Stage
 from telemetry.ingest.quarantine import Quarantine
 from telemetry.ingest.rollups import ROLL_UP, TouchedHours, roll_up_parameters
+from telemetry.ingest.suspect import Suspect
+from telemetry.ingest.table_writer import TableWriter
 
 log = structlog.get_logger(__name__)
 
-_SERIES_REWRITTEN_AFTER_MS = 3_600_000  # how old `last_seen` may grow
+_SERIES_REWRITTEN_AFTER_MS = 3_600_000  # how old `last_seen` may become
+REPLAY_WRITER = "replay"  # of the spool segments of `headroom quarantine replay`
 
 
 class Ingester:
@@ -43,60 +47,72 @@ class Ingester:
         *,
         max_decompressed_bytes: int,
         rollup_interval_ms: int,
+        progress: Progress,
         max_records: int = 20_000,
         max_bytes: int = 16 << 20,
         max_known_series: int = 8_000_000,
         max_template_bytes: int = 128 << 20,
         limits: Limits = Limits(),
+        client_budgets: ClientBudgets | None = None,
+        suspect: Suspect | None = None,
+        on_batch: Callable[[Batch], None] = lambda _: None,
     ) -> None:
-        """A batch has at most `max_records` records or `max_bytes`, one record at least."""
+        """A batch has at most `max_records` records or `max_bytes`, one record at least.
+
+        `on_batch` is called with each batch before its records are looked at.
+        """
         self._reader = reader
         self._store = store
+        self._writer = TableWriter(store, progress)
         self._quarantine = quarantine
+        self._progress = progress
         self._max_records = max_records
         self._max_bytes = max_bytes
+        self._suspect = suspect
+        self._on_batch = on_batch
         self._known = KnownSeries(max_known_series, _SERIES_REWRITTEN_AFTER_MS)
         self._decoder = Decoder(
             max_decompressed_bytes=max_decompressed_bytes,
             limits=limits,
             known=self._known,
             max_template_bytes=max_template_bytes,
-            client_budgets=ClientBudgets(),
+            client_budgets=client_budgets or ClientBudgets(),
         )
-        self._told: set[str] = set()  # tables whose refusal was logged
+        if suspect is not None and suspect.has_narrowed:
+            reader.release()
         self._hours = TouchedHours(reader.note.get("hours", ()), rollup_interval_ms)
+        self._decoded: DecodedBatch | None = None  # kept while the store does not accept it
+        self._unwritten: list[TableRows] = []
+        self.oldest_record_ms = 0  # when the oldest push that is not stored was received; 0 when none is known
         self.counts = Counts.of_note(reader.note)
 
     def step(self, now_ms: int) -> int:
-        """Write the next batch; how many records it held, 0 when there is none.
+        """Write the next batch. Returns how many records it held, 0 when there is none.
 
         Raises TransientWriteError: the next step tries the same batch again, under the same token.
         """
         try:
-            batch = self._reader.next_batch(self._max_records, self._max_bytes)
-            if batch is None:
+            decoded = self._decoded or self._next(now_ms)
+            if decoded is None:
+                self._progress.advance(Stage.IDLE)
+                self.oldest_record_ms = 0
                 return 0
-            self._reader.begin(batch)
-            self._known.begin(now_ms)
-            self._quarantine.begin()
-            counts = self._write(batch, now_ms)
-            counts.series_written = self._known.keep()
-            counts += self.counts
-            self._quarantine.flush(batch.token)
-            self._reader.commit(batch, {**counts.as_note(), "hours": self._hours.as_list()})
+            self._reader.begin(decoded.batch)
+            self._write(decoded, now_ms)
+            self._commit(decoded)
         except OSError as exc:
             raise TransientWriteError(f"cannot follow the spool: {exc}") from exc
-        self.counts = counts
-        return len(batch.records)
+        return len(decoded.batch.records)
 
     def roll_up(self, clock_ms: Callable[[], int]) -> bool:
-        """Compute an hour that is due, if there is one; whether there was. A store that is away is asked again later.
+        """Compute an hour that is due. Returns whether there was one; on failure it is due again later.
 
         `clock_ms` is wall time.
         """
         hour = self._hours.due(began_ms := clock_ms())
         if hour is None:
             return False
+        self._progress.advance(Stage.WRITING)
         try:
             self._store.command(ROLL_UP, roll_up_parameters(hour))
         except (TransientWriteError, PermanentWriteError) as exc:
@@ -107,16 +123,20 @@ class Ingester:
         return True
 
     def as_dict(self) -> dict[str, Any]:
-        """The counts for /metrics; `received` = `written` + `dropped` + `buffered`, in records. Raises OSError."""
+        """Counts for /metrics, in records. Raises OSError.
+
+        `written` was confirmed by the store, `dropped` counted here, `buffered` counted in the spool. `replayed`
+        records came from `headroom quarantine replay`, not from a network process.
+        """
         counts = self.counts
         dropped = counts.dropped + Counter({DropReason.CORRUPT_RECORD: self._reader.totals.corrupt})
-        written, lost, buffered = counts.written.total(), dropped.total(), self._reader.buffered()
+        buffered, buffered_bytes = self._reader.buffered()
         return {
-            "received": written + lost + buffered[0],
-            "written": written,
-            "dropped": lost,
-            "buffered": buffered[0],
-            "buffered_bytes": buffered[1],
+            "written": counts.written.total(),
+            "dropped": dropped.total(),
+            "buffered": buffered,
+            "buffered_bytes": buffered_bytes,
+            "replayed": counts.replayed + self._reader.buffered(REPLAY_WRITER)[0],
             "torn": self._reader.totals.torn,
             "drop_reasons": {reason.value: dropped[reason] for reason in DropReason},
             "by_kind": {kind.name.lower(): counts.written[kind] for kind in RecordKind},
@@ -127,69 +147,82 @@ class Ingester:
             "known_series": len(self._known),
             "templates": len(self._decoder.templates),
             "hours_to_roll_up": len(self._hours),
+            "oldest_record_ms": self.oldest_record_ms,
+            "position_bytes": self._reader.totals.bytes,
         }
 
-    def _write(self, batch: Batch, now_ms: int) -> Counts:
-        counts = Counts()
-        for n, part in enumerate(self._parts(batch, counts, now_ms)):
-            refused = self._insert(part, f"{batch.token}.{n}" if n else batch.token, now_ms)
-            for kind, records in part.kept.items():
-                if kind in refused:
-                    counts.dropped[DropReason.REFUSED] += records
-                else:
-                    counts.written[kind] += records
-            if RecordKind.PUSH in refused:
-                self._known.forget()
-            else:
-                part.count_points(counts)
-                self._hours.touch(part.hours, now_ms)
-        return counts
+    def _next(self, now_ms: int) -> DecodedBatch | None:
+        """The next batch of the spool, decoded. It ends where DecodedBatch is full. Raises OSError."""
+        batch = self._reader.next_batch(self._max_records, self._max_bytes)
+        if batch is None:
+            return None
+        if self._suspect is not None and not self._reader.has_begun:
+            batch = self._suspect.cut(batch)
+        self._on_batch(batch)
+        self._known.begin(now_ms)
+        self._quarantine.begin()
+        decoded = DecodedBatch(batch)
+        unseen = self._suspect is not None and self._suspect.is_culprit(batch)
+        for number, (kind, body) in enumerate(batch.records, 1):
+            self._take(decoded, kind, body, now_ms, unseen)
+            self._progress.advance(Stage.DECODING)
+            if decoded.is_full() and not self._reader.has_begun:
+                decoded.batch = batch.first(number)
+                break
+        if decoded.outcomes:
+            self.oldest_record_ms = min(outcome.push.received_at_ms for outcome in decoded.outcomes)
+        self._decoded = decoded
+        self._unwritten = list(decoded.tables(decoded.batch.token, now_ms))
+        return decoded
 
-    def _parts(self, batch: Batch, counts: Counts, now_ms: int) -> Iterator[Part]:
-        """Where a batch is parted follows from its records alone, so that a replay parts it the same way."""
-        part = Part()
-        for kind, body in batch.records:
-            reason = self._take(kind, body, part, now_ms)
-            if reason is None:
-                part.kept[kind] += 1
-            else:
-                counts.dropped[reason] += 1
-            if part.is_full():
-                yield part
-                part = Part()
-        yield part
-
-    def _take(self, kind: RecordKind, body: bytes, part: Part, now_ms: int) -> DropReason | None:
-        """Decode one record into a part; why not, if not."""
+    def _take(self, decoded: DecodedBatch, kind: RecordKind, body: bytes, now_ms: int, unseen: bool) -> None:
+        """Decode one record. `unseen`: drop it without decoding its payload, because the worker died of it."""
         try:
             if kind is RecordKind.PUSH:
-                return self._take_push(decode_push(body), part, now_ms)
-            part.add_record(kind, body)
+                self._take_push(decoded, decode_push(body), now_ms, unseen)
+            elif unseen:
+                decoded.dropped[DropReason.REFUSED] += 1
+            else:
+                decoded.add_record(kind, body)
         except (ValueError, TypeError) as exc:
             log.error("cannot read a spool record", kind=kind.name, nbytes=len(body), cause=repr(exc))
-            return DropReason.CORRUPT_RECORD
-        return None
+            decoded.dropped[DropReason.CORRUPT_RECORD] += 1
 
-    def _take_push(self, push: Push, part: Part, now_ms: int) -> DropReason | None:
-        outcome, refusal = self._decoder.outcome(push)
-        part.add_push(outcome)
+    def _take_push(self, decoded: DecodedBatch, push: Push, now_ms: int, unseen: bool) -> None:
+        if unseen:
+            refusal: Refusal | None = Refusal(DropReason.REFUSED, "the storage worker died repeatedly at this push")
+            outcome = self._decoder.undecoded(push)
+        else:
+            outcome, refusal = self._decoder.outcome(push)
+        decoded.add_push(outcome, refusal)
         self._known.add(identity(push), outcome.decoded.series, now_ms)
-        if refusal is None:
-            return None
-        self._quarantine.add(push, refusal)
-        return refusal.reason
+        if refusal is not None:
+            self._quarantine.add(push, refusal)
 
-    def _insert(self, part: Part, token: str, now_ms: int) -> set[RecordKind]:
-        """Write all rows of a part; the kinds of records of which the store refused rows for good."""
-        refused = set()
-        for table, kind, rows in part.tables(token, now_ms):
-            if rows.num_rows == 0:
-                continue
-            try:
-                self._store.insert(table, rows, token=f"{table}:{token}")
-            except PermanentWriteError as exc:
-                refused.add(kind)
-                if table not in self._told:
-                    self._told.add(table)
-                    log.error("the store refuses rows for good", table=table, rows=rows.num_rows, cause=str(exc))
-        return refused
+    def _write(self, decoded: DecodedBatch, now_ms: int) -> None:
+        """Write the tables that are not written yet. Raises TransientWriteError."""
+        while self._unwritten:
+            rows = decoded.without_refused(self._unwritten[0])
+            written = self._writer.write(rows, decoded.batch.token)
+            del self._unwritten[0]
+            for failed in written.failed:
+                push = decoded.refuse(rows, failed.item)
+                if push is not None:
+                    self._quarantine.add(push, Refusal(DropReason.REFUSED, f"{rows.table}: {failed.cause}"))
+            self._hours.touch(written.hours, now_ms)
+            decoded.clamped_timestamps += written.clamped_timestamps
+
+    def _commit(self, decoded: DecodedBatch) -> None:
+        """All tables are written. Raises OSError: only this is tried again."""
+        counts = decoded.counts()
+        if decoded.refused:
+            self._known.forget()  # their series may not be written
+        counts.series_written = self._known.keep()
+        if decoded.batch.writer == REPLAY_WRITER:
+            counts.replayed = len(decoded.batch.records) + decoded.batch.corrupt
+        counts += self.counts
+        self._quarantine.flush(decoded.batch.token)
+        self._reader.commit(decoded.batch, {**counts.as_note(), "hours": self._hours.as_list()})
+        self.counts = counts
+        self._decoded = None
+        self._progress.advance(Stage.IDLE)

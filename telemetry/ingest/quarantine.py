@@ -1,27 +1,29 @@
-"""Pushes that could not be kept, as they came, for somebody to look at: a directory of few files, the newest win.
+"""Pushes that cannot be stored, as they were received: a bounded directory, the oldest are removed first.
 
-What a file holds, and how it is read: telemetry/ingest/quarantine_reader.py.
+telemetry/ingest/quarantine_reader.py reads the files and describes their format.
 """
 
 from __future__ import annotations
 
+import errno
+import os
 from collections import deque
 from pathlib import Path
 
-import orjson
 import structlog
 from xxhash import xxh3_64_hexdigest
 
 from exporters.model import Push
-from telemetry.decode.compression import codec_name
 from telemetry.decode.decoder import Refusal
-from telemetry.ingest.quarantine_reader import SUFFIX
+from telemetry.ingest.quarantine_reader import SUFFIX, file_bytes
 
 log = structlog.get_logger(__name__)
 
+_MAX_SYNCED_ONE_BY_ONE = 16
+
 
 class Quarantine:
-    """At most `max_records` files and `max_bytes` in all; the oldest received go first. One per directory."""
+    """At most `max_records` files and `max_bytes` in all; the oldest received are removed first. One per directory."""
 
     def __init__(self, directory: Path, max_records: int, max_bytes: int) -> None:
         """Raises OSError."""
@@ -34,29 +36,39 @@ class Quarantine:
         self._failing = False
 
     def begin(self) -> None:
-        """A batch begins; what another added and did not flush was in vain."""
+        """A batch begins: what was added for an earlier one and never flushed is forgotten."""
         self._new.clear()
 
     def add(self, push: Push, refusal: Refusal) -> None:
-        """To be written by `flush`."""
+        """Queue one push for `flush`."""
         self._new.append((push, refusal))
 
     def flush(self, token: str) -> None:
-        """Write what was added, bounded. The same under the same token is one: batches may come again."""
+        """Write what was added, durably. The same pushes under the same token are one: batches may come again.
+
+        Raises OSError when the disk is full: the same call later writes them. Other faults are logged and cost these
+        files, so that a directory that is gone does not stop everything else.
+        """
         if not self._new:
             return
         try:
-            while self._new:
-                push, refusal = self._new.popleft()
-                name = f"{push.received_at_ms:020d}-{xxh3_64_hexdigest(f'{token}:{len(self._new)}'.encode())}{SUFFIX}"
-                self._sizes[name] = (self._directory / name).write_bytes(_file(push, refusal))
+            written = [self._write(token, n, push, refusal) for n, (push, refusal) in enumerate(self._new)]
+            _sync(written, self._directory)
             self._make_room()
             self._failing = False
         except OSError as exc:
+            if exc.errno in (errno.ENOSPC, errno.EDQUOT):
+                raise
             if not self._failing:
                 log.error("cannot write to the quarantine", directory=str(self._directory), error=str(exc))
             self._failing = True
-            self._new.clear()
+        self._new.clear()
+
+    def _write(self, token: str, number: int, push: Push, refusal: Refusal) -> Path:
+        name = f"{push.received_at_ms:020d}-{xxh3_64_hexdigest(f'{token}:{number}'.encode())}{SUFFIX}"
+        path = self._directory / name
+        self._sizes[name] = path.write_bytes(file_bytes(push, refusal))
+        return path
 
     def _make_room(self) -> None:
         nbytes, oldest_first = sum(self._sizes.values()), deque(sorted(self._sizes))
@@ -66,19 +78,14 @@ class Quarantine:
             nbytes -= self._sizes.pop(name)
 
 
-def _file(push: Push, refusal: Refusal) -> bytes:
-    connection = push.connection
-    head = {
-        "received_at_ms": push.received_at_ms,
-        "reason": refusal.reason,
-        "cause": refusal.cause,
-        "cluster": connection.cluster,
-        "principal": connection.principal,
-        "client_id": push.client_id,
-        "client_instance_id": push.client_instance_id.hex(),
-        "software": f"{connection.software_name} {connection.software_version}",
-        "source_address": connection.source_address,
-        "compression": codec_name(push.compression_type),
-        "bytes": len(push.payload),
-    }
-    return orjson.dumps(head) + b"\n" + push.payload
+def _sync(paths: list[Path], directory: Path) -> None:
+    """Durable with the commit that follows."""
+    if len(paths) > _MAX_SYNCED_ONE_BY_ONE:
+        os.sync()
+        return
+    for path in (*paths, directory):
+        fd = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)

@@ -1,22 +1,27 @@
-"""What lies in a quarantine, for somebody to look at: files that `telemetry/ingest/quarantine.py` wrote.
+"""The files of a quarantine: one line of JSON (when, who, why), then the payload as it was received.
 
-A file is one line of JSON (when, who, why) and behind it the payload as it was received.
+Written by telemetry/ingest/quarantine.py; read by `headroom quarantine`.
 """
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import orjson
 
+from exporters.model import Connection, Push
+from telemetry.decode.compression import codec_name
+from telemetry.decode.decoder import Refusal
+
 SUFFIX = ".push"
 _MAX_HEAD_BYTES = 1 << 20
 
 
 class Held(NamedTuple):
-    """A push in a quarantine. `facts`: what its first line says. The end of its name is its id."""
+    """A push in a quarantine. `facts`: its first line. The end of the file name is its id."""
 
     path: Path
     facts: dict[str, Any]
@@ -29,9 +34,49 @@ class Held(NamedTuple):
         """As it was received. Raises OSError."""
         return self.path.read_bytes().partition(b"\n")[2]
 
+    def push(self) -> Push:
+        """The push as it was in the spool. Raises OSError, ValueError when the file does not hold all of it."""
+        facts = self.facts
+        try:
+            return Push(
+                connection=Connection(**facts["connection"]),
+                client_id=facts["client_id"],
+                client_instance_id=bytes.fromhex(facts["client_instance_id"]),
+                received_at_ms=facts["received_at_ms"],
+                subscription_id=facts["subscription_id"],
+                terminating=facts["terminating"],
+                compression_type=facts["compression_type"],
+                payload=self.payload(),
+            )
+        except (KeyError, TypeError) as exc:
+            raise ValueError(f"cannot replay {self.id}: its file lacks {exc}") from exc
+
+
+def file_bytes(push: Push, refusal: Refusal) -> bytes:
+    """What a file holds."""
+    connection = push.connection
+    head = {
+        "received_at_ms": push.received_at_ms,
+        "reason": refusal.reason,
+        "cause": refusal.cause,
+        "cluster": connection.cluster,
+        "principal": connection.principal,
+        "client_id": push.client_id,
+        "client_instance_id": push.client_instance_id.hex(),
+        "software": f"{connection.software_name} {connection.software_version}",
+        "source_address": connection.source_address,
+        "compression": codec_name(push.compression_type),
+        "bytes": len(push.payload),
+        "compression_type": push.compression_type,
+        "subscription_id": push.subscription_id,
+        "terminating": push.terminating,
+        "connection": dataclasses.asdict(connection),
+    }
+    return orjson.dumps(head) + b"\n" + push.payload
+
 
 def held(directory: Path) -> Iterator[Held]:
-    """All that can be read, the newest first: one may be half written, or go while we look. Raises OSError."""
+    """All that can be read, the newest first: files may be half written or removed meanwhile. Raises OSError."""
     for path in sorted((path for path in directory.iterdir() if path.suffix == SUFFIX), reverse=True):
         try:
             with path.open("rb") as file:

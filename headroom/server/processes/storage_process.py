@@ -30,6 +30,7 @@ from exporters.spool.reader import SpoolReader
 from headroom.clock import now_ms
 from headroom.logs import configure_logging
 from telemetry.ingest.ingester import Ingester
+from telemetry.ingest.progress import Progress
 from telemetry.ingest.quarantine import Quarantine
 
 log = structlog.get_logger(__name__)
@@ -109,6 +110,7 @@ class _Follower:
             rollup_interval_ms=settings.rollup_ms,
             max_records=settings.batch_records,
             max_bytes=settings.batch_bytes,
+            progress=Progress(time.monotonic),
         )
 
     def begin(self) -> None:

@@ -72,7 +72,7 @@ class StorageWorker:
         self.alive = True
         self._heard(first)
         if not self.restarts:
-            self.received_before = self.counts["received"]
+            self.received_before = accounted(self.counts)
 
     async def watch(self) -> None:
         """Takes the worker's counts; starts it again when it dies. Runs until `stop`."""
@@ -171,6 +171,11 @@ class _Progress:
         return f"nothing was written for {now_s - self._moved_at_s:.0f} s while the spool holds records{cause}"
 
 
+def accounted(counts: dict[str, Any]) -> int:
+    """Records that a worker knows of."""
+    return int(counts["written"] + counts["dropped"] + counts["buffered"])
+
+
 def storage_readings(written_to_spool: Callable[[], int], worker: StorageWorker) -> Readings:
     """received = written + dropped + buffered at every moment: what the worker did not tell of yet is buffered.
 
@@ -180,7 +185,7 @@ def storage_readings(written_to_spool: Callable[[], int], worker: StorageWorker)
 
     def readings() -> dict[SelfMetric, Values]:
         counts = worker.counts
-        received = max(worker.received_before + written_to_spool(), counts["received"])
+        received = max(worker.received_before + written_to_spool(), accounted(counts))
         buffered = received - counts["written"] - counts["dropped"]
         return {
             catalogue.RECORDS_RECEIVED: received,

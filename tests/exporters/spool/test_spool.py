@@ -2,15 +2,7 @@
 
 from __future__ import annotations
 
-import errno
 import os
-import resource
-import signal
-import subprocess
-import sys
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -20,59 +12,9 @@ from hypothesis import strategies as st
 
 from exporters.model import RecordKind
 from exporters.spool import reader as spool_reader
-from exporters.spool import writer as spool_writer
 from exporters.spool.reader import SpoolReader
 from exporters.spool.segment_format import FRAME, Record, read_name, scan, segment_name
-from exporters.spool.writer import SpoolFull, SpoolWriter
-
-MIB = 1 << 20
-RECORDS = st.lists(st.tuples(st.sampled_from(RecordKind), st.binary(max_size=60)), min_size=1, max_size=25)
-
-
-def writer(directory: Path, name: str = "gw0", *, segment_bytes: int = MIB, max_bytes: int = 64 * MIB) -> SpoolWriter:
-    return SpoolWriter(directory, name, segment_bytes=segment_bytes, max_bytes=max_bytes)
-
-
-def write(directory: Path, records: list[Record], *, segment_bytes: int = MIB, name: str = "gw0") -> None:
-    spool = writer(directory, name, segment_bytes=segment_bytes)
-    for kind, body in records:
-        spool.append(kind, body)
-        spool.flush()
-    spool.close()
-
-
-def drain(reader: SpoolReader, *, max_records: int = 1000, max_bytes: int = MIB) -> list[Record]:
-    records: list[Record] = []
-    while (batch := reader.next_batch(max_records, max_bytes)) is not None:
-        reader.begin(batch)
-        records += batch.records
-        reader.commit(batch)
-    return records
-
-
-def read_all(directory: Path) -> list[Record]:
-    reader = SpoolReader(directory)
-    try:
-        return drain(reader)
-    finally:
-        reader.close()
-
-
-def segments(directory: Path) -> list[Path]:
-    return sorted(directory.glob("*.spool"))
-
-
-@contextmanager
-def largest_file(nbytes: int) -> Iterator[None]:
-    """As if the disk were full: writes beyond `nbytes` in a file come short, then fail."""
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    ignored = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (nbytes, before[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
-        signal.signal(signal.SIGXFSZ, ignored)
+from tests.exporters.spool.kit import MIB, RECORDS, drain, read_all, segments, write, writer
 
 
 @given(
@@ -231,137 +173,6 @@ def test_a_restarted_writer_begins_a_new_segment(tmp_path: Path) -> None:
     assert read_all(tmp_path) == [(RecordKind.PUSH, b"before"), (RecordKind.PUSH, b"after")]
 
 
-def test_a_full_spool_refuses_and_takes_again_once_read(tmp_path: Path) -> None:
-    write(tmp_path, [(RecordKind.PUSH, bytes(500))], name="before")
-    now = [0.0]
-    spool = SpoolWriter(tmp_path, "gw0", segment_bytes=MIB, max_bytes=1100, clock_s=lambda: now[0])
-    spool.append(RecordKind.PUSH, bytes(500))
-    with pytest.raises(SpoolFull):
-        spool.append(RecordKind.PUSH, bytes(100))
-    spool.append(RecordKind.PUSH, b"small enough")
-    spool.flush()
-    assert len(read_all(tmp_path)) == 3  # deletes the segment of the writer that went
-    with pytest.raises(SpoolFull):
-        spool.append(RecordKind.PUSH, bytes(300))
-    now[0] = 0.06  # a full spool looks at the disk again after 50 ms
-    spool.append(RecordKind.PUSH, bytes(300))
-    spool.close()
-    assert read_all(tmp_path) == [(RecordKind.PUSH, bytes(300))]
-
-
-def test_a_writer_that_is_killed_loses_only_what_it_never_flushed(tmp_path: Path) -> None:
-    script = """
-import os, signal, sys
-from pathlib import Path
-from exporters.model import RecordKind
-from exporters.spool.writer import SpoolWriter
-spool = SpoolWriter(Path(sys.argv[1]), "gw0", segment_bytes=1 << 20, max_bytes=1 << 20)
-for n in range(100):
-    spool.append(RecordKind.PUSH, b"acknowledged")
-spool.flush()
-spool.append(RecordKind.PUSH, b"never flushed")
-os.kill(os.getpid(), signal.SIGKILL)
-"""
-    killed = subprocess.run([sys.executable, "-c", script, str(tmp_path)], check=False)
-    assert killed.returncode == -signal.SIGKILL
-    assert read_all(tmp_path) == [(RecordKind.PUSH, b"acknowledged")] * 100
-    assert segments(tmp_path) == []
-
-
-def test_a_failed_flush_counts_nothing_and_the_next_works(tmp_path: Path) -> None:
-    spool = writer(tmp_path)
-    spool.append(RecordKind.PUSH, b"acknowledged")
-    spool.flush()
-    with largest_file(100):
-        spool.append(RecordKind.PUSH, b"x")
-        spool.append(RecordKind.PUSH, bytes(200))
-        with pytest.raises(OSError, match="File too large"):
-            spool.flush()
-        spool.append(RecordKind.PUSH, bytes(200))
-        with pytest.raises(OSError, match="File too large"):
-            spool.flush()
-    spool.append(RecordKind.PUSH, b"also")
-    spool.flush()
-    assert spool.records == 2
-    spool.close()
-    assert len(segments(tmp_path)) == 2
-    assert read_all(tmp_path) == [(RecordKind.PUSH, b"acknowledged"), (RecordKind.PUSH, b"also")]
-
-
-def test_a_directory_that_could_not_be_synced_is_synced_by_the_next_sync(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    synced: list[Path] = []
-
-    def fail_once(directory: Path) -> None:
-        synced.append(directory)
-        if len(synced) == 1:
-            raise OSError(errno.EIO, "Input/output error")
-
-    monkeypatch.setattr(spool_writer, "sync_directory", fail_once)
-    spool = writer(tmp_path)
-    spool.append(RecordKind.PUSH, b"")
-    spool.flush()
-    with pytest.raises(OSError, match="Input/output"):
-        spool.sync()
-    spool.sync()
-    spool.sync()
-    assert synced == [tmp_path, tmp_path]
-    spool.close()
-
-
-class Hurried(SpoolWriter):
-    """Its segment is full as soon as `sync` has looked at it."""
-
-    hurry = False
-
-    @property
-    def _fd(self) -> int:
-        current: int = self.__dict__["fd"]
-        if self.hurry and current >= 0:
-            self.hurry = False
-            self._retire()
-        return current
-
-    @_fd.setter
-    def _fd(self, fd: int) -> None:
-        self.__dict__["fd"] = fd
-
-
-def test_a_segment_that_is_full_while_it_is_synced_is_synced(tmp_path: Path) -> None:
-    spool = Hurried(tmp_path, "gw0", segment_bytes=MIB, max_bytes=64 * MIB)
-    spool.append(RecordKind.PUSH, b"record")
-    spool.flush()
-    spool.hurry = True
-    spool.sync()
-    assert not spool.hurry
-    spool.close()
-    assert read_all(tmp_path) == [(RecordKind.PUSH, b"record")]
-
-
-def test_segments_whose_first_flush_fails_leave_nothing_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    spool, reader = writer(tmp_path), SpoolReader(tmp_path)
-    before = len(os.listdir("/proc/self/fd"))  # noqa: PTH208
-
-    def look_and_fail(*_: object) -> int:
-        reader.buffered()
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    with monkeypatch.context() as full:
-        full.setattr(os, "write", look_and_fail)
-        for _ in range(3):
-            spool.append(RecordKind.PUSH, b"never acknowledged")
-            with pytest.raises(OSError, match="No space left"):
-                spool.flush()
-    assert reader.next_batch(1, MIB) is None
-    assert len(os.listdir("/proc/self/fd")) == before  # noqa: PTH208
-    spool.append(RecordKind.PUSH, b"acknowledged")
-    spool.flush()
-    assert drain(reader) == [(RecordKind.PUSH, b"acknowledged")]
-    spool.close()
-    reader.close()
-
-
 def test_a_segment_that_goes_between_being_listed_and_opened_is_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -369,22 +180,6 @@ def test_a_segment_that_goes_between_being_listed_and_opened_is_none(
     monkeypatch.setattr(spool_reader, "segment_sizes", lambda _: {segment_name(1, "gw0", 1): 5})
     assert reader.buffered() == (0, 0)
     assert reader.next_batch(1, MIB) is None
-    reader.close()
-
-
-def test_full_segments_are_released_by_sync_in_a_thread(tmp_path: Path) -> None:
-    spool, reader = writer(tmp_path, segment_bytes=10), SpoolReader(tmp_path)
-    for n in range(3):
-        spool.append(RecordKind.PUSH, b"record %d" % n)
-        spool.flush()
-    assert len(drain(reader)) == 3
-    assert len(segments(tmp_path)) == 3  # full, but not synced: the writer still holds them
-    thread = threading.Thread(target=spool.sync)
-    thread.start()
-    thread.join()
-    assert drain(reader) == []
-    assert segments(tmp_path) == []
-    spool.close()
     reader.close()
 
 
@@ -410,45 +205,6 @@ def test_counts_are_differences_of_positions(tmp_path: Path) -> None:
     reader.close()
 
 
-def test_totals_and_the_note_outlive_the_reader_with_the_positions(tmp_path: Path) -> None:
-    spool, reader = writer(tmp_path), SpoolReader(tmp_path)
-    for n in range(5):
-        spool.append(RecordKind.PUSH, b"%d" % n)
-    spool.flush()
-    for number in (1, 2):
-        batch = reader.next_batch(2, MIB)
-        assert batch is not None
-        reader.begin(batch)
-        reader.commit(batch, {"batches": number})
-    last = reader.next_batch(2, MIB)
-    assert last is not None
-    reader.begin(last)
-    reader.close()  # as good as a crash
-    later = SpoolReader(tmp_path)
-    assert (later.totals.records, later.note) == (4, {"batches": 2})
-    assert later.totals.bytes + later.buffered()[1] == spool.bytes
-    replayed = later.next_batch(9, MIB)
-    assert replayed == last
-    later.commit(replayed, {"batches": 3})
-    assert (later.totals.records, later.note) == (5, {"batches": 3})
-    later.close()
-    spool.close()
-
-
-def test_a_commit_that_cannot_be_saved_counts_nothing(tmp_path: Path) -> None:
-    write(tmp_path, [(RecordKind.PUSH, b"record")])
-    reader = SpoolReader(tmp_path)
-    batch = reader.next_batch(1, MIB)
-    assert batch is not None
-    reader.begin(batch)
-    with largest_file(10), pytest.raises(OSError, match="File too large"):
-        reader.commit(batch, {"batches": 1})
-    assert (reader.totals.records, reader.note, reader.next_batch(1, MIB)) == (0, {}, batch)
-    reader.commit(batch, {"batches": 1})
-    assert (reader.totals.records, reader.note, reader.next_batch(1, MIB)) == (1, {"batches": 1}, None)
-    reader.close()
-
-
 def test_records_larger_than_what_is_read_at_once_are_counted(tmp_path: Path) -> None:
     spool, reader = writer(tmp_path), SpoolReader(tmp_path)
     for size in (10, 300_000, 0, 250_000, 270_000, 20_000, 5):
@@ -463,38 +219,11 @@ def test_records_larger_than_what_is_read_at_once_are_counted(tmp_path: Path) ->
     reader.close()
 
 
-def test_one_reader_at_a_time(tmp_path: Path) -> None:
-    reader = SpoolReader(tmp_path)
-    with pytest.raises(BlockingIOError):
-        SpoolReader(tmp_path)
-    reader.close()
-    SpoolReader(tmp_path).close()
-
-
-def test_unreadable_positions_and_foreign_files_do_not_stop_the_reader(tmp_path: Path) -> None:
-    write(tmp_path, [(RecordKind.PUSH, b"record")])
-    (tmp_path / "positions.json").write_bytes(b'{"positions": ')
-    (tmp_path / "foreign.spool").write_bytes(b"?")
-    assert read_all(tmp_path) == [(RecordKind.PUSH, b"record")]
-
-
-def test_a_begun_batch_whose_records_the_power_took_is_let_go(tmp_path: Path) -> None:
-    write(tmp_path, [(RecordKind.PUSH, b"lost")])
-    reader = SpoolReader(tmp_path)
-    batch = reader.next_batch(1, MIB)
-    assert batch is not None
-    reader.begin(batch)
-    reader.close()
-    os.truncate(segments(tmp_path)[0], 5)
-    write(tmp_path, [(RecordKind.PUSH, b"kept")])
-    assert read_all(tmp_path) == [(RecordKind.PUSH, b"kept")]
-
-
 def test_names() -> None:
-    assert read_name(segment_name(17, "gateway.1", 0xABC)) == ("gateway.1", 0xABC, False)
-    assert read_name(segment_name(17, "gateway.1", 0xABC, reused=True)) == ("gateway.1", 0xABC, True)
+    assert read_name(segment_name(17, "gateway.1", 0xABC)) == ("gateway.1", 0xABC, False, 1)
+    assert read_name(segment_name(17, "gateway.1", 0xABC, reused=True)) == ("gateway.1", 0xABC, True, 1)
     assert segment_name(9, "b", 1) < segment_name(10, "a", 0)
-    assert read_name("positions.json") is None
+    assert read_name("positions.0") is None
     with pytest.raises(ValueError, match="cannot name a segment"):
         segment_name(1, "../x", 1)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +43,10 @@ def test_a_file_says_when_who_and_why_and_has_the_payload(tmp_path: Path) -> Non
         "source_address": "10.0.0.7",
         "compression": "zstd",
         "bytes": 8,
+        "compression_type": 4,
+        "subscription_id": 7,
+        "terminating": False,
+        "connection": asdict(CONNECTION),
     }
 
 

@@ -1,0 +1,145 @@
+"""Where the reader of a spool stands, in two preallocated files that are overwritten in turn.
+
+    positions.0, positions.1   magic 8s | format u16 | generation u64 | length u32
+                               | CRC-32C of all other bytes u32 | state (JSON, `length` bytes)
+
+The readable file with the higher generation counts, so a torn write loses one step, which the reader repeats under the
+same deduplication token. Both files are allocated when they are made: a full disk does not keep the reader from
+committing, and thereby from freeing segments.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+import orjson
+import structlog
+from crc32c import crc32c
+
+from exporters.spool.writer import sync_directory
+
+logger = structlog.get_logger(__name__)
+
+_NAMES = ("positions.0", "positions.1")
+_HEAD = struct.Struct(">8sHQI")
+_CHECKSUM = struct.Struct(">I")
+_BODY_AT = _HEAD.size + _CHECKSUM.size
+_MAGIC = b"headroom"
+_FORMAT = 1
+_MIN_FILE_BYTES = 1 << 16
+_RANGE_FIELDS = 3
+
+
+class NewerFormat(OSError):  # noqa: N818 - a condition, as BlockingIOError
+    """The spool was written by a newer version of Headroom, which changed the format."""
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """What the readers of a spool have finished since it began."""
+
+    records: int = 0
+    bytes: int = 0  # frames included
+    corrupt: int = 0  # stretches of damage that were skipped; their bytes are in `bytes`
+    torn: int = 0  # segment ends half written when their writer died; nothing in them was acknowledged
+    torn_bytes: int = 0
+
+
+@dataclass(slots=True)
+class State:
+    """What the files hold."""
+
+    positions: dict[str, int] = field(default_factory=dict)  # by segment name
+    intent: tuple[str, int, int] | None = None  # segment, start and end of the batch that is being written out
+    totals: Totals = field(default_factory=Totals)
+    note: dict[str, Any] = field(default_factory=dict)
+
+
+class PositionFiles:
+    """Loads and saves the State of a spool directory. All methods raise OSError."""
+
+    def __init__(self, directory: Path) -> None:
+        """Creates missing files. Raises NewerFormat."""
+        self._paths = [directory / name for name in _NAMES]
+        found = [_read(path) for path in self._paths]
+        self._generation = max((generation for generation, _ in found), default=0)
+        self.state = max(found, key=lambda one: one[0])[1]
+        self._next = 0 if found[0][0] < found[1][0] else 1
+        for path in self._paths:
+            if not path.exists() or path.stat().st_size < _MIN_FILE_BYTES:
+                _allocate(path, _MIN_FILE_BYTES)
+        sync_directory(directory)
+
+    def save(self, state: State) -> None:
+        """Durable when it returns. On OSError the state before is still there."""
+        body = orjson.dumps(asdict(state))
+        data = file_bytes(_FORMAT, self._generation + 1, body)
+        path = self._paths[self._next]
+        if not path.exists() or len(data) > path.stat().st_size:
+            _allocate(path, max(_MIN_FILE_BYTES, 2 * len(data)))
+        fd = os.open(path, os.O_WRONLY)
+        try:
+            rest = memoryview(data)
+            at = 0
+            while rest:
+                written = os.pwrite(fd, rest, at)
+                rest, at = rest[written:], at + written
+            os.fdatasync(fd)
+        finally:
+            os.close(fd)
+        self._generation += 1
+        self._next = 1 - self._next
+
+
+def file_bytes(version: int, generation: int, body: bytes) -> bytes:
+    """What one file holds."""
+    head = _HEAD.pack(_MAGIC, version, generation, len(body))
+    return head + _CHECKSUM.pack(crc32c(body, crc32c(head))) + body
+
+
+def read_state(directory: Path) -> State:
+    """The state as it is now, also while a reader is at work. Raises OSError."""
+    return max((_read(directory / name) for name in _NAMES), key=lambda one: one[0])[1]
+
+
+def _allocate(path: Path, nbytes: int) -> None:
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT, 0o640)
+    try:
+        os.posix_fallocate(fd, 0, nbytes)
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def _read(path: Path) -> tuple[int, State]:
+    """Generation and state of one file; generation 0 when it holds none. Raises NewerFormat, OSError."""
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError:
+        return 0, State()
+    if len(data) < _BODY_AT or not any(data[:_BODY_AT]):
+        return 0, State()
+    magic, version, generation, length = _HEAD.unpack_from(data)
+    body = data[_BODY_AT : _BODY_AT + length]
+    if magic != _MAGIC or data[: _BODY_AT + length] != file_bytes(version, generation, body):
+        logger.error("a file of spool positions is damaged and ignored", path=str(path))
+        return 0, State()
+    if version > _FORMAT:
+        raise NewerFormat(f"{path} has format {version}, this version of Headroom reads format {_FORMAT}")
+    return generation, _state(orjson.loads(body))
+
+
+def _state(found: dict[str, Any]) -> State:
+    """Unknown fields are ignored, missing ones have their defaults: other versions may have written it."""
+    intent = found.get("intent")
+    known = {each.name for each in fields(Totals)}
+    return State(
+        dict(found.get("positions", {})),
+        (str(intent[0]), int(intent[1]), int(intent[2])) if intent and len(intent) == _RANGE_FIELDS else None,
+        Totals(**{name: value for name, value in found.get("totals", {}).items() if name in known}),
+        dict(found.get("note", {})),
+    )

@@ -1,0 +1,47 @@
+"""A range of the spool at which the worker died or was killed: it is read in ever smaller batches. Sans-I/O."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from exporters.spool.reader import Batch
+
+_SHRINK_BY = 16
+
+
+class Suspect(NamedTuple):
+    """`max_records`: of a batch inside the range; 0: its first record is quarantined without being decoded."""
+
+    segment: str
+    start: int
+    end: int
+    max_records: int
+    deaths: int
+
+    @property
+    def has_narrowed(self) -> bool:
+        """Whether a batch that was begun may be read in pieces, at the price of rows that are stored twice.
+
+        Not after one death: nearly always the same batch under the same token goes through.
+        """
+        return self.deaths > 1
+
+    def covers(self, segment: str, start: int) -> bool:
+        """Whether a batch begins inside the range."""
+        return segment == self.segment and self.start <= start < self.end
+
+    def cut(self, batch: Batch) -> Batch:
+        """As much of a batch as may be tried at once."""
+        return batch.first(max(1, self.max_records)) if self.covers(batch.segment, batch.start) else batch
+
+    def is_culprit(self, batch: Batch) -> bool:
+        """Whether the first record of the batch was tried alone and the worker died of it."""
+        return self.max_records == 0 and self.covers(batch.segment, batch.start)
+
+
+def suspect_after(earlier: Suspect | None, segment: str, start: int, end: int, max_records: int) -> Suspect:
+    """What to suspect after a death in a range. `max_records`: of a batch where nothing is suspected."""
+    if earlier is None or not earlier.covers(segment, start):
+        return Suspect(segment, start, end, max(1, max_records // _SHRINK_BY), 1)
+    smaller = max(1, earlier.max_records // _SHRINK_BY) if earlier.max_records > 1 else 0
+    return Suspect(segment, start, end, smaller, earlier.deaths + 1)

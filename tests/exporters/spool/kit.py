@@ -1,0 +1,65 @@
+"""Spools in a temporary directory: written, read to the end, on a disk that seems full."""
+
+from __future__ import annotations
+
+import resource
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from hypothesis import strategies as st
+
+from exporters.model import RecordKind
+from exporters.spool.reader import SpoolReader
+from exporters.spool.segment_format import Record
+from exporters.spool.writer import SpoolWriter
+
+MIB = 1 << 20
+RECORDS = st.lists(st.tuples(st.sampled_from(RecordKind), st.binary(max_size=60)), min_size=1, max_size=25)
+
+
+def writer(directory: Path, name: str = "gw0", *, segment_bytes: int = MIB, max_bytes: int = 64 * MIB) -> SpoolWriter:
+    return SpoolWriter(directory, name, segment_bytes=segment_bytes, max_bytes=max_bytes)
+
+
+def write(directory: Path, records: list[Record], *, segment_bytes: int = MIB, name: str = "gw0") -> None:
+    spool = writer(directory, name, segment_bytes=segment_bytes)
+    for kind, body in records:
+        spool.append(kind, body)
+        spool.flush()
+    spool.close()
+
+
+def drain(reader: SpoolReader, *, max_records: int = 1000, max_bytes: int = MIB) -> list[Record]:
+    records: list[Record] = []
+    while (batch := reader.next_batch(max_records, max_bytes)) is not None:
+        reader.begin(batch)
+        records += batch.records
+        reader.commit(batch)
+    return records
+
+
+def read_all(directory: Path) -> list[Record]:
+    reader = SpoolReader(directory)
+    try:
+        return drain(reader)
+    finally:
+        reader.close()
+
+
+def segments(directory: Path) -> list[Path]:
+    return sorted(directory.glob("*.spool"))
+
+
+@contextmanager
+def largest_file(nbytes: int) -> Iterator[None]:
+    """As if the disk were full: writes beyond `nbytes` in a file come short, then fail."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    ignored = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (nbytes, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        signal.signal(signal.SIGXFSZ, ignored)

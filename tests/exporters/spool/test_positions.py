@@ -1,0 +1,195 @@
+"""Positions survive torn writes, garbage and a full disk; a backlog is counted piece by piece."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import orjson
+import pytest
+
+from exporters.model import Connection, QuotaLimit, RecordKind, UsageSample
+from exporters.spool import reader as spool_reader
+from exporters.spool.positions import NewerFormat, PositionFiles, State, Totals, file_bytes, read_state
+from exporters.spool.reader import SpoolReader
+from exporters.spool.records import decode_instance, decode_limits, decode_usage, encode_limits, encode_usage
+from exporters.spool.segment_format import FRAME
+from tests.exporters.spool.kit import MIB, drain, largest_file, read_all, segments, write, writer
+
+
+def test_totals_and_the_note_outlive_the_reader_with_the_positions(tmp_path: Path) -> None:
+    spool, reader = writer(tmp_path), SpoolReader(tmp_path)
+    for n in range(5):
+        spool.append(RecordKind.PUSH, b"%d" % n)
+    spool.flush()
+    for number in (1, 2):
+        batch = reader.next_batch(2, MIB)
+        assert batch is not None
+        reader.begin(batch)
+        reader.commit(batch, {"batches": number})
+    last = reader.next_batch(2, MIB)
+    assert last is not None
+    reader.begin(last)
+    reader.close()  # as good as a crash
+    later = SpoolReader(tmp_path)
+    assert (later.totals.records, later.note) == (4, {"batches": 2})
+    assert later.totals.bytes + later.buffered()[1] == spool.bytes
+    replayed = later.next_batch(9, MIB)
+    assert replayed == last
+    later.commit(replayed, {"batches": 3})
+    assert (later.totals.records, later.note) == (5, {"batches": 3})
+    later.close()
+    spool.close()
+
+
+def test_a_commit_that_cannot_be_saved_counts_nothing(tmp_path: Path) -> None:
+    write(tmp_path, [(RecordKind.PUSH, b"record")])
+    reader = SpoolReader(tmp_path)
+    batch = reader.next_batch(1, MIB)
+    assert batch is not None
+    reader.begin(batch)
+    with largest_file(10), pytest.raises(OSError, match="File too large"):
+        reader.commit(batch, {"batches": 1})
+    assert (reader.totals.records, reader.note, reader.next_batch(1, MIB)) == (0, {}, batch)
+    reader.commit(batch, {"batches": 1})
+    assert (reader.totals.records, reader.note, reader.next_batch(1, MIB)) == (1, {"batches": 1}, None)
+    reader.close()
+
+
+def test_a_begun_batch_whose_records_the_power_took_is_let_go(tmp_path: Path) -> None:
+    write(tmp_path, [(RecordKind.PUSH, b"lost")])
+    reader = SpoolReader(tmp_path)
+    batch = reader.next_batch(1, MIB)
+    assert batch is not None
+    reader.begin(batch)
+    reader.close()
+    os.truncate(segments(tmp_path)[0], 5)
+    write(tmp_path, [(RecordKind.PUSH, b"kept")])
+    assert read_all(tmp_path) == [(RecordKind.PUSH, b"kept")]
+
+
+def test_one_reader_at_a_time(tmp_path: Path) -> None:
+    reader = SpoolReader(tmp_path)
+    with pytest.raises(BlockingIOError):
+        SpoolReader(tmp_path)
+    reader.close()
+    SpoolReader(tmp_path).close()
+
+
+@pytest.mark.parametrize(
+    "garbage", [b"", b"{}", b'{"positions": ', bytes(100), b"\xff" * 70_000, b"headroom" + bytes(90)]
+)
+@pytest.mark.parametrize("damaged", [0, 1])
+def test_garbage_in_one_file_repeats_at_most_the_last_step(tmp_path: Path, garbage: bytes, damaged: int) -> None:
+    spool, reader = writer(tmp_path), SpoolReader(tmp_path)
+    tokens = []
+    for n in range(5):
+        spool.append(RecordKind.PUSH, b"%d" % n)
+        spool.flush()
+        batch = reader.next_batch(10, MIB)
+        assert batch is not None
+        reader.begin(batch)
+        reader.commit(batch)
+        tokens.append(batch.token)
+    reader.close()
+    (tmp_path / f"positions.{damaged}").write_bytes(garbage)
+    reader = SpoolReader(tmp_path)
+    again = reader.next_batch(10, MIB)
+    assert again is None or again.token == tokens[-1]  # which the store has under this token
+    if again is not None:
+        reader.commit(again)
+    spool.append(RecordKind.PUSH, b"next")
+    spool.flush()
+    assert drain(reader) == [(RecordKind.PUSH, b"next")]
+    assert reader.totals.records == 6
+    reader.close()
+    spool.close()
+
+
+def test_both_files_damaged_stop_nothing(tmp_path: Path) -> None:
+    write(tmp_path, [(RecordKind.PUSH, b"record")])
+    for number in (0, 1):
+        (tmp_path / f"positions.{number}").write_bytes(b"garbage" * 9)
+    (tmp_path / "foreign.spool").write_bytes(b"?")
+    assert read_all(tmp_path) == [(RecordKind.PUSH, b"record")]
+
+
+def test_a_full_disk_does_not_keep_positions_from_being_saved(tmp_path: Path) -> None:
+    """No block is allocated by a save: that is what a full disk refuses."""
+    files = PositionFiles(tmp_path)
+    before = [(tmp_path / f"positions.{n}").stat() for n in (0, 1)]
+    for n in range(10):
+        files.save(State({f"segment-{m}": m for m in range(200)}, ("segment-1", 0, n), Totals(records=n), {"n": n}))
+    after = [(tmp_path / f"positions.{n}").stat() for n in (0, 1)]
+    assert [(one.st_size, one.st_blocks, one.st_ino) for one in before] == [
+        (one.st_size, one.st_blocks, one.st_ino) for one in after
+    ]
+    assert all(one.st_blocks * 512 >= one.st_size for one in after)
+    assert read_state(tmp_path).note == PositionFiles(tmp_path).state.note == {"n": 9}
+
+
+def test_more_segments_than_a_file_has_room_for(tmp_path: Path) -> None:
+    files = PositionFiles(tmp_path)
+    many = State({f"{n:020}-gw0-00000000-v1.spool": n for n in range(10_000)})
+    for _ in range(2):
+        files.save(many)
+    assert PositionFiles(tmp_path).state == many
+
+
+def test_fields_of_another_version_are_ignored_or_have_defaults(tmp_path: Path) -> None:
+    PositionFiles(tmp_path)
+    body = orjson.dumps({"positions": {"a": 1}, "totals": {"records": 3, "novel": 1}, "novel": []})
+    (tmp_path / "positions.1").write_bytes(file_bytes(1, 9, body))
+    assert PositionFiles(tmp_path).state == State({"a": 1}, None, Totals(records=3))
+
+
+def test_a_newer_format_is_refused_and_left_as_it_is(tmp_path: Path) -> None:
+    write(tmp_path, [(RecordKind.PUSH, b"later")])
+    [segment] = segments(tmp_path)
+    newer = segment.rename(segment.with_name(segment.name.replace("-v1", "-v2")))
+    write(tmp_path, [(RecordKind.PUSH, b"now")])
+    assert read_all(tmp_path) == [(RecordKind.PUSH, b"now")]
+    assert newer.exists()
+    (tmp_path / "positions.0").write_bytes(file_bytes(2, 99, b"{}"))
+    with pytest.raises(NewerFormat):
+        SpoolReader(tmp_path)
+    with pytest.raises(NewerFormat):  # and not: another reader has the directory
+        SpoolReader(tmp_path)
+
+
+def test_records_of_versions_with_more_and_with_fewer_fields() -> None:
+    usage = UsageSample("prod", "producer_byte_rate", 17, "alice", "app-1", "", 1, 1000, 100.5, 250.0, 3, "gateway")
+    limit = QuotaLimit("prod", "alice", "<default>", "", "producer_byte_rate", 17, None)
+    newer = orjson.loads(encode_usage([usage]))
+    newer["fields"].insert(0, "novel")
+    newer["rows"][0].insert(0, "value")
+    assert decode_usage(orjson.dumps(newer)) == [usage]
+    fields = orjson.loads(encode_usage([usage]))
+    known = len(usage) - len(UsageSample._field_defaults)
+    older = {"fields": fields["fields"][:known], "rows": [fields["rows"][0][:known]]}
+    assert decode_usage(orjson.dumps(older)) == [usage]
+    assert decode_limits(encode_limits([limit])) == [limit]
+    facts = orjson.dumps({"principal": "alice", "source_port": 5, "novel": True})
+    seen = decode_instance(bytes(24) + len(facts).to_bytes(2) + (2).to_bytes(2) + facts + b"ab")
+    assert seen.connection == Connection("", "", "alice", "", 5, "unknown", "unknown", -1)
+
+
+def test_a_backlog_is_counted_piece_by_piece_and_estimated_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(spool_reader, "_COUNTED_AT_ONCE_BYTES", 1 << 19)
+    spool = writer(tmp_path)
+    for _ in range(3_000):
+        spool.append(RecordKind.PUSH, bytes(1024 - FRAME.size))
+    spool.flush()
+    reader = SpoolReader(tmp_path)
+    looks = 0
+    while not reader.is_counted:
+        records, nbytes = reader.buffered()
+        assert nbytes == 3_000 * 1024
+        assert abs(records - 3_000) <= 3
+        looks += 1
+    assert looks > 3
+    assert reader.buffered() == (3_000, 3_000 * 1024)
+    reader.close()
+    spool.close()

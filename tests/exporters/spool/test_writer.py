@@ -1,0 +1,166 @@
+"""The writing side: bounded, and a failed flush or sync loses nothing that was acknowledged."""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from exporters.model import RecordKind
+from exporters.spool import writer as spool_writer
+from exporters.spool.reader import SpoolReader
+from exporters.spool.writer import SpoolFull, SpoolWriter
+from tests.exporters.spool.kit import MIB, drain, largest_file, read_all, segments, write, writer
+
+
+def test_a_full_spool_refuses_and_takes_again_once_read(tmp_path: Path) -> None:
+    write(tmp_path, [(RecordKind.PUSH, bytes(500))], name="before")
+    now = [0.0]
+    spool = SpoolWriter(tmp_path, "gw0", segment_bytes=MIB, max_bytes=1100, clock_s=lambda: now[0])
+    spool.append(RecordKind.PUSH, bytes(500))
+    with pytest.raises(SpoolFull):
+        spool.append(RecordKind.PUSH, bytes(100))
+    spool.append(RecordKind.PUSH, b"small enough")
+    spool.flush()
+    assert len(read_all(tmp_path)) == 3  # deletes the segment of the writer that went
+    with pytest.raises(SpoolFull):
+        spool.append(RecordKind.PUSH, bytes(300))
+    now[0] = 0.06  # a full spool looks at the disk again after 50 ms
+    spool.append(RecordKind.PUSH, bytes(300))
+    spool.close()
+    assert read_all(tmp_path) == [(RecordKind.PUSH, bytes(300))]
+
+
+def test_a_writer_that_is_killed_loses_only_what_it_never_flushed(tmp_path: Path) -> None:
+    script = """
+import os, signal, sys
+from pathlib import Path
+from exporters.model import RecordKind
+from exporters.spool.writer import SpoolWriter
+spool = SpoolWriter(Path(sys.argv[1]), "gw0", segment_bytes=1 << 20, max_bytes=1 << 20)
+for n in range(100):
+    spool.append(RecordKind.PUSH, b"acknowledged")
+spool.flush()
+spool.append(RecordKind.PUSH, b"never flushed")
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+    killed = subprocess.run([sys.executable, "-c", script, str(tmp_path)], check=False)
+    assert killed.returncode == -signal.SIGKILL
+    assert read_all(tmp_path) == [(RecordKind.PUSH, b"acknowledged")] * 100
+    assert segments(tmp_path) == []
+
+
+def test_a_failed_flush_counts_nothing_and_the_next_works(tmp_path: Path) -> None:
+    spool = writer(tmp_path)
+    spool.append(RecordKind.PUSH, b"acknowledged")
+    spool.flush()
+    with largest_file(100):
+        spool.append(RecordKind.PUSH, b"x")
+        spool.append(RecordKind.PUSH, bytes(200))
+        with pytest.raises(OSError, match="File too large"):
+            spool.flush()
+        spool.append(RecordKind.PUSH, bytes(200))
+        with pytest.raises(OSError, match="File too large"):
+            spool.flush()
+    spool.append(RecordKind.PUSH, b"also")
+    spool.flush()
+    assert spool.records == 2
+    spool.close()
+    assert len(segments(tmp_path)) == 2
+    assert read_all(tmp_path) == [(RecordKind.PUSH, b"acknowledged"), (RecordKind.PUSH, b"also")]
+
+
+def test_a_directory_that_could_not_be_synced_is_synced_by_the_next_sync(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[Path] = []
+
+    def fail_once(directory: Path) -> None:
+        synced.append(directory)
+        if len(synced) == 1:
+            raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(spool_writer, "sync_directory", fail_once)
+    spool = writer(tmp_path)
+    spool.append(RecordKind.PUSH, b"")
+    spool.flush()
+    with pytest.raises(OSError, match="Input/output"):
+        spool.sync()
+    spool.sync()
+    spool.sync()
+    assert synced == [tmp_path, tmp_path]
+    spool.close()
+
+
+class Hurried(SpoolWriter):
+    """Its segment is full as soon as `sync` has looked at it."""
+
+    hurry = False
+
+    @property
+    def _fd(self) -> int:
+        current: int = self.__dict__["fd"]
+        if self.hurry and current >= 0:
+            self.hurry = False
+            self._retire()
+        return current
+
+    @_fd.setter
+    def _fd(self, fd: int) -> None:
+        self.__dict__["fd"] = fd
+
+
+def test_a_segment_that_is_full_while_it_is_synced_is_synced(tmp_path: Path) -> None:
+    spool = Hurried(tmp_path, "gw0", segment_bytes=MIB, max_bytes=64 * MIB)
+    spool.append(RecordKind.PUSH, b"record")
+    spool.flush()
+    spool.hurry = True
+    spool.sync()
+    assert not spool.hurry
+    spool.close()
+    assert read_all(tmp_path) == [(RecordKind.PUSH, b"record")]
+
+
+def test_segments_whose_first_flush_fails_leave_nothing_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    spool, reader = writer(tmp_path), SpoolReader(tmp_path)
+    before = len(os.listdir("/proc/self/fd"))  # noqa: PTH208
+
+    def look_and_fail(*_: object) -> int:
+        reader.buffered()
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as full:
+        full.setattr(os, "write", look_and_fail)
+        for _ in range(3):
+            spool.append(RecordKind.PUSH, b"never acknowledged")
+            with pytest.raises(OSError, match="No space left"):
+                spool.flush()
+    assert reader.next_batch(1, MIB) is None
+    assert len(os.listdir("/proc/self/fd")) == before  # noqa: PTH208
+    spool.append(RecordKind.PUSH, b"acknowledged")
+    spool.flush()
+    assert drain(reader) == [(RecordKind.PUSH, b"acknowledged")]
+    spool.close()
+    reader.close()
+
+
+def test_full_segments_are_released_by_sync_in_a_thread(tmp_path: Path) -> None:
+    spool, reader = writer(tmp_path, segment_bytes=10), SpoolReader(tmp_path)
+    for n in range(3):
+        spool.append(RecordKind.PUSH, b"record %d" % n)
+        spool.flush()
+    assert len(drain(reader)) == 3
+    assert len(segments(tmp_path)) == 3  # full, but not synced: the writer still holds them
+    thread = threading.Thread(target=spool.sync)
+    thread.start()
+    thread.join()
+    assert drain(reader) == []
+    assert segments(tmp_path) == []
+    spool.close()
+    reader.close()

@@ -1,0 +1,119 @@
+"""A spool, a store that keeps rows in memory, and an ingester over them."""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from exporters.model import Connection, Push, QuotaLimit, RecordKind, UsageSample
+from exporters.spool.reader import SpoolReader
+from exporters.spool.records import push_origin, push_record, sender_bytes
+from exporters.spool.writer import SpoolWriter
+from telemetry.ingest.ingester import Ingester
+from telemetry.ingest.progress import Progress
+from telemetry.ingest.quarantine import Quarantine
+
+MIB = 1 << 20
+NOW_MS = 1_795_234_197_430
+CONNECTION = Connection("prod", "EXTERNAL", "alice", "10.0.0.7", 50_000, "apache-kafka-java", "4.3.1", 1)
+VECTORS = Path(__file__).parents[2] / "vectors"
+JAVA = (VECTORS / "java-4.3.1-producer.zst").read_bytes()
+USAGE = UsageSample(
+    "prod",
+    "producer_byte_rate",
+    NOW_MS,
+    "alice",
+    "app-1",
+    "",
+    1,
+    1000,
+    100.5,
+    250.0,
+    3,
+    "gateway",
+    gateway_id="gw-1",
+    interval_ms=1000,
+    limit=2000.0,
+    limit_known=True,
+    matched_entity="user=alice",
+    bucket_user="alice",
+    bucket_client_id="",
+)
+LIMIT = QuotaLimit("prod", "alice", "<default>", "", "producer_byte_rate", NOW_MS, None)
+
+
+class FakeStore:
+    """Keeps rows by table; the same token of a table counts once. `fail` may raise before a write or a command."""
+
+    def __init__(self) -> None:
+        self.commands: list[Any] = []
+        self.tables: dict[str, dict[str, pa.Table]] = defaultdict(dict)
+        self.fail: Callable[[str], None] = lambda table: None
+
+    def insert(self, table: str, rows: pa.Table, *, token: str) -> None:
+        self.fail(table)
+        assert token.startswith(f"{table}:")
+        assert rows.num_rows > 0
+        self.tables[table].setdefault(token, rows)
+
+    def command(self, sql: str, parameters: dict[str, Any]) -> None:
+        self.fail("")
+        self.commands.append(parameters)
+
+    def rows(self, table: str) -> list[dict[str, Any]]:
+        return [row for rows in self.tables[table].values() for row in rows.to_pylist()]
+
+
+class Bench:
+    """A spool, a store and an ingester over them; `restart` is a crash of the worker."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.writer = SpoolWriter(directory, "gw0", segment_bytes=MIB, max_bytes=64 * MIB)
+        self.store = FakeStore()
+        self.reader = SpoolReader(directory)
+        self.ingester = self._ingester()
+
+    def _ingester(self, **kwargs: Any) -> Ingester:
+        quarantine = Quarantine(self.directory / "quarantine", 100, MIB)
+        options = {
+            "max_decompressed_bytes": MIB,
+            "rollup_interval_ms": 60_000,
+            "progress": Progress(time.monotonic),
+            **kwargs,
+        }
+        return Ingester(self.reader, self.store, quarantine, **options)  # type: ignore[arg-type] # a fake
+
+    def push(self, payload: bytes = JAVA, codec: int = 4, **fields: Any) -> None:
+        push = replace(Push(CONNECTION, "app-1", bytes(range(16)), NOW_MS, 7, False, codec, payload), **fields)
+        sender = sender_bytes(push.connection, push.client_id)
+        origin = push_origin(
+            push.client_instance_id, push.subscription_id, push.terminating, push.compression_type, sender
+        )
+        self.writer.append(RecordKind.PUSH, push_record(push.received_at_ms, origin, push.payload))
+        self.writer.flush()
+
+    def append(self, kind: RecordKind, body: bytes) -> None:
+        self.writer.append(kind, body)
+        self.writer.flush()
+
+    def step(self, now_ms: int = NOW_MS) -> int:
+        return self.ingester.step(now_ms)
+
+    def restart(self, **kwargs: Any) -> None:
+        self.reader.close()
+        self.reader = SpoolReader(self.directory)
+        self.ingester = self._ingester(**kwargs)
+
+    def balance(self) -> tuple[int, int, int]:
+        """Written, dropped, buffered; they add up to all that was acknowledged."""
+        counts = self.ingester.as_dict()
+        assert counts["written"] + counts["dropped"] + counts["buffered"] == self.writer.records
+        assert counts["dropped"] == sum(counts["drop_reasons"].values())
+        return counts["written"], counts["dropped"], counts["buffered"]

@@ -1,0 +1,193 @@
+"""One push that the store or our own code cannot take costs itself: the rest of its batch is stored, once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pyarrow as pa
+import pytest
+
+from exporters.clickhouse.store import PermanentWriteError, TransientWriteError
+from exporters.model import DropReason, RecordKind
+from exporters.spool.reader import Batch
+from exporters.spool.records import encode_usage
+from telemetry.ingest import decoded_batch
+from telemetry.ingest.quarantine_reader import held
+from telemetry.ingest.suspect import Suspect, suspect_after
+from tests.telemetry.ingest.bench import JAVA, USAGE, Bench
+
+BAD = "bad-client"
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Bench:
+    return Bench(tmp_path)
+
+
+def refuse(bench: Bench, table: str, is_bad: Callable[[dict[str, Any]], bool], error: type[Exception]) -> list[int]:
+    """The store refuses inserts into a table that hold a bad row. Returns the sizes of those it accepted."""
+    accepted: list[int] = []
+    real = type(bench.store).insert
+
+    def insert(name: str, rows: pa.Table, *, token: str) -> None:
+        if name == table and any(map(is_bad, rows.to_pylist())):
+            raise error("a row is bad")
+        if name == table:
+            accepted.append(rows.num_rows)
+        real(bench.store, name, rows, token=token)
+
+    bench.store.insert = insert  # type: ignore[method-assign]
+    return accepted
+
+
+def is_bad(row: dict[str, Any]) -> bool:
+    return bool(row["client_id"] == BAD)
+
+
+@pytest.mark.parametrize("table", ["series", "points", "pushes", "client_instances"])
+@pytest.mark.parametrize("error", [PermanentWriteError, ValueError, MemoryError])
+def test_the_culprit_is_quarantined_and_the_others_are_stored(bench: Bench, table: str, error: type[Exception]) -> None:
+    refuse(bench, table, is_bad, error)
+    for n in range(9):
+        bench.push(client_id=BAD if n == 4 else f"good-{n}")
+    bench.append(RecordKind.USAGE, encode_usage([USAGE]))
+    assert bench.step() == 10
+    assert bench.balance() == (9, 1, 0)
+    assert bench.ingester.counts.dropped == {DropReason.REFUSED: 1}
+    assert {row["client_id"] for row in bench.store.rows("points")} >= {f"good-{n}" for n in range(9) if n != 4}
+    assert len([row for row in bench.store.rows("points") if row["client_id"] != BAD]) == 8 * 108
+    [one] = held(bench.directory / "quarantine")
+    assert (one.facts["client_id"], one.facts["reason"]) == (BAD, "refused")
+    assert one.facts["cause"] == f"{table}: a row is bad"
+    assert one.push().payload == JAVA
+    if table != "pushes":
+        codes = {push["client_id"]: push["error_code"] for push in bench.store.rows("pushes")}
+        assert codes == {f"good-{n}": 0 for n in range(9) if n != 4} | {BAD: 0 if table == "client_instances" else -1}
+
+
+def test_a_fault_of_our_own_code_is_isolated_as_well(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = decoded_batch.tables.points_table
+
+    def fails(outcomes: Any) -> Any:
+        if any(outcome.push.client_id == BAD for outcome in outcomes):
+            raise pa.ArrowInvalid("Take operation overflowed")
+        return real(outcomes)
+
+    monkeypatch.setattr(decoded_batch.tables, "points_table", fails)
+    for n in range(5):
+        bench.push(client_id=BAD if n == 2 else f"good-{n}")
+    assert bench.step() == 5
+    assert bench.balance() == (4, 1, 0)
+    assert {row["client_id"] for row in bench.store.rows("points")} == {"good-0", "good-1", "good-3", "good-4"}
+
+
+def test_a_fault_that_happens_once_isolates_nothing(bench: Bench) -> None:
+    failures = iter([PermanentWriteError("once")])
+
+    def fail(table: str) -> None:
+        if table == "points" and (failure := next(failures, None)):
+            raise failure
+
+    bench.store.fail = fail
+    bench.push()
+    bench.push(client_id="app-2")
+    assert bench.step() == 2
+    assert bench.balance() == (2, 0, 0)
+    assert len(bench.store.tables["points"]) == 1
+
+
+def test_a_store_that_is_away_isolates_nothing(bench: Bench) -> None:
+    refuse(bench, "points", is_bad, TransientWriteError)
+    bench.push(client_id=BAD)
+    bench.push()
+    for _ in range(5):
+        with pytest.raises(TransientWriteError):
+            bench.step()
+    assert bench.balance() == (0, 0, 2)
+    assert list(held(bench.directory / "quarantine")) == []
+
+
+def test_away_in_the_middle_of_isolating_stores_nothing_twice(bench: Bench) -> None:
+    accepted = refuse(bench, "points", is_bad, PermanentWriteError)
+    isolating, calls = bench.store.insert, iter([False, False, False, True])
+
+    def insert(name: str, rows: pa.Table, *, token: str) -> None:
+        if name == "points" and next(calls, False):
+            raise TransientWriteError("away")
+        isolating(name, rows, token=token)
+
+    bench.store.insert = insert  # type: ignore[method-assign]
+    for n in range(4):
+        bench.push(client_id=BAD if n == 3 else f"good-{n}")
+    with pytest.raises(TransientWriteError):
+        bench.step()
+    assert accepted
+    assert bench.step() == 4
+    assert len(bench.store.rows("points")) == 3 * 108
+    assert bench.balance() == (3, 1, 0)
+
+
+def test_a_table_that_refuses_everything_costs_a_bounded_number_of_inserts(bench: Bench) -> None:
+    tried = 0
+
+    def fail(table: str) -> None:
+        nonlocal tried
+        if table == "quota_usage":
+            tried += 1
+            raise PermanentWriteError("no")
+
+    bench.store.fail = fail
+    for _ in range(1_000):
+        bench.writer.append(RecordKind.USAGE, encode_usage([USAGE]))
+    bench.writer.flush()
+    assert bench.step() == 1_000
+    assert tried < 200
+    assert bench.balance() == (0, 1_000, 0)
+
+
+def test_quarantined_pushes_are_replayed_and_stored_after_the_fix(bench: Bench) -> None:
+    refuse(bench, "points", is_bad, PermanentWriteError)
+    bench.push(client_id=BAD, terminating=True)
+    bench.step()
+    [one] = held(bench.directory / "quarantine")
+    del bench.store.insert  # type: ignore[attr-defined] # the fix
+    again = one.push()
+    bench.push(again.payload, client_id=again.client_id, terminating=again.terminating)
+    bench.step()
+    assert {row["client_id"] for row in bench.store.rows("points")} == {BAD}
+    assert orjson.loads(one.path.read_bytes().partition(b"\n")[0])["subscription_id"] == 7
+
+
+def test_a_range_at_which_the_worker_died_comes_in_pieces_until_the_culprit_is_alone(bench: Bench) -> None:
+    suspect: Suspect | None = None
+    ranges: list[Batch] = []
+    for n in range(40):
+        bench.push(client_id=BAD if n == 17 else f"d-{n:02}")
+
+    deaths = 0
+    while True:
+        bench.restart(suspect=suspect, max_records=32, on_batch=ranges.append)
+        decode = bench.ingester._decoder.outcome
+
+        def outcome(push: Any, decode: Any = decode) -> Any:
+            if push.client_id == BAD:
+                raise SystemExit  # stands for kill -9, or a crash of a library
+            return decode(push)
+
+        bench.ingester._decoder.outcome = outcome  # type: ignore[method-assign]
+        try:
+            while bench.step():
+                pass
+            break
+        except SystemExit:
+            deaths += 1
+            last = ranges[-1]
+            suspect = suspect_after(suspect, last.segment, last.start, last.end, 32)
+    assert deaths == 3  # 32, 2, 1 records: then it is quarantined without being decoded
+    assert bench.balance() == (39, 1, 0)
+    [one] = held(bench.directory / "quarantine")
+    assert (one.facts["client_id"], one.facts["reason"]) == (BAD, "refused")
+    assert len(bench.store.rows("points")) == 39 * 108
