@@ -80,7 +80,9 @@ def balanced(metrics: dict[str, float]) -> bool:
 def writers(headroom: Served) -> set[str]:
     """Whose segments are in the spool: those that are being written stay."""
     directory = headroom.log.parent / "data" / "spool"
-    return {name[1] for path in directory.iterdir() if (name := re.fullmatch(r"\d+-([\w.]+)-\w+\.spool", path.name))}
+    return {
+        name[1] for path in directory.iterdir() if (name := re.fullmatch(r"\d+-([\w.]+)-\w+-\w+\.spool", path.name))
+    }
 
 
 def test_pushes_arrive_in_all_processes_and_add_up(headroom: Served) -> None:
