@@ -43,10 +43,22 @@ class Refuse(BaseHTTPRequestHandler):
         pass
 
 
+class Old(Refuse):
+    """What clickhouse-connect asks when it connects: the version and the time zone, then settings (Native: no rows)."""
+
+    def do_POST(self) -> None:
+        asked = self.rfile.read(int(self.headers["Content-Length"]))
+        answer = b"24.8.14.39\tUTC\n" if b"version()" in asked else b"\x00\x00"
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(answer)))
+        self.end_headers()
+        self.wfile.write(answer)
+
+
 @contextmanager
-def refusing(port: int) -> Iterator[None]:
+def refusing(port: int, handler: type[Refuse] = Refuse) -> Iterator[None]:
     """A server that takes nobody's password."""
-    with ThreadingHTTPServer((LOOPBACK, port), Refuse) as server:
+    with ThreadingHTTPServer((LOOPBACK, port), handler) as server:
         Thread(target=server.serve_forever, daemon=True).start()
         yield
         server.shutdown()
@@ -116,3 +128,22 @@ def test_an_sql_address_in_use_is_one_clear_line(tmp_path: Path) -> None:
         pass
     said = f"headroom: cannot listen on {LOOPBACK}:{port}: Address already in use"
     assert str(failed.value) == f"headroom serve did not start: {said}"
+
+
+def test_a_server_that_is_too_old_is_refused_at_the_start(tmp_path: Path) -> None:
+    [port] = free_ports(1)
+    server = f"http://{LOOPBACK}:{port}/headroom"
+    with refusing(port, Old), pytest.raises(RuntimeError) as failed, Served(tmp_path, "--clickhouse", server):
+        pass
+    assert str(failed.value).endswith("headroom: ClickHouse 24.8.14.39 is too old: Headroom needs 25.8 or newer")
+
+
+def test_a_password_in_the_url_is_refused_before_anything_opens(tmp_path: Path) -> None:
+    with (
+        pytest.raises(RuntimeError) as failed,
+        Served(tmp_path, "--clickhouse", "http://u:hidden@127.0.0.1:1/headroom"),
+    ):
+        pass
+    assert "must not have a password in it" in str(failed.value)
+    assert "hidden" not in str(failed.value)
+    assert not (tmp_path / "data").exists()
