@@ -63,6 +63,24 @@ def serve(
     grpc: Annotated[
         str | None, typer.Option(help="gRPC server for broker plug-ins and sidecars; by default none.")
     ] = None,
+    security_protocol: Annotated[
+        str | None,
+        typer.Option(help="What clients speak to the listener: PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL."),
+    ] = None,
+    tls_certificate: Annotated[
+        Path | None, typer.Option(help="The listener's certificate with its chain, PEM.")
+    ] = None,
+    tls_key: Annotated[Path | None, typer.Option(help="Its private key, PEM.")] = None,
+    tls_client_ca: Annotated[Path | None, typer.Option(help="CA of client certificates, PEM.")] = None,
+    tls_client_auth: Annotated[
+        str | None, typer.Option(help="Client certificates: none, requested or required.")
+    ] = None,
+    command_config: Annotated[
+        Path | None,
+        typer.Option(
+            help="Kafka client properties: how Headroom reaches the brokers, and TLS of upstream connections."
+        ),
+    ] = None,
     gateway_id: Annotated[
         str | None, typer.Option(help="This gateway in quota_usage.gateway_id; by default the host name.")
     ] = None,
@@ -76,6 +94,13 @@ def serve(
     from headroom.errors import ServeError
     from headroom.server.app import run
 
+    listener = {
+        "security_protocol": security_protocol,
+        "tls_certificate": tls_certificate,
+        "tls_key": tls_key,
+        "tls_client_ca": tls_client_ca,
+        "tls_client_auth": tls_client_auth,
+    }
     flags = {
         "listen": listen,
         "upstream": upstream,
@@ -86,6 +111,8 @@ def serve(
         "sql": sql,
         "http": http,
         "grpc": grpc and {"listen": grpc},
+        "command_config": command_config,
+        "listener": {name: value for name, value in listener.items() if value is not None} or None,
         "gateway": None if gateway_id is None else {"id": gateway_id},
         "otlp": {name: address for name, address in (("grpc", otlp_grpc), ("http", otlp_http)) if address} or None,
     }

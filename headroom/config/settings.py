@@ -24,6 +24,7 @@ from pydantic import (
 from pydantic_settings import NoDecode
 
 from exporters.clickhouse.connection import Endpoint, read_secret
+from headroom.config.listener import ListenerConfig
 from headroom.config.receivers import GrpcConfig, OtlpConfig
 from headroom.config.types import (
     Address,
@@ -243,6 +244,9 @@ class ServeConfig(Section):
     clickhouse_password_file: Path | None = None
     sql: ListenAddress = Address(host="127.0.0.1", port=8123)
     http: ListenAddress = Address(host="127.0.0.1", port=9644)
+    # Kafka client properties: how Headroom reaches the brokers. Their ssl.* apply to upstream connections, too.
+    command_config: Path | None = None
+    listener: ListenerConfig = ListenerConfig()
     grpc: GrpcConfig = GrpcConfig()
     otlp: OtlpConfig = OtlpConfig()
     gateway: GatewayConfig = GatewayConfig()

@@ -23,6 +23,7 @@ from headroom.server.processes.assembly import (
     subscriptions_task,
     telemetry_receiver,
 )
+from headroom.server.processes.security import broker_security
 from headroom.server.quotas.quota_metrics import QuotaViews
 from headroom.server.quotas.stored_limits import stored_limits
 from quota_metrics.config.history import LimitHistory
@@ -37,7 +38,7 @@ async def open_gateway(
     config: ServeConfig, pushes: SpoolWriter, quotas: SpoolWriter, store: Endpoint, stack: AsyncExitStack
 ) -> NetworkService:
     """Raises ServeError. What is opened is closed by `stack`, usage of the last moment written."""
-    admin = KafkaAdmin([(address.host, address.port) for address in config.upstream])
+    admin = KafkaAdmin([(address.host, address.port) for address in config.upstream], security=broker_security(config))
     stack.push_async_callback(admin.close)
     cluster = await _cluster(admin, config)
     name = config.cluster or cluster.cluster_id

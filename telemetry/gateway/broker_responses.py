@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from telemetry.gateway.authentication import RAW_TOKEN, SASL
 from telemetry.gateway.client_identity import ClientIdentity
 from telemetry.gateway.exchanges import Observe, PendingRequest, PendingRequests
 from telemetry.wire import address_rewrites as addresses
-from telemetry.wire.apis import API_VERSIONS, PRODUCE
+from telemetry.wire.apis import API_VERSIONS, PRODUCE, SASL_HANDSHAKE
 from telemetry.wire.errors import ProtocolError
 from telemetry.wire.frames import LENGTH_BYTES, FrameScanner, Mode
 from telemetry.wire.headers import RESPONSE_HEAD, encode_response, response_header_tags
@@ -30,6 +31,7 @@ class BrokerResponses:
         self._address_of = address_of
         self._observe = observe
         self._now_ms = 0
+        self._held = _HELD if client.sasl is None else _HELD | SASL
         self._unmatched = False  # the current response belongs to no pending request
         self._scanner = FrameScanner(
             begin=self._begin, complete=self._complete, end=self._end, max_frame_bytes=max_response_bytes
@@ -48,6 +50,9 @@ class BrokerResponses:
         pending = self._requests.first
         if pending and pending.answer:
             return None  # a local answer that waits for the spool comes first
+        if pending is not None and pending.version == RAW_TOKEN:
+            self._unmatched = False
+            return Mode.HOLD
         needed = min(length, 9)  # correlation id, no tagged fields, throttle_time_ms
         if len(data) - offset < needed:
             return None
@@ -63,11 +68,14 @@ class BrokerResponses:
         if pending.api.throttle_first(pending.version):
             start = offset + 4 + pending.api.flexible(pending.version)
             pending.throttle_ms = int.from_bytes(data[start : start + 4], "big", signed=True)
-        return Mode.HOLD if pending.api.key in _HELD else Mode.FORWARD
+        return Mode.HOLD if pending.api.key in self._held else Mode.FORWARD
 
     def _complete(self, frame: bytes) -> bytes:
         pending = self._requests.first
         assert pending is not None
+        if pending.api.key in SASL:
+            self._read_sasl(pending, frame)
+            return frame + self._end()
         tags = response_header_tags(pending.api, pending.version)
         body = self._rewritten(pending, frame[RESPONSE_HEAD.size + len(tags) :])
         if pending.api.key == PRODUCE:
@@ -79,8 +87,26 @@ class BrokerResponses:
             return addresses.api_versions(body, pending.version)
         return addresses.REWRITES[pending.api.key](body, pending.version, self._address_of)
 
+    def _read_sasl(self, pending: PendingRequest, frame: bytes) -> None:
+        sasl = self._client.sasl
+        assert sasl is not None
+        flexible = pending.api.flexible(pending.version)
+        body = frame[RESPONSE_HEAD.size + flexible :]
+        if pending.version == RAW_TOKEN:
+            sasl.token_answered(frame[LENGTH_BYTES:], 0, self._now_ms)
+        elif pending.api.key == SASL_HANDSHAKE:
+            sasl.handshake_answered(body)
+        else:
+            sasl.authenticate_answered(pending.version, body, flexible=flexible, now_ms=self._now_ms)
+        self._scanner.accepts_empty = sasl.raw
+        self._client.note_principal()
+
     def _end(self) -> bytes:
         if self._unmatched:
             return b""
-        self._observe(self._client.exchange(self._requests.pop(), self._now_ms))
+        pending = self._requests.pop()
+        sasl = self._client.sasl
+        if sasl is not None and sasl.unproven:
+            sasl.answered(pending.api.key)
+        self._observe(self._client.exchange(pending, self._now_ms))
         return self._requests.take_ready() if self._requests else b""

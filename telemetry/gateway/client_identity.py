@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 from exporters.model import Connection, Exchange
+from telemetry.gateway.authentication import SaslSession
 from telemetry.gateway.exchanges import PendingRequest
 from telemetry.gateway.request_heads import software_of
 from telemetry.rules.client_instances import Caller
@@ -15,10 +16,11 @@ _MAX_SOFTWARE_CHARS = 255
 class ClientIdentity:
     """The facts of a connection, and what is derived from them once per change instead of once per request."""
 
-    __slots__ = ("_caller", "_client_id", "_client_id_bytes", "_connection_id", "facts")
+    __slots__ = ("_caller", "_client_id", "_client_id_bytes", "_connection_id", "facts", "sasl")
 
-    def __init__(self, facts: Connection, connection_id: str) -> None:
+    def __init__(self, facts: Connection, connection_id: str, sasl: SaslSession | None = None) -> None:
         self.facts = facts
+        self.sasl = sasl  # None: the listener has no SASL, and the principal is that of `facts` all the time
         self._connection_id = connection_id
         self._client_id_bytes = b""
         self._client_id = ""
@@ -45,6 +47,12 @@ class ClientIdentity:
             self.facts = dataclasses.replace(
                 self.facts, software_name=name[:_MAX_SOFTWARE_CHARS], software_version=version[:_MAX_SOFTWARE_CHARS]
             )
+            self._caller = None
+
+    def note_principal(self) -> None:
+        """The broker answered a step of the authentication."""
+        if self.sasl is not None and self.sasl.principal not in (None, self.facts.principal):
+            self.facts = dataclasses.replace(self.facts, principal=self.sasl.principal)
             self._caller = None
 
     def exchange(self, pending: PendingRequest, now_ms: int) -> Exchange:

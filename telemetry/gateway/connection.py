@@ -18,6 +18,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from exporters.model import Connection
+from telemetry.gateway.authentication import RAW_TOKEN, SASL, SaslSession
 from telemetry.gateway.broker_responses import BrokerResponses
 from telemetry.gateway.client_identity import ClientIdentity
 from telemetry.gateway.exchanges import Limits, LocalAnswer, Observe, PendingRequest, PendingRequests
@@ -32,6 +33,8 @@ from telemetry.wire.apis import (
     GET_TELEMETRY_SUBSCRIPTIONS,
     PRODUCE,
     PUSH_TELEMETRY,
+    SASL_AUTHENTICATE,
+    SASL_HANDSHAKE,
 )
 from telemetry.wire.errors import ProtocolError
 from telemetry.wire.frames import LENGTH_BYTES, FrameScanner, Mode
@@ -58,6 +61,7 @@ class ProxiedConnection:
         observe: Observe,
         limits: Limits,
         local: Mapping[int, LocalAnswer] | None = None,
+        sasl: SaslSession | None = None,
     ) -> None:
         self.to_upstream: list[bytes] = []
         self.to_client: list[bytes] = []
@@ -68,14 +72,16 @@ class ProxiedConnection:
         self._limits = limits
         self._local = local  # by API key; None: there is a broker
         self._now_ms = 0
-        self._client = ClientIdentity(facts, connection_id)
+        self._client = ClientIdentity(facts, connection_id, sasl)
         self._pending = PendingRequests(limits.max_in_flight)
+        self._sasl = sasl  # None: the listener has no SASL
+        self._held_keys = _HELD | (SASL if sasl else frozenset()) | (local or {}).keys()
         self._held: PendingRequest | None = None  # the request that is arriving, when it is not just forwarded
         self._too_large: PushRequest | None = None  # the same, when it is skipped
         self._client_id_end = 0  # of the held request: offset in its frame
         self._known_push: KnownPush | None = None
         self._requests = FrameScanner(
-            begin=self._begin_request,
+            begin=self._begin_token if sasl else self._begin_request,
             complete=self._complete_request,
             end=bytes,
             max_frame_bytes=limits.max_request_bytes,
@@ -92,7 +98,8 @@ class ProxiedConnection:
         """Bytes that the client sent."""
         self._now_ms = now_ms
         known = self._known_push
-        if known is not None and self._requests.between_frames:
+        sasl = self._sasl
+        if known is not None and self._requests.between_frames and (sasl is None or now_ms < sasl.open_until_ms):
             payload = known.payload(data)
             if payload is not None:
                 correlation_id = int.from_bytes(data[8:12], "big", signed=True)
@@ -129,6 +136,11 @@ class ProxiedConnection:
         return self._requests.held_bytes
 
     @property
+    def authenticated(self) -> bool:
+        """Whether the broker accepted the client, on a listener with SASL."""
+        return self._sasl is None or self._sasl.principal is not None
+
+    @property
     def idle(self) -> bool:
         """Whether every request that came has been answered."""
         return not self._pending and self._held is None
@@ -144,6 +156,8 @@ class ProxiedConnection:
         api = APIS.get(key)
         if api is None or version < api.min_version or (version > api.max_version and key != API_VERSIONS):
             raise ProtocolError(f"cannot pass on a request of API {key} version {version}")
+        if self._sasl is not None and self._now_ms >= self._sasl.open_until_ms:
+            self._sasl.check(key, self._now_ms)
         start = offset + REQUEST_HEAD.size
         client_id_end = start + max(id_length, 0)
         if len(data) < client_id_end and length + offset > len(data):
@@ -153,7 +167,7 @@ class ProxiedConnection:
             raise ProtocolError(f"cannot read a client id of {id_length} bytes in a request of {length}")
         client_id = None if id_length < 0 else self._client.client_id(data[start:client_id_end])
         pending = PendingRequest(api, version, correlation_id, client_id, length)
-        if key in _HELD or (self._local is not None and key in self._local):
+        if key in self._held_keys:
             self._client_id_end = client_id_end - offset + LENGTH_BYTES
             return self._begin_held(pending, data, offset)
         if self._local is not None:
@@ -162,6 +176,12 @@ class ProxiedConnection:
             return self._begin_produce(pending, data, offset, client_id_end)
         self._pending.append(pending)
         return Mode.FORWARD
+
+    def _begin_token(self, length: int, data: bytes, offset: int) -> Mode | None:
+        """On a listener with SASL: a token that is a frame of its own, or a request."""
+        if self._sasl is None or not self._sasl.raw:
+            return self._begin_request(length, data, offset)
+        return self._begin_held(PendingRequest(APIS[SASL_AUTHENTICATE], RAW_TOKEN, 0, None, length), data, offset)
 
     def _begin_held(self, pending: PendingRequest, data: bytes, offset: int) -> Mode | None:
         self._held = pending
@@ -207,6 +227,8 @@ class ProxiedConnection:
             self._answer(pending, self._receiver.answer_oversize(request, self._now_ms))
             return b""
         api, version = pending.api, pending.version
+        if self._sasl is not None and api.key in SASL:
+            return self._take_sasl(self._sasl, pending, frame)
         if version > api.max_version:
             self._answer(pending, Answer(_API_VERSIONS_TOO_NEW, after_flush=False, refusal=b""))
             return b""
@@ -227,6 +249,21 @@ class ProxiedConnection:
         if answer.after_flush and not frame[self._client_id_end]:
             self._known_push = KnownPush(frame, self._client_id_end, request)
         self._answer(pending, answer)
+
+    def _take_sasl(self, sasl: SaslSession, pending: PendingRequest, frame: bytes) -> bytes:
+        """Reads along, and forwards. Returns what goes to the broker."""
+        self._known_push = None  # its caller may not be the one that authenticates now
+        if pending.version == RAW_TOKEN:
+            sasl.token(frame[LENGTH_BYTES:])
+        else:
+            flexible = pending.api.flexible(pending.version)
+            body = request_body(frame, self._client_id_end, flexible=flexible)
+            if pending.api.key == SASL_HANDSHAKE:
+                sasl.handshake(pending.version, body)
+            else:
+                sasl.authenticate(body, flexible=flexible)
+        self._pending.append(pending)
+        return frame
 
     def _take_other(self, pending: PendingRequest, frame: bytes, body: bytes) -> bytes:
         """ApiVersions, and what `local` answers. Returns what goes to the broker."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import socket
+import ssl
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -54,6 +55,8 @@ class Listeners:
         follows: bool = False,
         reserved: Collection[int] = (),
         fallback: Sequence[BrokerNode] = (),
+        tls: ssl.SSLContext | None = None,
+        handshake_timeout_s: float | None = None,
     ) -> None:
         self.changed: Callable[[], None] = _ignore
         self.unknown: Callable[[], None] = _ignore
@@ -64,6 +67,8 @@ class Listeners:
         self._follows = follows
         self._reserved = frozenset(reserved)
         self._fallback = fallback
+        self._tls = tls
+        self._handshake_timeout_s = handshake_timeout_s if tls else None
         self._predictable = port != 0
         self._nodes: dict[int, BrokerNode] = {}
         self._ports: dict[int, int] = {}
@@ -225,7 +230,12 @@ class Listeners:
         listener.setblocking(False)
         loop = asyncio.get_running_loop()
         try:
-            self._servers[node_id] = await loop.create_server(lambda: self._serve(node_id), sock=listener)
+            self._servers[node_id] = await loop.create_server(
+                lambda: self._serve(node_id),
+                sock=listener,
+                ssl=self._tls,
+                ssl_handshake_timeout=self._handshake_timeout_s,
+            )
         except asyncio.CancelledError:
             listener.close()
             raise

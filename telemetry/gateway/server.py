@@ -14,10 +14,11 @@ from typing import cast
 
 import structlog
 
-from exporters.model import ANONYMOUS, UNKNOWN, Connection
+from exporters.model import UNKNOWN, Connection
 from telemetry.gateway.admission import Admission, AdmissionLimits, Reason
 from telemetry.gateway.connection import ProxiedConnection
 from telemetry.gateway.exchanges import Limits, LocalAnswer, Observe
+from telemetry.gateway.listener_security import ListenerSecurity
 from telemetry.gateway.listeners import BrokerNode, Listeners, allowed_address
 from telemetry.gateway.networks import Network
 from telemetry.gateway.timeouts import TimedConnection, enforce_timeouts
@@ -28,6 +29,7 @@ from telemetry.wire.errors import ProtocolError
 log = structlog.get_logger(__name__)
 
 _WRITE_BUFFER_BYTES = 1 << 20
+_PLAINTEXT = ListenerSecurity()
 NO_BROKER = -1  # broker_id of a connection that leads to none
 
 
@@ -62,6 +64,7 @@ class Gateway:
         limits: Limits,
         connect_timeout_s: float,
         local: Callable[[str, int, Connection], Mapping[int, LocalAnswer]] | None = None,
+        security: ListenerSecurity = _PLAINTEXT,
         new_listeners: Callable[..., Listeners] = Listeners,
         admission: AdmissionLimits = AdmissionLimits(),
         upstream_networks: tuple[Network, ...] = (),
@@ -77,7 +80,14 @@ class Gateway:
         self.upstream_networks = upstream_networks
         self.counts = GatewayCounts()
         self.commit = GroupCommit(flush, receiver.settled)
-        self.listeners = new_listeners(host=host, port=port, serve=lambda node_id: _ClientSide(self, node_id))
+        self.security = security
+        self.listeners = new_listeners(
+            host=host,
+            port=port,
+            serve=lambda node_id: _ClientSide(self, node_id),
+            tls=security.tls,
+            handshake_timeout_s=admission.handshake_timeout_s,
+        )
         self.clients: set[_ClientSide] = set()
         self.last_lost = asyncio.Event()
         self.admission: Admission[TimedConnection] = Admission(admission)
@@ -115,6 +125,7 @@ class _ClientSide(asyncio.Protocol, TimedConnection):
         self._early: list[bytes] = []  # what came before the upstream was connected
         self._address: str | None = None  # None: not admitted
         self._unfinished = 0  # number of the request that has arrived in part
+        self._authenticates = False  # and has not done so yet
         self._draining = False
         self._full = False
 
@@ -129,6 +140,16 @@ class _ClientSide(asyncio.Protocol, TimedConnection):
         self._address = peer[0]
         self._gateway.clients.add(self)
         self._gateway.counts.connections += 1
+        try:
+            self._principal = self._gateway.security.principal(self._transport)
+        except ProtocolError as exc:
+            self._gateway.counts.protocol_errors += 1
+            log.info("connection closed", reason=str(exc), peer=peer)
+            self._transport.abort()
+            return
+        self._authenticates = self._gateway.security.sasl
+        if self._authenticates:
+            self._gateway.admission.handshake_began(self, asyncio.get_running_loop().time())
         if self._gateway.local is not None:
             self._begin(NO_BROKER)
             return
@@ -142,7 +163,10 @@ class _ClientSide(asyncio.Protocol, TimedConnection):
                 async with asyncio.timeout(self._gateway.connect_timeout_s):
                     address = await allowed_address(node.host, node.port, self._gateway.upstream_networks)
                     _, upstream = await asyncio.get_running_loop().create_connection(
-                        lambda: _UpstreamSide(self), address, node.port
+                        lambda: _UpstreamSide(self),
+                        address,
+                        node.port,
+                        **self._gateway.security.upstream(node.host),
                     )
             except (OSError, TimeoutError) as exc:
                 self._gateway.counts.upstream_failures += 1
@@ -167,10 +191,11 @@ class _ClientSide(asyncio.Protocol, TimedConnection):
 
     def _begin(self, broker_id: int) -> ProxiedConnection:
         address, port = self._transport.get_extra_info("peername")[:2]
+        security = self._gateway.security
         facts = Connection(
             cluster=self._gateway.cluster,
-            listener="PLAINTEXT",
-            principal=ANONYMOUS,
+            listener=security.protocol,
+            principal=self._principal,
             source_address=address,
             source_port=port,
             software_name=UNKNOWN,
@@ -186,6 +211,7 @@ class _ClientSide(asyncio.Protocol, TimedConnection):
             observe=self._gateway.observe,
             limits=self._gateway.limits,
             local=None if local is None else local(*self._advertised_address(), facts),
+            sasl=security.sasl_session(),
         )
         return self._session
 
@@ -230,8 +256,11 @@ class _ClientSide(asyncio.Protocol, TimedConnection):
             session.from_upstream(data, self._gateway.now_ms())
         except ProtocolError as exc:
             self._refuse(session, exc)
-        else:
-            self._pump(session)
+            return
+        self._pump(session)
+        if self._authenticates and session.authenticated:
+            self._authenticates = False
+            self._gateway.admission.handshake_done(self)
 
     def _flushed(self, ok: bool) -> None:
         session = self._session

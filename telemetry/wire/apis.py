@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 PRODUCE, FETCH, METADATA, FIND_COORDINATOR = 0, 1, 3, 10
-SASL_HANDSHAKE, API_VERSIONS, DESCRIBE_CLUSTER = 17, 18, 60
+SASL_HANDSHAKE, API_VERSIONS, SASL_AUTHENTICATE, DESCRIBE_CLUSTER = 17, 18, 36, 60
 DESCRIBE_CONFIGS, ALTER_CONFIGS, INCREMENTAL_ALTER_CONFIGS, LIST_CONFIG_RESOURCES = 32, 33, 44, 74
 GET_TELEMETRY_SUBSCRIPTIONS, PUSH_TELEMETRY = 71, 72
 SHARE_FETCH, SHARE_ACKNOWLEDGE = 78, 79
@@ -131,5 +131,3 @@ APIS: dict[int, Api] = {api.key: api for api in _TABLE}
 # Fetch: from version 16 on a response may name brokers at its very end (KIP-951), behind megabytes of records whose
 # length is already announced. Versions 16 to 18 bring a consumer nothing else.
 APIS[FETCH] = APIS[FETCH]._replace(max_version=15)
-# SaslHandshake 0 is followed by bytes that are no Kafka frames.
-APIS[SASL_HANDSHAKE] = APIS[SASL_HANDSHAKE]._replace(min_version=1)

@@ -49,6 +49,7 @@ class FrameScanner:
         "_max_frame_bytes",
         "_mode",
         "_undecided",
+        "accepts_empty",
         "between_frames",
     )
 
@@ -69,6 +70,7 @@ class FrameScanner:
         self._begun = 0  # frames that `begin` has decided on
         self._held = bytearray()  # of a frame that is collected
         self._undecided = b""  # the beginning of a frame that `begin` has not decided on
+        self.accepts_empty = False  # whether a frame may have no bytes: SASL tokens that are frames of their own
         self.between_frames = True  # the last frame has ended, and nothing of the next one has come
 
     def feed(self, data: bytes) -> list[bytes]:
@@ -118,7 +120,7 @@ class FrameScanner:
         if len(data) < body:
             return False
         length = int.from_bytes(data[position:body], "big", signed=True)
-        if not 0 < length <= self._max_frame_bytes:
+        if not 0 < length <= self._max_frame_bytes and (length or not self.accepts_empty):
             raise ProtocolError(f"cannot take a frame of {length} bytes: the limit is {self._max_frame_bytes}")
         mode = self._begin(length, data, body)
         if mode is None:

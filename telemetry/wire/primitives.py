@@ -17,6 +17,7 @@ _UVARINT_MAX_BYTES: Final = 5  # an unsigned varint is 32 bits wide (ByteUtils.r
 _INT8 = struct.Struct(">b")
 _INT16 = struct.Struct(">h")
 _INT32 = struct.Struct(">i")
+_INT64 = struct.Struct(">q")
 
 
 class Reader:
@@ -48,6 +49,9 @@ class Reader:
 
     def int32(self) -> int:
         return self._number(_INT32)
+
+    def int64(self) -> int:
+        return self._number(_INT64)
 
     def boolean(self) -> bool:
         """Any byte but 0 is true (ByteBufferAccessor.readByte() != 0)."""

@@ -20,6 +20,7 @@ from headroom.config.settings import ServeConfig, TelemetryConfig
 from headroom.errors import ServeError
 from headroom.server.metrics import receiver_readings
 from headroom.server.periodic import PeriodicTask
+from headroom.server.processes.security import listener_security
 from telemetry.gateway.admission import AdmissionLimits
 from telemetry.gateway.exchanges import Limits, LocalAnswer, Observe
 from telemetry.gateway.listeners import BrokerNode, Listeners
@@ -125,6 +126,7 @@ def new_gateway(
         ),
         connect_timeout_s=config.gateway.connect_timeout_ms / 1000,
         local=local,
+        security=listener_security(config),
         new_listeners=partial(
             Listeners,
             shared=config.processes > 1 and ask is None,

@@ -279,7 +279,6 @@ def test_a_closed_connection_is_told_to_the_door() -> None:
         framed(b"short"),
         framed(struct.pack(">hhih", 999, 0, 1, -1)),
         framed(struct.pack(">hhih", 1, 16, 1, -1)),
-        framed(struct.pack(">hhih", 17, 0, 1, -1)),
         framed(struct.pack(">hhih", 3, 1, 1, 30_000)),
         framed(struct.pack(">hhih", 72, 1, 1, -1) + b"\x00"),
         framed(struct.pack(">hhih", 0, 9, 1, -1) + b"\x00"),

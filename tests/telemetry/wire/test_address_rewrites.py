@@ -154,7 +154,7 @@ def test_api_versions_offers_telemetry_and_caps_what_is_not_known(version: int) 
         0: (0, APIS[0].max_version),
         1: (4, 15),
         3: (0, 12),
-        17: (1, 1),
+        17: (0, 1),
         18: (0, 4),
         71: (0, 0),
         72: (0, 0),

@@ -1,0 +1,194 @@
+"""SASL on one connection, as it passes between client and broker: who the broker let in, and until when. Sans-I/O.
+
+The broker authenticates; this only reads along. Sources: SaslServerAuthenticator of Apache Kafka 4.3, KIP-43 (tokens
+as raw frames behind SaslHandshake 0), KIP-152 (SaslAuthenticate), KIP-368 (session lifetime and re-authentication).
+
+- Before the broker accepted a client, nothing but ApiVersions, SaslHandshake and SaslAuthenticate passes; after the
+  session expired neither.
+- The user that a client claims becomes its principal with the broker's last, accepting response, never before.
+- A mechanism whose tokens cannot be read (GSSAPI) is over when the broker answers an ordinary request: only then are
+  telemetry requests answered.
+- Tokens, passwords among them, are read and dropped; no message or log entry contains one.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import lru_cache
+
+import structlog
+
+from telemetry.gateway.sasl_tokens import OAUTHBEARER, READABLE, SCRAM, claimed_user, recorded_principal
+from telemetry.wire.apis import (
+    API_VERSIONS,
+    APIS,
+    GET_TELEMETRY_SUBSCRIPTIONS,
+    PUSH_TELEMETRY,
+    SASL_AUTHENTICATE,
+    SASL_HANDSHAKE,
+)
+from telemetry.wire.errors import ProtocolError
+from telemetry.wire.primitives import Reader
+
+log = structlog.get_logger(__name__)
+
+SASL = frozenset({SASL_HANDSHAKE, SASL_AUTHENTICATE})
+RAW_TOKEN = -1  # stands for the version of a token that is a frame of its own
+_BEFORE = frozenset({API_VERSIONS, SASL_HANDSHAKE, SASL_AUTHENTICATE})
+_TELEMETRY = frozenset({GET_TELEMETRY_SUBSCRIPTIONS, PUSH_TELEMETRY})
+
+
+@lru_cache(maxsize=64)
+def _warn_once(principal: str) -> None:
+    log.warning("principals of a SASL mechanism cannot be read off the wire", recorded_as=principal)
+
+
+class SaslSession:
+    """The authentication of one connection.
+
+    `claim`: as in sasl_tokens.claimed_user. `open_until_ms`: until then every request may pass, and none needs
+    `check`; 0 while there is no authenticated session.
+    """
+
+    __slots__ = (
+        "_asked",
+        "_claim",
+        "_claimed",
+        "_expires_at_ms",
+        "_mechanism",
+        "_rounds",
+        "_version",
+        "_waiting",
+        "open_until_ms",
+        "principal",
+        "raw",
+        "unproven",
+    )
+
+    def __init__(self, claim: str) -> None:
+        self.open_until_ms = 0.0
+        self.principal: str | None = None  # of the last authentication that the broker accepted
+        self.raw = False  # the next frames of both sides are tokens
+        self.unproven = False  # tokens cannot be read, and the broker has not answered an ordinary request yet
+        self._claim = claim
+        self._expires_at_ms = 0.0
+        self._asked = ""  # the mechanism of a handshake that was not answered yet
+        self._version = 0  # of that handshake
+        self._mechanism = ""
+        self._claimed: str | None = None
+        self._rounds = 0  # tokens of the client in this authentication
+        self._waiting = False  # a handshake or token was not answered yet
+
+    def check(self, api_key: int, now_ms: int) -> None:
+        """Raises ProtocolError when a request may not pass now."""
+        if self._waiting:
+            raise ProtocolError("cannot take a request before the last step of the authentication is answered")
+        if api_key in _BEFORE:
+            return
+        name = APIS[api_key].name
+        if now_ms >= self._expires_at_ms:
+            reason = "the client is not authenticated" if self.principal is None else "the session has expired"
+            raise ProtocolError(f"cannot pass on a {name} request: {reason}")
+        if self.unproven and api_key in _TELEMETRY:
+            raise ProtocolError(f"cannot answer {name}: the broker has not accepted the client's {self._mechanism} yet")
+
+    # --- handshake
+
+    def handshake(self, version: int, body: bytes) -> None:
+        """A SaslHandshake request. Raises ProtocolError."""
+        mechanism = Reader(body).string()
+        if version == 0 and mechanism not in READABLE:
+            raise ProtocolError("cannot follow this mechanism after SaslHandshake version 0, only after version 1")
+        self._asked, self._version = mechanism, version
+        self._wait()
+
+    def handshake_answered(self, body: bytes) -> None:
+        """The response to it: error_code, mechanisms. Raises ProtocolError."""
+        self._waiting = False
+        if Reader(body).int16() != 0:
+            self._reject()
+            return
+        self._mechanism, self._claimed, self._rounds = self._asked, None, 0
+        self.raw = self._version == 0
+
+    # --- tokens
+
+    def authenticate(self, body: bytes, *, flexible: bool) -> None:
+        """A SaslAuthenticate request. Raises ProtocolError."""
+        reader = Reader(body)
+        size = reader.uvarint() - 1 if flexible else reader.int32()
+        start = reader.offset
+        reader.skip(max(size, 0))
+        self.token(body[start : reader.offset])
+
+    def token(self, token: bytes) -> None:
+        """A token of the client."""
+        if self._rounds == 0:
+            self._claimed = claimed_user(self._mechanism, token, self._claim)
+        self._rounds += 1
+        self._wait()
+
+    def authenticate_answered(self, version: int, body: bytes, *, flexible: bool, now_ms: int) -> None:
+        """A SaslAuthenticate response: error_code, error_message, auth_bytes, session_lifetime_ms (1+)."""
+        reader = Reader(body)
+        if reader.int16() != 0:
+            self._reject()
+            return
+        if flexible:
+            reader.compact_nullable_string()
+            size = reader.uvarint() - 1
+        else:
+            reader.nullable_string()
+            size = reader.int32()
+        start = reader.offset
+        reader.skip(max(size, 0))
+        token = body[start : reader.offset]
+        self.token_answered(token, reader.int64() if version >= 1 else 0, now_ms)
+
+    def token_answered(self, token: bytes, lifetime_ms: int, now_ms: int) -> None:
+        """A token of the broker, which has not refused the client so far."""
+        self._waiting = False
+        if self._is_last(token):
+            self.raw = False
+            self._accept(lifetime_ms, now_ms)
+
+    def answered(self, api_key: int) -> None:
+        """The broker answered a request; an ordinary one proves that it accepted the client."""
+        if api_key in _BEFORE:
+            return
+        self.unproven = False
+        self._reopen()
+
+    def _is_last(self, token: bytes) -> bool:
+        """Whether the broker's token ends the authentication; what cannot be read may end with each."""
+        if self._mechanism in SCRAM:
+            return self._rounds >= 2 and token.startswith(b"v=")
+        if self._mechanism == OAUTHBEARER:
+            return not token  # else the reason why it refuses the client's token
+        return True
+
+    def _accept(self, lifetime_ms: int, now_ms: int) -> None:
+        readable = self._mechanism in READABLE
+        principal = recorded_principal(self._claimed, self._mechanism)
+        if principal != self._claimed:
+            _warn_once(principal)
+        self.unproven = not readable and (self.unproven or self.principal is None)
+        self.principal = principal
+        self._claimed = None
+        self._expires_at_ms = now_ms + lifetime_ms if lifetime_ms > 0 else math.inf
+        self._reopen()
+
+    def _reopen(self) -> None:
+        self.open_until_ms = 0.0 if self.unproven or self._waiting else self._expires_at_ms
+
+    def _wait(self) -> None:
+        if self._waiting:
+            raise ProtocolError("cannot take a token before the one before it is answered")
+        self._waiting = True
+        self.open_until_ms = 0.0
+
+    def _reject(self) -> None:
+        """The broker closes the connection after this; until then nothing may pass."""
+        self._waiting = self.raw = False
+        self._claimed = None
+        self._expires_at_ms = self.open_until_ms = 0.0

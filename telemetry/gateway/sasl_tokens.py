@@ -1,0 +1,95 @@
+"""The user that a client's first SASL token names, read as Kafka's own SASL servers read it. Sans-I/O.
+
+Sources: ScramMessages.ClientFirstMessage, ScramFormatter.username and ScramExtensions (RFC 5802), PlainSaslServer
+(RFC 4616), OAuthBearerClientInitialResponse (RFC 7628) of Apache Kafka 4.3. A token that these refuse names nobody.
+The name is a claim: it counts only after the broker accepted the authentication.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import orjson
+
+SCRAM = frozenset({"SCRAM-SHA-256", "SCRAM-SHA-512"})
+PLAIN, OAUTHBEARER = "PLAIN", "OAUTHBEARER"
+READABLE = SCRAM | {PLAIN, OAUTHBEARER}  # mechanisms whose tokens are understood
+
+_UNKNOWN = "<unknown "
+_MECHANISM = re.compile(r"[A-Z0-9_-]{1,20}")  # RFC 4422
+
+_SASLNAME = r"(?:[\x01-\x2B\x2D-\x3C\x3E-\x7F]|=2C|=3D)+"
+_VALUE = r"[\x01-\x2B\x2D-\x7F]+"
+_SCRAM_FIRST = re.compile(
+    rf"n,(a=(?P<authzid>{_SASLNAME}))?,(m={_VALUE},)?n=(?P<saslname>{_SASLNAME}),"
+    rf"r=[\x21-\x2B\x2D-\x7E]+(?P<extensions>(,[A-Za-z]+={_VALUE})*)"
+)
+_OAUTH_FIRST = re.compile(rf"n,(a=(?P<authzid>{_SASLNAME}))?,\x01(?P<kvpairs>([A-Za-z]+=[\x21-\x7E \t\r\n]+\x01)*)\x01")
+_OAUTH_AUTH = re.compile(r"(?P<scheme>\w+) +(?P<token>[-_~+/.a-zA-Z0-9]+=*)", re.ASCII)
+
+
+def unknown_principal(mechanism: str) -> str:
+    """The name under which clients are recorded whose principal cannot be read off the wire."""
+    return f"{_UNKNOWN}{mechanism if _MECHANISM.fullmatch(mechanism) else 'SASL'} principal>"
+
+
+def recorded_principal(name: str | None, mechanism: str) -> str:
+    """The principal to record: `name`, or a name that no user can have, as users named so are recorded as unknown."""
+    return unknown_principal(mechanism) if name is None or name.startswith(_UNKNOWN) else name
+
+
+def claimed_user(mechanism: str, token: bytes, claim: str) -> str | None:
+    """The user that a client's first token claims to be; None when it cannot be read.
+
+    `claim`: the claim of an OAUTHBEARER token that names the principal (sasl.oauthbearer.sub.claim.name).
+    """
+    if mechanism == PLAIN:
+        return _plain_user(token)
+    if mechanism in SCRAM:
+        return _scram_user(token)
+    if mechanism == OAUTHBEARER:
+        return _oauth_user(token, claim)
+    return None
+
+
+def _plain_user(token: bytes) -> str | None:
+    fields = token.split(b"\x00")
+    return (fields[1].decode("utf-8", "replace") or None) if len(fields) == 3 else None
+
+
+def _scram_user(token: bytes) -> str | None:
+    match = _SCRAM_FIRST.fullmatch(token.decode("utf-8", "replace"))
+    if match is None:
+        return None
+    extensions = dict(pair.split("=", 1) for pair in match["extensions"].split(",") if pair)
+    if extensions.get("tokenauth", "").lower() == "true":
+        return None  # the name is a delegation token's id; its owner is the principal
+    return match["saslname"].replace("=2C", ",").replace("=3D", "=")
+
+
+def _oauth_user(token: bytes, claim: str) -> str | None:
+    match = _OAUTH_FIRST.fullmatch(token.decode("utf-8", "replace"))
+    if match is None:
+        return None
+    pairs = dict(pair.split("=", 1) for pair in match["kvpairs"].split("\x01") if pair)
+    auth = _OAUTH_AUTH.fullmatch(pairs.get("auth", ""))
+    if auth is None or auth["scheme"].lower() != "bearer":
+        return None
+    user = _claims(auth["token"]).get(claim)
+    return user if isinstance(user, str) and user else None
+
+
+def _claims(token: str) -> Mapping[str, Any]:
+    """The payload of a JWT; empty when the token is none (an opaque token)."""
+    parts = token.split(".")
+    if len(parts) != 3:
+        return {}
+    try:
+        claims = orjson.loads(base64.urlsafe_b64decode(parts[1] + "=" * (-len(parts[1]) % 4)))
+    except (binascii.Error, ValueError):
+        return {}
+    return claims if isinstance(claims, dict) else {}

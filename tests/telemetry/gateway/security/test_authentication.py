@@ -1,0 +1,233 @@
+"""SASL as a dialogue through a proxied connection: what passes when, and who the client is afterwards."""
+
+from __future__ import annotations
+
+import struct
+
+import pytest
+
+from exporters.model import ANONYMOUS, UNKNOWN, Connection
+from telemetry.gateway.authentication import SaslSession
+from telemetry.gateway.connection import ProxiedConnection
+from telemetry.gateway.exchanges import Limits
+from telemetry.receiver.receiver import Answer
+from telemetry.rules.client_instances import Caller
+from telemetry.rules.client_metrics import PushRequest
+from telemetry.wire.errors import ProtocolError
+from tests.telemetry.gateway.test_connection import framed, request, response
+
+FACTS = Connection("c", "SASL_PLAINTEXT", ANONYMOUS, "10.0.0.1", 4000, UNKNOWN, UNKNOWN, 7)
+GET = request(71, 0, 70, bytes(16) + b"\x00")
+PUSH = request(72, 0, 71, struct.pack(">16siBb", b"\x07" * 16, 9, 0, 4) + b"\x81\x02" + bytes(256) + b"\x00")
+FIRST = b"n,,n=alice,r=abc"
+PLAIN = b"\0alice\0alice-secret"
+
+
+class PrincipalReceiver:
+    """Answers telemetry requests with the principal that sends them."""
+
+    def answer_get(self, body: bytes, caller: Caller, now_ms: int) -> Answer:
+        return Answer(caller.connection.principal.encode(), after_flush=False, refusal=b"")
+
+    def answer_push(self, request: PushRequest, payload: bytes, now_ms: int) -> Answer:
+        return Answer(request.caller.connection.principal.encode(), after_flush=True, refusal=b"")
+
+    def disconnected(self, connection_id: str) -> None:
+        pass
+
+
+class Dialogue:
+    """A client and a broker at a listener with SASL. Everything but telemetry has to pass unchanged."""
+
+    def __init__(self) -> None:
+        self.now_ms = 1_000
+        self.connection = ProxiedConnection(
+            facts=FACTS,
+            connection_id="one",
+            receiver=PrincipalReceiver(),  # type: ignore[arg-type] # a double of the receiver, as wide as it is used
+            address_of=lambda node_id, host, port: (host, port),
+            observe=lambda _: None,
+            limits=Limits(),
+            sasl=SaslSession("sub"),
+        )
+
+    def client(self, data: bytes) -> bytes:
+        self.connection.from_client(data, self.now_ms)
+        out, self.connection.to_upstream = b"".join(self.connection.to_upstream), []
+        return out
+
+    def broker(self, data: bytes) -> None:
+        self.connection.from_upstream(data, self.now_ms)
+        out, self.connection.to_client = b"".join(self.connection.to_client), []
+        assert out == data
+
+    def passes(self, asked: bytes, told: bytes) -> None:
+        assert self.client(asked) == asked
+        self.broker(told)
+
+    def handshake(self, mechanism: str, version: int = 1, code: int = 0) -> None:
+        name = mechanism.encode()
+        body = struct.pack(">h", len(name)) + name
+        self.passes(request(17, version, 1, body), response(17, version, 1, struct.pack(">hi", code, 0)))
+
+    def authenticate(
+        self, token: bytes, answer: bytes = b"", *, version: int = 1, code: int = 0, lifetime_ms: int = 0
+    ) -> None:
+        if version >= 2:
+            asked = request(36, version, 2, bytes([len(token) + 1]) + token + b"\x00")
+            body = struct.pack(">h", code) + b"\x00" + bytes([len(answer) + 1]) + answer
+            told = response(36, version, 2, body + struct.pack(">q", lifetime_ms) + b"\x00")
+        else:
+            asked = request(36, version, 2, struct.pack(">i", len(token)) + token)
+            body = struct.pack(">hhi", code, -1, len(answer)) + answer
+            told = response(36, version, 2, body + (struct.pack(">q", lifetime_ms) if version else b""))
+        self.passes(asked, told)
+
+    def scram(self, user: str = "alice", version: int = 1, lifetime_ms: int = 0) -> None:
+        self.handshake("SCRAM-SHA-256")
+        self.authenticate(f"n,,n={user},r=abc".encode(), b"r=abcdef,s=AAAA,i=4096", version=version)
+        self.authenticate(b"c=biws,r=abcdef,p=AAAA", b"v=AAAA", version=version, lifetime_ms=lifetime_ms)
+
+    def principal(self) -> str:
+        """As a GetTelemetrySubscriptions is answered."""
+        assert self.client(GET) == b""
+        out, self.connection.to_client = b"".join(self.connection.to_client), []
+        return out[9:].decode()
+
+    def push(self) -> str:
+        assert self.client(PUSH) == b""
+        self.connection.unflushed = False
+        self.connection.flushed(True, self.now_ms)
+        out, self.connection.to_client = b"".join(self.connection.to_client), []
+        return out[9:].decode()
+
+
+@pytest.mark.parametrize("version", [0, 1, 2])
+def test_the_user_of_scram_counts_after_the_brokers_last_word(version: int) -> None:
+    dialogue = Dialogue()
+    dialogue.handshake("SCRAM-SHA-512")
+    dialogue.authenticate(FIRST, b"r=abcdef,s=AAAA,i=4096", version=version)
+    with pytest.raises(ProtocolError, match="not authenticated"):
+        dialogue.client(GET)
+    dialogue = Dialogue()
+    dialogue.scram(version=version)
+    assert dialogue.principal() == "alice"
+    assert [dialogue.push() for _ in range(3)] == ["alice"] * 3
+
+
+@pytest.mark.parametrize("asked", [GET, PUSH, request(3, 9, 1, b"topics"), request(12, 4, 1), request(0, 9, 1)])
+def test_nothing_but_authentication_passes_before_it(asked: bytes) -> None:
+    dialogue = Dialogue()
+    with pytest.raises(ProtocolError, match="not authenticated"):
+        dialogue.client(asked)
+
+
+def test_api_versions_passes_before() -> None:
+    dialogue = Dialogue()
+    asked = request(18, 0, 1)
+    assert dialogue.client(asked) == asked
+
+
+def test_a_wrong_password_leaves_no_principal() -> None:
+    dialogue = Dialogue()
+    dialogue.handshake("PLAIN")
+    dialogue.authenticate(PLAIN, code=58)
+    with pytest.raises(ProtocolError, match="not authenticated"):
+        dialogue.client(GET)
+
+
+def test_requests_pipelined_behind_a_token_are_refused() -> None:
+    dialogue = Dialogue()
+    dialogue.handshake("PLAIN")
+    token = request(36, 1, 2, struct.pack(">i", len(PLAIN)) + PLAIN)
+    with pytest.raises(ProtocolError, match="is answered"):
+        dialogue.client(token + GET)
+
+
+def test_after_the_session_nothing_is_answered_until_the_client_authenticates_again() -> None:
+    dialogue = Dialogue()
+    dialogue.scram(lifetime_ms=5_000)
+    assert (dialogue.push(), dialogue.push()) == ("alice", "alice")
+    dialogue.now_ms += 4_999
+    assert dialogue.push() == "alice"
+    dialogue.now_ms += 1
+    with pytest.raises(ProtocolError, match="session has expired"):
+        dialogue.client(PUSH)
+    dialogue = Dialogue()
+    dialogue.scram(lifetime_ms=5_000)
+    dialogue.push()
+    dialogue.now_ms += 6_000
+    dialogue.scram(lifetime_ms=5_000)
+    assert dialogue.push() == "alice"
+
+
+def test_a_refused_reauthentication_ends_the_session() -> None:
+    dialogue = Dialogue()
+    dialogue.scram()
+    dialogue.handshake("PLAIN")
+    dialogue.authenticate(PLAIN, code=58)
+    with pytest.raises(ProtocolError):
+        dialogue.client(PUSH)
+
+
+def test_an_oauth_token_counts_when_the_broker_has_nothing_to_say_of_it() -> None:
+    token = b"n,,\x01auth=Bearer e30.eyJzdWIiOiJhbGljZSJ9.\x01\x01"
+    dialogue = Dialogue()
+    dialogue.handshake("OAUTHBEARER")
+    dialogue.authenticate(token, b'{"status":"invalid_token"}')
+    with pytest.raises(ProtocolError, match="not authenticated"):
+        dialogue.client(GET)
+    dialogue = Dialogue()
+    dialogue.handshake("OAUTHBEARER")
+    dialogue.authenticate(token)
+    assert dialogue.principal() == "alice"
+
+
+def test_gssapi_has_no_name_and_is_believed_after_an_ordinary_response() -> None:
+    dialogue = Dialogue()
+    dialogue.handshake("GSSAPI")
+    dialogue.authenticate(b"\x60token", b"challenge")
+    dialogue.authenticate(b"token", b"")
+    with pytest.raises(ProtocolError, match="has not accepted"):
+        dialogue.client(GET)
+    dialogue = Dialogue()
+    dialogue.handshake("GSSAPI")
+    dialogue.authenticate(b"\x60token", b"challenge")
+    dialogue.passes(request(12, 4, 5, b"heartbeat"), response(12, 4, 5, struct.pack(">ih", 0, 0) + b"\x00"))
+    assert dialogue.principal() == "<unknown GSSAPI principal>"
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "tokens"),
+    [
+        ("PLAIN", [(PLAIN, b"")]),
+        ("SCRAM-SHA-256", [(FIRST, b"r=abcdef,s=AAAA,i=4096"), (b"c=biws,r=abcdef,p=AAAA", b"v=AAAA")]),
+        ("OAUTHBEARER", [(b"n,,\x01auth=Bearer e30.eyJzdWIiOiJhbGljZSJ9.\x01\x01", b"")]),
+    ],
+)
+def test_raw_tokens_behind_handshake_0(mechanism: str, tokens: list[tuple[bytes, bytes]]) -> None:
+    dialogue = Dialogue()
+    dialogue.handshake(mechanism, version=0)
+    for token, answer in tokens:
+        dialogue.passes(framed(token), framed(answer))
+    assert dialogue.principal() == "alice"
+
+
+def test_raw_tokens_that_cannot_be_read_are_refused() -> None:
+    with pytest.raises(ProtocolError, match="only after version 1"):
+        Dialogue().handshake("GSSAPI", version=0)
+
+
+def test_a_refused_mechanism_starts_nothing() -> None:
+    dialogue = Dialogue()
+    dialogue.handshake("PLAIN", version=0, code=33)
+    with pytest.raises(ProtocolError):
+        dialogue.client(framed(PLAIN))
+
+
+def test_no_error_text_has_a_password() -> None:
+    dialogue = Dialogue()
+    dialogue.handshake("PLAIN", version=0)
+    with pytest.raises(ProtocolError) as refused:
+        dialogue.client(framed(PLAIN) + framed(PLAIN))
+    assert "secret" not in str(refused.value)

@@ -1,0 +1,90 @@
+"""Users in SASL tokens, read as Kafka's servers read them."""
+
+from __future__ import annotations
+
+import base64
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from telemetry.gateway.sasl_tokens import claimed_user, recorded_principal, unknown_principal
+
+
+def bearer(claims: object, gs2: str = "n,,", scheme: str = "Bearer") -> bytes:
+    payload = base64.urlsafe_b64encode(json.dumps(claims).encode()).decode().rstrip("=")
+    return f"{gs2}\x01auth={scheme} e30.{payload}.\x01\x01".encode()
+
+
+@pytest.mark.parametrize(
+    ("token", "user"),
+    [
+        (b"n,,n=alice,r=abc", "alice"),
+        (b"n,a=alice,n=alice,r=abc", "alice"),
+        (b"n,,n=a=2Cb=3Dc,r=abc", "a,b=c"),
+        (b"n,,m=reserved,n=alice,r=abc", "alice"),
+        (b"n,,n=alice,r=abc,ext=1", "alice"),
+        (b"n,,n=token-id,r=abc,tokenauth=true", None),
+        (b"n,,n=token-id,r=abc,tokenauth=TRUE", None),
+        (b"n,,n=alice,r=abc,tokenauth=false", "alice"),
+        (b"y,,n=alice,r=abc", None),
+        (b"n,,n=al=2Dice,r=abc", None),
+        (b"n,,n=,r=abc", None),
+        (b"n,,n=alice", None),
+        ("n,,n=ålice,r=abc".encode(), None),
+        (b"", None),
+    ],
+)
+def test_scram(token: bytes, user: str | None) -> None:
+    assert claimed_user("SCRAM-SHA-256", token, "sub") == user
+    assert claimed_user("SCRAM-SHA-512", token, "sub") == user
+
+
+@pytest.mark.parametrize(
+    ("token", "user"),
+    [
+        (b"\0alice\0secret", "alice"),
+        (b"alice\0alice\0secret", "alice"),
+        ("\0ålice\0s".encode(), "ålice"),
+        (b"\0alice", None),
+        (b"\0alice\0secret\0more", None),
+        (b"\0\0secret", None),
+    ],
+)
+def test_plain(token: bytes, user: str | None) -> None:
+    assert claimed_user("PLAIN", token, "sub") == user
+
+
+@pytest.mark.parametrize(
+    ("token", "claim", "user"),
+    [
+        (bearer({"sub": "alice"}), "sub", "alice"),
+        (bearer({"sub": "alice", "email": "a@b"}), "email", "a@b"),
+        (bearer({"sub": "alice"}, gs2="n,a=alice,"), "sub", "alice"),
+        (bearer({"sub": "alice"}, scheme="bearer"), "sub", "alice"),
+        (bearer({"sub": "alice"}, scheme="Basic"), "sub", None),
+        (bearer({"sub": 7}), "sub", None),
+        (bearer({}), "sub", None),
+        (bearer([]), "sub", None),
+        (b"n,,\x01auth=Bearer opaque-token\x01\x01", "sub", None),
+        (b"n,,\x01auth=Bearer e30.e30\x01", "sub", None),
+        (b"n,,\x01auth=Bearer a.!!!.c\x01\x01", "sub", None),
+    ],
+)
+def test_oauthbearer(token: bytes, claim: str, user: str | None) -> None:
+    assert claimed_user("OAUTHBEARER", token, claim) == user
+
+
+def test_a_user_cannot_take_the_name_of_an_unknown_principal() -> None:
+    assert unknown_principal("GSSAPI") == "<unknown GSSAPI principal>"
+    assert unknown_principal("evil\nname") == "<unknown SASL principal>"
+    assert recorded_principal(None, "GSSAPI") == unknown_principal("GSSAPI")
+    assert recorded_principal("<unknown GSSAPI principal>", "PLAIN") == "<unknown PLAIN principal>"
+    assert recorded_principal("alice", "PLAIN") == "alice"
+
+
+@given(st.sampled_from(["PLAIN", "SCRAM-SHA-256", "OAUTHBEARER", "GSSAPI"]), st.binary(max_size=200))
+def test_junk_names_somebody_or_nobody(mechanism: str, token: bytes) -> None:
+    user = claimed_user(mechanism, token, "sub")
+    assert user is None or user

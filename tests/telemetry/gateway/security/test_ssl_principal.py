@@ -1,0 +1,44 @@
+"""Subjects of client certificates as principals, by ssl.principal.mapping.rules."""
+
+from __future__ import annotations
+
+import pytest
+
+from telemetry.gateway.ssl_principal import MappingRuleError, NoMatchingRuleError, distinguished_name, principal_mapper
+
+SUBJECT = ((("countryName", "DE"),), (("organizationName", "Acme, Inc"),), (("commonName", "alice"),))
+NAME = "CN=alice,O=Acme\\, Inc,C=DE"
+
+
+def test_a_subject_reads_as_in_java() -> None:
+    assert distinguished_name(SUBJECT) == NAME
+    # X500Principal("CN=\"a=b#c,d+e<f>;g\\\\h\", UID=u1").getName() of Java 17
+    subject = ((("userId", "u1"),), (("commonName", "a=b#c,d+e<f>;g\\h"),))
+    assert distinguished_name(subject) == "CN=a\\=b\\#c\\,d\\+e\\<f\\>\\;g\\\\h,UID=u1"
+    assert distinguished_name(((("emailAddress", "a@b"),),)) == "1.2.840.113549.1.9.1=#1603614062"
+
+
+@pytest.mark.parametrize(
+    ("rules", "principal"),
+    [
+        ("DEFAULT", NAME),
+        ("", NAME),
+        ("RULE:^CN=(.*?),.*$/$1/", "alice"),
+        ("RULE:^CN=(.*?),.*$/$1/U", "ALICE"),
+        ("RULE:^OU=(.*?),.*$/$1/,RULE:^CN=(.*?),O=(.*?),C=.*$/$1@$2/L", "alice@acme\\, inc"),
+        ("RULE:^OU=(.*)$/$1/L, DEFAULT", NAME),
+    ],
+)
+def test_rules(rules: str, principal: str) -> None:
+    assert principal_mapper(rules)(NAME) == principal
+
+
+def test_what_no_rule_matches_is_refused() -> None:
+    with pytest.raises(NoMatchingRuleError):
+        principal_mapper("RULE:^OU=(.*)$/$1/")(NAME)
+
+
+@pytest.mark.parametrize("rules", ["RULE:^CN=(.*?)", "NONE", "RULE:(/x/", "DEFAULT,,"])
+def test_rules_that_are_none(rules: str) -> None:
+    with pytest.raises(MappingRuleError):
+        principal_mapper(rules)
