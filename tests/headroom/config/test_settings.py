@@ -86,7 +86,7 @@ def test_a_file_that_is_no_mapping_is_one_fault(tmp_path: Path, text: str) -> No
         (
             {"listen": "[::1]:1", "http": "[::1]:1", "grpc": {"listen": "[::1]:1"}, "clickhouse": "ftp://x"},
             [
-                "clickhouse: 'ftp://x' is not http(s)://user@host:port/database",
+                "clickhouse: 'ftp://x' is not http(s)://[user@]host[:port][/headroom]",
                 "http: needs an address of its own: [::1]:1 is that of listen",
                 "grpc: needs an address of its own: [::1]:1 is that of listen",
             ],
