@@ -18,7 +18,7 @@ from headroom.errors import ServeError, listening
 from headroom.logs import configure_logging
 from headroom.server.gateway import open_gateway
 from headroom.server.http import HttpServer, web_app
-from headroom.server.metrics import Readings, metrics_registry, summed
+from headroom.server.metrics import Readings, SelfMetrics, summed
 from headroom.server.network import NetworkService
 from headroom.server.open_files import allow_open_files
 from headroom.server.periodic import run_periodic_tasks
@@ -63,11 +63,15 @@ async def _serve(config: ServeConfig) -> int:
             return pushes.records + quotas.records + network.records
 
         readings = summed(network_service.readings, network.readings)
-        registry = metrics_registry(
-            readings, storage_readings(spooled, storage.worker), storage.server_readings, grpc_readings, otlp_readings
+        self_metrics = SelfMetrics(
+            readings,
+            storage_readings(spooled, storage.worker),
+            storage.server_readings,
+            grpc_readings,
+            otlp_readings,
         )
         web = HttpServer(
-            web_app(registry, lambda: _not_ready(stop, storage.worker, network)), config.http.host, config.http.port
+            web_app(self_metrics, lambda: _not_ready(stop, storage.worker, network)), config.http.host, config.http.port
         )
         http = await listening(web.start(), config.http)
         stack.push_async_callback(web.stop)

@@ -9,20 +9,23 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import uvicorn
-from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
+from headroom.server.metrics import SelfMetrics
 
-def web_app(registry: CollectorRegistry, is_ready: Callable[[], str | None]) -> Starlette:
+
+def web_app(self_metrics: SelfMetrics, is_ready: Callable[[], str | None]) -> Starlette:
     """`is_ready` returns None, or why not."""
 
-    def metrics(request: Request) -> Response:
+    async def metrics(request: Request) -> Response:
         encode, content_type = choose_encoder(request.headers.get("accept", ""))
-        return Response(encode(registry), headers={"content-type": content_type})
+        snapshot = self_metrics.snapshot()  # here, in the loop's thread; text of thousands of series is made in another
+        text = await asyncio.to_thread(encode, snapshot)
+        return Response(text, headers={"content-type": content_type})
 
     def healthz(_: Request) -> Response:
         return PlainTextResponse("ok\n")

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
-from prometheus_client import CollectorRegistry
 from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
@@ -16,11 +15,25 @@ from telemetry.wire.errors import ErrorCode
 Readings = Callable[[], dict[SelfMetric, Values]]
 
 
-def metrics_registry(*readings: Readings) -> CollectorRegistry:
-    """A registry that takes the readings when it is scraped."""
-    registry = CollectorRegistry()
-    registry.register(_Reading(readings))
-    return registry
+class SelfMetrics:
+    """All readings of this process. They look at live state, so `snapshot` is for the event loop's thread."""
+
+    def __init__(self, *readings: Readings) -> None:
+        self._readings = readings
+
+    def snapshot(self) -> Snapshot:
+        """What they are now; it can be written as text in another thread."""
+        return Snapshot([pair for read in self._readings for pair in read().items()])
+
+
+class Snapshot(Collector):
+    """Values of one moment, which nothing changes afterwards."""
+
+    def __init__(self, values: Iterable[tuple[SelfMetric, Values]]) -> None:
+        self._values = [(metric, dict(each) if isinstance(each, Mapping) else each) for metric, each in values]
+
+    def collect(self) -> Iterator[Metric]:
+        return (_filled(metric, values) for metric, values in self._values)
 
 
 def receiver_readings(receiver: TelemetryReceiver) -> dict[SelfMetric, Values]:
@@ -58,16 +71,6 @@ def plus(some: Values, more: Values) -> Values:
     assert not isinstance(some, Mapping)
     assert not isinstance(more, Mapping)
     return some + more
-
-
-class _Reading(Collector):
-    def __init__(self, readings: tuple[Readings, ...]) -> None:
-        self._readings = readings
-
-    def collect(self) -> Iterator[Metric]:
-        for read in self._readings:
-            for metric, values in read().items():
-                yield _filled(metric, values)
 
 
 def _filled(metric: SelfMetric, values: Values) -> Metric:

@@ -13,6 +13,7 @@ from typing import TypeAlias
 from exporters import self_metrics as catalogue
 from exporters.model import UsageSample
 from exporters.self_metrics import SelfMetric, Values
+from headroom.clock import now_ms
 from quota_metrics.jmx.sensors import BEANS
 from quota_metrics.measure.quota_manager import QuotaManager
 from quota_metrics.measure.utilization import Standing, Windows, severity, utilizations, worst_by_client
@@ -30,6 +31,7 @@ _MAX_THROTTLED = 50_000
 
 _QUOTA_TYPE = {quota_key: bean for bean, (quota_key, _rate) in BEANS.items()}  # as the broker's metrics have it
 
+_Muted: TypeAlias = tuple[str, str, str, int]  # quota key, user, client-id, broker
 _Labels: TypeAlias = tuple[str, str, str, str]  # cluster, quota type, user, client-id
 
 
@@ -43,6 +45,7 @@ class ClientQuotas:
         windows: Windows,
         thread_capacity: Mapping[int, float],
         max_series: int,
+        now_ms: Callable[[], int] = now_ms,
     ) -> None:
         self.series_left_out = 0
         self._cluster = cluster
@@ -54,6 +57,8 @@ class ClientQuotas:
         self._jmx: dict[int, Sequence[UsageSample]] = {}
         self._throttled: tuple[dict[_Labels, float], dict[_Labels, float]] = ({}, {})
         self._half_began_ms = 0
+        self._now_ms = now_ms
+        self._muted: dict[_Muted, tuple[UsageSample, float]] = {}  # last row, and until when it mutes the client
 
     def measured(self, rows: Sequence[UsageSample]) -> None:
         """The gateway's rows of this moment."""
@@ -67,13 +72,14 @@ class ClientQuotas:
                 labels = self._labels(row.quota_key, row.user, row.client_id)
                 if labels in now or len(now) < _MAX_THROTTLED:
                     now[labels] = max(row.throttle_ms, now.get(labels, 0.0))
+                self._note_muted(row)
 
     def scraped(self, broker_id: int, rows: Sequence[UsageSample]) -> None:
         """A broker's own rows; none when it could not be read."""
         self._jmx[broker_id] = rows
 
     def readings(self) -> dict[SelfMetric, Values]:
-        rows = [*self._gateway, *(row for rows in self._jmx.values() for row in rows)]
+        rows = [*self._gateway, *self._still_muted(), *(row for rows in self._jmx.values() for row in rows)]
         standings = worst_by_client(utilizations(rows, self._manager_at, self._windows, self._thread_capacity))
         standings.sort(key=lambda one: (severity(one.worst), one.rate, one.user, one.client_id), reverse=True)
         series: dict[SelfMetric, dict[tuple[str, ...], float]] = {metric: {} for metric in _SERIES}
@@ -89,6 +95,19 @@ class ClientQuotas:
                 series[metric][labels] = value
         return {**series, catalogue.SERIES_LEFT_OUT: self.series_left_out}
 
+    def _note_muted(self, row: UsageSample) -> None:
+        key, until_ms = _muted_key(row), row.ts_ms + row.throttle_ms
+        known = self._muted.get(key)
+        if known is not None or len(self._muted) < _MAX_THROTTLED:
+            self._muted[key] = (row, max(until_ms, known[1] if known else 0.0))
+
+    def _still_muted(self) -> list[UsageSample]:
+        """Clients that are muted and have no row of this moment: a muted client sends nothing, and is in trouble."""
+        now_ms = self._now_ms()
+        self._muted = {key: muted for key, muted in self._muted.items() if muted[1] > now_ms}
+        present = {_muted_key(row) for row in self._gateway}
+        return [row._replace(rate=0.0) for key, (row, _) in self._muted.items() if key not in present]
+
     def _labels(self, quota_key: str, user: str, client_id: str) -> _Labels:
         return self._cluster, _QUOTA_TYPE[quota_key], user, client_id
 
@@ -103,3 +122,7 @@ class ClientQuotas:
         if not math.isnan(group.capacity_ratio):
             values[catalogue.CLIENT_CAPACITY] = group.capacity_ratio
         return values
+
+
+def _muted_key(row: UsageSample) -> _Muted:
+    return row.quota_key, row.user, row.client_id, row.broker_id

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
+import threading
 from collections import Counter
 
+import httpx
 import pytest
 from prometheus_client import generate_latest
 from prometheus_client.openmetrics.exposition import generate_latest as generate_openmetrics
@@ -13,7 +16,8 @@ from prometheus_client.parser import text_string_to_metric_families as read_text
 
 from exporters import self_metrics as catalogue
 from exporters.self_metrics import CATALOGUE, SelfMetric, Values
-from headroom.server.metrics import metrics_registry, receiver_readings
+from headroom.server.http import web_app
+from headroom.server.metrics import SelfMetrics, receiver_readings
 from telemetry.receiver.receiver import ReceiverCounts, TelemetryReceiver
 from telemetry.rules.client_metrics import ClientMetrics
 from telemetry.wire.errors import ErrorCode
@@ -40,7 +44,7 @@ def everything() -> dict[SelfMetric, Values]:
 
 @pytest.mark.parametrize("write, read", [(generate_latest, read_text), (generate_openmetrics, read_openmetrics)])
 def test_each_metric_can_be_read_in_both_formats(write, read) -> None:
-    families = list(read(write(metrics_registry(everything)).decode()))
+    families = list(read(write(SelfMetrics(everything).snapshot()).decode()))
     samples = {sample.name: (family, sample) for family in families for sample in family.samples}
     assert len(families) == len(samples) == len(CATALOGUE)
     for metric in CATALOGUE:
@@ -90,3 +94,26 @@ def test_readings_of_the_door() -> None:
     assert named["plugin_exports_total"] == 5
     assert named["plugin_errors_total"] == 3
     assert readings[catalogue.PUSHES] == {"NONE": 7, early.name: 3, unknown.name: 4, "INVALID_RECORD": 2}
+
+
+def test_a_snapshot_is_of_the_moment_it_was_taken() -> None:
+    live: dict[str, float] = {"NONE": 1.0}
+    snapshot = SelfMetrics(lambda: {catalogue.PUSHES: live}).snapshot()
+    live["INVALID_REQUEST"] = 2.0
+    assert [sample.value for family in snapshot.collect() for sample in family.samples] == [1.0]
+
+
+def test_the_page_is_read_in_the_thread_of_the_loop() -> None:
+    threads = set()
+
+    def reading() -> dict[SelfMetric, Values]:
+        threads.add(threading.get_ident())
+        return {catalogue.CONNECTIONS: 3}
+
+    async def scrape() -> str:
+        transport = httpx.ASGITransport(web_app(SelfMetrics(reading), lambda: None))
+        async with httpx.AsyncClient(transport=transport, base_url="http://headroom") as client:
+            return (await client.get("/metrics")).text
+
+    assert "headroom_connections 3.0" in asyncio.run(scrape())
+    assert threads == {threading.get_ident()}

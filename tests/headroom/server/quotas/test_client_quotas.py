@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ from prometheus_client.exposition import generate_latest
 from exporters.model import UsageSample
 from headroom.config.settings import ConfigError, QuotaConfig, QuotaMetricsConfig
 from headroom.config.sources import load
-from headroom.server.metrics import metrics_registry
+from headroom.server.metrics import SelfMetrics
 from headroom.server.quotas.client_quotas import ClientQuotas
 from headroom.server.quotas.cluster_quotas import ClusterQuotas
 from quota_metrics.config.entities import Rules, entity_of
@@ -26,14 +27,14 @@ def sample(client_id: str, rate: float, **more: Any) -> UsageSample:
     return UsageSample("c", PRODUCER, 0, "alice", client_id, "", 1, 0, rate, 0.0, 0, "gateway")._replace(**more)
 
 
-def page(max_series: int = 2000, rules: Rules = RULES) -> ClientQuotas:
+def page(max_series: int = 2000, rules: Rules = RULES, now_ms: Callable[[], int] = lambda: 1 << 40) -> ClientQuotas:
     quotas = ClusterQuotas(QuotaConfig())
     quotas.configure(rules)
-    return ClientQuotas("c", quotas.at, Windows(11, 1000), {1: 1600.0}, max_series)
+    return ClientQuotas("c", quotas.at, Windows(11, 1000), {1: 1600.0}, max_series, now_ms)
 
 
 def text(clients: ClientQuotas) -> list[str]:
-    exposed = generate_latest(metrics_registry(clients.readings)).decode()
+    exposed = generate_latest(SelfMetrics(clients.readings).snapshot()).decode()
     return [line for line in exposed.splitlines() if not line.startswith("#")]
 
 
@@ -65,6 +66,24 @@ def test_throttling_outlives_the_rows_that_told_of_it_by_half_a_minute() -> None
         clients.measured([sample("app", 85.0, ts_ms=second * 1000)])
         shown.append(any(line.endswith(" 0.25") for line in text(clients)))
     assert 30 <= shown.index(False) < 60
+
+
+def test_a_client_is_shown_in_every_scrape_while_it_is_muted() -> None:
+    """A consumer that is throttled 10 s per fetch has no rows meanwhile; `for: 1m` needs it all the time."""
+    now = [1_000]
+    clients = page(now_ms=lambda: now[0])
+    clients.measured([sample("app", 120.0, ts_ms=1_000, throttle_ms=10_000.0)])
+    for second in range(1, 10):
+        now[0] = 1_000 + second * 1_000
+        clients.measured([])
+        shown = text(clients)
+        assert next(line for line in shown if "throttle_seconds" in line).endswith(" 10.0")
+        assert next(line for line in shown if "quota_usage" in line).endswith(" 0.0")
+    clients.measured([sample("app", 50.0, ts_ms=now[0])])
+    assert next(line for line in text(clients) if "quota_usage" in line).endswith(" 50.0")
+    now[0] = 11_001
+    clients.measured([])
+    assert not [line for line in text(clients) if "throttle_seconds" in line]
 
 
 def test_the_budget_goes_to_who_is_nearest_to_the_limit() -> None:
