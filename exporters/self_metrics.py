@@ -103,6 +103,9 @@ CLICKHOUSE_RESTARTS = SelfMetric(
 )
 WORKER_UP = SelfMetric("headroom_worker_up", "Whether the storage worker runs.")
 STORE_UP = SelfMetric("headroom_store_up", "Whether the store takes what the storage worker has for it.")
+TASK_FAULTS = SelfMetric(
+    "headroom_task_faults_total", "Steps of a periodic task that failed through a fault of ours, by task.", ("task",)
+)
 NETWORK_PROCESSES = SelfMetric("headroom_network_processes", "Network processes that take clients.")
 NETWORK_RESTARTS = SelfMetric(
     "headroom_network_restarts_total", "Times that a network process was started again, by the parent's count."
@@ -174,6 +177,7 @@ CATALOGUE: tuple[SelfMetric, ...] = (
     CLICKHOUSE_RESTARTS,
     WORKER_UP,
     STORE_UP,
+    TASK_FAULTS,
     NETWORK_PROCESSES,
     NETWORK_RESTARTS,
     JMX_FAILURES,

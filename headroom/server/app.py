@@ -6,12 +6,14 @@ import asyncio
 import fcntl
 import signal
 import time
+from collections import Counter
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import TextIO
 
 import uvloop
 
+from exporters import self_metrics as catalogue
 from exporters.spool.writer import SpoolWriter
 from headroom.config.settings import Address, ServeConfig
 from headroom.errors import ServeError, listening
@@ -63,7 +65,9 @@ async def _serve(config: ServeConfig) -> int:
             return pushes.records + quotas.records + network.records
 
         readings = summed(network_service.readings, network.readings)
+        faults: Counter[str] = Counter()
         self_metrics = SelfMetrics(
+            lambda: {catalogue.TASK_FAULTS: faults},
             readings,
             storage_readings(spooled, storage.worker),
             storage.server_readings,
@@ -80,7 +84,7 @@ async def _serve(config: ServeConfig) -> int:
         print(f"ready {addresses}", flush=True)  # noqa: T201 - a promise
         syncs = [*push_sync_tasks(pushes, config), sync_task(quotas, config)]
         await run_periodic_tasks(
-            [*network_service.periodic_tasks, *syncs], stop, asyncio.gather(storage.watch(), network.watch())
+            [*network_service.periodic_tasks, *syncs], stop, asyncio.gather(storage.watch(), network.watch()), faults
         )
     return 0
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import NamedTuple
 
@@ -85,12 +86,19 @@ class QuotaRecorder:
 
 
 async def run_periodic_tasks(
-    periodic_tasks: Iterable[PeriodicTask], until: asyncio.Event, beside: Awaitable[object]
+    periodic_tasks: Iterable[PeriodicTask],
+    until: asyncio.Event,
+    beside: Awaitable[object],
+    faults: Counter[str] | None = None,
 ) -> None:
-    """Runs them all, and `beside`, until the event. An unexpected exception of one ends all and is raised."""
+    """Runs them all, and `beside`, until the event. An unexpected exception of `beside` ends all and is raised.
+
+    One of a step is a bug in that task: it is logged and counted in `faults` by the task's name, and the task goes on.
+    """
+    counted: Counter[str] = Counter() if faults is None else faults
     loop = asyncio.get_running_loop()
     stopped: asyncio.Future[object] = loop.create_task(until.wait())
-    running: list[asyncio.Future[object]] = [loop.create_task(_every(task)) for task in periodic_tasks]
+    running: list[asyncio.Future[object]] = [loop.create_task(_every(task, counted)) for task in periodic_tasks]
     watching: asyncio.Future[object] = asyncio.ensure_future(beside)
     try:
         done, _ = await asyncio.wait([stopped, watching, *running], return_when=asyncio.FIRST_COMPLETED)
@@ -121,7 +129,7 @@ async def _next_turn(task: PeriodicTask) -> None:
         at_ms = now_ms()
 
 
-async def _every(task: PeriodicTask) -> object:
+async def _every(task: PeriodicTask, faults: Counter[str]) -> object:
     failing = False
     while True:
         await _next_turn(task)
@@ -131,6 +139,10 @@ async def _every(task: PeriodicTask) -> object:
             if not failing:
                 log.warning("task fails, will be tried again", task=task.name, error=str(exc))
             failing = True
+        except Exception:
+            faults[task.name] += 1
+            if faults[task.name] & (faults[task.name] - 1) == 0:  # the 1st, 2nd, 4th, 8th ...: it may come each second
+                log.exception("task failed unexpectedly, will be tried again", task=task.name)
         else:
             if failing:
                 log.info("task works again", task=task.name)

@@ -14,8 +14,9 @@ from kio.static.protocol import RequestPayload
 
 from quota_metrics.config.entities import Alteration, Altered, Entity, FilterComponent, entity_of
 from quota_metrics.kafka.authentication import Security
+from quota_metrics.kafka.bootstrap import first_to_answer
 from quota_metrics.kafka.connection import ConnectionOptions, KafkaConnection
-from quota_metrics.kafka.errors import ClusterError, NotKafkaError, UnreachableError, check
+from quota_metrics.kafka.errors import NotKafkaError, UnreachableError, check
 
 NOT_CONTROLLER = 41
 
@@ -126,16 +127,19 @@ class KafkaAdmin:
             if connection.is_open:
                 return connection
         learned = [(node.host, node.port) for node in self._learned]
-        addresses = list(dict.fromkeys(learned + self._bootstrap))
-        failures: list[ClusterError] = []
-        for address in addresses:
-            try:
-                return await self._open(address, self._options.timeout_ms // len(addresses))
-            except ClusterError as exc:
-                failures.append(exc)
-        if len(failures) == 1:
-            raise failures[0]
-        raise UnreachableError("no broker answers: " + "; ".join(map(str, failures)))
+        async with self._connecting:
+            for connection in self._connections.values():
+                if connection.is_open:
+                    return connection
+            address, connection = await first_to_answer(
+                list(dict.fromkeys(learned + self._bootstrap)),
+                lambda address: KafkaConnection.open(*address, self._options, self._options.timeout_ms),
+            )
+            broken = self._connections.pop(address, None)
+            self._connections[address] = connection
+        if broken is not None:
+            await broken.close()
+        return connection
 
     async def _node(self, node_id: int) -> KafkaConnection:
         for node in self._learned or (await self.describe_cluster()).nodes:

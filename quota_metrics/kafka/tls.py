@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import ssl
 import tempfile
 from collections.abc import Mapping
@@ -9,12 +10,15 @@ from pathlib import Path
 
 from quota_metrics.kafka.errors import PropertiesError
 
+_BLOCK = re.compile(r"-----BEGIN ([A-Z0-9 ]+)-----.*?-----END \1-----", re.DOTALL)
+
 
 def tls_context(properties: Mapping[str, str]) -> ssl.SSLContext:
     """A client's context; without a trust store the system's certificates are trusted. Raises PropertiesError."""
     trusted = properties.get("ssl.truststore.certificates") or properties.get("ssl.ca.pem")
     if not trusted:
         trusted = _pem(properties, "ssl.truststore.location", "ssl.ca.location")
+    trusted = _blocks(trusted)
     try:
         context = ssl.create_default_context(cadata=trusted)
     except (ssl.SSLError, ValueError) as exc:
@@ -37,8 +41,8 @@ def _identify(context: ssl.SSLContext, properties: Mapping[str, str]) -> None:
         return
     key = properties.get("ssl.keystore.key") or properties.get("ssl.key.pem") or _pem(properties, "ssl.key.location")
     # Python reads a key from files only. An empty password keeps OpenSSL from asking for one on the terminal.
-    with tempfile.NamedTemporaryFile("w", suffix=".pem") as both:
-        both.write(f"{chain}\n{key or ''}")
+    with tempfile.NamedTemporaryFile("w", suffix=".pem", encoding="utf-8") as both:
+        both.write(f"{_blocks(chain)}\n{_blocks(key) or ''}")
         both.flush()
         try:
             context.load_cert_chain(both.name, password=properties.get("ssl.key.password", ""))
@@ -59,3 +63,8 @@ def _pem(properties: Mapping[str, str], *names: str) -> str | None:
                 raise PropertiesError(f"{name}={location} is not PEM; a JKS or PKCS12 store has to be converted")
             return content.decode("latin-1")
     return None
+
+
+def _blocks(text: str | None) -> str | None:
+    """The PEM blocks of a text without what stands around them: comments in any language, which Python refuses."""
+    return "\n".join(block[0] for block in _BLOCK.finditer(text)) or text if text else None

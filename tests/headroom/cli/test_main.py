@@ -76,3 +76,8 @@ def test_shell_completion_knows_commands_and_groups() -> None:
         [sys.executable, "-c", script], env=environ, capture_output=True, text=True, timeout=60, check=False
     )
     assert done.stdout.split() == ["quotas"]
+
+
+def test_help_keeps_what_looks_like_markup() -> None:
+    told = " ".join(headroom("quotas", "resolve", "--help").stdout.split())
+    assert "--pairs FILE JSON list of [user, client-id] or [user, client-id, ip]." in told

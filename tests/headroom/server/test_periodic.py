@@ -1,15 +1,17 @@
-"""What the quota recorder does when the spool refuses or the disk fails: limits wait, usage is counted as lost."""
+"""Periodic tasks with a bug, and the quota recorder when spool or disk fail: limits wait, lost usage is counted."""
 
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 
 import pytest
+from structlog.testing import capture_logs
 
 from exporters.model import Exchange, QuotaLimit, RecordKind, UsageSample
 from exporters.spool.records import decode_limits
 from exporters.spool.writer import SpoolFull
-from headroom.server.periodic import QuotaRecorder
+from headroom.server.periodic import PeriodicTask, QuotaRecorder, run_periodic_tasks
 from quota_metrics.config.entities import Rules, entity_of
 from quota_metrics.config.history import LimitHistory
 from quota_metrics.measure.meter import UsageMeter
@@ -110,3 +112,29 @@ def test_usage_that_could_not_be_written_is_counted() -> None:
     cluster.spool.broken = False
     cluster.use()
     assert (cluster.recorder.usage_rows_lost, len(cluster.spool.written)) == (2, 1)
+
+
+def test_a_bug_in_one_task_ends_neither_it_nor_the_others() -> None:
+    steps: Counter[str] = Counter()
+    faults: Counter[str] = Counter()
+
+    async def run() -> None:
+        enough = asyncio.Event()
+
+        async def sound() -> None:
+            steps["sound"] += 1
+
+        async def buggy() -> None:
+            steps["buggy"] += 1
+            if steps["buggy"] >= 5 and steps["sound"] >= 5:
+                enough.set()
+            raise KeyError("a bug")
+
+        tasks = [PeriodicTask("buggy", 1, buggy), PeriodicTask("sound", 1, sound)]
+        await asyncio.wait_for(run_periodic_tasks(tasks, enough, asyncio.Event().wait(), faults), 20)
+
+    with capture_logs() as logs:
+        asyncio.run(run())
+    assert faults["buggy"] == steps["buggy"]
+    assert faults["sound"] == 0
+    assert [entry["task"] for entry in logs].count("buggy") == faults["buggy"].bit_length()

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
+import certifi
 import pytest
 
 from quota_metrics.kafka.errors import PropertiesError
@@ -88,6 +89,19 @@ def test_files_that_are_none(tmp_path: Path) -> None:
     (tmp_path / "binary").write_bytes(b"\xff\xfe")
     with pytest.raises(PropertiesError, match="is not a properties file"):
         read_properties(tmp_path / "binary")
+
+
+def test_a_trust_store_may_have_comments_in_any_language(tmp_path: Path) -> None:
+    store = tmp_path / "übergeordnet.pem"
+    begin, end = "-----BEGIN CERTIFICATE-----", "-----END CERTIFICATE-----"
+    pem = f"{begin}{Path(certifi.where()).read_text().split(begin)[1].split(end)[0]}{end}\n"
+    store.write_text(f"# Zertifizierungsstelle für Köln\n{pem}\n# 認証局\n{pem}", "utf-8")
+    loaded = security({"security.protocol": "SSL", "ssl.truststore.location": str(store)}).tls
+    assert loaded is not None
+    assert len(loaded.get_ca_certs()) == 1
+    inline = security({"security.protocol": "SSL", "ssl.truststore.certificates": store.read_text("utf-8")}).tls
+    assert inline is not None
+    assert len(inline.get_ca_certs()) == 1
 
 
 def test_tls_checks_names_and_certificates_unless_told_otherwise() -> None:

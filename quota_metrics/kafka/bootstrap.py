@@ -1,0 +1,53 @@
+"""Which of several brokers to talk to: the first that answers, with the whole time for each."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TypeAlias
+
+from quota_metrics.kafka.connection import KafkaConnection
+from quota_metrics.kafka.errors import ClusterError, UnreachableError
+
+Address: TypeAlias = tuple[str, int]
+
+_NEXT_AFTER_S = 1.0
+
+
+async def first_to_answer(
+    addresses: Sequence[Address], connect: Callable[[Address], Awaitable[KafkaConnection]]
+) -> tuple[Address, KafkaConnection]:
+    """Tries the addresses in their order, the next one when one fails or has been silent for a second (RFC 8305).
+
+    Raises ClusterError when none answers: the only one's, or one that names all.
+    """
+    waiting = list(addresses)
+    running: dict[asyncio.Future[KafkaConnection], Address] = {}
+    failures: list[ClusterError] = []
+    try:
+        while waiting or running:
+            if waiting:
+                address = waiting.pop(0)
+                running[asyncio.ensure_future(connect(address))] = address
+            done, _ = await asyncio.wait(
+                running, timeout=_NEXT_AFTER_S if waiting else None, return_when=asyncio.FIRST_COMPLETED
+            )
+            for attempt in done:
+                address = running.pop(attempt)
+                try:
+                    return address, attempt.result()
+                except ClusterError as exc:
+                    failures.append(exc)
+    finally:
+        await _abandon(running)
+    if len(failures) == 1:
+        raise failures[0]
+    raise UnreachableError("no broker answers: " + "; ".join(map(str, failures)))
+
+
+async def _abandon(attempts: dict[asyncio.Future[KafkaConnection], Address]) -> None:
+    for attempt in attempts:
+        attempt.cancel()
+    for result in await asyncio.gather(*attempts, return_exceptions=True):
+        if isinstance(result, KafkaConnection):  # it had just been made
+            await result.close()

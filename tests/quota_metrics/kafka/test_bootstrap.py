@@ -1,0 +1,64 @@
+"""quota_metrics/kafka/bootstrap.py: one broker that answers is enough, however many do not."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import cast
+
+import pytest
+
+from quota_metrics.kafka import bootstrap
+from quota_metrics.kafka.bootstrap import Address, first_to_answer
+from quota_metrics.kafka.connection import KafkaConnection
+from quota_metrics.kafka.errors import ClusterError, TimedOutError, UnreachableError
+
+SILENT, REFUSES, ANSWERS, SLOW = (("broker", port) for port in range(4))
+
+
+class Brokers:
+    """Connections to brokers, each of which does as its name says."""
+
+    def __init__(self) -> None:
+        self.tried: list[Address] = []
+        self.cancelled: list[Address] = []
+
+    async def connect(self, address: Address) -> KafkaConnection:
+        self.tried.append(address)
+        try:
+            if address == SILENT:
+                await asyncio.Event().wait()
+            if address == SLOW:
+                await asyncio.sleep(0.2)
+            if address == REFUSES:
+                raise TimedOutError(f"cannot reach {address}")
+        except asyncio.CancelledError:
+            self.cancelled.append(address)
+            raise
+        return cast(KafkaConnection, address)
+
+
+@pytest.fixture(autouse=True)
+def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bootstrap, "_NEXT_AFTER_S", 0.02)
+
+
+@pytest.mark.parametrize(
+    "addresses",
+    [[ANSWERS], [SILENT] * 3 + [ANSWERS], [REFUSES, SILENT, ANSWERS], [SLOW, SILENT], [SILENT, SLOW, REFUSES]],
+)
+def test_the_first_that_answers_is_taken_and_the_others_are_given_up(addresses: list[Address]) -> None:
+    brokers = Brokers()
+    address, connection = asyncio.run(first_to_answer(addresses, brokers.connect))
+    assert address == cast(Address, connection)
+    assert address in (ANSWERS, SLOW)
+    assert brokers.cancelled == [one for one in brokers.tried if one == SILENT]
+
+
+def test_a_broker_has_the_whole_time_however_many_there_are() -> None:
+    assert asyncio.run(first_to_answer([SLOW, *[REFUSES] * 40], Brokers().connect))[0] == SLOW
+
+
+@pytest.mark.parametrize(("count", "error"), [(1, TimedOutError), (2, UnreachableError)])
+def test_none_answers(count: int, error: type[ClusterError]) -> None:
+    with pytest.raises(error, match="cannot reach"):
+        asyncio.run(first_to_answer([REFUSES] * count, Brokers().connect))
