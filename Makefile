@@ -12,6 +12,8 @@ SECONDS ?= 60
 CASES ?= 1000
 KILLS ?= 10
 AWAY_S ?= 0
+CLIENTS ?= 100000
+INTERVAL_S ?= 60
 SLOW := kafka or java or clickhouse or spark or browser or dist or image
 PROTO := telemetry/proto
 
@@ -61,6 +63,9 @@ dist: $(READY) ## wheel (compiled) and sdist; dist/
 
 image: $(READY) ## build the image with buildah, start it, have a Java client push through it
 	@$(BIN)/python -m pytest -p no:cacheprovider -q -m image tests/deploy/test_image.py
+
+scale: compiled ## CLIENTS=100000 client instances at their real interval, INTERVAL_S=60; measured beside the plan
+	@PYTHONSAFEPATH=1 PYTHONPATH=$(CURDIR)/build/compiled $(BIN)/python -m tests.bench.scale $(CLIENTS) $(INTERVAL_S)
 
 oracle: $(READY) ## differential tests against Kafka's own classes, SEED=1 CASES=1000
 	@status=0; for subject in telemetry administration quotas; do \

@@ -25,6 +25,7 @@ GROUPS = {
     "quarantine": Group(
         "headroom.cli.quarantine", "Pushes that could not be decoded: the newest are kept as they came."
     ),
+    "plan": Group("headroom.cli.plan", "Gateways, cores, memory, disk and network for N clients."),
     "job": Group("headroom.cli.job", "Spark jobs over what was collected."),
 }
 

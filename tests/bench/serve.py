@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import resource
 import subprocess
@@ -11,6 +12,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
+from urllib.parse import quote
 from urllib.request import urlopen
 
 import psutil
@@ -21,14 +23,16 @@ START_TIMEOUT_S = 60.0
 PATIENCE_S = 120.0
 USUAL_OPEN_FILES = 1024  # the soft limit that most systems start a service with
 
-_READY = re.compile(r"ready kafka=\S+:(\d+) http=\S+:(\d+) ")
+_READY = re.compile(r"ready kafka=\S+:(\d+) http=\S+:(\d+) sql=\S+:(\d+)")
 _SAMPLE = re.compile(r'^(\w+)(?:\{\w+="(\w+)"\})? (\S+)$', re.MULTILINE)
 
 
 class Serve:
     """A context manager; clients are asked for everything every `interval_ms`."""
 
-    def __init__(self, interval_ms: int) -> None:
+    def __init__(self, interval_ms: int, **settings: object) -> None:
+        """`settings`: what the configuration file says besides, as JSON has it."""
+        self._settings = settings
         self._directory = tempfile.TemporaryDirectory(prefix="headroom-bench-")
         self._log = Path(self._directory.name) / "serve.log"
         self._subscriptions = Path(self._directory.name) / "subscriptions.yaml"
@@ -39,7 +43,7 @@ class Serve:
         for receiver in ("listen", "http", "sql"):
             command += [f"--{receiver}", f"{LOOPBACK}:0"]
         config = Path(self._directory.name) / "headroom.yaml"
-        config.write_text(f"subscriptions: {self._subscriptions}\n")
+        config.write_text(json.dumps({"subscriptions": str(self._subscriptions), **self._settings}))
         limits = resource.getrlimit(resource.RLIMIT_NOFILE)
         resource.setrlimit(resource.RLIMIT_NOFILE, (USUAL_OPEN_FILES, limits[1]))
         try:
@@ -50,10 +54,13 @@ class Serve:
         ready = _READY.match(first_line(self._process, START_TIMEOUT_S))
         if ready is None:
             raise RuntimeError(f"headroom serve did not start: {complaint(self._log)}")
-        self.port, self._http_port = int(ready[1]), int(ready[2])
+        self.port, self._http_port, self._sql_port = (int(port) for port in ready.groups())
         self.network = psutil.Process(self._process.pid)
         [self.worker] = [
             child for child in self.network.children() if "headroom.server.processes.storage_process" in child.cmdline()
+        ]
+        [self.clickhouse] = [
+            child for child in self.worker.children(recursive=True) + self.network.children() if _is_clickhouse(child)
         ]
         return self
 
@@ -69,17 +76,31 @@ class Serve:
             text = answer.read().decode()
         return {f"{name}:{label}" if label else name: float(value) for name, label, value in _SAMPLE.findall(text)}
 
-    def written(self) -> None:
+    def query(self, sql: str) -> list[str]:
+        """The lines of the answer, TSV, of the managed ClickHouse."""
+        with urlopen(f"http://{LOOPBACK}:{self._sql_port}/?query={quote(sql)}", timeout=60) as answer:
+            return list(answer.read().decode().splitlines())
+
+    def written(self, patience_s: float = PATIENCE_S) -> None:
         """Returns once the storage worker has written all. Raises TimeoutError."""
-        waited(lambda: not self.metrics()["headroom_spool_bytes"] and not self.metrics()["headroom_records:buffered"])
+
+        def is_empty() -> bool:
+            values = self.metrics()
+            return not values["headroom_spool_bytes"] and not values["headroom_records:buffered"]
+
+        waited(is_empty, patience_s)
 
 
-def waited(condition: Callable[[], bool]) -> None:
+def _is_clickhouse(process: psutil.Process) -> bool:
+    return "exporters.clickhouse.managed.launcher" in process.cmdline()
+
+
+def waited(condition: Callable[[], bool], patience_s: float = PATIENCE_S) -> None:
     """Raises TimeoutError when it does not become true."""
-    deadline = time.monotonic() + PATIENCE_S
+    deadline = time.monotonic() + patience_s
     while not condition():
         if time.monotonic() > deadline:
-            raise TimeoutError(f"waited {PATIENCE_S:.0f} s")
+            raise TimeoutError(f"waited {patience_s:.0f} s")
         time.sleep(0.02)
 
 

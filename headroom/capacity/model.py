@@ -1,0 +1,132 @@
+"""The model of `headroom plan`: a workload times the measured figures. Pure arithmetic."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import ceil
+from typing import NamedTuple
+
+from headroom.capacity.figures import Figures
+
+_US_PER_S = 1e6
+_DAY_S = 86_400
+_RECORD_HEAD_BYTES = 120  # of a push in the spool, besides its payload
+_USAGE_ROW_BYTES = 12  # on disk: repeated keys and slowly moving rates
+_FRAME_BYTES = 16_384  # of a Kafka request, unless the workload says otherwise
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """What has to be carried. `rate_bytes_s`: Kafka traffic of all clients, both directions, through the gateways."""
+
+    clients: int  # instances that push
+    interval_s: float = 60.0
+    points: float = 100.0  # of each push
+    push_bytes: float = 2_500.0  # of each push, compressed
+    rate_bytes_s: float = 0.0
+    request_bytes: float = _FRAME_BYTES
+    brokers: int = 3  # that each client has a connection to
+    names: int = 0  # pairs of user and client id that send or fetch at each moment; 0: a tenth of the clients
+    retention_days: float = 30.0
+    replicas: int = 2
+    outage_h: float = 4.0  # without the store, that the spools hold
+    job_window_s: float = 900.0  # that a run of the Spark job reads
+    job_seconds: float = 120.0  # that it may take
+
+    @property
+    def usage_rows_s(self) -> float:
+        """One row a second for each pair of user and client id at each broker, while it sends or fetches."""
+        return (self.names or self.clients / 10) * self.brokers
+
+
+@dataclass(frozen=True, slots=True)
+class Margins:
+    """How full each part may be planned."""
+
+    busy: float = 0.6  # of a core
+    cores_per_gateway: int = 4
+    cores_per_shard: int = 8
+    connections_per_process: int = 19_000  # a limit of 262,144 open files allows more; p99 was measured to here
+    clickhouse_ram_share: float = 0.5  # of a node's memory that the series may take
+
+
+class Line(NamedTuple):
+    """One row of the plan."""
+
+    name: str
+    value: float
+    unit: str
+    because: str
+
+
+def plan(work: Workload, figures: Figures, margins: Margins | None = None) -> list[Line]:
+    """All that the workload needs, each with the figures it comes from."""
+    limits = margins or Margins()
+    pushes_s = work.clients / work.interval_s
+    points_s = pushes_s * work.points
+    requests_s = work.rate_bytes_s / work.request_bytes
+    network = network_cores(work, figures)
+    stored_s = points_s + work.usage_rows_s
+    worker = stored_s * figures.point_us / _US_PER_S
+    clickhouse = stored_s * figures.row_us / _US_PER_S * work.replicas
+    connections = work.clients * work.brokers
+    # One storage worker decodes for a gateway, on one core.
+    processes = max(ceil(network / limits.busy), ceil(connections / limits.connections_per_process))
+    per_gateway = max(1, limits.cores_per_gateway - 2)
+    gateways = max(2, ceil(processes / per_gateway), ceil(worker / limits.busy))
+    memory = gateways * figures.worker_rss_bytes + processes * figures.network_rss_bytes
+    memory += work.clients * figures.instance_bytes + connections * figures.connection_bytes
+    shards = max(1, ceil(clickhouse / work.replicas / (limits.cores_per_shard * limits.busy)))
+    series = work.clients * work.points * figures.series_bytes
+    disk_day = (points_s * figures.row_bytes + work.usage_rows_s * _USAGE_ROW_BYTES) * _DAY_S
+    spool = pushes_s * (work.push_bytes + _RECORD_HEAD_BYTES) * work.outage_h * 3600
+    usage_read = work.usage_rows_s * work.job_window_s
+    return [
+        Line("pushes", pushes_s, "/s", f"{work.clients} clients every {work.interval_s:g} s"),
+        Line("points", points_s, "rows/s", f"{work.points:g} points a push"),
+        Line("usage rows", work.usage_rows_s, "rows/s", "pairs of user and client id x brokers, while they are active"),
+        Line("kafka requests", requests_s, "/s", f"{work.request_bytes:g} bytes a request and its response"),
+        Line(
+            "gateways",
+            gateways,
+            "",
+            f"{limits.cores_per_gateway} cores each, planned {limits.busy:.0%} busy, at least 2",
+        ),
+        Line("network processes", processes, "", "cores, and connections a process"),
+        Line("network cores", network, "cores", "pushes and requests"),
+        Line("storage worker cores", worker, "cores", f"{figures.point_us:.2f} us a point; one worker a gateway"),
+        Line("gateway memory", memory, "bytes", "processes, instances, connections; all gateways together"),
+        Line("connections", connections, "", f"{work.brokers} brokers a client; each has its twin to the broker"),
+        Line("spool disk", spool, "bytes", f"{work.outage_h:g} h without ClickHouse; all gateways together"),
+        Line(
+            "clickhouse cores",
+            clickhouse,
+            "cores",
+            f"{figures.row_us:.2f} us a row with merges, {work.replicas} replicas",
+        ),
+        Line("clickhouse shards", shards, "", f"{limits.cores_per_shard} cores a node, {work.replicas} nodes a shard"),
+        Line("clickhouse disk a day", disk_day * work.replicas, "bytes", f"{figures.row_bytes:.1f} bytes a point"),
+        Line(
+            "clickhouse disk",
+            disk_day * work.replicas * work.retention_days,
+            "bytes",
+            f"{work.retention_days:g} days, {work.replicas} replicas",
+        ),
+        Line("clickhouse memory", series * work.replicas / limits.clickhouse_ram_share, "bytes", "series in memory"),
+        Line("network in", pushes_s * work.push_bytes + work.rate_bytes_s, "bytes/s", "pushes and Kafka traffic"),
+        Line(
+            "spark cores",
+            usage_read * figures.spark_row_us / _US_PER_S / work.job_seconds,
+            "cores",
+            f"{work.job_window_s:g} s of usage in {work.job_seconds:g} s",
+        ),
+    ]
+
+
+def network_cores(work: Workload, figures: Figures) -> float:
+    """Cores of all network processes together."""
+    pushes_s = work.clients / work.interval_s
+    requests_s = work.rate_bytes_s / work.request_bytes
+    push = figures.push_us + figures.push_byte_us * work.push_bytes
+    frame = figures.frame_us + figures.frame_byte_us * work.request_bytes
+    return (pushes_s * push + requests_s * frame) / _US_PER_S

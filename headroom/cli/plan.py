@@ -1,0 +1,77 @@
+"""`headroom plan`: what a deployment needs, computed from measured figures."""
+
+from __future__ import annotations
+
+import json
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+
+from headroom.capacity.figures import Figures, load_figures
+from headroom.capacity.model import Line, Workload, plan
+from headroom.cli.output.tables import print_table
+
+app = typer.Typer()
+
+_BYTES = ("B", "kB", "MB", "GB", "TB", "PB")
+_HEADINGS = ("what", "needed", "unit", "because")
+
+
+class Output(StrEnum):
+    """A table for people, JSON for scripts."""
+
+    TABLE = "table"
+    JSON = "json"
+
+
+@app.command("plan")
+def plan_command(
+    clients: Annotated[int, typer.Option(min=1, help="Client instances that push.")],
+    interval: Annotated[float, typer.Option(min=0.1, help="Seconds between two pushes of an instance.")] = 60.0,
+    points: Annotated[float, typer.Option(min=1, help="Data points a push: Java about 110, librdkafka 12.")] = 110.0,
+    push_bytes: Annotated[float, typer.Option(min=1, help="Bytes a push, compressed.")] = 2_500.0,
+    rate: Annotated[float, typer.Option(min=0, help="Kafka bytes a second through the gateways, in and out.")] = 0.0,
+    request_bytes: Annotated[float, typer.Option(min=1, help="Bytes a Kafka request with its response.")] = 16_384.0,
+    brokers: Annotated[int, typer.Option(min=1, help="Brokers that each client is connected to.")] = 3,
+    names: Annotated[int, typer.Option(min=0, help="Active pairs of user and client id; 0: clients / 10.")] = 0,
+    retention_days: Annotated[float, typer.Option(min=0.1, help="Days that points are kept.")] = 30.0,
+    replicas: Annotated[int, typer.Option(min=1, help="ClickHouse nodes that hold each row.")] = 2,
+    outage_hours: Annotated[float, typer.Option(min=0, help="Hours without ClickHouse that spools hold.")] = 4.0,
+    output: Annotated[Output, typer.Option(help="Table or JSON.")] = Output.TABLE,
+) -> None:
+    """Gateways, cores, memory, disk and network for N clients, from figures measured per core."""
+    work = Workload(
+        clients=clients,
+        interval_s=interval,
+        points=points,
+        push_bytes=push_bytes,
+        rate_bytes_s=rate,
+        request_bytes=request_bytes,
+        brokers=brokers,
+        names=names,
+        retention_days=retention_days,
+        replicas=replicas,
+        outage_h=outage_hours,
+    )
+    figures = load_figures()
+    lines = plan(work, figures)
+    if output is Output.JSON:
+        typer.echo(json.dumps({"plan": [line._asdict() for line in lines], "figures": figures.model_dump()}, indent=2))
+        return
+    print_table(_HEADINGS, (_cells(line) for line in lines), numbers=("needed",))
+    typer.echo(_basis(figures))
+
+
+def _cells(line: Line) -> tuple[str, ...]:
+    value, unit = line.value, line.unit
+    if unit.startswith("bytes"):
+        scale = next((n for n in range(len(_BYTES)) if value < 1000 ** (n + 1)), len(_BYTES) - 1)
+        return line.name, f"{value / 1000**scale:,.1f}", _BYTES[scale] + unit.removeprefix("bytes"), line.because
+    return line.name, f"{value:,.1f}" if unit == "cores" else f"{value:,.0f}", unit, line.because
+
+
+def _basis(figures: Figures) -> str:
+    return (
+        f"Measured {figures.measured} on {figures.machine}, {figures.build}. What the model leaves out: docs/scale.md."
+    )

@@ -1,0 +1,81 @@
+"""loadgen.c from Python: client instances at their real interval, in a process that is not the bottleneck."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import tempfile
+from hashlib import sha256
+from pathlib import Path
+from types import TracebackType
+from typing import NamedTuple
+
+from tests.bench.fleet import ZSTD, fleet
+
+SOURCE = Path(__file__).with_name("loadgen.c")
+TURNS = 64  # payloads that come again and again, each with timestamps of its own
+MAX_CONNECTIONS = 15_000
+
+
+class Measured(NamedTuple):
+    """What the clients saw in a measured time."""
+
+    seconds: float
+    sent: int
+    acknowledged: int
+    refused: int
+    gets: int
+    in_flight: int
+    p50_ms: float
+    p99_ms: float
+    max_ms: float
+    late_ms: int  # by how much the generator itself was behind
+
+
+class LoadGenerator:
+    """A context manager. All instances have their subscriptions once it is entered, and push until it is left."""
+
+    def __init__(self, port: int, instances: int, connections: int, vector: str, ramp_ms: int) -> None:
+        self._directory = tempfile.TemporaryDirectory(prefix="headroom-load-")
+        [client] = fleet(vector, 1)
+        payloads = []
+        for turn in range(TURNS):
+            payloads.append(Path(self._directory.name) / f"{turn}.zst")
+            payloads[-1].write_bytes(client.payload(turn))
+        self.payload_bytes = sum(path.stat().st_size for path in payloads) / TURNS
+        numbers = [port, instances, min(connections, instances, MAX_CONNECTIONS), ramp_ms, ZSTD]
+        self._command = [str(compiled()), *map(str, numbers), *map(str, payloads)]
+
+    def __enter__(self) -> LoadGenerator:
+        self._process = subprocess.Popen(self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.pid = self._process.pid
+        if self._line() != "ready":
+            raise RuntimeError("the load generator did not get its subscriptions")
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._process.kill()
+        self._process.communicate()
+        self._directory.cleanup()
+
+    def measure(self, seconds: float) -> Measured:
+        """Raises RuntimeError when the generator ended: a connection was closed."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(f"{seconds}\n")
+        self._process.stdin.flush()
+        return Measured(**json.loads(self._line() or "{}"))
+
+    def _line(self) -> str:
+        assert self._process.stdout is not None
+        return self._process.stdout.readline().strip()
+
+
+def compiled() -> Path:
+    """The program, made by the C compiler if this source was not compiled yet."""
+    target = Path("build") / f"loadgen-{sha256(SOURCE.read_bytes()).hexdigest()[:12]}"
+    if not target.exists():
+        target.parent.mkdir(exist_ok=True)
+        subprocess.run(["cc", "-O2", "-o", target, SOURCE], check=True, timeout=60)
+    return target.absolute()

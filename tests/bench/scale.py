@@ -1,0 +1,166 @@
+"""`make scale CLIENTS=N`: N client instances at their real interval before `headroom serve`, beside the prediction.
+
+python -m tests.bench.scale CLIENTS [INTERVAL_S [CONNECTIONS [SECONDS]]]
+
+CPU of the network process counts by its pushes within the measured time; that of the storage worker and of ClickHouse
+by the rows that they wrote until the spool was empty and no merge was left. Prints a line a figure:
+`scale NAME measured=M predicted=P ratio=R unit=U`.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import NamedTuple
+
+import psutil
+
+from headroom.capacity.figures import load_figures
+from tests.bench.load_generator import MAX_CONNECTIONS, LoadGenerator, Measured
+from tests.bench.serve import Serve, cpu_s, open_files_allowed, waited
+
+VECTOR = "librdkafka-2.16.0-producer.zst"
+GETS_PER_S = 10_000  # while the clients come
+IDLE_S = 8.0
+PATIENCE_S = 900.0  # until a worker that was behind has written all
+PARTS = "FROM system.parts WHERE active AND database = 'headroom' AND table = 'points'"
+
+
+class Spent(NamedTuple):
+    """CPU seconds of each process so far, and what is in the store."""
+
+    at_s: float
+    network_s: float
+    worker_s: float
+    clickhouse_s: float
+    pushes: float
+    rows: int
+
+
+class Run(NamedTuple):
+    """What one run showed; the names are those of the plan's figures. CPU is what the idle service does not take."""
+
+    load: Measured
+    network_idle: float  # cores
+    worker_idle: float
+    clickhouse_idle: float
+    points: float  # a push
+    push_us: float
+    point_us: float
+    row_us: float
+    row_bytes: float
+    instance_bytes: float
+    network_rss_bytes: float
+    worker_rss_bytes: float
+    clickhouse_rss_bytes: float
+    push_bytes: float
+    backlog_s: float  # how far the storage worker was behind when the measured time ended
+
+
+def spent(serve: Serve) -> Spent:
+    rows = int(serve.query(f"SELECT sum(rows) {PARTS}")[0])
+    pushes = serve.metrics().get("headroom_push_telemetry_total:NONE", 0)
+    return Spent(time.monotonic(), cpu_s(serve.network), cpu_s(serve.worker), cpu_s(serve.clickhouse), pushes, rows)
+
+
+def run(clients: int, interval_s: float, connections: int, seconds: float) -> Run:
+    """The clients come, one interval passes, then it is measured."""
+    open_files_allowed()
+    settings = {
+        "telemetry": {"max_instances": clients + 1000},
+        "gateway": {"max_connections": 19_000, "max_connections_per_address": 19_000},
+        "spool": {"max_bytes": 16 << 30},
+    }
+    with Serve(round(interval_s * 1000), **settings) as serve:
+        base = [rss(process) for process in (serve.network, serve.worker, serve.clickhouse)]
+        idle = idle_cores(serve)
+        with LoadGenerator(serve.port, clients, connections, VECTOR, max(1000, clients * 1000 // GETS_PER_S)) as load:
+            load.measure(interval_s)
+            first = spent(serve)
+            measured = load.measure(seconds)
+            then = spent(serve)
+            instances = (rss(serve.network) - base[0]) / clients
+        ended = time.monotonic()
+        serve.written(PATIENCE_S)
+        backlog_s = time.monotonic() - ended
+        waited(lambda: serve.query("SELECT count() FROM system.merges") == ["0"], PATIENCE_S)
+        last = spent(serve)
+        disk = int(serve.query(f"SELECT sum(bytes_on_disk) {PARTS}")[0])
+    rows, took_s = last.rows - first.rows, last.at_s - first.at_s
+    network_s = then.network_s - first.network_s - idle[0] * (then.at_s - first.at_s)
+    return Run(
+        measured,
+        *idle,
+        last.rows / last.pushes,
+        network_s / (then.pushes - first.pushes) * 1e6,
+        (last.worker_s - first.worker_s - idle[1] * took_s) / rows * 1e6,
+        (last.clickhouse_s - first.clickhouse_s - idle[2] * took_s) / rows * 1e6,
+        disk / last.rows,
+        instances,
+        *base,
+        load.payload_bytes,
+        backlog_s,
+    )
+
+
+def idle_cores(serve: Serve) -> list[float]:
+    """Of the network process, the storage worker and ClickHouse, with nobody there."""
+    processes = (serve.network, serve.worker, serve.clickhouse)
+    before = [cpu_s(process) for process in processes]
+    time.sleep(IDLE_S)
+    return [(cpu_s(process) - old) / IDLE_S for process, old in zip(processes, before, strict=True)]
+
+
+def rss(process: psutil.Process) -> float:
+    return float(process.memory_info().rss)
+
+
+def report(name: str, measured: float, predicted: float, unit: str) -> None:
+    ratio = measured / predicted if predicted else float("nan")
+    print(f"scale {name} measured={measured:.4g} predicted={predicted:.4g} ratio={ratio:.2f} unit={unit}", flush=True)
+
+
+def main() -> None:
+    clients = int(sys.argv[1])
+    interval_s = float(sys.argv[2]) if len(sys.argv) > 2 else 60.0
+    connections = int(sys.argv[3]) if len(sys.argv) > 3 else MAX_CONNECTIONS
+    seconds = float(sys.argv[4]) if len(sys.argv) > 4 else 60.0
+    seen = run(clients, interval_s, connections, seconds)
+    load, figures = seen.load, load_figures()
+    pushes_s = load.acknowledged / load.seconds
+    push_us = figures.push_us + figures.push_byte_us * seen.push_bytes
+    report("pushes_per_s", pushes_s, clients / interval_s, "1/s")
+    report("refused", load.refused, 0, "pushes")
+    report(
+        "network_cores",
+        pushes_s * seen.push_us / 1e6 + seen.network_idle,
+        clients / interval_s * push_us / 1e6 + figures.network_idle,
+        "cores",
+    )
+    points_s = pushes_s * seen.points
+    expected_s = clients / interval_s * seen.points
+    report(
+        "worker_cores",
+        points_s * seen.point_us / 1e6 + seen.worker_idle,
+        expected_s * figures.point_us / 1e6 + figures.worker_idle,
+        "cores",
+    )
+    report(
+        "clickhouse_cores",
+        points_s * seen.row_us / 1e6 + seen.clickhouse_idle,
+        expected_s * figures.row_us / 1e6 + figures.clickhouse_idle,
+        "cores",
+    )
+    report("row_bytes", seen.row_bytes, figures.row_bytes, "bytes")
+    held = min(connections, clients, MAX_CONNECTIONS)
+    memory = clients * figures.instance_bytes + held * figures.connection_bytes / 2  # no broker behind: half the pair
+    report("network_memory", clients * seen.instance_bytes, memory, "bytes")
+    report("p50", load.p50_ms, 0, "ms")
+    report("p99", load.p99_ms, 0, "ms")
+    report("generator_late", load.late_ms, 0, "ms")
+    report("lag_at_the_end", seen.backlog_s, 0, "s")
+    print(*(f"{name}={value:.4g}" for name, value in seen._asdict().items() if name != "load"), file=sys.stderr)
+
+
+if __name__ == "__main__":
+    main()

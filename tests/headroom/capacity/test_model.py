@@ -1,0 +1,74 @@
+"""The plan is the workload times the figures, and grows with each of them."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from headroom.capacity.figures import load_figures
+from headroom.capacity.model import Workload, network_cores, plan
+from headroom.cli.plan import app
+
+FIGURES = load_figures()
+WORK = Workload(clients=1_000_000, points=100, push_bytes=2_500, rate_bytes_s=1e9)
+
+
+def values(work: Workload) -> dict[str, float]:
+    return {line.name: line.value for line in plan(work, FIGURES)}
+
+
+def test_a_million_clients_a_minute_apart_push_16667_times_a_second() -> None:
+    found = values(WORK)
+    assert found["pushes"] == pytest.approx(16_666.7, abs=0.1)
+    assert found["points"] == pytest.approx(1_666_667, abs=1)
+
+
+def test_network_cores_are_pushes_and_requests() -> None:
+    quiet = dataclasses.replace(WORK, rate_bytes_s=0.0)
+    silent = dataclasses.replace(WORK, interval_s=1e12)
+    both = network_cores(quiet, FIGURES) + network_cores(silent, FIGURES)
+    assert network_cores(WORK, FIGURES) == pytest.approx(both, rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("change", "grows"),
+    [
+        ({"clients": 2_000_000}, "gateway memory"),
+        ({"interval_s": 30.0}, "network cores"),
+        ({"points": 200.0}, "storage worker cores"),
+        ({"points": 200.0}, "clickhouse memory"),
+        ({"push_bytes": 5_000.0}, "spool disk"),
+        ({"rate_bytes_s": 2e9}, "kafka requests"),
+        ({"brokers": 6}, "connections"),
+        ({"retention_days": 60.0}, "clickhouse disk"),
+        ({"replicas": 3}, "clickhouse cores"),
+        ({"outage_h": 8.0}, "spool disk"),
+        ({"names": 1_000_000}, "spark cores"),
+    ],
+)
+def test_more_work_needs_more(change: dict[str, Any], grows: str) -> None:
+    assert values(dataclasses.replace(WORK, **change))[grows] > values(WORK)[grows]
+
+
+def test_few_clients_still_get_two_gateways_and_a_shard() -> None:
+    found = values(Workload(clients=10))
+    assert (found["gateways"], found["clickhouse shards"]) == (2, 1)
+
+
+def test_the_command_prints_a_table_and_the_same_as_json() -> None:
+    printed = CliRunner().invoke(app, ["--clients", "1000000", "--rate", "1e9"])
+    assert printed.exit_code == 0, printed.output
+    assert "gateways" in printed.output
+    assert FIGURES.measured in printed.output
+    read = json.loads(CliRunner().invoke(app, ["--clients", "1000000", "--output", "json"]).stdout)
+    assert {line["name"] for line in read["plan"]} == set(values(WORK))
+    assert read["figures"]["push_us"] == FIGURES.push_us
+
+
+def test_the_command_refuses_what_cannot_be() -> None:
+    assert CliRunner().invoke(app, ["--clients", "0"]).exit_code == 2
+    assert CliRunner().invoke(app, []).exit_code == 2
