@@ -1,4 +1,4 @@
-"""The command line: `headroom serve | sql | demo`, and the groups of groups.py.
+"""The command line: `headroom serve | sql | top | status | demo`, and the groups of groups.py.
 
 Heavy imports stay inside the commands, so that `headroom --help` is quick; tests/headroom/cli/test_main.py holds it.
 """
@@ -139,6 +139,45 @@ def sql(
     from headroom.cli.sql import run_sql
 
     raise typer.Exit(run_sql(query, url, format, os.environ))
+
+
+_HTTP = Annotated[
+    str,
+    typer.Option(envvar="HEADROOM_HTTP_ADDRESS", help="HTTP address of `headroom serve`; token: HEADROOM_WEB__TOKEN."),
+]
+
+
+@app.command()
+def top(
+    http: _HTTP = "127.0.0.1:9644",
+    cluster: Annotated[str, typer.Option(help="Of this cluster only.")] = "",
+    level: Annotated[str, typer.Option(help="At these levels only, as in warn,critical,throttled.")] = "",
+    user: Annotated[str, typer.Option(help="Of this user only.")] = "",
+    client_id: Annotated[str, typer.Option(help="This client id only.")] = "",
+    interval: Annotated[float, typer.Option(min=0.5, help="Seconds between two looks.")] = 2.0,
+    once: Annotated[bool, typer.Option("--once", help="One table, then exit; so it is in a pipe.")] = False,
+) -> None:
+    """Who is near a limit now, refreshed until Ctrl-C."""
+    from headroom.cli.live import run_top
+
+    query = {"cluster": cluster, "level": level, "user": user, "client_id": client_id}
+    try:
+        code = run_top(http, query, interval, once=once)
+    except ConnectionError as exc:
+        raise fail(str(exc), 3) from exc
+    raise typer.Exit(code)
+
+
+@app.command()
+def status(http: _HTTP = "127.0.0.1:9644") -> None:
+    """Whether Headroom is well: exit 0, 1 when something is late or dropped, 3 when it does not answer."""
+    from headroom.cli.live import run_status
+
+    try:
+        code = run_status(http)
+    except ConnectionError as exc:
+        raise fail(str(exc), 3) from exc
+    raise typer.Exit(code)
 
 
 @app.command()

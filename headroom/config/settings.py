@@ -35,6 +35,7 @@ from headroom.config.types import (
     parse_addresses,
     parse_http_url,
 )
+from headroom.config.web import WebConfig
 from quota_metrics.jmx.scrape import Agent
 from telemetry.gateway.networks import LOOPBACK, networks_of
 
@@ -247,6 +248,7 @@ class ServeConfig(Section):
     # Kafka client properties: how Headroom reaches the brokers. Their ssl.* apply to upstream connections, too.
     command_config: Path | None = None
     listener: ListenerConfig = ListenerConfig()
+    web: WebConfig = WebConfig()
     grpc: GrpcConfig = GrpcConfig()
     otlp: OtlpConfig = OtlpConfig()
     gateway: GatewayConfig = GatewayConfig()

@@ -24,7 +24,7 @@ from pydantic_settings import (
 from headroom.config.settings import ConfigError, ServeConfig
 
 _PREFIX = "HEADROOM_"
-_OF_OTHER_COMMANDS = ("url", "kafka_libs", "pure")
+_OF_OTHER_COMMANDS = ("url", "kafka_libs", "pure", "http_address")
 # What Kubernetes sets in each pod beside a Service that is named headroom or headroom-something.
 _OF_KUBERNETES = re.compile(r"_SERVICE_(HOST|PORT(_\w+)?)$|_PORT(_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?$")
 

@@ -19,15 +19,16 @@ from headroom.config.settings import Address, ServeConfig
 from headroom.errors import ServeError, listening
 from headroom.logs import configure_logging
 from headroom.server.gateway import open_gateway
-from headroom.server.http import HttpServer, web_app
+from headroom.server.http import HttpServer
 from headroom.server.metrics import Readings, SelfMetrics, summed
 from headroom.server.network import NetworkService
 from headroom.server.open_files import allow_open_files
+from headroom.server.pages import http_app
 from headroom.server.periodic import run_periodic_tasks
 from headroom.server.processes.assembly import open_spool, push_sync_tasks, sync_task
 from headroom.server.processes.messages import network_lock
 from headroom.server.processes.network_supervisor import NetworkProcesses
-from headroom.server.processes.storage_supervisor import StorageReadings, StorageWorker
+from headroom.server.processes.storage_supervisor import StorageWorker, storage_readings
 from headroom.server.sink import open_sink
 from headroom.server.storage import open_storage
 
@@ -69,14 +70,19 @@ async def _serve(config: ServeConfig) -> int:
         self_metrics = SelfMetrics(
             lambda: {catalogue.TASK_FAULTS: faults},
             readings,
-            StorageReadings(spooled, storage.worker, lambda: network.restarts),
+            storage_readings(spooled, storage.worker),
             storage.server_readings,
             grpc_readings,
             otlp_readings,
         )
-        web = HttpServer(
-            web_app(self_metrics, lambda: _not_ready(stop, storage.worker, network)), config.http.host, config.http.port
+        pages = http_app(
+            config,
+            storage.endpoint,
+            network_service.gateway.receiver.rules,
+            self_metrics,
+            lambda: _not_ready(stop, storage.worker, network),
         )
+        web = HttpServer(pages, config.http.host, config.http.port)
         http = await listening(web.start(), config.http)
         stack.push_async_callback(web.stop)
 

@@ -1,11 +1,11 @@
-"""The HTTP endpoint for people and Prometheus: /metrics, /healthz, /readyz."""
+"""The HTTP endpoint: /metrics, /healthz, /readyz, and the routes of headroom.web."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import socket
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import uvicorn
@@ -13,13 +13,16 @@ from prometheus_client.exposition import choose_encoder
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
-from starlette.routing import Route
+from starlette.routing import BaseRoute, Route
+from starlette.types import ASGIApp
 
 from headroom.server.metrics import SelfMetrics
 
 
-def web_app(self_metrics: SelfMetrics, is_ready: Callable[[], str | None]) -> Starlette:
-    """`is_ready` returns None, or why not."""
+def web_app(
+    self_metrics: SelfMetrics, is_ready: Callable[[], str | None], pages: Sequence[BaseRoute] = ()
+) -> Starlette:
+    """`is_ready` returns None, or why not. `pages`: further routes."""
 
     async def metrics(request: Request) -> Response:
         encode, content_type = choose_encoder(request.headers.get("accept", ""))
@@ -34,7 +37,8 @@ def web_app(self_metrics: SelfMetrics, is_ready: Callable[[], str | None]) -> St
         reason = is_ready()
         return PlainTextResponse(f"{reason or 'ready'}\n", status_code=503 if reason else 200)
 
-    return Starlette(routes=[Route("/metrics", metrics), Route("/healthz", healthz), Route("/readyz", readyz)])
+    own = [Route("/metrics", metrics), Route("/healthz", healthz), Route("/readyz", readyz)]
+    return Starlette(routes=[*own, *pages])
 
 
 class _Server(uvicorn.Server):
@@ -46,7 +50,7 @@ class _Server(uvicorn.Server):
 class HttpServer:
     """uvicorn on a socket of ours, in the loop that is running."""
 
-    def __init__(self, app: Starlette, host: str, port: int, options: Mapping[str, Any] | None = None) -> None:
+    def __init__(self, app: ASGIApp, host: str, port: int, options: Mapping[str, Any] | None = None) -> None:
         """`options`: more of uvicorn.Config's, TLS and limits."""
         self._options = options or {}
         self._app = app

@@ -1,0 +1,67 @@
+"""Rows of a query as dictionaries, over plain HTTP: for commands and pages that read a few hundred rows."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping
+from http.client import HTTPConnection, HTTPException, HTTPSConnection
+from typing import Any, TypeAlias
+from urllib.parse import urlencode
+
+import orjson
+
+from exporters.clickhouse.connection import DATABASE, Endpoint
+
+Row: TypeAlias = dict[str, Any]
+
+_MAX_ERROR_BYTES = 4_096
+_MAX_ANSWER_BYTES = 64 << 20
+
+
+def read_rows(
+    endpoint: Endpoint, sql: str, parameters: Mapping[str, object] | None = None, *, timeout_s: float = 10.0
+) -> list[Row]:
+    """`parameters` fill `{name:Type}` of the SQL: values never become part of its text. NaN and infinities are None.
+
+    Raises ConnectionError when the server is away, refuses the query, or sends more than 64 MiB.
+    """
+    given = {f"param_{name}": _parameter(value) for name, value in (parameters or {}).items()}
+    query = urlencode({"database": DATABASE, "default_format": "JSONEachRow", "wait_end_of_query": "1", **given})
+    connect = HTTPSConnection if endpoint.scheme == "https" else HTTPConnection
+    connection = connect(endpoint.host, endpoint.port, timeout=timeout_s)
+    try:
+        connection.request("POST", f"/?{query}", sql.encode(), _authorization(endpoint))
+        response = connection.getresponse()
+        if response.status != 200:
+            error = response.read(_MAX_ERROR_BYTES).decode("utf-8", "replace")
+            raise ConnectionError(f"ClickHouse refused a query: {' '.join(error.split())[:300]}")
+        body = response.read(_MAX_ANSWER_BYTES + 1)
+    except (OSError, HTTPException) as exc:
+        if isinstance(exc, ConnectionError):
+            raise
+        raise ConnectionError(f"cannot read from {endpoint}: {exc or type(exc).__name__}") from exc
+    finally:
+        connection.close()
+    if len(body) > _MAX_ANSWER_BYTES:
+        raise ConnectionError("an answer of ClickHouse is larger than 64 MiB")
+    return [orjson.loads(line) for line in body.splitlines()]
+
+
+def _parameter(value: object) -> str:
+    """ClickHouse reads parameters as TSV: its escapes are escaped."""
+    if isinstance(value, list | tuple):
+        return "[" + ",".join(_quoted(str(item)) for item in value) + "]"
+    return str(value).replace("\\", "\\\\").replace("\t", "\\t").replace("\n", "\\n").replace("\r", "\\r")
+
+
+def _quoted(item: str) -> str:
+    escaped = item.replace("\\", "\\\\").replace("'", "\\'")
+    # Once as the literal of an array, once more as TSV.
+    return "'" + escaped.replace("\\", "\\\\").replace("\t", "\\t").replace("\n", "\\n").replace("\r", "\\r") + "'"
+
+
+def _authorization(endpoint: Endpoint) -> dict[str, str]:
+    if not endpoint.user and not endpoint.password:
+        return {}
+    pair = f"{endpoint.user or 'default'}:{endpoint.password}".encode()
+    return {"Authorization": f"Basic {base64.b64encode(pair).decode()}"}

@@ -1,0 +1,125 @@
+"""`headroom top` and `headroom status`: who is near a limit now, and whether Headroom itself is well.
+
+Both ask a running `headroom serve` at its HTTP address, so that a terminal shows what the pages show.
+"""
+
+from __future__ import annotations
+
+import http.client
+import os
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+from urllib.parse import urlencode, urlsplit
+
+import orjson
+from rich.console import Console, Group
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from exporters.amounts import duration_text, rate_text, share_text
+from exporters.printable import printable, shortened
+from headroom.cli.output.tables import print_table
+
+Row = dict[str, Any]
+
+_TIMEOUT_S = 10.0
+_STYLES = {
+    "throttled": "bold red", "critical": "red", "warn": "yellow", "watch": "cyan", "ok": "green", "unknown": "dim",
+}  # fmt: skip
+_HEADINGS = ("level", "client", "user", "quota", "utilisation", "p95", "usage", "limit", "muted", "broker")
+_NUMBERS = frozenset(("utilisation", "p95", "usage", "limit", "muted", "broker"))
+
+
+def ask(address: str, path: str, query: Mapping[str, str]) -> Any:
+    """JSON of the API. `address` is HOST:PORT or a URL. Raises ConnectionError with one line."""
+    parts = urlsplit(address if "//" in address else f"http://{address}")
+    connect = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
+    token = os.environ.get("HEADROOM_WEB__TOKEN")
+    headers = {"Authorization": f"Bearer {token}"} if token else {}
+    try:
+        connection = connect(parts.hostname or "", parts.port, timeout=_TIMEOUT_S)
+        connection.request("GET", f"{path}?{urlencode(query)}", headers=headers)
+        response = connection.getresponse()
+        body = response.read()
+    except (OSError, http.client.HTTPException, ValueError) as exc:
+        raise ConnectionError(f"cannot ask {parts.hostname}:{parts.port}: {exc or type(exc).__name__}") from exc
+    if response.status != 200:
+        raise ConnectionError(_error(response.status, body))
+    return orjson.loads(body)
+
+
+def run_top(address: str, query: Mapping[str, str], interval_s: float, *, once: bool) -> int:
+    """Refreshes until Ctrl-C; without a terminal, or with `once`, one table."""
+    console = Console()
+    if once or not console.is_terminal:
+        print_table(_HEADINGS, [_cells(row) for row in ask(address, "/api/v1/headroom", query)], numbers=_NUMBERS)
+        return 0
+    with Live(console=console, screen=True, auto_refresh=False) as live:
+        while True:
+            live.update(_screen(lambda: ask(address, "/api/v1/headroom", query), console.height), refresh=True)
+            time.sleep(interval_s)
+
+
+def run_status(address: str) -> int:
+    """Ready, lag, drops; 0 when all is well, 1 when something is late or dropped."""
+    status = ask(address, "/api/v1/status", {})
+    faults = status_faults(status)
+    values = [row for row in status["metrics"] if row["value"] and not row["name"].endswith(("_bucket", "_created"))]
+    print_table(
+        ("metric", "labels", "value"),
+        [(row["name"], row["labels"], f"{row['value']:g}") for row in values],
+        numbers=("value",),
+    )
+    for fault in faults or ["ready: nothing is late or dropped"]:
+        print(fault)  # noqa: T201 - what the command is for
+    return 1 if faults else 0
+
+
+def status_faults(status: Row) -> list[str]:
+    """What an operator should look at, a line each."""
+    faults = [] if status["ready"] else [f"not ready: {status['reason']}"]
+    losses = (row for row in status["metrics"] if row["value"] > 0 and _is_loss(row["name"]))
+    return faults + [f"{row['name']}{{{row['labels']}}} is {row['value']:g}" for row in losses]
+
+
+def _is_loss(name: str) -> bool:
+    return name.startswith("headroom_") and any(word in name for word in ("dropped", "lost", "left_out", "unaccounted"))
+
+
+def _screen(read: Callable[[], list[Row]], height: int) -> Group:
+    table = Table(expand=True)
+    for heading in _HEADINGS:
+        table.add_column(heading, justify="right" if heading in _NUMBERS else "left", no_wrap=True)
+    try:
+        rows = read()
+    except ConnectionError as exc:
+        return Group(Text(f"headroom: {exc}", style="red"), Text("asking again; Ctrl-C ends"))
+    for row in rows[: max(height - 6, 1)]:
+        table.add_row(*(Text(cell) for cell in _cells(row)), style=_STYLES.get(row["level"], ""))
+    since = f", the minute from {rows[0]['window_start']} UTC on" if rows else ""
+    return Group(Text(f"{len(rows)} clients{since}; Ctrl-C ends"), table)
+
+
+def _cells(row: Row) -> tuple[str, ...]:
+    key = row["quota_key"]
+    return (
+        row["level"],
+        shortened(printable(row["client_id"])),
+        shortened(printable(row["user"])),
+        key,
+        share_text(row["utilization"]),
+        share_text(row["utilization_p95"]),
+        rate_text(row["usage"], key),
+        rate_text(row["limit"], key),
+        duration_text(row["muted_ms"]) if row["muted_ms"] else "-",
+        str(row["broker_id"]),
+    )
+
+
+def _error(status: int, body: bytes) -> str:
+    try:
+        return str(orjson.loads(body)["error"])
+    except (orjson.JSONDecodeError, KeyError, TypeError):
+        return f"answered {status}: {' '.join(body.decode('utf-8', 'replace').split())[:200]}"

@@ -1,0 +1,32 @@
+"""Settings of the web pages."""
+
+from __future__ import annotations
+
+from ipaddress import IPv4Network, IPv6Network
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import Field, SecretStr, model_validator
+
+from headroom.config.receivers import MIN_TOKEN_CHARS
+from headroom.config.types import Section
+
+
+class WebConfig(Section):
+    """Who may read the pages and `/api/v1/` at the HTTP address. /metrics, /healthz and /readyz are open to all.
+
+    On a loopback address everybody on the machine may; on other addresses a reader shows a token or comes through a
+    trusted proxy.
+    """
+
+    token: Annotated[SecretStr, Field(min_length=MIN_TOKEN_CHARS)] | None = None  # HEADROOM_WEB__TOKEN
+    token_file: Path | None = None  # the same in a file
+    host_names: tuple[str, ...] = ()  # allowed in Host headers, besides localhost and addresses
+    user_header: str = "x-forwarded-user"  # a proxy names the user in it; any user may read
+    trusted_proxies: tuple[IPv4Network | IPv6Network, ...] = ()  # whose user_header counts
+
+    @model_validator(mode="after")
+    def _one_token(self) -> WebConfig:
+        if self.token and self.token_file:
+            raise ValueError("token and token_file are two ways to say one thing")
+        return self

@@ -1,0 +1,107 @@
+"""The web pages of a running service: what they read of it, and who may read them."""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+from collections.abc import Callable
+from typing import Any
+
+from starlette.middleware.gzip import GZipMiddleware
+from starlette.types import ASGIApp
+
+from exporters.clickhouse.connection import Endpoint, read_secret
+from headroom.config.settings import ServeConfig
+from headroom.errors import ServeError
+from headroom.server.http import web_app
+from headroom.server.metrics import SelfMetrics
+from headroom.web.access import AccessControl
+from headroom.web.api import api_routes
+from headroom.web.data import Data
+from headroom.web.pages import page_routes
+from telemetry.rules.client_metrics import ClientMetrics
+from telemetry.rules.subscription_config import parse_subscription
+from telemetry.wire.errors import InvalidSubscriptionError
+
+_OWN_METRICS = ("headroom_", "kafka_server_client_metrics_")
+
+
+def http_app(
+    config: ServeConfig,
+    writer: Endpoint,
+    rules: ClientMetrics,
+    self_metrics: SelfMetrics,
+    is_ready: Callable[[], str | None],
+) -> ASGIApp:
+    """/metrics, /healthz, /readyz, the pages and their API. Raises ServeError when the token cannot be read."""
+
+    def status() -> dict[str, Any]:
+        reason = is_ready()
+        return {"ready": reason is None, "reason": reason or "", "metrics": metric_rows(self_metrics)}
+
+    data = Data(_reader(config, writer), lambda: subscription_rows(rules), status)
+    app = web_app(self_metrics, is_ready, [*api_routes(data), *page_routes(data)])
+    is_loopback = _is_loopback(config.http.host)
+    return AccessControl(GZipMiddleware(app), config.web, _token(config), is_loopback=is_loopback)
+
+
+def subscription_rows(rules: ClientMetrics) -> list[dict[str, Any]]:
+    """The cluster's subscriptions; those that are not valid have `error`."""
+    rows: list[dict[str, Any]] = []
+    for name, values in sorted(rules.resources.items()):
+        try:
+            one = parse_subscription(name, values, rules.match_keys)
+        except InvalidSubscriptionError as exc:
+            rows.append({"name": name, "metrics": [], "interval_ms": None, "match": [], "error": str(exc)})
+            continue
+        match = [f"{key}={pattern}" for key, pattern in _criteria(values)]
+        rows.append(
+            {"name": name, "metrics": list(one.metrics), "interval_ms": one.interval_ms, "match": match, "error": ""}
+        )
+    return rows
+
+
+def metric_rows(self_metrics: SelfMetrics) -> list[dict[str, Any]]:
+    """Headroom's own metrics as rows; those of clients are on the other pages."""
+    return [
+        {
+            "name": sample.name,
+            "labels": ", ".join(f"{name}={value}" for name, value in sorted(sample.labels.items())),
+            "value": sample.value,
+        }
+        for family in self_metrics.snapshot().collect()
+        if family.name.startswith(_OWN_METRICS)
+        for sample in family.samples
+    ]
+
+
+def _criteria(values: Any) -> list[tuple[str, str]]:
+    entries = (entry.strip() for entry in str(values.get("match", "")).split(","))
+    return [(key, pattern) for key, _, pattern in (entry.partition("=") for entry in entries) if key]
+
+
+def _reader(config: ServeConfig, writer: Endpoint) -> Endpoint:
+    """The managed server's reader, who can write nothing; with `clickhouse` the user that is configured."""
+    if config.clickhouse:
+        return writer
+    return Endpoint(writer.scheme, writer.host, writer.port, "", config.store.server.password_of_readers)
+
+
+def _token(config: ServeConfig) -> str | None:
+    if config.web.token_file is None:
+        return config.web.token.get_secret_value() if config.web.token else None
+    try:
+        token = read_secret(config.web.token_file)
+    except (OSError, UnicodeDecodeError) as exc:
+        reason = os.strerror(exc.errno) if isinstance(exc, OSError) and exc.errno else "it is not UTF-8"
+        raise ServeError(f"cannot read web.token_file {config.web.token_file}: {reason}") from exc
+    if not token:
+        raise ServeError(f"web.token_file {config.web.token_file} is empty")
+    return token
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

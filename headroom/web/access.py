@@ -1,0 +1,122 @@
+"""Who may read the pages: the Host header, a token or a trusted proxy; and the headers of every answer.
+
+A foreign Host header is how a page of somebody else reads a service on loopback (DNS rebinding), so only names that are
+configured, localhost and plain addresses pass. The pages change nothing, so there is no cross-site request to forge;
+what a foreign page might embed or fetch is refused by Sec-Fetch-Site all the same.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hmac
+import ipaddress
+from collections.abc import Iterable
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.responses import PlainTextResponse
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from headroom.config.web import WebConfig
+
+OPEN_PATHS = frozenset({"/metrics", "/healthz", "/readyz"})
+
+_SECURITY_HEADERS = {
+    "content-security-policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:;"
+    " connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "no-referrer",
+    "cross-origin-resource-policy": "same-origin",
+    "cross-origin-opener-policy": "same-origin",
+}
+
+
+class AccessControl:
+    """ASGI middleware around the pages. `token` is None when there is none; `is_loopback`: where the server listens."""
+
+    def __init__(self, app: ASGIApp, config: WebConfig, token: str | None, *, is_loopback: bool) -> None:
+        self._app = app
+        self._config = config
+        self._token = token
+        self._is_loopback = is_loopback
+        self._names = {"localhost", *(name.lower() for name in config.host_names)}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or scope["path"] in OPEN_PATHS:
+            await self._app(scope, receive, send)
+            return
+
+        async def send_with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                for name, value in _SECURITY_HEADERS.items():
+                    headers.setdefault(name, value)
+                headers.setdefault("cache-control", "no-store")
+            await send(message)
+
+        refusal = self._refusal(Headers(scope=scope), scope)
+        await (refusal or self._app)(scope, receive, send_with_headers)
+
+    def _refusal(self, headers: Headers, scope: Scope) -> PlainTextResponse | None:
+        if not self._is_our_host(headers.getlist("host")):
+            return PlainTextResponse("this Host header is not served here: see web.host_names\n", 421)
+        cross_site = headers.get("sec-fetch-site", "none") not in ("none", "same-origin")
+        if cross_site and headers.get("sec-fetch-mode") != "navigate":
+            return PlainTextResponse("requests from other sites are not answered\n", 403)
+        if self._is_loopback and self._token is None:
+            return None
+        if self._shows_token(headers) or self._comes_through_proxy(headers, scope):
+            return None
+        if self._token is None and not self._config.trusted_proxies:
+            return PlainTextResponse("not on loopback: set web.token or web.trusted_proxies to read the pages\n", 403)
+        return PlainTextResponse(
+            "a token is needed\n", 401, {"www-authenticate": 'Basic realm="headroom", charset="UTF-8"'}
+        )
+
+    def _is_our_host(self, hosts: list[str]) -> bool:
+        if len(hosts) != 1:
+            return False
+        host = hosts[0].lower()
+        name = host.partition("]")[0].removeprefix("[") if host.startswith("[") else host.partition(":")[0]
+        return name in self._names or _is_address(name)
+
+    def _shows_token(self, headers: Headers) -> bool:
+        """As a bearer token, or as the password of any user: browsers ask for that."""
+        if self._token is None:
+            return False
+        scheme, _, credentials = headers.get("authorization", "").partition(" ")
+        shown = credentials.strip()
+        if scheme.lower() == "basic":
+            shown = _password(shown)
+        elif scheme.lower() != "bearer":
+            return False
+        return hmac.compare_digest(shown.encode(), self._token.encode())
+
+    def _comes_through_proxy(self, headers: Headers, scope: Scope) -> bool:
+        client = scope.get("client")
+        if not client or not headers.get(self._config.user_header):
+            return False
+        return _is_in(client[0], self._config.trusted_proxies)
+
+
+def _password(credentials: str) -> str:
+    try:
+        return base64.b64decode(credentials, validate=True).decode().partition(":")[2]
+    except (binascii.Error, UnicodeDecodeError):
+        return ""
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True
+
+
+def _is_in(address: str, networks: Iterable[ipaddress.IPv4Network | ipaddress.IPv6Network]) -> bool:
+    try:
+        found = ipaddress.ip_address(address)
+    except ValueError:
+        return False
+    return any(found in network for network in networks)

@@ -1,0 +1,54 @@
+"""`/api/v1/...`: the data of the pages as JSON, with the column names of the SQL views (docs/api.md)."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import orjson
+import structlog
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from headroom.web.data import BadRequestError, Data
+
+log = structlog.get_logger(__name__)
+
+
+def api_routes(data: Data) -> list[Route]:
+    """GET only; 400 for parameters that mean nothing, 503 while the store cannot be read."""
+
+    async def subscriptions(_: Any) -> Any:
+        return data.subscriptions()
+
+    async def status(_: Any) -> Any:
+        return data.status()
+
+    answers: dict[str, Callable[[Any], Awaitable[Any]]] = {
+        "headroom": data.headroom,
+        "usage": data.usage,
+        "clients": data.clients,
+        "quotas": data.quotas,
+        "quota-changes": data.quota_changes,
+        "subscriptions": subscriptions,
+        "status": status,
+    }
+    return [Route(f"/api/v1/{name}", _endpoint(answer), methods=["GET"]) for name, answer in answers.items()]
+
+
+def _endpoint(answer: Callable[[Any], Awaitable[Any]]) -> Callable[[Request], Awaitable[Response]]:
+    async def respond(request: Request) -> Response:
+        try:
+            return json_response(await answer(request.query_params))
+        except BadRequestError as exc:
+            return json_response({"error": str(exc)}, 400)
+        except ConnectionError as exc:
+            log.warning("the store cannot be read for the API", error=str(exc))
+            return json_response({"error": "the store cannot be read"}, 503)
+
+    return respond
+
+
+def json_response(value: Any, status_code: int = 200) -> Response:
+    return Response(orjson.dumps(value), status_code, media_type="application/json")

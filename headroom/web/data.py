@@ -1,0 +1,208 @@
+"""Rows for `/api/v1/` and the pages: parameters are checked here, queries run in threads, a moment's answer is shared.
+
+Raises BadRequestError for parameters that mean nothing, ConnectionError when the store cannot be read.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeAlias
+
+from cachetools import TTLCache
+
+from exporters.clickhouse.connection import Endpoint
+from exporters.clickhouse.reader import Row, read_rows
+from exporters.levels import Level
+from exporters.model import DEFAULT_ENTITY
+from headroom.web import queries
+from quota_metrics.config.entities import CLIENT_ID, IP, USER, Entity, entity_of
+from quota_metrics.config.resolution import Resolver
+from quota_metrics.measure.quota_in_force import entity_text
+
+Given: TypeAlias = Mapping[str, str]
+
+LEVELS = tuple(level.name.lower() for level in sorted(Level, reverse=True))
+_SHARED_S = 2.0  # readers that ask the same within it get one answer
+_MAX_LIMIT = 10_000
+_MAX_CHARS = 4_096
+
+
+class BadRequestError(ValueError):
+    """One line that says which parameter means nothing."""
+
+
+class Data:
+    """Reads as `endpoint`. `subscriptions` and `status` show the running service."""
+
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        subscriptions: Callable[[], list[Row]],
+        status: Callable[[], Row],
+        *,
+        read: Callable[[Endpoint, str, Mapping[str, object]], list[Row]] = read_rows,
+    ) -> None:
+        self.subscriptions = subscriptions
+        self.status = status
+        self._endpoint = endpoint
+        self._read = read
+        self._running: TTLCache[Any, asyncio.Task[list[Row]]] = TTLCache(256, _SHARED_S)
+
+    async def headroom(self, given: Given) -> list[Row]:
+        """Clients with their level, the worst first unless `sort` and `order` say otherwise."""
+        sort = given.get("sort", "level")
+        order = given.get("order", "asc" if sort in ("client_id", "user", "quota_key", "cluster") else "desc")
+        if sort not in queries.SORT_COLUMNS:
+            raise BadRequestError(f"sort is one of {', '.join(queries.SORT_COLUMNS)}")
+        if order not in ("asc", "desc"):
+            raise BadRequestError("order is asc or desc")
+        parameters = _filter(given) | {
+            "limit": _number(given, "limit", 1000, _MAX_LIMIT),
+            "offset": _number(given, "offset", 0, 10_000_000),
+        }
+        sql = queries.HEADROOM.replace("{order}", f"`{sort}` {order}")
+        return await self._rows(sql, parameters)
+
+    async def level_counts(self, given: Given) -> dict[str, int]:
+        """How many clients are at each level, whatever `level` filters."""
+        rows = await self._rows(queries.LEVEL_COUNTS, _filter({**given, "level": ""}))
+        found = {row["name"]: int(row["clients"]) for row in rows}
+        return {level: found.get(level, 0) for level in LEVELS}
+
+    async def sparklines(self, rows: Sequence[Row]) -> dict[tuple[Any, ...], list[tuple[int, float]]]:
+        """The last 15 minutes of each row's client on its worst broker: (slot of 10 s, rate)."""
+        if not rows:
+            return {}
+        names = {
+            "users": sorted({row["user"] for row in rows}),
+            "client_ids": sorted({row["client_id"] for row in rows}),
+        }
+        found = await self._rows(queries.SPARKLINES, names)
+        return {spark_key(row): [(int(slot), float(rate)) for slot, rate in row["points"]] for row in found}
+
+    async def usage(self, given: Given) -> Row:
+        """Rate, limit and throttle times of one client per broker and second."""
+        parameters = {name: _text(given, name) for name in ("cluster", "quota_key", "user", "client_id")}
+        seconds = _number(given, "seconds", 900, 86_400)
+        rows = await self._rows(queries.USAGE, {**parameters, "seconds": seconds})
+        brokers: dict[str, Row] = {}
+        for row in rows:
+            broker = brokers.setdefault(str(row["broker_id"]), {"at": [], "rate": [], "throttle_ms": [], "limit": []})
+            for name in broker:
+                broker[name].append(row[name])
+        return {**parameters, "brokers": brokers}
+
+    async def clients(self, given: Given) -> list[Row]:
+        """Active clients, and whether they push telemetry."""
+        parameters = {name: _text(given, name) for name in ("cluster", "user", "client_id")}
+        return await self._rows(queries.CLIENTS, {**parameters, "limit": _number(given, "limit", 1000, _MAX_LIMIT)})
+
+    async def quotas(self, given: Given) -> list[Row]:
+        """Every rule, how many clients it catches, how full the fullest of its buckets is."""
+        rules = await self._rows(queries.LIMITS, {"cluster": _text(given, "cluster")})
+        caught = {
+            (row["cluster"], row["quota_key"], row["matched_entity"]): row
+            for row in await self._rows(queries.CAUGHT, {})
+        }
+        found = []
+        for rule in rules:
+            text = entity_text(_entity(rule))
+            counts = caught.get((rule["cluster"], rule["quota_key"], text), {})
+            found.append(
+                {
+                    "cluster": rule["cluster"],
+                    "entity": text,
+                    "quota_key": rule["quota_key"],
+                    "value": rule["value"],
+                    "since": rule["since"],
+                    "clients": int(counts.get("clients", 0)),
+                    "throttled": int(counts.get("throttled", 0)),
+                    "utilization": counts.get("fullest"),
+                }
+            )
+        return found
+
+    async def quota_changes(self, given: Given) -> list[Row]:
+        return await self._rows(queries.CHANGES, {"cluster": _text(given, "cluster")})
+
+    async def jobs(self) -> list[Row]:
+        return await self._rows(queries.JOBS, {})
+
+    async def client(self, given: Given) -> Row:
+        """All that the page of a client shows: its quotas, who shares them, what it felt, its instances."""
+        names = {name: _text(given, name) for name in ("cluster", "user", "client_id")}
+        quotas, felt, instances, limits = await asyncio.gather(
+            self.headroom({"cluster": names["cluster"], "user": names["user"], "client_id": names["client_id"]}),
+            self._rows(queries.FELT, names),
+            self._rows(queries.INSTANCES, names),
+            self._rows(queries.LIMITS, {"cluster": names["cluster"]}),
+        )
+        resolver = Resolver(_rules(limits))
+        resolved = resolver.resolve(names["user"], names["client_id"])
+        for quota in quotas:
+            resolution = resolved.get(quota["quota_key"])
+            quota["overridden"] = [
+                {"entity": entity_text(rule.entity), "value": rule.value}
+                for rule in (resolution.overridden if resolution else [])
+            ]
+            quota["bucket"] = await self._bucket(quota)
+        return {**names, "quotas": quotas, "felt": felt, "instances": instances}
+
+    async def _bucket(self, quota: Row) -> list[Row]:
+        keys = ("cluster", "quota_key", "broker_id", "bucket_user", "bucket_client_id", "source")
+        return await self._rows(queries.BUCKET, {key: quota[key] for key in keys})
+
+    async def _rows(self, sql: str, parameters: Mapping[str, object]) -> list[Row]:
+        """One query at a time for all who ask the same in a second."""
+        asked = (sql, repr(sorted(parameters.items())))
+        task = self._running.get(asked)
+        if task is None or (task.done() and (task.cancelled() or task.exception() is not None)):
+            reading = asyncio.to_thread(self._read, self._endpoint, sql, parameters)
+            task = self._running[asked] = asyncio.get_running_loop().create_task(reading)
+        return [dict(row) for row in await asyncio.shield(task)]
+
+
+def spark_key(row: Row) -> tuple[Any, ...]:
+    """What a sparkline is of."""
+    return tuple(row[name] for name in ("cluster", "quota_key", "user", "client_id", "broker_id"))
+
+
+def _filter(given: Given) -> dict[str, object]:
+    levels = [level for level in given.get("level", "").split(",") if level]
+    for level in levels:
+        if level not in LEVELS:
+            raise BadRequestError(f"level is one or more of {', '.join(LEVELS)}")
+    source = given.get("source", "gateway")
+    if source not in ("gateway", "jmx", "client", "all"):
+        raise BadRequestError("source is gateway, jmx, client or all")
+    names = {name: _text(given, name) for name in ("cluster", "user", "client_id")}
+    return {**names, "search": _text(given, "q"), "levels": levels, "source": "" if source == "all" else source}
+
+
+def _text(given: Given, name: str) -> str:
+    value = given.get(name, "")
+    if len(value) > _MAX_CHARS:
+        raise BadRequestError(f"{name} is longer than {_MAX_CHARS} characters")
+    return value
+
+
+def _number(given: Given, name: str, default: int, most: int) -> int:
+    text = given.get(name, "")
+    if not text:
+        return default
+    if not (text.isascii() and text.isdigit() and len(text) < 10 and int(text) <= most):
+        raise BadRequestError(f"{name} is a number from 0 to {most}")
+    return int(text)
+
+
+def _entity(rule: Row) -> Entity:
+    names = {USER: rule["user"], CLIENT_ID: rule["client_id"], IP: rule["ip"]}
+    return entity_of({kind: None if name == DEFAULT_ENTITY else name for kind, name in names.items() if name})
+
+
+def _rules(limits: Sequence[Row]) -> dict[Entity, dict[str, float]]:
+    rules: dict[Entity, dict[str, float]] = {}
+    for rule in limits:
+        rules.setdefault(_entity(rule), {})[rule["quota_key"]] = float(rule["value"])
+    return rules

@@ -1,0 +1,142 @@
+"""The SQL of the pages. Values are parameters ({name:Type}), never text; column names come from closed sets."""
+
+from __future__ import annotations
+
+# What a list of clients may be sorted by.
+SORT_COLUMNS = (
+    "level", "client_id", "user", "quota_key", "cluster", "broker_id", "limit", "usage", "utilization",
+    "utilization_p95", "muted_ms", "throttle_ms", "instances",
+)  # fmt: skip
+
+_FILTER = """
+({cluster:String} = '' OR cluster = {cluster:String}) AND ({user:String} = '' OR user = {user:String})
+AND ({client_id:String} = '' OR client_id = {client_id:String})
+AND ({source:String} = '' OR source = {source:String})
+AND (empty({levels:Array(String)}) OR has({levels:Array(String)}, toString(level)))
+AND ({search:String} = '' OR positionCaseInsensitiveUTF8(client_id, {search:String}) > 0
+     OR positionCaseInsensitiveUTF8(user, {search:String}) > 0)
+"""
+
+# {order} is filled by the caller from SORT_COLUMNS.
+HEADROOM = f"""
+SELECT * EXCEPT (window_start, bytes, muted_ms), toString(window_start) AS window_start, toFloat64(h.bytes) AS bytes,
+       toFloat64(h.muted_ms) AS muted_ms
+FROM headroom.headroom_now AS h
+WHERE {_FILTER}
+ORDER BY {{order}}, utilization DESC, muted_ms DESC, cluster, quota_key, user, client_id
+LIMIT {{limit:UInt32}} OFFSET {{offset:UInt32}}
+"""  # noqa: S608 - made of our own words
+
+LEVEL_COUNTS = f"""
+SELECT toString(level) AS name, count() AS clients
+FROM headroom.headroom_now
+WHERE {_FILTER}
+GROUP BY level
+"""  # noqa: S608 - made of our own words
+
+# Ten seconds a point, the sum over gateways, over the clients of a page.
+SPARKLINES = """
+SELECT cluster, quota_key, user, client_id, broker_id, groupArray((slot, rate)) AS points
+FROM (
+    SELECT cluster, quota_key, user, client_id, broker_id,
+           intDiv(toUnixTimestamp(ts) - toUnixTimestamp(now()) + 900, 10) AS slot,
+           round(sum(rate * interval_ms) / 10000) AS rate
+    FROM headroom.quota_usage
+    WHERE ts > now() - INTERVAL 15 MINUTE AND ts <= now() AND source = 'gateway'
+      AND user IN {users:Array(String)} AND client_id IN {client_ids:Array(String)}
+    GROUP BY cluster, quota_key, user, client_id, broker_id, slot
+    ORDER BY slot
+)
+GROUP BY cluster, quota_key, user, client_id, broker_id
+"""
+
+USAGE = """
+SELECT broker_id, toUnixTimestamp(ts) AS at, sum(rate) AS rate, max(throttle_ms) AS throttle_ms,
+       argMax(tuple(u.limit), ts).1 AS limit
+FROM headroom.quota_usage AS u FINAL
+WHERE ts > now() - toIntervalSecond({seconds:UInt32}) AND source = 'gateway' AND cluster = {cluster:String}
+  AND quota_key = {quota_key:String} AND user = {user:String} AND client_id = {client_id:String}
+GROUP BY broker_id, at
+ORDER BY broker_id, at
+"""
+
+# Who shares the bucket, and how much of it each takes, on the client's worst broker.
+BUCKET = """
+SELECT user, client_id, usage, broker_id, group_usage, limit, muted_ms > 0 AS muted
+FROM headroom.usage_of_minute(
+    window_start = toStartOfMinute(now('UTC') - INTERVAL 64 SECOND),
+    until = toStartOfMinute(now('UTC') - INTERVAL 4 SECOND))
+WHERE cluster = {cluster:String} AND quota_key = {quota_key:String} AND broker_id = {broker_id:Int32}
+  AND bucket_user = {bucket_user:String} AND bucket_client_id = {bucket_client_id:String} AND source = {source:String}
+ORDER BY usage DESC
+LIMIT 50
+"""
+
+# What the client itself measured: latency, throttling, queue time, bytes out.
+FELT = """
+SELECT metric, round(avgIf(value, isFinite(value)), 3) AS mean, round(maxIf(value, isFinite(value)), 3) AS highest,
+       uniqExact(client_instance_id) AS instances, toString(max(ts)) AS last
+FROM headroom.points
+WHERE ts > now() - INTERVAL 15 MINUTE AND cluster = {cluster:String} AND principal = {user:String}
+  AND client_id = {client_id:String} AND match(metric, 'request[._]latency|throttle|queue[._]time|outgoing[._]byte')
+GROUP BY metric
+ORDER BY metric
+LIMIT 40
+"""
+
+INSTANCES = """
+SELECT toString(client_instance_id) AS instance, anyLast(i.software_name) AS software_name,
+       anyLast(i.software_version) AS software_version, anyLast(i.source_address) AS source_address,
+       toString(max(i.last_seen)) AS last_seen, toFloat64(sum(i.pushes)) AS pushes, max(i.terminated) AS terminated
+FROM headroom.client_instances AS i
+WHERE cluster = {cluster:String} AND principal = {user:String} AND client_id = {client_id:String}
+GROUP BY client_instance_id
+ORDER BY max(i.last_seen) DESC
+LIMIT 50
+"""
+
+CLIENTS = """
+SELECT cluster, user, client_id, status, instances, toFloat64(pushes) AS pushes, toString(last_seen) AS last_seen,
+       software_name, software_version
+FROM headroom.telemetry_coverage
+WHERE ({cluster:String} = '' OR cluster = {cluster:String}) AND ({user:String} = '' OR user = {user:String})
+  AND ({client_id:String} = '' OR client_id = {client_id:String})
+ORDER BY cluster, user, client_id
+LIMIT {limit:UInt32}
+"""
+
+LIMITS = """
+SELECT cluster, quota_key, user, client_id, ip, argMax(tuple(value), valid_from).1 AS value,
+       toString(max(valid_from)) AS since
+FROM headroom.quota_limits
+WHERE ({cluster:String} = '' OR cluster = {cluster:String})
+GROUP BY cluster, quota_key, user, client_id, ip
+HAVING isNotNull(value)
+ORDER BY cluster, quota_key, user, client_id, ip
+LIMIT 5000
+"""
+
+# How many clients each rule catches, and how full the fullest of its buckets is.
+CAUGHT = """
+SELECT cluster, quota_key, matched_entity, count() AS clients, max(greatest(utilization, utilization_p95)) AS fullest,
+       countIf(level = 'throttled') AS throttled
+FROM headroom.headroom_now
+WHERE matched_entity != ''
+GROUP BY cluster, quota_key, matched_entity
+"""
+
+CHANGES = """
+SELECT cluster, entity, quota_key, toString(changed_at) AS changed_at, before, after
+FROM headroom.quota_changes
+WHERE ({cluster:String} = '' OR cluster = {cluster:String})
+ORDER BY quota_changes.changed_at DESC
+LIMIT 100
+"""
+
+JOBS = """
+SELECT job, toString(status) AS status, toString(window_from) AS window_from, toString(window_to) AS window_to,
+       toString(started_at) AS started_at, toString(finished_at) AS finished_at, error
+FROM headroom.job_runs FINAL
+ORDER BY job_runs.started_at DESC
+LIMIT 20
+"""
