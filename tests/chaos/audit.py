@@ -9,6 +9,8 @@ from collections.abc import Set
 from dataclasses import dataclass, field
 from typing import Any
 
+from clickhouse_connect.driver.exceptions import ClickHouseError
+
 from exporters.clickhouse.connection import Endpoint
 from headroom.demo.kit.processes import LOOPBACK
 from tests.chaos.load import POINTS_PER_PUSH
@@ -21,6 +23,9 @@ _NO_MERGES = (
     "ALTER TABLE headroom.points MODIFY SETTING"
     " max_bytes_to_merge_at_max_space_in_pool = 1, max_bytes_to_merge_at_min_space_in_pool = 1"
 )
+
+# What makes the server refuse inserts: no space (243), too many parts (252).
+REFUSALS = ("min_free_disk_bytes_to_perform_insert = 1152921504606846976", "parts_to_throw_insert = 1")
 
 # By hour and series, from raw points and as rolled up; whatever is not in both alike.
 _ROLLUPS_THAT_DIFFER = """
@@ -49,6 +54,24 @@ class Audit:
 def stop_merges(sql_port: int) -> None:
     """Of the points, for as long as the table lives."""
     _command(sql_port, _NO_MERGES)
+
+
+def refuse_points(sql_port: int, setting: str) -> bool:
+    """Inserts fail from now on; whether the server could be told."""
+    return _told(sql_port, f"ALTER TABLE headroom.points MODIFY SETTING {setting}")
+
+
+def accept_points(sql_port: int, setting: str) -> bool:
+    """Undoes it; whether the server could be told."""
+    return _told(sql_port, f"ALTER TABLE headroom.points RESET SETTING {setting.partition(' ')[0]}")
+
+
+def _told(sql_port: int, statement: str) -> bool:
+    try:
+        _command(sql_port, statement)
+    except (ClickHouseError, OSError, ValueError):
+        return False
+    return True
 
 
 async def rested(headroom: Headroom) -> tuple[str, bool]:

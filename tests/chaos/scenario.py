@@ -15,7 +15,7 @@ from kio.static.primitive import i8
 
 from headroom.demo.kit.processes import LOOPBACK
 from quota_metrics.kafka.admin import KafkaAdmin
-from tests.chaos.audit import Audit, audit, rested, stop_merges
+from tests.chaos.audit import REFUSALS, Audit, accept_points, audit, refuse_points, rested, stop_merges
 from tests.chaos.load import Load
 from tests.chaos.victim import Headroom, Server
 
@@ -38,6 +38,8 @@ async def managed(upstream: str, directory: Path, rng: random.Random, kills: int
             "network_child": lambda: kill_child(headroom, rng),
             "worker": lambda: kill_worker(headroom),
             "managed_server": lambda: kill_managed_server(headroom),
+            "hanging_server": lambda: hang_managed_server(headroom, rng),
+            "full_store": lambda: refuse_for_a_while(headroom.sql_port, rng),
         }
         killed = await kill(victims, [*victims], rng, kills)
         await headroom.ready()
@@ -150,7 +152,23 @@ async def kill_worker(headroom: Headroom) -> None:
 async def kill_managed_server(headroom: Headroom) -> None:
     """Not while Headroom starts: it gives up then. It is started again by its parent."""
     await headroom.ready()
-    await _until(headroom.kill_clickhouse, "a managed server to kill")
+    await _until(lambda: headroom.signal_clickhouse(signal.SIGKILL), "a managed server to kill")
+
+
+async def hang_managed_server(headroom: Headroom, rng: random.Random) -> None:
+    """It stops in the middle of whatever it does, and goes on."""
+    await headroom.ready()
+    await _until(lambda: headroom.signal_clickhouse(signal.SIGSTOP), "a managed server to stop")
+    await asyncio.sleep(rng.uniform(0, 2.0))
+    headroom.signal_clickhouse(signal.SIGCONT)
+
+
+async def refuse_for_a_while(sql_port: int, rng: random.Random) -> None:
+    """Inserts of points fail as on a full disk, or as when merges do not keep up; other tables take theirs."""
+    setting = rng.choice(REFUSALS)
+    await _until(lambda: refuse_points(sql_port, setting), "a server that answers")
+    await asyncio.sleep(rng.uniform(0, 2.0))
+    await _until(lambda: accept_points(sql_port, setting), "a server that answers")
 
 
 async def kill_server(server: Server, headroom: Headroom) -> None:

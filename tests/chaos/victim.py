@@ -96,11 +96,11 @@ class Headroom:
             os.kill(pid, signal.SIGKILL)
         return pid is not None
 
-    def kill_clickhouse(self) -> bool:
-        """The managed server, which its parent starts again; whether there was one."""
+    def signal_clickhouse(self, number: signal.Signals) -> bool:
+        """The managed server, which its parent starts again when it ends; whether there was one."""
         pid = self.child_pid("exporters.clickhouse.managed.launcher")
         if pid is not None:
-            os.kill(pid, signal.SIGKILL)
+            os.kill(pid, number)
         return pid is not None
 
     def signal_worker(self, number: signal.Signals) -> bool:
