@@ -1,7 +1,7 @@
-"""Where ClickHouse is and as whom it is spoken to: one way to connect, one rule for passwords.
+"""The address of a ClickHouse server and the user that connects to it: every client in this repository connects here.
 
-A password comes from the environment, a file of it, or the file of the server that Headroom manages; never from a URL,
-which is shown by `ps`, logs and error messages.
+A password comes from the environment, from a file that it names, or from the file of a managed server. It is never
+accepted in a URL, which `ps`, logs and error messages show.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ _SECRET = re.compile(r"[0-9a-f]{64}")
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """The HTTP interface of a ClickHouse server, and a user of it. Its text never has the password."""
+    """The HTTP interface of a ClickHouse server and a user. `str` and `repr` leave the password out."""
 
     scheme: str
     host: str
     port: int
-    user: str = ""  # "": whoever the server takes a client for that names nobody, which is `default`
+    user: str = ""  # "": `default`, which a server assumes when a client names no user
     password: str = field(default="", repr=False)
 
     @classmethod
@@ -91,10 +91,10 @@ class Endpoint:
         )
 
     def as_writer(self) -> Endpoint:
-        """The same server as a user who may write.
+        """The same server with a user that may write.
 
-        Whoever is named in the URL or comes with a password counts as that. Otherwise a managed server on this machine
-        says where its writer's password is, which only the owner of the file can read. Raises PermissionError.
+        An endpoint that has a user or a password is returned as it is. Otherwise a managed server on this machine is
+        asked for the path of its writer's password file, which only the file's owner can read. Raises OSError.
         """
         if self.user or self.password or not _is_loopback(self.host):
             return self
@@ -102,7 +102,7 @@ class Endpoint:
         if file is None:
             return self
         secret = file.read_text(encoding="ascii", errors="replace").strip()
-        # The server names the file: nothing but a password of our making is ever sent to it.
+        # The server chooses the path: only what has the form of a generated password is sent to it.
         if not _SECRET.fullmatch(secret):
             return self
         return replace(self, user=WRITER, password=secret)

@@ -57,16 +57,16 @@ def stop_merges(sql_port: int) -> None:
 
 
 def refuse_points(sql_port: int, setting: str) -> bool:
-    """Inserts fail from now on; whether the server could be told."""
-    return _told(sql_port, f"ALTER TABLE headroom.points MODIFY SETTING {setting}")
+    """Inserts fail from now on; whether the server accepted that."""
+    return _accepts(sql_port, f"ALTER TABLE headroom.points MODIFY SETTING {setting}")
 
 
 def accept_points(sql_port: int, setting: str) -> bool:
-    """Undoes it; whether the server could be told."""
-    return _told(sql_port, f"ALTER TABLE headroom.points RESET SETTING {setting.partition(' ')[0]}")
+    """Undoes it; whether the server accepted that."""
+    return _accepts(sql_port, f"ALTER TABLE headroom.points RESET SETTING {setting.partition(' ')[0]}")
 
 
-def _told(sql_port: int, statement: str) -> bool:
+def _accepts(sql_port: int, statement: str) -> bool:
     try:
         _command(sql_port, statement)
     except (ClickHouseError, OSError, ValueError):

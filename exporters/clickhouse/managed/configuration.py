@@ -1,4 +1,4 @@
-"""The managed server's configuration: what it keeps where, where it listens, how much it may take, who may ask.
+"""The managed server's configuration: paths, listeners, limits on memory and threads, HTTP rules.
 
 Names and meanings: ClickHouse 25.8, programs/server/config.xml and src/Core/ServerSettings.cpp.
 """

@@ -23,7 +23,7 @@ def main(parent_pid: int, program: str, config_file: str) -> int:
     if hasattr(libc, "prctl"):  # Linux; elsewhere only an orderly end of the parent stops the server
         libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
         libc.prctl(_PR_SET_NAME, _PROCESS_NAME)
-    if os.getppid() != parent_pid:  # it died before the kernel knew that we care
+    if os.getppid() != parent_pid:  # the parent died before prctl took effect
         return 1
     os.umask(0o077)
     os.nice(_NICENESS)

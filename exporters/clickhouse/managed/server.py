@@ -85,9 +85,9 @@ class ManagedServer:
         deadline_s = time.monotonic() + _START_S
         while not self._answers():
             if (status := self.process.poll()) is not None:
-                raise ServerError(f"the ClickHouse server ended with {status}: {self._complaint()}")
+                raise ServerError(f"the ClickHouse server ended with {status}: {self._last_error()}")
             if time.monotonic() > deadline_s:
-                raise ServerError(f"the ClickHouse server does not answer after {_START_S:.0f} s: {self._complaint()}")
+                raise ServerError(f"the ClickHouse server does not answer after {_START_S:.0f} s: {self._last_error()}")
             time.sleep(_POLL_S)
 
     def stop(self, grace_s: float = 20.0) -> int:
@@ -138,7 +138,7 @@ class ManagedServer:
                         raise ServerError(f"another ClickHouse server uses {self.settings.directory}") from exc
                 time.sleep(_POLL_S)
 
-    def _complaint(self) -> str:
+    def _last_error(self) -> str:
         for log in (self.settings.error_log.with_name("output.log"), self.settings.error_log):
             lines = log.read_text(errors="replace").splitlines() if log.exists() else []
             found = [line.strip() for line in lines if "Exception" in line or "<Error>" in line or "Error" in line]
