@@ -75,7 +75,7 @@ class ProxiedConnection:
         self._client = ClientIdentity(facts, connection_id, sasl)
         self._pending = PendingRequests(limits.max_in_flight)
         self._sasl = sasl  # None: the listener has no SASL
-        self._held_keys = _HELD | (SASL if sasl else frozenset()) | (local or {}).keys()
+        self._held_keys = _HELD.union(SASL if sasl else (), local or ())
         self._held: PendingRequest | None = None  # the request that is arriving, when it is not just forwarded
         self._too_large: PushRequest | None = None  # the same, when it is skipped
         self._client_id_end = 0  # of the held request: offset in its frame

@@ -174,20 +174,20 @@ static void answered(const uint8_t *frame) {
     uint32_t i = get32(frame);
     if (i == API_VERSIONS_ID) return;
     struct instance *one = &instances[i];
-    uint64_t took_us = now_us() - one->sent_us;
+    uint64_t now = now_us(), took_us = now - one->sent_us, now_ms = now / 1000;
     int code = frame[9] << 8 | frame[10];
     one->sent_us = 0;
     in_flight--;
     if (!one->subscription) {
         if (code) {
-            schedule(i, wheel_ms + 1000);
+            schedule(i, now_ms + 1000);
             return;
         }
         memcpy(one->id, frame + 11, 16);
         one->subscription = get32(frame + 27);
         one->interval_ms = get32(frame + 31 + frame[31]); /* behind the accepted compression types */
         if (!one->pushes) subscribed++;
-        schedule(i, wheel_ms + one->interval_ms / 2 + drawn(one->interval_ms));
+        schedule(i, now_ms + one->interval_ms / 2 + drawn(one->interval_ms));
         return;
     }
     latencies[bucket(took_us)]++;
@@ -195,7 +195,7 @@ static void answered(const uint8_t *frame) {
     if (code) refused++;
     else acked++;
     if (code == UNKNOWN_SUBSCRIPTION_ID) one->subscription = 0;
-    schedule(i, code == UNKNOWN_SUBSCRIPTION_ID ? wheel_ms + 1 : wheel_ms + one->interval_ms + 1);
+    schedule(i, code == UNKNOWN_SUBSCRIPTION_ID ? now_ms + 1 : now_ms + one->interval_ms + 1);
 }
 
 static void receive(struct connection *c) {
