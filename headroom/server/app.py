@@ -111,7 +111,7 @@ def _lock(data: Path) -> TextIO:
 async def _open_grpc(
     config: ServeConfig, network_service: NetworkService, stack: AsyncExitStack
 ) -> tuple[str, Readings]:
-    """What the ready line and the metrics tell of that receiver. Raises ServeError."""
+    """The receiver's part of the ready line, and its readings. Raises ServeError."""
     if config.grpc.listen is None:
         return "", dict
     from headroom.server.grpc import open_grpc  # gRPC takes 20 MB, which nobody pays who has no such receiver
@@ -146,7 +146,7 @@ async def _wait_for_predecessors(data: Path) -> None:
 
 
 def _not_ready(stop: asyncio.Event, worker: StorageWorker, network: NetworkProcesses) -> str | None:
-    return "draining" if stop.is_set() else worker.lacks or network.lacks
+    return "draining" if stop.is_set() else worker.not_ready_reason or network.not_ready_reason
 
 
 def _text(address: tuple[str, int]) -> str:

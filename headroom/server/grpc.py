@@ -14,7 +14,7 @@ from headroom.server.metrics import Readings
 from telemetry.gateway.server import Gateway
 from telemetry.receiver.grpc_codec import GrpcMessages
 
-os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # callers cause a line of its log each; what matters we tell ourselves
+os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # gRPC logs a line per caller; Headroom logs what matters itself
 from telemetry.receiver.grpc_listener import GrpcLimits
 from telemetry.receiver.grpc_server import GrpcServer
 
@@ -43,7 +43,7 @@ def quiet_grpc() -> None:
 async def open_grpc(
     config: ServeConfig, listen: Address, gateway: Gateway, stack: AsyncExitStack
 ) -> tuple[Address, Readings]:
-    """Opens the receiver to the gateway's rules and spool; the address, and what it has to tell. Raises ServeError."""
+    """Opens the receiver to the gateway's rules and spool; its address and readings. Raises ServeError."""
     quiet_grpc()
     receiver = GrpcServer(
         GrpcMessages(gateway.receiver, gateway.cluster),

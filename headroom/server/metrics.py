@@ -1,4 +1,4 @@
-"""Our own metrics at the moment that somebody asks: read from the parts, named by the catalogue."""
+"""Headroom's own metrics, read from its parts at each scrape and named by the catalogue."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Snapshot(Collector):
 
 
 def receiver_readings(receiver: TelemetryReceiver) -> dict[SelfMetric, Values]:
-    """What the telemetry receiver counted."""
+    """The counts of the telemetry receiver."""
     gets, pushes = receiver.counts.gets, receiver.counts.pushes
     return {
         catalogue.CLIENT_INSTANCES: len(receiver.rules.instances),
@@ -52,7 +52,7 @@ def receiver_readings(receiver: TelemetryReceiver) -> dict[SelfMetric, Values]:
 
 
 def summed(*readings: Readings) -> Readings:
-    """One reading of several: what several tell is added up."""
+    """One reading that adds up several: values of the same metric are summed."""
 
     def total() -> dict[SelfMetric, Values]:
         totals: dict[SelfMetric, Values] = {}

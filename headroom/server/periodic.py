@@ -1,4 +1,4 @@
-"""What the network process does by the clock. A failure is told when it begins and when it ends."""
+"""Periodic tasks of a network process. A failure is logged when it begins and when it ends."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ async def run_periodic_tasks(
 
 
 async def first(task: PeriodicTask) -> None:
-    """One step now; a cluster that lacks or denies what it asks for is told of, and asked again later."""
+    """Runs one step now. An error of the cluster or the spool is logged; the task tries again later."""
     try:
         await task.step()
     except (ClusterError, OSError, SpoolFull) as exc:

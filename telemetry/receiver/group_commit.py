@@ -11,7 +11,7 @@ log = structlog.get_logger(__name__)
 
 
 class GroupCommit:
-    """`flush` makes durable what was appended, or raises; `settled` is told which, before those who wait are."""
+    """`flush` makes appended records durable, or raises; `settled` is called with the outcome first."""
 
     def __init__(self, flush: Callable[[], None], settled: Callable[[bool], None]) -> None:
         self.failures = 0
@@ -43,7 +43,7 @@ class GroupCommit:
         for done in waiting:
             try:
                 done(ok)
-            except Exception:  # a bug of ours with one connection: the others have their answers all the same
+            except Exception:  # a bug in one connection: the others still get their answers
                 log.exception("cannot answer a client")
 
     def _flushed(self) -> bool:
@@ -51,6 +51,6 @@ class GroupCommit:
             self._flush()
         except Exception as exc:
             self.failures += 1
-            log.exception("cannot write to the spool: clients are asked to come back", error=str(exc))
+            log.exception("cannot write to the spool: clients are asked to retry", error=str(exc))
             return False
         return True

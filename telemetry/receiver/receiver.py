@@ -62,14 +62,14 @@ class Granted(NamedTuple):
 
 @dataclass(slots=True)
 class ReceiverCounts:
-    """What came and how it was answered; what failed at the flush is counted where that happens."""
+    """Requests by answer; failed flushes are counted in GroupCommit."""
 
     gets: Counter[ErrorCode] = field(default_factory=Counter)
     refused_pushes: Counter[ErrorCode] = field(default_factory=Counter)
     accepted_pushes: int = 0
     accepted_bytes: int = 0  # compressed
     empty_pushes: int = 0
-    faults: int = 0  # of ours, answered with RETRY
+    faults: int = 0  # internal errors, answered with RETRY
 
     @property
     def pushes(self) -> Counter[ErrorCode]:
@@ -82,13 +82,13 @@ _REFUSED_GET = {code: Answer(body, after_flush=False, refusal=b"") for code, bod
 
 
 def all_metrics_for(caller: Caller) -> str:
-    """How a client is told that all metrics are wanted."""
+    """How "all metrics" is spelled for a client."""
     return "" if caller.connection.software_name in _SPELL_ALL_AS_KIP_714 else ALL_METRICS
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)  # doubles in tests
 class TelemetryReceiver:
-    """Answers requests by the rules, and keeps what they bring.
+    """Answers requests by the rules, and appends accepted pushes to the spool.
 
     `append(kind, body)` queues a record for the spool and raises SpoolFull. `telemetry_max_bytes`: the longest
     payload, compressed, that is taken (Kafka's telemetry.max.bytes). `validate_payload(compression_type, payload)`:
@@ -122,7 +122,7 @@ class TelemetryReceiver:
         """Grants what the instance is subscribed to, or refuses."""
         try:
             granted = self._get(client_instance_id, caller, now_ms)
-        except Exception as exc:  # noqa: BLE001 - told by _retry_later
+        except Exception as exc:  # noqa: BLE001 - logged by _retry_later
             granted = Granted(self._retry_later(exc), None, after_flush=False)
         self.counts.gets[granted.code] += 1
         return granted
@@ -134,7 +134,7 @@ class TelemetryReceiver:
             code, instance = self.rules.push(request, self._gate_ms(now_ms), len(payload) > self.telemetry_max_bytes)
             if code is _NONE and instance is not None:
                 code = self._keep(request, payload, instance, now_ms)
-        except Exception as exc:  # noqa: BLE001 - told by _retry_later
+        except Exception as exc:  # noqa: BLE001 - logged by _retry_later
             code = self._retry_later(exc)
             if instance is not None:
                 instance.refused(code)
@@ -146,7 +146,7 @@ class TelemetryReceiver:
         return code
 
     def settled(self, ok: bool) -> None:
-        """What was queued was flushed, or was lost: then its clients are told to come back, and may."""
+        """The queued records were flushed, or lost: then their clients are asked to retry, and are let in."""
         unsettled, self._unsettled = self._unsettled, []
         if not ok:
             for instance in unsettled:
@@ -172,7 +172,7 @@ class TelemetryReceiver:
         """The response to a push whose payload is too large to be held: as `answer_push`, never accepted."""
         try:
             code, _ = self.rules.push(request, self._gate_ms(now_ms), too_large=True)
-        except Exception as exc:  # noqa: BLE001 - told by _retry_later
+        except Exception as exc:  # noqa: BLE001 - logged by _retry_later
             code = self._retry_later(exc)
         self.counts.refused_pushes[code] += 1
         return _REFUSED_PUSH[code]
@@ -199,7 +199,7 @@ class TelemetryReceiver:
         code, instance = self.rules.get(client_instance_id, caller, self._gate_ms(now_ms))
         if code is not ErrorCode.NONE:
             return Granted(code, None, after_flush=False)
-        # Who is asked for no metrics is heard of by nothing but this.
+        # A client that is asked for no metrics never pushes: this record is all there is of it.
         seen = instance.recorded_on != caller.connection_id or not instance.selection.requested_metrics
         if seen:
             self._record_seen(instance, caller, now_ms)
@@ -225,7 +225,7 @@ class TelemetryReceiver:
         self._unsettled.append(instance)
 
     def _retry_later(self, exc: Exception) -> ErrorCode:
-        """The code for a fault of ours."""
+        """The code for an internal error."""
         if not isinstance(exc, SpoolFull):
             self.counts.faults += 1
             if self.counts.faults & (self.counts.faults - 1) == 0:  # the 1st, 2nd, 4th, 8th ... or the log is flooded

@@ -1,11 +1,11 @@
-"""The client instances that telemetry was asked for or came from lately: their state, and when it is forgotten.
+"""The client instances that requested subscriptions or pushed lately: their state, and when they expire.
 
 Sans-I/O. Source: ClientMetricsInstance, ClientMetricsInstanceMetadata, and the caches of ClientMetricsManager.
-Unlike a broker, an instance that goes leaves no timer behind: a broker's, when its cache is full, may remove the
+An evicted instance leaves no expiration timer behind; in a broker with a full cache that timer may remove the
 instance's successor.
 
-Small, as there may be many: of who it is an instance keeps what its connection has anyway, and the texts that are
-matched are made when they are.
+Instances are kept small: they refer to the facts of their connection, and the texts that selectors match are made
+when they are matched.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _CONNECTIONS_PER_INSTANCE: Final = 2  # a receiver without connections of its ow
 
 
 class Caller:
-    """Who sends telemetry requests on one connection. `sender`: the same, as spool records tell it."""
+    """Who sends telemetry requests on one connection. `sender`: the same, encoded for spool records."""
 
     __slots__ = ("client_id", "connection", "connection_id", "sender")
 
@@ -92,7 +92,7 @@ class Instance:
         self.subscription_id = instance_subscription_id(selection.crc, client_instance_id)
 
     def successor(self, selection: Selection, version: int) -> Instance:
-        """The same client under newer subscriptions: what it did before is forgotten."""
+        """The same client under newer subscriptions, with its request times reset."""
         return Instance(self.client_instance_id, self.connection, self.client_id, selection, version, self.recorded_on)
 
     @property
@@ -115,13 +115,13 @@ class Instance:
         return True
 
     def refused(self, code: ErrorCode) -> None:
-        """A push passed the rules and was not kept: the client may come back, also after its last one."""
+        """An accepted push could not be kept: the client may retry, also after a terminating push."""
         self.last_known_error = code
         self.terminating = False
 
 
 class Instances:
-    """At most `max_instances`, those that were silent longest go first."""
+    """At most `max_instances`; the least recently used is evicted first."""
 
     def __init__(self, max_instances: int) -> None:
         self.evicted = 0
@@ -136,7 +136,7 @@ class Instances:
         return client_instance_id in self._by_id
 
     def touch(self, client_instance_id: bytes, now_ms: int) -> Instance | None:
-        """The instance, which has its full time to live again; None when it is not known or its time is over."""
+        """The instance, its time to live restarted; None when it is unknown or has expired."""
         instance = self._by_id.get(client_instance_id)
         if instance is None:
             return None
@@ -148,7 +148,7 @@ class Instances:
         return instance
 
     def put(self, instance: Instance, connection_id: str, now_ms: int) -> None:
-        """Adds or replaces an instance; it ends with the connection."""
+        """Adds or replaces an instance, which is removed when the connection closes."""
         client_instance_id = instance.client_instance_id
         self._by_connection[connection_id] = client_instance_id
         instance.connection_id = connection_id
@@ -162,24 +162,24 @@ class Instances:
             del self._by_connection[next(iter(self._by_connection))]
 
     def disconnected(self, connection_id: str) -> None:
-        """The instance that was last evaluated on the connection is gone, whatever other connections it uses."""
+        """Removes the instance that was last evaluated on the connection, whatever other connections it uses."""
         client_instance_id = self._by_connection.pop(connection_id, None)
         if client_instance_id is not None:
             self._by_id.pop(client_instance_id, None)
 
     def expire(self, now_ms: int) -> None:
-        """Forgets those whose time is over."""
+        """Removes expired instances."""
         over = []
         for instance in self._by_id.values():
             if instance.touched_ms + MIN_LIFETIME_MS > now_ms:
-                break  # so are all behind it: the order is that of the last touch
+                break  # entries are ordered by last use: all that follow are newer
             if instance.touched_ms + instance.selection.lifetime_ms <= now_ms:
                 over.append(instance.client_instance_id)
         for client_instance_id in over:
             self._remove(client_instance_id)
 
     def _remove(self, client_instance_id: bytes) -> None:
-        """Other connections on which it was once evaluated go on pointing to it until they end, as a broker's do."""
+        """Other connections on which it was once evaluated keep their reference until they close, as in a broker."""
         connection_id = self._by_id.pop(client_instance_id).connection_id
         if self._by_connection.get(connection_id) == client_instance_id:
             del self._by_connection[connection_id]

@@ -4,8 +4,8 @@ Sans-I/O: time and new ids are handed in. Source: ClientMetricsManager of Kafka 
 On purpose different:
 
 - A terminating push that is refused does not lock its client out (KAFKA-20898).
-- What only decompression can tell is not judged here, so a bomb is accepted, and dropped with a reason later.
-- Null metrics are as good as empty ones; a broker closes the connection.
+- Payloads are not decompressed here, so a bomb is accepted, and dropped with a reason at ingest.
+- Null metrics are taken as empty; a broker closes the connection.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _MENDED_BY_GET = frozenset({ErrorCode.UNKNOWN_SUBSCRIPTION_ID, ErrorCode.UNSUPPO
 
 
 class PushRequest:
-    """A PushTelemetry request but for its payload, and who sent it. `origin`: the same, as spool records tell it."""
+    """A PushTelemetry request without its payload, and its sender. `origin`: both, encoded for spool records."""
 
     __slots__ = ("caller", "client_instance_id", "compression_type", "origin", "subscription_id", "terminating")
 
@@ -86,7 +86,7 @@ class ClientMetrics:
             self._change([], [name], now_ms)
 
     def replace_all(self, resources: Mapping[str, Mapping[str, str]], now_ms: int) -> None:
-        """`resources` are all that there are. Those that are not valid are told of once, and left out."""
+        """Replaces all resources. Invalid ones are logged once and left out."""
         given = {name: dict(values) for name, values in resources.items() if values}
         gone = [name for name in self.resources if name not in given]
         put = []

@@ -4,7 +4,7 @@ Sans-I/O. Source: ConfigAdminManager (what a broker checks before it forwards), 
 ControllerConfigurationValidator (what its controller does), ConfigHelper and KafkaApis (what is described and listed),
 Kafka 4.3: their order, codes and messages. On purpose different:
 
-- Of resources of other types there are none: no topics, and the configuration of a broker cannot be asked for.
+- Resources of other types do not exist: no topics, and a broker's configuration cannot be described.
 - A resource that comes twice in an AlterConfigs request is refused; a broker never answers that request.
 - All resources together have at most MAX_CHARS.
 """
@@ -56,7 +56,7 @@ _INVALID_REQUEST_MESSAGE = (  # Errors.INVALID_REQUEST.message()
 
 
 class Alteration(NamedTuple):
-    """What an alter request comes to. `changes`: name -> all keys that are set from now on, {} when it is deleted."""
+    """The result of an alter request. `changes`: name -> all keys that are set from now on, {} when it is deleted."""
 
     api_key: int
     version: int
@@ -64,11 +64,11 @@ class Alteration(NamedTuple):
     results: list[AlterResult]
 
     def answer(self) -> bytes:
-        """When the changes are kept."""
+        """The response when the changes were stored."""
         return write_altered(self.api_key, self.version, self.results)
 
     def not_kept(self, message: str) -> bytes:
-        """When they could not be."""
+        """The response when storing them failed."""
         results = [
             result._replace(code=ErrorCode.KAFKA_STORAGE_ERROR, message=message)
             if result.name in self.changes and result.code is ErrorCode.NONE
@@ -113,7 +113,7 @@ def alter(
 def _prechecked(
     request: AlterRequest, *, is_authorized: bool
 ) -> list[tuple[ResourceChange, InvalidSubscriptionError | None]]:
-    """Each resource, and why it is not looked at any further.
+    """Each resource, and why it is refused before the controller sees it.
 
     An operation that a controller does not know fails all that the broker forwards to it in one request.
     """
@@ -163,7 +163,7 @@ def _altered(
         )
     after = {} if replace else dict(before)
     by_name = {key.key: key for key in change.keys}
-    for name in hash_set(by_name):  # the order decides which of several faults is told
+    for name in hash_set(by_name):  # the order decides which of several faults is reported
         _, operation, value = by_name[name]
         if operation in (Operation.APPEND, Operation.SUBTRACT):
             message = f"Can't {Operation(operation).name} to key {name} because its type is not LIST."
@@ -225,7 +225,7 @@ def _entry(key: str, value: str, *, is_set: bool) -> ConfigEntry:
 
 
 def list_resources(version: int, body: bytes, names: Iterable[str]) -> bytes:
-    """ListConfigResources. `names`: of all resources, in the order in which they are told. Raises ProtocolError."""
+    """ListConfigResources. `names`: of all resources, in the order of the response. Raises ProtocolError."""
     kinds = read_list(version, body)
     if any(kind not in _KINDS for kind in kinds):
         return write_list(version, ErrorCode.UNSUPPORTED_VERSION, ())

@@ -1,4 +1,4 @@
-"""One CLIENT_METRICS resource: its keys and values parsed and judged as Kafka does. Sans-I/O.
+"""One CLIENT_METRICS resource: its keys and values parsed and validated as Kafka does. Sans-I/O.
 
 Source: ControllerConfigurationValidator and ClientMetricsConfigs of Kafka 4.3 (since 4.2 blank list elements are
 refused). Codes and messages are Kafka's.

@@ -125,7 +125,7 @@ class SubscriptionFile:
         self.rules.replace_all(resources, self._now_ms())
 
     def follow(self) -> None:
-        """Takes over what changed. A file that cannot be used, or is gone, is told of once."""
+        """Applies changes of the file. A file that cannot be used, or is gone, is logged once and changes nothing."""
         try:
             if self._stamp() == self._seen:
                 return

@@ -11,6 +11,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from cachetools import LRUCache
+
 from telemetry.rules.java.hash import ConcurrentMapKeys, hash_set, hash_set_of, subscription_crc
 from telemetry.rules.subscription_config import ALL_METRICS, DEFAULT_INTERVAL_MS, Subscription
 
@@ -22,7 +24,7 @@ Attributes = Mapping[str, str | None]  # match key -> the client's value, None w
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Selection:
-    """What the clients get that are matched by the same subscriptions."""
+    """What clients matched by the same set of subscriptions get."""
 
     metrics: tuple[str, ...]  # as in a broker's set
     requested_metrics: tuple[str, ...]  # as it is sent
@@ -42,7 +44,7 @@ class Subscriptions:
         self.version = 0
         self._by_name: dict[str, Subscription] = {}
         self._names = ConcurrentMapKeys()
-        self._selections: dict[tuple[str, ...], Selection] = {}
+        self._selections: LRUCache[tuple[str, ...], Selection] = LRUCache(_MAX_CACHED)
 
     def __len__(self) -> int:
         return len(self._by_name)
@@ -66,18 +68,16 @@ class Subscriptions:
         self.version += 1
 
     def select(self, attributes: Attributes) -> Selection:
-        """What a client with these attributes is asked for."""
+        """The merged subscriptions that match a client with these attributes."""
         names = tuple(name for name in self._names if is_match(self._by_name[name], attributes))
         selection = self._selections.get(names)
         if selection is None:
-            if len(self._selections) >= _MAX_CACHED:
-                self._selections.clear()
             selection = self._selections[names] = _merged([self._by_name[name] for name in names])
         return selection
 
 
 def is_match(subscription: Subscription, attributes: Attributes) -> bool:
-    """Whether all criteria match; what a client does not have matches none (ClientMetricsInstanceMetadata.isMatch)."""
+    """Whether all criteria match; a missing attribute matches none (ClientMetricsInstanceMetadata.isMatch)."""
     for key, pattern in subscription.match.items():
         subject = attributes.get(key)
         if subject is None or not pattern.matches(subject):
@@ -86,7 +86,7 @@ def is_match(subscription: Subscription, attributes: Attributes) -> bool:
 
 
 def without_covered(prefixes: Sequence[str]) -> tuple[str, ...]:
-    """`prefixes` but for those that begin with another one."""
+    """`prefixes` without those that another one covers."""
     kept: set[str] = set()
     last: str | None = None
     for prefix in sorted(prefixes):
@@ -97,7 +97,7 @@ def without_covered(prefixes: Sequence[str]) -> tuple[str, ...]:
 
 
 def _merged(subscriptions: Sequence[Subscription]) -> Selection:
-    """The default interval is one of those of which the shortest counts, even if no subscription says so."""
+    """The shortest interval counts; the default is always among them (createClientInstance)."""
     interval_ms = min([DEFAULT_INTERVAL_MS, *(subscription.interval_ms for subscription in subscriptions)])
     sets = (hash_set_of(subscription.metrics) for subscription in subscriptions)
     metrics = tuple(hash_set(itertools.chain.from_iterable(sets)))

@@ -1,4 +1,4 @@
-"""What the gateway knows of each Kafka API: newest version, where it became flexible, where the throttle time stands.
+"""The Kafka APIs: newest version, first flexible version, and where the response has its throttle time.
 
 Source: the message definitions of Apache Kafka 4.3, through kio's generated schema; a test compares this table with it.
 """
@@ -127,7 +127,7 @@ _TABLE = (
 
 APIS: dict[int, Api] = {api.key: api for api in _TABLE}
 
-# What the gateway offers less of than it knows:
+# Versions that the gateway knows and does not offer:
 # Fetch: from version 16 on a response may name brokers at its very end (KIP-951), behind megabytes of records whose
 # length is already announced. Versions 16 to 18 bring a consumer nothing else.
 APIS[FETCH] = APIS[FETCH]._replace(max_version=15)

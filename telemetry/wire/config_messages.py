@@ -50,7 +50,7 @@ class Operation(IntEnum):
 
 
 class KeyChange(NamedTuple):
-    """What becomes of one key; `operation` as it came."""
+    """The change of one key; `operation` as on the wire."""
 
     key: str
     operation: int
@@ -58,7 +58,7 @@ class KeyChange(NamedTuple):
 
 
 class ResourceChange(NamedTuple):
-    """What becomes of one resource; `kind` as it came."""
+    """The change of one resource; `kind` as on the wire."""
 
     kind: int
     name: str
@@ -73,7 +73,7 @@ class AlterRequest(NamedTuple):
 
 
 class AlterResult(NamedTuple):
-    """What is answered for one resource of an AlterRequest."""
+    """The result for one resource of an AlterRequest."""
 
     kind: int
     name: str
@@ -82,7 +82,7 @@ class AlterResult(NamedTuple):
 
 
 class DescribedResource(NamedTuple):
-    """Which keys of a resource are asked for; none in particular: all."""
+    """The keys of a resource that are requested; empty: all."""
 
     kind: int
     name: str
@@ -98,7 +98,7 @@ class DescribeRequest(NamedTuple):
 
 
 class ConfigEntry(NamedTuple):
-    """One key as DescribeConfigs tells it. `synonym`: told when it is set, and synonyms are asked for."""
+    """One key of a DescribeConfigs response. `synonym`: listed as its own synonym when synonyms are requested."""
 
     key: str
     value: str
@@ -109,7 +109,7 @@ class ConfigEntry(NamedTuple):
 
 
 class DescribeResult(NamedTuple):
-    """What is answered for one resource of a DescribeRequest."""
+    """The result for one resource of a DescribeRequest."""
 
     kind: int
     name: str
@@ -200,9 +200,9 @@ def _write_entry(out: bytearray, version: int, entry: ConfigEntry, request: Desc
     write_boolean(out, False)  # read_only
     write_int8(out, entry.source)
     write_boolean(out, False)  # is_sensitive
-    told = request.synonyms and entry.synonym
-    _write_length(out, int(told), flexible)
-    if told:
+    listed = request.synonyms and entry.synonym
+    _write_length(out, int(listed), flexible)
+    if listed:
         _write_string(out, entry.key, flexible)
         _write_string(out, entry.value, flexible)
         write_int8(out, entry.source)

@@ -1,4 +1,4 @@
-"""What can be wrong: the codes that Kafka answers, bytes that are no protocol, subscriptions that are none."""
+"""Errors: Kafka's codes, bytes that are not the Kafka protocol, invalid subscriptions and patterns."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ class ErrorCode(IntEnum):
 
 
 class ProtocolError(ValueError):
-    """Bytes that are no Kafka protocol: the connection they came on is closed."""
+    """Bytes that are not the Kafka protocol: the connection is closed."""
 
 
 class InvalidSubscriptionError(ValueError):
-    """A CLIENT_METRICS resource that Kafka would refuse, with the code and in the words that it would use."""
+    """A CLIENT_METRICS resource that Kafka refuses, with Kafka's code and message."""
 
     def __init__(self, code: ErrorCode, message: str) -> None:
         super().__init__(message)
@@ -43,4 +43,4 @@ class JavaPatternError(ValueError):
 
 
 class UntranslatableError(JavaPatternError):
-    """Java may take the pattern, we cannot. The message names the construct."""
+    """Java may accept the pattern, Headroom cannot. The message names the construct."""

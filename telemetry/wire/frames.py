@@ -1,10 +1,10 @@
-"""Cuts a byte stream into Kafka frames without keeping what is only passed on. Sans-I/O, owns no meaning.
+"""Cuts a byte stream into Kafka frames, and keeps nothing of frames that are forwarded. Sans-I/O.
 
-A frame is a big-endian int32 length and that many bytes. At the start of each frame the owner's `begin` sees what has
-arrived of it and says what becomes of it:
+A frame is a big-endian int32 length and that many bytes. At the start of each frame the owner's `begin` gets what has
+arrived of it and returns its mode:
 
     FORWARD  its bytes go out as they came, piece by piece
-    HOLD     it is collected and given to `complete`, whose result goes out in its place
+    HOLD     it is collected and passed to `complete`, whose result goes out in its place
     SKIP     its bytes are dropped; `complete` is called with b"" at its end
     None     not yet: more bytes are needed, or the owner is not ready; `feed(b"")` asks again
 
@@ -22,7 +22,7 @@ LENGTH_BYTES = 4
 
 
 class Mode(Enum):
-    """What becomes of a frame."""
+    """What is done with a frame."""
 
     FORWARD = 1
     HOLD = 2
@@ -146,6 +146,6 @@ class FrameScanner:
 
 def _append(out: list[bytes], data: bytes, start: int, end: int) -> None:
     if start == 0 and end == len(data) and end:
-        out.append(data)  # the common case: what came goes on, uncopied
+        out.append(data)  # the common case: forwarded uncopied
     elif end > start:
         out.append(data[start:end])

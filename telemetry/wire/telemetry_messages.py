@@ -1,6 +1,6 @@
 """GetTelemetrySubscriptions (71) and PushTelemetry (72), version 0, as bytes and back. Sans-I/O.
 
-By hand: a general reader and writer cost more than everything else on the way of a push.
+Hand-written: a general reader and writer cost more than the rest of the path of a push.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def read_push(body: bytes) -> tuple[PushHead, bytes]:
 
 
 def read_push_head(body: bytes) -> PushHead:
-    """The head of a request of which more may not have arrived. Raises ProtocolError."""
+    """The head of a request whose payload may not have arrived. Raises ProtocolError."""
     try:
         client_instance_id, subscription_id, terminating, compression_type = PUSH_HEAD.unpack_from(body)
     except struct.error as exc:
@@ -59,7 +59,7 @@ def read_push_head(body: bytes) -> PushHead:
 
 
 def _refused_get(code: ErrorCode) -> bytes:
-    """All fields but the code have their defaults; the three arrays and the end are one byte each."""
+    """A response with default values except for the code; empty arrays and tagged fields take one byte each."""
     return _GET_HEAD.pack(0, code, bytes(16), 0) + b"\x01" + _GET_TAIL.pack(0, 0, False) + b"\x01\x00"
 
 

@@ -45,13 +45,13 @@ def message_of(line: bytes) -> dict[str, Any] | None:
 
 def config_message(config: ServeConfig, listen: tuple[str, int]) -> Message:
     """The settings of a network process, which listens where we do, and has no other listeners and no store."""
-    told = config.model_dump(exclude=_NOT_FOR_NETWORK)
-    return told | {"listen": Address(host=listen[0], port=listen[1]).model_dump()}
+    settings = config.model_dump(exclude=_NOT_FOR_NETWORK)
+    return settings | {"listen": Address(host=listen[0], port=listen[1]).model_dump()}
 
 
-def config_of(told: Message) -> ServeConfig:
-    """The settings that we are told, whatever stands in our environment."""
-    return ServeConfig(**told)
+def config_of(settings: Message) -> ServeConfig:
+    """The parent's settings, whatever the environment says."""
+    return ServeConfig(**settings)
 
 
 def listeners_message(listeners: Iterable[tuple[BrokerNode, int]]) -> Message:
@@ -81,4 +81,4 @@ def _plain(value: object) -> object:
         return str(value)
     if isinstance(value, SecretStr):  # the pipe is nobody else's
         return value.get_secret_value()
-    raise TypeError(f"cannot tell a {type(value).__name__}")
+    raise TypeError(f"cannot encode a {type(value).__name__}")

@@ -1,8 +1,8 @@
 """A further network process: takes clients at the ports of its parent, writes pushes to segments of its own.
 
-Started by network_processes.py as `python -m headroom.server.processes.network_process`; what the two tell each other
-is in network_messages.py.
-It ends when it is told to, after what is in flight is answered, and at once when its parent is dead.
+Started by network_supervisor.py as `python -m headroom.server.processes.network_process`; the messages
+between the two are in messages.py.
+It ends on request, after answering what is in flight, and at once when its parent is dead.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _FOLLOW_EVERY_MS = 10_000  # a listener that could not be opened
 
 
 def main() -> int:
-    """Runs until the parent says so, or dies."""
+    """Runs until the parent asks to stop, or dies."""
     for ignored in (signal.SIGINT, signal.SIGTERM):  # a terminal's Ctrl-C reaches us too: the parent decides
         signal.signal(ignored, signal.SIG_IGN)
     configure_logging()
@@ -71,7 +71,7 @@ async def _serve() -> int:
 
 
 class _NetworkProcess:
-    """Built from what the parent told first, and opened by `run`. Both raise ServeError. `stack` takes it down."""
+    """Built from the parent's first message, opened by `run`; both raise ServeError. `stack` closes it."""
 
     def __init__(self, first: Message, parent: ParentPipes, stack: AsyncExitStack) -> None:
         self._parent = parent
@@ -88,12 +88,12 @@ class _NetworkProcess:
         self._take_subscriptions(first)
         self._gateway = self._behind_a_gateway() if self._config.upstream else self._alone()
         opened = stack.pop_all()
-        stack.callback(self._tell)  # the last of all, when everything is written
+        stack.callback(self._tell)  # last, when everything is written
         stack.push_async_exit(opened)
         stack.push_async_callback(lambda: self._gateway.close(self._grace_s))
 
     async def run(self) -> None:
-        """Until the parent says so, or is dead."""
+        """Runs until the parent asks to stop, or is dead."""
         await listening(self._gateway.start([]), self._config.listen)
         await self._follow_listeners()
         self._parent.tell({"ready": True})
@@ -143,7 +143,7 @@ class _NetworkProcess:
         self._stop.set()
 
     async def _follow_listeners(self) -> None:
-        """A listener that cannot be opened here is left to the other processes until it can."""
+        """A listener that cannot be opened here is left to the other processes, and tried again."""
         try:
             await self._gateway.listeners.follow(self._listeners)
         except OSError as exc:
@@ -178,7 +178,7 @@ async def _nothing() -> None:
 
 
 def _no_node() -> None:
-    """A sink is its own only node, whose listener is the one to bootstrap from."""
+    """A sink is the only node of its cluster; its listener is the bootstrap listener."""
 
 
 if __name__ == "__main__":

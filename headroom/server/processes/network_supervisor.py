@@ -1,7 +1,7 @@
-"""The further network processes, from their parent's side: started, told, heard, started again, stopped.
+"""The parent's side of the further network processes: starts them, exchanges messages, restarts and stops them.
 
-They listen at the same ports as we do. What they count is told by them and added to what we count ourselves; what one
-counted that ended stays counted.
+They listen at the same ports as the parent. Their counts are added to the parent's; the counters of a process that
+ended are kept.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class NetworkProcesses:
         self._watching: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:
-        """Returns when all take clients. Raises ServeError."""
+        """Returns when all accept clients. Raises ServeError."""
         if not self._children:
             return
         self._sent_subscriptions = subscriptions_message(self._gateway.receiver.rules)
@@ -64,11 +64,11 @@ class NetworkProcesses:
         self._watching = [asyncio.create_task(child.watch()) for child in self._children]
 
     async def watch(self) -> None:
-        """Hears them, and starts again what died. Runs until `stop`; at once when there are none."""
+        """Reads their messages and restarts those that died. Runs until `stop`; returns at once when there are none."""
         await asyncio.gather(*self._watching)
 
     def tell_subscriptions(self) -> None:
-        """Those of our rules, if they are not what was told last."""
+        """Sends the parent's subscriptions when they have changed."""
         if self._children and (subscriptions := subscriptions_message(self._gateway.receiver.rules)) != (
             self._sent_subscriptions
         ):
@@ -87,14 +87,14 @@ class NetworkProcesses:
             child.kill()
 
     @property
-    def lacks(self) -> str | None:
+    def not_ready_reason(self) -> str | None:
         """Why we are not ready."""
         missing = [child.number for child in self._children if not child.alive]
         return f"network process {missing[0]} is not there" if missing else None
 
     @property
     def records(self) -> int:
-        """What they wrote to the spool, as far as they told."""
+        """Records that they wrote to the spool, by their last messages."""
         return sum(child.records for child in self._children)
 
     def readings(self) -> dict[SelfMetric, Values]:
@@ -131,7 +131,7 @@ class NetworkProcesses:
 
 
 class _Child:
-    """One of them. `first`: what it is told first; `heard`: what is for others than us."""
+    """One network process. `first` makes its first message; `heard` takes messages that are not counts."""
 
     def __init__(self, number: int, first: Callable[[int], Message], heard: Callable[[Message], None]) -> None:
         self.number = number
@@ -151,11 +151,11 @@ class _Child:
         return self._records_before + self._records
 
     def readings(self) -> dict[str, Values]:
-        """Counters of all that ran so far, and what else the one that runs tells."""
+        """Counters of all runs so far, gauges of the running process."""
         return _sum(self._counted, self._readings)
 
     async def start(self) -> None:
-        """Returns when it takes clients. Raises ServeError."""
+        """Returns when it accepts clients. Raises ServeError."""
         self._process = process = await asyncio.create_subprocess_exec(
             sys.executable,
             "-m",
@@ -192,7 +192,7 @@ class _Child:
             await self._restart()
 
     def tell(self, message: Message) -> None:
-        """If it is there; one that is started later is told all at once."""
+        """Sends a message if the process runs; one that is started later gets everything in its first message."""
         process = self._process
         if process is not None and process.returncode is None and process.stdin is not None:
             with contextlib.suppress(RuntimeError, OSError):  # it ended just now

@@ -1,4 +1,4 @@
-"""The parent's side of the storage worker: starts it, hears its counts, starts it again when it dies, stops it."""
+"""The parent's side of the storage worker: starts it, reads its counts, restarts it when it dies, stops it."""
 
 from __future__ import annotations
 
@@ -105,13 +105,13 @@ class StorageWorker:
         return self.alive and self._fault is None
 
     @property
-    def lacks(self) -> str | None:
+    def not_ready_reason(self) -> str | None:
         """Why we are not ready. A store that was there once may go and come for a while: the spool bridges that."""
         if not self.alive:
             return "the storage worker is not there"
         if not self._reached:
             return self._fault
-        return self._progress.lacks(self._stalled_s, time.monotonic(), self._fault)
+        return self._progress.not_ready_reason(self._stalled_s, time.monotonic(), self._fault)
 
     def _heard(self, message: dict[str, Any]) -> None:
         self.counts = message["counts"]
@@ -161,7 +161,7 @@ class _Progress:
             self._refused_at_s = now_s
         self._refused = refused
 
-    def lacks(self, stalled_s: float, now_s: float, fault: str | None) -> str | None:
+    def not_ready_reason(self, stalled_s: float, now_s: float, fault: str | None) -> str | None:
         """Why the store cannot be called ready."""
         if now_s - self._refused_at_s < stalled_s:
             return "the store refuses records"

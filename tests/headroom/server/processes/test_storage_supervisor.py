@@ -17,26 +17,26 @@ def test_nothing_written_while_records_wait_is_not_ready_after_a_while() -> None
     progress = _Progress()
     progress.heard(counts(5, 0), 100.0)
     progress.heard(counts(5, 3), 130.0)
-    assert progress.lacks(STALLED_S, 159.0, "away") is None
-    assert progress.lacks(STALLED_S, 161.0, "away") == (
+    assert progress.not_ready_reason(STALLED_S, 159.0, "away") is None
+    assert progress.not_ready_reason(STALLED_S, 161.0, "away") == (
         "nothing was written for 61 s while the spool holds records: away"
     )
     progress.heard(counts(6, 2), 162.0)
-    assert progress.lacks(STALLED_S, 163.0, None) is None
+    assert progress.not_ready_reason(STALLED_S, 163.0, None) is None
 
 
 def test_nothing_to_write_is_ready_for_ever() -> None:
     progress = _Progress()
     for second in range(0, 1000, 10):
         progress.heard(counts(5, 0), float(second))
-    assert progress.lacks(STALLED_S, 1000.0, None) is None
+    assert progress.not_ready_reason(STALLED_S, 1000.0, None) is None
 
 
 def test_a_refusal_is_not_ready_for_a_while() -> None:
     progress = _Progress()
     progress.heard(counts(5, 0, refused=2), 100.0)  # of an earlier run
-    assert progress.lacks(STALLED_S, 101.0, None) is None
+    assert progress.not_ready_reason(STALLED_S, 101.0, None) is None
     progress.heard(counts(5, 0, refused=3), 110.0)
-    assert progress.lacks(STALLED_S, 169.0, None) == "the store refuses records"
+    assert progress.not_ready_reason(STALLED_S, 169.0, None) == "the store refuses records"
     progress.heard(counts(7, 0, refused=3), 169.0)
-    assert progress.lacks(STALLED_S, 171.0, None) is None
+    assert progress.not_ready_reason(STALLED_S, 171.0, None) is None
