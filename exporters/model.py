@@ -157,6 +157,7 @@ class DropReason(StrEnum):
     OVER_BUDGET = "over_budget"  # more points, attributes, buckets or new series than one push or client may bring
     UNSUPPORTED_KIND = "unsupported_kind"
     CORRUPT_RECORD = "corrupt_record"
+    SKIPPED = "skipped"  # by an operator: headroom spool skip
     REFUSED = "refused"  # by the store, or by a fault of ours with this one record
 
 

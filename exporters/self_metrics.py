@@ -87,7 +87,24 @@ FLUSH_FAILURES = SelfMetric("headroom_spool_flush_failures_total", "Flushes of t
 RECORDS_RECEIVED = SelfMetric(
     "headroom_records_received_total", "Records appended to the spool, since the spool began."
 )
-RECORDS = SelfMetric("headroom_records", "What became of them: received = written + dropped + buffered.", ("state",))
+RECORDS = SelfMetric(
+    "headroom_records",
+    "Records by state: written (the store confirmed it), dropped, buffered in the spool.",
+    ("state",),
+)
+RECORDS_DIFFERENCE = SelfMetric(
+    "headroom_records_difference",
+    "Records received by the network processes beyond those written, dropped and buffered; other than 0: a fault.",
+)
+SPOOL_READ_BYTES = SelfMetric(
+    "headroom_spool_read_bytes_total", "Bytes of the spool that the storage worker has finished, since the spool began."
+)
+SPOOL_OLDEST = SelfMetric(
+    "headroom_spool_oldest_record_age_seconds", "Age of the oldest push in the batch that is being written; 0: none."
+)
+WORKER_IDLE = SelfMetric(
+    "headroom_worker_idle_seconds", "Time since the storage worker made progress while it has something to do."
+)
 SPOOL_BYTES = SelfMetric("headroom_spool_bytes", "Bytes in the spool that the storage worker has still to read.")
 SPOOL_TORN = SelfMetric(
     "headroom_spool_torn_total", "Ends of segments that a dying process left half written, acknowledged to nobody."
@@ -166,6 +183,10 @@ CATALOGUE: tuple[SelfMetric, ...] = (
     FLUSH_FAILURES,
     RECORDS_RECEIVED,
     RECORDS,
+    RECORDS_DIFFERENCE,
+    SPOOL_READ_BYTES,
+    SPOOL_OLDEST,
+    WORKER_IDLE,
     SPOOL_BYTES,
     SPOOL_TORN,
     HOURS_TO_ROLL_UP,

@@ -36,6 +36,10 @@ EXIT_FAIL_ON = 4
 # What each job is for, and the range it looks at unless it is told.
 JOBS: Mapping[str, tuple[str, str]] = {
     "quota-headroom": ("Which client is throttled or near its quota, by which quota, on which broker.", "15m"),
+    "throttle-forecast": ("When each bucket reaches its limit, with what confidence.", "14d"),
+    "backtest": ("How good the forecasts would have been: history replayed, against simple ones.", "14d"),
+    "client-inventory": ("Which clients there are: instances, versions, silent ones, what they cost.", "7d"),
+    "capacity-report": ("Headroom and growth for weeks, and the limits that would fit.", "28d"),
 }
 
 _PIPE_WIDTH = 1000  # of a table that goes into a pipe or a file: no line is broken
@@ -81,6 +85,9 @@ def command(name: str, load_job: Loader) -> Callable[..., None]:
         path: Annotated[Path | None, typer.Option(help="file for the report, else stdout")] = None,
         master: Annotated[str, typer.Option(help="Spark's master, spark://host:7077; else this machine")] = "",
         fail_on: Annotated[Level | None, typer.Option(help="exit 4 when a client is at this level or worse")] = None,
+        stream: Annotated[bool, typer.Option(help="quota-headroom: go on as rows arrive, until stopped")] = False,
+        once: Annotated[bool, typer.Option(help="with --stream: end when what has arrived is done")] = False,
+        checkpoint: Annotated[Path | None, typer.Option(help="directory of --stream; it goes on from there")] = None,
         watch: Annotated[float, typer.Option(help="utilisation from which a client is at `watch`")] = 0.60,
         warn: Annotated[float, typer.Option(help="the same for `warn`")] = 0.80,
         critical: Annotated[float, typer.Option(help="the same for `critical`")] = 0.95,
@@ -90,6 +97,8 @@ def command(name: str, load_job: Loader) -> Callable[..., None]:
             from spark_jobs.options import Options
             from spark_jobs.transforms.thresholds import Thresholds
 
+            if stream and (name != "quota-headroom" or checkpoint is None):
+                raise ValueError("--stream is for quota-headroom, and needs --checkpoint")
             if output is Output.PARQUET and path is None:
                 raise ValueError("--output parquet needs --path")
             options = Options(
@@ -104,6 +113,8 @@ def command(name: str, load_job: Loader) -> Callable[..., None]:
                 top=top,
                 thresholds=Thresholds(watch, warn, critical),
                 master=master,
+                checkpoint=checkpoint if stream else None,
+                once=once,
             )
             rows = job(options)
             _deliver(_report(name), rows, output, path)

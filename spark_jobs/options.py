@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from spark_jobs.time_range import TimeRange
@@ -24,6 +25,8 @@ class Options:
     client_id: str = ""
     top: int = 0  # rows of the report; 0: all
     thresholds: Thresholds = field(default_factory=Thresholds)
+    checkpoint: Path | None = None  # directory of a stream; None: one run over `when`
+    once: bool = False  # a stream ends when what has arrived is done
     master: str = ""  # Spark's; '': what spark-submit says, else this machine
 
     def chosen(self, rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -109,6 +109,10 @@ class SpoolReader:
                 return batch
         return None
 
+    def batch_of(self, segment: str, max_records: int, max_bytes: int) -> Batch | None:
+        """The next records of this segment, None when it has none. Raises OSError."""
+        return self._read(segment, max_records, max_bytes) if segment in self._follow() else None
+
     def begin(self, batch: Batch) -> None:
         """Promise to write out exactly this batch under its token. Raises OSError."""
         if batch is self._begun:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import fcntl
 import os
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from exporters.spool.segment_format import FRAME, Named, frame_bytes, scan
+from exporters.spool.segment_format import FORMAT, FRAME, SUFFIX, Named, frame_bytes, read_name, scan
 
 _COUNTED_BYTES = 1 << 18  # read at once when records are only counted
 
@@ -104,6 +105,26 @@ class FollowedSegment:
         if found.corrupt:  # or written while we read: what stands before a record that we saw is written by now
             found = scan(self.read(found.end, self._counted_to), self.named.mark, found.end)
         return len(found.records) + found.corrupt, found.end
+
+
+def waiting_segments(directory: Path, positions: Mapping[str, int]) -> Iterator[tuple[str, str, int, int, int, bool]]:
+    """Of each segment with something behind its position: name, writer, records, bytes, position, whether it is being
+    written. Takes no lock but for the look. Raises OSError."""
+    for path in sorted(directory.glob(f"*{SUFFIX}")):
+        named = read_name(path.name)
+        if named is None or named.format > FORMAT:
+            continue
+        try:
+            segment = FollowedSegment(path, named, positions.get(path.name, 0))
+        except FileNotFoundError:  # finished just now
+            continue
+        try:
+            segment.count_ahead(segment.size)
+            found = segment.waiting()
+            if found.nbytes:
+                yield path.name, named.writer, found.records, found.nbytes, segment.position, segment.is_being_written()
+        finally:
+            segment.close()
 
 
 def _headed(data: bytes, mark: int, room: int) -> tuple[int, int]:

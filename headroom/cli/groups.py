@@ -22,9 +22,8 @@ GROUPS = {
     "subscriptions": Group(
         "headroom.cli.subscriptions", "Telemetry subscriptions: which metrics clients are asked for, how often."
     ),
-    "quarantine": Group(
-        "headroom.cli.quarantine", "Pushes that could not be decoded: the newest are kept as they came."
-    ),
+    "quarantine": Group("headroom.cli.quarantine", "Pushes that could not be stored: looked at, and sent again."),
+    "spool": Group("headroom.cli.spool", "What waits in the spool between the network processes and the store."),
     "plan": Group("headroom.cli.plan", "Gateways, cores, memory, disk and network for N clients."),
     "job": Group("headroom.cli.job", "Spark jobs over what was collected."),
 }

@@ -1,8 +1,8 @@
-"""`headroom quarantine list | show`: pushes that could not be decoded, whose they are, and why."""
+"""`headroom quarantine list | show | replay`: pushes that could not be decoded or stored, whose they are, and why."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -12,12 +12,16 @@ from typing import Annotated, Any
 import orjson
 import typer
 
-from exporters.model import DropReason
+from exporters.model import DropReason, Push, RecordKind
 from exporters.printable import printable
+from exporters.spool.records import push_origin, push_record, sender_bytes
+from exporters.spool.writer import SpoolFull, SpoolWriter
+from headroom.config.settings import SpoolConfig
 from headroom.errors import ArgumentError
+from telemetry.ingest.counts import REPLAY_WRITER
 from telemetry.ingest.quarantine_reader import Held, held
 
-app = typer.Typer(help="Pushes that could not be decoded: the newest are kept as they came.", no_args_is_help=True)
+app = typer.Typer(help="Pushes that could not be stored: looked at, and sent again.", no_args_is_help=True)
 
 _HEADINGS = ("id", "received", "reason", "client id", "principal", "software", "compression", "bytes", "cause")
 _HEX_BYTES = 16  # in a line
@@ -78,6 +82,48 @@ def show(
             lines += _hex_lines(content[:max_bytes])
             lines += [f"and {len(content) - max_bytes} bytes more"] if len(content) > max_bytes else []
         typer.echo("\n".join(lines))
+
+
+@app.command()
+def replay(
+    id_: Annotated[
+        str | None, typer.Argument(metavar="[ID]", help="One push, as `list` prints it; its first characters will do.")
+    ] = None,
+    data: Data = DEFAULT_DATA,
+    reason: Annotated[DropReason, typer.Option(help="Without ID: all that were dropped for this.")] = (
+        DropReason.REFUSED
+    ),
+) -> None:
+    """Write pushes to the spool again, after a fix, and remove them from the quarantine. Serving may go on."""
+    with _reported_in_one_line(data):
+        found = [one for one in _held(data) if one.id.startswith(id_ or "")]
+        wanted = [_only(found, id_)] if id_ else [one for one in found if one.facts.get("reason") == reason]
+        try:
+            pushes = [one.push() for one in wanted]
+        except ValueError as exc:
+            raise ArgumentError(str(exc)) from exc
+        if pushes:
+            _write_to_spool(data / "spool", pushes)
+        for one in wanted:
+            one.path.unlink(missing_ok=True)
+    typer.echo(f"{len(wanted)} pushes sent again")
+
+
+def _write_to_spool(directory: Path, pushes: Sequence[Push]) -> None:
+    """Durable when it returns. Raises OSError, ArgumentError when the spool is full."""
+    limits = SpoolConfig()
+    spool = SpoolWriter(directory, REPLAY_WRITER, segment_bytes=limits.segment_bytes, max_bytes=limits.max_bytes)
+    try:
+        for push in pushes:
+            sender = sender_bytes(push.connection, push.client_id)
+            origin = push_origin(
+                push.client_instance_id, push.subscription_id, push.terminating, push.compression_type, sender
+            )
+            spool.append(RecordKind.PUSH, push_record(push.received_at_ms, origin, push.payload))
+    except SpoolFull as exc:
+        raise ArgumentError(str(exc)) from exc
+    finally:
+        spool.close()
 
 
 def _held(data: Path) -> Iterator[Held]:

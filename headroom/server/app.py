@@ -28,7 +28,7 @@ from headroom.server.periodic import run_periodic_tasks
 from headroom.server.processes.assembly import open_spool, push_sync_tasks, sync_task
 from headroom.server.processes.messages import network_lock
 from headroom.server.processes.network_supervisor import NetworkProcesses
-from headroom.server.processes.storage_supervisor import StorageWorker, storage_readings
+from headroom.server.processes.storage_supervisor import StorageReadings, StorageWorker
 from headroom.server.sink import open_sink
 from headroom.server.storage import open_storage
 
@@ -70,7 +70,7 @@ async def _serve(config: ServeConfig) -> int:
         self_metrics = SelfMetrics(
             lambda: {catalogue.TASK_FAULTS: faults},
             readings,
-            storage_readings(spooled, storage.worker),
+            StorageReadings(spooled, storage.worker, lambda: network.restarts),
             storage.server_readings,
             grpc_readings,
             otlp_readings,

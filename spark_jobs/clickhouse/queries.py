@@ -57,7 +57,7 @@ def _in(values: tuple[str, ...]) -> str:
 
 
 _RANGE = "ts >= fromUnixTimestamp64Milli({from_ms:Int64}) AND ts < fromUnixTimestamp64Milli({to_ms:Int64})"
-_USAGE = (
+OF_SOURCE = (
     f"source = {{source:String}} AND quota_key IN ({_in(CLIENT_KEYS)})"
     " AND ({cluster:String} = '' OR cluster = {cluster:String})"
 )
@@ -69,7 +69,7 @@ SELECT cluster, quota_key, intDiv(toUnixTimestamp64Milli(ts), {{step_ms:Int64}})
        count() AS samples, countIf({BAD_NUMBER}) AS bad,
        toUnixTimestamp64Milli(max(received_at)) AS newest_ms
 FROM headroom.quota_usage
-WHERE {_RANGE} AND {_USAGE}
+WHERE {_RANGE} AND {OF_SOURCE}
 GROUP BY cluster, quota_key, start_ms
 ORDER BY start_ms, cluster, quota_key
 """  # noqa: S608 - made of our own words
@@ -78,7 +78,7 @@ ORDER BY start_ms, cluster, quota_key
 LATE_WINDOWS = f"""
 SELECT intDiv(toUnixTimestamp64Milli(ts), {{window_ms:Int64}}) * {{window_ms:Int64}} AS start_ms, count() AS samples
 FROM headroom.quota_usage
-WHERE {_RANGE} AND {_USAGE} AND received_at >= fromUnixTimestamp64Milli({{watermark_ms:Int64}})
+WHERE {_RANGE} AND {OF_SOURCE} AND received_at >= fromUnixTimestamp64Milli({{watermark_ms:Int64}})
 GROUP BY start_ms
 ORDER BY start_ms
 """  # noqa: S608 - made of our own words
@@ -123,7 +123,7 @@ USAGE_SCHEMA = schema(
 CLIENTS = f"""
 SELECT DISTINCT cluster, quota_key, toValidUTF8(q.user) AS user, toValidUTF8(q.client_id) AS client_id
 FROM headroom.quota_usage AS q
-WHERE {_RANGE} AND {_USAGE} AND limit_known = 0
+WHERE {_RANGE} AND {OF_SOURCE} AND limit_known = 0
 """  # noqa: S608 - made of our own words
 CLIENTS_SCHEMA = schema(cluster=T.StringType, quota_key=T.StringType, user=T.StringType, client_id=T.StringType)
 

@@ -71,17 +71,27 @@ FROM ({_SAMPLES})
 GROUP BY {_CLIENT}, {_QUOTA}, gateway_id, ip, cadence_s"""  # noqa: S608 - made of our own words
 
 
-# The same from the rollup: whole minutes only.
-_STORED_METERS = f"""
-SELECT {_CLIENT.replace("window_ms", "toInt64(toUnixTimestamp(window_start)) * 1000 AS window_ms")},
+def _stored_meters(window_s: int) -> str:
+    """The same from the rollup, for windows of whole minutes."""
+    minutes = window_s // 60
+    key = "cluster, source, quota_key, user, client_id, broker_id"
+    quota = "limit_known, limit, matched_entity, bucket_user, bucket_client_id"
+    return f"""
+SELECT {key}, intDiv(toInt64(toUnixTimestamp(window_start)), {window_s}) * {window_s * 1000} AS window_ms,
        limit_known, limit AS row_limit, matched_entity AS entity, bucket_user, bucket_client_id, cadence_s,
-       rates AS meter_rates, area AS meter_area, samples AS meter_samples, throttle_ms AS meter_throttle_ms,
-       muted AS meter_muted
+       gateway_id, ip, groupArray(toUInt32(intDiv(toUnixTimestamp(window_start) % {window_s}, 60))) AS minutes,
+       groupArray(rates) AS parts,
+       arrayFlatten(arrayMap(minute -> if(has(minutes, minute), parts[indexOf(minutes, minute)],
+                                          arrayWithConstant(60, nan)), range({minutes}))) AS meter_rates,
+       sum(area) AS meter_area, sum(samples) AS meter_samples, max(throttle_ms) AS meter_throttle_ms,
+       intervalLengthSumMergeState(muted) AS meter_muted
 FROM headroom.usage_1m FINAL
 WHERE window_start >= toDateTime(intDiv({{from_ms:Int64}}, 1000))
   AND window_start < toDateTime(intDiv({{to_ms:Int64}}, 1000))
   AND source = {{source:String}} AND cluster = {{cluster:String}} AND quota_key = {{quota_key:String}}
+GROUP BY {key}, window_ms, {quota}, cadence_s, gateway_id, ip
 """  # noqa: S608 - made of our own words
+
 
 STORE_MINUTES = f"""
 INSERT INTO headroom.usage_1m
@@ -93,8 +103,9 @@ FROM ({meters(60)})"""  # noqa: S608 - made of our own words
 
 
 def usage(window_s: int, *, stored: bool = False) -> str:
-    """The query for windows of `window_s` seconds; `stored`: from usage_1m, whole minutes only. Parameters: from_ms,
-    to_ms (from on the grid), window_ms, source, cluster, quota_key, run."""
+    """The query for windows of `window_s` seconds; `stored`: from usage_1m, windows of whole minutes.
+
+    Parameters: from_ms, to_ms (from on the grid), window_ms, source, cluster, quota_key, run."""
     slots = f"range({window_s})"
     spread = f"arrayMap(slot -> meter_rates[intDiv(slot, cadence_s) * cadence_s + 1], {slots})"
     spread = f"if(cadence_s <= 1, meter_rates, {spread})"
@@ -106,7 +117,7 @@ SELECT {_CLIENT}, {_QUOTA}, sumForEach(arrayMap(rate -> ifNotFinite(rate, 0), {s
        max(cadence_s > 0) AS covered, sum(meter_samples) AS client_samples,
        max(meter_throttle_ms) AS client_throttle_ms,
        intervalLengthSumMergeState(meter_muted) AS client_muted
-FROM ({_STORED_METERS if stored else meters(window_s)})
+FROM ({_stored_meters(window_s) if stored else meters(window_s)})
 GROUP BY {_CLIENT}, {_QUOTA}"""  # noqa: S608 - made of our own words
     windows = f"""
 SELECT {_CLIENT}, sum(client_samples) AS samples, max(client_throttle_ms) AS throttle_ms,

@@ -18,15 +18,16 @@ from spark_jobs.clickhouse.client import ClickHouse
 from spark_jobs.clickhouse.errors import NothingToReadError, source_errors
 from spark_jobs.clickhouse.publication import Run
 from spark_jobs.clickhouse.slices import Count, slices, step_ms
-from spark_jobs.clickhouse.source import read, write
+from spark_jobs.clickhouse.source import read
 from spark_jobs.clickhouse.usage_query import usage
 from spark_jobs.job_runs import JobRun
+from spark_jobs.jobs import stream
+from spark_jobs.jobs.history import resolve_limits, stage
 from spark_jobs.options import Options
 from spark_jobs.reports import headroom_report
 from spark_jobs.session import session
 from spark_jobs.time_range import THROTTLE_LOOKBACK_MS, TimeRange
 from spark_jobs.transforms import hysteresis
-from spark_jobs.transforms.quota_precedence import client_limits
 from spark_jobs.transforms.utilization import Inputs, utilization
 
 NAME = "quota_headroom"
@@ -46,6 +47,8 @@ def run(options: Options) -> list[dict[str, Any]]:
     if options.source not in queries.USAGE_SOURCES:
         names = ", ".join(queries.USAGE_SOURCES)
         raise ValueError(f"no source of usage is named {options.source!r}: there are {names}")
+    if options.checkpoint is not None:
+        return stream.run(options, options.checkpoint, run)
     clickhouse = ClickHouse(options.url, options.password)
     job_run = JobRun(clickhouse, NAME, version=time.time_ns(), when=options.when, source=options.source)
     with job_run, source_errors():
@@ -59,7 +62,7 @@ def run(options: Options) -> list[dict[str, Any]]:
         with session(NAME, options.master) as spark:
             run_of = Run(job_run.id, job_run.version, options.source, options.cluster, when)
             rows = _computed(spark, clickhouse, options, run_of, counts).persist()
-            _staged(rows, clickhouse, publication.STAGING, run_of)
+            stage(rows, clickhouse, publication.STAGING, run_of)
             job_run.rows_out = rows.count()
             publication.publish(clickhouse, run_of)
             found = latest_windows(rows.where(F.unix_millis("window_start") >= options.when.from_ms), when)
@@ -134,18 +137,9 @@ def _computed(
 ) -> DataFrame:
     """The job itself: rows of quota_utilization."""
     memory = run_of.when.earlier(_memory_from_ms(run_of.when))
-    _resolve_limits(spark, clickhouse, run_of, memory)
+    resolve_limits(spark, clickhouse, run_of._replace(when=memory))
     inputs = _inputs(spark, clickhouse, run_of, memory, counts)
     return utilization(inputs, run_of.when, options.thresholds)
-
-
-def _resolve_limits(spark: SparkSession, clickhouse: ClickHouse, run_of: Run, memory: TimeRange) -> None:
-    """Leaves the limits of all clients in quota_client_limits, where the usage query joins them."""
-    bounds = {"from_ms": memory.from_ms, "to_ms": memory.to_ms, "source": run_of.source, "cluster": run_of.cluster}
-    clients = read(spark, clickhouse, queries.CLIENTS, queries.CLIENTS_SCHEMA, [bounds])
-    history = read(spark, clickhouse, queries.LIMITS, queries.LIMITS_SCHEMA, [bounds])
-    limits = client_limits(clients, history, memory.from_ms, memory.to_ms)
-    _staged(limits, clickhouse, publication.CLIENT_LIMITS, run_of)
 
 
 def _inputs(
@@ -166,17 +160,6 @@ def _inputs(
         ),
     )
 
-
-def _staged(rows: DataFrame, clickhouse: ClickHouse, table: str, run_of: Run) -> None:
-    """Writes rows of the run. The order within a partition makes the blocks of a retried task the same again."""
-    few = rows.withColumn("run", F.lit(str(run_of.id))).coalesce(
-        max(rows.sparkSession.sparkContext.defaultParallelism, 1)
-    )
-    in_order = few.sortWithinPartitions(*(name for name in rows.columns if name in _ORDER))
-    write(in_order, clickhouse, table, token=f"{run_of.id}/{table}")
-
-
-_ORDER = ("cluster", "quota_key", "window_start", "user", "client_id", "from_ms")
 
 if __name__ == "__main__":
     cli.main("quota-headroom", run)

@@ -52,11 +52,17 @@ def _measured(usage: DataFrame, when: TimeRange) -> DataFrame:
     shares = usage.withColumns(
         {
             "muted_share": F.col("muted_ms") / elapsed_ms,
-            "utilization": F.when(_is_measured(), F.try_divide("group_usage", "limit")),
-            "utilization_p95": F.when(_is_measured(), F.try_divide("group_p95", "limit")),
+            "utilization": F.when(_is_measured(), _share("group_usage")),
+            "utilization_p95": F.when(_is_measured(), _share("group_p95")),
         }
     )
     return shares.withColumn("value", F.greatest("utilization", "utilization_p95"))
+
+
+def _share(rate: str) -> Column:
+    """Of the limit; of a limit of 0 anything is too much."""
+    nothing_allowed = (F.col("limit") == 0) & (F.col(rate) > 0)
+    return F.when(nothing_allowed, float("inf")).otherwise(F.try_divide(rate, "limit"))
 
 
 def _is_measured() -> Column:

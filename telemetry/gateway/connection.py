@@ -121,8 +121,13 @@ class ProxiedConnection:
         if self._responses.held_back():
             self.from_upstream(b"", now_ms)
 
+    def discard(self) -> None:
+        """Frees what is kept of an unfinished request: the connection is about to be closed."""
+        self._requests.discard()
+
     def closed(self) -> None:
         """The client is gone."""
+        self.discard()
         self._receiver.disconnected(self._connection_id)
 
     @property

@@ -314,6 +314,8 @@ class _ClientSide(asyncio.Protocol, TimedConnection):
         self._gateway.admission.closed[reason] += 1
         self._gateway.admission.finished(self)  # its bytes are free before the next request is looked at
         self._unfinished = 0
+        if self._session is not None:
+            self._session.discard()
         self.abort()
 
     def hold_back(self) -> None:

@@ -9,6 +9,8 @@ from typing import Any
 
 from exporters.model import DropReason, RecordKind
 
+REPLAY_WRITER = "replay"  # the writer of spool segments that `headroom quarantine replay` makes
+
 
 @dataclass(slots=True)
 class Counts:

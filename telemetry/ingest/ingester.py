@@ -22,7 +22,7 @@ from telemetry.decode.client_budgets import ClientBudgets
 from telemetry.decode.decoder import Decoder, Refusal
 from telemetry.decode.series import identity
 from telemetry.decode.series_cache import KnownSeries
-from telemetry.ingest.counts import Counts
+from telemetry.ingest.counts import REPLAY_WRITER, Counts
 from telemetry.ingest.decoded_batch import DecodedBatch, TableRows
 from telemetry.ingest.progress import Progress, Stage
 from telemetry.ingest.quarantine import Quarantine
@@ -33,7 +33,6 @@ from telemetry.ingest.table_writer import TableWriter
 log = structlog.get_logger(__name__)
 
 _SERIES_REWRITTEN_AFTER_MS = 3_600_000  # how old `last_seen` may become
-REPLAY_WRITER = "replay"  # of the spool segments of `headroom quarantine replay`
 
 
 class Ingester:
@@ -136,6 +135,7 @@ class Ingester:
             "dropped": dropped.total(),
             "buffered": buffered,
             "buffered_bytes": buffered_bytes,
+            "is_counted": self._reader.is_counted,  # else `buffered` is an estimate
             "replayed": counts.replayed + self._reader.buffered(REPLAY_WRITER)[0],
             "torn": self._reader.totals.torn,
             "drop_reasons": {reason.value: dropped[reason] for reason in DropReason},

@@ -115,6 +115,14 @@ class FrameScanner:
         """What is kept of that frame."""
         return len(self._undecided) + len(self._held)
 
+    def discard(self) -> None:
+        """Frees what is kept of an unfinished frame; nothing may be fed afterwards.
+
+        Owner and scanner refer to each other, so without it the bytes of a lost connection stay until a full
+        collection of garbage, which may be minutes away.
+        """
+        self._held, self._undecided = bytearray(), b""
+
     def _decide(self, data: bytes, position: int) -> bool:
         body = position + LENGTH_BYTES
         if len(data) < body:

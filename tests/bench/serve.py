@@ -83,12 +83,12 @@ class Serve:
 
     def written(self, patience_s: float = PATIENCE_S) -> None:
         """Returns once the storage worker has written all. Raises TimeoutError."""
+        waited(self._is_at_rest, patience_s)
 
-        def is_empty() -> bool:
-            values = self.metrics()
-            return not values["headroom_spool_bytes"] and not values["headroom_records:buffered"]
-
-        waited(is_empty, patience_s)
+    def _is_at_rest(self) -> bool:
+        found = self.metrics()
+        settled = found["headroom_records:written"] + found["headroom_records:dropped"]
+        return settled == found["headroom_records_received_total"] and not found["headroom_spool_bytes"]
 
 
 def _is_clickhouse(process: psutil.Process) -> bool:

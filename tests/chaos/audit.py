@@ -79,10 +79,12 @@ async def rested(headroom: Headroom) -> tuple[str, bool]:
     deadline = time.monotonic() + REST_TIMEOUT_S
     while True:
         metrics = await asyncio.to_thread(headroom.metrics)
-        # Two counts of our own on either side of the spool: what was received and not yet written or dropped, and
-        # what the worker has still to read. And no hour waits for its rollup.
+        # The counts on both sides of the spool agree, nothing waits in it, and no hour waits for its rollup.
         waiting = ("headroom_spool_bytes", "headroom_records:buffered", "headroom_rollups_pending")
-        is_at_rest = not any(metrics[name] for name in waiting)
+        settled = metrics["headroom_records:written"] + metrics["headroom_records:dropped"]
+        is_at_rest = (
+            not any(metrics[name] for name in waiting) and settled == metrics["headroom_records_received_total"]
+        )
         if is_at_rest or time.monotonic() > deadline:
             return _counts(metrics), is_at_rest
         await asyncio.sleep(0.5)

@@ -97,10 +97,15 @@ class NetworkProcesses:
         """Records that they wrote to the spool, by their last messages."""
         return sum(child.records for child in self._children)
 
+    @property
+    def restarts(self) -> int:
+        """How often one of them was started again."""
+        return sum(child.restarts for child in self._children)
+
     def readings(self) -> dict[SelfMetric, Values]:
         totals: dict[SelfMetric, Values] = {
             catalogue.NETWORK_PROCESSES: 1 + sum(child.alive for child in self._children),
-            catalogue.NETWORK_RESTARTS: sum(child.restarts for child in self._children),
+            catalogue.NETWORK_RESTARTS: self.restarts,
         }
         for child in self._children:
             for name, values in child.readings().items():

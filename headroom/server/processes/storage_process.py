@@ -3,7 +3,8 @@
 Started by storage_supervisor.py as `python -m headroom.server.processes.storage_process`. The first line of its
 standard input is its settings as JSON (the password of the store is among them). It talks to its parent by lines of
 JSON on standard output: first {"counts": {...}, "fault": TEXT or null} or {"error": TEXT}, then {"counts": {...},
-"fault": TEXT or null} every second. A server that is away is a fault, and is waited for. When
+"fault": TEXT or null} and {"stage": TEXT, "idle_s": NUMBER} every second, {"batch": [segment, start, end]} before a
+batch is read and {"batch": null} when it is stored. A server that is away is a fault, and is waited for. When
 standard input closes it drains the spool and ends, so that it never outlives its parent for long; when the parent died
 it drains nothing: the next worker waits for it, and the next parent for that one.
 """
@@ -26,12 +27,13 @@ import structlog
 
 from exporters.clickhouse.connection import Endpoint
 from exporters.clickhouse.store import PermanentWriteError, Store, TransientWriteError, UnsupportedServerError
-from exporters.spool.reader import SpoolReader
+from exporters.spool.reader import Batch, SpoolReader
 from headroom.clock import now_ms
 from headroom.logs import configure_logging
 from telemetry.ingest.ingester import Ingester
 from telemetry.ingest.progress import Progress
 from telemetry.ingest.quarantine import Quarantine
+from telemetry.ingest.suspect import Suspect
 
 log = structlog.get_logger(__name__)
 
@@ -58,6 +60,7 @@ class WorkerSettings:
     quarantine: str  # a directory
     quarantine_records: int
     quarantine_bytes: int
+    suspect: tuple[str, int, int, int, int] | None = None  # fields of telemetry.ingest.suspect.Suspect
 
 
 def main() -> int:
@@ -102,6 +105,9 @@ class _Follower:
         self._parent_pid = os.getppid()
         self._stopping = threading.Event()
         self._logged_at = 0.0
+        self._progress = Progress(time.monotonic)
+        self._telling = threading.Lock()
+        self._has_told = threading.Event()  # the first message is that of `begin`
         self._ingester = Ingester(
             reader,
             store,
@@ -110,7 +116,9 @@ class _Follower:
             rollup_interval_ms=settings.rollup_ms,
             max_records=settings.batch_records,
             max_bytes=settings.batch_bytes,
-            progress=Progress(time.monotonic),
+            progress=self._progress,
+            suspect=Suspect(*settings.suspect) if settings.suspect else None,
+            on_batch=self._tell_batch,
         )
 
     def begin(self) -> None:
@@ -119,12 +127,13 @@ class _Follower:
         Raises UnsupportedServerError.
         """
         threading.Thread(target=self._wait_for_parent, daemon=True).start()
+        threading.Thread(target=self._tell_progress, daemon=True).start()
         self._looking.start()
         self._looking.join(_FIRST_LOOK_S)
         if self._unsupported is not None:
             raise self._unsupported
         fault = "the store does not answer" if self._looking.is_alive() else self._fault
-        _tell(self._parent, {"counts": self.counts(), "fault": fault})
+        self._tell({"counts": self.counts(), "fault": fault})
 
     def run(self) -> None:
         """Until standard input closes."""
@@ -159,6 +168,7 @@ class _Follower:
                 with attempt:
                     self._migrate()
                     while not self._orphaned() and self._ingester.step(now_ms()):
+                        self._tell({"batch": None})
                         self._mended()
                         self._tell_counts()
                         if not self._stopping.is_set():
@@ -200,7 +210,21 @@ class _Follower:
     def _tell_counts(self) -> None:
         if time.monotonic() - self._logged_at >= _TELL_EVERY_S:
             self._logged_at = time.monotonic()
-            _tell(self._parent, {"counts": self.counts(), "fault": self._fault})
+            self._tell({"counts": self.counts(), "fault": self._fault})
+
+    def _tell_batch(self, batch: Batch) -> None:
+        self._tell({"batch": [batch.segment, batch.start, batch.end]})
+
+    def _tell_progress(self) -> None:
+        """In a thread of its own: it goes on while the other one is busy, and stops when the process hangs."""
+        self._has_told.wait()
+        while not self._stopping.wait(_TELL_EVERY_S):
+            self._tell({"stage": self._progress.stage, "idle_s": self._progress.idle_s})
+
+    def _tell(self, message: dict[str, Any]) -> None:
+        with self._telling:
+            _tell(self._parent, message)
+        self._has_told.set()
 
     def _wait_for_parent(self) -> None:
         sys.stdin.buffer.read()  # ends when the parent closes it, or dies

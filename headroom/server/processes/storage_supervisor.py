@@ -9,7 +9,7 @@ import math
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 import structlog
@@ -17,13 +17,17 @@ import structlog
 from exporters import self_metrics as catalogue
 from exporters.model import DropReason
 from exporters.self_metrics import SelfMetric, Values
-from headroom.server.metrics import Readings
+from headroom.server.processes.count_difference import CountDifference
 from headroom.server.processes.storage_process import WorkerSettings
+from telemetry.ingest.progress import Stage
+from telemetry.ingest.suspect import Suspect, suspect_after
 
 log = structlog.get_logger(__name__)
 
 _RESTART_AFTER_S = 1.0
 _START_TIMEOUT_S = 60.0
+_NO_PROGRESS_S = 30.0  # of a worker that decodes, or tells nothing
+_NO_ANSWER_S = 600.0  # of a worker that waits for the store, whose client has shorter time-outs
 
 
 class StorageError(Exception):
@@ -43,6 +47,11 @@ class StorageWorker:
         self._reached = False  # whether the store ever took anything
         self._stalled_s = stalled_ms / 1000
         self._progress = _Progress()
+        self.counted: Callable[[], None] = lambda: None  # called when `counts` are new
+        self._idle_s = 0.0  # since the worker advanced, as told at `_heard_at_s`
+        self._heard_at_s = time.monotonic()
+        self._batch: tuple[str, int, int] | None = None  # segment, start and end of the batch it is at
+        self._suspect: Suspect | None = None
         self._settings = settings
         self._process: asyncio.subprocess.Process | None = None
         self._stopping = False
@@ -79,15 +88,39 @@ class StorageWorker:
         while True:
             process = self._process
             assert process is not None
-            while line := await self._line(process):
+            while line := await self._next(process):
                 self._heard(line)
             self.alive = False
             code = await process.wait()
             if self._stopping:
                 return
+            self._suspect_batch()
             log.error("the storage worker ended, starting it again", exit_code=code)
             self.restarts += 1
             await self._restart()
+
+    async def _next(self, process: asyncio.subprocess.Process) -> dict[str, Any]:
+        """The next message; {} at the end. A worker that makes no progress is killed."""
+        try:
+            async with asyncio.timeout(None if self._stopping else _NO_PROGRESS_S):
+                message = await self._line(process)
+        except TimeoutError:
+            message = {"stage": Stage.DECODING, "idle_s": math.inf}
+        limit_s = {Stage.DECODING: _NO_PROGRESS_S, Stage.WRITING: _NO_ANSWER_S}.get(message.get("stage", ""), math.inf)
+        if message.get("idle_s", 0) > limit_s and not self._stopping:
+            log.error("the storage worker makes no progress, killing it", stage=message["stage"], batch=self._batch)
+            with contextlib.suppress(ProcessLookupError):
+                process.kill()
+            return {}
+        return message
+
+    def _suspect_batch(self) -> None:
+        """The next worker reads the batch at which this one ended in smaller ones."""
+        if self._batch is not None:
+            self._suspect = suspect_after(self._suspect, *self._batch, self._settings.batch_records)
+            self._settings = replace(self._settings, suspect=self._suspect)
+            log.warning("the batch will be read in pieces", **self._suspect._asdict())
+            self._batch = None
 
     async def _restart(self) -> None:
         while True:
@@ -113,11 +146,26 @@ class StorageWorker:
             return self._fault
         return self._progress.not_ready_reason(self._stalled_s, time.monotonic(), self._fault)
 
+    @property
+    def idle_s(self) -> float:
+        """Seconds since the worker advanced: it decoded or wrote, or had nothing to do."""
+        return self._idle_s + time.monotonic() - self._heard_at_s
+
     def _heard(self, message: dict[str, Any]) -> None:
+        self._heard_at_s = time.monotonic()
+        if "stage" in message:
+            self._idle_s = 0.0 if message["stage"] == Stage.IDLE else message["idle_s"]
+        elif "batch" in message:
+            self._batch = tuple(message["batch"]) if message["batch"] else None
+        else:
+            self._heard_counts(message)
+
+    def _heard_counts(self, message: dict[str, Any]) -> None:
         self.counts = message["counts"]
         self._fault = message["fault"]
         self._reached = self._reached or self._fault is None
         self._progress.heard(self.counts, time.monotonic())
+        self.counted()
 
     async def stop(self, timeout_s: float) -> None:
         """Lets the worker drain the spool and end; kills it after `timeout_s`. The spool keeps what is not written."""
@@ -172,31 +220,55 @@ class _Progress:
 
 
 def accounted(counts: dict[str, Any]) -> int:
-    """Records that a worker knows of."""
-    return int(counts["written"] + counts["dropped"] + counts["buffered"])
+    """Records that a worker knows of, without those of `headroom quarantine replay`."""
+    return int(counts["written"] + counts["dropped"] + counts["buffered"] - counts["replayed"])
 
 
-def storage_readings(written_to_spool: Callable[[], int], worker: StorageWorker) -> Readings:
-    """received = written + dropped + buffered at every moment: what the worker did not tell of yet is buffered.
+class StorageReadings:
+    """received = written + dropped + buffered, from three independent counts.
 
-    `written_to_spool`: records, since we started, as far as it is known. A network process that was killed may have
-    written more than it told; the worker finds that in the spool.
+    `written_to_spool`: records that the network processes wrote since we started. `written` was confirmed by the
+    store, `dropped` is counted by reason, `buffered` is counted in the spool; the worker tells them once a second.
+    `network_restarts`: a network process that was killed may have written more than it told.
     """
 
-    def readings() -> dict[SelfMetric, Values]:
-        counts = worker.counts
-        received = max(worker.received_before + written_to_spool(), accounted(counts))
-        buffered = received - counts["written"] - counts["dropped"]
+    def __init__(
+        self, written_to_spool: Callable[[], int], worker: StorageWorker, network_restarts: Callable[[], int]
+    ) -> None:
+        self._written_to_spool = written_to_spool
+        self._worker = worker
+        self._network_restarts = network_restarts
+        self._restarts = network_restarts()
+        self._difference = CountDifference()
+        if not worker.counts["is_counted"]:
+            self._difference.resynchronize()
+        worker.counted = self._sample
+
+    def __call__(self) -> dict[SelfMetric, Values]:
+        worker, counts = self._worker, self._worker.counts
+        oldest_ms = counts["oldest_record_ms"]
         return {
-            catalogue.RECORDS_RECEIVED: received,
-            catalogue.RECORDS: {"written": counts["written"], "dropped": counts["dropped"], "buffered": buffered},
+            catalogue.RECORDS_RECEIVED: max(self._received(), accounted(counts)),
+            catalogue.RECORDS: {state: counts[state] for state in ("written", "dropped", "buffered")},
+            catalogue.RECORDS_DIFFERENCE: self._difference.value,
             catalogue.DROPPED: counts["drop_reasons"],
             catalogue.SPOOL_BYTES: counts["buffered_bytes"],
+            catalogue.SPOOL_READ_BYTES: counts["position_bytes"],
+            catalogue.SPOOL_OLDEST: max(0.0, time.time() - oldest_ms / 1000) if oldest_ms else 0.0,
             catalogue.SPOOL_TORN: counts["torn"],
             catalogue.HOURS_TO_ROLL_UP: counts["hours_to_roll_up"],
             catalogue.WORKER_RESTARTS: worker.restarts,
             catalogue.WORKER_UP: worker.alive,
+            catalogue.WORKER_IDLE: worker.idle_s,
             catalogue.STORE_UP: worker.store_up,
         }
 
-    return readings
+    def _received(self) -> int:
+        return self._worker.received_before + self._written_to_spool()
+
+    def _sample(self) -> None:
+        if not self._worker.counts["is_counted"] or self._restarts != self._network_restarts():
+            self._restarts = self._network_restarts()
+            self._difference.resynchronize()
+            return
+        self._difference.sample(time.monotonic(), self._received(), accounted(self._worker.counts))

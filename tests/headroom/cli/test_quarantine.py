@@ -10,6 +10,8 @@ from click.testing import Result
 from typer.testing import CliRunner
 
 from exporters.model import Connection, DropReason, Push
+from exporters.spool.reader import SpoolReader
+from exporters.spool.records import decode_push
 from headroom.cli.main import app
 from telemetry.decode.decoder import Refusal
 from telemetry.ingest.quarantine import Quarantine
@@ -116,3 +118,20 @@ def test_what_cannot_be_shown_is_told_in_one_line(data: Path, tmp_path: Path) ->
     )
     nowhere.mkdir()  # a server that started and has had no worker yet
     assert run("list", "--data", str(nowhere)).stdout == "0 in quarantine\n"
+
+
+def test_pushes_are_written_to_the_spool_again_and_leave_the_quarantine(data: Path) -> None:
+    assert run("replay", "--data", str(data)).stdout == "0 pushes sent again\n"
+    result = run("replay", "--data", str(data), "--reason", "decode")
+    assert (result.exit_code, result.stdout) == (0, "2 pushes sent again\n")
+    assert [one["reason"] for one in listed(data)] == ["decompress"]
+    reader = SpoolReader(data / "spool")
+    batch = reader.next_batch(10, 1 << 20)
+    reader.close()
+    assert batch is not None
+    again = [decode_push(body) for _, body in batch.records]
+    assert [(push.received_at_ms, push.client_id, push.payload) for push in again] == [
+        (received_at_ms, client_id, payload) for received_at_ms, client_id, _, payload in reversed(PUSHES[:2])
+    ]
+    assert batch.writer == "replay"
+    assert run("replay", "--data", str(data), "0000").exit_code == 2

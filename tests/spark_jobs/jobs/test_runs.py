@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -138,3 +139,23 @@ def test_a_killed_run_leaves_nothing_and_the_next_one_goes_on(
     assert [row[3] for row in levels(clickhouse, "killed")] == ["critical", "critical"]
     told = "SELECT status, error FROM headroom.job_runs FINAL WHERE owner LIKE '%/{}'"
     assert list(clickhouse.store.query(told.format(victim.pid))) == [("failed", "killed: its process is gone")]
+
+
+def test_a_stream_goes_on_from_its_checkpoint(
+    spark: SparkSession, clickhouse: RunningClickHouse, tmp_path: Path
+) -> None:
+    options = Options(
+        clickhouse.url, TimeRange(START, START + MINUTE, 60), cluster="stream", checkpoint=tmp_path, once=True
+    )
+    insert(clickhouse, "stream", "a", 97.0, to_s=60)
+    time.sleep(1.1)  # the newest second waits
+    quota_headroom.run(options)
+    assert levels(clickhouse, "stream") == [("gateway", "a", 0, "critical", 1)]
+    runs = "SELECT count() FROM headroom.job_runs FINAL WHERE status = 'succeeded'"
+    (before,) = clickhouse.store.query(runs)[0]
+    insert(clickhouse, "stream", "a", 5.0, from_s=60)
+    time.sleep(1.1)
+    quota_headroom.run(options)
+    assert levels(clickhouse, "stream") == [("gateway", "a", 0, "critical", 1), ("gateway", "a", 60, "critical", 1)]
+    quota_headroom.run(options)
+    assert clickhouse.store.query(runs)[0][0] == before + 1

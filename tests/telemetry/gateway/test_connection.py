@@ -257,6 +257,14 @@ def test_only_what_is_kept_of_an_unfinished_request_counts() -> None:
     assert (both.connection.unfinished_request, both.connection.held_bytes) == (1, 0)
 
 
+def test_a_connection_that_ends_keeps_nothing_of_its_unfinished_request() -> None:
+    both = Both(Limits(max_held_request_bytes=1000))
+    both.client(request(18, 0, 1, bytes(500))[:-1])
+    assert both.connection.held_bytes > 500
+    both.connection.closed()
+    assert both.connection.held_bytes == 0
+
+
 def test_metadata_names_the_gateway() -> None:
     both = Both()
     both.client(request(3, 1, 1, b"\xff\xff\xff\xff"))

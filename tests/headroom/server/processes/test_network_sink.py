@@ -69,7 +69,7 @@ def stored(headroom: Served) -> dict[int, int]:
 
 def at_rest(headroom: Served) -> dict[str, float]:
     """Its metrics once everything is written."""
-    return eventually(headroom.metrics, lambda found: not found["headroom_records:buffered"])
+    return eventually(headroom.metrics, lambda found: balanced(found) and not found["headroom_records:buffered"])
 
 
 def balanced(metrics: dict[str, float]) -> bool:

@@ -1,0 +1,151 @@
+"""`headroom spool status | inspect | skip`: what waits in the spool of a data directory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, NamedTuple
+
+import orjson
+import typer
+
+from exporters.model import DropReason, RecordKind
+from exporters.printable import printable
+from exporters.spool.positions import State, read_state
+from exporters.spool.reader import SpoolReader
+from exporters.spool.records import decode_instance, decode_limits, decode_push, decode_usage
+from exporters.spool.segment_format import Record, scan
+from exporters.spool.segment_reader import waiting_segments
+from headroom.cli.quarantine import DEFAULT_DATA, Data, Output
+from headroom.errors import ArgumentError
+from telemetry.ingest.counts import Counts
+
+app = typer.Typer(help="What waits in the spool between the network processes and the store.", no_args_is_help=True)
+
+_READ_BYTES = 16 << 20
+_NO_SUCH_SEGMENT = "no segment of the spool is called {!r}: see `headroom spool status`"
+
+
+class _Segment(NamedTuple):
+    """A line of `status`."""
+
+    segment: str
+    writer: str
+    records: int
+    bytes: int
+    position: int
+    being_written: bool
+
+
+@app.command()
+def status(
+    data: Data = DEFAULT_DATA,
+    output: Annotated[Output, typer.Option(help="Table, or JSON.")] = Output.TABLE,
+) -> None:
+    """Segments with records that are not stored yet, and what was finished so far. Serving goes on meanwhile."""
+    with _reported_in_one_line(data):
+        state = read_state(data / "spool")
+        segments = [_Segment(*one) for one in waiting_segments(data / "spool", state.positions)]
+    if output is Output.JSON:
+        typer.echo(orjson.dumps(_document(state, segments), option=orjson.OPT_INDENT_2).decode())
+        return
+    if segments:
+        from headroom.cli.output.tables import print_table  # takes its time to load
+
+        rows = [(*map(str, one[:-1]), "yes" if one.being_written else "no") for one in segments]
+        headings = ("segment", "writer", "records", "bytes", "position", "being written")
+        print_table(headings, rows, numbers=("records", "bytes", "position"))
+    records, nbytes = sum(one.records for one in segments), sum(one.bytes for one in segments)
+    typer.echo(f"{records} records in {nbytes} bytes wait; {state.totals.records} records are finished")
+
+
+@app.command()
+def inspect(
+    segment: Annotated[str, typer.Argument(help="As `status` prints it.")],
+    data: Data = DEFAULT_DATA,
+    records: Annotated[int, typer.Option(help="How many records are shown.", min=1)] = 20,
+) -> None:
+    """The next records of a segment: kind, size, when and from whom; payloads are not decoded."""
+    with _reported_in_one_line(data):
+        state = read_state(data / "spool")
+        found = {one[0]: one for one in waiting_segments(data / "spool", state.positions)}
+        if segment not in found:
+            raise ArgumentError(_NO_SUCH_SEGMENT.format(segment))
+        mark = int(segment.split("-")[2], 16)
+        with (data / "spool" / segment).open("rb") as file:
+            file.seek(found[segment][4])
+            for record in scan(file.read(_READ_BYTES), mark, records).records:
+                typer.echo(_line(record))
+
+
+@app.command()
+def skip(
+    segment: Annotated[str, typer.Argument(help="As `status` prints it.")],
+    data: Data = DEFAULT_DATA,
+    records: Annotated[int, typer.Option(help="How many records are dropped.", min=1)] = 1,
+) -> None:
+    """Drop the next records of a segment for good, counted as dropped. Not while `headroom serve` runs."""
+    with _reported_in_one_line(data):
+        reader = SpoolReader(data / "spool")
+        try:
+            reader.release()
+            batch = reader.batch_of(segment, records, _READ_BYTES)
+            if batch is None:
+                raise ArgumentError(_NO_SUCH_SEGMENT.format(segment))
+            counts = Counts.of_note(reader.note)
+            counts.dropped[DropReason.SKIPPED] += len(batch.records)
+            reader.commit(batch, {**reader.note, **counts.as_note()})
+        finally:
+            reader.close()
+    typer.echo(f"{len(batch.records)} records in {batch.end - batch.start} bytes dropped")
+
+
+def _document(state: State, segments: list[_Segment]) -> dict[str, object]:
+    return {
+        "segments": [one._asdict() for one in segments],
+        "begun": state.intent,
+        "finished_records": state.totals.records,
+        "finished_bytes": state.totals.bytes,
+        "corrupt": state.totals.corrupt,
+        "torn": state.totals.torn,
+    }
+
+
+def _line(record: Record) -> str:
+    kind, body = record
+    try:
+        return f"{kind.name.lower()} {len(body)} bytes {_facts(kind, body)}"
+    except (ValueError, TypeError) as exc:
+        return f"{kind.name.lower()} {len(body)} bytes cannot be read: {printable(str(exc))}"
+
+
+def _facts(kind: RecordKind, body: bytes) -> str:
+    """Raises ValueError, TypeError."""
+    if kind is RecordKind.USAGE:
+        return f"{len(decode_usage(body))} rows"
+    if kind is RecordKind.LIMITS:
+        return f"{len(decode_limits(body))} rows"
+    if kind is RecordKind.INSTANCE:
+        seen = decode_instance(body)
+        return f"{_time(seen.seen_at_ms)} {printable(seen.connection.principal)} {printable(seen.client_id)}"
+    push = decode_push(body)
+    who = f"{printable(push.connection.principal)} {printable(push.client_id)}"
+    return f"{_time(push.received_at_ms)} {who} payload={len(push.payload)} compression={push.compression_type}"
+
+
+def _time(ms: int) -> str:
+    return datetime.fromtimestamp(ms / 1000, UTC).isoformat(sep=" ", timespec="milliseconds").removesuffix("+00:00")
+
+
+@contextmanager
+def _reported_in_one_line(data: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as exc:
+        typer.echo(f"headroom: {exc.filename or data}: {exc.strerror or exc}", err=True)
+        raise typer.Exit(1) from exc
+    except ArgumentError as exc:
+        typer.echo(f"headroom: {exc}", err=True)
+        raise typer.Exit(2) from exc

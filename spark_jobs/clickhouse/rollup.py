@@ -1,0 +1,83 @@
+"""usage_1m kept up to date: hours with rows that arrived since they were computed are computed anew, whole, by
+ClickHouse itself."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from typing import Any
+
+from spark_jobs.clickhouse.client import ClickHouse
+from spark_jobs.clickhouse.queries import CLIENT_KEYS, COUNTS
+from spark_jobs.clickhouse.slices import Count, slices, step_ms
+from spark_jobs.clickhouse.usage_query import STORE_MINUTES
+from spark_jobs.time_range import THROTTLE_LOOKBACK_MS, TimeRange
+
+HOUR_MS = 3_600_000
+_MARGIN_MS = 60_000  # an insert that is under way may become visible after it was received
+
+_KEYS = ", ".join(f"'{key}'" for key in CLIENT_KEYS)
+_DIRTY = f"""
+SELECT hour_ms, newest_ms FROM (
+    SELECT intDiv(toUnixTimestamp64Milli(ts), {HOUR_MS}) * {HOUR_MS} AS hour_ms,
+           toUnixTimestamp64Milli(max(received_at)) AS newest_ms
+    FROM headroom.quota_usage
+    WHERE ts >= fromUnixTimestamp64Milli({{from_ms:Int64}}) AND ts < fromUnixTimestamp64Milli({{to_ms:Int64}})
+      AND source = {{source:String}} AND quota_key IN ({_KEYS})
+    GROUP BY hour_ms
+) AS u
+LEFT JOIN (
+    SELECT toInt64(toUnixTimestamp(window_start)) * 1000 AS hour_ms, toUnixTimestamp64Milli(computed_at) AS computed_ms
+    FROM headroom.usage_1m_windows FINAL WHERE source = {{source:String}}
+) AS w USING (hour_ms)
+WHERE newest_ms >= computed_ms - {_MARGIN_MS}
+ORDER BY hour_ms
+"""  # noqa: S608 - made of our own words
+_MARK = f"""
+INSERT INTO headroom.usage_1m_windows (source, window_start, computed_at)
+SELECT {{source:String}}, toDateTime(intDiv(arrayJoin(range({{from_ms:Int64}}, {{to_ms:Int64}}, {HOUR_MS})), 1000)),
+       fromUnixTimestamp64Milli({{computed_ms:Int64}})"""
+
+
+def refresh(clickhouse: ClickHouse, source: str, from_ms: int, to_ms: int) -> int:
+    """Computes the whole minutes of the range anew whose hour has new rows; returns how many hours. Raises
+    SourceError."""
+    first_ms = from_ms - from_ms % HOUR_MS
+    dirty = [row["hour_ms"] for row in clickhouse.rows(_DIRTY, _bounds(source, first_ms, to_ms))]
+    for start_ms, end_ms in stretches(dirty, to_ms):
+        _compute(clickhouse, source, start_ms, end_ms)
+    return len(dirty)
+
+
+def stretches(hours: Iterable[int], to_ms: int) -> list[tuple[int, int]]:
+    """Hours that touch as one stretch, each with the hour after it: a throttle time at the end of an hour reaches into
+    the next one."""
+    found: list[tuple[int, int]] = []
+    for hour_ms in sorted({at for hour in hours for at in (hour, hour + HOUR_MS)}):
+        if hour_ms >= to_ms:
+            continue
+        if found and found[-1][1] == hour_ms:
+            found[-1] = (found[-1][0], hour_ms + HOUR_MS)
+        else:
+            found.append((hour_ms, hour_ms + HOUR_MS))
+    return [(start_ms, min(end_ms, to_ms - to_ms % 60_000)) for start_ms, end_ms in found]
+
+
+def _compute(clickhouse: ClickHouse, source: str, start_ms: int, end_ms: int) -> None:
+    if end_ms <= start_ms:
+        return
+    computed_ms = time.time_ns() // 1_000_000
+    when = TimeRange(start_ms, end_ms, 60)
+    bounds = {**_bounds(source, start_ms - THROTTLE_LOOKBACK_MS, end_ms), "step_ms": step_ms(when), "cluster": ""}
+    counts = clickhouse.rows(COUNTS, bounds)
+    for piece in slices(_as_counts(counts), when, cores=1):
+        clickhouse.command(STORE_MINUTES, {**piece, "source": source, "computed_ms": computed_ms})
+    clickhouse.command(_MARK, {**_bounds(source, start_ms, end_ms), "computed_ms": computed_ms})
+
+
+def _bounds(source: str, from_ms: int, to_ms: int) -> dict[str, Any]:
+    return {"source": source, "from_ms": from_ms, "to_ms": to_ms}
+
+
+def _as_counts(rows: Iterable[dict[str, Any]]) -> list[Count]:
+    return [Count(row["cluster"], row["quota_key"], row["start_ms"], row["samples"]) for row in rows]

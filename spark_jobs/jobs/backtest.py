@@ -1,0 +1,90 @@
+"""How good forecasts of the recorded history would have been, beside two simple methods. Reads usage_1m."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from spark_jobs import cli
+from spark_jobs.clickhouse import publication
+from spark_jobs.clickhouse.client import ClickHouse
+from spark_jobs.clickhouse.errors import NothingToReadError, source_errors
+from spark_jobs.clickhouse.history_query import BUCKET
+from spark_jobs.job_runs import JobRun
+from spark_jobs.jobs.history import read_history
+from spark_jobs.options import Options
+from spark_jobs.session import session
+from spark_jobs.transforms.forecast_model import FEWEST_STEPS, HORIZON, STEP_MS, regular
+from spark_jobs.transforms.forecast_scores import LEADS, ratio, replay
+
+NAME = "backtest"
+
+_TASKS = 64
+_ORIGINS = 100  # per bucket, spread over the newer half of its history
+_SUMS = (*(f"{what}_{lead}" for lead in LEADS for what in ("hit", "flagged", "event", "brier")), "pinball", "coverage")
+_SCHEMA = ", ".join(("method string", *(f"{name} double" for name in _SUMS), "lead_error double"))
+
+
+def run(options: Options) -> list[dict[str, Any]]:
+    """Runs the job and returns a row of figures per method, ours first. Raises ValueError, JavaError, SourceError."""
+    clickhouse = ClickHouse(options.url, options.password)
+    job_run = JobRun(clickhouse, NAME, version=time.time_ns(), when=options.when, source=options.source)
+    with job_run, source_errors(), session(NAME, options.master) as spark:
+        history = read_history(spark, clickhouse, options, job_run)
+        rows = figures(scores(history, options.when.to_ms // STEP_MS - 1))
+        if not rows:
+            raise NothingToReadError("no bucket has the hours of history that a backtest needs")
+        job_run.rows_out = len(rows)
+        for row in rows:
+            known = {name: value for name, value in row.items() if isinstance(value, float)}
+            job_run.stats.update({f"{row['method']} {name}": value for name, value in known.items()})
+        publication.clear(clickhouse, publication.Run(job_run.id, job_run.version, "", "", options.when))
+    return rows
+
+
+def scores(history: DataFrame, last_step: int) -> DataFrame:
+    """A row per bucket, moment of its history and method: what `forecast_scores.replay` says."""
+
+    def each(frame: pd.DataFrame) -> pd.DataFrame:
+        rows: list[dict[str, Any]] = []
+        for _, group in frame.groupby(list(BUCKET), dropna=False):
+            values, first = regular(group["step"].to_numpy(np.int64), group["p95"].to_numpy(float), last_step)
+            begin, end = max(len(values) // 2, FEWEST_STEPS), len(values) - HORIZON
+            if end > begin:
+                origins = np.unique(np.linspace(begin, end, min(_ORIGINS, end - begin)).astype(int)).tolist()
+                rows += replay(values, first, origins)
+        return pd.DataFrame(rows, columns=["method", *_SUMS, "lead_error"])
+
+    task = F.pmod(F.xxhash64(*BUCKET), F.lit(_TASKS)).alias("task")
+    return history.where(F.col("step") <= last_step).groupBy(task).applyInPandas(each, _SCHEMA)
+
+
+def figures(found: DataFrame) -> list[dict[str, Any]]:
+    """Per method: precision, recall and Brier score at each lead, median lead error in minutes, pinball loss, coverage
+    of the interval between the 10 % and 90 % quantiles."""
+    error = F.expr("percentile(if(isnan(lead_error), null, lead_error), 0.5)").alias("lead_error")
+    sums = found.groupBy("method").agg(
+        *(F.sum(name).alias(name) for name in _SUMS), error, F.count("*").alias("forecasts")
+    )
+    rows = []
+    for row in sums.toArrow().to_pylist():
+        told: dict[str, Any] = {"method": row["method"], "forecasts": row["forecasts"]}
+        for lead in LEADS:
+            minutes = lead * STEP_MS // 60_000
+            told[f"precision_{minutes}m"] = ratio(row[f"hit_{lead}"], row[f"flagged_{lead}"])
+            told[f"recall_{minutes}m"] = ratio(row[f"hit_{lead}"], row[f"event_{lead}"])
+            told[f"brier_{minutes}m"] = ratio(row[f"brier_{lead}"], row["forecasts"])
+        told["lead_error_min"] = None if row["lead_error"] is None else row["lead_error"] * STEP_MS / 60_000
+        told["pinball"] = ratio(row["pinball"], row["forecasts"])
+        told["coverage"] = ratio(row["coverage"], row["forecasts"])
+        rows.append(told)
+    return sorted(rows, key=lambda row: (row["method"] != "headroom", row["method"]))
+
+
+if __name__ == "__main__":
+    cli.main("backtest", run)

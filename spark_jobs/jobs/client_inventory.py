@@ -1,0 +1,116 @@
+"""Which clients there are: instances, versions and their known issues, silent ones, those that cannot push, what they
+cost. Reads client_instances, pushes, points_1h, quota_usage and client_software; writes job_runs only."""
+
+from __future__ import annotations
+
+import time
+from typing import Any, NamedTuple
+
+from pyspark.sql import DataFrame, SparkSession, Window
+from pyspark.sql import functions as F
+
+from spark_jobs import cli
+from spark_jobs.clickhouse import inventory_queries as queries
+from spark_jobs.clickhouse.client import ClickHouse
+from spark_jobs.clickhouse.errors import NothingToReadError, source_errors
+from spark_jobs.clickhouse.source import read
+from spark_jobs.job_runs import JobRun
+from spark_jobs.options import Options
+from spark_jobs.session import session
+
+NAME = "client_inventory"
+
+SILENT_AFTER_MS = 900_000  # three times the longest push interval
+
+_CLIENT = ("cluster", "user", "client_id")
+
+
+def run(options: Options) -> list[dict[str, Any]]:
+    """Runs the job and returns a row per client, those with something wrong first. Raises ValueError, JavaError,
+    SourceError."""
+    clickhouse = ClickHouse(options.url, options.password)
+    job_run = JobRun(clickhouse, NAME, version=time.time_ns(), when=options.when, source=options.source)
+    with job_run, source_errors(), session(NAME, options.master) as spark:
+        found = inventory(_inputs(spark, clickhouse, options), options.when.to_ms).toArrow().to_pylist()
+        if not found:
+            raise NothingToReadError("no client was seen in this time")
+        rows = sorted(found, key=lambda row: (_PLACES.index(row["status"]), -row["series"], *(row[n] for n in _CLIENT)))
+        job_run.rows_out = len(rows)
+        for status in _PLACES:
+            job_run.stats[status] = float(sum(row["status"] == status for row in rows))
+    return options.chosen(rows)
+
+
+class Inputs(NamedTuple):
+    """What ClickHouse gave, shaped as in `inventory_queries`."""
+
+    instances: DataFrame
+    series: DataFrame
+    traffic: DataFrame
+    issues: DataFrame
+
+
+_PLACES = ("known issue", "silent", "no telemetry", "gone", "reports")
+
+
+def inventory(inputs: Inputs, now_ms: int) -> DataFrame:
+    """A row per client that was seen: by its telemetry, or by its traffic. `status`: `known issue` of its software;
+    `silent`: it reported and still has traffic, but pushes no more; `no telemetry`: traffic, and never a push; `gone`:
+    neither lately; `reports`."""
+    issue = F.array_join(F.array_sort(F.collect_set(F.when(F.col("known_issue") != "", F.col("known_issue")))), "; ")
+    software = F.concat_ws(" ", "software_name", "software_version")
+    known = inputs.instances.join(
+        F.broadcast(inputs.issues), on=["cluster", "software_name", "software_version"], how="left"
+    )
+    seen = known.groupBy(*_CLIENT).agg(
+        F.count("*").cast("int").alias("instances"),
+        F.sum((F.col("terminated") == 0).cast("int")).cast("int").alias("instances_open"),
+        F.array_join(F.array_sort(F.collect_set(software)), ", ").alias("software"),
+        issue.alias("known_issue"),
+        F.max("last_seen_ms").alias("last_push_ms"),
+        F.sum("pushes").alias("pushes"),
+        F.sum("points").alias("points"),
+    )
+    joined = seen.join(inputs.series, on=list(_CLIENT), how="full").join(inputs.traffic, on=list(_CLIENT), how="full")
+    numbers = ["instances", "instances_open", "pushes", "points", "series"]
+    filled = joined.fillna(0, numbers).fillna("", ["software", "known_issue", "costliest_metric"])
+    fresh_ms = now_ms - SILENT_AFTER_MS
+    active = F.coalesce(F.col("last_traffic_ms") >= fresh_ms, F.lit(False))
+    pushing = F.coalesce(F.col("last_push_ms") >= fresh_ms, F.lit(False))
+    status = (
+        F.when((F.col("known_issue") != "") & (pushing | active), "known issue")
+        .when(pushing, "reports")
+        .when(active & F.col("last_push_ms").isNull(), "no telemetry")
+        .when(active, "silent")
+        .otherwise("gone")
+    )
+    share = F.try_divide("points", F.sum("points").over(Window.partitionBy("cluster")))
+    told = filled.withColumns({"status": status, "share_of_points": F.coalesce(share, F.lit(0.0))})
+    moments = {name: F.timestamp_millis(f"{name}_ms") for name in ("last_push", "last_traffic")}
+    return told.withColumns(moments).select(*_CLIENT, *_REPORTED)
+
+
+_REPORTED = (
+    *("status", "instances", "instances_open", "software", "known_issue", "last_push", "last_traffic", "pushes"),
+    *("points", "share_of_points", "series", "costliest_metric"),
+)
+
+
+def _inputs(spark: SparkSession, clickhouse: ClickHouse, options: Options) -> Inputs:
+    bounds = {"from_ms": options.when.from_ms, "to_ms": options.when.to_ms, "cluster": options.cluster}
+    bounds["source"] = options.source
+    return Inputs(
+        *(
+            read(spark, clickhouse, query, schema, [bounds])
+            for query, schema in (
+                (queries.INSTANCES, queries.INSTANCES_SCHEMA),
+                (queries.SERIES, queries.SERIES_SCHEMA),
+                (queries.TRAFFIC, queries.TRAFFIC_SCHEMA),
+                (queries.ISSUES, queries.ISSUES_SCHEMA),
+            )
+        )
+    )
+
+
+if __name__ == "__main__":
+    cli.main("client-inventory", run)

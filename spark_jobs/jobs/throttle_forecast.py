@@ -1,0 +1,116 @@
+"""When each bucket reaches its limit at each broker, with what confidence. Reads usage_1m, writes throttle_forecast."""
+
+from __future__ import annotations
+
+import time
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from spark_jobs import cli
+from spark_jobs.clickhouse import publication
+from spark_jobs.clickhouse.client import ClickHouse
+from spark_jobs.clickhouse.errors import source_errors
+from spark_jobs.clickhouse.history_query import BUCKET
+from spark_jobs.job_runs import JobRun
+from spark_jobs.jobs.history import read_history
+from spark_jobs.options import Options
+from spark_jobs.reports import forecast_report
+from spark_jobs.session import session
+from spark_jobs.transforms.forecast_model import FEWEST_STEPS, HORIZON, STEP_MS, Forecast, forecast, regular
+
+NAME = "throttle_forecast"
+
+# Many buckets per task, so that starting a Python worker is paid for; many tasks, so that none is large.
+_TASKS = 64
+
+_SCHEMA = (
+    "cluster string, source string, quota_key string, user string, client_id string, broker_id int, limit double,"
+    " utilization double, hits_steps int, earliest_steps int, latest_steps int, confidence double,"
+    " p10 array<double>, p50 array<double>, p90 array<double>"
+)
+
+
+def run(options: Options) -> list[dict[str, Any]]:
+    """Runs the job and returns the forecasts, those that reach their limit first on top.
+
+    Raises ValueError (url), JavaError, SourceError.
+    """
+    clickhouse = ClickHouse(options.url, options.password)
+    job_run = JobRun(clickhouse, NAME, version=time.time_ns(), when=options.when, source=options.source)
+    with job_run, source_errors(), session(NAME, options.master) as spark:
+        history = read_history(spark, clickhouse, options, job_run)
+        now_ms = options.when.to_ms // STEP_MS * STEP_MS
+        found = forecasts(history, now_ms // STEP_MS - 1).toArrow().to_pylist()
+        rows = sorted((_told(row, now_ms) for row in found), key=_urgency)
+        job_run.rows_out = len(rows)
+        if rows:
+            table = pa.Table.from_pylist(
+                [{**row, "run_id": str(job_run.id)} for row in rows], schema=forecast_report.STORED
+            )
+            clickhouse.insert("throttle_forecast", table, token=f"{job_run.id}/forecast")
+        publication.clear(clickhouse, publication.Run(job_run.id, job_run.version, "", "", options.when))
+    return options.chosen(rows)
+
+
+def forecasts(history: DataFrame, last_step: int) -> DataFrame:
+    """The forecast of each bucket and broker after `last_step` (five minutes each, since the epoch), from rows with the
+    columns of HISTORY_SCHEMA. A bucket with less than four hours of history has none."""
+
+    def each(frame: pd.DataFrame) -> pd.DataFrame:
+        rows = []
+        for key, group in frame.groupby(list(BUCKET), dropna=False):
+            values, first = regular(group["step"].to_numpy(np.int64), group["p95"].to_numpy(float), last_step)
+            if len(values) >= FEWEST_STEPS:
+                limit = float(group.sort_values("step")["limit"].iloc[-1])
+                rows.append((*key, limit, float(values[-1]), *_facts(forecast(values, first), values[-1])))
+        return pd.DataFrame(rows, columns=[part.split()[0] for part in _SCHEMA.split(", ")])
+
+    task = F.pmod(F.xxhash64(*BUCKET), F.lit(_TASKS)).alias("task")
+    return history.where(F.col("step") <= last_step).groupBy(task).applyInPandas(each, _SCHEMA)
+
+
+def _facts(found: Forecast, now: float) -> tuple[Any, ...]:
+    reached = now >= 1.0
+    steps = [0 if reached else found.step_of(i) for i in (1, 2, 0)]
+    confidence = 1.0 if reached else found.reached_within(HORIZON)
+    return (*steps, confidence, *(found.quantiles[i].tolist() for i in range(3)))
+
+
+def _told(row: dict[str, Any], now_ms: int) -> dict[str, Any]:
+    made_at = datetime.fromtimestamp(now_ms / 1000, UTC)
+    names = {"hits_limit_at": "hits_steps", "earliest": "earliest_steps", "latest": "latest_steps"}
+    moments = {name: _moment(made_at, row.pop(steps)) for name, steps in names.items()}
+    told = {**row, "made_at": made_at, **moments}
+    return {**told, "reason": _reason(told)}
+
+
+def _moment(made_at: datetime, steps: float | None) -> datetime | None:
+    return None if steps is None or steps != steps else made_at + timedelta(milliseconds=STEP_MS * steps)
+
+
+def _reason(row: dict[str, Any]) -> str:
+    hours = HORIZON * STEP_MS // 3_600_000
+    now, chance = f"at {row['utilization']:.0%} of the limit", f"{row['confidence']:.0%}"
+    if row["utilization"] >= 1:
+        return f"{now}: it is reached"
+    if row["hits_limit_at"] is None:
+        return f"{now}: not expected to reach it within {hours} h ({chance} likely)"
+    earliest = f"{row['earliest']:%H:%M}" if row["earliest"] else "-"
+    latest = f"{row['latest']:%H:%M}" if row["latest"] else "later than that"
+    when = f"{row['hits_limit_at']:%H:%M} UTC ({earliest} to {latest})"
+    return f"{now}: expected to reach it at {when}, {chance} likely within {hours} h"
+
+
+def _urgency(row: dict[str, Any]) -> tuple[Any, ...]:
+    far = datetime.max.replace(tzinfo=UTC)
+    return row["hits_limit_at"] or far, -row["confidence"], *(row[name] for name in BUCKET)
+
+
+if __name__ == "__main__":
+    cli.main("throttle-forecast", run)

@@ -1,0 +1,53 @@
+"""Reports of rows without a form of their own: a table, a page with a table and plots."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from importlib.resources import files
+from typing import Any
+
+import pyarrow as pa
+from jinja2 import Environment
+from markupsafe import Markup
+from rich import box
+from rich.console import RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from exporters.printable import printable, shortened
+from spark_jobs.reports.report import Report, Row
+
+Plots = Callable[[Sequence[Row]], Mapping[str, str]]  # title -> SVG
+
+
+def rows_report(title: str, columns: pa.Schema, shown: Sequence[str], plots: Plots | None = None) -> Report:
+    """A report whose table and page have the columns `shown`; JSON and Parquet have all."""
+
+    def to_table(rows: Sequence[Row]) -> RenderableType:
+        table = Table(box=box.SIMPLE_HEAD, pad_edge=False, title=title, title_justify="left")
+        for name in shown:
+            table.add_column(name.replace("_", " "), overflow="fold")
+        for row in rows:
+            table.add_row(*(Text(printable(shortened(cell(row.get(name))))) for name in shown))
+        return table
+
+    def to_html(rows: Sequence[Row]) -> str:
+        template = (files("spark_jobs.reports") / "rows.html.j2").read_text(encoding="utf-8")
+        page = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
+        page.filters.update(cell=cell, shortened=shortened)
+        drawn = {name: Markup(svg) for name, svg in (plots(rows) if plots else {}).items()}  # noqa: S704 - Vega escapes
+        return page.from_string(template).render(title=title, names=shown, rows=rows, plots=drawn)
+
+    return Report(columns, to_table, to_html)
+
+
+def cell(value: Any) -> str:
+    """One value as people read it."""
+    if value is None:
+        return "-"
+    if isinstance(value, float):
+        return f"{value:.3f}" if abs(value) < 1000 else f"{value:.0f}"
+    if isinstance(value, datetime):
+        return f"{value:%Y-%m-%d %H:%M}"
+    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)

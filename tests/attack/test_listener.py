@@ -1,0 +1,158 @@
+"""Attacks on the Kafka listener of a running sink: patterns, administration, held bytes, crowds, garbage."""
+
+from __future__ import annotations
+
+import struct
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from tests.attack.victim import MB, attack, connect, frame, push_frame, victim, was_closed
+from tests.kit.serving import Served, eventually
+from tests.oracle import administration_oracle as requests
+from tests.oracle.administration_oracle import RawConnection
+
+pytestmark = pytest.mark.clickhouse
+
+HELD_BYTES = 16 * MB
+SLACK_MB = 48.0  # of the process itself: a second of a busy machine, spool buffers, logs
+LATENCY_S = 5.0  # far above what a busy CI machine takes, far below what the attacks took before
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    limits = {"max_held_bytes": HELD_BYTES, "frame_timeout_ms": 3_000, "max_connections_per_address": 300}
+    with victim(tmp_path_factory.mktemp("listener"), gateway=limits) as running:
+        yield running
+
+
+def alter(served: Served, name: str, **values: str) -> list[tuple[int, str | None]]:
+    body = requests.incremental(1, [(16, name, [(key.replace("_", "."), 0, value) for key, value in values.items()])])
+    with RawConnection(served.kafka) as connection:
+        told = requests.decoded(44, 1, connection.ask(44, 1, body))
+    return [(int(result.error_code), result.error_message) for result in told.responses]
+
+
+def test_patterns_that_blow_up(served: Served, capsys: pytest.CaptureFixture[str]) -> None:
+    """With a backtracking engine the first client below blocks the process for hours."""
+    with attack(served, "selector (a+)+$ and a client id of 34 a's and a !", capsys) as report:
+        assert alter(served, "bomb", match="client_id=(a+)+$") == [(0, None)]
+        with connect(served) as client:
+            for _ in range(20):
+                client.sendall(frame(71, 0, uuid.uuid4().bytes + b"\0", client_id=b"a" * 34 + b"!"))
+            for _ in range(20):
+                size = struct.unpack(">i", client.recv(4, 0x100))[0]
+                assert client.recv(size, 0x100)[9:11] == b"\0\0"
+        [(code, message)] = alter(served, "bomb2", match="client_id=(?!b)a+")
+        assert (code, "lookahead" in str(message)) == (40, True)
+        report.told = "answered; a pattern that needs backtracking: INVALID_CONFIG"
+    assert report.bystander.worst_s < LATENCY_S
+
+
+def test_half_sent_pushes(served: Served, capsys: pytest.CaptureFixture[str]) -> None:
+    half = push_frame(500_000)[:-1]
+    before = served.metrics()["headroom_connections_closed_total:held_bytes"]
+    with attack(served, "250 half-sent pushes of 500 kB", capsys) as report, ExitStack() as stack:
+        for _ in range(250):
+            client = stack.enter_context(connect(served))
+            client.sendall(half)
+        closed = eventually(
+            lambda: served.metrics()["headroom_connections_closed_total:held_bytes"] - before, lambda n: n >= 200
+        )
+        assert served.metrics()["headroom_held_request_bytes"] <= HELD_BYTES
+        eventually(lambda: served.metrics()["headroom_held_request_bytes"], lambda held: held == 0)  # the deadline
+        timed_out = served.metrics()["headroom_connections_closed_total:frame_timeout"]
+        report.told = f"{closed:.0f} closed for the budget, {timed_out:.0f} for the deadline"
+    assert report.peak_mb < HELD_BYTES / MB + SLACK_MB
+    assert report.left_mb < SLACK_MB
+    assert report.bystander.worst_s < LATENCY_S
+
+
+def test_a_crowd_from_one_address(served: Served, capsys: pytest.CaptureFixture[str]) -> None:
+    """On loopback the bystander has the same address: it is there first."""
+    with attack(served, "800 connections from one address that allows 300", capsys) as report, ExitStack() as stack:
+        crowd = [stack.enter_context(connect(served)) for _ in range(800)]
+        assert sum(was_closed(one) for one in crowd[400:]) == 400
+        refused = served.metrics()["headroom_connections_refused_total:too_many_from_address"]
+        report.told = f"{refused:.0f} refused"
+        assert refused >= 500
+    eventually(lambda: served.metrics()["headroom_connections"], lambda count: count <= 1)
+    assert report.peak_mb < SLACK_MB
+
+
+def test_a_push_too_large_is_answered_when_it_has_been_sent(served: Served, capsys: pytest.CaptureFixture[str]) -> None:
+    push = push_frame(20 * MB)
+    with attack(served, "a push of 20 MB", capsys) as report, connect(served) as client:
+        client.sendall(push[:-1])
+        client.settimeout(0.5)
+        with pytest.raises(TimeoutError):
+            client.recv(1)
+        client.settimeout(60)
+        client.sendall(push[-1:])
+        told = client.recv(64)
+        code = struct.unpack_from(">h", told, 13)[0]
+        assert code in (117, 118)  # nobody asked this instance for anything: UNKNOWN_SUBSCRIPTION_ID comes first
+        report.told = f"error {code} behind its last byte"
+    assert report.peak_mb < SLACK_MB
+
+
+GARBAGE = {
+    "TLS": bytes.fromhex("16030100c8010000c40303") + bytes(200),
+    "HTTP": b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n",
+    "a negative length": b"\xff\xff\xff\xff",
+    "2 GB announced": b"\x7f\xff\xff\xff" + bytes(100),
+    "an unknown API": frame(999, 0, b""),
+    "an API without a broker": frame(0, 9, bytes(50)),
+    "a client id beyond the frame": struct.pack(">ihhih", 20, 72, 0, 1, 30_000) + bytes(30),
+    "random bytes": bytes(range(256)) * 4,
+}
+
+
+def test_garbage(served: Served, capsys: pytest.CaptureFixture[str]) -> None:
+    before = served.metrics()["headroom_protocol_errors_total"]
+    with attack(served, f"garbage 20 times: {', '.join(GARBAGE)}", capsys) as report:
+        for _ in range(20):
+            for name, garbage in GARBAGE.items():
+                with connect(served) as client:
+                    client.sendall(garbage)
+                    assert was_closed(client), name
+        errors = served.metrics()["headroom_protocol_errors_total"] - before
+        report.told = f"{errors:.0f} connections closed"
+        assert errors == 20 * len(GARBAGE)
+    assert report.peak_mb < SLACK_MB
+    assert report.bystander.worst_s < LATENCY_S
+
+
+def test_one_byte_at_a_time(served: Served, capsys: pytest.CaptureFixture[str]) -> None:
+    push = push_frame(100)
+    with attack(served, "20 pushes, each a byte at a time", capsys) as report, ExitStack() as stack:
+        clients = [stack.enter_context(connect(served)) for _ in range(20)]
+        slow, closed = list(clients), 0
+        began = time.monotonic()
+        for byte in push[:60]:
+            for client in list(slow):
+                try:
+                    client.sendall(bytes([byte]))
+                except ConnectionError:
+                    slow.remove(client)
+            time.sleep(0.1)
+        closed = sum(was_closed(client) for client in clients)
+        report.told = f"{closed} closed within {time.monotonic() - began:.0f} s"
+        assert closed == 20
+    assert report.bystander.worst_s < LATENCY_S
+
+
+def test_administration_by_anyone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Off for all: on loopback, where the default lets administrators in, this is how others are treated."""
+    with victim(tmp_path, administration={"enabled": False}) as served:
+        with attack(served, "altering and deleting subscriptions", capsys) as report:
+            for _ in range(20):
+                told = alter(served, "theirs", metrics="*")
+                assert told == [(31, "Cluster authorization failed.")]
+            report.told = "CLUSTER_AUTHORIZATION_FAILED"
+        with RawConnection(served.kafka) as connection:
+            assert requests.decoded(74, 1, connection.ask(74, 1, requests.listing(1, [16]))).config_resources == ()

@@ -1,0 +1,122 @@
+"""A `headroom serve` under attack, a bystander that goes on using it, and what is reported of both."""
+
+from __future__ import annotations
+
+import socket
+import struct
+import threading
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import psutil
+import pytest
+import yaml
+
+from tests.kit.network import subscription
+from tests.kit.serving import PATIENCE_S, Served
+from tests.oracle.administration_oracle import RawConnection
+
+MB = 1 << 20
+_PAUSE_S = 0.02
+
+
+@dataclass
+class Bystander:
+    """A client that asks for its subscription again and again, on a connection of its own."""
+
+    latencies_s: list[float] = field(default_factory=list)
+    refused: int = 0
+
+    @property
+    def worst_s(self) -> float:
+        return max(self.latencies_s)
+
+
+@dataclass
+class Report:
+    """One attack: what it tried, what it was told, what others had of it."""
+
+    tried: str
+    told: str = ""
+    peak_mb: float = 0.0
+    left_mb: float = 0.0
+    bystander: Bystander = field(default_factory=Bystander)
+
+    def line(self) -> str:
+        worst_ms = 1000 * self.bystander.worst_s
+        return (
+            f"{self.tried}: {self.told}; memory +{self.peak_mb:.0f} MB at most, +{self.left_mb:.0f} MB afterwards;"
+            f" {len(self.bystander.latencies_s)} requests of another client, slowest {worst_ms:.0f} ms"
+        )
+
+
+@contextmanager
+def victim(directory: Path, **settings: object) -> Iterator[Served]:
+    """A stand-alone sink with these settings."""
+    file = directory / "headroom.yaml"
+    file.write_text(yaml.safe_dump(settings))
+    with Served(directory, "--config", str(file)) as running:
+        yield running
+
+
+@contextmanager
+def attack(served: Served, tried: str, capsys: pytest.CaptureFixture[str]) -> Iterator[Report]:
+    """Runs the bystander and samples the memory of the network process while the attack lasts; prints the report."""
+    report, stop = Report(tried), threading.Event()
+    process = psutil.Process(served.process.pid)
+    before = process.memory_info().rss
+
+    def use() -> None:
+        with RawConnection(served.kafka) as connection:
+            while not stop.is_set():
+                began = time.monotonic()
+                code = subscription(connection, uuid.uuid4().bytes)[0]
+                report.bystander.latencies_s.append(time.monotonic() - began)
+                report.bystander.refused += code != 0
+                report.peak_mb = max(report.peak_mb, (process.memory_info().rss - before) / MB)
+                stop.wait(_PAUSE_S)
+
+    thread = threading.Thread(target=use, daemon=True)
+    thread.start()
+    try:
+        yield report
+    finally:
+        stop.set()
+        thread.join(PATIENCE_S)
+    assert not thread.is_alive(), "the bystander is not answered"
+    assert report.bystander.refused == 0
+    report.left_mb = (process.memory_info().rss - before) / MB
+    with capsys.disabled():
+        print(f"\n  {report.line()}")
+
+
+def connect(served: Served) -> socket.socket:
+    return socket.create_connection(served.address, PATIENCE_S)
+
+
+def frame(api_key: int, version: int, body: bytes, client_id: bytes = b"attacker", flexible: bool = True) -> bytes:
+    """A whole request with correlation id 7."""
+    head = struct.pack(">hhih", api_key, version, 7, len(client_id)) + client_id + b"\0" * flexible
+    return struct.pack(">i", len(head) + len(body)) + head + body
+
+
+def push_frame(payload_bytes: int) -> bytes:
+    """A PushTelemetry of an instance that nobody knows."""
+    size, varint = payload_bytes + 1, b""
+    while size > 0x7F:
+        varint, size = varint + bytes([size & 0x7F | 0x80]), size >> 7
+    head = uuid.uuid4().bytes + struct.pack(">iBb", 1, 0, 0)
+    return frame(72, 0, head + varint + bytes([size]) + bytes(payload_bytes) + b"\0")
+
+
+def was_closed(one: socket.socket) -> bool:
+    """Whether the other side closes without a word, within the time that tests have."""
+    one.settimeout(PATIENCE_S)
+    try:
+        return one.recv(1) == b""
+    except ConnectionError:
+        return True

@@ -1,0 +1,108 @@
+"""A storage worker that hangs is killed and started again; what it was at is read in smaller batches."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headroom.server.processes import storage_supervisor
+from headroom.server.processes.storage_process import WorkerSettings
+from headroom.server.processes.storage_supervisor import StorageWorker
+from tests.headroom.server.processes.test_store_away import push
+from tests.kit.serving import Served, eventually
+
+SEGMENT = "00000000000000000001-pushes-0000000a-v1.spool"
+
+
+def settings(directory: Path) -> WorkerSettings:
+    return WorkerSettings(
+        spool=str(directory),
+        clickhouse="http://127.0.0.1:1",
+        clickhouse_password="",
+        max_decompressed_bytes=1,
+        batch_ms=1,
+        batch_records=20_000,
+        batch_bytes=1,
+        rollup_ms=1,
+        quarantine=str(directory),
+        quarantine_records=1,
+        quarantine_bytes=1,
+    )
+
+
+class Told(StorageWorker):
+    """A worker whose messages are given."""
+
+    def __init__(self, directory: Path) -> None:
+        super().__init__(settings(directory))
+        self.killed = False
+
+    async def hears(self, *messages: dict[str, Any]) -> list[dict[str, Any]]:
+        """What comes of messages, up to the one at which the worker is killed."""
+        queue = [*messages]
+
+        async def line(_: Any) -> dict[str, Any]:
+            if not queue:
+                await asyncio.sleep(3600)
+            return queue.pop(0)
+
+        self._line = line  # type: ignore[method-assign]
+        taken = []
+        while message := await self._next(self):  # type: ignore[arg-type] # stands for the process
+            self._heard(message)
+            taken.append(message)
+        return taken
+
+    def kill(self) -> None:
+        self.killed = True
+
+
+@pytest.mark.parametrize(("stage", "idle_s"), [("decoding", 31), ("writing", 601)])
+def test_a_worker_without_progress_is_killed(tmp_path: Path, stage: str, idle_s: float) -> None:
+    worker = Told(tmp_path)
+    fine = [{"stage": "idle", "idle_s": 9e9}, {"stage": "decoding", "idle_s": 29}, {"stage": "writing", "idle_s": 500}]
+    batch = {"batch": [SEGMENT, 10, 90]}
+    assert asyncio.run(worker.hears(*fine, batch, {"stage": stage, "idle_s": idle_s})) == [*fine, batch]
+    assert worker.killed
+
+
+def test_a_worker_that_tells_nothing_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(storage_supervisor, "_NO_PROGRESS_S", 0.05)
+    worker = Told(tmp_path)
+    assert asyncio.run(worker.hears({"batch": None})) == [{"batch": None}]
+    assert worker.killed
+
+
+def test_the_batch_at_which_it_died_comes_in_smaller_ones(tmp_path: Path) -> None:
+    worker = Told(tmp_path)
+    sizes = []
+    for _ in range(5):
+        worker._heard({"batch": [SEGMENT, 10, 90]})
+        worker._suspect_batch()
+        assert worker._settings.suspect is not None
+        sizes.append(worker._settings.suspect[3])
+    assert sizes == [1250, 78, 4, 1, 0]
+    worker._heard({"batch": [SEGMENT, 90, 99]})
+    worker._heard({"batch": None})
+    worker._suspect_batch()  # it died while it had nothing to do
+    assert worker._settings.suspect == (SEGMENT, 10, 90, 0, 5)
+
+
+@pytest.mark.clickhouse
+def test_a_stopped_worker_is_replaced_and_everything_is_written(tmp_path: Path) -> None:
+    (tmp_path / "subscriptions.yaml").write_text("all: {metrics: '*', interval.ms: 100}\n")
+    config = tmp_path / "headroom.yaml"
+    config.write_text(f"subscriptions: {tmp_path / 'subscriptions.yaml'}\n")
+    with Served(tmp_path, "--config", str(config)) as headroom:
+        [worker] = headroom.children("headroom.server.processes.storage_process")
+        os.kill(worker.pid, signal.SIGSTOP)
+        assert asyncio.run(push(headroom.address, 7)) == 0
+        found = eventually(headroom.metrics, lambda found: found["headroom_records:written"] == 2)  # and the instance
+        assert found["headroom_worker_restarts_total"] == 1
+        assert found["headroom_records_difference"] == 0
+        assert headroom.stop() == 0

@@ -1,0 +1,119 @@
+"""The jobs over weeks, end to end on a real server: two days of rows a minute, and what people read of them."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+from typer.testing import CliRunner
+
+from headroom.cli import job
+from tests.kit.clickhouse import RunningClickHouse
+
+pytestmark = [pytest.mark.spark, pytest.mark.clickhouse]
+
+MINUTE = 60_000
+DAYS = 3
+END = 1_795_168_800_000
+START = END - DAYS * 1440 * MINUTE
+LIMIT = 1000.0
+
+
+def rates(kind: str) -> Any:
+    """The rate of each minute: flat and far below, a daily wave, or flat until it rises in the last hours."""
+    random = np.random.default_rng(len(kind))
+    minutes = np.arange(DAYS * 1440)
+    base = {
+        "idle": np.full(len(minutes), 100.0),
+        "wave": 500 + 200 * np.sin(minutes / 1440 * 2 * np.pi),
+        "rising": np.where(minutes < len(minutes) - 180, 300.0, 300.0 + (minutes - len(minutes) + 180) * 3.3),
+        "full": np.full(len(minutes), 980.0),
+    }[kind]
+    return base + random.normal(0, 5, len(minutes))
+
+
+@pytest.fixture(scope="module")
+def weeks(clickhouse: RunningClickHouse) -> str:
+    for kind in ("idle", "wave", "rising", "full"):
+        found = rates(kind)
+        count = len(found)
+        table = {
+            "cluster": ["weeks"] * count,
+            "quota_key": ["producer_byte_rate"] * count,
+            "ts": pa.array([START + at * MINUTE for at in range(count)], pa.timestamp("ms", "UTC")),
+            "user": [kind] * count,
+            "client_id": ["app"] * count,
+            "ip": [""] * count,
+            "broker_id": pa.array([1] * count, pa.int32()),
+            "bytes": pa.array((found * 60).astype("uint64")),
+            "rate": found,
+            "throttle_ms": [0.0] * count,
+            "throttled_requests": pa.array([0] * count, pa.uint64()),
+            "source": ["gateway"] * count,
+            "interval_ms": pa.array([MINUTE] * count, pa.uint32()),
+        }
+        clickhouse.store.insert("quota_usage", pa.table(table), token=f"weeks-{kind}")
+    limit = {
+        "cluster": ["weeks"],
+        "user": ["<default>"],
+        "client_id": [""],
+        "ip": [""],
+        "quota_key": ["producer_byte_rate"],
+        "value": [LIMIT],
+        "valid_from": pa.array([START - MINUTE], pa.timestamp("ms", "UTC")),
+    }
+    clickhouse.store.insert("quota_limits", pa.table(limit), token="weeks-limit")
+    return clickhouse.url
+
+
+def invoke(name: str, url: str, *more: str) -> list[dict[str, Any]]:
+    between = ["--from", str(START // 1000), "--to", str(END // 1000), "--cluster", "weeks"]
+    done = CliRunner().invoke(job.app, [name, "--url", url, *between, "--output", "json", *more])
+    assert (done.exit_code, done.stderr) == (0, ""), done
+    rows: list[dict[str, Any]] = json.loads(done.stdout)
+    return rows
+
+
+def test_forecasts(spark: SparkSession, weeks: str, clickhouse: RunningClickHouse) -> None:
+    rows = {row["user"]: row for row in invoke("throttle-forecast", weeks)}
+    assert rows["rising"]["hits_limit_at"] is not None
+    assert rows["rising"]["confidence"] > 0.5
+    assert [rows[name]["hits_limit_at"] for name in ("idle", "wave")] == [None, None]
+    assert rows["idle"]["confidence"] == 0.0
+    stored = "SELECT user, confidence FROM headroom.throttle_forecast WHERE cluster = 'weeks' ORDER BY user"
+    assert dict(clickhouse.store.query(stored)) == {name: row["confidence"] for name, row in rows.items()}
+
+
+def test_backtest(spark: SparkSession, weeks: str) -> None:
+    rows = invoke("backtest", weeks)
+    assert [row["method"] for row in rows] == ["headroom", "last value", "linear"]
+    assert rows[0]["pinball"] < min(row["pinball"] for row in rows[1:])
+
+
+def test_capacity(spark: SparkSession, weeks: str, clickhouse: RunningClickHouse) -> None:
+    rows = {row["user"]: row for row in invoke("capacity-report", weeks)}
+    assert {name: row["verdict"] for name, row in rows.items()} == {
+        "idle": "over-provisioned",
+        "wave": "fits",
+        "rising": "fits",
+        "full": "under-provisioned",
+    }
+    assert rows["full"]["suggested_limit"] == pytest.approx(992 / 0.8, rel=0.01)
+    assert rows["full"]["command"].endswith(
+        "--alter --entity-type users --entity-default --add-config producer_byte_rate="
+        f"{rows['full']['suggested_limit']:.0f}"
+    )
+    assert rows["wave"]["command"] == ""
+    stored = "SELECT count() FROM headroom.capacity_report WHERE cluster = 'weeks'"
+    assert clickhouse.store.query(stored)[0][0] == 4
+
+
+def test_inventory(spark: SparkSession, weeks: str) -> None:
+    rows = invoke("client-inventory", weeks)
+    assert {row["user"]: row["status"] for row in rows} == dict.fromkeys(
+        ("idle", "wave", "rising", "full"), "no telemetry"
+    )
