@@ -20,6 +20,7 @@ class Figures(BaseModel):
     measured: str  # date
     machine: str
     build: str  # compiled or pure Python
+    source: str  # which runs they come from
     push_us: Cost  # of the network process, for each push: rules, spool, acknowledgement
     push_byte_us: Cost  # more for each byte of its payload
     frame_us: Cost  # of the network process, for each Kafka request with its response that passes through

@@ -72,6 +72,5 @@ def _cells(line: Line) -> tuple[str, ...]:
 
 
 def _basis(figures: Figures) -> str:
-    return (
-        f"Measured {figures.measured} on {figures.machine}, {figures.build}. What the model leaves out: docs/scale.md."
-    )
+    measured = f"Measured {figures.measured} on {figures.machine}, {figures.build}: {figures.source}."
+    return f"{measured}\nWhat the model leaves out: docs/scale.md."

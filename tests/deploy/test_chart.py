@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -127,6 +128,19 @@ def test_no_password_is_in_a_manifest(chart: helm_python.Chart) -> None:
     env = manifests["StatefulSet", "prod-headroom"]["spec"]["template"]["spec"]["containers"][0]["env"]
     [password] = [each for each in env if each["name"] == "HEADROOM_CLICKHOUSE_PASSWORD"]
     assert password["valueFrom"] == {"secretKeyRef": {"name": "clickhouse", "key": "password"}}
+
+
+def test_alert_rules_come_from_a_file_in_the_chart_and_are_missed_by_name(tmp_path: Path) -> None:
+    values = merged(LEAST, {"prometheusRule": {"enabled": True}})
+    copy = tmp_path / "headroom"
+    shutil.copytree(CHART, copy, ignore=shutil.ignore_patterns("files"))
+    with helm_python.Chart.load(copy) as without, pytest.raises(helm_python.HelmError, match=r"headroom\.rules\.yml"):
+        rendered(without, values)
+    (copy / "files").mkdir()
+    (copy / "files" / "headroom.rules.yml").write_text("groups:\n  - name: headroom\n    rules: []\n")
+    with helm_python.Chart.load(copy) as complete:
+        rule = rendered(complete, values)["PrometheusRule", "prod-headroom"]
+    assert rule["spec"] == {"groups": [{"name": "headroom", "rules": []}]}
 
 
 @pytest.mark.parametrize(
