@@ -9,8 +9,17 @@ import sys
 from pathlib import Path
 
 # Each prints its figures, and measures its baseline in the same run.
-MODULES = ("acknowledge", "wire_to_rows", "instances", "connections", "latency", "bombs", "quota_resolution")
-TIMEOUT_S = 180
+MODULES = (
+    "acknowledge",
+    "wire_to_rows",
+    "instances",
+    "connections",
+    "latency",
+    "bombs",
+    "quota_resolution",
+    "spark_jobs",
+)
+TIMEOUT_S = 400
 FIGURE = re.compile(r"bench (?P<name>\S+) value=(?P<value>\S+) unit=(?P<unit>\S+) ratio=(?P<ratio>\S+) baseline=(\S+)")
 
 
