@@ -17,6 +17,7 @@ import psutil
 
 from exporters.spool.reader import SpoolReader
 from telemetry.ingest.ingester import Ingester
+from telemetry.ingest.progress import Progress
 from telemetry.ingest.quarantine import Quarantine
 from tests.bench.fleet import fleet, spooled
 from tests.kit.clickhouse import RunningClickHouse, running_clickhouse
@@ -40,6 +41,7 @@ def _measured(
         Quarantine(directory / "quarantine", 10, 1 << 20),
         max_decompressed_bytes=1 << 20,
         rollup_interval_ms=60_000,
+        progress=Progress(time.monotonic),
         max_template_bytes=template_bytes,
     )
     clients = list(fleet(vector, CLIENTS))
