@@ -14,7 +14,7 @@ KILLS ?= 10
 AWAY_S ?= 0
 CLIENTS ?= 100000
 INTERVAL_S ?= 60
-SLOW := kafka or java or clickhouse or spark or browser or dist or image
+SLOW := kafka or java or clickhouse or spark or browser or dist or image or promtool
 PROTO := telemetry/proto
 
 .DEFAULT_GOAL := help

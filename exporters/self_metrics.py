@@ -106,6 +106,14 @@ WORKER_IDLE = SelfMetric(
     "headroom_worker_idle_seconds", "Time since the storage worker made progress while it has something to do."
 )
 SPOOL_BYTES = SelfMetric("headroom_spool_bytes", "Bytes in the spool that the storage worker has still to read.")
+SPOOL_MAX_BYTES = SelfMetric("headroom_spool_max_bytes", "Bytes that the spool may hold (spool.max_bytes).")
+KNOWN_ISSUES = SelfMetric(
+    "headroom_clients_with_known_issues",
+    "Client instances of the last 15 minutes whose version has a known telemetry bug (headroom.client_software).",
+)
+JOB_SUCCESS = SelfMetric(
+    "headroom_job_last_success_timestamp_seconds", "When a Spark job last succeeded, Unix time.", ("spark_job",)
+)
 SPOOL_TORN = SelfMetric(
     "headroom_spool_torn_total", "Ends of segments that a dying process left half written, acknowledged to nobody."
 )
@@ -188,6 +196,7 @@ CATALOGUE: tuple[SelfMetric, ...] = (
     SPOOL_OLDEST,
     WORKER_IDLE,
     SPOOL_BYTES,
+    SPOOL_MAX_BYTES,
     SPOOL_TORN,
     HOURS_TO_ROLL_UP,
     DROPPED,
@@ -199,6 +208,8 @@ CATALOGUE: tuple[SelfMetric, ...] = (
     WORKER_UP,
     STORE_UP,
     TASK_FAULTS,
+    KNOWN_ISSUES,
+    JOB_SUCCESS,
     NETWORK_PROCESSES,
     NETWORK_RESTARTS,
     JMX_FAILURES,

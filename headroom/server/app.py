@@ -31,6 +31,7 @@ from headroom.server.processes.network_supervisor import NetworkProcesses
 from headroom.server.processes.storage_supervisor import StorageReadings, StorageWorker
 from headroom.server.sink import open_sink
 from headroom.server.storage import open_storage
+from headroom.server.store_readings import StoreReadings
 
 _PREDECESSORS_S = 10.0
 
@@ -60,6 +61,7 @@ async def _serve(config: ServeConfig) -> int:
 
         grpc, grpc_readings = await _open_grpc(config, network_service, stack)
         otlp, otlp_readings = await _open_otlp(config, network_service, pushes, stack)
+        store_contents = StoreReadings(storage.endpoint, config.spool.max_bytes)
         network = network_service.network
 
         def spooled() -> int:
@@ -72,6 +74,7 @@ async def _serve(config: ServeConfig) -> int:
             readings,
             StorageReadings(spooled, storage.worker, lambda: network.restarts),
             storage.server_readings,
+            store_contents.readings,
             grpc_readings,
             otlp_readings,
         )
@@ -88,9 +91,12 @@ async def _serve(config: ServeConfig) -> int:
 
         addresses = f"kafka={_text(network_service.address)} http={_text(http)} sql={storage.address}{grpc}{otlp}"
         print(f"ready {addresses}", flush=True)  # noqa: T201 - a promise
-        syncs = [*push_sync_tasks(pushes, config), sync_task(quotas, config)]
+        periodic_tasks = [*push_sync_tasks(pushes, config), sync_task(quotas, config), store_contents.task()]
         await run_periodic_tasks(
-            [*network_service.periodic_tasks, *syncs], stop, asyncio.gather(storage.watch(), network.watch()), faults
+            [*network_service.periodic_tasks, *periodic_tasks],
+            stop,
+            asyncio.gather(storage.watch(), network.watch()),
+            faults,
         )
     return 0
 

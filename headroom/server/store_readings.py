@@ -1,0 +1,58 @@
+"""What /metrics shows of the store's contents, asked for once a minute and never by a scrape; and the spool's bound."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, Final
+
+from clickhouse_connect.driver.exceptions import ClickHouseError
+
+from exporters import self_metrics as catalogue
+from exporters.clickhouse.connection import Endpoint
+from exporters.self_metrics import SelfMetric, Values
+from headroom.server.periodic import PeriodicTask
+
+_EVERY_MS = 60_000
+_TIMEOUT_S = 30
+_KNOWN_ISSUES: Final = "SELECT sum(instances) FROM headroom.client_software WHERE known_issue != ''"
+_JOBS: Final = """
+SELECT job, toFloat64(toUnixTimestamp(max(finished_at)))
+FROM headroom.job_runs FINAL
+WHERE status = 'succeeded' AND isNotNull(finished_at)
+GROUP BY job ORDER BY job LIMIT 50
+"""
+
+
+class StoreReadings:
+    """The newest answers of the store; none before the first."""
+
+    def __init__(self, store: Endpoint, spool_max_bytes: int) -> None:
+        self._store = store
+        self._values: dict[SelfMetric, Values] = {catalogue.SPOOL_MAX_BYTES: spool_max_bytes}
+
+    def task(self) -> PeriodicTask:
+        """The first answers come an interval after the start: nothing waits for them."""
+        return PeriodicTask("store readings", _EVERY_MS, self.read)
+
+    async def read(self) -> None:
+        """Raises ConnectionError: the store is away, and the answers stay as they were."""
+        known_issues, jobs = await asyncio.to_thread(self._ask)
+        self._values |= {
+            catalogue.KNOWN_ISSUES: float(known_issues[0][0]),
+            catalogue.JOB_SUCCESS: {str(job): float(finished_s) for job, finished_s in jobs},
+        }
+
+    def readings(self) -> dict[SelfMetric, Values]:
+        """For the registry."""
+        return self._values
+
+    def _ask(self) -> tuple[list[Any], list[Any]]:
+        try:
+            client = self._store.connect(connect_timeout=_TIMEOUT_S, send_receive_timeout=_TIMEOUT_S)
+            try:
+                known_issues, jobs = client.query(_KNOWN_ISSUES), client.query(_JOBS)
+                return list(known_issues.result_rows), list(jobs.result_rows)
+            finally:
+                client.close()
+        except (ClickHouseError, OSError, ValueError) as exc:
+            raise ConnectionError(" ".join(str(exc).split())) from exc

@@ -1,0 +1,127 @@
+"""The alert rules: valid, tested from both sides, documented, and about metrics that exist."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from exporters.self_metrics import CATALOGUE
+from tests.kit.promtool import promtool, run
+
+pytestmark = pytest.mark.promtool
+
+ROOT = Path(__file__).parents[2]
+RULES = ROOT / "deploy" / "prometheus"
+RUNBOOKS = ROOT / "docs" / "runbooks"
+NAMES = ("headroom", "kafka-jmx")
+_THRESHOLD = re.compile(r"(>=|<=|==|>|<) \d+(?:\.\d+)?(?![\d.]| \*)")
+_FACTOR = re.compile(r"([<>]=?(?: on \([^)]*\) group_left \(\))?) (?:[\d.]+ \* |(?=[a-z]))")
+_FAILED = re.compile(r'alertname=\\"(\w+)\\"')
+
+
+def rules(name: str) -> list[dict[str, Any]]:
+    groups = yaml.safe_load((RULES / f"{name}.rules.yml").read_text())["groups"]
+    return [rule for group in groups for rule in group["rules"]]
+
+
+def alerts(name: str) -> list[dict[str, Any]]:
+    return [rule for rule in rules(name) if "alert" in rule]
+
+
+ALERTS = [(name, alert) for name in NAMES for alert in alerts(name)]
+each_alert = pytest.mark.parametrize(("name", "alert"), ALERTS, ids=[alert["alert"] for _, alert in ALERTS])
+
+
+def failing(directory: Path, name: str, side: str, change: Callable[[dict[str, Any]], dict[str, Any]]) -> set[str]:
+    """The alerts whose test of one side fails when every alert of a rule file is changed."""
+    document = yaml.safe_load((RULES / f"{name}.rules.yml").read_text())
+    for group in document["groups"]:
+        group["rules"] = [change(rule) if "alert" in rule else rule for rule in group["rules"]]
+    (directory / f"{name}.rules.yml").write_text(yaml.safe_dump(document))
+    tests = yaml.safe_load((RULES / f"{name}.test.yml").read_text())
+    tests["tests"] = [test for test in tests["tests"] if test["name"].endswith(f" {side}")]
+    (directory / f"{name}.test.yml").write_text(yaml.safe_dump(tests))
+    return set(_FAILED.findall(run(promtool(ROOT), "test", "rules", f"{name}.test.yml", cwd=directory)[1]))
+
+
+def with_thresholds(expr: str, *, reached: bool) -> str:
+    """An expression whose comparisons are always true, or never."""
+
+    def compared(found: re.Match[str]) -> str:
+        above = not found[1].startswith("<")
+        number = "-1000000000000" if above == reached else "1000000000000"
+        return f"{'>' if above else '<'} {number}"
+
+    def factored(found: re.Match[str]) -> str:
+        return f"{found[1]} {'0' if found[1].startswith('>') == reached else '1000000'} * "
+
+    return _FACTOR.sub(factored, _THRESHOLD.sub(compared, expr))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_rules_are_valid_and_their_tests_pass(name: str) -> None:
+    status, said = run(promtool(ROOT), "check", "rules", "--lint=all", "--lint-fatal", str(RULES / f"{name}.rules.yml"))
+    assert status == 0, said
+    status, said = run(promtool(ROOT), "test", "rules", str(RULES / f"{name}.test.yml"))
+    assert status == 0, said
+
+
+@each_alert
+def test_each_alert_is_tested_from_both_sides(name: str, alert: dict[str, Any]) -> None:
+    tests = yaml.safe_load((RULES / f"{name}.test.yml").read_text())["tests"]
+    expected = {
+        test["name"]: [bool(expr["exp_samples"]) for expr in test["promql_expr_test"]]
+        for test in tests
+        if test["name"].startswith(f"{alert['alert']} ")
+    }
+    assert expected == {f"{alert['alert']} fires": [True], f"{alert['alert']} does not fire": [False]}
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(("side", "reached"), [("fires", False), ("does not fire", True)])
+def test_tests_fail_when_thresholds_are_changed(tmp_path: Path, name: str, side: str, reached: bool) -> None:
+    def changed(alert: dict[str, Any]) -> dict[str, Any]:
+        return alert | {"expr": with_thresholds(alert["expr"], reached=reached)}
+
+    assert failing(tmp_path, name, side, changed) == {alert["alert"] for alert in alerts(name)}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_tests_fail_when_alerts_wait_longer(tmp_path: Path, name: str) -> None:
+    assert failing(tmp_path, name, "fires", lambda alert: alert | {"for": "10h"}) == {
+        alert["alert"] for alert in alerts(name)
+    }
+
+
+@each_alert
+def test_each_alert_has_a_severity_and_a_runbook(name: str, alert: dict[str, Any]) -> None:
+    assert alert["labels"]["severity"] in ("info", "warning", "critical")
+    runbook = ROOT / alert["annotations"]["runbook_url"]
+    assert runbook == RUNBOOKS / f"{alert['alert']}.md"
+    text = runbook.read_text()
+    assert [line for line in text.splitlines() if line.startswith("## ")] == [
+        "## Meaning",
+        "## Look at",
+        "## Do",
+        "## Rule",
+    ]
+    assert alert["expr"] in text
+
+
+def test_each_runbook_has_an_alert() -> None:
+    assert {page.stem for page in RUNBOOKS.glob("*.md")} == {alert["alert"] for _, alert in ALERTS}
+
+
+def test_rules_are_about_metrics_that_are_exposed() -> None:
+    exposed = {metric.name for metric in CATALOGUE} | {rule["record"] for rule in rules("headroom") if "record" in rule}
+    used = {
+        name
+        for rule in rules("headroom")
+        for name in re.findall(r"\b(?:headroom|kafka_client|kafka_server)[_:][a-z_:]+", rule["expr"])
+    }
+    assert used - exposed == set()
