@@ -12,6 +12,7 @@ SECONDS ?= 60
 CASES ?= 1000
 KILLS ?= 10
 AWAY_S ?= 0
+FAULTS ?= 10
 CLIENTS ?= 100000
 INTERVAL_S ?= 60
 SLOW := kafka or java or clickhouse or spark or browser or dist or image or promtool
@@ -71,8 +72,8 @@ oracle: $(READY) ## differential tests against Kafka's own classes, SEED=1 CASES
 	@status=0; for subject in telemetry administration quotas; do \
 		$(BIN)/python -m tests.oracle.$${subject}_oracle $(SEED) $(CASES) || status=1; done; exit $$status
 
-chaos: $(READY) ## kill -9 under load, SEED=1 KILLS=10 AWAY_S=0 (seconds without the store): nothing is lost or doubled
-	@$(BIN)/python -m tests.chaos $(SEED) $(KILLS) $(AWAY_S)
+chaos: $(READY) ## SEED=1 KILLS=10 of processes, AWAY_S=0 without the store, FAULTS=10 of the store (disk full, stopped, refusing) under load
+	@$(BIN)/python -m tests.chaos $(SEED) $(KILLS) $(AWAY_S) $(FAULTS)
 
 attack: $(READY) ## hostile clients and pages against running services
 	@$(BIN)/python -m pytest -p no:cacheprovider -q tests/attack

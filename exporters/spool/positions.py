@@ -55,6 +55,7 @@ class State:
 
     positions: dict[str, int] = field(default_factory=dict)  # by segment name
     intent: tuple[str, int, int] | None = None  # segment, start and end of the batch that is being written out
+    isolated: list[str] = field(default_factory=list)  # tables to which that batch is being written in pieces
     totals: Totals = field(default_factory=Totals)
     note: dict[str, Any] = field(default_factory=dict)
 
@@ -140,6 +141,7 @@ def _state(found: dict[str, Any]) -> State:
     return State(
         dict(found.get("positions", {})),
         (str(intent[0]), int(intent[1]), int(intent[2])) if intent and len(intent) == _RANGE_FIELDS else None,
+        [str(table) for table in found.get("isolated", ())],
         Totals(**{name: value for name, value in found.get("totals", {}).items() if name in known}),
         dict(found.get("note", {})),
     )

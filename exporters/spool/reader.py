@@ -10,7 +10,7 @@ from __future__ import annotations
 import fcntl
 import os
 from bisect import bisect_right
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from operator import itemgetter
 from pathlib import Path
@@ -88,6 +88,7 @@ class SpoolReader:
         self._last_writer = ""  # whose turn it was
         self.totals = state.totals
         self.note = state.note
+        self.isolated = state.isolated  # tables to which the begun batch is written in pieces
         self._begun: Batch | None = None
         self._follow()
         self._begun = self._replay(*state.intent) if state.intent else None
@@ -118,7 +119,15 @@ class SpoolReader:
         if batch is self._begun:
             return
         self._save(self._positions(), self.totals, self.note, (batch.segment, batch.start, batch.end))
-        self._begun = batch
+        self._begun, self.isolated = batch, []
+
+    def isolate(self, table: str) -> None:
+        """The begun batch is written to this table in pieces from now on, after a crash too. Raises OSError."""
+        assert self._begun is not None
+        if table not in self.isolated:
+            intent = (self._begun.segment, self._begun.start, self._begun.end)
+            self._save(self._positions(), self.totals, self.note, intent, [*self.isolated, table])
+            self.isolated = [*self.isolated, table]
 
     @property
     def has_begun(self) -> bool:
@@ -136,7 +145,7 @@ class SpoolReader:
         """
         totals, note = _with(self.totals, batch), dict(self.note if note is None else note)
         self._save(self._positions() | {batch.segment: batch.end}, totals, note, None)
-        self._begun, self.totals, self.note = None, totals, note
+        self._begun, self.isolated, self.totals, self.note = None, [], totals, note
         self._segments[batch.segment].move_on(batch.end, len(batch.records) + batch.corrupt)
         self._delete_if_done(batch.segment, seen_to=batch.end)
 
@@ -145,8 +154,7 @@ class SpoolReader:
 
         Counts at most 32 MiB that were not counted before, and estimates the rest: see `is_counted`.
         """
-        records = nbytes = uncounted = 0
-        budget = _COUNTED_AT_ONCE_BYTES
+        records, nbytes, uncounted, budget = 0, 0, 0, _COUNTED_AT_ONCE_BYTES
         for name in self._follow():
             segment = self._segments[name]
             if writer is not None and segment.named.writer != writer:
@@ -187,12 +195,11 @@ class SpoolReader:
 
     def _is_newer(self, name: str, named: Named) -> bool:
         """A segment of a later version of Headroom is left for that version, and logged once."""
-        if named.format <= FORMAT:
-            return False
-        if name not in self._newer:
+        is_newer = named.format > FORMAT
+        if is_newer and name not in self._newer:
             self._newer.add(name)
             logger.error("a segment has a newer format and is not read", segment=name, format=named.format)
-        return True
+        return is_newer
 
     def _drop_deleted(self, listed: set[str]) -> None:
         """Let go of what writers took back: a segment whose first flush failed."""
@@ -228,9 +235,14 @@ class SpoolReader:
         return self._unfreed | {name: segment.position for name, segment in self._segments.items()}
 
     def _save(
-        self, positions: dict[str, int], totals: Totals, note: dict[str, Any], intent: tuple[str, int, int] | None
+        self,
+        positions: dict[str, int],
+        totals: Totals,
+        note: dict[str, Any],
+        intent: tuple[str, int, int] | None,
+        isolated: Sequence[str] = (),
     ) -> None:
-        self._files.save(State(positions, intent, totals, note))
+        self._files.save(State(positions, intent, list(isolated), totals, note))
 
     def _delete_if_done(self, name: str, *, seen_to: int, torn: bool = True) -> None:
         """Let go of a segment that its writer left and that holds nothing behind `seen_to`.

@@ -45,7 +45,7 @@ _MAX_CLIENT_ID_CHARS = 16_383  # as UTF-8 it fits its length field; only what is
 
 
 def sender_bytes(connection: Connection, client_id: str | None) -> bytes:
-    """Who sent a record: the facts of a connection, and the client id; the end of each record's head."""
+    """The part of a record that names its sender: connection and client id."""
     facts = orjson.dumps(dataclasses.asdict(connection))
     name = (client_id or "")[:_MAX_CLIENT_ID_CHARS].encode("utf-8", "replace")
     return _SENDER_HEAD.pack(len(facts), len(name)) + facts + name
@@ -54,7 +54,7 @@ def sender_bytes(connection: Connection, client_id: str | None) -> bytes:
 def push_origin(
     client_instance_id: bytes, subscription_id: int, terminating: bool, compression_type: int, sender: bytes
 ) -> bytes:
-    """What is the same in the records of all pushes that a client sends alike."""
+    """The part of a push record that is equal in consecutive pushes of a client."""
     return _PUSH_ORIGIN.pack(client_instance_id, subscription_id, terminating, compression_type) + sender
 
 
@@ -126,7 +126,7 @@ def _named(known: tuple[str, ...], record: bytes) -> list[dict[str, Any]]:
 
 
 def _sender(record: bytes, at: int) -> tuple[Connection, str, int]:
-    """Who sent it, as it stands at `at`, and what is behind it."""
+    """Connection and client id at `at`, and the position behind them."""
     connection_len, client_id_len = _unpack(_SENDER_HEAD, record, at)
     start = at + _SENDER_HEAD.size
     middle = start + connection_len

@@ -1,4 +1,4 @@
-"""One segment as its reader follows it: how far it was read, how far it is written, how many records wait in it."""
+"""One segment as its reader follows it: the position, how far it is written, how many records are waiting."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class FollowedSegment:
         return os.fstat(self._fd).st_size
 
     def is_being_written(self) -> bool:
-        """Whether its writer has not left it."""
+        """Whether its writer still holds it open."""
         try:
             fcntl.flock(self._fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -51,7 +51,7 @@ class FollowedSegment:
         return os.pread(self._fd, nbytes, start)
 
     def readable_bytes(self) -> int:
-        """How many bytes from the position on may be read as records."""
+        """How many bytes behind the position are known to be records."""
         if not self.named.reused or not self.is_being_written():
             return self.size
         self.count_ahead(self.size)
@@ -64,7 +64,7 @@ class FollowedSegment:
         return Waiting(self._ahead, max(0, end - self.position), 0 if self.named.reused else uncounted)
 
     def move_on(self, end: int, records: int) -> None:
-        """`records` up to `end` are done with, stretches of damage among them."""
+        """Advance to `end`, past `records` records; a stretch of damage counts as one."""
         self.position = end
         if self._counted_to <= end:
             self._counted_to, self._ahead = end, 0
@@ -100,16 +100,18 @@ class FollowedSegment:
         return done
 
     def _sound(self, data: bytes) -> tuple[int, int]:
-        """As `_headed`, by their checksums: the size of a segment that is written over does not say where it ends."""
+        """As `_headed`, by checksums: the size of a segment that is overwritten does not say where its records end."""
         found = scan(data, self.named.mark, len(data))
-        if found.corrupt:  # or written while we read: what stands before a record that we saw is written by now
+        if found.corrupt:  # or it was written while we read: what precedes a record that we saw is complete by now
             found = scan(self.read(found.end, self._counted_to), self.named.mark, found.end)
         return len(found.records) + found.corrupt, found.end
 
 
 def waiting_segments(directory: Path, positions: Mapping[str, int]) -> Iterator[tuple[str, str, int, int, int, bool]]:
-    """Of each segment with something behind its position: name, writer, records, bytes, position, whether it is being
-    written. Takes no lock but for the look. Raises OSError."""
+    """Name, writer, records, bytes, position and whether it is being written, of each segment that is not finished.
+
+    Changes nothing, and may run beside a reader. Raises OSError.
+    """
     for path in sorted(directory.glob(f"*{SUFFIX}")):
         named = read_name(path.name)
         if named is None or named.format > FORMAT:

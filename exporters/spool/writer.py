@@ -1,9 +1,7 @@
-"""The durable hand-over between the network processes, which write, and the storage worker, which reads.
+"""The writing side of the spool; reader.py reads. A push is acknowledged once it is written here.
 
-Here is the writing side; spool_reader.py reads. Acknowledged means written here. A writer appends records to segments
-that are its alone, and tells by a lock (flock) on the open segment that it lives.
-
-A crash of a process loses nothing that was flushed; a power loss at most what was not yet synced.
+Each writer appends to segments of its own and holds a lock (flock) on the open segment for as long as it lives. A crash
+of the process loses nothing that was flushed; a power loss loses at most what was not synced.
 """
 
 from __future__ import annotations
@@ -23,19 +21,19 @@ from crc32c import crc32c
 from exporters.model import RecordKind
 from exporters.spool.segment_format import CRC_OF_KIND, FRAME, FREE_SUFFIX, SUFFIX, segment_name
 
-_MEASURE_EVERY_S = 1.0  # how old what we know of the other files in the directory may grow
-_MEASURE_AGAIN_S = 0.05  # the same while the spool looks full
+_MEASURE_EVERY_S = 1.0  # maximum age of the measured size of the other files
+_MEASURE_AGAIN_S = 0.05  # the same while the spool seems full
 
 
 class SpoolFull(Exception):  # noqa: N818 - a condition, as queue.Full
-    """The spool may not grow: nothing was queued; the client shall come back."""
+    """The spool has reached its limit: nothing was queued, and the client is asked to retry."""
 
 
 class SpoolWriter:
     """Appends records to segments of its own in `directory`.
 
-    `append` and `flush` belong to one thread, `sync` to another: it must be called now and then, as it also closes
-    the segments that are full. `max_bytes` bounds the whole directory, what other writers left in it included.
+    `append` and `flush` are for one thread. `sync` may run in another and must be called periodically, because it also
+    closes full segments. `max_bytes` bounds the whole directory, including segments of other writers.
     """
 
     def __init__(
@@ -55,18 +53,18 @@ class SpoolWriter:
         self._mark = secrets.randbits(32)
         self._created_ns = 0
         self._path = directory / segment_name(0, name, self._mark)
-        self._reused = False  # the segment being written was another before
+        self._reused = False  # the segment being written overwrites a finished one
         self._fd = -1
         self._end = 0  # bytes in the segment being written
-        self._queue: list[bytes] = []  # heads and bodies in turn
+        self._queue: list[bytes] = []  # heads and bodies, alternating
         self._queued_bytes = 0
-        self._retired: deque[int] = deque()  # full segments: still to be synced and closed
+        self._retired: deque[int] = deque()  # full segments that `sync` has to sync and close
         self._directory_dirty = False
         self._closing = threading.Lock()  # a descriptor is closed, or duplicated for sync, under it
         self.records = 0  # written since the start
         self.bytes = 0
         directory.mkdir(parents=True, exist_ok=True)
-        for unnamed in directory.glob(f"*-{name}.tmp"):  # we died before it was a segment
+        for unnamed in directory.glob(f"*-{name}.tmp"):  # left by a crash before it was a segment
             unnamed.unlink(missing_ok=True)
         self._measure()
 
@@ -133,7 +131,7 @@ class SpoolWriter:
                 raise
 
     def close(self) -> None:
-        """Flush, sync, and let go of the segment. Raises OSError."""
+        """Flush, sync, and close the segment. Raises OSError."""
         try:
             self.flush()
         finally:
@@ -149,7 +147,7 @@ class SpoolWriter:
             rest = rest[written:]
 
     def _open_segment(self) -> None:
-        """Begin a segment. It gets its name only when it is locked: the reader takes an unlocked one for abandoned."""
+        """Begin a segment. It gets its name after it is locked, because an unlocked segment is an abandoned one."""
         self._created_ns = max(time.time_ns(), self._created_ns + 1)
         self._path = self._directory / f"{self._created_ns:020d}-{self._name}.tmp"
         self._reused = self._take_free()
@@ -157,7 +155,7 @@ class SpoolWriter:
             self._fd = os.open(self._path, os.O_WRONLY | (0 if self._reused else os.O_CREAT | os.O_EXCL), 0o640)
         except OSError:
             with suppress(OSError):
-                self._path.unlink()  # what was taken to be written over
+                self._path.unlink()  # the finished segment that was taken
             raise
         fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         name = segment_name(self._created_ns, self._name, self._mark, self._reused)
@@ -165,16 +163,16 @@ class SpoolWriter:
         self._directory_dirty = True
 
     def _take_free(self) -> bool:
-        """Take a segment that is done with: its blocks are there, and its pages are in memory.
+        """Take a finished segment to overwrite: its blocks are allocated, and its pages are in memory.
 
-        A page that the kernel has to find first costs as much as the rest of a push where a hypervisor lends memory.
-        Until its writer leaves it, the others count all its old bytes as if the spool held them: we take none that is
-        large, nor when little room is left. Even when all that are free are taken at once, more than half stays.
+        Under a hypervisor that lends memory, a page that the kernel has to find first costs as much as the rest of a
+        push. Until the writer closes it, all its old bytes count as spooled: large segments are not taken, nor any
+        when little room is left. Even when all free segments are taken at once, more than half of the room remains.
         """
         self._measure()
         room = self._max_bytes // 4 - self._others_bytes
         for free in self._directory.glob(f"*{FREE_SUFFIX}"):
-            with suppress(FileNotFoundError):  # another writer was quicker
+            with suppress(FileNotFoundError):  # another writer took it
                 if free.stat().st_size <= min(room, self._max_bytes // 16):
                     free.rename(self._path)
                     return True
@@ -183,7 +181,7 @@ class SpoolWriter:
     def _retire(self) -> None:
         if self._fd >= 0:
             if self._reused:
-                with suppress(OSError):  # the reader tells what was written from what stands behind it
+                with suppress(OSError):  # the reader distinguishes records from old bytes
                     os.ftruncate(self._fd, self._end)
             self._others_bytes += self._end
             self._retired.append(self._fd)
@@ -191,10 +189,10 @@ class SpoolWriter:
             self._mark = secrets.randbits(32)
 
     def _abandon_segment(self) -> None:
-        """Cut a torn tail off and go on in a new segment: the reader may already stand behind the cut."""
+        """Cut off a torn tail and continue in a new segment: the reader may already be past the cut."""
         if self._fd < 0:
             return
-        with suppress(OSError):  # the reader finds a torn tail as well as we do
+        with suppress(OSError):  # the reader detects a torn tail, too
             os.ftruncate(self._fd, self._end)
         if self._end > 0:
             self._retire()
@@ -207,7 +205,7 @@ class SpoolWriter:
 
     def _duplicate(self) -> int:
         with self._closing:
-            current = self._fd  # taken once: it may be retired meanwhile
+            current = self._fd  # read once: it may be retired meanwhile
             return os.dup(current) if current >= 0 else -1
 
     def _refuse_if_full(self, nbytes: int) -> None:
@@ -218,25 +216,25 @@ class SpoolWriter:
             raise SpoolFull(f"cannot queue {nbytes} bytes: the spool would hold {total} of {self._max_bytes}")
 
     def _measure(self) -> None:
-        """Look up how much the other files in the directory hold."""
+        """Measure the other segments in the directory."""
         self._measured_at = self._clock_s()
         own = self._path.name if self._fd >= 0 else ""
         self._others_bytes = sum(size for name, size in segment_sizes(self._directory).items() if name != own)
 
 
 def segment_sizes(directory: Path) -> dict[str, int]:
-    """The segments in a spool's directory, oldest first, and how many bytes each holds."""
+    """The segments in a spool directory, oldest first, with their sizes in bytes."""
     sizes = {}
     with os.scandir(directory) as entries:
         for entry in entries:
             if entry.name.endswith(SUFFIX):
-                with suppress(FileNotFoundError):  # the reader was done with it
+                with suppress(FileNotFoundError):  # the reader has freed it
                     sizes[entry.name] = entry.stat().st_size
     return dict(sorted(sizes.items()))
 
 
 def sync_directory(directory: Path) -> None:
-    """Make the names in a directory survive a power loss."""
+    """Make the entries of a directory durable (fsync)."""
     fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(fd)

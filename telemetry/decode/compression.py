@@ -1,8 +1,8 @@
-"""Decompression of Kafka's codecs within a bound: more than `max_bytes` is never held, whatever the data claims.
+"""Decompression of Kafka's codecs within a limit: never holds more than `max_bytes`, whatever the data states.
 
-Each library has its own way of going wrong: zstandard takes a frame's stated size over any limit and ignores what
-follows a frame of unknown size; its streams end quietly where data was cut; python-lz4 and zlib say only by `eof` that
-a frame was whole; snappy allocates what the data claims. Hence the checks around each call.
+The checks around each call exist because of the libraries: zstandard prefers a frame's stated size to any limit and
+ignores data behind a frame of unknown size; its streams end without an error where data is truncated; python-lz4 and
+zlib report a complete frame only by `eof`; snappy allocates the size that the data states.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import zstandard
 
 CODEC_NAMES = ("none", "gzip", "snappy", "lz4", "zstd")  # org.apache.kafka.common.record.CompressionType, by id
 
-_MAX_FRAMES = 64  # clients send one; hundred thousands of empty ones would cost time without ever getting large
+_MAX_FRAMES = 64  # clients send one; 100,000 empty frames would cost time without reaching the size limit
 _XERIAL_MAGIC = b"\x82SNAPPY\x00"
 _XERIAL_HEADER_BYTES = 16  # magic, version i32, lowest compatible version i32
 _ZSTD_CHECKSUM_BYTES = 4
@@ -54,7 +54,7 @@ _contexts = _PerThread()
 
 
 def decompress(compression_type: int, data: bytes, *, max_bytes: int) -> bytes:
-    """The payload of a codec by Kafka's id; exactly `max_bytes` is fine. Raises DecompressError, TooLarge."""
+    """Decompress with the codec of this Kafka id, up to `max_bytes` inclusive. Raises DecompressError, TooLarge."""
     if not 0 <= compression_type < len(_CODECS):
         raise DecompressError(f"cannot decompress {len(data)} bytes: no codec has the id {compression_type}")
     try:
@@ -64,7 +64,7 @@ def decompress(compression_type: int, data: bytes, *, max_bytes: int) -> bytes:
 
 
 def codec_name(compression_type: int) -> str:
-    """Of Kafka's id; the id itself when there is no such codec."""
+    """The name of a codec by Kafka's id; the id as text when there is no such codec."""
     return CODEC_NAMES[compression_type] if 0 <= compression_type < len(CODEC_NAMES) else str(compression_type)
 
 
@@ -83,13 +83,13 @@ def _lz4(data: bytes, max_bytes: int) -> bytes:
 
 
 def _frames(codec: str, new: Callable[[], Any], data: bytes, max_bytes: int) -> bytes:
-    """One or more whole frames, and nothing behind them."""
+    """One or more complete frames with nothing behind them."""
     output: list[bytes] = []
     rest, room = data, max_bytes
     while rest or not output:
         _check_count(codec, output, data)
         frame: _Decompressor = new()
-        # One byte more than fits: that a frame ends exactly at the limit shows only by trying to go on.
+        # One byte more than fits: only an attempt to continue shows that a frame ends exactly at the limit.
         part = frame.decompress(rest, room + 1)
         if len(part) > room:
             raise _too_large(max_bytes)
@@ -137,7 +137,7 @@ def _zstd(data: bytes, max_bytes: int) -> bytes:
             part = _contexts.zstd.decompress(rest[:length], max_output_size=max(room, 1))
         except zstandard.ZstdError as exc:
             if content_bytes < 0 and "did not decompress full frame" in str(exc):
-                raise _too_large(max_bytes) from exc  # the frame is whole: what lacked was room
+                raise _too_large(max_bytes) from exc  # the frame is complete: the limit was the cause
             raise
         if len(part) > room:
             raise _too_large(max_bytes)
@@ -148,7 +148,7 @@ def _zstd(data: bytes, max_bytes: int) -> bytes:
 
 
 def _zstd_frame(data: bytes) -> tuple[int, int]:
-    """The length of the frame at the beginning of `data`, and of its content: -1 when it does not say."""
+    """Length of the frame at the beginning of `data`, and of its content (-1: not stated)."""
     checksum_bytes = _ZSTD_CHECKSUM_BYTES if zstandard.get_frame_parameters(data).has_checksum else 0
     at, last = zstandard.frame_header_size(data), False
     while not last:

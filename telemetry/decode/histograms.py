@@ -1,7 +1,7 @@
 """OTLP histograms, exponential histograms and summaries -> one kind of row. Sans-I/O.
 
-No Kafka client sends them today; applications that share the sink do. What a point does not say (sum, min, max) is
-None, never 0.
+No Kafka client sends them today; applications that use the same receiver do. Fields that a point does not have (sum,
+min, max) are None, never 0.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
 """An OTLP MetricsData payload -> points, series and histograms, in columns. Sans-I/O.
 
-Rules: nothing is stored as 0 that was not measured. NaN stays NaN (Java's averages without samples); a point without
-a value, or flagged as such, is NaN with bit 0 of its flags set. Integers beyond 2^53 also stand exactly in
-`int_value`. A timestamp outside [received - 7 days, received + 10 minutes] becomes the time of receipt and is counted:
-a client with a bad clock must not create partitions, and its values are still worth having. `interval_ms` is what the
-client's own clock says. Who sent it comes from the push (its connection); attributes called client_id or principal
-are attributes like all others.
+Rules: a value that was not measured is never stored as 0. NaN stays NaN (Java's averages without samples); a point
+without a value, or flagged as such, is NaN with bit 0 of its flags set. Integers beyond 2^53 are also in `int_value`,
+exactly. A timestamp outside [received - 7 days, received + 10 minutes] becomes the time of receipt and is counted:
+a client with a wrong clock must not create partitions, but its values are kept. `interval_ms` is measured by the
+client's clock. The sender is taken from the push (its connection); attributes named client_id or principal have no
+special meaning.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Points:
 
 @dataclass(slots=True)
 class Decoded:
-    """What one push holds. `series` has those that were not known before."""
+    """The content of one push. `series` holds those that were not known before."""
 
     points: Points = field(default_factory=Points)
     series: dict[int, Series] = field(default_factory=dict)
@@ -62,7 +62,7 @@ class Decoded:
 
 
 def decode(payload: bytes, push: Push, limits: Limits, known: Container[int]) -> Decoded:
-    """All that a decompressed payload holds; series whose id is in `known` are not described again.
+    """Decode a decompressed payload; series whose id is in `known` are not described again.
 
     Raises DecodeError, OverBudget.
     """
@@ -124,7 +124,7 @@ class _Metric(NamedTuple):
 
 
 class _Walk:
-    """One payload being read, point by point."""
+    """Decodes one payload, point by point."""
 
     def __init__(self, client: bytes, received_ms: int, limits: Limits, known: Container[int]) -> None:
         """`client`: as series.identity names it."""
@@ -275,7 +275,7 @@ def _value(point: Any) -> tuple[float, int | None, int]:
 
 
 def _interval_ms(start_ns: int, ns: int) -> int:
-    """By the client's own clock, right or wrong; 0 when it gave no start, or a later one."""
+    """Measured by the client's clock; 0 when there is no start time, or a later one."""
     return min((ns - start_ns) // _NS_PER_MS, _MAX_UINT32) if 0 < start_ns <= ns else 0
 
 

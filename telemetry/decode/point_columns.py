@@ -1,6 +1,6 @@
-"""The data points of many pushes -> one column of numbers each, whichever way they were decoded. Sans-I/O.
+"""Data points of many pushes -> numpy columns, from decoded points and from template matches. Sans-I/O.
 
-Loops over points are numpy's. What each column means: otlp.py, whose rules are followed here to the letter.
+Loops over points run in numpy. otlp.py defines the columns; the results here are identical.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from telemetry.decode.templates import Match, Template
 _NS_PER_MS = 1_000_000
 _EXACT_DOUBLE = 1 << 53
 _MAX_UINT32 = (1 << 32) - 1
-_ABSENT = bytes(8)  # behind each payload: the place ABSENT (-1, as numpy counts) of a row reads it
+_ABSENT = bytes(8)  # appended to each payload: offset ABSENT (-1) of a row reads it
 
-# When a push must have been received for the bounds of its timestamps to be unsigned nanoseconds.
+# Times of receipt for which the bounds of timestamps fit unsigned 64-bit nanoseconds.
 GATHERABLE_MS = range(MAX_PAST_MS, 1 << 43)
 
 Numbers = npt.NDArray[Any]
@@ -45,7 +45,7 @@ _TYPES = PointColumns(np.int32, np.int32, np.int64, np.uint64, np.float64, np.in
 
 
 class Names:
-    """Texts, numbered in the order of their coming."""
+    """Strings, numbered in order of first use."""
 
     def __init__(self) -> None:
         self._numbers: defaultdict[str, int] = defaultdict(lambda: len(self._numbers))
@@ -54,25 +54,25 @@ class Names:
         return iter(self._numbers)
 
     def numbers(self, names: Iterable[str]) -> Numbers:
-        """Of each its number, new or not."""
+        """The number of each name; new names get the next number."""
         return np.array([self._numbers[name] for name in names], np.int32)
 
     def ranks(self) -> Numbers:
-        """The place of each, by number, in alphabetical order."""
+        """The alphabetical rank of each name, by number."""
         ranks = np.empty(len(self._numbers), np.uint16 if len(self._numbers) < 1 << 16 else np.uint32)  # 16: radix sort
         ranks[[number for _, number in sorted(self._numbers.items())]] = np.arange(len(ranks))
         return ranks
 
 
 def joined(parts: Iterable[PointColumns], names: Names) -> PointColumns:
-    """All points of all parts, sorted by metric: ClickHouse takes half the time for what its key sorts."""
+    """All points, sorted by metric: ClickHouse inserts rows that are sorted by its key in half the time."""
     columns = PointColumns(*map(np.concatenate, zip(_NONE, *parts, strict=True)))
     order = np.argsort(names.ranks()[columns.metric], kind="stable")
     return PointColumns(*(column[order] for column in columns))
 
 
 def listed(pushes: Sequence[int], points: Sequence[Points], names: Names) -> PointColumns:
-    """Points that were decoded one by one. `pushes`: the number of the push of each."""
+    """Columns of points decoded one by one. `pushes`: the number of the push of each element of `points`."""
 
     def column(name: str) -> Numbers:
         return np.fromiter(chain.from_iterable(getattr(each, name) for each in points), getattr(_TYPES, name))
@@ -94,9 +94,9 @@ def listed(pushes: Sequence[int], points: Sequence[Points], names: Names) -> Poi
 def gathered(
     template: Template, pushes: Sequence[int], matches: Sequence[Match], received_ms: Numbers, names: Names
 ) -> tuple[PointColumns, int]:
-    """Payloads of one template; and how many timestamps were out of bounds.
+    """Columns of payloads of one template, and how many timestamps were clamped.
 
-    `pushes`: the number of the push of each match, and `received_ms` when it was received: in GATHERABLE_MS.
+    `pushes`: the number of the push of each match; `received_ms`: its time of receipt, in GATHERABLE_MS.
     """
     rows = _rows([match.payload for match in matches])
     received = received_ms[:, None].astype(np.int64)
@@ -118,7 +118,7 @@ def gathered(
 
 
 def _rows(payloads: Sequence[bytes]) -> Numbers:
-    """Equally long payloads, one per row: element n is the fixed64 that begins at byte n."""
+    """Payloads of equal length, one per row: element n is the fixed64 at byte offset n."""
     length = len(payloads[0])
     buffer = b"".join(chain.from_iterable((payload, _ABSENT) for payload in payloads))
     return np.ndarray((len(payloads), length + 1), "<u8", buffer, strides=(length + len(_ABSENT), 1))

@@ -1,7 +1,7 @@
-"""What makes a time series: its attributes as text, spelled one way for all clients, and its id. Sans-I/O.
+"""Identity of a time series: normalised attributes and the series id. Sans-I/O.
 
 Keys are snake_case: '.' and '-' become '_', so librdkafka's `node.id` and Java's `node_id` are one key, and Java's
-`group_member_id` is librdkafka's `member_id`. Of keys that come together this way the first wins. Values stay as the
+`group_member_id` is librdkafka's `member_id`. When two keys become equal, the first wins. Values stay as the
 client sent them, as text: librdkafka's int 1 is '1', Java's string stays 'node-1'.
 """
 
@@ -38,13 +38,13 @@ class Series(NamedTuple):
 
 
 def identity(push: Push) -> bytes:
-    """Whose series they are, for `series_id`. From the connection: no payload can write into another's series."""
+    """The owner of series, for `series_id`. Taken from the connection: no payload can write into series of others."""
     who = (push.connection.cluster, push.connection.principal, push.client_id, push.client_instance_id.hex())
     return orjson.dumps(who)
 
 
 def series_id(of: bytes, metric: str, kind: str, temporality: str, attributes: Attributes) -> int:
-    """64 bits that name a series for ever: xxh3 over whose it is (`identity`) and what it measures."""
+    """The permanent 64-bit id of a series: xxh3 of its owner (`identity`), metric, kind, temporality and attributes."""
     return xxh3_64_intdigest(of + orjson.dumps((metric, kind, temporality, attributes)))
 
 
@@ -65,7 +65,7 @@ def text_bytes(attributes: Attributes) -> int:
 
 @lru_cache(maxsize=4096)
 def normal_key(key: str) -> str:
-    """A key as all dialects are made to spell it. What is remembered is the client's: give it no endless keys."""
+    """A key in snake_case, with aliases resolved. Cached by the client's spelling: limit the length of keys before."""
     snake_case = key.translate(_SNAKE_CASE)
     return _ALIASES.get(snake_case, snake_case)
 

@@ -1,13 +1,12 @@
-"""Payloads of a structure that was seen before are not parsed: their numbers stand where they stood then. Sans-I/O.
+"""Templates of payload structures that were seen before: such payloads are not parsed again. Sans-I/O.
 
-A client pushes the same metrics again and again, and all that changes are OTLP's fixed64 fields: start, time and value.
-A template says where those stand; a payload equal to it in all other bytes is decoded by gathering columns
-(columns.py), in a twentieth of the time of otlp.decode, whose rows it must equal.
+A client pushes the same metrics repeatedly; only OTLP's fixed64 fields change: start, time and value. A template holds
+their offsets. A payload that equals it in all other bytes is decoded by gathering columns (point_columns.py), in a
+twentieth of the time of otlp.decode, and gives the same rows.
 
-How the places are found: a payload that protobuf writes byte for byte as the client wrote it is written again with
-numbers drawn for the purpose, and those are looked for. Nothing here parses protobuf.
-
-Payloads that are not written that way, hold histograms or are very large are decoded by otlp.decode each time.
+To find the offsets, a payload is serialized again with known random numbers in those fields, which are then searched
+for. This works for payloads that protobuf serializes to the same bytes as the client did. Others, payloads with
+histograms and very large ones are decoded by otlp.decode each time.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData
 
 from telemetry.decode.otlp import NO_RECORDED_VALUE, Decoded
 
-ABSENT = -1  # the place of a field that is not there
+ABSENT = -1  # offset of a field that is missing
 
 _MAX_PAYLOAD_BYTES = 1 << 20
 _MAX_TRIES = 8  # templates of the right length that are compared with a payload of a client not seen before
@@ -35,7 +34,7 @@ Ids = npt.NDArray[np.uint64]
 
 
 class Template:
-    """What all payloads of one structure have in common. Arrays have one element per data point."""
+    """The common part of all payloads of one structure. Arrays have one element per data point."""
 
     def __init__(self, payload: bytes, decoded: Decoded, places: Sequence[_Places]) -> None:
         points = decoded.points
@@ -55,7 +54,7 @@ class Template:
         return len(self.names)
 
     def matches(self, payload: bytes) -> bool:
-        """Whether it differs in nothing but the numbers."""
+        """Whether the payload differs from the template only in the numbers."""
         return len(payload) == len(self._mask) and self._masked(payload) == self._constant
 
     def _masked(self, payload: bytes) -> bytes:
@@ -63,7 +62,7 @@ class Template:
 
 
 class Match(NamedTuple):
-    """A payload that is a template with other numbers."""
+    """A payload that matches a template."""
 
     template: Template
     payload: bytes
@@ -71,7 +70,7 @@ class Match(NamedTuple):
 
 
 class Sent:
-    """What a client sent: the template of its payload and the ids of the series in it."""
+    """The template of a client's payload and the ids of the series in it."""
 
     def __init__(self, template: Template, series_ids: Ids) -> None:
         self.template = template
@@ -79,16 +78,16 @@ class Sent:
         self._described: Ids | None = None
 
     def is_described(self, known: Ids) -> bool:
-        """Whether all its series are among the known ones. Costs nothing while those are the same array as before."""
+        """Whether all series are known. Not computed again while `known` is the same array."""
         if self._described is not known and np.isin(self.series_ids, known).all():
             self._described = known
         return self._described is known
 
 
 class Templates:
-    """What clients sent of late: for each client and payload length the template and the ids of its series.
+    """For each client and payload length the template and series ids of its last push.
 
-    Bounded to about `max_bytes`; those not used for longest go first. A template that no client uses goes too.
+    Bounded to about `max_bytes`, evicted least recently used first, together with templates that no client uses.
     """
 
     def __init__(self, max_bytes: int) -> None:
@@ -102,7 +101,7 @@ class Templates:
         return sum(map(len, self._by_length.values()))
 
     def find(self, client: bytes, payload: bytes) -> Sent | None:
-        """What the client, as series.identity names it, sent before that differs in nothing but the numbers."""
+        """The entry of the client (as series.identity names it) whose template the payload matches."""
         key = (client, len(payload))
         sent = self._sent.get(key)
         if sent is None or not sent.template.matches(payload):
@@ -111,12 +110,12 @@ class Templates:
         return sent
 
     def known(self, payload: bytes) -> Template | None:
-        """A template that the payload fits, whoever sent the like before; only some are tried."""
+        """A template of any client that the payload matches; only the newest eight are tried."""
         newest_first = reversed(self._by_length.get(len(payload), ())[-_MAX_TRIES:])
         return next((template for template in newest_first if template.matches(payload)), None)
 
     def keep(self, client: bytes, payload: bytes, template: Template, decoded: Decoded) -> None:
-        """The client's next payload like this one will be found. `decoded`: what otlp.decode made of it."""
+        """Remember the template for the client. `decoded`: the result of otlp.decode for this payload."""
         key = (client, len(payload))
         self._forget(key)
         self._take(key, Sent(template, np.array(decoded.points.series_id, np.uint64)))
@@ -147,7 +146,7 @@ class Templates:
 
 
 class _Places(NamedTuple):
-    """Of the numbers of a data point, one each: where it stands, or ABSENT."""
+    """Offsets of the numbers of a data point, or ABSENT."""
 
     start: int
     time: int
@@ -156,21 +155,21 @@ class _Places(NamedTuple):
 
 
 def template_of(payload: bytes, decoded: Decoded) -> Template | None:
-    """None when the payload is no fit: see the head of this file."""
+    """None when there can be no template: see the module docstring."""
     plain = bool(decoded.points.value) and not decoded.histograms and not decoded.dropped
     if not plain or len(payload) > _MAX_PAYLOAD_BYTES:
         return None
     message = MetricsData.FromString(payload)
     if message.SerializeToString() != payload:
         return None
-    # Nobody can put these numbers into his payload beforehand: the hash of bytes is keyed anew in each process.
+    # A client cannot put these numbers into its payload beforehand: the hash of bytes has a new key in each process.
     base = _DRAWN | (hash(payload) & 0xFFFF_FFFF) << 24
     drawn = [_draw(point, base + (n << 2)) for n, point in enumerate(_number_points(message))]
     redrawn = message.SerializeToString()
     if len(redrawn) != len(payload) or len(drawn) != len(decoded.points.value):
         return None
     template = Template(payload, decoded, list(_find(redrawn, drawn)))
-    # Were a place wrong or missing, a number of ours would stand where the template wants the payload's own.
+    # If an offset were wrong or missing, one of these numbers would be in the constant part.
     return template if template.matches(redrawn) else None
 
 
@@ -182,7 +181,7 @@ def _number_points(message: Any) -> Iterator[Any]:
 
 
 def _draw(point: Any, number: int) -> _Places:
-    """Set the numbers that a point has to this one and those that follow; 0 for what it has not."""
+    """Set the numbers of a point to `number` and the following ones; 0 for those it does not have."""
     kind = point.WhichOneof("value")
     drawn = _Places(
         number if point.start_time_unix_nano else 0,
@@ -199,7 +198,7 @@ def _draw(point: Any, number: int) -> _Places:
 
 
 def _find(data: bytes, drawn: Sequence[_Places]) -> Iterator[_Places]:
-    """Protobuf writes fields by number: in the order of _Places."""
+    """Protobuf serializes fields by number: in the order of _Places."""
     at = 0
     for numbers in drawn:
         places = []

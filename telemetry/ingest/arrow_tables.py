@@ -1,7 +1,7 @@
-"""What a batch of spool records holds -> one Arrow table per ClickHouse table, column by column. Sans-I/O.
+"""Decoded records -> one Arrow table per ClickHouse table, column by column. Sans-I/O.
 
 Types are those that `Store.insert` asks for: strings dictionary-encoded, UUIDs as 16 bytes, times in ms, UTC.
-Who pushed is repeated by index (numpy), never by a Python loop over points.
+The sender is repeated by index (numpy), not by a Python loop over points.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def points_table(outcomes: Sequence[Outcome]) -> tuple[pa.Table, list[int], int]
 
 
 def _by_template(outcomes: Sequence[Outcome]) -> dict[Template, list[int]]:
-    """The numbers of the pushes of each template, in the order in which ClickHouse will sort them."""
+    """The numbers of the pushes of each template, in the sort order of `points`."""
     found: dict[Template, list[int]] = {}
     for n, outcome in sorted(enumerate(outcomes), key=lambda numbered: _sorts_by(numbered[1].push)):
         if outcome.match is not None:
@@ -72,7 +72,7 @@ def _points(columns: PointColumns, names: Names, pushes: Sequence[Push]) -> pa.T
 
 
 def series_table(outcomes: Sequence[Outcome]) -> pa.Table:
-    """Rows of `series`: each series that was not known, once, as its last push says."""
+    """Rows of `series`: each new series once, as in the last push that has it."""
     found = {id_: (series, outcome.push) for outcome in outcomes for id_, series in outcome.decoded.series.items()}
     described = [series for series, _ in found.values()]
     pushes = [push for _, push in found.values()]
@@ -232,7 +232,7 @@ _DISTRIBUTION = {
 
 
 def _identity(of: Sequence[Push | ClientInstance]) -> dict[str, Any]:
-    """Who it was: from the connection and the request's head."""
+    """Columns that name the sender: from the connection and the request header."""
     return {
         "cluster": _strings(each.connection.cluster for each in of),
         "principal": _strings(each.connection.principal for each in of),
@@ -242,7 +242,7 @@ def _identity(of: Sequence[Push | ClientInstance]) -> dict[str, Any]:
 
 
 def _repeated_identity(pushes: Sequence[Push], of_push: Any) -> dict[str, Any]:
-    """The identity of each push, and when it came, once per point. `of_push` is the push of each point, by index."""
+    """Sender and time of receipt of each point. `of_push`: the number of the push of each point."""
     index = pa.array(of_push, pa.int32())
     columns = {**_identity(pushes), "received_at": _times(push.received_at_ms for push in pushes)}
     return {name: column.take(index) for name, column in columns.items()}
@@ -270,7 +270,7 @@ def _strings(values: Iterable[str]) -> Any:
 
 
 def _maps(values: Iterable[Attributes]) -> Any:
-    """Few are different: each of those is converted once."""
+    """Equal values are converted once."""
     numbers: dict[Attributes, int] = {}
     indices = [numbers.setdefault(value, len(numbers)) for value in values]
     return pa.array(list(numbers), _MAP).take(pa.array(indices, pa.int32()))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import structlog
@@ -203,7 +204,12 @@ class Ingester:
         """Write the tables that are not written yet. Raises TransientWriteError."""
         while self._unwritten:
             rows = decoded.without_refused(self._unwritten[0])
-            written = self._writer.write(rows, decoded.batch.token)
+            written = self._writer.write(
+                rows,
+                decoded.batch.token,
+                rows.table in self._reader.isolated,
+                partial(self._reader.isolate, rows.table),
+            )
             del self._unwritten[0]
             for failed in written.failed:
                 push = decoded.refuse(rows, failed.item)

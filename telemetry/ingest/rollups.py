@@ -1,7 +1,7 @@
-"""Which hours were touched, and when they are computed again: whole, from raw points. Sans-I/O.
+"""Which hours have new points, and when their rollup is computed: whole, from raw points. Sans-I/O.
 
-An hour stays touched until it was computed after its last point was written; that it is touched is kept with the
-position in the spool (ingest.py), so that a crash at any moment costs at most a computation that changes nothing.
+An hour is pending until it was computed after its last point was written. Pending hours are saved with the position in
+the spool, so that a crash costs at most one computation that changes nothing.
 """
 
 from __future__ import annotations
@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 MS_PER_HOUR = 3_600_000
-_IDLE_SHARE = 19  # of what a computation took, how much is waited after it: it takes a twentieth of our time at most
+_IDLE_SHARE = (
+    19  # pause after a computation, in multiples of its duration: rollups take at most a twentieth of the time
+)
 
 # FINAL: a point that was pushed twice counts once. Grouped along the sort order of `points`, so that memory does not
 # grow with the number of series. A series that is not described (yet) has no temporality.
@@ -37,15 +39,15 @@ SETTINGS optimize_aggregation_in_order = 1, max_execution_time = 0
 
 
 def roll_up_parameters(hour: int) -> dict[str, int]:
-    """What ROLL_UP is run with."""
+    """The parameters of ROLL_UP."""
     return {"hour_s": hour * MS_PER_HOUR // 1000}
 
 
 class TouchedHours:
-    """Hours since 1970 with points that no computation has seen, in the order in which they were touched first."""
+    """Hours since 1970 with points that are not rolled up, in the order of their first new point."""
 
     def __init__(self, hours: Iterable[int], interval_ms: int) -> None:
-        """`hours` were left over by whoever was here before. An hour is computed `interval_ms` after it was touched."""
+        """`hours`: pending ones of an earlier process. An hour is due `interval_ms` after its first new point."""
         self._touched_ms: dict[int, int] = dict.fromkeys(hours, 0)
         self._interval_ms = interval_ms
         self._not_before_ms = 0
@@ -59,21 +61,21 @@ class TouchedHours:
             self._touched_ms.setdefault(hour, now_ms)
 
     def due(self, now_ms: int) -> int | None:
-        """The hour to be computed now."""
+        """The hour to compute now, if any."""
         if now_ms < self._not_before_ms:
             return None
         hour = next(iter(self._touched_ms), None)
         return hour if hour is not None and self._touched_ms[hour] + self._interval_ms <= now_ms else None
 
     def computed(self, hour: int, took_ms: int, now_ms: int) -> None:
-        """All that was written of the hour until now is in."""
+        """The rollup of the hour contains all points written until now."""
         del self._touched_ms[hour]
         self._not_before_ms = now_ms + _IDLE_SHARE * took_ms
 
     def failed(self, now_ms: int) -> None:
-        """Try again, but not at once."""
+        """Try again after `interval_ms`."""
         self._not_before_ms = now_ms + self._interval_ms
 
     def as_list(self) -> list[int]:
-        """For whoever is here after us."""
+        """Pending hours, to be saved."""
         return list(self._touched_ms)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import structlog
@@ -43,15 +43,24 @@ class TableWriter:
         self._built: tuple[str, Built] | None = None  # the whole batch, while the store does not accept it
         self._logged: set[str] = set()  # tables whose refusal was logged
 
-    def write(self, rows: TableRows, token: str) -> WrittenTable:
-        """Raises TransientWriteError: the same call again writes nothing twice."""
+    def write(self, rows: TableRows, token: str, isolated: bool, isolate: Callable[[], None]) -> WrittenTable:
+        """Raises TransientWriteError: the same call again writes nothing twice.
+
+        `isolate` is called before the first half is written, and may raise OSError. From then on, also after a crash,
+        `isolated` is to be True: the whole batch has another token than its halves, and would be stored beside them.
+        """
         halving = _Halving()
+        if isolated:
+            self._isolate(rows, rows.items, f"{rows.table}:{token}", halving, "")
+            return WrittenTable(halving.failed, halving.hours, halving.clamped_timestamps)
         for attempt in range(_ATTEMPTS):
             cause = self._insert(rows, rows.items, f"{rows.table}:{token}", halving, keep=True)
             if cause is None:
                 break
             if attempt + 1 == _ATTEMPTS:
                 self._log(rows, cause)
+                if len(rows.items) > 1:
+                    isolate()
                 self._isolate(rows, rows.items, f"{rows.table}:{token}", halving, cause)
         self._built = None
         return WrittenTable(halving.failed, halving.hours, halving.clamped_timestamps)

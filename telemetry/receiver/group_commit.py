@@ -15,6 +15,7 @@ class GroupCommit:
 
     def __init__(self, flush: Callable[[], None], settled: Callable[[bool], None]) -> None:
         self.failures = 0
+        self._is_failing = False
         self._flush = flush
         self._settled = settled
         self._waiting: list[Callable[[bool], None]] = []
@@ -51,6 +52,11 @@ class GroupCommit:
             self._flush()
         except Exception as exc:
             self.failures += 1
-            log.exception("cannot write to the spool: clients are asked to retry", error=str(exc))
+            if not self._is_failing:  # once per outage: a full disk fails hundreds of flushes a second
+                log.exception("cannot write to the spool: clients are asked to retry", error=str(exc))
+            self._is_failing = True
             return False
+        if self._is_failing:
+            log.info("the spool is written again", failures=self.failures)
+            self._is_failing = False
         return True

@@ -1,4 +1,4 @@
-"""`python -m tests.chaos SEED KILLS AWAY_S`: kill -9 under load, and the store away for AWAY_S seconds.
+"""`python -m tests.chaos SEED KILLS AWAY_S FAULTS`: kill -9 under load, the store away, faults of the store.
 
 No acknowledged point may be lost, none be there twice. Each process is killed as often as the others.
 """
@@ -15,11 +15,12 @@ from pathlib import Path
 from headroom.demo.kit.broker import Cluster
 from headroom.demo.kit.jars import KAFKA_VERSION, find_java, kafka_libs
 from tests.chaos.scenario import away, managed, served, subscribe
+from tests.chaos.store_faults import store_faults
 
 DIRECTORY = Path("build/chaos")  # what a run leaves: logs and data
 
 
-def main(seed: int, kills: int, away_s: float) -> int:
+def main(seed: int, kills: int, away_s: float, faults: int) -> int:
     """Prints what does not add up and one closing line; 0 when all does."""
     java = find_java()
     libs = kafka_libs(java, Path(".cache") / f"kafka-{KAFKA_VERSION}")
@@ -33,6 +34,8 @@ def main(seed: int, kills: int, away_s: float) -> int:
             audits.append(asyncio.run(served(cluster.bootstrap, DIRECTORY / "served", rng, kills - kills * 4 // 9)))
         if away_s:
             audits.append(asyncio.run(away(cluster.bootstrap, DIRECTORY / "away", rng, away_s)))
+        if faults:
+            audits.append(asyncio.run(store_faults(cluster.bootstrap, DIRECTORY / "faults", rng, faults)))
     killed = sum((audit.killed for audit in audits), Counter())
     print("killed", *(f"{victim}={number}" for victim, number in sorted(killed.items())))
     for fault in (fault for audit in audits for fault in audit.faults):
@@ -44,4 +47,4 @@ def main(seed: int, kills: int, away_s: float) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(int(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3])))
+    sys.exit(main(int(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3]), int(sys.argv[4])))

@@ -43,7 +43,7 @@ async def managed(upstream: str, directory: Path, rng: random.Random, kills: int
         }
         killed = await kill(victims, [*victims], rng, kills)
         await headroom.ready()
-        await _until(lambda: headroom.signal_worker(signal.SIGSTOP), "a worker to stop")
+        await until(lambda: headroom.signal_worker(signal.SIGSTOP), "a worker to stop")
         await fill_the_spool(load)
         headroom.signal_worker(signal.SIGCONT)
         return await concluded(headroom, headroom.sql_port, load, killed)
@@ -88,7 +88,7 @@ async def away(upstream: str, directory: Path, rng: random.Random, seconds: floa
         headroom.begin()
         await headroom.ready()
         load = await loaded(headroom, server.port, rng)
-        await _until(lambda: load.ledger.pushes > 10 * CLIENTS, "clients to push")
+        await until(lambda: load.ledger.pushes > 10 * CLIENTS, "clients to push")
         server.kill()
         await asyncio.sleep(seconds)
         held = await asyncio.to_thread(headroom.metrics)
@@ -139,26 +139,26 @@ async def kill_network(headroom: Headroom, rng: random.Random) -> None:
 async def kill_child(headroom: Headroom, rng: random.Random) -> None:
     """It is started again by its parent, each time later while it does not start: mostly, then, we wait for it."""
     await headroom.ready()  # a parent that loses a child while it starts gives up
-    await _until(headroom.kill_child, "a network process to kill")
+    await until(headroom.kill_child, "a network process to kill")
     if rng.random() < 0.8:
-        await _until(headroom.is_whole, "a network process to start again")
+        await until(headroom.is_whole, "a network process to start again")
 
 
 async def kill_worker(headroom: Headroom) -> None:
     """It is started again by the network process."""
-    await _until(lambda: headroom.signal_worker(signal.SIGKILL), "a worker to kill")
+    await until(lambda: headroom.signal_worker(signal.SIGKILL), "a worker to kill")
 
 
 async def kill_managed_server(headroom: Headroom) -> None:
     """Not while Headroom starts: it gives up then. It is started again by its parent."""
     await headroom.ready()
-    await _until(lambda: headroom.signal_clickhouse(signal.SIGKILL), "a managed server to kill")
+    await until(lambda: headroom.signal_clickhouse(signal.SIGKILL), "a managed server to kill")
 
 
 async def hang_managed_server(headroom: Headroom, rng: random.Random) -> None:
     """It stops in the middle of whatever it does, and goes on."""
     await headroom.ready()
-    await _until(lambda: headroom.signal_clickhouse(signal.SIGSTOP), "a managed server to stop")
+    await until(lambda: headroom.signal_clickhouse(signal.SIGSTOP), "a managed server to stop")
     await asyncio.sleep(rng.uniform(0, 2.0))
     headroom.signal_clickhouse(signal.SIGCONT)
 
@@ -166,9 +166,9 @@ async def hang_managed_server(headroom: Headroom, rng: random.Random) -> None:
 async def refuse_for_a_while(sql_port: int, rng: random.Random) -> None:
     """Inserts of points fail as on a full disk, or as when merges do not keep up; other tables take theirs."""
     setting = rng.choice(REFUSALS)
-    await _until(lambda: refuse_points(sql_port, setting), "a server that answers")
+    await until(lambda: refuse_points(sql_port, setting), "a server that answers")
     await asyncio.sleep(rng.uniform(0, 2.0))
-    await _until(lambda: accept_points(sql_port, setting), "a server that answers")
+    await until(lambda: accept_points(sql_port, setting), "a server that answers")
 
 
 async def kill_server(server: Server, headroom: Headroom) -> None:
@@ -182,14 +182,14 @@ async def fill_the_spool(load: Load) -> None:
     """While nobody reads it: until clients are told to come back."""
     load.padding_bytes = 8 << 10
     before = load.ledger.answers[RETRY]
-    await _until(lambda: load.ledger.answers[RETRY] > before + 5 * CLIENTS, "the spool to be full")
+    await until(lambda: load.ledger.answers[RETRY] > before + 5 * CLIENTS, "the spool to be full")
     load.padding_bytes = 0
 
 
 async def concluded(headroom: Headroom, sql_port: int, load: Load, killed: Counter[str]) -> Audit:
     """Clients do come back; then rest, the audit and an orderly end."""
     before = load.ledger.pushes
-    await _until(lambda: load.ledger.pushes > before + 10 * CLIENTS, "clients to come back")
+    await until(lambda: load.ledger.pushes > before + 10 * CLIENTS, "clients to come back")
     await load.stop()
     counts, is_at_rest = await rested(headroom)
     print(f"{counts} broken_connections={load.ledger.broken} answers={dict(load.ledger.answers)}")
@@ -216,7 +216,8 @@ async def subscribe(upstream: str) -> None:
         await admin.close()
 
 
-async def _until(condition: Callable[[], bool], what: str) -> None:
+async def until(condition: Callable[[], bool], what: str) -> None:
+    """Raises TimeoutError."""
     deadline = time.monotonic() + _PATIENCE_S
     while not condition():
         if time.monotonic() > deadline:

@@ -25,7 +25,7 @@ STOP_TIMEOUT_S = 60.0
 # A spool that is full in seconds, batches and rollups that are many.
 SMALL_SPOOL_BYTES = 8 << 20
 PROCESSES = 2  # that take clients: the one that is started, and its child
-_STORE = {"batch_ms": 200, "rollup_ms": 500}
+_STORE = {"batch_ms": 200, "rollup_ms": 500, "quarantine_records": 100_000, "quarantine_bytes": 1 << 30}
 _READY = re.compile(r"ready kafka=(\S+) http=(\S+) sql=(\S+)")
 _SAMPLE = re.compile(r'^(\w+)(?:\{\w+="(\w+)"\})? (\S+)$', re.MULTILINE)
 
@@ -143,6 +143,16 @@ class Server:
         """Returns when it takes requests. Belongs to the main thread: the server dies with its thread."""
         self._server.launch()
         await asyncio.to_thread(self._server.wait_ready)
+
+    @property
+    def pid(self) -> int:
+        assert self._server.process is not None
+        return self._server.process.pid
+
+    async def start_if_dead(self) -> None:
+        assert self._server.process is not None
+        if self._server.process.poll() is not None:
+            await self.start()
 
     def kill(self) -> None:
         """kill -9; nothing if it does not run."""

@@ -119,7 +119,7 @@ def test_a_full_disk_does_not_keep_positions_from_being_saved(tmp_path: Path) ->
     files = PositionFiles(tmp_path)
     before = [(tmp_path / f"positions.{n}").stat() for n in (0, 1)]
     for n in range(10):
-        files.save(State({f"segment-{m}": m for m in range(200)}, ("segment-1", 0, n), Totals(records=n), {"n": n}))
+        files.save(State({f"segment-{m}": m for m in range(200)}, ("segment-1", 0, n), [], Totals(records=n), {"n": n}))
     after = [(tmp_path / f"positions.{n}").stat() for n in (0, 1)]
     assert [(one.st_size, one.st_blocks, one.st_ino) for one in before] == [
         (one.st_size, one.st_blocks, one.st_ino) for one in after
@@ -140,7 +140,7 @@ def test_fields_of_another_version_are_ignored_or_have_defaults(tmp_path: Path) 
     PositionFiles(tmp_path)
     body = orjson.dumps({"positions": {"a": 1}, "totals": {"records": 3, "novel": 1}, "novel": []})
     (tmp_path / "positions.1").write_bytes(file_bytes(1, 9, body))
-    assert PositionFiles(tmp_path).state == State({"a": 1}, None, Totals(records=3))
+    assert PositionFiles(tmp_path).state == State({"a": 1}, None, [], Totals(records=3))
 
 
 def test_a_newer_format_is_refused_and_left_as_it_is(tmp_path: Path) -> None:

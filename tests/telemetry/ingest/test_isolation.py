@@ -130,6 +130,29 @@ def test_away_in_the_middle_of_isolating_stores_nothing_twice(bench: Bench) -> N
     assert bench.balance() == (3, 1, 0)
 
 
+def test_a_crash_in_the_middle_of_isolating_stores_nothing_twice_even_if_the_culprit_is_accepted_then(
+    bench: Bench,
+) -> None:
+    accepted = refuse(bench, "points", is_bad, PermanentWriteError)
+    isolating = bench.store.insert
+
+    def insert(name: str, rows: pa.Table, *, token: str) -> None:
+        if accepted:
+            raise SystemExit  # stands for kill -9, after the first half
+        isolating(name, rows, token=token)
+
+    bench.store.insert = insert  # type: ignore[method-assign]
+    for n in range(4):
+        bench.push(client_id=BAD if n == 3 else f"good-{n}")
+    with pytest.raises(SystemExit):
+        bench.step()
+    del bench.store.insert
+    bench.restart()
+    assert bench.step() == 4
+    assert len(bench.store.rows("points")) == 4 * 108
+    assert bench.balance() == (4, 0, 0)
+
+
 def test_a_table_that_refuses_everything_costs_a_bounded_number_of_inserts(bench: Bench) -> None:
     tried = 0
 

@@ -1,0 +1,142 @@
+"""Faults of the store under load: its disk full, the server stopped, killed and refusing rows, the worker killed.
+
+Every acknowledged point must be stored once, or be in a push that is in quarantine; after `headroom quarantine replay`
+it must be stored.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import random
+import resource
+import signal
+import subprocess
+import sys
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+
+from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData
+
+from telemetry.decode.compression import decompress
+from telemetry.ingest.quarantine_reader import held
+from tests.chaos.audit import Audit, audit, command, rested
+from tests.chaos.load import Load
+from tests.chaos.scenario import CLIENTS, kill, kill_server, kill_worker, loaded, until
+from tests.chaos.victim import Headroom, Server
+
+_DISK_BYTES = 512 << 20
+_MAX_PAYLOAD_BYTES = 1 << 24
+_REFUSE = "ALTER TABLE headroom.points ADD CONSTRAINT IF NOT EXISTS chaos CHECK value % 41 != 0"
+_ACCEPT = "ALTER TABLE headroom.points DROP CONSTRAINT IF EXISTS chaos"
+
+
+async def store_faults(upstream: str, directory: Path, rng: random.Random, count: int) -> Audit:
+    """`count` faults, each as often as the others; the audit is of what is stored after the replay."""
+    with small_disk(directory / "server" / "store") as disk:
+        server = Server(directory)
+        headroom = Headroom(upstream, directory, server)
+        try:
+            await server.start()
+            headroom.begin()
+            await headroom.ready()
+            load = await loaded(headroom, server.port, rng)
+            faults: dict[str, Callable[[], Awaitable[None]]] = {
+                "disk_full": lambda: fill(disk, server, rng),
+                "server_stopped": lambda: stop_for_a_while(server, rng),
+                "server_killed": lambda: kill_server(server, headroom),
+                "rows_refused": lambda: refuse_rows(server, rng),
+                "worker_killed": lambda: kill_worker(headroom),
+            }
+            killed = await kill(faults, [*faults], rng, count)
+            await until(lambda: headroom.metrics()["headroom_worker_up"] == 1, "a worker")
+            found = await _replayed(headroom, server, load, directory / "data")
+            found.killed = killed
+            if status := headroom.stop():
+                found.faults.append(f"headroom serve ended with {status}")
+            return found
+        finally:
+            headroom.stop()
+            server.kill()
+
+
+async def fill(disk: Path, server: Server, rng: random.Random) -> None:
+    """Until not a byte is left on the disk of the store, or writes fail as if."""
+    if os.path.ismount(disk):  # noqa: ASYNC240 - the test may wait
+        ballast = disk / "ballast"
+        with contextlib.suppress(OSError), ballast.open("wb", buffering=0) as file:
+            while file.write(bytes(1 << 20)):
+                pass
+        await asyncio.sleep(rng.uniform(1.0, 4.0))
+        ballast.unlink()
+        return
+    _, hard = resource.prlimit(server.pid, resource.RLIMIT_FSIZE)
+    resource.prlimit(server.pid, resource.RLIMIT_FSIZE, (1024, hard))
+    await asyncio.sleep(rng.uniform(1.0, 4.0))
+    with contextlib.suppress(ProcessLookupError):  # SIGXFSZ may have ended it
+        resource.prlimit(server.pid, resource.RLIMIT_FSIZE, (hard, hard))
+    await server.start_if_dead()
+
+
+async def stop_for_a_while(server: Server, rng: random.Random) -> None:
+    """SIGSTOP: connections stay open and nothing is answered."""
+    os.kill(server.pid, signal.SIGSTOP)
+    await asyncio.sleep(rng.uniform(0.5, 5.0))
+    os.kill(server.pid, signal.SIGCONT)
+
+
+async def refuse_rows(server: Server, rng: random.Random) -> None:
+    """One point in 41 violates a constraint of the table; the others of its batch do not."""
+    await asyncio.to_thread(command, server.port, _REFUSE)
+    await asyncio.sleep(rng.uniform(1.0, 4.0))
+    await asyncio.to_thread(command, server.port, _ACCEPT)
+
+
+async def _replayed(headroom: Headroom, server: Server, load: Load, data: Path) -> Audit:
+    """Rest, what is stored and what is in quarantine; then the replay and the final audit."""
+    before = load.ledger.pushes
+    await until(lambda: load.ledger.pushes > before + 10 * CLIENTS, "clients to come back")
+    await load.stop()
+    counts, is_at_rest = await rested(headroom)
+    first = await asyncio.to_thread(audit, server.port, load.ledger.acknowledged, after_faults=True)
+    quarantined = quarantined_values(data / "quarantine")
+    accounted = len(load.ledger.acknowledged & (first.values | quarantined))
+    print(
+        f"{counts} acknowledged={first.acknowledged} stored={first.stored} quarantined={len(quarantined)}"
+        f" lost={first.acknowledged - accounted} doubled={first.doubled}"
+    )
+    replay = [sys.executable, "-m", "headroom", "quarantine", "replay", "--data", str(data)]
+    await asyncio.to_thread(subprocess.run, replay, check=True)
+    await until(lambda: headroom.metrics()["headroom_spool_bytes"] == 0, "the replayed pushes to be read")
+    counts_after, rests_again = await rested(headroom)
+    final = await asyncio.to_thread(audit, server.port, load.ledger.acknowledged, after_faults=True)
+    if first.acknowledged != accounted:
+        final.faults.append(f"{first.acknowledged - accounted} points were neither stored nor in quarantine")
+    if not (is_at_rest and rests_again):
+        final.faults.append(f"the counts do not add up: {counts}; after the replay: {counts_after}")
+    return final
+
+
+def quarantined_values(directory: Path) -> set[int]:
+    """The points of all pushes in quarantine."""
+    values = set()
+    for one in held(directory):
+        push = one.push()
+        data = MetricsData.FromString(decompress(push.compression_type, push.payload, max_bytes=_MAX_PAYLOAD_BYTES))
+        for metric in data.resource_metrics[0].scope_metrics[0].metrics:
+            values |= {int(point.as_double) for point in metric.gauge.data_points}
+    return values
+
+
+@contextlib.contextmanager
+def small_disk(path: Path) -> Iterator[Path]:
+    """A tmpfs where we may mount one, else a plain directory."""
+    path.mkdir(parents=True, exist_ok=True)
+    mount = ["mount", "-t", "tmpfs", "-o", f"size={_DISK_BYTES}", "tmpfs", str(path)]
+    is_mounted = os.geteuid() == 0 and subprocess.run(mount, check=False, capture_output=True).returncode == 0
+    try:
+        yield path
+    finally:
+        if is_mounted:
+            subprocess.run(["umount", "-l", str(path)], check=False)
