@@ -26,7 +26,8 @@ from headroom.server.processes.assembly import (
 from headroom.server.processes.security import broker_security
 from headroom.server.quotas.quota_metrics import QuotaViews
 from headroom.server.quotas.stored_limits import stored_limits
-from quota_metrics.config.history import LimitHistory
+from quota_metrics.config.entities import Rules
+from quota_metrics.config.history import LimitHistory, unrecorded
 from quota_metrics.kafka.admin import Cluster, KafkaAdmin
 from quota_metrics.kafka.errors import ClusterError, check
 from quota_metrics.measure.meter import UsageMeter
@@ -58,7 +59,7 @@ async def open_gateway(
     async def changes() -> list[QuotaLimit]:
         described = await admin.describe_client_quotas()
         await views.configure(described)
-        return (await history.read()).changes(described, now_ms())
+        return await history.changes(described)
 
     recorder = QuotaRecorder(spool=quotas, meter=meter, read_changes=changes, now_ms=now_ms, measured=views.measured)
     refresh = _subscriptions(config, receiver.rules, admin)
@@ -127,12 +128,20 @@ class _StoredHistory:
         self._store = store
         self._history: LimitHistory | None = None
 
-    async def read(self) -> LimitHistory:
-        """Raises ConnectionError."""
+    async def changes(self, described: Rules) -> list[QuotaLimit]:
+        """What is to be recorded. Raises ConnectionError before the history was read."""
         if self._history is None:
             try:
-                stored = await asyncio.to_thread(stored_limits, self._store, self._cluster)
+                self._history = LimitHistory(self._cluster, await self._stored())
             except ConnectionError as exc:
                 raise ConnectionError(f"cannot read the stored limits: {exc}") from exc
-            self._history = LimitHistory(self._cluster, stored)
-        return self._history
+        changes = self._history.changes(described, now_ms())
+        if not changes:
+            return changes
+        try:
+            return unrecorded(changes, await self._stored())
+        except ConnectionError:
+            return changes  # a row that repeats another gateway's is no harm: quota_changes leaves it out
+
+    async def _stored(self) -> list[QuotaLimit]:
+        return await asyncio.to_thread(stored_limits, self._store, self._cluster)

@@ -48,6 +48,14 @@ class LimitHistory:
         return QuotaLimit(self._cluster, user, client_id, ip, quota_key, now_ms, value)
 
 
+def unrecorded(changes: Iterable[QuotaLimit], stored: Iterable[QuotaLimit]) -> list[QuotaLimit]:
+    """Without the changes that `stored` has: another gateway in front of the cluster recorded them first."""
+    newest: dict[tuple[str, str, str, str], float | None] = {}
+    for row in sorted(stored, key=lambda row: row.valid_from_ms):
+        newest[row.user, row.client_id, row.ip, row.quota_key] = row.value
+    return [row for row in changes if newest.get((row.user, row.client_id, row.ip, row.quota_key)) != row.value]
+
+
 def _limits(described: Rules) -> Iterator[tuple[tuple[str, str, str, str], float]]:
     for entity, values in described.items():
         if not _has_a_row(entity):

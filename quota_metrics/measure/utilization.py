@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import NamedTuple, TypeAlias
 
+from exporters.levels import worst_broker_order
 from exporters.model import QuotaKey, UsageSample
 from quota_metrics.config.entities import CLIENT_ID, USER, desanitize, sanitize
 from quota_metrics.measure.quota_manager import TYPE_OF_KEY, Quota, QuotaManager
@@ -18,6 +19,8 @@ from quota_metrics.windows import UNLIMITED
 _Group: TypeAlias = tuple[str, tuple[tuple[str, str], ...]]  # quota key, metric tags: who has equal ones shares a quota
 
 _MEASURED_ON_THE_WIRE = (QuotaKey.PRODUCER_BYTE_RATE.value, QuotaKey.CONSUMER_BYTE_RATE.value)
+MUTED_WINDOW_MS = 60_000  # muted time counts over the last minute
+
 _TOKENS = QuotaKey.CONTROLLER_MUTATION_RATE.value
 _REQUEST = QuotaKey.REQUEST_PERCENTAGE.value
 
@@ -68,6 +71,7 @@ class Standing(NamedTuple):
     rate: float
     throttle_ms: float
     worst: Utilization
+    order: tuple[bool, float, float, int]  # of its worst broker: the greater the nearer to its limit
 
 
 def utilizations(
@@ -93,25 +97,27 @@ def utilizations(
     ]
 
 
-def worst_by_client(all_brokers: Iterable[Utilization]) -> list[Standing]:
-    """Each client where it is nearest to its limit, or busiest where there is none.
+def worst_by_client(
+    all_brokers: Iterable[Utilization], muted_ms: Callable[[str, str, str, int], float] = lambda *_: 0.0
+) -> list[Standing]:
+    """Each client at its worst broker (exporters.levels.worst_broker_order).
 
-    A group of which only the broker told stands for its clients, under the names in its tags.
+    `muted_ms` of quota key, user, client-id and broker: how long the client was muted in the last MUTED_WINDOW_MS.
+    A group of which only the broker reported stands for its clients, under the names in its tags.
     """
-    found: dict[tuple[str, str, str], Standing] = {}
+    found: dict[tuple[str, str, str], tuple[tuple[bool, float, float, int], Standing]] = {}
     for at_broker in all_brokers:
         for user, client_id, rate, throttle_ms in _members(at_broker):
             place = (at_broker.quota_key, user, client_id)
-            known = found.get(place)
-            if known is None or severity(at_broker) > severity(known.worst):
-                found[place] = Standing(user, client_id, rate, throttle_ms, at_broker)
-    return list(found.values())
+            order = severity(at_broker, muted_ms(*place, at_broker.broker_id))
+            if place not in found or order > found[place][0]:
+                found[place] = (order, Standing(user, client_id, rate, throttle_ms, at_broker, order))
+    return [standing for _, standing in found.values()]
 
 
-def severity(one: Utilization) -> tuple[float, float, float]:
-    """Orders utilizations: by ratio, then by throttling, then by rate; what is not known comes first."""
-    ratio, rate = (-1.0 if math.isnan(value) else value for value in (one.ratio, one.rate))
-    return ratio, one.throttle_ms, rate
+def severity(one: Utilization, muted_ms: float = 0.0) -> tuple[bool, float, float, int]:
+    """Orders brokers, the worst is the greatest. At one moment mean and p95 are the same."""
+    return worst_broker_order(None if math.isnan(one.ratio) else one.ratio, muted_ms, MUTED_WINDOW_MS, one.broker_id)
 
 
 def burst_left(limit: float, rate: float, windows: Windows) -> float:

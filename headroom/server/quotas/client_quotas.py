@@ -11,12 +11,19 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TypeAlias
 
 from exporters import self_metrics as catalogue
+from exporters.levels import MutedTime
 from exporters.model import UsageSample
 from exporters.self_metrics import SelfMetric, Values
 from headroom.clock import now_ms
 from quota_metrics.jmx.sensors import BEANS
 from quota_metrics.measure.quota_manager import QuotaManager
-from quota_metrics.measure.utilization import Standing, Windows, severity, utilizations, worst_by_client
+from quota_metrics.measure.utilization import (
+    MUTED_WINDOW_MS,
+    Standing,
+    Windows,
+    utilizations,
+    worst_by_client,
+)
 
 _SERIES = (
     catalogue.CLIENT_LIMIT,
@@ -58,6 +65,7 @@ class ClientQuotas:
         self._throttled: tuple[dict[_Labels, float], dict[_Labels, float]] = ({}, {})
         self._half_began_ms = 0
         self._now_ms = now_ms
+        self._muted_times: dict[_Muted, MutedTime] = {}
         self._muted: dict[_Muted, tuple[UsageSample, float]] = {}  # last row, and until when it mutes the client
 
     def measured(self, rows: Sequence[UsageSample]) -> None:
@@ -80,8 +88,9 @@ class ClientQuotas:
 
     def readings(self) -> dict[SelfMetric, Values]:
         rows = [*self._gateway, *self._still_muted(), *(row for rows in self._jmx.values() for row in rows)]
-        standings = worst_by_client(utilizations(rows, self._manager_at, self._windows, self._thread_capacity))
-        standings.sort(key=lambda one: (severity(one.worst), one.rate, one.user, one.client_id), reverse=True)
+        groups = utilizations(rows, self._manager_at, self._windows, self._thread_capacity)
+        standings = worst_by_client(groups, self._muted_ms)
+        standings.sort(key=lambda one: (one.order[:3], one.rate, one.user, one.client_id), reverse=True)
         series: dict[SelfMetric, dict[tuple[str, ...], float]] = {metric: {} for metric in _SERIES}
         room = self._max_series
         for standing in standings:
@@ -100,11 +109,21 @@ class ClientQuotas:
         known = self._muted.get(key)
         if known is not None or len(self._muted) < _MAX_THROTTLED:
             self._muted[key] = (row, max(until_ms, known[1] if known else 0.0))
+        if key in self._muted_times or len(self._muted_times) < _MAX_THROTTLED:
+            self._muted_times.setdefault(key, MutedTime(MUTED_WINDOW_MS)).announce(row.ts_ms, row.throttle_ms)
+
+    def _muted_ms(self, quota_key: str, user: str, client_id: str, broker_id: int) -> float:
+        """How long the client was muted in the last minute: the union of what was announced (DECISIONS 19)."""
+        found = self._muted_times.get((quota_key, user, client_id, broker_id))
+        now_ms = self._now_ms()
+        return 0.0 if found is None else found.muted_ms(now_ms - MUTED_WINDOW_MS, now_ms)
 
     def _still_muted(self) -> list[UsageSample]:
         """Clients that are muted and have no row of this moment: a muted client sends nothing, and is in trouble."""
         now_ms = self._now_ms()
         self._muted = {key: muted for key, muted in self._muted.items() if muted[1] > now_ms}
+        since_ms = now_ms - MUTED_WINDOW_MS
+        self._muted_times = {key: times for key, times in self._muted_times.items() if times.until_ms > since_ms}
         present = {_muted_key(row) for row in self._gateway}
         return [row._replace(rate=0.0) for key, (row, _) in self._muted.items() if key not in present]
 

@@ -7,7 +7,7 @@ import math
 from exporters.model import QuotaLimit
 from exporters.spool.records import decode_limits, encode_limits
 from quota_metrics.config.entities import entity_of
-from quota_metrics.config.history import LimitHistory
+from quota_metrics.config.history import LimitHistory, unrecorded
 from quota_metrics.windows import UNLIMITED
 
 ALICE = entity_of({"user": "alice"})
@@ -84,3 +84,14 @@ def test_entities_that_a_row_cannot_tell_are_not_taken_for_others() -> None:
         entity_of({"user": "<default>"}): {PRODUCER: 1.0},
     }
     assert LimitHistory("c").changes(described, 1) == []
+
+
+def test_a_change_that_another_gateway_recorded_is_not_recorded_again() -> None:
+    def row(ms: int, value: float | None, user: str = "alice") -> QuotaLimit:
+        return QuotaLimit("c", user, "", "", "producer_byte_rate", ms, value)
+
+    assert unrecorded([row(12, 2.0)], [row(10, 1.0), row(11, 2.0)]) == []
+    assert unrecorded([row(12, None)], [row(11, None), row(10, 1.0)]) == []
+    assert unrecorded([row(12, 3.0), row(12, 2.0, "bob")], [row(11, 2.0)]) == [row(12, 3.0), row(12, 2.0, "bob")]
+    assert unrecorded([row(12, 1.0)], [row(10, 1.0), row(11, 2.0)]) == [row(12, 1.0)]  # it was changed back
+    assert unrecorded([row(12, 1.0)], []) == [row(12, 1.0)]

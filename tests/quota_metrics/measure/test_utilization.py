@@ -108,7 +108,7 @@ def test_a_client_stands_at_its_own_worst_broker() -> None:
     assert {name: (one.worst.broker_id, one.rate, one.worst.rate) for name, one in found.items()} == {
         "a": (2, 260.0, 260.0),
         "b": (1, 150.0, 250.0),
-        "free": (2, 6.0, 6.0),
+        "free": (1, 5.0, 5.0),  # without a limit the lowest broker id
     }
 
 
@@ -131,3 +131,11 @@ def test_a_quota_of_zero_is_used_up_by_anything() -> None:
 
 def test_keys_that_are_no_clients_quota_are_passed_over() -> None:
     assert measured(sample("alice", "app", 1.0, quota_key="connection_creation_rate")) == []
+
+
+def test_a_broker_that_mutes_the_client_is_worse_than_a_fuller_one() -> None:
+    groups = measured(sample("alice", "app", 990.0), sample("alice", "app", 100.0, broker_id=2))
+    assert [one.worst.broker_id for one in worst_by_client(groups)] == [1]
+    for muted_ms, worst in ((600.0, 2), (599.0, 1)):  # 1 % of a minute
+        found = worst_by_client(groups, lambda _key, _user, _client_id, broker: muted_ms if broker == 2 else 0.0)  # noqa: B023
+        assert [one.worst.broker_id for one in found] == [worst]
