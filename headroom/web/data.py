@@ -24,6 +24,7 @@ Given: TypeAlias = Mapping[str, str]
 
 LEVELS = tuple(level.name.lower() for level in sorted(Level, reverse=True))
 _SHARED_S = 2.0  # readers that ask the same within it get one answer
+_TIMEOUT_S = 30.0
 _MAX_LIMIT = 10_000
 _MAX_CHARS = 4_096
 
@@ -40,13 +41,10 @@ class Data:
         endpoint: Endpoint,
         subscriptions: Callable[[], list[Row]],
         status: Callable[[], Row],
-        *,
-        read: Callable[[Endpoint, str, Mapping[str, object]], list[Row]] = read_rows,
     ) -> None:
         self.subscriptions = subscriptions
         self.status = status
         self._endpoint = endpoint
-        self._read = read
         self._running: TTLCache[Any, asyncio.Task[list[Row]]] = TTLCache(256, _SHARED_S)
 
     async def headroom(self, given: Given) -> list[Row]:
@@ -158,7 +156,7 @@ class Data:
         asked = (sql, repr(sorted(parameters.items())))
         task = self._running.get(asked)
         if task is None or (task.done() and (task.cancelled() or task.exception() is not None)):
-            reading = asyncio.to_thread(self._read, self._endpoint, sql, parameters)
+            reading = asyncio.to_thread(read_rows, self._endpoint, sql, parameters, timeout_s=_TIMEOUT_S)
             task = self._running[asked] = asyncio.get_running_loop().create_task(reading)
         return [dict(row) for row in await asyncio.shield(task)]
 
