@@ -12,6 +12,7 @@ from telemetry.wire.frames import LENGTH_BYTES, FrameScanner, Mode
 from telemetry.wire.headers import RESPONSE_HEAD, encode_response, response_header_tags
 
 _HELD = frozenset({API_VERSIONS, *addresses.REWRITES})
+_MAX_HELD_BYTES = 128 << 20  # of a response that is rewritten: Metadata of a million partitions
 
 
 class BrokerResponses:
@@ -42,6 +43,10 @@ class BrokerResponses:
         self._now_ms = now_ms
         return self._scanner.feed(data)
 
+    def discard(self) -> None:
+        """Frees what is kept of a response: the connection is about to be closed."""
+        self._scanner.discard()
+
     def held_back(self) -> bool:
         """Whether a response has begun to arrive; it may wait for a local answer before it."""
         return not self._scanner.between_frames
@@ -68,7 +73,11 @@ class BrokerResponses:
         if pending.api.throttle_first(pending.version):
             start = offset + 4 + pending.api.flexible(pending.version)
             pending.throttle_ms = int.from_bytes(data[start : start + 4], "big", signed=True)
-        return Mode.HOLD if pending.api.key in self._held else Mode.FORWARD
+        if pending.api.key not in self._held:
+            return Mode.FORWARD
+        if length > _MAX_HELD_BYTES:
+            raise ProtocolError(f"cannot rewrite a {pending.api.name} response of {length} bytes")
+        return Mode.HOLD
 
     def _complete(self, frame: bytes) -> bytes:
         pending = self._requests.first

@@ -122,8 +122,9 @@ class ProxiedConnection:
             self.from_upstream(b"", now_ms)
 
     def discard(self) -> None:
-        """Frees what is kept of an unfinished request: the connection is about to be closed."""
+        """Frees what is kept of an unfinished request and response: the connection is about to be closed."""
         self._requests.discard()
+        self._responses.discard()
 
     def closed(self) -> None:
         """The client is gone."""

@@ -265,6 +265,13 @@ def test_a_connection_that_ends_keeps_nothing_of_its_unfinished_request() -> Non
     assert both.connection.held_bytes == 0
 
 
+def test_a_broker_cannot_have_a_response_of_any_size_held() -> None:
+    both = Both()
+    both.client(request(3, 1, 1, b"\xff\xff\xff\xff"))
+    with pytest.raises(ProtocolError, match="Metadata response of 2147483647 bytes"):
+        both.broker(struct.pack(">ii", 2**31 - 1, 1) + bytes(100))
+
+
 def test_metadata_names_the_gateway() -> None:
     both = Both()
     both.client(request(3, 1, 1, b"\xff\xff\xff\xff"))
