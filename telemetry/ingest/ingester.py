@@ -95,7 +95,6 @@ class Ingester:
             decoded = self._decoded or self._next(now_ms)
             if decoded is None:
                 self._progress.advance(Stage.IDLE)
-                self.oldest_record_ms = 0
                 return 0
             self._reader.begin(decoded.batch)
             self._write(decoded, now_ms)
@@ -231,4 +230,5 @@ class Ingester:
         self._reader.commit(decoded.batch, {**counts.as_note(), "hours": self._hours.as_list()})
         self.counts = counts
         self._decoded = None
+        self.oldest_record_ms = 0
         self._progress.advance(Stage.IDLE)
