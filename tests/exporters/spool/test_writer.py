@@ -76,6 +76,7 @@ def test_a_failed_flush_counts_nothing_and_the_next_works(tmp_path: Path) -> Non
     assert read_all(tmp_path) == [(RecordKind.PUSH, b"acknowledged"), (RecordKind.PUSH, b"also")]
 
 
+@pytest.mark.interpreted
 def test_a_directory_that_could_not_be_synced_is_synced_by_the_next_sync(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -116,6 +117,7 @@ class Hurried(SpoolWriter):
         self.__dict__["fd"] = fd
 
 
+@pytest.mark.interpreted
 def test_a_segment_that_is_full_while_it_is_synced_is_synced(tmp_path: Path) -> None:
     spool = Hurried(tmp_path, "gw0", segment_bytes=MIB, max_bytes=64 * MIB)
     spool.append(RecordKind.PUSH, b"record")

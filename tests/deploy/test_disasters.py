@@ -1,0 +1,95 @@
+"""What is lost with which directory: a backup is restored, a store comes late, a spool is gone."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import urllib.parse
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+from tests.bench import wire
+from tests.kit.serving import Served, eventually
+
+pytestmark = pytest.mark.clickhouse
+
+PUSHES = 20
+VECTOR = Path(__file__).parents[1] / "vectors" / "librdkafka-2.16.0-producer.zst"
+ZSTD = 4
+AWAY = "http://headroom@127.0.0.1:9/headroom"
+
+
+@pytest.fixture(autouse=True)
+def password(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HEADROOM_CLICKHOUSE_PASSWORD", "unused")
+
+
+def push(served: Served, first: int, count: int) -> None:
+    """`count` acknowledged pushes, each of an instance of its own."""
+    for number in range(first, first + count):
+        client = wire.connect(served.address[1])
+        client.sendall(wire.request(wire.GET, wire.NEW_ID + b"\0", f"client-{number}".encode()))
+        ids = wire.subscribed(wire.read_frame(client))
+        client.sendall(wire.push(*ids, ZSTD, VECTOR.read_bytes()))
+        assert wire.error_code(wire.read_frame(client)) == 0
+        client.close()
+
+
+def stored(served: Served) -> int:
+    """Acknowledged pushes in the store."""
+    query = urllib.parse.quote("SELECT count() FROM headroom.pushes WHERE error_code = 0")
+    with urllib.request.urlopen(f"http://{served.sql}/?query={query}", timeout=30) as answer:
+        return int(answer.read())
+
+
+def subscriptions(directory: Path) -> list[str]:
+    file = directory / "subscriptions.yaml"
+    file.write_text("all: {metrics: '*', interval.ms: 1000}\n")
+    config = directory / "headroom.yaml"
+    config.write_text(f"subscriptions: {file}\n")
+    return ["--config", str(config)]
+
+
+def test_a_copy_of_a_stopped_gateways_directory_is_a_backup(tmp_path: Path) -> None:
+    before, after = tmp_path / "before", tmp_path / "after"
+    before.mkdir()
+    after.mkdir()
+    options = subscriptions(tmp_path)
+    with Served(before, *options) as served:
+        push(served, 0, PUSHES)
+        eventually(lambda: stored(served), lambda count: count == PUSHES)
+        assert served.stop() == 0
+    shutil.copytree(before / "data", after / "data", symlinks=True)  # as cp -a does
+    shutil.rmtree(before / "data")
+    with Served(after, *options) as restored:
+        assert stored(restored) == PUSHES
+        push(restored, PUSHES, PUSHES)
+        eventually(lambda: stored(restored), lambda count: count == 2 * PUSHES)
+
+
+def test_what_was_acknowledged_without_a_store_waits_in_the_spool_for_it(tmp_path: Path) -> None:
+    options = subscriptions(tmp_path)
+    with Served(tmp_path, *options, "--clickhouse", AWAY) as served:
+        push(served, 0, PUSHES)
+        eventually(lambda: served.metrics()["headroom_records:buffered"], lambda count: count >= PUSHES)
+        os.kill(served.process.pid, 9)
+        served.process.wait()
+    with Served(tmp_path, *options) as served:
+        eventually(lambda: stored(served), lambda count: count == PUSHES)
+
+
+def test_with_a_spool_goes_what_it_held_and_nothing_else(tmp_path: Path) -> None:
+    options = subscriptions(tmp_path)
+    with Served(tmp_path, *options) as served:
+        push(served, 0, PUSHES)
+        eventually(lambda: stored(served), lambda count: count == PUSHES)
+        assert served.stop() == 0
+    with Served(tmp_path, *options, "--clickhouse", AWAY) as served:
+        push(served, PUSHES, PUSHES)
+        assert served.stop() == 0
+    shutil.rmtree(tmp_path / "data" / "spool")
+    with Served(tmp_path, *options) as served:
+        push(served, 2 * PUSHES, PUSHES)
+        eventually(lambda: stored(served), lambda count: count == 2 * PUSHES)
