@@ -25,6 +25,7 @@ GROUPS = {
     "quarantine": Group("headroom.cli.quarantine", "Pushes that could not be stored: looked at, and sent again."),
     "spool": Group("headroom.cli.spool", "What waits in the spool between the network processes and the store."),
     "plan": Group("headroom.cli.plan", "Gateways, cores, memory, disk and network for N clients."),
+    "gateway": Group("headroom.cli.gateway", "Whether a gateway could stand in front of a cluster."),
     "job": Group("headroom.cli.job", "Spark jobs over what was collected."),
 }
 

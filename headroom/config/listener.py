@@ -34,7 +34,9 @@ class ListenerConfig(BaseModel):
     @field_validator("tls_principal_mapping_rules")
     @classmethod
     def _are_rules(cls, rules: str) -> str:
-        from telemetry.gateway.ssl_principal import principal_mapper  # commands that serve nothing need not wait
+        from telemetry.gateway.security.ssl_principal import (
+            principal_mapper,  # commands that serve nothing need not wait
+        )
 
         principal_mapper(rules)
         return rules

@@ -1,6 +1,6 @@
 """Where settings come from: flags over HEADROOM_* environment over a YAML file over defaults.
 
-All faults are collected and told at once, before anything is opened; a variable that names no setting is one.
+All faults are collected and reported at once, before anything is opened; an unknown HEADROOM_* variable is one.
 """
 
 from __future__ import annotations

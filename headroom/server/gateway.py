@@ -69,7 +69,7 @@ async def open_gateway(
         *views.periodic_tasks(),
     ]
     for task in (subscriptions_task(config, receiver.rules, refresh), *periodic_tasks):
-        await first(task)  # clients are answered when subscriptions and quotas are known
+        await first(task)  # listeners open after subscriptions and quotas are known
     periodic_tasks += views.jmx_tasks(recorder, meter)
     stack.push_async_callback(recorder.write_usage)
 
@@ -100,7 +100,7 @@ async def open_gateway(
 
 
 def _subscriptions(config: ServeConfig, rules: ClientMetrics, admin: KafkaAdmin) -> Callable[[], Awaitable[None]]:
-    """What brings them up to date: the cluster's own resources, or the operator's file instead."""
+    """Refreshes the rules from the cluster's resources, or from the operator's file instead."""
     file = loaded_subscriptions(config.subscriptions, rules) if config.subscriptions else None
 
     async def refresh() -> None:
@@ -121,7 +121,7 @@ async def _cluster(admin: KafkaAdmin, config: ServeConfig) -> Cluster:
 
 
 class _StoredHistory:
-    """The history goes on where the store says that it ended; until the store can be asked, nothing is written."""
+    """Continues the history of limits in the store; nothing is written before the store was read."""
 
     def __init__(self, cluster: str, store: Endpoint) -> None:
         self._cluster = cluster

@@ -19,6 +19,12 @@ from quota_metrics.kafka.connection import ConnectionOptions, KafkaConnection
 from quota_metrics.kafka.errors import NotKafkaError, UnreachableError, check
 
 NOT_CONTROLLER = 41
+_METADATA = MetadataRequest(
+    topics=(),
+    allow_auto_topic_creation=False,
+    include_cluster_authorized_operations=False,
+    include_topic_authorized_operations=False,
+)
 
 
 class Node(NamedTuple):
@@ -84,19 +90,16 @@ class KafkaAdmin:
 
     async def describe_cluster(self) -> Cluster:
         """Nodes as advertised, by Metadata, which every vendor has."""
-        response = await self.send(
-            MetadataRequest(
-                topics=(),
-                allow_auto_topic_creation=False,
-                include_cluster_authorized_operations=False,
-                include_topic_authorized_operations=False,
-            )
-        )
+        response = await self.send(_METADATA)
         nodes = tuple(Node(broker.node_id, broker.host, broker.port, broker.rack) for broker in response.brokers)
         if not nodes:
             raise NotKafkaError("the cluster answered Metadata without any broker")
         self._learned = list(nodes)
         return Cluster(response.cluster_id or "", nodes, response.controller_id)
+
+    async def describe_node(self, node_id: int) -> None:
+        """Asks one broker for Metadata at its advertised address. Raises ClusterError when it does not answer."""
+        await self.send(_METADATA, node_id=node_id)
 
     async def describe_client_quotas(
         self, components: Iterable[FilterComponent] = (), *, strict: bool = False

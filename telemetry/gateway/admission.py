@@ -29,6 +29,16 @@ class Reason(StrEnum):
 REFUSALS = (Reason.TOO_MANY_CONNECTIONS, Reason.TOO_MANY_FROM_ADDRESS)
 
 
+@dataclass(slots=True)
+class GatewayCounts:
+    """What the metrics page shows of the connections."""
+
+    connections: int = 0
+    connections_total: int = 0
+    protocol_errors: int = 0
+    upstream_failures: int = 0
+
+
 @dataclass(frozen=True, slots=True)
 class AdmissionLimits:
     """Bounds of all connections of one process together."""

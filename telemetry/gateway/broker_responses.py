@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from telemetry.gateway.authentication import RAW_TOKEN, SASL
 from telemetry.gateway.client_identity import ClientIdentity
 from telemetry.gateway.exchanges import Observe, PendingRequest, PendingRequests
+from telemetry.gateway.security.authentication import RAW_TOKEN, SASL
 from telemetry.wire import address_rewrites as addresses
 from telemetry.wire.apis import API_VERSIONS, PRODUCE, SASL_HANDSHAKE
 from telemetry.wire.errors import ProtocolError
@@ -73,6 +73,8 @@ class BrokerResponses:
         if pending.api.throttle_first(pending.version):
             start = offset + 4 + pending.api.flexible(pending.version)
             pending.throttle_ms = int.from_bytes(data[start : start + 4], "big", signed=True)
+        if pending.keep_alive:
+            return Mode.SKIP
         if pending.api.key not in self._held:
             return Mode.FORWARD
         if length > _MAX_HELD_BYTES:
@@ -82,6 +84,8 @@ class BrokerResponses:
     def _complete(self, frame: bytes) -> bytes:
         pending = self._requests.first
         assert pending is not None
+        if pending.keep_alive:
+            return self._end()
         if pending.api.key in SASL:
             self._read_sasl(pending, frame)
             return frame + self._end()
@@ -117,5 +121,6 @@ class BrokerResponses:
         sasl = self._client.sasl
         if sasl is not None and sasl.unproven:
             sasl.answered(pending.api.key)
-        self._observe(self._client.exchange(pending, self._now_ms))
+        if not pending.keep_alive:
+            self._observe(self._client.exchange(pending, self._now_ms))
         return self._requests.take_ready() if self._requests else b""

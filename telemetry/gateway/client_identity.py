@@ -5,9 +5,9 @@ from __future__ import annotations
 import dataclasses
 
 from exporters.model import Connection, Exchange
-from telemetry.gateway.authentication import SaslSession
 from telemetry.gateway.exchanges import PendingRequest
 from telemetry.gateway.request_heads import software_of
+from telemetry.gateway.security.authentication import SaslSession
 from telemetry.rules.client_instances import Caller
 
 _MAX_SOFTWARE_CHARS = 255
@@ -33,8 +33,13 @@ class ClientIdentity:
             self._client_id = text.decode("utf-8", "replace")
         return self._client_id
 
+    @property
+    def last_client_id(self) -> bytes:
+        """As it was sent."""
+        return self._client_id_bytes
+
     def caller(self, client_id: str | None) -> Caller:
-        """The same object as long as client id and facts do not change."""
+        """Cached while client id and facts do not change."""
         caller = self._caller
         if caller is None or caller.client_id != client_id:
             self._caller = caller = Caller(self.facts, client_id, self._connection_id)
@@ -56,7 +61,7 @@ class ClientIdentity:
             self._caller = None
 
     def exchange(self, pending: PendingRequest, now_ms: int) -> Exchange:
-        """What the usage meter is told of a request that the broker answered, or will not answer (acks=0)."""
+        """The facts for the usage meter of a request that the broker answered, or never answers (acks=0)."""
         facts = self.facts
         return Exchange(
             facts.principal,

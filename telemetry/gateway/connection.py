@@ -18,12 +18,12 @@ from collections.abc import Mapping
 from typing import Final
 
 from exporters.model import Connection
-from telemetry.gateway.authentication import RAW_TOKEN, SASL, SaslSession
 from telemetry.gateway.broker_responses import BrokerResponses
 from telemetry.gateway.client_identity import ClientIdentity
 from telemetry.gateway.exchanges import Limits, LocalAnswer, Observe, PendingRequest, PendingRequests
 from telemetry.gateway.push_fast_path import KnownPush
 from telemetry.gateway.request_heads import acks_of
+from telemetry.gateway.security.authentication import RAW_TOKEN, SASL, SaslSession
 from telemetry.receiver.receiver import Answer, TelemetryReceiver
 from telemetry.rules.client_metrics import PushRequest
 from telemetry.wire.address_rewrites import AddressOf
@@ -34,11 +34,10 @@ from telemetry.wire.apis import (
     PRODUCE,
     PUSH_TELEMETRY,
     SASL_AUTHENTICATE,
-    SASL_HANDSHAKE,
 )
 from telemetry.wire.errors import ProtocolError
 from telemetry.wire.frames import LENGTH_BYTES, FrameScanner, Mode
-from telemetry.wire.headers import REQUEST_HEAD, request_body
+from telemetry.wire.headers import REQUEST_HEAD, encode_request, request_body
 from telemetry.wire.telemetry_messages import read_push, read_push_head
 
 _API_VERSIONS_TOO_NEW = struct.pack(">hihhh", 35, 1, API_VERSIONS, 0, APIS[API_VERSIONS].max_version)  # KIP-511: v0
@@ -126,6 +125,19 @@ class ProxiedConnection:
         self._requests.discard()
         self._responses.discard()
 
+    def keep_alive(self, now_ms: int) -> None:
+        """Sends ApiVersions, or the broker closes the upstream of a client that only pushes telemetry as idle.
+
+        Not while requests are in flight, before SASL is done, or after its session expired.
+        """
+        accepted = self._sasl is None or now_ms < self._sasl.open_until_ms
+        if self._local or not accepted or not self.idle or not self._requests.between_frames:
+            return
+        pending = PendingRequest(APIS[API_VERSIONS], 0, 0, None, 0)
+        pending.keep_alive = True
+        self._pending.append(pending)
+        self.to_upstream.append(encode_request(API_VERSIONS, 0, 0, self._client.last_client_id))
+
     def closed(self) -> None:
         """The client is gone."""
         self.discard()
@@ -143,7 +155,6 @@ class ProxiedConnection:
 
     @property
     def authenticated(self) -> bool:
-        """Whether the broker accepted the client, on a listener with SASL."""
         return self._sasl is None or self._sasl.principal is not None
 
     @property
@@ -259,15 +270,7 @@ class ProxiedConnection:
     def _take_sasl(self, sasl: SaslSession, pending: PendingRequest, frame: bytes) -> bytes:
         """Reads along, and forwards. Returns what goes to the broker."""
         self._known_push = None  # its caller may not be the one that authenticates now
-        if pending.version == RAW_TOKEN:
-            sasl.token(frame[LENGTH_BYTES:])
-        else:
-            flexible = pending.api.flexible(pending.version)
-            body = request_body(frame, self._client_id_end, flexible=flexible)
-            if pending.api.key == SASL_HANDSHAKE:
-                sasl.handshake(pending.version, body)
-            else:
-                sasl.authenticate(body, flexible=flexible)
+        sasl.read_request(pending.api, pending.version, frame, self._client_id_end)
         self._pending.append(pending)
         return frame
 

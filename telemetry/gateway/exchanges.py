@@ -24,7 +24,7 @@ class Limits:
 
     max_request_bytes: int = 104_857_600  # Kafka's socket.request.max.bytes
     max_response_bytes: int = 2**31 - 1
-    max_held_request_bytes: int = 2_097_152  # a push of telemetry.max.bytes fits; longer ones are judged by their head
+    max_held_request_bytes: int = 2_097_152  # a push of telemetry.max.bytes fits; longer ones are refused by their head
     max_in_flight: int = 10_000
 
 
@@ -37,6 +37,7 @@ class PendingRequest:
         "client_id",
         "correlation_id",
         "flushed",
+        "keep_alive",
         "request_bytes",
         "response_bytes",
         "throttle_ms",
@@ -53,6 +54,7 @@ class PendingRequest:
         self.throttle_ms = 0
         self.answer: Answer | None = None  # the local answer; None: the broker answers
         self.flushed = True  # False: the answer waits for the spool
+        self.keep_alive = False  # ours, and not the client's: its response goes nowhere
 
 
 class PendingRequests:

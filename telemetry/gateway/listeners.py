@@ -42,7 +42,7 @@ class Listeners:
     of the bootstrap listener lead when no broker is reached.
 
     Several processes may listen at the same ports (SO_REUSEPORT): one is `shared` and opens listeners, `changed` is
-    called after each change; the others have `follows` and open what they are told by `follow`.
+    called after each change; the others have `follows` and open the ports that `follow` gets.
     """
 
     def __init__(
@@ -242,7 +242,7 @@ class Listeners:
 
 
 def _ignore() -> None:
-    """Nobody has to be told."""
+    """The default callback."""
 
 
 async def allowed_address(host: str, port: int, networks: tuple[Network, ...]) -> str:

@@ -1,49 +1,30 @@
-"""Bytes between sockets and `ProxiedConnection`: a client's connection, its upstream to the broker, and all of them.
-
-Without a cluster behind (`local`), connections have no upstream.
-A slow side holds back the fast one: a full write buffer pauses the reading of the other side.
-"""
+"""All client connections to one cluster: opened, counted, drained, closed."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
-from typing import cast
 
 import structlog
 
-from exporters.model import UNKNOWN, Connection
-from telemetry.gateway.admission import Admission, AdmissionLimits, Reason
-from telemetry.gateway.connection import ProxiedConnection
+from exporters.model import Connection
+from telemetry.gateway.admission import Admission, AdmissionLimits, GatewayCounts
+from telemetry.gateway.client_connection import ClientConnection, ClientContext
 from telemetry.gateway.exchanges import Limits, LocalAnswer, Observe
-from telemetry.gateway.listener_security import ListenerSecurity
-from telemetry.gateway.listeners import BrokerNode, Listeners, allowed_address
+from telemetry.gateway.listeners import BrokerNode, Listeners
 from telemetry.gateway.networks import Network
+from telemetry.gateway.security.listener_security import ListenerSecurity
 from telemetry.gateway.timeouts import TimedConnection, enforce_timeouts
 from telemetry.receiver.group_commit import GroupCommit
 from telemetry.receiver.receiver import TelemetryReceiver
-from telemetry.wire.errors import ProtocolError
 
 log = structlog.get_logger(__name__)
 
-_WRITE_BUFFER_BYTES = 1 << 20
 _PLAINTEXT = ListenerSecurity()
-NO_BROKER = -1  # broker_id of a connection that leads to none
 
 
-@dataclass(slots=True)
-class GatewayCounts:
-    """What the metrics page shows of the sockets."""
-
-    connections: int = 0
-    connections_total: int = 0
-    protocol_errors: int = 0
-    upstream_failures: int = 0
-
-
-class Gateway:
+class Gateway(ClientContext):
     """All client connections to one cluster.
 
     `local` makes what answers a client without a cluster, for the address advertised to it. `upstream_networks`: where
@@ -84,11 +65,11 @@ class Gateway:
         self.listeners = new_listeners(
             host=host,
             port=port,
-            serve=lambda node_id: _ClientSide(self, node_id),
+            serve=lambda node_id: ClientConnection(self, node_id),
             tls=security.tls,
             handshake_timeout_s=admission.handshake_timeout_s,
         )
-        self.clients: set[_ClientSide] = set()
+        self.clients: set[ClientConnection] = set()
         self.last_lost = asyncio.Event()
         self.admission: Admission[TimedConnection] = Admission(admission)
         self._timeouts: asyncio.Task[None] | None = None
@@ -112,287 +93,3 @@ class Gateway:
             client.abort()
         if self._timeouts is not None:
             self._timeouts.cancel()
-
-
-class _ClientSide(asyncio.Protocol, TimedConnection):
-    """A client's connection; owns its upstream."""
-
-    def __init__(self, gateway: Gateway, node_id: int) -> None:
-        self._gateway = gateway
-        self._node_id = node_id
-        self._session: ProxiedConnection | None = None
-        self._upstream: _UpstreamSide | None = None
-        self._early: list[bytes] = []  # what came before the upstream was connected
-        self._address: str | None = None  # None: not admitted
-        self._unfinished = 0  # number of the request that has arrived in part
-        self._authenticates = False  # and has not done so yet
-        self._draining = False
-        self._full = False
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)  # uvloop's is no subclass
-        self._transport.set_write_buffer_limits(high=_WRITE_BUFFER_BYTES)
-        self._gateway.counts.connections_total += 1
-        peer = self._transport.get_extra_info("peername")
-        if peer is None or self._gateway.admission.admit(peer[0]) is not None:  # None: reset before it was accepted
-            self._transport.abort()
-            return
-        self._address = peer[0]
-        self._gateway.clients.add(self)
-        self._gateway.counts.connections += 1
-        try:
-            self._principal = self._gateway.security.principal(self._transport)
-        except ProtocolError as exc:
-            self._gateway.counts.protocol_errors += 1
-            log.info("connection closed", reason=str(exc), peer=peer)
-            self._transport.abort()
-            return
-        self._authenticates = self._gateway.security.sasl
-        if self._authenticates:
-            self._gateway.admission.handshake_began(self, asyncio.get_running_loop().time())
-        if self._gateway.local is not None:
-            self._begin(NO_BROKER)
-            return
-        loop = asyncio.get_running_loop()
-        loop.call_soon(self.hold_back)  # uvloop forgets a pause that is asked for in connection_made
-        self._connecting = loop.create_task(self._connect())
-
-    async def _connect(self) -> None:
-        for node in self._gateway.listeners.candidates(self._node_id):
-            try:
-                async with asyncio.timeout(self._gateway.connect_timeout_s):
-                    address = await allowed_address(node.host, node.port, self._gateway.upstream_networks)
-                    _, upstream = await asyncio.get_running_loop().create_connection(
-                        lambda: _UpstreamSide(self),
-                        address,
-                        node.port,
-                        **self._gateway.security.upstream(node.host),
-                    )
-            except (OSError, TimeoutError) as exc:
-                self._gateway.counts.upstream_failures += 1
-                self._gateway.listeners.not_reached(node.node_id, str(exc) or "timed out")
-                continue
-            self._gateway.listeners.reached(node.node_id)
-            self._connected(node, upstream)
-            return
-        self._transport.close()
-
-    def _connected(self, node: BrokerNode, upstream: _UpstreamSide) -> None:
-        self._upstream = upstream
-        session = self._begin(node.node_id)
-        early, self._early = self._early, []
-        for data in early:
-            self.data_received(data)
-        if self not in self._gateway.clients:  # gone meanwhile; what it sent still goes out
-            session.closed()
-            upstream.close()
-        else:
-            self.go_on()
-
-    def _begin(self, broker_id: int) -> ProxiedConnection:
-        address, port = self._transport.get_extra_info("peername")[:2]
-        security = self._gateway.security
-        facts = Connection(
-            cluster=self._gateway.cluster,
-            listener=security.protocol,
-            principal=self._principal,
-            source_address=address,
-            source_port=port,
-            software_name=UNKNOWN,
-            software_version=UNKNOWN,
-            broker_id=broker_id,
-        )
-        local = self._gateway.local
-        self._session = ProxiedConnection(
-            facts=facts,
-            connection_id=f"{address}:{port}-{id(self):x}",
-            receiver=self._gateway.receiver,
-            address_of=self._address_of,
-            observe=self._gateway.observe,
-            limits=self._gateway.limits,
-            local=None if local is None else local(*self._advertised_address(), facts),
-            sasl=security.sasl_session(),
-        )
-        return self._session
-
-    def _advertised_address(self) -> tuple[str, int]:
-        """Unless configured, clients are sent to the address at which this one found us."""
-        host, port = self._transport.get_extra_info("sockname")[:2]
-        return self._gateway.advertised_host or host, port
-
-    def _address_of(self, node_id: int, host: str, port: int) -> tuple[str, int]:
-        return self._advertised_address()[0], self._gateway.listeners.port_of(node_id)
-
-    def data_received(self, data: bytes) -> None:
-        session = self._session
-        self.active = True
-        if session is None:
-            self._early.append(data)
-            return
-        try:
-            session.from_client(data, self._gateway.now_ms())
-        except ProtocolError as exc:
-            self._refuse(session, exc)
-            return
-        self._pump(session)
-        unfinished = session.unfinished_request
-        if unfinished or self._unfinished:
-            self._note_unfinished(unfinished, session.held_bytes)
-
-    def _note_unfinished(self, number: int, held_bytes: int) -> None:
-        admission, self._unfinished = self._gateway.admission, number
-        if not number:
-            admission.finished(self)
-            return
-        for client in admission.unfinished(self, number, held_bytes, asyncio.get_running_loop().time()):
-            client.close_for(Reason.HELD_BYTES)
-
-    def upstream_received(self, data: bytes) -> None:
-        session = self._session
-        self.active = True
-        if session is None:
-            return
-        try:
-            session.from_upstream(data, self._gateway.now_ms())
-        except ProtocolError as exc:
-            self._refuse(session, exc)
-            return
-        self._pump(session)
-        if self._authenticates and session.authenticated:
-            self._authenticates = False
-            self._gateway.admission.handshake_done(self)
-
-    def _flushed(self, ok: bool) -> None:
-        session = self._session
-        if session is None:
-            return
-        try:
-            session.flushed(ok, self._gateway.now_ms())
-        except ProtocolError as exc:
-            self._refuse(session, exc)
-        else:
-            self._pump(session)
-
-    def _refuse(self, session: ProxiedConnection, exc: ProtocolError) -> None:
-        self._gateway.counts.protocol_errors += 1
-        log.info("connection closed", reason=str(exc), peer=self._transport.get_extra_info("peername"))
-        self._pump(session)  # pushes that were accepted before are flushed
-        self.abort()
-
-    def _pump(self, session: ProxiedConnection) -> None:
-        if session.to_upstream and self._upstream is not None:
-            self._upstream.write(session.to_upstream)
-            session.to_upstream = []
-        if session.to_client:
-            to_client, session.to_client = session.to_client, []
-            if len(to_client) == 1:
-                self._transport.write(to_client[0])
-            else:
-                self._transport.writelines(to_client)
-        if session.unflushed:
-            session.unflushed = False
-            self._gateway.commit.soon(self._flushed)
-        if self._draining and session.idle:
-            self._transport.close()
-
-    def drain(self) -> None:
-        """No more requests; closes when those in flight are answered."""
-        self._draining = True
-        self.hold_back()
-        if self._session is None or self._session.idle:
-            self._transport.close()
-
-    def abort(self) -> None:
-        self._transport.abort()
-
-    @property
-    def waits_for_broker(self) -> bool:
-        return self._session is None or not self._session.idle
-
-    def close_for(self, reason: Reason) -> None:
-        """Counts the reason and closes at once."""
-        self._gateway.admission.closed[reason] += 1
-        self._gateway.admission.finished(self)  # its bytes are free before the next request is looked at
-        self._unfinished = 0
-        if self._session is not None:
-            self._session.discard()
-        self.abort()
-
-    def hold_back(self) -> None:
-        """Stops reading while the upstream is not there, or either side does not keep up."""
-        if self._session is None or self._draining or self._is_overfull():
-            self._transport.pause_reading()
-
-    def go_on(self) -> None:
-        if not self._draining and not self._is_overfull():
-            self._transport.resume_reading()
-
-    def _is_overfull(self) -> bool:
-        return self._full or (self._upstream is not None and self._upstream.full)
-
-    def pause_writing(self) -> None:
-        """The client does not read its responses: it gets no more of them, not even ours."""
-        self._full = True
-        self.hold_back()
-        if self._upstream is not None:
-            self._upstream.hold_back()
-
-    def resume_writing(self) -> None:
-        self._full = False
-        self.go_on()
-        if self._upstream is not None:
-            self._upstream.go_on()
-
-    def upstream_lost(self) -> None:
-        self._transport.close()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        if self._address is None:
-            return
-        self._gateway.admission.left(self, self._address)
-        self._gateway.clients.discard(self)
-        self._gateway.counts.connections -= 1
-        if not self._gateway.clients:
-            self._gateway.last_lost.set()
-        if self._session is not None:
-            self._session.closed()
-        if self._upstream is not None:
-            self._upstream.close()  # what was written before still goes out: acks=0 produces among it
-
-
-class _UpstreamSide(asyncio.Protocol):
-    """The upstream: our connection to the broker on behalf of one client."""
-
-    def __init__(self, client: _ClientSide) -> None:
-        self._client = client
-        self.full = False
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)
-        self._transport.set_write_buffer_limits(high=_WRITE_BUFFER_BYTES)
-
-    def data_received(self, data: bytes) -> None:
-        self._client.upstream_received(data)
-
-    def write(self, chunks: list[bytes]) -> None:
-        self._transport.writelines(chunks)
-
-    def pause_writing(self) -> None:
-        self.full = True
-        self._client.hold_back()
-
-    def resume_writing(self) -> None:
-        self.full = False
-        self._client.go_on()
-
-    def hold_back(self) -> None:
-        self._transport.pause_reading()
-
-    def go_on(self) -> None:
-        self._transport.resume_reading()
-
-    def close(self) -> None:
-        self._transport.close()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._client.upstream_lost()

@@ -1,7 +1,7 @@
-"""What a listener without a cluster answers besides telemetry: its APIs, itself as the only node, its subscriptions.
+"""Responses of a listener without a cluster: ApiVersions, Metadata with itself as the only node, CLIENT_METRICS.
 
-Sans-I/O but for the file that subscriptions are kept in. A client that bootstraps from it finds a cluster of one node
-without topics, and pushes its metrics there; Kafka's own tools administrate it.
+Sans-I/O except for the file that subscriptions are stored in. A client that bootstraps from it sees a cluster of one
+node without topics, and pushes its metrics there; Kafka's own tools alter its subscriptions.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ log = structlog.get_logger(__name__)
 NODE_ID = 0
 _NO_OPERATIONS = -(2**31)  # authorized operations that were not asked for
 _NO_TOPIC = bytes(16)
-_MAX_ADDRESSES = 256  # of ours, that clients found us at
+_MAX_ADDRESSES = 256  # at which clients found this listener
 _OFFERED = (
     DESCRIBE_CONFIGS,
     ALTER_CONFIGS,
@@ -59,11 +59,11 @@ _OFFERED = (
     PUSH_TELEMETRY,
     LIST_CONFIG_RESOURCES,
 )
-_LEAST = {DESCRIBE_CONFIGS: 1}  # version 0 has another form, and Kafka 4 dropped it
+_LEAST = {DESCRIBE_CONFIGS: 1}  # version 0 has another layout and is gone in Kafka 4
 
 
 class SinkNode(NamedTuple):
-    """The address that a client is told, and the cluster it finds there."""
+    """The advertised address and the cluster id."""
 
     host: str
     port: int
@@ -99,7 +99,7 @@ class SinkAnswers:
         }
 
     def _rules(self) -> ClientMetrics:
-        """By the file as it is now: what was altered through another process a moment ago is told, too."""
+        """Those of the file as it is now, which another process may have altered."""
         self._file.follow()
         return self._file.rules
 

@@ -28,6 +28,10 @@ class TimedConnection(ABC):
     def close_for(self, reason: Reason) -> None:
         """Counts the reason and closes at once."""
 
+    @abstractmethod
+    def keep_upstream_alive(self) -> None:
+        """Called each sweep."""
+
 
 def close_idle(clients: Iterable[TimedConnection]) -> None:
     """One sweep: closes connections on which nothing has passed for the last _QUIET_SWEEPS."""
@@ -36,6 +40,8 @@ def close_idle(clients: Iterable[TimedConnection]) -> None:
         client.active = False
         if client.quiet_sweeps > (_WAITING_SWEEPS if client.waits_for_broker else _QUIET_SWEEPS):
             client.close_for(Reason.IDLE)
+        else:
+            client.keep_upstream_alive()
 
 
 async def enforce_timeouts(

@@ -1,8 +1,7 @@
-"""Responses that name brokers, rewritten so that they name the gateway's listeners; ApiVersions, so that it offers
-71/72.
+"""Rewrites broker addresses in responses to the gateway's listeners, and adds 71 and 72 to ApiVersions. Sans-I/O.
 
-Sans-I/O. Only the part of a body that holds addresses is decoded; what stands behind it is passed on as it came.
-`body` is a response from behind its header on; each function raises ProtocolError on a body that is not what it says.
+Only the part of a body that holds addresses is decoded; the rest is forwarded unchanged. `body` is a response without
+its header; each function raises ProtocolError when it cannot be parsed.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ _UNSUPPORTED_VERSION = b"\x00\x23"  # error 35: the body is version 0's, whateve
 
 
 def api_versions(body: bytes, version: int) -> bytes:
-    """The broker's list, capped at the versions that we know, with 71 and 72 in it."""
+    """The broker's list, limited to the versions known here, plus 71 and 72."""
     if body[:2] == _UNSUPPORTED_VERSION:
         return body
     flexible = version >= 3
@@ -69,7 +68,7 @@ def api_versions(body: bytes, version: int) -> bytes:
 def _offer(offered: dict[int, tuple[int, int]], key: int, least: int, most: int) -> None:
     api = APIS.get(key)
     if api is None:
-        return  # its responses may name brokers for all we know
+        return  # its responses may name brokers
     least, most = max(least, api.min_version), min(most, api.max_version)
     if least <= most:
         offered[key] = (least, most)

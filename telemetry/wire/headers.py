@@ -28,6 +28,12 @@ def request_body(request: bytes, client_id_end: int, *, flexible: bool) -> bytes
     return request[reader.offset :]
 
 
+def encode_request(api_key: int, version: int, correlation_id: int, client_id: bytes) -> bytes:
+    """A whole request with header version 1 and an empty body, length field first."""
+    length = REQUEST_HEAD.size + len(client_id)
+    return length.to_bytes(4, "big") + REQUEST_HEAD.pack(api_key, version, correlation_id, len(client_id)) + client_id
+
+
 def response_header_tags(api: Api, version: int) -> bytes:
     """The tagged fields of a response header: none in version 0, an empty set in version 1."""
     return b"\x00" if api.key != API_VERSIONS and api.flexible(version) else b""

@@ -12,17 +12,22 @@ from pathlib import Path
 import pytest
 import uvloop
 
+from exporters.model import RecordKind
 from exporters.spool.writer import SpoolWriter
 from headroom.demo.kit.broker import Cluster
 from quota_metrics.kafka.admin import KafkaAdmin
+from quota_metrics.kafka.authentication import Security
 from quota_metrics.kafka.errors import check
 from quota_metrics.measure.meter import UsageMeter
 from telemetry.gateway.exchanges import Limits
 from telemetry.gateway.listeners import BrokerNode
+from telemetry.gateway.security.listener_security import ListenerSecurity
 from telemetry.gateway.server import Gateway
 from telemetry.receiver.receiver import TelemetryReceiver
 from telemetry.rules.client_metrics import ClientMetrics
 from telemetry.rules.cluster_subscriptions import read_subscriptions
+
+_PLAINTEXT = ListenerSecurity()
 
 
 def now_ms() -> int:
@@ -32,19 +37,34 @@ def now_ms() -> int:
 class RunningGateway:
     """A Gateway in a thread with a loop of its own."""
 
-    def __init__(self, upstream: str, spool: Path, meter: UsageMeter | None = None) -> None:
+    def __init__(
+        self,
+        upstream: str,
+        spool: Path,
+        meter: UsageMeter | None = None,
+        *,
+        security: ListenerSecurity = _PLAINTEXT,
+        admin: Security | None = None,
+    ) -> None:
+        self.records: list[tuple[RecordKind, bytes]] = []  # of the spool, as they were appended
+        self._security = security
+        self._admin_security = admin
         self.meter = UsageMeter("test") if meter is None else meter
         self.rules = ClientMetrics(new_id=lambda: uuid.uuid4().bytes)
         self._writer = SpoolWriter(spool, "test", segment_bytes=1 << 26, max_bytes=1 << 30)
-        self.receiver = TelemetryReceiver(self.rules, append=self._writer.append, telemetry_max_bytes=1 << 20)
+        self.receiver = TelemetryReceiver(self.rules, append=self._append, telemetry_max_bytes=1 << 20)
         self._upstream = [(host, int(port)) for host, _, port in (a.rpartition(":") for a in upstream.split(","))]
         self._loop = uvloop.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._thread.start()
         self.bootstrap = self.run(self._start())
 
+    def _append(self, kind: RecordKind, body: bytes) -> None:
+        self._writer.append(kind, body)
+        self.records.append((kind, body))
+
     async def _start(self) -> str:
-        self._admin = KafkaAdmin(self._upstream)
+        self._admin = KafkaAdmin(self._upstream, security=self._admin_security)
         cluster = await self._admin.start()
         self.gateway = Gateway(
             cluster="test",
@@ -57,6 +77,7 @@ class RunningGateway:
             now_ms=now_ms,
             limits=Limits(),
             connect_timeout_s=5,
+            security=self._security,
         )
         host, port = await self.gateway.start([BrokerNode(n.id, n.host, n.port) for n in cluster.nodes])
         await self._refresh()

@@ -22,10 +22,11 @@ from headroom.server.metrics import receiver_readings
 from headroom.server.periodic import PeriodicTask
 from headroom.server.processes.security import listener_security
 from telemetry.gateway.admission import AdmissionLimits
+from telemetry.gateway.client_connection import NO_BROKER
 from telemetry.gateway.exchanges import Limits, LocalAnswer, Observe
 from telemetry.gateway.listeners import BrokerNode, Listeners
 from telemetry.gateway.networks import Administrators, networks_of
-from telemetry.gateway.server import NO_BROKER, Gateway
+from telemetry.gateway.server import Gateway
 from telemetry.receiver.receiver import TelemetryReceiver
 from telemetry.rules.client_metrics import ClientMetrics
 from telemetry.rules.subscription_config import EXTRA_MATCH_KEYS, MATCH_KEYS

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 from headroom.config.settings import ServeConfig
 from headroom.errors import ServeError
-from telemetry.gateway.listener_security import ListenerSecurity
-from telemetry.gateway.listener_tls import ListenerTls, TlsFileError
-from telemetry.gateway.ssl_principal import principal_mapper
+from telemetry.gateway.security.listener_security import ListenerSecurity
+from telemetry.gateway.security.listener_tls import ListenerTls, TlsFileError
+from telemetry.gateway.security.ssl_principal import principal_mapper
 
 if TYPE_CHECKING:
     from quota_metrics.kafka.authentication import Security

@@ -7,9 +7,9 @@ import struct
 import pytest
 
 from exporters.model import ANONYMOUS, UNKNOWN, Connection
-from telemetry.gateway.authentication import SaslSession
 from telemetry.gateway.connection import ProxiedConnection
 from telemetry.gateway.exchanges import Limits
+from telemetry.gateway.security.authentication import SaslSession
 from telemetry.receiver.receiver import Answer, TelemetryReceiver
 from telemetry.rules.client_instances import Caller
 from telemetry.rules.client_metrics import PushRequest

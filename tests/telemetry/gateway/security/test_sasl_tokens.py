@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from telemetry.gateway.sasl_tokens import claimed_user, recorded_principal, unknown_principal
+from telemetry.gateway.security.sasl_tokens import claimed_user, recorded_principal, unknown_principal
 
 
 def bearer(claims: object, gs2: str = "n,,", scheme: str = "Bearer") -> bytes:

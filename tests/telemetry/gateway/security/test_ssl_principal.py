@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from telemetry.gateway.ssl_principal import MappingRuleError, NoMatchingRuleError, distinguished_name, principal_mapper
+from telemetry.gateway.security.ssl_principal import (
+    MappingRuleError,
+    NoMatchingRuleError,
+    distinguished_name,
+    principal_mapper,
+)
 
 SUBJECT = ((("countryName", "DE"),), (("organizationName", "Acme, Inc"),), (("commonName", "alice"),))
 NAME = "CN=alice,O=Acme\\, Inc,C=DE"

@@ -9,8 +9,8 @@ from collections.abc import Callable
 from typing import Any
 
 from exporters.model import ANONYMOUS
-from telemetry.gateway.authentication import SaslSession
-from telemetry.gateway.ssl_principal import NoMatchingRuleError, distinguished_name
+from telemetry.gateway.security.authentication import SaslSession
+from telemetry.gateway.security.ssl_principal import NoMatchingRuleError, distinguished_name
 from telemetry.wire.errors import ProtocolError
 
 

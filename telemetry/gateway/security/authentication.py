@@ -18,7 +18,7 @@ from functools import lru_cache
 
 import structlog
 
-from telemetry.gateway.sasl_tokens import OAUTHBEARER, READABLE, SCRAM, claimed_user, recorded_principal
+from telemetry.gateway.security.sasl_tokens import OAUTHBEARER, READABLE, SCRAM, claimed_user, recorded_principal
 from telemetry.wire.apis import (
     API_VERSIONS,
     APIS,
@@ -26,8 +26,11 @@ from telemetry.wire.apis import (
     PUSH_TELEMETRY,
     SASL_AUTHENTICATE,
     SASL_HANDSHAKE,
+    Api,
 )
 from telemetry.wire.errors import ProtocolError
+from telemetry.wire.frames import LENGTH_BYTES
+from telemetry.wire.headers import request_body
 from telemetry.wire.primitives import Reader
 
 log = structlog.get_logger(__name__)
@@ -91,6 +94,18 @@ class SaslSession:
             raise ProtocolError(f"cannot pass on a {name} request: {reason}")
         if self.unproven and api_key in _TELEMETRY:
             raise ProtocolError(f"cannot answer {name}: the broker has not accepted the client's {self._mechanism} yet")
+
+    def read_request(self, api: Api, version: int, frame: bytes, client_id_end: int) -> None:
+        """A SaslHandshake or SaslAuthenticate request, or a token that is a frame. Raises ProtocolError."""
+        if version == RAW_TOKEN:
+            self.token(frame[LENGTH_BYTES:])
+            return
+        flexible = api.flexible(version)
+        body = request_body(frame, client_id_end, flexible=flexible)
+        if api.key == SASL_HANDSHAKE:
+            self.handshake(version, body)
+        else:
+            self.authenticate(body, flexible=flexible)
 
     # --- handshake
 

@@ -1,0 +1,124 @@
+"""`headroom gateway check`: whether a gateway could stand in front of a cluster, before clients are sent to it."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Awaitable, Callable, Iterator
+from typing import Annotated, Any, NamedTuple
+
+import typer
+
+from headroom.cli.cluster import CommandConfig, TimeoutMs, asked, reported_in_one_line
+from headroom.config.types import parse_address
+from headroom.errors import ArgumentError
+from quota_metrics.kafka.admin import Cluster, KafkaAdmin, Node
+from quota_metrics.kafka.errors import ClusterError, RefusedError, check
+from telemetry.rules.cluster_subscriptions import read_subscriptions
+
+app = typer.Typer(help="The gateway in front of a cluster.", no_args_is_help=True)
+
+_CLUSTER_AUTHORIZATION_FAILED = 31
+_GRANT = "kafka-acls.sh --bootstrap-server HOST:PORT --add --allow-principal User:HEADROOM --cluster --operation "
+
+
+class Finding(NamedTuple):
+    """One thing that was checked; `advice` says what to do when it is not `ok`."""
+
+    ok: bool
+    what: str
+    advice: str = ""
+
+
+@app.callback()
+def _group() -> None:
+    """The gateway in front of a cluster."""
+
+
+@app.command("check")
+def check_command(
+    upstream: Annotated[str, typer.Option(metavar="HOST:PORT,...", help="Brokers, as for `headroom serve`.")],
+    listen: Annotated[
+        str | None, typer.Option(metavar="HOST:PORT", help="The gateway's listener: are its ports free?")
+    ] = None,
+    command_config: CommandConfig = None,
+    timeout_ms: TimeoutMs = 10_000,
+) -> None:
+    """Test brokers, names, ports and rights. Exit 1 when something is missing, 2 when it cannot be asked for."""
+    with reported_in_one_line():
+        address = _listen_address(listen)
+        findings = asked(lambda admin: _findings(admin, address), upstream, command_config, timeout_ms)
+    for finding in findings:
+        typer.echo(f"{'ok  ' if finding.ok else 'FAIL'} {finding.what}")
+        if not finding.ok and finding.advice:
+            typer.echo(f"     {finding.advice}")
+    if not all(finding.ok for finding in findings):
+        raise typer.Exit(1)
+
+
+def _listen_address(listen: str | None) -> tuple[str, int] | None:
+    if listen is None:
+        return None
+    try:
+        parsed: Any = parse_address(listen)
+    except ValueError as exc:
+        raise ArgumentError(f"--listen {exc}") from exc
+    return parsed["host"], parsed["port"]
+
+
+async def _findings(admin: KafkaAdmin, listen: tuple[str, int] | None) -> list[Finding]:
+    """Raises ClusterError when no broker answers at all."""
+    cluster = await admin.start()
+    found = [Finding(True, f"cluster {cluster.cluster_id}: {len(cluster.nodes)} brokers")]
+    for node in cluster.nodes:
+        found.append(await _resolves(node))
+        found.append(await _answers(admin, node))
+    found.append(await _right("client quotas can be read", admin.describe_client_quotas, "DescribeConfigs"))
+    found.append(
+        await _right(
+            "client metrics subscriptions can be read", lambda: read_subscriptions(admin.send, check), "DescribeConfigs"
+        )
+    )
+    return found + (list(_ports(listen, cluster)) if listen else [])
+
+
+async def _resolves(node: Node) -> Finding:
+    what = f"broker {node.id}: its advertised name {node.host} resolves here"
+    try:
+        await asyncio.get_running_loop().getaddrinfo(node.host, node.port, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError) as exc:
+        return Finding(False, what, f"{exc}: the gateway connects to the address that the broker advertises")
+    return Finding(True, what)
+
+
+async def _answers(admin: KafkaAdmin, node: Node) -> Finding:
+    what = f"broker {node.id} answers at {node.host}:{node.port}"
+    try:
+        await admin.describe_node(node.id)
+    except ClusterError as exc:
+        return Finding(False, what, str(exc))
+    return Finding(True, what)
+
+
+async def _right(what: str, ask: Callable[[], Awaitable[object]], operation: str) -> Finding:
+    try:
+        await ask()
+    except RefusedError as exc:
+        grant = f"; grant it: {_GRANT}{operation}" if exc.code == _CLUSTER_AUTHORIZATION_FAILED else ""
+        return Finding(False, what, f"{exc}{grant}")
+    except ClusterError as exc:
+        return Finding(False, what, str(exc))
+    return Finding(True, what)
+
+
+def _ports(listen: tuple[str, int], cluster: Cluster) -> Iterator[Finding]:
+    host, port = listen
+    wanted = {port: "clients bootstrap from"} | {port + 1 + n.id: f"stands for broker {n.id}" for n in cluster.nodes}
+    for number, purpose in wanted.items():
+        what = f"port {number}, which {purpose}, is free on {host}"
+        try:
+            family = socket.AF_INET6 if ":" in host else socket.AF_INET
+            with socket.create_server((host, number), family=family):
+                yield Finding(True, what)
+        except (OSError, OverflowError) as exc:
+            yield Finding(False, what, str(exc))

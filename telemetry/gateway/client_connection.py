@@ -1,0 +1,300 @@
+"""A client's connection: bytes between its socket, `ProxiedConnection` and its upstream connection, if there is one."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import cast
+
+import structlog
+
+from exporters.model import UNKNOWN, Connection
+from telemetry.gateway.admission import Admission, GatewayCounts, Reason
+from telemetry.gateway.connection import ProxiedConnection
+from telemetry.gateway.exchanges import Limits, LocalAnswer, Observe
+from telemetry.gateway.listeners import BrokerNode, Listeners, allowed_address
+from telemetry.gateway.networks import Network
+from telemetry.gateway.security.listener_security import ListenerSecurity
+from telemetry.gateway.timeouts import TimedConnection
+from telemetry.gateway.upstream_connection import WRITE_BUFFER_BYTES, UpstreamConnection, UpstreamOwner
+from telemetry.receiver.group_commit import GroupCommit
+from telemetry.receiver.receiver import TelemetryReceiver
+from telemetry.wire.errors import ProtocolError
+
+log = structlog.get_logger(__name__)
+
+_KEEP_ALIVE_SWEEPS = 4  # half the idle timeout, which is the brokers' by default
+NO_BROKER = -1  # broker_id of a connection that leads to none
+
+
+class ClientContext:
+    """What the client connections of a gateway share; `server.Gateway` says what each is."""
+
+    cluster: str
+    advertised_host: str | None
+    receiver: TelemetryReceiver
+    observe: Observe
+    now_ms: Callable[[], int]
+    limits: Limits
+    connect_timeout_s: float
+    local: Callable[[str, int, Connection], Mapping[int, LocalAnswer]] | None
+    upstream_networks: tuple[Network, ...]
+    security: ListenerSecurity
+    counts: GatewayCounts
+    commit: GroupCommit
+    listeners: Listeners
+    clients: set[ClientConnection]
+    last_lost: asyncio.Event
+    admission: Admission[TimedConnection]
+
+
+class ClientConnection(asyncio.Protocol, TimedConnection, UpstreamOwner):
+    """Owns its upstream. A slow side holds back the fast one: a full write buffer pauses reading on the other side."""
+
+    def __init__(self, gateway: ClientContext, node_id: int) -> None:
+        self._gateway = gateway
+        self._node_id = node_id
+        self._session: ProxiedConnection | None = None
+        self._upstream: UpstreamConnection | None = None
+        self._early: list[bytes] = []  # what came before the upstream was connected
+        self._address: str | None = None  # None: not admitted
+        self._unfinished = 0  # number of the request that has arrived in part
+        self._authenticates = False  # and has not done so yet
+        self._upstream_quiet_sweeps = 0
+        self._draining = False
+        self._full = False
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's is no subclass
+        self._transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES)
+        self._gateway.counts.connections_total += 1
+        peer = self._transport.get_extra_info("peername")
+        if peer is None or self._gateway.admission.admit(peer[0]) is not None:  # None: reset before it was accepted
+            self._transport.abort()
+            return
+        self._address = peer[0]
+        self._gateway.clients.add(self)
+        self._gateway.counts.connections += 1
+        try:
+            self._principal = self._gateway.security.principal(self._transport)
+        except ProtocolError as exc:
+            self._refuse(exc)
+            return
+        self._authenticates = self._gateway.security.sasl
+        if self._authenticates:
+            self._gateway.admission.handshake_began(self, asyncio.get_running_loop().time())
+        if self._gateway.local is not None:
+            self._begin(NO_BROKER)
+            return
+        loop = asyncio.get_running_loop()
+        loop.call_soon(self.hold_back)  # uvloop forgets a pause that is asked for in connection_made
+        self._connecting = loop.create_task(self._connect())
+
+    async def _connect(self) -> None:
+        loop, security = asyncio.get_running_loop(), self._gateway.security
+        for node in self._gateway.listeners.candidates(self._node_id):
+            try:
+                async with asyncio.timeout(self._gateway.connect_timeout_s):
+                    address = await allowed_address(node.host, node.port, self._gateway.upstream_networks)
+                    _, upstream = await loop.create_connection(
+                        lambda: UpstreamConnection(self), address, node.port, **security.upstream(node.host)
+                    )
+            except (OSError, TimeoutError) as exc:
+                self._gateway.counts.upstream_failures += 1
+                self._gateway.listeners.not_reached(node.node_id, str(exc) or "timed out")
+                continue
+            self._gateway.listeners.reached(node.node_id)
+            self._connected(node, upstream)
+            return
+        self._transport.close()
+
+    def _connected(self, node: BrokerNode, upstream: UpstreamConnection) -> None:
+        self._upstream = upstream
+        session = self._begin(node.node_id)
+        early, self._early = self._early, []
+        for data in early:
+            self.data_received(data)
+        if self not in self._gateway.clients:  # gone meanwhile; what it sent still goes out
+            session.closed()
+            upstream.close()
+        else:
+            self.go_on()
+
+    def _begin(self, broker_id: int) -> ProxiedConnection:
+        address, port = self._transport.get_extra_info("peername")[:2]
+        security = self._gateway.security
+        facts = Connection(
+            cluster=self._gateway.cluster,
+            listener=security.protocol,
+            principal=self._principal,
+            source_address=address,
+            source_port=port,
+            software_name=UNKNOWN,
+            software_version=UNKNOWN,
+            broker_id=broker_id,
+        )
+        local = self._gateway.local
+        self._session = ProxiedConnection(
+            facts=facts,
+            connection_id=f"{address}:{port}-{id(self):x}",
+            receiver=self._gateway.receiver,
+            address_of=self._address_of,
+            observe=self._gateway.observe,
+            limits=self._gateway.limits,
+            local=None if local is None else local(*self._advertised_address(), facts),
+            sasl=security.sasl_session(),
+        )
+        return self._session
+
+    def _advertised_address(self) -> tuple[str, int]:
+        """Unless configured, clients are sent to the address at which this one found us."""
+        host, port = self._transport.get_extra_info("sockname")[:2]
+        return self._gateway.advertised_host or host, port
+
+    def _address_of(self, node_id: int, host: str, port: int) -> tuple[str, int]:
+        return self._advertised_address()[0], self._gateway.listeners.port_of(node_id)
+
+    def data_received(self, data: bytes) -> None:
+        session = self._session
+        self.active = True
+        if session is None:
+            self._early.append(data)
+            return
+        try:
+            session.from_client(data, self._gateway.now_ms())
+        except ProtocolError as exc:
+            self._refuse(exc)
+            return
+        self._pump(session)
+        unfinished = session.unfinished_request
+        if unfinished or self._unfinished:
+            self._note_unfinished(unfinished, session.held_bytes)
+
+    def _note_unfinished(self, number: int, held_bytes: int) -> None:
+        admission, self._unfinished = self._gateway.admission, number
+        if not number:
+            admission.finished(self)
+            return
+        for client in admission.unfinished(self, number, held_bytes, asyncio.get_running_loop().time()):
+            client.close_for(Reason.HELD_BYTES)
+
+    def upstream_received(self, data: bytes) -> None:
+        session = self._session
+        self._upstream_quiet_sweeps = 0
+        if session is None:
+            return
+        try:
+            session.from_upstream(data, self._gateway.now_ms())
+        except ProtocolError as exc:
+            self._refuse(exc)
+            return
+        if session.to_client:  # else it may be the response of a keep-alive
+            self.active = True
+        self._pump(session)
+        if self._authenticates and session.authenticated:
+            self._authenticates = False
+            self._gateway.admission.handshake_done(self)
+
+    def _flushed(self, ok: bool) -> None:
+        session = self._session
+        if session is None:
+            return
+        try:
+            session.flushed(ok, self._gateway.now_ms())
+        except ProtocolError as exc:
+            self._refuse(exc)
+        else:
+            self._pump(session)
+
+    def _refuse(self, exc: ProtocolError) -> None:
+        self._gateway.counts.protocol_errors += 1
+        log.info("connection closed", reason=str(exc), peer=self._transport.get_extra_info("peername"))
+        if self._session is not None:
+            self._pump(self._session)  # pushes that were accepted before are flushed
+        self.abort()
+
+    def _pump(self, session: ProxiedConnection) -> None:
+        if session.to_upstream and self._upstream is not None:
+            self._upstream.write(session.to_upstream)
+            session.to_upstream = []
+        if session.to_client:
+            to_client, session.to_client = session.to_client, []
+            if len(to_client) == 1:
+                self._transport.write(to_client[0])
+            else:
+                self._transport.writelines(to_client)
+        if session.unflushed:
+            session.unflushed = False
+            self._gateway.commit.soon(self._flushed)
+        if self._draining and session.idle:
+            self._transport.close()
+
+    def drain(self) -> None:
+        """No more requests; closes when those in flight are answered."""
+        self._draining = True
+        self.hold_back()
+        if self._session is None or self._session.idle:
+            self._transport.close()
+
+    def abort(self) -> None:
+        self._transport.abort()
+
+    @property
+    def waits_for_broker(self) -> bool:
+        return self._session is None or not self._session.idle
+
+    def close_for(self, reason: Reason) -> None:
+        """Counts the reason and closes at once."""
+        self._gateway.admission.closed[reason] += 1
+        self._gateway.admission.finished(self)  # its bytes are free before the next request is looked at
+        self._unfinished = 0
+        if self._session is not None:
+            self._session.discard()
+        self.abort()
+
+    def keep_upstream_alive(self) -> None:
+        self._upstream_quiet_sweeps += 1
+        if self._upstream_quiet_sweeps >= _KEEP_ALIVE_SWEEPS and self._session is not None:
+            self._session.keep_alive(self._gateway.now_ms())
+            self._pump(self._session)
+
+    def hold_back(self) -> None:
+        """Stops reading while the upstream is not there, or either side does not keep up."""
+        if self._session is None or self._draining or self._is_overfull():
+            self._transport.pause_reading()
+
+    def go_on(self) -> None:
+        if not self._draining and not self._is_overfull():
+            self._transport.resume_reading()
+
+    def _is_overfull(self) -> bool:
+        return self._full or (self._upstream is not None and self._upstream.full)
+
+    def pause_writing(self) -> None:
+        """The client does not read its responses: it gets no more of them, not even ours."""
+        self._full = True
+        self.hold_back()
+        if self._upstream is not None:
+            self._upstream.hold_back()
+
+    def resume_writing(self) -> None:
+        self._full = False
+        self.go_on()
+        if self._upstream is not None:
+            self._upstream.go_on()
+
+    def upstream_lost(self) -> None:
+        self._transport.close()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._address is None:
+            return
+        self._gateway.admission.left(self, self._address)
+        self._gateway.clients.discard(self)
+        self._gateway.counts.connections -= 1
+        if not self._gateway.clients:
+            self._gateway.last_lost.set()
+        if self._session is not None:
+            self._session.closed()
+        if self._upstream is not None:
+            self._upstream.close()  # what was written before still goes out: acks=0 produces among it

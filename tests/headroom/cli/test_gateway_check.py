@@ -1,0 +1,54 @@
+"""`headroom gateway check` as a user runs it."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from headroom.cli.gateway import app
+from headroom.demo.kit.broker import Cluster
+from headroom.demo.kit.processes import LOOPBACK, free_ports
+from tests.kit.secure_cluster import SecureCluster
+
+
+def run(*arguments: str) -> tuple[int, str]:
+    result = CliRunner().invoke(app, ["check", *arguments])
+    return result.exit_code, result.output
+
+
+def test_a_cluster_that_does_not_answer() -> None:
+    code, said = run("--upstream", f"{LOOPBACK}:{free_ports(1)[0]}", "--timeout-ms", "2000")
+    assert (code, "cannot reach" in said) == (1, True)
+
+
+@pytest.mark.parametrize("arguments", [("--upstream", "nowhere"), ("--upstream", "a:1", "--listen", "nowhere")])
+def test_what_is_no_address(arguments: tuple[str, ...]) -> None:
+    code, said = run(*arguments)
+    assert (code, "is not HOST:PORT" in said) == (2, True)
+
+
+@pytest.mark.kafka
+def test_what_is_there_and_what_is_not(kafka: Cluster) -> None:
+    code, said = run("--upstream", kafka.bootstrap)
+    assert code == 0
+    assert "FAIL" not in said
+    assert "broker 1 answers at" in said
+    with socket.create_server((LOOPBACK, 0)) as taken:
+        port = taken.getsockname()[1]
+        code, said = run("--upstream", kafka.bootstrap, "--listen", f"{LOOPBACK}:{port}")
+    assert code == 1
+    assert f"FAIL port {port}, which clients bootstrap from, is free on {LOOPBACK}" in said
+
+
+@pytest.mark.kafka
+def test_rights_that_are_missing_are_named(java: str, kafka_libs: Path) -> None:
+    with SecureCluster(java, kafka_libs, nodes=1, authorizer=True) as cluster:
+        for user, expected in (("admin", 0), ("alice", 1)):
+            config = cluster.command_config("SASL_SSL", user=user)
+            code, said = run("--upstream", cluster.bootstrap("SASL_SSL"), "--command-config", str(config))
+            assert code == expected, said
+        assert "FAIL client quotas can be read" in said
+        assert "--operation DescribeConfigs" in said

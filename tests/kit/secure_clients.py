@@ -1,0 +1,149 @@
+"""Three client families that send and receive records of a topic as an authenticated user."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, Protocol
+
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Producer, TopicPartition
+from kafka import KafkaConsumer, KafkaProducer
+from kafka.net.sasl.oauth import AbstractTokenProvider
+
+from headroom.demo.kit.jvm import Jvm
+from quota_metrics.kafka.oauth import unsecured
+from tests.kit.secure_cluster import login, password
+
+PATIENCE_S = 30.0
+
+
+class Client(Protocol):
+    """`produce` returns when all records are acknowledged; `consume` returns all of the topic."""
+
+    def produce(self, topic: str, values: Iterable[bytes], pause_s: float = 0.0) -> None: ...
+
+    def consume(self, topic: str, count: int) -> list[bytes]: ...
+
+
+class JavaClient:
+    def __init__(self, jvm: Jvm, bootstrap: str, client_id: str, properties: dict[str, str]) -> None:
+        self._jvm = jvm
+        self._bootstrap = bootstrap
+        self._client_id = client_id
+        self._config = {name.replace(".", "_"): value for name, value in properties.items()}
+
+    def produce(self, topic: str, values: Iterable[bytes], pause_s: float = 0.0) -> None:
+        record = self._jvm.classes.org.apache.kafka.clients.producer.ProducerRecord
+        producer = self._jvm.producer(self._bootstrap, self._client_id, max_block_ms="15000", **self._config)
+        try:
+            for sent in [producer.send(record(topic, value)) for value in values]:
+                sent.get()
+            time.sleep(pause_s)
+        finally:
+            producer.close()
+
+    def consume(self, topic: str, count: int) -> list[bytes]:
+        consumer = self._jvm.consumer(self._bootstrap, self._client_id, f"{self._client_id}-{topic}", **self._config)
+        consumer.subscribe([topic])
+        values: list[bytes] = []
+        deadline = time.monotonic() + PATIENCE_S
+        while len(values) < count and time.monotonic() < deadline:
+            values += [bytes(record.value()) for record in consumer.poll(self._jvm.duration(500)).iterator()]
+        consumer.close()
+        return values
+
+
+class LibrdkafkaClient:
+    def __init__(self, bootstrap: str, client_id: str, config: dict[str, Any]) -> None:
+        self._client_id = client_id
+        self._config = {"bootstrap.servers": bootstrap, "client.id": client_id, **config}
+
+    def produce(self, topic: str, values: Iterable[bytes], pause_s: float = 0.0) -> None:
+        failed: list[KafkaError] = []
+        producer = Producer(self._config | {"message.timeout.ms": 15_000})
+        for value in values:
+            producer.produce(topic, value, on_delivery=lambda error, _: failed.append(error) if error else None)
+        assert producer.flush(PATIENCE_S) == 0
+        assert not failed, failed
+        deadline = time.monotonic() + pause_s
+        while time.monotonic() < deadline:
+            producer.poll(0.1)
+
+    def consume(self, topic: str, count: int) -> list[bytes]:
+        consumer = Consumer(self._config | {"group.id": f"{self._client_id}-{topic}"})
+        partitions = consumer.list_topics(topic, PATIENCE_S).topics[topic].partitions
+        consumer.assign([TopicPartition(topic, number, OFFSET_BEGINNING) for number in partitions])
+        values: list[bytes] = []
+        deadline = time.monotonic() + PATIENCE_S
+        while len(values) < count and time.monotonic() < deadline:
+            values += [message.value() for message in consumer.consume(100, 0.5) if not message.error()]
+        consumer.close()
+        return values
+
+
+class KafkaPythonClient:
+    """It pushes no telemetry."""
+
+    def __init__(self, bootstrap: str, client_id: str, config: dict[str, Any]) -> None:
+        self._config = {"bootstrap_servers": bootstrap.split(","), "client_id": client_id, **config}
+
+    def produce(self, topic: str, values: Iterable[bytes], pause_s: float = 0.0) -> None:
+        producer = KafkaProducer(**self._config)
+        for sent in [producer.send(topic, value) for value in values]:
+            sent.get(PATIENCE_S)
+        producer.close()
+
+    def consume(self, topic: str, count: int) -> list[bytes]:
+        consumer = KafkaConsumer(topic, auto_offset_reset="earliest", consumer_timeout_ms=10_000, **self._config)
+        values: list[bytes] = []
+        for record in consumer:
+            values.append(record.value)
+            if len(values) == count:
+                break
+        consumer.close()
+        return values
+
+
+class _UnsecuredToken(AbstractTokenProvider):  # type: ignore[misc] # kafka-python has no types
+    def __init__(self, user: str) -> None:
+        self._user = user
+
+    def token(self) -> str:
+        return unsecured({"sub": self._user})
+
+
+def client(
+    family: str, jvm: Jvm, bootstrap: str, protocol: str, mechanism: str, user: str, ca: Path, secret: str | None = None
+) -> Client:
+    """`family`: java, librdkafka or kafka-python. `mechanism`: '' where the protocol has no SASL."""
+    client_id = f"{family}-{protocol}-{mechanism or 'none'}".lower()
+    tls, secret = protocol.endswith("SSL"), secret or password(user)
+    if family == "java":
+        java = {"security.protocol": protocol}
+        if tls:
+            java |= {"ssl.truststore.type": "PEM", "ssl.truststore.location": str(ca)}
+        if mechanism:
+            java |= {"sasl.mechanism": mechanism, "sasl.jaas.config": login(mechanism, user, secret)}
+        return JavaClient(jvm, bootstrap, client_id, java)
+    if family == "librdkafka":
+        config: dict[str, Any] = {"security.protocol": protocol.lower()}
+        if tls:
+            config["ssl.ca.location"] = str(ca)
+        if mechanism == "OAUTHBEARER":
+            config |= {"enable.sasl.oauthbearer.unsecure.jwt": True, "sasl.oauthbearer.config": f"principal={user}"}
+        elif mechanism:
+            config |= {"sasl.username": user, "sasl.password": secret}
+        if mechanism:
+            config["sasl.mechanism"] = mechanism
+        return LibrdkafkaClient(bootstrap, client_id, config)
+    other: dict[str, Any] = {"security_protocol": protocol}
+    if tls:
+        other["ssl_cafile"] = str(ca)
+    if mechanism == "OAUTHBEARER":
+        other["sasl_oauth_token_provider"] = _UnsecuredToken(user)
+    elif mechanism:
+        other |= {"sasl_plain_username": user, "sasl_plain_password": secret}
+    if mechanism:
+        other["sasl_mechanism"] = mechanism
+    return KafkaPythonClient(bootstrap, client_id, other)

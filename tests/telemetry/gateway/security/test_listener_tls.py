@@ -1,0 +1,132 @@
+"""A listener's TLS: certificates of clients, and files that change while it runs."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import uvloop
+
+from telemetry.gateway.security.listener_security import ListenerSecurity
+from telemetry.gateway.security.listener_tls import ListenerTls, TlsFileError
+from telemetry.gateway.security.ssl_principal import principal_mapper
+from tests.kit.certificates import CertificateAuthority
+
+
+class Listener:
+    """Tells each client its principal, as a gateway sees it. In uvloop, as `headroom serve` runs."""
+
+    def __init__(self, tls: ListenerTls) -> None:
+        self._security = ListenerSecurity("SSL", tls.context, principal_of=principal_mapper("RULE:^CN=(.*?),.*$/$1/L"))
+        self._loop = uvloop.new_event_loop()
+        self._server = self._loop.run_until_complete(
+            asyncio.start_server(self._tell, "127.0.0.1", 0, ssl=tls.context, ssl_handshake_timeout=5)
+        )
+        self._port = self._server.sockets[0].getsockname()[1]
+
+    async def _tell(self, _: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(self._security.principal(writer.transport).encode())
+        writer.close()
+
+    def asked(self, context: ssl.SSLContext) -> tuple[str, str]:
+        """The name in the listener's certificate, and the principal that it tells."""
+        return self._loop.run_until_complete(asyncio.to_thread(self._ask, context))
+
+    def _ask(self, context: ssl.SSLContext) -> tuple[str, str]:
+        with socket.create_connection(("127.0.0.1", self._port), 5) as plain, context.wrap_socket(plain) as client:
+            subject = dict(part[0] for part in client.getpeercert()["subject"])  # type: ignore[index]
+            told = client.recv(100).decode()
+            if not told:  # in TLS 1.3 a client learns only by reading that its certificate was refused
+                raise ConnectionError("closed")
+            return subject["commonName"], told
+
+    def close(self) -> None:
+        self._server.close()
+        self._loop.run_until_complete(self._server.wait_closed())
+        self._loop.close()
+
+
+@pytest.fixture
+def authority(tmp_path: Path) -> CertificateAuthority:
+    return CertificateAuthority(tmp_path)
+
+
+@pytest.fixture
+def listener(authority: CertificateAuthority) -> Iterator[Listener]:
+    running = Listener(ListenerTls(*authority.issue("first"), authority.ca, "requested"))
+    yield running
+    running.close()
+
+
+def client_context(authority: CertificateAuthority, name: str = "", subject: str = "") -> ssl.SSLContext:
+    context = ssl.create_default_context(cafile=str(authority.ca))
+    context.check_hostname = False
+    if name:
+        context.load_cert_chain(*authority.issue(name, subject))
+    return context
+
+
+def test_a_client_is_who_its_certificate_says(authority: CertificateAuthority, listener: Listener) -> None:
+    assert listener.asked(client_context(authority))[1] == "ANONYMOUS"
+    assert listener.asked(client_context(authority, "client", "/C=DE/CN=Alice"))[1] == "alice"
+
+
+def test_a_certificate_of_another_ca_is_refused(
+    authority: CertificateAuthority, listener: Listener, tmp_path: Path
+) -> None:
+    (tmp_path / "other").mkdir()
+    other = CertificateAuthority(tmp_path / "other")
+    context = client_context(authority)
+    context.load_cert_chain(*other.issue("client"))
+    with pytest.raises((ssl.SSLError, ConnectionError)):
+        listener.asked(context)
+
+
+def test_a_required_certificate(authority: CertificateAuthority) -> None:
+    listener = Listener(ListenerTls(*authority.issue("first"), authority.ca, "required"))
+    with pytest.raises((ssl.SSLError, ConnectionError)):
+        listener.asked(client_context(authority))
+    assert listener.asked(client_context(authority, "client", "/C=DE/CN=bob"))[1] == "bob"
+    listener.close()
+
+
+def test_files_that_changed_serve_the_next_handshake_and_broken_ones_do_not(
+    authority: CertificateAuthority, listener: Listener, tmp_path: Path
+) -> None:
+    context = client_context(authority)
+    assert listener.asked(context)[0] == "first"
+    certificate, key = authority.issue("second")
+    key.replace(tmp_path / "first.key")
+    certificate.replace(tmp_path / "first.pem")
+    assert listener.asked(context)[0] == "second"
+    (tmp_path / "first.pem").write_text("no certificate")
+    assert listener.asked(context)[0] == "second"
+    certificate, key = authority.issue("third")
+    key.replace(tmp_path / "first.key")
+    certificate.replace(tmp_path / "first.pem")
+    assert listener.asked(context)[0] == "third"
+
+
+def test_another_client_ca_counts_from_the_next_handshake_on(
+    authority: CertificateAuthority, listener: Listener, tmp_path: Path
+) -> None:
+    (tmp_path / "other").mkdir()
+    other = CertificateAuthority(tmp_path / "other")
+    mine = client_context(authority, "client", "/C=DE/CN=alice")
+    theirs = client_context(authority)
+    theirs.load_cert_chain(*other.issue("client", "/C=DE/CN=bob"))
+    assert listener.asked(mine)[1] == "alice"
+    authority.ca.write_text(other.ca.read_text())
+    assert listener.asked(theirs)[1] == "bob"
+    with pytest.raises((ssl.SSLError, ConnectionError)):
+        listener.asked(mine)
+
+
+def test_files_that_cannot_be_used_are_named(authority: CertificateAuthority, tmp_path: Path) -> None:
+    certificate, _ = authority.issue("first")
+    with pytest.raises(TlsFileError, match=r"first\.pem"):
+        ListenerTls(certificate, tmp_path / "missing.key", None, "none")

@@ -1,0 +1,106 @@
+"""Each security protocol, mechanism and client family through a gateway to a real cluster of three brokers: the same
+records come back, and usage and telemetry name the user that the broker authenticated."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Callable
+
+import pytest
+
+from exporters.model import ANONYMOUS, RecordKind
+from exporters.spool.records import decode_push
+from headroom.demo.kit.jvm import Jvm
+from tests.kit.secure_clients import client
+from tests.kit.secure_cluster import MECHANISMS, SecureCluster
+from tests.telemetry.conftest import RunningGateway
+from tests.telemetry.gateway.security.conftest import StartGateway, telemetry_users
+
+pytestmark = [pytest.mark.kafka, pytest.mark.java, pytest.mark.timeout(300)]
+
+FAMILIES = ("java", "librdkafka", "kafka-python")
+CELLS = [("PLAINTEXT", ""), ("SSL", "")] + [
+    (protocol, mechanism) for protocol in ("SASL_PLAINTEXT", "SASL_SSL") for mechanism in MECHANISMS
+]
+RECORDS = [bytes([number]) * (100 + 50 * number) for number in range(200)]
+PUSHES_S = 2.0  # longer than the interval of the subscription
+
+
+def checksum(values: list[bytes]) -> str:
+    return hashlib.sha256(b"".join(sorted(values))).hexdigest()
+
+
+def pushed(gateway: RunningGateway, client_id: str) -> bool:
+    return any(k is RecordKind.PUSH and decode_push(body).client_id == client_id for k, body in gateway.records)
+
+
+def check_cell(
+    family: str,
+    jvm: Jvm,
+    cluster: SecureCluster,
+    gateway: RunningGateway,
+    topic: str,
+    *,
+    protocol: str,
+    mechanism: str,
+    user: str,
+) -> None:
+    one = client(family, jvm, gateway.bootstrap, protocol, mechanism, user, cluster.authority.ca)
+    one.produce(topic, RECORDS, PUSHES_S)
+    assert checksum(one.consume(topic, len(RECORDS))) == checksum(RECORDS)
+    direct = client("librdkafka", jvm, cluster.bootstrap("PLAINTEXT"), "PLAINTEXT", "", user, cluster.authority.ca)
+    assert checksum(direct.consume(topic, len(RECORDS))) == checksum(RECORDS)
+    client_id = f"{family}-{protocol}-{mechanism or 'none'}".lower()
+    expected = user if mechanism else ANONYMOUS
+    usage = {(principal, one) for principal, one in gateway.meter.clients() if one == client_id}
+    assert usage == {(expected, client_id)}
+    if family != "kafka-python":
+        deadline = time.monotonic() + 20
+        while not pushed(gateway, client_id) and time.monotonic() < deadline:
+            one.produce(topic, [b"more"], PUSHES_S)
+        assert pushed(gateway, client_id)
+        assert telemetry_users(gateway, client_id) == {expected}
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize(("protocol", "mechanism"), CELLS)
+def test_the_same_protocol_on_both_sides(
+    protocol: str,
+    mechanism: str,
+    family: str,
+    jvm: Jvm,
+    secure_cluster: SecureCluster,
+    secure_gateway: StartGateway,
+    new_secure_topic: Callable[[str], str],
+) -> None:
+    gateway = secure_gateway(protocol, protocol)
+    topic = new_secure_topic(f"{family}-{protocol}-{mechanism}")
+    check_cell(family, jvm, secure_cluster, gateway, topic, protocol=protocol, mechanism=mechanism, user="alice")
+
+
+@pytest.mark.parametrize(
+    ("listener", "upstream", "mechanism"),
+    [
+        ("SSL", "PLAINTEXT", ""),
+        ("PLAINTEXT", "SSL", ""),
+        ("SASL_SSL", "SASL_PLAINTEXT", "SCRAM-SHA-512"),
+        ("SASL_PLAINTEXT", "SASL_SSL", "PLAIN"),
+    ],
+)
+def test_another_protocol_on_each_side(
+    listener: str,
+    upstream: str,
+    mechanism: str,
+    jvm: Jvm,
+    secure_cluster: SecureCluster,
+    secure_gateway: StartGateway,
+    new_secure_topic: Callable[[str], str],
+) -> None:
+    gateway = secure_gateway(listener, upstream)
+    topic = new_secure_topic(f"mixed-{listener}-{upstream}")
+    ca = secure_cluster.authority.ca
+    one = client("librdkafka", jvm, gateway.bootstrap, listener, mechanism, "bob", ca)
+    one.produce(topic, RECORDS)
+    assert checksum(one.consume(topic, len(RECORDS))) == checksum(RECORDS)
+    assert {user for user, _ in gateway.meter.clients()} == {"bob" if mechanism else ANONYMOUS}

@@ -1,0 +1,36 @@
+"""Client certificates at the listener, the gateway's own certificate at the brokers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from confluent_kafka import KafkaException
+
+from exporters.model import RecordKind
+from exporters.spool.records import decode_push
+from tests.kit.secure_clients import LibrdkafkaClient
+from tests.kit.secure_cluster import SecureCluster
+from tests.telemetry.gateway.security.conftest import StartGateway
+
+pytestmark = [pytest.mark.kafka, pytest.mark.java, pytest.mark.timeout(300)]
+
+
+def test_the_subject_is_the_principal_here_and_a_client_without_one_is_refused(
+    secure_cluster: SecureCluster, secure_gateway: StartGateway, new_secure_topic: Callable[[str], str]
+) -> None:
+    gateway = secure_gateway("SSL", "MTLS", "required")
+    topic = new_secure_topic("mtls")
+    config = {"security.protocol": "ssl", "ssl.ca.location": str(secure_cluster.authority.ca)}
+    own = {
+        "ssl.certificate.location": str(secure_cluster.directory / "client.pem"),
+        "ssl.key.location": str(secure_cluster.directory / "client.key"),
+    }
+    client = LibrdkafkaClient(gateway.bootstrap, "mtls", config | own)
+    client.produce(topic, [b"value"] * 100, pause_s=2.0)
+    assert client.consume(topic, 100) == [b"value"] * 100
+    assert gateway.meter.clients() == {("alice", "mtls")}
+    pushes = [decode_push(body) for kind, body in gateway.records if kind is RecordKind.PUSH]
+    assert {push.connection.principal for push in pushes} == {"alice"}
+    with pytest.raises((AssertionError, KafkaException)):
+        LibrdkafkaClient(gateway.bootstrap, "nobody", config).consume(topic, 1)

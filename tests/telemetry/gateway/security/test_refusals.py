@@ -1,0 +1,115 @@
+"""Clients that the broker does not accept: its own errors, no rows; and clients that are accepted again and again."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import struct
+import time
+from collections.abc import Callable
+
+import pytest
+from py4j.protocol import Py4JJavaError
+
+from exporters.model import RecordKind
+from exporters.spool.records import decode_push
+from headroom.demo.kit.jvm import Jvm
+from quota_metrics.kafka.admin import KafkaAdmin
+from quota_metrics.kafka.authentication import Security
+from quota_metrics.kafka.errors import AuthenticationError
+from quota_metrics.kafka.oauth import unsecured
+from quota_metrics.kafka.sasl import Mechanism, OAuthBearer, Plain, Scram
+from tests.kit.secure_clients import JavaClient, LibrdkafkaClient
+from tests.kit.secure_cluster import REAUTHENTICATION_MS, SecureCluster
+from tests.telemetry.gateway.security.conftest import StartGateway, telemetry_users
+
+pytestmark = [pytest.mark.kafka, pytest.mark.java, pytest.mark.timeout(300)]
+
+
+def expired() -> str:
+    return unsecured({"sub": "alice"}, now_s=lambda: time.time() - 86_400)
+
+
+def refusal(bootstrap: str, mechanism: Mechanism) -> str:
+    """What a client of ours is told, but for the address."""
+
+    async def ask() -> str:
+        host, _, port = bootstrap.split(",")[0].rpartition(":")
+        admin = KafkaAdmin([(host, int(port))], security=Security(sasl=mechanism))
+        try:
+            with pytest.raises(AuthenticationError) as refused:
+                await admin.start()
+        finally:
+            await admin.close()
+        return str(refused.value).partition(" did not accept")[2]
+
+    return asyncio.run(ask())
+
+
+@pytest.mark.parametrize(
+    "mechanism",
+    [
+        Plain("alice", "not-her-secret"),
+        Scram("sha256", "alice", "not-her-secret"),
+        Scram("sha512", "mallory", "any"),
+        OAuthBearer(expired),
+    ],
+    ids=lambda mechanism: mechanism.name,
+)
+def test_the_brokers_own_refusal_comes_through_and_leaves_no_principal(
+    mechanism: Mechanism, secure_cluster: SecureCluster, secure_gateway: StartGateway
+) -> None:
+    gateway = secure_gateway("SASL_PLAINTEXT", "SASL_PLAINTEXT")
+    told = refusal(gateway.bootstrap, mechanism)
+    assert told == refusal(secure_cluster.bootstrap("SASL_PLAINTEXT"), mechanism)
+    assert told
+    assert telemetry_users(gateway, "headroom") == set()
+    assert "mallory" not in {user for user, _ in gateway.meter.clients()}
+
+
+@pytest.mark.parametrize("key", [71, 72, 3])
+def test_a_stranger_is_answered_nothing(key: int, secure_gateway: StartGateway) -> None:
+    gateway = secure_gateway("SASL_PLAINTEXT", "SASL_PLAINTEXT")
+    host, _, port = gateway.bootstrap.rpartition(":")
+    push = struct.pack(">16siBb", b"\x07" * 16, 9, 0, 0) + b"\x05push\x00"
+    body = {71: bytes(16) + b"\x00", 72: push, 3: struct.pack(">i", 0)}[key]
+    request = struct.pack(">hhih", key, 0, 1, 8) + b"stranger" + (b"\x00" if key > 70 else b"") + body
+    with socket.create_connection((host, int(port)), 10) as stranger:
+        stranger.sendall(struct.pack(">i", len(request)) + request)
+        assert stranger.recv(100) == b""
+    assert telemetry_users(gateway, "stranger") == set()
+
+
+def test_a_java_client_with_a_wrong_password_gets_kafkas_exception(
+    jvm: Jvm, secure_cluster: SecureCluster, secure_gateway: StartGateway
+) -> None:
+    gateway = secure_gateway("SASL_PLAINTEXT", "SASL_PLAINTEXT")
+    properties = secure_cluster.client_properties("SASL_PLAINTEXT", "SCRAM-SHA-256")
+    properties["sasl.jaas.config"] = properties["sasl.jaas.config"].replace("alice-secret", "wrong-one")
+    with pytest.raises(Py4JJavaError, match="SaslAuthenticationException"):
+        JavaClient(jvm, gateway.bootstrap, "wrong", properties).produce("anything", [b"x"])
+
+
+@pytest.mark.parametrize("family", ["java", "librdkafka"])
+def test_clients_authenticate_again_while_they_push(
+    family: str,
+    jvm: Jvm,
+    secure_cluster: SecureCluster,
+    secure_gateway: StartGateway,
+    new_secure_topic: Callable[[str], str],
+) -> None:
+    gateway = secure_gateway("SASL_PLAINTEXT", "SASL_PLAINTEXT")
+    topic = new_secure_topic(f"again-{family}")
+    client_id = f"again-{family}"
+    config = {"security.protocol": "sasl_plaintext", "sasl.mechanism": "PLAIN", "sasl.username": "alice"}
+    client = (
+        JavaClient(jvm, gateway.bootstrap, client_id, secure_cluster.client_properties("SASL_PLAINTEXT"))
+        if family == "java"
+        else LibrdkafkaClient(gateway.bootstrap, client_id, config | {"sasl.password": "alice-secret"})
+    )
+    client.produce(topic, [b"first"] * 10, pause_s=2.5 * REAUTHENTICATION_MS / 1000)
+    pushes = [decode_push(body) for kind, body in gateway.records if kind is RecordKind.PUSH]
+    mine = [push for push in pushes if push.client_id == client_id]
+    assert {push.connection.principal for push in mine} == {"alice"}
+    times = [push.received_at_ms for push in mine]
+    assert max(times) - min(times) > REAUTHENTICATION_MS

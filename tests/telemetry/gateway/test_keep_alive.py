@@ -1,0 +1,57 @@
+"""The upstream connection of a client that only pushes telemetry is kept alive."""
+
+from __future__ import annotations
+
+import struct
+
+import pytest
+
+from tests.telemetry.gateway.security.test_authentication import Dialogue
+from tests.telemetry.gateway.test_connection import PUSH, Both, local, request, response
+
+ANSWER = response(18, 0, 0, struct.pack(">hihhh", 0, 1, 18, 0, 4))
+
+
+def test_the_client_sees_nothing_of_it_and_nothing_is_metered() -> None:
+    both = Both()
+    both.client(request(72, 0, 1, PUSH))
+    both.flush()
+    both.connection.keep_alive(5)
+    assert both.take_upstream() == request(18, 0, 0)
+    assert not both.connection.idle
+    assert both.broker(ANSWER[:7]) + both.broker(ANSWER[7:]) == b""
+    assert both.connection.idle
+    assert both.seen == []
+
+
+def test_requests_behind_it_are_answered_in_order() -> None:
+    both = Both()
+    both.connection.keep_alive(5)
+    both.take_upstream()
+    ask, told = request(12, 4, 2), response(12, 4, 2, b"\0\0\0\0\0\0\0")
+    assert both.client(request(71, 0, 1, b"get") + ask) == ask
+    assert both.take_client() == b""
+    assert both.broker(ANSWER + told) == local(1, b"answer-71") + told
+    assert len(both.seen) == 1
+
+
+def test_not_while_anything_is_in_flight_or_a_request_is_arriving() -> None:
+    both = Both()
+    both.client(request(12, 4, 1))
+    both.connection.keep_alive(5)
+    assert both.take_upstream() == b""
+    both = Both()
+    both.client(request(72, 0, 1, PUSH)[:20])
+    both.connection.keep_alive(5)
+    assert both.take_upstream() == b""
+
+
+@pytest.mark.parametrize(
+    ("authenticated", "after_ms", "sent"), [(False, 0, False), (True, 0, True), (True, 9_000, False)]
+)
+def test_only_while_the_broker_accepts_requests(authenticated: bool, after_ms: int, sent: bool) -> None:
+    dialogue = Dialogue()
+    if authenticated:
+        dialogue.scram(lifetime_ms=5_000)
+    dialogue.connection.keep_alive(dialogue.now_ms + after_ms)
+    assert bool(dialogue.connection.to_upstream) is (authenticated and after_ms == 0)
