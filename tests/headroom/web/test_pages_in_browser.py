@@ -10,7 +10,7 @@ from typing import Any
 
 import httpx
 import pytest
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from exporters.clickhouse.store import Store
 from exporters.model import QuotaLimit, UsageSample
@@ -121,7 +121,7 @@ def test_the_worst_come_first_and_filters_work(served: str, watched: Watched, sh
     assert names(page) == ["app-critical"]
     page.locator(".levels a", has_text="all").click()
     page.get_by_label("Search").fill("app-w")
-    page.wait_for_function("document.querySelectorAll('table.clients tbody tr').length === 2")
+    expect(page.locator("table.clients tbody tr")).to_have_count(2, timeout=30_000)
     assert sorted(names(page)) == ["app-warn", "app-watch"]
     assert "q=app-w" in page.url  # a link keeps the state
     page.reload()
