@@ -19,7 +19,7 @@ SLOW := kafka or java or clickhouse or spark or browser or dist or image or prom
 PROTO := telemetry/proto
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check cover compiled test-compiled dist image oracle chaos attack fuzz bench scale fmt lock proto clean
+.PHONY: help setup demo test check cover compiled test-compiled dist image oracle chaos attack fuzz bench scale fmt lock proto docs clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 12
@@ -93,6 +93,10 @@ COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --gen
 lock: $(READY) ## compile requirements.txt and deploy/requirements.txt (the image's) anew from pyproject.toml
 	@$(COMPILE) --extra dev -o requirements.txt
 	@$(COMPILE) --extra embedded --extra spark --constraint requirements.txt -o deploy/requirements.txt
+
+docs: $(READY) ## write docs/settings.md, tables.md and metrics.md, and the Grafana dashboards, anew
+	@$(BIN)/python -m tests.docs.reference_pages
+	@$(BIN)/python -m deploy.grafana.dashboards
 
 proto: $(READY) ## generate the Python code of the .proto anew
 	@$(BIN)/python -m grpc_tools.protoc -I$(PROTO) --python_out=$(PROTO) --pyi_out=$(PROTO) headroom/telemetry/v1/telemetry.proto

@@ -52,6 +52,7 @@ def _options(
 def serve(
     listen: Annotated[str | None, typer.Option(help="Kafka endpoint, the address clients bootstrap from.")] = None,
     upstream: Annotated[str | None, typer.Option(help="Brokers to stand in front of: HOST:PORT[,HOST:PORT].")] = None,
+    observe: Annotated[str | None, typer.Option(help="Brokers to observe instead, out of the data path.")] = None,
     processes: Annotated[int | None, typer.Option(help="Network processes that take clients; 1 by default.")] = None,
     cluster: Annotated[str | None, typer.Option(help="Name of the cluster; by default the id it tells.")] = None,
     data: Annotated[Path | None, typer.Option(help="Directory of the ClickHouse server and the spool.")] = None,
@@ -104,6 +105,7 @@ def serve(
     flags = {
         "listen": listen,
         "upstream": upstream,
+        "observe": observe,
         "processes": processes,
         "cluster": cluster,
         "data": data,

@@ -237,6 +237,8 @@ class ServeConfig(Section):
     listen: ListenAddress = Address(host="127.0.0.1", port=9092)
     processes: int = Field(default=1, ge=1, le=64)  # that take clients, at the same ports (SO_REUSEPORT)
     upstream: Annotated[tuple[ListenAddress, ...], NoDecode, BeforeValidator(parse_addresses)] = ()
+    # Brokers to observe from beside the data path, instead of `upstream`: no listener is opened.
+    observe: Annotated[tuple[ListenAddress, ...], NoDecode, BeforeValidator(parse_addresses)] = ()
     cluster: str | None = None  # None: the cluster id that the brokers tell; without brokers one of our own
     subscriptions: Path | None = None  # None: the cluster's own; without brokers a file in the data directory
     data: Path = Path("headroom-data")
@@ -257,6 +259,15 @@ class ServeConfig(Section):
     quotas: QuotaConfig = QuotaConfig()
     spool: SpoolConfig = SpoolConfig()
     store: StoreConfig = StoreConfig()
+
+    @field_validator("observe")
+    @classmethod
+    def _observes_or_proxies(cls, observe: tuple[Address, ...], earlier: ValidationInfo) -> tuple[Address, ...]:
+        if observe and earlier.data.get("upstream"):
+            raise ValueError("observe and upstream are two ways to see one cluster")
+        if observe and earlier.data.get("processes", 1) > 1:
+            raise ValueError("observe takes no clients, and has no use for processes")
+        return observe
 
     @field_validator("clickhouse")
     @classmethod

@@ -54,7 +54,7 @@ async def _serve(config: ServeConfig) -> int:
         storage = await open_storage(config, stack)
         # Two writers: a flush of usage that fails must not take pushes with it that wait for their own.
         pushes, quotas = (open_spool(config, name, stack) for name in ("pushes", "quotas"))
-        if config.upstream:
+        if config.upstream or config.observe:
             network_service = await open_gateway(config, pushes, quotas, storage.endpoint, stack)
         else:
             network_service = await open_sink(config, pushes, stack)
@@ -89,7 +89,8 @@ async def _serve(config: ServeConfig) -> int:
         http = await listening(web.start(), config.http)
         stack.push_async_callback(web.stop)
 
-        addresses = f"kafka={_text(network_service.address)} http={_text(http)} sql={storage.address}{grpc}{otlp}"
+        kafka = f"kafka={_text(network_service.address)} " if network_service.address else ""
+        addresses = f"{kafka}http={_text(http)} sql={storage.address}{grpc}{otlp}"
         print(f"ready {addresses}", flush=True)  # noqa: T201 - a promise
         periodic_tasks = [*push_sync_tasks(pushes, config), sync_task(quotas, config), store_contents.task()]
         await run_periodic_tasks(

@@ -1,10 +1,16 @@
-"""`headroom serve --upstream`: the gateway in front of a cluster, built and opened."""
+"""`headroom serve --upstream`: the gateway in front of a cluster, built and opened; `--observe`: the same beside it.
+
+An observer opens no listener. It reads quotas and subscriptions from the cluster, usage from the brokers' JMX, and has
+telemetry sent to it by OTLP or gRPC.
+"""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
+
+import structlog
 
 from exporters import self_metrics as catalogue
 from exporters.clickhouse.connection import Endpoint
@@ -14,7 +20,7 @@ from headroom.clock import now_ms
 from headroom.config.settings import ServeConfig
 from headroom.errors import ServeError
 from headroom.server.brokers import BrokerRefresh, nodes_of
-from headroom.server.network import NetworkService, open_network
+from headroom.server.network import NetworkService, no_network, open_network
 from headroom.server.periodic import PeriodicTask, QuotaRecorder, first
 from headroom.server.processes.assembly import (
     listener_readings,
@@ -34,12 +40,17 @@ from quota_metrics.measure.meter import UsageMeter
 from telemetry.rules.client_metrics import ClientMetrics
 from telemetry.rules.cluster_subscriptions import read_subscriptions
 
+log = structlog.get_logger(__name__)
+
 
 async def open_gateway(
     config: ServeConfig, pushes: SpoolWriter, quotas: SpoolWriter, store: Endpoint, stack: AsyncExitStack
 ) -> NetworkService:
     """Raises ServeError. What is opened is closed by `stack`, usage of the last moment written."""
-    admin = KafkaAdmin([(address.host, address.port) for address in config.upstream], security=broker_security(config))
+    admin = KafkaAdmin(
+        [(address.host, address.port) for address in config.upstream or config.observe],
+        security=broker_security(config),
+    )
     stack.push_async_callback(admin.close)
     cluster = await _cluster(admin, config)
     name = config.cluster or cluster.cluster_id
@@ -74,10 +85,15 @@ async def open_gateway(
     stack.push_async_callback(recorder.write_usage)
 
     gateway = new_gateway(config, name, receiver, pushes, observe=meter.exchange)
-    address, network = await open_network(config, gateway, nodes_of(cluster), meter.exchange, stack)
-    brokers = BrokerRefresh(admin.describe_cluster, gateway.listeners)
-    stack.callback(brokers.close)
-    periodic_tasks.append(PeriodicTask("brokers", config.gateway.metadata_refresh_ms, brokers.step))
+    address: tuple[str, int] | None = None
+    if config.observe:
+        network = no_network(config, gateway, meter.exchange)
+        _log_blind_spots(config)
+    else:
+        address, network = await open_network(config, gateway, nodes_of(cluster), meter.exchange, stack)
+        brokers = BrokerRefresh(admin.describe_cluster, gateway.listeners)
+        stack.callback(brokers.close)
+        periodic_tasks.append(PeriodicTask("brokers", config.gateway.metadata_refresh_ms, brokers.step))
 
     async def subscriptions() -> None:
         await refresh()
@@ -99,6 +115,15 @@ async def open_gateway(
     return NetworkService(address, periodic_tasks, readings, gateway, network)
 
 
+def _log_blind_spots(config: ServeConfig) -> None:
+    """What nobody can see from beside the data path, and what is not set up to be seen."""
+    log.info("observes the cluster: throttle times of single clients and connections, and muted clients, are not seen")
+    if not config.quotas.jmx.targets:
+        log.warning("there is no usage: quotas.jmx.targets is empty")
+    if not (config.otlp.grpc or config.otlp.http or config.grpc.listen):
+        log.warning("there is no client telemetry: neither otlp.grpc, otlp.http nor grpc.listen is set")
+
+
 def _subscriptions(config: ServeConfig, rules: ClientMetrics, admin: KafkaAdmin) -> Callable[[], Awaitable[None]]:
     """Refreshes the rules from the cluster's resources, or from the operator's file instead."""
     file = loaded_subscriptions(config.subscriptions, rules) if config.subscriptions else None
@@ -116,7 +141,7 @@ async def _cluster(admin: KafkaAdmin, config: ServeConfig) -> Cluster:
     try:
         return await admin.start()
     except ClusterError as exc:
-        addresses = ", ".join(str(address) for address in config.upstream)
+        addresses = ", ".join(str(address) for address in config.upstream or config.observe)
         raise ServeError(f"cannot reach the cluster at {addresses}: {exc}") from exc
 
 

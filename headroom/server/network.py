@@ -19,11 +19,16 @@ from telemetry.gateway.server import Gateway
 class NetworkService(NamedTuple):
     """The running listeners with what belongs to them; `address` is the one that clients bootstrap from."""
 
-    address: tuple[str, int]
+    address: tuple[str, int] | None  # None: an observer, which has no listeners
     periodic_tasks: list[PeriodicTask]
     readings: Readings
     gateway: Gateway
     network: NetworkProcesses
+
+
+def no_network(config: ServeConfig, gateway: Gateway, take: Take) -> NetworkProcesses:
+    """Of an observer: no listener is opened, and there are no further processes."""
+    return NetworkProcesses(config, (config.listen.host, config.listen.port), gateway, take)
 
 
 async def open_network(

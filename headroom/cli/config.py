@@ -1,0 +1,80 @@
+"""`headroom config check | show | reference`: what is set, where it is wrong, and what there is to set."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+app = typer.Typer(help="Check, show and explain the settings of `headroom serve`.", no_args_is_help=True)
+
+_File = Annotated[Path | None, typer.Option("--config", help="YAML file; HEADROOM_* variables go before it.")]
+_MASK = "********"
+
+
+def _loaded(file: Path | None) -> Any:
+    from headroom.config.settings import ConfigError
+    from headroom.config.sources import load
+
+    try:
+        return load(file, {})
+    except ConfigError as exc:
+        for fault in exc.faults:
+            print(f"headroom: {fault}", file=sys.stderr)  # noqa: T201 - what a command says to its user
+        raise typer.Exit(2) from exc
+
+
+@app.command()
+def check(config: _File = None) -> None:
+    """Says ok, or each fault on a line of its own and exits with 2. Opens nothing."""
+    _loaded(config)
+    print("ok")  # noqa: T201
+
+
+@app.command()
+def show(config: _File = None) -> None:
+    """Prints the settings in force as YAML, secrets masked."""
+    import yaml
+
+    print(yaml.safe_dump(_plain(_loaded(config)), sort_keys=False), end="")  # noqa: T201
+
+
+@app.command()
+def reference(
+    output: Annotated[str, typer.Option(help="markdown or json.")] = "markdown",
+) -> None:
+    """Prints every setting with its default, kind, variable and meaning."""
+    from headroom.config.reference import as_markdown, settings
+
+    if output == "json":
+        import json
+
+        print(json.dumps([setting._asdict() | {"variable": setting.variable} for setting in settings()], indent=2))  # noqa: T201
+    elif output == "markdown":
+        print(as_markdown(), end="")  # noqa: T201
+    else:
+        raise typer.BadParameter(f"{output!r} is not markdown or json")
+
+
+def _plain(value: Any) -> Any:
+    """What YAML can say. A password is masked, by its type or by its name."""
+    from pydantic import BaseModel, SecretStr
+
+    from headroom.config.settings import Address
+
+    if isinstance(value, SecretStr):
+        return _MASK
+    if isinstance(value, Address | Path):
+        return str(value)
+    if isinstance(value, BaseModel):
+        return {name: _masked(name, getattr(value, name)) for name in type(value).model_fields}
+    if isinstance(value, dict):
+        return {str(key): _masked(str(key), item) for key, item in value.items()}
+    return [_plain(item) for item in value] if isinstance(value, list | tuple) else value
+
+
+def _masked(name: str, value: Any) -> Any:
+    is_secret = name.endswith(("password", "token", "secret")) and isinstance(value, str) and value
+    return _MASK if is_secret else _plain(value)

@@ -1,0 +1,132 @@
+"""Every setting as data, for `headroom config reference` and docs/settings.md: read from the settings classes.
+
+A setting's description is the comment beside it, or above it, in the source of its class.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Iterator
+from enum import Enum
+from pathlib import Path
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_origin
+
+from pydantic import BaseModel, SecretStr
+from pydantic.fields import FieldInfo
+
+from headroom.config.settings import ServeConfig
+from headroom.config.types import Address
+
+_FIELD = re.compile(r"    (?P<name>[a-z_]+): ")
+_COMMENT = re.compile(r"  # (?!type:|noqa)(?P<text>.*)$")
+_KINDS: dict[Any, str] = {
+    Path: "path",
+    str: "text",
+    bool: "true or false",
+    int: "number",
+    float: "number",
+    Address: "HOST:PORT",
+    SecretStr: "secret",
+}
+
+
+class Setting(NamedTuple):
+    """One setting; `name` has dots, as in a YAML path."""
+
+    name: str
+    kind: str
+    default: str
+    description: str
+
+    @property
+    def variable(self) -> str:
+        """Its variable of the environment."""
+        return "HEADROOM_" + self.name.upper().replace(".", "__")
+
+
+def settings() -> list[Setting]:
+    """All settings of `headroom serve`, sections expanded, in the order of their classes."""
+    return list(_settings_of(ServeConfig(), ""))
+
+
+def as_markdown() -> str:
+    """docs/settings.md."""
+    lines = [
+        "# Settings",
+        "",
+        "Written by `make docs` from the settings classes; `headroom config reference` prints the same. A flag of",
+        "`headroom serve` goes before the variable of the environment, that before the YAML file of `--config`.",
+        "",
+        "| setting | default | kind | what |",
+        "|---|---|---|---|",
+    ]
+    for setting in settings():
+        cells = (f"`{setting.name}`", f"`{setting.default}`", setting.kind, setting.description)
+        lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
+    lines += ["", "The variable of `spool.max_bytes` is `HEADROOM_SPOOL__MAX_BYTES`, and so on for all.", ""]
+    return "\n".join(lines)
+
+
+def _settings_of(section: BaseModel, prefix: str) -> Iterator[Setting]:
+    descriptions = _descriptions(type(section))
+    for name, field in type(section).model_fields.items():
+        value = getattr(section, name)
+        if isinstance(value, BaseModel) and type(value).__name__.endswith("Config"):
+            yield from _settings_of(value, f"{prefix}{name}.")
+        else:
+            yield Setting(prefix + name, _kind(field.annotation), _default(field, value), descriptions.get(name, ""))
+
+
+def _descriptions(section: type[BaseModel]) -> dict[str, str]:
+    """By the name of the field, those of base classes first."""
+    found: dict[str, str] = {}
+    for cls in reversed(section.__mro__):
+        if issubclass(cls, BaseModel) and cls.__module__.startswith("headroom."):
+            found |= _comments(inspect.getsource(cls))
+    return found
+
+
+def _comments(source: str) -> dict[str, str]:
+    found, above = {}, list[str]()
+    for line in source.splitlines():
+        if line.strip().startswith("# "):
+            above.append(line.strip()[2:])
+            continue
+        if field := _FIELD.match(line):
+            beside = _COMMENT.search(line)
+            found[field["name"]] = " ".join([*above, *([beside["text"]] if beside else [])])
+        above = []
+    return found
+
+
+def _kind(annotation: Any) -> str:
+    """An annotation in words for whoever writes YAML."""
+    arguments = get_args(annotation)
+    origin = get_origin(annotation)
+    if origin is Annotated:
+        return _kind(arguments[0])
+    if origin in (UnionType, Union):
+        return " or ".join(dict.fromkeys(_kind(each) for each in arguments if each is not NoneType))
+    if origin is Literal:
+        return " or ".join(f"`{each}`" for each in arguments)
+    if origin is tuple:
+        return f"list of {_kind(arguments[0])}"
+    if inspect.isclass(annotation) and issubclass(annotation, Enum):
+        return " or ".join(f"`{each.value}`" for each in annotation)
+    return _KINDS.get(annotation, "mapping" if origin is dict else getattr(annotation, "__name__", str(annotation)))
+
+
+def _default(field: FieldInfo, value: Any) -> str:
+    if field.default_factory is not None and value != {}:
+        return "computed"
+    if isinstance(value, SecretStr):
+        return "secret"
+    if value is None:
+        return "none"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, tuple | dict):
+        return "[]" if value == () else "{}" if value == {} else str(value)
+    return str(value) if str(value) else '""'

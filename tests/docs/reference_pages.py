@@ -1,0 +1,75 @@
+"""Writes docs/settings.md, docs/metrics.md and docs/tables.md: `make docs`."""
+
+from __future__ import annotations
+
+import itertools
+import tempfile
+from pathlib import Path
+
+from exporters.clickhouse.connection import Endpoint
+from exporters.self_metrics import CATALOGUE
+from headroom.config.reference import as_markdown
+from tests.docs.column_glossary import COLUMNS
+from tests.kit.clickhouse import running_clickhouse
+
+DOCS = Path(__file__).parents[2] / "docs"
+
+_COLUMNS = """
+SELECT table, t.engine, t.comment, name, type, c.comment
+FROM system.columns AS c INNER JOIN system.tables AS t ON t.database = c.database AND t.name = c.table
+WHERE c.database = 'headroom' AND table != 'schema_migrations' AND NOT startsWith(table, '.')
+ORDER BY t.engine LIKE '%View', table, position
+"""
+
+
+def metrics_page() -> str:
+    """docs/metrics.md."""
+    lines = [
+        "# Metrics",
+        "",
+        "Written by `make docs` from the catalogue (exporters/self_metrics.py). What `/metrics` of `--http` exposes.",
+        "",
+        "| metric | labels | what |",
+        "|---|---|---|",
+    ]
+    for metric in CATALOGUE:
+        labels = ", ".join(f"`{label}`" for label in metric.labels)
+        lines.append(f"| `{metric.name}` | {labels} | {metric.help.replace('|', chr(92) + '|')} |")
+    return "\n".join([*lines, ""])
+
+
+def tables_page(server: Endpoint) -> str:
+    """docs/tables.md, from the comments of a server's tables and views."""
+    client = server.connect()
+    rows = client.query(_COLUMNS).result_rows
+    client.close()
+    lines = [
+        "# Tables and views",
+        "",
+        "Written by `make docs` from the comments in deploy/clickhouse. Database `headroom`.",
+        "Read ReplacingMergeTree and AggregatingMergeTree tables with `FINAL`, or by the views.",
+    ]
+    for (table, engine, comment), columns in itertools.groupby(rows, lambda row: row[:3]):
+        lines += [
+            "",
+            f"## {table}",
+            "",
+            f"{engine}. {comment}".rstrip(),
+            "",
+            "| column | type | what |",
+            "|---|---|---|",
+        ]
+        for *_, name, kind, what in columns:
+            lines.append(f"| `{name}` | `{kind}` | {(what or COLUMNS.get(name, '')).replace('|', chr(92) + '|')} |")
+    return "\n".join([*lines, ""])
+
+
+def main() -> None:
+    (DOCS / "settings.md").write_text(as_markdown())
+    (DOCS / "metrics.md").write_text(metrics_page())
+    with tempfile.TemporaryDirectory() as directory, running_clickhouse(Path(directory) / "clickhouse") as server:
+        (DOCS / "tables.md").write_text(tables_page(server.writer))
+
+
+if __name__ == "__main__":
+    main()

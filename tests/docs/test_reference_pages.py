@@ -1,0 +1,65 @@
+"""The generated pages of docs/ say what the code says: `make docs` writes them."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from headroom.cli.config import app
+from headroom.config.reference import as_markdown, settings
+from tests.docs.reference_pages import DOCS, metrics_page, tables_page
+from tests.kit.clickhouse import running_clickhouse
+
+ROOT = DOCS.parent
+_LINK = re.compile(r"\]\((?!https?:|#)([^)#]+)")
+
+
+def test_the_page_of_settings_is_current() -> None:
+    assert (DOCS / "settings.md").read_text() == as_markdown(), "run make docs"
+
+
+def test_the_page_of_metrics_is_current() -> None:
+    assert (DOCS / "metrics.md").read_text() == metrics_page(), "run make docs"
+
+
+@pytest.mark.clickhouse
+def test_the_page_of_tables_is_current(tmp_path: Path) -> None:
+    with running_clickhouse(tmp_path / "clickhouse") as server:
+        assert (DOCS / "tables.md").read_text() == tables_page(server.writer), "run make docs"
+
+
+@pytest.mark.parametrize("page", [ROOT / "README.md", *DOCS.glob("*.md")], ids=lambda page: page.name)
+def test_links_lead_somewhere(page: Path) -> None:
+    missing = [link for link in _LINK.findall(page.read_text()) if not (page.parent / link).exists()]
+    assert missing == []
+
+
+def test_every_page_is_in_the_index() -> None:
+    linked = set(_LINK.findall((DOCS / "README.md").read_text()))
+    assert {page.name for page in DOCS.glob("*.md")} - {"README.md"} - linked == set()
+
+
+def test_reference_prints_what_the_page_says() -> None:
+    assert CliRunner().invoke(app, ["reference"]).output == as_markdown()
+    listed = json.loads(CliRunner().invoke(app, ["reference", "--output", "json"]).output)
+    assert [each["name"] for each in listed] == [setting.name for setting in settings()]
+    assert {each["name"]: each["variable"] for each in listed}["spool.max_bytes"] == "HEADROOM_SPOOL__MAX_BYTES"
+
+
+def test_check_lists_every_fault_and_show_masks_secrets(tmp_path: Path) -> None:
+    file = tmp_path / "headroom.yaml"
+    file.write_text("spool: {max_bytes: 0}\nunheard: 1\n")
+    checked = CliRunner().invoke(app, ["check", "--config", str(file)])
+    assert checked.exit_code == 2
+    assert "spool.max_bytes" in checked.stderr
+    assert "unheard: unknown setting" in checked.stderr
+    file.write_text("otlp: {token: the-token-of-a-collector}\nspool: {max_bytes: 5}\n")
+    assert CliRunner().invoke(app, ["check", "--config", str(file)]).output == "ok\n"
+    shown = CliRunner().invoke(app, ["show", "--config", str(file)]).output
+    assert "max_bytes: 5" in shown
+    assert "the-token-of-a-collector" not in shown
+    assert "token: '********'" in shown

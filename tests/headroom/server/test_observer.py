@@ -1,0 +1,89 @@
+"""`headroom serve --observe`: settings that cannot be, and a cluster that is observed from beside it."""
+
+from __future__ import annotations
+
+import contextlib
+import http.server
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headroom.config.settings import ConfigError
+from headroom.config.sources import load
+from headroom.demo.kit.admin import Admin
+from headroom.demo.kit.broker import Cluster
+from tests.kit.otlp_receivers import EXPORTERS, send_metrics
+from tests.kit.serving import Served, eventually
+
+_AGENT = """# TYPE kafka_server_quota_byte_rate gauge
+kafka_server_quota_byte_rate{resource="Produce",user="observed",clientId=""} 512000.0
+kafka_server_quota_throttle_time{resource="Produce",user="observed",clientId=""} 40.0
+"""
+
+
+@pytest.mark.parametrize(
+    ("flags", "fault"),
+    [
+        ({"observe": "b:1", "upstream": "b:1"}, "observe and upstream"),
+        ({"observe": "b:1", "processes": 2}, "observe takes no clients"),
+    ],
+)
+def test_settings_that_cannot_be(flags: dict[str, Any], fault: str) -> None:
+    with pytest.raises(ConfigError, match=fault):
+        load(None, flags)
+
+
+@contextlib.contextmanager
+def jmx_agent() -> Iterator[str]:
+    """A broker's Prometheus agent: the URL of its metrics."""
+
+    class Agent(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(_AGENT.encode())
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Agent) as agent:
+        threading.Thread(target=agent.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{agent.server_address[1]}/metrics"
+        agent.shutdown()
+
+
+@pytest.mark.kafka
+@pytest.mark.java
+@pytest.mark.clickhouse
+def test_quotas_usage_and_telemetry_without_a_listener(
+    tmp_path: Path, kafka: Cluster, kafka_admin: Admin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kafka_admin.alter_quota({"user": "observed"}, {"producer_byte_rate": 640_000.0})
+    with jmx_agent() as url:
+        file = tmp_path / "headroom.yaml"
+        file.write_text(f"quotas: {{jmx: {{targets: [{{broker_id: 1, agent: prometheus, url: '{url}'}}]}}}}\n")
+        arguments = ["--observe", kafka.bootstrap, "--cluster", "seen", "--config", str(file)]
+        with Served(tmp_path, *arguments, "--otlp-http", "127.0.0.1:0") as served:
+            assert "kafka" not in served.addresses
+            assert send_metrics(EXPORTERS["http"](served.addresses["otlp-http"], {}), {"client_id": "app"})
+
+            def rows(query: str) -> Any:
+                import clickhouse_connect
+
+                store = clickhouse_connect.get_client(dsn=f"http://{served.sql}/headroom")
+                try:
+                    return store.query(query).result_rows
+                finally:
+                    store.close()
+
+            limits = "SELECT DISTINCT value FROM headroom.quota_limits WHERE cluster = 'seen' AND user = 'observed'"
+            assert eventually(lambda: rows(limits), bool) == [(640_000.0,)]
+            usage = "SELECT DISTINCT source, rate, limit FROM headroom.quota_usage WHERE user = 'observed'"
+            assert eventually(lambda: rows(usage), bool) == [("jmx", 512_000.0, 640_000.0)]
+            pushes = "SELECT client_id, points FROM headroom.pushes WHERE cluster = 'seen'"
+            assert eventually(lambda: rows(pushes), bool) == [("app", 3)]
+            assert served.ready()[0] == 200
+    assert "observes" in served.log.read_text()
