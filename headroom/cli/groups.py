@@ -26,6 +26,7 @@ GROUPS = {
     "spool": Group("headroom.cli.spool", "What waits in the spool between the network processes and the store."),
     "plan": Group("headroom.cli.plan", "Gateways, cores, memory, disk and network for N clients."),
     "gateway": Group("headroom.cli.gateway", "Whether a gateway could stand in front of a cluster."),
+    "config": Group("headroom.cli.config", "Settings of headroom serve: checked, shown, explained."),
     "job": Group("headroom.cli.job", "Spark jobs over what was collected."),
 }
 

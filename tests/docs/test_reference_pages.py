@@ -10,6 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from headroom.cli.config import app
+from headroom.cli.main import app as headroom
 from headroom.config.reference import as_markdown, settings
 from tests.docs.reference_pages import DOCS, metrics_page, tables_page
 from tests.kit.clickhouse import running_clickhouse
@@ -48,6 +49,10 @@ def test_reference_prints_what_the_page_says() -> None:
     listed = json.loads(CliRunner().invoke(app, ["reference", "--output", "json"]).output)
     assert [each["name"] for each in listed] == [setting.name for setting in settings()]
     assert {each["name"]: each["variable"] for each in listed}["spool.max_bytes"] == "HEADROOM_SPOOL__MAX_BYTES"
+
+
+def test_config_is_a_command_of_headroom() -> None:
+    assert CliRunner().invoke(headroom, ["config", "check"]).output == "ok\n"
 
 
 def test_check_lists_every_fault_and_show_masks_secrets(tmp_path: Path) -> None:
