@@ -70,7 +70,7 @@ def served(tmp_path: Path) -> Iterator[Served]:
         broker.shutdown()
 
 
-def told_ports(served: Served) -> list[int]:
+def reported_ports(served: Served) -> list[int]:
     """Of all nodes that Metadata names to a client."""
     with RawConnection(served.kafka) as connection:
         body = connection.ask(METADATA, 1, struct.pack(">i", 0))
@@ -92,7 +92,7 @@ def test_false_nodes_open_no_ports_and_mislead_nobody(served: Served, capsys: py
     bootstrap = served.address[1]
     with attack(served, f"Metadata that names {FALSE_NODES} false nodes", capsys) as report:
         for _ in range(5):
-            true, *false = told_ports(served)
+            true, *false = reported_ports(served)
             assert true != bootstrap
             assert (len(false), {*false}) == (FALSE_NODES, {bootstrap})
         for _ in range(20):  # each leads to the one true broker
@@ -101,6 +101,6 @@ def test_false_nodes_open_no_ports_and_mislead_nobody(served: Served, capsys: py
             with connect(served) as client:
                 client.sendall(frame(API_VERSIONS, 0, b"", flexible=False))
                 assert client.recv(4)
-        report.told = f"the bootstrap listener for each; {listening(served) - before} more ports"
+        report.reported = f"the bootstrap listener for each; {listening(served) - before} more ports"
     assert listening(served) == before
     assert served.metrics()["headroom_upstream_failures_total"] == 0

@@ -38,10 +38,10 @@ class Bystander:
 
 @dataclass
 class Report:
-    """One attack: what it tried, what it was told, what others had of it."""
+    """One attack: what it tried, what it was shown, what others had of it."""
 
     tried: str
-    told: str = ""
+    shown: str = ""
     peak_mb: float = 0.0
     left_mb: float = 0.0
     bystander: Bystander = field(default_factory=Bystander)
@@ -49,7 +49,7 @@ class Report:
     def line(self) -> str:
         worst_ms = 1000 * self.bystander.worst_s
         return (
-            f"{self.tried}: {self.told}; memory +{self.peak_mb:.0f} MB at most, +{self.left_mb:.0f} MB afterwards;"
+            f"{self.tried}: {self.shown}; memory +{self.peak_mb:.0f} MB at most, +{self.left_mb:.0f} MB afterwards;"
             f" {len(self.bystander.latencies_s)} requests of another client, slowest {worst_ms:.0f} ms"
         )
 

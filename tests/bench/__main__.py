@@ -31,12 +31,14 @@ def main() -> int:
         for module in MODULES:
             command = [sys.executable, "-m", f"tests.bench.{module}"]
             try:
-                told = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, timeout=TIMEOUT_S).stdout
+                reported = subprocess.run(
+                    command, stdout=subprocess.PIPE, text=True, check=True, timeout=TIMEOUT_S
+                ).stdout
             except subprocess.SubprocessError as exc:
                 print(exc, file=sys.stderr)
                 failed += 1
                 continue
-            for line in told.splitlines():
+            for line in reported.splitlines():
                 if figure := FIGURE.fullmatch(line):
                     print(line, flush=True)
                     numbers = {key: float(figure[key]) for key in ("value", "ratio")}

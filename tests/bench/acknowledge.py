@@ -30,7 +30,7 @@ RUNS = 3
 SIZES = {"500B": 500, "3kB": 3_000}
 
 
-class Door:
+class Receiver:
     """One of tests.bench.receivers, in a process of its own."""
 
     def __init__(self, kind: str, directory: str) -> None:
@@ -84,7 +84,7 @@ class Clients:
 def measured(kind: str, payload: bytes) -> float:
     """Pushes per CPU-second."""
     with tempfile.TemporaryDirectory(prefix="headroom-bench-") as directory:
-        receiver, reader = Door(kind, directory), Door("reader", directory)
+        receiver, reader = Receiver(kind, directory), Receiver("reader", directory)
         try:
             clients = Clients(receiver.port, payload)
             clients.push(WARM_SECONDS)

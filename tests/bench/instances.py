@@ -1,7 +1,7 @@
 """Bytes of memory for each client instance that the rules know, beside a dict of nothing but their ids.
 
 Each instance has a connection of its own, and has asked and pushed once. What the rules keep of a connection's facts is
-what the connection keeps itself: told without it, and with all of it as if nobody else had it. Each measure is the
+what the connection keeps itself: reported without it, and with all of it as if nobody else had it. Each measure is the
 growth of a process of its own. python -m tests.bench.instances
 """
 

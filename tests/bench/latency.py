@@ -34,10 +34,10 @@ class Load:
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         assert self._process.stdout is not None
         assert self._process.stdin is not None
-        self._told, self._tell = self._process.stdout, self._process.stdin
+        self._reported, self._tell = self._process.stdout, self._process.stdin
 
     def __enter__(self) -> Load:
-        assert self._told.readline() == "ready\n"
+        assert self._reported.readline() == "ready\n"
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -50,7 +50,7 @@ class Load:
 
     def end(self) -> int:
         """How many pushes were acknowledged."""
-        acknowledged, refused, late_ms = map(int, self._told.readline().split())
+        acknowledged, refused, late_ms = map(int, self._reported.readline().split())
         if refused:
             print(f"{refused} pushes were refused, the latest was {late_ms} ms late", file=sys.stderr)
         return acknowledged

@@ -1,4 +1,4 @@
-"""`python -m tests.bench.load PORT CLIENTS`: clients that push what a Java producer pushed, at the rates they are told.
+"""`python -m tests.bench.load PORT CLIENTS`: clients that push what a Java producer pushed, at given rates.
 
 Says "ready" when all are subscribed. For each line `RATE SECONDS` on standard input it pushes, and says how many pushes
 were acknowledged, how many were refused, and how late the latest was sent, in ms.

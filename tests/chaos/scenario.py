@@ -179,7 +179,7 @@ async def kill_server(server: Server, headroom: Headroom) -> None:
 
 
 async def fill_the_spool(load: Load) -> None:
-    """While nobody reads it: until clients are told to come back."""
+    """While nobody reads it: until clients are reported to come back."""
     load.padding_bytes = 8 << 10
     before = load.ledger.answers[RETRY]
     await until(lambda: load.ledger.answers[RETRY] > before + 5 * CLIENTS, "the spool to be full")

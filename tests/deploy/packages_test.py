@@ -62,7 +62,7 @@ def test_the_sdist_holds_no_tests_and_no_lock_of_the_developers(dist: Path) -> N
 
 @pytest.mark.parametrize(("pure", "build"), [("", "compiled"), ("1", "pure Python")])
 def test_the_installed_command_tells_its_build(environment: Path, tmp_path: Path, pure: str, build: str) -> None:
-    told = subprocess.run(
+    reported = subprocess.run(
         [environment / "headroom", "--version"],
         cwd=tmp_path,
         env={**BARE, "HEADROOM_PURE": pure},
@@ -72,7 +72,7 @@ def test_the_installed_command_tells_its_build(environment: Path, tmp_path: Path
         check=True,
     ).stdout
     python = ".".join(map(str, sys.version_info[:3]))
-    assert told == f"headroom 0.1.0 ({build}, Python {python}, ClickHouse engine not installed)\n"
+    assert reported == f"headroom 0.1.0 ({build}, Python {python}, ClickHouse engine not installed)\n"
 
 
 @pytest.mark.parametrize("pure", ["", "1"])

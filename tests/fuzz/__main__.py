@@ -1,6 +1,7 @@
 """`make fuzz`: hostile bytes in a child process. Ends with `fuzz inputs=N crashes=M max_rss_mib=R`.
 
-The child throws inputs until its time is over; a finding is told with the seed that repeats it, and a new child goes
+The child throws inputs until its time is over; a finding is reported with the seed that repeats it, and a new child
+goes
 on behind it. Native code can abort a process: that is why it is a child.
 """
 
@@ -68,13 +69,16 @@ def main(seed: int, seconds: float) -> int:
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
             assert process.stdout is not None
             for line in process.stdout:
-                told = json.loads(line)
-                next_round = told.get("begun", next_round)
-                inputs += told.get("inputs", 0)
-                rss_mib = max(rss_mib, told.get("rss_mib", 0.0))
-                if "crash" in told:
+                reported = json.loads(line)
+                next_round = reported.get("begun", next_round)
+                inputs += reported.get("inputs", 0)
+                rss_mib = max(rss_mib, reported.get("rss_mib", 0.0))
+                if "crash" in reported:
                     crashes += 1
-                    print(f"finding: {told['crash']}, SEED={seed} round {told['round']}\n{told['why']}{told['input']}")
+                    print(
+                        f"finding: {reported['crash']}, SEED={seed} round {reported['round']}\n"
+                        f"{reported['why']}{reported['input']}"
+                    )
         if process.returncode:
             crashes += 1
             print(f"finding: the process ended with {process.returncode}, SEED={seed} round {next_round}")

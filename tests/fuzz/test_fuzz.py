@@ -13,10 +13,12 @@ from tests.fuzz.targets import Targets
 
 
 def test_a_few_seconds_find_nothing() -> None:
-    told = subprocess.run([sys.executable, "-m", "tests.fuzz", "7", "4"], capture_output=True, text=True, timeout=120)
-    assert told.returncode == 0, told.stdout[-3000:] + told.stderr[-3000:]
-    assert told.stdout.splitlines()[-1].startswith("fuzz inputs=")
-    assert " crashes=0 " in told.stdout
+    reported = subprocess.run(
+        [sys.executable, "-m", "tests.fuzz", "7", "4"], capture_output=True, text=True, timeout=120
+    )
+    assert reported.returncode == 0, reported.stdout[-3000:] + reported.stderr[-3000:]
+    assert reported.stdout.splitlines()[-1].startswith("fuzz inputs=")
+    assert " crashes=0 " in reported.stdout
 
 
 def test_an_exception_that_is_not_documented_is_a_finding(capsys: pytest.CaptureFixture[str]) -> None:

@@ -291,6 +291,6 @@ def test_a_broker_that_names_the_new_leader_names_the_gateways_door(serving: Ser
             await connection.close()
 
     response = asyncio.run(answer())
-    told = response.responses[0].partition_responses[0]
-    assert (told.error_code, told.current_leader.leader_id) == (ErrorCode.not_leader_or_follower, leader)
+    reported = response.responses[0].partition_responses[0]
+    assert (reported.error_code, reported.current_leader.leader_id) == (ErrorCode.not_leader_or_follower, leader)
     assert [(node.host, node.port) for node in response.node_endpoints] == [listeners[leader]]

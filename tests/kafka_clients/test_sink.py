@@ -194,7 +194,7 @@ class Story(NamedTuple):
 
     subscription_ids: list[int]
     codecs: list[str]
-    farewell: bool  # the last one was terminating
+    terminated: bool  # the last push was terminating
     refused: int
     instances: int  # more than one: its telemetry went off and came back
 
@@ -204,9 +204,9 @@ def stories(sink: Sink) -> dict[str, Story]:
         SELECT client_id, arrayCompact(groupArray(subscription_id)), arrayCompact(groupArray(compression)),
                argMax(terminating, received_at), countIf(error_code != 0), uniqExact(client_instance_id)
         FROM (SELECT * FROM headroom.pushes ORDER BY client_id, received_at) GROUP BY client_id ORDER BY client_id""")
-    told = {client: Story(*story) for client, *story in rows}
-    assert {(story.refused, story.instances) for story in told.values()} == {(0, 1)}
-    return told
+    reported = {client: Story(*story) for client, *story in rows}
+    assert {(story.refused, story.instances) for story in reported.values()} == {(0, 1)}
+    return reported
 
 
 def test_clients_live_through_changes_restarts_and_closing(jvm: Jvm, jvm_without_zstd: Jvm, sink: Sink) -> None:
@@ -245,12 +245,14 @@ def test_clients_live_through_changes_restarts_and_closing(jvm: Jvm, jvm_without
         assert pushed_since(sink, STAYING, now_ms(), least=SEVERAL) == since
     finally:
         clients.close()
-    # Java's clients say farewell only on the way of something else that closing sends, which a sink has no use for:
+    # Java clients send a terminating push only beside another request of the close, which a sink does not get:
     # test_through_headroom.py has theirs.
     pushed_since(sink, LIBRDKAFKA, begun_ms, "terminating AND client_id LIKE '%librdkafka%'")
-    told = stories(sink)
-    assert {client: story.subscription_ids for client, story in told.items()} == {c: [first[c], then[c]] for c in ALL}
+    reported = stories(sink)
+    assert {client: story.subscription_ids for client, story in reported.items()} == {
+        c: [first[c], then[c]] for c in ALL
+    }
     codecs = {client: ["none", "lz4"] if client == WITHOUT_ZSTD else ["zstd"] for client in ALL}
-    assert {client: story.codecs for client, story in told.items()} == codecs
-    assert [client for client, story in told.items() if story.farewell] == LIBRDKAFKA
+    assert {client: story.codecs for client, story in reported.items()} == codecs
+    assert [client for client, story in reported.items() if story.terminated] == LIBRDKAFKA
     assert preview(sink, "--name", "all", "--match", "client_id=.*librdkafka.*")["clients"] == []

@@ -43,7 +43,7 @@ def test_java(jvm: Jvm, serving: Serving, new_topic: Callable[[], str], name: st
         software, version, address, metrics = pushed(serving, client_id)
         assert (software, version, address) == ("apache-kafka-java", "4.3.1", "127.0.0.1")
         assert metrics > 50
-    producer.send(record(topic, b"the last"))  # what is still to be sent carries the farewell
+    producer.send(record(topic, b"the last"))  # what is still to be sent carries the terminating push
     producer.close()
     consumer.close()
     assert seen == RECORDS

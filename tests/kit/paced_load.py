@@ -39,7 +39,7 @@ class Paced:
 
 @dataclass
 class Told:
-    """What librdkafka told its application of throttling: by client id, when and how long, in seconds."""
+    """What librdkafka reported its application of throttling: by client id, when and how long, in seconds."""
 
     events: dict[str, list[tuple[float, float]]] = field(default_factory=lambda: defaultdict(list))
 
@@ -52,9 +52,13 @@ class Told:
 
 
 @contextmanager
-def librdkafka_producer(bootstrap: str, paced: Paced, told: Told) -> Iterator[Callable[[], None]]:
+def librdkafka_producer(bootstrap: str, paced: Paced, reported: Told) -> Iterator[Callable[[], None]]:
     producer = Producer(
-        {"bootstrap.servers": bootstrap, "client.id": paced.client_id, "throttle_cb": told.callback(paced.client_id)}
+        {
+            "bootstrap.servers": bootstrap,
+            "client.id": paced.client_id,
+            "throttle_cb": reported.callback(paced.client_id),
+        }
     )
     producer.list_topics(paced.topic, JOIN_TIMEOUT_S)
     value = bytes(RECORD_BYTES)
@@ -83,7 +87,7 @@ def java_producer(jvm: Jvm, bootstrap: str, paced: Paced) -> Iterator[Callable[[
 
 
 @contextmanager
-def consuming(bootstrap: str, client_id: str, topic: str, group: str, told: Told) -> Iterator[None]:
+def consuming(bootstrap: str, client_id: str, topic: str, group: str, reported: Told) -> Iterator[None]:
     """A consumer that has its partition, reads what comes from now on and stores no offsets."""
     done, joined = threading.Event(), threading.Event()
     consumer = Consumer(
@@ -93,7 +97,7 @@ def consuming(bootstrap: str, client_id: str, topic: str, group: str, told: Told
             "group.id": group,
             "auto.offset.reset": "latest",
             "enable.auto.commit": False,
-            "throttle_cb": told.callback(client_id),
+            "throttle_cb": reported.callback(client_id),
         }
     )
 
@@ -122,13 +126,14 @@ class Load:
     consumers: Sequence[tuple[str, str]]  # client id, topic
 
     def run(self, jvm: Jvm, bootstrap: str, group: str) -> tuple[int, int, Told]:
-        """All of it: begin and end in whole seconds of the epoch, and what librdkafka told of throttling."""
-        told = Told()
+        """All of it: begin and end in whole seconds of the epoch, and what librdkafka reported of throttling."""
+        reported = Told()
         with ExitStack() as stack:
             for client_id, topic in self.consumers:
-                stack.enter_context(consuming(bootstrap, client_id, topic, f"{group}-{client_id}", told))
+                stack.enter_context(consuming(bootstrap, client_id, topic, f"{group}-{client_id}", reported))
             senders = [
-                (paced, stack.enter_context(librdkafka_producer(bootstrap, paced, told))) for paced in self.librdkafka
+                (paced, stack.enter_context(librdkafka_producer(bootstrap, paced, reported)))
+                for paced in self.librdkafka
             ]
             senders += [(paced, stack.enter_context(java_producer(jvm, bootstrap, paced))) for paced in self.java]
             done = stack.enter_context(_ended_by_failure())
@@ -137,7 +142,7 @@ class Load:
                 for running in [pool.submit(paced.send, send, done) for paced, send in senders]:
                     running.result()
             end_s = int(time.time())
-        return begin_s, end_s, told
+        return begin_s, end_s, reported
 
 
 @contextmanager

@@ -22,7 +22,7 @@ def invoke(*asked: str) -> tuple[int, str]:
 
 
 @pytest.mark.parametrize(
-    ("asked", "told"),
+    ("asked", "reported"),
     [
         (["--since", "yesterday"], "cannot read the duration 'yesterday': write 90s, 15m, 2h or 7d"),
         (["--from", "2026-11-20T10:00:00Z"], "--from and --to go together"),
@@ -41,23 +41,23 @@ def invoke(*asked: str) -> tuple[int, str]:
         (["--source", "nowhere"], "no source of usage is named 'nowhere': there are gateway, jmx, client"),
     ],
 )
-def test_bad_configuration_is_exit_2(asked: list[str], told: str) -> None:
-    assert invoke(*asked) == (2, f"headroom: {told}\n")
+def test_bad_configuration_is_exit_2(asked: list[str], reported: str) -> None:
+    assert invoke(*asked) == (2, f"headroom: {reported}\n")
 
 
 @pytest.mark.parametrize("url", ["localhost:8123", "ftp://localhost", "http://", "http://host:x", "chdb:///tmp", ""])
 def test_an_url_of_another_form_is_exit_2(url: str) -> None:
-    code, told = invoke("--url", url)
+    code, reported = invoke("--url", url)
     assert code == 2
-    assert told.startswith("headroom: ")
+    assert reported.startswith("headroom: ")
 
 
 def test_nothing_that_listens_is_exit_3() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         url = f"http://127.0.0.1:{taken.getsockname()[1]}"
-    code, told = invoke("--url", url)
+    code, reported = invoke("--url", url)
     assert code == 3
-    assert told == f"headroom: cannot reach {url}: Connection refused\n"
+    assert reported == f"headroom: cannot reach {url}: Connection refused\n"
 
 
 @pytest.mark.parametrize(
@@ -72,9 +72,9 @@ def test_nothing_that_listens_is_exit_3() -> None:
 )
 def test_something_that_is_no_clickhouse_is_exit_3(answer: bytes) -> None:
     with answering(answer) as url:
-        code, told = invoke("--url", url)
+        code, reported = invoke("--url", url)
     assert code == 3
-    assert told.startswith(f"headroom: {url}: ")
+    assert reported.startswith(f"headroom: {url}: ")
 
 
 @contextmanager

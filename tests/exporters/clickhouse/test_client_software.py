@@ -58,9 +58,9 @@ def test_versions_are_compared_number_by_number(clickhouse: RunningClickHouse) -
     for name, version, library, library_version, known_issue in rows:
         expected_library, expected_version, issues = SOFTWARE[name, version]
         assert (library, library_version) == (expected_library, expected_version)
-        told = known_issue.split("; ") if known_issue else []
-        assert len(told) == len(issues), (name, version, told)
-        assert all(issue in one for issue, one in zip(issues, told, strict=True)), (name, version, told)
+        reported = known_issue.split("; ") if known_issue else []
+        assert len(reported) == len(issues), (name, version, reported)
+        assert all(issue in one for issue, one in zip(issues, reported, strict=True)), (name, version, reported)
 
 
 def _counted(store: Store, cluster: str) -> list[tuple[int, bool]]:

@@ -21,9 +21,9 @@ def headroom(*argv: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_help_lists_every_command_with_a_line_of_its_own() -> None:
-    told = headroom("--help").stdout
+    reported = headroom("--help").stdout
     for command in COMMANDS:
-        assert re.search(rf"^  {command} +\w", told, re.MULTILINE), command
+        assert re.search(rf"^  {command} +\w", reported, re.MULTILINE), command
 
 
 @pytest.mark.parametrize("argv", [["--help"], ["--version"]])
@@ -79,5 +79,5 @@ def test_shell_completion_knows_commands_and_groups() -> None:
 
 
 def test_help_keeps_what_looks_like_markup() -> None:
-    told = " ".join(headroom("quotas", "resolve", "--help").stdout.split())
-    assert "--pairs FILE JSON list of [user, client-id] or [user, client-id, ip]." in told
+    reported = " ".join(headroom("quotas", "resolve", "--help").stdout.split())
+    assert "--pairs FILE JSON list of [user, client-id] or [user, client-id, ip]." in reported

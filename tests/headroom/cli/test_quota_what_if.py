@@ -129,7 +129,7 @@ def test_table(clickhouse: RunningClickHouse) -> None:
 
 
 @pytest.mark.clickhouse
-def test_windows_of_the_brokers_can_be_told(clickhouse: RunningClickHouse) -> None:
+def test_windows_of_the_brokers_can_be_reported(clickhouse: RunningClickHouse) -> None:
     few = ["--window-num", "3", "--window-size-ms", "500"]
     rows = answer(clickhouse, "--client-id", "big", "--add", "producer_byte_rate=1000", *few)
     assert rows["big"]["after"]["throttled_s"] == pytest.approx(59.5, abs=0.6)

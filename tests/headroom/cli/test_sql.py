@@ -113,14 +113,14 @@ def test_a_password_in_the_url_is_refused_and_not_shown(capfdbinary: pytest.Capt
 def test_with_a_server(clickhouse: RunningClickHouse, capfdbinary: pytest.CaptureFixture[bytes]) -> None:
     assert run_sql("SELECT number, 'ü' FROM numbers(2)", clickhouse.url, None, {}) == 0
     assert run_sql("SELECT number FROM numbers(100000)", clickhouse.url, "Parquet", {}) == 0
-    found, told = capfdbinary.readouterr()
+    found, reported = capfdbinary.readouterr()
     assert run_sql("SELECT * FROM (SELECT 1", clickhouse.url, None, {}) == 1
     assert run_sql("SELECT throwIf(number = 900000) FROM numbers(1000000)", clickhouse.url, None, {}) == 1
     assert run_sql("DROP TABLE headroom.points", clickhouse.url, None, {}) == 1
     nothing, errors = capfdbinary.readouterr()
     assert found.startswith("0\tü\n1\tü\nPAR1".encode())
     assert found.endswith(b"PAR1")
-    assert told == nothing == b""
+    assert reported == nothing == b""
     syntax, late, refused = errors.decode().splitlines()
     assert syntax.startswith("headroom: Code: 62. DB::Exception: Syntax error: ")
     assert late.startswith("headroom: Code: 395. DB::Exception: ")

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.clickhouse
 HOSTILE = "app-\x1b[2J[bold]"
 PRODUCER, CONSUMER = "org.apache.kafka.producer.", "org.apache.kafka.consumer."
 
-# client id, software, version, seen how many minutes ago, said farewell, series by name
+# client id, software, version, seen how many minutes ago, said terminating push, series by name
 Seen = tuple[str, str, str, int, bool, list[str]]
 CLIENTS: list[Seen] = [
     ("orders", "apache-kafka-java", "4.3.1", 1, False, [f"{PRODUCER}a", f"{PRODUCER}b", f"{CONSUMER}a"]),
@@ -84,7 +84,7 @@ def test_who_sent_it_before_counts_with_that_others_with_what_is_usual(clickhous
     }  # asks for nothing
 
 
-def test_those_are_asked_who_were_seen_and_did_not_say_farewell(clickhouse: RunningClickHouse) -> None:
+def test_those_are_asked_who_were_seen_and_did_not_send_a_terminating_push(clickhouse: RunningClickHouse) -> None:
     assert list(points(found(clickhouse, "--metrics", "*", "--since", "1h"))) == ["orders", "orders-2"]
     assert "gone" not in points(found(clickhouse, "--metrics", "*", "--since", "7d"))
 

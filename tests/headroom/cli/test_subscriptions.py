@@ -25,7 +25,7 @@ def run(sink: RunningSink, command: str, *arguments: str) -> Result:
     return CliRunner().invoke(app, [command, "--bootstrap-server", sink.bootstrap, *arguments])
 
 
-def told(sink: RunningSink, command: str, *arguments: str) -> str:
+def reported(sink: RunningSink, command: str, *arguments: str) -> str:
     """What a command prints that succeeds."""
     result = run(sink, command, *arguments)
     assert (result.exit_code, result.stderr) == (0, "")
@@ -43,42 +43,42 @@ def refused(result: Result, code: int) -> str:
 
 def test_alter_list_describe_delete(sink: RunningSink) -> None:
     options = ["--metrics", "a,b", "--interval", "1000", "--match", "client_id=app-.*"]
-    assert told(sink, "alter", "--name", "one", *options) == "Altered client metrics config for one.\n"
+    assert reported(sink, "alter", "--name", "one", *options) == "Altered client metrics config for one.\n"
     assert sink.rules.resources == {"one": {"metrics": "a,b", "interval.ms": "1000", "match": "client_id=app-.*"}}
-    assert told(sink, "alter", "--name", "two", "--metrics", "*") == "Altered client metrics config for two.\n"
-    assert told(sink, "list") == "one\ntwo\n"
+    assert reported(sink, "alter", "--name", "two", "--metrics", "*") == "Altered client metrics config for two.\n"
+    assert reported(sink, "list") == "one\ntwo\n"
     one = "Client metrics configs for one are:\n  interval.ms=1000\n  match=client_id=app-.*\n  metrics=a,b\n"
     two = "Client metrics configs for two are:\n  interval.ms=300000\n  match=\n  metrics=*\n"
-    assert told(sink, "describe", "--name", "one") == one
-    assert told(sink, "describe") == one + two
-    assert told(sink, "delete", "--name", "one") == "Deleted client metrics config for one.\n"
-    assert told(sink, "list") == "two\n"
+    assert reported(sink, "describe", "--name", "one") == one
+    assert reported(sink, "describe") == one + two
+    assert reported(sink, "delete", "--name", "one") == "Deleted client metrics config for one.\n"
+    assert reported(sink, "list") == "two\n"
 
 
 def test_an_empty_value_takes_a_key_back(sink: RunningSink) -> None:
-    told(sink, "alter", "--name", "one", "--metrics", "a", "--interval", "1000")
-    told(sink, "alter", "--name", "one", "--interval", "")
+    reported(sink, "alter", "--name", "one", "--metrics", "a", "--interval", "1000")
+    reported(sink, "alter", "--name", "one", "--interval", "")
     assert sink.rules.resources == {"one": {"metrics": "a"}}
 
 
 def test_a_name_is_drawn(sink: RunningSink) -> None:
-    said = told(sink, "alter", "--generate-name", "--metrics", "a")
+    said = reported(sink, "alter", "--generate-name", "--metrics", "a")
     drawn = re.fullmatch(r"Altered client metrics config for (\w{22})\.\n", said)
     assert drawn
     assert list(sink.rules.resources) == [drawn[1]]
 
 
 def test_json(sink: RunningSink) -> None:
-    told(sink, "alter", "--name", "one", "--metrics", "a")
-    assert json.loads(told(sink, "list", "--output", "json")) == ["one"]
-    assert json.loads(told(sink, "describe", "--output", "json")) == {
+    reported(sink, "alter", "--name", "one", "--metrics", "a")
+    assert json.loads(reported(sink, "list", "--output", "json")) == ["one"]
+    assert json.loads(reported(sink, "describe", "--output", "json")) == {
         "one": {"interval.ms": "300000", "match": "", "metrics": "a"}
     }
 
 
 def test_without_any(sink: RunningSink) -> None:
-    assert told(sink, "list") == ""
-    assert told(sink, "describe") == ""
+    assert reported(sink, "list") == ""
+    assert reported(sink, "describe") == ""
 
 
 @pytest.mark.parametrize(

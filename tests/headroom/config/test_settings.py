@@ -1,4 +1,4 @@
-"""Settings from flags, environment and file: which one wins, and that every fault is told in a line of its own."""
+"""Settings from flags, environment and file: which one wins, and that every fault is reported in a line of its own."""
 
 from __future__ import annotations
 
@@ -50,32 +50,32 @@ def test_what_the_environment_has_wrong_is_a_fault(
     monkeypatch: pytest.MonkeyPatch, variable: str, value: str, fault: str
 ) -> None:
     monkeypatch.setenv(variable, value)
-    with pytest.raises(ConfigError) as told:
+    with pytest.raises(ConfigError) as reported:
         load(None, {})
-    assert len(told.value.faults) == 1
-    assert fault in told.value.faults[0]
-    assert "\n" not in told.value.faults[0]
+    assert len(reported.value.faults) == 1
+    assert fault in reported.value.faults[0]
+    assert "\n" not in reported.value.faults[0]
 
 
 def test_all_faults_are_told_at_once(tmp_path: Path) -> None:
     flags: dict[str, Any] = {"listen": "foo", "http": "1.1.1.1:99999", "clickhouse": "ftp://x"}
-    with pytest.raises(ConfigError) as told:
+    with pytest.raises(ConfigError) as reported:
         load(written(tmp_path, "lisen: x\nspool: {nope: 1}\n"), flags)
-    assert sorted(fault.split(":")[0] for fault in told.value.faults) == [
+    assert sorted(fault.split(":")[0] for fault in reported.value.faults) == [
         "clickhouse",
         "http.port",
         "lisen",
         "listen",
         "spool.nope",
     ]
-    assert "lisen: unknown setting" in told.value.faults
+    assert "lisen: unknown setting" in reported.value.faults
 
 
 @pytest.mark.parametrize("text", ["- a list", "a: [", "just text"])
 def test_a_file_that_is_no_mapping_is_one_fault(tmp_path: Path, text: str) -> None:
-    with pytest.raises(ConfigError) as told:
+    with pytest.raises(ConfigError) as reported:
         load(written(tmp_path, text), {})
-    assert len(told.value.faults) == 1
+    assert len(reported.value.faults) == 1
 
 
 @pytest.mark.parametrize(

@@ -63,9 +63,9 @@ def test_the_address_comes_by_flag_over_environment_over_file(tmp_path: Path, mo
     ],
 )
 def test_settings_that_cannot_be(settings: dict[str, Any], fault: str) -> None:
-    with pytest.raises(ConfigError, match=fault) as told:
+    with pytest.raises(ConfigError, match=fault) as reported:
         load(None, {"grpc": settings})
-    assert "x" * 15 not in str(told.value)
+    assert "x" * 15 not in str(reported.value)
 
 
 def opening(**settings: Any) -> None:
@@ -115,7 +115,7 @@ def test_grpc_is_not_imported_without_its_door() -> None:
 
 
 @pytest.mark.clickhouse
-def test_a_push_becomes_rows_with_the_facts_that_the_plug_in_told(
+def test_a_push_becomes_rows_with_the_facts_that_the_plug_in_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "tokens").write_text(f"the-token-that-is-to-go\n{TOKEN}\n")

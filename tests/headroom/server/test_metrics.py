@@ -72,8 +72,8 @@ def test_names_come_once() -> None:
 
 
 def test_what_kip_714_names_has_its_name() -> None:
-    told = {name: metric.name for metric in CATALOGUE for name in re.findall(r"ClientMetrics\w+", metric.help)}
-    assert told == KIP_714
+    reported = {name: metric.name for metric in CATALOGUE for name in re.findall(r"ClientMetrics\w+", metric.help)}
+    assert reported == KIP_714
 
 
 def test_readings_of_the_door() -> None:

@@ -37,7 +37,7 @@ class Handler(BaseHTTPRequestHandler):
         self.wfile.write(b'[{"status":200,"value":{"kafka.server:client-id=a,type=Produce":{"byte-rate":1}}}]')
 
     def log_message(self, format: str, *args: object) -> None:
-        """Nothing is told."""
+        """Nothing is reported."""
 
     def handle(self) -> None:
         try:

@@ -230,12 +230,12 @@ def headroom(kafka: Cluster, command: str, *arguments: str) -> str:
 def test_kafka_configs_sees_what_we_set_and_we_see_what_it_sets(kafka: Cluster, java: str, kafka_libs: Path) -> None:
     ours = ["--names", "user=of headroom", "--defaults", "client-id"]
     assert headroom(kafka, "alter", *ours, "--add", "producer_byte_rate=1e12,request_percentage=1234.5") == ""
-    told = kafka_configs(
+    reported = kafka_configs(
         kafka, java, kafka_libs, "--describe", "--entity-type", "users", "--entity-name", "of headroom",
         "--entity-type", "clients", "--entity-default",
     )  # fmt: skip
-    assert "producer_byte_rate=1.0E12" in told
-    assert "request_percentage=1234.5" in told
+    assert "producer_byte_rate=1.0E12" in reported
+    assert "request_percentage=1234.5" in reported
 
     kafka_configs(
         kafka, java, kafka_libs, "--alter", "--entity-type", "users", "--entity-name", "of headroom",

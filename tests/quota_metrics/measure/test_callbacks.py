@@ -44,7 +44,7 @@ def test_the_default_callback_decides_as_the_broker() -> None:
 
 
 class Recorder(DefaultQuotaCallback):
-    """Writes down what it is told and asked."""
+    """Writes down what it is reported and asked."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -284,7 +284,7 @@ class Broken(DefaultQuotaCallback):
         ("close", RuntimeError("x"), 10.0),
     ],
 )
-def test_what_a_broken_callback_does_is_contained_and_told(method: str, answer: object, limit: float) -> None:
+def test_what_a_broken_callback_does_is_contained_and_reported(method: str, answer: object, limit: float) -> None:
     callback: ClientQuotaCallback = Broken(method, answer)
     manager = QuotaManager(callback)
     manager.configure(rules(({"user": None}, {PRODUCER: 10.0})))

@@ -54,7 +54,7 @@ class Run:
 
     begin_s: int
     end_s: int
-    told: Told
+    reported: Told
 
     def asked(self, sql: str, change: str) -> dict[str, dict[str, Any]]:
         """What `headroom quotas what-if` says of the clients in it, by client id."""
@@ -127,12 +127,12 @@ def test_who_is_throttled_and_for_how_long(runs: tuple[Run, Run, str]) -> None:
         }
 
 
-def test_throttled_seconds_are_what_clients_are_told(runs: tuple[Run, Run, str]) -> None:
+def test_throttled_seconds_are_what_clients_are_reported(runs: tuple[Run, Run, str]) -> None:
     _, real, sql = runs
     truth = real.asked(sql, change(CHANGED))
     for client_id in ("what-if-over", "what-if-burst", "what-if-slow-reader"):
-        told_s = real.told.throttled_s(client_id, real.end_s)
-        assert truth[client_id]["before"]["throttled_s"] == pytest.approx(told_s, rel=0.1)
+        reported_s = real.reported.throttled_s(client_id, real.end_s)
+        assert truth[client_id]["before"]["throttled_s"] == pytest.approx(reported_s, rel=0.1)
 
 
 def test_the_other_way_round(runs: tuple[Run, Run, str]) -> None:

@@ -124,12 +124,12 @@ def test_windows_of_random_rows_are_those_of_plain_loops(clickhouse: RunningClic
     insert(clickhouse.store, rows, cluster)  # as after a crash
     window_s, to_ms = random_.choice([60, 30, 90]), START + random_.choice([180_000, 150_000, 157_300])
     from_ms = START - START % (window_s * 1000)
-    told = found(query(clickhouse, cluster, from_ms, to_ms, window_s))
+    reported = found(query(clickhouse, cluster, from_ms, to_ms, window_s))
     expected = verdicts(rows, from_ms, to_ms, window_s * 1000)
-    assert told.keys() == expected.keys()
+    assert reported.keys() == expected.keys()
     for key, verdict in expected.items():
-        assert told[key][:1] + told[key][5:] == verdict[:1] + verdict[5:], key
-        assert told[key][1:5] == pytest.approx(verdict[1:5], rel=1e-9), key
+        assert reported[key][:1] + reported[key][5:] == verdict[:1] + verdict[5:], key
+        assert reported[key][1:5] == pytest.approx(verdict[1:5], rel=1e-9), key
     if window_s == 60:
         whole = START + 120_000
         assert found(query(clickhouse, cluster, from_ms, whole, stored=True)) == found(
@@ -139,8 +139,8 @@ def test_windows_of_random_rows_are_those_of_plain_loops(clickhouse: RunningClic
 
 def test_a_throttle_time_mutes_the_windows_that_it_reaches_into(clickhouse: RunningClickHouse) -> None:
     insert(clickhouse.store, [Row(START + 50_000, "u", "c", 1, 5.0, 90_000.0)], "long", bare=True)
-    told = {row["window_start_ms"]: row["muted_ms"] for row in query(clickhouse, "long", START, START + 300_000)}
-    assert told == {START: 10_000, START + MINUTE: 60_000, START + 2 * MINUTE: 20_000}
+    reported = {row["window_start_ms"]: row["muted_ms"] for row in query(clickhouse, "long", START, START + 300_000)}
+    assert reported == {START: 10_000, START + MINUTE: 60_000, START + 2 * MINUTE: 20_000}
     later = {r["window_start_ms"]: r["muted_ms"] for r in query(clickhouse, "long", START + MINUTE, START + 300_000)}
     assert later == {START + MINUTE: 60_000, START + 2 * MINUTE: 20_000}
 

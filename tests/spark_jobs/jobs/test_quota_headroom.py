@@ -147,8 +147,8 @@ def stored(url: str, sql: str) -> list[tuple[Any, ...]]:
 
 def test_each_client_gets_its_level_and_the_same_one_again(spark: SparkSession, url: str) -> None:
     rows = run(url)
-    told = {row["client_id"]: (row["level"], row["limit"], row["window_start"].minute) for row in rows}
-    assert told == {
+    reported = {row["client_id"]: (row["level"], row["limit"], row["window_start"].minute) for row in rows}
+    assert reported == {
         "throttled-consumer": ("throttled", 100_000.0, 1),
         "throttled": ("throttled", 100_000.0, 1),
         "warn": ("warn", 100_000.0, 1),

@@ -137,8 +137,8 @@ def test_a_killed_run_leaves_nothing_and_the_next_one_goes_on(
     assert levels(clickhouse, "killed", "quota_utilization_committed") == []
     run(clickhouse, "killed")
     assert [row[3] for row in levels(clickhouse, "killed")] == ["critical", "critical"]
-    told = "SELECT status, error FROM headroom.job_runs FINAL WHERE owner LIKE '%/{}'"
-    assert list(clickhouse.store.query(told.format(victim.pid))) == [("failed", "killed: its process is gone")]
+    reported = "SELECT status, error FROM headroom.job_runs FINAL WHERE owner LIKE '%/{}'"
+    assert list(clickhouse.store.query(reported.format(victim.pid))) == [("failed", "killed: its process is gone")]
 
 
 def test_a_stream_goes_on_from_its_checkpoint(

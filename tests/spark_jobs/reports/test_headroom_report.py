@@ -105,10 +105,10 @@ def test_worst_first_is_by_level_then_throttle_then_utilisation_then_name() -> N
 def test_json_has_the_promised_names_and_null_for_what_is_not_a_number() -> None:
     written = report.REPORT.to_json([row(eta_s=float("nan"), limit=float("inf")), FREE])
     assert report.from_json(written) == [row(limit=None), FREE]
-    told = json.loads(written)
-    assert list(told[0]) == report.COLUMNS.names
-    assert (told[0]["eta_s"], told[0]["limit"], told[1]["utilization"]) == (None, None, None)
-    assert told[0]["window_start"] == "2026-11-20T10:00:00Z"
+    reported = json.loads(written)
+    assert list(reported[0]) == report.COLUMNS.names
+    assert (reported[0]["eta_s"], reported[0]["limit"], reported[1]["utilization"]) == (None, None, None)
+    assert reported[0]["window_start"] == "2026-11-20T10:00:00Z"
 
 
 def test_the_page_needs_nothing_else_and_shows_names_as_they_are() -> None:
@@ -140,7 +140,7 @@ def test_the_table_lets_no_control_sequence_through() -> None:
         assert cell in table
 
 
-def test_the_window_is_told() -> None:
+def test_the_window_is_reported() -> None:
     assert "window of 60 s from 2026-11-20 10:00:00 UTC" in shown(row(), FREE)
     table = shown(row(), row(client_id="gone", window_start=WINDOW - timedelta(days=1))).splitlines()
     assert table[0].rstrip() == "each client in its latest window, of 60 s, UTC"
@@ -151,11 +151,11 @@ def test_the_window_is_told() -> None:
 def test_long_names_are_cut_off_for_people_only() -> None:
     long = row(client_id="i" * 300, user="u" * 300, reason=f"at 85.0 % of client-id={'i' * 300}, broker 1")
     cut = "i" * 59 + "\N{HORIZONTAL ELLIPSIS}"
-    for told in (shown(long), Text(report.to_html([long])).text):
-        assert cut in told
-        assert "i" * 61 not in told
-        assert "u" * 61 not in told
-        assert "broker 1" in told
+    for reported in (shown(long), Text(report.to_html([long])).text):
+        assert cut in reported
+        assert "i" * 61 not in reported
+        assert "u" * 61 not in reported
+        assert "broker 1" in reported
     assert report.from_json(report.REPORT.to_json([long])) == [long]
 
 
@@ -176,9 +176,9 @@ def test_throttling_before_the_latest_window_is_not_passed_over() -> None:
 
 def test_a_shared_quota_shows_what_all_use_beside_what_the_client_uses() -> None:
     shared = row(usage=20_000.0, group_usage=170_000.0, shared_with=2)
-    for told in (shown(shared, FREE), Text(report.to_html([shared])).text):
-        assert "20.0 kB/s" in told
-        assert "170.0 kB/s of 3 clients" in told
+    for reported in (shown(shared, FREE), Text(report.to_html([shared])).text):
+        assert "20.0 kB/s" in reported
+        assert "170.0 kB/s of 3 clients" in reported
     assert "all that share" in shown(shared)
     assert "all that share" not in shown(row(), FREE)
 

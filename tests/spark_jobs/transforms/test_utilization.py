@@ -85,9 +85,9 @@ def evaluate(
 
 def by_client(rows: list[dict[str, Any]], *names: str) -> dict[str, Any]:
     """The values of these columns by client-id; just the value where there is one column."""
-    told = {row["client_id"]: tuple(row[name] for name in names) for row in rows}
-    assert len(told) == len(rows)
-    return {client_id: values[0] if len(names) == 1 else values for client_id, values in told.items()}
+    reported = {row["client_id"]: tuple(row[name] for name in names) for row in rows}
+    assert len(reported) == len(rows)
+    return {client_id: values[0] if len(names) == 1 else values for client_id, values in reported.items()}
 
 
 def test_levels_hold_from_their_threshold_on_by_the_greater_of_mean_and_p95(spark: SparkSession) -> None:
@@ -199,13 +199,13 @@ def test_who_takes_most_of_a_shared_quota_is_named(spark: SparkSession) -> None:
 def test_what_the_client_felt_is_told_by_quota(spark: SparkSession) -> None:
     usage = [Usage(quota_key=key, throttle_ms=1.0, muted_ms=1.0) for key in (PRODUCE, FETCH, REQUEST)]
     felt = (("c", "alice", "app", 0, 1150.0, 20.0, 300.0, 75.0, 2.0, 1000.0, None),)
-    told = {row["quota_key"]: row for row in evaluate(spark, usage, felt=felt)}
-    assert {key: (row["client_throttle_ms_max"], row["reason"].split("; ")[-1]) for key, row in told.items()} == {
+    reported = {row["quota_key"]: row for row in evaluate(spark, usage, felt=felt)}
+    assert {key: (row["client_throttle_ms_max"], row["reason"].split("; ")[-1]) for key, row in reported.items()} == {
         PRODUCE: (1150.0, "client felt produce throttle 1150 ms"),
         FETCH: (20.0, "client felt fetch throttle 20 ms"),
         REQUEST: (1150.0, "client felt throttle 1150 ms"),
     }
-    row = told[PRODUCE]
+    row = reported[PRODUCE]
     assert (row["request_latency_ms_max"], row["queue_time_ms_max"], row["rebalances"]) == (300.0, 75.0, 2.0)
     assert (row["outgoing_bytes"], row["incoming_bytes"]) == (1000.0, None)
 
@@ -221,8 +221,8 @@ def test_instances_seen_within_the_hour_count_and_the_newest_names_the_software(
     )
     usage = [Usage(window=120), Usage("unheard", window=120)]
     rows = evaluate(spark, usage, instances=instances, when=TimeRange(2 * hour, 2 * hour + 120_000, 60))
-    told = by_client(rows, "instances", "software_name", "software_version")
-    assert told == {"app": (2, "kafka-java", "4"), "unheard": (0, "unknown", "unknown")}
+    reported = by_client(rows, "instances", "software_name", "software_version")
+    assert reported == {"app": (2, "kafka-java", "4"), "unheard": (0, "unknown", "unknown")}
 
 
 def test_other_quotas_have_a_row_when_they_throttle_or_limit(spark: SparkSession) -> None:
@@ -237,8 +237,10 @@ def test_other_quotas_have_a_row_when_they_throttle_or_limit(spark: SparkSession
 def test_a_rising_rate_has_a_time_to_its_limit(spark: SparkSession) -> None:
     steps = {"rising": (10.0, 20.0, 30.0), "flat": (30.0, 30.0, 30.0), "falling": (30.0, 20.0, 10.0), "new": (1.0, 9.0)}
     usage = [Usage(name, rate, window=window) for name, rates in steps.items() for window, rate in enumerate(rates)]
-    told = {name: [r["eta_s"] for r in evaluate(spark, usage) if r["client_id"] == name] for name in ("rising", "flat")}
-    assert told == {"rising": [None, None, pytest.approx(420.0)], "flat": [None] * 3}
+    reported = {
+        name: [r["eta_s"] for r in evaluate(spark, usage) if r["client_id"] == name] for name in ("rising", "flat")
+    }
+    assert reported == {"rising": [None, None, pytest.approx(420.0)], "flat": [None] * 3}
 
 
 def test_nothing_in_nothing_out(spark: SparkSession) -> None:

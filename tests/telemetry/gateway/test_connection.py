@@ -121,9 +121,9 @@ def produced(version: int, correlation: int, throttle_ms: int) -> bytes:
 
 def test_what_is_not_ours_passes_untouched() -> None:
     both = Both()
-    ask, told = request(12, 4, 1, b"heartbeat"), response(12, 4, 1, struct.pack(">ih", 0, 0) + b"\x00")
+    ask, reported = request(12, 4, 1, b"heartbeat"), response(12, 4, 1, struct.pack(">ih", 0, 0) + b"\x00")
     assert both.client(ask) == ask
-    assert both.broker(told) == told
+    assert both.broker(reported) == reported
     assert both.connection.idle
 
 
@@ -147,9 +147,9 @@ def test_a_push_is_acknowledged_only_when_it_is_flushed_and_holds_back_what_is_b
     both = Both()
     behind = request(12, 4, 2)
     assert both.client(request(72, 0, 1, PUSH) + behind) == behind
-    told = response(12, 4, 2, b"\0\0\0\0")
-    assert both.broker(told) == b""
-    assert both.flush() == local(1, b"answer-72") + told
+    reported = response(12, 4, 2, b"\0\0\0\0")
+    assert both.broker(reported) == b""
+    assert both.flush() == local(1, b"answer-72") + reported
     assert both.connection.idle
 
 
@@ -173,26 +173,26 @@ def test_throttle_time_of_produce_is_seen(version: int) -> None:
     both = Both()
     ask = produce(version, 1, -1)
     both.client(ask)
-    told = produced(version, 1, 1234)
-    assert both.broker(told) == told
+    reported = produced(version, 1, 1234)
+    assert both.broker(reported) == reported
     (seen,) = both.seen
-    assert seen == Exchange(ANONYMOUS, "app", "10.0.0.1", 7, 0, len(ask) - 4, len(told) - 4, 1234, 6)
+    assert seen == Exchange(ANONYMOUS, "app", "10.0.0.1", 7, 0, len(ask) - 4, len(reported) - 4, 1234, 6)
 
 
 @pytest.mark.parametrize("version", range(1, 16))
 def test_throttle_time_of_fetch_is_seen(version: int) -> None:
     both = Both()
     both.client(request(1, version, 1, b"fetch"))
-    told = response(1, version, 1, struct.pack(">i", 777) + b"x" * 100)
-    assert both.broker(told) == told
+    reported = response(1, version, 1, struct.pack(">i", 777) + b"x" * 100)
+    assert both.broker(reported) == reported
     assert [s.throttle_ms for s in both.seen] == [777]
 
 
 def test_an_unmatched_response_passes() -> None:
     both = Both()
     both.client(produce(9, 1, 0))
-    told = produced(9, 1, 0)
-    assert both.broker(told) == told
+    reported = produced(9, 1, 0)
+    assert both.broker(reported) == reported
     assert len(both.seen) == 1
 
 
@@ -201,8 +201,8 @@ def test_api_versions_newer_than_ours_gets_version_0s_answer() -> None:
     assert both.client(request(18, 4, 1, b"\x05java\x063.7.0\x00")) != b""
     newer = framed(struct.pack(">hhih", 18, 5, 2, 3) + b"app\x00" + b"\x05java\x06abcde\x00")
     assert both.client(newer) == b""
-    told = both.broker(framed(struct.pack(">ih", 1, 0) + b"\x01" + struct.pack(">i", 0) + b"\x00"))
-    assert told.endswith(framed(struct.pack(">ihihhh", 2, 35, 1, 18, 0, 4)))
+    reported = both.broker(framed(struct.pack(">ih", 1, 0) + b"\x01" + struct.pack(">i", 0) + b"\x00"))
+    assert reported.endswith(framed(struct.pack(">ihihhh", 2, 35, 1, 18, 0, 4)))
 
 
 @pytest.mark.parametrize(
@@ -276,10 +276,10 @@ def test_metadata_names_the_gateway() -> None:
     both = Both()
     both.client(request(3, 1, 1, b"\xff\xff\xff\xff"))
     body = struct.pack(">i", 1) + struct.pack(">ih", 5, 2) + b"k1" + struct.pack(">ih", 9092, -1) + b"the rest"
-    told = both.broker(response(3, 1, 1, body))
-    assert b"k1" not in told
-    assert struct.pack(">ih", 5, 2) + b"gw" + struct.pack(">i", 20_005) in told
-    assert told.endswith(b"the rest")
+    reported = both.broker(response(3, 1, 1, body))
+    assert b"k1" not in reported
+    assert struct.pack(">ih", 5, 2) + b"gw" + struct.pack(">i", 20_005) in reported
+    assert reported.endswith(b"the rest")
 
 
 def test_a_closed_connection_is_told_to_the_door() -> None:
@@ -342,15 +342,15 @@ def played(cuts: list[int]) -> tuple[bytes, bytes, list[int]]:
     both = Both()
     ups = downs = b""
     sent = b"".join(ask for ask, _ in DIALOGUE)
-    told = b"".join(answer for _, answer in DIALOGUE if answer)
+    reported = b"".join(answer for _, answer in DIALOGUE if answer)
     at = 0
     for cut in [*cuts, len(sent)]:
         ups += both.client(sent[at : at + cut])
         at += cut
     downs += both.take_client()
     at = 0
-    for index, cut in enumerate([*cuts, len(told)]):
-        downs += both.broker(told[at : at + cut])
+    for index, cut in enumerate([*cuts, len(reported)]):
+        downs += both.broker(reported[at : at + cut])
         at += cut
         if both.connection.unflushed and index % 2:
             downs += both.flush()
@@ -367,11 +367,11 @@ def test_any_cutting_of_both_streams_gives_the_same_dialogue(cuts: list[int]) ->
 
 @settings(deadline=None)
 @given(st.lists(st.binary(max_size=100), max_size=6), st.lists(st.binary(max_size=100), max_size=6))
-def test_junk_from_either_side_is_passed_or_a_protocol_error(asked: list[bytes], told: list[bytes]) -> None:
+def test_junk_from_either_side_is_passed_or_a_protocol_error(asked: list[bytes], reported: list[bytes]) -> None:
     both = Both()
     both.client(request(3, 9, 1, b"topics") + produce(13, 2, 1) + request(1, 12, 3))
     try:
-        for piece in told:
+        for piece in reported:
             both.broker(piece)
         for piece in asked:
             both.client(framed(piece) if piece[:1] < b"\x80" else piece)

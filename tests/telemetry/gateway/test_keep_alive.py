@@ -28,10 +28,10 @@ def test_requests_behind_it_are_answered_in_order() -> None:
     both = Both()
     both.connection.keep_alive(5)
     both.take_upstream()
-    ask, told = request(12, 4, 2), response(12, 4, 2, b"\0\0\0\0\0\0\0")
+    ask, reported = request(12, 4, 2), response(12, 4, 2, b"\0\0\0\0\0\0\0")
     assert both.client(request(71, 0, 1, b"get") + ask) == ask
     assert both.take_client() == b""
-    assert both.broker(ANSWER + told) == local(1, b"answer-71") + told
+    assert both.broker(ANSWER + reported) == local(1, b"answer-71") + reported
     assert len(both.seen) == 1
 
 

@@ -74,14 +74,14 @@ def test_a_follower_opens_what_it_is_told_and_nothing_that_a_response_names() ->
         assert [second.port_of(5), second.port_of(5)] == [port, port]
         assert unknown == [1]
         assert [*second] == []
-        told = []
-        first.changed = lambda: told.extend(first)
+        reported = []
+        first.changed = lambda: reported.extend(first)
         first.update([NODE])
         listener = first.port_of(5)
-        assert told == [(NODE, listener)]
+        assert reported == [(NODE, listener)]
         assert await greetings(listener) == {"opener 5"}
-        await second.follow(told)
-        await second.follow(told)
+        await second.follow(reported)
+        await second.follow(reported)
         assert second.port_of(5) == listener
         assert await greetings(listener) == {"opener 5", "follower 5"}
         await second.follow([])
@@ -194,14 +194,14 @@ def test_a_listener_that_cannot_be_followed_keeps_no_other_closed() -> None:
         second = follower(port)
         await second.open([])
         with socket.create_server((LOOPBACK, 0)) as taken:
-            told = [(NODE, taken.getsockname()[1]), *first]
+            reported = [(NODE, taken.getsockname()[1]), *first]
             for _ in range(3):
                 with pytest.raises(OSError, match="in use"):
-                    await second.follow(told)
+                    await second.follow(reported)
                 assert second.port_of(5) == port
-        assert [*second] == told[1:]
-        await second.follow(told)
-        assert {*second} == {*told}
+        assert [*second] == reported[1:]
+        await second.follow(reported)
+        assert {*second} == {*reported}
         first.close()
         second.close()
 

@@ -80,13 +80,13 @@ def test_an_outage_is_counted_for_each_client_and_logged_once(broker_port: int) 
 
     with capture_logs() as logs:
         gateway = asyncio.run(outage())
-    told = [
+    reported = [
         (entry["log_level"], entry["event"], entry["broker_id"])
         for entry in logs
         if entry["event"] != "listener opened"
     ]
     away, back = ("warning", "cannot reach broker", 3), ("info", "broker is reached again", 3)
-    assert told == [away, back, away]
+    assert reported == [away, back, away]
     assert gateway.counts.upstream_failures == 4
     assert gateway.counts.connections == 0
 
@@ -133,7 +133,7 @@ def test_a_push_is_flushed_also_when_garbage_follows_it() -> None:
 
 @pytest.mark.parametrize("failure", [None, OSError(28, "No space left on device"), KeyError("a bug")])
 def test_all_who_wait_for_a_flush_are_told_also_behind_one_that_fails(failure: Exception | None) -> None:
-    told: list[object] = []
+    reported: list[object] = []
 
     def flush() -> None:
         if failure:
@@ -143,14 +143,14 @@ def test_all_who_wait_for_a_flush_are_told_also_behind_one_that_fails(failure: E
         raise KeyError("a bug")
 
     async def turn() -> None:
-        commit = GroupCommit(flush, told.append)
-        for done in (broken, told.append):
+        commit = GroupCommit(flush, reported.append)
+        for done in (broken, reported.append):
             commit.soon(done)
         await asyncio.sleep(0.01)
 
     with capture_logs():
         asyncio.run(turn())
-    assert told == [failure is None] * 2
+    assert reported == [failure is None] * 2
 
 
 def half_a_push(payload_bytes: int) -> bytes:

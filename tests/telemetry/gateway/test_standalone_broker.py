@@ -40,17 +40,17 @@ def decode(entity_type: Any, data: bytes) -> Any:
 
 @pytest.mark.parametrize("version", range(5))
 def test_api_versions(version: int) -> None:
-    told = decode(schema("api_versions", version, "response"), sink.api_versions([71, 72, 44], version))
-    assert told.error_code.value == 0
-    assert [(k.api_key, k.min_version, k.max_version) for k in told.api_keys] == [
+    reported = decode(schema("api_versions", version, "response"), sink.api_versions([71, 72, 44], version))
+    assert reported.error_code.value == 0
+    assert [(k.api_key, k.min_version, k.max_version) for k in reported.api_keys] == [
         (key, APIS[key].min_version, APIS[key].max_version) for key in (3, 18, 44, 71, 72)
     ]
 
 
 @pytest.mark.parametrize("version", range(5))
 def test_api_versions_with_an_error_offers_nothing(version: int) -> None:
-    told = decode(schema("api_versions", version, "response"), sink.api_versions([71], version, ErrorCode(42)))
-    assert (told.error_code.value, told.api_keys) == (42, ())
+    reported = decode(schema("api_versions", version, "response"), sink.api_versions([71], version, ErrorCode(42)))
+    assert (reported.error_code.value, reported.api_keys) == (42, ())
 
 
 @pytest.mark.parametrize("version", range(14))
@@ -62,11 +62,11 @@ def test_metadata_names_this_node_and_knows_no_topic(version: int) -> None:
     def check(request: Any) -> None:
         buffer = io.BytesIO()
         entity_writer(request_type)(buffer, request)
-        told = decode(response_type, sink.metadata(buffer.getvalue(), version, NODE))
-        assert [(b.node_id, b.host, b.port) for b in told.brokers] == [(0, "sink.example", 9092)]
+        reported = decode(response_type, sink.metadata(buffer.getvalue(), version, NODE))
+        assert [(b.node_id, b.host, b.port) for b in reported.brokers] == [(0, "sink.example", 9092)]
         asked = request.topics or ()
-        assert len(told.topics) == len(asked)
-        for topic, wanted in zip(told.topics, asked, strict=True):
+        assert len(reported.topics) == len(asked)
+        for topic, wanted in zip(reported.topics, asked, strict=True):
             assert topic.error_code.name in ("unknown_topic_or_partition", "unknown_topic_id")
             assert topic.partitions == ()
             assert (topic.name or "") == (wanted.name or "")
@@ -100,12 +100,12 @@ class Listener:
         return self.sink.found_at("found.at", 1234, client)
 
     def alter(self, *resources: tuple[int, str, list[tuple[str, int, str | None]]]) -> list[tuple[int, str | None]]:
-        told = requests.decoded(44, 1, self.answers[44](1, requests.incremental(1, resources)))
-        return [(int(result.error_code), result.error_message) for result in told.responses]
+        reported = requests.decoded(44, 1, self.answers[44](1, requests.incremental(1, resources)))
+        return [(int(result.error_code), result.error_message) for result in reported.responses]
 
     def names(self) -> list[str]:
-        told = requests.decoded(74, 0, self.answers[74](0, requests.listing(0)))
-        return [found.resource_name for found in told.config_resources]
+        reported = requests.decoded(74, 0, self.answers[74](0, requests.listing(0)))
+        return [found.resource_name for found in reported.config_resources]
 
 
 @pytest.fixture
@@ -146,15 +146,15 @@ def test_each_resource_is_refused_as_by_a_controller_without_the_right(listener:
 
 
 def test_a_client_is_told_the_address_at_which_it_found_us(listener: Listener) -> None:
-    told = decode(schema("metadata", 12, "response"), listener.answers[3](12, b"\x00\x01\x00\x00"))
-    assert [(b.host, b.port) for b in told.brokers] == [("found.at", 1234)]
-    assert told.cluster_id == "the-cluster"
+    reported = decode(schema("metadata", 12, "response"), listener.answers[3](12, b"\x00\x01\x00\x00"))
+    assert [(b.host, b.port) for b in reported.brokers] == [("found.at", 1234)]
+    assert reported.cluster_id == "the-cluster"
 
 
 def test_what_is_offered_is_answered(listener: Listener) -> None:
     body = b"\x05java\x065.0.0\x00"
-    told = decode(schema("api_versions", 4, "response"), listener.answers[18](4, body))
-    offered = {key.api_key: (key.min_version, key.max_version) for key in told.api_keys}
+    reported = decode(schema("api_versions", 4, "response"), listener.answers[18](4, body))
+    offered = {key.api_key: (key.min_version, key.max_version) for key in reported.api_keys}
     assert offered == {
         3: (0, 13),
         18: (0, 4),
@@ -170,8 +170,8 @@ def test_what_is_offered_is_answered(listener: Listener) -> None:
 
 @pytest.mark.parametrize("body", [b"\x06-java\x065.0.0\x00", b"\x01\x01\x00"])
 def test_software_that_is_not_named_as_kafka_wants(listener: Listener, body: bytes) -> None:
-    told = decode(schema("api_versions", 3, "response"), listener.answers[18](3, body))
-    assert told.error_code.value == 42
+    reported = decode(schema("api_versions", 3, "response"), listener.answers[18](3, body))
+    assert reported.error_code.value == 42
 
 
 def test_an_alteration_is_in_force_and_in_the_file(listener: Listener) -> None:

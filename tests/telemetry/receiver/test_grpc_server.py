@@ -58,9 +58,9 @@ def push(metrics: bytes = b"payload", client_instance_id: bytes = ID, **fields: 
 
 
 async def refused(call: Any) -> grpc.StatusCode:
-    with pytest.raises(grpc.aio.AioRpcError) as told:
+    with pytest.raises(grpc.aio.AioRpcError) as reported:
         await call
-    return told.value.code()
+    return reported.value.code()
 
 
 # --- the rules of the wire
@@ -383,7 +383,7 @@ async def test_a_caller_that_goes_away_before_the_flush_leaves_its_push() -> Non
 
 
 @in_loop
-async def test_an_address_in_use_is_told() -> None:
+async def test_an_address_in_use_is_reported() -> None:
     async with opened() as receiver:
         port = int(receiver.address.rpartition(":")[2])
         with pytest.raises(OSError, match="in use"):

@@ -42,9 +42,9 @@ async def export(receivers: OpenOtlp, body: bytes = BODY, **metadata: str) -> by
 
 
 async def refused(receivers: OpenOtlp, body: bytes = BODY, **metadata: str) -> grpc.aio.AioRpcError:
-    with pytest.raises(grpc.aio.AioRpcError) as told:
+    with pytest.raises(grpc.aio.AioRpcError) as reported:
         await export(receivers, body, **metadata)
-    return told.value
+    return reported.value
 
 
 @pytest.mark.parametrize("transport", EXPORTERS)

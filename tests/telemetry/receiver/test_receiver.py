@@ -45,7 +45,7 @@ PUSH_89 = b"\x00\x00\x00\x00\x00\x59\x00"
 
 
 class Spool:
-    """Keeps what is appended, or fails with what it is told to."""
+    """Keeps what is appended, or fails with what it is reported to."""
 
     def __init__(self) -> None:
         self.records: list[tuple[RecordKind, bytes]] = []

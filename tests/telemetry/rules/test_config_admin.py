@@ -62,7 +62,7 @@ RULES: dict[str, tuple[list[tuple[int, str, Keys]], Answered]] = {
         one(("metrics", APPEND, "z")),
         [(40, "Can't APPEND to key metrics because its type is not LIST.")],
     ),
-    "subtract, and which key is told of": (
+    "subtract, and which key is reported of": (
         one(("metrics", SUBTRACT, "z"), ("match", SUBTRACT, "z"), ("interval.ms", SUBTRACT, "1")),
         [(40, "Can't SUBTRACT to key interval.ms because its type is not LIST.")],
     ),
@@ -71,7 +71,7 @@ RULES: dict[str, tuple[list[tuple[int, str, Keys]], Answered]] = {
     "nothing to do": (one(name="missing"), [(0, None)]),
     "empty name": (one(("metrics", SET, "a"), name=""), [(42, "Subscription name can't be empty")]),
     "empty name and nothing to do": (one(name=""), [(42, "Subscription name can't be empty")]),
-    "unknown keys, and which is told of": (
+    "unknown keys, and which is reported of": (
         one(*((key, SET, "x") for key in ("foo", "bar", "qux", "zip"))),
         [(42, "Unknown client metrics configuration: zip")],
     ),
@@ -255,12 +255,14 @@ def test_describe(version: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("keys", "told"), [(None, 3), ([], 3), (["match", "nope"], 1), (["nope"], 0)], ids=["null", "empty", "one", "none"]
+    ("keys", "reported"),
+    [(None, 3), ([], 3), (["match", "nope"], 1), (["nope"], 0)],
+    ids=["null", "empty", "one", "none"],
 )
-def test_describe_of_some_keys(keys: list[str] | None, told: int) -> None:
+def test_describe_of_some_keys(keys: list[str] | None, reported: int) -> None:
     body = requests.describe(4, [(CLIENT_METRICS, HERE, keys)])
     (result,) = decoded(32, 4, describe(4, body, RESOURCES)).results
-    assert len(result.configs) == told
+    assert len(result.configs) == reported
 
 
 def test_describe_of_what_does_not_exist_tells_defaults() -> None:
@@ -308,14 +310,16 @@ def test_describe_of_an_unknown_type_fails_the_whole_request() -> None:
     ],
 )
 def test_list(kinds: list[int], code: int, names: list[str]) -> None:
-    told = decoded(74, 1, list_resources(1, requests.listing(1, kinds), ["b", "a"]))
-    assert int(told.error_code) == code
-    assert [(found.resource_name, found.resource_type) for found in told.config_resources] == [(n, 16) for n in names]
+    reported = decoded(74, 1, list_resources(1, requests.listing(1, kinds), ["b", "a"]))
+    assert int(reported.error_code) == code
+    assert [(found.resource_name, found.resource_type) for found in reported.config_resources] == [
+        (n, 16) for n in names
+    ]
 
 
 def test_list_version_0() -> None:
-    told = decoded(74, 0, list_resources(0, requests.listing(0), ["b", "a"]))
-    assert [found.resource_name for found in told.config_resources] == ["b", "a"]
+    reported = decoded(74, 0, list_resources(0, requests.listing(0), ["b", "a"]))
+    assert [found.resource_name for found in reported.config_resources] == ["b", "a"]
 
 
 def test_describe_version_0_is_not_offered_and_not_answered() -> None:
@@ -365,7 +369,7 @@ def test_requests_that_would_bring_a_flood_are_not_answered() -> None:
 @given(st.sampled_from([32, 33, 44, 74]), st.binary(max_size=200))
 def test_junk_is_an_answer_or_a_protocol_error(api_key: int, body: bytes) -> None:
     try:
-        told = answered(api_key, body)
+        reported = answered(api_key, body)
     except ProtocolError:
         return
-    decoded(api_key, {32: 4, 33: 2, 44: 1, 74: 1}[api_key], told)
+    decoded(api_key, {32: 4, 33: 2, 44: 1, 74: 1}[api_key], reported)

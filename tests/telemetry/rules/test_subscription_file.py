@@ -78,7 +78,7 @@ def test_what_is_refused(text: str, fault: str) -> None:
     assert refused.value.faults[0].startswith(fault)
 
 
-def test_all_faults_are_told() -> None:
+def test_all_faults_are_reported() -> None:
     with pytest.raises(SubscriptionFileError) as refused:
         parse("a: {interval.ms: 5}\nb: {metrics: x}\nc: {nope: 1}", MATCH_KEYS)
     assert [fault[0] for fault in refused.value.faults] == ["a", "c"]

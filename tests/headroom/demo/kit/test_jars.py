@@ -76,13 +76,13 @@ def test_java_home_that_leads_nowhere(tmp_path: Path) -> None:
 
 
 def test_jars_are_fetched_once(tmp_path: Path) -> None:
-    told: list[str] = []
+    reported: list[str] = []
     java = script(tmp_path / "java", FETCHES)
-    libs = kafka_libs(java, tmp_path / "cache", told.append, {})
-    again = kafka_libs(script(tmp_path / "java", FAILS), tmp_path / "cache", told.append, {})
+    libs = kafka_libs(java, tmp_path / "cache", reported.append, {})
+    again = kafka_libs(script(tmp_path / "java", FAILS), tmp_path / "cache", reported.append, {})
     assert sorted(file.name for file in libs.iterdir()) == [MARKER, "kafka_2.13-4.3.1.jar"]
     assert again == libs
-    assert len(told) == 1
+    assert len(reported) == 1
 
 
 def test_a_directory_without_its_marker_is_fetched_anew(tmp_path: Path) -> None:

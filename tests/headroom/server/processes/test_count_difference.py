@@ -8,7 +8,7 @@ from headroom.server.processes.count_difference import CountDifference
 
 
 def run(difference: CountDifference, seconds: int, *, missing: int = 0, start: int = 0, lag: float = 1.0) -> int:
-    """A thousand records a second; the worker's count is up to a second behind or before what the parent was told."""
+    """A thousand records a second; the worker's count is up to a second behind or before what the parent knows."""
     rng = random.Random(7)
     for second in range(start, start + seconds):
         received = 1_000 * second

@@ -1,4 +1,4 @@
-"""headroom/server/processes/exchange_log.py: what is told of the exchanges of a network process, and that it is
+"""headroom/server/processes/exchange_log.py: what is reported of the exchanges of a network process, and that it is
 bounded."""
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ def test_what_no_quota_counts_is_left_out() -> None:
 
 
 def test_many_rows_and_long_names_are_told_early() -> None:
-    told: list[int] = []
-    log = ExchangeLog(lambda: told.append(len(log.take())))
+    reported: list[int] = []
+    log = ExchangeLog(lambda: reported.append(len(log.take())))
     for _ in range(2_000):
         exchange(log, PRODUCE)
-    assert told == [1_000, 1_000]
+    assert reported == [1_000, 1_000]
     for _ in range(9):
         exchange(log, PRODUCE, client_id=NAME)
-    assert told[2:] == [9]
+    assert reported[2:] == [9]
 
 
 def test_a_parent_that_does_not_listen_costs_no_memory_without_end() -> None:

@@ -1,4 +1,4 @@
-"""headroom/server/processes/messages.py: what is told arrives, secrets too, and nothing else."""
+"""headroom/server/processes/messages.py: what is reported arrives, secrets too, and nothing else."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ def test_a_child_has_our_settings_but_not_its_environment(tmp_path: Path, monkey
     file = tmp_path / "headroom.yaml"
     file.write_text(SETTINGS)
     ours = load(file, {"processes": 3})
-    told = message_of(line({"config": config_message(ours, ("::1", 1234))}))
+    reported = message_of(line({"config": config_message(ours, ("::1", 1234))}))
     monkeypatch.setenv("HEADROOM_PROCESSES", "7")
     monkeypatch.setenv("HEADROOM_GATEWAY__DRAIN_MS", "8")
-    assert told is not None
-    child = config_of(told["config"])
+    assert reported is not None
+    child = config_of(reported["config"])
     assert child.listen == Address(host="::1", port=1234)
     assert (child.clickhouse_password, child.grpc) == (None, ServeConfig().grpc)
     kept = {"listen", "clickhouse_password", "grpc"}
@@ -75,6 +75,6 @@ def test_subscriptions_come_in_the_order_of_the_rules_invalid_ones_too() -> None
     names = ["a", "b", "d", "c", "broken"]
     resources = {name: {"metrics": "x"} for name in names} | {"broken": {"interval.ms": "1"}}
     rules.replace_all(resources, now_ms=5)
-    told = orjson.loads(line(subscriptions_message(rules)))
-    assert list(told["subscriptions"]) == [*rules.subscriptions, "broken"]
-    assert told == {"subscriptions": resources, "changed_at_ms": 5}
+    reported = orjson.loads(line(subscriptions_message(rules)))
+    assert list(reported["subscriptions"]) == [*rules.subscriptions, "broken"]
+    assert reported == {"subscriptions": resources, "changed_at_ms": 5}

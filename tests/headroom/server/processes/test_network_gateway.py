@@ -87,7 +87,7 @@ def test_usage_of_all_processes_is_what_was_sent(headroom: Served) -> None:
 
 
 def test_all_processes_know_the_same_listeners_and_subscriptions(headroom: Served, kafka_admin: Admin) -> None:
-    def told() -> set[tuple[int, int]]:
+    def reported() -> set[tuple[int, int]]:
         """Subscription id and interval of one client instance at each process."""
         with spread(headroom, 2) as connections:
             assert len({listener_of(connection) for connection in connections}) == 1
@@ -96,12 +96,12 @@ def test_all_processes_know_the_same_listeners_and_subscriptions(headroom: Serve
 
     mine = f"client_instance_id={uuid_text(_INSTANCE_ID)}"
     kafka_admin.set_subscription("network", "*", _INTERVAL_MS, mine)
-    [before] = eventually(told, lambda found: {interval for _, interval in found} == {_INTERVAL_MS})
+    [before] = eventually(reported, lambda found: {interval for _, interval in found} == {_INTERVAL_MS})
     [victim] = headroom.children(NETWORK)
     victim.kill()
     eventually(headroom.ready, lambda answer: answer[0] == 503)
     eventually(headroom.ready, lambda answer: answer[0] == 200)
-    assert told() == {before}
+    assert reported() == {before}
 
 
 def test_a_broker_that_a_child_lacks_is_asked_for_and_gets_a_listener_that_all_know(

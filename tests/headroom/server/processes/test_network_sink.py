@@ -50,12 +50,12 @@ def alter(connection: requests.RawConnection, name: str, keys: dict[str, str]) -
 
 
 def listed(connection: requests.RawConnection) -> set[str]:
-    told = requests.decoded(74, 0, connection.ask(74, 0, requests.listing(0)))
-    return {found.resource_name for found in told.config_resources}
+    reported = requests.decoded(74, 0, connection.ask(74, 0, requests.listing(0)))
+    return {found.resource_name for found in reported.config_resources}
 
 
 def intervals(headroom: Served) -> set[int]:
-    """That new clients are told, by all processes."""
+    """That new clients are reported, by all processes."""
     with spread(headroom, PROCESSES) as connections:
         return {subscription(connection)[3] for connection in connections}
 
@@ -94,7 +94,7 @@ def test_pushes_arrive_in_all_processes_and_add_up(headroom: Served) -> None:
             values.append(next(VALUES))
             assert push(connection, instance_id, subscription_id, values[-1]) == 0
         eventually(headroom.metrics, lambda found: found["headroom_connections"] == len(connections))
-    # none is lost on the way to the sum; of another test's the last may be told only now
+    # none is lost on the way to the sum; of another test's the last may be reported only now
     eventually(headroom.metrics, lambda found: found[accepted] >= before + len(values))
     assert balanced(at_rest(headroom))
     assert {"pushes", "pushes.1", "pushes.2"} <= writers(headroom)
@@ -118,8 +118,8 @@ def test_what_is_altered_through_any_process_is_known_to_all(headroom: Served) -
             alter(connection, "known", {"metrics": "a", "interval.ms": str(10_000 + n), "match": "client_id=nobody"})
             for other in connections:
                 body = requests.describe(4, [(requests.CLIENT_METRICS, "known", ["interval.ms"])])
-                told = requests.decoded(32, 4, other.ask(32, 4, body))
-                assert [entry.value for entry in told.results[0].configs] == [str(10_000 + n)]
+                reported = requests.decoded(32, 4, other.ask(32, 4, body))
+                assert [entry.value for entry in reported.results[0].configs] == [str(10_000 + n)]
 
 
 def test_clients_of_all_processes_get_what_was_altered(headroom: Served) -> None:

@@ -26,15 +26,15 @@ class Failing:
 
 
 @pytest.mark.parametrize(
-    ("fault", "told"),
+    ("fault", "reported"),
     [
         (PermanentWriteError("refused\nfor good"), "refused for good"),
         (KeyError("what nobody thought of"), "'what nobody thought of'"),
         (AssertionError(), "AssertionError()"),
     ],
 )
-def test_whatever_goes_wrong_at_the_first_look_is_told(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: Exception, told: str
+def test_whatever_goes_wrong_at_the_first_look_is_reported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: Exception, reported: str
 ) -> None:
     settings = WorkerSettings(
         spool=str(tmp_path / "spool"),
@@ -55,4 +55,4 @@ def test_whatever_goes_wrong_at_the_first_look_is_told(
     follower.begin()
     assert follower._stopping.wait(10)  # standard input is at its end
     reader.close()
-    assert json.loads(parent.getvalue())["fault"] == told
+    assert json.loads(parent.getvalue())["fault"] == reported

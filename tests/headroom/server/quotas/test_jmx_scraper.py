@@ -1,4 +1,4 @@
-"""Brokers that are down, come back, or make names in which clients cannot be told apart."""
+"""Brokers that are down, come back, or make names in which clients cannot be reported apart."""
 
 from __future__ import annotations
 

@@ -64,9 +64,9 @@ class Dialogue:
         out, self.connection.to_client = b"".join(self.connection.to_client), []
         assert out == data
 
-    def passes(self, asked: bytes, told: bytes) -> None:
+    def passes(self, asked: bytes, reported: bytes) -> None:
         assert self.client(asked) == asked
-        self.broker(told)
+        self.broker(reported)
 
     def handshake(self, mechanism: str, version: int = 1, code: int = 0) -> None:
         name = mechanism.encode()
@@ -79,12 +79,12 @@ class Dialogue:
         if version >= 2:
             asked = request(36, version, 2, bytes([len(token) + 1]) + token + b"\x00")
             body = struct.pack(">h", code) + b"\x00" + bytes([len(answer) + 1]) + answer
-            told = response(36, version, 2, body + struct.pack(">q", lifetime_ms) + b"\x00")
+            reported = response(36, version, 2, body + struct.pack(">q", lifetime_ms) + b"\x00")
         else:
             asked = request(36, version, 2, struct.pack(">i", len(token)) + token)
             body = struct.pack(">hhi", code, -1, len(answer)) + answer
-            told = response(36, version, 2, body + (struct.pack(">q", lifetime_ms) if version else b""))
-        self.passes(asked, told)
+            reported = response(36, version, 2, body + (struct.pack(">q", lifetime_ms) if version else b""))
+        self.passes(asked, reported)
 
     def scram(self, user: str = "alice", version: int = 1, lifetime_ms: int = 0) -> None:
         self.handshake("SCRAM-SHA-256")

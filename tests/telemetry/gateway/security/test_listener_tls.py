@@ -39,10 +39,10 @@ class Listener:
     def _ask(self, context: ssl.SSLContext) -> tuple[str, str]:
         with socket.create_connection(("127.0.0.1", self._port), 5) as plain, context.wrap_socket(plain) as client:
             subject = dict(part[0] for part in client.getpeercert()["subject"])  # type: ignore[index]
-            told = client.recv(100).decode()
-            if not told:  # in TLS 1.3 a client learns only by reading that its certificate was refused
+            reported = client.recv(100).decode()
+            if not reported:  # in TLS 1.3 a client learns only by reading that its certificate was refused
                 raise ConnectionError("closed")
-            return subject["commonName"], told
+            return subject["commonName"], reported
 
     def close(self) -> None:
         self._server.close()

@@ -31,7 +31,7 @@ def expired() -> str:
 
 
 def refusal(bootstrap: str, mechanism: Mechanism) -> str:
-    """What a client of ours is told, but for the address."""
+    """What a client of ours is reported, but for the address."""
 
     async def ask() -> str:
         host, _, port = bootstrap.split(",")[0].rpartition(":")
@@ -60,9 +60,9 @@ def test_the_brokers_own_refusal_comes_through_and_leaves_no_principal(
     mechanism: Mechanism, secure_cluster: SecureCluster, secure_gateway: StartGateway
 ) -> None:
     gateway = secure_gateway("SASL_PLAINTEXT", "SASL_PLAINTEXT")
-    told = refusal(gateway.bootstrap, mechanism)
-    assert told == refusal(secure_cluster.bootstrap("SASL_PLAINTEXT"), mechanism)
-    assert told
+    reported = refusal(gateway.bootstrap, mechanism)
+    assert reported == refusal(secure_cluster.bootstrap("SASL_PLAINTEXT"), mechanism)
+    assert reported
     assert telemetry_users(gateway, "headroom") == set()
     assert "mallory" not in {user for user, _ in gateway.meter.clients()}
 
