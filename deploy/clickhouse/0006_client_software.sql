@@ -15,7 +15,7 @@ FROM values(
 
 -- One row per software that client instances named when they connected. The library is what pushes: a binding of
 -- librdkafka names itself, and has librdkafka's version in its own (2.16.1-rdkafka-2.16.0), or for its own.
--- `instances` are those heard of in 15 minutes, three times the longest push interval, that did not say farewell.
+-- `instances` are those heard of in 15 minutes, three times the longest push interval, that sent no terminating push.
 CREATE VIEW IF NOT EXISTS headroom.client_software AS
 WITH
     software AS
