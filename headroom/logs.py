@@ -25,6 +25,6 @@ def configure_logging(level: int = logging.INFO) -> None:
         logger_factory=structlog.PrintLoggerFactory(file=sys.stderr),
         cache_logger_on_first_use=True,
     )
-    for library in ("clickhouse_connect", "urllib3"):  # what fails there is raised to us, and told by us
+    for library in ("clickhouse_connect", "urllib3"):  # their errors are raised to us, and we log them
         logging.getLogger(library).setLevel(logging.CRITICAL)
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")

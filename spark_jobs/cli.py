@@ -33,7 +33,7 @@ EXIT_CONFIGURATION = 2
 EXIT_SOURCE = 3
 EXIT_FAIL_ON = 4
 
-# What each job is for, and the range it looks at unless it is told.
+# What each job is for, and the range that it reads by default.
 JOBS: Mapping[str, tuple[str, str]] = {
     "quota-headroom": ("Which client is throttled or near its quota, by which quota, on which broker.", "15m"),
     "throttle-forecast": ("When each bucket reaches its limit, with what confidence.", "14d"),

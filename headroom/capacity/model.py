@@ -96,7 +96,12 @@ def plan(work: Workload, figures: Figures, margins: Margins | None = None) -> li
         Line("network cores", network, "cores", "pushes and requests"),
         Line("storage worker cores", worker, "cores", f"{figures.point_us:.2f} us a point; one worker a gateway"),
         Line("gateway memory", memory, "bytes", "processes, instances, connections; all gateways together"),
-        Line("connections", connections, "", f"{work.brokers} brokers a client; each has its twin to the broker"),
+        Line(
+            "connections",
+            connections,
+            "",
+            f"{work.brokers} brokers a client; each has an upstream connection to the broker",
+        ),
         Line("spool disk", spool, "bytes", f"{work.outage_h:g} h without ClickHouse; all gateways together"),
         Line(
             "clickhouse cores",

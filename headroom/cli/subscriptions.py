@@ -155,7 +155,7 @@ def preview(
     With --name: the subscription as the cluster has it, altered by the other options. Without: these options alone,
     and no cluster is asked.
 
-    Known are the client instances in the store that were seen since then and did not say farewell. A client counts
+    Known are the client instances in the store that were seen since then and sent no terminating push. A client counts
     with the series that it sent in that time whose names begin with one of the prefixes, one point each per interval.
     One that sent none counts as is usual for its software, with all metrics: 110 points for Java, 15 for librdkafka
     and what is built on it, 10 for others. A client that was asked for less before may send more than that.

@@ -97,7 +97,7 @@ async def open_gateway(
 
     async def subscriptions() -> None:
         await refresh()
-        network.tell_subscriptions()
+        network.send_subscriptions()
 
     periodic_tasks.append(subscriptions_task(config, receiver.rules, subscriptions))
 

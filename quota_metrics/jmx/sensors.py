@@ -30,7 +30,7 @@ _ESCAPED = re.compile(r"\\(.)", re.DOTALL)
 
 
 class SensorReading(NamedTuple):
-    """What one broker told. Values are by MBean type, user, client-id, then attribute."""
+    """The sensors of one broker. Values are by MBean type, user, client-id, then attribute."""
 
     values: dict[Place, dict[str, float]]
     ambiguous: int = 0  # values under names that could be several clients'
@@ -68,7 +68,7 @@ def unquoted(value: str) -> str:
 def usage_samples(
     values: Iterable[tuple[Place, dict[str, float]]], cluster: str, broker_id: int, now_ms: int
 ) -> list[UsageSample]:
-    """Rows of quota_usage, none for who is idle. `bytes` and `throttled_requests` are 0: the broker tells rates.
+    """Rows of quota_usage, none for idle clients. `bytes` and `throttled_requests` are 0: brokers expose rates only.
 
     `throttle_ms` is the broker's mean of the throttle times above 0 over its last two samples of 30 s, so it goes on
     for up to a minute after the last of them.

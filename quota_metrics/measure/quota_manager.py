@@ -1,7 +1,7 @@
 """What a broker's ClientQuotaManager does with its callback: limits by tags, read again when they may have changed.
 
-A callback is somebody else's code: what it raises or answers wrongly is counted and told, and the client counts as
-without a quota; nothing else suffers. Sans-I/O.
+A callback is third-party code: what it raises or wrongly returns is counted and logged, and the client is treated as
+without a quota; nothing else is affected. Sans-I/O.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class QuotaManager:
         self._limits: dict[tuple[ClientQuotaType, tuple[tuple[str, str], ...]], float] = {}
 
     def configure(self, rules: Rules) -> None:
-        """The cluster's whole configuration; the callback is told what changed."""
+        """The cluster's whole configuration; the callback is notified of what changed."""
         described = dict(_configured(rules))
         for (entity, quota_type), value in described.items():
             if self._configured.get((entity, quota_type)) != value:
@@ -115,7 +115,7 @@ class QuotaManager:
 
 
 def _configured(rules: Rules) -> Iterator[tuple[tuple[Entity, ClientQuotaType], float]]:
-    """Quotas as a callback is told of them: by entity and type, without those on ip."""
+    """Quotas as a callback gets them: by entity and type, without those on ip."""
     for entity, values in rules.items():
         if entity[0][0] != IP:
             for key, value in values.items():

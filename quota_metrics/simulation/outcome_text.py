@@ -16,7 +16,7 @@ _CHANCE = "which of the consumers that share it is held back is chance, it may b
 
 
 class Verdict(StrEnum):
-    """In the order in which they are told."""
+    """In the order in which they are listed."""
 
     NEWLY = "newly throttled"
     STILL = "still throttled"

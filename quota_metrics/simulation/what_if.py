@@ -131,7 +131,7 @@ class WhatIf:
 
     def outcomes(self) -> list[Outcome]:
         """One for each client that was seen."""
-        return [run.told() for run in self._runs.values()]
+        return [run.finished() for run in self._runs.values()]
 
     def _epochs(self) -> Iterator[Epoch]:
         pairs = {run.pair for run in self._runs.values()}
@@ -257,7 +257,7 @@ class _Run:
         longest_ms = (self._replayed.longest_ms, 0 if eased else self._recorded.longest_ms)
         after.throttle_ms_max = max(after.throttle_ms_max, *longest_ms)
 
-    def told(self) -> Outcome:
+    def finished(self) -> Outcome:
         outcome, sender = self.outcome, self.sender
         outcome.before.throttled_ms = self._recorded.total_ms
         outcome.before.throttle_ms_max = self._recorded.longest_ms

@@ -64,7 +64,7 @@ class ClickHouse:
         try:
             store.insert(table, rows, token=token)
         except (TransientWriteError, PermanentWriteError) as exc:
-            raise SourceError(_told(exc, self.name, f"{self.name}: ")) from exc
+            raise SourceError(_message(exc, self.name, f"{self.name}: ")) from exc
         finally:
             store.close()
 
@@ -88,10 +88,10 @@ class ClickHouse:
         # A server that is no ClickHouse fails the handshake in many ways: ValueError is numbers and Arrow streams.
         # A stream that is cut in its middle raises urllib3's own.
         except (ClickHouseError, HTTPError, ValueError, OSError) as exc:
-            raise SourceError(_told(exc, self.name, f"{self.name}: ")) from exc
+            raise SourceError(_message(exc, self.name, f"{self.name}: ")) from exc
 
 
-def _told(exc: BaseException, name: str, otherwise: str) -> str:
+def _message(exc: BaseException, name: str, otherwise: str) -> str:
     """The system's own words where there was no connection: libraries wrap them in many more."""
     first = exc
     while (before := first.__cause__ or first.__context__) is not None:

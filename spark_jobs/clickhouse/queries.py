@@ -18,7 +18,7 @@ CLIENT_KEYS = (*BYTE_KEYS, QuotaKey.REQUEST_PERCENTAGE, QuotaKey.CONTROLLER_MUTA
 USAGE_SOURCES = ("gateway", "jmx", "client")
 
 # How long before a window's end a client instance may have been seen last. A client muted by its throttling cannot
-# push, and one that was told to push every 5 minutes is silent for most windows.
+# push, and one with a push interval of 5 minutes is silent for most windows.
 INSTANCE_LOOKBACK_S = 3600
 
 _PREFIX = "org.apache.kafka."

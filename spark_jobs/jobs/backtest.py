@@ -73,16 +73,16 @@ def figures(found: DataFrame) -> list[dict[str, Any]]:
     )
     rows = []
     for row in sums.toArrow().to_pylist():
-        told: dict[str, Any] = {"method": row["method"], "forecasts": row["forecasts"]}
+        scored: dict[str, Any] = {"method": row["method"], "forecasts": row["forecasts"]}
         for lead in LEADS:
             minutes = lead * STEP_MS // 60_000
-            told[f"precision_{minutes}m"] = ratio(row[f"hit_{lead}"], row[f"flagged_{lead}"])
-            told[f"recall_{minutes}m"] = ratio(row[f"hit_{lead}"], row[f"event_{lead}"])
-            told[f"brier_{minutes}m"] = ratio(row[f"brier_{lead}"], row["forecasts"])
-        told["lead_error_min"] = None if row["lead_error"] is None else row["lead_error"] * STEP_MS / 60_000
-        told["pinball"] = ratio(row["pinball"], row["forecasts"])
-        told["coverage"] = ratio(row["coverage"], row["forecasts"])
-        rows.append(told)
+            scored[f"precision_{minutes}m"] = ratio(row[f"hit_{lead}"], row[f"flagged_{lead}"])
+            scored[f"recall_{minutes}m"] = ratio(row[f"hit_{lead}"], row[f"event_{lead}"])
+            scored[f"brier_{minutes}m"] = ratio(row[f"brier_{lead}"], row["forecasts"])
+        scored["lead_error_min"] = None if row["lead_error"] is None else row["lead_error"] * STEP_MS / 60_000
+        scored["pinball"] = ratio(row["pinball"], row["forecasts"])
+        scored["coverage"] = ratio(row["coverage"], row["forecasts"])
+        rows.append(scored)
     return sorted(rows, key=lambda row: (row["method"] != "headroom", row["method"]))
 
 

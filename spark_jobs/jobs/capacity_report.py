@@ -42,7 +42,7 @@ def run(options: Options) -> list[dict[str, Any]]:
     job_run = JobRun(clickhouse, NAME, version=time.time_ns(), when=options.when, source=options.source)
     with job_run, source_errors(), session(NAME, options.master) as spark:
         found = capacity(read_history(spark, clickhouse, options, job_run))
-        rows = [_told(row, options) for row in found.toArrow().to_pylist()]
+        rows = [_report_row(row, options) for row in found.toArrow().to_pylist()]
         rows.sort(key=lambda row: (-row["utilization_p99"], *(row[name] for name in _QUOTA)))
         job_run.rows_out = len(rows)
         if rows:
@@ -92,7 +92,7 @@ def capacity(history: DataFrame) -> DataFrame:
     )
 
 
-def _told(row: dict[str, Any], options: Options) -> dict[str, Any]:
+def _report_row(row: dict[str, Any], options: Options) -> dict[str, Any]:
     fits = row["utilization_p99"] <= _UNDER and row["throttled_share"] == 0
     verdict = "fits" if fits else "under-provisioned"
     if fits and row["utilization_peak"] < _OVER:
@@ -101,8 +101,8 @@ def _told(row: dict[str, Any], options: Options) -> dict[str, Any]:
     moments = {"from_time": options.when.from_ms, "to_time": options.when.to_ms, "made_at": time.time_ns() // 1_000_000}
     times = {name: datetime.fromtimestamp(ms / 1000, UTC) for name, ms in moments.items()}
     after = row["throttled_after"] if verdict != "fits" else row["throttled_before"]
-    told = {**row, **times, "verdict": verdict, "suggested_limit": suggested, "throttled_after": after}
-    return {**told, "command": _command(told)}
+    reported = {**row, **times, "verdict": verdict, "suggested_limit": suggested, "throttled_after": after}
+    return {**reported, "command": _command(reported)}
 
 
 def _command(row: dict[str, Any]) -> str:

@@ -85,9 +85,9 @@ def inventory(inputs: Inputs, now_ms: int) -> DataFrame:
         .otherwise("gone")
     )
     share = F.try_divide("points", F.sum("points").over(Window.partitionBy("cluster")))
-    told = filled.withColumns({"status": status, "share_of_points": F.coalesce(share, F.lit(0.0))})
+    reported = filled.withColumns({"status": status, "share_of_points": F.coalesce(share, F.lit(0.0))})
     moments = {name: F.timestamp_millis(f"{name}_ms") for name in ("last_push", "last_traffic")}
-    return told.withColumns(moments).select(*_CLIENT, *_REPORTED)
+    return reported.withColumns(moments).select(*_CLIENT, *_REPORTED)
 
 
 _REPORTED = (

@@ -47,7 +47,7 @@ def run(options: Options) -> list[dict[str, Any]]:
         history = read_history(spark, clickhouse, options, job_run)
         now_ms = options.when.to_ms // STEP_MS * STEP_MS
         found = forecasts(history, now_ms // STEP_MS - 1).toArrow().to_pylist()
-        rows = sorted((_told(row, now_ms) for row in found), key=_urgency)
+        rows = sorted((_report_row(row, now_ms) for row in found), key=_urgency)
         job_run.rows_out = len(rows)
         if rows:
             table = pa.Table.from_pylist(
@@ -82,12 +82,12 @@ def _facts(found: Forecast, now: float) -> tuple[Any, ...]:
     return (*steps, confidence, *(found.quantiles[i].tolist() for i in range(3)))
 
 
-def _told(row: dict[str, Any], now_ms: int) -> dict[str, Any]:
+def _report_row(row: dict[str, Any], now_ms: int) -> dict[str, Any]:
     made_at = datetime.fromtimestamp(now_ms / 1000, UTC)
     names = {"hits_limit_at": "hits_steps", "earliest": "earliest_steps", "latest": "latest_steps"}
     moments = {name: _moment(made_at, row.pop(steps)) for name, steps in names.items()}
-    told = {**row, "made_at": made_at, **moments}
-    return {**told, "reason": _reason(told)}
+    reported = {**row, "made_at": made_at, **moments}
+    return {**reported, "reason": _reason(reported)}
 
 
 def _moment(made_at: datetime, steps: float | None) -> datetime | None:

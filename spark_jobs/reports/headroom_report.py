@@ -117,14 +117,14 @@ def to_table(rows: Sequence[Row]) -> RenderableType:
     Client-made names are neither markup nor control sequences here."""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, title=_title(rows), title_justify="left")
     cells = {name: [cell(row) for row in rows] for name, cell in _CELLS.items()}
-    shown = {name: column for name, column in cells.items() if _tells_something(name, column)}
+    shown = {name: column for name, column in cells.items() if _has_content(name, column)}
     table.add_column("level")
     for name in shown:
         table.add_column(name, overflow="fold", justify="left" if name in _NAMES else "right")
     for row, *texts in zip(rows, *shown.values(), strict=True):
         table.add_row(_level(row), *(Text(printable(text)) for text in texts))
-    told = (row for row in rows if row["level"] != "ok" or _was_throttled(row))
-    return Group(table, *map(_why, told))
+    explained = (row for row in rows if row["level"] != "ok" or _was_throttled(row))
+    return Group(table, *map(_why, explained))
 
 
 _NAMES = ("client-id", "user", "quota")
@@ -143,7 +143,7 @@ _CELLS: dict[str, Callable[[Row], str]] = {
 }
 
 
-def _tells_something(name: str, column: Sequence[str]) -> bool:
+def _has_content(name: str, column: Sequence[str]) -> bool:
     """Columns that few need are left out where nothing is in them, the window where the title names it."""
     if name == "window":
         return len(set(column)) > 1

@@ -41,8 +41,8 @@ def utilization(inputs: Inputs, when: TimeRange, thresholds: Thresholds) -> Data
     steps = (thresholds.watch, thresholds.warn, thresholds.critical)
     remembered = hysteresis.held(worst, _SERIES, "value", steps, when.window_ms)
     reported = remembered.where(F.col("window_start_ms") >= when.from_ms)
-    told = reported.join(inputs.telemetry, on=list(_CLIENT_WINDOW), how="left")
-    seen = told.join(_sightings(reported, inputs.instances, when), on=list(_CLIENT_WINDOW), how="left")
+    with_telemetry = reported.join(inputs.telemetry, on=list(_CLIENT_WINDOW), how="left")
+    seen = with_telemetry.join(_sightings(reported, inputs.instances, when), on=list(_CLIENT_WINDOW), how="left")
     return _as_stored(seen, when, thresholds)
 
 
@@ -151,5 +151,5 @@ def _as_stored(seen: DataFrame, when: TimeRange, thresholds: Thresholds) -> Data
             "complete": (F.col("window_start_ms") + when.window_ms <= when.to_ms).cast("int"),
         }
     )
-    told = named.withColumn("reason", severity.reason(thresholds))
-    return told.select(*(F.col(field.name).cast(field.dataType) for field in UTILIZATION_SCHEMA))
+    explained = named.withColumn("reason", severity.reason(thresholds))
+    return explained.select(*(F.col(field.name).cast(field.dataType) for field in UTILIZATION_SCHEMA))

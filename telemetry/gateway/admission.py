@@ -1,6 +1,6 @@
 """Bounds on client connections: how many, how many bytes of unfinished requests, how long they may take. Sans-I/O.
 
-The owner of the sockets reports what happens and closes what it is told to close. Times are monotonic seconds.
+The owner of the sockets reports what happens and closes what these methods return. Times are monotonic seconds.
 """
 
 from __future__ import annotations

@@ -96,7 +96,7 @@ def _options(limits: GrpcLimits) -> list[tuple[str, int]]:
         ("grpc.max_concurrent_streams", limits.max_concurrent_calls),
         ("grpc.max_metadata_size", _MAX_METADATA_BYTES),
         ("grpc.absolute_max_metadata_size", _MAX_METADATA_BYTES),
-        ("grpc.so_reuseport", 0),  # a second receiver on one port is a mistake that has to be told
+        ("grpc.so_reuseport", 0),  # a second receiver on one port is a mistake that must be an error
         ("grpc.max_connection_idle_ms", 600_000),
         ("grpc.keepalive_time_ms", 60_000),
         ("grpc.keepalive_timeout_ms", 20_000),

@@ -105,7 +105,7 @@ class Facts(NamedTuple):
 
     @property
     def names_a_client(self) -> bool:
-        """Whether a client can be told from others by them."""
+        """Whether they distinguish a client from others."""
         return "client_id" in self.stated or "client_instance_id" in self.stated
 
 

@@ -1,8 +1,8 @@
 """The subscriptions of a listener without a cluster: one YAML file, read when it changes, written when they do.
 
 The file is the truth, also between the network processes that follow it. What an operator writes into it applies within
-a poll, what an administrator alters over the wire is written to it before it is answered. A file that cannot be used is
-told of once, and what was stays.
+a poll, what an administrator alters over the wire is written to it before it is answered. An invalid file is
+logged once, and the previous subscriptions stay in force.
 
     all:
       metrics: [org.apache.kafka.producer., org.apache.kafka.consumer.]

@@ -233,7 +233,7 @@ static void turn(void) {
     }
 }
 
-/* --- the beginning, and what is told */
+/* --- start and output */
 
 static void open_connections(int port) {
     struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port)}, from = {.sin_family = AF_INET};

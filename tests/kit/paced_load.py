@@ -38,8 +38,8 @@ class Paced:
 
 
 @dataclass
-class Told:
-    """What librdkafka reported its application of throttling: by client id, when and how long, in seconds."""
+class Reported:
+    """The throttling that librdkafka reported to its application: by client id, when and how long, in seconds."""
 
     events: dict[str, list[tuple[float, float]]] = field(default_factory=lambda: defaultdict(list))
 
@@ -52,7 +52,7 @@ class Told:
 
 
 @contextmanager
-def librdkafka_producer(bootstrap: str, paced: Paced, reported: Told) -> Iterator[Callable[[], None]]:
+def librdkafka_producer(bootstrap: str, paced: Paced, reported: Reported) -> Iterator[Callable[[], None]]:
     producer = Producer(
         {
             "bootstrap.servers": bootstrap,
@@ -87,7 +87,7 @@ def java_producer(jvm: Jvm, bootstrap: str, paced: Paced) -> Iterator[Callable[[
 
 
 @contextmanager
-def consuming(bootstrap: str, client_id: str, topic: str, group: str, reported: Told) -> Iterator[None]:
+def consuming(bootstrap: str, client_id: str, topic: str, group: str, reported: Reported) -> Iterator[None]:
     """A consumer that has its partition, reads what comes from now on and stores no offsets."""
     done, joined = threading.Event(), threading.Event()
     consumer = Consumer(
@@ -125,9 +125,9 @@ class Load:
     java: Sequence[Paced]
     consumers: Sequence[tuple[str, str]]  # client id, topic
 
-    def run(self, jvm: Jvm, bootstrap: str, group: str) -> tuple[int, int, Told]:
+    def run(self, jvm: Jvm, bootstrap: str, group: str) -> tuple[int, int, Reported]:
         """All of it: begin and end in whole seconds of the epoch, and what librdkafka reported of throttling."""
-        reported = Told()
+        reported = Reported()
         with ExitStack() as stack:
             for client_id, topic in self.consumers:
                 stack.enter_context(consuming(bootstrap, client_id, topic, f"{group}-{client_id}", reported))

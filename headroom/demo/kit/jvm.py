@@ -36,7 +36,7 @@ appender.stderr.layout.pattern = [%d] %p %m (%c)%n
 class Jvm(Service):
     """A context manager. `classes` is py4j's view: `jvm.classes.org.apache.kafka...`; 0.1 ms a call, any thread.
 
-    Ends with us in each case: SIGTERM, the end of its stdin, or the kernel's word.
+    Ends with this process in every case: by SIGTERM, the end of its stdin, or PR_SET_PDEATHSIG.
     """
 
     def __init__(self, java: str, libs: Path) -> None:
@@ -97,7 +97,7 @@ class Jvm(Service):
         return self.classes.org.apache.kafka.clients.producer.KafkaProducer(self.properties(named))
 
     def consumer(self, bootstrap: str, client_id: str, group_id: str, **config: str) -> Any:
-        """A KafkaConsumer of byte arrays, from the earliest offset unless told otherwise."""
+        """A KafkaConsumer of byte arrays, from the earliest offset unless configured otherwise."""
         named = {
             "bootstrap.servers": bootstrap,
             "client.id": client_id,

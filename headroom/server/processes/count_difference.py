@@ -1,8 +1,8 @@
 """The difference between what the network processes counted as received and what the storage worker accounts for.
 
 The two counts are made by different processes at different moments. A count of the worker is therefore compared with
-what had been received `window_s` before and what had been received `window_s` after: only what lies outside of these
-is a difference. Sans-I/O.
+what had been received `window_s` before and what had been received `window_s` after: only a count
+outside of this range is a difference. Sans-I/O.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ class CountDifference:
         self._window_s = window_s
         self._samples: deque[_Sample] = deque()
         self._offset = 0  # added to what was received
-        self._slack = 0  # how exact the offset is
+        self._slack = 0  # uncertainty of the offset
         self._is_synchronized = True
 
     def resynchronize(self) -> None:
-        """Take the next comparison as right, within what was received meanwhile."""
+        """Accept the next comparison as correct, within what was received meanwhile."""
         self._is_synchronized = False
         self._samples.clear()
 
     def sample(self, at_s: float, received: int, accounted: int) -> None:
-        """`at_s` is monotonic; `accounted` is written + dropped + buffered as told by the worker just now."""
+        """`at_s` is monotonic; `accounted` is written + dropped + buffered as the worker has just reported."""
         self._samples.append(_Sample(at_s, received, accounted))
         while len(self._samples) > 1 and self._samples[1].at_s <= at_s - 2 * self._window_s:
             self._samples.popleft()

@@ -1,4 +1,4 @@
-"""What a further network process saw pass between clients and brokers, on its way to the parent's usage meter."""
+"""Exchanges between clients and brokers in a further network process, buffered for the parent's usage meter."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from collections.abc import Callable
 from exporters.model import Exchange
 from quota_metrics.measure.meter import FETCH, PRODUCE, SHARE_FETCH
 
-_METERED = frozenset({PRODUCE, FETCH, SHARE_FETCH})  # of all others only the throttling counts
-_TELL_AT_ROWS = 1_000
-_TELL_AT_CHARS = 1 << 18
+_METERED = frozenset({PRODUCE, FETCH, SHARE_FETCH})  # of other APIs only throttling is metered
+_DUE_AT_ROWS = 1_000
+_DUE_AT_CHARS = 1 << 18
 _MAX_ROWS = 20_000
-_MAX_NAME_CHARS = _MAX_ROWS * 256  # a client that invents names of 32 kB fills it sooner
+_MAX_NAME_CHARS = _MAX_ROWS * 256  # bounds memory when clients use names of up to 32 kB
 
 
 class ExchangeLog:
-    """Exchanges until they are taken; `is_due` is called when they are many. Bounded: `left_out` counts the rest."""
+    """Buffers exchanges until `take`; calls `is_due` when many wait. Bounded: `left_out` counts what it drops."""
 
     def __init__(self, is_due: Callable[[], None]) -> None:
         self.left_out = 0
@@ -24,7 +24,7 @@ class ExchangeLog:
         self._name_chars = 0
 
     def exchange(self, exchange: Exchange) -> None:
-        """As quota_metrics.measure.meter.UsageMeter.exchange."""
+        """Same signature as quota_metrics.measure.meter.UsageMeter.exchange."""
         if exchange.api_key not in _METERED and exchange.throttle_ms <= 0:
             return
         if len(self._exchanges) >= _MAX_ROWS or self._name_chars >= _MAX_NAME_CHARS:
@@ -32,10 +32,10 @@ class ExchangeLog:
             return
         self._exchanges.append(exchange)
         self._name_chars += len(exchange.principal) + len(exchange.client_id)
-        if len(self._exchanges) >= _TELL_AT_ROWS or self._name_chars >= _TELL_AT_CHARS:
+        if len(self._exchanges) >= _DUE_AT_ROWS or self._name_chars >= _DUE_AT_CHARS:
             self._is_due()
 
     def take(self) -> list[Exchange]:
-        """What there is, in its order."""
+        """Removes and returns the buffered exchanges, oldest first."""
         exchanges, self._exchanges, self._name_chars = self._exchanges, [], 0
         return exchanges

@@ -2,7 +2,7 @@
 
 The parent writes to standard input: first {"config", "cluster", "number", "listeners", "subscriptions",
 "changed_at_ms"}, then {"listeners"} or {"subscriptions", "changed_at_ms"} when those change, {"stop": true} at the end;
-end of file without that means that the parent is dead. A network process writes to standard output: first
+end of file without it means that the parent died. A network process writes to standard output: first
 {"ready": true} or {"error"}, then {"ask"} when a response named a broker without a listener, {"exchanges"} for the
 usage meter, {"readings", "records"} for /metrics.
 """
@@ -20,7 +20,7 @@ from headroom.config.settings import Address, ServeConfig
 from telemetry.gateway.listeners import BrokerNode
 from telemetry.rules.client_metrics import ClientMetrics
 
-MAX_LINE_BYTES = 64 << 20  # all subscriptions there may be, as JSON
+MAX_LINE_BYTES = 64 << 20  # the most that all subscriptions can take as JSON
 
 Message = Mapping[str, Any]
 
@@ -39,18 +39,18 @@ def line(message: Message) -> bytes:
 
 
 def message_of(line: bytes) -> dict[str, Any] | None:
-    """None at the end of the stream, also when that came in the middle of a line."""
+    """The decoded message; None at the end of the stream, also in the middle of a line."""
     return dict(orjson.loads(line)) if line.endswith(b"\n") else None
 
 
 def config_message(config: ServeConfig, listen: tuple[str, int]) -> Message:
-    """The settings of a network process, which listens where we do, and has no other listeners and no store."""
+    """The settings of a network process: the parent's listen address, no other receivers and no store."""
     settings = config.model_dump(exclude=_NOT_FOR_NETWORK)
     return settings | {"listen": Address(host=listen[0], port=listen[1]).model_dump()}
 
 
 def config_of(settings: Message) -> ServeConfig:
-    """The parent's settings, whatever the environment says."""
+    """The parent's settings; the environment is not read again."""
     return ServeConfig(**settings)
 
 
@@ -63,22 +63,22 @@ def listeners_of(message: Message) -> list[tuple[BrokerNode, int]]:
 
 
 def subscriptions_message(rules: ClientMetrics) -> Message:
-    """In the order in which the rules have them, so that others come to the same ids."""
+    """Subscriptions in the order of the rules, so that all processes compute the same subscription ids."""
     names = [*rules.subscriptions, *(name for name in rules.resources if name not in rules.subscriptions)]
     resources = {name: rules.resources[name] for name in names}
     return {"subscriptions": resources, "changed_at_ms": rules.changed_at_ms}
 
 
 def network_lock(data: Path) -> TextIO:
-    """Held (flock, shared) by each further network process for as long as it lives."""
+    """Each further network process holds it (flock, shared) as long as it runs."""
     return (data / "network.lock").open("w")
 
 
 def _plain(value: object) -> object:
-    if isinstance(value, tuple):  # a NamedTuple, which orjson does not take for one
+    if isinstance(value, tuple):  # a NamedTuple, which orjson does not encode
         return list(value)
     if isinstance(value, Path):
         return str(value)
-    if isinstance(value, SecretStr):  # the pipe is nobody else's
+    if isinstance(value, SecretStr):  # only the child reads the pipe
         return value.get_secret_value()
     raise TypeError(f"cannot encode a {type(value).__name__}")

@@ -1,8 +1,8 @@
-"""A further network process: takes clients at the ports of its parent, writes pushes to segments of its own.
+"""A further network process: accepts clients at its parent's ports and writes pushes to its own segments.
 
 Started by network_supervisor.py as `python -m headroom.server.processes.network_process`; the messages
 between the two are in messages.py.
-It ends on request, after answering what is in flight, and at once when its parent is dead.
+It exits on request after answering what is in flight, and at once when its parent dies.
 """
 
 from __future__ import annotations
@@ -41,13 +41,16 @@ from telemetry.rules.subscription_file import SubscriptionFile
 
 log = structlog.get_logger(__name__)
 
-_TELL_EVERY_MS = 100
-_FOLLOW_EVERY_MS = 10_000  # a listener that could not be opened
+_REPORT_EVERY_MS = 100
+_FOLLOW_EVERY_MS = 10_000  # retries a listener that could not be opened
 
 
 def main() -> int:
-    """Runs until the parent asks to stop, or dies."""
-    for ignored in (signal.SIGINT, signal.SIGTERM):  # a terminal's Ctrl-C reaches us too: the parent decides
+    """Runs until the parent sends stop or dies."""
+    for ignored in (
+        signal.SIGINT,
+        signal.SIGTERM,
+    ):  # a terminal's Ctrl-C reaches this process too: the parent decides when it stops
         signal.signal(ignored, signal.SIG_IGN)
     configure_logging()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
@@ -63,7 +66,7 @@ async def _serve() -> int:
         async with AsyncExitStack() as stack:
             await _NetworkProcess(first, parent, stack).run()
     except ServeError as exc:
-        parent.tell({"error": str(exc)})
+        parent.send({"error": str(exc)})
         return 1
     finally:
         await parent.close()
@@ -80,27 +83,27 @@ class _NetworkProcess:
         self._config = config_of(first["config"])
         self._stop = asyncio.Event()
         self._grace_s = 0.0
-        self._told: Message = {}
+        self._last_report: Message = {}
         fcntl.flock(stack.enter_context(network_lock(self._config.data)), fcntl.LOCK_SH)
-        self._exchanges = ExchangeLog(self._tell_exchanges)
+        self._exchanges = ExchangeLog(self._send_exchanges)
         self._pushes = open_spool(self._config, f"pushes.{first['number']}", stack)
         self._listener = telemetry_receiver(self._config, self._pushes)
         self._take_subscriptions(first)
         self._gateway = self._behind_a_gateway() if self._config.upstream else self._alone()
         opened = stack.pop_all()
-        stack.callback(self._tell)  # last, when everything is written
+        stack.callback(self._report)  # last, when everything is written
         stack.push_async_exit(opened)
         stack.push_async_callback(lambda: self._gateway.close(self._grace_s))
 
     async def run(self) -> None:
-        """Runs until the parent asks to stop, or is dead."""
+        """Runs until the parent sends stop or dies."""
         await listening(self._gateway.start([]), self._config.listen)
         await self._follow_listeners()
-        self._parent.tell({"ready": True})
+        self._parent.send({"ready": True})
         periodic_tasks = [
             subscriptions_task(self._config, self._listener.rules, self._refresh),
             *push_sync_tasks(self._pushes, self._config),
-            PeriodicTask("tell", _TELL_EVERY_MS, self._tell_often),
+            PeriodicTask("tell", _REPORT_EVERY_MS, self._report_often),
             PeriodicTask("listeners", _FOLLOW_EVERY_MS, self._follow_listeners),
         ]
         await run_periodic_tasks(periodic_tasks, self._stop, self._hear())
@@ -113,7 +116,7 @@ class _NetworkProcess:
             self._listener,
             self._pushes,
             observe=self._exchanges.exchange,
-            ask=lambda: self._parent.tell({"ask": "brokers"}),
+            ask=lambda: self._parent.send({"ask": "brokers"}),
         )
 
     def _alone(self) -> Gateway:
@@ -143,7 +146,7 @@ class _NetworkProcess:
         self._stop.set()
 
     async def _follow_listeners(self) -> None:
-        """A listener that cannot be opened here is left to the other processes, and tried again."""
+        """A listener that cannot be opened here stays open in the other processes and is retried later."""
         try:
             await self._gateway.listeners.follow(self._listeners)
         except OSError as exc:
@@ -152,25 +155,25 @@ class _NetworkProcess:
     def _take_subscriptions(self, message: Message) -> None:
         self._listener.rules.replace_all(message["subscriptions"], message["changed_at_ms"])
 
-    async def _tell_often(self) -> None:
-        self._tell()
+    async def _report_often(self) -> None:
+        self._report()
 
-    def _tell(self) -> None:
-        self._tell_exchanges()
+    def _report(self) -> None:
+        self._send_exchanges()
         values = listener_readings(self._gateway)
         if self._config.upstream:
             values[catalogue.USAGE_LEFT_OUT] = self._exchanges.left_out
-        told = {
+        report = {
             "readings": {metric.name: value for metric, value in values.items()},
             "records": self._pushes.records,
         }
-        if told != self._told:
-            self._told = told
-            self._parent.tell(told)
+        if report != self._last_report:
+            self._last_report = report
+            self._parent.send(report)
 
-    def _tell_exchanges(self) -> None:
+    def _send_exchanges(self) -> None:
         if not self._parent.is_overfull and (rows := self._exchanges.take()):
-            self._parent.tell({"exchanges": rows})
+            self._parent.send({"exchanges": rows})
 
 
 async def _nothing() -> None:

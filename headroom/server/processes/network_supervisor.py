@@ -34,17 +34,17 @@ from telemetry.gateway.server import Gateway
 
 log = structlog.get_logger(__name__)
 
-Take = Observe  # where the exchanges go
+Take = Observe  # receives the exchanges
 
 _START_TIMEOUT_S = 60.0
 _RESTART_AFTER_S = 1.0
 _RESTART_AFTER_AT_MOST_S = 30.0
-_STOP_GRACE_S = 5.0  # more than it takes to answer what is in flight
+_STOP_GRACE_S = 5.0  # longer than answering what is in flight takes
 _METRICS = {metric.name: metric for metric in catalogue.CATALOGUE}
 
 
 class NetworkProcesses:
-    """All that `config.processes` has beyond one, none by default. `gateway` is our own, which listens at `address`."""
+    """The processes beyond the first (`config.processes` - 1). `gateway`: the parent's own, at `address`."""
 
     def __init__(self, config: ServeConfig, address: tuple[str, int], gateway: Gateway, take: Take) -> None:
         self._config = config_message(config, address)
@@ -67,16 +67,16 @@ class NetworkProcesses:
         """Reads their messages and restarts those that died. Runs until `stop`; returns at once when there are none."""
         await asyncio.gather(*self._watching)
 
-    def tell_subscriptions(self) -> None:
+    def send_subscriptions(self) -> None:
         """Sends the parent's subscriptions when they have changed."""
         if self._children and (subscriptions := subscriptions_message(self._gateway.receiver.rules)) != (
             self._sent_subscriptions
         ):
             self._sent_subscriptions = subscriptions
-            self._tell(subscriptions)
+            self._send(subscriptions)
 
     async def stop(self, grace_s: float) -> None:
-        """Each answers what is in flight for at most `grace_s`, flushes and ends."""
+        """Each process answers what is in flight for at most `grace_s`, flushes and exits."""
         for child in self._children:
             child.stop()
         if self._watching:
@@ -88,18 +88,18 @@ class NetworkProcesses:
 
     @property
     def not_ready_reason(self) -> str | None:
-        """Why we are not ready."""
+        """Why the service is not ready; None when it is."""
         missing = [child.number for child in self._children if not child.alive]
         return f"network process {missing[0]} is not there" if missing else None
 
     @property
     def records(self) -> int:
-        """Records that they wrote to the spool, by their last messages."""
+        """Records that the processes have written to the spool, by their last messages."""
         return sum(child.records for child in self._children)
 
     @property
     def restarts(self) -> int:
-        """How often one of them was started again."""
+        """Number of restarts of all processes."""
         return sum(child.restarts for child in self._children)
 
     def readings(self) -> dict[SelfMetric, Values]:
@@ -128,11 +128,11 @@ class NetworkProcesses:
             self._take(Exchange(*exchange))
 
     def _send_listeners(self) -> None:
-        self._tell(listeners_message(self._gateway.listeners))
+        self._send(listeners_message(self._gateway.listeners))
 
-    def _tell(self, message: Message) -> None:
+    def _send(self, message: Message) -> None:
         for child in self._children:
-            child.tell(message)
+            child.send(message)
 
 
 class _Child:
@@ -146,9 +146,9 @@ class _Child:
         self._heard = heard
         self._process: asyncio.subprocess.Process | None = None
         self._stopping = asyncio.Event()
-        self._readings: dict[str, Values] = {}  # of the one that runs
+        self._readings: dict[str, Values] = {}  # of the running process
         self._records = 0
-        self._counted: dict[str, Values] = {}  # by those that ended
+        self._counted: dict[str, Values] = {}  # counters of processes that ended
         self._records_before = 0
 
     @property
@@ -169,20 +169,20 @@ class _Child:
             stdout=asyncio.subprocess.PIPE,
             limit=MAX_LINE_BYTES,
         )
-        self.tell(self._first(self.number))
+        self.send(self._first(self.number))
         try:
             async with asyncio.timeout(_START_TIMEOUT_S):
-                told = await self._until_ready(process)
+                first = await self._until_ready(process)
         except TimeoutError as exc:
             self.kill()
             raise ServeError(f"a network process was not ready within {_START_TIMEOUT_S:.0f} s") from exc
-        if "ready" not in told:
+        if "ready" not in first:
             code = await process.wait()
-            raise ServeError(told.get("error", f"a network process ended with code {code}"))
+            raise ServeError(first.get("error", f"a network process ended with code {code}"))
         self.alive = True
 
     async def watch(self) -> None:
-        """Until it was stopped."""
+        """Reads messages and restarts the process when it dies, until `stop`."""
         while self._process is not None:
             await self._hear(self._process)
             self.alive = False
@@ -196,20 +196,20 @@ class _Child:
             self.restarts += 1
             await self._restart()
 
-    def tell(self, message: Message) -> None:
+    def send(self, message: Message) -> None:
         """Sends a message if the process runs; one that is started later gets everything in its first message."""
         process = self._process
         if process is not None and process.returncode is None and process.stdin is not None:
-            with contextlib.suppress(RuntimeError, OSError):  # it ended just now
+            with contextlib.suppress(RuntimeError, OSError):  # it has just ended
                 process.stdin.write(line(message))
 
     def stop(self) -> None:
-        """Asks it to end."""
+        """Asks the process to end."""
         self._stopping.set()
-        self.tell({"stop": True})
+        self.send({"stop": True})
 
     def kill(self) -> None:
-        """If it still runs."""
+        """Kills the process if it is still running."""
         if self._process is not None and self._process.returncode is None:
             with contextlib.suppress(ProcessLookupError):
                 self._process.kill()
@@ -228,22 +228,22 @@ class _Child:
                 after_s = min(2 * after_s, _RESTART_AFTER_AT_MOST_S)
 
     async def _until_ready(self, process: asyncio.subprocess.Process) -> Message:
-        """What it says of that; nothing when it ended."""
-        while told := await _message(process):
-            if "ready" in told or "error" in told:
-                return told
-            self._take(told)
+        """The message with `ready` or `error`; empty when the process ended first."""
+        while message := await _message(process):
+            if "ready" in message or "error" in message:
+                return message
+            self._take(message)
         return {}
 
     async def _hear(self, process: asyncio.subprocess.Process) -> None:
-        while told := await _message(process):
-            self._take(told)
+        while message := await _message(process):
+            self._take(message)
 
-    def _take(self, told: Message) -> None:
-        if "readings" in told:
-            self._readings, self._records = told["readings"], told["records"]
+    def _take(self, message: Message) -> None:
+        if "readings" in message:
+            self._readings, self._records = message["readings"], message["records"]
         else:
-            self._heard(told)
+            self._heard(message)
 
 
 async def _message(process: asyncio.subprocess.Process) -> dict[str, Any] | None:

@@ -1,4 +1,4 @@
-"""A network process's standard input and output, which are its parent's ends of two pipes."""
+"""The pipes between a network process and its parent: the process's standard input and output."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Any
 
 from headroom.server.processes.messages import MAX_LINE_BYTES, Message, line, message_of
 
-_MAX_UNSENT_BYTES = 4 << 20  # to a parent that does not listen
+_MAX_UNSENT_BYTES = 4 << 20  # while the parent does not read
 
 
 class ParentPipes:
-    """Messages in and out. Standard output is for them alone: whatever a library prints goes to standard error."""
+    """Messages in and out. Standard output carries messages only: what a library prints goes to standard error."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.WriteTransport, lost: asyncio.Event) -> None:
         self._reader = reader
@@ -31,7 +31,7 @@ class ParentPipes:
         return cls(reader, writer, protocol.lost)
 
     async def message(self) -> dict[str, Any] | None:
-        """The next one; None when the parent is dead."""
+        """The next message; None when the parent died."""
         try:
             return message_of(await self._reader.readline())
         except OSError:
@@ -39,16 +39,16 @@ class ParentPipes:
 
     @property
     def is_overfull(self) -> bool:
-        """Whether the parent does not keep up: what can wait shall."""
+        """Whether the parent reads too slowly: messages that can wait should not be sent."""
         return self._writer.get_write_buffer_size() > _MAX_UNSENT_BYTES
 
-    def tell(self, message: Message) -> None:
-        """Leaves when the parent reads it; lost when it is dead."""
+    def send(self, message: Message) -> None:
+        """Queues a message; dropped when the parent died."""
         if not self._lost.is_set():
             self._writer.write(line(message))
 
     async def close(self) -> None:
-        """Returns when everything was read, or the parent is dead."""
+        """Returns when the parent has read everything, or died."""
         self._writer.close()
         await self._lost.wait()
 

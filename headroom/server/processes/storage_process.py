@@ -1,12 +1,12 @@
 """The storage worker's process: follows the spool and writes to ClickHouse.
 
 Started by storage_supervisor.py as `python -m headroom.server.processes.storage_process`. The first line of its
-standard input is its settings as JSON (the password of the store is among them). It talks to its parent by lines of
+standard input is its settings as JSON (the password of the store is among them). It sends its parent lines of
 JSON on standard output: first {"counts": {...}, "fault": TEXT or null} or {"error": TEXT}, then {"counts": {...},
 "fault": TEXT or null} and {"stage": TEXT, "idle_s": NUMBER} every second, {"batch": [segment, start, end]} before a
-batch is read and {"batch": null} when it is stored. A server that is away is a fault, and is waited for. When
-standard input closes it drains the spool and ends, so that it never outlives its parent for long; when the parent died
-it drains nothing: the next worker waits for it, and the next parent for that one.
+batch is read and {"batch": null} when it is stored. An unreachable server is a fault: the worker retries. When
+standard input closes, the worker drains the spool and exits. When the parent died it exits without draining: the next
+worker waits for it, and the next parent for that worker.
 """
 
 from __future__ import annotations
@@ -37,17 +37,17 @@ from telemetry.ingest.suspect import Suspect
 
 log = structlog.get_logger(__name__)
 
-_NICENESS = 10  # who waits for an acknowledgement goes first: what is in the spool can wait for a core
-_TELL_EVERY_S = 1.0
-_PREDECESSOR_S = 40.0  # less than the parent waits for us
+_NICENESS = 10  # network processes go first: clients wait for them, records in the spool can wait
+_REPORT_EVERY_S = 1.0
+_PREDECESSOR_S = 40.0  # less than the parent waits for this process
 _FAULT_LOGGED_EVERY_S = 60.0
-_FIRST_LOOK_S = 5.0
-_LOOKED_AT_EVERY_S = 0.2
+_FIRST_TRY_S = 5.0
+_FIRST_TRY_POLL_S = 0.2
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerSettings:
-    """What the parent tells its worker."""
+    """The first message of the parent."""
 
     spool: str
     clickhouse: str  # URL with the user, without the password
@@ -66,19 +66,22 @@ class WorkerSettings:
 def main() -> int:
     """Runs until standard input closes and the spool is drained."""
     settings = WorkerSettings(**json.loads(sys.stdin.buffer.readline()))
-    for ignored in (signal.SIGINT, signal.SIGTERM):  # a terminal's Ctrl-C reaches us too: the parent decides
+    for ignored in (
+        signal.SIGINT,
+        signal.SIGTERM,
+    ):  # a terminal's Ctrl-C reaches this process too: the parent decides when it stops
         signal.signal(ignored, signal.SIG_IGN)
     os.nice(_NICENESS)
     parent = _take_standard_output()
     configure_logging()
-    stamina.instrumentation.set_on_retry_hooks([])  # a store that is away is told of by ourselves, and not each time
+    stamina.instrumentation.set_on_retry_hooks([])  # _failed logs an unreachable store, and not at each retry
     try:
         reader = _open_spool(Path(settings.spool))
         store = Store(Endpoint.parse(settings.clickhouse, settings.clickhouse_password))
         follower = _Follower(reader, store, settings, parent)
         follower.begin()
     except (_OpenError, UnsupportedServerError) as exc:
-        _tell(parent, {"error": " ".join(str(exc).split())})
+        _send(parent, {"error": " ".join(str(exc).split())})
         return 1
     follower.run()
     store.close()
@@ -87,17 +90,17 @@ def main() -> int:
 
 
 class _OpenError(Exception):
-    """The message is one line for the user."""
+    """The spool cannot be opened; the message is one line for the user."""
 
 
 class _Follower:
-    """The loop: spool to store, with patience when the store is away."""
+    """The loop that writes spool to store, and retries while the store is unreachable."""
 
     def __init__(self, reader: SpoolReader, store: Store, settings: WorkerSettings, parent: TextIO) -> None:
         self._store = store
         self._migrated = False
         self._unsupported: UnsupportedServerError | None = None
-        self._looking = threading.Thread(target=self._look, daemon=True)
+        self._first_try = threading.Thread(target=self._try_store, daemon=True)
         self._fault: str | None = None  # why nothing can be written
         self._fault_logged_at = -_FAULT_LOGGED_EVERY_S
         self._settings = settings
@@ -106,8 +109,8 @@ class _Follower:
         self._stopping = threading.Event()
         self._logged_at = 0.0
         self._progress = Progress(time.monotonic)
-        self._telling = threading.Lock()
-        self._has_told = threading.Event()  # the first message is that of `begin`
+        self._sending = threading.Lock()
+        self._has_begun = threading.Event()  # set when `begin` has sent the first message
         self._ingester = Ingester(
             reader,
             store,
@@ -118,88 +121,88 @@ class _Follower:
             max_bytes=settings.batch_bytes,
             progress=self._progress,
             suspect=Suspect(*settings.suspect) if settings.suspect else None,
-            on_batch=self._tell_batch,
+            on_batch=self._report_batch,
         )
 
     def begin(self) -> None:
-        """The first look at the store, and the first words to the parent, also when the store does not say a word.
+        """Tries to reach the store for _FIRST_TRY_S, then sends the first message, with a fault if that failed.
 
         Raises UnsupportedServerError.
         """
         threading.Thread(target=self._wait_for_parent, daemon=True).start()
-        threading.Thread(target=self._tell_progress, daemon=True).start()
-        self._looking.start()
-        self._looking.join(_FIRST_LOOK_S)
+        threading.Thread(target=self._report_progress, daemon=True).start()
+        self._first_try.start()
+        self._first_try.join(_FIRST_TRY_S)
         if self._unsupported is not None:
             raise self._unsupported
-        fault = "the store does not answer" if self._looking.is_alive() else self._fault
-        self._tell({"counts": self.counts(), "fault": fault})
+        fault = "the store does not answer" if self._first_try.is_alive() else self._fault
+        self._send({"counts": self.counts(), "fault": fault})
 
     def run(self) -> None:
-        """Until standard input closes."""
-        while self._looking.is_alive():
-            if self._stopping.wait(_LOOKED_AT_EVERY_S):
+        """Runs until standard input closes."""
+        while self._first_try.is_alive():
+            if self._stopping.wait(_FIRST_TRY_POLL_S):
                 return
         while not self._stopping.is_set():
-            self._settled(attempts=None)
+            self._drain(attempts=None)
             self._ingester.roll_up(now_ms)
-            self._tell_counts()
+            self._report_counts()
             self._stopping.wait(self._settings.batch_ms / 1000)
-        self._settled(attempts=1)
+        self._drain(attempts=1)
 
-    def _look(self) -> None:
+    def _try_store(self) -> None:
         try:
             self._migrate()
         except UnsupportedServerError as exc:
             self._unsupported = exc
-        except Exception as exc:  # noqa: BLE001 - `run` tries it again, and ends of what it does not know
+        except Exception as exc:  # noqa: BLE001 - `run` retries; an unexpected exception ends it there
             self._failed(exc)
 
     def counts(self) -> dict[str, Any]:
-        """What became of all that was ever in the spool."""
+        """The counts of all records that were ever in the spool."""
         return self._ingester.as_dict()
 
-    def _settled(self, attempts: int | None) -> None:
-        """Writes all that is in the spool; keeps trying while the store is away, `attempts` times or for ever."""
+    def _drain(self, attempts: int | None) -> None:
+        """Writes everything in the spool; retries while the store is unreachable, `attempts` times (None: forever)."""
         try:
             for attempt in stamina.retry_context(
-                on=self._is_worth_another_try, attempts=attempts, timeout=None, wait_initial=0.2, wait_max=5.0
+                on=self._is_retried, attempts=attempts, timeout=None, wait_initial=0.2, wait_max=5.0
             ):
                 with attempt:
                     self._migrate()
                     while not self._orphaned() and self._ingester.step(now_ms()):
-                        self._tell({"batch": None})
-                        self._mended()
-                        self._tell_counts()
+                        self._send({"batch": None})
+                        self._recovered()
+                        self._report_counts()
                         if not self._stopping.is_set():
                             self._ingester.roll_up(now_ms)
-                    self._mended()
+                    self._recovered()
         except (TransientWriteError, PermanentWriteError) as exc:
             log.warning("stopped before all was written: the spool keeps it", error=_one_line(exc))
 
     def _migrate(self) -> None:
-        """Once, with a look whether rows are kept. Raises TransientWriteError, PermanentWriteError."""
+        """Migrates once and checks that the store keeps rows. Raises TransientWriteError, PermanentWriteError."""
         if not self._migrated:
             self._store.migrate()
             self._store.check()
             self._migrated = True
-            self._mended()
+            self._recovered()
 
-    def _is_worth_another_try(self, exc: Exception) -> bool:
+    def _is_retried(self, exc: Exception) -> bool:
         if not isinstance(exc, TransientWriteError | PermanentWriteError):
             return False
         self._failed(exc)
-        self._tell_counts()
+        self._report_counts()
         return not (self._orphaned() or self._stopping.is_set())
 
     def _failed(self, exc: Exception) -> None:
-        """Told at once, and then each minute."""
+        """Logs a fault at once, then once a minute."""
         self._fault = _one_line(exc)
         if time.monotonic() - self._fault_logged_at >= _FAULT_LOGGED_EVERY_S:
             self._fault_logged_at = time.monotonic()
             log.error("the store takes nothing, the spool keeps it", error=self._fault)
 
-    def _mended(self) -> None:
+    def _recovered(self) -> None:
         if self._fault is not None:
             self._fault, self._fault_logged_at = None, -_FAULT_LOGGED_EVERY_S
             log.info("the store takes rows again")
@@ -207,27 +210,27 @@ class _Follower:
     def _orphaned(self) -> bool:
         return os.getppid() != self._parent_pid
 
-    def _tell_counts(self) -> None:
-        if time.monotonic() - self._logged_at >= _TELL_EVERY_S:
+    def _report_counts(self) -> None:
+        if time.monotonic() - self._logged_at >= _REPORT_EVERY_S:
             self._logged_at = time.monotonic()
-            self._tell({"counts": self.counts(), "fault": self._fault})
+            self._send({"counts": self.counts(), "fault": self._fault})
 
-    def _tell_batch(self, batch: Batch) -> None:
-        self._tell({"batch": [batch.segment, batch.start, batch.end]})
+    def _report_batch(self, batch: Batch) -> None:
+        self._send({"batch": [batch.segment, batch.start, batch.end]})
 
-    def _tell_progress(self) -> None:
-        """In a thread of its own: it goes on while the other one is busy, and stops when the process hangs."""
-        self._has_told.wait()
-        while not self._stopping.wait(_TELL_EVERY_S):
-            self._tell({"stage": self._progress.stage, "idle_s": self._progress.idle_s})
+    def _report_progress(self) -> None:
+        """Runs in its own thread: reports go on while the main thread is busy, and stop when the process hangs."""
+        self._has_begun.wait()
+        while not self._stopping.wait(_REPORT_EVERY_S):
+            self._send({"stage": self._progress.stage, "idle_s": self._progress.idle_s})
 
-    def _tell(self, message: dict[str, Any]) -> None:
-        with self._telling:
-            _tell(self._parent, message)
-        self._has_told.set()
+    def _send(self, message: dict[str, Any]) -> None:
+        with self._sending:
+            _send(self._parent, message)
+        self._has_begun.set()
 
     def _wait_for_parent(self) -> None:
-        sys.stdin.buffer.read()  # ends when the parent closes it, or dies
+        sys.stdin.buffer.read()  # returns when the parent closes it, or dies
         self._stopping.set()
 
 
@@ -236,7 +239,7 @@ def _one_line(exc: Exception) -> str:
 
 
 def _open_spool(directory: Path) -> SpoolReader:
-    """Waits for the worker of a parent that died: it ends after the batch that it is writing. Raises _OpenError."""
+    """Waits for the worker of a dead parent, which exits after its current batch. Raises _OpenError."""
     try:
         for attempt in stamina.retry_context(
             on=BlockingIOError, attempts=None, timeout=_PREDECESSOR_S, wait_initial=0.05, wait_max=0.5
@@ -249,16 +252,16 @@ def _open_spool(directory: Path) -> SpoolReader:
 
 
 def _take_standard_output() -> TextIO:
-    """Standard output for our lines alone: whatever a library prints goes to standard error."""
+    """Reserves standard output for messages: what a library prints goes to standard error."""
     ours = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)
     return ours
 
 
-def _tell(parent: TextIO, message: dict[str, Any]) -> None:
+def _send(parent: TextIO, message: dict[str, Any]) -> None:
     try:
         parent.write(json.dumps(message) + "\n")
-    except BrokenPipeError:  # the parent is gone; our input tells us so too
+    except BrokenPipeError:  # the parent died; standard input closes too
         log.debug("parent is gone")
 
 

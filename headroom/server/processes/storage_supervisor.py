@@ -26,8 +26,8 @@ log = structlog.get_logger(__name__)
 
 _RESTART_AFTER_S = 1.0
 _START_TIMEOUT_S = 60.0
-_NO_PROGRESS_S = 30.0  # of a worker that decodes, or tells nothing
-_NO_ANSWER_S = 600.0  # of a worker that waits for the store, whose client has shorter time-outs
+_NO_PROGRESS_S = 30.0  # of a worker that decodes or sends no message
+_NO_ANSWER_S = 600.0  # of a worker that waits for the store; its client's timeouts are shorter
 
 
 class StorageError(Exception):
@@ -38,26 +38,26 @@ class StorageWorker:
     """One worker process at a time."""
 
     def __init__(self, settings: WorkerSettings, stalled_ms: int = 60_000) -> None:
-        """Not ready when nothing was written for `stalled_ms` while records wait, and as long after a refusal"""
-        self.counts: dict[str, Any] = {}  # as told last; they go on where the worker before ended
-        self.received_before = 0  # records that were in the spool before we started
+        """`stalled_ms`: not ready after so long without a write while records wait, and so long after a refusal."""
+        self.counts: dict[str, Any] = {}  # last reported; they continue those of the previous worker
+        self.received_before = 0  # records in the spool before this start
         self.restarts = 0
         self.alive = False
-        self._fault: str | None = None  # why the store takes nothing, as told last
-        self._reached = False  # whether the store ever took anything
+        self._fault: str | None = None  # why the store accepts nothing, as last reported
+        self._reached = False  # whether the store ever accepted anything
         self._stalled_s = stalled_ms / 1000
         self._progress = _Progress()
-        self.counted: Callable[[], None] = lambda: None  # called when `counts` are new
-        self._idle_s = 0.0  # since the worker advanced, as told at `_heard_at_s`
+        self.counted: Callable[[], None] = lambda: None  # called when `counts` change
+        self._idle_s = 0.0  # since the worker last advanced, as reported at `_heard_at_s`
         self._heard_at_s = time.monotonic()
-        self._batch: tuple[str, int, int] | None = None  # segment, start and end of the batch it is at
+        self._batch: tuple[str, int, int] | None = None  # segment, start and end of the current batch
         self._suspect: Suspect | None = None
         self._settings = settings
         self._process: asyncio.subprocess.Process | None = None
         self._stopping = False
 
     async def start(self) -> None:
-        """Returns when it has had its first look at the store. Raises StorageError."""
+        """Returns when the worker has tried to reach the store once. Raises StorageError."""
         process = await asyncio.create_subprocess_exec(
             sys.executable,
             "-m",
@@ -67,7 +67,7 @@ class StorageWorker:
         )
         self._process = process
         assert process.stdin is not None
-        with contextlib.suppress(RuntimeError):  # uvloop's word for a process that has already ended: told below
+        with contextlib.suppress(RuntimeError):  # uvloop raises it when the process has already ended: reported below
             process.stdin.write(json.dumps(asdict(self._settings)).encode() + b"\n")
         try:
             async with asyncio.timeout(_START_TIMEOUT_S):
@@ -84,7 +84,7 @@ class StorageWorker:
             self.received_before = accounted(self.counts)
 
     async def watch(self) -> None:
-        """Takes the worker's counts; starts it again when it dies. Runs until `stop`."""
+        """Reads the worker's messages and restarts it when it dies. Runs until `stop`."""
         while True:
             process = self._process
             assert process is not None
@@ -115,7 +115,7 @@ class StorageWorker:
         return message
 
     def _suspect_batch(self) -> None:
-        """The next worker reads the batch at which this one ended in smaller ones."""
+        """The next worker reads the batch at which this one died in smaller batches."""
         if self._batch is not None:
             self._suspect = suspect_after(self._suspect, *self._batch, self._settings.batch_records)
             self._settings = replace(self._settings, suspect=self._suspect)
@@ -134,12 +134,12 @@ class StorageWorker:
 
     @property
     def store_up(self) -> bool:
-        """Whether the store takes what it is given."""
+        """Whether the store accepts rows."""
         return self.alive and self._fault is None
 
     @property
     def not_ready_reason(self) -> str | None:
-        """Why we are not ready. A store that was there once may go and come for a while: the spool bridges that."""
+        """Why the service is not ready; None when it is. Short outages of a store once reached do not count."""
         if not self.alive:
             return "the storage worker is not there"
         if not self._reached:
@@ -148,7 +148,7 @@ class StorageWorker:
 
     @property
     def idle_s(self) -> float:
-        """Seconds since the worker advanced: it decoded or wrote, or had nothing to do."""
+        """Seconds since the worker last decoded or wrote, or had nothing to do."""
         return self._idle_s + time.monotonic() - self._heard_at_s
 
     def _heard(self, message: dict[str, Any]) -> None:
@@ -168,7 +168,7 @@ class StorageWorker:
         self.counted()
 
     async def stop(self, timeout_s: float) -> None:
-        """Lets the worker drain the spool and end; kills it after `timeout_s`. The spool keeps what is not written."""
+        """Lets the worker drain the spool and exit; kills it after `timeout_s`. The spool keeps unwritten records."""
         self._stopping = True
         process = self._process
         if process is None or process.returncode is not None:
@@ -195,7 +195,7 @@ class _Progress:
     """When the worker last wrote, or had nothing to write, and when the store last refused records for good."""
 
     def __init__(self) -> None:
-        self._settled: int | None = None  # records written or dropped, as told last
+        self._settled: int | None = None  # records written or dropped, as last reported
         self._refused: int | None = None
         self._moved_at_s = self._refused_at_s = -math.inf
         self._waiting = False
@@ -210,7 +210,7 @@ class _Progress:
         self._refused = refused
 
     def not_ready_reason(self, stalled_s: float, now_s: float, fault: str | None) -> str | None:
-        """Why the store cannot be called ready."""
+        """Why the store is not ready; None when it is."""
         if now_s - self._refused_at_s < stalled_s:
             return "the store refuses records"
         if not self._waiting or now_s - self._moved_at_s < stalled_s:
@@ -220,7 +220,7 @@ class _Progress:
 
 
 def accounted(counts: dict[str, Any]) -> int:
-    """Records that a worker knows of, without those of `headroom quarantine replay`."""
+    """Records that a worker accounts for, without those of `headroom quarantine replay`."""
     return int(counts["written"] + counts["dropped"] + counts["buffered"] - counts["replayed"])
 
 
@@ -228,8 +228,8 @@ class StorageReadings:
     """received = written + dropped + buffered, from three independent counts.
 
     `written_to_spool`: records that the network processes wrote since we started. `written` was confirmed by the
-    store, `dropped` is counted by reason, `buffered` is counted in the spool; the worker tells them once a second.
-    `network_restarts`: a network process that was killed may have written more than it told.
+    store, `dropped` is counted by reason, `buffered` is counted in the spool; the worker reports them once a second.
+    `network_restarts`: a network process that was killed may have written more records than it reported.
     """
 
     def __init__(

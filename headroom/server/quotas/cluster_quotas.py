@@ -72,7 +72,7 @@ class ClusterQuotas:
 
 
 async def read_partitions(send: Callable[..., Awaitable[Any]], cluster_id: str) -> ClusterMetadata:
-    """What callbacks are told of the cluster. Raises ClusterError."""
+    """The cluster's metadata, as callbacks get it. Raises ClusterError."""
     response = await send(
         MetadataRequest(
             topics=None,

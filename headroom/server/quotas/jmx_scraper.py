@@ -1,6 +1,6 @@
-"""What brokers tell of their quota sensors, read by the clock: rows of usage with source 'jmx'.
+"""Reads the brokers' quota sensors periodically: rows of usage with source 'jmx'.
 
-A broker that cannot be read costs a line of log when that begins and when it ends, and nothing else.
+A broker that cannot be read is logged when that begins and when it ends; nothing else is affected.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from quota_metrics.jmx.sensors import SensorReading, usage_samples
 
 log = structlog.get_logger(__name__)
 
-_THREADS = 4  # of its own: a broker that hangs must not keep the disk's periodic_tasks waiting
+_THREADS = 4  # its own pool: a broker that hangs must not delay the periodic tasks that write to disk
 
 
 class JmxScraper:
-    """Reads all targets side by side. `step` is a task's; `close` waits for nothing."""
+    """Reads all targets in parallel. `step` is for a PeriodicTask; `close` does not wait."""
 
     def __init__(
         self,
@@ -37,7 +37,7 @@ class JmxScraper:
         known: Callable[[], set[tuple[str, str]]],
         read: Callable[..., SensorReading] = scrape,
     ) -> None:
-        """`take` gets a broker's id and rows, and raises OSError; `known` tells users and client-ids that there are."""
+        """`take` gets a broker's id and rows, and raises OSError; `known` returns the known users and client-ids."""
         self.failures = 0
         self.left_out: Counter[str] = Counter()
         self._config = config
@@ -52,7 +52,7 @@ class JmxScraper:
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="jmx")
 
     async def step(self) -> None:
-        """Raises OSError: the rows cannot be kept."""
+        """Reads all targets once. Raises OSError when the rows cannot be written."""
         await asyncio.gather(*map(self._read, self._targets))
 
     def close(self) -> None:
@@ -93,7 +93,7 @@ class JmxScraper:
         if reading.ambiguous and target not in self._logged_ambiguous:
             self._logged_ambiguous.add(target)
             log.warning(
-                "this broker's JMX exporter makes metric names of clients, in which not all can be told apart:"
+                "this broker's JMX exporter builds metric names from client names, and some of them are ambiguous:"
                 " put the rules of deploy/jmx/kafka-quotas.yml before its own",
                 broker_id=target.broker_id,
                 values=reading.ambiguous,

@@ -22,7 +22,7 @@ from headroom.demo.kit.admin import Admin
 from headroom.demo.kit.broker import Cluster
 from headroom.demo.kit.jvm import Jvm
 from headroom.demo.kit.serving import Serving
-from tests.kit.paced_load import Load, Paced, Told
+from tests.kit.paced_load import Load, Paced, Reported
 
 pytestmark = [pytest.mark.kafka, pytest.mark.java, pytest.mark.clickhouse]
 
@@ -54,7 +54,7 @@ class Run:
 
     begin_s: int
     end_s: int
-    reported: Told
+    reported: Reported
 
     def asked(self, sql: str, change: str) -> dict[str, dict[str, Any]]:
         """What `headroom quotas what-if` says of the clients in it, by client id."""

@@ -37,7 +37,7 @@ def test_many_missing_records_show_under_load() -> None:
     assert run(difference, 60, missing=50_000) > 30_000
 
 
-def test_what_a_killed_network_process_did_not_tell_is_no_difference() -> None:
+def test_what_a_killed_network_process_did_not_report_is_no_difference() -> None:
     difference = CountDifference()
     run(difference, 30)
     difference.resynchronize()

@@ -23,7 +23,7 @@ def test_what_no_quota_counts_is_left_out() -> None:
     assert (log.take(), log.left_out) == ([], 0)
 
 
-def test_many_rows_and_long_names_are_told_early() -> None:
+def test_many_rows_and_long_names_are_sent_early() -> None:
     reported: list[int] = []
     log = ExchangeLog(lambda: reported.append(len(log.take())))
     for _ in range(2_000):

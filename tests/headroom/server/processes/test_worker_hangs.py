@@ -35,7 +35,7 @@ def settings(directory: Path) -> WorkerSettings:
     )
 
 
-class Told(StorageWorker):
+class ScriptedWorker(StorageWorker):
     """A worker whose messages are given."""
 
     def __init__(self, directory: Path) -> None:
@@ -64,22 +64,22 @@ class Told(StorageWorker):
 
 @pytest.mark.parametrize(("stage", "idle_s"), [("decoding", 31), ("writing", 601)])
 def test_a_worker_without_progress_is_killed(tmp_path: Path, stage: str, idle_s: float) -> None:
-    worker = Told(tmp_path)
+    worker = ScriptedWorker(tmp_path)
     fine = [{"stage": "idle", "idle_s": 9e9}, {"stage": "decoding", "idle_s": 29}, {"stage": "writing", "idle_s": 500}]
     batch = {"batch": [SEGMENT, 10, 90]}
     assert asyncio.run(worker.hears(*fine, batch, {"stage": stage, "idle_s": idle_s})) == [*fine, batch]
     assert worker.killed
 
 
-def test_a_worker_that_tells_nothing_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_worker_that_sends_nothing_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(storage_supervisor, "_NO_PROGRESS_S", 0.05)
-    worker = Told(tmp_path)
+    worker = ScriptedWorker(tmp_path)
     assert asyncio.run(worker.hears({"batch": None})) == [{"batch": None}]
     assert worker.killed
 
 
 def test_the_batch_at_which_it_died_comes_in_smaller_ones(tmp_path: Path) -> None:
-    worker = Told(tmp_path)
+    worker = ScriptedWorker(tmp_path)
     sizes = []
     for _ in range(5):
         worker._heard({"batch": [SEGMENT, 10, 90]})
