@@ -5,7 +5,8 @@
     clickhouse/  how Spark reaches ClickHouse: data source, writer, SELECT texts and their schemas
     reports/     rows -> terminal table, HTML, JSON, Parquet
     cli          options and exit codes of the jobs, for `headroom job` and spark-submit
-    session      the Spark session;  time_range  what a job looks at;  job_runs  the record of a run
+    session      the Spark session;  java  the version of a `java`
+    time_range   what a job looks at;  job_runs  the record of a run
 
 In: tables of deploy/clickhouse. Out: quota_utilization and the other tables of results, job_runs, reports.
 Imports exporters and nothing else of this repository.

@@ -46,7 +46,7 @@ _PIPE_WIDTH = 1000  # of a table that goes into a pipe or a file: no line is bro
 
 
 class Output(StrEnum):
-    """What to make of the report."""
+    """The form of the report. headroom.cli has an `Output` of its own: a report has no text, but a page and a file."""
 
     TABLE = "table"
     JSON = "json"
@@ -175,14 +175,14 @@ def _reaches(rows: Sequence[Mapping[str, Any]], fail_on: Level) -> bool:
 
 def _deliver(report: Report, rows: list[dict[str, Any]], output: Output, path: Path | None) -> None:
     if output is Output.TABLE:
-        _print_table(report.to_table(rows), path)
+        _write_table(report.to_table(rows), path)
     elif output is Output.PARQUET:
         _write(report.to_parquet(rows), path)
     else:
         _write(report.to_json(rows) if output is Output.JSON else report.to_html(rows).encode(), path)
 
 
-def _print_table(table: Any, path: Path | None) -> None:
+def _write_table(table: Any, path: Path | None) -> None:
     console = Console()
     if path is None and console.is_terminal:
         console.print(table)

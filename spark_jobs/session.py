@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import atexit
 import os
-import re
 import shutil
-import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -19,6 +17,8 @@ from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkRuntimeError
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
+
+from spark_jobs.java import java_version
 
 OLDEST_JAVA = 17  # what Spark 4 needs
 
@@ -108,13 +108,6 @@ def _require_java() -> None:
     java = str(Path(home) / "bin" / "java") if home else "java"
     if shutil.which(java) is None:
         raise JavaError(f"no {java} found: Spark needs Java {OLDEST_JAVA} or newer (on PATH, or set JAVA_HOME)")
-    answer = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=30, check=False)
-    version = java_major(answer.stderr)
+    version = java_version(java)
     if version < OLDEST_JAVA:
         raise JavaError(f"{java} is version {version}: Spark needs Java {OLDEST_JAVA} or newer")
-
-
-def java_major(banner: str) -> int:
-    """17 of what `java -version` prints, 8 of the old `1.8.0_392`; 0 when there is no version in it."""
-    match = re.search(r'version "(?:1\.)?(\d+)', banner)
-    return int(match[1]) if match else 0

@@ -3,26 +3,19 @@
 from __future__ import annotations
 
 import json
-from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
+from exporters.amounts import bytes_text
 from headroom.capacity.figures import Figures, load_figures
 from headroom.capacity.model import Line, Workload, plan
+from headroom.cli.output.forms import Output
 from headroom.cli.output.tables import print_table
 
 app = typer.Typer()
 
-_BYTES = ("B", "kB", "MB", "GB", "TB", "PB")
 _HEADINGS = ("what", "needed", "unit", "because")
-
-
-class Output(StrEnum):
-    """A table for people, JSON for scripts."""
-
-    TABLE = "table"
-    JSON = "json"
 
 
 @app.command("plan")
@@ -38,7 +31,7 @@ def plan_command(
     retention_days: Annotated[float, typer.Option(min=0.1, help="Days that points are kept.")] = 30.0,
     replicas: Annotated[int, typer.Option(min=1, help="ClickHouse nodes that hold each row.")] = 2,
     outage_hours: Annotated[float, typer.Option(min=0, help="Hours without ClickHouse that spools hold.")] = 4.0,
-    output: Annotated[Output, typer.Option(help="Table or JSON.")] = Output.TABLE,
+    output: Annotated[Literal[Output.TABLE, Output.JSON], typer.Option(help="Table or JSON.")] = Output.TABLE,
 ) -> None:
     """Gateways, cores, memory, disk and network for N clients, from figures measured per core."""
     work = Workload(
@@ -66,8 +59,8 @@ def plan_command(
 def _cells(line: Line) -> tuple[str, ...]:
     value, unit = line.value, line.unit
     if unit.startswith("bytes"):
-        scale = next((n for n in range(len(_BYTES)) if value < 1000 ** (n + 1)), len(_BYTES) - 1)
-        return line.name, f"{value / 1000**scale:,.1f}", _BYTES[scale] + unit.removeprefix("bytes"), line.because
+        number, prefixed = bytes_text(value).split()
+        return line.name, number, prefixed + unit.removeprefix("bytes"), line.because
     return line.name, f"{value:,.1f}" if unit == "cores" else f"{value:,.0f}", unit, line.because
 
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import orjson
 import typer
@@ -16,6 +15,7 @@ from exporters.model import DropReason, Push, RecordKind
 from exporters.printable import printable
 from exporters.spool.records import push_origin, push_record, sender_bytes
 from exporters.spool.writer import SpoolFull, SpoolWriter
+from headroom.cli.output.forms import Output
 from headroom.config.settings import SpoolConfig
 from headroom.errors import ArgumentError
 from telemetry.ingest.counts import REPLAY_WRITER
@@ -26,14 +26,6 @@ app = typer.Typer(help="Pushes that could not be stored: looked at, and sent aga
 _HEADINGS = ("id", "received", "reason", "client id", "principal", "software", "compression", "bytes", "cause")
 _HEX_BYTES = 16  # in a line
 
-
-class Output(StrEnum):
-    """A table shortens nothing; JSON has the facts that it has no column for, too."""
-
-    TABLE = "table"
-    JSON = "json"
-
-
 Data = Annotated[Path, typer.Option(envvar="HEADROOM_DATA", help="The data directory of `headroom serve`.")]
 DEFAULT_DATA = Path("headroom-data")
 
@@ -43,7 +35,7 @@ def list_(
     data: Data = DEFAULT_DATA,
     reason: Annotated[DropReason | None, typer.Option(help="Only what was dropped for this.")] = None,
     client_id: Annotated[str | None, typer.Option(help="Only of this client id.")] = None,
-    output: Annotated[Output, typer.Option(help="Table, or JSON.")] = Output.TABLE,
+    output: Annotated[Literal[Output.TABLE, Output.JSON], typer.Option(help="Table, or JSON.")] = Output.TABLE,
 ) -> None:
     """All that lies there, the newest first."""
     wanted = {key: value for key, value in {"reason": reason, "client_id": client_id}.items() if value is not None}

@@ -4,26 +4,19 @@ from __future__ import annotations
 
 import os
 import time
-from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
 from exporters.clickhouse.connection import password_of
 from headroom.cli.cluster import reported_in_one_line
+from headroom.cli.output.forms import Output
 from headroom.cli.quota_arguments import changes, who
 from headroom.cli.quotas import ClientId, Defaults, Names, User, app
 from headroom.errors import ArgumentError
 from quota_metrics.config.entities import CLIENT_ID, USER, Alteration
 from quota_metrics.config.validation import refusal
 from quota_metrics.simulation.what_if import KEYS, Outcome, WhatIf, Window
-
-
-class Output(StrEnum):
-    """What to make of the answer."""
-
-    TABLE = "table"
-    JSON = "json"
 
 
 @app.command()
@@ -45,7 +38,7 @@ def what_if(
     ),
     window_num: Annotated[int, typer.Option(help="quota.window.num of the brokers.", min=2)] = 11,
     window_size_ms: Annotated[int, typer.Option(help="quota.window.size.seconds of them, in ms.", min=1)] = 1000,
-    output: Annotated[Output, typer.Option(help="A table, or JSON.")] = Output.TABLE,
+    output: Annotated[Literal[Output.TABLE, Output.JSON], typer.Option(help="A table, or JSON.")] = Output.TABLE,
 ) -> None:
     """Who would have been throttled over the recorded usage under changed quotas, how long, and who would be freed.
 
@@ -66,7 +59,7 @@ def what_if(
         if output is Output.JSON:
             what_if_output.print_json(outcomes)
         else:
-            what_if_output.print_table(outcomes, from_ms, to_ms)
+            what_if_output.print_outcomes(outcomes, from_ms, to_ms)
 
 
 def _check(alteration: Alteration) -> None:

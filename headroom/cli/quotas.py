@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -11,6 +10,7 @@ import typer
 
 from headroom.cli.cluster import CommandConfig, TimeoutMs, asked, reported_in_one_line
 from headroom.cli.output import quotas as quota_output
+from headroom.cli.output.forms import Output
 from headroom.cli.quota_arguments import Who, changes, who
 from headroom.errors import ArgumentError
 from quota_metrics.config.entities import Alteration, Entity, FilterComponent, Rules, matches, text
@@ -20,15 +20,6 @@ from quota_metrics.config.validation import INVALID_REQUEST, altered, refusal
 from quota_metrics.kafka.errors import check
 
 app = typer.Typer(help="Client quotas: what is set, what applies to whom, and change.", no_args_is_help=True)
-
-
-class Output(StrEnum):
-    """`text` is KIP-546's own form."""
-
-    TEXT = "text"
-    TABLE = "table"
-    JSON = "json"
-
 
 BootstrapServer = Annotated[
     str | None, typer.Option("--bootstrap-server", metavar="HOST:PORT", help="Brokers, separated by commas.")

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
 import orjson
 import typer
@@ -18,7 +18,8 @@ from exporters.spool.reader import SpoolReader
 from exporters.spool.records import decode_instance, decode_limits, decode_push, decode_usage
 from exporters.spool.segment_format import Record, scan
 from exporters.spool.segment_reader import waiting_segments
-from headroom.cli.quarantine import DEFAULT_DATA, Data, Output
+from headroom.cli.output.forms import Output
+from headroom.cli.quarantine import DEFAULT_DATA, Data
 from headroom.errors import ArgumentError
 from telemetry.ingest.counts import Counts
 
@@ -42,7 +43,7 @@ class _Segment(NamedTuple):
 @app.command()
 def status(
     data: Data = DEFAULT_DATA,
-    output: Annotated[Output, typer.Option(help="Table, or JSON.")] = Output.TABLE,
+    output: Annotated[Literal[Output.TABLE, Output.JSON], typer.Option(help="Table, or JSON.")] = Output.TABLE,
 ) -> None:
     """Segments with records that are not stored yet, and what was finished so far. Serving goes on meanwhile."""
     with _reported_in_one_line(data):

@@ -6,15 +6,15 @@ import os
 import time
 import uuid
 from collections.abc import Mapping
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import orjson
 import typer
 
 from exporters.clickhouse.connection import Endpoint, password_of
 from headroom.cli.cluster import CommandConfig, TimeoutMs, asked, reported_in_one_line
+from headroom.cli.output.forms import Output
 from headroom.errors import ArgumentError
 from quota_metrics.kafka.admin import KafkaAdmin
 from quota_metrics.kafka.errors import check
@@ -33,14 +33,6 @@ from telemetry.rules.subscription_config import (
 Resources = Mapping[str, Mapping[str, str]]
 
 app = typer.Typer(help="Telemetry subscriptions: which metrics clients are asked for, how often.", no_args_is_help=True)
-
-
-class Output(StrEnum):
-    """`text` is kafka-client-metrics.sh's own form."""
-
-    TEXT = "text"
-    JSON = "json"
-
 
 BootstrapServer = Annotated[
     str, typer.Option("--bootstrap-server", metavar="HOST:PORT", help="Brokers, gateway or sink, separated by commas.")
@@ -62,7 +54,7 @@ MatchBy = Annotated[
         " client_source_address, client_source_port; '' takes it back.",
     ),
 ]
-OutputForm = Annotated[Output, typer.Option(help="Text, or JSON.")]
+OutputForm = Annotated[Literal[Output.TEXT, Output.JSON], typer.Option(help="Text, or JSON.")]
 
 
 @app.command("list")

@@ -15,6 +15,7 @@ import orjson
 from rich.console import Console
 from rich.table import Table
 
+from exporters.amounts import rate_text
 from headroom.demo import evidence
 from headroom.demo.evidence import Row
 from headroom.demo.job import run_job
@@ -126,7 +127,7 @@ def _comparison(compared: Sequence[Row]) -> Table:
     """Our usage beside the broker's own."""
     table = Table("client-id", "usage (gateway)", "byte-rate (broker, JMX)", "difference", title="mean of the minute")
     for row in compared:
-        rates = (report.rate(row[name], row["quota_key"]) for name in ("usage", "jmx_byte_rate"))
+        rates = (rate_text(row[name], row["quota_key"]) for name in ("usage", "jmx_byte_rate"))
         table.add_row(row["client_id"], *rates, f"{row['difference']:+.2%}")
     return table
 
@@ -139,5 +140,5 @@ def _summary(found: Mapping[str, Sequence[Row]]) -> Iterator[str]:
         points = sum(row["points"] for row in rows)
         yield f"telemetry of {len(rows)} {family} clients ({software}): {points} points"
     for row in found["throttle_samples"]:
-        longest = report.duration(row["longest_ms"])
+        longest = report.throttle_text(row["longest_ms"])
         yield f"throttled on the wire: {row['client_id']}, {row['responses']} responses, {longest} at most"

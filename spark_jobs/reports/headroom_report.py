@@ -16,7 +16,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from exporters.model import QuotaKey
+from exporters.amounts import duration_text, rate_text, share_text
 from exporters.printable import printable, shortened
 from spark_jobs.reports.report import Report, Row
 from spark_jobs.transforms.severity import LEVELS
@@ -106,7 +106,7 @@ def to_html(rows: Sequence[Row]) -> str:
     """One page that needs nothing else."""
     template = (files("spark_jobs.reports") / "report.html.j2").read_text(encoding="utf-8")
     page = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
-    page.filters.update(rate=rate, duration=duration, percent=percent, shortened=shortened)
+    page.filters.update(rate=rate_text, throttle=throttle_text, share=share_text, shortened=shortened)
     page.filters.update(why=why, group=group, earlier=_was_throttled)
     counts = {name: sum(row["level"] == name for row in rows) for name in reversed(LEVELS)}
     return page.from_string(template).render(rows=rows, counts=counts)
@@ -132,12 +132,12 @@ _CELLS: dict[str, Callable[[Row], str]] = {
     "client-id": lambda row: shortened(row["client_id"]),
     "user": lambda row: shortened(row["user"]),
     "quota": lambda row: row["quota_key"],
-    "used": lambda row: percent(row["utilization"]),
-    "usage": lambda row: rate(row["usage"], row["quota_key"]),
+    "used": lambda row: share_text(row["utilization"]),
+    "usage": lambda row: rate_text(row["usage"], row["quota_key"]),
     "all that share": lambda row: group(row) or "-",
-    "limit": lambda row: rate(row["limit"], row["quota_key"]),
-    "throttle": lambda row: duration(row["throttle_ms"]),
-    "earlier": lambda row: duration(row["range_throttle_ms"] if _was_throttled(row) else 0.0),
+    "limit": lambda row: rate_text(row["limit"], row["quota_key"]),
+    "throttle": lambda row: throttle_text(row["throttle_ms"]),
+    "earlier": lambda row: throttle_text(row["range_throttle_ms"] if _was_throttled(row) else 0.0),
     "broker": lambda row: str(row["broker_id"]),
     "window": lambda row: moment(row["window_start"]),
 }
@@ -170,13 +170,13 @@ def why(row: Row) -> str:
     reason = _LONG_WORD.sub(lambda word: shortened(word[0]), row["reason"])
     if not _was_throttled(row):
         return reason
-    longest, last = duration(row["range_throttle_ms"]), moment(row["last_throttled"])
+    longest, last = throttle_text(row["range_throttle_ms"]), moment(row["last_throttled"])
     return f"{reason}; throttled {longest} at most earlier, last in the window of {last}"
 
 
 def group(row: Row) -> str:
     """`180.0 kB/s of 3 clients` where the quota is shared, else nothing."""
-    usage, clients = rate(row["group_usage"], row["quota_key"]), row["shared_with"] + 1
+    usage, clients = rate_text(row["group_usage"], row["quota_key"]), row["shared_with"] + 1
     return f"{usage} of {clients} clients" if clients > 1 else ""
 
 
@@ -193,30 +193,9 @@ def write(rows: Sequence[Row], directory: Path) -> None:
     (directory / "headroom.parquet").write_bytes(REPORT.to_parquet(rows))
 
 
-def rate(value: float | None, quota_key: str) -> str:
-    """With the unit of its quota key; `-` for none."""
-    if value is None:
-        return "-"
-    if quota_key == QuotaKey.REQUEST_PERCENTAGE:
-        return f"{value:.1f} %"
-    if quota_key == QuotaKey.CONTROLLER_MUTATION_RATE:
-        return f"{value:.1f} mutations/s"
-    for unit, size in (("MB/s", 1e6), ("kB/s", 1e3)):
-        if value >= size:
-            return f"{value / size:.1f} {unit}"
-    return f"{value:.0f} B/s"
-
-
-def duration(throttle_ms: float) -> str:
-    """`-`, `350 ms`, `1.2 s`."""
-    if throttle_ms <= 0:
-        return "-"
-    return f"{throttle_ms / 1000:.1f} s" if throttle_ms >= 1000 else f"{throttle_ms:.0f} ms"
-
-
-def percent(utilization: float | None) -> str:
-    """`85.0 %`; `-` where no quota applies."""
-    return "-" if utilization is None else f"{utilization * 100:.1f} %"
+def throttle_text(throttle_ms: float) -> str:
+    """`350 ms`, `1.2 s`; `-` where there was none."""
+    return duration_text(throttle_ms if throttle_ms > 0 else None)
 
 
 REPORT = Report(COLUMNS, to_table, to_html)

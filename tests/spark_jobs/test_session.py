@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from spark_jobs.session import java_major
+from spark_jobs.java import java_major
 
 _START = """
 from spark_jobs.session import JavaError, session

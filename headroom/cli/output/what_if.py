@@ -7,7 +7,7 @@ from typing import Any
 
 from exporters.printable import shortened
 from headroom.cli.output import quotas as quota_output
-from headroom.cli.output import tables
+from headroom.cli.output.tables import print_table
 from quota_metrics.simulation.outcome_text import reason, verdict
 from quota_metrics.simulation.what_if import Outcome, Side
 
@@ -19,10 +19,10 @@ def print_json(outcomes: Sequence[Outcome]) -> None:
     quota_output.print_json([_document(outcome) for outcome in outcomes])
 
 
-def print_table(outcomes: Sequence[Outcome], from_ms: int, to_ms: int) -> None:
+def print_outcomes(outcomes: Sequence[Outcome], from_ms: int, to_ms: int) -> None:
     """`before -> after` where they differ. Those whom the change does not touch are only counted."""
     shown = [outcome for outcome in outcomes if outcome.touched]
-    tables.print_table(_HEADINGS, [_row(outcome) for outcome in shown])
+    print_table(_HEADINGS, [_row(outcome) for outcome in shown])
     others = len(outcomes) - len(shown)
     print(f"over {(to_ms - from_ms) / 1000:.0f} s; the change does not touch {others} more")  # noqa: T201 - its use
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import shutil
 import subprocess
 import tempfile
@@ -14,6 +13,7 @@ import pyspark
 
 from headroom.demo.kit.errors import PrerequisiteError
 from headroom.demo.kit.processes import start, stop
+from spark_jobs.java import java_version
 
 KAFKA_VERSION = "4.3.1"
 JAVA_NEEDED = 17
@@ -70,16 +70,6 @@ def _java_candidates(environ: Mapping[str, str]) -> Iterator[str]:
     on_path = shutil.which("java", path=environ.get("PATH", ""))
     if on_path:
         yield on_path
-
-
-def java_version(java: str) -> int:
-    """Major version of a `java`, 0 when it does not run. Up to 8 the version reads 1.8."""
-    try:
-        said = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=30, check=True).stderr
-    except (OSError, subprocess.SubprocessError):
-        return 0
-    match = re.search(r'version "(?:1\.)?(\d+)', said)
-    return int(match[1]) if match else 0
 
 
 def kafka_libs(

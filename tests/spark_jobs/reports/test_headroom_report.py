@@ -12,6 +12,7 @@ from typing import Any
 import pyarrow.parquet as pq
 from rich.console import Console
 
+from exporters.amounts import rate_text, share_text
 from spark_jobs.reports import headroom_report as report
 
 WINDOW = datetime(2026, 11, 20, 10, 0, tzinfo=UTC)
@@ -206,7 +207,7 @@ def test_no_rows_are_a_report_too(tmp_path: Path) -> None:
 
 def test_rates_have_the_unit_of_their_quota() -> None:
     def f(value: float | None, quota_key: str, expected: str) -> None:
-        assert report.rate(value, quota_key) == expected
+        assert rate_text(value, quota_key) == expected
 
     f(None, "producer_byte_rate", "-")
     f(0.0, "producer_byte_rate", "0 B/s")
@@ -218,5 +219,5 @@ def test_rates_have_the_unit_of_their_quota() -> None:
 
 
 def test_durations_and_percentages() -> None:
-    assert [report.duration(value) for value in (0.0, 40.0, 1250.0)] == ["-", "40 ms", "1.2 s"]
-    assert [report.percent(value) for value in (None, 0.0, 1.234)] == ["-", "0.0 %", "123.4 %"]
+    assert [report.throttle_text(value) for value in (0.0, 40.0, 1250.0)] == ["-", "40 ms", "1.2 s"]
+    assert [share_text(value) for value in (None, 0.0, 1.234)] == ["-", "0.0 %", "123.4 %"]

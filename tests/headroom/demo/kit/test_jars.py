@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from headroom.demo.kit.errors import PrerequisiteError
-from headroom.demo.kit.jars import MARKER, find_java, java_version, kafka_libs
+from headroom.demo.kit.jars import MARKER, find_java, kafka_libs
+from spark_jobs.java import java_version
 
 # Ivy's part: one jar where -retrieve points to.
 FETCHES = """#!/bin/sh
