@@ -37,7 +37,7 @@ setup: $(READY) ## virtual environment with the locked dependencies
 demo: $(READY) ## real broker, real clients, throttled and seen; leaves demo-output/
 	@$(BIN)/headroom demo
 
-test: $(READY) ## all tests, order and examples drawn by SEED=1: real broker, real clients, chDB, Spark; nothing skipped
+test: $(READY) ## all tests, order and examples drawn by SEED=1: real broker, real clients, ClickHouse, Spark; nothing skipped
 	@$(BIN)/python -m pytest -p no:cacheprovider -q -m "not image" $(DRAWN) $(TESTS)
 
 check: $(READY) ## format, lint, types, import contracts, quick tests
