@@ -30,21 +30,21 @@ class SelfMetric(NamedTuple):
         return GaugeMetricFamily(self.name, self.help, labels=self.labels)
 
 
-CONNECTIONS = SelfMetric("headroom_connections", "Client connections that are open.")
-CONNECTIONS_TOTAL = SelfMetric("headroom_connections_accepted_total", "Client connections that were accepted.")
+CONNECTIONS = SelfMetric("headroom_connections", "Open client connections.")
+CONNECTIONS_TOTAL = SelfMetric("headroom_connections_accepted_total", "Client connections accepted.")
 PROTOCOL_ERRORS = SelfMetric(
-    "headroom_protocol_errors_total", "Connections closed for bytes that are no Kafka protocol."
+    "headroom_protocol_errors_total", "Connections closed because their bytes are not valid Kafka protocol."
 )
 CONNECTIONS_REFUSED = SelfMetric(
-    "headroom_connections_refused_total", "Client connections that were refused at once, by reason.", ("reason",)
+    "headroom_connections_refused_total", "Client connections refused on arrival, by reason.", ("reason",)
 )
 CONNECTIONS_CLOSED = SelfMetric(
     "headroom_connections_closed_total",
-    "Client connections closed for a limit or a timeout, by reason; those closed for their bytes are protocol errors.",
+    "Client connections closed by a limit or a timeout, by reason; invalid bytes count as protocol errors instead.",
     ("reason",),
 )
-HELD_BYTES = SelfMetric("headroom_held_request_bytes", "Bytes of requests that have arrived in part and are kept.")
-UPSTREAM_FAILURES = SelfMetric("headroom_upstream_failures_total", "Connections to a broker that could not be made.")
+HELD_BYTES = SelfMetric("headroom_held_request_bytes", "Bytes held of requests that have arrived only in part.")
+UPSTREAM_FAILURES = SelfMetric("headroom_upstream_failures_total", "Failed attempts to connect to a broker.")
 CLIENT_INSTANCES = SelfMetric(
     "kafka_server_client_metrics_instances", "Client instances in the cache (KIP-714 ClientMetricsInstanceCount)."
 )
@@ -54,16 +54,16 @@ UNKNOWN_SUBSCRIPTIONS = SelfMetric(
 )
 THROTTLES = SelfMetric(
     "kafka_server_client_metrics_throttles_total",
-    "Telemetry requests answered with THROTTLING_QUOTA_EXCEEDED: those that came too early, and those that we could"
-    " not keep (KIP-714 ClientMetricsThrottleCount).",
+    "Telemetry requests answered with THROTTLING_QUOTA_EXCEEDED: those that came too early, and those that could"
+    " not be stored (KIP-714 ClientMetricsThrottleCount).",
 )
 PLUGIN_EXPORTS = SelfMetric(
     "kafka_server_client_metrics_plugin_exports_total",
-    "Pushes with metrics that were taken for the store (KIP-714 ClientMetricsPluginExportCount).",
+    "Pushes with metrics that were accepted for storage (KIP-714 ClientMetricsPluginExportCount).",
 )
 PLUGIN_ERRORS = SelfMetric(
     "kafka_server_client_metrics_plugin_errors_total",
-    "Telemetry requests that failed through a fault of ours, and pushes that were answered with INVALID_RECORD"
+    "Telemetry requests that failed by an internal error, and pushes answered with INVALID_RECORD"
     " (KIP-714 ClientMetricsPluginErrorCount).",
 )
 GETS = SelfMetric(
@@ -73,7 +73,7 @@ PUSHES = SelfMetric("headroom_push_telemetry_total", "PushTelemetry requests by 
 PUSH_BYTES = SelfMetric("headroom_push_telemetry_bytes_total", "Compressed bytes of accepted pushes.")
 GRPC_REFUSED = SelfMetric(
     "headroom_grpc_refused_total",
-    "Calls of the gRPC server that were refused before the rules, by status.",
+    "gRPC calls refused before the telemetry rules were applied, by status.",
     ("status",),
 )
 OTLP_REQUESTS = SelfMetric(
@@ -83,7 +83,7 @@ OTLP_POINTS = SelfMetric("headroom_otlp_points_total", "Data points that the OTL
 OTLP_REJECTED = SelfMetric(
     "headroom_otlp_rejected_points_total", "Data points that the OTLP receivers rejected (partial success)."
 )
-FLUSH_FAILURES = SelfMetric("headroom_spool_flush_failures_total", "Flushes of the spool that failed.")
+FLUSH_FAILURES = SelfMetric("headroom_spool_flush_failures_total", "Failed flushes of the spool.")
 RECORDS_RECEIVED = SelfMetric(
     "headroom_records_received_total", "Records appended to the spool, since the spool began."
 )
@@ -94,7 +94,7 @@ RECORDS = SelfMetric(
 )
 RECORDS_DIFFERENCE = SelfMetric(
     "headroom_records_difference",
-    "Records received by the network processes beyond those written, dropped and buffered; other than 0: a fault.",
+    "Records received minus those written, dropped and buffered; a value other than 0 is a bug or a loss.",
 )
 SPOOL_READ_BYTES = SelfMetric(
     "headroom_spool_read_bytes_total", "Bytes of the spool that the storage worker has finished, since the spool began."
@@ -103,48 +103,48 @@ SPOOL_OLDEST = SelfMetric(
     "headroom_spool_oldest_record_age_seconds", "Age of the oldest push in the batch that is being written; 0: none."
 )
 WORKER_IDLE = SelfMetric(
-    "headroom_worker_idle_seconds", "Time since the storage worker made progress while it has something to do."
+    "headroom_worker_idle_seconds", "Seconds since the storage worker last made progress; 0 while it has nothing to do."
 )
-SPOOL_BYTES = SelfMetric("headroom_spool_bytes", "Bytes in the spool that the storage worker has still to read.")
+SPOOL_BYTES = SelfMetric("headroom_spool_bytes", "Bytes in the spool that the storage worker has not read yet.")
 SPOOL_MAX_BYTES = SelfMetric("headroom_spool_max_bytes", "Bytes that the spool may hold (spool.max_bytes).")
 KNOWN_ISSUES = SelfMetric(
     "headroom_clients_with_known_issues",
     "Client instances of the last 15 minutes whose version has a known telemetry bug (headroom.client_software).",
 )
 JOB_SUCCESS = SelfMetric(
-    "headroom_job_last_success_timestamp_seconds", "When a Spark job last succeeded, Unix time.", ("spark_job",)
+    "headroom_job_last_success_timestamp_seconds", "Unix time of the last success of a Spark job.", ("spark_job",)
 )
 SPOOL_TORN = SelfMetric(
-    "headroom_spool_torn_total", "Ends of segments that a dying process left half written, acknowledged to nobody."
+    "headroom_spool_torn_total", "Incomplete records at the ends of segments, left by a crash and never acknowledged."
 )
-DROPPED = SelfMetric("headroom_dropped_total", "What was received and not written, by reason.", ("reason",))
+DROPPED = SelfMetric("headroom_dropped_total", "Records received and not written, by reason.", ("reason",))
 HOURS_TO_ROLL_UP = SelfMetric("headroom_rollups_pending", "Hours with new points whose rollup is not computed yet.")
-USAGE_CLIENTS = SelfMetric("headroom_usage_clients", "Clients whose usage is being measured.")
-USAGE_LEFT_OUT = SelfMetric("headroom_usage_left_out_total", "Exchanges of clients for whom there was no room.")
-USAGE_ROWS_LOST = SelfMetric("headroom_usage_rows_lost_total", "Rows of usage for which the spool had no room.")
-WORKER_RESTARTS = SelfMetric("headroom_worker_restarts_total", "Times that the storage worker was started again.")
-CLICKHOUSE_RESTARTS = SelfMetric(
-    "headroom_clickhouse_restarts_total", "Times that the managed ClickHouse server was started again."
+USAGE_CLIENTS = SelfMetric("headroom_usage_clients", "Clients whose usage is measured.")
+USAGE_LEFT_OUT = SelfMetric(
+    "headroom_usage_left_out_total",
+    "Exchanges not metered because the limit on measured clients or waiting rows was reached.",
 )
-WORKER_UP = SelfMetric("headroom_worker_up", "Whether the storage worker runs.")
-STORE_UP = SelfMetric("headroom_store_up", "Whether the store takes what the storage worker has for it.")
+USAGE_ROWS_LOST = SelfMetric("headroom_usage_rows_lost_total", "Usage rows that could not be written to the spool.")
+WORKER_RESTARTS = SelfMetric("headroom_worker_restarts_total", "Restarts of the storage worker.")
+CLICKHOUSE_RESTARTS = SelfMetric("headroom_clickhouse_restarts_total", "Restarts of the managed ClickHouse server.")
+WORKER_UP = SelfMetric("headroom_worker_up", "Whether the storage worker is running (1 or 0).")
+STORE_UP = SelfMetric("headroom_store_up", "Whether the store accepts rows from the storage worker (1 or 0).")
 TASK_FAULTS = SelfMetric(
-    "headroom_task_faults_total", "Steps of a periodic task that failed through a fault of ours, by task.", ("task",)
+    "headroom_task_faults_total", "Steps of a periodic task that failed unexpectedly, by task.", ("task",)
 )
-NETWORK_PROCESSES = SelfMetric("headroom_network_processes", "Network processes that take clients.")
-NETWORK_RESTARTS = SelfMetric(
-    "headroom_network_restarts_total", "Times that a network process was started again, by the parent's count."
-)
+NETWORK_PROCESSES = SelfMetric("headroom_network_processes", "Network processes that accept clients.")
+NETWORK_RESTARTS = SelfMetric("headroom_network_restarts_total", "Restarts of network processes.")
 
-JMX_FAILURES = SelfMetric("headroom_jmx_scrape_failures_total", "Readings of a broker's quota sensors that failed.")
+JMX_FAILURES = SelfMetric("headroom_jmx_scrape_failures_total", "Failed readings of a broker's quota sensors.")
 JMX_LEFT_OUT = SelfMetric(
-    "headroom_jmx_values_left_out_total", "Values of quota sensors that were not taken, by reason.", ("reason",)
+    "headroom_jmx_values_left_out_total", "Values of quota sensors that were left out, by reason.", ("reason",)
 )
 CALLBACK_FAULTS = SelfMetric(
-    "headroom_quota_callback_faults_total", "Calls of the quota callback that failed, by its method.", ("method",)
+    "headroom_quota_callback_faults_total", "Failed calls of the quota callback, by method.", ("method",)
 )
 SERIES_LEFT_OUT = SelfMetric(
-    "headroom_quota_series_left_out_total", "Series of kafka_client_* that were over the budget, at each scrape anew."
+    "headroom_quota_series_left_out_total",
+    "Series of kafka_client_* left out because the budget was exceeded, counted at each scrape.",
 )
 
 _CLIENT = ("kafka_cluster", "quota_type", "user", "client_id")
@@ -156,7 +156,7 @@ CLIENT_USAGE = SelfMetric(
 )
 CLIENT_UTILIZATION = SelfMetric(
     "kafka_client_quota_utilization_ratio",
-    "Rate of all that share the client's quota over its limit, at the worst broker, NaN when unlimited (KIP-1373).",
+    "Rate of all clients that share the quota over its limit, at the worst broker; NaN when unlimited (KIP-1373).",
     _CLIENT,
 )
 CLIENT_THROTTLE = SelfMetric(
@@ -164,7 +164,7 @@ CLIENT_THROTTLE = SelfMetric(
 )
 CLIENT_CAPACITY = SelfMetric(
     "kafka_client_request_capacity_ratio",
-    "Request time of all that share the client's quota over that of all the broker's threads, at the worst broker.",
+    "Request time of all clients that share the quota as a share of the broker's threads, at the worst broker.",
     _CLIENT,
 )
 

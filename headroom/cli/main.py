@@ -54,7 +54,7 @@ def serve(
     upstream: Annotated[str | None, typer.Option(help="Brokers to stand in front of: HOST:PORT[,HOST:PORT].")] = None,
     observe: Annotated[str | None, typer.Option(help="Brokers to observe instead, out of the data path.")] = None,
     processes: Annotated[int | None, typer.Option(help="Network processes that take clients; 1 by default.")] = None,
-    cluster: Annotated[str | None, typer.Option(help="Name of the cluster; by default the id it tells.")] = None,
+    cluster: Annotated[str | None, typer.Option(help="Name of the cluster; by default the cluster's id.")] = None,
     data: Annotated[Path | None, typer.Option(help="Directory of the ClickHouse server and the spool.")] = None,
     clickhouse: Annotated[
         str | None, typer.Option(help="A ClickHouse server instead: http(s)://user@host:8123/headroom.")

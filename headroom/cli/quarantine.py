@@ -54,7 +54,7 @@ def list_(
 
 @app.command()
 def show(
-    id_: Annotated[str, typer.Argument(metavar="ID", help="As `list` tells it; its first characters will do.")],
+    id_: Annotated[str, typer.Argument(metavar="ID", help="As `list` prints it; its first characters suffice.")],
     data: Data = DEFAULT_DATA,
     max_bytes: Annotated[int, typer.Option("--bytes", help="How much of the payload is shown.", min=0)] = 512,
     payload: Annotated[

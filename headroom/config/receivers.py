@@ -40,7 +40,7 @@ class AccessConfig(Section):
         if self.client_ca and not self.certificate:
             raise ValueError("client_ca needs certificate and private_key")
         if self.subjects and not self.client_ca:
-            raise ValueError("subjects need client_ca: only it can tell whose they are")
+            raise ValueError("subjects need client_ca: without it their certificates cannot be verified")
         if self.token and self.token_file:
             raise ValueError("token and token_file are two ways to say one thing")
         if self.allow_unauthenticated is False and not self.authenticates:

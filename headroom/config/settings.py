@@ -137,7 +137,7 @@ class TelemetryConfig(Section):
 
 
 class JmxTarget(Section):
-    """Where one broker tells its quota sensors."""
+    """Where one broker exposes its quota sensors."""
 
     broker_id: int = Field(ge=0)
     agent: Agent
@@ -182,14 +182,14 @@ class QuotaConfig(Section):
 
 
 class SpoolConfig(Section):
-    """The hand-over between network and storage."""
+    """The spool between network and storage."""
 
-    # Up to 4 segments that are done with stay on disk besides `max_bytes`. To write over one is quicker than to write a
-    # new one; it is done with those of at most a 16th of that, while three quarters are empty.
+    # Up to 4 finished segments stay on disk besides `max_bytes`, because overwriting one is faster than writing a new
+    # one: segments of at most a 16th of `max_bytes` are reused while three quarters of the spool are empty.
     segment_bytes: Bytes = 67_108_864
     max_bytes: Bytes = 4_294_967_296
-    # When what is acknowledged survives a power loss: `each` before its acknowledgement, for which all that passes
-    # through the network process waits; `interval` at most `sync_ms` later. A crash of ours loses nothing either way.
+    # When the spool is synced to disk: `each` syncs before every acknowledgement, and delays all requests by it;
+    # `interval` syncs every `sync_ms`. Only a power loss can lose unsynced records, a crash of Headroom cannot.
     fsync: Literal["interval", "each"] = "interval"
     sync_ms: Millis = 1_000
 
@@ -239,7 +239,7 @@ class ServeConfig(Section):
     upstream: Annotated[tuple[ListenAddress, ...], NoDecode, BeforeValidator(parse_addresses)] = ()
     # Brokers to observe from beside the data path, instead of `upstream`: no listener is opened.
     observe: Annotated[tuple[ListenAddress, ...], NoDecode, BeforeValidator(parse_addresses)] = ()
-    cluster: str | None = None  # None: the cluster id that the brokers tell; without brokers one of our own
+    cluster: str | None = None  # None: the brokers' cluster id; without brokers a generated one
     subscriptions: Path | None = None  # None: the cluster's own; without brokers a file in the data directory
     data: Path = Path("headroom-data")
     clickhouse: str | None = None

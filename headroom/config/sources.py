@@ -62,7 +62,7 @@ def load(file: Path | None, flags: dict[str, Any]) -> ServeConfig:
 
 
 def _unknown(names: Iterable[str]) -> list[str]:
-    """Variables that name no setting; of one whose section there is, pydantic tells."""
+    """Variables that name no section; pydantic reports unknown names within a section."""
     known = {*ServeConfig.model_fields, *_OF_OTHER_COMMANDS}
     ours = [name for name in names if name.upper().startswith(_PREFIX) and not _OF_KUBERNETES.search(name)]
     return sorted(name for name in ours if name.lower().removeprefix(_PREFIX.lower()).partition("__")[0] not in known)

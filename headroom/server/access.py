@@ -19,7 +19,7 @@ _TOKEN = re.compile(rf"[!-~]{{{MIN_TOKEN_CHARS},}}")
 
 
 def access_of(config: AccessConfig, name: str) -> Access:
-    """Who may call. `name`: of the section of settings. Raises ServeError."""
+    """Who may call a receiver; `name` is its section of the settings. Raises ServeError."""
     tokens = _tokens(config, name)
     if tokens and not config.certificate:
         log.warning("bearer tokens come in the clear: the receiver has no TLS", receiver=name)
@@ -30,7 +30,7 @@ def access_of(config: AccessConfig, name: str) -> Access:
 
 
 def tls_of(config: AccessConfig, name: str) -> Tls | None:
-    """Raises ServeError; gRPC itself would only say that it cannot listen."""
+    """Loads certificate and key. Raises ServeError; gRPC itself would only report that it cannot listen."""
     if config.certificate is None or config.private_key is None:
         return None
     certificate = _read(config.certificate, f"{name}.certificate")

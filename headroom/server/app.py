@@ -1,4 +1,4 @@
-"""`headroom serve`: builds everything by calling constructors, top to bottom; runs; takes it down in reverse order."""
+"""`headroom serve`: builds every part top to bottom, runs, and stops them in reverse order."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ async def _serve(config: ServeConfig) -> int:
         stack.enter_context(_lock(config.data))
         await _wait_for_predecessors(config.data)
         storage = await open_storage(config, stack)
-        # Two writers: a flush of usage that fails must not take pushes with it that wait for their own.
+        # Two writers: a failed flush of usage must not fail pushes that wait for theirs.
         pushes, quotas = (open_spool(config, name, stack) for name in ("pushes", "quotas"))
         if config.upstream or config.observe:
             network_service = await open_gateway(config, pushes, quotas, storage.endpoint, stack)
@@ -103,7 +103,7 @@ async def _serve(config: ServeConfig) -> int:
 
 
 def _lock(data: Path) -> TextIO:
-    """One Headroom per data directory."""
+    """Locks the data directory: one Headroom at a time uses it."""
     try:
         data.mkdir(parents=True, exist_ok=True)
         file = (data / "lock").open("w")
@@ -121,7 +121,7 @@ async def _open_grpc(
     """The receiver's part of the ready line, and its readings. Raises ServeError."""
     if config.grpc.listen is None:
         return "", dict
-    from headroom.server.grpc import open_grpc  # gRPC takes 20 MB, which nobody pays who has no such receiver
+    from headroom.server.grpc import open_grpc  # gRPC takes 20 MB, so it is imported only for such a receiver
 
     address, readings = await open_grpc(config, config.grpc.listen, network_service.gateway, stack)
     return f" grpc={address}", readings
@@ -130,7 +130,7 @@ async def _open_grpc(
 async def _open_otlp(
     config: ServeConfig, network_service: NetworkService, pushes: SpoolWriter, stack: AsyncExitStack
 ) -> tuple[str, Readings]:
-    """What the ready line and the metrics show of those receivers. Raises ServeError."""
+    """The OTLP receivers' part of the ready line, and their readings. Raises ServeError."""
     if config.otlp.grpc is None and config.otlp.http is None:
         return "", dict
     from headroom.server.otlp import open_otlp
@@ -140,7 +140,7 @@ async def _open_otlp(
 
 
 async def _wait_for_predecessors(data: Path) -> None:
-    """Network processes of a Headroom that was killed end when they notice; until then they have its ports."""
+    """Waits for the network processes of a killed Headroom: they hold its ports until they notice and exit."""
     deadline_s = time.monotonic() + _PREDECESSORS_S
     with network_lock(data) as file:
         while True:

@@ -1,4 +1,4 @@
-"""Which brokers have a listener: those of the metadata that Headroom's own admin connection reads."""
+"""Opens listeners for the brokers in the metadata that Headroom's own admin connection reads."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from telemetry.gateway.listeners import BrokerNode, Listeners
 
 log = structlog.get_logger(__name__)
 
-_AT_MOST_EVERY_S = 1.0  # clients can ask for it: by a response that names a broker without a listener
+_AT_MOST_EVERY_S = 1.0  # clients can trigger it, by a response that names a broker without a listener
 
 
 class BrokerRefresh:

@@ -1,7 +1,7 @@
-"""`headroom serve --upstream`: the gateway in front of a cluster, built and opened; `--observe`: the same beside it.
+"""`headroom serve --upstream`: opens the gateway in front of a cluster; `--observe`: the same without a listener.
 
-An observer opens no listener. It reads quotas and subscriptions from the cluster, usage from the brokers' JMX, and has
-telemetry sent to it by OTLP or gRPC.
+An observer reads quotas and subscriptions from the cluster and usage from the brokers' JMX, and receives telemetry by
+OTLP or gRPC.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ log = structlog.get_logger(__name__)
 async def open_gateway(
     config: ServeConfig, pushes: SpoolWriter, quotas: SpoolWriter, store: Endpoint, stack: AsyncExitStack
 ) -> NetworkService:
-    """Raises ServeError. What is opened is closed by `stack`, usage of the last moment written."""
+    """Raises ServeError. `stack` closes what is opened, and writes the last usage first."""
     admin = KafkaAdmin(
         [(address.host, address.port) for address in config.upstream or config.observe],
         security=broker_security(config),
@@ -116,7 +116,7 @@ async def open_gateway(
 
 
 def _log_blind_spots(config: ServeConfig) -> None:
-    """What nobody can see from beside the data path, and what is not set up to be seen."""
+    """Warns of what an observer cannot see, and of sources that are not configured."""
     log.info("observes the cluster: throttle times of single clients and connections, and muted clients, are not seen")
     if not config.quotas.jmx.targets:
         log.warning("there is no usage: quotas.jmx.targets is empty")
@@ -146,7 +146,7 @@ async def _cluster(admin: KafkaAdmin, config: ServeConfig) -> Cluster:
 
 
 class _StoredHistory:
-    """Continues the history of limits in the store; nothing is written before the store was read."""
+    """Continues the history of limits in the store; writes nothing before the store was read."""
 
     def __init__(self, cluster: str, store: Endpoint) -> None:
         self._cluster = cluster
@@ -154,7 +154,7 @@ class _StoredHistory:
         self._history: LimitHistory | None = None
 
     async def changes(self, described: Rules) -> list[QuotaLimit]:
-        """What is to be recorded. Raises ConnectionError before the history was read."""
+        """The rows to record. Raises ConnectionError before the history was read."""
         if self._history is None:
             try:
                 self._history = LimitHistory(self._cluster, await self._stored())
@@ -166,7 +166,7 @@ class _StoredHistory:
         try:
             return unrecorded(changes, await self._stored())
         except ConnectionError:
-            return changes  # a row that repeats another gateway's is no harm: quota_changes leaves it out
+            return changes  # a row that repeats another gateway's is harmless: quota_changes leaves it out
 
     async def _stored(self) -> list[QuotaLimit]:
         return await asyncio.to_thread(stored_limits, self._store, self._cluster)

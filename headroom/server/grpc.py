@@ -1,4 +1,4 @@
-"""The gRPC server of `headroom serve`, built from its settings and opened. Imported only where it is wanted."""
+"""The gRPC server of `headroom serve`, built from its settings. Imported only when it is configured."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from headroom.server.metrics import Readings
 from telemetry.gateway.server import Gateway
 from telemetry.receiver.grpc_codec import GrpcMessages
 
-os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # gRPC logs a line per caller; Headroom logs what matters itself
+os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # gRPC logs a line per caller; Headroom logs what matters
 from telemetry.receiver.grpc_listener import GrpcLimits
 from telemetry.receiver.grpc_server import GrpcServer
 
-_MESSAGE_HEAD_BYTES = 65_536  # what stands beside the payload, the facts of a connection most of all
+_MESSAGE_HEAD_BYTES = 65_536  # the fields beside the payload, mostly the facts of a connection
 
 
 class Seldom(logging.Filter):
@@ -34,7 +34,7 @@ class Seldom(logging.Filter):
 
 
 def quiet_grpc() -> None:
-    """gRPC logs each caller that goes away before its answer, with a traceback."""
+    """gRPC logs each caller that disconnects before its response, with a traceback: keep a sample."""
     logger = logging.getLogger("grpc._cython.cygrpc")
     if not any(isinstance(known, Seldom) for known in logger.filters):
         logger.addFilter(Seldom())

@@ -22,11 +22,11 @@ from headroom.server.metrics import SelfMetrics
 def web_app(
     self_metrics: SelfMetrics, is_ready: Callable[[], str | None], pages: Sequence[BaseRoute] = ()
 ) -> Starlette:
-    """`is_ready` returns None, or why not. `pages`: further routes."""
+    """`is_ready` returns None, or the reason why not. `pages`: further routes."""
 
     async def metrics(request: Request) -> Response:
         encode, content_type = choose_encoder(request.headers.get("accept", ""))
-        snapshot = self_metrics.snapshot()  # here, in the loop's thread; text of thousands of series is made in another
+        snapshot = self_metrics.snapshot()  # in the loop's thread; the text of thousands of series is built in another
         text = await asyncio.to_thread(encode, snapshot)
         return Response(text, headers={"content-type": content_type})
 
@@ -44,14 +44,14 @@ def web_app(
 class _Server(uvicorn.Server):
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        yield  # signals are the composition root's
+        yield  # signals are handled in app.py
 
 
 class HttpServer:
-    """uvicorn on a socket of ours, in the loop that is running."""
+    """uvicorn on a socket that we bound, in the running loop."""
 
     def __init__(self, app: ASGIApp, host: str, port: int, options: Mapping[str, Any] | None = None) -> None:
-        """`options`: more of uvicorn.Config's, TLS and limits."""
+        """`options`: further ones of uvicorn.Config, such as TLS and limits."""
         self._options = options or {}
         self._app = app
         self._host = host

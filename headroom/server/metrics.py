@@ -1,4 +1,4 @@
-"""Headroom's own metrics, read from its parts at each scrape and named by the catalogue."""
+"""Headroom's own metrics, read from its parts at each scrape; names come from the catalogue."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ Readings = Callable[[], dict[SelfMetric, Values]]
 
 
 class SelfMetrics:
-    """All readings of this process. They look at live state, so `snapshot` is for the event loop's thread."""
+    """All readings of this process. They read live state, so call `snapshot` in the event loop's thread."""
 
     def __init__(self, *readings: Readings) -> None:
         self._readings = readings
 
     def snapshot(self) -> Snapshot:
-        """What they are now; it can be written as text in another thread."""
+        """Current values; another thread may format them."""
         return Snapshot([pair for read in self._readings for pair in read().items()])
 
 
 class Snapshot(Collector):
-    """Values of one moment, which nothing changes afterwards."""
+    """Values of one moment, immutable afterwards."""
 
     def __init__(self, values: Iterable[tuple[SelfMetric, Values]]) -> None:
         self._values = [(metric, dict(each) if isinstance(each, Mapping) else each) for metric, each in values]
@@ -52,7 +52,7 @@ def receiver_readings(receiver: TelemetryReceiver) -> dict[SelfMetric, Values]:
 
 
 def summed(*readings: Readings) -> Readings:
-    """One reading that adds up several: values of the same metric are summed."""
+    """A reading that sums the values of several per metric."""
 
     def total() -> dict[SelfMetric, Values]:
         totals: dict[SelfMetric, Values] = {}
@@ -65,7 +65,7 @@ def summed(*readings: Readings) -> Readings:
 
 
 def plus(some: Values, more: Values) -> Values:
-    """Values of one metric of two processes."""
+    """The sum of one metric's values of two processes."""
     if isinstance(some, Mapping) and isinstance(more, Mapping):
         return {label: some.get(label, 0) + more.get(label, 0) for label in (*some, *more)}
     assert not isinstance(some, Mapping)

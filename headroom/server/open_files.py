@@ -1,4 +1,4 @@
-"""How many files a process may have open: each client is one, and behind a gateway two."""
+"""The limit of open files: each client takes one, behind a gateway two."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The web pages of a running service: what they read of it, and who may read them."""
+"""The web pages of a running service: what they show, and who may read them."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def _criteria(values: Any) -> list[tuple[str, str]]:
 
 
 def _reader(config: ServeConfig, writer: Endpoint) -> Endpoint:
-    """The managed server's reader, who can write nothing; with `clickhouse` the user that is configured."""
+    """The managed server's read-only user; with `clickhouse` the configured user."""
     if config.clickhouse:
         return writer
     return Endpoint(writer.scheme, writer.host, writer.port, "", config.store.server.password_of_readers)

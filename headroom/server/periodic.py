@@ -22,10 +22,10 @@ _ROWS_PER_RECORD = 1_000
 
 
 class PeriodicTask(NamedTuple):
-    """A step that is taken every `interval_ms`; `step` may raise ClusterError, OSError and SpoolFull.
+    """Calls `step` every `interval_ms`; it may raise ClusterError, OSError and SpoolFull.
 
-    `on_the_clock`: at wall times that are multiples of the interval, so that the rows of several gateways are of the
-    same moments and a second has one row.
+    `on_the_clock`: at wall times that are multiples of the interval, so that rows of several gateways have the same
+    timestamps and a second has one row.
     """
 
     name: str
@@ -35,7 +35,7 @@ class PeriodicTask(NamedTuple):
 
 
 class QuotaRecorder:
-    """Usage and limits into the spool. `now_ms` is wall time; `measured` is shown the gateway's rows, too."""
+    """Writes usage and limits to the spool. `now_ms` is wall time; `measured` gets the gateway's rows, too."""
 
     def __init__(
         self,
@@ -55,13 +55,13 @@ class QuotaRecorder:
         self._unsaved: list[QuotaLimit] = []
 
     async def write_usage(self) -> None:
-        """The usage of the interval. Raises OSError."""
+        """Writes the usage of the interval. Raises OSError."""
         rows = self._meter.samples(self._now_ms())
         self._measured(rows)
         self.write_rows(rows)
 
     def write_rows(self, rows: Sequence[UsageSample]) -> None:
-        """Rows of quota_usage. Raises OSError: then all of them are lost, and counted."""
+        """Writes rows of quota_usage. On OSError all of them are lost, and counted."""
         queued = 0
         for start in range(0, len(rows), _ROWS_PER_RECORD):
             part = rows[start : start + _ROWS_PER_RECORD]
@@ -77,7 +77,7 @@ class QuotaRecorder:
             raise
 
     async def write_limits(self) -> None:
-        """Quotas that changed. Raises ClusterError, OSError, SpoolFull; what was read is kept for the next time."""
+        """Writes quotas that changed. Raises ClusterError, OSError, SpoolFull; what was read is kept for the retry."""
         self._unsaved += await self._read_changes()
         if self._unsaved:
             self._spool.append(RecordKind.LIMITS, encode_limits(self._unsaved))
@@ -91,9 +91,9 @@ async def run_periodic_tasks(
     beside: Awaitable[object],
     faults: Counter[str] | None = None,
 ) -> None:
-    """Runs them all, and `beside`, until the event. An unexpected exception of `beside` ends all and is raised.
+    """Runs all tasks, and `beside`, until the event. An unexpected exception of `beside` stops all and is raised.
 
-    One of a step is a bug in that task: it is logged and counted in `faults` by the task's name, and the task goes on.
+    An exception of a step is a bug in that task: it is logged, counted in `faults` by the task's name, and retried.
     """
     counted: Counter[str] = Counter() if faults is None else faults
     loop = asyncio.get_running_loop()
@@ -141,7 +141,9 @@ async def _every(task: PeriodicTask, faults: Counter[str]) -> object:
             failing = True
         except Exception:
             faults[task.name] += 1
-            if faults[task.name] & (faults[task.name] - 1) == 0:  # the 1st, 2nd, 4th, 8th ...: it may come each second
+            if (
+                faults[task.name] & (faults[task.name] - 1) == 0
+            ):  # logs the 1st, 2nd, 4th, 8th ...: it may occur each second
                 log.exception("task failed unexpectedly, will be tried again", task=task.name)
         else:
             if failing:

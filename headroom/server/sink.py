@@ -1,6 +1,6 @@
-"""`headroom serve` without --upstream: a listener for telemetry alone, built and opened.
+"""`headroom serve` without --upstream: builds and opens a listener for telemetry alone.
 
-Its cluster is itself: named by --cluster, else by a Kafka Uuid that is drawn once and stays in the data directory.
+Its cluster is itself: named by --cluster, else by a Kafka Uuid that is generated once and kept in the data directory.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _CLUSTER_ID = "cluster-id"
 
 
 async def open_sink(config: ServeConfig, pushes: SpoolWriter, stack: AsyncExitStack) -> NetworkService:
-    """Raises ServeError. What is opened is closed by `stack`."""
+    """Raises ServeError. `stack` closes what is opened."""
     name = config.cluster or _cluster_id(config.data / _CLUSTER_ID)
     receiver = telemetry_receiver(config, pushes)
     file = _subscriptions(config, receiver.rules)
@@ -50,7 +50,7 @@ async def open_sink(config: ServeConfig, pushes: SpoolWriter, stack: AsyncExitSt
 
 
 def _subscriptions(config: ServeConfig, rules: ClientMetrics) -> SubscriptionFile:
-    """The operator's file must be there; ours comes with the first subscription."""
+    """A configured file must exist; the default one is created with the first subscription."""
     path = subscriptions_path(config)
     if config.subscriptions or path.exists():
         return loaded_subscriptions(path, rules)

@@ -23,24 +23,24 @@ _WORKER_DRAIN_S = 30.0
 
 @dataclass(frozen=True, slots=True)
 class Storage:
-    """What runs. `address` is what the ready line says of SQL."""
+    """The running storage side. `address`: the SQL address in the ready line."""
 
-    endpoint: Endpoint  # as the user who writes
+    endpoint: Endpoint  # as the writer
     address: str
     worker: StorageWorker
     server: ClickHouseSupervisor | None
 
     def server_readings(self) -> dict[SelfMetric, Values]:
-        """Nothing about a server that is not ours to run."""
+        """Readings of the managed server; none for a server that Headroom does not run."""
         return self.server.readings() if self.server else {}
 
     async def watch(self) -> None:
-        """Starts again what dies."""
+        """Restarts what dies."""
         await asyncio.gather(self.worker.watch(), *([self.server.watch()] if self.server else []))
 
 
 async def open_storage(config: ServeConfig, stack: AsyncExitStack) -> Storage:
-    """Raises ServeError. What is opened is closed by `stack`: the worker drains the spool before the server ends."""
+    """Raises ServeError. `stack` closes what is opened: the worker drains the spool before the server ends."""
     endpoint, server = config.clickhouse_endpoint, None
     address = endpoint.url if endpoint else ""
     if endpoint is None:

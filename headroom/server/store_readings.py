@@ -1,4 +1,4 @@
-"""What /metrics shows of the store's contents, asked for once a minute and never by a scrape; and the spool's bound."""
+"""Metrics of the store's contents, queried once a minute and never by a scrape; and the spool's bound."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ GROUP BY job ORDER BY job LIMIT 50
 
 
 class StoreReadings:
-    """The newest answers of the store; none before the first."""
+    """The latest results; empty before the first query."""
 
     def __init__(self, store: Endpoint, spool_max_bytes: int) -> None:
         self._store = store
         self._values: dict[SelfMetric, Values] = {catalogue.SPOOL_MAX_BYTES: spool_max_bytes}
 
     def task(self) -> PeriodicTask:
-        """The first answers come an interval after the start: nothing waits for them."""
+        """The first query runs an interval after the start; nothing waits for it."""
         return PeriodicTask("store readings", _EVERY_MS, self.read)
 
     async def read(self) -> None:
-        """Raises ConnectionError: the store is away, and the answers stay as they were."""
+        """Raises ConnectionError when the store is unreachable; the results then stay as they were."""
         known_issues, jobs = await asyncio.to_thread(self._ask)
         self._values |= {
             catalogue.KNOWN_ISSUES: float(known_issues[0][0]),

@@ -104,7 +104,7 @@ def _client(client: Client) -> Entity:
 
 
 def _in_order(rules: Rules) -> list[tuple[Entity, Mapping[str, float]]]:
-    """By entity: a cluster tells them in no order."""
+    """Sorted by entity: a cluster lists them in no order."""
     return sorted(rules.items(), key=lambda rule: [(kind, name is not None, name or "") for kind, name in rule[0]])
 
 

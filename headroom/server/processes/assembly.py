@@ -37,7 +37,7 @@ _OTHER_OPEN_FILES = 512  # listeners, spool, pipes
 
 
 def open_spool(config: ServeConfig, name: str, stack: AsyncExitStack) -> SpoolWriter:
-    """A writer with segments of its own. Raises ServeError."""
+    """A spool writer with its own segments. Raises ServeError."""
     try:
         spool = SpoolWriter(
             config.data / "spool",
@@ -52,17 +52,17 @@ def open_spool(config: ServeConfig, name: str, stack: AsyncExitStack) -> SpoolWr
 
 
 def sync_task(spool: SpoolWriter, config: ServeConfig) -> PeriodicTask:
-    """What makes a spool survive a power loss."""
+    """The task that syncs a spool to disk."""
     return PeriodicTask("sync", config.spool.sync_ms, lambda: asyncio.to_thread(spool.sync))
 
 
 def push_sync_tasks(pushes: SpoolWriter, config: ServeConfig) -> list[PeriodicTask]:
-    """The same for pushes: none when each flush does it."""
+    """The same for pushes; none when each flush syncs."""
     return [] if config.spool.fsync == "each" else [sync_task(pushes, config)]
 
 
 def push_flush(pushes: SpoolWriter, config: ServeConfig) -> Callable[[], None]:
-    """What comes before the acknowledgement of pushes. It raises OSError."""
+    """Flushes pushes before they are acknowledged. The callable raises OSError."""
     if config.spool.fsync == "interval":
         return pushes.flush
 
@@ -74,7 +74,7 @@ def push_flush(pushes: SpoolWriter, config: ServeConfig) -> Callable[[], None]:
 
 
 def telemetry_receiver(config: ServeConfig, pushes: SpoolWriter) -> TelemetryReceiver:
-    """The receiver with rules that know no subscriptions yet."""
+    """The receiver, whose rules have no subscriptions yet."""
     rules = ClientMetrics(
         new_id=lambda: uuid.uuid4().bytes,
         max_instances=config.telemetry.max_instances,
@@ -176,11 +176,11 @@ def administrators(config: ServeConfig) -> Administrators:
 
 
 def no_exchange(_: Exchange) -> None:
-    """There is no broker to exchange anything with."""
+    """Ignores exchanges: without a cluster there are none."""
 
 
 def subscriptions_path(config: ServeConfig) -> Path:
-    """The file of a listener without a cluster."""
+    """The subscription file of a listener without a cluster."""
     return config.subscriptions or config.data / "subscriptions.yaml"
 
 

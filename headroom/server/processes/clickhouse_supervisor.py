@@ -48,10 +48,10 @@ class ClickHouseSupervisor:
                 pause_s = min(2 * pause_s, _RESTART_AFTER_MAX_S)
 
     def readings(self) -> dict[SelfMetric, Values]:
-        """For /metrics."""
+        """Readings for /metrics."""
         return {catalogue.CLICKHOUSE_RESTARTS: self.restarts}
 
     async def stop(self) -> None:
-        """Ends the server; what it confirmed is on disk."""
+        """Stops the server; what it confirmed is on disk."""
         self._stopping = True
         await asyncio.to_thread(self._server.stop)

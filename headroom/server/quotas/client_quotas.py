@@ -1,7 +1,7 @@
-"""Limit, usage, utilisation and throttling of each client for /metrics (KIP-786's wish), worked out when scraped.
+"""Limit, usage, utilisation and throttling of each client for /metrics (proposed in KIP-786), computed at each scrape.
 
-No more series than the budget: clients nearest to their limit come first, those without a limit last. So what falls
-out and comes back is what is furthest from trouble.
+The number of series is bounded: clients nearest to their limit come first, those without a limit last, so series that
+appear and disappear at the bound are those furthest from their limit.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ _MAX_NAME_CHARS = 255
 _HALF_MS = 30_000  # throttling is shown for 30 to 60 s: scrapes are rarer than rows
 _MAX_THROTTLED = 50_000
 
-_QUOTA_TYPE = {quota_key: bean for bean, (quota_key, _rate) in BEANS.items()}  # as the broker's metrics have it
+_QUOTA_TYPE = {quota_key: bean for bean, (quota_key, _rate) in BEANS.items()}  # as in the broker's metrics
 
 _Muted: TypeAlias = tuple[str, str, str, int]  # quota key, user, client-id, broker
 _Labels: TypeAlias = tuple[str, str, str, str]  # cluster, quota type, user, client-id
 
 
 class ClientQuotas:
-    """Holds the rows of the last moment; `readings` makes series of them."""
+    """Holds the latest rows; `readings` turns them into series."""
 
     def __init__(
         self,
@@ -69,7 +69,7 @@ class ClientQuotas:
         self._muted: dict[_Muted, tuple[UsageSample, float]] = {}  # last row, and until when it mutes the client
 
     def measured(self, rows: Sequence[UsageSample]) -> None:
-        """The gateway's rows of this moment."""
+        """Takes the gateway's latest rows."""
         self._gateway = rows
         if rows and rows[0].ts_ms - self._half_began_ms >= _HALF_MS:
             self._throttled = ({}, self._throttled[0])
@@ -83,7 +83,7 @@ class ClientQuotas:
                 self._note_muted(row)
 
     def scraped(self, broker_id: int, rows: Sequence[UsageSample]) -> None:
-        """A broker's own rows; none when it could not be read."""
+        """Takes a broker's own rows; none when it could not be read."""
         self._jmx[broker_id] = rows
 
     def readings(self) -> dict[SelfMetric, Values]:
@@ -119,7 +119,7 @@ class ClientQuotas:
         return 0.0 if found is None else found.muted_ms(now_ms - MUTED_WINDOW_MS, now_ms)
 
     def _still_muted(self) -> list[UsageSample]:
-        """Clients that are muted and have no row of this moment: a muted client sends nothing, and is in trouble."""
+        """Muted clients without a current row: a muted client sends nothing, and must still be shown."""
         now_ms = self._now_ms()
         self._muted = {key: muted for key, muted in self._muted.items() if muted[1] > now_ms}
         since_ms = now_ms - MUTED_WINDOW_MS

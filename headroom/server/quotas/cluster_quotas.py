@@ -36,7 +36,7 @@ class ClusterQuotas:
         self._managers[broker_id] = manager
 
     def at(self, broker_id: int) -> QuotaManager:
-        """Where a callback will not load for a broker that joined, Kafka's own rules hold there, and that counts."""
+        """For a new broker whose callback fails to load, Kafka's own rules apply, and the failure is counted."""
         if not self.has_callback:
             return self._own
         if broker_id not in self._managers:
@@ -64,7 +64,7 @@ class ClusterQuotas:
             manager.close()
 
     def faults(self) -> dict[str, float]:
-        """By method, `load` among them."""
+        """Failed calls by method, `load` included."""
         total: Counter[str] = Counter({"load": self._not_loaded} if self.has_callback else {})
         for manager in self._managers.values():
             total.update(manager.faults)

@@ -1,4 +1,4 @@
-"""Quotas in the gateway: the limit of each row of usage, the brokers' own numbers, client series on /metrics.
+"""Quotas in the gateway: the limit in each row of usage, the brokers' JMX, client series on /metrics.
 
 The latter two are optional and cost nothing while they are off.
 """
@@ -57,7 +57,7 @@ class QuotaViews:
         self.in_force.configure(rules)
 
     def measured(self, rows: Sequence[UsageSample]) -> None:
-        """The gateway's usage of this moment."""
+        """Takes the gateway's latest usage."""
         if self._clients is not None:
             self._clients.measured(rows)
 
@@ -69,7 +69,7 @@ class QuotaViews:
         )
 
     def jmx_tasks(self, recorder: QuotaRecorder, meter: UsageMeter) -> list[PeriodicTask]:
-        """Rows of the brokers go through the recorder. Nobody has to wait for the first of them."""
+        """Writes the brokers' rows through the recorder; nothing waits for the first of them."""
         if not self._config.jmx.targets:
             return []
         self._scraper = self._jmx(recorder, meter)
