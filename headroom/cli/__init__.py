@@ -1,1 +1,1 @@
-"""The command line, one file per command group; output/ prints tables, JSON and KIP-546's text."""
+"""The command line: a file or folder for each command group; output/ prints tables, JSON and KIP-546's text."""

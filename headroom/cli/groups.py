@@ -17,10 +17,11 @@ class Group(NamedTuple):
 
 
 GROUPS = {
-    # The module adds its command to the app of quotas.py.
-    "quotas": Group("headroom.cli.quota_what_if", "Client quotas: what is set, what applies to whom, and change."),
+    # The module adds its command to the app of quotas/commands.py.
+    "quotas": Group("headroom.cli.quotas.what_if", "Client quotas: what is set, what applies to whom, and change."),
     "subscriptions": Group(
-        "headroom.cli.subscriptions", "Telemetry subscriptions: which metrics clients are asked for, how often."
+        "headroom.cli.subscriptions.commands",
+        "Telemetry subscriptions: which metrics clients are asked for, how often.",
     ),
     "quarantine": Group("headroom.cli.quarantine", "Pushes that could not be stored: looked at, and sent again."),
     "spool": Group("headroom.cli.spool", "What waits in the spool between the network processes and the store."),

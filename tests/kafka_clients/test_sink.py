@@ -19,7 +19,7 @@ from clickhouse_connect.driver.exceptions import ClickHouseError
 from confluent_kafka import Consumer, Producer
 from typer.testing import CliRunner
 
-from headroom.cli import subscriptions
+from headroom.cli.subscriptions import commands as subscriptions
 from headroom.demo.kit.admin import Admin
 from headroom.demo.kit.jars import KAFKA_VERSION
 from headroom.demo.kit.jvm import Jvm

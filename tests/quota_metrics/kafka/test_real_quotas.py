@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from headroom.cli.quotas import app
+from headroom.cli.quotas.commands import app
 from headroom.demo.kit.broker import Cluster
 from headroom.demo.kit.jvm import Jvm
 from quota_metrics.config.entities import Alteration, Altered, Entity, FilterComponent, MatchType, entity_of, matches

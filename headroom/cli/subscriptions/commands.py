@@ -153,7 +153,7 @@ def preview(
     and what is built on it, 10 for others. A client that was asked for less before may send more than that.
     The store does not hold ports and listeners: criteria on them are taken to match.
     """
-    from headroom.cli.subscription_preview import preview_of, print_preview
+    from headroom.cli.subscriptions.preview import preview_of, print_preview
 
     with reported_in_one_line():
         given = _given(metrics, interval, match)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from headroom.cli.quotas import app
+from headroom.cli.quotas.commands import app
 
 RULES = {
     "entries": [

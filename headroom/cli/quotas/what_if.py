@@ -11,8 +11,8 @@ import typer
 from exporters.clickhouse.connection import password_of
 from headroom.cli.cluster import reported_in_one_line
 from headroom.cli.output.forms import Output
-from headroom.cli.quota_arguments import changes, who
-from headroom.cli.quotas import ClientId, Defaults, Names, User, app
+from headroom.cli.quotas.arguments import changes, who
+from headroom.cli.quotas.commands import ClientId, Defaults, Names, User, app
 from headroom.errors import ArgumentError
 from quota_metrics.config.entities import CLIENT_ID, USER, Alteration
 from quota_metrics.config.validation import refusal
@@ -89,7 +89,7 @@ def _outcomes(
     url: str, cluster: str | None, alteration: Alteration, from_ms: int, to_ms: int, window: Window
 ) -> list[Outcome]:
     """Raises ArgumentError for the URL and its password, ConnectionError for what is behind it."""
-    from headroom.cli.recorded_usage import Recording
+    from headroom.cli.quotas.recorded_usage import Recording
     from spark_jobs.clickhouse.client import ClickHouse, SourceError
 
     try:

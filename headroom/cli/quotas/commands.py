@@ -11,7 +11,7 @@ import typer
 from headroom.cli.cluster import CommandConfig, TimeoutMs, asked, reported_in_one_line
 from headroom.cli.output import quotas as quota_output
 from headroom.cli.output.forms import Output
-from headroom.cli.quota_arguments import Who, changes, who
+from headroom.cli.quotas.arguments import Who, changes, who
 from headroom.errors import ArgumentError
 from quota_metrics.config.entities import Alteration, Entity, FilterComponent, Rules, matches, text
 from quota_metrics.config.json_file import document, parse_pairs, parse_rules
