@@ -38,7 +38,9 @@ class StorageWorker:
     """One worker process at a time."""
 
     def __init__(self, settings: WorkerSettings, stalled_ms: int = 60_000) -> None:
-        """`stalled_ms`: not ready after so long without a write while records wait, and so long after a refusal."""
+        """Not ready when nothing was written for `stalled_ms` while records wait; and after a refusal for as long, but
+        only until the store accepts other records.
+        """
         self.counts: dict[str, Any] = {}  # last reported; they continue those of the previous worker
         self.received_before = 0  # records in the spool before this start
         self.restarts = 0
@@ -192,22 +194,30 @@ class StorageWorker:
 
 
 class _Progress:
-    """When the worker last wrote, or had nothing to write, and when the store last refused records for good."""
+    """When the worker last wrote, or had nothing to write, and whether the store refuses all that it is sent.
+
+    A client can make a record that the store refuses. A refusal is therefore no reason to be not ready as long as other
+    records are written, in the same batch or in a later one.
+    """
 
     def __init__(self) -> None:
         self._settled: int | None = None  # records written or dropped, as last reported
+        self._written: int | None = None
         self._refused: int | None = None
         self._moved_at_s = self._refused_at_s = -math.inf
         self._waiting = False
 
     def heard(self, counts: dict[str, Any], now_s: float) -> None:
-        settled, refused = counts["written"] + counts["dropped"], counts["drop_reasons"][DropReason.REFUSED.value]
+        written, refused = counts["written"], counts["drop_reasons"][DropReason.REFUSED.value]
+        settled = written + counts["dropped"]
         if settled != self._settled or not counts["buffered"]:
             self._settled, self._moved_at_s = settled, now_s
         self._waiting = counts["buffered"] > 0
-        if self._refused is not None and refused > self._refused:
+        if self._written is not None and written > self._written:
+            self._refused_at_s = -math.inf
+        elif self._refused is not None and refused > self._refused:
             self._refused_at_s = now_s
-        self._refused = refused
+        self._written, self._refused = written, refused
 
     def not_ready_reason(self, stalled_s: float, now_s: float, fault: str | None) -> str | None:
         """Why the store is not ready; None when it is."""

@@ -38,5 +38,25 @@ def test_a_refusal_is_not_ready_for_a_while() -> None:
     assert progress.not_ready_reason(STALLED_S, 101.0, None) is None
     progress.heard(counts(5, 0, refused=3), 110.0)
     assert progress.not_ready_reason(STALLED_S, 169.0, None) == "the store refuses records"
-    progress.heard(counts(7, 0, refused=3), 169.0)
     assert progress.not_ready_reason(STALLED_S, 171.0, None) is None
+
+
+def test_a_refusal_does_not_count_when_other_records_are_written() -> None:
+    """Else one client that sends a record which no table accepts takes the service out of the load balancer."""
+    progress = _Progress()
+    progress.heard(counts(5, 0), 100.0)
+    progress.heard(counts(9, 0, refused=1), 101.0)  # in the same report
+    assert progress.not_ready_reason(STALLED_S, 101.0, None) is None
+    progress.heard(counts(9, 0, refused=2), 102.0)  # alone
+    assert progress.not_ready_reason(STALLED_S, 103.0, None) == "the store refuses records"
+    progress.heard(counts(10, 0, refused=2), 104.0)  # in a later report
+    assert progress.not_ready_reason(STALLED_S, 104.0, None) is None
+
+
+def test_refusals_of_everything_are_not_ready_until_something_is_written() -> None:
+    progress = _Progress()
+    for second in range(200):
+        progress.heard(counts(5, 3, refused=second), float(second))
+    assert progress.not_ready_reason(STALLED_S, 200.0, None) == "the store refuses records"
+    progress.heard(counts(6, 3, refused=200), 201.0)
+    assert progress.not_ready_reason(STALLED_S, 201.0, None) is None
