@@ -11,13 +11,19 @@ import base64
 import binascii
 import hmac
 import ipaddress
-from collections.abc import Iterable
+import math
+import time
+from collections.abc import Callable, Iterable
 
+import structlog
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from exporters.printable import printable, shortened
 from headroom.config.web import WebConfig
+
+log = structlog.get_logger(__name__)
 
 OPEN_PATHS = frozenset({"/metrics", "/healthz", "/readyz"})
 
@@ -29,17 +35,32 @@ _SECURITY_HEADERS = {
     "cross-origin-resource-policy": "same-origin",
     "cross-origin-opener-policy": "same-origin",
 }
+_LOG_EVERY_S = 60.0  # a refused Host: anyone who reaches the port can send as many as they like
 
 
 class AccessControl:
-    """ASGI middleware around the pages. `token` is None when there is none; `is_loopback`: where the server listens."""
+    """ASGI middleware around the pages. `token` is None when there is none; `is_loopback`: where the server listens.
 
-    def __init__(self, app: ASGIApp, config: WebConfig, token: str | None, *, is_loopback: bool) -> None:
+    `clock` gives monotonic seconds.
+    """
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        config: WebConfig,
+        token: str | None,
+        *,
+        is_loopback: bool,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._app = app
         self._config = config
         self._token = token
         self._is_loopback = is_loopback
         self._names = {"localhost", *(name.lower() for name in config.host_names)}
+        self._clock = clock
+        self._logged_at_s = -math.inf
+        self._not_logged = 0  # refused Hosts since then
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http" or scope["path"] in OPEN_PATHS:
@@ -58,7 +79,9 @@ class AccessControl:
         await (refusal or self._app)(scope, receive, send_with_headers)
 
     def _refusal(self, headers: Headers, scope: Scope) -> PlainTextResponse | None:
-        if not self._is_our_host(headers.getlist("host")):
+        hosts = headers.getlist("host")
+        if not self._is_our_host(hosts):
+            self._log_refused(hosts)
             return PlainTextResponse("this Host header is not served here: see web.host_names\n", 421)
         cross_site = headers.get("sec-fetch-site", "none") not in ("none", "same-origin")
         if cross_site and headers.get("sec-fetch-mode") != "navigate":
@@ -72,6 +95,16 @@ class AccessControl:
         return PlainTextResponse(
             "a token is needed\n", 401, {"www-authenticate": 'Basic realm="headroom", charset="UTF-8"'}
         )
+
+    def _log_refused(self, hosts: list[str]) -> None:
+        """The operator of a reverse proxy finds here which name to configure. At most one line per `_LOG_EVERY_S`."""
+        now_s = self._clock()
+        if now_s - self._logged_at_s < _LOG_EVERY_S:
+            self._not_logged += 1
+            return
+        host = shortened(printable(", ".join(hosts)))
+        log.warning("refused a Host header, see web.host_names", host=host, more_since_last_line=self._not_logged)
+        self._logged_at_s, self._not_logged = now_s, 0
 
     def _is_our_host(self, hosts: list[str]) -> bool:
         if len(hosts) != 1:

@@ -6,6 +6,7 @@ import base64
 from typing import Any
 
 import pytest
+import structlog
 from starlette.applications import Starlette
 from starlette.responses import PlainTextResponse
 from starlette.routing import Route
@@ -48,6 +49,20 @@ def test_foreign_hosts_are_refused(host: str, status: int) -> None:
     answer = client(host_names=("headroom.example",)).get("/", headers={"host": host})
     assert answer.status_code == status
     assert (answer.text == "page") == (status == 200)
+
+
+def test_refused_hosts_are_logged_once_a_minute() -> None:
+    clock = iter([100.0, 101.0, 159.9, 160.0, 161.0])
+    control = AccessControl(Starlette(), WebConfig(), None, is_loopback=True, clock=lambda: next(clock))
+    peer = TestClient(control, base_url="http://127.0.0.1:9644")
+    with structlog.testing.capture_logs() as lines:
+        for host in ("evil.example", "b.example", "c.example", "d\x1b[31m." + "e" * 100, "f.example"):
+            assert peer.get("/", headers={"host": host}).status_code == 421
+        assert peer.get("/", headers={"host": "localhost"}).status_code == 404
+    assert [(line["host"], line["more_since_last_line"]) for line in lines] == [
+        ("evil.example", 0),
+        ("d\\x1b[31m." + "e" * 49 + "\N{HORIZONTAL ELLIPSIS}", 2),
+    ]
 
 
 def test_metrics_are_open_under_any_name() -> None:
