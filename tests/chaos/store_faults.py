@@ -28,7 +28,7 @@ from tests.chaos.victim import Headroom, Server
 
 _DISK_BYTES = 512 << 20
 _MAX_PAYLOAD_BYTES = 1 << 24
-_REFUSE = "ALTER TABLE headroom.points ADD CONSTRAINT IF NOT EXISTS chaos CHECK value % 41 != 0"
+_REFUSE = "ALTER TABLE headroom.points ADD CONSTRAINT IF NOT EXISTS chaos CHECK value % 401 != 0"
 _ACCEPT = "ALTER TABLE headroom.points DROP CONSTRAINT IF EXISTS chaos"
 
 
@@ -46,12 +46,12 @@ async def store_faults(upstream: str, directory: Path, rng: random.Random, count
                 "disk_full": lambda: fill(disk, server, rng),
                 "server_stopped": lambda: stop_for_a_while(server, rng),
                 "server_killed": lambda: kill_server(server, headroom),
-                "rows_refused": lambda: refuse_rows(server, rng),
+                "rows_refused": lambda: refuse_rows(server, headroom, rng),
                 "worker_killed": lambda: kill_worker(headroom),
             }
             killed = await kill(faults, [*faults], rng, count)
             await until(lambda: headroom.metrics()["headroom_worker_up"] == 1, "a worker")
-            found = await _replayed(headroom, server, load, directory / "data")
+            found = await _replayed(headroom, server, load, directory / "data", killed["rows_refused"])
             found.killed = killed
             if status := headroom.stop():
                 found.faults.append(f"headroom serve ended with {status}")
@@ -86,15 +86,29 @@ async def stop_for_a_while(server: Server, rng: random.Random) -> None:
     os.kill(server.pid, signal.SIGCONT)
 
 
-async def refuse_rows(server: Server, rng: random.Random) -> None:
-    """One point in 41 violates a constraint of the table; the others of its batch do not."""
+async def refuse_rows(server: Server, headroom: Headroom, rng: random.Random) -> None:
+    """One point in 401 violates a constraint of the table; the others of its batch do not.
+
+    It lasts until a batch with refused pushes is through: the worker may still be backing off after the fault before
+    (up to 5 s), and takes dozens of inserts to isolate the pushes of one batch.
+    """
+    before = await asyncio.to_thread(_refused, headroom)
     await asyncio.to_thread(command, server.port, _REFUSE)
     await asyncio.sleep(rng.uniform(1.0, 4.0))
-    await asyncio.to_thread(command, server.port, _ACCEPT)
+    try:
+        await until(lambda: _refused(headroom) > before, "pushes to be refused")
+    finally:
+        await asyncio.to_thread(command, server.port, _ACCEPT)
 
 
-async def _replayed(headroom: Headroom, server: Server, load: Load, data: Path) -> Audit:
-    """Rest, what is stored and what is in quarantine; then the replay and the final audit."""
+def _refused(headroom: Headroom) -> float:
+    """Pushes that the store refused so far."""
+    return headroom.metrics().get("headroom_dropped_total:refused", 0.0)
+
+
+async def _replayed(headroom: Headroom, server: Server, load: Load, data: Path, refusals: int) -> Audit:
+    """Rest, what is stored and what is in quarantine; then the replay and the final audit. `refusals`: how often rows
+    were refused."""
     before = load.ledger.pushes
     await until(lambda: load.ledger.pushes > before + 10 * CLIENTS, "clients to come back")
     await load.stop()
@@ -111,6 +125,8 @@ async def _replayed(headroom: Headroom, server: Server, load: Load, data: Path) 
     await until(lambda: headroom.metrics()["headroom_spool_bytes"] == 0, "the replayed pushes to be read")
     counts_after, rests_again = await rested(headroom)
     final = await asyncio.to_thread(audit, server.port, load.ledger.acknowledged, after_faults=True)
+    if refusals and not quarantined:
+        final.faults.append("rows were refused and nothing is in quarantine")
     if first.acknowledged != accounted:
         final.faults.append(f"{first.acknowledged - accounted} points were neither stored nor in quarantine")
     if not (is_at_rest and rests_again):
