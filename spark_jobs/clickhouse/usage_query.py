@@ -17,12 +17,9 @@ from __future__ import annotations
 
 from spark_jobs.time_range import THROTTLE_LOOKBACK_MS
 
-LARGEST_RATE = 1e15  # bytes per second; anything above is not a measurement
+LARGEST_RATE = 1e15  # bytes per second; a rate above it is not a measurement, a limit above it limits nothing
 
-BAD_NUMBER = (
-    f"NOT (isFinite(rate) AND rate >= 0 AND rate <= {LARGEST_RATE:.0f}"
-    f" AND ifNull(isFinite(limit) AND limit >= 0 AND limit <= {LARGEST_RATE:.0f}, 1))"
-)
+BAD_NUMBER = f"NOT (isFinite(rate) AND rate >= 0 AND rate <= {LARGEST_RATE:.0f} AND ifNull(limit >= 0, 1))"
 
 _CLIENT = "cluster, source, quota_key, user, client_id, broker_id, window_ms"
 _QUOTA = "limit_known, row_limit, entity, bucket_user, bucket_client_id"
@@ -31,7 +28,7 @@ _QUOTA = "limit_known, row_limit, entity, bucket_user, bucket_client_id"
 _SAMPLES = f"""
 SELECT cluster, toString(source) AS source, quota_key, toValidUTF8(q.user) AS user,
        toValidUTF8(q.client_id) AS client_id, broker_id, gateway_id, ip, bytes, rate, limit_known,
-       ifNull(limit, -1) AS row_limit,
+       ifNull(if(limit > {LARGEST_RATE:.0f}, -1, limit), -1) AS row_limit,
        toValidUTF8(matched_entity) AS entity, toValidUTF8(q.bucket_user) AS bucket_user,
        toValidUTF8(q.bucket_client_id) AS bucket_client_id, received_at,
        toUnixTimestamp64Milli(ts) AS at_ms, at_ms - at_ms % {{window_ms:Int64}} AS own_window_ms,

@@ -191,6 +191,18 @@ def test_bad_numbers_and_unknown_quotas(clickhouse: RunningClickHouse) -> None:
     }  # fmt: skip
 
 
+def test_a_limit_that_never_throttles_is_no_quota(clickhouse: RunningClickHouse) -> None:
+    """producer_byte_rate = Long.MAX_VALUE means unlimited; such a client does not vanish from the view."""
+    from_ms = past_minute(4)
+    limits = {"most": float(2**63 - 1), "inf": math.inf, "above": 2e15, "nan": math.nan, "negative": -1.0}
+    rows = [sample("unlimited", from_ms, 10.0, client_id=name, limit=limit) for name, limit in limits.items()]
+    write(clickhouse.store, rows, "unlimited")
+    found = verdicts(clickhouse.store, "unlimited", from_ms)
+    assert {name: (row["level"], row["utilization"]) for (_, name), row in found.items()} == {
+        "most": ("ok", None), "inf": ("ok", None), "above": ("ok", None),
+    }  # fmt: skip
+
+
 def columns(store: Store, view: str) -> dict[str, str]:
     rows = store.query(f"SELECT name, comment FROM system.columns WHERE database = 'headroom' AND table = '{view}'")
     return {str(name): str(comment) for name, comment in rows}

@@ -47,6 +47,7 @@ Key = tuple[str, str, int, int]  # user, client-id, broker, window
 
 def verdicts(rows: Iterable[Row], from_ms: int, to_ms: int, window_ms: int) -> dict[Key, Verdict]:
     """Windows of rows in which a client has one limit per window: `limit_known`, or none of it known."""
+    rows = [row._replace(limit=None) if is_unlimited(row) else row for row in rows]
     good = [row for row in rows if is_good(row) and from_ms - LOOKBACK_MS <= row.at_ms < to_ms]
     clients: dict[Key, list[Row]] = defaultdict(list)
     mutes: dict[Key, list[tuple[int, int]]] = defaultdict(list)
@@ -79,6 +80,10 @@ def verdicts(rows: Iterable[Row], from_ms: int, to_ms: int, window_ms: int) -> d
                 *(len(own), usage, p95, group_usage, group_p95, len(members) - 1, union(mutes[key]), limit, state)
             )
     return found
+
+
+def is_unlimited(row: Row) -> bool:
+    return row.limit is not None and row.limit > BAD_ABOVE
 
 
 def is_good(row: Row) -> bool:

@@ -165,6 +165,23 @@ def test_a_limit_that_changes_within_a_window_splits_it(clickhouse: RunningClick
     assert row["group_p95"] / row["limit"] == pytest.approx(0.8)
 
 
+@pytest.mark.parametrize("limit", [float(2**63 - 1), 1.1e15, math.inf])
+def test_a_limit_that_never_throttles_is_no_quota(clickhouse: RunningClickHouse, limit: float) -> None:
+    rows = [Row(START + at * 1000, "u", "c", 1, 80.0, 0.0, "g", 1000, limit, 1, "u", "c") for at in range(60)]
+    insert(clickhouse.store, rows, f"unlimited-{limit}")
+    reported = query(clickhouse, f"unlimited-{limit}", START, START + MINUTE)
+    assert [(row["state"], row["limit"], row["usage_avg"]) for row in reported] == [("none", None, 80.0)]
+    assert found(reported) == verdicts(rows, START, START + MINUTE, MINUTE)
+
+
+@pytest.mark.parametrize("limit", [math.nan, -math.inf, -1.0])
+def test_a_bad_limit_leaves_the_row_out(clickhouse: RunningClickHouse, limit: float) -> None:
+    rows = [Row(START, "u", "c", 1, 80.0, 0.0, "g", 1000, limit, 1, "u", "c")]
+    insert(clickhouse.store, rows, f"bad-limit-{limit}")
+    assert query(clickhouse, f"bad-limit-{limit}", START, START + MINUTE) == []
+    assert verdicts(rows, START, START + MINUTE, MINUTE) == {}
+
+
 def test_names_that_are_not_utf_8_become_text(clickhouse: RunningClickHouse) -> None:
     with clickhouse.writer.connect() as client:
         client.command(
