@@ -88,13 +88,29 @@ def _changes(from_ms: int, to_ms: int) -> Column:
 
 
 def _step(at: Column) -> Column:
-    """What holds from a moment on: the most specific of the rules in force."""
+    """What holds from a moment on.
+
+    The most specific rule in force gives the metric's tags; the limit is that of the most specific rule with just the
+    dimensions whose tags are not empty (DefaultQuotaCallback: quotaMetricTags, quotaLimit). So a default that matches
+    an empty name limits nothing itself, and hides the rules with other dimensions.
+    """
     in_force = F.filter("rules", lambda rule: (rule["valid_from_ms"] <= at) & (at < rule["valid_to_ms"]))
-    winner = F.array_min(in_force)
+    first = F.array_min(in_force)
+    tagged_user = _names(first["rank"], dimension=0) & (F.col("user") != "")
+    tagged_client_id = _names(first["rank"], dimension=1) & (F.col("client_id") != "")
+    winner = F.array_min(
+        F.filter(
+            in_force,
+            lambda rule: (
+                (_names(rule["rank"], dimension=0) == tagged_user)
+                & (_names(rule["rank"], dimension=1) == tagged_client_id)
+            ),
+        )
+    )
     later = F.exists("rules", lambda rule: rule["first_ms"] > at)
     unseen = F.col("observed_ms").isNull() | (at < F.col("observed_ms")) | later
     limited = winner.isNotNull() & (winner["limit"] >= 0)
-    state = F.when(limited, "limited").when(winner.isNull() & unseen, "unknown").otherwise("none")
+    state = F.when(limited, "limited").when(first.isNull() & unseen, "unknown").otherwise("none")
     user = _bucket(F.col("user"), winner["rank"], dimension=0)
     client_id = _bucket(F.col("client_id"), winner["rank"], dimension=1)
     limit = F.struct(
@@ -121,8 +137,7 @@ def _merged(steps: Column, to_ms: int) -> Column:
 
 
 def _candidates() -> Column:
-    """The rules that could apply to a client, each with its rank. None with a default for a name that is empty: Kafka
-    finds no limit for an empty user or client-id (DefaultQuotaCallback.quotaLimit looks at names that are there)."""
+    """The rules that match a client, each with its rank. A default matches an empty name too."""
     levels = []
     for rank, (user, client_id) in enumerate(PRECEDENCE):
         rule = F.struct(
@@ -130,7 +145,7 @@ def _candidates() -> Column:
             _spelling(F.col("user"), user).alias("user"),
             _spelling(F.col("client_id"), client_id).alias("client_id"),
         )
-        levels.append(F.when(_nameable(F.col("user"), user) & _nameable(F.col("client_id"), client_id), rule))
+        levels.append(F.when(_can_match(F.col("user"), user) & _can_match(F.col("client_id"), client_id), rule))
     return F.array_compact(F.array(*levels))
 
 
@@ -139,10 +154,9 @@ def _spelling(name: Column, match: Match) -> Column:
     return {Match.EXACT: name, Match.DEFAULT: F.lit(DEFAULT_ENTITY), Match.ABSENT: F.lit("")}[match]
 
 
-def _nameable(name: Column, match: Match) -> Column:
-    if match is Match.ABSENT:
-        return F.lit(True)
-    return (name != "") & (name != DEFAULT_ENTITY) if match is Match.EXACT else name != ""
+def _can_match(name: Column, match: Match) -> Column:
+    """False for an exact match of a name that a row spells otherwise: '' is 'absent' there."""
+    return (name != "") & (name != DEFAULT_ENTITY) if match is Match.EXACT else F.lit(True)
 
 
 def _entity(user: Column, client_id: Column) -> Column:
@@ -155,5 +169,9 @@ def _entity(user: Column, client_id: Column) -> Column:
 def _bucket(name: Column, rank: Column, *, dimension: int) -> Column:
     """The client's own name where the rule has this dimension (also as default), '' where it has not: the tags of the
     broker's sensor. A user's quota is one bucket for all its client-ids, a client-id's one for all users."""
-    named = [rank for rank, level in enumerate(PRECEDENCE) if level[dimension] is not Match.ABSENT]
-    return F.when(rank.isin(named), name).otherwise("")
+    return F.when(_names(rank, dimension=dimension), name).otherwise("")
+
+
+def _names(rank: Column, *, dimension: int) -> Column:
+    """Whether rules of this rank have the dimension."""
+    return rank.isin([rank for rank, level in enumerate(PRECEDENCE) if level[dimension] is not Match.ABSENT])

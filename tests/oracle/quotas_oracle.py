@@ -42,18 +42,18 @@ def resolution_case(jvm: Jvm, rng: random.Random, manager: Any) -> Finding:
     quota = jvm.classes.org.apache.kafka.common.metrics.Quota
     optional = jvm.classes.java.util.Optional
     for entity, value in rules.items():
-        manager.updateQuota(*_java_entity(jvm, manager, entity), optional.of(quota(value, True)))
+        manager.updateQuota(*java_entity(jvm, entity), optional.of(quota(value, True)))
     resolver = Resolver({entity: {KEY: value} for entity, value in rules.items()})
     differences = []
     if manager.quotaTypesEnabled() != resolver.levels(KEY):
         differences.append(f"{rules}: Kafka's levels {manager.quotaTypesEnabled()}, ours {resolver.levels(KEY)}")
     for _ in range(PAIRS_PER_CASE):
         user, client_id = rng.choice([*names, "other", ""]), rng.choice([*names, "other", ""])
-        theirs, ours = _their_quota(jvm, manager, user, client_id), _our_quota(resolver, user, client_id)
+        theirs, ours = their_quota(jvm, manager, user, client_id), _our_quota(resolver, user, client_id)
         if theirs != ours:
             differences.append(f"{rules} for {(user, client_id)}: Kafka {theirs}, ours {ours}")
     for entity in rules:
-        manager.updateQuota(*_java_entity(jvm, manager, entity), optional.empty())
+        manager.updateQuota(*java_entity(jvm, entity), optional.empty())
     return differences
 
 
@@ -62,7 +62,8 @@ def _entity(rng: random.Random, names: list[str]) -> Entity:
     return entity_of({kind: rng.choice([*names, None, None, ""]) for kind in kinds})
 
 
-def _java_entity(jvm: Jvm, manager: Any, entity: Entity) -> tuple[Any, Any]:
+def java_entity(jvm: Jvm, entity: Entity) -> tuple[Any, Any]:
+    """User and client-id of the entity, as the arguments of updateQuota."""
     optional = jvm.classes.java.util.Optional
     kinds = jvm.classes.org.apache.kafka.server.quota.ClientQuotaManager
     names = dict(entity)
@@ -76,7 +77,20 @@ def _java_entity(jvm: Jvm, manager: Any, entity: Entity) -> tuple[Any, Any]:
     return user, client_id
 
 
-def _their_quota(jvm: Jvm, manager: Any, user: str, client_id: str) -> tuple[float, dict[str, str]]:
+def quota_manager(jvm: Jvm) -> Any:
+    """A ClientQuotaManager of producer_byte_rate. `shutdown()` ends it."""
+    kafka = jvm.classes.org.apache.kafka
+    return kafka.server.quota.ClientQuotaManager(
+        kafka.server.config.ClientQuotaManagerConfig(),
+        kafka.common.metrics.Metrics(),
+        kafka.server.quota.QuotaType.PRODUCE,
+        kafka.common.utils.Time.SYSTEM,
+        "",
+    )
+
+
+def their_quota(jvm: Jvm, manager: Any, user: str, client_id: str) -> tuple[float, dict[str, str]]:
+    """The limit (UNLIMITED without a quota) and the metric tags, the user sanitized in them."""
     kafka = jvm.classes.org.apache.kafka
     session = kafka.network.Session(
         kafka.common.security.auth.KafkaPrincipal("User", user), jvm.classes.java.net.InetAddress.getLoopbackAddress()
@@ -97,16 +111,9 @@ def _our_quota(resolver: Resolver, user: str, client_id: str) -> tuple[float, di
 
 def run_resolution(jvm: Jvm, seed: int, cases: int) -> Finding:
     """What differs in `cases` configurations."""
-    kafka = jvm.classes.org.apache.kafka
     differences = []
     for first in range(0, cases, CASES_PER_MANAGER):
-        manager = kafka.server.quota.ClientQuotaManager(
-            kafka.server.config.ClientQuotaManagerConfig(),
-            kafka.common.metrics.Metrics(),
-            kafka.server.quota.QuotaType.PRODUCE,
-            kafka.common.utils.Time.SYSTEM,
-            "",
-        )
+        manager = quota_manager(jvm)
         for number in range(first, min(first + CASES_PER_MANAGER, cases)):
             rng = random.Random(f"resolution/{seed}/{number}")
             differences += [f"case {number}: {what}" for what in resolution_case(jvm, rng, manager)]
