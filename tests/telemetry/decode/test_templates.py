@@ -6,77 +6,15 @@ import math
 import random
 import struct
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
-import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric, MetricsData, NumberDataPoint
 
-from exporters.model import Connection, Push
-from telemetry.decode.budgets import Limits
-from telemetry.decode.client_budgets import ClientBudgets
-from telemetry.decode.decoder import Decoder, Outcome, Refusal
-from telemetry.decode.otlp import MAX_FUTURE_MS, MAX_PAST_MS, decode
+from telemetry.decode.otlp import MAX_FUTURE_MS, MAX_PAST_MS
 from telemetry.decode.point_columns import GATHERABLE_MS
-from telemetry.decode.series import identity
-from telemetry.decode.series_cache import KnownSeries
-from telemetry.decode.templates import Template, Templates, template_of
-from telemetry.ingest.arrow_tables import points_table
-
-NOW_MS = 1_795_234_197_430
-NOW_NS = NOW_MS * 1_000_000
-CONNECTION = Connection("prod", "EXTERNAL", "alice", "10.0.0.7", 50_000, "apache-kafka-java", "4.3.1", 1)
-PUSH = Push(CONNECTION, "app-1", bytes(16), NOW_MS, 7, False, 0, b"")
-LIMITS = Limits()
-VECTORS = sorted((Path(__file__).parents[2] / "vectors").glob("*.zst"))
-PAYLOADS = [zstandard.ZstdDecompressor().decompressobj().decompress(path.read_bytes()) for path in VECTORS]
-
-
-class Bench:
-    """A decoder as the ingester uses it."""
-
-    def __init__(self, limits: Limits = LIMITS, max_template_bytes: int = 1 << 24) -> None:
-        self.known = KnownSeries(1 << 20, 3_600_000)
-        self.decoder = Decoder(
-            max_decompressed_bytes=1 << 24,
-            limits=limits,
-            known=self.known,
-            max_template_bytes=max_template_bytes,
-            client_budgets=ClientBudgets(),
-        )
-
-    def take(self, push: Push) -> tuple[Outcome, Refusal | None]:
-        outcome, refusal = self.decoder.outcome(push)
-        self.known.add(identity(push), outcome.decoded.series, push.received_at_ms)
-        return outcome, refusal
-
-    def matches(self, payload: bytes) -> bool:
-        return self.take(replace(PUSH, payload=payload))[0].match is not None
-
-
-def rows(outcome: Outcome) -> list[str]:
-    """In an order of their own, values as bits: NaN is not equal to itself."""
-    found = points_table([outcome])[0].to_pylist()
-    return sorted(repr({**row, "value": struct.pack("<d", row["value"])}) for row in found)
-
-
-def check(bench: Bench, payload: bytes, push: Push = PUSH) -> Outcome:
-    """That the rows are those of otlp.decode, refusals included."""
-    outcome, refusal = bench.take(replace(push, payload=payload))
-    try:
-        plain = Outcome(outcome.push, decode(payload, outcome.push, LIMITS, ()), len(payload), 0)
-    except ValueError:
-        assert refusal is not None
-        return outcome
-    assert refusal is None
-    assert rows(outcome) == rows(plain)
-    assert outcome.points == plain.points
-    clamped = points_table([outcome])[2] + outcome.decoded.clamped_timestamps
-    assert clamped == plain.decoded.clamped_timestamps
-    assert outcome.decoded.histograms == plain.decoded.histograms
-    return outcome
+from tests.telemetry.decode.template_bench import NOW_MS, NOW_NS, PAYLOADS, PUSH, VECTORS, Bench, check, field
 
 
 def renumbered(payload: bytes, rng: random.Random) -> bytes:
@@ -207,8 +145,8 @@ def test_fields_that_protobuf_would_write_otherwise() -> None:
     point = NumberDataPoint(time_unix_nano=NOW_NS, as_double=1.5).SerializeToString()
     zero_time = b"\x19" + bytes(8)  # written although it is the default
     for body in (point + point, zero_time + point, point[9:] + point[:9], point + b"\x31" + bytes(8)):
-        metric = _field(1, b"m") + _field(5, _field(1, body))
-        payload = _field(1, _field(2, _field(2, metric)))
+        metric = field(1, b"m") + field(5, field(1, body))
+        payload = field(1, field(2, field(2, metric)))
         bench = Bench()
         assert [check(bench, payload).match for _ in range(3)] == [None] * 3
 
@@ -236,76 +174,3 @@ def test_a_push_from_a_clock_without_sense_is_decoded_point_by_point() -> None:
         assert check(bench, PAYLOADS[0], replace(PUSH, received_at_ms=received_ms)).match is not None
     for received_ms in (0, -1, GATHERABLE_MS.start - 1, GATHERABLE_MS.stop):
         assert check(bench, PAYLOADS[0], replace(PUSH, received_at_ms=received_ms)).match is None
-
-
-def test_each_client_has_series_of_its_own_and_they_share_the_template() -> None:
-    bench = Bench()
-    pushes = [replace(PUSH, client_instance_id=number.to_bytes(16)) for number in range(50)]
-    for push in pushes:
-        assert check(bench, PAYLOADS[0], push).match is None
-    for push in pushes:
-        assert check(bench, PAYLOADS[0], push).match is not None
-    assert len(bench.decoder.templates) == 1
-
-
-def test_series_that_are_not_known_any_longer_are_described_again() -> None:
-    bench = Bench()
-    bench.matches(PAYLOADS[0])
-    bench.known.keep()
-    assert bench.matches(PAYLOADS[0])
-    bench.known.begin(NOW_MS + 3_600_000)
-    outcome, _ = bench.take(replace(PUSH, payload=PAYLOADS[0]))
-    assert outcome.match is None
-    assert len(outcome.decoded.series) == len(outcome.decoded.points.value)
-    assert bench.matches(PAYLOADS[0])
-
-
-def test_a_client_that_sends_ever_new_structures_pushes_out_its_own() -> None:
-    bench = Bench()
-    for number in range(100, 1000):
-        assert not bench.matches(_named(f"metric-{number}"))
-    assert len(bench.decoder.templates) == 1
-
-
-def test_of_structures_that_never_come_again_few_are_learned() -> None:
-    bench = Bench()
-    for number in range(1000):
-        push = replace(PUSH, payload=_named(f"metric-{number}"), client_instance_id=number.to_bytes(16))
-        assert bench.take(push)[0].match is None
-    assert 256 <= len(bench.decoder.templates) <= 256 + 1000 // 16
-
-
-def test_memory_is_bounded_and_what_is_used_stays() -> None:
-    decoded = decode(_named("m"), PUSH, LIMITS, ())
-    templates = Templates(100_000)
-    for number in range(2000):
-        payload = _named(f"metric-{number}" + "x" * (number % 50))
-        template = template_of(payload, decoded)
-        assert template is not None
-        for client in (b"one", b"other"):
-            templates.keep(client, payload, template, decoded)
-        templates.keep(b"used", _named("m"), templates.known(_named("m")) or _template("m"), decoded)
-        assert templates.nbytes <= 100_000
-    assert templates.find(b"used", _named("m")) is not None
-    assert len(templates) < 200
-    for number in range(2000):  # whatever is left: it goes when others come
-        payload = _named("y" * (number + 60))
-        templates.keep(b"last", payload, _template("y" * (number + 60)), decoded)
-    assert templates.find(b"used", _named("m")) is None
-    assert templates.nbytes <= 100_000
-
-
-def _template(name: str) -> Template | None:
-    return template_of(_named(name), decode(_named(name), PUSH, LIMITS, ()))
-
-
-def _named(name: str) -> bytes:
-    message = MetricsData()
-    points = message.resource_metrics.add().scope_metrics.add().metrics.add(name=name).gauge.data_points
-    points.add(time_unix_nano=NOW_NS, as_double=1.0)
-    return message.SerializeToString()
-
-
-def _field(number: int, data: bytes) -> bytes:
-    assert len(data) < 128
-    return bytes([number << 3 | 2, len(data)]) + data

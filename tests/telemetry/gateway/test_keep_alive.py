@@ -6,8 +6,8 @@ import struct
 
 import pytest
 
+from tests.telemetry.gateway.dialogue import PUSH, Both, local, request, response
 from tests.telemetry.gateway.security.test_authentication import Dialogue
-from tests.telemetry.gateway.test_connection import PUSH, Both, local, request, response
 
 ANSWER = response(18, 0, 0, struct.pack(">hihhh", 0, 1, 18, 0, 4))
 

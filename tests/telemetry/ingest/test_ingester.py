@@ -3,25 +3,16 @@
 from __future__ import annotations
 
 import math
-from pathlib import Path
-from typing import Any
 
 import pytest
 import zstandard
 from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData
 
-from exporters.clickhouse.store import Store, TransientWriteError
+from exporters.clickhouse.store import TransientWriteError
 from exporters.model import DropReason, RecordKind
 from exporters.spool.records import encode_instance, encode_limits, encode_usage, sender_bytes
 from telemetry.decode.budgets import Limits
-from telemetry.ingest.rollups import ROLL_UP, roll_up_parameters
-from tests.kit.clickhouse import running_clickhouse
 from tests.telemetry.ingest.bench import CONNECTION, JAVA, LIMIT, MIB, NOW_MS, USAGE, Bench
-
-
-@pytest.fixture
-def bench(tmp_path: Path) -> Bench:
-    return Bench(tmp_path)
 
 
 def test_a_push_becomes_rows_of_five_tables(bench: Bench) -> None:
@@ -255,90 +246,3 @@ def test_a_spool_that_cannot_be_written_to_is_worth_another_try(bench: Bench) ->
     assert bench.step() == 1
     assert bench.balance() == (1, 0, 0)
     assert len(bench.store.rows("points")) == 108
-
-
-def _stored(directory: Path, store: Store) -> dict[str, list[tuple[Any, ...]]]:
-    for (table,) in store.query(
-        "SELECT name FROM system.tables WHERE database = 'headroom' AND create_table_query LIKE '% TTL %'"
-    ):
-        store.query(f"ALTER TABLE headroom.{table} REMOVE TTL")  # the pushes are of 2026
-    bench = Bench(directory / "spool")
-    bench.store = store  # type: ignore[assignment] # the real one
-    bench.restart()
-    bench.push()
-    bench.push(_every_kind(), codec=0)
-    bench.push(b"rubbish")
-    bench.append(RecordKind.INSTANCE, encode_instance(NOW_MS, bytes(16), sender_bytes(CONNECTION, "app-2")))
-    bench.append(RecordKind.USAGE, encode_usage([USAGE]))
-    bench.append(RecordKind.LIMITS, encode_limits([LIMIT]))
-    assert bench.step() == 6
-    assert bench.balance() == (5, 1, 0)
-
-    def rows(sql: str) -> list[tuple[Any, ...]]:
-        return [tuple(row) for row in store.query(sql)]
-
-    return {
-        "view": rows(
-            "SELECT toString(client_instance_id), value, toString(kind), toString(temporality),"
-            " attributes['node_id'], software_version, toUnixTimestamp64Milli(ts) FROM headroom.client_metrics"
-            " WHERE metric = 'exact'"
-        ),
-        "hour": [store.command(ROLL_UP, roll_up_parameters(NOW_MS // 3_600_000))]
-        and rows(
-            "SELECT sum, last, count, points, toString(temporality) FROM headroom.client_metrics_1h"
-            " WHERE metric = 'exact'"
-        ),
-        "exact": rows("SELECT int_value FROM headroom.points WHERE metric = 'exact'"),
-        "points": rows("SELECT count(), countIf(isNaN(value)) > 0 FROM headroom.points"),
-        "histograms": rows(
-            "SELECT toString(kind), count, sum, min, bounds, bucket_counts, scale, pos_counts,"
-            " arrayMap(q -> (q.1, q.2), quantiles) FROM headroom.client_histograms ORDER BY kind"
-        ),
-        "pushes": rows("SELECT error_code, compression, points FROM headroom.pushes ORDER BY points, error_code"),
-        "instances": rows("SELECT client_id, pushes, points FROM headroom.client_instances FINAL ORDER BY client_id"),
-        "usage": rows("SELECT client_id, bytes, rate, toString(source) FROM headroom.quota_usage"),
-        "limits": rows("SELECT client_id, value FROM headroom.quota_limits"),
-    }
-
-
-def _every_kind() -> bytes:
-    ns = NOW_MS * 1_000_000
-    data = MetricsData()
-    metrics = data.resource_metrics.add().scope_metrics.add().metrics
-    point = metrics.add(name="exact").sum.data_points.add(as_int=2**53 + 1, time_unix_nano=ns)
-    point.attributes.add(key="node.id").value.int_value = 3
-    metrics[0].sum.aggregation_temporality = 2  # type: ignore[assignment] # an enum's number
-    metrics.add(name="h").histogram.data_points.add(
-        time_unix_nano=ns, count=2**64 - 1, bucket_counts=[1, 2], explicit_bounds=[0.5]
-    )
-    exponential = metrics.add(name="e").exponential_histogram.data_points.add(time_unix_nano=ns, sum=0.0, scale=-2)
-    exponential.positive.bucket_counts.append(7)
-    metrics.add(name="q").summary.data_points.add(time_unix_nano=ns, sum=1.0).quantile_values.add(
-        quantile=0.5, value=2.0
-    )
-    return data.SerializeToString()
-
-
-@pytest.mark.clickhouse
-def test_rows_arrive_in_a_server(tmp_path: Path) -> None:
-    with running_clickhouse(tmp_path / "clickhouse") as clickhouse:
-        found = _stored(tmp_path, clickhouse.store)
-    assert found["view"] == [
-        ("00010203-0405-0607-0809-0a0b0c0d0e0f", float(2**53 + 1), "sum", "cumulative", "3", "4.3.1", NOW_MS)
-    ]
-    assert found["hour"] == [(float(2**53), float(2**53), 1, 1, "cumulative")]
-    assert found["exact"] == [(2**53 + 1,)]
-    assert found["points"] == [(109, 1)]
-    assert [tuple(map(_plain, row)) for row in found["histograms"]] == [
-        ("histogram", 2**64 - 1, None, None, [0.5], [1, 2], 0, [], []),
-        ("exp_histogram", 0, 0.0, None, [], [], -2, [7], []),
-        ("summary", 0, 1.0, None, [], [], 0, [], [(0.5, 2.0)]),
-    ]
-    assert found["pushes"] == [(87, "zstd", 0), (0, "none", 4), (0, "zstd", 108)]
-    assert found["instances"] == [("app-1", 2, 112), ("app-2", 0, 0)]
-    assert found["usage"] == [("app-1", 1000, 100.5, "gateway")]
-    assert found["limits"] == [("<default>", None)]
-
-
-def _plain(value: Any) -> Any:
-    return list(value) if isinstance(value, tuple | list) else value

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-import socket
 import struct
-import zlib
 from pathlib import Path
 from typing import Any
 
@@ -17,51 +14,15 @@ from exporters.model import ANONYMOUS, UNKNOWN, Connection, RecordKind
 from exporters.spool.records import decode_instance, decode_push
 from headroom.demo.kit.jvm import Jvm
 from telemetry.proto.headroom.telemetry.v1 import telemetry_pb2 as pb
-from telemetry.receiver.grpc_codec import SERVICE
 from telemetry.receiver.grpc_listener import Tls
 from telemetry.rules.client_instances import Caller
 from telemetry.rules.java.hash import subscription_id
-from telemetry.wire.errors import ErrorCode
 from telemetry.wire.primitives import Reader, write_compact_bytes
 from telemetry.wire.telemetry_messages import GET_TELEMETRY_SUBSCRIPTIONS, PUSH_TELEMETRY
-from tests.kit.grpc_servers import CLUSTER, MAX_BYTES, START_MS, TOKEN, Calls, OpenReceiver, in_loop, opened
+from tests.kit.grpc_servers import CLUSTER, MAX_BYTES, START_MS, TOKEN, OpenReceiver, in_loop, opened
 from tests.kit.telemetry_requests import answered
 from tests.quota_metrics.conftest import certificates, private_key
-
-ID = bytes.fromhex("d3f1a2b4c5e64f708192a3b4c5d6e7f8")
-WIRE_ID = bytes.fromhex("a3f1a2b4c5e64f708192a3b4c5d6e7f8")
-BROKERS_CLIENT = {
-    "client_id": "app",
-    "cluster": "theirs",
-    "listener": "SASL_SSL",
-    "principal": "alice",
-    "client_source_address": "10.1.2.3",
-    "client_source_port": 4711,
-    "client_software_name": "apache-kafka-java",
-    "client_software_version": "4.3.1",
-    "broker_id": 0,
-    "connection_id": "10.0.0.1:9092-10.1.2.3:4711-0-7",
-}
-FACTS = Connection("theirs", "SASL_SSL", "alice", "10.1.2.3", 4711, "apache-kafka-java", "4.3.1", 0)
-
-
-def get(client_instance_id: bytes = ID, **connection: Any) -> pb.GetTelemetrySubscriptionsRequest:
-    request = pb.GetTelemetrySubscriptionsRequest(client_instance_id=client_instance_id)
-    if connection:
-        request.connection.CopyFrom(pb.Connection(**connection))
-    return request
-
-
-def push(metrics: bytes = b"payload", client_instance_id: bytes = ID, **fields: Any) -> pb.PushTelemetryRequest:
-    known = {"subscription_id": subscription_id(["*"], 1000, client_instance_id)}
-    return pb.PushTelemetryRequest(client_instance_id=client_instance_id, metrics=metrics, **known | fields)
-
-
-async def refused(call: Any) -> grpc.StatusCode:
-    with pytest.raises(grpc.aio.AioRpcError) as reported:
-        await call
-    return reported.value.code()
-
+from tests.telemetry.receiver.grpc_calls import BROKERS_CLIENT, FACTS, ID, WIRE_ID, get, push, refused
 
 # --- the rules of the wire
 
@@ -240,152 +201,3 @@ def test_a_certificate_authenticates_when_its_subject_is_listed(java: str, jvm: 
 
     listed()
     not_listed()
-
-
-# --- durability
-
-
-@in_loop
-async def test_an_answer_waits_for_the_flush_and_is_89_when_that_fails() -> None:
-    async with opened() as receiver, receiver.trusted() as caller:
-        receiver.flush_fails = True
-        assert (await caller.get(get())).error_code == ErrorCode.THROTTLING_QUOTA_EXCEEDED
-        assert await caller.push(push()) == ErrorCode.THROTTLING_QUOTA_EXCEEDED
-        assert receiver.flushes == 2
-        receiver.flush_fails = False
-        receiver.now_ms += 1_000
-        assert await caller.push(push()) == ErrorCode.NONE
-        assert receiver.flushes == 3
-
-
-@in_loop
-async def test_a_fault_of_ours_is_89() -> None:
-    async with opened() as receiver, receiver.trusted() as caller:
-        receiver.records = None  # type: ignore[assignment] # what is appended to it fails
-        assert (await caller.get(get())).error_code == ErrorCode.THROTTLING_QUOTA_EXCEEDED
-        assert await caller.push(push()) == ErrorCode.THROTTLING_QUOTA_EXCEEDED
-        assert (receiver.telemetry.counts.faults, receiver.flushes) == (2, 0)
-
-
-# --- what hostile callers get
-
-
-@pytest.mark.parametrize(
-    "request_",
-    [
-        push(client_instance_id=bytes(15)),
-        push(client_instance_id=bytes(17)),
-        push(connection=pb.Connection(client_source_address="broker1")),
-        push(connection=pb.Connection(client_source_address="1.2.3.4", client_source_port=65_536)),
-        push(connection=pb.Connection(client_source_address="1.2.3.4", principal="\x01" * 4_097)),
-        push(connection=pb.Connection(client_source_address="1.2.3.4", client_id="é" * 16_384)),
-    ],
-)
-@in_loop
-async def test_what_cannot_be_is_refused(request_: pb.PushTelemetryRequest) -> None:
-    async with opened(max_message_bytes=100_000) as receiver, receiver.trusted() as caller:
-        assert await refused(caller.push(request_)) is grpc.StatusCode.INVALID_ARGUMENT
-        assert (receiver.records, len(receiver.rules.instances)) == ([], 0)
-
-
-@in_loop
-async def test_facts_at_their_limits_fit_a_record() -> None:
-    worst = dict.fromkeys(("cluster", "listener", "client_software_name", "client_software_version"), "\x01" * 255)
-    worst |= {"principal": "\x01" * 4_096, "client_id": "é" * 16_383, "connection_id": "\x01" * 1_024}
-    async with opened(max_message_bytes=100_000) as receiver, receiver.trusted() as caller:
-        request = push(connection=pb.Connection(**worst, client_source_address="::1", client_source_port=65_535))
-        assert await caller.push(request) == 0
-        ((_, record),) = receiver.records
-        kept = decode_push(record)
-        assert (kept.connection.principal, kept.client_id) == (worst["principal"], worst["client_id"])
-
-
-@in_loop
-async def test_bytes_that_are_no_message_are_refused() -> None:
-    async with opened() as receiver, receiver.caller() as caller:
-        for name in ("GetTelemetrySubscriptions", "PushTelemetry"):
-            assert await refused(caller.call(name, b"\xff\xff")) is grpc.StatusCode.INVALID_ARGUMENT
-        assert await refused(caller.call("PullTelemetry", b"")) is grpc.StatusCode.UNIMPLEMENTED
-
-
-@in_loop
-async def test_a_message_that_is_too_long_is_not_taken() -> None:
-    async with opened() as receiver, receiver.caller() as caller:
-        assert await refused(caller.push(push(bytes(10_001)))) is grpc.StatusCode.RESOURCE_EXHAUSTED
-        bomb = caller.call("PushTelemetry", bytes(20_000_000), compression=grpc.Compression.Gzip)
-        assert await refused(bomb) is grpc.StatusCode.RESOURCE_EXHAUSTED
-        assert (receiver.records, len(receiver.rules.instances)) == ([], 0)
-
-
-@in_loop
-async def test_a_payload_is_kept_as_it_came_and_not_unpacked() -> None:
-    async with opened(max_message_bytes=1 << 20) as receiver, receiver.caller() as caller:
-        bomb = zlib.compress(bytes(50_000), wbits=31)
-        assert len(bomb) <= MAX_BYTES
-        assert await caller.push(push(bomb, compression_type=1)) == 0
-        assert decode_push(receiver.records[0][1]).payload == bomb
-
-
-def unfinished(caller: Calls) -> grpc.aio.StreamUnaryCall:
-    """A call whose message never comes."""
-    return caller.channel.stream_unary(f"/{SERVICE}/PushTelemetry")()
-
-
-@in_loop
-async def test_a_message_that_does_not_come_is_not_waited_for_without_end() -> None:
-    async with opened(receive_timeout_s=0.05) as receiver, receiver.caller() as caller:
-        assert await refused(unfinished(caller)) is grpc.StatusCode.DEADLINE_EXCEEDED
-
-
-@in_loop
-async def test_a_call_without_a_message_is_refused() -> None:
-    async with opened() as receiver, receiver.caller() as caller:
-        call = unfinished(caller)
-        await call.done_writing()
-        assert await refused(call) is grpc.StatusCode.INVALID_ARGUMENT
-
-
-@in_loop
-async def test_calls_beyond_the_limit_are_told_to_come_again() -> None:
-    async with opened(max_concurrent_calls=2) as receiver, receiver.caller() as slow, receiver.caller() as other:
-        calls = [unfinished(slow) for _ in range(2)]
-        for call in calls:
-            await call.wait_for_connection()
-        while (code := await code_of(other)) is not grpc.StatusCode.RESOURCE_EXHAUSTED:
-            assert code is grpc.StatusCode.OK  # the slow ones have not come yet
-            await asyncio.sleep(0.01)
-        for call in calls:
-            call.cancel()
-        while (code := await code_of(other)) is not grpc.StatusCode.OK:
-            assert code is grpc.StatusCode.RESOURCE_EXHAUSTED
-            await asyncio.sleep(0.01)
-
-
-async def code_of(caller: Calls) -> grpc.StatusCode:
-    try:
-        await caller.get(get())
-    except grpc.aio.AioRpcError as exc:
-        return exc.code()
-    return grpc.StatusCode.OK
-
-
-@in_loop
-async def test_a_caller_that_goes_away_before_the_flush_leaves_its_push() -> None:
-    async with opened() as receiver:
-        async with receiver.caller() as caller:
-            call = caller.channel.unary_unary(f"/{SERVICE}/PushTelemetry")(push().SerializeToString())
-            while not receiver.records:
-                await asyncio.sleep(0)
-            call.cancel()
-        async with receiver.caller() as caller:
-            assert await caller.push(push()) == ErrorCode.THROTTLING_QUOTA_EXCEEDED
-        assert len(receiver.records) == 1
-
-
-@in_loop
-async def test_an_address_in_use_is_reported() -> None:
-    async with opened() as receiver:
-        port = int(receiver.address.rpartition(":")[2])
-        with pytest.raises(OSError, match="in use"):
-            await receiver._server.start("127.0.0.1", port)
-    socket.create_server(("127.0.0.1", port)).close()

@@ -6,77 +6,25 @@ Its counts of JMX metrics have no counterpart.
 
 from __future__ import annotations
 
-import itertools
-from typing import Any
-
 import pytest
 from structlog.testing import capture_logs
 
-from exporters.model import Connection
-from telemetry.rules.client_instances import Caller, Instance
-from telemetry.rules.client_metrics import RESERVED_IDS, ZERO_ID, ClientMetrics, PushRequest
+from telemetry.rules.client_instances import Caller
+from telemetry.rules.client_metrics import RESERVED_IDS, ZERO_ID, ClientMetrics
 from telemetry.rules.java.hash import subscription_id, uuid_text
-from telemetry.wire.errors import ErrorCode, InvalidSubscriptionError
-
-NOW_MS = 1_700_000_000_000
-DEFAULT_INTERVAL_MS = 300_000
-ID = bytes.fromhex("d3f1a2b4c5e64f708192a3b4c5d6e7f8")
-OTHER_ID = bytes.fromhex("00112233445566778899aabbccddeeff")
-SUB_1 = {"metrics": "org.apache.kafka.producer.,org.apache.kafka.consumer.", "interval.ms": "30000"}
-CONNECTION = Connection("cluster", "PLAINTEXT", "alice", "127.0.0.1", 56078, "apache-kafka-java", "3.5.2", 1)
-
-NONE = ErrorCode.NONE
-INVALID_REQUEST = ErrorCode.INVALID_REQUEST
-THROTTLED = ErrorCode.THROTTLING_QUOTA_EXCEEDED
-UNKNOWN_SUBSCRIPTION_ID = ErrorCode.UNKNOWN_SUBSCRIPTION_ID
-UNSUPPORTED_COMPRESSION_TYPE = ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
-TOO_LARGE = ErrorCode.TELEMETRY_TOO_LARGE
-
-
-class Broker:
-    """The rules, and one client's requests to them at a time that the test sets."""
-
-    def __init__(self, **subscriptions: dict[str, str]) -> None:
-        numbers = itertools.count(1)
-        self.rules = ClientMetrics(new_id=lambda: next(numbers).to_bytes(16, "big"), max_instances=100)
-        self.now_ms = NOW_MS
-        for name, values in subscriptions.items():
-            self.rules.update(name, values, NOW_MS)
-
-    def caller(self, connection_id: str, client_id: str | None = "producer-1") -> Caller:
-        return Caller(CONNECTION, client_id, connection_id)
-
-    def get(self, client_instance_id: bytes = ID, connection_id: str = "c1") -> ErrorCode:
-        return self.rules.get(client_instance_id, self.caller(connection_id), self.now_ms)[0]
-
-    def granted(self, client_instance_id: bytes = ID, connection_id: str = "c1") -> Instance:
-        code, instance = self.rules.get(client_instance_id, self.caller(connection_id), self.now_ms)
-        assert code is NONE
-        return instance
-
-    def push(
-        self,
-        client_instance_id: bytes = ID,
-        *,
-        subscription: int | None = None,
-        terminating: bool = False,
-        compression_type: int = 0,
-        too_large: bool = False,
-        connection_id: str = "c1",
-    ) -> ErrorCode:
-        if subscription is None:
-            selection = self.rules.subscriptions.select({"client_id": "producer-1"})
-            subscription = subscription_id(selection.metrics, selection.interval_ms, client_instance_id)
-        request = PushRequest(
-            client_instance_id, subscription, terminating, compression_type, self.caller(connection_id)
-        )
-        return self.rules.push(request, self.now_ms, too_large)[0]
-
-    def instance(self, client_instance_id: bytes = ID) -> Instance:
-        instance = self.rules.instances.touch(client_instance_id, self.now_ms)
-        assert instance is not None
-        return instance
-
+from telemetry.wire.errors import InvalidSubscriptionError
+from tests.telemetry.rules.broker import (
+    CONNECTION,
+    DEFAULT_INTERVAL_MS,
+    ID,
+    INVALID_REQUEST,
+    NONE,
+    NOW_MS,
+    OTHER_ID,
+    SUB_1,
+    THROTTLED,
+    Broker,
+)
 
 # --- subscriptions
 
@@ -207,155 +155,6 @@ def test_new_ids_are_free_and_no_command_line_takes_them_for_an_option() -> None
     assert rules.get(ZERO_ID, caller, NOW_MS)[1].client_instance_id == free
 
 
-# --- PushTelemetry
-
-
-def test_push_telemetry() -> None:
-    broker = Broker(sub=SUB_1)
-    instance = broker.granted()
-    assert broker.push(subscription=instance.subscription_id) is NONE
-    assert (instance.terminating, instance.last_known_error, instance.last_push_ms) == (False, NONE, NOW_MS)
-
-
-def test_push_telemetry_on_new_server() -> None:
-    subscribed = Broker(sub=SUB_1).granted()
-    assert Broker(sub=SUB_1).push(subscription=subscribed.subscription_id) is NONE
-
-
-def test_push_telemetry_after_push_interval_time() -> None:
-    broker = Broker(sub=SUB_1)
-    broker.granted()
-    assert broker.push() is NONE
-    broker.now_ms += 30_000
-    assert broker.push() is NONE
-
-
-@pytest.mark.parametrize("client_instance_id", sorted(RESERVED_IDS))
-def test_push_telemetry_client_instance_id_invalid(client_instance_id: bytes) -> None:
-    broker = Broker(sub=SUB_1)
-    assert broker.push(client_instance_id) is INVALID_REQUEST
-    assert len(broker.rules.instances) == 0
-
-
-def test_push_telemetry_throttle_error() -> None:
-    broker = Broker(sub=SUB_1)
-    broker.granted()
-    assert broker.push() is NONE
-    assert broker.push() is THROTTLED
-    assert broker.instance().last_known_error is THROTTLED
-
-
-def test_push_telemetry_terminating_flag() -> None:
-    broker = Broker(sub=SUB_1)
-    broker.granted()
-    assert broker.push() is NONE
-    assert broker.push(terminating=True) is NONE
-    assert broker.instance().terminating
-
-
-def test_push_telemetry_next_request_post_terminating_flag() -> None:
-    broker = Broker(sub=SUB_1)
-    broker.granted()
-    assert broker.push(terminating=True) is NONE
-    assert broker.push(terminating=True) is INVALID_REQUEST
-    assert broker.instance().terminating
-    assert broker.instance().last_known_error is INVALID_REQUEST
-
-
-def test_a_push_after_the_terminating_one_is_refused_and_the_one_after_is_judged_again() -> None:
-    broker = Broker(sub=SUB_1)
-    assert broker.push(terminating=True) is NONE
-    broker.now_ms += 30_000
-    assert broker.push() is INVALID_REQUEST
-    assert broker.push() is NONE
-
-
-def test_push_telemetry_subscription_id_invalid() -> None:
-    broker = Broker(sub=SUB_1)
-    broker.granted()
-    assert broker.push(subscription=1234) is UNKNOWN_SUBSCRIPTION_ID
-    assert broker.instance().last_known_error is UNKNOWN_SUBSCRIPTION_ID
-
-
-@pytest.mark.parametrize("compression_type", [-1, 5, 100])
-def test_push_telemetry_compression_type_invalid(compression_type: int) -> None:
-    broker = Broker(sub=SUB_1)
-    broker.granted()
-    assert broker.push(compression_type=compression_type) is UNSUPPORTED_COMPRESSION_TYPE
-    assert broker.instance().last_known_error is UNSUPPORTED_COMPRESSION_TYPE
-
-
-@pytest.mark.parametrize("compression_type", range(5))
-def test_all_codecs_are_taken(compression_type: int) -> None:
-    assert Broker(sub=SUB_1).push(compression_type=compression_type) is NONE
-
-
-def test_push_telemetry_metrics_too_large() -> None:
-    broker = Broker(sub=SUB_1)
-    broker.granted()
-    assert broker.push(too_large=True) is TOO_LARGE
-    assert broker.instance().last_known_error is TOO_LARGE
-
-
-def test_push_telemetry_concurrent_request_new_client_instance() -> None:
-    broker = Broker(sub=SUB_1)
-    assert [broker.push(connection_id="c1"), broker.push(connection_id="c2")] == [NONE, THROTTLED]
-
-
-def test_push_telemetry_concurrent_request_after_subscription_update() -> None:
-    broker = Broker(sub=SUB_1)
-    stale = broker.granted(connection_id="c1").subscription_id
-    broker.rules.update("sub", {"metrics": "*", "interval.ms": "30000"}, NOW_MS)
-    codes = [broker.push(subscription=stale, connection_id=connection_id) for connection_id in ("c2", "c3")]
-    assert codes == [UNKNOWN_SUBSCRIPTION_ID, THROTTLED]
-    assert broker.rules.instances._by_connection == {"c1": ID, "c2": ID}
-
-
-@pytest.mark.parametrize(
-    ("refusal", "after"),
-    [
-        ({"subscription": 1234}, NONE),
-        ({"compression_type": 10}, NONE),
-        ({"too_large": True}, THROTTLED),
-    ],
-)
-def test_get_telemetry_after_a_push_error(refusal: dict[str, Any], after: ErrorCode) -> None:
-    broker = Broker(sub=SUB_1)
-    broker.granted()
-    assert broker.push(**refusal) is not NONE
-    assert broker.get() is after
-
-
-def test_the_checks_come_in_kafkas_order() -> None:
-    broker = Broker(sub=SUB_1)
-    wrong: dict[str, Any] = {"subscription": 1234, "compression_type": 10, "too_large": True}
-    assert broker.push(subscription=1234, compression_type=10, too_large=True) is UNKNOWN_SUBSCRIPTION_ID
-    assert broker.push(**wrong) is THROTTLED
-    broker.now_ms += 30_000
-    assert broker.push(compression_type=10, too_large=True) is UNSUPPORTED_COMPRESSION_TYPE
-    broker.now_ms += 30_000
-    assert broker.push(terminating=True) is NONE
-    assert broker.push(**wrong) is INVALID_REQUEST
-
-
-def test_a_push_that_fails_uses_up_its_time() -> None:
-    broker = Broker(sub=SUB_1)
-    assert broker.push(subscription=1234) is UNKNOWN_SUBSCRIPTION_ID
-    assert broker.get() is NONE  # exempt, and it does not count as a GET
-    broker.now_ms += 29_999
-    assert broker.push() is THROTTLED
-    broker.now_ms += 1
-    assert broker.push() is NONE
-
-
-def test_a_terminating_push_is_never_too_early_and_moves_no_time() -> None:
-    broker = Broker(sub=SUB_1)
-    assert broker.push() is NONE
-    broker.now_ms += 1
-    assert broker.push(terminating=True) is NONE
-    assert broker.instance().last_push_ms == NOW_MS
-
-
 # --- cache
 
 
@@ -417,17 +216,6 @@ def test_a_change_lets_every_client_come_at_once_with_the_facts_of_its_first_req
     code, instance = broker.rules.get(ID, broker.caller("c1", client_id="nobody"), NOW_MS)
     assert code is NONE
     assert instance.selection.interval_ms == 30_000
-
-
-# --- on purpose different from Kafka
-
-
-def test_a_terminating_push_that_is_refused_does_not_lock_the_client_out() -> None:
-    broker = Broker(sub=SUB_1)
-    assert broker.push(subscription=1234, terminating=True) is UNKNOWN_SUBSCRIPTION_ID
-    assert not broker.instance().terminating
-    broker.now_ms += 30_000
-    assert broker.push() is NONE
 
 
 # --- the subscriptions of a cluster, read again and again

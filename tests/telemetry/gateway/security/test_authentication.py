@@ -14,7 +14,7 @@ from telemetry.receiver.receiver import Answer, TelemetryReceiver
 from telemetry.rules.client_instances import Caller
 from telemetry.rules.client_metrics import PushRequest
 from telemetry.wire.errors import ProtocolError
-from tests.telemetry.gateway.test_connection import framed, request, response
+from tests.telemetry.gateway.dialogue import framed, request, response
 
 FACTS = Connection("c", "SASL_PLAINTEXT", ANONYMOUS, "10.0.0.1", 4000, UNKNOWN, UNKNOWN, 7)
 GET = request(71, 0, 70, bytes(16) + b"\x00")

@@ -1,0 +1,148 @@
+"""A broker that answers the admin client as the test says, and bodies of its answers."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime
+import io
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+from kio.schema.alter_client_quotas.v1 import response as altered
+from kio.schema.api_versions.v3 import response as versions_v3
+from kio.schema.describe_client_quotas.v1 import response as described
+from kio.schema.errors import ErrorCode
+from kio.schema.metadata.v8 import response as metadata
+from kio.schema.types import BrokerId
+from kio.serial import entity_writer
+from kio.static.primitive import f64, i16, i32, i32Timedelta
+
+from quota_metrics.config.entities import entity_of
+from quota_metrics.kafka.admin import Cluster, KafkaAdmin
+
+METADATA, API_VERSIONS, DESCRIBE, ALTER = 3, 18, 48, 49
+NO_THROTTLE = i32Timedelta.parse(datetime.timedelta(0))
+ALICE = entity_of({"user": "alice", "client-id": None})
+
+Answer = Callable[[bytes], bytes | None]  # the request's frame -> what follows the length, or None: hang up
+
+
+def body(entity: Any) -> Answer:
+    """An answer with this response, under the correlation id and header that belong to the request."""
+    buffer = io.BytesIO()
+    entity_writer(type(entity))(buffer, entity)
+    tags = b"\x00" if entity.__header_schema__.__version__ == 1 else b""
+    return lambda frame: frame[4:8] + tags + buffer.getvalue()
+
+
+def versions(*apis: tuple[int, int]) -> Answer:
+    keys = tuple(
+        versions_v3.ApiVersion(api_key=i16(key), min_version=i16(0), max_version=i16(high)) for key, high in apis
+    )
+    return body(versions_v3.ApiVersionsResponse(error_code=ErrorCode.none, api_keys=keys, throttle_time=NO_THROTTLE))
+
+
+def nodes(*brokers: tuple[int, int], controller: int = 1) -> Answer:
+    return body(
+        metadata.MetadataResponse(
+            throttle_time=NO_THROTTLE,
+            brokers=tuple(
+                metadata.MetadataResponseBroker(node_id=BrokerId(node), host="127.0.0.1", port=i32(port), rack="r")
+                for node, port in brokers
+            ),
+            cluster_id="c",
+            controller_id=BrokerId(controller),
+            topics=(),
+        )
+    )
+
+
+def quotas(code: ErrorCode = ErrorCode.none, message: str | None = None) -> Answer:
+    entry = described.EntryData(
+        entity=(
+            described.EntityData(entity_type="client-id", entity_name=None),
+            described.EntityData(entity_type="user", entity_name="alice"),
+        ),
+        values=(described.ValueData(key="producer_byte_rate", value=f64(10.0)),),
+    )
+    return body(
+        described.DescribeClientQuotasResponse(
+            throttle_time=NO_THROTTLE,
+            error_code=code,
+            error_message=message,
+            entries=None if code else (entry,),
+        )
+    )
+
+
+def alterations(code: ErrorCode) -> Answer:
+    entity = (altered.EntityData(entity_type="user", entity_name="alice"),)
+    entry = altered.EntryData(error_code=code, error_message=None, entity=entity)
+    return body(altered.AlterClientQuotasResponse(throttle_time=NO_THROTTLE, entries=(entry,)))
+
+
+GOOD = {API_VERSIONS: versions((METADATA, 13), (DESCRIBE, 1), (ALTER, 1)), DESCRIBE: quotas()}
+
+
+class FakeBroker:
+    """Answers each API as its table says; an API that is not in it is never answered."""
+
+    def __init__(self, answers: dict[int, Answer]) -> None:
+        self.answers = dict(answers)
+        self.asked: list[int] = []
+        self.port = 0
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            while True:
+                frame = await reader.readexactly(int.from_bytes(await reader.readexactly(4), "big"))
+                frame = len(frame).to_bytes(4, "big") + frame
+                self.asked.append(int.from_bytes(frame[4:6], "big"))
+                if not self.reply(frame, writer):
+                    break
+        except (asyncio.IncompleteReadError, ConnectionError, asyncio.CancelledError):  # the loop ends
+            return
+        finally:
+            writer.close()
+
+    def reply(self, frame: bytes, writer: asyncio.StreamWriter) -> bool:
+        answer = self.answers.get(self.asked[-1])
+        if answer is not None:
+            content = answer(frame[4:])
+            if content is None:
+                return False
+            writer.write(len(content).to_bytes(4, "big") + content)
+        return True
+
+
+@asynccontextmanager
+async def broker(answers: dict[int, Answer]) -> AsyncIterator[FakeBroker]:
+    fake = FakeBroker(answers)
+    server = await asyncio.start_server(fake.serve, "127.0.0.1", 0)
+    async with server:
+        fake.port = server.sockets[0].getsockname()[1]
+        fake.answers.setdefault(METADATA, nodes((1, fake.port)))
+        yield fake
+
+
+def asking(answers: dict[int, Answer], ask: Callable[[KafkaAdmin, FakeBroker], Awaitable[Any]], **options: Any) -> Any:
+    """What `ask` returns or raises at a client of a fake broker; the client is closed then."""
+
+    async def run() -> Any:
+        async with broker(answers) as fake:
+            admin = KafkaAdmin([("127.0.0.1", fake.port)], **{"timeout_ms": 2000} | options)
+            try:
+                return await ask(admin, fake)
+            finally:
+                await admin.close()
+
+    return asyncio.run(run())
+
+
+async def start(admin: KafkaAdmin, fake: FakeBroker) -> Cluster:
+    return await admin.start()
+
+
+async def describe(admin: KafkaAdmin, fake: FakeBroker) -> Any:
+    return await admin.describe_client_quotas()

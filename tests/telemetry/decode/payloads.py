@@ -1,0 +1,65 @@
+"""OTLP payloads made by hand, and what the decoder makes of them."""
+
+from __future__ import annotations
+
+from collections.abc import Container
+from pathlib import Path
+from typing import Any
+
+from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
+from opentelemetry.proto.metrics.v1.metrics_pb2 import (
+    Metric,
+    MetricsData,
+    NumberDataPoint,
+)
+
+from exporters.model import Connection, Push
+from telemetry.decode.budgets import Limits
+from telemetry.decode.otlp import Decoded, decode
+
+VECTORS = Path(__file__).parents[2] / "vectors"
+NOW_MS = 1_795_234_197_430
+NOW_NS = NOW_MS * 1_000_000
+CONNECTION = Connection("prod", "EXTERNAL", "alice", "10.0.0.7", 50_000, "apache-kafka-java", "4.3.1", 1)
+PUSH = Push(CONNECTION, "app-1", bytes(range(16)), NOW_MS, 7, False, 0, b"")
+
+
+def text(key: str, value: str) -> KeyValue:
+    return KeyValue(key=key, value=AnyValue(string_value=value))
+
+
+def number(ts_ns: int = NOW_NS, **fields: Any) -> NumberDataPoint:
+    return NumberDataPoint(time_unix_nano=ts_ns, **fields)
+
+
+def gauge(*points: NumberDataPoint, name: str = "g", unit: str = "") -> Metric:
+    metric = Metric(name=name, unit=unit)
+    metric.gauge.data_points.extend(points)
+    return metric
+
+
+def counter(*points: NumberDataPoint, temporality: Any = 1, monotonic: bool = True) -> Metric:
+    metric = Metric(name="s")
+    metric.sum.data_points.extend(points)
+    metric.sum.aggregation_temporality = temporality
+    metric.sum.is_monotonic = monotonic
+    return metric
+
+
+def payload(*metrics: Metric, resource: tuple[KeyValue, ...] = ()) -> bytes:
+    data = MetricsData()
+    resource_metrics = data.resource_metrics.add()
+    resource_metrics.resource.attributes.extend(resource)
+    scope_metrics = resource_metrics.scope_metrics.add()
+    scope_metrics.scope.name, scope_metrics.scope.version = "scope", "1.0"
+    scope_metrics.metrics.extend(metrics)
+    return data.SerializeToString()
+
+
+def decoded(*metrics: Metric, push: Push = PUSH, limits: Limits = Limits(), known: Container[int] = ()) -> Decoded:
+    return decode(payload(*metrics, resource=(text("client-rack", "r1"),)), push, limits, known)
+
+
+def attributes(*pairs: KeyValue, limits: Limits = Limits()) -> dict[str, str]:
+    [series] = decoded(gauge(number(as_double=1, attributes=pairs)), limits=limits).series.values()
+    return dict(series.attributes)

@@ -1,0 +1,89 @@
+"""One payload decoded by template and by otlp.decode."""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import replace
+from pathlib import Path
+
+import zstandard
+from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData
+
+from exporters.model import Connection, Push
+from telemetry.decode.budgets import Limits
+from telemetry.decode.client_budgets import ClientBudgets
+from telemetry.decode.decoder import Decoder, Outcome, Refusal
+from telemetry.decode.otlp import decode
+from telemetry.decode.series import identity
+from telemetry.decode.series_cache import KnownSeries
+from telemetry.decode.templates import Template, template_of
+from telemetry.ingest.arrow_tables import points_table
+
+NOW_MS = 1_795_234_197_430
+NOW_NS = NOW_MS * 1_000_000
+CONNECTION = Connection("prod", "EXTERNAL", "alice", "10.0.0.7", 50_000, "apache-kafka-java", "4.3.1", 1)
+PUSH = Push(CONNECTION, "app-1", bytes(16), NOW_MS, 7, False, 0, b"")
+LIMITS = Limits()
+VECTORS = sorted((Path(__file__).parents[2] / "vectors").glob("*.zst"))
+PAYLOADS = [zstandard.ZstdDecompressor().decompressobj().decompress(path.read_bytes()) for path in VECTORS]
+
+
+class Bench:
+    """A decoder as the ingester uses it."""
+
+    def __init__(self, limits: Limits = LIMITS, max_template_bytes: int = 1 << 24) -> None:
+        self.known = KnownSeries(1 << 20, 3_600_000)
+        self.decoder = Decoder(
+            max_decompressed_bytes=1 << 24,
+            limits=limits,
+            known=self.known,
+            max_template_bytes=max_template_bytes,
+            client_budgets=ClientBudgets(),
+        )
+
+    def take(self, push: Push) -> tuple[Outcome, Refusal | None]:
+        outcome, refusal = self.decoder.outcome(push)
+        self.known.add(identity(push), outcome.decoded.series, push.received_at_ms)
+        return outcome, refusal
+
+    def matches(self, payload: bytes) -> bool:
+        return self.take(replace(PUSH, payload=payload))[0].match is not None
+
+
+def rows(outcome: Outcome) -> list[str]:
+    """In an order of their own, values as bits: NaN is not equal to itself."""
+    found = points_table([outcome])[0].to_pylist()
+    return sorted(repr({**row, "value": struct.pack("<d", row["value"])}) for row in found)
+
+
+def check(bench: Bench, payload: bytes, push: Push = PUSH) -> Outcome:
+    """That the rows are those of otlp.decode, refusals included."""
+    outcome, refusal = bench.take(replace(push, payload=payload))
+    try:
+        plain = Outcome(outcome.push, decode(payload, outcome.push, LIMITS, ()), len(payload), 0)
+    except ValueError:
+        assert refusal is not None
+        return outcome
+    assert refusal is None
+    assert rows(outcome) == rows(plain)
+    assert outcome.points == plain.points
+    clamped = points_table([outcome])[2] + outcome.decoded.clamped_timestamps
+    assert clamped == plain.decoded.clamped_timestamps
+    assert outcome.decoded.histograms == plain.decoded.histograms
+    return outcome
+
+
+def template_for(name: str) -> Template | None:
+    return template_of(named(name), decode(named(name), PUSH, LIMITS, ()))
+
+
+def named(name: str) -> bytes:
+    message = MetricsData()
+    points = message.resource_metrics.add().scope_metrics.add().metrics.add(name=name).gauge.data_points
+    points.add(time_unix_nano=NOW_NS, as_double=1.0)
+    return message.SerializeToString()
+
+
+def field(number: int, data: bytes) -> bytes:
+    assert len(data) < 128
+    return bytes([number << 3 | 2, len(data)]) + data

@@ -1,0 +1,139 @@
+"""Connections as byte streams: any cutting, junk, and a connection without a broker behind it."""
+
+from __future__ import annotations
+
+import struct
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from telemetry.gateway.connection import ProxiedConnection
+from telemetry.gateway.exchanges import Limits
+from telemetry.wire.errors import ProtocolError
+from tests.telemetry.gateway.dialogue import FACTS, PUSH, Both, framed, local, produce, produced, request, response
+
+DIALOGUE = [
+    (request(18, 3, 1, b"\x05java\x061.2.3\x00"), framed(struct.pack(">ih", 1, 0) + b"\x01\0\0\0\0\x00")),
+    (
+        request(3, 9, 2, b"topics"),
+        response(
+            3,
+            9,
+            2,
+            struct.pack(">i", 0)
+            + b"\x02"
+            + struct.pack(">i", 1)
+            + b"\x03k1"
+            + struct.pack(">i", 9)
+            + b"\x00\x00"
+            + b"rest",
+        ),
+    ),
+    (produce(9, 3, -1), produced(9, 3, 5)),
+    (produce(8, 4, 0), b""),
+    (request(71, 0, 5, b"get"), None),
+    (request(1, 12, 6, b"fetch"), response(1, 12, 6, struct.pack(">i", 9) + b"r" * 300)),
+    (request(72, 0, 7, PUSH), None),
+    (request(1, 12, 8, b"fetch"), response(1, 12, 8, struct.pack(">i", 0) + b"s" * 30)),
+]
+
+
+def played(cuts: list[int]) -> tuple[bytes, bytes, list[int]]:
+    """Both streams through the connection in pieces; flushed whenever it asks."""
+    both = Both()
+    ups = downs = b""
+    sent = b"".join(ask for ask, _ in DIALOGUE)
+    reported = b"".join(answer for _, answer in DIALOGUE if answer)
+    at = 0
+    for cut in [*cuts, len(sent)]:
+        ups += both.client(sent[at : at + cut])
+        at += cut
+    downs += both.take_client()
+    at = 0
+    for index, cut in enumerate([*cuts, len(reported)]):
+        downs += both.broker(reported[at : at + cut])
+        at += cut
+        if both.connection.unflushed and index % 2:
+            downs += both.flush()
+    if both.connection.unflushed:
+        downs += both.flush()
+    return ups, downs, [s.throttle_ms for s in both.seen]
+
+
+@settings(deadline=None)
+@given(st.lists(st.integers(0, 60), max_size=40))
+def test_any_cutting_of_both_streams_gives_the_same_dialogue(cuts: list[int]) -> None:
+    assert played(cuts) == played([])
+
+
+@settings(deadline=None)
+@given(st.lists(st.binary(max_size=100), max_size=6), st.lists(st.binary(max_size=100), max_size=6))
+def test_junk_from_either_side_is_passed_or_a_protocol_error(asked: list[bytes], reported: list[bytes]) -> None:
+    both = Both()
+    both.client(request(3, 9, 1, b"topics") + produce(13, 2, 1) + request(1, 12, 3))
+    try:
+        for piece in reported:
+            both.broker(piece)
+        for piece in asked:
+            both.client(framed(piece) if piece[:1] < b"\x80" else piece)
+    except ProtocolError:
+        pass
+
+
+# Without a broker behind
+
+
+class Alone(Both):
+    """A connection that is answered here or not at all."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.connection = ProxiedConnection(
+            facts=FACTS,
+            connection_id="one",
+            receiver=self.receiver,
+            address_of=lambda node_id, host, port: ("gw", 20_000 + node_id),
+            observe=self.seen.append,
+            limits=Limits(max_held_request_bytes=1000),
+            local={key: lambda version, body: b"%d:" % version + body for key in (3, 18, 32)},
+        )
+
+    def ask(self, data: bytes) -> bytes:
+        assert self.client(data) == b""
+        return self.take_client()
+
+
+@pytest.mark.parametrize(("key", "version"), [(3, 1), (3, 12), (18, 0), (32, 1), (32, 4)])
+def test_what_is_known_is_answered_here(key: int, version: int) -> None:
+    alone = Alone()
+    assert alone.ask(request(key, version, 7, b"asked")) == response(key, version, 7, b"%d:asked" % version)
+    assert alone.connection.idle
+
+
+def test_api_versions_is_answered_here_and_tells_of_the_software() -> None:
+    alone = Alone()
+    body = b"\x05java\x063.7.0\x00"
+    assert alone.ask(request(18, 3, 1, body)) == response(18, 3, 1, b"3:" + body)
+    newer = framed(struct.pack(">hhih", 18, 5, 2, 3) + b"app\x00" + b"\x05java\x06abcde\x00")
+    assert alone.ask(newer) == framed(struct.pack(">ihihhh", 2, 35, 1, 18, 0, 4))
+    alone.ask(request(71, 0, 3))
+    assert alone.receiver.software == "java 3.7.0"
+
+
+def test_answers_keep_the_order_of_requests_behind_a_push() -> None:
+    alone = Alone()
+    assert alone.ask(request(72, 0, 1, PUSH) + request(3, 12, 2, b"asked")) == b""
+    assert alone.flush() == local(1, b"answer-72") + response(3, 12, 2, b"12:asked")
+
+
+@pytest.mark.parametrize("key", [0, 1, 12, 44])
+def test_anything_else_closes_the_connection(key: int) -> None:
+    with pytest.raises(ProtocolError, match="no broker behind"):
+        Alone().client(request(key, 1, 1, b"body"))
+
+
+def test_a_long_request_closes_the_connection_but_a_push_is_told_of() -> None:
+    assert Alone().ask(request(72, 0, 1, bytes(2000))) == local(1, b"too-large")
+    with pytest.raises(ProtocolError, match="Metadata request of"):
+        Alone().client(request(3, 12, 1, bytes(2000)))

@@ -1,0 +1,247 @@
+"""telemetry/receiver/receiver.py: payloads validated on receipt, internal errors, and bytes that are no request."""
+
+from __future__ import annotations
+
+import gzip
+from functools import partial
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from opentelemetry.proto.metrics.v1.metrics_pb2 import (
+    Gauge,
+    Metric,
+    MetricsData,
+    NumberDataPoint,
+    ResourceMetrics,
+    ScopeMetrics,
+)
+from structlog.testing import capture_logs
+
+from exporters.model import RecordKind
+from exporters.spool.writer import SpoolFull
+from telemetry.decode.decoder import validate_payload
+from telemetry.decode.otlp import Limits
+from telemetry.receiver.receiver import Answer, TelemetryReceiver
+from telemetry.wire.errors import ErrorCode, ProtocolError
+from telemetry.wire.telemetry_messages import GET_TELEMETRY_SUBSCRIPTIONS, PUSH_TELEMETRY
+from tests.telemetry.receiver.sink import ID, MAX_BYTES, PUSH_89, PUSH_NONE, Sink, code_of, push_body
+
+# --- payloads validated on receipt
+
+
+class Judged(Sink):
+    """A receiver that decodes before it acknowledges."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        limits = Limits(points=2)
+        self.receiver = TelemetryReceiver(
+            self.rules,
+            append=self.spool.append,
+            telemetry_max_bytes=MAX_BYTES,
+            validate_payload=lambda codec, payload: validate_payload(
+                codec, payload, max_decompressed_bytes=1000, limits=limits
+            ),
+        )
+
+
+def metrics(points: int) -> bytes:
+    gauge = Gauge(data_points=[NumberDataPoint(as_int=1)] * points)
+    return MetricsData(
+        resource_metrics=[ResourceMetrics(scope_metrics=[ScopeMetrics(metrics=[Metric(name="m", gauge=gauge)])])]
+    ).SerializeToString()
+
+
+@pytest.mark.parametrize(
+    ("payload", "compression_type", "code"),
+    [
+        (metrics(2), 0, 0),
+        (gzip.compress(metrics(2)), 1, 0),
+        (b"", 4, 0),
+        (b"junk", 4, 87),
+        (b"\xffjunk", 0, 87),
+        (metrics(3), 0, 87),
+        (gzip.compress(bytes(1001)), 1, 118),
+    ],
+)
+def test_what_cannot_be_decoded_is_refused_with_the_code_of_kafka(
+    payload: bytes, compression_type: int, code: int
+) -> None:
+    sink = Judged()
+    assert code_of(sink.push(payload, compression_type=compression_type, terminating=True)) == code
+    assert len(sink.spool.records) == (code == 0)
+    assert sink.receiver.counts.pushes == {ErrorCode(code): 1}
+
+
+def test_a_terminating_push_that_was_refused_does_not_lock_the_client_out() -> None:
+    sink = Judged()
+    assert code_of(sink.push(b"junk", compression_type=4, terminating=True)) == 87
+    sink.now_ms += 1000
+    assert code_of(sink.push(metrics(1))) == 0
+
+
+def test_a_fault_of_the_judge_asks_the_client_to_come_back() -> None:
+    sink = Sink()
+
+    def broken(compression_type: int, payload: bytes) -> ErrorCode:
+        raise KeyError("a bug")
+
+    sink.receiver = TelemetryReceiver(
+        sink.rules, append=sink.spool.append, telemetry_max_bytes=MAX_BYTES, validate_payload=broken
+    )
+    with capture_logs():
+        assert sink.push() == Answer(PUSH_89, after_flush=False, refusal=b"")
+    assert sink.spool.records == []
+
+
+# --- faults of ours
+
+
+@pytest.mark.parametrize("failure", [SpoolFull(), OSError("disk"), KeyError("a bug")])
+def test_a_fault_of_ours_asks_the_client_to_come_back(failure: Exception) -> None:
+    sink = Sink()
+    sink.spool.failure = failure
+    with capture_logs():
+        assert sink.push(terminating=True) == Answer(PUSH_89, after_flush=False, refusal=b"")
+        assert code_of(sink.get(bytes(15) + b"\x07")) == 89
+    assert sink.receiver.counts.pushes == {ErrorCode.THROTTLING_QUOTA_EXCEEDED: 1}
+    assert sink.receiver.counts.gets == {ErrorCode.THROTTLING_QUOTA_EXCEEDED: 1}
+    assert sink.receiver.counts.accepted_bytes == 0
+
+
+def test_a_terminating_push_that_could_not_be_kept_may_come_again() -> None:
+    sink = Sink()
+    sink.spool.failure = SpoolFull()
+    assert code_of(sink.push(terminating=True)) == 89
+    sink.spool.failure = None
+    assert code_of(sink.push(terminating=True)) == 0
+
+
+def test_what_was_lost_at_the_flush_may_come_again() -> None:
+    sink = Sink()
+    assert sink.get().after_flush
+    sink.now_ms += 1000
+    assert code_of(sink.push(terminating=True)) == 0
+    sink.receiver.settled(False)
+    assert code_of(sink.push(terminating=True)) == 0
+    sink.receiver.settled(True)
+    assert code_of(sink.push(terminating=True)) == 42
+    sink.now_ms += 1000
+    assert sink.get().after_flush  # it is recorded again
+
+
+def test_an_instance_that_could_not_be_recorded_is_recorded_when_it_comes_again() -> None:
+    sink = Sink()
+    sink.spool.failure = SpoolFull()
+    assert code_of(sink.get()) == 89
+    sink.spool.failure = None
+    sink.now_ms += 1000
+    assert code_of(sink.get()) == 0
+    assert [kind for kind, _ in sink.spool.records] == [RecordKind.INSTANCE]
+
+
+def test_a_bug_is_logged_ever_more_rarely() -> None:
+    sink = Sink()
+    sink.spool.failure = KeyError("a bug")
+    with capture_logs() as logs:
+        for _ in range(100):
+            sink.push()
+            sink.now_ms += 1000
+    assert sink.receiver.counts.faults == 100
+    assert [entry["faults"] for entry in logs] == [1, 2, 4, 8, 16, 32, 64]
+
+
+# --- pushes too long to be read
+
+
+def test_an_oversize_push_is_judged_by_its_head() -> None:
+    sink = Sink()
+    head = push_body(bytes(1000))[:40]
+    codes = [code_of(sink.oversize(head)) for _ in range(2)]
+    assert codes == [118, 89]
+    stale = push_body(b"", subscription=1234)[:22]
+    sink.now_ms += 1000
+    assert code_of(sink.oversize(stale)) == 117
+    assert sink.spool.records == []
+    assert sum(sink.receiver.counts.pushes.values()) == 3
+
+
+@pytest.mark.interpreted
+def test_a_fault_of_ours_with_an_oversize_push_asks_the_client_to_come_back() -> None:
+    sink = Sink()
+
+    def broken(*_: object, **__: object) -> None:
+        raise KeyError("a bug")
+
+    sink.receiver.rules.push = broken  # type: ignore[assignment,method-assign] # a fault, injected
+    with capture_logs():
+        assert code_of(sink.oversize(push_body(b""))) == 89
+    assert sink.receiver.counts.faults == 1
+
+
+def test_an_oversize_push_whose_head_is_not_there_cannot_be_answered() -> None:
+    sink = Sink()
+    with pytest.raises(ProtocolError):
+        sink.oversize(push_body(b"")[:21])
+
+
+# --- bytes that are no request
+
+
+@pytest.mark.parametrize(
+    ("api_key", "body"),
+    [
+        (GET_TELEMETRY_SUBSCRIPTIONS, b""),
+        (GET_TELEMETRY_SUBSCRIPTIONS, ID),
+        (GET_TELEMETRY_SUBSCRIPTIONS, ID + b"\x01"),
+        (PUSH_TELEMETRY, b""),
+        (PUSH_TELEMETRY, push_body(b"payload")[:-1]),
+        (PUSH_TELEMETRY, push_body(b"payload")[:-2]),
+        (PUSH_TELEMETRY, push_body(b"")[:22] + b"\xff\xff\xff\xff\x0f"),
+    ],
+)
+def test_bytes_that_are_no_request(api_key: int, body: bytes) -> None:
+    sink = Sink()
+    with pytest.raises(ProtocolError):
+        sink.answer(api_key, body)
+    assert len(sink.rules.instances) == 0
+
+
+@settings(max_examples=300)
+@given(
+    st.sampled_from([GET_TELEMETRY_SUBSCRIPTIONS, PUSH_TELEMETRY]),
+    st.lists(st.binary(max_size=60) | st.binary(max_size=20).map(lambda junk: push_body(b"x")[:-1] + junk), max_size=4),
+)
+def test_junk_is_answered_or_a_protocol_error(api_key: int, bodies: list[bytes]) -> None:
+    sink = Sink()
+    for body in bodies:
+        for ask in (partial(sink.answer, api_key), sink.oversize):
+            try:
+                answer = ask(body)
+            except ProtocolError:
+                continue
+            assert answer.body in (PUSH_NONE, PUSH_89) or code_of(answer) in list(ErrorCode)
+    assert sink.receiver.counts.faults == 0
+
+
+# --- the rest
+
+
+def test_what_came_is_counted_by_code() -> None:
+    sink = Sink()
+    sink.get()
+    sink.get()
+    sink.push(b"payload")
+    sink.push(b"payload")
+    none, throttled = ErrorCode.NONE, ErrorCode.THROTTLING_QUOTA_EXCEEDED
+    assert sink.receiver.counts.gets == {none: 1, throttled: 1}
+    assert sink.receiver.counts.pushes == {none: 1, throttled: 1}
+    assert sink.receiver.counts.accepted_bytes == len(b"payload")
+
+
+def test_a_lost_connection_takes_its_instance_with_it() -> None:
+    sink = Sink()
+    sink.get()
+    sink.receiver.disconnected("c1")
+    assert len(sink.rules.instances) == 0
