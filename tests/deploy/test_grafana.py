@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from deploy.grafana.dashboards import CLICKHOUSE, DASHBOARDS, HERE, as_json
+from deploy.grafana.dashboards import DASHBOARDS, HERE, as_json
+from deploy.grafana.panels import CLICKHOUSE
 from exporters.self_metrics import CATALOGUE
 from tests.kit.clickhouse import RunningClickHouse, running_clickhouse
 from tests.kit.promtool import promtool, run

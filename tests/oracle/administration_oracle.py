@@ -10,13 +10,10 @@ from __future__ import annotations
 import importlib
 import io
 import random
-import socket
-import struct
 import sys
 import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from kio.serial import entity_reader, entity_writer
@@ -28,10 +25,10 @@ from telemetry.rules.java.hash import ConcurrentMapKeys
 from telemetry.rules.subscription_config import MATCH_KEYS
 from telemetry.wire.apis import ALTER_CONFIGS, APIS, DESCRIBE_CONFIGS, INCREMENTAL_ALTER_CONFIGS, LIST_CONFIG_RESOURCES
 from telemetry.wire.config_messages import Operation, ResourceType
+from tests.kit.raw_connection import PATIENCE_S, RawConnection
 
 CLIENT_METRICS = int(ResourceType.CLIENT_METRICS)
 SET, DELETE, APPEND, SUBTRACT = map(int, Operation)
-PATIENCE_S = 10.0  # until a broker knows what its controller decided
 
 MODULES = {
     INCREMENTAL_ALTER_CONFIGS: "incremental_alter_configs",
@@ -161,41 +158,6 @@ def listing(version: int, kinds: Sequence[int] = ()) -> bytes:
     module = schema(LIST_CONFIG_RESOURCES, version, "request")
     named = {"resource_types": tuple(kinds)} if version >= 1 else {}
     return encoded(module.ListConfigResourcesRequest(**named))
-
-
-class RawConnection:
-    """A connection that sends bodies of requests and returns bodies of responses. A context manager."""
-
-    def __init__(self, bootstrap: str) -> None:
-        host, _, port = bootstrap.rpartition(":")
-        self._socket = socket.create_connection((host, int(port)), PATIENCE_S)
-        self._correlation_id = 0
-
-    def __enter__(self) -> RawConnection:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._socket.close()
-
-    def ask(self, api_key: int, version: int, body: bytes) -> bytes:
-        """Raises EOFError when the other side hangs up instead."""
-        self._correlation_id += 1
-        flexible = APIS[api_key].flexible(version)
-        head = struct.pack(">hhih", api_key, version, self._correlation_id, 3) + b"raw" + b"\x00" * flexible
-        self._socket.sendall(struct.pack(">i", len(head) + len(body)) + head + body)
-        (length,) = struct.unpack(">i", self._read(4))
-        return self._read(length)[4 + (flexible and api_key != 18) :]
-
-    def _read(self, size: int) -> bytes:
-        data = b""
-        while len(data) < size:
-            piece = self._socket.recv(size - len(data))
-            if not piece:
-                raise EOFError("the other side closed the connection")
-            data += piece
-        return data
 
 
 class Comparison:

@@ -1,0 +1,46 @@
+"""A connection to a broker by request and response bodies, without a client library."""
+
+from __future__ import annotations
+
+import socket
+import struct
+from types import TracebackType
+
+from telemetry.wire.apis import APIS
+
+PATIENCE_S = 10.0  # until a broker knows what its controller decided
+
+
+class RawConnection:
+    """A connection that sends bodies of requests and returns bodies of responses. A context manager."""
+
+    def __init__(self, bootstrap: str) -> None:
+        host, _, port = bootstrap.rpartition(":")
+        self._socket = socket.create_connection((host, int(port)), PATIENCE_S)
+        self._correlation_id = 0
+
+    def __enter__(self) -> RawConnection:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._socket.close()
+
+    def ask(self, api_key: int, version: int, body: bytes) -> bytes:
+        """Raises EOFError when the other side hangs up instead."""
+        self._correlation_id += 1
+        flexible = APIS[api_key].flexible(version)
+        head = struct.pack(">hhih", api_key, version, self._correlation_id, 3) + b"raw" + b"\x00" * flexible
+        self._socket.sendall(struct.pack(">i", len(head) + len(body)) + head + body)
+        (length,) = struct.unpack(">i", self._read(4))
+        return self._read(length)[4 + (flexible and api_key != 18) :]
+
+    def _read(self, size: int) -> bytes:
+        data = b""
+        while len(data) < size:
+            piece = self._socket.recv(size - len(data))
+            if not piece:
+                raise EOFError("the other side closed the connection")
+            data += piece
+        return data
