@@ -14,8 +14,8 @@ import pytest
 
 from tests.attack.victim import attack, connect, frame
 from tests.kit.network import subscription
+from tests.kit.raw_connection import RawConnection
 from tests.kit.serving import Served
-from tests.oracle.administration_oracle import RawConnection
 
 pytestmark = pytest.mark.clickhouse
 

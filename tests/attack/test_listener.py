@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from tests.attack.victim import MB, attack, connect, frame, push_frame, victim, was_closed
+from tests.kit.raw_connection import RawConnection
 from tests.kit.serving import Served, eventually
 from tests.oracle import administration_oracle as requests
-from tests.oracle.administration_oracle import RawConnection
 
 pytestmark = pytest.mark.clickhouse
 

@@ -17,8 +17,8 @@ import pytest
 import yaml
 
 from tests.kit.network import subscription
+from tests.kit.raw_connection import RawConnection
 from tests.kit.serving import PATIENCE_S, Served
-from tests.oracle.administration_oracle import RawConnection
 
 MB = 1 << 20
 _PAUSE_S = 0.02

@@ -10,8 +10,8 @@ from contextlib import ExitStack, contextmanager
 import psutil
 
 from tests.chaos.load import metrics_data
+from tests.kit.raw_connection import RawConnection
 from tests.kit.serving import PATIENCE_S, Served
-from tests.oracle.administration_oracle import RawConnection
 
 NETWORK = "headroom.server.processes.network_process"
 _GET, _PUSH = 71, 72

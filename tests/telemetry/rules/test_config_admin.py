@@ -10,6 +10,7 @@ from headroom.demo.kit.broker import Cluster
 from telemetry.rules.config_admin import MAX_CHARS, alter
 from telemetry.rules.subscription_config import EXTRA_MATCH_KEYS, MATCH_KEYS
 from telemetry.wire.apis import ALTER_CONFIGS, INCREMENTAL_ALTER_CONFIGS
+from tests.kit.raw_connection import RawConnection
 from tests.oracle import administration_oracle as requests
 from tests.oracle.administration_oracle import (
     APPEND,
@@ -17,7 +18,6 @@ from tests.oracle.administration_oracle import (
     DELETE,
     SET,
     SUBTRACT,
-    RawConnection,
 )
 from tests.telemetry.rules.config_requests import (
     BROKER,

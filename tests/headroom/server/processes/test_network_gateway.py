@@ -25,8 +25,8 @@ from telemetry.gateway.listeners import BrokerNode
 from telemetry.gateway.server import Gateway
 from telemetry.rules.java.hash import uuid_text
 from tests.kit.network import NETWORK, spread, subscription
+from tests.kit.raw_connection import RawConnection
 from tests.kit.serving import PATIENCE_S, Served, eventually
-from tests.oracle.administration_oracle import RawConnection
 
 pytestmark = [pytest.mark.kafka, pytest.mark.java, pytest.mark.clickhouse]
 

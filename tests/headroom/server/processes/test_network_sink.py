@@ -20,6 +20,7 @@ import pytest
 from headroom.demo.kit.processes import LOOPBACK, free_ports
 from tests.chaos.load import POINTS_PER_PUSH, Load
 from tests.kit.network import NETWORK, processes, push, spread, subscription
+from tests.kit.raw_connection import RawConnection
 from tests.kit.serving import Served, eventually
 from tests.oracle import administration_oracle as requests
 
@@ -37,19 +38,19 @@ def served(directory: Path, *arguments: str) -> Served:
 def headroom(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     """With a subscription for the clients of tests/chaos and raw connections, short of nothing."""
     with served(tmp_path_factory.mktemp("network")) as running:
-        with requests.RawConnection(running.kafka) as connection:
+        with RawConnection(running.kafka) as connection:
             alter(connection, "everything", {"metrics": "*", "interval.ms": "100"})
         eventually(lambda: intervals(running), lambda found: found == {100})
         yield running
 
 
-def alter(connection: requests.RawConnection, name: str, keys: dict[str, str]) -> None:
+def alter(connection: RawConnection, name: str, keys: dict[str, str]) -> None:
     operations = [(key, requests.SET, value) for key, value in keys.items()]
     body = connection.ask(44, 1, requests.incremental(1, [(requests.CLIENT_METRICS, name, operations)]))
     assert [int(result.error_code) for result in requests.decoded(44, 1, body).responses] == [0]
 
 
-def listed(connection: requests.RawConnection) -> set[str]:
+def listed(connection: RawConnection) -> set[str]:
     reported = requests.decoded(74, 0, connection.ask(74, 0, requests.listing(0)))
     return {found.resource_name for found in reported.config_resources}
 
@@ -123,10 +124,10 @@ def test_what_is_altered_through_any_process_is_known_to_all(headroom: Served) -
 
 
 def test_clients_of_all_processes_get_what_was_altered(headroom: Served) -> None:
-    with requests.RawConnection(headroom.kafka) as connection:
+    with RawConnection(headroom.kafka) as connection:
         alter(connection, "everything", {"interval.ms": "101"})
     eventually(lambda: intervals(headroom), lambda found: found == {101})
-    with requests.RawConnection(headroom.kafka) as connection:
+    with RawConnection(headroom.kafka) as connection:
         alter(connection, "everything", {"interval.ms": "100"})
     eventually(lambda: intervals(headroom), lambda found: found == {100})
 
