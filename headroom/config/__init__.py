@@ -1,1 +1,1 @@
-"""Every setting with its default (settings.py) and where settings come from (sources.py)."""
+"""Every setting with its default (settings.py, a file per large section) and where settings come from (sources.py)."""
