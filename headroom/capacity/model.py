@@ -66,19 +66,13 @@ def plan(work: Workload, figures: Figures, margins: Margins | None = None) -> li
     points_s = pushes_s * work.points
     requests_s = work.rate_bytes_s / work.request_bytes
     network = network_cores(work, figures)
-    stored_s = points_s + work.usage_rows_s
-    worker = stored_s * figures.point_us / _US_PER_S
-    clickhouse = stored_s * figures.row_us / _US_PER_S * work.replicas
+    worker = (points_s + work.usage_rows_s) * figures.point_us / _US_PER_S
     connections = work.clients * work.brokers
     # One storage worker decodes for a gateway, on one core.
     processes = max(ceil(network / limits.busy), ceil(connections / limits.connections_per_process))
     per_gateway = max(1, limits.cores_per_gateway - 2)
     gateways = max(2, ceil(processes / per_gateway), ceil(worker / limits.busy))
-    memory = gateways * figures.worker_rss_bytes + processes * figures.network_rss_bytes
-    memory += work.clients * figures.instance_bytes + connections * figures.connection_bytes
-    shards = max(1, ceil(clickhouse / work.replicas / (limits.cores_per_shard * limits.busy)))
-    series = work.clients * work.points * figures.series_bytes
-    disk_day = (points_s * figures.row_bytes + work.usage_rows_s * _USAGE_ROW_BYTES) * _DAY_S
+    memory = _gateway_memory(work, figures, gateways, processes)
     spool = pushes_s * (work.push_bytes + _RECORD_HEAD_BYTES) * work.outage_h * 3600
     usage_read = work.usage_rows_s * work.job_window_s
     return [
@@ -103,6 +97,24 @@ def plan(work: Workload, figures: Figures, margins: Margins | None = None) -> li
             f"{work.brokers} brokers a client; each has an upstream connection to the broker",
         ),
         Line("spool disk", spool, "bytes", f"{work.outage_h:g} h without ClickHouse; all gateways together"),
+        *_clickhouse_lines(work, figures, limits),
+        Line("network in", pushes_s * work.push_bytes + work.rate_bytes_s, "bytes/s", "pushes and Kafka traffic"),
+        Line(
+            "spark cores",
+            usage_read * figures.spark_row_us / _US_PER_S / work.job_seconds,
+            "cores",
+            f"{work.job_window_s:g} s of usage in {work.job_seconds:g} s",
+        ),
+    ]
+
+
+def _clickhouse_lines(work: Workload, figures: Figures, limits: Margins) -> list[Line]:
+    points_s = work.clients / work.interval_s * work.points
+    clickhouse = (points_s + work.usage_rows_s) * figures.row_us / _US_PER_S * work.replicas
+    shards = max(1, ceil(clickhouse / work.replicas / (limits.cores_per_shard * limits.busy)))
+    series = work.clients * work.points * figures.series_bytes
+    disk_day = (points_s * figures.row_bytes + work.usage_rows_s * _USAGE_ROW_BYTES) * _DAY_S
+    return [
         Line(
             "clickhouse cores",
             clickhouse,
@@ -118,14 +130,13 @@ def plan(work: Workload, figures: Figures, margins: Margins | None = None) -> li
             f"{work.retention_days:g} days, {work.replicas} replicas",
         ),
         Line("clickhouse memory", series * work.replicas / limits.clickhouse_ram_share, "bytes", "series in memory"),
-        Line("network in", pushes_s * work.push_bytes + work.rate_bytes_s, "bytes/s", "pushes and Kafka traffic"),
-        Line(
-            "spark cores",
-            usage_read * figures.spark_row_us / _US_PER_S / work.job_seconds,
-            "cores",
-            f"{work.job_window_s:g} s of usage in {work.job_seconds:g} s",
-        ),
     ]
+
+
+def _gateway_memory(work: Workload, figures: Figures, gateways: int, processes: int) -> float:
+    """Bytes of all gateways together."""
+    memory = gateways * figures.worker_rss_bytes + processes * figures.network_rss_bytes
+    return memory + work.clients * figures.instance_bytes + work.clients * work.brokers * figures.connection_bytes
 
 
 def network_cores(work: Workload, figures: Figures) -> float:

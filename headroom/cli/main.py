@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -48,6 +48,7 @@ def _options(
     """Which Kafka clients are about to be throttled, by which quota, and what it feels like from their side."""
 
 
+# Longer than other functions: typer wants a parameter for each flag, and each flag has a name in the settings.
 @app.command()
 def serve(
     listen: Annotated[str | None, typer.Option(help="Kafka endpoint, the address clients bootstrap from.")] = None,
@@ -90,11 +91,6 @@ def serve(
     config: Annotated[Path | None, typer.Option(help="YAML file; flags and HEADROOM_* go before it.")] = None,
 ) -> None:
     """Stand in front of a cluster: answer client telemetry, read throttling off the wire, store both."""
-    from headroom.config.settings import ConfigError
-    from headroom.config.sources import load
-    from headroom.errors import ServeError
-    from headroom.server.app import run
-
     listener = {
         "security_protocol": security_protocol,
         "tls_certificate": tls_certificate,
@@ -118,15 +114,23 @@ def serve(
         "gateway": None if gateway_id is None else {"id": gateway_id},
         "otlp": {name: address for name, address in (("grpc", otlp_grpc), ("http", otlp_http)) if address} or None,
     }
+    raise typer.Exit(_serve(config, flags))
+
+
+def _serve(config: Path | None, flags: dict[str, Any]) -> int:
+    from headroom.config.settings import ConfigError
+    from headroom.config.sources import load
+    from headroom.errors import ServeError
+    from headroom.server.app import run
+
     try:
-        code = run(load(config, flags))
+        return run(load(config, flags))
     except ConfigError as exc:
         for fault in exc.faults:
             fail(fault)
         raise typer.Exit(2) from exc
     except ServeError as exc:
         raise fail(str(exc)) from exc
-    raise typer.Exit(code)
 
 
 @app.command()
