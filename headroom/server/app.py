@@ -18,10 +18,11 @@ from exporters.spool.writer import SpoolWriter
 from headroom.config.settings import Address, ServeConfig
 from headroom.errors import ServeError, listening
 from headroom.logs import configure_logging
-from headroom.server.gateway import open_gateway
 from headroom.server.http import HttpServer
+from headroom.server.listeners.gateway import open_gateway
+from headroom.server.listeners.network import NetworkService
+from headroom.server.listeners.sink import open_sink
 from headroom.server.metrics import Readings, SelfMetrics, summed
-from headroom.server.network import NetworkService
 from headroom.server.open_files import allow_open_files
 from headroom.server.pages import http_app
 from headroom.server.periodic import run_periodic_tasks
@@ -29,7 +30,6 @@ from headroom.server.processes.assembly import open_spool, push_sync_tasks, sync
 from headroom.server.processes.messages import network_lock
 from headroom.server.processes.network_supervisor import NetworkProcesses
 from headroom.server.processes.storage_supervisor import StorageReadings, StorageWorker
-from headroom.server.sink import open_sink
 from headroom.server.storage import open_storage
 from headroom.server.store_readings import StoreReadings
 
@@ -121,7 +121,7 @@ async def _open_grpc(
     """The receiver's part of the ready line, and its readings. Raises ServeError."""
     if config.grpc.listen is None:
         return "", dict
-    from headroom.server.grpc import open_grpc  # gRPC takes 20 MB, so it is imported only for such a receiver
+    from headroom.server.listeners.grpc import open_grpc  # gRPC takes 20 MB, so it is imported only for such a receiver
 
     address, readings = await open_grpc(config, config.grpc.listen, network_service.gateway, stack)
     return f" grpc={address}", readings
@@ -133,7 +133,7 @@ async def _open_otlp(
     """The OTLP receivers' part of the ready line, and their readings. Raises ServeError."""
     if config.otlp.grpc is None and config.otlp.http is None:
         return "", dict
-    from headroom.server.otlp import open_otlp
+    from headroom.server.listeners.otlp import open_otlp
 
     opened, readings = await open_otlp(config, network_service.gateway, pushes, stack)
     return "".join(f" {name}={address}" for name, address in opened.items()), readings

@@ -19,7 +19,7 @@ from headroom.config.sources import load
 from headroom.demo.kit.admin import Admin
 from headroom.demo.kit.broker import Cluster
 from headroom.demo.kit.processes import LOOPBACK
-from headroom.server.network import open_network
+from headroom.server.listeners.network import open_network
 from headroom.server.processes.assembly import new_gateway, no_exchange, open_spool, telemetry_receiver
 from telemetry.gateway.listeners import BrokerNode
 from telemetry.gateway.server import Gateway

@@ -19,8 +19,8 @@ from exporters.spool.writer import SpoolWriter
 from headroom.clock import now_ms
 from headroom.config.settings import ServeConfig
 from headroom.errors import ServeError
-from headroom.server.brokers import BrokerRefresh, nodes_of
-from headroom.server.network import NetworkService, no_network, open_network
+from headroom.server.listeners.brokers import BrokerRefresh, nodes_of
+from headroom.server.listeners.network import NetworkService, no_network, open_network
 from headroom.server.periodic import PeriodicTask, QuotaRecorder, first
 from headroom.server.processes.assembly import (
     listener_readings,
@@ -37,6 +37,7 @@ from quota_metrics.config.history import LimitHistory, unrecorded
 from quota_metrics.kafka.admin import Cluster, KafkaAdmin
 from quota_metrics.kafka.errors import ClusterError, check
 from quota_metrics.measure.meter import UsageMeter
+from telemetry.gateway.server import Gateway
 from telemetry.rules.client_metrics import ClientMetrics
 from telemetry.rules.cluster_subscriptions import read_subscriptions
 
@@ -58,14 +59,7 @@ async def open_gateway(
     receiver = telemetry_receiver(config, pushes)
     history = _StoredHistory(name, store)
     views = QuotaViews(config.quotas, name, admin, cluster, stack)
-    meter = UsageMeter(
-        name,
-        gateway_id=config.gateway.id,
-        quota_of=views.in_force.of_client,
-        samples=config.quotas.window_num,
-        window_ms=config.quotas.window_size_ms,
-        interval_ms=config.quotas.usage_interval_ms,
-    )
+    meter = _usage_meter(config, name, views)
 
     async def changes() -> list[QuotaLimit]:
         described = await admin.describe_client_quotas()
@@ -91,9 +85,7 @@ async def open_gateway(
         _log_blind_spots(config)
     else:
         address, network = await open_network(config, gateway, nodes_of(cluster), meter.exchange, stack)
-        brokers = BrokerRefresh(admin.describe_cluster, gateway.listeners)
-        stack.callback(brokers.close)
-        periodic_tasks.append(PeriodicTask("brokers", config.gateway.metadata_refresh_ms, brokers.step))
+        periodic_tasks.append(_broker_refresh(config, admin, gateway, stack))
 
     async def subscriptions() -> None:
         await refresh()
@@ -102,17 +94,34 @@ async def open_gateway(
     periodic_tasks.append(subscriptions_task(config, receiver.rules, subscriptions))
 
     def readings() -> dict[catalogue.SelfMetric, catalogue.Values]:
-        return (
-            listener_readings(gateway)
-            | views.readings()
-            | {
-                catalogue.USAGE_CLIENTS: len(meter),
-                catalogue.USAGE_LEFT_OUT: meter.left_out,
-                catalogue.USAGE_ROWS_LOST: recorder.usage_rows_lost,
-            }
-        )
+        return listener_readings(gateway) | views.readings() | _usage_readings(meter, recorder)
 
     return NetworkService(address, periodic_tasks, readings, gateway, network)
+
+
+def _usage_meter(config: ServeConfig, cluster: str, views: QuotaViews) -> UsageMeter:
+    return UsageMeter(
+        cluster,
+        gateway_id=config.gateway.id,
+        quota_of=views.in_force.of_client,
+        samples=config.quotas.window_num,
+        window_ms=config.quotas.window_size_ms,
+        interval_ms=config.quotas.usage_interval_ms,
+    )
+
+
+def _usage_readings(meter: UsageMeter, recorder: QuotaRecorder) -> dict[catalogue.SelfMetric, catalogue.Values]:
+    return {
+        catalogue.USAGE_CLIENTS: len(meter),
+        catalogue.USAGE_LEFT_OUT: meter.left_out,
+        catalogue.USAGE_ROWS_LOST: recorder.usage_rows_lost,
+    }
+
+
+def _broker_refresh(config: ServeConfig, admin: KafkaAdmin, gateway: Gateway, stack: AsyncExitStack) -> PeriodicTask:
+    brokers = BrokerRefresh(admin.describe_cluster, gateway.listeners)
+    stack.callback(brokers.close)
+    return PeriodicTask("brokers", config.gateway.metadata_refresh_ms, brokers.step)
 
 
 def _log_blind_spots(config: ServeConfig) -> None:

@@ -16,14 +16,14 @@ import pytest
 from headroom.config.settings import Address, ConfigError, ServeConfig
 from headroom.config.sources import load
 from headroom.errors import ServeError
-from headroom.server.grpc import open_grpc
+from headroom.server.listeners.grpc import open_grpc
 from telemetry.gateway.server import Gateway
 from telemetry.proto.headroom.telemetry.v1 import telemetry_pb2 as pb
 from telemetry.receiver.grpc_codec import SERVICE
 from tests.kit.serving import Served, eventually
 
 TOKEN = "the-token-of-the-plug-in"
-JAVA = (Path(__file__).parents[2] / "vectors" / "java-4.3.1-producer.zst").read_bytes()
+JAVA = (Path(__file__).parents[3] / "vectors" / "java-4.3.1-producer.zst").read_bytes()
 ZSTD = 4
 CLIENT = pb.Connection(
     client_id="app",

@@ -12,8 +12,8 @@ from exporters.spool.writer import SpoolWriter
 from headroom.config.settings import Address, OtlpConfig, ServeConfig
 from headroom.errors import listening
 from headroom.server.access import access_of, tls_of
-from headroom.server.grpc import quiet_grpc
 from headroom.server.http import HttpServer
+from headroom.server.listeners.grpc import quiet_grpc
 from headroom.server.metrics import Readings
 from telemetry.gateway.server import Gateway
 from telemetry.receiver.grpc_auth import Access

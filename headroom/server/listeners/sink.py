@@ -14,7 +14,7 @@ from exporters.spool.writer import SpoolWriter
 from headroom.clock import now_ms
 from headroom.config.settings import ServeConfig
 from headroom.errors import ServeError
-from headroom.server.network import NetworkService, open_network
+from headroom.server.listeners.network import NetworkService, open_network
 from headroom.server.processes.assembly import (
     administrators,
     listener_readings,
