@@ -1,4 +1,4 @@
-"""What shows that the report is right: the broker's own byte rates beside ours, and what ClickHouse holds. No I/O but
+"""Evidence for the report: the broker's own byte rates beside ours, and the contents of ClickHouse. No I/O except
 `stored`."""
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ def stored(sql: str, cluster: str, from_ms: int, to_ms: int) -> dict[str, list[R
 
 
 def faults(report: Sequence[Row], compared: Sequence[Row], found: Mapping[str, Sequence[Row]]) -> list[str]:
-    """What is not as the script intends; empty when all is."""
+    """Deviations from the script; empty when there are none."""
     return [*_wrong_levels(report), *_wrong_rates(compared), *_missing(found)]
 
 

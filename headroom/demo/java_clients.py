@@ -15,7 +15,7 @@ from headroom.demo.kit.pacing import Pace
 from headroom.demo.script import Client, Habit, clients
 
 TICK_S = 0.1
-IN_FLIGHT = 8  # records on the way of a producer that sends as fast as it can
+IN_FLIGHT = 8  # records in flight of a producer that sends as fast as it can
 POLL_MS = 500
 CLOSE_MS = 3_000
 JOIN_TIMEOUT_S = 30.0
@@ -53,7 +53,7 @@ class JavaClients:
                 raise DemoError(f"a Java client ended: {reason[:300]}")
 
     def stop(self) -> None:
-        """Close all of them, side by side."""
+        """Close all of them in parallel."""
         self._stop.set()
         self._pool.shutdown(wait=True)
 
@@ -81,7 +81,7 @@ def _consume(jvm: Jvm, bootstrap: str, client: Client, begun: threading.Event, s
 def _produce(jvm: Jvm, bootstrap: str, client: Client, begun: threading.Event, stop: threading.Event) -> None:
     script = client.script
     producer = jvm.producer(bootstrap, client.client_id)
-    # One record, sent again and again: it need not cross from here to the JVM each time.
+    # One record, sent repeatedly: it does not cross into the JVM each time.
     values = jvm.bytes_of(script.record_bytes)
     record = jvm.classes.org.apache.kafka.clients.producer.ProducerRecord(client.topic, values)
     begun.set()
@@ -100,7 +100,7 @@ def _send_steadily(producer: Any, record: Any, script: Habit, stop: threading.Ev
 
 
 def _send_greedily(producer: Any, record: Any, stop: threading.Event) -> None:
-    """As fast as it can, with a bounded number of records on the way."""
+    """As fast as it can, with a bounded number of records in flight."""
     on_the_way: deque[Any] = deque()
     while not stop.is_set():
         while len(on_the_way) < IN_FLIGHT:

@@ -1,4 +1,4 @@
-"""The Spark job and its report, in a process of its own: it ends, and is ended, with all that Spark starts."""
+"""The Spark job and its report, in a separate process, which takes all that Spark starts with it when it ends."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def run_job(sql: str, from_ms: int, to_ms: int, output: Path, log: Path) -> None
     except subprocess.TimeoutExpired:
         raise DemoError(f"the Spark job did not end in {TIMEOUT_S:.0f} s: {complaint(log)}") from None
     finally:
-        stop(process, grace_s=0.0)  # Spark takes its time to leave, and there is nothing to save
+        stop(process, grace_s=0.0)  # Spark shuts down slowly, and there is nothing to save
     if status:
         raise DemoError(f"the Spark job failed: {complaint(log)}")
 

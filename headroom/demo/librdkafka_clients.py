@@ -1,4 +1,4 @@
-"""Eight unmodified librdkafka clients in a process of their own. Nothing is configured for telemetry.
+"""Eight unmodified librdkafka clients in a separate process. Nothing is configured for telemetry.
 
 The process consumes, says `consuming` when each consumer has its partition, produces on the line `produce`, and ends
 with its stdin. `LibrdkafkaClients` is its other end.
@@ -23,7 +23,7 @@ from headroom.demo.kit.processes import complaint, first_line, start, stop
 from headroom.demo.script import Client, clients
 
 TICK_S = 0.1
-IN_FLIGHT = 8  # records on the way of a producer that sends as fast as it can
+IN_FLIGHT = 8  # records in flight of a producer that sends as fast as it can
 CLOSE_S = 10.0
 JOIN_TIMEOUT_S = 30.0
 
@@ -56,7 +56,7 @@ class LibrdkafkaClients:
             raise DemoError(f"the librdkafka clients ended: {complaint(self._log)}")
 
     def stop(self) -> None:
-        """Close all of them, side by side."""
+        """Close all of them in parallel."""
         if self._process is not None and self._process.stdin is not None:
             self._process.stdin.close()
             with contextlib.suppress(subprocess.TimeoutExpired):
@@ -103,7 +103,7 @@ def _send_steadily(producer: Producer, client: Client, done: threading.Event) ->
 
 
 def _send_greedily(producer: Producer, client: Client, done: threading.Event) -> None:
-    """As fast as it can, with a bounded number of records on the way."""
+    """As fast as it can, with a bounded number of records in flight."""
     value = bytes(client.script.record_bytes)
     while not done.is_set():
         while len(producer) < IN_FLIGHT:

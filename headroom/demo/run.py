@@ -33,7 +33,7 @@ _PIPE_WIDTH = 240  # columns of a table that goes into a pipe
 
 
 class Interrupted(BaseException):
-    """Ctrl-C. Not KeyboardInterrupt: py4j has ideas of its own about that one, and stumbles over them."""
+    """Ctrl-C. Not KeyboardInterrupt, which py4j handles itself, and wrongly."""
 
 
 class Interrupts:
@@ -49,7 +49,7 @@ class Interrupts:
             signal.signal(number, self._interrupt)
 
     def hold(self) -> None:
-        """From now on nothing interrupts."""
+        """Ignores further signals."""
         self._cleaning = True
 
     def _interrupt(self, number: int, _frame: FrameType | None) -> None:
@@ -107,7 +107,7 @@ def _show(scenario: Scenario, output: Path, console: Console, tell: Tell) -> Non
 
 
 def _make_room(output: Path) -> None:
-    """No report of an earlier run may pass for one of this. Raises DemoError."""
+    """Removes the report of an earlier run. Raises DemoError."""
     try:
         output.mkdir(parents=True, exist_ok=True)
         for name in (REPORT, "report.html", "headroom.parquet", EVIDENCE):
@@ -133,7 +133,7 @@ def _comparison(compared: Sequence[Row]) -> Table:
 
 
 def _summary(found: Mapping[str, Sequence[Row]]) -> Iterator[str]:
-    """What ClickHouse holds, in lines."""
+    """The contents of ClickHouse, as lines."""
     for family in FAMILIES:
         rows = [row for row in found["points"] if row["client_id"].startswith(family)]
         software = ", ".join(sorted({f"{row['software_name']} {row['software_version']}" for row in rows})) or "none"

@@ -25,8 +25,8 @@ from headroom.demo.script import TOPICS, quotas
 PUSH_INTERVAL_MS = 5_000
 METRICS = "org.apache.kafka."  # all that KIP-714 clients have
 
-# Small answers to fetches: a throttled consumer is slowed by a quarter of a second at a time, not by five, and takes
-# its bytes in steps that are small beside what fits into Kafka's window.
+# Small fetch responses: a throttled consumer is muted for a quarter of a second at a time, not for five, and reads in
+# steps that are small compared with what fits into Kafka's window.
 BROKER_PROPERTIES = {"fetch.max.bytes": "65536"}
 
 WARM_UP_S = 25  # Kafka's window is 10 s; the clients' ramp must be out of it, the greedy ones throttled
@@ -45,7 +45,7 @@ class Minute(NamedTuple):
 
 
 class Scenario:
-    """`build`, `measure`, `quiet_down`, then read; the ExitStack that was given takes all down."""
+    """`build`, `measure`, `quiet_down`, then read; the given ExitStack stops everything."""
 
     def __init__(self, stack: ExitStack, tell: Tell) -> None:
         self._stack = stack
@@ -56,7 +56,7 @@ class Scenario:
         stack.callback(shutil.rmtree, self.directory, ignore_errors=True)
 
     def build(self) -> None:
-        """All up, clients running. Raises DemoError, PrerequisiteError before anything is started."""
+        """Starts everything. Raises DemoError, or PrerequisiteError before anything is started."""
         java = find_java()
         libs = kafka_libs(java, progress=self._tell)
         self._stack.callback(self._tell, "everything stopped")
@@ -82,7 +82,7 @@ class Scenario:
             admin.set_subscription("demo", METRICS, PUSH_INTERVAL_MS)
 
     def _start_clients(self, jvm: Jvm, bootstrap: str) -> None:
-        """Consumers first: what the producers send is then read as it comes."""
+        """Consumers first, so that records are read as they are produced."""
         self._tell("starting 16 clients through the gateway: 8 Java, 8 librdkafka")
         self._families = (JavaClients(jvm, bootstrap), LibrdkafkaClients(bootstrap, self.directory))
         for family in self._families:
@@ -107,7 +107,7 @@ class Scenario:
         return Minute(from_s * 1000, (from_s + WINDOW_S) * 1000, rates)
 
     def quiet_down(self) -> None:
-        """Close the clients, and wait until what came of them is stored."""
+        """Close the clients, and wait until their data is stored."""
         self._tell("closing the clients")
         for family in self._families:
             self._checks.remove(family.check)
@@ -123,7 +123,7 @@ class Scenario:
         return bool(logs)
 
     def _pause_until(self, moment_s: float) -> None:
-        """Sleeps, watchful. Raises DemoError when something ended that should not."""
+        """Sleeps and checks all parts. Raises DemoError when one ended."""
         while (left := moment_s - time.time()) > 0:
             time.sleep(min(left, 1.0))
             for check in self._checks:

@@ -1,4 +1,4 @@
-"""Who takes part in the demo: 16 clients, what each wants, what each may, and the level that it must end at.
+"""The demo's 16 clients: their rates, their quotas, and the level that each must end at.
 
 Producer and consumer of the same family and habit share a topic, so what the one sends is what the other is offered.
 """
@@ -21,14 +21,14 @@ OVERHEAD = 0.015
 
 @dataclass(frozen=True, slots=True)
 class Habit:
-    """What clients of a habit want and may. Rates in bytes/s."""
+    """Rates and quotas of clients of a habit, in bytes/s."""
 
     level: str
     rate: float  # of the producer's record values
     record_bytes: int
     producer_limit: float | None
     consumer_limit: float | None
-    greedy_after_s: float = math.inf  # from when on the producer sends as fast as it can
+    greedy_after_s: float = math.inf  # when the producer starts to send as fast as it can
 
 
 _WARN_LIMIT = 200_000.0

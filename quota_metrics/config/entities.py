@@ -1,4 +1,4 @@
-"""Quota entities, and what is asked of them: KIP-546's words as values. Sans-I/O."""
+"""Quota entities, filters and alterations, named as in KIP-546. Sans-I/O."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ USER, CLIENT_ID, IP = "user", "client-id", "ip"
 TYPES = (USER, CLIENT_ID, IP)
 
 # (type, name) of each dimension that the entity has; the name None is the type's default entity. In the order of
-# TYPES, so that equal entities are equal tuples. An empty string is a name as any other.
+# TYPES, so that equal entities are equal tuples. An empty string is a valid name.
 Entity: TypeAlias = tuple[tuple[str, str | None], ...]
 Values: TypeAlias = Mapping[str, float]  # quota key -> value
 Rules: TypeAlias = Mapping[Entity, Values]
 
 
 def entity_of(components: Mapping[str, str | None]) -> Entity:
-    """The entity of {type: name}, in its one order; unknown types come last."""
+    """The entity of {type: name}, in canonical order; unknown types come last."""
     return tuple(sorted(components.items(), key=_type_order))
 
 
@@ -64,7 +64,7 @@ class Alteration(NamedTuple):
 
 
 class Altered(NamedTuple):
-    """What became of one alteration; error_code 0 is success."""
+    """The result of one alteration; error_code 0 is success."""
 
     entity: Entity
     error_code: int

@@ -1,4 +1,4 @@
-"""Quota configuration as history: what the cluster describes now against what was known, as rows. Sans-I/O."""
+"""Quota configuration as history: the difference between two descriptions of a cluster, as rows. Sans-I/O."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ _Known: TypeAlias = dict[tuple[str, str, str, str], float]  # user, client_id, i
 class LimitHistory:
     """Turns successive descriptions of one cluster's quotas into the rows of quota_limits.
 
-    `stored` are rows written before, in any order: what they say is known, so that a restart writes nothing anew and
-    still notices what went while nobody looked.
+    `stored`: rows written before, in any order. With them a restart repeats no row, and notices quotas that were
+    removed in the meantime.
     """
 
     def __init__(self, cluster: str, stored: Iterable[QuotaLimit] = ()) -> None:
@@ -31,7 +31,7 @@ class LimitHistory:
                 self._known[place] = row.value
 
     def changes(self, described: Rules, now_ms: int) -> list[QuotaLimit]:
-        """A row per value that is new or different, and one with value None per value that is gone.
+        """One row per new or changed value, and one with value None per removed value.
 
         `described` is the whole configuration (KafkaAdmin.describe_client_quotas without a filter).
         """
@@ -67,9 +67,8 @@ def _limits(described: Rules) -> Iterator[tuple[tuple[str, str, str, str], float
 
 
 def _has_a_row(entity: Entity) -> bool:
-    """Whether a row can tell the entity: its types have columns and no name reads as 'absent' or 'default' there.
+    """Whether a row can represent the entity: its types have columns, and no name means 'absent' or 'default' there.
 
-    Kafka takes neither an empty name nor, so far, another type; infinity and NaN it does take, and neither of them
-    ever throttles anyone.
+    Kafka accepts neither an empty name nor, so far, another type. It accepts infinity and NaN, which never throttle.
     """
     return all(kind in TYPES and name not in ("", DEFAULT_ENTITY) for kind, name in entity)

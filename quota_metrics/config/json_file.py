@@ -1,7 +1,7 @@
 """Quotas as a document, KIP-546's shape: {"entries": [{"entity": {type: name or null}, "values": {key: number}}]}.
 
-A name of null is the type's default entity, a type that is not there is no part of the entity, and an empty string is
-a name. Sans-I/O.
+A name of null is the type's default entity, a missing type is no part of the entity, and an empty string is a
+name. Sans-I/O.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from quota_metrics.config.validation import KEYS_OF_CLIENTS, KEYS_OF_IPS
 
 
 class QuotaFileError(ValueError):
-    """The document is not one of quotas; the message says where, in one line."""
+    """The document is invalid; the message says where, in one line."""
 
 
 def parse_rules(content: str | bytes) -> dict[Entity, dict[str, float]]:

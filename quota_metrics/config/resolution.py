@@ -50,7 +50,7 @@ class Resolution(NamedTuple):
     value: float
     entity: Entity
     metric_tags: Tags
-    overridden: list[Rule]  # what would win next if the winner went, most specific first
+    overridden: list[Rule]  # rules that would apply without the winner, most specific first
 
 
 class Resolver:
@@ -66,8 +66,8 @@ class Resolver:
     def resolve(self, user: str | None, client_id: str | None, ip: str | None = None) -> dict[str, Resolution]:
         """The client's quota per key, without the keys for which no rule gives one.
 
-        None is a name that is not known: no rule on that dimension applies. An empty name is one that the broker
-        knows to be empty.
+        None is an unknown name: no rule on that dimension applies. An empty name is one that the broker knows to be
+        empty.
         """
         matched = self._matched(user, client_id)
         tags = _tags_by_form(user or "", client_id or "")
@@ -189,5 +189,5 @@ def _address(name: str | None) -> str | None:
         address = ipaddress.ip_address(name)
     except ValueError:
         return name
-    mapped = getattr(address, "ipv4_mapped", None)  # Java's InetAddress makes an IPv4 address of it
+    mapped = getattr(address, "ipv4_mapped", None)  # Java's InetAddress turns it into an IPv4 address
     return str(mapped or address)

@@ -24,7 +24,7 @@ class Standing(NamedTuple):
 
 
 class Epoch:
-    """A configuration that was in force from `since_ms` on, and what a change makes of it for the pairs."""
+    """A configuration in force from `since_ms` on, and the quotas of the pairs before and after the change."""
 
     def __init__(self, since_ms: int, rules: Rules, alteration: Alteration, pairs: Iterable[Pair]) -> None:
         before, after = Resolver(rules), Resolver(altered(rules, alteration))
@@ -39,7 +39,7 @@ class Epoch:
         self.groups = _groups((pair, standing.after) for pair, standing in self.standings.items())
 
     def touched(self) -> set[Pair]:
-        """Whose quota changes, and who shares one with these before or after."""
+        """Pairs whose quota changes, and those that share a quota with them before or after."""
         touched: set[Pair] = set()
         for pair, standing in self.standings.items():
             if _differ(*standing):
@@ -50,7 +50,7 @@ class Epoch:
         return touched
 
     def eased(self, pair: Pair) -> bool:
-        """Whether it can be that the pair may use more than before: its limit is higher, gone, or not shared with all
+        """Whether the pair may be able to use more than before: its limit is higher, gone, or not shared with all
         that it was."""
         before, after = self.standings[pair]
         was, now = bucket_key(pair, before), bucket_key(pair, after)
@@ -69,7 +69,7 @@ def epochs(
 
 
 def configurations(history: Iterable[QuotaLimit], from_ms: int) -> Iterator[tuple[int, Rules]]:
-    """(since when, what was configured), each a mapping of its own."""
+    """(since when, the configuration), each a separate mapping."""
     rows = sorted(history, key=lambda row: row.valid_from_ms)
     rules: dict[Entity, dict[str, float]] = {}
     _apply(rules, (row for row in rows if row.valid_from_ms <= from_ms))

@@ -1,4 +1,4 @@
-"""What a controller says to an alteration before it writes (ClientQuotaControlManager), and what the change makes."""
+"""The controller's checks of an alteration (ClientQuotaControlManager), and the rules after it. Sans-I/O."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _WHOLE_TO = 1e-6
 
 
 def refusal(alteration: Alteration) -> str | None:
-    """The message with which Kafka refuses the alteration (INVALID_REQUEST), None when it takes it.
+    """The message with which Kafka refuses the alteration (INVALID_REQUEST); None when it accepts it.
 
     No host name is looked up. NaN, which passes Kafka's checks, is refused here.
     """
@@ -39,7 +39,7 @@ def refusal(alteration: Alteration) -> str | None:
 
 
 def altered(rules: Rules, alteration: Alteration) -> dict[Entity, dict[str, float]]:
-    """The rules after the change. An entity without values is none."""
+    """The rules after the change, without entities that have no values."""
     changed = {entity: dict(values) for entity, values in rules.items()}
     values = changed.setdefault(alteration.entity, {})
     for key, value in alteration.values.items():

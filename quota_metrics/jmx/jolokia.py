@@ -10,7 +10,7 @@ import orjson
 
 from quota_metrics.jmx.sensors import BEANS, THROTTLE, SensorReading, SensorTable
 
-# One property of an ObjectName; a value that holds what separates properties is quoted.
+# One property of an ObjectName; a value with a separator in it is quoted.
 _PROPERTY = re.compile(r'([^=,:*?"]+)=("(?:\\.|[^"\\])*"|[^,"]*)(?:,|$)', re.DOTALL)
 _DOMAIN = "kafka.server:"
 
@@ -31,7 +31,7 @@ def read_request() -> bytes:
 
 
 def read_answer(body: bytes) -> SensorReading:
-    """What was answered; a type without any MBean is a type that nobody uses. Raises ValueError: no bulk answer."""
+    """The sensors in a response; a type without MBeans is unused. Raises ValueError for other responses."""
     answers = orjson.loads(body)
     if not isinstance(answers, list) or not all(isinstance(answer, dict) for answer in answers):
         raise ValueError("the answer is no list of Jolokia's answers")

@@ -1,9 +1,9 @@
-"""Quota sensors out of what the Prometheus JMX exporter exposes. Sans-I/O.
+"""Reads quota sensors from the output of the Prometheus JMX exporter. Sans-I/O.
 
-Clean names are those of deploy/jmx/kafka-quotas.yml and of the exporter's kafka-2_0_0.yml, with what labels people call
-otherwise: kafka_server_quota_byte_rate{resource="Produce",user="alice",clientId="app"}. The exporter's rules for KRaft
-mangle them to kafka_server_produce_user_alice_client_id_app_byte_rate, lower case, `_` for whatever a metric's name may
-not have. Such a name cannot be read back: it is taken where it is that of exactly one of the known clients.
+Clean names are those of deploy/jmx/kafka-quotas.yml and of the exporter's kafka-2_0_0.yml, with the usual variants of
+labels: kafka_server_quota_byte_rate{resource="Produce",user="alice",clientId="app"}. The exporter's rules for KRaft
+mangle them to kafka_server_produce_user_alice_client_id_app_byte_rate, lower case, with `_` for every character
+that metric names exclude. Such a name cannot be decoded: it is accepted when it matches exactly one known client.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _ALIASES = {"resource": "resource", "type": "resource", "quotatype": "resource",
 
 
 def read_exposition(body: bytes, known: Iterable[tuple[str, str]] = ()) -> SensorReading:
-    """What of an exposition is about quotas; the rest is not even parsed. Never raises.
+    """The quota sensors in an exposition; other lines are not parsed. Never raises.
 
     `known` are pairs of user and client-id that may be behind a mangled name; an empty one is no part of it.
     """
@@ -53,7 +53,7 @@ def _sample(line: bytes) -> Sample | None:
     try:
         families = text_string_to_metric_families(line.decode())
         return next((sample for family in families for sample in family.samples), None)
-    except (ValueError, LookupError):  # the parser was written for exporters that make no mistakes
+    except (ValueError, LookupError):  # the parser fails on malformed input in many ways
         return None
 
 
@@ -67,7 +67,7 @@ def _put_clean(table: SensorTable, attribute: str, sample: Sample) -> None:
 def _put_mangled(
     table: SensorTable, mangled: list[tuple[re.Match[str], float]], known: Iterable[tuple[str, str]]
 ) -> int:
-    """How many could be nobody's or several clients'."""
+    """Number of names that match no known client or several."""
     behind: dict[str, set[tuple[str, str]]] = {}
     for user, client_id in known:
         for tags in {(sanitize(user), client_id), (sanitize(user), ""), ("", client_id)}:

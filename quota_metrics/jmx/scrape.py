@@ -25,7 +25,7 @@ class Agent(StrEnum):
 
 
 class Target(NamedTuple):
-    """Where one broker tells its metrics. `url` is http(s), with user and password in it where they are asked for."""
+    """Where one broker exposes its metrics. `url` is http(s), with user and password where required."""
 
     broker_id: int
     agent: Agent
@@ -39,7 +39,7 @@ class ScrapeError(Exception):
 def scrape(target: Target, *, timeout_s: float, max_bytes: int, known: Iterable[tuple[str, str]] = ()) -> SensorReading:
     """One reading, in `timeout_s` and a wait for a silent socket at most. Raises ScrapeError.
 
-    `known` are the clients that mangled names are looked up among (jmx_exposition.py).
+    `known`: the clients that mangled names are matched with (prometheus.py).
     """
     body = read_request() if target.agent is Agent.JOLOKIA else None
     try:

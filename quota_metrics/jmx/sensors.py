@@ -1,4 +1,4 @@
-"""The broker's own quota sensors, whoever handed them over: rate and throttle time per metric tags. Sans-I/O.
+"""The broker's own quota sensors, from either exporter: rate and throttle time per metric tags. Sans-I/O.
 
 MBeans kafka.server:type={Produce|Fetch|Request|ControllerMutation}[,user=U][,client-id=C], an empty tag left out.
 A sensor belongs to a quota group and not to a client: `user` or `client_id` is empty where all share the quota.

@@ -45,11 +45,11 @@ class Cluster(NamedTuple):
 
 
 class KafkaAdmin:
-    """Asks a cluster, wherever one of its brokers answers.
+    """Sends requests to a cluster, by any broker that answers.
 
     Connects to a bootstrap address or to a node it has learned of, keeps connections open, and opens others when they
-    break. A request whose connection breaks is not repeated: the caller knows whether it may be. All methods raise
-    ClusterError (kafka_errors.py). For one event loop; calls may overlap.
+    break. A request whose connection breaks is not repeated: only the caller knows if that is safe. All methods
+    raise ClusterError (errors.py). For one event loop; calls may overlap.
     """
 
     def __init__(

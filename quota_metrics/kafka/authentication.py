@@ -1,4 +1,4 @@
-"""Who we are to a broker: TLS and SASL, and the exchange that proves it."""
+"""Authentication to a broker by TLS and SASL."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def _check(code: int, message: str | None, mechanism: Mechanism, peer: str) -> N
 
 
 def _next(conversation: Conversation, said: bytes | None, peer: str) -> bytes | None:
-    """The client's next message, None when it is satisfied. May block."""
+    """The client's next message; None when the conversation is complete. May block."""
     try:
         return next(conversation) if said is None else conversation.send(said)
     except StopIteration:

@@ -1,4 +1,4 @@
-"""Which of several brokers to talk to: the first that answers, with the whole time for each."""
+"""Connects to the first of several brokers that answers; each has the whole timeout."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ async def first_to_answer(
 ) -> tuple[Address, KafkaConnection]:
     """Tries the addresses in their order, the next one when one fails or has been silent for a second (RFC 8305).
 
-    Raises ClusterError when none answers: the only one's, or one that names all.
+    Raises ClusterError when none answers: that of the only broker, or one that names all.
     """
     waiting = list(addresses)
     running: dict[asyncio.Future[KafkaConnection], Address] = {}

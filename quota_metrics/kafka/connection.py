@@ -1,4 +1,4 @@
-"""One connection to one broker: kio's requests in, its answers out, one at a time."""
+"""One connection to one broker: sends kio's requests and returns kio's responses, one at a time."""
 
 from __future__ import annotations
 
@@ -45,10 +45,10 @@ class ConnectionOptions:
 
 
 class KafkaConnection:
-    """A connection that has agreed on versions, and is authenticated if it is to be.
+    """A connection with negotiated versions, authenticated if configured.
 
-    After any error it is closed: what is under way is not known then. All methods raise ClusterError; each message
-    names the broker.
+    It closes after any error, because the state of a request in flight is then unknown. All methods raise
+    ClusterError; each message names the broker.
     """
 
     def __init__(
@@ -61,11 +61,13 @@ class KafkaConnection:
         self._turn = asyncio.Lock()
         self._correlation_id = 0
         self._versions: dict[int, tuple[int, int]] = {}
-        self._ends_at = math.inf  # of the loop's clock: brokers with connections.max.reauth.ms hang up after it
+        self._ends_at = (
+            math.inf
+        )  # of the loop's clock: brokers with connections.max.reauth.ms close the connection after it
 
     @classmethod
     async def open(cls, host: str, port: int, options: ConnectionOptions, connect_timeout_ms: int) -> KafkaConnection:
-        """Connects, shakes hands, asks for the broker's versions and authenticates, all within the time."""
+        """Connects, negotiates TLS and versions, and authenticates, all within the timeout."""
         peer = f"{host}:{port}"
         tls = options.security.tls
         shutdown_s = None if tls is None else _TLS_SHUTDOWN_S
@@ -91,13 +93,13 @@ class KafkaConnection:
         return await self._exchange(self._known(versions))
 
     async def close(self) -> None:
-        """Closes after the request that is under way."""
+        """Closes after the request in flight."""
         async with self._turn:
             self._writer.close()
         try:
             await self._writer.wait_closed()
         except OSError:
-            return  # it broke before: closed is closed
+            return  # already broken
 
     def _known(self, versions: Sequence[RequestPayload]) -> RequestPayload:
         for request in versions:
@@ -140,7 +142,7 @@ class KafkaConnection:
         return await self._decoded(request, await self._frame(request))
 
     async def _frame(self, request: RequestPayload) -> bytes:
-        """The answer as it comes, correlation id first."""
+        """The response's bytes, correlation id first."""
         async with self._turn:
             if not self.is_open:
                 raise UnreachableError(f"the connection to {self.peer} is closed")
@@ -154,7 +156,7 @@ class KafkaConnection:
                 answered = True
                 return frame
             finally:
-                if not answered:  # also when cancelled: what comes late would be taken for the next answer
+                if not answered:  # also when cancelled: a late response would be read as the next one
                     self._writer.close()
 
     @contextmanager
@@ -165,7 +167,7 @@ class KafkaConnection:
         except TimeoutError as exc:
             raise TimedOutError(f"{self.peer} did not answer {asked} within {self._options.timeout_ms} ms") from exc
         except asyncio.IncompleteReadError as exc:
-            # What a broker does to a client that comes without the TLS or SASL it wants: it just hangs up.
+            # A broker closes the connection of a client that lacks the TLS or SASL it requires.
             hint = " (does it want TLS or SASL?)" if self._options.security.sasl is None else ""
             message = f"{self.peer} closed the connection instead of answering {asked}{hint}"
             raise UnreachableError(message) from exc

@@ -1,8 +1,8 @@
-"""Bytes of a Kafka answer -> kio's entities. Sans-I/O.
+"""Bytes of a Kafka response -> kio's entities. Sans-I/O.
 
-kio 0.6.5 allocates what an array's length claims before it looks whether the bytes are there, and the process aborts;
-it also refuses tagged fields that it does not know, which KIP-482 allows a newer broker to send. So kio's classes are
-the schema here (their dataclass fields say the wire types) and the bytes are read within bounds by us.
+kio 0.6.5 allocates what an array's length claims before it checks that the bytes are there, and the process aborts; it
+also refuses unknown tagged fields, which KIP-482 allows a newer broker to send. So kio's classes only serve as the
+schema (their dataclass fields give the wire types), and this module reads the bytes within bounds.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ Read = Callable[["Cursor"], Any]
 
 
 class UndecodableError(ValueError):
-    """The bytes are not what the schema says."""
+    """The bytes do not match the schema."""
 
 
 class Cursor:
-    """A place in bytes, up to where something may be taken."""
+    """A position in bytes, and the end up to which may be read."""
 
     __slots__ = ("at", "data", "end")
 
@@ -38,7 +38,7 @@ class Cursor:
         self.end = len(data) if end is None else end
 
     def skip(self, length: int) -> int:
-        """Where the next `length` bytes begin. Raises UndecodableError when there are not as many."""
+        """Offset of the next `length` bytes. Raises UndecodableError when fewer are left."""
         start = self.at
         if not 0 <= length <= self.end - start:
             raise UndecodableError(f"{length} bytes at {start} of {self.end}")
@@ -103,7 +103,7 @@ def _compiled(entity_type: Any) -> Read:
 
 
 def _read_tagged(cursor: Cursor, known: dict[int, tuple[str, Read]], values: dict[str, Any]) -> None:
-    for _ in range(cursor.uvarint()):  # a claim of many ends at the first one that is not there
+    for _ in range(cursor.uvarint()):  # an excessive count ends at the first missing element
         tag = cursor.uvarint()
         length = cursor.uvarint()
         start = cursor.skip(length)

@@ -1,4 +1,4 @@
-"""What can go wrong when a cluster is asked something: one family, each with a message of one line."""
+"""Errors of requests to a cluster: one family, each with a message of one line."""
 
 from __future__ import annotations
 
@@ -9,27 +9,27 @@ from kio.schema.errors import ErrorCode
 
 
 class ClusterError(Exception):
-    """The cluster could not be asked, or said no."""
+    """A request to the cluster failed."""
 
 
 class UnreachableError(ClusterError):
-    """No connection, or it broke."""
+    """No connection, or the connection broke."""
 
 
 class TimedOutError(ClusterError):
-    """No answer in time."""
+    """No response within the timeout."""
 
 
 class NotKafkaError(ClusterError):
-    """What answered does not speak Kafka, or not as it announced."""
+    """The peer does not speak Kafka, or not the versions it announced."""
 
 
 class UnsupportedError(ClusterError):
-    """The cluster does not know the request in any version that we speak."""
+    """The cluster supports none of our versions of the request."""
 
 
 class AuthenticationError(ClusterError):
-    """TLS or SASL said no."""
+    """TLS or SASL authentication failed."""
 
 
 class RefusedError(ClusterError):
@@ -43,7 +43,7 @@ class RefusedError(ClusterError):
 
 
 class PropertiesError(Exception):
-    """A client's properties are not what can be connected with; a fault of who wrote them, not of a cluster."""
+    """A client's properties are invalid or unusable: a configuration error, not one of the cluster."""
 
 
 def error_name(code: int) -> str:
@@ -55,26 +55,26 @@ def error_name(code: int) -> str:
 
 
 def check(asked: str, code: int, message: str | None = None) -> None:
-    """Raises RefusedError unless `code` is 0. `asked` is what the message begins with."""
+    """Raises RefusedError unless `code` is 0. The message begins with `asked`."""
     if code != 0:
         raise RefusedError(asked, code, None if message is None else one_line(message))
 
 
 def one_line(text: str, max_chars: int = 500) -> str:
-    """Text of a peer, fit to be shown: no control characters, no end in sight cut short."""
+    """A peer's text made printable: without control characters, cut to a bounded length."""
     shown = "".join(char if char.isprintable() else " " for char in text[: max_chars + 1]).strip()
     return shown if len(shown) <= max_chars else shown[:max_chars] + "..."
 
 
 def connect_error(peer: str, exc: Exception) -> ClusterError:
-    """Why no connection came about."""
+    """Why a connection could not be established."""
     if isinstance(exc, ssl.SSLError):
         return transport_error(peer, exc)
     return UnreachableError(f"cannot reach {peer}: {_cause(exc)}")
 
 
 def transport_error(peer: str, exc: OSError) -> ClusterError:
-    """Why a connection is no more. In TLS 1.3 the client learns only then that its certificate was not accepted."""
+    """Why a connection broke. With TLS 1.3 a client learns only then that its certificate was rejected."""
     if isinstance(exc, ssl.SSLCertVerificationError):
         return AuthenticationError(f"the certificate of {peer} is not trusted: {one_line(exc.verify_message)}")
     if isinstance(exc, ssl.SSLError):

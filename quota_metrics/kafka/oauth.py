@@ -1,4 +1,4 @@
-"""Where an OAUTHBEARER token comes from: a file, an issuer's endpoint, or nobody (unsecured, for trials). May block."""
+"""Where an OAUTHBEARER token comes from: a file, an issuer's endpoint, or an unsigned one for tests. May block."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ UNSECURED_LIFETIME_S = 3600  # OAuthBearerUnsecuredLoginCallbackHandler's defaul
 
 
 def from_file(path: Path) -> str:
-    """The file's content, read anew each time as whoever renews it writes it anew. Raises SaslError."""
+    """The file's content, read again for each connection because the file is renewed. Raises SaslError."""
     try:
         return path.read_text().strip()
     except (OSError, UnicodeDecodeError) as exc:

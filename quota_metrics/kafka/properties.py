@@ -43,7 +43,7 @@ def parse_properties(text: str) -> dict[str, str]:
 
 
 def security(properties: Mapping[str, str]) -> Security:
-    """What the properties say of TLS and SASL; all others are left alone. Raises PropertiesError."""
+    """TLS and SASL settings of the properties; others are ignored. Raises PropertiesError."""
     protocol = properties.get("security.protocol", "PLAINTEXT").upper()
     if protocol not in PROTOCOLS:
         raise PropertiesError(f"security.protocol={protocol} is none of {', '.join(PROTOCOLS)}")

@@ -1,4 +1,4 @@
-"""SASL as a conversation: what the client says next, given what the server said. Sans-I/O but for a token's source.
+"""SASL as a conversation: the client's next message, given the server's last. Sans-I/O except for token sources.
 
 PLAIN (RFC 4616), SCRAM-SHA-256 and -512 (RFC 5802, RFC 7677), OAUTHBEARER (RFC 7628), each as Kafka's brokers speak it.
 """
@@ -14,15 +14,15 @@ from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias
 
-# Yields what to send and is sent what came back; ends when the client is satisfied. Raises SaslError.
+# Yields messages to send and is sent the responses; returns when authentication is complete. Raises SaslError.
 Conversation: TypeAlias = Generator[bytes, bytes, None]
 
-# Kafka's brokers accept from 4096 to 16384; the upper bound keeps a hostile one from keeping us busy.
+# Kafka's brokers accept from 4096 to 16384; the upper bound limits the CPU that a hostile one can use.
 _MIN_ITERATIONS, _MAX_ITERATIONS = 4096, 1_000_000
 
 
 class SaslError(Exception):
-    """What the server said is not what the mechanism allows."""
+    """The server's message violates the mechanism."""
 
 
 class Mechanism(Protocol):
@@ -36,7 +36,7 @@ class Mechanism(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Plain:
-    """The password as it is: only over TLS."""
+    """Sends the password in clear text: use only over TLS."""
 
     username: str
     password: str = field(repr=False)
@@ -51,7 +51,7 @@ class Plain:
 
 @dataclass(frozen=True, slots=True)
 class OAuthBearer:
-    """`token` is asked for at each connection and returns a JWT."""
+    """`token` is called for each connection and returns a JWT."""
 
     token: Callable[[], str] = field(repr=False)
 
@@ -68,7 +68,7 @@ class OAuthBearer:
 
 @dataclass(frozen=True, slots=True)
 class Scram:
-    """`digest` is sha256 or sha512. The broker proves that it knows the password too."""
+    """`digest` is sha256 or sha512. The broker proves that it knows the password, too."""
 
     digest: str
     username: str

@@ -33,7 +33,7 @@ def tls_context(properties: Mapping[str, str]) -> ssl.SSLContext:
 
 
 def _identify(context: ssl.SSLContext, properties: Mapping[str, str]) -> None:
-    """Our own certificate and key, if we have some: mutual TLS."""
+    """Loads the client certificate and key, if configured: mutual TLS."""
     chain = properties.get("ssl.keystore.certificate.chain") or properties.get("ssl.certificate.pem")
     if not chain:
         chain = _pem(properties, "ssl.keystore.location", "ssl.certificate.location")
@@ -66,5 +66,5 @@ def _pem(properties: Mapping[str, str], *names: str) -> str | None:
 
 
 def _blocks(text: str | None) -> str | None:
-    """The PEM blocks of a text without what stands around them: comments in any language, which Python refuses."""
+    """The PEM blocks of a text without the text around them: Python refuses non-ASCII comments."""
     return "\n".join(block[0] for block in _BLOCK.finditer(text)) or text if text else None

@@ -1,1 +1,1 @@
-"""Usage and utilisation: the meter of what passes, quota callbacks, the broker's quota manager. Sans-I/O."""
+"""Usage and utilisation: the meter of exchanges, quota callbacks, the broker's quota manager. Sans-I/O."""

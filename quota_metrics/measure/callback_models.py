@@ -16,11 +16,11 @@ _SHARED_TYPES = (ClientQuotaType.PRODUCE, ClientQuotaType.FETCH)
 
 
 class QuotaGroups(DefaultQuotaCallback):
-    """Several users and client-ids share one quota, by the tag `group`; everyone else is as by default.
+    """Several users and client-ids share one quota, by the tag `group`; others follow Kafka's default rules.
 
     Settings: `groups`, {group: [entity, ...]} with entities of exact names, {"user": "alice"} or {"user": "alice",
-    "client-id": "app"} or {"client-id": "app"}; and `separator`: a user that contains it belongs to the group of what
-    stands before it. A group's limit is the quota of the user GROUP + separator, set with Kafka's own tools; failing
+    "client-id": "app"} or {"client-id": "app"}; and `separator`: a user that contains it belongs to the group
+    named before it. A group's limit is the quota of the user GROUP + separator, set with Kafka's own tools; failing
     that the one of the user that is the separator alone; failing that `limits`, {"PRODUCE": number, ...}.
     """
 
@@ -84,8 +84,8 @@ class PartitionShare(QuotaGroups):
     """Limits are of the whole cluster: each broker grants the share of partitions that it leads.
 
     Settings: those of QuotaGroups; `node.id`; and `topics`, {group or user or client-id: [topic prefix, ...]}, the
-    topics that count for who bears that name; all topics do for names that are not there. A broker that leads none of
-    them grants as if it led one. Bandwidth alone is shared out, as in Kafka's own example of a callback.
+    topics that count for that name; for other names all topics count. A broker that leads none of them grants as if it
+    led one. Bandwidth alone is shared out, as in Kafka's own example of a callback.
     """
 
     def __init__(self) -> None:
@@ -117,7 +117,7 @@ class PartitionShare(QuotaGroups):
 
     def _share(self, name: str) -> float:
         if name not in self._topics:
-            name = ""  # all topics: one share for everyone else
+            name = ""  # all topics: one share for all other names
         if name not in self._shares:
             self._shares[name] = self._counted(self._topics.get(name, ("",)))
         return self._shares[name]

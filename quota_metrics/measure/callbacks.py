@@ -1,6 +1,6 @@
 """Kafka's ClientQuotaCallback (KIP-257) in Python: who shares a quota, and what it is worth. Sans-I/O.
 
-For clusters that run a callback of their own: one written with the same rules makes our limits theirs. Configured by
+For clusters with their own callback: one with the same rules gives Headroom the same limits. Configured by
 import path, "package.module:Class"; the class is called without arguments, then `configure` with its settings.
 """
 
@@ -76,7 +76,7 @@ class ClientQuotaCallback(Protocol):
         """Topics or leaders changed; true when limits did, too."""
 
     def close(self) -> None:
-        """The last call."""
+        """Called once, last."""
 
 
 class CallbackError(Exception):
@@ -87,7 +87,7 @@ METHODS = tuple(name for name in vars(ClientQuotaCallback) if not name.startswit
 
 
 def load(path: str, configs: Mapping[str, object]) -> ClientQuotaCallback:
-    """The configured callback that `path` names. Raises CallbackError, whatever its code raises."""
+    """The configured callback that `path` names. Raises CallbackError for anything that its code raises."""
     module_name, _, class_name = path.partition(":")
     try:
         callback: ClientQuotaCallback = getattr(importlib.import_module(module_name), class_name)()
@@ -107,7 +107,7 @@ class DefaultQuotaCallback:
 
     def __init__(self) -> None:
         self._rules: dict[Entity, dict[str, float]] = {}
-        self._resolver: Resolver | None = None  # made when asked for: changes come in crowds
+        self._resolver: Resolver | None = None  # built on demand, because changes arrive in batches
 
     def configure(self, configs: Mapping[str, object]) -> None:
         """Nothing can be set."""

@@ -1,4 +1,4 @@
-"""Usage of each client at each broker, from the requests and responses that pass the gateway. Sans-I/O.
+"""Usage of each client at each broker, from the requests and responses that pass through the gateway. Sans-I/O.
 
 What counts follows KafkaApis: a Produce request counts with its whole size, a Fetch with its response. A Fetch response
 that announces a throttle time carries no records and was un-recorded by the broker (ClientQuotaManager.
@@ -26,8 +26,8 @@ _THROTTLED_BY = {19: _MUTATION, 20: _MUTATION, 37: _MUTATION}
 _NAME_CHARS_PER_CLIENT = 256  # on average: a client that invents names of 32 kB fills the table sooner
 _MAX_MUTED_MS = 600_000  # rows of a muted client end after this time: readers look back no further
 
-# A byte rate this far below its limit has not caused a throttle time. The tenth left covers what the broker counts and
-# we do not yet: requests that are still in flight.
+# A byte rate further below its limit has not caused a throttle time. The remaining tenth covers requests in flight,
+# which the broker has counted already.
 _BELOW_LIMIT = 0.9
 
 _Client: TypeAlias = tuple[str, str, str, int]  # quota key, user, client-id, broker
@@ -109,8 +109,8 @@ class UsageMeter:
         return rows
 
     def _elapsed_ms(self, now_ms: int) -> int:
-        """Length of the interval that ends now. After a gap longer than the window, or a clock that was set: a rate
-        says nothing of the time before its window."""
+        """Length of the interval that ends now. Shortened after a gap longer than the window, or a clock change: a rate
+        does not cover the time before its window."""
         last_ms, self._sampled_ms = self._sampled_ms, now_ms
         elapsed_ms = self._interval_ms if last_ms is None else now_ms - last_ms
         return min(max(elapsed_ms, 1), self._samples * self._window_ms)
@@ -147,7 +147,7 @@ class UsageMeter:
         if usage is None:
             self.left_out += 1
             return
-        # Also when nothing is counted: the broker recorded and un-recorded, which keeps the sample alive.
+        # Recorded even when 0 bytes count: the broker records and un-records, which keeps the sample alive.
         usage.add(counted_bytes, now_ms)
         if throttle_ms <= 0:
             return
@@ -176,7 +176,7 @@ class UsageMeter:
         if quota.limit is None:
             return False
         if client[0] == _CONSUMER and usage.largest_bytes == 0:
-            return True  # nothing is known of how much it fetches at a time
+            return True  # the size of its fetches is unknown
         return self._attempted_rate(client, usage, quota, now_ms) > _BELOW_LIMIT * quota.limit
 
     def _attempted_rate(self, client: _Client, usage: _Usage, quota: QuotaInForce, now_ms: int) -> float:

@@ -15,7 +15,7 @@ _MAX_KEPT = 200_000
 
 
 class QuotaInForce(NamedTuple):
-    """`limit` is None without a quota, and while quotas are not known. Samples with equal buckets share the limit."""
+    """`limit` is None without a quota, and while quotas are unknown. Samples with equal buckets share the limit."""
 
     limit: float | None
     limit_known: bool

@@ -1,4 +1,4 @@
-"""What a broker's ClientQuotaManager does with its callback: limits by tags, read again when they may have changed.
+"""A broker's ClientQuotaManager with a callback: limits by tags, read again when they may have changed.
 
 A callback is third-party code: what it raises or wrongly returns is counted and logged, and the client is treated as
 without a quota; nothing else is affected. Sans-I/O.
@@ -24,7 +24,7 @@ _Configured: TypeAlias = dict[tuple[Entity, ClientQuotaType], float]
 
 
 class Quota(NamedTuple):
-    """The quota of a client: who has equal tags shares it. UNLIMITED is Kafka's Long.MAX_VALUE."""
+    """The quota of a client, shared by all clients with equal tags. UNLIMITED is Kafka's Long.MAX_VALUE."""
 
     metric_tags: Tags
     limit: float
@@ -59,7 +59,7 @@ class QuotaManager:
             self._limits.clear()
 
     def quota(self, quota_key: str, user: str, client_id: str) -> Quota:
-        """A client's quota, as at a request of its. Never raises for what the callback does."""
+        """A client's quota, as for one of its requests. Errors of the callback are counted, not raised."""
         quota_type = TYPE_OF_KEY[quota_key]
         tags = self._tags(quota_type, user, client_id)
         if tags is None:
@@ -69,11 +69,11 @@ class QuotaManager:
         return Quota(tags, self._kept_limit(quota_type, tags))
 
     def limit(self, quota_key: str, tags: Tags) -> float:
-        """What a tag set is worth, for who has read it off a broker. Never raises for what the callback does."""
+        """The limit of a tag set that a broker reported. Errors of the callback are counted, not raised."""
         return self._kept_limit(TYPE_OF_KEY[quota_key], tags)
 
     def close(self) -> None:
-        """The callback's last call."""
+        """Closes the callback."""
         self._ask("close", self._callback.close)
 
     def _tags(self, quota_type: ClientQuotaType, user: str, client_id: str) -> Tags | None:
@@ -105,7 +105,7 @@ class QuotaManager:
     def _ask(self, method: str, call: Callable[..., T], *arguments: Any) -> T | None:
         try:
             return call(*arguments)
-        except Exception as exc:  # noqa: BLE001  # foreign code: whatever it raises ends here
+        except Exception as exc:  # noqa: BLE001  # third-party code may raise anything
             self._fault(method, f"raised {type(exc).__name__}: {exc}")
             return None
 

@@ -1,4 +1,4 @@
-"""How much request time a broker has to give, by its configuration: percent, 100 per thread."""
+"""A broker's capacity of request time by its configuration: percent, 100 per thread."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ THREADS = ("num.io.threads", "num.network.threads")
 async def read_thread_capacity(send: Callable[..., Awaitable[Any]], broker_ids: Iterable[int]) -> dict[int, float]:
     """(num.io.threads + num.network.threads) * 100 by broker, as Kafka's design notes count. Raises ClusterError.
 
-    A broker tells of itself alone, so each is asked (KafkaAdmin.send).
+    A broker describes only itself, so every broker is queried (KafkaAdmin.send).
     """
     capacity = {}
     for broker_id in broker_ids:

@@ -1,7 +1,7 @@
 """How much of its quota each quota group uses at each broker, as the broker that enforces it counts. Sans-I/O.
 
 KIP-1373's definition: measured rate / effective quota, uncapped, NaN where there is no limit. Quotas are per broker, so
-the worst broker throttles, whatever the mean over the cluster is.
+the worst broker decides, not the mean over the cluster.
 """
 
 from __future__ import annotations
@@ -16,7 +16,9 @@ from quota_metrics.config.entities import CLIENT_ID, USER, desanitize, sanitize
 from quota_metrics.measure.quota_manager import TYPE_OF_KEY, Quota, QuotaManager
 from quota_metrics.windows import UNLIMITED
 
-_Group: TypeAlias = tuple[str, tuple[tuple[str, str], ...]]  # quota key, metric tags: who has equal ones shares a quota
+_Group: TypeAlias = tuple[
+    str, tuple[tuple[str, str], ...]
+]  # quota key, metric tags: clients with equal ones share a quota
 
 _MEASURED_ON_THE_WIRE = (QuotaKey.PRODUCER_BYTE_RATE.value, QuotaKey.CONSUMER_BYTE_RATE.value)
 MUTED_WINDOW_MS = 60_000  # muted time counts over the last minute
@@ -43,10 +45,10 @@ class Utilization(NamedTuple):
     broker_id: int
     limit: float
     rate: float
-    burst_left: float  # what may be recorded at once before the broker throttles; negative when it does already
+    burst_left: float  # what may be recorded at once before the broker throttles; negative when it already does
     capacity_ratio: float  # of request_percentage: the share of all the broker's threads; else NaN
     throttle_ms: float
-    members: tuple[UsageSample, ...]  # the clients behind it, as far as they are known
+    members: tuple[UsageSample, ...]  # its clients, as far as they are known
 
     @property
     def ratio(self) -> float:
@@ -82,8 +84,8 @@ def utilizations(
 ) -> list[Utilization]:
     """Of each quota group at each broker. `manager_at` gives a broker's quotas; `thread_capacity` is percent by broker.
 
-    Samples are one moment's. The rate of clients that share a quota is the sum of theirs. Where the broker's own
-    number is there (source 'jmx'), it counts instead: it has also seen who did not come through the gateway.
+    Samples are one moment's. The rate of clients that share a quota is the sum of theirs. The broker's own
+    number (source 'jmx') takes precedence: it includes clients that bypass the gateway.
     """
     found: dict[tuple[_Group, int], tuple[float, list[UsageSample]]] = {}
     for sample in samples:
@@ -140,7 +142,7 @@ def _members(group: Utilization) -> Iterator[tuple[str, str, float, float]]:
 def _quota(manager: QuotaManager, sample: UsageSample) -> Quota:
     if sample.source != "jmx":
         return manager.quota(sample.quota_key, sample.user, sample.client_id)
-    tags = {USER: sanitize(sample.user), CLIENT_ID: sample.client_id}  # a broker's sensor is a group, and no client
+    tags = {USER: sanitize(sample.user), CLIENT_ID: sample.client_id}  # a broker's sensor is a group, not a client
     return Quota(tags, manager.limit(sample.quota_key, tags))
 
 

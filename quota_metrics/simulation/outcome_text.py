@@ -1,4 +1,4 @@
-"""What becomes of a client under other quotas, in one word and in a sentence. Sans-I/O."""
+"""The outcome for a client under other quotas, as a verdict and as a sentence. Sans-I/O."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from quota_metrics.config.entities import text
 from quota_metrics.simulation.replay import GIVE_UP_MS
 from quota_metrics.simulation.what_if import Outcome
 
-# Measured: of two equal consumers one was held back all the time and the other never. A fetch that is too much finds
-# more each time that it is asked again, and the small ones of the others keep the window full.
+# Measured: of two equal consumers one was throttled all the time and the other never. A throttled fetch has more to
+# return at each retry, while the small fetches of the other keep the window full.
 _CHANCE = "which of the consumers that share it is held back is chance, it may be one alone"
 
 
@@ -25,7 +25,7 @@ class Verdict(StrEnum):
 
 
 def verdict(outcome: Outcome) -> Verdict:
-    """Throttled is who is held back at all. Whom the change does not touch is unchanged, throttled or not."""
+    """Throttled: throttled at all. Clients that the change does not affect are unchanged, throttled or not."""
     if not outcome.touched:
         return Verdict.UNCHANGED
     if outcome.after.throttled_ms > 0:
@@ -47,7 +47,7 @@ def reason(outcome: Outcome) -> str:
 
 
 def worst_first(outcomes: list[Outcome]) -> list[Outcome]:
-    """By verdict, the longest throttled first, those that are not touched last."""
+    """Sort key: by verdict, the longest throttled first, unaffected clients last."""
     order = list(Verdict)
     return sorted(
         outcomes,

@@ -1,8 +1,8 @@
-"""What clients sent, sent once more through the broker's window under another limit: who waits, and how long. Sans-I/O.
+"""Replays recorded usage through the broker's window under another limit: who waits, and how long. Sans-I/O.
 
-The broker: ClientQuotaManager's Rate (quota_metrics.windows), and KafkaApis, which takes a Produce and mutes its
-connection for the throttle time, but answers a Fetch with nothing, takes its bytes out of the window, and gives them
-when it is asked again. The client: what it would have sent while muted waits, and goes as soon as the broker reads.
+The broker: ClientQuotaManager's Rate (quota_metrics.windows), and KafkaApis, which accepts a Produce and mutes
+its connection for the throttle time, but answers a Fetch without records, removes its bytes from the window and returns
+them at a later Fetch. The client: what it would have sent while muted waits until the broker reads again.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from collections.abc import Sequence
 
 from quota_metrics.windows import Rate, throttle_time_ms
 
-# How the bytes of an interval are cut into requests: the recording has only sums. Produce requests that wait stay as
-# they are (they are on the wire, or batches); what waits for a Fetch is given together.
+# How the bytes of an interval are split into requests: the recording has only sums. Waiting Produce requests stay
+# separate (they are on the wire, or batches); bytes that wait for a Fetch are returned together.
 REQUEST_MS = 100
-GIVE_UP_MS = 120_000  # delivery.timeout.ms of Java's producer: what waits longer fails
+GIVE_UP_MS = 120_000  # delivery.timeout.ms of Java's producer: records that wait longer fail
 _MAX_QUEUE = 2_048
 
 
@@ -24,8 +24,8 @@ class Throttling:
     """Throttled time of one client at one broker, by the throttle times in its responses.
 
     The one measure for recordings, replays and real runs: the sum of the announced times, as the time in which they
-    pass. Several connections are held back side by side, so a second counts at most as a second, and nothing is held
-    longer than the longest announcement reaches.
+    pass. Several connections are muted at the same time, so a second counts at most once, and no mute ends
+    later than the longest announced time.
 
     Not exporters.levels.MutedTime over the rows: a row has only the longest of its throttle times, so many short ones
     in a second count once. A producer that sends 105 kB/s at a limit of 75 kB/s in requests of 10.5 kB is muted 52.7
@@ -65,7 +65,7 @@ class Throttling:
 
 
 class Sender:
-    """One client's connection to one broker: what waits, and until when the broker does not read from it."""
+    """One client's connection to one broker: waiting bytes, and until when the broker mutes it."""
 
     __slots__ = (
         "_fetches",
@@ -88,7 +88,7 @@ class Sender:
         self.longest_delay_ms = 0
         self.given_up_bytes = 0
         self._fetches = fetches
-        self._queue: deque[tuple[int, int]] = deque()  # when it came, bytes
+        self._queue: deque[tuple[int, int]] = deque()  # arrival time, bytes
 
     def begin_interval(self) -> None:
         self.responses = self.longest_ms = 0
@@ -127,7 +127,7 @@ class Sender:
         self.longest_ms = max(self.longest_ms, throttle_ms)
 
     def sent(self, byte_count: int, now_ms: int) -> None:
-        """The oldest bytes are through."""
+        """The oldest waiting bytes have been sent."""
         self.waiting_bytes -= byte_count
         while byte_count:
             arrived_ms, size = self._queue.popleft()
@@ -140,20 +140,20 @@ class Sender:
                 self.longest_delay_ms = max(self.longest_delay_ms, now_ms - arrived_ms)
 
     def give_up(self, now_ms: int) -> None:
-        """A producer drops what waited for too long; a consumer never does."""
+        """A producer drops records that waited too long; a consumer never does."""
         while not self._fetches and self._queue and self._queue[0][0] < now_ms - GIVE_UP_MS:
             _, size = self._queue.popleft()
             self.given_up_bytes += size
             self.waiting_bytes -= size
 
     def _coarsen(self) -> None:
-        """Two parts become one, with the time of the older: of a consumer that stays behind for hours."""
+        """Merges two parts under the older time: bounds memory for a consumer that lags for hours."""
         parts = list(self._queue)
         self._queue = deque((older[0], sum(size for _, size in parts[i : i + 2])) for i, older in _every_second(parts))
 
 
 class Bucket:
-    """One quota at one broker: the rate of all that share it, and the bound. Raises nothing; time goes forward."""
+    """One quota at one broker: the rate of all that share it, and the bound. Never raises; time moves forward."""
 
     def __init__(self, *, fetches: bool, samples: int, window_ms: int) -> None:
         self.bound: float | None = None  # None: no quota
@@ -181,7 +181,7 @@ class Bucket:
         if self.bound is None:
             sender.sent(sender.next_bytes(now_ms, sender.waiting_bytes), now_ms)
             return
-        # A fetch is never given more than fits into the window (ClientQuotaManager.maxValueInQuotaWindow).
+        # A fetch never returns more than fits into the window (ClientQuotaManager.maxValueInQuotaWindow).
         byte_count = sender.next_bytes(now_ms, max(int(self.bound * self._full_windows_s), 1))
         self._rate.record(byte_count, now_ms)
         throttle_ms = self._throttle_ms(self.bound, now_ms)

@@ -1,8 +1,8 @@
 """Who would have been throttled under other quotas, and for how long: recorded usage, replayed. Sans-I/O.
 
-A client is replayed when the change touches its limit, or those with which it shares one, and when these may come to
-the new limit at all; of the others the answer is known without it. What clients do to each other is not modelled: a
-consumer reads what it read, also where its producer would have been slower.
+A client is replayed when the change affects its limit or the clients that share it, and when their usage may reach the
+new limit; for others the outcome is known without a replay. Clients do not affect each other: a consumer reads what it
+read, even if its producer would have been slower.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from quota_metrics.config.resolution import Resolution
 from quota_metrics.config.timeline import BucketKey, Epoch, Pair, bucket_key, epochs
 from quota_metrics.simulation.replay import Bucket, Sender, Throttling
 
-# Of the other quotas the gateway sees the throttling and not the usage.
+# For other quotas the gateway sees the throttling but not the usage.
 KEYS = (QuotaKey.PRODUCER_BYTE_RATE.value, QuotaKey.CONSUMER_BYTE_RATE.value)
 _Sensor: TypeAlias = tuple[BucketKey | None, bool, int]  # None: of all without a limit; whether it fetches; broker
 
@@ -61,12 +61,12 @@ class Side:
 
 @dataclass(slots=True)
 class Outcome:
-    """What the change makes of one client at one broker."""
+    """The effect of the change on one client at one broker."""
 
     client: Client
     before: Side = field(default_factory=Side)
     after: Side = field(default_factory=Side)
-    touched: bool = False  # its limit changes, or the clients change with which it shares one
+    touched: bool = False  # its limit changes, or the set of clients that share it
     eased: bool = False  # it may use more than before
     peak: float = 0.0  # the rate of all that share the new limit, by that limit: what it never exceeds
     shared_with: int = 0  # other clients, under the new limit
@@ -79,8 +79,8 @@ class Outcome:
 class WhatIf:
     """`names` says whose usage is needed; `replay` it; then `outcomes`.
 
-    `history` has the rows of quota_limits of one cluster, `seen` its clients in (from_ms, to_ms]; `usual_ms` is the
-    interval of their usage. Memory: some kilobytes for each client, however long the recording.
+    `history`: rows of quota_limits of one cluster; `seen`: its clients in (from_ms, to_ms]; `usual_ms`: the interval of
+    their usage. Memory: some kilobytes for each client, however long the recording.
     """
 
     def __init__(
@@ -109,7 +109,7 @@ class WhatIf:
 
     @property
     def names(self) -> tuple[set[str], set[str]]:
-        """Users and client-ids of those who are replayed. Of the others only throttled rows are needed."""
+        """Users and client-ids of the replayed clients. For others only throttled rows are needed."""
         return {run.pair[1] for run in self._loud}, {run.pair[2] for run in self._loud}
 
     def replay(self, samples: Iterable[UsageSample]) -> None:
@@ -130,7 +130,7 @@ class WhatIf:
         self._leave(epoch, self._to_ms)
 
     def outcomes(self) -> list[Outcome]:
-        """One for each client that was seen."""
+        """One outcome for each client that was seen."""
         return [run.finished() for run in self._runs.values()]
 
     def _epochs(self) -> Iterator[Epoch]:
@@ -148,7 +148,7 @@ class WhatIf:
         return bytes_max * (samples * window_ms / self._usual_ms + 2) / full_s
 
     def _plan(self, at_most: dict[Client, float]) -> None:
-        """Marks who is touched and who is to be replayed."""
+        """Marks the affected clients and those to replay."""
         runs = _by_pair(self._runs.values())
         for epoch in self._epochs():
             touched = epoch.touched()
@@ -164,7 +164,7 @@ class WhatIf:
         self._loud = [run for run in self._runs.values() if run.loud]
 
     def _listen(self, group: Iterable[_Run], limit: float, at_most: dict[Client, float]) -> None:
-        """Those who share a limit, broker by broker: may they come to it?"""
+        """Per broker: whether the clients that share a limit may reach it."""
         for runs in _by_broker(group):
             peak = sum(at_most[run.outcome.client] for run in runs) / limit
             for run in runs:
@@ -172,7 +172,7 @@ class WhatIf:
                 run.outcome.peak = max(run.outcome.peak, peak)
 
     def _enter(self, epoch: Epoch) -> None:
-        """From now on its limits hold. A sensor stays as long as its tags, also when the limit changes."""
+        """Applies the epoch's limits. A sensor lives as long as its tags, even when the limit changes."""
         self._members = {}
         for run in self._runs.values():
             before, after = epoch.standings[run.pair]
@@ -193,14 +193,14 @@ class WhatIf:
             run.settle(now_ms, eased=epoch.eased(run.pair))
 
     def _run_until(self, until_ms: int) -> None:
-        """Without new usage, as long as something waits or is held back."""
+        """Continues without new usage while bytes wait or clients are muted."""
         while self._now_ms < until_ms and any(run.busy for run in self._loud):
             self._step(min(self._now_ms + self._usual_ms, until_ms))
         self._now_ms = max(self._now_ms, until_ms)
 
     def _take(self, sample: UsageSample) -> None:
         run = self._runs.get(Client(sample.quota_key, sample.user, sample.client_id, sample.broker_id))
-        if run is not None:  # usage that came after `seen` was asked for is left out
+        if run is not None:  # usage that arrived after `seen` was read is left out
             run.take(sample, self._usual_ms)
 
     def _step(self, now_ms: int) -> None:
@@ -213,13 +213,13 @@ class WhatIf:
 
 
 class _Run:
-    """One client during the recording: as it was recorded, and as it is replayed."""
+    """One client during the recording: recorded and replayed throttling."""
 
     def __init__(self, client: Client, from_ms: int) -> None:
         self.outcome = Outcome(client)
         self.pair: Pair = (client.quota_key, client.user, client.client_id)
         self.fetches = client.quota_key == QuotaKey.CONSUMER_BYTE_RATE
-        self.loud = False  # may come to its new limit: it is replayed
+        self.loud = False  # may reach its new limit, so it is replayed
         self.sender = Sender(fetches=self.fetches)
         self.bucket: Bucket | None = None
         self._recorded = Throttling(from_ms)
@@ -246,8 +246,8 @@ class _Run:
         self.sender.give_up(now_ms)
 
     def settle(self, now_ms: int, *, eased: bool) -> None:
-        """Counts the time of limits that end. Who was held back wanted more than was recorded: unless it may use
-        more now, it is held back as long at least."""
+        """Adds up the throttled time under limits that end. A throttled client wanted more than was recorded: unless it
+        may use more now, it is throttled for at least as long."""
         self._recorded.add(now_ms, 0, 0, 0.0)
         recorded_ms = self._recorded.total_ms - self._settled_ms[0]
         replayed_ms = self._replayed.total_ms - self._settled_ms[1]

@@ -45,7 +45,7 @@ class AdmissionLimits:
 
     max_connections: int = 20_000
     max_connections_per_address: int = 15_000  # of IPv6 per /64, which one host may have
-    max_held_bytes: int = 64 << 20  # of unfinished requests that are collected here
+    max_held_bytes: int = 64 << 20  # of unfinished requests that are buffered here
     frame_timeout_s: float = 30.0  # from the first byte of such a request to its last
     handshake_timeout_s: float = 10.0
     idle_timeout_s: float = 600.0  # Kafka's connections.max.idle.ms
@@ -58,8 +58,8 @@ class _Unfinished(NamedTuple):
 
 
 class Admission(Generic[C]):
-    """Counts connections of type C. Over the budget of held bytes the oldest unfinished request has to go: a client
-    that sends a request whole is done within milliseconds."""
+    """Counts connections of type C. Over the budget of held bytes the oldest unfinished request is closed: a client
+    that sends complete requests finishes within milliseconds."""
 
     def __init__(self, limits: AdmissionLimits) -> None:
         self.limits = limits
@@ -72,7 +72,7 @@ class Admission(Generic[C]):
         self._handshakes: dict[C, float] = {}  # oldest first; when it began
 
     def admit(self, address: str) -> Reason | None:
-        """Counts a new connection, or says why it is refused: then it does not count."""
+        """Counts a new connection, or returns the reason why it is refused, uncounted."""
         source = _source(address)
         reason = None
         if self._connections >= self.limits.max_connections:
@@ -97,13 +97,13 @@ class Admission(Generic[C]):
         self._handshakes.pop(client, None)
 
     def unfinished(self, client: C, number: int, held_bytes: int, now_s: float) -> list[C]:
-        """Request `number` of a connection has arrived in part, `held_bytes` of it are kept. Returns whom to close."""
+        """Request `number` has arrived in part, `held_bytes` of it are kept. Returns the connections to close."""
         known = self._unfinished.get(client)
         if known is not None and known.number == number:
             begun_s = known.begun_s
         else:
             begun_s = now_s
-            self._unfinished.pop(client, None)  # the next one is put in behind all others
+            self._unfinished.pop(client, None)  # the next one is inserted behind all others
         self.held_bytes += held_bytes - (known.held_bytes if known else 0)
         self._unfinished[client] = _Unfinished(number, held_bytes, begun_s)
         return self._over_budget() if self.held_bytes > self.limits.max_held_bytes else []
@@ -122,7 +122,7 @@ class Admission(Generic[C]):
         self._handshakes.pop(client, None)
 
     def overdue(self, now_s: float) -> list[tuple[C, Reason]]:
-        """Connections whose time for a request or a handshake is over."""
+        """Connections that exceeded the time for a request or a handshake."""
         frames, handshakes = now_s - self.limits.frame_timeout_s, now_s - self.limits.handshake_timeout_s
         found: list[tuple[C, Reason]] = []
         for client, unfinished in self._unfinished.items():

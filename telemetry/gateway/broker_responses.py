@@ -16,7 +16,7 @@ _MAX_HELD_BYTES = 128 << 20  # of a response that is rewritten: Metadata of a mi
 
 
 class BrokerResponses:
-    """Takes what the broker sends and returns what goes to the client, local answers in their turn among it."""
+    """Takes the broker's bytes and returns those for the client, with local answers in request order."""
 
     def __init__(
         self,
@@ -44,7 +44,7 @@ class BrokerResponses:
         return self._scanner.feed(data)
 
     def discard(self) -> None:
-        """Frees what is kept of a response: the connection is about to be closed."""
+        """Frees a partly received response: the connection is about to be closed."""
         self._scanner.discard()
 
     def held_back(self) -> bool:

@@ -1,4 +1,4 @@
-"""A client's connection: bytes between its socket, `ProxiedConnection` and its upstream connection, if there is one."""
+"""A client's connection: moves bytes between its socket, `ProxiedConnection` and its upstream."""
 
 from __future__ import annotations
 
@@ -49,16 +49,16 @@ class ClientContext:
 
 
 class ClientConnection(asyncio.Protocol, TimedConnection, UpstreamOwner):
-    """Owns its upstream. A slow side holds back the fast one: a full write buffer pauses reading on the other side."""
+    """Owns its upstream. Backpressure: a full write buffer on one side pauses reading on the other."""
 
     def __init__(self, gateway: ClientContext, node_id: int) -> None:
         self._gateway = gateway
         self._node_id = node_id
         self._session: ProxiedConnection | None = None
         self._upstream: UpstreamConnection | None = None
-        self._early: list[bytes] = []  # what came before the upstream was connected
+        self._early: list[bytes] = []  # bytes received before the upstream was connected
         self._address: str | None = None  # None: not admitted
-        self._unfinished = 0  # number of the request that has arrived in part
+        self._unfinished = 0  # number of the partly received request
         self._authenticates = False  # and has not done so yet
         self._upstream_quiet_sweeps = 0
         self._draining = False
@@ -87,7 +87,7 @@ class ClientConnection(asyncio.Protocol, TimedConnection, UpstreamOwner):
             self._begin(NO_BROKER)
             return
         loop = asyncio.get_running_loop()
-        loop.call_soon(self.hold_back)  # uvloop forgets a pause that is asked for in connection_made
+        loop.call_soon(self.hold_back)  # uvloop ignores a pause requested in connection_made
         self._connecting = loop.create_task(self._connect())
 
     async def _connect(self) -> None:
@@ -114,7 +114,7 @@ class ClientConnection(asyncio.Protocol, TimedConnection, UpstreamOwner):
         early, self._early = self._early, []
         for data in early:
             self.data_received(data)
-        if self not in self._gateway.clients:  # gone meanwhile; what it sent still goes out
+        if self not in self._gateway.clients:  # disconnected meanwhile; what it sent is still forwarded
             session.closed()
             upstream.close()
         else:
@@ -147,7 +147,7 @@ class ClientConnection(asyncio.Protocol, TimedConnection, UpstreamOwner):
         return self._session
 
     def _advertised_address(self) -> tuple[str, int]:
-        """Unless configured, clients are sent to the address at which this one found us."""
+        """The advertised address: unless configured, the one that this client connected to."""
         host, port = self._transport.get_extra_info("sockname")[:2]
         return self._gateway.advertised_host or host, port
 
@@ -210,7 +210,7 @@ class ClientConnection(asyncio.Protocol, TimedConnection, UpstreamOwner):
         self._gateway.counts.protocol_errors += 1
         log.info("connection closed", reason=str(exc), peer=self._transport.get_extra_info("peername"))
         if self._session is not None:
-            self._pump(self._session)  # pushes that were accepted before are flushed
+            self._pump(self._session)  # flushes the pushes accepted so far
         self.abort()
 
     def _pump(self, session: ProxiedConnection) -> None:
@@ -246,7 +246,7 @@ class ClientConnection(asyncio.Protocol, TimedConnection, UpstreamOwner):
     def close_for(self, reason: Reason) -> None:
         """Counts the reason and closes at once."""
         self._gateway.admission.closed[reason] += 1
-        self._gateway.admission.finished(self)  # its bytes are free before the next request is looked at
+        self._gateway.admission.finished(self)  # frees its bytes before the next request is processed
         self._unfinished = 0
         if self._session is not None:
             self._session.discard()
@@ -259,7 +259,7 @@ class ClientConnection(asyncio.Protocol, TimedConnection, UpstreamOwner):
             self._pump(self._session)
 
     def hold_back(self) -> None:
-        """Stops reading while the upstream is not there, or either side does not keep up."""
+        """Stops reading while there is no upstream, or either side does not keep up."""
         if self._session is None or self._draining or self._is_overfull():
             self._transport.pause_reading()
 
@@ -271,7 +271,7 @@ class ClientConnection(asyncio.Protocol, TimedConnection, UpstreamOwner):
         return self._full or (self._upstream is not None and self._upstream.full)
 
     def pause_writing(self) -> None:
-        """The client does not read its responses: it gets no more of them, not even ours."""
+        """The client does not read its responses: stop producing them, local answers included."""
         self._full = True
         self.hold_back()
         if self._upstream is not None:
@@ -297,4 +297,4 @@ class ClientConnection(asyncio.Protocol, TimedConnection, UpstreamOwner):
         if self._session is not None:
             self._session.closed()
         if self._upstream is not None:
-            self._upstream.close()  # what was written before still goes out: acks=0 produces among it
+            self._upstream.close()  # data written before is still sent, such as acks=0 produces

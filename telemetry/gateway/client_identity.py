@@ -1,4 +1,4 @@
-"""Who is at the other end of a connection, as the connection itself shows it. Sans-I/O."""
+"""The client of a connection, by facts of the connection itself. Sans-I/O."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class ClientIdentity:
 
     def __init__(self, facts: Connection, connection_id: str, sasl: SaslSession | None = None) -> None:
         self.facts = facts
-        self.sasl = sasl  # None: the listener has no SASL, and the principal is that of `facts` all the time
+        self.sasl = sasl  # None: the listener has no SASL, and the principal of `facts` never changes
         self._connection_id = connection_id
         self._client_id_bytes = b""
         self._client_id = ""

@@ -1,4 +1,4 @@
-"""One client connection, and its upstream connection to the broker if there is one: which bytes go where. Sans-I/O.
+"""One client connection with its upstream connection, if any: decides which bytes go where. Sans-I/O.
 
 Requests are forwarded to the broker, except GetTelemetrySubscriptions and PushTelemetry, which the telemetry receiver
 answers. Responses are forwarded to the client, except those that name brokers or API versions, which are rewritten. A
@@ -113,7 +113,7 @@ class ProxiedConnection:
         self.to_client += self._responses.feed(data, now_ms)
 
     def flushed(self, ok: bool, now_ms: int) -> None:
-        """The spool was flushed, or could not be: the answers that waited for it may go."""
+        """The spool was flushed, or could not be: the answers that waited for it may be sent."""
         ready = self._pending.flushed(ok)
         if ready:
             self.to_client.append(ready)
@@ -121,7 +121,7 @@ class ProxiedConnection:
             self.from_upstream(b"", now_ms)
 
     def discard(self) -> None:
-        """Frees what is kept of an unfinished request and response: the connection is about to be closed."""
+        """Frees unfinished requests and responses: the connection is about to be closed."""
         self._requests.discard()
         self._responses.discard()
 
@@ -139,18 +139,18 @@ class ProxiedConnection:
         self.to_upstream.append(encode_request(API_VERSIONS, 0, 0, self._client.last_client_id))
 
     def closed(self) -> None:
-        """The client is gone."""
+        """The client has disconnected."""
         self.discard()
         self._receiver.disconnected(self._connection_id)
 
     @property
     def unfinished_request(self) -> int:
-        """The number of the request that has arrived in part and is not forwarded; 0: there is none."""
+        """The number of the partly received request that is not forwarded; 0: none."""
         return self._requests.unfinished
 
     @property
     def held_bytes(self) -> int:
-        """What is kept of that request."""
+        """Bytes held of that request."""
         return self._requests.held_bytes
 
     @property
@@ -159,10 +159,10 @@ class ProxiedConnection:
 
     @property
     def idle(self) -> bool:
-        """Whether every request that came has been answered."""
+        """Whether every received request has been answered."""
         return not self._pending and self._held is None
 
-    # --- the beginning of a request: what becomes of it
+    # --- the beginning of a request: forward, hold or skip
 
     def _begin_request(self, length: int, data: bytes, offset: int) -> Mode | None:
         if len(data) - offset < REQUEST_HEAD.size:
@@ -195,7 +195,7 @@ class ProxiedConnection:
         return Mode.FORWARD
 
     def _begin_token(self, length: int, data: bytes, offset: int) -> Mode | None:
-        """On a listener with SASL: a token that is a frame of its own, or a request."""
+        """On a listener with SASL: a token as a raw frame, or a request."""
         if self._sasl is None or not self._sasl.raw:
             return self._begin_request(length, data, offset)
         return self._begin_held(PendingRequest(APIS[SASL_AUTHENTICATE], RAW_TOKEN, 0, None, length), data, offset)
@@ -229,7 +229,7 @@ class ProxiedConnection:
 
     @staticmethod
     def _check_head(data: bytes, offset: int) -> None:
-        """More bytes are waited for, but not without end."""
+        """Waits for more bytes, up to a bound."""
         if len(data) - offset > _MAX_REQUEST_HEAD_BYTES:
             raise ProtocolError("cannot read the head of a request: too long")
 
@@ -268,14 +268,14 @@ class ProxiedConnection:
         self._answer(pending, answer)
 
     def _take_sasl(self, sasl: SaslSession, pending: PendingRequest, frame: bytes) -> bytes:
-        """Reads along, and forwards. Returns what goes to the broker."""
+        """Follows the authentication and forwards. Returns the bytes for the broker."""
         self._known_push = None  # its caller may not be the one that authenticates now
         sasl.read_request(pending.api, pending.version, frame, self._client_id_end)
         self._pending.append(pending)
         return frame
 
     def _take_other(self, pending: PendingRequest, frame: bytes, body: bytes) -> bytes:
-        """ApiVersions, and what `local` answers. Returns what goes to the broker."""
+        """ApiVersions, and requests that `local` answers. Returns the bytes for the broker."""
         if pending.api.key == API_VERSIONS and pending.version >= 3:
             self._client.note_software(body)
             self._known_push = None

@@ -1,4 +1,4 @@
-"""Requests whose responses have not left yet, in the order of one connection. Sans-I/O."""
+"""Requests of one connection whose responses have not been sent, in order. Sans-I/O."""
 
 from __future__ import annotations
 
@@ -24,12 +24,14 @@ class Limits:
 
     max_request_bytes: int = 104_857_600  # Kafka's socket.request.max.bytes
     max_response_bytes: int = 2**31 - 1
-    max_held_request_bytes: int = 2_097_152  # a push of telemetry.max.bytes fits; longer ones are refused by their head
+    max_held_request_bytes: int = (
+        2_097_152  # a push of telemetry.max.bytes fits; longer ones are refused by their header
+    )
     max_in_flight: int = 10_000
 
 
 class PendingRequest:
-    """A request whose response has not left. `request_bytes` excludes the length field, as the broker counts it."""
+    """A request without a sent response. `request_bytes` excludes the length field, as the broker counts it."""
 
     __slots__ = (
         "answer",
@@ -54,7 +56,7 @@ class PendingRequest:
         self.throttle_ms = 0
         self.answer: Answer | None = None  # the local answer; None: the broker answers
         self.flushed = True  # False: the answer waits for the spool
-        self.keep_alive = False  # ours, and not the client's: its response goes nowhere
+        self.keep_alive = False  # sent by the gateway itself: its response is dropped
 
 
 class PendingRequests:
@@ -83,7 +85,7 @@ class PendingRequests:
         return self._queue.popleft()
 
     def flushed(self, ok: bool) -> bytes:
-        """The responses that may leave now. With `ok` False the flush failed: those that waited become refusals."""
+        """The responses that may be sent now. With `ok` False the flush failed: waiting answers become refusals."""
         for pending in self._queue:
             if not pending.flushed:
                 pending.flushed = True
@@ -92,7 +94,7 @@ class PendingRequests:
         return self.take_ready()
 
     def take_ready(self) -> bytes:
-        """The responses of the local answers at the head of the queue that wait for nothing."""
+        """Responses of the local answers at the head of the queue that need not wait."""
         out = b""
         queue = self._queue
         while queue:

@@ -1,4 +1,4 @@
-"""The listening sockets in front of one cluster: one to bootstrap from, one per broker that the cluster has."""
+"""The listening sockets in front of one cluster: one to bootstrap from, one per broker of the cluster."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from telemetry.gateway.networks import Network, is_in
 
 log = structlog.get_logger(__name__)
 
-BOOTSTRAP = -1  # the listener that leads to any broker
+BOOTSTRAP = -1  # the listener that connects to any broker
 _BACKLOG = 1024
-_FORGET_AFTER = 3  # readings of the metadata in a row that lack a broker: one that restarts is soon back
+_FORGET_AFTER = 3  # consecutive readings of the metadata without a broker: a restarting one returns soon
 _MAX_BROKERS = 2_000
 _MAX_UNKNOWN = 1_000
 
@@ -32,8 +32,8 @@ class BrokerNode:
 
 
 class Listeners:
-    """Opened and closed by `update`, from metadata that Headroom itself fetched, and by nothing that a client's
-    connection brings: a response that names an unknown broker is rewritten to the bootstrap listener, and `unknown` is
+    """Opened and closed by `update`, from metadata that Headroom itself fetched, never by what a client's connection
+    carries: a response that names an unknown broker is rewritten to the bootstrap listener, and `unknown` is
     called so that the metadata is fetched again.
 
     The listener to broker N has the port of the bootstrap listener + 1 + N, so that addresses survive a restart; where
@@ -95,7 +95,7 @@ class Listeners:
 
     def update(self, nodes: Iterable[BrokerNode]) -> None:
         """The cluster's brokers by its own metadata: opens listeners to new ones, moves those that have moved, closes
-        those that have been missing for some readings. None at all is no reading."""
+        those that have been missing for some readings. An empty list is ignored."""
         named = {node.node_id: node for node in itertools.islice(nodes, _MAX_BROKERS)}
         if not named:
             return
@@ -151,13 +151,13 @@ class Listeners:
         return [*nodes[first:], *nodes[:first], *(one for one in self._fallback if (one.host, one.port) not in known)]
 
     def reached(self, node_id: int) -> None:
-        """A broker took a connection."""
+        """A broker accepted a connection."""
         if node_id in self._unreachable:
             self._unreachable.discard(node_id)
             log.info("broker is reached again", broker_id=node_id)
 
     def not_reached(self, node_id: int, reason: str) -> None:
-        """A broker took none. Logged once per outage: all its clients come at once, and again."""
+        """A broker refused a connection. Logged once per outage, because all its clients retry."""
         if node_id not in self._unreachable:
             self._unreachable.add(node_id)
             log.warning("cannot reach broker", broker_id=node_id, error=reason)
@@ -199,11 +199,11 @@ class Listeners:
         return self._free_port()
 
     def _free_port(self) -> socket.socket:
-        """A port of the system's choice that is not reserved."""
+        """A free port chosen by the system that is not reserved."""
         refused = []
         try:
             while (listener := self._listen(0)).getsockname()[1] in self._reserved:
-                refused.append(listener)  # stays bound meanwhile, so that the next one is another
+                refused.append(listener)  # stays bound meanwhile, so that the next one differs
             return listener
         finally:
             for other in refused:
@@ -222,7 +222,7 @@ class Listeners:
     def _listen(self, port: int) -> socket.socket:
         family = socket.AF_INET6 if ":" in self._host else socket.AF_INET
         listener = socket.create_server((self._host, port), backlog=_BACKLOG, family=family, reuse_port=self._follows)
-        if self._shared:  # not before it is bound: a port that somebody else has, even shared, is refused
+        if self._shared:  # set after binding, so that a port in use, even shared, is refused
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         return listener
 

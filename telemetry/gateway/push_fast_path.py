@@ -1,7 +1,7 @@
 """Fast path for a push whose header bytes equal those of the previous push on the same connection. Sans-I/O.
 
-Nearly every push is one. Only header and head are not parsed again: rules, spool, queue and answer are those of any
-other push.
+Nearly all pushes take it. It only skips parsing the header again: rules, spool, queue and answer are those of any other
+push.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _PUSH_V0 = PUSH_TELEMETRY << 16
 
 
 class KnownPush:
-    """What pushes on this connection begin with: `head` is all between correlation id and payload.
+    """The first bytes of pushes on this connection: `head` is everything between correlation id and payload.
 
     `client_id_end`: offset in `frame`, which has no tagged fields in its header (`frame[client_id_end]` is 0).
     """
@@ -30,7 +30,7 @@ class KnownPush:
         self.request = request
 
     def payload(self, data: bytes) -> bytes | None:
-        """The payload, when `data` is one whole push that begins as the last one did; else None."""
+        """The payload, when `data` is one complete push with the same header as the last one; else None."""
         at, end = self._at, len(data) - 1
         if end < at + 3 or not data.startswith(self._head, _CORRELATION_ID_END) or data[end]:  # tagged fields at end
             return None

@@ -50,7 +50,7 @@ log = structlog.get_logger(__name__)
 NODE_ID = 0
 _NO_OPERATIONS = -(2**31)  # authorized operations that were not asked for
 _NO_TOPIC = bytes(16)
-_MAX_ADDRESSES = 256  # at which clients found this listener
+_MAX_ADDRESSES = 256  # at which clients reached this listener
 _OFFERED = (
     DESCRIBE_CONFIGS,
     ALTER_CONFIGS,
@@ -59,7 +59,7 @@ _OFFERED = (
     PUSH_TELEMETRY,
     LIST_CONFIG_RESOURCES,
 )
-_LEAST = {DESCRIBE_CONFIGS: 1}  # version 0 has another layout and is gone in Kafka 4
+_LEAST = {DESCRIBE_CONFIGS: 1}  # version 0 has another layout and was removed in Kafka 4
 
 
 class SinkNode(NamedTuple):
@@ -73,7 +73,7 @@ class SinkNode(NamedTuple):
 class SinkAnswers:
     """Answers as one cluster of one node, whose subscriptions are those of a file.
 
-    Clients that are no `administrators` may read subscriptions and not alter them.
+    Clients that are not `administrators` may read subscriptions but not alter them.
     """
 
     def __init__(self, cluster_id: str, file: SubscriptionFile, administrators: Administrators) -> None:

@@ -1,4 +1,4 @@
-"""Closes client connections whose time is over: unfinished requests and handshakes, idle connections."""
+"""Closes client connections that exceed a timeout: unfinished requests and handshakes, idle connections."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class TimedConnection(ABC):
     @property
     @abstractmethod
     def waits_for_broker(self) -> bool:
-        """Whether a response is still to come, which may take long."""
+        """Whether a response is due, which may take long."""
 
     @abstractmethod
     def close_for(self, reason: Reason) -> None:

@@ -24,7 +24,7 @@ class UpstreamOwner(ABC):
 
     @abstractmethod
     def go_on(self) -> None:
-        """Reads from the client again, if nothing else speaks against it."""
+        """Resumes reading from the client, unless something else pauses it."""
 
 
 class UpstreamConnection(asyncio.Protocol):

@@ -64,7 +64,7 @@ def server_properties(node_id: int, port: int, controller: str, logs: Path) -> d
 
 
 class Broker:
-    """One Kafka node in a directory. `format`, `start`, then `wait_ready`; `stop` leaves nothing but the directory."""
+    """One Kafka node in a directory. `format`, `start`, then `wait_ready`; `stop` leaves only the directory."""
 
     def __init__(
         self, java: str, libs: Path, directory: Path, properties: Mapping[str, str], jvm_options: Sequence[str] = ()
@@ -83,7 +83,7 @@ class Broker:
         return self._process.pid if self._process else 0
 
     def format(self) -> None:
-        """Begin to format the storage. `start` waits for the end of it, so that several nodes do it side by side."""
+        """Begin to format the storage. `start` waits for the end of it, so that several nodes do it in parallel."""
         self._directory.mkdir(parents=True, exist_ok=True)
         (self._directory / "log4j2.properties").write_text(_LOG4J)
         self._config.write_text("".join(f"{key}={value}\n" for key, value in self._properties.items()))
@@ -97,7 +97,7 @@ class Broker:
 
     def start_again(self) -> None:
         """Start a node that was stopped, with what its storage holds."""
-        self.log.rename(self.log.with_suffix(".before"))  # `wait_ready` reads what is said from here on
+        self.log.rename(self.log.with_suffix(".before"))  # `wait_ready` reads the output from here on
         self._process = self._run(*self._jvm_options, "kafka.Kafka", str(self._config))
 
     def _run(self, *main: str) -> subprocess.Popen[bytes]:
@@ -163,7 +163,7 @@ class Cluster(Service):
             broker.check()
 
     def stop(self) -> None:
-        """The controller, which is the first, goes last."""
+        """The first node is the controller, so it stops last."""
         for broker in reversed(self.brokers):
             broker.stop()
         shutil.rmtree(self.directory, ignore_errors=True)

@@ -1,4 +1,4 @@
-"""What a run of the demo can end with, in one line for the user."""
+"""Errors that end a run of the demo, each one line for the user."""
 
 from __future__ import annotations
 

@@ -44,8 +44,8 @@ _IVY_CLIENT_MODULE = """<ivy-module version="2.0">
 </ivy-module>
 """
 
-# How Ivy says that something is missing; its exit status alone does not always tell.
-# The first that occurs in its output is the most telling.
+# How Ivy reports that something is missing; its exit status is not reliable.
+# The first that occurs in its output is the most specific.
 _COMPLAINTS = ("Server access", "Exception", "FAILED", "not found", "UNRESOLVED")
 
 Progress = Callable[[str], None]
@@ -94,7 +94,7 @@ def kafka_libs(
 
 
 def client_libs(java: str, version: str, cache: Path, progress: Progress = print) -> Path:
-    """Directory of the jars of Kafka's Java client in a version of its own, fetched into `cache` if not there.
+    """Directory of the jars of Kafka's Java client in another version, fetched into `cache` if not there.
 
     Raises PrerequisiteError.
     """
@@ -106,7 +106,7 @@ def client_libs(java: str, version: str, cache: Path, progress: Progress = print
 
 
 def fetch(java: str, libs: Path, ivy_module: str, progress: Progress) -> None:
-    """Complete or nothing: into a directory beside it, then renamed. Ivy's cache lets a second try resume."""
+    """All or nothing: fetches into a sibling directory, then renames it. Ivy's cache lets a retry resume."""
     libs.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="fetch-", dir=libs.parent) as scratch:
         module, fetched = Path(scratch) / "ivy.xml", Path(scratch) / "libs"

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-RAMP_S = 2.0  # from nothing to the full rate: a start is no burst
-FORGIVEN_AFTER_S = 1.0  # what a stall left undone beyond this is not made up for
+RAMP_S = 2.0  # from zero to the full rate, so that a start is no burst
+FORGIVEN_AFTER_S = 1.0  # a backlog beyond this, after a stall, is dropped
 
 
 class Pace:

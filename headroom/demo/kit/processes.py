@@ -68,7 +68,7 @@ def stop(process: subprocess.Popen[bytes], grace_s: float = 10.0) -> int:
 
 
 def first_line(process: subprocess.Popen[bytes], timeout_s: float) -> str:
-    """What a process says first on stdout, by which it tells that it is ready; empty when it ends or is too slow."""
+    """The first line on stdout, by which a process reports that it is ready; empty when it ends or is too slow."""
     assert process.stdout is not None  # a pipe, or there is nothing to read
     with selectors.DefaultSelector() as selector:
         selector.register(process.stdout, selectors.EVENT_READ)

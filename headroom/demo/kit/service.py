@@ -1,4 +1,4 @@
-"""What is started and stopped again, in each case."""
+"""The base of parts that are started and always stopped again."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Self
 
 
 class Service(ABC):
-    """A context manager. One that does not come up is stopped as well: parts of it may run."""
+    """A context manager. One that fails to start is stopped as well: parts of it may run."""
 
     @abstractmethod
     def start(self) -> None:
@@ -15,7 +15,7 @@ class Service(ABC):
 
     @abstractmethod
     def stop(self) -> None:
-        """Leaves nothing behind, whatever was started of it."""
+        """Stops whatever was started; leaves nothing behind."""
 
     def __enter__(self) -> Self:
         try:

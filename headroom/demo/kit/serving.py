@@ -1,4 +1,4 @@
-"""Headroom itself, started as a user would: `headroom serve` in a process of its own."""
+"""Headroom itself, started as a user would: `headroom serve` in a child process."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Serving(Service):
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
-        """Returns when all endpoints are open. Raises DemoError with what it said last when they are not."""
+        """Returns when all endpoints are open. Raises DemoError with its last output when they do not open."""
         free = f"{LOOPBACK}:0"
         endpoints = ["--listen", free, "--sql", free, "--http", free]
         where = ["--upstream", self._upstream, "--cluster", CLUSTER, "--data", str(self._data)]

@@ -1,9 +1,9 @@
-"""SASL on one connection, as it passes between client and broker: who the broker let in, and until when. Sans-I/O.
+"""Follows SASL between client and broker on one connection: the accepted user, and until when. Sans-I/O.
 
-The broker authenticates; this only reads along. Sources: SaslServerAuthenticator of Apache Kafka 4.3, KIP-43 (tokens
+The broker authenticates; this only reads. Sources: SaslServerAuthenticator of Apache Kafka 4.3, KIP-43 (tokens
 as raw frames behind SaslHandshake 0), KIP-152 (SaslAuthenticate), KIP-368 (session lifetime and re-authentication).
 
-- Before the broker accepted a client, nothing but ApiVersions, SaslHandshake and SaslAuthenticate passes; after the
+- Before the broker accepted a client, only ApiVersions, SaslHandshake and SaslAuthenticate pass; after the
   session expired neither.
 - The user that a client claims becomes its principal with the broker's last, accepting response, never before.
 - A mechanism whose tokens cannot be read (GSSAPI) is over when the broker answers an ordinary request: only then are
@@ -36,7 +36,7 @@ from telemetry.wire.primitives import Reader
 log = structlog.get_logger(__name__)
 
 SASL = frozenset({SASL_HANDSHAKE, SASL_AUTHENTICATE})
-RAW_TOKEN = -1  # stands for the version of a token that is a frame of its own
+RAW_TOKEN = -1  # version of a token that is sent as a raw frame
 _BEFORE = frozenset({API_VERSIONS, SASL_HANDSHAKE, SASL_AUTHENTICATE})
 _TELEMETRY = frozenset({GET_TELEMETRY_SUBSCRIPTIONS, PUSH_TELEMETRY})
 
