@@ -295,18 +295,3 @@ def test_silent_clients_and_bad_versions(clickhouse: RunningClickHouse) -> None:
     assert found == [("silent", 100.0, 1)]
     bad = store.query("SELECT software_version, instances FROM headroom.bad_client_versions WHERE cluster = 'silent'")
     assert bad == [("2.5.0", 4)]  # those heard of in 15 minutes that did not end: silent, pushes, once, muted
-
-
-def test_the_series_table_is_rebuilt_after_a_crash_anywhere(clickhouse: RunningClickHouse) -> None:
-    from exporters.clickhouse.store import schema
-
-    (migration,) = [found for found in schema.migrations() if found.version == 9]
-    store = clickhouse.store
-    store.query("INSERT INTO headroom.series (series_id, cluster, metric, last_seen) SELECT 7, 'crash', 'm', now()")
-    rebuild = [place for place, text in enumerate(migration.statements) if "series_by_metric" in text]
-    for crash_after in rebuild:
-        for statement in migration.statements[: crash_after + 1]:
-            store.query(statement)
-        for statement in migration.statements:
-            store.query(statement)
-        assert store.query("SELECT count() FROM headroom.series FINAL WHERE cluster = 'crash'") == [(1,)]

@@ -79,7 +79,7 @@ def test_statements_end_at_a_semicolon_at_the_end_of_a_line() -> None:
 def test_every_statement_can_be_run_again() -> None:
     for migration in schema.migrations():
         for statement in migration.statements:
-            if "headroom.series_by_metric" not in statement:  # test_series_by_metric runs these in all orders
+            if "headroom.series_by_metric" not in statement:  # the series test below runs these in all orders
                 assert re.search(r"IF (NOT )?EXISTS", statement) or statement.startswith("ALTER"), statement
 
 
@@ -146,3 +146,17 @@ def test_a_time_range_prunes_by_the_hour_in_the_key(clickhouse: RunningClickHous
     read, total = _granules_of_an_hour(clickhouse.store)
     assert total > 40
     assert read <= total // 6
+
+
+@pytest.mark.clickhouse
+def test_the_series_table_is_rebuilt_after_a_crash_anywhere(clickhouse: RunningClickHouse) -> None:
+    (migration,) = [found for found in schema.migrations() if found.version == 9]
+    store = clickhouse.store
+    store.query("INSERT INTO headroom.series (series_id, cluster, metric, last_seen) SELECT 7, 'crash', 'm', now()")
+    rebuild = [place for place, text in enumerate(migration.statements) if "series_by_metric" in text]
+    for crash_after in rebuild:
+        for statement in migration.statements[: crash_after + 1]:
+            store.query(statement)
+        for statement in migration.statements:
+            store.query(statement)
+        assert store.query("SELECT count() FROM headroom.series FINAL WHERE cluster = 'crash'") == [(1,)]
