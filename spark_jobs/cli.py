@@ -64,7 +64,7 @@ class Level(StrEnum):
 
 
 def command(name: str, load_job: Loader) -> Callable[..., None]:
-    """The command of a job. `load_job` gives its `run` when it is really asked for: Spark takes half a second to
+    """The command of a job. `load_job` gives its `run` only when the job runs: Spark takes half a second to
     import."""
     about, default_since = JOBS[name]
 
@@ -135,7 +135,7 @@ def main(name: str, job: Job) -> None:
 
 @contextmanager
 def _exit_codes() -> Iterator[None]:
-    """What is no fault of ours becomes one line on stderr and an exit code."""
+    """Expected errors become one line on stderr and an exit code."""
     from pyspark.errors import PySparkException
 
     from spark_jobs.clickhouse.client import SourceError
@@ -144,7 +144,7 @@ def _exit_codes() -> Iterator[None]:
     try:
         yield
     except PySparkException:
-        raise  # ours to mend, also where it calls itself a ValueError
+        raise  # a bug of ours, even if it is a ValueError
     except (ValueError, JavaError, OSError) as exc:
         _give_up(exc, EXIT_CONFIGURATION)
     except SourceError as exc:

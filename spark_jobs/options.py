@@ -1,4 +1,4 @@
-"""What a job is asked to do, as one value: the command line makes it, tests do."""
+"""The options of a job, built by the command line or by tests."""
 
 from __future__ import annotations
 

@@ -82,7 +82,7 @@ def _start(app_name: str, master: str) -> SparkSession:
 
 @cache
 def _local_jvm() -> Any:
-    """Spark's JVM, once per process: what it says goes to a file that is gone with it, not between our lines."""
+    """Spark's JVM, once per process: its output goes to a temporary file, not between our lines."""
     _require_java()
     conf = SparkConf(loadDefaults=False).setAll(list(_LOCAL.items()))
     with tempfile.TemporaryFile(prefix="headroom-spark-") as log:
@@ -98,12 +98,12 @@ def _local_jvm() -> Any:
 
 def _stop_jvm(gateway: Any) -> None:
     gateway.shutdown()
-    gateway.proc.stdin.close()  # which is how Spark's JVM learns that its Python is gone
+    gateway.proc.stdin.close()  # by which Spark's JVM notices that its Python has ended
     gateway.proc.wait(timeout=10)
 
 
 def _require_java() -> None:
-    """Raises JavaError unless the java that Spark would take is there and new enough."""
+    """Raises JavaError unless the java that Spark would use exists and is new enough."""
     home = os.environ.get("JAVA_HOME")
     java = str(Path(home) / "bin" / "java") if home else "java"
     if shutil.which(java) is None:

@@ -1,4 +1,4 @@
-"""ClickHouse as the jobs see it, over HTTP. No Spark in here."""
+"""ClickHouse over HTTP for the jobs, without Spark."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from urllib3.exceptions import HTTPError
 from exporters.clickhouse.connection import Endpoint
 from exporters.clickhouse.store import PermanentWriteError, Store, TransientWriteError
 
-logging.getLogger("clickhouse_connect").setLevel(logging.ERROR)  # what it warns of comes as an exception, too
+logging.getLogger("clickhouse_connect").setLevel(logging.ERROR)  # its warnings come as exceptions, too
 
 _MESSAGE_CHARS = 300
 
 
 class SourceError(Exception):
-    """ClickHouse cannot be reached, or does not do what it was asked. The text is one line."""
+    """ClickHouse cannot be reached, or fails a request. The text is one line."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class ClickHouse:
         return str(self._endpoint)
 
     def batches(self, sql: str, parameters: Mapping[str, Any]) -> Iterator[pa.Table | pa.RecordBatch]:
-        """The result as it comes. Raises SourceError, also in the middle of it."""
+        """Streams the result. Raises SourceError, also in the middle of it."""
         with self._client() as client, client.query_arrow_stream(sql, dict(parameters), use_strings=True) as stream:
             yield from stream
 
@@ -70,7 +70,7 @@ class ClickHouse:
 
     def _writer(self) -> Endpoint:
         """A URL without a user reaches the managed server on this machine as its writer, if we may read its password.
-        Jobs read as the writer, too: the reader's limits are made for people."""
+        Jobs read as the writer, too: the reader's limits are meant for interactive use."""
         try:
             return self._endpoint.as_writer()
         except OSError as exc:
@@ -92,7 +92,7 @@ class ClickHouse:
 
 
 def _message(exc: BaseException, name: str, otherwise: str) -> str:
-    """The system's own words where there was no connection: libraries wrap them in many more."""
+    """The system's error text where there was no connection: libraries wrap it in much more."""
     first = exc
     while (before := first.__cause__ or first.__context__) is not None:
         first = before

@@ -1,4 +1,4 @@
-"""What a worker raised, found again in the exceptions of Spark."""
+"""Finds a worker's exception in the exceptions of Spark."""
 
 from __future__ import annotations
 

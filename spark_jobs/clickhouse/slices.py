@@ -1,4 +1,4 @@
-"""How a read is cut: one Spark task and one ClickHouse query per slice of time, cluster and quota key.
+"""How a read is split: one Spark task and one ClickHouse query per slice of time, cluster and quota key.
 
 A bucket never spans clusters or quota keys, and its clients are summed second by second: so a slice holds whole windows
 of one cluster and quota key, and as many of them as come to about SLICE_ROWS rows.

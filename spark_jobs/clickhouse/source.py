@@ -1,6 +1,6 @@
 """ClickHouse as a Spark data source, Arrow batches over HTTP in both directions: `read` and `write`.
 
-What had to be known (PySpark 4.3): option keys arrive lower-cased; a batch's schema must equal Spark's exactly, so it
+Constraints (PySpark 4.3): option keys arrive lower-cased; a batch's schema must equal Spark's exactly, so it
 is cast; there is no column pruning, so a query names its columns; filters are not pushed down (a reader that
 implements pushFilters is refused unless a flag is set), so a query holds them. This runs in Python workers, which
 reach ClickHouse over HTTP.
@@ -105,7 +105,7 @@ class ClickHouseWriter(DataSourceArrowWriter):
 
 
 def _blocks(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
-    """Batches put together to at least BLOCK_ROWS, as far as there are so many."""
+    """Batches put together to at least BLOCK_ROWS, as far as rows remain."""
     waiting: list[pa.RecordBatch] = []
     for batch in batches:
         waiting.append(batch)

@@ -42,7 +42,7 @@ def run(options: Options) -> list[dict[str, Any]]:
 
 
 class Inputs(NamedTuple):
-    """What ClickHouse gave, shaped as in `inventory_queries`."""
+    """The rows of ClickHouse, in the schemas of `inventory_queries`."""
 
     instances: DataFrame
     series: DataFrame

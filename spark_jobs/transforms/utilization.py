@@ -119,7 +119,7 @@ def _sightings(rows: DataFrame, instances: DataFrame, when: TimeRange) -> DataFr
 
 
 def _client_throttle() -> Column:
-    """What the client felt of this quota: telemetry tells produce from fetch, and no other."""
+    """The throttling of this quota that the client reports: telemetry distinguishes produce and fetch only."""
     return (
         F.when(F.col("quota_key") == QuotaKey.PRODUCER_BYTE_RATE, F.col("produce_throttle_ms"))
         .when(F.col("quota_key") == QuotaKey.CONSUMER_BYTE_RATE, F.col("fetch_throttle_ms"))

@@ -3,7 +3,7 @@
 The broker authenticates; this only reads. Sources: SaslServerAuthenticator of Apache Kafka 4.3, KIP-43 (tokens
 as raw frames behind SaslHandshake 0), KIP-152 (SaslAuthenticate), KIP-368 (session lifetime and re-authentication).
 
-- Before the broker accepted a client, only ApiVersions, SaslHandshake and SaslAuthenticate pass; after the
+- Before the broker has accepted a client, only ApiVersions, SaslHandshake and SaslAuthenticate pass; after the
   session expired neither.
 - The user that a client claims becomes its principal with the broker's last, accepting response, never before.
 - A mechanism whose tokens cannot be read (GSSAPI) is over when the broker answers an ordinary request: only then are
