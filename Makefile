@@ -19,7 +19,7 @@ SLOW := kafka or java or clickhouse or spark or browser or dist or image or prom
 PROTO := telemetry/proto
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check cover compiled test-compiled dist image oracle chaos attack fuzz bench scale fmt lock proto docs clean
+.PHONY: help setup demo test lint check cover compiled test-compiled dist image oracle chaos attack fuzz bench scale fmt lock proto docs clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 12
@@ -40,12 +40,14 @@ demo: $(READY) ## real broker, real clients, throttled and seen; leaves demo-out
 test: $(READY) ## all tests, order and examples drawn by SEED=1: real broker, real clients, ClickHouse, Spark; nothing skipped
 	@$(BIN)/python -m pytest -p no:cacheprovider -q -m "not image" $(DRAWN) $(TESTS)
 
-check: $(READY) ## format, lint, types, import contracts, quick tests
+lint: $(READY) ## format, lint, types, import contracts
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
-	@$(BIN)/python -m pytest -q -m "not ($(SLOW))" $(DRAWN)
+
+check: lint ## lint, and the quick tests in two processes
+	@$(BIN)/python -m pytest -q -n 2 -m "not ($(SLOW))" $(DRAWN)
 
 cover: $(READY) ## quick tests with line coverage; TESTS= for others, the page is build/coverage/index.html
 	@$(BIN)/python -m pytest -q -m "not ($(SLOW))" $(DRAWN) $(TESTS) \
@@ -55,7 +57,7 @@ compiled: $(READY) ## a copy of the packages with the hot modules compiled: buil
 	@$(BIN)/python hatch_build.py build/compiled
 
 test-compiled: compiled ## quick tests against the compiled copy; TESTS= for others
-	@PYTHONSAFEPATH=1 PYTHONPATH=$(CURDIR)/build/compiled $(BIN)/pytest -p no:cacheprovider -q -m "not ($(SLOW) or interpreted)" $(DRAWN) $(TESTS)
+	@PYTHONSAFEPATH=1 PYTHONPATH=$(CURDIR)/build/compiled $(BIN)/pytest -p no:cacheprovider -q -n 2 -m "not ($(SLOW) or interpreted)" $(DRAWN) $(TESTS)
 
 dist: $(READY) ## wheel (compiled) and sdist; dist/
 	@rm -rf dist
