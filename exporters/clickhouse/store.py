@@ -15,6 +15,7 @@ from clickhouse_connect.driver.exceptions import ClickHouseError
 from exporters.clickhouse import schema
 from exporters.clickhouse.connection import ANY_DATABASE, DATABASE, Endpoint
 from exporters.clickhouse.errors import code_and_message, is_permanent
+from exporters.clickhouse.schema_lock import LOG_COMMENT, schema_lock
 
 OLDEST_SERVER = (25, 8)
 
@@ -57,6 +58,16 @@ class QueryError(Exception):
     """A query or statement failed; the message is ClickHouse's."""
 
 
+def _pending(client: Client) -> list[schema.Migration]:
+    return schema.pending([int(row[0]) for row in client.query(schema.APPLIED).result_rows])
+
+
+def _apply(client: Client) -> None:
+    for migration in _pending(client):  # again: another process may have applied them meanwhile
+        for statement in (*migration.statements, migration.record()):
+            client.command(statement, settings={"log_comment": LOG_COMMENT})
+
+
 class Store:
     """The ClickHouse that all is written to, from one thread. Connects at first use."""
 
@@ -73,10 +84,9 @@ class Store:
             client = self._connected()
             for statement in schema.BOOTSTRAP:
                 client.command(statement)
-            applied = [int(row[0]) for row in client.query(schema.APPLIED).result_rows]
-            for migration in schema.pending(applied):
-                for statement in (*migration.statements, migration.record()):
-                    client.command(statement)
+            if _pending(client):
+                with schema_lock(client):
+                    _apply(client)
 
     def check(self) -> None:
         """Writes a row and reads it back. Raises TransientWriteError, PermanentWriteError."""

@@ -1,0 +1,63 @@
+"""One process at a time applies migrations: several gateways may start on one server at the same moment.
+
+ClickHouse has no locks that a client can hold. Creating a table succeeds for one client only, so a table is the lock.
+A holder that died leaves it behind: who waits takes the lock away once no statement of a migration has been running for
+ABANDONED_S. Statements of migrations carry LOG_COMMENT, by which system.processes shows them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator
+
+from clickhouse_connect.driver.client import Client
+from clickhouse_connect.driver.exceptions import DatabaseError
+
+from exporters.clickhouse.connection import DATABASE
+from exporters.clickhouse.errors import code_and_message
+
+LOG_COMMENT = "headroom schema"
+ABANDONED_S = 20.0
+
+_TABLE = f"{DATABASE}.schema_lock"
+_CREATE = f"CREATE TABLE {_TABLE} (`holder` String) ENGINE = Memory COMMENT 'held while migrations are applied'"
+_DROP = f"DROP TABLE IF EXISTS {_TABLE} SYNC"
+_RUNNING = f"SELECT count() FROM system.processes WHERE Settings['log_comment'] = '{LOG_COMMENT}'"  # noqa: S608 constants of ours
+# Of two that wait, one has the lock again a moment after it was taken away: that one is young.
+_OLD = (
+    f"SELECT count() FROM system.tables WHERE database = '{DATABASE}' AND name = 'schema_lock'"  # noqa: S608 constants of ours
+    " AND metadata_modification_time <= now() - toIntervalSecond({seconds:UInt32})"
+)
+_TABLE_ALREADY_EXISTS = 57
+_POLL_S = 0.25
+
+
+@contextlib.contextmanager
+def schema_lock(client: Client, abandoned_s: float = ABANDONED_S) -> Iterator[None]:
+    """Waits for the lock and holds it. Raises clickhouse-connect's DatabaseError and connection errors."""
+    active_at = time.monotonic()
+    while not _created(client):
+        if client.query(_RUNNING).result_rows[0][0]:
+            active_at = time.monotonic()
+        elif time.monotonic() - active_at > abandoned_s and _is_old(client, abandoned_s):
+            client.command(_DROP)
+        time.sleep(_POLL_S)
+    try:
+        yield
+    finally:
+        client.command(_DROP)
+
+
+def _is_old(client: Client, abandoned_s: float) -> bool:
+    return bool(client.query(_OLD, parameters={"seconds": int(abandoned_s)}).result_rows[0][0])
+
+
+def _created(client: Client) -> bool:
+    try:
+        client.command(_CREATE)
+    except DatabaseError as exc:
+        if code_and_message(str(exc))[0] != _TABLE_ALREADY_EXISTS:
+            raise
+        return False
+    return True

@@ -1,0 +1,47 @@
+"""exporters/clickhouse/schema_lock.py: processes that start at once on one new server, and a lock whose holder died."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from exporters.clickhouse import schema
+from exporters.clickhouse.connection import WRITER, Endpoint
+from exporters.clickhouse.managed.configuration import ServerSettings
+from exporters.clickhouse.managed.server import ManagedServer
+from exporters.clickhouse.schema_lock import schema_lock
+from exporters.clickhouse.store import Store
+from tests.kit.clickhouse import RunningClickHouse
+
+pytestmark = pytest.mark.clickhouse
+
+
+def test_several_processes_apply_the_schema_of_a_new_server_at_once(tmp_path: Path) -> None:
+    server = ManagedServer(ServerSettings(tmp_path))
+    try:
+        server.launch()
+        server.wait_ready()
+        endpoint = Endpoint("http", server.host, server.http_port, WRITER, server.password)
+        stores = [Store(endpoint) for _ in range(3)]
+        with ThreadPoolExecutor(3) as pool:
+            for done in [pool.submit(store.migrate) for store in stores]:
+                done.result()
+        applied = stores[0].query(
+            "SELECT version, count() FROM headroom.schema_migrations GROUP BY version ORDER BY version"
+        )
+        assert [tuple(row) for row in applied] == [(migration.version, 1) for migration in schema.migrations()]
+        assert stores[0].query("SELECT count() FROM system.tables WHERE name = 'schema_lock'") == [(0,)]
+        for store in stores:
+            store.close()
+    finally:
+        server.stop()
+
+
+def test_a_lock_whose_holder_died_is_taken_away(clickhouse: RunningClickHouse) -> None:
+    with clickhouse.writer.connect() as dead, clickhouse.writer.connect() as alive:
+        dead.command("CREATE TABLE headroom.schema_lock (`holder` String) ENGINE = Memory")
+        with schema_lock(alive, abandoned_s=1.0):
+            assert alive.query("SELECT count() FROM system.tables WHERE name = 'schema_lock'").result_rows == [(1,)]
+        assert alive.query("SELECT count() FROM system.tables WHERE name = 'schema_lock'").result_rows == [(0,)]
