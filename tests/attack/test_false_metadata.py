@@ -101,6 +101,6 @@ def test_false_nodes_open_no_ports_and_mislead_nobody(served: Served, capsys: py
             with connect(served) as client:
                 client.sendall(frame(API_VERSIONS, 0, b"", flexible=False))
                 assert client.recv(4)
-        report.reported = f"the bootstrap listener for each; {listening(served) - before} more ports"
+        report.shown = f"the bootstrap listener for each; {listening(served) - before} more ports"
     assert listening(served) == before
     assert served.metrics()["headroom_upstream_failures_total"] == 0

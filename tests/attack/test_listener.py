@@ -49,7 +49,7 @@ def test_patterns_that_blow_up(served: Served, capsys: pytest.CaptureFixture[str
                 assert client.recv(size, 0x100)[9:11] == b"\0\0"
         [(code, message)] = alter(served, "bomb2", match="client_id=(?!b)a+")
         assert (code, "lookahead" in str(message)) == (40, True)
-        report.reported = "answered; a pattern that needs backtracking: INVALID_CONFIG"
+        report.shown = "answered; a pattern that needs backtracking: INVALID_CONFIG"
     assert report.bystander.worst_s < LATENCY_S
 
 
@@ -66,7 +66,7 @@ def test_half_sent_pushes(served: Served, capsys: pytest.CaptureFixture[str]) ->
         assert served.metrics()["headroom_held_request_bytes"] <= HELD_BYTES
         eventually(lambda: served.metrics()["headroom_held_request_bytes"], lambda held: held == 0)  # the deadline
         timed_out = served.metrics()["headroom_connections_closed_total:frame_timeout"]
-        report.reported = f"{closed:.0f} closed for the budget, {timed_out:.0f} for the deadline"
+        report.shown = f"{closed:.0f} closed for the budget, {timed_out:.0f} for the deadline"
     assert report.peak_mb < HELD_BYTES / MB + SLACK_MB
     assert report.left_mb < SLACK_MB
     assert report.bystander.worst_s < LATENCY_S
@@ -78,7 +78,7 @@ def test_a_crowd_from_one_address(served: Served, capsys: pytest.CaptureFixture[
         crowd = [stack.enter_context(connect(served)) for _ in range(800)]
         assert sum(was_closed(one) for one in crowd[400:]) == 400
         refused = served.metrics()["headroom_connections_refused_total:too_many_from_address"]
-        report.reported = f"{refused:.0f} refused"
+        report.shown = f"{refused:.0f} refused"
         assert refused >= 500
     eventually(lambda: served.metrics()["headroom_connections"], lambda count: count <= 1)
     assert report.peak_mb < SLACK_MB
@@ -96,7 +96,7 @@ def test_a_push_too_large_is_answered_when_it_has_been_sent(served: Served, caps
         reported = client.recv(64)
         code = struct.unpack_from(">h", reported, 13)[0]
         assert code in (117, 118)  # nobody asked this instance for anything: UNKNOWN_SUBSCRIPTION_ID comes first
-        report.reported = f"error {code} behind its last byte"
+        report.shown = f"error {code} behind its last byte"
     assert report.peak_mb < SLACK_MB
 
 
@@ -121,7 +121,7 @@ def test_garbage(served: Served, capsys: pytest.CaptureFixture[str]) -> None:
                     client.sendall(garbage)
                     assert was_closed(client), name
         errors = served.metrics()["headroom_protocol_errors_total"] - before
-        report.reported = f"{errors:.0f} connections closed"
+        report.shown = f"{errors:.0f} connections closed"
         assert errors == 20 * len(GARBAGE)
     assert report.peak_mb < SLACK_MB
     assert report.bystander.worst_s < LATENCY_S
@@ -141,7 +141,7 @@ def test_one_byte_at_a_time(served: Served, capsys: pytest.CaptureFixture[str]) 
                     slow.remove(client)
             time.sleep(0.1)
         closed = sum(was_closed(client) for client in clients)
-        report.reported = f"{closed} closed within {time.monotonic() - began:.0f} s"
+        report.shown = f"{closed} closed within {time.monotonic() - began:.0f} s"
         assert closed == 20
     assert report.bystander.worst_s < LATENCY_S
 
@@ -153,6 +153,6 @@ def test_administration_by_anyone(tmp_path: Path, capsys: pytest.CaptureFixture[
             for _ in range(20):
                 reported = alter(served, "theirs", metrics="*")
                 assert reported == [(31, "Cluster authorization failed.")]
-            report.reported = "CLUSTER_AUTHORIZATION_FAILED"
+            report.shown = "CLUSTER_AUTHORIZATION_FAILED"
         with RawConnection(served.kafka) as connection:
             assert requests.decoded(74, 1, connection.ask(74, 1, requests.listing(1, [16]))).config_resources == ()

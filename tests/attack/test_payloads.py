@@ -71,7 +71,7 @@ def test_what_costs_too_much_is_quarantined_and_others_are_stored(
         assert asyncio.run(push_all(served.address, [good], "bystander")) == [0]
         eventually(served.metrics, lambda found: found[REASON] == before[REASON] + len(payloads))
         rss_mb = worker.memory_info().rss / MB
-        report.reported = f"quarantined, the worker holds {rss_mb:.0f} MB"
+        report.shown = f"quarantined, the worker holds {rss_mb:.0f} MB"
         assert rss_mb < 1_000
     after = eventually(served.metrics, is_at_rest)
     assert after["headroom_worker_restarts_total"] == 0
