@@ -1,6 +1,6 @@
 """Levels of utilisation and the worst broker: the definitions of DECISIONS 19 for Python. No I/O, no clock.
 
-The views of deploy/clickhouse/0009_live_views.sql and the Spark job implement the same; tests hold them together.
+The views of deploy/clickhouse (headroom_of_minute) and the Spark job implement the same; tests hold them together.
 """
 
 from __future__ import annotations

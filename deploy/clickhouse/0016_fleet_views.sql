@@ -1,0 +1,135 @@
+-- Views about clients, their quotas and their telemetry.
+
+-- Instances that pushed, are late by more than two of their own intervals, said nothing of an end, and are not muted: a
+-- muted client cannot push, so its silence is no fault of it.
+CREATE VIEW IF NOT EXISTS headroom.silent_clients
+(
+    `cluster`            LowCardinality(String)  COMMENT 'name of the Kafka cluster',
+    `user`               LowCardinality(String)  COMMENT 'user of the connection',
+    `client_id`          LowCardinality(String)  COMMENT 'client id of the requests',
+    `client_instance_id` UUID                    COMMENT 'the instance, as KIP-714 names it',
+    `software_name`      LowCardinality(String)  COMMENT 'client software as it named itself',
+    `software_version`   LowCardinality(String)  COMMENT 'its version',
+    `pushes`             UInt64                  COMMENT 'how often it pushed',
+    `usual_s`            Float64                 COMMENT 'mean time between its pushes, in seconds',
+    `last_seen`          DateTime64(3, 'UTC')    COMMENT 'when it was heard of last',
+    `silent_s`           Float64                 COMMENT 'seconds since then'
+) AS
+SELECT
+    i.cluster AS cluster, i.principal AS user, i.client_id AS client_id, i.client_instance_id AS client_instance_id,
+    i.name AS software_name, i.version AS software_version, i.pushed AS pushes,
+    greatest(dateDiff('millisecond', i.first, i.last) / 1000 / greatest(i.pushed - 1, 1), 10) AS usual_s,
+    i.last AS last_seen, dateDiff('millisecond', i.last, now64(3, 'UTC')) / 1000 AS silent_s
+FROM
+(
+    SELECT cluster, principal, client_id, client_instance_id, anyLast(software_name) AS name,
+           anyLast(software_version) AS version, min(first_seen) AS first, max(last_seen) AS last, sum(pushes) AS pushed,
+           max(terminated) AS ended
+    FROM headroom.client_instances
+    GROUP BY cluster, principal, client_id, client_instance_id
+    HAVING ended = 0 AND pushed >= 2 AND last > now() - INTERVAL 1 DAY
+) AS i
+LEFT ANTI JOIN (SELECT cluster, user, client_id FROM headroom.throttled_now) AS t
+    ON i.cluster = t.cluster AND i.principal = t.user AND i.client_id = t.client_id
+WHERE silent_s > 3 * usual_s;
+
+CREATE VIEW IF NOT EXISTS headroom.bad_client_versions AS
+SELECT cluster, software_name, software_version, library, library_version, instances, last_seen, known_issue
+FROM headroom.client_software
+WHERE known_issue != '' AND instances > 0;
+
+-- Two gateways in front of a cluster record a change each: a row that repeats the value before it is no change.
+CREATE VIEW IF NOT EXISTS headroom.quota_changes
+(
+    `cluster`        LowCardinality(String)  COMMENT 'name of the Kafka cluster',
+    `entity`         String                  COMMENT 'the quota entity, as user=alice, client-id=<default>',
+    `user`           LowCardinality(String)  COMMENT 'its user: empty when no part of it, <default> for the default entity',
+    `client_id`      LowCardinality(String)  COMMENT 'its client id, spelled the same',
+    `ip`             LowCardinality(String)  COMMENT 'its address, spelled the same',
+    `quota_key`      LowCardinality(String)  COMMENT 'what is limited',
+    `changed_at`     DateTime64(3, 'UTC')    COMMENT 'when the change was seen',
+    `before`         Nullable(Float64)       COMMENT 'value until then; NULL: there was none',
+    `after`          Nullable(Float64)       COMMENT 'value since then; NULL: it was removed'
+) AS
+SELECT
+    cluster,
+    arrayStringConcat(arrayFilter(part -> part != '', [if(user = '', '', concat('user=', user)),
+        if(client_id = '', '', concat('client-id=', client_id)), if(ip = '', '', concat('ip=', ip))]), ', ') AS entity,
+    user, client_id, ip, quota_key, valid_from AS changed_at, previous AS before, value AS after
+FROM
+(
+    SELECT
+        cluster, user, client_id, ip, quota_key, valid_from, value,
+        lagInFrame(value) OVER (PARTITION BY cluster, quota_key, user, client_id, ip ORDER BY valid_from
+                                ROWS BETWEEN 1 PRECEDING AND CURRENT ROW) AS previous
+    FROM headroom.quota_limits FINAL
+)
+WHERE isNull(value) != isNull(previous) OR ifNull(value != previous, 0);
+
+CREATE VIEW IF NOT EXISTS headroom.usage_by_user
+(
+    `cluster`      LowCardinality(String)  COMMENT 'name of the Kafka cluster',
+    `quota_key`    LowCardinality(String)  COMMENT 'what is measured',
+    `user`         LowCardinality(String)  COMMENT 'user of the connection',
+    `usage`        Float64                 COMMENT 'mean rate of the minute, of all its clients on all brokers',
+    `bytes`        UInt64                  COMMENT 'bytes of the minute',
+    `clients`      UInt64                  COMMENT 'client ids that were active',
+    `throttled`    UInt64                  COMMENT 'how many of these were muted in the minute',
+    `utilization`  Nullable(Float64)       COMMENT 'the highest of its quotas on any broker',
+    `source`       LowCardinality(String)  COMMENT 'who measured: gateway or jmx',
+    `window_start` DateTime('UTC')         COMMENT 'the newest minute that has ended'
+) AS
+SELECT
+    cluster, quota_key, user, sum(u.usage) AS usage, sum(u.bytes) AS bytes, uniqExact(client_id) AS clients,
+    uniqExactIf(client_id, muted_ms > 0) AS throttled, max(u.utilization) AS utilization, source, window_start
+FROM headroom.usage_of_minute(
+    window_start = toStartOfMinute(now('UTC') - INTERVAL 64 SECOND),
+    until = toStartOfMinute(now('UTC') - INTERVAL 4 SECOND)) AS u
+GROUP BY cluster, quota_key, user, source, window_start;
+
+CREATE VIEW IF NOT EXISTS headroom.telemetry_coverage
+(
+    `cluster`          LowCardinality(String)  COMMENT 'name of the Kafka cluster',
+    `user`             LowCardinality(String)  COMMENT 'user of the connection',
+    `client_id`        LowCardinality(String)  COMMENT 'client id of the requests',
+    `status`           LowCardinality(String)  COMMENT 'pushes; asked: it got an instance id and pushed nothing in 15 minutes; never asked: its software knows no client telemetry, or has it switched off',
+    `instances`        UInt32                  COMMENT 'client instances heard of in 15 minutes',
+    `pushes`           UInt64                  COMMENT 'their pushes',
+    `last_seen`        Nullable(DateTime64(3, 'UTC'))  COMMENT 'when telemetry was heard of last',
+    `software_name`    LowCardinality(String)  COMMENT 'client software as it named itself',
+    `software_version` LowCardinality(String)  COMMENT 'its version'
+) AS
+SELECT
+    u.cluster AS cluster, u.user AS user, u.client_id AS client_id,
+    multiIf(i.pushes > 0, 'pushes', i.instances > 0, 'asked', 'never asked') AS status, i.instances AS instances,
+    i.pushes AS pushes, if(i.instances = 0, NULL, i.last_seen) AS last_seen, i.software_name AS software_name,
+    i.software_version AS software_version
+FROM
+(
+    SELECT DISTINCT cluster, user, client_id FROM headroom.quota_usage_recent
+    WHERE source = 'gateway' AND minute >= toStartOfMinute(now('UTC') - INTERVAL 2 MINUTE)
+) AS u
+LEFT ANY JOIN headroom.client_instances_now AS i
+    ON u.cluster = i.cluster AND u.user = i.user AND u.client_id = i.client_id;
+
+-- Who shares a quota: the buckets as the gateway wrote them with its rows, and no reading of the rules of its own.
+DROP VIEW IF EXISTS headroom.quota_groups;
+
+CREATE VIEW IF NOT EXISTS headroom.quota_groups
+(
+    `cluster`         LowCardinality(String)  COMMENT 'name of the Kafka cluster',
+    `quota_key`       LowCardinality(String)  COMMENT 'what is limited',
+    `group_user`      LowCardinality(String)  COMMENT 'metric tag user: rows equal in both tags share the quota at each broker',
+    `group_client_id` LowCardinality(String)  COMMENT 'metric tag client-id',
+    `user`            LowCardinality(String)  COMMENT 'user of the client',
+    `client_id`       LowCardinality(String)  COMMENT 'client id of the client',
+    `limit`           Nullable(Float64)       COMMENT 'the quota per broker',
+    `matched_entity`  LowCardinality(String)  COMMENT 'the quota entity that won'
+) AS
+SELECT
+    cluster, quota_key, argMax(bucket_user, ts) AS group_user, argMax(bucket_client_id, ts) AS group_client_id, user,
+    client_id, argMax(tuple(r.`limit`), ts).1 AS `limit`, argMax(r.matched_entity, ts) AS matched_entity
+FROM headroom.quota_usage_recent AS r
+WHERE source = 'gateway' AND limit_known AND minute >= toStartOfMinute(now('UTC') - INTERVAL 5 MINUTE)
+GROUP BY cluster, quota_key, user, client_id
+HAVING isNotNull(argMax(tuple(r.`limit`), ts).1);

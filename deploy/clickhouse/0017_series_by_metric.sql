@@ -1,0 +1,54 @@
+-- Series by metric: client_metrics joins the series of the metrics that a query names, and no others.
+CREATE TABLE IF NOT EXISTS headroom.series_by_metric
+(
+    `series_id`          UInt64                                COMMENT 'xxh3 of cluster, metric, instance, sorted attributes, temporality',
+    `cluster`            LowCardinality(String)                COMMENT 'name of the Kafka cluster',
+    `metric`             LowCardinality(String)                COMMENT 'OTLP metric name, verbatim',
+    `principal`          LowCardinality(String)                COMMENT 'user name of the connection',
+    `client_id`          LowCardinality(String)                COMMENT 'client id of the push',
+    `client_instance_id` UUID                                  COMMENT 'client instance, as KIP-714 names it',
+    `kind`               Enum8('gauge' = 1, 'sum' = 2)         COMMENT 'OTLP metric kind',
+    `temporality`        Enum8('unspecified' = 0, 'delta' = 1, 'cumulative' = 2)  COMMENT 'OTLP aggregation temporality',
+    `monotonic`          Bool                                  COMMENT 'whether a sum only grows',
+    `unit`               LowCardinality(String)                COMMENT 'OTLP unit',
+    `attributes`         Map(LowCardinality(String), String)   COMMENT 'data point attributes (topic, partition, node_id)',
+    `resource`           Map(LowCardinality(String), String)   COMMENT 'resource attributes',
+    `scope_name`         LowCardinality(String)                COMMENT 'OTLP instrumentation scope',
+    `scope_version`      LowCardinality(String)                COMMENT 'its version',
+    `software_name`      LowCardinality(String)                COMMENT 'from ApiVersions of the connection',
+    `software_version`   LowCardinality(String)                COMMENT 'from ApiVersions of the connection',
+    `source_address`     LowCardinality(String)                COMMENT 'address of the client',
+    `broker_id`          Int32 DEFAULT -1                      COMMENT 'the broker that the connection leads to',
+    `last_seen`          DateTime64(3, 'UTC')                  COMMENT 'when the series was described last'
+)
+ENGINE = ReplacingMergeTree(last_seen)
+ORDER BY (cluster, metric, series_id)
+TTL toDateTime(last_seen) + INTERVAL 30 DAY DELETE
+SETTINGS non_replicated_deduplication_window = 10000, fsync_after_insert = 1, fsync_part_directory = 1;
+
+-- After a crash between the statements below, all of them run again: the table may be away then.
+CREATE TABLE IF NOT EXISTS headroom.series AS headroom.series_by_metric;
+
+INSERT INTO headroom.series_by_metric SELECT * FROM headroom.series;
+
+DROP TABLE IF EXISTS headroom.series;
+
+RENAME TABLE headroom.series_by_metric TO headroom.series;
+
+DROP VIEW IF EXISTS headroom.client_metrics;
+
+CREATE VIEW IF NOT EXISTS headroom.client_metrics AS
+SELECT
+    p.cluster AS cluster, p.metric AS metric, p.ts AS ts, p.principal AS principal, p.client_id AS client_id,
+    p.client_instance_id AS client_instance_id, p.series_id AS series_id, p.value AS value, p.int_value AS int_value,
+    s.kind AS kind, s.temporality AS temporality, s.monotonic AS monotonic, p.flags AS flags,
+    p.interval_ms AS interval_ms, s.unit AS unit, s.software_name AS software_name,
+    s.software_version AS software_version, s.source_address AS source_address, s.broker_id AS broker_id,
+    s.attributes AS attributes, s.resource AS resource, s.scope_name AS scope_name, s.scope_version AS scope_version,
+    p.received_at AS received_at
+FROM headroom.points AS p
+LEFT ANY JOIN (
+    SELECT cluster, metric, series_id, kind, temporality, monotonic, unit, software_name, software_version,
+           source_address, broker_id, attributes, resource, scope_name, scope_version
+    FROM headroom.series FINAL
+) AS s ON p.series_id = s.series_id AND p.metric = s.metric AND p.cluster = s.cluster;
