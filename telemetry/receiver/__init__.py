@@ -1,6 +1,6 @@
-"""Telemetry requests in, rules, spool record, answer out: for the Kafka protocol (receiver.py) and for gRPC
-(grpc_*.py).
+"""Turns telemetry requests into decisions and spool records: Kafka protocol (receiver.py), gRPC (grpc_*.py) and
+OTLP (otlp_*.py).
 
-`group_commit.py` flushes the spool once per turn of the event loop; an acknowledgement leaves after the flush.
-Imports telemetry.rules, telemetry.wire, telemetry.proto and exporters.
+`group_commit.py` flushes the spool once per turn of the event loop; acknowledgements are sent after the flush.
+Imports telemetry.rules, telemetry.wire, telemetry.decode, telemetry.proto and exporters.
 """

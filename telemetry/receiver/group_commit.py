@@ -1,4 +1,4 @@
-"""One flush of the spool per turn of the event loop, for all who appended to it in that turn."""
+"""Group commit: one flush of the spool per turn of the event loop covers all records appended in that turn."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class GroupCommit:
         flushed: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
 
         def done(ok: bool) -> None:
-            if not flushed.done():  # the caller may be gone
+            if not flushed.done():  # the caller may have been cancelled
                 flushed.set_result(ok)
 
         self.soon(done)
@@ -57,6 +57,6 @@ class GroupCommit:
             self._is_failing = True
             return False
         if self._is_failing:
-            log.info("the spool is written again", failures=self.failures)
+            log.info("spool writes succeed again", failures=self.failures)
             self._is_failing = False
         return True

@@ -1,7 +1,7 @@
-"""Who calls the gRPC server, and whose telemetry it brings: its own, or that of a client it speaks for. Sans-I/O.
+"""Authenticates gRPC callers and determines which client a request belongs to. Sans-I/O.
 
-A broker plug-in or a sidecar that has proved itself tells the facts of its client's connection. Any other caller is
-the client itself: its facts are those of its own connection, and it cannot state others.
+An authenticated broker plug-in or sidecar states the facts of its client's connection in the request. Any other caller
+is treated as the client itself: its identity is that of its own connection, and it cannot state another.
 """
 
 from __future__ import annotations
@@ -16,38 +16,38 @@ from exporters.model import ANONYMOUS, UNKNOWN, Connection
 from telemetry.proto.headroom.telemetry.v1 import telemetry_pb2 as pb
 from telemetry.rules.client_instances import Caller
 
-LISTENER: Final = "GRPC"  # of callers that are themselves the client
+LISTENER: Final = "GRPC"  # of callers without authentication, which are clients themselves
 NO_BROKER: Final = -1
-_MAX_CLIENT_ID_BYTES = 32_767  # what the length field of a Kafka request header can tell
-_MAX_SOFTWARE_CHARS = 255  # as on the wire: what is longer is cut
+_MAX_CLIENT_ID_BYTES = 32_767  # the largest value of the length field in a Kafka request header
+_MAX_SOFTWARE_CHARS = 255  # as for the Kafka listener: longer values are cut
 _MAX_CHARS = {"cluster": 255, "listener": 255, "principal": 4_096, "client_source_address": 255, "connection_id": 1_024}
 
 
 class UnauthenticatedError(Exception):
-    """The caller is not served."""
+    """The caller is not authenticated."""
 
 
 class NotAllowedError(Exception):
-    """The caller states facts that it may not state."""
+    """The caller may not state a connection of another client."""
 
 
 class MessageError(ValueError):
-    """The message cannot be used; its sender has to mend it."""
+    """The message is invalid, and resending it unchanged cannot succeed."""
 
 
 class Peer(NamedTuple):
-    """The other end of a call's connection. `subject`: of its verified certificate, as RFC 2253 writes it."""
+    """The peer of a call. `subject`: the distinguished name of its verified certificate, in RFC 2253 form."""
 
     address: str
     port: int
     subject: str | None
-    trusted: bool  # to tell the facts of others' connections
+    trusted: bool  # to state other clients' connections
 
 
 class Access:
-    """Who is served, and who is trusted: one of `tokens` or a certificate with one of `subjects` proves a caller.
+    """Which callers are accepted: those with one of `tokens` or a certificate with one of `subjects` are authenticated.
 
-    `direct`: callers without a proof are served, too.
+    `direct`: callers without credentials are accepted as clients too.
     """
 
     def __init__(self, *, tokens: Iterable[str], subjects: Iterable[str], direct: bool) -> None:
@@ -60,24 +60,24 @@ class Access:
         if authorization:
             if len(authorization) == 1 and self._is_bearer(authorization[0]):
                 return True
-            raise UnauthenticatedError("the authorization is not a bearer token that is known here")
+            raise UnauthenticatedError("the authorization header holds no known bearer token")
         if subject in self._subjects:
             return True
         if not self._direct:
-            raise UnauthenticatedError("a bearer token or a certificate that is known here is needed")
+            raise UnauthenticatedError("a known bearer token or client certificate is required")
         return False
 
     def _is_bearer(self, authorization: str | bytes) -> bool:
         value = authorization if isinstance(authorization, bytes) else authorization.encode()
         scheme, _, token = value.partition(b" ")
         given = _digest(token.strip())
-        # Digests are of one length, and all are compared: the time taken tells nothing of the tokens.
+        # Comparing equally long digests, and always all of them, leaks nothing about the tokens by timing.
         matches = sum(hmac.compare_digest(known, given) for known in self._tokens)
         return matches > 0 and scheme.lower() == b"bearer"
 
 
 def caller_of(peer: Peer, stated: pb.Connection | None, cluster: str) -> Caller:
-    """Raises NotAllowedError, and MessageError when what is `stated` cannot be."""
+    """Raises NotAllowedError, and MessageError when `stated` is not a valid connection."""
     if stated is None:
         return _itself(peer, cluster)
     if not peer.trusted:
@@ -112,7 +112,7 @@ def _stated(stated: pb.Connection, cluster: str) -> Caller:
         software_version=stated.client_software_version[:_MAX_SOFTWARE_CHARS] or UNKNOWN,
         broker_id=stated.broker_id if stated.HasField("broker_id") else NO_BROKER,
     )
-    # Brokers of several clusters may have connections of one name.
+    # Connection ids are unique within a broker only.
     within = stated.connection_id or f"{address} {port}"
     connection_id = f"grpc {connection.cluster} {connection.broker_id} {within}"
     return Caller(connection, stated.client_id if stated.HasField("client_id") else None, connection_id)
@@ -130,7 +130,7 @@ def _check(stated: pb.Connection) -> None:
     try:
         ipaddress.ip_address(stated.client_source_address)
     except ValueError as exc:
-        raise MessageError("connection.client_source_address is no IP address") from exc
+        raise MessageError("connection.client_source_address is not an IP address") from exc
 
 
 def _digest(token: bytes) -> bytes:

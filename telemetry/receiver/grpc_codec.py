@@ -1,6 +1,6 @@
-"""The gRPC server without its sockets: the bytes of a message in, the rules, the bytes of an answer out. Sans-I/O.
+"""The gRPC service without sockets: decodes a request, applies the rules and encodes the response. Sans-I/O.
 
-The messages are those of proto/headroom/telemetry/v1/telemetry.proto, the rules those of the Kafka wire.
+Messages: proto/headroom/telemetry/v1/telemetry.proto. The rules are those of the Kafka protocol.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ _Request = TypeVar("_Request", pb.GetTelemetrySubscriptionsRequest, pb.PushTelem
 
 
 class GrpcMessages:
-    """Answers the messages of a cluster's clients; each call raises MessageError and NotAllowedError."""
+    """Answers the clients of one cluster. Each method raises MessageError and NotAllowedError."""
 
     def __init__(self, receiver: TelemetryReceiver, cluster: str) -> None:
         self._receiver = receiver
         self._cluster = cluster
 
     def get_telemetry_subscriptions(self, message: bytes, peer: Peer, now_ms: int) -> Answer:
-        """A GetTelemetrySubscriptionsRequest to the GetTelemetrySubscriptionsResponse."""
+        """Takes an encoded GetTelemetrySubscriptionsRequest, returns an encoded GetTelemetrySubscriptionsResponse."""
         request = _parsed(pb.GetTelemetrySubscriptionsRequest(), message)
         caller = caller_of(peer, request.connection if request.HasField("connection") else None, self._cluster)
         granted = self._receiver.get(_instance_id(request.client_instance_id), caller, now_ms)
         return Answer(self._response(granted, caller).SerializeToString(), granted.after_flush, _REFUSED_GET)
 
     def push_telemetry(self, message: bytes, peer: Peer, now_ms: int) -> Answer:
-        """A PushTelemetryRequest to the PushTelemetryResponse."""
+        """Takes an encoded PushTelemetryRequest, returns an encoded PushTelemetryResponse."""
         request = _parsed(pb.PushTelemetryRequest(), message)
         caller = caller_of(peer, request.connection if request.HasField("connection") else None, self._cluster)
         push = PushRequest(
@@ -73,12 +73,12 @@ def _parsed(request: _Request, message: bytes) -> _Request:
     try:
         request.ParseFromString(message)
     except DecodeError as exc:
-        raise MessageError("the message is not of its type") from exc
+        raise MessageError("the message cannot be parsed") from exc
     return request
 
 
 def _instance_id(given: bytes) -> bytes:
-    """Nothing is the zero id, the default of Kafka's uuid fields."""
+    """An absent id reads as the zero id, the default of Kafka's uuid fields."""
     if len(given) not in (0, len(ZERO_ID)):
         raise MessageError(f"client_instance_id has {len(given)} bytes, not {len(ZERO_ID)}")
     return given or ZERO_ID

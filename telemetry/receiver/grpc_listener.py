@@ -1,4 +1,4 @@
-"""A gRPC server's sockets without its services: TLS, limits, who calls, the one message of a call."""
+"""Shared by the gRPC servers: sockets, TLS, limits, the caller's identity, the message of a call."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ _MAX_METADATA_BYTES = 16_384
 
 
 class GrpcLimits(NamedTuple):
-    """Bounds of the receiver: one caller's and all callers'."""
+    """Limits per caller and for all callers together."""
 
     max_message_bytes: int
     max_connections: int
     max_concurrent_calls: int
-    receive_timeout_s: float  # from the head of a call to the end of its message
+    receive_timeout_s: float  # from the headers of a call to the end of its message
 
 
 class Tls(NamedTuple):
-    """PEM. With `client_ca` every caller has to show a certificate that it signed."""
+    """PEM. With `client_ca` every caller must present a certificate signed by that CA."""
 
     certificate: bytes
     private_key: bytes
@@ -33,7 +33,7 @@ class Tls(NamedTuple):
 
 
 class GrpcListener:
-    """Opens a server for one service in the running loop, and reads its calls."""
+    """Runs a server for one service in the running loop."""
 
     def __init__(self, access: Access, limits: GrpcLimits, tls: Tls | None) -> None:
         self._access = access
@@ -60,7 +60,7 @@ class GrpcListener:
         return host, bound
 
     async def stop(self, grace_s: float) -> None:
-        """Accepts no more calls, answers those in flight for at most `grace_s`."""
+        """Stops accepting calls and waits at most `grace_s` for those in flight."""
         await self._server.stop(grace_s)
 
     def peer(self, context: grpc.aio.ServicerContext) -> Peer:
@@ -71,14 +71,14 @@ class GrpcListener:
         return Peer(*_address(context.peer()), subject, trusted)
 
     def _subject(self, context: grpc.aio.ServicerContext) -> str | None:
-        """Of the caller's certificate, which was verified where one was asked for."""
+        """The subject of the caller's verified certificate."""
         if self._tls is None or self._tls.client_ca is None:
             return None
         subjects = context.auth_context().get("x509_subject", ())
         return subjects[0].decode("utf-8", "replace") if subjects else None
 
     async def message(self, context: grpc.aio.ServicerContext) -> bytes:
-        """The message of a call that is handled as a stream of one. Raises MessageError and TimeoutError."""
+        """Reads the one message of a call that is handled as a stream. Raises MessageError and TimeoutError."""
         try:
             async with asyncio.timeout(self._limits.receive_timeout_s):
                 message = await context.read()
@@ -91,12 +91,15 @@ class GrpcListener:
 
 def _options(limits: GrpcLimits) -> list[tuple[str, int]]:
     return [
-        ("grpc.max_receive_message_length", limits.max_message_bytes),  # also of what gRPC itself decompresses
+        (
+            "grpc.max_receive_message_length",
+            limits.max_message_bytes,
+        ),  # after decompression, too
         ("grpc.max_allowed_incoming_connections", limits.max_connections),
         ("grpc.max_concurrent_streams", limits.max_concurrent_calls),
         ("grpc.max_metadata_size", _MAX_METADATA_BYTES),
         ("grpc.absolute_max_metadata_size", _MAX_METADATA_BYTES),
-        ("grpc.so_reuseport", 0),  # a second receiver on one port is a mistake that must be an error
+        ("grpc.so_reuseport", 0),  # binding a port that another server uses must fail
         ("grpc.max_connection_idle_ms", 600_000),
         ("grpc.keepalive_time_ms", 60_000),
         ("grpc.keepalive_timeout_ms", 20_000),

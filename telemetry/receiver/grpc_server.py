@@ -1,6 +1,6 @@
-"""The gRPC server of headroom.telemetry.v1: each call is authenticated, received, answered by the rules, and flushed.
+"""The gRPC server of headroom.telemetry.v1: authenticates a call, applies the rules, waits for the flush, answers.
 
-Faults of ours are answers (error_code 89), as on the Kafka wire; statuses are for what the caller has to correct.
+Internal errors are responses with error_code 89, as in the Kafka protocol; gRPC statuses report errors of the caller.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _STATUS: Final[dict[type[Exception], grpc.StatusCode]] = {
 
 
 class GrpcServer:
-    """Serves headroom.telemetry.v1.ClientTelemetryService in the loop that is running."""
+    """Serves headroom.telemetry.v1.ClientTelemetryService in the running loop."""
 
     def __init__(
         self,
@@ -58,7 +58,7 @@ class GrpcServer:
         return await self._listener.start(host, port, self._handlers())
 
     async def stop(self, grace_s: float) -> None:
-        """Accepts no more calls, answers those in flight for at most `grace_s`."""
+        """Stops accepting calls and waits at most `grace_s` for those in flight."""
         await self._listener.stop(grace_s)
 
     def _handlers(self) -> grpc.GenericRpcHandler:
@@ -66,7 +66,7 @@ class GrpcServer:
             "GetTelemetrySubscriptions": self._messages.get_telemetry_subscriptions,
             "PushTelemetry": self._messages.push_telemetry,
         }
-        # As streams of one message: a handler of a unary call would be asked only when the message was there.
+        # As streams: gRPC calls a unary handler only after the message has arrived, too late for the limits.
         return grpc.method_handlers_generic_handler(
             SERVICE,
             {
@@ -82,10 +82,10 @@ class GrpcServer:
             return answered.body if is_safe else answered.refusal
         self.refused[answered.status] += 1
         await context.abort(answered.status, answered.why)
-        return b""  # abort has raised
+        return b""  # abort() raises
 
     async def _answered(self, answer: _Answer, context: grpc.aio.ServicerContext) -> Answer | _Refusal:
-        """A refusal is returned: gRPC keeps an exception that ends a call, and with it the message, until a full gc."""
+        """Returns refusals: gRPC keeps an exception that ends a call, and its message, until a full collection."""
         try:
             peer = self._listener.peer(context)
             return answer(await self._listener.message(context), peer, self._now_ms())

@@ -1,8 +1,8 @@
-"""An OTLP ExportMetricsServiceRequest -> spool records, one per client that it brings telemetry of. Sans-I/O.
+"""Converts an OTLP ExportMetricsServiceRequest to spool records, one per client in it. Sans-I/O.
 
-A request and a MetricsData are one message on the wire (field 1: resource metrics). A request of one client, which is
-what broker plug-ins send, is therefore kept as it came; one of several clients, which is what collectors send, is
-split. Both end up in the spool as pushes, and take the same way as those from then on.
+A request and a MetricsData have the same encoding (field 1: resource metrics). A request of one client, as broker
+plug-ins send it, is therefore spooled unchanged; a request of several clients, as collectors send it, is split. Both
+are push records in the spool, and ingest treats them like pushes over the Kafka protocol.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ _MAX_JSON_DEPTH = 32
 
 
 class OtlpError(ValueError):
-    """The request can never be read: its sender must not send it again."""
+    """The request is invalid; the sender must not retry it."""
 
 
 class OtlpLimits(NamedTuple):
-    """What one request may bring; data points beyond are rejected (partial success)."""
+    """Limits per request; data points over a limit are rejected (partial success)."""
 
     clients: int = 10_000
     points_of_client: int = 50_000
@@ -51,7 +51,7 @@ class Part(NamedTuple):
 
 
 class Export(NamedTuple):
-    """What a request brings. `rejected` data points are over a limit; `why` says over which."""
+    """The contents of a request. `rejected`: data points over a limit; `why` names the limit."""
 
     parts: list[Part]
     rejected: int
@@ -59,11 +59,11 @@ class Export(NamedTuple):
 
     @property
     def points(self) -> int:
-        """How many data points are kept."""
+        """Number of data points kept."""
         return sum(part.points for part in self.parts)
 
     def response(self) -> ExportMetricsServiceResponse:
-        """Empty for a full success, as OTLP asks for."""
+        """Empty for a full success, as OTLP requires."""
         response = ExportMetricsServiceResponse()
         if self.rejected:
             response.partial_success.rejected_data_points = self.rejected
@@ -76,21 +76,21 @@ def parse_protobuf(body: bytes) -> Any:
     try:
         return ExportMetricsServiceRequest.FromString(body)
     except DecodeError as exc:
-        raise OtlpError(f"{len(body)} bytes are no ExportMetricsServiceRequest") from exc
+        raise OtlpError(f"cannot parse {len(body)} bytes as ExportMetricsServiceRequest") from exc
 
 
 def parse_json(body: bytes) -> Any:
-    """OTLP's JSON: protobuf's mapping, unknown fields ignored. Raises OtlpError."""
+    """Parses OTLP/JSON: protobuf's JSON mapping, unknown fields ignored. Raises OtlpError."""
     try:
         return json_format.Parse(
             body, ExportMetricsServiceRequest(), ignore_unknown_fields=True, max_recursion_depth=_MAX_JSON_DEPTH
         )
     except (json_format.ParseError, ValueError, RecursionError) as exc:
-        raise OtlpError(f"{len(body)} bytes are no ExportMetricsServiceRequest in JSON") from exc
+        raise OtlpError(f"cannot parse {len(body)} bytes as ExportMetricsServiceRequest in JSON") from exc
 
 
 def export_of(request: Any, sender: Sender, *, cluster: str, dialect: Dialect, limits: OtlpLimits) -> Export:
-    """Splits a request by client, in the order in which they come."""
+    """Splits a request by client, in order of appearance."""
     owners = _Owners(sender, cluster, dialect)
     found: dict[Identity, MetricsData] = {}
     clients_over = 0
@@ -119,7 +119,7 @@ def _bounded(found: dict[Identity, Any], clients_over: int, limits: OtlpLimits) 
 
 
 class _Owners:
-    """Whose a resource or a data point is; equal resources are looked at once."""
+    """The identity of a resource or data point; equal resources are resolved once."""
 
     def __init__(self, sender: Sender, cluster: str, dialect: Dialect) -> None:
         self._sender = sender
@@ -128,7 +128,7 @@ class _Owners:
         self._known: dict[bytes, Identity | None] = {}
 
     def of_resource(self, resource: Any) -> Identity | None:
-        """None when its data points say it, or nothing does."""
+        """None when the data points carry the identity, or nothing does."""
         key = resource.SerializeToString()
         if key not in self._known:
             facts = facts_of(resource.attributes, self._dialect.of_resource)
@@ -148,7 +148,7 @@ class _Owners:
 
 
 def _pieces(resource_metrics: Any, owners: _Owners) -> Iterator[tuple[Identity, Any]]:
-    """ResourceMetrics, each of one client."""
+    """Splits ResourceMetrics so that each belongs to one client."""
     identity = owners.of_resource(resource_metrics.resource)
     if identity is not None:
         yield identity, resource_metrics
@@ -163,7 +163,7 @@ def _pieces(resource_metrics: Any, owners: _Owners) -> Iterator[tuple[Identity, 
 
 
 class _Split:
-    """The data points of a ResourceMetrics, sorted by client. Scopes and metrics are repeated for each client."""
+    """Splits the data points of a ResourceMetrics by client, repeating scopes and metrics for each client."""
 
     def __init__(self, resource_metrics: Any) -> None:
         self.pieces: dict[Identity, Any] = {}

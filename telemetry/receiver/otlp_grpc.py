@@ -1,7 +1,7 @@
 """The OTLP/gRPC receiver: opentelemetry.proto.collector.metrics.v1.MetricsService.
 
-OTLP's retryable statuses are answered only where a retry can help: UNAVAILABLE, and RESOURCE_EXHAUSTED with RetryInfo
-(OTLP specification, "Failures" and "OTLP/gRPC Throttling"). Messages may come as gzip or deflate, which gRPC undoes.
+Retryable statuses are returned only where a retry can succeed: UNAVAILABLE, and RESOURCE_EXHAUSTED with RetryInfo
+(OTLP specification, "Failures" and "OTLP/gRPC Throttling"). gRPC itself decompresses gzip and deflate.
 """
 
 from __future__ import annotations
@@ -46,12 +46,12 @@ class OtlpGrpcServer:
 
     async def start(self, host: str, port: int) -> tuple[str, int]:
         """Raises OSError when the address cannot be used."""
-        # As a stream of one message: a handler of a unary call would be asked only when the message was there.
+        # As a stream: gRPC calls a unary handler only after the message has arrived, too late for the limits.
         export = grpc.stream_unary_rpc_method_handler(self._export)
         return await self._listener.start(host, port, grpc.method_handlers_generic_handler(SERVICE, {"Export": export}))
 
     async def stop(self, grace_s: float) -> None:
-        """Accepts no more calls, answers those in flight for at most `grace_s`."""
+        """Stops accepting calls and waits at most `grace_s` for those in flight."""
         await self._listener.stop(grace_s)
 
     async def _export(self, _: object, context: grpc.aio.ServicerContext) -> bytes:
@@ -61,10 +61,10 @@ class OtlpGrpcServer:
         if answered.status is grpc.StatusCode.RESOURCE_EXHAUSTED:
             context.set_trailing_metadata((("grpc-status-details-bin", _retry_details(answered.why)),))
         await context.abort(answered.status, answered.why)
-        return b""  # abort has raised
+        return b""  # abort() raises
 
     async def _answered(self, context: grpc.aio.ServicerContext) -> Export | _Refusal:
-        """A refusal is returned: gRPC keeps an exception that ends a call, and with it the message, until a full gc."""
+        """Returns refusals: gRPC keeps an exception that ends a call, and its message, until a full collection."""
         try:
             peer = self._listener.peer(context)
             body = await self._listener.message(context)
@@ -80,7 +80,7 @@ class OtlpGrpcServer:
 
 
 def _retry_details(why: str) -> bytes:
-    """google.rpc.Status with RetryInfo: without it a sender takes RESOURCE_EXHAUSTED for final and drops the data."""
+    """google.rpc.Status with RetryInfo: without it, senders treat RESOURCE_EXHAUSTED as permanent and drop the data."""
     detail = AnyMessage()
     detail.Pack(RetryInfo(retry_delay=Duration(seconds=RETRY_AFTER_S)))
     code: int = grpc.StatusCode.RESOURCE_EXHAUSTED.value[0]

@@ -1,7 +1,7 @@
 """The OTLP/HTTP receiver: POST /v1/metrics, protobuf or JSON, plain, gzip or zstd (OTLP specification, "OTLP/HTTP").
 
-400 says that a request can never be read; 503 with Retry-After that it shall come again. Errors are google.rpc.Status
-in the encoding of the request.
+400 is permanent; 503 with Retry-After asks the sender to retry. Error bodies are google.rpc.Status in the encoding of
+the request.
 """
 
 from __future__ import annotations
@@ -28,20 +28,21 @@ _PARSERS: Final[dict[str, Callable[[bytes], Any]]] = {
     "application/x-protobuf": parse_protobuf,
     "application/json": parse_json,
 }
-_CODECS: Final = {"": 0, "identity": 0, "gzip": 1, "zstd": 4}  # to Kafka's ids, by which `decompress` knows them
+# Content-Encoding -> Kafka's CompressionType id, which `decompress` takes
+_CODECS: Final = {"": 0, "identity": 0, "gzip": 1, "zstd": 4}
 
 
 class HttpLimits(NamedTuple):
-    """Bounds of one request and of all."""
+    """Limits of one request, and of all requests together."""
 
-    max_body_bytes: int  # as it comes
+    max_body_bytes: int  # before decompression
     max_decompressed_bytes: int
     max_concurrent_requests: int
     receive_timeout_s: float
 
 
 class _HttpError(Exception):
-    """A request that is refused with an HTTP status. `outcome`: the label it is counted under."""
+    """A request refused with an HTTP status. `outcome`: the label under which it is counted."""
 
     def __init__(self, status: int, outcome: str, why: str) -> None:
         super().__init__(why)
@@ -76,7 +77,7 @@ class _Endpoint:
         except OtlpBusyError as exc:
             return _error(503, str(exc), content_type)
         except ClientDisconnect:
-            return self._refusal(400, "invalid", "the request was cut short", content_type)
+            return self._refusal(400, "invalid", "the request body is incomplete", content_type)
         finally:
             self._open -= 1
 
@@ -132,7 +133,7 @@ def _error(status: int, why: str, content_type: str) -> Response:
 
 
 def _encoded(status: int, message: Any, content_type: str) -> Response:
-    """In the encoding of the request, as OTLP asks for; protobuf for one that has none of OTLP's."""
+    """Responds in the encoding of the request, as OTLP requires; in protobuf if that is neither protobuf nor JSON."""
     if content_type == "application/json":
         return Response(json_format.MessageToJson(message, indent=None), status, media_type=content_type)
     return Response(message.SerializeToString(), status, media_type="application/x-protobuf")

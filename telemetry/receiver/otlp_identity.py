@@ -1,8 +1,8 @@
-"""Whose telemetry an OTLP resource or data point is: attributes of several plug-ins to one identity. Sans-I/O.
+"""Maps OTLP attributes of several broker plug-ins to the identity of a client. Sans-I/O.
 
-Broker plug-ins add what the broker knows of a client's connection as attributes, each under names of its own. An
-attribute is evidence only when the sender proved itself; everybody else's is a claim, kept under a principal that
-begins with `claimed:` and in the cluster that the receiver is configured for.
+Broker plug-ins add facts of the client's connection as attributes, each plug-in under its own names. Attributes of
+an authenticated sender are trusted. Those of other senders are claims: they are stored under a principal that begins
+with `claimed:` and in the cluster that the receiver is configured for.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _MAX_PORT = 65_535
 _MAX_INT32 = (1 << 31) - 1
 _UUID_CHARS = 22  # Kafka's Uuid.toString: base64url of 16 bytes without padding
 
-# The attribute names of each sender, by the fact that they state (peers: broker plug-ins for KIP-714).
+# Attribute names by fact, as each KIP-714 broker plug-in spells them.
 _KIP_714 = {
     "client_id": "client_id",
     "client_instance_id": "client_instance_id",
@@ -77,20 +77,20 @@ DIALECTS: Final[Mapping[str, Dialect]] = {
     "kip-714": Dialect(_KIP_714, {}),  # the Confluent tutorial's plug-in, and Headroom's own exporter
     "instaclustr": Dialect(_INSTACLUSTR, {}),
     "monedula": Dialect(_MONEDULA, {}),
-    "strimzi": Dialect({}, _STRIMZI),  # Prometheus labels, which a collector turns into attributes of points
+    "strimzi": Dialect({}, _STRIMZI),  # Prometheus labels, which a collector converts to data point attributes
 }
 
 
 class Sender(NamedTuple):
-    """The other end of an OTLP connection. `transport`: a key of `exporters.model.OTLP_LISTENERS`."""
+    """The peer of an OTLP connection. `transport`: a key of `exporters.model.OTLP_LISTENERS`."""
 
     address: str
-    trusted: bool  # it proved itself, so that its attributes are evidence
+    trusted: bool  # its attributes are trusted
     transport: str
 
 
 class Identity(NamedTuple):
-    """Whose telemetry it is, as the spool records it."""
+    """A client's identity as the spool records it."""
 
     connection: Connection
     client_id: str
@@ -98,19 +98,19 @@ class Identity(NamedTuple):
 
 
 class Facts(NamedTuple):
-    """What attributes state. `ambiguous`: two names of one fact have different values."""
+    """The facts that attributes state. `ambiguous`: two names of one fact have different values."""
 
     stated: Mapping[str, str]
     ambiguous: bool
 
     @property
     def names_a_client(self) -> bool:
-        """Whether they distinguish a client from others."""
+        """Whether they distinguish one client from another."""
         return "client_id" in self.stated or "client_instance_id" in self.stated
 
 
 def facts_of(attributes: Iterable[Any], names: Mapping[str, str]) -> Facts:
-    """Reads OTLP KeyValues. Of one name the last value counts: plug-ins append theirs to what the client sent."""
+    """Reads OTLP KeyValues. The last value of a name wins: plug-ins append theirs to those of the client."""
     by_name = {pair.key: text for pair in attributes if pair.key in names and (text := _text(pair.value))}
     stated: dict[str, str] = {}
     ambiguous = False
@@ -121,7 +121,7 @@ def facts_of(attributes: Iterable[Any], names: Mapping[str, str]) -> Facts:
 
 
 def identity_of(facts: Facts, sender: Sender, cluster: str) -> Identity:
-    """The identity that `facts` state, as evidence or as a claim. `cluster`: the configured name."""
+    """The identity that `facts` state, trusted or claimed. `cluster`: the configured name."""
     stated = facts.stated
     trusted = sender.trusted and not facts.ambiguous
     principal = (stated.get("principal") or ANONYMOUS).removeprefix("User:")[:_MAX_TEXT_CHARS]
@@ -152,7 +152,7 @@ def _number(text: str | None, most: int, otherwise: int) -> int:
 
 
 def _instance_id(text: str) -> bytes:
-    """The 16 bytes of a Kafka Uuid or of an RFC 9562 UUID; empty when it is neither."""
+    """The 16 bytes of a Kafka Uuid or an RFC 9562 UUID; empty if `text` is neither."""
     try:
         if len(text) == _UUID_CHARS:
             return base64.b64decode(text + "==", altchars=b"-_", validate=True)
@@ -162,7 +162,7 @@ def _instance_id(text: str) -> bytes:
 
 
 def _derived(connection: Connection, client_id: str, stated: Mapping[str, str]) -> bytes:
-    """A stable id for a client whose sender states none that can be read (Instaclustr's plug-in)."""
+    """A stable id for a client whose sender states no valid id (Instaclustr's plug-in)."""
     parts = (
         connection.cluster,
         connection.principal,

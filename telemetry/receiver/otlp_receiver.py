@@ -1,4 +1,4 @@
-"""OTLP requests that came by gRPC or HTTP: read, split by client, appended to the spool, flushed, answered."""
+"""Accepts OTLP requests from gRPC and HTTP: parses, splits by client, appends to the spool and waits for the flush."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from telemetry.receiver.otlp_export import Export, OtlpError, OtlpLimits, export
 from telemetry.receiver.otlp_identity import Dialect, Sender
 
 RETRY_AFTER_S: Final = 5
-_READ_IN_LOOP_BYTES = 32_768  # a millisecond of the event loop at most; what is larger is read in a thread
+_READ_IN_LOOP_BYTES = 32_768  # at most a millisecond of the event loop; larger requests are parsed in a thread
 
 
 class OtlpBusyError(Exception):
-    """Nothing was kept through no fault of the sender, which shall come back after RETRY_AFTER_S."""
+    """Nothing was stored; the sender should retry after RETRY_AFTER_S."""
 
 
 class OtlpReceiver:
@@ -45,9 +45,9 @@ class OtlpReceiver:
         self._limits = limits
 
     async def accept(self, body: bytes, parse: Callable[[bytes], Any], sender: Sender) -> Export:
-        """Returns once the spool was flushed. `parse`: bytes to a request; raises OtlpError.
+        """Returns after the flush of the spool. `parse` converts bytes to a request and raises OtlpError.
 
-        Raises OtlpError: it can never be read; OtlpBusyError: the spool is full or cannot be written.
+        Raises OtlpError when the request is invalid, OtlpBusyError when the spool is full or cannot be written.
         """
         try:
             if len(body) > _READ_IN_LOOP_BYTES:
@@ -69,14 +69,14 @@ class OtlpReceiver:
         return export
 
     def refused(self, transport: str, outcome: str) -> None:
-        """Counts a request that was not accepted. `outcome`: of a closed set, a label."""
+        """Counts a refused request. `outcome` is a label and comes from a closed set."""
         self.requests[transport, outcome] += 1
 
     def _read(self, body: bytes, parse: Callable[[bytes], Any], sender: Sender) -> Export:
         return export_of(parse(body), sender, cluster=self._cluster, dialect=self._dialect, limits=self._limits)
 
     def _keep(self, export: Export) -> None:
-        """All of it or nothing: a sender that comes back sends all of it again. Raises OtlpBusyError."""
+        """Appends all records or none: a sender that retries sends all of them again. Raises OtlpBusyError."""
         now_ms = self._now_ms()
         records = [part.record(now_ms) for part in export.parts]
         try:

@@ -1,4 +1,4 @@
-"""The telemetry receiver: a GetTelemetrySubscriptions or PushTelemetry request in, rules, spool record, answer out.
+"""The telemetry receiver: applies the rules to GetTelemetrySubscriptions and PushTelemetry, spools pushes, answers.
 
 Sans-I/O. `get` and `push` return values, `answer_get`, `answer_push` and `answer_oversize` bytes of the Kafka protocol.
 Internal errors are answered with THROTTLING_QUOTA_EXCEEDED (89), which clients retry.
@@ -30,18 +30,18 @@ from telemetry.wire.telemetry_messages import (
 
 log = structlog.get_logger(__name__)
 
-_NONE: Final = ErrorCode.NONE  # on the way of each push: a member is looked up by Python code in 3.11
+_NONE: Final = ErrorCode.NONE  # enum member access is slow in Python 3.11
 _PUSH: Final = RecordKind.PUSH
 RETRY: Final = ErrorCode.THROTTLING_QUOTA_EXCEEDED
-# Brokers and the Java and C clients spell "all metrics" as ALL_METRICS. KIP-714 and the schema spell it "", and clients
-# written from them take ALL_METRICS for a prefix, so that they push nothing: franz-go 1.22.
+# Brokers and the Java and C clients spell "all metrics" as ALL_METRICS. KIP-714 and the message schema spell it "".
+# Clients written from those (franz-go 1.22) read ALL_METRICS as a prefix that matches nothing, and push nothing.
 _SPELL_ALL_AS_KIP_714: Final = frozenset({"kgo"})
 
 
 class Answer(NamedTuple):
-    """A response behind its header.
+    """A response body.
 
-    With `after_flush`, `body` may be sent once the spool was flushed; if it cannot be, `refusal` is.
+    With `after_flush`, `body` is sent after the spool is flushed, or `refusal` if the flush fails.
     """
 
     body: bytes
@@ -50,9 +50,9 @@ class Answer(NamedTuple):
 
 
 class Granted(NamedTuple):
-    """The answer to a GetTelemetrySubscriptions: an instance where `code` is NONE.
+    """The decision on a GetTelemetrySubscriptions request; `instance` is set where `code` is NONE.
 
-    With `after_flush` it may be sent once the spool was flushed; if it cannot be, RETRY is.
+    With `after_flush` it is sent after the spool is flushed, or RETRY if the flush fails.
     """
 
     code: ErrorCode
@@ -62,7 +62,7 @@ class Granted(NamedTuple):
 
 @dataclass(slots=True)
 class ReceiverCounts:
-    """Requests by answer; failed flushes are counted in GroupCommit."""
+    """Number of requests by outcome; GroupCommit counts failed flushes."""
 
     gets: Counter[ErrorCode] = field(default_factory=Counter)
     refused_pushes: Counter[ErrorCode] = field(default_factory=Counter)
@@ -82,21 +82,21 @@ _REFUSED_GET = {code: Answer(body, after_flush=False, refusal=b"") for code, bod
 
 
 def all_metrics_for(caller: Caller) -> str:
-    """How "all metrics" is spelled for a client."""
+    """The spelling of "all metrics" that a client understands."""
     return "" if caller.connection.software_name in _SPELL_ALL_AS_KIP_714 else ALL_METRICS
 
 
-@mypyc_attr(allow_interpreted_subclasses=True)  # doubles in tests
+@mypyc_attr(allow_interpreted_subclasses=True)  # tests pass doubles
 class TelemetryReceiver:
-    """Answers requests by the rules, and appends accepted pushes to the spool.
+    """Answers requests according to the rules and appends accepted pushes to the spool.
 
-    `append(kind, body)` queues a record for the spool and raises SpoolFull. `telemetry_max_bytes`: the longest
-    payload, compressed, that is taken (Kafka's telemetry.max.bytes). `validate_payload(compression_type, payload)`:
-    the code for a
-    payload that passed the rules; without it all are taken, and what cannot be decoded is dropped later.
+    `append(kind, body)` queues a record for the spool and raises SpoolFull. `telemetry_max_bytes`: the largest
+    compressed payload accepted (Kafka's telemetry.max.bytes). `validate_payload(compression_type, payload)` returns
+    the code for a payload that passed the rules; without it payloads are not validated here, and ingest drops those
+    that it cannot decode.
 
-    `now_ms` of the methods is wall time and stamps records. `rules_ms` is the clock by which the rules throttle and
-    expire: a monotonic one, so that a wall clock set back refuses nobody. Without it the rules go by `now_ms`.
+    `now_ms` is wall time and stamps records. `rules_ms` is the monotonic clock of the throttling and expiry rules, so
+    that setting the wall clock back refuses nobody; without it the rules use `now_ms`.
     """
 
     def __init__(
@@ -114,12 +114,12 @@ class TelemetryReceiver:
         self._append = append
         self._validate = validate_payload
         self._rules_ms = rules_ms
-        self._unsettled: list[Instance] = []  # that something was queued for since the last flush
+        self._unsettled: list[Instance] = []  # instances with queued records since the last flush
 
     # --- values
 
     def get(self, client_instance_id: bytes, caller: Caller, now_ms: int) -> Granted:
-        """Grants what the instance is subscribed to, or refuses."""
+        """Answers GetTelemetrySubscriptions."""
         try:
             granted = self._get(client_instance_id, caller, now_ms)
         except Exception as exc:  # noqa: BLE001 - logged by _retry_later
@@ -128,7 +128,7 @@ class TelemetryReceiver:
         return granted
 
     def push(self, request: PushRequest, payload: bytes, now_ms: int) -> ErrorCode:
-        """NONE: the payload, compressed as it came, was queued, and may be acknowledged once the spool was flushed."""
+        """Answers PushTelemetry. NONE: the payload is queued and may be acknowledged after the next flush."""
         counts, instance = self.counts, None
         try:
             code, instance = self.rules.push(request, self._gate_ms(now_ms), len(payload) > self.telemetry_max_bytes)
@@ -146,7 +146,7 @@ class TelemetryReceiver:
         return code
 
     def settled(self, ok: bool) -> None:
-        """The queued records were flushed, or lost: then their clients are asked to retry, and are let in."""
+        """Reports the outcome of a flush. After a failure the affected instances may retry at once."""
         unsettled, self._unsettled = self._unsettled, []
         if not ok:
             for instance in unsettled:
@@ -154,7 +154,7 @@ class TelemetryReceiver:
                 instance.recorded_on = ""
 
     def disconnected(self, connection_id: str) -> None:
-        """A connection ended."""
+        """Forgets the instances of a closed connection."""
         self.rules.disconnected(connection_id)
 
     # --- bytes
@@ -169,7 +169,7 @@ class TelemetryReceiver:
         return self._get_answer(self.get(read_get(body), caller, now_ms), caller)
 
     def answer_oversize(self, request: PushRequest, now_ms: int) -> Answer:
-        """The response to a push whose payload is too large to be held: as `answer_push`, never accepted."""
+        """The response to a push over the limit of payload size: like `answer_push`, but never accepted."""
         try:
             code, _ = self.rules.push(request, self._gate_ms(now_ms), too_large=True)
         except Exception as exc:  # noqa: BLE001 - logged by _retry_later
@@ -199,14 +199,14 @@ class TelemetryReceiver:
         code, instance = self.rules.get(client_instance_id, caller, self._gate_ms(now_ms))
         if code is not ErrorCode.NONE:
             return Granted(code, None, after_flush=False)
-        # A client that is asked for no metrics never pushes: this record is all there is of it.
+        # A client without requested metrics never pushes: this record is the only trace of it.
         seen = instance.recorded_on != caller.connection_id or not instance.selection.requested_metrics
         if seen:
             self._record_seen(instance, caller, now_ms)
         return Granted(code, instance, after_flush=seen)
 
     def _keep(self, request: PushRequest, payload: bytes, instance: Instance, now_ms: int) -> ErrorCode:
-        """NONE, or the code of the validate_payload."""
+        """NONE, or the code that validate_payload returned."""
         if not payload:
             self._record_seen(instance, request.caller, now_ms)
             self.counts.empty_pushes += 1
@@ -228,6 +228,6 @@ class TelemetryReceiver:
         """The code for an internal error."""
         if not isinstance(exc, SpoolFull):
             self.counts.faults += 1
-            if self.counts.faults & (self.counts.faults - 1) == 0:  # the 1st, 2nd, 4th, 8th ... or the log is flooded
+            if self.counts.faults & (self.counts.faults - 1) == 0:  # 1st, 2nd, 4th, 8th ... only
                 log.error("telemetry request failed", faults=self.counts.faults, exc_info=exc)
         return RETRY

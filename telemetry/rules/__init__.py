@@ -1,5 +1,5 @@
-"""KIP-714 as decisions: what clients are asked for, which requests are refused, how subscriptions are administered.
+"""KIP-714 as decisions: which metrics a client is asked for, which requests are refused, how subscriptions change.
 
-Sans-I/O except subscription_file.py and cluster_subscriptions.py, which read and write where subscriptions are stored.
-`client_metrics.py` is the counterpart of Kafka's ClientMetricsManager. Imports telemetry.wire and exporters.
+Sans-I/O except subscription_file.py and cluster_subscriptions.py, which read and write stored subscriptions.
+`client_metrics.py` corresponds to Kafka's ClientMetricsManager. Imports telemetry.wire and exporters.
 """

@@ -1,11 +1,10 @@
-"""The client instances that requested subscriptions or pushed lately: their state, and when they expire.
+"""State and expiry of client instances that recently requested subscriptions or pushed.
 
 Sans-I/O. Source: ClientMetricsInstance, ClientMetricsInstanceMetadata, and the caches of ClientMetricsManager.
-An evicted instance leaves no expiration timer behind; in a broker with a full cache that timer may remove the
-instance's successor.
+Unlike in a broker with a full cache, an evicted instance leaves no expiration timer that could remove its successor.
 
-Instances are kept small: they refer to the facts of their connection, and the texts that selectors match are made
-when they are matched.
+Instances are kept small: they refer to the facts of their connection, and the strings that selectors match are built
+on demand.
 """
 
 from __future__ import annotations
@@ -21,11 +20,11 @@ from telemetry.rules.subscriptions import MIN_LIFETIME_MS, Attributes, Selection
 from telemetry.wire.errors import ErrorCode
 
 MAX_INSTANCES: Final = 16_384
-_CONNECTIONS_PER_INSTANCE: Final = 2  # a receiver without connections of its own never says that one ended
+_CONNECTIONS_PER_INSTANCE: Final = 2  # a receiver without connections of its own never reports that one closed
 
 
 class Caller:
-    """Who sends telemetry requests on one connection. `sender`: the same, encoded for spool records."""
+    """The identity behind one connection. `sender`: the same, encoded for spool records."""
 
     __slots__ = ("client_id", "connection", "connection_id", "sender")
 
@@ -37,7 +36,7 @@ class Caller:
 
 
 def attributes_of(client_instance_id: bytes, connection: Connection, client_id: str | None) -> Attributes:
-    """What match criteria look at."""
+    """The attributes that match criteria apply to."""
     return {
         "client_instance_id": uuid_text(client_instance_id),
         "client_id": None if client_id is None else client_id[:MAX_SUBJECT_CHARS],
@@ -52,7 +51,7 @@ def attributes_of(client_instance_id: bytes, connection: Connection, client_id: 
 
 
 class Instance:
-    """One client instance under one version of the subscriptions; all times are of the clock that the rules go by."""
+    """One client instance under one version of the subscriptions. Times are those of the rules' clock."""
 
     __slots__ = (
         "client_id",
@@ -80,7 +79,7 @@ class Instance:
         recorded_on: str = "",
     ) -> None:
         self.client_instance_id = client_instance_id
-        self.connection = connection  # as it was when it was first seen
+        self.connection = connection  # at the first request
         self.client_id = client_id if client_id is None else client_id[:MAX_SUBJECT_CHARS]
         self.selection = selection
         self.version = version  # of the subscriptions
@@ -97,7 +96,7 @@ class Instance:
 
     @property
     def attributes(self) -> Attributes:
-        """What its subscriptions are matched by."""
+        """The attributes that its subscriptions are matched by."""
         return attributes_of(self.client_instance_id, self.connection, self.client_id)
 
     def accept_get(self, now_ms: int) -> bool:
@@ -115,18 +114,18 @@ class Instance:
         return True
 
     def refused(self, code: ErrorCode) -> None:
-        """An accepted push could not be kept: the client may retry, also after a terminating push."""
+        """An accepted push could not be stored: the client may retry at once, even a terminating push."""
         self.last_known_error = code
         self.terminating = False
 
 
 class Instances:
-    """At most `max_instances`; the least recently used is evicted first."""
+    """Holds at most `max_instances`; evicts the least recently used first."""
 
     def __init__(self, max_instances: int) -> None:
         self.evicted = 0
         self._max_instances = max_instances
-        self._by_id: OrderedDict[bytes, Instance] = OrderedDict()  # last touched last
+        self._by_id: OrderedDict[bytes, Instance] = OrderedDict()  # ordered by last use, oldest first
         self._by_connection: dict[str, bytes] = {}
 
     def __len__(self) -> int:
@@ -136,7 +135,7 @@ class Instances:
         return client_instance_id in self._by_id
 
     def touch(self, client_instance_id: bytes, now_ms: int) -> Instance | None:
-        """The instance, its time to live restarted; None when it is unknown or has expired."""
+        """Returns the instance and restarts its time to live; None when it is unknown or expired."""
         instance = self._by_id.get(client_instance_id)
         if instance is None:
             return None
@@ -148,7 +147,7 @@ class Instances:
         return instance
 
     def put(self, instance: Instance, connection_id: str, now_ms: int) -> None:
-        """Adds or replaces an instance, which is removed when the connection closes."""
+        """Adds or replaces an instance; it is removed when `connection` closes."""
         client_instance_id = instance.client_instance_id
         self._by_connection[connection_id] = client_instance_id
         instance.connection_id = connection_id
@@ -162,7 +161,7 @@ class Instances:
             del self._by_connection[next(iter(self._by_connection))]
 
     def disconnected(self, connection_id: str) -> None:
-        """Removes the instance that was last evaluated on the connection, whatever other connections it uses."""
+        """Removes the instance last evaluated on the connection, even if it also uses other connections."""
         client_instance_id = self._by_connection.pop(connection_id, None)
         if client_instance_id is not None:
             self._by_id.pop(client_instance_id, None)
@@ -172,14 +171,14 @@ class Instances:
         over = []
         for instance in self._by_id.values():
             if instance.touched_ms + MIN_LIFETIME_MS > now_ms:
-                break  # entries are ordered by last use: all that follow are newer
+                break  # ordered by last use: all further entries are newer
             if instance.touched_ms + instance.selection.lifetime_ms <= now_ms:
                 over.append(instance.client_instance_id)
         for client_instance_id in over:
             self._remove(client_instance_id)
 
     def _remove(self, client_instance_id: bytes) -> None:
-        """Other connections on which it was once evaluated keep their reference until they close, as in a broker."""
+        """Connections on which it was evaluated earlier keep their reference until they close, as in a broker."""
         connection_id = self._by_id.pop(client_instance_id).connection_id
         if self._by_connection.get(connection_id) == client_instance_id:
             del self._by_connection[connection_id]

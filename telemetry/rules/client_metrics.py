@@ -1,11 +1,11 @@
-"""The rules of KIP-714 on the broker's side: what is answered to GetTelemetrySubscriptions and PushTelemetry.
+"""The broker-side rules of KIP-714 for GetTelemetrySubscriptions and PushTelemetry.
 
-Sans-I/O: time and new ids are handed in. Source: ClientMetricsManager of Kafka 4.3, in its order, with its codes.
-On purpose different:
+Sans-I/O: time and new ids are parameters. Source: ClientMetricsManager of Kafka 4.3; order of checks and codes are
+the same. Deliberate differences:
 
 - A terminating push that is refused does not lock its client out (KAFKA-20898).
-- Payloads are not decompressed here, so a bomb is accepted, and dropped with a reason at ingest.
-- Null metrics are taken as empty; a broker closes the connection.
+- Payloads are not decompressed here, so a decompression bomb is accepted, and dropped with a reason at ingest.
+- A null payload is treated as empty; a broker closes the connection.
 """
 
 from __future__ import annotations
@@ -45,16 +45,16 @@ class PushRequest:
         self.terminating = terminating
         self.compression_type = compression_type
         self.caller = caller
-        # An unknown codec may be negative, and is refused before anything is kept.
+        # The id of an unknown codec may be negative; the push is refused before it is encoded.
         self.origin = push_origin(
             client_instance_id, subscription_id, terminating, compression_type & 0xFF, caller.sender
         )
 
 
 class ClientMetrics:
-    """The subscriptions of one cluster and the client instances that they are for.
+    """The subscriptions and client instances of one cluster.
 
-    `new_id`: 16 random bytes, those of a version 4 UUID. `match_keys`: what subscriptions may match clients by.
+    `new_id` returns the 16 bytes of a version 4 UUID. `match_keys`: the attributes that subscriptions may match.
     """
 
     def __init__(
@@ -68,13 +68,13 @@ class ClientMetrics:
         self.instances = Instances(max_instances)
         self.changed_at_ms = 0  # when the subscriptions last changed
         self.match_keys = match_keys
-        self.resources: Mapping[str, Mapping[str, str]] = {}  # as they came, also those that are not valid
+        self.resources: Mapping[str, Mapping[str, str]] = {}  # as given, including invalid ones
         self._new_id = new_id
 
     # --- subscriptions
 
     def update(self, name: str, values: Mapping[str, str], now_ms: int) -> None:
-        """Puts one resource; without values it is removed. Raises InvalidSubscriptionError, and nothing changes."""
+        """Sets one resource; empty values remove it. Raises InvalidSubscriptionError and then changes nothing."""
         subscription = parse_subscription(name, values, self.match_keys)
         others = {other: self.resources[other] for other in self.resources if other != name}
         if values:
@@ -86,7 +86,7 @@ class ClientMetrics:
             self._change([], [name], now_ms)
 
     def replace_all(self, resources: Mapping[str, Mapping[str, str]], now_ms: int) -> None:
-        """Replaces all resources. Invalid ones are logged once and left out."""
+        """Replaces all resources. Invalid resources are logged once and ignored."""
         given = {name: dict(values) for name, values in resources.items() if values}
         gone = [name for name in self.resources if name not in given]
         put = []
@@ -107,7 +107,7 @@ class ClientMetrics:
         try:
             return parse_subscription(name, values, self.match_keys)
         except InvalidSubscriptionError as exc:
-            log.warning("client metrics subscription left out", name=name, error=str(exc))
+            log.warning("invalid client metrics subscription ignored", name=name, error=str(exc))
             return None
 
     def _change(self, put: list[Subscription], remove: list[str], now_ms: int) -> None:
@@ -117,7 +117,7 @@ class ClientMetrics:
     # --- requests
 
     def get(self, client_instance_id: bytes, caller: Caller, now_ms: int) -> tuple[ErrorCode, Instance]:
-        """GetTelemetrySubscriptions: the code, and the instance whose selection is the answer when it is NONE."""
+        """GetTelemetrySubscriptions: the code, and for NONE the instance whose selection is the answer."""
         if client_instance_id == ZERO_ID:
             client_instance_id = self._unused_id()
         instance = self._touch(client_instance_id, caller, now_ms)
@@ -127,14 +127,14 @@ class ClientMetrics:
         return ErrorCode.NONE, instance
 
     def push(self, request: PushRequest, now_ms: int, too_large: bool) -> tuple[ErrorCode, Instance | None]:
-        """PushTelemetry: the code, and the instance, None when the id can be nobody's.
+        """PushTelemetry: the code and the instance, which is None for a reserved id.
 
         `too_large`: the payload is longer than telemetry.max.bytes.
-        After NONE call the instance's `refused` if the push is not kept all the same.
+        After NONE, call the instance's `refused` if the push could not be stored.
         """
         if request.client_instance_id in RESERVED_IDS:
             return ErrorCode.INVALID_REQUEST, None
-        instance = self.instances.touch(request.client_instance_id, now_ms)  # as _touch: this is the way of each push
+        instance = self.instances.touch(request.client_instance_id, now_ms)  # _touch, inlined for speed
         if instance is None or instance.version != self.subscriptions.version:
             instance = self._evaluated(instance, request.client_instance_id, request.caller, now_ms)
         code = _validate(request, instance, now_ms, too_large)
@@ -144,15 +144,15 @@ class ClientMetrics:
         return code, instance
 
     def disconnected(self, connection_id: str) -> None:
-        """A connection ended."""
+        """Forgets the instances of a closed connection."""
         self.instances.disconnected(connection_id)
 
     def expire(self, now_ms: int) -> None:
-        """Forgets instances that fell silent; it happens without, too, when they come again."""
+        """Removes expired instances early; otherwise they are removed at their next request."""
         self.instances.expire(now_ms)
 
     def _touch(self, client_instance_id: bytes, caller: Caller, now_ms: int) -> Instance:
-        """The instance, created or evaluated anew where that is needed."""
+        """The instance, created or re-evaluated if needed."""
         instance = self.instances.touch(client_instance_id, now_ms)
         if instance is not None and instance.version == self.subscriptions.version:
             return instance
@@ -170,7 +170,7 @@ class ClientMetrics:
         return instance
 
     def _unused_id(self) -> bytes:
-        """As Uuid.randomUuid() of Kafka 4.4: its text holds no '-', which command lines take for an option."""
+        """Like Uuid.randomUuid() of Kafka 4.4: without '-' in its text, which command lines may read as an option."""
         while True:
             candidate = self._new_id()
             if candidate not in RESERVED_IDS and candidate not in self.instances and "-" not in uuid_text(candidate):
@@ -178,7 +178,7 @@ class ClientMetrics:
 
 
 def _validate(request: PushRequest, instance: Instance, now_ms: int, too_large: bool) -> ErrorCode:
-    """ClientMetricsManager.validatePushRequest. The order is the contract."""
+    """ClientMetricsManager.validatePushRequest. The order of the checks decides which code a client gets."""
     if instance.terminating:
         return ErrorCode.INVALID_REQUEST
     if not instance.accept_push(now_ms) and not request.terminating:

@@ -1,6 +1,6 @@
-"""Reads and alters the CLIENT_METRICS resources of a cluster, where a Kafka admin puts the subscriptions.
+"""Reads and alters the CLIENT_METRICS resources of a cluster, where Kafka's tools store subscriptions.
 
-A broker keeps them even if it hides the telemetry APIs, because it has no telemetry plug-in of its own.
+A broker stores them even if it has no telemetry plug-in and therefore does not advertise the telemetry APIs.
 """
 
 from __future__ import annotations
@@ -21,26 +21,26 @@ _SET, _DELETE = i8(0), i8(1)  # AlterConfigOp.OpType
 
 
 class Send(Protocol):
-    """Sends one request, in the first of `versions` that the broker knows, and returns kio's response."""
+    """Sends a request in the first of `versions` that the broker supports, and returns kio's response."""
 
     def __call__(self, *versions: RequestPayload) -> Awaitable[Any]: ...
 
 
 class Check(Protocol):
-    """Raises unless the error code is 0; `asked` is what the message begins with."""
+    """Raises unless the error code is 0; the message begins with `asked`."""
 
     def __call__(self, asked: str, code: int, message: str | None = None) -> None: ...
 
 
 async def subscription_names(send: Send, check: Check) -> list[str]:
-    """Of all resources, sorted. Raises what `send` and `check` raise."""
+    """The names of all resources, sorted. Raises what `send` and `check` raise."""
     listed = await send(ListConfigResourcesRequest())
     check("ListConfigResources", listed.error_code)
     return sorted(resource.resource_name for resource in listed.config_resources)
 
 
 async def read_subscriptions(send: Send, check: Check) -> dict[str, dict[str, str]]:
-    """Name -> the keys that are set, of each resource. Raises what `send` and `check` raise, for the lot."""
+    """Name -> set keys and values of each resource. Raises what `send` and `check` raise, if any resource fails."""
     names = await subscription_names(send, check)
     if not names:
         return {}
@@ -53,13 +53,13 @@ async def read_subscriptions(send: Send, check: Check) -> dict[str, dict[str, st
             for config in result.configs
             if config.config_source == _CLIENT_METRICS_CONFIG and config.value is not None
         }
-        if values:  # else it was deleted after it had been listed
+        if values:  # otherwise it was deleted after the listing
             resources[result.resource_name] = values
     return resources
 
 
 async def alter_subscription(send: Send, check: Check, name: str, keys: Mapping[str, str | None]) -> None:
-    """Sets keys of one resource, and takes back those that are None. Raises what `send` and `check` raise."""
+    """Sets keys of one resource; None deletes a key. Raises what `send` and `check` raise."""
     response = await send(_alter(alter_v1.request, name, keys), _alter(alter_v0.request, name, keys))
     for result in response.responses:
         check(f"the change of client metrics {name!r}", result.error_code, result.error_message)

@@ -1,11 +1,11 @@
-"""Administration of CLIENT_METRICS resources, by a broker's rules: requests as bytes in, answers as bytes out.
+"""Administration of CLIENT_METRICS resources by a broker's rules: encoded requests in, encoded responses out.
 
-Sans-I/O. Source: ConfigAdminManager (what a broker checks before it forwards), ConfigurationControlManager and
-ControllerConfigurationValidator (what its controller does), ConfigHelper and KafkaApis (what is described and listed),
-Kafka 4.3: their order, codes and messages. On purpose different:
+Sans-I/O. Source, in Kafka 4.3: ConfigAdminManager (the broker's checks before it forwards), ConfigurationControlManager
+and ControllerConfigurationValidator (the controller's checks), ConfigHelper and KafkaApis (describe and list); order,
+codes and messages are theirs. Deliberate differences:
 
-- Resources of other types do not exist: no topics, and a broker's configuration cannot be described.
-- A resource that comes twice in an AlterConfigs request is refused; a broker never answers that request.
+- Resources of other types do not exist: there are no topics, and a broker's configuration cannot be described.
+- A resource named twice in an AlterConfigs request is refused; a broker never answers that request.
 - All resources together have at most MAX_CHARS.
 """
 
@@ -36,9 +36,9 @@ from telemetry.wire.config_messages import (
 )
 from telemetry.wire.errors import ErrorCode, InvalidSubscriptionError
 
-MAX_CHARS: Final = 1 << 20  # some thousand resources; the file that they are kept in is written as a whole
+MAX_CHARS: Final = 1 << 20  # enough for some thousand resources; each change rewrites the whole file
 
-Resources = Mapping[str, Mapping[str, str]]  # name -> the keys that are set
+Resources = Mapping[str, Mapping[str, str]]  # name -> set keys and values
 
 _SET_CONFIG, _DEFAULT_CONFIG = 7, 5  # DescribeConfigsResponse.ConfigSource: CLIENT_METRICS_CONFIG, DEFAULT_CONFIG
 _INT, _LIST = 3, 7  # DescribeConfigsResponse.ConfigType
@@ -56,7 +56,7 @@ _INVALID_REQUEST_MESSAGE = (  # Errors.INVALID_REQUEST.message()
 
 
 class Alteration(NamedTuple):
-    """The result of an alter request. `changes`: name -> all keys that are set from now on, {} when it is deleted."""
+    """The result of an alter request. `changes`: name -> all keys and values after it; {} deletes the resource."""
 
     api_key: int
     version: int
@@ -64,11 +64,11 @@ class Alteration(NamedTuple):
     results: list[AlterResult]
 
     def answer(self) -> bytes:
-        """The response when the changes were stored."""
+        """The response after the changes were stored."""
         return write_altered(self.api_key, self.version, self.results)
 
     def not_kept(self, message: str) -> bytes:
-        """The response when storing them failed."""
+        """The response after storing them failed."""
         results = [
             result._replace(code=ErrorCode.KAFKA_STORAGE_ERROR, message=message)
             if result.name in self.changes and result.code is ErrorCode.NONE
@@ -89,7 +89,7 @@ def alter(
 ) -> Alteration:
     """IncrementalAlterConfigs, or AlterConfigs, which sets all keys of a resource. Raises ProtocolError.
 
-    Without `is_authorized` each resource is refused as by a controller whose authorizer denies ALTER_CONFIGS.
+    Without `is_authorized` each resource is refused like by a controller whose authorizer denies ALTER_CONFIGS.
     """
     request = read_alter(api_key, version, body)
     changes: dict[str, dict[str, str]] = {}
@@ -113,9 +113,9 @@ def alter(
 def _prechecked(
     request: AlterRequest, *, is_authorized: bool
 ) -> list[tuple[ResourceChange, InvalidSubscriptionError | None]]:
-    """Each resource, and why it is refused before the controller sees it.
+    """Each resource with its refusal by the broker, if any.
 
-    An operation that a controller does not know fails all that the broker forwards to it in one request.
+    An operation unknown to the controller fails all resources that the broker forwards in that request.
     """
     occurrences = Counter((change.kind, change.name) for change in request.resources)
     refusals = [_refusal(change, occurrences[change.kind, change.name]) for change in request.resources]
@@ -131,7 +131,7 @@ def _prechecked(
 
 
 def _refusal(change: ResourceChange, occurrences: int) -> InvalidSubscriptionError | None:
-    """ConfigAdminManager.preprocess: what a broker refuses itself."""
+    """ConfigAdminManager.preprocess: the refusals of the broker itself."""
     nulls = [key.key for key in change.keys if key.value is None and key.operation != Operation.DELETE]
     if occurrences > 1:
         message = "Each resource must appear at most once."
@@ -156,14 +156,14 @@ def _unauthorized(change: ResourceChange) -> InvalidSubscriptionError:
 def _altered(
     change: ResourceChange, before: Mapping[str, str], match_keys: Collection[str], *, replace: bool
 ) -> dict[str, str]:
-    """ConfigurationControlManager: the keys that are set afterwards. A key that cannot be altered fails all."""
+    """ConfigurationControlManager: the keys and values afterwards. One invalid key fails the whole resource."""
     if change.kind == ResourceType.TOPIC:
         raise InvalidSubscriptionError(
             ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{change.name}' does not exist."
         )
     after = {} if replace else dict(before)
     by_name = {key.key: key for key in change.keys}
-    for name in hash_set(by_name):  # the order decides which of several faults is reported
+    for name in hash_set(by_name):  # the order decides which of several errors is reported
         _, operation, value = by_name[name]
         if operation in (Operation.APPEND, Operation.SUBTRACT):
             message = f"Can't {Operation(operation).name} to key {name} because its type is not LIST."
@@ -177,7 +177,7 @@ def _altered(
 
 
 def _as_properties(names: Iterable[str]) -> ConcurrentMapKeys:
-    """The order in which java.util.Properties gives its keys."""
+    """The iteration order of java.util.Properties."""
     keys = ConcurrentMapKeys()
     for name in names:
         keys.put(name)
@@ -191,11 +191,11 @@ def _check_room(resources: Resources) -> None:
 
 
 def describe(version: int, body: bytes, resources: Resources) -> bytes:
-    """DescribeConfigs. A resource that does not exist has defaults. Raises ProtocolError."""
+    """DescribeConfigs. A resource that does not exist is described with defaults. Raises ProtocolError."""
     request = read_describe(version, body)
     if all(resource.kind in _KINDS for resource in request.resources):
         results = [_described(resource, resources) for resource in request.resources]
-    else:  # an unexpected one fails the request as a whole
+    else:  # an unexpected error fails the whole request
         code, message = ErrorCode.INVALID_REQUEST, _INVALID_REQUEST_MESSAGE
         results = [DescribeResult(kind, name, code, message) for kind, name, _ in request.resources]
     return write_described(version, request, results)

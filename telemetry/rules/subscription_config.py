@@ -1,7 +1,7 @@
-"""One CLIENT_METRICS resource: its keys and values parsed and validated as Kafka does. Sans-I/O.
+"""Parses and validates the keys and values of one CLIENT_METRICS resource as Kafka does. Sans-I/O.
 
-Source: ControllerConfigurationValidator and ClientMetricsConfigs of Kafka 4.3 (since 4.2 blank list elements are
-refused). Codes and messages are Kafka's.
+Source: ControllerConfigurationValidator and ClientMetricsConfigs of Kafka 4.3 (4.2 and later refuse blank list
+elements). Codes and messages are Kafka's.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ DEFAULTS: Final = {METRICS: "", INTERVAL_MS: "300000", MATCH: ""}  # in the orde
 DEFAULT_INTERVAL_MS: Final = 300_000
 MIN_INTERVAL_MS: Final = 100
 MAX_INTERVAL_MS: Final = 3_600_000
-ALL_METRICS: Final = "*"  # as an element of its own; it is no wildcard
+ALL_METRICS: Final = "*"  # a list element of its own, not a wildcard
 
 MATCH_KEYS: Final = frozenset(
     {
@@ -34,10 +34,10 @@ MATCH_KEYS: Final = frozenset(
         "client_source_port",
     }
 )
-EXTRA_MATCH_KEYS: Final = MATCH_KEYS | {"principal", "listener", "cluster"}  # which no broker knows
+EXTRA_MATCH_KEYS: Final = MATCH_KEYS | {"principal", "listener", "cluster"}  # additional keys of Headroom
 
 _MAX_VALUE_BYTES = 32_767
-_TRIMMED = "".join(map(chr, range(0x21)))  # what String.trim() takes off
+_TRIMMED = "".join(map(chr, range(0x21)))  # the characters that String.trim() removes
 _COMMA = re.compile(r"\s*,\s*", re.ASCII)
 _INT = re.compile(r"[+-]?\d+")
 
@@ -55,10 +55,10 @@ class Subscription:
 def parse_subscription(
     name: str, values: Mapping[str, str | None], match_keys: Collection[str] = MATCH_KEYS
 ) -> Subscription:
-    """A subscription of the keys that are set; the others have their defaults.
+    """Builds a subscription from the set keys and the defaults of the others.
 
-    `match_keys`: what clients may be matched by; a broker knows MATCH_KEYS alone.
-    Raises InvalidSubscriptionError with the first fault, in the order in which Kafka finds them.
+    `match_keys`: the attributes that clients may be matched by; a broker supports MATCH_KEYS only.
+    Raises InvalidSubscriptionError with the first error in Kafka's order.
     """
     _check_given(name, values)
     metrics = _list(METRICS, values)
@@ -73,7 +73,7 @@ def parse_subscription(
 
 
 def described(values: Mapping[str, str]) -> dict[str, str]:
-    """All keys as a broker describes them, those that are not set with their defaults. `values` are valid ones."""
+    """All keys as a broker describes them, unset keys with their defaults. `values` must be valid."""
     return {
         INTERVAL_MS: str(_int(INTERVAL_MS, values)),
         MATCH: ",".join(_list(MATCH, values)),
@@ -127,7 +127,7 @@ def _criterion(entry: str, match_keys: Collection[str]) -> tuple[str, JavaPatter
     """One `key=regex`."""
     illegal = f"Illegal client matching pattern: {entry}"
     parts = entry.split("=")
-    while parts and not parts[-1]:  # String.split drops what is empty at the end
+    while parts and not parts[-1]:  # String.split drops trailing empty strings
         parts.pop()
     key = parts[0].strip(_TRIMMED) if parts else ""
     if len(parts) != 2 or key not in match_keys:

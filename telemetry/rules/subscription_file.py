@@ -1,15 +1,15 @@
-"""The subscriptions of a listener without a cluster: one YAML file, read when it changes, written when they do.
+"""The subscriptions of a stand-alone sink in a YAML file: reloaded when it changes, rewritten by alter requests.
 
-The file is the truth, also between the network processes that follow it. What an operator writes into it applies within
-a poll, what an administrator alters over the wire is written to it before it is answered. An invalid file is
-logged once, and the previous subscriptions stay in force.
+The file is the source of truth for all network processes. They apply an operator's edit within one poll interval. An
+alter request is answered after its changes are written to the file. An invalid file is logged once, and the previous
+subscriptions stay in force.
 
     all:
       metrics: [org.apache.kafka.producer., org.apache.kafka.consumer.]
       interval.ms: 60000
       match: {client_id: "orders-.*"}
 
-Each value may also be one text, as in kafka-client-metrics.sh; that is how we write them. Comments do not survive that.
+Each value may also be a single string, as in kafka-client-metrics.sh. Headroom writes that form and drops comments.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ from telemetry.rules.subscription_config import DEFAULTS, MATCH, METRICS, parse_
 log = structlog.get_logger(__name__)
 
 _MAX_FILE_BYTES = 16 << 20
-_LOCK_PATIENCE_S = 2.0  # another process holds it for as long as it takes to write the file
+_LOCK_PATIENCE_S = 2.0  # other processes hold the lock only while they write the file
 _LOCK_AGAIN_S = 0.005
-# libyaml, which is ten times as fast, where PyYAML has it
+# libyaml is ten times as fast, if PyYAML was built with it
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _DUMPER = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 
 
 class SubscriptionFileError(ValueError):
-    """The file cannot be used; each of `faults` is one line."""
+    """The file is invalid; each of `faults` is one line."""
 
     def __init__(self, faults: list[str]) -> None:
         super().__init__("; ".join(faults))
@@ -48,7 +48,7 @@ class SubscriptionFileError(ValueError):
 
 
 def parse(text: str, match_keys: Collection[str]) -> dict[str, dict[str, str]]:
-    """Name -> the keys that are set, as text. Raises SubscriptionFileError with all that is wrong."""
+    """Name -> set keys and values as strings. Raises SubscriptionFileError with all errors."""
     try:
         content = yaml.load(text, Loader=_LOADER)  # noqa: S506 - a safe one
     except (yaml.YAMLError, ValueError, RecursionError) as exc:
@@ -69,7 +69,7 @@ def parse(text: str, match_keys: Collection[str]) -> dict[str, dict[str, str]]:
 
 
 def dump(resources: Mapping[str, Mapping[str, str]]) -> str:
-    """The text of a file that holds these."""
+    """The text of a file with these subscriptions."""
     plain = {name: dict(values) for name, values in resources.items()}
     return str(yaml.dump(plain, Dumper=_DUMPER, sort_keys=False, allow_unicode=True)) if plain else ""
 
@@ -86,7 +86,7 @@ def _resource(name: str, keys: Any, match_keys: Collection[str]) -> dict[str, st
 
 
 def _text(key: str, value: Any) -> str:
-    """A value as kafka-client-metrics.sh takes it."""
+    """A value in the form that kafka-client-metrics.sh takes."""
     if value is None:
         return ""
     if key == MATCH and isinstance(value, dict):
@@ -99,13 +99,13 @@ def _text(key: str, value: Any) -> str:
 
 
 class _Stamp(NamedTuple):
-    changed_ns: int  # also by a change of its mode
+    changed_ns: int  # st_ctime also changes with the file's mode
     size: int
     inode: int
 
 
 class SubscriptionFile:
-    """A file and the rules that follow it. `now_ms` is wall time. Until there is a file there are no subscriptions."""
+    """Applies a file to the rules. `now_ms` is wall time. A missing file means no subscriptions."""
 
     def __init__(self, path: Path, rules: ClientMetrics, now_ms: Callable[[], int]) -> None:
         self.path = path
@@ -115,7 +115,7 @@ class SubscriptionFile:
         self._seen: _Stamp | None = None  # the file that was looked at last
 
     def load(self) -> None:
-        """Takes over what the file holds. Raises OSError, and ValueError when it cannot be used."""
+        """Applies the file. Raises OSError, and ValueError when it is invalid."""
         self._seen = stamp = self._stamp()
         if stamp is None:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(self.path))
@@ -125,7 +125,7 @@ class SubscriptionFile:
         self.rules.replace_all(resources, self._now_ms())
 
     def follow(self) -> None:
-        """Applies changes of the file. A file that cannot be used, or is gone, is logged once and changes nothing."""
+        """Applies changes of the file. An invalid or missing file is logged once and changes nothing."""
         try:
             if self._stamp() == self._seen:
                 return
@@ -133,7 +133,7 @@ class SubscriptionFile:
         except (OSError, ValueError) as exc:
             fault = f"cannot use {self.path}: {exc}"
             if fault != self.fault:
-                log.warning("subscriptions stay as they were", error=fault)
+                log.warning("previous subscriptions stay in force", error=fault)
             self.fault = fault
         else:
             log.info("subscriptions read", file=str(self.path), count=len(self.rules.subscriptions))
@@ -141,9 +141,9 @@ class SubscriptionFile:
 
     @contextmanager
     def alone(self) -> Iterator[None]:
-        """No other process changes the file meanwhile; begins with what it holds. Raises OSError: somebody does.
+        """Locks the file against other processes and reloads it. Raises OSError when the lock is taken.
 
-        The lock is the directory's, because the file is replaced when it is written.
+        The lock is on the directory, because writing replaces the file.
         """
         directory = os.open(self.path.resolve().parent, os.O_RDONLY)
         try:
@@ -154,7 +154,7 @@ class SubscriptionFile:
             os.close(directory)
 
     def keep(self, changes: Mapping[str, Mapping[str, str]]) -> None:
-        """Name -> all keys that are set from now on, none: it is deleted. Raises OSError, and nothing changes."""
+        """Stores name -> all keys and values; empty ones delete it. Raises OSError and then changes nothing."""
         if self.fault:
             raise OSError(self.fault)
         resources = {name: values for name, values in {**self.rules.resources, **changes}.items() if values}
@@ -163,7 +163,7 @@ class SubscriptionFile:
         self.rules.replace_all(resources, self._now_ms())
 
     def _write(self, content: bytes) -> None:
-        """All or nothing, and durable: a file beside it that takes its place."""
+        """Writes atomically and durably: a temporary file replaces `path`."""
         target = self.path.resolve()
         beside = target.with_name(f".{target.name}.new")
         with beside.open("wb") as file:

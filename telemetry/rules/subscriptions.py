@@ -1,7 +1,7 @@
-"""Which metrics a client is asked for, and how often: the subscriptions that match it, as one. Sans-I/O.
+"""Merges the subscriptions that match a client: which metrics it is asked for, and how often. Sans-I/O.
 
-Source: ClientMetricsManager.createClientInstance. The subscription id is made from all prefixes in Java's order, so
-that it equals a broker's; the list that is sent leaves out prefixes that another one covers.
+Source: ClientMetricsManager.createClientInstance. The subscription id is computed from all prefixes in Java's order, so
+that it equals a broker's; the list sent to the client omits prefixes that another prefix covers.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Attributes = Mapping[str, str | None]  # match key -> the client's value, None w
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Selection:
-    """What clients matched by the same set of subscriptions get."""
+    """The merged subscriptions of all clients that the same set of subscriptions matches."""
 
     metrics: tuple[str, ...]  # as in a broker's set
     requested_metrics: tuple[str, ...]  # as it is sent
@@ -33,7 +33,7 @@ class Selection:
     lifetime_ms: int  # of an instance that is silent
 
     def spelled(self, all_metrics: str) -> tuple[str, ...]:
-        """`requested_metrics` for a client that spells all of them as `all_metrics`."""
+        """`requested_metrics` for a client that spells "all metrics" as `all_metrics`."""
         return (all_metrics,) if self.requested_metrics == (ALL_METRICS,) else self.requested_metrics
 
 
@@ -53,11 +53,11 @@ class Subscriptions:
         return name in self._by_name
 
     def __iter__(self) -> Iterator[str]:
-        """Their names, in the order in which a broker lists them."""
+        """The names, in the order in which a broker lists them."""
         return iter(self._names)
 
     def change(self, put: Sequence[Subscription], remove: Sequence[str] = ()) -> None:
-        """Adds or replaces, and removes, as one change. Raises KeyError when a name to remove is not there."""
+        """Adds, replaces and removes in one change. Raises KeyError when a name to remove does not exist."""
         for name in remove:
             del self._by_name[name]
             self._names.remove(name)
@@ -86,7 +86,7 @@ def is_match(subscription: Subscription, attributes: Attributes) -> bool:
 
 
 def without_covered(prefixes: Sequence[str]) -> tuple[str, ...]:
-    """`prefixes` without those that another one covers."""
+    """`prefixes` without those that another prefix covers."""
     kept: set[str] = set()
     last: str | None = None
     for prefix in sorted(prefixes):
@@ -97,7 +97,7 @@ def without_covered(prefixes: Sequence[str]) -> tuple[str, ...]:
 
 
 def _merged(subscriptions: Sequence[Subscription]) -> Selection:
-    """The shortest interval counts; the default is always among them (createClientInstance)."""
+    """The shortest interval applies; the default is always included (createClientInstance)."""
     interval_ms = min([DEFAULT_INTERVAL_MS, *(subscription.interval_ms for subscription in subscriptions)])
     sets = (hash_set_of(subscription.metrics) for subscription in subscriptions)
     metrics = tuple(hash_set(itertools.chain.from_iterable(sets)))

@@ -1,4 +1,4 @@
-"""Rewrites broker addresses in responses to the gateway's listeners, and adds 71 and 72 to ApiVersions. Sans-I/O.
+"""Replaces broker addresses in responses with the gateway's, and adds 71 and 72 to ApiVersions. Sans-I/O.
 
 Only the part of a body that holds addresses is decoded; the rest is forwarded unchanged. `body` is a response without
 its header; each function raises ProtocolError when it cannot be parsed.
@@ -30,17 +30,17 @@ from telemetry.wire.primitives import (
     write_uvarint,
 )
 
-# (node id, host, port) of a broker -> (host, port) of the gateway's listener to it.
+# (node id, host, port) of a broker -> (host, port) of its listener on the gateway.
 AddressOf = Callable[[int, str, int], tuple[str, int]]
 Rewrite = Callable[[bytes, int, AddressOf], bytes]
 
 _CONTROLLER_ENDPOINT = 2  # DescribeCluster's EndpointType (KIP-919)
 _NODE_ENDPOINTS_TAG = 0
-_UNSUPPORTED_VERSION = b"\x00\x23"  # error 35: the body is version 0's, whatever was asked (KIP-511)
+_UNSUPPORTED_VERSION = b"\x00\x23"  # error 35: the body is always version 0 (KIP-511)
 
 
 def api_versions(body: bytes, version: int) -> bytes:
-    """The broker's list, limited to the versions known here, plus 71 and 72."""
+    """The broker's list, limited to the versions that the gateway supports, plus 71 and 72."""
     if body[:2] == _UNSUPPORTED_VERSION:
         return body
     flexible = version >= 3
@@ -85,7 +85,7 @@ def metadata(body: bytes, version: int, address_of: AddressOf) -> bytes:
 
 
 def describe_cluster(body: bytes, version: int, address_of: AddressOf) -> bytes:
-    """DescribeCluster (60), versions 0 to 2. Controllers are no brokers: their addresses stay."""
+    """DescribeCluster (60), versions 0 to 2. Addresses of controllers are not changed."""
     reader = Reader(body)
     reader.skip(4 + 2)  # throttle_time_ms, error_code
     reader.compact_nullable_string()  # error_message
@@ -126,7 +126,7 @@ def find_coordinator(body: bytes, version: int, address_of: AddressOf) -> bytes:
 
 
 def produce(body: bytes, version: int, address_of: AddressOf) -> bytes:
-    """Produce (0), versions 0 to 13: from 10 on it may name the new leaders (KIP-951)."""
+    """Produce (0), versions 0 to 13: from version 10 on it may name new leaders (KIP-951)."""
     if version < 10:
         return body
     reader = Reader(body)
@@ -153,7 +153,7 @@ def produce(body: bytes, version: int, address_of: AddressOf) -> bytes:
 
 
 def produce_throttle_ms(body: bytes, version: int) -> int:
-    """throttle_time_ms of a Produce response: it stands behind the topics."""
+    """throttle_time_ms of a Produce response, which follows the topics."""
     if version < 1:
         return 0
     if version < 9:
@@ -202,7 +202,7 @@ def share_acknowledge(body: bytes, version: int, address_of: AddressOf) -> bytes
     return _node_endpoints(reader, body, address_of)
 
 
-# The APIs whose responses are held and rewritten.
+# The APIs whose responses are collected and rewritten.
 REWRITES: dict[int, Rewrite] = {
     PRODUCE: produce,
     METADATA: metadata,
@@ -252,7 +252,7 @@ def _node_endpoints(reader: Reader, body: bytes, address_of: AddressOf) -> bytes
 def _nodes(
     reader: Reader, out: bytearray, address_of: AddressOf, *, flexible: bool, rack: bool, extra_bytes: int = 0
 ) -> None:
-    """An array of brokers: node_id, host, port, rack, and `extra_bytes` that are copied."""
+    """Rewrites an array of brokers: node_id, host, port, rack, and `extra_bytes` that are copied."""
     count = reader.compact_array_length(11) if flexible else reader.array_length(10)
     (write_compact_array_length if flexible else write_array_length)(out, count)
     for _ in range(count):
@@ -269,7 +269,7 @@ def _address(reader: Reader, out: bytearray, address_of: AddressOf, *, flexible:
     node_id = reader.int32()
     host = reader.compact_string() if flexible else reader.string()
     port = reader.int32()
-    if node_id >= 0:  # -1 with an empty host stands for "none"
+    if node_id >= 0:  # -1 with an empty host means "none"
         host, port = address_of(node_id, host, port)
     write_int32(out, node_id)
     (write_compact_string if flexible else write_string)(out, host)

@@ -19,7 +19,7 @@ class Api(NamedTuple):
 
     key: int
     name: str
-    max_version: int  # the newest version whose messages we know
+    max_version: int  # the newest supported version
     first_flexible: int | None  # from here on: request header 2, response header 1 (KIP-482)
     throttle_first_from: int | None  # from here on the response body begins with throttle_time_ms
     min_version: int = 0
@@ -127,7 +127,7 @@ _TABLE = (
 
 APIS: dict[int, Api] = {api.key: api for api in _TABLE}
 
-# Versions that the gateway knows and does not offer:
-# Fetch: from version 16 on a response may name brokers at its very end (KIP-951), behind megabytes of records whose
-# length is already announced. Versions 16 to 18 bring a consumer nothing else.
+# Versions that the gateway could parse and does not advertise:
+# Fetch: from version 16 on a response may name brokers at its end (KIP-951), after megabytes of records; rewriting
+# them would change the frame length, which is already sent. Versions 16 to 18 have no other benefit for consumers.
 APIS[FETCH] = APIS[FETCH]._replace(max_version=15)

@@ -1,7 +1,7 @@
-"""Requests about configuration as bytes and back: ListConfigResources, DescribeConfigs, (Incremental)AlterConfigs.
+"""Encodes and decodes the configuration APIs: ListConfigResources, DescribeConfigs, (Incremental)AlterConfigs.
 
 Sans-I/O. Source: Kafka 4.3's message definitions; a test compares with kio's generated schema. Each `read_*` raises
-ProtocolError on a body that is not what it says, or asks for more than is answered at once.
+ProtocolError on a malformed body and on requests over the limits below.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Operation(IntEnum):
 
 
 class KeyChange(NamedTuple):
-    """The change of one key; `operation` as on the wire."""
+    """The change of one key. `operation`: the raw value."""
 
     key: str
     operation: int
@@ -58,7 +58,7 @@ class KeyChange(NamedTuple):
 
 
 class ResourceChange(NamedTuple):
-    """The change of one resource; `kind` as on the wire."""
+    """The change of one resource. `kind`: the raw resource type."""
 
     kind: int
     name: str
@@ -66,7 +66,7 @@ class ResourceChange(NamedTuple):
 
 
 class AlterRequest(NamedTuple):
-    """The same for both APIs: AlterConfigs sets all keys."""
+    """A request of either API; AlterConfigs replaces all keys of a resource."""
 
     resources: list[ResourceChange]
     validate_only: bool
@@ -82,7 +82,7 @@ class AlterResult(NamedTuple):
 
 
 class DescribedResource(NamedTuple):
-    """The keys of a resource that are requested; empty: all."""
+    """The requested keys of a resource; empty means all."""
 
     kind: int
     name: str
@@ -98,7 +98,7 @@ class DescribeRequest(NamedTuple):
 
 
 class ConfigEntry(NamedTuple):
-    """One key of a DescribeConfigs response. `synonym`: listed as its own synonym when synonyms are requested."""
+    """One key of a DescribeConfigs response. `synonym`: list it as its own synonym if synonyms are requested."""
 
     key: str
     value: str
@@ -141,7 +141,7 @@ def _key_change(reader: Reader, api_key: int, flexible: bool) -> KeyChange:
 
 
 def write_altered(api_key: int, version: int, results: Sequence[AlterResult]) -> bytes:
-    """The responses of both APIs have one form."""
+    """The response, which is the same for both APIs."""
     flexible = APIS[api_key].flexible(version)
     out = bytearray(4)  # throttle_time_ms
     _write_length(out, len(results), flexible)
@@ -164,7 +164,7 @@ def read_describe(version: int, body: bytes) -> DescribeRequest:
     for _ in range(_resources(reader, flexible)):
         kind, name = reader.int8(), _required(reader, flexible)
         length = reader.compact_array_length() if flexible else reader.array_length(2)
-        keys = [_required(reader, flexible) for _ in range(length)]  # null, too, is all
+        keys = [_required(reader, flexible) for _ in range(length)]  # null means all, too
         _skip_end(reader, flexible)
         resources.append(DescribedResource(kind, name, keys))
     synonyms = reader.boolean()
@@ -174,7 +174,7 @@ def read_describe(version: int, body: bytes) -> DescribeRequest:
 
 
 def write_described(version: int, request: DescribeRequest, results: Sequence[DescribeResult]) -> bytes:
-    """The response to `request`. Raises ProtocolError when it would be too long."""
+    """The response to `request`. Raises ProtocolError when it exceeds the limit."""
     flexible = APIS[DESCRIBE_CONFIGS].flexible(version)
     out = bytearray(4)  # throttle_time_ms
     _write_length(out, len(results), flexible)
@@ -214,7 +214,7 @@ def _write_entry(out: bytearray, version: int, entry: ConfigEntry, request: Desc
 
 
 def read_list(version: int, body: bytes) -> list[int]:
-    """The resource types that ListConfigResources (0, 1) asks for; none in particular: all."""
+    """The resource types that ListConfigResources (0, 1) asks for; an empty list means all."""
     reader = Reader(body)
     kinds = [] if version == 0 else [reader.int8() for _ in range(_count(reader, flexible=True))]
     reader.skip_tagged()
@@ -222,7 +222,7 @@ def read_list(version: int, body: bytes) -> list[int]:
 
 
 def write_list(version: int, code: ErrorCode, names: Collection[str]) -> bytes:
-    """The response: all resources that there are are CLIENT_METRICS."""
+    """The response. All resources are of type CLIENT_METRICS."""
     flexible = APIS[LIST_CONFIG_RESOURCES].flexible(version)
     out = bytearray()
     write_int32(out, 0)  # throttle_time_ms

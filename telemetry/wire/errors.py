@@ -1,4 +1,4 @@
-"""Errors: Kafka's codes, bytes that are not the Kafka protocol, invalid subscriptions and patterns."""
+"""Kafka's error codes, and exceptions for malformed bytes, invalid subscriptions and invalid patterns."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class ErrorCode(IntEnum):
 
 
 class ProtocolError(ValueError):
-    """Bytes that are not the Kafka protocol: the connection is closed."""
+    """Bytes that violate the Kafka protocol; the connection is closed."""
 
 
 class InvalidSubscriptionError(ValueError):
@@ -39,8 +39,8 @@ class InvalidSubscriptionError(ValueError):
 
 
 class JavaPatternError(ValueError):
-    """Java refuses the pattern."""
+    """Not a valid Java pattern."""
 
 
 class UntranslatableError(JavaPatternError):
-    """Java may accept the pattern, Headroom cannot. The message names the construct."""
+    """A pattern that Java may accept and RE2 cannot express. The message names the construct."""

@@ -1,14 +1,14 @@
-"""Cuts a byte stream into Kafka frames, and keeps nothing of frames that are forwarded. Sans-I/O.
+"""Splits a byte stream into Kafka frames without buffering frames that are forwarded. Sans-I/O.
 
-A frame is a big-endian int32 length and that many bytes. At the start of each frame the owner's `begin` gets what has
-arrived of it and returns its mode:
+A frame is a big-endian int32 length and that many bytes. At the start of each frame the scanner calls the owner's
+`begin` with the bytes that have arrived; it returns the mode:
 
-    FORWARD  its bytes go out as they came, piece by piece
-    HOLD     it is collected and passed to `complete`, whose result goes out in its place
-    SKIP     its bytes are dropped; `complete` is called with b"" at its end
-    None     not yet: more bytes are needed, or the owner is not ready; `feed(b"")` asks again
+    FORWARD  bytes are forwarded unchanged as they arrive
+    HOLD     the frame is collected and passed to `complete`, whose result is sent in its place
+    SKIP     bytes are dropped; `complete` is called with b"" at the end of the frame
+    None     undecided: more bytes are needed, or the owner is not ready; `feed(b"")` calls `begin` again
 
-After the last byte of a forwarded frame `end` is asked for bytes to go out behind it.
+After the last byte of a forwarded frame, `end` returns bytes to send after it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ LENGTH_BYTES = 4
 
 
 class Mode(Enum):
-    """What is done with a frame."""
+    """How a frame is handled."""
 
     FORWARD = 1
     HOLD = 2
@@ -33,10 +33,10 @@ Begin = Callable[[int, bytes, int], Mode | None]
 
 
 class FrameScanner:
-    """The state between two pieces of a stream.
+    """Scanner of one stream; keeps the state between two chunks.
 
-    `begin(length, data, offset)`: `length` as on the wire, `data[offset:]` is what has arrived from the first byte
-    after the length on, and may hold later frames too.
+    `begin(length, data, offset)`: `length` is the frame's length field, `data[offset:]` the bytes that have arrived
+    after it, which may include later frames.
     """
 
     __slots__ = (
@@ -65,20 +65,20 @@ class FrameScanner:
         self._complete = complete
         self._end = end
         self._max_frame_bytes = max_frame_bytes
-        self._left = 0  # bytes of the current frame that have not come yet
+        self._left = 0  # bytes of the current frame that have not arrived
         self._mode = Mode.FORWARD
         self._begun = 0  # frames that `begin` has decided on
-        self._held = bytearray()  # of a frame that is collected
+        self._held = bytearray()  # of a frame in mode HOLD
         self._undecided = b""  # the beginning of a frame that `begin` has not decided on
-        self.accepts_empty = False  # whether a frame may have no bytes: SASL tokens that are frames of their own
-        self.between_frames = True  # the last frame has ended, and nothing of the next one has come
+        self.accepts_empty = False  # whether frames may be empty, as SASL tokens without a Kafka header may be
+        self.between_frames = True  # between two frames
 
     def feed(self, data: bytes) -> list[bytes]:
-        """What goes out for these bytes, in order. Raises ProtocolError on a length out of bounds."""
+        """Returns the bytes to send for this chunk, in order. Raises ProtocolError on a length out of bounds."""
         if self._undecided:
             data, self._undecided = self._undecided + data, b""
         out: list[bytes] = []
-        start = position = 0  # data[start:position] is a run to be forwarded
+        start = position = 0  # data[start:position] is to be forwarded
         size = len(data)
         while position < size:
             if not self._left:
@@ -105,21 +105,21 @@ class FrameScanner:
 
     @property
     def unfinished(self) -> int:
-        """The number of the frame of which a part has arrived that was not forwarded; 0: there is none."""
+        """The number of the frame that has arrived in part and is not forwarded; 0 if none."""
         if self._undecided:
             return self._begun + 1
         return self._begun if self._left and self._mode is not Mode.FORWARD else 0
 
     @property
     def held_bytes(self) -> int:
-        """What is kept of that frame."""
+        """The bytes held of that frame."""
         return len(self._undecided) + len(self._held)
 
     def discard(self) -> None:
-        """Frees what is kept of an unfinished frame; nothing may be fed afterwards.
+        """Releases the bytes of an unfinished frame; `feed` must not be called afterwards.
 
-        Owner and scanner refer to each other, so without it the bytes of a lost connection stay until a full
-        collection of garbage, which may be minutes away.
+        Owner and scanner refer to each other: without this, the bytes of a closed connection would stay in memory until
+        the next full garbage collection.
         """
         self._held, self._undecided = bytearray(), b""
 
@@ -129,7 +129,7 @@ class FrameScanner:
             return False
         length = int.from_bytes(data[position:body], "big", signed=True)
         if not 0 < length <= self._max_frame_bytes and (length or not self.accepts_empty):
-            raise ProtocolError(f"cannot take a frame of {length} bytes: the limit is {self._max_frame_bytes}")
+            raise ProtocolError(f"cannot accept a frame of {length} bytes: the limit is {self._max_frame_bytes}")
         mode = self._begin(length, data, body)
         if mode is None:
             return False
@@ -154,6 +154,6 @@ class FrameScanner:
 
 def _append(out: list[bytes], data: bytes, start: int, end: int) -> None:
     if start == 0 and end == len(data) and end:
-        out.append(data)  # the common case: forwarded uncopied
+        out.append(data)  # the common case: forwarded without a copy
     elif end > start:
         out.append(data[start:end])

@@ -1,8 +1,8 @@
-"""Request and response headers: where a request's body begins, and the one encoder of responses. Sans-I/O.
+"""Kafka request and response headers: finds the body of a request, encodes responses. Sans-I/O.
 
 Source: RequestHeader and ResponseHeader of Apache Kafka 4.3 (KIP-482). A request header is version 2 and a response
-header version 1 (an additional set of tagged fields) from the API's first flexible version on. ApiVersions responses
-keep header version 0, so that clients that do not know the broker's version can read them (KIP-511).
+header version 1 (both add tagged fields) from the API's first flexible version on. ApiVersions responses
+keep header version 0, so that clients can read them before they know the broker's versions (KIP-511).
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ RESPONSE_HEAD = struct.Struct(">ii")  # length, correlation_id
 
 
 def request_body(request: bytes, client_id_end: int, *, flexible: bool) -> bytes:
-    """The bytes behind a request's header. Raises ProtocolError.
+    """The offset of a request's body. Raises ProtocolError.
 
-    `client_id_end`: offset behind the client id, which is never compact, also not in request header 2.
+    `client_id_end`: the offset after the client id, which is never a compact string, even in request header 2.
     """
     if not flexible:
         return request[client_id_end:]
@@ -29,7 +29,7 @@ def request_body(request: bytes, client_id_end: int, *, flexible: bool) -> bytes
 
 
 def encode_request(api_key: int, version: int, correlation_id: int, client_id: bytes) -> bytes:
-    """A whole request with header version 1 and an empty body, length field first."""
+    """A complete request with header version 1 and an empty body, including the length field."""
     length = REQUEST_HEAD.size + len(client_id)
     return length.to_bytes(4, "big") + REQUEST_HEAD.pack(api_key, version, correlation_id, len(client_id)) + client_id
 
@@ -40,7 +40,7 @@ def response_header_tags(api: Api, version: int) -> bytes:
 
 
 def encode_response(api: Api, version: int, correlation_id: int, body: bytes) -> bytes:
-    """A whole response, length field first."""
+    """A complete response including the length field."""
     if api.key != API_VERSIONS and api.flexible(version):
         return RESPONSE_HEAD.pack(5 + len(body), correlation_id) + b"\x00" + body
     return RESPONSE_HEAD.pack(4 + len(body), correlation_id) + body

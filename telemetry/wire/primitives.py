@@ -1,7 +1,7 @@
-"""Kafka's primitive wire types, read within bounds and written. Sans-I/O.
+"""Reads (with bounds checks) and writes Kafka's primitive types. Sans-I/O.
 
 Source: the Kafka protocol guide's "Protocol Primitive Types" and KIP-482 (compact types, tagged fields).
-No length that the peer claims is believed before it was compared with the bytes that are there.
+Every length sent by the peer is compared with the bytes present before it is used.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ _INT64 = struct.Struct(">q")
 
 
 class Reader:
-    """Reads one value after the other from `data`, from `offset` on.
+    """Reads consecutive values from `data`, beginning at `offset`.
 
-    Each method raises ProtocolError when the bytes end before the value does, or a length is not possible.
-    Text that is not UTF-8 is read with replacement characters, as Java does.
+    Each method raises ProtocolError when the value is truncated or a length is invalid.
+    Invalid UTF-8 is decoded with replacement characters, as Java does.
     """
 
     __slots__ = ("_data", "_end", "offset")
@@ -38,7 +38,7 @@ class Reader:
 
     @property
     def remaining(self) -> int:
-        """Bytes not read yet."""
+        """Number of unread bytes."""
         return self._end - self.offset
 
     def int8(self) -> int:
@@ -54,7 +54,7 @@ class Reader:
         return self._number(_INT64)
 
     def boolean(self) -> bool:
-        """Any byte but 0 is true (ByteBufferAccessor.readByte() != 0)."""
+        """Every byte except 0 is true (ByteBufferAccessor.readByte() != 0)."""
         return self._number(_INT8) != 0
 
     def uvarint(self) -> int:
@@ -63,7 +63,7 @@ class Reader:
         for index in range(_UVARINT_MAX_BYTES):
             at = self.offset + index
             if at >= self._end:
-                raise ProtocolError(f"cannot read a varint at offset {self.offset}: the bytes end")
+                raise ProtocolError(f"cannot read a varint at offset {self.offset}: it is truncated")
             byte = self._data[at]
             value |= (byte & 0x7F) << (7 * index)
             if byte < 0x80:
@@ -93,26 +93,26 @@ class Reader:
         return self._bytes(self.uvarint() - 1)
 
     def array_length(self, element_bytes: int = 1) -> int:
-        """Number of elements that follow, -1 for a null array. `element_bytes`: the least that one element takes."""
+        """Number of elements that follow, -1 for a null array. `element_bytes`: the minimum size of an element."""
         return self._count(self.int32(), element_bytes)
 
     def compact_array_length(self, element_bytes: int = 1) -> int:
-        """As `array_length`, for the arrays of flexible versions."""
+        """`array_length` for the compact arrays of flexible versions."""
         return self._count(self.uvarint() - 1, element_bytes)
 
     def skip(self, n: int) -> None:
-        """Passes over `n` bytes."""
+        """Skips `n` bytes."""
         self.offset = self._after(n)
 
     def skip_tagged(self) -> None:
-        """Passes over the tagged fields that end a structure of a flexible version (KIP-482): all are optional."""
+        """Skips the tagged fields at the end of a structure of a flexible version (KIP-482); all are optional."""
         count = self._count(self.uvarint(), 2)
         for _ in range(count):
             self.uvarint()
             self.skip(self.uvarint())
 
     def between(self, start: int, end: int) -> bytes:
-        """The bytes of [start, end), as they came."""
+        """The raw bytes of [start, end)."""
         return bytes(self._data[start:end])
 
     def _number(self, form: struct.Struct) -> int:
@@ -126,7 +126,7 @@ class Reader:
         return value
 
     def _text(self, length: int) -> str | None:
-        if length > INT16_MAX:  # also where its length field could say more, as Kafka's own readers
+        if length > INT16_MAX:  # even where the length field allows more, as in Kafka's own readers
             raise ProtocolError(f"cannot read a string of {length} bytes: at most {INT16_MAX}")
         return None if length == -1 else str(self._bytes(length), "utf-8", "replace")
 
@@ -170,7 +170,7 @@ def write_uvarint(out: bytearray, value: int) -> None:
 
 
 def write_string(out: bytearray, text: str) -> None:
-    """Raises ProtocolError when the text is longer than the length prefix can say."""
+    """Raises ProtocolError when the text is too long for the length prefix."""
     encoded = _encoded(text)
     write_int16(out, len(encoded))
     out += encoded
@@ -213,7 +213,7 @@ def write_compact_array_length(out: bytearray, count: int) -> None:
 
 
 def write_no_tagged(out: bytearray) -> None:
-    """The end of a structure of a flexible version that carries no tagged fields."""
+    """Writes an empty set of tagged fields, which ends a structure of a flexible version."""
     out.append(0)
 
 

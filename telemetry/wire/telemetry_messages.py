@@ -1,6 +1,6 @@
-"""GetTelemetrySubscriptions (71) and PushTelemetry (72), version 0, as bytes and back. Sans-I/O.
+"""Encodes and decodes GetTelemetrySubscriptions (71) and PushTelemetry (72), version 0. Sans-I/O.
 
-Hand-written: a general reader and writer cost more than the rest of the path of a push.
+Hand-written: a generic codec costs more than the rest of the push path.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ PUSH_HEAD: Final = struct.Struct(">16siBb")  # client_instance_id, subscription_
 _GET_HEAD = struct.Struct(">ih16si")  # throttle_time_ms, error_code, client_instance_id, subscription_id
 _GET_TAIL = struct.Struct(">ii?")  # push_interval_ms, telemetry_max_bytes, delta_temporality
 _PUSH_ANSWER = struct.Struct(">ihB")  # throttle_time_ms, error_code, no tagged fields
-ACCEPTED_COMPRESSION_TYPES: Final = b"\x04\x03\x01\x02"  # zstd, lz4, gzip, snappy: the order is the preference
+ACCEPTED_COMPRESSION_TYPES: Final = b"\x04\x03\x01\x02"  # zstd, lz4, gzip, snappy, in order of preference
 
 
 class PushHead(NamedTuple):
@@ -40,7 +40,7 @@ def read_get(body: bytes) -> bytes:
 
 
 def read_push(body: bytes) -> tuple[PushHead, bytes]:
-    """The head and the payload of a request; a null payload reads as an empty one. Raises ProtocolError."""
+    """The head and the payload of a request; a null payload reads as empty. Raises ProtocolError."""
     reader = Reader(body, min(PUSH_HEAD.size, len(body)))
     size = max(reader.uvarint() - 1, 0)
     start = reader.offset
@@ -50,16 +50,16 @@ def read_push(body: bytes) -> tuple[PushHead, bytes]:
 
 
 def read_push_head(body: bytes) -> PushHead:
-    """The head of a request whose payload may not have arrived. Raises ProtocolError."""
+    """The head of a request whose payload may not have arrived yet. Raises ProtocolError."""
     try:
         client_instance_id, subscription_id, terminating, compression_type = PUSH_HEAD.unpack_from(body)
     except struct.error as exc:
-        raise ProtocolError(f"cannot read a push of {len(body)} bytes") from exc
+        raise ProtocolError(f"cannot read a PushTelemetry request of {len(body)} bytes") from exc
     return PushHead(client_instance_id, subscription_id, terminating != 0, compression_type)
 
 
 def _refused_get(code: ErrorCode) -> bytes:
-    """A response with default values except for the code; empty arrays and tagged fields take one byte each."""
+    """A response with the code and default values; empty arrays and tagged fields take one byte each."""
     return _GET_HEAD.pack(0, code, bytes(16), 0) + b"\x01" + _GET_TAIL.pack(0, 0, False) + b"\x01\x00"
 
 
@@ -81,7 +81,7 @@ def granted_get(
 
 @functools.lru_cache(maxsize=1024)
 def _subscription_bytes(push_interval_ms: int, telemetry_max_bytes: int, requested_metrics: tuple[str, ...]) -> bytes:
-    """The fields behind the subscription id: equal for all clients with the same subscriptions."""
+    """The fields after the subscription id, which are equal for all clients with the same subscriptions."""
     out = bytearray()
     write_compact_array_length(out, len(ACCEPTED_COMPRESSION_TYPES))
     out += ACCEPTED_COMPRESSION_TYPES

@@ -1,7 +1,7 @@
-"""Characters and sets of characters as a Java pattern spells them, read into code point ranges. Sans-I/O.
+"""Parses characters and character classes of Java patterns into code point ranges. Sans-I/O.
 
-Source: java.util.regex.Pattern, its table of constructs and its reader of classes. Without UNICODE_CHARACTER_CLASS all
-POSIX and Perl classes are ASCII, which is the only way that Kafka compiles patterns.
+Source: java.util.regex.Pattern. Kafka compiles patterns without UNICODE_CHARACTER_CLASS, so that all POSIX and Perl
+classes are ASCII.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from telemetry.wire.errors import JavaPatternError, UntranslatableError
 
 Ranges: TypeAlias = list[tuple[int, int]]  # first and last code point, both included
 
-MAX_DEPTH: Final = 100  # of what a pattern nests
+MAX_DEPTH: Final = 100  # nesting depth of groups and classes
 _LAST = 0x10FFFF
 _CONTROLS = {"a": "\x07", "e": "\x1b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
 _OCTAL = re.compile(r"[0-3]?[0-7]{1,2}")
@@ -24,7 +24,7 @@ _PROPERTY = re.compile(r"\{([^}]+)\}|([A-Z])")
 
 
 def complement(ranges: Iterable[tuple[int, int]]) -> Ranges:
-    """All that is in none of `ranges`."""
+    """The complement of `ranges`."""
     out: Ranges = []
     start = 0
     for first, last in sorted(ranges):
@@ -37,7 +37,7 @@ def complement(ranges: Iterable[tuple[int, int]]) -> Ranges:
 
 
 def either_case(ranges: Iterable[tuple[int, int]]) -> Ranges:
-    """`ranges` and the ASCII letters in them in the other case (CASE_INSENSITIVE without UNICODE_CASE)."""
+    """`ranges` with their ASCII letters in both cases (CASE_INSENSITIVE without UNICODE_CASE)."""
     out = list(ranges)
     for first, last in tuple(out):
         for start, end, other in ((0x41, 0x5A, 32), (0x61, 0x7A, -32)):
@@ -48,7 +48,7 @@ def either_case(ranges: Iterable[tuple[int, int]]) -> Ranges:
 
 
 def source(ranges: Iterable[tuple[int, int]]) -> str:
-    """A class that matches one character of `ranges`; with none of them, something that never matches."""
+    """A class that matches one character of `ranges`; without any, an expression that never matches."""
     merged = complement(complement(ranges))
     if not merged:
         return "[^\\x{0}-\\x{10ffff}]"
@@ -78,7 +78,7 @@ _SPACE: Ranges = [(0x09, 0x0D), (0x20, 0x20)]
 _HORIZONTAL: Ranges = [*_of(" \t\xa0\u1680\u180e\u202f\u205f\u3000"), (0x2000, 0x200A)]
 _VERTICAL: Ranges = [(0x0A, 0x0D), *_of("\x85\u2028\u2029")]
 
-# \d \h \s \v \w, and in upper case what they leave out.
+# \d \h \s \v \w; the upper case letter is the complement.
 PREDEFINED: Final[dict[str, Ranges]] = {
     "d": _DIGIT,
     "h": _HORIZONTAL,
@@ -107,7 +107,7 @@ POSIX: Final[dict[str, Ranges]] = {
 
 
 class CharacterReader:
-    """A place in a pattern, and what is read there. All methods raise JavaPatternError."""
+    """A reader with a position in a pattern. All methods raise JavaPatternError."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -131,9 +131,9 @@ class CharacterReader:
         return either_case(ranges) if "i" in self.flags else ranges
 
     def character_class(self, depth: int) -> Ranges:
-        """A character class behind its '['; another one in it is a part of it."""
+        """A character class after its '['; nested classes are united with it."""
         if depth > MAX_DEPTH:
-            raise UntranslatableError(f"cannot express more than {MAX_DEPTH} classes in one another")
+            raise UntranslatableError(f"cannot express more than {MAX_DEPTH} nested classes")
         ranges: Ranges = []
         negated, empty = False, True
         while self.peek() != "]" or empty:
@@ -167,7 +167,7 @@ class CharacterReader:
         return self.cased(first, last)
 
     def predefined(self) -> Ranges | None:
-        """The set that an escape stands for, None when it stands for a character."""
+        """The set that an escape denotes, None when it denotes a single character."""
         first = self.peek()
         if first in PREDEFINED:
             self.at += 1
@@ -189,7 +189,7 @@ class CharacterReader:
         return complement(ranges) if negated else ranges
 
     def escaped_character(self) -> str:
-        """The character that an escape stands for."""
+        """The character that an escape denotes."""
         first = self.next()
         if first in _CONTROLS:
             return _CONTROLS[first]

@@ -1,11 +1,12 @@
-"""Java's hash codes and hash orders, as far as a subscription id depends on them. Sans-I/O.
+"""Java's hash codes and iteration orders, as far as subscription ids depend on them. Sans-I/O.
 
-A subscription id is made from the text of a java.util.HashSet, so its element order decides: without it a client that
-moves between a broker and us pays a round trip with UNKNOWN_SUBSCRIPTION_ID. Source: java.util.HashMap and
+A subscription id is computed from the text of a java.util.HashSet and so depends on its iteration order. With another
+order, a client that moves between a broker and the gateway needs an extra round trip (UNKNOWN_SUBSCRIPTION_ID).
+Source: java.util.HashMap and
 java.util.concurrent.ConcurrentHashMap of JDK 17, and ClientMetricsManager.computeSubscriptionId.
 
-Not followed: a bucket of more than 8 elements in a table of 64 or more becomes a red-black tree, which takes names
-that were made to collide. Such a set has an order of ours, and an id of ours.
+Not reproduced: buckets of more than 8 elements in tables of 64 or more become red-black trees. That takes names made
+to collide; the ids of such sets differ from a broker's.
 """
 
 from __future__ import annotations
@@ -52,25 +53,25 @@ def hash_set_of(elements: Collection[str]) -> list[str]:
 
 
 def subscription_crc(metrics: Iterable[str], interval_ms: int) -> int:
-    """The part of a subscription id that is the same for all instances, unsigned. `metrics` in their set's order."""
+    """The part of a subscription id shared by all instances, unsigned. `metrics`: in their set's iteration order."""
     text = f"[{', '.join(metrics)}]{interval_ms}"
     crc: int = crc32c.crc32c(text.encode("utf-8", "replace"))
     return crc
 
 
 def subscription_id(metrics: Iterable[str], interval_ms: int, client_instance_id: bytes) -> int:
-    """ClientMetricsManager.computeSubscriptionId: signed 32 bits. `metrics` in their set's order."""
+    """ClientMetricsManager.computeSubscriptionId: signed 32 bits. `metrics`: in their set's iteration order."""
     return instance_subscription_id(subscription_crc(metrics, interval_ms), client_instance_id)
 
 
 def instance_subscription_id(crc: int, client_instance_id: bytes) -> int:
-    """As `subscription_id`, of a crc that is known."""
+    """`subscription_id` from a known crc."""
     value = crc ^ uuid_hash(client_instance_id)
     return value - (1 << 32) if value >> 31 else value
 
 
 class ConcurrentMapKeys:
-    """The keys of a ConcurrentHashMap in iteration order: they come in, go, and the table only ever grows."""
+    """The keys of a ConcurrentHashMap in iteration order. Its table grows and never shrinks."""
 
     def __init__(self) -> None:
         self._buckets: list[list[str]] = [[] for _ in range(_DEFAULT_CAPACITY)]
@@ -81,7 +82,7 @@ class ConcurrentMapKeys:
             yield from bucket
 
     def put(self, key: str) -> None:
-        """Nothing happens when the key is there."""
+        """Adds the key unless it is present."""
         bucket = self._bucket(key)
         if key in bucket:
             return
@@ -92,7 +93,7 @@ class ConcurrentMapKeys:
         self._grow_to(self._size + 1)
 
     def remove(self, key: str) -> None:
-        """Raises ValueError when the key is not there."""
+        """Removes the key. Raises ValueError if it is absent."""
         self._bucket(key).remove(key)
         self._size -= 1
 
@@ -106,7 +107,7 @@ class ConcurrentMapKeys:
 
 
 def _transferred(bucket: list[str], bit: int) -> tuple[list[str], list[str]]:
-    """ConcurrentHashMap.transfer of one bucket: the last run of one half is kept, all before it is put in front."""
+    """ConcurrentHashMap.transfer of one bucket: keeps the last run of one half, prepends the elements before it."""
     bits = [_spread(key) & bit for key in bucket]
     run = len(bucket)
     while run and bits[run - 1] == bits[-1]:
@@ -137,7 +138,7 @@ def _filled(capacity: int, elements: Iterable[str]) -> list[str]:
 
 
 def _resized(buckets: list[dict[str, int]]) -> list[dict[str, int]]:
-    """HashMap.resize: twice the table, the order within a bucket is kept."""
+    """HashMap.resize: doubles the table and keeps the order within a bucket."""
     resized: list[dict[str, int]] = [{} for _ in range(2 * len(buckets))]
     for bucket in buckets:
         for element, spread in bucket.items():

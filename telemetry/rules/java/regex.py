@@ -1,12 +1,12 @@
 r"""A java.util.regex.Pattern for whole-text matches, run by RE2: time linear in the subject, whatever the pattern.
 
-The match criteria of a client metrics subscription are Java patterns without flags. Each construct is rewritten so
-that RE2 means by it what Java (19+) does; character sets become code point ranges, so that classes, flags and case
-depend on nothing of RE2. Refused with the construct's name (UntranslatableError): what only a backtracking engine can
-do (backreferences, lookahead, lookbehind, atomic groups, possessive quantifiers), what RE2 limits (more than 1000
-repetitions, programs over MAX_PROGRAM_BYTES) and what Java does in a way that nobody would guess: intersections (&&),
-Unicode properties, \G, \X, \N{...}, \b{g}, the flags d, u, x and U, repetition of nothing, `^` under the flag m, and
-`$` or \Z that more of the pattern follows.
+The match criteria of a client metrics subscription are Java patterns without flags. Each construct is rewritten to one
+that has the same meaning in RE2 as the original in Java 19+; character sets become code point ranges, so that classes,
+flags and case folding do not depend on RE2. UntranslatableError names the construct where that is not possible:
+features of backtracking engines (backreferences, lookahead, lookbehind, atomic groups, possessive quantifiers), limits
+of RE2 (more than 1000 repetitions, programs over MAX_PROGRAM_BYTES) and rarely used constructs with surprising rules in
+Java: intersections (&&), Unicode properties, \G, \X, \N{...}, \b{g}, the flags d, u, x and U, repetition of an empty
+expression, `^` under the flag m, and `$` or \Z before the end of the pattern.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from telemetry.wire.errors import JavaPatternError, UntranslatableError
 
 MAX_SUBJECT_CHARS: Final = 1024
 MAX_PROGRAM_BYTES: Final = 2 << 20  # of one compiled pattern
-_MAX_REPEAT = 2**31 - 1  # Java's; RE2 takes 1000
+_MAX_REPEAT = 2**31 - 1  # Java's limit; RE2's is 1000
 
 _END = r"(?:\z)"  # of `$` and \Z: see _Translator._end
 _LINE_BREAK = r"(?:\r\n|[\n-\r\x{85}\x{2028}\x{2029}])"
@@ -46,12 +46,12 @@ _COUNTS = re.compile(r"\{([0-9]{1,10})(?:(,)([0-9]{0,10}))?\}")
 
 
 class JavaPattern:
-    """A compiled pattern. `text`: as Java spells it."""
+    """A compiled pattern. `text`: the Java pattern."""
 
     __slots__ = ("_regexp", "text")
 
     def __init__(self, text: str) -> None:
-        """Pattern.compile(text). Raises JavaPatternError, of which UntranslatableError is one."""
+        """Pattern.compile(text). Raises JavaPatternError, or its subclass UntranslatableError."""
         self.text = text
         try:
             self._regexp = re2.compile(_Translator(_unquoted(text)).translate(), _OPTIONS)
@@ -60,7 +60,7 @@ class JavaPattern:
             raise UntranslatableError(f"cannot express {text!r}: {reason}") from exc
 
     def matches(self, subject: str) -> bool:
-        """Matcher.matches() on the first MAX_SUBJECT_CHARS of the subject: clients choose how long it is."""
+        """Matcher.matches() on the first MAX_SUBJECT_CHARS of the subject, whose length clients choose."""
         text = subject[:MAX_SUBJECT_CHARS].encode("utf-8", "replace")
         return self._regexp.fullmatch(text) is not None
 
@@ -77,7 +77,7 @@ _OPTIONS = _options()
 
 
 def _unquoted(pattern: str) -> str:
-    r"""Writes \Q...\E character by character, as Pattern.RemoveQEQuoting does."""
+    r"""Replaces \Q...\E by escaped characters, like Pattern.RemoveQEQuoting."""
     out: list[str] = []
     at = 0
     while at < len(pattern):
@@ -95,12 +95,12 @@ def _unquoted(pattern: str) -> str:
 
 def _quoted(character: str) -> str:
     if character.isdigit() and character.isascii():
-        return rf"\x3{character}"  # a bare digit would prolong a number before the quotation
+        return rf"\x3{character}"  # an unescaped digit would extend a number before the quotation
     return character if character.isalpha() or not character.isascii() else "\\" + character
 
 
 class _Group(NamedTuple):
-    """An open group: the state to return to at its end."""
+    """An open group: the state to restore at its end."""
 
     flags: frozenset[str]
     ends_before: bool  # an `$` precedes the group
@@ -108,10 +108,10 @@ class _Group(NamedTuple):
 
 
 class _Translator(CharacterReader):
-    """One pass over the pattern: each atom becomes text that stands for itself, so that quantifiers can follow.
+    """Translates a pattern in one pass. Each atom becomes a self-contained expression, so that quantifiers can follow.
 
-    As the whole text has to match, an `$` that nothing follows is the end of the text: what Java lets it overlook, a
-    last line terminator, would stay unmatched. `_ended`: an `$` precedes in this alternative, only its end may follow.
+    Because the whole text must match, a final `$` is the end of the text: the last line terminator, which Java's `$`
+    may precede, would remain unmatched. `_ended`: this alternative contains `$`, so nothing else may follow.
     """
 
     def __init__(self, text: str) -> None:
@@ -138,7 +138,7 @@ class _Translator(CharacterReader):
         elif first in ("*", "+", "?"):
             raise JavaPatternError(f"dangling meta character {first!r}")
         elif first == "{":
-            raise UntranslatableError("cannot express a repetition of nothing: '{'")
+            raise UntranslatableError("cannot express a repetition of an empty expression: '{'")
         elif first == ")":
             self._close_group()
         else:
@@ -168,7 +168,7 @@ class _Translator(CharacterReader):
 
     def _push(self, head: str) -> None:
         if len(self._open) >= MAX_DEPTH:
-            raise UntranslatableError(f"cannot express more than {MAX_DEPTH} groups in one another")
+            raise UntranslatableError(f"cannot express more than {MAX_DEPTH} nested groups")
         self._open.append(_Group(self.flags, self._ended, self._ends))
         self._ends = False
         self._out.append("(?:")

@@ -117,7 +117,7 @@ def test_json_is_the_same_request() -> None:
     "body", [b"{", b"\xff", b'{"resourceMetrics": 1}', b"[" * 100_000, b'{"a":' * 50_000, b"9" * 10_000]
 )
 def test_json_that_can_never_be_read(body: bytes) -> None:
-    with pytest.raises(OtlpError, match=f"{len(body)} bytes are no Export"):
+    with pytest.raises(OtlpError, match=f"cannot parse {len(body)} bytes as Export"):
         parse_json(body)
 
 

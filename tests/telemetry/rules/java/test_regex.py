@@ -83,7 +83,7 @@ def test_means_what_java_means(pattern: str, yes: list[str], no: list[str]) -> N
         (r"\b{g}", r"\b"),
         ("(?x)a b", "'x'"),
         ("(?iu)a", "'u'"),
-        ("{2}", "repetition of nothing"),
+        ("{2}", "repetition of an empty expression"),
         ("(?=a)a", "lookahead"),
         ("(?!b)a", "negative lookahead"),
         ("(?<=a)b", "lookbehind"),
@@ -100,8 +100,8 @@ def test_means_what_java_means(pattern: str, yes: list[str], no: list[str]) -> N
         ("a{1001}", "repetition size"),
         ("((a{1,100}){1,100}){1,100}", "repetition size"),
         ("(?:.{1,400}x){1,2}" * 20, "too large"),
-        ("(" * 101 + ")" * 101, "more than 100 groups"),
-        ("[" * 103 + "a" + "]" * 103, "more than 100 classes"),
+        ("(" * 101 + ")" * 101, "more than 100 nested groups"),
+        ("[" * 103 + "a" + "]" * 103, "more than 100 nested classes"),
     ],
 )
 def test_what_cannot_be_expressed_is_named(pattern: str, named: str) -> None:
