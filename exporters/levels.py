@@ -63,8 +63,8 @@ def worst_broker_order(
 class MutedTime:
     """How long a client was muted: the union of the throttle times that were announced to it.
 
-    A time of `throttle_ms` announced at `ts_ms` mutes [ts_ms, ts_ms + throttle_ms). Announcements come in order of
-    time. Spans that ended more than `keep_ms` before the newest announcement are dropped.
+    A time of `throttle_ms` announced at `ts_ms` mutes [ts_ms, ts_ms + throttle_ms). Announcements may come out of order
+    (several network processes). Spans that ended more than `keep_ms` before an announcement are dropped.
     """
 
     __slots__ = ("_keep_ms", "_spans", "longest_ms")
@@ -79,14 +79,13 @@ class MutedTime:
         if throttle_ms <= 0:
             return
         self.longest_ms = max(self.longest_ms, throttle_ms)
-        end_ms = ts_ms + throttle_ms
-        if self._spans and ts_ms <= self._spans[-1][1]:
-            start_ms, until_ms = self._spans[-1]
-            self._spans[-1] = (min(start_ms, ts_ms), max(until_ms, end_ms))
-        else:
-            while self._spans and self._spans[0][1] < ts_ms - self._keep_ms:
-                del self._spans[0]
-            self._spans.append((ts_ms, end_ms))
+        self.drop_until(ts_ms - self._keep_ms)
+        self._merge(ts_ms, ts_ms + throttle_ms)
+
+    def drop_until(self, ts_ms: float) -> None:
+        """Forgets spans that ended before `ts_ms`."""
+        while self._spans and self._spans[0][1] < ts_ms:
+            del self._spans[0]
 
     def muted_ms(self, from_ms: float, to_ms: float) -> float:
         """The muted time of [from_ms, to_ms)."""
@@ -96,3 +95,16 @@ class MutedTime:
     def until_ms(self) -> float:
         """When the last announced time passes; 0.0 when there was none."""
         return self._spans[-1][1] if self._spans else 0.0
+
+    def _merge(self, start_ms: float, end_ms: float) -> None:
+        """Replaces the spans that touch [start_ms, end_ms) by one."""
+        spans = self._spans
+        first = len(spans)
+        while first and spans[first - 1][1] >= start_ms:
+            first -= 1
+        last = first
+        while last < len(spans) and spans[last][0] <= end_ms:
+            last += 1
+        if last > first:
+            start_ms, end_ms = min(start_ms, spans[first][0]), max(end_ms, spans[last - 1][1])
+        spans[first:last] = [(start_ms, end_ms)]

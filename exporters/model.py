@@ -130,6 +130,7 @@ class UsageSample(NamedTuple):
     # None: the same as `user` and `client_id`.
     bucket_user: str | None = None
     bucket_client_id: str | None = None
+    muted_ms: int = 0  # time in [ts_ms - interval_ms, ts_ms) in which the broker muted the client: a union, never a sum
 
 
 class QuotaLimit(NamedTuple):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TypeAlias
 
+from exporters.levels import MutedTime
 from exporters.model import Exchange, QuotaKey, UsageSample
 from quota_metrics.measure.quota_in_force import QuotaInForce, QuotaOf, unknown_quota
 from quota_metrics.windows import Rate
@@ -87,7 +88,7 @@ class UsageMeter:
             self._throttled((quota_key, principal, client_id, broker_id), throttle_ms, now_ms)
 
     def samples(self, now_ms: int) -> list[UsageSample]:
-        """One row per client that was active since the last call, whose rate is above 0, or that is muted.
+        """One row per client that was active or muted since the last call, or whose rate is above 0.
 
         The rate of request_percentage and controller_mutation_rate is 0: neither thread time nor partitions show on
         the wire, throttle times do.
@@ -98,11 +99,11 @@ class UsageMeter:
         self._bucket_rates = {}
         for client, usage in self._clients.items():
             rate = usage.rate.measure(now_ms)
-            muted = now_ms < usage.muted_until_ms
-            if usage.active or rate > 0 or muted:
-                rows.append(self._row(client, usage, rate, now_ms, interval_ms))
+            muted_ms = usage.muted_ms(now_ms - interval_ms, now_ms)
+            if usage.active or rate > 0 or muted_ms > 0:
+                rows.append(self._row(client, usage, rate, now_ms, interval_ms, muted_ms))
                 usage.begin_interval(rate)
-            if not muted and now_ms - usage.last_ms >= self._samples * self._window_ms:
+            if not usage.is_muted(now_ms) and now_ms - usage.last_ms >= self._samples * self._window_ms:
                 emptied.append(client)
         for client in emptied:
             self._forget(client)
@@ -115,7 +116,9 @@ class UsageMeter:
         elapsed_ms = self._interval_ms if last_ms is None else now_ms - last_ms
         return min(max(elapsed_ms, 1), self._samples * self._window_ms)
 
-    def _row(self, client: _Client, usage: _Usage, rate: float, now_ms: int, interval_ms: int) -> UsageSample:
+    def _row(
+        self, client: _Client, usage: _Usage, rate: float, now_ms: int, interval_ms: int, muted_ms: int
+    ) -> UsageSample:
         quota_key, user, client_id, broker_id = client
         quota = self._quota_of(quota_key, user, client_id, broker_id)
         bucket = (quota_key, quota.bucket_user, quota.bucket_client_id, broker_id)
@@ -140,6 +143,7 @@ class UsageMeter:
             matched_entity=quota.matched_entity,
             bucket_user=quota.bucket_user,
             bucket_client_id=quota.bucket_client_id,
+            muted_ms=muted_ms,
         )
 
     def _byte_usage(self, client: _Client, counted_bytes: int, throttle_ms: int, now_ms: int) -> None:
@@ -211,7 +215,7 @@ class _Usage:
         "largest_bytes",
         "last_ms",
         "last_rate",
-        "muted_until_ms",
+        "muted",
         "rate",
         "throttle_ms",
         "throttled_requests",
@@ -220,7 +224,7 @@ class _Usage:
     def __init__(self, rate: Rate) -> None:
         self.rate = rate
         self.last_ms = 0
-        self.muted_until_ms = 0
+        self.muted: MutedTime | None = None
         self.largest_bytes = 0
         self.begin_interval(0.0)
 
@@ -243,4 +247,16 @@ class _Usage:
         self.throttled_requests += 1
         if throttle_ms > self.throttle_ms:
             self.throttle_ms = throttle_ms
-        self.muted_until_ms = max(self.muted_until_ms, now_ms + min(throttle_ms, _MAX_MUTED_MS))
+        if self.muted is None:
+            self.muted = MutedTime()
+        self.muted.announce(now_ms, min(throttle_ms, _MAX_MUTED_MS))
+
+    def is_muted(self, now_ms: int) -> bool:
+        return self.muted is not None and now_ms < self.muted.until_ms
+
+    def muted_ms(self, from_ms: int, to_ms: int) -> int:
+        """The muted time of [from_ms, to_ms); what was before is forgotten."""
+        if self.muted is None:
+            return 0
+        self.muted.drop_until(from_ms)
+        return int(self.muted.muted_ms(from_ms, to_ms))

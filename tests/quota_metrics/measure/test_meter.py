@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from exporters.model import Exchange, UsageSample
 from quota_metrics.config.entities import Rules, entity_of
@@ -128,12 +130,61 @@ def test_a_muted_client_has_rows_until_it_is_not_muted_any_more() -> None:
     meter = UsageMeter("c")
     meter.exchange(Exchange(**EXCHANGE | {"throttle_ms": 30_000}))
     rows = [meter.samples(second * 1000) for second in range(40)]
-    assert [len(found) for found in rows] == [1] * 30 + [0] * 10
-    assert [row.throttle_ms for (row,) in rows[:30]] == [30_000] + [0] * 29
+    assert [len(found) for found in rows] == [1] * 31 + [0] * 9
+    assert [row.throttle_ms for (row,) in rows[:31]] == [30_000] + [0] * 30
+    assert [row.muted_ms for (row,) in rows[:31]] == [0] + [1000] * 30
     meter.exchange(Exchange(**EXCHANGE | {"throttle_ms": 2**31 - 1}))
     assert meter.samples(599_000)
-    assert not meter.samples(600_000)
+    assert meter.samples(600_000)
+    assert not meter.samples(601_000)
     assert len(meter) == 0
+
+
+def throttled(meter: UsageMeter, now_ms: int, throttle_ms: int) -> None:
+    meter.exchange(Exchange(**EXCHANGE | {"throttle_ms": throttle_ms, "now_ms": now_ms}))
+
+
+def test_several_throttles_in_a_second_all_count_and_overlaps_count_once() -> None:
+    meter = UsageMeter("c")
+    for now_ms in range(0, 1000, 125):  # 8 times 100 ms; the longest of them alone is 100 ms
+        throttled(meter, now_ms, 100)
+    throttled(meter, 20, 30)  # another connection, at the same time
+    (row,) = meter.samples(1000)
+    assert (row.throttle_ms, row.throttled_requests, row.muted_ms) == (100, 9, 800)
+
+
+def test_a_mute_that_ends_in_an_interval_without_requests_has_a_row() -> None:
+    meter = UsageMeter("c")
+    throttled(meter, 20_000, 90_500)  # longer than the window: its rate has become 0
+    muted = {now_ms: sum(row.muted_ms for row in meter.samples(now_ms)) for now_ms in range(20_000, 115_000, 1000)}
+    assert muted[110_000] == 1000
+    assert muted[111_000] == 500
+    assert sum(muted.values()) == 90_500
+
+
+@settings(deadline=None)
+@given(
+    st.lists(st.tuples(st.integers(0, 20_000), st.integers(1, 6_000), st.integers(0, 300)), max_size=40),
+    st.lists(st.integers(50, 3_000), min_size=1, max_size=30),
+)
+def test_muted_time_is_the_union_of_all_throttles_within_each_interval(
+    announced: list[tuple[int, int, int]], intervals: list[int]
+) -> None:
+    """Against a naive set of milliseconds. Exchanges of other network processes come up to 300 ms late."""
+    meter = UsageMeter("c")
+    coming = sorted((at_ms + late_ms, at_ms, throttle_ms) for at_ms, throttle_ms, late_ms in announced)
+    milliseconds: set[int] = set()
+    start_ms = 0
+    meter.samples(start_ms)
+    for interval_ms in intervals:
+        end_ms = start_ms + interval_ms
+        while coming and coming[0][0] < end_ms:
+            _, at_ms, throttle_ms = coming.pop(0)
+            throttled(meter, at_ms, throttle_ms)
+            milliseconds.update(range(at_ms, at_ms + throttle_ms))
+        muted_ms = sum(row.muted_ms for row in meter.samples(end_ms))
+        assert muted_ms == len(milliseconds & set(range(start_ms, end_ms)))
+        start_ms = end_ms
 
 
 def in_force(rules: Rules) -> UsageMeter:
@@ -147,8 +198,8 @@ def test_rows_have_the_limit_in_force_and_the_bucket() -> None:
     meter.exchange(Exchange(**EXCHANGE | {"principal": "a b"}))
     meter.exchange(Exchange(**EXCHANGE | {"principal": "bob"}))
     limited, free = meter.samples(0)
-    assert limited[-5:] == (500.0, True, "user=a b, client-id=<default>", "a b", "app")
-    assert free[-5:] == (None, True, "", "bob", "app")
+    assert limited[-6:-1] == (500.0, True, "user=a b, client-id=<default>", "a b", "app")
+    assert free[-6:-1] == (None, True, "", "bob", "app")
 
 
 BYTES_AND_REQUESTS = {"producer_byte_rate": 1000.0, "consumer_byte_rate": 1000.0, "request_percentage": 10.0}
