@@ -1,4 +1,7 @@
-"""`headroom gateway check`: whether a gateway could stand in front of a cluster, before clients are sent to it."""
+"""`headroom gateway check`: whether a gateway could stand in front of a cluster, before clients are sent to it.
+
+`headroom gateway share`: how much of the brokers' traffic passes it.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,8 @@ from typing import Annotated, Any, NamedTuple
 import typer
 
 from headroom.cli.cluster import CommandConfig, TimeoutMs, asked, reported_in_one_line
+from headroom.cli.http_address import HttpAddress
+from headroom.cli.live import run_share
 from headroom.config.types import parse_address
 from headroom.errors import ArgumentError
 from quota_metrics.kafka.admin import Cluster, KafkaAdmin, Node
@@ -54,6 +59,18 @@ def check_command(
             typer.echo(f"     {finding.advice}")
     if not all(finding.ok for finding in findings):
         raise typer.Exit(1)
+
+
+@app.command("share")
+def share_command(
+    http: HttpAddress = "127.0.0.1:9644",
+    cluster: Annotated[str, typer.Option(help="Of this cluster only.")] = "",
+    user: Annotated[str, typer.Option(help="Of this user only.")] = "",
+    client_id: Annotated[str, typer.Option(help="This client id only.")] = "",
+) -> None:
+    """How much of what the brokers' JMX meters passes the gateways. Exit 1: `headroom serve` does not answer."""
+    with reported_in_one_line():
+        run_share(http, {"cluster": cluster, "user": user, "client_id": client_id})
 
 
 def _listen_address(listen: str | None) -> tuple[str, int] | None:

@@ -1,6 +1,7 @@
-"""`headroom top` and `headroom status`: who is near a limit now, and whether Headroom itself is well.
+"""`headroom top`, `headroom gateway share`, `headroom status`: who is near a limit now, how much of the brokers'
+traffic passes the gateways, whether Headroom itself is well.
 
-Both ask a running `headroom serve` at its HTTP address, so that a terminal shows what the pages show.
+All ask a running `headroom serve` at its HTTP address, so that a terminal shows what the pages show.
 """
 
 from __future__ import annotations
@@ -75,6 +76,28 @@ def run_status(address: str) -> int:
     for fault in faults or ["ready: nothing is late or dropped"]:
         print(fault)  # noqa: T201 - what the command is for
     return 1 if faults else 0
+
+
+def run_share(address: str, query: Mapping[str, str]) -> int:
+    """How much of what the brokers meter passes the gateways, per bucket and broker."""
+    headings = ("client", "user", "quota", "seen", "brokers", "gateways", "bypassing", "broker")
+    rows = ask(address, "/api/v1/gateway-share", query)
+    if not rows:
+        print("nothing to compare: no broker's JMX is read (quotas.jmx.targets), or no client is active")  # noqa: T201 - what the command is for
+        return 0
+    cells = [
+        (
+            shortened(printable(row["client_id"])) or "(all)",
+            shortened(printable(row["user"])) or "(all)",
+            row["quota_key"],
+            share_text(row["share"]),
+            *(rate_text(row[name], row["quota_key"]) for name in ("broker_rate", "gateway_rate", "bypassing_rate")),
+            str(row["broker_id"]),
+        )
+        for row in rows
+    ]
+    print_table(headings, cells, numbers=headings[3:])
+    return 0
 
 
 def status_faults(status: Row) -> list[str]:

@@ -13,6 +13,7 @@ from typing import Annotated, Any
 import typer
 
 from headroom.cli.groups import LazyGroups
+from headroom.cli.http_address import HttpAddress
 from headroom.extras import missing_extra
 
 app = typer.Typer(
@@ -147,15 +148,9 @@ def sql(
     raise typer.Exit(run_sql(query, url, format, os.environ))
 
 
-_HTTP = Annotated[
-    str,
-    typer.Option(envvar="HEADROOM_HTTP_ADDRESS", help="HTTP address of `headroom serve`; token: HEADROOM_WEB__TOKEN."),
-]
-
-
 @app.command()
 def top(
-    http: _HTTP = "127.0.0.1:9644",
+    http: HttpAddress = "127.0.0.1:9644",
     cluster: Annotated[str, typer.Option(help="Of this cluster only.")] = "",
     level: Annotated[str, typer.Option(help="At these levels only, as in warn,critical,throttled.")] = "",
     user: Annotated[str, typer.Option(help="Of this user only.")] = "",
@@ -175,7 +170,7 @@ def top(
 
 
 @app.command()
-def status(http: _HTTP = "127.0.0.1:9644") -> None:
+def status(http: HttpAddress = "127.0.0.1:9644") -> None:
     """Whether Headroom is well: exit 0, 1 when something is late or dropped, 3 when it does not answer."""
     from headroom.cli.live import run_status
 

@@ -29,6 +29,7 @@ def api_routes(data: Data) -> list[Route]:
         "headroom": data.headroom,
         "usage": data.usage,
         "clients": data.clients,
+        "gateway-share": data.gateway_share,
         "quotas": data.quotas,
         "quota-changes": data.quota_changes,
         "subscriptions": subscriptions,

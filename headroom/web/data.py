@@ -96,6 +96,12 @@ class Data:
         parameters = {name: _text(given, name) for name in ("cluster", "user", "client_id")}
         return await self._rows(queries.CLIENTS, {**parameters, "limit": _number(given, "limit", 1000, _MAX_LIMIT)})
 
+    async def gateway_share(self, given: Given) -> list[Row]:
+        """How much of what the brokers meter passes the gateways, most missing bytes first; empty without JMX."""
+        parameters = {name: _text(given, name) for name in ("cluster", "user", "client_id")}
+        limit = _number(given, "limit", 1000, _MAX_LIMIT)
+        return await self._rows(queries.GATEWAY_SHARE, {**parameters, "limit": limit})
+
     async def quotas(self, given: Given) -> list[Row]:
         """Every rule, how many clients it catches, how full the fullest of its buckets is."""
         rules = await self._rows(queries.LIMITS, {"cluster": _text(given, "cluster")})

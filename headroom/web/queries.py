@@ -105,6 +105,15 @@ ORDER BY cluster, user, client_id
 LIMIT {limit:UInt32}
 """
 
+GATEWAY_SHARE = """
+SELECT * EXCEPT (samples, last_sample), toFloat64(samples) AS samples, toString(last_sample) AS last_sample
+FROM headroom.gateway_share
+WHERE ({cluster:String} = '' OR cluster = {cluster:String}) AND ({user:String} = '' OR user = {user:String})
+  AND ({client_id:String} = '' OR client_id = {client_id:String})
+ORDER BY bypassing_rate DESC, cluster, quota_key, user, client_id, broker_id
+LIMIT {limit:UInt32}
+"""
+
 LIMITS = """
 SELECT cluster, quota_key, user, client_id, ip, argMax(tuple(value), valid_from).1 AS value,
        toString(max(valid_from)) AS since
