@@ -1,8 +1,11 @@
-"""The leaf: the model that all packages share, and where data goes.
+"""The leaf package: the data model that all packages share, the spool and access to ClickHouse.
 
-model.py         values shared by telemetry, quota_metrics and spark_jobs (Kafka's and OTLP's words)
+model.py         values shared by telemetry, quota_metrics and spark_jobs, named as in Kafka and OTLP
+levels.py        levels of utilisation, throttled time
+amounts.py       formats rates, bytes, shares and durations
+printable.py     makes client-made text safe to print
 self_metrics.py  catalogue of Headroom's own metrics
-spool/           durable hand-over between the network processes and the storage process
-clickhouse/      schema, connections, inserts and queries
-Imports none of the other packages.
+spool/           durable queue between the network processes and the storage process
+clickhouse/      schema, connections, inserts, queries, the managed server
+Imports no other package of this repository.
 """

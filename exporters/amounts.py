@@ -1,6 +1,6 @@
-"""Rates, bytes, shares and durations in words: one spelling for pages, tables and reports. No I/O.
+"""Formats rates, bytes, shares and durations for pages, tables and reports. No I/O.
 
-Decimal units as Kafka's quotas have them: 1 MB/s is 1,000,000 bytes per second.
+Units are decimal, as in Kafka's quotas: 1 MB/s is 1,000,000 bytes per second.
 """
 
 from __future__ import annotations

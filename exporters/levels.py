@@ -1,6 +1,7 @@
-"""Levels of utilisation and the worst broker: the definitions of DECISIONS 19 for Python. No I/O, no clock.
+"""Levels of utilisation, the worst broker and throttled time, as DECISIONS 19 defines them. No I/O, no clock.
 
-The views of deploy/clickhouse (headroom_of_minute) and the Spark job implement the same; tests hold them together.
+The views of deploy/clickhouse (headroom_of_minute) and the Spark job implement the same definitions; tests compare
+them.
 """
 
 from __future__ import annotations
@@ -8,11 +9,11 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import NamedTuple
 
-MUTED_LOOKBACK_MS = 600_000  # rows of this time before a window count for what they mute in it
+MUTED_LOOKBACK_MS = 600_000  # how long before a window a row may mute the client in it
 
 
 class Level(IntEnum):
-    """As the Enum8 of `level` in ClickHouse; the greater the worse."""
+    """The values of ClickHouse's Enum8 `level`; greater is worse."""
 
     UNKNOWN = -1
     OK = 0
@@ -23,7 +24,7 @@ class Level(IntEnum):
 
 
 class Thresholds(NamedTuple):
-    """Shares of the limit from which on a level holds; `muted` is the share of a window that makes it throttled."""
+    """Shares of the limit at which levels begin. `muted`: the muted share of a window at which `throttled` begins."""
 
     watch: float = 0.60
     warn: float = 0.80
@@ -55,15 +56,15 @@ def level_of(
 def worst_broker_order(
     utilization: float | None, muted_ms: float, window_ms: int, broker_id: int, thresholds: Thresholds = Thresholds()
 ) -> tuple[bool, float, float, int]:
-    """Sort key: the greatest is the broker that stands for the client."""
+    """Sort key: the broker with the greatest key represents the client."""
     throttled = muted_ms > 0 and muted_ms >= thresholds.muted * window_ms
     return throttled, -1.0 if utilization is None else utilization, muted_ms, -broker_id
 
 
 class MutedTime:
-    """How long a client was muted: the union of the throttle times that were announced to it.
+    """How long a client was muted: the union of the announced throttle times.
 
-    A time of `throttle_ms` announced at `ts_ms` mutes [ts_ms, ts_ms + throttle_ms). Announcements may come out of order
+    A throttle time announced at `ts_ms` mutes [ts_ms, ts_ms + throttle_ms). Announcements may come out of order
     (several network processes). Spans that ended more than `keep_ms` before an announcement are dropped.
     """
 
@@ -75,7 +76,7 @@ class MutedTime:
         self._spans: list[tuple[float, float]] = []
 
     def announce(self, ts_ms: int, throttle_ms: float) -> None:
-        """A throttle time; 0 and less is none."""
+        """Adds a throttle time; values of 0 and below are ignored."""
         if throttle_ms <= 0:
             return
         self.longest_ms = max(self.longest_ms, throttle_ms)
@@ -93,7 +94,7 @@ class MutedTime:
 
     @property
     def until_ms(self) -> float:
-        """When the last announced time passes; 0.0 when there was none."""
+        """When the last announced throttle time ends; 0.0 without any."""
         return self._spans[-1][1] if self._spans else 0.0
 
     def _merge(self, start_ms: float, end_ms: float) -> None:

@@ -1,6 +1,6 @@
-"""The words that telemetry, quota_metrics and spark_jobs share. No I/O, no clock.
+"""The data model that telemetry, quota_metrics and spark_jobs share. No I/O, no clock.
 
-Kafka's spelling for Kafka's things; units in names; identity always from the connection, never from a payload.
+Names are Kafka's where Kafka has one, and contain the unit. Identity comes from the connection, never from a payload.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from typing import NamedTuple
 
 ANONYMOUS = "ANONYMOUS"  # KafkaPrincipal.ANONYMOUS.getName(): the user of an unauthenticated connection
 UNKNOWN = "unknown"  # ClientInformation.UNKNOWN_NAME_OR_VERSION
-DEFAULT_ENTITY = "<default>"  # how quota_limits spells a default entity (ZooKeeper-era Kafka's own spelling)
+DEFAULT_ENTITY = "<default>"  # a default entity in quota_limits (the spelling of Kafka with ZooKeeper)
 
 
-# How telemetry came, as `pushes.transport` spells it -> the listener of its connection. All else came by Kafka's
-# protocol, or by gRPC with its rules.
+# Values of `pushes.transport` -> the listener name of the connection. Other telemetry arrived by the Kafka protocol, or
+# by gRPC with the same rules.
 OTLP_LISTENERS = {"otlp_http": "OTLP_HTTP", "otlp_grpc": "OTLP_GRPC"}
 
 
@@ -30,7 +30,7 @@ class QuotaKey(StrEnum):
 
 
 class Match(StrEnum):
-    """How one dimension (user, client-id) of a quota entity is spelled."""
+    """The kind of one dimension (user, client-id) of a quota entity."""
 
     EXACT = "exact"
     DEFAULT = "default"
@@ -52,21 +52,21 @@ PRECEDENCE: tuple[tuple[Match, Match], ...] = (
 
 @dataclass(frozen=True, slots=True)
 class Connection:
-    """Who is at the other end of a connection, as the connection itself shows it."""
+    """The client of a connection, by facts of the connection itself."""
 
     cluster: str
     listener: str
-    principal: str  # the principal's name, without its type: what `user` is in a quota entity
+    principal: str  # the principal's name without its type, as `user` in a quota entity
     source_address: str
     source_port: int
     software_name: str
     software_version: str
-    broker_id: int  # the broker that the connection leads to; -1 where there is none
+    broker_id: int  # the connection's broker; -1 without one
 
 
 @dataclass(frozen=True, slots=True)
 class ClientInstance:
-    """A client instance that was seen: its id was handed out, or it pushed."""
+    """A client instance that received an id or pushed."""
 
     connection: Connection
     client_id: str
@@ -76,7 +76,7 @@ class ClientInstance:
 
 @dataclass(frozen=True, slots=True)
 class Push:
-    """One PushTelemetry request that passed the rules. `payload` is as it came: compressed OTLP MetricsData."""
+    """One PushTelemetry request that passed the rules. `payload`: compressed OTLP MetricsData, as received."""
 
     connection: Connection
     client_id: str
@@ -89,9 +89,9 @@ class Push:
 
 
 class Exchange(NamedTuple):
-    """One request that a broker answered, or an acks=0 Produce (response_bytes 0), which it never answers.
+    """One request with the broker's response, or an acks=0 Produce, which has none (response_bytes 0).
 
-    Sizes are those of frames without their 4-byte length. `address` is the client's.
+    Sizes exclude the frame's 4-byte length. `address`: the client's.
     """
 
     principal: str
@@ -116,11 +116,11 @@ class UsageSample(NamedTuple):
     ip: str
     broker_id: int
     bytes: int  # in the interval
-    rate: float  # Kafka's own window rate at ts_ms (bytes/s, or percent for request_percentage)
+    rate: float  # Kafka's windowed rate at ts_ms (bytes/s, or percent for request_percentage)
     throttle_ms: float  # the longest throttle time that the broker announced in the interval
     throttled_requests: int
     source: str  # 'gateway' | 'jmx' | 'client'
-    # Additive fields: each has a default, because records in the spool may be older.
+    # Added later: each has a default, because records in the spool may be older.
     gateway_id: str = ""  # the gateway that measured it; "" for other sources
     interval_ms: int = 0  # length of the interval; 0: a bare sample, its interval is unknown
     limit: float | None = None  # quota in force at ts_ms; None: no quota applies, or it is not known
@@ -136,8 +136,8 @@ class UsageSample(NamedTuple):
 class QuotaLimit(NamedTuple):
     """One configured quota from `valid_from_ms` on: a row of quota_limits.
 
-    A dimension is '' when it is no part of the entity and DEFAULT_ENTITY for the default entity.
-    `value` is None from the moment that the quota was removed.
+    A dimension is '' when it is not part of the entity, and DEFAULT_ENTITY for the default entity.
+    `value` is None when the quota was removed.
     """
 
     cluster: str
@@ -150,16 +150,16 @@ class QuotaLimit(NamedTuple):
 
 
 class DropReason(StrEnum):
-    """Why something received was not written. Closed set: a metric label."""
+    """Why a received record was not written. Closed set: values are metric labels."""
 
     DECOMPRESS = "decompress"
     TOO_LARGE = "too_large"
     DECODE = "decode"
-    OVER_BUDGET = "over_budget"  # more points, attributes, buckets or new series than one push or client may bring
+    OVER_BUDGET = "over_budget"  # over the budget of points, attributes, buckets or new series of a push or client
     UNSUPPORTED_KIND = "unsupported_kind"
     CORRUPT_RECORD = "corrupt_record"
     SKIPPED = "skipped"  # by an operator: headroom spool skip
-    REFUSED = "refused"  # by the store, or by a fault of ours with this one record
+    REFUSED = "refused"  # refused by the store, or an internal error with this record
 
 
 class RecordKind(IntEnum):

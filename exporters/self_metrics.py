@@ -1,8 +1,8 @@
-"""The catalogue: every metric that Headroom exposes.
+"""The catalogue of all metrics that Headroom exposes.
 
-About itself: labels are closed sets, never client-made text. What a broker counts under another name (KIP-714, group
-client-metrics) has the broker's name, kafka_server_client_metrics_*, in Prometheus' form. About clients
-(kafka_client_*): off unless asked for, and then no more series than asked for.
+Metrics about Headroom have labels from closed sets, never client-made text. Those that a broker has, too (KIP-714,
+group client-metrics), have the broker's name in Prometheus' form: kafka_server_client_metrics_*. Metrics about clients
+(kafka_client_*) are off by default, and their number of series is limited by configuration.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
-# One value, or one per value of the only label, or one per values of the labels.
+# One value, or one per value of the only label, or one per combination of label values.
 Values = Mapping[str, float] | Mapping[tuple[str, ...], float] | float
 
 
@@ -24,7 +24,7 @@ class SelfMetric(NamedTuple):
     labels: tuple[str, ...] = ()
 
     def family(self) -> Metric:
-        """An empty family of its kind, to be filled at collection."""
+        """An empty metric family, to be filled at collection."""
         if self.name.endswith("_total"):
             return CounterMetricFamily(self.name, self.help, labels=self.labels)
         return GaugeMetricFamily(self.name, self.help, labels=self.labels)
@@ -36,7 +36,7 @@ PROTOCOL_ERRORS = SelfMetric(
     "headroom_protocol_errors_total", "Connections closed because their bytes are not valid Kafka protocol."
 )
 CONNECTIONS_REFUSED = SelfMetric(
-    "headroom_connections_refused_total", "Client connections refused on arrival, by reason.", ("reason",)
+    "headroom_connections_refused_total", "Client connections refused when they were opened, by reason.", ("reason",)
 )
 CONNECTIONS_CLOSED = SelfMetric(
     "headroom_connections_closed_total",
@@ -89,12 +89,12 @@ RECORDS_RECEIVED = SelfMetric(
 )
 RECORDS = SelfMetric(
     "headroom_records",
-    "Records by state: written (the store confirmed it), dropped, buffered in the spool.",
+    "Records by state: written (confirmed by the store), dropped, buffered in the spool.",
     ("state",),
 )
 RECORDS_DIFFERENCE = SelfMetric(
     "headroom_records_difference",
-    "Records received minus those written, dropped and buffered; a value other than 0 is a bug or a loss.",
+    "Records received minus those written, dropped and buffered; any value other than 0 means a bug or a loss.",
 )
 SPOOL_READ_BYTES = SelfMetric(
     "headroom_spool_read_bytes_total", "Bytes of the spool that the storage worker has finished, since the spool began."
@@ -135,16 +135,16 @@ TASK_FAULTS = SelfMetric(
 NETWORK_PROCESSES = SelfMetric("headroom_network_processes", "Network processes that accept clients.")
 NETWORK_RESTARTS = SelfMetric("headroom_network_restarts_total", "Restarts of network processes.")
 
-JMX_FAILURES = SelfMetric("headroom_jmx_scrape_failures_total", "Failed readings of a broker's quota sensors.")
+JMX_FAILURES = SelfMetric("headroom_jmx_scrape_failures_total", "Failed scrapes of a broker's quota sensors.")
 JMX_LEFT_OUT = SelfMetric(
-    "headroom_jmx_values_left_out_total", "Values of quota sensors that were left out, by reason.", ("reason",)
+    "headroom_jmx_values_left_out_total", "Values of quota sensors that were ignored, by reason.", ("reason",)
 )
 CALLBACK_FAULTS = SelfMetric(
     "headroom_quota_callback_faults_total", "Failed calls of the quota callback, by method.", ("method",)
 )
 SERIES_LEFT_OUT = SelfMetric(
     "headroom_quota_series_left_out_total",
-    "Series of kafka_client_* left out because the budget was exceeded, counted at each scrape.",
+    "Series of kafka_client_* omitted because the budget was exceeded, counted at each scrape.",
 )
 
 _CLIENT = ("kafka_cluster", "quota_type", "user", "client_id")

@@ -1,9 +1,11 @@
 """ClickHouse: connections, the schema (deploy/clickhouse/*.sql), inserts and queries, the server that Headroom runs.
 
 connection.py  Endpoint: address, user and password; the only place that creates a client
-errors.py      error codes: which of them the same rows cause each time
+errors.py      error codes: which of them are permanent for the same rows
 schema.py      migrations
-store.py       Store: Arrow tables in, small results out; durable and deduplicated inserts
+schema_lock.py lets one process at a time apply migrations
+store.py       Store: durable, deduplicated inserts of Arrow tables; small query results
+reader.py      query results as dictionaries, over plain HTTP
 managed/       a ClickHouse server as a child process: program, configuration, users
 In: Arrow tables and SQL. Out: rows, WriteErrors. Imports only exporters.model and the client library.
 """

@@ -1,7 +1,7 @@
-"""The address of a ClickHouse server and the user that connects to it: every client in this repository connects here.
+"""Endpoints (address and user) of ClickHouse servers, and the one factory of clients in this repository.
 
-A password comes from the environment, from a file that it names, or from the file of a managed server. It is never
-accepted in a URL, which `ps`, logs and error messages show.
+A password comes from the environment, from a file named there, or from the managed server's password file. It is not
+accepted in a URL, because `ps`, logs and error messages show URLs.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, unquote, urlsplit
 
-if TYPE_CHECKING:  # what only checks an address need not wait for it
+if TYPE_CHECKING:  # imported late: only creating a client needs it, and it is slow
     from clickhouse_connect.driver.client import Client
 
 DATABASE = "headroom"
@@ -31,12 +31,12 @@ _SECRET = re.compile(r"[0-9a-f]{64}")
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """The HTTP interface of a ClickHouse server and a user. `str` and `repr` leave the password out."""
+    """The HTTP interface of a ClickHouse server and a user. `str` and `repr` omit the password."""
 
     scheme: str
     host: str
     port: int
-    user: str = ""  # "": `default`, which a server assumes when a client names no user
+    user: str = ""  # "": the server uses `default`
     password: str = field(default="", repr=False)
 
     @classmethod
@@ -49,7 +49,7 @@ class Endpoint:
             parts, host, port = urlsplit(""), None, None
         if parts.password is not None:
             raise ValueError(
-                f"a ClickHouse URL must not have a password in it: set {PASSWORD}, or {PASSWORD_FILE} to a file of it"
+                f"a ClickHouse URL must not contain a password: set {PASSWORD}, or {PASSWORD_FILE} to its file"
             )
         if parts.scheme not in ("http", "https") or not host or port == 0:
             raise ValueError(f"{url!r} is not http(s)://[user@]host[:port][/{DATABASE}]")
@@ -68,12 +68,12 @@ class Endpoint:
 
     @property
     def url(self) -> str:
-        """With the user, without the password: what `parse` takes."""
+        """The form that `parse` takes: with the user, without the password."""
         user = f"{quote(self.user, safe='')}@" if self.user else ""
         return f"{self.scheme}://{user}{self.netloc}/{DATABASE}"
 
     def connect(self, **options: Any) -> Client:
-        """A client of its own connections, for one thread at a time. Raises what clickhouse-connect raises."""
+        """A client with its own connections, for one thread at a time. Raises what clickhouse-connect raises."""
         import clickhouse_connect
 
         defaults = {
@@ -91,10 +91,10 @@ class Endpoint:
         )
 
     def as_writer(self) -> Endpoint:
-        """The same server with a user that may write.
+        """The same server with a user that has write access.
 
-        An endpoint that has a user or a password is returned as it is. Otherwise a managed server on this machine is
-        asked for the path of its writer's password file, which only the file's owner can read. Raises OSError.
+        An endpoint with a user or a password is returned unchanged. Otherwise a managed server on this machine reports
+        the path of its writer's password file, which only the file's owner can read. Raises OSError.
         """
         if self.user or self.password or not _is_loopback(self.host):
             return self
@@ -102,7 +102,7 @@ class Endpoint:
         if file is None:
             return self
         secret = file.read_text(encoding="ascii", errors="replace").strip()
-        # The server chooses the path: only what has the form of a generated password is sent to it.
+        # The server chooses the path, so the content is sent only if it looks like a generated password.
         if not _SECRET.fullmatch(secret):
             return self
         return replace(self, user=WRITER, password=secret)
@@ -129,15 +129,15 @@ def _is_loopback(host: str) -> bool:
 
 
 def password_of(environment: Mapping[str, str]) -> str:
-    """The password that the environment names. Raises OSError when its file cannot be read, ValueError for both."""
+    """The password from the environment. Raises OSError when its file cannot be read, ValueError when both are set."""
     file = environment.get(PASSWORD_FILE)
     if file is None:
         return environment.get(PASSWORD, "")
     if environment.get(PASSWORD):
-        raise ValueError(f"{PASSWORD} and {PASSWORD_FILE} are two ways to say one thing")
+        raise ValueError(f"set either {PASSWORD} or {PASSWORD_FILE}, not both")
     return read_secret(Path(file))
 
 
 def read_secret(file: Path) -> str:
-    """The content without the end of its line. Raises OSError, UnicodeDecodeError."""
+    """The content without the trailing newline. Raises OSError, UnicodeDecodeError."""
     return file.read_text(encoding="utf-8").rstrip("\r\n")

@@ -1,4 +1,4 @@
-"""ClickHouse's error codes (src/Common/ErrorCodes.cpp): read out of what it said, and what they mean for an insert."""
+"""ClickHouse's error codes (src/Common/ErrorCodes.cpp): parsed from messages and classified for inserts."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ import re
 # The innermost of nested messages: "Code: 73. DB::Exception: Code: 73. DB::Exception: Unknown format".
 _MESSAGE = re.compile(r"(?:Code: \d+\. DB::Exception: )*(Code: (\d+)\. DB::Exception: .*)", re.DOTALL)
 
-# Of values that do not fit: not parsed, out of range, not in an Enum, against a constraint. All others are mended while
-# the rows wait. Among them are those of a table that lacks a column or has it with another type (8, 10, 16, 20, 44, 50,
-# 53: a migration is missing) and of a request that was cut (32, 33).
+# Codes for values that do not fit: not parsed, out of range, not in an Enum, against a constraint. All other errors can
+# be fixed while the rows wait, including a missing column or another type of it (8, 10, 16, 20, 44, 50, 53: a migration
+# is missing) and a truncated request (32, 33).
 _PERMANENT = {
     6: "CANNOT_PARSE_TEXT",
     25: "CANNOT_PARSE_ESCAPE_SEQUENCE",
@@ -34,16 +34,16 @@ _PERMANENT = {
     691: "UNKNOWN_ELEMENT_OF_ENUM",
 }
 
-# TOO_MANY_PARTS is a server that does not keep up with merges, or one block whose rows fall into too many partitions.
+# TOO_MANY_PARTS means that merges do not keep up, or that the rows of one block fall into too many partitions.
 _TOO_MANY_PARTS, _ONE_BLOCK = 252, "for single INSERT block"
 
 
 def code_and_message(text: str) -> tuple[int, str]:
-    """The error code and ClickHouse's own words in what a server or a client of it said; 0 without one."""
+    """The error code and message of ClickHouse in the text of an error; code 0 if it contains none."""
     match = _MESSAGE.search(text)
     return (int(match[2]), match[1].strip()) if match else (0, text.strip())
 
 
 def is_permanent(code: int, message: str) -> bool:
-    """Whether the same rows fail in the same way each time."""
+    """Whether a retry of the same rows always fails."""
     return code in _PERMANENT or (code == _TOO_MANY_PARTS and _ONE_BLOCK in message)

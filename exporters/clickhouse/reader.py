@@ -1,4 +1,4 @@
-"""Rows of a query as dictionaries, over plain HTTP: for commands and pages that read a few hundred rows."""
+"""Query results as dictionaries over plain HTTP, for commands and pages that read a few hundred rows."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ _MAX_ANSWER_BYTES = 64 << 20
 def read_rows(
     endpoint: Endpoint, sql: str, parameters: Mapping[str, object] | None = None, *, timeout_s: float = 10.0
 ) -> list[Row]:
-    """`parameters` fill `{name:Type}` of the SQL: values never become part of its text. NaN and infinities are None.
+    """`parameters` fill the `{name:Type}` placeholders of the SQL on the server. NaN and infinities become None.
 
-    Raises ConnectionError when the server is away, refuses the query, or sends more than 64 MiB.
+    Raises ConnectionError when the server is unreachable, refuses the query, or sends more than 64 MiB.
     """
     given = {f"param_{name}": _parameter(value) for name, value in (parameters or {}).items()}
     query = urlencode({"database": DATABASE, "default_format": "JSONEachRow", "wait_end_of_query": "1", **given})
@@ -43,12 +43,12 @@ def read_rows(
     finally:
         connection.close()
     if len(body) > _MAX_ANSWER_BYTES:
-        raise ConnectionError("an answer of ClickHouse is larger than 64 MiB")
+        raise ConnectionError("a response of ClickHouse exceeds 64 MiB")
     return [orjson.loads(line) for line in body.splitlines()]
 
 
 def _parameter(value: object) -> str:
-    """ClickHouse reads parameters as TSV: its escapes are escaped."""
+    """Escapes a value as TSV, the format in which ClickHouse reads parameters."""
     if isinstance(value, list | tuple):
         return "[" + ",".join(_quoted(str(item)) for item in value) + "]"
     return str(value).replace("\\", "\\\\").replace("\t", "\\t").replace("\n", "\\n").replace("\r", "\\r")
@@ -56,7 +56,7 @@ def _parameter(value: object) -> str:
 
 def _quoted(item: str) -> str:
     escaped = item.replace("\\", "\\\\").replace("'", "\\'")
-    # Once as the literal of an array, once more as TSV.
+    # escaped twice: as an array literal, then as TSV
     return "'" + escaped.replace("\\", "\\\\").replace("\t", "\\t").replace("\n", "\\n").replace("\r", "\\r") + "'"
 
 

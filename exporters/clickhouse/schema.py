@@ -1,4 +1,4 @@
-"""The numbered SQL files of deploy/clickhouse as migrations. What was applied stands in headroom.schema_migrations."""
+"""The numbered SQL files of deploy/clickhouse as migrations; headroom.schema_migrations records applied ones."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from exporters.clickhouse.connection import DATABASE
 
-# Before any migration: where migrations are recorded.
+# Run before any migration: creates the table that records them.
 BOOTSTRAP = (
     f"CREATE DATABASE IF NOT EXISTS {DATABASE}",
     f"CREATE TABLE IF NOT EXISTS {DATABASE}.schema_migrations"
@@ -25,19 +25,19 @@ _END_OF_STATEMENT = re.compile(r";\s*$", re.MULTILINE)
 
 
 class Migration(NamedTuple):
-    """One SQL file. Its statements can be run again: a crash in the middle leaves no mark in schema_migrations."""
+    """One SQL file. Its statements are repeatable, because a crash in the middle leaves it unrecorded."""
 
     version: int
     name: str
     statements: tuple[str, ...]
 
     def record(self) -> str:
-        """The statement that says that it was applied."""
+        """The statement that records it as applied."""
         return f"INSERT INTO {DATABASE}.schema_migrations (version, name) VALUES ({self.version}, '{self.name}')"  # noqa: S608 ours
 
 
 def migrations() -> list[Migration]:
-    """All migrations, in order. Raises ValueError when a file is not named NNNN_name.sql or a number comes twice."""
+    """All migrations, in order. Raises ValueError when a file is not named NNNN_name.sql or numbers repeat."""
     found = sorted(
         _migration(file.name, file.read_text(encoding="utf-8"))
         for file in (files("deploy") / "clickhouse").iterdir()
@@ -45,7 +45,7 @@ def migrations() -> list[Migration]:
     )
     versions = [migration.version for migration in found]
     if len(set(versions)) != len(versions):
-        raise ValueError(f"cannot order {len(found)} migrations: a number comes twice in {versions}")
+        raise ValueError(f"cannot order {len(found)} migrations: duplicate number in {versions}")
     return found
 
 
@@ -56,7 +56,7 @@ def pending(applied: Iterable[int]) -> list[Migration]:
 
 
 def statements(text: str) -> tuple[str, ...]:
-    """The statements of an SQL file: each ends with a semicolon at the end of a line, comments have their own lines."""
+    """Splits an SQL file: statements end with a semicolon at the end of a line, comments have their own lines."""
     without_comments = _COMMENT_LINE.sub("", text)
     return tuple(part.strip() for part in _END_OF_STATEMENT.split(without_comments) if part.strip())
 

@@ -1,8 +1,8 @@
-"""One process at a time applies migrations: several gateways may start on one server at the same moment.
+"""A lock that lets one process at a time apply migrations, for gateways that start on one server simultaneously.
 
-ClickHouse has no locks that a client can hold. Creating a table succeeds for one client only, so a table is the lock.
-A holder that died leaves it behind: who waits takes the lock away once no statement of a migration has been running for
-ABANDONED_S. Statements of migrations carry LOG_COMMENT, by which system.processes shows them.
+ClickHouse has no locks for clients. CREATE TABLE succeeds for one client only, so a table serves as the lock. A holder
+that died leaves the table behind; a waiting process drops it once no statement of a migration has been running for
+ABANDONED_S. Migrations set LOG_COMMENT, by which system.processes identifies their statements.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _TABLE = f"{DATABASE}.schema_lock"
 _CREATE = f"CREATE TABLE {_TABLE} (`holder` String) ENGINE = Memory COMMENT 'held while migrations are applied'"
 _DROP = f"DROP TABLE IF EXISTS {_TABLE} SYNC"
 _RUNNING = f"SELECT count() FROM system.processes WHERE Settings['log_comment'] = '{LOG_COMMENT}'"  # noqa: S608 constants of ours
-# Of two that wait, one has the lock again a moment after it was taken away: that one is young.
+# The age check protects the lock of another waiting process that took it just after it was dropped.
 _OLD = (
     f"SELECT count() FROM system.tables WHERE database = '{DATABASE}' AND name = 'schema_lock'"  # noqa: S608 constants of ours
     " AND metadata_modification_time <= now() - toIntervalSecond({seconds:UInt32})"
@@ -35,7 +35,7 @@ _POLL_S = 0.25
 
 @contextlib.contextmanager
 def schema_lock(client: Client, abandoned_s: float = ABANDONED_S) -> Iterator[None]:
-    """Waits for the lock and holds it. Raises clickhouse-connect's DatabaseError and connection errors."""
+    """Acquires the lock, waiting if needed. Raises clickhouse-connect's DatabaseError and connection errors."""
     active_at = time.monotonic()
     while not _created(client):
         if client.query(_RUNNING).result_rows[0][0]:

@@ -1,4 +1,4 @@
-"""Rows into a ClickHouse server and queries out of it."""
+"""Inserts into a ClickHouse server, and queries with small results."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ from exporters.clickhouse.schema_lock import LOG_COMMENT, schema_lock
 
 OLDEST_SERVER = (25, 8)
 
-# All explicit: some are defaults of newer servers only. Our batches are big, so async_insert brings nothing and
-# would answer before it wrote. The dependent views are those that operators may hang on our tables.
+# All explicit: some are defaults of newer servers only. async_insert has no benefit for large batches and would
+# confirm before the write. Dependent views are those that operators may attach to the tables.
 _INSERT_SETTINGS = {
     "async_insert": "0",
     "insert_deduplicate": "1",
     "deduplicate_blocks_in_dependent_materialized_views": "1",
-    "wait_end_of_query": "1",  # the answer comes when the part is written, and with all errors
+    "wait_end_of_query": "1",  # confirm after the part is written, and report all errors
 }
 
-# ValueError: what clickhouse-connect says in the handshake with something that is no ClickHouse.
+# ValueError: clickhouse-connect raises it in the handshake with a server that is not ClickHouse.
 _FAILURES = (ClickHouseError, OSError, ValueError)
 
 _CHECK = "SELECT count() FROM headroom.write_checks WHERE token = {token:String}"
 
 
 class WriteError(Exception):
-    """Rows or a statement were not written. `code` is ClickHouse's error code, 0 when there is none."""
+    """Rows or a statement were not written. `code`: ClickHouse's error code, or 0."""
 
     def __init__(self, message: str, code: int = 0) -> None:
         super().__init__(message)
@@ -43,15 +43,15 @@ class WriteError(Exception):
 
 
 class TransientWriteError(WriteError):
-    """The same rows may be written later: the store is away, full or busy, or somebody must mend it."""
+    """A retry may succeed: the store is unreachable, full, busy or misconfigured."""
 
 
 class UnsupportedServerError(TransientWriteError):
-    """The server is too old for our schema; somebody may upgrade it."""
+    """The server is too old for the schema; a retry succeeds after an upgrade."""
 
 
 class PermanentWriteError(WriteError):
-    """The same rows will never be accepted: their types or values do not fit the table."""
+    """A retry cannot succeed: types or values of the rows do not fit the table."""
 
 
 class QueryError(Exception):
@@ -63,20 +63,20 @@ def _pending(client: Client) -> list[schema.Migration]:
 
 
 def _apply(client: Client) -> None:
-    for migration in _pending(client):  # again: another process may have applied them meanwhile
+    for migration in _pending(client):  # read again: another process may have applied them in the meantime
         for statement in (*migration.statements, migration.record()):
             client.command(statement, settings={"log_comment": LOG_COMMENT})
 
 
 class Store:
-    """The ClickHouse that all is written to, from one thread. Connects at first use."""
+    """The ClickHouse server that the storage process writes to, from one thread. Connects at first use."""
 
     def __init__(self, endpoint: Endpoint) -> None:
         self._endpoint = endpoint
         self._client: Client | None = None
 
     def migrate(self) -> None:
-        """Applies the migrations that are missing.
+        """Applies missing migrations.
 
         Raises UnsupportedServerError, other TransientWriteErrors, PermanentWriteError.
         """
@@ -89,7 +89,7 @@ class Store:
                     _apply(client)
 
     def check(self) -> None:
-        """Writes a row and reads it back. Raises TransientWriteError, PermanentWriteError."""
+        """Verifies the store by writing a row and reading it back. Raises TransientWriteError, PermanentWriteError."""
         token = uuid.uuid4().hex
         self.insert("write_checks", pa.table({"token": [token]}), token=token)
         try:
@@ -97,28 +97,27 @@ class Store:
         except QueryError as exc:
             raise TransientWriteError(f"cannot read back what was written: {exc}") from exc
         if found != 1:
-            raise TransientWriteError(f"the store confirmed a row and has {found} of it")
+            raise TransientWriteError(f"the store confirmed one row and returns {found}")
 
     def insert(self, table: str, rows: pa.Table, *, token: str) -> None:
         """Writes rows into a table of database headroom; durable when it returns.
 
-        The columns of `rows` are named as the table's; those left out take their defaults. Types:
+        The columns of `rows` have the names of the table's columns; missing ones take their defaults. Types:
         UUID is `fixed_size_binary(16)`, big endian; DateTime64(3) is `timestamp('ms', 'UTC')`; DateTime is
-        `timestamp('s', 'UTC')`; Enum8 and LowCardinality(String) are strings, at best dictionary-encoded (any column
-        may be); Map is `map_(string, string)`; Nullable takes null. Nothing else is converted.
+        `timestamp('s', 'UTC')`; Enum8 and LowCardinality(String) are strings, preferably dictionary-encoded (which any
+        column may be); Map is `map_(string, string)`; Nullable takes null. Other types are not converted.
 
-        `token` names this batch of this table for ever: the same rows under the same token count once, however
-        often they are sent. One token may serve several tables. Keep a batch at or below a million rows, so that
-        it is one block.
+        `token` identifies this batch of this table permanently: rows sent again with the same token are deduplicated.
+        Several tables may use the same token. A batch must not exceed a million rows, so that it is one block.
 
-        Raises TransientWriteError and PermanentWriteError, and nothing else for what the store does.
+        Raises TransientWriteError and PermanentWriteError.
         """
         settings = {**_INSERT_SETTINGS, "insert_deduplication_token": token}
         name, block = f"{DATABASE}.{table}", _arrow_stream(rows)
         failure = f"cannot write {rows.num_rows} rows to {name}"
         with self._write_errors(failure):
             done = self._connected().raw_insert(name, rows.column_names, block, settings, "ArrowStream")
-        # Rows of a token that is known count as well, and so do those that views of operators make of them.
+        # The confirmed count includes deduplicated rows and rows that attached views wrote.
         confirmed = int(done.summary.get("written_rows", 0))
         if confirmed < rows.num_rows:
             raise TransientWriteError(f"{failure}: the server confirmed {confirmed} of them")
@@ -129,7 +128,7 @@ class Store:
             self._connected().command(sql, parameters=dict(parameters))
 
     def query(self, sql: str, parameters: Mapping[str, Any] | None = None) -> Sequence[Sequence[Any]]:
-        """All rows of a small result as Python values. Tables are spelled `headroom.name`. Raises QueryError."""
+        """All rows of a small result as Python values. Table names must be `headroom.NAME`. Raises QueryError."""
         try:
             return self._connected().query(sql, parameters=dict(parameters or {})).result_rows
         except (*_FAILURES, UnsupportedServerError) as exc:
@@ -142,7 +141,7 @@ class Store:
 
     def _connected(self) -> Client:
         if self._client is None:
-            client = self._endpoint.connect(database=ANY_DATABASE)  # ours is there after the first migration only
+            client = self._endpoint.connect(database=ANY_DATABASE)  # headroom may not exist yet
             self._client = client
             _refuse_old(str(client.server_version))
         return self._client
@@ -188,7 +187,7 @@ def _value_type(kind: pa.DataType) -> pa.DataType:
 
 
 def _uuid_texts(column: Any) -> Any:
-    """32 hexadecimal digits per UUID: ClickHouse 25.8 reads no UUID from 16 bytes."""
+    """32 hexadecimal digits per UUID, because ClickHouse 25.8 cannot read a UUID from 16 bytes."""
     encoded = column.combine_chunks()
     if not pa.types.is_dictionary(encoded.type):
         encoded = encoded.dictionary_encode()

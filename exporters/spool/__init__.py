@@ -1,6 +1,6 @@
-"""The durable queue between the network processes, which write, and the storage process, which reads.
+"""The durable queue from the network processes (writers) to the storage process (reader).
 
-writer.py appends records to segments; reader.py follows the segments of all writers (segment_reader.py: one of them)
-and keeps its positions in positions.py; segment_format.py and records.py are the bytes of segments and of records
-(sans-I/O). Imports exporters.model.
+writer.py appends records to segments; reader.py reads the segments of all writers (segment_reader.py: of one) and
+stores its positions with positions.py; segment_format.py and records.py encode segments and records (sans-I/O).
+Imports exporters.model.
 """

@@ -1,11 +1,11 @@
-"""Where the reader of a spool stands, in two preallocated files that are overwritten in turn.
+"""The positions of a spool's reader, in two preallocated files that are overwritten alternately.
 
     positions.0, positions.1   magic 8s | format u16 | generation u64 | length u32
                                | CRC-32C of all other bytes u32 | state (JSON, `length` bytes)
 
-The readable file with the higher generation counts, so a torn write loses one step, which the reader repeats under the
-same deduplication token. Both files are allocated when they are made: a full disk does not keep the reader from
-committing, and thereby from freeing segments.
+The valid file with the higher generation is the current one, so a torn write loses one step, which the reader repeats
+with the same deduplication token. Both files are allocated when they are created, so that the reader can commit, and
+thereby free segments, on a full disk.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ _RANGE_FIELDS = 3
 
 
 class NewerFormat(OSError):  # noqa: N818 - a condition, as BlockingIOError
-    """The spool was written by a newer version of Headroom, which changed the format."""
+    """The spool was written by a newer version of Headroom with another format."""
 
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """What the readers of a spool have finished since it began."""
+    """Totals of all records committed since the spool was created."""
 
     records: int = 0
     bytes: int = 0  # frames included
@@ -51,7 +51,7 @@ class Totals:
 
 @dataclass(slots=True)
 class State:
-    """What the files hold."""
+    """The saved state."""
 
     positions: dict[str, int] = field(default_factory=dict)  # by segment name
     intent: tuple[str, int, int] | None = None  # segment, start and end of the batch that is being written out
@@ -76,7 +76,7 @@ class PositionFiles:
         sync_directory(directory)
 
     def save(self, state: State) -> None:
-        """Durable when it returns. On OSError the state before is still there."""
+        """Durable when it returns. After an OSError the previous state is intact."""
         body = orjson.dumps(asdict(state))
         data = file_bytes(_FORMAT, self._generation + 1, body)
         path = self._paths[self._next]
@@ -97,13 +97,13 @@ class PositionFiles:
 
 
 def file_bytes(version: int, generation: int, body: bytes) -> bytes:
-    """What one file holds."""
+    """The encoded content of one file."""
     head = _HEAD.pack(_MAGIC, version, generation, len(body))
     return head + _CHECKSUM.pack(crc32c(body, crc32c(head))) + body
 
 
 def read_state(directory: Path) -> State:
-    """The state as it is now, also while a reader is at work. Raises OSError."""
+    """The current state; may be called while a reader is active. Raises OSError."""
     return max((_read(directory / name) for name in _NAMES), key=lambda one: one[0])[1]
 
 
@@ -117,7 +117,7 @@ def _allocate(path: Path, nbytes: int) -> None:
 
 
 def _read(path: Path) -> tuple[int, State]:
-    """Generation and state of one file; generation 0 when it holds none. Raises NewerFormat, OSError."""
+    """Generation and state of one file; generation 0 if it has no valid state. Raises NewerFormat, OSError."""
     try:
         data = path.read_bytes()
     except FileNotFoundError:
@@ -135,7 +135,7 @@ def _read(path: Path) -> tuple[int, State]:
 
 
 def _state(found: dict[str, Any]) -> State:
-    """Unknown fields are ignored, missing ones have their defaults: other versions may have written it."""
+    """Ignores unknown fields and fills in defaults, because another version may have written the file."""
     intent = found.get("intent")
     known = {each.name for each in fields(Totals)}
     return State(

@@ -1,7 +1,7 @@
-"""The reading side of the spool: follows the segments of all writers; its position is its only state.
+"""Reads the spool: follows the segments of all writers. Its only state is its position.
 
-A batch is frozen as a (segment, start, end) range before it is written out (`begin`): after a crash of either side the
-same range comes again under the same name. Positions, the range begun and the totals are saved together
+`begin` fixes a batch as a (segment, start, end) range before it is written to the store: after a crash of either side
+the same range is read again with the same token. Positions, the begun range and the totals are saved together
 (positions.py), so counts are as exact as positions.
 """
 
@@ -31,7 +31,7 @@ _COUNTED_AT_ONCE_BYTES = 32 << 20  # of a backlog, at each look
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """A frozen range of a segment and the records in it."""
+    """A fixed range of a segment and the records in it."""
 
     segment: str
     start: int
@@ -42,7 +42,7 @@ class Batch:
 
     @property
     def token(self) -> str:
-        """Names the range for ever: no other record will ever come under it."""
+        """Identifies the range permanently; no other records ever get the same token."""
         return f"{self.segment.removesuffix(SUFFIX)}:{self.start}-{self.end}"
 
     @property
@@ -52,7 +52,7 @@ class Batch:
         return named.writer if named else ""
 
     def first(self, count: int) -> Batch:
-        """The batch of its first records only, at least one."""
+        """A batch of the first `records` records, at least one."""
         if count >= len(self.records):
             return self
         end, corrupt = self.ends[count - 1]
@@ -62,15 +62,15 @@ class Batch:
 
 
 class SpoolReader:
-    """Follows the segments of all writers in `directory`. One reader per directory at a time.
+    """Reads the segments of all writers in `directory`. One reader per directory at a time.
 
-    `next_batch`, `begin`, (write the records out), `commit`: after a crash between begin and commit the next reader's
-    first batch is the same range under the same token. `totals` counts what was committed; `note` is what came with
-    the last commit: both outlive us.
+    Call `next_batch`, `begin`, store the records, `commit`. After a crash between begin and commit, the next reader's
+    first batch is the same range with the same token. `totals` counts committed records; `note` is the value passed to
+    the last commit. Both are persistent.
     """
 
     def __init__(self, directory: Path) -> None:
-        """Raises BlockingIOError when the directory has a reader, OSError (NewerFormat too) when it cannot be read."""
+        """Raises BlockingIOError when the directory has a reader, OSError (also NewerFormat) when it cannot be read."""
         directory.mkdir(parents=True, exist_ok=True)
         self._directory = directory
         self._lock = _locked(directory)
@@ -81,9 +81,9 @@ class SpoolReader:
             raise
         state = self._files.state
         self._saved = state.positions
-        self.is_counted = False  # whether `buffered` is exact: a large backlog is counted piece by piece
+        self.is_counted = False  # whether `buffered` is exact: a large backlog is counted in steps
         self._segments: dict[str, FollowedSegment] = {}
-        self._unfreed: dict[str, int] = {}  # done with and still there: their names, and where they end
+        self._unfreed: dict[str, int] = {}  # finished segments that are not freed yet: name -> end
         self._newer: set[str] = set()  # segments of a format that is not known
         self._last_writer = ""  # whose turn it was
         self.totals = state.totals
@@ -94,10 +94,10 @@ class SpoolReader:
         self._begun = self._replay(*state.intent) if state.intent else None
 
     def next_batch(self, max_records: int, max_bytes: int) -> Batch | None:
-        """The next records of one segment, None when there are none. A begun batch comes again until it is committed.
+        """The next records of one segment, or None. A begun batch is returned again until it is committed.
 
-        Writers take turns; of each the oldest segment comes first. At least one record is returned, however large.
-        Raises OSError.
+        Alternates between writers; reads the segments of each in order of age. Returns at least one record, however
+        large. Raises OSError.
         """
         if self._begun is not None:
             return self._begun
@@ -111,18 +111,18 @@ class SpoolReader:
         return None
 
     def batch_of(self, segment: str, max_records: int, max_bytes: int) -> Batch | None:
-        """The next records of this segment, None when it has none. Raises OSError."""
+        """The next records of this segment, or None. Raises OSError."""
         return self._read(segment, max_records, max_bytes) if segment in self._follow() else None
 
     def begin(self, batch: Batch) -> None:
-        """Promise to write out exactly this batch under its token. Raises OSError."""
+        """Saves that this batch is about to be stored with its token. Raises OSError."""
         if batch is self._begun:
             return
         self._save(self._positions(), self.totals, self.note, (batch.segment, batch.start, batch.end))
         self._begun, self.isolated = batch, []
 
     def isolate(self, table: str) -> None:
-        """The begun batch is written to this table in pieces from now on, after a crash too. Raises OSError."""
+        """Saves that the begun batch is written to this table in pieces from now on. Raises OSError."""
         assert self._begun is not None
         if table not in self.isolated:
             intent = (self._begun.segment, self._begun.start, self._begun.end)
@@ -131,17 +131,17 @@ class SpoolReader:
 
     @property
     def has_begun(self) -> bool:
-        """Whether the next batch is one that was begun: then it must not be cut."""
+        """Whether the next batch was begun before and must not be split."""
         return self._begun is not None
 
     def release(self) -> None:
-        """Give up a begun batch, to read the range in other pieces. Tables that have it already get it twice."""
+        """Abandons a begun batch, to read its range in smaller ones. Tables that have it already get its rows twice."""
         self._begun = None
 
     def commit(self, batch: Batch, note: Mapping[str, Any] | None = None) -> None:
-        """Never return these records again; delete the segment when it is read to its end and its writer left it.
+        """Marks these records as finished; frees the segment when it is read to its end and its writer has closed it.
 
-        `note` (of JSON's types) replaces the one before. Raises OSError: then the batch is still begun.
+        `note` (JSON types) replaces the previous one. After an OSError the batch is still begun.
         """
         totals, note = _with(self.totals, batch), dict(self.note if note is None else note)
         self._save(self._positions() | {batch.segment: batch.end}, totals, note, None)
@@ -150,9 +150,9 @@ class SpoolReader:
         self._delete_if_done(batch.segment, seen_to=batch.end)
 
     def buffered(self, writer: str | None = None) -> tuple[int, int]:
-        """How many records and bytes wait to be committed, of all writers or of one. Raises OSError.
+        """Records and bytes that are not committed yet, of all writers or of one. Raises OSError.
 
-        Counts at most 32 MiB that were not counted before, and estimates the rest: see `is_counted`.
+        Counts at most 32 MiB of new data per call and estimates the rest; see `is_counted`.
         """
         records, nbytes, uncounted, budget = 0, 0, 0, _COUNTED_AT_ONCE_BYTES
         for name in self._follow():
@@ -169,14 +169,14 @@ class SpoolReader:
         return records, nbytes
 
     def close(self) -> None:
-        """Let go of all files. A begun batch comes again to the next reader."""
+        """Closes all files. The next reader gets a begun batch again."""
         for segment in self._segments.values():
             segment.close()
         self._segments.clear()
         os.close(self._lock)
 
     def _follow(self) -> list[str]:
-        """Open what is new; all segments that are not done with, oldest first."""
+        """Opens new segments; returns all unfinished segments, oldest first."""
         for name in list(self._unfreed):
             self._free(name)
         names = []
@@ -187,14 +187,14 @@ class SpoolReader:
             if name not in self._segments:
                 try:
                     self._segments[name] = FollowedSegment(self._directory / name, named, self._saved.get(name, 0))
-                except FileNotFoundError:  # its writer took it back
+                except FileNotFoundError:  # its writer removed it
                     continue
             names.append(name)
         self._drop_deleted(set(names))
         return names
 
     def _is_newer(self, name: str, named: Named) -> bool:
-        """A segment of a later version of Headroom is left for that version, and logged once."""
+        """Leaves a segment of a newer format for a newer version, and logs it once."""
         is_newer = named.format > FORMAT
         if is_newer and name not in self._newer:
             self._newer.add(name)
@@ -202,7 +202,7 @@ class SpoolReader:
         return is_newer
 
     def _drop_deleted(self, listed: set[str]) -> None:
-        """Let go of what writers took back: a segment whose first flush failed."""
+        """Closes segments that their writers removed because the first flush failed."""
         for name in self._segments.keys() - listed:
             segment = self._segments[name]
             if segment.is_deleted() and not (self._begun and self._begun.segment == name):
@@ -224,7 +224,7 @@ class SpoolReader:
             max_bytes *= 2
 
     def _replay(self, name: str, start: int, end: int) -> Batch | None:
-        """The batch that was begun and not committed; None when a power loss took all of it."""
+        """The batch that was begun and not committed; None when a power loss destroyed it."""
         segment = self._segments.get(name)
         if segment is None:
             return None
@@ -245,9 +245,9 @@ class SpoolReader:
         self._files.save(State(positions, intent, list(isolated), totals, note))
 
     def _delete_if_done(self, name: str, *, seen_to: int, torn: bool = True) -> None:
-        """Let go of a segment that its writer left and that holds nothing behind `seen_to`.
+        """Frees a segment that its writer has closed and that contains no record after `seen_to`.
 
-        `torn`: what stands before it and is no record was one half written.
+        `torn`: the bytes before `seen_to` that are not a record are a partly written one.
         """
         segment = self._segments[name]
         if segment.is_being_written() or segment.size > seen_to:
@@ -256,13 +256,13 @@ class SpoolReader:
             self._count_torn(name, seen_to - segment.position)
         segment.close()  # and with it our lock, before a writer may take the file
         del self._segments[name]
-        self._unfreed[name] = seen_to  # its records are stored: whatever happens, they may not be read again
+        self._unfreed[name] = seen_to  # its records are stored and must not be read again, even if freeing it fails
         fault = self._free(name)
         if fault is not None:
-            logger.error("cannot free a segment that is done with, will be tried again", segment=name, cause=str(fault))
+            logger.error("cannot free a finished segment, will retry", segment=name, cause=str(fault))
 
     def _free(self, name: str) -> OSError | None:
-        """Keep a few segments to be written over; see SpoolWriter._take_free for what that saves. Why not, if not."""
+        """Keeps a few finished segments for reuse (SpoolWriter._take_free), deletes others. Returns any error."""
         path = self._directory / name
         try:
             if sum(1 for _ in self._directory.glob(f"*{FREE_SUFFIX}")) < _MAX_FREE:

@@ -1,16 +1,16 @@
-"""Records of the spool as bytes and back. Sans-I/O.
+"""Encodes and decodes spool records. Sans-I/O.
 
-A push is a fixed head, the connection's facts, the client id, and the payload untouched:
+A push is a fixed head, the connection's facts, the client id and the unchanged payload:
 
     received_at_ms i64 | client_instance_id 16s | subscription_id i32 | terminating u8 | compression_type u8
     | connection_len u16 | client_id_len u16 | connection (JSON) | client_id (UTF-8) | payload
 
-All from connection_len to the payload is the same for each push of a connection: make it once with `sender_bytes`.
-Usage and limits are JSON: {"fields": [names], "rows": [[values]]}.
+The fields from connection_len to client_id are equal in all pushes of a connection; `sender_bytes` encodes them
+once. Usage and limits are JSON: {"fields": [names], "rows": [[values]]}.
 
-JSON names its fields, so that versions of Headroom with more or fewer of them read each other's records: unknown fields
-are ignored, missing ones have the default of exporters/model.py or `_CONNECTION_DEFAULTS`. A change of the binary
-layout needs a new segment_format.FORMAT.
+Versions of Headroom with more or fewer JSON fields can read each other's records: unknown fields are ignored, missing
+ones take the default of exporters/model.py or `_CONNECTION_DEFAULTS`. A change of the binary layout needs a new
+segment_format.FORMAT.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _PUSH_ORIGIN = struct.Struct(">16siBB")
 _INSTANCE_HEAD = struct.Struct(">q16s")
 _SENDER_HEAD = struct.Struct(">HH")
 _CONNECTION_FIELDS = tuple(field.name for field in dataclasses.fields(Connection))
-_CONNECTION_DEFAULTS: dict[str, Any] = {  # for records of versions that did not have the field
+_CONNECTION_DEFAULTS: dict[str, Any] = {  # for records of versions without the field
     "cluster": "",
     "listener": "",
     "principal": ANONYMOUS,
@@ -41,11 +41,11 @@ _CONNECTION_DEFAULTS: dict[str, Any] = {  # for records of versions that did not
     "software_version": UNKNOWN,
     "broker_id": -1,
 }
-_MAX_CLIENT_ID_CHARS = 16_383  # as UTF-8 it fits its length field; only what is not UTF-8 is longer
+_MAX_CLIENT_ID_CHARS = 16_383  # valid UTF-8 fits the length field; replacement characters may make invalid text longer
 
 
 def sender_bytes(connection: Connection, client_id: str | None) -> bytes:
-    """The part of a record that names its sender: connection and client id."""
+    """The part of a record that identifies its sender: connection and client id."""
     facts = orjson.dumps(dataclasses.asdict(connection))
     name = (client_id or "")[:_MAX_CLIENT_ID_CHARS].encode("utf-8", "replace")
     return _SENDER_HEAD.pack(len(facts), len(name)) + facts + name
@@ -54,12 +54,11 @@ def sender_bytes(connection: Connection, client_id: str | None) -> bytes:
 def push_origin(
     client_instance_id: bytes, subscription_id: int, terminating: bool, compression_type: int, sender: bytes
 ) -> bytes:
-    """The part of a push record that is equal in consecutive pushes of a client."""
+    """The part of a push record that consecutive pushes of a client share."""
     return _PUSH_ORIGIN.pack(client_instance_id, subscription_id, terminating, compression_type) + sender
 
 
 def push_record(received_at_ms: int, origin: bytes, payload: bytes) -> bytes:
-    """A push record."""
     return _PUSH_TIME.pack(received_at_ms) + origin + payload
 
 
@@ -80,7 +79,6 @@ def decode_push(record: bytes) -> Push:
 
 
 def encode_instance(seen_at_ms: int, client_instance_id: bytes, sender: bytes) -> bytes:
-    """A client instance record."""
     return _INSTANCE_HEAD.pack(seen_at_ms, client_instance_id) + sender
 
 
@@ -116,7 +114,7 @@ def _rows(names: tuple[str, ...], rows: Sequence[Sequence[Any]]) -> bytes:
 
 
 def _named(known: tuple[str, ...], record: bytes) -> list[dict[str, Any]]:
-    """Rows as dictionaries of the fields that are known. Raises ValueError."""
+    """Rows as dictionaries of the known fields. Raises ValueError."""
     try:
         found = orjson.loads(record)
         columns = [(n, name) for n, name in enumerate(found["fields"]) if name in known]
@@ -126,7 +124,7 @@ def _named(known: tuple[str, ...], record: bytes) -> list[dict[str, Any]]:
 
 
 def _sender(record: bytes, at: int) -> tuple[Connection, str, int]:
-    """Connection and client id at `at`, and the position behind them."""
+    """Connection and client id at `at`, and the position after them."""
     connection_len, client_id_len = _unpack(_SENDER_HEAD, record, at)
     start = at + _SENDER_HEAD.size
     middle = start + connection_len

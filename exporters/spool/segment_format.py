@@ -1,11 +1,11 @@
-"""The spool's files as bytes: names of segments, frames of records, and how frames are read back. Sans-I/O.
+"""The format of spool segments: file names, framing of records, recovery after damage. Sans-I/O.
 
     segment name   <created, ns since 1970, 20 digits>-<writer>-<mark, 8 hex digits>-v<format>[r].spool
     record         mark u32 | length of the body u32 | CRC-32C of kind and body u32 | kind u8 | body
 
-All big endian. The mark is drawn at random for each segment, so that nobody who fills a body can make bytes in it look
-like a record: after damage the reader looks for the next mark whose record has a right checksum. A segment with an `r`
-in its name overwrites a finished one: until its writer closes it, old bytes stand behind its end.
+All big endian. The mark is random per segment, so that a client cannot craft a body that looks like a record: after
+damage the reader searches for the next mark followed by a record with a valid checksum. A segment with an `r` in its
+name overwrites a finished one: until its writer closes it, old bytes follow its end.
 
 Format 1 is this framing and the record layouts of records.py. A segment of a newer format is left alone.
 """
@@ -43,39 +43,40 @@ class Named(NamedTuple):
 
 
 def segment_name(created_ns: int, writer: str, mark: int, reused: bool = False) -> str:
-    """A name that sorts by age. Raises ValueError unless `writer` is made of letters, digits, '_' and '.'."""
+    """A name that sorts by age. Raises ValueError unless `writer` consists of letters, digits, '_' and '.'."""
     if not _WRITER.fullmatch(writer):
         raise ValueError(f"cannot name a segment after the writer {writer!r}: letters, digits, '_' and '.' only")
     return f"{created_ns:020d}-{writer}-{mark:08x}-v{FORMAT}{'r' if reused else ''}{SUFFIX}"
 
 
 def read_name(segment: str) -> Named | None:
-    """None when this is not the name of a segment."""
+    """None for names that are not segments."""
     match = _NAME.fullmatch(segment)
     return Named(match[1], int(match[2], 16), match[4] != "", int(match[3])) if match else None
 
 
 class Scan(NamedTuple):
-    """What stands in a stretch of a segment."""
+    """The records found in a part of a segment."""
 
     records: list[Record]
-    ends: list[tuple[int, int]]  # of each record: the byte behind it, stretches of damage skipped before it
+    ends: list[tuple[int, int]]  # per record: the offset after it, and the number of damaged ranges skipped before it
 
     @property
     def end(self) -> int:
-        """The byte behind the last whole record."""
+        """The offset after the last complete record."""
         return self.ends[-1][0] if self.ends else 0
 
     @property
     def corrupt(self) -> int:
-        """Stretches of damage that were skipped before `end`."""
+        """Damaged ranges skipped before `end`."""
         return self.ends[-1][1] if self.ends else 0
 
 
 def scan(data: bytes, mark: int, max_records: int) -> Scan:
-    """The whole records in `data`, which begins where a record begins.
+    """The complete records in `data`, which begins at a record.
 
-    Damage is skipped when a good record follows it; else reading ends before it, as before a half-written record.
+    A damaged range is skipped if a valid record follows it; otherwise the scan ends before it, as before a partly
+    written record.
     """
     records: list[Record] = []
     view = memoryview(data)
@@ -96,7 +97,7 @@ def scan(data: bytes, mark: int, max_records: int) -> Scan:
 
 
 def frame_bytes(head: bytes, mark: int) -> int:
-    """How long the record is that begins with `head`, by its head alone; 0 when that is no head."""
+    """The length of the record according to `head`; 0 when that is not a record head."""
     if len(head) < FRAME.size:
         return 0
     found, length, _, _ = FRAME.unpack_from(head)
@@ -104,7 +105,7 @@ def frame_bytes(head: bytes, mark: int) -> int:
 
 
 def _record_end(view: memoryview, start: int, mark: int) -> int:
-    """Where the record at `start` ends; -1 when there is no whole and sound record."""
+    """The end of the record at `start`; -1 when it is incomplete or damaged."""
     if start + FRAME.size > len(view):
         return -1
     found, length, checksum, kind = FRAME.unpack_from(view, start)
@@ -115,7 +116,7 @@ def _record_end(view: memoryview, start: int, mark: int) -> int:
 
 
 def _next_record(data: bytes, view: memoryview, start: int, mark: int) -> int:
-    """Where the next sound record at or behind `start` begins; -1 when there is none."""
+    """The beginning of the next valid record at or after `start`; -1 without one."""
     wanted = mark.to_bytes(4)
     found = data.find(wanted, start)
     while found >= 0 and _record_end(view, found, mark) < 0:

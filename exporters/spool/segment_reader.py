@@ -1,4 +1,4 @@
-"""One segment as its reader follows it: the position, how far it is written, how many records are waiting."""
+"""Reads one segment: its position, how far the segment is written, how many records are unread."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from typing import NamedTuple
 
 from exporters.spool.segment_format import FORMAT, FRAME, SUFFIX, Named, frame_bytes, read_name, scan
 
-_COUNTED_BYTES = 1 << 18  # read at once when records are only counted
+_COUNTED_BYTES = 1 << 18  # read size when records are only counted
 
 
 class Waiting(NamedTuple):
-    """What a reader has still to read of a segment."""
+    """The unread part of a segment."""
 
     records: int
     nbytes: int
@@ -22,7 +22,7 @@ class Waiting(NamedTuple):
 
 
 class FollowedSegment:
-    """Open until `close`. All before `position` is finished. All methods raise OSError."""
+    """Open until `close`. Records before `position` are finished. All methods raise OSError."""
 
     def __init__(self, path: Path, named: Named, position: int) -> None:
         self.named = named
@@ -37,7 +37,7 @@ class FollowedSegment:
         return os.fstat(self._fd).st_size
 
     def is_being_written(self) -> bool:
-        """Whether its writer still holds it open."""
+        """Whether its writer has it open."""
         try:
             fcntl.flock(self._fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -51,20 +51,20 @@ class FollowedSegment:
         return os.pread(self._fd, nbytes, start)
 
     def readable_bytes(self) -> int:
-        """How many bytes behind the position are known to be records."""
+        """Number of bytes after the position that are known to be records."""
         if not self.named.reused or not self.is_being_written():
             return self.size
         self.count_ahead(self.size)
         return self._counted_to - self.position
 
     def waiting(self) -> Waiting:
-        """What stands behind the position, as far as `count_ahead` looked."""
+        """The unread part, as far as `count_ahead` has counted."""
         end = self._counted_to if self.named.reused else self.size
         uncounted = max(0, self.size - self._counted_to) if self._is_behind else 0
         return Waiting(self._ahead, max(0, end - self.position), 0 if self.named.reused else uncounted)
 
     def move_on(self, end: int, records: int) -> None:
-        """Advance to `end`, past `records` records; a stretch of damage counts as one."""
+        """Advances to `end`, past `records` records; a damaged range counts as one."""
         self.position = end
         if self._counted_to <= end:
             self._counted_to, self._ahead = end, 0
@@ -75,9 +75,9 @@ class FollowedSegment:
         os.close(self._fd)
 
     def count_ahead(self, max_bytes: int) -> int:
-        """Count records that were not counted before, in at most about `max_bytes`. Returns how many bytes it read.
+        """Counts further records in at most about `max_bytes`. Returns the number of bytes read.
 
-        Damage ends the count for now.
+        Stops at damage.
         """
         size, mark = self.size, self.named.mark
         nbytes, done = _COUNTED_BYTES, 0
@@ -100,17 +100,17 @@ class FollowedSegment:
         return done
 
     def _sound(self, data: bytes) -> tuple[int, int]:
-        """As `_headed`, by checksums: the size of a segment that is overwritten does not say where its records end."""
+        """Like `_headed`, by checksums, because the size of a reused segment does not tell where its records end."""
         found = scan(data, self.named.mark, len(data))
-        if found.corrupt:  # or it was written while we read: what precedes a record that we saw is complete by now
+        if found.corrupt:  # or it was written during the read: everything before a record that was seen is complete now
             found = scan(self.read(found.end, self._counted_to), self.named.mark, found.end)
         return len(found.records) + found.corrupt, found.end
 
 
 def waiting_segments(directory: Path, positions: Mapping[str, int]) -> Iterator[tuple[str, str, int, int, int, bool]]:
-    """Name, writer, records, bytes, position and whether it is being written, of each segment that is not finished.
+    """Name, writer, records, bytes, position and whether it is being written, of each unfinished segment.
 
-    Changes nothing, and may run beside a reader. Raises OSError.
+    Read-only; may run while a reader is active. Raises OSError.
     """
     for path in sorted(directory.glob(f"*{SUFFIX}")):
         named = read_name(path.name)
@@ -130,7 +130,7 @@ def waiting_segments(directory: Path, positions: Mapping[str, int]) -> Iterator[
 
 
 def _headed(data: bytes, mark: int, room: int) -> tuple[int, int]:
-    """How many records begin in `data`, by their heads alone, and where the last one ends."""
+    """The number of records in `data` by their heads alone, and the end of the last one."""
     count = at = 0
     while 0 < (nbytes := frame_bytes(data[at : at + FRAME.size], mark)) <= room - at:
         at += nbytes

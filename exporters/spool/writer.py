@@ -1,7 +1,7 @@
-"""The writing side of the spool; reader.py reads. A push is acknowledged once it is written here.
+"""Writes the spool, which reader.py reads. A push is acknowledged after it is written here.
 
-Each writer appends to segments of its own and holds a lock (flock) on the open segment for as long as it lives. A crash
-of the process loses nothing that was flushed; a power loss loses at most what was not synced.
+Each writer appends to its own segments and holds a lock (flock) on the open segment while it lives. A crash of the
+process loses no flushed record; a power loss loses at most the records that were not synced.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ _MEASURE_AGAIN_S = 0.05  # the same while the spool seems full
 
 
 class SpoolFull(Exception):  # noqa: N818 - a condition, as queue.Full
-    """The spool has reached its limit: nothing was queued, and the client is asked to retry."""
+    """The spool has reached its limit; nothing was queued. Clients are asked to retry."""
 
 
 class SpoolWriter:
-    """Appends records to segments of its own in `directory`.
+    """Appends records to its own segments in `directory`.
 
     `append` and `flush` are for one thread. `sync` may run in another and must be called periodically, because it also
     closes full segments. `max_bytes` bounds the whole directory, including segments of other writers.
@@ -60,16 +60,16 @@ class SpoolWriter:
         self._queued_bytes = 0
         self._retired: deque[int] = deque()  # full segments that `sync` has to sync and close
         self._directory_dirty = False
-        self._closing = threading.Lock()  # a descriptor is closed, or duplicated for sync, under it
+        self._closing = threading.Lock()  # held while a descriptor is closed, or duplicated for sync
         self.records = 0  # written since the start
         self.bytes = 0
         directory.mkdir(parents=True, exist_ok=True)
-        for unnamed in directory.glob(f"*-{name}.tmp"):  # left by a crash before it was a segment
+        for unnamed in directory.glob(f"*-{name}.tmp"):  # left by a crash before it was renamed to a segment
             unnamed.unlink(missing_ok=True)
         self._measure()
 
     def append(self, kind: RecordKind, body: bytes) -> None:
-        """Queue one record. Raises SpoolFull."""
+        """Queues one record. Raises SpoolFull."""
         length = len(body)
         nbytes = FRAME.size + length
         if self._others_bytes + self._end + self._queued_bytes + nbytes > self._max_bytes:
@@ -78,16 +78,16 @@ class SpoolWriter:
         self._queued_bytes += nbytes
 
     def reserve(self, body_bytes: int, records: int) -> None:
-        """Make sure that so many records can be queued one after the other. Raises SpoolFull."""
+        """Raises SpoolFull unless all these records can be queued one after the other."""
         nbytes = body_bytes + records * FRAME.size
         if self._others_bytes + self._end + self._queued_bytes + nbytes > self._max_bytes:
             self._refuse_if_full(nbytes)
 
     def flush(self) -> None:
-        """Write all that is queued. Raises OSError: then nothing of it is written, and the queue is empty."""
+        """Writes all queued records. After an OSError none of them is written, and the queue is empty."""
         if not self._queue:
             return
-        # One copy and one write cost less than writev over three parts a record (measured: 0.07 and 0.15 us a record).
+        # One copy and one write are cheaper than writev over three buffers per record (0.07 and 0.15 us per record).
         data, records = b"".join(self._queue), len(self._queue) // 2
         self._queue.clear()
         self._queued_bytes = 0
@@ -105,9 +105,9 @@ class SpoolWriter:
             self._retire()
 
     def sync(self) -> None:
-        """Make all that was flushed survive a power loss (fdatasync), close full segments. May run in a thread.
+        """Makes flushed records survive a power loss (fdatasync) and closes full segments. May run in a thread.
 
-        Raises OSError: what was flushed since the last sync may then be lost with the power.
+        After an OSError, a power loss may lose the records flushed since the last sync.
         """
         while self._retired:
             full = self._retired.popleft()
@@ -127,11 +127,11 @@ class SpoolWriter:
             try:
                 sync_directory(self._directory)
             except OSError:
-                self._directory_dirty = True  # the next sync has to do it
+                self._directory_dirty = True  # the next sync retries
                 raise
 
     def close(self) -> None:
-        """Flush, sync, and close the segment. Raises OSError."""
+        """Flushes, syncs and closes the segment. Raises OSError."""
         try:
             self.flush()
         finally:
@@ -147,7 +147,7 @@ class SpoolWriter:
             rest = rest[written:]
 
     def _open_segment(self) -> None:
-        """Begin a segment. It gets its name after it is locked, because an unlocked segment is an abandoned one."""
+        """Begins a segment. It is renamed after it is locked, because an unlocked segment counts as abandoned."""
         self._created_ns = max(time.time_ns(), self._created_ns + 1)
         self._path = self._directory / f"{self._created_ns:020d}-{self._name}.tmp"
         self._reused = self._take_free()
@@ -155,7 +155,7 @@ class SpoolWriter:
             self._fd = os.open(self._path, os.O_WRONLY | (0 if self._reused else os.O_CREAT | os.O_EXCL), 0o640)
         except OSError:
             with suppress(OSError):
-                self._path.unlink()  # the finished segment that was taken
+                self._path.unlink()  # the reused segment
             raise
         fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         name = segment_name(self._created_ns, self._name, self._mark, self._reused)
@@ -163,11 +163,11 @@ class SpoolWriter:
         self._directory_dirty = True
 
     def _take_free(self) -> bool:
-        """Take a finished segment to overwrite: its blocks are allocated, and its pages are in memory.
+        """Takes a finished segment to overwrite, whose blocks are allocated and whose pages are in memory.
 
-        Under a hypervisor that lends memory, a page that the kernel has to find first costs as much as the rest of a
-        push. Until the writer closes it, all its old bytes count as spooled: large segments are not taken, nor any
-        when little room is left. Even when all free segments are taken at once, more than half of the room remains.
+        On a virtual machine with ballooned memory, the first touch of a page costs as much as the rest of a push. Until
+        the writer closes the segment, its old bytes count as spooled; therefore large segments are not reused, nor any
+        when the spool is nearly full. Even if all free segments are taken, more than half of the room remains.
         """
         self._measure()
         room = self._max_bytes // 4 - self._others_bytes
@@ -189,7 +189,7 @@ class SpoolWriter:
             self._mark = secrets.randbits(32)
 
     def _abandon_segment(self) -> None:
-        """Cut off a torn tail and continue in a new segment: the reader may already be past the cut."""
+        """Truncates a torn tail and continues in a new segment, because the reader may already be past the cut."""
         if self._fd < 0:
             return
         with suppress(OSError):  # the reader detects a torn tail, too
@@ -205,7 +205,7 @@ class SpoolWriter:
 
     def _duplicate(self) -> int:
         with self._closing:
-            current = self._fd  # read once: it may be retired meanwhile
+            current = self._fd  # read once, because another thread may retire it
             return os.dup(current) if current >= 0 else -1
 
     def _refuse_if_full(self, nbytes: int) -> None:
@@ -216,7 +216,7 @@ class SpoolWriter:
             raise SpoolFull(f"cannot queue {nbytes} bytes: the spool would hold {total} of {self._max_bytes}")
 
     def _measure(self) -> None:
-        """Measure the other segments in the directory."""
+        """Measures the other segments in the directory."""
         self._measured_at = self._clock_s()
         own = self._path.name if self._fd >= 0 else ""
         self._others_bytes = sum(size for name, size in segment_sizes(self._directory).items() if name != own)
@@ -234,7 +234,7 @@ def segment_sizes(directory: Path) -> dict[str, int]:
 
 
 def sync_directory(directory: Path) -> None:
-    """Make the entries of a directory durable (fsync)."""
+    """Makes the entries of a directory durable (fsync)."""
     fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(fd)

@@ -1,10 +1,10 @@
-"""The ClickHouse server that Headroom runs itself: a child process over a directory of ours.
+"""The ClickHouse server that Headroom runs itself, as a child process with its own directory.
 
-executable.py     which program: a configured or installed `clickhouse`, else the server inside the chdb wheel
-launcher.py       the child's first page: dies with its parent, becomes the server
-configuration.py  the server's configuration as a document: paths, ports, memory, threads, HTTP rules
-access.py         its users as a document: the writer, the reader, their grants and limits; the writer's password file
-document.py      documents as ClickHouse reads them
+executable.py     finds the program: a configured or installed `clickhouse`, else the server inside the chdb wheel
+launcher.py       entry point of the child: arranges to die with the parent, then becomes the server
+configuration.py  the server's configuration: paths, ports, memory, threads, HTTP rules
+access.py         its users: the writer, the readers, their grants and limits; the writer's password file
+document.py       writes both as XML
 server.py         the process: start, wait until it answers, stop
 
 In: a directory, addresses and limits. Out: addresses to connect to, and the writer's password. Imports only the

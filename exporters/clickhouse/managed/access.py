@@ -1,4 +1,4 @@
-"""The managed server's users: who may write, who may read, and what a reader can ask for at most."""
+"""The managed server's users: one writer, readers, and the limits of readers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ BASE_PROFILE = "base"
 _LOOPBACK = ("127.0.0.1", "::1")
 _EVERYWHERE = "::/0"
 
-# What clients and dashboards ask a server about itself. Without system.processes KILL QUERY finds nothing to kill.
+# System tables that clients and dashboards query. Without system.processes, KILL QUERY finds no query of another user.
 _SYSTEM_TABLES = (
     "asynchronous_metrics",
     "data_skipping_indices",
@@ -47,15 +47,15 @@ _READER_QUERIES = 16
 def users_document(writer_password: str, reader_password: str, memory_bytes: int) -> dict[str, Any]:
     """The content of the users file.
 
-    Everybody who names no user is `default`, a reader. Readers come without a password from this machine only;
-    `headroom_reader` comes from anywhere once it has one.
+    A client that names no user is `default`, a reader. Readers without a password connect from this machine only;
+    `headroom_reader` connects from anywhere once it has a password.
     """
     reader = {"profile": "reader", "quota": "default", "default_database": DATABASE, "grants": _queries(_READS)}
     local = {"no_password": "", "networks": {"ip": list(_LOOPBACK)}}
     remote = {**_password(reader_password), "networks": {"ip": _EVERYWHERE}}
     return {
-        # Any user may switch to any profile that changes no setting which is fixed for that user: `readonly` stands in
-        # each profile, so that a reader cannot leave the constraints of its own.
+        # Users may switch to any profile that changes no setting fixed for them. `readonly` is set in each profile, so
+        # that a reader cannot switch away from its constraints.
         "profiles": {
             BASE_PROFILE: {"readonly": 0, "session_timezone": "UTC"},
             "writer": {"profile": BASE_PROFILE, "readonly": 0, "max_partitions_per_insert_block": 1000},
@@ -77,9 +77,9 @@ def users_document(writer_password: str, reader_password: str, memory_bytes: int
 
 
 def _reader_profile(memory_bytes: int) -> dict[str, Any]:
-    """`readonly = 2`: SELECT with settings of the client's, as JDBC and Grafana send them, within the constraints.
+    """`readonly = 2`: SELECT with settings, as JDBC and Grafana send them, within the constraints.
 
-    0 is "without limit" for all of the limits, so each has a minimum as well.
+    0 means "no limit" for each of the limits, so each has a minimum, too.
     """
     limits = {
         "max_memory_usage": (memory_bytes // 2, memory_bytes),
@@ -100,7 +100,7 @@ def _reader_profile(memory_bytes: int) -> dict[str, Any]:
         "allow_introspection_functions": 0,
         "result_overflow_mode": "throw",
         "timeout_overflow_mode": "throw",
-        "add_http_cors_header": 0,  # with this or the next one a page of another site could read its answers
+        "add_http_cors_header": 0,  # with this or the next setting, a page of another site could read responses
         "http_response_headers": "{}",
     }
     return {
@@ -123,7 +123,7 @@ def _password(password: str) -> dict[str, str]:
 
 
 def writer_password(file: Path) -> str:
-    """What the file holds; a new one when there is none. Raises OSError."""
+    """The password in the file; creates the file with a new password if it does not exist. Raises OSError."""
     try:
         return file.read_text(encoding="ascii").strip()
     except FileNotFoundError:

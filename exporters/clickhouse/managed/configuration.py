@@ -15,29 +15,28 @@ from exporters.clickhouse.managed.access import BASE_PROFILE
 
 _MIB = 1 << 20
 
-# An address is safe in a Host header, since DNS cannot point it elsewhere; names have to be known ones.
+# An address in a Host header is safe, because DNS cannot rebind it; names must be configured.
 _HOST = r"regex:^(?:localhost|[0-9.]+|\[[0-9a-fA-F:.]+\]{names})(?::[0-9]+)?$"
-# What browsers add to requests of pages: those of other sites are refused, programs send neither header.
+# Browsers add these headers to requests; those from pages of other sites are refused. Programs send neither.
 _SAME_SITE = "regex:^(?:|none|same-origin)$"
 _SAME_ORIGIN = r"regex:^(?:|https?://(?:localhost|[0-9.]+|\[[0-9a-fA-F:.]+\]{names})(?::[0-9]+)?)$"
 
 
 @dataclass(frozen=True, slots=True)
 class ServerSettings:
-    """What can be chosen of a managed server."""
+    """Options of a managed server."""
 
-    directory: Path  # absolute; everything it keeps is below
+    directory: Path  # absolute; all its files are below
     host: str = "127.0.0.1"
     http_port: int = 0  # 0: a free one
     native_port: int = 0
-    host_names: tuple[str, ...] = ()  # names in Host headers that are answered, besides localhost and addresses
+    host_names: tuple[str, ...] = ()  # accepted names in Host headers, besides localhost and addresses
     memory_bytes: int = 2048 * _MIB
-    reader_password: str = field(default="", repr=False)  # "": readers come from this machine only
+    reader_password: str = field(default="", repr=False)  # "": readers connect from this machine only
     program: Path | None = None
 
     @property
     def store(self) -> Path:
-        """Where the server keeps its tables."""
         return self.directory / "store"
 
     @property
@@ -61,7 +60,7 @@ def server_document(settings: ServerSettings, http_port: int, native_port: int) 
         "listen_host": settings.host,
         "http_port": http_port,
         "tcp_port": native_port,
-        "listen_reuse_port": 1,  # the parent holds the ports, so that nobody takes them while the server is down
+        "listen_reuse_port": 1,  # the parent reserves the ports while the server is down
         "http_handlers": {"rule": _http_rules(settings.host_names)},
         "keep_alive_timeout": 30,
         "timezone": "UTC",
@@ -78,7 +77,7 @@ def server_document(settings: ServerSettings, http_port: int, native_port: int) 
 
 
 def _paths(settings: ServerSettings) -> dict[str, Any]:
-    """No system logs: they grow without anybody who reads them. `files` and `schemas` stay empty."""
+    """Disables system log tables, which grow and are never read. `files` and `schemas` stay empty."""
     return {
         "path": f"{settings.store}/",
         "tmp_path": f"{settings.store}/tmp/",  # noqa: S108 below our directory
@@ -97,7 +96,7 @@ def _paths(settings: ServerSettings) -> dict[str, Any]:
 
 
 def _limits(memory_bytes: int) -> dict[str, Any]:
-    """Two merges at a time, at a lower priority than queries; caches that fit the memory limit."""
+    """Two merges at a time, and caches that fit the memory limit."""
     return {
         "max_server_memory_usage": memory_bytes,
         "merges_mutations_memory_usage_soft_limit": memory_bytes // 4,
@@ -131,7 +130,7 @@ def _limits(memory_bytes: int) -> dict[str, Any]:
 
 
 def _http_rules(host_names: tuple[str, ...]) -> list[dict[str, Any]]:
-    """What no rule takes is answered with 404: other paths and methods, foreign hosts, pages of other sites."""
+    """HTTP rules. Requests that match none get 404: other paths and methods, unknown hosts, pages of other sites."""
     names = "".join(f"|{re.escape(name)}" for name in host_names)
     headers = {"Host": _HOST.format(names=names)}
     of_pages = {"Sec-Fetch-Site": _SAME_SITE, "Origin": _SAME_ORIGIN.format(names=names)}

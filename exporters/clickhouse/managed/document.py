@@ -1,4 +1,4 @@
-"""Configuration documents as ClickHouse reads them: XML, since the server in the chdb wheel is built without YAML."""
+"""Writes configuration documents as XML, because the server in the chdb wheel is built without YAML."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from xml.etree.ElementTree import Element, SubElement, indent, tostring
 
 
 def write_document(file: Path, content: dict[str, Any]) -> None:
-    """Replaces the file at once; mode 0600, since users come with hashes of their passwords. Raises OSError."""
+    """Replaces the file atomically; mode 0600, because the users file holds password hashes. Raises OSError."""
     root = Element("clickhouse")
     _fill(root, content)
     indent(root)
@@ -21,7 +21,7 @@ def write_document(file: Path, content: dict[str, Any]) -> None:
 
 
 def _fill(element: Element, content: dict[str, Any]) -> None:
-    """A list repeats its element, a mapping nests, all else is text."""
+    """A list repeats its element, a mapping nests, other values become text."""
     for name, value in content.items():
         for each in value if isinstance(value, list) else [value]:
             child = SubElement(element, name)

@@ -1,4 +1,4 @@
-"""Which program is the managed server: a configured one, `clickhouse` on PATH, or the server inside the chdb wheel."""
+"""Finds the managed server's program: the configured one, `clickhouse` on PATH, or the server in the chdb wheel."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _LIBRARY = "_chdb.abi3.so"
 
 
 class NoServerError(Exception):
-    """There is no ClickHouse server to start; the message says what to install or configure."""
+    """No ClickHouse server was found; the message says what to install or configure."""
 
 
 def find_program(configured: Path | None) -> str:
@@ -23,14 +23,14 @@ def find_program(configured: Path | None) -> str:
     installed = shutil.which("clickhouse") or _library()
     if installed is None:
         raise NoServerError(
-            "there is no ClickHouse server: install headroom[embedded] or a clickhouse executable on PATH,"
+            "cannot find a ClickHouse server: install headroom[embedded] or a clickhouse executable on PATH,"
             " or name a server with --clickhouse"
         )
     return installed
 
 
 def _library() -> str | None:
-    """Found without importing chdb, which would load 800 MB into this process."""
+    """Does not import chdb, which would load 800 MB into this process."""
     found = importlib.util.find_spec("chdb")
     for directory in (found.submodule_search_locations if found else None) or ():
         library = Path(directory) / _LIBRARY

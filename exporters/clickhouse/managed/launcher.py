@@ -1,7 +1,7 @@
 """Becomes a ClickHouse server: `python -m exporters.clickhouse.managed.launcher PARENT_PID PROGRAM CONFIG_FILE`.
 
-PROGRAM is a `clickhouse` executable, or the shared library of the chdb wheel. The wheel of chdb 3.7.2 contains the
-whole server, and its entry point is exported but not documented; requirements.txt pins the wheel by hash.
+PROGRAM is a `clickhouse` executable or the shared library of the chdb wheel. The wheel of chdb 3.7.2 contains the
+complete server; its entry point is exported but undocumented, and requirements.txt pins the wheel by hash.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ _NICENESS = 10  # clients that wait for an acknowledgement go first
 def main(parent_pid: int, program: str, config_file: str) -> int:
     """Runs until the server ends. Replaces this process when `program` is an executable."""
     libc = ctypes.CDLL(None)
-    if hasattr(libc, "prctl"):  # Linux; elsewhere only an orderly end of the parent stops the server
+    if hasattr(libc, "prctl"):  # Linux only; elsewhere the server survives a parent that is killed
         libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
         libc.prctl(_PR_SET_NAME, _PROCESS_NAME)
     if os.getppid() != parent_pid:  # the parent died before prctl took effect
         return 1
     os.umask(0o077)
     os.nice(_NICENESS)
-    os.environ["CLICKHOUSE_WATCHDOG_ENABLE"] = "0"  # the watchdog forks, and its child would not die with our parent
+    os.environ["CLICKHOUSE_WATCHDOG_ENABLE"] = "0"  # the watchdog forks, and its child would not die with the parent
     arguments = [f"--config-file={config_file}"]
     if not program.endswith(".so"):
         os.execv(program, ["clickhouse", "server", *arguments])  # noqa: S606 that is the point

@@ -24,14 +24,14 @@ _PREDECESSOR_S = 30.0
 
 
 class ServerError(Exception):
-    """The server does not start; the message is one line."""
+    """The server did not start; the message is one line."""
 
 
 class ManagedServer:
-    """One server at a time over one directory. `http_port` and `native_port` stay the same over restarts."""
+    """One server for one directory. `http_port` and `native_port` stay the same across restarts."""
 
     def __init__(self, settings: ServerSettings) -> None:
-        """Takes the ports and writes the configuration; waits for a server whose parent was killed.
+        """Reserves the ports and writes the configuration. Waits for the server of a killed parent to end.
 
         Raises OSError, NoServerError, and ServerError when another server uses the directory.
         """
@@ -39,7 +39,7 @@ class ManagedServer:
         self.process: subprocess.Popen[bytes] | None = None
         self._program = find_program(settings.program)
         settings.store.mkdir(parents=True, exist_ok=True)
-        self._wait_for_predecessor()  # it may have our ports
+        self._wait_for_predecessor()  # it may hold the ports
         self._ports = contextlib.ExitStack()
         self.http_port = self._ports.enter_context(_reserved(settings.host, settings.http_port))
         self.native_port = self._ports.enter_context(_reserved(settings.host, settings.native_port))
@@ -52,7 +52,7 @@ class ManagedServer:
 
     @property
     def host(self) -> str:
-        """Where clients on this machine reach it."""
+        """The endpoint for clients on this machine."""
         return {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(self.settings.host, self.settings.host)  # noqa: S104 compared
 
     @property
@@ -62,7 +62,7 @@ class ManagedServer:
         return f"http://{host}:{self.http_port}"
 
     def launch(self) -> None:
-        """Starts the process and returns at once. It dies with the calling thread (prctl(2)): use a lasting one."""
+        """Starts the process and returns. It dies with the calling thread (prctl(2)), which must outlive it."""
         with (self.settings.error_log.with_name("output.log")).open("wb") as output:
             self.process = subprocess.Popen(
                 [
@@ -76,11 +76,11 @@ class ManagedServer:
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
-                start_new_session=True,  # a Ctrl-C in the terminal is for the parent, which stops the server last
+                start_new_session=True,  # Ctrl-C is for the parent only, which stops the server last
             )
 
     def wait_ready(self) -> None:
-        """Returns when it answers /ping. Raises ServerError when it ends before, or takes a minute."""
+        """Returns when the server answers /ping. Raises ServerError when it ends before or takes over a minute."""
         assert self.process is not None
         deadline_s = time.monotonic() + _START_S
         while not self._answers():
@@ -91,7 +91,7 @@ class ManagedServer:
             time.sleep(_POLL_S)
 
     def stop(self, grace_s: float = 20.0) -> int:
-        """SIGTERM, after `grace_s` SIGKILL; its exit status. Gives the ports free."""
+        """Sends SIGTERM, after `grace_s` SIGKILL; returns the exit status. Releases the ports."""
         self._ports.close()
         if self.process is None:
             return 0
@@ -113,7 +113,7 @@ class ManagedServer:
 
     @property
     def password(self) -> str:
-        """Of headroom_writer."""
+        """The password of headroom_writer."""
         return writer_password(self.settings.password_file)
 
     def _answers(self) -> bool:
@@ -127,7 +127,7 @@ class ManagedServer:
             connection.close()
 
     def _wait_for_predecessor(self) -> None:
-        """The server of a parent that was killed gets SIGTERM from the kernel, and holds a lock until it has ended."""
+        """Waits for the server of a killed parent: the kernel sends it SIGTERM, and it holds a lock until it ends."""
         deadline_s = time.monotonic() + _PREDECESSOR_S
         with (self.settings.store / "status").open("a+b") as file:
             while True:
@@ -149,9 +149,9 @@ class ManagedServer:
 
 @contextlib.contextmanager
 def _reserved(host: str, port: int) -> Iterator[int]:
-    """Keeps a port for a process that binds it with SO_REUSEPORT; yields its number.
+    """Reserves a port for a process that binds it with SO_REUSEPORT; yields its number.
 
-    Raises OSError when somebody has it, also somebody who would share it.
+    Raises OSError when the port is in use, even if it is shareable.
     """
     family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
     with socket.socket(family) as alone:

@@ -49,7 +49,7 @@ def test_a_password_comes_from_the_environment_or_a_file(tmp_path: Path) -> None
     assert password_of({"HEADROOM_CLICKHOUSE_PASSWORD_FILE": str(tmp_path / "secret")}) == "pä ss"
     with pytest.raises(FileNotFoundError):
         password_of({"HEADROOM_CLICKHOUSE_PASSWORD_FILE": str(tmp_path / "nowhere")})
-    with pytest.raises(ValueError, match="two ways"):
+    with pytest.raises(ValueError, match="not both"):
         password_of({"HEADROOM_CLICKHOUSE_PASSWORD": "x", "HEADROOM_CLICKHOUSE_PASSWORD_FILE": str(tmp_path)})
 
 
