@@ -17,6 +17,8 @@ CLIENTS ?= 100000
 INTERVAL_S ?= 60
 SLOW := kafka or java or clickhouse or spark or browser or dist or image or promtool
 PROTO := telemetry/proto
+PYTEST := $(BIN)/python -m pytest -p no:cacheprovider -q
+NO_TESTS := 5
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test lint check cover compiled test-compiled dist image oracle chaos attack fuzz bench scale fmt lock proto docs clean
@@ -38,7 +40,10 @@ demo: $(READY) ## real broker, real clients, throttled and seen; leaves demo-out
 	@$(BIN)/headroom demo
 
 test: $(READY) ## all tests, order and examples drawn by SEED=1: real broker, real clients, ClickHouse, Spark; nothing skipped
-	@$(BIN)/python -m pytest -p no:cacheprovider -q -m "not image" $(DRAWN) $(TESTS)
+	@alone=0; $(PYTEST) -m "alone and not image" $(DRAWN) $(TESTS) || alone=$$?; \
+	[ $$alone = 0 ] || [ $$alone = $(NO_TESTS) ] || exit $$alone; \
+	rest=0; $(PYTEST) -n 2 --dist loadfile -m "not (alone or image)" $(DRAWN) $(TESTS) || rest=$$?; \
+	[ $$rest = 0 ] || [ $$rest = $(NO_TESTS) -a $$alone = 0 ]
 
 lint: $(READY) ## format, lint, types, import contracts
 	@$(BIN)/ruff format --check .

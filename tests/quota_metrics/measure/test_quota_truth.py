@@ -17,7 +17,7 @@ from quota_metrics.jmx.scrape import Agent, scrape
 from tests.quota_metrics.measure import quota_truth
 from tests.quota_metrics.measure.quota_truth import CONSUMER, CONSUMES, PRODUCER, PRODUCES, SHARED, USER, Bucket, Loaded
 
-pytestmark = [pytest.mark.kafka, pytest.mark.java]
+pytestmark = [pytest.mark.kafka, pytest.mark.java, pytest.mark.alone]
 
 BUCKETS: list[Bucket] = [(PRODUCER, USER, PRODUCES), (CONSUMER, USER, CONSUMES), SHARED]
 TOLERANCE = 0.02

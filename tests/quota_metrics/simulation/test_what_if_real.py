@@ -24,7 +24,7 @@ from headroom.demo.kit.jvm import Jvm
 from headroom.demo.kit.serving import Serving
 from tests.kit.paced_load import Load, Paced, Reported
 
-pytestmark = [pytest.mark.kafka, pytest.mark.java, pytest.mark.clickhouse]
+pytestmark = [pytest.mark.kafka, pytest.mark.java, pytest.mark.clickhouse, pytest.mark.alone]
 
 SECONDS = 60
 GENEROUS = {"producer_byte_rate": 10_000_000.0, "consumer_byte_rate": 10_000_000.0}
