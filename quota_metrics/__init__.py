@@ -1,4 +1,4 @@
-"""Kafka client quotas: configuration, usage, utilisation, and what would happen under other quotas.
+"""Kafka client quotas: configuration, usage, utilisation and what-if simulation.
 
 windows.py    Kafka's Rate and TokenBucket, to the last digit
 config/       entities, precedence, validation, history of the configuration

@@ -1,1 +1,4 @@
-"""Quota configuration as values: entities, the eight-level precedence, validation, documents, history. Sans-I/O."""
+"""Quota configuration: entities, the eight levels of precedence, validation, JSON files, history. Sans-I/O.
+
+Imports only `exporters`.
+"""

@@ -12,8 +12,8 @@ from exporters.model import DEFAULT_ENTITY
 USER, CLIENT_ID, IP = "user", "client-id", "ip"
 TYPES = (USER, CLIENT_ID, IP)
 
-# (type, name) of each dimension that the entity has; the name None is the type's default entity. In the order of
-# TYPES, so that equal entities are equal tuples. An empty string is a valid name.
+# (type, name) of each dimension of the entity; the name None is the type's default entity. In the order of TYPES, so
+# that equal entities are equal tuples. An empty string is a valid name.
 Entity: TypeAlias = tuple[tuple[str, str | None], ...]
 Values: TypeAlias = Mapping[str, float]  # quota key -> value
 Rules: TypeAlias = Mapping[Entity, Values]
@@ -25,7 +25,7 @@ def entity_of(components: Mapping[str, str | None]) -> Entity:
 
 
 def text(entity: Entity) -> str:
-    """An entity as KIP-546's tool prints it, names sanitized: `{user=a%20b, client-id=<default>}`."""
+    """An entity in the format of KIP-546's tool, with sanitized names: `{user=a%20b, client-id=<default>}`."""
     parts = (f"{kind}={DEFAULT_ENTITY if name is None else sanitize(name)}" for kind, name in entity)
     return "{" + ", ".join(parts) + "}"
 
@@ -36,7 +36,7 @@ def sanitize(name: str) -> str:
 
 
 def desanitize(sanitized: str) -> str:
-    """The name that `sanitize` was given."""
+    """The inverse of `sanitize`."""
     return unquote(sanitized)
 
 
@@ -45,7 +45,7 @@ class MatchType(IntEnum):
 
     EXACT = 0
     DEFAULT = 1
-    ANY = 2  # "specified": any name, and the default too
+    ANY = 2  # "specified": any name, and the default
 
 
 class FilterComponent(NamedTuple):
@@ -57,7 +57,7 @@ class FilterComponent(NamedTuple):
 
 
 class Alteration(NamedTuple):
-    """What to change at one entity: quota key -> new value, or None to remove it."""
+    """A change of one entity: quota key -> new value, or None to remove it."""
 
     entity: Entity
     values: Mapping[str, float | None]
@@ -72,10 +72,10 @@ class Altered(NamedTuple):
 
 
 def matches(entity: Entity, components: Iterable[FilterComponent], *, strict: bool) -> bool:
-    """Whether the entity passes the filter, by the broker's rule (ClientQuotasImage.describe).
+    """Whether the entity matches the filter, by the broker's rule (ClientQuotasImage.describe).
 
-    Strict: the entity has no type that the filter does not name. So no components match everything, or nothing
-    when strict.
+    Strict: the entity must not have a type that the filter does not name. An empty filter matches everything, or
+    nothing when strict.
     """
     names = dict(entity)
     count = 0

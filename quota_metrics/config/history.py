@@ -1,4 +1,4 @@
-"""Quota configuration as history: the difference between two descriptions of a cluster, as rows. Sans-I/O."""
+"""History of a cluster's quota configuration: the differences between descriptions, as rows. Sans-I/O."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ _Known: TypeAlias = dict[tuple[str, str, str, str], float]  # user, client_id, i
 class LimitHistory:
     """Turns successive descriptions of one cluster's quotas into the rows of quota_limits.
 
-    `stored`: rows written before, in any order. With them a restart repeats no row, and notices quotas that were
-    removed in the meantime.
+    `stored`: rows written earlier, in any order. With them, no row is repeated after a restart, and quotas removed in
+    the meantime are detected.
     """
 
     def __init__(self, cluster: str, stored: Iterable[QuotaLimit] = ()) -> None:
@@ -49,7 +49,7 @@ class LimitHistory:
 
 
 def unrecorded(changes: Iterable[QuotaLimit], stored: Iterable[QuotaLimit]) -> list[QuotaLimit]:
-    """Without the changes that `stored` has: another gateway in front of the cluster recorded them first."""
+    """The changes that `stored` does not contain; another gateway of the cluster recorded the others."""
     newest: dict[tuple[str, str, str, str], float | None] = {}
     for row in sorted(stored, key=lambda row: row.valid_from_ms):
         newest[row.user, row.client_id, row.ip, row.quota_key] = row.value
@@ -67,8 +67,8 @@ def _limits(described: Rules) -> Iterator[tuple[tuple[str, str, str, str], float
 
 
 def _has_a_row(entity: Entity) -> bool:
-    """Whether a row can represent the entity: its types have columns, and no name means 'absent' or 'default' there.
+    """Whether a row can represent the entity: each type has a column, and no name is the mark of 'absent' or 'default'.
 
-    Kafka accepts neither an empty name nor, so far, another type. It accepts infinity and NaN, which never throttle.
+    Kafka accepts neither an empty name nor other types. It accepts infinity and NaN, which never throttle.
     """
     return all(kind in TYPES and name not in ("", DEFAULT_ENTITY) for kind, name in entity)

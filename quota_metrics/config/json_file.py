@@ -1,7 +1,7 @@
-"""Quotas as a document, KIP-546's shape: {"entries": [{"entity": {type: name or null}, "values": {key: number}}]}.
+"""Quotas as JSON, shaped like KIP-546: {"entries": [{"entity": {type: name or null}, "values": {key: number}}]}.
 
-A name of null is the type's default entity, a missing type is no part of the entity, and an empty string is a
-name. Sans-I/O.
+A null name is the type's default entity, a missing type is not part of the entity, and an empty string is a name.
+Sans-I/O.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ def parse_rules(content: str | bytes) -> dict[Entity, dict[str, float]]:
 
 
 def document(rules: Rules) -> dict[str, Any]:
-    """The document of rules: what `parse_rules` reads, before it is JSON."""
+    """The document that `parse_rules` reads, before JSON encoding."""
     return {"entries": [{"entity": dict(entity), "values": dict(values)} for entity, values in rules.items()]}
 
 
 def parse_pairs(content: str | bytes) -> list[tuple[str | None, str | None, str | None]]:
-    """A list of [user, client-id] or [user, client-id, ip] as triples; null is not known. Raises QuotaFileError."""
+    """Parses a list of [user, client-id] or [user, client-id, ip]; null means unknown. Raises QuotaFileError."""
     pairs = _json(content)
     if not isinstance(pairs, list):
         raise QuotaFileError("not a list of [user, client-id] or [user, client-id, ip]")
@@ -66,7 +66,7 @@ def _json(content: str | bytes) -> Any:
         return json.loads(content)
     except RecursionError as exc:
         raise QuotaFileError("not JSON that can be read: nested too deep") from exc
-    except ValueError as exc:  # UnicodeDecodeError among them
+    except ValueError as exc:  # includes UnicodeDecodeError
         raise QuotaFileError(f"not JSON: {exc}") from exc
 
 
@@ -92,6 +92,6 @@ def _values(where: str, entity: Entity, values: Any) -> Iterator[tuple[str, floa
             raise QuotaFileError(f"{where}: unknown key {key!r}, not one of {', '.join(known)}")
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise QuotaFileError(f"{where}: {key} is not a number")
-        if not 0 < value <= sys.float_info.max:  # false for NaN too
+        if not 0 < value <= sys.float_info.max:  # false for NaN, too
             raise QuotaFileError(f"{where}: {key} is {value}, not a number greater than 0")
         yield key, float(value)

@@ -1,8 +1,8 @@
-"""Which quota a client has, by which rule, over which others, and under which tags the broker meters it. Sans-I/O.
+"""Resolves a client's quota: the rule that applies, the rules it overrides, and the broker's metric tags. Sans-I/O.
 
 A port of ClientQuotaManager's default callback, one manager per quota key: the most specific configured entity
-decides the metric's tags, and the limit is then looked up by the tags. Where names are empty the two differ, and the
-broker's limit is what counts here.
+determines the metric tags, and the limit is then looked up by the tags. For empty names the two differ, and the limit
+applies, as in the broker.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ IP_KEYS = (QuotaKey.CONNECTION_CREATION_RATE.value,)
 # ClientQuotaManager's bits: at which levels quotas of a key are configured (quotaTypesEnabled).
 NO_QUOTAS, CLIENT_ID_QUOTA, USER_QUOTA, USER_CLIENT_ID_QUOTA = 0, 1, 2, 4
 
-# The dimensions (user, client-id) that the tags of a level name.
+# The dimensions (user, client-id) in the tags of a level.
 _Form: TypeAlias = tuple[bool, bool]
 _FORMS: tuple[_Form, ...] = tuple((user is not Match.ABSENT, client is not Match.ABSENT) for user, client in PRECEDENCE)
 _BITS: dict[_Form, int] = {
@@ -35,7 +35,7 @@ _SHORTCUTS: dict[int, _Form] = {NO_QUOTAS: _UNMATCHED} | {bit: form for form, bi
 
 
 class Rule(NamedTuple):
-    """A configured value and the entity it is configured at."""
+    """A configured value and its entity."""
 
     entity: Entity
     value: float
@@ -45,16 +45,16 @@ _RulesByKey: TypeAlias = Mapping[str, Rule]
 
 
 class Resolution(NamedTuple):
-    """The quota that a client has for one key. Clients with equal tags share it."""
+    """A client's quota for one key. Clients with equal tags share it."""
 
     value: float
     entity: Entity
     metric_tags: Tags
-    overridden: list[Rule]  # rules that would apply without the winner, most specific first
+    overridden: list[Rule]  # the rules that this one overrides, most specific first
 
 
 class Resolver:
-    """Resolves against one configuration. A resolution takes at most eight look-ups, however many rules there are."""
+    """Resolves against one configuration, with at most eight look-ups per resolution."""
 
     def __init__(self, rules: Rules) -> None:
         self._clients: dict[Entity, _RulesByKey] = {}
@@ -64,10 +64,9 @@ class Resolver:
             self._add(entity, values)
 
     def resolve(self, user: str | None, client_id: str | None, ip: str | None = None) -> dict[str, Resolution]:
-        """The client's quota per key, without the keys for which no rule gives one.
+        """The client's quota per key, without keys to which no rule applies.
 
-        None is an unknown name: no rule on that dimension applies. An empty name is one that the broker knows to be
-        empty.
+        None is an unknown name: no rule on that dimension applies. An empty name is a name that is known to be empty.
         """
         matched = self._matched(user, client_id)
         tags = _tags_by_form(user or "", client_id or "")
@@ -80,7 +79,7 @@ class Resolver:
         return resolved if by_ip is None else resolved | {IP_KEYS[0]: by_ip}
 
     def metric_tags(self, key: str, user: str | None, client_id: str | None) -> Tags:
-        """The tags under which a broker meters the client, also when it has no quota (quotaMetricTags)."""
+        """The tags under which a broker meters the client, even without a quota (quotaMetricTags)."""
         levels = (level for level, rules in self._matched(user, client_id) if key in rules)
         return _tags_by_form(user or "", client_id or "")[self._form(key, next(levels, None))]
 
@@ -94,7 +93,7 @@ class Resolver:
         return None
 
     def levels(self, key: str) -> int:
-        """The levels at which the key is configured, as ClientQuotaManager.quotaTypesEnabled has them."""
+        """The levels at which the key is configured, like ClientQuotaManager.quotaTypesEnabled."""
         return self._levels[key]
 
     def _add(self, entity: Entity, values: Values) -> None:
@@ -109,7 +108,7 @@ class Resolver:
                 self._levels[key] |= _BITS[USER in names, CLIENT_ID in names]
 
     def _matched(self, user: str | None, client_id: str | None) -> list[tuple[int, _RulesByKey]]:
-        """The rules of the configured entities that fit, most specific first, each with its place in PRECEDENCE."""
+        """The matching rules, most specific first, each with its index in PRECEDENCE."""
         users, client_ids = _spelled(USER, user), _spelled(CLIENT_ID, client_id)
         matched = []
         for level, (user_match, client_match) in enumerate(PRECEDENCE):
@@ -134,7 +133,7 @@ class Resolver:
         return None
 
     def _form(self, key: str, level: int | None) -> _Form:
-        """The dimensions of the tags. Where only one level is configured the broker looks at no rule."""
+        """The dimensions of the tags. If only one level is configured, the broker does not look up a rule."""
         shortcut = _SHORTCUTS.get(self._levels[key])
         if shortcut is not None:
             return shortcut
@@ -175,19 +174,19 @@ def _tags_by_form(user: str, client_id: str) -> dict[_Form, Tags]:
 
 
 def _spelled(kind: str, name: str | None) -> dict[Match, Entity]:
-    """How this dimension of an entity is spelled that fits the name; a name that is not known fits only 'absent'."""
+    """The entity's value of the dimension that matches the name; an unknown name matches only 'absent'."""
     if name is None:
         return {Match.ABSENT: ()}
     return {Match.EXACT: ((kind, name),), Match.DEFAULT: ((kind, None),), Match.ABSENT: ()}
 
 
 def _address(name: str | None) -> str | None:
-    """One spelling for equal addresses; a host name stays as it is, as nothing is looked up here."""
+    """A canonical form of an address. Host names are returned unchanged and not resolved."""
     if name is None:
         return None
     try:
         address = ipaddress.ip_address(name)
     except ValueError:
         return name
-    mapped = getattr(address, "ipv4_mapped", None)  # Java's InetAddress turns it into an IPv4 address
+    mapped = getattr(address, "ipv4_mapped", None)  # Java's InetAddress converts it to an IPv4 address
     return str(mapped or address)

@@ -1,4 +1,4 @@
-"""Which quota each client had when, and which it would have had under a change: rows of quota_limits. Sans-I/O."""
+"""The quotas of clients over time, as recorded in quota_limits, and as they would be after a change. Sans-I/O."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ BucketKey: TypeAlias = tuple[str, str, str]  # quota key, and user and client-id
 
 
 class Standing(NamedTuple):
-    """The quota of a pair before and after the change; None where none applies."""
+    """The quota of a pair before and after the change; None if none applies."""
 
     before: Resolution | None
     after: Resolution | None
@@ -39,7 +39,7 @@ class Epoch:
         self.groups = _groups((pair, standing.after) for pair, standing in self.standings.items())
 
     def touched(self) -> set[Pair]:
-        """Pairs whose quota changes, and those that share a quota with them before or after."""
+        """Pairs whose quota changes, and pairs that share a quota with them before or after."""
         touched: set[Pair] = set()
         for pair, standing in self.standings.items():
             if _differ(*standing):
@@ -50,8 +50,8 @@ class Epoch:
         return touched
 
     def eased(self, pair: Pair) -> bool:
-        """Whether the pair may be able to use more than before: its limit is higher, gone, or not shared with all
-        that it was."""
+        """Whether the pair may be able to use more than before: its limit is higher, removed, or shared with fewer
+        pairs."""
         before, after = self.standings[pair]
         was, now = bucket_key(pair, before), bucket_key(pair, after)
         if before is None or after is None or was is None or now is None:
@@ -62,14 +62,14 @@ class Epoch:
 def epochs(
     history: Iterable[QuotaLimit], alteration: Alteration, pairs: Iterable[Pair], from_ms: int
 ) -> Iterator[Epoch]:
-    """What was in force at `from_ms`, then each change after it. `history` is of one cluster, in any order."""
+    """The configuration at `from_ms`, then each later change. `history`: rows of one cluster, in any order."""
     wanted = list(pairs)
     for since_ms, rules in configurations(history, from_ms):
         yield Epoch(since_ms, rules, alteration, wanted)
 
 
 def configurations(history: Iterable[QuotaLimit], from_ms: int) -> Iterator[tuple[int, Rules]]:
-    """(since when, the configuration), each a separate mapping."""
+    """Pairs of (in force since, configuration), each a separate mapping."""
     rows = sorted(history, key=lambda row: row.valid_from_ms)
     rules: dict[Entity, dict[str, float]] = {}
     _apply(rules, (row for row in rows if row.valid_from_ms <= from_ms))
@@ -81,7 +81,7 @@ def configurations(history: Iterable[QuotaLimit], from_ms: int) -> Iterator[tupl
 
 
 def bucket_key(pair: Pair, rule: Resolution | None) -> BucketKey | None:
-    """Pairs with the same one share a limit; None without a limit."""
+    """Pairs with equal keys share a limit; None without a limit."""
     return None if rule is None else (pair[0], rule.metric_tags[USER], rule.metric_tags[CLIENT_ID])
 
 
@@ -110,11 +110,11 @@ def _apply(rules: dict[Entity, dict[str, float]], changes: Iterable[QuotaLimit])
 
 
 def _copy(rules: dict[Entity, dict[str, float]]) -> Rules:
-    """Without the entities that have no values left."""
+    """Without entities that have no values left."""
     return {entity: dict(values) for entity, values in rules.items() if values}
 
 
 def _entity(row: QuotaLimit) -> Entity:
-    """As LimitHistory (quota_metrics.config.history) spelled it."""
+    """The inverse of LimitHistory's encoding (quota_metrics.config.history)."""
     names = {USER: row.user, CLIENT_ID: row.client_id, IP: row.ip}
     return entity_of({kind: None if name == DEFAULT_ENTITY else name for kind, name in names.items() if name})

@@ -1,4 +1,4 @@
-"""The controller's checks of an alteration (ClientQuotaControlManager), and the rules after it. Sans-I/O."""
+"""The controller's validation of an alteration (ClientQuotaControlManager), and the resulting rules. Sans-I/O."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ _WHOLE_TO = 1e-6
 
 
 def refusal(alteration: Alteration) -> str | None:
-    """The message with which Kafka refuses the alteration (INVALID_REQUEST); None when it accepts it.
+    """Kafka's message when it refuses the alteration (INVALID_REQUEST); None when it accepts it.
 
-    No host name is looked up. NaN, which passes Kafka's checks, is refused here.
+    Host names are not resolved. NaN, which Kafka accepts, is refused here.
     """
     return _refused_entity(alteration.entity) or next(
         (

@@ -1,1 +1,5 @@
-"""The brokers' quota sensors by the Prometheus JMX exporter or Jolokia. scrape.py reads them; all else is sans-I/O."""
+"""Reads the brokers' quota sensors from the Prometheus JMX exporter or Jolokia.
+
+scrape.py does the HTTP requests; prometheus.py, jolokia.py and sensors.py are sans-I/O. Imports only `exporters` and
+quota_metrics.config.
+"""

@@ -1,4 +1,4 @@
-"""Quota sensors by Jolokia's bulk read: one POST, the MBeans' own names, no rules file. Sans-I/O."""
+"""Reads quota sensors by a Jolokia bulk request: one POST, the MBeans' own names, no rules file. Sans-I/O."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import orjson
 
 from quota_metrics.jmx.sensors import BEANS, THROTTLE, SensorReading, SensorTable
 
-# One property of an ObjectName; a value with a separator in it is quoted.
+# One property of an ObjectName; values with separators are quoted.
 _PROPERTY = re.compile(r'([^=,:*?"]+)=("(?:\\.|[^"\\])*"|[^,"]*)(?:,|$)', re.DOTALL)
 _DOMAIN = "kafka.server:"
 
@@ -31,10 +31,10 @@ def read_request() -> bytes:
 
 
 def read_answer(body: bytes) -> SensorReading:
-    """The sensors in a response; a type without MBeans is unused. Raises ValueError for other responses."""
+    """The sensors in a response; types without MBeans are ignored. Raises ValueError for invalid responses."""
     answers = orjson.loads(body)
     if not isinstance(answers, list) or not all(isinstance(answer, dict) for answer in answers):
-        raise ValueError("the answer is no list of Jolokia's answers")
+        raise ValueError("the response is not a list of Jolokia responses")
     table = SensorTable()
     malformed = 0
     for name, attributes in (bean for answer in answers for bean in _beans(answer)):
@@ -45,7 +45,7 @@ def read_answer(body: bytes) -> SensorReading:
             continue
         for attribute in (BEANS[bean][1], THROTTLE):
             value = attributes.get(attribute)
-            if isinstance(value, int | float):  # NaN is null or text, a missing attribute is an error's text
+            if isinstance(value, int | float):  # NaN is null or a string; a missing attribute is an error message
                 table.put(bean, properties.get("user", ""), properties.get("client-id", ""), attribute, float(value))
     return SensorReading(table.values, 0, malformed, table.left_out)
 
@@ -57,7 +57,7 @@ def _beans(answer: dict[str, Any]) -> Iterator[tuple[str, Any]]:
 
 
 def _properties(name: str) -> dict[str, str]:
-    """Of an ObjectName in the domain kafka.server; {} when it is none."""
+    """The properties of an ObjectName in the domain kafka.server; {} for other names."""
     if not name.startswith(_DOMAIN):
         return {}
     text, place, found = name[len(_DOMAIN) :], 0, dict[str, str]()

@@ -3,7 +3,7 @@
 Clean names are those of deploy/jmx/kafka-quotas.yml and of the exporter's kafka-2_0_0.yml, with the usual variants of
 labels: kafka_server_quota_byte_rate{resource="Produce",user="alice",clientId="app"}. The exporter's rules for KRaft
 mangle them to kafka_server_produce_user_alice_client_id_app_byte_rate, lower case, with `_` for every character
-that metric names exclude. Such a name cannot be decoded: it is accepted when it matches exactly one known client.
+not allowed in metric names. Such a name cannot be decoded; it is accepted if it matches exactly one known client.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ _ALIASES = {"resource": "resource", "type": "resource", "quotatype": "resource",
 
 
 def read_exposition(body: bytes, known: Iterable[tuple[str, str]] = ()) -> SensorReading:
-    """The quota sensors in an exposition; other lines are not parsed. Never raises.
+    """The quota sensors in an exposition; other lines are ignored. Never raises.
 
-    `known` are pairs of user and client-id that may be behind a mangled name; an empty one is no part of it.
+    `known`: the pairs of user and client-id that mangled names are matched with; an empty one is not part of the name.
     """
     table = SensorTable()
     mangled: list[tuple[re.Match[str], float]] = []
@@ -67,7 +67,7 @@ def _put_clean(table: SensorTable, attribute: str, sample: Sample) -> None:
 def _put_mangled(
     table: SensorTable, mangled: list[tuple[re.Match[str], float]], known: Iterable[tuple[str, str]]
 ) -> int:
-    """Number of names that match no known client or several."""
+    """Number of names that match no known client, or several."""
     behind: dict[str, set[tuple[str, str]]] = {}
     for user, client_id in known:
         for tags in {(sanitize(user), client_id), (sanitize(user), ""), ("", client_id)}:
@@ -86,7 +86,7 @@ def _mangled_tags(user: str, client_id: str) -> str:
 
 
 def _safe(text: str) -> str:
-    """As the exporter makes a name, and a little more alike: runs of what is neither letter nor digit are one `_`."""
+    """Normalizes a name for comparison: each run of characters other than letters and digits becomes one `_`."""
     return _NOT_IN_A_NAME.sub("_", text.lower()).strip("_")
 
 

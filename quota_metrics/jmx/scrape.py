@@ -1,4 +1,4 @@
-"""Reads a broker's quota sensors over HTTP: its Prometheus JMX exporter, or its Jolokia agent. Blocking."""
+"""Reads a broker's quota sensors over HTTP, from its Prometheus JMX exporter or Jolokia agent. Blocking."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ _CHUNK_BYTES = 65_536
 
 
 class Agent(StrEnum):
-    """What answers at the target."""
+    """The kind of agent at the target."""
 
     PROMETHEUS = "prometheus"
     JOLOKIA = "jolokia"
 
 
 class Target(NamedTuple):
-    """Where one broker exposes its metrics. `url` is http(s), with user and password where required."""
+    """The metrics endpoint of one broker. `url` is http(s), with user and password if required."""
 
     broker_id: int
     agent: Agent
@@ -33,13 +33,13 @@ class Target(NamedTuple):
 
 
 class ScrapeError(Exception):
-    """A target cannot be read; the message is one line, without the target's password."""
+    """A target cannot be read; the message is one line and omits the target's password."""
 
 
 def scrape(target: Target, *, timeout_s: float, max_bytes: int, known: Iterable[tuple[str, str]] = ()) -> SensorReading:
-    """One reading, in `timeout_s` and a wait for a silent socket at most. Raises ScrapeError.
+    """One scrape, which takes at most `timeout_s` plus one socket timeout. Raises ScrapeError.
 
-    `known`: the clients that mangled names are matched with (prometheus.py).
+    `known`: the clients that mangled names are matched with (see prometheus.py).
     """
     body = read_request() if target.agent is Agent.JOLOKIA else None
     try:
@@ -77,7 +77,7 @@ def _bounded(response: HTTPResponse, deadline_s: float, max_bytes: int) -> bytes
     while chunk := response.read1(_CHUNK_BYTES):
         answer += chunk
         if len(answer) > max_bytes:
-            raise ValueError(f"the answer is larger than {max_bytes} bytes")
+            raise ValueError(f"the response is larger than {max_bytes} bytes")
         if time.monotonic() > deadline_s:
-            raise TimeoutError("the answer takes too long")
+            raise TimeoutError("the response takes too long")
     return bytes(answer)

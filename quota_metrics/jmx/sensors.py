@@ -1,7 +1,7 @@
-"""The broker's own quota sensors, from either exporter: rate and throttle time per metric tags. Sans-I/O.
+"""The broker's quota sensors: rate and throttle time per metric tags, from either exporter. Sans-I/O.
 
-MBeans kafka.server:type={Produce|Fetch|Request|ControllerMutation}[,user=U][,client-id=C], an empty tag left out.
-A sensor belongs to a quota group and not to a client: `user` or `client_id` is empty where all share the quota.
+MBeans: kafka.server:type={Produce|Fetch|Request|ControllerMutation}[,user=U][,client-id=C]; empty tags are omitted.
+A sensor belongs to a quota group, not to a client: `user` or `client_id` is empty where all of them share the quota.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ BEANS: dict[str, tuple[str, str]] = {
     "ControllerMutation": (QuotaKey.CONTROLLER_MUTATION_RATE.value, "mutation-rate"),
 }
 THROTTLE = "throttle-time"
-MAX_SENSORS = 50_000  # of one broker; a row of usage each
+MAX_SENSORS = 50_000  # per broker; each becomes a row of usage
 
 Place: TypeAlias = tuple[str, str, str]  # MBean type, user, client-id
 
@@ -33,20 +33,20 @@ class SensorReading(NamedTuple):
     """The sensors of one broker. Values are by MBean type, user, client-id, then attribute."""
 
     values: dict[Place, dict[str, float]]
-    ambiguous: int = 0  # values under names that could be several clients'
-    malformed: int = 0  # values that could not be read
+    ambiguous: int = 0  # values with ambiguous names
+    malformed: int = 0  # values that cannot be parsed
     left_out: int = 0  # values beyond MAX_SENSORS
 
 
 class SensorTable:
-    """Collects values, at most MAX_SENSORS places."""
+    """Collects the values of at most MAX_SENSORS sensors."""
 
     def __init__(self) -> None:
         self.values: dict[Place, dict[str, float]] = {}
         self.left_out = 0
 
     def put(self, bean: str, user: str, client_id: str, attribute: str, value: float) -> None:
-        """`user` and `client_id` as the MBean's name has them: quoted where JMX quotes, the user sanitized."""
+        """`user` and `client_id` as in the MBean's name: quoted where JMX quotes them, the user sanitized."""
         if not user and not client_id:
             return  # the queue's size, the time of exempt requests
         place = (bean, desanitize(unquoted(user)), unquoted(client_id))
@@ -59,7 +59,7 @@ class SensorTable:
 
 
 def unquoted(value: str) -> str:
-    """What javax.management.ObjectName.quote was given, or the value itself where nothing was quoted."""
+    """The inverse of javax.management.ObjectName.quote; unquoted values are returned unchanged."""
     if len(value) < 2 or not (value.startswith('"') and value.endswith('"')):
         return value
     return _ESCAPED.sub(lambda match: "\n" if match[1] == "n" else match[1], value[1:-1])
@@ -70,8 +70,8 @@ def usage_samples(
 ) -> list[UsageSample]:
     """Rows of quota_usage, none for idle clients. `bytes` and `throttled_requests` are 0: brokers expose rates only.
 
-    `throttle_ms` is the broker's mean of the throttle times above 0 over its last two samples of 30 s, so it goes on
-    for up to a minute after the last of them.
+    `throttle_ms` is the broker's mean of the throttle times above 0 over its last two samples of 30 s, so it remains
+    above 0 for up to a minute after the last of them.
     """
     rows = []
     for (bean, user, client_id), attributes in values:

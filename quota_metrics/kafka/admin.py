@@ -1,4 +1,4 @@
-"""Kafka's admin client in asyncio: quotas, nodes, and any other request that kio has classes for."""
+"""An asyncio admin client: quotas, nodes, and any request that kio has classes for."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Node(NamedTuple):
 
 
 class Cluster(NamedTuple):
-    """A cluster's nodes; in KRaft `controller_id` is any broker, which forwards to the controller."""
+    """A cluster's nodes. In KRaft, `controller_id` is any broker, which forwards to the controller."""
 
     cluster_id: str
     nodes: tuple[Node, ...]
@@ -45,11 +45,11 @@ class Cluster(NamedTuple):
 
 
 class KafkaAdmin:
-    """Sends requests to a cluster, by any broker that answers.
+    """Sends requests to a cluster through any broker that answers.
 
-    Connects to a bootstrap address or to a node it has learned of, keeps connections open, and opens others when they
-    break. A request whose connection breaks is not repeated: only the caller knows if that is safe. All methods
-    raise ClusterError (errors.py). For one event loop; calls may overlap.
+    Connects to a bootstrap address or a known node, keeps connections open and replaces broken ones. A request whose
+    connection breaks is not retried: only the caller knows whether that is safe. All methods raise ClusterError
+    (errors.py). For one event loop; calls may overlap.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class KafkaAdmin:
         self._connecting = asyncio.Lock()
 
     async def start(self) -> Cluster:
-        """Connects and learns the nodes."""
+        """Connects and fetches the nodes."""
         return await self.describe_cluster()
 
     async def close(self) -> None:
@@ -80,16 +80,16 @@ class KafkaAdmin:
             await connection.close()
 
     async def send(self, *versions: RequestPayload, node_id: int | None = None) -> Any:
-        """Sends a kio request and returns kio's response; error codes in it are the caller's to `check`.
+        """Sends a kio request and returns kio's response; the caller must `check` its error codes.
 
-        `versions` is one request in the versions that the caller can speak, best first: the first that the broker
-        knows is sent, UnsupportedError when it knows none. It goes to any live broker, or to `node_id`.
+        `versions`: the same request in the versions that the caller supports, best first. The first one that the broker
+        supports is sent; UnsupportedError if there is none. It is sent to `node_id`, or to any live broker.
         """
         connection = await (self._any() if node_id is None else self._node(node_id))
         return await connection.send(versions)
 
     async def describe_cluster(self) -> Cluster:
-        """Nodes as advertised, by Metadata, which every vendor has."""
+        """The nodes as advertised in Metadata, which every vendor supports."""
         response = await self.send(_METADATA)
         nodes = tuple(Node(broker.node_id, broker.host, broker.port, broker.rack) for broker in response.brokers)
         if not nodes:
@@ -98,13 +98,13 @@ class KafkaAdmin:
         return Cluster(response.cluster_id or "", nodes, response.controller_id)
 
     async def describe_node(self, node_id: int) -> None:
-        """Asks one broker for Metadata at its advertised address. Raises ClusterError when it does not answer."""
+        """Sends Metadata to one broker at its advertised address. Raises ClusterError when it does not answer."""
         await self.send(_METADATA, node_id=node_id)
 
     async def describe_client_quotas(
         self, components: Iterable[FilterComponent] = (), *, strict: bool = False
     ) -> dict[Entity, dict[str, float]]:
-        """Configured quotas of the entities that pass the filter; all of them by default."""
+        """Configured quotas of the entities that match the filter; of all entities by default."""
         response = await self.send(_describe(components, strict))
         check("DescribeClientQuotas", response.error_code, response.error_message)
         return {
@@ -117,10 +117,10 @@ class KafkaAdmin:
     async def alter_client_quotas(
         self, alterations: Iterable[Alteration], *, validate_only: bool = False
     ) -> list[Altered]:
-        """Sets and removes quotas. Each entity succeeds or fails on its own: look at every error_code."""
+        """Sets and removes quotas. Each entity succeeds or fails on its own: check every error_code."""
         request = _alter(alterations, validate_only)
         altered = _altered(await self.send(request))
-        if any(result.error_code == NOT_CONTROLLER for result in altered):  # ZooKeeper-era brokers do not forward
+        if any(result.error_code == NOT_CONTROLLER for result in altered):  # brokers with ZooKeeper do not forward
             cluster = await self.describe_cluster()
             altered = _altered(await self.send(request, node_id=cluster.controller_id))
         return altered

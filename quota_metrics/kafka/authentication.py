@@ -1,4 +1,4 @@
-"""Authentication to a broker by TLS and SASL."""
+"""Authenticates to a broker by TLS and SASL."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ from quota_metrics.kafka.errors import AuthenticationError, error_name, one_line
 from quota_metrics.kafka.sasl import Conversation, Mechanism, SaslError
 
 UNSUPPORTED_SASL_MECHANISM = 33
-_LIFETIME_USED = 0.85  # of a session; Java's clients re-authenticate between 85 and 95 % of it
+_LIFETIME_USED = 0.85  # of a session's lifetime; Java's clients re-authenticate between 85 and 95 % of it
 
 
 @dataclass(frozen=True, slots=True)
 class Security:
-    """PLAINTEXT when both are None; tls alone is SSL (mutual when the context has a certificate)."""
+    """PLAINTEXT when both are None; `tls` alone is SSL (mutual if the context has a certificate)."""
 
     tls: ssl.SSLContext | None = None
     sasl: Mechanism | None = None
 
 
 async def authenticate(mechanism: Mechanism, exchange: Callable[[RequestPayload], Awaitable[Any]], peer: str) -> float:
-    """Runs the mechanism's conversation (KIP-152) and returns for how many seconds to use the connection.
+    """Runs the SASL conversation (KIP-152) and returns for how many seconds the connection may be used.
 
-    Raises AuthenticationError, with the broker's own reason where it gives one.
+    Raises AuthenticationError, with the broker's reason if it sends one.
     """
     handshake = await exchange(SaslHandshakeRequest(mechanism=mechanism.name))
     if handshake.error_code == UNSUPPORTED_SASL_MECHANISM:
@@ -53,7 +53,7 @@ async def authenticate(mechanism: Mechanism, exchange: Callable[[RequestPayload]
 def _check(code: int, message: str | None, mechanism: Mechanism, peer: str) -> None:
     if code != 0:
         reason = error_name(code) if not message else one_line(message)
-        raise AuthenticationError(f"{peer} did not accept our {mechanism.name} credentials: {reason}")
+        raise AuthenticationError(f"{peer} did not accept the {mechanism.name} credentials: {reason}")
 
 
 def _next(conversation: Conversation, said: bytes | None, peer: str) -> bytes | None:

@@ -1,4 +1,4 @@
-"""Connects to the first of several brokers that answers; each has the whole timeout."""
+"""Connects to the first of several brokers that answers. Each attempt has the full timeout."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ _NEXT_AFTER_S = 1.0
 async def first_to_answer(
     addresses: Sequence[Address], connect: Callable[[Address], Awaitable[KafkaConnection]]
 ) -> tuple[Address, KafkaConnection]:
-    """Tries the addresses in their order, the next one when one fails or has been silent for a second (RFC 8305).
+    """Tries the addresses in order; starts the next attempt when one fails or has not answered for a second (RFC 8305).
 
-    Raises ClusterError when none answers: that of the only broker, or one that names all.
+    Raises ClusterError when none answers: the error of the only broker, or one that names all.
     """
     waiting = list(addresses)
     running: dict[asyncio.Future[KafkaConnection], Address] = {}
@@ -49,5 +49,5 @@ async def _abandon(attempts: dict[asyncio.Future[KafkaConnection], Address]) -> 
     for attempt in attempts:
         attempt.cancel()
     for result in await asyncio.gather(*attempts, return_exceptions=True):
-        if isinstance(result, KafkaConnection):  # it had just been made
+        if isinstance(result, KafkaConnection):  # it was established in the meantime
             await result.close()

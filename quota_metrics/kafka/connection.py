@@ -28,15 +28,15 @@ from quota_metrics.kafka.errors import (
 from quota_metrics.kafka.frames import api_name, decoded, encoded
 
 UNSUPPORTED_VERSION = 35
-_DECODED_IN_A_THREAD_BYTES = 64 * 1024  # from here on decoding would hold up the loop for milliseconds
-_SOFTWARE_NAME = "headroom"  # also our distribution's name
+_DECODED_IN_A_THREAD_BYTES = 64 * 1024  # from this size on, decoding would block the loop for milliseconds
+_SOFTWARE_NAME = "headroom"  # also the distribution's name
 _TLS_SHUTDOWN_S = 1.0
 _OTHER_PROTOCOLS = {b"HT": "HTTP", b"\x15\x03": "a TLS alert, so it wants TLS", b"SS": "SSH"}  # by first bytes
 
 
 @dataclass(frozen=True, slots=True)
 class ConnectionOptions:
-    """What all connections of a client have in common. `timeout_ms` is for each request."""
+    """Options of all connections of a client. `timeout_ms` is per request."""
 
     client_id: str
     timeout_ms: int
@@ -45,7 +45,7 @@ class ConnectionOptions:
 
 
 class KafkaConnection:
-    """A connection with negotiated versions, authenticated if configured.
+    """A connection with negotiated API versions, authenticated if configured.
 
     It closes after any error, because the state of a request in flight is then unknown. All methods raise
     ClusterError; each message names the broker.
@@ -61,9 +61,7 @@ class KafkaConnection:
         self._turn = asyncio.Lock()
         self._correlation_id = 0
         self._versions: dict[int, tuple[int, int]] = {}
-        self._ends_at = (
-            math.inf
-        )  # of the loop's clock: brokers with connections.max.reauth.ms close the connection after it
+        self._ends_at = math.inf  # loop time: brokers with connections.max.reauth.ms close the connection after it
 
     @classmethod
     async def open(cls, host: str, port: int, options: ConnectionOptions, connect_timeout_ms: int) -> KafkaConnection:
@@ -79,7 +77,7 @@ class KafkaConnection:
                 return connection
         except TimeoutError as exc:
             raise TimedOutError(f"cannot reach {peer}: no answer within {connect_timeout_ms} ms") from exc
-        except (OSError, UnicodeError) as exc:  # UnicodeError: a host name that IDNA cannot spell
+        except (OSError, UnicodeError) as exc:  # UnicodeError: a host name that IDNA cannot encode
             raise connect_error(peer, exc) from exc
 
     @property
@@ -89,7 +87,7 @@ class KafkaConnection:
         return not (over or self._writer.is_closing() or self._reader.at_eof())
 
     async def send(self, versions: Sequence[RequestPayload]) -> Any:
-        """Sends the first of `versions` (the same request, best version first) that the broker knows."""
+        """Sends the first of `versions` (the same request, best version first) that the broker supports."""
         return await self._exchange(self._known(versions))
 
     async def close(self) -> None:
@@ -112,7 +110,7 @@ class KafkaConnection:
         )
 
     async def _begin(self) -> None:
-        """Versions, then SASL: brokers answer ApiVersions before it (KIP-43, KIP-152)."""
+        """Negotiates versions, then authenticates: brokers answer ApiVersions before SASL (KIP-43, KIP-152)."""
         begun = False
         try:
             await self._agree_on_versions()
@@ -131,7 +129,9 @@ class KafkaConnection:
         )
         frame = await self._frame(request)
         response: Any
-        if frame[4:6] == UNSUPPORTED_VERSION.to_bytes(2, "big"):  # an old broker; it says so in version 0 (KIP-511)
+        if frame[4:6] == UNSUPPORTED_VERSION.to_bytes(
+            2, "big"
+        ):  # an old broker; its error response is version 0 (KIP-511)
             response = await self._exchange(api_versions_v0.ApiVersionsRequest())
         else:
             response = await self._decoded(request, frame)
@@ -156,7 +156,7 @@ class KafkaConnection:
                 answered = True
                 return frame
             finally:
-                if not answered:  # also when cancelled: a late response would be read as the next one
+                if not answered:  # even when cancelled: a late response would be taken for the next one
                     self._writer.close()
 
     @contextmanager
@@ -167,8 +167,8 @@ class KafkaConnection:
         except TimeoutError as exc:
             raise TimedOutError(f"{self.peer} did not answer {asked} within {self._options.timeout_ms} ms") from exc
         except asyncio.IncompleteReadError as exc:
-            # A broker closes the connection of a client that lacks the TLS or SASL it requires.
-            hint = " (does it want TLS or SASL?)" if self._options.security.sasl is None else ""
+            # A broker closes the connection if the client does not use the TLS or SASL that it requires.
+            hint = " (does it require TLS or SASL?)" if self._options.security.sasl is None else ""
             message = f"{self.peer} closed the connection instead of answering {asked}{hint}"
             raise UnreachableError(message) from exc
         except OSError as exc:

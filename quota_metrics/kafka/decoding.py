@@ -1,8 +1,8 @@
-"""Bytes of a Kafka response -> kio's entities. Sans-I/O.
+"""Decodes Kafka responses to kio's entities. Sans-I/O.
 
-kio 0.6.5 allocates what an array's length claims before it checks that the bytes are there, and the process aborts; it
-also refuses unknown tagged fields, which KIP-482 allows a newer broker to send. So kio's classes only serve as the
-schema (their dataclass fields give the wire types), and this module reads the bytes within bounds.
+kio 0.6.5 allocates memory by an array's stated length before it checks that the bytes are present, which aborts the
+process; it also refuses unknown tagged fields, which KIP-482 allows a newer broker to send. Therefore kio's classes
+only serve as the schema (their dataclass fields define the wire types), and this module reads with bounds checks.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class UndecodableError(ValueError):
 
 
 class Cursor:
-    """A position in bytes, and the end up to which may be read."""
+    """A position in the bytes, and the end of the readable range."""
 
     __slots__ = ("at", "data", "end")
 
@@ -66,7 +66,7 @@ def decode(entity_type: type[E], data: bytes, at: int = 0) -> E:
 
 
 def decode_head(entity_type: type[E], data: bytes) -> tuple[E, int]:
-    """The entity at the beginning of `data`, and where it ends. Raises UndecodableError."""
+    """The entity at the beginning of `data`, and its end. Raises UndecodableError."""
     cursor = Cursor(data)
     entity: E = _entity(entity_type)(cursor)
     return entity, cursor.at
@@ -113,7 +113,7 @@ def _read_tagged(cursor: Cursor, known: dict[int, tuple[str, Read]], values: dic
 
 
 def _field(field: dataclasses.Field[Any], flexible: bool) -> Read:
-    """The reader of a field: of an array, a structure or a plain value, each possibly null."""
+    """The reader of a field: an array, a structure or a primitive value, each possibly nullable."""
     inner, optional = _without_none(field.type)
     tagged = "tag" in field.metadata  # a tagged field is absent when null, so its structure has no null marker
     if typing.get_origin(inner) is tuple:
@@ -145,7 +145,7 @@ def _array(read: Read, flexible: bool, optional: bool) -> Read:
         length = read_length(cursor) - flexible
         if length == -1 and optional:
             return None
-        if not 0 <= length <= cursor.end - cursor.at:  # no element is smaller than a byte
+        if not 0 <= length <= cursor.end - cursor.at:  # an element takes at least a byte
             raise UndecodableError(f"an array of {length} elements in {cursor.end - cursor.at} bytes")
         return tuple([read(cursor) for _ in range(length)])
 
@@ -179,7 +179,7 @@ def _required(read: Read) -> Read:
     def read_required(cursor: Cursor) -> Any:
         value = read(cursor)
         if value is None:
-            raise UndecodableError(f"null before {cursor.at} where the schema has none")
+            raise UndecodableError(f"null before {cursor.at} where the schema allows none")
         return value
 
     return read_required

@@ -1,4 +1,4 @@
-"""Errors of requests to a cluster: one family, each with a message of one line."""
+"""Errors of requests to a cluster. All derive from ClusterError and have one-line messages."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class ClusterError(Exception):
 
 
 class UnreachableError(ClusterError):
-    """No connection, or the connection broke."""
+    """The connection could not be established, or broke."""
 
 
 class TimedOutError(ClusterError):
@@ -25,7 +25,7 @@ class NotKafkaError(ClusterError):
 
 
 class UnsupportedError(ClusterError):
-    """The cluster supports none of our versions of the request."""
+    """The cluster does not support the request in any of the client's versions."""
 
 
 class AuthenticationError(ClusterError):
@@ -43,7 +43,7 @@ class RefusedError(ClusterError):
 
 
 class PropertiesError(Exception):
-    """A client's properties are invalid or unusable: a configuration error, not one of the cluster."""
+    """A client's properties are invalid: a configuration error, not one of the cluster."""
 
 
 def error_name(code: int) -> str:
@@ -51,7 +51,7 @@ def error_name(code: int) -> str:
     try:
         return ErrorCode(code).name.upper()
     except ValueError:
-        return "an error code that is not known here"
+        return "an unknown error code"
 
 
 def check(asked: str, code: int, message: str | None = None) -> None:
@@ -74,7 +74,7 @@ def connect_error(peer: str, exc: Exception) -> ClusterError:
 
 
 def transport_error(peer: str, exc: OSError) -> ClusterError:
-    """Why a connection broke. With TLS 1.3 a client learns only then that its certificate was rejected."""
+    """Why a connection broke. With TLS 1.3, a rejected client certificate is only reported this way."""
     if isinstance(exc, ssl.SSLCertVerificationError):
         return AuthenticationError(f"the certificate of {peer} is not trusted: {one_line(exc.verify_message)}")
     if isinstance(exc, ssl.SSLError):

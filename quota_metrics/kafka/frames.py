@@ -1,4 +1,4 @@
-"""kio's requests as frames, and frames as kio's responses. Sans-I/O."""
+"""Encodes kio's requests as frames and decodes frames to kio's responses. Sans-I/O."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from quota_metrics.kafka.decoding import decode, decode_head
 
 
 def encoded(request: RequestPayload, correlation_id: int, client_id: str) -> bytes:
-    """Header and request, without the length. Raises ValueError when the request holds what the wire cannot."""
+    """Header and request, without the length. Raises ValueError when the request cannot be encoded."""
     header = request.__header_schema__(
         request_api_key=request.__api_key__,
         request_api_version=request.__version__,

@@ -1,4 +1,4 @@
-"""Where an OAUTHBEARER token comes from: a file, an issuer's endpoint, or an unsigned one for tests. May block."""
+"""Sources of OAUTHBEARER tokens: a file, an issuer's endpoint, or an unsigned token for tests. May block."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ def from_endpoint(url: str, client_id: str, client_secret: str, scope: str | Non
     except (OSError, ValueError, KeyError, TypeError) as exc:
         raise SaslError(f"no token from {url}: {exc}") from exc
     if not isinstance(token, str):
-        raise SaslError(f"no token from {url}: access_token is no text")
+        raise SaslError(f"no token from {url}: access_token is not a string")
     return token
 
 
 def unsecured(claims: Mapping[str, str], now_s: Callable[[], float] = time.time) -> str:
-    """A JWT without signature, as OAuthBearerUnsecuredLoginCallbackHandler makes it."""
+    """A JWT without signature, like that of OAuthBearerUnsecuredLoginCallbackHandler."""
     issued_s = now_s()
     body = dict(claims) | {"iat": issued_s, "exp": issued_s + UNSECURED_LIFETIME_S}
     return f"{_segment({'alg': 'none'})}.{_segment(body)}."

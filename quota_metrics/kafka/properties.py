@@ -1,4 +1,4 @@
-"""A Kafka client's properties file (--command-config) -> how to connect: the security settings, by Java's names."""
+"""Reads the security settings of a Kafka client's properties file (--command-config)."""
 
 from __future__ import annotations
 
@@ -43,10 +43,10 @@ def parse_properties(text: str) -> dict[str, str]:
 
 
 def security(properties: Mapping[str, str]) -> Security:
-    """TLS and SASL settings of the properties; others are ignored. Raises PropertiesError."""
+    """The TLS and SASL settings; other properties are ignored. Raises PropertiesError."""
     protocol = properties.get("security.protocol", "PLAINTEXT").upper()
     if protocol not in PROTOCOLS:
-        raise PropertiesError(f"security.protocol={protocol} is none of {', '.join(PROTOCOLS)}")
+        raise PropertiesError(f"security.protocol={protocol} is not one of {', '.join(PROTOCOLS)}")
     return Security(
         tls=tls_context(properties) if protocol.endswith("SSL") else None,
         sasl=_mechanism(properties) if protocol.startswith("SASL_") else None,
@@ -62,7 +62,7 @@ def _mechanism(properties: Mapping[str, str]) -> Mechanism:
         return OAuthBearer(_token_source(properties, login))
     if name not in ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"):
         known = "PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER"
-        raise PropertiesError(f"sasl.mechanism={name or '(none)'} is none of {known}")
+        raise PropertiesError(f"sasl.mechanism={name or '(none)'} is not one of {known}")
     if not username:
         raise PropertiesError(f"{name} needs a username and password, by sasl.jaas.config or sasl.username")
     if name == "PLAIN":

@@ -1,6 +1,6 @@
-"""SASL as a conversation: the client's next message, given the server's last. Sans-I/O except for token sources.
+"""SASL client mechanisms as generators: the client's next message for the server's last. Sans-I/O except token sources.
 
-PLAIN (RFC 4616), SCRAM-SHA-256 and -512 (RFC 5802, RFC 7677), OAUTHBEARER (RFC 7628), each as Kafka's brokers speak it.
+PLAIN (RFC 4616), SCRAM-SHA-256 and -512 (RFC 5802, RFC 7677), OAUTHBEARER (RFC 7628), each as in Kafka's brokers.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias
 
-# Yields messages to send and is sent the responses; returns when authentication is complete. Raises SaslError.
+# Yields messages to send, receives the responses, and returns when authentication is complete. Raises SaslError.
 Conversation: TypeAlias = Generator[bytes, bytes, None]
 
-# Kafka's brokers accept from 4096 to 16384; the upper bound limits the CPU that a hostile one can use.
+# Kafka's brokers accept 4096 to 16384; the upper bound limits the CPU time that a malicious broker can cause.
 _MIN_ITERATIONS, _MAX_ITERATIONS = 4096, 1_000_000
 
 
@@ -26,7 +26,7 @@ class SaslError(Exception):
 
 
 class Mechanism(Protocol):
-    """A way to authenticate. `conversation` may block: for a token's source, or for the cost of a hash."""
+    """A mechanism. `conversation` may block: on a token source, or on the CPU time of a hash."""
 
     @property
     def name(self) -> str: ...
@@ -36,7 +36,7 @@ class Mechanism(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Plain:
-    """Sends the password in clear text: use only over TLS."""
+    """Sends the password in clear text; use only over TLS."""
 
     username: str
     password: str = field(repr=False)
@@ -61,14 +61,14 @@ class OAuthBearer:
 
     def conversation(self) -> Conversation:
         refusal = yield f"n,,\x01auth=Bearer {self.token()}\x01\x01".encode()
-        if refusal:  # JSON with the reason; the broker ends it after our 0x01
+        if refusal:  # JSON with the reason; the broker ends the exchange after the client's 0x01
             yield b"\x01"
             raise SaslError(f"the token was refused: {refusal[:500].decode('utf-8', 'replace')}")
 
 
 @dataclass(frozen=True, slots=True)
 class Scram:
-    """`digest` is sha256 or sha512. The broker proves that it knows the password, too."""
+    """`digest` is sha256 or sha512. The broker must prove that it knows the password, too."""
 
     digest: str
     username: str
@@ -102,7 +102,7 @@ class Scram:
 
 
 def _challenge(server_first: str, nonce: str) -> tuple[bytes, int, str]:
-    """Salt, iterations and the whole nonce of a server's first message."""
+    """Salt, iterations and complete nonce of the server's first message."""
     attributes = _attributes(server_first)
     try:
         salt = base64.b64decode(attributes["s"], validate=True)
@@ -111,7 +111,7 @@ def _challenge(server_first: str, nonce: str) -> tuple[bytes, int, str]:
     except (KeyError, ValueError, binascii.Error) as exc:
         raise SaslError(f"the broker's challenge cannot be read: {server_first[:200]!r}") from exc
     if not full_nonce.startswith(nonce) or full_nonce == nonce:
-        raise SaslError("the broker's nonce does not begin with ours")
+        raise SaslError("the broker's nonce does not begin with the client's")
     if not _MIN_ITERATIONS <= iterations <= _MAX_ITERATIONS:
         raise SaslError(f"{iterations} iterations, not from {_MIN_ITERATIONS} to {_MAX_ITERATIONS}")
     return salt, iterations, full_nonce

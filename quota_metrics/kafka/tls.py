@@ -1,4 +1,4 @@
-"""TLS from a Kafka client's properties: ssl.* as Java and librdkafka name them. PEM only, as Python reads no JKS."""
+"""TLS by a Kafka client's properties (ssl.*, as named by Java and librdkafka). PEM only: Python cannot read JKS."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _BLOCK = re.compile(r"-----BEGIN ([A-Z0-9 ]+)-----.*?-----END \1-----", re.DOTAL
 
 
 def tls_context(properties: Mapping[str, str]) -> ssl.SSLContext:
-    """A client's context; without a trust store the system's certificates are trusted. Raises PropertiesError."""
+    """A client's context. Without a trust store it trusts the system's certificates. Raises PropertiesError."""
     trusted = properties.get("ssl.truststore.certificates") or properties.get("ssl.ca.pem")
     if not trusted:
         trusted = _pem(properties, "ssl.truststore.location", "ssl.ca.location")
@@ -47,11 +47,11 @@ def _identify(context: ssl.SSLContext, properties: Mapping[str, str]) -> None:
         try:
             context.load_cert_chain(both.name, password=properties.get("ssl.key.password", ""))
         except (ssl.SSLError, ValueError) as exc:
-            raise PropertiesError(f"our certificate and key cannot be used: {exc}") from exc
+            raise PropertiesError(f"the client certificate and key cannot be used: {exc}") from exc
 
 
 def _pem(properties: Mapping[str, str], *names: str) -> str | None:
-    """The text of the file that one of the properties names."""
+    """The content of the file named by one of the properties."""
     for name in names:
         location = properties.get(name)
         if location:
@@ -66,5 +66,5 @@ def _pem(properties: Mapping[str, str], *names: str) -> str | None:
 
 
 def _blocks(text: str | None) -> str | None:
-    """The PEM blocks of a text without the text around them: Python refuses non-ASCII comments."""
+    """The PEM blocks without the text around them, because Python refuses non-ASCII comments."""
     return "\n".join(block[0] for block in _BLOCK.finditer(text)) or text if text else None

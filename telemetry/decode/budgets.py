@@ -1,8 +1,8 @@
-"""How much one push may ask of the decoder, checked on the protobuf bytes before protobuf allocates anything. Sans-I/O.
+"""Budgets of one push, checked on the encoded protobuf before protobuf allocates anything. Sans-I/O.
 
-Two bytes of payload can become a message object of 80 bytes and more, or a row. `check_structure` walks the encoded
-fields (https://protobuf.dev/programming-guides/encoding/) and stops at the first budget that is exceeded, so that its
-own cost is bounded by `Limits.fields`. otlp.decode checks the budgets of text and of the buckets of one point.
+Two bytes of payload can become a row, or a message object of over 80 bytes. `check_structure` walks the encoded
+fields (https://protobuf.dev/programming-guides/encoding/) and stops at the first exceeded budget, so that its own cost
+is bounded by `Limits.fields`. otlp.decode checks the budgets of text and of the buckets of one point.
 Nesting is limited by protobuf itself, to 100 messages.
 """
 
@@ -16,38 +16,38 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData
 
 _MIN_ELEMENT_BYTES = 2  # tag and length of an empty message
 _VARINT, _FIXED64, _LENGTH_DELIMITED, _FIXED32 = 0, 1, 2, 5
-_GROUPS = (3, 4)  # start and end of a group; its fields are counted like those around it
+_GROUPS = (3, 4)  # start and end of a group; its fields are counted with the enclosing message
 _MAX_DEPTH = 100  # protobuf's own limit
-_CONTINUED = bytes(range(0x80, 0x100))  # bytes of a varint that are not its last
+_CONTINUED = bytes(range(0x80, 0x100))  # the bytes of a varint except its last
 _BUCKET_FIELDS = frozenset(("bucket_counts", "explicit_bounds", "quantile_values"))
 
 
 class DecodeError(ValueError):
-    """The payload is no MetricsData."""
+    """The payload cannot be parsed as MetricsData."""
 
 
 class OverBudget(ValueError):  # noqa: N818 - a condition, as compression.TooLarge
-    """The payload asks for more work or memory than one push, or one client in a minute, may."""
+    """The payload exceeds the budget of one push, or of one client per minute."""
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Budgets of one push. Attributes beyond `attributes` per list and text beyond `chars` are cut, not refused."""
+    """Budgets of one push. Attributes over `attributes` per list and text over `chars` are cut, not refused."""
 
     points: int = 50_000
     attributes: int = 64
     chars: int = 1024
     fields: int = 2_000_000  # encoded fields of any kind
     messages: int = 600_000  # embedded messages of any kind
-    pairs: int = 250_000  # KeyValues, equal keys included
+    pairs: int = 250_000  # KeyValues, including repeated keys
     items: int = 65_536  # elements of array and key-value list attributes
     buckets: int = 500_000  # counts, bounds and quantiles of all histogram points
-    point_buckets: int = 8_192  # the same of one point
-    text_bytes: int = 16 << 20  # attributes of new series and histograms, as stored: once per row
+    point_buckets: int = 8_192  # the same, per point
+    text_bytes: int = 16 << 20  # stored attributes of new series and histograms, counted once per row
 
     @property
     def unchecked_bytes(self) -> int:
-        """No payload up to this size can exceed a budget that `check_structure` checks, except those per point."""
+        """Payloads up to this size cannot exceed a budget that `check_structure` checks, except those per point."""
         return _MIN_ELEMENT_BYTES * min(self.points, self.fields, self.messages, self.pairs, self.items)
 
 
@@ -61,7 +61,7 @@ def check_structure(payload: bytes, limits: Limits) -> None:
 
 
 class _Field(NamedTuple):
-    """What the scan has to know of a field of a message. `budget`: the budget that its elements count against."""
+    """How the scan treats a field of a message. `budget`: the budget that its elements count against."""
 
     message: dict[int, _Field] | None
     budget: str
@@ -69,7 +69,7 @@ class _Field(NamedTuple):
 
 
 def _fields(descriptor: Any, seen: dict[str, dict[int, _Field]]) -> dict[int, _Field]:
-    """The fields of a message that count, by number. Message types may contain themselves."""
+    """The counted fields of a message, by number. Message types may be recursive."""
     if descriptor.full_name in seen:
         return seen[descriptor.full_name]
     fields = seen[descriptor.full_name] = {}
@@ -101,7 +101,7 @@ def _packed_fixed64(data: bytes) -> int:
 
 
 class _Scan:
-    """One payload. Counts what was seen so far; raises as soon as a count exceeds its budget."""
+    """The scan of one payload; raises as soon as a count exceeds its budget."""
 
     def __init__(self, payload: bytes, limits: Limits) -> None:
         self._payload = payload
@@ -111,7 +111,7 @@ class _Scan:
         self._left_messages = limits.messages
 
     def message(self, at: int, end: int, fields: dict[int, _Field], depth: int) -> None:
-        """The encoded message from `at` to `end`. Raises OverBudget, DecodeError, IndexError (truncated)."""
+        """Scans the message from `at` to `end`. Raises OverBudget, DecodeError, IndexError (truncated)."""
         if depth > _MAX_DEPTH:
             raise DecodeError(f"cannot decode {len(self._payload)} bytes as MetricsData: nested too deeply")
         payload = self._payload
@@ -163,7 +163,7 @@ def over_budget(budget: str, limit: int) -> OverBudget:
 
 
 def _varint(payload: bytes, at: int) -> tuple[int, int]:
-    """The varint at `at` and where it ends. Raises IndexError, DecodeError."""
+    """The varint at `at` and its end. Raises IndexError, DecodeError."""
     byte = payload[at]
     if byte < 0x80:
         return byte, at + 1

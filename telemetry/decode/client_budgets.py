@@ -1,4 +1,4 @@
-"""How many points and new series one client instance may bring in a minute. Sans-I/O."""
+"""Budgets of points and new series per client instance and minute. Sans-I/O."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from telemetry.decode.budgets import over_budget
 
 _MS_PER_MINUTE = 60_000
-_MAX_CLIENTS = 65_536  # whose use is remembered; above it all start a new minute
+_MAX_CLIENTS = 65_536  # number of clients counted; above it all counts restart
 
 
 @dataclass(slots=True)
@@ -18,9 +18,9 @@ class _Use:
 
 
 class ClientBudgets:
-    """Counts by the minute in which a push was received, so that a backlog is judged like the traffic that made it.
+    """Counts by the minute in which a push was received, so that a backlog is treated like live traffic.
 
-    Counts are in memory only: after a restart every client begins a new minute.
+    Counts are in memory only and restart with the process.
     """
 
     def __init__(self, points: int = 2_000_000, series: int = 200_000) -> None:
@@ -29,7 +29,7 @@ class ClientBudgets:
         self._uses: dict[bytes, _Use] = {}
 
     def charge(self, client: bytes, received_ms: int, points: int, series: int) -> None:
-        """Adds what a push of the client, as series.identity names it, brings. Raises OverBudget: nothing is added."""
+        """Adds the counts of a push. `client`: as in series.identity. Raises OverBudget and then adds nothing."""
         minute = received_ms // _MS_PER_MINUTE
         use = self._uses.get(client)
         if use is None or use.minute != minute:

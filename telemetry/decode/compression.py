@@ -1,8 +1,8 @@
-"""Decompression of Kafka's codecs within a limit: never holds more than `max_bytes`, whatever the data states.
+"""Decompression of Kafka's codecs within a limit: allocates at most `max_bytes`, whatever size the data states.
 
-The checks around each call exist because of the libraries: zstandard prefers a frame's stated size to any limit and
-ignores data behind a frame of unknown size; its streams end without an error where data is truncated; python-lz4 and
-zlib report a complete frame only by `eof`; snappy allocates the size that the data states.
+The checks around each call work around the libraries: zstandard prefers a frame's stated size to any limit and ignores
+data after a frame of unknown size; its streams end without an error where data is truncated; python-lz4 and zlib report
+a complete frame only by `eof`; snappy allocates the size that the data states.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _ZSTD_RLE, _ZSTD_RESERVED = 1, 3  # block types, RFC 8878 section 3.1.1.2.2
 
 
 class DecompressError(ValueError):
-    """The data is not what its codec says: damaged, cut short, or followed by something else."""
+    """The data is damaged, truncated, or followed by other data."""
 
 
 class TooLarge(ValueError):  # noqa: N818 - Kafka's TELEMETRY_TOO_LARGE
@@ -35,7 +35,7 @@ class TooLarge(ValueError):  # noqa: N818 - Kafka's TELEMETRY_TOO_LARGE
 
 
 class _Decompressor(Protocol):
-    """What zlib and python-lz4 have in common."""
+    """The common interface of zlib's and python-lz4's decompressors."""
 
     eof: bool
     unused_data: bytes
@@ -44,7 +44,7 @@ class _Decompressor(Protocol):
 
 
 class _PerThread(threading.local):
-    """Making a zstd context costs 7 us, using one 1 us; contexts cannot be shared by threads."""
+    """Creating a zstd context takes 7 us, using one takes 1 us; threads cannot share contexts."""
 
     def __init__(self) -> None:
         self.zstd = zstandard.ZstdDecompressor()
@@ -83,13 +83,13 @@ def _lz4(data: bytes, max_bytes: int) -> bytes:
 
 
 def _frames(codec: str, new: Callable[[], Any], data: bytes, max_bytes: int) -> bytes:
-    """One or more complete frames with nothing behind them."""
+    """One or more complete frames and nothing else."""
     output: list[bytes] = []
     rest, room = data, max_bytes
     while rest or not output:
         _check_count(codec, output, data)
         frame: _Decompressor = new()
-        # One byte more than fits: only an attempt to continue shows that a frame ends exactly at the limit.
+        # One byte more than allowed, to tell a frame that ends exactly at the limit from a longer one.
         part = frame.decompress(rest, room + 1)
         if len(part) > room:
             raise _too_large(max_bytes)
@@ -102,7 +102,7 @@ def _frames(codec: str, new: Callable[[], Any], data: bytes, max_bytes: int) -> 
 
 
 def _snappy(data: bytes, max_bytes: int) -> bytes:
-    """The xerial framing of Java's SnappyOutputStream, or one raw block as librdkafka sends it."""
+    """The xerial framing of Java's SnappyOutputStream, or a raw block, as librdkafka sends it."""
     if not data.startswith(_XERIAL_MAGIC):
         return _snappy_block(data, max_bytes, max_bytes)
     output: list[bytes] = []
@@ -133,7 +133,7 @@ def _zstd(data: bytes, max_bytes: int) -> bytes:
         if content_bytes > room:
             raise _too_large(max_bytes)
         try:
-            # A limit of 0 would mean none.
+            # 0 would mean no limit
             part = _contexts.zstd.decompress(rest[:length], max_output_size=max(room, 1))
         except zstandard.ZstdError as exc:
             if content_bytes < 0 and "did not decompress full frame" in str(exc):

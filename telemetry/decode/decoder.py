@@ -1,4 +1,4 @@
-"""A Push from the spool -> an Outcome: decompressed, and decoded by a template where one matches. Sans-I/O."""
+"""Decodes a Push from the spool to an Outcome: decompresses it and uses a template where one matches. Sans-I/O."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ log = structlog.get_logger(__name__)
 
 _NOTHING = Decoded()  # never written to
 
-# Making a template costs as much as decoding a push. The first 256 pushes of unknown structure make one each, after
-# them one in sixteen: clients that never send the same structure twice cost little more than decoding.
+# Building a template costs as much as decoding a push. Each of the first 256 pushes of unknown structure builds one,
+# later one in sixteen, so that clients that never repeat a structure cost little more than decoding.
 _MAX_TEMPLATE_CREDIT = 256
 _PUSHES_PER_TEMPLATE = 16
 
-# The reason under which a push is dropped, and the code that Kafka would have answered.
+# The drop reason, and the code that Kafka would have answered.
 _REFUSALS: dict[type[ValueError], tuple[DropReason, ErrorCode]] = {
     DecompressError: (DropReason.DECOMPRESS, ErrorCode.INVALID_RECORD),
     TooLarge: (DropReason.TOO_LARGE, ErrorCode.TELEMETRY_TOO_LARGE),
@@ -39,10 +39,10 @@ _REFUSALS: dict[type[ValueError], tuple[DropReason, ErrorCode]] = {
 def validate_payload(
     compression_type: int, payload: bytes, *, max_decompressed_bytes: int, limits: Limits
 ) -> ErrorCode:
-    """The error code for a payload that is not empty, before it is acknowledged; NONE when a Decoder accepts it.
+    """Validates a non-empty payload before it is acknowledged; NONE when a Decoder accepts it.
 
-    As Kafka's ClientMetricsManager: INVALID_RECORD (clients stop pushing) or TELEMETRY_TOO_LARGE. Budgets per client
-    and minute are checked by the Decoder only.
+    Codes as in Kafka's ClientMetricsManager: INVALID_RECORD (clients stop pushing) or TELEMETRY_TOO_LARGE. Only the
+    Decoder checks budgets per client and minute.
     """
     try:
         check(decompress(compression_type, payload, max_bytes=max_decompressed_bytes), limits)
@@ -70,16 +70,16 @@ class Outcome:
 
 
 class Refusal(NamedTuple):
-    """Why a push is not kept."""
+    """Why a push is dropped."""
 
     reason: DropReason
     cause: str
 
 
 class Decoder:
-    """Decodes pushes and keeps templates (templates.py) of their structures.
+    """Decodes pushes and caches templates (templates.py) of their structures.
 
-    `known`: series that need not be described again. `client_budgets`: what each client may bring in a minute.
+    `known`: series that need not be described again. `client_budgets`: budgets per client and minute.
     """
 
     def __init__(
@@ -99,10 +99,10 @@ class Decoder:
         self._budgets = client_budgets
 
     def outcome(self, push: Push) -> tuple[Outcome, Refusal | None]:
-        """A push decoded, with a Refusal when it is not kept."""
+        """Decodes a push; the outcome has a Refusal when the push is dropped."""
         nbytes = 0
         try:
-            if not push.payload:  # an old librdkafka sends nothing when it has nothing, whatever the codec
+            if not push.payload:  # old versions of librdkafka send an empty payload without metrics, whatever the codec
                 return Outcome(push, _NOTHING, 0, ErrorCode.NONE), None
             payload = decompress(push.compression_type, push.payload, max_bytes=self._max_decompressed_bytes)
             nbytes = len(payload)
@@ -111,13 +111,13 @@ class Decoder:
         except tuple(_REFUSALS) as exc:
             reason, code = _REFUSALS[type(exc)]
             cause = str(exc)
-        except Exception as exc:  # a bug of ours: the push goes to quarantine, all others go on
+        except Exception as exc:  # an internal error: the push is quarantined, others are not affected
             log.exception("cannot decode a push", nbytes=nbytes, software=repr(push.connection.software_name))
             reason, code, cause = DropReason.DECODE, ErrorCode.INVALID_RECORD, repr(exc)
         return Outcome(push, _NOTHING, nbytes, code), Refusal(reason, cause)
 
     def undecoded(self, push: Push) -> Outcome:
-        """A push that is dropped without a look at its payload."""
+        """The outcome of a push that is dropped without decoding it."""
         return Outcome(push, _NOTHING, 0, ErrorCode.UNKNOWN_SERVER_ERROR)
 
     def _decode(self, push: Push, payload: bytes) -> tuple[Decoded, Match | None]:

@@ -1,7 +1,7 @@
-"""OTLP histograms, exponential histograms and summaries -> one kind of row. Sans-I/O.
+"""Converts OTLP histograms, exponential histograms and summaries to one kind of row. Sans-I/O.
 
-No Kafka client sends them today; applications that use the same receiver do. Fields that a point does not have (sum,
-min, max) are None, never 0.
+Kafka clients do not send them today; applications that use the same receiver do. Fields that a point does not have
+(sum, min, max) are None, never 0.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _INT8 = range(-128, 128)
 
 @dataclass(frozen=True, slots=True)
 class Distribution:
-    """The measured part of a row of client_histograms, of whichever kind."""
+    """The measured part of a row of client_histograms, for all kinds."""
 
     count: int
     sum: float | None
@@ -36,7 +36,7 @@ class Distribution:
 
 
 class Histogram(NamedTuple):
-    """A row of client_histograms, but for the columns of its connection."""
+    """A row of client_histograms without the columns of the connection."""
 
     metric: str
     ts_ms: int
@@ -52,7 +52,7 @@ class Histogram(NamedTuple):
 
 
 def bucket_count(point: Any) -> int:
-    """How many counts, bounds or quantiles a point of any of these kinds has."""
+    """The number of counts, bounds or quantiles of a point of any kind."""
     if hasattr(point, "bucket_counts"):
         return len(point.bucket_counts) + len(point.explicit_bounds)
     if hasattr(point, "positive"):
@@ -98,7 +98,7 @@ def _optional(point: Any) -> tuple[float | None, float | None, float | None]:
     )
 
 
-# By the name of the field in OTLP's Metric: the kind as we store it, and how its points are read.
+# By the name of the field in OTLP's Metric: the stored kind, and the reader of its points.
 # The readers raise ValueError when a point cannot be stored.
 KINDS: dict[str, tuple[str, Callable[[Any], Distribution]]] = {
     "histogram": ("histogram", _explicit),

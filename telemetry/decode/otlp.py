@@ -1,10 +1,10 @@
-"""An OTLP MetricsData payload -> points, series and histograms, in columns. Sans-I/O.
+"""Decodes an OTLP MetricsData payload to columns of points, series and histograms. Sans-I/O.
 
-Rules: a value that was not measured is never stored as 0. NaN stays NaN (Java's averages without samples); a point
-without a value, or flagged as such, is NaN with bit 0 of its flags set. Integers beyond 2^53 are also in `int_value`,
-exactly. A timestamp outside [received - 7 days, received + 10 minutes] becomes the time of receipt and is counted:
-a client with a wrong clock must not create partitions, but its values are kept. `interval_ms` is measured by the
-client's clock. The sender is taken from the push (its connection); attributes named client_id or principal have no
+Rules: a value that was not measured is never stored as 0. NaN remains NaN (Java's averages without samples); a point
+without a value, or flagged as such, is NaN with bit 0 of its flags set. Integers over 2^53 are also stored exactly in
+`int_value`. A timestamp outside [received - 7 days, received + 10 minutes] is replaced by the time of receipt and
+counted: a client with a wrong clock must not create partitions, but its values are stored. `interval_ms` is measured by
+the client's clock. The sender is that of the push (its connection); attributes named client_id or principal have no
 special meaning.
 """
 
@@ -50,7 +50,7 @@ class Points:
 
 @dataclass(slots=True)
 class Decoded:
-    """The content of one push. `series` holds those that were not known before."""
+    """The content of one push. `series`: new series only."""
 
     points: Points = field(default_factory=Points)
     series: dict[int, Series] = field(default_factory=dict)
@@ -105,7 +105,7 @@ def _parsed(payload: bytes, limits: Limits) -> Any:
 
 
 class _Scope(NamedTuple):
-    """What all series of a ScopeMetrics share: converted once, because a payload may repeat it 50,000 times."""
+    """Data shared by all series of a ScopeMetrics, converted once: a payload may have 50,000 series."""
 
     name: str
     version: str
@@ -114,7 +114,7 @@ class _Scope(NamedTuple):
 
 
 class _Metric(NamedTuple):
-    """What all points of a Metric share, as strings of Python: protobuf decodes a string at each access."""
+    """Data shared by all points of a Metric, as Python strings: protobuf decodes a string at each access."""
 
     name: str
     unit: str
@@ -228,9 +228,9 @@ class _Walk:
         )
 
     def _described(self, attributes: Attributes) -> _Scope:
-        """What goes into a row beside these attributes. Raises OverBudget."""
+        """Attributes of the resource and scope for a row with these attributes. Raises OverBudget."""
         scope = self._scope
-        if scope is None:  # not converted until a series is new: most are known
+        if scope is None:  # converted only for new series: most are known
             scope = self._scope = self._converted_scope()
         self.decoded.text_bytes += text_bytes(attributes) + scope.resource_bytes
         if self.decoded.text_bytes > self._limits.text_bytes:
@@ -244,7 +244,7 @@ class _Walk:
         return _Scope(scope.name[:chars], scope.version[:chars], self._resource, text_bytes(self._resource))
 
     def _count_buckets(self, point: Any) -> None:
-        """Before they are copied. Raises OverBudget."""
+        """Counts them before they are copied. Raises OverBudget."""
         buckets = bucket_count(point)
         self.decoded.buckets += buckets
         if buckets > self._limits.point_buckets:
@@ -275,7 +275,7 @@ def _value(point: Any) -> tuple[float, int | None, int]:
 
 
 def _interval_ms(start_ns: int, ns: int) -> int:
-    """Measured by the client's clock; 0 when there is no start time, or a later one."""
+    """Measured by the client's clock; 0 without a start time, or with one after the time."""
     return min((ns - start_ns) // _NS_PER_MS, _MAX_UINT32) if 0 < start_ns <= ns else 0
 
 

@@ -1,6 +1,6 @@
-"""Data points of many pushes -> numpy columns, from decoded points and from template matches. Sans-I/O.
+"""Builds numpy columns of the data points of many pushes, from decoded points and template matches. Sans-I/O.
 
-Loops over points run in numpy. otlp.py defines the columns; the results here are identical.
+Loops over points run in numpy. otlp.py defines the columns; both ways give identical results.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from telemetry.decode.templates import Match, Template
 _NS_PER_MS = 1_000_000
 _EXACT_DOUBLE = 1 << 53
 _MAX_UINT32 = (1 << 32) - 1
-_ABSENT = bytes(8)  # appended to each payload: offset ABSENT (-1) of a row reads it
+_ABSENT = bytes(8)  # appended to each payload, where the offset ABSENT (-1) reads it
 
-# Times of receipt for which the bounds of timestamps fit unsigned 64-bit nanoseconds.
+# Receive times for which the bounds of timestamps fit unsigned 64-bit nanoseconds.
 GATHERABLE_MS = range(MAX_PAST_MS, 1 << 43)
 
 Numbers = npt.NDArray[Any]
 
 
 class PointColumns(NamedTuple):
-    """One element per point. `push` counts into the pushes, `metric` into the names."""
+    """One element per point. `push` and `metric` are indexes of the push and the metric name."""
 
     push: Numbers
     metric: Numbers
@@ -65,7 +65,7 @@ class Names:
 
 
 def joined(parts: Iterable[PointColumns], names: Names) -> PointColumns:
-    """All points, sorted by metric: ClickHouse inserts rows that are sorted by its key in half the time."""
+    """All points, sorted by metric: ClickHouse inserts rows in the order of its sorting key in half the time."""
     columns = PointColumns(*map(np.concatenate, zip(_NONE, *parts, strict=True)))
     order = np.argsort(names.ranks()[columns.metric], kind="stable")
     return PointColumns(*(column[order] for column in columns))
@@ -96,7 +96,7 @@ def gathered(
 ) -> tuple[PointColumns, int]:
     """Columns of payloads of one template, and how many timestamps were clamped.
 
-    `pushes`: the number of the push of each match; `received_ms`: its time of receipt, in GATHERABLE_MS.
+    `pushes`: the number of the push of each match; `received_ms`: its receive time, in GATHERABLE_MS.
     """
     rows = _rows([match.payload for match in matches])
     received = received_ms[:, None].astype(np.int64)

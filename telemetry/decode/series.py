@@ -2,7 +2,7 @@
 
 Keys are snake_case: '.' and '-' become '_', so librdkafka's `node.id` and Java's `node_id` are one key, and Java's
 `group_member_id` is librdkafka's `member_id`. When two keys become equal, the first wins. Values stay as the
-client sent them, as text: librdkafka's int 1 is '1', Java's string stays 'node-1'.
+client sent them, as text: librdkafka's int 1 becomes '1', Java's string remains 'node-1'.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _SNAKE_CASE = str.maketrans(".-", "__")
 
 
 class Series(NamedTuple):
-    """What all points of a series have in common: a row of `series`, but for the columns of its connection."""
+    """A row of `series` without the columns of the connection."""
 
     metric: str
     kind: str  # 'gauge' | 'sum'
@@ -38,7 +38,7 @@ class Series(NamedTuple):
 
 
 def identity(push: Push) -> bytes:
-    """The owner of series, for `series_id`. Taken from the connection: no payload can write into series of others."""
+    """The owner of series, for `series_id`. It comes from the connection, so no payload can write to others' series."""
     who = (push.connection.cluster, push.connection.principal, push.client_id, push.client_instance_id.hex())
     return orjson.dumps(who)
 
@@ -59,7 +59,7 @@ def attributes_of(pairs: Any, max_pairs: int, max_chars: int) -> Attributes:
 
 
 def text_bytes(attributes: Attributes) -> int:
-    """About how many bytes they take in a row."""
+    """Their approximate size in a row, in bytes."""
     return sum(len(key) + len(value) for key, value in attributes)
 
 
@@ -71,8 +71,8 @@ def normal_key(key: str) -> str:
 
 
 def text_of(value: Any) -> str:
-    """An OTLP AnyValue as text: OpenTelemetry's rules for places without AnyValue (JSON; bytes in base64)."""
-    if value.HasField("string_value"):  # nearly always
+    """An OTLP AnyValue as text by OpenTelemetry's rules for non-OTLP formats (JSON; bytes in base64)."""
+    if value.HasField("string_value"):  # the common case
         return str(value.string_value)
     plain = _plain(value)
     if isinstance(plain, str):

@@ -1,4 +1,4 @@
-"""Which series of which client were written recently: those are not described again. Sans-I/O."""
+"""The series that were written recently, by client; they are not described again. Sans-I/O."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy.typing as npt
 Ids = npt.NDArray[np.uint64]
 
 _NONE: Ids = np.array([], np.uint64)
-_MAX_SERIES_PER_CLIENT = 200_000  # every push that is not matched by a template looks at all of them
+_MAX_SERIES_PER_CLIENT = 200_000  # each push without a matching template scans all of them
 
 
 class _Client(NamedTuple):
@@ -20,39 +20,39 @@ class _Client(NamedTuple):
 
 
 class KnownSeries:
-    """By client, as `series.identity` names it; at most `max_series`, the clients written first are evicted first.
+    """By client (as in `series.identity`). Holds at most `max_series`; evicts the clients written first.
 
-    A client with more than 200,000 starts over. Series of a batch are known from their first push on, until the
-    batch fails: `keep` or `forget` them.
+    A client with more than 200,000 series starts over. Series of a batch are known from their first push on; call
+    `keep` when the batch is written, `forget` when it fails.
     """
 
     def __init__(self, max_series: int, rewritten_after_ms: int) -> None:
         self._max_series = max_series
         self._rewritten_after_ms = rewritten_after_ms
-        self._clients: dict[bytes, _Client] = {}  # in the order of their first writing
-        self._before: dict[bytes, _Client | None] = {}  # as it was when the batch began
+        self._clients: dict[bytes, _Client] = {}  # in order of first write
+        self._before: dict[bytes, _Client | None] = {}  # at the beginning of the batch
         self._count = 0
         self._grown_by = 0  # in this batch
         self._added = 0  # in this batch
 
     def __len__(self) -> int:
-        """How many series are known."""
+        """Number of known series."""
         return self._count
 
     def of(self, client: bytes) -> Ids:
-        """In no order. The array is the same object as long as nothing changes for the client."""
+        """Unordered. The array is the same object until the client's series change."""
         known = self._clients.get(client)
         return _NONE if known is None else known.ids
 
     def begin(self, now_ms: int) -> None:
-        """A batch begins. Forgets clients whose first series was written `rewritten_after_ms` ago."""
+        """Begins a batch. Forgets clients whose first series was written `rewritten_after_ms` ago."""
         self.forget()
         horizon = now_ms - self._rewritten_after_ms
         while self._clients and next(iter(self._clients.values())).written_ms <= horizon:
             self._drop_first()
 
     def add(self, client: bytes, ids: Collection[int], now_ms: int) -> None:
-        """Series of a client that are in the batch and were not known."""
+        """Adds new series of a client in the batch."""
         if not ids:
             return
         before = self._clients.get(client)
@@ -68,7 +68,7 @@ class KnownSeries:
         self._added += len(fresh)
 
     def keep(self) -> int:
-        """The batch is written. Returns how many series it described."""
+        """The batch was written. Returns the number of series it described."""
         added = self._added
         self._settle()
         while self._count > self._max_series:
@@ -76,7 +76,7 @@ class KnownSeries:
         return added
 
     def forget(self) -> None:
-        """The batch is not written."""
+        """The batch was not written."""
         for client, before in self._before.items():
             if before is None:
                 del self._clients[client]

@@ -1,8 +1,8 @@
-"""Templates of payload structures that were seen before: such payloads are not parsed again. Sans-I/O.
+"""Templates of known payload structures, which make parsing unnecessary. Sans-I/O.
 
-A client pushes the same metrics repeatedly; only OTLP's fixed64 fields change: start, time and value. A template holds
+A client pushes the same metrics repeatedly; only OTLP's fixed64 fields change: start, time and value. A template stores
 their offsets. A payload that equals it in all other bytes is decoded by gathering columns (point_columns.py), in a
-twentieth of the time of otlp.decode, and gives the same rows.
+twentieth of the time of otlp.decode and with the same rows.
 
 To find the offsets, a payload is serialized again with known random numbers in those fields, which are then searched
 for. This works for payloads that protobuf serializes to the same bytes as the client did. Others, payloads with
@@ -28,13 +28,13 @@ ABSENT = -1  # offset of a field that is missing
 _MAX_PAYLOAD_BYTES = 1 << 20
 _MAX_TRIES = 8  # templates of the right length that are compared with a payload of a client not seen before
 _ENTRY_BYTES = 600  # what an entry costs beside its arrays
-_DRAWN = 0x40 << 56  # the highest byte: as a double they are ordinary, as integers positive
+_DRAWN = 0x40 << 56  # the highest byte: it makes them ordinary doubles and positive integers
 
 Ids = npt.NDArray[np.uint64]
 
 
 class Template:
-    """The common part of all payloads of one structure. Arrays have one element per data point."""
+    """The constant part of all payloads of one structure. Arrays have one element per data point."""
 
     def __init__(self, payload: bytes, decoded: Decoded, places: Sequence[_Places]) -> None:
         points = decoded.points
@@ -47,7 +47,7 @@ class Template:
         for at in (self.start_at, self.time_at, self.double_at, self.int_at):
             self._mask[(at[at != ABSENT][:, None] + np.arange(8)).ravel()] = 0
         self._constant = self._masked(payload)
-        self.nbytes = 2 * len(payload) + 50 * len(places) + sum(map(sys.getsizeof, set(self.names)))  # in memory, about
+        self.nbytes = 2 * len(payload) + 50 * len(places) + sum(map(sys.getsizeof, set(self.names)))  # approximate
         self.users = 0  # entries that hold it
 
     def __len__(self) -> int:
@@ -78,7 +78,7 @@ class Sent:
         self._described: Ids | None = None
 
     def is_described(self, known: Ids) -> bool:
-        """Whether all series are known. Not computed again while `known` is the same array."""
+        """Whether all series are known. The result is cached while `known` is the same array."""
         if self._described is not known and np.isin(self.series_ids, known).all():
             self._described = known
         return self._described is known
@@ -87,7 +87,7 @@ class Sent:
 class Templates:
     """For each client and payload length the template and series ids of its last push.
 
-    Bounded to about `max_bytes`, evicted least recently used first, together with templates that no client uses.
+    Bounded to about `max_bytes`; evicts the least recently used first, and templates that no client uses any more.
     """
 
     def __init__(self, max_bytes: int) -> None:
@@ -97,7 +97,7 @@ class Templates:
         self._by_length: dict[int, list[Template]] = defaultdict(list)
 
     def __len__(self) -> int:
-        """How many templates there are."""
+        """Number of templates."""
         return sum(map(len, self._by_length.values()))
 
     def find(self, client: bytes, payload: bytes) -> Sent | None:
@@ -115,7 +115,7 @@ class Templates:
         return next((template for template in newest_first if template.matches(payload)), None)
 
     def keep(self, client: bytes, payload: bytes, template: Template, decoded: Decoded) -> None:
-        """Remember the template for the client. `decoded`: the result of otlp.decode for this payload."""
+        """Stores the template for the client. `decoded`: the result of otlp.decode for this payload."""
         key = (client, len(payload))
         self._forget(key)
         self._take(key, Sent(template, np.array(decoded.points.series_id, np.uint64)))
@@ -155,21 +155,21 @@ class _Places(NamedTuple):
 
 
 def template_of(payload: bytes, decoded: Decoded) -> Template | None:
-    """None when there can be no template: see the module docstring."""
+    """None when the payload cannot have a template; see the module docstring."""
     plain = bool(decoded.points.value) and not decoded.histograms and not decoded.dropped
     if not plain or len(payload) > _MAX_PAYLOAD_BYTES:
         return None
     message = MetricsData.FromString(payload)
     if message.SerializeToString() != payload:
         return None
-    # A client cannot put these numbers into its payload beforehand: the hash of bytes has a new key in each process.
+    # A client cannot predict these numbers: the hash of bytes has a random key per process.
     base = _DRAWN | (hash(payload) & 0xFFFF_FFFF) << 24
     drawn = [_draw(point, base + (n << 2)) for n, point in enumerate(_number_points(message))]
     redrawn = message.SerializeToString()
     if len(redrawn) != len(payload) or len(drawn) != len(decoded.points.value):
         return None
     template = Template(payload, decoded, list(_find(redrawn, drawn)))
-    # If an offset were wrong or missing, one of these numbers would be in the constant part.
+    # With a wrong or missing offset, one of these numbers would be in the constant part.
     return template if template.matches(redrawn) else None
 
 
@@ -181,7 +181,7 @@ def _number_points(message: Any) -> Iterator[Any]:
 
 
 def _draw(point: Any, number: int) -> _Places:
-    """Set the numbers of a point to `number` and the following ones; 0 for those it does not have."""
+    """Sets the numbers of a point to `number` and its successors; 0 for fields that it does not have."""
     kind = point.WhichOneof("value")
     drawn = _Places(
         number if point.start_time_unix_nano else 0,
@@ -198,7 +198,7 @@ def _draw(point: Any, number: int) -> _Places:
 
 
 def _find(data: bytes, drawn: Sequence[_Places]) -> Iterator[_Places]:
-    """Protobuf serializes fields by number: in the order of _Places."""
+    """Offsets in serialization order: protobuf serializes fields by number, which is the order of _Places."""
     at = 0
     for numbers in drawn:
         places = []

@@ -1,6 +1,6 @@
-"""Bounds on client connections: how many, how many bytes of unfinished requests, how long they may take. Sans-I/O.
+"""Limits on client connections: their number, bytes of unfinished requests, time per request. Sans-I/O.
 
-The owner of the sockets reports what happens and closes what these methods return. Times are monotonic seconds.
+The owner of the sockets reports events and closes the connections that the methods return. Times are monotonic seconds.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ REFUSALS = (Reason.TOO_MANY_CONNECTIONS, Reason.TOO_MANY_FROM_ADDRESS)
 
 @dataclass(slots=True)
 class GatewayCounts:
-    """What the metrics page shows of the connections."""
+    """Connection counts for the metrics page."""
 
     connections: int = 0
     connections_total: int = 0
@@ -41,7 +41,7 @@ class GatewayCounts:
 
 @dataclass(frozen=True, slots=True)
 class AdmissionLimits:
-    """Bounds of all connections of one process together."""
+    """Limits of all connections of one process together."""
 
     max_connections: int = 20_000
     max_connections_per_address: int = 15_000  # of IPv6 per /64, which one host may have
@@ -58,8 +58,8 @@ class _Unfinished(NamedTuple):
 
 
 class Admission(Generic[C]):
-    """Counts connections of type C. Over the budget of held bytes the oldest unfinished request is closed: a client
-    that sends complete requests finishes within milliseconds."""
+    """Tracks connections of type C. Over the budget of held bytes, the connection with the oldest unfinished request is
+    closed: a client that sends complete requests finishes within milliseconds."""
 
     def __init__(self, limits: AdmissionLimits) -> None:
         self.limits = limits
@@ -72,7 +72,7 @@ class Admission(Generic[C]):
         self._handshakes: dict[C, float] = {}  # oldest first; when it began
 
     def admit(self, address: str) -> Reason | None:
-        """Counts a new connection, or returns the reason why it is refused, uncounted."""
+        """Admits and counts a new connection, or returns the reason for its refusal."""
         source = _source(address)
         reason = None
         if self._connections >= self.limits.max_connections:
@@ -87,7 +87,7 @@ class Admission(Generic[C]):
         return None
 
     def left(self, client: C, address: str) -> None:
-        """A connection that was admitted has ended."""
+        """Removes a closed connection."""
         source = _source(address)
         self._connections -= 1
         self._by_address[source] -= 1
@@ -97,25 +97,25 @@ class Admission(Generic[C]):
         self._handshakes.pop(client, None)
 
     def unfinished(self, client: C, number: int, held_bytes: int, now_s: float) -> list[C]:
-        """Request `number` has arrived in part, `held_bytes` of it are kept. Returns the connections to close."""
+        """Request `number` has arrived in part; `held_bytes` of it are held. Returns the connections to close."""
         known = self._unfinished.get(client)
         if known is not None and known.number == number:
             begun_s = known.begun_s
         else:
             begun_s = now_s
-            self._unfinished.pop(client, None)  # the next one is inserted behind all others
+            self._unfinished.pop(client, None)  # the next request is inserted last
         self.held_bytes += held_bytes - (known.held_bytes if known else 0)
         self._unfinished[client] = _Unfinished(number, held_bytes, begun_s)
         return self._over_budget() if self.held_bytes > self.limits.max_held_bytes else []
 
     def finished(self, client: C) -> None:
-        """A connection has no unfinished request."""
+        """The connection has no unfinished request any more."""
         known = self._unfinished.pop(client, None)
         if known is not None:
             self.held_bytes -= known.held_bytes
 
     def handshake_began(self, client: C, now_s: float) -> None:
-        """TLS or SASL: the connection has to be authenticated in time."""
+        """A TLS or SASL handshake begins, which must end in time."""
         self._handshakes.setdefault(client, now_s)
 
     def handshake_done(self, client: C) -> None:
@@ -146,7 +146,7 @@ class Admission(Generic[C]):
 
 
 def _source(address: str) -> str:
-    """What connections are counted by: an IPv4 address, the /64 network of an IPv6 address."""
+    """The key of the limit per peer: an IPv4 address, or the /64 network of an IPv6 address."""
     if ":" not in address:
         return address
     parsed = ipaddress.IPv6Address(address.partition("%")[0])

@@ -1,4 +1,4 @@
-"""The broker's side of a connection: matches responses with requests, rewrites those that name brokers. Sans-I/O."""
+"""Matches the broker's responses with requests and rewrites those that name brokers. Sans-I/O."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from telemetry.wire.frames import LENGTH_BYTES, FrameScanner, Mode
 from telemetry.wire.headers import RESPONSE_HEAD, encode_response, response_header_tags
 
 _HELD = frozenset({API_VERSIONS, *addresses.REWRITES})
-_MAX_HELD_BYTES = 128 << 20  # of a response that is rewritten: Metadata of a million partitions
+_MAX_HELD_BYTES = 128 << 20  # of a response that is rewritten: fits Metadata of a million partitions
 
 
 class BrokerResponses:
@@ -44,7 +44,7 @@ class BrokerResponses:
         return self._scanner.feed(data)
 
     def discard(self) -> None:
-        """Frees a partly received response: the connection is about to be closed."""
+        """Frees a partly received response before the connection is closed."""
         self._scanner.discard()
 
     def held_back(self) -> bool:
@@ -54,7 +54,7 @@ class BrokerResponses:
     def _begin(self, length: int, data: bytes, offset: int) -> Mode | None:
         pending = self._requests.first
         if pending and pending.answer:
-            return None  # a local answer that waits for the spool comes first
+            return None  # wait for a local answer before it, which waits for the spool
         if pending is not None and pending.version == RAW_TOKEN:
             self._unmatched = False
             return Mode.HOLD
@@ -65,7 +65,7 @@ class BrokerResponses:
             raise ProtocolError(f"cannot read a response of {length} bytes")
         correlation_id = int.from_bytes(data[offset : offset + 4], "big", signed=True)
         if pending is None or pending.correlation_id != correlation_id:
-            # librdkafka's mock broker answers acks=0 produces: forwarded, matched with nothing.
+            # librdkafka's mock broker answers acks=0 produces: forwarded without a matching request
             self._unmatched = True
             return Mode.FORWARD
         self._unmatched = False

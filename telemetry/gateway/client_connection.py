@@ -28,7 +28,7 @@ NO_BROKER = -1  # broker_id of a connection that leads to none
 
 
 class ClientContext:
-    """What the client connections of a gateway share; `server.Gateway` says what each is."""
+    """State shared by the client connections of a gateway; see `server.Gateway`."""
 
     cluster: str
     advertised_host: str | None
@@ -114,7 +114,7 @@ class ClientConnection(asyncio.Protocol, TimedConnection, UpstreamOwner):
         early, self._early = self._early, []
         for data in early:
             self.data_received(data)
-        if self not in self._gateway.clients:  # disconnected meanwhile; what it sent is still forwarded
+        if self not in self._gateway.clients:  # disconnected in the meantime; its bytes are still forwarded
             session.closed()
             upstream.close()
         else:
@@ -147,7 +147,7 @@ class ClientConnection(asyncio.Protocol, TimedConnection, UpstreamOwner):
         return self._session
 
     def _advertised_address(self) -> tuple[str, int]:
-        """The advertised address: unless configured, the one that this client connected to."""
+        """The advertised address: the configured one, or the one that this client connected to."""
         host, port = self._transport.get_extra_info("sockname")[:2]
         return self._gateway.advertised_host or host, port
 
@@ -188,7 +188,7 @@ class ClientConnection(asyncio.Protocol, TimedConnection, UpstreamOwner):
         except ProtocolError as exc:
             self._refuse(exc)
             return
-        if session.to_client:  # else it may be the response of a keep-alive
+        if session.to_client:  # otherwise it may be the response to a keep-alive
             self.active = True
         self._pump(session)
         if self._authenticates and session.authenticated:
@@ -230,7 +230,7 @@ class ClientConnection(asyncio.Protocol, TimedConnection, UpstreamOwner):
             self._transport.close()
 
     def drain(self) -> None:
-        """No more requests; closes when those in flight are answered."""
+        """Stops reading requests; closes after those in flight are answered."""
         self._draining = True
         self.hold_back()
         if self._session is None or self._session.idle:
@@ -259,7 +259,7 @@ class ClientConnection(asyncio.Protocol, TimedConnection, UpstreamOwner):
             self._pump(self._session)
 
     def hold_back(self) -> None:
-        """Stops reading while there is no upstream, or either side does not keep up."""
+        """Stops reading while the upstream is not connected, or either side does not keep up."""
         if self._session is None or self._draining or self._is_overfull():
             self._transport.pause_reading()
 
@@ -271,7 +271,7 @@ class ClientConnection(asyncio.Protocol, TimedConnection, UpstreamOwner):
         return self._full or (self._upstream is not None and self._upstream.full)
 
     def pause_writing(self) -> None:
-        """The client does not read its responses: stop producing them, local answers included."""
+        """The client does not read its responses: stops producing them, including local answers."""
         self._full = True
         self.hold_back()
         if self._upstream is not None:

@@ -14,7 +14,7 @@ _MAX_SOFTWARE_CHARS = 255
 
 
 class ClientIdentity:
-    """The facts of a connection, and what is derived from them once per change instead of once per request."""
+    """The facts of a connection, and values derived from them once per change instead of once per request."""
 
     __slots__ = ("_caller", "_client_id", "_client_id_bytes", "_connection_id", "facts", "sasl")
 
@@ -27,7 +27,7 @@ class ClientIdentity:
         self._caller: Caller | None = None
 
     def client_id(self, text: bytes) -> str:
-        """The client id of a request's header, decoded; most connections only ever send one."""
+        """The client id of a request header; cached, because most connections only send one."""
         if text != self._client_id_bytes:
             self._client_id_bytes = text
             self._client_id = text.decode("utf-8", "replace")
@@ -35,7 +35,6 @@ class ClientIdentity:
 
     @property
     def last_client_id(self) -> bytes:
-        """As it was sent."""
         return self._client_id_bytes
 
     def caller(self, client_id: str | None) -> Caller:
@@ -46,7 +45,7 @@ class ClientIdentity:
         return caller
 
     def note_software(self, body: bytes) -> None:
-        """Kafka keeps the name and version of the last valid ApiVersions request (3+) of a connection."""
+        """Stores the name and version of the last valid ApiVersions request (3+) of the connection, as Kafka does."""
         name, version = software_of(body)
         if name and version:
             self.facts = dataclasses.replace(
@@ -55,13 +54,14 @@ class ClientIdentity:
             self._caller = None
 
     def note_principal(self) -> None:
-        """The broker answered a step of the authentication."""
+        """Updates the principal after the broker answered a step of the authentication."""
         if self.sasl is not None and self.sasl.principal not in (None, self.facts.principal):
             self.facts = dataclasses.replace(self.facts, principal=self.sasl.principal)
             self._caller = None
 
     def exchange(self, pending: PendingRequest, now_ms: int) -> Exchange:
-        """The facts for the usage meter of a request that the broker answered, or never answers (acks=0)."""
+        """The exchange for the usage meter, after the broker's answer, or at once for a request without one
+        (acks=0)."""
         facts = self.facts
         return Exchange(
             facts.principal,

@@ -1,11 +1,11 @@
-"""One client connection with its upstream connection, if any: decides which bytes go where. Sans-I/O.
+"""One client connection and its upstream connection, if any: decides what happens to each request. Sans-I/O.
 
 Requests are forwarded to the broker, except GetTelemetrySubscriptions and PushTelemetry, which the telemetry receiver
 answers. Responses are forwarded to the client, except those that name brokers or API versions, which are rewritten. A
-connection's responses leave in the order of its requests: a local answer waits for the responses before it, and those
-behind it wait for a push to be in the spool.
+connection's responses are sent in the order of its requests: a local answer waits for earlier responses, and later
+responses wait until a push is in the spool.
 
-Without a broker, `local` answers the APIs it knows; any other request closes the connection, as on a broker.
+Without a broker, `local` answers the APIs that it supports; other requests close the connection, as on a broker.
 
 After each call the owner takes `to_upstream` and `to_client`; when `unflushed` is set it clears it, flushes the spool
 and calls `flushed`.
@@ -48,7 +48,7 @@ _MAX_REQUEST_HEAD_BYTES = 100_000  # a client id and a transactional id of 32 kB
 
 
 class ProxiedConnection:
-    """The state of one connection. Raises ProtocolError from the two `from_*` calls: close both sides."""
+    """The state of one connection. If one of the `from_*` methods raises ProtocolError, both sides must be closed."""
 
     def __init__(
         self,
@@ -75,7 +75,7 @@ class ProxiedConnection:
         self._pending = PendingRequests(limits.max_in_flight)
         self._sasl = sasl  # None: the listener has no SASL
         self._held_keys = _HELD.union(SASL if sasl else (), local or ())
-        self._held: PendingRequest | None = None  # the request that is arriving, when it is not just forwarded
+        self._held: PendingRequest | None = None  # the arriving request, unless it is only forwarded
         self._too_large: PushRequest | None = None  # the same, when it is skipped
         self._client_id_end = 0  # of the held request: offset in its frame
         self._known_push: KnownPush | None = None
@@ -94,7 +94,7 @@ class ProxiedConnection:
         )
 
     def from_client(self, data: bytes, now_ms: int) -> None:
-        """Bytes that the client sent."""
+        """Handles bytes from the client."""
         self._now_ms = now_ms
         known = self._known_push
         sasl = self._sasl
@@ -109,11 +109,11 @@ class ProxiedConnection:
         self.to_upstream += self._requests.feed(data)
 
     def from_upstream(self, data: bytes, now_ms: int) -> None:
-        """Bytes that the broker sent."""
+        """Handles bytes from the broker."""
         self.to_client += self._responses.feed(data, now_ms)
 
     def flushed(self, ok: bool, now_ms: int) -> None:
-        """The spool was flushed, or could not be: the answers that waited for it may be sent."""
+        """Sends the answers that waited for the flush of the spool, or their refusals if it failed."""
         ready = self._pending.flushed(ok)
         if ready:
             self.to_client.append(ready)
@@ -121,12 +121,13 @@ class ProxiedConnection:
             self.from_upstream(b"", now_ms)
 
     def discard(self) -> None:
-        """Frees unfinished requests and responses: the connection is about to be closed."""
+        """Frees unfinished requests and responses before the connection is closed."""
         self._requests.discard()
         self._responses.discard()
 
     def keep_alive(self, now_ms: int) -> None:
-        """Sends ApiVersions, or the broker closes the upstream of a client that only pushes telemetry as idle.
+        """Sends ApiVersions, because a broker closes the idle upstream connection of a client that only pushes
+        telemetry.
 
         Not while requests are in flight, before SASL is done, or after its session expired.
         """
@@ -139,13 +140,13 @@ class ProxiedConnection:
         self.to_upstream.append(encode_request(API_VERSIONS, 0, 0, self._client.last_client_id))
 
     def closed(self) -> None:
-        """The client has disconnected."""
+        """Handles a disconnect of the client."""
         self.discard()
         self._receiver.disconnected(self._connection_id)
 
     @property
     def unfinished_request(self) -> int:
-        """The number of the partly received request that is not forwarded; 0: none."""
+        """The number of the partly received request that is not forwarded; 0 if none."""
         return self._requests.unfinished
 
     @property
@@ -172,7 +173,7 @@ class ProxiedConnection:
         key, version, correlation_id, id_length = REQUEST_HEAD.unpack_from(data, offset)
         api = APIS.get(key)
         if api is None or version < api.min_version or (version > api.max_version and key != API_VERSIONS):
-            raise ProtocolError(f"cannot pass on a request of API {key} version {version}")
+            raise ProtocolError(f"cannot forward a request of API {key} version {version}")
         if self._sasl is not None and self._now_ms >= self._sasl.open_until_ms:
             self._sasl.check(key, self._now_ms)
         start = offset + REQUEST_HEAD.size
@@ -188,7 +189,7 @@ class ProxiedConnection:
             self._client_id_end = client_id_end - offset + LENGTH_BYTES
             return self._begin_held(pending, data, offset)
         if self._local is not None:
-            raise ProtocolError(f"cannot answer a request of API {key}: there is no broker behind")
+            raise ProtocolError(f"cannot answer a request of API {key} without a broker")
         if key == PRODUCE:
             return self._begin_produce(pending, data, offset, client_id_end)
         self._pending.append(pending)
@@ -205,7 +206,7 @@ class ProxiedConnection:
         if pending.request_bytes <= self._limits.max_held_request_bytes:
             return Mode.HOLD
         if pending.api.key != PUSH_TELEMETRY:
-            raise ProtocolError(f"cannot take a {pending.api.name} request of {pending.request_bytes} bytes")
+            raise ProtocolError(f"cannot accept a {pending.api.name} request of {pending.request_bytes} bytes")
         begun = data[offset - LENGTH_BYTES : offset + _MAX_REQUEST_HEAD_BYTES]
         if len(begun) < LENGTH_BYTES + min(_MAX_REQUEST_HEAD_BYTES, pending.request_bytes):
             return None
@@ -229,7 +230,7 @@ class ProxiedConnection:
 
     @staticmethod
     def _check_head(data: bytes, offset: int) -> None:
-        """Waits for more bytes, up to a bound."""
+        """Waits for more bytes, up to a limit."""
         if len(data) - offset > _MAX_REQUEST_HEAD_BYTES:
             raise ProtocolError("cannot read the head of a request: too long")
 
@@ -239,7 +240,9 @@ class ProxiedConnection:
         pending, self._held = self._held, None
         if pending is None:
             return b""
-        if self._too_large is not None:  # skipped to its end: a client expects no response while it still sends
+        if (
+            self._too_large is not None
+        ):  # skipped to its end, because a client does not read a response while it sends the request
             request, self._too_large = self._too_large, None
             self._answer(pending, self._receiver.answer_oversize(request, self._now_ms))
             return b""
@@ -268,14 +271,14 @@ class ProxiedConnection:
         self._answer(pending, answer)
 
     def _take_sasl(self, sasl: SaslSession, pending: PendingRequest, frame: bytes) -> bytes:
-        """Follows the authentication and forwards. Returns the bytes for the broker."""
-        self._known_push = None  # its caller may not be the one that authenticates now
+        """Follows the authentication. Returns the bytes for the broker."""
+        self._known_push = None  # the identity may change with this authentication
         sasl.read_request(pending.api, pending.version, frame, self._client_id_end)
         self._pending.append(pending)
         return frame
 
     def _take_other(self, pending: PendingRequest, frame: bytes, body: bytes) -> bytes:
-        """ApiVersions, and requests that `local` answers. Returns the bytes for the broker."""
+        """Handles ApiVersions and requests that `local` answers. Returns the bytes for the broker."""
         if pending.api.key == API_VERSIONS and pending.version >= 3:
             self._client.note_software(body)
             self._known_push = None

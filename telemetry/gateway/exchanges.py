@@ -1,4 +1,4 @@
-"""Requests of one connection whose responses have not been sent, in order. Sans-I/O."""
+"""The requests of one connection whose responses have not been sent, in order. Sans-I/O."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from telemetry.wire.apis import Api
 from telemetry.wire.errors import ProtocolError
 from telemetry.wire.headers import encode_response
 
-# A request's version and the bytes behind its header -> the response behind its own. Raises ProtocolError.
+# (version, body of the request) -> body of the response. Raises ProtocolError.
 LocalAnswer = Callable[[int, bytes], bytes]
-# Called with each exchange of a client with a broker: quota_metrics.measure.meter.UsageMeter.exchange.
+# Called with each exchange between client and broker: quota_metrics.measure.meter.UsageMeter.exchange.
 Observe = Callable[[Exchange], None]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Limits:
-    """Bounds of one connection."""
+    """Limits of one connection."""
 
     max_request_bytes: int = 104_857_600  # Kafka's socket.request.max.bytes
     max_response_bytes: int = 2**31 - 1
     max_held_request_bytes: int = (
-        2_097_152  # a push of telemetry.max.bytes fits; longer ones are refused by their header
+        2_097_152  # fits a push of telemetry.max.bytes; longer ones are refused by their header
     )
     max_in_flight: int = 10_000
 
@@ -56,11 +56,11 @@ class PendingRequest:
         self.throttle_ms = 0
         self.answer: Answer | None = None  # the local answer; None: the broker answers
         self.flushed = True  # False: the answer waits for the spool
-        self.keep_alive = False  # sent by the gateway itself: its response is dropped
+        self.keep_alive = False  # sent by the gateway itself, its response is dropped
 
 
 class PendingRequests:
-    """The queue of one connection: responses leave in the order in which requests came."""
+    """The queue of one connection: responses are sent in the order of the requests."""
 
     __slots__ = ("_max_requests", "_queue")
 
@@ -76,16 +76,16 @@ class PendingRequests:
         return self._queue[0] if self._queue else None
 
     def append(self, pending: PendingRequest) -> None:
-        """Raises ProtocolError when there are too many."""
+        """Raises ProtocolError when too many requests are in flight."""
         if len(self._queue) >= self._max_requests:
-            raise ProtocolError(f"cannot take more than {self._max_requests} requests in flight")
+            raise ProtocolError(f"cannot accept more than {self._max_requests} requests in flight")
         self._queue.append(pending)
 
     def pop(self) -> PendingRequest:
         return self._queue.popleft()
 
     def flushed(self, ok: bool) -> bytes:
-        """The responses that may be sent now. With `ok` False the flush failed: waiting answers become refusals."""
+        """The responses that may be sent after a flush. If it failed (`ok` False), waiting answers become refusals."""
         for pending in self._queue:
             if not pending.flushed:
                 pending.flushed = True
@@ -94,7 +94,7 @@ class PendingRequests:
         return self.take_ready()
 
     def take_ready(self) -> bytes:
-        """Responses of the local answers at the head of the queue that need not wait."""
+        """The local answers at the head of the queue that wait for nothing."""
         out = b""
         queue = self._queue
         while queue:

@@ -1,4 +1,4 @@
-"""The listening sockets in front of one cluster: one to bootstrap from, one per broker of the cluster."""
+"""The listening sockets for one cluster: one for bootstrapping, and one per broker."""
 
 from __future__ import annotations
 
@@ -32,17 +32,17 @@ class BrokerNode:
 
 
 class Listeners:
-    """Opened and closed by `update`, from metadata that Headroom itself fetched, never by what a client's connection
-    carries: a response that names an unknown broker is rewritten to the bootstrap listener, and `unknown` is
-    called so that the metadata is fetched again.
+    """Listeners are opened and closed by `update` only, from metadata that Headroom itself fetched. A response to a
+    client that names an unknown broker is rewritten to the bootstrap listener, and `unknown` is called, which fetches
+    the metadata again.
 
-    The listener to broker N has the port of the bootstrap listener + 1 + N, so that addresses survive a restart; where
-    that port is taken or `reserved`, or the bootstrap port was chosen by the system, any free port. `serve` makes the
-    protocol of a connection that came through the listener to a broker id (or BOOTSTRAP). `fallback`: where connections
-    of the bootstrap listener lead when no broker is reached.
+    The port of broker N's listener is the bootstrap port + 1 + N, so that addresses survive a restart. If that port is
+    taken or `reserved`, or the system chose the bootstrap port, any free port is used. `serve` creates the protocol of
+    a connection to the listener of a broker id (or BOOTSTRAP). `fallback`: where connections to the bootstrap listener
+    lead when no broker is reachable.
 
-    Several processes may listen at the same ports (SO_REUSEPORT): one is `shared` and opens listeners, `changed` is
-    called after each change; the others have `follows` and open the ports that `follow` gets.
+    Several processes may share the ports (SO_REUSEPORT): one is `shared`, opens listeners and calls `changed` after
+    each change; the others have `follows` and open the ports that are passed to `follow`.
     """
 
     def __init__(
@@ -84,8 +84,8 @@ class Listeners:
         return ((self._nodes[node_id], port) for node_id, port in self._ports.items())
 
     async def open(self, nodes: Iterable[BrokerNode]) -> tuple[str, int]:
-        """Opens the bootstrap listener and one to each node. Returns the bootstrap address. Raises OSError when its
-        port is taken."""
+        """Opens the bootstrap listener and one per node. Returns the bootstrap address. Raises OSError when its port is
+        taken."""
         listener = self._listen(self._port)
         self._port = listener.getsockname()[1]
         self.update(nodes)
@@ -94,8 +94,8 @@ class Listeners:
         return self._host, self._port
 
     def update(self, nodes: Iterable[BrokerNode]) -> None:
-        """The cluster's brokers by its own metadata: opens listeners to new ones, moves those that have moved, closes
-        those that have been missing for some readings. An empty list is ignored."""
+        """Applies the brokers of the cluster's metadata: opens listeners for new brokers, updates changed addresses,
+        closes listeners of brokers that have been missing for some readings. An empty list is ignored."""
         named = {node.node_id: node for node in itertools.islice(nodes, _MAX_BROKERS)}
         if not named:
             return
@@ -112,7 +112,7 @@ class Listeners:
             self.changed()
 
     def port_of(self, node_id: int) -> int:
-        """The port for a broker that a response names: of its listener, else of the bootstrap listener."""
+        """The port for a broker in a response: that of its listener, otherwise that of the bootstrap listener."""
         port = self._ports.get(node_id)
         if port is not None:
             return port
@@ -122,8 +122,8 @@ class Listeners:
         return self._port
 
     async def follow(self, listeners: Iterable[tuple[BrokerNode, int]]) -> None:
-        """Opens the listeners that another process has opened, closes others. Raises OSError after all others when a
-        port cannot be bound: follow again."""
+        """Opens the listeners that another process has opened, closes all others. If a port cannot be bound, raises
+        OSError after the others are done; the caller should retry."""
         wanted = {node.node_id: (node, port) for node, port in listeners}
         for node_id in [*self._ports]:
             if node_id not in wanted or wanted[node_id][1] != self._ports[node_id]:
@@ -142,7 +142,7 @@ class Listeners:
             raise fault
 
     def candidates(self, node_id: int) -> list[BrokerNode]:
-        """The brokers that a connection through this listener may lead to, in the order to try."""
+        """The brokers that a connection to this listener may lead to, in the order to try."""
         if node_id != BOOTSTRAP:
             return [self._nodes[node_id]] if node_id in self._nodes else []
         nodes = sorted(self._nodes.values(), key=lambda node: node.node_id)
@@ -151,13 +151,13 @@ class Listeners:
         return [*nodes[first:], *nodes[:first], *(one for one in self._fallback if (one.host, one.port) not in known)]
 
     def reached(self, node_id: int) -> None:
-        """A broker accepted a connection."""
+        """Reports that a broker accepted a connection."""
         if node_id in self._unreachable:
             self._unreachable.discard(node_id)
-            log.info("broker is reached again", broker_id=node_id)
+            log.info("broker is reachable again", broker_id=node_id)
 
     def not_reached(self, node_id: int, reason: str) -> None:
-        """A broker refused a connection. Logged once per outage, because all its clients retry."""
+        """Reports that a broker refused a connection; logs once per outage, because all its clients retry."""
         if node_id not in self._unreachable:
             self._unreachable.add(node_id)
             log.warning("cannot reach broker", broker_id=node_id, error=reason)
@@ -179,7 +179,7 @@ class Listeners:
         return True
 
     def _forget(self, node_id: int) -> None:
-        """Stops accepting for a broker; its connections end with it."""
+        """Closes the listener of a broker, and its connections."""
         log.info("listener closed", broker_id=node_id, port=self._ports.pop(node_id))
         self._nodes.pop(node_id, None)
         self._missing.pop(node_id, None)
@@ -195,7 +195,7 @@ class Listeners:
             try:
                 return self._listen(wanted)
             except OSError as exc:
-                log.warning("listener takes a free port", broker_id=node_id, wanted=wanted, error=str(exc))
+                log.warning("listener uses a free port", broker_id=node_id, wanted=wanted, error=str(exc))
         return self._free_port()
 
     def _free_port(self) -> socket.socket:
@@ -203,7 +203,7 @@ class Listeners:
         refused = []
         try:
             while (listener := self._listen(0)).getsockname()[1] in self._reserved:
-                refused.append(listener)  # stays bound meanwhile, so that the next one differs
+                refused.append(listener)  # remains bound meanwhile, so that the next port differs
             return listener
         finally:
             for other in refused:
@@ -222,7 +222,7 @@ class Listeners:
     def _listen(self, port: int) -> socket.socket:
         family = socket.AF_INET6 if ":" in self._host else socket.AF_INET
         listener = socket.create_server((self._host, port), backlog=_BACKLOG, family=family, reuse_port=self._follows)
-        if self._shared:  # set after binding, so that a port in use, even shared, is refused
+        if self._shared:  # set after binding, so that binding fails for a port in use, even a shared one
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         return listener
 
@@ -246,9 +246,9 @@ def _ignore() -> None:
 
 
 async def allowed_address(host: str, port: int, networks: tuple[Network, ...]) -> str:
-    """Where to connect for a broker's host: itself without `networks`, else the first of its addresses in one of them.
+    """The host to connect to for a broker: `host` without `networks`, otherwise its first address in one of them.
 
-    Raises OSError: it has none, or cannot be resolved.
+    Raises OSError when it cannot be resolved or has no such address.
     """
     if not networks:
         return host

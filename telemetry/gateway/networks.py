@@ -1,4 +1,4 @@
-"""Networks of addresses, and who may administer a stand-alone sink by them. Sans-I/O."""
+"""IP networks, and the administrators of a stand-alone sink. Sans-I/O."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def networks_of(texts: Iterable[str]) -> tuple[Network, ...]:
 
 
 def is_in(address: str, networks: Iterable[Network]) -> bool:
-    """Whether an address is in one of them; an IPv4 address mapped to IPv6 counts as itself."""
+    """Whether an address is in one of them; an IPv4-mapped IPv6 address counts as its IPv4 address."""
     parsed = ipaddress.ip_address(address.partition("%")[0])
     if isinstance(parsed, ipaddress.IPv6Address) and parsed.ipv4_mapped:
         parsed = parsed.ipv4_mapped
@@ -27,12 +27,12 @@ def is_in(address: str, networks: Iterable[Network]) -> bool:
 
 
 class Administrators:
-    """Who may alter the subscriptions of a stand-alone sink: clients of these networks, and these principals."""
+    """The clients that may alter the subscriptions of a stand-alone sink: by network, and by principal."""
 
     def __init__(self, networks: Iterable[Network], principals: Iterable[str] = ()) -> None:
         self._networks = tuple(networks)
         self._principals = frozenset(principal.removeprefix("User:") for principal in principals)
 
     def include(self, client: Connection) -> bool:
-        """By the facts of the connection, none of which the client can choose."""
+        """Uses only facts of the connection that the client cannot choose."""
         return client.principal in self._principals or is_in(client.source_address, self._networks)

@@ -1,7 +1,7 @@
 """Fast path for a push whose header bytes equal those of the previous push on the same connection. Sans-I/O.
 
-Nearly all pushes take it. It only skips parsing the header again: rules, spool, queue and answer are those of any other
-push.
+Nearly all pushes take it. It only skips parsing the header: rules, spool, queue and answer are the same as for other
+pushes.
 """
 
 from __future__ import annotations

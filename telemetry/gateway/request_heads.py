@@ -1,4 +1,4 @@
-"""Fields at the beginning of requests that the gateway forwards: acks of Produce, the software of ApiVersions."""
+"""Reads leading fields of forwarded requests: acks of Produce, the client software in ApiVersions."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _SOFTWARE = re.compile(  # ApiVersionsRequest.SOFTWARE_NAME_VERSION_PATTERN
 
 
 def software_of(body: bytes) -> tuple[str, str]:
-    """Name and version of the client software in an ApiVersions request (3+), both empty when either is not valid."""
+    """Name and version of the client software in an ApiVersions request (3+); both empty when either is invalid."""
     reader = Reader(body)
     name, version = reader.compact_string(), reader.compact_string()
     return (name, version) if _SOFTWARE.fullmatch(name) and _SOFTWARE.fullmatch(version) else ("", "")
@@ -29,5 +29,5 @@ def acks_of(data: bytes, client_id_end: int, end: int, version: int) -> int:
         reader.skip(max(reader.int16(), 0))
     acks = reader.int16()
     if reader.offset > end:
-        raise ProtocolError("cannot read the head of a Produce request: it ends too early")
+        raise ProtocolError("cannot read the head of a Produce request: it is truncated")
     return acks

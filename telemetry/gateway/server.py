@@ -27,8 +27,8 @@ _PLAINTEXT = ListenerSecurity()
 class Gateway(ClientContext):
     """All client connections to one cluster.
 
-    `local` makes what answers a client without a cluster, for the address advertised to it. `upstream_networks`: where
-    brokers are; empty: anywhere.
+    `local` returns the handlers that answer clients without a cluster, given the advertised address.
+    `upstream_networks`: the networks of the brokers; empty means any.
     """
 
     def __init__(
@@ -75,13 +75,13 @@ class Gateway(ClientContext):
         self._timeouts: asyncio.Task[None] | None = None
 
     async def start(self, nodes: Iterable[BrokerNode]) -> tuple[str, int]:
-        """Opens all listeners; the address to bootstrap from. Raises OSError when its port is taken."""
+        """Opens all listeners; returns the bootstrap address. Raises OSError when its port is taken."""
         address = await self.listeners.open(nodes)
         self._timeouts = asyncio.create_task(enforce_timeouts(self.admission, lambda: self.clients))
         return address
 
     async def close(self, grace_s: float) -> None:
-        """Stops accepting, answers what is in flight for at most `grace_s`, closes."""
+        """Stops accepting, waits at most `grace_s` for requests in flight, closes."""
         self.listeners.close()
         self.last_lost.clear()
         for client in tuple(self.clients):

@@ -48,7 +48,7 @@ from telemetry.wire.primitives import (
 log = structlog.get_logger(__name__)
 
 NODE_ID = 0
-_NO_OPERATIONS = -(2**31)  # authorized operations that were not asked for
+_NO_OPERATIONS = -(2**31)  # authorized operations that were not requested
 _NO_TOPIC = bytes(16)
 _MAX_ADDRESSES = 256  # at which clients reached this listener
 _OFFERED = (
@@ -71,9 +71,9 @@ class SinkNode(NamedTuple):
 
 
 class SinkAnswers:
-    """Answers as one cluster of one node, whose subscriptions are those of a file.
+    """Answers as a cluster of one node. Subscriptions are stored in a file.
 
-    Clients that are not `administrators` may read subscriptions but not alter them.
+    Clients other than `administrators` may read subscriptions but not alter them.
     """
 
     def __init__(self, cluster_id: str, file: SubscriptionFile, administrators: Administrators) -> None:
@@ -84,7 +84,7 @@ class SinkAnswers:
         self._answers = lru_cache(_MAX_ADDRESSES)(self._answers_at)
 
     def found_at(self, host: str, port: int, client: Connection) -> Mapping[int, LocalAnswer]:
-        """What answers a client, for the address that is advertised to it."""
+        """The handlers for a client, given the address that is advertised to it."""
         return self._answers(host, port, self._administrators.include(client))
 
     def _answers_at(self, host: str, port: int, is_administrator: bool) -> Mapping[int, LocalAnswer]:
@@ -99,7 +99,7 @@ class SinkAnswers:
         }
 
     def _rules(self) -> ClientMetrics:
-        """Those of the file as it is now, which another process may have altered."""
+        """The current content of the file, which another process may have altered."""
         self._file.follow()
         return self._file.rules
 
@@ -126,7 +126,7 @@ class SinkAnswers:
     @staticmethod
     def _not_kept(alteration: Alteration, exc: OSError) -> bytes:
         log.error("cannot keep subscriptions", error=str(exc))
-        return alteration.not_kept(f"cannot keep client metrics resources: {exc.strerror or exc}")
+        return alteration.not_kept(f"cannot store client metrics resources: {exc.strerror or exc}")
 
 
 def _api_versions(version: int, body: bytes) -> bytes:
@@ -135,7 +135,7 @@ def _api_versions(version: int, body: bytes) -> bytes:
 
 
 def api_versions(keys: Iterable[int], version: int, code: ErrorCode = ErrorCode.NONE) -> bytes:
-    """The body of an ApiVersions response (0 to 4) that offers these APIs, or none when there is an error."""
+    """The body of an ApiVersions response (0 to 4) that advertises these APIs, or none with an error."""
     flexible = version >= 3
     offered = [] if code else [APIS[key] for key in sorted({*keys, API_VERSIONS, METADATA})]
     out = bytearray()
@@ -154,7 +154,7 @@ def api_versions(keys: Iterable[int], version: int, code: ErrorCode = ErrorCode.
 
 
 def metadata(body: bytes, version: int, node: SinkNode) -> bytes:
-    """The body of a Metadata response (0 to 13): this node, and of each topic asked for that it does not exist.
+    """The body of a Metadata response (0 to 13): this node, and UNKNOWN_TOPIC errors for all requested topics.
 
     Raises ProtocolError when the request cannot be read.
     """
@@ -181,7 +181,7 @@ def metadata(body: bytes, version: int, node: SinkNode) -> bytes:
 
 
 def _topics(reader: Reader, version: int) -> list[tuple[str | None, bytes]]:
-    """(name, id) of the topics that a Metadata request asks for; none when it asks for all."""
+    """(name, id) of the topics in a Metadata request; empty when it requests all."""
     flexible = version >= 9
     count = reader.compact_array_length(3) if flexible else reader.array_length(2)
     topics = []

@@ -14,7 +14,7 @@ _WAITING_SWEEPS = 24  # of a connection that waits for a response of the broker
 
 
 class TimedConnection(ABC):
-    """A client's connection, as far as its timeouts go."""
+    """The part of a client connection that timeouts need."""
 
     active = True  # bytes have passed in either direction since the last sweep
     quiet_sweeps = 0
@@ -22,7 +22,7 @@ class TimedConnection(ABC):
     @property
     @abstractmethod
     def waits_for_broker(self) -> bool:
-        """Whether a response is due, which may take long."""
+        """Whether a response is pending, which may take long."""
 
     @abstractmethod
     def close_for(self, reason: Reason) -> None:
@@ -30,11 +30,11 @@ class TimedConnection(ABC):
 
     @abstractmethod
     def keep_upstream_alive(self) -> None:
-        """Called each sweep."""
+        """Called at each sweep."""
 
 
 def close_idle(clients: Iterable[TimedConnection]) -> None:
-    """One sweep: closes connections on which nothing has passed for the last _QUIET_SWEEPS."""
+    """One sweep: closes connections without traffic in the last _QUIET_SWEEPS sweeps."""
     for client in tuple(clients):
         client.quiet_sweeps = 0 if client.active else client.quiet_sweeps + 1
         client.active = False

@@ -10,7 +10,8 @@ WRITE_BUFFER_BYTES = 1 << 20
 
 
 class UpstreamOwner(ABC):
-    """The client's side of an upstream connection. A full write buffer on one side pauses reading on the other."""
+    """The client connection, as an upstream connection uses it. A full write buffer pauses reading on the other
+    side."""
 
     @abstractmethod
     def upstream_received(self, data: bytes) -> None: ...

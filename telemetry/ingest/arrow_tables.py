@@ -1,7 +1,7 @@
-"""Decoded records -> one Arrow table per ClickHouse table, column by column. Sans-I/O.
+"""Builds one Arrow table per ClickHouse table from decoded records, column by column. Sans-I/O.
 
-Types are those that `Store.insert` asks for: strings dictionary-encoded, UUIDs as 16 bytes, times in ms, UTC.
-The sender is repeated by index (numpy), not by a Python loop over points.
+Types are those of `Store.insert`: strings dictionary-encoded, UUIDs as 16 bytes, times in ms, UTC.
+Columns of the sender are built by index (numpy), not by a Python loop over points.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _QUANTILES = pa.list_(pa.struct([("q", pa.float64()), ("v", pa.float64())]))
 
 
 def points_table(outcomes: Sequence[Outcome]) -> tuple[pa.Table, list[int], int]:
-    """Rows of `points`, the hours (since 1970) they belong to, and how many timestamps of matches were clamped."""
+    """Rows of `points`, their hours (since 1970), and the number of clamped timestamps of matches."""
     names, received_ms = Names(), np.array([outcome.push.received_at_ms for outcome in outcomes], np.int64)
     numbered = [(n, outcome.decoded.points) for n, outcome in enumerate(outcomes) if outcome.decoded.points.value]
     blocks = [listed([n for n, _ in numbered], [points for _, points in numbered], names)]
@@ -72,7 +72,7 @@ def _points(columns: PointColumns, names: Names, pushes: Sequence[Push]) -> pa.T
 
 
 def series_table(outcomes: Sequence[Outcome]) -> pa.Table:
-    """Rows of `series`: each new series once, as in the last push that has it."""
+    """Rows of `series`: each new series once, as in the last push that contains it."""
     found = {id_: (series, outcome.push) for outcome in outcomes for id_, series in outcome.decoded.series.items()}
     described = [series for series, _ in found.values()]
     pushes = [push for _, push in found.values()]
@@ -121,7 +121,7 @@ def histograms_table(outcomes: Sequence[Outcome]) -> pa.Table:
 
 
 def pushes_table(numbers: Sequence[int], outcomes: Sequence[Outcome], token: str) -> pa.Table:
-    """Rows of `pushes`. `numbers` in the batch that `token` names: a replay of the batch gives the same push_ids."""
+    """Rows of `pushes`. push_ids are derived from `token` and `numbers`, so a replay of the batch repeats them."""
     pushes = [outcome.push for outcome in outcomes]
     push_ids = b"".join(xxh3_128_digest(f"{token}:{n}".encode()) for n in numbers)
     return pa.table(
@@ -143,7 +143,7 @@ def pushes_table(numbers: Sequence[int], outcomes: Sequence[Outcome], token: str
 
 
 def instances_table(outcomes: Sequence[Outcome], instances: Sequence[ClientInstance]) -> pa.Table:
-    """Rows of `client_instances`, which add up there: one per push that was kept or instance that was seen."""
+    """Rows of `client_instances`, which the table aggregates: one per stored push or seen instance."""
     kept = [outcome for outcome in outcomes if outcome.error_code == 0]
     seen: list[Push | ClientInstance] = [*(outcome.push for outcome in kept), *instances]
     times = [*(outcome.push.received_at_ms for outcome in kept), *(instance.seen_at_ms for instance in instances)]
@@ -243,7 +243,7 @@ def _identity(of: Sequence[Push | ClientInstance]) -> dict[str, Any]:
 
 
 def _repeated_identity(pushes: Sequence[Push], of_push: Any) -> dict[str, Any]:
-    """Sender and time of receipt of each point. `of_push`: the number of the push of each point."""
+    """Sender and receive time of each point. `of_push`: the number of the push of each point."""
     index = pa.array(of_push, pa.int32())
     columns = {**_identity(pushes), "received_at": _times(push.received_at_ms for push in pushes)}
     return {name: column.take(index) for name, column in columns.items()}

@@ -1,4 +1,4 @@
-"""Counts of spool records by outcome; saved with the position in the spool. Sans-I/O."""
+"""Counts of spool records by outcome, saved with the position in the spool. Sans-I/O."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from typing import Any
 
 from exporters.model import DropReason, RecordKind
 
-REPLAY_WRITER = "replay"  # the writer of spool segments that `headroom quarantine replay` makes
+REPLAY_WRITER = "replay"  # the writer name of segments made by `headroom quarantine replay`
 
 
 @dataclass(slots=True)
 class Counts:
-    """Records and points that were committed since the spool began."""
+    """Records and points committed since the spool was created."""
 
     written: Counter[RecordKind] = field(default_factory=Counter)
     dropped: Counter[DropReason] = field(default_factory=Counter)
     points_written: int = 0
-    points_dropped: Counter[DropReason] = field(default_factory=Counter)  # out of pushes that were kept
+    points_dropped: Counter[DropReason] = field(default_factory=Counter)  # of stored pushes
     clamped_timestamps: int = 0
     series_written: int = 0
     replayed: int = 0  # records written to the spool by `headroom quarantine replay`
@@ -41,7 +41,7 @@ class Counts:
 
     @classmethod
     def of_note(cls, note: Mapping[str, Any]) -> Counts:
-        """The counts in a note of `as_note`, also of another version; missing ones are 0."""
+        """The counts in a note made by `as_note`, possibly of another version; missing counts are 0."""
         written, dropped, points_dropped = (note.get(key, {}) for key in ("written", "dropped", "points_dropped"))
         return cls(
             Counter({kind: written.get(kind.name, 0) for kind in RecordKind}),

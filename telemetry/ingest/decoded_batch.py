@@ -1,4 +1,4 @@
-"""A spool batch decoded, and the rows that it makes in each table. Sans-I/O."""
+"""A decoded spool batch, and its rows in each table. Sans-I/O."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from telemetry.decode.otlp import Decoded
 from telemetry.ingest import arrow_tables as tables
 from telemetry.ingest.counts import Counts
 
-# A batch ends with the record that reaches one of these: payloads may decompress to a thousand times their size.
+# A batch ends with the record that reaches a limit: payloads may decompress to a thousand times their size.
 _MAX_ROWS = 250_000
 _MAX_BYTES = 128 << 20  # of payloads decompressed, attributes as stored and buckets
-_BUCKET_BYTES = 40  # a number in a list of Python's, and in Arrow
+_BUCKET_BYTES = 40  # a number in a Python list and in Arrow
 
 _UNKNOWN_SERVER_ERROR = -1  # Kafka's code for a push that was acknowledged and cannot be stored
 
@@ -35,9 +35,9 @@ class Built(NamedTuple):
 
 
 class TableRows(NamedTuple):
-    """The records that make rows in `table`: any subset of `items` may be built on its own.
+    """The records with rows in `table`; `build` accepts any subset of `items`.
 
-    An item that is an int is the number of a push in the batch; others are what the spool record held.
+    An int item is the number of a push in the batch; others are decoded spool records.
     """
 
     table: str
@@ -63,7 +63,7 @@ class DecodedBatch:
     nbytes: int = 0
 
     def add_push(self, outcome: Outcome, refusal: Refusal | None) -> None:
-        """A push leaves a row in `pushes`, kept or not."""
+        """Adds a push. Every push has a row in `pushes`, stored or not."""
         self.outcomes.append(outcome)
         self.rows += 1 + outcome.points
         self.nbytes += outcome.uncompressed_bytes + outcome.decoded.text_bytes + _BUCKET_BYTES * outcome.decoded.buckets
@@ -73,7 +73,7 @@ class DecodedBatch:
             self.dropped[refusal.reason] += 1
 
     def add_record(self, kind: RecordKind, body: bytes) -> None:
-        """A record that is not a push. Raises ValueError, TypeError when it cannot be read."""
+        """Adds a record of another kind. Raises ValueError, TypeError when it is invalid."""
         if kind is RecordKind.INSTANCE:
             self.instances.append(decode_instance(body))
             self.rows += 1
@@ -86,11 +86,11 @@ class DecodedBatch:
         self.kept[kind] += 1
 
     def is_full(self) -> bool:
-        """Whether the batch ends here."""
+        """Whether a limit is reached, so that the batch ends here."""
         return self.rows >= _MAX_ROWS or self.nbytes >= _MAX_BYTES
 
     def refuse(self, table_rows: TableRows, item: Any) -> Push | None:
-        """Count an item that the store does not accept as dropped. Returns the push that it was, if it was one."""
+        """Counts an item that the store does not accept as dropped. Returns the push if it was one."""
         is_push = isinstance(item, int)
         if is_push and item in self.refused:
             return None
@@ -114,7 +114,7 @@ class DecodedBatch:
 
     def tables(self, token: str, now_ms: int) -> Iterator[TableRows]:
         """The rows of each table, in the order in which they are written."""
-        # Series first: whoever sees a point finds its series.
+        # Series first, so that readers find the series of each point.
         push = RecordKind.PUSH
         yield TableRows("series", push, self._stored(), lambda n: Built(tables.series_table(self._outcomes(n))))
         yield TableRows("points", push, self._stored(), lambda n: Built(*tables.points_table(self._outcomes(n))))
@@ -133,7 +133,7 @@ class DecodedBatch:
         )
 
     def counts(self) -> Counts:
-        """What became of the records, once all tables are written."""
+        """The outcome of all records, after all tables are written."""
         counts = Counts(written=self.kept, dropped=self.dropped, clamped_timestamps=self.clamped_timestamps)
         for outcome in self.outcomes:
             counts.points_written += outcome.points

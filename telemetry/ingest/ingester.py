@@ -1,8 +1,8 @@
-"""Follows the spool: records -> rows of a batch -> the store, each batch under its own deduplication token.
+"""Follows the spool and writes each batch of records to the store with its own deduplication token.
 
-A record that cannot be decoded, or whose rows the store does not accept, is dropped alone, counted by reason, and a
-push goes to the quarantine. While the store accepts nothing (TransientWriteError) the batch is kept and tried again:
-the same rows under the same token.
+A record that cannot be decoded, or whose rows the store does not accept, is dropped alone and counted by reason; a
+push is also quarantined. While the store accepts nothing (TransientWriteError), the same batch is retried with the
+same token.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _SERIES_REWRITTEN_AFTER_MS = 3_600_000  # how old `last_seen` may become
 
 
 class Ingester:
-    """One step at a time, on one thread."""
+    """Runs in steps on one thread."""
 
     def __init__(
         self,
@@ -59,7 +59,7 @@ class Ingester:
     ) -> None:
         """A batch has at most `max_records` records or `max_bytes`, one record at least.
 
-        `on_batch` is called with each batch before its records are looked at.
+        `on_batch` is called with each batch before its records are decoded.
         """
         self._reader = reader
         self._store = store
@@ -81,15 +81,15 @@ class Ingester:
         if suspect is not None and suspect.has_narrowed:
             reader.release()
         self._hours = TouchedHours(reader.note.get("hours", ()), rollup_interval_ms)
-        self._decoded: DecodedBatch | None = None  # kept while the store does not accept it
+        self._decoded: DecodedBatch | None = None  # retried while the store does not accept it
         self._unwritten: list[TableRows] = []
-        self.oldest_record_ms = 0  # when the oldest push that is not stored was received; 0 when none is known
+        self.oldest_record_ms = 0  # receive time of the oldest push that is not stored; 0 if unknown
         self.counts = Counts.of_note(reader.note)
 
     def step(self, now_ms: int) -> int:
-        """Write the next batch. Returns how many records it held, 0 when there is none.
+        """Writes the next batch. Returns its number of records, 0 without one.
 
-        Raises TransientWriteError: the next step tries the same batch again, under the same token.
+        After a TransientWriteError the next step retries the same batch with the same token.
         """
         try:
             decoded = self._decoded or self._next(now_ms)
@@ -104,7 +104,7 @@ class Ingester:
         return len(decoded.batch.records)
 
     def roll_up(self, clock_ms: Callable[[], int]) -> bool:
-        """Compute an hour that is due. Returns whether there was one; on failure it is due again later.
+        """Computes the rollup of an hour that is due. Returns whether one was due; a failed one is retried later.
 
         `clock_ms` is wall time.
         """
@@ -115,7 +115,7 @@ class Ingester:
         try:
             self._store.command(ROLL_UP, roll_up_parameters(hour))
         except (TransientWriteError, PermanentWriteError) as exc:
-            log.warning("cannot compute the rollup of an hour, will be tried again", hour=hour, cause=str(exc))
+            log.warning("cannot compute the rollup of an hour, will retry", hour=hour, cause=str(exc))
             self._hours.failed(clock_ms())
         else:
             self._hours.computed(hour, max(0, clock_ms() - began_ms), clock_ms())
@@ -124,8 +124,8 @@ class Ingester:
     def as_dict(self) -> dict[str, Any]:
         """Counts for /metrics, in records. Raises OSError.
 
-        `written` was confirmed by the store, `dropped` counted here, `buffered` counted in the spool. `replayed`
-        records came from `headroom quarantine replay`, not from a network process.
+        The store confirmed `written`, this class counts `dropped`, the spool counts `buffered`. `replayed` records
+        came from `headroom quarantine replay`, not from a network process.
         """
         counts = self.counts
         dropped = counts.dropped + Counter({DropReason.CORRUPT_RECORD: self._reader.totals.corrupt})
@@ -135,7 +135,7 @@ class Ingester:
             "dropped": dropped.total(),
             "buffered": buffered,
             "buffered_bytes": buffered_bytes,
-            "is_counted": self._reader.is_counted,  # else `buffered` is an estimate
+            "is_counted": self._reader.is_counted,  # otherwise `buffered` is an estimate
             "replayed": counts.replayed + self._reader.buffered(REPLAY_WRITER)[0],
             "torn": self._reader.totals.torn,
             "drop_reasons": {reason.value: dropped[reason] for reason in DropReason},
@@ -176,7 +176,7 @@ class Ingester:
         return decoded
 
     def _take(self, decoded: DecodedBatch, kind: RecordKind, body: bytes, now_ms: int, unseen: bool) -> None:
-        """Decode one record. `unseen`: drop it without decoding its payload, because the worker died of it."""
+        """Decodes one record. `unseen`: drop it without decoding, because it killed the worker."""
         try:
             if kind is RecordKind.PUSH:
                 self._take_push(decoded, decode_push(body), now_ms, unseen)
@@ -200,7 +200,7 @@ class Ingester:
             self._quarantine.add(push, refusal)
 
     def _write(self, decoded: DecodedBatch, now_ms: int) -> None:
-        """Write the tables that are not written yet. Raises TransientWriteError."""
+        """Writes the remaining tables. Raises TransientWriteError."""
         while self._unwritten:
             rows = decoded.without_refused(self._unwritten[0])
             written = self._writer.write(
@@ -218,10 +218,10 @@ class Ingester:
             decoded.clamped_timestamps += written.clamped_timestamps
 
     def _commit(self, decoded: DecodedBatch) -> None:
-        """All tables are written. Raises OSError: only this is tried again."""
+        """Commits after all tables are written. After an OSError only the commit is retried."""
         counts = decoded.counts()
         if decoded.refused:
-            self._known.forget()  # their series may not be written
+            self._known.forget()  # their series may not have been written
         counts.series_written = self._known.keep()
         if decoded.batch.writer == REPLAY_WRITER:
             counts.replayed = len(decoded.batch.records) + decoded.batch.corrupt

@@ -1,4 +1,4 @@
-"""What the worker is doing and since when, for a supervisor to read from another thread. Sans-I/O."""
+"""What the worker is doing, and since when; the supervisor reads it from another thread. Sans-I/O."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from enum import StrEnum
 
 
 class Stage(StrEnum):
-    """What the ingest thread does at the moment."""
+    """The current activity of the ingest thread."""
 
     IDLE = "idle"
     DECODING = "decoding"
-    WRITING = "writing"  # waits for the store, which has time-outs of its own
+    WRITING = "writing"  # waiting for the store, whose client has its own timeouts
 
 
 class Progress:
@@ -23,7 +23,7 @@ class Progress:
         self._advanced_s = clock_s()
 
     def advance(self, stage: Stage) -> None:
-        """A record was decoded, a table was built or written, or there is nothing to do."""
+        """Reports progress: a record was decoded, a table was built or written, or there is nothing to do."""
         self.stage = stage
         self._advanced_s = self._clock_s()
 

@@ -1,4 +1,4 @@
-"""Pushes that cannot be stored, as they were received: a bounded directory, the oldest are removed first.
+"""Stores pushes that the store does not accept, unchanged, in a bounded directory; the oldest are removed first.
 
 telemetry/ingest/quarantine_reader.py reads the files and describes their format.
 """
@@ -36,18 +36,18 @@ class Quarantine:
         self._failing = False
 
     def begin(self) -> None:
-        """A batch begins: what was added for an earlier one and never flushed is forgotten."""
+        """Begins a batch; discards unflushed pushes of an earlier one."""
         self._new.clear()
 
     def add(self, push: Push, refusal: Refusal) -> None:
-        """Queue one push for `flush`."""
+        """Queues one push for `flush`."""
         self._new.append((push, refusal))
 
     def flush(self, token: str) -> None:
-        """Write what was added, durably. The same pushes under the same token are one: batches may come again.
+        """Writes queued pushes durably. The same pushes with the same token are written once, as batches may repeat.
 
-        Raises OSError when the disk is full: the same call later writes them. Other faults are logged and cost these
-        files, so that a directory that is gone does not stop everything else.
+        Raises OSError when the disk is full; a later call retries. After other errors, which are logged, the pushes are
+        lost, so that a missing directory does not stop ingest.
         """
         if not self._new:
             return
@@ -79,7 +79,7 @@ class Quarantine:
 
 
 def _sync(paths: list[Path], directory: Path) -> None:
-    """Durable with the commit that follows."""
+    """Made durable by the commit that follows."""
     if len(paths) > _MAX_SYNCED_ONE_BY_ONE:
         os.sync()
         return

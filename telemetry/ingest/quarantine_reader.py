@@ -1,6 +1,6 @@
-"""The files of a quarantine: one line of JSON (when, who, why), then the payload as it was received.
+"""Reads the files of a quarantine: one line of JSON (time, sender, reason), then the payload as received.
 
-Written by telemetry/ingest/quarantine.py; read by `headroom quarantine`.
+telemetry/ingest/quarantine.py writes them, `headroom quarantine` reads them.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ class Held(NamedTuple):
         return self.path.stem.rpartition("-")[2]
 
     def payload(self) -> bytes:
-        """As it was received. Raises OSError."""
+        """The payload as received. Raises OSError."""
         return self.path.read_bytes().partition(b"\n")[2]
 
     def push(self) -> Push:
-        """The push as it was in the spool. Raises OSError, ValueError when the file does not hold all of it."""
+        """The push as it was in the spool. Raises OSError, and ValueError when the file is incomplete."""
         facts = self.facts
         try:
             return Push(
@@ -53,7 +53,7 @@ class Held(NamedTuple):
 
 
 def file_bytes(push: Push, refusal: Refusal) -> bytes:
-    """What a file holds."""
+    """The content of a file."""
     connection = push.connection
     head = {
         "received_at_ms": push.received_at_ms,
@@ -76,7 +76,7 @@ def file_bytes(push: Push, refusal: Refusal) -> bytes:
 
 
 def held(directory: Path) -> Iterator[Held]:
-    """All that can be read, the newest first: files may be half written or removed meanwhile. Raises OSError."""
+    """All valid files, newest first; skips those that are incomplete or just removed. Raises OSError."""
     for path in sorted((path for path in directory.iterdir() if path.suffix == SUFFIX), reverse=True):
         try:
             with path.open("rb") as file:

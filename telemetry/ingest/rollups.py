@@ -1,7 +1,7 @@
-"""Which hours have new points, and when their rollup is computed: whole, from raw points. Sans-I/O.
+"""Schedules the hourly rollups: which hours have new points, and when each is recomputed from raw points. Sans-I/O.
 
-An hour is pending until it was computed after its last point was written. Pending hours are saved with the position in
-the spool, so that a crash costs at most one computation that changes nothing.
+An hour is pending until its rollup was computed after its last point was written. Pending hours are saved with the
+position in the spool, so that a crash causes at most one redundant computation.
 """
 
 from __future__ import annotations
@@ -9,12 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 MS_PER_HOUR = 3_600_000
-_IDLE_SHARE = (
-    19  # pause after a computation, in multiples of its duration: rollups take at most a twentieth of the time
-)
+_IDLE_SHARE = 19  # pause after a computation, in multiples of its duration: rollups use at most a twentieth of the time
 
-# FINAL: a point that was pushed twice counts once. Grouped along the sort order of `points`, so that memory does not
-# grow with the number of series. A series that is not described (yet) has no temporality.
+# FINAL: a point that was pushed twice counts once. Groups in the sort order of `points`, so that memory does not
+# grow with the number of series. A series without a row in `series` has no temporality.
 ROLL_UP = """
 INSERT INTO headroom.points_1h
     (cluster, metric, bucket, principal, client_id, client_instance_id, series_id, temporality,
@@ -56,7 +54,7 @@ class TouchedHours:
         return len(self._touched_ms)
 
     def touch(self, hours: Iterable[int], now_ms: int) -> None:
-        """Points of these hours were written."""
+        """Marks the hours of newly written points as pending."""
         for hour in hours:
             self._touched_ms.setdefault(hour, now_ms)
 
@@ -68,12 +66,12 @@ class TouchedHours:
         return hour if hour is not None and self._touched_ms[hour] + self._interval_ms <= now_ms else None
 
     def computed(self, hour: int, took_ms: int, now_ms: int) -> None:
-        """The rollup of the hour contains all points written until now."""
+        """The rollup of the hour now contains all points written so far."""
         del self._touched_ms[hour]
         self._not_before_ms = now_ms + _IDLE_SHARE * took_ms
 
     def failed(self, now_ms: int) -> None:
-        """Try again after `interval_ms`."""
+        """Schedules a retry after `interval_ms`."""
         self._not_before_ms = now_ms + self._interval_ms
 
     def as_list(self) -> list[int]:

@@ -1,4 +1,4 @@
-"""A range of the spool at which the worker died or was killed: it is read in ever smaller batches. Sans-I/O."""
+"""A range of the spool at which the worker died or was killed; it is read in ever smaller batches. Sans-I/O."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _SHRINK_BY = 16
 
 
 class Suspect(NamedTuple):
-    """`max_records`: of a batch inside the range; 0: its first record is quarantined without being decoded."""
+    """`max_records` of a batch inside the range; 0: its first record is quarantined without decoding."""
 
     segment: str
     start: int
@@ -20,9 +20,9 @@ class Suspect(NamedTuple):
 
     @property
     def has_narrowed(self) -> bool:
-        """Whether a batch that was begun may be read in pieces, at the price of rows that are stored twice.
+        """Whether a begun batch may be split, although rows may then be stored twice.
 
-        Not after one death: nearly always the same batch under the same token goes through.
+        Not after one death: nearly always the same batch with the same token succeeds.
         """
         return self.deaths > 1
 
@@ -31,7 +31,7 @@ class Suspect(NamedTuple):
         return segment == self.segment and self.start <= start < self.end
 
     def cut(self, batch: Batch) -> Batch:
-        """As much of a batch as may be tried at once."""
+        """The part of a batch that may be tried at once."""
         return batch.first(max(1, self.max_records)) if self.covers(batch.segment, batch.start) else batch
 
     def is_culprit(self, batch: Batch) -> bool:
@@ -40,7 +40,7 @@ class Suspect(NamedTuple):
 
 
 def suspect_after(earlier: Suspect | None, segment: str, start: int, end: int, max_records: int) -> Suspect:
-    """What to suspect after a death in a range. `max_records`: of a batch where nothing is suspected."""
+    """The suspect after a death in a range. `max_records`: of a batch without a suspect."""
     if earlier is None or not earlier.covers(segment, start):
         return Suspect(segment, start, end, max(1, max_records // _SHRINK_BY), 1)
     smaller = max(1, earlier.max_records // _SHRINK_BY) if earlier.max_records > 1 else 0

@@ -1,4 +1,4 @@
-"""Writes the rows of a batch to one table; rows that fail are isolated by halving, so that the others are stored."""
+"""Writes the rows of a batch to one table; isolates failing rows by bisection, so that the others are stored."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from telemetry.ingest.progress import Progress, Stage
 
 log = structlog.get_logger(__name__)
 
-_ATTEMPTS = 2  # with the whole batch, before it is halved
-# Items isolated one by one while not one was accepted; the rest is then given up at once, which costs one quarantine
-# file and no insert each.
+_ATTEMPTS = 2  # attempts with the whole batch before bisection
+# After this many isolated items without an accepted one, the rest is dropped at once: a quarantine file each, but no
+# insert.
 _MAX_ISOLATED = 64
 
 
@@ -27,7 +27,7 @@ class Failed(NamedTuple):
 
 
 class WrittenTable(NamedTuple):
-    """What became of the items of a table."""
+    """The outcome of the items of a table."""
 
     failed: list[Failed]
     hours: set[int]
@@ -35,7 +35,7 @@ class WrittenTable(NamedTuple):
 
 
 class TableWriter:
-    """Every insert has a token made of the table, the batch and the path of halves: the same rows count once."""
+    """The token of each insert consists of table, batch and path of the bisection, so that repeats are deduplicated."""
 
     def __init__(self, store: Store, progress: Progress) -> None:
         self._store = store
@@ -44,10 +44,10 @@ class TableWriter:
         self._logged: set[str] = set()  # tables whose refusal was logged
 
     def write(self, rows: TableRows, token: str, isolated: bool, isolate: Callable[[], None]) -> WrittenTable:
-        """Raises TransientWriteError: the same call again writes nothing twice.
+        """After a TransientWriteError, the same call continues and writes nothing twice.
 
-        `isolate` is called before the first half is written, and may raise OSError. From then on, also after a crash,
-        `isolated` is to be True: the whole batch has another token than its halves, and would be stored beside them.
+        `isolate` is called before the first half is written, and may raise OSError. From then on, even after a crash,
+        `isolated` must be True: the whole batch has another token than its halves, so its rows would be stored twice.
         """
         halving = _Halving()
         if isolated:
@@ -79,7 +79,7 @@ class TableWriter:
     def _insert(
         self, rows: TableRows, items: Sequence[Any], token: str, halving: _Halving, *, keep: bool = False
     ) -> str | None:
-        """Why these items cannot be written, None when they are. Raises TransientWriteError."""
+        """Writes these items; returns why they cannot be written, or None. Raises TransientWriteError."""
         try:
             if self._built is not None and self._built[0] == token:
                 built = self._built[1]
@@ -94,7 +94,7 @@ class TableWriter:
                 halving.accepted = True
         except TransientWriteError:
             raise
-        except Exception as exc:  # noqa: BLE001 - refused by the store, or a fault of ours: either way isolated
+        except Exception as exc:  # noqa: BLE001 - a refusal of the store or an internal error: both are isolated
             return " ".join(str(exc).split()) or repr(exc)
         finally:
             self._progress.advance(Stage.DECODING)
@@ -103,14 +103,14 @@ class TableWriter:
         return None
 
     def _log(self, rows: TableRows, cause: str) -> None:
-        """Once per table."""
+        """Logs once per table."""
         if rows.table not in self._logged:
             self._logged.add(rows.table)
             log.error("rows cannot be written, isolating them", table=rows.table, records=len(rows.items), cause=cause)
 
 
 class _Halving:
-    """What is known so far of one table of one batch."""
+    """The progress of one table of one batch."""
 
     def __init__(self) -> None:
         self.failed: list[Failed] = []

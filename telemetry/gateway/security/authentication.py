@@ -1,10 +1,10 @@
-"""Follows SASL between client and broker on one connection: the accepted user, and until when. Sans-I/O.
+"""Follows SASL between client and broker on one connection: which user was accepted, and until when. Sans-I/O.
 
-The broker authenticates; this only reads. Sources: SaslServerAuthenticator of Apache Kafka 4.3, KIP-43 (tokens
-as raw frames behind SaslHandshake 0), KIP-152 (SaslAuthenticate), KIP-368 (session lifetime and re-authentication).
+The broker authenticates; this module only reads. Sources: SaslServerAuthenticator of Apache Kafka 4.3, KIP-43 (tokens
+as raw frames after SaslHandshake 0), KIP-152 (SaslAuthenticate), KIP-368 (session lifetime and re-authentication).
 
-- Before the broker has accepted a client, only ApiVersions, SaslHandshake and SaslAuthenticate pass; after the
-  session expired neither.
+- Before the broker has accepted a client, only ApiVersions, SaslHandshake and SaslAuthenticate are forwarded; after
+the session has expired, only SaslHandshake and SaslAuthenticate.
 - The user that a client claims becomes its principal with the broker's last, accepting response, never before.
 - A mechanism whose tokens cannot be read (GSSAPI) is over when the broker answers an ordinary request: only then are
   telemetry requests answered.

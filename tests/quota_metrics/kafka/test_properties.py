@@ -59,8 +59,8 @@ def test_names_and_passwords_by_jaas_or_by_properties() -> None:
 @pytest.mark.parametrize(
     ("properties", "message"),
     [
-        ({"security.protocol": "TLS"}, "security.protocol=TLS is none of PLAINTEXT"),
-        (sasl("GSSAPI"), "sasl.mechanism=GSSAPI is none of PLAIN"),
+        ({"security.protocol": "TLS"}, "security.protocol=TLS is not one of PLAINTEXT"),
+        (sasl("GSSAPI"), "sasl.mechanism=GSSAPI is not one of PLAIN"),
         ({"security.protocol": "SASL_SSL"}, r"sasl.mechanism=\(none\)"),
         (sasl("PLAIN"), "needs a username"),
         (sasl("OAUTHBEARER"), "needs sasl.oauthbearer.token.endpoint.url"),
@@ -68,7 +68,7 @@ def test_names_and_passwords_by_jaas_or_by_properties() -> None:
         ({"security.protocol": "SSL", "ssl.truststore.location": "/nowhere"}, "/nowhere cannot be read: No such file"),
         ({"security.protocol": "SSL", "ssl.truststore.location": __file__ + "/x"}, "cannot be read: Not a directory"),
         ({"security.protocol": "SSL", "ssl.truststore.certificates": "x"}, "trusted certificates cannot be read"),
-        ({"security.protocol": "SSL", "ssl.keystore.certificate.chain": "x"}, "our certificate and key"),
+        ({"security.protocol": "SSL", "ssl.keystore.certificate.chain": "x"}, "the client certificate and key"),
     ],
 )
 def test_what_cannot_be_connected_with(properties: Mapping[str, str], message: str) -> None:

@@ -60,14 +60,14 @@ def test_quotas_over_each_protocol(secure_kafka: SecureBroker, listener: str, pr
 @pytest.mark.parametrize(
     ("listener", "properties", "message"),
     [
-        ("PLAIN", login("PLAIN", password="wrong"), "did not accept our PLAIN credentials: Authentication failed"),
+        ("PLAIN", login("PLAIN", password="wrong"), "did not accept the PLAIN credentials: Authentication failed"),
         ("PLAIN", login("SCRAM-SHA-256"), "does not offer SCRAM-SHA-256: it offers PLAIN"),
-        ("SCRAM", login("SCRAM-SHA-256", password="wrong"), "did not accept our SCRAM-SHA-256 credentials"),
-        ("SCRAM", login("SCRAM-SHA-512", user="nobody"), "did not accept our SCRAM-SHA-512 credentials"),
+        ("SCRAM", login("SCRAM-SHA-256", password="wrong"), "did not accept the SCRAM-SHA-256 credentials"),
+        ("SCRAM", login("SCRAM-SHA-512", user="nobody"), "did not accept the SCRAM-SHA-512 credentials"),
         (
             "OAUTH",
             {"sasl.mechanism": "OAUTHBEARER", "sasl.jaas.config": OAUTH.replace("_sub", "_other").format("x")},
-            "did not accept our OAUTHBEARER credentials",
+            "did not accept the OAUTHBEARER credentials",
         ),
         ("MTLS", {"ssl.truststore.location": "client.pem"}, "is not trusted"),
         ("MTLS", {"ssl.keystore.location": ""}, "TLS with"),

@@ -43,11 +43,15 @@ def test_before_quotas_are_read_nothing_is_known() -> None:
     assert not quotas({}).of_client("connection_creation_rate", "u", "c", 1).limit_known
 
 
+def quota_of(row: UsageSample) -> QuotaInForce:
+    return QuotaInForce(row.limit, row.limit_known, row.matched_entity, row.bucket_user, row.bucket_client_id)
+
+
 def test_a_brokers_sensor_has_the_quota_of_its_tags() -> None:
     row = UsageSample("c", PRODUCER, 0, "alice a", "", "", 1, 0, 5.0, 0.0, 0, "jmx")
     found = quotas({ALICE: {PRODUCER: 10.0}})
-    assert found.of_sensor(row)[-5:] == (10.0, True, "user=alice a", "alice a", "")
-    assert found.of_sensor(row._replace(user="", client_id="x"))[-5:] == (None, True, "", "", "x")
+    assert quota_of(found.of_sensor(row)) == QuotaInForce(10.0, True, "user=alice a", "alice a", "")
+    assert quota_of(found.of_sensor(row._replace(user="", client_id="x"))) == QuotaInForce(None, True, "", "", "x")
     assert QuotasInForce().of_sensor(row) == row
 
 

@@ -85,7 +85,7 @@ def test_an_outage_is_counted_for_each_client_and_logged_once(broker_port: int) 
         for entry in logs
         if entry["event"] != "listener opened"
     ]
-    away, back = ("warning", "cannot reach broker", 3), ("info", "broker is reached again", 3)
+    away, back = ("warning", "cannot reach broker", 3), ("info", "broker is reachable again", 3)
     assert reported == [away, back, away]
     assert gateway.counts.upstream_failures == 4
     assert gateway.counts.connections == 0

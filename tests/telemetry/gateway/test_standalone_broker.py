@@ -227,7 +227,7 @@ def test_a_file_that_another_process_does_not_let_go_of_is_not_waited_for_withou
 def test_an_alteration_that_cannot_be_kept_is_refused(tmp_path: Path) -> None:
     listener = Listener(tmp_path / "gone" / "subscriptions.yaml")
     ((code, message),) = listener.alter((16, "one", [("metrics", 0, "a")]))
-    assert (code, message) == (56, "cannot keep client metrics resources: No such file or directory")
+    assert (code, message) == (56, "cannot store client metrics resources: No such file or directory")
     assert listener.names() == []
 
 
