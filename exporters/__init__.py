@@ -6,6 +6,7 @@ amounts.py       formats rates, bytes, shares and durations
 printable.py     makes client-made text safe to print
 self_metrics.py  catalogue of Headroom's own metrics
 spool/           durable queue between the network processes and the storage process
+otlp/            requests to an OTLP endpoint
 clickhouse/      schema, connections, inserts, queries, the managed server
 Imports no other package of this repository.
 """

@@ -83,6 +83,32 @@ OTLP_POINTS = SelfMetric("headroom_otlp_points_total", "Data points that the OTL
 OTLP_REJECTED = SelfMetric(
     "headroom_otlp_rejected_points_total", "Data points that the OTLP receivers rejected (partial success)."
 )
+FORWARD_POINTS = SelfMetric(
+    "headroom_forward_points_total", "Data points that the OTLP endpoint accepted, since the spool began."
+)
+FORWARD_PUSHES = SelfMetric(
+    "headroom_forward_pushes_total", "Pushes that were forwarded to the OTLP endpoint, since the spool began."
+)
+FORWARD_LOST_PUSHES = SelfMetric(
+    "headroom_forward_lost_pushes_total",
+    "Pushes that were not forwarded: more than forward.max_lag_bytes waited (lag), or nothing can be read of them.",
+    ("reason",),
+)
+FORWARD_LOST_POINTS = SelfMetric(
+    "headroom_forward_lost_points_total",
+    "Data points that the OTLP endpoint did not accept: it refused the request for good, or rejected some of it.",
+    ("reason",),
+)
+FORWARD_FAILURES = SelfMetric("headroom_forward_failures_total", "Requests that the OTLP endpoint did not accept.")
+FORWARD_LAG_BYTES = SelfMetric("headroom_forward_lag_bytes", "Bytes of the spool that wait to be forwarded.")
+FORWARD_UP = SelfMetric(
+    "headroom_forward_up", "Whether forwarding runs and the OTLP endpoint accepted the last request (1 or 0)."
+)
+FORWARD_RESTARTS = SelfMetric("headroom_forward_restarts_total", "Restarts of the forwarding process.")
+FORWARD_SEGMENTS_SKIPPED = SelfMetric(
+    "headroom_forward_segments_skipped_total",
+    "Segments of the spool that could not be linked for the forwarding process; their pushes are not forwarded.",
+)
 FLUSH_FAILURES = SelfMetric("headroom_spool_flush_failures_total", "Failed flushes of the spool.")
 RECORDS_RECEIVED = SelfMetric(
     "headroom_records_received_total", "Records appended to the spool, since the spool began."
@@ -188,6 +214,15 @@ CATALOGUE: tuple[SelfMetric, ...] = (
     OTLP_REQUESTS,
     OTLP_POINTS,
     OTLP_REJECTED,
+    FORWARD_POINTS,
+    FORWARD_PUSHES,
+    FORWARD_LOST_PUSHES,
+    FORWARD_LOST_POINTS,
+    FORWARD_FAILURES,
+    FORWARD_LAG_BYTES,
+    FORWARD_UP,
+    FORWARD_RESTARTS,
+    FORWARD_SEGMENTS_SKIPPED,
     FLUSH_FAILURES,
     RECORDS_RECEIVED,
     RECORDS,

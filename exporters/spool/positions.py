@@ -10,6 +10,7 @@ thereby free segments, on a full disk.
 
 from __future__ import annotations
 
+import fcntl
 import os
 import struct
 from dataclasses import asdict, dataclass, field, fields
@@ -105,6 +106,17 @@ def file_bytes(version: int, generation: int, body: bytes) -> bytes:
 def read_state(directory: Path) -> State:
     """The current state; may be called while a reader is active. Raises OSError."""
     return max((_read(directory / name) for name in _NAMES), key=lambda one: one[0])[1]
+
+
+def lock_directory(directory: Path) -> int:
+    """Locks a spool for its one reader until the descriptor is closed. Raises BlockingIOError when it has a reader."""
+    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as exc:
+        os.close(fd)
+        raise BlockingIOError(exc.errno, "another storage worker reads the spool", str(directory)) from exc
+    return fd
 
 
 def _allocate(path: Path, nbytes: int) -> None:

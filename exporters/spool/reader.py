@@ -7,10 +7,9 @@ the same range is read again with the same token. Positions, the begun range and
 
 from __future__ import annotations
 
-import fcntl
 import os
 from bisect import bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from operator import itemgetter
 from pathlib import Path
@@ -18,7 +17,7 @@ from typing import Any
 
 import structlog
 
-from exporters.spool.positions import PositionFiles, State, Totals
+from exporters.spool.positions import PositionFiles, State, Totals, lock_directory
 from exporters.spool.segment_format import FORMAT, FREE_SUFFIX, SUFFIX, Named, Record, read_name, scan
 from exporters.spool.segment_reader import FollowedSegment
 from exporters.spool.writer import segment_sizes
@@ -69,11 +68,15 @@ class SpoolReader:
     the last commit. Both are persistent.
     """
 
-    def __init__(self, directory: Path) -> None:
-        """Raises BlockingIOError when the directory has a reader, OSError (also NewerFormat) when it cannot be read."""
+    def __init__(self, directory: Path, on_segment: Callable[[Path], None] = lambda _: None) -> None:
+        """Calls `on_segment` with each segment that it opens (mirror.py).
+
+        Raises BlockingIOError when the directory has a reader, OSError (also NewerFormat) when it cannot be read.
+        """
         directory.mkdir(parents=True, exist_ok=True)
         self._directory = directory
-        self._lock = _locked(directory)
+        self._on_segment = on_segment
+        self._lock = lock_directory(directory)
         try:
             self._files = PositionFiles(directory)
         except OSError:
@@ -189,6 +192,7 @@ class SpoolReader:
                     self._segments[name] = FollowedSegment(self._directory / name, named, self._saved.get(name, 0))
                 except FileNotFoundError:  # its writer removed it
                     continue
+                self._on_segment(self._directory / name)
             names.append(name)
         self._drop_deleted(set(names))
         return names
@@ -205,7 +209,7 @@ class SpoolReader:
         """Closes segments that their writers removed because the first flush failed."""
         for name in self._segments.keys() - listed:
             segment = self._segments[name]
-            if segment.is_deleted() and not (self._begun and self._begun.segment == name):
+            if not (self._directory / name).exists() and not (self._begun and self._begun.segment == name):
                 segment.close()
                 del self._segments[name]
 
@@ -262,10 +266,14 @@ class SpoolReader:
             logger.error("cannot free a finished segment, will retry", segment=name, cause=str(fault))
 
     def _free(self, name: str) -> OSError | None:
-        """Keeps a few finished segments for reuse (SpoolWriter._take_free), deletes others. Returns any error."""
+        """Keeps a few finished segments for reuse (SpoolWriter._take_free), deletes others. Returns any error.
+
+        A segment that another reader still reads by a second link is not reused.
+        """
         path = self._directory / name
         try:
-            if sum(1 for _ in self._directory.glob(f"*{FREE_SUFFIX}")) < _MAX_FREE:
+            free = sum(1 for _ in self._directory.glob(f"*{FREE_SUFFIX}"))
+            if free < _MAX_FREE and path.stat().st_nlink == 1:
                 path.rename(path.with_suffix(FREE_SUFFIX))
             else:
                 path.unlink()
@@ -279,16 +287,6 @@ class SpoolReader:
     def _count_torn(self, name: str, nbytes: int) -> None:
         logger.warning("a segment ends in the middle of a record", segment=name, nbytes=nbytes)
         self.totals = replace(self.totals, torn=self.totals.torn + 1, torn_bytes=self.totals.torn_bytes + nbytes)
-
-
-def _locked(directory: Path) -> int:
-    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as exc:
-        os.close(fd)
-        raise BlockingIOError(exc.errno, "another storage worker reads the spool", str(directory)) from exc
-    return fd
 
 
 def _with(totals: Totals, batch: Batch) -> Totals:

@@ -44,9 +44,6 @@ class FollowedSegment:
             return True
         return False
 
-    def is_deleted(self) -> bool:
-        return os.fstat(self._fd).st_nlink == 0
-
     def read(self, nbytes: int, start: int) -> bytes:
         return os.pread(self._fd, nbytes, start)
 

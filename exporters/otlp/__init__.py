@@ -1,0 +1,8 @@
+"""Sends ExportMetricsServiceRequests to an OTLP endpoint.
+
+outcome.py     what a sender raises: errors that are retried and errors that are not
+grpc_sender.py OTLP/gRPC (grpcio)
+http_sender.py OTLP/HTTP, protobuf (urllib3)
+
+A request goes in, the number of rejected data points comes out. Imports nothing of ours.
+"""

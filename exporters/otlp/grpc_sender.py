@@ -1,0 +1,104 @@
+"""OTLP/gRPC: one unary call per request."""
+
+from __future__ import annotations
+
+from typing import Any, Final, NamedTuple
+
+import grpc
+from google.protobuf.message import DecodeError
+from google.rpc.error_details_pb2 import RetryInfo
+from google.rpc.status_pb2 import Status
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
+    ExportMetricsServiceRequest,
+    ExportMetricsServiceResponse,
+)
+
+from exporters.otlp.outcome import PermanentSendError, RetryableSendError
+
+_RETRYABLE: Final = frozenset(
+    {
+        grpc.StatusCode.CANCELLED,
+        grpc.StatusCode.DEADLINE_EXCEEDED,
+        grpc.StatusCode.ABORTED,
+        grpc.StatusCode.OUT_OF_RANGE,
+        grpc.StatusCode.UNAVAILABLE,
+        grpc.StatusCode.DATA_LOSS,
+    }
+)
+_METHOD = "/opentelemetry.proto.collector.metrics.v1.MetricsService/Export"
+_DETAILS = "grpc-status-details-bin"
+_MAX_DETAIL_CHARS = 200
+
+
+class GrpcTls(NamedTuple):
+    """PEM. `ca` None: the roots that gRPC brings."""
+
+    ca: bytes | None = None
+    certificate: bytes | None = None
+    private_key: bytes | None = None
+
+
+class GrpcSender:
+    """Connects at first use, and again after a connection was lost."""
+
+    def __init__(
+        self, target: str, *, tls: GrpcTls | None, headers: dict[str, str], gzip: bool, timeout_s: float
+    ) -> None:
+        """`target` is HOST:PORT. `tls` None: without TLS. Header names are made lower case, as gRPC wants them."""
+        options = [("grpc.max_receive_message_length", 1 << 20), ("grpc.enable_retries", 0)]
+        if tls is None:
+            self._channel = grpc.insecure_channel(target, options)
+        else:
+            credentials = grpc.ssl_channel_credentials(tls.ca, tls.private_key, tls.certificate)
+            self._channel = grpc.secure_channel(target, credentials, options)
+        self._export = self._channel.unary_unary(
+            _METHOD,
+            request_serializer=ExportMetricsServiceRequest.SerializeToString,
+            response_deserializer=ExportMetricsServiceResponse.FromString,
+        )
+        self._metadata = tuple((name.lower(), value) for name, value in headers.items())
+        self._compression = grpc.Compression.Gzip if gzip else grpc.Compression.NoCompression
+        self._timeout_s = timeout_s
+
+    def send(self, request: Any) -> int:
+        """See exporters.otlp.outcome.Sender."""
+        try:
+            response = self._export(
+                request, timeout=self._timeout_s, metadata=self._metadata, compression=self._compression
+            )
+        except grpc.RpcError as exc:
+            raise _send_error(exc) from exc
+        return int(response.partial_success.rejected_data_points)
+
+    def close(self) -> None:
+        """Closes the channel."""
+        self._channel.close()
+
+
+def _send_error(error: Any) -> RetryableSendError | PermanentSendError:
+    """RESOURCE_EXHAUSTED is retryable only with a RetryInfo: without it the request itself may be too large."""
+    code = error.code()
+    message = f"{code.name}: {str(error.details() or '')[:_MAX_DETAIL_CHARS]}"
+    delay_s = _retry_delay_s(error.trailing_metadata() or ())
+    if code in _RETRYABLE or (code is grpc.StatusCode.RESOURCE_EXHAUSTED and delay_s is not None):
+        return RetryableSendError(message, delay_s)
+    return PermanentSendError(message)
+
+
+def _retry_delay_s(trailing: Any) -> float | None:
+    for name, value in trailing:
+        if name == _DETAILS:
+            return _delay_of(value)
+    return None
+
+
+def _delay_of(details: bytes) -> float | None:
+    """The delay of the RetryInfo in a google.rpc.Status; None when there is none."""
+    try:
+        for detail in Status.FromString(details).details:
+            info = RetryInfo()
+            if detail.Unpack(info):
+                return float(info.retry_delay.seconds + info.retry_delay.nanos / 1e9)
+    except DecodeError:
+        pass
+    return None

@@ -1,0 +1,80 @@
+"""OTLP/HTTP with protobuf: one POST per request."""
+
+from __future__ import annotations
+
+import gzip
+from typing import Any, Final
+
+import urllib3
+import zstandard
+from google.protobuf.message import DecodeError
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceResponse
+
+from exporters.otlp.outcome import PermanentSendError, RetryableSendError
+
+_RETRYABLE: Final = frozenset({429, 502, 503, 504})
+_MAX_RESPONSE_BYTES = 64 << 10
+_OK = range(200, 300)
+_PROTOBUF = "application/x-protobuf"
+
+
+class HttpSender:
+    """Keeps one connection open. `tls_files`: urllib3's ca_certs, cert_file and key_file."""
+
+    def __init__(
+        self, url: str, *, tls_files: dict[str, str], headers: dict[str, str], compression: str, timeout_s: float
+    ) -> None:
+        """`url` names the path as well. `compression`: none, gzip or zstd."""
+        self._pool = urllib3.PoolManager(num_pools=1, maxsize=1, **tls_files)  # type: ignore[arg-type]
+        self._url = url
+        self._compression = compression
+        self._timeout = urllib3.Timeout(total=timeout_s)
+        self._headers = {**headers, "Content-Type": _PROTOBUF}
+        if compression != "none":
+            self._headers["Content-Encoding"] = compression
+
+    def send(self, request: Any) -> int:
+        """See exporters.otlp.outcome.Sender."""
+        try:
+            response = self._pool.request(
+                "POST",
+                self._url,
+                body=self._encoded(request.SerializeToString()),
+                headers=self._headers,
+                timeout=self._timeout,
+                retries=False,
+                redirect=False,
+                preload_content=False,
+            )
+            body = response.read(_MAX_RESPONSE_BYTES, decode_content=True)
+            response.drain_conn() if len(body) < _MAX_RESPONSE_BYTES else response.close()
+            response.release_conn()
+        except (urllib3.exceptions.HTTPError, OSError) as exc:
+            raise RetryableSendError(f"{type(exc).__name__}: {exc}") from exc
+        if response.status in _OK:
+            return _rejected(body)
+        if response.status in _RETRYABLE:
+            raise RetryableSendError(f"HTTP {response.status}", _seconds(response.headers.get("Retry-After")))
+        raise PermanentSendError(f"HTTP {response.status}")
+
+    def close(self) -> None:
+        """Closes the connection."""
+        self._pool.clear()
+
+    def _encoded(self, body: bytes) -> bytes:
+        if self._compression == "gzip":
+            return gzip.compress(body, compresslevel=1)
+        return zstandard.compress(body, level=1) if self._compression == "zstd" else body
+
+
+def _rejected(body: bytes) -> int:
+    """0 for a body that is no ExportMetricsServiceResponse: the status alone says that the request was accepted."""
+    try:
+        return int(ExportMetricsServiceResponse.FromString(body).partial_success.rejected_data_points)
+    except DecodeError:
+        return 0
+
+
+def _seconds(retry_after: str | None) -> float | None:
+    """Of Retry-After in seconds; its form as a date is not read."""
+    return float(retry_after) if retry_after and retry_after.isascii() and retry_after.isdigit() else None

@@ -1,0 +1,124 @@
+"""A second reader of a spool: the segments that the first reader follows, as hard links in a directory of their own.
+
+The first reader links each segment when it first sees it, and frees its own name when it is done with it; the second
+reader does the same with the link. So neither waits for the other, no record is copied, and a segment's blocks are free
+once both are done. A segment that still has both names is never unlinked here, because the first reader would link it
+anew after a restart and its records would be read twice.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from pathlib import Path
+
+import structlog
+
+from exporters.model import RecordKind
+from exporters.spool.reader import SpoolReader
+from exporters.spool.segment_format import scan
+from exporters.spool.segment_reader import FollowedSegment
+from exporters.spool.writer import segment_sizes
+
+_PIECE_BYTES = 16 << 20  # read at once; more than a record can have
+
+logger = structlog.get_logger(__name__)
+
+
+class Mirror:
+    """Links segments into `directory`. `link` is what SpoolReader calls with each new segment.
+
+    MirrorReader.drop_oldest keeps the directory at `max_bytes`. While it does not run, twice as much is kept, and new
+    segments are not linked.
+    """
+
+    def __init__(self, directory: Path, max_bytes: int) -> None:
+        """Raises OSError when the file system has no hard links."""
+        directory.mkdir(parents=True, exist_ok=True)
+        self._directory = directory
+        self._most_bytes = 2 * max_bytes
+        self.skipped = 0  # segments that the second reader will not see
+        probe, link = directory / "links.probe", directory / "links.probe2"
+        probe.touch()
+        link.unlink(missing_ok=True)
+        os.link(probe, link)
+        link.unlink()
+        probe.unlink()
+
+    def link(self, segment: Path) -> None:
+        """Never raises: a fault of the second reader's directory does not stop the first reader."""
+        try:
+            if sum(sizes_of_its_own(self._directory).values()) > self._most_bytes:
+                raise OSError(f"more than {self._most_bytes} bytes wait to be forwarded")
+            os.link(segment, self._directory / segment.name)
+        except (FileExistsError, FileNotFoundError):  # linked before a restart; taken back by its writer
+            return
+        except OSError as exc:
+            self.skipped += 1
+            logger.error("cannot link a segment, its records are not forwarded", segment=segment.name, cause=str(exc))
+
+
+class MirrorReader(SpoolReader):
+    """The second reader. Its positions are files of its own directory."""
+
+    def drop_oldest(self, max_bytes: int) -> int:
+        """Drops whole segments, oldest first, until those that only this reader keeps fit `max_bytes`.
+
+        Returns how many of their pushes were not read. Raises OSError.
+        """
+        kept = sizes_of_its_own(self._directory)
+        excess, dropped = sum(kept.values()) - max_bytes, 0
+        for name, size in kept.items():
+            if excess <= 0:
+                break
+            excess -= size
+            dropped += self._drop(name)
+        return dropped
+
+    def has(self, segment: str) -> bool:
+        """Whether the segment was neither finished nor dropped."""
+        return segment in self._segments
+
+    def _drop(self, name: str) -> int:
+        segment = self._segments.get(name)
+        pushes = 0
+        if segment is not None:
+            pushes = _pushes_ahead(segment)
+            segment.close()
+            del self._segments[name]
+        self._unfreed.pop(name, None)
+        (self._directory / name).unlink(missing_ok=True)
+        logger.warning("dropped a segment that was not forwarded in time", segment=name, pushes=pushes)
+        return pushes
+
+    def _free(self, name: str) -> OSError | None:
+        """Unlinks a finished segment once the first reader has finished it, too; tried again at each look."""
+        try:
+            if (self._directory / name).stat().st_nlink > 1:
+                return None
+            (self._directory / name).unlink()
+        except FileNotFoundError:
+            pass
+        except OSError as exc:
+            return exc
+        del self._unfreed[name]
+        return None
+
+
+def sizes_of_its_own(directory: Path) -> dict[str, int]:
+    """The segments that nobody but a mirror keeps, oldest first, with their sizes in bytes."""
+    sizes = {}
+    for name in segment_sizes(directory):
+        with suppress(FileNotFoundError):
+            status = (directory / name).stat()
+            if status.st_nlink == 1:
+                sizes[name] = status.st_size
+    return sizes
+
+
+def _pushes_ahead(segment: FollowedSegment) -> int:
+    pushes, at = 0, segment.position
+    while (found := scan(segment.read(_PIECE_BYTES, at), segment.named.mark, _PIECE_BYTES)).records:
+        pushes += sum(kind is RecordKind.PUSH for kind, _ in found.records)
+        at += found.end
+    return pushes

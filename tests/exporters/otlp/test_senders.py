@@ -1,0 +1,96 @@
+"""Both senders against real endpoints: what is retried, what is not, and when (OpenTelemetry Protocol, Failures)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
+
+from exporters.otlp.grpc_sender import GrpcSender
+from exporters.otlp.http_sender import HttpSender
+from exporters.otlp.outcome import MAX_RETRY_AFTER_S, PermanentSendError, RetryableSendError, Sender
+from headroom.demo.kit.processes import free_ports
+from tests.kit.otlp_endpoints import ENDPOINTS, Received, Refusal
+
+REFUSALS = [
+    ("grpc", Refusal("UNAVAILABLE"), True, None),
+    ("grpc", Refusal("UNAVAILABLE", 7), True, 7),
+    ("grpc", Refusal("ABORTED"), True, None),
+    ("grpc", Refusal("CANCELLED"), True, None),
+    ("grpc", Refusal("DATA_LOSS"), True, None),
+    ("grpc", Refusal("OUT_OF_RANGE"), True, None),
+    ("grpc", Refusal("RESOURCE_EXHAUSTED", 3), True, 3),
+    ("grpc", Refusal("RESOURCE_EXHAUSTED"), False, None),
+    ("grpc", Refusal("INVALID_ARGUMENT"), False, None),
+    ("grpc", Refusal("UNAUTHENTICATED"), False, None),
+    ("grpc", Refusal("UNIMPLEMENTED"), False, None),
+    ("http", Refusal(429, 3), True, 3),
+    ("http", Refusal(502), True, None),
+    ("http", Refusal(503, 86_400), True, MAX_RETRY_AFTER_S),
+    ("http", Refusal(504), True, None),
+    ("http", Refusal(400), False, None),
+    ("http", Refusal(401), False, None),
+    ("http", Refusal(413), False, None),
+    ("http", Refusal(500), False, None),
+]
+
+
+def sender_to(
+    protocol: str, address: str, *, compression: str = "none", headers: dict[str, str] | None = None
+) -> Sender:
+    if protocol == "grpc":
+        return GrpcSender(address, tls=None, headers=headers or {}, gzip=compression == "gzip", timeout_s=20)
+    url = f"http://{address}/v1/metrics"
+    return HttpSender(url, tls_files={}, headers=headers or {}, compression=compression, timeout_s=20)
+
+
+def request() -> Any:
+    message = ExportMetricsServiceRequest()
+    metric = message.resource_metrics.add().scope_metrics.add().metrics.add(name="m" * 500)
+    metric.gauge.data_points.add(as_double=7)
+    return message
+
+
+@pytest.mark.parametrize("compression", ["none", "gzip", "zstd"])
+@pytest.mark.parametrize("protocol", ENDPOINTS)
+def test_a_request_arrives_with_its_headers(protocol: str, compression: str) -> None:
+    received = Received()
+    received.answers.append(1)
+    with ENDPOINTS[protocol](received) as address:
+        sender = sender_to(protocol, address, compression=compression, headers={"Authorization": "Bearer t"})
+        assert sender.send(request()) == 1
+        assert sender.send(request()) == 0
+        sender.close()
+    assert received.values() == [7, 7]
+    assert received.requests[0] == request()
+    assert {headers["authorization"] for headers in received.headers} == {"Bearer t"}
+
+
+@pytest.mark.parametrize(("protocol", "refusal", "is_retryable", "after_s"), REFUSALS)
+def test_which_refusals_are_retried(protocol: str, refusal: Refusal, is_retryable: bool, after_s: float | None) -> None:
+    received = Received()
+    received.answers.append(refusal)
+    with ENDPOINTS[protocol](received) as address:
+        sender = sender_to(protocol, address)
+        with pytest.raises(RetryableSendError if is_retryable else PermanentSendError) as failed:
+            sender.send(request())
+        assert getattr(failed.value, "retry_after_s", None) == after_s
+        sender.close()
+
+
+@pytest.mark.parametrize("protocol", ENDPOINTS)
+def test_an_endpoint_that_is_away_is_retried(protocol: str) -> None:
+    [port] = free_ports(1)
+    sender = sender_to(protocol, f"127.0.0.1:{port}")
+    with pytest.raises(RetryableSendError):
+        sender.send(request())
+    received = Received()
+    with ENDPOINTS[protocol](received, port):
+        while not received.requests:  # gRPC waits a moment before it connects again
+            try:
+                sender.send(request())
+            except RetryableSendError:
+                continue
+    sender.close()
+    assert received.values() == [7]

@@ -1,0 +1,154 @@
+"""OTLP endpoints that keep what they accept, and answer as they are asked to: gRPC by grpcio, HTTP by http.server."""
+
+from __future__ import annotations
+
+import gzip
+from collections import deque
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Thread
+from typing import Any, NamedTuple
+
+import grpc
+import zstandard
+from google.protobuf.any_pb2 import Any as AnyMessage
+from google.rpc.error_details_pb2 import RetryInfo
+from google.rpc.status_pb2 import Status
+from opentelemetry.proto.collector.metrics.v1 import metrics_service_pb2_grpc as services
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
+    ExportMetricsServiceRequest,
+    ExportMetricsServiceResponse,
+)
+
+_LOOPBACK = "127.0.0.1"
+
+
+class Refusal(NamedTuple):
+    """An answer that is no success. `status`: a gRPC code's name, or an HTTP status."""
+
+    status: str | int
+    retry_after_s: int | None = None
+
+
+class Received:
+    """What an endpoint was sent. `answers` are given first, one a request: refusals, or rejected data points."""
+
+    def __init__(self) -> None:
+        self.requests: list[Any] = []
+        self.headers: list[dict[str, str]] = []
+        self.refused = 0
+        self.answers: deque[Refusal | int] = deque()
+        self.refuses_metric = ""  # requests with a metric of this name are refused for good
+
+    def take(self, request: Any, headers: dict[str, str], bad_request: Refusal) -> Refusal | Any:
+        """A refusal, or the response."""
+        answer: Refusal | int = self.answers.popleft() if self.answers else 0
+        if self.refuses_metric and self.refuses_metric in metric_names(request):
+            answer = bad_request
+        if isinstance(answer, Refusal):
+            self.refused += 1
+            return answer
+        self.requests.append(request)
+        self.headers.append(headers)
+        response = ExportMetricsServiceResponse()
+        response.partial_success.rejected_data_points = answer
+        return response
+
+    def values(self) -> list[float]:
+        """Of all data points of gauges, sorted."""
+        return sorted(point.as_double for metric in self.metrics() for point in metric.gauge.data_points)
+
+    def metrics(self) -> list[Any]:
+        return [metric for request in self.requests for metric in metrics_of(request)]
+
+    def resources(self) -> list[dict[str, str | int]]:
+        """The attributes of each resource."""
+        return [
+            {pair.key: pair.value.string_value or pair.value.int_value for pair in each.resource.attributes}
+            for request in self.requests
+            for each in request.resource_metrics
+        ]
+
+
+def metrics_of(request: Any) -> list[Any]:
+    return [
+        metric
+        for each in request.resource_metrics
+        for scope_metrics in each.scope_metrics
+        for metric in scope_metrics.metrics
+    ]
+
+
+def metric_names(request: Any) -> list[str]:
+    return [metric.name for metric in metrics_of(request)]
+
+
+@contextmanager
+def grpc_endpoint(received: Received, port: int = 0) -> Iterator[str]:
+    """HOST:PORT of a collector's gRPC receiver."""
+
+    class Service(services.MetricsServiceServicer):
+        def Export(self, request: Any, context: Any) -> Any:
+            headers = {str(name): str(value) for name, value in context.invocation_metadata()}
+            answer = received.take(request, headers, Refusal("INVALID_ARGUMENT"))
+            if isinstance(answer, Refusal):
+                _abort(context, answer)
+            return answer
+
+    server = grpc.server(ThreadPoolExecutor(2), options=[("grpc.so_reuseport", 0)])
+    services.add_MetricsServiceServicer_to_server(Service(), server)
+    bound = server.add_insecure_port(f"{_LOOPBACK}:{port}")
+    server.start()
+    try:
+        yield f"{_LOOPBACK}:{bound}"
+    finally:
+        server.stop(0).wait()
+
+
+def _abort(context: Any, refusal: Refusal) -> None:
+    if refusal.retry_after_s is not None:
+        info = RetryInfo()
+        info.retry_delay.seconds = refusal.retry_after_s
+        detail = AnyMessage()
+        detail.Pack(info)
+        context.set_trailing_metadata((("grpc-status-details-bin", Status(details=[detail]).SerializeToString()),))
+    context.abort(grpc.StatusCode[str(refusal.status)], "as asked")
+
+
+@contextmanager
+def http_endpoint(received: Received, port: int = 0) -> Iterator[str]:
+    """HOST:PORT of a collector's HTTP receiver, at /v1/metrics."""
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_POST(self) -> None:
+            body = self.rfile.read(int(self.headers["Content-Length"]))
+            request = ExportMetricsServiceRequest.FromString(_DECODERS[self.headers.get("Content-Encoding", "")](body))
+            headers = {name.lower(): value for name, value in self.headers.items()}
+            answer = received.take(request, headers, Refusal(400))
+            found = self.path == "/v1/metrics"
+            is_refused = isinstance(answer, Refusal)
+            self.send_response(404 if not found else int(answer.status) if is_refused else 200)
+            if is_refused and answer.retry_after_s is not None:
+                self.send_header("Retry-After", str(answer.retry_after_s))
+            response = b"" if is_refused else answer.SerializeToString()
+            self.send_header("Content-Length", str(len(response)))
+            self.end_headers()
+            self.wfile.write(response)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with ThreadingHTTPServer((_LOOPBACK, port), Handler) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        try:
+            yield f"{_LOOPBACK}:{server.server_port}"
+        finally:
+            server.shutdown()
+
+
+_DECODERS = {"": bytes, "gzip": gzip.decompress, "zstd": zstandard.decompress}
+ENDPOINTS = {"grpc": grpc_endpoint, "http": http_endpoint}
