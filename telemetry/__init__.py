@@ -6,7 +6,9 @@ rules/     KIP-714 as decisions: instances, subscriptions, their administration
 wire/      Kafka's bytes: primitives, frames, messages, address rewrites
 decode/    OTLP payload -> columns
 ingest/    spool -> tables in the store
+forward/   spool -> an OTLP endpoint
 proto/     the gRPC service and its generated messages
 
-Imports: gateway -> receiver -> rules -> wire, and ingest -> decode -> wire; of other packages only `exporters`.
+Imports: gateway -> receiver -> rules -> wire, ingest -> decode -> wire, and forward -> decode and rules; of other
+packages only `exporters`.
 """

@@ -23,6 +23,7 @@ from pydantic import (
 from pydantic_settings import NoDecode
 
 from exporters.clickhouse.connection import Endpoint, read_secret
+from headroom.config.forward import ForwardConfig
 from headroom.config.listener import ListenerConfig
 from headroom.config.quotas import JmxConfig, JmxTarget, QuotaConfig, QuotaMetricsConfig
 from headroom.config.receivers import GrpcConfig, OtlpConfig
@@ -204,6 +205,7 @@ class ServeConfig(Section):
     web: WebConfig = WebConfig()
     grpc: GrpcConfig = GrpcConfig()
     otlp: OtlpConfig = OtlpConfig()
+    forward: ForwardConfig = ForwardConfig()
     gateway: GatewayConfig = GatewayConfig()
     administration: AdministrationConfig = AdministrationConfig()
     telemetry: TelemetryConfig = TelemetryConfig()

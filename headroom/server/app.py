@@ -18,6 +18,7 @@ from exporters.spool.writer import SpoolWriter
 from headroom.config.settings import Address, ServeConfig
 from headroom.errors import ServeError, listening
 from headroom.logs import configure_logging
+from headroom.server.forwarding import open_forwarding
 from headroom.server.http import HttpServer
 from headroom.server.listeners.gateway import open_gateway
 from headroom.server.listeners.network import NetworkService
@@ -51,6 +52,7 @@ async def _serve(config: ServeConfig) -> int:
     async with AsyncExitStack() as stack:
         stack.enter_context(_lock(config.data))
         await _wait_for_predecessors(config.data)
+        forwarding = await open_forwarding(config, stack)
         storage = await open_storage(config, stack)
         # Two writers: a failed flush of usage must not fail pushes that wait for theirs.
         pushes, quotas = (open_spool(config, name, stack) for name in ("pushes", "quotas"))
@@ -77,6 +79,7 @@ async def _serve(config: ServeConfig) -> int:
             store_contents.readings,
             grpc_readings,
             otlp_readings,
+            forwarding.readings if forwarding else dict,
         )
         pages = http_app(
             config,
@@ -96,7 +99,7 @@ async def _serve(config: ServeConfig) -> int:
         await run_periodic_tasks(
             [*network_service.periodic_tasks, *periodic_tasks],
             stop,
-            asyncio.gather(storage.watch(), network.watch()),
+            asyncio.gather(storage.watch(), network.watch(), *([forwarding.watch()] if forwarding else [])),
             faults,
         )
     return 0

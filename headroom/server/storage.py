@@ -81,6 +81,8 @@ async def _open_server(config: ServeConfig, stack: AsyncExitStack) -> tuple[Endp
 def _worker_settings(config: ServeConfig, endpoint: Endpoint) -> WorkerSettings:
     return WorkerSettings(
         spool=str(config.data / "spool"),
+        mirror=str(config.data / "forward") if config.forward.endpoint else "",
+        mirror_bytes=config.forward.max_lag_bytes,
         clickhouse=endpoint.url,
         clickhouse_password=endpoint.password,
         max_decompressed_bytes=config.telemetry.max_decompressed_bytes,

@@ -18,6 +18,7 @@ import sys
 import threading
 import time
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -27,7 +28,9 @@ import structlog
 
 from exporters.clickhouse.connection import Endpoint
 from exporters.clickhouse.store import PermanentWriteError, Store, TransientWriteError, UnsupportedServerError
+from exporters.spool.mirror import Mirror
 from exporters.spool.reader import Batch, SpoolReader
+from exporters.spool.segment_format import read_name
 from headroom.clock import now_ms
 from headroom.logs import configure_logging
 from telemetry.ingest.ingester import Ingester
@@ -42,6 +45,7 @@ _REPORT_EVERY_S = 1.0
 _PREDECESSOR_S = 40.0  # less than the parent waits for this process
 _FAULT_LOGGED_EVERY_S = 60.0
 _FIRST_TRY_S = 5.0
+_WITHOUT_PUSHES = "quotas"  # the spool writer of usage and limits, in headroom.server.app
 _FIRST_TRY_POLL_S = 0.2
 
 
@@ -50,6 +54,8 @@ class WorkerSettings:
     """The first message of the parent."""
 
     spool: str
+    mirror: str  # the directory in which the forwarding process follows the spool; empty: there is none
+    mirror_bytes: int  # how much it may hold
     clickhouse: str  # URL with the user, without the password
     clickhouse_password: str
     max_decompressed_bytes: int
@@ -76,9 +82,10 @@ def main() -> int:
     configure_logging()
     stamina.instrumentation.set_on_retry_hooks([])  # _failed logs an unreachable store, and not at each retry
     try:
-        reader = _open_spool(Path(settings.spool))
+        mirror = Mirror(Path(settings.mirror), settings.mirror_bytes) if settings.mirror else None
+        reader = _open_spool(Path(settings.spool), mirror)
         store = Store(Endpoint.parse(settings.clickhouse, settings.clickhouse_password))
-        follower = _Follower(reader, store, settings, parent)
+        follower = _Follower(reader, store, settings, parent, mirror)
         follower.begin()
     except (_OpenError, UnsupportedServerError) as exc:
         _send(parent, {"error": " ".join(str(exc).split())})
@@ -96,8 +103,11 @@ class _OpenError(Exception):
 class _Follower:
     """The loop that writes spool to store, and retries while the store is unreachable."""
 
-    def __init__(self, reader: SpoolReader, store: Store, settings: WorkerSettings, parent: TextIO) -> None:
+    def __init__(
+        self, reader: SpoolReader, store: Store, settings: WorkerSettings, parent: TextIO, mirror: Mirror | None = None
+    ) -> None:
         self._store = store
+        self._mirror = mirror
         self._migrated = False
         self._unsupported: UnsupportedServerError | None = None
         self._first_try = threading.Thread(target=self._try_store, daemon=True)
@@ -160,7 +170,7 @@ class _Follower:
 
     def counts(self) -> dict[str, Any]:
         """The counts of all records that were ever in the spool."""
-        return self._ingester.as_dict()
+        return {**self._ingester.as_dict(), "segments_not_forwarded": self._mirror.skipped if self._mirror else 0}
 
     def _drain(self, attempts: int | None) -> None:
         """Writes everything in the spool; retries while the store is unreachable, `attempts` times (None: forever)."""
@@ -238,17 +248,24 @@ def _one_line(exc: Exception) -> str:
     return " ".join(str(exc).split()) or repr(exc)
 
 
-def _open_spool(directory: Path) -> SpoolReader:
+def _open_spool(directory: Path, mirror: Mirror | None) -> SpoolReader:
     """Waits for the worker of a dead parent, which exits after its current batch. Raises _OpenError."""
     try:
         for attempt in stamina.retry_context(
             on=BlockingIOError, attempts=None, timeout=_PREDECESSOR_S, wait_initial=0.05, wait_max=0.5
         ):
             with attempt:
-                return SpoolReader(directory)
+                return SpoolReader(directory, partial(_link, mirror)) if mirror else SpoolReader(directory)
     except OSError as exc:
         raise _OpenError(f"cannot open the spool: {exc}") from exc
     raise AssertionError("not reached: the last attempt returns or raises")
+
+
+def _link(mirror: Mirror, segment: Path) -> None:
+    """Usage and limits are not forwarded: segments without pushes are not linked."""
+    named = read_name(segment.name)
+    if named is not None and named.writer != _WITHOUT_PUSHES:
+        mirror.link(segment)
 
 
 def _take_standard_output() -> TextIO:

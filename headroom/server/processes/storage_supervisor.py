@@ -271,6 +271,7 @@ class StorageReadings:
             catalogue.WORKER_UP: worker.alive,
             catalogue.WORKER_IDLE: worker.idle_s,
             catalogue.STORE_UP: worker.store_up,
+            catalogue.FORWARD_SEGMENTS_SKIPPED: counts["segments_not_forwarded"],
         }
 
     def _received(self) -> int:

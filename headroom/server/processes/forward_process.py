@@ -1,0 +1,161 @@
+"""The forwarding process: follows its mirror of the spool and sends pushes to an OTLP endpoint.
+
+Started by forward_supervisor.py as `python -m headroom.server.processes.forward_process`. The first line of its
+standard input is its settings as JSON (headers are among them: they may be secret). It sends its parent a line of JSON
+on standard output every second: {"counts": {...}}. It exits when standard input closes; what was not accepted by then
+is sent after the next start.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import threading
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import stamina.instrumentation
+import structlog
+
+from exporters.otlp.outcome import Sender
+from exporters.spool.mirror import MirrorReader
+from headroom.logs import configure_logging
+from telemetry.forward.forwarder import Forwarder, Stopped
+from telemetry.forward.selection import Selection
+
+log = structlog.get_logger(__name__)
+
+_NICENESS = 10  # network processes go first, as for the storage process
+_REPORT_EVERY_S = 1.0
+_POLL_S = 0.2
+_FAULT_LOGGED_EVERY_S = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class ForwardSettings:
+    """The first message of the parent. `target` is HOST:PORT for gRPC and a URL for HTTP."""
+
+    mirror: str  # a directory
+    protocol: str
+    target: str
+    tls: bool
+    headers: dict[str, str]
+    ca: str
+    certificate: str
+    private_key: str
+    compression: str
+    timeout_s: float
+    metrics: str
+    match: str
+    max_lag_bytes: int
+    max_decompressed_bytes: int
+
+    def line(self) -> bytes:
+        """As the process reads it."""
+        return json.dumps(asdict(self)).encode() + b"\n"
+
+
+def main() -> int:
+    """Runs until standard input closes."""
+    settings = ForwardSettings(**json.loads(sys.stdin.buffer.readline()))
+    for ignored in (signal.SIGINT, signal.SIGTERM):  # the parent decides when this process stops
+        signal.signal(ignored, signal.SIG_IGN)
+    os.nice(_NICENESS)
+    configure_logging()
+    stamina.instrumentation.set_on_retry_hooks([])  # _Reports logs a receiver that does not answer
+    stopping = threading.Event()
+    threading.Thread(target=_wait_for_parent, args=(stopping,), daemon=True).start()
+    reader = MirrorReader(Path(settings.mirror))
+    sender = sender_of(settings)
+    reports = _Reports(reader)
+    forwarder = Forwarder(
+        reader,
+        sender,
+        Selection(settings.metrics, settings.match),
+        max_decompressed_bytes=settings.max_decompressed_bytes,
+        max_lag_bytes=settings.max_lag_bytes,
+        is_stopping=stopping.is_set,
+        on_failure=lambda: reports.report(forwarder),
+    )
+    try:
+        while not stopping.is_set():
+            if not forwarder.step():
+                stopping.wait(_POLL_S)
+            reports.report(forwarder)
+    except Stopped:
+        pass
+    sender.close()
+    reader.close()
+    return 0
+
+
+def sender_of(settings: ForwardSettings) -> Sender:
+    """A sender of the protocol. Raises OSError when a certificate cannot be read."""
+    if settings.protocol == "http":
+        from exporters.otlp.http_sender import HttpSender
+
+        files = {"ca_certs": settings.ca, "cert_file": settings.certificate, "key_file": settings.private_key}
+        return HttpSender(
+            settings.target,
+            tls_files={name: path for name, path in files.items() if path},
+            headers=settings.headers,
+            compression=settings.compression,
+            timeout_s=settings.timeout_s,
+        )
+    from exporters.otlp.grpc_sender import GrpcSender, GrpcTls
+
+    tls = GrpcTls(*(Path(path).read_bytes() if path else None for path in _pem_files(settings)))
+    return GrpcSender(
+        settings.target,
+        tls=tls if settings.tls else None,
+        headers=settings.headers,
+        gzip=settings.compression == "gzip",
+        timeout_s=settings.timeout_s,
+    )
+
+
+def _pem_files(settings: ForwardSettings) -> tuple[str, str, str]:
+    return settings.ca, settings.certificate, settings.private_key
+
+
+class _Reports:
+    """Counts to the parent once a second; a fault to the log at once, then once a minute."""
+
+    def __init__(self, reader: MirrorReader) -> None:
+        self._reader = reader
+        self._sent_at_s = self._logged_at_s = -_FAULT_LOGGED_EVERY_S
+        self._had_fault = False
+
+    def report(self, forwarder: Forwarder) -> None:
+        now_s = time.monotonic()
+        if now_s - self._sent_at_s >= _REPORT_EVERY_S:
+            self._sent_at_s = now_s
+            print(json.dumps({"counts": self._counts(forwarder)}), flush=True)  # noqa: T201 - to the parent
+        if forwarder.fault is not None and now_s - self._logged_at_s >= _FAULT_LOGGED_EVERY_S:
+            self._logged_at_s = now_s
+            log.error("the OTLP endpoint accepts nothing, the spool keeps it", error=forwarder.fault)
+        elif forwarder.fault is None and self._had_fault:
+            self._logged_at_s = -_FAULT_LOGGED_EVERY_S
+            log.info("the OTLP endpoint accepts requests again")
+        self._had_fault = forwarder.fault is not None
+
+    def _counts(self, forwarder: Forwarder) -> dict[str, Any]:
+        return {
+            **forwarder.counts.as_note(),
+            "failures": forwarder.failures,
+            "accepts": forwarder.fault is None,
+            "lag_bytes": self._reader.buffered()[1],
+        }
+
+
+def _wait_for_parent(stopping: threading.Event) -> None:
+    sys.stdin.buffer.read()  # returns when the parent closes it, or dies
+    stopping.set()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,194 @@
+"""Follows a mirror of the spool (exporters.spool.mirror) and sends its pushes to an OTLP endpoint.
+
+A request is retried until it is accepted or refused for good, or until its segment is dropped because too much waits.
+A request that is refused for good is sent again in halves: a push that the receiver does not accept takes no other with
+it. The position is saved when a request is accepted; a crash in between sends it twice, which OTLP cannot exclude.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+import stamina
+import structlog
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
+
+from exporters.model import RecordKind
+from exporters.otlp.outcome import PermanentSendError, RetryableSendError, Sender
+from exporters.spool.mirror import MirrorReader
+from exporters.spool.reader import Batch
+from exporters.spool.records import decode_push
+from telemetry.forward.resources import points_in, resource_metrics_of
+from telemetry.forward.selection import Selection
+
+log = structlog.get_logger(__name__)
+
+_MAX_RECORDS = 512
+_MAX_BYTES = 512 << 10  # of the spool at once
+_MAX_REQUEST_BYTES = 2 << 20  # receivers accept 4 MiB by default (gRPC); one resource may be larger
+_WAIT_MAX_S = 5.0
+
+
+class LostPush(StrEnum):
+    """Why a push was not forwarded. Closed set: a metric label."""
+
+    LAG = "lag"  # more than forward.max_lag_bytes waited
+    UNREADABLE = "unreadable"  # damaged, or no payload that can be decoded
+
+
+class LostPoint(StrEnum):
+    """Why a data point that was sent was not accepted. Closed set: a metric label."""
+
+    REFUSED = "refused"  # the receiver refused the request for good
+    REJECTED = "rejected"  # partial success
+
+
+class Stopped(Exception):  # noqa: N818 - a condition, as queue.Full
+    """The process stops: what was not accepted yet is sent at the next start."""
+
+
+@dataclass(slots=True)
+class ForwardCounts:
+    """Since the spool began; kept beside the position."""
+
+    points: int = 0
+    pushes: int = 0
+    lost_pushes: Counter[LostPush] = field(default_factory=Counter)
+    lost_points: Counter[LostPoint] = field(default_factory=Counter)
+
+    def as_note(self) -> dict[str, Any]:
+        """JSON for the position files."""
+        return {
+            "points": self.points,
+            "pushes": self.pushes,
+            "lost_pushes": {reason.value: self.lost_pushes[reason] for reason in LostPush},
+            "lost_points": {reason.value: self.lost_points[reason] for reason in LostPoint},
+        }
+
+    @classmethod
+    def of_note(cls, note: dict[str, Any]) -> ForwardCounts:
+        """Counts as `as_note` gave them; missing ones are 0."""
+        lost_pushes, lost_points = note.get("lost_pushes", {}), note.get("lost_points", {})
+        return cls(
+            note.get("points", 0),
+            note.get("pushes", 0),
+            Counter({reason: lost_pushes.get(reason.value, 0) for reason in LostPush}),
+            Counter({reason: lost_points.get(reason.value, 0) for reason in LostPoint}),
+        )
+
+
+class Forwarder:
+    """One step at a time, on one thread."""
+
+    def __init__(
+        self,
+        reader: MirrorReader,
+        sender: Sender,
+        selection: Selection,
+        *,
+        max_decompressed_bytes: int,
+        max_lag_bytes: int,
+        is_stopping: Callable[[], bool],
+        on_failure: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`on_failure` is called after each failed attempt, before the next one is awaited."""
+        self._reader = reader
+        self._sender = sender
+        self._selection = selection
+        self._max_decompressed_bytes = max_decompressed_bytes
+        self._max_lag_bytes = max_lag_bytes
+        self._is_stopping = is_stopping
+        self._on_failure = on_failure
+        self.counts = ForwardCounts.of_note(reader.note)
+        self.fault: str | None = None  # why the last attempt failed; None when it was accepted
+        self.failures = 0
+
+    def step(self) -> int:
+        """Forwards the next records. Returns how many, 0 when there are none. Raises Stopped, OSError."""
+        self._keep_lag_bound()
+        batch = self._reader.next_batch(_MAX_RECORDS, _MAX_BYTES)
+        if batch is None:
+            return 0
+        found: list[Any] = []
+        taken = pushes = nbytes = 0
+        for kind, body in batch.records:
+            taken += 1
+            if kind is RecordKind.PUSH and (resources := self._resources(body)):
+                found += resources
+                pushes += 1
+                nbytes += sum(resource.ByteSize() for resource in resources)
+                if nbytes >= _MAX_REQUEST_BYTES:
+                    break
+        batch = batch.first(taken)
+        if self._send_all(found, batch):
+            self.counts.pushes += pushes
+            self.counts.lost_pushes[LostPush.UNREADABLE] += batch.corrupt
+            self._reader.commit(batch, self.counts.as_note())
+        return taken
+
+    def _resources(self, record: bytes) -> list[Any]:
+        try:
+            push = decode_push(record)
+            if not self._selection.takes_push(push):
+                return []
+            return resource_metrics_of(push, self._selection, max_decompressed_bytes=self._max_decompressed_bytes)
+        except (ValueError, TypeError) as exc:  # the ingester logs it and keeps it in quarantine
+            log.debug("cannot forward a push", nbytes=len(record), cause=repr(exc))
+            self.counts.lost_pushes[LostPush.UNREADABLE] += 1
+            return []
+
+    def _send_all(self, resources: list[Any], batch: Batch) -> bool:
+        """Whether all is settled; False when the segment was dropped meanwhile. Raises Stopped, OSError."""
+        waiting = [resources] if resources else []
+        while waiting:
+            some = waiting.pop()
+            points = sum(map(points_in, some))
+            try:
+                rejected = self._accepted(ExportMetricsServiceRequest(resource_metrics=some), batch)
+            except PermanentSendError as exc:
+                self._failed(exc)
+                if len(some) > 1:
+                    waiting += [some[len(some) // 2 :], some[: len(some) // 2]]
+                else:
+                    self.counts.lost_points[LostPoint.REFUSED] += points
+                continue
+            if rejected is None:
+                return False
+            self.fault = None
+            self.counts.points += points - rejected
+            self.counts.lost_points[LostPoint.REJECTED] += rejected
+        return True
+
+    def _accepted(self, request: Any, batch: Batch) -> int | None:
+        """How many data points were rejected; None when the segment was dropped before the request was accepted."""
+
+        def wait_s(exc: Exception) -> float | bool:
+            if not isinstance(exc, RetryableSendError):
+                return False
+            self._failed(exc)
+            self._keep_lag_bound()
+            if self._is_stopping() or not self._reader.has(batch.segment):
+                return False
+            return True if exc.retry_after_s is None else exc.retry_after_s
+
+        try:
+            for attempt in stamina.retry_context(on=wait_s, attempts=None, timeout=None, wait_max=_WAIT_MAX_S):
+                with attempt:
+                    return self._sender.send(request)
+        except RetryableSendError as exc:
+            if self._is_stopping():
+                raise Stopped from exc
+            return None
+        raise AssertionError("not reached: the last attempt returns or raises")
+
+    def _failed(self, exc: Exception) -> None:
+        self.fault = str(exc)
+        self.failures += 1
+        self._on_failure()
+
+    def _keep_lag_bound(self) -> None:
+        self.counts.lost_pushes[LostPush.LAG] += self._reader.drop_oldest(self._max_lag_bytes)

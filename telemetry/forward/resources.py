@@ -1,0 +1,111 @@
+"""A push as OTLP ResourceMetrics: the client's identity as resource attributes, equal resources merged. Sans-I/O.
+
+Attribute names: KIP-714 ("client identity labels") and OpenTelemetry's semantic conventions (messaging.client.id,
+client.address, client.port; kafka.cluster.id as in the collector's Kafka receivers). The identity is the connection's:
+attributes of these names that the client itself sent are replaced.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from google.protobuf.message import DecodeError as ProtobufError
+from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData, ResourceMetrics
+
+from exporters.model import Push
+from telemetry.decode.budgets import DecodeError, Limits, check_structure
+from telemetry.decode.compression import decompress
+from telemetry.forward.selection import Selection
+from telemetry.rules.java.hash import uuid_text
+
+_NO_BROKER: Final = -1
+
+
+def identity_attributes(push: Push) -> dict[str, str | int]:
+    """The attributes of a client; those that are not known are left out."""
+    connection = push.connection
+    port = connection.source_port
+    known: dict[str, str | int | None] = {
+        "client_id": push.client_id,
+        "client_instance_id": uuid_text(push.client_instance_id),
+        "client_software_name": connection.software_name,
+        "client_software_version": connection.software_version,
+        "client_source_address": connection.source_address or None,
+        "client_source_port": str(port) if port else None,
+        "principal": connection.principal,
+        "broker_id": None if connection.broker_id == _NO_BROKER else str(connection.broker_id),
+        "kafka.cluster.id": connection.cluster,
+        "messaging.client.id": push.client_id,
+        "client.address": connection.source_address or None,
+        "client.port": port or None,
+    }
+    return {name: value for name, value in known.items() if value is not None}
+
+
+def resource_metrics_of(
+    push: Push, selection: Selection, *, max_decompressed_bytes: int, limits: Limits = Limits()
+) -> list[Any]:
+    """The selected metrics of a push; none when nothing is selected.
+
+    Java clients send a ResourceMetrics for each data point: those of one resource and scope become one. Raises
+    DecompressError, TooLarge, DecodeError, OverBudget.
+    """
+    payload = decompress(push.compression_type, push.payload, max_bytes=max_decompressed_bytes)
+    check_structure(payload, limits)
+    try:
+        data = MetricsData.FromString(payload)
+    except ProtobufError as exc:
+        raise DecodeError(f"cannot decode {len(payload)} bytes as MetricsData") from exc
+    merged = _Merged(identity_attributes(push))
+    for resource_metrics in data.resource_metrics:
+        for scope_metrics in resource_metrics.scope_metrics:
+            kept = [metric for metric in scope_metrics.metrics if selection.takes_metric(metric.name)]
+            if kept:
+                merged.scope(resource_metrics, scope_metrics).metrics.extend(kept)
+    return merged.found
+
+
+def points_in(resource_metrics: Any) -> int:
+    """How many data points a ResourceMetrics holds."""
+    return sum(
+        len(getattr(metric, kind).data_points)
+        for scope_metrics in resource_metrics.scope_metrics
+        for metric in scope_metrics.metrics
+        if (kind := metric.WhichOneof("data"))
+    )
+
+
+class _Merged:
+    """ResourceMetrics by resource, their scopes by scope, in the order in which they came."""
+
+    def __init__(self, identity: dict[str, str | int]) -> None:
+        self.found: list[Any] = []
+        self._identity = identity
+        self._resources: dict[tuple[bytes, str], Any] = {}
+        self._scopes: dict[tuple[bytes, str, bytes, str], Any] = {}
+
+    def scope(self, resource_metrics: Any, scope_metrics: Any) -> Any:
+        """The ScopeMetrics to which metrics of this resource and scope are added."""
+        resource = (resource_metrics.resource.SerializeToString(), resource_metrics.schema_url)
+        key = (*resource, scope_metrics.scope.SerializeToString(), scope_metrics.schema_url)
+        if key not in self._scopes:
+            if resource not in self._resources:
+                self._resources[resource] = self._resource(resource_metrics)
+            added = self._resources[resource].scope_metrics.add(schema_url=scope_metrics.schema_url)
+            added.scope.CopyFrom(scope_metrics.scope)
+            self._scopes[key] = added
+        return self._scopes[key]
+
+    def _resource(self, of: Any) -> Any:
+        resource_metrics = ResourceMetrics(schema_url=of.schema_url)
+        self.found.append(resource_metrics)
+        resource = resource_metrics.resource
+        resource.dropped_attributes_count = of.resource.dropped_attributes_count
+        resource.attributes.extend(pair for pair in of.resource.attributes if pair.key not in self._identity)
+        for name, value in self._identity.items():
+            pair = resource.attributes.add(key=name)
+            if isinstance(value, int):
+                pair.value.int_value = value
+            else:
+                pair.value.string_value = value
+        return resource_metrics

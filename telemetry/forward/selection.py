@@ -1,0 +1,36 @@
+"""Which pushes and metrics are forwarded: one subscription's `metrics` and `match`. Sans-I/O."""
+
+from __future__ import annotations
+
+from exporters.model import OTLP_LISTENERS, Push
+from telemetry.rules.client_instances import attributes_of
+from telemetry.rules.subscription_config import ALL_METRICS, EXTRA_MATCH_KEYS, Subscription, parse_subscription
+from telemetry.rules.subscriptions import is_match
+from telemetry.wire.errors import InvalidSubscriptionError
+
+_OTLP = frozenset(OTLP_LISTENERS.values())
+
+
+class Selection:
+    """`metrics`: prefixes separated by commas, `*` for all. `match`: key=pattern pairs, as subscriptions have them."""
+
+    def __init__(self, metrics: str = ALL_METRICS, match: str = "") -> None:
+        """Raises ValueError when one of them is no value of a subscription."""
+        try:
+            self._subscription: Subscription = parse_subscription(
+                "forward", {"metrics": metrics, "match": match}, EXTRA_MATCH_KEYS
+            )
+        except InvalidSubscriptionError as exc:
+            raise ValueError(str(exc)) from exc
+        self._prefixes = () if ALL_METRICS in self._subscription.metrics else self._subscription.metrics
+        self._takes_all = ALL_METRICS in self._subscription.metrics
+
+    def takes_push(self, push: Push) -> bool:
+        """What came by OTLP is not forwarded: its sender can export to several endpoints, and may be this endpoint."""
+        if push.connection.listener in _OTLP or not push.payload:
+            return False
+        return is_match(self._subscription, attributes_of(push.client_instance_id, push.connection, push.client_id))
+
+    def takes_metric(self, name: str) -> bool:
+        """Whether a prefix covers it."""
+        return self._takes_all or name.startswith(self._prefixes)

@@ -1,0 +1,95 @@
+"""`headroom serve` that forwards to an OTLP endpoint which stops and comes back."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from pathlib import Path
+from typing import Any
+
+import clickhouse_connect
+import psutil
+import pytest
+
+from headroom.config.settings import ConfigError
+from headroom.config.sources import load
+from headroom.demo.kit.processes import LOOPBACK, free_ports
+from tests.chaos.load import metrics_data
+from tests.chaos.wire import WireClient
+from tests.kit.otlp_endpoints import Received, grpc_endpoint
+from tests.kit.serving import Served, eventually
+
+SUBSCRIPTIONS = "all: {metrics: '*', interval.ms: 100}\n"
+
+
+@pytest.mark.parametrize(
+    ("settings", "fault"),
+    [
+        ({"endpoint": "collector:4317"}, "is not http"),
+        ({"endpoint": "http://user:secret@collector"}, "is not http"),
+        ({"endpoint": "http://collector/v1/metrics"}, "no path"),
+        ({"endpoint": "http://collector", "compression": "zstd"}, "gRPC has gzip"),
+        ({"endpoint": "http://collector", "ca": "ca.pem"}, "https"),
+        ({"endpoint": "https://collector", "certificate": "c.pem"}, "need each other"),
+        ({"match": "colour=red"}, "forward"),
+        ({"headers": {"a b": "c"}}, "no name of a header"),
+    ],
+)
+def test_settings_that_cannot_be(settings: dict[str, Any], fault: str) -> None:
+    with pytest.raises(ConfigError, match=fault):
+        load(None, {"forward": settings})
+
+
+def test_ports_and_paths_have_otlps_defaults() -> None:
+    assert load(None, {"forward": {"endpoint": "https://[::1]"}}).forward.target == "[::1]:443"
+    http = load(None, {"forward": {"endpoint": "http://c:4318", "protocol": "http"}}).forward
+    assert (http.target, http.url) == ("c:4318", "http://c:4318/v1/metrics")
+    named = load(None, {"forward": {"endpoint": "http://c:4318/otlp/v1/metrics", "protocol": "http"}}).forward
+    assert named.url == "http://c:4318/otlp/v1/metrics"
+
+
+async def push(address: tuple[str, int], values: list[int]) -> None:
+    client = await WireClient.connect(*address, "forwarded")
+    try:
+        subscription = await client.subscription(bytes(16))
+        for value in values:
+            while await client.push(subscription, 0, metrics_data([value], time.time_ns(), b"")) != 0:
+                await asyncio.sleep(0.1)  # THROTTLING_QUOTA_EXCEEDED: it comes before its interval has passed
+    finally:
+        client.close()
+
+
+def stored(address: str) -> list[float]:
+    with clickhouse_connect.get_client(dsn=f"http://{address}/headroom") as client:
+        return [row[0] for row in client.query("SELECT value FROM headroom.points ORDER BY value").result_rows]
+
+
+@pytest.mark.clickhouse
+def test_a_receiver_that_stops_delays_nothing_and_gets_everything_when_it_is_back(tmp_path: Path) -> None:
+    [port] = free_ports(1)
+    (tmp_path / "subscriptions.yaml").write_text(SUBSCRIPTIONS)
+    config = tmp_path / "headroom.yaml"
+    config.write_text(
+        f"subscriptions: {tmp_path / 'subscriptions.yaml'}\n"
+        f"forward: {{endpoint: 'http://{LOOPBACK}:{port}', headers: {{authorization: Bearer t}}}}\n"
+    )
+    received = Received()
+    with Served(tmp_path, "--cluster", "c", "--config", str(config)) as served:
+        with grpc_endpoint(received, port):
+            asyncio.run(push(served.address, [1, 2]))
+            eventually(received.values, lambda values: values == [1, 2])
+        asyncio.run(push(served.address, [3, 4, 5]))
+        eventually(lambda: stored(served.sql), lambda values: values == [1, 2, 3, 4, 5])
+        eventually(served.metrics, lambda found: found["headroom_forward_up"] == 0)
+        assert served.metrics()["headroom_forward_lag_bytes"] > 0
+        assert served.ready()[0] == 200
+        [process] = served.children("headroom.server.processes.forward_process")
+        psutil.Process(process.pid).kill()
+        eventually(served.metrics, lambda found: found["headroom_forward_restarts_total"] == 1)
+        with grpc_endpoint(received, port):
+            eventually(received.values, lambda values: values == [1, 2, 3, 4, 5])
+            eventually(served.metrics, lambda found: found["headroom_forward_points_total"] == 5)
+        assert served.metrics()["headroom_forward_lost_pushes_total:lag"] == 0
+    assert {headers["authorization"] for headers in received.headers} == {"Bearer t"}
+    assert {resource["client_id"] for resource in received.resources()} == {"forwarded"}
+    assert {resource["kafka.cluster.id"] for resource in received.resources()} == {"c"}

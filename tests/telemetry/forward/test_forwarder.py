@@ -1,0 +1,207 @@
+"""Spool to a real OTLP endpoint: away, refusing, rejecting, started again; and to our own receivers."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from exporters.model import Push, RecordKind
+from exporters.otlp.grpc_sender import GrpcSender
+from exporters.otlp.http_sender import HttpSender
+from exporters.otlp.outcome import Sender
+from exporters.spool.mirror import Mirror, MirrorReader
+from exporters.spool.reader import SpoolReader
+from exporters.spool.records import push_origin, push_record, sender_bytes
+from exporters.spool.writer import SpoolWriter
+from headroom.demo.kit.processes import free_ports
+from telemetry.forward.forwarder import Forwarder, LostPoint, LostPush, Stopped
+from telemetry.forward.selection import Selection
+from tests.kit.grpc_servers import in_loop
+from tests.kit.otlp_endpoints import ENDPOINTS, Received, Refusal
+from tests.kit.otlp_receivers import BEARER, opened
+from tests.telemetry.decode.payloads import CONNECTION, gauge, number, payload
+
+MIB = 1 << 20
+
+
+class Spool:
+    """A spool with a mirror, and no storage process."""
+
+    def __init__(self, directory: Path) -> None:
+        self._writer = SpoolWriter(directory / "spool", "pushes", segment_bytes=4 * MIB, max_bytes=64 * MIB)
+        self._mirror = Mirror(directory / "mirror", MIB)
+        self._directory = directory
+        self.first = SpoolReader(directory / "spool", self._mirror.link)
+
+    def reader(self) -> MirrorReader:
+        return MirrorReader(self._directory / "mirror")
+
+    def push(self, value: float, name: str = "g") -> None:
+        self.record(payload(gauge(number(as_double=value), name=name)))
+
+    def record(self, body: bytes) -> None:
+        origin = push_origin(bytes(range(16)), 7, False, 0, sender_bytes(CONNECTION, "app-1"))
+        self._writer.append(RecordKind.PUSH, push_record(1, origin, body))
+        self._writer.flush()
+
+    def end_segment(self) -> None:
+        """Has the first reader finish all: what is left is the mirror's."""
+        self._writer.close()
+        while (batch := self.first.next_batch(100, MIB)) is not None:
+            self.first.commit(batch)
+
+
+@pytest.fixture
+def spool(tmp_path: Path) -> Spool:
+    found = Spool(tmp_path)
+    found.push(0)
+    assert found.first.next_batch(1, MIB) is not None  # which links the segment
+    return found
+
+
+def forwarder(
+    reader: MirrorReader,
+    sender: Sender,
+    *,
+    max_lag_bytes: int = MIB,
+    is_stopping: Callable[[], bool] = lambda: False,
+    on_failure: Callable[[], None] = lambda: None,
+) -> Forwarder:
+    return Forwarder(
+        reader,
+        sender,
+        Selection(),
+        max_decompressed_bytes=MIB,
+        max_lag_bytes=max_lag_bytes,
+        is_stopping=is_stopping,
+        on_failure=on_failure,
+    )
+
+
+def http(address: str, headers: dict[str, str] | None = None) -> HttpSender:
+    url = f"http://{address}/v1/metrics"
+    return HttpSender(url, tls_files={}, headers=headers or {}, compression="gzip", timeout_s=20)
+
+
+def grpc_sender(address: str, headers: dict[str, str] | None = None) -> GrpcSender:
+    return GrpcSender(address, tls=None, headers=headers or {}, gzip=True, timeout_s=20)
+
+
+def drain(one: Forwarder) -> None:
+    while one.step():
+        pass
+
+
+@pytest.mark.parametrize("protocol", ENDPOINTS)
+def test_an_endpoint_that_comes_back_gets_everything_once(spool: Spool, protocol: str) -> None:
+    [port] = free_ports(1)
+    received, failed = Received(), threading.Event()
+    sender = http(f"127.0.0.1:{port}") if protocol == "http" else grpc_sender(f"127.0.0.1:{port}")
+    one = forwarder(spool.reader(), sender, on_failure=failed.set)
+    for value in range(1, 30):
+        spool.push(value)
+    thread = threading.Thread(target=drain, args=(one,))
+    thread.start()
+    assert failed.wait(60)
+    assert one.fault is not None
+    with ENDPOINTS[protocol](received, port):
+        thread.join(60)
+        assert not thread.is_alive()
+    assert received.values() == list(range(30))
+    assert (one.counts.points, one.counts.pushes, one.fault) == (30, 30, None)
+    assert one.failures >= 1
+
+
+def test_a_push_that_is_refused_for_good_takes_no_other_with_it(spool: Spool) -> None:
+    received = Received()
+    received.refuses_metric = "poison"
+    for value in range(1, 8):
+        spool.push(value, "poison" if value == 5 else "g")
+    with ENDPOINTS["http"](received) as address:
+        one = forwarder(spool.reader(), http(address))
+        drain(one)
+    assert received.values() == [0, 1, 2, 3, 4, 6, 7]
+    assert one.counts.lost_points == {LostPoint.REFUSED: 1, LostPoint.REJECTED: 0}
+    assert one.counts.points == 7
+
+
+def test_rejected_points_and_pushes_that_cannot_be_read_are_counted(spool: Spool) -> None:
+    received = Received()
+    received.answers.append(1)
+    spool.push(1)
+    spool.record(b"\xff\xff\xff")
+    spool.record(b"")  # an old librdkafka that has nothing to say
+    with ENDPOINTS["http"](received) as address:
+        reader = spool.reader()
+        one = forwarder(reader, http(address))
+        drain(one)
+        assert (one.counts.points, one.counts.pushes) == (1, 2)
+        assert one.counts.lost_points[LostPoint.REJECTED] == 1
+        assert one.counts.lost_pushes[LostPush.UNREADABLE] == 1
+        reader.close()
+        again = forwarder(spool.reader(), http(address))
+        assert again.counts == one.counts, "counts outlive the process, as the position does"
+        drain(again)
+    assert len(received.requests) == 1
+
+
+def test_a_receiver_that_stays_away_costs_no_more_than_the_lag_bound(spool: Spool) -> None:
+    received = Received()
+    received.answers.extend([Refusal(503, 0)] * 3)
+    for value in range(1, 5):
+        spool.push(value)
+    spool.end_segment()
+    with ENDPOINTS["http"](received) as address:
+        one = forwarder(spool.reader(), http(address), max_lag_bytes=10)
+        drain(one)
+        assert one.counts.lost_pushes[LostPush.LAG] == 5
+        spool.push(9)
+        assert spool.first.next_batch(1, MIB) is not None
+        drain(one)
+    assert received.values() == [9]
+
+
+def test_a_segment_dropped_while_its_request_is_retried_ends_the_retries(spool: Spool) -> None:
+    received = Received()
+    received.answers.extend([Refusal(503, 0)] * 2)
+    with ENDPOINTS["http"](received) as address:
+        one = forwarder(spool.reader(), http(address), max_lag_bytes=10, on_failure=spool.end_segment)
+        drain(one)
+    assert one.counts.lost_pushes[LostPush.LAG] == 1
+    assert (received.requests, one.counts.pushes) == ([], 0)
+
+
+def test_what_was_not_accepted_before_a_stop_is_sent_after_the_next_start(spool: Spool) -> None:
+    received = Received()
+    received.answers.append(Refusal(503))
+    with ENDPOINTS["http"](received) as address:
+        reader = spool.reader()
+        with pytest.raises(Stopped):
+            forwarder(reader, http(address), is_stopping=lambda: received.refused > 0).step()
+        reader.close()
+        drain(forwarder(spool.reader(), http(address)))
+    assert received.values() == [0]
+
+
+@pytest.mark.parametrize("protocol", ENDPOINTS)
+def test_our_own_receivers_store_what_is_forwarded_under_the_same_client(
+    spool: Spool, tmp_path: Path, protocol: str
+) -> None:
+    found: list[Push] = []
+
+    @in_loop
+    async def run() -> None:
+        import asyncio
+
+        async with opened(tmp_path / "receiver") as receivers:
+            sender = http(receivers.http, BEARER) if protocol == "http" else grpc_sender(receivers.grpc, BEARER)
+            await asyncio.to_thread(drain, forwarder(spool.reader(), sender))
+            found.extend(receivers.pushes())
+
+    run()
+    [push] = found
+    assert (push.client_id, push.client_instance_id) == ("app-1", bytes(range(16)))
+    assert (push.connection.principal, push.connection.cluster) == ("alice", "prod")

@@ -1,0 +1,122 @@
+"""What of a push is forwarded, and whose it is."""
+
+from __future__ import annotations
+
+import gzip
+from typing import Any
+
+import pytest
+from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData
+
+from exporters.model import Connection, Push
+from telemetry.decode.budgets import DecodeError
+from telemetry.decode.compression import DecompressError, TooLarge, decompress
+from telemetry.forward.resources import points_in, resource_metrics_of
+from telemetry.forward.selection import Selection
+from telemetry.receiver.otlp_export import OtlpLimits, export_of
+from telemetry.receiver.otlp_identity import DIALECTS, Sender
+from tests.telemetry.decode.payloads import CONNECTION, PUSH, VECTORS, gauge, number, payload, text
+
+MIB = 1 << 20
+
+
+def push(body: bytes, compression_type: int = 0, **more: Any) -> Push:
+    connection = more.pop("connection", CONNECTION)
+    return Push(connection, "app-1", bytes(range(16)), PUSH.received_at_ms, 7, False, compression_type, body)
+
+
+def forwarded(one: Push, selection: Selection = Selection()) -> list[Any]:
+    return resource_metrics_of(one, selection, max_decompressed_bytes=MIB)
+
+
+def attributes(resource_metrics: Any) -> dict[str, str | int]:
+    return {pair.key: pair.value.string_value or pair.value.int_value for pair in resource_metrics.resource.attributes}
+
+
+def test_the_identity_is_the_connections_whatever_the_client_says() -> None:
+    claimed = (text("principal", "mallory"), text("client_id", "other"), text("rack", "r1"), text("client_id", "twice"))
+    [found] = forwarded(push(payload(gauge(number(as_double=1)), resource=claimed)))
+    assert attributes(found) == {
+        "rack": "r1",
+        "client_id": "app-1",
+        "client_instance_id": "AAECAwQFBgcICQoLDA0ODw",
+        "client_software_name": "apache-kafka-java",
+        "client_software_version": "4.3.1",
+        "client_source_address": "10.0.0.7",
+        "client_source_port": "50000",
+        "principal": "alice",
+        "broker_id": "1",
+        "kafka.cluster.id": "prod",
+        "messaging.client.id": "app-1",
+        "client.address": "10.0.0.7",
+        "client.port": 50000,
+    }
+
+
+def test_our_own_receiver_reads_the_same_client_out_of_it() -> None:
+    found = forwarded(push(payload(gauge(number(as_double=1)))))
+    sender = Sender("127.0.0.1", True, "otlp_grpc")
+    export = export_of(
+        MetricsData(resource_metrics=found), sender, cluster="c", dialect=DIALECTS["any"], limits=OtlpLimits()
+    )
+    [part] = export.parts
+    assert part.identity.connection == Connection(
+        "prod", "OTLP_GRPC", "alice", "10.0.0.7", 50_000, "apache-kafka-java", "4.3.1", 1
+    )
+    assert (part.identity.client_id, part.identity.client_instance_id) == ("app-1", bytes(range(16)))
+
+
+def test_what_is_not_known_is_left_out() -> None:
+    nobody = Connection("c", "PLAINTEXT", "ANONYMOUS", "", 0, "unknown", "unknown", -1)
+    [found] = forwarded(push(payload(gauge(number(as_double=1))), connection=nobody))
+    assert {"broker_id", "client.port", "client_source_port", "client.address"} & attributes(found).keys() == set()
+
+
+def test_a_java_push_becomes_one_resource_with_all_its_points() -> None:
+    body = (VECTORS / "java-4.3.1-producer.zst").read_bytes()
+    [found] = forwarded(push(body, 4))
+    sent = MetricsData.FromString(decompress(4, body, max_bytes=MIB))
+    assert len(sent.resource_metrics) > 1
+    assert points_in(found) == sum(map(points_in, sent.resource_metrics))
+    names = sorted(metric.name for each in sent.resource_metrics for metric in each.scope_metrics[0].metrics)
+    assert sorted(metric.name for scope in found.scope_metrics for metric in scope.metrics) == names
+
+
+def test_metrics_are_selected_by_prefix() -> None:
+    body = payload(*(gauge(number(as_double=1), name=name) for name in ("a.b", "a.c", "b")))
+    [found] = forwarded(push(body), Selection("a.,x"))
+    assert [metric.name for metric in found.scope_metrics[0].metrics] == ["a.b", "a.c"]
+    assert forwarded(push(body), Selection("x")) == []
+
+
+@pytest.mark.parametrize(
+    ("match", "is_taken"),
+    [("", True), ("client_id=app-.*", True), ("client_id=app", False), ("principal=alice,cluster=prod", True)],
+)
+def test_clients_are_selected_as_subscriptions_match_them(match: str, is_taken: bool) -> None:
+    assert Selection("*", match).takes_push(push(b"x")) is is_taken
+
+
+def test_what_came_by_otlp_or_is_empty_is_not_forwarded() -> None:
+    by_otlp = Connection("prod", "OTLP_GRPC", "alice", "10.0.0.7", 50_000, "", "", 1)
+    assert not Selection().takes_push(push(b"x", connection=by_otlp))
+    assert not Selection().takes_push(push(b""))
+
+
+@pytest.mark.parametrize("values", [("*", "client_id=("), ("*", "colour=red"), ("a,,b", "")])
+def test_values_that_no_subscription_has(values: tuple[str, str]) -> None:
+    with pytest.raises(ValueError, match=r"."):
+        Selection(*values)
+
+
+@pytest.mark.parametrize(
+    ("body", "codec", "error"),
+    [
+        (b"\xff" * 9, 0, DecodeError),
+        (b"no gzip", 1, DecompressError),
+        (gzip.compress(bytes(2 * MIB)), 1, TooLarge),
+    ],
+)
+def test_payloads_that_cannot_be_read(body: bytes, codec: int, error: type[ValueError]) -> None:
+    with pytest.raises(error):
+        forwarded(push(body, codec))
