@@ -23,7 +23,11 @@ from spark_jobs.java import java_version
 OLDEST_JAVA = 17  # what Spark 4 needs
 
 # What the jobs' results depend on, wherever they run.
-_EVERYWHERE = {"spark.sql.session.timeZone": "UTC"}
+_EVERYWHERE = {
+    "spark.sql.session.timeZone": "UTC",
+    # Rows that are partitioned by client need not be shuffled again to be joined by client and window.
+    "spark.sql.requireAllClusterKeysForCoPartition": "false",
+}
 
 # No pages, nothing on other interfaces, nothing left in the working directory.
 _LOCAL = {
@@ -35,6 +39,8 @@ _LOCAL = {
     # A job lasts seconds: the optimising compiler would spend more than it saves.
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
     "spark.sql.catalogImplementation": "in-memory",
+    # With two partitions there is nothing to coalesce: planning anew after each stage costs more than it saves.
+    "spark.sql.adaptive.enabled": "false",
     "spark.sql.warehouse.dir": str(Path(tempfile.gettempdir()) / "headroom-spark-warehouse"),
 }
 

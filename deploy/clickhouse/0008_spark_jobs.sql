@@ -80,6 +80,7 @@ CREATE TABLE IF NOT EXISTS headroom.quota_utilization_staging
     `staged_at` DateTime('UTC') DEFAULT now()
 )
 ENGINE = MergeTree
+PARTITION BY run
 ORDER BY (run, cluster, quota_key, window_start)
 TTL staged_at + INTERVAL 1 DAY DELETE
 SETTINGS non_replicated_deduplication_window = 10000;
@@ -129,6 +130,7 @@ CREATE TABLE IF NOT EXISTS headroom.quota_client_limits
     `staged_at`        DateTime('UTC') DEFAULT now()
 )
 ENGINE = MergeTree
+PARTITION BY run
 ORDER BY (run, cluster, quota_key, user, client_id, from_ms)
 TTL staged_at + INTERVAL 1 DAY DELETE
 SETTINGS non_replicated_deduplication_window = 10000;

@@ -10,6 +10,8 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 from uuid import UUID
 
+import pyarrow as pa
+
 from spark_jobs.clickhouse.client import ClickHouse
 from spark_jobs.clickhouse.queries import UTILIZATION_SCHEMA
 from spark_jobs.time_range import TimeRange
@@ -58,10 +60,16 @@ FROM (
 WHERE complete = 1 OR NOT {_COMPLETE_BEFORE}
 GROUP BY cluster, source, window_s, window_start"""  # noqa: S608 - made of our own words
 
-_CLEAR = (
-    f"ALTER TABLE headroom.{STAGING} DELETE WHERE {_OF_RUN}",
-    f"ALTER TABLE headroom.{CLIENT_LIMITS} DELETE WHERE {_OF_RUN}",
-)
+_CLIENT = "cluster, source, quota_key, user, client_id"
+# Columns of a report that staging lacks: differently named, of another type, or of all windows of the range.
+_REPORTED = {
+    "throttle_ms": "throttle_ms_max",
+    "headroom": "limit - group_usage",
+    "window_start": "toDateTime64(window_start, 6, 'UTC')",
+    "last_throttled": "toDateTime64(last_throttled, 6, 'UTC')",
+}
+# Both tables are partitioned by run.
+_CLEAR = tuple(f"ALTER TABLE headroom.{table} DROP PARTITION {{run:String}}" for table in (STAGING, CLIENT_LIMITS))
 
 
 class Run(NamedTuple):
@@ -91,6 +99,29 @@ def publish(clickhouse: ClickHouse, run: Run) -> None:
     """Makes the staged rows of the run visible, then marks their windows. Raises SourceError."""
     clickhouse.command(_PUBLISH, run.parameters, token=f"{run.id}/publish")
     clickhouse.command(_COMMIT, run.parameters, token=f"{run.id}/commit")
+
+
+def latest(clickhouse: ClickHouse, run: Run, from_ms: int, columns: pa.Schema) -> list[dict[str, Any]]:
+    """Of what the run staged from `from_ms` on, per client and quota key the latest whole window, else the latest that
+    was cut short; beside it the throttling in all windows. Raises SourceError."""
+    batches = clickhouse.batches(_latest(columns.names), {**run.parameters, "reported_s": from_ms // 1000})
+    return [row for batch in batches for row in batch.select(columns.names).cast(columns).to_pylist()]
+
+
+def _latest(columns: list[str]) -> str:
+    expressions = ", ".join(f"{_REPORTED.get(name, f'`{name}`')} AS `{name}`" for name in columns)
+    staged = f"headroom.{STAGING} WHERE {_OF_RUN} AND window_start >= toDateTime({{reported_s:Int64}})"
+    return f"""
+SELECT {expressions}
+FROM (
+    SELECT * FROM {staged} ORDER BY complete DESC, window_start DESC LIMIT 1 BY {_CLIENT}
+) AS latest
+INNER JOIN (
+    SELECT {_CLIENT}, max(throttle_ms_max) AS range_throttle_ms, sum(throttled_s) AS range_throttled_s,
+           maxOrNullIf(window_start, throttle_ms_max > 0) AS last_throttled
+    FROM {staged}
+    GROUP BY {_CLIENT}
+) AS windows USING ({_CLIENT})"""  # noqa: S608 - made of our own words
 
 
 def clear(clickhouse: ClickHouse, run: Run) -> None:

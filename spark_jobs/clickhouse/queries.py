@@ -62,11 +62,12 @@ OF_SOURCE = (
     " AND ({cluster:String} = '' OR cluster = {cluster:String})"
 )
 
-# How much there is to read, per stretch of time, cluster and quota key: what slices are made of. `step_ms` divides
+# How much there is to read, per stretch of time, cluster and quota key: what slices are made of. `unresolved` rows do
+# not say themselves which limit was in force. `step_ms` divides
 # from_ms. Throttle times reach back, so rows shortly before the range count as well.
 COUNTS = f"""
 SELECT cluster, quota_key, intDiv(toUnixTimestamp64Milli(ts), {{step_ms:Int64}}) * {{step_ms:Int64}} AS start_ms,
-       count() AS samples, countIf({BAD_NUMBER}) AS bad,
+       count() AS samples, countIf({BAD_NUMBER}) AS bad, countIf(limit_known = 0) AS unresolved,
        toUnixTimestamp64Milli(max(received_at)) AS newest_ms
 FROM headroom.quota_usage
 WHERE {_RANGE} AND {OF_SOURCE}

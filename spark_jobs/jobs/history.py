@@ -60,10 +60,11 @@ def resolve_limits(spark: SparkSession, clickhouse: ClickHouse, run_of: Run) -> 
     stage(client_limits(clients, history, when.from_ms, when.to_ms), clickhouse, publication.CLIENT_LIMITS, run_of)
 
 
-def stage(rows: DataFrame, clickhouse: ClickHouse, table: str, run_of: Run) -> None:
-    """Writes rows of the run. The order within a partition makes the blocks of a retried task the same again."""
+def stage(rows: DataFrame, clickhouse: ClickHouse, table: str, run_of: Run) -> int:
+    """Writes rows of the run and returns how many. The order within a partition makes the blocks of a retried task the
+    same again."""
     cores = max(rows.sparkSession.sparkContext.defaultParallelism, 1)
     few = rows.withColumn("run", F.lit(str(run_of.id))).coalesce(cores)
     order = ("cluster", "quota_key", "window_start", "user", "client_id", "from_ms")
     in_order = few.sortWithinPartitions(*(name for name in rows.columns if name in order))
-    write(in_order, clickhouse, table, token=f"{run_of.id}/{table}")
+    return write(in_order, clickhouse, table, token=f"{run_of.id}/{table}")

@@ -9,8 +9,7 @@ import time
 from collections import Counter
 from typing import Any
 
-from pyspark.sql import DataFrame, SparkSession, Window
-from pyspark.sql import functions as F
+from pyspark.sql import DataFrame, SparkSession
 
 from spark_jobs import cli
 from spark_jobs.clickhouse import publication, queries
@@ -61,35 +60,14 @@ def run(options: Options) -> list[dict[str, Any]]:
             raise NothingToReadError(f"there is no usage of source {options.source} in this time")
         with session(NAME, options.master) as spark:
             run_of = Run(job_run.id, job_run.version, options.source, options.cluster, when)
-            rows = _computed(spark, clickhouse, options, run_of, counts).persist()
-            stage(rows, clickhouse, publication.STAGING, run_of)
-            job_run.rows_out = rows.count()
-            publication.publish(clickhouse, run_of)
-            found = latest_windows(rows.where(F.unix_millis("window_start") >= options.when.from_ms), when)
-            latest = headroom_report.worst_first(found.toArrow().to_pylist())
-            rows.unpersist()
-            publication.clear(clickhouse, run_of)
+            rows = _computed(spark, clickhouse, options, run_of, counts)
+            job_run.rows_out = stage(rows, clickhouse, publication.STAGING, run_of)
+        publication.publish(clickhouse, run_of)
+        found = publication.latest(clickhouse, run_of, options.when.from_ms, headroom_report.COLUMNS)
+        latest = headroom_report.worst_first(found)
+        publication.clear(clickhouse, run_of)
         job_run.stats.update(Counter(row["level"] for row in latest))
     return options.chosen(latest)
-
-
-def latest_windows(rows: DataFrame, when: TimeRange) -> DataFrame:
-    """Per client and quota key the latest whole window that has samples, else the latest that was cut short; beside it
-    the throttling in all windows."""
-    of_client = Window.partitionBy("cluster", "source", "quota_key", "user", "client_id")
-    newest = of_client.orderBy(F.col("complete").desc(), F.col("window_start").desc())
-    throttled_start = F.when(F.col("throttle_ms_max") > 0, F.col("window_start"))
-    ranked = rows.withColumns(
-        {
-            "age": F.row_number().over(newest),
-            "range_throttle_ms": F.max("throttle_ms_max").over(of_client),
-            "range_throttled_s": F.sum("throttled_s").over(of_client),
-            "last_throttled": F.max(throttled_start).over(of_client),
-            "throttle_ms": F.col("throttle_ms_max"),
-            "headroom": F.col("limit") - F.col("group_usage"),
-        }
-    )
-    return ranked.where(F.col("age") == 1).select(*headroom_report.COLUMNS.names)
 
 
 def _with_late_windows(clickhouse: ClickHouse, job_run: JobRun, options: Options) -> TimeRange:
@@ -137,7 +115,8 @@ def _computed(
 ) -> DataFrame:
     """The job itself: rows of quota_utilization."""
     memory = run_of.when.earlier(_memory_from_ms(run_of.when))
-    resolve_limits(spark, clickhouse, run_of._replace(when=memory))
+    if any(count["unresolved"] for count in counts):
+        resolve_limits(spark, clickhouse, run_of._replace(when=memory))
     inputs = _inputs(spark, clickhouse, run_of, memory, counts)
     return utilization(inputs, run_of.when, options.thresholds)
 

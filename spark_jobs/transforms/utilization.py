@@ -19,6 +19,7 @@ from spark_jobs.transforms.thresholds import Thresholds
 _CLIENT = ("cluster", "user", "client_id")
 _CLIENT_WINDOW = (*_CLIENT, "window_start_ms")
 _SERIES = ("source", "quota_key", *_CLIENT)
+_SOFTWARE = ("software_name", "software_version")
 
 _TREND_WINDOWS = 3  # fewer are no trend
 _TREND_REACH_S = 86_400  # the trend of some minutes says nothing about tomorrow
@@ -36,14 +37,16 @@ class Inputs:
 def utilization(inputs: Inputs, when: TimeRange, thresholds: Thresholds) -> DataFrame:
     """One row per source, client, quota key and window: UTILIZATION_SCHEMA. Windows before `when` that `inputs` hold
     are memory: they shape trend and hysteresis and are left out."""
-    measured = _trend(_measured(inputs.usage, when), when.window_ms)
+    # One shuffle serves all windows and joins below: the rows of a client stay together.
+    usage = inputs.usage.repartition(*_CLIENT)
+    measured = _trend(_measured(usage, when), when.window_ms)
     worst = _worst_broker(measured).where(_worth_a_row())
     steps = (thresholds.watch, thresholds.warn, thresholds.critical)
     remembered = hysteresis.held(worst, _SERIES, "value", steps, when.window_ms)
     reported = remembered.where(F.col("window_start_ms") >= when.from_ms)
     with_telemetry = reported.join(inputs.telemetry, on=list(_CLIENT_WINDOW), how="left")
-    seen = with_telemetry.join(_sightings(reported, inputs.instances, when), on=list(_CLIENT_WINDOW), how="left")
-    return _as_stored(seen, when, thresholds)
+    seen = with_telemetry.join(_sightings(inputs.instances), on=list(_CLIENT), how="left")
+    return _as_stored(_with_instances(seen, when), when, thresholds)
 
 
 def _measured(usage: DataFrame, when: TimeRange) -> DataFrame:
@@ -99,23 +102,28 @@ def _worth_a_row() -> Column:
     return F.col("quota_key").isin(*BYTE_KEYS) | F.col("limit").isNotNull() | (F.col("muted_ms") > 0)
 
 
-def _sightings(rows: DataFrame, instances: DataFrame, when: TimeRange) -> DataFrame:
-    """Instances and software per client and window. Seen within the hour before the window's end counts: a client
-    muted by its throttling cannot push. One that terminated before the window does not."""
-    windows = rows.select(*_CLIENT_WINDOW).distinct()  # a client has a row per quota key
-    end_ms = F.col("window_start_ms") + when.window_ms
-    alive = (
-        (F.col("first_seen_ms") < end_ms)
-        & (F.col("last_seen_ms") >= end_ms - INSTANCE_LOOKBACK_S * 1000)
-        & ((F.col("terminated") == 0) | (F.col("last_seen_ms") >= F.col("window_start_ms")))
+def _sightings(instances: DataFrame) -> DataFrame:
+    """The instances of each client, as an array."""
+    sighting = F.struct("last_seen_ms", "client_instance_id", "first_seen_ms", "terminated", *_SOFTWARE)
+    return instances.groupBy(*_CLIENT).agg(F.collect_list(sighting).alias("sightings"))
+
+
+def _with_instances(rows: DataFrame, when: TimeRange) -> DataFrame:
+    """Adds how many instances there were in the window, and the software of the newest one. Seen within the hour before
+    the window's end counts: a client muted by its throttling cannot push. One that terminated before the window does
+    not."""
+    start_ms = F.col("window_start_ms")
+    end_ms = start_ms + when.window_ms
+    alive = F.filter(
+        "sightings",
+        lambda one: (
+            (one["first_seen_ms"] < end_ms)
+            & (one["last_seen_ms"] >= end_ms - INSTANCE_LOOKBACK_S * 1000)
+            & ((one["terminated"] == 0) | (one["last_seen_ms"] >= start_ms))
+        ),
     )
-    newest = F.max_by(F.struct("software_name", "software_version"), F.struct("last_seen_ms", "client_instance_id"))
-    return (
-        windows.join(instances, on=list(_CLIENT), how="inner")
-        .where(alive)
-        .groupBy(*_CLIENT_WINDOW)
-        .agg(F.countDistinct("client_instance_id").cast("int").alias("instances"), newest.alias("software"))
-    )
+    ids = F.array_distinct(F.transform("alive", lambda one: one["client_instance_id"]))
+    return rows.withColumn("alive", alive).withColumns({"instances": F.size(ids), "software": F.array_max("alive")})
 
 
 def _client_throttle() -> Column:
@@ -143,7 +151,7 @@ def _as_stored(seen: DataFrame, when: TimeRange, thresholds: Thresholds) -> Data
             "culprit_user": F.when(shared, F.col("greediest_user")).otherwise(""),
             "culprit_client_id": F.when(shared, F.col("greediest_client_id")).otherwise(""),
             "culprit_share": F.when(shared, F.try_divide("greediest_usage", "group_usage")),
-            "instances": F.coalesce("instances", F.lit(0)),
+            "instances": F.greatest("instances", F.lit(0)),  # the size of no array is null or -1
             "software_name": F.coalesce("software.software_name", F.lit(UNKNOWN)),
             "software_version": F.coalesce("software.software_version", F.lit(UNKNOWN)),
             "level": severity.level(F.col("held")),
