@@ -168,7 +168,8 @@ CREATE TABLE IF NOT EXISTS headroom.usage_1m
     `bytes`            UInt64,
     `samples`          UInt64,
     `throttle_ms`      Float64                   COMMENT 'longest throttle time',
-    `muted`            AggregateFunction(intervalLengthSum, Int64, Int64)   COMMENT 'union of the throttle times, cut at the minute',
+    `muted`            AggregateFunction(intervalLengthSum, Int64, Int64)   COMMENT 'union of the throttle times of bare rows, cut at the minute',
+    `muted_at`         Map(UInt16, Float64)      COMMENT 'second of the minute -> ms in which the broker muted the client, of rows with an interval',
     `newest`           DateTime64(3, 'UTC')      COMMENT 'received_at of the newest row behind it',
     `computed_at`      DateTime64(3, 'UTC')
 )

@@ -2,9 +2,10 @@
 
 Five steps, each a subquery of the next:
 
-1. samples: usable rows, with the windows that their throttle time reaches into;
+1. samples: usable rows; bare ones (interval_ms = 0) with the windows that their throttle time reaches into;
 2. meters: per client, gateway, address and cadence the mean rate of each second of a window, as an array;
-3. clients: the sum of a client's meters, and the union of its throttle times;
+3. clients: the sum of a client's meters; per second the longest muted time of its meters, and the union of the throttle
+   times of bare rows;
 4. segments: the parts of a window with different limits, from the rows themselves (`limit_known`) or from
    `quota_client_limits`, which holds the limits that Spark resolved;
 5. buckets: per limit the sum of all clients that share it, second by second, and the client's worst segment.
@@ -35,7 +36,8 @@ SELECT cluster, toString(source) AS source, quota_key, toValidUTF8(q.user) AS us
        if(interval_ms = 0, 0, greatest(1, least(intDiv(interval_ms + 500, 1000), intDiv({{window_ms:Int64}}, 1000))))
            AS cadence_s,
        least(interval_ms, {{window_ms:Int64}}) AS covered_ms,
-       toInt64(if(isFinite(throttle_ms) AND throttle_ms > 0, ceil(least(throttle_ms, 1e9)), 0)) AS muted_for_ms,
+       toInt64(if(isFinite(throttle_ms) AND throttle_ms > 0, ceil(least(throttle_ms, 1e9)), 0)) AS announced_ms,
+       if(interval_ms = 0, announced_ms, 0) AS muted_for_ms, least(muted_ms, covered_ms) AS own_muted_ms,
        arrayJoin(if(at_ms >= {{from_ms:Int64}} AND at_ms + muted_for_ms <= own_window_ms + {{window_ms:Int64}},
                     [own_window_ms],
                     range(greatest(own_window_ms, {{from_ms:Int64}}),
@@ -45,7 +47,7 @@ SELECT cluster, toString(source) AS source, quota_key, toValidUTF8(q.user) AS us
 FROM headroom.quota_usage AS q FINAL
 WHERE ts >= fromUnixTimestamp64Milli({{from_ms:Int64}} - {THROTTLE_LOOKBACK_MS})
   AND ts < fromUnixTimestamp64Milli({{to_ms:Int64}})
-  AND (ts >= fromUnixTimestamp64Milli({{from_ms:Int64}}) OR throttle_ms > 0)
+  AND (ts >= fromUnixTimestamp64Milli({{from_ms:Int64}}) OR (throttle_ms > 0 AND interval_ms = 0))
   AND source = {{source:String}} AND cluster = {{cluster:String}} AND quota_key = {{quota_key:String}}
   AND NOT ({BAD_NUMBER})
 """  # noqa: S608 - made of our own words
@@ -54,12 +56,17 @@ WHERE ts >= fromUnixTimestamp64Milli({{from_ms:Int64}} - {THROTTLE_LOOKBACK_MS})
 def meters(window_s: int) -> str:
     """Per client, gateway, address and cadence the mean rate of each second of each window. Parameters: from_ms, to_ms
     (from on the grid), window_ms, source, cluster, quota_key."""
+    # A row with a cadence of n seconds stands for the n seconds of the window's grid that its ts lies in.
+    slot = "toUInt16(intDiv(intDiv(at_ms - window_ms, 1000), greatest(cadence_s, 1)) * greatest(cadence_s, 1))"
     return f"""
+WITH if(own, {slot}, 0) AS slot, toUInt16(least(slot + greatest(cadence_s, 1), {window_s})) AS slot_end,
+     slot_end - slot AS slots
 SELECT {_CLIENT}, {_QUOTA}, gateway_id, ip, cadence_s,
-       avgResample(0, {window_s}, 1)(rate, if(own, intDiv(intDiv(at_ms - window_ms, 1000), greatest(cadence_s, 1))
-           * greatest(cadence_s, 1), -1)) AS meter_rates,
+       avgResample(0, {window_s}, 1)(rate, if(own, slot, -1)) AS meter_rates,
        sumIf(rate * covered_ms, own) AS meter_area, countIf(own) AS meter_samples,
-       max(muted_for_ms) AS meter_throttle_ms,
+       max(announced_ms) AS meter_throttle_ms,
+       sumMapIf(mapFromArrays(range(slot, slot_end), arrayWithConstant(slots, own_muted_ms / slots)),
+                own_muted_ms > 0) AS meter_muted_at,
        sumIf(bytes, own) AS meter_bytes, max(received_at) AS newest,
        intervalLengthSumStateIf(greatest(at_ms, window_ms),
            least(at_ms + muted_for_ms, window_ms + {{window_ms:Int64}}, {{to_ms:Int64}}),
@@ -81,7 +88,9 @@ SELECT {key}, intDiv(toInt64(toUnixTimestamp(window_start)), {window_s}) * {wind
        arrayFlatten(arrayMap(minute -> if(has(minutes, minute), parts[indexOf(minutes, minute)],
                                           arrayWithConstant(60, nan)), range({minutes}))) AS meter_rates,
        sum(area) AS meter_area, sum(samples) AS meter_samples, max(throttle_ms) AS meter_throttle_ms,
-       intervalLengthSumMergeState(muted) AS meter_muted
+       intervalLengthSumMergeState(muted) AS meter_muted,
+       maxMap(mapApply((slot, ms) -> (toUInt16(slot + toUnixTimestamp(window_start) % {window_s}), ms), muted_at))
+           AS meter_muted_at
 FROM headroom.usage_1m FINAL
 WHERE window_start >= toDateTime(intDiv({{from_ms:Int64}}, 1000))
   AND window_start < toDateTime(intDiv({{to_ms:Int64}}, 1000))
@@ -94,39 +103,44 @@ STORE_MINUTES = f"""
 INSERT INTO headroom.usage_1m
 SELECT cluster, source, quota_key, toDateTime(intDiv(window_ms, 1000)) AS window_start, user, client_id, broker_id,
        gateway_id, ip, cadence_s, limit_known, row_limit, entity, bucket_user, bucket_client_id, meter_rates,
-       meter_area, meter_bytes, meter_samples, meter_throttle_ms, meter_muted, newest,
+       meter_area, meter_bytes, meter_samples, meter_throttle_ms, meter_muted, meter_muted_at, newest,
        fromUnixTimestamp64Milli({{computed_ms:Int64}})
 FROM ({meters(60)})"""  # noqa: S608 - made of our own words
 
 
-def usage(window_s: int, *, stored: bool = False) -> str:
-    """The query for windows of `window_s` seconds; `stored`: from usage_1m, windows of whole minutes.
-
-    Parameters: from_ms, to_ms (from on the grid), window_ms, source, cluster, quota_key, run."""
+def _clients(window_s: int, *, stored: bool) -> str:
     slots = f"range({window_s})"
     spread = f"arrayMap(slot -> meter_rates[intDiv(slot, cadence_s) * cadence_s + 1], {slots})"
     spread = f"if(cadence_s <= 1, meter_rates, {spread})"
-    clients = f"""
+    return f"""
 SELECT {_CLIENT}, {_QUOTA}, sumForEach(arrayMap(rate -> ifNotFinite(rate, 0), {spread})) AS client_rates,
        maxForEach(arrayMap(rate -> toUInt8(isFinite(rate)), {spread})) AS client_sampled,
        sum(if(cadence_s > 0, meter_area, 1000 * arraySum(arrayFilter(rate -> isFinite(rate), meter_rates))))
            AS client_area,
        max(cadence_s > 0) AS covered, sum(meter_samples) AS client_samples,
        max(meter_throttle_ms) AS client_throttle_ms,
-       intervalLengthSumMergeState(meter_muted) AS client_muted
+       intervalLengthSumMergeState(meter_muted) AS client_muted, maxMap(meter_muted_at) AS client_muted_at
 FROM ({_stored_meters(window_s) if stored else meters(window_s)})
 GROUP BY {_CLIENT}, {_QUOTA}"""  # noqa: S608 - made of our own words
-    windows = f"""
+
+
+def _windows(window_s: int, *, stored: bool) -> str:
+    """Per client and window its parts with different limits, in the order of time."""
+    return f"""
 SELECT {_CLIENT}, sum(client_samples) AS samples, max(client_throttle_ms) AS throttle_ms,
-       intervalLengthSumMerge(client_muted) AS muted_ms,
+       intDiv(least({{window_ms:Int64}}, {{to_ms:Int64}} - window_ms) + 999, 1000) AS elapsed_s,
+       least(intervalLengthSumMerge(client_muted) + toInt64(round(arraySum(mapValues(maxMap(client_muted_at))))),
+             least({{window_ms:Int64}}, {{to_ms:Int64}} - window_ms)) AS muted_ms,
        groupArray((client_samples, limit_known, row_limit, entity, bucket_user, bucket_client_id,
                    client_rates, client_sampled, client_area, covered)) AS every_part,
        if(length(every_part) = 1, every_part, arraySort(part -> arrayFirstIndex(s -> s > 0, part.8),
-          if(samples > 0, arrayFilter(part -> part.1 > 0, every_part), [every_part[1]]))) AS parts,
-       intDiv(least({{window_ms:Int64}}, {{to_ms:Int64}} - window_ms) + 999, 1000) AS elapsed_s
-FROM ({clients}) AS c
+          if(samples > 0, arrayFilter(part -> part.1 > 0, every_part), [every_part[1]]))) AS parts
+FROM ({_clients(window_s, stored=stored)}) AS c
 GROUP BY {_CLIENT}"""  # noqa: S608 - made of our own words
-    limits = """
+
+
+# What Spark resolved for clients whose rows do not hold their limits.
+_LIMITS = """
 SELECT cluster, quota_key, user, client_id,
        arraySort(groupUniqArray((from_ms, to_ms, toString(state), limit, matched_entity, bucket_user,
                                  bucket_client_id))) AS epochs
@@ -134,19 +148,25 @@ FROM headroom.quota_client_limits
 WHERE run = {run:String} AND cluster = {cluster:String} AND quota_key = {quota_key:String}
   AND from_ms < {to_ms:Int64} AND to_ms > {from_ms:Int64}
 GROUP BY cluster, quota_key, user, client_id"""
-    # (first second, end, state, limit, entity, bucket_user, bucket_client_id, part)
-    known = """arrayMap((part, number) -> (
+
+# Segments: (first second, end, state, limit, entity, bucket_user, bucket_client_id, part)
+_KNOWN_SEGMENTS = """arrayMap((part, number) -> (
         if(number = 1, 0, toInt64(arrayFirstIndex(s -> s > 0, part.8)) - 1),
         if(number = length(parts), elapsed_s, toInt64(arrayFirstIndex(s -> s > 0, parts[number + 1].8)) - 1),
         if(part.3 < 0, 'none', 'limited'), part.3, part.4,
         if(part.3 < 0, user, part.5), if(part.3 < 0, client_id, part.6), part), parts, arrayEnumerate(parts))"""
-    resolved = """arrayMap(e -> (
+_RESOLVED_SEGMENTS = """arrayMap(e -> (
         toInt64(intDiv(greatest(e.1, window_ms) - window_ms + 999, 1000)),
         toInt64(intDiv(least(e.2, window_ms + elapsed_s * 1000) - window_ms + 999, 1000)),
         e.3, e.4, e.5, e.6, e.7, parts[1]),
         arrayFilter(e -> e.1 < window_ms + elapsed_s * 1000 AND e.2 > window_ms, l.epochs))"""
-    unresolved = "[(toInt64(0), toInt64(elapsed_s), 'unknown', toFloat64(-1), '', user, client_id, parts[1])]"
-    segments = f"""
+_UNRESOLVED = "[(toInt64(0), toInt64(elapsed_s), 'unknown', toFloat64(-1), '', user, client_id, parts[1])]"
+
+
+def _segments(window_s: int, *, stored: bool) -> str:
+    """Per client and window the stretches with one limit each; rates outside of the stretch are 0."""
+    slots = f"range({window_s})"
+    return f"""
 SELECT {_CLIENT}, samples, throttle_ms, muted_ms, segment.1 AS first_s, segment.2 AS end_s, segment.3 AS state,
        segment.4 AS row_limit, segment.5 AS entity, segment.6 AS bucket_user, segment.7 AS bucket_client_id,
        segment.8 AS part, part.10 AS covered, first_s = 0 AND end_s = elapsed_s AS whole,
@@ -157,42 +177,61 @@ SELECT {_CLIENT}, samples, throttle_ms, muted_ms, segment.1 AS first_s, segment.
        if(whole, part.9, 1000 * arraySum(rates)) AS area
 FROM (
     SELECT {_CLIENT}, samples, throttle_ms, muted_ms, elapsed_s,
-           arrayJoin(if(parts[1].2 > 0, {known}, if(empty(l.epochs), {unresolved}, {resolved}))) AS segment
-    FROM ({windows}) AS w
-    LEFT JOIN ({limits}) AS l USING (cluster, quota_key, user, client_id)
+           arrayJoin(if(parts[1].2 > 0, {_KNOWN_SEGMENTS},
+                        if(empty(l.epochs), {_UNRESOLVED}, {_RESOLVED_SEGMENTS}))) AS segment
+    FROM ({_windows(window_s, stored=stored)}) AS w
+    LEFT JOIN ({_LIMITS}) AS l USING (cluster, quota_key, user, client_id)
 )
 WHERE end_s > first_s"""  # noqa: S608 - made of our own words
-    mean = "if({0}, {1} / (1000 * ({3} - {2})), {1} / 1000 / greatest(arraySum({4}), 1))"
-    p95 = (
-        "ifNotFinite(arrayReduce('quantileExact(0.95)', if({0}, arraySlice({1}, {3} + 1, {4} - {3}),"
-        " arrayFilter((rate, seen) -> seen > 0, {1}, {2}))), 0)"
-    )
-    own_mean = mean.format("covered", "area", "first_s", "end_s", "sampled")
-    own_p95 = p95.format("covered", "rates", "sampled", "first_s", "end_s")
-    group_mean = mean.format("any_covered", "area", "first_s", "end_s", "sampled")
-    group_p95 = p95.format("any_covered", "rates", "sampled", "first_s", "end_s")
-    buckets = f"""
+
+
+def _mean(covered: str) -> str:
+    """Of a segment; idle seconds count where rows have intervals, else sampled seconds only."""
+    return f"if({covered}, area / (1000 * (end_s - first_s)), area / 1000 / greatest(arraySum(sampled), 1))"
+
+
+def _p95(covered: str) -> str:
+    """Of a segment, by the same seconds."""
+    seconds = f"if({covered}, arraySlice(rates, first_s + 1, end_s - first_s),"
+    seconds += " arrayFilter((rate, seen) -> seen > 0, rates, sampled))"
+    return f"ifNotFinite(arrayReduce('quantileExact(0.95)', {seconds}), 0)"
+
+
+def _buckets(window_s: int, *, stored: bool) -> str:
+    """Per bucket, broker and window the sum of its members, second by second; members by usage, greediest first."""
+    measured = f"{_mean('covered')} AS own_mean, {_p95('covered')} AS own_p95, arrayMax(rates) AS own_max"
+    return f"""
 SELECT cluster, source, quota_key, broker_id, window_ms, state, row_limit, any(entity) AS entity, bucket_user,
        bucket_client_id, min(s.first_s) AS first_s, max(s.end_s) AS end_s, max(s.covered) AS any_covered,
        sumForEach(s.rates) AS rates, maxForEach(s.sampled) AS sampled, sum(s.area) AS area,
-       {group_mean} AS group_usage, {group_p95} AS group_p95,
+       {_mean("any_covered")} AS group_usage, {_p95("any_covered")} AS group_p95,
        arrayReverseSort(member -> (member.3, member.1, member.2), groupArray(
            (user, client_id, s.own_mean, s.own_p95, s.own_max, samples, throttle_ms, muted_ms))) AS members,
        members[1] AS greediest
-FROM (SELECT *, {own_mean} AS own_mean, {own_p95} AS own_p95, arrayMax(rates) AS own_max FROM ({segments})) AS s
+FROM (SELECT *, {measured} FROM ({_segments(window_s, stored=stored)})) AS s
 GROUP BY cluster, source, quota_key, broker_id, window_ms, state, row_limit, bucket_user, bucket_client_id
 """  # noqa: S608 - made of our own words
-    worst = f"""
+
+
+def _worst_segments(window_s: int, *, stored: bool) -> str:
+    """Per client, broker and window the segment in which its bucket is nearest to the limit."""
+    return f"""
 SELECT cluster, source, quota_key, member.1 AS user, member.2 AS client_id, broker_id, window_ms AS window_start_ms,
        any(member.6) AS samples, any(member.7) AS throttle_ms, any(member.8) AS muted_ms,
        argMax((state, row_limit, entity, bucket_user, bucket_client_id, member.3, member.4, member.5, group_usage,
                group_p95, length(members) - 1, greediest.1, greediest.2, greediest.3, position),
               (indexOf(['unknown', 'none', 'limited'], state), if(row_limit > 0, greatest(group_usage, group_p95)
                / row_limit, 0))) AS worst
-FROM ({buckets})
+FROM ({_buckets(window_s, stored=stored)})
 ARRAY JOIN members AS member, arrayEnumerate(members) AS position
 GROUP BY cluster, source, quota_key, user, client_id, broker_id, window_ms
 """  # noqa: S608 - made of our own words
+
+
+def usage(window_s: int, *, stored: bool = False) -> str:
+    """The query for windows of `window_s` seconds; `stored`: from usage_1m, windows of whole minutes.
+
+    Parameters: from_ms, to_ms (from on the grid), window_ms, source, cluster, quota_key, run."""
     return f"""
 SELECT cluster, source, quota_key, user, client_id, broker_id, window_start_ms, toInt64(samples) AS samples,
        toFloat64(throttle_ms) AS throttle_ms, toFloat64(muted_ms) AS muted_ms, worst.1 AS state,
@@ -201,6 +240,6 @@ SELECT cluster, source, quota_key, user, client_id, broker_id, window_start_ms, 
        worst.9 AS group_usage, worst.10 AS group_p95, toInt32(worst.11) AS shared_with, worst.12 AS greediest_user,
        worst.13 AS greediest_client_id, worst.14 AS greediest_usage,
        toInt32(worst.15) AS usage_rank
-FROM ({worst})
+FROM ({_worst_segments(window_s, stored=stored)})
 SETTINGS short_circuit_function_evaluation = 'force_enable'
 """  # noqa: S608 - made of our own words

@@ -26,6 +26,7 @@ class Row(NamedTuple):
     limit_known: int = 0
     bucket_user: str = ""
     bucket_client_id: str = ""
+    muted_ms: int = 0
 
 
 class Verdict(NamedTuple):
@@ -55,7 +56,8 @@ def verdicts(rows: Iterable[Row], from_ms: int, to_ms: int, window_ms: int) -> d
         window = row.at_ms // window_ms * window_ms
         if row.at_ms >= from_ms:
             clients[row.user, row.client_id, row.broker_id, window].append(row)
-        length = math.ceil(row.throttle_ms) if math.isfinite(row.throttle_ms) and row.throttle_ms > 0 else 0
+        announced = math.ceil(row.throttle_ms) if math.isfinite(row.throttle_ms) and row.throttle_ms > 0 else 0
+        length = 0 if row.interval_ms else announced
         at = max(window, from_ms)
         while length and at < min(row.at_ms + length, to_ms):
             until = min(row.at_ms + length, at + window_ms, to_ms)
@@ -77,7 +79,8 @@ def verdicts(rows: Iterable[Row], from_ms: int, to_ms: int, window_ms: int) -> d
             limit = known[0].limit if known[0].limit_known else None
             state = ("limited" if limit is not None else "none") if known[0].limit_known else "unknown"
             found[key] = Verdict(
-                *(len(own), usage, p95, group_usage, group_p95, len(members) - 1, union(mutes[key]), limit, state)
+                *(len(own), usage, p95, group_usage, group_p95, len(members) - 1),
+                *(min(union(mutes[key]) + muted(own, window, window_ms), elapsed_ms), limit, state),
             )
     return found
 
@@ -92,7 +95,8 @@ def is_good(row: Row) -> bool:
 
 
 def muting(rows: list[Row], key: Key) -> list[Row]:
-    return [row for row in rows if (row.user, row.client_id, row.broker_id) == key[:3] and row.throttle_ms > 0]
+    client = [row for row in rows if (row.user, row.client_id, row.broker_id) == key[:3]]
+    return [row for row in client if row.throttle_ms > 0 and not row.interval_ms]
 
 
 def bucket_of(key: Key, rows: list[Row]) -> Any:
@@ -106,9 +110,7 @@ def measured(rows: list[Row], window: int, elapsed_ms: int, window_ms: int) -> t
     """Mean and 95th percentile of the sum over all clients, gateways and seconds."""
     meters: dict[Any, list[float]] = defaultdict(list)
     for row in rows:
-        n = 0 if not row.interval_ms else max(1, min((row.interval_ms + 500) // 1000, window_ms // 1000))
-        second = (row.at_ms - window) // 1000
-        first = second // max(n, 1) * max(n, 1)
+        n, first = slot_of(row, window, window_ms)
         meters[row.user, row.client_id, row.gateway_id, n, first].append(row.rate)
     seconds: dict[int, float] = defaultdict(float)
     bare = 0.0
@@ -125,6 +127,27 @@ def measured(rows: list[Row], window: int, elapsed_ms: int, window_ms: int) -> t
     if not values:
         return 0.0, 0.0
     return bare / 1000 / len(values), values[min(len(values) - 1, math.floor(0.95 * len(values)))]
+
+
+def slot_of(row: Row, window: int, window_ms: int) -> tuple[int, int]:
+    """How many seconds a row stands for (0: its interval is not known), and the first of them in the window."""
+    n = 0 if not row.interval_ms else max(1, min((row.interval_ms + 500) // 1000, window_ms // 1000))
+    second = (row.at_ms - window) // 1000
+    return n, second // max(n, 1) * max(n, 1)
+
+
+def muted(rows: list[Row], window: int, window_ms: int) -> int:
+    """Of rows with an interval: per second the longest muted time of all gateways."""
+    meters: dict[tuple[str, int, int], float] = defaultdict(float)
+    for row in rows:
+        n, first = slot_of(row, window, window_ms)
+        seconds = range(first, min(first + n, window_ms // 1000)) if row.interval_ms else range(0)
+        for second in seconds:
+            meters[row.gateway_id, n, second] += min(row.muted_ms, row.interval_ms, window_ms) / len(seconds)
+    longest: dict[int, float] = defaultdict(float)
+    for (_, _, second), ms in meters.items():
+        longest[second] = max(longest[second], ms)
+    return round(sum(longest.values()))
 
 
 def union(spans: list[tuple[int, int]]) -> int:

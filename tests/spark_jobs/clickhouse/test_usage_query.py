@@ -42,6 +42,7 @@ def insert(store: Any, rows: list[Row], cluster: str, *, bare: bool = False) -> 
         table |= {
             "gateway_id": pa.array([row.gateway_id for row in rows]),
             "interval_ms": pa.array([row.interval_ms for row in rows], pa.uint32()),
+            "muted_ms": pa.array([row.muted_ms for row in rows], pa.uint32()),
             "limit": pa.array([row.limit for row in rows], pa.float64()),
             "limit_known": pa.array([row.limit_known for row in rows], pa.uint8()),
             "bucket_user": pa.array([row.bucket_user or row.user for row in rows]),
@@ -111,6 +112,7 @@ def drawn(random_: random.Random) -> list[Row]:
                 random_.choice(["g1", "g2"]),
                 cadence,
                 *((500.0, 1, user, "") if known else (None, 0, user, client_id)),
+                random_.choice([7, 300, 1000, 4_000_000_000]) if random_.random() < 0.05 else 0,
             )
             rows[row.at_ms, user, client_id, row.broker_id, row.gateway_id] = row
     return list(rows.values())
@@ -143,6 +145,20 @@ def test_a_throttle_time_mutes_the_windows_that_it_reaches_into(clickhouse: Runn
     assert reported == {START: 10_000, START + MINUTE: 60_000, START + 2 * MINUTE: 20_000}
     later = {r["window_start_ms"]: r["muted_ms"] for r in query(clickhouse, "long", START + MINUTE, START + 300_000)}
     assert later == {START + MINUTE: 60_000, START + 2 * MINUTE: 20_000}
+
+
+def test_muted_time_of_an_interval_is_that_of_the_gateway_that_saw_more(clickhouse: RunningClickHouse) -> None:
+    """Throttled several times a second, by two gateways; an announcement that reaches on mutes nothing by itself."""
+    rows = [
+        Row(START + at * 1000, "u", "c", 1, 80.0, 700.0, gateway, 1000, 100.0, 1, "u", "c", muted)
+        for gateway, muted in (("g1", 300), ("g2", 900))
+        for at in range(10)
+    ]
+    insert(clickhouse.store, rows, "several")
+    reported = query(clickhouse, "several", START, START + 2 * MINUTE)
+    assert [(row["window_start_ms"], row["muted_ms"], row["throttle_ms"]) for row in reported] == [
+        (START, 9000.0, 700.0)
+    ]
 
 
 @pytest.mark.parametrize("step_s", [1, 10])
