@@ -1,4 +1,4 @@
-"""`python -m headroom` is `headroom`."""
+"""`python -m headroom` runs the command line."""
 
 from headroom.cli.main import main
 

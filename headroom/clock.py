@@ -1,4 +1,4 @@
-"""The two clocks: wall time for what is recorded, monotonic time for what is decided. Both are handed in."""
+"""The two clocks, which are passed as parameters: wall time for records, monotonic time for decisions."""
 
 from __future__ import annotations
 
@@ -14,5 +14,5 @@ _WALL_AT_START_NS = time.time_ns() - time.monotonic_ns()
 
 
 def monotonic_ms() -> int:
-    """Wall time at the start of this process, in ms, and what has passed since: no step of the wall clock moves it."""
+    """Wall time in ms at the start of the process plus the monotonic time since; not affected by clock changes."""
     return (_WALL_AT_START_NS + time.monotonic_ns()) // 1_000_000

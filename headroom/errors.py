@@ -1,4 +1,4 @@
-"""What keeps Headroom from starting, or a command from being run, in one line for the user."""
+"""Errors that prevent Headroom from starting, or a command from running; messages are one line."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 from collections.abc import Awaitable
 from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:  # commands that serve nothing need not wait for it
+if TYPE_CHECKING:  # imported late: slow, and only `serve` needs it
     from headroom.config.settings import Address
 
 
@@ -15,7 +15,7 @@ class ServeError(Exception):
 
 
 class ArgumentError(Exception):
-    """A flag cannot be used; the message is one line."""
+    """A flag is invalid; the message is one line."""
 
 
 async def listening(opening: Awaitable[tuple[str, int]], wanted: Address) -> tuple[str, int]:
@@ -23,5 +23,5 @@ async def listening(opening: Awaitable[tuple[str, int]], wanted: Address) -> tup
     try:
         return await opening
     except OSError as exc:
-        # asyncio's own text names the address once more
+        # asyncio's message repeats the address
         raise ServeError(f"cannot listen on {wanted}: {os.strerror(exc.errno) if exc.errno else exc}") from exc

@@ -1,4 +1,4 @@
-"""Which extra of the package installs a module that is missing."""
+"""Names the extra that installs a missing module."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _EXTRA_OF = {
 
 
 def missing_extra(exc: ModuleNotFoundError) -> str | None:
-    """What to install when an optional dependency is missing; None when the module belongs to no extra."""
+    """The advice for a missing optional dependency; None when the module belongs to no extra."""
     module = (exc.name or "").partition(".")[0]
     extra = _EXTRA_OF.get(module)
     return extra and f"{module} is not installed: pip install 'headroom[{extra}]'"

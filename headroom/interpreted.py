@@ -1,4 +1,4 @@
-"""HEADROOM_PURE=1: the source of every module is run, also where a wheel has it compiled."""
+"""HEADROOM_PURE=1 runs the Python source of every module, even where a wheel contains it compiled."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _PACKAGES = ("telemetry", "exporters", "quota_metrics")  # that have compiled mo
 
 
 def prefer_source() -> None:
-    """Makes the import system skip extension modules inside the packages. Call it before any of them is imported."""
+    """Makes the import system skip extension modules in the packages. Must be called before they are imported."""
     roots = tuple(str(Path(__file__).parent.parent / package) for package in _PACKAGES)
 
     def source_only(path: str) -> FileFinder:
@@ -26,5 +26,5 @@ def prefer_source() -> None:
 
 
 def is_wanted() -> bool:
-    """Whether the environment asks for it."""
+    """Whether the environment variable is set."""
     return os.environ.get(VARIABLE, "") not in ("", "0")

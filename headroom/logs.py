@@ -1,4 +1,4 @@
-"""Logs: structured, on standard error; lines for people on a terminal, JSON elsewhere."""
+"""Configures structured logs on standard error: readable lines on a terminal, JSON elsewhere."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import structlog
 
 
 def configure_logging(level: int = logging.INFO) -> None:
-    """Once per process, before anything logs."""
+    """Must be called once per process, before the first log entry."""
     terminal = sys.stderr.isatty()
     renderer: structlog.typing.Processor = (
         structlog.dev.ConsoleRenderer() if terminal else structlog.processors.JSONRenderer()
@@ -25,6 +25,6 @@ def configure_logging(level: int = logging.INFO) -> None:
         logger_factory=structlog.PrintLoggerFactory(file=sys.stderr),
         cache_logger_on_first_use=True,
     )
-    for library in ("clickhouse_connect", "urllib3"):  # their errors are raised to us, and we log them
+    for library in ("clickhouse_connect", "urllib3"):  # they raise their errors, and the caller logs them
         logging.getLogger(library).setLevel(logging.CRITICAL)
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")

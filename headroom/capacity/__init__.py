@@ -1,5 +1,5 @@
-"""What a deployment costs before it is built: measured figures (figures.json) and the model that multiplies them.
+"""Predicts the resources of a deployment: measured figures (figures.json) and the model that applies them.
 
-In: how many clients, how often they push, how much Kafka traffic. Out: gateways, cores, memory, disk, network.
-Imports nothing of ours. docs/scale.md explains the model and where it breaks.
+In: number of clients, push interval, Kafka traffic. Out: gateways, cores, memory, disk, network.
+Imports no other package of this repository. docs/scale.md explains the model and its limits.
 """

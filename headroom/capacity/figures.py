@@ -26,20 +26,20 @@ class Figures(BaseModel):
     frame_us: Cost  # of the network process, for each Kafka request with its response that passes through
     frame_byte_us: Cost
     point_us: Cost  # of the storage worker, for each data point: read, decode, insert
-    row_us: Cost  # of ClickHouse, for each row of points, merges counted
+    row_us: Cost  # of ClickHouse, for each row of points, including merges
     row_bytes: Cost  # on disk, one replica
     instance_bytes: Cost  # of the network process, for each client instance
     connection_bytes: Cost  # of the network process, for each pair of connections, client's and broker's
     series_bytes: Cost  # of ClickHouse's memory, for each series
-    network_idle: Cost  # cores, with nobody there
+    network_idle: Cost  # cores, when idle
     worker_idle: Cost
     clickhouse_idle: Cost
-    network_rss_bytes: Cost  # before the first client
+    network_rss_bytes: Cost  # without clients
     worker_rss_bytes: Cost
     clickhouse_rss_bytes: Cost
     spark_row_us: Cost  # of the Spark job, for each row of quota_usage that it reads
 
 
 def load_figures(path: Path = FILE) -> Figures:
-    """Raises OSError, and ValueError for what is not such a file."""
+    """Reads a file of figures. Raises OSError, and ValueError for invalid content."""
     return Figures.model_validate_json(path.read_bytes())

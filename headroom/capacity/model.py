@@ -17,7 +17,7 @@ _FRAME_BYTES = 16_384  # of a Kafka request, unless the workload says otherwise
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """What has to be carried. `rate_bytes_s`: Kafka traffic of all clients, both directions, through the gateways."""
+    """The workload. `rate_bytes_s`: Kafka traffic of all clients through the gateways, in both directions."""
 
     clients: int  # instances that push
     interval_s: float = 60.0
@@ -35,13 +35,13 @@ class Workload:
 
     @property
     def usage_rows_s(self) -> float:
-        """One row a second for each pair of user and client id at each broker, while it sends or fetches."""
+        """One row per second for each active pair of user and client id at each broker."""
         return (self.names or self.clients / 10) * self.brokers
 
 
 @dataclass(frozen=True, slots=True)
 class Margins:
-    """How full each part may be planned."""
+    """The planned utilisation of each resource."""
 
     busy: float = 0.6  # of a core
     cores_per_gateway: int = 4
@@ -60,7 +60,7 @@ class Line(NamedTuple):
 
 
 def plan(work: Workload, figures: Figures, margins: Margins | None = None) -> list[Line]:
-    """All that the workload needs, each with the figures it comes from."""
+    """The resources that the workload needs, each with the figures it is computed from."""
     limits = margins or Margins()
     pushes_s = work.clients / work.interval_s
     points_s = pushes_s * work.points

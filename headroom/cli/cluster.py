@@ -1,4 +1,4 @@
-"""A command that asks a cluster: where it is, how to connect, and what is said when that goes wrong."""
+"""Shared by commands that query a cluster: options, connection, error messages."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def asked(
     command_config: Path | None,
     timeout_ms: int,
 ) -> T:
-    """What `ask` finds out at HOST:PORT[,HOST:PORT]. Raises ClusterError, and ArgumentError or PropertiesError."""
+    """Runs `ask` with a client of HOST:PORT[,HOST:PORT]. Raises ClusterError, ArgumentError, PropertiesError."""
     addresses = [_address(part) for part in bootstrap_server.split(",") if part.strip()]
     how = security({} if command_config is None else read_properties(command_config))
 
@@ -54,7 +54,7 @@ def _address(text: str) -> tuple[str, int]:
 
 @contextmanager
 def reported_in_one_line() -> Iterator[None]:
-    """Exit 1: the cluster or the store could not be asked, or said no. 2: what the user gave cannot be used."""
+    """Exits with 1 when the cluster or the store fails or refuses, with 2 when an argument is invalid."""
     try:
         yield
     except (ClusterError, ConnectionError) as exc:

@@ -1,4 +1,4 @@
-"""`headroom config check | show | reference`: what is set, where it is wrong, and what there is to set."""
+"""`headroom config check | show | reference`: validates, prints and documents the settings."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import typer
 
 app = typer.Typer(help="Check, show and explain the settings of `headroom serve`.", no_args_is_help=True)
 
-_File = Annotated[Path | None, typer.Option("--config", help="YAML file; HEADROOM_* variables go before it.")]
+_File = Annotated[Path | None, typer.Option("--config", help="YAML file; HEADROOM_* variables override it.")]
 _MASK = "********"
 
 
@@ -28,7 +28,7 @@ def _loaded(file: Path | None) -> Any:
 
 @app.command()
 def check(config: _File = None) -> None:
-    """Says ok, or each fault on a line of its own and exits with 2. Opens nothing."""
+    """Prints ok, or each fault on a line and exits with 2. Opens nothing."""
     _loaded(config)
     print("ok")  # noqa: T201
 
@@ -59,7 +59,7 @@ def reference(
 
 
 def _plain(value: Any) -> Any:
-    """What YAML can say. A password is masked, by its type or by its name."""
+    """Converts settings to YAML types. Passwords are masked, by type or by name."""
     from pydantic import BaseModel, SecretStr
 
     from headroom.config.settings import Address

@@ -1,6 +1,6 @@
-"""`headroom gateway check`: whether a gateway could stand in front of a cluster, before clients are sent to it.
+"""`headroom gateway check`: checks the prerequisites of a gateway before clients use it.
 
-`headroom gateway share`: how much of the brokers' traffic passes it.
+`headroom gateway share`: the share of the brokers' traffic that passes the gateways.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _GRANT = "kafka-acls.sh --bootstrap-server HOST:PORT --add --allow-principal Use
 
 
 class Finding(NamedTuple):
-    """One thing that was checked; `advice` says what to do when it is not `ok`."""
+    """The result of one check; `advice` says what to do when it is not `ok`."""
 
     ok: bool
     what: str
@@ -49,7 +49,7 @@ def check_command(
     command_config: CommandConfig = None,
     timeout_ms: TimeoutMs = 10_000,
 ) -> None:
-    """Test brokers, names, ports and rights. Exit 1 when something is missing, 2 when it cannot be asked for."""
+    """Check brokers, names, ports and rights. Exit 1 when a check fails, 2 for invalid arguments."""
     with reported_in_one_line():
         address = _listen_address(listen)
         findings = asked(lambda admin: _findings(admin, address), upstream, command_config, timeout_ms)
@@ -104,7 +104,7 @@ async def _resolves(node: Node) -> Finding:
     try:
         await asyncio.get_running_loop().getaddrinfo(node.host, node.port, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError) as exc:
-        return Finding(False, what, f"{exc}: the gateway connects to the address that the broker advertises")
+        return Finding(False, what, f"{exc}: the gateway connects to the broker's advertised address")
     return Finding(True, what)
 
 

@@ -1,4 +1,4 @@
-"""Command groups that are imported when they are used: `headroom --help` imports none of them."""
+"""Lazily imported command groups: `headroom --help` imports none of them."""
 
 from __future__ import annotations
 
@@ -18,25 +18,25 @@ class Group(NamedTuple):
 
 GROUPS = {
     # The module adds its command to the app of quotas/commands.py.
-    "quotas": Group("headroom.cli.quotas.what_if", "Client quotas: what is set, what applies to whom, and change."),
+    "quotas": Group("headroom.cli.quotas.what_if", "Client quotas: show, resolve and change them, simulate changes."),
     "subscriptions": Group(
         "headroom.cli.subscriptions.commands",
         "Telemetry subscriptions: which metrics clients are asked for, how often.",
     ),
-    "quarantine": Group("headroom.cli.quarantine", "Pushes that could not be stored: looked at, and sent again."),
-    "spool": Group("headroom.cli.spool", "What waits in the spool between the network processes and the store."),
+    "quarantine": Group("headroom.cli.quarantine", "Pushes that could not be stored: list, show, replay."),
+    "spool": Group("headroom.cli.spool", "The spool between the network processes and the store."),
     "plan": Group("headroom.cli.plan", "Gateways, cores, memory, disk and network for N clients."),
-    "gateway": Group("headroom.cli.gateway", "Whether a gateway could stand in front of a cluster."),
-    "config": Group("headroom.cli.config", "Settings of headroom serve: checked, shown, explained."),
-    "job": Group("headroom.cli.job", "Spark jobs over what was collected."),
+    "gateway": Group("headroom.cli.gateway", "Check a cluster for a gateway; share of traffic that passes it."),
+    "config": Group("headroom.cli.config", "Settings of headroom serve: check, show, explain."),
+    "job": Group("headroom.cli.job", "Spark jobs over the collected data."),
 }
 
 
 class LazyGroups(TyperGroup):
-    """The top level: commands that are there, and groups by name."""
+    """The top-level group: declared commands, and groups imported by name."""
 
     def list_commands(self, ctx: Any) -> list[str]:
-        """Commands first, as they are declared."""
+        """Commands first, in order of declaration."""
         return [*super().list_commands(ctx), *GROUPS]
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
@@ -51,7 +51,7 @@ class LazyGroups(TyperGroup):
         return command
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
-        """As click writes them, without importing a group for its line."""
+        """Formats the list like click, without importing groups for their help lines."""
         own = {name: super(LazyGroups, self).get_command(ctx, name) for name in super().list_commands(ctx)}
         lines = [(name, command.get_short_help_str(limit=90)) for name, command in own.items() if command is not None]
         with formatter.section("Commands"):

@@ -1,4 +1,4 @@
-"""The option of commands that ask a running `headroom serve`."""
+"""The address option of commands that query a running `headroom serve`."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ import typer
 
 from spark_jobs import cli
 
-app = typer.Typer(help="Spark jobs over what was collected.", no_args_is_help=True)
+app = typer.Typer(help="Spark jobs over the collected data.", no_args_is_help=True)
 
 
 def _loader(name: str) -> cli.Loader:
@@ -25,4 +25,4 @@ for _name in cli.JOBS:
 
 @app.callback()
 def _jobs() -> None:
-    """Spark jobs over what was collected."""
+    """Spark jobs over the collected data."""

@@ -1,7 +1,7 @@
-"""`headroom top`, `headroom gateway share`, `headroom status`: who is near a limit now, how much of the brokers'
-traffic passes the gateways, whether Headroom itself is well.
+"""`headroom top`, `headroom gateway share`, `headroom status`: clients near a limit, the share of the brokers' traffic
+that passes the gateways, and Headroom's own health.
 
-All ask a running `headroom serve` at its HTTP address, so that a terminal shows what the pages show.
+All query a running `headroom serve` at its HTTP address, so that a terminal shows the same data as the pages.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _NUMBERS = frozenset(("utilisation", "p95", "usage", "limit", "muted", "broker")
 
 
 def ask(address: str, path: str, query: Mapping[str, str]) -> Any:
-    """JSON of the API. `address` is HOST:PORT or a URL. Raises ConnectionError with one line."""
+    """A JSON response of the API. `address` is HOST:PORT or a URL. Raises ConnectionError with a one-line message."""
     parts = urlsplit(address if "//" in address else f"http://{address}")
     connect = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
     token = os.environ.get("HEADROOM_WEB__TOKEN")
@@ -52,7 +52,7 @@ def ask(address: str, path: str, query: Mapping[str, str]) -> Any:
 
 
 def run_top(address: str, query: Mapping[str, str], interval_s: float, *, once: bool) -> int:
-    """Refreshes until Ctrl-C; without a terminal, or with `once`, one table."""
+    """Refreshes until Ctrl-C; prints one table without a terminal or with `once`."""
     console = Console()
     if once or not console.is_terminal:
         print_table(_HEADINGS, [_cells(row) for row in ask(address, "/api/v1/headroom", query)], numbers=_NUMBERS)
@@ -64,7 +64,7 @@ def run_top(address: str, query: Mapping[str, str], interval_s: float, *, once: 
 
 
 def run_status(address: str) -> int:
-    """Ready, lag, drops; 0 when all is well, 1 when something is late or dropped."""
+    """Prints readiness, lag and drops. Returns 0, or 1 when something is late or dropped."""
     status = ask(address, "/api/v1/status", {})
     faults = status_faults(status)
     values = [row for row in status["metrics"] if row["value"] and not row["name"].endswith(("_bucket", "_created"))]
@@ -79,7 +79,7 @@ def run_status(address: str) -> int:
 
 
 def run_share(address: str, query: Mapping[str, str]) -> int:
-    """How much of what the brokers meter passes the gateways, per bucket and broker."""
+    """Prints the share of the brokers' metered traffic that passes the gateways, per bucket and broker."""
     headings = ("client", "user", "quota", "seen", "brokers", "gateways", "bypassing", "broker")
     rows = ask(address, "/api/v1/gateway-share", query)
     if not rows:
@@ -101,7 +101,7 @@ def run_share(address: str, query: Mapping[str, str]) -> int:
 
 
 def status_faults(status: Row) -> list[str]:
-    """What an operator should look at, a line each."""
+    """Problems for an operator to look at, one per line."""
     faults = [] if status["ready"] else [f"not ready: {status['reason']}"]
     losses = (row for row in status["metrics"] if row["value"] > 0 and _is_loss(row["name"]))
     return faults + [f"{row['name']}{{{row['labels']}}} is {row['value']:g}" for row in losses]

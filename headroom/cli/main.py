@@ -1,6 +1,6 @@
 """The command line: `headroom serve | sql | top | status | demo`, and the groups of groups.py.
 
-Heavy imports stay inside the commands, so that `headroom --help` is quick; tests/headroom/cli/test_main.py holds it.
+Heavy imports are inside the commands, so that `headroom --help` is fast; tests/headroom/cli/test_main.py checks that.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ app = typer.Typer(
 
 
 def fail(message: str, code: int = 1) -> typer.Exit:
-    """One clear line on standard error, and the exit to raise."""
+    """Prints one line on standard error; returns the exit to raise."""
     print(f"headroom: {message}", file=sys.stderr)  # noqa: T201 - what a command says to its user
     return typer.Exit(code)
 
@@ -49,13 +49,13 @@ def _options(
     """Which Kafka clients are about to be throttled, by which quota, and what it feels like from their side."""
 
 
-# Longer than other functions: typer wants a parameter for each flag, and each flag has a name in the settings.
+# Longer than other functions, because typer requires a parameter for each flag.
 @app.command()
 def serve(
     listen: Annotated[str | None, typer.Option(help="Kafka endpoint, the address clients bootstrap from.")] = None,
-    upstream: Annotated[str | None, typer.Option(help="Brokers to stand in front of: HOST:PORT[,HOST:PORT].")] = None,
+    upstream: Annotated[str | None, typer.Option(help="Brokers to proxy: HOST:PORT[,HOST:PORT].")] = None,
     observe: Annotated[str | None, typer.Option(help="Brokers to observe instead, out of the data path.")] = None,
-    processes: Annotated[int | None, typer.Option(help="Network processes that take clients; 1 by default.")] = None,
+    processes: Annotated[int | None, typer.Option(help="Network processes that accept clients; 1 by default.")] = None,
     cluster: Annotated[str | None, typer.Option(help="Name of the cluster; by default the cluster's id.")] = None,
     data: Annotated[Path | None, typer.Option(help="Directory of the ClickHouse server and the spool.")] = None,
     clickhouse: Annotated[
@@ -89,9 +89,9 @@ def serve(
     ] = None,
     otlp_grpc: Annotated[str | None, typer.Option(help="OTLP/gRPC receiver, usually :4317; by default none.")] = None,
     otlp_http: Annotated[str | None, typer.Option(help="OTLP/HTTP receiver, usually :4318; by default none.")] = None,
-    config: Annotated[Path | None, typer.Option(help="YAML file; flags and HEADROOM_* go before it.")] = None,
+    config: Annotated[Path | None, typer.Option(help="YAML file; flags and HEADROOM_* override it.")] = None,
 ) -> None:
-    """Stand in front of a cluster: answer client telemetry, read throttling off the wire, store both."""
+    """Run a gateway for a cluster: answer client telemetry, observe throttling on the wire, store both."""
     listener = {
         "security_protocol": security_protocol,
         "tls_certificate": tls_certificate,
@@ -142,7 +142,7 @@ def sql(
     ),
     format: Annotated[str | None, typer.Option(help="Any ClickHouse format.")] = None,
 ) -> None:
-    """Run SQL; a table on a terminal, TSV in a pipe. HEADROOM_CLICKHOUSE_PASSWORD(_FILE) has the password."""
+    """Run SQL; prints a table on a terminal, TSV in a pipe. Password: HEADROOM_CLICKHOUSE_PASSWORD(_FILE)."""
     from headroom.cli.sql import run_sql
 
     raise typer.Exit(run_sql(query, url, format, os.environ))
@@ -155,10 +155,10 @@ def top(
     level: Annotated[str, typer.Option(help="At these levels only, as in warn,critical,throttled.")] = "",
     user: Annotated[str, typer.Option(help="Of this user only.")] = "",
     client_id: Annotated[str, typer.Option(help="This client id only.")] = "",
-    interval: Annotated[float, typer.Option(min=0.5, help="Seconds between two looks.")] = 2.0,
-    once: Annotated[bool, typer.Option("--once", help="One table, then exit; so it is in a pipe.")] = False,
+    interval: Annotated[float, typer.Option(min=0.5, help="Seconds between refreshes.")] = 2.0,
+    once: Annotated[bool, typer.Option("--once", help="Print one table and exit; the default in a pipe.")] = False,
 ) -> None:
-    """Who is near a limit now, refreshed until Ctrl-C."""
+    """Show clients near a limit, refreshed until Ctrl-C."""
     from headroom.cli.live import run_top
 
     query = {"cluster": cluster, "level": level, "user": user, "client_id": client_id}
@@ -171,7 +171,7 @@ def top(
 
 @app.command()
 def status(http: HttpAddress = "127.0.0.1:9644") -> None:
-    """Whether Headroom is well: exit 0, 1 when something is late or dropped, 3 when it does not answer."""
+    """Show Headroom's health. Exit 0, 1 when something is late or dropped, 3 when it does not answer."""
     from headroom.cli.live import run_status
 
     try:
@@ -183,9 +183,9 @@ def status(http: HttpAddress = "127.0.0.1:9644") -> None:
 
 @app.command()
 def demo(
-    output: Annotated[Path, typer.Option(help="Where the report goes.")] = Path("demo-output"),
+    output: Annotated[Path, typer.Option(help="Directory of the report.")] = Path("demo-output"),
 ) -> None:
-    """A real broker, real clients, a throttled one among them, seen end to end."""
+    """Run a real broker and real clients, some of them throttled, and report on them."""
     from headroom.demo.run import run_demo
 
     raise typer.Exit(run_demo(output))

@@ -66,4 +66,4 @@ def _cells(line: Line) -> tuple[str, ...]:
 
 def _basis(figures: Figures) -> str:
     measured = f"Measured {figures.measured} on {figures.machine}, {figures.build}: {figures.source}."
-    return f"{measured}\nWhat the model leaves out: docs/scale.md."
+    return f"{measured}\nLimits of the model: docs/scale.md."

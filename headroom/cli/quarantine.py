@@ -1,4 +1,4 @@
-"""`headroom quarantine list | show | replay`: pushes that could not be decoded or stored, whose they are, and why."""
+"""`headroom quarantine list | show | replay`: pushes that could not be decoded or stored, their senders and reasons."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from headroom.errors import ArgumentError
 from telemetry.ingest.counts import REPLAY_WRITER
 from telemetry.ingest.quarantine_reader import Held, held
 
-app = typer.Typer(help="Pushes that could not be stored: looked at, and sent again.", no_args_is_help=True)
+app = typer.Typer(help="Pushes that could not be stored: list, show, replay.", no_args_is_help=True)
 
 _HEADINGS = ("id", "received", "reason", "client id", "principal", "software", "compression", "bytes", "cause")
-_HEX_BYTES = 16  # in a line
+_HEX_BYTES = 16  # per line
 
 Data = Annotated[Path, typer.Option(envvar="HEADROOM_DATA", help="The data directory of `headroom serve`.")]
 DEFAULT_DATA = Path("headroom-data")
@@ -33,11 +33,11 @@ DEFAULT_DATA = Path("headroom-data")
 @app.command("list")
 def list_(
     data: Data = DEFAULT_DATA,
-    reason: Annotated[DropReason | None, typer.Option(help="Only what was dropped for this.")] = None,
-    client_id: Annotated[str | None, typer.Option(help="Only of this client id.")] = None,
+    reason: Annotated[DropReason | None, typer.Option(help="Only pushes dropped for this reason.")] = None,
+    client_id: Annotated[str | None, typer.Option(help="Only this client id.")] = None,
     output: Annotated[Literal[Output.TABLE, Output.JSON], typer.Option(help="Table, or JSON.")] = Output.TABLE,
 ) -> None:
-    """All that lies there, the newest first."""
+    """List quarantined pushes, newest first."""
     wanted = {key: value for key, value in {"reason": reason, "client_id": client_id}.items() if value is not None}
     with _reported_in_one_line(data):
         found = [one for one in _held(data) if all(one.facts.get(key) == value for key, value in wanted.items())]
@@ -46,7 +46,7 @@ def list_(
         typer.echo(orjson.dumps(documents, option=orjson.OPT_INDENT_2).decode())
         return
     if found:
-        from headroom.cli.output.tables import print_table  # takes its time to load
+        from headroom.cli.output.tables import print_table  # slow to import
 
         print_table(_HEADINGS, map(_row, found), numbers=("bytes",))
     typer.echo(f"{len(found)} in quarantine")
@@ -54,14 +54,14 @@ def list_(
 
 @app.command()
 def show(
-    id_: Annotated[str, typer.Argument(metavar="ID", help="As `list` prints it; its first characters suffice.")],
+    id_: Annotated[str, typer.Argument(metavar="ID", help="The id that `list` prints, or its first characters.")],
     data: Data = DEFAULT_DATA,
-    max_bytes: Annotated[int, typer.Option("--bytes", help="How much of the payload is shown.", min=0)] = 512,
+    max_bytes: Annotated[int, typer.Option("--bytes", help="Bytes of the payload to show.", min=0)] = 512,
     payload: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write the payload, compressed as it came, to a file instead.")
+        Path | None, typer.Option(metavar="FILE", help="Write the payload, compressed as received, to a file instead.")
     ] = None,
 ) -> None:
-    """Whose push it was, why it was not kept, and its payload."""
+    """Show the sender of a push, why it was dropped, and its payload."""
     with _reported_in_one_line(data):
         one = _only([one for one in _held(data) if one.id.startswith(id_)], id_)
         content = one.payload()
@@ -79,14 +79,14 @@ def show(
 @app.command()
 def replay(
     id_: Annotated[
-        str | None, typer.Argument(metavar="[ID]", help="One push, as `list` prints it; its first characters will do.")
+        str | None, typer.Argument(metavar="[ID]", help="The id that `list` prints, or its first characters.")
     ] = None,
     data: Data = DEFAULT_DATA,
-    reason: Annotated[DropReason, typer.Option(help="Without ID: all that were dropped for this.")] = (
+    reason: Annotated[DropReason, typer.Option(help="Without ID: all pushes dropped for this reason.")] = (
         DropReason.REFUSED
     ),
 ) -> None:
-    """Write pushes to the spool again, after a fix, and remove them from the quarantine. Serving may go on."""
+    """Write pushes to the spool again, after a fix, and remove them from the quarantine. `serve` may be running."""
     with _reported_in_one_line(data):
         found = [one for one in _held(data) if one.id.startswith(id_ or "")]
         wanted = [_only(found, id_)] if id_ else [one for one in found if one.facts.get("reason") == reason]
@@ -154,7 +154,7 @@ def _time(facts: dict[str, Any]) -> str:
 
 
 def _hex_lines(content: bytes) -> list[str]:
-    """As `hexdump -C`."""
+    """Like `hexdump -C`."""
     lines = []
     for start in range(0, len(content), _HEX_BYTES):
         part = content[start : start + _HEX_BYTES]

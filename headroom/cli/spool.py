@@ -1,4 +1,4 @@
-"""`headroom spool status | inspect | skip`: what waits in the spool of a data directory."""
+"""`headroom spool status | inspect | skip`: the unfinished records in the spool of a data directory."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from headroom.cli.quarantine import DEFAULT_DATA, Data
 from headroom.errors import ArgumentError
 from telemetry.ingest.counts import Counts
 
-app = typer.Typer(help="What waits in the spool between the network processes and the store.", no_args_is_help=True)
+app = typer.Typer(help="The spool between the network processes and the store.", no_args_is_help=True)
 
 _READ_BYTES = 16 << 20
 _NO_SUCH_SEGMENT = "no segment of the spool is called {!r}: see `headroom spool status`"
@@ -45,7 +45,7 @@ def status(
     data: Data = DEFAULT_DATA,
     output: Annotated[Literal[Output.TABLE, Output.JSON], typer.Option(help="Table, or JSON.")] = Output.TABLE,
 ) -> None:
-    """Segments with records that are not stored yet, and what was finished so far. Serving goes on meanwhile."""
+    """Show segments with records that are not stored yet, and totals so far. `serve` may be running."""
     with _reported_in_one_line(data):
         state = read_state(data / "spool")
         segments = [_Segment(*one) for one in waiting_segments(data / "spool", state.positions)]
@@ -53,22 +53,22 @@ def status(
         typer.echo(orjson.dumps(_document(state, segments), option=orjson.OPT_INDENT_2).decode())
         return
     if segments:
-        from headroom.cli.output.tables import print_table  # takes its time to load
+        from headroom.cli.output.tables import print_table  # slow to import
 
         rows = [(*map(str, one[:-1]), "yes" if one.being_written else "no") for one in segments]
         headings = ("segment", "writer", "records", "bytes", "position", "being written")
         print_table(headings, rows, numbers=("records", "bytes", "position"))
     records, nbytes = sum(one.records for one in segments), sum(one.bytes for one in segments)
-    typer.echo(f"{records} records in {nbytes} bytes wait; {state.totals.records} records are finished")
+    typer.echo(f"{records} records in {nbytes} bytes are waiting; {state.totals.records} records are finished")
 
 
 @app.command()
 def inspect(
     segment: Annotated[str, typer.Argument(help="As `status` prints it.")],
     data: Data = DEFAULT_DATA,
-    records: Annotated[int, typer.Option(help="How many records are shown.", min=1)] = 20,
+    records: Annotated[int, typer.Option(help="Number of records to show.", min=1)] = 20,
 ) -> None:
-    """The next records of a segment: kind, size, when and from whom; payloads are not decoded."""
+    """Show the next records of a segment: kind, size, time and sender; payloads are not decoded."""
     with _reported_in_one_line(data):
         state = read_state(data / "spool")
         found = {one[0]: one for one in waiting_segments(data / "spool", state.positions)}
@@ -85,9 +85,9 @@ def inspect(
 def skip(
     segment: Annotated[str, typer.Argument(help="As `status` prints it.")],
     data: Data = DEFAULT_DATA,
-    records: Annotated[int, typer.Option(help="How many records are dropped.", min=1)] = 1,
+    records: Annotated[int, typer.Option(help="Number of records to drop.", min=1)] = 1,
 ) -> None:
-    """Drop the next records of a segment for good, counted as dropped. Not while `headroom serve` runs."""
+    """Drop the next records of a segment permanently and count them as dropped. Not while `headroom serve` runs."""
     with _reported_in_one_line(data):
         reader = SpoolReader(data / "spool")
         try:

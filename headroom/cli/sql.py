@@ -1,4 +1,4 @@
-"""`headroom sql`: one statement over HTTP, its result to standard output as it comes, its error as one line."""
+"""`headroom sql`: runs one statement over HTTP, streams the result to standard output, prints errors as one line."""
 
 from __future__ import annotations
 
@@ -20,27 +20,27 @@ _MAX_ERROR_BYTES = 1 << 16
 
 
 class SqlError(Exception):
-    """One line that says why there is no result."""
+    """Why there is no result, in one line."""
 
 
 def run_sql(query: str, url: str, format: str | None, environment: Mapping[str, str]) -> int:
     """Prints the result and returns 0, or one line on standard error and returns 1.
 
-    `url` is `http(s)://[user@]host:port`, the password is the environment's. Without `format`: a table on a terminal,
-    TSV in a pipe. A FORMAT clause in the query wins.
+    `url` is `http(s)://[user@]host:port`; the password comes from the environment. Without `format`: a table on a
+    terminal, TSV in a pipe. A FORMAT clause in the query has precedence.
     """
     default_format = "PrettyCompact" if sys.stdout.isatty() else "TabSeparated"
     try:
         with _result(query, _endpoint(url, environment), format or default_format) as result:
             shutil.copyfileobj(result, sys.stdout.buffer, _CHUNK_BYTES)
             sys.stdout.buffer.flush()
-            if result.length:  # http.client reads past a lost end in silence
+            if result.length:  # http.client does not report a truncated response
                 raise IncompleteRead(b"", result.length)
     except SqlError as exc:
         sys.stderr.write(f"headroom: {exc}\n")
         return 1
     except BrokenPipeError:
-        # Who reads us has read enough (`| head`); Python would complain once more at exit.
+        # The reader has closed the pipe (`| head`); without this Python reports it again at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return 0
 
@@ -51,12 +51,12 @@ def _result(query: str, endpoint: Endpoint, output_format: str) -> Iterator[HTTP
     parameters = {
         "database": DATABASE,
         "default_format": output_format,
-        "wait_end_of_query": "1",  # an error still finds its status then, and no half result is printed
+        "wait_end_of_query": "1",  # so that an error gets its status, and no partial result is printed
     }
     connection = _connection(endpoint)
     try:
         connection.connect()
-        connection.sock.settimeout(None)  # how long a query may take is the server's to say
+        connection.sock.settimeout(None)  # the server limits the duration of queries
         connection.request("POST", f"/?{urlencode(parameters)}", query.encode(), _authorization(endpoint))
         response = connection.getresponse()
         if response.status != 200:

@@ -1,4 +1,4 @@
-"""`headroom --version`: which build runs, on what."""
+"""`headroom --version`: version, build, Python and ClickHouse engine."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def version_line() -> str:
 
 
 def is_compiled() -> bool:
-    """Whether the modules that every frame passes through were compiled by mypyc."""
+    """Whether the modules on the path of each frame were compiled by mypyc."""
     spec = find_spec("telemetry.wire.frames")
     return spec is not None and (spec.origin or "").endswith(tuple(EXTENSION_SUFFIXES))
 

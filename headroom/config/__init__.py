@@ -1,1 +1,4 @@
-"""Every setting with its default (settings.py, a file per large section) and where settings come from (sources.py)."""
+"""The settings with their defaults (settings.py and a file per large section), and their sources (sources.py).
+
+Imports no other package of this repository except for constants.
+"""

@@ -1,4 +1,4 @@
-"""Settings of the Kafka listener's security: what clients speak to it, TLS files, how principals are named."""
+"""Settings of the Kafka listener's security: protocol, TLS files, principals."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class ListenerConfig(BaseModel):
     @classmethod
     def _are_rules(cls, rules: str) -> str:
         from telemetry.gateway.security.ssl_principal import (
-            principal_mapper,  # commands that serve nothing need not wait
+            principal_mapper,  # imported late: slow, and only `serve` needs it
         )
 
         principal_mapper(rules)

@@ -38,7 +38,7 @@ class QuotaMetricsConfig(Section):
 
 
 class QuotaConfig(Section):
-    """What the brokers' quota windows are set to, and how often their quotas are read."""
+    """The brokers' quota windows, and how often their quotas are read."""
 
     window_num: int = Field(default=11, ge=2)  # quota.window.num
     window_size_ms: Millis = 1_000  # quota.window.size.seconds

@@ -13,7 +13,7 @@ MIN_TOKEN_CHARS = 16
 
 
 class AccessConfig(Section):
-    """Who may call a receiver: TLS, and the proofs by which a caller is authenticated."""
+    """TLS and authentication of a receiver's callers."""
 
     certificate: Path | None = None  # PEM; None: no TLS
     private_key: Path | None = None
@@ -30,7 +30,7 @@ class AccessConfig(Section):
 
     @property
     def authenticates(self) -> bool:
-        """Whether there is a way for a caller to be authenticated."""
+        """Whether callers can authenticate."""
         return bool(self.token or self.token_file or self.subjects)
 
     @model_validator(mode="after")
@@ -42,7 +42,7 @@ class AccessConfig(Section):
         if self.subjects and not self.client_ca:
             raise ValueError("subjects need client_ca: without it their certificates cannot be verified")
         if self.token and self.token_file:
-            raise ValueError("token and token_file are two ways to say one thing")
+            raise ValueError("set either token or token_file, not both")
         if self.allow_unauthenticated is False and not self.authenticates:
             raise ValueError("allow_unauthenticated is off without token, token_file and subjects: nobody could call")
         return self

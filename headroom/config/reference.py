@@ -1,4 +1,4 @@
-"""Every setting as data, for `headroom config reference` and docs/settings.md: read from the settings classes.
+"""The settings as data for `headroom config reference` and docs/settings.md, read from the settings classes.
 
 A setting's description is the comment beside it, or above it, in the source of its class.
 """
@@ -80,7 +80,7 @@ def _settings_of(section: BaseModel, prefix: str) -> Iterator[Setting]:
 
 
 def _descriptions(section: type[BaseModel]) -> dict[str, str]:
-    """By the name of the field, those of base classes first."""
+    """By field name, those of base classes first."""
     found: dict[str, str] = {}
     for cls in reversed(section.__mro__):
         if issubclass(cls, BaseModel) and cls.__module__.startswith("headroom."):
@@ -102,7 +102,7 @@ def _comments(source: str) -> dict[str, str]:
 
 
 def _kind(annotation: Any) -> str:
-    """An annotation in words for whoever writes YAML."""
+    """Describes a type annotation for authors of YAML."""
     arguments = get_args(annotation)
     origin = get_origin(annotation)
     if origin is Annotated:

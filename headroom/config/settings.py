@@ -1,6 +1,6 @@
-"""Everything that can be set, with its default; `config_sources.py` says from where.
+"""The settings of `headroom serve` with their defaults; sources.py loads them.
 
-Constructors elsewhere take values, never this.
+Only headroom/ uses these classes; constructors elsewhere take single values.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ __all__ = [
 
 
 class ConfigError(Exception):
-    """The configuration cannot be used; each of `faults` is one line."""
+    """The configuration is invalid; each of `faults` is one line."""
 
     def __init__(self, faults: list[str]) -> None:
         super().__init__("; ".join(faults))
@@ -71,14 +71,14 @@ def _secret(value: SecretStr | None, file: Path | None) -> str:
 
 def _check_secret(name: str, value: SecretStr | None, file: Path | None) -> None:
     if value and file:
-        raise ValueError(f"{name} and {name}_file are two ways to say one thing")
+        raise ValueError(f"set either {name} or {name}_file, not both")
     try:
         _secret(value, file)
     except (OSError, UnicodeDecodeError) as exc:
         raise ValueError(f"cannot read {name}_file: {exc}") from exc
 
 
-# BaseModel still has a deprecated method of that name, which nobody calls; the setting is called so all the same.
+# The setting shadows a deprecated method of BaseModel, which is not used.
 warnings.filterwarnings("ignore", 'Field name "validate" in "TelemetryConfig" shadows', UserWarning)
 
 
@@ -91,7 +91,7 @@ Network = Annotated[str, AfterValidator(_network)]
 
 
 class GatewayConfig(Section):
-    """How clients and brokers are talked to."""
+    """Connections to clients and brokers."""
 
     id: str = Field(default_factory=socket.gethostname, min_length=1, max_length=255)  # quota_usage.gateway_id
     advertised_host: str | None = None  # None: clients are sent to the address at which they found us
@@ -109,9 +109,9 @@ class GatewayConfig(Section):
 
 
 class AdministrationConfig(Section):
-    """Who may alter a stand-alone sink's subscriptions by Kafka's own tools; in front of a cluster its brokers decide.
+    """Who may alter a stand-alone sink's subscriptions with Kafka's tools. With a cluster, its brokers decide.
 
-    Others are refused with CLUSTER_AUTHORIZATION_FAILED, each resource by itself.
+    Requests of others are refused with CLUSTER_AUTHORIZATION_FAILED per resource.
     """
 
     enabled: bool = True
@@ -159,7 +159,7 @@ class ClickHouseServerConfig(Section):
 
     @property
     def password_of_readers(self) -> str:
-        """Empty when there is none. Raises OSError."""
+        """The password, or ''. Raises OSError."""
         return _secret(self.reader_password, self.reader_password_file)
 
     @model_validator(mode="after")
@@ -169,7 +169,7 @@ class ClickHouseServerConfig(Section):
 
 
 class StoreConfig(Section):
-    """How batches are made, and where they go."""
+    """Ingest: batches, rollups, quarantine."""
 
     batch_ms: Millis = 1_000
     batch_records: int = Field(default=20_000, gt=0)
@@ -217,7 +217,7 @@ class ServeConfig(Section):
     @classmethod
     def _observes_or_proxies(cls, observe: tuple[Address, ...], earlier: ValidationInfo) -> tuple[Address, ...]:
         if observe and earlier.data.get("upstream"):
-            raise ValueError("observe and upstream are two ways to see one cluster")
+            raise ValueError("set either observe or upstream, not both")
         if observe and earlier.data.get("processes", 1) > 1:
             raise ValueError("observe takes no clients, and has no use for processes")
         return observe
@@ -236,7 +236,7 @@ class ServeConfig(Section):
 
     @property
     def clickhouse_endpoint(self) -> Endpoint | None:
-        """The server that is written to; None when it is a managed one. Raises OSError."""
+        """The configured ClickHouse server; None for the managed one. Raises OSError."""
         if self.clickhouse is None:
             return None
         return Endpoint.parse(self.clickhouse, _secret(self.clickhouse_password, self.clickhouse_password_file))
@@ -246,7 +246,7 @@ class ServeConfig(Section):
     def _has_an_address_of_its_own(
         cls, endpoint: Address | GrpcConfig, earlier: ValidationInfo
     ) -> Address | GrpcConfig:
-        """A field's and not the model's validator: that is not asked when a field has a fault."""
+        """A field validator, because pydantic does not run model validators when a field is invalid."""
         address = endpoint.listen if isinstance(endpoint, GrpcConfig) else endpoint
         opened = [name for name in ("listen", "sql", "http") if name != "sql" or earlier.data.get("clickhouse") is None]
         if address is None or not address.port or (earlier.field_name == "sql" and "sql" not in opened):

@@ -1,6 +1,6 @@
-"""Where settings come from: flags over HEADROOM_* environment over a YAML file over defaults.
+"""Loads settings: flags override HEADROOM_* variables, which override a YAML file, which overrides defaults.
 
-All faults are collected and reported at once, before anything is opened; an unknown HEADROOM_* variable is one.
+All errors, including unknown HEADROOM_* variables, are collected and reported at once, before anything is opened.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from headroom.config.settings import ConfigError, ServeConfig
 
 _PREFIX = "HEADROOM_"
 _OF_OTHER_COMMANDS = ("url", "kafka_libs", "pure", "http_address")
-# What Kubernetes sets in each pod beside a Service that is named headroom or headroom-something.
+# Variables that Kubernetes sets in each pod for a Service named headroom or headroom-*.
 _OF_KUBERNETES = re.compile(r"_SERVICE_(HOST|PORT(_\w+)?)$|_PORT(_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?$")
 
 
 def load(file: Path | None, flags: dict[str, Any]) -> ServeConfig:
-    """Flags over environment over file over defaults. Raises ConfigError with all that is wrong."""
+    """Merges all sources. Raises ConfigError with all errors."""
     unknown = [f"{name}: unknown setting" for name in _unknown(os.environ)]
     settings = _from_file(file) if file else {}
 
@@ -54,7 +54,7 @@ def load(file: Path | None, flags: dict[str, Any]) -> ServeConfig:
         config = Layered(**{key: value for key, value in flags.items() if value is not None})
     except ValidationError as exc:
         raise ConfigError([*unknown, *(_fault(error["loc"], error["msg"]) for error in exc.errors())]) from exc
-    except SettingsError as exc:  # a variable of the environment that should be JSON
+    except SettingsError as exc:  # an environment variable that should be JSON
         raise ConfigError([*unknown, " ".join(str(exc).split())]) from exc
     if unknown:
         raise ConfigError(unknown)
@@ -62,7 +62,7 @@ def load(file: Path | None, flags: dict[str, Any]) -> ServeConfig:
 
 
 def _unknown(names: Iterable[str]) -> list[str]:
-    """Variables that name no section; pydantic reports unknown names within a section."""
+    """Unknown variables; pydantic reports unknown names within a section."""
     known = {*ServeConfig.model_fields, *_OF_OTHER_COMMANDS}
     ours = [name for name in names if name.upper().startswith(_PREFIX) and not _OF_KUBERNETES.search(name)]
     return sorted(name for name in ours if name.lower().removeprefix(_PREFIX.lower()).partition("__")[0] not in known)

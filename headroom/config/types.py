@@ -1,4 +1,4 @@
-"""The kinds of values that settings have: addresses, sizes, times, sections."""
+"""Types of settings: addresses, sizes, times, sections."""
 
 from __future__ import annotations
 
@@ -55,6 +55,6 @@ Millis = Annotated[int, Field(gt=0)]
 
 
 class Section(BaseModel):
-    """Settings under one name; a name that it does not have is a fault."""
+    """A section of settings; unknown names are errors."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")

@@ -15,8 +15,7 @@ from headroom.config.types import Section
 class WebConfig(Section):
     """Who may read the pages and `/api/v1/` at the HTTP address. /metrics, /healthz and /readyz are open to all.
 
-    On a loopback address everybody on the machine may; on other addresses a reader shows a token or comes through a
-    trusted proxy.
+    On a loopback address every local user may; on other addresses a reader needs a token or a trusted proxy.
     """
 
     token: Annotated[SecretStr, Field(min_length=MIN_TOKEN_CHARS)] | None = None  # HEADROOM_WEB__TOKEN
@@ -28,5 +27,5 @@ class WebConfig(Section):
     @model_validator(mode="after")
     def _one_token(self) -> WebConfig:
         if self.token and self.token_file:
-            raise ValueError("token and token_file are two ways to say one thing")
+            raise ValueError("set either token or token_file, not both")
         return self

@@ -1,4 +1,4 @@
-"""Evidence for the report: the broker's own byte rates beside ours, and the contents of ClickHouse. No I/O except
+"""Evidence for the report: the broker's byte rates beside Headroom's, and the contents of ClickHouse. No I/O except in
 `stored`."""
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from headroom.demo.kit.errors import DemoError
 from headroom.demo.kit.jmx import Sensor
 from headroom.demo.script import CLIENTS, FAMILIES, Client
 
-TOLERANCE = 0.05  # our usage against the broker's own byte-rate over the same minute
+TOLERANCE = 0.05  # Headroom's usage compared with the broker's byte-rate over the same minute
 
 Row = dict[str, Any]
 
-# What ClickHouse holds of the run, by name in evidence.json.
+# Queries on the run's data, by name in evidence.json.
 _QUERIES = {
     "points": """
         SELECT client_id, software_name, software_version, source_address, count() AS points,
@@ -66,7 +66,7 @@ class ByteRates:
         return sum(samples) / len(samples) if samples else None
 
     def compare(self, report: Sequence[Row]) -> list[Row]:
-        """Our usage and the broker's mean byte-rate of each client that is at `warn` or `throttled`."""
+        """Headroom's usage and the broker's mean byte-rate of each client at `warn` or `throttled`."""
         rows = _by_client(report)
         compared = []
         for client in CLIENTS:
@@ -80,7 +80,7 @@ class ByteRates:
 
 
 def stored(sql: str, cluster: str, from_ms: int, to_ms: int) -> dict[str, list[Row]]:
-    """What ClickHouse holds, through the SQL endpoint at HOST:PORT. Raises DemoError."""
+    """Results of the queries at the SQL endpoint HOST:PORT. Raises DemoError."""
     parameters = {"cluster": cluster, "from_ms": from_ms, "to_ms": to_ms}
     try:
         client = Endpoint.parse(f"http://{sql}").connect()

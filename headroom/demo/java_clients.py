@@ -1,4 +1,4 @@
-"""Eight unmodified Java clients in one JVM: a Python thread drives each. Nothing is configured for telemetry."""
+"""Eight unmodified Java clients in one JVM, each driven by a Python thread. Telemetry is not configured."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ JOIN_TIMEOUT_S = 30.0
 
 
 class JavaClients:
-    """`start_consumers`, `start_producers`, `check` now and then, `stop`."""
+    """Call `start_consumers`, `start_producers`, `check` repeatedly, `stop`."""
 
     def __init__(self, jvm: Jvm, bootstrap: str) -> None:
         self._jvm = jvm
@@ -81,7 +81,7 @@ def _consume(jvm: Jvm, bootstrap: str, client: Client, begun: threading.Event, s
 def _produce(jvm: Jvm, bootstrap: str, client: Client, begun: threading.Event, stop: threading.Event) -> None:
     script = client.script
     producer = jvm.producer(bootstrap, client.client_id)
-    # One record, sent repeatedly: it does not cross into the JVM each time.
+    # One record, sent repeatedly, so that it is not copied into the JVM each time.
     values = jvm.bytes_of(script.record_bytes)
     record = jvm.classes.org.apache.kafka.clients.producer.ProducerRecord(client.topic, values)
     begun.set()

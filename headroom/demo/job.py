@@ -1,4 +1,4 @@
-"""The Spark job and its report, in a separate process, which takes all that Spark starts with it when it ends."""
+"""The Spark job and its report in a separate process, so that everything Spark starts ends with it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ WINDOW_MS = 30_000
 
 
 def run_job(sql: str, from_ms: int, to_ms: int, output: Path, log: Path) -> None:
-    """Runs quota_headroom over [from_ms, to_ms), leaves its report in `output`. Raises DemoError."""
+    """Runs quota_headroom over [from_ms, to_ms) and writes its report to `output`. Raises DemoError."""
     argv = [sys.executable, "-m", "headroom.demo.job", f"http://{sql}", str(from_ms), str(to_ms), str(output)]
     with log.open("ab") as file:
         process = start(argv, stderr=file)
@@ -29,13 +29,13 @@ def run_job(sql: str, from_ms: int, to_ms: int, output: Path, log: Path) -> None
 
 
 def main(url: str, from_ms: int, to_ms: int, output: Path) -> None:
-    """In the child. The report goes out by the job's own functions."""
+    """Runs in the child."""
     from spark_jobs.jobs import quota_headroom
     from spark_jobs.options import Options
     from spark_jobs.reports import headroom_report
     from spark_jobs.time_range import TimeRange
 
-    # The whole windows within the measured time: before and after it clients start and stop.
+    # Only whole windows within the measured time: clients start before and stop after it.
     when = TimeRange(-(-from_ms // WINDOW_MS) * WINDOW_MS, to_ms // WINDOW_MS * WINDOW_MS, WINDOW_MS // 1000)
     headroom_report.write(quota_headroom.run(Options(url, when)), output)
 

@@ -1,7 +1,7 @@
-"""Eight unmodified librdkafka clients in a separate process. Nothing is configured for telemetry.
+"""Eight unmodified librdkafka clients in a separate process. Telemetry is not configured.
 
-The process consumes, says `consuming` when each consumer has its partition, produces on the line `produce`, and ends
-with its stdin. `LibrdkafkaClients` is its other end.
+The process consumes, prints `consuming` when each consumer has its partition, starts to produce when it reads the line
+`produce`, and ends with its stdin. `LibrdkafkaClients` controls it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ JOIN_TIMEOUT_S = 30.0
 
 
 class LibrdkafkaClients:
-    """`start_consumers`, `start_producers`, `check` now and then, `stop`."""
+    """Call `start_consumers`, `start_producers`, `check` repeatedly, `stop`."""
 
     def __init__(self, bootstrap: str, directory: Path) -> None:
         self._bootstrap = bootstrap

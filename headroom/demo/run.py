@@ -1,4 +1,4 @@
-"""`headroom demo`: a real broker, sixteen real clients, one table that says who is throttled, and the evidence."""
+"""`headroom demo`: runs a real broker and sixteen real clients, prints a table of levels, and writes the evidence."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ REPORT = "headroom.json"
 EVIDENCE = "evidence.json"
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-_PIPE_WIDTH = 240  # columns of a table that goes into a pipe
+_PIPE_WIDTH = 240  # width of a table in a pipe
 
 
 class Interrupted(BaseException):
-    """Ctrl-C. Not KeyboardInterrupt, which py4j handles itself, and wrongly."""
+    """Ctrl-C. Not KeyboardInterrupt, which py4j catches and mishandles."""
 
 
 class Interrupts:
-    """Ctrl-C (SIGTERM, SIGHUP) at any moment raises Interrupted, until the clean-up begins.
+    """Makes Ctrl-C (SIGTERM, SIGHUP) raise Interrupted until the clean-up begins.
 
-    Set by hand, because a shell starts its background jobs with SIGINT ignored.
+    Set explicitly, because a shell starts background jobs with SIGINT ignored.
     """
 
     def __init__(self) -> None:
@@ -59,7 +59,7 @@ class Interrupts:
 
 
 def run_demo(output: Path) -> int:
-    """Runs the demo and leaves its report in `output`. 0; 1 with one clear line; 128 + signal when interrupted."""
+    """Runs the demo and writes its report to `output`. Returns 0, 1 after an error, 128 + signal when interrupted."""
     began_s = time.monotonic()
     console = Console(highlight=False, width=None if sys.stdout.isatty() else _PIPE_WIDTH)
 
@@ -124,7 +124,7 @@ def _write_evidence(target: Path, minute: Minute, compared: Sequence[Row], found
 
 
 def _comparison(compared: Sequence[Row]) -> Table:
-    """Our usage beside the broker's own."""
+    """Headroom's usage beside the broker's."""
     table = Table("client-id", "usage (gateway)", "byte-rate (broker, JMX)", "difference", title="mean of the minute")
     for row in compared:
         rates = (rate_text(row[name], row["quota_key"]) for name in ("usage", "jmx_byte_rate"))
@@ -133,7 +133,7 @@ def _comparison(compared: Sequence[Row]) -> Table:
 
 
 def _summary(found: Mapping[str, Sequence[Row]]) -> Iterator[str]:
-    """The contents of ClickHouse, as lines."""
+    """A summary of the contents of ClickHouse, as lines."""
     for family in FAMILIES:
         rows = [row for row in found["points"] if row["client_id"].startswith(family)]
         software = ", ".join(sorted({f"{row['software_name']} {row['software_version']}" for row in rows})) or "none"

@@ -1,4 +1,4 @@
-"""The demo's stage: broker, quotas, Headroom, sixteen clients; built in order, taken down in reverse."""
+"""Starts the demo's parts in order (broker, quotas, Headroom, sixteen clients) and stops them in reverse."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ from headroom.demo.librdkafka_clients import LibrdkafkaClients
 from headroom.demo.script import TOPICS, quotas
 
 PUSH_INTERVAL_MS = 5_000
-METRICS = "org.apache.kafka."  # all that KIP-714 clients have
+METRICS = "org.apache.kafka."  # all metrics of KIP-714 clients
 
-# Small fetch responses: a throttled consumer is muted for a quarter of a second at a time, not for five, and reads in
-# steps that are small compared with what fits into Kafka's window.
+# Small fetch responses, so that a throttled consumer is muted for a quarter of a second at a time, not for five, and
+# reads in steps that are small compared with Kafka's window.
 BROKER_PROPERTIES = {"fetch.max.bytes": "65536"}
 
-WARM_UP_S = 25  # Kafka's window is 10 s; the clients' ramp must be out of it, the greedy ones throttled
+WARM_UP_S = 25  # Kafka's window is 10 s; it must not contain the clients' ramp any more
 WINDOW_S = 60
-STORED_AFTER_S = 3.0  # interval of usage, batch of the store, and some
+STORED_AFTER_S = 3.0  # the interval of usage, plus a batch of the store, plus a margin
 
 Tell = Callable[[str], None]
 
@@ -45,7 +45,7 @@ class Minute(NamedTuple):
 
 
 class Scenario:
-    """`build`, `measure`, `quiet_down`, then read; the given ExitStack stops everything."""
+    """Call `build`, `measure`, `quiet_down`, then read the results; the given ExitStack stops everything."""
 
     def __init__(self, stack: ExitStack, tell: Tell) -> None:
         self._stack = stack
@@ -93,7 +93,7 @@ class Scenario:
             family.start_producers()
 
     def measure(self) -> Minute:
-        """Warm up, then a steady minute with the broker's byte rates once a second. Raises DemoError."""
+        """Warms up, then measures a steady minute with the broker's byte rates once a second. Raises DemoError."""
         self._tell(f"warming up for {WARM_UP_S} s")
         self._pause_until(time.time() + WARM_UP_S)
         from_s = int(time.time()) + 1
@@ -107,7 +107,7 @@ class Scenario:
         return Minute(from_s * 1000, (from_s + WINDOW_S) * 1000, rates)
 
     def quiet_down(self) -> None:
-        """Close the clients, and wait until their data is stored."""
+        """Closes the clients and waits until their data is stored."""
         self._tell("closing the clients")
         for family in self._families:
             self._checks.remove(family.check)
@@ -115,7 +115,7 @@ class Scenario:
         self._pause_until(time.time() + STORED_AFTER_S)
 
     def keep_logs(self, target: Path) -> bool:
-        """For the case that something failed. False when there are none."""
+        """Copies the logs after a failure. Returns False when there are none."""
         logs = [log for log in (*self._logs, *self.directory.glob("*.log")) if log.exists()]
         for log in logs:
             target.mkdir(parents=True, exist_ok=True)

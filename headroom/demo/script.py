@@ -1,6 +1,6 @@
-"""The demo's 16 clients: their rates, their quotas, and the level that each must end at.
+"""The demo's 16 clients: their rates, quotas and expected levels.
 
-Producer and consumer of the same family and habit share a topic, so what the one sends is what the other is offered.
+Producer and consumer of the same family and habit share a topic, so the producer's rate is what its consumer can read.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ _WARN_LIMIT = 200_000.0
 SCRIPT: dict[str, Habit] = {
     "idle": Habit("ok", 2_000.0, 1_000, 100_000.0, 100_000.0),
     "warn": Habit("warn", 0.85 * _WARN_LIMIT / (1 + OVERHEAD), 8_000, _WARN_LIMIT, _WARN_LIMIT),
-    # The consumer may take less than its partner may send: there is always more to fetch. Both fill Kafka's window
-    # evenly before the producer turns greedy. A burst at the start would come back as another each time that its
-    # sample leaves the window, and the rate would swing by a fifth for minutes.
+    # The consumer's quota is below its producer's, so that there is always more to fetch. Both fill Kafka's window
+    # evenly before the producer sends as fast as it can: a burst at the start would cause another one each time its
+    # sample leaves the window, and the rate would oscillate by a fifth for minutes.
     "throttled": Habit("throttled", 285_000.0, 8_000, 300_000.0, 270_000.0, greedy_after_s=12.0),
     "free": Habit("ok", 60_000.0, 8_000, None, None),
 }
@@ -76,7 +76,7 @@ class Client:
 CLIENTS = tuple(Client(*names) for names in product(FAMILIES, ROLES, HABITS))
 TOPICS = tuple(f"{family}-{habit}" for family, habit in product(FAMILIES, HABITS))
 
-# Quotas on the bare client-id that lose against one on (user, client-id): one stricter, one looser than what holds.
+# Quotas on client-id alone that are overridden by one on (user, client-id): one stricter and one looser.
 MISLEADING = {"librdkafka-producer-warn": 20_000.0, "librdkafka-consumer-throttled": 50_000_000.0}
 
 Entity = dict[str, str | None]

@@ -1,1 +1,1 @@
-"""What commands print on standard output."""
+"""Prints results on standard output: tables, JSON, KIP-546's text."""

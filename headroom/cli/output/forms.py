@@ -1,4 +1,4 @@
-"""The forms of a command's output. A command that has some of them says which: `Literal[Output.TABLE, Output.JSON]`."""
+"""The output formats of commands. A command names those that it has: `Literal[Output.TABLE, Output.JSON]`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from enum import StrEnum
 
 
 class Output(StrEnum):
-    """`text` is the form of Kafka's own command, `table` is for people, `json` for scripts."""
+    """`text` is the format of Kafka's own command, `table` is for people, `json` for scripts."""
 
     TEXT = "text"
     TABLE = "table"

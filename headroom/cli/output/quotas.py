@@ -18,7 +18,7 @@ Resolved: TypeAlias = Iterable[tuple[Client, Mapping[str, Resolution]]]
 
 
 def print_json(value: Any) -> None:
-    """Infinity and NaN, which a cluster can hold and JSON cannot, are null."""
+    """Infinity and NaN, which JSON cannot represent, become null."""
     _write(orjson.dumps(value, option=orjson.OPT_INDENT_2).decode() + "\n")
 
 
@@ -37,7 +37,7 @@ def print_rules_table(rules: Rules) -> None:
 
 
 def print_resolutions(resolved: Resolved, *, named: bool) -> None:
-    """`key=value {entity}` and below it what that overrides; `named`: each client above its quotas."""
+    """`key=value {entity}`, followed by the rules it overrides. `named`: print each client above its quotas."""
     for client, quotas in resolved:
         lines = [text(_client(client))] if named else []
         for key, resolution in sorted(quotas.items()):
@@ -63,7 +63,7 @@ def print_resolutions_table(resolved: Resolved) -> None:
 
 
 def print_resolutions_json(resolved: Resolved) -> None:
-    """A list in the order of the clients, written one by one: there may be very many."""
+    """A list in the order of the clients, written one by one because it may be long."""
     separator = "[\n"
     for client, quotas in resolved:
         _write(separator + orjson.dumps(_resolution_document(client, quotas)).decode())
@@ -72,7 +72,7 @@ def print_resolutions_json(resolved: Resolved) -> None:
 
 
 def number(value: float) -> str:
-    """2000000 and not 2000000.0, and 0.1 as it is."""
+    """2000000 instead of 2000000.0; 0.1 unchanged."""
     return str(int(value)) if value.is_integer() else repr(value)
 
 
@@ -104,7 +104,7 @@ def _client(client: Client) -> Entity:
 
 
 def _in_order(rules: Rules) -> list[tuple[Entity, Mapping[str, float]]]:
-    """Sorted by entity: a cluster lists them in no order."""
+    """Sorted by entity, because a cluster lists them unordered."""
     return sorted(rules.items(), key=lambda rule: [(kind, name is not None, name or "") for kind, name in rule[0]])
 
 

@@ -10,11 +10,12 @@ from rich.text import Text
 
 from exporters.printable import printable
 
-_PIPE_WIDTH = 10_000  # lines of a pipe are not folded
+_PIPE_WIDTH = 10_000  # lines in a pipe are not wrapped
 
 
 def print_table(headings: Sequence[str], rows: Iterable[Sequence[str]], *, numbers: Collection[str] = ()) -> None:
-    """Cells are plain text, line ends in them are kept. `numbers`: the headings of columns that stand to the right."""
+    """Prints a table of plain text cells, which may have several lines. `numbers`: headings of right-aligned
+    columns."""
     table = Table()
     for heading in headings:
         table.add_column(heading, overflow="fold", justify="right" if heading in numbers else "left")
@@ -27,4 +28,4 @@ def print_table(headings: Sequence[str], rows: Iterable[Sequence[str]], *, numbe
 
 
 def _cell(content: str) -> Text:
-    return Text("\n".join(map(printable, content.split("\n"))))  # Text: a name in brackets is no markup
+    return Text("\n".join(map(printable, content.split("\n"))))  # Text, so that a name in brackets is not markup

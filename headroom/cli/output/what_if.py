@@ -1,4 +1,4 @@
-"""The answer of `headroom quotas what-if` on standard output: a table, or JSON."""
+"""Prints the result of `headroom quotas what-if` as a table or JSON."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def print_json(outcomes: Sequence[Outcome]) -> None:
 
 
 def print_outcomes(outcomes: Sequence[Outcome], from_ms: int, to_ms: int) -> None:
-    """`before -> after` where they differ. Those whom the change does not touch are only counted."""
+    """`before -> after` where they differ. Clients not affected by the change are only counted."""
     shown = [outcome for outcome in outcomes if outcome.touched]
     print_table(_HEADINGS, [_row(outcome) for outcome in shown])
     others = len(outcomes) - len(shown)

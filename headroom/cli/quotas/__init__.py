@@ -1,7 +1,9 @@
-"""`headroom quotas`: arguments become entities, filters and changes; commands ask a cluster or a file of quotas.
+"""`headroom quotas`: commands on the quotas of a cluster or of a file.
 
-    commands        describe, resolve, alter;  arguments  what their flags mean
-    what_if         replays recorded usage under other quotas;  recorded_usage  reads it from the store
+    commands        describe, resolve, alter
+    arguments       flags -> entities, filters and changes
+    what_if         `what-if`: simulates other quotas on recorded usage (quota_metrics.simulation)
+    recorded_usage  reads the recorded usage from the store
 
 Prints through headroom.cli.output.
 """

@@ -1,4 +1,4 @@
-"""What is meant by the flags of `headroom quotas`: entities, filters and changes."""
+"""Parses the flags of `headroom quotas` to entities, filters and changes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from quota_metrics.config.entities import CLIENT_ID, IP, TYPES, USER, Entity, Fi
 
 @dataclass(frozen=True, slots=True)
 class Who:
-    """Types with a name, None for the default, and types of which any name will do."""
+    """Types with a name (None: the default), and types with any name."""
 
     names: dict[str, str | None]
     any_name: list[str] = field(default_factory=list)
@@ -25,13 +25,13 @@ class Who:
         ] + [FilterComponent(kind, MatchType.ANY) for kind in self.any_name]
 
     def entity(self) -> Entity:
-        """As the entity to be changed. Raises ArgumentError when nobody is named."""
+        """As the entity to change. Raises ArgumentError when no entity is named."""
         if not self.names:
-            raise ArgumentError("say whose quota: --names, --defaults, --user, --client-id or --ip")
+            raise ArgumentError("name an entity: --names, --defaults, --user, --client-id or --ip")
         return entity_of(self.names)
 
     def client(self) -> tuple[str | None, str | None, str | None]:
-        """As one client: user, client-id, address; None is not known."""
+        """As one client: user, client-id, address; None means unknown."""
         return self.names.get(USER), self.names.get(CLIENT_ID), self.names.get(IP)
 
 
@@ -44,7 +44,7 @@ def who(
     client_id: str | None,
     ip: str | None,
 ) -> Who:
-    """Everything that says who, together. Raises ArgumentError for an unknown type and one that comes twice."""
+    """Combines all flags that name entities. Raises ArgumentError for unknown and repeated types."""
     said: list[tuple[str, str | None]] = []
     for part in _parts(names):
         kind, equals, name = part.partition("=")
@@ -109,6 +109,6 @@ def _number(part: str, number: str) -> float:
         value = float(number)
     except ValueError:
         value = math.nan
-    if math.isnan(value):  # which a broker would take, and then never throttle by
+    if math.isnan(value):  # a broker would accept it and never throttle
         raise ArgumentError(f"--add {part!r}: {number!r} is not a number")
     return value

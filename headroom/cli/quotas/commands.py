@@ -19,7 +19,7 @@ from quota_metrics.config.resolution import Resolver
 from quota_metrics.config.validation import INVALID_REQUEST, altered, refusal
 from quota_metrics.kafka.errors import check
 
-app = typer.Typer(help="Client quotas: what is set, what applies to whom, and change.", no_args_is_help=True)
+app = typer.Typer(help="Client quotas: show, resolve and change them, simulate changes.", no_args_is_help=True)
 
 BootstrapServer = Annotated[
     str | None, typer.Option("--bootstrap-server", metavar="HOST:PORT", help="Brokers, separated by commas.")
@@ -31,7 +31,7 @@ Names = Annotated[
     list[str] | None, typer.Option(metavar="TYPE=NAME,...", help="Entities by name: user=alice,client-id=app.")
 ]
 Defaults = Annotated[list[str] | None, typer.Option(metavar="TYPE,...", help="Default entities: user,client-id.")]
-User = Annotated[str | None, typer.Option(help="A user; the name as it is, commas and all.")]
+User = Annotated[str | None, typer.Option(help="A user; the name may contain commas.")]
 ClientId = Annotated[str | None, typer.Option(help="A client-id.")]
 Ip = Annotated[str | None, typer.Option(help="An address.")]
 OutputForm = Annotated[Output, typer.Option(help="KIP-546's text, a table, or JSON.")]
@@ -54,7 +54,7 @@ def describe(
     output: OutputForm = Output.TEXT,
     timeout_ms: TimeoutMs = 30_000,
 ) -> None:
-    """Quotas as they are set. Without a filter: all. A type that is not mentioned may have any name or be absent."""
+    """Show configured quotas. Without a filter: all. A type that is not mentioned may have any name or be absent."""
     with reported_in_one_line():
         components = who(names, defaults, any_name, user=user, client_id=client_id, ip=ip).components()
         rules = _rules(bootstrap_server, from_file, command_config, timeout_ms, components, strict=strict)
@@ -77,11 +77,11 @@ def resolve(
     output: OutputForm = Output.TEXT,
     timeout_ms: TimeoutMs = 30_000,
 ) -> None:
-    """What applies to a client: value, the rule that won, and the rules it overrides."""
+    """Show the quotas that apply to a client: value, the rule that applies, and the rules it overrides."""
     with reported_in_one_line():
         one = who(names, None, None, user=user, client_id=client_id, ip=ip)
         if (pairs is None) == (one == Who({})):
-            raise ArgumentError("say who: --user, --client-id, --ip, --names, or else --pairs FILE")
+            raise ArgumentError("name a client: --user, --client-id, --ip, --names, or --pairs FILE")
         clients = [one.client()] if pairs is None else parse_pairs(_content(pairs))
         resolver = Resolver(_rules(bootstrap_server, from_file, command_config, timeout_ms))
         resolved = ((client, resolver.resolve(*client)) for client in clients)
@@ -106,7 +106,7 @@ def alter(
     ip: Ip = None,
     add: Annotated[list[str] | None, typer.Option(metavar="KEY=VALUE,...", help="Quotas to set.")] = None,
     delete: Annotated[list[str] | None, typer.Option(metavar="KEY,...", help="Quotas to remove.")] = None,
-    validate_only: Annotated[bool, typer.Option("--validate-only", help="Ask, and change nothing.")] = False,
+    validate_only: Annotated[bool, typer.Option("--validate-only", help="Validate only, change nothing.")] = False,
     output: OutputForm = Output.TEXT,
     timeout_ms: TimeoutMs = 30_000,
 ) -> None:
@@ -152,7 +152,7 @@ def _rules(
     *,
     strict: bool = False,
 ) -> Rules:
-    """The quotas that pass the filter, of a file or of a cluster. A cluster that is asked judges the filter itself."""
+    """The quotas of a file or a cluster that match the filter. A cluster applies the filter itself."""
     address = _one_of(bootstrap_server, from_file)
     components = list(components)
     if from_file is None:
@@ -167,7 +167,7 @@ def _rules(
 
 
 def _one_of(bootstrap_server: str | None, from_file: Path | None) -> str:
-    """The cluster's address, empty when there is a file instead."""
+    """The cluster's address; empty with a file."""
     if (bootstrap_server is None) == (from_file is None):
         raise ArgumentError("give one of --bootstrap-server HOST:PORT and --from FILE")
     return bootstrap_server or ""

@@ -1,4 +1,4 @@
-"""What ClickHouse has recorded of one cluster's usage and limits, for `headroom quotas what-if`. Raises SourceError."""
+"""Reads one cluster's recorded usage and limits for `headroom quotas what-if`. Raises SourceError."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from exporters.model import QuotaLimit, UsageSample
 from quota_metrics.simulation.what_if import Client, Seen
 from spark_jobs.clickhouse.client import ClickHouse
 
-# Rows that ClickHouse sorts, and we hold, at a time.
+# Rows that ClickHouse sorts and this process holds at a time.
 _ROWS_PER_SLICE = 500_000
 _MAX_SLICE_MS = 3_600_000
 _MIN_SLICE_MS = 10_000
-_MAX_NAME_CHARS = 4_096  # in an address; if there are more, all rows come and are sorted out here
+_MAX_NAME_CHARS = 4_096  # in a URL; with more, all rows are read and filtered here
 
 _DURING = """ts > fromUnixTimestamp64Milli({from_ms:Int64}) AND ts <= fromUnixTimestamp64Milli({to_ms:Int64})
   AND source = 'gateway' AND quota_key IN {keys:Array(String)}"""
@@ -39,7 +39,7 @@ WHERE cluster = {{cluster:String}} AND {_DURING}
 ORDER BY ts, user, client_id
 """  # noqa: S608 ours
 
-# What was in force at the beginning is one row per quota, however old; the changes since come all.
+# One row per quota in force at the beginning, however old, and all later changes.
 _LIMITS = """
 SELECT user, client_id, ip, quota_key, toUnixTimestamp64Milli(max(valid_from)) AS since_ms,
        argMax(tuple(value), valid_from).1 AS value
@@ -51,7 +51,7 @@ GROUP BY user, client_id, ip, quota_key, if(valid_from <= fromUnixTimestamp64Mil
 
 @dataclass(frozen=True, slots=True)
 class Recording:
-    """(from_ms, to_ms] of the quota keys `keys`, as the gateway saw it."""
+    """Usage of the quota keys `keys` in (from_ms, to_ms], as the gateway recorded it."""
 
     clickhouse: ClickHouse
     keys: Sequence[str]
@@ -59,11 +59,11 @@ class Recording:
     to_ms: int
 
     def clusters(self) -> list[str]:
-        """Of which there is usage."""
+        """The clusters with usage."""
         return [row["cluster"] for row in self._rows(_CLUSTERS)]
 
     def seen(self, cluster: str) -> tuple[list[Seen], int, int]:
-        """The clients, the interval of their rows in ms, and how many rows there are."""
+        """The clients, the interval of their rows in ms, and the number of rows."""
         rows = list(self._rows(_SEEN, cluster=cluster))
         clients = [
             Seen(
@@ -73,12 +73,12 @@ class Recording:
             )
             for row in rows
         ]
-        # A silence makes an interval seem longer, never shorter.
+        # A gap makes an interval seem longer, never shorter.
         usual = [(row["last_ms"] - row["first_ms"]) / (row["samples"] - 1) for row in rows if row["samples"] > 4]
         return clients, max(round(min(usual, default=1000)), 1), sum(row["samples"] for row in rows)
 
     def history(self, cluster: str) -> list[QuotaLimit]:
-        """What was configured at the beginning, and each change since."""
+        """The configuration at the beginning, and each later change."""
         return [
             QuotaLimit(
                 cluster, row["user"], row["client_id"], row["ip"], row["quota_key"], row["since_ms"], row["value"]
@@ -87,7 +87,7 @@ class Recording:
         ]
 
     def usage(self, cluster: str, names: tuple[set[str], set[str]], row_count: int) -> Iterator[UsageSample]:
-        """Rows in the order of time: all of the named clients, of others at least the throttled ones."""
+        """Rows in order of time: all rows of the named clients, at least the throttled rows of others."""
         users, client_ids = names
         everyone = sum(map(len, users | client_ids)) > _MAX_NAME_CHARS
         some = {"users": [] if everyone else sorted(users), "client_ids": [] if everyone else sorted(client_ids)}
@@ -97,7 +97,7 @@ class Recording:
                 yield UsageSample(cluster=cluster, source="gateway", **row)
 
     def _slices(self, row_count: int) -> Iterator[tuple[int, int]]:
-        """Pieces of time so short that each has few enough rows."""
+        """Splits the time so that each part has few enough rows."""
         span_ms = self.to_ms - self.from_ms
         step_ms = span_ms * _ROWS_PER_SLICE // max(row_count, 1)
         step_ms = min(max(step_ms, _MIN_SLICE_MS), _MAX_SLICE_MS)

@@ -1,4 +1,7 @@
-"""`headroom quotas what-if`: who would have been throttled under other quotas. Reads the store, changes nothing."""
+"""`headroom quotas what-if`: simulates other quotas on recorded usage. Reads the store, changes nothing.
+
+The replay itself is quota_metrics/simulation/replay.py.
+"""
 
 from __future__ import annotations
 
@@ -31,8 +34,8 @@ def what_if(
     delete: Annotated[list[str] | None, typer.Option(metavar="KEY,...", help="Quotas to remove.")] = None,
     since: Annotated[str, typer.Option(help="From this long ago until now: 90s, 15m, 2h, 7d.")] = "6h",
     start: Annotated[str, typer.Option("--from", help="Instead of --since: ISO 8601 (UTC) or epoch seconds.")] = "",
-    end: Annotated[str, typer.Option("--to", help="End of the time that begins with --from.")] = "",
-    cluster: Annotated[str | None, typer.Option(help="Whose usage; may be left out when there is only one.")] = None,
+    end: Annotated[str, typer.Option("--to", help="End of the range that begins with --from.")] = "",
+    cluster: Annotated[str | None, typer.Option(help="The cluster; optional when only one has usage.")] = None,
     url: Annotated[str, typer.Option(envvar="HEADROOM_URL", help="SQL endpoint or ClickHouse server.")] = (
         "http://127.0.0.1:8123"
     ),
@@ -40,10 +43,10 @@ def what_if(
     window_size_ms: Annotated[int, typer.Option(help="quota.window.size.seconds of them, in ms.", min=1)] = 1000,
     output: Annotated[Literal[Output.TABLE, Output.JSON], typer.Option(help="A table, or JSON.")] = Output.TABLE,
 ) -> None:
-    """Who would have been throttled over the recorded usage under changed quotas, how long, and who would be freed.
+    """Show which clients would have been throttled under changed quotas, how long, and which would not any more.
 
-    Each client's recorded bytes go once more through the broker's own rate under the changed limit; what a throttled
-    client would have sent waits and goes as soon as the broker takes it. Nothing is changed in the cluster.
+    Each client's recorded bytes are replayed through the broker's rate calculation under the changed limit; bytes that
+    a throttled client could not send wait until the broker accepts them. The cluster is not changed.
     """
     from headroom.cli.output import what_if as what_if_output
     from quota_metrics.simulation.outcome_text import worst_first
@@ -63,7 +66,7 @@ def what_if(
 
 
 def _check(alteration: Alteration) -> None:
-    """Raises ArgumentError for what a broker would refuse, and for what cannot be replayed."""
+    """Raises ArgumentError for changes that a broker would refuse, and for those that cannot be replayed."""
     message = refusal(alteration)
     if message:
         raise ArgumentError(message)
@@ -88,7 +91,7 @@ def _time_range(since: str, start: str, end: str) -> tuple[int, int]:
 def _outcomes(
     url: str, cluster: str | None, alteration: Alteration, from_ms: int, to_ms: int, window: Window
 ) -> list[Outcome]:
-    """Raises ArgumentError for the URL and its password, ConnectionError for what is behind it."""
+    """Raises ArgumentError for an invalid URL or password, ConnectionError when the server fails."""
     from headroom.cli.quotas.recorded_usage import Recording
     from spark_jobs.clickhouse.client import ClickHouse, SourceError
 
@@ -108,11 +111,11 @@ def _outcomes(
 
 
 def _cluster(recorded: list[str], wanted: str | None) -> str:
-    """Raises ConnectionError where there is nothing to replay, ArgumentError where it is not clear what."""
+    """Raises ConnectionError when there is no usage to replay, ArgumentError when the cluster is ambiguous."""
     if not recorded:
         raise ConnectionError("no usage of these quotas was recorded in this time")
     if wanted is None and len(recorded) > 1:
-        raise ArgumentError(f"say which --cluster: {', '.join(recorded)}")
+        raise ArgumentError(f"name one with --cluster: {', '.join(recorded)}")
     if wanted is not None and wanted not in recorded:
         raise ConnectionError(
             f"no usage of cluster {wanted!r} was recorded in this time, only of {', '.join(recorded)}"

@@ -1,5 +1,5 @@
-"""`headroom subscriptions`: commands read and alter a cluster's telemetry subscriptions.
+"""`headroom subscriptions`: reads and alters a cluster's telemetry subscriptions.
 
 commands  list, describe, alter, delete, preview
-preview   which known clients a subscription would match, and how many points a second they would send
+preview   computes which known clients a subscription would match, and how many points per second they would send
 """

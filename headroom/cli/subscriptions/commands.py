@@ -1,4 +1,4 @@
-"""`headroom subscriptions list | describe | alter | delete | preview`: as kafka-client-metrics.sh, and a look ahead."""
+"""`headroom subscriptions list | describe | alter | delete` (like kafka-client-metrics.sh) and `preview`."""
 
 from __future__ import annotations
 
@@ -40,18 +40,16 @@ BootstrapServer = Annotated[
 HERE = "127.0.0.1:9092"  # where `headroom serve` listens
 Name = Annotated[str | None, typer.Option(help="Name of the subscription.")]
 Metrics = Annotated[
-    str | None, typer.Option(metavar="PREFIX,...", help="Prefixes of metric names, * for all; '' takes it back.")
+    str | None, typer.Option(metavar="PREFIX,...", help="Prefixes of metric names, * for all; '' removes it.")
 ]
-Interval = Annotated[
-    str | None, typer.Option(metavar="MS", help="Push interval in ms, 100 to 3600000; '' takes it back.")
-]
+Interval = Annotated[str | None, typer.Option(metavar="MS", help="Push interval in ms, 100 to 3600000; '' removes it.")]
 MatchBy = Annotated[
     str | None,
     typer.Option(
         "--match",
         metavar="KEY=REGEX,...",
         help="Which clients: client_instance_id, client_id, client_software_name, client_software_version,"
-        " client_source_address, client_source_port; '' takes it back.",
+        " client_source_address, client_source_port; '' removes it.",
     ),
 ]
 OutputForm = Annotated[Literal[Output.TEXT, Output.JSON], typer.Option(help="Text, or JSON.")]
@@ -78,7 +76,7 @@ def describe(
     output: OutputForm = Output.TEXT,
     timeout_ms: TimeoutMs = 30_000,
 ) -> None:
-    """Subscriptions with all their keys. Without --name: all of them."""
+    """Show subscriptions with all their keys. Without --name: all subscriptions."""
     with reported_in_one_line():
         resources = _read(bootstrap_server, command_config, timeout_ms)
         if name is not None:
@@ -103,7 +101,7 @@ def alter(
     match: MatchBy = None,
     timeout_ms: TimeoutMs = 30_000,
 ) -> None:
-    """Set keys of a subscription, which comes into being with the first."""
+    """Set keys of a subscription; creates it if needed."""
     with reported_in_one_line():
         if (name is None) != generate_name:
             raise ArgumentError("give one of --name and --generate-name")
@@ -142,16 +140,16 @@ def preview(
     output: OutputForm = Output.TEXT,
     timeout_ms: TimeoutMs = 30_000,
 ) -> None:
-    """Which known clients a subscription would match, and the points per second that it would cause. Changes nothing.
+    """Show which known clients a subscription would match, and the points per second they would send. Changes nothing.
 
-    With --name: the subscription as the cluster has it, altered by the other options. Without: these options alone,
-    and no cluster is asked.
+    With --name: the cluster's subscription, altered by the other options. Without: these options alone, without a
+    cluster.
 
-    Known are the client instances in the store that were seen since then and sent no terminating push. A client counts
-    with the series that it sent in that time whose names begin with one of the prefixes, one point each per interval.
-    One that sent none counts as is usual for its software, with all metrics: 110 points for Java, 15 for librdkafka
-    and what is built on it, 10 for others. A client that was asked for less before may send more than that.
-    The store does not hold ports and listeners: criteria on them are taken to match.
+    Known clients are the client instances in the store that were seen in the given time and sent no terminating push.
+    A client is estimated by the series that it sent in that time whose names begin with one of the prefixes, one point
+    each per interval. One that sent none is estimated by its software, with all metrics: 110 points for Java, 15 for
+    librdkafka and clients based on it, 10 for others. A client whose subscription was smaller may send more.
+    The store does not record ports and listeners: criteria on them count as matching.
     """
     from headroom.cli.subscriptions.preview import preview_of, print_preview
 
@@ -161,7 +159,9 @@ def preview(
         if name is not None:
             values |= _read(bootstrap_server, command_config, timeout_ms).get(name, {})
         if not values and not given:
-            raise ArgumentError("say what to preview: --metrics, --interval, --match, or the --name of what there is")
+            raise ArgumentError(
+                "nothing to preview: give --metrics, --interval, --match, or the --name of a subscription"
+            )
         values = {key: value for key, value in {**values, **given}.items() if value}
         subscription = parse_subscription(name or "preview", values, EXTRA_MATCH_KEYS)
         since_ms = int(time.time() * 1000) - _seconds(since) * 1000
@@ -205,7 +205,7 @@ def _given(metrics: str | None, interval: str | None, match: str | None) -> dict
 
 
 def _drawn_name() -> str:
-    """As Kafka's Uuid.randomUuid(): without a '-', which command lines take for an option."""
+    """Like Kafka's Uuid.randomUuid(): without a '-', which command lines may read as an option."""
     while "-" in (name := uuid_text(uuid.uuid4().bytes)):
         pass
     return name

@@ -1,4 +1,4 @@
-"""Which clients in the store a subscription would match, and the points per second that they would send for it."""
+"""Computes which clients in the store a subscription would match, and the points per second they would send."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from telemetry.rules.java.hash import uuid_text
 from telemetry.rules.subscription_config import ALL_METRICS, DEFAULT_INTERVAL_MS, Subscription
 from telemetry.rules.subscriptions import is_match
 
-# Points per push with all metrics, of clients that sent none: what was seen of Java 4.3 and librdkafka 2.16.
+# Points per push with all metrics, for clients that sent none; observed with Java 4.3 and librdkafka 2.16.
 JAVA_POINTS: Final = 110
 LIBRDKAFKA_POINTS: Final = 15
 OTHER_POINTS: Final = 10
@@ -23,7 +23,7 @@ OTHER_POINTS: Final = 10
 _NOT_STORED = frozenset({"client_source_port", "listener"})
 _HEADINGS = ("client id", "principal", "software", "address", "cluster", "points per push")
 
-# A series that was written again counts once, and an instance without series once as well.
+# A rewritten series counts once, as does an instance without series.
 _QUERY = """
 SELECT i.cluster, i.client_instance_id, i.client_id, i.principal, i.software_name, i.software_version,
        i.source_address, s.series, s.wanted
@@ -45,7 +45,7 @@ ORDER BY i.cluster, i.client_id, i.principal, i.client_instance_id
 
 @dataclass(frozen=True, slots=True)
 class KnownClient:
-    """A client instance of the store; `points`: per push, of the metrics that are asked for."""
+    """A client instance of the store; `points`: per push, of the requested metrics."""
 
     cluster: str
     client_instance_id: str
@@ -55,12 +55,12 @@ class KnownClient:
     software_version: str
     source_address: str
     points: int
-    sent_before: bool  # else `points` is what is usual for its software
+    sent_before: bool  # otherwise `points` is an estimate by its software
 
 
 @dataclass(frozen=True, slots=True)
 class Preview:
-    """What a subscription would bring. `known`: client instances that were asked whether they match."""
+    """The effect of a subscription. `known`: number of client instances examined."""
 
     interval_ms: int
     known: int
@@ -82,7 +82,7 @@ class Preview:
 
 
 def preview_of(subscription: Subscription, endpoint: Endpoint, since_ms: int) -> Preview:
-    """Looks at the client instances that were seen since then. Raises ConnectionError."""
+    """Examines the client instances seen in the given time. Raises ConnectionError."""
     judged = replace(subscription, match={k: v for k, v in subscription.match.items() if k not in _NOT_STORED})
     rows = _rows(subscription, endpoint, since_ms)
     clients = [_client(row, subscription) for row in rows if is_match(judged, _attributes(row))]
@@ -90,7 +90,7 @@ def preview_of(subscription: Subscription, endpoint: Endpoint, since_ms: int) ->
 
 
 def print_preview(found: Preview, since: str) -> None:
-    """A table and one line below it."""
+    """A table and a summary line."""
     if found.clients:
         print_table(_HEADINGS, map(_row, found.clients), numbers=_HEADINGS[-1:])
     typer.echo(

@@ -1,1 +1,1 @@
-"""Starters of real parts that the demo and the tests share: Kafka broker, JVM, clients' tools, child processes."""
+"""Starts real parts for the demo and the tests: Kafka broker, JVM, admin tools, child processes."""

@@ -1,4 +1,4 @@
-"""What a Kafka admin sets in the cluster: topics, client quotas, telemetry subscriptions. By Kafka's own Admin."""
+"""Sets topics, client quotas and telemetry subscriptions with Kafka's own Java Admin."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ TIMEOUT_S = 30
 
 
 class Admin:
-    """Kafka's Admin, call by call, each waited for. A context manager. Raises DemoError when Kafka refuses."""
+    """A context manager around Kafka's Admin. Calls block until they are done, and raise DemoError when refused."""
 
     def __init__(self, jvm: Jvm, bootstrap: str) -> None:
         self._jvm = jvm
@@ -41,7 +41,7 @@ class Admin:
         self._wait(self._admin.alterClientQuotas([quota.ClientQuotaAlteration(who, operations)]).all())
 
     def set_subscription(self, name: str, metrics: str, interval_ms: int, match: str = "") -> None:
-        """A CLIENT_METRICS resource, as kafka-client-metrics.sh --alter sets it."""
+        """Sets a CLIENT_METRICS resource like kafka-client-metrics.sh --alter."""
         values = {"metrics": metrics, "interval.ms": str(interval_ms), "match": match}
         kafka = self._jvm.classes.org.apache.kafka
         kind = kafka.common.config.ConfigResource.Type.CLIENT_METRICS

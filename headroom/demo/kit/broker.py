@@ -1,4 +1,4 @@
-"""A real Apache Kafka on free ports of this machine: KRaft, one node or a few, started in seconds."""
+"""A real Apache Kafka cluster on free local ports: KRaft, one or more nodes, started in seconds."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from headroom.demo.kit.processes import LOOPBACK, complaint, free_ports, start, 
 from headroom.demo.kit.service import Service
 
 CLUSTER_ID = "headroomDemoClusterAAA"  # a Kafka Uuid: 22 characters of base64url
-READY = "Kafka Server started"  # logged once the broker is unfenced and takes requests
+READY = "Kafka Server started"  # logged when the broker is unfenced and accepts requests
 START_TIMEOUT_S = 60.0
 
-# A short-lived broker on a shared machine: quick start before peak speed, small heap.
+# For a short-lived broker on a shared machine: fast start, small heap.
 _JVM = ["-Xmx384m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto", "-Djava.awt.headless=true"]
 
 _LOG4J = """status = error
@@ -83,21 +83,21 @@ class Broker:
         return self._process.pid if self._process else 0
 
     def format(self) -> None:
-        """Begin to format the storage. `start` waits for the end of it, so that several nodes do it in parallel."""
+        """Begins to format the storage; `start` waits for it, so that several nodes format in parallel."""
         self._directory.mkdir(parents=True, exist_ok=True)
         (self._directory / "log4j2.properties").write_text(_LOG4J)
         self._config.write_text("".join(f"{key}={value}\n" for key, value in self._properties.items()))
         self._process = self._run("kafka.tools.StorageTool", "format", "-t", CLUSTER_ID, "-c", str(self._config))
 
     def start(self) -> None:
-        """Start the node. Raises DemoError when its storage could not be formatted."""
+        """Starts the node. Raises DemoError when its storage could not be formatted."""
         if self._process is None or self._process.wait(START_TIMEOUT_S):
             raise DemoError(f"cannot format Kafka's storage: {complaint(self.log)}")
         self._process = self._run(*self._jvm_options, "kafka.Kafka", str(self._config))
 
     def start_again(self) -> None:
-        """Start a node that was stopped, with what its storage holds."""
-        self.log.rename(self.log.with_suffix(".before"))  # `wait_ready` reads the output from here on
+        """Starts a stopped node with its existing storage."""
+        self.log.rename(self.log.with_suffix(".before"))  # `wait_ready` reads the output from here
         self._process = self._run(*self._jvm_options, "kafka.Kafka", str(self._config))
 
     def _run(self, *main: str) -> subprocess.Popen[bytes]:
@@ -106,7 +106,7 @@ class Broker:
             return start([self._java, *_JVM, log4j, "-cp", self._classpath, *main], stderr=log)
 
     def wait_ready(self, timeout_s: float = START_TIMEOUT_S) -> None:
-        """Until the broker takes requests. Raises DemoError when it ends or takes too long."""
+        """Waits until the broker accepts requests. Raises DemoError when it ends or takes too long."""
         deadline = time.monotonic() + timeout_s
         while READY not in self.log.read_text(errors="replace"):
             self.check()
@@ -126,9 +126,9 @@ class Broker:
 
 
 class Cluster(Service):
-    """Some brokers in a temporary directory, as a context manager; `bootstrap` is HOST:PORT of all of them.
+    """A context manager that runs brokers in a temporary directory; `bootstrap` is the HOST:PORT of all of them.
 
-    `properties` are added to every node's server.properties and win over ours; `jvm_options` go to every broker.
+    `properties` are added to every node's server.properties and override the defaults; `jvm_options` apply to each.
     """
 
     def __init__(

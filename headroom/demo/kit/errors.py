@@ -1,11 +1,11 @@
-"""Errors that end a run of the demo, each one line for the user."""
+"""Errors that end the demo, each with a one-line message."""
 
 from __future__ import annotations
 
 
 class DemoError(Exception):
-    """Something that the demo needs did not work. The message is one clear line."""
+    """A part of the demo failed; the message is one line."""
 
 
 class PrerequisiteError(DemoError):
-    """Something that must be there before the start is missing: Java, the Kafka jars."""
+    """A prerequisite is missing: Java, the Kafka jars."""

@@ -1,4 +1,4 @@
-"""Java 17 and the jars of Apache Kafka 4.3.1, fetched once by the Ivy that PySpark's wheel ships."""
+"""Finds Java 17 and fetches the jars of Apache Kafka 4.3.1 once, with the Ivy in PySpark's wheel."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from spark_jobs.java import java_version
 KAFKA_VERSION = "4.3.1"
 JAVA_NEEDED = 17
 LIBS_VARIABLE = "HEADROOM_KAFKA_LIBS"
-MARKER = ".complete"  # written last: a directory without it is the rest of an interrupted download
+MARKER = ".complete"  # written last: a directory without it is an interrupted download
 
-# One module file for all three: Ivy then keeps one version of each artifact (log4j comes in two otherwise).
-# kafka-tools drags Connect and Jetty in; the command classes work without them.
+# One module file for all three, so that Ivy resolves one version of each artifact (otherwise two of log4j).
+# kafka-tools depends on Connect and Jetty, which the command classes do not need.
 _IVY_MODULE = f"""<ivy-module version="2.0">
   <info organisation="headroom" module="kafka-libs"/>
   <configurations><conf name="default"/></configurations>
@@ -44,15 +44,14 @@ _IVY_CLIENT_MODULE = """<ivy-module version="2.0">
 </ivy-module>
 """
 
-# How Ivy reports that something is missing; its exit status is not reliable.
-# The first that occurs in its output is the most specific.
+# Messages by which Ivy reports a missing artifact, most specific first; its exit status is not reliable.
 _COMPLAINTS = ("Server access", "Exception", "FAILED", "not found", "UNRESOLVED")
 
 Progress = Callable[[str], None]
 
 
 def find_java(environ: Mapping[str, str] = os.environ) -> str:
-    """Path of a `java` of version 17 or newer: JAVA_HOME's, else PATH's. Raises PrerequisiteError."""
+    """Path of a `java` of version 17 or newer, from JAVA_HOME or PATH. Raises PrerequisiteError."""
     found: list[str] = []
     for java in _java_candidates(environ):
         version = java_version(java)
@@ -75,9 +74,9 @@ def _java_candidates(environ: Mapping[str, str]) -> Iterator[str]:
 def kafka_libs(
     java: str, cache: Path | None = None, progress: Progress = print, environ: Mapping[str, str] = os.environ
 ) -> Path:
-    """Directory of the Kafka jars, fetched into `cache` (default `.cache/kafka-4.3.1`) if they are not there.
+    """Directory of the Kafka jars; fetches them into `cache` (default `.cache/kafka-4.3.1`) if needed.
 
-    `HEADROOM_KAFKA_LIBS` names a directory of one's own (a Kafka distribution's `libs`) instead.
+    `HEADROOM_KAFKA_LIBS` names an existing directory (`libs` of a Kafka distribution) instead.
     Raises PrerequisiteError.
     """
     own = environ.get(LIBS_VARIABLE)
@@ -94,7 +93,7 @@ def kafka_libs(
 
 
 def client_libs(java: str, version: str, cache: Path, progress: Progress = print) -> Path:
-    """Directory of the jars of Kafka's Java client in another version, fetched into `cache` if not there.
+    """Directory of the jars of another version of Kafka's Java client; fetches them into `cache` if needed.
 
     Raises PrerequisiteError.
     """
@@ -106,7 +105,7 @@ def client_libs(java: str, version: str, cache: Path, progress: Progress = print
 
 
 def fetch(java: str, libs: Path, ivy_module: str, progress: Progress) -> None:
-    """All or nothing: fetches into a sibling directory, then renames it. Ivy's cache lets a retry resume."""
+    """Fetches into a sibling directory and renames it, so that it is complete. Ivy's cache lets a retry resume."""
     libs.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="fetch-", dir=libs.parent) as scratch:
         module, fetched = Path(scratch) / "ivy.xml", Path(scratch) / "libs"

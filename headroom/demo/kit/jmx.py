@@ -1,4 +1,4 @@
-"""The broker's own numbers: byte-rate and throttle-time of each quota sensor, by JMX."""
+"""Reads byte-rate and throttle-time of a broker's quota sensors by JMX."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _TYPES = {"Produce": QuotaKey.PRODUCER_BYTE_RATE, "Fetch": QuotaKey.CONSUMER_BYT
 
 
 class Sensor(NamedTuple):
-    """A quota sensor at one moment. `throttle_ms` is Kafka's average over a minute, NaN before the first throttle."""
+    """A reading of a quota sensor. `throttle_ms`: Kafka's average over a minute, NaN before the first throttle."""
 
     byte_rate: float
     throttle_ms: float
@@ -33,7 +33,7 @@ def jmx_options(port: int) -> list[str]:
 
 
 class BrokerJmx:
-    """A connection to one broker, through a JVM of ours. A context manager."""
+    """A context manager: a JMX connection to one broker, through a JVM."""
 
     def __init__(self, jvm: Jvm, port: int) -> None:
         self._management = jvm.classes.javax.management

@@ -1,4 +1,4 @@
-"""A JVM of ours with Kafka's own classes in it, driven from Python through py4j: real Java clients, admin, JMX."""
+"""A JVM with Kafka's classes, driven from Python through py4j: real Java clients, admin, JMX."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ appender.stderr.layout.pattern = [%d] %p %m (%c)%n
 class Jvm(Service):
     """A context manager. `classes` is py4j's view: `jvm.classes.org.apache.kafka...`; 0.1 ms a call, any thread.
 
-    Ends with this process in every case: by SIGTERM, the end of its stdin, or PR_SET_PDEATHSIG.
+    It always ends with this process: by SIGTERM, the end of its stdin, or PR_SET_PDEATHSIG.
     """
 
     def __init__(self, java: str, libs: Path) -> None:
@@ -76,7 +76,7 @@ class Jvm(Service):
 
     def stop(self) -> None:
         if self._gateway is not None:
-            self._gateway.shutdown()  # and not close(): finalizers of Java objects would go on calling
+            self._gateway.shutdown()  # not close(), after which finalizers of Java objects would still call
             self._gateway = None
         if self._process is not None:
             stop(self._process)
@@ -115,12 +115,12 @@ class Jvm(Service):
         return self.classes.org.apache.kafka.clients.admin.Admin.create(self.properties(named))
 
     def bytes_of(self, size: int) -> Any:
-        """A byte[] of zeros that stays in the JVM: what is sent often need not cross to it each time."""
+        """A byte[] of zeros in the JVM, to send repeatedly without copying it there."""
         assert self._gateway is not None
         return self._gateway.new_array(self.classes.byte, size)
 
     def strings(self, values: Sequence[str]) -> Any:
-        """A String[], as a main method takes it."""
+        """A String[] for a main method."""
         assert self._gateway is not None
         array = self._gateway.new_array(self.classes.String, len(values))
         for index, value in enumerate(values):
@@ -134,11 +134,11 @@ class Jvm(Service):
 
 @contextmanager
 def java_errors(doing: str) -> Iterator[None]:
-    """What Java throws inside becomes a DemoError of one line: cannot `doing`."""
+    """Converts Java exceptions to a DemoError with one line: cannot `doing`."""
     try:
         yield
     except Py4JError as exc:
-        # The first line says that there was an error, the next one which.
+        # The first line only says that an error occurred, the next one names it.
         lines = [line.lstrip(": ") for line in str(exc).splitlines() if line.strip()]
         raise DemoError(f"cannot {doing}: {(lines[1:] or lines)[0]}") from exc
 

@@ -1,9 +1,9 @@
-"""How many records are due: a rate that is held exactly over time, without a burst after a stall. No clock."""
+"""Paces records: the rate is exact over time, without a burst after a stall. No clock."""
 
 from __future__ import annotations
 
-RAMP_S = 2.0  # from zero to the full rate, so that a start is no burst
-FORGIVEN_AFTER_S = 1.0  # a backlog beyond this, after a stall, is dropped
+RAMP_S = 2.0  # from zero to the full rate, to avoid a burst at the start
+FORGIVEN_AFTER_S = 1.0  # a larger backlog, after a stall, is dropped
 
 
 class Pace:
@@ -15,10 +15,10 @@ class Pace:
         self._rate = bytes_per_s
         self._record_bytes = record_bytes
         self._ramp_s = ramp_s
-        self._settled = 0.0  # bytes sent, or forgiven
+        self._settled = 0.0  # bytes sent, or dropped from the backlog
 
     def due(self, elapsed_s: float) -> int:
-        """Records to send now, `elapsed_s` after the start; they count as sent."""
+        """Number of records to send now, `elapsed_s` after the start; they count as sent."""
         behind = self._owed(elapsed_s) - self._settled
         most = max(self._rate * FORGIVEN_AFTER_S, self._record_bytes)
         if behind > most:
@@ -29,7 +29,7 @@ class Pace:
         return records
 
     def _owed(self, elapsed_s: float) -> float:
-        """Bytes from the start on: the rate grows linearly during the ramp."""
+        """Bytes due since the start; the rate grows linearly during the ramp."""
         if elapsed_s < self._ramp_s:
             return self._rate * elapsed_s * elapsed_s / (2 * self._ramp_s)
         return self._rate * (elapsed_s - self._ramp_s / 2)

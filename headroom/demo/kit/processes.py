@@ -1,4 +1,4 @@
-"""Child processes that never outlive us, and that a Ctrl-C in the terminal does not reach before we stop them."""
+"""Child processes that die with this process and do not receive the terminal's Ctrl-C."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from typing import IO
 
 LOOPBACK = "127.0.0.1"
 
-# Runs in the child before the program: a session of its own keeps the terminal's Ctrl-C away, PR_SET_PDEATHSIG (1)
-# lets the kernel kill it with us. A launcher and no preexec_fn: that one is unsafe beside threads.
-# Where there is no prctl (macOS) only the orderly stop remains.
+# Runs in the child before the program: its own session shields it from the terminal's Ctrl-C, and with PR_SET_PDEATHSIG
+# (1) the kernel kills it with its parent. A launcher instead of preexec_fn, which is unsafe with threads.
+# Without prctl (macOS) only an orderly stop ends the child.
 _LAUNCHER = """
 import ctypes, os, signal, sys
 libc = ctypes.CDLL(None)
@@ -36,24 +36,24 @@ def start(
     stdout: IO[bytes] | int | None = None,
     stdin: int = subprocess.DEVNULL,
 ) -> subprocess.Popen[bytes]:
-    """Start `argv` in a session of its own; its stdout goes where stderr goes unless said otherwise.
+    """Starts `argv` in its own session; its stdout goes to stderr's target by default.
 
-    The child dies with the *thread* that started it (prctl(2)): call this from a thread that lives as long as it.
+    The child dies with the *thread* that started it (prctl(2)), so that thread must outlive it.
     """
     return subprocess.Popen(
         [sys.executable, "-I", "-S", "-c", _LAUNCHER, str(os.getpid()), *argv],
         stdin=stdin,
         stdout=stderr if stdout is None else stdout,
         stderr=stderr,
-        bufsize=0,  # what `first_line` leaves must stay for the next reader
+        bufsize=0,  # `first_line` must not consume more than one line
         start_new_session=True,
     )
 
 
 def stop(process: subprocess.Popen[bytes], grace_s: float = 10.0) -> int:
-    """SIGTERM to the process, SIGKILL after `grace_s`; then SIGKILL to what it left behind in its session.
+    """Sends SIGTERM, SIGKILL after `grace_s`, then SIGKILL to the rest of its session.
 
-    Returns the exit status. Closes our ends of its pipes.
+    Returns the exit status. Closes the pipes.
     """
     for pipe in (process.stdin, process.stdout):
         if pipe is not None:
@@ -62,14 +62,14 @@ def stop(process: subprocess.Popen[bytes], grace_s: float = 10.0) -> int:
         process.send_signal(signal.SIGTERM)
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(grace_s)
-    with contextlib.suppress(ProcessLookupError, PermissionError):  # nobody is left; macOS says it the other way
+    with contextlib.suppress(ProcessLookupError, PermissionError):  # no process is left; macOS reports EPERM
         os.killpg(process.pid, signal.SIGKILL)
     return process.wait()
 
 
 def first_line(process: subprocess.Popen[bytes], timeout_s: float) -> str:
-    """The first line on stdout, by which a process reports that it is ready; empty when it ends or is too slow."""
-    assert process.stdout is not None  # a pipe, or there is nothing to read
+    """The first line on stdout, which reports readiness; empty when the process ends or is too slow."""
+    assert process.stdout is not None  # the caller asked for a pipe
     with selectors.DefaultSelector() as selector:
         selector.register(process.stdout, selectors.EVENT_READ)
         if not selector.select(timeout_s):
@@ -78,7 +78,7 @@ def first_line(process: subprocess.Popen[bytes], timeout_s: float) -> str:
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports on the loopback address that nobody listened on a moment ago."""
+    """Ports on the loopback address that were free a moment ago."""
     sockets = [socket.socket() for _ in range(count)]
     try:
         for endpoint in sockets:
@@ -90,7 +90,7 @@ def free_ports(count: int) -> list[int]:
 
 
 def complaint(log: Path) -> str:
-    """The line of a log that best says what went wrong, for an error message."""
+    """The line of a log that best explains a failure, for an error message."""
     lines = [line.strip() for line in log.read_text(errors="replace").splitlines()] if log.exists() else []
     for word in ("Exception", "ERROR", "Error", ""):
         said = [line for line in lines if line and word in line and not line.startswith("at ")]

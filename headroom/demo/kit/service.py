@@ -1,4 +1,4 @@
-"""The base of parts that are started and always stopped again."""
+"""Base class of parts with a life cycle."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from typing import Self
 
 
 class Service(ABC):
-    """A context manager. One that fails to start is stopped as well: parts of it may run."""
+    """A context manager. It is stopped even when it fails to start, because parts of it may be running."""
 
     @abstractmethod
     def start(self) -> None:
-        """Returns when it can be used. Raises DemoError."""
+        """Returns when the service is usable. Raises DemoError."""
 
     @abstractmethod
     def stop(self) -> None:
-        """Stops whatever was started; leaves nothing behind."""
+        """Stops everything that was started."""
 
     def __enter__(self) -> Self:
         try:

@@ -1,4 +1,4 @@
-"""Headroom itself, started as a user would: `headroom serve` in a child process."""
+"""Runs `headroom serve` in a child process, as a user would."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ def test_status_also_while_a_worker_reads(data: Path) -> None:
     assert segment["being_written"] is False
     table = run(data, "status").stdout
     assert "pushes" in table
-    assert table.splitlines()[-1].endswith("wait; 1 records are finished")
+    assert table.splitlines()[-1].endswith("are waiting; 1 records are finished")
     reader.close()
 
 

@@ -153,7 +153,7 @@ def test_two_clusters_in_one_store(tmp_path: Path) -> None:
         for cluster, bytes_per_s in (("one", 100), ("two", 2000)):
             write(running.store, cluster, recorded(Used("u", "c", [bytes_per_s] * 20)), [limit("u", "", 9e9)])
         asking = ["--user", "u", "--add", "producer_byte_rate=1000"]
-        assert refused(2, *asking, *WHEN, "--url", running.url) == "say which --cluster: one, two"
+        assert refused(2, *asking, *WHEN, "--url", running.url) == "name one with --cluster: one, two"
         verdicts = [answer(running, *asking, "--cluster", name)["c"]["verdict"] for name in ("one", "two")]
     assert verdicts == ["unchanged", "newly throttled"]
 
@@ -168,7 +168,7 @@ def test_nobody_there() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--add", "producer_byte_rate=1"], "say whose quota"),
+        (["--add", "producer_byte_rate=1"], "name an entity"),
         (["--user", "u"], "say what to change"),
         (["--user", "u", "--user-defaults", "--add", "producer_byte_rate=1"], "user is given more than once"),
         (["--user", "", "--add", "producer_byte_rate=1"], "Empty user not supported"),

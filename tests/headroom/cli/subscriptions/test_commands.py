@@ -88,7 +88,7 @@ def test_without_any(sink: RunningSink) -> None:
         ("delete", ["--name", "nope"], "there is no client metrics subscription 'nope'"),
         ("alter", ["--metrics", "a"], "give one of --name and --generate-name"),
         ("alter", ["--name", "a", "--generate-name"], "give one of --name and --generate-name"),
-        ("preview", [], "say what to preview: --metrics, --interval, --match, or the --name of what there is"),
+        ("preview", [], "nothing to preview: give --metrics, --interval, --match, or the --name of a subscription"),
         ("preview", ["--interval", "5"], "Invalid value 5 for interval.ms, interval must be between 100 and 3600000"),
         ("preview", ["--match", "foo=x"], "Illegal client matching pattern: foo=x"),
         ("preview", ["--metrics", "a", "--since", "soon"], "--since: cannot read the duration 'soon'"),

@@ -131,7 +131,7 @@ def test_one_that_there_is_is_altered_by_the_options(clickhouse: RunningClickHou
         missing = ["preview", "--url", clickhouse.url, "--bootstrap-server", sink.bootstrap, "--name", "nope"]
         result = CliRunner().invoke(app, missing)
         assert result.exit_code == 2
-        assert result.stderr.startswith("headroom: say what to preview")
+        assert result.stderr.startswith("headroom: nothing to preview")
 
 
 def test_a_url_that_cannot_be_used_is_reported_in_one_line(clickhouse: RunningClickHouse) -> None:

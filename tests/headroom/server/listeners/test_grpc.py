@@ -55,7 +55,7 @@ def test_the_address_comes_by_flag_over_environment_over_file(tmp_path: Path, mo
         ({"listen": "127.0.0.1:9092"}, "grpc: needs an address of its own"),
         ({"token": ""}, "grpc.token: "),  # an empty variable must not leave the receiver open
         ({"token": "x" * 15}, "at least 16"),
-        ({"token": "x" * 16, "token_file": "f"}, "two ways"),
+        ({"token": "x" * 16, "token_file": "f"}, "not both"),
         ({"certificate": "c"}, "certificate and private_key need each other"),
         ({"client_ca": "c"}, "client_ca needs certificate"),
         ({"subjects": ["CN=plugin"]}, "subjects need client_ca"),
