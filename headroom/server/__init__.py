@@ -1,5 +1,6 @@
-"""`headroom serve`: app.py builds all parts top to bottom, runs them and stops them in reverse order.
+"""`headroom serve`: app.py builds and runs all parts, and stops them in reverse order.
 
-listeners/ builds and opens what clients connect to, http.py the HTTP endpoint; quotas/ adds quota readings; processes/
-are the child processes and their supervisors; metrics.py and periodic.py serve all of them.
+listeners/ builds and opens the listeners, http.py the HTTP endpoint, pages.py the web pages; storage.py runs the store;
+quotas/ reads quotas and JMX; processes/ has the child processes and their supervisors; metrics.py and periodic.py are
+shared by all. Imports everything except headroom.cli and headroom.demo.
 """

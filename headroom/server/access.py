@@ -1,4 +1,4 @@
-"""Certificates and tokens of a receiver, read from the files that its settings name."""
+"""Reads certificates and tokens of a receiver from the files in its settings."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _TOKEN = re.compile(rf"[!-~]{{{MIN_TOKEN_CHARS},}}")
 
 
 def access_of(config: AccessConfig, name: str) -> Access:
-    """Who may call a receiver; `name` is its section of the settings. Raises ServeError."""
+    """The access rules of a receiver; `name` is its section of the settings. Raises ServeError."""
     tokens = _tokens(config, name)
     if tokens and not config.certificate:
-        log.warning("bearer tokens come in the clear: the receiver has no TLS", receiver=name)
+        log.warning("bearer tokens are sent in clear text: the receiver has no TLS", receiver=name)
     allowed = config.allow_unauthenticated
     return Access(
         tokens=tokens, subjects=config.subjects, direct=not config.authenticates if allowed is None else allowed
@@ -54,7 +54,7 @@ def _tokens(config: AccessConfig, name: str) -> list[str]:
         source = f"{name}.token_file"
         tokens = _read(config.token_file, source).decode("utf-8", "replace").split()
         if not tokens:
-            raise ServeError(f"{source}: there is no token in {config.token_file}")
+            raise ServeError(f"{source}: {config.token_file} contains no token")
     if not all(_TOKEN.fullmatch(token) for token in tokens):
         raise ServeError(f"{source}: a token is at least {MIN_TOKEN_CHARS} visible ASCII characters")
     return tokens

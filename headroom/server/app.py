@@ -1,4 +1,4 @@
-"""`headroom serve`: builds every part top to bottom, runs, and stops them in reverse order."""
+"""`headroom serve`: builds all parts, runs them, and stops them in reverse order."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _PREDECESSORS_S = 10.0
 
 
 def run(config: ServeConfig) -> int:
-    """Serves until SIGTERM or SIGINT; 0. Raises ServeError."""
+    """Serves until SIGTERM or SIGINT; returns 0. Raises ServeError."""
     configure_logging()
     allow_open_files()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
@@ -54,7 +54,7 @@ async def _serve(config: ServeConfig) -> int:
         await _wait_for_predecessors(config.data)
         forwarding = await open_forwarding(config, stack)
         storage = await open_storage(config, stack)
-        # Two writers: a failed flush of usage must not fail pushes that wait for theirs.
+        # Two writers, so that a failed flush of usage does not fail pushes.
         pushes, quotas = (open_spool(config, name, stack) for name in ("pushes", "quotas"))
         if config.upstream or config.observe:
             network_service = await open_gateway(config, pushes, quotas, storage.endpoint, stack)
@@ -121,10 +121,10 @@ def _lock(data: Path) -> TextIO:
 async def _open_grpc(
     config: ServeConfig, network_service: NetworkService, stack: AsyncExitStack
 ) -> tuple[str, Readings]:
-    """The receiver's part of the ready line, and its readings. Raises ServeError."""
+    """Opens the gRPC receiver; returns its part of the ready line and its readings. Raises ServeError."""
     if config.grpc.listen is None:
         return "", dict
-    from headroom.server.listeners.grpc import open_grpc  # gRPC takes 20 MB, so it is imported only for such a receiver
+    from headroom.server.listeners.grpc import open_grpc  # gRPC takes 20 MB, so it is imported only if configured
 
     address, readings = await open_grpc(config, config.grpc.listen, network_service.gateway, stack)
     return f" grpc={address}", readings
@@ -133,7 +133,7 @@ async def _open_grpc(
 async def _open_otlp(
     config: ServeConfig, network_service: NetworkService, pushes: SpoolWriter, stack: AsyncExitStack
 ) -> tuple[str, Readings]:
-    """The OTLP receivers' part of the ready line, and their readings. Raises ServeError."""
+    """Opens the OTLP receivers; returns their part of the ready line and their readings. Raises ServeError."""
     if config.otlp.grpc is None and config.otlp.http is None:
         return "", dict
     from headroom.server.listeners.otlp import open_otlp

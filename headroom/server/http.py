@@ -26,7 +26,7 @@ def web_app(
 
     async def metrics(request: Request) -> Response:
         encode, content_type = choose_encoder(request.headers.get("accept", ""))
-        snapshot = self_metrics.snapshot()  # in the loop's thread; the text of thousands of series is built in another
+        snapshot = self_metrics.snapshot()  # in the loop's thread; formatting thousands of series takes another one
         text = await asyncio.to_thread(encode, snapshot)
         return Response(text, headers={"content-type": content_type})
 
@@ -48,7 +48,7 @@ class _Server(uvicorn.Server):
 
 
 class HttpServer:
-    """uvicorn on a socket that we bound, in the running loop."""
+    """uvicorn on an already bound socket, in the running loop."""
 
     def __init__(self, app: ASGIApp, host: str, port: int, options: Mapping[str, Any] | None = None) -> None:
         """`options`: further ones of uvicorn.Config, such as TLS and limits."""

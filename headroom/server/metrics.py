@@ -1,4 +1,4 @@
-"""Headroom's own metrics, read from its parts at each scrape; names come from the catalogue."""
+"""Headroom's own metrics, read from all parts at each scrape; names come from the catalogue."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ Readings = Callable[[], dict[SelfMetric, Values]]
 
 
 class SelfMetrics:
-    """All readings of this process. They read live state, so call `snapshot` in the event loop's thread."""
+    """All readings of this process. They read live state; call `snapshot` in the event loop's thread."""
 
     def __init__(self, *readings: Readings) -> None:
         self._readings = readings
 
     def snapshot(self) -> Snapshot:
-        """Current values; another thread may format them."""
+        """The current values, which another thread may format."""
         return Snapshot([pair for read in self._readings for pair in read().items()])
 
 

@@ -1,4 +1,4 @@
-"""The limit of open files: each client takes one, behind a gateway two."""
+"""The limit of open files: a client takes one, with an upstream connection two."""
 
 from __future__ import annotations
 
@@ -6,6 +6,6 @@ import resource
 
 
 def allow_open_files() -> None:
-    """Raises the soft limit, on most systems 1024 for the sake of select(2), to the hard one. Children inherit it."""
+    """Raises the soft limit, usually 1024 because of select(2), to the hard limit. Children inherit it."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

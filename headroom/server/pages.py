@@ -1,4 +1,4 @@
-"""The web pages of a running service: what they show, and who may read them."""
+"""Connects the web pages to the running service: data sources and access."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def http_app(
 
 
 def subscription_rows(rules: ClientMetrics) -> list[dict[str, Any]]:
-    """The cluster's subscriptions; those that are not valid have `error`."""
+    """The cluster's subscriptions; invalid ones have `error`."""
     rows: list[dict[str, Any]] = []
     for name, values in sorted(rules.resources.items()):
         try:
@@ -62,7 +62,7 @@ def subscription_rows(rules: ClientMetrics) -> list[dict[str, Any]]:
 
 
 def metric_rows(self_metrics: SelfMetrics) -> list[dict[str, Any]]:
-    """Headroom's own metrics as rows; those of clients are on the other pages."""
+    """Headroom's own metrics as rows, without those of clients."""
     return [
         {
             "name": sample.name,

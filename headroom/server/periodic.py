@@ -24,8 +24,8 @@ _ROWS_PER_RECORD = 1_000
 class PeriodicTask(NamedTuple):
     """Calls `step` every `interval_ms`; it may raise ClusterError, OSError and SpoolFull.
 
-    `on_the_clock`: at wall times that are multiples of the interval, so that rows of several gateways have the same
-    timestamps and a second has one row.
+    `on_the_clock`: at wall times that are multiples of the interval, so that rows of several gateways have equal
+    timestamps.
     """
 
     name: str
@@ -61,7 +61,7 @@ class QuotaRecorder:
         self.write_rows(rows)
 
     def write_rows(self, rows: Sequence[UsageSample]) -> None:
-        """Writes rows of quota_usage. On OSError all of them are lost, and counted."""
+        """Writes rows of quota_usage. After an OSError all of them are lost and counted."""
         queued = 0
         for start in range(0, len(rows), _ROWS_PER_RECORD):
             part = rows[start : start + _ROWS_PER_RECORD]
@@ -77,7 +77,7 @@ class QuotaRecorder:
             raise
 
     async def write_limits(self) -> None:
-        """Writes quotas that changed. Raises ClusterError, OSError, SpoolFull; what was read is kept for the retry."""
+        """Writes changed quotas. Raises ClusterError, OSError, SpoolFull; a retry writes the same changes."""
         self._unsaved += await self._read_changes()
         if self._unsaved:
             self._spool.append(RecordKind.LIMITS, encode_limits(self._unsaved))
@@ -91,7 +91,8 @@ async def run_periodic_tasks(
     beside: Awaitable[object],
     faults: Counter[str] | None = None,
 ) -> None:
-    """Runs all tasks, and `beside`, until the event. An unexpected exception of `beside` stops all and is raised.
+    """Runs all tasks, and `beside`, until the event is set. An unexpected exception of `beside` stops all and is
+    raised.
 
     An exception of a step is a bug in that task: it is logged, counted in `faults` by the task's name, and retried.
     """
@@ -111,7 +112,7 @@ async def run_periodic_tasks(
 
 
 async def first(task: PeriodicTask) -> None:
-    """Runs one step now. An error of the cluster or the spool is logged; the task tries again later."""
+    """Runs one step now. Logs an error of the cluster or the spool; the task retries later."""
     try:
         await task.step()
     except (ClusterError, OSError, SpoolFull) as exc:
@@ -124,7 +125,7 @@ async def _next_turn(task: PeriodicTask) -> None:
         return
     at_ms = now_ms()
     due_ms = at_ms - at_ms % task.interval_ms + task.interval_ms
-    while at_ms < due_ms <= at_ms + task.interval_ms:  # timers may fire early; a clock set back starts anew
+    while at_ms < due_ms <= at_ms + task.interval_ms:  # timers may fire early; a clock that was set back starts over
         await asyncio.sleep((due_ms - at_ms) / 1000)
         at_ms = now_ms()
 
@@ -141,9 +142,7 @@ async def _every(task: PeriodicTask, faults: Counter[str]) -> object:
             failing = True
         except Exception:
             faults[task.name] += 1
-            if (
-                faults[task.name] & (faults[task.name] - 1) == 0
-            ):  # logs the 1st, 2nd, 4th, 8th ...: it may occur each second
+            if faults[task.name] & (faults[task.name] - 1) == 0:  # logs the 1st, 2nd, 4th, 8th ... only
                 log.exception("task failed unexpectedly, will be tried again", task=task.name)
         else:
             if failing:

@@ -1,4 +1,4 @@
-"""The storage side of `headroom serve`: the ClickHouse server, if it is a managed one, and the worker."""
+"""The storage side of `headroom serve`: the managed ClickHouse server, if any, and the storage worker."""
 
 from __future__ import annotations
 
@@ -31,16 +31,16 @@ class Storage:
     server: ClickHouseSupervisor | None
 
     def server_readings(self) -> dict[SelfMetric, Values]:
-        """Readings of the managed server; none for a server that Headroom does not run."""
+        """Readings of the managed server, if any."""
         return self.server.readings() if self.server else {}
 
     async def watch(self) -> None:
-        """Restarts what dies."""
+        """Restarts both when they die."""
         await asyncio.gather(self.worker.watch(), *([self.server.watch()] if self.server else []))
 
 
 async def open_storage(config: ServeConfig, stack: AsyncExitStack) -> Storage:
-    """Raises ServeError. `stack` closes what is opened: the worker drains the spool before the server ends."""
+    """Raises ServeError. `stack` closes both: the worker drains the spool before the server stops."""
     endpoint, server = config.clickhouse_endpoint, None
     address = endpoint.url if endpoint else ""
     if endpoint is None:

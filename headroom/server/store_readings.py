@@ -1,4 +1,4 @@
-"""Metrics of the store's contents, queried once a minute and never by a scrape; and the spool's bound."""
+"""Metrics about the store's contents, queried once a minute and not at each scrape; and the spool's limit."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ class StoreReadings:
         self._values: dict[SelfMetric, Values] = {catalogue.SPOOL_MAX_BYTES: spool_max_bytes}
 
     def task(self) -> PeriodicTask:
-        """The first query runs an interval after the start; nothing waits for it."""
+        """The first query runs one interval after the start."""
         return PeriodicTask("store readings", _EVERY_MS, self.read)
 
     async def read(self) -> None:
-        """Raises ConnectionError when the store is unreachable; the results then stay as they were."""
+        """Raises ConnectionError when the store is unreachable; the previous results remain."""
         known_issues, jobs = await asyncio.to_thread(self._ask)
         self._values |= {
             catalogue.KNOWN_ISSUES: float(known_issues[0][0]),

@@ -1,8 +1,8 @@
-"""Who may read the pages: the Host header, a token or a trusted proxy; and the headers of every answer.
+"""Access control of the pages (Host header, token, trusted proxy), and the headers of every response.
 
-A foreign Host header is how a page of somebody else reads a service on loopback (DNS rebinding), so only names that are
-configured, localhost and plain addresses pass. The pages change nothing, so there is no cross-site request to forge;
-what a foreign page might embed or fetch is refused by Sec-Fetch-Site all the same.
+A page of another site could read a service on loopback by DNS rebinding, which shows in the Host header; therefore only
+configured names, localhost and IP addresses are accepted. The pages change nothing, so cross-site request forgery is
+not possible; embedding and fetching by other sites is nevertheless refused, by Sec-Fetch-Site.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ _SECURITY_HEADERS = {
     "cross-origin-resource-policy": "same-origin",
     "cross-origin-opener-policy": "same-origin",
 }
-_LOG_EVERY_S = 60.0  # a refused Host: anyone who reaches the port can send as many as they like
+_LOG_EVERY_S = 60.0  # limits log entries about refused Host headers, which anyone can send
 
 
 class AccessControl:
-    """ASGI middleware around the pages. `token` is None when there is none; `is_loopback`: where the server listens.
+    """ASGI middleware around the pages. `token` may be None; `is_loopback`: whether the server listens on loopback.
 
     `clock` gives monotonic seconds.
     """
@@ -60,7 +60,7 @@ class AccessControl:
         self._names = {"localhost", *(name.lower() for name in config.host_names)}
         self._clock = clock
         self._logged_at_s = -math.inf
-        self._not_logged = 0  # refused Hosts since then
+        self._not_logged = 0  # refused Host headers since then
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http" or scope["path"] in OPEN_PATHS:
@@ -82,7 +82,7 @@ class AccessControl:
         hosts = headers.getlist("host")
         if not self._is_our_host(hosts):
             self._log_refused(hosts)
-            return PlainTextResponse("this Host header is not served here: see web.host_names\n", 421)
+            return PlainTextResponse("this Host header is not accepted: see web.host_names\n", 421)
         cross_site = headers.get("sec-fetch-site", "none") not in ("none", "same-origin")
         if cross_site and headers.get("sec-fetch-mode") != "navigate":
             return PlainTextResponse("requests from other sites are not answered\n", 403)
@@ -97,7 +97,8 @@ class AccessControl:
         )
 
     def _log_refused(self, hosts: list[str]) -> None:
-        """The operator of a reverse proxy finds here which name to configure. At most one line per `_LOG_EVERY_S`."""
+        """Logs the refused name, which operators of a reverse proxy must configure. At most one line per
+        `_LOG_EVERY_S`."""
         now_s = self._clock()
         if now_s - self._logged_at_s < _LOG_EVERY_S:
             self._not_logged += 1
@@ -114,7 +115,7 @@ class AccessControl:
         return name in self._names or _is_address(name)
 
     def _shows_token(self, headers: Headers) -> bool:
-        """As a bearer token, or as the password of any user: browsers ask for that."""
+        """Accepts a bearer token, or the token as the password of any user, for browsers."""
         if self._token is None:
             return False
         scheme, _, credentials = headers.get("authorization", "").partition(" ")

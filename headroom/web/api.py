@@ -17,7 +17,7 @@ log = structlog.get_logger(__name__)
 
 
 def api_routes(data: Data) -> list[Route]:
-    """GET only; 400 for parameters that mean nothing, 503 while the store cannot be read."""
+    """GET only. 400 for invalid parameters, 503 while the store cannot be read."""
 
     async def subscriptions(_: Any) -> Any:
         return data.subscriptions()

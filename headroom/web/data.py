@@ -1,6 +1,6 @@
-"""Rows for `/api/v1/` and the pages: parameters are checked here, queries run in threads, a moment's answer is shared.
+"""Rows for `/api/v1/` and the pages: validates parameters, runs queries in threads, caches results for a moment.
 
-Raises BadRequestError for parameters that mean nothing, ConnectionError when the store cannot be read.
+Raises BadRequestError for invalid parameters, ConnectionError when the store cannot be read.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from quota_metrics.measure.quota_in_force import entity_text
 Given: TypeAlias = Mapping[str, str]
 
 LEVELS = tuple(level.name.lower() for level in sorted(Level, reverse=True))
-_SHARED_S = 2.0  # readers that ask the same within it get one answer
+_SHARED_S = 2.0  # equal requests within it share one result
 _TIMEOUT_S = 30.0
 _MAX_LIMIT = 10_000
 _MAX_CHARS = 4_096
 
 
 class BadRequestError(ValueError):
-    """One line that says which parameter means nothing."""
+    """An invalid parameter; the message is one line."""
 
 
 class Data:
@@ -52,9 +52,9 @@ class Data:
         sort = given.get("sort", "level")
         order = given.get("order", "asc" if sort in ("client_id", "user", "quota_key", "cluster") else "desc")
         if sort not in queries.SORT_COLUMNS:
-            raise BadRequestError(f"sort is one of {', '.join(queries.SORT_COLUMNS)}")
+            raise BadRequestError(f"sort must be one of {', '.join(queries.SORT_COLUMNS)}")
         if order not in ("asc", "desc"):
-            raise BadRequestError("order is asc or desc")
+            raise BadRequestError("order must be asc or desc")
         parameters = _filter(given) | {
             "limit": _number(given, "limit", 1000, _MAX_LIMIT),
             "offset": _number(given, "offset", 0, 10_000_000),
@@ -63,7 +63,7 @@ class Data:
         return await self._rows(sql, parameters)
 
     async def level_counts(self, given: Given) -> dict[str, int]:
-        """How many clients are at each level, whatever `level` filters."""
+        """The number of clients at each level, regardless of the filter on `level`."""
         rows = await self._rows(queries.LEVEL_COUNTS, _filter({**given, "level": ""}))
         found = {row["name"]: int(row["clients"]) for row in rows}
         return {level: found.get(level, 0) for level in LEVELS}
@@ -103,7 +103,7 @@ class Data:
         return await self._rows(queries.GATEWAY_SHARE, {**parameters, "limit": limit})
 
     async def quotas(self, given: Given) -> list[Row]:
-        """Every rule, how many clients it catches, how full the fullest of its buckets is."""
+        """Every rule, the number of clients it applies to, and the utilisation of its fullest bucket."""
         rules = await self._rows(queries.LIMITS, {"cluster": _text(given, "cluster")})
         caught = {
             (row["cluster"], row["quota_key"], row["matched_entity"]): row
@@ -134,7 +134,7 @@ class Data:
         return await self._rows(queries.JOBS, {})
 
     async def client(self, given: Given) -> Row:
-        """All that the page of a client shows: its quotas, who shares them, what it felt, its instances."""
+        """The data of a client's page: its quotas, the clients that share them, its own metrics, its instances."""
         names = {name: _text(given, name) for name in ("cluster", "user", "client_id")}
         quotas, felt, instances, limits = await asyncio.gather(
             self.headroom({"cluster": names["cluster"], "user": names["user"], "client_id": names["client_id"]}),
@@ -158,7 +158,7 @@ class Data:
         return await self._rows(queries.BUCKET, {key: quota[key] for key in keys})
 
     async def _rows(self, sql: str, parameters: Mapping[str, object]) -> list[Row]:
-        """One query at a time for all who ask the same in a second."""
+        """Runs one query for all equal requests within a second."""
         asked = (sql, repr(sorted(parameters.items())))
         task = self._running.get(asked)
         if task is None or (task.done() and (task.cancelled() or task.exception() is not None)):
@@ -168,7 +168,7 @@ class Data:
 
 
 def spark_key(row: Row) -> tuple[Any, ...]:
-    """What a sparkline is of."""
+    """The key of a sparkline."""
     return tuple(row[name] for name in ("cluster", "quota_key", "user", "client_id", "broker_id"))
 
 
@@ -176,10 +176,10 @@ def _filter(given: Given) -> dict[str, object]:
     levels = [level for level in given.get("level", "").split(",") if level]
     for level in levels:
         if level not in LEVELS:
-            raise BadRequestError(f"level is one or more of {', '.join(LEVELS)}")
+            raise BadRequestError(f"level must be one or more of {', '.join(LEVELS)}")
     source = given.get("source", "gateway")
     if source not in ("gateway", "jmx", "client", "all"):
-        raise BadRequestError("source is gateway, jmx, client or all")
+        raise BadRequestError("source must be gateway, jmx, client or all")
     names = {name: _text(given, name) for name in ("cluster", "user", "client_id")}
     return {**names, "search": _text(given, "q"), "levels": levels, "source": "" if source == "all" else source}
 
@@ -196,7 +196,7 @@ def _number(given: Given, name: str, default: int, most: int) -> int:
     if not text:
         return default
     if not (text.isascii() and text.isdigit() and len(text) < 10 and int(text) <= most):
-        raise BadRequestError(f"{name} is a number from 0 to {most}")
+        raise BadRequestError(f"{name} must be a number from 0 to {most}")
     return int(text)
 
 

@@ -1,4 +1,4 @@
-"""The pages: templates/ filled with the rows of data.py. Every value is escaped by jinja2."""
+"""Renders templates/ with the rows of data.py. jinja2 escapes every value."""
 
 from __future__ import annotations
 

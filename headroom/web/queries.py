@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-# What a list of clients may be sorted by.
+# Columns by which lists of clients may be sorted.
 SORT_COLUMNS = (
     "level", "client_id", "user", "quota_key", "cluster", "broker_id", "limit", "usage", "utilization",
     "utilization_p95", "muted_ms", "throttle_ms", "instances",
@@ -60,7 +60,7 @@ GROUP BY broker_id, at
 ORDER BY broker_id, at
 """
 
-# Who shares the bucket, and how much of it each takes, on the client's worst broker.
+# The clients that share the bucket, and the usage of each, on the client's worst broker.
 BUCKET = """
 SELECT user, client_id, usage, broker_id, group_usage, limit, muted_ms > 0 AS muted
 FROM headroom.usage_of_minute(
@@ -125,7 +125,7 @@ ORDER BY cluster, quota_key, user, client_id, ip
 LIMIT 5000
 """
 
-# How many clients each rule catches, and how full the fullest of its buckets is.
+# The number of clients of each rule, and the utilisation of its fullest bucket.
 CAUGHT = """
 SELECT cluster, quota_key, matched_entity, count() AS clients, max(greatest(utilization, utilization_p95)) AS fullest,
        countIf(level = 'throttled') AS throttled

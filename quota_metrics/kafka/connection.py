@@ -129,9 +129,7 @@ class KafkaConnection:
         )
         frame = await self._frame(request)
         response: Any
-        if frame[4:6] == UNSUPPORTED_VERSION.to_bytes(
-            2, "big"
-        ):  # an old broker; its error response is version 0 (KIP-511)
+        if frame[4:6] == UNSUPPORTED_VERSION.to_bytes(2, "big"):  # an old broker, which answers in version 0 (KIP-511)
             response = await self._exchange(api_versions_v0.ApiVersionsRequest())
         else:
             response = await self._decoded(request, frame)

@@ -240,9 +240,7 @@ class ProxiedConnection:
         pending, self._held = self._held, None
         if pending is None:
             return b""
-        if (
-            self._too_large is not None
-        ):  # skipped to its end, because a client does not read a response while it sends the request
+        if self._too_large is not None:  # answered after its end: a client does not read while it sends
             request, self._too_large = self._too_large, None
             self._answer(pending, self._receiver.answer_oversize(request, self._now_ms))
             return b""

@@ -1,8 +1,10 @@
-"""What clients and senders connect to, each built from its settings and opened; app.py calls these.
+"""Builds the listeners from their settings and opens them; called by app.py.
 
-    gateway  in front of a cluster, or beside it;  sink  a listener for telemetry alone
-    network  opens the listeners of both, with their further network processes;  brokers  which of them have one
-    grpc, otlp  receivers of telemetry that is forwarded; imported only where they are wanted
+    gateway     with a cluster: as a proxy, or observing it
+    sink        without a cluster, for telemetry only
+    network     opens the Kafka listeners of both, with further network processes
+    brokers     updates the listeners from the cluster's metadata
+    grpc, otlp  receivers of forwarded telemetry; imported only if configured
 
 Imports the rest of headroom.server except app.py and pages.py.
 """

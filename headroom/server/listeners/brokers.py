@@ -1,4 +1,4 @@
-"""Opens listeners for the brokers in the metadata that Headroom's own admin connection reads."""
+"""Updates the listeners from the metadata that Headroom's own admin connection reads."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ from telemetry.gateway.listeners import BrokerNode, Listeners
 
 log = structlog.get_logger(__name__)
 
-_AT_MOST_EVERY_S = 1.0  # clients can trigger it, by a response that names a broker without a listener
+_AT_MOST_EVERY_S = 1.0  # limits readings that clients trigger by responses that name an unknown broker
 
 
 class BrokerRefresh:
-    """Updates `listeners` from `describe_cluster`: periodically (`step`), and soon after an unknown broker is named."""
+    """Updates `listeners` from `describe_cluster`: periodically (`step`), and soon after a response names an unknown
+    broker."""
 
     def __init__(self, describe_cluster: Callable[[], Awaitable[Cluster]], listeners: Listeners) -> None:
         self._describe_cluster = describe_cluster

@@ -1,4 +1,4 @@
-"""`headroom serve --upstream`: opens the gateway in front of a cluster; `--observe`: the same without a listener.
+"""`headroom serve --upstream`: opens the gateway of a cluster. `--observe`: the same without a listener.
 
 An observer reads quotas and subscriptions from the cluster and usage from the brokers' JMX, and receives telemetry by
 OTLP or gRPC.
@@ -47,7 +47,7 @@ log = structlog.get_logger(__name__)
 async def open_gateway(
     config: ServeConfig, pushes: SpoolWriter, quotas: SpoolWriter, store: Endpoint, stack: AsyncExitStack
 ) -> NetworkService:
-    """Raises ServeError. `stack` closes what is opened, and writes the last usage first."""
+    """Raises ServeError. `stack` writes the last usage and closes everything."""
     admin = KafkaAdmin(
         [(address.host, address.port) for address in config.upstream or config.observe],
         security=broker_security(config),
@@ -126,7 +126,9 @@ def _broker_refresh(config: ServeConfig, admin: KafkaAdmin, gateway: Gateway, st
 
 def _log_blind_spots(config: ServeConfig) -> None:
     """Warns of what an observer cannot see, and of sources that are not configured."""
-    log.info("observes the cluster: throttle times of single clients and connections, and muted clients, are not seen")
+    log.info(
+        "observing the cluster: throttle times of single clients and connections, and muted clients, are not visible"
+    )
     if not config.quotas.jmx.targets:
         log.warning("there is no usage: quotas.jmx.targets is empty")
     if not (config.otlp.grpc or config.otlp.http or config.grpc.listen):
@@ -163,7 +165,7 @@ class _StoredHistory:
         self._history: LimitHistory | None = None
 
     async def changes(self, described: Rules) -> list[QuotaLimit]:
-        """The rows to record. Raises ConnectionError before the history was read."""
+        """The rows to record. Raises ConnectionError while the history cannot be read."""
         if self._history is None:
             try:
                 self._history = LimitHistory(self._cluster, await self._stored())
@@ -175,7 +177,7 @@ class _StoredHistory:
         try:
             return unrecorded(changes, await self._stored())
         except ConnectionError:
-            return changes  # a row that repeats another gateway's is harmless: quota_changes leaves it out
+            return changes  # a row that repeats another gateway's is harmless: quota_changes ignores it
 
     async def _stored(self) -> list[QuotaLimit]:
         return await asyncio.to_thread(stored_limits, self._store, self._cluster)

@@ -18,7 +18,7 @@ os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # gRPC logs a line per caller; 
 from telemetry.receiver.grpc_listener import GrpcLimits
 from telemetry.receiver.grpc_server import GrpcServer
 
-_MESSAGE_HEAD_BYTES = 65_536  # the fields beside the payload, mostly the facts of a connection
+_MESSAGE_HEAD_BYTES = 65_536  # the fields other than the payload
 
 
 class Seldom(logging.Filter):
@@ -34,7 +34,7 @@ class Seldom(logging.Filter):
 
 
 def quiet_grpc() -> None:
-    """gRPC logs each caller that disconnects before its response, with a traceback: keep a sample."""
+    """Samples gRPC's log: it logs a traceback for each caller that disconnects before its response."""
     logger = logging.getLogger("grpc._cython.cygrpc")
     if not any(isinstance(known, Seldom) for known in logger.filters):
         logger.addFilter(Seldom())
@@ -43,7 +43,7 @@ def quiet_grpc() -> None:
 async def open_grpc(
     config: ServeConfig, listen: Address, gateway: Gateway, stack: AsyncExitStack
 ) -> tuple[Address, Readings]:
-    """Opens the receiver to the gateway's rules and spool; its address and readings. Raises ServeError."""
+    """Opens the receiver with the gateway's rules and spool; returns its address and readings. Raises ServeError."""
     quiet_grpc()
     receiver = GrpcServer(
         GrpcMessages(gateway.receiver, gateway.cluster),

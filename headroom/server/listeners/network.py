@@ -1,4 +1,4 @@
-"""Opens the listeners of a gateway or sink together with its further network processes."""
+"""Opens the Kafka listeners of a gateway or sink, and starts its further network processes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from telemetry.gateway.server import Gateway
 
 
 class NetworkService(NamedTuple):
-    """The running listeners with what belongs to them; `address` is the one that clients bootstrap from."""
+    """The running listeners and processes; `address` is the bootstrap address."""
 
     address: tuple[str, int] | None  # None: an observer, which has no listeners
     periodic_tasks: list[PeriodicTask]
@@ -27,7 +27,7 @@ class NetworkService(NamedTuple):
 
 
 def no_network(config: ServeConfig, gateway: Gateway, take: Take) -> NetworkProcesses:
-    """Of an observer: no listener is opened, and there are no further processes."""
+    """For an observer: no listeners and no further processes."""
     return NetworkProcesses(config, (config.listen.host, config.listen.port), gateway, take)
 
 

@@ -1,4 +1,4 @@
-"""The OTLP receivers of `headroom serve`, built from their settings and opened. Imported only where they are wanted."""
+"""Builds and opens the OTLP receivers of `headroom serve`. Imported only if they are configured."""
 
 from __future__ import annotations
 
@@ -28,7 +28,8 @@ from telemetry.receiver.otlp_receiver import OtlpReceiver
 async def open_otlp(
     config: ServeConfig, gateway: Gateway, pushes: SpoolWriter, stack: AsyncExitStack
 ) -> tuple[dict[str, Address], Readings]:
-    """Opens what `otlp.grpc` and `otlp.http` ask for; their addresses by name. Raises ServeError."""
+    """Opens the receivers configured by `otlp.grpc` and `otlp.http`; returns their addresses by name. Raises
+    ServeError."""
     otlp = config.otlp
     receiver = OtlpReceiver(
         pushes,
@@ -88,7 +89,7 @@ async def _open_http(
         max_concurrent_requests=otlp.max_concurrent_calls,
         receive_timeout_s=otlp.receive_timeout_ms / 1000,
     )
-    # uvicorn answers 503 beyond the bound by itself, before a request is read.
+    # Over the limit uvicorn itself answers 503, before it reads the request.
     options = {"limit_concurrency": otlp.max_connections, **_tls_options(otlp)}
     server = HttpServer(otlp_app(receiver, access, limits), listen.host, listen.port, options)
     host, port = await listening(server.start(), listen)

@@ -1,6 +1,6 @@
-"""`headroom serve` without --upstream: builds and opens a listener for telemetry alone.
+"""`headroom serve` without --upstream: builds and opens a listener for telemetry only.
 
-Its cluster is itself: named by --cluster, else by a Kafka Uuid that is generated once and kept in the data directory.
+It is its own cluster, named by --cluster or by a Kafka Uuid that is generated once and stored in the data directory.
 """
 
 from __future__ import annotations
@@ -62,9 +62,9 @@ def _cluster_id(path: Path) -> str:
         if path.exists() and re.fullmatch(r"[\w-]{22}", known := path.read_text("utf-8").strip()):
             return known
         drawn = "-"
-        while "-" in drawn:  # as Kafka's Uuid.randomUuid(): command lines take it for an option
+        while "-" in drawn:  # like Kafka's Uuid.randomUuid(): command lines may read '-' as an option
             drawn = uuid_text(uuid.uuid4().bytes)
         path.write_text(f"{drawn}\n", "utf-8")
     except OSError as exc:
-        raise ServeError(f"cannot keep the cluster's id in {path}: {exc.strerror}") from exc
+        raise ServeError(f"cannot store the cluster's id in {path}: {exc.strerror}") from exc
     return drawn

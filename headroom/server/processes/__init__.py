@@ -1,5 +1,5 @@
-"""The child processes of `headroom serve`, their supervisors in the parent, and what they say to each other.
+"""The child processes of `headroom serve`, their supervisors in the parent, and the messages between them.
 
-*_process.py is the main of a child (`python -m`), *_supervisor.py its parent's side; assembly.py builds the parts that
-every network process has.
+*_process.py is the entry point of a child (`python -m`), *_supervisor.py the parent's side; assembly.py builds the
+parts that every network process has, security.py their TLS and SASL.
 """

@@ -52,12 +52,11 @@ def open_spool(config: ServeConfig, name: str, stack: AsyncExitStack) -> SpoolWr
 
 
 def sync_task(spool: SpoolWriter, config: ServeConfig) -> PeriodicTask:
-    """The task that syncs a spool to disk."""
     return PeriodicTask("sync", config.spool.sync_ms, lambda: asyncio.to_thread(spool.sync))
 
 
 def push_sync_tasks(pushes: SpoolWriter, config: ServeConfig) -> list[PeriodicTask]:
-    """The same for pushes; none when each flush syncs."""
+    """The sync task of the spool of pushes; none when each flush syncs."""
     return [] if config.spool.fsync == "each" else [sync_task(pushes, config)]
 
 
@@ -93,7 +92,7 @@ def _validate(config: TelemetryConfig) -> Callable[[int, bytes], ErrorCode] | No
     """Decodes pushes before they are acknowledged, with `telemetry.validate: receive`."""
     if config.validate != "receive":
         return None
-    # The decoder takes 40 MB in each process, so it is loaded only where it is used.
+    # The decoder takes 40 MB per process, so it is imported only if configured.
     from telemetry.decode.budgets import Limits as PayloadLimits
     from telemetry.decode.decoder import validate_payload
 
@@ -110,7 +109,7 @@ def new_gateway(
     local: Callable[[str, int, Connection], Mapping[int, LocalAnswer]] | None = None,
     ask: Callable[[], None] | None = None,
 ) -> Gateway:
-    """`local`: what answers where there is no cluster. `ask`: another process opens listeners; called when a response
+    """`local`: the handlers without a cluster. `ask`: set where another process opens listeners; called when a response
     names a broker without one."""
     gateway = Gateway(
         cluster=cluster,
@@ -144,7 +143,7 @@ def new_gateway(
 
 
 def _admission_limits(config: ServeConfig) -> AdmissionLimits:
-    """Of one process: its share of the connections. Each takes one open file, with a broker two."""
+    """The limits of one process: its share of the connections. A connection takes one open file, with a broker two."""
     limits, files = config.gateway, resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     room = max((files - _OTHER_OPEN_FILES) // (2 if config.upstream else 1), 1)
     share = min(ceil(limits.max_connections / config.processes), room)
@@ -162,7 +161,7 @@ def _admission_limits(config: ServeConfig) -> AdmissionLimits:
 
 
 def _reserved_ports(config: ServeConfig) -> set[int]:
-    """Ports of endpoints that open later: no listener to a broker takes them."""
+    """Ports of endpoints that are opened later; listeners of brokers must not use them."""
     endpoints = (config.http, config.sql, config.grpc.listen)
     return {address.port for address in endpoints if address is not None and address.port}
 
@@ -176,7 +175,7 @@ def administrators(config: ServeConfig) -> Administrators:
 
 
 def no_exchange(_: Exchange) -> None:
-    """Ignores exchanges: without a cluster there are none."""
+    """Ignores exchanges, because a sink has none."""
 
 
 def subscriptions_path(config: ServeConfig) -> Path:
@@ -185,7 +184,7 @@ def subscriptions_path(config: ServeConfig) -> Path:
 
 
 def listener_readings(gateway: Gateway) -> dict[SelfMetric, Values]:
-    """What the telemetry receiver and the sockets counted."""
+    """The counters of the telemetry receiver and the sockets."""
     return receiver_readings(gateway.receiver) | {
         catalogue.CONNECTIONS: gateway.counts.connections,
         catalogue.CONNECTIONS_TOTAL: gateway.counts.connections_total,
@@ -199,7 +198,7 @@ def listener_readings(gateway: Gateway) -> dict[SelfMetric, Values]:
 
 
 def loaded_subscriptions(path: Path, rules: ClientMetrics) -> SubscriptionFile:
-    """The subscriptions of a file, which are the rules' from now on. Raises ServeError with all that is wrong in it."""
+    """Loads the file's subscriptions into the rules. Raises ServeError with all errors in the file."""
     file = SubscriptionFile(path, rules, now_ms)
     try:
         file.load()
@@ -213,7 +212,7 @@ def loaded_subscriptions(path: Path, rules: ClientMetrics) -> SubscriptionFile:
 def subscriptions_task(
     config: ServeConfig, rules: ClientMetrics, refresh: Callable[[], Awaitable[None]]
 ) -> PeriodicTask:
-    """`refresh` brings subscriptions up to date; instances that fell silent are forgotten with it."""
+    """The task that calls `refresh` to update subscriptions, and removes expired instances."""
 
     async def step() -> None:
         rules.expire(monotonic_ms())

@@ -1,4 +1,4 @@
-"""The managed ClickHouse server in `headroom serve`: started first, restarted when it dies, stopped last."""
+"""Supervises the managed ClickHouse server: started first, restarted when it dies, stopped last."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class ClickHouseSupervisor:
             status = await asyncio.to_thread(self._server.process.wait)
             if self._stopping:
                 return
-            log.error("the ClickHouse server ended, starting it again", exit_status=status)
+            log.error("the ClickHouse server ended, restarting it", exit_status=status)
             self.restarts += 1
             await asyncio.sleep(pause_s)
             try:

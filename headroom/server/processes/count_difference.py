@@ -1,8 +1,7 @@
 """The difference between what the network processes counted as received and what the storage worker accounts for.
 
-The two counts are made by different processes at different moments. A count of the worker is therefore compared with
-what had been received `window_s` before and what had been received `window_s` after: only a count
-outside of this range is a difference. Sans-I/O.
+Different processes count at different moments. A count of the worker is therefore compared with the received counts
+`window_s` before and `window_s` after it; only a count outside this range is a difference. Sans-I/O.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ class CountDifference:
         self._is_synchronized = True
 
     def resynchronize(self) -> None:
-        """Accept the next comparison as correct, within what was received meanwhile."""
+        """Accepts the next comparison as correct, within the records received meanwhile."""
         self._is_synchronized = False
         self._samples.clear()
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from exporters.model import Exchange
 from quota_metrics.measure.meter import FETCH, PRODUCE, SHARE_FETCH
 
-_METERED = frozenset({PRODUCE, FETCH, SHARE_FETCH})  # of other APIs only throttling is metered
+_METERED = frozenset({PRODUCE, FETCH, SHARE_FETCH})  # for other APIs only throttling is metered
 _DUE_AT_ROWS = 1_000
 _DUE_AT_CHARS = 1 << 18
 _MAX_ROWS = 20_000
@@ -15,7 +15,8 @@ _MAX_NAME_CHARS = _MAX_ROWS * 256  # bounds memory when clients use names of up 
 
 
 class ExchangeLog:
-    """Buffers exchanges until `take`; calls `is_due` when many wait. Bounded: `left_out` counts what it drops."""
+    """Buffers exchanges until `take`; calls `is_due` when many are buffered. Bounded: `left_out` counts dropped
+    ones."""
 
     def __init__(self, is_due: Callable[[], None]) -> None:
         self.left_out = 0

@@ -39,7 +39,7 @@ def line(message: Message) -> bytes:
 
 
 def message_of(line: bytes) -> dict[str, Any] | None:
-    """The decoded message; None at the end of the stream, also in the middle of a line."""
+    """The decoded message; None at the end of the stream, even in the middle of a line."""
     return dict(orjson.loads(line)) if line.endswith(b"\n") else None
 
 
@@ -70,7 +70,7 @@ def subscriptions_message(rules: ClientMetrics) -> Message:
 
 
 def network_lock(data: Path) -> TextIO:
-    """Each further network process holds it (flock, shared) as long as it runs."""
+    """A lock file that each further network process holds (flock, shared) while it runs."""
     return (data / "network.lock").open("w")
 
 

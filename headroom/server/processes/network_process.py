@@ -1,8 +1,8 @@
 """A further network process: accepts clients at its parent's ports and writes pushes to its own segments.
 
 Started by network_supervisor.py as `python -m headroom.server.processes.network_process`; the messages
-between the two are in messages.py.
-It exits on request after answering what is in flight, and at once when its parent dies.
+between the two are in messages.py. It exits on request after answering requests in flight, and at once when its parent
+dies.
 """
 
 from __future__ import annotations
@@ -47,10 +47,7 @@ _FOLLOW_EVERY_MS = 10_000  # retries a listener that could not be opened
 
 def main() -> int:
     """Runs until the parent sends stop or dies."""
-    for ignored in (
-        signal.SIGINT,
-        signal.SIGTERM,
-    ):  # a terminal's Ctrl-C reaches this process too: the parent decides when it stops
+    for ignored in (signal.SIGINT, signal.SIGTERM):  # a terminal's Ctrl-C is for the parent, which stops this process
         signal.signal(ignored, signal.SIG_IGN)
     configure_logging()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:

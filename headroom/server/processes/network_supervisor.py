@@ -1,7 +1,7 @@
 """The parent's side of the further network processes: starts them, exchanges messages, restarts and stops them.
 
-They listen at the same ports as the parent. Their counts are added to the parent's; the counters of a process that
-ended are kept.
+They listen at the same ports as the parent. Their counts are added to the parent's; counters of ended processes are
+kept.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ Take = Observe  # receives the exchanges
 _START_TIMEOUT_S = 60.0
 _RESTART_AFTER_S = 1.0
 _RESTART_AFTER_AT_MOST_S = 30.0
-_STOP_GRACE_S = 5.0  # longer than answering what is in flight takes
+_STOP_GRACE_S = 5.0  # longer than the grace period for requests in flight
 _METRICS = {metric.name: metric for metric in catalogue.CATALOGUE}
 
 
@@ -64,7 +64,7 @@ class NetworkProcesses:
         self._watching = [asyncio.create_task(child.watch()) for child in self._children]
 
     async def watch(self) -> None:
-        """Reads their messages and restarts those that died. Runs until `stop`; returns at once when there are none."""
+        """Reads messages and restarts dead processes. Runs until `stop`; returns at once without further processes."""
         await asyncio.gather(*self._watching)
 
     def send_subscriptions(self) -> None:
@@ -76,7 +76,7 @@ class NetworkProcesses:
             self._send(subscriptions)
 
     async def stop(self, grace_s: float) -> None:
-        """Each process answers what is in flight for at most `grace_s`, flushes and exits."""
+        """Each process answers requests in flight for at most `grace_s`, flushes and exits."""
         for child in self._children:
             child.stop()
         if self._watching:
@@ -90,7 +90,7 @@ class NetworkProcesses:
     def not_ready_reason(self) -> str | None:
         """Why the service is not ready; None when it is."""
         missing = [child.number for child in self._children if not child.alive]
-        return f"network process {missing[0]} is not there" if missing else None
+        return f"network process {missing[0]} is not running" if missing else None
 
     @property
     def records(self) -> int:
@@ -136,7 +136,7 @@ class NetworkProcesses:
 
 
 class _Child:
-    """One network process. `first` makes its first message; `heard` takes messages that are not counts."""
+    """One network process. `first` builds its first message; `heard` handles messages other than counts."""
 
     def __init__(self, number: int, first: Callable[[int], Message], heard: Callable[[Message], None]) -> None:
         self.number = number
@@ -148,7 +148,7 @@ class _Child:
         self._stopping = asyncio.Event()
         self._readings: dict[str, Values] = {}  # of the running process
         self._records = 0
-        self._counted: dict[str, Values] = {}  # counters of processes that ended
+        self._counted: dict[str, Values] = {}  # counters of ended processes
         self._records_before = 0
 
     @property
@@ -192,15 +192,15 @@ class _Child:
             self._readings, self._records = {}, 0
             if self._stopping.is_set():
                 return
-            log.error("a network process ended, starting it again", number=self.number, exit_code=code)
+            log.error("a network process ended, restarting it", number=self.number, exit_code=code)
             self.restarts += 1
             await self._restart()
 
     def send(self, message: Message) -> None:
-        """Sends a message if the process runs; one that is started later gets everything in its first message."""
+        """Sends a message if the process runs; a process started later gets everything in its first message."""
         process = self._process
         if process is not None and process.returncode is None and process.stdin is not None:
-            with contextlib.suppress(RuntimeError, OSError):  # it has just ended
+            with contextlib.suppress(RuntimeError, OSError):  # it just ended
                 process.stdin.write(line(message))
 
     def stop(self) -> None:
@@ -228,7 +228,7 @@ class _Child:
                 after_s = min(2 * after_s, _RESTART_AFTER_AT_MOST_S)
 
     async def _until_ready(self, process: asyncio.subprocess.Process) -> Message:
-        """The message with `ready` or `error`; empty when the process ended first."""
+        """The message with `ready` or `error`; empty when the process ended before it."""
         while message := await _message(process):
             if "ready" in message or "error" in message:
                 return message

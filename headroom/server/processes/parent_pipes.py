@@ -13,7 +13,7 @@ _MAX_UNSENT_BYTES = 4 << 20  # while the parent does not read
 
 
 class ParentPipes:
-    """Messages in and out. Standard output carries messages only: what a library prints goes to standard error."""
+    """Reads and writes messages. Standard output carries messages only: output of libraries goes to standard error."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.WriteTransport, lost: asyncio.Event) -> None:
         self._reader = reader
@@ -39,7 +39,7 @@ class ParentPipes:
 
     @property
     def is_overfull(self) -> bool:
-        """Whether the parent reads too slowly: messages that can wait should not be sent."""
+        """Whether the parent reads too slowly, so that messages that can wait should not be sent."""
         return self._writer.get_write_buffer_size() > _MAX_UNSENT_BYTES
 
     def send(self, message: Message) -> None:

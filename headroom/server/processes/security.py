@@ -1,5 +1,5 @@
-"""Settings -> how clients reach the listener, how Headroom reaches the brokers, and how clients' upstream connections
-do."""
+"""Builds TLS and SASL from settings: of the listener, of Headroom's own connections to brokers, and of clients'
+upstream connections."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def broker_security(config: ServeConfig) -> Security | None:
-    """By `command_config`: how Headroom itself reaches the brokers; None: PLAINTEXT. Raises ServeError."""
+    """How Headroom itself connects to the brokers, by `command_config`; None means PLAINTEXT. Raises ServeError."""
     if config.command_config is None:
         return None
     # Only where it is used: kio's classes take memory in each process.
@@ -52,10 +52,12 @@ def listener_security(config: ServeConfig) -> ListenerSecurity:
 
 
 def _check_sasl(config: ServeConfig, brokers: Security | None) -> None:
-    """SASL passes through the gateway: clients and brokers both have it, or neither."""
+    """Raises unless clients and brokers both use SASL or neither does, because it passes through the gateway."""
     protocol = config.listener.security_protocol
     if config.listener.sasl and not config.upstream:
-        raise ServeError(f"listener.security_protocol {protocol}: without --upstream nobody checks SASL credentials")
+        raise ServeError(
+            f"listener.security_protocol {protocol}: SASL credentials cannot be checked without --upstream"
+        )
     at_brokers = brokers is not None and brokers.sasl is not None
     if config.upstream and config.listener.sasl != at_brokers:
         raise ServeError(

@@ -1,12 +1,12 @@
 """The storage worker's process: follows the spool and writes to ClickHouse.
 
 Started by storage_supervisor.py as `python -m headroom.server.processes.storage_process`. The first line of its
-standard input is its settings as JSON (the password of the store is among them). It sends its parent lines of
-JSON on standard output: first {"counts": {...}, "fault": TEXT or null} or {"error": TEXT}, then {"counts": {...},
-"fault": TEXT or null} and {"stage": TEXT, "idle_s": NUMBER} every second, {"batch": [segment, start, end]} before a
-batch is read and {"batch": null} when it is stored. An unreachable server is a fault: the worker retries. When
-standard input closes, the worker drains the spool and exits. When the parent died it exits without draining: the next
-worker waits for it, and the next parent for that worker.
+standard input is its settings as JSON, including the store's password. It sends its parent lines of JSON on standard
+output: first {"counts": {...}, "fault": TEXT or null} or {"error": TEXT}, then {"counts": {...}, "fault": TEXT or null}
+and {"stage": TEXT, "idle_s": NUMBER} every second, {"batch": [segment, start, end]} before a batch is read and
+{"batch": null} when it is stored. An unreachable server is a fault, and the worker retries. When standard input closes,
+the worker drains the spool and exits. When the parent died, it exits without draining; the next worker waits for it,
+and the next parent for that worker.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ from telemetry.ingest.suspect import Suspect
 
 log = structlog.get_logger(__name__)
 
-_NICENESS = 10  # network processes go first: clients wait for them, records in the spool can wait
+_NICENESS = 10  # network processes have priority, because clients wait for them
 _REPORT_EVERY_S = 1.0
-_PREDECESSOR_S = 40.0  # less than the parent waits for this process
+_PREDECESSOR_S = 40.0  # less than the parent's timeout for this process
 _FAULT_LOGGED_EVERY_S = 60.0
 _FIRST_TRY_S = 5.0
 _WITHOUT_PUSHES = "quotas"  # the spool writer of usage and limits, in headroom.server.app
@@ -72,15 +72,12 @@ class WorkerSettings:
 def main() -> int:
     """Runs until standard input closes and the spool is drained."""
     settings = WorkerSettings(**json.loads(sys.stdin.buffer.readline()))
-    for ignored in (
-        signal.SIGINT,
-        signal.SIGTERM,
-    ):  # a terminal's Ctrl-C reaches this process too: the parent decides when it stops
+    for ignored in (signal.SIGINT, signal.SIGTERM):  # a terminal's Ctrl-C is for the parent, which stops this process
         signal.signal(ignored, signal.SIG_IGN)
     os.nice(_NICENESS)
     parent = _take_standard_output()
     configure_logging()
-    stamina.instrumentation.set_on_retry_hooks([])  # _failed logs an unreachable store, and not at each retry
+    stamina.instrumentation.set_on_retry_hooks([])  # _failed logs an unreachable store, but not at each retry
     try:
         mirror = Mirror(Path(settings.mirror), settings.mirror_bytes) if settings.mirror else None
         reader = _open_spool(Path(settings.spool), mirror)
@@ -111,7 +108,7 @@ class _Follower:
         self._migrated = False
         self._unsupported: UnsupportedServerError | None = None
         self._first_try = threading.Thread(target=self._try_store, daemon=True)
-        self._fault: str | None = None  # why nothing can be written
+        self._fault: str | None = None  # why writes fail
         self._fault_logged_at = -_FAULT_LOGGED_EVERY_S
         self._settings = settings
         self._parent = parent
@@ -169,7 +166,7 @@ class _Follower:
             self._failed(exc)
 
     def counts(self) -> dict[str, Any]:
-        """The counts of all records that were ever in the spool."""
+        """The counts of all records since the spool was created."""
         return {**self._ingester.as_dict(), "segments_not_forwarded": self._mirror.skipped if self._mirror else 0}
 
     def _drain(self, attempts: int | None) -> None:
@@ -188,10 +185,10 @@ class _Follower:
                             self._ingester.roll_up(now_ms)
                     self._recovered()
         except (TransientWriteError, PermanentWriteError) as exc:
-            log.warning("stopped before all was written: the spool keeps it", error=_one_line(exc))
+            log.warning("stopped before everything was written: the spool keeps the rest", error=_one_line(exc))
 
     def _migrate(self) -> None:
-        """Migrates once and checks that the store keeps rows. Raises TransientWriteError, PermanentWriteError."""
+        """Migrates once and verifies that the store stores rows. Raises TransientWriteError, PermanentWriteError."""
         if not self._migrated:
             self._store.migrate()
             self._store.check()
@@ -210,12 +207,12 @@ class _Follower:
         self._fault = _one_line(exc)
         if time.monotonic() - self._fault_logged_at >= _FAULT_LOGGED_EVERY_S:
             self._fault_logged_at = time.monotonic()
-            log.error("the store takes nothing, the spool keeps it", error=self._fault)
+            log.error("the store does not accept rows, the spool keeps them", error=self._fault)
 
     def _recovered(self) -> None:
         if self._fault is not None:
             self._fault, self._fault_logged_at = None, -_FAULT_LOGGED_EVERY_S
-            log.info("the store takes rows again")
+            log.info("the store accepts rows again")
 
     def _orphaned(self) -> bool:
         return os.getppid() != self._parent_pid
@@ -229,7 +226,8 @@ class _Follower:
         self._send({"batch": [batch.segment, batch.start, batch.end]})
 
     def _report_progress(self) -> None:
-        """Runs in its own thread: reports go on while the main thread is busy, and stop when the process hangs."""
+        """Runs in its own thread, so that reports continue while the main thread is busy and stop when the process
+        hangs."""
         self._has_begun.wait()
         while not self._stopping.wait(_REPORT_EVERY_S):
             self._send({"stage": self._progress.stage, "idle_s": self._progress.idle_s})
@@ -249,7 +247,8 @@ def _one_line(exc: Exception) -> str:
 
 
 def _open_spool(directory: Path, mirror: Mirror | None) -> SpoolReader:
-    """Waits for the worker of a dead parent, which exits after its current batch. Raises _OpenError."""
+    """Opens the spool; waits for the worker of a dead parent, which exits after its current batch. Raises
+    _OpenError."""
     try:
         for attempt in stamina.retry_context(
             on=BlockingIOError, attempts=None, timeout=_PREDECESSOR_S, wait_initial=0.05, wait_max=0.5
@@ -269,7 +268,7 @@ def _link(mirror: Mirror, segment: Path) -> None:
 
 
 def _take_standard_output() -> TextIO:
-    """Reserves standard output for messages: what a library prints goes to standard error."""
+    """Reserves standard output for messages; output of libraries goes to standard error."""
     ours = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)
     return ours
@@ -278,7 +277,7 @@ def _take_standard_output() -> TextIO:
 def _send(parent: TextIO, message: dict[str, Any]) -> None:
     try:
         parent.write(json.dumps(message) + "\n")
-    except BrokenPipeError:  # the parent died; standard input closes too
+    except BrokenPipeError:  # the parent died; standard input closes, too
         log.debug("parent is gone")
 
 

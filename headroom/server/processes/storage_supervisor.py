@@ -38,15 +38,15 @@ class StorageWorker:
     """One worker process at a time."""
 
     def __init__(self, settings: WorkerSettings, stalled_ms: int = 60_000) -> None:
-        """Not ready when nothing was written for `stalled_ms` while records wait; and after a refusal for as long, but
-        only until the store accepts other records.
+        """Not ready when nothing was written for `stalled_ms` while records are buffered. Also not ready for as long
+        after a refusal, but only until the store accepts other records.
         """
-        self.counts: dict[str, Any] = {}  # last reported; they continue those of the previous worker
+        self.counts: dict[str, Any] = {}  # last reported; they include those of previous workers
         self.received_before = 0  # records in the spool before this start
         self.restarts = 0
         self.alive = False
-        self._fault: str | None = None  # why the store accepts nothing, as last reported
-        self._reached = False  # whether the store ever accepted anything
+        self._fault: str | None = None  # why the store accepts no rows, as last reported
+        self._reached = False  # whether the store has ever accepted rows
         self._stalled_s = stalled_ms / 1000
         self._progress = _Progress()
         self.counted: Callable[[], None] = lambda: None  # called when `counts` change
@@ -69,7 +69,7 @@ class StorageWorker:
         )
         self._process = process
         assert process.stdin is not None
-        with contextlib.suppress(RuntimeError):  # uvloop raises it when the process has already ended: reported below
+        with contextlib.suppress(RuntimeError):  # from uvloop, when the process has already ended; reported below
             process.stdin.write(json.dumps(asdict(self._settings)).encode() + b"\n")
         try:
             async with asyncio.timeout(_START_TIMEOUT_S):
@@ -97,7 +97,7 @@ class StorageWorker:
             if self._stopping:
                 return
             self._suspect_batch()
-            log.error("the storage worker ended, starting it again", exit_code=code)
+            log.error("the storage worker ended, restarting it", exit_code=code)
             self.restarts += 1
             await self._restart()
 
@@ -117,7 +117,7 @@ class StorageWorker:
         return message
 
     def _suspect_batch(self) -> None:
-        """The next worker reads the batch at which this one died in smaller batches."""
+        """Makes the next worker split the batch at which this one died."""
         if self._batch is not None:
             self._suspect = suspect_after(self._suspect, *self._batch, self._settings.batch_records)
             self._settings = replace(self._settings, suspect=self._suspect)
@@ -143,14 +143,14 @@ class StorageWorker:
     def not_ready_reason(self) -> str | None:
         """Why the service is not ready; None when it is. Short outages of a store once reached do not count."""
         if not self.alive:
-            return "the storage worker is not there"
+            return "the storage worker is not running"
         if not self._reached:
             return self._fault
         return self._progress.not_ready_reason(self._stalled_s, time.monotonic(), self._fault)
 
     @property
     def idle_s(self) -> float:
-        """Seconds since the worker last decoded or wrote, or had nothing to do."""
+        """Seconds since the worker last decoded, wrote, or was idle."""
         return self._idle_s + time.monotonic() - self._heard_at_s
 
     def _heard(self, message: dict[str, Any]) -> None:
@@ -170,7 +170,7 @@ class StorageWorker:
         self.counted()
 
     async def stop(self, timeout_s: float) -> None:
-        """Lets the worker drain the spool and exit; kills it after `timeout_s`. The spool keeps unwritten records."""
+        """Makes the worker drain the spool and exit; kills it after `timeout_s`. The spool keeps unwritten records."""
         self._stopping = True
         process = self._process
         if process is None or process.returncode is not None:
@@ -194,10 +194,10 @@ class StorageWorker:
 
 
 class _Progress:
-    """When the worker last wrote, or had nothing to write, and whether the store refuses all that it is sent.
+    """Tracks when the worker last wrote or was idle, and whether the store refuses all records.
 
-    A client can make a record that the store refuses. A refusal is therefore no reason to be not ready as long as other
-    records are written, in the same batch or in a later one.
+    A client can send a record that the store refuses. A refusal therefore does not affect readiness as long as other
+    records are written, in the same batch or a later one.
     """
 
     def __init__(self) -> None:
@@ -226,20 +226,20 @@ class _Progress:
         if not self._waiting or now_s - self._moved_at_s < stalled_s:
             return None
         cause = f": {fault}" if fault else ""
-        return f"nothing was written for {now_s - self._moved_at_s:.0f} s while the spool holds records{cause}"
+        return f"nothing was written for {now_s - self._moved_at_s:.0f} s although the spool holds records{cause}"
 
 
 def accounted(counts: dict[str, Any]) -> int:
-    """Records that a worker accounts for, without those of `headroom quarantine replay`."""
+    """The records that a worker accounts for, without those of `headroom quarantine replay`."""
     return int(counts["written"] + counts["dropped"] + counts["buffered"] - counts["replayed"])
 
 
 class StorageReadings:
-    """received = written + dropped + buffered, from three independent counts.
+    """Readings for received = written + dropped + buffered, from three independent counts.
 
-    `written_to_spool`: records that the network processes wrote since we started. `written` was confirmed by the
-    store, `dropped` is counted by reason, `buffered` is counted in the spool; the worker reports them once a second.
-    `network_restarts`: a network process that was killed may have written more records than it reported.
+    `written_to_spool`: records that the network processes wrote since the start of this process. The store confirmed
+    `written`, `dropped` is counted by reason, `buffered` in the spool; the worker reports them once a second.
+    `network_restarts`: a killed network process may have written more records than it reported.
     """
 
     def __init__(

@@ -1,1 +1,1 @@
-"""Quota readings of `headroom serve`: effective quotas per broker, client metrics, JMX, limits from the store."""
+"""Quotas in `headroom serve`: effective quotas per broker, kafka_client_* metrics, JMX, stored limits."""

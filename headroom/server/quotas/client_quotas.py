@@ -1,7 +1,7 @@
-"""Limit, usage, utilisation and throttling of each client for /metrics (proposed in KIP-786), computed at each scrape.
+"""kafka_client_* of /metrics (proposed in KIP-786), computed at each scrape: limit, usage, utilisation, throttling.
 
-The number of series is bounded: clients nearest to their limit come first, those without a limit last, so series that
-appear and disappear at the bound are those furthest from their limit.
+The number of series is limited: clients nearest to their limit come first, those without a limit last, so that the
+series omitted at the limit are those of clients furthest from theirs.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class ClientQuotas:
                 self._note_muted(row)
 
     def scraped(self, broker_id: int, rows: Sequence[UsageSample]) -> None:
-        """Takes a broker's own rows; none when it could not be read."""
+        """Takes a broker's own rows; empty when it could not be read."""
         self._jmx[broker_id] = rows
 
     def readings(self) -> dict[SelfMetric, Values]:
@@ -113,13 +113,13 @@ class ClientQuotas:
             self._muted_times.setdefault(key, MutedTime(MUTED_WINDOW_MS)).announce(row.ts_ms, row.throttle_ms)
 
     def _muted_ms(self, quota_key: str, user: str, client_id: str, broker_id: int) -> float:
-        """How long the client was muted in the last minute: the union of what was announced (DECISIONS 19)."""
+        """How long the client was muted in the last minute: the union of announced throttle times (DECISIONS 19)."""
         found = self._muted_times.get((quota_key, user, client_id, broker_id))
         now_ms = self._now_ms()
         return 0.0 if found is None else found.muted_ms(now_ms - MUTED_WINDOW_MS, now_ms)
 
     def _still_muted(self) -> list[UsageSample]:
-        """Muted clients without a current row: a muted client sends nothing, and must still be shown."""
+        """Muted clients without a current row: a muted client sends nothing, and must be shown nevertheless."""
         now_ms = self._now_ms()
         self._muted = {key: muted for key, muted in self._muted.items() if muted[1] > now_ms}
         since_ms = now_ms - MUTED_WINDOW_MS

@@ -1,4 +1,4 @@
-"""Effective quotas at each broker: by Kafka's own rules, or by the configured callback's."""
+"""Effective quotas at each broker, by Kafka's own rules or by the configured callback."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from quota_metrics.measure.quota_manager import QuotaManager
 
 
 class ClusterQuotas:
-    """One manager for all brokers; or, with a callback, one per broker, as Kafka has one instance in each."""
+    """One manager for all brokers; with a callback one per broker, because each Kafka broker has its own instance."""
 
     def __init__(self, config: QuotaConfig) -> None:
         self.has_callback = config.callback is not None
@@ -36,7 +36,7 @@ class ClusterQuotas:
         self._managers[broker_id] = manager
 
     def at(self, broker_id: int) -> QuotaManager:
-        """For a new broker whose callback fails to load, Kafka's own rules apply, and the failure is counted."""
+        """Kafka's own rules apply to a new broker whose callback fails to load; the failure is counted."""
         if not self.has_callback:
             return self._own
         if broker_id not in self._managers:

@@ -1,6 +1,6 @@
 """Reads the brokers' quota sensors periodically: rows of usage with source 'jmx'.
 
-A broker that cannot be read is logged when that begins and when it ends; nothing else is affected.
+A failing broker is logged when it begins and stops failing; nothing else is affected.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from quota_metrics.jmx.sensors import SensorReading, usage_samples
 
 log = structlog.get_logger(__name__)
 
-_THREADS = 4  # its own pool: a broker that hangs must not delay the periodic tasks that write to disk
+_THREADS = 4  # its own pool, so that a hanging broker does not delay the periodic tasks that write to disk
 
 
 class JmxScraper:
@@ -74,7 +74,7 @@ class JmxScraper:
             rows: list[UsageSample] = []
         else:
             if target in self._failing:
-                log.info("a broker's quota sensors can be read again", broker_id=target.broker_id)
+                log.info("a broker's quota sensors are readable again", broker_id=target.broker_id)
             self._failing.discard(target)
             self._count(target, reading)
             rows = usage_samples(reading.values.items(), self._cluster, target.broker_id, self._now_ms())
@@ -94,7 +94,7 @@ class JmxScraper:
             self._logged_ambiguous.add(target)
             log.warning(
                 "this broker's JMX exporter builds metric names from client names, and some of them are ambiguous:"
-                " put the rules of deploy/jmx/kafka-quotas.yml before its own",
+                " add the rules of deploy/jmx/kafka-quotas.yml before its own",
                 broker_id=target.broker_id,
                 values=reading.ambiguous,
             )

@@ -1,4 +1,4 @@
-"""Quotas in the gateway: the limit in each row of usage, the brokers' JMX, client series on /metrics.
+"""Quotas in the gateway: the limit in each row of usage, the brokers' JMX sensors, client series on /metrics.
 
 The latter two are optional and cost nothing while they are off.
 """
@@ -69,7 +69,7 @@ class QuotaViews:
         )
 
     def jmx_tasks(self, recorder: QuotaRecorder, meter: UsageMeter) -> list[PeriodicTask]:
-        """Writes the brokers' rows through the recorder; nothing waits for the first of them."""
+        """Writes the brokers' rows through the recorder."""
         if not self._config.jmx.targets:
             return []
         self._scraper = self._jmx(recorder, meter)

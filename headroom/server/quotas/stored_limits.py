@@ -1,4 +1,4 @@
-"""Reads the latest stored quotas of a cluster, where the history continues after a restart."""
+"""Reads the latest stored quotas of a cluster, from which the history continues after a restart."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from clickhouse_connect.driver.exceptions import ClickHouseError
 from exporters.clickhouse.connection import Endpoint
 from exporters.model import QuotaLimit
 
-_TIMEOUT_S = 10  # at the start, clients wait for it
+_TIMEOUT_S = 10  # short, because the start waits for it
 
 _LATEST = """
 SELECT user, client_id, ip, quota_key, toUnixTimestamp64Milli(max(valid_from)), argMax(tuple(value), valid_from).1

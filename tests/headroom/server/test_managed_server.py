@@ -67,7 +67,7 @@ def test_a_terminal_s_interrupt_reaches_the_server_last(tmp_path: Path) -> None:
         served.process.send_signal(signal.SIGINT)
         assert served.process.wait(60) == 0
         assert not psutil.pid_exists(server.pid)
-    assert "takes nothing" not in served.log.read_text()
+    assert "does not accept rows" not in served.log.read_text()
 
 
 @pytest.mark.clickhouse

@@ -27,7 +27,7 @@ kafka_server_quota_throttle_time{resource="Produce",user="observed",clientId=""}
 @pytest.mark.parametrize(
     ("flags", "fault"),
     [
-        ({"observe": "b:1", "upstream": "b:1"}, "observe and upstream"),
+        ({"observe": "b:1", "upstream": "b:1"}, "either observe or upstream"),
         ({"observe": "b:1", "processes": 2}, "observe takes no clients"),
     ],
 )

@@ -48,6 +48,8 @@ def test_whatever_goes_wrong_at_the_first_look_is_reported(
         quarantine=str(tmp_path / "quarantine"),
         quarantine_records=1,
         quarantine_bytes=1,
+        mirror="",
+        mirror_bytes=0,
     )
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO()))
     reader, parent = SpoolReader(tmp_path / "spool"), io.StringIO()

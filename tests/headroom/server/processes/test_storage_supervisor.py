@@ -19,7 +19,7 @@ def test_nothing_written_while_records_wait_is_not_ready_after_a_while() -> None
     progress.heard(counts(5, 3), 130.0)
     assert progress.not_ready_reason(STALLED_S, 159.0, "away") is None
     assert progress.not_ready_reason(STALLED_S, 161.0, "away") == (
-        "nothing was written for 61 s while the spool holds records: away"
+        "nothing was written for 61 s although the spool holds records: away"
     )
     progress.heard(counts(6, 2), 162.0)
     assert progress.not_ready_reason(STALLED_S, 163.0, None) is None

@@ -32,6 +32,8 @@ def settings(directory: Path) -> WorkerSettings:
         quarantine=str(directory),
         quarantine_records=1,
         quarantine_bytes=1,
+        mirror="",
+        mirror_bytes=0,
     )
 
 
