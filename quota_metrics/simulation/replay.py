@@ -11,6 +11,8 @@ import heapq
 from collections import deque
 from collections.abc import Sequence
 
+from exporters.levels import MutedTime
+from exporters.model import UsageSample
 from quota_metrics.windows import Rate, throttle_time_ms
 
 # How the bytes of an interval are split into requests: the recording has only sums. Waiting Produce requests stay
@@ -21,47 +23,47 @@ _MAX_QUEUE = 2_048
 
 
 class Throttling:
-    """Throttled time of one client at one broker, by the throttle times in its responses.
+    """Muted time of one client at one broker, the same for recordings, replays and real runs (DECISIONS 19).
 
-    The one measure for recordings, replays and real runs: the sum of the announced times, as the time in which they
-    pass. Several connections are muted at the same time, so a second counts at most once, and no mute ends
-    later than the longest announced time.
-
-    Not exporters.levels.MutedTime over the rows: a row has only the longest of its throttle times, so many short ones
-    in a second count once. A producer that sends 105 kB/s at a limit of 75 kB/s in requests of 10.5 kB is muted 52.7
-    s of 60; this measure gives 53.0, the union over its rows 20.2.
+    A row with an interval brings its muted time. Throttle times that are announced, by the replayed broker or by rows
+    without an interval, mute [ts, ts + throttle_ms); of these `total_ms` holds what has passed up to `advance`.
     """
 
-    __slots__ = ("_last_ms", "_owed_ms", "_reach_ms", "longest_ms", "total_ms")
+    __slots__ = ("_announced", "_now_ms", "total_ms")
 
     def __init__(self, start_ms: int) -> None:
         self.total_ms = 0.0
-        self.longest_ms = 0.0
-        self._last_ms = start_ms
-        self._owed_ms = 0.0
-        self._reach_ms = 0.0
+        self._now_ms: float = start_ms
+        self._announced = MutedTime()
+
+    @property
+    def longest_ms(self) -> float:
+        """The longest throttle time."""
+        return self._announced.longest_ms
 
     @property
     def over(self) -> bool:
         """Whether all that was announced has passed."""
-        return self._owed_ms <= 0
+        return self._announced.until_ms <= self._now_ms
 
-    def add(self, ts_ms: int, interval_ms: int, responses: int, longest_ms: float) -> None:
-        """The throttled responses of the interval that ends at `ts_ms`, and the longest throttle time among them."""
-        self._pass(ts_ms - self._last_ms - interval_ms)
-        self._last_ms = ts_ms
-        if responses > 0:
-            self._owed_ms += responses * longest_ms
-            self._reach_ms = max(self._reach_ms, interval_ms + longest_ms)
-            self.longest_ms = max(self.longest_ms, longest_ms)
-        self._pass(interval_ms)
+    def add(self, sample: UsageSample) -> None:
+        """A recorded row."""
+        if sample.interval_ms > 0:
+            self.total_ms += sample.muted_ms
+            self._announced.longest_ms = max(self._announced.longest_ms, sample.throttle_ms)
+        else:
+            self.announce(sample.ts_ms, sample.throttle_ms)
 
-    def _pass(self, elapsed_ms: int) -> None:
-        if elapsed_ms > 0 and self._owed_ms > 0:
-            held_ms = min(self._owed_ms, elapsed_ms)
-            self.total_ms += held_ms
-            self._reach_ms -= elapsed_ms
-            self._owed_ms = max(min(self._owed_ms - held_ms, self._reach_ms), 0.0)
+    def announce(self, ts_ms: int, throttle_ms: float) -> None:
+        """A throttle time in a response; 0 is none."""
+        self._announced.announce(ts_ms, throttle_ms)
+
+    def advance(self, now_ms: int) -> None:
+        """Time has passed up to `now_ms`."""
+        if now_ms > self._now_ms:
+            self.total_ms += self._announced.muted_ms(self._now_ms, now_ms)
+            self._announced.drop_until(now_ms)
+            self._now_ms = now_ms
 
 
 class Sender:
@@ -73,25 +75,22 @@ class Sender:
         "delayed_bytes",
         "given_up_bytes",
         "longest_delay_ms",
-        "longest_ms",
         "muted_until_ms",
         "responses",
+        "throttling",
         "waiting_bytes",
     )
 
-    def __init__(self, *, fetches: bool) -> None:
+    def __init__(self, *, fetches: bool, start_ms: int = 0) -> None:
         self.waiting_bytes = 0
         self.muted_until_ms = 0
-        self.responses = 0  # throttled ones since `begin_interval`, and the longest throttle time among them
-        self.longest_ms = 0
+        self.responses = 0  # throttled ones
+        self.throttling = Throttling(start_ms)
         self.delayed_bytes = 0
         self.longest_delay_ms = 0
         self.given_up_bytes = 0
         self._fetches = fetches
         self._queue: deque[tuple[int, int]] = deque()  # arrival time, bytes
-
-    def begin_interval(self) -> None:
-        self.responses = self.longest_ms = 0
 
     def arrive(self, start_ms: int, end_ms: int, byte_count: int) -> None:
         """The bytes that the application had for the broker, or the broker for it, in the interval."""
@@ -124,7 +123,7 @@ class Sender:
         """The broker announced a throttle time and mutes the connection."""
         self.muted_until_ms = now_ms + throttle_ms
         self.responses += 1
-        self.longest_ms = max(self.longest_ms, throttle_ms)
+        self.throttling.announce(now_ms, throttle_ms)
 
     def sent(self, byte_count: int, now_ms: int) -> None:
         """The oldest waiting bytes have been sent."""

@@ -208,7 +208,7 @@ class WhatIf:
         for sensor, senders in self._members.items():
             self._buckets[sensor].run(senders, now_ms)
         for run in self._loud:
-            run.step(now_ms, now_ms - self._now_ms)
+            run.step(now_ms)
         self._now_ms = now_ms
 
 
@@ -220,10 +220,10 @@ class _Run:
         self.pair: Pair = (client.quota_key, client.user, client.client_id)
         self.fetches = client.quota_key == QuotaKey.CONSUMER_BYTE_RATE
         self.loud = False  # may reach its new limit, so it is replayed
-        self.sender = Sender(fetches=self.fetches)
+        self.sender = Sender(fetches=self.fetches, start_ms=from_ms)
         self.bucket: Bucket | None = None
         self._recorded = Throttling(from_ms)
-        self._replayed = Throttling(from_ms)
+        self._replayed = self.sender.throttling
         self._settled_ms = (0.0, 0.0)
         self._last_ms = 0
 
@@ -235,20 +235,19 @@ class _Run:
         """A row. It covers the time since the row before it, if that was just before."""
         gap_ms, self._last_ms = sample.ts_ms - self._last_ms, sample.ts_ms
         interval_ms = gap_ms if gap_ms <= _STALL * usual_ms else usual_ms
-        self._recorded.add(sample.ts_ms, interval_ms, sample.throttled_requests, sample.throttle_ms)
+        self._recorded.add(sample)
         if self.loud:
             self.sender.arrive(sample.ts_ms - interval_ms, sample.ts_ms, sample.bytes)
 
-    def step(self, now_ms: int, interval_ms: int) -> None:
-        """What the broker announced in the replayed interval."""
-        self._replayed.add(now_ms, interval_ms, self.sender.responses, self.sender.longest_ms)
-        self.sender.begin_interval()
+    def step(self, now_ms: int) -> None:
+        """The replay has reached `now_ms`."""
+        self._replayed.advance(now_ms)
         self.sender.give_up(now_ms)
 
     def settle(self, now_ms: int, *, eased: bool) -> None:
         """Adds up the throttled time under limits that end. A throttled client wanted more than was recorded: unless it
         may use more now, it is throttled for at least as long."""
-        self._recorded.add(now_ms, 0, 0, 0.0)
+        self._recorded.advance(now_ms)
         recorded_ms = self._recorded.total_ms - self._settled_ms[0]
         replayed_ms = self._replayed.total_ms - self._settled_ms[1]
         self._settled_ms = (self._recorded.total_ms, self._replayed.total_ms)

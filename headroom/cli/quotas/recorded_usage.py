@@ -22,20 +22,27 @@ _DURING = """ts > fromUnixTimestamp64Milli({from_ms:Int64}) AND ts <= fromUnixTi
 _CLUSTERS = f"SELECT DISTINCT cluster FROM headroom.quota_usage WHERE {_DURING} ORDER BY cluster"  # noqa: S608 ours
 
 _SEEN = f"""
-SELECT quota_key, user, client_id, broker_id, max(ifNotFinite(u.rate, 0)) AS rate_max, max(u.bytes) AS bytes_max,
+SELECT quota_key, user, client_id, broker_id, max(at_ts.rate) AS rate_max, max(at_ts.bytes) AS bytes_max,
        count() AS samples, toUnixTimestamp64Milli(min(ts)) AS first_ms, toUnixTimestamp64Milli(max(ts)) AS last_ms
-FROM headroom.quota_usage AS u FINAL
-WHERE cluster = {{cluster:String}} AND {_DURING}
+FROM
+(
+    SELECT quota_key, user, client_id, broker_id, ts, sum(ifNotFinite(u.rate, 0)) AS rate, sum(u.bytes) AS bytes
+    FROM headroom.quota_usage AS u FINAL
+    WHERE cluster = {{cluster:String}} AND {_DURING}
+    GROUP BY quota_key, user, client_id, broker_id, ts
+) AS at_ts
 GROUP BY quota_key, user, client_id, broker_id
 """  # noqa: S608 ours
 
 _USAGE = f"""
-SELECT quota_key, toUnixTimestamp64Milli(ts) AS ts_ms, user, client_id, ip, broker_id, bytes,
-       ifNotFinite(u.rate, 0) AS rate, ifNotFinite(u.throttle_ms, 0) AS throttle_ms, throttled_requests
+SELECT quota_key, toUnixTimestamp64Milli(ts) AS ts_ms, user, client_id, '' AS ip, broker_id, sum(u.bytes) AS bytes,
+       sum(ifNotFinite(u.rate, 0)) AS rate, max(ifNotFinite(u.throttle_ms, 0)) AS throttle_ms,
+       sum(u.throttled_requests) AS throttled_requests, max(u.interval_ms) AS interval_ms, max(u.muted_ms) AS muted_ms
 FROM headroom.quota_usage AS u FINAL
 WHERE cluster = {{cluster:String}} AND {_DURING}
-  AND ({{all:Bool}} OR throttled_requests > 0
+  AND ({{all:Bool}} OR u.throttle_ms > 0 OR u.muted_ms > 0
        OR (user IN {{users:Array(String)}} AND client_id IN {{client_ids:Array(String)}}))
+GROUP BY quota_key, ts, user, client_id, broker_id
 ORDER BY ts, user, client_id
 """  # noqa: S608 ours
 
@@ -87,7 +94,9 @@ class Recording:
         ]
 
     def usage(self, cluster: str, names: tuple[set[str], set[str]], row_count: int) -> Iterator[UsageSample]:
-        """Rows in order of time: all rows of the named clients, at least the throttled rows of others."""
+        """Rows in the order of time, of all gateways together: all of the named clients, of others at least those that
+        were muted or throttled.
+        """
         users, client_ids = names
         everyone = sum(map(len, users | client_ids)) > _MAX_NAME_CHARS
         some = {"users": [] if everyone else sorted(users), "client_ids": [] if everyone else sorted(client_ids)}

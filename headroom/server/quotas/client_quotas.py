@@ -11,19 +11,13 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TypeAlias
 
 from exporters import self_metrics as catalogue
-from exporters.levels import MutedTime
 from exporters.model import UsageSample
 from exporters.self_metrics import SelfMetric, Values
 from headroom.clock import now_ms
 from quota_metrics.jmx.sensors import BEANS
+from quota_metrics.measure.muted_minute import MutedMinute
 from quota_metrics.measure.quota_manager import QuotaManager
-from quota_metrics.measure.utilization import (
-    MUTED_WINDOW_MS,
-    Standing,
-    Windows,
-    utilizations,
-    worst_by_client,
-)
+from quota_metrics.measure.utilization import Standing, Windows, utilizations, worst_by_client
 
 _SERIES = (
     catalogue.CLIENT_LIMIT,
@@ -65,8 +59,7 @@ class ClientQuotas:
         self._throttled: tuple[dict[_Labels, float], dict[_Labels, float]] = ({}, {})
         self._half_began_ms = 0
         self._now_ms = now_ms
-        self._muted_times: dict[_Muted, MutedTime] = {}
-        self._muted: dict[_Muted, tuple[UsageSample, float]] = {}  # last row, and until when it mutes the client
+        self._muted: dict[_Muted, MutedMinute] = {}
 
     def measured(self, rows: Sequence[UsageSample]) -> None:
         """Takes the gateway's latest rows."""
@@ -74,12 +67,10 @@ class ClientQuotas:
         if rows and rows[0].ts_ms - self._half_began_ms >= _HALF_MS:
             self._throttled = ({}, self._throttled[0])
             self._half_began_ms = rows[0].ts_ms
-        now = self._throttled[0]
         for row in rows:
-            if row.throttle_ms > 0:
-                labels = self._labels(row.quota_key, row.user, row.client_id)
-                if labels in now or len(now) < _MAX_THROTTLED:
-                    now[labels] = max(row.throttle_ms, now.get(labels, 0.0))
+            if row.throttle_ms > 0 or row.muted_ms > 0:
+                self._note_throttled(row)
+            if row.muted_ms > 0:
                 self._note_muted(row)
 
     def scraped(self, broker_id: int, rows: Sequence[UsageSample]) -> None:
@@ -87,7 +78,8 @@ class ClientQuotas:
         self._jmx[broker_id] = rows
 
     def readings(self) -> dict[SelfMetric, Values]:
-        rows = [*self._gateway, *self._still_muted(), *(row for rows in self._jmx.values() for row in rows)]
+        self._forget_unmuted()
+        rows = [*self._gateway, *(row for rows in self._jmx.values() for row in rows)]
         groups = utilizations(rows, self._manager_at, self._windows, self._thread_capacity)
         standings = worst_by_client(groups, self._muted_ms)
         standings.sort(key=lambda one: (one.order[:3], one.rate, one.user, one.client_id), reverse=True)
@@ -104,28 +96,27 @@ class ClientQuotas:
                 series[metric][labels] = value
         return {**series, catalogue.SERIES_LEFT_OUT: self.series_left_out}
 
+    def _note_throttled(self, row: UsageSample) -> None:
+        """A row without a throttle time of its own mutes by the one that was announced before."""
+        labels = self._labels(row.quota_key, row.user, row.client_id)
+        now, before = self._throttled
+        throttle_ms = row.throttle_ms or before.get(labels, 0.0)
+        if labels in now or len(now) < _MAX_THROTTLED:
+            now[labels] = max(throttle_ms, now.get(labels, 0.0))
+
     def _note_muted(self, row: UsageSample) -> None:
-        key, until_ms = _muted_key(row), row.ts_ms + row.throttle_ms
-        known = self._muted.get(key)
-        if known is not None or len(self._muted) < _MAX_THROTTLED:
-            self._muted[key] = (row, max(until_ms, known[1] if known else 0.0))
-        if key in self._muted_times or len(self._muted_times) < _MAX_THROTTLED:
-            self._muted_times.setdefault(key, MutedTime(MUTED_WINDOW_MS)).announce(row.ts_ms, row.throttle_ms)
+        key = _muted_key(row)
+        if key in self._muted or len(self._muted) < _MAX_THROTTLED:
+            self._muted.setdefault(key, MutedMinute()).add(row.ts_ms, row.muted_ms)
 
     def _muted_ms(self, quota_key: str, user: str, client_id: str, broker_id: int) -> float:
-        """How long the client was muted in the last minute: the union of announced throttle times (DECISIONS 19)."""
-        found = self._muted_times.get((quota_key, user, client_id, broker_id))
-        now_ms = self._now_ms()
-        return 0.0 if found is None else found.muted_ms(now_ms - MUTED_WINDOW_MS, now_ms)
+        """How long the client was muted in the last minute (DECISIONS 19)."""
+        found = self._muted.get((quota_key, user, client_id, broker_id))
+        return 0.0 if found is None else found.muted_ms(self._now_ms())
 
-    def _still_muted(self) -> list[UsageSample]:
-        """Muted clients without a current row: a muted client sends nothing, and must be shown nevertheless."""
+    def _forget_unmuted(self) -> None:
         now_ms = self._now_ms()
-        self._muted = {key: muted for key, muted in self._muted.items() if muted[1] > now_ms}
-        since_ms = now_ms - MUTED_WINDOW_MS
-        self._muted_times = {key: times for key, times in self._muted_times.items() if times.until_ms > since_ms}
-        present = {_muted_key(row) for row in self._gateway}
-        return [row._replace(rate=0.0) for key, (row, _) in self._muted.items() if key not in present]
+        self._muted = {key: muted for key, muted in self._muted.items() if muted.muted_ms(now_ms) > 0}
 
     def _labels(self, quota_key: str, user: str, client_id: str) -> _Labels:
         return self._cluster, _QUOTA_TYPE[quota_key], user, client_id

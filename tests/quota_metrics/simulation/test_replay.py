@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from exporters.model import UsageSample
 from quota_metrics.simulation.replay import GIVE_UP_MS, Bucket, Sender, Throttling
 
 SECOND = 1000
@@ -27,13 +28,16 @@ def sender(*arrivals: tuple[int, int], fetches: bool = False) -> Sender:
     return made
 
 
-def held(rows: Sequence[tuple[int, int, float]], until_ms: int | None = None) -> float:
-    """Throttled ms of rows (ts, responses, longest) of a second each."""
+def row(ts_ms: int, interval_ms: int, muted_ms: int, throttle_ms: float) -> UsageSample:
+    sample = UsageSample("c", "producer_byte_rate", ts_ms, "u", "c", "", 1, 0, 0.0, throttle_ms, 1, "gateway")
+    return sample._replace(interval_ms=interval_ms, muted_ms=muted_ms)
+
+
+def held(rows: Sequence[UsageSample], until_ms: int) -> float:
     measure = Throttling(0)
-    for ts_ms, responses, longest_ms in rows:
-        measure.add(ts_ms, SECOND, responses, longest_ms)
-    if until_ms is not None:
-        measure.add(until_ms, 0, 0, 0.0)
+    for sample in rows:
+        measure.add(sample)
+    measure.advance(until_ms)
     return measure.total_ms
 
 
@@ -41,18 +45,15 @@ def held(rows: Sequence[tuple[int, int, float]], until_ms: int | None = None) ->
     ("rows", "until_ms", "expected"),
     [
         ([], 9000, 0),
-        ([(1000, 1, 500)], None, 500),
-        ([(1000, 4, 250)], None, 1000),
-        ([(1000, 1, 2500)], None, 1000),  # the rest has not passed yet
-        ([(1000, 1, 2500), (2000, 0, 0), (3000, 0, 0)], None, 2500),
-        ([(1000, 1, 2500)], 2000, 2000),  # cut off by the end
-        ([(1000, 1, 2500)], 60_000, 2500),
-        ([(1000, 1, 400), (9000, 1, 400)], None, 800),  # silence between
-        ([(1000, 2, 3000), (2000, 0, 0), (3000, 0, 0), (4000, 0, 0), (5000, 0, 0)], None, 4000),  # side by side
-        ([(1000, 7, 162), (2000, 7, 162)], None, 2000),  # no more than the time there is, as it is rounded up
+        ([row(1000, SECOND, 700, 100), row(2000, SECOND, 300, 100)], 2000, 1000),  # its own, not its longest
+        ([row(1000, SECOND, 700, 90_000)], 90_000, 700),
+        ([row(1000, 0, 0, 500)], 9000, 500),
+        ([row(1000, 0, 0, 2500)], 2000, 1000),  # cut off by the end
+        ([row(1000, 0, 0, 2500), row(2000, 0, 0, 100)], 60_000, 2500),  # a union
+        ([row(1000, 0, 0, 400), row(9000, 0, 0, 400)], 60_000, 800),
     ],
 )
-def test_throttled_time(rows: list[tuple[int, int, float]], until_ms: int | None, expected: float) -> None:
+def test_throttled_time(rows: list[UsageSample], until_ms: int, expected: float) -> None:
     assert held(rows, until_ms) == expected
 
 
@@ -60,7 +61,7 @@ def test_vector_a_one_byte_above_the_bound() -> None:
     fits, over = sender((0, 10_000)), sender((0, 10_001))
     bucket(1000).run([fits], SECOND)
     bucket(1000).run([over], SECOND)
-    assert (fits.responses, over.responses, over.longest_ms) == (0, 1, 1)
+    assert (fits.responses, over.responses, over.throttling.longest_ms) == (0, 1, 1)
 
 
 def test_vector_b_until_the_client_has_to_wait() -> None:
@@ -68,9 +69,9 @@ def test_vector_b_until_the_client_has_to_wait() -> None:
     load = sender(*((second * SECOND, 1200) for second in range(11)))
     sensor = bucket(1000)
     sensor.run([load], 8001)
-    assert (load.responses, load.longest_ms, load.muted_until_ms) == (1, 800, 8800)
+    assert (load.responses, load.throttling.longest_ms, load.muted_until_ms) == (1, 800, 8800)
     sensor.run([load], 9001)
-    assert (load.responses, load.longest_ms, load.muted_until_ms) == (2, 2000, 11_000)
+    assert (load.responses, load.throttling.longest_ms, load.muted_until_ms) == (2, 2000, 11_000)
     sensor.run([load], 11_000)
     assert load.waiting_bytes == 1200
     sensor.run([load], 11_001)
@@ -83,7 +84,7 @@ def test_a_throttled_fetch_gives_nothing_and_is_not_counted() -> None:
     load = sender((0, 25_000), fetches=True)
     sensor = bucket(1000, fetches=True)
     sensor.run([load], 1)
-    assert (load.waiting_bytes, load.responses, load.longest_ms) == (15_000, 1, 10_000)
+    assert (load.waiting_bytes, load.responses, load.throttling.longest_ms) == (15_000, 1, 10_000)
     sensor.run([load], 10_001)
     assert (load.waiting_bytes, load.responses, load.muted_until_ms) == (15_000, 2, 20_000)
     sensor.run([load], 20_001)
@@ -149,13 +150,12 @@ BOUNDS = st.floats(200, 4_000)
 
 def replayed(load: Sequence[int], bound: float | None, *, fetches: bool) -> tuple[Sender, float]:
     """The load, so many bytes each second: the client in the end, and its throttled ms."""
-    client, sensor, measure = Sender(fetches=fetches), bucket(bound, fetches=fetches), Throttling(0)
+    client, sensor = Sender(fetches=fetches), bucket(bound, fetches=fetches)
     for second, size in enumerate(load, start=1):
         client.arrive((second - 1) * SECOND, second * SECOND, size)
-        client.begin_interval()
         sensor.run([client], second * SECOND)
-        measure.add(second * SECOND, SECOND, client.responses, client.longest_ms)
-    return client, measure.total_ms
+        client.throttling.advance(second * SECOND)
+    return client, client.throttling.total_ms
 
 
 @settings(deadline=None)

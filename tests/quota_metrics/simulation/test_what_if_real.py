@@ -1,8 +1,7 @@
 """What-if against the truth: a load that was recorded, asked about under other quotas, and run once more under them.
 
-Throttled seconds are the same thing in all three places, quota_metrics.simulation.replay.Throttling: the throttle
-times in the
-responses that the gateway saw, as the time in which they pass, until the end of the load.
+Throttled seconds are the same thing in all three places, quota_metrics.simulation.replay.Throttling: the union of the
+throttle times in the responses that the gateway saw, until the end of the load.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from prometheus_client.exposition import generate_latest
 
-from exporters.model import UsageSample
+from exporters.model import Exchange, UsageSample
 from headroom.config.settings import ConfigError, QuotaConfig, QuotaMetricsConfig
 from headroom.config.sources import load
 from headroom.server.metrics import SelfMetrics
@@ -17,6 +17,7 @@ from headroom.server.quotas.client_quotas import ClientQuotas
 from headroom.server.quotas.cluster_quotas import ClusterQuotas
 from quota_metrics.config.entities import Rules, entity_of
 from quota_metrics.measure.callbacks import CallbackError, DefaultQuotaCallback
+from quota_metrics.measure.meter import UsageMeter
 from quota_metrics.measure.utilization import Windows
 
 PRODUCER = "producer_byte_rate"
@@ -69,21 +70,29 @@ def test_throttling_outlives_the_rows_that_told_of_it_by_half_a_minute() -> None
 
 
 def test_a_client_is_shown_in_every_scrape_while_it_is_muted() -> None:
-    """A consumer that is throttled 10 s per fetch has no rows meanwhile; `for: 1m` needs it all the time."""
+    """A consumer that is throttled 90 s sends nothing meanwhile; `for: 1m` needs it all the time."""
     now = [1_000]
-    clients = page(now_ms=lambda: now[0])
-    clients.measured([sample("app", 120.0, ts_ms=1_000, throttle_ms=10_000.0)])
-    for second in range(1, 10):
-        now[0] = 1_000 + second * 1_000
-        clients.measured([])
-        shown = text(clients)
-        assert next(line for line in shown if "throttle_seconds" in line).endswith(" 10.0")
-        assert next(line for line in shown if "quota_usage" in line).endswith(" 0.0")
-    clients.measured([sample("app", 50.0, ts_ms=now[0])])
-    assert next(line for line in text(clients) if "quota_usage" in line).endswith(" 50.0")
-    now[0] = 11_001
-    clients.measured([])
+    clients, meter = page(now_ms=lambda: now[0]), UsageMeter("c")
+    meter.exchange(Exchange("alice", "app", "", 1, 1, 100, 5_000, 90_000, 1_000))
+    for now[0] in range(2_000, 92_000, 1_000):
+        clients.measured(meter.samples(now[0]))
+        assert next(line for line in text(clients) if "throttle_seconds" in line).endswith(" 90.0")
+    for now[0] in range(92_000, 152_000, 1_000):
+        clients.measured(meter.samples(now[0]))
     assert not [line for line in text(clients) if "throttle_seconds" in line]
+
+
+def test_the_broker_that_mutes_for_a_hundredth_of_the_minute_by_many_short_times_is_the_worst() -> None:
+    now = [60_000]
+    clients = page(now_ms=lambda: now[0])
+    for muted_ms, rate in ((59, 50.0), (60, 50.0)):
+        for _ in range(10):
+            now[0] += 1_000
+            throttled = sample("app", rate, ts_ms=now[0], throttle_ms=5.0, muted_ms=muted_ms)
+            clients.measured([throttled, sample("app", 99.0, ts_ms=now[0], broker_id=2)])
+        worst = next(line for line in text(clients) if "utilization" in line).rpartition(" ")[2]
+        assert worst == ("0.99" if muted_ms == 59 else "0.5")
+        now[0] += 60_000
 
 
 def test_the_budget_goes_to_who_is_nearest_to_the_limit() -> None:
