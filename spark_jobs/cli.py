@@ -1,12 +1,15 @@
 """The jobs as commands: for `headroom job` and for spark-submit.
 
-Exit codes: 0 done, 1 failed, 2 wrong configuration or usage, 3 nothing to read or the store is away, 4 `--fail-on`.
+Exit codes: 0 done, 1 failed, 2 wrong configuration or usage, 3 nothing to read or the store is away, 4 `--fail-on`,
+143 ended by SIGTERM, which is recorded in job_runs as a failure.
 """
 
 from __future__ import annotations
 
 import os
+import signal
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -93,6 +96,7 @@ def command(name: str, load_job: Loader) -> Callable[..., None]:
         critical: Annotated[float, typer.Option(help="the same for `critical`")] = 0.95,
     ) -> None:
         with _exit_codes():
+            _raise_on_sigterm()
             job = load_job()
             from spark_jobs.options import Options
             from spark_jobs.transforms.thresholds import Thresholds
@@ -131,6 +135,27 @@ def main(name: str, job: Job) -> None:
     app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
     app.command()(command(name, lambda: job))
     app()
+
+
+class Terminated(SystemExit):
+    """SIGTERM, as an exception: contexts are left in order, so that job_runs does not keep the run as running."""
+
+    def __init__(self) -> None:
+        super().__init__(128 + signal.SIGTERM)
+
+    def __str__(self) -> str:
+        return "ended by SIGTERM"
+
+
+def _raise_on_sigterm() -> None:
+    """In the main thread; only there Python takes signals."""
+
+    def terminate(number: int, _frame: object) -> None:
+        signal.signal(number, signal.SIG_IGN)  # a second one would interrupt the record of the first
+        raise Terminated
+
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, terminate)
 
 
 @contextmanager

@@ -141,6 +141,20 @@ def test_a_killed_run_leaves_nothing_and_the_next_one_goes_on(
     assert list(clickhouse.store.query(reported.format(victim.pid))) == [("failed", "killed: its process is gone")]
 
 
+def test_a_run_that_gets_sigterm_is_recorded_as_failed(spark: SparkSession, clickhouse: RunningClickHouse) -> None:
+    insert(clickhouse, "ended", "a", 97.0)
+    when = ["--from", str(START // 1000), "--to", str(START // 1000 + 120)]
+    asked = [sys.executable, "-m", "headroom", "job", "quota-headroom", "--url", clickhouse.url, *when]
+    reported = "SELECT status, error FROM headroom.job_runs FINAL WHERE owner LIKE '%/{}'"
+    with subprocess.Popen([*asked, "--cluster", "ended"]) as job:
+        while not clickhouse.store.query(reported.format(job.pid)):
+            assert job.poll() is None
+            time.sleep(0.05)
+        job.terminate()
+        assert job.wait(60) == 128 + signal.SIGTERM
+    assert list(clickhouse.store.query(reported.format(job.pid))) == [("failed", "Terminated: ended by SIGTERM")]
+
+
 def test_a_stream_goes_on_from_its_checkpoint(
     spark: SparkSession, clickhouse: RunningClickHouse, tmp_path: Path
 ) -> None:
