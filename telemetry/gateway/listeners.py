@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import itertools
 import socket
-import ssl
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import structlog
 
@@ -31,15 +31,21 @@ class BrokerNode:
     port: int
 
 
+class ListeningServer(Protocol):
+    """An asyncio.Server, or a TlsServer."""
+
+    def close(self) -> None: ...
+
+
 class Listeners:
     """Listeners are opened and closed by `update` only, from metadata that Headroom itself fetched. A response to a
     client that names an unknown broker is rewritten to the bootstrap listener, and `unknown` is called, which fetches
     the metadata again.
 
     The port of broker N's listener is the bootstrap port + 1 + N, so that addresses survive a restart. If that port is
-    taken or `reserved`, or the system chose the bootstrap port, any free port is used. `serve` creates the protocol of
-    a connection to the listener of a broker id (or BOOTSTRAP). `fallback`: where connections to the bootstrap listener
-    lead when no broker is reachable.
+    taken or `reserved`, or the system chose the bootstrap port, any free port is used. `listen` accepts the connections
+    of a bound socket, the listener of a broker id (or BOOTSTRAP). `fallback`: where connections to the bootstrap
+    listener lead when no broker is reachable.
 
     Several processes may share the ports (SO_REUSEPORT): one is `shared`, opens listeners and calls `changed` after
     each change; the others have `follows` and open the ports that are passed to `follow`.
@@ -50,31 +56,27 @@ class Listeners:
         *,
         host: str,
         port: int,
-        serve: Callable[[int], asyncio.Protocol],
+        listen: Callable[[socket.socket, int], Awaitable[ListeningServer]],
         shared: bool = False,
         follows: bool = False,
         reserved: Collection[int] = (),
         fallback: Sequence[BrokerNode] = (),
-        tls: ssl.SSLContext | None = None,
-        handshake_timeout_s: float | None = None,
     ) -> None:
         self.changed: Callable[[], None] = _ignore
         self.unknown: Callable[[], None] = _ignore
         self._host = host
         self._port = port
-        self._serve = serve
+        self._listen_on = listen
         self._shared = shared
         self._follows = follows
         self._reserved = frozenset(reserved)
         self._fallback = fallback
-        self._tls = tls
-        self._handshake_timeout_s = handshake_timeout_s if tls else None
         self._predictable = port != 0
         self._nodes: dict[int, BrokerNode] = {}
         self._ports: dict[int, int] = {}
         self._missing: dict[int, int] = {}  # readings in a row without this broker
         self._reported: set[int] = set()  # unknown brokers since the last reading
-        self._servers: dict[int, asyncio.Server] = {}
+        self._servers: dict[int, ListeningServer] = {}
         self._opening: dict[int, asyncio.Task[None]] = {}
         self._turn = itertools.count()
         self._unreachable: set[int] = set()
@@ -228,14 +230,8 @@ class Listeners:
 
     async def _accept(self, node_id: int, listener: socket.socket) -> None:
         listener.setblocking(False)
-        loop = asyncio.get_running_loop()
         try:
-            self._servers[node_id] = await loop.create_server(
-                lambda: self._serve(node_id),
-                sock=listener,
-                ssl=self._tls,
-                ssl_handshake_timeout=self._handshake_timeout_s,
-            )
+            self._servers[node_id] = await self._listen_on(listener, node_id)
         except asyncio.CancelledError:
             listener.close()
             raise

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import socket
 from collections.abc import Callable, Iterable, Mapping
 
 import structlog
@@ -12,9 +13,10 @@ from exporters.model import Connection
 from telemetry.gateway.admission import Admission, AdmissionLimits, GatewayCounts
 from telemetry.gateway.client_connection import ClientConnection, ClientContext
 from telemetry.gateway.exchanges import Limits, LocalAnswer, Observe
-from telemetry.gateway.listeners import BrokerNode, Listeners
+from telemetry.gateway.listeners import BrokerNode, Listeners, ListeningServer
 from telemetry.gateway.networks import Network
 from telemetry.gateway.security.listener_security import ListenerSecurity
+from telemetry.gateway.security.tls_handshake import TlsServer
 from telemetry.gateway.timeouts import TimedConnection, enforce_timeouts
 from telemetry.receiver.group_commit import GroupCommit
 from telemetry.receiver.receiver import TelemetryReceiver
@@ -62,17 +64,21 @@ class Gateway(ClientContext):
         self.counts = GatewayCounts()
         self.commit = GroupCommit(flush, receiver.settled)
         self.security = security
-        self.listeners = new_listeners(
-            host=host,
-            port=port,
-            serve=lambda node_id: ClientConnection(self, node_id),
-            tls=security.tls,
-            handshake_timeout_s=admission.handshake_timeout_s,
-        )
+        self.listeners = new_listeners(host=host, port=port, listen=self._listen)
         self.clients: set[ClientConnection] = set()
         self.last_lost = asyncio.Event()
         self.admission: Admission[TimedConnection] = Admission(admission)
         self._timeouts: asyncio.Task[None] | None = None
+
+    async def _listen(self, listener: socket.socket, node_id: int) -> ListeningServer:
+        """Accepts the connections of a node's listener."""
+
+        def serve() -> ClientConnection:
+            return ClientConnection(self, node_id)
+
+        if self.security.tls is None:
+            return await asyncio.get_running_loop().create_server(serve, sock=listener)
+        return TlsServer(listener, self.security.tls, self.admission, serve)
 
     async def start(self, nodes: Iterable[BrokerNode]) -> tuple[str, int]:
         """Opens all listeners; returns the bootstrap address. Raises OSError when its port is taken."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from collections.abc import Callable, Coroutine
 from contextlib import ExitStack
 from typing import Any
 
@@ -27,14 +28,19 @@ class Greeter(asyncio.Protocol):
         transport.close()
 
 
+def greeting(name: str) -> Callable[[socket.socket, int], Coroutine[None, None, asyncio.Server]]:
+    async def listen(listener: socket.socket, node_id: int) -> asyncio.Server:
+        return await asyncio.get_running_loop().create_server(lambda: Greeter(f"{name} {node_id}"), sock=listener)
+
+    return listen
+
+
 def opener(port: int = 0, **options: Any) -> Listeners:
-    return Listeners(
-        host=LOOPBACK, port=port, serve=lambda node_id: Greeter(f"opener {node_id}"), shared=True, **options
-    )
+    return Listeners(host=LOOPBACK, port=port, listen=greeting("opener"), shared=True, **options)
 
 
 def follower(port: int) -> Listeners:
-    return Listeners(host=LOOPBACK, port=port, serve=lambda node_id: Greeter(f"follower {node_id}"), follows=True)
+    return Listeners(host=LOOPBACK, port=port, listen=greeting("follower"), follows=True)
 
 
 async def greetings(port: int, count: int = 60) -> set[str]:
