@@ -239,7 +239,8 @@ class StorageReadings:
 
     `written_to_spool`: records that the network processes wrote since the start of this process. The store confirmed
     `written`, `dropped` is counted by reason, `buffered` in the spool; the worker reports them once a second.
-    `network_restarts`: a killed network process may have written more records than it reported.
+    `network_restarts`: a killed network process may have written more records than it reported. A record that is
+    replayed from quarantine counts as received once more.
     """
 
     def __init__(
@@ -258,7 +259,7 @@ class StorageReadings:
         worker, counts = self._worker, self._worker.counts
         oldest_ms = counts["oldest_record_ms"]
         return {
-            catalogue.RECORDS_RECEIVED: max(self._received(), accounted(counts)),
+            catalogue.RECORDS_RECEIVED: max(self._received(), accounted(counts)) + counts["replayed"],
             catalogue.RECORDS: {state: counts[state] for state in ("written", "dropped", "buffered")},
             catalogue.RECORDS_DIFFERENCE: self._difference.value,
             catalogue.DROPPED: counts["drop_reasons"],
