@@ -28,7 +28,8 @@ class WireClient:
         self._reader = reader
         self._writer = writer
         self._client_id = client_id.encode()
-        self._correlation = 0
+        self.correlation = 0  # of the last request
+        self.port = int(writer.get_extra_info("sockname")[1])  # ours
 
     @classmethod
     async def connect(cls, host: str, port: int, client_id: str) -> WireClient:
@@ -57,15 +58,15 @@ class WireClient:
 
     async def _ask(self, api_key: int, version: int, body: bytes) -> bytes:
         """The response behind its correlation id."""
-        self._correlation += 1
-        head = _HEAD.pack(api_key, version, self._correlation) + struct.pack(">h", len(self._client_id))
+        self.correlation += 1
+        head = _HEAD.pack(api_key, version, self.correlation) + struct.pack(">h", len(self._client_id))
         frame = head + self._client_id + b"\0" + body
         async with asyncio.timeout(TIMEOUT_S):
             self._writer.write(struct.pack(">i", len(frame)) + frame)
             await self._writer.drain()
             (size,) = struct.unpack(">i", await self._reader.readexactly(4))
             answer = await self._reader.readexactly(size)
-        assert struct.unpack_from(">i", answer)[0] == self._correlation
+        assert struct.unpack_from(">i", answer)[0] == self.correlation
         return answer[4:]
 
 

@@ -1,0 +1,68 @@
+"""`python -m tests.powerloss SEED SECONDS CUTS`: power losses at random moments of a traced run of the sink."""
+
+from __future__ import annotations
+
+import logging
+import random
+import shutil
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+import structlog
+
+from tests.powerloss.scenario import Trace, lose_power, traced
+
+DIRECTORY = Path("build/powerloss")  # what a run leaves: log, data, trace
+
+
+def main(seed: int, seconds: float, cuts: int) -> int:
+    """Prints each loss that lost something, and one closing line; 0 when nothing acknowledged was missing."""
+    if shutil.which("strace") is None:
+        print("powerloss: needs strace (Debian: apt-get install strace)", file=sys.stderr)
+        return 2
+    shutil.rmtree(DIRECTORY, ignore_errors=True)
+    DIRECTORY.mkdir(parents=True)
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))  # torn records are usual
+    trace = traced(DIRECTORY.resolve(), seconds)
+    found = lost(trace, random.Random(seed), cuts)
+    print(
+        f"powerloss cuts={cuts} acknowledged={len(trace.acknowledged)} segments_freed={trace.freed}"
+        f" read_from_spool={found.from_spool} only_in_durable_rows={found.only_stored} missing={found.missing}"
+        f" missing_without_sync={found.without_sync}"
+    )
+    return 1 if found.missing or not found.without_sync else 0
+
+
+class Lost(NamedTuple):
+    """Sums over all losses: acknowledged pushes that are gone, that the spool had, of which durable rows were the only
+    copy; and, to show that the check can fail, how many would be gone if the network process had not synced."""
+
+    missing: int
+    from_spool: int
+    only_stored: int
+    without_sync: int
+
+
+def lost(trace: Trace, rng: random.Random, cuts: int) -> Lost:
+    """`cuts` losses at random lines of the log."""
+    without_sync = [call for call in trace.calls if call.name != "fdatasync"]
+    last = trace.calls[-1].end + 1
+    losses, unsynced = [], 0
+    for _ in range(cuts):
+        cut = rng.randrange(min(trace.acknowledged.values()), last)
+        loss = lose_power(trace, cut, rng)
+        if loss.missing:
+            print(f"lost at line {cut}: {sorted(loss.missing)[:10]} of {loss.acknowledged} acknowledged")
+        losses.append(loss)
+        unsynced += len(lose_power(trace, cut, rng, without_sync).missing)
+    return Lost(
+        sum(len(loss.missing) for loss in losses),
+        sum(loss.in_spool for loss in losses),
+        sum(loss.only_stored for loss in losses),
+        unsynced,
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main(int(sys.argv[1]), float(sys.argv[2]), int(sys.argv[3])))

@@ -1,0 +1,186 @@
+"""What a directory holds after a power loss, from the system calls before it: only what was synced is certain.
+
+The model is as harsh as a disk may be. Of a file, what was written before a sync began is there; of the rest any part,
+in any order, whole or torn. Of names, those before a sync of the directory; of the rest the first few, as journals
+keep their order.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from tests.powerloss.strace_log import Call
+
+_WRITES = ("write", "pwrite64", "writev", "pwritev")
+
+
+class _Change(NamedTuple):
+    """Of a file: `data` at `offset`, or, without data, its length (`grow`: at least)."""
+
+    end: int
+    offset: int
+    data: bytes | None
+    grow: bool = False
+
+
+class _Entry(NamedTuple):
+    """Of the directory: a name gets a file, or loses it."""
+
+    end: int
+    name: str
+    file: _File | None
+
+
+@dataclass(eq=False)
+class _File:
+    content: bytearray = field(default_factory=bytearray)  # certain
+    unsynced: list[_Change] = field(default_factory=list)
+
+    def sync(self, before: int) -> None:
+        for change in self.unsynced:
+            if change.end < before:
+                _apply(self.content, change)
+        self.unsynced = [change for change in self.unsynced if change.end >= before]
+
+    def after_loss(self, rng: random.Random, share: float) -> bytes:
+        found = bytearray(self.content)
+        for change in rng.sample(self.unsynced, len(self.unsynced)):
+            if rng.random() < share:
+                torn = change.data is not None and rng.random() < 0.3
+                data = change.data[: rng.randrange(len(change.data) + 1)] if torn and change.data else change.data
+                _apply(found, change._replace(data=data))
+        return bytes(found)
+
+
+def _apply(content: bytearray, change: _Change) -> None:
+    if change.data is None:
+        if change.offset > len(content):
+            content.extend(bytes(change.offset - len(content)))
+        elif not change.grow:
+            del content[change.offset :]
+        return
+    if change.offset > len(content):
+        content.extend(bytes(change.offset - len(content)))
+    content[change.offset : change.offset + len(change.data)] = change.data
+
+
+class Disk:
+    """One directory, without those below it. Feed it calls in the order in which they end."""
+
+    def __init__(self, directory: str) -> None:
+        self._directory = directory
+        self._certain: dict[str, _File] = {}
+        self._names: dict[str, _File] = {}
+        self._unsynced: list[_Entry] = []
+        self._positions: dict[tuple[int, int], int] = {}  # of a descriptor in a file
+
+    def feed(self, call: Call) -> None:
+        """A call that has ended, or (result -1) one that has begun."""
+        if call.name in ("openat", "open", "creat"):
+            self._open(call)
+        elif call.name in (*_WRITES, "ftruncate", "fallocate", "lseek"):
+            self._change(call)
+        elif call.name in ("fsync", "fdatasync"):
+            self._sync(call)
+        elif call.name.startswith(("rename", "link", "unlink")):
+            self._rename(call)
+
+    def after_loss(self, rng: random.Random) -> dict[str, bytes]:
+        """The files that are there when the power comes back, by name."""
+        names = dict(self._certain)
+        for entry in self._unsynced[: rng.randrange(len(self._unsynced) + 1)]:
+            _enter(names, entry)
+        share = rng.choice([0.0, 0.5, 1.0])
+        return {name: file.after_loss(rng, share) for name, file in names.items()}
+
+    def _open(self, call: Call) -> None:
+        name = self._name(call.paths[0])
+        if name is None or call.result < 0:
+            return
+        file = self._names.get(name)
+        if file is None:
+            if "O_CREAT" not in call.arguments:
+                return
+            file = _File()
+            self._enter(_Entry(call.end, name, file))
+        if "O_TRUNC" in call.arguments:
+            file.unsynced.append(_Change(call.end, 0, None))
+        self._positions[call.result, id(file)] = 0
+
+    def _change(self, call: Call) -> None:
+        file = self._names.get(self._name(call.opened_as) or "")
+        if file is None:
+            return
+        place = (call.descriptor, id(file))
+        if call.name == "lseek":
+            self._positions[place] = call.result
+        elif call.name == "ftruncate":
+            file.unsynced.append(_Change(call.end, call.numbers[0], None))
+        elif call.name == "fallocate":
+            _mode, start, length = call.numbers
+            file.unsynced.append(_Change(call.end, start + length, None, grow=True))
+        else:
+            data = b"".join(call.strings)
+            data = data[: call.result] if call.result >= 0 else data
+            at = call.numbers[-1] if call.name.startswith("pwrite") else self._positions[place]
+            file.unsynced.append(_Change(call.end, at, data))
+            self._positions[place] = at + len(data)
+
+    def _sync(self, call: Call) -> None:
+        if call.result < 0:
+            return
+        if call.opened_as == self._directory:
+            for entry in self._unsynced:
+                if entry.end < call.begin:
+                    _enter(self._certain, entry)
+            self._unsynced = [entry for entry in self._unsynced if entry.end >= call.begin]
+        elif (file := self._names.get(self._name(call.opened_as) or "")) is not None:
+            file.sync(call.begin)
+
+    def _rename(self, call: Call) -> None:
+        old, *new = (self._name(path) for path in call.paths)
+        file = self._names.get(old or "")
+        if file is None or old is None:
+            return
+        if not call.name.startswith("link"):
+            self._enter(_Entry(call.end, old, None))
+        if new and new[0] is not None:
+            # One step: a rename is never seen in half.
+            self._enter(_Entry(call.end, new[0], file), joined=not call.name.startswith("link"))
+
+    def _enter(self, entry: _Entry, *, joined: bool = False) -> None:
+        _enter(self._names, entry)
+        if joined:
+            gone = self._unsynced.pop()
+            self._unsynced.append(_Entry(entry.end, f"{gone.name}\0{entry.name}", entry.file))
+        else:
+            self._unsynced.append(entry)
+
+    def _name(self, path: str) -> str | None:
+        """The name of a path in the directory."""
+        parent, _, name = path.rpartition("/")
+        return name if parent == self._directory else None
+
+
+def _enter(names: dict[str, _File], entry: _Entry) -> None:
+    old, _, new = entry.name.rpartition("\0")
+    if old:
+        names.pop(old, None)
+    if entry.file is None:
+        names.pop(new, None)
+    else:
+        names[new] = entry.file
+
+
+def fed(directory: str, calls: Iterable[Call], cut: int) -> Disk:
+    """The directory as the calls before the line `cut` have left it. `calls` in the order in which they end."""
+    disk = Disk(directory)
+    for call in calls:
+        if call.end < cut:
+            disk.feed(call)
+        elif call.begin < cut:
+            disk.feed(call._replace(result=-1))
+    return disk

@@ -1,0 +1,185 @@
+"""A sink under load with `fsync: each`, traced; then power losses at random moments of the trace.
+
+At each of them the spool is rebuilt from what was synced, and read by the reader that a restart would use. Together
+with the rows of parts that were durable, it must hold every push that was acknowledged before.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import struct
+import tempfile
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+import yaml
+from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData
+
+from exporters.clickhouse.connection import Endpoint
+from exporters.model import RecordKind
+from exporters.spool.reader import SpoolReader
+from exporters.spool.records import decode_push
+from headroom.demo.kit.processes import LOOPBACK
+from tests.chaos.audit import stop_merges
+from tests.chaos.load import metrics_data
+from tests.chaos.wire import WireClient
+from tests.kit.serving import Served, eventually
+from tests.powerloss.disk import fed
+from tests.powerloss.parts import durable_parts
+from tests.powerloss.strace_log import COMMAND, Call, calls
+
+CLIENTS = 8
+_EVERY_MS = 100
+_SOCKET_WRITES = ("write", "writev", "sendto", "sendmsg")
+
+
+class Ack(NamedTuple):
+    """An acknowledgement on the wire: the client's port and the correlation id."""
+
+    port: int
+    correlation: int
+
+
+@dataclass(frozen=True)
+class Trace:
+    """A run: the calls in the order in which they end, what each acknowledgement stands for, and where rows are."""
+
+    spool: Path
+    calls: Sequence[Call]
+    pushed: dict[Ack, int]  # the number in the push
+    acknowledged: dict[int, int]  # number -> the line at which its response was sent
+    stored: dict[int, int]  # number -> the line from which on its row is durable
+    freed: int  # segments that were freed, or overwritten
+
+
+class Loss(NamedTuple):
+    """One power loss: what had been acknowledged, and what of it is gone. `in_spool`: how many were read there.
+    `only_stored`: of how many the durable rows are the only copy."""
+
+    acknowledged: int
+    in_spool: int
+    only_stored: int
+    missing: set[int]
+
+
+def traced(directory: Path, seconds: float, *, fsync: str = "each") -> Trace:
+    """Runs the sink for `seconds`. Segments are so small that they are freed and overwritten."""
+    (directory / "subscriptions.yaml").write_text(f"all: {{metrics: '*', interval.ms: {_EVERY_MS}}}\n")
+    config = directory / "headroom.yaml"
+    spool = {"fsync": fsync, "sync_ms": 3_600_000, "segment_bytes": 8192, "max_bytes": 1 << 20}
+    store = {"batch_ms": 300}
+    config.write_text(
+        yaml.safe_dump({"subscriptions": str(directory / "subscriptions.yaml"), "spool": spool, "store": store})
+    )
+    log = directory / "strace.log"
+    with _Traced(directory, log, "--config", str(config)) as served:
+        sql_port = int(served.sql.rpartition(":")[2])
+        stop_merges(sql_port)
+        pushed = asyncio.run(_load(served.address, seconds))
+        eventually(served.metrics, lambda found: not found["headroom_records:buffered"])
+        rows = _rows(sql_port)
+        assert served.stop() == 0
+    found = list(calls(_finished(log)))
+    durable = durable_parts(found)
+    stored = {number: durable[part] for number, part in rows if part in durable}
+    segments = f"{directory}/data/spool/"
+    freed = sum(
+        call.name.startswith(("rename", "unlink")) and call.paths[0].startswith(segments) and ".spool" in call.paths[0]
+        for call in found
+    )
+    return Trace(directory / "data" / "spool", found, pushed, _responses(found, pushed), stored, freed)
+
+
+class _Traced(Served):
+    def __init__(self, directory: Path, log: Path, *arguments: str) -> None:
+        super().__init__(directory, *arguments)
+        self.argv = [*COMMAND, "-o", str(log), *self.argv]
+
+
+async def _load(address: tuple[str, int], seconds: float) -> dict[Ack, int]:
+    """What was acknowledged to the clients."""
+    pushed: dict[Ack, int] = {}
+    end = time.monotonic() + seconds
+    await asyncio.gather(*(_client(address, n, end, pushed) for n in range(CLIENTS)))
+    return pushed
+
+
+async def _client(address: tuple[str, int], number: int, end: float, pushed: dict[Ack, int]) -> None:
+    client = await WireClient.connect(*address, f"powerloss-{number}")
+    subscription = await client.subscription(bytes(16))
+    value = number << 32
+    while time.monotonic() < end:
+        value += 1
+        if await client.push(subscription, 0, metrics_data([value], time.time_ns(), b"x" * 100)) == 0:
+            pushed[Ack(client.port, client.correlation)] = value
+        await asyncio.sleep(_EVERY_MS / 1000 * 1.1)
+    client.close()
+
+
+def _rows(sql_port: int) -> list[tuple[int, str]]:
+    with Endpoint.parse(f"http://{LOOPBACK}:{sql_port}").as_writer().connect() as client:
+        rows = client.query("SELECT toUInt64(value), _part FROM headroom.points").result_rows
+    return [(int(value), str(part)) for value, part in rows]
+
+
+def _finished(log: Path) -> list[str]:
+    """The lines, once strace has written the last one: it ends after the processes that it follows."""
+    size = -1
+    while size != (size := log.stat().st_size):
+        time.sleep(0.5)
+    return log.read_text(encoding="ascii", errors="replace").splitlines()
+
+
+def _responses(found: Iterable[Call], pushed: dict[Ack, int]) -> dict[int, int]:
+    """Where the response to each acknowledged push begins to be sent."""
+    sent: dict[int, int] = {}
+    for call in found:
+        if call.name not in _SOCKET_WRITES or not call.opened_as.startswith("TCP:"):
+            continue
+        port = call.opened_as.rstrip("]").rpartition(":")[2]
+        if not port.isdecimal():
+            continue
+        data, at = b"".join(call.strings), 0
+        while at + 8 <= len(data):
+            size, correlation = struct.unpack_from(">ii", data, at)
+            number = pushed.get(Ack(int(port), correlation))
+            if number is not None:
+                sent[number] = call.begin
+            at += 4 + max(size, 0)
+    return sent
+
+
+def lose_power(trace: Trace, cut: int, rng: random.Random, calls_: Sequence[Call] | None = None) -> Loss:
+    """At the line `cut` of the log. `calls_`: instead of those of the trace."""
+    acknowledged = {number for number, at in trace.acknowledged.items() if at < cut}
+    files = fed(str(trace.spool), trace.calls if calls_ is None else calls_, cut).after_loss(rng)
+    in_spool = read_spool(files)
+    stored = {number for number, at in trace.stored.items() if at < cut}
+    gone = acknowledged - in_spool
+    return Loss(len(acknowledged), len(in_spool), len(gone & stored), gone - stored)
+
+
+def read_spool(files: dict[str, bytes]) -> set[int]:
+    """What the reader of a restart gives to the store."""
+    found = set()
+    with tempfile.TemporaryDirectory(prefix="headroom-powerloss-") as directory:
+        for name, content in files.items():
+            (Path(directory) / name).write_bytes(content)
+        reader = SpoolReader(Path(directory))
+        try:
+            while (batch := reader.next_batch(1000, 1 << 20)) is not None:
+                reader.begin(batch)
+                found |= {_number(body) for kind, body in batch.records if kind == RecordKind.PUSH}
+                reader.commit(batch, note={})
+        finally:
+            reader.close()
+    return found
+
+
+def _number(record: bytes) -> int:
+    data = MetricsData.FromString(decode_push(record).payload)
+    return int(data.resource_metrics[0].scope_metrics[0].metrics[0].gauge.data_points[0].as_double)

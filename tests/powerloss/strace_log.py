@@ -1,0 +1,94 @@
+"""Reads the log of `strace -f -yy -xx`: one call per entry, with the places in the log where it begins and ends."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+# What changes files and names, makes them durable, and answers clients.
+CALLS = (
+    "openat,open,creat,write,pwrite64,writev,pwritev,lseek,ftruncate,fallocate,rename,renameat,renameat2,link,unlink,"
+    "unlinkat,mkdir,mkdirat,fsync,fdatasync,sendto,sendmsg"
+)
+COMMAND = ["strace", "-D", "-f", "--seccomp-bpf", "-qq", "-yy", "-xx", "-s", "200000", "-e", f"trace={CALLS}"]
+
+_CALL = re.compile(r"(\d+) +(\w+)\((.*)")
+_RESUMED = re.compile(r"(\d+) +<\.\.\. (\w+) resumed>(.*)")
+_UNFINISHED = " <unfinished ...>"
+_RESULT = re.compile(r"\) += (-?\d+)(?:<.*>)?[^=]*$")
+_DESCRIPTOR = re.compile(r"^(\d+|AT_FDCWD)(?:<(TCP[^\]]*\]|(?:\\x[0-9a-f]{2})*|[^>]*)>)?")
+_STRING = re.compile(r'"((?:\\x[0-9a-f]{2})*)"')
+_ESCAPED = re.compile(r"(?:\\x[0-9a-f]{2})+")
+
+
+class Call(NamedTuple):
+    """A system call that succeeded. `begin` and `end` are line numbers: the call took effect between them."""
+
+    begin: int
+    end: int
+    name: str
+    arguments: str
+    result: int
+
+    @property
+    def descriptor(self) -> int:
+        """The first argument, a file descriptor."""
+        found = _DESCRIPTOR.match(self.arguments)
+        assert found is not None and found[1] is not None, self.arguments[:100]
+        return int(found[1])
+
+    @property
+    def opened_as(self) -> str:
+        """Path or TCP addresses of the first argument; "" for pipes and the like."""
+        found = _DESCRIPTOR.match(self.arguments)
+        return _text(found[2]) if found is not None and found[2] else ""
+
+    @property
+    def strings(self) -> list[bytes]:
+        """The string arguments: paths, or data."""
+        return [_bytes(found) for found in _STRING.findall(self.arguments)]
+
+    @property
+    def paths(self) -> list[str]:
+        """Absolute paths among the arguments; those relative to a directory descriptor are joined to it."""
+        found = [text.decode() for text in self.strings]
+        return [text if text.startswith("/") else f"{self.opened_as}/{text}" for text in found]
+
+    @property
+    def numbers(self) -> list[int]:
+        """The plain numbers among the arguments behind the first."""
+        return [int(text) for text in self.arguments.split(", ")[1:] if re.fullmatch(r"-?\d+", text)]
+
+
+def calls(lines: Iterable[str]) -> Iterator[Call]:
+    """The calls that succeeded, in the order in which they end. Those that never end come last, with result -1: they
+    may have taken effect or not."""
+    begun: dict[str, tuple[int, str, str]] = {}
+    number = 0
+    for number, line in enumerate(lines):
+        resumed = _RESUMED.match(line)
+        if resumed is not None:
+            begin, name, head = begun.pop(resumed[1], (number, resumed[2], ""))
+            rest = head + resumed[3]
+        else:
+            call = _CALL.match(line)
+            if call is None:
+                continue
+            begin, name, rest = number, call[2], call[3]
+            if line.rstrip().endswith(_UNFINISHED):
+                begun[call[1]] = (number, name, rest.rstrip().removesuffix(_UNFINISHED))
+                continue
+        result = _RESULT.search(rest)
+        if result is not None and int(result[1]) >= 0:
+            yield Call(begin, number, name, rest[: result.start()], int(result[1]))
+    for begin, name, rest in begun.values():
+        yield Call(begin, number + 1, name, rest, -1)
+
+
+def _bytes(escaped: str) -> bytes:
+    return bytes.fromhex(escaped.replace("\\x", ""))
+
+
+def _text(escaped: str) -> str:
+    return _bytes(escaped).decode() if _ESCAPED.fullmatch(escaped) else escaped
