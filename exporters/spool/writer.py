@@ -15,12 +15,14 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from typing import Final
 
 from crc32c import crc32c
 
 from exporters.model import RecordKind
 from exporters.spool.segment_format import CRC_OF_KIND, FRAME, FREE_SUFFIX, SUFFIX, segment_name
 
+_FRAME_BYTES: Final = FRAME.size
 _MEASURE_EVERY_S = 1.0  # maximum age of the measured size of the other files
 _MEASURE_AGAIN_S = 0.05  # the same while the spool seems full
 
@@ -71,15 +73,15 @@ class SpoolWriter:
     def append(self, kind: RecordKind, body: bytes) -> None:
         """Queues one record. Raises SpoolFull."""
         length = len(body)
-        nbytes = FRAME.size + length
-        if self._others_bytes + self._end + self._queued_bytes + nbytes > self._max_bytes:
-            self._refuse_if_full(nbytes)
+        queued_bytes = self._queued_bytes + _FRAME_BYTES + length
+        if self._others_bytes + self._end + queued_bytes > self._max_bytes:
+            self._refuse_if_full(_FRAME_BYTES + length)
         self._queue += (FRAME.pack(self._mark, length, crc32c(body, CRC_OF_KIND[kind]), kind), body)
-        self._queued_bytes += nbytes
+        self._queued_bytes = queued_bytes
 
     def reserve(self, body_bytes: int, records: int) -> None:
         """Raises SpoolFull unless all these records can be queued one after the other."""
-        nbytes = body_bytes + records * FRAME.size
+        nbytes = body_bytes + records * _FRAME_BYTES
         if self._others_bytes + self._end + self._queued_bytes + nbytes > self._max_bytes:
             self._refuse_if_full(nbytes)
 

@@ -16,7 +16,10 @@ _MAX_HELD_BYTES = 128 << 20  # of a response that is rewritten: fits Metadata of
 
 
 class BrokerResponses:
-    """Takes the broker's bytes and returns those for the client, with local answers in request order."""
+    """Takes the broker's bytes and returns those for the client, with local answers in request order.
+
+    `scanner`: a response that is not at its end may wait for a local answer before it.
+    """
 
     def __init__(
         self,
@@ -34,22 +37,18 @@ class BrokerResponses:
         self._now_ms = 0
         self._held = _HELD if client.sasl is None else _HELD | SASL
         self._unmatched = False  # the current response belongs to no pending request
-        self._scanner = FrameScanner(
+        self.scanner = FrameScanner(
             begin=self._begin, complete=self._complete, end=self._end, max_frame_bytes=max_response_bytes
         )
 
     def feed(self, data: bytes, now_ms: int) -> list[bytes]:
         """Raises ProtocolError."""
         self._now_ms = now_ms
-        return self._scanner.feed(data)
+        return self.scanner.feed(data)
 
     def discard(self) -> None:
         """Frees a partly received response before the connection is closed."""
-        self._scanner.discard()
-
-    def held_back(self) -> bool:
-        """Whether a response has begun to arrive; it may wait for a local answer before it."""
-        return not self._scanner.between_frames
+        self.scanner.discard()
 
     def _begin(self, length: int, data: bytes, offset: int) -> Mode | None:
         pending = self._requests.first
@@ -111,7 +110,7 @@ class BrokerResponses:
             sasl.handshake_answered(body)
         else:
             sasl.authenticate_answered(pending.version, body, flexible=flexible, now_ms=self._now_ms)
-        self._scanner.accepts_empty = sasl.raw
+        self.scanner.accepts_empty = sasl.raw
         self._client.note_principal()
 
     def _end(self) -> bytes:

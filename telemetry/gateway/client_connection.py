@@ -58,7 +58,6 @@ class ClientConnection(asyncio.Protocol, TimedConnection, UpstreamOwner):
         self._upstream: UpstreamConnection | None = None
         self._early: list[bytes] = []  # bytes received before the upstream was connected
         self._address: str | None = None  # None: not admitted
-        self._unfinished = 0  # number of the partly received request
         self._authenticates = False  # and has not done so yet
         self._upstream_quiet_sweeps = 0
         self._draining = False
@@ -161,17 +160,16 @@ class ClientConnection(asyncio.Protocol, TimedConnection, UpstreamOwner):
             self._early.append(data)
             return
         try:
-            session.from_client(data, self._gateway.now_ms())
+            unfinished = session.from_client(data, self._gateway.now_ms())
         except ProtocolError as exc:
             self._refuse(exc)
             return
         self._pump(session)
-        unfinished = session.unfinished_request
-        if unfinished or self._unfinished:
-            self._note_unfinished(unfinished, session.held_bytes)
+        if unfinished:
+            self._note_unfinished(session.unfinished_request, session.held_bytes)
 
     def _note_unfinished(self, number: int, held_bytes: int) -> None:
-        admission, self._unfinished = self._gateway.admission, number
+        admission = self._gateway.admission
         if not number:
             admission.finished(self)
             return
@@ -199,12 +197,9 @@ class ClientConnection(asyncio.Protocol, TimedConnection, UpstreamOwner):
         session = self._session
         if session is None:
             return
-        try:
-            session.flushed(ok, self._gateway.now_ms())
-        except ProtocolError as exc:
-            self._refuse(exc)
-        else:
-            self._pump(session)
+        self._transport.write(session.flushed(ok))
+        if session.response_waits or self._draining:
+            self.upstream_received(b"")
 
     def _refuse(self, exc: ProtocolError) -> None:
         self._gateway.counts.protocol_errors += 1
@@ -214,6 +209,9 @@ class ClientConnection(asyncio.Protocol, TimedConnection, UpstreamOwner):
         self.abort()
 
     def _pump(self, session: ProxiedConnection) -> None:
+        if session.unflushed:
+            session.unflushed = False
+            self._gateway.commit.soon(self._flushed)
         if session.to_upstream and self._upstream is not None:
             self._upstream.write(session.to_upstream)
             session.to_upstream = []
@@ -223,9 +221,6 @@ class ClientConnection(asyncio.Protocol, TimedConnection, UpstreamOwner):
                 self._transport.write(to_client[0])
             else:
                 self._transport.writelines(to_client)
-        if session.unflushed:
-            session.unflushed = False
-            self._gateway.commit.soon(self._flushed)
         if self._draining and session.idle:
             self._transport.close()
 
@@ -247,7 +242,6 @@ class ClientConnection(asyncio.Protocol, TimedConnection, UpstreamOwner):
         """Counts the reason and closes at once."""
         self._gateway.admission.closed[reason] += 1
         self._gateway.admission.finished(self)  # frees its bytes before the next request is processed
-        self._unfinished = 0
         if self._session is not None:
             self._session.discard()
         self.abort()

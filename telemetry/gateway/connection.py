@@ -8,7 +8,8 @@ responses wait until a push is in the spool.
 Without a broker, `local` answers the APIs that it supports; other requests close the connection, as on a broker.
 
 After each call the owner takes `to_upstream` and `to_client`; when `unflushed` is set it clears it, flushes the spool
-and calls `flushed`.
+and calls `flushed`. `unfinished_request` is the number of the partly received request that is not forwarded; 0: none.
+`response_waits`: a broker's response is not at its end, perhaps because a local answer comes first.
 """
 
 from __future__ import annotations
@@ -65,6 +66,8 @@ class ProxiedConnection:
         self.to_upstream: list[bytes] = []
         self.to_client: list[bytes] = []
         self.unflushed = False
+        self.unfinished_request = 0
+        self.response_waits = False
         self._connection_id = connection_id
         self._receiver = receiver
         self._observe = observe
@@ -93,37 +96,40 @@ class ProxiedConnection:
             max_response_bytes=limits.max_response_bytes,
         )
 
-    def from_client(self, data: bytes, now_ms: int) -> None:
-        """Handles bytes from the client."""
-        self._now_ms = now_ms
-        known = self._known_push
-        sasl = self._sasl
+    def from_client(self, data: bytes, now_ms: int) -> bool:
+        """Handles bytes from the client. Returns whether a request that is not forwarded is, or was, unfinished."""
+        known, sasl = self._known_push, self._sasl
         if known is not None and self._requests.between_frames and (sasl is None or now_ms < sasl.open_until_ms):
-            payload = known.payload(data)
-            if payload is not None:
-                correlation_id = int.from_bytes(data[8:12], "big", signed=True)
-                request = known.request
-                pending = PendingRequest(_PUSH, 0, correlation_id, request.caller.client_id, len(data) - LENGTH_BYTES)
-                self._answer(pending, self._receiver.answer_push(request, payload, now_ms))
-                return
+            found = known.match(data)
+            if found is not None:
+                correlation_id, payload = found
+                answer = self._receiver.answer_push(known.request, payload, now_ms)
+                self._answer(
+                    PendingRequest(_PUSH, 0, correlation_id, known.client_id, len(data) - LENGTH_BYTES), answer
+                )
+                return False
+        self._now_ms = now_ms
         self.to_upstream += self._requests.feed(data)
+        before, self.unfinished_request = self.unfinished_request, self._requests.unfinished
+        return before > 0 or self.unfinished_request > 0
 
     def from_upstream(self, data: bytes, now_ms: int) -> None:
         """Handles bytes from the broker."""
         self.to_client += self._responses.feed(data, now_ms)
+        self.response_waits = not self._responses.scanner.between_frames
 
-    def flushed(self, ok: bool, now_ms: int) -> None:
-        """Sends the answers that waited for the flush of the spool, or their refusals if it failed."""
-        ready = self._pending.flushed(ok)
-        if ready:
-            self.to_client.append(ready)
-        if self._responses.held_back():
-            self.from_upstream(b"", now_ms)
+    def flushed(self, ok: bool) -> bytes:
+        """Returns the answers that waited for the flush of the spool, or their refusals if it failed.
+
+        With `response_waits`, call `from_upstream(b"")` after that.
+        """
+        return self._pending.flushed(ok)
 
     def discard(self) -> None:
         """Frees unfinished requests and responses before the connection is closed."""
         self._requests.discard()
         self._responses.discard()
+        self.unfinished_request = 0
 
     def keep_alive(self, now_ms: int) -> None:
         """Sends ApiVersions, because a broker closes the idle upstream connection of a client that only pushes
@@ -145,13 +151,8 @@ class ProxiedConnection:
         self._receiver.disconnected(self._connection_id)
 
     @property
-    def unfinished_request(self) -> int:
-        """The number of the partly received request that is not forwarded; 0 if none."""
-        return self._requests.unfinished
-
-    @property
     def held_bytes(self) -> int:
-        """Bytes held of that request."""
+        """Bytes held of the unfinished request."""
         return self._requests.held_bytes
 
     @property
@@ -172,7 +173,7 @@ class ProxiedConnection:
             return None
         key, version, correlation_id, id_length = REQUEST_HEAD.unpack_from(data, offset)
         api = APIS.get(key)
-        if api is None or version < api.min_version or (version > api.max_version and key != API_VERSIONS):
+        if api is None or version < 0 or (version > api.max_version and key != API_VERSIONS):
             raise ProtocolError(f"cannot forward a request of API {key} version {version}")
         if self._sasl is not None and self._now_ms >= self._sasl.open_until_ms:
             self._sasl.check(key, self._now_ms)

@@ -33,18 +33,11 @@ class Limits:
 class PendingRequest:
     """A request without a sent response. `request_bytes` excludes the length field, as the broker counts it."""
 
-    __slots__ = (
-        "answer",
-        "api",
-        "client_id",
-        "correlation_id",
-        "flushed",
-        "keep_alive",
-        "request_bytes",
-        "response_bytes",
-        "throttle_ms",
-        "version",
-    )
+    answer: Answer | None = None  # the local answer; None: the broker answers
+    flushed: bool = True  # False: the answer waits for the spool
+    keep_alive: bool = False  # sent by the gateway itself, its response is dropped
+    response_bytes: int = 0
+    throttle_ms: int = 0
 
     def __init__(self, api: Api, version: int, correlation_id: int, client_id: str | None, request_bytes: int) -> None:
         self.api = api
@@ -52,11 +45,6 @@ class PendingRequest:
         self.correlation_id = correlation_id
         self.client_id = client_id
         self.request_bytes = request_bytes
-        self.response_bytes = 0
-        self.throttle_ms = 0
-        self.answer: Answer | None = None  # the local answer; None: the broker answers
-        self.flushed = True  # False: the answer waits for the spool
-        self.keep_alive = False  # sent by the gateway itself, its response is dropped
 
 
 class PendingRequests:
@@ -87,10 +75,9 @@ class PendingRequests:
     def flushed(self, ok: bool) -> bytes:
         """The responses that may be sent after a flush. If it failed (`ok` False), waiting answers become refusals."""
         for pending in self._queue:
-            if not pending.flushed:
-                pending.flushed = True
-                if not ok and pending.answer is not None:
-                    pending.answer = pending.answer._replace(body=pending.answer.refusal)
+            if not (ok or pending.flushed or pending.answer is None):
+                pending.answer = pending.answer.refused()
+            pending.flushed = True
         return self.take_ready()
 
     def take_ready(self) -> bytes:
@@ -103,6 +90,5 @@ class PendingRequests:
             if answer is None or not pending.flushed:
                 break
             queue.popleft()
-            response = encode_response(pending.api, pending.version, pending.correlation_id, answer.body)
-            out = out + response if out else response
+            out += encode_response(pending.api, pending.version, pending.correlation_id, answer.body)
         return out

@@ -6,14 +6,14 @@ pushes.
 
 from __future__ import annotations
 
+import functools
 import struct
 
 from telemetry.rules.client_metrics import PushRequest
 from telemetry.wire.telemetry_messages import PUSH_HEAD, PUSH_TELEMETRY
 
 _CORRELATION_ID_END = 12  # offset behind length, api_key, api_version and correlation_id
-_FRAME = struct.Struct(">iI")  # length; api_key and api_version in one
-_PUSH_V0 = PUSH_TELEMETRY << 16
+_PUSH_V0 = PUSH_TELEMETRY << 16  # api_key and api_version in one
 
 
 class KnownPush:
@@ -22,26 +22,32 @@ class KnownPush:
     `client_id_end`: offset in `frame`, which has no tagged fields in its header (`frame[client_id_end]` is 0).
     """
 
-    __slots__ = ("_at", "_head", "request")
+    __slots__ = ("_at", "_frame", "_head", "client_id", "request")
 
     def __init__(self, frame: bytes, client_id_end: int, request: PushRequest) -> None:
         self._at = client_id_end + 1 + PUSH_HEAD.size
+        self._frame = _frame(self._at - _CORRELATION_ID_END)
         self._head = frame[_CORRELATION_ID_END : self._at]
         self.request = request
+        self.client_id = request.caller.client_id
 
-    def payload(self, data: bytes) -> bytes | None:
-        """The payload, when `data` is one complete push with the same header as the last one; else None."""
+    def match(self, data: bytes) -> tuple[int, bytes] | None:
+        """Correlation id and payload, when `data` is one complete push with the same header as the last one."""
         at, end = self._at, len(data) - 1
-        if end < at + 3 or not data.startswith(self._head, _CORRELATION_ID_END) or data[end]:  # tagged fields at end
+        if end < at + 3 or data[end]:  # tagged fields at the end
             return None
-        length, api = _FRAME.unpack_from(data)
-        first, second = data[at], data[at + 1]  # of the payload's length + 1, as a varint
-        if api != _PUSH_V0 or length != end - 3 or first < 0x80:
+        length, api, correlation_id, head, first, second = self._frame.unpack_from(data)
+        if api != _PUSH_V0 or length != end - 3 or head != self._head or first < 0x80:
             return None
+        size = end - at  # of the payload's length + 1 as a varint, and the payload
         if second < 0x80:
-            start, size = at + 2, first & 0x7F | second << 7
-        elif data[at + 2] < 0x80:
-            start, size = at + 3, first & 0x7F | (second & 0x7F) << 7 | data[at + 2] << 14
-        else:
-            return None
-        return data[start:end] if start < end == start + size - 1 else None
+            return (correlation_id, data[at + 2 : end]) if first + (second << 7) == size + 0x7F else None
+        third = data[at + 2]
+        known = third < 0x80 and first + (second << 7) + (third << 14) == size + 0x407E
+        return (correlation_id, data[at + 3 : end]) if known else None
+
+
+@functools.lru_cache(maxsize=256)
+def _frame(head_bytes: int) -> struct.Struct:
+    """length; api_key and api_version in one; correlation_id; head; the first two bytes behind it."""
+    return struct.Struct(f">iIi{head_bytes}sBB")

@@ -142,7 +142,7 @@ def api_versions(keys: Iterable[int], version: int, code: ErrorCode = ErrorCode.
     write_int16(out, code)
     (write_compact_array_length if flexible else write_array_length)(out, len(offered))
     for api in offered:
-        for number in (api.key, _LEAST.get(api.key, api.min_version), api.max_version):
+        for number in (api.key, _LEAST.get(api.key, 0), api.max_version):
             write_int16(out, number)
         if flexible:
             write_no_tagged(out)

@@ -38,7 +38,8 @@ RETRY: Final = ErrorCode.THROTTLING_QUOTA_EXCEEDED
 _SPELL_ALL_AS_KIP_714: Final = frozenset({"kgo"})
 
 
-class Answer(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Answer:
     """A response body.
 
     With `after_flush`, `body` is sent after the spool is flushed, or `refusal` if the flush fails.
@@ -47,6 +48,10 @@ class Answer(NamedTuple):
     body: bytes
     after_flush: bool
     refusal: bytes
+
+    def refused(self) -> Answer:
+        """The answer after a flush that failed."""
+        return Answer(self.refusal, self.after_flush, self.refusal)
 
 
 class Granted(NamedTuple):
@@ -113,7 +118,7 @@ class TelemetryReceiver:
         self.telemetry_max_bytes = telemetry_max_bytes
         self._append = append
         self._validate = validate_payload
-        self._rules_ms = rules_ms
+        self._rules_ms = rules_ms  # None: `now_ms`
         self._unsettled: list[Instance] = []  # instances with queued records since the last flush
 
     # --- values
@@ -131,7 +136,8 @@ class TelemetryReceiver:
         """Answers PushTelemetry. NONE: the payload is queued and may be acknowledged after the next flush."""
         counts, instance = self.counts, None
         try:
-            code, instance = self.rules.push(request, self._gate_ms(now_ms), len(payload) > self.telemetry_max_bytes)
+            gate_ms = now_ms if self._rules_ms is None else self._rules_ms()
+            code, instance = self.rules.push(request, gate_ms, len(payload) > self.telemetry_max_bytes)
             if code is _NONE and instance is not None:
                 code = self._keep(request, payload, instance, now_ms)
         except Exception as exc:  # noqa: BLE001 - logged by _retry_later
@@ -171,7 +177,8 @@ class TelemetryReceiver:
     def answer_oversize(self, request: PushRequest, now_ms: int) -> Answer:
         """The response to a push over the limit of payload size: like `answer_push`, but never accepted."""
         try:
-            code, _ = self.rules.push(request, self._gate_ms(now_ms), too_large=True)
+            gate_ms = now_ms if self._rules_ms is None else self._rules_ms()
+            code, _ = self.rules.push(request, gate_ms, too_large=True)
         except Exception as exc:  # noqa: BLE001 - logged by _retry_later
             code = self._retry_later(exc)
         self.counts.refused_pushes[code] += 1
@@ -192,11 +199,9 @@ class TelemetryReceiver:
 
     # --- decisions and what follows from them
 
-    def _gate_ms(self, now_ms: int) -> int:
-        return now_ms if self._rules_ms is None else self._rules_ms()
-
     def _get(self, client_instance_id: bytes, caller: Caller, now_ms: int) -> Granted:
-        code, instance = self.rules.get(client_instance_id, caller, self._gate_ms(now_ms))
+        gate_ms = now_ms if self._rules_ms is None else self._rules_ms()
+        code, instance = self.rules.get(client_instance_id, caller, gate_ms)
         if code is not ErrorCode.NONE:
             return Granted(code, None, after_flush=False)
         # A client without requested metrics never pushes: this record is the only trace of it.

@@ -69,7 +69,7 @@ def _offer(offered: dict[int, tuple[int, int]], key: int, least: int, most: int)
     api = APIS.get(key)
     if api is None:
         return  # its responses may name brokers
-    least, most = max(least, api.min_version), min(most, api.max_version)
+    least, most = max(least, 0), min(most, api.max_version)
     if least <= most:
         offered[key] = (least, most)
 

@@ -5,24 +5,42 @@ Source: the message definitions of Apache Kafka 4.3, through kio's generated sch
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 PRODUCE, FETCH, METADATA, FIND_COORDINATOR = 0, 1, 3, 10
 SASL_HANDSHAKE, API_VERSIONS, SASL_AUTHENTICATE, DESCRIBE_CLUSTER = 17, 18, 36, 60
 DESCRIBE_CONFIGS, ALTER_CONFIGS, INCREMENTAL_ALTER_CONFIGS, LIST_CONFIG_RESOURCES = 32, 33, 44, 74
 GET_TELEMETRY_SUBSCRIPTIONS, PUSH_TELEMETRY = 71, 72
 SHARE_FETCH, SHARE_ACKNOWLEDGE = 78, 79
 
+_NEVER = 1 << 15  # above each version
 
-class Api(NamedTuple):
-    """One API."""
 
-    key: int
-    name: str
-    max_version: int  # the newest supported version
-    first_flexible: int | None  # from here on: request header 2, response header 1 (KIP-482)
-    throttle_first_from: int | None  # from here on the response body begins with throttle_time_ms
-    min_version: int = 0
+class Api:
+    """One API.
+
+    `max_version`: the newest supported version. `first_flexible`: from here on request header 2 and response header 1
+    (KIP-482). `throttle_first_from`: from here on the response body begins with throttle_time_ms.
+    `response_tags_from`: from here on the response header has tagged fields; never for ApiVersions, whose responses
+    keep header version 0, so that clients can read them before they know the broker's versions (KIP-511).
+    """
+
+    __slots__ = (
+        "first_flexible",
+        "key",
+        "max_version",
+        "name",
+        "response_tags_from",
+        "throttle_first_from",
+    )
+
+    def __init__(
+        self, key: int, name: str, max_version: int, first_flexible: int | None, throttle_first_from: int | None
+    ) -> None:
+        self.key = key
+        self.name = name
+        self.max_version = max_version
+        self.first_flexible = first_flexible
+        self.throttle_first_from = throttle_first_from
+        self.response_tags_from = _NEVER if first_flexible is None or key == API_VERSIONS else first_flexible
 
     def flexible(self, version: int) -> bool:
         """Whether this version has compact types and tagged fields."""
@@ -130,4 +148,4 @@ APIS: dict[int, Api] = {api.key: api for api in _TABLE}
 # Versions that the gateway could parse and does not advertise:
 # Fetch: from version 16 on a response may name brokers at its end (KIP-951), after megabytes of records; rewriting
 # them would change the frame length, which is already sent. Versions 16 to 18 have no other benefit for consumers.
-APIS[FETCH] = APIS[FETCH]._replace(max_version=15)
+APIS[FETCH].max_version = 15

@@ -1,15 +1,14 @@
 """Kafka request and response headers: finds the body of a request, encodes responses. Sans-I/O.
 
 Source: RequestHeader and ResponseHeader of Apache Kafka 4.3 (KIP-482). A request header is version 2 and a response
-header version 1 (both add tagged fields) from the API's first flexible version on. ApiVersions responses
-keep header version 0, so that clients can read them before they know the broker's versions (KIP-511).
+header version 1 (both add tagged fields) from the API's first flexible version on, ApiVersions responses excepted.
 """
 
 from __future__ import annotations
 
 import struct
 
-from telemetry.wire.apis import API_VERSIONS, Api
+from telemetry.wire.apis import Api
 from telemetry.wire.primitives import Reader
 
 REQUEST_HEAD = struct.Struct(">hhih")  # api_key, api_version, correlation_id, length of client_id
@@ -36,11 +35,11 @@ def encode_request(api_key: int, version: int, correlation_id: int, client_id: b
 
 def response_header_tags(api: Api, version: int) -> bytes:
     """The tagged fields of a response header: none in version 0, an empty set in version 1."""
-    return b"\x00" if api.key != API_VERSIONS and api.flexible(version) else b""
+    return b"\x00" if version >= api.response_tags_from else b""
 
 
 def encode_response(api: Api, version: int, correlation_id: int, body: bytes) -> bytes:
     """A complete response including the length field."""
-    if api.key != API_VERSIONS and api.flexible(version):
+    if version >= api.response_tags_from:
         return RESPONSE_HEAD.pack(5 + len(body), correlation_id) + b"\x00" + body
     return RESPONSE_HEAD.pack(4 + len(body), correlation_id) + body

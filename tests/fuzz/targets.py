@@ -123,7 +123,8 @@ class Targets:
             connection.from_client(piece, now_ms)
             if connection.unflushed:
                 connection.unflushed = False
-                connection.flushed(True, now_ms)
+                connection.flushed(True)
+                connection.from_upstream(b"", now_ms)
                 self._receiver.settled(True)
         assert self._receiver.counts.faults == 0, "an exception was answered with THROTTLING_QUOTA_EXCEEDED"
 
@@ -179,7 +180,7 @@ class Targets:
     def _rewritten(self, key: int, version: int, data: bytes) -> None:
         """The body alone, also read as another version of its API."""
         if self._source.random() < 0.3:
-            version = self._source.randrange(APIS[key].min_version, APIS[key].max_version + 1)
+            version = self._source.randrange(APIS[key].max_version + 1)
         with contextlib.suppress(ProtocolError):
             REWRITES[key](data[8 + APIS[key].flexible(version) :], version, lambda node_id, host, port: (host, port))
 

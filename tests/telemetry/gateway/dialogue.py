@@ -75,8 +75,10 @@ class Both:
     def flush(self, ok: bool = True) -> bytes:
         assert self.connection.unflushed
         self.connection.unflushed = False
-        self.connection.flushed(ok, 7)
-        return self.take_client()
+        answers = self.connection.flushed(ok)
+        if self.connection.response_waits:
+            self.connection.from_upstream(b"", 7)
+        return answers + self.take_client()
 
 
 def framed(payload: bytes) -> bytes:

@@ -78,15 +78,15 @@ class Way:
         if not self.short:
             self.connection._known_push = None
         known = self.connection._known_push
-        self.taken += known is not None and known.payload(data) is not None
+        self.taken += known is not None and known.match(data) is not None
         self.connection.from_client(data, self.now_ms)
         return b"" if flush is None else self.flush(flush)
 
     def flush(self, ok: bool) -> bytes:
+        out, self.connection.to_client = b"".join(self.connection.to_client), []
         if self.connection.unflushed:
             self.connection.unflushed = False
-            self.connection.flushed(ok, self.now_ms)
-        out, self.connection.to_client = b"".join(self.connection.to_client), []
+            out += self.connection.flushed(ok)
         return out
 
 

@@ -100,9 +100,7 @@ class Dialogue:
     def push(self) -> str:
         assert self.client(PUSH) == b""
         self.connection.unflushed = False
-        self.connection.flushed(True, self.now_ms)
-        out, self.connection.to_client = b"".join(self.connection.to_client), []
-        return out[9:].decode()
+        return self.connection.flushed(True)[9:].decode()
 
 
 @pytest.mark.parametrize("version", [0, 1, 2])
