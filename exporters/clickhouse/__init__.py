@@ -2,10 +2,13 @@
 
 connection.py  Endpoint: address, user and password; the only place that creates a client
 errors.py      error codes: which of them are permanent for the same rows
-schema.py      migrations
+schema.py      migrations: the SQL files
+migrate.py     applies migrations and retention
 schema_lock.py lets one process at a time apply migrations
-store.py       Store: durable, deduplicated inserts of Arrow tables; small query results
+cluster.py     the same SQL for a cluster: Replicated engines, Distributed tables on top
+options.py     how a Store writes: cluster, quorum, compression, retention
 reader.py      query results as dictionaries, over plain HTTP
+store.py       Store: durable, deduplicated inserts of Arrow tables; small query results
 managed/       a ClickHouse server as a child process: program, configuration, users
 In: Arrow tables and SQL. Out: rows, WriteErrors. Imports only exporters.model and the client library.
 """

@@ -6,9 +6,11 @@ accepted in a URL, because `ps`, logs and error messages show URLs.
 
 from __future__ import annotations
 
+import base64
 import http.client
 import ipaddress
 import re
+import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -22,11 +24,33 @@ DATABASE = "headroom"
 ANY_DATABASE = "__default__"  # the one that the server chooses for the user
 WRITER = "headroom_writer"
 PASSWORD, PASSWORD_FILE = "HEADROOM_CLICKHOUSE_PASSWORD", "HEADROOM_CLICKHOUSE_PASSWORD_FILE"
+TLS_CA, TLS_CERTIFICATE, TLS_KEY = (f"HEADROOM_CLICKHOUSE_TLS__{name}" for name in ("CA", "CERTIFICATE", "KEY"))
 SECRET_MACRO = "headroom_writer_password_file"  # noqa: S105 - the name of a macro that names a file
 
 _CONNECT_TIMEOUT_S = 10
 _ASK_TIMEOUT_S = 5.0
 _SECRET = re.compile(r"[0-9a-f]{64}")
+
+
+@dataclass(frozen=True, slots=True)
+class Tls:
+    """PEM files for https; "" is none. With a certificate the user logs in by it instead of a password."""
+
+    ca: str = ""  # "": the authorities that the system trusts
+    certificate: str = ""
+    key: str = ""
+
+    def context(self) -> ssl.SSLContext:
+        """Raises OSError, ssl.SSLError."""
+        context = ssl.create_default_context(cafile=self.ca or None)
+        if self.certificate:
+            context.load_cert_chain(self.certificate, self.key or None)
+        return context
+
+    def options(self) -> dict[str, str]:
+        """As clickhouse-connect names them."""
+        named = {"ca_cert": self.ca, "client_cert": self.certificate, "client_cert_key": self.key}
+        return {name: file for name, file in named.items() if file}
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,9 +62,10 @@ class Endpoint:
     port: int
     user: str = ""  # "": the server uses `default`
     password: str = field(default="", repr=False)
+    tls: Tls = Tls()
 
     @classmethod
-    def parse(cls, url: str, password: str = "") -> Endpoint:
+    def parse(cls, url: str, password: str = "", tls: Tls = Tls()) -> Endpoint:
         """`http(s)://[user@]host[:port][/headroom]`. Raises ValueError for other forms, and for one with a password."""
         try:
             parts = urlsplit(url)
@@ -56,7 +81,12 @@ class Endpoint:
         if parts.path.strip("/") not in ("", DATABASE) or parts.query or parts.fragment:
             raise ValueError(f"{url!r} names more than a server: the database is {DATABASE}")
         default_port = 8443 if parts.scheme == "https" else 8123
-        return cls(parts.scheme, host, port or default_port, unquote(parts.username or ""), password)
+        return cls(parts.scheme, host, port or default_port, unquote(parts.username or ""), password, tls)
+
+    @classmethod
+    def parse_nodes(cls, urls: str, password: str = "", tls: Tls = Tls()) -> tuple[Endpoint, ...]:
+        """The nodes of a cluster: URLs with commas between them. Raises ValueError."""
+        return tuple(cls.parse(url.strip(), password, tls) for url in urls.split(","))
 
     def __str__(self) -> str:
         return f"{self.scheme}://{self.netloc}"
@@ -87,8 +117,24 @@ class Endpoint:
             port=self.port,
             username=self.user or "default",
             password=self.password,
-            **{**defaults, **options},
+            **{**defaults, **(self.tls.options() if self.scheme == "https" else {}), **options},
         )
+
+    def open_http(self, timeout_s: float) -> http.client.HTTPConnection:
+        """A connection for plain requests with `headers`. Raises OSError when a file of TLS cannot be read."""
+        if self.scheme == "http":
+            return http.client.HTTPConnection(self.host, self.port, timeout=timeout_s)
+        return http.client.HTTPSConnection(self.host, self.port, timeout=timeout_s, context=self.tls.context())
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """What names the user; nothing for `default` without a password."""
+        if self.scheme == "https" and self.tls.certificate:
+            return {"X-ClickHouse-User": self.user, "X-ClickHouse-SSL-Certificate-Auth": "on"}
+        if not self.user and not self.password:
+            return {}
+        pair = f"{self.user or 'default'}:{self.password}".encode()
+        return {"Authorization": f"Basic {base64.b64encode(pair).decode()}"}
 
     def as_writer(self) -> Endpoint:
         """The same server with a user that has write access.
@@ -108,7 +154,9 @@ class Endpoint:
         return replace(self, user=WRITER, password=secret)
 
     def _secret_file(self) -> Path | None:
-        connection = http.client.HTTPConnection(self.host, self.port, timeout=_ASK_TIMEOUT_S)
+        if self.scheme == "https":  # a managed server speaks http
+            return None
+        connection = self.open_http(_ASK_TIMEOUT_S)
         try:
             connection.request("POST", "/", f"SELECT getMacro('{SECRET_MACRO}') FORMAT TSVRaw".encode())
             response = connection.getresponse()
@@ -136,6 +184,11 @@ def password_of(environment: Mapping[str, str]) -> str:
     if environment.get(PASSWORD):
         raise ValueError(f"set either {PASSWORD} or {PASSWORD_FILE}, not both")
     return read_secret(Path(file))
+
+
+def tls_of(environment: Mapping[str, str]) -> Tls:
+    """The files that the environment names."""
+    return Tls(*(environment.get(name, "") for name in (TLS_CA, TLS_CERTIFICATE, TLS_KEY)))
 
 
 def read_secret(file: Path) -> str:

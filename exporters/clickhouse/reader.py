@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Mapping
-from http.client import HTTPConnection, HTTPException, HTTPSConnection
+from http.client import HTTPException
 from typing import Any, TypeAlias
 from urllib.parse import urlencode
 
@@ -27,10 +26,12 @@ def read_rows(
     """
     given = {f"param_{name}": _parameter(value) for name, value in (parameters or {}).items()}
     query = urlencode({"database": DATABASE, "default_format": "JSONEachRow", "wait_end_of_query": "1", **given})
-    connect = HTTPSConnection if endpoint.scheme == "https" else HTTPConnection
-    connection = connect(endpoint.host, endpoint.port, timeout=timeout_s)
     try:
-        connection.request("POST", f"/?{query}", sql.encode(), _authorization(endpoint))
+        connection = endpoint.open_http(timeout_s)
+    except OSError as exc:
+        raise ConnectionError(f"cannot read the TLS files of {endpoint}: {exc}") from exc
+    try:
+        connection.request("POST", f"/?{query}", sql.encode(), endpoint.headers)
         response = connection.getresponse()
         if response.status != 200:
             error = response.read(_MAX_ERROR_BYTES).decode("utf-8", "replace")
@@ -58,10 +59,3 @@ def _quoted(item: str) -> str:
     escaped = item.replace("\\", "\\\\").replace("'", "\\'")
     # escaped twice: as an array literal, then as TSV
     return "'" + escaped.replace("\\", "\\\\").replace("\t", "\\t").replace("\n", "\\n").replace("\r", "\\r") + "'"
-
-
-def _authorization(endpoint: Endpoint) -> dict[str, str]:
-    if not endpoint.user and not endpoint.password:
-        return {}
-    pair = f"{endpoint.user or 'default'}:{endpoint.password}".encode()
-    return {"Authorization": f"Basic {base64.b64encode(pair).decode()}"}

@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Mapping
+from hashlib import sha256
 from importlib.resources import files
 from typing import NamedTuple
 
 from exporters.clickhouse.connection import DATABASE
 
-# Run before any migration: creates the table that records them.
-BOOTSTRAP = (
-    f"CREATE DATABASE IF NOT EXISTS {DATABASE}",
+# Run before any migration: creates the table that records them. The first release recorded no checksums.
+CREATE_DATABASE = f"CREATE DATABASE IF NOT EXISTS {DATABASE}"
+RECORD_TABLE = (
     f"CREATE TABLE IF NOT EXISTS {DATABASE}.schema_migrations"
     " (`version` UInt32, `name` String, `applied_at` DateTime64(3, 'UTC') DEFAULT now64(3))"
-    " ENGINE = ReplacingMergeTree(applied_at) ORDER BY version",
+    "\nENGINE = ReplacingMergeTree(applied_at) ORDER BY version",
+    f"ALTER TABLE {DATABASE}.schema_migrations ADD COLUMN IF NOT EXISTS `checksum` String",
 )
 
-APPLIED = f"SELECT version FROM {DATABASE}.schema_migrations"  # noqa: S608 a constant of ours
+APPLIED = f"SELECT version, checksum FROM {DATABASE}.schema_migrations FINAL"  # noqa: S608 a constant of ours
 
 _FILE_NAME = re.compile(r"(\d{4})_(\w+)\.sql")
 _COMMENT_LINE = re.compile(r"^\s*--.*$", re.MULTILINE)
@@ -31,9 +33,19 @@ class Migration(NamedTuple):
     name: str
     statements: tuple[str, ...]
 
+    @property
+    def checksum(self) -> str:
+        """Of the statements: comments and empty lines may change."""
+        return sha256("\n".join(self.statements).encode()).hexdigest()
+
     def record(self) -> str:
         """The statement that records it as applied."""
-        return f"INSERT INTO {DATABASE}.schema_migrations (version, name) VALUES ({self.version}, '{self.name}')"  # noqa: S608 ours
+        values = f"({self.version}, '{self.name}', '{self.checksum}')"
+        return f"INSERT INTO {DATABASE}.schema_migrations (version, name, checksum) VALUES {values}"  # noqa: S608 ours
+
+
+class ChangedMigrationError(Exception):
+    """A migration was applied with other statements than this release has."""
 
 
 def migrations() -> list[Migration]:
@@ -49,10 +61,18 @@ def migrations() -> list[Migration]:
     return found
 
 
-def pending(applied: Iterable[int]) -> list[Migration]:
-    """The migrations that are not in `applied`, in order."""
-    done = set(applied)
-    return [migration for migration in migrations() if migration.version not in done]
+def pending(applied: Mapping[int, str]) -> list[Migration]:
+    """The migrations that are not in `applied` (version to checksum, "" when it is not known), in order.
+
+    Raises ChangedMigrationError.
+    """
+    found = migrations()
+    changed = [f"{m.version:04}_{m.name}" for m in found if applied.get(m.version) not in (None, "", m.checksum)]
+    if changed:
+        raise ChangedMigrationError(
+            f"the database was made by another release: {', '.join(changed)} had other statements when it was applied"
+        )
+    return [migration for migration in found if migration.version not in applied]
 
 
 def statements(text: str) -> tuple[str, ...]:

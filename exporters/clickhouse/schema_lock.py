@@ -23,7 +23,7 @@ ABANDONED_S = 20.0
 _TABLE = f"{DATABASE}.schema_lock"
 _CREATE = f"CREATE TABLE {_TABLE} (`holder` String) ENGINE = Memory COMMENT 'held while migrations are applied'"
 _DROP = f"DROP TABLE IF EXISTS {_TABLE} SYNC"
-_RUNNING = f"SELECT count() FROM system.processes WHERE Settings['log_comment'] = '{LOG_COMMENT}'"  # noqa: S608 constants of ours
+_RUNNING = f"SELECT count() FROM {{processes}} WHERE Settings['log_comment'] = '{LOG_COMMENT}'"  # noqa: S608 constants of ours
 # The age check protects the lock of another waiting process that took it just after it was dropped.
 _OLD = (
     f"SELECT count() FROM system.tables WHERE database = '{DATABASE}' AND name = 'schema_lock'"  # noqa: S608 constants of ours
@@ -34,11 +34,16 @@ _POLL_S = 0.25
 
 
 @contextlib.contextmanager
-def schema_lock(client: Client, abandoned_s: float = ABANDONED_S) -> Iterator[None]:
-    """Acquires the lock, waiting if needed. Raises clickhouse-connect's DatabaseError and connection errors."""
+def schema_lock(
+    client: Client, processes: str = "system.processes", abandoned_s: float = ABANDONED_S
+) -> Iterator[None]:
+    """Acquires the lock, waiting if needed. `processes`: the table of running statements, on a cluster of all nodes.
+
+    Raises clickhouse-connect's DatabaseError and connection errors.
+    """
     active_at = time.monotonic()
     while not _created(client):
-        if client.query(_RUNNING).result_rows[0][0]:
+        if client.query(_RUNNING.format(processes=processes)).result_rows[0][0]:
             active_at = time.monotonic()
         elif time.monotonic() - active_at > abandoned_s and _is_old(client, abandoned_s):
             client.command(_DROP)

@@ -12,10 +12,12 @@ import pyarrow as pa
 from clickhouse_connect.driver.client import Client
 from clickhouse_connect.driver.exceptions import ClickHouseError
 
-from exporters.clickhouse import schema
+from exporters.clickhouse.cluster import replicas_behind
 from exporters.clickhouse.connection import ANY_DATABASE, DATABASE, Endpoint
 from exporters.clickhouse.errors import code_and_message, is_permanent
-from exporters.clickhouse.schema_lock import LOG_COMMENT, schema_lock
+from exporters.clickhouse.migrate import SchemaError, apply_schema
+from exporters.clickhouse.options import Compression, StoreOptions
+from exporters.clickhouse.schema import ChangedMigrationError
 
 OLDEST_SERVER = (25, 8)
 
@@ -30,6 +32,8 @@ _INSERT_SETTINGS = {
 
 # ValueError: clickhouse-connect raises it in the handshake with a server that is not ClickHouse.
 _FAILURES = (ClickHouseError, OSError, ValueError)
+
+_SINGLE = StoreOptions()
 
 _CHECK = "SELECT count() FROM headroom.write_checks WHERE token = {token:String}"
 
@@ -47,7 +51,7 @@ class TransientWriteError(WriteError):
 
 
 class UnsupportedServerError(TransientWriteError):
-    """The server is too old for the schema; a retry succeeds after an upgrade."""
+    """The server is too old for the schema, or its database cannot be used; a retry succeeds once that is mended."""
 
 
 class PermanentWriteError(WriteError):
@@ -58,21 +62,16 @@ class QueryError(Exception):
     """A query or statement failed; the message is ClickHouse's."""
 
 
-def _pending(client: Client) -> list[schema.Migration]:
-    return schema.pending([int(row[0]) for row in client.query(schema.APPLIED).result_rows])
-
-
-def _apply(client: Client) -> None:
-    for migration in _pending(client):  # read again: another process may have applied them in the meantime
-        for statement in (*migration.statements, migration.record()):
-            client.command(statement, settings={"log_comment": LOG_COMMENT})
-
-
 class Store:
-    """The ClickHouse server that the storage process writes to, from one thread. Connects at first use."""
+    """The ClickHouse server or cluster that the storage process writes to, from one thread. Connects at first use.
 
-    def __init__(self, endpoint: Endpoint) -> None:
-        self._endpoint = endpoint
+    `endpoints`: one server, or nodes of one cluster. After a failure the next attempt goes to the next node.
+    """
+
+    def __init__(self, *endpoints: Endpoint, options: StoreOptions = _SINGLE) -> None:
+        self._endpoints = endpoints
+        self._options = options
+        self._failures = 0
         self._client: Client | None = None
 
     def migrate(self) -> None:
@@ -81,12 +80,10 @@ class Store:
         Raises UnsupportedServerError, other TransientWriteErrors, PermanentWriteError.
         """
         with self._write_errors("cannot apply the schema"):
-            client = self._connected()
-            for statement in schema.BOOTSTRAP:
-                client.command(statement)
-            if _pending(client):
-                with schema_lock(client):
-                    _apply(client)
+            try:
+                apply_schema(self._connected(), self._options)
+            except (SchemaError, ChangedMigrationError) as exc:
+                raise UnsupportedServerError(str(exc)) from exc
 
     def check(self) -> None:
         """Verifies the store by writing a row and reading it back. Raises TransientWriteError, PermanentWriteError."""
@@ -113,7 +110,7 @@ class Store:
         Raises TransientWriteError and PermanentWriteError.
         """
         settings = {**_INSERT_SETTINGS, "insert_deduplication_token": token}
-        name, block = f"{DATABASE}.{table}", _arrow_stream(rows)
+        name, block = f"{DATABASE}.{table}", _arrow_stream(rows, self._options.compression)
         failure = f"cannot write {rows.num_rows} rows to {name}"
         with self._write_errors(failure):
             done = self._connected().raw_insert(name, rows.column_names, block, settings, "ArrowStream")
@@ -135,21 +132,35 @@ class Store:
             self._disconnect()
             raise QueryError(code_and_message(str(exc))[1]) from exc
 
+    def replicas_agree(self, table: str) -> bool:
+        """Whether every replica is there and has all rows of a table that were confirmed before this call."""
+        if not self._options.cluster:
+            return True
+        try:
+            [(behind,)] = self.query(replicas_behind(self._options.cluster, table))
+        except QueryError:
+            return False
+        return not behind
+
     def close(self) -> None:
         """Closes the connections."""
-        self._disconnect()
+        client, self._client = self._client, None
+        if client is not None:
+            client.close()
 
     def _connected(self) -> Client:
         if self._client is None:
-            client = self._endpoint.connect(database=ANY_DATABASE)  # headroom may not exist yet
+            endpoint = self._endpoints[self._failures % len(self._endpoints)]
+            # headroom may not exist yet
+            client = endpoint.connect(database=ANY_DATABASE, settings=self._options.client_settings())
             self._client = client
             _refuse_old(str(client.server_version))
         return self._client
 
     def _disconnect(self) -> None:
-        client, self._client = self._client, None
-        if client is not None:
-            client.close()
+        """After a failure: the next connection is to the next node."""
+        self._failures += 1
+        self.close()
 
     @contextlib.contextmanager
     def _write_errors(self, failure: str) -> Iterator[None]:
@@ -172,12 +183,13 @@ def _refuse_old(version: str) -> None:
         raise UnsupportedServerError(f"ClickHouse {version} is too old: Headroom needs {oldest} or newer")
 
 
-def _arrow_stream(rows: pa.Table) -> bytes:
+def _arrow_stream(rows: pa.Table, compression: Compression) -> bytes:
     for n, field in enumerate(rows.schema):
         if _value_type(field.type) == pa.binary(16):
             rows = rows.set_column(n, field.name, _uuid_texts(rows.column(n)))
     sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, rows.schema) as writer:
+    options = pa.ipc.IpcWriteOptions(compression=None if compression == "none" else compression)
+    with pa.ipc.new_stream(sink, rows.schema, options=options) as writer:
         writer.write_table(rows)
     return bytes(sink.getvalue())
 

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import base64
 import contextlib
 import os
 import shutil
 import sys
 from collections.abc import Iterator, Mapping
-from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection, IncompleteRead
+from http.client import HTTPException, HTTPResponse, IncompleteRead
 from urllib.parse import urlencode
 
-from exporters.clickhouse.connection import DATABASE, Endpoint, password_of
+from exporters.clickhouse.connection import DATABASE, Endpoint, password_of, tls_of
 from exporters.clickhouse.errors import code_and_message
 
 _CONNECT_TIMEOUT_S = 10.0
@@ -53,11 +52,14 @@ def _result(query: str, endpoint: Endpoint, output_format: str) -> Iterator[HTTP
         "default_format": output_format,
         "wait_end_of_query": "1",  # so that an error gets its status, and no partial result is printed
     }
-    connection = _connection(endpoint)
+    try:
+        connection = endpoint.open_http(_CONNECT_TIMEOUT_S)
+    except OSError as exc:
+        raise SqlError(f"cannot read the TLS files of {endpoint.netloc}: {exc}") from exc
     try:
         connection.connect()
         connection.sock.settimeout(None)  # the server limits the duration of queries
-        connection.request("POST", f"/?{urlencode(parameters)}", query.encode(), _authorization(endpoint))
+        connection.request("POST", f"/?{urlencode(parameters)}", query.encode(), endpoint.headers)
         response = connection.getresponse()
         if response.status != 200:
             raise SqlError(
@@ -76,21 +78,9 @@ def _result(query: str, endpoint: Endpoint, output_format: str) -> Iterator[HTTP
 
 def _endpoint(url: str, environment: Mapping[str, str]) -> Endpoint:
     try:
-        return Endpoint.parse(url, password_of(environment))
+        return Endpoint.parse(url, password_of(environment), tls_of(environment))
     except (ValueError, OSError) as exc:
         raise SqlError(f"cannot use --url: {exc}") from exc
-
-
-def _connection(endpoint: Endpoint) -> HTTPConnection:
-    kind = HTTPSConnection if endpoint.scheme == "https" else HTTPConnection
-    return kind(endpoint.host, endpoint.port, timeout=_CONNECT_TIMEOUT_S)
-
-
-def _authorization(endpoint: Endpoint) -> dict[str, str]:
-    if not endpoint.user and not endpoint.password:
-        return {}
-    credentials = f"{endpoint.user or 'default'}:{endpoint.password}"
-    return {"Authorization": f"Basic {base64.b64encode(credentials.encode()).decode()}"}
 
 
 def _one_line(body: bytes) -> str:

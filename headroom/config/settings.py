@@ -22,18 +22,21 @@ from pydantic import (
 )
 from pydantic_settings import NoDecode
 
-from exporters.clickhouse.connection import Endpoint, read_secret
+from exporters.clickhouse.connection import Endpoint
 from headroom.config.forward import ForwardConfig
 from headroom.config.listener import ListenerConfig
 from headroom.config.quotas import JmxConfig, JmxTarget, QuotaConfig, QuotaMetricsConfig
 from headroom.config.receivers import GrpcConfig, OtlpConfig
+from headroom.config.store import ClickHouseServerConfig, ClickHouseTlsConfig, StoreConfig
 from headroom.config.types import (
     Address,
     Bytes,
     ListenAddress,
     Millis,
     Section,
+    check_secret,
     parse_addresses,
+    secret_of,
 )
 from headroom.config.web import WebConfig
 from telemetry.gateway.networks import LOOPBACK, networks_of
@@ -62,20 +65,6 @@ class ConfigError(Exception):
     def __init__(self, faults: list[str]) -> None:
         super().__init__("; ".join(faults))
         self.faults = faults
-
-
-def _secret(value: SecretStr | None, file: Path | None) -> str:
-    """Raises OSError when the file cannot be read."""
-    return read_secret(file) if file else value.get_secret_value() if value else ""
-
-
-def _check_secret(name: str, value: SecretStr | None, file: Path | None) -> None:
-    if value and file:
-        raise ValueError(f"set either {name} or {name}_file, not both")
-    try:
-        _secret(value, file)
-    except (OSError, UnicodeDecodeError) as exc:
-        raise ValueError(f"cannot read {name}_file: {exc}") from exc
 
 
 # The setting shadows a deprecated method of BaseModel, which is not used.
@@ -146,41 +135,6 @@ class SpoolConfig(Section):
     sync_ms: Millis = 1_000
 
 
-class ClickHouseServerConfig(Section):
-    """The ClickHouse server that runs over the data directory; unused with `clickhouse`."""
-
-    program: Path | None = None  # a `clickhouse` executable; None: the one on PATH, else the one of headroom[embedded]
-    native_port: int = Field(default=0, ge=0, le=65_535)  # of ClickHouse's own protocol, at the host of `sql`
-    memory_bytes: Bytes = 2_147_483_648
-    # Users in other places than this machine: headroom_reader with this password. Without it nobody comes from there.
-    reader_password: SecretStr | None = None  # HEADROOM_STORE__SERVER__READER_PASSWORD
-    reader_password_file: Path | None = None
-    host_names: tuple[str, ...] = ()  # in Host headers, besides localhost and addresses: those of a reverse proxy, say
-
-    @property
-    def password_of_readers(self) -> str:
-        """The password, or ''. Raises OSError."""
-        return _secret(self.reader_password, self.reader_password_file)
-
-    @model_validator(mode="after")
-    def _fits(self) -> ClickHouseServerConfig:
-        _check_secret("reader_password", self.reader_password, self.reader_password_file)
-        return self
-
-
-class StoreConfig(Section):
-    """Ingest: batches, rollups, quarantine."""
-
-    batch_ms: Millis = 1_000
-    batch_records: int = Field(default=20_000, gt=0)
-    batch_bytes: Bytes = 33_554_432
-    rollup_ms: Millis = 60_000  # how long after its first new point an hour is computed again
-    quarantine_records: int = Field(default=1_000, gt=0)  # pushes that could not be decoded: the newest are kept
-    quarantine_bytes: Bytes = 67_108_864
-    stalled_ms: Millis = 60_000  # not ready when nothing was written for so long while the spool holds records
-    server: ClickHouseServerConfig = ClickHouseServerConfig()
-
-
 class ServeConfig(Section):
     """`headroom serve`."""
 
@@ -194,9 +148,10 @@ class ServeConfig(Section):
     cluster: str | None = None  # None: the brokers' cluster id; without brokers a generated one
     subscriptions: Path | None = None  # None: the cluster's own; without brokers a file in the data directory
     data: Path = Path("headroom-data")
-    clickhouse: str | None = None
+    clickhouse: str | None = None  # URL of a server, instead of the managed one; nodes of a cluster with commas
     clickhouse_password: SecretStr | None = None  # HEADROOM_CLICKHOUSE_PASSWORD; a URL takes none
     clickhouse_password_file: Path | None = None
+    clickhouse_tls: ClickHouseTlsConfig = ClickHouseTlsConfig()
     sql: ListenAddress = Address(host="127.0.0.1", port=8123)
     http: ListenAddress = Address(host="127.0.0.1", port=9644)
     # Kafka client properties: how Headroom reaches the brokers. Their ssl.* apply to upstream connections, too.
@@ -226,20 +181,27 @@ class ServeConfig(Section):
     @classmethod
     def _is_url(cls, value: str | None) -> str | None:
         if value is not None:
-            Endpoint.parse(value)
+            Endpoint.parse_nodes(value)
         return value
 
     @model_validator(mode="after")
     def _has_one_password(self) -> ServeConfig:
-        _check_secret("clickhouse_password", self.clickhouse_password, self.clickhouse_password_file)
+        check_secret("clickhouse_password", self.clickhouse_password, self.clickhouse_password_file)
+        return self
+
+    @model_validator(mode="after")
+    def _has_a_server_of_its_own(self) -> ServeConfig:
+        if self.store.cluster.name and self.clickhouse is None:
+            raise ValueError("store.cluster needs `clickhouse`: the managed server is a single one")
         return self
 
     @property
-    def clickhouse_endpoint(self) -> Endpoint | None:
-        """The configured ClickHouse server; None for the managed one. Raises OSError."""
+    def clickhouse_endpoints(self) -> tuple[Endpoint, ...]:
+        """The configured ClickHouse servers; none for the managed one. Raises OSError."""
         if self.clickhouse is None:
-            return None
-        return Endpoint.parse(self.clickhouse, _secret(self.clickhouse_password, self.clickhouse_password_file))
+            return ()
+        password = secret_of(self.clickhouse_password, self.clickhouse_password_file)
+        return Endpoint.parse_nodes(self.clickhouse, password, self.clickhouse_tls.files)
 
     @field_validator("sql", "http", "grpc")
     @classmethod

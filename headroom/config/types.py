@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import Annotated
 from urllib.parse import urlsplit
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr
 from pydantic_settings import NoDecode
+
+from exporters.clickhouse.connection import read_secret
 
 _ADDRESS = re.compile(r"(?:\[(?P<v6>[0-9a-fA-F:.]+)\]|(?P<host>[^\s:/\[\]]+)):(?P<port>\d{1,5})")
 
@@ -58,3 +61,18 @@ class Section(BaseModel):
     """A section of settings; unknown names are errors."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+def secret_of(value: SecretStr | None, file: Path | None) -> str:
+    """Raises OSError when the file cannot be read."""
+    return read_secret(file) if file else value.get_secret_value() if value else ""
+
+
+def check_secret(name: str, value: SecretStr | None, file: Path | None) -> None:
+    """Raises ValueError when both are given, or the file cannot be read."""
+    if value and file:
+        raise ValueError(f"set either {name} or {name}_file, not both")
+    try:
+        secret_of(value, file)
+    except (OSError, UnicodeDecodeError) as exc:
+        raise ValueError(f"cannot read {name}_file: {exc}") from exc

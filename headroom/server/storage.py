@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
+from dataclasses import asdict, astuple, dataclass
 
 from exporters.clickhouse.connection import WRITER, Endpoint
 from exporters.clickhouse.managed.configuration import ServerSettings
@@ -41,18 +41,19 @@ class Storage:
 
 async def open_storage(config: ServeConfig, stack: AsyncExitStack) -> Storage:
     """Raises ServeError. `stack` closes both: the worker drains the spool before the server stops."""
-    endpoint, server = config.clickhouse_endpoint, None
-    address = endpoint.url if endpoint else ""
-    if endpoint is None:
-        endpoint, server = await _open_server(config, stack)
-        address = endpoint.netloc
-    worker = StorageWorker(_worker_settings(config, endpoint), config.store.stalled_ms)
+    nodes, server = config.clickhouse_endpoints, None
+    if nodes:
+        address = ",".join(node.url for node in nodes)
+    else:
+        managed, server = await _open_server(config, stack)
+        nodes, address = (managed,), managed.netloc
+    worker = StorageWorker(_worker_settings(config, nodes), config.store.stalled_ms)
     try:
         await worker.start()
     except StorageError as exc:
         raise ServeError(str(exc)) from exc
     stack.push_async_callback(worker.stop, _WORKER_DRAIN_S)
-    return Storage(endpoint, address, worker, server)
+    return Storage(nodes[0], address, worker, server)
 
 
 async def _open_server(config: ServeConfig, stack: AsyncExitStack) -> tuple[Endpoint, ClickHouseSupervisor]:
@@ -78,13 +79,15 @@ async def _open_server(config: ServeConfig, stack: AsyncExitStack) -> tuple[Endp
     return Endpoint("http", server.host, server.http_port, WRITER, server.password), supervisor
 
 
-def _worker_settings(config: ServeConfig, endpoint: Endpoint) -> WorkerSettings:
+def _worker_settings(config: ServeConfig, nodes: tuple[Endpoint, ...]) -> WorkerSettings:
     return WorkerSettings(
         spool=str(config.data / "spool"),
         mirror=str(config.data / "forward") if config.forward.endpoint else "",
         mirror_bytes=config.forward.max_lag_bytes,
-        clickhouse=endpoint.url,
-        clickhouse_password=endpoint.password,
+        clickhouse=",".join(node.url for node in nodes),
+        clickhouse_password=nodes[0].password,
+        clickhouse_tls=astuple(nodes[0].tls),
+        store=asdict(config.store.options),
         max_decompressed_bytes=config.telemetry.max_decompressed_bytes,
         batch_ms=config.store.batch_ms,
         batch_records=config.store.batch_records,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -13,7 +14,7 @@ from clickhouse_connect.driver.client import Client
 from clickhouse_connect.driver.exceptions import ClickHouseError
 from urllib3.exceptions import HTTPError
 
-from exporters.clickhouse.connection import Endpoint
+from exporters.clickhouse.connection import Endpoint, tls_of
 from exporters.clickhouse.store import PermanentWriteError, Store, TransientWriteError
 
 logging.getLogger("clickhouse_connect").setLevel(logging.ERROR)  # its warnings come as exceptions, too
@@ -78,7 +79,7 @@ class ClickHouse:
 
     @property
     def _endpoint(self) -> Endpoint:
-        return Endpoint.parse(self.url, self.password)
+        return Endpoint.parse(self.url, self.password, tls_of(os.environ))
 
     @contextmanager
     def _client(self) -> Iterator[Client]:

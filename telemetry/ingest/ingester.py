@@ -112,6 +112,7 @@ class Ingester:
         if hour is None:
             return False
         self._progress.advance(Stage.WRITING)
+        is_final = self._store.replicas_agree("points")  # else rows that others confirmed may still arrive
         try:
             self._store.command(ROLL_UP, roll_up_parameters(hour))
         except (TransientWriteError, PermanentWriteError) as exc:
@@ -119,6 +120,8 @@ class Ingester:
             self._hours.failed(clock_ms())
         else:
             self._hours.computed(hour, max(0, clock_ms() - began_ms), clock_ms())
+            if not is_final:
+                self._hours.touch([hour], clock_ms())
         return True
 
     def as_dict(self) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from typing import Annotated, Literal
 import orjson
 import typer
 
-from exporters.clickhouse.connection import Endpoint, password_of
+from exporters.clickhouse.connection import Endpoint, password_of, tls_of
 from headroom.cli.cluster import CommandConfig, TimeoutMs, asked, reported_in_one_line
 from headroom.cli.output.forms import Output
 from headroom.errors import ArgumentError
@@ -172,7 +172,7 @@ def preview(
 def _endpoint(url: str) -> Endpoint:
     """Raises ArgumentError."""
     try:
-        return Endpoint.parse(url, password_of(os.environ))
+        return Endpoint.parse(url, password_of(os.environ), tls_of(os.environ))
     except (ValueError, OSError) as exc:
         raise ArgumentError(str(exc)) from exc
 

@@ -17,7 +17,7 @@ import signal
 import sys
 import threading
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, TextIO
@@ -26,7 +26,8 @@ import stamina
 import stamina.instrumentation
 import structlog
 
-from exporters.clickhouse.connection import Endpoint
+from exporters.clickhouse.connection import Endpoint, Tls
+from exporters.clickhouse.options import StoreOptions
 from exporters.clickhouse.store import PermanentWriteError, Store, TransientWriteError, UnsupportedServerError
 from exporters.spool.mirror import Mirror
 from exporters.spool.reader import Batch, SpoolReader
@@ -56,7 +57,7 @@ class WorkerSettings:
     spool: str
     mirror: str  # the directory in which the forwarding process follows the spool; empty: there is none
     mirror_bytes: int  # how much it may hold
-    clickhouse: str  # URL with the user, without the password
+    clickhouse: str  # URLs with the user, without the password; commas between nodes
     clickhouse_password: str
     max_decompressed_bytes: int
     batch_ms: int
@@ -66,6 +67,8 @@ class WorkerSettings:
     quarantine: str  # a directory
     quarantine_records: int
     quarantine_bytes: int
+    clickhouse_tls: tuple[str, str, str] = ("", "", "")  # fields of exporters.clickhouse.connection.Tls
+    store: dict[str, Any] = field(default_factory=dict)  # fields of exporters.clickhouse.options.StoreOptions
     suspect: tuple[str, int, int, int, int] | None = None  # fields of telemetry.ingest.suspect.Suspect
 
 
@@ -81,7 +84,8 @@ def main() -> int:
     try:
         mirror = Mirror(Path(settings.mirror), settings.mirror_bytes) if settings.mirror else None
         reader = _open_spool(Path(settings.spool), mirror)
-        store = Store(Endpoint.parse(settings.clickhouse, settings.clickhouse_password))
+        nodes = Endpoint.parse_nodes(settings.clickhouse, settings.clickhouse_password, Tls(*settings.clickhouse_tls))
+        store = Store(*nodes, options=StoreOptions(**settings.store))
         follower = _Follower(reader, store, settings, parent, mirror)
         follower.begin()
     except (_OpenError, UnsupportedServerError) as exc:

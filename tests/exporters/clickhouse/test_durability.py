@@ -109,6 +109,7 @@ class Answering(Store):
     """A store whose server confirms `rows`, whatever it is given."""
 
     def __init__(self, rows: str) -> None:
+        super().__init__()
         self._rows = rows
 
     def _connected(self) -> Any:

@@ -53,6 +53,7 @@ class FakeStore:
 
     def __init__(self) -> None:
         self.commands: list[Any] = []
+        self.agree = True
         self.tables: dict[str, dict[str, pa.Table]] = defaultdict(dict)
         self.fail: Callable[[str], None] = lambda table: None
 
@@ -61,6 +62,9 @@ class FakeStore:
         assert token.startswith(f"{table}:")
         assert rows.num_rows > 0
         self.tables[table].setdefault(token, rows)
+
+    def replicas_agree(self, table: str) -> bool:
+        return self.agree
 
     def command(self, sql: str, parameters: dict[str, Any]) -> None:
         self.fail("")

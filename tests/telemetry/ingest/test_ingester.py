@@ -202,6 +202,18 @@ def test_hours_with_new_points_are_rolled_up_and_a_crash_forgets_none(bench: Ben
     assert bench.store.commands == [hour] * 3
 
 
+def test_an_hour_is_rolled_up_again_until_all_replicas_have_its_rows(bench: Bench) -> None:
+    bench.push()
+    bench.step()
+    bench.store.agree = False
+    assert bench.ingester.roll_up(lambda: NOW_MS + 60_000)
+    assert bench.ingester.as_dict()["hours_to_roll_up"] == 1
+    bench.store.agree = True
+    assert not bench.ingester.roll_up(lambda: NOW_MS + 119_999)
+    assert bench.ingester.roll_up(lambda: NOW_MS + 120_000)
+    assert bench.ingester.as_dict()["hours_to_roll_up"] == 0
+
+
 def _away(table: str) -> None:
     raise TransientWriteError("away")
 

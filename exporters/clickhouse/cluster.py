@@ -1,0 +1,140 @@
+"""The schema on a ClickHouse cluster: the same SQL files, rendered by rule.
+
+The database is a Replicated one, so that each statement reaches every node, also one that is away or replaced. A table
+`points` becomes `points_local`, with a Replicated engine, and a Distributed table `points` on top. Rows are spread by
+user and client id: all rows of a client are on one shard, and a join by client needs no other shard. The few rows of
+tables without a client id are on the first shard.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from exporters.clickhouse.connection import DATABASE
+
+KEEPER_PATH = f"/clickhouse/databases/{DATABASE}"
+# A node that is away does not delay a statement: it catches up when it is back.
+DDL_SETTINGS = {"distributed_ddl_output_mode": "none_only_active", "distributed_ddl_task_timeout": "120"}
+
+_NAME = rf"{DATABASE}\.(\w+)"
+_TABLE_NAME = re.compile(rf"\b{_NAME}\b")
+_CREATE_TABLE = re.compile(rf"CREATE TABLE IF NOT EXISTS {_NAME}(?: AS {_NAME}$)?")
+_ALTER_TABLE = re.compile(rf"ALTER TABLE {_NAME}")
+_DROP_TABLE = re.compile(rf"DROP TABLE IF EXISTS {_NAME}$")
+_RENAME_TABLE = re.compile(rf"RENAME TABLE {_NAME} TO {_NAME}$")
+_FEED = re.compile(rf"CREATE MATERIALIZED VIEW IF NOT EXISTS {_NAME} TO |ALTER TABLE {_NAME} MODIFY QUERY")
+_VIEW = re.compile(r"CREATE (OR REPLACE VIEW|VIEW IF NOT EXISTS) ")
+_ON_EVERY_NODE = re.compile(r"DROP VIEW IF EXISTS |INSERT INTO ")
+_ENGINE = re.compile(r"^ENGINE = (\w*MergeTree)\b", re.MULTILINE)
+_COLUMN = re.compile(r"`(\w+)` ")
+_WINDOW = re.compile(r"\bnon_replicated_deduplication_window = (\d+)")
+_SETTINGS_AT_THE_END = re.compile(r"\nSETTINGS [^\n()]+$")
+_FIRST_SHARD = "0"
+_JOIN = re.compile(r"\bJOIN\b|\bIN \(")
+
+
+def bootstrap(cluster: str) -> str:
+    """The statement that creates the database on every node."""
+    return (
+        f"CREATE DATABASE IF NOT EXISTS {DATABASE} ON CLUSTER {quoted(cluster)}"
+        f" ENGINE = Replicated('{KEEPER_PATH}', '{{shard}}', '{{replica}}')"
+    )
+
+
+def quoted(cluster: str) -> str:
+    """A cluster's name as a string literal."""
+    return "'" + cluster.replace("\\", "\\\\").replace("'", "\\'") + "'"
+
+
+def replicas_behind(cluster: str, table: str) -> str:
+    """A query: how many replicas of a table are away or lack rows. It fails when a node does not answer."""
+    return (
+        f"SELECT count() FROM clusterAllReplicas({quoted(cluster)}, system.replicas)"  # noqa: S608 constants of ours
+        f" WHERE database = '{DATABASE}' AND table = '{table}_local'"
+        " AND (is_readonly OR active_replicas < total_replicas OR inserts_in_queue > 0 OR log_pointer <= log_max_index)"
+    )
+
+
+class ClusterSchema:
+    """Renders the statements of all migrations, in order: what a statement becomes depends on the tables before it."""
+
+    def __init__(self, cluster: str) -> None:
+        self._cluster = cluster
+        self._keys: dict[str, str] = {}  # sharding key of each table
+
+    def render(self, statements: Iterable[str]) -> tuple[str, ...]:
+        """Raises ValueError for a statement of a kind that has no rule."""
+        return tuple(rendered for statement in statements for rendered in self._rendered(statement))
+
+    def _rendered(self, statement: str) -> list[str]:
+        if _ON_EVERY_NODE.match(statement):
+            return [statement]
+        if _VIEW.match(statement):
+            return [self._with_join_settings(statement)]
+        if _FEED.match(statement):
+            return [self._with_local_names(statement)]
+        if match := _CREATE_TABLE.match(statement):
+            return self._created(statement, *match.groups())
+        if match := _ALTER_TABLE.match(statement):
+            return self._altered(statement, match[1])
+        if match := _DROP_TABLE.match(statement):
+            return self._dropped(match[1])
+        if match := _RENAME_TABLE.match(statement):
+            return self._renamed(statement, *match.groups())
+        raise ValueError(f"no rule for a cluster: {statement[:80]!r}")
+
+    def _created(self, statement: str, table: str, model: str | None) -> list[str]:
+        if model is None and not _ENGINE.search(statement):
+            raise ValueError(f"no rule for a cluster: the engine of {table}")
+        self._keys[table] = self._keys[model] if model else _sharding_key(statement)
+        replicated = _ENGINE.sub(r"ENGINE = Replicated\1", _with_window(statement))
+        return [self._with_local_names(replicated), self._on_top(table)]
+
+    def _altered(self, statement: str, table: str) -> list[str]:
+        on_top = [self._on_top(table)] if " COLUMN " in statement else []
+        return [_with_window(self._with_local_names(statement)), *on_top]
+
+    def _dropped(self, table: str) -> list[str]:
+        self._keys.pop(table, None)
+        return [f"DROP TABLE IF EXISTS {DATABASE}.{name} SYNC" for name in (table, f"{table}_local")]
+
+    def _renamed(self, statement: str, old: str, new: str) -> list[str]:
+        self._keys[new] = self._keys[old]
+        renamed = self._with_local_names(statement)
+        del self._keys[old]
+        return [renamed, self._on_top(new), f"DROP TABLE IF EXISTS {DATABASE}.{old} SYNC"]
+
+    def _on_top(self, table: str) -> str:
+        """Replaced as a whole: it holds no rows, and takes the columns of the table below."""
+        below = f"{table}_local"
+        return (
+            f"CREATE OR REPLACE TABLE {DATABASE}.{table} AS {DATABASE}.{below}"
+            f" ENGINE = Distributed({quoted(self._cluster)}, {DATABASE}, {below}, {self._keys[table]})"
+        )
+
+    def _with_local_names(self, statement: str) -> str:
+        return _TABLE_NAME.sub(lambda name: f"{name[0]}_local" if name[1] in self._keys else name[0], statement)
+
+    def _with_join_settings(self, statement: str) -> str:
+        """Tables that are sharded by client are joined on each shard; with others the smaller side is sent to all."""
+        if not _JOIN.search(statement):
+            return statement
+        tables = {name for name in _TABLE_NAME.findall(statement) if name in self._keys}
+        mode = "local" if all(self._keys[table] != _FIRST_SHARD for table in tables) else "global"
+        start = "," if _SETTINGS_AT_THE_END.search(statement) else "\nSETTINGS"
+        return f"{statement}{start} distributed_product_mode = '{mode}'"
+
+
+def _sharding_key(statement: str) -> str:
+    columns = set(_COLUMN.findall(statement))
+    if not {"cluster", "client_id"} <= columns:
+        return _FIRST_SHARD
+    return f"cityHash64(cluster, {'user' if 'user' in columns else 'principal'}, client_id)"
+
+
+def _with_window(statement: str) -> str:
+    """Batches are known again for a week, as long as a spool may hold them back."""
+    return _WINDOW.sub(
+        r"replicated_deduplication_window = \1, replicated_deduplication_window_seconds = 604800", statement
+    )

@@ -1,0 +1,170 @@
+"""Two nodes that are replicas of one shard: the same rows under one token, a node that is away, roles, retention."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from clickhouse_connect.driver.exceptions import DatabaseError
+
+from exporters.clickhouse import schema
+from exporters.clickhouse.store import Store, TransientWriteError, UnsupportedServerError
+from telemetry.ingest.rollups import ROLL_UP, roll_up_parameters
+from tests.exporters.clickhouse.test_store import points
+from tests.kit.clickhouse_cluster import RunningCluster, running_cluster, zookeeper_libs
+
+pytestmark = [pytest.mark.clickhouse, pytest.mark.java]
+
+
+@pytest.fixture(scope="module")
+def cluster(
+    java: str, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[RunningCluster]:
+    libs = zookeeper_libs(java, request.config.rootpath / ".cache")
+    with running_cluster(java, libs, tmp_path_factory.mktemp("cluster"), shards=1, replicas=2) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def store(cluster: RunningCluster) -> Iterator[Store]:
+    opened = cluster.store()
+    opened.migrate()
+    yield opened
+    opened.close()
+
+
+def answers(cluster: RunningCluster, sql: str, role: str = "reader") -> list[Any]:
+    """Of each node."""
+    cluster.wait_in_sync()
+    found = []
+    for node in cluster.nodes:
+        with node.endpoint(role).connect() as client:
+            found.append(client.query(sql).result_rows)
+    return found
+
+
+def test_a_second_start_changes_nothing(cluster: RunningCluster, store: Store) -> None:
+    again = cluster.store()
+    again.migrate()
+    again.check()
+    again.close()
+    applied = "SELECT count() FROM headroom.schema_migrations FINAL"
+    assert answers(cluster, applied) == [[(len(schema.migrations()),)]] * 2
+    engines = "SELECT engine, count() FROM system.tables WHERE database = 'headroom' GROUP BY engine ORDER BY engine"
+    first, second = answers(cluster, engines)
+    assert first == second
+    kinds = dict(first)
+    assert kinds["Distributed"] == sum(count for engine, count in first if engine.startswith("Replicated"))
+
+
+def test_a_store_without_the_cluster_is_refused(cluster: RunningCluster, store: Store) -> None:
+    alone = Store(cluster.nodes[0].endpoint("writer"))
+    with pytest.raises(UnsupportedServerError, match=r"is that of a cluster: set store\.cluster\.name"):
+        alone.migrate()
+    alone.close()
+
+
+def test_a_batch_counts_once_on_whichever_node_it_is_sent_again(cluster: RunningCluster, store: Store) -> None:
+    for node in (*cluster.nodes, *cluster.nodes):
+        single = Store(node.endpoint("writer"), options=store._options)
+        single.insert("points", points("once", 1000), token="once")
+        single.close()
+    assert answers(cluster, "SELECT count() FROM headroom.points WHERE cluster = 'once'") == [[(1000,)]] * 2
+
+
+def test_inserts_go_to_the_next_node_when_one_is_away(cluster: RunningCluster, store: Store) -> None:
+    first = cluster.nodes[0]
+    writer = cluster.store()
+    writer.insert("points", points("away", 10), token="away-1")
+    first.kill()
+    try:
+        with pytest.raises(TransientWriteError):
+            writer.insert("points", points("away", 10), token="away-2")
+        writer.insert("points", points("away-2", 10), token="away-2")
+        assert not writer.replicas_agree("points")
+    finally:
+        first.start()
+    writer.close()
+    sql = "SELECT cluster, count() FROM headroom.points WHERE cluster LIKE 'away%' GROUP BY cluster ORDER BY cluster"
+    assert answers(cluster, sql) == [[("away", 10), ("away-2", 10)]] * 2
+
+
+def test_replicas_agree_when_all_have_all_rows(cluster: RunningCluster, store: Store) -> None:
+    store.insert("points", points("agree", 10), token="agree")
+    cluster.wait_in_sync()
+    assert store.replicas_agree("points")
+
+
+def test_rollups_and_views_are_the_same_on_both(cluster: RunningCluster, store: Store) -> None:
+    store.insert("points", points("rolled", 100), token="rolled")
+    [(ts,)] = store.query("SELECT min(toUnixTimestamp(ts)) FROM headroom.points WHERE cluster = 'rolled'")
+    store.command(ROLL_UP, roll_up_parameters(int(ts) // 3600))
+    sql = "SELECT sum(points) FROM headroom.client_metrics_1h WHERE cluster = 'rolled'"
+    assert answers(cluster, sql) == [[(100,)]] * 2
+    views = (
+        "SELECT name FROM system.tables WHERE database = 'headroom' AND engine = 'View' AND name NOT LIKE '%_minute'"
+    )
+    for (view,) in store.query(views):
+        first, second = answers(cluster, f"SELECT count() FROM headroom.{view}")
+        assert first == second, view
+
+
+def test_a_quorum_of_both_waits_for_both(cluster: RunningCluster, store: Store) -> None:
+    both = cluster.store(quorum="2")
+    both.insert("points", points("quorum", 10), token="quorum")
+    for node in cluster.nodes:
+        with node.endpoint("reader").connect() as client:
+            assert client.query("SELECT count() FROM headroom.points WHERE cluster = 'quorum'").result_rows == [(10,)]
+    cluster.nodes[1].kill()
+    try:
+        with pytest.raises(TransientWriteError):
+            both.insert("points", points("quorum-2", 10), token="quorum-2")
+    finally:
+        cluster.nodes[1].start()
+    both.close()
+
+
+def test_retention_is_configuration(cluster: RunningCluster, store: Store) -> None:
+    longer = cluster.store(retention_days={"points": 30, "points_1h": 700})
+    longer.migrate()
+    longer.close()
+    sql = "SELECT engine_full LIKE '%toIntervalDay({})%' FROM system.tables WHERE database = 'headroom' AND name = '{}'"
+    for table, days in {"points_local": 30, "points_1h_local": 700, "pushes_local": 14}.items():
+        assert answers(cluster, sql.format(days, table)) == [[(1,)]] * 2
+    with pytest.raises(UnsupportedServerError, match="cannot set the retention of job_runs"):
+        cluster.store(retention_days={"job_runs": 3}).migrate()
+
+
+@pytest.mark.parametrize(
+    ("role", "statement"),
+    [
+        ("reader", "INSERT INTO headroom.points (cluster) VALUES ('no')"),
+        ("reader", "ALTER TABLE headroom.points_local DELETE WHERE 1"),
+        ("reader", "SELECT * FROM system.users"),
+        ("reader", "SELECT * FROM url('http://127.0.0.1:1/', 'TSV', 'a String')"),
+        ("jobs", "INSERT INTO headroom.points (cluster) VALUES ('no')"),
+        ("jobs", "DROP TABLE headroom.job_runs"),
+        ("jobs", "ALTER TABLE headroom.quota_utilization_local DELETE WHERE 1"),
+        ("writer", "CREATE DATABASE other"),
+        ("writer", "DROP DATABASE headroom"),
+        ("writer", "CREATE USER somebody"),
+        ("writer", "SELECT * FROM file('/etc/passwd', 'TSV', 'a String')"),
+    ],
+)
+def test_roles_are_refused_what_they_do_not_need(
+    cluster: RunningCluster, store: Store, role: str, statement: str
+) -> None:
+    with (
+        cluster.nodes[0].endpoint(role).connect() as client,
+        pytest.raises(DatabaseError, match=r"ACCESS_DENIED|READONLY"),
+    ):
+        client.command(statement)
+
+
+def test_jobs_write_their_tables_and_clear_what_they_staged(cluster: RunningCluster, store: Store) -> None:
+    with cluster.nodes[1].endpoint("jobs").connect() as client:
+        client.command("INSERT INTO headroom.job_runs (job, run_id) VALUES ('j', generateUUIDv4())")
+        client.command("INSERT INTO headroom.quota_utilization_staging (run, client_id) VALUES ('r', 'c')")
+        client.command("ALTER TABLE headroom.quota_utilization_staging_local DELETE WHERE run = 'r'")
+        assert client.query("SELECT count() FROM headroom.job_runs WHERE job = 'j'").result_rows == [(1,)]

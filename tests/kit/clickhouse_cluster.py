@@ -1,0 +1,197 @@
+"""A cluster of managed ClickHouse servers with ZooKeeper, and users by the files of deploy/clickhouse/roles.
+
+The server inside the chdb wheel has no Keeper of its own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from clickhouse_connect.driver.client import Client
+
+from exporters.clickhouse import schema
+from exporters.clickhouse.connection import ANY_DATABASE, Endpoint
+from exporters.clickhouse.managed.configuration import ServerSettings
+from exporters.clickhouse.managed.document import write_document
+from exporters.clickhouse.managed.server import ManagedServer
+from exporters.clickhouse.options import StoreOptions
+from exporters.clickhouse.store import Store
+from headroom.demo.kit.jars import MARKER, fetch
+from headroom.demo.kit.processes import LOOPBACK, free_ports, start, stop
+
+NAME = "metrics"  # of the cluster, in remote_servers
+ROLES = ("writer", "reader", "jobs")
+_PASSWORD = "only-in-tests"
+_MEMORY_BYTES = 1 << 30
+_START_S = 60.0
+
+_IVY_MODULE = """<ivy-module version="2.0">
+  <info organisation="headroom" module="zookeeper-libs"/>
+  <configurations><conf name="default"/></configurations>
+  <dependencies defaultconf="default->default(runtime)">
+    <dependency org="org.apache.zookeeper" name="zookeeper" rev="3.8.4"/>
+    <dependency org="org.xerial.snappy" name="snappy-java" rev="1.1.10.5"/>
+    <dependency org="io.dropwizard.metrics" name="metrics-core" rev="4.1.12.1"/>
+  </dependencies>
+</ivy-module>
+"""
+
+
+def zookeeper_libs(java: str, cache: Path) -> Path:
+    """Directory of ZooKeeper's jars, fetched once."""
+    libs = (cache / "zookeeper-3.8.4" / "libs").absolute()
+    if not (libs / MARKER).exists():
+        fetch(java, libs, _IVY_MODULE, print)
+    return libs
+
+
+@contextlib.contextmanager
+def zookeeper(java: str, libs: Path, directory: Path) -> Iterator[int]:
+    """A running ZooKeeper; yields its port."""
+    (port,) = free_ports(1)
+    directory.mkdir(parents=True)
+    configuration = directory / "zoo.cfg"
+    configuration.write_text(
+        f"tickTime=500\ndataDir={directory}\nclientPort={port}\nclientPortAddress={LOOPBACK}\nadmin.enableServer=false\n"
+    )
+    command = [java, "-Xmx256m", "-XX:+UseSerialGC", "-Dzookeeper.forceSync=no", "-cp", f"{libs}/*"]
+    main = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
+    with (directory / "log").open("wb") as log:
+        process = start([*command, main, str(configuration)], stderr=log)
+    try:
+        _wait_for(port, process)
+        yield port
+    finally:
+        stop(process)
+
+
+def _wait_for(port: int, process: subprocess.Popen[bytes]) -> None:
+    deadline_s = time.monotonic() + _START_S
+    while process.poll() is None and time.monotonic() < deadline_s:
+        with contextlib.suppress(OSError), socket.create_connection((LOOPBACK, port), 1) as connection:
+            connection.settimeout(1)
+            connection.sendall(b"srvr")
+            if b"Mode: standalone" in connection.makefile("rb").read():
+                return
+        time.sleep(0.1)
+    raise AssertionError("ZooKeeper does not start")
+
+
+class Node(ManagedServer):
+    """One replica of one shard. `kill` and `restart` keep its ports."""
+
+    def __init__(self, directory: Path, sections: dict[str, Any], ports: tuple[int, int]) -> None:
+        for name in ("conf.d", "users.d"):
+            (directory / name).mkdir(parents=True)
+        admin = {"password": _PASSWORD, "networks": {"ip": "::/0"}, "profile": "base", "quota": "default"}
+        users = {"users": {"admin": {**admin, "access_management": 1}}}
+        write_document(directory / "users.d" / "admin.xml", users)
+        # Users of roles are the same on all nodes.
+        access = {"users_xml": {"path": str(directory / "users.xml")}, "replicated": {"zookeeper_path": "/access"}}
+        write_document(directory / "conf.d" / "cluster.xml", {**sections, "user_directories": access})
+        http_port, native_port = ports
+        super().__init__(
+            ServerSettings(directory, http_port=http_port, native_port=native_port, memory_bytes=_MEMORY_BYTES)
+        )
+
+    def start(self) -> None:
+        self.launch()
+        self.wait_ready()
+
+    def kill(self) -> None:
+        """As a power loss of the process: SIGKILL."""
+        assert self.process is not None
+        self.process.kill()
+        self.process.wait()
+
+    def endpoint(self, role: str) -> Endpoint:
+        return Endpoint("http", self.host, self.http_port, f"headroom_{role}", _PASSWORD)
+
+    def admin(self) -> Client:
+        return Endpoint("http", self.host, self.http_port, "admin", _PASSWORD).connect(database=ANY_DATABASE)
+
+
+class RunningCluster:
+    """`nodes` by shard, then replica; all run and have the users headroom_writer, headroom_reader and headroom_jobs."""
+
+    def __init__(self, nodes: list[Node]) -> None:
+        self.nodes = nodes
+
+    def store(self, **options: Any) -> Store:
+        return Store(*(node.endpoint("writer") for node in self.nodes), options=StoreOptions(NAME, **options))
+
+    @property
+    def url(self) -> str:
+        """For `--clickhouse`; its password is `password`."""
+        return ",".join(node.endpoint("writer").url for node in self.nodes)
+
+    password = _PASSWORD
+
+    def wait_in_sync(self, timeout_s: float = 60.0) -> None:
+        """Until every replica of every table has all rows."""
+        deadline_s = time.monotonic() + timeout_s
+        for node in self.nodes:
+            with node.admin() as client:
+                tables = client.query("SELECT name FROM system.tables WHERE engine LIKE 'Replicated%MergeTree'")
+                for (table,) in tables.result_rows:
+                    client.command(f"SYSTEM SYNC REPLICA headroom.{table}")
+        assert time.monotonic() < deadline_s
+
+
+@contextlib.contextmanager
+def running_cluster(java: str, libs: Path, directory: Path, *, shards: int, replicas: int) -> Iterator[RunningCluster]:
+    """Dies with the calling thread."""
+    with contextlib.ExitStack() as stack:
+        keeper = stack.enter_context(zookeeper(java, libs, directory / "zookeeper"))
+        ports = {
+            (shard, replica): (free_ports(3)) for shard in range(1, shards + 1) for replica in range(1, replicas + 1)
+        }
+        nodes = []
+        for (shard, replica), (http, native, between) in ports.items():
+            sections = _sections(keeper, shard, replica, between, {place: found[1] for place, found in ports.items()})
+            node = Node(directory / f"node-{shard}-{replica}", sections, (http, native))
+            stack.callback(node.stop)
+            node.launch()
+            nodes.append(node)
+        for node in nodes:
+            node.wait_ready()
+        with nodes[0].admin() as client:
+            create_users(client)
+        yield RunningCluster(nodes)
+
+
+def create_users(client: Client) -> None:
+    """As an administrator does it: the files of roles, then a user for each."""
+    for role in ROLES:
+        text = (files("deploy") / "clickhouse" / "roles" / f"{role}.sql").read_text(encoding="utf-8")
+        for statement in schema.statements(text):
+            client.command(statement)
+        client.command(
+            f"CREATE USER headroom_{role} IDENTIFIED BY '{_PASSWORD}' DEFAULT ROLE headroom_{role}"
+            f" SETTINGS PROFILE 'headroom_{role}'"
+        )
+
+
+def _sections(
+    keeper: int, shard: int, replica: int, between: int, native: dict[tuple[int, int], int]
+) -> dict[str, Any]:
+    shards: dict[int, list[dict[str, Any]]] = {}
+    for (of_shard, _), port in native.items():
+        shards.setdefault(of_shard, []).append({"host": LOOPBACK, "port": port})
+    layout = [{"internal_replication": "true", "replica": nodes} for nodes in shards.values()]
+    return {
+        "zookeeper": {"node": {"host": LOOPBACK, "port": keeper}, "session_timeout_ms": 3000},
+        "macros": {"shard": shard, "replica": replica},
+        "interserver_http_port": between,
+        "interserver_http_host": LOOPBACK,
+        "interserver_listen_host": LOOPBACK,
+        "distributed_ddl": {"path": "/clickhouse/task_queue/ddl"},
+        "remote_servers": {NAME: {"secret": _PASSWORD, "shard": layout}},
+    }
