@@ -1,6 +1,6 @@
 """`make scale CLIENTS=N`: N client instances at their real interval before `headroom serve`, beside the prediction.
 
-python -m tests.bench.scale CLIENTS [INTERVAL_S [CONNECTIONS [SECONDS]]]
+python -m tests.bench.scale CLIENTS [INTERVAL_S [CONNECTIONS [SECONDS [VECTOR]]]]
 
 CPU of the network process counts by its pushes within the measured time; that of the storage worker and of ClickHouse
 by the rows that they wrote until the spool was empty and no merge was left. Prints a line a figure:
@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 import psutil
 
+from exporters.clickhouse.connection import Endpoint
 from headroom.capacity.figures import load_figures
 from tests.bench.load_generator import MAX_CONNECTIONS, LoadGenerator, Measured
 from tests.bench.serve import Serve, cpu_s, open_files_allowed, waited
@@ -45,10 +46,11 @@ class Run(NamedTuple):
     worker_idle: float
     clickhouse_idle: float
     points: float  # a push
+    turns: float  # points of each series, on average
     push_us: float
     point_us: float
     row_us: float
-    row_bytes: float
+    row_bytes: float  # when all parts are merged
     instance_bytes: float
     network_rss_bytes: float
     worker_rss_bytes: float
@@ -63,7 +65,7 @@ def spent(serve: Serve) -> Spent:
     return Spent(time.monotonic(), cpu_s(serve.network), cpu_s(serve.worker), cpu_s(serve.clickhouse), pushes, rows)
 
 
-def run(clients: int, interval_s: float, connections: int, seconds: float) -> Run:
+def run(clients: int, interval_s: float, connections: int, seconds: float, vector: str) -> Run:
     """The clients come, one interval passes, then it is measured."""
     open_files_allowed()
     settings = {
@@ -74,7 +76,7 @@ def run(clients: int, interval_s: float, connections: int, seconds: float) -> Ru
     with Serve(round(interval_s * 1000), **settings) as serve:
         base = [rss(process) for process in (serve.network, serve.worker, serve.clickhouse)]
         idle = idle_cores(serve)
-        with LoadGenerator(serve.port, clients, connections, VECTOR, max(1000, clients * 1000 // GETS_PER_S)) as load:
+        with LoadGenerator(serve.port, clients, connections, vector, max(1000, clients * 1000 // GETS_PER_S)) as load:
             load.measure(interval_s)
             first = spent(serve)
             measured = load.measure(seconds)
@@ -85,17 +87,21 @@ def run(clients: int, interval_s: float, connections: int, seconds: float) -> Ru
         backlog_s = time.monotonic() - ended
         waited(lambda: serve.query("SELECT count() FROM system.merges") == ["0"], PATIENCE_S)
         last = spent(serve)
-        disk = int(serve.query(f"SELECT sum(bytes_on_disk) {PARTS}")[0])
+        with Endpoint.parse(serve.url).as_writer().connect(send_receive_timeout=PATIENCE_S) as client:
+            client.command("OPTIMIZE TABLE headroom.points FINAL")
+        disk, merged = serve.query(f"SELECT sum(bytes_on_disk), sum(rows) {PARTS}")[0].split("\t")
+        series = int(serve.query("SELECT uniqCombined(series_id) FROM headroom.points")[0])
     rows, took_s = last.rows - first.rows, last.at_s - first.at_s
     network_s = then.network_s - first.network_s - idle[0] * (then.at_s - first.at_s)
     return Run(
         measured,
         *idle,
         last.rows / last.pushes,
+        int(merged) / series,
         network_s / (then.pushes - first.pushes) * 1e6,
         (last.worker_s - first.worker_s - idle[1] * took_s) / rows * 1e6,
         (last.clickhouse_s - first.clickhouse_s - idle[2] * took_s) / rows * 1e6,
-        disk / last.rows,
+        int(disk) / int(merged),
         instances,
         *base,
         load.payload_bytes,
@@ -125,7 +131,8 @@ def main() -> None:
     interval_s = float(sys.argv[2]) if len(sys.argv) > 2 else 60.0
     connections = int(sys.argv[3]) if len(sys.argv) > 3 else MAX_CONNECTIONS
     seconds = float(sys.argv[4]) if len(sys.argv) > 4 else 60.0
-    seen = run(clients, interval_s, connections, seconds)
+    vector = sys.argv[5] if len(sys.argv) > 5 else VECTOR
+    seen = run(clients, interval_s, connections, seconds, vector)
     load, figures = seen.load, load_figures()
     pushes_s = load.acknowledged / load.seconds
     push_us = figures.push_us + figures.push_byte_us * seen.push_bytes

@@ -76,6 +76,11 @@ class Serve:
             text = answer.read().decode()
         return {f"{name}:{label}" if label else name: float(value) for name, label, value in _SAMPLE.findall(text)}
 
+    @property
+    def url(self) -> str:
+        """Of the managed ClickHouse."""
+        return f"http://{LOOPBACK}:{self._sql_port}"
+
     def query(self, sql: str) -> list[str]:
         """The lines of the answer, TSV, of the managed ClickHouse."""
         with urlopen(f"http://{LOOPBACK}:{self._sql_port}/?query={quote(sql)}", timeout=60) as answer:

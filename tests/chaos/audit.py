@@ -19,8 +19,8 @@ from tests.chaos.victim import Headroom
 REST_TIMEOUT_S = 180.0
 
 # A merge would make one row of two: what came twice shall stay to be seen.
-_NO_MERGES = (
-    "ALTER TABLE headroom.points MODIFY SETTING"
+NO_MERGES = (
+    "ALTER TABLE headroom.{table} MODIFY SETTING"
     " max_bytes_to_merge_at_max_space_in_pool = 1, max_bytes_to_merge_at_min_space_in_pool = 1"
 )
 
@@ -54,7 +54,7 @@ class Audit:
 
 def stop_merges(sql_port: int) -> None:
     """Of the points, for as long as the table lives."""
-    command(sql_port, _NO_MERGES)
+    command(sql_port, NO_MERGES.format(table="points"))
 
 
 def refuse_points(sql_port: int, setting: str) -> bool:
@@ -91,19 +91,22 @@ async def rested(headroom: Headroom) -> tuple[str, bool]:
         await asyncio.sleep(0.5)
 
 
-def audit(sql_port: int, acknowledged: Set[int], *, after_faults: bool = False) -> Audit:
-    """Without FINAL: nothing may hide behind a merge. `after_faults`: some pushes were refused, or replayed."""
-    rows = _rows(sql_port, "SELECT toUInt64(value) AS v, count() FROM headroom.points GROUP BY v")
+def audit(server: int | Endpoint, acknowledged: Set[int], *, after_faults: bool = False) -> Audit:
+    """Without FINAL: nothing may hide behind a merge. `after_faults`: some pushes were refused, or replayed.
+
+    `server`: the port of a managed one, or a node of a cluster.
+    """
+    rows = _rows(server, "SELECT toUInt64(value) AS v, count() FROM headroom.points GROUP BY v")
     stored = dict(rows)
     [(pushes, unique, good)] = _rows(
-        sql_port, "SELECT count(), uniqExact(push_id), countIf(error_code = 0) FROM headroom.pushes"
+        server, "SELECT count(), uniqExact(push_id), countIf(error_code = 0) FROM headroom.pushes"
     )
     faults = []
     if pushes != unique:
         faults.append(f"{pushes - unique} rows of pushes are doubled")
     if not after_faults and (good * POINTS_PER_PUSH != sum(stored.values()) or good != pushes):
         faults.append(f"{pushes} pushes, {good} of them good, do not make {sum(stored.values())} points")
-    [(different,)] = _rows(sql_port, _ROLLUPS_THAT_DIFFER)
+    [(different,)] = _rows(server, _ROLLUPS_THAT_DIFFER)
     if different:
         faults.append(f"{different} rows of rollups are not what raw points give")
     return Audit(
@@ -128,6 +131,7 @@ def command(sql_port: int, statement: str) -> None:
         client.command(statement)
 
 
-def _rows(sql_port: int, query: str) -> Any:
-    with Endpoint.parse(f"http://{LOOPBACK}:{sql_port}").as_writer().connect() as client:
+def _rows(server: int | Endpoint, query: str) -> Any:
+    endpoint = server if isinstance(server, Endpoint) else Endpoint.parse(f"http://{LOOPBACK}:{server}").as_writer()
+    with endpoint.connect() as client:
         return client.query(query).result_rows

@@ -18,6 +18,7 @@ from exporters.clickhouse.connection import WRITER
 from exporters.clickhouse.managed.configuration import ServerSettings
 from exporters.clickhouse.managed.server import ManagedServer
 from headroom.demo.kit.processes import LOOPBACK, complaint, first_line, free_ports, start, stop
+from tests.kit.clickhouse_cluster import NAME, RunningCluster
 
 START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 60.0
@@ -34,7 +35,12 @@ class Headroom:
     """The addresses are the same after each start, as a service's are. Starting belongs to the main thread."""
 
     def __init__(
-        self, upstream: str, directory: Path, server: Server | None, *, spool_bytes: int = SMALL_SPOOL_BYTES
+        self,
+        upstream: str,
+        directory: Path,
+        server: Server | RunningCluster | None,
+        *,
+        spool_bytes: int = SMALL_SPOOL_BYTES,
     ) -> None:
         self.log = directory / "serve.log"
         self.kafka_port, self.http_port, self.sql_port = free_ports(3)
@@ -161,10 +167,11 @@ class Server:
             self._server.process.wait()
 
 
-def _configuration(directory: Path, spool_bytes: int, server: Server | None) -> Path:
+def _configuration(directory: Path, spool_bytes: int, server: Server | RunningCluster | None) -> Path:
     directory.mkdir(parents=True, exist_ok=True)
     path = directory / "headroom.yaml"
     spool = {"segment_bytes": spool_bytes // 128, "max_bytes": spool_bytes}  # so small that they are written over
     password = {"clickhouse_password_file": str(server.password_file)} if server else {}
-    path.write_text(yaml.safe_dump({"spool": spool, "store": _STORE, **password}))
+    cluster = {"cluster": {"name": NAME}} if isinstance(server, RunningCluster) else {}
+    path.write_text(yaml.safe_dump({"spool": spool, "store": {**_STORE, **cluster}, **password}))
     return path

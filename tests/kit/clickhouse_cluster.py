@@ -27,7 +27,7 @@ from headroom.demo.kit.jars import MARKER, fetch
 from headroom.demo.kit.processes import LOOPBACK, free_ports, start, stop
 
 NAME = "metrics"  # of the cluster, in remote_servers
-ROLES = ("writer", "reader", "jobs")
+ROLES = {"writer": "writers", "reader": "readers", "jobs": "jobs"}  # of each user
 _PASSWORD = "only-in-tests"
 _MEMORY_BYTES = 1 << 30
 _START_S = 60.0
@@ -111,28 +111,27 @@ class Node(ManagedServer):
         self.process.kill()
         self.process.wait()
 
-    def endpoint(self, role: str) -> Endpoint:
-        return Endpoint("http", self.host, self.http_port, f"headroom_{role}", _PASSWORD)
+    def endpoint(self, user: str) -> Endpoint:
+        return Endpoint("http", self.host, self.http_port, user, _PASSWORD)
 
     def admin(self) -> Client:
         return Endpoint("http", self.host, self.http_port, "admin", _PASSWORD).connect(database=ANY_DATABASE)
 
 
 class RunningCluster:
-    """`nodes` by shard, then replica; all run and have the users headroom_writer, headroom_reader and headroom_jobs."""
+    """`nodes` by shard, then replica; all run and have the users of ROLES."""
 
-    def __init__(self, nodes: list[Node]) -> None:
+    def __init__(self, nodes: list[Node], password_file: Path) -> None:
         self.nodes = nodes
+        self.password_file = password_file  # of all its users
 
     def store(self, **options: Any) -> Store:
         return Store(*(node.endpoint("writer") for node in self.nodes), options=StoreOptions(NAME, **options))
 
     @property
     def url(self) -> str:
-        """For `--clickhouse`; its password is `password`."""
+        """For `--clickhouse`."""
         return ",".join(node.endpoint("writer").url for node in self.nodes)
-
-    password = _PASSWORD
 
     def wait_in_sync(self, timeout_s: float = 60.0) -> None:
         """Until every replica of every table has all rows."""
@@ -164,17 +163,18 @@ def running_cluster(java: str, libs: Path, directory: Path, *, shards: int, repl
             node.wait_ready()
         with nodes[0].admin() as client:
             create_users(client)
-        yield RunningCluster(nodes)
+        (directory / "password").write_text(_PASSWORD)
+        yield RunningCluster(nodes, directory / "password")
 
 
 def create_users(client: Client) -> None:
     """As an administrator does it: the files of roles, then a user for each."""
-    for role in ROLES:
+    for user, role in ROLES.items():
         text = (files("deploy") / "clickhouse" / "roles" / f"{role}.sql").read_text(encoding="utf-8")
         for statement in schema.statements(text):
             client.command(statement)
         client.command(
-            f"CREATE USER headroom_{role} IDENTIFIED BY '{_PASSWORD}' DEFAULT ROLE headroom_{role}"
+            f"CREATE USER {user} IDENTIFIED BY '{_PASSWORD}' DEFAULT ROLE headroom_{role}"
             f" SETTINGS PROFILE 'headroom_{role}'"
         )
 

@@ -1,5 +1,5 @@
 -- The Spark jobs: read all, write their results, clear what they staged.
--- CREATE USER ... DEFAULT ROLE headroom_jobs SETTINGS PROFILE 'headroom_jobs' makes a user of it.
+-- CREATE USER somebody IDENTIFIED ... DEFAULT ROLE headroom_jobs SETTINGS PROFILE 'headroom_jobs' makes a user of it.
 
 CREATE ROLE IF NOT EXISTS headroom_jobs;
 

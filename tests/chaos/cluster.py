@@ -1,0 +1,98 @@
+"""`python -m tests.chaos.cluster SEED KILLS [SHARDS]`: nodes of a cluster are killed in turn, each 10 s, under load.
+
+Each shard has two replicas. What was acknowledged is stored once, in raw tables and rollups, and all nodes say so.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import shutil
+import sys
+import time
+from collections import Counter
+from itertools import cycle, islice
+from pathlib import Path
+
+from headroom.demo.kit.broker import Cluster
+from headroom.demo.kit.jars import KAFKA_VERSION, find_java, kafka_libs
+from headroom.demo.kit.processes import LOOPBACK
+from tests.chaos.audit import NO_MERGES, Audit, audit, rested
+from tests.chaos.load import Load
+from tests.chaos.scenario import CLIENTS, subscribe, until
+from tests.chaos.victim import Headroom
+from tests.kit.clickhouse_cluster import RunningCluster, running_cluster, zookeeper_libs
+
+DIRECTORY = Path("build/chaos-cluster")
+PERIOD_S = 10.0
+AWAY_S = (0.0, 6.0)  # how long a killed node stays away
+SPOOL_BYTES = 1 << 28
+
+
+async def killed_in_turn(
+    upstream: str, directory: Path, clickhouse: RunningCluster, rng: random.Random, kills: int, period_s: float
+) -> list[Audit]:
+    """What each node has in the end."""
+    headroom = Headroom(upstream, directory, clickhouse, spool_bytes=SPOOL_BYTES)
+    headroom.begin()
+    try:
+        await headroom.ready()
+        await until(lambda: _is_written(headroom), "the schema")
+        with clickhouse.nodes[0].admin() as client:
+            client.command(NO_MERGES.format(table="points_local"))
+        load = Load(CLIENTS, lambda: (LOOPBACK, headroom.kafka_port), rng)
+        load.start()
+        for node in islice(cycle(clickhouse.nodes), kills):
+            began_s = time.monotonic()
+            node.kill()
+            await asyncio.sleep(rng.uniform(*AWAY_S))
+            node.launch()
+            await asyncio.to_thread(node.wait_ready)
+            await asyncio.sleep(max(0.0, began_s + period_s - time.monotonic()))
+        await load.stop()
+        counts, is_at_rest = await rested(headroom)
+        print(f"{counts} broken_connections={load.ledger.broken} answers={dict(load.ledger.answers)}")
+        await asyncio.to_thread(clickhouse.wait_in_sync)
+        found = [audit(node.endpoint("writer"), load.ledger.acknowledged) for node in clickhouse.nodes]
+        if not is_at_rest:
+            found[0].faults.append(f"received is not written + dropped, and nothing is left to be read: {counts}")
+        if any(each.values != found[0].values for each in found):
+            found[0].faults.append("the nodes have different points")
+        found[0].killed = Counter({"node": kills})
+        return found
+    finally:
+        headroom.stop()
+
+
+def _is_written(headroom: Headroom) -> bool:
+    """The worker applies the schema before it writes."""
+    return headroom.metrics()["headroom_store_up"] == 1
+
+
+def main(seed: int, kills: int, shards: int) -> int:
+    """Prints what does not add up and one closing line; 0 when all does."""
+    java = find_java()
+    libs = kafka_libs(java, Path(".cache") / f"kafka-{KAFKA_VERSION}")
+    shutil.rmtree(DIRECTORY, ignore_errors=True)
+    directory = DIRECTORY.absolute()
+    with (
+        running_cluster(java, zookeeper_libs(java, Path(".cache")), directory, shards=shards, replicas=2) as clickhouse,
+        Cluster(java, libs) as kafka,
+    ):
+        asyncio.run(subscribe(kafka.bootstrap))
+        run = killed_in_turn(kafka.bootstrap, directory / "headroom", clickhouse, random.Random(seed), kills, PERIOD_S)
+        audits = asyncio.run(run)
+    for number, each in enumerate(audits, 1):
+        print(
+            f"node={number} acknowledged={each.acknowledged} stored={each.stored} doubled={each.doubled}", *each.faults
+        )
+    worst = max(audits, key=lambda each: (each.lost, each.doubled))
+    print(
+        f"chaos kills={kills} acknowledged={worst.acknowledged} stored={worst.stored}"
+        f" lost={worst.lost} doubled={worst.doubled}"
+    )
+    return 1 if any(each.lost or each.doubled or each.faults for each in audits) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(int(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]) if len(sys.argv) > 3 else 2))
