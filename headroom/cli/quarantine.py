@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -15,6 +13,7 @@ from exporters.model import DropReason, Push, RecordKind
 from exporters.printable import printable
 from exporters.spool.records import push_origin, push_record, sender_bytes
 from exporters.spool.writer import SpoolFull, SpoolWriter
+from headroom.cli.data_directory import DEFAULT_DATA, Data, one_line_errors, time_text
 from headroom.cli.output.forms import Output
 from headroom.config.settings import SpoolConfig
 from headroom.errors import ArgumentError
@@ -26,9 +25,6 @@ app = typer.Typer(help="Pushes that could not be stored: list, show, replay.", n
 _HEADINGS = ("id", "received", "reason", "client id", "principal", "software", "compression", "bytes", "cause")
 _HEX_BYTES = 16  # per line
 
-Data = Annotated[Path, typer.Option(envvar="HEADROOM_DATA", help="The data directory of `headroom serve`.")]
-DEFAULT_DATA = Path("headroom-data")
-
 
 @app.command("list")
 def list_(
@@ -39,7 +35,7 @@ def list_(
 ) -> None:
     """List quarantined pushes, newest first."""
     wanted = {key: value for key, value in {"reason": reason, "client_id": client_id}.items() if value is not None}
-    with _reported_in_one_line(data):
+    with one_line_errors(data):
         found = [one for one in _held(data) if all(one.facts.get(key) == value for key, value in wanted.items())]
     if output is Output.JSON:
         documents = [{"id": one.id, **one.facts} for one in found]
@@ -62,10 +58,10 @@ def show(
     ] = None,
 ) -> None:
     """Show the sender of a push, why it was dropped, and its payload."""
-    with _reported_in_one_line(data):
+    with one_line_errors(data):
         one = _only([one for one in _held(data) if one.id.startswith(id_)], id_)
         content = one.payload()
-        facts = {**one.facts, "received_at": _time(one.facts)}
+        facts = {**one.facts, "received_at": _received(one.facts)}
         lines = [f"{key}: {printable(str(value))}" for key, value in facts.items() if key != "received_at_ms"]
         if payload is not None:
             payload.write_bytes(content)
@@ -87,7 +83,7 @@ def replay(
     ),
 ) -> None:
     """Write pushes to the spool again, after a fix, and remove them from the quarantine. `serve` may be running."""
-    with _reported_in_one_line(data):
+    with one_line_errors(data):
         found = [one for one in _held(data) if one.id.startswith(id_ or "")]
         wanted = [_only(found, id_)] if id_ else [one for one in found if one.facts.get("reason") == reason]
         try:
@@ -131,26 +127,13 @@ def _only(found: list[Held], id_: str) -> Held:
     raise ArgumentError(f"{len(found) or 'no'} pushes in quarantine have an id that begins with {id_!r}")
 
 
-@contextmanager
-def _reported_in_one_line(data: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as exc:
-        typer.echo(f"headroom: {exc.filename or data}: {exc.strerror}", err=True)
-        raise typer.Exit(1) from exc
-    except ArgumentError as exc:
-        typer.echo(f"headroom: {exc}", err=True)
-        raise typer.Exit(2) from exc
-
-
 def _row(one: Held) -> tuple[str, ...]:
     facts = ("reason", "client_id", "principal", "software", "compression", "bytes", "cause")
-    return one.id, _time(one.facts), *(printable(str(one.facts.get(name, ""))) for name in facts)
+    return one.id, _received(one.facts), *(printable(str(one.facts.get(name, ""))) for name in facts)
 
 
-def _time(facts: dict[str, Any]) -> str:
-    received = datetime.fromtimestamp(facts.get("received_at_ms", 0) / 1000, UTC)
-    return received.isoformat(sep=" ", timespec="milliseconds").removesuffix("+00:00")
+def _received(facts: dict[str, Any]) -> str:
+    return time_text(facts.get("received_at_ms", 0))
 
 
 def _hex_lines(content: bytes) -> list[str]:

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from datetime import UTC, datetime
-from pathlib import Path
 from typing import Annotated, Literal, NamedTuple
 
 import orjson
@@ -18,8 +14,8 @@ from exporters.spool.reader import SpoolReader
 from exporters.spool.records import decode_instance, decode_limits, decode_push, decode_usage
 from exporters.spool.segment_format import Record, scan
 from exporters.spool.segment_reader import waiting_segments
+from headroom.cli.data_directory import DEFAULT_DATA, Data, one_line_errors, time_text
 from headroom.cli.output.forms import Output
-from headroom.cli.quarantine import DEFAULT_DATA, Data
 from headroom.errors import ArgumentError
 from telemetry.ingest.counts import Counts
 
@@ -46,7 +42,7 @@ def status(
     output: Annotated[Literal[Output.TABLE, Output.JSON], typer.Option(help="Table, or JSON.")] = Output.TABLE,
 ) -> None:
     """Show segments with records that are not stored yet, and totals so far. `serve` may be running."""
-    with _reported_in_one_line(data):
+    with one_line_errors(data):
         state = read_state(data / "spool")
         segments = [_Segment(*one) for one in waiting_segments(data / "spool", state.positions)]
     if output is Output.JSON:
@@ -69,7 +65,7 @@ def inspect(
     records: Annotated[int, typer.Option(help="Number of records to show.", min=1)] = 20,
 ) -> None:
     """Show the next records of a segment: kind, size, time and sender; payloads are not decoded."""
-    with _reported_in_one_line(data):
+    with one_line_errors(data):
         state = read_state(data / "spool")
         found = {one[0]: one for one in waiting_segments(data / "spool", state.positions)}
         if segment not in found:
@@ -88,7 +84,7 @@ def skip(
     records: Annotated[int, typer.Option(help="Number of records to drop.", min=1)] = 1,
 ) -> None:
     """Drop the next records of a segment permanently and count them as dropped. Not while `headroom serve` runs."""
-    with _reported_in_one_line(data):
+    with one_line_errors(data):
         reader = SpoolReader(data / "spool")
         try:
             reader.release()
@@ -130,23 +126,7 @@ def _facts(kind: RecordKind, body: bytes) -> str:
         return f"{len(decode_limits(body))} rows"
     if kind is RecordKind.INSTANCE:
         seen = decode_instance(body)
-        return f"{_time(seen.seen_at_ms)} {printable(seen.connection.principal)} {printable(seen.client_id)}"
+        return f"{time_text(seen.seen_at_ms)} {printable(seen.connection.principal)} {printable(seen.client_id)}"
     push = decode_push(body)
     who = f"{printable(push.connection.principal)} {printable(push.client_id)}"
-    return f"{_time(push.received_at_ms)} {who} payload={len(push.payload)} compression={push.compression_type}"
-
-
-def _time(ms: int) -> str:
-    return datetime.fromtimestamp(ms / 1000, UTC).isoformat(sep=" ", timespec="milliseconds").removesuffix("+00:00")
-
-
-@contextmanager
-def _reported_in_one_line(data: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as exc:
-        typer.echo(f"headroom: {exc.filename or data}: {exc.strerror or exc}", err=True)
-        raise typer.Exit(1) from exc
-    except ArgumentError as exc:
-        typer.echo(f"headroom: {exc}", err=True)
-        raise typer.Exit(2) from exc
+    return f"{time_text(push.received_at_ms)} {who} payload={len(push.payload)} compression={push.compression_type}"

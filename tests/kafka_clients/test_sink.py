@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import clickhouse_connect
 import confluent_kafka
 import orjson
 import pytest
@@ -24,6 +23,7 @@ from headroom.demo.kit.admin import Admin
 from headroom.demo.kit.jars import KAFKA_VERSION
 from headroom.demo.kit.jvm import Jvm
 from headroom.demo.kit.processes import first_line, free_ports, start, stop
+from tests.kit.serving import rows
 
 pytestmark = [pytest.mark.java, pytest.mark.clickhouse]
 
@@ -64,11 +64,7 @@ class Sink:
         assert stop(self._process, 40) == 0
 
     def rows(self, query: str) -> list[tuple[Any, ...]]:
-        client = clickhouse_connect.get_client(dsn=f"http://{self.sql}/headroom")
-        try:
-            return [tuple(row) for row in client.query(query).result_rows]
-        finally:
-            client.close()
+        return rows(self.sql, query)
 
     def until(self, query: str, expected: Callable[[list[tuple[Any, ...]]], bool]) -> list[tuple[Any, ...]]:
         """The rows, once they are as expected; the store may be away for a while."""

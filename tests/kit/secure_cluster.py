@@ -12,7 +12,7 @@ from pathlib import Path
 from kio.schema.alter_user_scram_credentials.v0 import request as scram
 from kio.static.primitive import i8, i32
 
-from headroom.demo.kit.broker import Broker, server_properties
+from headroom.demo.kit.broker import Broker, server_properties, start_brokers
 from headroom.demo.kit.processes import LOOPBACK, free_ports
 from headroom.demo.kit.service import Service
 from quota_metrics.kafka.admin import KafkaAdmin
@@ -49,12 +49,7 @@ class SecureCluster(Service):
         return ",".join(f"{LOOPBACK}:{ports[protocol]}" for ports in self._ports)
 
     def start(self) -> None:
-        for broker in self.brokers:
-            broker.format()
-        for broker in self.brokers:
-            broker.start()
-        for broker in self.brokers:
-            broker.wait_ready()
+        start_brokers(self.brokers)
         asyncio.run(_add_scram_users(self._ports[0]["PLAINTEXT"]))
 
     def stop(self) -> None:

@@ -11,8 +11,9 @@ import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
-from typing import TypeVar
+from typing import Any, TypeVar
 
+import clickhouse_connect
 import psutil
 
 from headroom.demo.kit.processes import LOOPBACK, complaint, first_line, start, stop
@@ -82,6 +83,12 @@ class Served:
         """Its own metrics: `name` or `name:label`."""
         text = _get(f"http://{self.http}/metrics")[1]
         return {f"{name}:{label}" if label else name: float(value) for name, label, value in _SAMPLE.findall(text)}
+
+
+def rows(sql: str, query: str, **parameters: str) -> list[tuple[Any, ...]]:
+    """The result of a query at the SQL endpoint HOST:PORT, as a reader."""
+    with clickhouse_connect.get_client(dsn=f"http://{sql}/headroom") as client:
+        return [tuple(row) for row in client.query(query, parameters=parameters).result_rows]
 
 
 def _cmdline(process: psutil.Process) -> list[str]:

@@ -125,6 +125,16 @@ class Broker:
             self._process = None
 
 
+def start_brokers(brokers: Sequence[Broker]) -> None:
+    """Formats and starts the nodes of a cluster in parallel; returns when all accept requests. Raises DemoError."""
+    for broker in brokers:
+        broker.format()
+    for broker in brokers:
+        broker.start()
+    for broker in brokers:
+        broker.wait_ready()
+
+
 class Cluster(Service):
     """A context manager that runs brokers in a temporary directory; `bootstrap` is the HOST:PORT of all of them.
 
@@ -150,12 +160,7 @@ class Cluster(Service):
         ]
 
     def start(self) -> None:
-        for broker in self.brokers:
-            broker.format()
-        for broker in self.brokers:
-            broker.start()
-        for broker in self.brokers:
-            broker.wait_ready()
+        start_brokers(self.brokers)
 
     def check(self) -> None:
         """Raises DemoError when a broker ended."""

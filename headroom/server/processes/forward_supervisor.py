@@ -12,6 +12,7 @@ import structlog
 
 from exporters import self_metrics as catalogue
 from exporters.self_metrics import SelfMetric, Values
+from headroom.server.processes.child import finish
 from headroom.server.processes.forward_process import ForwardSettings
 from telemetry.forward.forwarder import ForwardCounts
 
@@ -58,7 +59,7 @@ class ForwardProcess:
             code = await process.wait()
             if self._stopping:
                 return
-            log.error("the forwarding process ended, starting it again", exit_code=code)
+            log.error("the forwarding process ended, restarting it", exit_code=code)
             self._failures_before += self.counts["failures"]
             self.counts = {**self.counts, "failures": 0}
             self.restarts += 1
@@ -71,14 +72,7 @@ class ForwardProcess:
         process = self._process
         if process is None or process.returncode is not None:
             return
-        assert process.stdin is not None
-        process.stdin.close()
-        try:
-            await asyncio.wait_for(process.wait(), timeout_s)
-        except TimeoutError:
-            with contextlib.suppress(ProcessLookupError):
-                process.kill()
-            await process.wait()
+        await finish(process, timeout_s)
 
     def readings(self) -> dict[SelfMetric, Values]:
         """For /metrics."""

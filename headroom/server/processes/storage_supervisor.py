@@ -17,6 +17,7 @@ import structlog
 from exporters import self_metrics as catalogue
 from exporters.model import DropReason
 from exporters.self_metrics import SelfMetric, Values
+from headroom.server.processes.child import finish
 from headroom.server.processes.count_difference import CountDifference
 from headroom.server.processes.storage_process import WorkerSettings
 from telemetry.ingest.progress import Stage
@@ -175,15 +176,8 @@ class StorageWorker:
         process = self._process
         if process is None or process.returncode is not None:
             return
-        assert process.stdin is not None
-        process.stdin.close()
-        try:
-            await asyncio.wait_for(process.wait(), timeout_s)
-        except TimeoutError:
+        if not await finish(process, timeout_s):
             log.warning("the storage worker did not drain in time: the spool keeps the rest")
-            with contextlib.suppress(ProcessLookupError):
-                process.kill()
-            await process.wait()
 
     @staticmethod
     async def _line(process: asyncio.subprocess.Process) -> dict[str, Any]:

@@ -7,7 +7,6 @@ import time
 from pathlib import Path
 from typing import Any
 
-import clickhouse_connect
 import psutil
 import pytest
 
@@ -17,7 +16,7 @@ from headroom.demo.kit.processes import LOOPBACK, free_ports
 from tests.chaos.load import metrics_data
 from tests.chaos.wire import WireClient
 from tests.kit.otlp_endpoints import Received, grpc_endpoint
-from tests.kit.serving import Served, eventually
+from tests.kit.serving import Served, eventually, rows
 
 SUBSCRIPTIONS = "all: {metrics: '*', interval.ms: 100}\n"
 
@@ -60,8 +59,7 @@ async def push(address: tuple[str, int], values: list[int]) -> None:
 
 
 def stored(address: str) -> list[float]:
-    with clickhouse_connect.get_client(dsn=f"http://{address}/headroom") as client:
-        return [row[0] for row in client.query("SELECT value FROM headroom.points ORDER BY value").result_rows]
+    return [value for (value,) in rows(address, "SELECT value FROM headroom.points ORDER BY value")]
 
 
 @pytest.mark.clickhouse

@@ -16,7 +16,7 @@ from headroom.config.sources import load
 from headroom.demo.kit.admin import Admin
 from headroom.demo.kit.broker import Cluster
 from tests.kit.otlp_receivers import EXPORTERS, send_metrics
-from tests.kit.serving import Served, eventually
+from tests.kit.serving import Served, eventually, rows
 
 _AGENT = """# TYPE kafka_server_quota_byte_rate gauge
 kafka_server_quota_byte_rate{resource="Produce",user="observed",clientId=""} 512000.0
@@ -70,20 +70,11 @@ def test_quotas_usage_and_telemetry_without_a_listener(
             assert "kafka" not in served.addresses
             assert send_metrics(EXPORTERS["http"](served.addresses["otlp-http"], {}), {"client_id": "app"})
 
-            def rows(query: str) -> Any:
-                import clickhouse_connect
-
-                store = clickhouse_connect.get_client(dsn=f"http://{served.sql}/headroom")
-                try:
-                    return store.query(query).result_rows
-                finally:
-                    store.close()
-
             limits = "SELECT DISTINCT value FROM headroom.quota_limits WHERE cluster = 'seen' AND user = 'observed'"
-            assert eventually(lambda: rows(limits), bool) == [(640_000.0,)]
+            assert eventually(lambda: rows(served.sql, limits), bool) == [(640_000.0,)]
             usage = "SELECT DISTINCT source, rate, limit FROM headroom.quota_usage WHERE user = 'observed'"
-            assert eventually(lambda: rows(usage), bool) == [("jmx", 512_000.0, 640_000.0)]
+            assert eventually(lambda: rows(served.sql, usage), bool) == [("jmx", 512_000.0, 640_000.0)]
             pushes = "SELECT client_id, points FROM headroom.pushes WHERE cluster = 'seen'"
-            assert eventually(lambda: rows(pushes), bool) == [("app", 3)]
+            assert eventually(lambda: rows(served.sql, pushes), bool) == [("app", 3)]
             assert served.ready()[0] == 200
     assert "observes" in served.log.read_text()

@@ -8,12 +8,12 @@ from collections.abc import Callable, Iterator
 from http.client import HTTPConnection
 from pathlib import Path
 
-import clickhouse_connect
 import pytest
 
 from headroom.demo.kit.jvm import Jvm
 from headroom.demo.kit.serving import Serving
 from quota_metrics.jmx.scrape import Agent, scrape
+from tests.kit.serving import rows
 from tests.quota_metrics.measure import quota_truth
 from tests.quota_metrics.measure.quota_truth import CONSUMER, CONSUMES, PRODUCER, PRODUCES, SHARED, USER, Bucket, Loaded
 
@@ -106,8 +106,7 @@ def metrics(serving: Serving) -> str:
 
 def stored(serving: Serving) -> set[Bucket]:
     query = "SELECT DISTINCT quota_key, user, client_id FROM headroom.quota_usage WHERE source = 'jmx' AND rate > 0"
-    with clickhouse_connect.get_client(dsn=f"http://{serving.sql}/headroom") as client:
-        return {(row[0], row[1], row[2]) for row in client.query(query).result_rows}
+    return {(quota_key, user, client_id) for quota_key, user, client_id in rows(serving.sql, query)}
 
 
 @pytest.fixture

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Mapping
 
 from exporters.model import ANONYMOUS, UNKNOWN, Connection, Exchange
 from telemetry.gateway.connection import ProxiedConnection
-from telemetry.gateway.exchanges import Limits
+from telemetry.gateway.exchanges import Limits, LocalAnswer
 from telemetry.receiver.receiver import Answer, TelemetryReceiver
 from telemetry.rules.client_instances import Caller
 from telemetry.rules.client_metrics import PushRequest
@@ -44,7 +45,7 @@ class ScriptedReceiver(TelemetryReceiver):
 class Both:
     """The connection with its two streams recorded."""
 
-    def __init__(self, limits: Limits | None = None) -> None:
+    def __init__(self, limits: Limits | None = None, local: Mapping[int, LocalAnswer] | None = None) -> None:
         self.receiver = ScriptedReceiver()
         self.seen: list[Exchange] = []
         self.connection = ProxiedConnection(
@@ -54,6 +55,7 @@ class Both:
             address_of=lambda node_id, host, port: ("gw", 20_000 + node_id),
             observe=self.seen.append,
             limits=limits or Limits(),
+            local=local,
         )
 
     def client(self, data: bytes) -> bytes:

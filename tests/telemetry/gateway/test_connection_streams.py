@@ -8,10 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from telemetry.gateway.connection import ProxiedConnection
 from telemetry.gateway.exchanges import Limits
 from telemetry.wire.errors import ProtocolError
-from tests.telemetry.gateway.dialogue import FACTS, PUSH, Both, framed, local, produce, produced, request, response
+from tests.telemetry.gateway.dialogue import PUSH, Both, framed, local, produce, produced, request, response
 
 DIALOGUE = [
     (request(18, 3, 1, b"\x05java\x061.2.3\x00"), framed(struct.pack(">ih", 1, 0) + b"\x01\0\0\0\0\x00")),
@@ -88,14 +87,8 @@ class Alone(Both):
     """A connection that is answered here or not at all."""
 
     def __init__(self) -> None:
-        super().__init__()
-        self.connection = ProxiedConnection(
-            facts=FACTS,
-            connection_id="one",
-            receiver=self.receiver,
-            address_of=lambda node_id, host, port: ("gw", 20_000 + node_id),
-            observe=self.seen.append,
-            limits=Limits(max_held_request_bytes=1000),
+        super().__init__(
+            Limits(max_held_request_bytes=1000),
             local={key: lambda version, body: b"%d:" % version + body for key in (3, 18, 32)},
         )
 

@@ -9,7 +9,6 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any, cast
 
-import clickhouse_connect
 import grpc
 import pytest
 
@@ -20,7 +19,7 @@ from headroom.server.listeners.grpc import open_grpc
 from telemetry.gateway.server import Gateway
 from telemetry.proto.headroom.telemetry.v1 import telemetry_pb2 as pb
 from telemetry.receiver.grpc_codec import SERVICE
-from tests.kit.serving import Served, eventually
+from tests.kit.serving import Served, eventually, rows
 
 TOKEN = "the-token-of-the-plug-in"
 JAVA = (Path(__file__).parents[3] / "vectors" / "java-4.3.1-producer.zst").read_bytes()
@@ -142,18 +141,12 @@ def test_a_push_becomes_rows_with_the_facts_that_the_plug_in_reported(
         )
         assert pb.PushTelemetryResponse.FromString(call("PushTelemetry", push.SerializeToString())).error_code == 0
 
-        def rows() -> Any:
-            client = clickhouse_connect.get_client(dsn=f"http://{served.sql}/headroom")
-            query = """SELECT DISTINCT cluster, principal, client_id, hex(client_instance_id), software_name,
-                       software_version, source_address, broker_id FROM headroom.client_metrics"""
-            try:
-                return client.query(query).result_rows
-            finally:
-                client.close()
+        query = """SELECT DISTINCT cluster, principal, client_id, hex(client_instance_id), software_name,
+                   software_version, source_address, broker_id FROM headroom.client_metrics"""
 
         id_ = granted.client_instance_id.hex().upper()
         expected = ("theirs", "alice", "app", id_, "apache-kafka-java", "4.3.1", "10.1.2.3", 7)
-        assert eventually(rows, bool) == [expected]
+        assert eventually(lambda: rows(served.sql, query), bool) == [expected]
         metrics = served.metrics()
         assert metrics["headroom_push_telemetry_total:NONE"] == 1
         assert metrics["headroom_grpc_refused_total:UNAUTHENTICATED"] == 1

@@ -5,13 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import clickhouse_connect
 import pytest
 
 from headroom.config.settings import Address, ConfigError
 from headroom.config.sources import load
 from tests.kit.otlp_receivers import BEARER, EXPORTERS, TOKEN, send_metrics
-from tests.kit.serving import Served, eventually
+from tests.kit.serving import Served, eventually, rows
 
 
 def test_both_addresses_and_the_senders_spelling_can_be_set(tmp_path: Path) -> None:
@@ -48,20 +47,13 @@ def test_what_exporters_send_becomes_rows(tmp_path: Path, monkeypatch: pytest.Mo
             assert send_metrics(exporter(served.addresses[f"otlp-{name}"], BEARER), client)
         assert send_metrics(EXPORTERS["http"](served.addresses["otlp-http"], {}), client)
 
-        def rows(query: str) -> Any:
-            store = clickhouse_connect.get_client(dsn=f"http://{served.sql}/headroom")
-            try:
-                return store.query(query).result_rows
-            finally:
-                store.close()
-
         pushes = "SELECT transport, principal, client_id, points, error_code FROM headroom.pushes ORDER BY ALL"
-        assert eventually(lambda: rows(pushes), lambda found: len(found) == 3) == [
+        assert eventually(lambda: rows(served.sql, pushes), lambda found: len(found) == 3) == [
             ("otlp_http", "alice", "app", 3, 0),
             ("otlp_http", "claimed:alice", "app", 3, 0),
             ("otlp_grpc", "alice", "app", 3, 0),
         ]
         points = "SELECT DISTINCT metric, value FROM headroom.client_metrics WHERE principal = 'alice' ORDER BY metric"
-        assert rows(points) == [("lag", 7.5), ("sent", 3.0)]
-        assert rows("SELECT count() FROM headroom.client_histograms WHERE principal = 'alice'") == [(2,)]
+        assert rows(served.sql, points) == [("lag", 7.5), ("sent", 3.0)]
+        assert rows(served.sql, "SELECT count() FROM headroom.client_histograms WHERE principal = 'alice'") == [(2,)]
         assert served.metrics()["headroom_otlp_points_total"] == 9

@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator
 from contextlib import AsyncExitStack, ExitStack
 from pathlib import Path
 
-import clickhouse_connect
 import pytest
 from confluent_kafka import Consumer, Producer
 
@@ -26,7 +25,7 @@ from telemetry.gateway.server import Gateway
 from telemetry.rules.java.hash import uuid_text
 from tests.kit.network import NETWORK, spread, subscription
 from tests.kit.raw_connection import RawConnection
-from tests.kit.serving import PATIENCE_S, Served, eventually
+from tests.kit.serving import PATIENCE_S, Served, eventually, rows
 
 pytestmark = [pytest.mark.kafka, pytest.mark.java, pytest.mark.clickhouse]
 
@@ -42,12 +41,6 @@ _INSTANCE_ID = uuid.UUID("6b2a4f0c-7d35-4c1e-9f7a-51d2a90cde01").bytes
 def headroom(kafka: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     with Served(tmp_path_factory.mktemp("network"), "--processes", "2", "--upstream", kafka.bootstrap) as running:
         yield running
-
-
-def ask(headroom: Served, query: str, **parameters: str) -> list[tuple[int, ...]]:
-    host, _, port = headroom.sql.rpartition(":")
-    with clickhouse_connect.get_client(host=host, port=int(port)) as client:
-        return [tuple(row) for row in client.query(query, parameters=parameters).result_rows]
 
 
 def listener_of(connection: RawConnection) -> int:
@@ -82,7 +75,7 @@ def test_usage_of_all_processes_is_what_was_sent(headroom: Served) -> None:
                 connection.ask(PRODUCE, 3, _NOTHING)
                 sent += _HEAD_BYTES + len(_NOTHING)
     query = "SELECT sum(bytes) FROM headroom.quota_usage WHERE client_id = 'raw' AND quota_key = 'producer_byte_rate'"
-    eventually(lambda: ask(headroom, query), lambda rows: rows == [(sent,)])
+    eventually(lambda: rows(headroom.sql, query), lambda found: found == [(sent,)])
     assert headroom.metrics()["headroom_usage_left_out_total"] == 0
 
 

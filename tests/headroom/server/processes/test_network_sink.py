@@ -13,7 +13,6 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-import clickhouse_connect
 import psutil
 import pytest
 
@@ -21,7 +20,7 @@ from headroom.demo.kit.processes import LOOPBACK, free_ports
 from tests.chaos.load import POINTS_PER_PUSH, Load
 from tests.kit.network import NETWORK, processes, push, spread, subscription
 from tests.kit.raw_connection import RawConnection
-from tests.kit.serving import Served, eventually
+from tests.kit.serving import Served, eventually, rows
 from tests.oracle import administration_oracle as requests
 
 pytestmark = pytest.mark.clickhouse
@@ -63,9 +62,7 @@ def intervals(headroom: Served) -> set[int]:
 
 def stored(headroom: Served) -> dict[int, int]:
     """Value of a point -> how often it is there."""
-    host, _, port = headroom.sql.rpartition(":")
-    with clickhouse_connect.get_client(host=host, port=int(port)) as client:
-        return dict(client.query("SELECT toUInt64(value) AS v, count() FROM headroom.points GROUP BY v").result_rows)
+    return dict(rows(headroom.sql, "SELECT toUInt64(value) AS v, count() FROM headroom.points GROUP BY v"))
 
 
 def at_rest(headroom: Served) -> dict[str, float]:

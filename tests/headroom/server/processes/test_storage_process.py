@@ -12,7 +12,8 @@ import pytest
 
 from exporters.clickhouse.store import PermanentWriteError, Store
 from exporters.spool.reader import SpoolReader
-from headroom.server.processes.storage_process import WorkerSettings, _Follower
+from headroom.server.processes.storage_process import _Follower
+from tests.kit.worker import worker_settings
 
 
 class Failing:
@@ -36,24 +37,9 @@ class Failing:
 def test_whatever_goes_wrong_at_the_first_look_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: Exception, reported: str
 ) -> None:
-    settings = WorkerSettings(
-        spool=str(tmp_path / "spool"),
-        clickhouse="http://server",
-        clickhouse_password="",
-        max_decompressed_bytes=1,
-        batch_ms=1,
-        batch_records=1,
-        batch_bytes=1,
-        rollup_ms=1,
-        quarantine=str(tmp_path / "quarantine"),
-        quarantine_records=1,
-        quarantine_bytes=1,
-        mirror="",
-        mirror_bytes=0,
-    )
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO()))
     reader, parent = SpoolReader(tmp_path / "spool"), io.StringIO()
-    follower = _Follower(reader, cast(Store, Failing(fault)), settings, parent)
+    follower = _Follower(reader, cast(Store, Failing(fault)), worker_settings(tmp_path), parent)
     follower.begin()
     assert follower._stopping.wait(10)  # standard input is at its end
     reader.close()

@@ -11,7 +11,6 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
 
-import clickhouse_connect
 import pytest
 
 from exporters.clickhouse.connection import WRITER
@@ -20,7 +19,7 @@ from headroom.demo.kit.processes import LOOPBACK, free_ports
 from tests.chaos.load import metrics_data
 from tests.chaos.wire import WireClient
 from tests.kit.clickhouse import running_clickhouse
-from tests.kit.serving import Served, eventually
+from tests.kit.serving import Served, eventually, rows
 
 pytestmark = pytest.mark.clickhouse
 
@@ -81,8 +80,7 @@ async def push(address: tuple[str, int], value: int) -> int:
 
 
 def stored(port: int) -> list[float]:
-    with clickhouse_connect.get_client(host=LOOPBACK, port=port) as client:
-        return [row[0] for row in client.query("SELECT value FROM headroom.points ORDER BY value").result_rows]
+    return [value for (value,) in rows(f"{LOOPBACK}:{port}", "SELECT value FROM headroom.points ORDER BY value")]
 
 
 def test_it_serves_and_writes_when_the_server_comes(tmp_path: Path) -> None:

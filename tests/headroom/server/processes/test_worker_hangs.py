@@ -11,37 +11,19 @@ from typing import Any
 import pytest
 
 from headroom.server.processes import storage_supervisor
-from headroom.server.processes.storage_process import WorkerSettings
 from headroom.server.processes.storage_supervisor import StorageWorker
 from tests.headroom.server.processes.test_store_away import push
 from tests.kit.serving import Served, eventually
+from tests.kit.worker import worker_settings
 
 SEGMENT = "00000000000000000001-pushes-0000000a-v1.spool"
-
-
-def settings(directory: Path) -> WorkerSettings:
-    return WorkerSettings(
-        spool=str(directory),
-        clickhouse="http://127.0.0.1:1",
-        clickhouse_password="",
-        max_decompressed_bytes=1,
-        batch_ms=1,
-        batch_records=20_000,
-        batch_bytes=1,
-        rollup_ms=1,
-        quarantine=str(directory),
-        quarantine_records=1,
-        quarantine_bytes=1,
-        mirror="",
-        mirror_bytes=0,
-    )
 
 
 class ScriptedWorker(StorageWorker):
     """A worker whose messages are given."""
 
     def __init__(self, directory: Path) -> None:
-        super().__init__(settings(directory))
+        super().__init__(worker_settings(directory))
         self.killed = False
 
     async def hears(self, *messages: dict[str, Any]) -> list[dict[str, Any]]:
