@@ -1,9 +1,9 @@
 """Kafka's quota windows: Rate over sampled sums, the token bucket, and the throttle times that follow from them.
 
 Ports of org.apache.kafka.common.metrics.stats.{SampledStat, WindowedSum, Rate, TokenBucket} and of
-org.apache.kafka.server.quota.QuotaUtils (4.x): the same order of the same floating point operations, so that the
-numbers are equal to the last digit. What looks odd is Kafka's: samples start at their first record and not on a grid,
-windows that are not full yet count as full, steady traffic of one record a second reads 10 % high.
+org.apache.kafka.server.quota.QuotaUtils (4.x) with the same order of floating point operations, so that results are
+equal to the last digit. Kafka's peculiarities are kept: samples start at their first record instead of on a grid,
+incomplete windows count as full, steady traffic of one record a second reads 10 % high.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ import math
 
 LONG_MAX = 2**63 - 1
 LONG_MIN = -(2**63)
-UNLIMITED = float(LONG_MAX)  # what the broker takes as the bound, and as the tokens, where no quota is set
+UNLIMITED = float(LONG_MAX)  # the bound, and the number of tokens, without a quota
 
 
 class Rate:
     """Bytes (or anything) per second over `samples` windows of `window_ms`.
 
-    With `before_3_8` the rule of brokers up to 3.7: a sample leaves by the time it started and not by its last
-    record, and there are `samples` of them instead of one more.
+    With `before_3_8` the rule of brokers up to 3.7: a sample expires by its start instead of its last record, and there
+    are `samples` of them instead of one more.
     """
 
     __slots__ = ("_current", "_horizon_ms", "_last_ms", "_slots", "_start_ms", "_values", "samples", "window_ms")
@@ -32,11 +32,11 @@ class Rate:
         self._current = 0
         self._values: list[float] = []
         self._start_ms: list[int] = []
-        # One list under two names makes the old rule: age is counted from the start.
+        # The old rule measures age from the start: both names refer to the same list.
         self._last_ms: list[int] = self._start_ms if before_3_8 else []
 
     def record(self, value: float, now_ms: int) -> None:
-        """Add to the current sample, or begin the next one when the current one is full."""
+        """Adds to the current sample, or begins the next one when the current one is full."""
         if not self._values:
             self._append(now_ms)
         elif now_ms - self._start_ms[self._current] >= self.window_ms:
@@ -54,12 +54,12 @@ class Rate:
         return total / (self.elapsed_ms(now_ms) / 1000.0)
 
     def elapsed_ms(self, now_ms: int) -> int:
-        """What `measure` divides by (Rate.windowSize), at least samples - 1 whole windows."""
+        """The divisor of `measure` (Rate.windowSize), at least samples - 1 whole windows."""
         self._purge(now_ms)
         if not self._values:
             self._append(now_ms)
         elapsed = now_ms - min(self._start_ms)
-        full = int(elapsed / self.window_ms)  # Java's division cuts towards zero, also when the clock went back
+        full = int(elapsed / self.window_ms)  # Java's division truncates towards zero, also after the clock went back
         if full < self.samples - 1:
             elapsed += (self.samples - 1 - full) * self.window_ms
         return max(elapsed, 1)
@@ -89,10 +89,10 @@ class Rate:
 
 
 class TokenBucket:
-    """Tokens that refill at `quota` a second, up to samples * window * quota; spending may go below zero.
+    """Tokens that refill at `quota` per second, up to samples * window * quota; the balance may become negative.
 
-    The quota may be changed while tokens are kept: only the refill and the burst change. None is no quota: nothing
-    is recorded and the bucket measures UNLIMITED.
+    Changing the quota keeps the tokens and changes only refill and burst. Without a quota (None) nothing is recorded
+    and the bucket measures UNLIMITED.
     """
 
     __slots__ = ("_last_ms", "_tokens", "quota", "samples", "window_ms")
@@ -105,13 +105,13 @@ class TokenBucket:
         self._last_ms = 0  # the epoch: a new bucket is full at its first use
 
     def record(self, value: float, now_ms: int) -> None:
-        """Spend `value` tokens; a negative value gives back, never above the burst."""
+        """Spends `value` tokens; a negative value returns tokens, up to the burst."""
         if self.quota is not None:
             burst = self._refill(self.quota, now_ms)
             self._tokens = min(self._tokens - value, burst)
 
     def measure(self, now_ms: int) -> float:
-        """Tokens left; a violation when below zero."""
+        """Tokens left; a negative number is a violation."""
         if self.quota is None:
             return UNLIMITED
         self._refill(self.quota, now_ms)
@@ -125,7 +125,7 @@ class TokenBucket:
 
 
 def throttle_time_ms(rate: float, bound: float, elapsed_ms: int) -> int:
-    """The delay that brings `rate` down to `bound` (QuotaUtils.throttleTime): of Produce and Fetch.
+    """The delay that reduces `rate` to `bound` (QuotaUtils.throttleTime), for Produce and Fetch.
 
     `elapsed_ms` is Rate.elapsed_ms at the same moment. Negative when the rate is below the bound.
     """
@@ -136,17 +136,17 @@ def throttle_time_ms(rate: float, bound: float, elapsed_ms: int) -> int:
 
 
 def bounded_throttle_time_ms(rate: float, bound: float, elapsed_ms: int, max_ms: int) -> int:
-    """`throttle_time_ms`, at most `max_ms`: of the request quota (one window) and of connection quotas."""
+    """`throttle_time_ms`, at most `max_ms`, for the request quota (one window) and connection quotas."""
     return min(throttle_time_ms(rate, bound, elapsed_ms), max_ms)
 
 
 def token_throttle_time_ms(tokens: float, bound: float) -> int:
-    """The delay until a bucket is at zero again (ControllerMutationQuotaManager.throttleTimeMs)."""
+    """The delay until the balance is zero again (ControllerMutationQuotaManager.throttleTimeMs)."""
     return _round(-tokens / bound * 1000)
 
 
 def _round(value: float) -> int:
-    """Java's Math.round: half up, NaN is 0, held in the range of a long."""
+    """Java's Math.round: half up, NaN becomes 0, clamped to the range of a long."""
     if math.isnan(value):
         return 0
     if not LONG_MIN < value < LONG_MAX:

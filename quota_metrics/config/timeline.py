@@ -16,7 +16,7 @@ Pair: TypeAlias = tuple[str, str, str]  # quota key, user, client-id
 BucketKey: TypeAlias = tuple[str, str, str]  # quota key, and user and client-id of the metric tags: who shares a limit
 
 
-class Standing(NamedTuple):
+class QuotaChange(NamedTuple):
     """The quota of a pair before and after the change; None if none applies."""
 
     before: Resolution | None
@@ -29,30 +29,30 @@ class Epoch:
     def __init__(self, since_ms: int, rules: Rules, alteration: Alteration, pairs: Iterable[Pair]) -> None:
         before, after = Resolver(rules), Resolver(altered(rules, alteration))
         self.since_ms = since_ms
-        self.standings = {
-            (key, user, client_id): Standing(
+        self.quotas = {
+            (key, user, client_id): QuotaChange(
                 before.resolve(user, client_id).get(key), after.resolve(user, client_id).get(key)
             )
             for key, user, client_id in pairs
         }
-        self.groups_before = _groups((pair, standing.before) for pair, standing in self.standings.items())
-        self.groups = _groups((pair, standing.after) for pair, standing in self.standings.items())
+        self.groups_before = _groups((pair, change.before) for pair, change in self.quotas.items())
+        self.groups = _groups((pair, change.after) for pair, change in self.quotas.items())
 
-    def touched(self) -> set[Pair]:
+    def affected(self) -> set[Pair]:
         """Pairs whose quota changes, and pairs that share a quota with them before or after."""
-        touched: set[Pair] = set()
-        for pair, standing in self.standings.items():
-            if _differ(*standing):
-                touched.add(pair)
-                for key in (bucket_key(pair, rule) for rule in standing):
+        affected: set[Pair] = set()
+        for pair, change in self.quotas.items():
+            if _differ(*change):
+                affected.add(pair)
+                for key in (bucket_key(pair, rule) for rule in change):
                     if key is not None:
-                        touched |= self.groups_before.get(key, set()) | self.groups.get(key, set())
-        return touched
+                        affected |= self.groups_before.get(key, set()) | self.groups.get(key, set())
+        return affected
 
-    def eased(self, pair: Pair) -> bool:
+    def may_use_more(self, pair: Pair) -> bool:
         """Whether the pair may be able to use more than before: its limit is higher, removed, or shared with fewer
         pairs."""
-        before, after = self.standings[pair]
+        before, after = self.quotas[pair]
         was, now = bucket_key(pair, before), bucket_key(pair, after)
         if before is None or after is None or was is None or now is None:
             return before is not None and after is None

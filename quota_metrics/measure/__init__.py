@@ -1,1 +1,10 @@
-"""Usage and utilisation: the meter of exchanges, quota callbacks, the broker's quota manager. Sans-I/O."""
+"""Usage, effective quotas and utilisation. Sans-I/O.
+
+meter.py           usage of each client from the exchanges that pass the gateway
+quota_in_force.py  the quota of a client at a moment, as columns of quota_usage
+quota_manager.py   a broker's quotas by a callback; callbacks.py, callback_models.py: callbacks in Python
+thread_capacity.py the broker's capacity of request time
+utilization.py     usage / quota per quota group and broker, and each client at its worst broker
+
+Imports quota_metrics.config, quota_metrics.windows and exporters.
+"""

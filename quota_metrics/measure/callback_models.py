@@ -1,4 +1,4 @@
-"""Two quota models that ship: groups of clients with one quota, and limits by the share of led partitions. Sans-I/O."""
+"""Two ready-made callbacks: groups of clients with one quota, and limits by the share of led partitions. Sans-I/O."""
 
 from __future__ import annotations
 
@@ -81,11 +81,11 @@ class QuotaGroups(DefaultQuotaCallback):
 
 
 class PartitionShare(QuotaGroups):
-    """Limits are of the whole cluster: each broker grants the share of partitions that it leads.
+    """Limits are for the whole cluster; each broker grants a share of them, by the partitions that it leads.
 
     Settings: those of QuotaGroups; `node.id`; and `topics`, {group or user or client-id: [topic prefix, ...]}, the
-    topics that count for that name; for other names all topics count. A broker that leads none of them grants as if it
-    led one. Bandwidth alone is shared out, as in Kafka's own example of a callback.
+    topics that count for that name; for other names all topics count. A broker that leads none of them grants the share
+    of one. Only bandwidth quotas are divided, as in Kafka's own example of a callback.
     """
 
     def __init__(self) -> None:

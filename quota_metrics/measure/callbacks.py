@@ -1,7 +1,8 @@
-"""Kafka's ClientQuotaCallback (KIP-257) in Python: who shares a quota, and what it is worth. Sans-I/O.
+"""Kafka's ClientQuotaCallback (KIP-257) in Python: which clients share a quota, and its limit. Sans-I/O.
 
-For clusters with their own callback: one with the same rules gives Headroom the same limits. Configured by
-import path, "package.module:Class"; the class is called without arguments, then `configure` with its settings.
+For clusters with their own callback: a Python callback with the same rules gives Headroom the same limits. It is
+configured by import path, "package.module:Class"; the class is instantiated without arguments, then `configure` is
+called with its settings.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ class Partition(NamedTuple):
 
 
 class ClusterMetadata(NamedTuple):
-    """Partitions of all topics but those that are being deleted."""
+    """Partitions of all topics except those being deleted."""
 
     cluster_id: str
     partitions: tuple[Partition, ...]
@@ -52,15 +53,15 @@ class ClientQuotaCallback(Protocol):
     """One instance per broker, as in Kafka. Methods are called often and must not block."""
 
     def configure(self, configs: Mapping[str, object]) -> None:
-        """Settings, `node.id` among them; called again when they change."""
+        """Receives the settings, including `node.id`; called again when they change."""
 
     def quota_metric_tags(self, quota_type: ClientQuotaType, user: str, client_id: str) -> Tags:
-        """Clients with equal tags share one quota. `user` is the principal's name. For every request."""
+        """Clients with equal tags share one quota. `user` is the principal's name. Called for every request."""
 
     def quota_limit(self, quota_type: ClientQuotaType, metric_tags: Tags) -> float | None:
-        """The limit of a tag set; None when it is not in use, which is unlimited.
+        """The limit of a tag set; None when it is not in use, which means unlimited.
 
-        Asked when tags are new, and again after each update, change of metadata and required reset.
+        Called for new tags, and again after each update, change of metadata and required reset.
         """
 
     def update_quota(self, quota_type: ClientQuotaType, entity: Entity, value: float) -> None:
@@ -70,24 +71,24 @@ class ClientQuotaCallback(Protocol):
         """A quota was removed with Kafka's own tools."""
 
     def quota_reset_required(self, quota_type: ClientQuotaType) -> bool:
-        """Whether limits changed by other means since this was asked last: test and clear. For every request."""
+        """Whether limits changed by other means since the last call (test and clear). Called for every request."""
 
     def update_cluster_metadata(self, cluster: ClusterMetadata) -> bool:
-        """Topics or leaders changed; true when limits did, too."""
+        """Topics or leaders changed. Returns whether limits changed, too."""
 
     def close(self) -> None:
         """Called once, last."""
 
 
 class CallbackError(Exception):
-    """A callback cannot be used; the message is one line."""
+    """A callback is invalid; the message is one line."""
 
 
 METHODS = tuple(name for name in vars(ClientQuotaCallback) if not name.startswith("_"))
 
 
 def load(path: str, configs: Mapping[str, object]) -> ClientQuotaCallback:
-    """The configured callback that `path` names. Raises CallbackError for anything that its code raises."""
+    """Loads and configures the callback at `path`. Raises CallbackError for anything that its code raises."""
     module_name, _, class_name = path.partition(":")
     try:
         callback: ClientQuotaCallback = getattr(importlib.import_module(module_name), class_name)()
@@ -110,7 +111,7 @@ class DefaultQuotaCallback:
         self._resolver: Resolver | None = None  # built on demand, because changes arrive in batches
 
     def configure(self, configs: Mapping[str, object]) -> None:
-        """Nothing can be set."""
+        """There are no settings."""
 
     def quota_metric_tags(self, quota_type: ClientQuotaType, user: str, client_id: str) -> Tags:
         return self._resolved().metric_tags(KEY_OF_TYPE[quota_type], user, client_id)
@@ -134,7 +135,7 @@ class DefaultQuotaCallback:
         return False
 
     def close(self) -> None:
-        """Nothing is held."""
+        """There is nothing to release."""
 
     def _resolved(self) -> Resolver:
         if self._resolver is None:

@@ -16,7 +16,7 @@ from quota_metrics.windows import Rate
 
 PRODUCE, FETCH, SHARE_FETCH = 0, 1, 78
 
-# Plain strings: the hash of an enum's member is a Python call.
+# Plain strings, because hashing an enum member is a Python call.
 _PRODUCER = QuotaKey.PRODUCER_BYTE_RATE.value
 _CONSUMER = QuotaKey.CONSUMER_BYTE_RATE.value
 _REQUEST = QuotaKey.REQUEST_PERCENTAGE.value
@@ -24,7 +24,7 @@ _MUTATION = QuotaKey.CONTROLLER_MUTATION_RATE.value
 # CreateTopics, DeleteTopics, CreatePartitions: throttled by the controller's token bucket (KIP-599).
 _THROTTLED_BY = {19: _MUTATION, 20: _MUTATION, 37: _MUTATION}
 
-_NAME_CHARS_PER_CLIENT = 256  # on average: a client that invents names of 32 kB fills the table sooner
+_NAME_CHARS_PER_CLIENT = 256  # on average: a client that invents names of 32 kB reaches the limit sooner
 _MAX_MUTED_MS = 600_000  # rows of a muted client end after this time: readers look back no further
 
 # A byte rate further below its limit has not caused a throttle time. The remaining tenth covers requests in flight,
@@ -72,11 +72,11 @@ class UsageMeter:
         return len(self._clients)
 
     def clients(self) -> set[tuple[str, str]]:
-        """User and client-id of those that are measured."""
+        """User and client-id of all measured clients."""
         return {(user, client_id) for _quota_key, user, client_id, _broker_id in self._clients}
 
     def exchange(self, exchange: Exchange) -> None:
-        """Counts one exchange; `exchange.address` is not used, as no quota on ip is about bytes."""
+        """Counts one exchange; ignores `exchange.address`, because quotas on ip do not limit bytes."""
         principal, client_id, _, broker_id, api_key, request_bytes, response_bytes, throttle_ms, now_ms = exchange
         if api_key == PRODUCE:
             self._byte_usage((_PRODUCER, principal, client_id, broker_id), request_bytes, throttle_ms, now_ms)
@@ -110,8 +110,8 @@ class UsageMeter:
         return rows
 
     def _elapsed_ms(self, now_ms: int) -> int:
-        """Length of the interval that ends now. Shortened after a gap longer than the window, or a clock change: a rate
-        does not cover the time before its window."""
+        """Length of the interval that ends now. Shorter after a gap longer than the window, or a clock change, because
+        a rate does not cover the time before its window."""
         last_ms, self._sampled_ms = self._sampled_ms, now_ms
         elapsed_ms = self._interval_ms if last_ms is None else now_ms - last_ms
         return min(max(elapsed_ms, 1), self._samples * self._window_ms)
@@ -151,7 +151,7 @@ class UsageMeter:
         if usage is None:
             self.left_out += 1
             return
-        # Recorded even when 0 bytes count: the broker records and un-records, which keeps the sample alive.
+        # Recorded even for 0 bytes: the broker records and un-records them, which keeps the sample alive.
         usage.add(counted_bytes, now_ms)
         if throttle_ms <= 0:
             return
@@ -169,9 +169,9 @@ class UsageMeter:
         usage.mute(throttle_ms, now_ms)
 
     def _may_exceed(self, client: _Client, usage: _Usage, now_ms: int) -> bool:
-        """Whether the byte rate can have caused a throttle time. KafkaApis answers with the longer one of the byte
-        quota's and the request quota's; the wire does not say which. With two gateways in front of one bucket each
-        sees a part of its rate: then a throttle is booked on request_percentage only if that quota applies as well.
+        """Whether the byte rate can have caused a throttle time. KafkaApis answers with the longer of the byte quota's
+        and the request quota's throttle time and does not tell which. If two gateways share a bucket, each sees a part
+        of its rate; a throttle time is then attributed to request_percentage only if that quota applies, too.
         """
         quota = self._quota_of(*client)
         request_quota = self._quota_of(_REQUEST, *client[1:])
@@ -180,12 +180,12 @@ class UsageMeter:
         if quota.limit is None:
             return False
         if client[0] == _CONSUMER and usage.largest_bytes == 0:
-            return True  # the size of its fetches is unknown
+            return True  # the size of its fetch responses is unknown
         return self._attempted_rate(client, usage, quota, now_ms) > _BELOW_LIMIT * quota.limit
 
     def _attempted_rate(self, client: _Client, usage: _Usage, quota: QuotaInForce, now_ms: int) -> float:
-        """What the broker may have measured for the bucket: the clients' rates and, since it un-records a throttled
-        Fetch, one more response as large as the client's largest."""
+        """The highest rate that the broker may have measured for the bucket: the clients' rates and, because it
+        un-records a throttled Fetch, one more response of the client's largest size."""
         bucket = (client[0], quota.bucket_user, quota.bucket_client_id, client[3])
         others = max(self._bucket_rates.get(bucket, 0.0) - usage.last_rate, 0.0)
         rate = others + usage.rate.measure(now_ms)

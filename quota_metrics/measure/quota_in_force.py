@@ -1,4 +1,4 @@
-"""The quota that a client has at this moment, as columns of quota_usage: limit, rule and bucket. Sans-I/O."""
+"""A client's current quota as columns of quota_usage: limit, rule and bucket. Sans-I/O."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from quota_metrics.config.entities import CLIENT_ID, USER, Entity, Rules, desani
 from quota_metrics.config.resolution import Resolver, Tags
 from quota_metrics.measure.quota_manager import TYPE_OF_KEY, QuotaManager
 
-LARGEST_LIMIT = 1e15  # bytes per second; a quota above it never throttles: Long.MAX_VALUE and infinity are such
+LARGEST_LIMIT = 1e15  # bytes per second; a quota above it (Long.MAX_VALUE, infinity) never throttles
 _MAX_KEPT = 200_000
 
 
@@ -33,7 +33,7 @@ def unknown_quota(_quota_key: str, user: str, client_id: str, _broker_id: int) -
 
 
 class QuotasInForce:
-    """Quotas of one cluster. `manager_at` gives a broker's quotas where a callback decides them (KIP-257)."""
+    """Quotas of one cluster. `manager_at` returns a broker's quotas where a callback decides (KIP-257)."""
 
     def __init__(self, manager_at: Callable[[int], QuotaManager] | None = None) -> None:
         self._manager_at = manager_at
@@ -63,7 +63,7 @@ class QuotasInForce:
         return kept
 
     def of_sensor(self, row: UsageSample) -> UsageSample:
-        """A row that a broker reported of its own sensor, whose names are the metric tags, with the quota of these."""
+        """Adds the quota to a row that a broker reported for its own sensor, whose names are the metric tags."""
         if self._resolver is None or row.quota_key not in TYPE_OF_KEY:
             return row
         tags = {USER: sanitize(row.user), CLIENT_ID: row.client_id}
@@ -76,7 +76,7 @@ class QuotasInForce:
 
 
 def entity_text(entity: Entity) -> str:
-    """`user=alice, client-id=<default>`: as quota_usage and quota_utilization spell an entity."""
+    """`user=alice, client-id=<default>`: the form of entities in quota_usage and quota_utilization."""
     return ", ".join(f"{kind}={DEFAULT_ENTITY if name is None else name}" for kind, name in entity)
 
 
@@ -88,7 +88,7 @@ def _resolved(resolver: Resolver, quota_key: str, user: str, client_id: str) -> 
 
 
 def _in_force(limit: float | None, entity: str, tags: Tags) -> QuotaInForce:
-    limited = limit is not None and limit <= LARGEST_LIMIT  # false for NaN, by which Kafka never throttles
+    limited = limit is not None and limit <= LARGEST_LIMIT  # false for NaN, with which Kafka never throttles
     return QuotaInForce(
         limit if limited else None, True, entity, desanitize(tags.get(USER, "")), tags.get(CLIENT_ID, "")
     )

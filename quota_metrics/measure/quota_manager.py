@@ -1,7 +1,7 @@
-"""A broker's ClientQuotaManager with a callback: limits by tags, read again when they may have changed.
+"""A broker's ClientQuotaManager with a callback: limits by tags, which are read again when they may have changed.
 
-A callback is third-party code: what it raises or wrongly returns is counted and logged, and the client is treated as
-without a quota; nothing else is affected. Sans-I/O.
+A callback is third-party code: its exceptions and invalid results are counted and logged, and the client is treated as
+if it had no quota; nothing else is affected. Sans-I/O.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Quota(NamedTuple):
 
 
 class QuotaManager:
-    """Quotas of the clients of one broker, as its callback decides. At most `max_tags` limits are kept at a time."""
+    """Quotas of the clients of one broker by its callback. Caches at most `max_tags` limits."""
 
     def __init__(self, callback: ClientQuotaCallback, *, max_tags: int = 100_000) -> None:
         self.faults: Counter[str] = Counter()  # by the callback's method
@@ -59,7 +59,7 @@ class QuotaManager:
             self._limits.clear()
 
     def quota(self, quota_key: str, user: str, client_id: str) -> Quota:
-        """A client's quota, as for one of its requests. Errors of the callback are counted, not raised."""
+        """A client's quota, as for one of its requests. Counts errors of the callback instead of raising them."""
         quota_type = TYPE_OF_KEY[quota_key]
         tags = self._tags(quota_type, user, client_id)
         if tags is None:
@@ -69,7 +69,7 @@ class QuotaManager:
         return Quota(tags, self._kept_limit(quota_type, tags))
 
     def limit(self, quota_key: str, tags: Tags) -> float:
-        """The limit of a tag set that a broker reported. Errors of the callback are counted, not raised."""
+        """The limit of a tag set that a broker reported. Counts errors of the callback instead of raising them."""
         return self._kept_limit(TYPE_OF_KEY[quota_key], tags)
 
     def close(self) -> None:
@@ -115,7 +115,7 @@ class QuotaManager:
 
 
 def _configured(rules: Rules) -> Iterator[tuple[tuple[Entity, ClientQuotaType], float]]:
-    """Quotas as a callback gets them: by entity and type, without those on ip."""
+    """Quotas in the form that callbacks receive: by entity and type, without those on ip."""
     for entity, values in rules.items():
         if entity[0][0] != IP:
             for key, value in values.items():

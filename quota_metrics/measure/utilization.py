@@ -1,7 +1,7 @@
-"""How much of its quota each quota group uses at each broker, as the broker that enforces it counts. Sans-I/O.
+"""Utilisation of each quota group at each broker, as the enforcing broker computes it. Sans-I/O.
 
-KIP-1373's definition: measured rate / effective quota, uncapped, NaN where there is no limit. Quotas are per broker, so
-the worst broker decides, not the mean over the cluster.
+KIP-1373's definition: measured rate / effective quota, uncapped, NaN without a limit. Quotas are per broker, so the
+worst broker decides, not the mean over the cluster.
 """
 
 from __future__ import annotations
@@ -45,10 +45,10 @@ class Utilization(NamedTuple):
     broker_id: int
     limit: float
     rate: float
-    burst_left: float  # what may be recorded at once before the broker throttles; negative when it already does
+    burst_left: float  # bytes that may be recorded at once before the broker throttles; negative when it already does
     capacity_ratio: float  # of request_percentage: the share of all the broker's threads; else NaN
     throttle_ms: float
-    members: tuple[UsageSample, ...]  # its clients, as far as they are known
+    members: tuple[UsageSample, ...]  # its known clients
 
     @property
     def ratio(self) -> float:
@@ -61,19 +61,19 @@ class Utilization(NamedTuple):
 
     @property
     def headroom(self) -> float:
-        """What the rate may still rise by."""
+        """By how much the rate may still increase."""
         return self.limit - self.rate
 
 
-class Standing(NamedTuple):
-    """A client at its worst broker. `rate` and `throttle_ms` are its own, the rest it shares."""
+class ClientUtilization(NamedTuple):
+    """A client at its worst broker. `rate` and `throttle_ms` are its own, the rest is shared."""
 
     user: str
     client_id: str
     rate: float
     throttle_ms: float
     worst: Utilization
-    order: tuple[bool, float, float, int]  # of its worst broker: the greater the nearer to its limit
+    order: tuple[bool, float, float, int]  # sort key: greater is nearer to the limit
 
 
 def utilizations(
@@ -82,10 +82,11 @@ def utilizations(
     windows: Windows,
     thread_capacity: Mapping[int, float],
 ) -> list[Utilization]:
-    """Of each quota group at each broker. `manager_at` gives a broker's quotas; `thread_capacity` is percent by broker.
+    """Utilisation of each quota group at each broker. `manager_at` returns a broker's quotas; `thread_capacity`:
+    percent.
 
-    Samples are one moment's. The rate of clients that share a quota is the sum of theirs. The broker's own
-    number (source 'jmx') takes precedence: it includes clients that bypass the gateway.
+    Samples are of one moment. The rate of a group is the sum of its clients' rates, except that the broker's own number
+    (source 'jmx') has precedence, because it includes clients that bypass the gateway.
     """
     found: dict[tuple[_Group, int], tuple[float, list[UsageSample]]] = {}
     for sample in samples:
@@ -101,31 +102,31 @@ def utilizations(
 
 def worst_by_client(
     all_brokers: Iterable[Utilization], muted_ms: Callable[[str, str, str, int], float] = lambda *_: 0.0
-) -> list[Standing]:
+) -> list[ClientUtilization]:
     """Each client at its worst broker (exporters.levels.worst_broker_order).
 
-    `muted_ms` of quota key, user, client-id and broker: how long the client was muted in the last MUTED_WINDOW_MS.
-    A group of which only the broker reported stands for its clients, under the names in its tags.
+    `muted_ms`, by quota key, user, client-id and broker: how long the client was muted in the last MUTED_WINDOW_MS.
+    A group that only the broker reported represents its clients, with the names in its tags.
     """
-    found: dict[tuple[str, str, str], tuple[tuple[bool, float, float, int], Standing]] = {}
+    found: dict[tuple[str, str, str], tuple[tuple[bool, float, float, int], ClientUtilization]] = {}
     for at_broker in all_brokers:
         for user, client_id, rate, throttle_ms in _members(at_broker):
             place = (at_broker.quota_key, user, client_id)
             order = severity(at_broker, muted_ms(*place, at_broker.broker_id))
             if place not in found or order > found[place][0]:
-                found[place] = (order, Standing(user, client_id, rate, throttle_ms, at_broker, order))
-    return [standing for _, standing in found.values()]
+                found[place] = (order, ClientUtilization(user, client_id, rate, throttle_ms, at_broker, order))
+    return [client for _, client in found.values()]
 
 
 def severity(one: Utilization, muted_ms: float = 0.0) -> tuple[bool, float, float, int]:
-    """Orders brokers, the worst is the greatest. At one moment mean and p95 are the same."""
+    """Sort key of brokers; the worst is the greatest. At one moment mean and p95 are equal."""
     return worst_broker_order(None if math.isnan(one.ratio) else one.ratio, muted_ms, MUTED_WINDOW_MS, one.broker_id)
 
 
 def burst_left(limit: float, rate: float, windows: Windows) -> float:
-    """maxValueInQuotaWindow less what the window holds: limit x (samples - 1) x window, ClientQuotaManager's bound.
+    """maxValueInQuotaWindow less the content of the window: limit x (samples - 1) x window, ClientQuotaManager's bound.
 
-    The window holds at least rate x (samples - 1) x window, up to a fifth more while its oldest sample leaves.
+    The window contains at least rate x (samples - 1) x window, and up to a fifth more while its oldest sample expires.
     """
     return (limit - rate) * (windows.samples - 1) * windows.window_ms / 1000
 

@@ -1,4 +1,4 @@
-"""The outcome for a client under other quotas, as a verdict and as a sentence. Sans-I/O."""
+"""The outcome for a client as a verdict and a sentence. Sans-I/O."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from enum import StrEnum
 
 from exporters.model import QuotaKey
 from quota_metrics.config.entities import text
+from quota_metrics.simulation.outcomes import Outcome
 from quota_metrics.simulation.replay import GIVE_UP_MS
-from quota_metrics.simulation.what_if import Outcome
 
-# Measured: of two equal consumers one was throttled all the time and the other never. A throttled fetch has more to
-# return at each retry, while the small fetches of the other keep the window full.
-_CHANCE = "which of the consumers that share it is held back is chance, it may be one alone"
+# Observed: of two equal consumers one was throttled all the time and the other never. A throttled fetch has more to
+# return at each retry, while the other's small fetches keep the window full.
+_CHANCE = "which of the consumers that share it are throttled is random, it may be a single one"
 
 
 class Verdict(StrEnum):
-    """In the order in which they are listed."""
+    """Verdicts in the order of the output."""
 
     NEWLY = "newly throttled"
     STILL = "still throttled"
@@ -25,8 +25,8 @@ class Verdict(StrEnum):
 
 
 def verdict(outcome: Outcome) -> Verdict:
-    """Throttled: throttled at all. Clients that the change does not affect are unchanged, throttled or not."""
-    if not outcome.touched:
+    """Whether the client is throttled at all, before and after. Clients that are not affected are unchanged."""
+    if not outcome.affected:
         return Verdict.UNCHANGED
     if outcome.after.throttled_ms > 0:
         return Verdict.STILL if outcome.before.throttled_ms > 0 else Verdict.NEWLY
@@ -34,9 +34,9 @@ def verdict(outcome: Outcome) -> Verdict:
 
 
 def reason(outcome: Outcome) -> str:
-    """Why, and how sure that is."""
-    if not outcome.touched:
-        return "the change does not touch it"
+    """The reason of the verdict, and how certain it is."""
+    if not outcome.affected:
+        return "the change does not affect it"
     match verdict(outcome):
         case Verdict.UNCHANGED:
             return _room(outcome)
@@ -53,7 +53,7 @@ def worst_first(outcomes: list[Outcome]) -> list[Outcome]:
         outcomes,
         key=lambda outcome: (
             order.index(verdict(outcome)),
-            not outcome.touched,
+            not outcome.affected,
             -outcome.after.throttled_ms,
             -outcome.before.throttled_ms,
             -outcome.peak,
@@ -66,7 +66,7 @@ def _room(outcome: Outcome) -> str:
     if outcome.after.rule is None:
         return "no quota applies"
     if outcome.peak > 1 and outcome.shared_with:
-        return f"others are held back by {_limit(outcome)}: {_CHANCE}"
+        return f"others are throttled by {_limit(outcome)}: {_CHANCE}"
     return f"never above {outcome.peak:.0%} of {_limit(outcome)}"
 
 
@@ -74,13 +74,13 @@ def _freed(outcome: Outcome) -> Iterator[str]:
     if outcome.after.rule is None:
         yield "no quota applies any more"
         return
-    yield f"what was recorded fits: never above {outcome.peak:.0%} of {_limit(outcome)}"
-    yield "it was held back, so it wanted more: it would use all of the new limit, or a part that is not known"
+    yield f"the recorded usage fits: never above {outcome.peak:.0%} of {_limit(outcome)}"
+    yield "it was throttled, so it wanted more: it would use all of the new limit, or an unknown part of it"
 
 
 def _throttled(outcome: Outcome) -> Iterator[str]:
     if outcome.after.rule is None:
-        yield "held back by another quota than this one, as before"
+        yield "throttled by another quota, as before"
         return
     yield f"comes to {_limit(outcome)}"
     if outcome.shared_with and outcome.client.quota_key == QuotaKey.CONSUMER_BYTE_RATE:
@@ -92,7 +92,7 @@ def _throttled(outcome: Outcome) -> Iterator[str]:
     if outcome.given_up_bytes:
         yield f"{outcome.given_up_bytes} bytes wait over {GIVE_UP_MS // 1000} s, Java's delivery.timeout.ms, and fail"
     if outcome.before.throttled_ms > 0:
-        yield "at least so long: it was held back, so it wanted more than was recorded"
+        yield "at least this long: it was throttled, so it wanted more than was recorded"
 
 
 def _limit(outcome: Outcome) -> str:

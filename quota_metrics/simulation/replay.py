@@ -1,8 +1,8 @@
-"""Replays recorded usage through the broker's window under another limit: who waits, and how long. Sans-I/O.
+"""Replays recorded usage through the broker's window under another limit. Sans-I/O.
 
-The broker: ClientQuotaManager's Rate (quota_metrics.windows), and KafkaApis, which accepts a Produce and mutes
-its connection for the throttle time, but answers a Fetch without records, removes its bytes from the window and returns
-them at a later Fetch. The client: what it would have sent while muted waits until the broker reads again.
+The broker is modelled by ClientQuotaManager's Rate (quota_metrics.windows) and KafkaApis, which accepts a Produce and
+mutes its connection for the throttle time, but answers a Fetch without records, removes its bytes from the window and
+returns them at a later Fetch. The client's bytes wait while it is muted, until the broker reads again.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from exporters.levels import MutedTime
 from exporters.model import UsageSample
 from quota_metrics.windows import Rate, throttle_time_ms
 
-# How the bytes of an interval are split into requests: the recording has only sums. Waiting Produce requests stay
-# separate (they are on the wire, or batches); bytes that wait for a Fetch are returned together.
+# The number of requests into which the bytes of an interval are split, because the recording has only sums. Waiting
+# Produce requests remain separate; bytes that wait for a Fetch are returned together.
 REQUEST_MS = 100
 GIVE_UP_MS = 120_000  # delivery.timeout.ms of Java's producer: records that wait longer fail
 _MAX_QUEUE = 2_048
@@ -43,7 +43,7 @@ class Throttling:
 
     @property
     def over(self) -> bool:
-        """Whether all that was announced has passed."""
+        """Whether all announced throttle times have elapsed."""
         return self._announced.until_ms <= self._now_ms
 
     def add(self, sample: UsageSample) -> None:
@@ -67,7 +67,7 @@ class Throttling:
 
 
 class Sender:
-    """One client's connection to one broker: waiting bytes, and until when the broker mutes it."""
+    """One client's connection to one broker: waiting bytes, and the end of its mute."""
 
     __slots__ = (
         "_fetches",
@@ -93,7 +93,7 @@ class Sender:
         self._queue: deque[tuple[int, int]] = deque()  # arrival time, bytes
 
     def arrive(self, start_ms: int, end_ms: int, byte_count: int) -> None:
-        """The bytes that the application had for the broker, or the broker for it, in the interval."""
+        """Adds the bytes that the application had for the broker, or the broker for it, in the interval."""
         parts = max((end_ms - start_ms) // REQUEST_MS, 1)
         share, rest = divmod(byte_count, parts)
         for part in range(parts):
@@ -105,11 +105,11 @@ class Sender:
             self._coarsen()
 
     def due_ms(self) -> int:
-        """When the next request is read. Something must wait."""
+        """When the next request is read. Bytes must be waiting."""
         return max(self._queue[0][0], self.muted_until_ms)
 
     def next_bytes(self, now_ms: int, most: int) -> int:
-        """Bytes of the request that is due, or of the response to it, which holds at most `most`."""
+        """Bytes of the next request, or of its response, which holds at most `most`."""
         if not self._fetches:
             return self._queue[0][1]
         to_come = 0
@@ -126,7 +126,7 @@ class Sender:
         self.throttling.announce(now_ms, throttle_ms)
 
     def sent(self, byte_count: int, now_ms: int) -> None:
-        """The oldest waiting bytes have been sent."""
+        """Removes the oldest waiting bytes, which have been sent."""
         self.waiting_bytes -= byte_count
         while byte_count:
             arrived_ms, size = self._queue.popleft()
@@ -139,20 +139,20 @@ class Sender:
                 self.longest_delay_ms = max(self.longest_delay_ms, now_ms - arrived_ms)
 
     def give_up(self, now_ms: int) -> None:
-        """A producer drops records that waited too long; a consumer never does."""
+        """Drops a producer's records that waited too long; a consumer never drops any."""
         while not self._fetches and self._queue and self._queue[0][0] < now_ms - GIVE_UP_MS:
             _, size = self._queue.popleft()
             self.given_up_bytes += size
             self.waiting_bytes -= size
 
     def _coarsen(self) -> None:
-        """Merges two parts under the older time: bounds memory for a consumer that lags for hours."""
+        """Merges two entries under the older time, which bounds memory for a consumer that lags for hours."""
         parts = list(self._queue)
         self._queue = deque((older[0], sum(size for _, size in parts[i : i + 2])) for i, older in _every_second(parts))
 
 
 class Bucket:
-    """One quota at one broker: the rate of all that share it, and the bound. Never raises; time moves forward."""
+    """One quota at one broker: the rate of all clients that share it, and the bound. Time must not go backwards."""
 
     def __init__(self, *, fetches: bool, samples: int, window_ms: int) -> None:
         self.bound: float | None = None  # None: no quota
@@ -163,7 +163,7 @@ class Bucket:
         self._now_ms = 0
 
     def run(self, senders: Sequence[Sender], until_ms: int) -> None:
-        """All requests that are due before `until_ms`, in their order in time."""
+        """Runs all requests that are due before `until_ms`, in order of time."""
         due = [(sender.due_ms(), place) for place, sender in enumerate(senders) if sender.waiting_bytes]
         heapq.heapify(due)
         while due and due[0][0] < until_ms:

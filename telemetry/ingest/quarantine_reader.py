@@ -49,7 +49,7 @@ class Held(NamedTuple):
                 payload=self.payload(),
             )
         except (KeyError, TypeError) as exc:
-            raise ValueError(f"cannot replay {self.id}: its file lacks {exc}") from exc
+            raise ValueError(f"cannot replay {self.id}: its file has no {exc}") from exc
 
 
 def file_bytes(push: Push, refusal: Refusal) -> bytes:

@@ -9,7 +9,7 @@ from exporters.printable import shortened
 from headroom.cli.output import quotas as quota_output
 from headroom.cli.output.tables import print_table
 from quota_metrics.simulation.outcome_text import reason, verdict
-from quota_metrics.simulation.what_if import Outcome, Side
+from quota_metrics.simulation.outcomes import Outcome, Side
 
 _HEADINGS = ("verdict", "quota", "user", "client", "broker", "limit", "throttled", "longest", "reason")
 
@@ -21,10 +21,10 @@ def print_json(outcomes: Sequence[Outcome]) -> None:
 
 def print_outcomes(outcomes: Sequence[Outcome], from_ms: int, to_ms: int) -> None:
     """`before -> after` where they differ. Clients not affected by the change are only counted."""
-    shown = [outcome for outcome in outcomes if outcome.touched]
+    shown = [outcome for outcome in outcomes if outcome.affected]
     print_table(_HEADINGS, [_row(outcome) for outcome in shown])
     others = len(outcomes) - len(shown)
-    print(f"over {(to_ms - from_ms) / 1000:.0f} s; the change does not touch {others} more")  # noqa: T201 - its use
+    print(f"over {(to_ms - from_ms) / 1000:.0f} s; the change does not affect {others} more")  # noqa: T201 - its use
 
 
 def _row(outcome: Outcome) -> tuple[str, ...]:
@@ -68,7 +68,7 @@ def _document(outcome: Outcome) -> dict[str, Any]:
             "waiting_bytes": outcome.waiting_bytes,
             "given_up_bytes": outcome.given_up_bytes,
         },
-        "touched": outcome.touched,
+        "affected": outcome.affected,
     }
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from exporters.model import QuotaLimit, UsageSample
-from quota_metrics.simulation.what_if import Client, Seen
+from quota_metrics.simulation.outcomes import Client, Seen
 from spark_jobs.clickhouse.client import ClickHouse
 
 # Rows that ClickHouse sorts and this process holds at a time.

@@ -19,7 +19,7 @@ from headroom.cli.quotas.commands import ClientId, Defaults, Names, User, app
 from headroom.errors import ArgumentError
 from quota_metrics.config.entities import CLIENT_ID, USER, Alteration
 from quota_metrics.config.validation import refusal
-from quota_metrics.simulation.what_if import KEYS, Outcome, WhatIf, Window
+from quota_metrics.simulation.outcomes import KEYS, Outcome, WhatIf, Window
 
 
 @app.command()

@@ -83,9 +83,9 @@ class Preview:
 
 def preview_of(subscription: Subscription, endpoint: Endpoint, since_ms: int) -> Preview:
     """Examines the client instances seen in the given time. Raises ConnectionError."""
-    judged = replace(subscription, match={k: v for k, v in subscription.match.items() if k not in _NOT_STORED})
+    matching = replace(subscription, match={k: v for k, v in subscription.match.items() if k not in _NOT_STORED})
     rows = _rows(subscription, endpoint, since_ms)
-    clients = [_client(row, subscription) for row in rows if is_match(judged, _attributes(row))]
+    clients = [_client(row, subscription) for row in rows if is_match(matching, _attributes(row))]
     return Preview(min(subscription.interval_ms, DEFAULT_INTERVAL_MS), len(rows), clients)
 
 

@@ -17,7 +17,7 @@ from headroom.clock import now_ms
 from quota_metrics.jmx.sensors import BEANS
 from quota_metrics.measure.muted_minute import MutedMinute
 from quota_metrics.measure.quota_manager import QuotaManager
-from quota_metrics.measure.utilization import Standing, Windows, utilizations, worst_by_client
+from quota_metrics.measure.utilization import ClientUtilization, Windows, utilizations, worst_by_client
 
 _SERIES = (
     catalogue.CLIENT_LIMIT,
@@ -81,13 +81,13 @@ class ClientQuotas:
         self._forget_unmuted()
         rows = [*self._gateway, *(row for rows in self._jmx.values() for row in rows)]
         groups = utilizations(rows, self._manager_at, self._windows, self._thread_capacity)
-        standings = worst_by_client(groups, self._muted_ms)
-        standings.sort(key=lambda one: (one.order[:3], one.rate, one.user, one.client_id), reverse=True)
+        clients = worst_by_client(groups, self._muted_ms)
+        clients.sort(key=lambda one: (one.order[:3], one.rate, one.user, one.client_id), reverse=True)
         series: dict[SelfMetric, dict[tuple[str, ...], float]] = {metric: {} for metric in _SERIES}
         room = self._max_series
-        for standing in standings:
-            labels = self._labels(standing.worst.quota_key, standing.user, standing.client_id)
-            values = self._values(standing, labels)
+        for client in clients:
+            labels = self._labels(client.worst.quota_key, client.user, client.client_id)
+            values = self._values(client, labels)
             if len(values) > room or max(map(len, labels)) > _MAX_NAME_CHARS:
                 self.series_left_out += len(values)
                 continue
@@ -121,14 +121,14 @@ class ClientQuotas:
     def _labels(self, quota_key: str, user: str, client_id: str) -> _Labels:
         return self._cluster, _QUOTA_TYPE[quota_key], user, client_id
 
-    def _values(self, standing: Standing, labels: _Labels) -> dict[SelfMetric, float]:
-        group = standing.worst
-        throttle_ms = max(standing.throttle_ms, *(half.get(labels, 0.0) for half in self._throttled))
+    def _values(self, client: ClientUtilization, labels: _Labels) -> dict[SelfMetric, float]:
+        group = client.worst
+        throttle_ms = max(client.throttle_ms, *(half.get(labels, 0.0) for half in self._throttled))
         values = {catalogue.CLIENT_LIMIT: group.limit, catalogue.CLIENT_THROTTLE: throttle_ms / 1000}
         if not math.isnan(group.rate):
             values[catalogue.CLIENT_UTILIZATION] = group.ratio
-        if not math.isnan(standing.rate):
-            values[catalogue.CLIENT_USAGE] = standing.rate
+        if not math.isnan(client.rate):
+            values[catalogue.CLIENT_USAGE] = client.rate
         if not math.isnan(group.capacity_ratio):
             values[catalogue.CLIENT_CAPACITY] = group.capacity_ratio
         return values

@@ -53,31 +53,31 @@ def names(found: set[tuple[str, str, str]]) -> set[str]:
 
 
 def test_a_change_touches_whose_quota_it_is() -> None:
-    assert names(epoch(Alteration(ALICE, {PRODUCER: 1.0})).touched()) == {"alice/app", "alice/job"}
-    assert names(epoch(Alteration(ALICE_APP, {PRODUCER: 1.0})).touched()) == {"alice/app"}
-    assert epoch(Alteration(ALICE, {CONSUMER: 1.0})).touched() == set()
-    assert epoch(Alteration(ALICE, {PRODUCER: 1.0}), row("alice", 0, 1.0)).touched() == set()
+    assert names(epoch(Alteration(ALICE, {PRODUCER: 1.0})).affected()) == {"alice/app", "alice/job"}
+    assert names(epoch(Alteration(ALICE_APP, {PRODUCER: 1.0})).affected()) == {"alice/app"}
+    assert epoch(Alteration(ALICE, {CONSUMER: 1.0})).affected() == set()
+    assert epoch(Alteration(ALICE, {PRODUCER: 1.0}), row("alice", 0, 1.0)).affected() == set()
 
 
 def test_a_change_touches_those_who_shared_a_quota_with_who_leaves_it() -> None:
     """alice's job has the same limit as before, but for itself; her app has less, but it may have had less of more."""
     left = epoch(Alteration(ALICE_APP, {PRODUCER: 1.0}), row("alice", 0, 5.0))
-    assert names(left.touched()) == {"alice/app", "alice/job"}
-    assert left.eased((PRODUCER, "alice", "job"))
-    assert left.eased((PRODUCER, "alice", "app"))
+    assert names(left.affected()) == {"alice/app", "alice/job"}
+    assert left.may_use_more((PRODUCER, "alice", "job"))
+    assert left.may_use_more((PRODUCER, "alice", "app"))
 
 
 def test_a_change_touches_those_who_share_a_quota_with_who_comes() -> None:
     """The quota of a client-id is shared by all users without one of their own."""
     joined = epoch(Alteration(ALICE, {PRODUCER: None}), row("alice", 0, 5.0), row("", 0, 5.0, client_id="app"))
-    assert names(joined.touched()) == {"alice/app", "alice/job", "bob/app"}
-    assert not joined.eased((PRODUCER, "bob", "app"))
-    assert joined.eased((PRODUCER, "alice", "job"))
+    assert names(joined.affected()) == {"alice/app", "alice/job", "bob/app"}
+    assert not joined.may_use_more((PRODUCER, "bob", "app"))
+    assert joined.may_use_more((PRODUCER, "alice", "job"))
 
 
 def test_eased_is_who_may_use_more() -> None:
     alice = (PRODUCER, "alice", "app")
-    for old, new, eased in ((5.0, 6.0, True), (5.0, 4.0, False), (5.0, None, True)):
-        assert epoch(Alteration(ALICE, {PRODUCER: new}), row("alice", 0, old)).eased(alice) is eased
-    assert not epoch(Alteration(ALICE, {PRODUCER: 4.0})).eased(alice)
-    assert not epoch(Alteration(ALICE, {CONSUMER: 4.0})).eased(alice)
+    for old, new, may_use_more in ((5.0, 6.0, True), (5.0, 4.0, False), (5.0, None, True)):
+        assert epoch(Alteration(ALICE, {PRODUCER: new}), row("alice", 0, old)).may_use_more(alice) is may_use_more
+    assert not epoch(Alteration(ALICE, {PRODUCER: 4.0})).may_use_more(alice)
+    assert not epoch(Alteration(ALICE, {CONSUMER: 4.0})).may_use_more(alice)

@@ -10,7 +10,7 @@ from quota_metrics.config.entities import Rules, entity_of
 from quota_metrics.measure.callback_models import QuotaGroups
 from quota_metrics.measure.callbacks import ClientQuotaCallback, DefaultQuotaCallback
 from quota_metrics.measure.quota_manager import QuotaManager
-from quota_metrics.measure.utilization import Standing, Utilization, Windows, utilizations, worst_by_client
+from quota_metrics.measure.utilization import ClientUtilization, Utilization, Windows, utilizations, worst_by_client
 
 PRODUCER, REQUEST, MUTATION = "producer_byte_rate", "request_percentage", "controller_mutation_rate"
 WINDOWS = Windows(11, 1000)
@@ -33,7 +33,7 @@ def measured(
     return utilizations(samples, lambda _broker_id: manager, WINDOWS, {1: 1600.0})
 
 
-def standings(*samples: UsageSample) -> dict[str, Standing]:
+def clients(*samples: UsageSample) -> dict[str, ClientUtilization]:
     return {one.client_id: one for one in worst_by_client(measured(*samples))}
 
 
@@ -81,7 +81,7 @@ def test_what_the_wire_does_not_show_is_not_zero() -> None:
         assert math.isnan(one.rate)
         assert math.isnan(one.ratio)
         assert one.throttle_ms == 9.0
-    assert math.isnan(standings(request)["a"].rate)
+    assert math.isnan(clients(request)["a"].rate)
 
 
 def test_request_time_also_against_all_the_brokers_threads() -> None:
@@ -98,7 +98,7 @@ def test_tokens_have_no_credit_that_a_rate_could_tell() -> None:
 
 
 def test_a_client_stands_at_its_own_worst_broker() -> None:
-    found = standings(
+    found = clients(
         sample("bob smith", "a", 100.0),
         sample("bob smith", "b", 150.0),
         sample("bob smith", "a", 260.0, broker_id=2),

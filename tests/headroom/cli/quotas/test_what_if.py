@@ -122,7 +122,7 @@ def test_table(clickhouse: RunningClickHouse) -> None:
     (throttled,) = [line for line in result.stdout.splitlines() if "newly throttled" in line]
     assert "big" in throttled
     assert "none -> 1500" in throttled
-    assert result.stdout.splitlines()[-1] == "over 60 s; the change does not touch 1 more"
+    assert result.stdout.splitlines()[-1] == "over 60 s; the change does not affect 1 more"
     touched = run("--user", "böb [bold]", "--add", "producer_byte_rate=1500", *WHEN, "--url", clickhouse.url).stdout
     assert "böb [bold]" in touched
     assert "1000 -> 1500" in touched

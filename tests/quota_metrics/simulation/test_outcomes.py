@@ -1,4 +1,4 @@
-"""What a change of quotas makes of a recording: who is touched, who is throttled, who is freed, and why."""
+"""What a change of quotas makes of a recording: who is affected, who is throttled, who is freed, and why."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from exporters.model import QuotaLimit, UsageSample
 from quota_metrics.config.entities import Alteration, entity_of
 from quota_metrics.measure.meter import FETCH, PRODUCE
 from quota_metrics.simulation.outcome_text import Verdict, reason, verdict, worst_first
-from quota_metrics.simulation.what_if import Client, Outcome, Seen, WhatIf, Window
+from quota_metrics.simulation.outcomes import Client, Outcome, Seen, WhatIf, Window
 from tests.kit.recordings import CONSUMER, PRODUCER, START_MS, Used, limit, recorded
 
 SECOND = 1000
@@ -77,8 +77,8 @@ def test_consumers_are_held_back_by_their_own_quota() -> None:
     consumer, producer = Used("u", "c", [2000] * 60, api_key=FETCH), Used("u", "p", [2000] * 60)
     answer = asked([], change({"user": "u"}, consumer_byte_rate=1000), consumer, producer)
     assert verdict(answer["c"]) is Verdict.NEWLY
-    assert not answer["p"].touched
-    assert reason(answer["p"]) == "the change does not touch it"
+    assert not answer["p"].affected
+    assert reason(answer["p"]) == "the change does not affect it"
     assert answer["c"].after.throttle_ms_max > 5 * SECOND  # what waits is fetched together
 
 
@@ -100,7 +100,7 @@ def test_consumers_that_share_a_limit_do_not_share_the_throttling() -> None:
     lucky, starved = sorted(answer.values(), key=lambda outcome: outcome.after.throttled_ms)
     assert starved.after.throttled_ms > 40 * SECOND
     assert lucky.after.throttled_ms < 10 * SECOND
-    assert all("is chance" in reason(outcome) for outcome in answer.values())
+    assert all("are throttled is random" in reason(outcome) for outcome in answer.values())
 
 
 def test_who_leaves_a_shared_limit_frees_the_others() -> None:
@@ -135,7 +135,7 @@ def test_a_higher_limit_frees_as_far_as_one_can_know() -> None:
         [limit("", "c", 1000.0)], change({"client-id": "c"}, producer_byte_rate=4000), Used("u", "c", [1000] * 30, 500)
     ).values()
     assert verdict(freed) is Verdict.FREED
-    assert "it would use all of the new limit, or a part that is not known" in reason(freed)
+    assert "it would use all of the new limit, or an unknown part of it" in reason(freed)
 
 
 def test_who_was_held_back_is_held_back_as_long_at_least_under_a_lower_limit() -> None:
@@ -145,7 +145,7 @@ def test_who_was_held_back_is_held_back_as_long_at_least_under_a_lower_limit() -
     ).values()
     assert verdict(still) is Verdict.STILL
     assert still.after.throttled_ms >= still.before.throttled_ms == 30 * 900
-    assert "at least so long" in reason(still)
+    assert "at least this long" in reason(still)
 
 
 def test_throttling_by_another_quota_stays() -> None:
@@ -158,7 +158,7 @@ def test_a_limit_that_would_be_overridden_touches_nobody() -> None:
     (outcome,) = asked(
         [limit("u", "", 5000.0)], change({"client-id": "c"}, producer_byte_rate=10), Used("u", "c", [1000] * 30)
     ).values()
-    assert not outcome.touched
+    assert not outcome.affected
     assert outcome.after.rule is not None
     assert outcome.after.rule.value == 5000
 
@@ -207,7 +207,7 @@ def test_without_usage_there_is_no_answer() -> None:
 
 
 def test_order() -> None:
-    """Whom the change does not touch comes last, throttled as he may be."""
+    """Whom the change does not affect comes last, throttled as he may be."""
     answer = asked(
         [limit("", "own", 100.0)],
         change({"client-id": None}, producer_byte_rate=1000),

@@ -1,8 +1,8 @@
-"""Who would have been throttled under other quotas, and for how long: recorded usage, replayed. Sans-I/O.
+"""The outcome of other quotas for each recorded client: throttled or not, and for how long. Sans-I/O.
 
-A client is replayed when the change affects its limit or the clients that share it, and when their usage may reach the
-new limit; for others the outcome is known without a replay. Clients do not affect each other: a consumer reads what it
-read, even if its producer would have been slower.
+A client is replayed (replay.py) when the change affects its limit or the clients that share it, and their usage may
+reach the new limit; for others the outcome is known without a replay. Clients are independent: a consumer reads the
+recorded bytes even if its producer would have been slower.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from quota_metrics.simulation.replay import Bucket, Sender, Throttling
 
 # For other quotas the gateway sees the throttling but not the usage.
 KEYS = (QuotaKey.PRODUCER_BYTE_RATE.value, QuotaKey.CONSUMER_BYTE_RATE.value)
-_Sensor: TypeAlias = tuple[BucketKey | None, bool, int]  # None: of all without a limit; whether it fetches; broker
+_Sensor: TypeAlias = tuple[BucketKey | None, bool, int]  # bucket (None: no limit), whether it fetches, broker
 
-_STALL = 2.5  # intervals: rows further apart than this are not of successive intervals
+_STALL = 2.5  # in intervals: rows further apart are not of successive intervals
 
 
 class Client(NamedTuple):
-    """Whom a broker meters for a quota: one line of the answer."""
+    """A client at a broker, for one quota key."""
 
     quota_key: str
     user: str
@@ -36,7 +36,7 @@ class Client(NamedTuple):
 
 
 class Seen(NamedTuple):
-    """A client of the recording and the most that it used: its highest window rate, its largest interval."""
+    """A recorded client and its maxima: the highest window rate, the most bytes in an interval."""
 
     client: Client
     rate_max: float
@@ -44,7 +44,7 @@ class Seen(NamedTuple):
 
 
 class Window(NamedTuple):
-    """quota.window.num and quota.window.size of the brokers; by default as the recorded rates have them."""
+    """quota.window.num and quota.window.size of the brokers; the defaults are those of recorded rates."""
 
     samples: int = 11
     window_ms: int = 1000
@@ -52,7 +52,7 @@ class Window(NamedTuple):
 
 @dataclass(slots=True)
 class Side:
-    """Before or after the change; the rule is the one at the end of the recording."""
+    """Before or after the change. `rule`: at the end of the recording."""
 
     rule: Resolution | None = None
     throttled_ms: float = 0.0
@@ -66,8 +66,8 @@ class Outcome:
     client: Client
     before: Side = field(default_factory=Side)
     after: Side = field(default_factory=Side)
-    touched: bool = False  # its limit changes, or the set of clients that share it
-    eased: bool = False  # it may use more than before
+    affected: bool = False  # its limit changes, or the set of clients that share it
+    may_use_more: bool = False  # it may use more than before
     peak: float = 0.0  # the rate of all that share the new limit, by that limit: what it never exceeds
     shared_with: int = 0  # other clients, under the new limit
     delayed_bytes: int = 0
@@ -102,15 +102,15 @@ class WhatIf:
         self._window = window
         self._now_ms = from_ms
         self._runs = {client: _Run(client, from_ms) for client, _, _ in seen}
-        self._loud: list[_Run] = []
+        self._replayed_runs: list[_Run] = []
         self._buckets: dict[_Sensor, Bucket] = {}
         self._members: dict[_Sensor, list[Sender]] = {}
-        self._plan({client: self._at_most(rate, most) for client, rate, most in seen})
+        self._plan({client: self._peak_rate(rate, most) for client, rate, most in seen})
 
     @property
     def names(self) -> tuple[set[str], set[str]]:
         """Users and client-ids of the replayed clients. For others only throttled rows are needed."""
-        return {run.pair[1] for run in self._loud}, {run.pair[2] for run in self._loud}
+        return {run.pair[1] for run in self._replayed_runs}, {run.pair[2] for run in self._replayed_runs}
 
     def replay(self, samples: Iterable[UsageSample]) -> None:
         """All usage, in the order of ts_ms."""
@@ -137,10 +137,10 @@ class WhatIf:
         pairs = {run.pair for run in self._runs.values()}
         return epochs(self._history, self._alteration, pairs, self._from_ms)
 
-    def _at_most(self, rate_max: float, bytes_max: int) -> float:
-        """No rate of the client was higher. In the window that was measured: between two rows, what was measured over
-        all samples may stand over one less, and the bytes of an interval come at once. In another: as if the largest
-        interval came again and again."""
+    def _peak_rate(self, rate_max: float, bytes_max: int) -> float:
+        """An upper bound of the client's rate. With the recorded window: between two rows, the measured bytes may be
+        divided by one sample less, and the bytes of an interval may arrive at once. With another window: as if every
+        interval were the largest."""
         samples, window_ms = self._window
         full_s = (samples - 1) * window_ms / 1000
         if self._window == Window():
@@ -151,35 +151,36 @@ class WhatIf:
         """Marks the affected clients and those to replay."""
         runs = _by_pair(self._runs.values())
         for epoch in self._epochs():
-            touched = epoch.touched()
-            for pair in touched:
+            affected = epoch.affected()
+            for pair in affected:
                 for run in runs[pair]:
-                    run.outcome.touched = True
-                    run.outcome.eased |= epoch.eased(pair)
+                    run.outcome.affected = True
+                    run.outcome.may_use_more |= epoch.may_use_more(pair)
             for pairs in epoch.groups.values():
-                if not touched.isdisjoint(pairs):
-                    rule = epoch.standings[next(iter(pairs))].after
+                if not affected.isdisjoint(pairs):
+                    rule = epoch.quotas[next(iter(pairs))].after
                     assert rule is not None
-                    self._listen([run for pair in pairs for run in runs[pair]], rule.value, at_most)
-        self._loud = [run for run in self._runs.values() if run.loud]
+                    self._mark_replayed([run for pair in pairs for run in runs[pair]], rule.value, at_most)
+        self._replayed_runs = [run for run in self._runs.values() if run.is_replayed]
 
-    def _listen(self, group: Iterable[_Run], limit: float, at_most: dict[Client, float]) -> None:
-        """Per broker: whether the clients that share a limit may reach it."""
+    def _mark_replayed(self, group: Iterable[_Run], limit: float, at_most: dict[Client, float]) -> None:
+        """Marks clients for replay if they, together with the clients that share the limit, may reach it at a
+        broker."""
         for runs in _by_broker(group):
             peak = sum(at_most[run.outcome.client] for run in runs) / limit
             for run in runs:
-                run.loud |= peak > 1
+                run.is_replayed |= peak > 1
                 run.outcome.peak = max(run.outcome.peak, peak)
 
     def _enter(self, epoch: Epoch) -> None:
         """Applies the epoch's limits. A sensor lives as long as its tags, even when the limit changes."""
         self._members = {}
         for run in self._runs.values():
-            before, after = epoch.standings[run.pair]
+            before, after = epoch.quotas[run.pair]
             run.outcome.before.rule, run.outcome.after.rule = before, after
             key = bucket_key(run.pair, after)
             run.outcome.shared_with = len(epoch.groups[key]) - 1 if key else 0
-            if run.loud:
+            if run.is_replayed:
                 sensor = (key, run.fetches, run.outcome.client.broker_id)
                 self._members.setdefault(sensor, []).append(run.sender)
                 if sensor not in self._buckets:
@@ -190,36 +191,36 @@ class WhatIf:
     def _leave(self, epoch: Epoch, now_ms: int) -> None:
         self._run_until(now_ms)
         for run in self._runs.values():
-            run.settle(now_ms, eased=epoch.eased(run.pair))
+            run.settle(now_ms, may_use_more=epoch.may_use_more(run.pair))
 
     def _run_until(self, until_ms: int) -> None:
         """Continues without new usage while bytes wait or clients are muted."""
-        while self._now_ms < until_ms and any(run.busy for run in self._loud):
+        while self._now_ms < until_ms and any(run.busy for run in self._replayed_runs):
             self._step(min(self._now_ms + self._usual_ms, until_ms))
         self._now_ms = max(self._now_ms, until_ms)
 
     def _take(self, sample: UsageSample) -> None:
         run = self._runs.get(Client(sample.quota_key, sample.user, sample.client_id, sample.broker_id))
-        if run is not None:  # usage that arrived after `seen` was read is left out
+        if run is not None:  # ignores usage that arrived after `seen` was read
             run.take(sample, self._usual_ms)
 
     def _step(self, now_ms: int) -> None:
-        """The replay goes on to `now_ms`."""
+        """Advances the replay to `now_ms`."""
         for sensor, senders in self._members.items():
             self._buckets[sensor].run(senders, now_ms)
-        for run in self._loud:
+        for run in self._replayed_runs:
             run.step(now_ms)
         self._now_ms = now_ms
 
 
 class _Run:
-    """One client during the recording: recorded and replayed throttling."""
+    """One client: its recorded and its replayed throttling."""
 
     def __init__(self, client: Client, from_ms: int) -> None:
         self.outcome = Outcome(client)
         self.pair: Pair = (client.quota_key, client.user, client.client_id)
         self.fetches = client.quota_key == QuotaKey.CONSUMER_BYTE_RATE
-        self.loud = False  # may reach its new limit, so it is replayed
+        self.is_replayed = False  # may reach its new limit, so it is replayed
         self.sender = Sender(fetches=self.fetches, start_ms=from_ms)
         self.bucket: Bucket | None = None
         self._recorded = Throttling(from_ms)
@@ -232,11 +233,11 @@ class _Run:
         return self.sender.waiting_bytes > 0 or not self._replayed.over
 
     def take(self, sample: UsageSample, usual_ms: int) -> None:
-        """A row. It covers the time since the row before it, if that was just before."""
+        """Adds a row, which covers the time since the previous row if that is adjacent."""
         gap_ms, self._last_ms = sample.ts_ms - self._last_ms, sample.ts_ms
         interval_ms = gap_ms if gap_ms <= _STALL * usual_ms else usual_ms
         self._recorded.add(sample)
-        if self.loud:
+        if self.is_replayed:
             self.sender.arrive(sample.ts_ms - interval_ms, sample.ts_ms, sample.bytes)
 
     def step(self, now_ms: int) -> None:
@@ -244,16 +245,16 @@ class _Run:
         self._replayed.advance(now_ms)
         self.sender.give_up(now_ms)
 
-    def settle(self, now_ms: int, *, eased: bool) -> None:
-        """Adds up the throttled time under limits that end. A throttled client wanted more than was recorded: unless it
-        may use more now, it is throttled for at least as long."""
+    def settle(self, now_ms: int, *, may_use_more: bool) -> None:
+        """Adds up the throttled time at the end of an epoch. A throttled client wanted to send more than was recorded:
+        unless it may use more after the change, it is throttled for at least as long."""
         self._recorded.advance(now_ms)
         recorded_ms = self._recorded.total_ms - self._settled_ms[0]
         replayed_ms = self._replayed.total_ms - self._settled_ms[1]
         self._settled_ms = (self._recorded.total_ms, self._replayed.total_ms)
         after = self.outcome.after
-        after.throttled_ms += replayed_ms if eased else max(recorded_ms, replayed_ms)
-        longest_ms = (self._replayed.longest_ms, 0 if eased else self._recorded.longest_ms)
+        after.throttled_ms += replayed_ms if may_use_more else max(recorded_ms, replayed_ms)
+        longest_ms = (self._replayed.longest_ms, 0 if may_use_more else self._recorded.longest_ms)
         after.throttle_ms_max = max(after.throttle_ms_max, *longest_ms)
 
     def finished(self) -> Outcome:
