@@ -20,6 +20,7 @@ from exporters.clickhouse.store import PermanentWriteError, Store, TransientWrit
 logging.getLogger("clickhouse_connect").setLevel(logging.ERROR)  # its warnings come as exceptions, too
 
 _MESSAGE_CHARS = 300
+_ENGINE = "SELECT engine FROM system.tables WHERE database = 'headroom' AND name = {table:String}"
 
 
 class SourceError(Exception):
@@ -58,6 +59,11 @@ class ClickHouse:
         with self._client() as client:
             known = {name: value for name, value in settings.items() if name in client.server_settings}
             client.command(sql, dict(parameters), settings=known)
+
+    def stored(self, table: str) -> str:
+        """The table that holds the rows: on a cluster the one below the Distributed one. Raises SourceError."""
+        found = self.rows(_ENGINE, {"table": table})
+        return f"{table}_local" if found and found[0]["engine"] == "Distributed" else table
 
     def insert(self, table: str, rows: pa.Table, *, token: str) -> None:
         """One batch into a table of database headroom; the same token counts once. Raises SourceError."""

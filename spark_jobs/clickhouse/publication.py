@@ -69,7 +69,7 @@ _REPORTED = {
     "last_throttled": "toDateTime64(last_throttled, 6, 'UTC')",
 }
 # Both tables are partitioned by run.
-_CLEAR = tuple(f"ALTER TABLE headroom.{table} DROP PARTITION {{run:String}}" for table in (STAGING, CLIENT_LIMITS))
+_CLEAR = "ALTER TABLE headroom.{table} DROP PARTITION {{run:String}}"
 
 
 class Run(NamedTuple):
@@ -125,6 +125,9 @@ INNER JOIN (
 
 
 def clear(clickhouse: ClickHouse, run: Run) -> None:
-    """Removes what the run staged; what is left behind goes after a day by its TTL. Raises SourceError."""
-    for statement in _CLEAR:
-        clickhouse.command(statement, run.parameters)
+    """Removes what the run staged. What is left, on other shards of a cluster, goes after a day by its TTL.
+
+    Raises SourceError.
+    """
+    for table in (STAGING, CLIENT_LIMITS):
+        clickhouse.command(_CLEAR.format(table=clickhouse.stored(table)), run.parameters)

@@ -166,5 +166,6 @@ def test_jobs_write_their_tables_and_clear_what_they_staged(cluster: RunningClus
     with cluster.nodes[1].endpoint("jobs").connect() as client:
         client.command("INSERT INTO headroom.job_runs (job, run_id) VALUES ('j', generateUUIDv4())")
         client.command("INSERT INTO headroom.quota_utilization_staging (run, client_id) VALUES ('r', 'c')")
-        client.command("ALTER TABLE headroom.quota_utilization_staging_local DELETE WHERE run = 'r'")
+        client.command("ALTER TABLE headroom.quota_utilization_staging_local DROP PARTITION 'r'")
+        assert client.query("SELECT count() FROM headroom.quota_utilization_staging").result_rows == [(0,)]
         assert client.query("SELECT count() FROM headroom.job_runs WHERE job = 'j'").result_rows == [(1,)]

@@ -1,0 +1,98 @@
+"""A server of one's own over https: its authority, login by certificate, compressed inserts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from exporters.clickhouse.connection import WRITER, Endpoint, Tls
+from exporters.clickhouse.managed.configuration import ServerSettings
+from exporters.clickhouse.managed.document import write_document
+from exporters.clickhouse.managed.server import ManagedServer
+from exporters.clickhouse.options import Compression, StoreOptions
+from exporters.clickhouse.reader import read_rows
+from exporters.clickhouse.store import QueryError, Store, TransientWriteError
+from headroom.cli.sql import run_sql
+from headroom.demo.kit.processes import free_ports
+from tests.exporters.clickhouse.test_store import points
+from tests.kit.certificates import CertificateAuthority
+
+pytestmark = pytest.mark.clickhouse
+
+
+class Secured(NamedTuple):
+    authority: CertificateAuthority
+    port: int
+    password: str  # of headroom_writer
+
+    def endpoint(self, tls: Tls) -> Endpoint:
+        return Endpoint("https", "127.0.0.1", self.port, WRITER, self.password, tls)
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
+    directory: Path = tmp_path_factory.mktemp("tls")
+    authority = CertificateAuthority(directory)
+    certificate, key = authority.issue("server")
+    (port,) = free_ports(1)
+    for name in ("conf.d", "users.d"):
+        (directory / "clickhouse" / name).mkdir(parents=True)
+    openssl = {"certificateFile": certificate, "privateKeyFile": key, "caConfig": authority.ca}
+    verify = {"verificationMode": "relaxed", "loadDefaultCAFile": "false"}
+    sections = {"https_port": port, "openSSL": {"server": {**openssl, **verify}}}
+    write_document(directory / "clickhouse" / "conf.d" / "tls.xml", sections)
+    robot = {"ssl_certificates": {"common_name": "robot"}, "profile": "base", "quota": "default"}
+    grants = {"grants": {"query": ["GRANT SELECT ON headroom.*"]}, "networks": {"ip": "::/0"}}
+    write_document(directory / "clickhouse" / "users.d" / "robot.xml", {"users": {"robot": {**robot, **grants}}})
+    running = ManagedServer(ServerSettings(directory / "clickhouse"))
+    try:
+        running.launch()
+        running.wait_ready()
+        secured = Secured(authority, port, running.password)
+        store = Store(secured.endpoint(Tls(ca=str(authority.ca))))
+        store.migrate()
+        store.close()
+        yield secured
+    finally:
+        running.stop()
+
+
+@pytest.mark.parametrize("compression", ["none", "lz4", "zstd"])
+def test_inserts_over_tls_compressed_or_not(server: Secured, compression: Compression) -> None:
+    store = Store(server.endpoint(Tls(ca=str(server.authority.ca))), options=StoreOptions(compression=compression))
+    store.insert("points", points(f"tls-{compression}", 1000), token=compression)
+    where = f"cluster = 'tls-{compression}'"
+    found = store.query(f"SELECT count(), sum(value) FROM headroom.points WHERE {where}")
+    assert [tuple(row) for row in found] == [(1000, 499_500.0)]
+    store.close()
+
+
+def test_a_server_of_another_authority_is_not_trusted(server: Secured, tmp_path: Path) -> None:
+    for tls in (Tls(), Tls(ca=str(CertificateAuthority(tmp_path).ca))):
+        store = Store(server.endpoint(tls))
+        with pytest.raises(TransientWriteError, match=r"CERTIFICATE_VERIFY_FAILED|certificate verify failed"):
+            store.insert("points", points("never", 1), token="never")
+        with pytest.raises(ConnectionError):
+            read_rows(server.endpoint(tls), "SELECT 1 AS one")
+
+
+def test_a_user_logs_in_by_its_certificate(server: Secured, capfd: pytest.CaptureFixture[str]) -> None:
+    certificate, key = (str(file) for file in server.authority.issue("robot"))
+    tls = Tls(str(server.authority.ca), certificate, key)
+    robot = Endpoint("https", "127.0.0.1", server.port, "robot", "", tls)
+    assert Store(robot).query("SELECT currentUser()") == [("robot",)]
+    assert read_rows(robot, "SELECT currentUser() AS user") == [{"user": "robot"}]
+    files = {"CA": tls.ca, "CERTIFICATE": certificate, "KEY": key}
+    variables = {f"HEADROOM_CLICKHOUSE_TLS__{name}": file for name, file in files.items()}
+    assert run_sql("SELECT currentUser()", f"https://robot@127.0.0.1:{server.port}", "TSV", variables) == 0
+    assert capfd.readouterr().out == "robot\n"
+
+
+def test_a_certificate_of_somebody_else_does_not_log_in(server: Secured) -> None:
+    certificate, key = (str(file) for file in server.authority.issue("somebody"))
+    somebody = Endpoint("https", "127.0.0.1", server.port, "robot", "", Tls(str(server.authority.ca), certificate, key))
+    with pytest.raises(QueryError, match=r"Authentication failed|AUTHENTICATION_FAILED|REQUIRED_PASSWORD"):
+        Store(somebody).query("SELECT 1")
