@@ -11,8 +11,11 @@ from clickhouse_connect.driver.exceptions import DatabaseError
 from exporters.clickhouse import schema
 from exporters.clickhouse.store import Store, TransientWriteError, UnsupportedServerError
 from telemetry.ingest.rollups import ROLL_UP, roll_up_parameters
+from tests.bench.serve import waited
 from tests.exporters.clickhouse.test_store import points
 from tests.kit.clickhouse_cluster import RunningCluster, running_cluster, zookeeper_libs
+
+ACTIVE = "SELECT active_replicas FROM system.replicas WHERE table = 'points_local'"
 
 pytestmark = [pytest.mark.clickhouse, pytest.mark.java]
 
@@ -34,12 +37,16 @@ def store(cluster: RunningCluster) -> Iterator[Store]:
     opened.close()
 
 
-def answers(cluster: RunningCluster, sql: str, role: str = "reader") -> list[Any]:
-    """Of each node."""
+def answers(cluster: RunningCluster, sql: str) -> list[Any]:
+    """What a reader gets from each node once they are in sync."""
     cluster.wait_in_sync()
+    return unsynced_answers(cluster, sql)
+
+
+def unsynced_answers(cluster: RunningCluster, sql: str) -> list[Any]:
     found = []
     for node in cluster.nodes:
-        with node.endpoint(role).connect() as client:
+        with node.endpoint("reader").connect() as client:
             found.append(client.query(sql).result_rows)
     return found
 
@@ -106,18 +113,17 @@ def test_rollups_and_views_are_the_same_on_both(cluster: RunningCluster, store: 
         "SELECT name FROM system.tables WHERE database = 'headroom' AND engine = 'View' AND name NOT LIKE '%_minute'"
     )
     for (view,) in store.query(views):
-        first, second = answers(cluster, f"SELECT count() FROM headroom.{view}")
+        first, second = unsynced_answers(cluster, f"SELECT count() FROM headroom.{view}")
         assert first == second, view
 
 
 def test_a_quorum_of_both_waits_for_both(cluster: RunningCluster, store: Store) -> None:
     both = cluster.store(quorum="2")
     both.insert("points", points("quorum", 10), token="quorum")
-    for node in cluster.nodes:
-        with node.endpoint("reader").connect() as client:
-            assert client.query("SELECT count() FROM headroom.points WHERE cluster = 'quorum'").result_rows == [(10,)]
+    assert unsynced_answers(cluster, "SELECT count() FROM headroom.points WHERE cluster = 'quorum'") == [[(10,)]] * 2
     cluster.nodes[1].kill()
     try:
+        waited(lambda: store.query(ACTIVE) == [(1,)])
         with pytest.raises(TransientWriteError):
             both.insert("points", points("quorum-2", 10), token="quorum-2")
     finally:
