@@ -1,0 +1,119 @@
+"""A stand-alone Spark cluster on this machine, and jobs submitted to it with their packages as a zip file."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import time
+import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+import pyspark
+
+ROOT = Path(__file__).parents[2]
+SPARK_HOME = Path(pyspark.__file__).parent
+START_S = 200.0
+
+_TINY = {"SPARK_DAEMON_MEMORY": "256m", "SPARK_DAEMON_JAVA_OPTS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
+_EXECUTORS = {
+    "spark.executor.memory": "512m",
+    "spark.executor.cores": "1",
+    "spark.driver.memory": "512m",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    "spark.executor.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.ui.enabled": "false",
+}
+
+
+class Cluster(NamedTuple):
+    """A running master with its workers; executors' work is below `directory`."""
+
+    url: str
+    directory: Path
+    workers: tuple[subprocess.Popen[bytes], ...]
+
+
+@contextmanager
+def running_cluster(directory: Path, *, workers: int = 2) -> Iterator[Cluster]:
+    """A master and `workers` of one core each, on ports that the system chooses."""
+    with _daemon(directory / "master.log", "Master", "--port", "0") as (_, log):
+        url = _found(log, r"Starting Spark master at (spark://\S+)")
+        with _workers(directory, url, workers) as processes:
+            yield Cluster(url, directory, processes)
+
+
+@contextmanager
+def _workers(directory: Path, url: str, count: int) -> Iterator[tuple[subprocess.Popen[bytes], ...]]:
+    if not count:
+        yield ()
+        return
+    work = directory / f"worker-{count}"
+    options = ("-c", "1", "-m", "700m", "-d", str(work))
+    with _daemon(directory / f"worker-{count}.log", "worker.Worker", *options, url) as (process, log):
+        _found(log, r"(Successfully registered with master)")
+        with _workers(directory, url, count - 1) as others:
+            yield (process, *others)
+
+
+@contextmanager
+def _daemon(log: Path, name: str, *options: str) -> Iterator[tuple[subprocess.Popen[bytes], Path]]:
+    kind = f"org.apache.spark.deploy.{name if '.' in name else f'{name.lower()}.{name}'}"
+    command = [str(SPARK_HOME / "bin" / "spark-class"), kind, "--host", "127.0.0.1", "--webui-port", "0", *options]
+    environment = {**os.environ, "SPARK_HOME": str(SPARK_HOME), "SPARK_LOCAL_IP": "127.0.0.1", **_TINY}
+    with log.open("wb") as output, subprocess.Popen(command, stdout=output, stderr=output, env=environment) as process:
+        try:
+            yield process, log
+        finally:
+            process.terminate()  # a worker ends its executors
+
+
+def _found(log: Path, pattern: str) -> str:
+    """What the pattern's group matches in the log, as soon as it does."""
+    deadline = time.monotonic() + START_S
+    while time.monotonic() < deadline:
+        found = re.search(pattern, log.read_text(errors="replace"))
+        if found:
+            return found[1]
+        time.sleep(0.2)
+    raise TimeoutError(f"{pattern!r} is not in {log.name}: {log.read_text(errors='replace')[-2000:]}")
+
+
+def submitted(directory: Path, script: Path, master: str, options: list[str]) -> subprocess.Popen[bytes]:
+    """`spark-submit` of a copy of a job's file, with the packages by --py-files, in a process group of its own."""
+    packages = directory / "headroom-jobs.zip"
+    if not packages.exists():
+        _zip(packages)
+    job = directory / script.name
+    job.write_bytes(script.read_bytes())
+    settings = [part for name, value in _EXECUTORS.items() for part in ("--conf", f"{name}={value}")]
+    command = [str(SPARK_HOME / "bin" / "spark-submit"), "--master", master, "--py-files", str(packages), *settings]
+    environment = {
+        **os.environ,
+        "SPARK_HOME": str(SPARK_HOME),
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        "PYSPARK_PYTHON": sys.executable,
+    }
+    with (directory / "driver.log").open("ab") as log:
+        return subprocess.Popen(
+            [*command, str(job), *options],
+            cwd=directory,
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=log,
+            start_new_session=True,
+        )
+
+
+def _zip(packages: Path) -> None:
+    with zipfile.ZipFile(packages, "w") as archive:
+        for package in ("spark_jobs", "exporters"):
+            for file in (ROOT / package).rglob("*"):
+                if file.is_file() and "__pycache__" not in file.parts:
+                    archive.write(file, file.relative_to(ROOT))
