@@ -3,8 +3,8 @@
 The broker authenticates; this module only reads. Sources: SaslServerAuthenticator of Apache Kafka 4.3, KIP-43 (tokens
 as raw frames after SaslHandshake 0), KIP-152 (SaslAuthenticate), KIP-368 (session lifetime and re-authentication).
 
-- Before the broker has accepted a client, only ApiVersions, SaslHandshake and SaslAuthenticate are forwarded; after
-the session has expired, only SaslHandshake and SaslAuthenticate.
+- Before the broker has accepted a client, and after its session has expired, only ApiVersions, SaslHandshake and
+  SaslAuthenticate are forwarded.
 - The user that a client claims becomes its principal with the broker's last, accepting response, never before.
 - A mechanism whose tokens cannot be read (GSSAPI) is over when the broker answers an ordinary request: only then are
   telemetry requests answered.
@@ -85,13 +85,13 @@ class SaslSession:
     def check(self, api_key: int, now_ms: int) -> None:
         """Raises ProtocolError when a request may not pass now."""
         if self._waiting:
-            raise ProtocolError("cannot take a request before the last step of the authentication is answered")
+            raise ProtocolError("cannot accept a request before the last step of the authentication is answered")
         if api_key in _BEFORE:
             return
         name = APIS[api_key].name
         if now_ms >= self._expires_at_ms:
             reason = "the client is not authenticated" if self.principal is None else "the session has expired"
-            raise ProtocolError(f"cannot pass on a {name} request: {reason}")
+            raise ProtocolError(f"cannot forward a {name} request: {reason}")
         if self.unproven and api_key in _TELEMETRY:
             raise ProtocolError(f"cannot answer {name}: the broker has not accepted the client's {self._mechanism} yet")
 
@@ -198,7 +198,7 @@ class SaslSession:
 
     def _wait(self) -> None:
         if self._waiting:
-            raise ProtocolError("cannot take a token before the one before it is answered")
+            raise ProtocolError("cannot accept a token before the previous one is answered")
         self._waiting = True
         self.open_until_ms = 0.0
 

@@ -236,8 +236,8 @@ def test_who_is_not_replayed_would_not_have_been_throttled(
         return
     alteration = change({"user": "u"}, **{CONSUMER if fetches else PRODUCER: bound})
     if question([], alteration, rows, window).names == (set(), set()):
-        loud = always_replaying([], alteration, rows, window)
-        assert {outcome.after.throttled_ms for outcome in loud} == {0}
+        replayed = always_replaying([], alteration, rows, window)
+        assert {outcome.after.throttled_ms for outcome in replayed} == {0}
 
 
 def always_replaying(
