@@ -35,7 +35,7 @@ setup(name="headroom", py_modules=[], packages=[], ext_modules=mypycify(flags + 
 """
 
 
-class CompileHook(BuildHookInterface):  # type: ignore[type-arg]
+class CompileHook(BuildHookInterface):  # type: ignore[type-arg] # generic in hatchling's source only
     """Hatchling calls `initialize` before it writes a wheel."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:

@@ -78,7 +78,7 @@ class JobRun:
         self._heart.start()
         try:
             self._wait_for_others()
-        except BaseException as exc:
+        except BaseException as exc:  # records the failure and re-raises
             self.__exit__(type(exc), exc, None)
             raise
         return self

@@ -25,7 +25,7 @@ class HttpSender:
         self, url: str, *, tls_files: dict[str, str], headers: dict[str, str], compression: str, timeout_s: float
     ) -> None:
         """`url` names the path as well. `compression`: none, gzip or zstd."""
-        self._pool = urllib3.PoolManager(num_pools=1, maxsize=1, **tls_files)  # type: ignore[arg-type]
+        self._pool = urllib3.PoolManager(num_pools=1, maxsize=1, **tls_files)  # type: ignore[arg-type] # strings only
         self._url = url
         self._compression = compression
         self._timeout = urllib3.Timeout(total=timeout_s)

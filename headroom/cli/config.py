@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -22,7 +21,7 @@ def _loaded(file: Path | None) -> Any:
         return load(file, {})
     except ConfigError as exc:
         for fault in exc.faults:
-            print(f"headroom: {fault}", file=sys.stderr)  # noqa: T201 - what a command says to its user
+            typer.echo(f"headroom: {fault}", err=True)
         raise typer.Exit(2) from exc
 
 
@@ -30,7 +29,7 @@ def _loaded(file: Path | None) -> Any:
 def check(config: _File = None) -> None:
     """Prints ok, or each fault on a line and exits with 2. Opens nothing."""
     _loaded(config)
-    print("ok")  # noqa: T201
+    typer.echo("ok")
 
 
 @app.command()
@@ -38,7 +37,7 @@ def show(config: _File = None) -> None:
     """Prints the settings in force as YAML, secrets masked."""
     import yaml
 
-    print(yaml.safe_dump(_plain(_loaded(config)), sort_keys=False), end="")  # noqa: T201
+    typer.echo(yaml.safe_dump(_plain(_loaded(config)), sort_keys=False), nl=False)
 
 
 @app.command()
@@ -51,9 +50,9 @@ def reference(
     if output == "json":
         import json
 
-        print(json.dumps([setting._asdict() | {"variable": setting.variable} for setting in settings()], indent=2))  # noqa: T201
+        typer.echo(json.dumps([setting._asdict() | {"variable": setting.variable} for setting in settings()], indent=2))
     elif output == "markdown":
-        print(as_markdown(), end="")  # noqa: T201
+        typer.echo(as_markdown(), nl=False)
     else:
         raise typer.BadParameter(f"{output!r} is not markdown or json")
 

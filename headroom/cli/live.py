@@ -14,6 +14,7 @@ from typing import Any
 from urllib.parse import urlencode, urlsplit
 
 import orjson
+import typer
 from rich.console import Console, Group
 from rich.live import Live
 from rich.table import Table
@@ -74,7 +75,7 @@ def run_status(address: str) -> int:
         numbers=("value",),
     )
     for fault in faults or ["ready: nothing is late or dropped"]:
-        print(fault)  # noqa: T201 - what the command is for
+        typer.echo(fault)
     return 1 if faults else 0
 
 
@@ -83,7 +84,7 @@ def run_share(address: str, query: Mapping[str, str]) -> int:
     headings = ("client", "user", "quota", "seen", "brokers", "gateways", "bypassing", "broker")
     rows = ask(address, "/api/v1/gateway-share", query)
     if not rows:
-        print("nothing to compare: no broker's JMX is read (quotas.jmx.targets), or no client is active")  # noqa: T201 - what the command is for
+        typer.echo("nothing to compare: no broker's JMX is read (quotas.jmx.targets), or no client is active")
         return 0
     cells = [
         (

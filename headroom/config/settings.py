@@ -118,7 +118,7 @@ class TelemetryConfig(Section):
     # Where payloads are decompressed and decoded. At the endpoint clients get Kafka's codes before the
     # acknowledgement, and
     # each push costs the network process ten times as much; the worker drops what it cannot decode, into quarantine.
-    validate: Literal["ingest", "receive"] = "ingest"  # type: ignore[assignment]
+    validate: Literal["ingest", "receive"] = "ingest"  # type: ignore[assignment]  # shadows a method of BaseModel
     extra_selectors: bool = False  # subscriptions may match by principal, listener and cluster, which no broker knows
 
 

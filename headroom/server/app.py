@@ -94,7 +94,7 @@ async def _serve(config: ServeConfig) -> int:
 
         kafka = f"kafka={_text(network_service.address)} " if network_service.address else ""
         addresses = f"{kafka}http={_text(http)} sql={storage.address}{grpc}{otlp}"
-        print(f"ready {addresses}", flush=True)  # noqa: T201 - a promise
+        print(f"ready {addresses}", flush=True)  # noqa: T201 - the promised line
         periodic_tasks = [*push_sync_tasks(pushes, config), sync_task(quotas, config), store_contents.task()]
         await run_periodic_tasks(
             [*network_service.periodic_tasks, *periodic_tasks],

@@ -116,7 +116,7 @@ async def first(task: PeriodicTask) -> None:
     try:
         await task.step()
     except (ClusterError, OSError, SpoolFull) as exc:
-        log.warning("task fails, will be tried again", task=task.name, error=str(exc))
+        log.warning("task fails, will retry", task=task.name, error=str(exc))
 
 
 async def _next_turn(task: PeriodicTask) -> None:
@@ -138,12 +138,12 @@ async def _every(task: PeriodicTask, faults: Counter[str]) -> object:
             await task.step()
         except (ClusterError, OSError, SpoolFull) as exc:
             if not failing:
-                log.warning("task fails, will be tried again", task=task.name, error=str(exc))
+                log.warning("task fails, will retry", task=task.name, error=str(exc))
             failing = True
-        except Exception:
+        except Exception:  # a bug in this task must not stop the others
             faults[task.name] += 1
             if faults[task.name] & (faults[task.name] - 1) == 0:  # logs the 1st, 2nd, 4th, 8th ... only
-                log.exception("task failed unexpectedly, will be tried again", task=task.name)
+                log.exception("task failed unexpectedly, will retry", task=task.name)
         else:
             if failing:
                 log.info("task works again", task=task.name)

@@ -251,16 +251,3 @@ UTILIZATION_SCHEMA = schema(
     samples=T.LongType,
     complete=T.IntegerType,
 )
-CLIENT_LIMITS_SCHEMA = schema(
-    cluster=T.StringType,
-    quota_key=T.StringType,
-    user=T.StringType,
-    client_id=T.StringType,
-    from_ms=T.LongType,
-    to_ms=T.LongType,
-    state=T.StringType,
-    limit=T.DoubleType,
-    matched_entity=T.StringType,
-    bucket_user=T.StringType,
-    bucket_client_id=T.StringType,
-)

@@ -50,7 +50,7 @@ class GroupCommit:
     def _flushed(self) -> bool:
         try:
             self._flush()
-        except Exception as exc:
+        except Exception as exc:  # whatever fails, no push of this turn may be acknowledged
             self.failures += 1
             if not self._is_failing:  # once per outage: a full disk fails hundreds of flushes a second
                 log.exception("cannot write to the spool: clients are asked to retry", error=str(exc))

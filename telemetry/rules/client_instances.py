@@ -123,7 +123,6 @@ class Instances:
     """Holds at most `max_instances`; evicts the least recently used first."""
 
     def __init__(self, max_instances: int) -> None:
-        self.evicted = 0
         self._max_instances = max_instances
         self._by_id: OrderedDict[bytes, Instance] = OrderedDict()  # ordered by last use, oldest first
         self._by_connection: dict[str, bytes] = {}
@@ -156,7 +155,6 @@ class Instances:
         self._by_id.move_to_end(client_instance_id)
         if len(self._by_id) > self._max_instances:
             self._remove(next(iter(self._by_id)))
-            self.evicted += 1
         if len(self._by_connection) > _CONNECTIONS_PER_INSTANCE * self._max_instances:
             del self._by_connection[next(iter(self._by_connection))]
 

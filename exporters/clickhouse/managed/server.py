@@ -46,7 +46,7 @@ class ManagedServer:
         self._configuration = settings.directory / "server.xml"
         try:
             self._configure()
-        except BaseException:
+        except BaseException:  # cleans up and re-raises
             self._ports.close()
             raise
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import typer
+
 from exporters.printable import shortened
 from headroom.cli.output import quotas as quota_output
 from headroom.cli.output.tables import print_table
@@ -24,7 +26,7 @@ def print_outcomes(outcomes: Sequence[Outcome], from_ms: int, to_ms: int) -> Non
     shown = [outcome for outcome in outcomes if outcome.affected]
     print_table(_HEADINGS, [_row(outcome) for outcome in shown])
     others = len(outcomes) - len(shown)
-    print(f"over {(to_ms - from_ms) / 1000:.0f} s; the change does not affect {others} more")  # noqa: T201 - its use
+    typer.echo(f"over {(to_ms - from_ms) / 1000:.0f} s; the change does not affect {others} more")
 
 
 def _row(outcome: Outcome) -> tuple[str, ...]:

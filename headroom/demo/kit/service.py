@@ -20,7 +20,7 @@ class Service(ABC):
     def __enter__(self) -> Self:
         try:
             self.start()
-        except BaseException:
+        except BaseException:  # cleans up and re-raises
             self.stop()
             raise
         return self

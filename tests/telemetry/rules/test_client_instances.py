@@ -163,7 +163,6 @@ def test_the_longest_silent_goes_when_there_are_too_many() -> None:
         known.put(instance(bytes([number]) * 16), f"c{number}", NOW_MS)
         known.touch(bytes(16), NOW_MS)
     assert [bytes([number]) * 16 in known for number in range(3)] == [True, False, True]
-    assert known.evicted == 1
     known.disconnected("c1")
     assert len(known) == 2
 
