@@ -30,16 +30,18 @@ class ForwardConfig(Section):
     endpoint: Annotated[str, AfterValidator(_endpoint)] | None = (
         None  # http(s)://host[:port][/path]; none: no forwarding
     )
-    protocol: Literal["grpc", "http"] = "grpc"  # OTLP/gRPC, or OTLP/HTTP with protobuf
-    headers: dict[str, SecretStr] = Field(default_factory=dict)  # sent with each request, such as authorization
-    ca: Path | None = None  # PEM; what signs the endpoint's certificate; none: the usual authorities
-    certificate: Path | None = None  # PEM; shown to an endpoint that asks for a client certificate
-    private_key: Path | None = None  # PEM; belongs to `certificate`
-    compression: Literal["none", "gzip", "zstd"] = "gzip"  # of requests; zstd by HTTP only
-    timeout_ms: Millis = 10_000  # of a request
-    metrics: str = "*"  # prefixes of metric names separated by commas, as in a subscription; `*`: all metrics
-    match: str = ""  # which clients, as in a subscription: key=pattern pairs separated by commas; empty: all clients
-    max_lag_bytes: Bytes = 1_073_741_824  # of the spool kept for a receiver that does not answer; the oldest go first
+    protocol: Literal["grpc", "http"] = "grpc"  # OTLP/gRPC (`grpc`), or OTLP/HTTP with protobuf (`http`)
+    headers: dict[str, SecretStr] = Field(default_factory=dict)  # headers of each request, for example authorization
+    ca: Path | None = None  # CA of the endpoint's certificate, PEM; by default the system's CAs
+    certificate: Path | None = None  # client certificate for the endpoint, PEM
+    private_key: Path | None = None  # private key of `certificate`, PEM
+    compression: Literal["none", "gzip", "zstd"] = "gzip"  # compression of requests; zstd with HTTP only
+    timeout_ms: Millis = 10_000  # timeout of a request
+    # forwarded metrics: prefixes of metric names separated by commas, as in a subscription; `*`: all
+    metrics: str = "*"
+    match: str = ""  # forwarded clients: key=pattern pairs separated by commas, as in a subscription; empty: all
+    # spool kept for a receiver that does not answer; the oldest records are dropped first
+    max_lag_bytes: Bytes = 1_073_741_824
 
     @model_validator(mode="after")
     def _fits(self) -> Self:

@@ -15,13 +15,16 @@ class ListenerConfig(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    security_protocol: SecurityProtocol = "PLAINTEXT"
-    tls_certificate: Path | None = None  # PEM, with its chain; read again when it changes, as are the two others
-    tls_key: Path | None = None
-    tls_client_ca: Path | None = None
-    tls_client_auth: Literal["none", "requested", "required"] = "none"  # ssl.client.auth
-    tls_principal_mapping_rules: str = "DEFAULT"  # ssl.principal.mapping.rules
-    oauth_principal_claim: str = Field(default="sub", min_length=1)  # sasl.oauthbearer.sub.claim.name
+    security_protocol: SecurityProtocol = "PLAINTEXT"  # protocol of clients: PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL
+    # certificate with its chain, PEM; like the other two files, read again when it changes
+    tls_certificate: Path | None = None
+    tls_key: Path | None = None  # private key without password, PEM
+    tls_client_ca: Path | None = None  # CA of client certificates, PEM
+    tls_client_auth: Literal["none", "requested", "required"] = "none"  # client certificates (Kafka's ssl.client.auth)
+    # principals of client certificates (Kafka's ssl.principal.mapping.rules)
+    tls_principal_mapping_rules: str = "DEFAULT"
+    # claim that names the principal (Kafka's sasl.oauthbearer.sub.claim.name)
+    oauth_principal_claim: str = Field(default="sub", min_length=1)
 
     @property
     def tls(self) -> bool:

@@ -24,30 +24,31 @@ class JmxTarget(Section):
 class JmxConfig(Section):
     """Usage as the brokers themselves measure it."""
 
-    targets: tuple[JmxTarget, ...] = ()
-    interval_ms: Millis = 5_000
-    timeout_ms: Millis = 3_000  # of each target
-    max_response_bytes: Bytes = 33_554_432
+    targets: tuple[JmxTarget, ...] = ()  # one {broker_id, agent: prometheus or jolokia, url} per broker; empty: off
+    interval_ms: Millis = 5_000  # time between two scrapes
+    timeout_ms: Millis = 3_000  # timeout of a scrape of one target
+    max_response_bytes: Bytes = 33_554_432  # longer responses are not read
 
 
 class QuotaMetricsConfig(Section):
     """Limit and usage of each client on /metrics."""
 
-    enabled: bool = False
-    max_series: int = Field(default=2_000, gt=0)
+    enabled: bool = False  # whether /metrics has kafka_client_* series
+    max_series: int = Field(default=2_000, gt=0)  # maximum number of series; clients closest to their limits come first
 
 
 class QuotaConfig(Section):
     """The brokers' quota windows, and how often their quotas are read."""
 
-    window_num: int = Field(default=11, ge=2)  # quota.window.num
-    window_size_ms: Millis = 1_000  # quota.window.size.seconds
-    refresh_ms: Millis = 2_000
-    usage_interval_ms: Millis = 1_000
+    window_num: int = Field(default=11, ge=2)  # the brokers' quota.window.num
+    window_size_ms: Millis = 1_000  # the brokers' quota.window.size.seconds, in ms
+    refresh_ms: Millis = 2_000  # time between two readings of the cluster's quotas
+    usage_interval_ms: Millis = 1_000  # interval of rows in quota_usage
     jmx: JmxConfig = JmxConfig()
     metrics: QuotaMetricsConfig = QuotaMetricsConfig()
-    callback: str | None = None  # module:Class, the cluster's ClientQuotaCallback in Python; None: Kafka's own rules
-    callback_configs: dict[str, Any] = Field(default_factory=dict)  # what it is configured with, `node.id` besides
+    # module:Class of a Python port of the cluster's ClientQuotaCallback; None: Kafka's own rules
+    callback: str | None = None
+    callback_configs: dict[str, Any] = Field(default_factory=dict)  # the callback's settings; `node.id` is added
 
     @model_validator(mode="after")
     def _callback_is_used(self) -> QuotaConfig:

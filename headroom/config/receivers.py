@@ -15,18 +15,20 @@ MIN_TOKEN_CHARS = 16
 class AccessConfig(Section):
     """TLS and authentication of a receiver's callers."""
 
-    certificate: Path | None = None  # PEM; None: no TLS
-    private_key: Path | None = None
-    client_ca: Path | None = None  # callers have to show a certificate that it signed
-    # A caller is authenticated, and may state the facts of its clients' connections, by one of
-    token: Annotated[SecretStr, Field(min_length=MIN_TOKEN_CHARS)] | None = None  # a bearer token; HEADROOM_GRPC__TOKEN
-    token_file: Path | None = None  # the same, one a line: the old and the new one while they change
-    subjects: tuple[str, ...] = ()  # of its certificate, as in CN=plugin,OU=Kafka,C=DE
-    # Others are served, too; what they state counts less. None: if none of the above is set.
+    certificate: Path | None = None  # certificate, PEM; None: no TLS
+    private_key: Path | None = None  # private key, PEM
+    client_ca: Path | None = None  # CA of client certificates, PEM; with it every caller must present one
+    # bearer token of authenticated callers; use HEADROOM_GRPC__TOKEN or HEADROOM_OTLP__TOKEN
+    token: Annotated[SecretStr, Field(min_length=MIN_TOKEN_CHARS)] | None = None
+    # file of bearer tokens, one per line, so that an old and a new one can be valid at the same time
+    token_file: Path | None = None
+    subjects: tuple[str, ...] = ()  # certificate subjects of authenticated callers, for example CN=plugin,OU=Kafka,C=DE
+    # Whether other callers are accepted; they can only state their own identity, or claims. None: only without token,
+    # token_file and subjects.
     allow_unauthenticated: bool | None = None
-    max_connections: int = Field(default=256, gt=0)
-    max_concurrent_calls: int = Field(default=64, gt=0)
-    receive_timeout_ms: Millis = 10_000
+    max_connections: int = Field(default=256, gt=0)  # maximum number of connections
+    max_concurrent_calls: int = Field(default=64, gt=0)  # maximum number of calls in progress
+    receive_timeout_ms: Millis = 10_000  # maximum time to receive a message
 
     @property
     def authenticates(self) -> bool:
@@ -51,15 +53,15 @@ class AccessConfig(Section):
 class GrpcConfig(AccessConfig):
     """The gRPC server for broker plug-ins and sidecars: telemetry/proto/headroom/telemetry/v1/telemetry.proto."""
 
-    listen: OptionalListenAddress = None  # None: there is no such endpoint; gRPC takes 0.0.0.0 for [::], which has both
+    listen: OptionalListenAddress = None  # address of the gRPC receiver; None: off; 0.0.0.0 includes IPv6
 
 
 class OtlpConfig(AccessConfig):
     """The OTLP receivers, for broker plug-ins and collectors."""
 
-    grpc: OptionalListenAddress = None  # None: there is no such endpoint
-    http: OptionalListenAddress = None  # `subjects` do not count here: tokens authenticate
-    # Whose names of client id, instance, principal and broker are read; `any` reads all that are known.
+    grpc: OptionalListenAddress = None  # address of the OTLP/gRPC receiver; None: off
+    http: OptionalListenAddress = None  # address of the OTLP/HTTP receiver; None: off; authenticates by token only
+    # plug-in whose attribute names are read for client id, instance, principal and broker; `any`: all known
     attributes: Literal["any", "kip-714", "instaclustr", "monedula", "strimzi"] = "any"
-    max_message_bytes: Bytes = 4_194_304
-    max_decompressed_bytes: Bytes = 16_777_216
+    max_message_bytes: Bytes = 4_194_304  # maximum size of a message before decompression
+    max_decompressed_bytes: Bytes = 16_777_216  # maximum size of a message after decompression

@@ -57,9 +57,9 @@ def as_markdown() -> str:
         "# Settings",
         "",
         "Written by `make docs` from the settings classes; `headroom config reference` prints the same. A flag of",
-        "`headroom serve` goes before the variable of the environment, that before the YAML file of `--config`.",
+        "`headroom serve` overrides the environment variable, which overrides the YAML file of `--config`.",
         "",
-        "| setting | default | kind | what |",
+        "| setting | default | kind | description |",
         "|---|---|---|---|",
     ]
     for setting in settings():

@@ -82,19 +82,22 @@ Network = Annotated[str, AfterValidator(_network)]
 class GatewayConfig(Section):
     """Connections to clients and brokers."""
 
-    id: str = Field(default_factory=socket.gethostname, min_length=1, max_length=255)  # quota_usage.gateway_id
-    advertised_host: str | None = None  # None: clients are sent to the address at which they found us
-    connect_timeout_ms: Millis = 10_000
-    drain_ms: Millis = 5_000
-    max_request_bytes: Bytes = 104_857_600
-    max_connections: int = Field(default=20_000, gt=0)  # no more than the limit of open files leaves room for
-    max_connections_per_address: int | None = Field(default=None, gt=0)  # None: three quarters of all
-    max_held_bytes: Bytes = 67_108_864  # of unfinished requests that are not just forwarded; of each process
-    frame_timeout_ms: Millis = 30_000  # from the first byte of such a request to its last
-    handshake_timeout_ms: Millis = 10_000  # TLS and SASL
-    idle_timeout_ms: Millis = 600_000  # connections.max.idle.ms
-    upstream_networks: tuple[Network, ...] = ()  # where brokers are; empty: wherever the cluster's metadata says
-    metadata_refresh_ms: Millis = 5_000  # how often the brokers that have a listener are read from the cluster
+    # name of this gateway in quota_usage.gateway_id; by default the host name
+    id: str = Field(default_factory=socket.gethostname, min_length=1, max_length=255)
+    advertised_host: str | None = None  # host advertised to clients; None: the address that the client connected to
+    connect_timeout_ms: Millis = 10_000  # timeout of a connection to a broker
+    drain_ms: Millis = 5_000  # at the end, maximum time to answer requests in flight
+    max_request_bytes: Bytes = 104_857_600  # longer requests close the connection (socket.request.max.bytes)
+    # maximum number of client connections, in all processes; further reduced by the limit of open files
+    max_connections: int = Field(default=20_000, gt=0)
+    # maximum number per IPv4 address or IPv6 /64; None: three quarters of max_connections
+    max_connections_per_address: int | None = Field(default=None, gt=0)
+    max_held_bytes: Bytes = 67_108_864  # per process, bytes of incomplete requests that are not just forwarded
+    frame_timeout_ms: Millis = 30_000  # maximum time from the first to the last byte of such a request
+    handshake_timeout_ms: Millis = 10_000  # maximum time for TLS and SASL
+    idle_timeout_ms: Millis = 600_000  # connections without traffic are closed after it (connections.max.idle.ms)
+    upstream_networks: tuple[Network, ...] = ()  # networks of the brokers; others are not connected to; empty: any
+    metadata_refresh_ms: Millis = 5_000  # time between two readings of the cluster's brokers
 
 
 class AdministrationConfig(Section):
@@ -103,36 +106,39 @@ class AdministrationConfig(Section):
     Requests of others are refused with CLUSTER_AUTHORIZATION_FAILED per resource.
     """
 
-    enabled: bool = True
-    networks: tuple[Network, ...] = LOOPBACK
-    principals: tuple[str, ...] = ()
+    enabled: bool = True  # whether subscriptions can be altered over the Kafka protocol
+    networks: tuple[Network, ...] = LOOPBACK  # networks of administrators
+    principals: tuple[str, ...] = ()  # principals of administrators
 
 
 class TelemetryConfig(Section):
     """KIP-714."""
 
-    max_bytes: Bytes = 1_048_576  # telemetry.max.bytes
-    max_decompressed_bytes: Bytes = 16_777_216
-    max_instances: int = Field(default=16_384, gt=0)
-    refresh_ms: Millis = 2_000  # how often the cluster's CLIENT_METRICS resources, or the file of them, are looked at
-    # Where payloads are decompressed and decoded. At the endpoint clients get Kafka's codes before the
-    # acknowledgement, and
-    # each push costs the network process ten times as much; the worker drops what it cannot decode, into quarantine.
+    max_bytes: Bytes = 1_048_576  # maximum size of a compressed payload (Kafka's telemetry.max.bytes)
+    max_decompressed_bytes: Bytes = 16_777_216  # maximum size of a decompressed payload
+    max_instances: int = Field(default=16_384, gt=0)  # maximum number of client instances in memory, per process
+    # time between two readings of the cluster's CLIENT_METRICS resources, or of the subscription file
+    refresh_ms: Millis = 2_000
+    # When payloads are decompressed and decoded. `ingest`: after the acknowledgement; invalid ones go to the
+    # quarantine. `receive`: before it, so that clients get Kafka's error codes; a push then costs the network process
+    # ten times as much.
     validate: Literal["ingest", "receive"] = "ingest"  # type: ignore[assignment]  # shadows a method of BaseModel
-    extra_selectors: bool = False  # subscriptions may match by principal, listener and cluster, which no broker knows
+    # whether subscriptions may match by principal, listener and cluster, which brokers do not support
+    extra_selectors: bool = False
 
 
 class SpoolConfig(Section):
     """The spool between network and storage."""
 
-    # Up to 4 finished segments stay on disk besides `max_bytes`, because overwriting one is faster than writing a new
-    # one: segments of at most a 16th of `max_bytes` are reused while three quarters of the spool are empty.
+    # Size of a segment. Up to 4 finished segments are kept in addition to `max_bytes`, because overwriting one is
+    # faster than writing a new one; those of at most a 16th of `max_bytes` are reused while three quarters of the spool
+    # are empty.
     segment_bytes: Bytes = 67_108_864
-    max_bytes: Bytes = 4_294_967_296
-    # When the spool is synced to disk: `each` syncs before every acknowledgement, and delays all requests by it;
-    # `interval` syncs every `sync_ms`. Only a power loss can lose unsynced records, a crash of Headroom cannot.
+    max_bytes: Bytes = 4_294_967_296  # size of the spool; when it is full, clients are asked to retry
+    # When the spool is synced to disk: `each` syncs before every acknowledgement, which delays all requests; `interval`
+    # syncs every `sync_ms`. Only a power loss can lose unsynced records, a crash of Headroom cannot.
     fsync: Literal["interval", "each"] = "interval"
-    sync_ms: Millis = 1_000
+    sync_ms: Millis = 1_000  # time between two syncs with `interval`
 
 
 class ServeConfig(Section):
@@ -140,21 +146,27 @@ class ServeConfig(Section):
 
     model_config = ConfigDict(validate_default=True)  # endpoints clash with default ones, too
 
+    # address of the Kafka listener, the bootstrap address of clients
     listen: ListenAddress = Address(host="127.0.0.1", port=9092)
-    processes: int = Field(default=1, ge=1, le=64)  # that take clients, at the same ports (SO_REUSEPORT)
+    # network processes that accept clients at the same ports (SO_REUSEPORT)
+    processes: int = Field(default=1, ge=1, le=64)
+    # brokers to proxy; empty: stand-alone sink
     upstream: Annotated[tuple[ListenAddress, ...], NoDecode, BeforeValidator(parse_addresses)] = ()
-    # Brokers to observe from beside the data path, instead of `upstream`: no listener is opened.
+    # Brokers to observe without being in the data path, instead of `upstream`; no Kafka listener is opened.
     observe: Annotated[tuple[ListenAddress, ...], NoDecode, BeforeValidator(parse_addresses)] = ()
-    cluster: str | None = None  # None: the brokers' cluster id; without brokers a generated one
-    subscriptions: Path | None = None  # None: the cluster's own; without brokers a file in the data directory
-    data: Path = Path("headroom-data")
-    clickhouse: str | None = None  # URL of a server, instead of the managed one; nodes of a cluster with commas
-    clickhouse_password: SecretStr | None = None  # HEADROOM_CLICKHOUSE_PASSWORD; a URL takes none
-    clickhouse_password_file: Path | None = None
+    cluster: str | None = None  # name of the cluster; None: the brokers' cluster id, or a generated one without brokers
+    # subscription file; None: the cluster's own, or a file in the data directory without brokers
+    subscriptions: Path | None = None
+    data: Path = Path("headroom-data")  # directory of the spool and the managed ClickHouse server
+    # URL of an external ClickHouse server, or of the nodes of a cluster separated by commas
+    clickhouse: str | None = None
+    clickhouse_password: SecretStr | None = None  # password of the URL's user; use HEADROOM_CLICKHOUSE_PASSWORD
+    clickhouse_password_file: Path | None = None  # file of that password
     clickhouse_tls: ClickHouseTlsConfig = ClickHouseTlsConfig()
-    sql: ListenAddress = Address(host="127.0.0.1", port=8123)
+    sql: ListenAddress = Address(host="127.0.0.1", port=8123)  # HTTP address of the managed ClickHouse server
+    # address of /metrics, /healthz, /readyz, the pages and the API
     http: ListenAddress = Address(host="127.0.0.1", port=9644)
-    # Kafka client properties: how Headroom reaches the brokers. Their ssl.* apply to upstream connections, too.
+    # Kafka client properties for Headroom's own connections to brokers; ssl.* also apply to upstream connections
     command_config: Path | None = None
     listener: ListenerConfig = ListenerConfig()
     web: WebConfig = WebConfig()

@@ -15,13 +15,17 @@ from headroom.config.types import Bytes, Millis, Section, check_secret, secret_o
 class ClickHouseServerConfig(Section):
     """The ClickHouse server that runs over the data directory; unused with `clickhouse`."""
 
-    program: Path | None = None  # a `clickhouse` executable; None: the one on PATH, else the one of headroom[embedded]
-    native_port: int = Field(default=0, ge=0, le=65_535)  # of ClickHouse's own protocol, at the host of `sql`
-    memory_bytes: Bytes = 2_147_483_648
-    # Users in other places than this machine: headroom_reader with this password. Without it nobody comes from there.
-    reader_password: SecretStr | None = None  # HEADROOM_STORE__SERVER__READER_PASSWORD
-    reader_password_file: Path | None = None
-    host_names: tuple[str, ...] = ()  # in Host headers, besides localhost and addresses: those of a reverse proxy, say
+    # a `clickhouse` executable; None: `clickhouse` on PATH, else the server of headroom[embedded]
+    program: Path | None = None
+    # port of ClickHouse's native protocol, at the host of `sql`; 0: any free port
+    native_port: int = Field(default=0, ge=0, le=65_535)
+    memory_bytes: Bytes = 2_147_483_648  # memory limit of the server
+    # Password of headroom_reader; without it, readers on other machines cannot connect. Use
+    # HEADROOM_STORE__SERVER__READER_PASSWORD.
+    reader_password: SecretStr | None = None
+    reader_password_file: Path | None = None  # file of that password
+    # accepted Host headers besides localhost and addresses, for example of a reverse proxy
+    host_names: tuple[str, ...] = ()
 
     @property
     def password_of_readers(self) -> str:
@@ -37,9 +41,9 @@ class ClickHouseServerConfig(Section):
 class ClickHouseTlsConfig(Section):
     """PEM files for `https` URLs. Other commands read them from the same variables of the environment."""
 
-    ca: Path | None = None  # of the authority that signed the server's certificate; None: those that the system trusts
-    certificate: Path | None = None  # the user of the URL logs in with it instead of a password
-    key: Path | None = None  # of that certificate, when it is not in the same file
+    ca: Path | None = None  # CA of the server's certificate, PEM; None: the system's CAs
+    certificate: Path | None = None  # client certificate with which the user of the URL logs in instead of a password
+    key: Path | None = None  # private key of `certificate`, if it is not in the same file
 
     @property
     def files(self) -> Tls:
@@ -59,24 +63,25 @@ class ClickHouseTlsConfig(Section):
 class ClickHouseClusterConfig(Section):
     """A cluster of ClickHouse servers; `clickhouse` names its nodes."""
 
-    name: str = ""  # in the servers' remote_servers; with it tables are replicated and sharded
-    # Replicas that have an insert before it counts as written: 0 for the one that took it, a number, or `auto` for a
-    # majority. Without a quorum the rows of a node that never comes back are lost if no other one had them yet.
+    name: str = ""  # the cluster in the servers' remote_servers; with it tables are replicated and sharded
+    # Replicas that must confirm an insert: 0 (one replica), a number, or `auto` (a majority). Without a quorum, rows
+    # are lost if the node that took them is lost before another one has copied them.
     quorum: Literal["auto"] | Annotated[int, Field(ge=0, le=64)] = 0
 
 
 class StoreConfig(Section):
     """Ingest: batches, rollups, quarantine, where rows go and how long they stay."""
 
-    batch_ms: Millis = 1_000
-    batch_records: int = Field(default=20_000, gt=0)
-    batch_bytes: Bytes = 33_554_432
-    rollup_ms: Millis = 60_000  # how long after its first new point an hour is computed again
-    quarantine_records: int = Field(default=1_000, gt=0)  # pushes that could not be decoded: the newest are kept
-    quarantine_bytes: Bytes = 67_108_864
-    stalled_ms: Millis = 60_000  # not ready when nothing was written for so long while the spool holds records
-    compression: Compression = "none"  # of inserts on their way: worth it where the network is slower than a core
-    # How many days rows stay, by table (docs/tables.md), where it is to differ: {"points": 30}
+    batch_ms: Millis = 1_000  # maximum time to collect a batch
+    batch_records: int = Field(default=20_000, gt=0)  # maximum number of records in a batch
+    batch_bytes: Bytes = 33_554_432  # maximum size of a batch in the spool
+    rollup_ms: Millis = 60_000  # delay of the hourly rollup after the first new point of an hour
+    # number of pushes that the quarantine keeps; the oldest are removed
+    quarantine_records: int = Field(default=1_000, gt=0)
+    quarantine_bytes: Bytes = 67_108_864  # size of the quarantine
+    stalled_ms: Millis = 60_000  # /readyz fails when nothing was written for this long although the spool holds records
+    compression: Compression = "none"  # compression of inserts; useful if the network is slower than a core
+    # Days that rows are kept, by table (docs/tables.md), where it differs from the default: {"points": 30}
     retention_days: dict[str, Annotated[int, Field(gt=0, le=36_500)]] = Field(default_factory=dict)
     cluster: ClickHouseClusterConfig = ClickHouseClusterConfig()
     server: ClickHouseServerConfig = ClickHouseServerConfig()

@@ -18,11 +18,12 @@ class WebConfig(Section):
     On a loopback address every local user may; on other addresses a reader needs a token or a trusted proxy.
     """
 
-    token: Annotated[SecretStr, Field(min_length=MIN_TOKEN_CHARS)] | None = None  # HEADROOM_WEB__TOKEN
-    token_file: Path | None = None  # the same in a file
-    host_names: tuple[str, ...] = ()  # allowed in Host headers, besides localhost and addresses
-    user_header: str = "x-forwarded-user"  # a proxy names the user in it; any user may read
-    trusted_proxies: tuple[IPv4Network | IPv6Network, ...] = ()  # whose user_header counts
+    # bearer token, or password of any user; use HEADROOM_WEB__TOKEN
+    token: Annotated[SecretStr, Field(min_length=MIN_TOKEN_CHARS)] | None = None
+    token_file: Path | None = None  # file of that token
+    host_names: tuple[str, ...] = ()  # accepted Host headers besides localhost and addresses
+    user_header: str = "x-forwarded-user"  # header in which a trusted proxy names the user; any user may read
+    trusted_proxies: tuple[IPv4Network | IPv6Network, ...] = ()  # networks of trusted proxies
 
     @model_validator(mode="after")
     def _one_token(self) -> WebConfig:
