@@ -22,7 +22,7 @@ PYTEST := $(BIN)/python -m pytest -p no:cacheprovider -q
 NO_TESTS := 5
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint check cover compiled test-compiled dist image oracle chaos powerloss attack fuzz bench scale fmt lock proto docs clean
+.PHONY: help setup demo test lint check cover compiled test-compiled dist image oracle chaos powerloss chaos-cluster attack fuzz bench scale fmt lock proto docs clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 12
@@ -82,6 +82,9 @@ oracle: $(READY) ## differential tests against Kafka's own classes, SEED=1 CASES
 
 chaos: $(READY) ## SEED=1 KILLS=10 of processes, AWAY_S=0 without the store, FAULTS=10 of the store (disk full, stopped, refusing) under load
 	@$(BIN)/python -m tests.chaos $(SEED) $(KILLS) $(AWAY_S) $(FAULTS)
+
+chaos-cluster: $(READY) ## SEED=1 KILLS=10 of the nodes of a ClickHouse cluster (2 shards of 2 replicas), in turn, each 10 s, under load
+	@$(BIN)/python -m tests.chaos.cluster $(SEED) $(KILLS)
 
 powerloss: $(READY) ## SEED=1 SECONDS=60 CUTS=100 power losses under `fsync: each`, by replay of what strace saw
 	@$(BIN)/python -m tests.powerloss $(SEED) $(SECONDS) $(CUTS)

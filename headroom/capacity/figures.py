@@ -21,13 +21,19 @@ class Figures(BaseModel):
     machine: str
     build: str  # compiled or pure Python
     source: str  # which runs they come from
-    push_us: Cost  # of the network process, for each push: rules, spool, acknowledgement
+    push_us: Cost  # of the network process, for each push at full load: rules, spool, acknowledgement
     push_byte_us: Cost  # more for each byte of its payload
+    turn_us: Cost  # of the network process, for each turn of its event loop; under load many pushes share one
     frame_us: Cost  # of the network process, for each Kafka request with its response that passes through
     frame_byte_us: Cost
-    point_us: Cost  # of the storage worker, for each data point: read, decode, insert
+    worker_push_us: Cost  # of the storage worker, for each push: read, decompress, rows of pushes and instances
+    point_us: Cost  # of the storage worker, for each data point: decode, insert
+    batch_us: Cost  # of the storage worker, for each batch, however small
+    store_push_us: Cost  # of ClickHouse, for each push: rows of pushes and instances, including merges
     row_us: Cost  # of ClickHouse, for each row of points, including merges
-    row_bytes: Cost  # on disk, one replica
+    store_batch_us: Cost  # of ClickHouse, for each batch: its inserts, their sync, merges of small parts
+    row_bytes: Cost  # of a point on disk, merged, one replica
+    series_hour_bytes: Cost  # more for each series and hour: the columns that identify the series
     instance_bytes: Cost  # of the network process, for each client instance
     connection_bytes: Cost  # of the network process, for each pair of connections, client's and broker's
     series_bytes: Cost  # of ClickHouse's memory, for each series

@@ -11,6 +11,7 @@ from headroom.capacity.figures import Figures
 _US_PER_S = 1e6
 _DAY_S = 86_400
 _RECORD_HEAD_BYTES = 120  # of a push in the spool, besides its payload
+_BATCH_RECORDS = 20_000
 _USAGE_ROW_BYTES = 12  # on disk: repeated keys and slowly moving rates
 _FRAME_BYTES = 16_384  # of a Kafka request, unless the workload says otherwise
 
@@ -65,13 +66,13 @@ def plan(work: Workload, figures: Figures, margins: Margins | None = None) -> li
     pushes_s = work.clients / work.interval_s
     points_s = pushes_s * work.points
     requests_s = work.rate_bytes_s / work.request_bytes
-    network = network_cores(work, figures)
-    worker = (points_s + work.usage_rows_s) * figures.point_us / _US_PER_S
     connections = work.clients * work.brokers
     # One storage worker decodes for a gateway, on one core.
-    processes = max(ceil(network / limits.busy), ceil(connections / limits.connections_per_process))
+    load = _network_load(work, figures)
+    processes = max(ceil(load / limits.busy), ceil(connections / limits.connections_per_process))
     per_gateway = max(1, limits.cores_per_gateway - 2)
-    gateways = max(2, ceil(processes / per_gateway), ceil(worker / limits.busy))
+    gateways = max(2, ceil(processes / per_gateway), ceil(worker_cores(work, figures) / limits.busy))
+    processes = max(processes, gateways)
     memory = _gateway_memory(work, figures, gateways, processes)
     spool = pushes_s * (work.push_bytes + _RECORD_HEAD_BYTES) * work.outage_h * 3600
     usage_read = work.usage_rows_s * work.job_window_s
@@ -87,8 +88,13 @@ def plan(work: Workload, figures: Figures, margins: Margins | None = None) -> li
             f"{limits.cores_per_gateway} cores each, planned {limits.busy:.0%} busy, at least 2",
         ),
         Line("network processes", processes, "", "cores, and connections a process"),
-        Line("network cores", network, "cores", "pushes and requests"),
-        Line("storage worker cores", worker, "cores", f"{figures.point_us:.2f} us a point; one worker a gateway"),
+        Line("network cores", network_cores(work, figures, processes), "cores", "pushes and requests, all processes"),
+        Line(
+            "storage worker cores",
+            worker_cores(work, figures, gateways),
+            "cores",
+            f"{figures.worker_push_us:.0f} us a push, {figures.point_us:.2f} us a point; one worker a gateway",
+        ),
         Line("gateway memory", memory, "bytes", "processes, instances, connections; all gateways together"),
         Line(
             "connections",
@@ -97,7 +103,7 @@ def plan(work: Workload, figures: Figures, margins: Margins | None = None) -> li
             f"{work.brokers} brokers a client; each has an upstream connection to the broker",
         ),
         Line("spool disk", spool, "bytes", f"{work.outage_h:g} h without ClickHouse; all gateways together"),
-        *_clickhouse_lines(work, figures, limits),
+        *_clickhouse_lines(work, figures, limits, gateways),
         Line("network in", pushes_s * work.push_bytes + work.rate_bytes_s, "bytes/s", "pushes and Kafka traffic"),
         Line(
             "spark cores",
@@ -108,12 +114,13 @@ def plan(work: Workload, figures: Figures, margins: Margins | None = None) -> li
     ]
 
 
-def _clickhouse_lines(work: Workload, figures: Figures, limits: Margins) -> list[Line]:
+def _clickhouse_lines(work: Workload, figures: Figures, limits: Margins, gateways: int) -> list[Line]:
     points_s = work.clients / work.interval_s * work.points
-    clickhouse = (points_s + work.usage_rows_s) * figures.row_us / _US_PER_S * work.replicas
+    clickhouse = clickhouse_cores(work, figures, gateways) * work.replicas
+    a_row = row_bytes(figures, 3600 / work.interval_s)
     shards = max(1, ceil(clickhouse / work.replicas / (limits.cores_per_shard * limits.busy)))
     series = work.clients * work.points * figures.series_bytes
-    disk_day = (points_s * figures.row_bytes + work.usage_rows_s * _USAGE_ROW_BYTES) * _DAY_S
+    disk_day = (points_s * a_row + work.usage_rows_s * _USAGE_ROW_BYTES) * _DAY_S
     return [
         Line(
             "clickhouse cores",
@@ -122,7 +129,7 @@ def _clickhouse_lines(work: Workload, figures: Figures, limits: Margins) -> list
             f"{figures.row_us:.2f} us a row with merges, {work.replicas} replicas",
         ),
         Line("clickhouse shards", shards, "", f"{limits.cores_per_shard} cores a node, {work.replicas} nodes a shard"),
-        Line("clickhouse disk a day", disk_day * work.replicas, "bytes", f"{figures.row_bytes:.1f} bytes a point"),
+        Line("clickhouse disk a day", disk_day * work.replicas, "bytes", f"{a_row:.1f} bytes a point"),
         Line(
             "clickhouse disk",
             disk_day * work.replicas * work.retention_days,
@@ -139,10 +146,51 @@ def _gateway_memory(work: Workload, figures: Figures, gateways: int, processes: 
     return memory + work.clients * figures.instance_bytes + work.clients * work.brokers * figures.connection_bytes
 
 
-def network_cores(work: Workload, figures: Figures) -> float:
-    """Cores of all network processes together."""
-    pushes_s = work.clients / work.interval_s
+def network_cores(work: Workload, figures: Figures, processes: int = 1) -> float:
+    """Cores of all network processes together.
+
+    Each turn of an event loop handles the requests that have arrived. In a process that is mostly idle each push has a
+    turn of its own. In a busy one several pushes share a turn, so that it takes one core until pushes alone take more.
+    """
+    pushes_s = work.clients / work.interval_s / processes
+    frames = work.rate_bytes_s / work.request_bytes * (figures.frame_us + figures.frame_byte_us * work.request_bytes)
+    at_full_load = pushes_s * _push_us(work, figures) / _US_PER_S
+    turns = pushes_s * figures.turn_us / _US_PER_S
+    return processes * (at_full_load + min(turns, max(0.0, 1 - at_full_load))) + frames / _US_PER_S
+
+
+def _network_load(work: Workload, figures: Figures) -> float:
+    """Cores that pushes and frames take when processes are busy: what decides how many are needed."""
     requests_s = work.rate_bytes_s / work.request_bytes
-    push = figures.push_us + figures.push_byte_us * work.push_bytes
     frame = figures.frame_us + figures.frame_byte_us * work.request_bytes
-    return (pushes_s * push + requests_s * frame) / _US_PER_S
+    return (work.clients / work.interval_s * _push_us(work, figures) + requests_s * frame) / _US_PER_S
+
+
+def _push_us(work: Workload, figures: Figures) -> float:
+    return figures.push_us + figures.push_byte_us * work.push_bytes
+
+
+def worker_cores(work: Workload, figures: Figures, gateways: int = 1) -> float:
+    """Cores of all storage workers together."""
+    pushes_s = work.clients / work.interval_s
+    rows_s = pushes_s * work.points + work.usage_rows_s
+    batches_s = gateways * _batches_s(work)
+    return (pushes_s * figures.worker_push_us + rows_s * figures.point_us + batches_s * figures.batch_us) / _US_PER_S
+
+
+def clickhouse_cores(work: Workload, figures: Figures, gateways: int = 1) -> float:
+    """Cores of one replica of all shards."""
+    pushes_s = work.clients / work.interval_s
+    rows_s = pushes_s * work.points + work.usage_rows_s
+    batches_s = gateways * _batches_s(work)
+    return (pushes_s * figures.store_push_us + rows_s * figures.row_us + batches_s * figures.store_batch_us) / _US_PER_S
+
+
+def _batches_s(work: Workload) -> float:
+    """One a second (store.batch_ms), or more when there is more than a batch holds (store.batch_records)."""
+    return max(1.0, work.clients / work.interval_s / _BATCH_RECORDS)
+
+
+def row_bytes(figures: Figures, points_of_a_series_an_hour: float) -> float:
+    """On disk: rows of one series and hour lie together, and what names the series is there once for them."""
+    return figures.row_bytes + figures.series_hour_bytes / max(1.0, points_of_a_series_an_hour)

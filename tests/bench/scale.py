@@ -17,11 +17,13 @@ import psutil
 
 from exporters.clickhouse.connection import Endpoint
 from headroom.capacity.figures import load_figures
+from headroom.capacity.model import Workload, clickhouse_cores, network_cores, row_bytes, worker_cores
 from tests.bench.load_generator import MAX_CONNECTIONS, LoadGenerator, Measured
 from tests.bench.serve import Serve, cpu_s, open_files_allowed, waited
 
 VECTOR = "librdkafka-2.16.0-producer.zst"
 GETS_PER_S = 10_000  # while the clients come
+FIRST_PUSHES = 1.6  # intervals until each client has pushed once: its series are rows of their own, once
 IDLE_S = 8.0
 PATIENCE_S = 900.0  # until a worker that was behind has written all
 PARTS = "FROM system.parts WHERE active AND database = 'headroom' AND table = 'points'"
@@ -66,7 +68,7 @@ def spent(serve: Serve) -> Spent:
 
 
 def run(clients: int, interval_s: float, connections: int, seconds: float, vector: str) -> Run:
-    """The clients come, one interval passes, then it is measured."""
+    """The clients come, each pushes once, then it is measured."""
     open_files_allowed()
     settings = {
         "telemetry": {"max_instances": clients + 1000},
@@ -77,7 +79,7 @@ def run(clients: int, interval_s: float, connections: int, seconds: float, vecto
         base = [rss(process) for process in (serve.network, serve.worker, serve.clickhouse)]
         idle = idle_cores(serve)
         with LoadGenerator(serve.port, clients, connections, vector, max(1000, clients * 1000 // GETS_PER_S)) as load:
-            load.measure(interval_s)
+            load.measure(FIRST_PUSHES * interval_s)
             first = spent(serve)
             measured = load.measure(seconds)
             then = spent(serve)
@@ -135,30 +137,14 @@ def main() -> None:
     seen = run(clients, interval_s, connections, seconds, vector)
     load, figures = seen.load, load_figures()
     pushes_s = load.acknowledged / load.seconds
-    push_us = figures.push_us + figures.push_byte_us * seen.push_bytes
+    work = Workload(clients, interval_s, seen.points, seen.push_bytes, brokers=0)
     report("pushes_per_s", pushes_s, clients / interval_s, "1/s")
     report("refused", load.refused, 0, "pushes")
-    report(
-        "network_cores",
-        pushes_s * seen.push_us / 1e6 + seen.network_idle,
-        clients / interval_s * push_us / 1e6 + figures.network_idle,
-        "cores",
-    )
+    report("network_cores", pushes_s * seen.push_us / 1e6, network_cores(work, figures), "cores")
     points_s = pushes_s * seen.points
-    expected_s = clients / interval_s * seen.points
-    report(
-        "worker_cores",
-        points_s * seen.point_us / 1e6 + seen.worker_idle,
-        expected_s * figures.point_us / 1e6 + figures.worker_idle,
-        "cores",
-    )
-    report(
-        "clickhouse_cores",
-        points_s * seen.row_us / 1e6 + seen.clickhouse_idle,
-        expected_s * figures.row_us / 1e6 + figures.clickhouse_idle,
-        "cores",
-    )
-    report("row_bytes", seen.row_bytes, figures.row_bytes, "bytes")
+    report("worker_cores", points_s * seen.point_us / 1e6, worker_cores(work, figures), "cores")
+    report("clickhouse_cores", points_s * seen.row_us / 1e6, clickhouse_cores(work, figures), "cores")
+    report("row_bytes", seen.row_bytes, row_bytes(figures, seen.turns), "bytes")
     held = min(connections, clients, MAX_CONNECTIONS)
     memory = clients * figures.instance_bytes + held * figures.connection_bytes / 2  # no broker behind: half the pair
     report("network_memory", clients * seen.instance_bytes, memory, "bytes")

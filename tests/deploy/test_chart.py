@@ -100,6 +100,19 @@ def test_the_configuration_is_one_that_serve_takes(chart: helm_python.Chart, tmp
     assert config.gateway.advertised_host == "kafka.example"
 
 
+def test_jobs_read_from_the_first_node_of_a_cluster(chart: helm_python.Chart, tmp_path: Path) -> None:
+    urls = "http://headroom@ch-0:8123,http://headroom@ch-1:8123"
+    values = merged(LEAST, {"clickhouse": {"url": urls, "cluster": "metrics", "quorum": "auto"}})
+    manifests = rendered(chart, values)
+    file = tmp_path / "headroom.yaml"
+    file.write_text(manifests["ConfigMap", "prod-headroom"]["data"]["headroom.yaml"])
+    config = load(file, {})
+    assert (config.clickhouse, config.store.cluster.name, config.store.cluster.quorum) == (urls, "metrics", "auto")
+    [job] = [manifest for (kind, _), manifest in manifests.items() if kind == "CronJob"]
+    [container] = job["spec"]["jobTemplate"]["spec"]["template"]["spec"]["containers"]
+    assert "--url=http://headroom@ch-0:8123" in container["args"]
+
+
 def test_pods_are_confined_and_keep_the_spool(chart: helm_python.Chart) -> None:
     gateway = rendered(chart, EVERYTHING)["StatefulSet", "prod-headroom"]["spec"]
     pod = gateway["template"]["spec"]
@@ -162,6 +175,10 @@ def test_alert_rules_come_from_a_file_in_the_chart_and_are_missed_by_name(tmp_pa
         ({"clickhouse": {"url": "", "passwordSecret": ""}}, "replicas"),
         ({"clickhouse": {"url": "", "passwordSecret": ""}, "replicas": 1}, "jobs.quotaHeadroom"),
         ({"clickhouse": {"passwordSecret": ""}}, "passwordSecret"),
+        ({"clickhouse": {"url": "http://a:8123,b:8123"}}, "url"),
+        ({"clickhouse": {"cluster": "it's"}}, "cluster"),
+        ({"clickhouse": {"quorum": -1}}, "quorum"),
+        ({"clickhouse": {"url": "", "passwordSecret": "", "cluster": "c"}, "replicas": 1}, "clickhouse.cluster"),
         ({"listener": {"port": 80}}, "port"),
         ({"listener": {"securityProtocol": "TLS"}}, "securityProtocol"),
         ({"listener": {"securityProtocol": "SSL"}}, "tlsSecret"),

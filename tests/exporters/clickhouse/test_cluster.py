@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from typing import Any
 
@@ -129,6 +130,28 @@ def test_a_quorum_of_both_waits_for_both(cluster: RunningCluster, store: Store) 
     finally:
         cluster.nodes[1].start()
     both.close()
+
+
+def test_a_node_that_lost_its_disk_gets_all_rows_from_the_other(cluster: RunningCluster, store: Store) -> None:
+    """As docs/clickhouse.md says it."""
+    store.insert("points", points("kept", 100), token="kept")
+    cluster.wait_in_sync()
+    first, lost = cluster.nodes
+    lost.kill()
+    shutil.rmtree(lost.settings.store)
+    lost.settings.store.mkdir()
+    waited(lambda: store.query(ACTIVE) == [(1,)])
+    with first.admin() as client:
+        client.command("SYSTEM DROP DATABASE REPLICA '1|2' FROM DATABASE headroom")
+        client.command("SYSTEM DROP REPLICA '2' FROM DATABASE headroom")
+    lost.start()
+    with lost.admin() as client:
+        path = "'/clickhouse/databases/headroom', '{shard}', '{replica}'"
+        client.command(f"CREATE DATABASE headroom ENGINE = Replicated({path})")
+        client.command("SYSTEM SYNC DATABASE REPLICA headroom")
+    assert answers(cluster, "SELECT count() FROM headroom.points_local WHERE cluster = 'kept'") == [[(100,)]] * 2
+    first_tables, tables = answers(cluster, "SELECT name FROM system.tables WHERE database = 'headroom' ORDER BY name")
+    assert tables == first_tables
 
 
 def test_retention_is_configuration(cluster: RunningCluster, store: Store) -> None:

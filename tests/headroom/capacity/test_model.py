@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from headroom.capacity.figures import load_figures
-from headroom.capacity.model import Workload, network_cores, plan
+from headroom.capacity.model import Workload, clickhouse_cores, network_cores, plan, row_bytes, worker_cores
 from headroom.cli.plan import app
 
 FIGURES = load_figures()
@@ -32,6 +32,27 @@ def test_network_cores_are_pushes_and_requests() -> None:
     silent = dataclasses.replace(WORK, interval_s=1e12)
     both = network_cores(quiet, FIGURES) + network_cores(silent, FIGURES)
     assert network_cores(WORK, FIGURES) == pytest.approx(both, rel=1e-6)
+
+
+def test_an_idle_process_has_a_turn_for_each_push_and_a_busy_one_shares_them() -> None:
+    few = Workload(clients=100, interval_s=1.0)
+    each_s = (FIGURES.push_us + FIGURES.push_byte_us * few.push_bytes + FIGURES.turn_us) / 1e6
+    assert network_cores(few, FIGURES) == pytest.approx(100 * each_s)
+    many = dataclasses.replace(few, clients=int(2 / each_s))
+    assert network_cores(many, FIGURES) == pytest.approx(1.0)
+    assert network_cores(many, FIGURES, processes=100) == pytest.approx(2.0, rel=0.01)
+
+
+def test_batches_cost_what_they_cost_however_small() -> None:
+    one = Workload(clients=1, interval_s=1e6, points=1, brokers=0)
+    for cores, batch_us in ((worker_cores, FIGURES.batch_us), (clickhouse_cores, FIGURES.store_batch_us)):
+        assert cores(one, FIGURES) == pytest.approx(batch_us / 1e6, rel=0.01)
+        assert cores(one, FIGURES, gateways=3) == pytest.approx(3 * batch_us / 1e6, rel=0.01)
+
+
+def test_a_row_is_smaller_when_its_series_has_more_of_them_in_an_hour() -> None:
+    assert row_bytes(FIGURES, 1) == FIGURES.row_bytes + FIGURES.series_hour_bytes
+    assert row_bytes(FIGURES, 360) == pytest.approx(FIGURES.row_bytes + FIGURES.series_hour_bytes / 360)
 
 
 @pytest.mark.parametrize(

@@ -47,6 +47,9 @@ capabilities: {drop: [ALL]}
 {{- if and (gt (int .Values.replicas) 1) (not .Values.clickhouse.url) }}
 {{- fail "replicas: more than 1 needs clickhouse.url; without it each pod would have a ClickHouse of its own" }}
 {{- end }}
+{{- if and .Values.clickhouse.cluster (not .Values.clickhouse.url) }}
+{{- fail "clickhouse.cluster: needs clickhouse.url, the URLs of its nodes with commas between them" }}
+{{- end }}
 {{- if and .Values.clickhouse.url (not .Values.clickhouse.passwordSecret) }}
 {{- fail "clickhouse.passwordSecret: needed with clickhouse.url; a secret with the key password" }}
 {{- end }}
