@@ -95,8 +95,8 @@ attack: $(READY) ## hostile clients and pages against running services
 fuzz: $(READY) ## hostile bytes in a child process, SEED=1 SECONDS=60
 	@$(BIN)/python -m tests.fuzz $(SEED) $(SECONDS)
 
-bench: $(READY) ## figures with their ratio to a baseline of the same run; build/bench.jsonl
-	@$(BIN)/python -m tests.bench
+bench: compiled ## figures with their ratio to a baseline of the same run; build/bench.jsonl; SIZES= rows for the Spark job
+	@$(BIN)/python -m tests.bench $(SIZES)
 
 fmt: $(READY) ## format and mend what can be mended
 	@$(BIN)/ruff format .

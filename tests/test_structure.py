@@ -19,7 +19,6 @@ FILES_OF_A_FOLDER = 16
 LINES_OF_A_FUNCTION = 60
 LONG_FUNCTIONS = {("headroom/cli/main.py", "serve"), ("spark_jobs/cli.py", "command")}  # a parameter for each flag
 LARGE_FOLDERS = {
-    "tests/bench": 20,
     "tests/kit": 18,
     "docs": 24,
     "docs/runbooks": 60,

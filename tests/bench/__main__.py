@@ -1,4 +1,7 @@
-"""`make bench`: lines `bench NAME value=V unit=U ratio=R baseline=WHAT`, and the same in build/bench.jsonl."""
+"""`make bench`: lines `bench NAME value=V unit=U ratio=R baseline=WHAT`, and the same in build/bench.jsonl.
+
+python -m tests.bench [ROWS ...]: the sizes for tests.bench.spark_jobs
+"""
 
 from __future__ import annotations
 
@@ -6,17 +9,20 @@ import json
 import re
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 # Each prints its figures, and measures its baseline in the same run.
 MODULES = (
     "acknowledge",
+    "shapes",
     "wire_to_rows",
+    "whole_way",
     "instances",
     "connections",
     "latency",
     "bombs",
-    "quota_resolution",
+    "quotas.resolution",
     "spark_jobs",
 )
 TIMEOUT_S = 400
@@ -29,7 +35,8 @@ def main() -> int:
     failed = 0
     with target.open("w") as lines:
         for module in MODULES:
-            command = [sys.executable, "-m", f"tests.bench.{module}"]
+            command = [sys.executable, "-m", f"tests.bench.{module}", *(sys.argv[1:] if module == "spark_jobs" else ())]
+            begun = time.monotonic()
             try:
                 reported = subprocess.run(
                     command, stdout=subprocess.PIPE, text=True, check=True, timeout=TIMEOUT_S
@@ -38,6 +45,7 @@ def main() -> int:
                 print(exc, file=sys.stderr)
                 failed += 1
                 continue
+            print(f"{module}: {time.monotonic() - begun:.0f} s", file=sys.stderr, flush=True)
             for line in reported.splitlines():
                 if figure := FIGURE.fullmatch(line):
                     print(line, flush=True)

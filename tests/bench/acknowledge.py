@@ -31,10 +31,10 @@ SIZES = {"500B": 500, "3kB": 3_000}
 
 
 class Receiver:
-    """One of tests.bench.receivers, in a process of its own."""
+    """One of tests.bench.kit.receivers, in a process of its own."""
 
     def __init__(self, kind: str, directory: str) -> None:
-        command = [sys.executable, "-m", "tests.bench.receivers", kind, directory]
+        command = [sys.executable, "-m", "tests.bench.kit.receivers", kind, directory]
         self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         assert self._process.stdout is not None
         self.port = int(self._process.stdout.readline())

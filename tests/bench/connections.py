@@ -21,7 +21,7 @@ import psutil
 
 from tests.bench import wire
 from tests.bench.figure import tell
-from tests.bench.serve import Serve, cpu_s, open_files_allowed
+from tests.bench.kit.serve import Serve, cpu_s, open_files_allowed
 
 CONNECTIONS = 10_000
 SPARE_FILES = 200
@@ -98,7 +98,7 @@ def main() -> None:
 
 def _bare_bytes(count: int) -> float:
     """What a connection of a loop holds that knows no rules, no sessions and no spool."""
-    command = [sys.executable, "-m", "tests.bench.receivers", "bare", tempfile.gettempdir()]
+    command = [sys.executable, "-m", "tests.bench.kit.receivers", "bare", tempfile.gettempdir()]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None

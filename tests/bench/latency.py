@@ -15,7 +15,7 @@ import time
 
 from tests.bench.connections import latencies_ms, subscribed
 from tests.bench.figure import tell
-from tests.bench.serve import Serve, open_files_allowed
+from tests.bench.kit.serve import Serve, open_files_allowed
 
 INTERVAL_MS = 100
 LOADERS = 800
@@ -27,10 +27,10 @@ LEAD_S = 1.5  # until the worker has begun
 
 
 class Load:
-    """tests.bench.load in a process of its own. A context manager."""
+    """tests.bench.kit.load in a process of its own. A context manager."""
 
     def __init__(self, port: int) -> None:
-        command = [sys.executable, "-m", "tests.bench.load", str(port), str(LOADERS)]
+        command = [sys.executable, "-m", "tests.bench.kit.load", str(port), str(LOADERS)]
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         assert self._process.stdout is not None
         assert self._process.stdin is not None

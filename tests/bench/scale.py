@@ -18,8 +18,8 @@ import psutil
 from exporters.clickhouse.connection import Endpoint
 from headroom.capacity.figures import load_figures
 from headroom.capacity.model import Workload, clickhouse_cores, network_cores, row_bytes, worker_cores
-from tests.bench.load_generator import MAX_CONNECTIONS, LoadGenerator, Measured
-from tests.bench.serve import Serve, cpu_s, open_files_allowed, waited
+from tests.bench.kit.load_generator import MAX_CONNECTIONS, LoadGenerator, Measured, real_payloads
+from tests.bench.kit.serve import Serve, cpu_s, open_files_allowed, waited
 
 VECTOR = "librdkafka-2.16.0-producer.zst"
 GETS_PER_S = 10_000  # while the clients come
@@ -75,10 +75,11 @@ def run(clients: int, interval_s: float, connections: int, seconds: float, vecto
         "gateway": {"max_connections": 19_000, "max_connections_per_address": 19_000},
         "spool": {"max_bytes": 16 << 30},
     }
+    payloads = real_payloads(vector)
     with Serve(round(interval_s * 1000), **settings) as serve:
         base = [rss(process) for process in (serve.network, serve.worker, serve.clickhouse)]
         idle = idle_cores(serve)
-        with LoadGenerator(serve.port, clients, connections, vector, max(1000, clients * 1000 // GETS_PER_S)) as load:
+        with LoadGenerator(serve.port, clients, connections, payloads, max(1000, clients * 1000 // GETS_PER_S)) as load:
             load.measure(FIRST_PUSHES * interval_s)
             first = spent(serve)
             measured = load.measure(seconds)

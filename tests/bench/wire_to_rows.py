@@ -16,7 +16,7 @@ FLEETS = {"java": ("java-4.3.1-producer.zst", 20), "librdkafka": ("librdkafka-2.
 
 
 def run(vector: str, turns: int, template_bytes: int) -> dict[str, float]:
-    command = [sys.executable, "-m", "tests.bench.pipeline", vector, str(turns), str(template_bytes)]
+    command = [sys.executable, "-m", "tests.bench.kit.pipeline", vector, str(turns), str(template_bytes)]
     found: dict[str, float] = json.loads(subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout)
     return found
 

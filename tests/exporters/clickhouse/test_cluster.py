@@ -12,7 +12,7 @@ from clickhouse_connect.driver.exceptions import DatabaseError
 from exporters.clickhouse import schema
 from exporters.clickhouse.store import Store, TransientWriteError, UnsupportedServerError
 from telemetry.ingest.rollups import ROLL_UP, roll_up_parameters
-from tests.bench.serve import waited
+from tests.bench.kit.serve import waited
 from tests.exporters.clickhouse.test_store import points
 from tests.kit.clickhouse_cluster import RunningCluster, running_cluster, zookeeper_libs
 

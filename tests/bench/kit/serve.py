@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import TracebackType
 from urllib.parse import quote
@@ -30,8 +30,9 @@ _SAMPLE = re.compile(r'^(\w+)(?:\{\w+="(\w+)"\})? (\S+)$', re.MULTILINE)
 class Serve:
     """A context manager; clients are asked for everything every `interval_ms`."""
 
-    def __init__(self, interval_ms: int, **settings: object) -> None:
-        """`settings`: what the configuration file says besides, as JSON has it."""
+    def __init__(self, interval_ms: int, environment: Mapping[str, str] | None = None, **settings: object) -> None:
+        """`environment`: variables that are added to ours. `settings`: the rest of the configuration file."""
+        self._environment = [f"{name}={value}" for name, value in (environment or {}).items()]
         self._settings = settings
         self._directory = tempfile.TemporaryDirectory(prefix="headroom-bench-")
         self._log = Path(self._directory.name) / "serve.log"
@@ -39,7 +40,17 @@ class Serve:
         self._subscriptions.write_text(f"all: {{metrics: '*', interval.ms: {interval_ms}}}\n")
 
     def __enter__(self) -> Serve:
-        command = [sys.executable, "-m", "headroom", "serve", "--data", f"{self._directory.name}/data"]
+        self._start()
+        return self
+
+    def restart(self) -> None:
+        """Stops it and starts it on the same data, at other ports."""
+        stop(self._process)
+        self._start()
+
+    def _start(self) -> None:
+        command = ["env", *self._environment, sys.executable, "-m", "headroom", "serve"]
+        command += ["--data", f"{self._directory.name}/data"]
         for receiver in ("listen", "http", "sql"):
             command += [f"--{receiver}", f"{LOOPBACK}:0"]
         config = Path(self._directory.name) / "headroom.yaml"
@@ -62,7 +73,6 @@ class Serve:
         [self.clickhouse] = [
             child for child in self.worker.children(recursive=True) + self.network.children() if _is_clickhouse(child)
         ]
-        return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

@@ -1,6 +1,6 @@
 """Throttled clients for two minutes: our utilisation and throttle times against the broker's by JMX.
 
-python -m tests.bench.quota_truth [SECONDS]
+python -m tests.bench.quotas.truth [SECONDS]
 """
 
 from __future__ import annotations

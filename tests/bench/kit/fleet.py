@@ -15,7 +15,7 @@ from exporters.spool.writer import SpoolWriter
 from telemetry.decode.otlp import Limits, decode
 from telemetry.decode.templates import ABSENT, Template, template_of
 
-VECTORS = Path(__file__).parents[1] / "vectors"
+VECTORS = Path(__file__).parents[2] / "vectors"
 INTERVAL_MS = 10_000
 ZSTD = 4
 
@@ -62,10 +62,14 @@ class Client:
         self._bytes[present[:, None] + np.arange(8)] = numbers.view(np.uint8).reshape(-1, 8)
 
 
-def fleet(vector: str, size: int) -> Iterator[Client]:
-    """Clients that differ in their numbers and, as librdkafka's do, in the name of their scope."""
+def fleet(vector: str, size: int, points: int = 0) -> Iterator[Client]:
+    """Clients that differ in their numbers and, as librdkafka's do, in the name of their scope.
+
+    `points`: at least so many in each payload, as of a client with more topics and brokers.
+    """
     payload = zstandard.ZstdDecompressor().decompressobj().decompress((VECTORS / vector).read_bytes())
     message = MetricsData.FromString(payload)
+    _widen(message, points)
     scopes = [each.scope for resource in message.resource_metrics for each in resource.scope_metrics]
     names = [scope.name for scope in scopes]
     first_ms = _newest_ms(message)
@@ -84,6 +88,23 @@ def spooled(directory: Path, clients: list[Client], turns: range) -> None:
             client.push(turn, spool)
         spool.flush()
     spool.close()
+
+
+def _widen(message: MetricsData, points: int) -> None:
+    """Copies points that name a topic or a broker, under other names, until there are enough."""
+    series = [
+        getattr(metric, metric.WhichOneof("data")).data_points
+        for resource in message.resource_metrics
+        for scope in resource.scope_metrics
+        for metric in scope.metrics
+    ]
+    missing = points - sum(map(len, series))
+    named = [(into, point) for into in series for point in into if point.attributes]
+    for n in range(missing):
+        into, point = named[n % len(named)]
+        copy = into.add()
+        copy.CopyFrom(point)
+        copy.attributes[0].value.string_value += f"-{n // len(named)}"
 
 
 def _newest_ms(message: MetricsData) -> int:

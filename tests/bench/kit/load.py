@@ -1,4 +1,4 @@
-"""`python -m tests.bench.load PORT CLIENTS`: clients that push what a Java producer pushed, at given rates.
+"""`python -m tests.bench.kit.load PORT CLIENTS`: clients that push what a Java producer pushed, at given rates.
 
 Says "ready" when all are subscribed. For each line `RATE SECONDS` on standard input it pushes, and says how many pushes
 were acknowledged, how many were refused, and how late the latest was sent, in ms.
@@ -13,7 +13,7 @@ import time
 from collections import Counter
 
 from tests.bench import wire
-from tests.bench.fleet import ZSTD, fleet
+from tests.bench.kit.fleet import ZSTD, fleet
 
 VECTOR = "java-4.3.1-producer.zst"
 TURNS = 4  # payloads of a client, which come again and again

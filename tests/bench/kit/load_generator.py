@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import tempfile
+from collections.abc import Sequence
 from hashlib import sha256
 from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple
 
-from tests.bench.fleet import ZSTD, fleet
+from tests.bench.kit.fleet import ZSTD, fleet
 
 SOURCE = Path(__file__).with_name("loadgen.c")
 TURNS = 64  # payloads that come again and again, each with timestamps of its own
@@ -33,18 +35,20 @@ class Measured(NamedTuple):
 
 
 class LoadGenerator:
-    """A context manager. All instances have their subscriptions once it is entered, and push until it is left."""
+    """A context manager. All instances have their subscriptions once it is entered, and push until it is left.
 
-    def __init__(self, port: int, instances: int, connections: int, vector: str, ramp_ms: int) -> None:
+    `payloads`: compressed with zstd, pushed in turn.
+    """
+
+    def __init__(self, port: int, instances: int, connections: int, payloads: Sequence[bytes], ramp_ms: int) -> None:
         self._directory = tempfile.TemporaryDirectory(prefix="headroom-load-")
-        [client] = fleet(vector, 1)
-        payloads = []
-        for turn in range(TURNS):
-            payloads.append(Path(self._directory.name) / f"{turn}.zst")
-            payloads[-1].write_bytes(client.payload(turn))
-        self.payload_bytes = sum(path.stat().st_size for path in payloads) / TURNS
+        files = []
+        for n, payload in enumerate(payloads):
+            files.append(Path(self._directory.name) / f"{n}.zst")
+            files[-1].write_bytes(payload)
+        self.payload_bytes = sum(map(len, payloads)) / len(payloads)
         numbers = [port, instances, min(connections, instances, MAX_CONNECTIONS), ramp_ms, ZSTD]
-        self._command = [str(compiled()), *map(str, numbers), *map(str, payloads)]
+        self._command = [str(compiled()), *map(str, numbers), *map(str, files)]
 
     def __enter__(self) -> LoadGenerator:
         self._process = subprocess.Popen(self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
@@ -70,6 +74,17 @@ class LoadGenerator:
     def _line(self) -> str:
         assert self._process.stdout is not None
         return self._process.stdout.readline().strip()
+
+
+def real_payloads(vector: str, points: int = 0, first_turn: int = 0) -> list[bytes]:
+    """What a real client pushed, TURNS times, each with timestamps and values of its own. `points`: as in `fleet`."""
+    [client] = fleet(vector, 1, points)
+    return [client.payload(first_turn + turn) for turn in range(TURNS)]
+
+
+def random_payloads(nbytes: int) -> list[bytes]:
+    """For receivers that do not decompress: TURNS times `nbytes`."""
+    return [os.urandom(nbytes) for _ in range(TURNS)]
 
 
 def compiled() -> Path:

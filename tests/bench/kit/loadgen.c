@@ -2,9 +2,9 @@
  *
  *   loadgen PORT INSTANCES CONNECTIONS RAMP_MS COMPRESSION PAYLOAD...
  *
- * One thread, epoll. Instance i uses connection i % CONNECTIONS and has at most one request in flight. Its first push
- * comes after 0.5 to 1.5 intervals, each other one interval after the answer to the push before it, as the Java client
- * does it. UNKNOWN_SUBSCRIPTION_ID asks for the subscription again; any other error waits an interval.
+ * One thread, epoll. Instance i has the same id in each run, uses connection i % CONNECTIONS and has at most one request
+ * in flight. Its first push comes after 0.5 to 1.5 intervals, each other one interval after the answer to the push
+ * before it, as the Java client does it. UNKNOWN_SUBSCRIPTION_ID asks for the subscription again; any other error waits an interval.
  * The n-th push of an instance carries payload n % count.
  *
  * "ready" when every instance has its subscription. A line `SECONDS` on standard input measures for that long and
@@ -298,7 +298,11 @@ int main(int argc, char **argv) {
     begun_us = now_us();
     open_connections(atoi(argv[1]));
     wheel_ms = now_us() / 1000;
-    for (uint32_t i = 0; i < n_instances; i++) schedule(i, wheel_ms + 1 + drawn((uint32_t)atol(argv[4])));
+    for (uint32_t i = 0; i < n_instances; i++) {
+        memcpy(instances[i].id, "load\0\0\x40\0\x80\0\0\0", 12); /* a version 4 UUID that ends with the number */
+        put32(instances[i].id + 12, i + 1);
+        schedule(i, wheel_ms + 1 + drawn((uint32_t)atol(argv[4])));
+    }
     while (subscribed < n_instances) turn();
     printf("ready\n");
     fflush(stdout);

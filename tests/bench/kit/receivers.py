@@ -1,8 +1,9 @@
-"""`python -m tests.bench.receivers bare|headroom|reader DIRECTORY`: what acknowledges pushes, in a process of its own.
+"""`python -m tests.bench.kit.receivers bare|headroom|reader DIRECTORY [INTERVAL_MS]`: what acknowledges pushes.
 
 `bare` is the loop one would write by hand over uvloop and struct: it reads what it must to answer, knows no rules and
-keeps nothing. `headroom` is ours: connection, rules, and a spool that is flushed before the acknowledgement. Its clock
-moves with each look at it, so that no client comes too early. `reader` is done with its segments as they come.
+keeps nothing; it grants INTERVAL_MS. `headroom` is ours: connection, rules, and a spool that is flushed before the
+acknowledgement. Its clock moves with each look at it, so that no client comes too early. `reader` is done with its
+segments as they come.
 """
 
 from __future__ import annotations
@@ -35,7 +36,8 @@ START_MS = 1_700_000_000_000
 _HEAD = struct.Struct(">ihhih")  # length, api_key, api_version, correlation_id, length of client_id
 _PUSH = struct.Struct(">x16siBb")  # no tagged fields, client_instance_id, subscription_id, terminating, compression
 _ANSWER = struct.Struct(">iixihx")
-_SUBSCRIBED = struct.pack(">xih16siBbiiBB", 0, 0, bytes(16), 1, 2, 4, INTERVAL_MS, 1 << 20, 1, 1) + b"\x00"
+_GRANTED_MS = int(sys.argv[3]) if len(sys.argv) > 3 else INTERVAL_MS
+_SUBSCRIBED = struct.pack(">xih16siBbiiBB", 0, 0, bytes(16), 1, 2, 4, _GRANTED_MS, 1 << 20, 1, 1) + b"\x00"
 
 
 class Bare(asyncio.Protocol):

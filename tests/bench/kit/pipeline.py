@@ -1,4 +1,4 @@
-"""`python -m tests.bench.pipeline VECTOR TURNS TEMPLATE_BYTES`: from spool to ClickHouse in a process of its own.
+"""`python -m tests.bench.kit.pipeline VECTOR TURNS TEMPLATE_BYTES`: from spool to ClickHouse in a process of its own.
 
 Prints rows, CPU seconds of this process and of the ClickHouse server with its merges, and bytes on disk. What is
 measured is the life of
@@ -19,7 +19,7 @@ from exporters.spool.reader import SpoolReader
 from telemetry.ingest.ingester import Ingester
 from telemetry.ingest.progress import Progress
 from telemetry.ingest.quarantine import Quarantine
-from tests.bench.fleet import fleet, spooled
+from tests.bench.kit.fleet import fleet, spooled
 from tests.kit.clickhouse import RunningClickHouse, running_clickhouse
 
 CLIENTS = 400

@@ -1,0 +1,105 @@
+"""Acknowledged pushes per CPU-second of the network process of `headroom serve`, in the shapes of real fleets.
+
+A load generator in C keeps KIP-714's intervals. The storage worker stands still, so that the spool is written and
+nothing else competes. Each shape is measured against a bare uvloop loop, then `headroom serve` as it is, then with the
+compiled copy of the packages if build/compiled exists (`make compiled`). python -m tests.bench.shapes
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+import psutil
+
+from tests.bench.figure import tell
+from tests.bench.kit.load_generator import LoadGenerator, random_payloads
+from tests.bench.kit.serve import Serve, cpu_s, open_files_allowed
+
+COMPILED = Path("build/compiled")
+WARM_S, WINDOW_S, WINDOWS = 1.5, 1.0, 5
+RAMP_MS = 1_500
+SETTINGS = {"spool": {"max_bytes": 8 << 30}, "telemetry": {"max_instances": 20_000}}
+
+
+class Shape(NamedTuple):
+    """What the fleet looks like; the interval makes it 25,000 to 40,000 pushes a second."""
+
+    name: str
+    payload_bytes: int
+    instances: int
+    connections: int
+    interval_ms: int
+
+
+SHAPES = (
+    Shape("500B_4000_connections", 500, 4_000, 4_000, 100),
+    Shape("500B_100_connections_150_instances_each", 500, 15_000, 100, 400),
+    Shape("3kB_4000_connections", 3_000, 4_000, 4_000, 150),
+)
+
+
+def pushes_per_cpu_s(shape: Shape, port: int, process: psutil.Process, stopped: psutil.Process | None = None) -> float:
+    """Median of the windows; `stopped` stands still meanwhile. Raises RuntimeError when a push was refused."""
+    found = []
+    payloads = random_payloads(shape.payload_bytes)
+    with LoadGenerator(port, shape.instances, shape.connections, payloads, RAMP_MS) as load:
+        if stopped:
+            stopped.send_signal(signal.SIGSTOP)
+        load.measure(WARM_S)
+        for _ in range(WINDOWS):
+            before = cpu_s(process)
+            measured = load.measure(WINDOW_S)
+            if measured.refused:
+                raise RuntimeError(f"{shape.name}: {measured.refused} of {measured.sent} pushes were refused")
+            found.append(measured.acknowledged / (cpu_s(process) - before))
+    return statistics.median(found)
+
+
+def bare(shape: Shape) -> float:
+    command = [sys.executable, "-m", "tests.bench.kit.receivers", "bare", tempfile.gettempdir(), str(shape.interval_ms)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            return pushes_per_cpu_s(shape, int(process.stdout.readline()), psutil.Process(process.pid))
+        finally:
+            process.kill()
+
+
+def headroom(shape: Shape, environment: Mapping[str, str]) -> float:
+    with Serve(shape.interval_ms, environment, **SETTINGS) as serve:
+        try:
+            return pushes_per_cpu_s(shape, serve.port, serve.network, serve.worker)
+        finally:
+            with contextlib.suppress(psutil.NoSuchProcess):  # it stood still for so long that it was replaced
+                serve.worker.send_signal(signal.SIGCONT)
+
+
+def builds() -> dict[str, dict[str, str]]:
+    """What to add to the environment for each build."""
+    path = os.pathsep.join([str(COMPILED.absolute()), str(Path.cwd())])
+    found = {"interpreted": {"HEADROOM_PURE": "1"}}
+    if COMPILED.exists():
+        found["compiled"] = {"PYTHONSAFEPATH": "1", "PYTHONPATH": path}
+    return found
+
+
+def main() -> None:
+    open_files_allowed()
+    for shape in SHAPES:
+        baseline = bare(shape)
+        for build, environment in builds().items():
+            rate = headroom(shape, environment)
+            tell(f"push_{shape.name}_{build}", rate, "pushes/cpu_s", rate / baseline, "bare_uvloop_loop", digits=0)
+
+
+if __name__ == "__main__":
+    main()

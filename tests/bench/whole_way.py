@@ -1,0 +1,100 @@
+"""Rows per CPU-second from the clients' sockets until they are in ClickHouse and merged, every process counted.
+
+2,000 client instances push what a Java producer pushes, 196 points in 3 kB of zstd, once a second: a fleet that has
+just come, so that all its series are new; the same fleet in steady state; and again after a restart of the service. CPU
+is that of the network process, the storage worker and ClickHouse with its merges, without what they take when idle.
+python -m tests.bench.whole_way [SECONDS]
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+
+import psutil
+
+from tests.bench.figure import tell
+from tests.bench.kit.load_generator import TURNS, LoadGenerator, real_payloads
+from tests.bench.kit.serve import Serve, open_files_allowed, waited
+from tests.bench.scale import Spent, idle_cores, rss, spent
+
+VECTOR = "java-4.3.1-producer.zst"
+POINTS = 196
+INSTANCES = 2_000
+INTERVAL_MS = 1_000
+RAMP_MS = 1_000
+DEFAULT_S = 6.0
+KNOWN_S = 2.5  # until every instance has pushed again
+NEW_GOAL, STEADY_GOAL = 250_000, 400_000
+PATIENCE_S = 100.0
+
+
+def pushed(serve: Serve, run: int, idle: float, seconds: float, warm_s: float = 0.0) -> float:
+    """Rows per CPU-second of `seconds` of pushes, from `warm_s` on until all is written and merged.
+
+    `run` moves the timestamps: equal rows are merged into one.
+    """
+    payloads = real_payloads(VECTOR, POINTS, run * TURNS)
+    first = spent(serve)
+    with LoadGenerator(serve.port, INSTANCES, INSTANCES, payloads, RAMP_MS) as load:
+        if warm_s:
+            load.measure(warm_s)
+            first = spent(serve)
+        measured = load.measure(seconds)
+    print(f"whole way: {measured.acknowledged} pushes acknowledged, {measured.refused} refused", file=sys.stderr)
+    settle(serve)
+    last = spent(serve)
+    cpu = _sum(last) - _sum(first) - idle * (last.at_s - first.at_s)
+    rows = last.rows - first.rows
+    print(f"whole way: {rows} rows, CPU of network, worker, ClickHouse: {_parts(first, last)}", file=sys.stderr)
+    return rows / cpu
+
+
+def settle(serve: Serve) -> None:
+    """Returns once all is written and merged."""
+    serve.written(PATIENCE_S)
+    waited(lambda: serve.query("SELECT count() FROM system.merges") == ["0"], PATIENCE_S)
+
+
+def main() -> None:
+    seconds = float(sys.argv[1]) if len(sys.argv) > 1 else DEFAULT_S
+    open_files_allowed()
+    with Serve(INTERVAL_MS, spool={"max_bytes": 8 << 30}) as serve:
+        idle_bytes = sum(map(rss, processes(serve)))
+        idle = sum(idle_cores(serve))
+        new = pushed(serve, 0, idle, seconds)
+        steady = pushed(serve, 1, idle, seconds, KNOWN_S)
+        peak_bytes = sum(map(peak_rss, processes(serve)))
+        serve.restart()
+        settle(serve)
+        back = pushed(serve, 2, idle, seconds)
+    tell("whole_way_new_fleet", new, "rows/cpu_s", new / NEW_GOAL, "goal_250k", digits=0)
+    tell("whole_way_steady", steady, "rows/cpu_s", steady / STEADY_GOAL, "goal_400k", digits=0)
+    tell("whole_way_fleet_comes_back", back, "rows/cpu_s", back / NEW_GOAL, "goal_250k", digits=0)
+    tell("memory_peak_all_processes", peak_bytes, "bytes", peak_bytes / idle_bytes, "idle", digits=0)
+    tell("memory_idle_all_processes", idle_bytes, "bytes", 1, "idle", digits=0)
+
+
+def processes(serve: Serve) -> list[psutil.Process]:
+    return [serve.network, serve.worker, serve.clickhouse]
+
+
+def peak_rss(process: psutil.Process) -> float:
+    """The largest resident set so far, in bytes."""
+    found = re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{process.pid}/status").read_text())
+    assert found is not None
+    return int(found[1]) * 1024.0
+
+
+def _sum(at: Spent) -> float:
+    return at.network_s + at.worker_s + at.clickhouse_s
+
+
+def _parts(first: Spent, last: Spent) -> str:
+    used = (last.network_s - first.network_s, last.worker_s - first.worker_s, last.clickhouse_s - first.clickhouse_s)
+    return ", ".join(f"{one:.1f} s" for one in used)
+
+
+if __name__ == "__main__":
+    main()
