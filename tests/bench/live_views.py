@@ -1,0 +1,119 @@
+"""The live views and the web pages over 10 M rows of usage: CPU of the server for each query, and latency.
+
+python -m tests.bench.live_views [ROWS] [SERIES]
+
+Usage: ROWS rows in the six hours that the live views keep, of 460 meters that write one a second (their clients change
+every ten minutes, so that there are 100 k pairs of client and broker), in parts as an ingester makes them. Points:
+SERIES series of 60 metrics, and one metric of one client over an hour.
+"""
+
+from __future__ import annotations
+
+import statistics
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+import psutil
+
+from tests.bench.figure import tell
+from tests.kit.clickhouse import RunningClickHouse, running_clickhouse
+
+GOAL_MS = 100.0
+REPEATS = 7
+HOURS = 6
+VIEWS = (
+    "headroom_now",
+    "throttled_now",
+    "near_limit",
+    "silent_clients",
+    "bad_client_versions",
+    "quota_changes",
+    "usage_by_user",
+    "telemetry_coverage",
+    "quota_groups",
+)
+_USAGE = """
+INSERT INTO headroom.quota_usage (cluster, quota_key, ts, user, client_id, ip, broker_id, bytes, rate, throttle_ms,
+    throttled_requests, source, gateway_id, interval_ms, limit, limit_known, matched_entity, bucket_user,
+    bucket_client_id, muted_ms)
+SELECT 'bench', 'producer_byte_rate', toDateTime64({end} - intDiv(number, {meters}), 3, 'UTC') AS at,
+       concat('user-', toString(meter % 50)), concat('client-', toString(meter), '-', toString(intDiv(toUnixTimestamp(at), {life_s}))),
+       '', meter % 3, 50000, 40000 + meter * 20, if(number % 500 = 0, 300, 0), 0, 'gateway', 'gw', 1000, 50000, 1,
+       'user=<default>, client-id=<default>', concat('user-', toString(meter % 50)),
+       concat('client-', toString(meter), '-', toString(intDiv(toUnixTimestamp(at), {life_s}))), if(number % 500 = 0, 300, 0)
+FROM (SELECT number, number % {meters} AS meter FROM numbers({first}, {count}))
+"""
+_SERIES = """
+INSERT INTO headroom.series SELECT cityHash64(number), 'bench', concat('org.apache.kafka.metric.', toString(number % 60)),
+    'user', concat('client-', toString(intDiv(number, 60) % 1000)), toUUID(UUIDNumToString(reverse(reinterpretAsFixedString(toUInt128(intDiv(number, 60)))))),
+    'gauge', 'unspecified', 0, '1', map('topic', 't'), map('rack', 'r'), 'scope', '1', 'apache-kafka-java', '4.3.1', '10.0.0.1', 1,
+    now64(3)
+FROM numbers({series})
+"""
+_POINTS = """
+INSERT INTO headroom.points (cluster, metric, ts, principal, client_id, client_instance_id, series_id, value)
+SELECT 'bench', concat('org.apache.kafka.metric.', toString(number % 60)), now64(3) - INTERVAL {age} MINUTE, 'user',
+    concat('client-', toString(intDiv(number, 60) % 1000)), toUUID(UUIDNumToString(reverse(reinterpretAsFixedString(toUInt128(intDiv(number, 60)))))),
+    cityHash64(number), number
+FROM numbers({series})
+"""
+_METRIC = """
+SELECT ts, value, attributes, software_version FROM headroom.client_metrics
+WHERE cluster = 'bench' AND metric = 'org.apache.kafka.metric.7' AND principal = 'user' AND client_id = 'client-42'
+  AND ts > now() - INTERVAL 1 HOUR
+"""
+
+
+class Cost(NamedTuple):
+    """Medians, in ms."""
+
+    cpu_ms: float
+    wall_ms: float
+    rows: int
+
+
+def measure(server: RunningClickHouse, sql: str) -> Cost:
+    """What a query costs the server, after one that warms its caches."""
+    process = psutil.Process(server.server.pid)
+    client = server.reader.connect()
+    cpu, wall = [], []
+    try:
+        for _ in range(REPEATS + 1):
+            began, used = time.perf_counter(), sum(process.cpu_times()[:2])
+            rows = client.query(sql).result_rows
+            wall.append((time.perf_counter() - began) * 1000)
+            cpu.append((sum(process.cpu_times()[:2]) - used) * 1000)
+    finally:
+        client.close()
+    return Cost(statistics.median(cpu[1:]), statistics.median(wall[1:]), len(rows))
+
+
+def fill_usage(server: RunningClickHouse, rows: int) -> None:
+    """In 24 inserts, and the last two minutes in 30 more, as an ingester writes every few seconds."""
+    meters = max(1, rows // (HOURS * 3600))
+    end = int(time.time())
+    recent = meters * 120
+    pieces = [(recent + (rows - recent) * n // 24, (rows - recent) // 24) for n in range(24)]
+    pieces += [(recent * n // 30, recent // 30) for n in reversed(range(30))]
+    for first, count in pieces:
+        server.store.command(_USAGE.format(end=end, meters=meters, life_s=600, first=first, count=count), {})
+
+
+def main(rows: int, series: int) -> None:
+    with tempfile.TemporaryDirectory() as directory, running_clickhouse(Path(directory) / "clickhouse") as server:
+        fill_usage(server, rows)
+        for view in VIEWS:
+            cost = measure(server, f"SELECT * FROM headroom.{view}")
+            tell(f"view_{view}_ms", cost.cpu_ms, "cpu_ms", cost.cpu_ms / GOAL_MS, f"goal_{GOAL_MS:.0f}_ms")
+        server.store.command(_SERIES.format(series=series), {})
+        for age in (5, 15, 25, 35, 45):
+            server.store.command(_POINTS.format(series=series, age=age), {})
+        cost = measure(server, _METRIC)
+        tell("client_metric_hour_ms", cost.cpu_ms, "cpu_ms", cost.cpu_ms / GOAL_MS, f"goal_{GOAL_MS:.0f}_ms")
+
+
+if __name__ == "__main__":
+    main(*(int(argument) for argument in sys.argv[1:] or ("10000000", "1000000")))
