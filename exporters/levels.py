@@ -1,6 +1,6 @@
 """Levels of utilisation, the worst broker and throttled time, as DECISIONS 19 defines them. No I/O, no clock.
 
-The views of deploy/clickhouse (headroom_of_minute) and the Spark job implement the same definitions; tests compare
+The views of deploy/clickhouse (headroom_by_minute) and the Spark job implement the same definitions; tests compare
 them.
 """
 

@@ -33,7 +33,18 @@ LEFT ANTI JOIN (SELECT cluster, user, client_id FROM headroom.throttled_now) AS 
     ON i.cluster = t.cluster AND i.principal = t.user AND i.client_id = t.client_id
 WHERE silent_s > 3 * usual_s;
 
-CREATE VIEW IF NOT EXISTS headroom.bad_client_versions AS
+-- Client software with a known telemetry bug.
+CREATE VIEW IF NOT EXISTS headroom.bad_client_versions
+(
+    `cluster`          LowCardinality(String)  COMMENT 'name of the Kafka cluster',
+    `software_name`    LowCardinality(String)  COMMENT 'client software as it named itself',
+    `software_version` LowCardinality(String)  COMMENT 'its version',
+    `library`          String                  COMMENT 'the library that pushes; a binding of librdkafka names itself',
+    `library_version`  String                  COMMENT 'its version',
+    `instances`        UInt64                  COMMENT 'client instances heard of in 15 minutes',
+    `last_seen`        DateTime64(3, 'UTC')    COMMENT 'when one of them was heard of last',
+    `known_issue`      String                  COMMENT 'what is known to be wrong with this version'
+) AS
 SELECT cluster, software_name, software_version, library, library_version, instances, last_seen, known_issue
 FROM headroom.client_software
 WHERE known_issue != '' AND instances > 0;
@@ -82,9 +93,8 @@ CREATE VIEW IF NOT EXISTS headroom.usage_by_user
 SELECT
     cluster, quota_key, user, sum(u.usage) AS usage, sum(u.bytes) AS bytes, uniqExact(client_id) AS clients,
     uniqExactIf(client_id, muted_ms > 0) AS throttled, max(u.utilization) AS utilization, source, window_start
-FROM headroom.usage_of_minute(
-    window_start = toStartOfMinute(now('UTC') - INTERVAL 64 SECOND),
-    until = toStartOfMinute(now('UTC') - INTERVAL 4 SECOND)) AS u
+FROM headroom.usage_by_minute AS u
+WHERE window_start = toStartOfMinute(now('UTC') - INTERVAL 64 SECOND)
 GROUP BY cluster, quota_key, user, source, window_start;
 
 CREATE VIEW IF NOT EXISTS headroom.telemetry_coverage

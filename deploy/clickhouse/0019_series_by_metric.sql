@@ -37,7 +37,33 @@ RENAME TABLE headroom.series_by_metric TO headroom.series;
 
 DROP VIEW IF EXISTS headroom.client_metrics;
 
-CREATE VIEW IF NOT EXISTS headroom.client_metrics AS
+CREATE VIEW IF NOT EXISTS headroom.client_metrics
+(
+    `cluster`            LowCardinality(String)   COMMENT 'name of the Kafka cluster',
+    `metric`             LowCardinality(String)   COMMENT 'OTLP metric name, verbatim',
+    `ts`                 DateTime64(3, 'UTC')     COMMENT 'when the client measured',
+    `principal`          LowCardinality(String)   COMMENT 'user name of the connection',
+    `client_id`          LowCardinality(String)   COMMENT 'client id of the push',
+    `client_instance_id` UUID                     COMMENT 'client instance, as KIP-714 names it',
+    `series_id`          UInt64                   COMMENT 'xxh3 of cluster, metric, instance, sorted attributes, temporality',
+    `value`              Float64                  COMMENT 'the number; NaN when nothing was measured',
+    `int_value`          Nullable(Int64)          COMMENT 'exact value, only when |v| > 2^53',
+    `kind`               Enum8('gauge' = 1, 'sum' = 2)  COMMENT 'OTLP metric kind',
+    `temporality`        Enum8('unspecified' = 0, 'delta' = 1, 'cumulative' = 2)  COMMENT 'OTLP aggregation temporality',
+    `monotonic`          Bool                     COMMENT 'whether a sum only grows',
+    `flags`              UInt8                    COMMENT 'OTLP data point flags, bit 0 = no recorded value',
+    `interval_ms`        UInt32                   COMMENT 'ts - start_ts; 0 when the client sent no start time',
+    `unit`               LowCardinality(String)   COMMENT 'OTLP unit',
+    `software_name`      LowCardinality(String)   COMMENT 'from ApiVersions of the connection',
+    `software_version`   LowCardinality(String)   COMMENT 'from ApiVersions of the connection',
+    `source_address`     LowCardinality(String)   COMMENT 'address of the client',
+    `broker_id`          Int32                    COMMENT 'the broker that the connection leads to',
+    `attributes`         Map(LowCardinality(String), String)  COMMENT 'data point attributes (topic, partition, node_id)',
+    `resource`           Map(LowCardinality(String), String)  COMMENT 'resource attributes',
+    `scope_name`         LowCardinality(String)   COMMENT 'OTLP instrumentation scope',
+    `scope_version`      LowCardinality(String)   COMMENT 'its version',
+    `received_at`        DateTime64(3, 'UTC')     COMMENT 'when Headroom received the push'
+) AS
 SELECT
     p.cluster AS cluster, p.metric AS metric, p.ts AS ts, p.principal AS principal, p.client_id AS client_id,
     p.client_instance_id AS client_instance_id, p.series_id AS series_id, p.value AS value, p.int_value AS int_value,

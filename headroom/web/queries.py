@@ -63,10 +63,9 @@ ORDER BY broker_id, at
 # The clients that share the bucket, and the usage of each, on the client's worst broker.
 BUCKET = """
 SELECT user, client_id, usage, broker_id, group_usage, limit, muted_ms > 0 AS muted
-FROM headroom.usage_of_minute(
-    window_start = toStartOfMinute(now('UTC') - INTERVAL 64 SECOND),
-    until = toStartOfMinute(now('UTC') - INTERVAL 4 SECOND))
-WHERE cluster = {cluster:String} AND quota_key = {quota_key:String} AND broker_id = {broker_id:Int32}
+FROM headroom.usage_by_minute
+WHERE window_start = toStartOfMinute(now('UTC') - INTERVAL 64 SECOND)
+  AND cluster = {cluster:String} AND quota_key = {quota_key:String} AND broker_id = {broker_id:Int32}
   AND bucket_user = {bucket_user:String} AND bucket_client_id = {bucket_client_id:String} AND source = {source:String}
 ORDER BY usage DESC
 LIMIT 50

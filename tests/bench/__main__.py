@@ -23,6 +23,7 @@ MODULES = (
     "latency",
     "bombs",
     "quotas.resolution",
+    "live_views",
     "spark_jobs",
 )
 TIMEOUT_S = 400

@@ -39,26 +39,36 @@ _USAGE = """
 INSERT INTO headroom.quota_usage (cluster, quota_key, ts, user, client_id, ip, broker_id, bytes, rate, throttle_ms,
     throttled_requests, source, gateway_id, interval_ms, limit, limit_known, matched_entity, bucket_user,
     bucket_client_id, muted_ms)
-SELECT 'bench', 'producer_byte_rate', toDateTime64({end} - intDiv(number, {meters}), 3, 'UTC') AS at,
-       concat('user-', toString(meter % 50)), concat('client-', toString(meter), '-', toString(intDiv(toUnixTimestamp(at), {life_s}))),
-       '', meter % 3, 50000, 40000 + meter * 20, if(number % 500 = 0, 300, 0), 0, 'gateway', 'gw', 1000, 50000, 1,
-       'user=<default>, client-id=<default>', concat('user-', toString(meter % 50)),
-       concat('client-', toString(meter), '-', toString(intDiv(toUnixTimestamp(at), {life_s}))), if(number % 500 = 0, 300, 0)
-FROM (SELECT number, number % {meters} AS meter FROM numbers({first}, {count}))
+SELECT 'bench', 'producer_byte_rate', toDateTime64(at, 3, 'UTC'), name_of_user, name_of_client, '', meter % 3, 50000,
+    40000 + meter * 20, if(number % 500 = 0, 300, 0), 0, 'gateway', 'gw', 1000, 50000, 1,
+    'user=<default>, client-id=<default>', name_of_user, name_of_client, if(number % 500 = 0, 300, 0)
+FROM
+(
+    SELECT number, number % {meters} AS meter, {end} - intDiv(number, {meters}) AS at,
+           concat('user-', toString(meter % 50)) AS name_of_user,
+           concat('client-', toString(meter), '-', toString(intDiv(at, {life_s}))) AS name_of_client
+    FROM numbers({first}, {count})
+)
 """
-_SERIES = """
-INSERT INTO headroom.series SELECT cityHash64(number), 'bench', concat('org.apache.kafka.metric.', toString(number % 60)),
-    'user', concat('client-', toString(intDiv(number, 60) % 1000)), toUUID(UUIDNumToString(reverse(reinterpretAsFixedString(toUInt128(intDiv(number, 60)))))),
-    'gauge', 'unspecified', 0, '1', map('topic', 't'), map('rack', 'r'), 'scope', '1', 'apache-kafka-java', '4.3.1', '10.0.0.1', 1,
-    now64(3)
-FROM numbers({series})
+_NUMBERED_SERIES = """
+(
+    SELECT number, concat('org.apache.kafka.metric.', toString(number % 60)) AS metric_name,
+           concat('client-', toString(intDiv(number, 60) % 1000)) AS name_of_client,
+           toUUID(UUIDNumToString(reverse(reinterpretAsFixedString(toUInt128(intDiv(number, 60)))))) AS instance
+    FROM numbers({series})
+)
 """
-_POINTS = """
+_SERIES = f"""
+INSERT INTO headroom.series
+SELECT cityHash64(number), 'bench', metric_name, 'user', name_of_client, instance, 'gauge', 'unspecified', 0, '1',
+    map('topic', 't'), map('rack', 'r'), 'scope', '1', 'apache-kafka-java', '4.3.1', '10.0.0.1', 1, now64(3)
+FROM {_NUMBERED_SERIES}
+"""
+_POINTS = f"""
 INSERT INTO headroom.points (cluster, metric, ts, principal, client_id, client_instance_id, series_id, value)
-SELECT 'bench', concat('org.apache.kafka.metric.', toString(number % 60)), now64(3) - INTERVAL {age} MINUTE, 'user',
-    concat('client-', toString(intDiv(number, 60) % 1000)), toUUID(UUIDNumToString(reverse(reinterpretAsFixedString(toUInt128(intDiv(number, 60)))))),
-    cityHash64(number), number
-FROM numbers({series})
+SELECT 'bench', metric_name, now64(3) - INTERVAL {{age}} MINUTE, 'user', name_of_client, instance, cityHash64(number),
+    number
+FROM {_NUMBERED_SERIES}
 """
 _METRIC = """
 SELECT ts, value, attributes, software_version FROM headroom.client_metrics
@@ -77,7 +87,8 @@ class Cost(NamedTuple):
 
 def measure(server: RunningClickHouse, sql: str) -> Cost:
     """What a query costs the server, after one that warms its caches."""
-    process = psutil.Process(server.server.pid)
+    assert server.server.process is not None
+    process = psutil.Process(server.server.process.pid)
     client = server.reader.connect()
     cpu, wall = [], []
     try:
