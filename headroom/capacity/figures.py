@@ -24,6 +24,7 @@ class Figures(BaseModel):
     push_us: Cost  # of the network process, for each push at full load: rules, spool, acknowledgement
     push_byte_us: Cost  # more for each byte of its payload
     turn_us: Cost  # of the network process, for each turn of its event loop; under load many pushes share one
+    turns_s: Cost  # how many of these there are at most in a second
     frame_us: Cost  # of the network process, for each Kafka request with its response that passes through
     frame_byte_us: Cost
     worker_push_us: Cost  # of the storage worker, for each push: read, decompress, rows of pushes and instances

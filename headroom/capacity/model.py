@@ -150,13 +150,12 @@ def network_cores(work: Workload, figures: Figures, processes: int = 1) -> float
     """Cores of all network processes together.
 
     Each turn of an event loop handles the requests that have arrived. In a process that is mostly idle each push has a
-    turn of its own. In a busy one several pushes share a turn, so that it takes one core until pushes alone take more.
+    turn of its own; the more there are, the more of them share one, and a process has no more than `turns_s` of them.
     """
     pushes_s = work.clients / work.interval_s / processes
+    turns_s = pushes_s / (1 + pushes_s / figures.turns_s)
     frames = work.rate_bytes_s / work.request_bytes * (figures.frame_us + figures.frame_byte_us * work.request_bytes)
-    at_full_load = pushes_s * _push_us(work, figures) / _US_PER_S
-    turns = pushes_s * figures.turn_us / _US_PER_S
-    return processes * (at_full_load + min(turns, max(0.0, 1 - at_full_load))) + frames / _US_PER_S
+    return (processes * (pushes_s * _push_us(work, figures) + turns_s * figures.turn_us) + frames) / _US_PER_S
 
 
 def _network_load(work: Workload, figures: Figures) -> float:

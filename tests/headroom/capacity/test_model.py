@@ -35,12 +35,15 @@ def test_network_cores_are_pushes_and_requests() -> None:
 
 
 def test_an_idle_process_has_a_turn_for_each_push_and_a_busy_one_shares_them() -> None:
-    few = Workload(clients=100, interval_s=1.0)
-    each_s = (FIGURES.push_us + FIGURES.push_byte_us * few.push_bytes + FIGURES.turn_us) / 1e6
-    assert network_cores(few, FIGURES) == pytest.approx(100 * each_s)
-    many = dataclasses.replace(few, clients=int(2 / each_s))
-    assert network_cores(many, FIGURES) == pytest.approx(1.0)
-    assert network_cores(many, FIGURES, processes=100) == pytest.approx(2.0, rel=0.01)
+    push_us = FIGURES.push_us + FIGURES.push_byte_us * WORK.push_bytes
+
+    def us_a_push(clients: int, processes: int = 1) -> float:
+        work = Workload(clients=clients, interval_s=1.0)
+        return network_cores(work, FIGURES, processes) / clients * 1e6
+
+    assert us_a_push(1) == pytest.approx(push_us + FIGURES.turn_us, rel=0.01)
+    assert us_a_push(1_000_000) == pytest.approx(push_us, rel=0.05)
+    assert us_a_push(1000, processes=1000) == pytest.approx(us_a_push(1))
 
 
 def test_batches_cost_what_they_cost_however_small() -> None:
