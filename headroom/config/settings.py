@@ -117,6 +117,9 @@ class TelemetryConfig(Section):
     max_bytes: Bytes = 1_048_576  # maximum size of a compressed payload (Kafka's telemetry.max.bytes)
     max_decompressed_bytes: Bytes = 16_777_216  # maximum size of a decompressed payload
     max_instances: int = Field(default=16_384, gt=0)  # maximum number of client instances in memory, per process
+    # maximum number of data points of one client instance per minute; pushes over it are dropped as `over_budget`
+    max_client_points: int = Field(default=2_000_000, gt=0)
+    max_client_series: int = Field(default=200_000, gt=0)  # the same for new series
     # time between two readings of the cluster's CLIENT_METRICS resources, or of the subscription file
     refresh_ms: Millis = 2_000
     # When payloads are decompressed and decoded. `ingest`: after the acknowledgement; invalid ones go to the

@@ -89,6 +89,8 @@ def _worker_settings(config: ServeConfig, nodes: tuple[Endpoint, ...]) -> Worker
         clickhouse_tls=astuple(nodes[0].tls),
         store=asdict(config.store.options),
         max_decompressed_bytes=config.telemetry.max_decompressed_bytes,
+        max_client_points=config.telemetry.max_client_points,
+        max_client_series=config.telemetry.max_client_series,
         batch_ms=config.store.batch_ms,
         batch_records=config.store.batch_records,
         batch_bytes=config.store.batch_bytes,

@@ -14,6 +14,8 @@ def worker_settings(directory: Path) -> WorkerSettings:
         clickhouse="http://127.0.0.1:1",
         clickhouse_password="",
         max_decompressed_bytes=1,
+        max_client_points=1,
+        max_client_series=1,
         batch_ms=1,
         batch_records=20_000,
         batch_bytes=1,

@@ -34,6 +34,7 @@ from exporters.spool.reader import Batch, SpoolReader
 from exporters.spool.segment_format import read_name
 from headroom.clock import now_ms
 from headroom.logs import configure_logging
+from telemetry.decode.client_budgets import ClientBudgets
 from telemetry.ingest.ingester import Ingester
 from telemetry.ingest.progress import Progress
 from telemetry.ingest.quarantine import Quarantine
@@ -60,6 +61,8 @@ class WorkerSettings:
     clickhouse: str  # URLs with the user, without the password; commas between nodes
     clickhouse_password: str
     max_decompressed_bytes: int
+    max_client_points: int  # in a minute
+    max_client_series: int
     batch_ms: int
     batch_records: int
     batch_bytes: int
@@ -131,6 +134,7 @@ class _Follower:
             max_records=settings.batch_records,
             max_bytes=settings.batch_bytes,
             progress=self._progress,
+            client_budgets=ClientBudgets(settings.max_client_points, settings.max_client_series),
             suspect=Suspect(*settings.suspect) if settings.suspect else None,
             on_batch=self._report_batch,
         )

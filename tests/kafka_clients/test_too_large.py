@@ -1,0 +1,66 @@
+"""A real Java producer whose pushes are larger than the gateway holds: it is told so, and goes on."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from headroom.demo.kit.admin import Admin
+from headroom.demo.kit.broker import Cluster
+from headroom.demo.kit.jvm import Jvm
+from tests.kit.serving import Served, eventually
+
+pytestmark = [pytest.mark.kafka, pytest.mark.java, pytest.mark.clickhouse]
+
+MAX_BYTES = 16_384  # telemetry.max.bytes; pushes of up to 98,304 bytes are held to be refused
+METRICS = 2_000  # each with 100 random bytes, which no codec makes smaller
+INTERVAL_MS = 1_000
+
+
+def large_metrics(jvm: Jvm) -> list[Any]:
+    """Metrics that an application adds to its producer's telemetry (KIP-1076)."""
+    draw = random.Random(1)
+    common = jvm.classes.org.apache.kafka.common
+    time, config, lock = common.utils.Time.SYSTEM, common.metrics.MetricConfig(), jvm.classes.java.lang.Object()
+    value = common.metrics.stats.Value()
+    return [
+        common.metrics.KafkaMetric(
+            lock, common.MetricName(f"large-{n}", "large", "", {"text": draw.randbytes(100).hex()}), value, config, time
+        )
+        for n in range(METRICS)
+    ]
+
+
+def test_a_push_too_large_is_refused_and_the_client_goes_on(
+    jvm: Jvm, kafka: Cluster, kafka_admin: Admin, name: str, tmp_path: Path
+) -> None:
+    kafka_admin.create_topics([name])
+    kafka_admin.set_subscription(name, "org.apache.kafka.", INTERVAL_MS)
+    config = tmp_path / "headroom.yaml"
+    config.write_text(yaml.safe_dump({"telemetry": {"max_bytes": MAX_BYTES}}))
+    logged_before = len(jvm.log.read_text())
+    with Served(tmp_path, "--upstream", kafka.bootstrap, "--config", str(config)) as served:
+        producer = jvm.producer(served.kafka, name, linger_ms="0")
+        record = jvm.classes.org.apache.kafka.clients.producer.ProducerRecord(name, jvm.bytes_of(1000))
+
+        def pushes(code: str) -> float:
+            producer.send(record).get()  # on the connections that the pushes use
+            return served.metrics().get(f"headroom_push_telemetry_total:{code}", 0.0)
+
+        eventually(lambda: pushes("NONE"), lambda count: count >= 1)
+        large = large_metrics(jvm)
+        for metric in large:
+            producer.registerMetricForSubscription(metric)
+        eventually(lambda: pushes("TELEMETRY_TOO_LARGE"), lambda count: count >= 3)  # it pushes again after each
+        for metric in large:
+            producer.unregisterMetricFromSubscription(metric)
+        accepted = pushes("NONE")
+        eventually(lambda: pushes("NONE"), lambda count: count >= accepted + 2)
+        producer.close()
+    logged = jvm.log.read_text()[logged_before:]
+    assert "IllegalStateException" not in logged
+    assert "ERROR" not in logged, logged
