@@ -12,6 +12,7 @@ import pyarrow as pa
 from clickhouse_connect.driver.client import Client
 from clickhouse_connect.driver.exceptions import ClickHouseError
 
+from exporters.clickhouse import stored_rows
 from exporters.clickhouse.cluster import replicas_behind
 from exporters.clickhouse.connection import ANY_DATABASE, DATABASE, Endpoint
 from exporters.clickhouse.errors import code_and_message, is_permanent
@@ -118,6 +119,20 @@ class Store:
         confirmed = int(done.summary.get("written_rows", 0))
         if confirmed < rows.num_rows:
             raise TransientWriteError(f"{failure}: the server confirmed {confirmed} of them")
+
+    def holds(self, table: str, rows: pa.Table) -> bool:
+        """Whether the table has all of these rows, by a sample of them; False if its rows cannot be told apart.
+
+        Raises TransientWriteError.
+        """
+        question = stored_rows.question(table, rows)
+        if question is None:
+            return False
+        try:
+            [(found,)] = self.query(question.sql)
+        except QueryError as exc:
+            raise TransientWriteError(f"cannot look up rows of {table}: {exc}") from exc
+        return bool(found == question.rows)
 
     def command(self, sql: str, parameters: Mapping[str, Any]) -> None:
         """Runs a statement without rows. Raises TransientWriteError, PermanentWriteError."""

@@ -56,7 +56,8 @@ class State:
 
     positions: dict[str, int] = field(default_factory=dict)  # by segment name
     intent: tuple[str, int, int] | None = None  # segment, start and end of the batch that is being written out
-    isolated: list[str] = field(default_factory=list)  # tables to which that batch is being written in pieces
+    # By table, the pieces of that batch that were divided, or (negative) refused: see SpoolReader.isolate.
+    isolated: dict[str, list[int]] = field(default_factory=dict)
     totals: Totals = field(default_factory=Totals)
     note: dict[str, Any] = field(default_factory=dict)
 
@@ -153,7 +154,7 @@ def _state(found: dict[str, Any]) -> State:
     return State(
         dict(found.get("positions", {})),
         (str(intent[0]), int(intent[1]), int(intent[2])) if intent and len(intent) == _RANGE_FIELDS else None,
-        [str(table) for table in found.get("isolated", ())],
+        {str(table): [int(piece) for piece in pieces] for table, pieces in dict(found.get("isolated", {})).items()},
         Totals(**{name: value for name, value in found.get("totals", {}).items() if name in known}),
         dict(found.get("note", {})),
     )

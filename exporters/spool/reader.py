@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from bisect import bisect_right
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from operator import itemgetter
 from pathlib import Path
@@ -91,7 +91,7 @@ class SpoolReader:
         self._last_writer = ""  # whose turn it was
         self.totals = state.totals
         self.note = state.note
-        self.isolated = state.isolated  # tables to which the begun batch is written in pieces
+        self.isolated = state.isolated  # by table, what `isolate` saved of the begun batch
         self._begun: Batch | None = None
         self._follow()
         self._begun = self._replay(*state.intent) if state.intent else None
@@ -122,15 +122,19 @@ class SpoolReader:
         if batch is self._begun:
             return
         self._save(self._positions(), self.totals, self.note, (batch.segment, batch.start, batch.end))
-        self._begun, self.isolated = batch, []
+        self._begun, self.isolated = batch, {}
 
-    def isolate(self, table: str) -> None:
-        """Saves that the begun batch is written to this table in pieces from now on. Raises OSError."""
+    def isolate(self, table: str, piece: int) -> None:
+        """Saves that a piece of the begun batch is written to this table in halves from now on, or, if negative, that
+        the piece `-piece` was refused. The whole batch is piece 1, the halves of piece N are 2N and 2N + 1.
+
+        Raises OSError.
+        """
         assert self._begun is not None
-        if table not in self.isolated:
-            intent = (self._begun.segment, self._begun.start, self._begun.end)
-            self._save(self._positions(), self.totals, self.note, intent, [*self.isolated, table])
-            self.isolated = [*self.isolated, table]
+        intent = (self._begun.segment, self._begun.start, self._begun.end)
+        isolated = {**self.isolated, table: [*self.isolated.get(table, ()), piece]}
+        self._save(self._positions(), self.totals, self.note, intent, isolated)
+        self.isolated = isolated
 
     @property
     def has_begun(self) -> bool:
@@ -148,7 +152,7 @@ class SpoolReader:
         """
         totals, note = _with(self.totals, batch), dict(self.note if note is None else note)
         self._save(self._positions() | {batch.segment: batch.end}, totals, note, None)
-        self._begun, self.isolated, self.totals, self.note = None, [], totals, note
+        self._begun, self.isolated, self.totals, self.note = None, {}, totals, note
         self._segments[batch.segment].move_on(batch.end, len(batch.records) + batch.corrupt)
         self._delete_if_done(batch.segment, seen_to=batch.end)
 
@@ -244,9 +248,9 @@ class SpoolReader:
         totals: Totals,
         note: dict[str, Any],
         intent: tuple[str, int, int] | None,
-        isolated: Sequence[str] = (),
+        isolated: Mapping[str, list[int]] | None = None,
     ) -> None:
-        self._files.save(State(positions, intent, list(isolated), totals, note))
+        self._files.save(State(positions, intent, dict(isolated or {}), totals, note))
 
     def _delete_if_done(self, name: str, *, seen_to: int, torn: bool = True) -> None:
         """Frees a segment that its writer has closed and that contains no record after `seen_to`.

@@ -51,6 +51,7 @@ class DecodedBatch:
     """Decoded records of `batch`, in spool order."""
 
     batch: Batch
+    replayed: bool = False  # an earlier process may have written it
     outcomes: list[Outcome] = field(default_factory=list)
     instances: list[ClientInstance] = field(default_factory=list)
     usage: list[list[UsageSample]] = field(default_factory=list)  # one list per record

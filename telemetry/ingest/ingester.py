@@ -164,7 +164,7 @@ class Ingester:
         self._on_batch(batch)
         self._known.begin(now_ms)
         self._quarantine.begin()
-        decoded = DecodedBatch(batch)
+        decoded = DecodedBatch(batch, replayed=self._reader.has_begun)
         unseen = self._suspect is not None and self._suspect.is_culprit(batch)
         for number, (kind, body) in enumerate(batch.records, 1):
             self._take(decoded, kind, body, now_ms, unseen)
@@ -209,8 +209,9 @@ class Ingester:
             written = self._writer.write(
                 rows,
                 decoded.batch.token,
-                rows.table in self._reader.isolated,
+                self._reader.isolated.get(rows.table, ()),
                 partial(self._reader.isolate, rows.table),
+                replayed=decoded.replayed,
             )
             del self._unwritten[0]
             for failed in written.failed:

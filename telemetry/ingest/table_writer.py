@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import structlog
 
-from exporters.clickhouse.store import Store, TransientWriteError
+from exporters.clickhouse.store import PermanentWriteError, Store, TransientWriteError
 from telemetry.ingest.decoded_batch import Built, TableRows
 from telemetry.ingest.progress import Progress, Stage
 
@@ -17,6 +17,7 @@ _ATTEMPTS = 2  # attempts with the whole batch before bisection
 # After this many isolated items without an accepted one, the rest is dropped at once: a quarantine file each, but no
 # insert.
 _MAX_ISOLATED = 64
+_REFUSED_BEFORE = "refused before the storage worker was started again"
 
 
 class Failed(NamedTuple):
@@ -41,43 +42,64 @@ class TableWriter:
         self._store = store
         self._progress = progress
         self._built: tuple[str, Built] | None = None  # the whole batch, while the store does not accept it
+        self._sent: set[str] = set()  # tokens under which the store may have rows of this table
+        self._causes: dict[int, str] = {}  # why pieces of the table that is being written were refused
         self._logged: set[str] = set()  # tables whose refusal was logged
 
-    def write(self, rows: TableRows, token: str, isolated: bool, isolate: Callable[[], None]) -> WrittenTable:
-        """After a TransientWriteError, the same call continues and writes nothing twice.
+    def write(
+        self,
+        rows: TableRows,
+        token: str,
+        isolated: Iterable[int],
+        isolate: Callable[[int], None],
+        *,
+        replayed: bool = False,
+    ) -> WrittenTable:
+        """After a TransientWriteError or a crash, the same call continues and writes nothing twice.
 
-        `isolate` is called before the first half is written, and may raise OSError. From then on, even after a crash,
-        `isolated` must be True: the whole batch has another token than its halves, so its rows would be stored twice.
+        `isolate` saves which pieces were divided or refused (SpoolReader.isolate), before anything depends on it, and
+        may raise OSError; `isolated` is what it saved. A divided piece is never written as a whole again, even if the
+        store would accept it by now: it has another token than its halves, of which one may have been stored.
+        `replayed`: an earlier process may have written the batch, in whole or in part.
         """
-        halving = _Halving()
-        if isolated:
-            self._isolate(rows, rows.items, f"{rows.table}:{token}", halving, "")
-            return WrittenTable(halving.failed, halving.hours, halving.clamped_timestamps)
-        for attempt in range(_ATTEMPTS):
-            cause = self._insert(rows, rows.items, f"{rows.table}:{token}", halving, keep=True)
-            if cause is None:
-                break
-            if attempt + 1 == _ATTEMPTS:
-                self._log(rows, cause)
-                if len(rows.items) > 1:
-                    isolate()
-                self._isolate(rows, rows.items, f"{rows.table}:{token}", halving, cause)
+        pieces = _Pieces(set(isolated), isolate, replayed=replayed)
+        self._write_piece(rows, rows.items, f"{rows.table}:{token}", 1, pieces)
         self._built = None
-        return WrittenTable(halving.failed, halving.hours, halving.clamped_timestamps)
+        self._causes.clear()
+        self._sent.clear()
+        return WrittenTable(pieces.failed, pieces.hours, pieces.clamped_timestamps)
 
-    def _isolate(self, rows: TableRows, items: Sequence[Any], token: str, halving: _Halving, cause: str) -> None:
-        """`items` failed as a whole."""
-        if len(items) <= 1 or (not halving.accepted and len(halving.failed) >= _MAX_ISOLATED):
-            halving.failed += [Failed(item, cause) for item in items]
+    def _write_piece(self, rows: TableRows, items: Sequence[Any], token: str, number: int, pieces: _Pieces) -> None:
+        if -number in pieces.isolated:
+            pieces.failed += [Failed(item, self._causes.get(number, _REFUSED_BEFORE)) for item in items]
             return
+        if number not in pieces.isolated:
+            cause = self._attempt(rows, items, token, number, pieces)
+            if cause is None:
+                return
+            if len(items) <= 1 or (not pieces.accepted and len(pieces.failed) >= _MAX_ISOLATED):
+                self._causes[number] = cause
+                pieces.isolate(-number)
+                pieces.failed += [Failed(item, cause) for item in items]
+                return
+            pieces.isolate(number)
         middle = len(items) // 2
-        for number, half in enumerate((items[:middle], items[middle:])):
-            cause_of_half = self._insert(rows, half, f"{token}/{number}", halving)
-            if cause_of_half is not None:
-                self._isolate(rows, half, f"{token}/{number}", halving, cause_of_half)
+        for half, part in enumerate((items[:middle], items[middle:])):
+            self._write_piece(rows, part, f"{token}/{half}", 2 * number + half, pieces)
+
+    def _attempt(self, rows: TableRows, items: Sequence[Any], token: str, number: int, pieces: _Pieces) -> str | None:
+        """The whole batch is attempted _ATTEMPTS times. Returns why the piece was refused, or None."""
+        whole = number == 1
+        for _ in range(_ATTEMPTS if whole else 1):
+            cause = self._insert(rows, items, token, pieces, keep=whole)
+            if cause is None:
+                return None
+        if whole and cause is not None:
+            self._log(rows, cause)
+        return cause
 
     def _insert(
-        self, rows: TableRows, items: Sequence[Any], token: str, halving: _Halving, *, keep: bool = False
+        self, rows: TableRows, items: Sequence[Any], token: str, pieces: _Pieces, *, keep: bool = False
     ) -> str | None:
         """Writes these items; returns why they cannot be written, or None. Raises TransientWriteError."""
         try:
@@ -91,15 +113,22 @@ class TableWriter:
             self._progress.advance(Stage.WRITING)
             if built.rows.num_rows:
                 self._store.insert(rows.table, built.rows, token=token)
-                halving.accepted = True
+                pieces.accepted = True
+                self._sent.add(token)
         except TransientWriteError:
+            self._sent.add(token)
             raise
-        except Exception as exc:  # noqa: BLE001 - a refusal of the store or an internal error: both are isolated
-            return " ".join(str(exc).split()) or repr(exc)
+        except PermanentWriteError as exc:
+            # Refused now, but an earlier attempt may have stored it: its halves would double it.
+            if not (pieces.replayed or token in self._sent) or not self._store.holds(rows.table, built.rows):
+                return _one_line(exc)
+            pieces.accepted = True
+        except Exception as exc:  # noqa: BLE001 - an internal error is isolated as a refusal of the store is
+            return _one_line(exc)
         finally:
             self._progress.advance(Stage.DECODING)
-        halving.hours.update(built.hours)
-        halving.clamped_timestamps += built.clamped_timestamps
+        pieces.hours.update(built.hours)
+        pieces.clamped_timestamps += built.clamped_timestamps
         return None
 
     def _log(self, rows: TableRows, cause: str) -> None:
@@ -109,11 +138,22 @@ class TableWriter:
             log.error("rows cannot be written, isolating them", table=rows.table, records=len(rows.items), cause=cause)
 
 
-class _Halving:
+class _Pieces:
     """The progress of one table of one batch."""
 
-    def __init__(self) -> None:
+    def __init__(self, isolated: set[int], save: Callable[[int], None], *, replayed: bool) -> None:
+        self.isolated = isolated  # as SpoolReader.isolate numbers them
         self.failed: list[Failed] = []
         self.accepted = False
         self.hours: set[int] = set()
         self.clamped_timestamps = 0
+        self.replayed = replayed
+        self._save = save
+
+    def isolate(self, piece: int) -> None:
+        self._save(piece)
+        self.isolated.add(piece)
+
+
+def _one_line(exc: Exception) -> str:
+    return " ".join(str(exc).split()) or repr(exc)

@@ -72,6 +72,17 @@ def test_rows_against_a_constraint_are_refused_for_good(clickhouse: RunningClick
 
 
 @pytest.mark.clickhouse
+def test_whether_a_table_holds_rows(clickhouse: RunningClickHouse) -> None:
+    store, rows = clickhouse.store, points("held", 2_000)
+    assert not store.holds("points", rows)
+    store.insert("points", rows.slice(0, 1_000), token="held")
+    assert store.holds("points", rows.slice(0, 1_000))
+    assert store.holds("points", rows.slice(10, 1))
+    assert not store.holds("points", rows)
+    assert not store.holds("quota_usage", rows)
+
+
+@pytest.mark.clickhouse
 def test_a_column_that_is_missing_waits_for_a_migration(clickhouse: RunningClickHouse) -> None:
     store = clickhouse.store
     store.query("ALTER TABLE headroom.quota_limits RENAME COLUMN value TO other")

@@ -140,7 +140,7 @@ def test_fields_of_another_version_are_ignored_or_have_defaults(tmp_path: Path) 
     PositionFiles(tmp_path)
     body = orjson.dumps({"positions": {"a": 1}, "totals": {"records": 3, "novel": 1}, "novel": []})
     (tmp_path / "positions.1").write_bytes(file_bytes(1, 9, body))
-    assert PositionFiles(tmp_path).state == State({"a": 1}, None, [], Totals(records=3))
+    assert PositionFiles(tmp_path).state == State({"a": 1}, None, {}, Totals(records=3))
 
 
 def test_a_newer_format_is_refused_and_left_as_it_is(tmp_path: Path) -> None:

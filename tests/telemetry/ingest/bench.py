@@ -66,6 +66,12 @@ class FakeStore:
     def replicas_agree(self, table: str) -> bool:
         return self.agree
 
+    def holds(self, table: str, rows: pa.Table) -> bool:
+        def identity(row: dict[str, Any]) -> tuple[Any, ...]:
+            return row["client_id"], row["series_id"], row["ts"]
+
+        return {identity(row) for row in rows.to_pylist()} <= {identity(row) for row in self.rows(table)}
+
     def command(self, sql: str, parameters: dict[str, Any]) -> None:
         self.fail("")
         self.commands.append(parameters)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -45,6 +47,45 @@ def refuse(bench: Bench, table: str, is_bad: Callable[[dict[str, Any]], bool], e
 
 def is_bad(row: dict[str, Any]) -> bool:
     return bool(row["client_id"] == BAD)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_whatever_the_store_refuses_and_when_each_push_is_stored_once_or_quarantined(bench: Bench, seed: int) -> None:
+    """A constraint comes and goes between inserts, the store goes away before or after one, the worker is killed."""
+    draw, real = random.Random(seed), bench.store.insert
+    faults = [10 + draw.randrange(20)]
+    refused = {f"client-{n}" for n in draw.sample(range(12), 4)}
+
+    def maybe(fault: BaseException) -> None:
+        if faults[0] > 0 and draw.random() < 0.15:
+            faults[0] -= 1
+            raise fault
+
+    def insert(name: str, rows: pa.Table, *, token: str) -> None:
+        maybe(TransientWriteError("away"))
+        maybe(SystemExit())  # stands for kill -9
+        if name == "points" and draw.random() < 0.7 and refused & {row["client_id"] for row in rows.to_pylist()}:
+            raise PermanentWriteError("a row is bad")
+        real(name, rows, token=token)
+        maybe(TransientWriteError("away after it stored the rows"))
+        maybe(SystemExit())
+
+    bench.store.insert = insert  # type: ignore[method-assign]
+    for n in range(12):
+        bench.push(client_id=f"client-{n}")
+    while True:
+        try:
+            if not bench.step():
+                break
+        except TransientWriteError:
+            continue
+        except SystemExit:
+            bench.restart()
+    stored = Counter(row["client_id"] for row in bench.store.rows("points"))
+    quarantined = [one.facts["client_id"] for one in held(bench.directory / "quarantine")]
+    assert set(stored.values()) == {108}
+    assert sorted([*stored, *quarantined]) == sorted(f"client-{n}" for n in range(12))
+    assert bench.balance() == (12 - len(quarantined), len(quarantined), 0)
 
 
 @pytest.mark.parametrize("table", ["series", "points", "pushes", "client_instances"])
