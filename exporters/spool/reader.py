@@ -125,11 +125,8 @@ class SpoolReader:
         self._begun, self.isolated = batch, {}
 
     def isolate(self, table: str, piece: int) -> None:
-        """Saves that a piece of the begun batch is written to this table in halves from now on, or, if negative, that
-        the piece `-piece` was refused. The whole batch is piece 1, the halves of piece N are 2N and 2N + 1.
-
-        Raises OSError.
-        """
+        """Saves that a piece of the begun batch is written to this table in halves from now on; if negative, that piece
+        `-piece` was refused. The whole batch is piece 1, the halves of N are 2N and 2N + 1. Raises OSError."""
         assert self._begun is not None
         intent = (self._begun.segment, self._begun.start, self._begun.end)
         isolated = {**self.isolated, table: [*self.isolated.get(table, ()), piece]}
