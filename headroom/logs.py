@@ -27,4 +27,15 @@ def configure_logging(level: int = logging.INFO) -> None:
     )
     for library in ("clickhouse_connect", "urllib3"):  # they raise their errors, and the caller logs them
         logging.getLogger(library).setLevel(logging.CRITICAL)
+    sys.unraisablehook = _unraisable
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
+
+
+def _unraisable(fault: sys.UnraisableHookArgs) -> None:
+    """Logs what Python could not raise. Not a TLS server name that is no text: CPython reports the bytes of each such
+    client here, and the gateway counts it as a failed handshake."""
+    if isinstance(fault.exc_value, UnicodeDecodeError) and isinstance(fault.object, bytes):
+        return
+    structlog.get_logger(__name__).error(
+        "an exception was ignored", error=repr(fault.exc_value), where=type(fault.object).__name__
+    )

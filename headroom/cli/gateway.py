@@ -8,22 +8,28 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import Awaitable, Callable, Iterator
+from functools import partial
 from typing import Annotated, Any, NamedTuple
 
 import typer
+from kio.schema.describe_quorum.v1.request import DescribeQuorumRequest, PartitionData, TopicData
+from kio.schema.types import TopicName
+from kio.static.primitive import i32
 
 from headroom.cli.cluster import CommandConfig, TimeoutMs, asked, reported_in_one_line
 from headroom.cli.http_address import HttpAddress
 from headroom.cli.live import run_share
+from headroom.clock import now_ms
 from headroom.config.types import parse_address
 from headroom.errors import ArgumentError
 from quota_metrics.kafka.admin import Cluster, KafkaAdmin, Node
-from quota_metrics.kafka.errors import ClusterError, RefusedError, check
+from quota_metrics.kafka.errors import ClusterError, NotKafkaError, RefusedError, check
 from telemetry.rules.cluster_subscriptions import read_subscriptions
 
 app = typer.Typer(help="The gateway in front of a cluster.", no_args_is_help=True)
 
 _CLUSTER_AUTHORIZATION_FAILED = 31
+_MAX_SKEW_MS = 2_000
 _GRANT = "kafka-acls.sh --bootstrap-server HOST:PORT --add --allow-principal User:HEADROOM --cluster --operation "
 
 
@@ -96,6 +102,9 @@ async def _findings(admin: KafkaAdmin, listen: tuple[str, int] | None) -> list[F
             "client metrics subscriptions can be read", lambda: read_subscriptions(admin.send, check), "DescribeConfigs"
         )
     )
+    found.append(await _right("the cluster's clock can be read", partial(_clock_skew_ms, admin), "Describe"))
+    if found[-1].ok:
+        found.append(_clocks(await _clock_skew_ms(admin)))
     return found + (list(_ports(listen, cluster)) if listen else [])
 
 
@@ -126,6 +135,35 @@ async def _right(what: str, ask: Callable[[], Awaitable[object]], operation: str
     except ClusterError as exc:
         return Finding(False, what, str(exc))
     return Finding(True, what)
+
+
+async def _clock_skew_ms(admin: KafkaAdmin) -> float:
+    """How far the active controller's clock is ahead of ours: DescribeQuorum gives the leader's time (KIP-836).
+
+    The round trip counts for it, as far as it takes longer one way. Raises ClusterError.
+    """
+    partition = PartitionData(partition_index=i32(0))
+    topic = TopicData(topic_name=TopicName("__cluster_metadata"), partitions=(partition,))
+    began_ms = now_ms()
+    response = await admin.send(DescribeQuorumRequest(topics=(topic,)))
+    middle_ms = (began_ms + now_ms()) / 2
+    check("DescribeQuorum", response.error_code, None)
+    for found in (partition for topic in response.topics for partition in topic.partitions):
+        check("DescribeQuorum", found.error_code, None)
+        for voter in found.current_voters:
+            if voter.replica_id == found.leader_id and voter.last_caught_up_timestamp > 0:
+                return float(voter.last_caught_up_timestamp - middle_ms)
+    raise NotKafkaError("DescribeQuorum does not tell the leader's time")
+
+
+def _clocks(skew_ms: float) -> Finding:
+    what = f"the controller's clock and ours agree within {_MAX_SKEW_MS / 1000:.0f} s"
+    return Finding(
+        abs(skew_ms) <= _MAX_SKEW_MS,
+        what,
+        f"it is {abs(skew_ms) / 1000:.1f} s {'ahead' if skew_ms > 0 else 'behind'}: rows of usage and telemetry would"
+        " not lie beside each other",
+    )
 
 
 def _ports(listen: tuple[str, int], cluster: Cluster) -> Iterator[Finding]:

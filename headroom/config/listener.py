@@ -7,11 +7,13 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
+from headroom.config.types import Address, ListenAddress
+
 SecurityProtocol = Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"]
 
 
-class ListenerConfig(BaseModel):
-    """`headroom serve --security-protocol ... --tls-certificate ...`."""
+class ListenerSettings(BaseModel):
+    """Security of a listener."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -23,6 +25,11 @@ class ListenerConfig(BaseModel):
     tls_client_auth: Literal["none", "requested", "required"] = "none"  # client certificates (Kafka's ssl.client.auth)
     # principals of client certificates (Kafka's ssl.principal.mapping.rules)
     tls_principal_mapping_rules: str = "DEFAULT"
+    # TLS server names of brokers, all at the one port of `listen`: broker-{id}.gateway.example[:PORT]; {id} is the node
+    # id, PORT the one that clients connect to if it differs; None: each broker has its own port
+    broker_names: str | None = None
+    # directory of PRINCIPAL.pem: certificates with which the gateway connects to brokers for clients with certificates
+    upstream_certificates: Path | None = None
     # claim that names the principal (Kafka's sasl.oauthbearer.sub.claim.name)
     oauth_principal_claim: str = Field(default="sub", min_length=1)
 
@@ -44,12 +51,48 @@ class ListenerConfig(BaseModel):
         principal_mapper(rules)
         return rules
 
+    @field_validator("broker_names")
+    @classmethod
+    def _are_names(cls, pattern: str | None) -> str | None:
+        from telemetry.gateway.broker_names import BrokerNames
+
+        if pattern is not None:
+            BrokerNames(pattern)
+        return pattern
+
     @model_validator(mode="after")
-    def _fits(self) -> ListenerConfig:
+    def _fits(self) -> ListenerSettings:
         if self.tls and not (self.tls_certificate and self.tls_key):
             raise ValueError(f"security_protocol {self.security_protocol} needs tls_certificate and tls_key")
         if not self.tls and (self.tls_certificate or self.tls_key or self.tls_client_ca):
             raise ValueError(f"tls_* files are not used with security_protocol {self.security_protocol}")
+        if self.upstream_certificates and (self.security_protocol != "SSL" or self.tls_client_auth == "none"):
+            raise ValueError(
+                "upstream_certificates belong to the principals of client certificates, which are not asked for"
+            )
+        if self.broker_names and not self.tls:
+            raise ValueError("broker_names are TLS server names, and need security_protocol SSL or SASL_SSL")
         if (self.tls_client_auth != "none") != (self.tls_client_ca is not None):
             raise ValueError("tls_client_auth requested or required and tls_client_ca need each other")
         return self
+
+
+class ListenerConfig(ListenerSettings):
+    """`headroom serve --security-protocol ... --tls-certificate ...`."""
+
+
+class FurtherListenerConfig(ListenerSettings):
+    """A listener beside `listen`, for clients of another network."""
+
+    listen: ListenAddress
+    name: str = Field(
+        default="", max_length=255
+    )  # what subscriptions match as `listener`; empty: the security protocol
+    advertised_host: str | None = None  # None: clients are sent to the address at which they found us
+
+    @field_validator("listen")
+    @classmethod
+    def _has_a_port(cls, listen: Address) -> Address:
+        if not listen.port:
+            raise ValueError("a further listener needs a port of its own, 0 is none")
+        return listen

@@ -24,7 +24,7 @@ from pydantic_settings import NoDecode
 
 from exporters.clickhouse.connection import Endpoint
 from headroom.config.forward import ForwardConfig
-from headroom.config.listener import ListenerConfig
+from headroom.config.listener import FurtherListenerConfig, ListenerConfig
 from headroom.config.quotas import JmxConfig, JmxTarget, QuotaConfig, QuotaMetricsConfig
 from headroom.config.receivers import GrpcConfig, OtlpConfig
 from headroom.config.store import ClickHouseServerConfig, ClickHouseTlsConfig, StoreConfig
@@ -172,6 +172,8 @@ class ServeConfig(Section):
     # Kafka client properties for Headroom's own connections to brokers; ssl.* also apply to upstream connections
     command_config: Path | None = None
     listener: ListenerConfig = ListenerConfig()
+    # further listeners, as for external clients: {listen, name, advertised_host} and the settings of `listener`
+    listeners: tuple[FurtherListenerConfig, ...] = ()
     web: WebConfig = WebConfig()
     grpc: GrpcConfig = GrpcConfig()
     otlp: OtlpConfig = OtlpConfig()

@@ -23,6 +23,7 @@ class Reason(StrEnum):
     HELD_BYTES = "held_bytes"
     FRAME_TIMEOUT = "frame_timeout"
     HANDSHAKE_TIMEOUT = "handshake_timeout"
+    TLS_HANDSHAKE = "tls_handshake"  # failed: no TLS, no common version, a certificate that is not trusted
     IDLE = "idle"
 
 

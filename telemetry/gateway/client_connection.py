@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import cast
 
 import structlog
@@ -12,11 +13,11 @@ from exporters.model import UNKNOWN, Connection
 from telemetry.gateway.admission import Admission, GatewayCounts, Reason
 from telemetry.gateway.connection import ProxiedConnection
 from telemetry.gateway.exchanges import Limits, LocalAnswer, Observe
-from telemetry.gateway.listeners import BrokerNode, Listeners, allowed_address
+from telemetry.gateway.listeners import BrokerNode, Listeners
 from telemetry.gateway.networks import Network
 from telemetry.gateway.security.listener_security import ListenerSecurity
 from telemetry.gateway.timeouts import TimedConnection
-from telemetry.gateway.upstream_connection import WRITE_BUFFER_BYTES, UpstreamConnection, UpstreamOwner
+from telemetry.gateway.upstream_connection import WRITE_BUFFER_BYTES, UpstreamConnection, UpstreamOwner, open_upstream
 from telemetry.receiver.group_commit import GroupCommit
 from telemetry.receiver.receiver import TelemetryReceiver
 from telemetry.wire.errors import ProtocolError
@@ -74,12 +75,14 @@ class ClientConnection(asyncio.Protocol, TimedConnection, UpstreamOwner):
         self._address = peer[0]
         self._gateway.clients.add(self)
         self._gateway.counts.connections += 1
+        security = self._gateway.security
         try:
-            self._principal = self._gateway.security.principal(self._transport)
+            self._principal = security.principal(self._transport)
         except ProtocolError as exc:
             self._refuse(exc)
             return
-        self._authenticates = self._gateway.security.sasl
+        self._node_id = self._gateway.listeners.node_of(self._node_id, partial(security.server_name, self._transport))
+        self._authenticates = security.sasl
         if self._authenticates:
             self._gateway.admission.handshake_began(self, asyncio.get_running_loop().time())
         if self._gateway.local is not None:
@@ -90,19 +93,18 @@ class ClientConnection(asyncio.Protocol, TimedConnection, UpstreamOwner):
         self._connecting = loop.create_task(self._connect())
 
     async def _connect(self) -> None:
-        loop, security = asyncio.get_running_loop(), self._gateway.security
-        for node in self._gateway.listeners.candidates(self._node_id):
+        gateway = self._gateway
+        for node in gateway.listeners.candidates(self._node_id):
             try:
-                async with asyncio.timeout(self._gateway.connect_timeout_s):
-                    address = await allowed_address(node.host, node.port, self._gateway.upstream_networks)
-                    _, upstream = await loop.create_connection(
-                        lambda: UpstreamConnection(self), address, node.port, **security.upstream(node.host)
+                async with asyncio.timeout(gateway.connect_timeout_s):
+                    upstream = await open_upstream(
+                        self, node, gateway.security, self._principal, gateway.upstream_networks
                     )
             except (OSError, TimeoutError) as exc:
-                self._gateway.counts.upstream_failures += 1
-                self._gateway.listeners.not_reached(node.node_id, str(exc) or "timed out")
+                gateway.counts.upstream_failures += 1
+                gateway.listeners.not_reached(node.node_id, str(exc) or "timed out")
                 continue
-            self._gateway.listeners.reached(node.node_id)
+            gateway.listeners.reached(node.node_id)
             self._connected(node, upstream)
             return
         self._transport.close()
@@ -124,7 +126,7 @@ class ClientConnection(asyncio.Protocol, TimedConnection, UpstreamOwner):
         security = self._gateway.security
         facts = Connection(
             cluster=self._gateway.cluster,
-            listener=security.protocol,
+            listener=security.name or security.protocol,
             principal=self._principal,
             source_address=address,
             source_port=port,
@@ -151,7 +153,7 @@ class ClientConnection(asyncio.Protocol, TimedConnection, UpstreamOwner):
         return self._gateway.advertised_host or host, port
 
     def _address_of(self, node_id: int, host: str, port: int) -> tuple[str, int]:
-        return self._advertised_address()[0], self._gateway.listeners.port_of(node_id)
+        return self._gateway.listeners.address_of(node_id, self._advertised_address()[0])
 
     def data_received(self, data: bytes) -> None:
         session = self._session

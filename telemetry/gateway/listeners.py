@@ -1,4 +1,4 @@
-"""The listening sockets for one cluster: one for bootstrapping, and one per broker."""
+"""The listening sockets for one cluster: one for bootstrapping, and one per broker unless TLS server names are used."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import Protocol
 
 import structlog
 
+from telemetry.gateway.broker_names import BrokerNames
 from telemetry.gateway.networks import Network, is_in
 
 log = structlog.get_logger(__name__)
@@ -43,9 +44,10 @@ class Listeners:
     the metadata again.
 
     The port of broker N's listener is the bootstrap port + 1 + N, so that addresses survive a restart. If that port is
-    taken or `reserved`, or the system chose the bootstrap port, any free port is used. `listen` accepts the connections
-    of a bound socket, the listener of a broker id (or BOOTSTRAP). `fallback`: where connections to the bootstrap
-    listener lead when no broker is reachable.
+    taken or `reserved`, or the system chose the bootstrap port, any free port is used. With `names` all brokers share
+    the bootstrap port: the TLS server name identifies the broker, any other name is the bootstrap's. `listen` accepts
+    the connections of a bound socket, the listener of a broker id (or BOOTSTRAP). `fallback`: where connections to the
+    bootstrap listener lead when no broker is reachable.
 
     Several processes may share the ports (SO_REUSEPORT): one is `shared`, opens listeners and calls `changed` after
     each change; the others have `follows` and open the ports that are passed to `follow`.
@@ -61,6 +63,7 @@ class Listeners:
         follows: bool = False,
         reserved: Collection[int] = (),
         fallback: Sequence[BrokerNode] = (),
+        names: BrokerNames | None = None,
     ) -> None:
         self.changed: Callable[[], None] = _ignore
         self.unknown: Callable[[], None] = _ignore
@@ -71,6 +74,7 @@ class Listeners:
         self._follows = follows
         self._reserved = frozenset(reserved)
         self._fallback = fallback
+        self._names = names
         self._predictable = port != 0
         self._nodes: dict[int, BrokerNode] = {}
         self._ports: dict[int, int] = {}
@@ -113,6 +117,18 @@ class Listeners:
         if [*self] != before:
             self.changed()
 
+    def address_of(self, node_id: int, host: str) -> tuple[str, int]:
+        """Host and port to advertise for a broker in a response; `host`: the one at which the client reached us."""
+        port = self.port_of(node_id)
+        return (host, port) if self._names is None else self._names.address_of(node_id, self._port)
+
+    def node_of(self, node_id: int, server_name: Callable[[], str | None]) -> int:
+        """The broker that a connection is for, or BOOTSTRAP. `node_id`: that of the listener that accepted it."""
+        if self._names is None:
+            return node_id
+        named = self._names.node_id(server_name())
+        return BOOTSTRAP if named is None else named
+
     def port_of(self, node_id: int) -> int:
         """The port for a broker in a response: that of its listener, otherwise that of the bootstrap listener."""
         port = self._ports.get(node_id)
@@ -133,7 +149,9 @@ class Listeners:
         fault = None
         for node_id, (node, port) in wanted.items():
             self._nodes[node_id] = node
-            if node_id not in self._ports:
+            if self._names is not None:
+                self._ports[node_id] = self._port
+            elif node_id not in self._ports:
                 try:
                     self._begin(node_id, self._listen(port))
                 except OSError as exc:
@@ -172,6 +190,9 @@ class Listeners:
             server.close()
 
     def _open_listener(self, node_id: int) -> bool:
+        if self._names is not None:
+            self._ports[node_id] = self._port
+            return True
         try:
             self._begin(node_id, self._broker_listener(node_id))
         except OSError as exc:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import socket
 from collections.abc import Callable, Iterable, Mapping
 
 import structlog
@@ -13,10 +12,10 @@ from exporters.model import Connection
 from telemetry.gateway.admission import Admission, AdmissionLimits, GatewayCounts
 from telemetry.gateway.client_connection import ClientConnection, ClientContext
 from telemetry.gateway.exchanges import Limits, LocalAnswer, Observe
-from telemetry.gateway.listeners import BrokerNode, Listeners, ListeningServer
+from telemetry.gateway.further_listener import FurtherListener, accepting
+from telemetry.gateway.listeners import BrokerNode, Listeners
 from telemetry.gateway.networks import Network
 from telemetry.gateway.security.listener_security import ListenerSecurity
-from telemetry.gateway.security.tls_handshake import TlsServer
 from telemetry.gateway.timeouts import TimedConnection, enforce_timeouts
 from telemetry.receiver.group_commit import GroupCommit
 from telemetry.receiver.receiver import TelemetryReceiver
@@ -64,31 +63,51 @@ class Gateway(ClientContext):
         self.counts = GatewayCounts()
         self.commit = GroupCommit(flush, receiver.settled)
         self.security = security
-        self.listeners = new_listeners(host=host, port=port, listen=self._listen)
+        self.listeners = new_listeners(host=host, port=port, listen=accepting(self))
         self.clients: set[ClientConnection] = set()
         self.last_lost = asyncio.Event()
         self.admission: Admission[TimedConnection] = Admission(admission)
         self._timeouts: asyncio.Task[None] | None = None
+        self._further: list[FurtherListener] = []
 
-    async def _listen(self, listener: socket.socket, node_id: int) -> ListeningServer:
-        """Accepts the connections of a node's listener."""
+    def add_listener(
+        self,
+        *,
+        host: str,
+        port: int,
+        advertised_host: str | None,
+        security: ListenerSecurity,
+        new_listeners: Callable[..., Listeners] = Listeners,
+    ) -> None:
+        """A further listener to the same brokers. Before `start`."""
+        further = FurtherListener(
+            self,
+            host=host,
+            port=port,
+            advertised_host=advertised_host,
+            security=security,
+            new_listeners=new_listeners,
+        )
+        self._further.append(further)
 
-        def serve() -> ClientConnection:
-            return ClientConnection(self, node_id)
-
-        if self.security.tls is None:
-            return await asyncio.get_running_loop().create_server(serve, sock=listener)
-        return TlsServer(listener, self.security.tls, self.admission, serve)
+    @property
+    def every_listener(self) -> list[Listeners]:
+        """Those of the main listener first."""
+        return [self.listeners, *(further.listeners for further in self._further)]
 
     async def start(self, nodes: Iterable[BrokerNode]) -> tuple[str, int]:
         """Opens all listeners; returns the bootstrap address. Raises OSError when its port is taken."""
-        address = await self.listeners.open(nodes)
+        known = list(nodes)
+        address = await self.listeners.open(known)
+        for further in self._further:
+            await further.open(known)
         self._timeouts = asyncio.create_task(enforce_timeouts(self.admission, lambda: self.clients))
         return address
 
     async def close(self, grace_s: float) -> None:
         """Stops accepting, waits at most `grace_s` for requests in flight, closes."""
-        self.listeners.close()
+        for listeners in self.every_listener:
+            listeners.close()
         self.last_lost.clear()
         for client in tuple(self.clients):
             client.drain()

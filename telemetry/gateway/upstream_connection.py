@@ -6,6 +6,10 @@ import asyncio
 from abc import ABC, abstractmethod
 from typing import cast
 
+from telemetry.gateway.listeners import BrokerNode, allowed_address
+from telemetry.gateway.networks import Network
+from telemetry.gateway.security.listener_security import ListenerSecurity
+
 WRITE_BUFFER_BYTES = 1 << 20
 
 
@@ -64,3 +68,17 @@ class UpstreamConnection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._client.upstream_lost()
+
+
+async def open_upstream(
+    owner: UpstreamOwner, node: BrokerNode, security: ListenerSecurity, principal: str, networks: tuple[Network, ...]
+) -> UpstreamConnection:
+    """Connects to a broker, whose address has to be in `networks`, for a client with this principal before SASL.
+
+    Raises OSError; UpstreamCertificateError when the principal has no certificate.
+    """
+    tls = security.upstream(node.host, principal)
+    address = await allowed_address(node.host, node.port, networks)
+    loop = asyncio.get_running_loop()
+    _, upstream = await loop.create_connection(lambda: UpstreamConnection(owner), address, node.port, **tls)
+    return upstream

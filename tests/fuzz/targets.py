@@ -41,6 +41,7 @@ from telemetry.wire.apis import APIS
 from telemetry.wire.errors import ProtocolError
 from telemetry.wire.primitives import write_compact_bytes
 from tests.fuzz.mutation import mutated, redirected
+from tests.fuzz.security_targets import security_targets
 from tests.fuzz.seeds import DESCRIBE_QUOTAS, exchanges, request_frame, seeds
 
 FACTS = Connection("fuzz", "PLAINTEXT", ANONYMOUS, "127.0.0.1", 1, UNKNOWN, UNKNOWN, 1)
@@ -79,6 +80,7 @@ class Targets:
             "spool": (self._spool, found["request"]),
             "answer on quotas": (self._quotas, found["quotas"]),
         }
+        self.by_name |= security_targets(source, self._connection)
         for api, (request, response) in exchanges().items():
             self.by_name[f"broker response {api}"] = (partial(self._response, request), [response])
             key, version = map(int, api.split())

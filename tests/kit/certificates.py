@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
-_EXTENSIONS = "subjectAltName=IP:127.0.0.1,DNS:localhost\nextendedKeyUsage=serverAuth,clientAuth\n"
+_EXTENSIONS = "subjectAltName=IP:127.0.0.1,DNS:{host_name}\nextendedKeyUsage=serverAuth,clientAuth\n"
 
 
 class CertificateAuthority:
@@ -17,11 +17,12 @@ class CertificateAuthority:
         self._key = directory / "ca.key"
         self._openssl("req", "-x509", *_new_key(self._key), "-days", "2", "-subj", "/CN=ca", "-out", str(self.ca))
 
-    def issue(self, name: str, subject: str = "") -> tuple[Path, Path]:
-        """Certificate and key for 127.0.0.1, again when they are there already. `subject`: as in /C=DE/CN=x."""
+    def issue(self, name: str, subject: str = "", host_name: str = "localhost") -> tuple[Path, Path]:
+        """Certificate and key for 127.0.0.1 and a host name, again when they are there already. `subject`: as in
+        /C=DE/CN=x."""
         certificate, key, request = (self._directory / f"{name}.{kind}" for kind in ("pem", "key", "csr"))
         extensions = self._directory / "extensions"
-        extensions.write_text(_EXTENSIONS)
+        extensions.write_text(_EXTENSIONS.format(host_name=host_name))
         self._openssl("req", *_new_key(key), "-subj", subject or f"/CN={name}", "-out", str(request))
         signing = ["-CA", str(self.ca), "-CAkey", str(self._key), "-CAcreateserial", "-days", "2"]
         self._openssl(

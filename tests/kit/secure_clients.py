@@ -19,9 +19,14 @@ PATIENCE_S = 30.0
 
 
 class Client(Protocol):
-    """`produce` returns when all records are acknowledged; `consume` returns all of the topic."""
+    """`produce` returns when all records are acknowledged; `consume` returns all of the topic that is committed.
+
+    `transact` sends values in a transaction that is committed, and others in one that is aborted.
+    """
 
     def produce(self, topic: str, values: Iterable[bytes], pause_s: float = 0.0) -> None: ...
+
+    def transact(self, topic: str, committed: Iterable[bytes], aborted: Iterable[bytes]) -> None: ...
 
     def consume(self, topic: str, count: int) -> list[bytes]: ...
 
@@ -43,8 +48,21 @@ class JavaClient:
         finally:
             producer.close()
 
+    def transact(self, topic: str, committed: Iterable[bytes], aborted: Iterable[bytes]) -> None:
+        record = self._jvm.classes.org.apache.kafka.clients.producer.ProducerRecord
+        config = self._config | {"transactional_id": topic, "max_block_ms": "30000"}
+        producer = self._jvm.producer(self._bootstrap, self._client_id, **config)
+        producer.initTransactions()
+        for values, end in ((committed, producer.commitTransaction), (aborted, producer.abortTransaction)):
+            producer.beginTransaction()
+            for sent in [producer.send(record(topic, value)) for value in values]:
+                sent.get()
+            end()
+        producer.close()
+
     def consume(self, topic: str, count: int) -> list[bytes]:
-        consumer = self._jvm.consumer(self._bootstrap, self._client_id, f"{self._client_id}-{topic}", **self._config)
+        config = self._config | {"isolation_level": "read_committed"}
+        consumer = self._jvm.consumer(self._bootstrap, self._client_id, f"{self._client_id}-{topic}", **config)
         consumer.subscribe([topic])
         values: list[bytes] = []
         deadline = time.monotonic() + PATIENCE_S
@@ -61,7 +79,7 @@ class LibrdkafkaClient:
 
     def produce(self, topic: str, values: Iterable[bytes], pause_s: float = 0.0) -> None:
         failed: list[KafkaError] = []
-        producer = Producer(self._config | {"message.timeout.ms": 15_000})
+        producer = Producer({"message.timeout.ms": 15_000, **self._config})
         for value in values:
             producer.produce(topic, value, on_delivery=lambda error, _: failed.append(error) if error else None)
         assert producer.flush(PATIENCE_S) == 0
@@ -69,6 +87,16 @@ class LibrdkafkaClient:
         deadline = time.monotonic() + pause_s
         while time.monotonic() < deadline:
             producer.poll(0.1)
+
+    def transact(self, topic: str, committed: Iterable[bytes], aborted: Iterable[bytes]) -> None:
+        producer = Producer({**self._config, "transactional.id": topic})
+        producer.init_transactions(PATIENCE_S)
+        for values, end in ((committed, producer.commit_transaction), (aborted, producer.abort_transaction)):
+            producer.begin_transaction()
+            for value in values:
+                producer.produce(topic, value)
+            assert producer.flush(PATIENCE_S) == 0
+            end(PATIENCE_S)
 
     def consume(self, topic: str, count: int) -> list[bytes]:
         consumer = Consumer(self._config | {"group.id": f"{self._client_id}-{topic}"})
@@ -94,8 +122,19 @@ class KafkaPythonClient:
             sent.get(PATIENCE_S)
         producer.close()
 
+    def transact(self, topic: str, committed: Iterable[bytes], aborted: Iterable[bytes]) -> None:
+        producer = KafkaProducer(transactional_id=topic, **self._config)
+        producer.init_transactions()
+        for values, end in ((committed, producer.commit_transaction), (aborted, producer.abort_transaction)):
+            producer.begin_transaction()
+            for sent in [producer.send(topic, value) for value in values]:
+                sent.get(PATIENCE_S)
+            end()
+        producer.close()
+
     def consume(self, topic: str, count: int) -> list[bytes]:
-        consumer = KafkaConsumer(topic, auto_offset_reset="earliest", consumer_timeout_ms=10_000, **self._config)
+        committed = {"isolation_level": "read_committed", "auto_offset_reset": "earliest"}
+        consumer = KafkaConsumer(topic, consumer_timeout_ms=10_000, **committed, **self._config)
         values: list[bytes] = []
         for record in consumer:
             values.append(record.value)

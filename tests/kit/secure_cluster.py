@@ -6,13 +6,14 @@ import asyncio
 import hashlib
 import shutil
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from kio.schema.alter_user_scram_credentials.v0 import request as scram
 from kio.static.primitive import i8, i32
 
 from headroom.demo.kit.broker import Broker, server_properties, start_brokers
+from headroom.demo.kit.jmx import jmx_options
 from headroom.demo.kit.processes import LOOPBACK, free_ports
 from headroom.demo.kit.service import Service
 from quota_metrics.kafka.admin import KafkaAdmin
@@ -21,7 +22,7 @@ from tests.kit.certificates import CertificateAuthority
 
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL", "MTLS")
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
-USERS = ("admin", "alice", "bob")  # the password is the name and -secret
+USERS = ("admin", "alice", "bob", "carol", "dave")  # the password is the name and -secret
 REAUTHENTICATION_MS = 4_000  # of PLAIN on SASL_PLAINTEXT
 _LOGIN = "org.apache.kafka.common.security"
 
@@ -38,11 +39,18 @@ class SecureCluster(Service):
         self.directory = Path(tempfile.mkdtemp(prefix="headroom-secure-"))
         self.authority = CertificateAuthority(self.directory)
         self.authority.issue("broker")
-        controller, *ports = free_ports(1 + nodes * len(PROTOCOLS))
+        controller, *ports = free_ports(1 + nodes * (len(PROTOCOLS) + 1))
+        self.jmx_ports, ports = ports[:nodes], ports[nodes:]
         self._ports = [dict(zip(PROTOCOLS, ports[i::nodes], strict=True)) for i in range(nodes)]
         self.brokers = [
-            Broker(java, libs, self.directory / f"node-{number}", self._properties(number, of, controller))
-            for number, of in enumerate(self._ports, start=1)
+            Broker(
+                java,
+                libs,
+                self.directory / f"node-{number}",
+                self._properties(number, of, controller),
+                jmx_options(jmx),
+            )
+            for number, (of, jmx) in enumerate(zip(self._ports, self.jmx_ports, strict=True), start=1)
         ]
 
     def bootstrap(self, protocol: str) -> str:
@@ -50,7 +58,11 @@ class SecureCluster(Service):
 
     def start(self) -> None:
         start_brokers(self.brokers)
-        asyncio.run(_add_scram_users(self._ports[0]["PLAINTEXT"]))
+        asyncio.run(_alter_scram_users(self._ports[0]["PLAINTEXT"], upserted=USERS))
+
+    def revoke_scram(self, user: str) -> None:
+        """Deletes the user's SCRAM credentials."""
+        asyncio.run(_alter_scram_users(self._ports[0]["PLAINTEXT"], deleted=[user]))
 
     def stop(self) -> None:
         for broker in reversed(self.brokers):
@@ -122,11 +134,12 @@ def _server_login(mechanism: str) -> str:
     return f"{_LOGIN}.scram.ScramLoginModule required;"
 
 
-async def _add_scram_users(port: int) -> None:
+async def _alter_scram_users(port: int, upserted: Sequence[str] = (), deleted: Sequence[str] = ()) -> None:
     """By AlterUserScramCredentials, as kafka-configs.sh does it."""
     admin = KafkaAdmin([(LOOPBACK, port)])
     salt = b"salt-of-the-test"
     for mechanism, digest in ((1, "sha256"), (2, "sha512")):
+        deletions = tuple(scram.ScramCredentialDeletion(name=user, mechanism=i8(mechanism)) for user in deleted)
         upsertions = tuple(
             scram.ScramCredentialUpsertion(
                 name=user,
@@ -135,9 +148,9 @@ async def _add_scram_users(port: int) -> None:
                 salt=salt,
                 salted_password=hashlib.pbkdf2_hmac(digest, password(user).encode(), salt, 4096),
             )
-            for user in USERS
+            for user in upserted
         )
-        response = await admin.send(scram.AlterUserScramCredentialsRequest(deletions=(), upsertions=upsertions))
+        response = await admin.send(scram.AlterUserScramCredentialsRequest(deletions=deletions, upsertions=upsertions))
         for result in response.results:
             check("AlterUserScramCredentials", result.error_code, result.error_message)
     await admin.close()

@@ -7,6 +7,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -19,8 +20,9 @@ from quota_metrics.kafka.admin import KafkaAdmin
 from quota_metrics.kafka.authentication import Security
 from quota_metrics.kafka.errors import check
 from quota_metrics.measure.meter import UsageMeter
+from telemetry.gateway.broker_names import BrokerNames
 from telemetry.gateway.exchanges import Limits
-from telemetry.gateway.listeners import BrokerNode
+from telemetry.gateway.listeners import BrokerNode, Listeners
 from telemetry.gateway.security.listener_security import ListenerSecurity
 from telemetry.gateway.server import Gateway
 from telemetry.receiver.receiver import TelemetryReceiver
@@ -45,7 +47,9 @@ class RunningGateway:
         *,
         security: ListenerSecurity = _PLAINTEXT,
         admin: Security | None = None,
+        names: BrokerNames | None = None,
     ) -> None:
+        self._names = names
         self.records: list[tuple[RecordKind, bytes]] = []  # of the spool, as they were appended
         self._security = security
         self._admin_security = admin
@@ -78,6 +82,7 @@ class RunningGateway:
             limits=Limits(),
             connect_timeout_s=5,
             security=self._security,
+            new_listeners=partial(Listeners, names=self._names),
         )
         host, port = await self.gateway.start([BrokerNode(n.id, n.host, n.port) for n in cluster.nodes])
         await self._refresh()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 
 import structlog
 
@@ -21,17 +21,20 @@ class BrokerRefresh:
     """Updates `listeners` from `describe_cluster`: periodically (`step`), and soon after a response names an unknown
     broker."""
 
-    def __init__(self, describe_cluster: Callable[[], Awaitable[Cluster]], listeners: Listeners) -> None:
+    def __init__(self, describe_cluster: Callable[[], Awaitable[Cluster]], listeners: Sequence[Listeners]) -> None:
         self._describe_cluster = describe_cluster
         self._listeners = listeners
         self._read_at_s = time.monotonic()
         self._soon: asyncio.Task[None] | None = None
-        listeners.unknown = self.soon
+        for one in listeners:
+            one.unknown = self.soon
 
     async def step(self) -> None:
         """Raises ClusterError."""
         self._read_at_s = time.monotonic()
-        self._listeners.update(nodes_of(await self._describe_cluster()))
+        nodes = nodes_of(await self._describe_cluster())
+        for one in self._listeners:
+            one.update(nodes)
 
     def soon(self) -> None:
         """Reads the metadata again, at most once a second."""

@@ -119,7 +119,7 @@ def _usage_readings(meter: UsageMeter, recorder: QuotaRecorder) -> dict[catalogu
 
 
 def _broker_refresh(config: ServeConfig, admin: KafkaAdmin, gateway: Gateway, stack: AsyncExitStack) -> PeriodicTask:
-    brokers = BrokerRefresh(admin.describe_cluster, gateway.listeners)
+    brokers = BrokerRefresh(admin.describe_cluster, gateway.every_listener)
     stack.callback(brokers.close)
     return PeriodicTask("brokers", config.gateway.metadata_refresh_ms, brokers.step)
 

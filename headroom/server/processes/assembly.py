@@ -16,12 +16,14 @@ from exporters.model import Connection, Exchange
 from exporters.self_metrics import SelfMetric, Values
 from exporters.spool.writer import SpoolWriter
 from headroom.clock import monotonic_ms, now_ms
+from headroom.config.listener import ListenerSettings
 from headroom.config.settings import ServeConfig, TelemetryConfig
 from headroom.errors import ServeError
 from headroom.server.metrics import receiver_readings
 from headroom.server.periodic import PeriodicTask
 from headroom.server.processes.security import listener_security
 from telemetry.gateway.admission import AdmissionLimits
+from telemetry.gateway.broker_names import BrokerNames
 from telemetry.gateway.client_connection import NO_BROKER
 from telemetry.gateway.exchanges import Limits, LocalAnswer, Observe
 from telemetry.gateway.listeners import BrokerNode, Listeners
@@ -126,20 +128,35 @@ def new_gateway(
         ),
         connect_timeout_s=config.gateway.connect_timeout_ms / 1000,
         local=local,
-        security=listener_security(config),
-        new_listeners=partial(
-            Listeners,
-            shared=config.processes > 1 and ask is None,
-            follows=ask is not None,
-            reserved=_reserved_ports(config),
-            fallback=[BrokerNode(NO_BROKER, address.host, address.port) for address in config.upstream],
-        ),
+        security=listener_security(config, config.listener),
+        new_listeners=_listeners(config, config.listener, follows=ask is not None),
         admission=_admission_limits(config),
         upstream_networks=networks_of(config.gateway.upstream_networks),
     )
+    for further in config.listeners:
+        gateway.add_listener(
+            host=further.listen.host,
+            port=further.listen.port,
+            advertised_host=further.advertised_host,
+            security=listener_security(config, further, further.name),
+            new_listeners=_listeners(config, further, follows=ask is not None),
+        )
     if ask is not None:
-        gateway.listeners.unknown = ask
+        for listeners in gateway.every_listener:
+            listeners.unknown = ask
     return gateway
+
+
+def _listeners(config: ServeConfig, listener: ListenerSettings, *, follows: bool) -> partial[Listeners]:
+    """`follows`: another process opens the ports first."""
+    return partial(
+        Listeners,
+        shared=config.processes > 1 and not follows,
+        follows=follows,
+        reserved=_reserved_ports(config),
+        names=BrokerNames(listener.broker_names) if listener.broker_names else None,
+        fallback=[BrokerNode(NO_BROKER, address.host, address.port) for address in config.upstream],
+    )
 
 
 def _admission_limits(config: ServeConfig) -> AdmissionLimits:
@@ -162,7 +179,7 @@ def _admission_limits(config: ServeConfig) -> AdmissionLimits:
 
 def _reserved_ports(config: ServeConfig) -> set[int]:
     """Ports of endpoints that are opened later; listeners of brokers must not use them."""
-    endpoints = (config.http, config.sql, config.grpc.listen)
+    endpoints = (config.http, config.sql, config.grpc.listen, *(further.listen for further in config.listeners))
     return {address.port for address in endpoints if address is not None and address.port}
 
 

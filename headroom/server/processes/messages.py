@@ -54,12 +54,18 @@ def config_of(settings: Message) -> ServeConfig:
     return ServeConfig(**settings)
 
 
-def listeners_message(listeners: Iterable[tuple[BrokerNode, int]]) -> Message:
-    return {"listeners": [[node.node_id, node.host, node.port, port] for node, port in listeners]}
+def listeners_message(every: Iterable[Iterable[tuple[BrokerNode, int]]]) -> Message:
+    """The brokers' ports of each listener, the main one first."""
+    return {
+        "listeners": [[[node.node_id, node.host, node.port, port] for node, port in listeners] for listeners in every]
+    }
 
 
-def listeners_of(message: Message) -> list[tuple[BrokerNode, int]]:
-    return [(BrokerNode(node_id, host, port), listener) for node_id, host, port, listener in message["listeners"]]
+def listeners_of(message: Message) -> list[list[tuple[BrokerNode, int]]]:
+    return [
+        [(BrokerNode(node_id, host, port), listener) for node_id, host, port, listener in listeners]
+        for listeners in message["listeners"]
+    ]
 
 
 def subscriptions_message(rules: ClientMetrics) -> Message:

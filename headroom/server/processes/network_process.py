@@ -145,7 +145,8 @@ class _NetworkProcess:
     async def _follow_listeners(self) -> None:
         """A listener that cannot be opened here stays open in the other processes and is retried later."""
         try:
-            await self._gateway.listeners.follow(self._listeners)
+            for listeners, wanted in zip(self._gateway.every_listener, self._listeners, strict=False):
+                await listeners.follow(wanted)
         except OSError as exc:
             log.error("cannot open a listener that is open elsewhere", error=str(exc))
 

@@ -59,7 +59,8 @@ class NetworkProcesses:
         if not self._children:
             return
         self._sent_subscriptions = subscriptions_message(self._gateway.receiver.rules)
-        self._gateway.listeners.changed = self._send_listeners
+        for listeners in self._gateway.every_listener:
+            listeners.changed = self._send_listeners
         await asyncio.gather(*(child.start() for child in self._children))
         self._watching = [asyncio.create_task(child.watch()) for child in self._children]
 
@@ -117,7 +118,7 @@ class NetworkProcesses:
         rest = {"config": self._config, "cluster": self._gateway.cluster, "number": number}
         return {
             **rest,
-            **listeners_message(self._gateway.listeners),
+            **listeners_message(self._gateway.every_listener),
             **subscriptions_message(self._gateway.receiver.rules),
         }
 
@@ -128,7 +129,7 @@ class NetworkProcesses:
             self._take(Exchange(*exchange))
 
     def _send_listeners(self) -> None:
-        self._send(listeners_message(self._gateway.listeners))
+        self._send(listeners_message(self._gateway.every_listener))
 
     def _send(self, message: Message) -> None:
         for child in self._children:

@@ -3,8 +3,11 @@ upstream connections."""
 
 from __future__ import annotations
 
+import ssl
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from headroom.config.listener import ListenerSettings
 from headroom.config.settings import ServeConfig
 from headroom.errors import ServeError
 from telemetry.gateway.security.listener_security import ListenerSecurity
@@ -29,11 +32,10 @@ def broker_security(config: ServeConfig) -> Security | None:
         raise ServeError(f"command_config: {exc}") from exc
 
 
-def listener_security(config: ServeConfig) -> ListenerSecurity:
+def listener_security(config: ServeConfig, listener: ListenerSettings, name: str = "") -> ListenerSecurity:
     """Raises ServeError."""
-    listener = config.listener
     brokers = broker_security(config) if config.upstream else None
-    _check_sasl(config, brokers)
+    _check_sasl(config, listener, brokers)
     tls = None
     if listener.tls and listener.tls_certificate and listener.tls_key:
         try:
@@ -46,20 +48,39 @@ def listener_security(config: ServeConfig) -> ListenerSecurity:
         protocol=listener.security_protocol,
         tls=tls.context if tls else None,
         upstream_tls=brokers.tls if brokers else None,
+        upstream_tls_of=_upstream_certificates(config, listener),
         oauth_claim=listener.oauth_principal_claim,
         principal_of=principal_mapper(listener.tls_principal_mapping_rules),
+        server_names=tls.server_names if tls else {},
+        name=name,
     )
 
 
-def _check_sasl(config: ServeConfig, brokers: Security | None) -> None:
+def _upstream_certificates(config: ServeConfig, listener: ListenerSettings) -> Callable[[str], ssl.SSLContext] | None:
+    """By `listener.upstream_certificates`. Raises ServeError."""
+    directory = listener.upstream_certificates
+    if directory is None or not config.upstream:
+        return None
+    from headroom.server.processes.upstream_certificates import UpstreamCertificates
+    from quota_metrics.kafka.properties import read_properties
+
+    properties = read_properties(config.command_config) if config.command_config else {}
+    if properties.get("security.protocol") != "SSL":
+        raise ServeError("listener.upstream_certificates needs security.protocol=SSL in command_config")
+    if not directory.is_dir():
+        raise ServeError(f"listener.upstream_certificates: {directory} is no directory")
+    return UpstreamCertificates(directory, properties).context_of
+
+
+def _check_sasl(config: ServeConfig, listener: ListenerSettings, brokers: Security | None) -> None:
     """Raises unless clients and brokers both use SASL or neither does, because it passes through the gateway."""
-    protocol = config.listener.security_protocol
-    if config.listener.sasl and not config.upstream:
+    protocol = listener.security_protocol
+    if listener.sasl and not config.upstream:
         raise ServeError(
             f"listener.security_protocol {protocol}: SASL credentials cannot be checked without --upstream"
         )
     at_brokers = brokers is not None and brokers.sasl is not None
-    if config.upstream and config.listener.sasl != at_brokers:
+    if config.upstream and listener.sasl != at_brokers:
         raise ServeError(
             f"listener.security_protocol is {protocol}, but the brokers' (security.protocol in command_config) has "
             f"{'SASL' if at_brokers else 'no SASL'}: SASL passes through the gateway, so both have it or neither"

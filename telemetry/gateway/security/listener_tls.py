@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ssl
 from pathlib import Path
+from weakref import WeakKeyDictionary
 
 import structlog
 
@@ -28,11 +29,14 @@ class ListenerTls:
         self._key = key
         self._client_ca = client_ca
         self._client_auth = CLIENT_AUTH[client_auth]
+        self.server_names: WeakKeyDictionary[ssl.SSLSocket | ssl.SSLObject, str] = WeakKeyDictionary()  # by connection
         self._seen = self._changed_at()
         self.context = self._current = self._load()
         self.context.sni_callback = self._begin_handshake  # called for each handshake, also without a server name
 
-    def _begin_handshake(self, handshake: ssl.SSLSocket | ssl.SSLObject, _name: str | None, _: ssl.SSLContext) -> None:
+    def _begin_handshake(self, handshake: ssl.SSLSocket | ssl.SSLObject, name: str | None, _: ssl.SSLContext) -> None:
+        if name is not None:
+            self.server_names[handshake] = name
         changed_at = self._changed_at()
         if changed_at != self._seen:
             self._seen = changed_at

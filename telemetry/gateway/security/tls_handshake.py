@@ -85,7 +85,10 @@ class TlsServer:
             await self._loop.connect_accepted_socket(
                 lambda: handshake, accepted, ssl=self._context, ssl_handshake_timeout=timeout_s
             )
-        except (OSError, asyncio.CancelledError):  # ssl.SSLError is an OSError: no handshake, or the peer has left
+        except OSError:  # ssl.SSLError is one: no TLS, no common version, or the peer has left
+            self._admission.closed[Reason.TLS_HANDSHAKE] += 1
+            accepted.close()
+        except asyncio.CancelledError:
             accepted.close()
         finally:
             handshake.ended()

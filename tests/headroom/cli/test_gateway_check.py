@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import socket
+import time
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
+from headroom.cli import gateway
 from headroom.cli.gateway import app
 from headroom.demo.kit.broker import Cluster
 from headroom.demo.kit.processes import LOOPBACK, free_ports
@@ -31,11 +33,18 @@ def test_what_is_no_address(arguments: tuple[str, ...]) -> None:
 
 
 @pytest.mark.kafka
-def test_what_is_there_and_what_is_not(kafka: Cluster) -> None:
+def test_what_is_there_and_what_is_not(kafka: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     code, said = run("--upstream", kafka.bootstrap)
     assert code == 0
     assert "FAIL" not in said
     assert "broker 1 answers at" in said
+    assert "ok   the controller's clock and ours agree" in said
+    monkeypatch.setattr(gateway, "now_ms", lambda: time.time_ns() // 1_000_000 + 60_000)
+    code, said = run("--upstream", kafka.bootstrap)
+    assert code == 1
+    assert "FAIL the controller's clock and ours agree" in said
+    assert "s behind" in said
+    monkeypatch.undo()
     with socket.create_server((LOOPBACK, 0)) as taken:
         port = taken.getsockname()[1]
         code, said = run("--upstream", kafka.bootstrap, "--listen", f"{LOOPBACK}:{port}")
@@ -52,3 +61,4 @@ def test_rights_that_are_missing_are_named(java: str, kafka_libs: Path) -> None:
             assert code == expected, said
         assert "FAIL client quotas can be read" in said
         assert "--operation DescribeConfigs" in said
+        assert "FAIL the cluster's clock can be read" in said

@@ -206,12 +206,8 @@ def test_a_request_that_takes_too_long_and_an_idle_connection_are_closed() -> No
         slow_writer.write(half_a_push(10))
         assert await is_closed(slow_reader)
         assert await is_closed(idle_reader)
-        assert gateway.admission.closed == {
-            Reason.FRAME_TIMEOUT: 1,
-            Reason.IDLE: 1,
-            Reason.HELD_BYTES: 0,
-            Reason.HANDSHAKE_TIMEOUT: 0,
-        }
+        closed = {reason: count for reason, count in gateway.admission.closed.items() if count}
+        assert closed == {Reason.FRAME_TIMEOUT: 1, Reason.IDLE: 1}
         await gateway.close(grace_s=1)
 
     asyncio.run(wait())

@@ -21,6 +21,7 @@ from quota_metrics.kafka.oauth import unsecured
 from quota_metrics.kafka.sasl import Mechanism, OAuthBearer, Plain, Scram
 from tests.kit.secure_clients import JavaClient, LibrdkafkaClient
 from tests.kit.secure_cluster import REAUTHENTICATION_MS, SecureCluster
+from tests.kit.serving import eventually
 from tests.telemetry.gateway.security.conftest import StartGateway, telemetry_users
 
 pytestmark = [pytest.mark.kafka, pytest.mark.java, pytest.mark.timeout(300)]
@@ -63,8 +64,46 @@ def test_the_brokers_own_refusal_comes_through_and_leaves_no_principal(
     reported = refusal(gateway.bootstrap, mechanism)
     assert reported == refusal(secure_cluster.bootstrap("SASL_PLAINTEXT"), mechanism)
     assert reported
+    assert "secret" not in reported
     assert telemetry_users(gateway, "headroom") == set()
     assert "mallory" not in {user for user, _ in gateway.meter.clients()}
+
+
+def test_a_user_whose_credentials_are_deleted_is_refused_as_by_the_broker(
+    secure_cluster: SecureCluster, secure_gateway: StartGateway
+) -> None:
+    """A session that was accepted before goes on, as at a broker without connections.max.reauth.ms."""
+    gateway = secure_gateway("SASL_PLAINTEXT", "SASL_PLAINTEXT")
+    mechanism = Scram("sha512", "dave", "dave-secret")
+    host, _, port = gateway.bootstrap.rpartition(":")
+
+    async def run() -> tuple[str, str]:
+        session = KafkaAdmin([(host, int(port))], security=Security(sasl=mechanism))
+        try:
+            await session.start()
+            await asyncio.to_thread(secure_cluster.revoke_scram, "dave")
+            reported = await asyncio.to_thread(refused_everywhere, secure_cluster.bootstrap("SASL_PLAINTEXT"))
+            await session.describe_cluster()
+        finally:
+            await session.close()
+        return reported, await asyncio.to_thread(refusal, gateway.bootstrap, mechanism)
+
+    def refused_everywhere(brokers: str) -> str:
+        """Brokers learn of it one after the other."""
+        said = [eventually(lambda one=one: accepted_or_refusal(one, mechanism), bool) for one in brokers.split(",")]  # type: ignore[misc]
+        assert len(set(said)) == 1
+        return said[0]
+
+    reported, through_us = asyncio.run(run())
+    assert through_us == reported
+
+
+def accepted_or_refusal(bootstrap: str, mechanism: Mechanism) -> str:
+    """Empty when the credentials are accepted."""
+    try:
+        return refusal(bootstrap, mechanism)
+    except pytest.fail.Exception:
+        return ""
 
 
 @pytest.mark.parametrize("key", [71, 72, 3])

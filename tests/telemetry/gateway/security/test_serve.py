@@ -2,51 +2,157 @@
 
 from __future__ import annotations
 
+import asyncio
 import subprocess
+import urllib.error
 import urllib.request
-from collections.abc import Callable
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from kio.schema.get_telemetry_subscriptions.v0.request import GetTelemetrySubscriptionsRequest
+from kio.schema.push_telemetry.v0.request import PushTelemetryRequest
+from kio.static.primitive import i8
+from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData
 
+from quota_metrics.kafka.authentication import Security
+from quota_metrics.kafka.connection import ConnectionOptions, KafkaConnection
+from quota_metrics.kafka.sasl import Plain
+from quota_metrics.kafka.tls import tls_context
 from tests.kit.secure_clients import LibrdkafkaClient
 from tests.kit.secure_cluster import SecureCluster
 from tests.kit.serving import Served, eventually
 
-pytestmark = [pytest.mark.kafka, pytest.mark.clickhouse, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.kafka, pytest.mark.java, pytest.mark.clickhouse, pytest.mark.timeout(300)]
 
 
 def rows(served: Served, query: str) -> list[str]:
-    with urllib.request.urlopen(f"http://{served.sql}/", query.encode(), timeout=30) as answer:
-        return str(answer.read().decode()).splitlines()
+    """None before the table is made."""
+    try:
+        with urllib.request.urlopen(f"http://{served.sql}/", query.encode(), timeout=30) as answer:
+            return str(answer.read().decode()).splitlines()
+    except urllib.error.HTTPError as refused:
+        if "UNKNOWN_TABLE" not in refused.read().decode():
+            raise
+        return []
 
 
-@pytest.mark.parametrize("processes", ["1", "2"])
-def test_tables_name_the_user_and_nothing_has_a_password(
-    processes: str, tmp_path: Path, secure_cluster: SecureCluster, new_secure_topic: Callable[[str], str]
+def librdkafka(cluster: SecureCluster, user: str, secret: str | None = None) -> dict[str, str]:
+    tls = {"security.protocol": "sasl_ssl", "ssl.ca.location": str(cluster.authority.ca)}
+    login = {"sasl.username": user, "sasl.password": secret or f"{user}-secret"}
+    return tls | {"sasl.mechanism": "PLAIN"} | login
+
+
+@contextmanager
+def serving(directory: Path, cluster: SecureCluster, *more: str) -> Iterator[Served]:
+    """SASL_SSL on both sides; clients push twice a second. At the end neither files nor tables hold a password."""
+    certificate, key = cluster.authority.issue("served")
+    arguments = ["--upstream", cluster.bootstrap("SASL_SSL")]
+    arguments += ["--command-config", str(cluster.command_config("SASL_SSL"))]
+    arguments += ["--security-protocol", "SASL_SSL", "--tls-certificate", str(certificate), "--tls-key", str(key)]
+    settings = directory / "subscriptions.yaml"
+    settings.write_text("all:\n  metrics: '*'\n  interval.ms: 500\n")
+    config = directory / "config.yaml"
+    config.write_text(f"subscriptions: {settings}\n")
+    with Served(directory, *arguments, "--config", str(config), *more) as served:
+        yield served
+        assert_no_table_has_a_password(served)
+    pattern = "(alice|carol|wrong|admin)-secret"
+    found = subprocess.run(["grep", "-r", "-l", "-a", "-E", pattern, str(directory)], capture_output=True, text=True)
+    assert found.stdout == ""
+
+
+@pytest.fixture(scope="module")
+def one_process(tmp_path_factory: pytest.TempPathFactory, secure_cluster: SecureCluster) -> Iterator[Served]:
+    with serving(tmp_path_factory.mktemp("served"), secure_cluster) as served:
+        yield served
+
+
+@pytest.fixture
+def two_processes(tmp_path: Path, secure_cluster: SecureCluster) -> Iterator[Served]:
+    with serving(tmp_path, secure_cluster, "--processes", "2") as served:
+        yield served
+
+
+def assert_no_table_has_a_password(served: Served) -> None:
+    """By SQL, as files are compressed."""
+    tables = rows(served, "SELECT name FROM system.tables WHERE database = 'headroom' AND engine LIKE '%MergeTree'")
+    assert "quota_usage" in tables
+    for table in tables:
+        assert not [
+            row for row in rows(served, f"SELECT * FROM headroom.{table} FORMAT JSONEachRow") if "-secret" in row
+        ]
+
+
+@pytest.mark.parametrize("processes", ["one_process", "two_processes"])
+def test_tables_name_the_user_and_no_error_has_a_password(
+    processes: str,
+    request: pytest.FixtureRequest,
+    secure_cluster: SecureCluster,
+    new_secure_topic: Callable[[str], str],
 ) -> None:
     topic = new_secure_topic(f"served-{processes}")
-    certificate, key = secure_cluster.authority.issue("served")
-    arguments = ["--upstream", secure_cluster.bootstrap("SASL_SSL"), "--processes", processes]
-    arguments += ["--command-config", str(secure_cluster.command_config("SASL_SSL"))]
-    arguments += ["--security-protocol", "SASL_SSL", "--tls-certificate", str(certificate), "--tls-key", str(key)]
-    settings = tmp_path / "subscriptions.yaml"
-    settings.write_text("all:\n  metrics: '*'\n  interval.ms: 500\n")
-    config = tmp_path / "config.yaml"
-    config.write_text(f"subscriptions: {settings}\n")
-    client = {"security.protocol": "sasl_ssl", "ssl.ca.location": str(secure_cluster.authority.ca)}
-    client |= {"sasl.mechanism": "PLAIN", "sasl.username": "alice", "sasl.password": "alice-secret"}
-    with Served(tmp_path, *arguments, "--config", str(config)) as served:
-        one = LibrdkafkaClient(served.kafka, "served", client)
-        one.produce(topic, [b"value"] * 500, pause_s=3.0)
-        with pytest.raises(AssertionError):
-            LibrdkafkaClient(served.kafka, "wrong", client | {"sasl.password": "wrong-secret"}).produce(topic, [b"x"])
-        for table in ("quota_usage", "client_metrics"):
-            column = "user" if table == "quota_usage" else "principal"
-            query = f"SELECT DISTINCT {column} FROM headroom.{table} WHERE client_id = 'served'"
-            assert eventually(lambda query=query: rows(served, query), bool) == ["alice"]  # type: ignore[misc]
-            assert rows(served, f"SELECT count() FROM headroom.{table} WHERE client_id = 'wrong'") == ["0"]
-    found = subprocess.run(
-        ["grep", "-r", "-l", "-a", "-E", "(alice|wrong|admin)-secret", str(tmp_path)], capture_output=True, text=True
+    served = request.getfixturevalue(processes)
+    LibrdkafkaClient(served.kafka, "served", librdkafka(secure_cluster, "alice")).produce(
+        topic, [b"value"] * 500, pause_s=3.0
     )
-    assert found.stdout == ""
+    with pytest.raises(AssertionError) as refused:
+        wrong = librdkafka(secure_cluster, "alice", "wrong-secret")
+        LibrdkafkaClient(served.kafka, "wrong", wrong | {"message.timeout.ms": "3000"}).produce(topic, [b"x"])
+    assert "-secret" not in str(refused.value)
+    for table in ("quota_usage", "client_metrics"):
+        column = "user" if table == "quota_usage" else "principal"
+        query = f"SELECT DISTINCT {column} FROM headroom.{table} WHERE client_id = 'served'"
+        assert eventually(lambda query=query: rows(served, query), bool) == ["alice"]  # type: ignore[misc]
+        assert rows(served, f"SELECT count() FROM headroom.{table} WHERE client_id = 'wrong'") == ["0"]
+
+
+def claims_to_be(user: str) -> bytes:
+    """A payload that names another user and client in every place that a payload has."""
+    data = MetricsData()
+    resource = data.resource_metrics.add()
+    metric = resource.scope_metrics.add().metrics.add(name="claims")
+    point = metric.gauge.data_points.add(as_double=1.0, time_unix_nano=1)
+    for name in ("user", "principal", "client_id", "client.id", "enduser.id", "kafka.principal"):
+        for attributes in (resource.resource.attributes, point.attributes):
+            attributes.add(key=name).value.string_value = user
+    return data.SerializeToString()
+
+
+async def push(served: Served, cluster: SecureCluster, payload: bytes) -> None:
+    """One push of alice's, accepted."""
+    tls = tls_context({"ssl.truststore.location": str(cluster.authority.ca)})
+    security = Security(tls=tls, sasl=Plain("alice", "alice-secret"))
+    connection = await KafkaConnection.open(
+        *served.address, ConnectionOptions("claims", 10_000, 1 << 20, security), connect_timeout_ms=10_000
+    )
+    try:
+        got = await connection.send([GetTelemetrySubscriptionsRequest(client_instance_id=uuid.UUID(int=0))])
+        pushed = await connection.send(
+            [
+                PushTelemetryRequest(
+                    client_instance_id=got.client_instance_id,
+                    subscription_id=got.subscription_id,
+                    terminating=False,
+                    compression_type=i8(0),
+                    metrics=payload,
+                )
+            ]
+        )
+        assert pushed.error_code == 0
+    finally:
+        await connection.close()
+
+
+def test_a_user_that_is_named_in_a_payload_is_an_attribute_and_nobodys_name(
+    one_process: Served, secure_cluster: SecureCluster
+) -> None:
+    served = one_process
+    asyncio.run(push(served, secure_cluster, claims_to_be("bob")))
+    query = "SELECT principal, client_id, attributes['user'] FROM headroom.client_metrics WHERE metric = 'claims'"
+    assert eventually(lambda: rows(served, query), bool) == ["alice\tclaims\tbob"]
+    for table in ("client_metrics", "client_instances", "pushes"):
+        others = f"SELECT count() FROM headroom.{table} WHERE principal = 'bob' OR client_id = 'bob'"
+        assert rows(served, others) == ["0"], table

@@ -1,0 +1,170 @@
+"""Hostile bytes in authentications: SASL requests and tokens, TLS handshakes, subjects of certificates."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import functools
+import random
+import ssl
+import struct
+import tempfile
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+from telemetry.gateway.broker_names import BrokerNames
+from telemetry.gateway.connection import ProxiedConnection
+from telemetry.gateway.security.authentication import SaslSession
+from telemetry.gateway.security.listener_tls import ListenerTls
+from telemetry.gateway.security.sasl_tokens import READABLE, claimed_user
+from telemetry.gateway.security.ssl_principal import NoMatchingRuleError, distinguished_name, principal_mapper
+from telemetry.wire.apis import APIS, SASL_AUTHENTICATE, SASL_HANDSHAKE
+from telemetry.wire.errors import ProtocolError
+from tests.fuzz.seeds import request_frame
+from tests.kit.certificates import CertificateAuthority
+
+NOW_MS = 1_795_000_000_000
+ACCEPTED, REFUSED = 0, 58  # SASL_AUTHENTICATION_FAILED
+_TELEMETRY = (request_frame(71, 0, bytes(17)), request_frame(72, 0, bytes(16) + b"\0\0\0\x01\0\0\x01\0"))
+
+Connect = Callable[..., ProxiedConnection]
+Target = Callable[[bytes], None]
+
+
+def tokens() -> dict[str, bytes]:
+    """First messages of clients that say they are alice."""
+    jwt = ".".join(base64.urlsafe_b64encode(part).decode().rstrip("=") for part in (b"{}", b'{"sub":"alice"}', b""))
+    return {
+        "PLAIN": b"\0alice\0alice-secret",
+        "SCRAM-SHA-256": b"n,,n=alice,r=fyko+d2lbbFgONRv9qkxdawL",
+        "SCRAM-SHA-512": b"n,a=alice,n=al=2Cice,r=fyko,tokenauth=true",
+        "OAUTHBEARER": b"n,,\x01auth=Bearer " + jwt.encode() + b"\x01\x01",
+        "GSSAPI": b"\x60\x82\x02",
+    }
+
+
+def dialogues() -> list[bytes]:
+    """Requests of an authentication one behind the other, with telemetry at the end."""
+    found = []
+    for mechanism, token in tokens().items():
+        name = struct.pack(">h", len(mechanism)) + mechanism.encode()
+        sized = struct.pack(">i", len(token)) + token
+        found.append(request_frame(SASL_HANDSHAKE, 1, name) + request_frame(SASL_AUTHENTICATE, 1, sized))
+        found.append(request_frame(SASL_HANDSHAKE, 0, name) + sized)
+        compact = bytes([len(token) + 1]) + token if len(token) < 127 else b""
+        if compact:
+            found.append(request_frame(SASL_HANDSHAKE, 1, name) + request_frame(SASL_AUTHENTICATE, 2, compact + b"\0"))
+    return [dialogue + b"".join(_TELEMETRY) for dialogue in found]
+
+
+def client_hello() -> bytes:
+    sent = ssl.MemoryBIO()
+    tls = ssl.create_default_context().wrap_bio(ssl.MemoryBIO(), sent, server_hostname="broker-1.gateway.example")
+    with contextlib.suppress(ssl.SSLWantReadError):
+        tls.do_handshake()
+    return sent.read()
+
+
+@functools.cache
+def listener_tls() -> ListenerTls:
+    """With a certificate of its own. Its files are read once."""
+    with tempfile.TemporaryDirectory(prefix="headroom-fuzz-") as directory:
+        return ListenerTls(*CertificateAuthority(Path(directory)).issue("fuzz"), None, "none")
+
+
+def security_targets(source: random.Random, connect: Connect) -> dict[str, tuple[Target, list[bytes]]]:
+    """By name, with the seeds of each."""
+    tls = listener_tls()
+    hellos, said = [client_hello() for _ in range(3)], list(tokens().values())
+    return {
+        "SASL that the broker refuses": (partial(_authentication, source, connect, REFUSED), dialogues()),
+        "SASL that the broker accepts": (partial(_authentication, source, connect, ACCEPTED), dialogues()),
+        "SASL token": (_token, said),
+        "TLS handshake": (partial(_handshake, tls), hellos),
+        "certificate subject": (_subject, said),
+        "server name": (_server_name, [b"broker-1.gateway.example"]),
+    }
+
+
+def _authentication(source: random.Random, connect: Connect, outcome: int, data: bytes) -> None:
+    """The client's bytes are damaged; the broker answers each request that reaches it with `outcome`."""
+    sasl = SaslSession("sub")
+    connection = connect(sasl=sasl)
+    seen, accepted = 0, False
+    try:
+        for piece in _pieces(source, data):
+            connection.from_client(piece, NOW_MS)
+            forwarded = b"".join(connection.to_upstream)
+            if not accepted:
+                assert not connection.unflushed, "a push was accepted before the client was authenticated"
+            while len(forwarded) - seen >= 12:
+                size, key, version, correlation_id = struct.unpack_from(">ihhi", forwarded, seen)
+                seen += 4 + size
+                if sasl.raw and outcome == REFUSED:  # a raw token that is refused has no answer: the broker hangs up
+                    raise ProtocolError("closed")
+                answer = _answer(key, version, correlation_id, outcome)
+                accepted = accepted or outcome == ACCEPTED
+                connection.from_upstream(struct.pack(">i", len(answer)) + answer, NOW_MS)
+                connection.to_client.clear()
+                if not accepted:
+                    assert sasl.principal is None
+    except (ProtocolError, struct.error):
+        pass
+    if not accepted:
+        assert sasl.principal is None
+    connection.closed()
+
+
+def _pieces(source: random.Random, data: bytes) -> list[bytes]:
+    """Mostly frame by frame, as a client waits for each answer."""
+    pieces = []
+    while data and len(pieces) < 20:
+        size = 4 + int.from_bytes(data[:4], "big")
+        cut = size if size <= len(data) and source.random() < 0.9 else source.randint(1, len(data))
+        pieces.append(data[:cut])
+        data = data[cut:]
+    return pieces
+
+
+def _answer(key: int, version: int, correlation_id: int, outcome: int) -> bytes:
+    """The broker accepts each handshake, and refuses or accepts each token."""
+    head = struct.pack(">i", correlation_id)
+    if key == SASL_HANDSHAKE:
+        return head + struct.pack(">hi", 0, 0)
+    if key != SASL_AUTHENTICATE:
+        return head + bytes(20)
+    if APIS[key].flexible(max(version, 0)):
+        return head + struct.pack(">BhBBqB", 0, outcome, 0, 1, 0, 0)
+    return head + struct.pack(">hhi", outcome, -1, 0) + (bytes(8) if version == 1 else b"")
+
+
+def _token(data: bytes) -> None:
+    for mechanism in (*READABLE, "GSSAPI"):
+        user = claimed_user(mechanism, data, "sub")
+        assert user is None or (user and len(user) <= len(data))
+
+
+def _handshake(tls: ListenerTls, data: bytes) -> None:
+    """OpenSSL and our callback: errors of ssl and no others; nothing is kept of a handshake that is over."""
+    received = ssl.MemoryBIO()
+    received.write(data)
+    server = tls.context.wrap_bio(received, ssl.MemoryBIO(), server_side=True)
+    with contextlib.suppress(ssl.SSLError):
+        server.do_handshake()
+    del server
+    assert len(tls.server_names) == 0
+
+
+def _subject(data: bytes) -> None:
+    text = data.decode("utf-8", "replace")
+    subject = ((("commonName", text),), (("organizationName", text[::-1]), ("emailAddress", text[:200])))
+    name = distinguished_name(subject)
+    with contextlib.suppress(NoMatchingRuleError):
+        principal_mapper("RULE:^CN=(.*?),.*$/$1/L, RULE:^(.*)O=(.*)$/$2/, DEFAULT")(name)
+
+
+def _server_name(data: bytes) -> None:
+    names = BrokerNames("broker-{id}.gateway.example")
+    node_id = names.node_id(data.decode("latin-1"))
+    assert node_id is None or names.node_id(names.address_of(node_id, 1)[0]) == node_id

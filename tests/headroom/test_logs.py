@@ -1,0 +1,28 @@
+"""What Python itself reports on standard error goes to the log, without what hostile clients sent."""
+
+from __future__ import annotations
+
+import sys
+from types import SimpleNamespace
+
+from structlog.testing import capture_logs
+
+from headroom.logs import _unraisable
+
+
+def reported(error: BaseException, where: object) -> list[dict[str, object]]:
+    with capture_logs() as entries:
+        _unraisable(SimpleNamespace(exc_value=error, object=where))  # type: ignore[arg-type] # as the hook gets it
+    return [dict(entry) for entry in entries]
+
+
+def test_a_server_name_that_is_no_text_is_not_logged() -> None:
+    try:
+        b"gatew\xaby".decode("ascii")
+    except UnicodeDecodeError as exc:
+        assert reported(exc, b"gatew\xaby") == []
+
+
+def test_other_exceptions_are() -> None:
+    (entry,) = reported(RuntimeError("x"), sys)
+    assert entry["error"] == "RuntimeError('x')"

@@ -1,0 +1,85 @@
+"""TLS server names at one port, with brokers that only say who they are: where each name leads."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+import uuid
+from functools import partial
+from pathlib import Path
+
+import pytest
+import uvloop
+
+from telemetry.gateway.broker_names import BrokerNames
+from telemetry.gateway.exchanges import Limits
+from telemetry.gateway.listeners import BrokerNode, Listeners
+from telemetry.gateway.security.listener_security import ListenerSecurity
+from telemetry.gateway.security.listener_tls import ListenerTls
+from telemetry.gateway.server import Gateway
+from telemetry.receiver.receiver import TelemetryReceiver
+from telemetry.rules.client_metrics import ClientMetrics
+from tests.kit.certificates import CertificateAuthority
+
+LOOPBACK = "127.0.0.1"
+DOMAIN = "gateway.example"
+
+
+async def broker(number: int) -> asyncio.Server:
+    """Answers each connection with a frame that nobody asked for: its number."""
+
+    async def answer(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"\0\0\0\x05" + b"\0\0\0\0" + bytes([number]))
+        await writer.drain()
+
+    return await asyncio.start_server(answer, LOOPBACK, 0)
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        (f"broker-1.{DOMAIN}", {1}),
+        (f"BROKER-2.{DOMAIN}", {2}),
+        (f"bootstrap.{DOMAIN}", {1, 2}),
+        (f"broker-3.{DOMAIN}", set()),  # there is none
+    ],
+)
+def test_where_a_name_leads(name: str, expected: set[int], tmp_path: Path) -> None:
+    authority = CertificateAuthority(tmp_path)
+    tls = ListenerTls(*authority.issue("named", host_name=f"*.{DOMAIN}"), None, "none")
+    trusting = ssl.create_default_context(cafile=authority.ca)
+
+    async def led_to(port: int) -> int | None:
+        reader, writer = await asyncio.open_connection(LOOPBACK, port, ssl=trusting, server_hostname=name)
+        answer = await asyncio.wait_for(reader.read(9), 30)
+        writer.close()
+        return answer[-1] if answer else None
+
+    async def run() -> None:
+        brokers = [await broker(number) for number in (1, 2)]
+        rules = ClientMetrics(new_id=lambda: uuid.uuid4().bytes)
+        gateway = Gateway(
+            cluster="test",
+            host=LOOPBACK,
+            port=0,
+            advertised_host=None,
+            receiver=TelemetryReceiver(rules, append=lambda *_: None, telemetry_max_bytes=1_000),
+            flush=lambda: None,
+            observe=lambda _: None,
+            now_ms=lambda: 1,
+            limits=Limits(),
+            connect_timeout_s=30,
+            security=ListenerSecurity(protocol="SSL", tls=tls.context, server_names=tls.server_names),
+            new_listeners=partial(Listeners, names=BrokerNames(f"broker-{{id}}.{DOMAIN}")),
+        )
+        ports = [one.sockets[0].getsockname()[1] for one in brokers]
+        _, port = await gateway.start([BrokerNode(number, LOOPBACK, at) for number, at in enumerate(ports, start=1)])
+        found = {await led_to(port) for _ in range(4)}
+        assert found - {None} == expected
+        assert (None in found) == (not expected)
+        await gateway.close(grace_s=0)
+        for one in brokers:
+            one.close()
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(run())

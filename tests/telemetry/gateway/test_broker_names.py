@@ -1,0 +1,78 @@
+"""Brokers told apart by TLS server name: patterns, listeners without ports of their own."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+
+import pytest
+
+from telemetry.gateway.broker_names import BrokerNames, BrokerNamesError
+from telemetry.gateway.listeners import BOOTSTRAP, BrokerNode, Listeners
+
+NAMES = BrokerNames("broker-{id}.gateway.example")
+NODE = BrokerNode(5, "broker.internal", 9092)
+
+
+async def accept(listener: socket.socket, _: int) -> asyncio.Server:
+    return await asyncio.get_running_loop().create_server(asyncio.Protocol, sock=listener)
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("broker-5.gateway.example", 5),
+        ("BROKER-5.Gateway.Example", 5),
+        ("broker-0.gateway.example", 0),
+        ("bootstrap.gateway.example", None),
+        ("broker-5.gateway.example.evil", None),
+        ("broker-5xgateway.example", None),
+        ("broker--5.gateway.example", None),
+        ("broker-12345678901.gateway.example", None),
+        ("broker-\u0665.gateway.example", None),  # a digit, but none of ASCII's
+        ("", None),
+        (None, None),
+    ],
+)
+def test_which_broker_a_name_is_of(name: str | None, expected: int | None) -> None:
+    assert NAMES.node_id(name) == expected
+
+
+def test_what_is_advertised() -> None:
+    assert NAMES.address_of(5, 9092) == ("broker-5.gateway.example", 9092)
+    assert BrokerNames("b{id}.example:443").address_of(0, 9092) == ("b0.example", 443)
+
+
+@pytest.mark.parametrize(
+    "pattern", ["broker.example", "b{id}{id}.example", "b {id}", "b{id}.example:", "b{id}:70000", "", "{id}..example"]
+)
+def test_what_is_no_pattern(pattern: str) -> None:
+    if pattern.endswith(":"):
+        assert BrokerNames(pattern).address_of(1, 9) == ("b1.example", 9)
+        return
+    with pytest.raises(BrokerNamesError):
+        BrokerNames(pattern)
+
+
+def test_all_brokers_share_one_port_and_an_unknown_one_leads_nowhere() -> None:
+    async def run() -> None:
+        asked: list[int] = []
+        listeners = Listeners(host="127.0.0.1", port=0, listen=accept, names=NAMES)
+        listeners.unknown = lambda: asked.append(1)
+        _, port = await listeners.open([NODE])
+        assert [*listeners] == [(NODE, port)]
+        assert listeners.address_of(5, "ignored") == ("broker-5.gateway.example", port)
+        assert listeners.node_of(BOOTSTRAP, lambda: "broker-5.gateway.example") == 5
+        assert listeners.node_of(BOOTSTRAP, lambda: "bootstrap.gateway.example") == BOOTSTRAP
+        assert listeners.node_of(BOOTSTRAP, lambda: None) == BOOTSTRAP
+        assert not asked
+        assert listeners.address_of(6, "ignored") == ("broker-6.gateway.example", port)
+        assert asked
+        assert listeners.candidates(6) == []
+        follower = Listeners(host="127.0.0.1", port=port, listen=accept, names=NAMES)
+        follower._port = port  # it listens at the same one
+        await follower.follow([*listeners])
+        assert follower.candidates(5) == [NODE]
+        listeners.close()
+
+    asyncio.run(run())
