@@ -37,8 +37,8 @@ $(READY): requirements.txt pyproject.toml
 
 setup: $(READY) ## virtual environment with the locked dependencies
 
-demo: $(READY) ## real broker, real clients, throttled and seen; leaves demo-output/
-	@$(BIN)/headroom demo
+demo: $(READY) ## real broker, real clients, throttled and seen; leaves demo-output/; KEEP=1 leaves all running until Ctrl-C
+	@$(BIN)/headroom demo $(if $(KEEP),--keep)
 
 test: $(READY) ## all tests, order and examples drawn by SEED=1: real broker, real clients, ClickHouse, Spark; nothing skipped
 	@alone=0; $(PYTEST) -m "alone and not image" $(DRAWN) $(TESTS) || alone=$$?; \

@@ -184,11 +184,12 @@ def status(http: HttpAddress = "127.0.0.1:9644") -> None:
 @app.command()
 def demo(
     output: Annotated[Path, typer.Option(help="Directory of the report.")] = Path("demo-output"),
+    keep: Annotated[bool, typer.Option("--keep", help="Leave everything running until Ctrl-C.")] = False,
 ) -> None:
     """Run a real broker and real clients, some of them throttled, and report on them."""
     from headroom.demo.run import run_demo
 
-    raise typer.Exit(run_demo(output))
+    raise typer.Exit(run_demo(output, keep=keep))
 
 
 def main() -> None:

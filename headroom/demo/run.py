@@ -22,6 +22,7 @@ from headroom.demo.job import run_job
 from headroom.demo.kit.errors import DemoError
 from headroom.demo.kit.serving import CLUSTER
 from headroom.demo.scenario import Minute, Scenario, Tell
+from headroom.demo.screenshots import take_screenshots
 from headroom.demo.script import FAMILIES
 from spark_jobs.reports import headroom_report as report
 
@@ -44,6 +45,7 @@ class Interrupts:
 
     def __init__(self) -> None:
         self.status = 0
+        self.is_expected = False  # whether to be interrupted is how it ends
         self._cleaning = False
         for number in _SIGNALS:
             signal.signal(number, self._interrupt)
@@ -58,8 +60,11 @@ class Interrupts:
             raise Interrupted
 
 
-def run_demo(output: Path) -> int:
-    """Runs the demo and writes its report to `output`. Returns 0, 1 after an error, 128 + signal when interrupted."""
+def run_demo(output: Path, *, keep: bool = False) -> int:
+    """Runs the demo and writes its report to `output`. Returns 0, 1 after an error, 128 + signal when interrupted.
+
+    `keep`: everything goes on running after the report, until it is interrupted; then 0.
+    """
     began_s = time.monotonic()
     console = Console(highlight=False, width=None if sys.stdout.isatty() else _PIPE_WIDTH)
 
@@ -70,25 +75,32 @@ def run_demo(output: Path) -> int:
     with ExitStack() as stack:
         try:
             scenario = Scenario(stack, tell)
-            _show(scenario, output, console, tell)
+            _show(scenario, output, console, tell, keep=keep)
+            if keep:
+                interrupts.is_expected = True
+                tell(f"everything runs on; the pages: http://{scenario.serving.http}/ (Ctrl-C stops)")
+                scenario.keep()
         except DemoError as exc:
             kept = scenario.keep_logs(output / "logs")
             fault = f"headroom: {exc}" + (f" (logs in {output / 'logs'})" if kept else "")
             Console(stderr=True, highlight=False).print(fault, markup=False, soft_wrap=True)
             return 1
         except Interrupted:
-            return interrupts.status
+            return 0 if interrupts.is_expected else interrupts.status
         finally:
             interrupts.hold()
     return 0
 
 
-def _show(scenario: Scenario, output: Path, console: Console, tell: Tell) -> None:
+def _show(scenario: Scenario, output: Path, console: Console, tell: Tell, *, keep: bool) -> None:
     """Raises DemoError when something does not work, or does not end as the script intends."""
     _make_room(output)
     scenario.build()
     minute = scenario.measure()
-    scenario.quiet_down()
+    pictures = take_screenshots(scenario.serving.http, CLUSTER, output)
+    tell(f"screenshots of the pages: {', '.join(pictures) or 'none, no Chromium could be started'}")
+    if not keep:
+        scenario.quiet_down()
     tell("running the Spark job quota_headroom over the measured minute")
     sql = scenario.serving.sql
     run_job(sql, minute.from_ms, minute.to_ms, output, scenario.directory / "job.log")

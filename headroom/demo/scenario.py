@@ -70,6 +70,7 @@ class Scenario:
         self._jmx = self._stack.enter_context(BrokerJmx(jvm, jmx_port))
         self._tell("starting headroom serve in front of it")
         self.serving = self._stack.enter_context(Serving(cluster.bootstrap, self.directory))
+        self._tell(f"the pages: http://{self.serving.http}/")
         self._checks += [cluster.check, self.serving.check]
         self._start_clients(jvm, self.serving.kafka)
 
@@ -105,6 +106,11 @@ class Scenario:
             if second % 15 == 0 and second < WINDOW_S:
                 self._tell(f"  {second} s")
         return Minute(from_s * 1000, (from_s + WINDOW_S) * 1000, rates)
+
+    def keep(self) -> None:
+        """Lets everything run until it is interrupted. Raises DemoError when a part ends."""
+        while True:
+            self._pause_until(time.time() + 60.0)
 
     def quiet_down(self) -> None:
         """Closes the clients and waits until their data is stored."""

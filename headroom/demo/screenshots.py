@@ -1,0 +1,45 @@
+"""Screenshots of the web pages by a Chromium of this machine."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+from urllib.parse import urlencode
+
+from headroom.demo.script import CLIENTS
+
+_BROWSERS = ("chromium", "chromium-browser", "google-chrome")
+_TIMEOUT_S = 90.0
+_SETTLE_MS = 4_000  # of the page's own time: charts are drawn by then
+
+
+def take_screenshots(http: str, cluster: str, target: Path) -> list[str]:
+    """Writes page-NAME.png files into `target`. Returns their names; none where no Chromium is installed."""
+    program = next(filter(None, map(shutil.which, _BROWSERS)), None)
+    if program is None:
+        return []
+    client = next(client for client in CLIENTS if client.habit == "throttled")
+    detail = urlencode({"cluster": cluster, "user": "ANONYMOUS", "client_id": client.client_id})
+    pages = {"overview": "", "client": f"clients/detail?{detail}", "quotas": "quotas", "subscriptions": "subscriptions"}
+    pages["status"] = "status"
+    return [
+        file.name
+        for name, path in pages.items()
+        if _take(program, f"http://{http}/{path}", file := target / f"page-{name}.png")
+    ]
+
+
+def _take(program: str, url: str, file: Path) -> bool:
+    file.unlink(missing_ok=True)
+    with tempfile.TemporaryDirectory(prefix="headroom-chromium-", ignore_cleanup_errors=True) as profile:
+        argv = [program, "--headless", "--disable-gpu", "--hide-scrollbars", f"--user-data-dir={profile}"]
+        argv += ["--window-size=1400,1400", f"--virtual-time-budget={_SETTLE_MS}", f"--screenshot={file.resolve()}"]
+        argv += ["--no-sandbox"] if os.geteuid() == 0 else []  # Chromium refuses root's sandbox
+        try:
+            subprocess.run([*argv, url], capture_output=True, timeout=_TIMEOUT_S, check=False)
+        except (OSError, subprocess.TimeoutExpired):
+            return False
+    return file.exists()
