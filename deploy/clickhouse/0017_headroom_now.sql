@@ -86,12 +86,12 @@ CREATE VIEW IF NOT EXISTS headroom.headroom_by_minute
 ) AS
 WITH
     (SELECT (watch, warn, critical) FROM headroom.level_thresholds) AS thresholds,
-    value -> multiIf(
+    arrayMap(value -> multiIf(
         quota_key = 'request_percentage', printf('%.1f %%', value),
         quota_key = 'controller_mutation_rate', printf('%.1f mutations/s', value),
         value >= 1e6, printf('%.1f MB/s', value / 1e6),
         value >= 1e3, printf('%.1f kB/s', value / 1e3),
-        printf('%.0f B/s', value)) AS amount
+        printf('%.0f B/s', value)), [greatest(ifNull(`limit`, 0) - group_usage, 0), ifNull(`limit`, 0)]) AS amounts
 SELECT
     window_start, cluster, source, quota_key, user, client_id, broker_id, `limit`, usage, utilization, throttle_ms,
     CAST(multiIf(
@@ -115,12 +115,7 @@ SELECT
                 printf('; %d other clients share this quota', shared_with))) AS reason,
     limit_known, matched_entity, bucket_user, bucket_client_id, usage_p95, bytes, group_usage, group_p95,
     utilization_p95, muted_ms, shared_with, window_s
-FROM
-(
-    SELECT
-        *, arrayMap(amount, [greatest(ifNull(`limit`, 0) - group_usage, 0), ifNull(`limit`, 0)]) AS amounts
-    FROM headroom.minute_worst_brokers
-);
+FROM headroom.minute_worst_brokers;
 
 -- Client instances heard of in the last 15 minutes that did not push a terminating push, by client.
 CREATE VIEW IF NOT EXISTS headroom.client_instances_now
