@@ -26,7 +26,7 @@ MODULES = (
     "live_views",
     "spark_jobs",
 )
-TIMEOUT_S = 400
+TIMEOUT_S = 300
 FIGURE = re.compile(r"bench (?P<name>\S+) value=(?P<value>\S+) unit=(?P<unit>\S+) ratio=(?P<ratio>\S+) baseline=(\S+)")
 
 
