@@ -12,9 +12,8 @@ MS_PER_HOUR = 3_600_000
 _IDLE_SHARE = 19  # pause after a computation, in multiples of its duration: rollups use at most a twentieth of the time
 
 # FINAL: a point that was pushed twice counts once. Groups in the sort order of `points`, so that memory does not
-# grow with the number of series. A series without a row in `series` has no temporality. Of series, only those that were
-# described since two hours before are joined: the ingester describes a series again after an hour. No FINAL there: the
-# temporality is part of the id.
+# grow with the number of series. A series without a row in `series` has no temporality. No FINAL of
+# series: the temporality is part of the id.
 ROLL_UP = """
 INSERT INTO headroom.points_1h
     (cluster, metric, bucket, principal, client_id, client_instance_id, series_id, temporality,
@@ -33,10 +32,7 @@ FROM (
     )
     GROUP BY cluster, metric, toStartOfHour(ts), principal, client_id, client_instance_id, series_id
 ) AS p
-LEFT ANY JOIN (
-    SELECT series_id, temporality FROM headroom.series
-    WHERE last_seen >= toDateTime64({hour_s:UInt32}, 3, 'UTC') - INTERVAL 2 HOUR
-) AS s ON p.series_id = s.series_id
+LEFT ANY JOIN (SELECT series_id, temporality FROM headroom.series) AS s ON p.series_id = s.series_id
 SETTINGS optimize_aggregation_in_order = 1, max_execution_time = 0
 """
 
