@@ -9,6 +9,7 @@ from pathlib import Path
 import py4j.java_gateway
 import py4j.protocol
 import pytest
+from hypothesis import settings
 
 from headroom.demo.kit.admin import Admin
 from headroom.demo.kit.broker import Cluster
@@ -16,6 +17,10 @@ from headroom.demo.kit.jars import KAFKA_VERSION, find_java
 from headroom.demo.kit.jars import kafka_libs as fetch_kafka_libs
 from headroom.demo.kit.jvm import Jvm
 from tests.kit.clickhouse import RunningClickHouse, running_clickhouse
+
+# No deadline: machines that run tests are busy. Kafka's own classes and `make fuzz` cover far more examples.
+settings.register_profile("headroom", deadline=None, max_examples=60)
+settings.load_profile("headroom")
 
 
 @pytest.hookimpl(wrapper=True)

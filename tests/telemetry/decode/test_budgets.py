@@ -75,7 +75,12 @@ def test_what_costs_too_much_is_refused_before_anything_is_allocated(attack: str
     with pytest.raises(OverBudget):
         decode(payload, PUSH, Limits(), ())
     assert resident_kib("VmHWM") - before_kib < 3 * len(payload) // 1024 + 4096  # packed buckets are copied once
-    assert validate_payload(0, payload, max_decompressed_bytes=MAX_BYTES, limits=Limits()) is ErrorCode.INVALID_RECORD
+
+
+@pytest.mark.parametrize("attack", ["resources", "pairs of a resource"])
+def test_a_payload_over_budget_is_invalid_before_it_is_acknowledged(attack: str) -> None:
+    refused = validate_payload(0, ATTACKS[attack], max_decompressed_bytes=MAX_BYTES, limits=Limits())
+    assert refused is ErrorCode.INVALID_RECORD
 
 
 def many_series(series: int, attributes: int, chars: int) -> MetricsData:

@@ -70,7 +70,7 @@ def moved(value: Any) -> Any:
 def test_addresses_are_the_gateways_and_all_else_is_as_it_was(api: str, version: int) -> None:
     entity_type = response_type(api, version)
 
-    @settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=6, deadline=None, suppress_health_check=list(HealthCheck))
     @given(st.from_type(entity_type))
     def check(entity: Any) -> None:
         if api == "describe_cluster" and version >= 1:
@@ -85,7 +85,7 @@ def test_addresses_are_the_gateways_and_all_else_is_as_it_was(api: str, version:
 def test_junk_and_cut_bodies_are_protocol_errors(api: str, version: int) -> None:
     rewrite = REWRITTEN[api][0]
 
-    @settings(max_examples=30, deadline=None)
+    @settings(max_examples=15, deadline=None)
     @given(st.binary(max_size=80))
     def check(body: bytes) -> None:
         with contextlib.suppress(ProtocolError):
@@ -113,7 +113,7 @@ def test_controllers_keep_their_addresses() -> None:
 def test_throttle_time_of_a_produce_response(version: int) -> None:
     entity_type = response_type("produce", version)
 
-    @settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=4, deadline=None, suppress_health_check=list(HealthCheck))
     @given(st.from_type(entity_type))
     def check(entity: Any) -> None:
         expected = round(entity.throttle_time.total_seconds() * 1000)
