@@ -8,6 +8,7 @@ _EXTRA_OF = {
     "pandas": "spark",
     "py4j": "spark",
     "pyspark": "spark",
+    "vl_convert": "spark",
     "confluent_kafka": "demo",
 }
 

@@ -67,7 +67,10 @@ _REPORTED = {
     "headroom": "limit - group_usage",
     "window_start": "toDateTime64(window_start, 6, 'UTC')",
     "last_throttled": "toDateTime64(last_throttled, 6, 'UTC')",
+    "history_at": "arrayMap(part -> toDateTime64(part.1, 6, 'UTC'), parts)",
+    "history": "arrayMap(part -> part.2, parts)",
 }
+_PARTS = 120  # of the range, at most, in the history of a client
 # Both tables are partitioned by run.
 _CLEAR = "ALTER TABLE headroom.{table} DROP PARTITION {{run:String}}"
 
@@ -103,8 +106,10 @@ def publish(clickhouse: ClickHouse, run: Run) -> None:
 
 def latest(clickhouse: ClickHouse, run: Run, from_ms: int, columns: pa.Schema) -> list[dict[str, Any]]:
     """Of what the run staged from `from_ms` on, per client and quota key the latest whole window, else the latest that
-    was cut short; beside it the throttling in all windows. Raises SourceError."""
-    batches = clickhouse.batches(_latest(columns.names), {**run.parameters, "reported_s": from_ms // 1000})
+    was cut short; beside it the throttling and the utilisation in all windows. Raises SourceError."""
+    windows = (run.when.to_ms - from_ms) // run.when.window_ms
+    bounds = {"reported_s": from_ms // 1000, "part_s": (windows // _PARTS + 1) * run.when.window_s}
+    batches = clickhouse.batches(_latest(columns.names), {**run.parameters, **bounds})
     return [row for batch in batches for row in batch.select(columns.names).cast(columns).to_pylist()]
 
 
@@ -117,9 +122,16 @@ FROM (
     SELECT * FROM {staged} ORDER BY complete DESC, window_start DESC LIMIT 1 BY {_CLIENT}
 ) AS latest
 INNER JOIN (
-    SELECT {_CLIENT}, max(throttle_ms_max) AS range_throttle_ms, sum(throttled_s) AS range_throttled_s,
-           maxOrNullIf(window_start, throttle_ms_max > 0) AS last_throttled
-    FROM {staged}
+    SELECT {_CLIENT}, max(longest_ms) AS range_throttle_ms, sum(muted_s) AS range_throttled_s,
+           max(last) AS last_throttled, arraySort(groupArray((start_s, used))) AS parts
+    FROM (
+        SELECT {_CLIENT}, intDiv(toUnixTimestamp(window_start), {{part_s:Int64}}) * {{part_s:Int64}} AS start_s,
+               max(throttle_ms_max) AS longest_ms, sum(throttled_s) AS muted_s,
+               maxOrNullIf(window_start, throttle_ms_max > 0) AS last,
+               max(greatest(ifNull(utilization, 0), ifNull(utilization_p95, 0))) AS used
+        FROM {staged}
+        GROUP BY {_CLIENT}, start_s
+    )
     GROUP BY {_CLIENT}
 ) AS windows USING ({_CLIENT})"""  # noqa: S608 - made of our own words
 

@@ -18,6 +18,7 @@ from spark_jobs.clickhouse.history_query import BUCKET
 from spark_jobs.job_runs import JobRun
 from spark_jobs.jobs.history import read_history
 from spark_jobs.options import Options
+from spark_jobs.progress import progress
 from spark_jobs.session import session
 from spark_jobs.transforms.forecast_model import FEWEST_STEPS, HORIZON, STEP_MS, regular
 from spark_jobs.transforms.forecast_scores import LEADS, ratio, replay
@@ -34,7 +35,12 @@ def run(options: Options) -> list[dict[str, Any]]:
     """Runs the job and returns a row of figures per method, ours first. Raises ValueError, JavaError, SourceError."""
     clickhouse = ClickHouse(options.url, options.password)
     job_run = JobRun(clickhouse, NAME, version=time.time_ns(), when=options.when, source=options.source)
-    with job_run, source_errors(), session(NAME, options.master) as spark:
+    with (
+        job_run,
+        source_errors(),
+        session(NAME, options.master) as spark,
+        progress(NAME, spark.sparkContext),
+    ):
         history = read_history(spark, clickhouse, options, job_run)
         rows = figures(scores(history, options.when.to_ms // STEP_MS - 1))
         if not rows:

@@ -20,6 +20,7 @@ from spark_jobs.clickhouse.errors import source_errors
 from spark_jobs.job_runs import JobRun
 from spark_jobs.jobs.history import read_history
 from spark_jobs.options import Options
+from spark_jobs.progress import progress
 from spark_jobs.reports import capacity_table
 from spark_jobs.session import session
 
@@ -40,7 +41,12 @@ def run(options: Options) -> list[dict[str, Any]]:
     """
     clickhouse = ClickHouse(options.url, options.password)
     job_run = JobRun(clickhouse, NAME, version=time.time_ns(), when=options.when, source=options.source)
-    with job_run, source_errors(), session(NAME, options.master) as spark:
+    with (
+        job_run,
+        source_errors(),
+        session(NAME, options.master) as spark,
+        progress(NAME, spark.sparkContext),
+    ):
         found = capacity(read_history(spark, clickhouse, options, job_run))
         rows = [_report_row(row, options) for row in found.toArrow().to_pylist()]
         rows.sort(key=lambda row: (-row["utilization_p99"], *(row[name] for name in _QUOTA)))

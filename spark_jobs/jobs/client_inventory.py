@@ -16,6 +16,7 @@ from spark_jobs.clickhouse.errors import NothingToReadError, source_errors
 from spark_jobs.clickhouse.source import read
 from spark_jobs.job_runs import JobRun
 from spark_jobs.options import Options
+from spark_jobs.progress import progress
 from spark_jobs.session import session
 
 NAME = "client_inventory"
@@ -30,7 +31,12 @@ def run(options: Options) -> list[dict[str, Any]]:
     SourceError."""
     clickhouse = ClickHouse(options.url, options.password)
     job_run = JobRun(clickhouse, NAME, version=time.time_ns(), when=options.when, source=options.source)
-    with job_run, source_errors(), session(NAME, options.master) as spark:
+    with (
+        job_run,
+        source_errors(),
+        session(NAME, options.master) as spark,
+        progress(NAME, spark.sparkContext),
+    ):
         found = inventory(_inputs(spark, clickhouse, options), options.when.to_ms).toArrow().to_pylist()
         if not found:
             raise NothingToReadError("no client was seen in this time")

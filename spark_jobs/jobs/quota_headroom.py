@@ -23,6 +23,7 @@ from spark_jobs.job_runs import JobRun
 from spark_jobs.jobs import stream
 from spark_jobs.jobs.history import resolve_limits, stage
 from spark_jobs.options import Options
+from spark_jobs.progress import progress
 from spark_jobs.reports import headroom_report
 from spark_jobs.session import session
 from spark_jobs.time_range import THROTTLE_LOOKBACK_MS, TimeRange
@@ -58,7 +59,7 @@ def run(options: Options) -> list[dict[str, Any]]:
         job_run.rows_bad = sum(count["bad"] for count in inside)
         if not job_run.rows_in:
             raise NothingToReadError(f"there is no usage of source {options.source} in this time")
-        with session(NAME, options.master) as spark:
+        with session(NAME, options.master) as spark, progress(NAME, spark.sparkContext):
             run_of = Run(job_run.id, job_run.version, options.source, options.cluster, when)
             rows = _computed(spark, clickhouse, options, run_of, counts)
             job_run.rows_out = stage(rows, clickhouse, publication.STAGING, run_of)

@@ -20,6 +20,7 @@ from spark_jobs.clickhouse.history_query import BUCKET
 from spark_jobs.job_runs import JobRun
 from spark_jobs.jobs.history import read_history
 from spark_jobs.options import Options
+from spark_jobs.progress import progress
 from spark_jobs.reports import forecast_report
 from spark_jobs.session import session
 from spark_jobs.transforms.forecast_model import FEWEST_STEPS, HORIZON, STEP_MS, Forecast, forecast, regular
@@ -43,7 +44,12 @@ def run(options: Options) -> list[dict[str, Any]]:
     """
     clickhouse = ClickHouse(options.url, options.password)
     job_run = JobRun(clickhouse, NAME, version=time.time_ns(), when=options.when, source=options.source)
-    with job_run, source_errors(), session(NAME, options.master) as spark:
+    with (
+        job_run,
+        source_errors(),
+        session(NAME, options.master) as spark,
+        progress(NAME, spark.sparkContext),
+    ):
         history = read_history(spark, clickhouse, options, job_run)
         now_ms = options.when.to_ms // STEP_MS * STEP_MS
         found = forecasts(history, now_ms // STEP_MS - 1).toArrow().to_pylist()

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 import pyarrow as pa
 
+from spark_jobs.reports.report import Row
 from spark_jobs.reports.rows_report import rows_report
 
 _MOMENT = pa.timestamp("ms", "UTC")
@@ -28,10 +31,19 @@ _TYPES: dict[str, pa.DataType] = {
 }
 COLUMNS = pa.schema(_TYPES)
 STORED = pa.schema({**_TYPES, "run_id": pa.string()})
+
+
+def _plots(rows: Sequence[Row]) -> Mapping[str, str]:
+    from spark_jobs.reports.plots import forecast_plots  # takes seconds to import
+
+    return forecast_plots(rows)
+
+
 REPORT = rows_report(
     "When quotas are reached",
     COLUMNS,
     ("cluster", "quota_key", "user", "client_id", "broker_id", "utilization", "hits_limit_at", "confidence", "reason"),
+    _plots,
 )
 
 _FIGURES = ("precision", "recall", "brier")

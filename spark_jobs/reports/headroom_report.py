@@ -64,6 +64,9 @@ _TYPES: dict[str, pa.DataType] = {
     "range_throttle_ms": pa.float64(),
     "range_throttled_s": pa.float64(),
     "last_throttled": pa.timestamp("us", "UTC"),  # start of the latest window with a throttle time; null: none had one
+    # the greater of mean and p95 utilisation, the highest of each of at most 120 equal parts of the range
+    "history_at": pa.list_(pa.timestamp("us", "UTC")),  # starts of the parts with traffic
+    "history": pa.list_(pa.float64()),
 }
 COLUMNS = pa.schema(_TYPES)
 _TIMES = [name for name, kind in _TYPES.items() if pa.types.is_timestamp(kind)]
@@ -99,7 +102,9 @@ def _was_throttled(row: Row) -> bool:
 def from_json(content: bytes) -> list[Row]:
     """The rows that `Report.to_json` was given, with times again."""
     rows: list[Row] = orjson.loads(content)
-    return [row | {name: row[name] and datetime.fromisoformat(row[name]) for name in _TIMES} for row in rows]
+    times = ({name: row[name] and datetime.fromisoformat(row[name]) for name in _TIMES} for row in rows)
+    lists = ({"history_at": [datetime.fromisoformat(at) for at in row["history_at"]]} for row in rows)
+    return [row | moments | history for row, moments, history in zip(rows, times, lists, strict=True)]
 
 
 def to_html(rows: Sequence[Row]) -> str:
@@ -108,8 +113,10 @@ def to_html(rows: Sequence[Row]) -> str:
     page = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
     page.filters.update(rate=rate_text, throttle=throttle_text, share=share_text, shortened=shortened)
     page.filters.update(why=why, group=group, earlier=_was_throttled)
+    from spark_jobs.reports.plots import headroom_plots  # takes seconds to import
+
     counts = {name: sum(row["level"] == name for row in rows) for name in reversed(LEVELS)}
-    return page.from_string(template).render(rows=rows, counts=counts)
+    return page.from_string(template).render(rows=rows, counts=counts, plots=headroom_plots(rows))
 
 
 def to_table(rows: Sequence[Row]) -> RenderableType:

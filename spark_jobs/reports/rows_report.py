@@ -9,7 +9,6 @@ from typing import Any
 
 import pyarrow as pa
 from jinja2 import Environment
-from markupsafe import Markup
 from rich import box
 from rich.console import RenderableType
 from rich.table import Table
@@ -18,7 +17,7 @@ from rich.text import Text
 from exporters.printable import printable, shortened
 from spark_jobs.reports.report import Report, Row
 
-Plots = Callable[[Sequence[Row]], Mapping[str, str]]  # title -> SVG
+Plots = Callable[[Sequence[Row]], Mapping[str, str]]  # title -> image, a URI
 
 
 def rows_report(title: str, columns: pa.Schema, shown: Sequence[str], plots: Plots | None = None) -> Report:
@@ -36,8 +35,9 @@ def rows_report(title: str, columns: pa.Schema, shown: Sequence[str], plots: Plo
         template = (files("spark_jobs.reports") / "rows.html.j2").read_text(encoding="utf-8")
         page = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
         page.filters.update(cell=cell, shortened=shortened)
-        drawn = {name: Markup(svg) for name, svg in (plots(rows) if plots else {}).items()}  # noqa: S704 - Vega escapes
-        return page.from_string(template).render(title=title, names=shown, rows=rows, plots=drawn)
+        return page.from_string(template).render(
+            title=title, names=shown, rows=rows, plots=plots(rows) if plots else {}
+        )
 
     return Report(columns, to_table, to_html)
 

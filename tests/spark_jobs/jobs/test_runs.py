@@ -155,6 +155,33 @@ def test_a_run_that_gets_sigterm_is_recorded_as_failed(spark: SparkSession, clic
     assert list(clickhouse.store.query(reported.format(job.pid))) == [("failed", "Terminated: ended by SIGTERM")]
 
 
+def test_of_two_runs_at_once_one_waits(spark: SparkSession, clickhouse: RunningClickHouse) -> None:
+    """Windows are never a mixture: the later run begins when the earlier one has ended, and replaces all of it."""
+    insert(clickhouse, "both", "a", 97.0)
+    insert(clickhouse, "both", "b", 5.0)
+    asked = [sys.executable, "-c", _RUN, clickhouse.url, str(START), str(START + 2 * MINUTE), "both"]
+    with subprocess.Popen(asked) as other:
+        owner = f"owner LIKE '%/{other.pid}'"
+        begun = f"SELECT count() FROM headroom.job_runs FINAL WHERE {owner}"
+        while not clickhouse.store.query(begun)[0][0]:
+            assert other.poll() is None
+            time.sleep(0.05)
+        run(clickhouse, "both")
+        ended = f"SELECT status FROM headroom.job_runs FINAL WHERE {owner}"
+        assert list(clickhouse.store.query(ended)) == [("succeeded",)]
+    assert other.returncode == 0
+    assert [row[1:4] for row in levels(clickhouse, "both", "quota_utilization_committed")] == [
+        *(("a", 0, "critical"), ("a", 60, "critical"), ("b", 0, "ok"), ("b", 60, "ok")),
+    ]
+    published = clickhouse.store.query(
+        "SELECT window_start, count(), uniqExact(run_id), any(run_version) FROM headroom.quota_utilization_committed"
+        " WHERE cluster = 'both' GROUP BY window_start"
+    )
+    assert [tuple(row[1:3]) for row in published] == [(2, 1), (2, 1)]
+    newest = "SELECT max(run_version) FROM headroom.quota_utilization WHERE cluster = 'both'"
+    assert {row[3] for row in published} == {clickhouse.store.query(newest)[0][0]}
+
+
 def test_a_stream_goes_on_from_its_checkpoint(
     spark: SparkSession, clickhouse: RunningClickHouse, tmp_path: Path
 ) -> None:

@@ -1,0 +1,158 @@
+"""Plots of the HTML reports: Vega-Lite charts by altair, drawn to SVG in this process.
+
+vl-convert holds Vega and its fonts, so a page needs no network. Each plot is an image of its own (`data:` URI): ids of
+one SVG cannot clash with those of another, and nothing in it can run. Imported only for HTML: altair and vl-convert
+take seconds of CPU and 230 MB.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import altair as alt
+import pandas as pd
+import vl_convert
+
+from exporters.printable import printable, shortened
+from spark_jobs.reports.report import Row
+
+Chart = Any  # altair's methods are typed too loosely to say which kind of chart they return
+
+_LINES = 8  # clients in a plot of lines
+_ROWS = 30  # clients in a heat map or a plot of bars
+_FANS = 6
+_WIDTH = 760
+_STEP_MS = 300_000  # of a forecast
+_NAME_CHARS = 48
+_HIGHEST = 2.0  # utilisation above it is drawn as this
+
+
+def headroom_plots(rows: Sequence[Row]) -> Mapping[str, str]:
+    """Title -> image, of rows of quota-headroom, the worst first. A plot without anything in it is left out."""
+    charts: dict[str, Chart | None] = {
+        "Utilisation over time": _utilisation(rows),
+        "Clients by time": _heat_map(rows),
+        "Who takes the shared quotas": _culprits(rows),
+    }
+    return {title: _image(chart) for title, chart in charts.items() if chart is not None}
+
+
+def forecast_plots(rows: Sequence[Row]) -> Mapping[str, str]:
+    """Title -> image, of rows of throttle-forecast."""
+    found = [
+        {
+            "bucket": f"{_client(row)} at broker {row['broker_id']}",
+            "at": pd.Timestamp(row["made_at"]) + pd.Timedelta(milliseconds=_STEP_MS * (step + 1)),
+            **{name: min(row[name][step], _HIGHEST) for name in ("p10", "p50", "p90")},
+        }
+        for row in rows[:_FANS]
+        for step in range(len(row["p50"]))
+    ]
+    if not found:
+        return {}
+    base = alt.Chart(_frame(found, "at"))
+    at, used = _time("at"), alt.Y("p10:Q", title="of the limit", axis=_PERCENT)
+    fan = base.mark_area(opacity=0.3).encode(x=at, y=used, y2="p90:Q")
+    layers = alt.layer(fan, base.mark_line().encode(x=at, y="p50:Q"), _limit(base)).properties(
+        width=_WIDTH // 2, height=140
+    )
+    chart = layers.facet(alt.Facet("bucket:N", title=None, sort=None), columns=2)
+    return {"Forecast: median, and where it stays with 80 %": _image(chart)}
+
+
+_PERCENT = alt.Axis(format="%")
+
+
+def _utilisation(rows: Sequence[Row]) -> Chart | None:
+    found = _history([row for row in rows if row["utilization"] is not None][:_LINES])
+    if len({point["at"] for point in found}) < 2:
+        return None
+    base = alt.Chart(_frame(found, "at"))
+    lines = base.mark_line().encode(
+        x=_time("at"),
+        y=alt.Y("used:Q", title="of the limit", axis=_PERCENT),
+        color=alt.Color("client:N", title=None, sort=None),
+    )
+    return alt.layer(lines, _limit(base)).properties(width=_WIDTH, height=240)
+
+
+def _heat_map(rows: Sequence[Row]) -> Chart | None:
+    found = _history(rows[:_ROWS])
+    if not found:
+        return None
+    colour = alt.Scale(scheme="orangered", domain=[0, 1], clamp=True)
+    return (
+        alt.Chart(_frame(found, "at"))
+        .mark_rect()
+        .encode(
+            x=alt.X("utcyearmonthdatehoursminutes(at):O", title="UTC", axis=alt.Axis(labelOverlap=True)),
+            y=alt.Y("client:N", title=None, sort=None),
+            color=alt.Color("used:Q", title="of the limit", scale=colour, legend=alt.Legend(format="%")),
+        )
+        .properties(width=_WIDTH)
+    )
+
+
+def _culprits(rows: Sequence[Row]) -> Chart | None:
+    found = [
+        {
+            "bucket": f"{row['quota_key']} of {_short(row['matched_entity'])} at broker {row['broker_id']}",
+            "client": _client(row),
+            "share": row["usage"] / row["group_usage"],
+        }
+        for row in [row for row in rows if row["shared_with"] and row["group_usage"]][:_ROWS]
+    ]
+    if not found:
+        return None
+    return (
+        alt.Chart(_frame(found))
+        .mark_bar()
+        .encode(
+            x=alt.X("share:Q", title="share of the usage", axis=_PERCENT),
+            y=alt.Y("client:N", title=None, sort="-x"),
+            color=alt.Color("bucket:N", title=None, legend=alt.Legend(orient="bottom", columns=1, labelLimit=_WIDTH)),
+        )
+        .properties(width=_WIDTH)
+    )
+
+
+def _history(rows: Sequence[Row]) -> list[dict[str, Any]]:
+    return [
+        {"client": _client(row), "at": at, "used": min(used, _HIGHEST)}
+        for row in rows
+        for at, used in zip(row["history_at"], row["history"], strict=True)
+        if used is not None  # JSON has no infinity
+    ]
+
+
+def _limit(base: Chart) -> Chart:
+    return base.mark_rule(color="firebrick", strokeDash=[6, 3]).encode(y=alt.datum(1.0))
+
+
+def _time(name: str) -> alt.X:
+    return alt.X(
+        f"{name}:T", title="UTC", scale=alt.Scale(type="utc"), axis=alt.Axis(format="%H:%M", labelOverlap=True)
+    )
+
+
+def _client(row: Row) -> str:
+    """Names the client-id, user and quota; two rows of a report never have the same one."""
+    return f"{_short(row['client_id'])} ({_short(row['user'])}, {row['quota_key']}, {_short(row['cluster'])})"
+
+
+def _short(name: str) -> str:
+    return shortened(printable(name), _NAME_CHARS)
+
+
+def _frame(rows: Sequence[Mapping[str, Any]], *times: str) -> pd.DataFrame:
+    frame = pd.DataFrame(rows)
+    for name in times:
+        frame[name] = pd.to_datetime(frame[name], utc=True)
+    return frame
+
+
+def _image(chart: Chart) -> str:
+    svg = vl_convert.vegalite_to_svg(chart.to_dict())
+    return f"data:image/svg+xml;base64,{base64.b64encode(svg.encode()).decode()}"

@@ -1,0 +1,68 @@
+"""Plots of the reports: what is drawn, from hostile names and odd numbers as well."""
+
+from __future__ import annotations
+
+import base64
+import re
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from spark_jobs.reports.plots import forecast_plots, headroom_plots
+from tests.spark_jobs.reports.test_headroom_report import FREE, HOSTILE, WINDOW, row
+
+
+def svg(image: str) -> str:
+    kind, _, content = image.partition(",")
+    assert kind == "data:image/svg+xml;base64"
+    drawn = base64.b64decode(content).decode()
+    assert drawn.startswith("<svg")
+    assert set(re.findall(r"https?://[^\"' ]+", drawn)) <= {
+        "http://www.w3.org/2000/svg",
+        "http://www.w3.org/1999/xlink",
+    }
+    return drawn
+
+
+def shared(client_id: str, usage: float) -> dict[str, Any]:
+    return row(client_id=client_id, usage=usage, shared_with=1)
+
+
+def test_a_report_has_lines_a_heat_map_and_the_members_of_shared_quotas() -> None:
+    drawn = headroom_plots([shared("greedy", 160_000.0), shared("modest", 10_000.0), FREE])
+    lines, heat_map, culprits = map(svg, drawn.values())
+    assert list(drawn) == ["Utilisation over time", "Clients by time", "Who takes the shared quotas"]
+    assert all("greedy (alice" in each and "modest (alice" in each for each in (lines, heat_map, culprits))
+    assert "free (alice" not in lines
+    assert "free (alice" in heat_map
+    assert "free (alice" not in culprits
+    assert "stroke-dasharray" in lines  # the limit
+
+
+def test_names_of_clients_are_text() -> None:
+    for image in headroom_plots([HOSTILE | {"shared_with": 1}]).values():
+        drawn = svg(image)
+        assert "<script>alert" not in drawn
+        assert "&lt;script&gt;alert" in drawn
+        assert "\x1b" not in drawn
+
+
+def test_what_is_not_there_is_not_drawn() -> None:
+    assert headroom_plots([]) == {}
+    once = row(history_at=[WINDOW], history=[0.5])
+    assert list(headroom_plots([once])) == ["Clients by time"]
+    assert forecast_plots([]) == {}
+
+
+def test_utilisation_without_bound_is_drawn_as_high() -> None:
+    for history in ([0.5, float("inf")], [0.5, None]):  # None: as JSON has it
+        assert "NaN" not in svg(headroom_plots([row(history=history)])["Clients by time"])
+
+
+def test_a_forecast_has_a_fan_for_each_bucket() -> None:
+    made_at = datetime(2026, 11, 20, 10, tzinfo=UTC) + timedelta(minutes=5)
+    quantiles = {"p10": [0.1, 0.2], "p50": [0.5, 0.6], "p90": [0.9, float("inf")]}
+    rows = [row(client_id=name, made_at=made_at, **quantiles) for name in ("<one>", "two")]
+    (image,) = forecast_plots(rows).values()
+    drawn = svg(image)
+    assert "&lt;one&gt; (alice" in drawn
+    assert "two (alice" in drawn
