@@ -145,9 +145,20 @@ LIMITS_SCHEMA = schema(
     value=T.DoubleType,
 )
 
+
+def _busiest(name: str, metrics: tuple[str, ...]) -> str:
+    """The instance with most of the client's bytes, and its share of them."""
+    return f"""sumMapIf(map(instance, total), metric IN ({_in(metrics)})) AS {name}_bytes,
+       arrayReverseSort(each -> (each.2, each.1), arrayZip(mapKeys({name}_bytes), mapValues({name}_bytes)))[1]
+           AS {name},
+       {name}.1 AS top_{name},
+       if({name}.2 > 0, {name}.2 / arraySum(mapValues({name}_bytes)), NULL) AS top_{name}_share"""
+
+
 # What the clients themselves reported, per window. A gauge without a sample is NaN. `.max` only: Java's `.avg` is
 # diluted by each unthrottled response. Totals are deltas: the receiver asks for delta temporality.
 TELEMETRY = f"""
+SELECT * EXCEPT (sender, sender_bytes, receiver, receiver_bytes) FROM (
 SELECT cluster, user, client_id, window_start_ms,
        maxOrNullIf(top, metric = '{PRODUCE_THROTTLE}') AS produce_throttle_ms,
        maxOrNullIf(top, metric IN ({_in(FETCH_THROTTLES)})) AS fetch_throttle_ms,
@@ -155,18 +166,22 @@ SELECT cluster, user, client_id, window_start_ms,
        maxOrNullIf(top, metric = '{QUEUE_TIME}') AS queue_time_ms,
        sumOrNullIf(total, metric = '{REBALANCES}') AS rebalances,
        sumOrNullIf(total, metric IN ({_in(OUTGOING)})) AS outgoing_bytes,
-       sumOrNullIf(total, metric IN ({_in(INCOMING)})) AS incoming_bytes
+       sumOrNullIf(total, metric IN ({_in(INCOMING)})) AS incoming_bytes,
+       {_busiest("sender", OUTGOING)},
+       {_busiest("receiver", INCOMING)}
 FROM (
     SELECT cluster, toValidUTF8(p.principal) AS user, toValidUTF8(p.client_id) AS client_id, metric, series_id,
+           toString(client_instance_id) AS instance,
            intDiv(toUnixTimestamp64Milli(ts), {{window_ms:Int64}}) * {{window_ms:Int64}} AS window_start_ms,
            max(value) AS top, sum(value) AS total
     FROM headroom.points AS p
     WHERE {_RANGE} AND isFinite(value) AND bitAnd(flags, 1) = 0
       AND metric IN ({_in(_REPORTED)})
       AND ({{cluster:String}} = '' OR cluster = {{cluster:String}})
-    GROUP BY cluster, user, client_id, metric, series_id, window_start_ms
+    GROUP BY cluster, user, client_id, metric, series_id, instance, window_start_ms
 )
 GROUP BY cluster, user, client_id, window_start_ms
+)
 """  # noqa: S608 - made of our own words
 TELEMETRY_SCHEMA = schema(
     cluster=T.StringType,
@@ -180,6 +195,10 @@ TELEMETRY_SCHEMA = schema(
     rebalances=T.DoubleType,
     outgoing_bytes=T.DoubleType,
     incoming_bytes=T.DoubleType,
+    top_sender=T.StringType,
+    top_sender_share=T.DoubleType,
+    top_receiver=T.StringType,
+    top_receiver_share=T.DoubleType,
 )
 
 # The instances behind a client: seen when their id was handed out or when they pushed.
@@ -237,6 +256,8 @@ UTILIZATION_SCHEMA = schema(
     outgoing_bytes=T.DoubleType,
     incoming_bytes=T.DoubleType,
     instances=T.IntegerType,
+    busiest_instance=T.StringType,
+    busiest_instance_share=T.DoubleType,
     shared_with=T.IntegerType,
     culprit_user=T.StringType,
     culprit_client_id=T.StringType,

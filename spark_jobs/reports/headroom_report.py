@@ -37,6 +37,8 @@ _TYPES: dict[str, pa.DataType] = {
     "software_name": pa.string(),
     "software_version": pa.string(),
     "instances": pa.int32(),
+    "busiest_instance": pa.string(),  # where several share the client id
+    "busiest_instance_share": pa.float64(),
     "matched_entity": pa.string(),
     "headroom": pa.float64(),  # limit - group_usage
     "group_usage": pa.float64(),  # of all clients that share the limit

@@ -44,7 +44,7 @@ def reason(thresholds: Thresholds) -> Column:
     verdict = F.when(F.col("throttle_ms_max") > 0, _throttled(thresholds)).when(
         F.col("muted_ms") > 0, F.format_string("still muted by an earlier throttle time on broker %d", "broker_id")
     )
-    more = (_muted(), _bursts(), _held(), _felt(), _shared())
+    more = (_muted(), _bursts(), _held(), _felt(), _shared(), _instance())
     return F.concat_ws("; ", verdict.otherwise(unlimited.otherwise(_near())), *more)
 
 
@@ -99,6 +99,13 @@ def _shared() -> Column:
     most = F.when(share >= _MOST, F.format_string(", %s takes %.0f %% of it", who, share * 100)).otherwise("")
     several = F.when(others > 1, F.format_string("%d other clients share this quota", others))
     return F.concat(F.when(others == 1, "another client shares this quota").otherwise(several), most)
+
+
+def _instance() -> Column:
+    """Which of the instances with this client id it is, where one of them stands out."""
+    share = F.col("busiest_instance_share")
+    text = "instance %s reports %.0f %% of the bytes of this client id"
+    return F.when(share >= _MOST, F.format_string(text, "busiest_instance", share * 100))
 
 
 def _rule() -> Column:

@@ -135,8 +135,17 @@ def _client_throttle() -> Column:
     )
 
 
+def _of_direction(sender: str, receiver: str) -> Column:
+    """What telemetry reports about the side that this quota limits; null for quotas on neither."""
+    return F.when(F.col("quota_key") == QuotaKey.PRODUCER_BYTE_RATE, F.col(sender)).when(
+        F.col("quota_key") == QuotaKey.CONSUMER_BYTE_RATE, F.col(receiver)
+    )
+
+
 def _as_stored(seen: DataFrame, when: TimeRange, thresholds: Thresholds) -> DataFrame:
     shared = F.col("shared_with") > 0
+    instance_share = _of_direction("top_sender_share", "top_receiver_share")
+    several = instance_share < 1
     named = seen.withColumns(
         {
             "window_start": F.timestamp_millis("window_start_ms"),
@@ -152,6 +161,8 @@ def _as_stored(seen: DataFrame, when: TimeRange, thresholds: Thresholds) -> Data
             "culprit_client_id": F.when(shared, F.col("greediest_client_id")).otherwise(""),
             "culprit_share": F.when(shared, F.try_divide("greediest_usage", "group_usage")),
             "instances": F.greatest("instances", F.lit(0)),  # the size of no array is null or -1
+            "busiest_instance": F.when(several, _of_direction("top_sender", "top_receiver")).otherwise(""),
+            "busiest_instance_share": F.when(several, instance_share),
             "software_name": F.coalesce("software.software_name", F.lit(UNKNOWN)),
             "software_version": F.coalesce("software.software_version", F.lit(UNKNOWN)),
             "level": severity.level(F.col("held")),

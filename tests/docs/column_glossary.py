@@ -114,6 +114,8 @@ COLUMNS = {
     "usage_avg": "mean rate",
     "usage_max": "largest rate",
     "usage_p95": "95th percentile of the rate",
+    "busiest_instance": "the client instance that reports most of the bytes, where several share the client id",
+    "busiest_instance_share": "its share of what all instances of the client report",
     "usage_rank": "place among the clients of the bucket",
     "user": "principal name; '' or <default> as in quota entities",
     "utilization": "mean rate of the bucket over the limit, on the worst broker",

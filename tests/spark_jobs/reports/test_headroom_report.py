@@ -35,6 +35,8 @@ def row(**given: Any) -> dict[str, Any]:
         "software_name": "apache-kafka-java",
         "software_version": "4.3.1",
         "instances": 1,
+        "busiest_instance": "",
+        "busiest_instance_share": None,
         "matched_entity": "client-id=app",
         "headroom": 30_000.0,
         "group_usage": 170_000.0,

@@ -198,16 +198,22 @@ def test_who_takes_most_of_a_shared_quota_is_named(spark: SparkSession) -> None:
 
 def test_what_the_client_felt_is_told_by_quota(spark: SparkSession) -> None:
     usage = [Usage(quota_key=key, throttle_ms=1.0, muted_ms=1.0) for key in (PRODUCE, FETCH, REQUEST)]
-    felt = (("c", "alice", "app", 0, 1150.0, 20.0, 300.0, 75.0, 2.0, 1000.0, None),)
+    felt = (("c", "alice", "app", 0, 1150.0, 20.0, 300.0, 75.0, 2.0, 1000.0, None, "one", 0.75, "", None),)
     reported = {row["quota_key"]: row for row in evaluate(spark, usage, felt=felt)}
     assert {key: (row["client_throttle_ms_max"], row["reason"].split("; ")[-1]) for key, row in reported.items()} == {
-        PRODUCE: (1150.0, "client felt produce throttle 1150 ms"),
+        PRODUCE: (1150.0, "instance one reports 75 % of the bytes of this client id"),
         FETCH: (20.0, "client felt fetch throttle 20 ms"),
         REQUEST: (1150.0, "client felt throttle 1150 ms"),
     }
     row = reported[PRODUCE]
     assert (row["request_latency_ms_max"], row["queue_time_ms_max"], row["rebalances"]) == (300.0, 75.0, 2.0)
     assert (row["outgoing_bytes"], row["incoming_bytes"]) == (1000.0, None)
+    assert "client felt produce throttle 1150 ms" in row["reason"]
+    assert {key: (row["busiest_instance"], row["busiest_instance_share"]) for key, row in reported.items()} == {
+        PRODUCE: ("one", 0.75),
+        FETCH: ("", None),
+        REQUEST: ("", None),
+    }
 
 
 def test_instances_seen_within_the_hour_count_and_the_newest_names_the_software(spark: SparkSession) -> None:
