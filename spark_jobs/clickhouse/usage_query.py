@@ -25,6 +25,12 @@ BAD_NUMBER = f"NOT (isFinite(rate) AND rate >= 0 AND rate <= {LARGEST_RATE:.0f} 
 _CLIENT = "cluster, source, quota_key, user, client_id, broker_id, window_ms"
 _QUOTA = "limit_known, row_limit, entity, bucket_user, bucket_client_id"
 
+_USABLE = (
+    "source = {source:String} AND cluster = {cluster:String} AND quota_key = {quota_key:String}"
+    f" AND NOT ({BAD_NUMBER})"
+)
+
+# Rows before the range are there for what they mute in it: a union does not mind duplicates, so they need no FINAL.
 # A sample belongs to the window in which its ts lies. `cadence_s` 0: a bare sample, whose interval is not known.
 _SAMPLES = f"""
 SELECT cluster, toString(source) AS source, quota_key, toValidUTF8(q.user) AS user,
@@ -44,12 +50,15 @@ SELECT cluster, toString(source) AS source, quota_key, toValidUTF8(q.user) AS us
                           least(at_ms + greatest(muted_for_ms, 1), {{to_ms:Int64}}),
                           {{window_ms:Int64}}))) AS window_ms,
        window_ms = own_window_ms AS own
-FROM headroom.quota_usage AS q FINAL
-WHERE ts >= fromUnixTimestamp64Milli({{from_ms:Int64}} - {THROTTLE_LOOKBACK_MS})
-  AND ts < fromUnixTimestamp64Milli({{to_ms:Int64}})
-  AND (ts >= fromUnixTimestamp64Milli({{from_ms:Int64}}) OR (throttle_ms > 0 AND interval_ms = 0))
-  AND source = {{source:String}} AND cluster = {{cluster:String}} AND quota_key = {{quota_key:String}}
-  AND NOT ({BAD_NUMBER})
+FROM (
+    SELECT * FROM headroom.quota_usage FINAL
+    WHERE ts >= fromUnixTimestamp64Milli({{from_ms:Int64}}) AND ts < fromUnixTimestamp64Milli({{to_ms:Int64}})
+      AND {_USABLE}
+    UNION ALL
+    SELECT * FROM headroom.quota_usage
+    WHERE ts >= fromUnixTimestamp64Milli({{from_ms:Int64}} - {THROTTLE_LOOKBACK_MS})
+      AND ts < fromUnixTimestamp64Milli({{from_ms:Int64}}) AND throttle_ms > 0 AND interval_ms = 0 AND {_USABLE}
+) AS q
 """  # noqa: S608 - made of our own words
 
 
