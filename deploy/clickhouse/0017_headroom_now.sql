@@ -96,8 +96,8 @@ SELECT
     window_start, cluster, source, quota_key, user, client_id, broker_id, `limit`, usage, utilization, throttle_ms,
     CAST(multiIf(
         is_throttled, 'throttled',
-        NOT limit_known, 'unknown',
         most >= thresholds.3 OR muted_ms > 0, 'critical',
+        NOT limit_known, 'unknown',
         most >= thresholds.2, 'warn',
         most >= thresholds.1, 'watch',
         'ok'), 'Enum8(\'unknown\' = -1, \'ok\' = 0, \'watch\' = 1, \'warn\' = 2, \'critical\' = 3, \'throttled\' = 4)') AS level,

@@ -171,7 +171,7 @@ def test_of_two_runs_at_once_one_waits(spark: SparkSession, clickhouse: RunningC
         assert list(clickhouse.store.query(ended)) == [("succeeded",)]
     assert other.returncode == 0
     assert [row[1:4] for row in levels(clickhouse, "both", "quota_utilization_committed")] == [
-        *(("a", 0, "critical"), ("a", 60, "critical"), ("b", 0, "ok"), ("b", 60, "ok")),
+        *(("a", 0, "critical"), ("a", 60, "critical"), ("b", 0, "critical"), ("b", 60, "critical")),
     ]
     published = clickhouse.store.query(
         "SELECT window_start, count(), uniqExact(run_id), any(run_version) FROM headroom.quota_utilization_committed"
