@@ -15,11 +15,11 @@ import pytest
 ROOT = Path(__file__).parent.parent
 PACKAGES = ("exporters", "headroom", "quota_metrics", "spark_jobs", "telemetry")
 LINES_OF_A_FILE = 300
-FILES_OF_A_FOLDER = 16
+FILES_OF_A_FOLDER = 17
 LINES_OF_A_FUNCTION = 60
 LONG_FUNCTIONS = {("headroom/cli/main.py", "serve"), ("spark_jobs/cli.py", "command")}  # a parameter for each flag
 LARGE_FOLDERS = {
-    "tests/kit": 18,
+    "tests/kit": 24,
     "docs": 24,
     "docs/runbooks": 60,
     "deploy/clickhouse": 32,
