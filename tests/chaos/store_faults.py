@@ -26,6 +26,7 @@ from tests.chaos.load import Load
 from tests.chaos.scenario import CLIENTS, kill, kill_server, kill_worker, loaded, until
 from tests.chaos.victim import Headroom, Server
 
+_RECEIVED = "headroom_records_received_total"
 _DISK_BYTES = 512 << 20
 _MAX_PAYLOAD_BYTES = 1 << 24
 _REFUSE = "ALTER TABLE headroom.points ADD CONSTRAINT IF NOT EXISTS chaos CHECK value % 401 != 0"
@@ -120,9 +121,11 @@ async def _replayed(headroom: Headroom, server: Server, load: Load, data: Path, 
         f"{counts} acknowledged={first.acknowledged} stored={first.stored} quarantined={len(quarantined)}"
         f" lost={first.acknowledged - accounted} doubled={first.doubled}"
     )
+    waiting, before_replay = len([*held(data / "quarantine")]), headroom.metrics()[_RECEIVED]
     replay = [sys.executable, "-m", "headroom", "quarantine", "replay", "--data", str(data)]
     await asyncio.to_thread(subprocess.run, replay, check=True)
-    await until(lambda: headroom.metrics()["headroom_spool_bytes"] == 0, "the replayed pushes to be read")
+    # Metrics are a second old: without this the audit may come before the replayed pushes, or their rollups.
+    await until(lambda: headroom.metrics()[_RECEIVED] >= before_replay + waiting, "the replayed pushes to be read")
     counts_after, rests_again = await rested(headroom)
     final = await asyncio.to_thread(audit, server.port, load.ledger.acknowledged, after_faults=True)
     if refusals and not quarantined:

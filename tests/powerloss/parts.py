@@ -27,8 +27,7 @@ class _Part:
 
 
 def durable_parts(calls: Iterable[Call]) -> dict[str, int]:
-    """Part name -> the line from which on it is durable. `calls` in the order in which they end. Parts of all tables:
-    a name that comes twice counts from its last part on."""
+    """Directory of a part -> the line from which on it is durable. `calls` in the order in which they end."""
     parts: defaultdict[str, _Part] = defaultdict(_Part)
     durable: dict[str, int] = {}
     for call in calls:
@@ -54,5 +53,5 @@ def durable_parts(calls: Iterable[Call]) -> dict[str, int]:
             elif str(path) in parts:
                 part = parts[str(path)]
                 if part.renamed and part.renamed < call.begin and not part.unsynced:
-                    durable[path.name] = call.end
+                    durable[str(path)] = call.end
     return durable

@@ -80,7 +80,7 @@ def traced(directory: Path, seconds: float, *, fsync: str = "each") -> Trace:
         sql_port = int(served.sql.rpartition(":")[2])
         stop_merges(sql_port)
         pushed = asyncio.run(_load(served.address, seconds))
-        eventually(served.metrics, lambda found: not found["headroom_records:buffered"])
+        eventually(served.metrics, lambda found: found["headroom_records:written"] >= len(pushed))
         rows = _rows(sql_port)
         assert served.stop() == 0
     found = list(calls(_finished(log)))
@@ -121,9 +121,12 @@ async def _client(address: tuple[str, int], number: int, end: float, pushed: dic
 
 
 def _rows(sql_port: int) -> list[tuple[int, str]]:
+    """Each number, and the directory of the part that has it."""
     with Endpoint.parse(f"http://{LOOPBACK}:{sql_port}").as_writer().connect() as client:
         rows = client.query("SELECT toUInt64(value), _part FROM headroom.points").result_rows
-    return [(int(value), str(part)) for value, part in rows]
+        parts = client.query("SELECT name, path FROM system.parts WHERE table = 'points' AND active").result_rows
+    paths = {name: str(path).rstrip("/") for name, path in parts}
+    return [(int(value), paths[part]) for value, part in rows]
 
 
 def _finished(log: Path) -> list[str]:

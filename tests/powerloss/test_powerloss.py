@@ -96,7 +96,7 @@ def test_a_part_is_durable_when_all_of_it_is_synced() -> None:
         renamed("/t/tmp_insert_all_1_1_0", "/t/all_1_1_0"),
         synced("/t/all_1_1_0", 6),
     ]
-    assert durable_parts(log(*steps)) == {"all_1_1_0": 4}
+    assert durable_parts(log(*steps)) == {"/t/all_1_1_0": 4}
     for left_out in (2, 3, 4):
         assert durable_parts(log(*steps[:left_out], *steps[left_out + 1 :])) == {}
 
