@@ -10,9 +10,9 @@ import pytest
 from exporters.model import UsageSample
 from headroom.demo.script import CLIENTS
 from telemetry.ingest.arrow_tables import usage_table
+from tests.headroom.web.shown_levels import live_levels
 from tests.kit.clickhouse import RunningClickHouse
 from tests.kit.serving import Served
-from tests.kit.shown_levels import live_levels
 
 pytestmark = pytest.mark.clickhouse
 

@@ -47,6 +47,7 @@ def write_usage(store: Store) -> None:
                 "prod", "producer_byte_rate", end_ms - ago * 1000, HOSTILE if name == HOSTILE else "alice", name, "",
                 1 + number % 2, int(share * 1e5), share * 1e5, throttle_ms * (ago % 5 == 0),
                 0, "gateway", "gw", 1000, 1e5, True, "user=alice, client-id=<default>", "alice", name,
+                muted_ms=int(throttle_ms) * (ago % 5 == 0),
             )
             for ago in range(-900, 300)  # the rows of a quarter of an hour to come, too: tests take their time
         ]  # fmt: skip
