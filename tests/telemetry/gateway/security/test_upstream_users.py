@@ -1,0 +1,81 @@
+"""Clients with certificates keep their names at the broker: the gateway connects with a certificate for each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from urllib.parse import quote
+
+import pytest
+
+from headroom.demo.kit.admin import Admin
+from headroom.demo.kit.jvm import Jvm
+from headroom.server.processes.upstream_certificates import UpstreamCertificates
+from quota_metrics.kafka.properties import read_properties
+from telemetry.gateway.security.listener_security import ListenerSecurity
+from telemetry.gateway.security.listener_tls import ListenerTls
+from tests.kit.secure_clients import LibrdkafkaClient
+from tests.kit.secure_cluster import SecureCluster
+from tests.kit.serving import eventually
+from tests.quota_metrics.measure.quota_truth import Truth
+from tests.telemetry.conftest import RunningGateway
+from tests.telemetry.gateway.security.conftest import broker_security
+
+pytestmark = [pytest.mark.kafka, pytest.mark.java, pytest.mark.timeout(300)]
+
+USER = "CN=carol,O=Acme"
+
+
+@pytest.fixture
+def standing_in(secure_cluster: SecureCluster, tmp_path: Path) -> Iterator[RunningGateway]:
+    """mTLS on both sides; only carol has a certificate for the brokers."""
+    authority = secure_cluster.authority
+    authority.issue("carol", "/O=Acme/CN=carol")
+    tls = ListenerTls(*authority.issue("standing-in"), authority.ca, "required")
+    brokers = broker_security(secure_cluster, "MTLS")
+    directory = tmp_path / "principals"
+    directory.mkdir()
+    (directory / f"{quote(USER, safe='')}.pem").write_bytes(authority.store("carol").read_bytes())
+    properties = read_properties(secure_cluster.command_config("MTLS"))
+    security = ListenerSecurity(
+        protocol="SSL",
+        tls=tls.context,
+        upstream_tls=brokers.tls,
+        upstream_tls_of=UpstreamCertificates(directory, properties).context_of,
+    )
+    gateway = RunningGateway(secure_cluster.bootstrap("MTLS"), tmp_path / "spool", security=security, admin=brokers)
+    yield gateway
+    gateway.stop()
+
+
+def test_the_broker_meters_the_client_and_not_the_gateway(
+    standing_in: RunningGateway, jvm: Jvm, secure_cluster: SecureCluster, new_secure_topic: Callable[[str], str]
+) -> None:
+    topic = new_secure_topic("standing-in")
+    with Admin(jvm, secure_cluster.bootstrap("PLAINTEXT")) as admin:
+        admin.alter_quota({"user": USER}, {"producer_byte_rate": 10_000_000.0})
+
+    def config(name: str) -> dict[str, str]:
+        directory = secure_cluster.directory
+        return {
+            "security.protocol": "ssl",
+            "ssl.ca.location": str(secure_cluster.authority.ca),
+            "ssl.certificate.location": str(directory / f"{name}.pem"),
+            "ssl.key.location": str(directory / f"{name}.key"),
+        }
+
+    truths = [Truth(jvm, port) for port in secure_cluster.jmx_ports]
+    carol = LibrdkafkaClient(standing_in.bootstrap, "carols", config("carol"))
+
+    def metered() -> bool:
+        carol.produce(topic, [b"value"] * 100)
+        bucket = ("producer_byte_rate", quote(USER, safe=""), "")  # as Kafka sanitizes names for JMX
+        return any(bucket in truth.sensors() for truth in truths)
+
+    eventually(metered, bool)
+    assert standing_in.meter.clients() == {(USER, "carols")}
+    with pytest.raises(AssertionError):
+        LibrdkafkaClient(standing_in.bootstrap, "alices", config("client")).produce(topic, [b"value"])
+    assert standing_in.meter.clients() == {(USER, "carols")}
+    for truth in truths:
+        truth.close()
