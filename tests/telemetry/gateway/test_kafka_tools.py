@@ -1,0 +1,150 @@
+"""Kafka's own performance tools and Kafka Streams (exactly once) through the gateway, as they come."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
+
+from headroom.demo.kit.admin import Admin
+from headroom.demo.kit.broker import Cluster
+from headroom.demo.kit.jars import KAFKA_VERSION, MARKER, fetch
+from headroom.demo.kit.jvm import Jvm
+from tests.kit.serving import PATIENCE_S, eventually
+from tests.telemetry.conftest import RunningGateway
+
+pytestmark = [pytest.mark.kafka, pytest.mark.java, pytest.mark.timeout(300)]
+
+RECORDS = 3_000
+_IN_MEMORY = "org.apache.kafka.streams.state.BuiltInDslStoreSuppliers$InMemoryDslStoreSuppliers"
+
+# Without RocksDB (70 MB): the topology below keeps its state in memory.
+_STREAMS = f"""<ivy-module version="2.0">
+  <info organisation="headroom" module="kafka-streams"/>
+  <configurations><conf name="default"/></configurations>
+  <dependencies defaultconf="default->default(runtime)">
+    <dependency org="org.apache.kafka" name="kafka-streams" rev="{KAFKA_VERSION}" transitive="false"/>
+  </dependencies>
+</ivy-module>
+"""
+
+
+@pytest.fixture(scope="module")
+def streams_jvm(
+    java: str, kafka_libs: Path, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
+) -> Iterator[Jvm]:
+    """A JVM with Kafka Streams beside the other classes."""
+    streams = request.config.rootpath.absolute() / ".cache" / f"kafka-{KAFKA_VERSION}" / "streams" / "libs"
+    if not (streams / MARKER).exists():
+        fetch(java, streams, _STREAMS, print)
+    libs = tmp_path_factory.mktemp("streams")
+    for jar in (*kafka_libs.glob("*.jar"), *streams.glob("*.jar")):
+        (libs / jar.name).symlink_to(jar)
+    with Jvm(java, libs) as running:
+        yield running
+
+
+def test_the_performance_tools(jvm: Jvm, kafka: Cluster, gateway: RunningGateway, new_topic: Callable[[], str]) -> None:
+    topic, tools = new_topic(), jvm.classes.org.apache.kafka.tools
+    properties = ["--command-property", f"bootstrap.servers={gateway.bootstrap}", "client.id=perf-producer"]
+    sizes = ["--num-records", str(RECORDS), "--record-size", "1000", "--throughput", "-1"]
+    tools.ProducerPerformance.main(jvm.strings(["--topic", topic, *sizes, *properties]))
+    assert end_offset(kafka.bootstrap, topic) == RECORDS
+    arguments = ["--bootstrap-server", gateway.bootstrap, "--topic", topic, "--num-records", str(RECORDS)]
+    tools.ConsumerPerformance.main(jvm.strings([*arguments, "--timeout", "30000", "--group", topic]))
+    assert committed(kafka.bootstrap, topic, topic) == RECORDS
+    assert "perf-producer" in {client_id for _, client_id in gateway.meter.clients()}
+
+
+def end_offset(bootstrap: str, topic: str) -> int:
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": f"{topic}-look"})
+    high = consumer.get_watermark_offsets(TopicPartition(topic, 0), PATIENCE_S)[1]
+    consumer.close()
+    return int(high)
+
+
+def committed(bootstrap: str, topic: str, group: str) -> int:
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": group})
+    (found,) = consumer.committed([TopicPartition(topic, 0)], PATIENCE_S)
+    consumer.close()
+    return int(found.offset)
+
+
+# `classic` passes too; its restart waits for the session timeout of the member that was closed.
+@pytest.mark.parametrize("protocol", ["streams"])
+def test_streams_counts_exactly_once(
+    protocol: str, streams_jvm: Jvm, kafka: Cluster, kafka_admin: Admin, gateway: RunningGateway, tmp_path: Path
+) -> None:
+    """Words are counted; the application is closed in the middle and goes on from its changelog."""
+    name = f"count-{protocol}-{uuid.uuid4().hex[:8]}"
+    kafka_admin.create_topics([f"{name}-words", f"{name}-counts"], partitions=2)
+    words = [b"word-%d" % (number % 7) for number in range(700)]
+    produce(gateway.bootstrap, f"{name}-words", words[:350])
+    with_streams(streams_jvm, gateway.bootstrap, name, tmp_path / "one", protocol, 350)
+    produce(gateway.bootstrap, f"{name}-words", words[350:])
+    with_streams(streams_jvm, gateway.bootstrap, name, tmp_path / "two", protocol, 700)
+    counted = counts(kafka.bootstrap, f"{name}-counts")
+    assert len(counted) == 700
+    assert sorted(counted) == sorted((word, number) for word in set(words) for number in range(1, 101))
+
+
+def produce(bootstrap: str, topic: str, words: list[bytes]) -> None:
+    producer = Producer({"bootstrap.servers": bootstrap})
+    for word in words:
+        producer.produce(topic, word, key=word)
+    assert producer.flush(PATIENCE_S) == 0
+
+
+def with_streams(jvm: Jvm, bootstrap: str, name: str, state: Path, protocol: str, until: int) -> None:
+    """Runs the application until its output holds that many records."""
+    kafka = jvm.classes.org.apache.kafka
+    serde = "org.apache.kafka.common.serialization.Serdes$StringSerde"
+    config = {
+        "application.id": name,
+        "bootstrap.servers": bootstrap,
+        "state.dir": str(state),
+        "processing.guarantee": "exactly_once_v2",
+        "default.key.serde": serde,
+        "default.value.serde": serde,
+        "dsl.store.suppliers.class": _IN_MEMORY,
+        "statestore.cache.max.bytes": "0",
+        "commit.interval.ms": "200",
+        "replication.factor": "1",
+        "group.protocol": protocol,
+    }
+    builder = kafka.streams.StreamsBuilder()
+    builder.stream(f"{name}-words").groupByKey().count().toStream().to(
+        f"{name}-counts",
+        kafka.streams.kstream.Produced.valueSerde(kafka.common.serialization.Serdes.Long()),
+    )
+    running = kafka.streams.KafkaStreams(builder.build(), jvm.properties(config))
+    running.start()
+    try:
+        eventually(lambda: len(counts(bootstrap, f"{name}-counts")), lambda found: found >= until)
+    finally:
+        running.close(jvm.duration(30_000))
+
+
+def counts(bootstrap: str, topic: str) -> list[tuple[bytes, int]]:
+    """What is committed: word and count."""
+    config: dict[str, Any] = {"bootstrap.servers": bootstrap, "group.id": f"{topic}-look"}
+    consumer = Consumer(config | {"isolation.level": "read_committed", "enable.partition.eof": True})
+    consumer.assign([TopicPartition(topic, number, OFFSET_BEGINNING) for number in (0, 1)])
+    found: list[tuple[bytes, int]] = []
+    ends: Counter[int] = Counter()
+    deadline = time.monotonic() + PATIENCE_S
+    while len(ends) < 2:
+        assert time.monotonic() < deadline
+        for message in consumer.consume(500, 0.5):
+            if message.error():
+                ends[message.partition()] += 1
+            else:
+                found.append((message.key(), int.from_bytes(message.value(), "big")))
+    consumer.close()
+    return found
