@@ -71,7 +71,7 @@ def judged(found: dict[tuple[str, str, int, int], Verdict]) -> dict[tuple[str, s
 
 def close(one: Judged, other: Judged) -> bool:
     return all(
-        a == b or (isinstance(a, float) and isinstance(b, float) and math.isclose(a, b, rel_tol=1e-9))
+        a == b or (isinstance(a, int | float) and isinstance(b, int | float) and math.isclose(a, b, rel_tol=1e-9))
         for a, b in zip(one, other, strict=True)
     )
 
