@@ -31,7 +31,7 @@ _MAX_DETAIL_CHARS = 200
 
 
 class GrpcTls(NamedTuple):
-    """PEM. `ca` None: the roots that gRPC brings."""
+    """PEM. If `ca` is None, gRPC's built-in roots are used."""
 
     ca: bytes | None = None
     certificate: bytes | None = None
@@ -39,12 +39,13 @@ class GrpcTls(NamedTuple):
 
 
 class GrpcSender:
-    """Connects at first use, and again after a connection was lost."""
+    """Connects on first use and reconnects after a lost connection."""
 
     def __init__(
         self, target: str, *, tls: GrpcTls | None, headers: dict[str, str], gzip: bool, timeout_s: float
     ) -> None:
-        """`target` is HOST:PORT. `tls` None: without TLS. Header names are made lower case, as gRPC wants them."""
+        """`target` is HOST:PORT. If `tls` is None, the connection is plaintext. Header names are lower-cased, as gRPC
+        requires."""
         options = [("grpc.max_receive_message_length", 1 << 20), ("grpc.enable_retries", 0)]
         if tls is None:
             self._channel = grpc.insecure_channel(target, options)
@@ -93,7 +94,7 @@ def _retry_delay_s(trailing: Any) -> float | None:
 
 
 def _delay_of(details: bytes) -> float | None:
-    """The delay of the RetryInfo in a google.rpc.Status; None when there is none."""
+    """The delay of the RetryInfo in a google.rpc.Status, or None if there is no RetryInfo."""
     try:
         for detail in Status.FromString(details).details:
             info = RetryInfo()

@@ -24,7 +24,7 @@ class HttpSender:
     def __init__(
         self, url: str, *, tls_files: dict[str, str], headers: dict[str, str], compression: str, timeout_s: float
     ) -> None:
-        """`url` names the path as well. `compression`: none, gzip or zstd."""
+        """`url` includes the path. `compression`: none, gzip or zstd."""
         self._pool = urllib3.PoolManager(num_pools=1, maxsize=1, **tls_files)  # type: ignore[arg-type] # strings only
         self._url = url
         self._compression = compression
@@ -68,7 +68,7 @@ class HttpSender:
 
 
 def _rejected(body: bytes) -> int:
-    """0 for a body that is no ExportMetricsServiceResponse: the status alone says that the request was accepted."""
+    """Returns 0 if the body is not an ExportMetricsServiceResponse: the HTTP status alone confirms acceptance."""
     try:
         return int(ExportMetricsServiceResponse.FromString(body).partial_success.rejected_data_points)
     except DecodeError:
@@ -76,5 +76,5 @@ def _rejected(body: bytes) -> int:
 
 
 def _seconds(retry_after: str | None) -> float | None:
-    """Of Retry-After in seconds; its form as a date is not read."""
+    """Retry-After in seconds. The HTTP-date form is not supported."""
     return float(retry_after) if retry_after and retry_after.isascii() and retry_after.isdigit() else None

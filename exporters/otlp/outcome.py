@@ -1,18 +1,18 @@
-"""How an export fails. Which failures are retried: OpenTelemetry Protocol Specification, "Failures"."""
+"""Errors of an export. Which ones are retried follows the OpenTelemetry Protocol Specification, "Failures"."""
 
 from __future__ import annotations
 
 from typing import Any, Protocol
 
-MAX_RETRY_AFTER_S = 60.0  # a receiver that names a longer time is asked again after this one
+MAX_RETRY_AFTER_S = 60.0  # upper bound of a delay that a receiver asks for
 
 
 class SendError(Exception):
-    """A request was not accepted; the message names the endpoint's answer."""
+    """A request was not accepted; the message contains the endpoint's answer."""
 
 
 class RetryableSendError(SendError):
-    """The same request may be accepted later. `retry_after_s`: when the receiver asks to be tried again."""
+    """The same request may be accepted later. `retry_after_s`: the delay that the receiver asks for."""
 
     def __init__(self, message: str, retry_after_s: float | None = None) -> None:
         super().__init__(message)
@@ -20,14 +20,14 @@ class RetryableSendError(SendError):
 
 
 class PermanentSendError(SendError):
-    """The specification forbids to send this request again."""
+    """The specification forbids retrying this request."""
 
 
 class Sender(Protocol):
-    """GrpcSender or HttpSender. One thread uses it."""
+    """GrpcSender or HttpSender. Not thread-safe."""
 
     def send(self, request: Any) -> int:
-        """Sends an ExportMetricsServiceRequest; the number of data points that the receiver rejected.
+        """Sends an ExportMetricsServiceRequest and returns how many data points the receiver rejected.
 
         Raises RetryableSendError, PermanentSendError.
         """

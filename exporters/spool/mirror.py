@@ -1,9 +1,9 @@
 """A second reader of a spool: the segments that the first reader follows, as hard links in a directory of their own.
 
-The first reader links each segment when it first sees it, and frees its own name when it is done with it; the second
-reader does the same with the link. So neither waits for the other, no record is copied, and a segment's blocks are free
-once both are done. A segment that still has both names is never unlinked here, because the first reader would link it
-anew after a restart and its records would be read twice.
+The first reader links each segment when it first sees it, and unlinks its own name when it has finished the segment;
+the second reader then unlinks the link. Neither reader waits for the other, no record is copied, and the file system
+frees a segment's blocks when both have finished. A segment that still has both names is never unlinked here, because
+the first reader would link it anew after a restart and its records would be read twice.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from exporters.spool.segment_format import scan
 from exporters.spool.segment_reader import FollowedSegment
 from exporters.spool.writer import segment_sizes
 
-_PIECE_BYTES = 16 << 20  # read at once; more than a record can have
+_PIECE_BYTES = 16 << 20  # bytes per read; larger than any record
 
 logger = structlog.get_logger(__name__)
 
@@ -28,8 +28,8 @@ logger = structlog.get_logger(__name__)
 class Mirror:
     """Links segments into `directory`. `link` is what SpoolReader calls with each new segment.
 
-    MirrorReader.drop_oldest keeps the directory at `max_bytes`. While it does not run, twice as much is kept, and new
-    segments are not linked.
+    MirrorReader.drop_oldest keeps the directory at `max_bytes`. While it does not run, at most twice as much is kept;
+    beyond that, new segments are not linked.
     """
 
     def __init__(self, directory: Path, max_bytes: int) -> None:
@@ -37,7 +37,7 @@ class Mirror:
         directory.mkdir(parents=True, exist_ok=True)
         self._directory = directory
         self._most_bytes = 2 * max_bytes
-        self.skipped = 0  # segments that the second reader will not see
+        self.skipped = 0  # segments that were not linked
         probe, link = directory / "links.probe", directory / "links.probe2"
         probe.touch()
         link.unlink(missing_ok=True)
@@ -51,7 +51,7 @@ class Mirror:
             if sum(sizes_of_its_own(self._directory).values()) > self._most_bytes:
                 raise OSError(f"more than {self._most_bytes} bytes wait to be forwarded")
             os.link(segment, self._directory / segment.name)
-        except (FileExistsError, FileNotFoundError):  # linked before a restart; taken back by its writer
+        except (FileExistsError, FileNotFoundError):  # linked before a restart, or reused by the writer
             return
         except OSError as exc:
             self.skipped += 1
@@ -62,9 +62,9 @@ class MirrorReader(SpoolReader):
     """The second reader. Its positions are files of its own directory."""
 
     def drop_oldest(self, max_bytes: int) -> int:
-        """Drops whole segments, oldest first, until those that only this reader keeps fit `max_bytes`.
+        """Drops whole segments, oldest first, until those that only this reader still needs fit into `max_bytes`.
 
-        Returns how many of their pushes were not read. Raises OSError.
+        Returns how many unread pushes were dropped. Raises OSError.
         """
         kept = sizes_of_its_own(self._directory)
         excess, dropped = sum(kept.values()) - max_bytes, 0
@@ -76,7 +76,7 @@ class MirrorReader(SpoolReader):
         return dropped
 
     def has(self, segment: str) -> bool:
-        """Whether the segment was neither finished nor dropped."""
+        """Whether the segment is neither finished nor dropped."""
         return segment in self._segments
 
     def _drop(self, name: str) -> int:
@@ -92,7 +92,8 @@ class MirrorReader(SpoolReader):
         return pushes
 
     def _free(self, name: str) -> OSError | None:
-        """Unlinks a finished segment once the first reader has finished it, too; tried again at each look."""
+        """Unlinks finished segments that the first reader has finished as well; the others are retried on the next
+        call."""
         try:
             if (self._directory / name).stat().st_nlink > 1:
                 return None
@@ -106,7 +107,7 @@ class MirrorReader(SpoolReader):
 
 
 def sizes_of_its_own(directory: Path) -> dict[str, int]:
-    """The segments that nobody but a mirror keeps, oldest first, with their sizes in bytes."""
+    """Segments that only a mirror still links, oldest first, with their sizes in bytes."""
     sizes = {}
     for name in segment_sizes(directory):
         with suppress(FileNotFoundError):

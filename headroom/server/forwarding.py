@@ -1,4 +1,4 @@
-"""Forwarding by OTLP, built from its settings."""
+"""Builds the OTLP forwarding process from the settings."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ _STOP_S = 5.0
 
 
 async def open_forwarding(config: ServeConfig, stack: AsyncExitStack) -> ForwardProcess | None:
-    """The running process, before the storage process links segments for it; None when forwarding is off.
+    """Starts the forwarding process; None when forwarding is off. Call it before the storage process links segments.
 
-    Raises ServeError when the data directory has no hard links, or a certificate cannot be read.
+    Raises ServeError when the data directory does not support hard links or a certificate cannot be read.
     """
     if config.forward.endpoint is None:
         return None

@@ -1,8 +1,9 @@
 """Follows a mirror of the spool (exporters.spool.mirror) and sends its pushes to an OTLP endpoint.
 
-A request is retried until it is accepted or refused for good, or until its segment is dropped because too much waits.
-A request that is refused for good is sent again in halves: a push that the receiver does not accept takes no other with
-it. The position is saved when a request is accepted; a crash in between sends it twice, which OTLP cannot exclude.
+A request is retried until the receiver accepts it or refuses it permanently, or until its segment is dropped because
+the backlog exceeds its limit. A permanently refused request is split in halves and sent again, so that one bad push
+does not cause others to be dropped. The position is saved after each accepted request; a crash before that sends the
+request twice, which OTLP cannot rule out.
 """
 
 from __future__ import annotations
@@ -28,32 +29,32 @@ from telemetry.forward.selection import Selection
 log = structlog.get_logger(__name__)
 
 _MAX_RECORDS = 512
-_MAX_BYTES = 512 << 10  # of the spool at once
-_MAX_REQUEST_BYTES = 2 << 20  # receivers accept 4 MiB by default (gRPC); one resource may be larger
+_MAX_BYTES = 512 << 10  # read from the spool at once
+_MAX_REQUEST_BYTES = 2 << 20  # gRPC receivers accept 4 MiB by default; a single resource may exceed this
 _WAIT_MAX_S = 5.0
 
 
 class LostPush(StrEnum):
     """Why a push was not forwarded. Closed set: a metric label."""
 
-    LAG = "lag"  # more than forward.max_lag_bytes waited
-    UNREADABLE = "unreadable"  # damaged, or no payload that can be decoded
+    LAG = "lag"  # the backlog exceeded forward.max_lag_bytes
+    UNREADABLE = "unreadable"  # damaged record, or a payload that cannot be decoded
 
 
 class LostPoint(StrEnum):
     """Why a data point that was sent was not accepted. Closed set: a metric label."""
 
-    REFUSED = "refused"  # the receiver refused the request for good
+    REFUSED = "refused"  # the receiver refused the request permanently
     REJECTED = "rejected"  # partial success
 
 
 class Stopped(Exception):  # noqa: N818 - a condition, as queue.Full
-    """The process stops: what was not accepted yet is sent at the next start."""
+    """The process stops; requests not yet accepted are sent after the next start."""
 
 
 @dataclass(slots=True)
 class ForwardCounts:
-    """Since the spool began; kept beside the position."""
+    """Counts since the spool was created, stored with the position."""
 
     points: int = 0
     pushes: int = 0
@@ -71,7 +72,7 @@ class ForwardCounts:
 
     @classmethod
     def of_note(cls, note: dict[str, Any]) -> ForwardCounts:
-        """Counts as `as_note` gave them; missing ones are 0."""
+        """Parses the output of `as_note`; missing counts are 0."""
         lost_pushes, lost_points = note.get("lost_pushes", {}), note.get("lost_points", {})
         return cls(
             note.get("points", 0),
@@ -82,7 +83,7 @@ class ForwardCounts:
 
 
 class Forwarder:
-    """One step at a time, on one thread."""
+    """Synchronous; for use by one thread."""
 
     def __init__(
         self,
@@ -95,7 +96,7 @@ class Forwarder:
         is_stopping: Callable[[], bool],
         on_failure: Callable[[], None] = lambda: None,
     ) -> None:
-        """`on_failure` is called after each failed attempt, before the next one is awaited."""
+        """`on_failure` is called after each failed attempt, before the back-off."""
         self._reader = reader
         self._sender = sender
         self._selection = selection
@@ -104,11 +105,11 @@ class Forwarder:
         self._is_stopping = is_stopping
         self._on_failure = on_failure
         self.counts = ForwardCounts.of_note(reader.note)
-        self.fault: str | None = None  # why the last attempt failed; None when it was accepted
+        self.fault: str | None = None  # why the last attempt failed; None after a success
         self.failures = 0
 
     def step(self) -> int:
-        """Forwards the next records. Returns how many, 0 when there are none. Raises Stopped, OSError."""
+        """Forwards the next records and returns how many there were. Raises Stopped, OSError."""
         self._keep_lag_bound()
         batch = self._reader.next_batch(_MAX_RECORDS, _MAX_BYTES)
         if batch is None:
@@ -136,13 +137,14 @@ class Forwarder:
             if not self._selection.takes_push(push):
                 return []
             return resource_metrics_of(push, self._selection, max_decompressed_bytes=self._max_decompressed_bytes)
-        except (ValueError, TypeError) as exc:  # the ingester logs it and keeps it in quarantine
+        except (ValueError, TypeError) as exc:  # the ingester logs and quarantines it
             log.debug("cannot forward a push", nbytes=len(record), cause=repr(exc))
             self.counts.lost_pushes[LostPush.UNREADABLE] += 1
             return []
 
     def _send_all(self, resources: list[Any], batch: Batch) -> bool:
-        """Whether all is settled; False when the segment was dropped meanwhile. Raises Stopped, OSError."""
+        """Returns True when every push was accepted or refused, False when the segment was dropped meanwhile.
+        Raises Stopped, OSError."""
         waiting = [resources] if resources else []
         while waiting:
             some = waiting.pop()
@@ -164,7 +166,8 @@ class Forwarder:
         return True
 
     def _accepted(self, request: Any, batch: Batch) -> int | None:
-        """How many data points were rejected; None when the segment was dropped before the request was accepted."""
+        """Returns how many data points were rejected; None if the segment was dropped before the request was
+        accepted."""
 
         def wait_s(exc: Exception) -> float | bool:
             if not isinstance(exc, RetryableSendError):

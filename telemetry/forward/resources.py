@@ -1,8 +1,8 @@
 """A push as OTLP ResourceMetrics: the client's identity as resource attributes, equal resources merged. Sans-I/O.
 
 Attribute names: KIP-714 ("client identity labels") and OpenTelemetry's semantic conventions (messaging.client.id,
-client.address, client.port; kafka.cluster.id as in the collector's Kafka receivers). The identity is the connection's:
-attributes of these names that the client itself sent are replaced.
+client.address, client.port; kafka.cluster.id as in the collector's Kafka receivers). The identity comes from the
+connection: attributes of these names in the payload are replaced.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _NO_BROKER: Final = -1
 
 
 def identity_attributes(push: Push) -> dict[str, str | int]:
-    """The attributes of a client; those that are not known are left out."""
+    """Resource attributes of a client, without those that are unknown."""
     connection = push.connection
     port = connection.source_port
     known: dict[str, str | int | None] = {
@@ -45,9 +45,9 @@ def identity_attributes(push: Push) -> dict[str, str | int]:
 def resource_metrics_of(
     push: Push, selection: Selection, *, max_decompressed_bytes: int, limits: Limits = Limits()
 ) -> list[Any]:
-    """The selected metrics of a push; none when nothing is selected.
+    """The selected metrics of a push; empty if none is selected.
 
-    Java clients send a ResourceMetrics for each data point: those of one resource and scope become one. Raises
+    Java clients send one ResourceMetrics per data point; those with equal resource and scope are merged. Raises
     DecompressError, TooLarge, DecodeError, OverBudget.
     """
     payload = decompress(push.compression_type, push.payload, max_bytes=max_decompressed_bytes)
@@ -76,7 +76,7 @@ def points_in(resource_metrics: Any) -> int:
 
 
 class _Merged:
-    """ResourceMetrics by resource, their scopes by scope, in the order in which they came."""
+    """Merges ResourceMetrics by resource and ScopeMetrics by scope, in order of arrival."""
 
     def __init__(self, identity: dict[str, str | int]) -> None:
         self.found: list[Any] = []
@@ -85,7 +85,7 @@ class _Merged:
         self._scopes: dict[tuple[bytes, str, bytes, str], Any] = {}
 
     def scope(self, resource_metrics: Any, scope_metrics: Any) -> Any:
-        """The ScopeMetrics to which metrics of this resource and scope are added."""
+        """The ScopeMetrics that collects the metrics of this resource and scope."""
         resource = (resource_metrics.resource.SerializeToString(), resource_metrics.schema_url)
         key = (*resource, scope_metrics.scope.SerializeToString(), scope_metrics.schema_url)
         if key not in self._scopes:

@@ -12,10 +12,10 @@ _OTLP = frozenset(OTLP_LISTENERS.values())
 
 
 class Selection:
-    """`metrics`: prefixes separated by commas, `*` for all. `match`: key=pattern pairs, as subscriptions have them."""
+    """`metrics`: prefixes separated by commas, `*` for all. `match`: key=pattern pairs, as in subscriptions."""
 
     def __init__(self, metrics: str = ALL_METRICS, match: str = "") -> None:
-        """Raises ValueError when one of them is no value of a subscription."""
+        """Raises ValueError if a value is not valid in a subscription."""
         try:
             self._subscription: Subscription = parse_subscription(
                 "forward", {"metrics": metrics, "match": match}, EXTRA_MATCH_KEYS
@@ -26,11 +26,12 @@ class Selection:
         self._takes_all = ALL_METRICS in self._subscription.metrics
 
     def takes_push(self, push: Push) -> bool:
-        """What came by OTLP is not forwarded: its sender can export to several endpoints, and may be this endpoint."""
+        """Pushes received over OTLP are not forwarded: their sender can export elsewhere itself, and may be this
+        endpoint."""
         if push.connection.listener in _OTLP or not push.payload:
             return False
         return is_match(self._subscription, attributes_of(push.client_instance_id, push.connection, push.client_id))
 
     def takes_metric(self, name: str) -> bool:
-        """Whether a prefix covers it."""
+        """Whether one of the prefixes matches the metric name."""
         return self._takes_all or name.startswith(self._prefixes)
