@@ -1,7 +1,7 @@
 """The jobs as commands: for `headroom job` and for spark-submit.
 
-Exit codes: 0 done, 1 failed, 2 wrong configuration or usage, 3 nothing to read or the store is away, 4 `--fail-on`,
-143 ended by SIGTERM, which is recorded in job_runs as a failure.
+Exit codes: 0 done, 1 failed, 2 wrong configuration or usage, 3 nothing to read or ClickHouse unavailable, 4 `--fail-on`
+matched, 143 ended by SIGTERM (recorded in job_runs as a failure).
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ EXIT_CONFIGURATION = 2
 EXIT_SOURCE = 3
 EXIT_FAIL_ON = 4
 
-# What each job is for, and the range that it reads by default.
+# The help text and default range of each job.
 JOBS: Mapping[str, tuple[str, str]] = {
     "quota-headroom": ("Which client is throttled or near its quota, by which quota, on which broker.", "15m"),
     "throttle-forecast": ("When each bucket reaches its limit, with what confidence.", "14d"),
@@ -45,11 +45,11 @@ JOBS: Mapping[str, tuple[str, str]] = {
     "capacity-report": ("Headroom and growth for weeks, and the limits that would fit.", "28d"),
 }
 
-_PIPE_WIDTH = 1000  # of a table that goes into a pipe or a file: no line is broken
+_PIPE_WIDTH = 1000  # width of a table written to a pipe or file: no line is wrapped
 
 
 class Output(StrEnum):
-    """The form of the report. headroom.cli has an `Output` of its own: a report has no text, but a page and a file."""
+    """Report format. Differs from headroom.cli's `Output`: reports have HTML and Parquet, but no plain text."""
 
     TABLE = "table"
     JSON = "json"
@@ -58,7 +58,7 @@ class Output(StrEnum):
 
 
 class Level(StrEnum):
-    """What --fail-on takes."""
+    """Values of --fail-on."""
 
     WATCH = "watch"
     WARN = "warn"
@@ -67,8 +67,8 @@ class Level(StrEnum):
 
 
 def command(name: str, load_job: Loader) -> Callable[..., None]:
-    """The command of a job. `load_job` gives its `run` only when the job runs: Spark takes half a second to
-    import."""
+    """The command of a job. `load_job` imports its `run` function when the job runs: importing Spark takes half a
+    second."""
     about, default_since = JOBS[name]
 
     def invoke(
@@ -131,14 +131,14 @@ def command(name: str, load_job: Loader) -> Callable[..., None]:
 
 def main(name: str, job: Job) -> None:
     """The entry point under spark-submit."""
-    # A pretty traceback would show the password among the locals.
+    # A rich traceback would print local variables, the password among them.
     app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
     app.command()(command(name, lambda: job))
     app()
 
 
 class Terminated(SystemExit):
-    """SIGTERM, as an exception: contexts are left in order, so that job_runs does not keep the run as running."""
+    """Raised on SIGTERM so that context managers exit and job_runs does not keep the run as running."""
 
     def __init__(self) -> None:
         super().__init__(128 + signal.SIGTERM)
@@ -148,10 +148,10 @@ class Terminated(SystemExit):
 
 
 def _raise_on_sigterm() -> None:
-    """In the main thread; only there Python takes signals."""
+    """Installs the handler if this is the main thread; Python handles signals only there."""
 
     def terminate(number: int, _frame: object) -> None:
-        signal.signal(number, signal.SIG_IGN)  # a second one would interrupt the record of the first
+        signal.signal(number, signal.SIG_IGN)  # a second SIGTERM would interrupt recording the first
         raise Terminated
 
     if threading.current_thread() is threading.main_thread():
@@ -160,7 +160,7 @@ def _raise_on_sigterm() -> None:
 
 @contextmanager
 def _exit_codes() -> Iterator[None]:
-    """Expected errors become one line on stderr and an exit code."""
+    """Maps expected errors to one line on stderr and an exit code."""
     from pyspark.errors import PySparkException
 
     from spark_jobs.clickhouse.client import SourceError

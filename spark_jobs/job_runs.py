@@ -1,7 +1,7 @@
-"""A row of job_runs for a run: running, then succeeded or failed, with what went in and out; and one run at a time.
+"""Records a run in job_runs (running, then succeeded or failed, with row counts) and lets one run at a time proceed.
 
-A run that is alive renews its row every HEARTBEAT_S. A run that finds another one alive over an overlapping time waits
-for it; one whose row was not renewed for LEASE_S, or whose process on this host is gone, was killed and is recorded so.
+A live run renews its row every HEARTBEAT_S. A run waits while an earlier live run covers an overlapping range. A run
+whose row was not renewed for LEASE_S, or whose process on this host no longer exists, is recorded as killed.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ SELECT {job:String}, toUUID({run_id:String}), {version:UInt64}, toDateTime({from
     now64(3), {source:String}, {owner:String}, {rows_bad:UInt64}, {rows_late:UInt64},
     fromUnixTimestamp64Milli({watermark_ms:Int64})"""
 
-# Other runs that may be at work on the same rows, the one that goes first on top.
+# Other runs that may write the same rows, in order of precedence.
 _OTHERS = """
 SELECT toString(run_id) AS id, run_version AS version, owner,
        toFloat64(now64(3)) - toFloat64(updated_at) AS silent_s,
@@ -57,8 +57,8 @@ WHERE job = {job:String} AND source = {source:String} AND status = 'succeeded'""
 
 
 class JobRun:
-    """Context of a run: says `running` when entered, how it ended when left. Entering raises SourceError, and so
-    does leaving after success; a failure is never hidden by one to record it."""
+    """Context manager of a run: records `running` on entry and the outcome on exit. Entry raises SourceError, and so
+    does exit after success; an error in recording a failure never hides the failure."""
 
     def __init__(self, clickhouse: ClickHouse, job: str, *, version: int, when: TimeRange, source: str = "") -> None:
         self.id = uuid.uuid4()
@@ -110,7 +110,7 @@ class JobRun:
             time.sleep(1.0)
 
     def _is_preceded(self) -> bool:
-        """Whether a run is alive that started earlier, over a time that overlaps with this one."""
+        """Whether an earlier run over an overlapping range is alive."""
         others = self._clickhouse.rows(_OTHERS, self._facts())
         for other in others:
             if _is_gone(other["owner"]) or other["silent_s"] > LEASE_S:
@@ -158,7 +158,7 @@ def _owner() -> str:
 
 
 def _is_gone(owner: str) -> bool:
-    """Whether the process was one of this host and is no more."""
+    """Whether the process ran on this host and no longer exists."""
     host, _, pid = owner.partition("/")
     if host != socket.gethostname() or not pid.isdecimal():
         return False

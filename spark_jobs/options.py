@@ -1,4 +1,4 @@
-"""The options of a job, built by the command line or by tests."""
+"""The options of a job."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from spark_jobs.transforms.thresholds import Thresholds
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """`url` is the SQL endpoint of Headroom or a ClickHouse server; '' in a filter means all."""
+    """`url`: SQL endpoint of Headroom or of a ClickHouse server. An empty filter matches everything."""
 
     url: str
     when: TimeRange
-    recent: bool = False  # the range ends now: windows before it whose input arrived late are computed anew
+    recent: bool = False  # the range ends now: earlier windows with late input are recomputed
     password: str = field(default="", repr=False)
     source: str = "gateway"
     cluster: str = ""
@@ -26,10 +26,10 @@ class Options:
     top: int = 0  # rows of the report; 0: all
     thresholds: Thresholds = field(default_factory=Thresholds)
     checkpoint: Path | None = None  # directory of a stream; None: one run over `when`
-    once: bool = False  # a stream ends when what has arrived is done
-    master: str = ""  # Spark's; '': what spark-submit says, else this machine
+    once: bool = False  # a stream ends when all present input is processed
+    master: str = ""  # Spark's master URL; '': that of spark-submit, else local
 
     def chosen(self, rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-        """The rows of a report that were asked for, in their order."""
+        """Filters and truncates report rows; keeps their order."""
         found = [row for row in rows if self.user in ("", row["user"]) and self.client_id in ("", row["client_id"])]
         return found[: self.top] if self.top else found

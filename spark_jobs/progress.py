@@ -1,4 +1,4 @@
-"""How far a job is, on a terminal: one line that is overwritten. Elsewhere nothing is written."""
+"""Progress of a job on a terminal: one line that is overwritten. Writes nothing if stderr is not a terminal."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _EVERY_S = 0.5
 
 @contextmanager
 def progress(job: str, context: SparkContext, console: Console | None = None) -> Iterator[None]:
-    """Shows on stderr how many of the tasks of the running stages are done, until the block ends."""
+    """Shows on stderr how many tasks of the active stages are complete, until the block ends."""
     console = console or Console(stderr=True)
     if not console.is_terminal:
         yield

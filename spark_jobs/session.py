@@ -1,4 +1,4 @@
-"""The Spark session of a job: the one that spark-submit brings, else a small quiet one on this machine."""
+"""The Spark session of a job: that of spark-submit, else a small local one without console output."""
 
 from __future__ import annotations
 
@@ -20,44 +20,44 @@ from pyspark.sql import SparkSession
 
 from spark_jobs.java import java_version
 
-OLDEST_JAVA = 17  # what Spark 4 needs
+OLDEST_JAVA = 17  # minimum version for Spark 4
 
-# What the jobs' results depend on, wherever they run.
+# Settings on which the jobs' results depend, on any cluster.
 _EVERYWHERE = {
     "spark.sql.session.timeZone": "UTC",
-    # Rows that are partitioned by client need not be shuffled again to be joined by client and window.
+    # Rows partitioned by client are not shuffled again for joins by client and window.
     "spark.sql.requireAllClusterKeysForCoPartition": "false",
 }
 
-# No pages, nothing on other interfaces, nothing left in the working directory.
+# No web UI, no listeners on other interfaces, no files in the working directory.
 _LOCAL = {
     "spark.master": "local[*]",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
-    # A job lasts seconds: the optimising compiler would spend more than it saves.
+    # A job runs for seconds: the C2 compiler would cost more CPU than it saves.
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
     "spark.sql.catalogImplementation": "in-memory",
-    # With two partitions there is nothing to coalesce: planning anew after each stage costs more than it saves.
+    # With two partitions there is nothing to coalesce: re-planning after each stage costs more than it saves.
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.warehouse.dir": str(Path(tempfile.gettempdir()) / "headroom-spark-warehouse"),
 }
 
-# Spark's own default, 200, is for a cluster: on one machine it makes the job twice as long.
+# Spark's default of 200 suits a cluster; on one machine it doubles the run time of the job.
 _PARTITIONS = "spark.sql.shuffle.partitions"
 
 
 class JavaError(Exception):
-    """Spark cannot start here. The text is one line."""
+    """Spark cannot start on this machine. The message is a single line."""
 
 
 @contextmanager
 def session(app_name: str, master: str = "") -> Iterator[SparkSession]:
-    """The active session if there is one, else a new one that is stopped at the end. `master` is Spark's: '' takes that
-    of spark-submit, else this machine.
+    """Yields the active session if there is one, else a new one that is stopped on exit. `master` is Spark's master
+    URL; '' means that of spark-submit, else local.
 
-    Raises JavaError when there is no Java, or too old a one.
+    Raises JavaError when Java is missing or too old.
     """
     active = SparkSession.getActiveSession()
     if active is not None:
@@ -72,11 +72,11 @@ def session(app_name: str, master: str = "") -> Iterator[SparkSession]:
 
 def _start(app_name: str, master: str) -> SparkSession:
     conf = SparkConf(loadDefaults=False).setAppName(app_name).setAll(list(_EVERYWHERE.items()))
-    if "PYSPARK_GATEWAY_PORT" not in os.environ:  # not under spark-submit, whose user decides about these
+    if "PYSPARK_GATEWAY_PORT" not in os.environ:  # under spark-submit the user sets these
         conf.setAll(list(_LOCAL.items()))
         if master:
             conf.setMaster(master)
-        # Spark starts workers with the `python3` of PATH otherwise.
+        # Otherwise Spark starts workers with the `python3` on PATH.
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         SparkContext(conf=conf, gateway=_local_jvm())
     started = SparkSession.builder.config(conf=conf).getOrCreate()
@@ -88,7 +88,7 @@ def _start(app_name: str, master: str) -> SparkSession:
 
 @cache
 def _local_jvm() -> Any:
-    """Spark's JVM, once per process: its output goes to a temporary file, not between our lines."""
+    """Starts Spark's JVM, once per process, with its output redirected to a temporary file."""
     _require_java()
     conf = SparkConf(loadDefaults=False).setAll(list(_LOCAL.items()))
     with tempfile.TemporaryFile(prefix="headroom-spark-") as log:
@@ -104,7 +104,7 @@ def _local_jvm() -> Any:
 
 def _stop_jvm(gateway: Any) -> None:
     gateway.shutdown()
-    gateway.proc.stdin.close()  # by which Spark's JVM notices that its Python has ended
+    gateway.proc.stdin.close()  # Spark's JVM detects the end of its Python process by this pipe
     gateway.proc.wait(timeout=10)
 
 

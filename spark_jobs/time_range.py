@@ -1,4 +1,4 @@
-"""The time that a job looks at: [from, to), tiled by windows of the epoch's grid. No clock."""
+"""The time range of a job: [from, to), tiled by windows aligned to the epoch. No clock."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ _DURATION = re.compile(r"(\d+)(s|m|h|d)")
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 _LONGEST_DAYS = 366
 LONGEST_WINDOW_S = 3600
-THROTTLE_LOOKBACK_MS = 600_000  # a throttle time announced this long before a window may still mute the client in it
+THROTTLE_LOOKBACK_MS = 600_000  # a throttle time announced this long before a window may still mute the client
 
 
 @dataclass(frozen=True, slots=True)
 class TimeRange:
-    """[from_ms, to_ms), tiled by windows of `window_s` on the grid of the epoch; the last one may be cut short.
+    """[from_ms, to_ms), tiled by windows of `window_s` aligned to the epoch; the last window may be incomplete.
 
-    Raises ValueError unless from is the beginning of a window, before `to`, and the window is at least a second and at
-    most an hour long.
+    Raises ValueError unless `from_ms` is the start of a window and before `to_ms`, and the window is between a second
+    and an hour long.
     """
 
     from_ms: int
@@ -37,25 +37,25 @@ class TimeRange:
 
     @property
     def window_ms(self) -> int:
-        """Length of a window."""
+        """Length of a window in ms."""
         return self.window_s * 1000
 
     def earlier(self, from_ms: int) -> TimeRange:
-        """The same range from the window of `from_ms` on, or as it is when that is not before it."""
+        """The range extended back to the window that contains `from_ms`; unchanged if that is not earlier."""
         return replace(self, from_ms=max(min(self.from_ms, from_ms - from_ms % self.window_ms), 0))
 
 
 def since(duration: str, now_ms: int, window_s: int) -> TimeRange:
-    """The range that ends now and begins at the window (of the epoch's grid) in which `duration` ago lies.
+    """The range that ends now and starts with the window (aligned to the epoch) that contains `duration` ago.
 
-    Raises ValueError when the duration cannot be read or the window is too short.
+    Raises ValueError when the duration is invalid or the window is too short.
     """
     start_ms = now_ms - parse_duration(duration) * 1000
     return _on_grid(start_ms, now_ms, window_s)
 
 
 def between(start: str, end: str, window_s: int) -> TimeRange:
-    """The range from the window in which `start` lies to `end`. Raises ValueError when one of them cannot be read."""
+    """The range from the window that contains `start` to `end`. Raises ValueError when one of them is invalid."""
     start_ms, end_ms = parse_time(start), parse_time(end)
     if end_ms <= start_ms:
         raise ValueError(f"nothing lies between {_text(start_ms)} and {_text(end_ms)}")

@@ -1,4 +1,4 @@
-"""ClickHouse as the jobs reach it: over HTTP, in Arrow batches, from the driver and from Spark's Python workers.
+"""Access to ClickHouse: over HTTP, in Arrow batches, from the driver and from Spark's Python workers.
 
-`client` is a connection without Spark, `source` Spark's data source over it, `queries` the SELECT texts and schemas.
+`client` needs no Spark, `source` reads and writes DataFrames through it, `queries` has SELECT texts and schemas.
 """

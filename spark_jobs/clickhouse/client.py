@@ -1,4 +1,4 @@
-"""ClickHouse over HTTP for the jobs, without Spark."""
+"""ClickHouse client of the jobs (HTTP), independent of Spark."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from urllib3.exceptions import HTTPError
 from exporters.clickhouse.connection import Endpoint, tls_of
 from exporters.clickhouse.store import PermanentWriteError, Store, TransientWriteError
 
-logging.getLogger("clickhouse_connect").setLevel(logging.ERROR)  # its warnings come as exceptions, too
+logging.getLogger("clickhouse_connect").setLevel(logging.ERROR)  # its warnings are raised as exceptions as well
 
 _MESSAGE_CHARS = 300
 _ENGINE = "SELECT engine FROM system.tables WHERE database = 'headroom' AND name = {table:String}"
 
 
 class SourceError(Exception):
-    """ClickHouse cannot be reached, or fails a request. The text is one line."""
+    """ClickHouse is unreachable or fails a request. The message is a single line."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClickHouse:
-    """Where the data is: `http(s)://user@host:8123/headroom`. Each call has its own connection, so that Spark's workers
-    can have one as well. Raises ValueError for a URL of another form, and for one with a password in it."""
+    """A ClickHouse endpoint, `http(s)://user@host:8123/headroom`. Each call opens its own connection, so Spark can send
+    a Store to its workers. Raises ValueError for other URLs, and for URLs that contain a password."""
 
     url: str = field(repr=False)
     password: str = field(default="", repr=False)
@@ -40,11 +40,11 @@ class ClickHouse:
 
     @property
     def name(self) -> str:
-        """The address for messages, without user and password."""
+        """The address without user and password, for messages."""
         return str(self._endpoint)
 
     def batches(self, sql: str, parameters: Mapping[str, Any]) -> Iterator[pa.Table | pa.RecordBatch]:
-        """Streams the result. Raises SourceError, also in the middle of it."""
+        """Streams the result. Raises SourceError, possibly after some batches."""
         with self._client() as client, client.query_arrow_stream(sql, dict(parameters), use_strings=True) as stream:
             yield from stream
 
@@ -54,19 +54,21 @@ class ClickHouse:
             return list(client.query(sql, dict(parameters)).named_results())
 
     def command(self, sql: str, parameters: Mapping[str, Any], *, token: str = "") -> None:
-        """Runs a statement; an INSERT with the same token counts once. Raises SourceError."""
+        """Runs a statement; INSERTs with the same token are deduplicated. Raises SourceError."""
         settings = {"insert_deduplication_token": token, "deduplicate_insert_select": "enable"} if token else {}
         with self._client() as client:
             known = {name: value for name, value in settings.items() if name in client.server_settings}
             client.command(sql, dict(parameters), settings=known)
 
     def stored(self, table: str) -> str:
-        """The table that holds the rows: on a cluster the one below the Distributed one. Raises SourceError."""
+        """The table that holds the rows: on a cluster, the local table behind the Distributed one. Raises
+        SourceError."""
         found = self.rows(_ENGINE, {"table": table})
         return f"{table}_local" if found and found[0]["engine"] == "Distributed" else table
 
     def insert(self, table: str, rows: pa.Table, *, token: str) -> None:
-        """One batch into a table of database headroom; the same token counts once. Raises SourceError."""
+        """Inserts a batch into a table of database headroom; batches with the same token are deduplicated. Raises
+        SourceError."""
         store = Store(self._writer())
         try:
             store.insert(table, rows, token=token)
@@ -76,8 +78,8 @@ class ClickHouse:
             store.close()
 
     def _writer(self) -> Endpoint:
-        """A URL without a user reaches the managed server on this machine as its writer, if we may read its password.
-        Jobs read as the writer, too: the reader's limits are meant for interactive use."""
+        """For a URL without a user, uses the managed server's writer account if its password file is readable. Jobs
+        also read as the writer: the reader account's limits are for interactive use."""
         try:
             return self._endpoint.as_writer()
         except OSError as exc:
@@ -92,14 +94,14 @@ class ClickHouse:
         try:
             with self._writer().connect() as client:
                 yield client
-        # A server that is no ClickHouse fails the handshake in many ways: ValueError is numbers and Arrow streams.
-        # A stream that is cut in its middle raises urllib3's own.
+        # A server other than ClickHouse fails the handshake in many ways: bad numbers and Arrow streams raise
+        # ValueError. A stream that is cut off raises urllib3's exceptions.
         except (ClickHouseError, HTTPError, ValueError, OSError) as exc:
             raise SourceError(_message(exc, self.name, f"{self.name}: ")) from exc
 
 
 def _message(exc: BaseException, name: str, otherwise: str) -> str:
-    """The system's error text where there was no connection: libraries wrap it in much more."""
+    """The operating system's error text of a failed connection, without the wrapping of the libraries."""
     first = exc
     while (before := first.__cause__ or first.__context__) is not None:
         first = before

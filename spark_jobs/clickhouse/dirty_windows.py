@@ -1,7 +1,7 @@
-"""A streaming source of windows whose input arrived: its offset is `received_at`. For quota-headroom --stream.
+"""Streaming source of quota-headroom --stream: windows that received new input. The offset is `received_at`.
 
-It yields which windows to compute anew and not the rows themselves: windows are always computed whole, so a batch that
-is repeated after a restart changes nothing.
+It yields the windows to recompute, not their rows: windows are always computed completely, so repeating a batch after a
+restart changes nothing.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from spark_jobs.clickhouse.client import ClickHouse
 
 SCHEMA = "start_ms long, samples long"
 
-# An insert that is under way may become visible after rows that were received later: the newest second waits.
+# An insert in progress may become visible after rows received later, so the newest second is left for later.
 _NEWEST = f"""
 SELECT toUnixTimestamp64Milli(min(received_at)) AS first_ms, toUnixTimestamp64Milli(max(received_at)) + 1 AS next_ms
 FROM headroom.quota_usage
@@ -40,7 +40,7 @@ ORDER BY start_ms
 def dirty_windows(
     spark: SparkSession, clickhouse: ClickHouse, *, source: str, cluster: str, window_ms: int, from_ms: int
 ) -> DataFrame:
-    """A streaming DataFrame (SCHEMA) of the windows from `from_ms` on whose input arrives."""
+    """A streaming DataFrame (SCHEMA) of the windows from `from_ms` on that receive input."""
     spark.dataSource.register(DirtyWindows)
     asked = {"source": source, "cluster": cluster, "window_ms": window_ms, "from_ms": from_ms}
     options = {"url": clickhouse.url, "password": clickhouse.password, "asked": json.dumps(asked)}
@@ -63,7 +63,7 @@ class DirtyWindows(DataSource):
 
 
 class DirtyWindowsReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Offsets are `{"received_ms": ...}`; a batch holds what was received in [start, end)."""
+    """Offsets are `{"received_ms": ...}`; a batch covers rows received in [start, end)."""
 
     def __init__(self, clickhouse: ClickHouse, asked: dict[str, object]) -> None:
         self._clickhouse = clickhouse
@@ -71,20 +71,20 @@ class DirtyWindowsReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._target_ms: int | None = None
 
     def initialOffset(self) -> dict[str, int]:
-        """Before the first row of the range. Raises SourceError."""
+        """The offset before the first row of the range. Raises SourceError."""
         return {"received_ms": max(self._newest()["first_ms"], 0)}
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """Fixes the offset at which a query that ends by itself ends. Raises SourceError."""
+        """Fixes the final offset of a query with an availableNow trigger. Raises SourceError."""
         self._target_ms = self._newest()["next_ms"]
 
     def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:
-        """After the newest row, but for the newest second. Raises SourceError."""
+        """The offset after the newest row, without the newest second. Raises SourceError."""
         newest_ms = self._newest()["next_ms"] if self._target_ms is None else self._target_ms
         return {"received_ms": max(newest_ms, start["received_ms"])}
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[InputPartition]:
-        """One query per batch."""
+        """One partition, thus one query, per batch."""
         return [InputPartition({"after_ms": start["received_ms"], "until_ms": end["received_ms"]})]
 
     def read(self, partition: InputPartition) -> Iterator[tuple[int, int]]:
@@ -93,7 +93,7 @@ class DirtyWindowsReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             yield row["start_ms"], row["samples"]
 
     def commit(self, end: dict[str, int]) -> None:
-        """Nothing to do: the checkpoint has the offset."""
+        """Does nothing: the checkpoint stores the offset."""
 
     def _newest(self) -> dict[str, int]:
         (row,) = self._clickhouse.rows(_NEWEST, self._asked)

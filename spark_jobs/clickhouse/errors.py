@@ -1,4 +1,4 @@
-"""Finds a worker's exception in the exceptions of Spark."""
+"""Finds a Python worker's exception inside Spark's exceptions."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from spark_jobs.clickhouse.client import SourceError
 
 
 class NothingToReadError(SourceError):
-    """There are no rows in the time that a job was asked about."""
+    """The requested range has no rows."""
 
 
 @contextmanager
 def source_errors() -> Iterator[None]:
-    """Raises the SourceError of a Python worker in place of Spark's exception around it."""
+    """Re-raises a Python worker's SourceError instead of the Spark exception that wraps it."""
     try:
         yield
     except (PySparkException, Py4JError) as exc:

@@ -1,4 +1,4 @@
-"""Weeks of a bucket: one row per bucket, broker and five minutes, from usage_1m."""
+"""Query of a bucket's history: one row per bucket, broker and five minutes, from usage_1m."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from spark_jobs.clickhouse.usage_query import usage
 
 STEP_S = 300
 
-# The busiest member of a bucket has all that is known of it.
+# The row of a bucket's busiest member has the figures of the whole bucket.
 HISTORY = f"""
 SELECT cluster, source, quota_key, bucket_user AS user, bucket_client_id AS client_id, broker_id,
        intDiv(window_start_ms, {STEP_S * 1000}) AS step, limit, matched_entity, group_usage / limit AS mean,

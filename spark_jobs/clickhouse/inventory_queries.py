@@ -1,4 +1,4 @@
-"""What client-inventory reads: SELECT texts and the schemas that they yield."""
+"""Queries of client-inventory: SELECT texts and their result schemas."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ INSTANCES_SCHEMA = schema(
     points=T.LongType,
 )
 
-# Cardinality: the series of a client, and the metric that has most of them.
+# Cardinality: the number of a client's series, and the metric with the most series.
 SERIES = f"""
 SELECT cluster, user, client_id, toInt64(sum(found)) AS series, argMax(metric, found) AS costliest_metric
 FROM (

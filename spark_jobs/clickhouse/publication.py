@@ -1,8 +1,8 @@
-"""From staging to quota_utilization: what a run found becomes visible at once, and only when all of it is there.
+"""Publishes a run's staged rows to quota_utilization: readers see all of the run's rows or none.
 
 Executors write to quota_utilization_staging. One INSERT SELECT publishes the rows of the run, together with a tombstone
-for each row of an earlier run whose input has gone; the commit marker of each window is written last. A window that had
-not ended never replaces a complete one. Steps carry a deduplication token of the run, so each may be repeated.
+for each row of an earlier run that has no input any more; the commit marker of each window is written last. An
+incomplete window never replaces a complete one. Each step has a deduplication token of the run, so it may be repeated.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ STAGING = "quota_utilization_staging"
 CLIENT_LIMITS = "quota_client_limits"
 
 _COLUMNS = ", ".join(f"`{name}`" for name in UTILIZATION_SCHEMA.fieldNames())
-# UNION ALL wants equal types: levels are text in staging.
+# UNION ALL requires equal types: staging stores levels as text.
 _TOMBSTONE = _COLUMNS.replace("`level`", "toString(level)").replace("`instant_level`", "toString(instant_level)")
 _KEY = "cluster, source, quota_key, window_s, window_start, user, client_id"
 _OF_RUN = "run = {run:String}"
@@ -61,7 +61,7 @@ WHERE complete = 1 OR NOT {_COMPLETE_BEFORE}
 GROUP BY cluster, source, window_s, window_start"""  # noqa: S608 - made of our own words
 
 _CLIENT = "cluster, source, quota_key, user, client_id"
-# Columns of a report that staging lacks: differently named, of another type, or of all windows of the range.
+# Report columns that staging lacks: renamed, of another type, or aggregated over all windows of the range.
 _REPORTED = {
     "throttle_ms": "throttle_ms_max",
     "headroom": "limit - group_usage",
@@ -70,13 +70,13 @@ _REPORTED = {
     "history_at": "arrayMap(part -> toDateTime64(part.1, 6, 'UTC'), parts)",
     "history": "arrayMap(part -> part.2, parts)",
 }
-_PARTS = 120  # of the range, at most, in the history of a client
+_PARTS = 120  # maximum number of parts of the range in a client's history
 # Both tables are partitioned by run.
 _CLEAR = "ALTER TABLE headroom.{table} DROP PARTITION {{run:String}}"
 
 
 class Run(NamedTuple):
-    """Which run it is, and what it computed: a later one (`version`) replaces the rows of an earlier one."""
+    """Identity and scope of a run. A run with a higher `version` replaces the rows of earlier runs."""
 
     id: UUID
     version: int
@@ -86,7 +86,7 @@ class Run(NamedTuple):
 
     @property
     def parameters(self) -> dict[str, Any]:
-        """For the statements of this file."""
+        """Query parameters of the statements in this file."""
         return {
             "run": str(self.id),
             "version": self.version,
@@ -99,14 +99,14 @@ class Run(NamedTuple):
 
 
 def publish(clickhouse: ClickHouse, run: Run) -> None:
-    """Makes the staged rows of the run visible, then marks their windows. Raises SourceError."""
+    """Publishes the staged rows of the run, then commits their windows. Raises SourceError."""
     clickhouse.command(_PUBLISH, run.parameters, token=f"{run.id}/publish")
     clickhouse.command(_COMMIT, run.parameters, token=f"{run.id}/commit")
 
 
 def latest(clickhouse: ClickHouse, run: Run, from_ms: int, columns: pa.Schema) -> list[dict[str, Any]]:
-    """Of what the run staged from `from_ms` on, per client and quota key the latest whole window, else the latest that
-    was cut short; beside it the throttling and the utilisation in all windows. Raises SourceError."""
+    """Per client and quota key the latest complete window that the run staged from `from_ms` on, or the latest
+    incomplete one if there is no other, with the throttling and utilisation of all windows. Raises SourceError."""
     windows = (run.when.to_ms - from_ms) // run.when.window_ms
     bounds = {"reported_s": from_ms // 1000, "part_s": (windows // _PARTS + 1) * run.when.window_s}
     batches = clickhouse.batches(_latest(columns.names), {**run.parameters, **bounds})
@@ -137,7 +137,7 @@ INNER JOIN (
 
 
 def clear(clickhouse: ClickHouse, run: Run) -> None:
-    """Removes what the run staged. What is left, on other shards of a cluster, goes after a day by its TTL.
+    """Removes the run's staged rows. Rows on other shards of a cluster expire after a day (TTL).
 
     Raises SourceError.
     """

@@ -1,9 +1,9 @@
-"""What the jobs read from ClickHouse: the SELECT texts and the schemas that they yield.
+"""Queries of quota-headroom: SELECT texts and their result schemas.
 
-ClickHouse aggregates to windows first (`usage_query`): Spark never sees a raw point or sample. Times are whole numbers
-(ms since the epoch), so that no time zone can creep in. Tables are named as in deploy/clickhouse; on a cluster the same
-names are Distributed tables. A replay may have left a row twice: FINAL, or aggregates that do not mind, keep it from
-counting double. Names that clients chose may hold any bytes: toValidUTF8 makes text of them.
+ClickHouse aggregates to windows first (`usage_query`), so Spark reads no raw points or samples. Times are integers (ms
+since the epoch), independent of time zones. Tables are named as in deploy/clickhouse; on a cluster the same names are
+Distributed tables. A replay may have stored a row twice: FINAL, or aggregates that are insensitive to duplicates,
+prevent double counting. Names chosen by clients may contain any bytes: toValidUTF8 makes them valid text.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ BYTE_KEYS = (QuotaKey.PRODUCER_BYTE_RATE, QuotaKey.CONSUMER_BYTE_RATE)
 CLIENT_KEYS = (*BYTE_KEYS, QuotaKey.REQUEST_PERCENTAGE, QuotaKey.CONTROLLER_MUTATION_RATE)
 USAGE_SOURCES = ("gateway", "jmx", "client")
 
-# How long before a window's end a client instance may have been seen last. A client muted by its throttling cannot
-# push, and one with a push interval of 5 minutes is silent for most windows.
+# How long before a window's end a client instance may have been seen last. A muted client cannot push, and a client
+# with a push interval of 5 minutes does not push in most windows.
 INSTANCE_LOOKBACK_S = 3600
 
 _PREFIX = "org.apache.kafka."
@@ -62,9 +62,9 @@ OF_SOURCE = (
     " AND ({cluster:String} = '' OR cluster = {cluster:String})"
 )
 
-# How much there is to read, per stretch of time, cluster and quota key: what slices are made of. `unresolved` rows do
-# not say themselves which limit was in force. `step_ms` divides
-# from_ms. Throttle times reach back, so rows shortly before the range count as well.
+# Row counts per time step, cluster and quota key, from which slices are made. `unresolved` rows do not carry the limit
+# that was in force. `step_ms` divides from_ms. Rows shortly before the range count as well, because their throttle
+# times may extend into it.
 COUNTS = f"""
 SELECT cluster, quota_key, intDiv(toUnixTimestamp64Milli(ts), {{step_ms:Int64}}) * {{step_ms:Int64}} AS start_ms,
        count() AS samples, countIf({BAD_NUMBER}) AS bad, countIf(limit_known = 0) AS unresolved,
@@ -75,7 +75,7 @@ GROUP BY cluster, quota_key, start_ms
 ORDER BY start_ms, cluster, quota_key
 """  # noqa: S608 - made of our own words
 
-# Windows before the range whose input arrived after the last run looked, and how many rows of it.
+# Windows before the range with input that arrived after the last run's watermark, and the number of such rows.
 LATE_WINDOWS = f"""
 SELECT intDiv(toUnixTimestamp64Milli(ts), {{window_ms:Int64}}) * {{window_ms:Int64}} AS start_ms, count() AS samples
 FROM headroom.quota_usage
@@ -84,7 +84,7 @@ GROUP BY start_ms
 ORDER BY start_ms
 """  # noqa: S608 - made of our own words
 
-# Limits that were observed late: from when on they change windows.
+# Limits that were observed late: the earliest time from which they change windows.
 LATE_LIMITS = """
 SELECT toUnixTimestamp64Milli(min(valid_from)) AS start_ms, count() AS changes
 FROM headroom.quota_limits
@@ -120,7 +120,7 @@ USAGE_SCHEMA = schema(
     usage_rank=T.IntegerType,
 )
 
-# Clients whose rows do not say themselves which limit was in force.
+# Clients whose rows do not carry the limit that was in force.
 CLIENTS = f"""
 SELECT DISTINCT cluster, quota_key, toValidUTF8(q.user) AS user, toValidUTF8(q.client_id) AS client_id
 FROM headroom.quota_usage AS q
@@ -128,7 +128,7 @@ WHERE {_RANGE} AND {OF_SOURCE} AND limit_known = 0
 """  # noqa: S608 - made of our own words
 CLIENTS_SCHEMA = schema(cluster=T.StringType, quota_key=T.StringType, user=T.StringType, client_id=T.StringType)
 
-# The history of limits: a null value is the removal. Limits of addresses (ip) are another matter.
+# The history of limits: a null value means removal. Limits of IP addresses are not read.
 LIMITS = f"""
 SELECT cluster, quota_key, toValidUTF8(l.user) AS user, toValidUTF8(l.client_id) AS client_id,
        toUnixTimestamp64Milli(valid_from) AS valid_from_ms, value
@@ -147,7 +147,7 @@ LIMITS_SCHEMA = schema(
 
 
 def _busiest(name: str, metrics: tuple[str, ...]) -> str:
-    """The instance with most of the client's bytes, and its share of them."""
+    """The instance with the largest part of the client's bytes, and its share."""
     return f"""sumMapIf(map(instance, total), metric IN ({_in(metrics)})) AS {name}_bytes,
        arrayReverseSort(each -> (each.2, each.1), arrayZip(mapKeys({name}_bytes), mapValues({name}_bytes)))[1]
            AS {name},
@@ -155,8 +155,8 @@ def _busiest(name: str, metrics: tuple[str, ...]) -> str:
        if({name}.2 > 0, {name}.2 / arraySum(mapValues({name}_bytes)), NULL) AS top_{name}_share"""
 
 
-# What the clients themselves reported, per window. A gauge without a sample is NaN. `.max` only: Java's `.avg` is
-# diluted by each unthrottled response. Totals are deltas: the receiver asks for delta temporality.
+# Client-reported metrics per window. A gauge without a sample is NaN. Only `.max` is read: Java's `.avg` also averages
+# over unthrottled responses. Totals are deltas: the receiver requests delta temporality.
 TELEMETRY = f"""
 SELECT * EXCEPT (sender, sender_bytes, receiver, receiver_bytes) FROM (
 SELECT cluster, user, client_id, window_start_ms,
@@ -201,7 +201,7 @@ TELEMETRY_SCHEMA = schema(
     top_receiver_share=T.DoubleType,
 )
 
-# The instances behind a client: seen when their id was handed out or when they pushed.
+# The instances of a client: seen when their id was assigned and at each push.
 INSTANCES = """
 SELECT cluster, toValidUTF8(i.principal) AS user, toValidUTF8(i.client_id) AS client_id,
        toString(i.client_instance_id) AS client_instance_id,

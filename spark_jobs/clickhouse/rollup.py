@@ -1,5 +1,4 @@
-"""usage_1m kept up to date: hours with rows that arrived since they were computed are computed anew, whole, by
-ClickHouse itself."""
+"""Keeps usage_1m up to date: ClickHouse recomputes every hour that received rows since it was last computed."""
 
 from __future__ import annotations
 
@@ -14,7 +13,7 @@ from spark_jobs.clickhouse.usage_query import STORE_MINUTES
 from spark_jobs.time_range import THROTTLE_LOOKBACK_MS, TimeRange
 
 HOUR_MS = 3_600_000
-_MARGIN_MS = 60_000  # an insert that is under way may become visible after it was received
+_MARGIN_MS = 60_000  # an insert in progress may become visible after its received_at
 
 _KEYS = ", ".join(f"'{key}'" for key in CLIENT_KEYS)
 _DIRTY = f"""
@@ -40,7 +39,7 @@ SELECT {{source:String}}, toDateTime(intDiv(arrayJoin(range({{from_ms:Int64}}, {
 
 
 def refresh(clickhouse: ClickHouse, source: str, from_ms: int, to_ms: int) -> int:
-    """Computes the whole minutes of the range anew whose hour has new rows; returns how many hours. Raises
+    """Recomputes the hours of the range that have new rows, in whole minutes, and returns how many there were. Raises
     SourceError."""
     first_ms = from_ms - from_ms % HOUR_MS
     dirty = [row["hour_ms"] for row in clickhouse.rows(_DIRTY, _bounds(source, first_ms, to_ms))]
@@ -50,8 +49,8 @@ def refresh(clickhouse: ClickHouse, source: str, from_ms: int, to_ms: int) -> in
 
 
 def stretches(hours: Iterable[int], to_ms: int) -> list[tuple[int, int]]:
-    """Hours that touch as one stretch, each with the hour after it: a throttle time at the end of an hour reaches into
-    the next one."""
+    """Merges adjacent hours, each extended by the hour after it: a throttle time at the end of an hour extends into the
+    next one."""
     found: list[tuple[int, int]] = []
     for hour_ms in sorted({at for hour in hours for at in (hour, hour + HOUR_MS)}):
         if hour_ms >= to_ms:

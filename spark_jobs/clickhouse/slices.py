@@ -1,7 +1,7 @@
-"""How a read is split: one Spark task and one ClickHouse query per slice of time, cluster and quota key.
+"""Splits a read: one Spark task and one ClickHouse query per slice of time, cluster and quota key.
 
-A bucket never spans clusters or quota keys, and its clients are summed second by second: so a slice holds whole windows
-of one cluster and quota key, and as many of them as come to about SLICE_ROWS rows.
+A bucket never spans clusters or quota keys, and the rates of its clients are summed per second. So a slice has complete
+windows of one cluster and quota key, about SLICE_ROWS rows in total.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from spark_jobs.time_range import THROTTLE_LOOKBACK_MS, TimeRange
 
 SLICE_ROWS = 5_000_000
-_STEPS = 512  # how finely a range is counted
+_STEPS = 512  # maximum number of counting steps in a range
 
 
 class Count(NamedTuple):
@@ -26,14 +26,15 @@ class Count(NamedTuple):
 
 
 def step_ms(when: TimeRange) -> int:
-    """Length of the steps that rows are counted by: whole windows, at most about 500 of them."""
+    """Length of the steps in which rows are counted: a multiple of the window, so that there are at most about 500
+    steps."""
     windows = max((when.to_ms - when.from_ms) // when.window_ms // _STEPS, 1)
     return windows * when.window_ms
 
 
 def slices(counts: Iterable[Count], when: TimeRange, cores: int) -> list[dict[str, Any]]:
-    """Parameters of each slice, from counts in the order of time. Slices of a cluster and quota key touch, and reach as
-    far after the last rows as their throttle times may."""
+    """Query parameters of each slice, from counts ordered by time. Slices of a cluster and quota key are contiguous and
+    end after the longest possible throttle time of the last rows."""
     ordered = sorted(counts, key=lambda count: (count.cluster, count.quota_key, count.start_ms))
     total = sum(count.samples for count in ordered)
     most = min(SLICE_ROWS, max(total // (2 * cores), 1))
@@ -45,7 +46,7 @@ def slices(counts: Iterable[Count], when: TimeRange, cores: int) -> list[dict[st
 
 
 def _bounds(counts: list[Count], when: TimeRange, most: int) -> Iterator[Mapping[str, int]]:
-    # Steps are on the epoch's grid, and may begin before the range.
+    # Steps are aligned to the epoch and may begin before the range.
     starts = [max(counts[0].start_ms, when.from_ms)]
     rows = 0
     for count in counts:

@@ -1,9 +1,9 @@
-"""Rows between ClickHouse and Spark, Arrow batches over HTTP in both directions: `read` and `write`.
+"""Transfers rows between ClickHouse and Spark as Arrow batches over HTTP: `read` and `write`.
 
-Both are `mapInArrow`: executors talk to ClickHouse themselves and nothing passes through the driver. A Python Data
-Source (PySpark 4.3) would do the same, but each of its reads and writes starts Python processes for planning: about
-one CPU-second per source on top of the workers. Its column pruning and filter pushdown have nothing to do here, because
-a query names its columns and holds its filters.
+Both use `mapInArrow`: executors connect to ClickHouse directly and no rows pass through the driver. A Python Data
+Source (PySpark 4.3) would do the same, but each of its reads and writes starts Python processes for planning: about one
+CPU-second per source on top of the workers. Its column pruning and filter pushdown bring nothing here, because our
+queries already name their columns and filters.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ Batches = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 def read(
     spark: SparkSession, clickhouse: ClickHouse, query: str, schema: StructType, slices: Sequence[Mapping[str, Any]]
 ) -> DataFrame:
-    """What `query` yields for each set of parameters in `slices`, one Spark task each. A task raises SourceError when
-    ClickHouse does not answer the query."""
-    numbers = spark.range(0, len(slices), 1, max(len(slices), 1))  # a partition per number
+    """The rows of `query` for each set of parameters in `slices`, one Spark task each. A task raises SourceError when
+    ClickHouse fails the query."""
+    numbers = spark.range(0, len(slices), 1, max(len(slices), 1))  # one partition per slice number
     return numbers.mapInArrow(_reader(clickhouse, query, schema, slices), schema)
 
 
@@ -45,9 +45,9 @@ def _reader(clickhouse: ClickHouse, query: str, schema: StructType, slices: Sequ
 
 
 def write(rows: DataFrame, clickhouse: ClickHouse, table: str, *, token: str) -> int:
-    """Inserts each partition in blocks of about BLOCK_ROWS; returns how many rows these were. Deduplication tokens name
-    partition and block, so a retried task counts once: the order of rows within a partition has to be the same again.
-    A task raises SourceError when ClickHouse does not take the rows."""
+    """Inserts each partition in blocks of about BLOCK_ROWS; returns the number of rows. Deduplication tokens contain
+    partition and block, so a retried task counts once, provided that the order of rows within a partition is
+    deterministic. A task raises SourceError when ClickHouse fails an insert."""
     written = rows.mapInArrow(_writer(clickhouse, table, token), "written long").collect()
     return sum(row["written"] for row in written)
 
@@ -64,7 +64,7 @@ def _writer(clickhouse: ClickHouse, table: str, token: str) -> Batches:
 
 
 def _blocks(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
-    """Batches put together to at least BLOCK_ROWS, as far as rows remain."""
+    """Combines batches into blocks of at least BLOCK_ROWS rows, except the last."""
     waiting: list[pa.RecordBatch] = []
     for batch in batches:
         waiting.append(batch)
@@ -76,7 +76,7 @@ def _blocks(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
 
 
 def storable(rows: pa.Table) -> pa.Table:
-    """Spark's types as Store.insert takes them: a DateTime has whole seconds, a UUID is 16 bytes."""
+    """Converts Spark's types to those of Store.insert: DateTime in whole seconds, UUID as 16 bytes."""
     return rows.cast(pa.schema([(field.name, _stored_type(field.type)) for field in rows.schema]))
 
 

@@ -2,7 +2,7 @@
 
 Five steps, each a subquery of the next:
 
-1. samples: usable rows; bare ones (interval_ms = 0) with the windows that their throttle time reaches into;
+1. samples: usable rows; bare rows (interval_ms = 0) with every window that their throttle time overlaps;
 2. meters: per client, gateway, address and cadence the mean rate of each second of a window, as an array;
 3. clients: the sum of a client's meters; per second the longest muted time of its meters, and the union of the throttle
    times of bare rows;
@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from spark_jobs.time_range import THROTTLE_LOOKBACK_MS
 
-LARGEST_RATE = 1e15  # bytes per second; a rate above it is not a measurement, a limit above it limits nothing
+LARGEST_RATE = 1e15  # bytes per second; a rate above it is invalid, a limit above it counts as no limit
 
 BAD_NUMBER = f"NOT (isFinite(rate) AND rate >= 0 AND rate <= {LARGEST_RATE:.0f} AND ifNull(limit >= 0, 1))"
 
@@ -30,8 +30,8 @@ _USABLE = (
     f" AND NOT ({BAD_NUMBER})"
 )
 
-# Rows before the range are there for what they mute in it: a union does not mind duplicates, so they need no FINAL.
-# A sample belongs to the window in which its ts lies. `cadence_s` 0: a bare sample, whose interval is not known.
+# Rows before the range are read only for the time they mute within it: a union ignores duplicates, so no FINAL.
+# A sample belongs to the window that contains its ts. `cadence_s` 0: a bare sample with unknown interval.
 _SAMPLES = f"""
 SELECT cluster, toString(source) AS source, quota_key, toValidUTF8(q.user) AS user,
        toValidUTF8(q.client_id) AS client_id, broker_id, gateway_id, ip, bytes, rate, limit_known,
@@ -65,7 +65,7 @@ FROM (
 def meters(window_s: int) -> str:
     """Per client, gateway, address and cadence the mean rate of each second of each window. Parameters: from_ms, to_ms
     (from on the grid), window_ms, source, cluster, quota_key."""
-    # A row with a cadence of n seconds stands for the n seconds of the window's grid that its ts lies in.
+    # A row with a cadence of n seconds covers the n-second step of the window's grid that contains its ts.
     slot = "toUInt16(intDiv(intDiv(at_ms - window_ms, 1000), greatest(cadence_s, 1)) * greatest(cadence_s, 1))"
     return f"""
 WITH if(own, {slot}, 0) AS slot, toUInt16(least(slot + greatest(cadence_s, 1), {window_s})) AS slot_end,
@@ -85,7 +85,7 @@ GROUP BY {_CLIENT}, {_QUOTA}, gateway_id, ip, cadence_s"""  # noqa: S608 - made 
 
 
 def _stored_meters(window_s: int) -> str:
-    """The same from the rollup, for windows of whole minutes."""
+    """The same, read from the rollup, for windows of whole minutes."""
     minutes = window_s // 60
     key = "cluster, source, quota_key, user, client_id, broker_id"
     quota = "limit_known, limit, matched_entity, bucket_user, bucket_client_id"
@@ -134,7 +134,7 @@ GROUP BY {_CLIENT}, {_QUOTA}"""  # noqa: S608 - made of our own words
 
 
 def _windows(window_s: int, *, stored: bool) -> str:
-    """Per client and window its parts with different limits, in the order of time."""
+    """Per client and window the parts with different limits, ordered by time."""
     return f"""
 SELECT {_CLIENT}, sum(client_samples) AS samples, max(client_throttle_ms) AS throttle_ms,
        intDiv(least({{window_ms:Int64}}, {{to_ms:Int64}} - window_ms) + 999, 1000) AS elapsed_s,
@@ -148,7 +148,7 @@ FROM ({_clients(window_s, stored=stored)}) AS c
 GROUP BY {_CLIENT}"""  # noqa: S608 - made of our own words
 
 
-# What Spark resolved for clients whose rows do not hold their limits.
+# Limits that Spark resolved for clients whose rows do not carry them.
 _LIMITS = """
 SELECT cluster, quota_key, user, client_id,
        arraySort(groupUniqArray((from_ms, to_ms, toString(state), limit, matched_entity, bucket_user,
@@ -173,7 +173,7 @@ _UNRESOLVED = "[(toInt64(0), toInt64(elapsed_s), 'unknown', toFloat64(-1), '', u
 
 
 def _segments(window_s: int, *, stored: bool) -> str:
-    """Per client and window the stretches with one limit each; rates outside of the stretch are 0."""
+    """Per client and window the segments with one limit each; rates outside the segment are 0."""
     slots = f"range({window_s})"
     return f"""
 SELECT {_CLIENT}, samples, throttle_ms, muted_ms, segment.1 AS first_s, segment.2 AS end_s, segment.3 AS state,
@@ -195,19 +195,19 @@ WHERE end_s > first_s"""  # noqa: S608 - made of our own words
 
 
 def _mean(covered: str) -> str:
-    """Of a segment; idle seconds count where rows have intervals, else sampled seconds only."""
+    """Mean rate of a segment over all seconds if rows have intervals, else over sampled seconds only."""
     return f"if({covered}, area / (1000 * (end_s - first_s)), area / 1000 / greatest(arraySum(sampled), 1))"
 
 
 def _p95(covered: str) -> str:
-    """Of a segment, by the same seconds."""
+    """95th percentile of a segment over the same seconds."""
     seconds = f"if({covered}, arraySlice(rates, first_s + 1, end_s - first_s),"
     seconds += " arrayFilter((rate, seen) -> seen > 0, rates, sampled))"
     return f"ifNotFinite(arrayReduce('quantileExact(0.95)', {seconds}), 0)"
 
 
 def _buckets(window_s: int, *, stored: bool) -> str:
-    """Per bucket, broker and window the sum of its members, second by second; members by usage, greediest first."""
+    """Per bucket, broker and window the per-second sum of its members; members ordered by usage, highest first."""
     measured = f"{_mean('covered')} AS own_mean, {_p95('covered')} AS own_p95, arrayMax(rates) AS own_max"
     return f"""
 SELECT cluster, source, quota_key, broker_id, window_ms, state, row_limit, any(entity) AS entity, bucket_user,
@@ -223,7 +223,7 @@ GROUP BY cluster, source, quota_key, broker_id, window_ms, state, row_limit, buc
 
 
 def _worst_segments(window_s: int, *, stored: bool) -> str:
-    """Per client, broker and window the segment in which its bucket is nearest to the limit."""
+    """Per client, broker and window the segment in which its bucket is closest to the limit."""
     return f"""
 SELECT cluster, source, quota_key, member.1 AS user, member.2 AS client_id, broker_id, window_ms AS window_start_ms,
        any(member.6) AS samples, any(member.7) AS throttle_ms, any(member.8) AS muted_ms,

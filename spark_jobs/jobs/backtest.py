@@ -1,4 +1,4 @@
-"""How good forecasts of the recorded history would have been, beside two simple methods. Reads usage_1m."""
+"""Scores forecasts of the recorded history against two simple methods. Reads usage_1m."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from spark_jobs.transforms.forecast_scores import LEADS, ratio, replay
 NAME = "backtest"
 
 _TASKS = 64
-_ORIGINS = 100  # per bucket, spread over the newer half of its history
+_ORIGINS = 100  # forecast origins per bucket, spread over the newer half of its history
 _SUMS = (*(f"{what}_{lead}" for lead in LEADS for what in ("hit", "flagged", "event", "brier")), "pinball", "coverage")
 _SCHEMA = ", ".join(("method string", *(f"{name} double" for name in _SUMS), "lead_error double"))
 
@@ -54,7 +54,7 @@ def run(options: Options) -> list[dict[str, Any]]:
 
 
 def scores(history: DataFrame, last_step: int) -> DataFrame:
-    """A row per bucket, moment of its history and method: what `forecast_scores.replay` says."""
+    """One row per bucket, origin and method, from `forecast_scores.replay`."""
 
     def each(frame: pd.DataFrame) -> pd.DataFrame:
         rows: list[dict[str, Any]] = []

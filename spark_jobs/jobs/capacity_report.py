@@ -1,4 +1,4 @@
-"""Headroom and growth of each quota over weeks, and the limit that would fit.
+"""Headroom and growth of each quota over weeks, and a suggested limit.
 
 Reads usage_1m, writes capacity_report.
 """
@@ -29,13 +29,13 @@ NAME = "capacity_report"
 _QUOTA = ("cluster", "source", "quota_key", "user", "client_id")
 _BUCKET = (*_QUOTA, "broker_id")
 _STEPS_OF_DAY = 288
-_FEWEST_DAYS = 7  # less is no growth
-_TARGET = 0.80  # of a suggested limit: what the busiest five minutes but 1 % use
-_UNDER, _OVER = 0.95, 0.30  # of the limit: above is under-provisioned, below over-provisioned
+_FEWEST_DAYS = 7  # less history gives no growth figure
+_TARGET = 0.80  # share of a suggested limit that the 99th percentile of five-minute usage takes
+_UNDER, _OVER = 0.95, 0.30  # utilisation above _UNDER: under-provisioned; below _OVER: over-provisioned
 
 
 def run(options: Options) -> list[dict[str, Any]]:
-    """Runs the job and returns a row per quota and bucket, the fullest first.
+    """Runs the job and returns a row per quota and bucket, highest utilisation first.
 
     Raises ValueError (url), JavaError, SourceError.
     """
@@ -61,9 +61,9 @@ def run(options: Options) -> list[dict[str, Any]]:
 
 def capacity(history: DataFrame) -> DataFrame:
     """Per quota and bucket, on its busiest broker: utilisation, growth, the share of time at the limit, and the limit
-    at which the busiest five minutes but 1 % stay at 80 %. From rows with the columns of HISTORY_SCHEMA."""
+    of which the 99th percentile of five-minute usage is 80 %. Input: rows with the columns of HISTORY_SCHEMA."""
     newest = F.max_by(F.struct("limit", "matched_entity"), "step")
-    used = F.col("p95") * F.col("limit")  # what it used does not depend on what it was allowed
+    used = F.col("p95") * F.col("limit")  # usage is counted whichever limit was in force
     current = history.withColumn("used", used).withColumn("newest", newest.over(Window.partitionBy(*_BUCKET)))
     now, day = F.try_divide("used", "newest.limit"), F.expr(f"step div {_STEPS_OF_DAY}")
     judged = current.withColumns({"now": now, "day": day})
@@ -112,7 +112,7 @@ def _report_row(row: dict[str, Any], options: Options) -> dict[str, Any]:
 
 
 def _command(row: dict[str, Any]) -> str:
-    """The line that sets the suggested limit on the entity that won, quoted for a shell."""
+    """The kafka-configs command that sets the suggested limit on the matched entity, quoted for a shell."""
     if row["verdict"] == "fits":
         return ""
     kinds = {"user": "users", "client-id": "clients"}

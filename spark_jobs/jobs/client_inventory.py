@@ -1,5 +1,7 @@
-"""Which clients there are: instances, versions and their known issues, silent ones, those that cannot push, what they
-cost. Reads client_instances, pushes, points_1h, quota_usage and client_software; writes job_runs only."""
+"""Inventory of clients: instances, versions with known issues, silent clients, clients without telemetry, their cost.
+
+Reads client_instances, pushes, points_1h, quota_usage and client_software; writes job_runs only.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,7 @@ _CLIENT = ("cluster", "user", "client_id")
 
 
 def run(options: Options) -> list[dict[str, Any]]:
-    """Runs the job and returns a row per client, those with something wrong first. Raises ValueError, JavaError,
+    """Runs the job and returns a row per client, those with problems first. Raises ValueError, JavaError,
     SourceError."""
     clickhouse = ClickHouse(options.url, options.password)
     job_run = JobRun(clickhouse, NAME, version=time.time_ns(), when=options.when, source=options.source)
@@ -48,7 +50,7 @@ def run(options: Options) -> list[dict[str, Any]]:
 
 
 class Inputs(NamedTuple):
-    """The rows of ClickHouse, in the schemas of `inventory_queries`."""
+    """Input rows from ClickHouse, with the schemas of `inventory_queries`."""
 
     instances: DataFrame
     series: DataFrame
@@ -60,9 +62,9 @@ _PLACES = ("known issue", "silent", "no telemetry", "gone", "reports")
 
 
 def inventory(inputs: Inputs, now_ms: int) -> DataFrame:
-    """A row per client that was seen: by its telemetry, or by its traffic. `status`: `known issue` of its software;
-    `silent`: it reported and still has traffic, but pushes no more; `no telemetry`: traffic, and never a push; `gone`:
-    neither lately; `reports`."""
+    """One row per client with telemetry or traffic. `status`: `known issue`: its software has one; `silent`: it has
+    pushed and still has traffic, but no longer pushes; `no telemetry`: it has traffic and never pushed; `gone`: neither
+    recently; `reports`: none of these."""
     issue = F.array_join(F.array_sort(F.collect_set(F.when(F.col("known_issue") != "", F.col("known_issue")))), "; ")
     software = F.concat_ws(" ", "software_name", "software_version")
     known = inputs.instances.join(

@@ -1,4 +1,4 @@
-"""What the jobs over weeks share: the rollup brought up to date, limits resolved, the history of buckets read."""
+"""Steps shared by the jobs over weeks: update the rollup, resolve limits, read the history of buckets."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ GROUP BY cluster, quota_key ORDER BY cluster, quota_key"""
 
 
 def read_history(spark: SparkSession, clickhouse: ClickHouse, options: Options, job_run: JobRun) -> DataFrame:
-    """HISTORY_SCHEMA over the range, a step of five minutes per row. Raises NothingToReadError, SourceError."""
+    """Reads rows of HISTORY_SCHEMA over the range, one per five minutes. Raises NothingToReadError, SourceError."""
     when = options.when
     rollup.refresh(clickhouse, options.source, when.from_ms, when.to_ms)
     bounds = {"from_ms": when.from_ms, "to_ms": when.to_ms, "source": options.source, "cluster": options.cluster}
@@ -52,7 +52,7 @@ def read_history(spark: SparkSession, clickhouse: ClickHouse, options: Options, 
 
 
 def resolve_limits(spark: SparkSession, clickhouse: ClickHouse, run_of: Run) -> None:
-    """Leaves the limits of all clients in quota_client_limits, where the usage query joins them."""
+    """Writes the limits of all clients to quota_client_limits, which the usage query joins."""
     when = run_of.when
     bounds = {"from_ms": when.from_ms, "to_ms": when.to_ms, "source": run_of.source, "cluster": run_of.cluster}
     clients = read(spark, clickhouse, queries.CLIENTS, queries.CLIENTS_SCHEMA, [bounds])
@@ -61,8 +61,8 @@ def resolve_limits(spark: SparkSession, clickhouse: ClickHouse, run_of: Run) -> 
 
 
 def stage(rows: DataFrame, clickhouse: ClickHouse, table: str, run_of: Run) -> int:
-    """Writes rows of the run and returns how many. The order within a partition makes the blocks of a retried task the
-    same again."""
+    """Writes rows of the run and returns how many. Rows are sorted within a partition so that a retried task produces
+    the same blocks."""
     cores = max(rows.sparkSession.sparkContext.defaultParallelism, 1)
     few = rows.withColumn("run", F.lit(str(run_of.id))).coalesce(cores)
     order = ("cluster", "quota_key", "window_start", "user", "client_id", "from_ms")

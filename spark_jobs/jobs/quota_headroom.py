@@ -1,4 +1,4 @@
-"""Which client is throttled or near its quota. Reads ClickHouse, writes quota_utilization and job_runs.
+"""Finds clients that are throttled or near their quota. Reads ClickHouse, writes quota_utilization and job_runs.
 
 `headroom job quota-headroom` runs it in this process, `spark-submit spark_jobs/jobs/quota_headroom.py` on a cluster.
 """
@@ -32,15 +32,15 @@ from spark_jobs.transforms.utilization import Inputs, utilization
 
 NAME = "quota_headroom"
 
-LATENESS_MS = 86_400_000  # how far back rows that arrive late are looked for
-WATERMARK_MARGIN_MS = 60_000  # an insert that is under way may become visible after rows that were received later
+LATENESS_MS = 86_400_000  # how far back the job looks for windows with late rows
+WATERMARK_MARGIN_MS = 60_000  # an insert in progress may become visible after rows received later
 
 
 def run(options: Options) -> list[dict[str, Any]]:
-    """Runs the job and returns the report: per client and quota key its latest whole window, worst first.
+    """Runs the job and returns the report: the latest complete window per client and quota key, worst first.
 
-    All windows of the range are written; a run over the same windows replaces them. A run that ends now also computes
-    earlier windows anew whose input arrived since the last run.
+    All windows of the range are written; a later run over the same windows replaces them. A run whose range ends now
+    also recomputes earlier windows that received input since the last run.
 
     Raises ValueError (url, source), JavaError, SourceError.
     """
@@ -72,7 +72,7 @@ def run(options: Options) -> list[dict[str, Any]]:
 
 
 def _with_late_windows(clickhouse: ClickHouse, job_run: JobRun, options: Options) -> TimeRange:
-    """The range, from the earliest window on whose input arrived since the last run."""
+    """The range, extended back to the earliest window that received input since the last run."""
     watermark_ms, now_ms = job_run.last_watermark()
     if not options.recent:
         return options.when
@@ -95,8 +95,8 @@ def _with_late_windows(clickhouse: ClickHouse, job_run: JobRun, options: Options
 
 
 def _counts(clickhouse: ClickHouse, options: Options, when: TimeRange) -> list[dict[str, Any]]:
-    """Rows of quota_usage by time, cluster and quota key, with those before the range that levels remember, and those
-    whose throttle times may reach into it."""
+    """Counts rows of quota_usage by time, cluster and quota key, including rows before the range that hysteresis needs
+    or whose throttle times may extend into it."""
     parameters = {
         "from_ms": max(_memory_from_ms(when) - THROTTLE_LOOKBACK_MS, 0),
         "to_ms": when.to_ms,
@@ -114,7 +114,7 @@ def _memory_from_ms(when: TimeRange) -> int:
 def _computed(
     spark: SparkSession, clickhouse: ClickHouse, options: Options, run_of: Run, counts: list[dict[str, Any]]
 ) -> DataFrame:
-    """The job itself: rows of quota_utilization."""
+    """Computes rows of quota_utilization."""
     memory = run_of.when.earlier(_memory_from_ms(run_of.when))
     if any(count["unresolved"] for count in counts):
         resolve_limits(spark, clickhouse, run_of._replace(when=memory))
@@ -125,7 +125,7 @@ def _computed(
 def _inputs(
     spark: SparkSession, clickhouse: ClickHouse, run_of: Run, memory: TimeRange, counts: list[dict[str, Any]]
 ) -> Inputs:
-    """The three inputs, aggregated to windows by ClickHouse; usage in slices."""
+    """Reads the three inputs, aggregated to windows by ClickHouse; usage is read in slices."""
     when, cores = run_of.when, spark.sparkContext.defaultParallelism
     found = [Count(row["cluster"], row["quota_key"], row["start_ms"], row["samples"]) for row in counts]
     of_run = {"source": run_of.source, "run": str(run_of.id)}

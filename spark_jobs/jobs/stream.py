@@ -1,7 +1,7 @@
-"""quota-headroom --stream: windows are computed anew as their input arrives, by the same job.
+"""quota-headroom --stream: runs the same job over windows as their input arrives.
 
-Structured Streaming keeps the offset in the checkpoint; a batch runs the job over the windows that it names. A batch
-that is repeated after a restart publishes the same rows again under a later version: nothing is lost or doubled.
+Structured Streaming keeps the offset in the checkpoint; each batch runs the job over the windows it contains. A batch
+that is repeated after a restart publishes the same rows under a later version, so no row is lost or duplicated.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ Job = Callable[[Options], list[dict[str, Any]]]
 
 
 def run(options: Options, checkpoint: Path, job: Job, *, tick_s: int = 10) -> list[dict[str, Any]]:
-    """Runs `job` over the windows whose input arrives, until it is stopped, or with `options.once` until what has
-    arrived is done. Returns the last report.
+    """Runs `job` over windows that receive input, until stopped, or with `options.once` until all present input is
+    processed. Returns the last report.
 
     Raises ValueError, JavaError, SourceError.
     """
@@ -63,7 +63,7 @@ def _batch(options: Options, job: Job, report: list[dict[str, Any]]) -> Callable
         window_ms = options.when.window_ms
         now_ms = time.time_ns() // 1_000_000
         end_ms = bounds["last"] + window_ms
-        # The window that is running is computed as far as it goes, and again when more of it arrives.
+        # The current window is computed up to now, and again when more of its input arrives.
         to_ms = now_ms if bounds["last"] < now_ms < end_ms else end_ms
         when = TimeRange(bounds["first"], to_ms, options.when.window_s)
         try:

@@ -1,4 +1,4 @@
-"""When each bucket reaches its limit at each broker, with what confidence. Reads usage_1m, writes throttle_forecast."""
+"""Forecasts when each bucket reaches its limit at each broker. Reads usage_1m, writes throttle_forecast."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from spark_jobs.transforms.forecast_model import FEWEST_STEPS, HORIZON, STEP_MS,
 
 NAME = "throttle_forecast"
 
-# Many buckets per task, so that starting a Python worker is paid for; many tasks, so that none is large.
+# Enough buckets per task to amortise the start of a Python worker; enough tasks to keep each one small.
 _TASKS = 64
 
 _SCHEMA = (
@@ -38,7 +38,7 @@ _SCHEMA = (
 
 
 def run(options: Options) -> list[dict[str, Any]]:
-    """Runs the job and returns the forecasts, those that reach their limit first on top.
+    """Runs the job and returns the forecasts, ordered by the time at which the limit is reached.
 
     Raises ValueError (url), JavaError, SourceError.
     """
@@ -66,7 +66,7 @@ def run(options: Options) -> list[dict[str, Any]]:
 
 def forecasts(history: DataFrame, last_step: int) -> DataFrame:
     """The forecast of each bucket and broker after `last_step` (five minutes each, since the epoch), from rows with the
-    columns of HISTORY_SCHEMA. A bucket with less than four hours of history has none."""
+    columns of HISTORY_SCHEMA. Buckets with less than four hours of history are left out."""
 
     def each(frame: pd.DataFrame) -> pd.DataFrame:
         rows = []

@@ -1,6 +1,6 @@
-"""What people and scripts read: rows as a terminal table, a self-contained HTML page, JSON, Parquet.
+"""Reports: rows as a terminal table, a self-contained HTML page, JSON and Parquet.
 
-`report` is the form that all share; there is one file per job that has its columns, table and page.
+`report` is the common type; one file per job defines its columns, table and page.
 """
 
 from __future__ import annotations

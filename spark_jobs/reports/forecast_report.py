@@ -24,7 +24,7 @@ _TYPES: dict[str, pa.DataType] = {
     "earliest": _MOMENT,
     "latest": _MOMENT,
     "confidence": pa.float64(),
-    "p10": pa.list_(pa.float64()),  # utilisation, per five minutes from made_at on
+    "p10": pa.list_(pa.float64()),  # utilisation per five minutes, starting at made_at
     "p50": pa.list_(pa.float64()),
     "p90": pa.list_(pa.float64()),
     "reason": pa.string(),

@@ -1,4 +1,4 @@
-"""The report that people and scripts read: a table, JSON, a page, Parquet. Rows are dicts with the names of COLUMNS."""
+"""The report of quota-headroom: terminal table, JSON, HTML page, Parquet. Rows are dicts keyed by COLUMNS."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _TYPES: dict[str, pa.DataType] = {
     "client_id": pa.string(),
     "broker_id": pa.int32(),  # the client's worst one
     "limit": pa.float64(),  # null: no quota applies
-    "usage": pa.float64(),  # the client's own mean rate there
+    "usage": pa.float64(),  # the client's own mean rate at this broker
     "utilization": pa.float64(),  # group_usage / limit
     "utilization_p95": pa.float64(),
     "throttle_ms": pa.float64(),  # the longest throttle time of the window
@@ -41,8 +41,8 @@ _TYPES: dict[str, pa.DataType] = {
     "busiest_instance_share": pa.float64(),
     "matched_entity": pa.string(),
     "headroom": pa.float64(),  # limit - group_usage
-    "group_usage": pa.float64(),  # of all clients that share the limit
-    "shared_with": pa.int32(),  # how many others these are
+    "group_usage": pa.float64(),  # rate of all clients that share the limit
+    "shared_with": pa.int32(),  # how many other clients share it
     "usage_p95": pa.float64(),
     "usage_max": pa.float64(),
     "throttled_s": pa.float64(),  # seconds of the window in which the client was muted
@@ -52,21 +52,21 @@ _TYPES: dict[str, pa.DataType] = {
     "rebalances": pa.float64(),
     "outgoing_bytes": pa.float64(),
     "incoming_bytes": pa.float64(),
-    "culprit_user": pa.string(),  # who takes most of a shared quota
+    "culprit_user": pa.string(),  # largest users of a shared quota
     "culprit_client_id": pa.string(),
     "culprit_share": pa.float64(),
-    "usage_rank": pa.int32(),  # 1: takes most
+    "usage_rank": pa.int32(),  # 1: largest user
     "instant_level": pa.string(),  # without hysteresis
     "source": pa.string(),
     "complete": pa.int32(),
     "eta_s": pa.float64(),
     "window_start": pa.timestamp("us", "UTC"),
     "window_s": pa.int32(),
-    # over all windows of the range, for this one is only the latest
+    # over all windows of the range; the other columns describe the latest window
     "range_throttle_ms": pa.float64(),
     "range_throttled_s": pa.float64(),
     "last_throttled": pa.timestamp("us", "UTC"),  # start of the latest window with a throttle time; null: none had one
-    # the greater of mean and p95 utilisation, the highest of each of at most 120 equal parts of the range
+    # maximum of mean and p95 utilisation in each of at most 120 equal parts of the range
     "history_at": pa.list_(pa.timestamp("us", "UTC")),  # starts of the parts with traffic
     "history": pa.list_(pa.float64()),
 }
@@ -86,7 +86,8 @@ _STYLES = {
 
 
 def worst_first(rows: Sequence[Row]) -> list[Row]:
-    """By level, throttle time, earlier throttling and utilisation; then by name, so that equal runs read equal."""
+    """Sort key: level, throttle time, earlier throttling, utilisation; then name, so that the order is
+    deterministic."""
     names = ("cluster", "client_id", "user", "quota_key")
     by_name = sorted(rows, key=lambda row: tuple(row[name] for name in names))
     return sorted(by_name, key=_badness, reverse=True)
@@ -97,12 +98,12 @@ def _badness(row: Row) -> tuple[int, float, bool, float]:
 
 
 def _was_throttled(row: Row) -> bool:
-    """In an earlier window, and not in this one."""
+    """Whether the client was throttled in an earlier window and not in this one."""
     return bool(row["range_throttle_ms"] > 0 and row["throttle_ms"] <= 0)
 
 
 def from_json(content: bytes) -> list[Row]:
-    """The rows that `Report.to_json` was given, with times again."""
+    """Parses the output of `Report.to_json`, with timestamps converted back."""
     rows: list[Row] = orjson.loads(content)
     times = ({name: row[name] and datetime.fromisoformat(row[name]) for name in _TIMES} for row in rows)
     lists = ({"history_at": [datetime.fromisoformat(at) for at in row["history_at"]]} for row in rows)
@@ -110,7 +111,7 @@ def from_json(content: bytes) -> list[Row]:
 
 
 def to_html(rows: Sequence[Row]) -> str:
-    """One page that needs nothing else."""
+    """A self-contained page."""
     template = (files("spark_jobs.reports") / "report.html.j2").read_text(encoding="utf-8")
     page = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
     page.filters.update(rate=rate_text, throttle=throttle_text, share=share_text, shortened=shortened)
@@ -122,8 +123,8 @@ def to_html(rows: Sequence[Row]) -> str:
 
 
 def to_table(rows: Sequence[Row]) -> RenderableType:
-    """For a terminal: a row per client, then the reasons of those that are not ok, or were not. Long names are cut off.
-    Client-made names are neither markup nor control sequences here."""
+    """Terminal table: a row per client, then the reasons of clients that are or were not ok. Long names are truncated.
+    Markup and control sequences in client-chosen names are escaped."""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, title=_title(rows), title_justify="left")
     cells = {name: [cell(row) for row in rows] for name, cell in _CELLS.items()}
     shown = {name: column for name, column in cells.items() if _has_content(name, column)}
@@ -153,7 +154,7 @@ _CELLS: dict[str, Callable[[Row], str]] = {
 
 
 def _has_content(name: str, column: Sequence[str]) -> bool:
-    """Columns that few need are left out where nothing is in them, the window where the title names it."""
+    """Omits optional columns that are empty, and the window column if the title contains the window."""
     if name == "window":
         return len(set(column)) > 1
     return name not in ("all that share", "earlier") or set(column) != {"-"}
@@ -175,7 +176,7 @@ def _why(row: Row) -> Text:
 
 
 def why(row: Row) -> str:
-    """The reason, long names in it cut off, and the throttling that the latest window knows nothing of."""
+    """The reason with long names truncated, and any throttling before the latest window."""
     reason = _LONG_WORD.sub(lambda word: shortened(word[0]), row["reason"])
     if not _was_throttled(row):
         return reason
@@ -184,7 +185,7 @@ def why(row: Row) -> str:
 
 
 def group(row: Row) -> str:
-    """`180.0 kB/s of 3 clients` where the quota is shared, else nothing."""
+    """`180.0 kB/s of 3 clients` if the quota is shared, else ''."""
     usage, clients = rate_text(row["group_usage"], row["quota_key"]), row["shared_with"] + 1
     return f"{usage} of {clients} clients" if clients > 1 else ""
 
@@ -195,7 +196,7 @@ def moment(at: datetime) -> str:
 
 
 def write(rows: Sequence[Row], directory: Path) -> None:
-    """Leaves headroom.json, report.html and headroom.parquet."""
+    """Writes headroom.json, report.html and headroom.parquet."""
     directory.mkdir(parents=True, exist_ok=True)
     (directory / "headroom.json").write_bytes(REPORT.to_json(rows))
     (directory / "report.html").write_text(to_html(rows), encoding="utf-8")
@@ -203,7 +204,7 @@ def write(rows: Sequence[Row], directory: Path) -> None:
 
 
 def throttle_text(throttle_ms: float) -> str:
-    """`350 ms`, `1.2 s`; `-` where there was none."""
+    """`350 ms`, `1.2 s`; `-` for none."""
     return duration_text(throttle_ms if throttle_ms > 0 else None)
 
 

@@ -13,7 +13,7 @@ _TYPES: dict[str, pa.DataType] = {
     "client_id": pa.string(),
     "status": pa.string(),  # known issue, silent, no telemetry, gone, reports
     "instances": pa.int32(),
-    "instances_open": pa.int32(),  # those that did not terminate
+    "instances_open": pa.int32(),  # instances that have not terminated
     "software": pa.string(),
     "known_issue": pa.string(),
     "last_push": _MOMENT,

@@ -1,8 +1,8 @@
 """Plots of the HTML reports: Vega-Lite charts by altair, drawn to SVG in this process.
 
-vl-convert holds Vega and its fonts, so a page needs no network. Each plot is an image of its own (`data:` URI): ids of
-one SVG cannot clash with those of another, and nothing in it can run. Imported only for HTML: altair and vl-convert
-take seconds of CPU and 230 MB.
+vl-convert holds Vega and its fonts, so a page needs no network. Each plot is a separate image (`data:` URI), so ids of
+different SVGs cannot clash and scripts in an SVG do not run. Imported only for HTML: altair and vl-convert take seconds
+of CPU and 230 MB.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ import vl_convert
 from exporters.printable import printable, shortened
 from spark_jobs.reports.report import Row
 
-Chart = Any  # altair's methods are typed too loosely to say which kind of chart they return
+Chart = Any  # altair's type hints do not tell which kind of chart a method returns
 
-_LINES = 8  # clients in a plot of lines
-_ROWS = 30  # clients in a heat map or a plot of bars
+_LINES = 8  # maximum number of clients in a line plot
+_ROWS = 30  # maximum number of clients in a heat map or bar plot
 _FANS = 6
 _WIDTH = 760
 _STEP_MS = 300_000  # of a forecast
 _NAME_CHARS = 48
-_HIGHEST = 2.0  # utilisation above it is drawn as this
+_HIGHEST = 2.0  # higher utilisation is drawn at this value
 
 
 def headroom_plots(rows: Sequence[Row]) -> Mapping[str, str]:
-    """Title -> image, of rows of quota-headroom, the worst first. A plot without anything in it is left out."""
+    """Title -> image, from rows of quota-headroom, worst first. Empty plots are left out."""
     charts: dict[str, Chart | None] = {
         "Utilisation over time": _utilisation(rows),
         "Clients by time": _heat_map(rows),
@@ -40,7 +40,7 @@ def headroom_plots(rows: Sequence[Row]) -> Mapping[str, str]:
 
 
 def forecast_plots(rows: Sequence[Row]) -> Mapping[str, str]:
-    """Title -> image, of rows of throttle-forecast."""
+    """Title -> image, from rows of throttle-forecast."""
     found = [
         {
             "bucket": f"{_client(row)} at broker {row['broker_id']}",
@@ -123,7 +123,7 @@ def _history(rows: Sequence[Row]) -> list[dict[str, Any]]:
         {"client": _client(row), "at": at, "used": min(used, _HIGHEST)}
         for row in rows
         for at, used in zip(row["history_at"], row["history"], strict=True)
-        if used is not None  # JSON has no infinity
+        if used is not None  # JSON cannot represent infinity
     ]
 
 
@@ -138,7 +138,7 @@ def _time(name: str) -> alt.X:
 
 
 def _client(row: Row) -> str:
-    """Names the client-id, user and quota; two rows of a report never have the same one."""
+    """Label with client-id, user and quota; unique within a report."""
     return f"{_short(row['client_id'])} ({_short(row['user'])}, {row['quota_key']}, {_short(row['cluster'])})"
 
 

@@ -1,4 +1,4 @@
-"""What a report is: how the rows of a job become a table, JSON, a page, Parquet."""
+"""The type of a report: renders the rows of a job as table, JSON, HTML page or Parquet."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """The forms of one job's report; the columns are its schema."""
+    """The renderers of one job's report; `columns` is its schema."""
 
     columns: pa.Schema
     to_table: Callable[[Sequence[Row]], RenderableType]
     to_html: Callable[[Sequence[Row]], str]
 
     def to_json(self, rows: Sequence[Row]) -> bytes:
-        """A list of objects, with null for what is unknown; never NaN."""
+        """A list of objects; unknown values are null, never NaN."""
         return orjson.dumps(rows, option=orjson.OPT_INDENT_2 | orjson.OPT_UTC_Z | orjson.OPT_APPEND_NEWLINE)
 
     def to_parquet(self, rows: Sequence[Row]) -> bytes:
-        """A file with the types of `columns`."""
+        """Writes a file with the types of `columns`."""
         sink = pa.BufferOutputStream()
         pq.write_table(pa.Table.from_pylist(list(rows), schema=self.columns), sink)
         return bytes(sink.getvalue())

@@ -1,4 +1,4 @@
-"""Reports of rows without a form of their own: a table, a page with a table and plots."""
+"""Generic report of rows: a table, and a page with a table and plots."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Plots = Callable[[Sequence[Row]], Mapping[str, str]]  # title -> image, a URI
 
 
 def rows_report(title: str, columns: pa.Schema, shown: Sequence[str], plots: Plots | None = None) -> Report:
-    """A report whose table and page have the columns `shown`; JSON and Parquet have all."""
+    """A report whose table and page have the columns `shown`; JSON and Parquet have all columns."""
 
     def to_table(rows: Sequence[Row]) -> RenderableType:
         table = Table(box=box.SIMPLE_HEAD, pad_edge=False, title=title, title_justify="left")
@@ -43,7 +43,7 @@ def rows_report(title: str, columns: pa.Schema, shown: Sequence[str], plots: Plo
 
 
 def cell(value: Any) -> str:
-    """One value as people read it."""
+    """Formats one value for display."""
     if value is None:
         return "-"
     if isinstance(value, float):

@@ -1,1 +1,1 @@
-"""Steps that jobs are made of: DataFrame -> DataFrame, Column -> Column. No I/O, no clock, no session."""
+"""The steps of the jobs: DataFrame -> DataFrame, Column -> Column. No I/O, no clock, no session."""

@@ -1,8 +1,8 @@
-"""When a bucket reaches its limit: utilisation in steps of five minutes, forecast. NumPy only, no Spark, no clock.
+"""Forecasts utilisation in steps of five minutes, and when it reaches the limit. NumPy only, no Spark, no clock.
 
-The seasonal part is the median by hour of the week, shrunk to that by hour of the day while weeks are few. What is left
-is followed by a damped Theil-Sen trend over the last hour. The errors of the same forecast at earlier moments of the
-history, each a whole path, say how far off it may be: quantiles per step, and how many paths reach the limit.
+The seasonal part is the median by hour of the week, shrunk towards the median by hour of the day while there are few
+weeks. A damped Theil-Sen trend over the last hour models the residual. The errors of the same forecast at earlier
+origins, each a complete path, give the uncertainty: quantiles per step, and the share of paths that reach the limit.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ STEP_MS = 300_000
 HORIZON = 36  # steps: three hours
 LIMIT = 1.0
 QUANTILES = (0.1, 0.5, 0.9)
-FEWEST_STEPS = 48  # of history: four hours
+FEWEST_STEPS = 48  # minimum history in steps: four hours
 
 _TREND_STEPS = 12
-_LEVEL_STEPS = 4  # the newest ones say where it is now
-_DAMPING = 0.97  # of the trend, per step
-_FADING = 0.99  # of the distance from the season, per step
-_SHRINK = 2.0  # weeks of data at which the hour of the week counts as much as the hour of the day
-_PATHS = 240  # earlier moments whose errors are looked at
+_LEVEL_STEPS = 4  # number of newest steps that give the current level
+_DAMPING = 0.97  # damping of the trend per step
+_FADING = 0.99  # damping of the distance from the season per step
+_SHRINK = 2.0  # weeks of data at which hour of the week and hour of the day have equal weight
+_PATHS = 240  # number of earlier origins whose errors are used
 _HOUR_MS = 3_600_000
 _PAIRS = np.triu_indices(_TREND_STEPS, 1)
 
@@ -38,17 +38,18 @@ class Forecast:
     paths: Array
 
     def reached_within(self, steps: int) -> float:
-        """The probability that the limit is reached within so many steps."""
+        """The probability that the limit is reached within `steps` steps."""
         return float((self.paths[:, :steps].max(axis=1) >= LIMIT).mean())
 
     def step_of(self, quantile: int) -> int | None:
-        """The first step (1 is the next) at which this one of QUANTILES reaches the limit; None: not in sight."""
+        """The first step (1 is the next) at which this one of QUANTILES reaches the limit; None if not within
+        HORIZON."""
         reached = np.flatnonzero(self.quantiles[quantile] >= LIMIT)
         return int(reached[0]) + 1 if len(reached) else None
 
 
 def season(values: Array, first_step: int) -> Array:
-    """The median by hour of the week, 168 of them. `first_step` counts from the epoch."""
+    """The median by hour of the week, 168 values. `first_step` counts from the epoch."""
     hours = ((first_step + np.arange(len(values))) * STEP_MS // _HOUR_MS) % 168
     overall = float(np.median(values))
     daily = np.array([_shrunk(values[hours % 24 == hour], overall) for hour in range(24)])
@@ -56,12 +57,12 @@ def season(values: Array, first_step: int) -> Array:
 
 
 def _shrunk(values: Array, towards: float) -> float:
-    weight = max(len(values) * STEP_MS / _HOUR_MS - 1, 0.0)  # one day or week alone is no season
+    weight = max(len(values) * STEP_MS / _HOUR_MS - 1, 0.0)  # a single day or week has no seasonality
     return (weight * float(np.median(values)) + _SHRINK * towards) / (weight + _SHRINK) if len(values) else towards
 
 
 def seasonal(table: Array, steps: Array) -> Array:
-    """The season at steps since the epoch, going evenly from the middle of an hour to that of the next."""
+    """The season at steps since the epoch, interpolated linearly between the middles of hours."""
     hours = (steps + 0.5) * STEP_MS / _HOUR_MS - 0.5
     before = np.floor(hours).astype(int)
     share = hours - before
@@ -88,7 +89,7 @@ def point_forecasts(values: Array, first_step: int, table: Array, origins: npt.N
 def forecast(values: Array, first_step: int) -> Forecast:
     """The forecast after the last of `values`, which has at least FEWEST_STEPS. `first_step` counts from the epoch."""
     known = len(values)
-    split = max(int(known * 0.6), _TREND_STEPS)  # the season of the calibration must not know what it is tried on
+    split = max(int(known * 0.6), _TREND_STEPS)  # the season for calibration excludes the data it is tested on
     origins = np.unique(np.linspace(split, known - 2, min(_PATHS, known - 1 - split)).astype(np.int64))
     earlier = point_forecasts(values, first_step, season(values[:split], first_step), origins)
     targets = origins[:, None] + np.arange(1, HORIZON + 1)
@@ -102,8 +103,8 @@ def forecast(values: Array, first_step: int) -> Forecast:
 
 
 def regular(steps: npt.NDArray[np.int64], values: Array, last_step: int) -> tuple[Array, int]:
-    """A value for each step from the first one on to `last_step`; steps without a row are idle: 0. Beside it the first
-    step. A step that comes twice counts with its greater value."""
+    """One value per step from the first one to `last_step`, and the first step. Steps without a row are 0 (idle); of
+    duplicate steps the greater value counts."""
     first = int(steps.min())
     found = np.zeros(last_step - first + 1)
     np.maximum.at(found, steps - first, values)

@@ -1,4 +1,4 @@
-"""How good forecasts were: history replayed with a rolling origin, against two simple forecasts. NumPy only."""
+"""Scores forecasts on history with a rolling origin, against two simple forecasts. NumPy only."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ import numpy as np
 from spark_jobs.transforms.forecast_model import HORIZON, LIMIT, QUANTILES, Array, Forecast, forecast
 
 LEADS = (1, 6)  # steps: 5 and 30 minutes
-FLAGGED_FROM = 0.35  # probability from which a bucket counts as flagged: a miss costs more than a false alarm
-_SCORED = 12  # steps for which pinball loss and coverage are taken: an hour
+FLAGGED_FROM = 0.35  # probability from which a bucket is flagged; low, because a miss costs more than a false alarm
+_SCORED = 12  # steps over which pinball loss and coverage are computed: an hour
 _TREND_STEPS = 12
 
 Method = Callable[[Array, int], Forecast]
 
 
 def last_value(values: Array, _first_step: int) -> Forecast:
-    """It stays as it is."""
+    """Persistence: the last value continues."""
     path = np.full((1, HORIZON), values[-1])
     return Forecast(np.repeat(path, len(QUANTILES), axis=0), path)
 
 
 def linear(values: Array, _first_step: int) -> Forecast:
-    """It goes on as in the last hour, on a straight line."""
+    """Linear extrapolation of the last hour."""
     recent = values[-_TREND_STEPS:]
     slope, level = np.polyfit(np.arange(1 - len(recent), 1), recent, 1)
     path = np.maximum(level + slope * np.arange(1, HORIZON + 1), 0.0)[None, :]
@@ -34,8 +34,8 @@ METHODS: Mapping[str, Method] = {"headroom": forecast, "last value": last_value,
 
 
 def replay(values: Array, first_step: int, origins: list[int]) -> list[dict[str, float | str]]:
-    """A row per method and origin (number of known values), where the limit is not reached already: what was forecast,
-    what came, and the losses. The figures add up over buckets: see `summary`."""
+    """One row per method and origin (number of known values) at which the limit is not reached yet: forecast, outcome
+    and losses. The figures can be summed over buckets: see `summary`."""
     rows: list[dict[str, float | str]] = []
     for origin in origins:
         actual = values[origin : origin + HORIZON]
@@ -72,5 +72,5 @@ def _pinball(error: Array, quantile: float) -> float:
 
 
 def ratio(part: float, whole: float) -> float:
-    """0 where there is nothing to divide by."""
+    """Quotient, 0 if the divisor is 0."""
     return part / whole if whole else 0.0

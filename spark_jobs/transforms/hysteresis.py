@@ -1,6 +1,6 @@
-"""Levels with memory: entered at once, left when the value stays below the threshold for two windows in a row.
+"""Hysteresis of levels: entered at once, left when the value stays below the threshold for two consecutive windows.
 
-The memory is bounded (MEMORY_WINDOWS), so a level depends on the data and not on where the range of a run began.
+The memory is bounded (MEMORY_WINDOWS), so a level does not depend on where the range of a run starts.
 """
 
 from __future__ import annotations
@@ -11,15 +11,15 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 MEMORY_WINDOWS = 10
-MARGIN = 0.05  # how far below its threshold a value has to be to leave the level
-LOOKBACK_WINDOWS = MEMORY_WINDOWS + 1  # what has to be read before the first window that is reported
+MARGIN = 0.05  # a level is left when the value is below its threshold by more than this
+LOOKBACK_WINDOWS = MEMORY_WINDOWS + 1  # windows to read before the first reported one
 
 
 def held(rows: DataFrame, key: Sequence[str], value: str, thresholds: Sequence[float], window_ms: int) -> DataFrame:
-    """Adds `held` to rows with `window_start_ms` and `value` (null: 0): how many of `thresholds`, ascending, hold.
+    """Adds `held` to rows with `window_start_ms` and `value` (null: 0): how many of the ascending `thresholds` hold.
 
-    A threshold holds from the first window with value >= threshold until the second window in a row whose value is
-    below threshold - MARGIN. A missing window counts as a value of 0.
+    A threshold holds from the first window with value >= threshold until the second consecutive window with value <
+    threshold - MARGIN. A missing window counts as a value of 0.
     """
     ordered = Window.partitionBy(*key).orderBy("window_start_ms")
     memory = ordered.rangeBetween(-MEMORY_WINDOWS * window_ms, 0)

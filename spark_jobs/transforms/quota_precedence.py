@@ -1,8 +1,8 @@
-"""Which quota a client has, and with whom it shares it: Kafka's eight levels (exporters.model.PRECEDENCE) as one join.
+"""Resolves a client's quota and the bucket that shares it: Kafka's eight levels of precedence as one join.
 
-A client has at most one candidate rule per level; the history of limits says which of them were in force when, and the
-most specific one wins (ClientQuotaManager.DefaultQuotaCallback). Clients are resolved once per change of a limit, not
-per window. Limits are few: they are broadcast.
+A client has at most one candidate rule per level of exporters.model.PRECEDENCE; the history of limits gives the times
+at which each was in force, and the most specific one wins (ClientQuotaManager.DefaultQuotaCallback). Clients are
+resolved once per change of a limit, not per window. Limits are few: they are broadcast.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ _RULES_TYPE = (
     "rule_client_id:string,first_ms:bigint>>"
 )
 
-LARGEST_RATE = 1e15  # bytes per second; a limit above it limits nothing
+LARGEST_RATE = 1e15  # bytes per second; a limit above it counts as no limit
 NO_LIMIT = -1.0
 
 
 def intervals(history: DataFrame) -> DataFrame:
-    """quota_limits as [valid_from_ms, valid_to_ms) per rule: a value holds until the next row, a null one not at all.
+    """quota_limits as [valid_from_ms, valid_to_ms) per rule: a value holds until the next row; null means no rule.
 
-    `first_ms` is when the rule was first observed, also as absent. Kafka accepts NaN as a value, and then never
-    throttles by it; Long.MAX_VALUE is a usual way to say "unlimited". Such a rule has no limit (-1), but still hides
-    lesser ones.
+    `first_ms` is when the rule was first observed, possibly as absent. Kafka accepts NaN as a value and never throttles
+    by it; Long.MAX_VALUE commonly means "unlimited". Such a rule has no limit (-1), but still overrides less specific
+    rules.
     """
     rule = Window.partitionBy("cluster", "quota_key", "user", "client_id")
     valid_to_ms = F.lead("valid_from_ms", 1, _FOR_EVER_MS).over(rule.orderBy("valid_from_ms"))
@@ -47,12 +47,12 @@ def intervals(history: DataFrame) -> DataFrame:
 
 
 def client_limits(clients: DataFrame, history: DataFrame, from_ms: int, to_ms: int) -> DataFrame:
-    """The quota of each client (cluster, quota_key, user, client_id) in [from_ms, to_ms), as intervals that touch:
-    from_ms, to_ms, state, limit (-1: none), matched_entity as text, and bucket_user and bucket_client_id: who has the
-    same ones shares the limit.
+    """The quota of each client (cluster, quota_key, user, client_id) in [from_ms, to_ms), as contiguous intervals:
+    from_ms, to_ms, state, limit (-1: none), matched_entity as text, and bucket_user and bucket_client_id: clients with
+    equal values share the limit.
 
-    `state` is `limited`; `none`: no quota applies; `unknown`: none was observed yet, neither in the cluster nor of the
-    rules that would match the client later.
+    `state` is `limited`; `none`: no quota applies; `unknown`: no limit was observed yet, neither in the cluster nor for
+    rules that match the client later.
     """
     rules = intervals(history)
     observed = history.groupBy("cluster").agg(F.min("valid_from_ms").alias("observed_ms"))
@@ -78,7 +78,7 @@ def client_limits(clients: DataFrame, history: DataFrame, from_ms: int, to_ms: i
 
 
 def _changes(from_ms: int, to_ms: int) -> Column:
-    """The moments of the range at which something about the client's rules changes, from_ms first."""
+    """The times in the range at which the client's rules change, from_ms first."""
     times = [
         F.array(F.lit(from_ms).cast("long"), F.coalesce("observed_ms", F.lit(from_ms).cast("long"))),
         *(F.col("rules")[name] for name in ("valid_from_ms", "valid_to_ms", "first_ms")),
@@ -88,11 +88,11 @@ def _changes(from_ms: int, to_ms: int) -> Column:
 
 
 def _step(at: Column) -> Column:
-    """What holds from a moment on.
+    """The quota of a client from a given time on.
 
     The most specific rule in force gives the metric's tags; the limit is that of the most specific rule with just the
     dimensions whose tags are not empty (DefaultQuotaCallback: quotaMetricTags, quotaLimit). So a default that matches
-    an empty name limits nothing itself, and hides the rules with other dimensions.
+    an empty name has no limit itself, and overrides the rules with other dimensions.
     """
     in_force = F.filter("rules", lambda rule: (rule["valid_from_ms"] <= at) & (at < rule["valid_to_ms"]))
     first = F.array_min(in_force)
@@ -124,7 +124,7 @@ def _step(at: Column) -> Column:
 
 
 def _merged(steps: Column, to_ms: int) -> Column:
-    """Steps that change nothing left out, each with its end."""
+    """Removes steps without a change and adds the end of each."""
     kept = F.filter(steps, lambda step, i: (i == 0) | (step["limit"] != F.get(steps, i - 1)["limit"]))
     return F.transform(
         kept,
@@ -150,12 +150,12 @@ def _candidates() -> Column:
 
 
 def _spelling(name: Column, match: Match) -> Column:
-    """How quota_limits spells this dimension of a rule of this level."""
+    """The value of this dimension in quota_limits for a rule of this level."""
     return {Match.EXACT: name, Match.DEFAULT: F.lit(DEFAULT_ENTITY), Match.ABSENT: F.lit("")}[match]
 
 
 def _can_match(name: Column, match: Match) -> Column:
-    """False for an exact match of a name that a row spells otherwise: '' is 'absent' there."""
+    """False for an exact match of an empty name: in quota_limits '' means absent."""
     return (name != "") & (name != DEFAULT_ENTITY) if match is Match.EXACT else F.lit(True)
 
 
@@ -167,11 +167,11 @@ def _entity(user: Column, client_id: Column) -> Column:
 
 
 def _bucket(name: Column, rank: Column, *, dimension: int) -> Column:
-    """The client's own name where the rule has this dimension (also as default), '' where it has not: the tags of the
-    broker's sensor. A user's quota is one bucket for all its client-ids, a client-id's one for all users."""
+    """The client's own name if the rule has this dimension (also as default), else '': the tags of the broker's sensor.
+    A user's quota is one bucket for all its client-ids, a client-id's one for all users."""
     return F.when(_names(rank, dimension=dimension), name).otherwise("")
 
 
 def _names(rank: Column, *, dimension: int) -> Column:
-    """Whether rules of this rank have the dimension."""
+    """Whether rules of this rank include the dimension."""
     return rank.isin([rank for rank, level in enumerate(PRECEDENCE) if level[dimension] is not Match.ABSENT])

@@ -1,4 +1,4 @@
-"""The flag of a client and window, and the reason in words. Functions of columns."""
+"""The level of a client in a window, and the reason as text. Functions of columns."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from exporters.model import QuotaKey
 from spark_jobs.transforms.thresholds import Thresholds
 
 LEVELS = ("unknown", "ok", "watch", "warn", "critical", "throttled")  # best first, as the Enum8 in ClickHouse
-UTILIZATION_LEVELS = ("ok", "watch", "warn", "critical")  # by how many thresholds hold
+UTILIZATION_LEVELS = ("ok", "watch", "warn", "critical")  # indexed by the number of thresholds that hold
 
-MUTED_SHARE = 0.01  # of the window: from here on a client is throttled; less is critical
+MUTED_SHARE = 0.01  # muted share of the window from which a client is `throttled`; below it is `critical`
 
-# What throttles a client whose byte rate does not: on the wire, the longer of two throttle times is all there is.
-_MOST = 0.5  # of a shared quota: who takes as much is named
+_MOST = 0.5  # share of a shared quota from which a client is named
+# What else may throttle a client: a response carries only the longest of its throttle times.
 _ANOTHER = "short bursts, or another quota such as request_percentage"
 
 
 def level(holding: Column) -> Column:
-    """One of LEVELS, of a row with state, muted_ms, muted_share; `holding` is how many thresholds hold."""
+    """One of LEVELS, from a row with state, muted_ms, muted_share; `holding` is how many thresholds hold."""
     by_utilization = F.array(*(F.lit(name) for name in UTILIZATION_LEVELS))[holding]
     return (
         F.when(F.col("muted_share") >= MUTED_SHARE, "throttled")
@@ -31,13 +31,13 @@ def level(holding: Column) -> Column:
 
 
 def reached(value: Column, thresholds: Thresholds) -> Column:
-    """How many thresholds a utilisation reaches, without memory."""
+    """How many thresholds a utilisation reaches, without hysteresis."""
     steps = (thresholds.watch, thresholds.warn, thresholds.critical)
     return F.coalesce(sum(((value >= step).cast("int") for step in steps), F.lit(0)), F.lit(0))
 
 
 def reason(thresholds: Thresholds) -> Column:
-    """Why, in words, of a row of quota_utilization with state."""
+    """The reason as text, from a row of quota_utilization with state."""
     unlimited = F.when(F.col("state") == "unknown", "no quota was observed yet").when(
         F.col("value").isNull(), "no quota applies"
     )
@@ -49,7 +49,7 @@ def reason(thresholds: Thresholds) -> Column:
 
 
 def _muted() -> Column:
-    """How long the client had to hold back."""
+    """How long the client was muted."""
     return F.when(F.col("muted_ms") > 0, F.format_string("muted %.1f s of the window", F.col("muted_ms") / 1000))
 
 
@@ -81,7 +81,7 @@ def _near() -> Column:
 
 
 def _felt() -> Column:
-    """What the client itself says, null where it says nothing or felt nothing."""
+    """Throttling that the client itself reports; null if it reports none."""
     felt = F.col("client_throttle_ms_max")
     kind = (
         F.when(F.col("quota_key") == QuotaKey.PRODUCER_BYTE_RATE, "produce throttle")
@@ -102,7 +102,7 @@ def _shared() -> Column:
 
 
 def _instance() -> Column:
-    """Which of the instances with this client id it is, where one of them stands out."""
+    """The instance with most of the usage, if one dominates."""
     share = F.col("busiest_instance_share")
     text = "instance %s reports %.0f %% of the bytes of this client id"
     return F.when(share >= _MOST, F.format_string(text, "busiest_instance", share * 100))

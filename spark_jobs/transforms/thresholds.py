@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Thresholds:
-    """From which utilisation on a level holds. Raises ValueError unless 0 < watch <= warn <= critical."""
+    """The utilisation from which each level holds. Raises ValueError unless 0 < watch <= warn <= critical."""
 
     watch: float = 0.60
     warn: float = 0.80

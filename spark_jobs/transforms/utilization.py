@@ -1,6 +1,6 @@
 """Usage, limits, throttling and telemetry of each client and window, on its worst broker: rows of quota_utilization.
 
-Quotas are per broker, so is utilisation: the rate of all clients in the bucket at one broker, by the limit.
+Quotas are per broker, and so is utilisation: the rate of all clients in the bucket at one broker / the limit.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ _CLIENT_WINDOW = (*_CLIENT, "window_start_ms")
 _SERIES = ("source", "quota_key", *_CLIENT)
 _SOFTWARE = ("software_name", "software_version")
 
-_TREND_WINDOWS = 3  # fewer are no trend
-_TREND_REACH_S = 86_400  # the trend of some minutes says nothing about tomorrow
+_TREND_WINDOWS = 3  # minimum windows for a trend
+_TREND_REACH_S = 86_400  # a trend over minutes does not extend to tomorrow
 
 
 @dataclass(frozen=True, slots=True)
 class Inputs:
-    """What ClickHouse gave, shaped as in `queries`."""
+    """Input rows from ClickHouse, with the schemas of `queries`."""
 
     usage: DataFrame
     telemetry: DataFrame
@@ -35,8 +35,8 @@ class Inputs:
 
 
 def utilization(inputs: Inputs, when: TimeRange, thresholds: Thresholds) -> DataFrame:
-    """One row per source, client, quota key and window: UTILIZATION_SCHEMA. Windows before `when` that `inputs` hold
-    are memory: they shape trend and hysteresis and are left out."""
+    """One row per source, client, quota key and window: UTILIZATION_SCHEMA. Windows of `inputs` before `when` only feed
+    trend and hysteresis and are not returned."""
     # One shuffle serves all windows and joins below: the rows of a client stay together.
     usage = inputs.usage.repartition(*_CLIENT)
     measured = _trend(_measured(usage, when), when.window_ms)
@@ -50,7 +50,7 @@ def utilization(inputs: Inputs, when: TimeRange, thresholds: Thresholds) -> Data
 
 
 def _measured(usage: DataFrame, when: TimeRange) -> DataFrame:
-    """Adds utilisations, and `value`: the greater one, by which a client is judged."""
+    """Adds utilisations, and `value`: the greater of them, from which the level is derived."""
     elapsed_ms = F.least(F.lit(when.window_ms), F.lit(when.to_ms) - F.col("window_start_ms"))
     shares = usage.withColumns(
         {
@@ -63,19 +63,19 @@ def _measured(usage: DataFrame, when: TimeRange) -> DataFrame:
 
 
 def _share(rate: str) -> Column:
-    """Of the limit; of a limit of 0 anything is too much."""
+    """Share of the limit; any usage exceeds a limit of 0."""
     nothing_allowed = (F.col("limit") == 0) & (F.col(rate) > 0)
     return F.when(nothing_allowed, float("inf")).otherwise(F.try_divide(rate, "limit"))
 
 
 def _is_measured() -> Column:
-    """Of request_percentage and controller_mutation_rate the gateway sees the throttling only: a rate of 0 beside it
-    is none."""
+    """For request_percentage and controller_mutation_rate the gateway sees only throttling: a rate of 0 means
+    unknown."""
     return F.col("quota_key").isin(*BYTE_KEYS) | (F.col("group_usage") > 0) | (F.col("throttle_ms") == 0)
 
 
 def _trend(measured: DataFrame, window_ms: int) -> DataFrame:
-    """Adds the seconds until the bucket is full, if it goes on filling as in the last windows; else null."""
+    """Adds the seconds until the bucket reaches its limit if the trend of the last windows continues; else null."""
     reach = (1 - hysteresis.MEMORY_WINDOWS) * window_ms
     lately = Window.partitionBy(*_SERIES, "broker_id").orderBy("window_start_ms").rangeBetween(reach, 0)
     slope = F.regr_slope(F.col("group_usage"), F.col("window_start_ms") / 1000).over(lately)
@@ -87,7 +87,8 @@ def _trend(measured: DataFrame, window_ms: int) -> DataFrame:
 
 
 def _worst_broker(measured: DataFrame) -> DataFrame:
-    """The broker where the client is throttled, else nearest to its limit, else muted longest, else the lowest id."""
+    """Keeps the broker where the client is throttled, else closest to its limit, else muted longest, else the lowest
+    id."""
     by_badness = Window.partitionBy(*_SERIES, "window_start_ms").orderBy(
         (F.col("muted_share") >= severity.MUTED_SHARE).desc(),
         F.col("value").desc_nulls_last(),
@@ -98,7 +99,7 @@ def _worst_broker(measured: DataFrame) -> DataFrame:
 
 
 def _worth_a_row() -> Column:
-    """Byte rates always; the other quotas where there is one, or where one throttled."""
+    """Byte rates always; other quotas only if a limit exists or the client was throttled."""
     return F.col("quota_key").isin(*BYTE_KEYS) | F.col("limit").isNotNull() | (F.col("muted_ms") > 0)
 
 
@@ -109,8 +110,8 @@ def _sightings(instances: DataFrame) -> DataFrame:
 
 
 def _with_instances(rows: DataFrame, when: TimeRange) -> DataFrame:
-    """Adds how many instances there were in the window, and the software of the newest one. Seen within the hour before
-    the window's end counts: a client muted by its throttling cannot push. One that terminated before the window does
+    """Adds the number of instances in the window and the software of the newest one. Instances seen within an hour
+    before the window's end count, because a muted client cannot push; instances that terminated before the window do
     not."""
     start_ms = F.col("window_start_ms")
     end_ms = start_ms + when.window_ms
@@ -160,7 +161,7 @@ def _as_stored(seen: DataFrame, when: TimeRange, thresholds: Thresholds) -> Data
             "culprit_user": F.when(shared, F.col("greediest_user")).otherwise(""),
             "culprit_client_id": F.when(shared, F.col("greediest_client_id")).otherwise(""),
             "culprit_share": F.when(shared, F.try_divide("greediest_usage", "group_usage")),
-            "instances": F.greatest("instances", F.lit(0)),  # the size of no array is null or -1
+            "instances": F.greatest("instances", F.lit(0)),  # size() of a null array is null or -1
             "busiest_instance": F.when(several, _of_direction("top_sender", "top_receiver")).otherwise(""),
             "busiest_instance_share": F.when(several, instance_share),
             "software_name": F.coalesce("software.software_name", F.lit(UNKNOWN)),
