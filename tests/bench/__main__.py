@@ -12,7 +12,7 @@ import sys
 import time
 from pathlib import Path
 
-# Each prints its figures, and measures its baseline in the same run.
+# Each prints its figures and measures its baseline in the same run.
 MODULES = (
     "acknowledge",
     "shapes",

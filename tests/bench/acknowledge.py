@@ -2,9 +2,9 @@
 
 100 connections, one push in flight on each. python -m tests.bench.acknowledge
 
-A reader is done with the spool's segments as they come, as the storage worker is: they are written over. Where a
-hypervisor takes free memory back within milliseconds, as on the machine this was written on, each fresh page costs some
-10 us (measured: 6 us for 3 kB, 0.2 in a page that is in memory), which a bare loop that keeps nothing does not pay.
+A reader finishes the spool's segments at once, as the storage worker does, so that they are overwritten. If a
+hypervisor reclaims free memory within milliseconds, each fresh page costs about 10 us (measured: 6 us for 3 kB, 0.2 us
+in a resident page), a cost that the bare loop, which stores nothing, does not have.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from tests.bench.figure import tell
 
 CONNECTIONS = 100
 SECONDS = 1.5
-WARM_SECONDS = 2.5  # until there are segments to be written over
+WARM_SECONDS = 2.5  # until there are segments to overwrite
 RUNS = 3
 SIZES = {"500B": 500, "3kB": 3_000}
 
 
 class Receiver:
-    """One of tests.bench.kit.receivers, in a process of its own."""
+    """One of tests.bench.kit.receivers in a separate process."""
 
     def __init__(self, kind: str, directory: str) -> None:
         command = [sys.executable, "-m", "tests.bench.kit.receivers", kind, directory]
@@ -49,7 +49,7 @@ class Receiver:
 
 
 class Clients:
-    """Connections with a subscription, each with the push that it sends again and again."""
+    """Subscribed connections, each with the push that it repeats."""
 
     def __init__(self, port: int, payload: bytes) -> None:
         self._poll = select.epoll()
@@ -62,7 +62,7 @@ class Clients:
             self._poll.register(client.fileno(), select.EPOLLIN)
 
     def push(self, seconds: float) -> int:
-        """As fast as they are answered; how many. Anything but an acknowledgement is a fault of the bench."""
+        """Sends pushes as fast as they are answered and returns how many. Any error code is a bug in the bench."""
         for client, push in self._by_descriptor.values():
             client.sendall(push)
         count, end = 0, time.perf_counter() + seconds

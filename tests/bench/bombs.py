@@ -1,7 +1,7 @@
-"""How soon a bomb of each codec is refused, and how soon a frame that cannot be right closes its connection.
+"""Time to refuse a decompression bomb of each codec, and to close the connection of an invalid frame.
 
-A bomb is a quarter of a GiB of zeros; the bound is the one that `headroom serve` has. The baseline is what the codec
-itself takes for the same bytes without a bound. python -m tests.bench.bombs
+A bomb is a quarter of a GiB of zeros; the bound is that of `headroom serve`. The baseline is the codec's own time for
+the same bytes without a bound. python -m tests.bench.bombs
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def bombs() -> dict[str, Bomb]:
     block = bytes(cramjam.snappy.compress_raw(zeros[:BLOCK_BYTES]))
     blocks = (struct.pack(">i", len(block)) + block) * (BOMB_BYTES // BLOCK_BYTES)
     stream = io.BytesIO()
-    with zstandard.ZstdCompressor().stream_writer(stream, closefd=False) as writer:  # says nothing of its size
+    with zstandard.ZstdCompressor().stream_writer(stream, closefd=False) as writer:  # does not declare its size
         writer.write(zeros)
     return {
         "gzip": Bomb(GZIP, gzip.compress(zeros, 9), gzip.decompress),

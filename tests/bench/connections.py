@@ -1,7 +1,8 @@
-"""10,000 open connections on one process of `headroom serve`: all subscribed, and each of their pushes acknowledged.
+"""10,000 open connections to one process of `headroom serve`: all subscribe, and all pushes are acknowledged.
 
-Reported: memory for each connection, session and client instance included, beside that of a bare loop; how long it
-takes until all that push at once are acknowledged; p99 of the pushes of some other clients, beside without the many.
+Reports memory per connection (with session and client instance) and that of a bare loop; the time until simultaneous
+pushes of all are acknowledged; p99 of the pushes of some other clients, with and without the 10,000.
+
 python -m tests.bench.connections
 """
 
@@ -25,7 +26,7 @@ from tests.bench.kit.serve import Serve, cpu_s, open_files_allowed
 
 CONNECTIONS = 10_000
 SPARE_FILES = 200
-PER_ADDRESS = 4_000  # of the ports that one source address has
+PER_ADDRESS = 4_000  # source ports used per source address
 INTERVAL_MS = 100
 OTHERS = 40
 ROUNDS = 25  # of their pushes
@@ -34,7 +35,7 @@ NO_COMPRESSION = 0
 
 
 def subscribed(port: int, count: int, first: int = 0) -> list[tuple[socket.socket, bytes]]:
-    """Connections, and the push of each."""
+    """The connections with the push of each."""
     found = []
     for n in range(first, first + count):
         client = wire.connect(port, f"127.0.0.{2 + n // PER_ADDRESS}")
@@ -45,7 +46,7 @@ def subscribed(port: int, count: int, first: int = 0) -> list[tuple[socket.socke
 
 
 def acknowledged_s(clients: list[tuple[socket.socket, bytes]]) -> list[float]:
-    """All push at once; when each was answered, from the first push on."""
+    """All push at once; returns the time of each answer since the first push."""
     poll, by_descriptor = select.epoll(), {client.fileno(): client for client, _ in clients}
     for descriptor in by_descriptor:
         poll.register(descriptor, select.EPOLLIN)
@@ -62,7 +63,7 @@ def acknowledged_s(clients: list[tuple[socket.socket, bytes]]) -> list[float]:
 
 
 def latencies_ms(clients: list[tuple[socket.socket, bytes]], rounds: int) -> Iterator[float]:
-    """One push after the other, none before its interval is over."""
+    """Sequential pushes, none before its interval has elapsed."""
     due_s = [time.perf_counter() + INTERVAL_MS / 1000] * len(clients)
     for n, (client, push) in [*enumerate(clients)] * rounds:
         time.sleep(max(0.0, due_s[n] - time.perf_counter()))
@@ -97,7 +98,7 @@ def main() -> None:
 
 
 def _bare_bytes(count: int) -> float:
-    """What a connection of a loop holds that knows no rules, no sessions and no spool."""
+    """Memory per connection of a bare loop without rules, sessions and spool."""
     command = [sys.executable, "-m", "tests.bench.kit.receivers", "bare", tempfile.gettempdir()]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:

@@ -1,4 +1,4 @@
-"""Figures of the forecast on generated weeks that it was not tuned on, beside two simple forecasts.
+"""Scores of the forecast and of two simple forecasts on generated weeks that it was not tuned on.
 
     python -m tests.bench.forecast [FIRST_SEED COUNT]
 
@@ -24,7 +24,8 @@ Scores = dict[str, dict[str, float]]
 
 
 def weeks(seed: int, days: int = 21, noise: float = 0.02) -> Array:
-    """Utilisation with a peak each working day that reaches the limit on some, slow drifts, and bursts of an hour."""
+    """Utilisation with a daily peak on working days that sometimes reaches the limit, slow drift and bursts of an
+    hour."""
     random = np.random.default_rng(seed)
     steps = np.arange(days * DAY)
     hour = steps % DAY / DAY * 24

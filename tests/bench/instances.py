@@ -1,8 +1,9 @@
-"""Bytes of memory for each client instance that the rules know, beside a dict of nothing but their ids.
+"""Bytes of memory per client instance in the rules, compared with a dict of ids.
 
-Each instance has a connection of its own, and has asked and pushed once. What the rules keep of a connection's facts is
-what the connection keeps itself: reported without it, and with all of it as if nobody else had it. Each measure is the
-growth of a process of its own. python -m tests.bench.instances
+Each instance has its own connection, and has subscribed and pushed once. The rules share the facts of a connection with
+the connection: figures are reported without these facts and with them. Each figure is the growth of a separate process.
+
+python -m tests.bench.instances
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ SUBSCRIPTIONS = {
 
 
 def caller(n: int) -> Caller:
-    """As the network makes it: texts of its own for each connection."""
+    """Built as by the network process: separate strings per connection."""
     address, port = f"10.{n % 7}.{n % 251}.{n % 241}", 30_000 + n % 30_000
     software, version = [("apache-kafka-java", "4.3.1"), ("librdkafka", "2.16.0")][n % 2]
     connection = Connection(
@@ -50,7 +51,7 @@ def rules_and_facts(count: int) -> Callable[[], object]:
 
 
 def filled(count: int, callers: Iterable[Caller]) -> ClientMetrics:
-    """Rules that know as many instances."""
+    """Rules with this number of instances."""
     drawn = random.Random(1)
     known = ClientMetrics(new_id=lambda: drawn.randbytes(16), max_instances=count)
     for name, values in SUBSCRIPTIONS.items():
@@ -74,7 +75,7 @@ KINDS = {"dict_of_ids": ids, "instance": rules, "instance_and_connection_facts":
 
 
 def grown(fill: Callable[[], object]) -> int:
-    """Bytes by which the process grew."""
+    """Growth of the process in bytes."""
     gc.collect()
     before = _resident_bytes()
     kept = fill()
@@ -85,7 +86,7 @@ def grown(fill: Callable[[], object]) -> int:
 
 
 def measured(kind: str, count: int) -> float:
-    """Bytes for each."""
+    """Bytes per instance."""
     command = [sys.executable, "-m", "tests.bench.instances", kind, str(count)]
     return float(subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout) / count
 

@@ -1,8 +1,10 @@
-"""p99 of a push while the storage worker ingests at half of its peak, beside the same with nothing else to do.
+"""p99 of a push while the storage worker ingests at half of its peak rate, and on an idle service.
 
-The peak: the worker is stopped, pushes of Java producers pile up in the spool, and it goes on. Then probes push one
-after the other, at rest and while the load pushes at half of that rate through the same receiver, in turns. `headroom
-serve`, the load and the probe are processes that nobody pins: the system places them. python -m tests.bench.latency
+To find the peak, the worker is stopped while pushes of Java producers accumulate in the spool, then continued. Then
+probes push one after the other, alternately at rest and while the load pushes at half of that rate through the same
+receiver. The processes of `headroom serve`, load and probe are not pinned to cores.
+
+python -m tests.bench.latency
 """
 
 from __future__ import annotations
@@ -21,13 +23,13 @@ INTERVAL_MS = 100
 LOADERS = 800
 PILE_RATE, PILE_S = 3_000, 5.0
 PROBES = 40
-PROBED_S = 2.0  # of each turn: short ones, so that what else the machine does meets both alike
+PROBED_S = 2.0  # length of a turn; short, so that other activity on the machine affects both alike
 TURNS = 6
-LEAD_S = 1.5  # until the worker has begun
+LEAD_S = 1.5  # until the worker has started
 
 
 class Load:
-    """tests.bench.kit.load in a process of its own. A context manager."""
+    """tests.bench.kit.load in a separate process. A context manager."""
 
     def __init__(self, port: int) -> None:
         command = [sys.executable, "-m", "tests.bench.kit.load", str(port), str(LOADERS)]
@@ -57,8 +59,8 @@ class Load:
 
 
 def peak(serve: Serve, load: Load) -> float:
-    """Pushes a second that the storage worker can write when it has nothing to wait for."""
-    load.begin(PILE_RATE / 2, 1)  # whoever has pushed before is known
+    """Pushes per second that the storage worker writes from a full spool."""
+    load.begin(PILE_RATE / 2, 1)  # after this every client has pushed once
     load.end()
     serve.written()
     serve.worker.send_signal(signal.SIGSTOP)

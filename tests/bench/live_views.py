@@ -1,9 +1,9 @@
-"""The live views and the web pages over 10 M rows of usage: CPU of the server for each query, and latency.
+"""The live views and the web pages over 10 M rows of usage: the server's CPU and the latency of each query.
 
 python -m tests.bench.live_views [ROWS] [SERIES]
 
-Usage: ROWS rows in the six hours that the live views keep, of 460 meters that write one a second (their clients change
-every ten minutes, so that there are 100 k pairs of client and broker), in parts as an ingester makes them. Points:
+Usage: ROWS rows in the six hours that the live views keep, from 460 meters with one row per second (their clients
+change every ten minutes, which gives 100 k pairs of client and broker), in parts as written by an ingester. Points:
 SERIES series of 60 metrics, and one metric of one client over an hour.
 """
 
@@ -86,7 +86,7 @@ class Cost(NamedTuple):
 
 
 def measure(server: RunningClickHouse, sql: str) -> Cost:
-    """What a query costs the server, after one that warms its caches."""
+    """The server's cost of a query, after one that warms its caches."""
     assert server.server.process is not None
     process = psutil.Process(server.server.process.pid)
     client = server.reader.connect()
@@ -103,7 +103,7 @@ def measure(server: RunningClickHouse, sql: str) -> Cost:
 
 
 def fill_usage(server: RunningClickHouse, rows: int) -> None:
-    """In 24 inserts, and the last two minutes in 30 more, as an ingester writes every few seconds."""
+    """Inserts the rows in 24 inserts, and the last two minutes in 30 more, as an ingester writes every few seconds."""
     meters = max(1, rows // (HOURS * 3600))
     end = int(time.time())
     recent = meters * 120

@@ -1,9 +1,9 @@
-"""`make scale CLIENTS=N`: N client instances at their real interval before `headroom serve`, beside the prediction.
+"""`make scale CLIENTS=N`: N client instances push to `headroom serve` at their real interval; compared with the plan.
 
 python -m tests.bench.scale CLIENTS [INTERVAL_S [CONNECTIONS [SECONDS [VECTOR]]]]
 
-CPU of the network process counts by its pushes within the measured time; that of the storage worker and of ClickHouse
-by the rows that they wrote until the spool was empty and no merge was left. Prints a line a figure:
+CPU of the network process is reported per push within the measured time; that of the storage worker and ClickHouse per
+row written until the spool is empty and no merge is left. Prints a line per figure:
 `scale NAME measured=M predicted=P ratio=R unit=U`.
 """
 
@@ -22,15 +22,15 @@ from tests.bench.kit.load_generator import MAX_CONNECTIONS, LoadGenerator, Measu
 from tests.bench.kit.serve import Serve, cpu_s, open_files_allowed, waited
 
 VECTOR = "librdkafka-2.16.0-producer.zst"
-GETS_PER_S = 10_000  # while the clients come
-FIRST_PUSHES = 1.6  # intervals until each client has pushed once: its series are rows of their own, once
+GETS_PER_S = 10_000  # while the clients connect
+FIRST_PUSHES = 1.6  # intervals until each client has pushed once, which writes the rows of its series
 IDLE_S = 8.0
-PATIENCE_S = 900.0  # until a worker that was behind has written all
+PATIENCE_S = 900.0  # time limit for the worker to write its backlog
 PARTS = "FROM system.parts WHERE active AND database = 'headroom' AND table = 'points'"
 
 
 class Spent(NamedTuple):
-    """CPU seconds of each process so far, and what is in the store."""
+    """CPU seconds of each process so far, and the contents of the store."""
 
     at_s: float
     network_s: float
@@ -41,7 +41,7 @@ class Spent(NamedTuple):
 
 
 class Run(NamedTuple):
-    """What one run showed; the names are those of the plan's figures. CPU is what the idle service does not take."""
+    """Results of one run, named as the plan's figures. CPU excludes that of the idle service."""
 
     load: Measured
     network_idle: float  # cores
@@ -52,13 +52,13 @@ class Run(NamedTuple):
     push_us: float
     point_us: float
     row_us: float
-    row_bytes: float  # when all parts are merged
+    row_bytes: float  # after all parts are merged
     instance_bytes: float
     network_rss_bytes: float
     worker_rss_bytes: float
     clickhouse_rss_bytes: float
     push_bytes: float
-    backlog_s: float  # how far the storage worker was behind when the measured time ended
+    backlog_s: float  # backlog of the storage worker at the end of the measured time
 
 
 def spent(serve: Serve) -> Spent:
@@ -68,7 +68,7 @@ def spent(serve: Serve) -> Spent:
 
 
 def run(clients: int, interval_s: float, connections: int, seconds: float, vector: str) -> Run:
-    """The clients come, each pushes once, then it is measured."""
+    """Connects the clients, lets each push once, then measures."""
     open_files_allowed()
     settings = {
         "telemetry": {"max_instances": clients + 1000},
@@ -77,10 +77,8 @@ def run(clients: int, interval_s: float, connections: int, seconds: float, vecto
     }
     payloads = real_payloads(vector)
     with Serve(round(interval_s * 1000), **settings) as serve:
-        waited(
-            lambda: serve.metrics()["headroom_store_up"] == 1
-        )  # the schema is no part of what the idle service takes
-        time.sleep(IDLE_S)  # nor are the merges of its rows
+        waited(lambda: serve.metrics()["headroom_store_up"] == 1)  # idle CPU excludes the creation of the schema
+        time.sleep(IDLE_S)  # and the merges of its rows
         base = [rss(process) for process in (serve.network, serve.worker, serve.clickhouse)]
         idle = idle_cores(serve)
         with LoadGenerator(serve.port, clients, connections, payloads, max(1000, clients * 1000 // GETS_PER_S)) as load:
@@ -117,7 +115,7 @@ def run(clients: int, interval_s: float, connections: int, seconds: float, vecto
 
 
 def idle_cores(serve: Serve) -> list[float]:
-    """Of the network process, the storage worker and ClickHouse, with nobody there."""
+    """CPU of the network process, the storage worker and ClickHouse without clients."""
     processes = (serve.network, serve.worker, serve.clickhouse)
     before = [cpu_s(process) for process in processes]
     time.sleep(IDLE_S)
@@ -151,7 +149,7 @@ def main() -> None:
     report("clickhouse_cores", points_s * seen.row_us / 1e6, clickhouse_cores(work, figures), "cores")
     report("row_bytes", seen.row_bytes, row_bytes(figures, seen.turns), "bytes")
     held = min(connections, clients, MAX_CONNECTIONS)
-    memory = clients * figures.instance_bytes + held * figures.connection_bytes / 2  # no broker behind: half the pair
+    memory = clients * figures.instance_bytes + held * figures.connection_bytes / 2  # no broker: half of the pair
     report("network_memory", clients * seen.instance_bytes, memory, "bytes")
     report("p50", load.p50_ms, 0, "ms")
     report("p99", load.p99_ms, 0, "ms")

@@ -1,7 +1,7 @@
 """Acknowledged pushes per CPU-second of the network process of `headroom serve`, in the shapes of real fleets.
 
-A load generator in C keeps KIP-714's intervals. The storage worker stands still, so that the spool is written and
-nothing else competes. Each shape is measured against a bare uvloop loop, then `headroom serve` as it is, then with the
+A load generator in C keeps KIP-714's intervals. The storage worker is stopped (SIGSTOP) while the spool is written, so
+that it does not compete for CPU. Each shape is measured on a bare uvloop loop, then on `headroom serve`, then with the
 compiled copy of the packages if build/compiled exists (`make compiled`). python -m tests.bench.shapes
 """
 
@@ -31,7 +31,7 @@ SETTINGS = {"spool": {"max_bytes": 8 << 30}, "telemetry": {"max_instances": 20_0
 
 
 class Shape(NamedTuple):
-    """What the fleet looks like; the interval makes it 25,000 to 40,000 pushes a second."""
+    """The shape of a fleet; the interval yields 25,000 to 40,000 pushes per second."""
 
     name: str
     payload_bytes: int
@@ -48,7 +48,7 @@ SHAPES = (
 
 
 def pushes_per_cpu_s(shape: Shape, port: int, process: psutil.Process, stopped: psutil.Process | None = None) -> float:
-    """Median of the windows; `stopped` stands still meanwhile. Raises RuntimeError when a push was refused."""
+    """Median of the windows; the process `stopped` is paused meanwhile. Raises RuntimeError when a push is refused."""
     found = []
     payloads = random_payloads(shape.payload_bytes)
     with LoadGenerator(port, shape.instances, shape.connections, payloads, RAMP_MS) as load:
@@ -79,12 +79,12 @@ def headroom(shape: Shape, environment: Mapping[str, str]) -> float:
         try:
             return pushes_per_cpu_s(shape, serve.port, serve.network, serve.worker)
         finally:
-            with contextlib.suppress(psutil.NoSuchProcess):  # it stood still for so long that it was replaced
+            with contextlib.suppress(psutil.NoSuchProcess):  # it was paused for so long that its parent replaced it
                 serve.worker.send_signal(signal.SIGCONT)
 
 
 def builds() -> dict[str, dict[str, str]]:
-    """What to add to the environment for each build."""
+    """Additional environment variables of each build."""
     path = os.pathsep.join([str(COMPILED.absolute()), str(Path.cwd())])
     found = {"interpreted": {"HEADROOM_PURE": "1"}}
     if COMPILED.exists():

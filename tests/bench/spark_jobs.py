@@ -1,9 +1,9 @@
-"""CPU of quota-headroom against plain SQL of the same windows in the same server, and where it goes.
+"""CPU of quota-headroom by process, against plain SQL over the same windows on the same server.
 
     python -m tests.bench.spark_jobs [ROWS ...], or `make bench SIZES="120000 1000000"`
 
-The SQL is the usage query alone, its result counted: no levels, no memory, no telemetry, nothing written. The job runs
-in a process of its own; its CPU counts with that of Spark's JVM and Python workers, and with the server's.
+The SQL is the usage query alone with its result counted: no levels, hysteresis or telemetry, and no writes. The job
+runs in a separate process; its CPU includes that of Spark's JVM and Python workers, and the server's.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tests.kit.clickhouse import RunningClickHouse, running_clickhouse
 
 CLIENTS = 2000
 START = 1_795_168_800_000
-DEFAULT_ROWS = (CLIENTS * 60,)  # a minute; 1,000,000 take minutes on two cores
+DEFAULT_ROWS = (CLIENTS * 60,)  # takes a minute; 1,000,000 rows take minutes on two cores
 
 _FILL = """
 INSERT INTO headroom.quota_usage (cluster, quota_key, ts, user, client_id, ip, broker_id, bytes, rate, throttle_ms,
@@ -82,7 +82,7 @@ def cpu_s(clickhouse: RunningClickHouse) -> float:
 
 
 def spent_s() -> float:
-    """CPU time of the children that ended."""
+    """CPU time of child processes that have ended."""
     spent = resource.getrusage(resource.RUSAGE_CHILDREN)
     return spent.ru_utime + spent.ru_stime
 

@@ -1,8 +1,9 @@
-"""Rows per CPU-second from the clients' sockets until they are in ClickHouse and merged, every process counted.
+"""Rows per CPU-second of all processes, from the clients' sockets until the rows are merged in ClickHouse.
 
-2,000 client instances push what a Java producer pushes, 196 points in 3 kB of zstd, once a second: a fleet that has
-just come, so that all its series are new; the same fleet in steady state; and again after a restart of the service. CPU
-is that of the network process, the storage worker and ClickHouse with its merges, without what they take when idle.
+2,000 client instances push payloads of a Java producer, 196 points in 3 kB of zstd, once a second: a new fleet, all of
+whose series are new; the same fleet in steady state; and again after a restart of the service. CPU is that of the
+network process, the storage worker and ClickHouse with its merges, minus their idle CPU.
+
 python -m tests.bench.whole_way [SECONDS]
 """
 
@@ -31,9 +32,9 @@ PATIENCE_S = 100.0
 
 
 def pushed(serve: Serve, run: int, idle: float, seconds: float, warm_s: float = 0.0) -> float:
-    """Rows per CPU-second of `seconds` of pushes, from `warm_s` on until all is written and merged.
+    """Rows per CPU-second for `seconds` of pushes after `warm_s`, until all rows are written and merged.
 
-    `run` moves the timestamps: equal rows are merged into one.
+    `run` shifts the timestamps, because equal rows are merged into one.
     """
     payloads = real_payloads(VECTOR, POINTS, run * TURNS)
     first = spent(serve)
@@ -52,7 +53,7 @@ def pushed(serve: Serve, run: int, idle: float, seconds: float, warm_s: float = 
 
 
 def settle(serve: Serve) -> None:
-    """Returns once all is written and merged."""
+    """Returns once all rows are written and merged."""
     serve.written(PATIENCE_S)
     waited(lambda: serve.query("SELECT count() FROM system.merges") == ["0"], PATIENCE_S)
 
@@ -81,7 +82,7 @@ def processes(serve: Serve) -> list[psutil.Process]:
 
 
 def peak_rss(process: psutil.Process) -> float:
-    """The largest resident set so far, in bytes."""
+    """The peak resident set size in bytes."""
     found = re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{process.pid}/status").read_text())
     assert found is not None
     return int(found[1]) * 1024.0

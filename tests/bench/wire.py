@@ -1,4 +1,4 @@
-"""What a telemetry client sends and reads, as bytes on a blocking socket."""
+"""Requests and responses of a telemetry client as bytes on a blocking socket."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ ACCEPTED = b"\0\0"
 
 
 def request(api_key: int, body: bytes, client_id: bytes = b"bench") -> bytes:
-    """A frame; both APIs have a flexible header."""
+    """A request frame; both APIs use a flexible header."""
     frame = struct.pack(">hhih", api_key, 0, 1, len(client_id)) + client_id + b"\0" + body
     return struct.pack(">i", len(frame)) + frame
 
@@ -26,27 +26,27 @@ def push(instance_id: bytes, subscription_id: int, compression_type: int, payloa
 
 
 def subscribed(answer: bytes) -> tuple[bytes, int]:
-    """Of a GetTelemetrySubscriptions response: the instance id and the subscription id."""
+    """The instance id and the subscription id of a GetTelemetrySubscriptions response."""
     code, instance_id, subscription_id = struct.unpack_from(">h16si", answer, 13)
     assert code == 0, f"GetTelemetrySubscriptions was answered with {code}"
     return instance_id, subscription_id
 
 
 def error_code(answer: bytes) -> int:
-    """Of a PushTelemetry response."""
+    """The error code of a PushTelemetry response."""
     assert len(answer) == ANSWER_BYTES
     return int.from_bytes(answer[13:15], "big", signed=True)
 
 
 def connect(port: int, source: str = "127.0.0.1") -> socket.socket:
-    """To a port of this machine, from an address of this machine."""
+    """Connects to a local port from a local address."""
     client = socket.create_connection(("127.0.0.1", port), 30, (source, 0))
     client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return client
 
 
 def read_frame(client: socket.socket) -> bytes:
-    """A whole response, its length included. Raises EOFError when the other side hangs up."""
+    """A complete response including its length. Raises EOFError when the peer closes the connection."""
     answer = b""
     while len(answer) < 4 or len(answer) < 4 + int.from_bytes(answer[:4], "big"):
         piece = client.recv(65_536)

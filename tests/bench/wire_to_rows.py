@@ -1,4 +1,5 @@
-"""Rows per CPU-second from spooled wire bytes to ClickHouse, by templates and by the plain loop over protobuf objects.
+"""Rows per CPU-second from spooled wire bytes to ClickHouse, with templates and with the plain loop over protobuf
+objects.
 
 python -m tests.bench.wire_to_rows
 """

@@ -1,4 +1,4 @@
-"""One Spark session and one ClickHouse server for all tests of this directory: both take seconds to start."""
+"""One Spark session and one ClickHouse server shared by the tests of this directory: both take seconds to start."""
 
 from __future__ import annotations
 

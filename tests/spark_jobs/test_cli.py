@@ -1,4 +1,4 @@
-"""`headroom job quota-headroom`: bad input gives one clear line and its exit code, before Spark is started."""
+"""`headroom job quota-headroom`: invalid input exits with one line and its exit code before Spark starts."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_something_that_is_no_clickhouse_is_exit_3(answer: bytes) -> None:
 
 @contextmanager
 def answering(answer: bytes) -> Iterator[str]:
-    """A server that answers each request with these bytes and closes."""
+    """A server that answers each request with `answer` and closes the connection."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         thread = threading.Thread(target=answer_all, args=(server, answer))
         thread.start()

@@ -1,4 +1,4 @@
-"""The progress line, with a real session whose job waits for the test."""
+"""The progress line, with a real session whose job blocks until the test has checked it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Spark's Java: what is asked of it, and one clear line when it is not there."""
+"""Spark's Java: version requirements, and a one-line error when Java is missing."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def start(java_home: Path) -> str:
 
 
 def start_in(directory: Path, environment: dict[str, str]) -> str:
-    """What a process of its own says; nothing but that, and nothing left behind."""
+    """Runs a separate process and returns its output; checks that it prints nothing else and leaves no files."""
     before = sorted(directory.iterdir())
     done = subprocess.run(
         [sys.executable, "-c", _START],

@@ -1,4 +1,4 @@
-"""Time ranges: tiling, slices, and what a person may write."""
+"""Time ranges: tiling, slices and accepted spellings."""
 
 from __future__ import annotations
 

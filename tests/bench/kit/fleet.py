@@ -1,4 +1,4 @@
-"""A fleet that pushes what real clients pushed: captured payloads, with numbers that move as each client's would."""
+"""A fleet that pushes captured payloads of real clients, with values that change per client."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ZSTD = 4
 
 
 class Client:
-    """One client instance: a captured payload under a name of its own."""
+    """One client instance: a captured payload with its own client name."""
 
     def __init__(self, number: int, payload: bytes, first_ms: int) -> None:
         connection = Connection(
@@ -39,7 +39,7 @@ class Client:
         self._values = self._column(self._template.double_at).view(np.float64)
 
     def payload(self, turn: int) -> bytes:
-        """Compressed. Some ms off the interval; what was 0, NaN or whole stays so."""
+        """The compressed payload. Timestamps jitter by some ms; values that were 0, NaN or whole remain so."""
         moved_ns = (turn * INTERVAL_MS + int(self._rng.integers(0, 500))) * 1_000_000
         for at, before in zip((self._template.start_at, self._template.time_at), self._times, strict=True):
             self._write(at, before + np.uint64(moved_ns))
@@ -49,7 +49,7 @@ class Client:
         return zstandard.ZstdCompressor().compress(self._bytes.tobytes())
 
     def push(self, turn: int, spool: SpoolWriter) -> None:
-        """Into the spool, past any network process."""
+        """Writes pushes to the spool directly, without a network process."""
         received_at_ms = self._push.received_at_ms + turn * INTERVAL_MS
         spool.append(RecordKind.PUSH, push_record(received_at_ms, self._origin, self.payload(turn)))
 
@@ -63,9 +63,9 @@ class Client:
 
 
 def fleet(vector: str, size: int, points: int = 0) -> Iterator[Client]:
-    """Clients that differ in their numbers and, as librdkafka's do, in the name of their scope.
+    """Clients that differ in their values and, like librdkafka's, in the name of their scope.
 
-    `points`: at least so many in each payload, as of a client with more topics and brokers.
+    `points`: minimum per payload, as for a client with more topics and brokers.
     """
     payload = zstandard.ZstdDecompressor().decompressobj().decompress((VECTORS / vector).read_bytes())
     message = MetricsData.FromString(payload)
@@ -91,7 +91,7 @@ def spooled(directory: Path, clients: list[Client], turns: range) -> None:
 
 
 def _widen(message: MetricsData, points: int) -> None:
-    """Copies points that name a topic or a broker, under other names, until there are enough."""
+    """Copies points of topics and brokers under other names until there are enough."""
     series = [
         getattr(metric, metric.WhichOneof("data")).data_points
         for resource in message.resource_metrics

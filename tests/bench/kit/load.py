@@ -1,7 +1,7 @@
-"""`python -m tests.bench.kit.load PORT CLIENTS`: clients that push what a Java producer pushed, at given rates.
+"""`python -m tests.bench.kit.load PORT CLIENTS`: clients that push payloads of a Java producer at given rates.
 
-Says "ready" when all are subscribed. For each line `RATE SECONDS` on standard input it pushes, and says how many pushes
-were acknowledged, how many were refused, and how late the latest was sent, in ms.
+Prints "ready" when all are subscribed. For each line `RATE SECONDS` on standard input it pushes, and prints how many
+pushes were acknowledged, how many were refused, and the largest send delay in ms.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from tests.bench import wire
 from tests.bench.kit.fleet import ZSTD, fleet
 
 VECTOR = "java-4.3.1-producer.zst"
-TURNS = 4  # payloads of a client, which come again and again
+TURNS = 4  # payloads of a client, sent in a cycle
 
 
 class Fleet:
@@ -36,7 +36,7 @@ class Fleet:
             self._poll.register(connection.fileno(), select.EPOLLIN)
 
     def push(self, rate: float, seconds: float) -> str:
-        """At a rate of all together."""
+        """Pushes at a total rate of all clients."""
         answers: Counter[int] = Counter()
         begun, count, late_s = time.perf_counter(), int(rate * seconds), 0.0
         for n, (connection, pushes) in zip(range(count), itertools.cycle(self._clients)):

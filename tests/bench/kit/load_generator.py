@@ -15,12 +15,12 @@ from typing import NamedTuple
 from tests.bench.kit.fleet import ZSTD, fleet
 
 SOURCE = Path(__file__).with_name("loadgen.c")
-TURNS = 64  # payloads that come again and again, each with timestamps of its own
+TURNS = 64  # payloads sent in a cycle, each with its own timestamps
 MAX_CONNECTIONS = 15_000
 
 
 class Measured(NamedTuple):
-    """What the clients saw in a measured time."""
+    """Results of the clients in a measured period."""
 
     seconds: float
     sent: int
@@ -31,11 +31,11 @@ class Measured(NamedTuple):
     p50_ms: float
     p99_ms: float
     max_ms: float
-    late_ms: int  # by how much the generator itself was behind
+    late_ms: int  # how late the generator itself was
 
 
 class LoadGenerator:
-    """A context manager. All instances have their subscriptions once it is entered, and push until it is left.
+    """A context manager. All instances are subscribed on entry and push until exit.
 
     `payloads`: compressed with zstd, pushed in turn.
     """
@@ -65,7 +65,7 @@ class LoadGenerator:
         self._directory.cleanup()
 
     def measure(self, seconds: float) -> Measured:
-        """Raises RuntimeError when the generator ended: a connection was closed."""
+        """Raises RuntimeError when the generator has ended because a connection was closed."""
         assert self._process.stdin is not None
         self._process.stdin.write(f"{seconds}\n")
         self._process.stdin.flush()
@@ -77,18 +77,18 @@ class LoadGenerator:
 
 
 def real_payloads(vector: str, points: int = 0, first_turn: int = 0) -> list[bytes]:
-    """What a real client pushed, TURNS times, each with timestamps and values of its own. `points`: as in `fleet`."""
+    """TURNS payloads of a real client, each with its own timestamps and values. `points`: as in `fleet`."""
     [client] = fleet(vector, 1, points)
     return [client.payload(first_turn + turn) for turn in range(TURNS)]
 
 
 def random_payloads(nbytes: int) -> list[bytes]:
-    """For receivers that do not decompress: TURNS times `nbytes`."""
+    """TURNS payloads of `nbytes` for receivers that do not decompress."""
     return [os.urandom(nbytes) for _ in range(TURNS)]
 
 
 def compiled() -> Path:
-    """The program, made by the C compiler if this source was not compiled yet."""
+    """Path of the program; compiles it if this source has not been compiled yet."""
     target = Path("build") / f"loadgen-{sha256(SOURCE.read_bytes()).hexdigest()[:12]}"
     if not target.exists():
         target.parent.mkdir(exist_ok=True)

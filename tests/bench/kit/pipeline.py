@@ -1,8 +1,7 @@
-"""`python -m tests.bench.kit.pipeline VECTOR TURNS TEMPLATE_BYTES`: from spool to ClickHouse in a process of its own.
+"""`python -m tests.bench.kit.pipeline VECTOR TURNS TEMPLATE_BYTES`: from spool to ClickHouse in a separate process.
 
-Prints rows, CPU seconds of this process and of the ClickHouse server with its merges, and bytes on disk. What is
-measured is the life of
-clients that have pushed before: each pushed once before the clock began.
+Prints rows, CPU seconds of this process and of the ClickHouse server with its merges, and bytes on disk. Measures
+clients in steady state: each has pushed once before the measurement starts.
 """
 
 from __future__ import annotations
@@ -58,7 +57,7 @@ def _measured(
         time.sleep(0.05)
     cpu_s = _cpu_s(clickhouse) - begun
     assert ingester.counts.dropped.total() == 0
-    store.command("OPTIMIZE TABLE headroom.points FINAL", {})  # what merges come to in time
+    store.command("OPTIMIZE TABLE headroom.points FINAL", {})  # share that merges reach in time
     [(nbytes, rows)] = store.query(BYTES)
     return {"rows": ingester.counts.points_written - before, "cpu_s": cpu_s, "bytes_per_row": nbytes / rows}
 

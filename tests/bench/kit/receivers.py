@@ -1,9 +1,8 @@
-"""`python -m tests.bench.kit.receivers bare|headroom|reader DIRECTORY [INTERVAL_MS]`: what acknowledges pushes.
+"""`python -m tests.bench.kit.receivers bare|headroom|reader DIRECTORY [INTERVAL_MS]`: receivers of pushes.
 
-`bare` is the loop one would write by hand over uvloop and struct: it reads what it must to answer, knows no rules and
-keeps nothing; it grants INTERVAL_MS. `headroom` is ours: connection, rules, and a spool that is flushed before the
-acknowledgement. Its clock moves with each look at it, so that no client comes too early. `reader` is done with its
-segments as they come.
+`bare` is a hand-written loop over uvloop and struct: it parses only what it needs for an answer, has no rules, stores
+nothing and grants INTERVAL_MS. `headroom` has our connection, rules, and a spool that is flushed before the
+acknowledgement; its clock advances on each call, so that no push is too early. `reader` finishes segments as they come.
 """
 
 from __future__ import annotations
@@ -28,9 +27,7 @@ from telemetry.rules.client_metrics import ClientMetrics
 from telemetry.rules.subscription_file import SubscriptionFile
 
 INTERVAL_MS = 100
-STEP_MS = (
-    200  # of our clock: an interval at least between two looks, and a round of all clients before any is forgotten
-)
+STEP_MS = 200  # step of our clock: at least an interval per call, and a round of all clients before any expires
 START_MS = 1_700_000_000_000
 
 _HEAD = struct.Struct(">ihhih")  # length, api_key, api_version, correlation_id, length of client_id
@@ -41,7 +38,7 @@ _SUBSCRIBED = struct.pack(">xih16siBbiiBB", 0, 0, bytes(16), 1, 2, 4, _GRANTED_M
 
 
 class Bare(asyncio.Protocol):
-    """Requests that come in one piece are read where they stand."""
+    """Requests that arrive in one piece are parsed in place."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = transport

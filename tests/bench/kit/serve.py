@@ -1,4 +1,4 @@
-"""`headroom serve` as an operator starts it, without a cluster, in a directory of its own; and what it costs."""
+"""`headroom serve` as an operator starts it, without a cluster, in its own directory; measures its cost."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ from headroom.demo.kit.processes import LOOPBACK, complaint, first_line, start, 
 
 START_TIMEOUT_S = 60.0
 PATIENCE_S = 120.0
-USUAL_OPEN_FILES = 1024  # the soft limit that most systems start a service with
+USUAL_OPEN_FILES = 1024  # the usual soft limit of a service
 
 _READY = re.compile(r"ready kafka=\S+:(\d+) http=\S+:(\d+) sql=\S+:(\d+)")
 _SAMPLE = re.compile(r'^(\w+)(?:\{\w+="(\w+)"\})? (\S+)$', re.MULTILINE)
 
 
 class Serve:
-    """A context manager; clients are asked for everything every `interval_ms`."""
+    """A context manager; clients are subscribed to all metrics every `interval_ms`."""
 
     def __init__(self, interval_ms: int, environment: Mapping[str, str] | None = None, **settings: object) -> None:
-        """`environment`: variables that are added to ours. `settings`: the rest of the configuration file."""
+        """`environment`: additional variables. `settings`: the rest of the configuration file."""
         self._environment = [f"{name}={value}" for name, value in (environment or {}).items()]
         self._settings = settings
         self._directory = tempfile.TemporaryDirectory(prefix="headroom-bench-")
@@ -44,7 +44,7 @@ class Serve:
         return self
 
     def restart(self) -> None:
-        """Stops it and starts it on the same data, at other ports."""
+        """Restarts it on the same data, on other ports."""
         stop(self._process)
         self._start()
 
@@ -92,7 +92,7 @@ class Serve:
         return f"http://{LOOPBACK}:{self._sql_port}"
 
     def query(self, sql: str) -> list[str]:
-        """The lines of the answer, TSV, of the managed ClickHouse."""
+        """The lines of the managed ClickHouse's answer (TSV)."""
         with urlopen(f"http://{LOOPBACK}:{self._sql_port}/?query={quote(sql)}", timeout=60) as answer:
             return list(answer.read().decode().splitlines())
 
@@ -120,13 +120,13 @@ def waited(condition: Callable[[], bool], patience_s: float = PATIENCE_S) -> Non
 
 
 def cpu_s(process: psutil.Process) -> float:
-    """Of all its threads, so far."""
+    """CPU seconds of all threads of the process so far."""
     times = process.cpu_times()
     return float(times.user + times.system)
 
 
 def open_files_allowed() -> int:
-    """Raises our own limit as far as the system lets us."""
+    """Raises our own limit as far as the system permits."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     return hard

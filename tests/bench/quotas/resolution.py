@@ -1,6 +1,6 @@
 """Resolving 100,000 (user, client-id) pairs over 10,000 rules: `python tests/bench/quota_resolution.py [seed]`.
 
-The baseline, a naive scan, looks at every rule for every pair; it is timed on fewer pairs and multiplied.
+The baseline, a naive scan, checks every rule for every pair; it is timed on fewer pairs and extrapolated.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def made(rng: random.Random) -> tuple[Rules, list[Pair]]:
 
 
 def scan(rules: Rules, pair: Pair) -> Quotas:
-    """Every rule is looked at; the most specific one that matches wins."""
+    """Checks every rule; the most specific one that matches wins."""
     best: dict[str, tuple[int, float]] = {}
     for entity, values in rules.items():
         names = dict(entity)

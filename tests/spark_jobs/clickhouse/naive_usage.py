@@ -1,4 +1,4 @@
-"""What the windows of quota_usage should be, as plain loops over the rows: the model that the SQL is held against."""
+"""Reference implementation of the usage query: plain loops over rows of quota_usage."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ BAD_ABOVE = 1e15
 
 
 class Row(NamedTuple):
-    """A row of quota_usage, of one cluster, quota key and source."""
+    """A row of quota_usage; cluster, quota key and source are fixed."""
 
     at_ms: int
     user: str
@@ -30,7 +30,7 @@ class Row(NamedTuple):
 
 
 class Verdict(NamedTuple):
-    """What is expected of one client, broker and window."""
+    """Expected values of one client, broker and window."""
 
     samples: int
     usage: float
@@ -47,7 +47,7 @@ Key = tuple[str, str, int, int]  # user, client-id, broker, window
 
 
 def verdicts(rows: Iterable[Row], from_ms: int, to_ms: int, window_ms: int) -> dict[Key, Verdict]:
-    """Windows of rows in which a client has one limit per window: `limit_known`, or none of it known."""
+    """Windows of rows in which each client has one limit per window, `limit_known` in all of its rows or in none."""
     rows = [row._replace(limit=None) if is_unlimited(row) else row for row in rows]
     good = [row for row in rows if is_good(row) and from_ms - LOOKBACK_MS <= row.at_ms < to_ms]
     clients: dict[Key, list[Row]] = defaultdict(list)
@@ -130,14 +130,14 @@ def measured(rows: list[Row], window: int, elapsed_ms: int, window_ms: int) -> t
 
 
 def slot_of(row: Row, window: int, window_ms: int) -> tuple[int, int]:
-    """How many seconds a row stands for (0: its interval is not known), and the first of them in the window."""
+    """How many seconds a row covers (0: unknown interval), and the first of them in the window."""
     n = 0 if not row.interval_ms else max(1, min((row.interval_ms + 500) // 1000, window_ms // 1000))
     second = (row.at_ms - window) // 1000
     return n, second // max(n, 1) * max(n, 1)
 
 
 def muted(rows: list[Row], window: int, window_ms: int) -> int:
-    """Of rows with an interval: per second the longest muted time of all gateways."""
+    """Per second the longest muted time over all gateways, from rows with an interval."""
     meters: dict[tuple[str, int, int], float] = defaultdict(float)
     for row in rows:
         n, first = slot_of(row, window, window_ms)

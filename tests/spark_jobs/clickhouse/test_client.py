@@ -1,4 +1,4 @@
-"""The address of a ClickHouse: what may be written, and what messages show of it."""
+"""URLs of ClickHouse: which ones are valid, and what messages show of them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def test_neither_user_nor_password_is_shown() -> None:
 
 
 def authorization(url: str, password: str, *, read: bool) -> str:
-    """What the first request to a server at {address} authorizes itself with."""
+    """The Authorization of the first request to a server at {address}."""
     requests: list[bytes] = []
 
     def listen(server: socket.socket) -> None:

@@ -1,4 +1,4 @@
-"""How a read is cut into slices."""
+"""How a read is split into slices."""
 
 from __future__ import annotations
 

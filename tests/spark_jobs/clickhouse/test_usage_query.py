@@ -1,4 +1,4 @@
-"""The SQL that makes windows from samples, on a real server: against plain loops on random rows, and cases by hand."""
+"""The usage query on a real server: random rows against a reference implementation, and hand-made cases."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _numbers = itertools.count(1)
 
 
 def insert(store: Any, rows: list[Row], cluster: str, *, bare: bool = False) -> None:
-    """`bare`: columns that other collectors do not know are left out."""
+    """`bare`: without the columns that other collectors do not fill."""
     table = {
         "cluster": pa.array([cluster] * len(rows)),
         "quota_key": pa.array([PRODUCE] * len(rows)),
@@ -91,7 +91,7 @@ _HOSTILE = [math.nan, math.inf, -math.inf, -5.0, 1e16, 1e308]
 
 
 def drawn(random_: random.Random) -> list[Row]:
-    """Rows of some clients of two users, whose user-level quota is known or not, by two gateways."""
+    """Rows from two gateways for clients of two users, whose user-level quota may be unknown."""
     rows: dict[Any, Row] = {}
     shape = random_.choice(["bare", "seconds", "ten seconds", "mixed"])
     for user, client_id in itertools.product(("u1", "u2"), ("a", "b", "c")):
@@ -123,7 +123,7 @@ def test_windows_of_random_rows_are_those_of_plain_loops(clickhouse: RunningClic
     random_ = random.Random(seed)
     cluster, rows = f"random-{seed}", drawn(random_)
     insert(clickhouse.store, rows, cluster)
-    insert(clickhouse.store, rows, cluster)  # as after a crash
+    insert(clickhouse.store, rows, cluster)  # duplicates, as after a crash
     window_s, to_ms = random_.choice([60, 30, 90]), START + random_.choice([180_000, 150_000, 157_300])
     from_ms = START - START % (window_s * 1000)
     reported = found(query(clickhouse, cluster, from_ms, to_ms, window_s))
@@ -148,7 +148,8 @@ def test_a_throttle_time_mutes_the_windows_that_it_reaches_into(clickhouse: Runn
 
 
 def test_muted_time_of_an_interval_is_that_of_the_gateway_that_saw_more(clickhouse: RunningClickHouse) -> None:
-    """Throttled several times a second, by two gateways; an announcement that reaches on mutes nothing by itself."""
+    """Throttled several times a second, at two gateways; a throttle time beyond the muted time does not count as
+    muted."""
     rows = [
         Row(START + at * 1000, "u", "c", 1, 80.0, 700.0, gateway, 1000, 100.0, 1, "u", "c", muted)
         for gateway, muted in (("g1", 300), ("g2", 900))
@@ -170,7 +171,7 @@ def test_rows_of_other_collectors_at_any_cadence(clickhouse: RunningClickHouse, 
 
 
 def test_a_limit_that_changes_within_a_window_splits_it(clickhouse: RunningClickHouse) -> None:
-    """At 0.8 of both limits it is at 0.8, not at 740 %."""
+    """A client at 0.8 of each of two limits has a utilisation of 0.8, not 7.4."""
     rows = [
         Row(START + at * 1000, "u", "c", 1, 80.0 if at < 55 else 8.0, 0.0, "g", 1000, limit, 1, "u", "c")
         for at, limit in ((at, 100.0 if at < 55 else 10.0) for at in range(60))

@@ -1,4 +1,4 @@
-"""Random rows, hostile values among them: the job, the live view and plain loops come to the same verdicts."""
+"""Random rows with hostile values: the job, the live view and plain loops yield the same levels."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def rows_of(seed: int, start: int) -> list[Row]:
 
 
 def judged(found: dict[tuple[str, str, int, int], Verdict]) -> dict[tuple[str, str], Judged]:
-    """By plain loops, from what each client did at each broker."""
+    """Expected result by plain loops over each client's usage at each broker."""
     brokers: dict[tuple[str, str], list[tuple[tuple[bool, float, float, int], Judged]]] = defaultdict(list)
     for (user, client_id, broker_id, _), verdict in found.items():
         shares = [value / verdict.limit for value in (verdict.group_usage, verdict.group_p95)] if verdict.limit else []

@@ -1,4 +1,4 @@
-"""A stand-alone cluster of two workers, packages by --py-files: the same rows as on this machine alone."""
+"""A stand-alone cluster of two workers, packages by --py-files, yields the same rows as a local session."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ CLUSTER = "two-workers"
 
 
 def fill(clickhouse: RunningClickHouse) -> None:
-    """Twenty clients of three users at two brokers for three minutes; limits of half of them are for Spark to find."""
+    """Twenty clients of three users at two brokers for three minutes; Spark has to resolve the limits of half of
+    them."""
     at = [(second, client) for second in range(180) for client in range(20)]
     known = [client % 2 for _, client in at]
     rows = {
@@ -83,7 +84,7 @@ def test_a_cluster_of_two_workers_gives_the_same_rows(
     log = (tmp_path / "driver.log").read_text(errors="replace")
     assert driver.returncode == 0, log[-4000:]
     assert output.count(b'"client_id"') == 20
-    assert len(list(tmp_path.glob("worker-*/app-*/*"))) == 2, log[-4000:]  # an executor at each worker
+    assert len(list(tmp_path.glob("worker-*/app-*/*"))) == 2, log[-4000:]  # one executor per worker
     assert committed(clickhouse) == here
     versions = f"SELECT uniqExact(run_id) FROM headroom.quota_utilization WHERE cluster = '{CLUSTER}'"
     assert clickhouse.store.query(versions)[0][0] == 2

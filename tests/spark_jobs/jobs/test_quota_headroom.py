@@ -1,4 +1,4 @@
-"""The job from end to end: rows in ClickHouse, through Spark, and back."""
+"""The job end to end: from ClickHouse through Spark to ClickHouse."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from tests.kit.clickhouse import RunningClickHouse
 pytestmark = [pytest.mark.spark, pytest.mark.clickhouse]
 
 _MOMENT = pa.timestamp("ms", "UTC")
-# Three windows of a minute; the last one is cut short by the end of the range.
+# Three windows of a minute; the range ends within the last one.
 WHEN = between("2026-11-20T10:00:00Z", "2026-11-20T10:02:30Z", 60)
 
 
@@ -69,7 +69,7 @@ CLIENTS = [
 
 
 def fill(store: Store) -> None:
-    """The usage of each client every five seconds, as the gateway would write it; twice, as after a crash."""
+    """The usage of each client every five seconds as written by the gateway, duplicated as after a crash."""
     usage = [sample(client, at_s) for client in CLIENTS for at_s in range(0, 150, 5) if active(client, at_s)]
     for attempt in ("first", "replay"):
         store.insert("quota_usage", table(usage, {"ts": _MOMENT, "bytes": pa.uint64()}), token=f"usage-{attempt}")
@@ -180,7 +180,7 @@ def test_each_client_gets_its_level_and_the_same_one_again(spark: SparkSession, 
     assert expected.items() <= throttled.items()
     assert run(url) == rows
 
-    # Both runs wrote the same windows: each counts once, in the last run's version.
+    # Both runs wrote the same windows: each window counts once, in the version of the last run.
     counts = "SELECT count(), uniqExact(run_id), sum(level = 'throttled') FROM headroom.quota_utilization FINAL"
     assert stored(url, counts.replace("FINAL", "FINAL WHERE cluster = 'c'")) == [(20, 1, 7)]
     written = (
@@ -194,7 +194,7 @@ def test_each_client_gets_its_level_and_the_same_one_again(spark: SparkSession, 
             "client-id=<default>; muted 4.8 s of the window",
         )
     ]
-    # A replayed row may be counted twice until the server merges it away.
+    # A replayed row may be counted twice until the server merges the duplicate.
     runs = (
         "SELECT status, rows_in IN (198, 396), rows_out, window_to, error, stats FROM headroom.job_runs FINAL"
         " WHERE window_from = '2026-11-20 10:00:00' ORDER BY run_version DESC LIMIT 2"

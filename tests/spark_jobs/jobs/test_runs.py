@@ -1,4 +1,4 @@
-"""Runs after one another: what they replace and leave alone, what is late, what a killed one leaves behind."""
+"""Consecutive runs: which windows they replace, late rows, and recovery after a killed run."""
 
 from __future__ import annotations
 
@@ -156,7 +156,7 @@ def test_a_run_that_gets_sigterm_is_recorded_as_failed(spark: SparkSession, clic
 
 
 def test_of_two_runs_at_once_one_waits(spark: SparkSession, clickhouse: RunningClickHouse) -> None:
-    """Windows are never a mixture: the later run begins when the earlier one has ended, and replaces all of it."""
+    """Windows never mix two runs: the later run starts after the earlier one has ended, and replaces all its rows."""
     insert(clickhouse, "both", "a", 97.0)
     insert(clickhouse, "both", "b", 5.0)
     asked = [sys.executable, "-c", _RUN, clickhouse.url, str(START), str(START + 2 * MINUTE), "both"]
@@ -189,7 +189,7 @@ def test_a_stream_goes_on_from_its_checkpoint(
         clickhouse.url, TimeRange(START, START + MINUTE, 60), cluster="stream", checkpoint=tmp_path, once=True
     )
     insert(clickhouse, "stream", "a", 97.0, to_s=60)
-    time.sleep(1.1)  # the newest second waits
+    time.sleep(1.1)  # the newest second is not read yet
     quota_headroom.run(options)
     assert levels(clickhouse, "stream") == [("gateway", "a", 0, "critical", 1)]
     runs = "SELECT count() FROM headroom.job_runs FINAL WHERE status = 'succeeded'"

@@ -1,4 +1,4 @@
-"""The jobs over weeks, end to end on a real server: two days of rows a minute, and what people read of them."""
+"""The jobs over weeks and their reports, end to end on a real server with two days of rows per minute."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ LIMIT = 1000.0
 
 
 def rates(kind: str) -> Any:
-    """The rate of each minute: flat and far below, a daily wave, or flat until it rises in the last hours."""
+    """The rate of each minute: flat and far below the limit, a daily wave, or flat with a rise in the last hours."""
     random = np.random.default_rng(len(kind))
     minutes = np.arange(DAYS * 1440)
     base = {

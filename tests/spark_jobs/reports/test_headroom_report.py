@@ -1,4 +1,4 @@
-"""The report in its four forms, from hostile names as well."""
+"""The report in its four formats, also with hostile names."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ HOSTILE = row(client_id="<script>alert(1)</script>\x1b[2J\n[bold]", reason="\x1b
 
 
 class Text(HTMLParser):
-    """The tags and the text of a page."""
+    """Collects the tags and the text of a page."""
 
     def __init__(self, page: str) -> None:
         super().__init__()
@@ -129,7 +129,7 @@ def test_a_page_without_rows_says_so() -> None:
 
 
 def shown(*rows: dict[str, Any]) -> str:
-    """The table as a terminal gets it."""
+    """The table as printed to a terminal."""
     console = Console(file=io.StringIO(), width=400, force_terminal=True, color_system=None)
     with console.capture() as captured:
         console.print(report.to_table(rows))
@@ -170,7 +170,7 @@ def test_throttling_before_the_latest_window_is_not_passed_over() -> None:
     table = shown(earlier, row(client_id="never"))
     assert any(line.startswith(" level ") and " earlier " in line for line in table.splitlines())
     assert f"ok app: {said}" in table
-    assert "never:" in table  # it is not ok
+    assert "never:" in table  # listed because its level is not ok
     page = Text(report.to_html([earlier])).text
     assert said in page
     assert "earlier 800 ms" in page

@@ -1,4 +1,4 @@
-"""Plots of the reports: what is drawn, from hostile names and odd numbers as well."""
+"""Plots of the reports, also with hostile names and unusual numbers."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_what_is_not_there_is_not_drawn() -> None:
 
 
 def test_utilisation_without_bound_is_drawn_as_high() -> None:
-    for history in ([0.5, float("inf")], [0.5, None]):  # None: as JSON has it
+    for history in ([0.5, float("inf")], [0.5, None]):  # None: as in JSON
         assert "NaN" not in svg(headroom_plots([row(history=history)])["Clients by time"])
 
 

@@ -1,4 +1,4 @@
-"""Forecast and backtest on generated weeks whose truth is known."""
+"""Forecast and backtest on generated weeks."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def test_a_ramp_hits_its_limit_when_the_line_does() -> None:
     found = forecast(values, MONDAY)
     step = found.step_of(1)
     assert step is not None
-    assert 5 <= step <= 12  # a straight line would need 5, the damped one a little longer
+    assert 5 <= step <= 12  # a straight line needs 5 steps, the damped trend a few more
     assert found.reached_within(HORIZON) > 0.5
 
 
@@ -45,7 +45,7 @@ def scores() -> Scores:
 
 @pytest.mark.spark
 def test_on_unseen_weeks_its_probabilities_are_better_than_simple_forecasts(scores: Scores) -> None:
-    """By proper scores. A yes or no at one threshold trades precision for recall: `python -m tests.bench.forecast`."""
+    """Compares proper scores; precision and recall at one threshold are in `python -m tests.bench.forecast`."""
     for name in ("last value", "linear"):
         for figure in ("pinball", "brier_1", "brier_6"):
             assert scores["headroom"][figure] < scores[name][figure], (name, figure, scores)

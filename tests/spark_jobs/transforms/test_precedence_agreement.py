@@ -1,4 +1,4 @@
-"""The eight levels of precedence: Python, Spark and Kafka give equal quotas for random rules and clients."""
+"""The eight levels of precedence: Python, Spark and Kafka resolve equal quotas for random rules and clients."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def drawn_rules(rng: random.Random) -> Rules:
 
 
 def drawn_clients(rng: random.Random, rules: Rules) -> list[Client]:
-    """Pairs with and without a rule of their own, an empty name in many."""
+    """Pairs with and without a rule of their own, many with an empty name."""
     named = [name for entity in rules for _, name in entity if name is not None]
     names = [*named, "", rng.choice(CLIENT_NAMES), rng.choice(CLIENT_NAMES)]
     return sorted({(rng.choice(names), rng.choice(names)) for _ in range(8)} | {("", rng.choice(names))})
@@ -68,7 +68,7 @@ def by_python(rules: Rules, clients: list[Client]) -> dict[Client, Quota]:
 
 
 def by_spark(spark: SparkSession, cases: list[tuple[Rules, list[Client]]]) -> list[dict[Client, Quota]]:
-    """One job for all cases: each is a cluster of its own."""
+    """One Spark job for all cases: each case is a separate cluster."""
     changes = [row for number, (rules, _) in enumerate(cases) for row in LimitHistory(str(number)).changes(rules, 0)]
     history = [(row.cluster, row.quota_key, row.user, row.client_id, row.valid_from_ms, row.value) for row in changes]
     asked = [(str(number), KEY, *client) for number, (_, clients) in enumerate(cases) for client in clients]
@@ -108,7 +108,7 @@ def test_a_default_of_users_hides_the_quota_of_a_client_id_from_an_empty_user(sp
 
 
 def test_a_client_id_that_is_null_is_an_empty_one(jvm: Jvm) -> None:
-    """RequestHeader.parse: so that the names above are all that a quota manager is asked for."""
+    """RequestHeader.parse accepts the names above, so a quota manager can receive them."""
     head = struct.pack(">hhih", 18, 0, 7, -1)  # ApiVersions version 0, with a null client-id
     buffer = jvm.classes.java.nio.ByteBuffer.wrap(head)
     assert jvm.classes.org.apache.kafka.common.requests.RequestHeader.parse(buffer).clientId() == ""

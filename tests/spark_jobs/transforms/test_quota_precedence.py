@@ -1,4 +1,4 @@
-"""Effective limits: the eight levels against a plain model, the history of limits, and who shares a bucket."""
+"""Effective limits: the eight levels against a reference model, the history of limits, and shared buckets."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def resolve(spark: SparkSession, rules: list[Rule], clients: list[Client]) -> di
 
 
 def resolve_all(spark: SparkSession, cases: list[list[Rule]], clients: list[Client]) -> list[dict[Client, Found]]:
-    """Each case is a cluster of its own: one Spark job for all of them."""
+    """Each case is a separate cluster, so that one Spark job resolves all of them."""
     history = [(str(case), _KEY, *rule) for case, rules in enumerate(cases) for rule in rules]
     names = {(client.user, client.client_id) for client in clients}
     asked = [(str(case), _KEY, *name) for case in range(len(cases)) for name in names]
@@ -88,7 +88,7 @@ def test_a_value_that_is_no_limit_limits_nothing_but_hides_lesser_rules(spark: S
     assert states(spark, rules, Client("alice", "app")) == [(0, 1000, "none", -1.0)]
 
 
-# Most specific first; the value tells the level.
+# Most specific first; the value identifies the level.
 LEVELS = [
     Rule("alice", "app", 0, 1.0),
     Rule("alice", "<default>", 0, 2.0),
@@ -128,7 +128,7 @@ def test_no_rule_no_row(spark: SparkSession) -> None:
 
 
 def test_an_empty_client_id_has_only_what_its_user_has(spark: SparkSession) -> None:
-    """Kafka's quotaLimit looks up by the names that are there: no default of a dimension without a name."""
+    """Kafka's quotaLimit looks up non-empty names only: a dimension without a name has no default."""
     assert resolve(spark, LEVELS, [Client("alice", "")])[Client("alice", "")].limit == 3.0
     assert resolve(spark, LEVELS[6:], [Client("alice", "")]) == {}
 
@@ -161,7 +161,7 @@ def test_other_quota_keys_and_clusters_are_other_rules(spark: SparkSession) -> N
 
 
 def model(rules: list[Rule], client: Client) -> Found | None:
-    """ClientQuotaManager.DefaultQuotaCallback in plain words."""
+    """Reference model of ClientQuotaManager.DefaultQuotaCallback."""
     in_force: dict[tuple[str, str], float | None] = {}
     for rule in sorted(rules, key=lambda rule: rule.valid_from_ms):
         if rule.valid_from_ms < client.until_ms:
@@ -194,7 +194,7 @@ _RULES = st.lists(
 )
 
 
-# One Spark job per example, and no shrinking, which would be hundreds of them.
+# Each example is a Spark job; shrinking would run hundreds of them.
 @settings(max_examples=4, deadline=None, phases=(Phase.explicit, Phase.generate))
 @given(cases=st.lists(_RULES, min_size=20, max_size=20))
 def test_any_history_of_rules_resolves_as_the_model_says(spark: SparkSession, cases: list[list[Rule]]) -> None:

@@ -1,4 +1,4 @@
-"""Windows judged: levels, the worst broker, memory, telemetry, reasons, against cases worked out by hand."""
+"""Rows of quota_utilization: levels, worst broker, hysteresis, telemetry and reasons of hand-made cases."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ RULE = "producer_byte_rate 100 B/s of user=alice"
 
 
 class Usage(NamedTuple):
-    """A row of the usage query; `p95` None: as `rate`."""
+    """A row of the usage query; `p95` defaults to `rate`."""
 
     client_id: str = "app"
     rate: float = 50.0
@@ -69,7 +69,7 @@ def evaluate(
     when: TimeRange = WHEN,
     thresholds: Thresholds | None = None,
 ) -> list[dict[str, Any]]:
-    """The rows, and that there is one per client, quota key and window, of the promised types."""
+    """Computes the rows and checks their types and that there is one per client, quota key and window."""
     inputs = Inputs(
         usage=spark.createDataFrame([u.row() for u in usage], queries.USAGE_SCHEMA),
         telemetry=spark.createDataFrame(list(felt), queries.TELEMETRY_SCHEMA),
@@ -84,7 +84,7 @@ def evaluate(
 
 
 def by_client(rows: list[dict[str, Any]], *names: str) -> dict[str, Any]:
-    """The values of these columns by client-id; just the value where there is one column."""
+    """The values of the given columns by client-id; a scalar if there is only one column."""
     reported = {row["client_id"]: tuple(row[name] for name in names) for row in rows}
     assert len(reported) == len(rows)
     return {client_id: values[0] if len(names) == 1 else values for client_id, values in reported.items()}
@@ -153,10 +153,10 @@ def test_the_worst_broker_speaks_for_the_client(spark: SparkSession) -> None:
     [
         # entered at once, left after two windows in a row below 0.75
         ([0.85, 0.78, 0.74, 0.76, 0.74, 0.74, 0.74], "warn warn warn warn warn watch watch"),
-        # each threshold has its own memory: from critical to warn, not to ok
+        # each threshold has its own hysteresis: from critical to warn, not to ok
         ([0.96, 0.88, 0.74, 0.74], "critical critical warn watch"),
         ([0.96, 0.10, 0.10, 0.10], "critical critical ok ok"),
-        # a missing window counts as 0; two of them end everything
+        # a missing window counts as 0; two of them end every level
         ([0.85, None, 0.70], "warn watch"),
         ([0.85, None, 0.78], "warn warn"),
         ([0.85, None, None, 0.78], "warn watch"),
@@ -219,7 +219,7 @@ def test_what_the_client_felt_is_told_by_quota(spark: SparkSession) -> None:
 def test_instances_seen_within_the_hour_count_and_the_newest_names_the_software(spark: SparkSession) -> None:
     hour = 3_600_000
     instances = (
-        Instance("gone", "1", 0, hour),  # an hour and a window ago
+        Instance("gone", "1", 0, hour),  # seen an hour and a window ago
         Instance("muted", "2", hour, hour + 60_000),
         Instance("terminated", "3", hour, 2 * hour - 1, terminated=1),
         Instance("terminated just now", "4", hour, 2 * hour + 10, terminated=1),
@@ -236,7 +236,7 @@ def test_other_quotas_have_a_row_when_they_throttle_or_limit(spark: SparkSession
     usage += [Usage("limited", 25.0, limit=50.0, quota_key=REQUEST)]
     usage += [Usage("throttled", 0.0, limit=50.0, quota_key=REQUEST, throttle_ms=40.0, muted_ms=900.0)]
     rows = by_client(evaluate(spark, usage), "level", "utilization")
-    # The wire does not show thread time: it throttled, and how much of it was used nobody can say.
+    # The wire does not carry thread time: throttling is visible, the usage is not.
     assert rows == {PRODUCE: ("ok", None), "limited": ("ok", 0.5), "throttled": ("throttled", None)}
 
 
