@@ -1,6 +1,6 @@
-"""`python -m tests.chaos SEED KILLS AWAY_S FAULTS`: kill -9 under load, the store away, faults of the store.
+"""`python -m tests.chaos SEED KILLS AWAY_S FAULTS`: kill -9 under load, store outages and store faults.
 
-No acknowledged point may be lost, none be there twice. Each process is killed as often as the others.
+No acknowledged point may be lost or stored twice. Each process is killed equally often.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from headroom.demo.kit.jars import KAFKA_VERSION, find_java, kafka_libs
 from tests.chaos.scenario import away, managed, served, subscribe
 from tests.chaos.store_faults import store_faults
 
-DIRECTORY = Path("build/chaos")  # what a run leaves: logs and data
+DIRECTORY = Path("build/chaos")  # logs and data of a run
 
 
 def main(seed: int, kills: int, away_s: float, faults: int) -> int:
-    """Prints what does not add up and one closing line; 0 when all does."""
+    """Prints each discrepancy and a summary line; returns 0 when there is none."""
     java = find_java()
     libs = kafka_libs(java, Path(".cache") / f"kafka-{KAFKA_VERSION}")
     shutil.rmtree(DIRECTORY, ignore_errors=True)
@@ -29,7 +29,7 @@ def main(seed: int, kills: int, away_s: float, faults: int) -> int:
     with Cluster(java, libs) as cluster:
         asyncio.run(subscribe(cluster.bootstrap))
         audits = []
-        if kills:  # four processes in each, of which a server of its own twice as often
+        if kills:  # four processes in each; a separate server is killed twice as often
             audits.append(asyncio.run(managed(cluster.bootstrap, DIRECTORY / "managed", rng, kills * 4 // 9)))
             audits.append(asyncio.run(served(cluster.bootstrap, DIRECTORY / "served", rng, kills - kills * 4 // 9)))
         if away_s:

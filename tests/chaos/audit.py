@@ -1,4 +1,4 @@
-"""What ClickHouse holds against what was acknowledged, and the counts of Headroom against each other."""
+"""Compares the rows in ClickHouse with the acknowledged points, and Headroom's counts with each other."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from tests.chaos.victim import Headroom
 
 REST_TIMEOUT_S = 180.0
 
-# A merge would make one row of two: what came twice shall stay to be seen.
+# Merges would hide duplicates, so they are disabled.
 NO_MERGES = (
     "ALTER TABLE headroom.{table} MODIFY SETTING"
     " max_bytes_to_merge_at_max_space_in_pool = 1, max_bytes_to_merge_at_min_space_in_pool = 1"
 )
 
-# What makes the server refuse inserts: no space (243), too many parts (252).
+# Settings that make the server refuse inserts: no space (243), too many parts (252).
 REFUSALS = ("min_free_disk_bytes_to_perform_insert = 1152921504606846976", "parts_to_throw_insert = 1")
 
-# By hour and series, from raw points and as rolled up; whatever is not in both alike.
+# Hours and series whose rollup differs from the raw points.
 _ROLLUPS_THAT_DIFFER = """
 SELECT count() FROM (
     SELECT toStartOfHour(ts) AS hour, series_id, min(value) AS low, max(value) AS high, sum(value) AS total,
@@ -41,29 +41,29 @@ WHERE (low, high, total, number, newest) != (r.min, r.max, r.sum, r.count, r.las
 
 @dataclass
 class Audit:
-    """A point is one acknowledged value; `faults` tells what else does not add up."""
+    """A point is one acknowledged value; `faults` lists all other discrepancies."""
 
     acknowledged: int
     stored: int
     lost: int
     doubled: int
     faults: list[str]
-    killed: Counter[str] = field(default_factory=Counter)  # how often, by victim
-    values: Set[int] = field(default_factory=set, repr=False)  # what is stored
+    killed: Counter[str] = field(default_factory=Counter)  # number of kills by victim
+    values: Set[int] = field(default_factory=set, repr=False)  # stored points
 
 
 def stop_merges(sql_port: int) -> None:
-    """Of the points, for as long as the table lives."""
+    """Stops merges of the points table until the table is dropped."""
     command(sql_port, NO_MERGES.format(table="points"))
 
 
 def refuse_points(sql_port: int, setting: str) -> bool:
-    """Inserts fail from now on; whether the server accepted that."""
+    """Makes inserts fail from now on; returns whether the server accepted the change."""
     return _accepts(sql_port, f"ALTER TABLE headroom.points MODIFY SETTING {setting}")
 
 
 def accept_points(sql_port: int, setting: str) -> bool:
-    """Undoes it; whether the server accepted that."""
+    """Reverts `refuse_points`; returns whether the server accepted the change."""
     return _accepts(sql_port, f"ALTER TABLE headroom.points RESET SETTING {setting.partition(' ')[0]}")
 
 
@@ -76,11 +76,11 @@ def _accepts(sql_port: int, statement: str) -> bool:
 
 
 async def rested(headroom: Headroom) -> tuple[str, bool]:
-    """Its counts once everything is written; whether that came about."""
+    """The counts once everything is written, and whether that happened in time."""
     deadline = time.monotonic() + REST_TIMEOUT_S
     while True:
         metrics = await asyncio.to_thread(headroom.metrics)
-        # The counts on both sides of the spool agree, nothing waits in it, and no hour waits for its rollup.
+        # The counts on both sides of the spool agree, the spool is empty, and no hour is waiting for its rollup.
         waiting = ("headroom_spool_bytes", "headroom_records:buffered", "headroom_rollups_pending")
         settled = metrics["headroom_records:written"] + metrics["headroom_records:dropped"]
         is_at_rest = (
@@ -92,9 +92,9 @@ async def rested(headroom: Headroom) -> tuple[str, bool]:
 
 
 def audit(server: int | Endpoint, acknowledged: Set[int], *, after_faults: bool = False) -> Audit:
-    """Without FINAL: nothing may hide behind a merge. `after_faults`: some pushes were refused, or replayed.
+    """Reads without FINAL, so that no duplicate is hidden. `after_faults`: some pushes were refused or replayed.
 
-    `server`: the port of a managed one, or a node of a cluster.
+    `server`: the port of a managed server, or a node of a cluster.
     """
     rows = _rows(server, "SELECT toUInt64(value) AS v, count() FROM headroom.points GROUP BY v")
     stored = dict(rows)
@@ -126,7 +126,7 @@ def _counts(metrics: dict[str, float]) -> str:
 
 
 def command(sql_port: int, statement: str) -> None:
-    """As the writer."""
+    """Runs SQL as the writer."""
     with Endpoint.parse(f"http://{LOOPBACK}:{sql_port}").as_writer().connect() as client:
         client.command(statement)
 

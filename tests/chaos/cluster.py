@@ -1,6 +1,6 @@
 """`python -m tests.chaos.cluster SEED KILLS [SHARDS]`: nodes of a cluster are killed in turn, each 10 s, under load.
 
-Each shard has two replicas. What was acknowledged is stored once, in raw tables and rollups, and all nodes say so.
+Each shard has two replicas. Acknowledged points must be stored once, in raw tables and rollups, according to all nodes.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from tests.kit.clickhouse_cluster import RunningCluster, running_cluster, zookee
 
 DIRECTORY = Path("build/chaos-cluster")
 PERIOD_S = 10.0
-AWAY_S = (0.0, 6.0)  # how long a killed node stays away
+AWAY_S = (0.0, 6.0)  # downtime of a killed node
 SPOOL_BYTES = 1 << 28
 
 
 async def killed_in_turn(
     upstream: str, directory: Path, clickhouse: RunningCluster, rng: random.Random, kills: int, period_s: float
 ) -> list[Audit]:
-    """What each node has in the end."""
+    """The contents of each node at the end."""
     headroom = Headroom(upstream, directory, clickhouse, spool_bytes=SPOOL_BYTES)
     headroom.begin()
     try:
@@ -70,7 +70,7 @@ def _is_written(headroom: Headroom) -> bool:
 
 
 def main(seed: int, kills: int, shards: int) -> int:
-    """Prints what does not add up and one closing line; 0 when all does."""
+    """Prints each discrepancy and a summary line; returns 0 when there is none."""
     java = find_java()
     libs = kafka_libs(java, Path(".cache") / f"kafka-{KAFKA_VERSION}")
     shutil.rmtree(DIRECTORY, ignore_errors=True)

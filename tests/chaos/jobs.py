@@ -2,8 +2,8 @@
 
     python -m tests.chaos.jobs [SEED KILLS]
 
-Each kill has rows of its own, so that nothing was published before. After it readers see nothing of the run or all of
-it; the job is run again, and its rows have to be those of a run that nobody disturbed.
+Each kill uses separate rows, for which nothing has been published. After the kill readers must see none or all rows of
+the run; then the job runs again, and its rows must equal those of an undisturbed run.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ WHERE cluster = {cluster:String} ORDER BY window_start, user, client_id"""
 
 
 class Field:
-    """What is killed, and the job that goes on beside it."""
+    """The processes to kill and the job that runs meanwhile."""
 
     def __init__(self, clickhouse: RunningClickHouse, cluster: Cluster, directory: Path) -> None:
         self.clickhouse = clickhouse
@@ -70,7 +70,7 @@ class Field:
         return submitted(self.directory, Path(quota_headroom.__file__), self.cluster.url, options)
 
     def kill(self, victim: str, driver: subprocess.Popen[bytes]) -> bool:
-        """Whether there was one."""
+        """Kills the process; returns whether there was one."""
         if victim == "driver":
             os.killpg(driver.pid, signal.SIGKILL)
         elif victim == "clickhouse":
@@ -103,7 +103,8 @@ def finished(driver: subprocess.Popen[bytes]) -> int:
 
 
 def disturb(field: Field, name: str, victim: str, after_s: float, expected: list[Any]) -> str:
-    """What became of the run; raises AssertionError when readers saw a part of it, or other rows after the rerun."""
+    """The outcome of the run. Raises AssertionError when readers saw a part of it, or different rows after the
+    rerun."""
     field.fill(name)
     driver = field.submit(name)
     time.sleep(after_s)

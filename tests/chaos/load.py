@@ -1,4 +1,4 @@
-"""Clients that push numbers of their own, point by point, and remember which were acknowledged."""
+"""Clients that push unique numbers and record which were acknowledged."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ _UNKNOWN_SUBSCRIPTION_ID = 117
 
 @dataclass
 class Ledger:
-    """What all clients know. A point is named by its value: no two points ever have the same."""
+    """State shared by all clients. A point is identified by its value, which is unique."""
 
     acknowledged: set[int] = field(default_factory=set)
     answers: Counter[int] = field(default_factory=Counter)  # of pushes, by error code
-    broken: int = 0  # connections that ended on us
+    broken: int = 0  # connections that were lost
 
     @property
     def pushes(self) -> int:
@@ -36,11 +36,11 @@ class Ledger:
 
 
 class Load:
-    """Clients at work between `start` and `stop`. `address` is asked before each connection."""
+    """Runs clients between `start` and `stop`. `address` is called before each connection."""
 
     def __init__(self, clients: int, address: Callable[[], tuple[str, int]], rng: random.Random) -> None:
         self.ledger = Ledger()
-        self.padding_bytes = 0  # of each push from now on
+        self.padding_bytes = 0  # points of each push from now on
         self._rngs = [random.Random(rng.random()) for _ in range(clients)]
         self._address = address
         self._tasks: list[asyncio.Task[None]] = []
@@ -50,7 +50,7 @@ class Load:
         self._tasks = [asyncio.create_task(self._client(n, rng)) for n, rng in enumerate(self._rngs)]
 
     async def stop(self) -> None:
-        """Each client gets the answer to its last push."""
+        """Stops the clients after each has received the answer to its last push."""
         self._stopping = True
         await asyncio.gather(*self._tasks)
 
@@ -67,7 +67,7 @@ class Load:
                 instance_id = subscription.client_instance_id
                 while not self._stopping:
                     points = list(range(first, first + POINTS_PER_PUSH))
-                    first += POINTS_PER_PUSH  # what was not acknowledged may be stored or not: it is never sent again
+                    first += POINTS_PER_PUSH  # an unacknowledged push may be stored or not: it is never sent again
                     if await self._push(client, subscription, points, rng) == _UNKNOWN_SUBSCRIPTION_ID:
                         break
                     await asyncio.sleep(subscription.interval_ms / 1000 * rng.uniform(1.0, 1.1))
@@ -87,7 +87,7 @@ class Load:
 
 
 def metrics_data(points: list[int], now_ns: int, padding: bytes) -> bytes:
-    """A gauge for each point; `padding` makes the payload larger, and is no attribute of a point."""
+    """A gauge for each point; `padding` enlarges the payload and is not an attribute of a point."""
     data = MetricsData()
     resource_metrics = data.resource_metrics.add()
     if padding:

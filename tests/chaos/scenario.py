@@ -1,4 +1,4 @@
-"""The run: load, kills at random moments, the store away, rest, audit."""
+"""The run: load, kills at random times, store outage, drain, audit."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _PATIENCE_S = 60.0
 
 
 async def managed(upstream: str, directory: Path, rng: random.Random, kills: int) -> Audit:
-    """Kills the network processes, the worker and the managed server; then the worker hangs for a while."""
+    """Kills the network processes, the worker and the managed server; then suspends the worker for a while."""
     headroom = Headroom(upstream, directory, None)
     headroom.begin()
     try:
@@ -52,7 +52,8 @@ async def managed(upstream: str, directory: Path, rng: random.Random, kills: int
 
 
 async def served(upstream: str, directory: Path, rng: random.Random, kills: int) -> Audit:
-    """The same over a server, which is killed too; then the server is away for a while, the worker killed meanwhile."""
+    """The same with a separate server, which is killed as well; then a server outage during which the worker is
+    killed."""
     server = Server(directory)
     headroom = Headroom(upstream, directory, server)
     try:
@@ -80,7 +81,8 @@ async def served(upstream: str, directory: Path, rng: random.Random, kills: int)
 
 
 async def away(upstream: str, directory: Path, rng: random.Random, seconds: float) -> Audit:
-    """The server is away for long: the spool takes what comes, no client is refused, and all is written afterwards."""
+    """A long server outage: the spool buffers all pushes, no client is refused, and everything is written
+    afterwards."""
     server = Server(directory)
     headroom = Headroom(upstream, directory, server, spool_bytes=1 << 30)
     try:
@@ -108,7 +110,7 @@ async def away(upstream: str, directory: Path, rng: random.Random, seconds: floa
 
 
 async def loaded(headroom: Headroom, sql_port: int, rng: random.Random) -> Load:
-    """Clients at work, and no merges that could hide what they find."""
+    """Runs clients with merges disabled, so that duplicates stay visible."""
     await asyncio.to_thread(stop_merges, sql_port)
     load = Load(CLIENTS, lambda: (LOOPBACK, headroom.kafka_port), rng)
     load.start()
@@ -118,7 +120,7 @@ async def loaded(headroom: Headroom, sql_port: int, rng: random.Random) -> Load:
 async def kill(
     victims: Mapping[str, Callable[[], Awaitable[None]]], turns: Sequence[str], rng: random.Random, kills: int
 ) -> Counter[str]:
-    """Each victim as often as it has turns, in any order, at any moment; how often it was."""
+    """Kills each victim as often as it has turns, in random order at random times; returns the counts."""
     order = [turns[n % len(turns)] for n in range(kills)]
     rng.shuffle(order)
     for victim in order:
@@ -128,7 +130,7 @@ async def kill(
 
 
 async def kill_network(headroom: Headroom, rng: random.Random) -> None:
-    """And start it again, as whoever watches over it would; the next kill may find it still starting."""
+    """Kills the process and starts it again, as a supervisor would; the next kill may come while it starts."""
     headroom.kill_network()
     await asyncio.sleep(rng.uniform(0, 0.5))
     headroom.begin()
@@ -137,26 +139,26 @@ async def kill_network(headroom: Headroom, rng: random.Random) -> None:
 
 
 async def kill_child(headroom: Headroom, rng: random.Random) -> None:
-    """It is started again by its parent, each time later while it does not start: mostly, then, we wait for it."""
-    await headroom.ready()  # a parent that loses a child while it starts gives up
+    """Its parent restarts it with increasing back-off, so most of the time is spent waiting for it."""
+    await headroom.ready()  # a parent gives up if its child dies during start-up
     await until(headroom.kill_child, "a network process to kill")
     if rng.random() < 0.8:
         await until(headroom.is_whole, "a network process to start again")
 
 
 async def kill_worker(headroom: Headroom) -> None:
-    """It is started again by the network process."""
+    """The network process restarts it."""
     await until(lambda: headroom.signal_worker(signal.SIGKILL), "a worker to kill")
 
 
 async def kill_managed_server(headroom: Headroom) -> None:
-    """Not while Headroom starts: it gives up then. It is started again by its parent."""
+    """Not while Headroom starts, because it would give up. Its parent restarts it."""
     await headroom.ready()
     await until(lambda: headroom.signal_clickhouse(signal.SIGKILL), "a managed server to kill")
 
 
 async def hang_managed_server(headroom: Headroom, rng: random.Random) -> None:
-    """It stops in the middle of whatever it does, and goes on."""
+    """Suspends the process at a random point and resumes it."""
     await headroom.ready()
     await until(lambda: headroom.signal_clickhouse(signal.SIGSTOP), "a managed server to stop")
     await asyncio.sleep(rng.uniform(0, 2.0))
@@ -164,7 +166,7 @@ async def hang_managed_server(headroom: Headroom, rng: random.Random) -> None:
 
 
 async def refuse_for_a_while(sql_port: int, rng: random.Random) -> None:
-    """Inserts of points fail as on a full disk, or as when merges do not keep up; other tables take theirs."""
+    """Inserts of points fail as on a full disk or with too many parts; other tables accept inserts."""
     setting = rng.choice(REFUSALS)
     await until(lambda: refuse_points(sql_port, setting), "a server that answers")
     await asyncio.sleep(rng.uniform(0, 2.0))
@@ -172,14 +174,14 @@ async def refuse_for_a_while(sql_port: int, rng: random.Random) -> None:
 
 
 async def kill_server(server: Server, headroom: Headroom) -> None:
-    """Not while Headroom starts: it needs its store for that."""
+    """Not while Headroom starts, because start-up needs the store."""
     await headroom.ready()
     server.kill()
     await server.start()
 
 
 async def fill_the_spool(load: Load) -> None:
-    """While nobody reads it: until clients are reported to come back."""
+    """Fills the spool while nobody reads it, until clients are told to retry."""
     load.padding_bytes = 8 << 10
     before = load.ledger.answers[RETRY]
     await until(lambda: load.ledger.answers[RETRY] > before + 5 * CLIENTS, "the spool to be full")
@@ -187,7 +189,7 @@ async def fill_the_spool(load: Load) -> None:
 
 
 async def concluded(headroom: Headroom, sql_port: int, load: Load, killed: Counter[str]) -> Audit:
-    """Clients do come back; then rest, the audit and an orderly end."""
+    """Waits until clients retry successfully and the spool drains, then audits and shuts down."""
     before = load.ledger.pushes
     await until(lambda: load.ledger.pushes > before + 10 * CLIENTS, "clients to come back")
     await load.stop()
@@ -203,7 +205,7 @@ async def concluded(headroom: Headroom, sql_port: int, load: Load, killed: Count
 
 
 async def subscribe(upstream: str) -> None:
-    """Our clients push everything, as often as they may."""
+    """Subscribes our clients to all metrics at the shortest interval."""
     configs = {"interval.ms": str(INTERVAL_MS), "metrics": "*", "match": "client_id=chaos-.*"}
     entries = tuple(alter.AlterableConfig(name=k, config_operation=_SET, value=v) for k, v in configs.items())
     resource = alter.AlterConfigsResource(resource_type=_CLIENT_METRICS, resource_name="chaos", configs=entries)

@@ -1,7 +1,7 @@
-"""Faults of the store under load: its disk full, the server stopped, killed and refusing rows, the worker killed.
+"""Store faults under load: disk full, server suspended, killed or refusing rows, worker killed.
 
-Every acknowledged point must be stored once, or be in a push that is in quarantine; after `headroom quarantine replay`
-it must be stored.
+Every acknowledged point must be stored once or be in a quarantined push; after `headroom quarantine replay` it must be
+stored.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _ACCEPT = "ALTER TABLE headroom.points DROP CONSTRAINT IF EXISTS chaos"
 
 
 async def store_faults(upstream: str, directory: Path, rng: random.Random, count: int) -> Audit:
-    """`count` faults, each as often as the others; the audit is of what is stored after the replay."""
+    """Injects `count` faults, each kind equally often; audits the store after the replay."""
     with small_disk(directory / "server" / "store") as disk:
         server = Server(directory)
         headroom = Headroom(upstream, directory, server)
@@ -63,7 +63,7 @@ async def store_faults(upstream: str, directory: Path, rng: random.Random, count
 
 
 async def fill(disk: Path, server: Server, rng: random.Random) -> None:
-    """Until not a byte is left on the disk of the store, or writes fail as if."""
+    """Fills the disk of the store, or makes writes fail as on a full disk."""
     if os.path.ismount(disk):  # noqa: ASYNC240 - the test may wait
         ballast = disk / "ballast"
         with contextlib.suppress(OSError), ballast.open("wb", buffering=0) as file:
@@ -75,13 +75,13 @@ async def fill(disk: Path, server: Server, rng: random.Random) -> None:
     _, hard = resource.prlimit(server.pid, resource.RLIMIT_FSIZE)
     resource.prlimit(server.pid, resource.RLIMIT_FSIZE, (1024, hard))
     await asyncio.sleep(rng.uniform(1.0, 4.0))
-    with contextlib.suppress(ProcessLookupError):  # SIGXFSZ may have ended it
+    with contextlib.suppress(ProcessLookupError):  # SIGXFSZ may have terminated it
         resource.prlimit(server.pid, resource.RLIMIT_FSIZE, (hard, hard))
     await server.start_if_dead()
 
 
 async def stop_for_a_while(server: Server, rng: random.Random) -> None:
-    """SIGSTOP: connections stay open and nothing is answered."""
+    """SIGSTOP: connections stay open without answers."""
     os.kill(server.pid, signal.SIGSTOP)
     await asyncio.sleep(rng.uniform(0.5, 5.0))
     os.kill(server.pid, signal.SIGCONT)
@@ -90,8 +90,8 @@ async def stop_for_a_while(server: Server, rng: random.Random) -> None:
 async def refuse_rows(server: Server, headroom: Headroom, rng: random.Random) -> None:
     """One point in 401 violates a constraint of the table; the others of its batch do not.
 
-    It lasts until a batch with refused pushes is through: the worker may still be backing off after the fault before
-    (up to 5 s), and takes dozens of inserts to isolate the pushes of one batch.
+    It lasts until a batch with refused pushes is processed: the worker may still be backing off after the previous
+    fault (up to 5 s), and needs dozens of inserts to isolate the refused pushes of a batch.
     """
     before = await asyncio.to_thread(_refused, headroom)
     await asyncio.to_thread(command, server.port, _REFUSE)
@@ -103,13 +103,13 @@ async def refuse_rows(server: Server, headroom: Headroom, rng: random.Random) ->
 
 
 def _refused(headroom: Headroom) -> float:
-    """Pushes that the store refused so far."""
+    """Number of pushes that the store has refused so far."""
     return headroom.metrics().get("headroom_dropped_total:refused", 0.0)
 
 
 async def _replayed(headroom: Headroom, server: Server, load: Load, data: Path, refusals: int) -> Audit:
-    """Rest, what is stored and what is in quarantine; then the replay and the final audit. `refusals`: how often rows
-    were refused."""
+    """Waits for the spool to drain, checks stored and quarantined points, then replays and audits. `refusals`: how
+    often rows were refused."""
     before = load.ledger.pushes
     await until(lambda: load.ledger.pushes > before + 10 * CLIENTS, "clients to come back")
     await load.stop()
@@ -124,7 +124,8 @@ async def _replayed(headroom: Headroom, server: Server, load: Load, data: Path, 
     waiting, before_replay = len([*held(data / "quarantine")]), headroom.metrics()[_RECEIVED]
     replay = [sys.executable, "-m", "headroom", "quarantine", "replay", "--data", str(data)]
     await asyncio.to_thread(subprocess.run, replay, check=True)
-    # Metrics are a second old: without this the audit may come before the replayed pushes, or their rollups.
+    # Metrics lag by a second: without this wait the audit may run before the replayed pushes or their rollups are
+    # written.
     await until(lambda: headroom.metrics()[_RECEIVED] >= before_replay + waiting, "the replayed pushes to be read")
     counts_after, rests_again = await rested(headroom)
     final = await asyncio.to_thread(audit, server.port, load.ledger.acknowledged, after_faults=True)
@@ -138,7 +139,7 @@ async def _replayed(headroom: Headroom, server: Server, load: Load, data: Path, 
 
 
 def quarantined_values(directory: Path) -> set[int]:
-    """The points of all pushes in quarantine."""
+    """The points of all quarantined pushes."""
     values = set()
     for one in held(directory):
         push = one.push()
@@ -150,7 +151,7 @@ def quarantined_values(directory: Path) -> set[int]:
 
 @contextlib.contextmanager
 def small_disk(path: Path) -> Iterator[Path]:
-    """A tmpfs where we may mount one, else a plain directory."""
+    """A tmpfs if mounting is permitted, else a plain directory."""
     path.mkdir(parents=True, exist_ok=True)
     mount = ["mount", "-t", "tmpfs", "-o", f"size={_DISK_BYTES}", "tmpfs", str(path)]
     is_mounted = os.geteuid() == 0 and subprocess.run(mount, check=False, capture_output=True).returncode == 0

@@ -1,4 +1,4 @@
-"""A short run of `make chaos`: that it works, and that a kill of each process costs nothing."""
+"""A short run of `make chaos` in which each process is killed and no point is lost."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is killed: the network processes and the storage worker of `headroom serve`, and a ClickHouse server."""
+"""Processes to kill: network processes and storage worker of `headroom serve`, and a ClickHouse server."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ from tests.kit.clickhouse_cluster import NAME, RunningCluster
 START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 60.0
 
-# A spool that is full in seconds, batches and rollups that are many.
+# A spool that fills within seconds, many batches and rollups.
 SMALL_SPOOL_BYTES = 8 << 20
-PROCESSES = 2  # that take clients: the one that is started, and its child
+PROCESSES = 2  # processes that accept clients: the parent and its child
 _STORE = {"batch_ms": 200, "rollup_ms": 500, "quarantine_records": 100_000, "quarantine_bytes": 1 << 30}
 _READY = re.compile(r"ready kafka=(\S+) http=(\S+) sql=(\S+)")
 _SAMPLE = re.compile(r'^(\w+)(?:\{\w+="(\w+)"\})? (\S+)$', re.MULTILINE)
 
 
 class Headroom:
-    """The addresses are the same after each start, as a service's are. Starting belongs to the main thread."""
+    """The addresses stay the same across restarts. Call `start` in the main thread."""
 
     def __init__(
         self,
@@ -60,14 +60,13 @@ class Headroom:
         self._is_ready = self._lost_worker = False
 
     def begin(self) -> None:
-        """Start the process; it is ready some seconds later."""
+        """Starts the process, which takes some seconds to become ready."""
         with self.log.open("ab") as log:
             self._process = start(self._argv, stderr=log, stdout=subprocess.PIPE)
         self._is_ready = self._lost_worker = False
 
     async def ready(self) -> None:
-        """Waits until its listeners are open. Raises RuntimeError when it ended instead and nobody killed its
-        worker."""
+        """Waits until its listeners are open. Raises RuntimeError when it exits although its worker was not killed."""
         while not self._is_ready:
             assert self._process is not None
             line = await asyncio.to_thread(first_line, self._process, START_TIMEOUT_S)
@@ -79,7 +78,7 @@ class Headroom:
                 self.begin()
 
     def kill_network(self) -> None:
-        """The parent; the others are left alone: they have to notice."""
+        """Kills the parent only; the other processes must detect that."""
         assert self._process is not None
         self._process.kill()
         self._process.wait()
@@ -87,7 +86,7 @@ class Headroom:
             self._process.stdout.close()
 
     def child_pid(self, module: str) -> int | None:
-        """Of the child that runs this module, if there is one."""
+        """Pid of the child that runs this module, if there is one."""
         assert self._process is not None
         try:
             children = psutil.Process(self._process.pid).children()
@@ -96,21 +95,22 @@ class Headroom:
             return None
 
     def kill_child(self) -> bool:
-        """A network process that its parent starts again; whether there was one."""
+        """Kills a network process that its parent restarts; returns whether there was one."""
         pid = self.child_pid("headroom.server.processes.network_process")
         if pid is not None:
             os.kill(pid, signal.SIGKILL)
         return pid is not None
 
     def signal_clickhouse(self, number: signal.Signals) -> bool:
-        """The managed server, which its parent starts again when it ends; whether there was one."""
+        """Kills the managed server, which its parent restarts; returns whether there was one."""
         pid = self.child_pid("exporters.clickhouse.managed.launcher")
         if pid is not None:
             os.kill(pid, number)
         return pid is not None
 
     def signal_worker(self, number: signal.Signals) -> bool:
-        """Whether there was a worker to get it. Starts what gave up because its worker was killed as it started."""
+        """Returns whether there was a worker to signal. Restarts Headroom if it gave up because its worker died at
+        start-up."""
         if self._lost_worker and self._process is not None and self._process.poll() is not None:
             self.begin()
         pid = self.child_pid("headroom.server.processes.storage_process")
@@ -120,11 +120,11 @@ class Headroom:
         return pid is not None
 
     def is_whole(self) -> bool:
-        """Whether all network processes take clients."""
+        """Whether all network processes accept clients."""
         return self.metrics()["headroom_network_processes"] == PROCESSES
 
     def stop(self) -> int:
-        """As an operator would; the exit status."""
+        """Stops it as an operator would; returns the exit status."""
         assert self._process is not None
         return stop(self._process, STOP_TIMEOUT_S)
 
@@ -136,7 +136,7 @@ class Headroom:
 
 
 class Server:
-    """A ClickHouse server at a fixed address, of a user who keeps a password for Headroom."""
+    """A ClickHouse server at a fixed address, with a user and password for Headroom."""
 
     def __init__(self, directory: Path) -> None:
         [self.port] = free_ports(1)
@@ -146,7 +146,8 @@ class Server:
         self._server = ManagedServer(self._settings)
 
     async def start(self) -> None:
-        """Returns when it takes requests. Belongs to the main thread: the server dies with its thread."""
+        """Returns when it accepts requests. Call it in the main thread: the server dies with the thread that started
+        it."""
         self._server.launch()
         await asyncio.to_thread(self._server.wait_ready)
 
@@ -161,7 +162,7 @@ class Server:
             await self.start()
 
     def kill(self) -> None:
-        """kill -9; nothing if it does not run."""
+        """kill -9; does nothing if it is not running."""
         if self._server.process is not None:
             self._server.process.kill()
             self._server.process.wait()
@@ -170,7 +171,7 @@ class Server:
 def _configuration(directory: Path, spool_bytes: int, server: Server | RunningCluster | None) -> Path:
     directory.mkdir(parents=True, exist_ok=True)
     path = directory / "headroom.yaml"
-    spool = {"segment_bytes": spool_bytes // 128, "max_bytes": spool_bytes}  # so small that they are written over
+    spool = {"segment_bytes": spool_bytes // 128, "max_bytes": spool_bytes}  # small, so that they are overwritten
     password = {"clickhouse_password_file": str(server.password_file)} if server else {}
     cluster = {"cluster": {"name": NAME}} if isinstance(server, RunningCluster) else {}
     path.write_text(yaml.safe_dump({"spool": spool, "store": {**_STORE, **cluster}, **password}))

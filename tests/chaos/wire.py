@@ -1,4 +1,5 @@
-"""A telemetry client by hand: ApiVersions, 71 and 72 over a socket, so that it is known what was acknowledged when."""
+"""A hand-written telemetry client: ApiVersions, 71 and 72 over a socket, so that tests know what was acknowledged
+when."""
 
 from __future__ import annotations
 
@@ -7,13 +8,13 @@ import struct
 from typing import NamedTuple
 
 API_VERSIONS, GET, PUSH = 18, 71, 72
-TIMEOUT_S = 20.0  # longer than any restart takes: a client of ours shall not give up early
+TIMEOUT_S = 20.0  # longer than any restart takes, so that clients do not give up early
 
 _HEAD = struct.Struct(">hhi")
 
 
 class Subscription(NamedTuple):
-    """What GetTelemetrySubscriptions answered."""
+    """The response to GetTelemetrySubscriptions."""
 
     error_code: int
     client_instance_id: bytes
@@ -22,7 +23,7 @@ class Subscription(NamedTuple):
 
 
 class WireClient:
-    """One connection. Every method raises OSError, EOFError or TimeoutError when it breaks."""
+    """One connection. Every method raises OSError, EOFError or TimeoutError when the connection fails."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, client_id: str) -> None:
         self._reader = reader
@@ -33,14 +34,14 @@ class WireClient:
 
     @classmethod
     async def connect(cls, host: str, port: int, client_id: str) -> WireClient:
-        """Connected, and introduced as a Kafka client introduces itself."""
+        """Connects and sends ApiVersions, as Kafka clients do."""
         async with asyncio.timeout(TIMEOUT_S):
             client = cls(*await asyncio.open_connection(host, port), client_id)
         await client._ask(API_VERSIONS, 3, _compact(b"chaos") + _compact(b"1.0") + b"\0")
         return client
 
     async def subscription(self, client_instance_id: bytes) -> Subscription:
-        """Sixteen zero bytes ask for a new id."""
+        """Sixteen zero bytes request a new id."""
         body = await self._ask(GET, 0, client_instance_id + b"\0")
         _, error_code, instance_id, subscription_id = struct.unpack_from(">ih16si", body, 1)
         codecs = body[27] - 1
@@ -57,7 +58,7 @@ class WireClient:
         self._writer.close()
 
     async def _ask(self, api_key: int, version: int, body: bytes) -> bytes:
-        """The response behind its correlation id."""
+        """The response without its correlation id."""
         self.correlation += 1
         head = _HEAD.pack(api_key, version, self.correlation) + struct.pack(">h", len(self._client_id))
         frame = head + self._client_id + b"\0" + body

@@ -13,11 +13,11 @@ import structlog
 
 from tests.powerloss.scenario import Trace, lose_power, traced
 
-DIRECTORY = Path("build/powerloss")  # what a run leaves: log, data, trace
+DIRECTORY = Path("build/powerloss")  # log, data and trace of a run
 
 
 def main(seed: int, seconds: float, cuts: int) -> int:
-    """Prints each loss that lost something, and one closing line; 0 when nothing acknowledged was missing."""
+    """Prints each power loss that lost data, and a summary line; returns 0 when no acknowledged push is missing."""
     if shutil.which("strace") is None:
         print("powerloss: needs strace (Debian: apt-get install strace)", file=sys.stderr)
         return 2
@@ -35,8 +35,9 @@ def main(seed: int, seconds: float, cuts: int) -> int:
 
 
 class Lost(NamedTuple):
-    """Sums over all losses: acknowledged pushes that are gone, that the spool had, of which durable rows were the only
-    copy; and, to show that the check can fail, how many would be gone if the network process had not synced."""
+    """Sums over all losses: acknowledged pushes that are missing, that were in the spool, and that existed only as
+    durable rows; and, to show that the check can fail, how many would be missing if the network process did not
+    sync."""
 
     missing: int
     from_spool: int
@@ -45,7 +46,7 @@ class Lost(NamedTuple):
 
 
 def lost(trace: Trace, rng: random.Random, cuts: int) -> Lost:
-    """`cuts` losses at random lines of the log."""
+    """Simulates `cuts` power losses at random lines of the log."""
     without_sync = [call for call in trace.calls if call.name != "fdatasync"]
     last = trace.calls[-1].end + 1
     losses, unsynced = [], 0

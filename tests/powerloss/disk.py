@@ -1,8 +1,8 @@
-"""What a directory holds after a power loss, from the system calls before it: only what was synced is certain.
+"""Model of a directory after a power loss, from the preceding system calls: only synced data is certain.
 
-The model is as harsh as a disk may be. Of a file, what was written before a sync began is there; of the rest any part,
-in any order, whole or torn. Of names, those before a sync of the directory; of the rest the first few, as journals
-keep their order.
+The model is a worst case. Data written to a file before a sync began survives; of later writes any subset survives, in
+any order, complete or torn. Name changes before a sync of the directory survive; of later ones a prefix survives,
+because journals keep their order.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _WRITES = ("write", "pwrite64", "writev", "pwritev")
 
 
 class _Change(NamedTuple):
-    """Of a file: `data` at `offset`, or, without data, its length (`grow`: at least)."""
+    """A change of a file: `data` at `offset`, or, without data, its length (`grow`: at least)."""
 
     end: int
     offset: int
@@ -27,7 +27,7 @@ class _Change(NamedTuple):
 
 
 class _Entry(NamedTuple):
-    """Of the directory: a name gets a file, or loses it."""
+    """A change of the directory: a name is linked to a file or removed."""
 
     end: int
     name: str
@@ -68,7 +68,7 @@ def _apply(content: bytearray, change: _Change) -> None:
 
 
 class Disk:
-    """One directory, without those below it. Feed it calls in the order in which they end."""
+    """One directory without subdirectories. Takes calls in the order in which they end."""
 
     def __init__(self, directory: str) -> None:
         self._directory = directory
@@ -89,7 +89,7 @@ class Disk:
             self._rename(call)
 
     def after_loss(self, rng: random.Random) -> dict[str, bytes]:
-        """The files that are there when the power comes back, by name."""
+        """The files that exist after the power loss, by name."""
         names = dict(self._certain)
         for entry in self._unsynced[: rng.randrange(len(self._unsynced) + 1)]:
             _enter(names, entry)
@@ -148,7 +148,7 @@ class Disk:
         if not call.name.startswith("link"):
             self._enter(_Entry(call.end, old, None))
         if new and new[0] is not None:
-            # One step: a rename is never seen in half.
+            # One step: a rename is atomic.
             self._enter(_Entry(call.end, new[0], file), joined=not call.name.startswith("link"))
 
     def _enter(self, entry: _Entry, *, joined: bool = False) -> None:
@@ -176,7 +176,7 @@ def _enter(names: dict[str, _File], entry: _Entry) -> None:
 
 
 def fed(directory: str, calls: Iterable[Call], cut: int) -> Disk:
-    """The directory as the calls before the line `cut` have left it. `calls` in the order in which they end."""
+    """The directory after the calls before the line `cut`. `calls` in the order in which they end."""
     disk = Disk(directory)
     for call in calls:
         if call.end < cut:

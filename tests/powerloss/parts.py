@@ -1,4 +1,4 @@
-"""When the parts of a ClickHouse table became durable, from the system calls of the server.
+"""When parts of a ClickHouse table became durable, derived from the server's system calls.
 
 A part is written as `tmp_insert_NAME` and renamed to NAME. It is durable when each of its files was synced after its
 last write, and its directory after the rename. The rename is in the parent directory: a journaling file system (ext4,
@@ -23,7 +23,7 @@ class _Part:
     unsynced: dict[str, int] = field(default_factory=dict)  # file -> where its last write ends
     synced: int = 0  # where the last sync of a file ends
     renamed: int = 0
-    durable: int = 0  # where the sync of the directory behind the rename ends
+    durable: int = 0  # where the sync of the directory after the rename ends
 
 
 def durable_parts(calls: Iterable[Call]) -> dict[str, int]:

@@ -1,7 +1,7 @@
-"""A sink under load with `fsync: each`, traced; then power losses at random moments of the trace.
+"""Traces a sink under load with `fsync: each`, then simulates power losses at random points of the trace.
 
-At each of them the spool is rebuilt from what was synced, and read by the reader that a restart would use. Together
-with the rows of parts that were durable, it must hold every push that was acknowledged before.
+For each power loss the spool is rebuilt from the synced data and read by the reader that a restart would use. Together
+with the rows of durable parts it must contain every push acknowledged before.
 """
 
 from __future__ import annotations
@@ -46,19 +46,19 @@ class Ack(NamedTuple):
 
 @dataclass(frozen=True)
 class Trace:
-    """A run: the calls in the order in which they end, what each acknowledgement stands for, and where rows are."""
+    """A run: the calls in the order in which they end, the push of each acknowledgement, and where its row is."""
 
     spool: Path
     calls: Sequence[Call]
     pushed: dict[Ack, int]  # the number in the push
     acknowledged: dict[int, int]  # number -> the line at which its response was sent
     stored: dict[int, int]  # number -> the line from which on its row is durable
-    freed: int  # segments that were freed, or overwritten
+    freed: int  # segments that were freed or overwritten
 
 
 class Loss(NamedTuple):
-    """One power loss: what had been acknowledged, and what of it is gone. `in_spool`: how many were read there.
-    `only_stored`: of how many the durable rows are the only copy."""
+    """One power loss: the acknowledged pushes and the missing ones. `in_spool`: how many were read from the spool.
+    `only_stored`: how many exist only as durable rows."""
 
     acknowledged: int
     in_spool: int
@@ -67,7 +67,7 @@ class Loss(NamedTuple):
 
 
 def traced(directory: Path, seconds: float, *, fsync: str = "each") -> Trace:
-    """Runs the sink for `seconds`. Segments are so small that they are freed and overwritten."""
+    """Runs the sink for `seconds`. Segments are small, so that they are freed and overwritten."""
     (directory / "subscriptions.yaml").write_text(f"all: {{metrics: '*', interval.ms: {_EVERY_MS}}}\n")
     config = directory / "headroom.yaml"
     spool = {"fsync": fsync, "sync_ms": 3_600_000, "segment_bytes": 8192, "max_bytes": 1 << 20}
@@ -101,7 +101,7 @@ class _Traced(Served):
 
 
 async def _load(address: tuple[str, int], seconds: float) -> dict[Ack, int]:
-    """What was acknowledged to the clients."""
+    """The pushes that were acknowledged to the clients."""
     pushed: dict[Ack, int] = {}
     end = time.monotonic() + seconds
     await asyncio.gather(*(_client(address, n, end, pushed) for n in range(CLIENTS)))
@@ -121,7 +121,7 @@ async def _client(address: tuple[str, int], number: int, end: float, pushed: dic
 
 
 def _rows(sql_port: int) -> list[tuple[int, str]]:
-    """Each number, and the directory of the part that has it."""
+    """Each number with the directory of the part that contains it."""
     with Endpoint.parse(f"http://{LOOPBACK}:{sql_port}").as_writer().connect() as client:
         rows = client.query("SELECT toUInt64(value), _part FROM headroom.points").result_rows
         parts = client.query("SELECT name, path FROM system.parts WHERE table = 'points' AND active").result_rows
@@ -130,7 +130,7 @@ def _rows(sql_port: int) -> list[tuple[int, str]]:
 
 
 def _finished(log: Path) -> list[str]:
-    """The lines, once strace has written the last one: it ends after the processes that it follows."""
+    """The lines of the log, after strace has exited: it ends after the processes that it traces."""
     size = -1
     while size != (size := log.stat().st_size):
         time.sleep(0.5)
@@ -138,7 +138,7 @@ def _finished(log: Path) -> list[str]:
 
 
 def _responses(found: Iterable[Call], pushed: dict[Ack, int]) -> dict[int, int]:
-    """Where the response to each acknowledged push begins to be sent."""
+    """The line at which the response to each acknowledged push starts to be sent."""
     sent: dict[int, int] = {}
     for call in found:
         if call.name not in _SOCKET_WRITES or not call.opened_as.startswith("TCP:"):
@@ -157,7 +157,7 @@ def _responses(found: Iterable[Call], pushed: dict[Ack, int]) -> dict[int, int]:
 
 
 def lose_power(trace: Trace, cut: int, rng: random.Random, calls_: Sequence[Call] | None = None) -> Loss:
-    """At the line `cut` of the log. `calls_`: instead of those of the trace."""
+    """A power loss at line `cut` of the log. `calls_` replaces the calls of the trace."""
     acknowledged = {number for number, at in trace.acknowledged.items() if at < cut}
     files = fed(str(trace.spool), trace.calls if calls_ is None else calls_, cut).after_loss(rng)
     in_spool = read_spool(files)
@@ -167,7 +167,7 @@ def lose_power(trace: Trace, cut: int, rng: random.Random, calls_: Sequence[Call
 
 
 def read_spool(files: dict[str, bytes]) -> set[int]:
-    """What the reader of a restart gives to the store."""
+    """The pushes that the reader yields after a restart."""
     found = set()
     with tempfile.TemporaryDirectory(prefix="headroom-powerloss-") as directory:
         for name, content in files.items():

@@ -1,4 +1,4 @@
-"""Reads the log of `strace -f -yy -xx`: one call per entry, with the places in the log where it begins and ends."""
+"""Reads the log of `strace -f -yy -xx`: one call per entry, with the lines at which it begins and ends."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-# What changes files and names, makes them durable, and answers clients.
+# Calls that change files and names, sync them, and send responses.
 CALLS = (
     "openat,open,creat,write,pwrite64,writev,pwritev,lseek,ftruncate,fallocate,rename,renameat,renameat2,link,unlink,"
     "unlinkat,mkdir,mkdirat,fsync,fdatasync,sendto,sendmsg"
@@ -40,7 +40,7 @@ class Call(NamedTuple):
 
     @property
     def opened_as(self) -> str:
-        """Path or TCP addresses of the first argument; "" for pipes and the like."""
+        """Path or TCP addresses of the first argument; "" for pipes and similar."""
         found = _DESCRIPTOR.match(self.arguments)
         return _text(found[2]) if found is not None and found[2] else ""
 
@@ -57,13 +57,13 @@ class Call(NamedTuple):
 
     @property
     def numbers(self) -> list[int]:
-        """The plain numbers among the arguments behind the first."""
+        """The integers among the arguments after the first."""
         return [int(text) for text in self.arguments.split(", ")[1:] if re.fullmatch(r"-?\d+", text)]
 
 
 def calls(lines: Iterable[str]) -> Iterator[Call]:
     """The calls that succeeded, in the order in which they end. Those that never end come last, with result -1: they
-    may have taken effect or not."""
+    may or may not have taken effect."""
     begun: dict[str, tuple[int, str, str]] = {}
     number = 0
     for number, line in enumerate(lines):

@@ -1,4 +1,4 @@
-"""A short run of `make powerloss`, and its parts: the log of strace, the disk, the parts of a table."""
+"""A short run of `make powerloss`, and tests of its parts: strace log, disk model, parts of a table."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def hexed(text: str) -> str:
 
 
 def log(*lines: str) -> list[Call]:
-    """Quoted and bracketed texts become what strace -xx writes."""
+    """Converts quoted and bracketed texts to the notation of strace -xx."""
     return list(calls(lines))
 
 
@@ -54,7 +54,7 @@ def test_calls_of_several_threads() -> None:
 
 
 def contents(found: list[Call], cut: int) -> set[tuple[tuple[str, bytes], ...]]:
-    """What the directory may hold, over many losses."""
+    """The possible contents of the directory, from many simulated power losses."""
     rng = random.Random(1)
     return {tuple(sorted(fed("/d", found, cut).after_loss(rng).items())) for _ in range(300)}
 
