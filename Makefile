@@ -1,4 +1,4 @@
-# Two commands do all the set-up on a fresh machine: `make demo` and `make test`.
+# `make demo` and `make test` set up everything that they need on a fresh machine.
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 PYTHON ?= python3
@@ -6,7 +6,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 SEED ?= 1
-# The order of tests, and the examples in them: a failure comes again.
+# Fixes the order of tests and hypothesis' examples, so that a failure can be reproduced.
 DRAWN = --randomly-seed=$(SEED) --hypothesis-seed=$(SEED)
 SECONDS ?= 60
 CASES ?= 1000
@@ -39,7 +39,7 @@ $(READY): requirements.txt pyproject.toml
 
 setup: $(READY) ## virtual environment with the locked dependencies
 
-demo: $(READY) ## real broker, real clients, throttled and seen; leaves demo-output/; KEEP=1 leaves all running until Ctrl-C
+demo: $(READY) ## real broker and throttled real clients; writes demo-output/; KEEP=1 keeps all running until Ctrl-C
 	@$(BIN)/headroom demo $(if $(KEEP),--keep)
 
 test: $(READY) ## all tests, order and examples drawn by SEED=1: real broker, real clients, ClickHouse, Spark; nothing skipped
@@ -100,7 +100,7 @@ fuzz: $(READY) ## hostile bytes in a child process, SEED=1 SECONDS=60
 bench: compiled ## figures with their ratio to a baseline of the same run; build/bench.jsonl; SIZES= rows for the Spark job
 	@$(BIN)/python -m tests.bench $(SIZES)
 
-fmt: $(READY) ## format and mend what can be mended
+fmt: $(READY) ## format, and fix what ruff can fix
 	@$(BIN)/ruff format .
 	@$(BIN)/ruff check --fix .
 
