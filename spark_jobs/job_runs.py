@@ -106,7 +106,7 @@ class JobRun:
         deadline = time.monotonic() + WAIT_S
         while self._is_preceded():
             if time.monotonic() > deadline:
-                raise SourceError(f"another run of {self._job} is still at work on this time after {WAIT_S:.0f} s")
+                raise SourceError(f"another run of {self._job} is still running over this range after {WAIT_S:.0f} s")
             time.sleep(1.0)
 
     def _is_preceded(self) -> bool:

@@ -73,7 +73,7 @@ def parse_duration(text: str) -> int:
     if match is None:
         raise ValueError(f"cannot read the duration {text!r}: write 90s, 15m, 2h or 7d")
     if not int(match[1]):
-        raise ValueError(f"the duration {text!r} is none")
+        raise ValueError(f"the duration {text!r} must be above 0")
     return int(match[1]) * _SECONDS[match[2]]
 
 

@@ -29,7 +29,7 @@ SPARE_FILES = 200
 PER_ADDRESS = 4_000  # source ports used per source address
 INTERVAL_MS = 100
 OTHERS = 40
-ROUNDS = 25  # of their pushes
+ROUNDS = 25  # pushes of each of the other clients
 PAYLOAD = os.urandom(500)
 NO_COMPRESSION = 0
 

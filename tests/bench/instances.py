@@ -1,7 +1,8 @@
 """Bytes of memory per client instance in the rules, compared with a dict of ids.
 
-Each instance has its own connection, and has subscribed and pushed once. The rules share the facts of a connection with
-the connection: figures are reported without these facts and with them. Each figure is the growth of a separate process.
+Each instance has its own connection, and has subscribed and pushed once. The facts of a connection are shared by the
+rules and the connection: figures are reported without them and with all of them. Each figure is the growth of a
+separate process.
 
 python -m tests.bench.instances
 """

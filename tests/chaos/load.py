@@ -40,7 +40,7 @@ class Load:
 
     def __init__(self, clients: int, address: Callable[[], tuple[str, int]], rng: random.Random) -> None:
         self.ledger = Ledger()
-        self.padding_bytes = 0  # points of each push from now on
+        self.padding_bytes = 0  # extra bytes in each push from now on
         self._rngs = [random.Random(rng.random()) for _ in range(clients)]
         self._address = address
         self._tasks: list[asyncio.Task[None]] = []

@@ -57,7 +57,7 @@ def _measured(
         time.sleep(0.05)
     cpu_s = _cpu_s(clickhouse) - begun
     assert ingester.counts.dropped.total() == 0
-    store.command("OPTIMIZE TABLE headroom.points FINAL", {})  # share that merges reach in time
+    store.command("OPTIMIZE TABLE headroom.points FINAL", {})  # the state that merges reach in time
     [(nbytes, rows)] = store.query(BYTES)
     return {"rows": ingester.counts.points_written - before, "cpu_s": cpu_s, "bytes_per_row": nbytes / rows}
 

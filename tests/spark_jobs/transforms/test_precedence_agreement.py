@@ -108,7 +108,7 @@ def test_a_default_of_users_hides_the_quota_of_a_client_id_from_an_empty_user(sp
 
 
 def test_a_client_id_that_is_null_is_an_empty_one(jvm: Jvm) -> None:
-    """RequestHeader.parse accepts the names above, so a quota manager can receive them."""
+    """RequestHeader.parse maps a null client-id to '', so quota managers never receive null."""
     head = struct.pack(">hhih", 18, 0, 7, -1)  # ApiVersions version 0, with a null client-id
     buffer = jvm.classes.java.nio.ByteBuffer.wrap(head)
     assert jvm.classes.org.apache.kafka.common.requests.RequestHeader.parse(buffer).clientId() == ""
