@@ -1,4 +1,4 @@
-"""What nobody may do as a reader. {secret} and {out} are files outside the server's directory, {trap} a port."""
+"""Statements that a reader must not run. {secret} and {out} are files outside the server's directory, {trap} a port."""
 
 from __future__ import annotations
 

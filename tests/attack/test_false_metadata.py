@@ -1,4 +1,4 @@
-"""A broker whose Metadata names thousands of nodes that are not there, in answers to clients alone."""
+"""A broker whose Metadata names thousands of nonexistent nodes, in responses to clients only."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Attacks on the SQL endpoint by whoever reaches it without a password, and by pages in an operator's browser."""
+"""Attacks on the SQL endpoint by callers without a password, and by pages in an operator's browser."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A `headroom serve` under attack, a bystander that goes on using it, and what is reported of both."""
+"""A `headroom serve` under attack, a bystander that continues to use it, and a report on both."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def push_frame(payload_bytes: int) -> bytes:
 
 
 def was_closed(one: socket.socket) -> bool:
-    """Whether the other side closes without a word, within the time that tests have."""
+    """Whether the other side closes without a response, within the time limit of tests."""
     one.settimeout(PATIENCE_S)
     try:
         return one.recv(1) == b""

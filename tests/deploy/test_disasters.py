@@ -1,4 +1,4 @@
-"""What is lost with which directory: a backup is restored, a store comes late, a spool is gone."""
+"""What is lost with each directory: a restored backup, a store that starts late, a lost spool."""
 
 from __future__ import annotations
 

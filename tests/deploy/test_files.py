@@ -1,4 +1,4 @@
-"""deploy/: the Containerfile, the compose file and the systemd units are valid, and name what there is."""
+"""deploy/: the Containerfile, the compose file and the systemd units are valid, and refer to existing things."""
 
 from __future__ import annotations
 

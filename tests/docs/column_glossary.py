@@ -1,4 +1,4 @@
-"""Columns that mean the same wherever they stand, for those of which the DDL says nothing of its own."""
+"""Descriptions of columns that mean the same in every table, where the DDL has no comment."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The generated pages of docs/ say what the code says: `make docs` writes them."""
+"""The generated pages of docs/ are up to date: `make docs` writes them."""
 
 from __future__ import annotations
 

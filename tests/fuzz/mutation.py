@@ -1,4 +1,4 @@
-"""Bytes that were right once: one to eight changes, and headers that lead to another API."""
+"""Mutates valid bytes: one to eight changes, and headers of another API."""
 
 from __future__ import annotations
 

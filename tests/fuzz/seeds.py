@@ -1,4 +1,4 @@
-"""What fuzzing begins with: frames and payloads of real clients and brokers, administration requests like theirs."""
+"""Seeds for fuzzing: frames and payloads of real clients and brokers, and similar administration requests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the tests of real clients share: what is sent, and what of their telemetry arrived."""
+"""Shared by the tests of real clients: the records to send, and the telemetry that arrived."""
 
 from __future__ import annotations
 

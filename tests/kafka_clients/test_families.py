@@ -1,4 +1,4 @@
-"""Clients of other versions and kinds through `headroom serve`, in front of three brokers that they must never meet."""
+"""Further client versions and kinds through `headroom serve`, in front of three brokers that they must never reach."""
 
 from __future__ import annotations
 

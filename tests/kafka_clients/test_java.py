@@ -1,4 +1,4 @@
-"""A real Java client against a real broker: the ground that the other tests of real clients stand on."""
+"""A real Java client against a real broker, without Headroom: the baseline for the other tests of real clients."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Connections to each network process of a `headroom serve`, and what telemetry clients ask over them."""
+"""Connections to each network process of a `headroom serve`, and requests of telemetry clients."""
 
 from __future__ import annotations
 

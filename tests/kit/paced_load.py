@@ -1,4 +1,4 @@
-"""The same load as often as one likes: real producers that pace themselves and consumers that read what comes."""
+"""A repeatable load: real producers that pace themselves, and consumers that read continuously."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def consuming(bootstrap: str, client_id: str, topic: str, group: str, reported: 
 
 @dataclass(frozen=True)
 class Load:
-    """Who takes part."""
+    """The clients of the load."""
 
     librdkafka: Sequence[Paced]
     java: Sequence[Paced]

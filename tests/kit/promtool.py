@@ -20,7 +20,7 @@ def promtool(root: Path) -> str:
 
 
 def run(*argv: str, cwd: Path | None = None) -> tuple[int, str]:
-    """Exit status and all that it says."""
+    """Exit status and output."""
     ended = subprocess.run(argv, cwd=cwd, capture_output=True, text=True, timeout=120, check=False)
     return ended.returncode, ended.stdout + ended.stderr
 

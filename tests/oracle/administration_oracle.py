@@ -1,4 +1,4 @@
-"""Our answers to administration requests beside a real broker's: the same random requests, byte for byte.
+"""Compares our responses to random administration requests with a real broker's, byte for byte.
 
 A case is one request: IncrementalAlterConfigs, AlterConfigs, DescribeConfigs or ListConfigResources, in any version,
 valid or not. Left out is what must not be done to a broker (an unknown operation takes its controller down, a legacy

@@ -1,4 +1,4 @@
-"""Our quota rules beside Kafka's own classes: the same random configurations, records and measurements, to the digit.
+"""Compares our quota rules with Kafka's own classes on random configurations, records and measurements, digit by digit.
 
 Subjects: `resolution` (ClientQuotaManager: limits, metric tags, levels), `rate` (Rate over SampledStat),
 `token_bucket` (TokenBucket), `throttle` (QuotaUtils, ControllerMutationQuotaManager).

@@ -1,4 +1,4 @@
-"""Our telemetry rules beside Kafka's own ClientMetricsManager: the same random requests, byte for byte.
+"""Compares our telemetry rules with Kafka's own ClientMetricsManager on random requests, byte for byte.
 
 Each case is a random sequence of subscription updates, GetTelemetrySubscriptions, PushTelemetry, lost connections and
 passing time, given to both as the bytes of the wire. Where we differ on purpose, that is asserted as such: a refused
