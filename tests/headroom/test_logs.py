@@ -1,4 +1,4 @@
-"""What Python itself reports on standard error goes to the log, without what hostile clients sent."""
+"""Messages of Python itself on standard error go to the log, without data of hostile clients."""
 
 from __future__ import annotations
 

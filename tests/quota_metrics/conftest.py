@@ -1,4 +1,4 @@
-"""A broker with a listener for each security protocol and mechanism, and users that may and may not."""
+"""A broker with a listener for each security protocol and mechanism, and users with and without rights."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class SecureBroker:
 def secure_kafka(
     java: str, kafka_libs: Path, jvm: Jvm, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[SecureBroker]:
-    """PLAINTEXT is a super user, so is `admin`; `alice` may nothing. All passwords are the name and -secret."""
+    """PLAINTEXT and `admin` are super users; `alice` has no rights. Each password is the name and -secret."""
     directory = tmp_path_factory.mktemp("secure-kafka")
     tls = certificates(java, jvm, directory)
     controller, *ports = free_ports(len(LISTENERS) + 1)

@@ -1,4 +1,4 @@
-"""A gateway of ours in front of a real cluster, with a spool and no storage worker behind it."""
+"""A gateway in this process in front of a real cluster, with a spool and without a storage worker."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def now_ms() -> int:
 
 
 class RunningGateway:
-    """A Gateway in a thread with a loop of its own."""
+    """A Gateway in its own thread and event loop."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""headroom.client_software: what is known of each version, compared number by number, and who is there now."""
+"""headroom.client_software: known issues of each version, numeric comparison of versions, and active instances."""
 
 from __future__ import annotations
 

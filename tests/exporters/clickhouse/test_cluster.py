@@ -133,7 +133,7 @@ def test_a_quorum_of_both_waits_for_both(cluster: RunningCluster, store: Store) 
 
 
 def test_a_node_that_lost_its_disk_gets_all_rows_from_the_other(cluster: RunningCluster, store: Store) -> None:
-    """As docs/clickhouse.md says it."""
+    """The procedure of docs/clickhouse.md."""
     store.insert("points", points("kept", 100), token="kept")
     cluster.wait_in_sync()
     first, lost = cluster.nodes

@@ -1,4 +1,4 @@
-"""Addresses and passwords of ClickHouse servers: what is accepted, what is shown, who may write."""
+"""Addresses and passwords of ClickHouse servers: which are accepted, which are printed, and which user may write."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the store says of rows that a server does not keep, and what has reached the disk when it says that it does."""
+"""The store's result for rows that a server does not keep, and what is on disk when it confirms rows."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def test_all_tables_of_the_worker_are_synced(clickhouse: RunningClickHouse) -> N
 
 
 class Answering(Store):
-    """A store whose server confirms `rows`, whatever it is given."""
+    """A store whose server confirms `rows` rows for every insert."""
 
     def __init__(self, rows: str) -> None:
         super().__init__()

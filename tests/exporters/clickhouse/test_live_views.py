@@ -203,7 +203,7 @@ def test_a_limit_that_never_throttles_is_no_quota(clickhouse: RunningClickHouse)
 
 
 def test_every_column_of_every_view_has_a_comment(clickhouse: RunningClickHouse) -> None:
-    """But those of views that repeat the columns of one table: docs/tables.md says what these are."""
+    """Except views that repeat the columns of one table, which docs/tables.md describes."""
     repeating = ("client_software", "known_client_issues", "client_metrics_1h", "quota_utilization_committed")
     rows = clickhouse.store.query(
         "SELECT table, name FROM system.columns AS c INNER JOIN system.tables AS t ON t.database = c.database"

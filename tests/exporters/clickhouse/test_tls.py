@@ -1,4 +1,4 @@
-"""A server of one's own over https: its authority, login by certificate, compressed inserts."""
+"""An external server over https: its CA, login by certificate, compressed inserts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A database of the first release (migrations 1 to 6, without checksums) is brought to this one, with its rows."""
+"""A database of the first release (migrations 1 to 6, without checksums) is upgraded with its rows."""
 
 from __future__ import annotations
 

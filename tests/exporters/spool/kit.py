@@ -1,4 +1,4 @@
-"""Spools in a temporary directory: written, read to the end, on a disk that seems full."""
+"""Spools in a temporary directory: writing, reading to the end, and a simulated full disk."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def segments(directory: Path) -> list[Path]:
 
 @contextmanager
 def largest_file(nbytes: int) -> Iterator[None]:
-    """As if the disk were full: writes beyond `nbytes` in a file come short, then fail."""
+    """Simulates a full disk: writes beyond `nbytes` in a file are short, then fail."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     ignored = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (nbytes, before[1]))

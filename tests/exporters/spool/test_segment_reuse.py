@@ -1,4 +1,4 @@
-"""Segments that were done with are written over: nothing of their old life comes back, nothing new is lost."""
+"""Overwritten segments return none of their old records and lose no new ones."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Spool:
             self.reader.commit(batch)
 
     def die(self, torn: int = 0) -> None:
-        """As kill -9 does: nothing is truncated, and `torn` bytes of a record stand behind the last one."""
+        """Simulates kill -9: nothing is truncated, and `torn` bytes of a record follow the last one."""
         if self.writer._fd >= 0:
             body = b"never acknowledged"
             head = FRAME.pack(self.writer._mark, len(body), CRC_OF_KIND[RecordKind.PUSH], RecordKind.PUSH)
@@ -87,7 +87,7 @@ class Spool:
 
 
 def filled(directory: Path) -> Spool:
-    """With a full segment that is done with, and a file to write over."""
+    """A spool with a full, committed segment, and a file to overwrite."""
     spool = Spool(directory)
     spool.write(400, 400, 400)
     spool.sync()
@@ -210,7 +210,7 @@ def test_records_that_are_written_while_they_are_counted_count_each(
     read, reads = FollowedSegment.read, list[int]()
 
     def torn_once(self: FollowedSegment, nbytes: int, start: int) -> bytes:
-        """The last record is seen when those in the middle are not."""
+        """The last record reached the disk and those before it did not."""
         reads.append(start)
         data = bytearray(read(self, nbytes, start))
         if len(reads) == 1:

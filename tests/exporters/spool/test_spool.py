@@ -142,7 +142,7 @@ def test_the_half_written_tail_of_a_live_writer_is_not_yet_there(tmp_path: Path)
 
 
 def test_a_body_cannot_pass_for_a_record(tmp_path: Path) -> None:
-    """What a client sends may hold a frame with a right checksum; a torn record must not set it free."""
+    """A payload may contain a frame with a valid checksum; the reader must not find it in a torn record."""
     write(tmp_path, [(RecordKind.PUSH, b"")])
     forged = segments(tmp_path)[0].read_bytes()  # a sound frame, but of another writer
     write(tmp_path, [(RecordKind.PUSH, forged + b"rest"), (RecordKind.PUSH, b"next")], name="gw1")

@@ -1,4 +1,4 @@
-"""`headroom quarantine list | show`: what an operator sees of pushes that could not be decoded."""
+"""`headroom quarantine list | show`: what they print about pushes that could not be decoded."""
 
 from __future__ import annotations
 

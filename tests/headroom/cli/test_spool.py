@@ -1,4 +1,4 @@
-"""`headroom spool status | inspect | skip`: what an operator sees of a spool, and how he gets past a record."""
+"""`headroom spool status | inspect | skip`: what they print about a spool, and skipping a record."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LIMIT = QuotaLimit("prod", "alice", "<default>", "", "producer_byte_rate", 1, No
 
 @pytest.fixture
 def data(tmp_path: Path) -> Path:
-    """A data directory whose spool holds four records; the writer of one segment is at work."""
+    """A data directory whose spool holds four records; one segment is still being written."""
     sender = sender_bytes(CONNECTION, "app-\x1b[2J")
     spool = SpoolWriter(tmp_path / "spool", "pushes", segment_bytes=1 << 20, max_bytes=1 << 26)
     spool.append(RecordKind.INSTANCE, encode_instance(1_000, bytes(16), sender))

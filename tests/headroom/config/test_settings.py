@@ -1,4 +1,4 @@
-"""Settings from flags, environment and file: which one wins, and that every fault is reported in a line of its own."""
+"""Settings from flags, environment and file: precedence, and one line for each invalid setting."""
 
 from __future__ import annotations
 

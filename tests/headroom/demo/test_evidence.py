@@ -1,4 +1,4 @@
-"""When the demo says that all is as the script intends, and when not."""
+"""When the demo reports that the observed results match its script, and when not."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who takes part."""
+"""The clients of the demo."""
 
 from __future__ import annotations
 

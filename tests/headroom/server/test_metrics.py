@@ -1,4 +1,4 @@
-"""/metrics: what a Prometheus reads of it, and the rules of naming that `promtool check metrics` has."""
+"""/metrics as Prometheus parses it, and the naming rules of `promtool check metrics`."""
 
 from __future__ import annotations
 

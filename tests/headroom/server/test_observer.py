@@ -1,4 +1,4 @@
-"""`headroom serve --observe`: settings that cannot be, and a cluster that is observed from beside it."""
+"""`headroom serve --observe`: invalid settings, and observing a cluster without a gateway."""
 
 from __future__ import annotations
 

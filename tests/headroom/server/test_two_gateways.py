@@ -84,7 +84,7 @@ def steady(bootstrap: str, client_id: str, done: threading.Event) -> None:
 
 
 class Kept:
-    """What idempotent producers, which know both gateways, were acknowledged."""
+    """The records that the brokers acknowledged to idempotent producers, which know both gateways."""
 
     def __init__(self, jvm: Jvm, bootstrap: str) -> None:
         self.values: list[bytes] = []

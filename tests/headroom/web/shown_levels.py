@@ -1,4 +1,4 @@
-"""The level of each client as everything that a user can ask shows it: SQL view, JSON API, page, `headroom top`."""
+"""The level of each client as each interface shows it: SQL view, JSON API, page, `headroom top`."""
 
 from __future__ import annotations
 

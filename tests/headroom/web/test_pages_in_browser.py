@@ -1,4 +1,4 @@
-"""The pages in a real Chromium: they load, filter, refresh and draw; names of clients stay text."""
+"""The pages in a real Chromium load, filter, refresh and plot; names of clients stay text."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def browser() -> Iterator[Browser]:
 
 
 class Watched:
-    """A page, and what went wrong on it."""
+    """A page and its errors."""
 
     def __init__(self, page: Page) -> None:
         self.page = page

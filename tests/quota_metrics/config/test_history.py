@@ -1,4 +1,4 @@
-"""Which rows a change of the quota configuration makes."""
+"""Which rows a change of the quota configuration creates."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which quotas were in force when, and whom a change touches."""
+"""Which quotas were in force when, and which clients a change affects."""
 
 from __future__ import annotations
 

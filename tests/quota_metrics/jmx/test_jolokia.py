@@ -1,4 +1,4 @@
-"""Jolokia's bulk read: what is asked, and what its answers become."""
+"""Jolokia's bulk read: the request, and the values parsed from its responses."""
 
 from __future__ import annotations
 

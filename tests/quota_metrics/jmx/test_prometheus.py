@@ -1,4 +1,4 @@
-"""Quota sensors out of expositions: clean names, other people's labels, mangled names, rubbish."""
+"""Quota sensors in expositions: our names, foreign labels, mangled names, garbage."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One reading over HTTP: what is sent, and targets that are down, wrong, too large or too slow."""
+"""One scrape over HTTP: the request, and targets that are down, invalid, too large or too slow."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The admin client against a broker that answers as reported: well, with rubbish, late, or not at all."""
+"""The admin client against a fake broker with given answers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The admin client against a broker that is silent, gone, or answers with rubbish."""
+"""The admin client against a broker that is silent, gone, or answers with garbage."""
 
 from __future__ import annotations
 

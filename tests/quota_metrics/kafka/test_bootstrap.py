@@ -1,4 +1,4 @@
-"""quota_metrics/kafka/bootstrap.py: one broker that answers is enough, however many do not."""
+"""quota_metrics/kafka/bootstrap.py: one broker that answers is enough."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SILENT, REFUSES, ANSWERS, SLOW = (("broker", port) for port in range(4))
 
 
 class Brokers:
-    """Connections to brokers, each of which does as its name says."""
+    """Connections to brokers whose names state their behaviour."""
 
     def __init__(self) -> None:
         self.tried: list[Address] = []

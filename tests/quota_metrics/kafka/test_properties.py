@@ -1,4 +1,4 @@
-"""Client properties as Java reads them, and what they make of the connection."""
+"""Client properties as Java parses them, and the resulting connection settings."""
 
 from __future__ import annotations
 

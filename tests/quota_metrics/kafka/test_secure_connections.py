@@ -1,4 +1,4 @@
-"""Every security protocol and mechanism against a real broker, and what is said when one fails."""
+"""Every security protocol and mechanism against a real broker, and the message when one fails."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ def test_the_default_callback_decides_as_the_broker() -> None:
 
 
 class Recorder(DefaultQuotaCallback):
-    """Writes down what it is reported and asked."""
+    """Records its calls."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -220,7 +220,7 @@ def test_settings_that_cannot_be_used(settings: dict[str, object]) -> None:
 
 @pytest.fixture
 def foreign() -> Iterator[types.ModuleType]:
-    """A module of somebody else's."""
+    """A third-party module."""
     module = types.ModuleType("foreign_callbacks")
     sys.modules[module.__name__] = module
     yield module

@@ -1,4 +1,4 @@
-"""What counts as usage, for whom, and for how long it is remembered."""
+"""What counts as usage, for which client, and how long the meter keeps it."""
 
 from __future__ import annotations
 

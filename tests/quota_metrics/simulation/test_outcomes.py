@@ -1,4 +1,4 @@
-"""What a change of quotas makes of a recording: who is affected, who is throttled, who is freed, and why."""
+"""The effect of a quota change on a recording: which clients are affected, throttled or freed, and why."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def test_a_limit_is_shared_by_all_clients_of_a_user() -> None:
 
 
 def test_consumers_that_share_a_limit_do_not_share_the_throttling() -> None:
-    """As on a real broker: one starves, and which one it is no recording can tell."""
+    """As on a real broker one client starves, and no recording shows which one."""
     loads = [Used("u", name, [700] * 60, api_key=FETCH) for name in ("one", "two")]
     answer = asked([], change({"user": "u"}, consumer_byte_rate=1200), *loads)
     lucky, starved = sorted(answer.values(), key=lambda outcome: outcome.after.throttled_ms)
@@ -243,7 +243,7 @@ def test_who_is_not_replayed_would_not_have_been_throttled(
 def always_replaying(
     history: Sequence[QuotaLimit], alteration: Alteration, rows: Sequence[UsageSample], window: Window = Window()
 ) -> list[Outcome]:
-    """Whatever the recording says of their rates."""
+    """Regardless of the recorded rates."""
     clients = {Client(row.quota_key, row.user, row.client_id, row.broker_id) for row in rows}
     seen = [Seen(client, 1e30, 10**30) for client in clients]
     asking = WhatIf(history, alteration, seen, from_ms=START_MS, to_ms=rows[-1].ts_ms, window=window)

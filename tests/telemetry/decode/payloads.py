@@ -1,4 +1,4 @@
-"""OTLP payloads made by hand, and what the decoder makes of them."""
+"""Hand-written OTLP payloads, and the rows that the decoder returns for them."""
 
 from __future__ import annotations
 

@@ -51,13 +51,13 @@ class Bench:
 
 
 def rows(outcome: Outcome) -> list[str]:
-    """In an order of their own, values as bits: NaN is not equal to itself."""
+    """Sorted, with values as bits because NaN is not equal to itself."""
     found = points_table([outcome])[0].to_pylist()
     return sorted(repr({**row, "value": struct.pack("<d", row["value"])}) for row in found)
 
 
 def check(bench: Bench, payload: bytes, push: Push = PUSH) -> Outcome:
-    """That the rows are those of otlp.decode, refusals included."""
+    """Asserts that templates give the rows and errors of otlp.decode."""
     outcome, refusal = bench.take(replace(push, payload=payload))
     try:
         plain = Outcome(outcome.push, decode(payload, outcome.push, LIMITS, ()), len(payload), 0)

@@ -1,4 +1,4 @@
-"""One push cannot cost more than its budget: refused by its bytes, in bounded memory, and others are decoded."""
+"""A push over its budget is refused before it is parsed, in bounded memory, and other pushes are decoded."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def field(number: int, body: bytes) -> bytes:
 
 
 def in_metric(number: int, points: bytes) -> bytes:
-    """`points`: what stands in Gauge (5), Histogram (9), ExponentialHistogram (10)."""
+    """`points`: the message in the fields Gauge (5), Histogram (9), ExponentialHistogram (10)."""
     return field(1, field(2, field(2, field(number, points))))
 
 
@@ -71,7 +71,7 @@ def resident_kib(name: str) -> int:
 def test_what_costs_too_much_is_refused_before_anything_is_allocated(attack: str) -> None:
     payload = ATTACKS[attack]
     before_kib = resident_kib("VmRSS")
-    Path("/proc/self/clear_refs").write_text("5")  # the peak starts anew
+    Path("/proc/self/clear_refs").write_text("5")  # resets the peak
     with pytest.raises(OverBudget):
         decode(payload, PUSH, Limits(), ())
     assert resident_kib("VmHWM") - before_kib < 3 * len(payload) // 1024 + 4096  # packed buckets are copied once
@@ -84,7 +84,7 @@ def test_a_payload_over_budget_is_invalid_before_it_is_acknowledged(attack: str)
 
 
 def many_series(series: int, attributes: int, chars: int) -> MetricsData:
-    """What was 23 kB compressed took 6.1 GB: resource attributes stand in the row of every series."""
+    """23 kB compressed once took 6.1 GB: the row of every series repeats the resource attributes."""
     data = MetricsData()
     resource_metrics = data.resource_metrics.add()
     for n in range(attributes):
@@ -115,7 +115,7 @@ def test_a_unit_as_long_as_the_payload_is_read_once_per_metric() -> None:
     data = many_series(2_000, 0, 0)
     data.resource_metrics[0].scope_metrics[0].metrics[0].unit = "u" * (8 << 20)
     data.resource_metrics[0].scope_metrics[0].scope.name = "s" * (4 << 20)
-    decoded = decode(data.SerializeToString(), PUSH, Limits(), ())  # read for each series it would take minutes
+    decoded = decode(data.SerializeToString(), PUSH, Limits(), ())  # takes minutes if it is read for each series
     assert {(len(series.unit), len(series.scope_name)) for series in decoded.series.values()} == {(1024, 1024)}
 
 
@@ -174,7 +174,7 @@ def test_a_client_has_a_budget_for_each_minute() -> None:
     answers = [decoder.outcome(push) for _ in range(2)]
     assert answers[0][1] is None
     refusal = answers[1][1]
-    assert refusal is not None  # the series were not kept: ten more are over fifteen
+    assert refusal is not None  # the series were not kept, so ten more exceed fifteen
     assert (refusal.reason, answers[1][0].error_code) == (DropReason.OVER_BUDGET, ErrorCode.INVALID_RECORD)
     assert decoder.outcome(replace(push, client_id="another"))[1] is None
     assert decoder.outcome(replace(push, received_at_ms=push.received_at_ms + 60_000))[1] is None

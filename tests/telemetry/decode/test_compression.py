@@ -1,4 +1,4 @@
-"""Every codec of Kafka, whole, cut, followed by rubbish, and as a bomb."""
+"""Every codec of Kafka: valid, truncated, followed by garbage, and as a decompression bomb."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def zstd_run_lengths(nbytes: int) -> bytes:
 
 
 def snappy_liar(nbytes: int) -> bytes:
-    """Claims a size and holds nothing."""
+    """States a size and contains nothing."""
     return bytes(cramjam.snappy.compress_raw(bytes(nbytes)))[:6]
 
 

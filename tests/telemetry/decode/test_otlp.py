@@ -1,4 +1,4 @@
-"""Each OTLP kind and each oddity that clients, or their enemies, send."""
+"""Each OTLP kind, and unusual or invalid payloads of real and hostile clients."""
 
 from __future__ import annotations
 

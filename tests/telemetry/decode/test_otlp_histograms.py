@@ -1,4 +1,4 @@
-"""Histograms, summaries and oddities of OTLP payloads, captured and damaged ones too."""
+"""Histograms, summaries and unusual OTLP payloads, including captured and damaged ones."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def test_no_metrics_at_all() -> None:
 
 
 def test_java_and_librdkafka_as_captured() -> None:
-    """Payloads of real clients, as they came: zstd, frames without a content size."""
+    """Unmodified payloads of real clients: zstd, frames without a content size."""
 
     def read(name: str) -> Decoded:
         data = decompress(4, (VECTORS / f"{name}.zst").read_bytes(), max_bytes=1 << 20)

@@ -1,4 +1,4 @@
-"""A series is described again when that was long ago, when it was pushed out, and when its batch failed."""
+"""A series is described again after a time, after it was evicted, and after its batch failed."""
 
 from __future__ import annotations
 

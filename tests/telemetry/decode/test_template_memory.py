@@ -1,4 +1,4 @@
-"""What the template cache keeps of clients, series and structures, and what it evicts."""
+"""Which clients, series and structures the template cache keeps, and which it evicts."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_memory_is_bounded_and_what_is_used_stays() -> None:
         assert templates.nbytes <= 100_000
     assert templates.find(b"used", named("m")) is not None
     assert len(templates) < 200
-    for number in range(2000):  # whatever is left: it goes when others come
+    for number in range(2000):  # the rest is evicted when others are added
         payload = named("y" * (number + 60))
         templates.keep(b"last", payload, template_for("y" * (number + 60)), decoded)
     assert templates.find(b"used", named("m")) is None

@@ -1,4 +1,4 @@
-"""A payload decoded by template gives the rows that otlp.decode gives, whatever the payload; and memory is bounded."""
+"""For any payload, decoding by template gives the rows of otlp.decode, in bounded memory."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.telemetry.decode.template_bench import NOW_MS, NOW_NS, PAYLOADS, PUSH
 
 
 def renumbered(payload: bytes, rng: random.Random) -> bytes:
-    """The same structure with other numbers, where there were numbers."""
+    """The same structure with all numbers changed."""
     message = MetricsData.FromString(payload)
     for resource_metrics in message.resource_metrics:
         for scope_metrics in resource_metrics.scope_metrics:
@@ -131,7 +131,7 @@ def test_a_damaged_payload_gives_the_same_rows_either_way(which: bytes, at: int,
 @given(which=st.sampled_from(PAYLOADS), at=st.integers(0, 1 << 20), seed=st.integers(0, 1 << 32))
 @settings(max_examples=40, deadline=None)
 def test_what_is_not_written_as_protobuf_would_write_it_is_no_template(which: bytes, at: int, seed: int) -> None:
-    """Fields in another order, twice, or unknown: whatever was put together from parts of a payload."""
+    """Fields in another order, repeated or unknown: payloads assembled from parts of other payloads."""
     rng = random.Random(seed)
     cut = at % len(which)
     shuffled = which[cut:] + which[:cut]
@@ -152,7 +152,7 @@ def test_fields_that_protobuf_would_write_otherwise() -> None:
 
 
 def test_numbers_that_also_stand_elsewhere_are_not_taken_for_each_other() -> None:
-    """A name that holds the bytes of the values, and points that hold the same values."""
+    """A name that contains the bytes of the values, and points with equal values."""
     value = struct.unpack("<d", b"ABCDEFGH")[0]
     time = int.from_bytes(b"ABCDEFGH", "little")
     message = MetricsData()

@@ -1,4 +1,4 @@
-"""Spool to a real OTLP endpoint: away, refusing, rejecting, started again; and to our own receivers."""
+"""Spool to a real OTLP endpoint that is away, refuses, rejects points or restarts; and to Headroom's own receivers."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Spool:
         self._writer.flush()
 
     def end_segment(self) -> None:
-        """Has the first reader finish all: what is left is the mirror's."""
+        """Lets the first reader finish all records, so that only the mirror holds segments."""
         self._writer.close()
         while (batch := self.first.next_batch(100, MIB)) is not None:
             self.first.commit(batch)
@@ -133,7 +133,7 @@ def test_rejected_points_and_pushes_that_cannot_be_read_are_counted(spool: Spool
     received.answers.append(1)
     spool.push(1)
     spool.record(b"\xff\xff\xff")
-    spool.record(b"")  # an old librdkafka that has nothing to say
+    spool.record(b"")  # an empty push, as an old librdkafka sends it
     with ENDPOINTS["http"](received) as address:
         reader = spool.reader()
         one = forwarder(reader, http(address))

@@ -1,4 +1,4 @@
-"""What of a push is forwarded, and whose it is."""
+"""Which parts of a push are forwarded, and the client that they name."""
 
 from __future__ import annotations
 

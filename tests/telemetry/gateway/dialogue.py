@@ -18,7 +18,7 @@ FACTS = Connection("c", "PLAINTEXT", ANONYMOUS, "10.0.0.1", 4000, UNKNOWN, UNKNO
 
 
 class ScriptedReceiver(TelemetryReceiver):
-    """Answers 71 at once and 72 after a flush, with bytes that tell what was asked."""
+    """Answers 71 at once and 72 after a flush, with bytes that identify the request."""
 
     def __init__(self) -> None:
         self.asked: list[tuple[str, int, bytes, str | None]] = []

@@ -1,7 +1,7 @@
 """kafka-client-metrics.sh and kafka-configs.sh, the real classes: on a broker, through the gateway, on the sink.
 
-What they print is the same byte for byte, errors included, save for the address in one of them. Stack traces are left
-out, and what is printed of several resources is sorted: the order depends on all that a broker ever held.
+The output is the same byte for byte, errors included, except for the address in one of them. Stack traces are left out,
+and the output for several resources is sorted: its order depends on all resources that a broker ever held.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ CLIENT_METRICS, CONFIGS = "client-metrics", "configs"
 OF_TYPE = ["--entity-type", "client-metrics"]
 ONE, TWO = [*OF_TYPE, "--entity-name", "tool-1"], [*OF_TYPE, "--entity-name", "tool-2"]
 
-# In this order: what one sets the next ones see.
+# The order matters: later commands see what earlier ones set.
 COMMANDS: list[tuple[str, list[str]]] = [
     (
         CLIENT_METRICS,
@@ -64,7 +64,7 @@ COMMANDS: list[tuple[str, list[str]]] = [
 
 
 class Tools:
-    """Runs the tools in a JVM of ours, which is much quicker than one for each, and captures what they say."""
+    """Runs the tools in one JVM, which is much quicker than one JVM each, and captures their output."""
 
     def __init__(self, jvm: Jvm) -> None:
         java = jvm.classes.java
@@ -77,7 +77,7 @@ class Tools:
         self._procedure = java.lang.Class.forName("org.apache.kafka.common.utils.Exit$Procedure")
 
     def run(self, tool: str, bootstrap: str, arguments: list[str]) -> str:
-        """All that it prints, on both streams, and the status with which it exits, if it does."""
+        """The output of both streams, and the exit status if the tool exits."""
         command: Any = {
             CLIENT_METRICS: self._jvm.classes.org.apache.kafka.tools.ClientMetricsCommand,
             CONFIGS: self._jvm.classes.kafka.admin.ConfigCommand,
@@ -124,7 +124,7 @@ def sink(kafka: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[R
 
 
 def shown(said: str, bootstrap: str) -> list[str]:
-    """What it printed about each resource, sorted."""
+    """The output about each resource, sorted."""
     lines = [
         line for line in said.replace(bootstrap, "HOST:PORT").splitlines() if not re.match(r"\tat |\t\.\.\. ", line)
     ]
@@ -138,7 +138,7 @@ def shown(said: str, bootstrap: str) -> list[str]:
 
 
 def session(tools: Tools, bootstrap: str, expected: list[list[str]] | None = None) -> list[list[str]]:
-    """What is said to each command. A broker learns of what its controller decided a moment later: until `expected`."""
+    """The output of each command. Retries until `expected`: brokers follow their controller with delay."""
     said = []
     for number, (tool, arguments) in enumerate(COMMANDS):
         deadline = time.monotonic() + PATIENCE_S

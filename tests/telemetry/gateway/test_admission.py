@@ -10,7 +10,7 @@ from telemetry.gateway.timeouts import TimedConnection, close_idle
 
 
 class Client(TimedConnection):
-    """Says why it was closed."""
+    """Records why it was closed."""
 
     def __init__(self, *, waits: bool = False) -> None:
         self.reasons: list[Reason] = []

@@ -1,4 +1,4 @@
-"""Brokers told apart by TLS server name: patterns, listeners without ports of their own."""
+"""Brokers distinguished by TLS server name: patterns, and listeners that share a port."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ async def accept(listener: socket.socket, _: int) -> asyncio.Server:
         ("broker-5xgateway.example", None),
         ("broker--5.gateway.example", None),
         ("broker-12345678901.gateway.example", None),
-        ("broker-\u0665.gateway.example", None),  # a digit, but none of ASCII's
+        ("broker-\u0665.gateway.example", None),  # a digit outside ASCII
         ("", None),
         (None, None),
     ],

@@ -30,7 +30,7 @@ MODES: dict[str, dict[str, str]] = {
 
 
 class Content(NamedTuple):
-    """What a topic holds, whatever the order."""
+    """Checksum of a topic's records, independent of their order."""
 
     records: int
     checksum: int
@@ -59,7 +59,7 @@ def payloads(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def produce_by_java(jvm: Jvm, bootstrap: str, topic: str, mode: str, codec: str, payloads: Path) -> None:
-    """Kafka's own ProducerPerformance; which lines it sends is decided by a fixed seed of its own."""
+    """Kafka's own ProducerPerformance, which chooses its lines with a fixed seed."""
     arguments = ["--topic", topic, "--num-records", str(RECORDS_PER_RUN), "--throughput", "-1"]
     arguments += ["--payload-file", str(payloads)]
     if mode == "transactional":

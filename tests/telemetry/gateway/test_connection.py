@@ -1,4 +1,4 @@
-"""A proxied connection as a dialogue: bytes of a client and a broker in, bytes for both out."""
+"""A proxied connection without sockets: bytes of a client and a broker in, bytes for both out."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def test_software_comes_from_a_valid_api_versions_request(name: str, version: st
 
 
 def test_a_push_too_large_to_hold_is_skipped_and_answered_at_its_end() -> None:
-    """A Java client that gets a response while it still sends the request breaks off with IllegalStateException."""
+    """A Java client that gets a response while it still sends the request throws IllegalStateException."""
     both, push = Both(Limits(max_held_request_bytes=1000)), request(72, 0, 1, b"h" * 300_000)
     for piece in (push[:200_000], push[200_000:-1]):
         assert both.client(piece) == b""

@@ -1,4 +1,4 @@
-"""Connections as byte streams: any cutting, junk, and a connection without a broker behind it."""
+"""Connections as byte streams: arbitrary splits, garbage, and a connection without a broker."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ DIALOGUE = [
 
 
 def played(cuts: list[int]) -> tuple[bytes, bytes, list[int]]:
-    """Both streams through the connection in pieces; flushed whenever it asks."""
+    """Feeds both streams through the connection in pieces, and flushes on each request to flush."""
     both = Both()
     ups = downs = b""
     sent = b"".join(ask for ask, _ in DIALOGUE)
@@ -84,7 +84,7 @@ def test_junk_from_either_side_is_passed_or_a_protocol_error(asked: list[bytes],
 
 
 class Alone(Both):
-    """A connection that is answered here or not at all."""
+    """A connection without a broker: the gateway answers its requests or closes it."""
 
     def __init__(self) -> None:
         super().__init__(

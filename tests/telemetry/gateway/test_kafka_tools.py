@@ -1,4 +1,4 @@
-"""Kafka's own performance tools and Kafka Streams (exactly once) through the gateway, as they come."""
+"""Kafka's own performance tools and Kafka Streams (exactly once) through the gateway, unmodified."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def committed(bootstrap: str, topic: str, group: str) -> int:
 def test_streams_counts_exactly_once(
     protocol: str, streams_jvm: Jvm, kafka: Cluster, kafka_admin: Admin, gateway: RunningGateway, tmp_path: Path
 ) -> None:
-    """Words are counted; the application is closed in the middle and goes on from its changelog."""
+    """Counts words; the application is closed in the middle and resumes from its changelog."""
     name = f"count-{protocol}-{uuid.uuid4().hex[:8]}"
     kafka_admin.create_topics([f"{name}-words", f"{name}-counts"], partitions=2)
     words = [b"word-%d" % (number % 7) for number in range(700)]
@@ -132,7 +132,7 @@ def with_streams(jvm: Jvm, bootstrap: str, name: str, state: Path, protocol: str
 
 
 def counts(bootstrap: str, topic: str) -> list[tuple[bytes, int]]:
-    """What is committed: word and count."""
+    """The committed words and counts."""
     config: dict[str, Any] = {"bootstrap.servers": bootstrap, "group.id": f"{topic}-look"}
     consumer = Consumer(config | {"isolation.level": "read_committed", "enable.partition.eof": True})
     consumer.assign([TopicPartition(topic, number, OFFSET_BEGINNING) for number in (0, 1)])

@@ -17,7 +17,7 @@ NODE, OTHER = BrokerNode(5, "broker.example", 9092), BrokerNode(6, "other.exampl
 
 
 class Greeter(asyncio.Protocol):
-    """Says through which listener of whose one came."""
+    """Sends the name of the process and the listener that accepted the connection."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -58,7 +58,7 @@ def ports(listeners: Listeners) -> dict[int, int]:
 
 
 async def refuses(port: int) -> bool:
-    """Whether nobody listens there."""
+    """Whether the port refuses connections."""
     await asyncio.sleep(0)  # sockets are closed by the loop
     try:
         _, writer = await asyncio.open_connection(LOOPBACK, port)
@@ -181,7 +181,7 @@ def test_reserved_ports_are_left_to_their_owners() -> None:
 
 
 def free_range(size: int) -> int:
-    """The first of `size` ports in a row that nobody has."""
+    """The first of `size` consecutive free ports."""
     for port in range(20_000, 30_000, size):
         with ExitStack() as stack:
             try:

@@ -1,4 +1,4 @@
-"""telemetry/gateway/networks.py, and where the gateway connects to."""
+"""telemetry/gateway/networks.py, and the addresses that the gateway connects to."""
 
 from __future__ import annotations
 

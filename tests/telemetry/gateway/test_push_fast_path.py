@@ -1,4 +1,4 @@
-"""The fast path of a push: whatever comes, it answers and keeps what the long one does."""
+"""The fast path of a push gives the same answers and records as the full path, for any input."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SUBSCRIPTIONS = [subscription_id(["*"], 1000, client_instance_id) for client_ins
 
 
 class Sent(NamedTuple):
-    """A push as a client might send it, and what is done after it."""
+    """A push as a client might send it, and the action that follows."""
 
     instance: int = 0
     payload: bytes = b"p" * 200
@@ -36,7 +36,7 @@ class Sent(NamedTuple):
     compression_type: int = 4
     header_tags: bytes = b"\x00"
     tags: bytes = b"\x00"
-    longer_by: int = 0  # what the payload's length says beyond the truth
+    longer_by: int = 0  # added to the stated length of the payload
     correlation_id: int = 1
     pause_ms: int = 1000
     flush: bool | None = True  # None: not before the next push
@@ -52,7 +52,7 @@ class Sent(NamedTuple):
 
 
 class Way:
-    """A connection with a receiver of its own; `short` says whether it may take the short way."""
+    """A connection with its own receiver; `short` allows the fast path."""
 
     def __init__(self, short: bool) -> None:
         self.records: list[tuple[RecordKind, bytes]] = []
@@ -74,7 +74,7 @@ class Way:
         )
 
     def send(self, data: bytes, flush: bool | None) -> bytes:
-        """What has come back, in order."""
+        """The responses so far, in order."""
         if not self.short:
             self.connection._known_push = None
         known = self.connection._known_push

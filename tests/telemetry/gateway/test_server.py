@@ -1,4 +1,4 @@
-"""The gateway's sockets: clients whose broker is away, who reset, who send garbage; and the group commit."""
+"""The gateway's sockets: clients whose broker is away, that reset or send garbage; and the group commit."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def new_gateway(
 
 
 async def comes_in(address: tuple[str, int]) -> bytes:
-    """All that a client gets that sends nothing."""
+    """All bytes that a client receives that sends nothing."""
     reader, writer = await asyncio.open_connection(*address)
     received = await reader.read()
     writer.close()
@@ -60,7 +60,7 @@ async def greet(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
 
 @pytest.fixture
 def broker_port() -> int:
-    """A port that nobody listens on yet."""
+    """A free port."""
     with socket.create_server((LOOPBACK, 0)) as receiver:
         return int(receiver.getsockname()[1])
 
@@ -154,7 +154,7 @@ def test_all_who_wait_for_a_flush_are_told_also_behind_one_that_fails(failure: E
 
 
 def half_a_push(payload_bytes: int) -> bytes:
-    """But for its last byte."""
+    """The request without its last byte."""
     push = struct.pack(">hhihs", 72, 0, 1, 1, b"a") + b"\x00" + bytes(16 + 6) + bytes(payload_bytes)
     return len(push).to_bytes(4, "big") + push[:-1]
 

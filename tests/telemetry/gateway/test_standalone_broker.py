@@ -1,4 +1,4 @@
-"""What the stand-alone sink answers, version by version, read by kio's generated schema as the second opinion."""
+"""Responses of the stand-alone sink, version by version, decoded by kio's generated schema as a second opinion."""
 
 import fcntl
 import importlib
@@ -83,7 +83,7 @@ def test_junk_is_a_protocol_error_or_an_answer(body: bytes, version: int) -> Non
         return
 
 
-# All that a listener without a cluster answers
+# all APIs that a listener without a cluster answers
 
 
 class Listener:
@@ -203,7 +203,7 @@ def test_what_an_operator_wrote_a_moment_ago_is_not_lost(listener: Listener) -> 
 
 
 def test_what_two_processes_alter_at_once_is_kept_of_both(tmp_path: Path) -> None:
-    listeners = [Listener(tmp_path / "subscriptions.yaml") for _ in range(2)]  # each locks as a process of its own
+    listeners = [Listener(tmp_path / "subscriptions.yaml") for _ in range(2)]  # each locks like a separate process
 
     def alter_many(n: int) -> list[Any]:
         return [listeners[n].alter((16, f"of-{n}-{m}", [("metrics", 0, "a")])) for m in range(20)]

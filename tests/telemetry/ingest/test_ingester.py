@@ -1,4 +1,4 @@
-"""Spool to rows: each record once, bad ones alone, the same batch again when the store was away."""
+"""Spool to rows: each record is stored once, bad ones are isolated, and a batch is repeated after a store failure."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_a_bad_push_fails_alone_and_leaves_its_row(bench: Bench) -> None:
     bench.push(b"not zstd")
     bench.push(zstandard.compress(bytes(2 * MIB)))
     bench.push(zstandard.compress(b"no metrics at all"))
-    bench.push(b"", codec=4)  # an old librdkafka with nothing to say
+    bench.push(b"", codec=4)  # an empty push, as an old librdkafka sends it
     bench.push(JAVA)
     bench.append(RecordKind.PUSH, b"no push")
     bench.append(RecordKind.INSTANCE, b"no instance")
@@ -98,7 +98,7 @@ def test_a_push_over_budget_is_refused(bench: Bench) -> None:
 
 
 def test_a_bug_of_ours_costs_one_push_and_not_the_batch(bench: Bench) -> None:
-    bench.restart(limits=Limits(chars="many"))  # stands for whatever may raise what nobody thought of
+    bench.restart(limits=Limits(chars="many"))  # stands for any unexpected exception
     bench.push()
     bench.push(b"", codec=0)
     assert bench.step() == 2
@@ -130,7 +130,7 @@ def test_when_the_store_was_away_the_same_batch_comes_again(bench: Bench, away: 
     for _ in range(3):
         with pytest.raises(TransientWriteError):
             bench.step()
-        bench.push()  # comes later: it must not slip into the batch
+        bench.push()  # comes later and must not become part of the batch
     assert bench.balance() == (0, 0, 5)
     bench.store.fail = lambda table: None
     assert bench.step() == 2
@@ -187,7 +187,7 @@ def test_hours_with_new_points_are_rolled_up_and_a_crash_forgets_none(bench: Ben
     assert not bench.ingester.roll_up(lambda: NOW_MS + 59_999)
     assert bench.ingester.roll_up(lambda: next(later))
     assert not bench.ingester.roll_up(lambda: next(later) + 10_000_000)
-    bench.restart()  # that it was computed was not written down yet
+    bench.restart()  # the result was not recorded yet
     assert bench.ingester.roll_up(lambda: next(later))
     bench.push()
     bench.step()

@@ -1,4 +1,4 @@
-"""One push that the store or our own code cannot take costs itself: the rest of its batch is stored, once."""
+"""Of a batch with a push that the store or the worker cannot process, the other records are stored, once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What could not be kept lies there as it came: the newest, within bounds, once each."""
+"""The quarantine keeps refused pushes unmodified: the newest ones, within its limits, each once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Hours are computed whole, from raw points, as often as need be: the result is always the one that raw points give."""
+"""Each computation of an hour uses all raw points, so repeated computations agree with the raw points."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def _compute(store: Store, hour: int) -> list[Any]:
 
 
 def _batches(store: Store, batches: list[list[Point]]) -> list[list[Any]]:
-    """After each batch: what there is once both hours were computed, and the first one again."""
+    """After each batch: the rollups after both hours were computed, and the first one again."""
     for table in ("points", "series", "points_1h"):  # the points are of 2026
         store.query(f"ALTER TABLE headroom.{table} REMOVE TTL")
     store.query("ALTER TABLE headroom.points MODIFY SETTING max_bytes_to_merge_at_max_space_in_pool = 1")

@@ -1,4 +1,4 @@
-"""Requests of the gRPC service, and what its server answers."""
+"""Requests of the gRPC service, and the responses of its server."""
 
 from __future__ import annotations
 

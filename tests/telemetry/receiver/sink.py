@@ -24,7 +24,7 @@ PUSH_89 = b"\x00\x00\x00\x00\x00\x59\x00"
 
 
 class Spool:
-    """Keeps what is appended, or fails with what it is reported to."""
+    """Keeps appended records, or raises the given error."""
 
     def __init__(self) -> None:
         self.records: list[tuple[RecordKind, bytes]] = []

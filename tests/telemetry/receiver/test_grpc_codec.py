@@ -1,4 +1,4 @@
-"""telemetry/receiver/grpc_codec.py: whatever bytes come, they are answered or refused, and no fault is ours."""
+"""telemetry/receiver/grpc_codec.py answers or refuses any bytes, without an internal error."""
 
 from __future__ import annotations
 

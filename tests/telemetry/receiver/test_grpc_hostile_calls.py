@@ -42,7 +42,7 @@ async def test_a_fault_of_ours_is_89() -> None:
         assert (receiver.telemetry.counts.faults, receiver.flushes) == (2, 0)
 
 
-# --- what hostile callers get
+# --- hostile callers
 
 
 @pytest.mark.parametrize(
@@ -102,7 +102,7 @@ async def test_a_payload_is_kept_as_it_came_and_not_unpacked() -> None:
 
 
 def unfinished(caller: Calls) -> grpc.aio.StreamUnaryCall:
-    """A call whose message never comes."""
+    """A call that never sends its message."""
     return caller.channel.stream_unary(f"/{SERVICE}/PushTelemetry")()
 
 
@@ -127,7 +127,7 @@ async def test_calls_beyond_the_limit_are_told_to_come_again() -> None:
         for call in calls:
             await call.wait_for_connection()
         while (code := await code_of(other)) is not grpc.StatusCode.RESOURCE_EXHAUSTED:
-            assert code is grpc.StatusCode.OK  # the slow ones have not come yet
+            assert code is grpc.StatusCode.OK  # the slow ones have not arrived yet
             await asyncio.sleep(0.01)
         for call in calls:
             call.cancel()

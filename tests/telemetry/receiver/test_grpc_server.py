@@ -1,4 +1,4 @@
-"""The gRPC server over real sockets: the rules of the wire, who may tell what, and what hostile callers get."""
+"""The gRPC server over real sockets: the protocol rules, and which callers may state a client's identity."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.kit.telemetry_requests import answered
 from tests.quota_metrics.conftest import certificates, private_key
 from tests.telemetry.receiver.grpc_calls import BROKERS_CLIENT, FACTS, ID, WIRE_ID, get, push, refused
 
-# --- the rules of the wire
+# --- protocol rules
 
 SEQUENCE = [  # ms later, a get or the fields of a push
     (0, None),
@@ -92,7 +92,7 @@ async def test_franz_go_is_asked_for_all_metrics_in_the_words_of_the_kip() -> No
         assert list(granted.requested_metrics) == [""]
 
 
-# --- whose telemetry it is
+# --- identity of the client
 
 
 @in_loop

@@ -1,4 +1,4 @@
-"""Attributes of the known plug-ins to one identity: what is evidence, what is a claim, what is ambiguous."""
+"""Maps attributes of the known plug-ins to one identity: evidence, claims and ambiguous attributes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The OTLP receivers over real sockets: OpenTelemetry's own exporters, who may call, and what hostile callers get."""
+"""The OTLP receivers over real sockets: OpenTelemetry's own exporters, authorization, and hostile callers."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ async def test_a_sender_without_a_token_states_claims_or_is_refused(tmp_path: Pa
 @pytest.mark.parametrize("transport", EXPORTERS)
 @in_loop
 async def test_a_sender_comes_back_when_the_spool_has_no_room(tmp_path: Path, transport: str) -> None:
-    """By OpenTelemetry's own retries: it waits as long as it is asked to, and everything is there once."""
+    """OpenTelemetry's exporter waits for the requested time, retries, and everything is stored once."""
     async with opened(tmp_path, max_bytes=10) as receivers:
         exporter = EXPORTERS[transport](getattr(receivers, transport), BEARER)
         sending = asyncio.create_task(send(exporter, {"client_id": "app"}))

@@ -1,4 +1,4 @@
-"""telemetry/receiver/receiver.py: payloads validated on receipt, internal errors, and bytes that are no request."""
+"""telemetry/receiver/receiver.py: payloads validated on receipt, internal errors, and invalid bytes."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_a_fault_of_the_judge_asks_the_client_to_come_back() -> None:
     assert sink.spool.records == []
 
 
-# --- faults of ours
+# --- internal errors
 
 
 @pytest.mark.parametrize("failure", [SpoolFull(), OSError("disk"), KeyError("a bug")])
@@ -152,7 +152,7 @@ def test_a_bug_is_logged_ever_more_rarely() -> None:
     assert [entry["faults"] for entry in logs] == [1, 2, 4, 8, 16, 32, 64]
 
 
-# --- pushes too long to be read
+# --- pushes too large to buffer
 
 
 def test_an_oversize_push_is_judged_by_its_head() -> None:
@@ -186,7 +186,7 @@ def test_an_oversize_push_whose_head_is_not_there_cannot_be_answered() -> None:
         sink.oversize(push_body(b"")[:21])
 
 
-# --- bytes that are no request
+# --- invalid requests
 
 
 @pytest.mark.parametrize(

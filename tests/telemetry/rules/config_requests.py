@@ -14,7 +14,7 @@ from tests.oracle.administration_oracle import (
 )
 
 TOPIC, BROKER, BROKER_LOGGER, GROUP, NO_TYPE = 2, 4, 8, 32, 3
-HERE = "administration-here"  # a resource that is there
+HERE = "administration-here"  # an existing resource
 RESOURCES = {HERE: {"metrics": " x , y,x", "interval.ms": "+5000"}}
 
 Keys = list[tuple[str, int, str | None]]

@@ -1,4 +1,4 @@
-"""telemetry/rules/client_instances.py: when a request is too early, and what is forgotten when."""
+"""telemetry/rules/client_instances.py: when a request is too early, and when instances and connections are evicted."""
 
 from __future__ import annotations
 
@@ -189,7 +189,7 @@ def test_connections_whose_end_nobody_tells_do_not_pile_up() -> None:
 
 
 class Lifecycle(RuleBasedStateMachine):
-    """Whatever comes and goes, nothing piles up: what is kept belongs to an open connection or a living instance."""
+    """Memory stays bounded: each kept entry belongs to an open connection or a live instance."""
 
     def __init__(self) -> None:
         super().__init__()

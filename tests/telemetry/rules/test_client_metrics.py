@@ -1,7 +1,7 @@
 """telemetry/rules/client_metrics.py: Kafka's ClientMetricsManagerTest, case by case, and where we differ on purpose.
 
-What that test does with two threads is done here by two requests in one millisecond: there are no threads in the rules.
-Its counts of JMX metrics have no counterpart.
+Where that test uses two threads, this one sends two requests in one millisecond, because the rules have no threads. The
+test's counts of JMX metrics have no counterpart.
 """
 
 from __future__ import annotations
@@ -218,7 +218,7 @@ def test_a_change_lets_every_client_come_at_once_with_the_facts_of_its_first_req
     assert instance.selection.interval_ms == 30_000
 
 
-# --- the subscriptions of a cluster, read again and again
+# --- subscriptions of a cluster, read periodically
 
 
 def test_what_is_read_replaces_all_as_one_change() -> None:

@@ -168,7 +168,7 @@ def test_a_terminating_push_is_never_too_early_and_moves_no_time() -> None:
     assert broker.instance().last_push_ms == NOW_MS
 
 
-# --- on purpose different from Kafka
+# --- deliberate differences from Kafka
 
 
 def test_a_terminating_push_that_is_refused_does_not_lock_the_client_out() -> None:

@@ -1,4 +1,4 @@
-"""telemetry/rules/cluster_subscriptions.py: what an admin put into a cluster, and nothing else."""
+"""telemetry/rules/cluster_subscriptions.py reads exactly the resources that an admin created in a cluster."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""telemetry/rules/config_admin.py and config_messages.py: each rule by itself, and beside a real broker."""
+"""telemetry/rules/config_admin.py and config_messages.py: each rule alone, and compared with a real broker."""
 
 from __future__ import annotations
 

@@ -132,7 +132,7 @@ def test_describe_version_0_is_not_offered_and_not_answered() -> None:
         (INCREMENTAL_ALTER_CONFIGS, b"\x02\x10\x02q\x00\x00\x01\x00"),  # null instead of keys
         (INCREMENTAL_ALTER_CONFIGS, b"\x02\x10\x00\x01\x00\x01\x00"),  # null instead of a name
         (INCREMENTAL_ALTER_CONFIGS, b"\x02\x10\x02q\x02\x02k\x00\x81\x80\x02" + bytes(40_000)),  # 32,768 bytes of value
-        (INCREMENTAL_ALTER_CONFIGS, b"\xff\xff\xff\xff\x0f" + bytes(100)),  # four thousand million resources
+        (INCREMENTAL_ALTER_CONFIGS, b"\xff\xff\xff\xff\x0f" + bytes(100)),  # four billion resources
         (DESCRIBE_CONFIGS, b"\x00\x00\x00\x00"),
         (LIST_CONFIG_RESOURCES, b"\x00\x00"),
         (LIST_CONFIG_RESOURCES, b""),

@@ -1,4 +1,4 @@
-"""telemetry/rules/subscription_file.py: what is read, what is refused as a whole, what is written."""
+"""telemetry/rules/subscription_file.py: files that are read, files that are refused as a whole, and writing."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ def test_what_is_kept_is_in_the_file_and_in_force(file: SubscriptionFile) -> Non
     file.keep({"two": {"metrics": "b"}, "one": {}})
     assert set(file.rules.subscriptions) == {"two"}
     version = file.rules.subscriptions.version
-    file.follow()  # our own writing is no change
+    file.follow()  # a write by the sink itself is not reported as a change
     assert file.rules.subscriptions.version == version
     again = new_file(file.path)
     again.load()

@@ -1,4 +1,4 @@
-"""telemetry/rules/subscriptions.py: which subscriptions match, and what they ask for together."""
+"""telemetry/rules/subscriptions.py: which subscriptions match, and which metrics they request together."""
 
 from __future__ import annotations
 

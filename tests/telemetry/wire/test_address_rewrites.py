@@ -1,4 +1,4 @@
-"""Rewritten responses, version by version, read by kio's generated schema as the second opinion."""
+"""Rewritten responses, version by version, decoded by kio's generated schema as a second implementation."""
 
 import contextlib
 import dataclasses
@@ -53,7 +53,7 @@ def receiver(node_id: int, host: str, port: int) -> tuple[str, int]:
 
 
 def moved(value: Any) -> Any:
-    """The same response with each address replaced: what the rewriting has to come to."""
+    """The expected result: the same response with each address replaced."""
     if isinstance(value, tuple):
         return tuple(moved(item) for item in value)
     if not dataclasses.is_dataclass(value) or isinstance(value, type):

@@ -1,4 +1,4 @@
-"""The table of APIs against the message definitions, as kio generated them from Kafka's own files."""
+"""The table of APIs compared with the message definitions that kio generated from Kafka's own files."""
 
 import dataclasses
 import importlib

@@ -1,4 +1,4 @@
-"""Any cutting of a byte stream gives the same output, and nothing but ProtocolError comes of junk."""
+"""Any split of a byte stream gives the same output, and garbage raises nothing but ProtocolError."""
 
 import pytest
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""telemetry/wire/primitives.py: what is written is read, and nothing else is ever raised than ProtocolError."""
+"""telemetry/wire/primitives.py reads what it writes, and raises nothing but ProtocolError."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`headroom quotas` on files, and what it says of input that cannot be used. No cluster."""
+"""`headroom quotas` on files, and its messages for invalid input. No cluster."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def run(*arguments: str) -> Result:
 
 
 def refused(*arguments: str) -> str:
-    """The one line of a command that could not use its input."""
+    """The one-line message of a command with invalid input."""
     result = run(*arguments)
     assert result.exit_code == 2, result.output
     assert result.stdout == ""

@@ -1,4 +1,4 @@
-"""`headroom quotas what-if` on a real clickhouse with a made recording, and what it says when it cannot answer."""
+"""`headroom quotas what-if` on a real ClickHouse with a generated recording, and its error messages."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def answer(clickhouse: RunningClickHouse, *arguments: str) -> dict[str, dict[str
 
 
 def refused(code: int, *arguments: str) -> str:
-    """The one line of a command that cannot answer."""
+    """The one-line message of a command that fails."""
     result = run(*arguments)
     assert result.exit_code == code, result.output
     assert result.stdout == ""

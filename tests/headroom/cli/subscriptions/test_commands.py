@@ -1,4 +1,4 @@
-"""`headroom subscriptions` on a sink in this process, and what it says of input that cannot be used."""
+"""`headroom subscriptions` on a sink in this process, and its messages for invalid input."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ def run(sink: RunningSink, command: str, *arguments: str) -> Result:
 
 
 def reported(sink: RunningSink, command: str, *arguments: str) -> str:
-    """What a command prints that succeeds."""
+    """The output of a command that succeeds."""
     result = run(sink, command, *arguments)
     assert (result.exit_code, result.stderr) == (0, "")
     return result.stdout
 
 
 def refused(result: Result, code: int) -> str:
-    """The one line of a command that fails."""
+    """The one-line message of a command that fails."""
     assert result.exit_code == code, result.output
     assert result.stdout == ""
     (line,) = result.stderr.splitlines()

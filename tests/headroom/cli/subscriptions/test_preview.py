@@ -1,4 +1,4 @@
-"""`headroom subscriptions preview` over a store: who would match, and what that would cost."""
+"""`headroom subscriptions preview` over a store: which clients would match, and the cost."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Java and the Kafka jars: found, refused or fetched, with fake `java` scripts in place of the real one."""
+"""Java and the Kafka jars are found, refused or fetched; fake scripts stand in for `java`."""
 
 from __future__ import annotations
 

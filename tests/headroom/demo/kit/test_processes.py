@@ -1,4 +1,4 @@
-"""Children that never outlive us."""
+"""Child processes end with their parent."""
 
 from __future__ import annotations
 

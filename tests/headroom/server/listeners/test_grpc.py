@@ -1,4 +1,4 @@
-"""The gRPC server of `headroom serve`: settings that cannot be, and a push on its way to rows."""
+"""The gRPC server of `headroom serve`: invalid settings, and a push from the socket to rows."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_settings_that_cannot_be(settings: dict[str, Any], fault: str) -> None:
 
 
 def opening(**settings: Any) -> None:
-    """Fails before the receiver is opened: what it would answer with is not there."""
+    """`serve` fails before it opens the receiver, because grpcio is missing."""
 
     async def run() -> None:
         listen = Address(host="127.0.0.1", port=0)

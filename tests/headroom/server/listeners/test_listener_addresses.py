@@ -1,4 +1,4 @@
-"""Internal and external clients at listeners of their own: each is told addresses of its own listener."""
+"""Internal and external clients at separate listeners: each gets the addresses of its own listener."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The OTLP receivers of `headroom serve`: settings, and what OpenTelemetry's exporters send on its way to rows."""
+"""The OTLP receivers of `headroom serve`: settings, and data of OpenTelemetry's exporters from the socket to rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""headroom/server/processes/assembly.py: when pushes are made to survive a power loss, and the clock of the rules."""
+"""headroom/server/processes/assembly.py: when pushes are synced to disk, and the clock of the rules."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_a_sync_that_fails_is_a_flush_that_failed(tmp_path: Path, monkeypatch: p
 def test_a_step_of_the_wall_clock_throttles_nobody(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step_ns: int
 ) -> None:
-    """Only time that has passed counts: after an interval a client is served, before it is over it is not."""
+    """Only elapsed time counts: a client is served after its interval and refused before it ends."""
     wall, monotonic, passed_ns = time.time_ns(), time.monotonic_ns(), 0
     monkeypatch.setattr(time, "monotonic_ns", lambda: monotonic + passed_ns)
     monkeypatch.setattr(time, "time_ns", lambda: wall + passed_ns)

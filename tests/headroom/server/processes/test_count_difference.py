@@ -1,4 +1,4 @@
-"""The difference of counts is 0 while they only lag behind each other, and is not when a record is missing."""
+"""The difference of counts is 0 while one count lags behind another, and not 0 when a record is missing."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from headroom.server.processes.count_difference import CountDifference
 
 
 def run(difference: CountDifference, seconds: int, *, missing: int = 0, start: int = 0, lag: float = 1.0) -> int:
-    """A thousand records a second; the worker's count is up to a second behind or before what the parent knows."""
+    """A thousand records a second; the worker's count is up to a second behind or ahead of the parent's."""
     rng = random.Random(7)
     for second in range(start, start + seconds):
         received = 1_000 * second

@@ -1,4 +1,4 @@
-"""headroom/server/processes/exchange_log.py: what is reported of the exchanges of a network process, and that it is
+"""headroom/server/processes/exchange_log.py: what a network process reports of its exchanges, and that it is
 bounded."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""headroom/server/processes/messages.py: what is reported arrives, secrets too, and nothing else."""
+"""headroom/server/processes/messages.py: messages arrive unchanged, secrets included; invalid ones are refused."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ def headroom(kafka: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterat
 
 
 def listener_of(connection: RawConnection) -> int:
-    """The port that Metadata (1) tells of the only broker."""
+    """The port of the only broker in Metadata (1)."""
     body = connection.ask(METADATA, 1, struct.pack(">i", 0))
     _, _, length = struct.unpack_from(">iih", body)
     return int(struct.unpack_from(">i", body, 10 + length)[0])
@@ -118,7 +118,7 @@ def test_a_broker_that_a_child_lacks_is_asked_for_and_gets_a_listener_that_all_k
 
 
 def asked_of_the_child(gateway: Gateway, port: int) -> tuple[int, int]:
-    """The listeners that a child tells of: of a broker that is new to it, and when it knows where that one is."""
+    """A child announces a listener for a new broker, and again when it knows the broker's address."""
     with ExitStack() as stack:
         while True:
             ours = gateway.counts.connections_total

@@ -55,7 +55,7 @@ def listed(connection: RawConnection) -> set[str]:
 
 
 def intervals(headroom: Served) -> set[int]:
-    """That new clients are reported, by all processes."""
+    """Waits until all processes have reported new clients."""
     with spread(headroom, PROCESSES) as connections:
         return {subscription(connection)[3] for connection in connections}
 
@@ -66,7 +66,7 @@ def stored(headroom: Served) -> dict[int, int]:
 
 
 def at_rest(headroom: Served) -> dict[str, float]:
-    """Its metrics once everything is written."""
+    """The metrics once everything is written."""
     return eventually(headroom.metrics, lambda found: balanced(found) and not found["headroom_records:buffered"])
 
 

@@ -1,4 +1,4 @@
-"""headroom/server/processes/storage_process.py: what it tells its parent first."""
+"""headroom/server/processes/storage_process.py: its first message to the parent."""
 
 from __future__ import annotations
 

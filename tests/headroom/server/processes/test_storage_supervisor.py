@@ -42,7 +42,7 @@ def test_a_refusal_is_not_ready_for_a_while() -> None:
 
 
 def test_a_refusal_does_not_count_when_other_records_are_written() -> None:
-    """Else one client that sends a record which no table accepts takes the service out of the load balancer."""
+    """Otherwise a client could take the service out of the load balancer with one record that no table accepts."""
     progress = _Progress()
     progress.heard(counts(5, 0), 100.0)
     progress.heard(counts(9, 0, refused=1), 101.0)  # in the same report

@@ -56,7 +56,7 @@ class Old(Refuse):
 
 @contextmanager
 def refusing(port: int, handler: type[Refuse] = Refuse) -> Iterator[None]:
-    """A server that takes nobody's password."""
+    """A server that refuses every password."""
     with ThreadingHTTPServer((LOOPBACK, port), handler) as server:
         Thread(target=server.serve_forever, daemon=True).start()
         yield
@@ -65,7 +65,7 @@ def refusing(port: int, handler: type[Refuse] = Refuse) -> Iterator[None]:
 
 @contextmanager
 def taking(directory: Path, port: int) -> Iterator[None]:
-    """A server that takes everything."""
+    """A server that accepts everything."""
     with running_clickhouse(directory / "server", http_port=port):
         yield
 

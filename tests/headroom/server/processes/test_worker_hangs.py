@@ -1,4 +1,4 @@
-"""A storage worker that hangs is killed and started again; what it was at is read in smaller batches."""
+"""A storage worker that hangs is killed and restarted; its batch is then read in smaller ones."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ SEGMENT = "00000000000000000001-pushes-0000000a-v1.spool"
 
 
 class ScriptedWorker(StorageWorker):
-    """A worker whose messages are given."""
+    """A worker with the given messages."""
 
     def __init__(self, directory: Path) -> None:
         super().__init__(worker_settings(directory))
         self.killed = False
 
     async def hears(self, *messages: dict[str, Any]) -> list[dict[str, Any]]:
-        """What comes of messages, up to the one at which the worker is killed."""
+        """The results of the messages, up to the one at which the worker is killed."""
         queue = [*messages]
 
         async def line(_: Any) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""kafka_client_* on /metrics: values, the budget, and what is left out; whose callback decides."""
+"""kafka_client_* on /metrics: values, the budget and the series left out; which callback applies."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Brokers that are down, come back, or make names in which clients cannot be reported apart."""
+"""Brokers that are down, come back, or expose metric names that do not distinguish clients."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MANGLED = READING._replace(ambiguous=3)
 
 
 class Brokers:
-    """Answers to be given, one after the other, by broker."""
+    """The answers of each broker, in order."""
 
     def __init__(self, **answers: list[SensorReading | ScrapeError]) -> None:
         self.answers = {int(name.removeprefix("broker_")): given for name, given in answers.items()}

@@ -1,4 +1,4 @@
-"""SASL as a dialogue through a proxied connection: what passes when, and who the client is afterwards."""
+"""SASL through a proxied connection: what is forwarded in each state, and the client's principal afterwards."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class PrincipalReceiver(TelemetryReceiver):
 
 
 class Dialogue:
-    """A client and a broker at a listener with SASL. Everything but telemetry has to pass unchanged."""
+    """A client and a broker at a listener with SASL. Asserts that everything but telemetry is forwarded unchanged."""
 
     def __init__(self) -> None:
         self.now_ms = 1_000

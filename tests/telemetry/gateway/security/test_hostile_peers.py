@@ -1,4 +1,4 @@
-"""Hostile clients at a TLS listener, and a broker that misbehaves: bounded, counted, and others go on."""
+"""Hostile clients at a TLS listener, and a broker that misbehaves: bounded, counted, and other clients are served."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ ANSWER = struct.pack(">iihi", 10, 7, 0, 0)  # to ApiVersions 0: no API
 
 
 class Broker:
-    """Answers ApiVersions, and what comes next with `lie`."""
+    """Answers ApiVersions, and the next request with `lie`."""
 
     def __init__(self, lie: Callable[[asyncio.StreamWriter], Awaitable[None]]) -> None:
         self._lie = lie
@@ -52,11 +52,11 @@ class Broker:
 
 
 async def silent(_: asyncio.StreamWriter) -> None:
-    """It never answers."""
+    """The broker never answers."""
 
 
 class Attacked:
-    """A TLS gateway in front of a broker of ours."""
+    """A TLS gateway in front of a fake broker."""
 
     def __init__(self, gateway: Gateway, port: int, ca: Path) -> None:
         self.gateway = gateway
@@ -72,7 +72,7 @@ class Attacked:
         return socket.create_connection((LOOPBACK, self.port), PATIENCE_S)
 
     async def answers_others(self) -> None:
-        """An honest client is served."""
+        """Asserts that a well-behaved client is served."""
         reader, writer = await self.connect()
         writer.write(API_VERSIONS)
         assert await asyncio.wait_for(reader.readexactly(14), PATIENCE_S)
@@ -131,7 +131,7 @@ def client_hello() -> bytes:
     return sent.read()
 
 
-# A server name that is no text is reported so by CPython; headroom/logs.py leaves it out.
+# CPython reports a server name that is not text in this way; headroom/logs.py leaves it out.
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_garbage_instead_of_tls_is_closed_and_counted(tmp_path: Path) -> None:
     source = random.Random(1)
@@ -158,7 +158,7 @@ def test_garbage_instead_of_tls_is_closed_and_counted(tmp_path: Path) -> None:
 
 
 def test_a_flood_of_half_handshakes_is_bounded_and_honest_clients_get_in(tmp_path: Path) -> None:
-    """Each counts as a connection, so there is a limit; below it others are served meanwhile."""
+    """Each handshake counts towards the limit of connections; below the limit others are served meanwhile."""
     hello, process = client_hello(), psutil.Process()
 
     async def attack() -> None:

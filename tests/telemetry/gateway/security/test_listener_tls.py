@@ -1,4 +1,4 @@
-"""A listener's TLS: certificates of clients, and files that change while it runs."""
+"""TLS of a listener: client certificates, and files that change while it runs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.kit.certificates import CertificateAuthority
 
 
 class Listener:
-    """Tells each client its principal, as a gateway sees it. In uvloop, as `headroom serve` runs."""
+    """Sends each client its principal as a gateway sees it. Runs in uvloop, as `headroom serve` does."""
 
     def __init__(self, tls: ListenerTls) -> None:
         self._security = ListenerSecurity("SSL", tls.context, principal_of=principal_mapper("RULE:^CN=(.*?),.*$/$1/L"))
@@ -33,7 +33,7 @@ class Listener:
         writer.close()
 
     def asked(self, context: ssl.SSLContext) -> tuple[str, str]:
-        """The name in the listener's certificate, and the principal that it tells."""
+        """The name in the listener's certificate, and the principal that the listener sends."""
         return self._loop.run_until_complete(asyncio.to_thread(self._ask, context))
 
     def _ask(self, context: ssl.SSLContext) -> tuple[str, str]:

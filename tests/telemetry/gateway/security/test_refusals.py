@@ -1,4 +1,4 @@
-"""Clients that the broker does not accept: its own errors, no rows; and clients that are accepted again and again."""
+"""Clients that the broker refuses get its own errors and leave no rows; clients that authenticate repeatedly."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def expired() -> str:
 
 
 def refusal(bootstrap: str, mechanism: Mechanism) -> str:
-    """What a client of ours is reported, but for the address."""
+    """The error that Headroom's admin client reports, without the address."""
 
     async def ask() -> str:
         host, _, port = bootstrap.split(",")[0].rpartition(":")
@@ -72,7 +72,7 @@ def test_the_brokers_own_refusal_comes_through_and_leaves_no_principal(
 def test_a_user_whose_credentials_are_deleted_is_refused_as_by_the_broker(
     secure_cluster: SecureCluster, secure_gateway: StartGateway
 ) -> None:
-    """A session that was accepted before goes on, as at a broker without connections.max.reauth.ms."""
+    """An authenticated session continues, as at a broker without connections.max.reauth.ms."""
     gateway = secure_gateway("SASL_PLAINTEXT", "SASL_PLAINTEXT")
     mechanism = Scram("sha512", "dave", "dave-secret")
     host, _, port = gateway.bootstrap.rpartition(":")
@@ -89,7 +89,7 @@ def test_a_user_whose_credentials_are_deleted_is_refused_as_by_the_broker(
         return reported, await asyncio.to_thread(refusal, gateway.bootstrap, mechanism)
 
     def refused_everywhere(brokers: str) -> str:
-        """Brokers learn of it one after the other."""
+        """Waits, because brokers learn of the change one after the other."""
         said = [eventually(lambda one=one: accepted_or_refusal(one, mechanism), bool) for one in brokers.split(",")]  # type: ignore[misc]
         assert len(set(said)) == 1
         return said[0]

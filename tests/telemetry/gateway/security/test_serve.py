@@ -110,7 +110,7 @@ def test_tables_name_the_user_and_no_error_has_a_password(
 
 
 def claims_to_be(user: str) -> bytes:
-    """A payload that names another user and client in every place that a payload has."""
+    """A payload that names another user and client in every possible field."""
     data = MetricsData()
     resource = data.resource_metrics.add()
     metric = resource.scope_metrics.add().metrics.add(name="claims")

@@ -1,4 +1,4 @@
-"""A gateway at one port whose brokers are told apart by TLS server name, in front of three real brokers."""
+"""A gateway at one port that distinguishes brokers by TLS server name, in front of three real brokers."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_clients_reach_every_broker_by_its_name(
 
 
 def brokers_of(gateway: RunningGateway) -> set[tuple[str, str, int]]:
-    """User, client id and broker of what was metered."""
+    """User, client id and broker of the metered usage."""
 
     async def rows() -> set[tuple[str, str, int]]:
         return {(row.user, row.client_id, row.broker_id) for row in gateway.meter.samples(now_ms())}

@@ -1,4 +1,4 @@
-"""Connections that are in their TLS handshake, or never begin one, count and are closed in time."""
+"""Connections in their TLS handshake, or that never begin one, are counted and closed in time."""
 
 from __future__ import annotations
 

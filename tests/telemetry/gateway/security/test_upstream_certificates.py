@@ -1,4 +1,4 @@
-"""A certificate for each principal: which file it is, and when it is read."""
+"""A certificate for each principal: which file is used, and when it is read."""
 
 from __future__ import annotations
 

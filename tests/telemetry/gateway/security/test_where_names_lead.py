@@ -1,4 +1,4 @@
-"""TLS server names at one port, with brokers that only say who they are: where each name leads."""
+"""TLS server names at one port: which broker each name leads to, with brokers that only send their id."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ DOMAIN = "gateway.example"
 
 
 async def broker(number: int) -> asyncio.Server:
-    """Answers each connection with a frame that nobody asked for: its number."""
+    """Sends an unsolicited frame with its number on each connection."""
 
     async def answer(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(b"\0\0\0\x05" + b"\0\0\0\0" + bytes([number]))

@@ -1,4 +1,4 @@
-"""telemetry/rules/java/regex.py: what Java means, or a refusal that names the construct."""
+"""telemetry/rules/java/regex.py matches as Java does, or refuses the pattern and names the construct."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def test_only_the_beginning_of_a_long_subject_is_looked_at() -> None:
 
 @pytest.mark.parametrize("pattern", ["(a+)+$", "(a|aa)+", "(.*)*x", "(a?){30}a{30}", "([a-z]+)*-[0-9]"])
 def test_no_pattern_takes_more_than_linear_time(pattern: str) -> None:
-    """With a backtracking engine each of these takes longer than anybody waits."""
+    """Patterns that a backtracking engine would match for hours."""
     assert not JavaPattern(pattern).matches("a" * (MAX_SUBJECT_CHARS - 1) + "!")
 
 
