@@ -117,7 +117,7 @@ def test_all_tables_of_the_worker_are_synced(clickhouse: RunningClickHouse) -> N
 
 
 class Answering(Store):
-    """A store whose server confirms `rows` rows for every insert."""
+    """A store whose server reports `rows` as written_rows for every insert."""
 
     def __init__(self, rows: str) -> None:
         super().__init__()

@@ -44,7 +44,7 @@ def follower(port: int) -> Listeners:
 
 
 async def greetings(port: int, count: int = 60) -> set[str]:
-    """Of many that come in one after the other."""
+    """The distinct greetings of `count` connections, opened one after the other."""
     heard = set()
     for _ in range(count):
         reader, writer = await asyncio.open_connection(LOOPBACK, port)

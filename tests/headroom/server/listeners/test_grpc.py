@@ -68,7 +68,7 @@ def test_settings_that_cannot_be(settings: dict[str, Any], fault: str) -> None:
 
 
 def opening(**settings: Any) -> None:
-    """`serve` fails before it opens the receiver, because grpcio is missing."""
+    """Opens the receiver over a stand-in for the gateway: the tests expect an error before the gateway is used."""
 
     async def run() -> None:
         listen = Address(host="127.0.0.1", port=0)

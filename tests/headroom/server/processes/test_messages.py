@@ -1,4 +1,4 @@
-"""headroom/server/processes/messages.py: messages arrive unchanged, secrets included; invalid ones are refused."""
+"""headroom/server/processes/messages.py: messages arrive unchanged, secrets included, and nothing else does."""
 
 from __future__ import annotations
 
