@@ -77,4 +77,4 @@ def test_quotas_usage_and_telemetry_without_a_listener(
             pushes = "SELECT client_id, points FROM headroom.pushes WHERE cluster = 'seen'"
             assert eventually(lambda: rows(served.sql, pushes), bool) == [("app", 3)]
             assert served.ready()[0] == 200
-    assert "observes" in served.log.read_text()
+    assert "observing the cluster" in served.log.read_text()

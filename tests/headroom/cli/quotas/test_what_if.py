@@ -87,8 +87,8 @@ def test_newly_throttled(clickhouse: RunningClickHouse) -> None:
         "given_up_bytes": 0,
     }
     assert (big["user"], big["quota_key"], big["broker_id"]) == ("alice", "producer_byte_rate", 1)
-    assert rows["small"]["touched"] is True
-    assert rows["it's"]["touched"] is False
+    assert rows["small"]["affected"] is True
+    assert rows["it's"]["affected"] is False
     assert rows["it's"]["before"]["throttled_s"] == rows["it's"]["after"]["throttled_s"] == pytest.approx(54)
 
 
