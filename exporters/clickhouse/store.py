@@ -121,7 +121,7 @@ class Store:
             raise TransientWriteError(f"{failure}: the server confirmed {confirmed} of them")
 
     def holds(self, table: str, rows: pa.Table) -> bool:
-        """Whether the table has all of these rows, by a sample of them; False if its rows cannot be told apart.
+        """Whether the table has all of these rows, by a sample of them; False if its rows have no identity.
 
         Raises TransientWriteError.
         """

@@ -26,7 +26,7 @@ class Question(NamedTuple):
 
 
 def question(table: str, rows: pa.Table) -> Question | None:
-    """None if the rows of the table cannot be told apart. The time bounds keep the query to few partitions."""
+    """None if the rows of the table have no identity. The time bounds keep the query to few partitions."""
     columns = _IDENTITIES.get(table)
     if columns is None or rows.num_rows == 0:
         return None

@@ -1,4 +1,4 @@
-"""Brokers told apart by the host name that a TLS client asks for (SNI), at one port. Sans-I/O."""
+"""Maps the host name that a TLS client asks for (SNI) to a broker, at one port for all brokers. Sans-I/O."""
 
 from __future__ import annotations
 

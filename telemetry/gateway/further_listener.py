@@ -27,7 +27,7 @@ def accepting(context: ClientContext) -> Callable[[socket.socket, int], Awaitabl
 
 
 class FurtherListener(ClientContext):
-    """Clients of this listener are told addresses of this listener; limits and counts are those of `gateway`."""
+    """Advertises its own addresses to its clients; limits and counts are those of `gateway`."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""A real Java producer whose pushes are larger than the gateway holds: it is told so, and goes on."""
+"""A real Java producer with pushes larger than the gateway holds: it gets TELEMETRY_TOO_LARGE (118) and goes on."""
 
 from __future__ import annotations
 
