@@ -18,7 +18,7 @@ CLIENTS ?= 100000
 INTERVAL_S ?= 60
 # Tests start hundreds of processes; without bytecode on disk each of them compiles all its modules.
 unexport PYTHONDONTWRITEBYTECODE
-SLOW := kafka or java or clickhouse or spark or browser or dist or image or promtool
+SLOW := slow or kafka or java or clickhouse or spark or browser or dist or image or promtool
 PROTO := telemetry/proto
 PYTEST := $(BIN)/python -m pytest -p no:cacheprovider -q
 NO_TESTS := 5

@@ -19,7 +19,7 @@ from headroom.demo.kit.jvm import Jvm
 from tests.kit.clickhouse import RunningClickHouse, running_clickhouse
 
 # No deadline: machines that run tests are busy. Kafka's own classes and `make fuzz` cover far more examples.
-settings.register_profile("headroom", deadline=None, max_examples=60)
+settings.register_profile("headroom", deadline=None, max_examples=40)
 settings.load_profile("headroom")
 
 

@@ -12,6 +12,7 @@ from tests.fuzz import __main__ as fuzz
 from tests.fuzz.targets import Targets
 
 
+@pytest.mark.slow
 def test_a_few_seconds_find_nothing() -> None:
     reported = subprocess.run(
         [sys.executable, "-m", "tests.fuzz", "7", "4"], capture_output=True, text=True, timeout=120

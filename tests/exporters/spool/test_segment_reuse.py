@@ -277,7 +277,7 @@ STEPS: dict[str, Callable[[Spool], None]] = {
 }
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(st.lists(st.sampled_from(sorted(STEPS)), max_size=60))
 def test_whatever_happens_each_flushed_record_is_read_once_and_in_order(steps: list[str]) -> None:
     with TemporaryDirectory() as directory:

@@ -20,7 +20,7 @@ from tests.exporters.spool.kit import MIB, RECORDS, drain, read_all, segments, w
 @given(
     records=RECORDS, segment_bytes=st.integers(1, 300), max_records=st.integers(1, 10), max_bytes=st.integers(1, 200)
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 def test_what_was_written_is_read_in_order(
     records: list[Record], segment_bytes: int, max_records: int, max_bytes: int
 ) -> None:
@@ -36,7 +36,7 @@ def test_what_was_written_is_read_in_order(
 
 
 @given(records=RECORDS, cut=st.integers(0, 10_000), later=RECORDS)
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=40, deadline=None)
 def test_a_segment_cut_anywhere_gives_a_prefix_and_then_the_later_segments(
     records: list[Record], cut: int, later: list[Record]
 ) -> None:
@@ -56,7 +56,7 @@ def test_a_segment_cut_anywhere_gives_a_prefix_and_then_the_later_segments(
 
 
 @given(records=RECORDS, at=st.integers(0, 10_000), flip=st.integers(1, 255))
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=40, deadline=None)
 def test_a_flipped_byte_costs_one_record_and_is_counted(records: list[Record], at: int, flip: int) -> None:
     with TemporaryDirectory() as name:
         directory = Path(name)
@@ -83,7 +83,7 @@ def test_a_flipped_byte_costs_one_record_and_is_counted(records: list[Record], a
     max_records=st.integers(1, 6),
     segment_bytes=st.integers(1, 400),
 )
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=40, deadline=None)
 def test_with_tokens_each_record_counts_once_wherever_the_reader_crashes(
     records: list[Record], crashes: list[str], max_records: int, segment_bytes: int
 ) -> None:

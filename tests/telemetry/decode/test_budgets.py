@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -43,23 +44,24 @@ def array(items: int) -> bytes:
 
 
 MILLIONS = 2_100_000
-ATTACKS = {
-    "points": in_metric(5, field(1, b"") * MILLIONS),
-    "metrics": field(1, field(2, field(2, b"") * MILLIONS)),
-    "resources": field(1, b"") * MILLIONS,
-    "pairs of a resource": field(1, field(1, field(1, b"") * MILLIONS)),
-    "equal keys": in_metric(5, field(1, field(7, field(1, b"k")) * 1_000_000)),
-    "an array of 2.1 M": in_metric(5, field(1, array(MILLIONS))),
-    "arrays of 60,000": in_metric(5, field(1, array(60_000)) * 2),
-    "exemplars": in_metric(5, field(1, field(5, b"") * MILLIONS)),
-    "scalars": in_metric(5, field(1, b"\x40\x01" * MILLIONS)),
-    "unknown fields": b"\xf8\x7f\x01" * MILLIONS,
-    "groups": b"\x7b\x7c" * MILLIONS,
-    "buckets of exponential histograms": in_metric(10, field(1, field(8, field(2, b"\x01" * MILLIONS)))),
-    "buckets of a histogram": in_metric(9, field(1, field(6, bytes(8) * 500_001))),
-    "buckets one by one": in_metric(9, field(1, (b"\x31" + bytes(8)) * 500_001)),
-    "bounds": in_metric(9, field(1, field(7, bytes(8) * 500_001))),
-    "quantiles": in_metric(11, field(1, field(6, b"") * 500_001)),
+# Built by the test that uses it: megabytes each.
+ATTACKS: dict[str, Callable[[], bytes]] = {
+    "points": lambda: in_metric(5, field(1, b"") * MILLIONS),
+    "metrics": lambda: field(1, field(2, field(2, b"") * MILLIONS)),
+    "resources": lambda: field(1, b"") * MILLIONS,
+    "pairs of a resource": lambda: field(1, field(1, field(1, b"") * MILLIONS)),
+    "equal keys": lambda: in_metric(5, field(1, field(7, field(1, b"k")) * 1_000_000)),
+    "an array of 2.1 M": lambda: in_metric(5, field(1, array(MILLIONS))),
+    "arrays of 60,000": lambda: in_metric(5, field(1, array(60_000)) * 2),
+    "exemplars": lambda: in_metric(5, field(1, field(5, b"") * MILLIONS)),
+    "scalars": lambda: in_metric(5, field(1, b"\x40\x01" * MILLIONS)),
+    "unknown fields": lambda: b"\xf8\x7f\x01" * MILLIONS,
+    "groups": lambda: b"\x7b\x7c" * MILLIONS,
+    "buckets of exponential histograms": lambda: in_metric(10, field(1, field(8, field(2, b"\x01" * MILLIONS)))),
+    "buckets of a histogram": lambda: in_metric(9, field(1, field(6, bytes(8) * 500_001))),
+    "buckets one by one": lambda: in_metric(9, field(1, (b"\x31" + bytes(8)) * 500_001)),
+    "bounds": lambda: in_metric(9, field(1, field(7, bytes(8) * 500_001))),
+    "quantiles": lambda: in_metric(11, field(1, field(6, b"") * 500_001)),
 }
 
 
@@ -69,7 +71,7 @@ def resident_kib(name: str) -> int:
 
 @pytest.mark.parametrize("attack", ATTACKS)
 def test_what_costs_too_much_is_refused_before_anything_is_allocated(attack: str) -> None:
-    payload = ATTACKS[attack]
+    payload = ATTACKS[attack]()
     before_kib = resident_kib("VmRSS")
     Path("/proc/self/clear_refs").write_text("5")  # resets the peak
     with pytest.raises(OverBudget):
@@ -79,7 +81,7 @@ def test_what_costs_too_much_is_refused_before_anything_is_allocated(attack: str
 
 @pytest.mark.parametrize("attack", ["resources", "pairs of a resource"])
 def test_a_payload_over_budget_is_invalid_before_it_is_acknowledged(attack: str) -> None:
-    refused = validate_payload(0, ATTACKS[attack], max_decompressed_bytes=MAX_BYTES, limits=Limits())
+    refused = validate_payload(0, ATTACKS[attack](), max_decompressed_bytes=MAX_BYTES, limits=Limits())
     assert refused is ErrorCode.INVALID_RECORD
 
 

@@ -110,7 +110,7 @@ sent = st.builds(
 )
 
 
-@settings(max_examples=300)
+@settings(max_examples=100)
 @given(st.lists(sent | st.just(Sent()), max_size=12))
 def test_both_ways_answer_and_keep_the_same(pushes: list[Sent]) -> None:
     short, long = Way(True), Way(False)

@@ -47,7 +47,7 @@ requests: st.SearchStrategy[Any] = st.builds(
 ) | st.builds(pb.GetTelemetrySubscriptionsRequest, client_instance_id=st.binary(max_size=20), connection=connections)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(st.lists(requests.map(lambda request: request.SerializeToString()) | st.binary(max_size=200), max_size=5))
 def test_all_bytes_are_answered_or_refused_and_what_is_kept_can_be_read(messages: list[bytes]) -> None:
     records: list[tuple[RecordKind, bytes]] = []

@@ -57,12 +57,12 @@ def metrics(points: int) -> bytes:
     ("payload", "compression_type", "code"),
     [
         (metrics(2), 0, 0),
-        (gzip.compress(metrics(2)), 1, 0),
+        (gzip.compress(metrics(2), mtime=0), 1, 0),
         (b"", 4, 0),
         (b"junk", 4, 87),
         (b"\xffjunk", 0, 87),
         (metrics(3), 0, 87),
-        (gzip.compress(bytes(1001)), 1, 118),
+        (gzip.compress(bytes(1001), mtime=0), 1, 118),
     ],
 )
 def test_what_cannot_be_decoded_is_refused_with_the_code_of_kafka(
@@ -81,7 +81,7 @@ def test_a_terminating_push_that_was_refused_does_not_lock_the_client_out() -> N
     assert code_of(sink.push(metrics(1))) == 0
 
 
-def test_a_fault_of_the_judge_asks_the_client_to_come_back() -> None:
+def test_a_fault_of_the_validator_asks_the_client_to_retry() -> None:
     sink = Sink()
 
     def broken(compression_type: int, payload: bytes) -> ErrorCode:
@@ -155,7 +155,7 @@ def test_a_bug_is_logged_ever_more_rarely() -> None:
 # --- pushes too large to buffer
 
 
-def test_an_oversize_push_is_judged_by_its_head() -> None:
+def test_an_oversize_push_is_decided_by_its_head() -> None:
     sink = Sink()
     head = push_body(bytes(1000))[:40]
     codes = [code_of(sink.oversize(head)) for _ in range(2)]
@@ -208,7 +208,7 @@ def test_bytes_that_are_no_request(api_key: int, body: bytes) -> None:
     assert len(sink.rules.instances) == 0
 
 
-@settings(max_examples=300)
+@settings(max_examples=100)
 @given(
     st.sampled_from([GET_TELEMETRY_SUBSCRIPTIONS, PUSH_TELEMETRY]),
     st.lists(st.binary(max_size=60) | st.binary(max_size=20).map(lambda junk: push_body(b"x")[:-1] + junk), max_size=4),

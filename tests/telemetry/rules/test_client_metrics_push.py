@@ -74,7 +74,7 @@ def test_push_telemetry_next_request_post_terminating_flag() -> None:
     assert broker.instance().last_known_error is INVALID_REQUEST
 
 
-def test_a_push_after_the_terminating_one_is_refused_and_the_one_after_is_judged_again() -> None:
+def test_a_push_after_the_terminating_one_is_refused_and_the_one_after_is_checked_again() -> None:
     broker = Broker(sub=SUB_1)
     assert broker.push(terminating=True) is NONE
     broker.now_ms += 30_000

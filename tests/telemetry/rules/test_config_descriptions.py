@@ -152,7 +152,7 @@ def test_requests_that_would_bring_a_flood_are_not_answered() -> None:
         describe(4, requests.describe(4, [(CLIENT_METRICS, "heavy", None)] * 1_000, synonyms=True), heavy)
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=100)
 @given(st.sampled_from([32, 33, 44, 74]), st.binary(max_size=200))
 def test_junk_is_an_answer_or_a_protocol_error(api_key: int, body: bytes) -> None:
     try:

@@ -108,7 +108,8 @@ def test_certificates_that_cannot_be_used(tmp_path: Path) -> None:
         opening(certificate=junk, private_key=tmp_path / "missing")
 
 
-def test_grpc_is_not_imported_without_its_door() -> None:
+@pytest.mark.slow
+def test_grpc_is_imported_by_its_listener_alone() -> None:
     code = "import sys, headroom.server.app; sys.exit('grpc' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
