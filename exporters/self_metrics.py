@@ -194,6 +194,25 @@ CLIENT_CAPACITY = SelfMetric(
     _CLIENT,
 )
 
+_WINDOW = (*_CLIENT, "source")
+WINDOW_START = SelfMetric(
+    "kafka_client_quota_window_start_seconds", "Beginning of the minute that kafka_client_quota_window_* are about."
+)
+WINDOW_UTILIZATION = SelfMetric(
+    "kafka_client_quota_window_utilization_ratio",
+    "Rate of all clients that share the quota over its limit in that minute, at the worst broker, of all gateways:"
+    " statistic mean or p95; none without a limit.",
+    (*_WINDOW, "statistic"),
+)
+WINDOW_MUTED = SelfMetric(
+    "kafka_client_quota_window_muted_ratio", "Share of that minute in which the worst broker muted the client.", _WINDOW
+)
+WINDOW_LIMIT_KNOWN = SelfMetric(
+    "kafka_client_quota_window_limit_known",
+    "1 when the client's quota, or that it has none, was known in that minute, else 0.",
+    _WINDOW,
+)
+
 CATALOGUE: tuple[SelfMetric, ...] = (
     CONNECTIONS,
     CONNECTIONS_TOTAL,
@@ -256,4 +275,8 @@ CATALOGUE: tuple[SelfMetric, ...] = (
     CLIENT_UTILIZATION,
     CLIENT_THROTTLE,
     CLIENT_CAPACITY,
+    WINDOW_START,
+    WINDOW_UTILIZATION,
+    WINDOW_MUTED,
+    WINDOW_LIMIT_KNOWN,
 )

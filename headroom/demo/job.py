@@ -10,7 +10,7 @@ from headroom.demo.kit.errors import DemoError
 from headroom.demo.kit.processes import complaint, start, stop
 
 TIMEOUT_S = 180.0
-WINDOW_MS = 30_000
+WINDOW_MS = 60_000  # one window, that of the live views
 
 
 def run_job(sql: str, from_ms: int, to_ms: int, output: Path, log: Path) -> None:

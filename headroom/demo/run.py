@@ -21,9 +21,10 @@ from headroom.demo.evidence import Row
 from headroom.demo.job import run_job
 from headroom.demo.kit.errors import DemoError
 from headroom.demo.kit.serving import CLUSTER
+from headroom.demo.levels import JOB, Levels, by_client, differing, equal_levels_text
 from headroom.demo.scenario import Minute, Scenario, Tell
 from headroom.demo.screenshots import take_screenshots
-from headroom.demo.script import FAMILIES
+from headroom.demo.script import CLIENTS, FAMILIES
 from spark_jobs.reports import headroom_report as report
 
 REPORT = "headroom.json"
@@ -97,6 +98,7 @@ def _show(scenario: Scenario, output: Path, console: Console, tell: Tell, *, kee
     _make_room(output)
     scenario.build()
     minute = scenario.measure()
+    levels = scenario.levels(minute)
     pictures = take_screenshots(scenario.serving.http, CLUSTER, output)
     tell(f"screenshots of the pages: {', '.join(pictures) or 'none, no Chromium could be started'}")
     if not keep:
@@ -107,13 +109,15 @@ def _show(scenario: Scenario, output: Path, console: Console, tell: Tell, *, kee
     rows = report.from_json((output / REPORT).read_bytes())
     compared = minute.byte_rates.compare(rows)
     found = evidence.stored(sql, CLUSTER, minute.from_ms, minute.to_ms)
-    _write_evidence(output / EVIDENCE, minute, compared, found)
+    levels[JOB] = by_client(rows)
+    _write_evidence(output / EVIDENCE, minute, compared, found, levels)
     console.print(report.to_table(rows))
     console.print(_comparison(compared))
     for line in _summary(found):
         tell(line)
     tell(f"left in {output}/: {', '.join(sorted(file.name for file in output.iterdir()))}")
-    faults = evidence.faults(rows, compared, found)
+    tell(equal_levels_text(levels, len(CLIENTS)))
+    faults = [*evidence.faults(rows, compared, found), *differing(levels)]
     if faults:
         raise DemoError("; ".join(faults))
 
@@ -129,9 +133,16 @@ def _make_room(output: Path) -> None:
         raise DemoError(f"cannot write to {output}: {exc.strerror}") from exc
 
 
-def _write_evidence(target: Path, minute: Minute, compared: Sequence[Row], found: Mapping[str, Sequence[Row]]) -> None:
+def _write_evidence(
+    target: Path,
+    minute: Minute,
+    compared: Sequence[Row],
+    found: Mapping[str, Sequence[Row]],
+    levels: Mapping[str, Levels],
+) -> None:
     window = {"from_ms": minute.from_ms, "to_ms": minute.to_ms}
-    content = {"window": window, "byte_rates": compared, **found}
+    shown = {name: {client_id: level for (_, client_id), level in of.items()} for name, of in levels.items()}
+    content = {"window": window, "byte_rates": compared, "levels": shown, **found}
     target.write_bytes(orjson.dumps(content, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE))
 
 

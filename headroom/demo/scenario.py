@@ -18,7 +18,9 @@ from headroom.demo.kit.jars import find_java, kafka_libs
 from headroom.demo.kit.jmx import BrokerJmx, jmx_options
 from headroom.demo.kit.jvm import Jvm
 from headroom.demo.kit.processes import free_ports
-from headroom.demo.kit.serving import Serving
+from headroom.demo.kit.prometheus import Prometheus, find_prometheus
+from headroom.demo.kit.serving import CLUSTER, Serving
+from headroom.demo.levels import Levels, live_levels
 from headroom.demo.librdkafka_clients import LibrdkafkaClients
 from headroom.demo.script import TOPICS, quotas
 
@@ -30,7 +32,8 @@ METRICS = "org.apache.kafka."  # all metrics of KIP-714 clients
 BROKER_PROPERTIES = {"fetch.max.bytes": "65536"}
 
 WARM_UP_S = 25  # Kafka's window is 10 s; it must not contain the clients' ramp any more
-WINDOW_S = 60
+WINDOW_S = 60  # from a full minute on, as the live views have it
+LEVELS_WITHIN_S = 50.0  # after the minute: then the pages turn to the next one
 STORED_AFTER_S = 3.0  # the interval of usage, plus a batch of the store, plus a margin
 
 Tell = Callable[[str], None]
@@ -52,6 +55,7 @@ class Scenario:
         self._tell = tell
         self._logs: list[Path] = []
         self._checks: list[Callable[[], None]] = []
+        self.prometheus: Prometheus | None = None
         self.directory = Path(tempfile.mkdtemp(prefix="headroom-demo-"))
         stack.callback(shutil.rmtree, self.directory, ignore_errors=True)
 
@@ -72,7 +76,17 @@ class Scenario:
         self.serving = self._stack.enter_context(Serving(cluster.bootstrap, self.directory))
         self._tell(f"the pages: http://{self.serving.http}/")
         self._checks += [cluster.check, self.serving.check]
+        self._start_prometheus()
         self._start_clients(jvm, self.serving.kafka)
+
+    def _start_prometheus(self) -> None:
+        program = find_prometheus()
+        if program is None:
+            self._tell("no prometheus on PATH: PromQL is not compared")
+            return
+        self.prometheus = self._stack.enter_context(Prometheus(program, self.serving.http, self.directory))
+        self._checks.append(self.prometheus.check)
+        self._tell(f"Prometheus with the rules of deploy/prometheus: http://{self.prometheus.address}/")
 
     def _configure(self, jvm: Jvm, bootstrap: str) -> None:
         self._tell("setting topics, client quotas and the telemetry subscription, as an admin does")
@@ -97,7 +111,9 @@ class Scenario:
         """Warms up, then measures a steady minute with the broker's byte rates once a second. Raises DemoError."""
         self._tell(f"warming up for {WARM_UP_S} s")
         self._pause_until(time.time() + WARM_UP_S)
-        from_s = int(time.time()) + 1
+        from_s = (int(time.time()) // WINDOW_S + 1) * WINDOW_S
+        self._tell(f"waiting {from_s - time.time():.0f} s for the next full minute")
+        self._pause_until(from_s)
         rates = ByteRates()
         self._tell(f"measuring {WINDOW_S} s")
         for second in range(1, WINDOW_S + 1):
@@ -106,6 +122,12 @@ class Scenario:
             if second % 15 == 0 and second < WINDOW_S:
                 self._tell(f"  {second} s")
         return Minute(from_s * 1000, (from_s + WINDOW_S) * 1000, rates)
+
+    def levels(self, minute: Minute) -> dict[str, Levels]:
+        """The level of each client in the measured minute, by interface. Raises DemoError."""
+        until_s = minute.to_ms / 1000 + LEVELS_WITHIN_S
+        serving = self.serving
+        return live_levels(serving.sql, serving.http, self.prometheus, CLUSTER, minute.from_ms, until_s=until_s)
 
     def keep(self) -> None:
         """Lets everything run until it is interrupted. Raises DemoError when a part ends."""

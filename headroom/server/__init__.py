@@ -2,5 +2,5 @@
 
 listeners/ builds and opens the listeners, http.py the HTTP endpoint, pages.py the web pages; storage.py runs the store;
 quotas/ reads quotas and JMX; processes/ has the child processes and their supervisors; metrics.py and periodic.py are
-shared by all. Imports everything except headroom.cli and headroom.demo.
+shared by all; store_readings.py and window_levels.py put contents of the store on /metrics. Imports everything except headroom.cli and headroom.demo.
 """

@@ -63,7 +63,8 @@ async def _serve(config: ServeConfig) -> int:
 
         grpc, grpc_readings = await _open_grpc(config, network_service, stack)
         otlp, otlp_readings = await _open_otlp(config, network_service, pushes, stack)
-        store_contents = StoreReadings(storage.endpoint, config.spool.max_bytes)
+        series = config.quotas.metrics.max_series if config.quotas.metrics.enabled else 0
+        store_contents = StoreReadings(storage.endpoint, config.spool.max_bytes, max_client_series=series)
         network = network_service.network
 
         def spooled() -> int:
@@ -95,7 +96,7 @@ async def _serve(config: ServeConfig) -> int:
         kafka = f"kafka={_text(network_service.address)} " if network_service.address else ""
         addresses = f"{kafka}http={_text(http)} sql={storage.address}{grpc}{otlp}"
         print(f"ready {addresses}", flush=True)  # noqa: T201 - the promised line
-        periodic_tasks = [*push_sync_tasks(pushes, config), sync_task(quotas, config), store_contents.task()]
+        periodic_tasks = [*push_sync_tasks(pushes, config), sync_task(quotas, config), *store_contents.tasks()]
         await run_periodic_tasks(
             [*network_service.periodic_tasks, *periodic_tasks],
             stop,

@@ -11,6 +11,7 @@ from exporters import self_metrics as catalogue
 from exporters.clickhouse.connection import Endpoint
 from exporters.self_metrics import SelfMetric, Values
 from headroom.server.periodic import PeriodicTask
+from headroom.server.window_levels import WindowLevels
 
 _EVERY_MS = 60_000
 _TIMEOUT_S = 30
@@ -26,13 +27,16 @@ GROUP BY job ORDER BY job LIMIT 50
 class StoreReadings:
     """The latest results; empty before the first query."""
 
-    def __init__(self, store: Endpoint, spool_max_bytes: int) -> None:
+    def __init__(self, store: Endpoint, spool_max_bytes: int, *, max_client_series: int = 0) -> None:
+        """`max_client_series`: budget of kafka_client_quota_window_*; 0 switches them off."""
         self._store = store
+        self._levels = WindowLevels(store, max_client_series) if max_client_series else None
         self._values: dict[SelfMetric, Values] = {catalogue.SPOOL_MAX_BYTES: spool_max_bytes}
 
-    def task(self) -> PeriodicTask:
+    def tasks(self) -> list[PeriodicTask]:
         """The first query runs one interval after the start."""
-        return PeriodicTask("store readings", _EVERY_MS, self.read)
+        own = PeriodicTask("store readings", _EVERY_MS, self.read)
+        return [own, self._levels.task()] if self._levels else [own]
 
     async def read(self) -> None:
         """Raises ConnectionError when the store is unreachable; the previous results remain."""
@@ -44,7 +48,7 @@ class StoreReadings:
 
     def readings(self) -> dict[SelfMetric, Values]:
         """For the registry."""
-        return self._values
+        return self._values | (self._levels.readings() if self._levels else {})
 
     def _ask(self) -> tuple[list[Any], list[Any]]:
         try:

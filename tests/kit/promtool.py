@@ -1,4 +1,4 @@
-"""Prometheus' promtool: from PATH, else unpacked from Debian's package into the checkout."""
+"""Prometheus and its promtool: from PATH, else unpacked from Debian's package into the checkout."""
 
 from __future__ import annotations
 
@@ -11,18 +11,27 @@ _UNPACKED = Path(".cache") / "prometheus"
 
 def promtool(root: Path) -> str:
     """Its path. `root`: of the checkout."""
-    unpacked = root / _UNPACKED / "usr" / "bin" / "promtool"
-    if found := shutil.which("promtool"):
-        return found
-    if not unpacked.exists():
-        _unpack(root / _UNPACKED)
-    return str(unpacked)
+    return _program("promtool", root)
+
+
+def prometheus_program(root: Path) -> str:
+    """The path of the server. `root`: of the checkout."""
+    return _program("prometheus", root)
 
 
 def run(*argv: str, cwd: Path | None = None) -> tuple[int, str]:
     """Exit status and output."""
     ended = subprocess.run(argv, cwd=cwd, capture_output=True, text=True, timeout=120, check=False)
     return ended.returncode, ended.stdout + ended.stderr
+
+
+def _program(name: str, root: Path) -> str:
+    unpacked = root / _UNPACKED / "usr" / "bin" / name
+    if found := shutil.which(name):
+        return found
+    if not unpacked.exists():
+        _unpack(root / _UNPACKED)
+    return str(unpacked)
 
 
 def _unpack(directory: Path) -> None:

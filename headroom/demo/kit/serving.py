@@ -15,6 +15,8 @@ CLUSTER = "demo"
 START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 40.0  # it flushes before it ends
 
+_SETTINGS = "quotas: {metrics: {enabled: true}}\n"  # kafka_client_* on /metrics
+
 _READY = re.compile(r"ready kafka=(\S+) http=(\S+) sql=(\S+)")
 
 
@@ -23,6 +25,7 @@ class Serving(Service):
 
     def __init__(self, upstream: str, directory: Path) -> None:
         self.log = directory / "serve.log"
+        self._settings = directory / "serve.yaml"
         self.kafka = self.http = self.sql = ""
         self._upstream = upstream
         self._data = directory / "data"
@@ -32,7 +35,9 @@ class Serving(Service):
         """Returns when all endpoints are open. Raises DemoError with its last output when they do not open."""
         free = f"{LOOPBACK}:0"
         endpoints = ["--listen", free, "--sql", free, "--http", free]
+        self._settings.write_text(_SETTINGS)
         where = ["--upstream", self._upstream, "--cluster", CLUSTER, "--data", str(self._data)]
+        where += ["--config", str(self._settings)]
         with self.log.open("ab") as log:
             argv = [sys.executable, "-m", "headroom", "serve", *endpoints, *where]
             self._process = start(argv, stderr=log, stdout=subprocess.PIPE)

@@ -10,6 +10,7 @@ import pytest
 from exporters import self_metrics as catalogue
 from exporters.clickhouse.connection import Endpoint
 from headroom.server.store_readings import StoreReadings
+from headroom.server.window_levels import WindowLevels
 from tests.kit.clickhouse import running_clickhouse
 
 
@@ -35,8 +36,40 @@ def test_jobs_that_succeeded_and_clients_with_known_issues_are_counted(tmp_path:
             " ('c', generateUUIDv4(), 'a', 'u', 'librdkafka', '2.5.0', now64(3), now64(3), 1, 1),"
             " ('c', generateUUIDv4(), 'b', 'u', 'librdkafka', '2.12.0', now64(3), now64(3), 1, 1)"
         )
+        client.command(
+            "INSERT INTO headroom.quota_usage (cluster, quota_key, ts, user, client_id, ip, broker_id, bytes, rate,"
+            " throttle_ms, throttled_requests, source, gateway_id, interval_ms, limit, limit_known, matched_entity,"
+            " bucket_user, bucket_client_id, muted_ms)"
+            " SELECT 'c', 'producer_byte_rate', toDateTime(toStartOfMinute(now()) - 300 + number), 'u', name, '', 1, 9,"
+            " 90, 0, 0, 'gateway', 'gw', 1000, bound, 1, '', 'u', name, if(name = 'b', 15, 0)"
+            " FROM numbers(600) ARRAY JOIN ['a', 'b', repeat('c', 256)] AS name, [100, NULL, 1] AS bound"
+        )
         client.close()
-        contents = StoreReadings(server.writer, 5)
+        contents = StoreReadings(server.writer, 5, max_client_series=1_000)
         asyncio.run(contents.read())
+        own, levels = contents.tasks()
+        assert own.name != levels.name
+        asyncio.run(levels.step())
         assert contents.readings()[catalogue.KNOWN_ISSUES] == 1
         assert contents.readings()[catalogue.JOB_SUCCESS] == {"quota-headroom": 1_767_225_660}
+        shown = contents.readings()
+        producer = ("c", "Produce", "u")
+        assert shown[catalogue.WINDOW_UTILIZATION] == {
+            (*producer, "a", "gateway", "mean"): 0.9,
+            (*producer, "a", "gateway", "p95"): 0.9,
+        }
+        assert shown[catalogue.WINDOW_MUTED] == {(*producer, "a", "gateway"): 0, (*producer, "b", "gateway"): 0.015}
+        assert shown[catalogue.WINDOW_LIMIT_KNOWN] == {(*producer, name, "gateway"): 1 for name in "ab"}
+
+
+def test_levels_of_a_minute_long_past_are_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    now_s = 1_000_000
+    levels = WindowLevels(Endpoint("http", "127.0.0.1", 1), 8, now_ms=lambda: now_s * 1000)
+    asked: list[int] = []
+    monkeypatch.setattr(levels, "_ask", lambda window_s: asked.append(window_s) or [])
+    asyncio.run(levels.read())
+    asyncio.run(levels.read())
+    assert asked == [999_900]  # the minute from 999,960 on has not ended; each is read once
+    assert levels.readings()[catalogue.WINDOW_START] == 999_900
+    now_s += 181
+    assert levels.readings() == {}

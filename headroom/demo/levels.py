@@ -1,0 +1,119 @@
+"""The level of each client in one minute, as each interface shows it: SQL view, JSON API, page, `headroom top`, PromQL.
+
+The Spark job's levels are in its report (spark_jobs.reports.headroom_report).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterable, Mapping
+from html import unescape
+from http.client import HTTPException
+from typing import Any, TypeAlias
+from urllib.parse import urlencode
+
+from exporters.clickhouse.connection import Endpoint
+from exporters.clickhouse.reader import read_rows
+from exporters.levels import Level
+from headroom.demo.kit.errors import DemoError
+from headroom.demo.kit.prometheus import Prometheus
+from quota_metrics.jmx.sensors import BEANS
+
+Levels: TypeAlias = dict[tuple[str, str], str]  # by quota key and client id
+
+JOB = "job"
+_TIMEOUT_S = 30.0
+_MOST_CLIENTS = 1_000
+_IN_PAGE = re.compile(
+    r'<span class="level \w+">(?P<level>\w+)</span></td>.*?<a [^>]*>(?P<client_id>[^<]+)</a>.*?'
+    r'data-label="Quota">(?P<quota_key>\w+)',
+    re.DOTALL,
+)
+_VIEW = (
+    "SELECT quota_key, client_id, toString(level) AS level FROM headroom.headroom_by_minute"
+    " WHERE window_start = fromUnixTimestamp({from_s:UInt32}) AND cluster = {cluster:String} AND source = 'gateway'"
+)
+_WINDOW = "max(kafka_client_quota_window_start_seconds)"
+
+
+def live_levels(
+    sql: str, http: str, prometheus: Prometheus | None, cluster: str, from_ms: int, *, until_s: float
+) -> dict[str, Levels]:
+    """The levels of the minute from `from_ms` on, by interface; HOST:PORT of SQL and HTTP endpoint.
+
+    The page, the API, `top` and PromQL show the newest minute that has ended, the latter a few seconds later: asks
+    until they agree, or until `until_s` (wall time). Raises DemoError when an interface cannot be read.
+    """
+    while True:
+        try:
+            found = _shown(sql, http, prometheus, cluster, from_ms)
+        except (OSError, HTTPException, subprocess.SubprocessError) as exc:
+            raise DemoError(f"cannot read the levels: {' '.join(str(exc).split())}") from exc
+        if not differing(found) or time.time() > until_s:
+            return found
+        time.sleep(1.0)
+
+
+def differing(levels: Mapping[str, Levels]) -> list[str]:
+    """A line for each client whose level is not the same everywhere; empty when all are equal."""
+    clients = sorted({client for shown in levels.values() for client in shown})
+    by_client = {client: {name: shown.get(client, "missing") for name, shown in levels.items()} for client in clients}
+    return [
+        f"{client_id} ({quota_key}) is {', '.join(f'{level} by {name}' for name, level in shown.items())}"
+        for (quota_key, client_id), shown in by_client.items()
+        if len(set(shown.values())) > 1
+    ]
+
+
+def equal_levels_text(levels: Mapping[str, Levels], client_count: int) -> str:
+    """The summary line: which interfaces were compared, and how many of the clients have one level in all of them."""
+    clients = {client for shown in levels.values() for client in shown}
+    return f"levels equal: {', '.join(levels)}: {len(clients) - len(differing(levels))} of {client_count}"
+
+
+def by_client(rows: Iterable[Mapping[str, Any]]) -> Levels:
+    """Rows with `quota_key`, `client_id` and `level`."""
+    return {(row["quota_key"], row["client_id"]): row["level"] for row in rows}
+
+
+def _shown(sql: str, http: str, prometheus: Prometheus | None, cluster: str, from_ms: int) -> dict[str, Levels]:
+    query = urlencode({"cluster": cluster, "limit": _MOST_CLIENTS})
+    page = [found.groupdict() for found in _IN_PAGE.finditer(_get(http, f"/?{query}"))]
+    top = [[cell.strip() for cell in line.split("│")[1:]] for line in _top(http, cluster).splitlines()]
+    levels = {
+        "page": by_client({name: unescape(text) for name, text in row.items()} for row in page),
+        "API": by_client(json.loads(_get(http, f"/api/v1/headroom?{query}"))),
+        "view": by_client(
+            read_rows(Endpoint.parse(f"http://{sql}"), _VIEW, {"from_s": from_ms // 1000, "cluster": cluster})
+        ),
+        "top": {(cells[3], cells[1]): cells[0] for cells in top if len(cells) > 3},
+    }
+    if prometheus is not None:
+        levels["PromQL"] = _in_prometheus(prometheus, cluster, from_ms // 1000)
+    return levels
+
+
+def _in_prometheus(prometheus: Prometheus, cluster: str, from_s: int) -> Levels:
+    """Empty until Prometheus has scraped the minute."""
+    selector = f'kafka_client:quota_level{{kafka_cluster="{cluster}",source="gateway"}}'
+    found = prometheus.query(f"{selector} and on () ({_WINDOW} == {from_s})")
+    return {
+        (BEANS[labels["quota_type"]][0], labels["client_id"]): Level(int(value)).name.lower() for labels, value in found
+    }
+
+
+def _get(http: str, path: str) -> str:
+    with urllib.request.urlopen(f"http://{http}{path}", timeout=_TIMEOUT_S) as response:
+        return str(response.read().decode())
+
+
+def _top(http: str, cluster: str) -> str:
+    argv = [sys.executable, "-m", "headroom", "top", "--once", "--http", http, "--cluster", cluster]
+    wide = {**os.environ, "COLUMNS": "240"}
+    return subprocess.run(argv, capture_output=True, text=True, check=True, timeout=_TIMEOUT_S, env=wide).stdout
