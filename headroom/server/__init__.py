@@ -1,6 +1,7 @@
 """`headroom serve`: app.py builds and runs all parts, and stops them in reverse order.
 
 listeners/ builds and opens the listeners, http.py the HTTP endpoint, pages.py the web pages; storage.py runs the store;
-quotas/ reads quotas and JMX; processes/ has the child processes and their supervisors; metrics.py and periodic.py are
-shared by all; store_readings.py and window_levels.py put contents of the store on /metrics. Imports everything except headroom.cli and headroom.demo.
+quotas/ reads quotas and JMX; processes/ has the child processes and their supervisors; store_readings.py and
+window_levels.py put contents of the store on /metrics; metrics.py and periodic.py are shared by all. Imports everything
+except headroom.cli and headroom.demo.
 """
