@@ -1,0 +1,271 @@
+"""Every call of Kafka's Admin, on a broker and through the gateway in front of it: the same results, the same errors.
+
+Each call gets names of its own for either run; names, addresses and what differs between any two runs are left out.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import pytest
+from py4j.protocol import Py4JJavaError
+
+from headroom.demo.kit.broker import Cluster
+from headroom.demo.kit.jvm import Jvm
+from tests.telemetry.conftest import RunningGateway
+
+pytestmark = [pytest.mark.kafka, pytest.mark.java, pytest.mark.timeout(300)]
+
+TIMEOUT_S = 20
+_VARIES = (
+    (re.compile(r"(localhost|127\.0\.0\.1):\d+"), "HOST:PORT"),
+    (re.compile(r"(?<=port=)\d+"), "PORT"),
+    (re.compile(r"@[0-9a-f]{4,8}\b"), "@HASH"),
+    (re.compile(r"\b[A-Za-z0-9_-]{22}\b"), "UUID"),
+    (re.compile(r"\b1\d{12}\b"), "TIMESTAMP"),
+    (re.compile(r"(?i)((size|bytes|offset|lag|producerid|epoch)[a-z]*[=:] ?)(Optional\w*\[)?-?\d+\]?"), r"\1N"),
+)
+
+
+class Calls:
+    """An Admin, and a topic and group of its own with what calls want to find there."""
+
+    def __init__(self, jvm: Jvm, bootstrap: str, name: str) -> None:
+        self.java, self.kafka = jvm.classes.java, jvm.classes.org.apache.kafka
+        self.k = self.kafka.clients.admin
+        self.jvm, self.name = jvm, name
+        self.admin = jvm.admin(bootstrap)
+        self.unit = self.java.util.concurrent.TimeUnit.SECONDS
+        create = self.kafka.clients.admin.NewTopic(name, 2, 1)
+        self.get(self.admin.createTopics([create]).all())
+        self._fill(bootstrap)
+
+    def _fill(self, bootstrap: str) -> None:
+        record = self.kafka.clients.producer.ProducerRecord
+        producer = self.jvm.producer(bootstrap, self.name, transactional_id=self.name)
+        producer.initTransactions()
+        producer.beginTransaction()
+        for number in range(5):
+            producer.send(record(self.name, 0, None, b"%d" % number))
+        producer.commitTransaction()
+        producer.close()
+        offsets = {self.partition(): self.kafka.clients.consumer.OffsetAndMetadata(3)}
+        self.get(self.admin.alterConsumerGroupOffsets(self.name, offsets).all())
+
+    def get(self, future: Any) -> Any:
+        return future.get(TIMEOUT_S, self.unit)
+
+    @property
+    def all(self) -> _Asked:
+        return self.of("all")
+
+    def of(self, part: str) -> _Asked:
+        """`c.of("nodes").describeCluster()`: the call, and then that part of its result."""
+        return _Asked(self, part)
+
+    def partition(self, number: int = 0) -> Any:
+        return self.kafka.common.TopicPartition(self.name, number)
+
+    def resource(self, kind: str, name: str) -> Any:
+        resource = self.kafka.common.config.ConfigResource
+        return resource(getattr(resource.Type, kind), name)
+
+    def close(self) -> None:
+        self.admin.close()
+
+
+class _Asked:
+    def __init__(self, calls: Calls, part: str) -> None:
+        self._calls = calls
+        self._part = part
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        call = getattr(self._calls.admin, name)
+        return lambda *arguments: self._calls.get(getattr(call(*arguments), self._part)())
+
+
+class Call(NamedTuple):
+    """`ask` returns what is compared."""
+
+    name: str
+    ask: Callable[[Calls], Any]
+
+
+def configs(c: Calls, kind: str, name: str) -> Any:
+    """Values that somebody has set."""
+    (described,) = c.get(c.admin.describeConfigs([c.resource(kind, name)]).all()).values()
+    return sorted(f"{entry.name()}={entry.value()}" for entry in described.entries().toArray() if not entry.isDefault())
+
+
+def set_config(c: Calls, kind: str, name: str, key: str, value: str) -> Any:
+    admin = c.kafka.clients.admin
+    operation = admin.AlterConfigOp(admin.ConfigEntry(key, value), admin.AlterConfigOp.OpType.SET)
+    return c.get(c.admin.incrementalAlterConfigs({c.resource(kind, name): [operation]}).all())
+
+
+def acl(c: Calls) -> Any:
+    acls, resource = c.kafka.common.acl, c.kafka.common.resource
+    pattern = resource.ResourcePattern(resource.ResourceType.TOPIC, c.name, resource.PatternType.LITERAL)
+    operation, permission = acls.AclOperation.READ, acls.AclPermissionType.ALLOW
+    return acls.AclBinding(pattern, acls.AccessControlEntry("User:alice", "*", operation, permission))
+
+
+def quota(c: Calls, value: float | None) -> Any:
+    quotas = c.kafka.common.quota
+    entity = quotas.ClientQuotaEntity(c.java.util.HashMap({"client-id": c.name}))
+    operation = quotas.ClientQuotaAlteration.Op("producer_byte_rate", value)
+    return c.get(c.admin.alterClientQuotas([quotas.ClientQuotaAlteration(entity, [operation])]).all())
+
+
+def scram(c: Calls) -> Any:
+    admin = c.kafka.clients.admin
+    info = admin.ScramCredentialInfo(admin.ScramMechanism.SCRAM_SHA_256, 4096)
+    return c.get(c.admin.alterUserScramCredentials([admin.UserScramCredentialUpsertion(c.name, info, "secret")]).all())
+
+
+# In this order: what one sets the next ones see.
+CALLS: list[Call] = [
+    Call("createTopics again", lambda c: c.all.createTopics([c.k.NewTopic(c.name, 1, 1)])),
+    Call("listTopics", lambda c: c.name in c.of("names").listTopics()),
+    Call("describeTopics", lambda c: c.of("allTopicNames").describeTopics([c.name])),
+    Call("describeTopics none", lambda c: c.of("allTopicNames").describeTopics([c.name + "-none"])),
+    Call("describeCluster", lambda c: (c.of("nodes").describeCluster().size(), c.of("clusterId").describeCluster())),
+    Call("createPartitions", lambda c: c.all.createPartitions({c.name: c.k.NewPartitions.increaseTo(3)})),
+    Call("createPartitions fewer", lambda c: c.all.createPartitions({c.name: c.k.NewPartitions.increaseTo(1)})),
+    Call("incrementalAlterConfigs", lambda c: set_config(c, "TOPIC", c.name, "retention.ms", "100000")),
+    Call("incrementalAlterConfigs bad", lambda c: set_config(c, "TOPIC", c.name, "retention.ms", "soon")),
+    Call(
+        "incrementalAlterConfigs group",
+        lambda c: set_config(c, "GROUP", c.name, "consumer.session.timeout.ms", "50000"),
+    ),
+    Call("describeConfigs", lambda c: configs(c, "TOPIC", c.name)),
+    Call("describeConfigs group", lambda c: configs(c, "GROUP", c.name)),
+    Call("describeConfigs broker", lambda c: len(configs(c, "BROKER", "1")) > 5),
+    Call("listConfigResources", lambda c: c.all.listConfigResources().size() > 0),
+    Call("listClientMetricsResources", lambda c: c.all.listClientMetricsResources() is not None),
+    Call("listOffsets latest", lambda c: c.all.listOffsets({c.partition(): c.k.OffsetSpec.latest()})),
+    Call("listOffsets earliest", lambda c: c.all.listOffsets({c.partition(): c.k.OffsetSpec.earliest()})),
+    Call("deleteRecords", lambda c: c.all.deleteRecords({c.partition(): c.k.RecordsToDelete.beforeOffset(2)})),
+    Call(
+        "deleteRecords too many", lambda c: c.all.deleteRecords({c.partition(): c.k.RecordsToDelete.beforeOffset(99)})
+    ),
+    Call("describeLogDirs", lambda c: len(c.of("allDescriptions").describeLogDirs([1]))),
+    Call(
+        "describeReplicaLogDirs",
+        lambda c: len(c.all.describeReplicaLogDirs([c.kafka.common.TopicPartitionReplica(c.name, 0, 1)])),
+    ),
+    Call(
+        "alterReplicaLogDirs",
+        lambda c: c.all.alterReplicaLogDirs({c.kafka.common.TopicPartitionReplica(c.name, 0, 1): "/nowhere"}),
+    ),
+    Call("listGroups", lambda c: c.name in [group.groupId() for group in c.all.listGroups()]),
+    Call("listConsumerGroups", lambda c: c.name in [group.groupId() for group in c.all.listConsumerGroups()]),
+    Call("describeConsumerGroups", lambda c: c.all.describeConsumerGroups([c.name])),
+    Call("describeClassicGroups", lambda c: c.all.describeClassicGroups([c.name])),
+    Call("describeShareGroups", lambda c: c.all.describeShareGroups([c.name + "-share"])),
+    Call("describeStreamsGroups", lambda c: c.all.describeStreamsGroups([c.name + "-streams"])),
+    Call("listConsumerGroupOffsets", lambda c: c.of("partitionsToOffsetAndMetadata").listConsumerGroupOffsets(c.name)),
+    Call(
+        "listShareGroupOffsets",
+        lambda c: c.all.listShareGroupOffsets({c.name + "-share": c.k.ListShareGroupOffsetsSpec()}),
+    ),
+    Call("alterShareGroupOffsets", lambda c: c.all.alterShareGroupOffsets(c.name + "-share", {c.partition(): 1})),
+    Call("deleteShareGroupOffsets", lambda c: c.all.deleteShareGroupOffsets(c.name + "-none", {c.name})),
+    Call("deleteShareGroups", lambda c: c.all.deleteShareGroups([c.name + "-none"])),
+    Call(
+        "removeMembersFromConsumerGroup",
+        lambda c: c.all.removeMembersFromConsumerGroup(
+            c.name, c.k.RemoveMembersFromConsumerGroupOptions([c.k.MemberToRemove("nobody")])
+        ),
+    ),
+    Call("deleteConsumerGroupOffsets", lambda c: c.all.deleteConsumerGroupOffsets(c.name, {c.partition()})),
+    Call("deleteConsumerGroups", lambda c: c.all.deleteConsumerGroups([c.name])),
+    Call("deleteConsumerGroups none", lambda c: c.all.deleteConsumerGroups([c.name + "-none"])),
+    Call("electLeaders", lambda c: c.all.electLeaders(c.kafka.common.ElectionType.PREFERRED, {c.partition()})),
+    Call("listPartitionReassignments", lambda c: c.of("reassignments").listPartitionReassignments().size()),
+    Call(
+        "alterPartitionReassignments",
+        lambda c: c.all.alterPartitionReassignments(
+            {c.partition(): c.java.util.Optional.of(c.k.NewPartitionReassignment([77]))}
+        ),
+    ),
+    Call("describeAcls", lambda c: c.of("values").describeAcls(c.kafka.common.acl.AclBindingFilter.ANY)),
+    Call("createAcls", lambda c: c.all.createAcls([acl(c)])),
+    Call("deleteAcls", lambda c: c.all.deleteAcls([acl(c).toFilter()])),
+    Call("alterClientQuotas", lambda c: quota(c, 1000.0)),
+    Call(
+        "describeClientQuotas",
+        lambda c: c.of("entities").describeClientQuotas(
+            c.kafka.common.quota.ClientQuotaFilter.containsOnly(
+                [c.kafka.common.quota.ClientQuotaFilterComponent.ofEntity("client-id", c.name)]
+            )
+        ),
+    ),
+    Call("alterClientQuotas remove", lambda c: quota(c, None)),
+    Call("alterUserScramCredentials", scram),
+    Call("describeUserScramCredentials", lambda c: c.all.describeUserScramCredentials([c.name])),
+    Call("createDelegationToken", lambda c: c.of("delegationToken").createDelegationToken()),
+    Call("renewDelegationToken", lambda c: c.of("expiryTimestamp").renewDelegationToken(b"none")),
+    Call("expireDelegationToken", lambda c: c.of("expiryTimestamp").expireDelegationToken(b"none")),
+    Call("describeDelegationToken", lambda c: c.of("delegationTokens").describeDelegationToken()),
+    Call("describeFeatures", lambda c: c.of("featureMetadata").describeFeatures()),
+    Call(
+        "updateFeatures",
+        lambda c: c.all.updateFeatures(
+            {"kraft.version": c.k.FeatureUpdate(99, c.k.FeatureUpdate.UpgradeType.UPGRADE)}, c.k.UpdateFeaturesOptions()
+        ),
+    ),
+    Call("describeMetadataQuorum", lambda c: c.of("quorumInfo").describeMetadataQuorum().leaderId()),
+    Call("addRaftVoter", lambda c: c.all.addRaftVoter(77, c.kafka.common.Uuid.ONE_UUID, c.java.util.HashSet())),
+    Call("removeRaftVoter", lambda c: c.all.removeRaftVoter(77, c.kafka.common.Uuid.ONE_UUID)),
+    Call("unregisterBroker", lambda c: c.all.unregisterBroker(77)),
+    Call("describeProducers", lambda c: c.all.describeProducers([c.partition()])),
+    Call("listTransactions", lambda c: c.name in [one.transactionalId() for one in c.all.listTransactions()]),
+    Call("describeTransactions", lambda c: c.all.describeTransactions([c.name])),
+    Call("fenceProducers", lambda c: c.all.fenceProducers([c.name])),
+    Call("abortTransaction", lambda c: c.all.abortTransaction(c.k.AbortTransactionSpec(c.partition(), 1, 0, 0))),
+    Call("forceTerminateTransaction", lambda c: c.of("result").forceTerminateTransaction(c.name)),
+    Call("deleteTopics", lambda c: c.all.deleteTopics([c.name])),
+    Call("deleteTopics none", lambda c: c.all.deleteTopics([c.name + "-none"])),
+]
+
+
+def outcome(call: Call, calls: Calls) -> str:
+    """What it returned, or Java's exception and its cause."""
+    try:
+        found = str(call.ask(calls))
+    except Py4JJavaError as exc:
+        cause = exc.java_exception.getCause() or exc.java_exception
+        found = f"{cause.getClass().getSimpleName()}: {cause.getMessage()}"
+    found = found.replace(calls.name, "NAME")
+    for pattern, instead in _VARIES:
+        found = pattern.sub(instead, found)
+    return found
+
+
+@pytest.fixture
+def both(jvm: Jvm, kafka: Cluster, gateway: RunningGateway) -> Iterator[tuple[Calls, Calls]]:
+    direct, through = Calls(jvm, kafka.bootstrap, "calls-one"), Calls(jvm, gateway.bootstrap, "calls-two")
+    yield direct, through
+    direct.close()
+    through.close()
+
+
+def test_every_call_has_the_brokers_result_or_error(both: tuple[Calls, Calls]) -> None:
+    direct, through = both
+    expected = {call.name: outcome(call, direct) for call in CALLS}
+    found = {call.name: outcome(call, through) for call in CALLS}
+    assert found == expected
+    assert not [text for text in expected.values() if "TimeoutException" in text or "Py4J" in text], expected
+
+
+def test_no_call_of_the_admin_is_left_out(jvm: Jvm) -> None:
+    admin = jvm.classes.java.lang.Class.forName("org.apache.kafka.clients.admin.Admin")
+    known = {method.getName() for method in admin.getMethods()}
+    known -= {"create", "close", "metrics", "wait", "equals", "hashCode", "toString", "getClass", "notify", "notifyAll"}
+    # Not requests of an administrator, another spelling of one above, or only in Streams' own groups.
+    known -= {"clientInstanceId", "registerMetricForSubscription", "unregisterMetricFromSubscription"}
+    asked = {call.name.partition(" ")[0] for call in CALLS} | {"alterConsumerGroupOffsets"}
+    assert not {name for name in known - asked if "StreamsGroup" not in name}
