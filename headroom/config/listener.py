@@ -18,10 +18,12 @@ class ListenerSettings(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     security_protocol: SecurityProtocol = "PLAINTEXT"  # protocol of clients: PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL
-    # certificate with its chain, PEM; like the other two files, read again when it changes
+    # certificate with its chain, PEM, or a PKCS12 key store; all tls_* files are read again when they change
     tls_certificate: Path | None = None
-    tls_key: Path | None = None  # private key without password, PEM
-    tls_client_ca: Path | None = None  # CA of client certificates, PEM
+    tls_key: Path | None = None  # private key without password, PEM, unless tls_certificate holds it
+    tls_keystore_password_file: Path | None = None  # file of the password of that key store
+    tls_client_ca: Path | None = None  # CA of client certificates, PEM or a PKCS12 trust store
+    tls_truststore_password_file: Path | None = None  # file of the password of that trust store
     tls_client_auth: Literal["none", "requested", "required"] = "none"  # client certificates (Kafka's ssl.client.auth)
     # principals of client certificates (Kafka's ssl.principal.mapping.rules)
     tls_principal_mapping_rules: str = "DEFAULT"
@@ -62,8 +64,8 @@ class ListenerSettings(BaseModel):
 
     @model_validator(mode="after")
     def _fits(self) -> ListenerSettings:
-        if self.tls and not (self.tls_certificate and self.tls_key):
-            raise ValueError(f"security_protocol {self.security_protocol} needs tls_certificate and tls_key")
+        if self.tls and not self.tls_certificate:
+            raise ValueError(f"security_protocol {self.security_protocol} needs tls_certificate")
         if not self.tls and (self.tls_certificate or self.tls_key or self.tls_client_ca):
             raise ValueError(f"tls_* files are not used with security_protocol {self.security_protocol}")
         if self.upstream_certificates and (self.security_protocol != "SSL" or self.tls_client_auth == "none"):

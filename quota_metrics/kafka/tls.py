@@ -1,4 +1,4 @@
-"""TLS by a Kafka client's properties (ssl.*, as named by Java and librdkafka). PEM only: Python cannot read JKS."""
+"""TLS by a Kafka client's properties (ssl.*, as named by Java and librdkafka): PEM or PKCS12 files."""
 
 from __future__ import annotations
 
@@ -7,18 +7,40 @@ import ssl
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
+from typing import NamedTuple
 
+from exporters.key_store import KeyStore, KeyStoreError, is_pem, load_key, read_pkcs12
 from quota_metrics.kafka.errors import PropertiesError
 
 _BLOCK = re.compile(r"-----BEGIN ([A-Z0-9 ]+)-----.*?-----END \1-----", re.DOTALL)
 
 
+class _Store(NamedTuple):
+    """A file that a property names."""
+
+    name: str
+    location: str
+    content: bytes
+
+    @property
+    def is_pem(self) -> bool:
+        return is_pem(self.content)
+
+    @property
+    def pem(self) -> str:
+        return self.content.decode("latin-1")
+
+    def pkcs12(self, password: str) -> KeyStore:
+        """Raises PropertiesError."""
+        try:
+            return read_pkcs12(self.content, password)
+        except KeyStoreError as exc:
+            raise PropertiesError(f"{self.name}={self.location} cannot be used: {exc}") from exc
+
+
 def tls_context(properties: Mapping[str, str]) -> ssl.SSLContext:
     """A client's context. Without a trust store it trusts the system's certificates. Raises PropertiesError."""
-    trusted = properties.get("ssl.truststore.certificates") or properties.get("ssl.ca.pem")
-    if not trusted:
-        trusted = _pem(properties, "ssl.truststore.location", "ssl.ca.location")
-    trusted = _blocks(trusted)
+    trusted = _blocks(_trusted(properties))
     try:
         context = ssl.create_default_context(cadata=trusted)
     except (ssl.SSLError, ValueError) as exc:
@@ -32,14 +54,27 @@ def tls_context(properties: Mapping[str, str]) -> ssl.SSLContext:
     return context
 
 
+def _trusted(properties: Mapping[str, str]) -> str | None:
+    """The trusted certificates as PEM; None: the system's."""
+    inline = properties.get("ssl.truststore.certificates") or properties.get("ssl.ca.pem")
+    store = None if inline else _file(properties, "ssl.truststore.location", "ssl.ca.location")
+    if store is None:
+        return inline
+    return store.pem if store.is_pem else store.pkcs12(properties.get("ssl.truststore.password", "")).trusted
+
+
 def _identify(context: ssl.SSLContext, properties: Mapping[str, str]) -> None:
     """Loads the client certificate and key, if configured: mutual TLS."""
     chain = properties.get("ssl.keystore.certificate.chain") or properties.get("ssl.certificate.pem")
     if not chain:
-        chain = _pem(properties, "ssl.keystore.location", "ssl.certificate.location")
-    if not chain:
-        return
-    key = properties.get("ssl.keystore.key") or properties.get("ssl.key.pem") or _pem(properties, "ssl.key.location")
+        store = _file(properties, "ssl.keystore.location", "ssl.certificate.location")
+        if store is None:
+            return
+        if not store.is_pem:
+            _identify_by_pkcs12(context, store, properties)
+            return
+        chain = store.pem
+    key = properties.get("ssl.keystore.key") or properties.get("ssl.key.pem") or _key(properties)
     # Python reads a key from files only. An empty password keeps OpenSSL from asking for one on the terminal.
     with tempfile.NamedTemporaryFile("w", suffix=".pem", encoding="utf-8") as both:
         both.write(f"{_blocks(chain)}\n{_blocks(key) or ''}")
@@ -50,18 +85,30 @@ def _identify(context: ssl.SSLContext, properties: Mapping[str, str]) -> None:
             raise PropertiesError(f"the client certificate and key cannot be used: {exc}") from exc
 
 
-def _pem(properties: Mapping[str, str], *names: str) -> str | None:
-    """The content of the file named by one of the properties."""
+def _identify_by_pkcs12(context: ssl.SSLContext, store: _Store, properties: Mapping[str, str]) -> None:
+    found = store.pkcs12(properties.get("ssl.keystore.password", ""))
+    try:
+        load_key(context, found)
+    except (OSError, KeyStoreError) as exc:
+        raise PropertiesError(f"{store.name}={store.location} cannot be used: {exc}") from exc
+
+
+def _key(properties: Mapping[str, str]) -> str | None:
+    store = _file(properties, "ssl.key.location")
+    if store is not None and not store.is_pem:
+        raise PropertiesError(f"{store.name}={store.location} is not PEM")
+    return store.pem if store else None
+
+
+def _file(properties: Mapping[str, str], *names: str) -> _Store | None:
+    """The file named by the first of the properties that is set."""
     for name in names:
         location = properties.get(name)
         if location:
             try:
-                content = Path(location).read_bytes()
+                return _Store(name, location, Path(location).read_bytes())
             except OSError as exc:
                 raise PropertiesError(f"{name}={location} cannot be read: {exc.strerror}") from exc
-            if b"-----BEGIN " not in content:
-                raise PropertiesError(f"{name}={location} is not PEM; a JKS or PKCS12 store has to be converted")
-            return content.decode("latin-1")
     return None
 
 

@@ -35,6 +35,20 @@ class CertificateAuthority:
         """Key and certificate in one file: a PEM key store of Java's."""
         return self._directory / f"{name}-store.pem"
 
+    def key_store(self, name: str, password: str) -> Path:
+        """Key, certificate and the CA's as NAME.p12, a PKCS12 key store."""
+        certificate, key, store = (self._directory / f"{name}.{kind}" for kind in ("pem", "key", "p12"))
+        parts = ["-inkey", str(key), "-in", str(certificate), "-certfile", str(self.ca)]
+        self._openssl("pkcs12", "-export", *parts, "-out", str(store), "-passout", f"pass:{password}")
+        return store
+
+    def trust_store(self, password: str) -> Path:
+        """The CA's certificate as ca.p12, a PKCS12 trust store."""
+        store = self.ca.with_suffix(".p12")
+        arguments = ["-nokeys", "-in", str(self.ca), "-out", str(store), "-passout", f"pass:{password}"]
+        self._openssl("pkcs12", "-export", *arguments)
+        return store
+
     @staticmethod
     def _openssl(*arguments: str) -> None:
         subprocess.run(["openssl", *arguments], check=True, capture_output=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import base64
 import hashlib
 import subprocess
 from collections.abc import Iterator, Mapping
@@ -15,7 +14,6 @@ from kio.schema.alter_user_scram_credentials.v0 import request as scram
 from kio.static.primitive import i8, i32
 
 from headroom.demo.kit.broker import Broker, server_properties
-from headroom.demo.kit.jvm import Jvm
 from headroom.demo.kit.processes import LOOPBACK, free_ports
 from quota_metrics.kafka.admin import KafkaAdmin
 from quota_metrics.kafka.errors import check
@@ -49,12 +47,10 @@ class SecureBroker:
 
 
 @pytest.fixture(scope="session")
-def secure_kafka(
-    java: str, kafka_libs: Path, jvm: Jvm, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[SecureBroker]:
+def secure_kafka(java: str, kafka_libs: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecureBroker]:
     """PLAINTEXT and `admin` are super users; `alice` has no rights. Each password is the name and -secret."""
     directory = tmp_path_factory.mktemp("secure-kafka")
-    tls = certificates(java, jvm, directory)
+    tls = certificates(java, directory)
     controller, *ports = free_ports(len(LISTENERS) + 1)
     by_listener = dict(zip(LISTENERS, ports, strict=True))
     properties = server_properties(1, ports[0], f"{LOOPBACK}:{controller}", directory / "logs")
@@ -107,8 +103,8 @@ def server_stores(directory: Path) -> dict[str, str]:
     }
 
 
-def certificates(java: str, jvm: Jvm, directory: Path) -> dict[str, str]:
-    """Self-signed: the server's store, and a client's properties with its own and the server's certificate."""
+def certificates(java: str, directory: Path) -> dict[str, str]:
+    """Self-signed, by keytool: the server's store, and a client's properties with its own and the server's."""
     keytool = Path(java).resolve().parent / "keytool"
     for name in ("server", "client"):
         store = ["-keystore", str(directory / f"{name}.p12"), "-storetype", "PKCS12", "-storepass", STORE_PASSWORD]
@@ -120,23 +116,18 @@ def certificates(java: str, jvm: Jvm, directory: Path) -> dict[str, str]:
         )
         exported = ["-rfc", "-file", str(directory / f"{name}.pem"), "-alias", name]
         subprocess.run([keytool, "-exportcert", *store, *exported], check=True, capture_output=True)
-    client = directory / "client-store.pem"
-    client.write_text(private_key(jvm, directory / "client.p12", "client") + (directory / "client.pem").read_text())
-    return {"ssl.truststore.location": str(directory / "server.pem"), "ssl.keystore.location": str(client)}
-
-
-def private_key(jvm: Jvm, store: Path, alias: str) -> str:
-    """PEM, which keytool does not write."""
-    java = jvm.classes.java
-    letters = java.io.CharArrayWriter()
-    letters.write(STORE_PASSWORD)
-    password = letters.toCharArray()  # a String of Java's would come over as one of ours
-    opened = java.security.KeyStore.getInstance("PKCS12")
-    opened.load(java.io.FileInputStream(str(store)), password)
-    form = java.lang.Class.forName("java.security.spec.PKCS8EncodedKeySpec")
-    specification = java.security.KeyFactory.getInstance("EC").getKeySpec(opened.getKey(alias, password), form)
-    encoded = base64.encodebytes(bytes(specification.getEncoded())).decode()
-    return f"-----BEGIN PRIVATE KEY-----\n{encoded}-----END PRIVATE KEY-----\n"
+    trusted = ["-keystore", str(directory / "trusted.p12"), "-storetype", "PKCS12", "-storepass", STORE_PASSWORD]
+    subprocess.run(
+        [keytool, "-importcert", "-noprompt", "-alias", "server", "-file", str(directory / "server.pem"), *trusted],
+        check=True,
+        capture_output=True,
+    )
+    return {
+        "ssl.truststore.location": str(directory / "trusted.p12"),
+        "ssl.truststore.password": STORE_PASSWORD,
+        "ssl.keystore.location": str(directory / "client.p12"),
+        "ssl.keystore.password": STORE_PASSWORD,
+    }
 
 
 async def add_scram_user(port: int, user: str) -> None:

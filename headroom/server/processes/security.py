@@ -37,10 +37,15 @@ def listener_security(config: ServeConfig, listener: ListenerSettings, name: str
     brokers = broker_security(config) if config.upstream else None
     _check_sasl(config, listener, brokers)
     tls = None
-    if listener.tls and listener.tls_certificate and listener.tls_key:
+    if listener.tls and listener.tls_certificate:
         try:
             tls = ListenerTls(
-                listener.tls_certificate, listener.tls_key, listener.tls_client_ca, listener.tls_client_auth
+                listener.tls_certificate,
+                listener.tls_key,
+                listener.tls_client_ca,
+                listener.tls_client_auth,
+                keystore_password=listener.tls_keystore_password_file,
+                truststore_password=listener.tls_truststore_password_file,
             )
         except TlsFileError as exc:
             raise ServeError(f"listener: {exc}") from exc

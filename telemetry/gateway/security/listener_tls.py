@@ -8,6 +8,8 @@ from weakref import WeakKeyDictionary
 
 import structlog
 
+from exporters.key_store import KeyStoreError, is_pem, load_key, password_of, read_pkcs12
+
 log = structlog.get_logger(__name__)
 
 CLIENT_AUTH = {"none": ssl.CERT_NONE, "requested": ssl.CERT_OPTIONAL, "required": ssl.CERT_REQUIRED}
@@ -18,17 +20,32 @@ class TlsFileError(Exception):
 
 
 class ListenerTls:
-    """PEM files: `certificate` (with its chain), `key`, `client_ca`; `client_auth` as Kafka's ssl.client.auth.
+    """`certificate` is a PEM file with its chain, and `key` its key, unless it is in the same file; or `certificate` is
+    a PKCS12 key store, which the password in the file `keystore_password` opens. `client_ca`: PEM, or a PKCS12 trust
+    store with `truststore_password`. `client_auth` as Kafka's ssl.client.auth.
 
     `context` serves each handshake with the files as they are then. Files that cannot be used leave the last ones in
     force, with an entry in the log. The first time they raise TlsFileError.
     """
 
-    def __init__(self, certificate: Path, key: Path, client_ca: Path | None, client_auth: str) -> None:
+    def __init__(
+        self,
+        certificate: Path,
+        key: Path | None,
+        client_ca: Path | None,
+        client_auth: str,
+        *,
+        keystore_password: Path | None = None,
+        truststore_password: Path | None = None,
+    ) -> None:
         self._certificate = certificate
         self._key = key
         self._client_ca = client_ca
         self._client_auth = CLIENT_AUTH[client_auth]
+        self._keystore_password = keystore_password
+        self._truststore_password = truststore_password
+        named = (certificate, key, client_ca, keystore_password, truststore_password)
+        self._files = [file for file in named if file is not None]
         self.server_names: WeakKeyDictionary[ssl.SSLSocket | ssl.SSLObject, str] = WeakKeyDictionary()  # by connection
         self._seen = self._changed_at()
         self.context = self._current = self._load()
@@ -49,19 +66,34 @@ class ListenerTls:
             handshake.context = self._current
 
     def _changed_at(self) -> list[int]:
-        files = [self._certificate, self._key, *([self._client_ca] if self._client_ca else [])]
-        return [file.stat().st_mtime_ns if file.exists() else 0 for file in files]
+        return [file.stat().st_mtime_ns if file.exists() else 0 for file in self._files]
 
     def _load(self) -> ssl.SSLContext:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
+        file = self._certificate
         try:
-            context.load_cert_chain(self._certificate, self._key, password="")
+            self._load_key(context, file)
             if self._client_ca is not None:
-                # From bytes, as the file may hold comments that are not ASCII.
-                context.load_verify_locations(cadata=self._client_ca.read_bytes().decode("latin-1"))
-        except (OSError, ValueError) as exc:  # ssl.SSLError is an OSError
+                file = self._client_ca
+                context.load_verify_locations(cadata=self._trusted(file.read_bytes()))
+        except (OSError, ValueError) as exc:  # ssl.SSLError is an OSError, KeyStoreError a ValueError
             reason = getattr(exc, "reason", None) or getattr(exc, "strerror", None) or exc
-            raise TlsFileError(f"cannot use {self._certificate}, {self._key}: {reason}") from exc
+            key = f", {self._key}" if self._key and file is self._certificate else ""
+            raise TlsFileError(f"cannot use {file}{key}: {reason}") from exc
         context.verify_mode = self._client_auth
         return context
+
+    def _load_key(self, context: ssl.SSLContext, certificate: Path) -> None:
+        content = b"" if self._key else certificate.read_bytes()
+        if content and not is_pem(content):
+            load_key(context, read_pkcs12(content, password_of(self._keystore_password)))
+        elif content and b"PRIVATE KEY-----" not in content:
+            raise KeyStoreError("it has no private key")
+        else:
+            context.load_cert_chain(certificate, self._key, password="")
+
+    def _trusted(self, content: bytes) -> str:
+        if is_pem(content):
+            return content.decode("latin-1")  # its comments need not be ASCII
+        return read_pkcs12(content, password_of(self._truststore_password)).trusted

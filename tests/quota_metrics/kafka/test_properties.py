@@ -18,6 +18,7 @@ from quota_metrics.kafka.errors import PropertiesError
 from quota_metrics.kafka.oauth import unsecured
 from quota_metrics.kafka.properties import parse_properties, read_properties, security
 from quota_metrics.kafka.sasl import OAuthBearer, Plain, SaslError, Scram
+from tests.kit.certificates import CertificateAuthority
 
 PLAIN_JAAS = 'org.apache.kafka.common.security.plain.PlainLoginModule required username="al\\"ice" password="p;=w";'
 
@@ -76,11 +77,33 @@ def test_what_cannot_be_connected_with(properties: Mapping[str, str], message: s
         security(properties)
 
 
-def test_a_store_that_is_not_pem_is_named(tmp_path: Path) -> None:
+def test_a_jks_store_is_refused_with_the_way_to_convert_it(tmp_path: Path) -> None:
     store = tmp_path / "trust.jks"
     store.write_bytes(b"\xfe\xed\xfe\xed")
-    with pytest.raises(PropertiesError, match="is not PEM"):
-        security({"security.protocol": "SSL", "ssl.truststore.location": str(store)})
+    for name in ("ssl.truststore.location", "ssl.keystore.location"):
+        with pytest.raises(PropertiesError, match=rf"{name}=.*trust.jks cannot be used: it is a JKS store; convert it"):
+            security({"security.protocol": "SSL", name: str(store), "ssl.truststore.type": "JKS"})
+
+
+def test_pkcs12_stores(tmp_path: Path) -> None:
+    authority = CertificateAuthority(tmp_path)
+    authority.issue("mine")
+    properties = {
+        "security.protocol": "SSL",
+        "ssl.truststore.type": "PKCS12",
+        "ssl.truststore.location": str(authority.trust_store("trust")),
+        "ssl.truststore.password": "trust",
+        "ssl.keystore.type": "PKCS12",
+        "ssl.keystore.location": str(authority.key_store("mine", "key")),
+        "ssl.keystore.password": "key",
+    }
+    tls = security(properties).tls
+    assert tls is not None
+    assert len(tls.get_ca_certs()) == 1
+    with pytest.raises(PropertiesError, match=r"mine\.p12 cannot be used: it is neither PEM nor PKCS12"):
+        security(properties | {"ssl.keystore.password": "other"})
+    with pytest.raises(PropertiesError, match=r"ca\.p12 cannot be used: it has no private key"):
+        security(properties | {"ssl.keystore.location": str(tmp_path / "ca.p12"), "ssl.keystore.password": "trust"})
 
 
 def test_files_that_are_none(tmp_path: Path) -> None:

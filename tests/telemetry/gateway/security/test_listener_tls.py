@@ -130,3 +130,42 @@ def test_files_that_cannot_be_used_are_named(authority: CertificateAuthority, tm
     certificate, _ = authority.issue("first")
     with pytest.raises(TlsFileError, match=r"first\.pem"):
         ListenerTls(certificate, tmp_path / "missing.key", None, "none")
+
+
+def test_pkcs12_stores_are_read_and_read_again(authority: CertificateAuthority, tmp_path: Path) -> None:
+    opens = tmp_path / "password"
+    opens.write_text("one\n")
+    authority.issue("first")
+    stores = authority.key_store("first", "one"), None, authority.trust_store("one"), "required"
+    listener = Listener(ListenerTls(*stores, keystore_password=opens, truststore_password=opens))
+    context = client_context(authority, "client", "/C=DE/CN=alice")
+    assert listener.asked(context) == ("first", "alice")
+    authority.issue("second")
+    authority.key_store("second", "two").replace(tmp_path / "first.p12")
+    assert listener.asked(context)[0] == "first"  # the password does not open it yet
+    authority.trust_store("two")
+    opens.write_text("two")
+    assert listener.asked(context) == ("second", "alice")
+    listener.close()
+
+
+def test_stores_that_cannot_be_used_are_named(authority: CertificateAuthority, tmp_path: Path) -> None:
+    certificate, _ = authority.issue("first")
+    for store, message in (
+        (certificate, r"first\.pem: it has no private key"),
+        (authority.key_store("first", "secret"), r"first\.p12: it is neither PEM nor PKCS12, or the password is wrong"),
+        (authority.trust_store(""), r"ca\.p12: it has no private key"),
+    ):
+        with pytest.raises(TlsFileError, match=message):
+            ListenerTls(store, None, None, "none")
+    jks = tmp_path / "store.jks"
+    jks.write_bytes(b"\xfe\xed\xfe\xed")
+    with pytest.raises(TlsFileError, match=r"store\.jks: it is a JKS store; convert it: keytool"):
+        ListenerTls(jks, None, None, "none")
+
+
+def test_a_combined_pem_file(authority: CertificateAuthority) -> None:
+    authority.issue("first")
+    listener = Listener(ListenerTls(authority.store("first"), None, None, "none"))
+    assert listener.asked(client_context(authority))[0] == "first"
+    listener.close()
