@@ -13,7 +13,7 @@ from exporters.model import UNKNOWN, Connection
 from telemetry.gateway.admission import Admission, GatewayCounts, Reason
 from telemetry.gateway.connection import ProxiedConnection
 from telemetry.gateway.exchanges import Limits, LocalAnswer, Observe
-from telemetry.gateway.listeners import BrokerNode, Listeners
+from telemetry.gateway.listeners import NO_BROKER, BrokerNode, Listeners
 from telemetry.gateway.networks import Network
 from telemetry.gateway.security.listener_security import ListenerSecurity
 from telemetry.gateway.timeouts import TimedConnection
@@ -25,14 +25,12 @@ from telemetry.wire.errors import ProtocolError
 log = structlog.get_logger(__name__)
 
 _KEEP_ALIVE_SWEEPS = 4  # half the idle timeout, which is the brokers' by default
-NO_BROKER = -1  # broker_id of a connection that leads to none
 
 
-class ClientContext:
-    """State shared by the client connections of a gateway; see `server.Gateway`."""
+class SharedContext:
+    """State shared by all client connections of a gateway; see `server.Gateway`."""
 
     cluster: str
-    advertised_host: str | None
     receiver: TelemetryReceiver
     observe: Observe
     now_ms: Callable[[], int]
@@ -40,20 +38,29 @@ class ClientContext:
     connect_timeout_s: float
     local: Callable[[str, int, Connection], Mapping[int, LocalAnswer]] | None
     upstream_networks: tuple[Network, ...]
-    security: ListenerSecurity
     counts: GatewayCounts
     commit: GroupCommit
-    listeners: Listeners
     clients: set[ClientConnection]
     last_lost: asyncio.Event
     admission: Admission[TimedConnection]
 
 
+class ListenerContext:
+    """State shared by the client connections of one listener; see `listener.Listener`."""
+
+    shared: SharedContext
+    advertised_host: str | None
+    security: ListenerSecurity
+    listeners: Listeners
+
+
 class ClientConnection(asyncio.Protocol, TimedConnection, UpstreamOwner):
     """Owns its upstream. Backpressure: a full write buffer on one side pauses reading on the other."""
 
-    def __init__(self, gateway: ClientContext, node_id: int) -> None:
-        self._gateway = gateway
+    def __init__(self, listener: ListenerContext, node_id: int) -> None:
+        self._listener = listener
+        self._security = listener.security
+        self._gateway = listener.shared
         self._node_id = node_id
         self._session: ProxiedConnection | None = None
         self._upstream: UpstreamConnection | None = None
@@ -61,8 +68,7 @@ class ClientConnection(asyncio.Protocol, TimedConnection, UpstreamOwner):
         self._address: str | None = None  # None: not admitted
         self._authenticates = False  # and has not done so yet
         self._upstream_quiet_sweeps = 0
-        self._draining = False
-        self._full = False
+        self._draining = self._full = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)  # uvloop's is no subclass
@@ -75,14 +81,14 @@ class ClientConnection(asyncio.Protocol, TimedConnection, UpstreamOwner):
         self._address = peer[0]
         self._gateway.clients.add(self)
         self._gateway.counts.connections += 1
-        security = self._gateway.security
         try:
-            self._principal = security.principal(self._transport)
+            self._principal = self._security.principal(self._transport)
         except ProtocolError as exc:
             self._refuse(exc)
             return
-        self._node_id = self._gateway.listeners.node_of(self._node_id, partial(security.server_name, self._transport))
-        self._authenticates = security.sasl
+        server_name = partial(self._security.server_name, self._transport)
+        self._node_id = self._listener.listeners.node_of(self._node_id, server_name)
+        self._authenticates = self._security.sasl
         if self._authenticates:
             self._gateway.admission.handshake_began(self, asyncio.get_running_loop().time())
         if self._gateway.local is not None:
@@ -93,18 +99,17 @@ class ClientConnection(asyncio.Protocol, TimedConnection, UpstreamOwner):
         self._connecting = loop.create_task(self._connect())
 
     async def _connect(self) -> None:
-        gateway = self._gateway
-        for node in gateway.listeners.candidates(self._node_id):
+        gateway, listeners = self._gateway, self._listener.listeners
+        networks = gateway.upstream_networks
+        for node in listeners.candidates(self._node_id):
             try:
                 async with asyncio.timeout(gateway.connect_timeout_s):
-                    upstream = await open_upstream(
-                        self, node, gateway.security, self._principal, gateway.upstream_networks
-                    )
+                    upstream = await open_upstream(self, node, self._security, self._principal, networks)
             except (OSError, TimeoutError) as exc:
                 gateway.counts.upstream_failures += 1
-                gateway.listeners.not_reached(node.node_id, str(exc) or "timed out")
+                listeners.not_reached(node.node_id, str(exc) or "timed out")
                 continue
-            gateway.listeners.reached(node.node_id)
+            listeners.reached(node.node_id)
             self._connected(node, upstream)
             return
         self._transport.close()
@@ -123,10 +128,9 @@ class ClientConnection(asyncio.Protocol, TimedConnection, UpstreamOwner):
 
     def _begin(self, broker_id: int) -> ProxiedConnection:
         address, port = self._transport.get_extra_info("peername")[:2]
-        security = self._gateway.security
         facts = Connection(
             cluster=self._gateway.cluster,
-            listener=security.name or security.protocol,
+            listener=self._security.name or self._security.protocol,
             principal=self._principal,
             source_address=address,
             source_port=port,
@@ -143,17 +147,17 @@ class ClientConnection(asyncio.Protocol, TimedConnection, UpstreamOwner):
             observe=self._gateway.observe,
             limits=self._gateway.limits,
             local=None if local is None else local(*self._advertised_address(), facts),
-            sasl=security.sasl_session(),
+            sasl=self._security.sasl_session(),
         )
         return self._session
 
     def _advertised_address(self) -> tuple[str, int]:
         """The advertised address: the configured one, or the one that this client connected to."""
         host, port = self._transport.get_extra_info("sockname")[:2]
-        return self._gateway.advertised_host or host, port
+        return self._listener.advertised_host or host, port
 
     def _address_of(self, node_id: int, host: str, port: int) -> tuple[str, int]:
-        return self._gateway.listeners.address_of(node_id, self._advertised_address()[0])
+        return self._listener.listeners.address_of(node_id, self._advertised_address()[0])
 
     def data_received(self, data: bytes) -> None:
         session = self._session

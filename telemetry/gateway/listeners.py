@@ -17,6 +17,7 @@ from telemetry.gateway.networks import Network, is_in
 log = structlog.get_logger(__name__)
 
 BOOTSTRAP = -1  # the listener that connects to any broker
+NO_BROKER = -1  # broker_id of a connection that leads to none
 _BACKLOG = 1024
 _FORGET_AFTER = 3  # consecutive readings of the metadata without a broker: a restarting one returns soon
 _MAX_BROKERS = 2_000

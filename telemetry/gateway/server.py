@@ -10,9 +10,9 @@ import structlog
 
 from exporters.model import Connection
 from telemetry.gateway.admission import Admission, AdmissionLimits, GatewayCounts
-from telemetry.gateway.client_connection import ClientConnection, ClientContext
+from telemetry.gateway.client_connection import ClientConnection, SharedContext
 from telemetry.gateway.exchanges import Limits, LocalAnswer, Observe
-from telemetry.gateway.further_listener import FurtherListener, accepting
+from telemetry.gateway.listener import Listener
 from telemetry.gateway.listeners import BrokerNode, Listeners
 from telemetry.gateway.networks import Network
 from telemetry.gateway.security.listener_security import ListenerSecurity
@@ -25,7 +25,7 @@ log = structlog.get_logger(__name__)
 _PLAINTEXT = ListenerSecurity()
 
 
-class Gateway(ClientContext):
+class Gateway(SharedContext):
     """All client connections to one cluster.
 
     `local` returns the handlers that answer clients without a cluster, given the advertised address.
@@ -52,7 +52,6 @@ class Gateway(ClientContext):
         upstream_networks: tuple[Network, ...] = (),
     ) -> None:
         self.cluster = cluster
-        self.advertised_host = advertised_host
         self.receiver = receiver
         self.observe = observe
         self.now_ms = now_ms
@@ -62,13 +61,14 @@ class Gateway(ClientContext):
         self.upstream_networks = upstream_networks
         self.counts = GatewayCounts()
         self.commit = GroupCommit(flush, receiver.settled)
-        self.security = security
-        self.listeners = new_listeners(host=host, port=port, listen=accepting(self))
         self.clients: set[ClientConnection] = set()
         self.last_lost = asyncio.Event()
         self.admission: Admission[TimedConnection] = Admission(admission)
         self._timeouts: asyncio.Task[None] | None = None
-        self._further: list[FurtherListener] = []
+        self._every: list[Listener] = []
+        self.add_listener(
+            host=host, port=port, advertised_host=advertised_host, security=security, new_listeners=new_listeners
+        )
 
     def add_listener(
         self,
@@ -80,26 +80,32 @@ class Gateway(ClientContext):
         new_listeners: Callable[..., Listeners] = Listeners,
     ) -> None:
         """A further listener to the same brokers. Before `start`."""
-        further = FurtherListener(
-            self,
-            host=host,
-            port=port,
-            advertised_host=advertised_host,
-            security=security,
-            new_listeners=new_listeners,
+        self._every.append(
+            Listener(
+                self,
+                host=host,
+                port=port,
+                advertised_host=advertised_host,
+                security=security,
+                new_listeners=new_listeners,
+            )
         )
-        self._further.append(further)
+
+    @property
+    def listeners(self) -> Listeners:
+        """Those of the main listener."""
+        return self._every[0].listeners
 
     @property
     def every_listener(self) -> list[Listeners]:
         """Those of the main listener first."""
-        return [self.listeners, *(further.listeners for further in self._further)]
+        return [one.listeners for one in self._every]
 
     async def start(self, nodes: Iterable[BrokerNode]) -> tuple[str, int]:
         """Opens all listeners; returns the bootstrap address. Raises OSError when its port is taken."""
         known = list(nodes)
         address = await self.listeners.open(known)
-        for further in self._further:
+        for further in self._every[1:]:
             await further.open(known)
         self._timeouts = asyncio.create_task(enforce_timeouts(self.admission, lambda: self.clients))
         return address

@@ -24,9 +24,8 @@ from headroom.server.periodic import PeriodicTask
 from headroom.server.processes.security import listener_security
 from telemetry.gateway.admission import AdmissionLimits
 from telemetry.gateway.broker_names import BrokerNames
-from telemetry.gateway.client_connection import NO_BROKER
 from telemetry.gateway.exchanges import Limits, LocalAnswer, Observe
-from telemetry.gateway.listeners import BrokerNode, Listeners
+from telemetry.gateway.listeners import NO_BROKER, BrokerNode, Listeners
 from telemetry.gateway.networks import Administrators, networks_of
 from telemetry.gateway.server import Gateway
 from telemetry.receiver.receiver import TelemetryReceiver
