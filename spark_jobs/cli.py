@@ -48,8 +48,8 @@ JOBS: Mapping[str, tuple[str, str]] = {
 _PIPE_WIDTH = 1000  # width of a table written to a pipe or file: no line is wrapped
 
 
-class Output(StrEnum):
-    """Report format. Differs from headroom.cli's `Output`: reports have HTML and Parquet, but no plain text."""
+class ReportFormat(StrEnum):
+    """Values of --output."""
 
     TABLE = "table"
     JSON = "json"
@@ -84,7 +84,7 @@ def command(name: str, load_job: Loader) -> Callable[..., None]:
         user: Annotated[str, typer.Option(help="report this user only")] = "",
         client_id: Annotated[str, typer.Option("--client-id", help="report this client-id only")] = "",
         top: Annotated[int, typer.Option(help="report this many rows, the worst first; 0: all", min=0)] = 0,
-        output: Annotated[Output, typer.Option(help="format of the report")] = Output.TABLE,
+        output: Annotated[ReportFormat, typer.Option(help="format of the report")] = ReportFormat.TABLE,
         path: Annotated[Path | None, typer.Option(help="file for the report, else stdout")] = None,
         master: Annotated[str, typer.Option(help="Spark's master, spark://host:7077; else this machine")] = "",
         fail_on: Annotated[Level | None, typer.Option(help="exit 4 when a client is at this level or worse")] = None,
@@ -103,7 +103,7 @@ def command(name: str, load_job: Loader) -> Callable[..., None]:
 
             if stream and (name != "quota-headroom" or checkpoint is None):
                 raise ValueError("--stream is for quota-headroom, and needs --checkpoint")
-            if output is Output.PARQUET and path is None:
+            if output is ReportFormat.PARQUET and path is None:
                 raise ValueError("--output parquet needs --path")
             options = Options(
                 url=url,
@@ -198,13 +198,13 @@ def _reaches(rows: Sequence[Mapping[str, Any]], fail_on: Level) -> bool:
     return any(LEVELS.index(row.get("level", "ok")) >= LEVELS.index(fail_on) for row in rows)
 
 
-def _deliver(report: Report, rows: list[dict[str, Any]], output: Output, path: Path | None) -> None:
-    if output is Output.TABLE:
+def _deliver(report: Report, rows: list[dict[str, Any]], output: ReportFormat, path: Path | None) -> None:
+    if output is ReportFormat.TABLE:
         _write_table(report.to_table(rows), path)
-    elif output is Output.PARQUET:
+    elif output is ReportFormat.PARQUET:
         _write(report.to_parquet(rows), path)
     else:
-        _write(report.to_json(rows) if output is Output.JSON else report.to_html(rows).encode(), path)
+        _write(report.to_json(rows) if output is ReportFormat.JSON else report.to_html(rows).encode(), path)
 
 
 def _write_table(table: Any, path: Path | None) -> None:
