@@ -1,4 +1,4 @@
-"""Statements that a reader must not run. {secret} and {out} are files outside the server's directory, {trap} a port."""
+"""Requests that a reader must not make. {secret} and {out} are files outside the server's directory, {trap} a port."""
 
 from __future__ import annotations
 
@@ -102,3 +102,61 @@ BOMBS = [
     "SELECT " + "-" * 1 + "(-" * 3000 + "1" + ")" * 3000,
     "SELECT 1" + " UNION ALL SELECT 1" * 30_000,
 ]
+
+# Settings, formats and users in the query string of `SELECT 1`.
+PARAMETERS: list[dict[str, object]] = [
+    {"default_format": "CSVWithNames; SELECT 'x' INTO OUTFILE '{out}' APPEND FORMAT TSV"},
+    {"default_format": "TSV; DROP TABLE headroom.quota_limits"},
+    {"database": "headroom; DROP TABLE headroom.quota_limits"},
+    {"max_memory_usage": 0},
+    {"max_memory_usage": 1 << 40},
+    {"max_memory_usage_for_user": 0},
+    {"max_execution_time": 0},
+    {"max_execution_time": 86_400},
+    {"max_result_bytes": 0},
+    {"max_result_bytes": 1 << 40},
+    {"max_concurrent_queries_for_user": 0},
+    {"max_temporary_data_on_disk_size_for_query": 0},
+    {"max_parser_depth": 0},
+    {"result_overflow_mode": "break"},
+    {"timeout_overflow_mode": "break"},
+    {"readonly": 0},
+    {"readonly": 1, "max_execution_time": 0},
+    {"allow_ddl": 1},
+    {"allow_introspection_functions": 1},
+    {"add_http_cors_header": 1},
+    {"http_response_headers": "{{'Access-Control-Allow-Origin': '*'}}"},
+    {"profile": "writer"},
+    {"profile": "base"},
+    {"role": "admin"},
+    {"user": "headroom_writer"},
+    {"user": "headroom_writer", "password": "guess"},
+]
+
+# Headers of pages of other sites, and of callers who pretend to be somebody else.
+HEADERS: list[dict[str, str]] = [
+    {"Host": "attacker.example"},
+    {"Host": "attacker.example:8123"},
+    {"Host": "127.0.0.1.attacker.example"},
+    {"Host": "localhost.attacker.example"},
+    {"Host": ""},
+    {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Dest": "image"},
+    {"Sec-Fetch-Site": "same-site"},
+    {"Origin": "http://attacker.example"},
+    {"Origin": "null"},
+    {"Origin": "https://127.0.0.1.attacker.example"},
+    {"X-ClickHouse-Format": "TSV; DROP TABLE headroom.quota_limits"},
+    {"X-ClickHouse-User": "headroom_writer", "X-ClickHouse-Key": "guess"},
+    {"Authorization": "Basic aGVhZHJvb21fd3JpdGVyOg=="},
+]
+
+# The server closes these connections after `http_receive_timeout`.
+HALF_REQUESTS = {
+    "half a body": b"POST /?query= HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100000\r\n\r\nSELECT 1",
+    "half a chunked body": b"POST / HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n8\r\nSELECT 1\r\n",
+    "half a header": b"POST / HTTP/1.1\r\nHost: local",
+    "nothing": b"",
+}
+
+# 1 GB for a reader that does not read it.
+LONG_ANSWER = b"GET /?query=SELECT+repeat('x',1000)+FROM+numbers(1000000) HTTP/1.1\r\nHost: localhost\r\n\r\n"

@@ -1,4 +1,4 @@
-"""A `headroom serve` under attack, a bystander that continues to use it, and a report on both."""
+"""A service under attack, a bystander that continues to use it, and a report on both."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import struct
 import threading
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,7 +26,7 @@ _PAUSE_S = 0.02
 
 @dataclass
 class Bystander:
-    """A client that asks for its subscription again and again, on a connection of its own."""
+    """A client that continues to use the service, on a connection of its own."""
 
     latencies_s: list[float] = field(default_factory=list)
     refused: int = 0
@@ -49,7 +49,7 @@ class Report:
     def line(self) -> str:
         worst_ms = 1000 * self.bystander.worst_s
         return (
-            f"{self.tried}: {self.shown}; memory +{self.peak_mb:.0f} MB at most, +{self.left_mb:.0f} MB afterwards;"
+            f"{self.tried}: {self.shown}; memory {self.peak_mb:+.0f} MB at most, {self.left_mb:+.0f} MB afterwards;"
             f" {len(self.bystander.latencies_s)} requests of another client, slowest {worst_ms:.0f} ms"
         )
 
@@ -65,20 +65,34 @@ def victim(directory: Path, **settings: object) -> Iterator[Served]:
 
 @contextmanager
 def attack(served: Served, tried: str, capsys: pytest.CaptureFixture[str]) -> Iterator[Report]:
-    """Runs the bystander and samples the memory of the network process while the attack lasts; prints the report."""
-    report, stop = Report(tried), threading.Event()
+    """An attack on the listener. The bystander asks for a subscription; the memory is that of the network process."""
     process = psutil.Process(served.process.pid)
+    with RawConnection(served.kafka) as connection:
+        ask = lambda: subscription(connection, uuid.uuid4().bytes)[0] == 0  # noqa: E731
+        with watched(tried, process, ask, capsys) as report:
+            yield report
+
+
+@contextmanager
+def watched(
+    tried: str,
+    process: psutil.Process,
+    ask: Callable[[], bool],
+    capsys: pytest.CaptureFixture[str],
+    pause_s: float = _PAUSE_S,
+) -> Iterator[Report]:
+    """Has a thread ask on behalf of the bystander and sample the memory of `process` while the attack lasts; prints
+    the report. `ask` returns whether the bystander was served."""
+    report, stop = Report(tried), threading.Event()
     before = process.memory_info().rss
 
     def use() -> None:
-        with RawConnection(served.kafka) as connection:
-            while not stop.is_set():
-                began = time.monotonic()
-                code = subscription(connection, uuid.uuid4().bytes)[0]
-                report.bystander.latencies_s.append(time.monotonic() - began)
-                report.bystander.refused += code != 0
-                report.peak_mb = max(report.peak_mb, (process.memory_info().rss - before) / MB)
-                stop.wait(_PAUSE_S)
+        while not stop.is_set():
+            began = time.monotonic()
+            report.bystander.refused += not ask()
+            report.bystander.latencies_s.append(time.monotonic() - began)
+            report.peak_mb = max(report.peak_mb, (process.memory_info().rss - before) / MB)
+            stop.wait(pause_s)
 
     thread = threading.Thread(target=use, daemon=True)
     thread.start()

@@ -45,9 +45,9 @@ async def store_faults(upstream: str, directory: Path, rng: random.Random, count
             load = await loaded(headroom, server.port, rng)
             faults: dict[str, Callable[[], Awaitable[None]]] = {
                 "disk_full": lambda: fill(disk, server, rng),
+                "rows_refused": lambda: refuse_rows(server, headroom, rng),
                 "server_stopped": lambda: stop_for_a_while(server, rng),
                 "server_killed": lambda: kill_server(server, headroom),
-                "rows_refused": lambda: refuse_rows(server, headroom, rng),
                 "worker_killed": lambda: kill_worker(headroom),
             }
             killed = await kill(faults, [*faults], rng, count)

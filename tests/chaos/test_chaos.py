@@ -1,4 +1,4 @@
-"""A short run of `make chaos` in which each process is killed and no point is lost."""
+"""Short runs of `make chaos`: processes are killed, the store's disk fills up, the store refuses rows and hangs."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import pytest
 
 from headroom.demo.kit.broker import Cluster
 from tests.chaos.scenario import managed, subscribe
+from tests.chaos.store_faults import store_faults
 
 pytestmark = [pytest.mark.kafka, pytest.mark.clickhouse]
 
@@ -18,4 +19,12 @@ def test_nothing_acknowledged_is_lost_or_doubled(kafka: Cluster, tmp_path: Path)
     asyncio.run(subscribe(kafka.bootstrap))
     found = asyncio.run(managed(kafka.bootstrap, tmp_path, random.Random(1), 3))
     assert found.acknowledged > 1000
+    assert (found.lost, found.doubled, found.faults) == (0, 0, [])
+
+
+def test_store_faults_lose_and_double_nothing(kafka: Cluster, tmp_path: Path) -> None:
+    asyncio.run(subscribe(kafka.bootstrap))
+    found = asyncio.run(store_faults(kafka.bootstrap, tmp_path, random.Random(1), 3))
+    assert found.acknowledged > 1000
+    assert set(found.killed) == {"disk_full", "rows_refused", "server_stopped"}
     assert (found.lost, found.doubled, found.faults) == (0, 0, [])

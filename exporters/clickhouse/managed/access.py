@@ -38,6 +38,10 @@ _READS = (
 )
 _WRITES = (f"GRANT ALL ON {DATABASE}.*", "GRANT SELECT ON *.*")
 
+# The server uses those of its default profile for every connection, before it knows the user. A request that pauses for
+# longer, or a client that does not read its result, loses the connection.
+_HTTP_TIMEOUTS = {"http_receive_timeout": 10, "http_send_timeout": 30}
+
 _GIB = 1 << 30
 _READER_S, _READER_MAX_S = 60, 300
 _READER_RESULT_BYTES = 2 * _GIB
@@ -57,7 +61,7 @@ def users_document(writer_password: str, reader_password: str, memory_bytes: int
         # Users may switch to any profile that changes no setting fixed for them. `readonly` is set in each profile, so
         # that a reader cannot switch away from its constraints.
         "profiles": {
-            BASE_PROFILE: {"readonly": 0, "session_timezone": "UTC"},
+            BASE_PROFILE: {"readonly": 0, "session_timezone": "UTC", **_HTTP_TIMEOUTS},
             "writer": {"profile": BASE_PROFILE, "readonly": 0, "max_partitions_per_insert_block": 1000},
             "reader": {"profile": BASE_PROFILE, **_reader_profile(memory_bytes // 2)},
         },

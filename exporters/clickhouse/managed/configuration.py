@@ -107,8 +107,9 @@ def _limits(memory_bytes: int) -> dict[str, Any]:
         "compiled_expression_cache_size": 16 * _MIB,
         "max_temporary_data_on_disk_size": 4 * memory_bytes,
         "max_concurrent_queries": 64,
-        "max_connections": 256,
-        "max_thread_pool_size": 512,
+        # Each connection has a thread, also while its request is incomplete; further connections wait for one.
+        "max_connections": 1024,
+        "max_thread_pool_size": 1536,
         "max_io_thread_pool_size": 16,
         "background_pool_size": 2,
         "background_merges_mutations_concurrency_ratio": 2,

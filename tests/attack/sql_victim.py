@@ -1,0 +1,99 @@
+"""The SQL endpoint under attack: requests of an attacker, and a writer and a reader that continue to use it."""
+
+from __future__ import annotations
+
+import http.client
+import re
+import socket
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from urllib.parse import urlencode
+
+import psutil
+import pytest
+
+from exporters.clickhouse.reader import read_rows
+from tests.attack.victim import Report, watched
+from tests.kit.clickhouse import RunningClickHouse
+
+SECRET = "what-nobody-may-read"
+_PAUSE_S = 0.1  # each check of the store is a part of a table
+_ERROR_NAME = re.compile(r"\(([A-Z_]{5,})\)")
+
+
+@dataclass(frozen=True)
+class SqlVictim:
+    """A server, a file beside it and a port that counts who connects. `answers`: of the current attack."""
+
+    clickhouse: RunningClickHouse
+    directory: Path
+    trap: socket.socket
+    answers: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def process(self) -> psutil.Process:
+        assert self.clickhouse.server.process is not None
+        return psutil.Process(self.clickhouse.server.process.pid)
+
+    def ask(
+        self, sql: str | None, *, body: str | None = None, headers: dict[str, str] | None = None, **parameters: object
+    ) -> tuple[int, str]:
+        """A GET of `sql`, or a POST of `body`: the status and the text of the answer."""
+        connection = http.client.HTTPConnection(self.clickhouse.host, self.clickhouse.port, timeout=60)
+        asked = {**({} if sql is None else {"query": sql}), **parameters}
+        try:
+            connection.request("GET" if body is None else "POST", f"/?{urlencode(asked)}", body, headers or {})
+            answer = connection.getresponse()
+            status, text = answer.status, answer.read().decode("utf-8", "replace")
+        finally:
+            connection.close()
+        named = _ERROR_NAME.findall(text)
+        self.answers[f"{status} {named[-1]}" if status >= 400 and named else str(status)] += 1
+        return status, text
+
+    def filled(self, text: str) -> str:
+        return text.format(
+            secret=self.directory / "secret", out=self.directory / "out", trap=self.trap.getsockname()[1]
+        )
+
+    def refuses(
+        self, sql: str | None, *, body: str | None = None, headers: dict[str, str] | None = None, **parameters: object
+    ) -> None:
+        """Fails unless the request is refused and has read, written, fetched and dropped nothing."""
+        status, answer = self.ask(sql, body=body, headers=headers, **parameters)
+        tried = sql or body, headers, parameters
+        assert status >= 400, (tried, answer[:200])
+        assert SECRET not in answer, tried
+        assert not (self.directory / "out").exists(), tried
+        with pytest.raises(BlockingIOError):
+            self.trap.accept()
+        assert self.kept() == 1, tried
+
+    def kept(self) -> int:
+        """How many rows of those that were there before the attacks are still there."""
+        [row] = read_rows(
+            self.clickhouse.reader, "SELECT toUInt8(count()) AS n FROM quota_limits WHERE cluster = 'kept'"
+        )
+        return int(row["n"])
+
+    @contextmanager
+    def attack(self, tried: str, capsys: pytest.CaptureFixture[str]) -> Iterator[Report]:
+        """The bystander writes a row and reads it back as the storage process does, and reads as a page does."""
+        self.answers.clear()
+        store = self.clickhouse.open_store()
+
+        def use() -> bool:
+            store.check()
+            return read_rows(self.clickhouse.writer, "SELECT 1 AS one", timeout_s=60) == [{"one": 1}]
+
+        try:
+            with watched(tried, self.process, use, capsys, _PAUSE_S) as report:
+                yield report
+                report.shown = report.shown or ", ".join(
+                    f"{count}x {name}" for name, count in self.answers.most_common()
+                )
+        finally:
+            store.close()
