@@ -24,7 +24,7 @@ PYTEST := $(BIN)/python -m pytest -p no:cacheprovider -q
 NO_TESTS := 5
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint check cover compiled test-compiled dist image oracle chaos powerloss chaos-cluster attack fuzz bench scale fmt lock proto docs clean
+.PHONY: help setup demo test lint check cover compiled test-compiled dist image oracle chaos powerloss chaos-cluster attack fuzz bench scale truth chaos-jobs fmt lock proto docs clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 12
@@ -87,6 +87,12 @@ chaos: $(READY) ## SEED=1 KILLS=10 of processes, AWAY_S=0 without the store, FAU
 
 chaos-cluster: $(READY) ## SEED=1 KILLS=10 of the nodes of a ClickHouse cluster (2 shards of 2 replicas), in turn, each 10 s, under load
 	@$(BIN)/python -m tests.chaos.cluster $(SEED) $(KILLS)
+
+truth: $(READY) ## five minutes: scripted clients, three brokers, two gateways; are the right ones flagged, for the right reason
+	@$(BIN)/python -m tests.truth
+
+chaos-jobs: $(READY) ## SEED=1 KILLS=10 of the Spark job's driver, an executor and ClickHouse, in turn
+	@$(BIN)/python -m tests.chaos.jobs $(SEED) $(KILLS)
 
 powerloss: $(READY) ## SEED=1 SECONDS=60 CUTS=100 power losses under `fsync: each`, by replay of what strace saw
 	@$(BIN)/python -m tests.powerloss $(SEED) $(SECONDS) $(CUTS)

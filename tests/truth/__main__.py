@@ -1,0 +1,63 @@
+"""Real clients with scripted rates and limits against three real brokers through two gateways; quota-headroom over it.
+
+    python -m tests.truth [WINDOW_S PHASE_S]
+
+The script has three phases after a warm-up: a ramp to the limit, bursts, a shared bucket with a greedy member, a limit
+lowered and raised, a partition moved to another broker, a client at both gateways, one without telemetry, one that
+stops pushing, a silent one, consumers and quiet ones. Exits 1 unless precision and recall of the flagged windows, and
+the shares of right brokers, culprits and reasons are at least 0.95.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from headroom.demo.kit.jars import find_java, kafka_libs
+from tests.kit.clickhouse import RunningClickHouse, running_clickhouse
+from tests.truth import field
+from tests.truth.score import Row, score
+from tests.truth.script import PHASES
+
+_ROWS = """
+SELECT toUnixTimestamp(window_start) AS window_start, quota_key, client_id, broker_id, level, reason, culprit_client_id,
+       instances, utilization, utilization_p95, throttled_s
+FROM headroom.quota_utilization_committed WHERE cluster = {cluster:String} ORDER BY window_start, client_id"""
+
+
+def main() -> int:
+    window_s, phase_s = (int(part) for part in sys.argv[1:3]) if len(sys.argv) > 2 else (10, 40)
+    java, started_s = find_java(), time.monotonic()
+
+    def tell(text: str) -> None:
+        print(f"{time.monotonic() - started_s:4.0f} s  {text}", flush=True)
+
+    with tempfile.TemporaryDirectory() as scratch, running_clickhouse(Path(scratch) / "data") as clickhouse:
+        os.environ["HEADROOM_CLICKHOUSE_PASSWORD"] = clickhouse.server.password  # for the gateways
+        begin_s = field.run(java, kafka_libs(java), clickhouse, Path(scratch), (window_s, phase_s), tell)
+        del os.environ["HEADROOM_CLICKHOUSE_PASSWORD"]  # the job finds the managed server's own
+        tell("running quota-headroom")
+        rows = job(clickhouse, begin_s, begin_s + PHASES * phase_s, window_s)
+    found = score(rows, begin_s, window_s, phase_s)
+    for fault in found.faults:
+        tell(fault)
+    shares = " ".join(f"{name}={getattr(found, name):.3f}" for name in found._fields[:5])
+    tell(f"truth {shares} windows={found.windows} unscored={found.unscored}")
+    return 0 if found.passed else 1
+
+
+def job(clickhouse: RunningClickHouse, from_s: int, to_s: int, window_s: int) -> list[Row]:
+    """Rows of quota-headroom over the time."""
+    where = ["--url", clickhouse.url, "--cluster", field.CLUSTER, "--from", str(from_s), "--to", str(to_s)]
+    command = [sys.executable, "-m", "headroom", "job", "quota-headroom", *where, "--window", str(window_s)]
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+    with clickhouse.writer.connect() as client:
+        return list(client.query(_ROWS, {"cluster": field.CLUSTER}).named_results())
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,130 @@
+"""Three real brokers, ClickHouse, two gateways and the clients of the script; changes of limits and partitions."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from headroom.demo.kit.admin import TIMEOUT_S, Admin
+from headroom.demo.kit.broker import Cluster
+from headroom.demo.kit.jvm import Jvm
+from tests.kit.clickhouse import RunningClickHouse
+from tests.kit.serving import Served
+from tests.truth.clients import Fleet
+from tests.truth.script import CLIENTS, PHASES, SHARED_LIMIT, WARM_UP_PHASES, Client
+
+CLUSTER = "truth"
+USER = "ANONYMOUS"
+PUSH_INTERVAL_MS = 5_000
+STORED_AFTER_S = 4.0
+# Small fetch responses: a throttled consumer is muted for short times and reads evenly.
+BROKER = {"fetch.max.bytes": "32768"}
+
+Tell = Callable[[str], None]
+
+
+def run(
+    java: str, libs: Path, clickhouse: RunningClickHouse, directory: Path, times: tuple[int, int], tell: Tell
+) -> int:
+    """Plays the script in phases of `times[1]` seconds; returns the time (epoch) of its second 0, a multiple of the
+    window `times[0]`."""
+    window_s, phase_s = times
+    with ExitStack() as stack:
+        tell("starting three brokers, a JVM and two gateways")
+        cluster = stack.enter_context(Cluster(java, libs, nodes=3, properties=BROKER))
+        jvm = stack.enter_context(Jvm(java, libs))
+        _configure(jvm, cluster.bootstrap)
+        bootstraps = [
+            stack.enter_context(_gateway(clickhouse, cluster.bootstrap, directory, name)).kafka
+            for name in ("first", "second")
+        ]
+        fleet = Fleet(jvm, bootstraps, CLIENTS, phase_s)
+        stack.callback(fleet.stop)
+        fleet.wait_ready()
+        earliest = int(time.time()) + 1 + WARM_UP_PHASES * phase_s
+        begin_s = earliest + -earliest % window_s
+        fleet.begin(begin_s)
+        tell(f"{len(CLIENTS)} clients run; the first phase begins in {begin_s - time.time():.0f} s")
+        for phase in range(PHASES):
+            _pause_until(begin_s + phase * phase_s, fleet)
+            _change(jvm, cluster.bootstrap, phase)
+            tell(f"phase {phase + 1} of {PHASES}")
+        _pause_until(begin_s + PHASES * phase_s + STORED_AFTER_S, fleet)
+    return begin_s
+
+
+def _gateway(clickhouse: RunningClickHouse, upstream: str, directory: Path, name: str) -> Served:
+    (directory / name).mkdir()
+    store = f"http://headroom_writer@{clickhouse.host}:{clickhouse.port}/headroom"
+    where = ["--upstream", upstream, "--cluster", CLUSTER, "--clickhouse", store]
+    return Served(directory / name, *where, "--gateway-id", name)
+
+
+def _pause_until(moment_s: float, fleet: Fleet) -> None:
+    while (left := moment_s - time.time()) > 0:
+        time.sleep(min(left, 1.0))
+        fleet.check()
+
+
+def _configure(jvm: Jvm, bootstrap: str) -> None:
+    with Admin(jvm, bootstrap) as admin, _java_admin(jvm, bootstrap) as java_admin:
+        new_topic = jvm.classes.org.apache.kafka.clients.admin.NewTopic
+        topics = [
+            new_topic(client.name, {number: [broker] for number, broker in enumerate(client.brokers)})
+            for client in CLIENTS
+            if not client.reads
+        ]
+        _wait(jvm, java_admin.createTopics(topics).all())
+        admin.alter_quota({"user": USER}, {CLIENTS[0].quota_key: SHARED_LIMIT})
+        for client in CLIENTS:
+            if not client.is_shared:
+                _set_limit(admin, client, 0)
+        admin.set_subscription("truth", "org.apache.kafka.", PUSH_INTERVAL_MS)
+
+
+def _set_limit(admin: Admin, client: Client, phase: int) -> None:
+    admin.alter_quota({"user": USER, "client-id": client.name}, {client.quota_key: client.limit(phase)})
+
+
+def _change(jvm: Jvm, bootstrap: str, phase: int) -> None:
+    """What an operator changes when a phase begins."""
+    changed = [client for client in CLIENTS if client.changes(phase)]
+    if not changed:
+        return
+    with Admin(jvm, bootstrap) as admin, _java_admin(jvm, bootstrap) as java_admin:
+        for client in changed:
+            if client.limit(phase) != client.limit(phase - 1):
+                _set_limit(admin, client, phase)
+            if client.broker(phase) != client.broker(phase - 1):
+                _move(jvm, java_admin, client.name, [client.broker(phase)])
+
+
+def _move(jvm: Jvm, java_admin: Any, topic: str, replicas: Sequence[int]) -> None:
+    kafka, java = jvm.classes.org.apache.kafka, jvm.classes.java.util
+    partition = kafka.common.TopicPartition(topic, 0)
+    target = kafka.clients.admin.NewPartitionReassignment(list(replicas))
+    moves = java.HashMap()
+    moves.put(partition, java.Optional.of(target))
+    _wait(jvm, java_admin.alterPartitionReassignments(moves).all())
+
+
+class _JavaAdmin:
+    def __init__(self, admin: Any) -> None:
+        self._admin = admin
+
+    def __enter__(self) -> Any:
+        return self._admin
+
+    def __exit__(self, *_: object) -> None:
+        self._admin.close()
+
+
+def _java_admin(jvm: Jvm, bootstrap: str) -> _JavaAdmin:
+    return _JavaAdmin(jvm.admin(bootstrap))
+
+
+def _wait(jvm: Jvm, future: Any) -> None:
+    future.get(TIMEOUT_S, jvm.classes.java.util.concurrent.TimeUnit.SECONDS)
