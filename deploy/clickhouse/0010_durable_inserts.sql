@@ -10,6 +10,10 @@ ALTER TABLE headroom.client_instances MODIFY SETTING fsync_after_insert = 1, fsy
 ALTER TABLE headroom.quota_limits MODIFY SETTING fsync_after_insert = 1, fsync_part_directory = 1;
 ALTER TABLE headroom.quota_usage MODIFY SETTING fsync_after_insert = 1, fsync_part_directory = 1;
 
+-- Merges cost more than inserts, and rows of points have a long key: fewer, larger merges (a row is merged half as often),
+-- and columns that are no key are merged one by one.
+ALTER TABLE headroom.points MODIFY SETTING merge_selector_base = 10, vertical_merge_algorithm_min_columns_to_activate = 1;
+
 -- What the worker writes and reads back when it starts: whether this store keeps rows is seen before the first batch.
 CREATE TABLE IF NOT EXISTS headroom.write_checks
 (

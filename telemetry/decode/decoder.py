@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
+import numpy as np
 import structlog
 
 from exporters.model import DropReason, Push
@@ -15,7 +16,7 @@ from telemetry.decode.otlp import Decoded, check, decode
 from telemetry.decode.point_columns import GATHERABLE_MS
 from telemetry.decode.series import identity
 from telemetry.decode.series_cache import KnownSeries
-from telemetry.decode.templates import Match, Template, Templates, template_of
+from telemetry.decode.templates import Described, Match, Template, Templates, template_of
 from telemetry.wire.errors import ErrorCode
 
 log = structlog.get_logger(__name__)
@@ -124,17 +125,32 @@ class Decoder:
         client = identity(push)
         known = self._known.of(client)
         sent = self.templates.find(client, payload)
-        if sent is not None and sent.is_described(known) and push.received_at_ms in GATHERABLE_MS:
-            self._budgets.charge(client, push.received_at_ms, len(sent.template), 0)
-            return _NOTHING, Match(sent.template, payload, sent.series_ids)
+        template = sent.template if sent is not None else self.templates.known(payload)
+        if template is not None and push.received_at_ms in GATHERABLE_MS:
+            if sent is not None and sent.is_described(known):
+                self._budgets.charge(client, push.received_at_ms, len(template), 0)
+                return _NOTHING, Match(template, payload, sent.series_ids)
+            if template.described is not None:
+                return self._described(push, client, payload, template, template.described)
         decoded = decode(payload, push, self._limits, frozenset(known.tolist()))
         points = len(decoded.points.value) + len(decoded.histograms)
         self._budgets.charge(client, push.received_at_ms, points, len(decoded.series))
         if sent is None:
-            template = self.templates.known(payload) or self._new_template(payload, decoded)
+            template = template or self._new_template(payload, decoded)
             if template is not None:
-                self.templates.keep(client, payload, template, decoded)
+                self.templates.keep(client, payload, template, np.array(decoded.points.series_id, np.uint64))
+        if template is not None:
+            self.templates.describe(template, decoded)
         return decoded, None
+
+    def _described(
+        self, push: Push, client: bytes, payload: bytes, template: Template, described: Described
+    ) -> tuple[Decoded, Match]:
+        """A structure of other clients, or of a client whose series are no longer known: nothing is parsed."""
+        ids, series = described.of(client, frozenset(self._known.of(client).tolist()))
+        self._budgets.charge(client, push.received_at_ms, len(template), len(series))
+        self.templates.keep(client, payload, template, ids)
+        return Decoded(series=series, text_bytes=described.text_bytes), Match(template, payload, ids)
 
     def _new_template(self, payload: bytes, decoded: Decoded) -> Template | None:
         self._template_credit = min(self._template_credit + 1 / _PUSHES_PER_TEMPLATE, _MAX_TEMPLATE_CREDIT)

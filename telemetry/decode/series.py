@@ -45,7 +45,17 @@ def identity(push: Push) -> bytes:
 
 def series_id(of: bytes, metric: str, kind: str, temporality: str, attributes: Attributes) -> int:
     """The permanent 64-bit id of a series: xxh3 of its owner (`identity`), metric, kind, temporality and attributes."""
-    return xxh3_64_intdigest(of + orjson.dumps((metric, kind, temporality, attributes)))
+    return series_id_of(of, orjson.dumps((metric, kind, temporality, attributes)))
+
+
+def series_key(series: Series) -> bytes:
+    """The part of a series id that does not depend on the owner, for `series_id_of`."""
+    return orjson.dumps((series.metric, series.kind, series.temporality, series.attributes))
+
+
+def series_id_of(of: bytes, key: bytes) -> int:
+    """`series_id` of an owner (`identity`) and a `series_key`."""
+    return xxh3_64_intdigest(of + key)
 
 
 def attributes_of(pairs: Any, max_pairs: int, max_chars: int) -> Attributes:

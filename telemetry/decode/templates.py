@@ -22,12 +22,14 @@ import numpy.typing as npt
 from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData
 
 from telemetry.decode.otlp import NO_RECORDED_VALUE, Decoded
+from telemetry.decode.series import Series, series_id_of, series_key, text_bytes
 
 ABSENT = -1  # offset of a field that is missing
 
 _MAX_PAYLOAD_BYTES = 1 << 20
 _MAX_TRIES = 8  # templates of the right length that are compared with a payload of a client not seen before
 _ENTRY_BYTES = 600  # what an entry costs beside its arrays
+_SERIES_BYTES = 1000  # what a described series costs beside its texts
 _DRAWN = 0x40 << 56  # the highest byte: it makes them ordinary doubles and positive integers
 
 Ids = npt.NDArray[np.uint64]
@@ -49,6 +51,7 @@ class Template:
         self._constant = self._masked(payload)
         self.nbytes = 2 * len(payload) + 50 * len(places) + sum(map(sys.getsizeof, set(self.names)))  # approximate
         self.users = 0  # entries that hold it
+        self.described: Described | None = None
 
     def __len__(self) -> int:
         return len(self.names)
@@ -59,6 +62,27 @@ class Template:
 
     def _masked(self, payload: bytes) -> bytes:
         return (np.frombuffer(payload, np.uint8) & self._mask).tobytes()
+
+
+class Described:
+    """The series of a template without their owner: with it, no payload of another client needs to be parsed."""
+
+    def __init__(self, decoded: Decoded) -> None:
+        """`decoded` describes all of its series."""
+        numbers = {id_: n for n, id_ in enumerate(decoded.series)}
+        self._series = tuple(decoded.series.values())
+        self._keys = tuple(map(series_key, self._series))
+        self._of_point = np.array([numbers[id_] for id_ in decoded.points.series_id], np.intp)
+        self.text_bytes = sum(text_bytes(series.attributes) + text_bytes(series.resource) for series in self._series)
+        self.nbytes = _SERIES_BYTES * len(self._series) + sum(map(len, self._keys)) + 2 * self.text_bytes
+
+    def of(self, client: bytes, known: frozenset[int]) -> tuple[Ids, dict[int, Series]]:
+        """The series id of each point of a client (as series.identity names it), and its series not in `known`."""
+        ids = [series_id_of(client, key) for key in self._keys]
+        found = dict(zip(ids, self._series, strict=True))
+        if known:
+            found = {id_: series for id_, series in found.items() if id_ not in known}
+        return np.array(ids, np.uint64)[self._of_point], found
 
 
 class Match(NamedTuple):
@@ -79,9 +103,13 @@ class Sent:
 
     def is_described(self, known: Ids) -> bool:
         """Whether all series are known. The result is cached while `known` is the same array."""
-        if self._described is not known and np.isin(self.series_ids, known).all():
+        if self._described is not known and _are_in(self.series_ids, known):
             self._described = known
         return self._described is known
+
+
+def _are_in(ids: Ids, known: Ids) -> bool:
+    return np.array_equal(ids, known) or bool(np.isin(ids, known).all())
 
 
 class Templates:
@@ -114,11 +142,26 @@ class Templates:
         newest_first = reversed(self._by_length.get(len(payload), ())[-_MAX_TRIES:])
         return next((template for template in newest_first if template.matches(payload)), None)
 
-    def keep(self, client: bytes, payload: bytes, template: Template, decoded: Decoded) -> None:
-        """Stores the template for the client. `decoded`: the result of otlp.decode for this payload."""
+    def keep(self, client: bytes, payload: bytes, template: Template, series_ids: Ids) -> None:
+        """Stores the template for the client. `series_ids`: one for each point of this payload."""
         key = (client, len(payload))
         self._forget(key)
-        self._take(key, Sent(template, np.array(decoded.points.series_id, np.uint64)))
+        self._take(key, Sent(template, series_ids))
+        self._evict()
+
+    def describe(self, template: Template, decoded: Decoded) -> None:
+        """Keeps the series of a template that several clients use, if `decoded` describes all of them.
+
+        `decoded`: the result of otlp.decode for a payload of this template.
+        """
+        is_shared = template.users > 1 and template.described is None
+        if is_shared and len(decoded.series) == len(set(decoded.points.series_id)):
+            template.described = Described(decoded)
+            template.nbytes += template.described.nbytes
+            self.nbytes += template.described.nbytes
+            self._evict()
+
+    def _evict(self) -> None:
         while self.nbytes > self._max_bytes:
             self._forget(next(iter(self._sent)))
 

@@ -7,6 +7,7 @@ Columns of the sender are built by index (numpy), not by a Python loop over poin
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import repeat
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ from exporters.model import OTLP_LISTENERS, ClientInstance, Push, QuotaLimit, Us
 from telemetry.decode.compression import codec_name
 from telemetry.decode.decoder import Outcome
 from telemetry.decode.point_columns import Names, PointColumns, gathered, joined, listed
-from telemetry.decode.series import Attributes
+from telemetry.decode.series import Attributes, Series
 from telemetry.decode.templates import Template
 from telemetry.ingest.rollups import MS_PER_HOUR
 
@@ -73,24 +74,36 @@ def _points(columns: PointColumns, names: Names, pushes: Sequence[Push]) -> pa.T
 
 def series_table(outcomes: Sequence[Outcome]) -> pa.Table:
     """Rows of `series`: each new series once, as in the last push that contains it."""
-    found = {id_: (series, outcome.push) for outcome in outcomes for id_, series in outcome.decoded.series.items()}
-    described = [series for series, _ in found.values()]
-    pushes = [push for _, push in found.values()]
+    found: dict[int, tuple[Series, int]] = {}
+    for n, outcome in enumerate(outcomes):
+        found.update(zip(outcome.decoded.series, zip(outcome.decoded.series.values(), repeat(n)), strict=False))
+    described, index = _distinct([series for series, _ in found.values()])
+    pushes = [outcome.push for outcome in outcomes]
+    of_push = pa.array([n for _, n in found.values()], pa.int32())
+    of_series = {
+        **{
+            name: _strings(getattr(series, name) for series in described)
+            for name in ("metric", "kind", "temporality", "unit", "scope_name", "scope_version")
+        },
+        "monotonic": _column((series.monotonic for series in described), pa.bool_()),
+        "attributes": _maps(series.attributes for series in described),
+        "resource": _maps(series.resource for series in described),
+    }
+    senders = {**_identity(pushes), **_connection(pushes), "last_seen": _times(push.received_at_ms for push in pushes)}
     return pa.table(
         {
             "series_id": _column(found, pa.uint64()),
-            **_identity(pushes),
-            **{
-                name: _strings(getattr(series, name) for series in described)
-                for name in ("metric", "kind", "temporality", "unit", "scope_name", "scope_version")
-            },
-            "monotonic": _column((series.monotonic for series in described), pa.bool_()),
-            "attributes": _maps(series.attributes for series in described),
-            "resource": _maps(series.resource for series in described),
-            **_connection(pushes),
-            "last_seen": _times(push.received_at_ms for push in pushes),
+            **{name: column.take(index) for name, column in of_series.items()},
+            **{name: column.take(of_push) for name, column in senders.items()},
         }
     )
+
+
+def _distinct(described: Sequence[Series]) -> tuple[list[Series], Any]:
+    """The objects without repetition, and the number of each: clients of one template share them."""
+    numbers: dict[int, int] = {}
+    index = pa.array([numbers.setdefault(id(series), len(numbers)) for series in described], pa.int32())
+    return list({id(series): series for series in described}.values()), index
 
 
 def histograms_table(outcomes: Sequence[Outcome]) -> pa.Table:

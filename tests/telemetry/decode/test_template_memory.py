@@ -4,19 +4,73 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
+
+from telemetry.decode.decoder import Outcome
 from telemetry.decode.otlp import decode
+from telemetry.decode.series import identity
 from telemetry.decode.templates import Templates, template_of
+from telemetry.ingest.arrow_tables import series_table
 from tests.telemetry.decode.template_bench import LIMITS, NOW_MS, PAYLOADS, PUSH, Bench, check, named, template_for
 
 
 def test_each_client_has_series_of_its_own_and_they_share_the_template() -> None:
     bench = Bench()
     pushes = [replace(PUSH, client_instance_id=number.to_bytes(16)) for number in range(50)]
-    for push in pushes:
+    for push in pushes[:2]:  # the second one's series are kept for all that follow
         assert check(bench, PAYLOADS[0], push).match is None
+    for push in pushes[2:]:
+        outcome = check(bench, PAYLOADS[0], push)
+        assert outcome.match is not None
+        assert outcome.decoded.series == decode(PAYLOADS[0], push, LIMITS, ()).series
     for push in pushes:
-        assert check(bench, PAYLOADS[0], push).match is not None
+        outcome = check(bench, PAYLOADS[0], push)
+        assert outcome.match is not None
+        assert not outcome.decoded.series
     assert len(bench.decoder.templates) == 1
+
+
+def test_of_a_shared_template_only_the_series_that_are_new_to_the_client_are_described() -> None:
+    bench = Bench()
+    for number in range(2):
+        check(bench, PAYLOADS[0], replace(PUSH, client_instance_id=number.to_bytes(16)))
+    third = replace(PUSH, client_instance_id=b"3" * 16)
+    known = [*decode(PAYLOADS[0], third, LIMITS, ()).series][::2]
+    bench.known.add(identity(third), known, NOW_MS)
+    outcome = check(bench, PAYLOADS[0], third)
+    assert outcome.match is not None
+    expected = decode(PAYLOADS[0], third, LIMITS, frozenset(known)).series
+    assert outcome.decoded.series == expected
+    assert expected
+
+
+def test_the_rows_of_shared_series_are_those_of_decoded_ones() -> None:
+    bench = Bench()
+    pushes = [replace(PUSH, client_id=f"app-{number}", payload=PAYLOADS[0]) for number in range(5)]
+    outcomes = [bench.take(push)[0] for push in pushes]
+    assert sum(outcome.match is not None for outcome in outcomes) == 3
+    plain = [Outcome(push, decode(PAYLOADS[0], push, LIMITS, ()), len(PAYLOADS[0]), 0) for push in pushes]
+    assert series_table(outcomes).to_pylist() == series_table(plain).to_pylist()
+
+
+def test_a_shared_template_is_held_by_what_its_series_take() -> None:
+    templates = Templates(1 << 24)
+    decoded = decode(PAYLOADS[0], PUSH, LIMITS, ())
+    template, ids = template_of(PAYLOADS[0], decoded), np.array(decoded.points.series_id, np.uint64)
+    assert template is not None
+    for client in (b"one", b"other"):
+        templates.keep(client, PAYLOADS[0], template, ids)
+        templates.describe(template, decoded)
+        assert (template.described is not None) == (client == b"other")
+    assert template.described is not None
+    assert templates.nbytes >= template.described.nbytes > len(decoded.series) * 500
+    unshared = template_of(PAYLOADS[1], decode(PAYLOADS[1], PUSH, LIMITS, ()))
+    assert unshared is not None
+    templates.keep(b"one", PAYLOADS[1], unshared, ids)
+    before = templates.nbytes
+    for client in (b"one", b"other"):  # without users it is gone, with its series
+        templates.keep(client, PAYLOADS[0], template_of(PAYLOADS[0], decoded) or template, ids)
+    assert templates.nbytes < before - template.described.nbytes + template.nbytes
 
 
 def test_series_that_are_not_known_any_longer_are_described_again() -> None:
@@ -26,7 +80,7 @@ def test_series_that_are_not_known_any_longer_are_described_again() -> None:
     assert bench.matches(PAYLOADS[0])
     bench.known.begin(NOW_MS + 3_600_000)
     outcome, _ = bench.take(replace(PUSH, payload=PAYLOADS[0]))
-    assert outcome.match is None
+    assert outcome.match is None  # no other client shares the template
     assert len(outcome.decoded.series) == len(outcome.decoded.points.value)
     assert bench.matches(PAYLOADS[0])
 
@@ -48,19 +102,20 @@ def test_of_structures_that_never_come_again_few_are_learned() -> None:
 
 def test_memory_is_bounded_and_what_is_used_stays() -> None:
     decoded = decode(named("m"), PUSH, LIMITS, ())
+    ids = np.array(decoded.points.series_id, np.uint64)
     templates = Templates(100_000)
     for number in range(2000):
         payload = named(f"metric-{number}" + "x" * (number % 50))
         template = template_of(payload, decoded)
         assert template is not None
         for client in (b"one", b"other"):
-            templates.keep(client, payload, template, decoded)
-        templates.keep(b"used", named("m"), templates.known(named("m")) or template_for("m"), decoded)
+            templates.keep(client, payload, template, ids)
+        templates.keep(b"used", named("m"), templates.known(named("m")) or template_for("m"), ids)
         assert templates.nbytes <= 100_000
     assert templates.find(b"used", named("m")) is not None
     assert len(templates) < 200
     for number in range(2000):  # the rest is evicted when others are added
         payload = named("y" * (number + 60))
-        templates.keep(b"last", payload, template_for("y" * (number + 60)), decoded)
+        templates.keep(b"last", payload, template_for("y" * (number + 60)), ids)
     assert templates.find(b"used", named("m")) is None
     assert templates.nbytes <= 100_000
