@@ -13,7 +13,7 @@ from headroom.config.types import Section
 
 
 class WebConfig(Section):
-    """Who may read the pages and `/api/v1/` at the HTTP address. /metrics, /healthz and /readyz are open to all.
+    """Who may read the pages and `/api/v1/` at the HTTP address. /metrics, /healthz and /readyz need no token.
 
     On a loopback address every local user may; on other addresses a reader needs a token or a trusted proxy.
     """
@@ -21,7 +21,8 @@ class WebConfig(Section):
     # bearer token, or password of any user; use HEADROOM_WEB__TOKEN
     token: Annotated[SecretStr, Field(min_length=MIN_TOKEN_CHARS)] | None = None
     token_file: Path | None = None  # file of that token
-    host_names: tuple[str, ...] = ()  # accepted Host headers besides localhost and addresses
+    # accepted Host headers at every path besides localhost and addresses, such as the name by which Prometheus scrapes
+    host_names: tuple[str, ...] = ()
     user_header: str = "x-forwarded-user"  # header in which a trusted proxy names the user; any user may read
     trusted_proxies: tuple[IPv4Network | IPv6Network, ...] = ()  # networks of trusted proxies
 

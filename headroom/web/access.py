@@ -1,8 +1,8 @@
 """Access control of the pages (Host header, token, trusted proxy), and the headers of every response.
 
 A page of another site could read a service on loopback by DNS rebinding, which shows in the Host header; therefore only
-configured names, localhost and IP addresses are accepted. The pages change nothing, so cross-site request forgery is
-not possible; embedding and fetching by other sites is nevertheless refused, by Sec-Fetch-Site.
+configured names, localhost and IP addresses are accepted, at every path. The pages change nothing, so cross-site
+request forgery is not possible; embedding and fetching by other sites is nevertheless refused, by Sec-Fetch-Site.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from headroom.config.web import WebConfig
 
 log = structlog.get_logger(__name__)
 
-OPEN_PATHS = frozenset({"/metrics", "/healthz", "/readyz"})
+OPEN_PATHS = frozenset({"/metrics", "/healthz", "/readyz"})  # these need no token
 
 _SECURITY_HEADERS = {
     "content-security-policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:;"
@@ -35,7 +35,7 @@ _SECURITY_HEADERS = {
     "cross-origin-resource-policy": "same-origin",
     "cross-origin-opener-policy": "same-origin",
 }
-_LOG_EVERY_S = 60.0  # limits log entries about refused Host headers, which anyone can send
+_LOG_EVERY_S = 60.0  # limits log entries about refused requests, which anyone can send
 
 
 class AccessControl:
@@ -60,10 +60,10 @@ class AccessControl:
         self._names = {"localhost", *(name.lower() for name in config.host_names)}
         self._clock = clock
         self._logged_at_s = -math.inf
-        self._not_logged = 0  # refused Host headers since then
+        self._not_logged = 0  # requests refused since then
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or scope["path"] in OPEN_PATHS:
+        if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
 
@@ -81,12 +81,14 @@ class AccessControl:
     def _refusal(self, headers: Headers, scope: Scope) -> PlainTextResponse | None:
         hosts = headers.getlist("host")
         if not self._is_our_host(hosts):
-            self._log_refused(hosts)
+            self._log_refused("refused a Host header, see web.host_names", host=", ".join(hosts))
             return PlainTextResponse("this Host header is not accepted: see web.host_names\n", 421)
         cross_site = headers.get("sec-fetch-site", "none") not in ("none", "same-origin")
         if cross_site and headers.get("sec-fetch-mode") != "navigate":
+            origin = headers.get("origin", "")
+            self._log_refused("refused a request from another site", path=scope["path"], origin=origin)
             return PlainTextResponse("requests from other sites are not answered\n", 403)
-        if self._is_loopback and self._token is None:
+        if scope["path"] in OPEN_PATHS or (self._is_loopback and self._token is None):
             return None
         if self._shows_token(headers) or self._comes_through_proxy(headers, scope):
             return None
@@ -96,15 +98,15 @@ class AccessControl:
             "a token is needed\n", 401, {"www-authenticate": 'Basic realm="headroom", charset="UTF-8"'}
         )
 
-    def _log_refused(self, hosts: list[str]) -> None:
-        """Logs the refused name, which operators of a reverse proxy must configure. At most one line per
+    def _log_refused(self, event: str, **values: str) -> None:
+        """Logs what was refused, so that operators of a reverse proxy see which name to configure. At most one line per
         `_LOG_EVERY_S`."""
         now_s = self._clock()
         if now_s - self._logged_at_s < _LOG_EVERY_S:
             self._not_logged += 1
             return
-        host = shortened(printable(", ".join(hosts)))
-        log.warning("refused a Host header, see web.host_names", host=host, more_since_last_line=self._not_logged)
+        shown = {name: shortened(printable(value)) for name, value in values.items()}
+        log.warning(event, **shown, more_since_last_line=self._not_logged)
         self._logged_at_s, self._not_logged = now_s, 0
 
     def _is_our_host(self, hosts: list[str]) -> bool:

@@ -98,6 +98,7 @@ def test_the_configuration_is_one_that_serve_takes(chart: helm_python.Chart, tmp
         assert (config.listen.port, config.http.port, str(config.data)) == (9092, 9644, "/var/lib/headroom")
     assert config.telemetry.max_instances == 200_000
     assert config.gateway.advertised_host == "kafka.example"
+    assert {"prod-headroom", "prod-headroom-pods.kafka.svc.cluster.local"} <= set(config.web.host_names)
 
 
 def test_jobs_read_from_the_first_node_of_a_cluster(chart: helm_python.Chart, tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from starlette.routing import Route
 from starlette.testclient import TestClient
 
 from headroom.config.web import WebConfig
-from headroom.web.access import AccessControl
+from headroom.web.access import OPEN_PATHS, AccessControl
 
 TOKEN = "0123456789abcdef"
 
@@ -22,7 +22,7 @@ def client(*, token: str | None = None, is_loopback: bool = True, peer: str = "1
     def answer(_: Any) -> PlainTextResponse:
         return PlainTextResponse("page")
 
-    app = Starlette(routes=[Route("/", answer), Route("/metrics", answer)])
+    app = Starlette(routes=[Route(path, answer) for path in ("/", *OPEN_PATHS)])
     control = AccessControl(app, WebConfig(**config), token, is_loopback=is_loopback)
     return TestClient(control, base_url="http://127.0.0.1:9644", client=(peer, 1))
 
@@ -65,8 +65,22 @@ def test_refused_hosts_are_logged_once_a_minute() -> None:
     ]
 
 
-def test_metrics_are_open_under_any_name() -> None:
-    assert client(is_loopback=False).get("/metrics", headers={"host": "headroom.monitoring.svc"}).status_code == 200
+@pytest.mark.parametrize("path", ["/metrics", "/healthz", "/readyz"])
+def test_prometheus_and_probes_need_no_token_but_an_address_or_a_configured_name(path: str) -> None:
+    peer = client(is_loopback=False, token=TOKEN, host_names=("headroom.monitoring.svc",))
+    for host, status in (("headroom.monitoring.svc:9644", 200), ("10.1.2.3:9644", 200), ("evil.example", 421)):
+        assert peer.get(path, headers={"host": host}).status_code == status
+    cross_site = {"sec-fetch-site": "cross-site", "sec-fetch-mode": "no-cors"}
+    assert peer.get(path, headers={"host": "10.1.2.3", **cross_site}).status_code == 403
+
+
+def test_requests_from_other_sites_are_logged() -> None:
+    headers = {"sec-fetch-site": "cross-site", "sec-fetch-mode": "cors", "origin": "https://evil.example"}
+    with structlog.testing.capture_logs() as lines:
+        assert client().get("/metrics", headers=headers).status_code == 403
+    assert [(line["event"], line["path"], line["origin"]) for line in lines] == [
+        ("refused a request from another site", "/metrics", "https://evil.example")
+    ]
 
 
 @pytest.mark.parametrize(
