@@ -25,8 +25,7 @@ def configure_logging(level: int = logging.INFO) -> None:
         logger_factory=structlog.PrintLoggerFactory(file=sys.stderr),
         cache_logger_on_first_use=True,
     )
-    for library in ("clickhouse_connect", "urllib3"):  # they raise their errors, and the caller logs them
-        logging.getLogger(library).setLevel(logging.CRITICAL)
+    logging.getLogger("urllib3").setLevel(logging.CRITICAL)  # it raises its errors, and the caller logs them
     sys.unraisablehook = _unraisable
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
 

@@ -105,6 +105,8 @@ def command(name: str, load_job: Loader) -> Callable[..., None]:
                 raise ValueError("--stream is for quota-headroom, and needs --checkpoint")
             if output is ReportFormat.PARQUET and path is None:
                 raise ValueError("--output parquet needs --path")
+            if path is not None and (path.is_dir() or not path.parent.is_dir()):
+                raise ValueError(f"--path {path} is a directory, or its directory does not exist")
             options = Options(
                 url=url,
                 when=_time_range(since, start, end, window),

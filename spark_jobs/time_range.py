@@ -28,12 +28,12 @@ class TimeRange:
     def __post_init__(self) -> None:
         if not 1 <= self.window_s <= LONGEST_WINDOW_S:
             raise ValueError(f"a window of {self.window_s} s: it has at least 1 s and at most {LONGEST_WINDOW_S} s")
+        if self.to_ms - self.from_ms > _LONGEST_DAYS * 86_400_000:
+            raise ValueError(f"the range is longer than {_LONGEST_DAYS} days")
         if self.from_ms % self.window_ms or self.from_ms < 0:
             raise ValueError(f"the range must begin at a whole window of the epoch, not at {self.from_ms} ms")
         if self.to_ms <= self.from_ms:
             raise ValueError(f"nothing lies between {_text(self.from_ms)} and {_text(self.to_ms)}")
-        if self.to_ms - self.from_ms > _LONGEST_DAYS * 86_400_000:
-            raise ValueError(f"the range is longer than {_LONGEST_DAYS} days")
 
     @property
     def window_ms(self) -> int:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import http.client
 import ipaddress
+import logging
 import re
 import ssl
 from collections.abc import Mapping
@@ -70,6 +71,7 @@ class Endpoint:
         try:
             parts = urlsplit(url)
             host, port = parts.hostname, parts.port
+            (host or "").encode("idna")  # as the socket does; UnicodeError is a ValueError
         except ValueError:
             parts, host, port = urlsplit(""), None, None
         if parts.password is not None:
@@ -106,6 +108,7 @@ class Endpoint:
         """A client with its own connections, for one thread at a time. Raises what clickhouse-connect raises."""
         import clickhouse_connect
 
+        logging.getLogger("clickhouse_connect").setLevel(logging.CRITICAL)  # it raises what it logs
         defaults = {
             "database": DATABASE,
             "connect_timeout": _CONNECT_TIMEOUT_S,

@@ -37,6 +37,8 @@ _PERMANENT = {
 # TOO_MANY_PARTS means that merges do not keep up, or that the rows of one block fall into too many partitions.
 _TOO_MANY_PARTS, _ONE_BLOCK = 252, "for single INSERT block"
 
+_TEXT_CHARS = 300
+
 
 def code_and_message(text: str) -> tuple[int, str]:
     """The error code and message of ClickHouse in the text of an error; code 0 if it contains none."""
@@ -47,3 +49,14 @@ def code_and_message(text: str) -> tuple[int, str]:
 def is_permanent(code: int, message: str) -> bool:
     """Whether a retry of the same rows always fails."""
     return code in _PERMANENT or (code == _TOO_MANY_PARTS and _ONE_BLOCK in message)
+
+
+def error_text(exc: BaseException, name: str) -> str:
+    """One line on a request to `name` that failed: the operating system's reason, without the wrapping of libraries."""
+    first = exc
+    while (before := first.__cause__ or first.__context__) is not None:
+        first = before
+    if isinstance(first, OSError) and first.strerror:
+        return f"cannot reach {name}: {first.strerror}"
+    text = " ".join(str(exc).split())
+    return f"{name}: {text if len(text) <= _TEXT_CHARS else text[:_TEXT_CHARS] + '...'}"

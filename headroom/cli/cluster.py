@@ -32,7 +32,7 @@ def asked(
     timeout_ms: int,
 ) -> T:
     """Runs `ask` with a client of HOST:PORT[,HOST:PORT]. Raises ClusterError, ArgumentError, PropertiesError."""
-    addresses = [_address(part) for part in bootstrap_server.split(",") if part.strip()]
+    addresses = [_address(part) for part in bootstrap_server.split(",") if part.strip()] or [_address("")]
     how = security({} if command_config is None else read_properties(command_config))
 
     async def run() -> T:

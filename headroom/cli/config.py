@@ -20,15 +20,22 @@ def _loaded(file: Path | None) -> Any:
     try:
         return load(file, {})
     except ConfigError as exc:
-        for fault in exc.faults:
-            typer.echo(f"headroom: {fault}", err=True)
-        raise typer.Exit(2) from exc
+        raise _invalid(exc.faults) from exc
+
+
+def _invalid(faults: list[str]) -> typer.Exit:
+    for fault in faults:
+        typer.echo(f"headroom: {fault}", err=True)
+    return typer.Exit(2)
 
 
 @app.command()
 def check(config: _File = None) -> None:
-    """Prints ok, or each fault on a line and exits with 2. Opens nothing."""
-    _loaded(config)
+    """Prints ok, or each fault on a line and exits with 2. Reads the files that the settings name; opens nothing."""
+    from headroom.server.startup_check import startup_faults
+
+    if faults := startup_faults(_loaded(config)):
+        raise _invalid(faults)
     typer.echo("ok")
 
 

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import http.client
 import os
+import re
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any
 from urllib.parse import urlencode, urlsplit
 
@@ -23,10 +25,13 @@ from rich.text import Text
 from exporters.amounts import duration_text, rate_text, share_text
 from exporters.printable import printable, shortened
 from headroom.cli.output.tables import print_table
+from headroom.errors import ArgumentError
 
 Row = dict[str, Any]
 
 _TIMEOUT_S = 10.0
+_TOKEN = re.compile(r"[ -~]*")
+_DEFAULT_PORTS = {"http": 80, "https": 443}
 _STYLES = {
     "throttled": "bold red", "critical": "red", "warn": "yellow", "watch": "cyan", "ok": "green", "unknown": "dim",
 }  # fmt: skip
@@ -35,21 +40,49 @@ _NUMBERS = frozenset(("utilisation", "p95", "usage", "limit", "muted", "broker")
 
 
 def ask(address: str, path: str, query: Mapping[str, str]) -> Any:
-    """A JSON response of the API. `address` is HOST:PORT or a URL. Raises ConnectionError with a one-line message."""
-    parts = urlsplit(address if "//" in address else f"http://{address}")
-    connect = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
-    token = os.environ.get("HEADROOM_WEB__TOKEN")
-    headers = {"Authorization": f"Bearer {token}"} if token else {}
+    """A JSON response of the API. `address` is HOST:PORT or a URL.
+
+    Raises ConnectionError when no `headroom serve` answers, ArgumentError for an invalid address, token or query.
+    """
+    connect, host, port = _parsed(address)
+    headers = {"Authorization": f"Bearer {token}"} if (token := _token()) else {}
     try:
-        connection = connect(parts.hostname or "", parts.port, timeout=_TIMEOUT_S)
-        connection.request("GET", f"{path}?{urlencode(query)}", headers=headers)
+        connection = connect(host, port, timeout=_TIMEOUT_S)
+        connection.request("GET", f"{path}?{urlencode(query, errors='replace')}", headers=headers)
         response = connection.getresponse()
         body = response.read()
-    except (OSError, http.client.HTTPException, ValueError) as exc:
-        raise ConnectionError(f"cannot ask {parts.hostname}:{parts.port}: {exc or type(exc).__name__}") from exc
+    except OSError as exc:
+        raise ConnectionError(f"cannot reach {address}: {exc.strerror or exc}") from exc
+    except http.client.HTTPException as exc:
+        raise ConnectionError(f"{address} broke off, or does not speak HTTP: {exc!r}") from exc
+    if response.status == 400:
+        raise ArgumentError(_error(response.status, body))
     if response.status != 200:
-        raise ConnectionError(_error(response.status, body))
-    return orjson.loads(body)
+        raise ConnectionError(f"{address}: {_error(response.status, body)}")
+    try:
+        return orjson.loads(body)
+    except orjson.JSONDecodeError as exc:
+        raise ConnectionError(f"{address} answers, but is not the HTTP address of `headroom serve`") from exc
+
+
+def _parsed(address: str) -> tuple[type[http.client.HTTPConnection], str, int]:
+    """The kind of connection, host and port. Raises ArgumentError."""
+    url = address if "//" in address else f"http://{address}"
+    with suppress(ValueError):  # from an invalid bracket, port or host name
+        parts = urlsplit(url)
+        host, port = parts.hostname or "", parts.port or (_DEFAULT_PORTS.get(parts.scheme) if url == address else None)
+        if host.encode("idna") and port and parts.scheme in _DEFAULT_PORTS:
+            connect = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
+            return connect, host, port
+    raise ArgumentError(f"--http {address!r} is not HOST:PORT or http(s)://HOST[:PORT]")
+
+
+def _token() -> str:
+    """Raises ArgumentError, whose message does not contain the token."""
+    token = os.environ.get("HEADROOM_WEB__TOKEN", "")
+    if not _TOKEN.fullmatch(token):
+        raise ArgumentError("HEADROOM_WEB__TOKEN has characters other than printable ASCII")
+    return token
 
 
 def run_top(address: str, query: Mapping[str, str], interval_s: float, *, once: bool) -> int:

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -162,11 +164,8 @@ def top(
     from headroom.cli.live import run_top
 
     query = {"cluster": cluster, "level": level, "user": user, "client_id": client_id}
-    try:
-        code = run_top(http, query, interval, once=once)
-    except ConnectionError as exc:
-        raise fail(str(exc), 3) from exc
-    raise typer.Exit(code)
+    with _asks_serve():
+        raise typer.Exit(run_top(http, query, interval, once=once))
 
 
 @app.command()
@@ -174,11 +173,21 @@ def status(http: HttpAddress = "127.0.0.1:9644") -> None:
     """Show Headroom's health. Exit 0, 1 when something is late or dropped, 3 when it does not answer."""
     from headroom.cli.live import run_status
 
+    with _asks_serve():
+        raise typer.Exit(run_status(http))
+
+
+@contextmanager
+def _asks_serve() -> Iterator[None]:
+    """Exits with 2 for an invalid argument, with 3 when `headroom serve` does not answer."""
+    from headroom.errors import ArgumentError
+
     try:
-        code = run_status(http)
+        yield
+    except ArgumentError as exc:
+        raise fail(str(exc), 2) from exc
     except ConnectionError as exc:
         raise fail(str(exc), 3) from exc
-    raise typer.Exit(code)
 
 
 @app.command()

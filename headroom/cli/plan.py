@@ -48,7 +48,10 @@ def plan_command(
         outage_h=outage_hours,
     )
     figures = load_figures()
-    lines = plan(work, figures)
+    try:
+        lines = plan(work, figures)
+    except (OverflowError, ValueError) as exc:  # infinity, for example
+        raise typer.BadParameter("a number is too large to plan with") from exc
     if output is Output.JSON:
         typer.echo(json.dumps({"plan": [line._asdict() for line in lines], "figures": figures.model_dump()}, indent=2))
         return

@@ -13,12 +13,13 @@ from typing import Any
 
 import yaml
 from pydantic import ValidationError
+from pydantic.fields import FieldInfo
 from pydantic_settings import (
     BaseSettings,
+    EnvSettingsSource,
     InitSettingsSource,
     PydanticBaseSettingsSource,
     SettingsConfigDict,
-    SettingsError,
 )
 
 from headroom.config.settings import ConfigError, ServeConfig
@@ -27,6 +28,16 @@ _PREFIX = "HEADROOM_"
 _OF_OTHER_COMMANDS = ("url", "kafka_libs", "pure", "http_address")
 # Variables that Kubernetes sets in each pod for a Service named headroom or headroom-*.
 _OF_KUBERNETES = re.compile(r"_SERVICE_(HOST|PORT(_\w+)?)$|_PORT(_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?$")
+
+
+class Environment(EnvSettingsSource):
+    """The HEADROOM_* variables. Validation reports text that should be JSON, together with all other errors."""
+
+    def decode_complex_value(self, field_name: str, field: FieldInfo, value: Any) -> Any:
+        try:
+            return super().decode_complex_value(field_name, field, value)
+        except ValueError:
+            return value
 
 
 def load(file: Path | None, flags: dict[str, Any]) -> ServeConfig:
@@ -48,14 +59,12 @@ def load(file: Path | None, flags: dict[str, Any]) -> ServeConfig:
             dotenv_settings: PydanticBaseSettingsSource,
             file_secret_settings: PydanticBaseSettingsSource,
         ) -> tuple[PydanticBaseSettingsSource, ...]:
-            return init_settings, env_settings, InitSettingsSource(settings_cls, settings)
+            return init_settings, Environment(settings_cls), InitSettingsSource(settings_cls, settings)
 
     try:
         config = Layered(**{key: value for key, value in flags.items() if value is not None})
     except ValidationError as exc:
         raise ConfigError([*unknown, *(_fault(error["loc"], error["msg"]) for error in exc.errors())]) from exc
-    except SettingsError as exc:  # an environment variable that should be JSON
-        raise ConfigError([*unknown, " ".join(str(exc).split())]) from exc
     if unknown:
         raise ConfigError(unknown)
     return config
@@ -70,10 +79,10 @@ def _unknown(names: Iterable[str]) -> list[str]:
 
 def _from_file(file: Path) -> dict[str, Any]:
     try:
-        content = yaml.safe_load(file.read_text())
+        content = yaml.safe_load(file.read_text("utf-8"))
     except OSError as exc:
         raise ConfigError([f"{file}: {exc.strerror}"]) from exc
-    except yaml.YAMLError as exc:
+    except (yaml.YAMLError, ValueError, RecursionError) as exc:  # ValueError: not UTF-8, or a date that does not exist
         raise ConfigError([f"{file}: not YAML: {' '.join(str(exc).split())}"]) from exc
     if content is None:
         return {}
@@ -85,4 +94,5 @@ def _from_file(file: Path) -> dict[str, Any]:
 def _fault(location: tuple[int | str, ...], message: str) -> str:
     name = ".".join(str(part) for part in location)
     text = message.removeprefix("Value error, ").replace("Extra inputs are not permitted", "unknown setting")
+    text = re.sub(r"Input should be a valid dictionary( or instance of \w+Config)?$", "not a mapping of settings", text)
     return f"{name}: {text}" if name else text

@@ -29,12 +29,16 @@ class Address(BaseModel):
 
 def parse_address(value: object) -> object:
     """Text to the fields of an Address. Raises ValueError."""
-    if not isinstance(value, str):
+    if isinstance(value, Address | dict):
         return value
-    match = _ADDRESS.fullmatch(value.strip())
+    match = _ADDRESS.fullmatch(value.strip()) if isinstance(value, str) else None
     if not match:
         raise ValueError(f"{value!r} is not HOST:PORT")
     return {"host": match["v6"] or match["host"], "port": int(match["port"])}
+
+
+def _parse_optional_address(value: object) -> object:
+    return None if value is None else parse_address(value)
 
 
 def parse_addresses(value: object) -> object:
@@ -52,7 +56,7 @@ def parse_http_url(value: str) -> str:
 
 
 ListenAddress = Annotated[Address, BeforeValidator(parse_address), NoDecode]
-OptionalListenAddress = Annotated[Address | None, BeforeValidator(parse_address), NoDecode]
+OptionalListenAddress = Annotated[Address | None, BeforeValidator(_parse_optional_address), NoDecode]
 Bytes = Annotated[int, Field(gt=0)]
 Millis = Annotated[int, Field(gt=0)]
 

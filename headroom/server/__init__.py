@@ -1,4 +1,4 @@
-"""`headroom serve`: app.py builds and runs all parts, and stops them in reverse order.
+"""`headroom serve`: app.py builds and runs all parts, and stops them in reverse order, after startup_check.py.
 
 listeners/ builds and opens the listeners, http.py the HTTP endpoint, pages.py the web pages; storage.py runs the store;
 quotas/ reads quotas and JMX; processes/ has the child processes and their supervisors; store_readings.py and

@@ -20,7 +20,7 @@ _TOKEN = re.compile(rf"[!-~]{{{MIN_TOKEN_CHARS},}}")
 
 def access_of(config: AccessConfig, name: str) -> Access:
     """The access rules of a receiver; `name` is its section of the settings. Raises ServeError."""
-    tokens = _tokens(config, name)
+    tokens = tokens_of(config, name)
     if tokens and not config.certificate:
         log.warning("bearer tokens are sent in clear text: the receiver has no TLS", receiver=name)
     allowed = config.allow_unauthenticated
@@ -46,8 +46,8 @@ def tls_of(config: AccessConfig, name: str) -> Tls | None:
     return Tls(certificate, private_key, client_ca)
 
 
-def _tokens(config: AccessConfig, name: str) -> list[str]:
-    """Raises ServeError."""
+def tokens_of(config: AccessConfig, name: str) -> list[str]:
+    """The accepted bearer tokens. Raises ServeError."""
     if config.token_file is None:
         tokens, source = [config.token.get_secret_value()] if config.token else [], f"{name}.token"
     else:

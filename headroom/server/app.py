@@ -15,7 +15,7 @@ import uvloop
 
 from exporters import self_metrics as catalogue
 from exporters.spool.writer import SpoolWriter
-from headroom.config.settings import Address, ServeConfig
+from headroom.config.settings import Address, ConfigError, ServeConfig
 from headroom.errors import ServeError, listening
 from headroom.logs import configure_logging
 from headroom.server.forwarding import open_forwarding
@@ -31,6 +31,7 @@ from headroom.server.processes.assembly import open_spool, push_sync_tasks, sync
 from headroom.server.processes.messages import network_lock
 from headroom.server.processes.network_supervisor import NetworkProcesses
 from headroom.server.processes.storage_supervisor import StorageReadings, StorageWorker
+from headroom.server.startup_check import startup_faults
 from headroom.server.storage import open_storage
 from headroom.server.store_readings import StoreReadings
 
@@ -38,7 +39,9 @@ _PREDECESSORS_S = 10.0
 
 
 def run(config: ServeConfig) -> int:
-    """Serves until SIGTERM or SIGINT; returns 0. Raises ServeError."""
+    """Serves until SIGTERM or SIGINT; returns 0. Raises ConfigError before anything is opened, ServeError later."""
+    if faults := startup_faults(config):
+        raise ConfigError(faults)
     configure_logging()
     allow_open_files()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:

@@ -24,15 +24,20 @@ async def open_forwarding(config: ServeConfig, stack: AsyncExitStack) -> Forward
         Mirror(config.data / "forward", config.forward.max_lag_bytes)
     except OSError as exc:
         raise ServeError(f"cannot forward: {config.data} has no hard links: {exc.strerror}") from exc
+    check_forward_files(config)
+    process = ForwardProcess(_settings(config))
+    await process.start()
+    stack.push_async_callback(process.stop, _STOP_S)
+    return process
+
+
+def check_forward_files(config: ServeConfig) -> None:
+    """Raises ServeError when a certificate of `forward` cannot be read."""
     for path in filter(None, (config.forward.ca, config.forward.certificate, config.forward.private_key)):
         try:
             path.read_bytes()
         except OSError as exc:
             raise ServeError(f"cannot forward: cannot read {path}: {exc.strerror}") from exc
-    process = ForwardProcess(_settings(config))
-    await process.start()
-    stack.push_async_callback(process.stop, _STOP_S)
-    return process
 
 
 def _settings(config: ServeConfig) -> ForwardSettings:

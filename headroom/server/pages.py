@@ -42,7 +42,7 @@ def http_app(
     data = Data(_reader(config, writer), lambda: subscription_rows(rules), status)
     app = web_app(self_metrics, is_ready, [*api_routes(data), *page_routes(data)])
     is_loopback = _is_loopback(config.http.host)
-    return AccessControl(GZipMiddleware(app), config.web, _token(config), is_loopback=is_loopback)
+    return AccessControl(GZipMiddleware(app), config.web, web_token(config), is_loopback=is_loopback)
 
 
 def subscription_rows(rules: ClientMetrics) -> list[dict[str, Any]]:
@@ -87,7 +87,8 @@ def _reader(config: ServeConfig, writer: Endpoint) -> Endpoint:
     return Endpoint(writer.scheme, writer.host, writer.port, "", config.store.server.password_of_readers)
 
 
-def _token(config: ServeConfig) -> str | None:
+def web_token(config: ServeConfig) -> str | None:
+    """The token of the pages, if any. Raises ServeError."""
     if config.web.token_file is None:
         return config.web.token.get_secret_value() if config.web.token else None
     try:

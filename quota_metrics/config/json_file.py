@@ -7,6 +7,7 @@ Sans-I/O.
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Iterator
 from typing import Any
@@ -51,11 +52,7 @@ def parse_pairs(content: str | bytes) -> list[tuple[str | None, str | None, str 
         raise QuotaFileError("not a list of [user, client-id] or [user, client-id, ip]")
     triples = []
     for number, pair in enumerate(pairs):
-        if (
-            not isinstance(pair, list)
-            or len(pair) not in (2, 3)
-            or not all(name is None or isinstance(name, str) for name in pair)
-        ):
+        if not isinstance(pair, list) or len(pair) not in (2, 3) or not all(map(_is_name, pair)):
             raise QuotaFileError(f"[{number}]: not [user, client-id] or [user, client-id, ip] of strings and nulls")
         triples.append((pair[0], pair[1], pair[2] if len(pair) == 3 else None))
     return triples
@@ -76,11 +73,16 @@ def _entity(where: str, components: Any) -> Entity:
     for kind, name in components.items():
         if kind not in TYPES:
             raise QuotaFileError(f"{where}: unknown entity type {kind!r}, not one of {', '.join(TYPES)}")
-        if name is not None and not isinstance(name, str):
+        if not _is_name(name):
             raise QuotaFileError(f"{where}: the name of {kind} is neither a string nor null")
     if IP in components and len(components) > 1:
         raise QuotaFileError(f"{where}: ip goes with neither user nor client-id")
     return entity_of(components)
+
+
+def _is_name(name: Any) -> bool:
+    """A string or null. JSON's escapes can spell half of a surrogate pair, which is no character."""
+    return name is None or (isinstance(name, str) and not re.search("[\ud800-\udfff]", name))
 
 
 def _values(where: str, entity: Entity, values: Any) -> Iterator[tuple[str, float]]:

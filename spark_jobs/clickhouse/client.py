@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -15,11 +14,9 @@ from clickhouse_connect.driver.exceptions import ClickHouseError
 from urllib3.exceptions import HTTPError
 
 from exporters.clickhouse.connection import Endpoint, tls_of
+from exporters.clickhouse.errors import error_text
 from exporters.clickhouse.store import PermanentWriteError, Store, TransientWriteError
 
-logging.getLogger("clickhouse_connect").setLevel(logging.ERROR)  # its warnings are raised as exceptions as well
-
-_MESSAGE_CHARS = 300
 _ENGINE = "SELECT engine FROM system.tables WHERE database = 'headroom' AND name = {table:String}"
 
 
@@ -73,7 +70,7 @@ class ClickHouse:
         try:
             store.insert(table, rows, token=token)
         except (TransientWriteError, PermanentWriteError) as exc:
-            raise SourceError(_message(exc, self.name, f"{self.name}: ")) from exc
+            raise SourceError(error_text(exc, self.name)) from exc
         finally:
             store.close()
 
@@ -97,19 +94,4 @@ class ClickHouse:
         # A server other than ClickHouse fails the handshake in many ways: bad numbers and Arrow streams raise
         # ValueError. A stream that is cut off raises urllib3's exceptions.
         except (ClickHouseError, HTTPError, ValueError, OSError) as exc:
-            raise SourceError(_message(exc, self.name, f"{self.name}: ")) from exc
-
-
-def _message(exc: BaseException, name: str, otherwise: str) -> str:
-    """The operating system's error text of a failed connection, without the wrapping of the libraries."""
-    first = exc
-    while (before := first.__cause__ or first.__context__) is not None:
-        first = before
-    if isinstance(first, OSError) and first.strerror:
-        return f"cannot reach {name}: {first.strerror}"
-    return otherwise + _one_line(exc)
-
-
-def _one_line(exc: BaseException) -> str:
-    text = " ".join(str(exc).split())
-    return text if len(text) <= _MESSAGE_CHARS else text[:_MESSAGE_CHARS] + "..."
+            raise SourceError(error_text(exc, self.name)) from exc

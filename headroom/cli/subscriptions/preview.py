@@ -10,6 +10,7 @@ import typer
 from clickhouse_connect.driver.exceptions import ClickHouseError
 
 from exporters.clickhouse.connection import Endpoint
+from exporters.clickhouse.errors import error_text
 from headroom.cli.output.tables import print_table
 from telemetry.rules.java.hash import uuid_text
 from telemetry.rules.subscription_config import ALL_METRICS, DEFAULT_INTERVAL_MS, Subscription
@@ -118,7 +119,7 @@ def _rows(subscription: Subscription, endpoint: Endpoint, since_ms: int) -> Sequ
         finally:
             client.close()
     except (ClickHouseError, OSError, ValueError) as exc:
-        raise ConnectionError(f"cannot ask {endpoint}: {' '.join(str(exc).split())}") from exc
+        raise ConnectionError(error_text(exc, str(endpoint))) from exc
     return list(result.named_results())
 
 

@@ -75,17 +75,21 @@ def push_flush(pushes: SpoolWriter, config: ServeConfig) -> Callable[[], None]:
 
 def telemetry_receiver(config: ServeConfig, pushes: SpoolWriter) -> TelemetryReceiver:
     """The receiver, whose rules have no subscriptions yet."""
-    rules = ClientMetrics(
-        new_id=lambda: uuid.uuid4().bytes,
-        max_instances=config.telemetry.max_instances,
-        match_keys=EXTRA_MATCH_KEYS if config.telemetry.extra_selectors else MATCH_KEYS,
-    )
     return TelemetryReceiver(
-        rules,
+        new_rules(config.telemetry),
         append=pushes.append,
         telemetry_max_bytes=config.telemetry.max_bytes,
         validate_payload=_validate(config.telemetry),
         rules_ms=monotonic_ms,
+    )
+
+
+def new_rules(config: TelemetryConfig) -> ClientMetrics:
+    """Rules without subscriptions."""
+    return ClientMetrics(
+        new_id=lambda: uuid.uuid4().bytes,
+        max_instances=config.max_instances,
+        match_keys=EXTRA_MATCH_KEYS if config.extra_selectors else MATCH_KEYS,
     )
 
 

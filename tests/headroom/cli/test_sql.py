@@ -92,7 +92,7 @@ def test_nobody_there(capfdbinary: pytest.CaptureFixture[bytes]) -> None:
 
 
 @pytest.mark.parametrize(
-    "url", ["", "127.0.0.1:8123", "http://", "http://h:x", "http://h:99999", "ftp://h", "http://h:0"]
+    "url", ["", "127.0.0.1:8123", "http://", "http://h:x", "http://h:99999", "ftp://h", "http://h:0", "http://a..b:1"]
 )
 def test_an_url_that_is_none(url: str, capfdbinary: pytest.CaptureFixture[bytes]) -> None:
     assert run_sql("SELECT 1", url, None, {}) == 1

@@ -71,11 +71,31 @@ def test_all_faults_are_told_at_once(tmp_path: Path) -> None:
     assert "lisen: unknown setting" in reported.value.faults
 
 
-@pytest.mark.parametrize("text", ["- a list", "a: [", "just text"])
-def test_a_file_that_is_no_mapping_is_one_fault(tmp_path: Path, text: str) -> None:
+@pytest.mark.parametrize("text", [b"- a list", b"a: [", b"just text", b"\xff\xfe: 1", b"[" * 2_000, b"a: 2026-99-99"])
+def test_a_file_that_is_no_mapping_is_one_fault(tmp_path: Path, text: bytes) -> None:
+    file = tmp_path / "headroom.yaml"
+    file.write_bytes(text)
     with pytest.raises(ConfigError) as reported:
-        load(written(tmp_path, text), {})
+        load(file, {})
     assert len(reported.value.faults) == 1
+
+
+def test_values_of_another_type_are_reported_in_the_words_of_the_settings(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError) as reported:
+        load(written(tmp_path, "listen: 1\nhttp: null\nspool: null\notlp: {grpc: null}\nquotas: 7\n"), {})
+    assert sorted(reported.value.faults) == [
+        "http: None is not HOST:PORT",
+        "listen: 1 is not HOST:PORT",
+        "quotas: not a mapping of settings",
+        "spool: not a mapping of settings",
+    ]
+
+
+def test_a_variable_that_is_not_json_is_a_fault_among_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HEADROOM_TELEMETRY", "{")
+    monkeypatch.setenv("HEADROOM_WEB__HOST_NAMES", "[1")
+    found = [fault.split(":")[0] for fault in faults_of({"listen": "foo"})]
+    assert found == ["listen", "web.host_names", "telemetry"]
 
 
 @pytest.mark.parametrize(

@@ -203,6 +203,7 @@ def test_flags_that_cannot_be_used(arguments: list[str], message: str) -> None:
         ("[]", 'not an object with "entries", a list'),
         ({"entries": {}}, 'not an object with "entries", a list'),
         ({"entries": [1]}, "entries[0]: not an object"),
+        ({"entries": [{"entity": {"user": "\udfff"}, "values": {}}]}, "entries[0]: the name of user is neither"),
         ({"entries": [{"entity": {"user": "a"}, "value": {}}]}, "entries[0]: not an object"),
         ({"entries": [{"entity": {}, "values": {}}]}, '"entity" is not an object with at least one of'),
         ({"entries": [{"entity": {"group": "a"}, "values": {}}]}, "unknown entity type 'group'"),
@@ -224,7 +225,10 @@ def test_files_that_are_none_of_quotas(tmp_path: Path, document: Any, message: s
     assert message in refused("describe", "--from", written(tmp_path, document))
 
 
-@pytest.mark.parametrize("pairs", ["", "{}", "[[]]", "[1]", '[["a"]]', '[["a", 1]]', '[["a", "b", "c", "d"]]'])
+NO_PAIRS = ["", "{}", "[[]]", "[1]", '[["a"]]', '[["a", 1]]', '[["a", "b", "c", "d"]]', r'[["\ud800", null]]']
+
+
+@pytest.mark.parametrize("pairs", NO_PAIRS)
 def test_pairs_that_are_none(rules: str, tmp_path: Path, pairs: str) -> None:
     (tmp_path / "pairs.json").write_text(pairs)
     refused("resolve", "--from", rules, "--pairs", str(tmp_path / "pairs.json"))

@@ -1,0 +1,48 @@
+"""Checks the files that settings name, and settings that exclude each other, before `headroom serve` opens anything."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+
+from exporters.clickhouse.managed.executable import NoServerError, find_program
+from headroom.config.settings import ServeConfig
+from headroom.errors import ServeError
+from headroom.server.forwarding import check_forward_files
+from headroom.server.pages import web_token
+from headroom.server.processes.assembly import loaded_subscriptions, new_rules
+from headroom.server.processes.security import broker_security, listener_security
+
+
+def startup_faults(config: ServeConfig) -> list[str]:
+    """One line for each file that cannot be used and for each contradiction."""
+    faults = []
+    for check in _checks(config):
+        try:
+            check()
+        except (ServeError, NoServerError) as exc:
+            faults.append(str(exc))
+    return list(dict.fromkeys(faults))  # each listener reports a fault of command_config
+
+
+def _checks(config: ServeConfig) -> Iterator[Callable[[], object]]:
+    yield partial(broker_security, config)
+    for listener in (config.listener, *config.listeners):
+        yield partial(listener_security, config, listener)
+    yield partial(web_token, config)
+    if config.forward.endpoint is not None:
+        yield partial(check_forward_files, config)
+    if config.subscriptions is not None:
+        yield partial(loaded_subscriptions, config.subscriptions, new_rules(config.telemetry))
+    if config.store.server.program is not None and config.clickhouse is None:
+        yield partial(find_program, config.store.server.program)
+    receivers = {
+        "grpc": config.grpc if config.grpc.listen else None,
+        "otlp": config.otlp if config.otlp.grpc or config.otlp.http else None,
+    }
+    for name, receiver in receivers.items():
+        if receiver is not None:
+            from headroom.server.access import tls_of, tokens_of  # imports gRPC, which takes 20 MB
+
+            yield partial(tokens_of, receiver, name)
+            yield partial(tls_of, receiver, name)

@@ -1,0 +1,74 @@
+"""`headroom top` and `headroom status`: exit codes and messages when no healthy `headroom serve` answers."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+
+import pytest
+from typer.testing import CliRunner
+
+from headroom.cli.main import app
+
+
+class Answer(BaseHTTPRequestHandler):
+    """Answers as the server's `answer` says."""
+
+    def do_GET(self) -> None:
+        status, body = self.server.answer  # type: ignore[attr-defined] # the test's
+        self.send_response(status)
+        self.send_header("content-length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *arguments: object) -> None:
+        """Silent."""
+
+
+@pytest.fixture
+def other_server() -> Iterator[HTTPServer]:
+    with HTTPServer(("127.0.0.1", 0), Answer) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        yield server
+        server.shutdown()
+        thread.join()
+
+
+@pytest.mark.parametrize("address", ["", "foo", ":1", "http://[::1", "127.0.0.1:99999", "a..b:1", "ftp://a:1", "//:80"])
+def test_an_invalid_address_is_a_usage_error(address: str) -> None:
+    for command in (["status"], ["top"], ["gateway", "share"]):
+        done = CliRunner().invoke(app, [*command, "--http", address])
+        assert (done.exit_code, done.stdout) == (2, "")
+        assert done.stderr == f"headroom: --http {address!r} is not HOST:PORT or http(s)://HOST[:PORT]\n"
+
+
+@pytest.mark.parametrize("token", ["secret\n", "s\u00e9cret", "s\u4e2dcret"])
+def test_an_invalid_token_is_not_printed(monkeypatch: pytest.MonkeyPatch, token: str) -> None:
+    monkeypatch.setenv("HEADROOM_WEB__TOKEN", token)
+    done = CliRunner().invoke(app, ["status", "--http", "127.0.0.1:1"])
+    assert (done.exit_code, done.output.count("cret")) == (2, 0)
+    assert done.stderr.startswith("headroom: HEADROOM_WEB__TOKEN has characters other than printable ASCII")
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "code", "message"),
+    [
+        (200, b"<html>", 3, "{address} answers, but is not the HTTP address of `headroom serve`"),
+        (404, b"There is no handle /", 3, "{address}: answered 404: There is no handle /"),
+        (503, b'{"error":"the store cannot be read"}', 3, "{address}: the store cannot be read"),
+        (400, b'{"error":"level must be one or more of ok"}', 2, "level must be one or more of ok"),
+    ],
+)
+def test_other_answers(other_server: HTTPServer, status: int, body: bytes, code: int, message: str) -> None:
+    other_server.answer = status, body  # type: ignore[attr-defined] # see Answer
+    address = f"127.0.0.1:{other_server.server_port}"
+    done = CliRunner().invoke(app, ["top", "--once", "--http", address, "--level", "\udcff"])
+    assert (done.exit_code, done.stdout) == (code, "")
+    assert done.stderr == f"headroom: {message.format(address=address)}\n"
+
+
+def test_a_closed_port() -> None:
+    done = CliRunner().invoke(app, ["status", "--http", "127.0.0.1:1"])
+    assert (done.exit_code, done.stderr) == (3, "headroom: cannot reach 127.0.0.1:1: Connection refused\n")
