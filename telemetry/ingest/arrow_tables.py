@@ -6,8 +6,7 @@ Columns of the sender are built by index (numpy), not by a Python loop over poin
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from itertools import repeat
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -74,12 +73,14 @@ def _points(columns: PointColumns, names: Names, pushes: Sequence[Push]) -> pa.T
 
 def series_table(outcomes: Sequence[Outcome]) -> pa.Table:
     """Rows of `series`: each new series once, as in the last push that contains it."""
-    found: dict[int, tuple[Series, int]] = {}
+    found: dict[int, Series] = {}
+    number: dict[int, int] = {}  # of the push; a tuple per series would keep the garbage collector busy
     for n, outcome in enumerate(outcomes):
-        found.update(zip(outcome.decoded.series, zip(outcome.decoded.series.values(), repeat(n)), strict=False))
-    described, index = _distinct([series for series, _ in found.values()])
+        found.update(outcome.decoded.series)
+        number.update(dict.fromkeys(outcome.decoded.series, n))
+    described, index = _distinct(found.values())
     pushes = [outcome.push for outcome in outcomes]
-    of_push = pa.array([n for _, n in found.values()], pa.int32())
+    of_push = pa.array(list(number.values()), pa.int32())
     of_series = {
         **{
             name: _strings(getattr(series, name) for series in described)
@@ -99,7 +100,7 @@ def series_table(outcomes: Sequence[Outcome]) -> pa.Table:
     )
 
 
-def _distinct(described: Sequence[Series]) -> tuple[list[Series], Any]:
+def _distinct(described: Collection[Series]) -> tuple[list[Series], Any]:
     """The objects without repetition, and the number of each: clients of one template share them."""
     numbers: dict[int, int] = {}
     index = pa.array([numbers.setdefault(id(series), len(numbers)) for series in described], pa.int32())

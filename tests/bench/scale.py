@@ -2,13 +2,17 @@
 
 python -m tests.bench.scale CLIENTS [INTERVAL_S [CONNECTIONS [SECONDS [VECTOR]]]]
 
-CPU of the network process is reported per push within the measured time; that of the storage worker and ClickHouse per
-row written until the spool is empty and no merge is left. Prints a line per figure:
-`scale NAME measured=M predicted=P ratio=R unit=U`.
+INTERVAL_S 0 or none: 10 s, and longer above 33,330 clients, so that there are 3,333 pushes a second (300 s for a
+million, KIP-714's default). CPU of the network process is reported per push within the measured time; that of the
+storage worker and ClickHouse per row written until the spool is empty and no merge is left, or for PATIENCE_S. Prints
+a line per figure: `scale NAME measured=M predicted=P ratio=R unit=U`. A run takes about 1.6 intervals, 3 minutes, and
+three times PATIENCE_S at most.
 """
 
 from __future__ import annotations
 
+import contextlib
+import os
 import sys
 import time
 from typing import NamedTuple
@@ -22,10 +26,13 @@ from tests.bench.kit.load_generator import MAX_CONNECTIONS, LoadGenerator, Measu
 from tests.bench.kit.serve import Serve, cpu_s, open_files_allowed, waited
 
 VECTOR = "librdkafka-2.16.0-producer.zst"
+PUSHES_PER_S = 3_333  # unless the interval is given
+MIN_INTERVAL_S = 10.0
 GETS_PER_S = 10_000  # while the clients connect
 FIRST_PUSHES = 1.6  # intervals until each client has pushed once, which writes the rows of its series
 IDLE_S = 8.0
-PATIENCE_S = 900.0  # time limit for the worker to write its backlog
+PATIENCE_S = 240.0  # time limit for the worker to write its backlog, and for merging all parts
+MERGED_ROWS = 20_000_000  # more are not merged into one part: bytes of a row are those of the parts as they are
 PARTS = "FROM system.parts WHERE active AND database = 'headroom' AND table = 'points'"
 
 
@@ -58,7 +65,9 @@ class Run(NamedTuple):
     worker_rss_bytes: float
     clickhouse_rss_bytes: float
     push_bytes: float
-    backlog_s: float  # backlog of the storage worker at the end of the measured time
+    backlog_s: float  # until the spool was empty, after the measured time
+    unwritten: float  # pushes that were still in the spool after PATIENCE_S
+    load_average: float
 
 
 def spent(serve: Serve) -> Spent:
@@ -87,31 +96,49 @@ def run(clients: int, interval_s: float, connections: int, seconds: float, vecto
             measured = load.measure(seconds)
             then = spent(serve)
             instances = (rss(serve.network) - base[0]) / clients
-        ended = time.monotonic()
-        serve.written(PATIENCE_S)
-        backlog_s = time.monotonic() - ended
-        waited(lambda: serve.query("SELECT count() FROM system.merges") == ["0"], PATIENCE_S)
+        backlog_s = written(serve)
         last = spent(serve)
-        with Endpoint.parse(serve.url).as_writer().connect(send_receive_timeout=PATIENCE_S) as client:
-            client.command("OPTIMIZE TABLE headroom.points FINAL")
-        disk, merged = serve.query(f"SELECT sum(bytes_on_disk), sum(rows) {PARTS}")[0].split("\t")
-        series = int(serve.query("SELECT uniqCombined(series_id) FROM headroom.points")[0])
+        unwritten = serve.metrics()["headroom_records:buffered"]
+        a_row, turns = stored(serve, last.rows)
     rows, took_s = last.rows - first.rows, last.at_s - first.at_s
     network_s = then.network_s - first.network_s - idle[0] * (then.at_s - first.at_s)
     return Run(
         measured,
         *idle,
-        last.rows / last.pushes,
-        int(merged) / series,
+        last.rows / (last.pushes - unwritten),
+        turns,
         network_s / (then.pushes - first.pushes) * 1e6,
         (last.worker_s - first.worker_s - idle[1] * took_s) / rows * 1e6,
         (last.clickhouse_s - first.clickhouse_s - idle[2] * took_s) / rows * 1e6,
-        int(disk) / int(merged),
+        a_row,
         instances,
         *base,
         load.payload_bytes,
         backlog_s,
+        unwritten,
+        os.getloadavg()[1],
     )
+
+
+def written(serve: Serve) -> float:
+    """Seconds until the spool is empty. Waits for merges, too, and PATIENCE_S at most for each."""
+    began = time.monotonic()
+    with contextlib.suppress(TimeoutError):
+        serve.written(PATIENCE_S)
+    took_s = time.monotonic() - began
+    with contextlib.suppress(TimeoutError):
+        waited(lambda: serve.query("SELECT count() FROM system.merges") == ["0"], PATIENCE_S)
+    return took_s
+
+
+def stored(serve: Serve, rows: int) -> tuple[float, float]:
+    """Bytes of a row on disk, merged, and points of a series, on average."""
+    if rows <= MERGED_ROWS:
+        with Endpoint.parse(serve.url).as_writer().connect(send_receive_timeout=PATIENCE_S) as client:
+            client.command("OPTIMIZE TABLE headroom.points FINAL")
+    disk, merged = serve.query(f"SELECT sum(bytes_on_disk), sum(rows) {PARTS}")[0].split("\t")
+    series = int(serve.query("SELECT uniqCombined(series_id) FROM headroom.points")[0])
+    return int(disk) / int(merged), int(merged) / series
 
 
 def idle_cores(serve: Serve) -> list[float]:
@@ -133,7 +160,8 @@ def report(name: str, measured: float, predicted: float, unit: str) -> None:
 
 def main() -> None:
     clients = int(sys.argv[1])
-    interval_s = float(sys.argv[2]) if len(sys.argv) > 2 else 60.0
+    interval_s = float(sys.argv[2]) if len(sys.argv) > 2 else 0.0
+    interval_s = interval_s or max(MIN_INTERVAL_S, clients / PUSHES_PER_S)
     connections = int(sys.argv[3]) if len(sys.argv) > 3 else MAX_CONNECTIONS
     seconds = float(sys.argv[4]) if len(sys.argv) > 4 else 60.0
     vector = sys.argv[5] if len(sys.argv) > 5 else VECTOR
@@ -141,6 +169,7 @@ def main() -> None:
     load, figures = seen.load, load_figures()
     pushes_s = load.acknowledged / load.seconds
     work = Workload(clients, interval_s, seen.points, seen.push_bytes, brokers=0)
+    report("interval", interval_s, 0, "s")
     report("pushes_per_s", pushes_s, clients / interval_s, "1/s")
     report("refused", load.refused, 0, "pushes")
     report("network_cores", pushes_s * seen.push_us / 1e6, network_cores(work, figures), "cores")
@@ -150,11 +179,14 @@ def main() -> None:
     report("row_bytes", seen.row_bytes, row_bytes(figures, seen.turns), "bytes")
     held = min(connections, clients, MAX_CONNECTIONS)
     memory = clients * figures.instance_bytes + held * figures.connection_bytes / 2  # no broker: half of the pair
+    report("instance", seen.instance_bytes, memory / clients, "bytes")
     report("network_memory", clients * seen.instance_bytes, memory, "bytes")
     report("p50", load.p50_ms, 0, "ms")
     report("p99", load.p99_ms, 0, "ms")
     report("generator_late", load.late_ms, 0, "ms")
     report("lag_at_the_end", seen.backlog_s, 0, "s")
+    report("unwritten", seen.unwritten, 0, "records")
+    report("load_average", seen.load_average, 0, "runnable")
     print(*(f"{name}={value:.4g}" for name, value in seen._asdict().items() if name != "load"), file=sys.stderr)
 
 
