@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import gzip
+import ssl
 from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from threading import Thread
 from typing import Any, NamedTuple
 
@@ -30,6 +32,24 @@ class Refusal(NamedTuple):
 
     status: str | int
     retry_after_s: int | None = None
+
+
+class ServerTls(NamedTuple):
+    """PEM files. Clients need a certificate of the same CA."""
+
+    ca: Path
+    certificate: Path
+    key: Path
+
+    def grpc_credentials(self) -> grpc.ServerCredentials:
+        ca, certificate, key = (path.read_bytes() for path in self)
+        return grpc.ssl_server_credentials([(key, certificate)], ca, require_client_auth=True)
+
+    def context(self) -> ssl.SSLContext:
+        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=str(self.ca))
+        context.verify_mode = ssl.CERT_REQUIRED
+        context.load_cert_chain(self.certificate, self.key)
+        return context
 
 
 class Received:
@@ -86,7 +106,7 @@ def metric_names(request: Any) -> list[str]:
 
 
 @contextmanager
-def grpc_endpoint(received: Received, port: int = 0) -> Iterator[str]:
+def grpc_endpoint(received: Received, port: int = 0, tls: ServerTls | None = None) -> Iterator[str]:
     """HOST:PORT of a collector's gRPC receiver."""
 
     class Service(services.MetricsServiceServicer):
@@ -99,7 +119,8 @@ def grpc_endpoint(received: Received, port: int = 0) -> Iterator[str]:
 
     server = grpc.server(ThreadPoolExecutor(2), options=[("grpc.so_reuseport", 0)])
     services.add_MetricsServiceServicer_to_server(Service(), server)
-    bound = server.add_insecure_port(f"{_LOOPBACK}:{port}")
+    address = f"{_LOOPBACK}:{port}"
+    bound = server.add_secure_port(address, tls.grpc_credentials()) if tls else server.add_insecure_port(address)
     server.start()
     try:
         yield f"{_LOOPBACK}:{bound}"
@@ -118,7 +139,7 @@ def _abort(context: Any, refusal: Refusal) -> None:
 
 
 @contextmanager
-def http_endpoint(received: Received, port: int = 0) -> Iterator[str]:
+def http_endpoint(received: Received, port: int = 0, tls: ServerTls | None = None) -> Iterator[str]:
     """HOST:PORT of a collector's HTTP receiver, at /v1/metrics."""
 
     class Handler(BaseHTTPRequestHandler):
@@ -143,6 +164,8 @@ def http_endpoint(received: Received, port: int = 0) -> Iterator[str]:
             pass
 
     with ThreadingHTTPServer((_LOOPBACK, port), Handler) as server:
+        if tls:
+            server.socket = tls.context().wrap_socket(server.socket, server_side=True)
         Thread(target=server.serve_forever, daemon=True).start()
         try:
             yield f"{_LOOPBACK}:{server.server_port}"

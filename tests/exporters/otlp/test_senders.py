@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 
-from exporters.otlp.grpc_sender import GrpcSender
+from exporters.otlp.grpc_sender import GrpcSender, GrpcTls
 from exporters.otlp.http_sender import HttpSender
 from exporters.otlp.outcome import MAX_RETRY_AFTER_S, PermanentSendError, RetryableSendError, Sender
 from headroom.demo.kit.processes import free_ports
-from tests.kit.otlp_endpoints import ENDPOINTS, Received, Refusal
+from tests.kit.certificates import CertificateAuthority
+from tests.kit.otlp_endpoints import ENDPOINTS, Received, Refusal, ServerTls
 
 REFUSALS = [
     ("grpc", Refusal("UNAVAILABLE"), True, None),
@@ -93,4 +95,36 @@ def test_an_endpoint_that_is_away_is_retried(protocol: str) -> None:
             except RetryableSendError:
                 continue
     sender.close()
+    assert received.values() == [7]
+
+
+def tls_sender_to(protocol: str, address: str, ca: Path, client: tuple[Path, Path] | None) -> Sender:
+    if protocol == "grpc":
+        certificate, key = (path.read_bytes() for path in client) if client else (None, None)
+        tls = GrpcTls(ca.read_bytes(), certificate, key)
+        return GrpcSender(address, tls=tls, headers={}, gzip=True, timeout_s=20)
+    files = {"ca_certs": str(ca)}
+    if client:
+        files |= {"cert_file": str(client[0]), "key_file": str(client[1])}
+    return HttpSender(f"https://{address}/v1/metrics", tls_files=files, headers={}, compression="gzip", timeout_s=20)
+
+
+@pytest.mark.parametrize("protocol", ENDPOINTS)
+def test_an_endpoint_with_tls_is_sent_to_when_both_certificates_are_trusted(protocol: str, tmp_path: Path) -> None:
+    (tmp_path / "other").mkdir()
+    authority, other = CertificateAuthority(tmp_path), CertificateAuthority(tmp_path / "other")
+    client = authority.issue("client")
+    received = Received()
+    with ENDPOINTS[protocol](received, tls=ServerTls(authority.ca, *authority.issue("server"))) as address:
+        for ca, certificate in ((authority.ca, None), (authority.ca, other.issue("client")), (other.ca, client)):
+            sender = tls_sender_to(protocol, address, ca, certificate)
+            with pytest.raises(RetryableSendError):
+                sender.send(request())
+            sender.close()
+        with pytest.raises(RetryableSendError):
+            sender_to(protocol, address).send(request())
+        assert received.requests == []
+        sender = tls_sender_to(protocol, address, authority.ca, client)
+        assert sender.send(request()) == 0
+        sender.close()
     assert received.values() == [7]

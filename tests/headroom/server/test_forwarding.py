@@ -1,4 +1,4 @@
-"""`headroom serve` that forwards to an OTLP endpoint which stops and comes back."""
+"""`headroom serve` that forwards to an OTLP endpoint (mutual TLS) which stops and comes back."""
 
 from __future__ import annotations
 
@@ -9,13 +9,15 @@ from typing import Any
 
 import psutil
 import pytest
+import yaml
 
 from headroom.config.settings import ConfigError
 from headroom.config.sources import load
 from headroom.demo.kit.processes import LOOPBACK, free_ports
 from tests.chaos.load import metrics_data
 from tests.chaos.wire import WireClient
-from tests.kit.otlp_endpoints import Received, grpc_endpoint
+from tests.kit.certificates import CertificateAuthority
+from tests.kit.otlp_endpoints import Received, ServerTls, grpc_endpoint
 from tests.kit.serving import Served, eventually, rows
 
 SUBSCRIPTIONS = "all: {metrics: '*', interval.ms: 100}\n"
@@ -67,13 +69,15 @@ def test_a_receiver_that_stops_delays_nothing_and_gets_everything_when_it_is_bac
     [port] = free_ports(1)
     (tmp_path / "subscriptions.yaml").write_text(SUBSCRIPTIONS)
     config = tmp_path / "headroom.yaml"
-    config.write_text(
-        f"subscriptions: {tmp_path / 'subscriptions.yaml'}\n"
-        f"forward: {{endpoint: 'http://{LOOPBACK}:{port}', headers: {{authorization: Bearer t}}}}\n"
-    )
+    authority = CertificateAuthority(tmp_path)
+    tls = ServerTls(authority.ca, *authority.issue("collector"))
+    certificate, key = map(str, authority.issue("headroom"))
+    forward = {"endpoint": f"https://{LOOPBACK}:{port}", "headers": {"authorization": "Bearer t"}}
+    forward |= {"ca": str(authority.ca), "certificate": certificate, "private_key": key}
+    config.write_text(yaml.safe_dump({"subscriptions": str(tmp_path / "subscriptions.yaml"), "forward": forward}))
     received = Received()
     with Served(tmp_path, "--cluster", "c", "--config", str(config)) as served:
-        with grpc_endpoint(received, port):
+        with grpc_endpoint(received, port, tls):
             asyncio.run(push(served.address, [1, 2]))
             eventually(received.values, lambda values: values == [1, 2])
         asyncio.run(push(served.address, [3, 4, 5]))
@@ -84,7 +88,7 @@ def test_a_receiver_that_stops_delays_nothing_and_gets_everything_when_it_is_bac
         [process] = served.children("headroom.server.processes.forward_process")
         psutil.Process(process.pid).kill()
         eventually(served.metrics, lambda found: found["headroom_forward_restarts_total"] == 1)
-        with grpc_endpoint(received, port):
+        with grpc_endpoint(received, port, tls):
             eventually(received.values, lambda values: values == [1, 2, 3, 4, 5])
             eventually(served.metrics, lambda found: found["headroom_forward_points_total"] == 5)
         assert served.metrics()["headroom_forward_lost_pushes_total:lag"] == 0
