@@ -50,11 +50,12 @@ class JavaPattern:
 
     __slots__ = ("_regexp", "text")
 
-    def __init__(self, text: str) -> None:
-        """Pattern.compile(text). Raises JavaPatternError, or its subclass UntranslatableError."""
+    def __init__(self, text: str, *, captures: bool = False) -> None:
+        """Pattern.compile(text); `groups` needs `captures`. Raises JavaPatternError, or its subclass
+        UntranslatableError."""
         self.text = text
         try:
-            self._regexp = re2.compile(_Translator(_unquoted(text)).translate(), _OPTIONS)
+            self._regexp = re2.compile(_Translator(_unquoted(text), captures).translate(), _options(captures))
         except re2.error as exc:
             reason = exc.args[0].decode("utf-8", "replace") if exc.args else "refused by RE2"
             raise UntranslatableError(f"cannot express {text!r}: {reason}") from exc
@@ -64,16 +65,20 @@ class JavaPattern:
         text = subject[:MAX_SUBJECT_CHARS].encode("utf-8", "replace")
         return self._regexp.fullmatch(text) is not None
 
+    def groups(self, subject: str) -> list[str] | None:
+        """Matcher.group(0), group(1), ... when all of the subject matches; '' for a group that took no part."""
+        found = self._regexp.fullmatch(subject.encode("utf-8", "replace"))
+        if found is None:
+            return None
+        return [(found[n] or b"").decode() for n in range(self._regexp.groups + 1)]
 
-def _options() -> re2.Options:
+
+def _options(captures: bool) -> re2.Options:
     options = re2.Options()
     options.max_mem = MAX_PROGRAM_BYTES
-    options.never_capture = True
+    options.never_capture = not captures
     options.log_errors = False
     return options
-
-
-_OPTIONS = _options()
 
 
 def _unquoted(pattern: str) -> str:
@@ -114,8 +119,9 @@ class _Translator(CharacterReader):
     may precede, would remain unmatched. `_ended`: this alternative contains `$`, so nothing else may follow.
     """
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, captures: bool = False) -> None:
         super().__init__(text)
+        self._capturing = "(" if captures else "(?:"
         self._out: list[str] = []
         self._open: list[_Group] = []
         self._ended = False
@@ -149,7 +155,7 @@ class _Translator(CharacterReader):
 
     def _open_group(self) -> None:
         if not self.text.startswith("(?", self.at):
-            self._push("(")
+            self._push("(", self._capturing)
             return
         if self.text.startswith("(?:", self.at):
             self._push("(?:")
@@ -164,14 +170,14 @@ class _Translator(CharacterReader):
         if named[1] in self._names:
             raise JavaPatternError(f"named capturing group <{named[1]}> is already defined")
         self._names.add(named[1])
-        self._push(named[0])
+        self._push(named[0], self._capturing)
 
-    def _push(self, head: str) -> None:
+    def _push(self, head: str, translated: str = "(?:") -> None:
         if len(self._open) >= MAX_DEPTH:
             raise UntranslatableError(f"cannot express more than {MAX_DEPTH} nested groups")
         self._open.append(_Group(self.flags, self._ended, self._ends))
         self._ends = False
-        self._out.append("(?:")
+        self._out.append(translated)
         self.at += len(head)
 
     def _open_flags(self) -> None:

@@ -43,7 +43,19 @@ def test_what_no_rule_matches_is_refused() -> None:
         principal_mapper("RULE:^OU=(.*)$/$1/")(NAME)
 
 
-@pytest.mark.parametrize("rules", ["RULE:^CN=(.*?)", "NONE", "RULE:(/x/", "DEFAULT,,"])
+def test_a_pattern_cannot_be_made_to_backtrack() -> None:
+    """Python's own engine would need hours for this subject."""
+    mapper = principal_mapper("RULE:^CN=((a+)+)$/$2/,DEFAULT")
+    assert mapper("CN=" + "a" * 30) == "a" * 30
+    hostile = "CN=" + "a" * 40 + "!"
+    assert mapper(hostile) == hostile
+
+
+def test_groups_that_took_no_part_are_empty_and_nothing_is_cut_off() -> None:
+    assert principal_mapper("RULE:^CN=(?:(x)|(.*))$/$1-$2-$3/")("CN=" + "y" * 5_000) == "-" + "y" * 5_000 + "-"
+
+
+@pytest.mark.parametrize("rules", ["RULE:^CN=(.*?)", "NONE", "RULE:(/x/", "DEFAULT,,", r"RULE:(a)\1/x/"])
 def test_rules_that_are_none(rules: str) -> None:
     with pytest.raises(MappingRuleError):
         principal_mapper(rules)
