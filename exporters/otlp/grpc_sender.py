@@ -28,6 +28,7 @@ _RETRYABLE: Final = frozenset(
 _METHOD = "/opentelemetry.proto.collector.metrics.v1.MetricsService/Export"
 _DETAILS = "grpc-status-details-bin"
 _MAX_DETAIL_CHARS = 200
+_MAX_RECONNECT_BACKOFF_MS = 5_000  # gRPC's default is two minutes, for which a receiver that is back would get nothing
 
 
 class GrpcTls(NamedTuple):
@@ -46,7 +47,11 @@ class GrpcSender:
     ) -> None:
         """`target` is HOST:PORT. If `tls` is None, the connection is plaintext. Header names are lower-cased, as gRPC
         requires."""
-        options = [("grpc.max_receive_message_length", 1 << 20), ("grpc.enable_retries", 0)]
+        options = [
+            ("grpc.max_receive_message_length", 1 << 20),
+            ("grpc.enable_retries", 0),
+            ("grpc.max_reconnect_backoff_ms", _MAX_RECONNECT_BACKOFF_MS),
+        ]
         if tls is None:
             self._channel = grpc.insecure_channel(target, options)
         else:
