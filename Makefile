@@ -104,6 +104,7 @@ fuzz: $(READY) ## hostile bytes in a child process, SEED=1 SECONDS=60
 	@$(BIN)/python -m tests.fuzz $(SEED) $(SECONDS)
 
 bench: compiled ## figures with their ratio to a baseline of the same run; build/bench.jsonl; SIZES= rows for the Spark job
+	@$(BIN)/python -m tests.bench.kit.collector
 	@$(BIN)/python -m tests.bench $(SIZES)
 
 fmt: $(READY) ## format, and fix what ruff can fix

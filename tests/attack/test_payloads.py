@@ -9,8 +9,9 @@ from pathlib import Path
 import psutil
 import pytest
 import zstandard
+from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData
 
-from telemetry.ingest.quarantine_reader import held
+from telemetry.ingest.quarantine_reader import Held, held
 from tests.attack.victim import MB, attack, victim
 from tests.chaos.load import metrics_data
 from tests.chaos.wire import WireClient
@@ -21,6 +22,7 @@ pytestmark = pytest.mark.clickhouse
 
 ZSTD = 4
 REASON = "headroom_dropped_total:over_budget"
+MAX_CLIENT_POINTS, MAX_CLIENT_SERIES = 50, 10  # settings, far below the defaults
 MILLIONS = 7_500_000
 BUCKETS = in_metric(10, field(1, field(8, field(2, b"\x01" * MILLIONS))))
 ATTACKS = {
@@ -54,8 +56,43 @@ def is_at_rest(metrics: dict[str, float]) -> bool:
 def served(tmp_path_factory: pytest.TempPathFactory) -> object:
     directory = tmp_path_factory.mktemp("payloads")
     (directory / "subscriptions.yaml").write_text("all: {metrics: '*', interval.ms: 100}\n")
-    with victim(directory, subscriptions=str(directory / "subscriptions.yaml")) as running:
+    budgets = {"max_client_points": MAX_CLIENT_POINTS, "max_client_series": MAX_CLIENT_SERIES}
+    with victim(directory, subscriptions=str(directory / "subscriptions.yaml"), telemetry=budgets) as running:
         yield running
+
+
+def points_of_one_series(count: int) -> bytes:
+    data = MetricsData.FromString(metrics_data([0], 1, b""))
+    [metric] = data.resource_metrics[0].scope_metrics[0].metrics
+    for n in range(1, count):
+        metric.gauge.data_points.add(time_unix_nano=1 + n, as_double=n)
+    return data.SerializeToString()
+
+
+def quarantined(served: Served) -> list[Held]:
+    return [*held(Path(served.argv[served.argv.index("--data") + 1]) / "quarantine")]
+
+
+def test_budgets_of_a_client_are_settings(served: Served, capsys: pytest.CaptureFixture[str]) -> None:
+    now_ns, before = time.time_ns(), served.metrics()
+    pushes = {
+        "points of one client in a minute": points_of_one_series(MAX_CLIENT_POINTS + 1),
+        "new series of one client in a minute": metrics_data([*range(MAX_CLIENT_SERIES + 1)], now_ns, b""),
+    }
+    within = [points_of_one_series(MAX_CLIENT_POINTS), metrics_data([*range(MAX_CLIENT_SERIES)], now_ns, b"")]
+    with attack(served, "one point and one new series more than a client may send in a minute", capsys) as report:
+        payloads = [zstandard.compress(payload) for payload in (*pushes.values(), *within)]
+        codes = asyncio.run(push_all(served.address, payloads, "greedy"))
+        assert codes == [0, 0, 0, 0]
+        eventually(served.metrics, lambda found: found[REASON] == before[REASON] + len(pushes))
+        report.shown = "quarantined; as much as is allowed is stored"
+    after = eventually(served.metrics, is_at_rest)
+    assert after[REASON] - before[REASON] == len(pushes)
+    causes = [one.facts["cause"] for one in quarantined(served) if one.facts["client_id"] == "greedy"]
+    assert sorted(causes) == sorted(
+        f"cannot keep the push: more than {limit} {budget}"
+        for budget, limit in zip(pushes, (MAX_CLIENT_POINTS, MAX_CLIENT_SERIES), strict=True)
+    )
 
 
 @pytest.mark.parametrize("tried", ATTACKS)
@@ -76,6 +113,5 @@ def test_what_costs_too_much_is_quarantined_and_others_are_stored(
     after = eventually(served.metrics, is_at_rest)
     assert after["headroom_worker_restarts_total"] == 0
     assert after["headroom_records_difference"] == 0
-    reasons = {one.facts["reason"] for one in held(Path(served.argv[served.argv.index("--data") + 1]) / "quarantine")}
-    assert reasons == {"over_budget"}
+    assert {one.facts["reason"] for one in quarantined(served)} == {"over_budget"}
     assert served.ready() == (200, "ready\n")

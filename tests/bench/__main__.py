@@ -21,6 +21,7 @@ MODULES = (
     "instances",
     "connections",
     "latency",
+    "otlp_in",
     "bombs",
     "quotas.resolution",
     "live_views",
