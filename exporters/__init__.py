@@ -3,6 +3,7 @@
 model.py         values shared by telemetry, quota_metrics and spark_jobs, named as in Kafka and OTLP
 levels.py        levels of utilisation, throttled time
 amounts.py       formats rates, bytes, shares and durations
+kafka_configs.py the kafka-configs.sh line that alters a quota
 key_store.py     PKCS12 key and trust stores
 printable.py     makes client-made text safe to print
 self_metrics.py  catalogue of Headroom's own metrics

@@ -39,7 +39,7 @@ def http_app(
         reason = is_ready()
         return {"ready": reason is None, "reason": reason or "", "metrics": metric_rows(self_metrics)}
 
-    data = Data(_reader(config, writer), lambda: subscription_rows(rules), status)
+    data = Data(_reader(config, writer), lambda: subscription_rows(rules), status, rules.match_keys)
     app = web_app(self_metrics, is_ready, [*api_routes(data), *page_routes(data)])
     is_loopback = _is_loopback(config.http.host)
     return AccessControl(GZipMiddleware(app), config.web, web_token(config), is_loopback=is_loopback)

@@ -2,10 +2,12 @@
 
 access.py     access control (Host header, token, trusted proxy) and headers of every response
 queries.py    the SQL of the pages
-data.py       parameters of a request -> rows, for `/api/v1/` and the pages
+parameters.py parameters of a request
+data.py       parameters -> rows, for `/api/v1/` and the pages
+what_if.py    the what-if form: a replay in a child process
 api.py        `/api/v1/...` as JSON
 pages.py      the pages: templates/ with jinja2; static/ is served unchanged, static/vendor/ is htmx and uPlot
 
 In: a reader of ClickHouse (exporters.clickhouse.reader), the subscriptions and readings of the running service.
-Imports exporters, quota_metrics and headroom.config; headroom.server mounts it.
+Imports exporters, quota_metrics, telemetry.rules and headroom.config; headroom.server mounts it.
 """

@@ -11,7 +11,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from headroom.web.data import BadRequestError, Data
+from headroom.web.data import Data
+from headroom.web.parameters import BadRequestError, UnavailableError
 
 log = structlog.get_logger(__name__)
 
@@ -29,10 +30,13 @@ def api_routes(data: Data) -> list[Route]:
         "headroom": data.headroom,
         "usage": data.usage,
         "clients": data.clients,
+        "client": data.client,
         "gateway-share": data.gateway_share,
         "quotas": data.quotas,
         "quota-changes": data.quota_changes,
+        "what-if": data.what_if,
         "subscriptions": subscriptions,
+        "subscription-preview": data.subscription_preview,
         "status": status,
     }
     return [Route(f"/api/v1/{name}", _endpoint(answer), methods=["GET"]) for name, answer in answers.items()]
@@ -44,6 +48,8 @@ def _endpoint(answer: Callable[[Any], Awaitable[Any]]) -> Callable[[Request], Aw
             return json_response(await answer(request.query_params))
         except BadRequestError as exc:
             return json_response({"error": str(exc)}, 400)
+        except UnavailableError as exc:
+            return json_response({"error": str(exc)}, 503)
         except ConnectionError as exc:
             log.warning("the store cannot be read for the API", error=str(exc))
             return json_response({"error": "the store cannot be read"}, 503)

@@ -6,8 +6,8 @@ Raises BadRequestError for invalid parameters, ConnectionError when the store ca
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeAlias
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any
 
 from cachetools import TTLCache
 
@@ -15,36 +15,50 @@ from exporters.clickhouse.connection import Endpoint
 from exporters.clickhouse.reader import Row, read_rows
 from exporters.levels import Level
 from exporters.model import DEFAULT_ENTITY
+from headroom.clock import now_ms
+from headroom.subscription_preview import preview_of
 from headroom.web import queries
+from headroom.web.parameters import BadRequestError, Given, number_of, text_of
+from headroom.web.what_if import WhatIfRunner, question_of
 from quota_metrics.config.entities import CLIENT_ID, IP, USER, Entity, entity_of
 from quota_metrics.config.resolution import Resolver
 from quota_metrics.measure.quota_in_force import entity_text
-
-Given: TypeAlias = Mapping[str, str]
+from telemetry.rules.subscription_config import (
+    ALL_METRICS,
+    INTERVAL_MS,
+    MATCH,
+    MATCH_KEYS,
+    METRICS,
+    parse_subscription,
+)
+from telemetry.wire.errors import InvalidSubscriptionError
 
 LEVELS = tuple(level.name.lower() for level in sorted(Level, reverse=True))
 _SHARED_S = 2.0  # equal requests within it share one result
 _TIMEOUT_S = 30.0
 _MAX_LIMIT = 10_000
-_MAX_CHARS = 4_096
-
-
-class BadRequestError(ValueError):
-    """An invalid parameter; the message is one line."""
+_KNOWN_MS = 86_400_000  # a preview examines the instances seen in a day
+_MAX_INSTANCES = 20_000
+_MAX_SHOWN = 200
+_SUBSCRIPTION_KEYS = {METRICS: "metrics", INTERVAL_MS: "interval_ms", MATCH: "match"}
 
 
 class Data:
-    """Reads as `endpoint`. `subscriptions` and `status` show the running service."""
+    """Reads as `endpoint`. `subscriptions` and `status` show the running service, `match_keys` are those of its
+    subscriptions."""
 
     def __init__(
         self,
         endpoint: Endpoint,
         subscriptions: Callable[[], list[Row]],
         status: Callable[[], Row],
+        match_keys: Collection[str] = MATCH_KEYS,
     ) -> None:
         self.subscriptions = subscriptions
         self.status = status
         self._endpoint = endpoint
+        self._match_keys = match_keys
+        self._what_if = WhatIfRunner(endpoint)
         self._running: TTLCache[Any, asyncio.Task[list[Row]]] = TTLCache(256, _SHARED_S)
 
     async def headroom(self, given: Given) -> list[Row]:
@@ -56,8 +70,8 @@ class Data:
         if order not in ("asc", "desc"):
             raise BadRequestError("order must be asc or desc")
         parameters = _filter(given) | {
-            "limit": _number(given, "limit", 1000, _MAX_LIMIT),
-            "offset": _number(given, "offset", 0, 10_000_000),
+            "limit": number_of(given, "limit", 1000, _MAX_LIMIT),
+            "offset": number_of(given, "offset", 0, 10_000_000),
         }
         sql = queries.HEADROOM.replace("{order}", f"`{sort}` {order}")
         return await self._rows(sql, parameters)
@@ -81,8 +95,8 @@ class Data:
 
     async def usage(self, given: Given) -> Row:
         """Rate, limit and throttle times of one client per broker and second."""
-        parameters = {name: _text(given, name) for name in ("cluster", "quota_key", "user", "client_id")}
-        seconds = _number(given, "seconds", 900, 86_400)
+        parameters = {name: text_of(given, name) for name in ("cluster", "quota_key", "user", "client_id")}
+        seconds = number_of(given, "seconds", 900, 86_400)
         rows = await self._rows(queries.USAGE, {**parameters, "seconds": seconds})
         brokers: dict[str, Row] = {}
         for row in rows:
@@ -93,18 +107,18 @@ class Data:
 
     async def clients(self, given: Given) -> list[Row]:
         """Active clients, and whether they push telemetry."""
-        parameters = {name: _text(given, name) for name in ("cluster", "user", "client_id")}
-        return await self._rows(queries.CLIENTS, {**parameters, "limit": _number(given, "limit", 1000, _MAX_LIMIT)})
+        parameters = {name: text_of(given, name) for name in ("cluster", "user", "client_id")}
+        return await self._rows(queries.CLIENTS, {**parameters, "limit": number_of(given, "limit", 1000, _MAX_LIMIT)})
 
     async def gateway_share(self, given: Given) -> list[Row]:
         """How much of what the brokers meter passes the gateways, most missing bytes first; empty without JMX."""
-        parameters = {name: _text(given, name) for name in ("cluster", "user", "client_id")}
-        limit = _number(given, "limit", 1000, _MAX_LIMIT)
+        parameters = {name: text_of(given, name) for name in ("cluster", "user", "client_id")}
+        limit = number_of(given, "limit", 1000, _MAX_LIMIT)
         return await self._rows(queries.GATEWAY_SHARE, {**parameters, "limit": limit})
 
     async def quotas(self, given: Given) -> list[Row]:
         """Every rule, the number of clients it applies to, and the utilisation of its fullest bucket."""
-        rules = await self._rows(queries.LIMITS, {"cluster": _text(given, "cluster")})
+        rules = await self._rows(queries.LIMITS, {"cluster": text_of(given, "cluster")})
         caught = {
             (row["cluster"], row["quota_key"], row["matched_entity"]): row
             for row in await self._rows(queries.CAUGHT, {})
@@ -127,15 +141,38 @@ class Data:
             )
         return found
 
+    async def what_if(self, given: Given) -> Row:
+        """The clients that another quota would throttle, by a replay of recorded usage, and the line that sets it."""
+        return await self._what_if.ask(question_of(given))
+
     async def quota_changes(self, given: Given) -> list[Row]:
-        return await self._rows(queries.CHANGES, {"cluster": _text(given, "cluster")})
+        return await self._rows(queries.CHANGES, {"cluster": text_of(given, "cluster")})
+
+    async def subscription_preview(self, given: Given) -> Row:
+        """The known instances that a subscription would match, by the rules of the server, and its known metrics."""
+        values = {key: text_of(given, name) for key, name in _SUBSCRIPTION_KEYS.items()}
+        try:
+            wanted = parse_subscription(
+                "preview", {key: value for key, value in values.items() if value}, self._match_keys
+            )
+        except InvalidSubscriptionError as exc:
+            raise BadRequestError(str(exc)) from exc
+        since_ms = now_ms() - _KNOWN_MS
+        names = {"since_ms": since_ms, "all": int(ALL_METRICS in wanted.metrics), "prefixes": wanted.metrics}
+        found, metrics = await asyncio.gather(
+            asyncio.to_thread(preview_of, wanted, self._endpoint, since_ms, most=_MAX_INSTANCES),
+            self._rows(queries.METRICS, names),
+        )
+        document = found.document()
+        document["clients"] = document["clients"][:_MAX_SHOWN]
+        return {**document, "is_complete": found.known < _MAX_INSTANCES, "metrics": metrics if wanted.metrics else []}
 
     async def jobs(self) -> list[Row]:
         return await self._rows(queries.JOBS, {})
 
     async def client(self, given: Given) -> Row:
-        """The data of a client's page: its quotas, the clients that share them, its own metrics, its instances."""
-        names = {name: _text(given, name) for name in ("cluster", "user", "client_id")}
+        """The data of a client's page: its quotas, who shares them, forecasts, its own metrics, its instances."""
+        names = {name: text_of(given, name) for name in ("cluster", "user", "client_id")}
         quotas, felt, instances, limits = await asyncio.gather(
             self.headroom({"cluster": names["cluster"], "user": names["user"], "client_id": names["client_id"]}),
             self._rows(queries.FELT, names),
@@ -150,12 +187,15 @@ class Data:
                 {"entity": entity_text(rule.entity), "value": rule.value}
                 for rule in (resolution.overridden if resolution else [])
             ]
-            quota["bucket"] = await self._bucket(quota)
+            quota["bucket"], forecasts = await asyncio.gather(
+                self._of_bucket(queries.BUCKET, quota), self._of_bucket(queries.FORECAST, quota)
+            )
+            quota["forecast"] = forecasts[0] if forecasts else None
         return {**names, "quotas": quotas, "felt": felt, "instances": instances}
 
-    async def _bucket(self, quota: Row) -> list[Row]:
+    async def _of_bucket(self, sql: str, quota: Row) -> list[Row]:
         keys = ("cluster", "quota_key", "broker_id", "bucket_user", "bucket_client_id", "source")
-        return await self._rows(queries.BUCKET, {key: quota[key] for key in keys})
+        return await self._rows(sql, {key: quota[key] for key in keys})
 
     async def _rows(self, sql: str, parameters: Mapping[str, object]) -> list[Row]:
         """Runs one query for all equal requests within a second."""
@@ -180,24 +220,8 @@ def _filter(given: Given) -> dict[str, object]:
     source = given.get("source", "gateway")
     if source not in ("gateway", "jmx", "client", "all"):
         raise BadRequestError("source must be gateway, jmx, client or all")
-    names = {name: _text(given, name) for name in ("cluster", "user", "client_id")}
-    return {**names, "search": _text(given, "q"), "levels": levels, "source": "" if source == "all" else source}
-
-
-def _text(given: Given, name: str) -> str:
-    value = given.get(name, "")
-    if len(value) > _MAX_CHARS:
-        raise BadRequestError(f"{name} is longer than {_MAX_CHARS} characters")
-    return value
-
-
-def _number(given: Given, name: str, default: int, most: int) -> int:
-    text = given.get(name, "")
-    if not text:
-        return default
-    if not (text.isascii() and text.isdigit() and len(text) < 10 and int(text) <= most):
-        raise BadRequestError(f"{name} must be a number from 0 to {most}")
-    return int(text)
+    names = {name: text_of(given, name) for name in ("cluster", "user", "client_id")}
+    return {**names, "search": text_of(given, "q"), "levels": levels, "source": "" if source == "all" else source}
 
 
 def _entity(rule: Row) -> Entity:

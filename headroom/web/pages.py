@@ -18,7 +18,10 @@ from starlette.staticfiles import StaticFiles
 
 from exporters.amounts import duration_text, rate_text, share_text
 from exporters.printable import printable
-from headroom.web.data import LEVELS, BadRequestError, Data, spark_key
+from headroom.web.data import LEVELS, Data, spark_key
+from headroom.web.parameters import BadRequestError, UnavailableError
+from headroom.web.what_if import RANGES
+from quota_metrics.simulation.outcomes import KEYS
 
 log = structlog.get_logger(__name__)
 
@@ -35,7 +38,9 @@ def page_routes(data: Data) -> list[BaseRoute]:
         "/": partial(_overview, data),
         "/clients/detail": partial(_client, data),
         "/quotas": partial(_quotas, data),
+        "/quotas/what-if": partial(_what_if, data),
         "/subscriptions": partial(_subscriptions, data),
+        "/subscriptions/preview": partial(_preview, data),
         "/status": partial(_status, data),
     }
 
@@ -59,7 +64,7 @@ def _environment() -> Environment:
         lstrip_blocks=True,
     )
     environment.filters |= {"rate": rate_text, "share": share_text, "duration": duration_text, "printable": printable}
-    environment.globals |= {"query": urlencode, "sparkline": sparkline}
+    environment.globals |= {"query": urlencode, "sparkline": sparkline, "fan": fan}
     return environment
 
 
@@ -69,6 +74,8 @@ def _endpoint(page: Page) -> Callable[[Request], Awaitable[Response]]:
             template, values = await page(request)
         except BadRequestError as exc:
             return _html("error.html", {"path": request.url.path, "message": str(exc)}, 400)
+        except UnavailableError as exc:
+            return _html("error.html", {"path": request.url.path, "message": str(exc)}, 503)
         except ConnectionError as exc:
             log.warning("the store cannot be read for a page", error=str(exc))
             return _html("error.html", {"path": request.url.path, "message": "The store cannot be read."}, 503)
@@ -96,14 +103,40 @@ async def _client(data: Data, request: Request) -> tuple[str, dict[str, Any]]:
 
 async def _quotas(data: Data, request: Request) -> tuple[str, dict[str, Any]]:
     given = dict(request.query_params)
-    return "quotas.html", {"rules": await data.quotas(given), "changes": await data.quota_changes(given)}
+    rules, changes = await asyncio.gather(data.quotas(given), data.quota_changes(given))
+    return "quotas.html", {"rules": rules, "changes": changes, **_form({})}
+
+
+async def _what_if(data: Data, request: Request) -> tuple[str, dict[str, Any]]:
+    """The form with the answer below it; with an error in its place."""
+    given = dict(request.query_params)
+    try:
+        answer, error = await data.what_if(given), ""
+    except (BadRequestError, UnavailableError) as exc:
+        answer, error = None, str(exc)
+    return "what_if.html", {"answer": answer, "error": error, **_form(given)}
+
+
+def _form(given: Mapping[str, str]) -> dict[str, Any]:
+    return {"asked": given, "quota_keys": KEYS, "ranges": RANGES}
 
 
 async def _subscriptions(data: Data, _: Request) -> tuple[str, dict[str, Any]]:
     return "subscriptions.html", {
         "subscriptions": data.subscriptions(),
         "clients": await data.clients({"limit": "200"}),
+        "asked": {},
     }
+
+
+async def _preview(data: Data, request: Request) -> tuple[str, dict[str, Any]]:
+    """The form with the answer below it; with an error in its place."""
+    given = dict(request.query_params)
+    try:
+        preview, error = await data.subscription_preview(given), ""
+    except BadRequestError as exc:
+        preview, error = None, str(exc)
+    return "subscription_preview.html", {"preview": preview, "error": error, "asked": given}
 
 
 async def _status(data: Data, _: Request) -> tuple[str, dict[str, Any]]:
@@ -122,6 +155,19 @@ def sparkline(points: list[tuple[int, float]], limit: float | None) -> str:
         for slot, rate in points
         if 0 <= slot <= _SPARK_SLOTS
     )
+
+
+def fan(forecast: Mapping[str, Any]) -> dict[str, str]:
+    """A forecast as SVG points, 100 by 40: `band` from p10 to p90, `median`, `limit`: the height of utilisation 1."""
+    most = max([1.2, *forecast["p90"]])
+
+    def points(values: list[float], *, reverse: bool = False) -> str:
+        step = 100 / max(len(values) - 1, 1)
+        found = [f"{place * step:.1f},{40 - value / most * 40:.1f}" for place, value in enumerate(values)]
+        return " ".join(reversed(found) if reverse else found)
+
+    band = f"{points(forecast['p90'])} {points(forecast['p10'], reverse=True)}"
+    return {"band": band, "median": points(forecast["p50"]), "limit": f"{40 - 40 / most:.1f}"}
 
 
 _TEMPLATES = _environment()

@@ -94,6 +94,18 @@ ORDER BY max(i.last_seen) DESC
 LIMIT 50
 """
 
+# The newest forecast of a bucket at a broker: utilisation per five minutes from made_at on.
+FORECAST = """
+SELECT toString(f.made_at) AS made_at, toString(f.hits_limit_at) AS hits_limit_at, toString(f.earliest) AS earliest,
+       toString(f.latest) AS latest, confidence, p10, p50, p90, reason
+FROM headroom.throttle_forecast AS f
+WHERE f.made_at > now() - INTERVAL 1 DAY AND cluster = {cluster:String} AND source = {source:String}
+  AND quota_key = {quota_key:String} AND user = {bucket_user:String} AND client_id = {bucket_client_id:String}
+  AND broker_id = {broker_id:Int32}
+ORDER BY f.made_at DESC
+LIMIT 1
+"""
+
 CLIENTS = """
 SELECT cluster, user, client_id, status, instances, toFloat64(pushes) AS pushes, toString(last_seen) AS last_seen,
        software_name, software_version
@@ -147,4 +159,15 @@ SELECT job, toString(status) AS status, toString(window_from) AS window_from, to
 FROM headroom.job_runs FINAL
 ORDER BY job_runs.started_at DESC
 LIMIT 20
+"""
+
+# Which of the known metrics a subscription asks for, and how many of the matching instances sent them.
+METRICS = """
+SELECT metric, toFloat64(uniq(client_instance_id)) AS instances
+FROM headroom.series
+WHERE last_seen >= fromUnixTimestamp64Milli({since_ms:Int64})
+  AND ({all:UInt8} OR arrayExists(prefix -> startsWith(metric, prefix), {prefixes:Array(String)}))
+GROUP BY metric
+ORDER BY metric
+LIMIT 500
 """

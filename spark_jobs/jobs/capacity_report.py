@@ -13,6 +13,8 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
+from exporters.kafka_configs import kafka_configs_line
+from exporters.model import DEFAULT_ENTITY
 from spark_jobs import cli
 from spark_jobs.clickhouse import publication
 from spark_jobs.clickhouse.client import ClickHouse
@@ -115,17 +117,11 @@ def _command(row: dict[str, Any]) -> str:
     """The kafka-configs command that sets the suggested limit on the matched entity, quoted for a shell."""
     if row["verdict"] == "fits":
         return ""
-    kinds = {"user": "users", "client-id": "clients"}
-    entity = []
-    for part in row["matched_entity"].split(", "):
-        kind, _, name = part.partition("=")
-        if kind not in kinds:
-            return ""
-        quoted = "'" + name.replace("'", "'\\''") + "'"
-        default = f"--entity-type {kinds[kind]} --entity-default"
-        entity.append(default if name == "<default>" else f"--entity-type {kinds[kind]} --entity-name {quoted}")
-    config = f"{row['quota_key']}={row['suggested_limit']:.0f}"
-    return f"kafka-configs.sh --bootstrap-server HOST:PORT --alter {' '.join(entity)} --add-config {config}"
+    parts = (part.partition("=") for part in row["matched_entity"].split(", "))
+    entity = [(kind, None if name == DEFAULT_ENTITY else name) for kind, _, name in parts]
+    if any(kind not in ("user", "client-id") for kind, _ in entity):
+        return ""
+    return kafka_configs_line(entity, row["quota_key"], row["suggested_limit"])
 
 
 if __name__ == "__main__":

@@ -151,7 +151,8 @@ def preview(
     librdkafka and clients based on it, 10 for others. A client whose subscription was smaller may send more.
     The store does not record ports and listeners: criteria on them count as matching.
     """
-    from headroom.cli.subscriptions.preview import preview_of, print_preview
+    from headroom.cli.output.subscriptions import print_preview
+    from headroom.subscription_preview import preview_of
 
     with reported_in_one_line():
         given = _given(metrics, interval, match)

@@ -1,110 +1,20 @@
-"""The pages in a real Chromium load, filter, refresh and plot; names of clients stay text."""
+"""The pages in a real Chromium load, filter, refresh and plot."""
 
 from __future__ import annotations
 
-import shutil
-import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
-from playwright.sync_api import Browser, Page, expect, sync_playwright
+from playwright.sync_api import Browser, Page, expect
 
-from exporters.clickhouse.store import Store
-from exporters.model import QuotaLimit, UsageSample
-from telemetry.ingest.arrow_tables import limits_table, usage_table
-from tests.kit.clickhouse import RunningClickHouse
-from tests.kit.serving import Served
+from tests.headroom.web.watched_page import HOSTILE, Watched
 
 pytestmark = [pytest.mark.browser, pytest.mark.clickhouse]
 
-HOSTILE = '<script>alert(1)</script><img src=x onerror="alert(2)">'
 MAX_FIRST_VIEW_BYTES = 100_000
 HTTP = httpx.Client(timeout=60)
-
-
-def now_ms() -> int:
-    return time.time_ns() // 1_000_000
-
-
-def write_usage(store: Store) -> None:
-    """Clients at every level, one of them with a hostile name."""
-    end_ms = now_ms() // 1000 * 1000
-    shares = {
-        "app-ok": 0.2,
-        "app-watch": 0.7,
-        "app-warn": 0.85,
-        "app-critical": 0.99,
-        "app-throttled": 1.0,
-        HOSTILE: 0.9,
-    }
-    for number, (name, share) in enumerate(shares.items()):
-        throttle_ms = 400.0 if name == "app-throttled" else 0.0
-        rows = [
-            UsageSample(
-                "prod", "producer_byte_rate", end_ms - ago * 1000, HOSTILE if name == HOSTILE else "alice", name, "",
-                1 + number % 2, int(share * 1e5), share * 1e5, throttle_ms * (ago % 5 == 0),
-                0, "gateway", "gw", 1000, 1e5, True, "user=alice, client-id=<default>", "alice", name,
-                muted_ms=int(throttle_ms) * (ago % 5 == 0),
-            )
-            for ago in range(-900, 300)  # the rows of a quarter of an hour to come, too: tests take their time
-        ]  # fmt: skip
-        store.insert("quota_usage", usage_table(rows, end_ms), token=f"usage-{number}")
-    limits = [QuotaLimit("prod", "alice", "<default>", "", "producer_byte_rate", end_ms - 10_000, 1e5)]
-    store.insert("quota_limits", limits_table(limits, end_ms), token="limits")
-
-
-@pytest.fixture(scope="module")
-def served(clickhouse: RunningClickHouse, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A Headroom whose store has usage of clients at every level: its HTTP address."""
-    write_usage(clickhouse.store)
-    environment = pytest.MonkeyPatch()
-    environment.setenv("HEADROOM_CLICKHOUSE_PASSWORD", clickhouse.writer.password)
-    try:
-        with Served(tmp_path_factory.mktemp("web"), "--clickhouse", clickhouse.writer.url) as running:
-            yield f"http://{running.http}"
-    finally:
-        environment.undo()
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    chromium = shutil.which("chromium")
-    assert chromium, "this test needs Debian's chromium: apt-get install chromium"
-    with sync_playwright() as playwright:
-        running = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
-        yield running
-        running.close()
-
-
-class Watched:
-    """A page and its errors."""
-
-    def __init__(self, page: Page) -> None:
-        self.page = page
-        self.faults: list[str] = []
-        page.on("console", lambda message: self.faults.append(message.text) if message.type == "error" else None)
-        page.on("pageerror", lambda error: self.faults.append(str(error)))
-        page.on("dialog", lambda dialog: (self.faults.append(f"dialog {dialog.message}"), dialog.dismiss()))
-        page.on("requestfailed", lambda request: self.faults.append(f"failed {request.url}"))
-
-
-@pytest.fixture
-def watched(browser: Browser) -> Iterator[Watched]:
-    context = browser.new_context(viewport={"width": 1280, "height": 900})
-    found = Watched(context.new_page())
-    yield found
-    context.close()
-    assert [fault for fault in found.faults if "ERR_ABORTED" not in fault] == []
-
-
-@pytest.fixture(scope="session")
-def shots(request: pytest.FixtureRequest) -> Path:
-    directory = request.config.rootpath / "build" / "screenshots"
-    directory.mkdir(parents=True, exist_ok=True)
-    return directory
 
 
 def names(page: Page) -> list[str]:
@@ -161,15 +71,15 @@ def test_a_clients_chart_is_drawn(served: str, watched: Watched, shots: Path) ->
     page.screenshot(path=shots / "client.png", full_page=True)
 
 
-@pytest.mark.parametrize("path", ["", "quotas", "subscriptions", "status", "clients/detail"])
-def test_hostile_names_stay_text_on_every_page(served: str, watched: Watched, shots: Path, path: str) -> None:
+def test_a_clients_page_has_the_forecast(served: str, watched: Watched) -> None:
     page = watched.page
-    target = f"{served}/{path}"
-    if path == "clients/detail":
-        target = str(httpx.URL(target, params={"cluster": "prod", "user": HOSTILE, "client_id": HOSTILE}))
-    page.goto(target)
-    assert page.locator("main img, main script").count() == 0
-    page.screenshot(path=shots / f"{path.replace('/', '-') or 'hostile'}.png", full_page=True)
+    page.goto(f"{served}/")
+    page.locator("table.clients a", has_text="app-warn").click()
+    assert page.locator("figure.fan polygon").count() == 1
+    assert "limit reached at 20" in page.locator("main").inner_text()
+    page.goto(f"{served}/clients/detail?cluster=prod&user=alice&client_id=app-ok")
+    assert page.locator("figure.fan").count() == 0
+    assert "none: headroom job throttle-forecast" in page.locator("main").inner_text()
 
 
 @pytest.mark.parametrize("scheme", ["dark", "light"])

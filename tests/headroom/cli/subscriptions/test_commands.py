@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from headroom.cli.subscriptions.commands import app
-from headroom.cli.subscriptions.preview import JAVA_POINTS, LIBRDKAFKA_POINTS, OTHER_POINTS, usual_points
+from headroom.subscription_preview import JAVA_POINTS, LIBRDKAFKA_POINTS, OTHER_POINTS, usual_points
 from tests.kit.sinks import RunningSink
 
 

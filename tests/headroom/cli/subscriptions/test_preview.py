@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from exporters.clickhouse.store import Store
 from headroom.cli.subscriptions.commands import app
-from headroom.cli.subscriptions.preview import JAVA_POINTS, LIBRDKAFKA_POINTS
+from headroom.subscription_preview import JAVA_POINTS, LIBRDKAFKA_POINTS
 from tests.kit.clickhouse import RunningClickHouse, running_clickhouse
 from tests.kit.sinks import RunningSink
 

@@ -1,4 +1,7 @@
-"""Computes which clients in the store a subscription would match, and the points per second they would send."""
+"""Which clients in the store a subscription would match, and the points per second they would send.
+
+For `headroom subscriptions preview` and the page of subscriptions.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +9,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
-import typer
 from clickhouse_connect.driver.exceptions import ClickHouseError
 
 from exporters.clickhouse.connection import Endpoint
 from exporters.clickhouse.errors import error_text
-from headroom.cli.output.tables import print_table
 from telemetry.rules.java.hash import uuid_text
 from telemetry.rules.subscription_config import ALL_METRICS, DEFAULT_INTERVAL_MS, Subscription
 from telemetry.rules.subscriptions import is_match
@@ -21,8 +22,8 @@ JAVA_POINTS: Final = 110
 LIBRDKAFKA_POINTS: Final = 15
 OTHER_POINTS: Final = 10
 
+_ALL_INSTANCES: Final = 2**32 - 1
 _NOT_STORED = frozenset({"client_source_port", "listener"})
-_HEADINGS = ("client id", "principal", "software", "address", "cluster", "points per push")
 
 # A rewritten series counts once, as does an instance without series.
 _QUERY = """
@@ -41,6 +42,7 @@ LEFT JOIN (
     GROUP BY cluster, client_instance_id
 ) AS s ON s.cluster = i.cluster AND s.client_instance_id = i.client_instance_id
 ORDER BY i.cluster, i.client_id, i.principal, i.client_instance_id
+LIMIT {most:UInt32}
 """
 
 
@@ -82,33 +84,18 @@ class Preview:
         }
 
 
-def preview_of(subscription: Subscription, endpoint: Endpoint, since_ms: int) -> Preview:
-    """Examines the client instances seen in the given time. Raises ConnectionError."""
+def preview_of(subscription: Subscription, endpoint: Endpoint, since_ms: int, *, most: int = _ALL_INSTANCES) -> Preview:
+    """Examines the client instances seen in the given time, at most `most`. Raises ConnectionError."""
     matching = replace(subscription, match={k: v for k, v in subscription.match.items() if k not in _NOT_STORED})
-    rows = _rows(subscription, endpoint, since_ms)
+    rows = _rows(subscription, endpoint, since_ms, most)
     clients = [_client(row, subscription) for row in rows if is_match(matching, _attributes(row))]
     return Preview(min(subscription.interval_ms, DEFAULT_INTERVAL_MS), len(rows), clients)
 
 
-def print_preview(found: Preview, since: str) -> None:
-    """A table and a summary line."""
-    if found.clients:
-        print_table(_HEADINGS, map(_row, found.clients), numbers=_HEADINGS[-1:])
-    typer.echo(
-        f"{len(found.clients)} of {found.known} client instances seen in the last {since} match:"
-        f" {found.points_per_second:.1f} points per second at {found.interval_ms} ms"
-    )
-
-
-def _row(client: KnownClient) -> tuple[str, ...]:
-    software = f"{client.software_name} {client.software_version}"
-    points = f"{'' if client.sent_before else '~'}{client.points}"
-    return client.client_id, client.principal, software, client.source_address, client.cluster, points
-
-
-def _rows(subscription: Subscription, endpoint: Endpoint, since_ms: int) -> Sequence[Mapping[str, Any]]:
+def _rows(subscription: Subscription, endpoint: Endpoint, since_ms: int, most: int) -> Sequence[Mapping[str, Any]]:
     parameters = {
         "since_ms": since_ms,
+        "most": most,
         "all": ALL_METRICS in subscription.metrics,
         "prefixes": list(subscription.metrics),
     }

@@ -1,0 +1,26 @@
+"""Prints the result of `headroom subscriptions preview` as a table."""
+
+from __future__ import annotations
+
+import typer
+
+from headroom.cli.output.tables import print_table
+from headroom.subscription_preview import KnownClient, Preview
+
+_HEADINGS = ("client id", "principal", "software", "address", "cluster", "points per push")
+
+
+def print_preview(found: Preview, since: str) -> None:
+    """A table and a summary line."""
+    if found.clients:
+        print_table(_HEADINGS, map(_row, found.clients), numbers=_HEADINGS[-1:])
+    typer.echo(
+        f"{len(found.clients)} of {found.known} client instances seen in the last {since} match:"
+        f" {found.points_per_second:.1f} points per second at {found.interval_ms} ms"
+    )
+
+
+def _row(client: KnownClient) -> tuple[str, ...]:
+    software = f"{client.software_name} {client.software_version}"
+    points = f"{'' if client.sent_before else '~'}{client.points}"
+    return client.client_id, client.principal, software, client.source_address, client.cluster, points

@@ -1,0 +1,141 @@
+"""What the tests of the pages share: a Headroom whose store has clients at every level, and a real Chromium."""
+
+from __future__ import annotations
+
+import shutil
+import time
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, sync_playwright
+
+from exporters.clickhouse.store import Store
+from exporters.model import QuotaLimit, UsageSample
+from telemetry.ingest.arrow_tables import limits_table, usage_table
+from tests.headroom.web.watched_page import HOSTILE, Watched
+from tests.kit.clickhouse import RunningClickHouse
+from tests.kit.serving import Served, eventually
+
+# A subscription with a name, metrics and a selector that are not plain text.
+_SUBSCRIPTIONS = f"""
+{HOSTILE!r}: {{metrics: {HOSTILE!r}, match: 'client_id=.*<script>.*'}}
+all: {{metrics: org.apache.kafka., interval.ms: 1000}}
+"""
+
+
+def now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+_TELEMETRY = (
+    """INSERT INTO headroom.client_instances (cluster, client_instance_id, client_id, principal, software_name,
+           software_version, source_address, first_seen, last_seen, pushes, points)
+       SELECT 'prod', {instance:UUID}, {name:String}, {user:String}, {name:String}, {name:String}, '10.0.0.1', now64(3),
+           now64(3), 1, 1""",
+    """INSERT INTO headroom.points (cluster, metric, ts, principal, client_id, client_instance_id, series_id, value)
+       SELECT 'prod', {metric:String}, now64(3), {user:String}, {name:String}, {instance:UUID}, {number:UInt64}, 1""",
+    """INSERT INTO headroom.series (series_id, cluster, metric, principal, client_id, client_instance_id, attributes,
+           last_seen)
+       SELECT {number:UInt64}, 'prod', {metric:String}, {user:String}, {name:String}, {instance:UUID},
+           map('group', {name:String}), now64(3)""",
+    """INSERT INTO headroom.throttle_forecast (cluster, source, quota_key, user, client_id, broker_id, made_at, limit,
+           utilization, hits_limit_at, earliest, latest, confidence, p10, p50, p90, reason)
+       SELECT 'prod', 'gateway', 'producer_byte_rate', 'alice', {name:String}, arrayJoin([1, 2]), now64(3), 1e5, 0.85,
+           now64(3) + INTERVAL 1 HOUR, now64(3) + INTERVAL 30 MINUTE, NULL, 0.7, arrayWithConstant(36, 0.8),
+           arrayMap(step -> 0.85 + step / 100, range(36)), arrayMap(step -> 0.9 + step / 50, range(36)),
+           {name:String}""",
+    """INSERT INTO headroom.job_runs (job, run_id, run_version, status, started_at, error)
+       SELECT 'quota-headroom', {instance:UUID}, 1, 'failed', now64(3), {name:String}""",
+)
+
+
+def write_usage(store: Store) -> None:
+    """Clients at every level, one of them with a hostile name."""
+    end_ms = now_ms() // 1000 * 1000
+    shares = {
+        "app-ok": 0.2,
+        "app-watch": 0.7,
+        "app-warn": 0.85,
+        "app-critical": 0.99,
+        "app-throttled": 1.0,
+        HOSTILE: 0.9,
+    }
+    for number, (name, share) in enumerate(shares.items()):
+        throttle_ms = 400.0 if name == "app-throttled" else 0.0
+        rows = [
+            UsageSample(
+                "prod", "producer_byte_rate", end_ms - ago * 1000, HOSTILE if name == HOSTILE else "alice", name, "",
+                1 + number % 2, int(share * 1e5), share * 1e5, throttle_ms * (ago % 5 == 0),
+                0, "gateway", "gw", 1000, 1e5, True, "user=alice, client-id=<default>", "alice", name,
+                muted_ms=int(throttle_ms) * (ago % 5 == 0),
+            )
+            for ago in range(-900, 300)  # the rows of a quarter of an hour to come, too: tests take their time
+        ]  # fmt: skip
+        store.insert("quota_usage", usage_table(rows, end_ms), token=f"usage-{number}")
+    limits = [
+        QuotaLimit("prod", "alice", "<default>", "", "producer_byte_rate", end_ms - 3_600_000, 1e5),
+        QuotaLimit("hostile", HOSTILE, HOSTILE, "", "producer_byte_rate", end_ms - 10_000, 1e5),
+    ]
+    store.insert("quota_limits", limits_table(limits, end_ms), token="limits")
+    write_telemetry(store)
+
+
+def write_telemetry(store: Store) -> None:
+    """An instance that pushes a metric, a forecast and a failed job: of plain names, and of hostile ones."""
+    for number, (user, name) in enumerate([("alice", "app-warn"), (HOSTILE, HOSTILE)]):
+        values = {"user": user, "name": name, "metric": f"org.apache.kafka.{name}.throttle", "number": number}
+        values["instance"] = str(uuid.UUID(int=(4 << 76) + number))
+        for statement in _TELEMETRY:
+            store.query(statement, values)
+
+
+@pytest.fixture(scope="session")
+def serving(clickhouse: RunningClickHouse, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """A Headroom whose store has usage of clients at every level."""
+    write_usage(clickhouse.store)
+    environment = pytest.MonkeyPatch()
+    environment.setenv("HEADROOM_CLICKHOUSE_PASSWORD", clickhouse.writer.password)
+    try:
+        directory = tmp_path_factory.mktemp("web")
+        (directory / "subscriptions.yaml").write_text(_SUBSCRIPTIONS)
+        (directory / "serve.yaml").write_text(f"subscriptions: {directory / 'subscriptions.yaml'}")
+        settings = ["--clickhouse", clickhouse.writer.url, "--config", str(directory / "serve.yaml")]
+        with Served(directory, *settings) as running:
+            eventually(running.ready, lambda found: found[0] == 200)
+            yield running
+    finally:
+        environment.undo()
+
+
+@pytest.fixture(scope="session")
+def served(serving: Served) -> str:
+    """Its HTTP address."""
+    return f"http://{serving.http}"
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    chromium = shutil.which("chromium")
+    assert chromium, "this test needs Debian's chromium: apt-get install chromium"
+    with sync_playwright() as playwright:
+        running = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+        yield running
+        running.close()
+
+
+@pytest.fixture
+def watched(browser: Browser) -> Iterator[Watched]:
+    context = browser.new_context(viewport={"width": 1280, "height": 900})
+    found = Watched(context.new_page())
+    yield found
+    context.close()
+    assert [fault for fault in found.faults if "ERR_ABORTED" not in fault] == []
+
+
+@pytest.fixture(scope="session")
+def shots(request: pytest.FixtureRequest) -> Path:
+    directory = request.config.rootpath / "build" / "screenshots"
+    directory.mkdir(parents=True, exist_ok=True)
+    return directory

@@ -1,0 +1,113 @@
+"""The forms of the quota and subscription pages: with JavaScript, without it, and what they refuse."""
+
+from __future__ import annotations
+
+import httpx
+import pytest
+from playwright.sync_api import Browser, expect
+
+from tests.headroom.web.watched_page import HOSTILE, Watched
+
+pytestmark = [pytest.mark.browser, pytest.mark.clickhouse]
+
+HTTP = httpx.Client(timeout=90)
+LINE = (
+    "kafka-configs.sh --bootstrap-server HOST:PORT --alter --entity-type users --entity-name alice"
+    " --entity-type clients --entity-default --add-config producer_byte_rate=50000"
+)
+STRICTER = {"user": "alice", "client_id": "<default>", "quota_key": "producer_byte_rate", "value": "50000"}
+
+
+def test_what_if_names_who_would_be_throttled_and_the_line(served: str, watched: Watched) -> None:
+    page = watched.page
+    page.goto(f"{served}/quotas")
+    page.get_by_label("User").fill("alice")
+    page.get_by_label("Client id").fill("<default>")
+    page.get_by_label("New limit").fill("50000")
+    page.get_by_label("Replay the last").select_option("15m")
+    page.get_by_role("button", name="What if?").click()
+    expect(page.locator("#what-if-answer code")).to_have_text(LINE, timeout=90_000)
+    assert page.locator("h1").inner_text() == "Quotas"  # htmx put the answer into the page
+    verdicts = dict(
+        zip(
+            page.locator("#what-if-answer td:nth-child(2)").all_inner_texts(),
+            page.locator("#what-if-answer td:nth-child(1)").all_inner_texts(),
+            strict=True,
+        )
+    )
+    assert verdicts["app-critical"] == "newly throttled"
+    assert verdicts["app-ok"] == "unchanged"
+    assert HOSTILE not in verdicts
+
+
+def test_forms_work_without_javascript(served: str, browser: Browser) -> None:
+    context = browser.new_context(java_script_enabled=False)
+    page = context.new_page()
+    page.set_default_timeout(90_000)
+    page.goto(f"{served}/quotas")
+    page.get_by_label("User").fill("alice")
+    page.get_by_label("New limit").fill("1x")
+    page.locator("#what-if input[name=value]").evaluate("field => field.removeAttribute('pattern')")
+    page.get_by_role("button", name="What if?").click()
+    assert "value must be a whole number" in page.get_by_role("alert").inner_text()
+    page.goto(f"{served}/subscriptions")
+    page.get_by_label("Match").fill("client_id=app-.*")
+    page.get_by_label("Metrics").fill("org.apache.kafka.")
+    page.get_by_role("button", name="Preview").click()
+    assert "1 of 2 client instances" in page.locator("#preview").inner_text()
+    assert "org.apache.kafka.app-warn.throttle" in page.locator("#preview").inner_text()
+    context.close()
+
+
+def test_the_api_has_the_same_answers(served: str) -> None:
+    found = HTTP.get(f"{served}/api/v1/what-if", params={**STRICTER, "since": "15m", "cluster": "prod"}).json()
+    assert found["command"] == LINE
+    assert (found["counts"]["newly throttled"], found["counts"]["still throttled"]) == (3, 1)
+    assert {client["client_id"] for client in found["clients"]} >= {"app-throttled", "app-ok"}
+    preview = HTTP.get(f"{served}/api/v1/subscription-preview", params={"match": "client_id=app-.*"}).json()
+    assert (preview["known"], preview["matching"], preview["metrics"]) == (2, 1, [])
+    names = {"cluster": "prod", "user": "alice", "client_id": "app-warn"}
+    (quota,) = HTTP.get(f"{served}/api/v1/client", params=names).json()["quotas"]
+    assert (len(quota["forecast"]["p50"]), quota["forecast"]["confidence"]) == (36, 0.7)
+
+
+@pytest.mark.parametrize(
+    ("query", "message"),
+    [
+        ({"value": "1"}, "Invalid empty client quota entity"),
+        ({"user": "a", "value": "0"}, "Quota producer_byte_rate must be greater than 0"),
+        ({"user": "a", "value": "-5"}, "value must be a whole number"),
+        ({"user": "a", "value": "1e9"}, "value must be a whole number"),
+        ({"user": "a", "value": "9" * 16}, "value must be a whole number"),
+        ({"user": "a", "quota_key": "request_percentage"}, "quota_key must be one of"),
+        ({"user": "a", "since": "99d"}, "since must be one of"),
+        ({"user": "a" * 5000}, "user is longer than 4096 characters"),
+        ({"user": "a\0"}, "must not contain NUL"),
+        ({"user": "--url=http://evil.example", "value": "9", "cluster": "no such"}, "no usage of cluster 'no such'"),
+    ],
+)
+def test_invalid_what_if_questions_are_refused(served: str, query: dict[str, str], message: str) -> None:
+    answer = HTTP.get(f"{served}/api/v1/what-if", params=query)
+    assert (answer.status_code, message in answer.json()["error"]) == (400, True), answer.text
+
+
+@pytest.mark.parametrize(
+    ("query", "message"),
+    [
+        ({"match": "client_id=(a+)+$("}, "Illegal client matching pattern"),
+        ({"match": "client_id=(a)\\1"}, "Illegal client matching pattern"),
+        ({"match": "password=x"}, "Illegal client matching pattern"),
+        ({"match": f"client_id={'(a|b)' * 800}"}, "client"),
+        ({"interval_ms": "5"}, "interval.ms"),
+        ({"interval_ms": "x"}, "interval.ms"),
+        ({"metrics": "a,,b"}, "must not be empty"),
+    ],
+)
+def test_hostile_selectors_are_refused_with_the_servers_message(
+    served: str, query: dict[str, str], message: str
+) -> None:
+    answer = HTTP.get(f"{served}/api/v1/subscription-preview", params=query)
+    if "(a|b)" in query.get("match", ""):  # long, but linear in RE2: answered
+        assert answer.status_code in (200, 400)
+        return
+    assert (answer.status_code, message in answer.json()["error"]) == (400, True), answer.text

@@ -1,0 +1,72 @@
+"""A hostile browser: script in every name on every page, requests of other sites, foreign names of the host."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from urllib.parse import urlencode
+
+import httpx
+import pytest
+from playwright.sync_api import Browser
+
+from tests.headroom.web.watched_page import HOSTILE, Watched
+from tests.kit.serving import Served, eventually
+
+pytestmark = [pytest.mark.browser, pytest.mark.clickhouse]
+
+HTTP = httpx.Client(timeout=60)
+CLIENT = {"cluster": "prod", "user": HOSTILE, "client_id": HOSTILE}
+WHAT_IF = {"user": HOSTILE, "client_id": HOSTILE, "value": "1000", "since": "15m", "cluster": "prod"}
+BAD_WHAT_IF = {"user": HOSTILE, "value": "1000", "cluster": HOSTILE}
+PREVIEW = {"metrics": "*", "match": "client_id=.*<script>.*"}
+PAGES = {
+    "overview": "/",
+    "search": f"/?{urlencode({'q': HOSTILE, 'user': HOSTILE})}",
+    "client": f"/clients/detail?{urlencode(CLIENT)}",
+    "quotas": "/quotas",
+    "what-if": f"/quotas/what-if?{urlencode(WHAT_IF)}",
+    "what-if-refused": f"/quotas/what-if?{urlencode(BAD_WHAT_IF)}",
+    "subscriptions": "/subscriptions",
+    "preview": f"/subscriptions/preview?{urlencode(PREVIEW)}",
+    "preview-refused": f"/subscriptions/preview?{urlencode({'match': f'client_id={HOSTILE}('})}",
+    "status": "/status",
+    "error": f"/?{urlencode({'level': HOSTILE})}",
+}
+API = ("/api/v1/headroom", "/api/v1/what-if", "/api/v1/subscription-preview", "/api/v1/status")
+OPEN = ("/metrics", "/healthz", "/readyz", "/static/charts.js", "/missing")
+PATHS = ("/", "/clients/detail", "/quotas", "/quotas/what-if", "/subscriptions", "/subscriptions/preview", *API, *OPEN)
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_hostile_names_stay_text_on_every_page(served: str, watched: Watched, shots: Path, name: str) -> None:
+    page = watched.page
+    page.goto(served + PAGES[name])
+    assert page.locator("main img, main script").count() == 0
+    fields = [field.input_value() for field in page.locator("main input:not([type=hidden])").all()]
+    shown = " ".join([page.locator("main").inner_text(), *fields])
+    assert "<script>alert(1)" in shown or name == "error"
+    page.screenshot(path=shots / f"hostile-{name}.png", full_page=True)
+    if name.endswith(("refused", "error")):  # Chromium reports the status of a page as an error of the console
+        watched.faults[:] = [fault for fault in watched.faults if "status of 400" not in fault]
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_foreign_hosts_are_refused_at_every_path(served: str, path: str) -> None:
+    assert HTTP.get(served + path, headers={"host": "evil.example"}).status_code == 421
+
+
+def test_a_page_of_another_site_reads_nothing(serving: Served, served: str, browser: Browser) -> None:
+    """The page is on another port's origin: `localhost`, where the service is 127.0.0.1."""
+    context = browser.new_context()
+    page = context.new_page()
+    other = served.replace("127.0.0.1", "localhost")
+    page.goto(f"{other}/healthz")
+    for path in PATHS:
+        script = "url => fetch(url, {mode: 'no-cors'}).then(answer => answer.type, () => 'refused')"
+        found = page.evaluate(script, served + path)
+        assert found in ("opaque", "refused"), path
+    answer = HTTP.get(f"{served}/", headers={"sec-fetch-site": "cross-site", "sec-fetch-mode": "no-cors"})
+    assert answer.status_code == 403
+    context.close()
+    log = eventually(lambda: serving.log.read_text(), lambda text: "refused a" in text)
+    assert "refused a Host header" in log or "refused a request from another site" in log

@@ -1,0 +1,67 @@
+"""`headroom top` and `headroom status` beside a running service: what they print, and their exit codes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from headroom.cli.main import app
+from tests.headroom.web.watched_page import HOSTILE
+from tests.kit.serving import Served
+
+pytestmark = pytest.mark.clickhouse
+
+NOBODY = "127.0.0.1:1"
+
+
+def run(*arguments: str) -> Result:
+    return CliRunner().invoke(app, arguments)
+
+
+def levels(result: Result) -> dict[str, str]:
+    """By client id, from the printed table."""
+    cells = [[cell.strip() for cell in line.split("│")[1:]] for line in result.stdout.splitlines()]
+    return {row[1]: row[0] for row in cells if len(row) > 3}
+
+
+def test_top_prints_the_clients_the_worst_first(serving: Served) -> None:
+    result = run("top", "--once", "--http", serving.http, "--cluster", "prod")
+    assert result.exit_code == 0, result.output
+    found = levels(result)
+    assert list(found.values())[:2] == ["throttled", "critical"]
+    assert found["app-throttled"] == "throttled"
+    assert len(found) == 6
+    near = levels(run("top", "--once", "--http", serving.http, "--level", "critical,throttled"))
+    assert near == {"app-throttled": "throttled", "app-critical": "critical"}
+    assert levels(run("top", "--once", "--http", serving.http, "--client-id", "app-ok")) == {"app-ok": "ok"}
+
+
+def test_top_refuses_an_unknown_level(serving: Served) -> None:
+    result = run("top", "--once", "--http", serving.http, "--level", HOSTILE)
+    assert (result.exit_code, "level must be one or more of" in result.stderr) == (3, True)
+
+
+def test_status_of_a_healthy_service(serving: Served) -> None:
+    result = run("status", "--http", serving.http)
+    assert result.exit_code == 0, result.output
+    assert result.stdout.splitlines()[-1] == "ready: nothing is late or dropped"
+    assert "headroom_store_up" in result.stdout
+
+
+def test_status_of_a_service_whose_store_is_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HEADROOM_CLICKHOUSE_PASSWORD", "")
+    with Served(tmp_path, "--clickhouse", f"http://{NOBODY}") as away:
+        result = run("status", "--http", away.http)
+        assert result.exit_code == 1, result.output
+        assert "not ready: " in result.stdout
+        top = run("top", "--once", "--http", away.http)
+        assert (top.exit_code, top.stderr) == (3, "headroom: the store cannot be read\n")
+
+
+@pytest.mark.parametrize("command", [("status",), ("top", "--once")])
+def test_nobody_answers(command: tuple[str, ...]) -> None:
+    result = run(*command, "--http", NOBODY)
+    assert (result.exit_code, result.stdout) == (3, "")
+    assert result.stderr == f"headroom: cannot ask {NOBODY}: [Errno 111] Connection refused\n"

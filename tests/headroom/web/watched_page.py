@@ -1,0 +1,19 @@
+"""A page in a browser and the errors that it reports."""
+
+from __future__ import annotations
+
+from playwright.sync_api import Page
+
+HOSTILE = '<script>alert(1)</script><img src=x onerror="alert(2)">'
+
+
+class Watched:
+    """A page and its errors: of the console, of scripts, dialogs, failed requests."""
+
+    def __init__(self, page: Page) -> None:
+        self.page = page
+        self.faults: list[str] = []
+        page.on("console", lambda message: self.faults.append(message.text) if message.type == "error" else None)
+        page.on("pageerror", lambda error: self.faults.append(str(error)))
+        page.on("dialog", lambda dialog: (self.faults.append(f"dialog {dialog.message}"), dialog.dismiss()))
+        page.on("requestfailed", lambda request: self.faults.append(f"failed {request.url}"))
