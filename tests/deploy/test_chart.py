@@ -137,6 +137,24 @@ def test_each_broker_has_a_port_of_the_service(chart: helm_python.Chart) -> None
     }
 
 
+def test_brokers_with_tls_server_names_share_the_port(chart: helm_python.Chart, tmp_path: Path) -> None:
+    names = {
+        "listener": {"brokerNames": "broker-{id}.gw.example:443", "port": 60_000},
+        "kafka": {"brokerIds": [30_000]},
+    }
+    manifests = rendered(chart, merged(EVERYTHING, names))
+    service = manifests["Service", "prod-headroom"]["spec"]
+    assert [port["name"] for port in service["ports"]] == ["bootstrap"]
+    [container] = manifests["StatefulSet", "prod-headroom"]["spec"]["template"]["spec"]["containers"]
+    assert [port["name"] for port in container["ports"]] == ["bootstrap", "http"]
+    policy = manifests["NetworkPolicy", "prod-headroom"]["spec"]["ingress"][0]
+    assert policy["ports"] == [{"port": "bootstrap"}]
+    file = tmp_path / "headroom.yaml"
+    file.write_text(manifests["ConfigMap", "prod-headroom"]["data"]["headroom.yaml"])
+    tls = {"security_protocol": "SASL_SSL", "tls_certificate": "tls.crt", "tls_key": "tls.key"}  # as the flags set them
+    assert load(file, {"listener": tls}).listener.broker_names == "broker-{id}.gw.example:443"
+
+
 def test_no_password_is_in_a_manifest(chart: helm_python.Chart) -> None:
     manifests = rendered(chart, LEAST)
     env = manifests["StatefulSet", "prod-headroom"]["spec"]["template"]["spec"]["containers"][0]["env"]
@@ -184,6 +202,8 @@ def test_alert_rules_come_from_a_file_in_the_chart_and_are_missed_by_name(tmp_pa
         ({"listener": {"securityProtocol": "TLS"}}, "securityProtocol"),
         ({"listener": {"securityProtocol": "SSL"}}, "tlsSecret"),
         ({"listener": {"serviceType": "Ingress"}}, "serviceType"),
+        ({"listener": {"brokerNames": "broker-{id}.gw.example"}}, "brokerNames"),
+        ({"listener": {"brokerNames": "gw.example", "securityProtocol": "SSL", "tlsSecret": "tls"}}, "brokerNames"),
         ({"spool": {"size": "20 GB"}}, "size"),
         ({"spool": {"maxBytes": 1}}, "maxBytes"),
         ({"resources": {"requests": {"cpu": "one"}}}, "cpu"),

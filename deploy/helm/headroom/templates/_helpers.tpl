@@ -43,6 +43,11 @@ capabilities: {drop: [ALL]}
 {{- end }}
 
 {{- /* What the schema cannot say: values that need each other. */ -}}
+{{/* The ids of the brokers that have a port each, as JSON. */}}
+{{- define "headroom.brokerPorts" -}}
+{{- ternary (list) .Values.kafka.brokerIds (ne .Values.listener.brokerNames "") | toJson }}
+{{- end }}
+
 {{- define "headroom.check" -}}
 {{- if and (gt (int .Values.replicas) 1) (not .Values.clickhouse.url) }}
 {{- fail "replicas: more than 1 needs clickhouse.url; without it each pod would have a ClickHouse of its own" }}
@@ -59,7 +64,10 @@ capabilities: {drop: [ALL]}
 {{- if and .Values.jobs.quotaHeadroom.enabled (not .Values.clickhouse.url) }}
 {{- fail "jobs.quotaHeadroom: needs clickhouse.url; the managed ClickHouse listens inside its pod only" }}
 {{- end }}
-{{- range .Values.kafka.brokerIds }}
+{{- if and .Values.listener.brokerNames (not (has .Values.listener.securityProtocol (list "SSL" "SASL_SSL"))) }}
+{{- fail "listener.brokerNames: TLS server names; needs listener.securityProtocol SSL or SASL_SSL" }}
+{{- end }}
+{{- range (include "headroom.brokerPorts" . | fromJsonArray) }}
 {{- if gt (add (int $.Values.listener.port) 1 (int .)) 65535 }}
 {{- fail (printf "kafka.brokerIds: broker %d has no port below 65536 with listener.port %d" (int .) (int $.Values.listener.port)) }}
 {{- end }}

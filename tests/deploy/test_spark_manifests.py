@@ -1,0 +1,99 @@
+"""The manifests for the Spark operator: fields and types of its v1beta2 API, parts of pods as Kubernetes has them.
+
+The schema is ours: the fields that the manifests use, as the operator's API reference defines them. Others are refused.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import helm_python
+import jsonschema
+import kubernetes_validate
+import pytest
+import yaml
+
+from tests.deploy.test_chart import CHART, EVERYTHING, LEAST, merged, rendered
+
+FILE = Path(__file__).parents[2] / "deploy" / "spark" / "sparkapplication.yaml"
+TEXT, COUNT, TEXTS = (
+    {"type": "string"},
+    {"type": "integer", "minimum": 1},
+    {"type": "array", "items": {"type": "string"}},
+)
+MEMORY = {"type": "string", "pattern": "^[0-9]+[kmgt]?$"}  # as a JVM takes it
+KUBERNETES = "1.34"
+
+
+def closed(required: list[str], **properties: Any) -> dict[str, Any]:
+    return {"type": "object", "additionalProperties": False, "required": required, "properties": properties}
+
+
+POD = {
+    "cores": COUNT,
+    "memory": MEMORY,
+    "serviceAccount": TEXT,
+    "env": {"type": "array"},  # as in a pod, see below
+    "envSecretKeyRefs": {"type": "object", "additionalProperties": closed(["name", "key"], name=TEXT, key=TEXT)},
+    "securityContext": {"type": "object"},
+}
+TEMPLATE = closed(
+    ["driver", "executor", "sparkVersion", "type"],
+    type={"enum": ["Java", "Python", "Scala", "R"]},
+    mode={"enum": ["cluster", "client"]},
+    pythonVersion={"enum": ["2", "3"]},
+    image=TEXT,
+    imagePullPolicy={"enum": ["Always", "IfNotPresent", "Never"]},
+    mainApplicationFile=TEXT,
+    arguments=TEXTS,
+    sparkVersion=TEXT,
+    sparkConf={"type": "object", "additionalProperties": TEXT},
+    restartPolicy=closed([], type={"enum": ["Never", "OnFailure", "Always"]}),
+    driver=closed([], **POD),
+    executor=closed([], **POD, instances=COUNT),
+)
+SCHEDULED = closed(
+    ["apiVersion", "kind", "metadata", "spec"],
+    apiVersion={"const": "sparkoperator.k8s.io/v1beta2"},
+    kind={"const": "ScheduledSparkApplication"},
+    metadata=closed(["name"], name=TEXT, labels={"type": "object", "additionalProperties": TEXT}),
+    spec=closed(
+        ["schedule", "template"],
+        schedule=TEXT,
+        concurrencyPolicy={"enum": ["Allow", "Forbid", "Replace"]},
+        template=TEMPLATE,
+    ),
+)
+
+
+def of_the_chart() -> dict[str, Any]:
+    with helm_python.Chart.load(CHART) as chart:
+        manifests = rendered(chart, merged(LEAST, EVERYTHING))
+    [found] = [manifest for (kind, _), manifest in manifests.items() if kind == "ScheduledSparkApplication"]
+    return dict(found)
+
+
+def of_the_file() -> dict[str, Any]:
+    return dict(yaml.safe_load(FILE.read_text()))
+
+
+@pytest.mark.parametrize("manifest", [of_the_file, of_the_chart])
+def test_the_operator_takes_it(manifest: Any) -> None:
+    found = manifest()
+    jsonschema.Draft202012Validator(SCHEDULED).validate(found)
+    for role in ("driver", "executor"):
+        part = found["spec"]["template"][role]
+        container = {"name": role, "image": "headroom", "env": part.get("env", [])}
+        container["securityContext"] = part.get("securityContext", {})
+        pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": role}, "spec": {"containers": [container]}}
+        kubernetes_validate.validate(pod, KUBERNETES, strict=True)
+
+
+@pytest.mark.parametrize(
+    "part", [{"restartPolicy": {"type": "never"}}, {"sparkVersion": 4.3}, {"driver": {"core": 1}}, {"type": "python"}]
+)
+def test_a_wrong_field_is_found(part: dict[str, Any]) -> None:
+    found = merged(of_the_file(), {"spec": {"template": part}})
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.Draft202012Validator(SCHEDULED).validate(found)
