@@ -33,7 +33,7 @@ def test_the_page_of_tables_is_current(tmp_path: Path) -> None:
         assert (DOCS / "tables.md").read_text() == tables_page(server.writer), "run make docs"
 
 
-@pytest.mark.parametrize("page", [ROOT / "README.md", *DOCS.glob("*.md")], ids=lambda page: page.name)
+@pytest.mark.parametrize("page", [ROOT / "README.md", *DOCS.rglob("*.md")], ids=lambda page: page.name)
 def test_links_lead_somewhere(page: Path) -> None:
     missing = [link for link in _LINK.findall(page.read_text()) if not (page.parent / link).exists()]
     assert missing == []

@@ -1,0 +1,120 @@
+"""Commands, flags, make targets, settings, tables and metrics that README.md and docs/ name exist."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import typer
+import yaml
+
+from headroom.cli.main import app
+from headroom.config.reference import settings
+from headroom.config.settings import ServeConfig
+from tests.docs.reference_pages import DOCS
+
+ROOT = DOCS.parent
+PAGES = [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]
+SETTINGS = {setting.name for setting in settings()}
+SECTIONS = {".".join(name.split(".")[:depth]) for name in SETTINGS for depth in range(1, name.count(".") + 1)}
+GLOBAL_FLAGS = {"--help", "--version", "--install-completion"}
+# After `headroom.`: files, and a table that is no reader's concern.
+NO_TABLES = {"json", "parquet", "yaml", "env", "service", "rules", "telemetry", "example", "schema_migrations"}
+# Users and a cluster of ClickHouse, and the beginning of several metrics.
+NO_METRICS = {"headroom_reader", "headroom_writer", "headroom_single", "kafka_client_", "kafka_client_quota_window_"}
+
+_FENCE = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+_SPAN = re.compile(r"`([^`\n]+)`")
+_CONTINUED = re.compile(r"\\\n\s*")
+_FLAG = re.compile(r"--[a-z][a-z-]+")
+_SETTING = re.compile(r"[a-z_]+(\.[a-z_]+)+")
+_TARGET = re.compile(r"(?:\w+=\w+ )?make ([a-z-]+)")
+_TABLE = re.compile(r"\bheadroom\.(\w+)\b")
+_METRIC = re.compile(r"(?<![\w.])(?:headroom|kafka_client|kafka_server_client_metrics)_\w+")
+
+
+def blocks(page: Path, language: str) -> list[str]:
+    return [match[2] for match in _FENCE.finditer(page.read_text()) if match[1] == language]
+
+
+def spans(page: Path) -> list[str]:
+    """The inline code."""
+    return _SPAN.findall(_FENCE.sub("", page.read_text()))
+
+
+def code_lines(page: Path) -> list[str]:
+    """Lines of a shell or of output, and inline code."""
+    return [*(line for text in blocks(page, "") for line in _CONTINUED.sub("", text).splitlines()), *spans(page)]
+
+
+def commands(page: Path) -> Iterator[list[str]]:
+    """The words of each `headroom COMMAND ...`, without comments."""
+    for line in code_lines(page):
+        if re.match(r"headroom [a-z-]", line):
+            yield [word for part in shlex.split(line, comments=True) for word in part.split("|")]
+
+
+def flags_of(words: list[str]) -> set[str] | None:
+    """The flags of the command that the words name; None when there is no such command."""
+    command: Any = typer.main.get_command(app)
+    context, rest = typer.Context(command), words[1:]
+    while hasattr(command, "get_command") and rest and re.match(r"[a-z]", rest[0]):
+        command = command.get_command(context, rest[0])
+        rest = rest[1:]
+    return {option for parameter in command.params for option in parameter.opts} if command else None
+
+
+def settings_of(document: dict[str, Any], prefix: str = "") -> set[str]:
+    """The settings that a YAML document sets, with dots."""
+    found = set()
+    for name, value in document.items():
+        path = f"{prefix}{name}"
+        found |= settings_of(value, f"{path}.") if path in SECTIONS and isinstance(value, dict) else {path}
+    return found
+
+
+def test_commands_have_the_flags() -> None:
+    wrong = []
+    for page in PAGES:
+        for words in commands(page):
+            known, given = flags_of(words), {flag for word in words for flag in _FLAG.findall(word)}
+            if known is None or not given <= known | GLOBAL_FLAGS:
+                wrong.append((page.name, " ".join(words)))
+    assert wrong == []
+
+
+def test_make_has_the_targets() -> None:
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    assert {(page.name, target) for page in PAGES for target in targets_named(page) if target not in targets} == set()
+
+
+def targets_named(page: Path) -> set[str]:
+    return {match[1] for line in code_lines(page) if (match := _TARGET.match(line))}
+
+
+def test_settings_exist() -> None:
+    wrong = set()
+    for page in PAGES:
+        named = {span for span in spans(page) if _SETTING.fullmatch(span) and span.partition(".")[0] in SECTIONS}
+        for document in map(yaml.safe_load, blocks(page, "yaml")):
+            if isinstance(document, dict) and document.keys() <= set(ServeConfig.model_fields):
+                named |= settings_of(document)
+        files = {name for name in named if Path(name).suffix in (".md", ".yaml", ".json")}
+        wrong |= {(page.name, name) for name in named - SETTINGS - SECTIONS - files}
+    assert wrong == set()
+
+
+def test_tables_exist() -> None:
+    tables = set(re.findall(r"^## (\w+)", (DOCS / "tables.md").read_text(), re.MULTILINE)) | NO_TABLES
+    named = {(page.name, name) for page in PAGES for line in code_lines(page) for name in _TABLE.findall(line)}
+    assert {one for one in named if one[1] not in tables} == set()
+
+
+def test_metrics_exist() -> None:
+    listed = set(_METRIC.findall((DOCS / "metrics.md").read_text())) | NO_METRICS
+    known = listed | {f"{name}_{suffix}" for name in listed for suffix in ("bucket", "sum", "count")}
+    named = {(page.name, name) for page in PAGES for line in spans(page) for name in _METRIC.findall(line)}
+    assert {one for one in named if one[1] not in known} == set()
