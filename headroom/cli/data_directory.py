@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -18,8 +19,9 @@ DEFAULT_DATA = Path("headroom-data")
 
 @contextmanager
 def one_line_errors(data: Path) -> Iterator[None]:
-    """Exits with 1 when a file cannot be used, with 2 when an argument is invalid."""
+    """Exits with 1 when the directory or a file cannot be used, with 2 when an argument is invalid."""
     try:
+        os.scandir(data).close()  # a misspelt directory is not an empty one
         yield
     except OSError as exc:
         typer.echo(f"headroom: {exc.filename or data}: {exc.strerror or exc}", err=True)

@@ -117,7 +117,7 @@ def _write_to_spool(directory: Path, pushes: Sequence[Push]) -> None:
 def _held(data: Path) -> Iterator[Held]:
     """Raises OSError."""
     directory = data / "quarantine"
-    return held(directory) if directory.is_dir() or not data.is_dir() else iter(())
+    return held(directory) if directory.is_dir() else iter(())
 
 
 def _only(found: list[Held], id_: str) -> Held:

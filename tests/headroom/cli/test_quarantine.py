@@ -114,7 +114,7 @@ def test_what_cannot_be_shown_is_told_in_one_line(data: Path, tmp_path: Path) ->
     result = run("list", "--data", str(nowhere))
     assert (result.exit_code, result.stderr) == (
         1,
-        f"headroom: {nowhere / 'quarantine'}: No such file or directory\n",
+        f"headroom: {nowhere}: No such file or directory\n",
     )
     nowhere.mkdir()  # a server that started and has had no worker yet
     assert run("list", "--data", str(nowhere)).stdout == "0 in quarantine\n"

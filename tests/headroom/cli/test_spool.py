@@ -86,5 +86,10 @@ def test_skip_drops_records_and_counts_them(data: Path) -> None:
 
 
 def test_no_spool_is_one_clear_line(tmp_path: Path) -> None:
-    assert run(tmp_path / "nowhere", "status").exit_code == 0
-    assert run(tmp_path / "nowhere", "inspect", "x").exit_code == 2
+    assert run(tmp_path, "status").exit_code == 0
+    assert run(tmp_path, "inspect", "x").exit_code == 2
+    nowhere = tmp_path / "nowhere"
+    for words in (["status"], ["inspect", "x"], ["skip", "x"]):
+        result = run(nowhere, *words)
+        assert (result.exit_code, result.stderr) == (1, f"headroom: {nowhere}: No such file or directory\n")
+    assert not nowhere.exists()
