@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
 import struct
+import subprocess
+import sys
 import time
+import urllib.error
+import urllib.request
 import uuid
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
+from typing import Any
 
+import psutil
 import pytest
 
 from tests.attack.victim import MB, attack, connect, frame, push_frame, victim, was_closed
+from tests.chaos.load import metrics_data
+from tests.chaos.wire import WireClient
 from tests.kit.raw_connection import RawConnection
 from tests.kit.serving import Served, eventually
 from tests.oracle import administration_oracle as requests
@@ -23,10 +33,20 @@ SLACK_MB = 48.0  # of the process itself: a second of a busy machine, spool buff
 LATENCY_S = 5.0  # far above what a busy CI machine takes, far below what the attacks took before
 
 
+SECRET = "nobody-may-see-this"  # part of each secret below
+SECRETS: dict[str, Any] = {
+    "web": {"token": f"{SECRET}-web"},
+    "grpc": {"listen": "127.0.0.1:0", "token": f"{SECRET}-grpc"},
+    "otlp": {"http": "127.0.0.1:0", "token": f"{SECRET}-otlp"},
+    "forward": {"endpoint": "http://127.0.0.1:1", "headers": {"authorization": f"Bearer {SECRET}"}},
+    "store": {"server": {"reader_password": f"{SECRET}-reader"}},
+}
+
+
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     limits = {"max_held_bytes": HELD_BYTES, "frame_timeout_ms": 3_000, "max_connections_per_address": 300}
-    with victim(tmp_path_factory.mktemp("listener"), gateway=limits) as running:
+    with victim(tmp_path_factory.mktemp("listener"), gateway=limits, **SECRETS) as running:
         yield running
 
 
@@ -98,6 +118,70 @@ def test_a_push_too_large_is_answered_when_it_has_been_sent(served: Served, caps
         assert code in (117, 118)  # nobody asked this instance for anything: UNKNOWN_SUBSCRIPTION_ID comes first
         report.shown = f"error {code} behind its last byte"
     assert report.peak_mb < SLACK_MB
+
+
+def test_secrets_are_shown_nowhere(served: Served, capsys: pytest.CaptureFixture[str]) -> None:
+    config = served.argv[served.argv.index("--config") + 1]
+    with attack(served, "looking for secrets in ps, logs, pages, files and error messages", capsys) as report:
+        asyncio.run(push(served))  # which forwarding cannot deliver
+        eventually(served.metrics, lambda metrics: metrics["headroom_forward_failures_total"] > 0)
+        processes = [served_by := psutil.Process(served.process.pid), *served_by.children(recursive=True)]
+        found = {"the log": served.log.read_text(), "the ready line": str(served.addresses)}
+        found |= {f"ps {process.pid}": " ".join(process.cmdline()) for process in processes}
+        found |= {path: page(served, path) for path in ("/metrics", "/readyz", "/healthz", "/api/v1/status", "/")}
+        found["config show"] = command("config", "show", "--config", config)
+        for name, value in REFUSED_SECRETS.items():
+            found[name] = command("config", "check", "--config", config, **{name: value})
+            assert found[name].startswith("headroom: "), found[name]
+        files = readable_files(Path(served.argv[served.argv.index("--data") + 1]))
+        found |= files
+        assert [where for where, text in found.items() if SECRET in text] == []
+        report.shown = (
+            f"not in {len(processes)} command lines, {len(files)} files that others may read, {len(found)} texts in all"
+        )
+
+
+# Values that the settings refuse: the message must not quote them.
+REFUSED_SECRETS = {
+    "HEADROOM_WEB__TOKEN": SECRET[:9],
+    "HEADROOM_CLICKHOUSE": f"http://user:{SECRET}@127.0.0.1:8123",
+    "HEADROOM_FORWARD__ENDPOINT": f"https://user:{SECRET}@127.0.0.1:4317",
+    "HEADROOM_FORWARD__HEADERS": f'{{"authorization": ["{SECRET}"]}}',
+}
+
+
+async def push(served: Served) -> None:
+    client = await WireClient.connect(*served.address, "attacker")
+    try:
+        subscription = await client.subscription(bytes(16))
+        assert await client.push(subscription, 0, metrics_data([1], time.time_ns(), b"")) == 0
+    finally:
+        client.close()
+
+
+def page(served: Served, path: str) -> str:
+    try:
+        with urllib.request.urlopen(f"http://{served.http}{path}", timeout=30) as answer:
+            return str(answer.read().decode())
+    except urllib.error.HTTPError as refused:
+        return refused.read().decode()
+
+
+def readable_files(directory: Path) -> dict[str, str]:
+    """The content of the files whose mode lets other users read them; some go while they are listed."""
+    found = {}
+    for file in directory.rglob("*"):
+        with suppress(FileNotFoundError):
+            if file.is_file() and file.stat().st_mode & 0o077:
+                found[str(file)] = file.read_bytes().decode("latin-1")
+    return found
+
+
+def command(*arguments: str, **environment: str) -> str:
+    """What a command of Headroom prints, on both streams."""
+    argv = [sys.executable, "-m", "headroom", *arguments]
+    done = subprocess.run(argv, env={**os.environ, **environment}, capture_output=True, text=True, timeout=60)
+    return done.stdout + done.stderr
 
 
 GARBAGE = {
