@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from http.client import HTTPException
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 from urllib.parse import urlencode
 
 import orjson
@@ -12,9 +12,38 @@ import orjson
 from exporters.clickhouse.connection import DATABASE, Endpoint
 
 Row: TypeAlias = dict[str, Any]
+Answer = TypeVar("Answer")
 
 _MAX_ERROR_BYTES = 4_096
 _MAX_ANSWER_BYTES = 64 << 20
+
+
+class UnreachableError(ConnectionError):
+    """The server does not answer; another node of its cluster may."""
+
+
+class Nodes:
+    """One server, or nodes of one cluster. Questions go to the node that answered last; threads may share it."""
+
+    def __init__(self, *endpoints: Endpoint) -> None:
+        self._endpoints = endpoints
+        self._current = 0
+
+    @property
+    def current(self) -> Endpoint:
+        return self._endpoints[self._current]
+
+    def ask(self, question: Callable[[Endpoint], Answer]) -> Answer:
+        """The answer of the first node, from the current one on, that is there. Raises what `question` raises."""
+        for tried in range(1, len(self._endpoints) + 1):
+            asked = self._current
+            try:
+                return question(self._endpoints[asked])
+            except UnreachableError:
+                self._current = (asked + 1) % len(self._endpoints)
+                if tried == len(self._endpoints):
+                    raise
+        raise UnreachableError("no node is configured")
 
 
 def read_rows(
@@ -22,7 +51,7 @@ def read_rows(
 ) -> list[Row]:
     """`parameters` fill the `{name:Type}` placeholders of the SQL on the server. NaN and infinities become None.
 
-    Raises ConnectionError when the server is unreachable, refuses the query, or sends more than 64 MiB.
+    Raises UnreachableError, and ConnectionError when the server refuses the query or sends more than 64 MiB.
     """
     given = {f"param_{name}": _parameter(value) for name, value in (parameters or {}).items()}
     query = urlencode({"database": DATABASE, "default_format": "JSONEachRow", "wait_end_of_query": "1", **given})
@@ -33,16 +62,15 @@ def read_rows(
     try:
         connection.request("POST", f"/?{query}", sql.encode(), endpoint.headers)
         response = connection.getresponse()
-        if response.status != 200:
-            error = response.read(_MAX_ERROR_BYTES).decode("utf-8", "replace")
-            raise ConnectionError(f"ClickHouse refused a query: {' '.join(error.split())[:300]}")
-        body = response.read(_MAX_ANSWER_BYTES + 1)
+        size = _MAX_ANSWER_BYTES + 1 if response.status == 200 else _MAX_ERROR_BYTES
+        body = response.read(size)
     except (OSError, HTTPException) as exc:
-        if isinstance(exc, ConnectionError):
-            raise
-        raise ConnectionError(f"cannot read from {endpoint}: {exc or type(exc).__name__}") from exc
+        raise UnreachableError(f"cannot read from {endpoint}: {exc or type(exc).__name__}") from exc
     finally:
         connection.close()
+    if response.status != 200:
+        error = body.decode("utf-8", "replace")
+        raise ConnectionError(f"ClickHouse refused a query: {' '.join(error.split())[:300]}")
     if len(body) > _MAX_ANSWER_BYTES:
         raise ConnectionError("a response of ClickHouse exceeds 64 MiB")
     return [orjson.loads(line) for line in body.splitlines()]

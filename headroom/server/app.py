@@ -60,14 +60,14 @@ async def _serve(config: ServeConfig) -> int:
         # Two writers, so that a failed flush of usage does not fail pushes.
         pushes, quotas = (open_spool(config, name, stack) for name in ("pushes", "quotas"))
         if config.upstream or config.observe:
-            network_service = await open_gateway(config, pushes, quotas, storage.endpoint, stack)
+            network_service = await open_gateway(config, pushes, quotas, storage.nodes.current, stack)
         else:
             network_service = await open_sink(config, pushes, stack)
 
         grpc, grpc_readings = await _open_grpc(config, network_service, stack)
         otlp, otlp_readings = await _open_otlp(config, network_service, pushes, stack)
         series = config.quotas.metrics.max_series if config.quotas.metrics.enabled else 0
-        store_contents = StoreReadings(storage.endpoint, config.spool.max_bytes, max_client_series=series)
+        store_contents = StoreReadings(storage.nodes, config.spool.max_bytes, max_client_series=series)
         network = network_service.network
 
         def spooled() -> int:
@@ -87,7 +87,7 @@ async def _serve(config: ServeConfig) -> int:
         )
         pages = http_app(
             config,
-            storage.endpoint,
+            storage.nodes,
             network_service.gateway.receiver.rules,
             self_metrics,
             lambda: _not_ready(stop, storage.worker, network),

@@ -11,6 +11,7 @@ from starlette.middleware.gzip import GZipMiddleware
 from starlette.types import ASGIApp
 
 from exporters.clickhouse.connection import Endpoint, read_secret
+from exporters.clickhouse.reader import Nodes
 from headroom.config.settings import ServeConfig
 from headroom.errors import ServeError
 from headroom.server.http import web_app
@@ -28,7 +29,7 @@ _OWN_METRICS = ("headroom_", "kafka_server_client_metrics_")
 
 def http_app(
     config: ServeConfig,
-    writer: Endpoint,
+    writers: Nodes,
     rules: ClientMetrics,
     self_metrics: SelfMetrics,
     is_ready: Callable[[], str | None],
@@ -39,7 +40,7 @@ def http_app(
         reason = is_ready()
         return {"ready": reason is None, "reason": reason or "", "metrics": metric_rows(self_metrics)}
 
-    data = Data(_reader(config, writer), lambda: subscription_rows(rules), status, rules.match_keys)
+    data = Data(_readers(config, writers), lambda: subscription_rows(rules), status, rules.match_keys)
     app = web_app(self_metrics, is_ready, [*api_routes(data), *page_routes(data)])
     is_loopback = _is_loopback(config.http.host)
     return AccessControl(GZipMiddleware(app), config.web, web_token(config), is_loopback=is_loopback)
@@ -80,11 +81,12 @@ def _criteria(values: Any) -> list[tuple[str, str]]:
     return [(key, pattern) for key, _, pattern in (entry.partition("=") for entry in entries) if key]
 
 
-def _reader(config: ServeConfig, writer: Endpoint) -> Endpoint:
+def _readers(config: ServeConfig, writers: Nodes) -> Nodes:
     """The managed server's read-only user; with `clickhouse` the configured user."""
     if config.clickhouse:
-        return writer
-    return Endpoint(writer.scheme, writer.host, writer.port, "", config.store.server.password_of_readers)
+        return Nodes(*config.clickhouse_endpoints)
+    writer = writers.current
+    return Nodes(Endpoint(writer.scheme, writer.host, writer.port, "", config.store.server.password_of_readers))
 
 
 def web_token(config: ServeConfig) -> str | None:

@@ -11,6 +11,7 @@ from exporters.clickhouse.connection import WRITER, Endpoint
 from exporters.clickhouse.managed.configuration import ServerSettings
 from exporters.clickhouse.managed.executable import NoServerError
 from exporters.clickhouse.managed.server import ManagedServer, ServerError
+from exporters.clickhouse.reader import Nodes
 from exporters.self_metrics import SelfMetric, Values
 from headroom.config.settings import ServeConfig
 from headroom.errors import ServeError
@@ -25,7 +26,7 @@ _WORKER_DRAIN_S = 30.0
 class Storage:
     """The running storage side. `address`: the SQL address in the ready line."""
 
-    endpoint: Endpoint  # as the writer
+    nodes: Nodes  # as the writer
     address: str
     worker: StorageWorker
     server: ClickHouseSupervisor | None
@@ -53,7 +54,7 @@ async def open_storage(config: ServeConfig, stack: AsyncExitStack) -> Storage:
     except StorageError as exc:
         raise ServeError(str(exc)) from exc
     stack.push_async_callback(worker.stop, _WORKER_DRAIN_S)
-    return Storage(nodes[0], address, worker, server)
+    return Storage(Nodes(*nodes), address, worker, server)
 
 
 async def _open_server(config: ServeConfig, stack: AsyncExitStack) -> tuple[Endpoint, ClickHouseSupervisor]:

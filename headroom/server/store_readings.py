@@ -9,6 +9,7 @@ from clickhouse_connect.driver.exceptions import ClickHouseError
 
 from exporters import self_metrics as catalogue
 from exporters.clickhouse.connection import Endpoint
+from exporters.clickhouse.reader import Nodes, UnreachableError
 from exporters.self_metrics import SelfMetric, Values
 from headroom.server.periodic import PeriodicTask
 from headroom.server.window_levels import WindowLevels
@@ -27,10 +28,10 @@ GROUP BY job ORDER BY job LIMIT 50
 class StoreReadings:
     """The latest results; empty before the first query."""
 
-    def __init__(self, store: Endpoint, spool_max_bytes: int, *, max_client_series: int = 0) -> None:
+    def __init__(self, store: Nodes, spool_max_bytes: int, *, max_client_series: int = 0) -> None:
         """`max_client_series`: budget of kafka_client_quota_window_*; 0 switches them off."""
         self._store = store
-        self._levels = WindowLevels(store, max_client_series) if max_client_series else None
+        self._levels = WindowLevels(store.current, max_client_series) if max_client_series else None
         self._values: dict[SelfMetric, Values] = {catalogue.SPOOL_MAX_BYTES: spool_max_bytes}
 
     def tasks(self) -> list[PeriodicTask]:
@@ -40,7 +41,7 @@ class StoreReadings:
 
     async def read(self) -> None:
         """Raises ConnectionError when the store is unreachable; the previous results remain."""
-        known_issues, jobs = await asyncio.to_thread(self._ask)
+        known_issues, jobs = await asyncio.to_thread(self._store.ask, _asked)
         self._values |= {
             catalogue.KNOWN_ISSUES: float(known_issues[0][0]),
             catalogue.JOB_SUCCESS: {str(job): float(finished_s) for job, finished_s in jobs},
@@ -50,13 +51,14 @@ class StoreReadings:
         """For the registry."""
         return self._values | (self._levels.readings() if self._levels else {})
 
-    def _ask(self) -> tuple[list[Any], list[Any]]:
+
+def _asked(node: Endpoint) -> tuple[list[Any], list[Any]]:
+    try:
+        client = node.connect(connect_timeout=_TIMEOUT_S, send_receive_timeout=_TIMEOUT_S)
         try:
-            client = self._store.connect(connect_timeout=_TIMEOUT_S, send_receive_timeout=_TIMEOUT_S)
-            try:
-                known_issues, jobs = client.query(_KNOWN_ISSUES), client.query(_JOBS)
-                return list(known_issues.result_rows), list(jobs.result_rows)
-            finally:
-                client.close()
-        except (ClickHouseError, OSError, ValueError) as exc:
-            raise ConnectionError(" ".join(str(exc).split())) from exc
+            known_issues, jobs = client.query(_KNOWN_ISSUES), client.query(_JOBS)
+            return list(known_issues.result_rows), list(jobs.result_rows)
+        finally:
+            client.close()
+    except (ClickHouseError, OSError, ValueError) as exc:
+        raise UnreachableError(" ".join(str(exc).split())) from exc

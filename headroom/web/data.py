@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from cachetools import TTLCache
 
-from exporters.clickhouse.connection import Endpoint
-from exporters.clickhouse.reader import Row, read_rows
+from exporters.clickhouse.reader import Nodes, Row, read_rows
 from exporters.levels import Level
 from exporters.model import DEFAULT_ENTITY
 from headroom.clock import now_ms
@@ -44,21 +44,21 @@ _SUBSCRIPTION_KEYS = {METRICS: "metrics", INTERVAL_MS: "interval_ms", MATCH: "ma
 
 
 class Data:
-    """Reads as `endpoint`. `subscriptions` and `status` show the running service, `match_keys` are those of its
+    """Reads from `nodes`. `subscriptions` and `status` show the running service, `match_keys` are those of its
     subscriptions."""
 
     def __init__(
         self,
-        endpoint: Endpoint,
+        nodes: Nodes,
         subscriptions: Callable[[], list[Row]],
         status: Callable[[], Row],
         match_keys: Collection[str] = MATCH_KEYS,
     ) -> None:
         self.subscriptions = subscriptions
         self.status = status
-        self._endpoint = endpoint
+        self._nodes = nodes
         self._match_keys = match_keys
-        self._what_if = WhatIfRunner(endpoint)
+        self._what_if = WhatIfRunner(nodes)
         self._running: TTLCache[Any, asyncio.Task[list[Row]]] = TTLCache(256, _SHARED_S)
 
     async def headroom(self, given: Given) -> list[Row]:
@@ -160,7 +160,7 @@ class Data:
         since_ms = now_ms() - _KNOWN_MS
         names = {"since_ms": since_ms, "all": int(ALL_METRICS in wanted.metrics), "prefixes": wanted.metrics}
         found, metrics = await asyncio.gather(
-            asyncio.to_thread(preview_of, wanted, self._endpoint, since_ms, most=_MAX_INSTANCES),
+            asyncio.to_thread(preview_of, wanted, self._nodes.current, since_ms, most=_MAX_INSTANCES),
             self._rows(queries.METRICS, names),
         )
         document = found.document()
@@ -202,7 +202,8 @@ class Data:
         asked = (sql, repr(sorted(parameters.items())))
         task = self._running.get(asked)
         if task is None or (task.done() and (task.cancelled() or task.exception() is not None)):
-            reading = asyncio.to_thread(read_rows, self._endpoint, sql, parameters, timeout_s=_TIMEOUT_S)
+            question = partial(read_rows, sql=sql, parameters=parameters, timeout_s=_TIMEOUT_S)
+            reading = asyncio.to_thread(self._nodes.ask, question)
             task = self._running[asked] = asyncio.get_running_loop().create_task(reading)
         return [dict(row) for row in await asyncio.shield(task)]
 

@@ -16,7 +16,8 @@ from typing import Any, NamedTuple
 import orjson
 import structlog
 
-from exporters.clickhouse.connection import PASSWORD, PASSWORD_FILE, TLS_CA, TLS_CERTIFICATE, TLS_KEY, Endpoint
+from exporters.clickhouse.connection import PASSWORD, PASSWORD_FILE, TLS_CA, TLS_CERTIFICATE, TLS_KEY
+from exporters.clickhouse.reader import Nodes
 from exporters.kafka_configs import kafka_configs_line
 from exporters.model import DEFAULT_ENTITY
 from headroom.web.parameters import BadRequestError, Given, UnavailableError, text_of
@@ -79,10 +80,11 @@ def question_of(given: Given) -> Question:
 
 
 class WhatIfRunner:
-    """Runs questions one after the other, as a reader of `endpoint`."""
+    """Runs questions one after the other, as a reader of the node that answered last."""
 
-    def __init__(self, endpoint: Endpoint) -> None:
-        self._url = replace(endpoint, user=endpoint.user or "default").url  # with a user it is not made the writer
+    def __init__(self, nodes: Nodes) -> None:
+        self._nodes = nodes
+        endpoint = nodes.current
         secrets = {name: value for name, value in os.environ.items() if name not in (PASSWORD, PASSWORD_FILE)}
         files = zip((TLS_CA, TLS_CERTIFICATE, TLS_KEY), astuple(endpoint.tls), strict=True)
         self._environment = {**secrets, PASSWORD: endpoint.password, **dict(files)}
@@ -114,7 +116,9 @@ class WhatIfRunner:
 
     async def _outcomes(self, arguments: Sequence[str]) -> list[Mapping[str, Any]]:
         argv = [sys.executable, "-m", "headroom", "quotas", "what-if", *arguments]
-        argv += ["--url", self._url, "--output", "json", "--max-rows", str(_MAX_ROWS)]
+        node = self._nodes.current
+        url = replace(node, user=node.user or "default").url  # with a user it is not made the writer
+        argv += ["--url", url, "--output", "json", "--max-rows", str(_MAX_ROWS)]
         pipe = asyncio.subprocess.PIPE
         process = await asyncio.create_subprocess_exec(
             *argv, stdin=asyncio.subprocess.DEVNULL, stdout=pipe, stderr=pipe, env=self._environment

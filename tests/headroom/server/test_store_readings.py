@@ -9,13 +9,14 @@ import pytest
 
 from exporters import self_metrics as catalogue
 from exporters.clickhouse.connection import Endpoint
+from exporters.clickhouse.reader import Nodes
 from headroom.server.store_readings import StoreReadings
 from headroom.server.window_levels import WindowLevels
 from tests.kit.clickhouse import running_clickhouse
 
 
 def test_a_store_that_is_away_leaves_the_answers_as_they_were() -> None:
-    contents = StoreReadings(Endpoint("http", "127.0.0.1", 1), 5)
+    contents = StoreReadings(Nodes(Endpoint("http", "127.0.0.1", 1)), 5)
     with pytest.raises(ConnectionError):
         asyncio.run(contents.read())
     assert contents.readings() == {catalogue.SPOOL_MAX_BYTES: 5}
@@ -45,7 +46,7 @@ def test_jobs_that_succeeded_and_clients_with_known_issues_are_counted(tmp_path:
             " FROM numbers(600) ARRAY JOIN ['a', 'b', repeat('c', 256)] AS name, [100, NULL, 1] AS bound"
         )
         client.close()
-        contents = StoreReadings(server.writer, 5, max_client_series=1_000)
+        contents = StoreReadings(Nodes(server.writer), 5, max_client_series=1_000)
         asyncio.run(contents.read())
         own, levels = contents.tasks()
         assert own.name != levels.name

@@ -57,7 +57,7 @@ def test_status_of_a_service_whose_store_is_away(tmp_path: Path, monkeypatch: py
         assert result.exit_code == 1, result.output
         assert "not ready: " in result.stdout
         top = run("top", "--once", "--http", away.http)
-        assert (top.exit_code, top.stderr) == (3, "headroom: the store cannot be read\n")
+        assert (top.exit_code, top.stderr) == (3, f"headroom: {away.http}: the store cannot be read\n")
 
 
 @pytest.mark.parametrize("command", [("status",), ("top", "--once")])
