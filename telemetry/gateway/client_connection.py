@@ -7,8 +7,6 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import cast
 
-import structlog
-
 from exporters.model import UNKNOWN, Connection
 from telemetry.gateway.admission import Admission, GatewayCounts, Reason
 from telemetry.gateway.connection import ProxiedConnection
@@ -21,8 +19,6 @@ from telemetry.gateway.upstream_connection import WRITE_BUFFER_BYTES, UpstreamCo
 from telemetry.receiver.group_commit import GroupCommit
 from telemetry.receiver.receiver import TelemetryReceiver
 from telemetry.wire.errors import ProtocolError
-
-log = structlog.get_logger(__name__)
 
 _KEEP_ALIVE_SWEEPS = 4  # half the idle timeout, which is the brokers' by default
 
@@ -43,6 +39,10 @@ class SharedContext:
     clients: set[ClientConnection]
     last_lost: asyncio.Event
     admission: Admission[TimedConnection]
+
+    def refused(self, reason: str, peer: object) -> None:
+        """Counts and logs a connection that is closed because of what its client sent."""
+        raise NotImplementedError
 
 
 class ListenerContext:
@@ -208,8 +208,7 @@ class ClientConnection(asyncio.Protocol, TimedConnection, UpstreamOwner):
             self.upstream_received(b"")
 
     def _refuse(self, exc: ProtocolError) -> None:
-        self._gateway.counts.protocol_errors += 1
-        log.info("connection closed", reason=str(exc), peer=self._transport.get_extra_info("peername"))
+        self._gateway.refused(str(exc), self._transport.get_extra_info("peername"))
         if self._session is not None:
             self._pump(self._session)  # flushes the pushes accepted so far
         self.abort()

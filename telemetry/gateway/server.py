@@ -23,6 +23,7 @@ from telemetry.receiver.receiver import TelemetryReceiver
 log = structlog.get_logger(__name__)
 
 _PLAINTEXT = ListenerSecurity()
+_REFUSALS_LOGGED = 20  # in a minute: whoever can connect can cause them, as fast as it connects
 
 
 class Gateway(SharedContext):
@@ -65,6 +66,7 @@ class Gateway(SharedContext):
         self.last_lost = asyncio.Event()
         self.admission: Admission[TimedConnection] = Admission(admission)
         self._timeouts: asyncio.Task[None] | None = None
+        self._refusals = (0, 0)  # the current minute, and how many in it
         self._every: list[Listener] = []
         self.add_listener(
             host=host, port=port, advertised_host=advertised_host, security=security, new_listeners=new_listeners
@@ -90,6 +92,17 @@ class Gateway(SharedContext):
                 new_listeners=new_listeners,
             )
         )
+
+    def refused(self, reason: str, peer: object) -> None:
+        """Counts and logs a connection that is closed because of what its client sent."""
+        self.counts.protocol_errors += 1
+        now = self.now_ms() // 60_000
+        minute, count = self._refusals
+        self._refusals = (now, 1 if now != minute else count + 1)
+        if self._refusals[1] <= _REFUSALS_LOGGED:
+            log.info("connection closed", reason=reason, peer=peer)
+        elif self._refusals[1] == _REFUSALS_LOGGED + 1:
+            log.warning("further connections closed in this minute are counted only: headroom_protocol_errors_total")
 
     @property
     def listeners(self) -> Listeners:

@@ -205,7 +205,9 @@ def test_garbage(served: Served, capsys: pytest.CaptureFixture[str]) -> None:
                     client.sendall(garbage)
                     assert was_closed(client), name
         errors = served.metrics()["headroom_protocol_errors_total"] - before
-        report.shown = f"{errors:.0f} connections closed"
+        lines = served.log.read_text().count("connection closed")
+        report.shown = f"{errors:.0f} connections closed, {lines} lines in the log"
+        assert lines <= 120  # 20 a minute, so that nobody fills a disk with them
         assert errors == 20 * len(GARBAGE)
     assert report.peak_mb < SLACK_MB
     assert report.bystander.worst_s < LATENCY_S
