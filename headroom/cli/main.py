@@ -5,6 +5,8 @@ Heavy imports are inside the commands, so that `headroom --help` is fast; tests/
 
 from __future__ import annotations
 
+import errno
+import io
 import os
 import sys
 from collections.abc import Iterator
@@ -17,6 +19,8 @@ import typer
 from headroom.cli.groups import LazyGroups
 from headroom.cli.http_address import HttpAddress
 from headroom.extras import missing_extra
+
+_OUTPUT_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 app = typer.Typer(
     name="headroom",
@@ -203,6 +207,8 @@ def demo(
 
 def main() -> None:
     """The console script."""
+    if isinstance(sys.stdout, io.TextIOWrapper):  # names may have characters that the encoding of the output has not
+        sys.stdout.reconfigure(errors="backslashreplace")
     try:
         app()
     except KeyboardInterrupt:
@@ -212,6 +218,11 @@ def main() -> None:
             raise
         print(f"headroom: {message}", file=sys.stderr)  # noqa: T201 - what a command says to its user
         sys.exit(2)
+    except OSError as exc:
+        if exc.errno not in _OUTPUT_ERRORS:
+            raise
+        print(f"headroom: cannot write: {exc.strerror}", file=sys.stderr)  # noqa: T201 - what a command says
+        os._exit(1)  # an exit that flushes would fail again
 
 
 if __name__ == "__main__":

@@ -128,6 +128,8 @@ def _make_room(output: Path) -> None:
         output.mkdir(parents=True, exist_ok=True)
         for name in (REPORT, "report.html", "headroom.parquet", EVIDENCE):
             (output / name).unlink(missing_ok=True)
+        for screenshot in output.glob("page-*.png"):
+            screenshot.unlink()
         shutil.rmtree(output / "logs", ignore_errors=True)
     except OSError as exc:
         raise DemoError(f"cannot write to {output}: {exc.strerror}") from exc

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -31,6 +32,7 @@ def test_help_lists_every_command_with_a_line_of_its_own() -> None:
 def test_help_and_version_import_nothing_heavy(argv: list[str]) -> None:
     script = f"""
 import sys
+from pathlib import Path
 sys.argv = ["headroom", *{argv!r}]
 from headroom.__main__ import main
 try:
@@ -93,3 +95,17 @@ def test_help_keeps_what_looks_like_markup(monkeypatch: pytest.MonkeyPatch, caps
     assert in_process(monkeypatch, "quotas", "resolve", "--help") == 0
     reported = " ".join(capsys.readouterr().out.split())
     assert "--pairs FILE JSON list of [user, client-id] or [user, client-id, ip]." in reported
+
+
+def test_output_that_cannot_be_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A full disk, and an encoding without the characters of a name."""
+    command = [sys.executable, "-m", "headroom", "quotas", "resolve", "--from", "/dev/stdin", "--user", "\u00fc\u4e2d"]
+    rules = '{"entries": [{"entity": {"user": "\u00fc\u4e2d"}, "values": {"producer_byte_rate": 1}}]}'.encode()
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [*command, "--output", "json"], input=rules, stdout=full, stderr=subprocess.PIPE, timeout=60, check=False
+        )
+    assert (done.returncode, done.stderr) == (1, b"headroom: cannot write: No space left on device\n")
+    monkeypatch.setenv("PYTHONIOENCODING", "latin-1")
+    done = subprocess.run([*command, "--output", "json"], input=rules, capture_output=True, timeout=60, check=True)
+    assert b'{"user":"\xfc\\u4e2d",' in done.stdout
