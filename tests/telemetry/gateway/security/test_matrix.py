@@ -24,6 +24,7 @@ CELLS = [("PLAINTEXT", ""), ("SSL", "")] + [
     (protocol, mechanism) for protocol in ("SASL_PLAINTEXT", "SASL_SSL") for mechanism in MECHANISMS
 ]
 RECORDS = [bytes([number]) * (100 + 50 * number) for number in range(200)]
+COMMITTED = [b"committed %d" % number for number in range(50)]
 PUSHES_S = 2.0  # longer than the interval of the subscription
 
 
@@ -48,9 +49,13 @@ def check_cell(
 ) -> None:
     one = client(family, jvm, gateway.bootstrap, protocol, mechanism, user, cluster.authority.ca)
     one.produce(topic, RECORDS, PUSHES_S)
-    assert checksum(one.consume(topic, len(RECORDS))) == checksum(RECORDS)
+    expected_records = RECORDS
+    if protocol == "SASL_SSL":
+        one.transact(topic, COMMITTED, [b"aborted"] * 10)
+        expected_records = RECORDS + COMMITTED
+    assert checksum(one.consume(topic, len(expected_records))) == checksum(expected_records)
     direct = client("librdkafka", jvm, cluster.bootstrap("PLAINTEXT"), "PLAINTEXT", "", user, cluster.authority.ca)
-    assert checksum(direct.consume(topic, len(RECORDS))) == checksum(RECORDS)
+    assert checksum(direct.consume(topic, len(expected_records))) == checksum(expected_records)
     client_id = f"{family}-{protocol}-{mechanism or 'none'}".lower()
     expected = user if mechanism else ANONYMOUS
     usage = {(principal, one) for principal, one in gateway.meter.clients() if one == client_id}
