@@ -24,6 +24,7 @@ from headroom.config.types import parse_address
 from headroom.errors import ArgumentError
 from quota_metrics.kafka.admin import Cluster, KafkaAdmin, Node
 from quota_metrics.kafka.errors import ClusterError, NotKafkaError, RefusedError, check
+from telemetry.gateway.broker_names import BrokerNames, BrokerNamesError
 from telemetry.rules.cluster_subscriptions import read_subscriptions
 
 app = typer.Typer(help="The gateway in front of a cluster.", no_args_is_help=True)
@@ -41,6 +42,30 @@ class Finding(NamedTuple):
     advice: str = ""
 
 
+class Listener(NamedTuple):
+    """A gateway's listener as it is planned: its address, and the names that clients are sent to."""
+
+    host: str
+    port: int
+    advertised_host: str | None = None
+    names: BrokerNames | None = None
+
+    def ports(self, cluster: Cluster) -> dict[int, str]:
+        """The ports that have to be free, and their purposes."""
+        ports = {self.port: "clients bootstrap from"}
+        if self.names is None:
+            ports |= {self.port + 1 + node.id: f"stands for broker {node.id}" for node in cluster.nodes}
+        return ports
+
+    def advertised(self, cluster: Cluster) -> dict[str, str]:
+        """The host names that clients are sent to, and their purposes."""
+        hosts = {self.advertised_host: "the advertised host"} if self.advertised_host else {}
+        if self.names is not None:
+            named = ((self.names.address_of(node.id, self.port)[0], node.id) for node in cluster.nodes)
+            hosts |= {host: f"broker {node_id}'s name at the gateway" for host, node_id in named}
+        return hosts
+
+
 @app.callback()
 def _group() -> None:
     """The gateway in front of a cluster."""
@@ -52,13 +77,18 @@ def check_command(
     listen: Annotated[
         str | None, typer.Option(metavar="HOST:PORT", help="The gateway's listener: are its ports free?")
     ] = None,
+    advertised_host: Annotated[str | None, typer.Option(metavar="HOST", help="As gateway.advertised_host.")] = None,
+    broker_names: Annotated[
+        str | None,
+        typer.Option(metavar="PATTERN", help="As listener.broker_names: broker-{id}.gateway.example[:PORT]."),
+    ] = None,
     command_config: CommandConfig = None,
     timeout_ms: TimeoutMs = 10_000,
 ) -> None:
     """Check brokers, names, ports and rights. Exit 1 when a check fails, 2 for invalid arguments."""
     with reported_in_one_line():
-        address = _listen_address(listen)
-        findings = asked(lambda admin: _findings(admin, address), upstream, command_config, timeout_ms)
+        listener = _listener(listen, advertised_host, broker_names)
+        findings = asked(lambda admin: _findings(admin, listener), upstream, command_config, timeout_ms)
     for finding in findings:
         typer.echo(f"{'ok  ' if finding.ok else 'FAIL'} {finding.what}")
         if not finding.ok and finding.advice:
@@ -79,22 +109,28 @@ def share_command(
         run_share(http, {"cluster": cluster, "user": user, "client_id": client_id})
 
 
-def _listen_address(listen: str | None) -> tuple[str, int] | None:
+def _listener(listen: str | None, advertised_host: str | None, broker_names: str | None) -> Listener | None:
     if listen is None:
+        if advertised_host or broker_names:
+            raise ArgumentError("--advertised-host and --broker-names need --listen")
         return None
     try:
         parsed: Any = parse_address(listen)
+        names = BrokerNames(broker_names) if broker_names else None
+    except BrokerNamesError as exc:
+        raise ArgumentError(f"--broker-names {exc}") from exc
     except ValueError as exc:
         raise ArgumentError(f"--listen {exc}") from exc
-    return parsed["host"], parsed["port"]
+    return Listener(parsed["host"], parsed["port"], advertised_host, names)
 
 
-async def _findings(admin: KafkaAdmin, listen: tuple[str, int] | None) -> list[Finding]:
+async def _findings(admin: KafkaAdmin, listener: Listener | None) -> list[Finding]:
     """Raises ClusterError when no broker answers at all."""
     cluster = await admin.start()
     found = [Finding(True, f"cluster {cluster.cluster_id}: {len(cluster.nodes)} brokers")]
     for node in cluster.nodes:
-        found.append(await _resolves(node))
+        what = f"broker {node.id}: its advertised name {node.host} resolves here"
+        found.append(await _resolves(node.host, what, "the gateway connects to the broker's advertised address"))
         found.append(await _answers(admin, node))
     found.append(await _right("client quotas can be read", admin.describe_client_quotas, "DescribeConfigs"))
     found.append(
@@ -105,15 +141,19 @@ async def _findings(admin: KafkaAdmin, listen: tuple[str, int] | None) -> list[F
     found.append(await _right("the cluster's clock can be read", partial(_clock_skew_ms, admin), "Describe"))
     if found[-1].ok:
         found.append(_clocks(await _clock_skew_ms(admin)))
-    return found + (list(_ports(listen, cluster)) if listen else [])
+    if listener is not None:
+        for host, purpose in listener.advertised(cluster).items():
+            what = f"{host}, {purpose}, resolves here"
+            found.append(await _resolves(host, what, "clients are sent to this name, and have to resolve it as well"))
+        found += _ports(listener, cluster)
+    return found
 
 
-async def _resolves(node: Node) -> Finding:
-    what = f"broker {node.id}: its advertised name {node.host} resolves here"
+async def _resolves(host: str, what: str, advice: str) -> Finding:
     try:
-        await asyncio.get_running_loop().getaddrinfo(node.host, node.port, type=socket.SOCK_STREAM)
+        await asyncio.get_running_loop().getaddrinfo(host, None, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError) as exc:
-        return Finding(False, what, f"{exc}: the gateway connects to the broker's advertised address")
+        return Finding(False, what, f"{exc}: {advice}")
     return Finding(True, what)
 
 
@@ -166,10 +206,9 @@ def _clocks(skew_ms: float) -> Finding:
     )
 
 
-def _ports(listen: tuple[str, int], cluster: Cluster) -> Iterator[Finding]:
-    host, port = listen
-    wanted = {port: "clients bootstrap from"} | {port + 1 + n.id: f"stands for broker {n.id}" for n in cluster.nodes}
-    for number, purpose in wanted.items():
+def _ports(listener: Listener, cluster: Cluster) -> Iterator[Finding]:
+    host = listener.host
+    for number, purpose in listener.ports(cluster).items():
         what = f"port {number}, which {purpose}, is free on {host}"
         try:
             family = socket.AF_INET6 if ":" in host else socket.AF_INET
