@@ -14,6 +14,8 @@ from pathlib import Path
 
 # Each prints its figures and measures its baseline in the same run.
 MODULES = (
+    "frames",
+    "frames tls",
     "acknowledge",
     "shapes",
     "wire_to_rows",
@@ -37,7 +39,9 @@ def main() -> int:
     failed = 0
     with target.open("w") as lines:
         for module in MODULES:
-            command = [sys.executable, "-m", f"tests.bench.{module}", *(sys.argv[1:] if module == "spark_jobs" else ())]
+            name, *arguments = module.split()
+            arguments += sys.argv[1:] if module == "spark_jobs" else []
+            command = [sys.executable, "-m", f"tests.bench.{name}", *arguments]
             begun = time.monotonic()
             try:
                 reported = subprocess.run(

@@ -39,8 +39,9 @@ class Jvm(Service):
     It always ends with this process: by SIGTERM, the end of its stdin, or PR_SET_PDEATHSIG.
     """
 
-    def __init__(self, java: str, libs: Path) -> None:
+    def __init__(self, java: str, libs: Path, options: Sequence[str] = _JVM) -> None:
         self._java = java
+        self._options = options
         self._classpath = f"{_py4j_jar()}:{libs}/*"
         self._directory = tempfile.TemporaryDirectory(prefix="headroom-jvm-")
         self.log = Path(self._directory.name) / "jvm.log"
@@ -61,7 +62,7 @@ class Jvm(Service):
         """Raises DemoError when the JVM does not come up."""
         log4j = Path(self._directory.name) / "log4j2.properties"
         log4j.write_text(_LOG4J)
-        options = [*_JVM, f"-Dlog4j2.configurationFile={log4j}", "-cp", self._classpath]
+        options = [*self._options, f"-Dlog4j2.configurationFile={log4j}", "-cp", self._classpath]
         server = ["py4j.GatewayServer", "--die-on-broken-pipe", "--enable-auth", "0"]
         with self.log.open("ab") as log:
             argv = [self._java, *options, *server]

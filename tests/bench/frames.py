@@ -1,0 +1,268 @@
+"""Frames per CPU-second of a proxy: our gateway, a blind copy on uvloop and kroxylicious-runtime, in one run.
+
+Clients and broker are one process in C on another core (kit/framegen.c), with Produce and Fetch of several sizes; the
+proxies take turns, a median of ROUNDS each. Then the latency that a proxy adds at 200 B, and the memory of idle
+connections. With `tls` the clients' side is TLS, which needs the headers of OpenSSL.
+
+python -m tests.bench.frames [tls]
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import psutil
+
+from headroom.demo.kit.jars import MARKER, fetch, find_java
+from headroom.demo.kit.jvm import Jvm
+from headroom.demo.kit.processes import LOOPBACK, free_ports
+from tests.bench.figure import tell
+from tests.bench.kit.serve import cpu_s, open_files_allowed
+from tests.kit.certificates import CertificateAuthority
+
+ROUNDS, ROUND_S, WARM_S = 5, 0.5, 0.5
+JIT_S = 4.0  # once, until the JVM has compiled what it runs
+IDLE = 10_000
+SPARE_FILES = 500
+SOURCE = Path(__file__).parent / "kit" / "framegen.c"
+VERSION = "0.12.0"  # of kroxylicious; the newest one that is published as a library
+_KROXYLICIOUS = f"""<ivy-module version="2.0">
+  <info organisation="headroom" module="kroxylicious"/>
+  <configurations><conf name="default"/></configurations>
+  <dependencies defaultconf="default->default(runtime)">
+    <dependency org="io.kroxylicious" name="kroxylicious-runtime" rev="{VERSION}"/>
+  </dependencies>
+</ivy-module>
+"""
+_JVM = ["-Xms512m", "-Xmx512m", "-XX:+UseSerialGC", "-Djava.awt.headless=true"]  # one core: the collector that fits it
+
+
+class Shape(NamedTuple):
+    """`fetch`: the responses are large, not the requests."""
+
+    name: str
+    size: int
+    connections: int
+    in_flight: int
+    fetch: bool = False
+
+
+SHAPES = (
+    Shape("200B_1", 200, 50, 1),
+    Shape("200B_8", 200, 50, 8),
+    Shape("16kB_produce", 16_000, 20, 1),
+    Shape("16kB_fetch", 16_000, 20, 1, fetch=True),
+    Shape("100kB_produce", 100_000, 8, 1),
+    Shape("100kB_fetch", 100_000, 8, 1, fetch=True),
+    Shape("1MB_produce", 1_000_000, 4, 1),
+    Shape("1MB_fetch", 1_000_000, 4, 1, fetch=True),
+)
+ONE = Shape("latency_200B", 200, 1, 1)
+
+
+class Generator:
+    """kit/framegen.c with the clients and the broker of one proxy, on its own core."""
+
+    def __init__(self, tls: bool) -> None:
+        self._tls = tls
+        self._process = pinned(1, [str(compiled(tls))], stdin=subprocess.PIPE)
+        self.broker = int(self._line())
+
+    def open(self, port: int, shape: Shape, connections: int | None = None) -> None:
+        sizes = (0, shape.size) if shape.fetch else (shape.size, 0)
+        tls = self._tls and port != self.broker
+        numbers = (port, int(tls), int(shape.fetch), connections or shape.connections, shape.in_flight, *sizes)
+        assert self._ask("open " + " ".join(map(str, numbers))) == "ready"
+
+    def run(self, seconds: float) -> dict[str, float]:
+        return dict(json.loads(self._ask(f"run {seconds}")))
+
+    def close(self) -> None:
+        self._ask("close")
+
+    def stop(self) -> None:
+        self._process.kill()
+        self._process.communicate()
+
+    def _ask(self, command: str) -> str:
+        assert self._process.stdin is not None
+        self._process.stdin.write(command + "\n")
+        self._process.stdin.flush()
+        return self._line()
+
+    def _line(self) -> str:
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline().strip()
+        if not line:
+            raise RuntimeError("the load generator ended")
+        return str(line)
+
+
+class Proxy(NamedTuple):
+    """A running proxy and its load."""
+
+    name: str
+    port: int
+    process: psutil.Process
+    load: Generator
+
+    def frames_per_cpu_s(self) -> float:
+        before = cpu_s(self.process)
+        frames = self.load.run(ROUND_S)["frames"]
+        return frames / (cpu_s(self.process) - before)
+
+
+def compiled(tls: bool) -> Path:
+    """Path of the generator; compiles it if this source has not been compiled yet."""
+    target = Path("build") / f"framegen-{'tls-' if tls else ''}{sha256(SOURCE.read_bytes()).hexdigest()[:12]}"
+    if not target.exists():
+        target.parent.mkdir(exist_ok=True)
+        libraries = ["-DTLS", "-lssl", "-lcrypto"] if tls else []
+        subprocess.run(["cc", "-O2", "-o", target, SOURCE, *libraries], check=True, timeout=60)
+    return target.absolute()
+
+
+@contextmanager
+def on_core(core: int) -> Iterator[None]:
+    """Processes that are started here stay on one core, where there are two."""
+    allowed = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {sorted(allowed)[core % len(allowed)]})
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, allowed)
+
+
+def pinned(core: int, argv: list[str], **options: Any) -> subprocess.Popen[str]:
+    with on_core(core):
+        return subprocess.Popen(argv, stdout=subprocess.PIPE, text=True, **options)
+
+
+@contextmanager
+def python_proxy(kind: str, load: Generator, files: list[str]) -> Iterator[Proxy]:
+    process = pinned(0, [sys.executable, "-m", "tests.bench.kit.proxies", kind, str(load.broker), *files])
+    try:
+        assert process.stdout is not None
+        yield Proxy(kind, int(process.stdout.readline()), psutil.Process(process.pid), load)
+    finally:
+        process.kill()
+        process.communicate()
+
+
+@contextmanager
+def kroxylicious(load: Generator, files: list[str]) -> Iterator[Proxy]:
+    """A virtual cluster without filters."""
+    java, cache = find_java(), Path(".cache") / f"kroxylicious-{VERSION}" / "libs"
+    if not (cache / MARKER).exists():
+        fetch(java, cache.absolute(), _KROXYLICIOUS, lambda text: print(text, file=sys.stderr))
+    port = free_ports(1)[0]
+    address = {"bootstrapAddress": f"{LOOPBACK}:{port}"}
+    gateway: dict[str, Any] = {"name": "default", "portIdentifiesNode": address}
+    if files:
+        gateway["tls"] = {"key": {"certificateFile": files[0], "privateKeyFile": files[1]}}
+    cluster = {
+        "name": "bench",
+        "targetCluster": {"bootstrapServers": f"{LOOPBACK}:{load.broker}"},
+        "gateways": [gateway],
+    }
+    with on_core(0):
+        jvm = Jvm(java, cache.absolute(), _JVM)
+        jvm.start()
+    try:
+        proxy = jvm.classes.io.kroxylicious.proxy
+        parser = proxy.config.ConfigParser()
+        config = parser.parseConfiguration(json.dumps({"virtualClusters": [cluster]}))
+        proxy.KafkaProxy(parser, config, proxy.internal.config.Features.defaultFeatures()).startup()
+        yield Proxy("kroxylicious", port, psutil.Process(jvm.pid), load)
+    finally:
+        jvm.stop()
+
+
+def frames(proxies: list[Proxy], shape: Shape) -> None:
+    """Prints our figure beside the two others."""
+    for proxy in proxies:
+        proxy.load.open(proxy.port, shape)
+        proxy.load.run(WARM_S)
+    found: dict[str, list[float]] = {proxy.name: [] for proxy in proxies}
+    for _ in range(ROUNDS):
+        for proxy in proxies:
+            found[proxy.name].append(proxy.frames_per_cpu_s())
+    for proxy in proxies:
+        proxy.load.close()
+    medians = {name: statistics.median(values) for name, values in found.items()}
+    for name in ("blind", "kroxylicious"):
+        ratio = medians["headroom"] / medians[name]
+        tell(
+            f"frames_{shape.name}", medians["headroom"], "frames/cpu-s", ratio, f"{name}:{medians[name]:.0f}", digits=0
+        )
+
+
+def latency(proxies: list[Proxy]) -> None:
+    """Of one connection with one request in flight, less that of the broker without a proxy."""
+    took = {proxy.name: latencies(proxy.load, proxy.port) for proxy in proxies}
+    direct = latencies(proxies[0].load, proxies[0].load.broker)
+    for at, quantile in enumerate(("p50", "p99")):
+        added = {name: found[at] - direct[at] for name, found in took.items()}
+        for name in ("blind", "kroxylicious"):
+            ratio = added["headroom"] / max(added[name], 1)
+            tell(f"added_{quantile}_200B", added["headroom"], "us", ratio, f"{name}:{added[name]:.0f}", digits=0)
+
+
+def latencies(load: Generator, port: int) -> tuple[float, float]:
+    """p50 and p99 in us, medians of the rounds."""
+    load.open(port, ONE)
+    load.run(WARM_S)
+    found = [load.run(ROUND_S) for _ in range(ROUNDS)]
+    load.close()
+    return statistics.median(run["p50_us"] for run in found), statistics.median(run["p99_us"] for run in found)
+
+
+def idle(proxies: list[Proxy], tls: bool) -> None:
+    """Memory of a proxy per client connection that is open and does nothing."""
+    count = min(IDLE, (open_files_allowed() - SPARE_FILES) // 2)
+    held = {}
+    for proxy in proxies:
+        before = proxy.process.memory_info().rss
+        proxy.load.open(proxy.port, ONE, connections=count)
+        held[proxy.name] = (proxy.process.memory_info().rss - before) / count
+        proxy.load.close()
+    name = f"idle_{'tls_' if tls else ''}connection_of_{count}"
+    tell(name, held["headroom"], "bytes", held["headroom"] / held["blind"], f"blind:{held['blind']:.0f}", digits=0)
+
+
+def main(tls: bool) -> None:
+    with ExitStack() as stack:
+        files: list[str] = []
+        if tls:
+            directory = stack.enter_context(tempfile.TemporaryDirectory(prefix="headroom-bench-"))
+            files = [str(file) for file in CertificateAuthority(Path(directory)).issue("proxy")]
+        loads = [Generator(tls) for _ in range(3)]
+        for load in loads:
+            stack.callback(load.stop)
+        proxies = [
+            stack.enter_context(python_proxy("blind", loads[0], files)),
+            stack.enter_context(python_proxy("headroom", loads[1], files)),
+            stack.enter_context(kroxylicious(loads[2], files)),
+        ]
+        proxies[2].load.open(proxies[2].port, SHAPES[1])
+        proxies[2].load.run(JIT_S)
+        proxies[2].load.close()
+        for shape in SHAPES:
+            frames(proxies, shape if not tls else shape._replace(name=f"tls_{shape.name}"))
+        if not tls:
+            latency(proxies)
+        idle(proxies[:2], tls)
+
+
+if __name__ == "__main__":
+    main("tls" in sys.argv[1:])

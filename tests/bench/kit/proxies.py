@@ -1,0 +1,123 @@
+"""`python -m tests.bench.kit.proxies blind|headroom BROKER_PORT [CERTIFICATE KEY]`: proxies in front of one broker.
+
+Prints the port. `blind` copies bytes both ways; `headroom` is our gateway with its usage meter. With a certificate,
+both terminate the clients' TLS.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+import sys
+import tempfile
+import uuid
+from pathlib import Path
+from typing import cast
+
+import uvloop
+
+from exporters.spool.writer import SpoolWriter
+from headroom.clock import now_ms
+from headroom.logs import configure_logging
+from quota_metrics.measure.meter import UsageMeter
+from telemetry.gateway.admission import AdmissionLimits
+from telemetry.gateway.exchanges import Limits
+from telemetry.gateway.listeners import BrokerNode
+from telemetry.gateway.security.listener_security import ListenerSecurity
+from telemetry.gateway.security.listener_tls import ListenerTls
+from telemetry.gateway.server import Gateway
+from telemetry.receiver.receiver import TelemetryReceiver
+from telemetry.rules.client_metrics import ClientMetrics
+
+LOOPBACK = "127.0.0.1"
+_METER_S = 1.0
+_ANY = 1 << 20  # connections
+
+
+class Blind(asyncio.Protocol):
+    """One side of a connection; the other one is opened for a client, and bytes wait for it."""
+
+    def __init__(self, broker: int | None = None, other: Blind | None = None) -> None:
+        self._broker = broker
+        self._other = other
+        self._early: list[bytes] = []
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        if self._broker is not None:
+            self._opening = asyncio.create_task(self._open(self._broker))
+
+    async def _open(self, broker: int) -> None:
+        loop = asyncio.get_running_loop()
+        _, self._other = await loop.create_connection(lambda: Blind(other=self), LOOPBACK, broker)
+        for data in self._early:
+            self._other.write(data)
+
+    def write(self, data: bytes) -> None:
+        self._transport.write(data)
+
+    def data_received(self, data: bytes) -> None:
+        if self._other is None:
+            self._early.append(data)
+        else:
+            self._other.write(data)
+
+    def pause_writing(self) -> None:
+        if self._other is not None:
+            self._other._transport.pause_reading()
+
+    def resume_writing(self) -> None:
+        if self._other is not None:
+            self._other._transport.resume_reading()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._other is not None:
+            self._other._transport.close()
+
+
+async def blind(broker: int, tls: ssl.SSLContext | None) -> int:
+    server = await asyncio.get_running_loop().create_server(lambda: Blind(broker), LOOPBACK, 0, ssl=tls, backlog=1024)
+    return int(server.sockets[0].getsockname()[1])
+
+
+async def headroom(broker: int, tls: ssl.SSLContext | None) -> int:
+    directory = tempfile.mkdtemp(prefix="headroom-proxy-")
+    spool = SpoolWriter(Path(directory), "bench", segment_bytes=1 << 20, max_bytes=1 << 30)
+    rules = ClientMetrics(new_id=lambda: uuid.uuid4().bytes)
+    meter = UsageMeter("bench")
+    gateway = Gateway(
+        cluster="bench",
+        host=LOOPBACK,
+        port=0,
+        advertised_host=None,
+        receiver=TelemetryReceiver(rules, append=spool.append, telemetry_max_bytes=1 << 20),
+        flush=spool.flush,
+        observe=meter.exchange,
+        now_ms=now_ms,
+        limits=Limits(),
+        connect_timeout_s=10,
+        security=ListenerSecurity(protocol="SSL" if tls else "PLAINTEXT", tls=tls),
+        admission=AdmissionLimits(max_connections=_ANY, max_connections_per_address=_ANY, handshake_timeout_s=60),
+    )
+    asyncio.get_running_loop().create_task(_meter(meter))
+    return (await gateway.start([BrokerNode(1, LOOPBACK, broker)]))[1]
+
+
+async def _meter(meter: UsageMeter) -> None:
+    while True:
+        await asyncio.sleep(_METER_S)
+        meter.samples(now_ms())
+
+
+async def main() -> None:
+    start = {"blind": blind, "headroom": headroom}[sys.argv[1]]
+    files = [Path(name) for name in sys.argv[3:]]
+    tls = ListenerTls(files[0], files[1], None, "none").context if files else None
+    print(await start(int(sys.argv[2]), tls), flush=True)
+    await asyncio.Event().wait()
+
+
+if __name__ == "__main__":
+    configure_logging()
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(main())
