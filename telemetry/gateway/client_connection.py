@@ -14,6 +14,7 @@ from telemetry.gateway.exchanges import Limits, LocalAnswer, Observe
 from telemetry.gateway.listeners import NO_BROKER, BrokerNode, Listeners
 from telemetry.gateway.networks import Network
 from telemetry.gateway.security.listener_security import ListenerSecurity
+from telemetry.gateway.security.token_owners import TokenOwners
 from telemetry.gateway.timeouts import TimedConnection
 from telemetry.gateway.upstream_connection import WRITE_BUFFER_BYTES, UpstreamConnection, UpstreamOwner, open_upstream
 from telemetry.receiver.group_commit import GroupCommit
@@ -39,6 +40,7 @@ class SharedContext:
     clients: set[ClientConnection]
     last_lost: asyncio.Event
     admission: Admission[TimedConnection]
+    token_owners: TokenOwners
 
     def refused(self, reason: str, peer: object) -> None:
         """Counts and logs a connection that is closed because of what its client sent."""
@@ -58,9 +60,7 @@ class ClientConnection(asyncio.Protocol, TimedConnection, UpstreamOwner):
     """Owns its upstream. Backpressure: a full write buffer on one side pauses reading on the other."""
 
     def __init__(self, listener: ListenerContext, node_id: int) -> None:
-        self._listener = listener
-        self._security = listener.security
-        self._gateway = listener.shared
+        self._listener, self._security, self._gateway = listener, listener.security, listener.shared
         self._node_id = node_id
         self._session: ProxiedConnection | None = None
         self._upstream: UpstreamConnection | None = None
@@ -147,7 +147,7 @@ class ClientConnection(asyncio.Protocol, TimedConnection, UpstreamOwner):
             observe=self._gateway.observe,
             limits=self._gateway.limits,
             local=None if local is None else local(*self._advertised_address(), facts),
-            sasl=self._security.sasl_session(),
+            sasl=self._security.sasl_session(self._gateway.token_owners.owner_of),
         )
         return self._session
 

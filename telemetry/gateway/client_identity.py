@@ -53,6 +53,13 @@ class ClientIdentity:
             )
             self._caller = None
 
+    def check(self, api_key: int, now_ms: int) -> None:
+        """Raises ProtocolError when the authentication does not let a request pass now. The principal may be known from
+        now on."""
+        if self.sasl is not None:
+            self.sasl.check(api_key, now_ms)
+            self.note_principal()
+
     def note_principal(self) -> None:
         """Updates the principal after the broker answered a step of the authentication."""
         if self.sasl is not None and self.sasl.principal not in (None, self.facts.principal):

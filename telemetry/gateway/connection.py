@@ -68,8 +68,7 @@ class ProxiedConnection:
         self.unflushed = False
         self.unfinished_request = 0
         self.response_waits = False
-        self._connection_id = connection_id
-        self._receiver = receiver
+        self._connection_id, self._receiver = connection_id, receiver
         self._observe = observe
         self._limits = limits
         self._local = local  # by API key; None: there is a broker
@@ -176,7 +175,7 @@ class ProxiedConnection:
         if api is None or version < 0 or (version > api.max_version and key != API_VERSIONS):
             raise ProtocolError(f"cannot forward a request of API {key} version {version}")
         if self._sasl is not None and self._now_ms >= self._sasl.open_until_ms:
-            self._sasl.check(key, self._now_ms)
+            self._client.check(key, self._now_ms)
         start = offset + REQUEST_HEAD.size
         client_id_end = start + max(id_length, 0)
         if len(data) < client_id_end and length + offset > len(data):
@@ -265,7 +264,8 @@ class ProxiedConnection:
         head, payload = read_push(body)
         request = PushRequest(*head, self._client.caller(pending.client_id))
         answer = self._receiver.answer_push(request, payload, self._now_ms)
-        if answer.after_flush and not frame[self._client_id_end]:
+        is_settled = self._sasl is None or self._now_ms < self._sasl.open_until_ms  # as the fast path requires
+        if is_settled and answer.after_flush and not frame[self._client_id_end]:
             self._known_push = KnownPush(frame, self._client_id_end, request)
         self._answer(pending, answer)
 

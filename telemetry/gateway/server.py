@@ -16,6 +16,7 @@ from telemetry.gateway.listener import Listener
 from telemetry.gateway.listeners import BrokerNode, Listeners
 from telemetry.gateway.networks import Network
 from telemetry.gateway.security.listener_security import ListenerSecurity
+from telemetry.gateway.security.token_owners import TokenOwners
 from telemetry.gateway.timeouts import TimedConnection, enforce_timeouts
 from telemetry.receiver.group_commit import GroupCommit
 from telemetry.receiver.receiver import TelemetryReceiver
@@ -65,6 +66,7 @@ class Gateway(SharedContext):
         self.clients: set[ClientConnection] = set()
         self.last_lost = asyncio.Event()
         self.admission: Admission[TimedConnection] = Admission(admission)
+        self.token_owners = TokenOwners()
         self._timeouts: asyncio.Task[None] | None = None
         self._refusals = (0, 0)  # the current minute, and how many in it
         self._every: list[Listener] = []

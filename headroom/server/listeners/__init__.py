@@ -3,6 +3,7 @@
     gateway     with a cluster: as a proxy, or observing it
     sink        without a cluster, for telemetry only
     network     opens the Kafka listeners of both, with further network processes
+    token_owners  reads the owners of delegation tokens that clients authenticate with
     brokers     updates the listeners from the cluster's metadata
     grpc, otlp  receivers of forwarded telemetry; imported only if configured
 

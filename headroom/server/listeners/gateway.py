@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
+from functools import partial
 
 import structlog
 
@@ -21,6 +22,7 @@ from headroom.config.settings import ServeConfig
 from headroom.errors import ServeError
 from headroom.server.listeners.brokers import BrokerRefresh, nodes_of
 from headroom.server.listeners.network import NetworkService, no_network, open_network
+from headroom.server.listeners.token_owners import TokenOwnersRefresh
 from headroom.server.periodic import PeriodicTask, QuotaRecorder, first
 from headroom.server.processes.assembly import (
     listener_readings,
@@ -35,6 +37,7 @@ from headroom.server.quotas.stored_limits import stored_limits
 from quota_metrics.config.entities import Rules
 from quota_metrics.config.history import LimitHistory, unrecorded
 from quota_metrics.kafka.admin import Cluster, KafkaAdmin
+from quota_metrics.kafka.delegation_tokens import token_owners
 from quota_metrics.kafka.errors import ClusterError, check
 from quota_metrics.measure.meter import UsageMeter
 from telemetry.gateway.server import Gateway
@@ -86,6 +89,9 @@ async def open_gateway(
     else:
         address, network = await open_network(config, gateway, nodes_of(cluster), meter.exchange, stack)
         periodic_tasks.append(_broker_refresh(config, admin, gateway, stack))
+
+    tokens = TokenOwnersRefresh(partial(token_owners, admin), gateway.token_owners, network.send_token_owners)
+    stack.callback(tokens.close)
 
     async def subscriptions() -> None:
         await refresh()

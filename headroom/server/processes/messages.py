@@ -1,10 +1,10 @@
 """The messages between the parent and the further network processes: one JSON object a line.
 
 The parent writes to standard input: first {"config", "cluster", "number", "listeners", "subscriptions",
-"changed_at_ms"}, then {"listeners"} or {"subscriptions", "changed_at_ms"} when those change, {"stop": true} at the end;
-end of file without it means that the parent died. A network process writes to standard output: first
-{"ready": true} or {"error"}, then {"ask"} when a response named a broker without a listener, {"exchanges"} for the
-usage meter, {"readings", "records"} for /metrics.
+"changed_at_ms", "token_owners"}, then {"listeners"}, {"subscriptions", "changed_at_ms"} or {"token_owners"} when those
+change, {"stop": true} at the end; end of file without it means that the parent died. A network process writes to
+standard output: first {"ready": true} or {"error"}, then {"ask"} when a response named a broker without a listener or a
+client authenticated with an unknown token, {"exchanges"} for the usage meter, {"readings", "records"} for /metrics.
 """
 
 from __future__ import annotations
@@ -18,9 +18,12 @@ from pydantic import SecretStr
 
 from headroom.config.settings import Address, ServeConfig
 from telemetry.gateway.listeners import BrokerNode
+from telemetry.gateway.security.token_owners import TokenOwners
 from telemetry.rules.client_metrics import ClientMetrics
 
 MAX_LINE_BYTES = 64 << 20  # the most that all subscriptions can take as JSON
+
+ASK_BROKERS, ASK_TOKEN_OWNERS = "brokers", "token_owners"
 
 Message = Mapping[str, Any]
 
@@ -73,6 +76,11 @@ def subscriptions_message(rules: ClientMetrics) -> Message:
     names = [*rules.subscriptions, *(name for name in rules.resources if name not in rules.subscriptions)]
     resources = {name: rules.resources[name] for name in names}
     return {"subscriptions": resources, "changed_at_ms": rules.changed_at_ms}
+
+
+def token_owners_message(owners: TokenOwners) -> Message:
+    """The owners of delegation tokens."""
+    return {"token_owners": owners.owners}
 
 
 def network_lock(data: Path) -> TextIO:

@@ -33,7 +33,14 @@ from headroom.server.processes.assembly import (
     telemetry_receiver,
 )
 from headroom.server.processes.exchange_log import ExchangeLog
-from headroom.server.processes.messages import Message, config_of, listeners_of, network_lock
+from headroom.server.processes.messages import (
+    ASK_BROKERS,
+    ASK_TOKEN_OWNERS,
+    Message,
+    config_of,
+    listeners_of,
+    network_lock,
+)
 from headroom.server.processes.parent_pipes import ParentPipes
 from telemetry.gateway.server import Gateway
 from telemetry.gateway.standalone_broker import SinkAnswers
@@ -107,14 +114,17 @@ class _NetworkProcess:
 
     def _behind_a_gateway(self) -> Gateway:
         self._refresh = _nothing  # the parent reads them from the cluster
-        return new_gateway(
+        gateway = new_gateway(
             self._config,
             self._first["cluster"],
             self._listener,
             self._pushes,
             observe=self._exchanges.exchange,
-            ask=lambda: self._parent.send({"ask": "brokers"}),
+            ask=lambda: self._parent.send({"ask": ASK_BROKERS}),
         )
+        gateway.token_owners.replace(self._first["token_owners"])
+        gateway.token_owners.unknown = lambda: self._parent.send({"ask": ASK_TOKEN_OWNERS})
+        return gateway
 
     def _alone(self) -> Gateway:
         file = SubscriptionFile(subscriptions_path(self._config), self._listener.rules, now_ms)
@@ -137,6 +147,8 @@ class _NetworkProcess:
                 await self._follow_listeners()
             if "subscriptions" in message:
                 self._take_subscriptions(message)
+            if "token_owners" in message:
+                self._gateway.token_owners.replace(message["token_owners"])
             if "stop" in message:
                 self._grace_s = self._config.gateway.drain_ms / 1000
                 break

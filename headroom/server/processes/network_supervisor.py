@@ -21,6 +21,7 @@ from headroom.config.settings import ServeConfig
 from headroom.errors import ServeError
 from headroom.server.metrics import plus
 from headroom.server.processes.messages import (
+    ASK_TOKEN_OWNERS,
     MAX_LINE_BYTES,
     Message,
     config_message,
@@ -28,6 +29,7 @@ from headroom.server.processes.messages import (
     listeners_message,
     message_of,
     subscriptions_message,
+    token_owners_message,
 )
 from telemetry.gateway.exchanges import Observe
 from telemetry.gateway.server import Gateway
@@ -76,6 +78,10 @@ class NetworkProcesses:
             self._sent_subscriptions = subscriptions
             self._send(subscriptions)
 
+    def send_token_owners(self) -> None:
+        """Sends the owners of delegation tokens, also unchanged ones: a process asks again only after an answer."""
+        self._send(token_owners_message(self._gateway.token_owners))
+
     async def stop(self, grace_s: float) -> None:
         """Each process answers requests in flight for at most `grace_s`, flushes and exits."""
         for child in self._children:
@@ -120,10 +126,13 @@ class NetworkProcesses:
             **rest,
             **listeners_message(self._gateway.every_listener),
             **subscriptions_message(self._gateway.receiver.rules),
+            **token_owners_message(self._gateway.token_owners),
         }
 
     def _heard(self, message: Message) -> None:
-        if "ask" in message:
+        if message.get("ask") == ASK_TOKEN_OWNERS:
+            self._gateway.token_owners.unknown()
+        elif "ask" in message:
             self._gateway.listeners.unknown()
         for exchange in message.get("exchanges", ()):
             self._take(Exchange(*exchange))

@@ -8,17 +8,27 @@ as raw frames after SaslHandshake 0), KIP-152 (SaslAuthenticate), KIP-368 (sessi
 - The user that a client claims becomes its principal with the broker's last, accepting response, never before.
 - A mechanism whose tokens cannot be read (GSSAPI) is over when the broker answers an ordinary request: only then are
   telemetry requests answered.
+- A delegation token authenticates its owner (KIP-48), whom only the cluster knows: until `owner_of` returns the owner,
+  the principal is unknown.
 - Tokens, passwords among them, are read and dropped; no message or log entry contains one.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from functools import lru_cache
 
 import structlog
 
-from telemetry.gateway.security.sasl_tokens import OAUTHBEARER, READABLE, SCRAM, claimed_user, recorded_principal
+from telemetry.gateway.security.sasl_tokens import (
+    OAUTHBEARER,
+    READABLE,
+    SCRAM,
+    claimed_delegation_token,
+    claimed_user,
+    recorded_principal,
+)
 from telemetry.wire.apis import (
     API_VERSIONS,
     APIS,
@@ -49,16 +59,20 @@ def _warn_once(principal: str) -> None:
 class SaslSession:
     """The authentication of one connection.
 
-    `claim`: as in sasl_tokens.claimed_user. `open_until_ms`: until then every request may pass, and none needs
+    `claim`: as in sasl_tokens.claimed_user. `owner_of`: id of a delegation token -> name of its owner; None: not known
+    yet, ask again with the next request. `open_until_ms`: until then every request may pass, and none needs
     `check`; 0 while there is no authenticated session.
     """
 
     __slots__ = (
         "_asked",
+        "_authenticated_token",
         "_claim",
         "_claimed",
+        "_claimed_token",
         "_expires_at_ms",
         "_mechanism",
+        "_owner_of",
         "_rounds",
         "_version",
         "_waiting",
@@ -68,17 +82,20 @@ class SaslSession:
         "unproven",
     )
 
-    def __init__(self, claim: str) -> None:
+    def __init__(self, claim: str, owner_of: Callable[[str], str | None] | None = None) -> None:
         self.open_until_ms = 0.0
         self.principal: str | None = None  # of the last authentication that the broker accepted
         self.raw = False  # the next frames of both sides are tokens
         self.unproven = False  # tokens cannot be read, and the broker has not answered an ordinary request yet
         self._claim = claim
+        self._owner_of = owner_of
         self._expires_at_ms = 0.0
         self._asked = ""  # the mechanism of a handshake that was not answered yet
         self._version = 0  # of that handshake
         self._mechanism = ""
         self._claimed: str | None = None
+        self._claimed_token = ""
+        self._authenticated_token = ""  # the delegation token of this session, while its owner is not known
         self._rounds = 0  # tokens of the client in this authentication
         self._waiting = False  # a handshake or token was not answered yet
 
@@ -94,6 +111,8 @@ class SaslSession:
             raise ProtocolError(f"cannot forward a {name} request: {reason}")
         if self.unproven and api_key in _TELEMETRY:
             raise ProtocolError(f"cannot answer {name}: the broker has not accepted the client's {self._mechanism} yet")
+        if self._authenticated_token:
+            self._resolve_owner()
 
     def read_request(self, api: Api, version: int, frame: bytes, client_id_end: int) -> None:
         """A SaslHandshake or SaslAuthenticate request, or a token that is a frame. Raises ProtocolError."""
@@ -140,6 +159,7 @@ class SaslSession:
         """A token of the client."""
         if self._rounds == 0:
             self._claimed = claimed_user(self._mechanism, token, self._claim)
+            self._claimed_token = claimed_delegation_token(self._mechanism, token)
         self._rounds += 1
         self._wait()
 
@@ -185,16 +205,28 @@ class SaslSession:
     def _accept(self, lifetime_ms: int, now_ms: int) -> None:
         readable = self._mechanism in READABLE
         principal = recorded_principal(self._claimed, self._mechanism)
-        if principal != self._claimed:
-            _warn_once(principal)
+        self._authenticated_token, self._claimed_token = self._claimed_token, ""
         self.unproven = not readable and (self.unproven or self.principal is None)
         self.principal = principal
-        self._claimed = None
         self._expires_at_ms = now_ms + lifetime_ms if lifetime_ms > 0 else math.inf
+        if self._authenticated_token:
+            self._resolve_owner()
+        elif principal != self._claimed:
+            _warn_once(principal)
+        self._claimed = None
         self._reopen()
 
+    def _resolve_owner(self) -> None:
+        """Makes the owner of the session's delegation token its principal, once it is known."""
+        owner = self._owner_of(self._authenticated_token) if self._owner_of is not None else None
+        if owner is not None:
+            self.principal = recorded_principal(owner, self._mechanism)
+            self._authenticated_token = ""
+            self._reopen()
+
     def _reopen(self) -> None:
-        self.open_until_ms = 0.0 if self.unproven or self._waiting else self._expires_at_ms
+        is_open = not (self.unproven or self._waiting or self._authenticated_token)
+        self.open_until_ms = self._expires_at_ms if is_open else 0.0
 
     def _wait(self) -> None:
         if self._waiting:
@@ -205,5 +237,5 @@ class SaslSession:
     def _reject(self) -> None:
         """The broker closes the connection after this; until then nothing may pass."""
         self._waiting = self.raw = False
-        self._claimed = None
+        self._claimed, self._claimed_token = None, ""
         self._expires_at_ms = self.open_until_ms = 0.0

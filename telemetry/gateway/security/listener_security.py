@@ -41,9 +41,10 @@ class ListenerSecurity:
     def sasl(self) -> bool:
         return self.protocol.startswith("SASL_")
 
-    def sasl_session(self) -> SaslSession | None:
-        """What follows the authentication of a new connection; None on a listener without SASL."""
-        return SaslSession(self.oauth_claim) if self.sasl else None
+    def sasl_session(self, owner_of: Callable[[str], str | None]) -> SaslSession | None:
+        """What follows the authentication of a new connection; None on a listener without SASL. `owner_of`: as in
+        SaslSession."""
+        return SaslSession(self.oauth_claim, owner_of) if self.sasl else None
 
     def principal(self, transport: asyncio.BaseTransport) -> str:
         """The principal of a connection before SASL: that of its certificate, or ANONYMOUS.

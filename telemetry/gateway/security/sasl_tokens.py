@@ -42,8 +42,14 @@ def recorded_principal(name: str | None, mechanism: str) -> str:
     return unknown_principal(mechanism) if name is None or name.startswith(_UNKNOWN) else name
 
 
+def claimed_delegation_token(mechanism: str, token: bytes) -> str:
+    """The id of the delegation token that a client's first token authenticates with (KIP-48); empty: with none."""
+    name, extensions = _scram_first(token) if mechanism in SCRAM else ("", {})
+    return name if _is_token(extensions) else ""
+
+
 def claimed_user(mechanism: str, token: bytes, claim: str) -> str | None:
-    """The user that a client's first token claims to be; None when it cannot be read.
+    """The user that a client's first token claims to be; None when it cannot be read, or is a delegation token's owner.
 
     `claim`: the claim of an OAUTHBEARER token that names the principal (sasl.oauthbearer.sub.claim.name).
     """
@@ -62,13 +68,22 @@ def _plain_user(token: bytes) -> str | None:
 
 
 def _scram_user(token: bytes) -> str | None:
+    name, extensions = _scram_first(token)
+    return None if _is_token(extensions) else name or None
+
+
+def _scram_first(token: bytes) -> tuple[str, dict[str, str]]:
+    """Name and extensions; both are empty when the token cannot be read."""
     match = _SCRAM_FIRST.fullmatch(token.decode("utf-8", "replace"))
     if match is None:
-        return None
+        return "", {}
     extensions = dict(pair.split("=", 1) for pair in match["extensions"].split(",") if pair)
-    if extensions.get("tokenauth", "").lower() == "true":
-        return None  # the name is a delegation token's id; its owner is the principal
-    return match["saslname"].replace("=2C", ",").replace("=3D", "=")
+    return match["saslname"].replace("=2C", ",").replace("=3D", "="), extensions
+
+
+def _is_token(extensions: Mapping[str, str]) -> bool:
+    """Whether the name is a delegation token's id, whose owner is the principal."""
+    return extensions.get("tokenauth", "").lower() == "true"
 
 
 def _oauth_user(token: bytes, claim: str) -> str | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
 
 import pytest
 
@@ -42,7 +43,7 @@ class PrincipalReceiver(TelemetryReceiver):
 class Dialogue:
     """A client and a broker at a listener with SASL. Asserts that everything but telemetry is forwarded unchanged."""
 
-    def __init__(self) -> None:
+    def __init__(self, owner_of: Callable[[str], str | None] | None = None) -> None:
         self.now_ms = 1_000
         self.connection = ProxiedConnection(
             facts=FACTS,
@@ -51,7 +52,7 @@ class Dialogue:
             address_of=lambda node_id, host, port: (host, port),
             observe=lambda _: None,
             limits=Limits(),
-            sasl=SaslSession("sub"),
+            sasl=SaslSession("sub", owner_of),
         )
 
     def client(self, data: bytes) -> bytes:
@@ -86,9 +87,9 @@ class Dialogue:
             reported = response(36, version, 2, body + (struct.pack(">q", lifetime_ms) if version else b""))
         self.passes(asked, reported)
 
-    def scram(self, user: str = "alice", version: int = 1, lifetime_ms: int = 0) -> None:
+    def scram(self, user: str = "alice", version: int = 1, lifetime_ms: int = 0, extensions: str = "") -> None:
         self.handshake("SCRAM-SHA-256")
-        self.authenticate(f"n,,n={user},r=abc".encode(), b"r=abcdef,s=AAAA,i=4096", version=version)
+        self.authenticate(f"n,,n={user},r=abc{extensions}".encode(), b"r=abcdef,s=AAAA,i=4096", version=version)
         self.authenticate(b"c=biws,r=abcdef,p=AAAA", b"v=AAAA", version=version, lifetime_ms=lifetime_ms)
 
     def principal(self) -> str:

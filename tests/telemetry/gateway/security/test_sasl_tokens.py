@@ -9,7 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from telemetry.gateway.security.sasl_tokens import claimed_user, recorded_principal, unknown_principal
+from telemetry.gateway.security.sasl_tokens import (
+    claimed_delegation_token,
+    claimed_user,
+    recorded_principal,
+    unknown_principal,
+)
 
 
 def bearer(claims: object, gs2: str = "n,,", scheme: str = "Bearer") -> bytes:
@@ -39,6 +44,8 @@ def bearer(claims: object, gs2: str = "n,,", scheme: str = "Bearer") -> bytes:
 def test_scram(token: bytes, user: str | None) -> None:
     assert claimed_user("SCRAM-SHA-256", token, "sub") == user
     assert claimed_user("SCRAM-SHA-512", token, "sub") == user
+    assert claimed_delegation_token("SCRAM-SHA-512", token) == ("token-id" if b"n=token-id" in token else "")
+    assert claimed_delegation_token("PLAIN", token) == ""
 
 
 @pytest.mark.parametrize(

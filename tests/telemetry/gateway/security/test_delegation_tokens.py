@@ -1,0 +1,72 @@
+"""Owners of delegation tokens: asked for once they are needed, and the principal from then on."""
+
+from __future__ import annotations
+
+import asyncio
+
+from headroom.server.listeners.token_owners import TokenOwnersRefresh
+from quota_metrics.kafka.errors import UnreachableError
+from telemetry.gateway.security.token_owners import TokenOwners
+from tests.telemetry.gateway.dialogue import request, response
+from tests.telemetry.gateway.security.test_authentication import Dialogue
+
+UNKNOWN = "<unknown SCRAM-SHA-256 principal>"
+
+
+def test_the_owner_is_the_principal_as_soon_as_it_is_known() -> None:
+    asked: list[None] = []
+    owners = TokenOwners()
+    owners.unknown = lambda: asked.append(None)
+    dialogue = Dialogue(owners.owner_of)
+    dialogue.scram("token-1", extensions=",tokenauth=true")
+    assert [dialogue.push(), dialogue.principal(), dialogue.push()] == [UNKNOWN] * 3
+    assert len(asked) == 1
+    owners.replace({"token-1": "alice"})
+    heartbeat, answer = request(12, 4, 1, b"heartbeat"), response(12, 4, 1, b"\x00" * 7)
+    dialogue.passes(heartbeat, answer)
+    assert [dialogue.push(), dialogue.push(), dialogue.principal()] == ["alice"] * 3
+
+
+def test_a_known_owner_is_the_principal_at_once_and_another_user_replaces_it() -> None:
+    owners = TokenOwners()
+    owners.replace({"token-1": "alice"})
+    dialogue = Dialogue(owners.owner_of)
+    dialogue.scram("token-1", extensions=",tokenauth=true")
+    assert [dialogue.push(), dialogue.push()] == ["alice"] * 2
+    dialogue.scram("bob")
+    assert [dialogue.push(), dialogue.push()] == ["bob"] * 2
+
+
+def test_a_token_is_asked_for_again_after_each_reading_only() -> None:
+    asked: list[None] = []
+    owners = TokenOwners()
+    owners.unknown = lambda: asked.append(None)
+    for number in range(5_000):
+        assert owners.owner_of(f"token-{number % 2_000}") is None
+    assert len(asked) == 1_000
+    owners.replace({})
+    owners.owner_of("token-1")
+    assert len(asked) == 1_001
+
+
+def test_readings_that_fail_leave_what_is_known() -> None:
+    async def run() -> None:
+        owners = TokenOwners()
+        answers = [{"one": "alice"}, UnreachableError("away"), {"one": "alice", "two": "bob"}]
+        done = asyncio.Semaphore(0)
+
+        async def read() -> dict[str, str]:
+            answer = answers.pop(0)
+            if isinstance(answer, Exception):
+                raise answer
+            return answer
+
+        refresh = TokenOwnersRefresh(read, owners, done.release, again_after_s=0.01)
+        for known in ({"one": "alice"}, {"one": "alice"}, {"one": "alice", "two": "bob"}):
+            assert owners.owner_of("two") is None
+            await asyncio.wait_for(done.acquire(), 10)
+            assert owners.owners == known
+        assert owners.owner_of("two") == "bob"
+        refresh.close()
+
+    asyncio.run(run())
