@@ -159,7 +159,7 @@ def log_of(bootstrap: str, topic: str) -> Iterator[bytes]:
         end = consumer.get_watermark_offsets(partition, PATIENCE_S)[1]
         consumer.assign([partition])
         while end:
-            for message in consumer.consume(1_000, PATIENCE_S):
+            for message in consumer.consume(1_000, 0.5):
                 yield message.value()
                 if message.offset() + 1 >= end:
                     end = 0
