@@ -9,9 +9,9 @@ from telemetry.wire import address_rewrites as addresses
 from telemetry.wire.apis import API_VERSIONS, PRODUCE, SASL_HANDSHAKE
 from telemetry.wire.errors import ProtocolError
 from telemetry.wire.frames import LENGTH_BYTES, FrameScanner, Mode
-from telemetry.wire.headers import RESPONSE_HEAD, encode_response, response_header_tags
+from telemetry.wire.headers import RESPONSE_HEAD, encode_response
 
-_HELD = frozenset({API_VERSIONS, *addresses.REWRITES})
+_HELD = frozenset({API_VERSIONS, PRODUCE, *addresses.REWRITES})
 _MAX_HELD_BYTES = 128 << 20  # of a response that is rewritten: fits Metadata of a million partitions
 
 
@@ -88,16 +88,20 @@ class BrokerResponses:
         if pending.api.key in SASL:
             self._read_sasl(pending, frame)
             return frame + self._end()
-        tags = response_header_tags(pending.api, pending.version)
-        body = self._rewritten(pending, frame[RESPONSE_HEAD.size + len(tags) :])
-        if pending.api.key == PRODUCE:
-            pending.throttle_ms = addresses.produce_throttle_ms(body, pending.version)
-        return encode_response(pending.api, pending.version, pending.correlation_id, body) + self._end()
+        body = frame[RESPONSE_HEAD.size + (pending.version >= pending.api.response_tags_from) :]
+        rewritten = self._rewritten(pending, body)
+        if rewritten is not body:
+            frame = encode_response(pending.api, pending.version, pending.correlation_id, rewritten)
+        return frame + self._end()
 
     def _rewritten(self, pending: PendingRequest, body: bytes) -> bytes:
-        if pending.api.key == API_VERSIONS:
-            return addresses.api_versions(body, pending.version)
-        return addresses.REWRITES[pending.api.key](body, pending.version, self._address_of)
+        key, version = pending.api.key, pending.version
+        if key == PRODUCE:
+            rewritten, pending.throttle_ms = addresses.produce(body, version, self._address_of)
+            return rewritten
+        if key == API_VERSIONS:
+            return addresses.api_versions(body, version)
+        return addresses.REWRITES[key](body, version, self._address_of)
 
     def _read_sasl(self, pending: PendingRequest, frame: bytes) -> None:
         sasl = self._client.sasl

@@ -14,7 +14,6 @@ from telemetry.wire.apis import (
     FIND_COORDINATOR,
     GET_TELEMETRY_SUBSCRIPTIONS,
     METADATA,
-    PRODUCE,
     PUSH_TELEMETRY,
     SHARE_ACKNOWLEDGE,
     SHARE_FETCH,
@@ -125,15 +124,18 @@ def find_coordinator(body: bytes, version: int, address_of: AddressOf) -> bytes:
     return bytes(out) + body[reader.offset :]
 
 
-def produce(body: bytes, version: int, address_of: AddressOf) -> bytes:
-    """Produce (0), versions 0 to 13: from version 10 on it may name new leaders (KIP-951)."""
+def produce(body: bytes, version: int, address_of: AddressOf) -> tuple[bytes, int]:
+    """Produce (0), versions 0 to 13: from version 10 on it may name new leaders (KIP-951), which nearly none does.
+
+    Returns `body` itself when nothing is replaced, and throttle_time_ms, which follows the topics.
+    """
     if version < 10:
-        return body
+        return body, _produce_throttle_ms(body, version)
     reader = Reader(body)
     _skip_produce_topics(reader, version)
-    reader.skip(4)  # throttle_time_ms
+    throttle_ms = reader.int32()
     if reader.remaining == 1 and body[-1] == 0:
-        return body  # no tagged fields: nothing moved
+        return body, throttle_ms  # no tagged fields: nothing moved
     out = bytearray(body[: reader.offset])
     count = reader.uvarint()
     write_uvarint(out, count)
@@ -149,20 +151,15 @@ def produce(body: bytes, version: int, address_of: AddressOf) -> bytes:
         write_uvarint(out, tag)
         write_uvarint(out, len(value))
         out += value
-    return bytes(out) + body[reader.offset :]
+    return bytes(out) + body[reader.offset :], throttle_ms
 
 
-def produce_throttle_ms(body: bytes, version: int) -> int:
-    """throttle_time_ms of a Produce response, which follows the topics."""
+def _produce_throttle_ms(body: bytes, version: int) -> int:
+    """At the end of the versions before 10, in 9 followed by the empty set of tagged fields."""
     if version < 1:
         return 0
-    if version < 9:
-        return int.from_bytes(body[-4:], "big", signed=True)
-    if version == 9:  # no tagged fields are defined: the last byte says so
-        return int.from_bytes(body[-5:-1], "big", signed=True)
-    reader = Reader(body)
-    _skip_produce_topics(reader, version)
-    return reader.int32()
+    end = len(body) - (version == 9)
+    return int.from_bytes(body[end - 4 : end], "big", signed=True)
 
 
 def share_fetch(body: bytes, version: int, address_of: AddressOf) -> bytes:
@@ -202,9 +199,8 @@ def share_acknowledge(body: bytes, version: int, address_of: AddressOf) -> bytes
     return _node_endpoints(reader, body, address_of)
 
 
-# The APIs whose responses are collected and rewritten.
+# The APIs whose responses are collected and rewritten; PRODUCE beside them.
 REWRITES: dict[int, Rewrite] = {
-    PRODUCE: produce,
     METADATA: metadata,
     FIND_COORDINATOR: find_coordinator,
     DESCRIBE_CLUSTER: describe_cluster,

@@ -33,13 +33,8 @@ def encode_request(api_key: int, version: int, correlation_id: int, client_id: b
     return length.to_bytes(4, "big") + REQUEST_HEAD.pack(api_key, version, correlation_id, len(client_id)) + client_id
 
 
-def response_header_tags(api: Api, version: int) -> bytes:
-    """The tagged fields of a response header: none in version 0, an empty set in version 1."""
-    return b"\x00" if version >= api.response_tags_from else b""
-
-
 def encode_response(api: Api, version: int, correlation_id: int, body: bytes) -> bytes:
-    """A complete response including the length field."""
+    """A complete response including the length field, with the API's response header: 1 has tagged fields, 0 none."""
     if version >= api.response_tags_from:
         return RESPONSE_HEAD.pack(5 + len(body), correlation_id) + b"\x00" + body
     return RESPONSE_HEAD.pack(4 + len(body), correlation_id) + body

@@ -30,8 +30,9 @@ from tests.bench.figure import tell
 from tests.bench.kit.serve import cpu_s, open_files_allowed
 from tests.kit.certificates import CertificateAuthority
 
-ROUNDS, ROUND_S, WARM_S = 5, 0.5, 0.5
-JIT_S = 4.0  # once, until the JVM has compiled what it runs
+ROUNDS, ROUND_S, WARM_S = 5, 0.4, 0.4
+ROUND_CPU_S, MOST_RUNS = 0.25, 20
+JIT_CPU_S = 4.0  # once, until the JVM has compiled what it runs
 IDLE = 10_000
 SPARE_FILES = 500
 SOURCE = Path(__file__).parent / "kit" / "framegen.c"
@@ -116,10 +117,15 @@ class Proxy(NamedTuple):
     process: psutil.Process
     load: Generator
 
-    def frames_per_cpu_s(self) -> float:
-        before = cpu_s(self.process)
-        frames = self.load.run(ROUND_S)["frames"]
-        return frames / (cpu_s(self.process) - before)
+    def frames_per_cpu_s(self, enough_cpu_s: float = ROUND_CPU_S) -> float:
+        """Of a run in which the proxy gets that much CPU, however busy the machine is."""
+        before, frames, used = cpu_s(self.process), 0.0, 0.0
+        for _ in range(MOST_RUNS):
+            frames += self.load.run(ROUND_S)["frames"]
+            used = cpu_s(self.process) - before
+            if used >= enough_cpu_s:
+                break
+        return frames / used
 
 
 def compiled(tls: bool) -> Path:
@@ -255,7 +261,7 @@ def main(tls: bool) -> None:
             stack.enter_context(kroxylicious(loads[2], files)),
         ]
         proxies[2].load.open(proxies[2].port, SHAPES[1])
-        proxies[2].load.run(JIT_S)
+        proxies[2].frames_per_cpu_s(JIT_CPU_S)
         proxies[2].load.close()
         for shape in SHAPES:
             frames(proxies, shape if not tls else shape._replace(name=f"tls_{shape.name}"))

@@ -36,8 +36,8 @@ from telemetry.ingest.arrow_tables import points_table
 from telemetry.receiver.receiver import TelemetryReceiver
 from telemetry.rules.client_metrics import ClientMetrics
 from telemetry.rules.subscription_file import SubscriptionFile
-from telemetry.wire.address_rewrites import REWRITES
-from telemetry.wire.apis import APIS
+from telemetry.wire.address_rewrites import REWRITES, produce
+from telemetry.wire.apis import APIS, PRODUCE
 from telemetry.wire.errors import ProtocolError
 from telemetry.wire.primitives import write_compact_bytes
 from tests.fuzz.mutation import mutated, redirected
@@ -51,6 +51,7 @@ NOW_MS = 1_795_000_000_000
 _SUBSCRIPTION_ID_AT = 31  # of a GetTelemetrySubscriptions response: behind length, header, time, code and instance id
 
 Target = Callable[[bytes], None]
+REWRITTEN = {**REWRITES, PRODUCE: produce}
 
 
 class Targets:
@@ -84,7 +85,7 @@ class Targets:
         for api, (request, response) in exchanges().items():
             self.by_name[f"broker response {api}"] = (partial(self._response, request), [response])
             key, version = map(int, api.split())
-            if key in REWRITES:
+            if key in REWRITTEN:
                 self.by_name[f"rewriting {api}"] = (partial(self._rewritten, key, version), [response])
 
     def _decoder(self, template_bytes: int) -> Decoder:
@@ -184,7 +185,7 @@ class Targets:
         if self._source.random() < 0.3:
             version = self._source.randrange(APIS[key].max_version + 1)
         with contextlib.suppress(ProtocolError):
-            REWRITES[key](data[8 + APIS[key].flexible(version) :], version, lambda node_id, host, port: (host, port))
+            REWRITTEN[key](data[8 + APIS[key].flexible(version) :], version, lambda node_id, host, port: (host, port))
 
     def _compressed(self, data: bytes) -> None:
         for compression_type in range(5):

@@ -158,7 +158,7 @@ static void watch(struct side *s, int writable) {
     epoll_ctl(poller, EPOLL_CTL_MOD, s->fd, &event);
 }
 
-/* Sends what is queued, many small frames in one call. */
+/* Sends what is queued: each frame on its own, as Kafka's clients and brokers do, unless the peer does not keep up. */
 static void flush(struct side *s) {
     while (s->queued) {
         size_t filled = 0, skipped = s->sent;
@@ -207,6 +207,7 @@ static void complete(struct side *s) {
         memcpy(&id, s->start + 8, 4);
         s->ids[(s->first_id + (uint32_t)s->queued) % 1024] = ntohl(id);
         s->queued++;
+        flush(s);
         return;
     }
     uint64_t took_ns = now_ns() - s->began_ns[s->first_began++ % MAX_IN_FLIGHT];
@@ -214,8 +215,10 @@ static void complete(struct side *s) {
     answered++;
     if (sampled < MAX_SAMPLES)
         samples[sampled++] = (uint32_t)(took_ns / 1000);
-    if (running)
+    if (running) {
         ask(s);
+        flush(s);
+    }
 }
 
 static void take(struct side *s, const unsigned char *data, size_t count) {
@@ -278,7 +281,6 @@ static void readable(struct side *s) {
         if (n < CHUNK)
             break;
     }
-    flush(s);
 }
 
 static struct side *new_side(int fd, int is_client) {
@@ -369,9 +371,10 @@ static void run(double seconds) {
     uint64_t until = now_ns() + (uint64_t)(seconds * 1e9), began = now_ns();
     sampled = 0, answered = 0, running = 1;
     for (int n = 0; n < connections; n++) {
-        for (int k = 0; k < in_flight; k++)
+        for (int k = 0; k < in_flight; k++) {
             ask(clients[n]);
-        flush(clients[n]);
+            flush(clients[n]);
+        }
     }
     while (now_ns() < until)
         turn(10);
