@@ -32,8 +32,7 @@ def password(user: str) -> str:
 
 
 class SecureCluster(Service):
-    """A context manager; node 1 is the controller. With `authorizer` only `admin` and PLAINTEXT may do what no
-    ACL allows."""
+    """A context manager; node 1 is the controller. With `authorizer` only `admin` and PLAINTEXT may do anything."""
 
     def __init__(self, java: str, libs: Path, nodes: int = 3, *, authorizer: bool = False) -> None:
         self._authorizer = authorizer
@@ -103,12 +102,13 @@ class SecureCluster(Service):
             "ssl.truststore.type": "PEM",
             "ssl.truststore.location": str(self.authority.ca),
             "listener.name.mtls.ssl.client.auth": "required",
-            "delegation.token.secret.key": "key-of-all-tokens",
-            "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
-            "super.users": "User:ANONYMOUS;User:admin",
-            "allow.everyone.if.no.acl.found": "false" if self._authorizer else "true",
             "listener.name.sasl_plaintext.plain.connections.max.reauth.ms": str(REAUTHENTICATION_MS),
         }
+        if self._authorizer:
+            properties |= {
+                "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+                "super.users": "User:ANONYMOUS;User:admin",
+            }
         for name in ("sasl_plaintext", "sasl_ssl"):
             listener = f"listener.name.{name}"
             properties[f"{listener}.sasl.enabled.mechanisms"] = ",".join(MECHANISMS)

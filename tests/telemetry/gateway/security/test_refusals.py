@@ -7,7 +7,6 @@ import socket
 import struct
 import time
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 from py4j.protocol import Py4JJavaError
@@ -105,53 +104,6 @@ def accepted_or_refusal(bootstrap: str, mechanism: Mechanism) -> str:
         return refusal(bootstrap, mechanism)
     except pytest.fail.Exception:
         return ""
-
-
-def test_a_right_that_is_revoked_is_refused_with_kafkas_own_error(
-    jvm: Jvm,
-    secure_cluster: SecureCluster,
-    secure_gateway: StartGateway,
-    new_secure_topic: Callable[[str], str],
-) -> None:
-    """To a session that goes on."""
-    gateway, topic = secure_gateway("SASL_PLAINTEXT", "SASL_PLAINTEXT"), new_secure_topic("revoked-acl")
-    properties = secure_cluster.client_properties("SASL_PLAINTEXT", "SCRAM-SHA-512", "alice")
-    config = {name.replace(".", "_"): value for name, value in properties.items()}
-    record = jvm.classes.org.apache.kafka.clients.producer.ProducerRecord
-    bootstraps = (secure_cluster.bootstrap("SASL_PLAINTEXT"), gateway.bootstrap)
-    producers = [jvm.producer(bootstrap, "revoked-acl", **config) for bootstrap in bootstraps]
-
-    def refusals() -> list[str]:
-        said = []
-        for producer in producers:
-            try:
-                producer.send(record(topic, b"value")).get()
-                said.append("")
-            except Py4JJavaError as exc:
-                said.append(str(exc.java_exception.getCause()))
-        return said
-
-    admin = jvm.admin(secure_cluster.bootstrap("PLAINTEXT"))
-    admin.createAcls([may_use(jvm, topic, "alice")]).all().get()
-    assert refusals() == ["", ""]
-    admin.createAcls([may_use(jvm, topic, "bob")]).all().get()
-    admin.deleteAcls([may_use(jvm, topic, "alice").toFilter()]).all().get()
-    direct, through_us = eventually(refusals, all)
-    assert through_us == direct
-    assert "TopicAuthorizationException" in direct
-    admin.deleteAcls([may_use(jvm, topic, "bob").toFilter()]).all().get()
-    for client in (admin, *producers):
-        client.close()
-
-
-def may_use(jvm: Jvm, topic: str, user: str) -> Any:
-    """An ACL: all operations on the topic."""
-    common = jvm.classes.org.apache.kafka.common
-    resource = common.resource.ResourcePattern(
-        common.resource.ResourceType.TOPIC, topic, common.resource.PatternType.LITERAL
-    )
-    allowed = (common.acl.AclOperation.ALL, common.acl.AclPermissionType.ALLOW)
-    return common.acl.AclBinding(resource, common.acl.AccessControlEntry(f"User:{user}", "*", *allowed))
 
 
 @pytest.mark.parametrize("key", [71, 72, 3])

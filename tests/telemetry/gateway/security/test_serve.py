@@ -16,15 +16,13 @@ from kio.schema.get_telemetry_subscriptions.v0.request import GetTelemetrySubscr
 from kio.schema.push_telemetry.v0.request import PushTelemetryRequest
 from kio.static.primitive import i8
 from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData
-from py4j.protocol import Py4JJavaError
 
-from headroom.demo.kit.jvm import Jvm
 from quota_metrics.kafka.authentication import Security
 from quota_metrics.kafka.connection import ConnectionOptions, KafkaConnection
 from quota_metrics.kafka.sasl import Plain
 from quota_metrics.kafka.tls import tls_context
-from tests.kit.secure_clients import JavaClient, LibrdkafkaClient
-from tests.kit.secure_cluster import SecureCluster, login
+from tests.kit.secure_clients import LibrdkafkaClient
+from tests.kit.secure_cluster import SecureCluster
 from tests.kit.serving import Served, eventually
 
 pytestmark = [pytest.mark.kafka, pytest.mark.java, pytest.mark.clickhouse, pytest.mark.timeout(300)]
@@ -92,7 +90,6 @@ def assert_no_table_has_a_password(served: Served) -> None:
 def test_tables_name_the_user_and_no_error_has_a_password(
     processes: str,
     request: pytest.FixtureRequest,
-    jvm: Jvm,
     secure_cluster: SecureCluster,
     new_secure_topic: Callable[[str], str],
 ) -> None:
@@ -110,37 +107,6 @@ def test_tables_name_the_user_and_no_error_has_a_password(
         query = f"SELECT DISTINCT {column} FROM headroom.{table} WHERE client_id = 'served'"
         assert eventually(lambda query=query: rows(served, query), bool) == ["alice"]  # type: ignore[misc]
         assert rows(served, f"SELECT count() FROM headroom.{table} WHERE client_id = 'wrong'") == ["0"]
-    password = produce_by_token(jvm, secure_cluster, served.kafka, topic)
-    for table, column in (("quota_usage", "user"), ("client_metrics", "principal")):
-        query = f"SELECT DISTINCT {column} FROM headroom.{table} WHERE client_id = 'by-token'"
-        users = set(eventually(lambda query=query: rows(served, query), lambda found: "bob" in found))  # type: ignore[misc]
-        assert users <= {"bob", "<unknown SCRAM-SHA-512 principal>"}
-    assert password not in served.log.read_text()
-
-
-def produce_by_token(jvm: Jvm, cluster: SecureCluster, bootstrap: str, topic: str) -> str:
-    """With a delegation token of bob's, until its owner can be known; the token's password."""
-    properties = cluster.client_properties("SASL_SSL", "SCRAM-SHA-512", "bob")
-    admin = jvm.admin(
-        cluster.bootstrap("SASL_SSL"), **{name.replace(".", "_"): one for name, one in properties.items()}
-    )
-    token = admin.createDelegationToken().delegationToken().get()
-    admin.close()
-    name, password = token.tokenInfo().tokenId(), token.hmacAsBase64String()
-    properties["sasl.jaas.config"] = login("SCRAM-SHA-512", name, password).replace(";", ' tokenauth="true";')
-    client = JavaClient(jvm, bootstrap, "by-token", properties)
-
-    def accepted() -> bool:
-        """Brokers learn of the token one after the other."""
-        try:
-            client.produce(topic, [b"value"] * 10, pause_s=3.0)
-        except Py4JJavaError as exc:
-            assert "SaslAuthenticationException" in str(exc)
-            return False
-        return True
-
-    eventually(accepted, bool)
-    return str(password)
 
 
 def claims_to_be(user: str) -> bytes:
