@@ -63,6 +63,21 @@ class Data:
 
     async def headroom(self, given: Given) -> list[Row]:
         """Clients with their level, the worst first unless `sort` and `order` say otherwise."""
+        rows = await self._clients(given)
+        for row in rows:
+            del row["counts"]
+        return rows
+
+    async def overview(self, given: Given) -> tuple[list[Row], dict[str, int]]:
+        """The same clients, and the number of clients at each level regardless of the filter on `level`."""
+        rows = await self._clients(given)
+        if rows:
+            found = [row.pop("counts") for row in rows].pop()
+        else:
+            found = (await self._rows(queries.LEVEL_COUNTS, _filter(given)))[0]["counts"]
+        return rows, {level: int(found.get(level, 0)) for level in LEVELS}
+
+    async def _clients(self, given: Given) -> list[Row]:
         sort = given.get("sort", "level")
         order = given.get("order", "asc" if sort in ("client_id", "user", "quota_key", "cluster") else "desc")
         if sort not in queries.SORT_COLUMNS:
@@ -75,12 +90,6 @@ class Data:
         }
         sql = queries.HEADROOM.replace("{order}", f"`{sort}` {order}")
         return await self._rows(sql, parameters)
-
-    async def level_counts(self, given: Given) -> dict[str, int]:
-        """The number of clients at each level, regardless of the filter on `level`."""
-        rows = await self._rows(queries.LEVEL_COUNTS, _filter({**given, "level": ""}))
-        found = {row["name"]: int(row["clients"]) for row in rows}
-        return {level: found.get(level, 0) for level in LEVELS}
 
     async def sparklines(self, rows: Sequence[Row]) -> dict[tuple[Any, ...], list[tuple[int, float]]]:
         """The last 15 minutes of each row's client on its worst broker: (slot of 10 s, rate)."""

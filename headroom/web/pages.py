@@ -90,7 +90,7 @@ def _html(template: str, values: Mapping[str, Any], status_code: int = 200) -> H
 
 async def _overview(data: Data, request: Request) -> tuple[str, dict[str, Any]]:
     given = {name: value for name, value in request.query_params.items() if value}
-    rows, counts = await asyncio.gather(data.headroom({"limit": str(_PAGE_ROWS), **given}), data.level_counts(given))
+    rows, counts = await data.overview({"limit": str(_PAGE_ROWS), **given})
     sparks = await data.sparklines(rows)
     for row in rows:
         row["spark"] = sparks.get(spark_key(row), [])

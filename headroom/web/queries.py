@@ -8,30 +8,34 @@ SORT_COLUMNS = (
     "utilization_p95", "muted_ms", "throttle_ms", "instances",
 )  # fmt: skip
 
-_FILTER = """
+_OF_CLIENT = """
 ({cluster:String} = '' OR cluster = {cluster:String}) AND ({user:String} = '' OR user = {user:String})
 AND ({client_id:String} = '' OR client_id = {client_id:String})
 AND ({source:String} = '' OR source = {source:String})
-AND (empty({levels:Array(String)}) OR has({levels:Array(String)}, toString(level)))
 AND ({search:String} = '' OR positionCaseInsensitiveUTF8(client_id, {search:String}) > 0
      OR positionCaseInsensitiveUTF8(user, {search:String}) > 0)
 """
+_OF_LEVEL = "(empty({levels:Array(String)}) OR has({levels:Array(String)}, toString(level)))"
 
-# {order} is filled by the caller from SORT_COLUMNS.
+# {order} is filled by the caller from SORT_COLUMNS. `counts`: clients by level, regardless of the filter on it.
 HEADROOM = f"""
 SELECT * EXCEPT (window_start, bytes, muted_ms), toString(window_start) AS window_start, toFloat64(h.bytes) AS bytes,
        toFloat64(h.muted_ms) AS muted_ms
-FROM headroom.headroom_now AS h
-WHERE {_FILTER}
+FROM (
+    SELECT *, sumMap(map(toString(level), 1.)) OVER () AS counts
+    FROM headroom.headroom_now
+    WHERE {_OF_CLIENT}
+) AS h
+WHERE {_OF_LEVEL}
 ORDER BY {{order}}, utilization DESC, muted_ms DESC, cluster, quota_key, user, client_id
 LIMIT {{limit:UInt32}} OFFSET {{offset:UInt32}}
 """  # noqa: S608 - made of our own words
 
+# Of an empty list, which has no `counts`.
 LEVEL_COUNTS = f"""
-SELECT toString(level) AS name, count() AS clients
+SELECT sumMap(map(toString(level), 1.)) AS counts
 FROM headroom.headroom_now
-WHERE {_FILTER}
-GROUP BY level
+WHERE {_OF_CLIENT}
 """  # noqa: S608 - made of our own words
 
 # Ten seconds a point, the sum over gateways, over the clients of a page.
@@ -41,8 +45,9 @@ FROM (
     SELECT cluster, quota_key, user, client_id, broker_id,
            intDiv(toUnixTimestamp(ts) - toUnixTimestamp(now()) + 900, 10) AS slot,
            round(sum(rate * interval_ms) / 10000) AS rate
-    FROM headroom.quota_usage
-    WHERE ts > now() - INTERVAL 15 MINUTE AND ts <= now() AND source = 'gateway'
+    FROM headroom.quota_usage_recent
+    WHERE minute >= toStartOfMinute(now('UTC') - INTERVAL 15 MINUTE) AND ts > now() - INTERVAL 15 MINUTE AND ts <= now()
+      AND source = 'gateway'
       AND user IN {users:Array(String)} AND client_id IN {client_ids:Array(String)}
     GROUP BY cluster, quota_key, user, client_id, broker_id, slot
     ORDER BY slot

@@ -3,12 +3,14 @@
 python -m tests.bench.live_views [ROWS] [SERIES]
 
 Usage: ROWS rows in the six hours that the live views keep, from 460 meters with one row per second (their clients
-change every ten minutes, which gives 100 k pairs of client and broker), in parts as written by an ingester. Points:
-SERIES series of 60 metrics, and one metric of one client over an hour.
+change every 100 s, which gives 100 k clients), in parts as written by an ingester. Page and API: `headroom serve` over
+the same store, each request another search, so that none is answered by its cache. Points: SERIES series of 60 metrics,
+and one metric of one client over an hour.
 """
 
 from __future__ import annotations
 
+import os
 import statistics
 import sys
 import tempfile
@@ -16,13 +18,18 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
+import httpx
 import psutil
 
 from tests.bench.figure import tell
 from tests.kit.clickhouse import RunningClickHouse, running_clickhouse
+from tests.kit.serving import Served
 
 GOAL_MS = 100.0
-REPEATS = 7
+PAGE_GOAL_MS = 200.0  # at the 95th percentile
+REPEATS = 5
+REQUESTS = 40
+LIFE_S = 100  # of a client
 HOURS = 6
 VIEWS = (
     "headroom_now",
@@ -110,7 +117,23 @@ def fill_usage(server: RunningClickHouse, rows: int) -> None:
     pieces = [(recent + (rows - recent) * n // 24, (rows - recent) // 24) for n in range(24)]
     pieces += [(recent * n // 30, recent // 30) for n in reversed(range(30))]
     for first, count in pieces:
-        server.store.command(_USAGE.format(end=end, meters=meters, life_s=600, first=first, count=count), {})
+        server.store.command(_USAGE.format(end=end, meters=meters, life_s=LIFE_S, first=first, count=count), {})
+
+
+def measure_pages(server: RunningClickHouse, directory: Path) -> None:
+    """95th percentile of the first page and of its JSON, one request after the other."""
+    os.environ["HEADROOM_CLICKHOUSE_PASSWORD"] = server.writer.password
+    with Served(directory, "--clickhouse", server.writer.url) as served, httpx.Client(timeout=60) as browser:
+        for name, path in (("page", "/"), ("api", "/api/v1/headroom")):
+            took_ms = []
+            for number in range(REQUESTS + 1):
+                began = time.perf_counter()
+                answer = browser.get(f"http://{served.http}{path}", params={"q": f"client-{number}", "limit": "100"})
+                took_ms.append((time.perf_counter() - began) * 1000)
+                assert answer.status_code == 200
+                assert "client-" in answer.text
+            p95 = statistics.quantiles(took_ms[1:], n=20)[-1]
+            tell(f"web_{name}_p95_ms", p95, "ms", p95 / PAGE_GOAL_MS, f"goal_{PAGE_GOAL_MS:.0f}_ms")
 
 
 def main(rows: int, series: int) -> None:
@@ -119,6 +142,7 @@ def main(rows: int, series: int) -> None:
         for view in VIEWS:
             cost = measure(server, f"SELECT * FROM headroom.{view}")
             tell(f"view_{view}_ms", cost.cpu_ms, "cpu_ms", cost.cpu_ms / GOAL_MS, f"goal_{GOAL_MS:.0f}_ms")
+        measure_pages(server, Path(directory))
         server.store.command(_SERIES.format(series=series), {})
         for age in (5, 15, 25, 35, 45):
             server.store.command(_POINTS.format(series=series, age=age), {})

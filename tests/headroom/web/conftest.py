@@ -115,8 +115,9 @@ def served(serving: Served) -> str:
     return f"http://{serving.http}"
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
+    """Of each module: while it is open, Playwright's event loop forbids asyncio.run() in this thread."""
     chromium = shutil.which("chromium")
     assert chromium, "this test needs Debian's chromium: apt-get install chromium"
     with sync_playwright() as playwright:
