@@ -9,7 +9,7 @@ on demand.
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from typing import Final
 
 from exporters.model import Connection
@@ -126,6 +126,7 @@ class Instances:
         self._max_instances = max_instances
         self._by_id: OrderedDict[bytes, Instance] = OrderedDict()  # ordered by last use, oldest first
         self._by_connection: dict[str, bytes] = {}
+        self._lifetimes: Counter[int] = Counter()  # how many instances have each
 
     def __len__(self) -> int:
         return len(self._by_id)
@@ -148,6 +149,8 @@ class Instances:
     def put(self, instance: Instance, connection_id: str, now_ms: int) -> None:
         """Adds or replaces an instance; it is removed when `connection` closes."""
         client_instance_id = instance.client_instance_id
+        self._count_out(self._by_id.get(client_instance_id))
+        self._lifetimes[instance.selection.lifetime_ms] += 1
         self._by_connection[connection_id] = client_instance_id
         instance.connection_id = connection_id
         instance.touched_ms = now_ms
@@ -162,21 +165,31 @@ class Instances:
         """Removes the instance last evaluated on the connection, even if it also uses other connections."""
         client_instance_id = self._by_connection.pop(connection_id, None)
         if client_instance_id is not None:
-            self._by_id.pop(client_instance_id, None)
+            self._count_out(self._by_id.pop(client_instance_id, None))
 
     def expire(self, now_ms: int) -> None:
         """Removes expired instances."""
         over = []
+        shortest_ms = min(self._lifetimes, default=MIN_LIFETIME_MS)  # a million instances are not looked at each time
         for instance in self._by_id.values():
-            if instance.touched_ms + MIN_LIFETIME_MS > now_ms:
+            if instance.touched_ms + shortest_ms > now_ms:
                 break  # ordered by last use: all further entries are newer
             if instance.touched_ms + instance.selection.lifetime_ms <= now_ms:
                 over.append(instance.client_instance_id)
         for client_instance_id in over:
             self._remove(client_instance_id)
 
+    def _count_out(self, instance: Instance | None) -> None:
+        if instance is not None:
+            lifetime_ms = instance.selection.lifetime_ms
+            self._lifetimes[lifetime_ms] -= 1
+            if not self._lifetimes[lifetime_ms]:
+                del self._lifetimes[lifetime_ms]
+
     def _remove(self, client_instance_id: bytes) -> None:
         """Connections on which it was evaluated earlier keep their reference until they close, as in a broker."""
-        connection_id = self._by_id.pop(client_instance_id).connection_id
+        removed = self._by_id.pop(client_instance_id)
+        self._count_out(removed)
+        connection_id = removed.connection_id
         if self._by_connection.get(connection_id) == client_instance_id:
             del self._by_connection[connection_id]

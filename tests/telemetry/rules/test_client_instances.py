@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
@@ -222,6 +224,7 @@ class Lifecycle(RuleBasedStateMachine):
     def consistent(self) -> None:
         assert self.known._by_connection.keys() <= self.open
         assert len(self.known) <= 3
+        assert self.known._lifetimes == Counter(one.selection.lifetime_ms for one in self.known._by_id.values())
         assert all(one.touched_ms + one.selection.lifetime_ms > self.now_ms for one in self.known._by_id.values())
 
 
