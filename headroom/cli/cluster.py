@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
@@ -45,11 +45,22 @@ def asked(
     return asyncio.run(run())
 
 
+def utf8(name: str) -> str:
+    """A name of the command line. Raises ArgumentError when its bytes were not UTF-8."""
+    try:
+        name.encode()
+    except UnicodeEncodeError as exc:
+        raise ArgumentError(f"{name!r} is not UTF-8") from exc
+    return name
+
+
 def _address(text: str) -> tuple[str, int]:
     host, _, port = text.strip().rpartition(":")
-    if not host or not port.isascii() or not port.isdigit() or not 0 < int(port) < 65_536:
-        raise ArgumentError(f"{text.strip()!r} is not HOST:PORT")
-    return host.removeprefix("[").removesuffix("]"), int(port)
+    host = host.removeprefix("[").removesuffix("]")
+    with suppress(UnicodeError):
+        if host.encode("idna") and port.isascii() and port.isdigit() and 0 < int(port) < 65_536:
+            return host, int(port)
+    raise ArgumentError(f"{text.strip()!r} is not HOST:PORT")
 
 
 @contextmanager

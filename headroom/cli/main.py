@@ -140,7 +140,7 @@ def _serve(config: Path | None, flags: dict[str, Any]) -> int:
         raise fail(str(exc)) from exc
 
 
-@app.command()
+@app.command(context_settings={"ignore_unknown_options": True})  # SQL may begin with a comment: "-- ..."
 def sql(
     query: Annotated[str, typer.Argument(help="SQL.")],
     url: Annotated[str, typer.Option(envvar="HEADROOM_URL", help="SQL endpoint or ClickHouse server.")] = (

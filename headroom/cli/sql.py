@@ -59,7 +59,9 @@ def _result(query: str, endpoint: Endpoint, output_format: str) -> Iterator[HTTP
     try:
         connection.connect()
         connection.sock.settimeout(None)  # the server limits the duration of queries
-        connection.request("POST", f"/?{urlencode(parameters)}", query.encode(), endpoint.headers)
+        connection.request(
+            "POST", f"/?{urlencode(parameters)}", query.encode(errors="surrogateescape"), endpoint.headers
+        )
         response = connection.getresponse()
         if response.status != 200:
             raise SqlError(

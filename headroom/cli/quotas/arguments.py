@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from headroom.cli.cluster import utf8
 from headroom.errors import ArgumentError
 from quota_metrics.config.entities import CLIENT_ID, IP, TYPES, USER, Entity, FilterComponent, MatchType, entity_of
 
@@ -50,10 +51,10 @@ def who(
         kind, equals, name = part.partition("=")
         if not equals:
             raise ArgumentError(f"--names {part!r} is not TYPE=NAME")
-        said.append((_type(kind, part), _utf8(name)))
+        said.append((_type(kind, part), utf8(name)))
     said += [(_type(part, part), None) for part in _parts(defaults)]
     flags = {USER: user, CLIENT_ID: client_id, IP: ip}
-    said += [(kind, _utf8(name)) for kind, name in flags.items() if name is not None]
+    said += [(kind, utf8(name)) for kind, name in flags.items() if name is not None]
     any_types = [_type(part, part) for part in _parts(any_name)]
     kinds = [kind for kind, _ in said] + any_types
     for kind in kinds:
@@ -89,14 +90,6 @@ def _type(kind: str, part: str) -> str:
             f"unknown entity type in {part!r}, not one of {', '.join(TYPES)}; a name with a comma goes with --user"
         )
     return kind
-
-
-def _utf8(name: str) -> str:
-    try:
-        name.encode()
-    except UnicodeEncodeError as exc:
-        raise ArgumentError(f"{name!r} is not UTF-8") from exc
-    return name
 
 
 def _once(key: str, values: dict[str, float | None]) -> None:

@@ -13,7 +13,8 @@ import orjson
 import typer
 
 from exporters.clickhouse.connection import Endpoint, password_of, tls_of
-from headroom.cli.cluster import CommandConfig, TimeoutMs, asked, reported_in_one_line
+from exporters.printable import printable
+from headroom.cli.cluster import CommandConfig, TimeoutMs, asked, reported_in_one_line, utf8
 from headroom.cli.output.forms import Output
 from headroom.errors import ArgumentError
 from quota_metrics.kafka.admin import KafkaAdmin
@@ -65,7 +66,9 @@ def list_(
     """Names of all subscriptions."""
     with reported_in_one_line():
         names = asked(lambda admin: subscription_names(admin.send, check), bootstrap_server, command_config, timeout_ms)
-        typer.echo(_json(names) if output is Output.JSON else "".join(f"{name}\n" for name in names), nl=False)
+        typer.echo(
+            _json(names) if output is Output.JSON else "".join(f"{printable(name)}\n" for name in names), nl=False
+        )
 
 
 @app.command()
@@ -85,9 +88,9 @@ def describe(
             typer.echo(_json({name: described(values) for name, values in resources.items()}), nl=False)
             return
         for one, values in resources.items():
-            typer.echo(f"Client metrics configs for {one} are:")
+            typer.echo(f"Client metrics configs for {printable(one)} are:")
             for key, value in described(values).items():
-                typer.echo(f"  {key}={value}")
+                typer.echo(f"  {key}={printable(value)}")
 
 
 @app.command()
@@ -105,10 +108,10 @@ def alter(
     with reported_in_one_line():
         if (name is None) != generate_name:
             raise ArgumentError("give one of --name and --generate-name")
-        chosen = _drawn_name() if name is None else name
+        chosen = _drawn_name() if name is None else utf8(name)
         keys = {key: value or None for key, value in _given(metrics, interval, match).items()}
         _alter(chosen, keys, bootstrap_server, command_config, timeout_ms)
-        typer.echo(f"Altered client metrics config for {chosen}.")
+        typer.echo(f"Altered client metrics config for {printable(chosen)}.")
 
 
 @app.command()
@@ -122,7 +125,7 @@ def delete(
     with reported_in_one_line():
         _existing(_read(bootstrap_server, command_config, timeout_ms), name)
         _alter(name, dict.fromkeys((METRICS, INTERVAL_MS, MATCH)), bootstrap_server, command_config, timeout_ms)
-        typer.echo(f"Deleted client metrics config for {name}.")
+        typer.echo(f"Deleted client metrics config for {printable(name)}.")
 
 
 @app.command()
@@ -202,7 +205,7 @@ def _existing(resources: Resources, name: str) -> Mapping[str, str]:
 
 def _given(metrics: str | None, interval: str | None, match: str | None) -> dict[str, str]:
     keys = {METRICS: metrics, INTERVAL_MS: interval, MATCH: match}
-    return {key: value for key, value in keys.items() if value is not None}
+    return {key: utf8(value) for key, value in keys.items() if value is not None}
 
 
 def _drawn_name() -> str:

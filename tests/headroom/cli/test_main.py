@@ -70,6 +70,12 @@ def test_a_command_that_does_not_exist_is_a_usage_error(
     assert "quota" in capsys.readouterr().err
 
 
+def test_sql_may_begin_with_a_comment(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    assert in_process(monkeypatch, "sql", "-- all\nSELECT 1", "--url", "http://127.0.0.1:1") == 1
+    assert capsys.readouterr().err == "headroom: cannot reach 127.0.0.1:1: Connection refused\n"
+    assert in_process(monkeypatch, "sql", "SELECT 1", "--ulr", "http://127.0.0.1:1") == 2
+
+
 def test_version_tells_the_build_python_and_engine() -> None:
     line = headroom("--version").stdout
     assert re.fullmatch(

@@ -114,6 +114,8 @@ def test_with_a_server(clickhouse: RunningClickHouse, capfdbinary: pytest.Captur
     assert run_sql("SELECT number, 'ü' FROM numbers(2)", clickhouse.url, None, {}) == 0
     assert run_sql("SELECT number FROM numbers(100000)", clickhouse.url, "Parquet", {}) == 0
     found, reported = capfdbinary.readouterr()
+    assert run_sql("SELECT hex('\udcff')", clickhouse.url, None, {}) == 0
+    assert capfdbinary.readouterr() == (b"FF\n", b"")
     assert run_sql("SELECT * FROM (SELECT 1", clickhouse.url, None, {}) == 1
     assert run_sql("SELECT throwIf(number = 900000) FROM numbers(1000000)", clickhouse.url, None, {}) == 1
     assert run_sql("DROP TABLE headroom.points", clickhouse.url, None, {}) == 1

@@ -76,6 +76,16 @@ def test_json(sink: RunningSink) -> None:
     }
 
 
+def test_control_characters_of_a_name_do_not_reach_the_terminal(sink: RunningSink) -> None:
+    name = "a\x1b[31m\nb"
+    assert reported(sink, "alter", "--name", name, "--metrics", "a") == (
+        "Altered client metrics config for a\\x1b[31m\\nb.\n"
+    )
+    assert reported(sink, "list") == "a\\x1b[31m\\nb\n"
+    assert reported(sink, "describe").startswith("Client metrics configs for a\\x1b[31m\\nb are:\n")
+    assert json.loads(reported(sink, "list", "--output", "json")) == [name]
+
+
 def test_without_any(sink: RunningSink) -> None:
     assert reported(sink, "list") == ""
     assert reported(sink, "describe") == ""
@@ -88,6 +98,8 @@ def test_without_any(sink: RunningSink) -> None:
         ("delete", ["--name", "nope"], "there is no client metrics subscription 'nope'"),
         ("alter", ["--metrics", "a"], "give one of --name and --generate-name"),
         ("alter", ["--name", "a", "--generate-name"], "give one of --name and --generate-name"),
+        ("alter", ["--name", "\udcff"], r"'\udcff' is not UTF-8"),
+        ("alter", ["--name", "a", "--metrics", "\udcff"], r"'\udcff' is not UTF-8"),
         ("preview", [], "nothing to preview: give --metrics, --interval, --match, or the --name of a subscription"),
         ("preview", ["--interval", "5"], "Invalid value 5 for interval.ms, interval must be between 100 and 3600000"),
         ("preview", ["--match", "foo=x"], "Illegal client matching pattern: foo=x"),
@@ -116,7 +128,7 @@ def test_what_the_cluster_refuses(sink: RunningSink) -> None:
 def test_a_cluster_that_is_not_there() -> None:
     result = CliRunner().invoke(app, ["list", "--bootstrap-server", "127.0.0.1:1"])
     assert refused(result, 1) == "cannot reach 127.0.0.1:1: Connection refused"
-    for address in ("nonsense", "", ",", ":1", "h:0", "h:65536", "h:\u0661"):
+    for address in ("nonsense", "", ",", ":1", "h:0", "h:65536", "h:\u0661", "a..b:1", "\udcff:1"):
         result = CliRunner().invoke(app, ["list", "--bootstrap-server", address])
         assert refused(result, 2) == f"{address.strip(',')!r} is not HOST:PORT"
 
