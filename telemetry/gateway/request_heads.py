@@ -11,6 +11,8 @@ _SOFTWARE = re.compile(  # ApiVersionsRequest.SOFTWARE_NAME_VERSION_PATTERN
     r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?"
 )
 
+_NO_TAGS_NO_TRANSACTION = b"\x00\x00"  # how the body of nearly each Produce request begins, from version 9 on
+
 
 def software_of(body: bytes) -> tuple[str, str]:
     """Name and version of the client software in an ApiVersions request (3+); both empty when either is invalid."""
@@ -21,6 +23,10 @@ def software_of(body: bytes) -> tuple[str, str]:
 
 def acks_of(data: bytes, client_id_end: int, end: int, version: int) -> int:
     """acks of a Produce request that ends at `end`. Raises ProtocolError when it has not arrived yet."""
+    if version >= 9 and data[client_id_end : client_id_end + 2] == _NO_TAGS_NO_TRANSACTION:
+        at = client_id_end + 2
+        if at + 2 <= min(end, len(data)):
+            return int.from_bytes(data[at : at + 2], "big", signed=True)
     reader = Reader(data, min(client_id_end, len(data)))
     if version >= 9:
         reader.skip_tagged()
