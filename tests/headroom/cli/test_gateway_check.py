@@ -53,6 +53,19 @@ def test_what_is_there_and_what_is_not(kafka: Cluster, monkeypatch: pytest.Monke
 
 
 @pytest.mark.kafka
+def test_names_that_clients_are_sent_to(kafka: Cluster) -> None:
+    listen = ("--upstream", kafka.bootstrap, "--listen", f"{LOOPBACK}:{free_ports(1)[0]}")
+    code, said = run(*listen, "--advertised-host", "localhost", "--broker-names", "broker-{id}.invalid:443")
+    assert code == 1
+    assert "ok   localhost, the advertised host, resolves here" in said
+    assert "FAIL broker-1.invalid, broker 1's name at the gateway, resolves here" in said
+    assert "which stands for broker" not in said  # all are at one port
+    code, said = run(*listen, "--broker-names", "localhost")
+    assert (code, "is no host name with one {id} in it" in said) == (2, True)
+    assert run("--upstream", kafka.bootstrap, "--advertised-host", "x")[0] == 2
+
+
+@pytest.mark.kafka
 def test_rights_that_are_missing_are_named(java: str, kafka_libs: Path) -> None:
     with SecureCluster(java, kafka_libs, nodes=1, authorizer=True) as cluster:
         for user, expected in (("admin", 0), ("alice", 1)):
