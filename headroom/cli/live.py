@@ -30,7 +30,7 @@ from headroom.errors import ArgumentError
 Row = dict[str, Any]
 
 _TIMEOUT_S = 10.0
-_TOKEN = re.compile(r"[ -~]*")
+_TOKEN = re.compile(r"[!-~]*")
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 _STYLES = {
     "throttled": "bold red", "critical": "red", "warn": "yellow", "watch": "cyan", "ok": "green", "unknown": "dim",
@@ -81,7 +81,7 @@ def _token() -> str:
     """Raises ArgumentError, whose message does not contain the token."""
     token = os.environ.get("HEADROOM_WEB__TOKEN", "")
     if not _TOKEN.fullmatch(token):
-        raise ArgumentError("HEADROOM_WEB__TOKEN has characters other than printable ASCII")
+        raise ArgumentError("HEADROOM_WEB__TOKEN has characters other than visible ASCII")
     return token
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
@@ -10,6 +11,8 @@ from pydantic import Field, SecretStr, model_validator
 from headroom.config.types import Bytes, Millis, OptionalListenAddress, Section
 
 MIN_TOKEN_CHARS = 16
+TOKEN = re.compile(rf"[!-~]{{{MIN_TOKEN_CHARS},}}")
+TOKEN_RULE = f"a token is at least {MIN_TOKEN_CHARS} visible ASCII characters"
 
 
 class AccessConfig(Section):

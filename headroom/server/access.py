@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import re
 import ssl
 from pathlib import Path
 
 import structlog
 
-from headroom.config.receivers import MIN_TOKEN_CHARS, AccessConfig
+from headroom.config.receivers import TOKEN, TOKEN_RULE, AccessConfig
 from headroom.errors import ServeError
 from telemetry.receiver.grpc_auth import Access
 from telemetry.receiver.grpc_listener import Tls
 
 log = structlog.get_logger(__name__)
-
-_TOKEN = re.compile(rf"[!-~]{{{MIN_TOKEN_CHARS},}}")
 
 
 def access_of(config: AccessConfig, name: str) -> Access:
@@ -55,8 +52,8 @@ def tokens_of(config: AccessConfig, name: str) -> list[str]:
         tokens = _read(config.token_file, source).decode("utf-8", "replace").split()
         if not tokens:
             raise ServeError(f"{source}: {config.token_file} contains no token")
-    if not all(_TOKEN.fullmatch(token) for token in tokens):
-        raise ServeError(f"{source}: a token is at least {MIN_TOKEN_CHARS} visible ASCII characters")
+    if not all(TOKEN.fullmatch(token) for token in tokens):
+        raise ServeError(f"{source}: {TOKEN_RULE}")
     return tokens
 
 

@@ -10,9 +10,11 @@ from typing import Any
 from starlette.middleware.gzip import GZipMiddleware
 from starlette.types import ASGIApp
 
-from exporters.clickhouse.connection import Endpoint, read_secret
+from exporters.clickhouse.connection import Endpoint
 from exporters.clickhouse.reader import Nodes
+from headroom.config.receivers import TOKEN, TOKEN_RULE
 from headroom.config.settings import ServeConfig
+from headroom.config.types import secret_of
 from headroom.errors import ServeError
 from headroom.server.http import web_app
 from headroom.server.metrics import SelfMetrics
@@ -91,15 +93,17 @@ def _readers(config: ServeConfig, writers: Nodes) -> Nodes:
 
 def web_token(config: ServeConfig) -> str | None:
     """The token of the pages, if any. Raises ServeError."""
-    if config.web.token_file is None:
-        return config.web.token.get_secret_value() if config.web.token else None
+    web = config.web
+    if web.token is None and web.token_file is None:
+        return None
+    source = f"web.token_file {web.token_file}" if web.token_file else "web.token"
     try:
-        token = read_secret(config.web.token_file)
+        token = secret_of(web.token, web.token_file)
     except (OSError, UnicodeDecodeError) as exc:
         reason = os.strerror(exc.errno) if isinstance(exc, OSError) and exc.errno else "it is not UTF-8"
-        raise ServeError(f"cannot read web.token_file {config.web.token_file}: {reason}") from exc
-    if not token:
-        raise ServeError(f"web.token_file {config.web.token_file} is empty")
+        raise ServeError(f"cannot read {source}: {reason}") from exc
+    if not TOKEN.fullmatch(token):
+        raise ServeError(f"{source}: {TOKEN_RULE}")
     return token
 
 

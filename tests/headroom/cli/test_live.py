@@ -49,7 +49,7 @@ def test_an_invalid_token_is_not_printed(monkeypatch: pytest.MonkeyPatch, token:
     monkeypatch.setenv("HEADROOM_WEB__TOKEN", token)
     done = CliRunner().invoke(app, ["status", "--http", "127.0.0.1:1"])
     assert (done.exit_code, done.output.count("cret")) == (2, 0)
-    assert done.stderr.startswith("headroom: HEADROOM_WEB__TOKEN has characters other than printable ASCII")
+    assert done.stderr.startswith("headroom: HEADROOM_WEB__TOKEN has characters other than visible ASCII")
 
 
 @pytest.mark.parametrize(

@@ -63,6 +63,8 @@ store: {{server: {{program: {missing}}}}}
             "listener: cannot use /dev/null, /dev/null: ",
         ),
         ("subscriptions: /", "cannot read subscriptions: "),
+        ("web: {token_file: /dev/null}", "web.token_file /dev/null: a token is at least 16 visible ASCII characters"),
+        ('web: {token: "not such a\\ttoken"}', "web.token: a token is at least 16 visible ASCII characters"),
     ],
 )
 def test_one_fault(tmp_path: Path, text: str, fault: str) -> None:
