@@ -21,6 +21,7 @@ from spark_jobs.time_range import TimeRange
 HEARTBEAT_S = 5.0
 LEASE_S = 30
 WAIT_S = 600.0
+RECORD_S = 10.0  # how long a failure is tried to be recorded when the server is away
 
 _RECORD = """
 INSERT INTO headroom.job_runs (job, run_id, run_version, window_from, window_to, status, rows_in, rows_out, started_at,
@@ -92,10 +93,22 @@ class JobRun:
         if exc is None:
             self._record("succeeded", finished_ms=finished_ms, error="")
             return
+        lines = str(exc).splitlines()
+        error = f"{type(exc).__name__}: {lines[0] if lines else ''}"
+        # A server that failed the run may be restarting; without the record the next run would wait for LEASE_S.
+        patience_s = RECORD_S if isinstance(exc, SourceError) else 0.0
         with suppress(SourceError):
-            lines = str(exc).splitlines()
-            error = f"{type(exc).__name__}: {lines[0] if lines else ''}"
-            self._record("failed", finished_ms=finished_ms, error=error)
+            self._record_failure(finished_ms, error, time.monotonic() + patience_s)
+
+    def _record_failure(self, finished_ms: int, error: str, deadline: float) -> None:
+        """Retries until the deadline. Raises SourceError."""
+        while True:
+            try:
+                return self._record("failed", finished_ms=finished_ms, error=error)
+            except SourceError:
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(1.0)
 
     def last_watermark(self) -> tuple[int, int]:
         """The newest watermark of successful runs (0: none), and the server's clock, in ms. Raises SourceError."""

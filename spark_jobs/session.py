@@ -41,6 +41,10 @@ _LOCAL = {
     "spark.sql.catalogImplementation": "in-memory",
     # With two partitions there is nothing to coalesce: re-planning after each stage costs more than it saves.
     "spark.sql.adaptive.enabled": "false",
+    # Compiling the plan of a job takes Janino and the JVM 10 CPU-seconds; `compile_plans` for more rows than a few
+    # hundred thousand.
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.sql.warehouse.dir": str(Path(tempfile.gettempdir()) / "headroom-spark-warehouse"),
 }
 
@@ -68,6 +72,12 @@ def session(app_name: str, master: str = "") -> Iterator[SparkSession]:
         yield started
     finally:
         started.stop()
+
+
+def compile_plans(spark: SparkSession) -> None:
+    """Has plans compiled to Java bytecode: for jobs with many rows."""
+    spark.conf.set("spark.sql.codegen.wholeStage", "true")
+    spark.conf.set("spark.sql.codegen.factoryMode", "FALLBACK")
 
 
 def _start(app_name: str, master: str) -> SparkSession:

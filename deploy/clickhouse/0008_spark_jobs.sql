@@ -183,12 +183,13 @@ ORDER BY (cluster, source, quota_key, toStartOfHour(window_start), user, client_
 TTL window_start + INTERVAL 400 DAY DELETE
 SETTINGS ttl_only_drop_parts = 1;
 
--- Which minutes usage_1m holds, and how fresh: a minute is dirty when quota_usage received rows of it later.
+-- Which hours usage_1m holds, and how fresh: an hour is dirty when quota_usage received rows of it later.
 CREATE TABLE IF NOT EXISTS headroom.usage_1m_windows
 (
     `source`        LowCardinality(String),
-    `window_start`  DateTime('UTC'),
-    `computed_at`   DateTime64(3, 'UTC')
+    `window_start`  DateTime('UTC')            COMMENT 'an hour',
+    `computed_at`   DateTime64(3, 'UTC'),
+    `bad_rows`      Map(LowCardinality(String), UInt64)  COMMENT 'by cluster: rows of the hour that are not usable'
 )
 ENGINE = ReplacingMergeTree(computed_at)
 PARTITION BY toYYYYMM(window_start)

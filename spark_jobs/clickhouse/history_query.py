@@ -5,7 +5,7 @@ from __future__ import annotations
 from pyspark.sql import types as T
 
 from spark_jobs.clickhouse.queries import schema
-from spark_jobs.clickhouse.usage_query import usage
+from spark_jobs.clickhouse.usage_query import SETTINGS, usage
 
 STEP_S = 300
 
@@ -14,8 +14,9 @@ HISTORY = f"""
 SELECT cluster, source, quota_key, bucket_user AS user, bucket_client_id AS client_id, broker_id,
        intDiv(window_start_ms, {STEP_S * 1000}) AS step, limit, matched_entity, group_usage / limit AS mean,
        group_p95 / limit AS p95, muted_ms
-FROM ({usage(STEP_S, stored=True)})
+FROM view({usage(STEP_S, stored=True)})
 WHERE usage_rank = 1 AND state = 'limited' AND limit > 0
+{SETTINGS}
 """  # noqa: S608 - made of our own words
 HISTORY_SCHEMA = schema(
     cluster=T.StringType,

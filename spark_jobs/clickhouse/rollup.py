@@ -9,7 +9,7 @@ from typing import Any
 from spark_jobs.clickhouse.client import ClickHouse
 from spark_jobs.clickhouse.queries import CLIENT_KEYS, COUNTS
 from spark_jobs.clickhouse.slices import Count, slices, step_ms
-from spark_jobs.clickhouse.usage_query import STORE_MINUTES
+from spark_jobs.clickhouse.usage_query import BAD_NUMBER, STORE_MINUTES
 from spark_jobs.time_range import THROTTLE_LOOKBACK_MS, TimeRange
 
 HOUR_MS = 3_600_000
@@ -33,38 +33,44 @@ WHERE newest_ms >= computed_ms - {_MARGIN_MS}
 ORDER BY hour_ms
 """  # noqa: S608 - made of our own words
 _MARK = f"""
-INSERT INTO headroom.usage_1m_windows (source, window_start, computed_at)
-SELECT {{source:String}}, toDateTime(intDiv(arrayJoin(range({{from_ms:Int64}}, {{to_ms:Int64}}, {HOUR_MS})), 1000)),
-       fromUnixTimestamp64Milli({{computed_ms:Int64}})"""
+INSERT INTO headroom.usage_1m_windows (source, window_start, computed_at, bad_rows)
+SELECT {{source:String}}, toDateTime(hour_s), fromUnixTimestamp64Milli({{computed_ms:Int64}}),
+       mapFromArrays(groupArrayIf(cluster, bad > 0), groupArrayIf(bad, bad > 0))
+FROM (
+    SELECT intDiv(toInt64(toUnixTimestamp(ts)), 3600) * 3600 AS hour_s, toString(cluster) AS cluster, count() AS bad
+    FROM headroom.quota_usage
+    WHERE ts >= fromUnixTimestamp64Milli({{from_ms:Int64}}) AND ts < fromUnixTimestamp64Milli({{to_ms:Int64}})
+      AND source = {{source:String}} AND quota_key IN ({_KEYS}) AND {BAD_NUMBER}
+    GROUP BY hour_s, cluster
+    UNION ALL
+    SELECT arrayJoin(range(intDiv({{from_ms:Int64}}, 1000), intDiv({{to_ms:Int64}}, 1000), 3600)), '', 0
+)
+GROUP BY hour_s"""  # noqa: S608 - made of our own words
 
 
 def refresh(clickhouse: ClickHouse, source: str, from_ms: int, to_ms: int) -> int:
-    """Recomputes the hours of the range that have new rows, in whole minutes, and returns how many there were. Raises
+    """Recomputes the hours that overlap the range and have new rows; returns how many there were. Raises
     SourceError."""
-    first_ms = from_ms - from_ms % HOUR_MS
-    dirty = [row["hour_ms"] for row in clickhouse.rows(_DIRTY, _bounds(source, first_ms, to_ms))]
-    for start_ms, end_ms in stretches(dirty, to_ms):
+    first_ms, last_ms = from_ms - from_ms % HOUR_MS, to_ms + -to_ms % HOUR_MS
+    dirty = [row["hour_ms"] for row in clickhouse.rows(_DIRTY, _bounds(source, first_ms, last_ms))]
+    for start_ms, end_ms in stretches(dirty):
         _compute(clickhouse, source, start_ms, end_ms)
     return len(dirty)
 
 
-def stretches(hours: Iterable[int], to_ms: int) -> list[tuple[int, int]]:
+def stretches(hours: Iterable[int]) -> list[tuple[int, int]]:
     """Merges adjacent hours, each extended by the hour after it: a throttle time at the end of an hour extends into the
     next one."""
     found: list[tuple[int, int]] = []
     for hour_ms in sorted({at for hour in hours for at in (hour, hour + HOUR_MS)}):
-        if hour_ms >= to_ms:
-            continue
         if found and found[-1][1] == hour_ms:
             found[-1] = (found[-1][0], hour_ms + HOUR_MS)
         else:
             found.append((hour_ms, hour_ms + HOUR_MS))
-    return [(start_ms, min(end_ms, to_ms - to_ms % 60_000)) for start_ms, end_ms in found]
+    return found
 
 
 def _compute(clickhouse: ClickHouse, source: str, start_ms: int, end_ms: int) -> None:
-    if end_ms <= start_ms:
-        return
     computed_ms = time.time_ns() // 1_000_000
     when = TimeRange(start_ms, end_ms, 60)
     bounds = {**_bounds(source, start_ms - THROTTLE_LOOKBACK_MS, end_ms), "step_ms": step_ms(when), "cluster": ""}

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from spark_jobs.time_range import THROTTLE_LOOKBACK_MS, TimeRange
 
 SLICE_ROWS = 5_000_000
+FEWEST_ROWS = 1_000_000  # a slice within an hour reads the whole hour: fewer rows do not pay for that
 _STEPS = 512  # maximum number of counting steps in a range
 
 
@@ -37,7 +38,7 @@ def slices(counts: Iterable[Count], when: TimeRange, cores: int) -> list[dict[st
     end after the longest possible throttle time of the last rows."""
     ordered = sorted(counts, key=lambda count: (count.cluster, count.quota_key, count.start_ms))
     total = sum(count.samples for count in ordered)
-    most = min(SLICE_ROWS, max(total // (2 * cores), 1))
+    most = min(SLICE_ROWS, max(total // (2 * cores), FEWEST_ROWS))
     found: list[dict[str, Any]] = []
     for (cluster, quota_key), group in groupby(ordered, key=lambda count: (count.cluster, count.quota_key)):
         key = {"cluster": cluster, "quota_key": quota_key, "window_ms": when.window_ms}

@@ -18,7 +18,7 @@ import psutil
 
 from spark_jobs.clickhouse.client import ClickHouse
 from spark_jobs.clickhouse.rollup import refresh
-from spark_jobs.clickhouse.usage_query import usage
+from spark_jobs.clickhouse.usage_query import SETTINGS, usage
 from tests.bench.figure import tell
 from tests.kit.clickhouse import RunningClickHouse, running_clickhouse
 
@@ -54,13 +54,13 @@ def measure(clickhouse: RunningClickHouse, rows: int, directory: Path) -> None:
     with clickhouse.writer.connect() as client:
         client.command(_FILL, {"cluster": cluster, "start": START, "clients": CLIENTS, "rows": rows})
         sql = cpu_s(clickhouse)
-        client.command(f"SELECT * FROM ({usage(60)}) FORMAT Null", query)
+        client.command(f"{usage(60)} {SETTINGS} FORMAT Null", query)
         sql = cpu_s(clickhouse) - sql
         stored = cpu_s(clickhouse)
         refresh(ClickHouse(clickhouse.url), "gateway", START, end)
         stored = cpu_s(clickhouse) - stored
         rollup = cpu_s(clickhouse)
-        client.command(f"SELECT * FROM ({usage(60, stored=True)}) FORMAT Null", query)
+        client.command(f"{usage(60, stored=True)} {SETTINGS} FORMAT Null", query)
         rollup = cpu_s(clickhouse) - rollup
     server, children = cpu_s(clickhouse), spent_s()
     asked = ["quota-headroom", "--url", clickhouse.url, "--cluster", cluster, "--from", str(START // 1000)]

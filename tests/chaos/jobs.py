@@ -2,33 +2,38 @@
 
     python -m tests.chaos.jobs [SEED KILLS]
 
-Each kill uses separate rows, for which nothing has been published. After the kill readers must see none or all rows of
-the run; then the job runs again, and its rows must equal those of an undisturbed run.
+Master and workers stay; the driver runs job after job until it is killed. Each kill uses separate rows, for which
+nothing has been published, at a random moment of the run. While the job runs and after the kill readers must see none
+or all rows of the run; then the job runs again, and its rows must equal those of an undisturbed run.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import psutil
+from clickhouse_connect.driver.exceptions import ClickHouseError
 
-from spark_jobs.jobs import quota_headroom
 from tests.kit.clickhouse import RunningClickHouse, running_clickhouse
-from tests.kit.spark_cluster import Cluster, running_cluster, submitted
+from tests.kit.spark_cluster import Cluster, running_cluster, zipped
 
 START = 1_795_168_800_000
-MINUTES = 3
+MINUTES = 2
 VICTIMS = ("driver", "executor", "clickhouse")
-_WAIT_S = 600.0
+WARM_UP_RUNS = 1
+_WAIT_S = 200.0
+_LOOK_S = 0.2
 
 _FILL = """
 INSERT INTO headroom.quota_usage (cluster, quota_key, ts, user, client_id, broker_id, rate, throttle_ms, source,
@@ -47,13 +52,51 @@ SELECT * EXCEPT (cluster, run_id, run_version) FROM headroom.quota_utilization_c
 WHERE cluster = {cluster:String} ORDER BY window_start, user, client_id"""
 
 
+class Driver:
+    """The process of tests.chaos.job_driver, in a process group with its JVM."""
+
+    def __init__(self, clickhouse: RunningClickHouse, cluster: Cluster, directory: Path) -> None:
+        between = [str(START), str(START + MINUTES * 60_000)]
+        where = [cluster.url, str(zipped(directory)), clickhouse.url, *between]
+        self.log = directory / "driver.log"
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "tests.chaos.job_driver", *where],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+                start_new_session=True,
+                env={**os.environ, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"},
+            )
+
+    def run(self, name: str) -> str:
+        """`succeeded` or `failed`; '' when the driver died."""
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        with contextlib.suppress(BrokenPipeError):
+            self.process.stdin.write(f"{name}\n")
+            self.process.stdin.flush()
+            return self.process.stdout.readline().strip()
+        return ""
+
+    def kill(self) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.communicate()
+
+
 class Field:
-    """The processes to kill and the job that runs meanwhile."""
+    """The processes to kill, and the rows of the job that runs meanwhile."""
 
     def __init__(self, clickhouse: RunningClickHouse, cluster: Cluster, directory: Path) -> None:
         self.clickhouse = clickhouse
         self.cluster = cluster
         self.directory = directory
+        self.driver = self._new_driver()
+
+    def _new_driver(self) -> Driver:
+        return Driver(self.clickhouse, self.cluster, self.directory)
 
     def fill(self, name: str) -> None:
         with self.clickhouse.writer.connect() as client:
@@ -64,17 +107,38 @@ class Field:
         with self.clickhouse.writer.connect() as client:
             return list(client.query(_ROWS, {"cluster": name}).result_rows)
 
-    def submit(self, name: str) -> subprocess.Popen[bytes]:
-        between = ["--from", str(START // 1000), "--to", str(START // 1000 + 60 * MINUTES), "--cluster", name]
-        options = ["--url", self.clickhouse.url, *between, "--output", "json", "--path", os.devnull]
-        return submitted(self.directory, Path(quota_headroom.__file__), self.cluster.url, options)
+    def run(self, name: str) -> None:
+        """The job without a kill. Raises AssertionError when it fails."""
+        outcome = self.driver.run(name)
+        assert outcome == "succeeded", f"{name}: {outcome or 'the driver died'}\n{self.driver.log.read_text()[-4000:]}"
 
-    def kill(self, victim: str, driver: subprocess.Popen[bytes]) -> bool:
-        """Kills the process; returns whether there was one."""
+    def disturbed(self, name: str, victim: str, after_s: float, expected: list[Any]) -> tuple[str, bool]:
+        """The outcome of a run during which a process is killed, and whether there was one to kill. Raises
+        AssertionError when a reader sees a part of the rows."""
+        outcome: list[str] = []
+        running = threading.Thread(target=lambda: outcome.append(self.driver.run(name)))
+        running.start()
+        running.join(after_s)
+        killed = running.is_alive() and self._kill(victim)
+        deadline = time.monotonic() + _WAIT_S
+        while running.is_alive():
+            self._look(name, expected)
+            running.join(_LOOK_S)
+            assert time.monotonic() < deadline, f"{name}: the run did not end in {_WAIT_S:.0f} s"
+        self._look(name, expected)
+        return outcome[0] or "died", killed
+
+    def _look(self, name: str, expected: list[Any]) -> None:
+        with contextlib.suppress(ClickHouseError, OSError):  # it may be the one that was killed
+            seen = self.rows(name)
+            assert seen in ([], expected), f"{name}: {len(seen)} rows are neither none nor all of the run"
+
+    def _kill(self, victim: str) -> bool:
         if victim == "driver":
-            os.killpg(driver.pid, signal.SIGKILL)
+            self.driver.kill()
+            self.driver = self._new_driver()
         elif victim == "clickhouse":
-            self._restart()
+            self._restart_clickhouse()
         else:
             executors = [one for worker in self.cluster.workers for one in _executors(worker.pid)]
             if not executors:
@@ -82,7 +146,7 @@ class Field:
             random.choice(executors).kill()
         return True
 
-    def _restart(self) -> None:
+    def _restart_clickhouse(self) -> None:
         server = self.clickhouse.server
         assert server.process is not None
         server.process.kill()
@@ -96,29 +160,24 @@ def _executors(worker: int) -> list[psutil.Process]:
     return [child for child in children if "CoarseGrainedExecutorBackend" in " ".join(child.cmdline())]
 
 
-def finished(driver: subprocess.Popen[bytes]) -> int:
-    """Its exit code."""
-    driver.communicate(timeout=_WAIT_S)
-    return driver.returncode
-
-
-def disturb(field: Field, name: str, victim: str, after_s: float, expected: list[Any]) -> str:
-    """The outcome of the run. Raises AssertionError when readers saw a part of it, or different rows after the
-    rerun."""
-    field.fill(name)
-    driver = field.submit(name)
-    time.sleep(after_s)
-    alive = driver.poll() is None
-    killed = alive and field.kill(victim, driver)
-    code = finished(driver)
-    seen = field.rows(name)
-    assert seen in ([], expected), f"{name}: {len(seen)} rows are neither none nor all of the run"
-    assert finished(field.submit(name)) == 0, f"{name}: the rerun failed"
-    assert field.rows(name) == expected, f"{name}: the rerun has other rows"
-    return f"{victim} {'killed' if killed else 'was not there'}, run {'failed' if code else 'succeeded'}"
+def undisturbed(field: Field) -> tuple[list[Any], float]:
+    """The rows of a run and how many seconds it takes once the driver is warm."""
+    took_s = 0.0
+    for number in range(1 + WARM_UP_RUNS):
+        name = f"undisturbed-{number}"
+        field.fill(name)
+        started = time.monotonic()
+        field.run(name)
+        took_s = time.monotonic() - started
+        print(f"{name}: {took_s:.1f} s", flush=True)
+    rows = field.rows("undisturbed-0")
+    assert rows
+    assert field.rows(name) == rows
+    return rows, took_s
 
 
 def main() -> None:
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # ends what this process has started
     seed, kills = (int(part) for part in sys.argv[1:3]) if len(sys.argv) > 2 else (1, 3)
     drawn = random.Random(seed)
     with (
@@ -127,18 +186,22 @@ def main() -> None:
         running_cluster(Path(scratch)) as cluster,
     ):
         field = Field(clickhouse, cluster, Path(scratch))
-        field.fill("undisturbed")
-        started = time.monotonic()
-        assert finished(field.submit("undisturbed")) == 0, (Path(scratch) / "driver.log").read_text()[-4000:]
-        took_s = time.monotonic() - started
-        expected = field.rows("undisturbed")
-        assert expected
-        found: Counter[str] = Counter()
-        for number in range(kills):
-            victim, after_s = VICTIMS[(seed + number) % len(VICTIMS)], drawn.uniform(0.3, 1.0) * took_s
-            outcome = disturb(field, f"kill-{number}", victim, after_s, expected)
-            found[outcome] += 1
-            print(f"{number + 1}: after {after_s:.1f} of {took_s:.1f} s: {outcome}", flush=True)
+        try:
+            expected, took_s = undisturbed(field)
+            found: Counter[str] = Counter()
+            for number in range(kills):
+                victim, after_s = VICTIMS[(seed + number) % len(VICTIMS)], drawn.uniform(0.05, 1.0) * took_s
+                name, started = f"kill-{number}", time.monotonic()
+                field.fill(name)
+                outcome, killed = field.disturbed(name, victim, after_s, expected)
+                field.run(name)
+                assert field.rows(name) == expected, f"{name}: the rerun has other rows"
+                text = f"{victim} {'killed' if killed else 'was not there'}, run {outcome}"
+                found[text] += 1
+                spent_s = time.monotonic() - started
+                print(f"{number + 1}: after {after_s:.1f} of {took_s:.1f} s: {text} ({spent_s:.0f} s)", flush=True)
+        finally:
+            field.driver.kill()
     print(f"seed={seed} kills={kills} rows={len(expected)} lost=0 doubled=0", dict(found))
 
 

@@ -20,7 +20,7 @@ SPARK_HOME = Path(pyspark.__file__).parent
 START_S = 200.0
 
 _TINY = {"SPARK_DAEMON_MEMORY": "256m", "SPARK_DAEMON_JAVA_OPTS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
-_EXECUTORS = {
+EXECUTORS = {
     "spark.executor.memory": "512m",
     "spark.executor.cores": "1",
     "spark.driver.memory": "512m",
@@ -87,12 +87,10 @@ def _found(log: Path, pattern: str) -> str:
 
 def submitted(directory: Path, script: Path, master: str, options: list[str]) -> subprocess.Popen[bytes]:
     """`spark-submit` of a copy of a job's file, with the packages by --py-files, in a process group of its own."""
-    packages = directory / "headroom-jobs.zip"
-    if not packages.exists():
-        _zip(packages)
+    packages = zipped(directory)
     job = directory / script.name
     job.write_bytes(script.read_bytes())
-    settings = [part for name, value in _EXECUTORS.items() for part in ("--conf", f"{name}={value}")]
+    settings = [part for name, value in EXECUTORS.items() for part in ("--conf", f"{name}={value}")]
     command = [str(SPARK_HOME / "bin" / "spark-submit"), "--master", master, "--py-files", str(packages), *settings]
     environment = {
         **os.environ,
@@ -109,6 +107,14 @@ def submitted(directory: Path, script: Path, master: str, options: list[str]) ->
             stderr=log,
             start_new_session=True,
         )
+
+
+def zipped(directory: Path) -> Path:
+    """The packages that executors need, for --py-files; made once."""
+    packages = directory / "headroom-jobs.zip"
+    if not packages.exists():
+        _zip(packages)
+    return packages
 
 
 def _zip(packages: Path) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from spark_jobs.clickhouse.usage_query import STORE_MINUTES, usage
+from spark_jobs.clickhouse.usage_query import SETTINGS, STORE_MINUTES, usage
 from tests.kit.clickhouse import RunningClickHouse
 from tests.spark_jobs.clickhouse.naive_usage import Row, Verdict, verdicts
 
@@ -67,7 +67,7 @@ def query(
     with clickhouse.writer.connect() as client:
         if stored:
             client.command(STORE_MINUTES, parameters)
-        return list(client.query(usage(window_s, stored=stored), parameters).named_results())
+        return list(client.query(f"{usage(window_s, stored=stored)} {SETTINGS}", parameters).named_results())
 
 
 def found(rows: list[dict[str, Any]]) -> dict[Any, Verdict]:
