@@ -22,6 +22,7 @@ HEARTBEAT_S = 5.0
 LEASE_S = 30
 WAIT_S = 600.0
 RECORD_S = 10.0  # how long a failure is tried to be recorded when the server is away
+RETRY_S = 1.0
 
 _RECORD = """
 INSERT INTO headroom.job_runs (job, run_id, run_version, window_from, window_to, status, rows_in, rows_out, started_at,
@@ -108,7 +109,7 @@ class JobRun:
             except SourceError:
                 if time.monotonic() > deadline:
                     raise
-                time.sleep(1.0)
+                time.sleep(RETRY_S)
 
     def last_watermark(self) -> tuple[int, int]:
         """The newest watermark of successful runs (0: none), and the server's clock, in ms. Raises SourceError."""
