@@ -14,6 +14,7 @@ KILLS ?= 10
 CUTS ?= 100
 AWAY_S ?= 0
 FAULTS ?= 10
+ROUNDS ?= 1
 CLIENTS ?= 100000
 INTERVAL_S ?= 0
 # Tests start hundreds of processes; without bytecode on disk each of them compiles all its modules.
@@ -24,7 +25,7 @@ PYTEST := $(BIN)/python -m pytest -p no:cacheprovider -q
 NO_TESTS := 5
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint check cover compiled test-compiled dist image oracle chaos powerloss chaos-cluster attack fuzz bench scale truth chaos-jobs fmt lock proto docs clean
+.PHONY: help setup demo test lint check cover compiled test-compiled dist image oracle chaos powerloss chaos-cluster chaos-brokers attack fuzz bench scale truth chaos-jobs fmt lock proto docs clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 12
@@ -93,6 +94,9 @@ truth: $(READY) ## five minutes: scripted clients, three brokers, two gateways; 
 
 chaos-jobs: $(READY) ## SEED=1 KILLS=10 of the Spark job's driver, an executor and ClickHouse, in turn
 	@$(BIN)/python -m tests.chaos.jobs $(SEED) $(KILLS)
+
+chaos-brokers: $(READY) ## ROUNDS=1: each of three brokers restarted in turn, clients through the gateway beside direct ones
+	@$(BIN)/python -m tests.chaos.brokers $(ROUNDS)
 
 powerloss: $(READY) ## SEED=1 SECONDS=60 CUTS=100 power losses under `fsync: each`, by replay of what strace saw
 	@$(BIN)/python -m tests.powerloss $(SEED) $(SECONDS) $(CUTS)
