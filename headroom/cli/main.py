@@ -63,12 +63,14 @@ def serve(
     observe: Annotated[str | None, typer.Option(help="Brokers to observe instead, out of the data path.")] = None,
     processes: Annotated[int | None, typer.Option(help="Network processes that accept clients; 1 by default.")] = None,
     cluster: Annotated[str | None, typer.Option(help="Name of the cluster; by default the cluster's id.")] = None,
-    data: Annotated[Path | None, typer.Option(help="Directory of the ClickHouse server and the spool.")] = None,
+    data: Annotated[
+        str | None, typer.Option(metavar="DIR", help="Directory of the ClickHouse server and the spool.")
+    ] = None,
     clickhouse: Annotated[
         str | None, typer.Option(help="A ClickHouse server instead: http(s)://user@host:8123/headroom.")
     ] = None,
     sql: Annotated[str | None, typer.Option(help="HTTP address of the ClickHouse server over --data.")] = None,
-    http: Annotated[str | None, typer.Option(help="HTTP address of /metrics, /healthz and /readyz.")] = None,
+    http: Annotated[str | None, typer.Option(help="HTTP address of the pages, /metrics, /healthz and /readyz.")] = None,
     grpc: Annotated[
         str | None, typer.Option(help="gRPC server for broker plug-ins and sidecars; by default none.")
     ] = None,

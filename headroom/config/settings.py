@@ -31,6 +31,7 @@ from headroom.config.store import ClickHouseServerConfig, ClickHouseTlsConfig, S
 from headroom.config.types import (
     Address,
     Bytes,
+    Directory,
     ListenAddress,
     Millis,
     Section,
@@ -160,7 +161,7 @@ class ServeConfig(Section):
     cluster: str | None = None  # name of the cluster; None: the brokers' cluster id, or a generated one without brokers
     # subscription file; None: the cluster's own, or a file in the data directory without brokers
     subscriptions: Path | None = None
-    data: Path = Path("headroom-data")  # directory of the spool and the managed ClickHouse server
+    data: Directory = Path("headroom-data")  # directory of the spool and the managed ClickHouse server
     # URL of an external ClickHouse server, or of the nodes of a cluster separated by commas
     clickhouse: str | None = None
     clickhouse_password: SecretStr | None = None  # password of the URL's user; use HEADROOM_CLICKHOUSE_PASSWORD

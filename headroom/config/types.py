@@ -42,7 +42,10 @@ def _parse_optional_address(value: object) -> object:
 
 
 def parse_addresses(value: object) -> object:
-    return [part for part in value.split(",") if part.strip()] if isinstance(value, str) else value
+    """The parts of a text with commas, at least one: an empty variable of a script is not "no brokers"."""
+    if not isinstance(value, str):
+        return value
+    return [part for part in value.split(",") if part.strip()] or [value]
 
 
 def parse_http_url(value: str) -> str:
@@ -55,6 +58,13 @@ def parse_http_url(value: str) -> str:
     raise ValueError("is not http(s)://[user:password@]host[:port][/path]")
 
 
+def _parse_directory(value: object) -> object:
+    if value == "":  # an empty variable of a script; Path("") is the working directory
+        raise ValueError("'' names no directory")
+    return value
+
+
+Directory = Annotated[Path, BeforeValidator(_parse_directory)]
 ListenAddress = Annotated[Address, BeforeValidator(parse_address), NoDecode]
 OptionalListenAddress = Annotated[Address | None, BeforeValidator(_parse_optional_address), NoDecode]
 Bytes = Annotated[int, Field(gt=0)]

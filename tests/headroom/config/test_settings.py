@@ -111,6 +111,8 @@ def test_a_variable_that_is_not_json_is_a_fault_among_the_others(monkeypatch: py
                 "grpc: needs an address of its own: [::1]:1 is that of listen",
             ],
         ),
+        ({"data": ""}, ["data: '' names no directory"]),
+        ({"upstream": "", "observe": ","}, ["upstream.0: '' is not HOST:PORT", "observe.0: ',' is not HOST:PORT"]),
         ({"listen": "127.0.0.1:0", "http": "127.0.0.1:0", "sql": "127.0.0.1:0"}, []),
         ({"listen": "127.0.0.1:8123", "clickhouse": "http://server"}, []),  # sql is not opened
     ],
