@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import subprocess
+import sys
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -10,7 +14,10 @@ import pytest
 from clickhouse_connect.driver.exceptions import DatabaseError
 
 from exporters.clickhouse import schema
+from exporters.clickhouse.connection import PASSWORD
 from exporters.clickhouse.store import Store, TransientWriteError, UnsupportedServerError
+from exporters.model import QuotaLimit, UsageSample
+from telemetry.ingest.arrow_tables import limits_table, usage_table
 from telemetry.ingest.rollups import ROLL_UP, roll_up_parameters
 from tests.bench.kit.serve import waited
 from tests.exporters.clickhouse.test_store import points
@@ -198,3 +205,34 @@ def test_jobs_write_their_tables_and_clear_what_they_staged(cluster: RunningClus
         client.command("ALTER TABLE headroom.quota_utilization_staging_local DROP PARTITION 'r'")
         assert client.query("SELECT count() FROM headroom.quota_utilization_staging").result_rows == [(0,)]
         assert client.query("SELECT count() FROM headroom.job_runs WHERE job = 'j'").result_rows == [(1,)]
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(300)
+def test_a_spark_job_runs_as_its_role_and_both_nodes_have_its_results(cluster: RunningCluster, store: Store) -> None:
+    end_ms = time.time_ns() // 1_000_000 // 60_000 * 60_000
+    rows = [
+        UsageSample(
+            "prod", "producer_byte_rate", end_ms - ago * 1000, "alice", f"app-{client}", "", 1, 900, 900.0, 0.0, 0,
+            "gateway", "gw", 1000, 1e3, True, "user=alice, client-id=<default>", "alice", f"app-{client}",
+        )
+        for ago in range(1, 241)
+        for client in range(8)
+    ]  # fmt: skip
+    store.insert("quota_usage", usage_table(rows, end_ms), token="job")
+    limit = QuotaLimit("prod", "alice", "<default>", "", "producer_byte_rate", end_ms - 3_600_000, 1e3)
+    store.insert("quota_limits", limits_table([limit], end_ms), token="job")
+    jobs = cluster.nodes[1].endpoint("jobs")
+    command = [sys.executable, "-m", "headroom", "job", "quota-headroom", "--since", "10m", "--output", "json"]
+    environment = {**os.environ, PASSWORD: jobs.password}
+    done = subprocess.run(
+        [*command, "--url", jobs.url], env=environment, capture_output=True, text=True, timeout=250, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    results = (
+        "SELECT client_id, min(level), max(level), count() >= 3 FROM headroom.quota_utilization FINAL"
+        " GROUP BY client_id ORDER BY client_id"
+    )
+    assert answers(cluster, results) == [[(f"app-{client}", "warn", "warn", True) for client in range(8)]] * 2
+    runs = "SELECT status FROM headroom.job_runs FINAL WHERE job != 'j'"
+    assert answers(cluster, runs) == [[("succeeded",)]] * 2
