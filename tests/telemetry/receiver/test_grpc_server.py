@@ -12,16 +12,15 @@ import pytest
 
 from exporters.model import ANONYMOUS, UNKNOWN, Connection, RecordKind
 from exporters.spool.records import decode_instance, decode_push
-from headroom.demo.kit.jvm import Jvm
 from telemetry.proto.headroom.telemetry.v1 import telemetry_pb2 as pb
 from telemetry.receiver.grpc_listener import Tls
 from telemetry.rules.client_instances import Caller
 from telemetry.rules.java.hash import subscription_id
 from telemetry.wire.primitives import Reader, write_compact_bytes
 from telemetry.wire.telemetry_messages import GET_TELEMETRY_SUBSCRIPTIONS, PUSH_TELEMETRY
+from tests.kit.certificates import CertificateAuthority
 from tests.kit.grpc_servers import CLUSTER, MAX_BYTES, START_MS, TOKEN, OpenReceiver, in_loop, opened
 from tests.kit.telemetry_requests import answered
-from tests.quota_metrics.conftest import certificates, private_key
 from tests.telemetry.receiver.grpc_calls import BROKERS_CLIENT, FACTS, ID, WIRE_ID, get, push, refused
 
 # --- protocol rules
@@ -171,14 +170,14 @@ async def test_a_caller_without_a_token_is_served_only_where_that_is_allowed() -
         assert await caller.push(push()) == 0
 
 
-@pytest.mark.java
-def test_a_certificate_authenticates_when_its_subject_is_listed(java: str, jvm: Jvm, tmp_path: Path) -> None:
-    certificates(java, jvm, tmp_path)
-    keys = {name: private_key(jvm, tmp_path / f"{name}.p12", name).encode() for name in ("server", "client")}
-    server, client = ((tmp_path / f"{name}.pem").read_bytes() for name in ("server", "client"))
-    tls = Tls(certificate=server, private_key=keys["server"], client_ca=client)
-    with_certificate = grpc.ssl_channel_credentials(server, keys["client"], client)
-    without = grpc.ssl_channel_credentials(server)
+def test_a_certificate_authenticates_when_its_subject_is_listed(tmp_path: Path) -> None:
+    authority = CertificateAuthority(tmp_path)
+    ca = authority.ca.read_bytes()
+    server, server_key = (path.read_bytes() for path in authority.issue("server"))
+    client, client_key = (path.read_bytes() for path in authority.issue("client"))
+    tls = Tls(certificate=server, private_key=server_key, client_ca=ca)
+    with_certificate = grpc.ssl_channel_credentials(ca, client_key, client)
+    without = grpc.ssl_channel_credentials(ca)
 
     @in_loop
     async def listed() -> None:
