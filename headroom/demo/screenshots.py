@@ -13,6 +13,8 @@ from headroom.demo.script import CLIENTS
 
 _BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 _TIMEOUT_S = 90.0
+_WHAT_IF = {"client_id": "java-producer-warn", "quota_key": "producer_byte_rate", "value": 100_000, "since": "15m"}
+_PREVIEW = {"metrics": "org.apache.kafka.producer.", "match": "client_software_name=apache-kafka-java"}
 _SETTLE_MS = 4_000  # of the page's own time: charts are drawn by then
 
 
@@ -23,8 +25,16 @@ def take_screenshots(http: str, cluster: str, target: Path) -> list[str]:
         return []
     client = next(client for client in CLIENTS if client.habit == "throttled")
     detail = urlencode({"cluster": cluster, "user": "ANONYMOUS", "client_id": client.client_id})
-    pages = {"overview": "", "client": f"clients/detail?{detail}", "quotas": "quotas", "subscriptions": "subscriptions"}
-    pages["status"] = "status"
+    other_limit = urlencode({**_WHAT_IF, "cluster": cluster})
+    pages = {
+        "overview": "",
+        "client": f"clients/detail?{detail}",
+        "quotas": "quotas",
+        "what-if": f"quotas/what-if?{other_limit}",
+        "subscriptions": "subscriptions",
+        "preview": f"subscriptions/preview?{urlencode(_PREVIEW)}",
+        "status": "status",
+    }
     return [
         file.name
         for name, path in pages.items()

@@ -31,7 +31,8 @@ def test_each_page_is_a_file(tmp_path: Path) -> None:
         Thread(target=server.serve_forever, daemon=True).start()
         names = take_screenshots(f"127.0.0.1:{server.server_port}", "demo", tmp_path)
         server.shutdown()
-    assert names == [f"page-{name}.png" for name in ("overview", "client", "quotas", "subscriptions", "status")]
+    pages = ("overview", "client", "quotas", "what-if", "subscriptions", "preview", "status")
+    assert names == [f"page-{name}.png" for name in pages]
     assert all((tmp_path / name).read_bytes().startswith(b"\x89PNG") for name in names)
     assert any("java-producer-throttled" in path for path in Page.asked)
 
