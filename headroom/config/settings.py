@@ -221,17 +221,26 @@ class ServeConfig(Section):
         password = secret_of(self.clickhouse_password, self.clickhouse_password_file)
         return Endpoint.parse_nodes(self.clickhouse, password, self.clickhouse_tls.files)
 
-    @field_validator("sql", "http", "grpc")
+    @field_validator("sql", "http", "listeners", "grpc", "otlp")
     @classmethod
-    def _has_an_address_of_its_own(
-        cls, endpoint: Address | GrpcConfig, earlier: ValidationInfo
-    ) -> Address | GrpcConfig:
+    def _has_an_address_of_its_own(cls, value: object, earlier: ValidationInfo) -> object:
         """A field validator, because pydantic does not run model validators when a field is invalid."""
-        address = endpoint.listen if isinstance(endpoint, GrpcConfig) else endpoint
-        opened = [name for name in ("listen", "sql", "http") if name != "sql" or earlier.data.get("clickhouse") is None]
-        if address is None or not address.port or (earlier.field_name == "sql" and "sql" not in opened):
-            return endpoint
-        for name in opened:
-            if earlier.data.get(name) == address:
-                raise ValueError(f"needs an address of its own: {address} is that of {name}")
-        return endpoint
+        before = {name: earlier.data.get(name) for name in ("listen", "sql", "http", "listeners", "grpc")}
+        unused = {"listen": earlier.data.get("observe"), "sql": earlier.data.get("clickhouse") is not None}
+        taken = {
+            address: name for name, other in before.items() if not unused.get(name) for address in _addresses(other)
+        }
+        field = earlier.field_name or ""
+        for address in () if unused.get(field) else _addresses(value):
+            if address in taken:
+                raise ValueError(f"needs an address of its own: {address} is that of {taken[address]}")
+            taken[address] = field
+        return value
+
+
+def _addresses(section: object) -> list[Address]:
+    """The addresses that a setting opens, without those that take a free port."""
+    if isinstance(section, tuple):
+        return [address for each in section for address in _addresses(each)]
+    found = (section, *(getattr(section, name, None) for name in ("listen", "grpc", "http")))
+    return [address for address in found if isinstance(address, Address) and address.port]

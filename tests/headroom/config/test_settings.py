@@ -111,6 +111,14 @@ def test_a_variable_that_is_not_json_is_a_fault_among_the_others(monkeypatch: py
                 "grpc: needs an address of its own: [::1]:1 is that of listen",
             ],
         ),
+        (
+            {"otlp": {"grpc": "[::1]:1", "http": "[::1]:1"}, "listeners": [{"listen": "127.0.0.1:9644"}]},
+            [
+                "listeners: needs an address of its own: 127.0.0.1:9644 is that of http",
+                "otlp: needs an address of its own: [::1]:1 is that of otlp",
+            ],
+        ),
+        ({"observe": "a:1", "otlp": {"grpc": "127.0.0.1:9092"}}, []),  # listen is not opened
         ({"data": ""}, ["data: '' names no directory"]),
         ({"upstream": "", "observe": ","}, ["upstream.0: '' is not HOST:PORT", "observe.0: ',' is not HOST:PORT"]),
         ({"listen": "127.0.0.1:0", "http": "127.0.0.1:0", "sql": "127.0.0.1:0"}, []),
