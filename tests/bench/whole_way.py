@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import re
 import sys
+import time
 from pathlib import Path
 
 import psutil
@@ -29,6 +30,7 @@ DEFAULT_S = 6.0
 KNOWN_S = 2.5  # until every instance has pushed again
 NEW_GOAL, STEADY_GOAL = 250_000, 400_000
 PATIENCE_S = 100.0
+NEXT_MERGE_S = 3.0  # ClickHouse looks for the next merge after a while; else it counts in the next measurement
 
 
 def pushed(serve: Serve, run: int, idle: float, seconds: float, warm_s: float = 0.0) -> float:
@@ -53,9 +55,11 @@ def pushed(serve: Serve, run: int, idle: float, seconds: float, warm_s: float = 
 
 
 def settle(serve: Serve) -> None:
-    """Returns once all rows are written and merged."""
+    """Returns once all rows are written and no merge has followed another for NEXT_MERGE_S."""
     serve.written(PATIENCE_S)
-    waited(lambda: serve.query("SELECT count() FROM system.merges") == ["0"], PATIENCE_S)
+    for _ in range(2):
+        waited(lambda: serve.query("SELECT count() FROM system.merges") == ["0"], PATIENCE_S)
+        time.sleep(NEXT_MERGE_S)
 
 
 def main() -> None:
@@ -68,6 +72,7 @@ def main() -> None:
         steady = pushed(serve, 1, idle, seconds, KNOWN_S)
         peak_bytes = sum(map(peak_rss, processes(serve)))
         serve.restart()
+        waited(lambda: serve.metrics()["headroom_store_up"] == 1)
         settle(serve)
         back = pushed(serve, 2, idle, seconds)
     tell("whole_way_new_fleet", new, "rows/cpu_s", new / NEW_GOAL, "goal_250k", digits=0)
