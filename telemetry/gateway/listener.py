@@ -7,7 +7,7 @@ import socket
 from collections.abc import Callable, Iterable
 
 from telemetry.gateway.client_connection import ClientConnection, ListenerContext, SharedContext
-from telemetry.gateway.listeners import BrokerNode, Listeners, ListeningServer
+from telemetry.gateway.listeners import BACKLOG, BrokerNode, Listeners, ListeningServer
 from telemetry.gateway.security.listener_security import ListenerSecurity
 from telemetry.gateway.security.tls_handshake import TlsServer
 
@@ -45,5 +45,5 @@ class Listener(ListenerContext):
             return ClientConnection(self, node_id)
 
         if self.security.tls is None:
-            return await asyncio.get_running_loop().create_server(serve, sock=listener)
+            return await asyncio.get_running_loop().create_server(serve, sock=listener, backlog=BACKLOG)
         return TlsServer(listener, self.security.tls, self.shared.admission, serve)
