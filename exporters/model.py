@@ -29,27 +29,6 @@ class QuotaKey(StrEnum):
     CONNECTION_CREATION_RATE = "connection_creation_rate"
 
 
-class Match(StrEnum):
-    """The kind of one dimension (user, client-id) of a quota entity."""
-
-    EXACT = "exact"
-    DEFAULT = "default"
-    ABSENT = "absent"
-
-
-# ClientQuotaManager's eight levels, most specific first: (user, client-id) of the configured entity.
-PRECEDENCE: tuple[tuple[Match, Match], ...] = (
-    (Match.EXACT, Match.EXACT),
-    (Match.EXACT, Match.DEFAULT),
-    (Match.EXACT, Match.ABSENT),
-    (Match.DEFAULT, Match.EXACT),
-    (Match.DEFAULT, Match.DEFAULT),
-    (Match.DEFAULT, Match.ABSENT),
-    (Match.ABSENT, Match.EXACT),
-    (Match.ABSENT, Match.DEFAULT),
-)
-
-
 @dataclass(frozen=True, slots=True)
 class Connection:
     """The client of a connection, by facts of the connection itself."""

@@ -14,7 +14,7 @@ from exporters.spool.records import encode_limits, encode_usage
 from exporters.spool.writer import SpoolFull, SpoolWriter
 from headroom.clock import now_ms
 from quota_metrics.kafka.errors import ClusterError
-from quota_metrics.measure.meter import UsageMeter
+from quota_metrics.measure.usage_meter import UsageMeter
 
 log = structlog.get_logger(__name__)
 

@@ -11,7 +11,8 @@ import ipaddress
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple, TypeAlias
 
-from exporters.model import PRECEDENCE, Match, QuotaKey
+from exporters.model import QuotaKey
+from exporters.precedence import PRECEDENCE, Match
 from quota_metrics.config.entities import CLIENT_ID, IP, USER, Entity, Rules, Values, desanitize, sanitize
 
 Tags: TypeAlias = Mapping[str, str]

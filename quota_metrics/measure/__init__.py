@@ -1,6 +1,6 @@
 """Usage, effective quotas and utilisation. Sans-I/O.
 
-meter.py           usage of each client from the exchanges that pass the gateway
+usage_meter.py     usage of each client from the exchanges that pass the gateway
 quota_in_force.py  the quota of a client at a moment, as columns of quota_usage
 quota_manager.py   a broker's quotas by a callback; callbacks.py, callback_models.py: callbacks in Python
 thread_capacity.py the broker's capacity of request time

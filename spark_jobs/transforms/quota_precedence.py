@@ -1,7 +1,7 @@
 """Resolves a client's quota and the bucket that shares it: Kafka's eight levels of precedence as one join.
 
-A client has at most one candidate rule per level of exporters.model.PRECEDENCE; the history of limits gives the times
-at which each was in force, and the most specific one wins (ClientQuotaManager.DefaultQuotaCallback). Clients are
+A client has at most one candidate rule per level of exporters.precedence.PRECEDENCE; the history of limits gives the
+times at which each was in force, and the most specific one wins (ClientQuotaManager.DefaultQuotaCallback). Clients are
 resolved once per change of a limit, not per window. Limits are few: they are broadcast.
 """
 
@@ -10,7 +10,8 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from exporters.model import DEFAULT_ENTITY, PRECEDENCE, Match
+from exporters.model import DEFAULT_ENTITY
+from exporters.precedence import PRECEDENCE, Match
 
 _FOR_EVER_MS = 2**63 - 1
 _CLIENT = ("cluster", "quota_key", "user", "client_id")

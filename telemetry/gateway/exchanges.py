@@ -14,7 +14,7 @@ from telemetry.wire.headers import encode_response
 
 # (version, body of the request) -> body of the response. Raises ProtocolError.
 LocalAnswer = Callable[[int, bytes], bytes]
-# Called with each exchange between client and broker: quota_metrics.measure.meter.UsageMeter.exchange.
+# Called with each exchange between client and broker: quota_metrics.measure.usage_meter.UsageMeter.exchange.
 Observe = Callable[[Exchange], None]
 
 

@@ -1,6 +1,6 @@
 """Moves records from the spool to the store: decoded batches, Arrow tables, rollups, quarantine, counts.
 
-`ingester.py` reads a batch, decodes it (decoded_batch.py), writes it table by table (table_writer.py) and commits.
-suspect.py narrows a range at which the worker died; its supervisor watches progress.py. Sans-I/O except for the store
-and the files of the quarantine. Imports telemetry.decode and exporters.
+`ingester.py` reads a batch, decodes it (decoded_batch.py), writes it table by table (bisecting_writer.py) and commits.
+crash_range.py narrows a range at which the worker died; its supervisor watches progress.py. Sans-I/O except for the
+store and the files of the quarantine. Imports telemetry.decode and exporters.
 """

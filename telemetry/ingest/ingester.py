@@ -23,13 +23,13 @@ from telemetry.decode.client_budgets import ClientBudgets
 from telemetry.decode.decoder import Decoder, Refusal
 from telemetry.decode.series import identity
 from telemetry.decode.series_cache import KnownSeries
+from telemetry.ingest.bisecting_writer import TableWriter
 from telemetry.ingest.counts import REPLAY_WRITER, Counts
+from telemetry.ingest.crash_range import Suspect
 from telemetry.ingest.decoded_batch import DecodedBatch, TableRows
 from telemetry.ingest.progress import Progress, Stage
 from telemetry.ingest.quarantine import Quarantine
 from telemetry.ingest.rollups import ROLL_UP, TouchedHours, roll_up_parameters
-from telemetry.ingest.suspect import Suspect
-from telemetry.ingest.table_writer import TableWriter
 
 log = structlog.get_logger(__name__)
 

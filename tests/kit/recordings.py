@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from exporters.model import Exchange, QuotaLimit, UsageSample
-from quota_metrics.measure.meter import PRODUCE, UsageMeter
+from quota_metrics.measure.usage_meter import PRODUCE, UsageMeter
 
 PRODUCER, CONSUMER = "producer_byte_rate", "consumer_byte_rate"
 START_MS = 1_800_000_000_000

@@ -19,7 +19,7 @@ from headroom.demo.kit.broker import Cluster
 from quota_metrics.kafka.admin import KafkaAdmin
 from quota_metrics.kafka.authentication import Security
 from quota_metrics.kafka.errors import check
-from quota_metrics.measure.meter import UsageMeter
+from quota_metrics.measure.usage_meter import UsageMeter
 from telemetry.gateway.broker_names import BrokerNames
 from telemetry.gateway.exchanges import Limits
 from telemetry.gateway.listeners import BrokerNode, Listeners

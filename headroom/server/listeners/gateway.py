@@ -39,7 +39,7 @@ from quota_metrics.config.history import LimitHistory, unrecorded
 from quota_metrics.kafka.admin import Cluster, KafkaAdmin
 from quota_metrics.kafka.delegation_tokens import token_owners
 from quota_metrics.kafka.errors import ClusterError, check
-from quota_metrics.measure.meter import UsageMeter
+from quota_metrics.measure.usage_meter import UsageMeter
 from telemetry.gateway.server import Gateway
 from telemetry.rules.client_metrics import ClientMetrics
 from telemetry.rules.cluster_subscriptions import read_subscriptions

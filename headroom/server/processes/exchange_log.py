@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from exporters.model import Exchange
-from quota_metrics.measure.meter import FETCH, PRODUCE, SHARE_FETCH
+from quota_metrics.measure.usage_meter import FETCH, PRODUCE, SHARE_FETCH
 
 _METERED = frozenset({PRODUCE, FETCH, SHARE_FETCH})  # for other APIs only throttling is metered
 _DUE_AT_ROWS = 1_000
@@ -25,7 +25,7 @@ class ExchangeLog:
         self._name_chars = 0
 
     def exchange(self, exchange: Exchange) -> None:
-        """Same signature as quota_metrics.measure.meter.UsageMeter.exchange."""
+        """Same signature as quota_metrics.measure.usage_meter.UsageMeter.exchange."""
         if exchange.api_key not in _METERED and exchange.throttle_ms <= 0:
             return
         if len(self._exchanges) >= _MAX_ROWS or self._name_chars >= _MAX_NAME_CHARS:

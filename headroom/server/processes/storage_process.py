@@ -35,10 +35,10 @@ from exporters.spool.segment_format import read_name
 from headroom.clock import now_ms
 from headroom.logs import configure_logging
 from telemetry.decode.client_budgets import ClientBudgets
+from telemetry.ingest.crash_range import Suspect
 from telemetry.ingest.ingester import Ingester
 from telemetry.ingest.progress import Progress
 from telemetry.ingest.quarantine import Quarantine
-from telemetry.ingest.suspect import Suspect
 
 log = structlog.get_logger(__name__)
 
@@ -72,7 +72,7 @@ class WorkerSettings:
     quarantine_bytes: int
     clickhouse_tls: tuple[str, str, str] = ("", "", "")  # fields of exporters.clickhouse.connection.Tls
     store: dict[str, Any] = field(default_factory=dict)  # fields of exporters.clickhouse.options.StoreOptions
-    suspect: tuple[str, int, int, int, int] | None = None  # fields of telemetry.ingest.suspect.Suspect
+    suspect: tuple[str, int, int, int, int] | None = None  # fields of telemetry.ingest.crash_range.Suspect
 
 
 def main() -> int:

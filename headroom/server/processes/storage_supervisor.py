@@ -20,8 +20,8 @@ from exporters.self_metrics import SelfMetric, Values
 from headroom.server.processes.child import finish
 from headroom.server.processes.count_difference import CountDifference
 from headroom.server.processes.storage_process import WorkerSettings
+from telemetry.ingest.crash_range import Suspect, suspect_after
 from telemetry.ingest.progress import Stage
-from telemetry.ingest.suspect import Suspect, suspect_after
 
 log = structlog.get_logger(__name__)
 

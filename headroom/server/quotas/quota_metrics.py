@@ -21,9 +21,9 @@ from headroom.server.quotas.jmx_scraper import JmxScraper
 from quota_metrics.config.entities import CLIENT_ID, USER, Rules
 from quota_metrics.kafka.admin import Cluster, KafkaAdmin
 from quota_metrics.measure.callbacks import CallbackError
-from quota_metrics.measure.meter import UsageMeter
 from quota_metrics.measure.quota_in_force import QuotasInForce
 from quota_metrics.measure.thread_capacity import read_thread_capacity
+from quota_metrics.measure.usage_meter import UsageMeter
 from quota_metrics.measure.utilization import Windows
 
 _CAPACITY_EVERY_MS = 60_000

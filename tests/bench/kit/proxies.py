@@ -19,7 +19,7 @@ import uvloop
 from exporters.spool.writer import SpoolWriter
 from headroom.clock import now_ms
 from headroom.logs import configure_logging
-from quota_metrics.measure.meter import UsageMeter
+from quota_metrics.measure.usage_meter import UsageMeter
 from telemetry.gateway.admission import AdmissionLimits
 from telemetry.gateway.exchanges import Limits
 from telemetry.gateway.listeners import BrokerNode

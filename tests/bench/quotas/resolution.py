@@ -11,7 +11,7 @@ import time
 import tracemalloc
 from collections.abc import Callable
 
-from exporters.model import PRECEDENCE, Match
+from exporters.precedence import PRECEDENCE, Match
 from quota_metrics.config.entities import Entity, Rules, entity_of
 from quota_metrics.config.resolution import CLIENT_KEYS, Resolver
 

@@ -25,7 +25,7 @@ from headroom.demo.kit.jmx import jmx_options
 from headroom.demo.kit.jvm import Jvm
 from headroom.demo.kit.processes import LOOPBACK, free_ports
 from quota_metrics.jmx.scrape import Agent, Target
-from quota_metrics.measure.meter import UsageMeter
+from quota_metrics.measure.usage_meter import UsageMeter
 from quota_metrics.windows import Rate
 from tests.telemetry.conftest import RunningGateway, now_ms
 

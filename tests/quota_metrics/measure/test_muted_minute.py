@@ -7,8 +7,8 @@ import random
 from exporters.levels import MutedTime
 from exporters.model import Exchange, UsageSample
 from quota_metrics.config.entities import Alteration, entity_of
-from quota_metrics.measure.meter import UsageMeter
 from quota_metrics.measure.muted_minute import MutedMinute
+from quota_metrics.measure.usage_meter import UsageMeter
 from quota_metrics.simulation.outcomes import Client, Seen, WhatIf
 
 START_MS = 1_800_000_000_000

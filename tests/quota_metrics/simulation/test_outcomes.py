@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from exporters.model import QuotaLimit, UsageSample
 from quota_metrics.config.entities import Alteration, entity_of
-from quota_metrics.measure.meter import FETCH, PRODUCE
+from quota_metrics.measure.usage_meter import FETCH, PRODUCE
 from quota_metrics.simulation.outcome_text import Verdict, reason, verdict, worst_first
 from quota_metrics.simulation.outcomes import Client, Outcome, Seen, WhatIf, Window
 from tests.kit.recordings import CONSUMER, PRODUCER, START_MS, Used, limit, recorded

@@ -17,7 +17,7 @@ from headroom.server.quotas.client_quotas import ClientQuotas
 from headroom.server.quotas.cluster_quotas import ClusterQuotas
 from quota_metrics.config.entities import Rules, entity_of
 from quota_metrics.measure.callbacks import CallbackError, DefaultQuotaCallback
-from quota_metrics.measure.meter import UsageMeter
+from quota_metrics.measure.usage_meter import UsageMeter
 from quota_metrics.measure.utilization import Windows
 
 PRODUCER = "producer_byte_rate"

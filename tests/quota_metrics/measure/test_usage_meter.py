@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from exporters.model import Exchange, UsageSample
 from quota_metrics.config.entities import Rules, entity_of
-from quota_metrics.measure.meter import UsageMeter
 from quota_metrics.measure.quota_in_force import QuotasInForce
+from quota_metrics.measure.usage_meter import UsageMeter
 
 EXCHANGE: dict[str, Any] = {
     "principal": "alice",
