@@ -28,6 +28,7 @@ log = structlog.get_logger(__name__)
 _RESTART_AFTER_S = 1.0
 _START_TIMEOUT_S = 60.0
 _NO_PROGRESS_S = 30.0  # of a worker that decodes or sends no message
+_WAITS = 6  # for a message, in that time
 _NO_ANSWER_S = 600.0  # of a worker that waits for the store; its client's timeouts are shorter
 
 
@@ -104,11 +105,7 @@ class StorageWorker:
 
     async def _next(self, process: asyncio.subprocess.Process) -> dict[str, Any]:
         """The next message; {} at the end. A worker that makes no progress is killed."""
-        try:
-            async with asyncio.timeout(None if self._stopping else _NO_PROGRESS_S):
-                message = await self._line(process)
-        except TimeoutError:
-            message = {"stage": Stage.DECODING, "idle_s": math.inf}
+        message = await self._message(process)
         limit_s = {Stage.DECODING: _NO_PROGRESS_S, Stage.WRITING: _NO_ANSWER_S}.get(message.get("stage", ""), math.inf)
         if message.get("idle_s", 0) > limit_s and not self._stopping:
             log.error("the storage worker makes no progress, killing it", stage=message["stage"], batch=self._batch)
@@ -116,6 +113,18 @@ class StorageWorker:
                 process.kill()
             return {}
         return message
+
+    async def _message(self, process: asyncio.subprocess.Process) -> dict[str, Any]:
+        """The next message, or that of a worker that hangs when none arrives in _NO_PROGRESS_S.
+
+        Waits several times: when this event loop was busy for longer than a wait, the next wait finds the message that
+        arrived meanwhile. One turn can take that long when tens of thousands of connections send at once.
+        """
+        for _ in range(_WAITS):
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(None if self._stopping else _NO_PROGRESS_S / _WAITS):
+                    return await self._line(process)
+        return {"stage": Stage.DECODING, "idle_s": math.inf}
 
     def _suspect_batch(self) -> None:
         """Makes the next worker split the batch at which this one died."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import time
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +61,26 @@ def test_a_worker_that_sends_nothing_is_killed(tmp_path: Path, monkeypatch: pyte
     worker = ScriptedWorker(tmp_path)
     assert asyncio.run(worker.hears({"batch": None})) == [{"batch": None}]
     assert worker.killed
+
+
+def test_a_worker_whose_message_waits_for_a_busy_event_loop_is_not_killed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(storage_supervisor, "_NO_PROGRESS_S", 0.6)
+    worker = ScriptedWorker(tmp_path)
+
+    async def line(_: Any) -> dict[str, Any]:
+        await asyncio.sleep(0.01)
+        return {"stage": "idle", "idle_s": 0}
+
+    async def next_message() -> dict[str, Any]:
+        worker._line = line  # type: ignore[method-assign]
+        message = asyncio.ensure_future(worker._next(worker))  # type: ignore[arg-type] # stands for the process
+        asyncio.get_running_loop().call_soon(time.sleep, 1.0)
+        return await message
+
+    assert asyncio.run(next_message()) == {"stage": "idle", "idle_s": 0}
+    assert not worker.killed
 
 
 def test_the_batch_at_which_it_died_comes_in_smaller_ones(tmp_path: Path) -> None:
