@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 
 import psutil
 
-from headroom.demo.kit.jars import MARKER, fetch, find_java
+from headroom.demo.kit.jars import fetch_once, find_java
 from headroom.demo.kit.jvm import Jvm
 from headroom.demo.kit.processes import LOOPBACK, free_ports
 from tests.bench.figure import tell
@@ -169,8 +169,7 @@ def python_proxy(kind: str, load: Generator, files: list[str]) -> Iterator[Proxy
 def kroxylicious(load: Generator, files: list[str]) -> Iterator[Proxy]:
     """A virtual cluster without filters."""
     java, cache = find_java(), Path(".cache") / f"kroxylicious-{VERSION}" / "libs"
-    if not (cache / MARKER).exists():
-        fetch(java, cache.absolute(), _KROXYLICIOUS, lambda text: print(text, file=sys.stderr))
+    fetch_once(java, cache.absolute(), _KROXYLICIOUS, lambda text: print(text, file=sys.stderr), "kroxylicious")
     port = free_ports(1)[0]
     address = {"bootstrapAddress": f"{LOOPBACK}:{port}"}
     gateway: dict[str, Any] = {"name": "default", "portIdentifiesNode": address}

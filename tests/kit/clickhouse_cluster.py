@@ -23,7 +23,7 @@ from exporters.clickhouse.managed.document import write_document
 from exporters.clickhouse.managed.server import ManagedServer
 from exporters.clickhouse.options import StoreOptions
 from exporters.clickhouse.store import Store
-from headroom.demo.kit.jars import MARKER, fetch
+from headroom.demo.kit.jars import fetch_once
 from headroom.demo.kit.processes import LOOPBACK, free_ports, start, stop
 
 NAME = "metrics"  # of the cluster, in remote_servers
@@ -47,8 +47,7 @@ _IVY_MODULE = """<ivy-module version="2.0">
 def zookeeper_libs(java: str, cache: Path) -> Path:
     """Directory of ZooKeeper's jars, fetched once."""
     libs = (cache / "zookeeper-3.8.4" / "libs").absolute()
-    if not (libs / MARKER).exists():
-        fetch(java, libs, _IVY_MODULE, print)
+    fetch_once(java, libs, _IVY_MODULE, print, "ZooKeeper")
     return libs
 
 

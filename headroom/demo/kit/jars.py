@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 import subprocess
@@ -86,9 +87,7 @@ def kafka_libs(
         return Path(own)
     cache = cache or Path(".cache") / f"kafka-{KAFKA_VERSION}"
     libs = (cache / "libs").absolute()
-    if not (libs / MARKER).exists():
-        progress(f"fetching the Kafka {KAFKA_VERSION} jars (about 45 MB, once)")
-        fetch(java, libs, _IVY_MODULE, progress)
+    fetch_once(java, libs, _IVY_MODULE, progress, f"the Kafka {KAFKA_VERSION} jars (about 45 MB, once)")
     return libs
 
 
@@ -98,15 +97,31 @@ def client_libs(java: str, version: str, cache: Path, progress: Progress = print
     Raises PrerequisiteError.
     """
     libs = (cache / "libs").absolute()
-    if not (libs / MARKER).exists():
-        progress(f"fetching the jars of the Java client {version} (about 17 MB, once)")
-        fetch(java, libs, _IVY_CLIENT_MODULE.format(version=version), progress)
+    what = f"the jars of the Java client {version} (about 17 MB, once)"
+    fetch_once(java, libs, _IVY_CLIENT_MODULE.format(version=version), progress, what)
     return libs
 
 
-def fetch(java: str, libs: Path, ivy_module: str, progress: Progress) -> None:
-    """Fetches into a sibling directory and renames it, so that it is complete. Ivy's cache lets a retry resume."""
+def fetch_once(java: str, libs: Path, ivy_module: str, progress: Progress, what: str) -> None:
+    """Fetches the jars of an Ivy module into `libs` unless they are there. Raises PrerequisiteError.
+
+    Of two processes that need them at once, the second waits: Ivy does not share its cache.
+    """
+    if (libs / MARKER).exists():
+        return
     libs.parent.mkdir(parents=True, exist_ok=True)
+    directory = os.open(libs.parent, os.O_RDONLY)
+    try:
+        fcntl.flock(directory, fcntl.LOCK_EX)
+        if not (libs / MARKER).exists():
+            progress(f"fetching {what}")
+            _fetch(java, libs, ivy_module, progress)
+    finally:
+        os.close(directory)
+
+
+def _fetch(java: str, libs: Path, ivy_module: str, progress: Progress) -> None:
+    """Fetches into a sibling directory and renames it, so that it is complete. Ivy's cache lets a retry resume."""
     with tempfile.TemporaryDirectory(prefix="fetch-", dir=libs.parent) as scratch:
         module, fetched = Path(scratch) / "ivy.xml", Path(scratch) / "libs"
         module.write_text(ivy_module)

@@ -20,7 +20,7 @@ from confluent_kafka import Consumer, Producer
 from exporters.model import Exchange, UsageSample
 from headroom.demo.kit.admin import Admin
 from headroom.demo.kit.broker import Cluster
-from headroom.demo.kit.jars import KAFKA_VERSION, MARKER, fetch
+from headroom.demo.kit.jars import KAFKA_VERSION, fetch_once
 from headroom.demo.kit.jmx import jmx_options
 from headroom.demo.kit.jvm import Jvm
 from headroom.demo.kit.processes import LOOPBACK, free_ports
@@ -56,8 +56,7 @@ Bucket = tuple[str, str, str]  # quota key, user, client-id of the metric's tags
 def agents(java: str, cache: Path) -> Path:
     """Directory of the two JMX agents, beside the Kafka jars."""
     directory = (cache / f"kafka-{KAFKA_VERSION}" / "agents" / "libs").absolute()
-    if not (directory / MARKER).exists():
-        fetch(java, directory, _AGENTS, print)
+    fetch_once(java, directory, _AGENTS, print, "the JMX agents")
     return directory
 
 

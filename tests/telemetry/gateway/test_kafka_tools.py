@@ -14,7 +14,7 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
 
 from headroom.demo.kit.admin import Admin
 from headroom.demo.kit.broker import Cluster
-from headroom.demo.kit.jars import KAFKA_VERSION, MARKER, fetch
+from headroom.demo.kit.jars import KAFKA_VERSION, fetch_once
 from headroom.demo.kit.jvm import Jvm
 from tests.kit.serving import PATIENCE_S, eventually
 from tests.telemetry.conftest import RunningGateway
@@ -41,8 +41,7 @@ def streams_jvm(
 ) -> Iterator[Jvm]:
     """A JVM with Kafka Streams beside the other classes."""
     streams = request.config.rootpath.absolute() / ".cache" / f"kafka-{KAFKA_VERSION}" / "streams" / "libs"
-    if not (streams / MARKER).exists():
-        fetch(java, streams, _STREAMS, print)
+    fetch_once(java, streams, _STREAMS, print, "Kafka Streams")
     libs = tmp_path_factory.mktemp("streams")
     for jar in (*kafka_libs.glob("*.jar"), *streams.glob("*.jar")):
         (libs / jar.name).symlink_to(jar)

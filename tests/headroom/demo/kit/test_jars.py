@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -84,6 +85,15 @@ def test_jars_are_fetched_once(tmp_path: Path) -> None:
     assert sorted(file.name for file in libs.iterdir()) == [MARKER, "kafka_2.13-4.3.1.jar"]
     assert again == libs
     assert len(reported) == 1
+
+
+def test_of_two_processes_that_need_the_jars_one_fetches_them(tmp_path: Path) -> None:
+    """Threads stand for processes: each opens the directory, and the lock belongs to what was opened."""
+    reported: list[str] = []
+    java = script(tmp_path / "java", FETCHES)
+    with ThreadPoolExecutor(4) as processes:
+        found = {*processes.map(lambda _: kafka_libs(java, tmp_path / "cache", reported.append, {}), range(4))}
+    assert len(found) == len(reported) == 1
 
 
 def test_a_directory_without_its_marker_is_fetched_anew(tmp_path: Path) -> None:
