@@ -55,8 +55,8 @@ lint: $(READY) ## format, lint, types, import contracts
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
 
-check: lint ## lint, and the quick tests in two processes
-	@$(BIN)/python -m pytest -q -n 2 -m "not ($(SLOW))" $(DRAWN)
+check: lint ## lint, and the quick tests, four at a time: half of them wait
+	@$(BIN)/python -m pytest -q -n 4 -m "not ($(SLOW))" $(DRAWN)
 
 cover: $(READY) ## quick tests with line coverage; TESTS= for others, the page is build/coverage/index.html
 	@$(BIN)/python -m pytest -q -m "not ($(SLOW))" $(DRAWN) $(TESTS) \
@@ -66,7 +66,7 @@ compiled: $(READY) ## a copy of the packages with the hot modules compiled: buil
 	@$(BIN)/python hatch_build.py build/compiled
 
 test-compiled: compiled ## quick tests against the compiled copy; TESTS= for others
-	@PYTHONSAFEPATH=1 PYTHONPATH=$(CURDIR)/build/compiled $(BIN)/pytest -p no:cacheprovider -q -n 2 -m "not ($(SLOW) or interpreted)" $(DRAWN) $(TESTS)
+	@PYTHONSAFEPATH=1 PYTHONPATH=$(CURDIR)/build/compiled $(BIN)/pytest -p no:cacheprovider -q -n 4 -m "not ($(SLOW) or interpreted)" $(DRAWN) $(TESTS)
 
 dist: $(READY) ## wheel (compiled) and sdist; dist/
 	@rm -rf dist

@@ -73,9 +73,12 @@ class SqlVictim:
         assert self.kept() == 1, tried
 
     def kept(self) -> int:
-        """How many rows of those that were there before the attacks are still there."""
+        """How many rows of those that were there before the attacks are still there.
+
+        Asks as the writer: a query that an attack left running may hold all the memory of the reader.
+        """
         [row] = read_rows(
-            self.clickhouse.reader, "SELECT toUInt8(count()) AS n FROM quota_limits WHERE cluster = 'kept'"
+            self.clickhouse.writer, "SELECT toUInt8(count()) AS n FROM quota_limits WHERE cluster = 'kept'"
         )
         return int(row["n"])
 

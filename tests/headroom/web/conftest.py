@@ -6,6 +6,7 @@ import shutil
 import time
 import uuid
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -95,18 +96,16 @@ def write_telemetry(store: Store) -> None:
 def serving(clickhouse: RunningClickHouse, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     """A Headroom whose store has usage of clients at every level."""
     write_usage(clickhouse.store)
-    environment = pytest.MonkeyPatch()
-    environment.setenv("HEADROOM_CLICKHOUSE_PASSWORD", clickhouse.writer.password)
-    try:
-        directory = tmp_path_factory.mktemp("web")
-        (directory / "subscriptions.yaml").write_text(_SUBSCRIPTIONS)
-        (directory / "serve.yaml").write_text(f"subscriptions: {directory / 'subscriptions.yaml'}")
-        settings = ["--clickhouse", clickhouse.writer.url, "--config", str(directory / "serve.yaml")]
-        with Served(directory, *settings) as running:
-            eventually(running.ready, lambda found: found[0] == 200)
-            yield running
-    finally:
-        environment.undo()
+    directory = tmp_path_factory.mktemp("web")
+    (directory / "subscriptions.yaml").write_text(_SUBSCRIPTIONS)
+    (directory / "serve.yaml").write_text(f"subscriptions: {directory / 'subscriptions.yaml'}")
+    settings = ["--clickhouse", clickhouse.writer.url, "--config", str(directory / "serve.yaml")]
+    with ExitStack() as stack:
+        with pytest.MonkeyPatch.context() as environment:  # of this child alone: other tests find passwords in files
+            environment.setenv("HEADROOM_CLICKHOUSE_PASSWORD", clickhouse.writer.password)
+            running = stack.enter_context(Served(directory, *settings))
+        eventually(running.ready, lambda found: found[0] == 200)
+        yield running
 
 
 @pytest.fixture(scope="session")
