@@ -66,7 +66,7 @@ compiled: $(READY) ## a copy of the packages with the hot modules compiled: buil
 	@$(BIN)/python hatch_build.py build/compiled
 
 test-compiled: compiled ## quick tests against the compiled copy; TESTS= for others
-	@PYTHONSAFEPATH=1 PYTHONPATH=$(CURDIR)/build/compiled $(BIN)/pytest -p no:cacheprovider -q -n 4 -m "not ($(SLOW) or interpreted)" $(DRAWN) $(TESTS)
+	@PYTHONSAFEPATH=1 PYTHONPATH=$(CURDIR)/build/compiled $(BIN)/pytest -p no:cacheprovider -q -n 2 -m "not ($(SLOW) or interpreted)" $(DRAWN) $(TESTS)
 
 dist: $(READY) ## wheel (compiled) and sdist; dist/
 	@rm -rf dist

@@ -74,7 +74,8 @@ def test_something_that_is_no_clickhouse_is_exit_3(answer: bytes) -> None:
     with answering(answer) as url:
         code, reported = invoke("--url", url)
     assert code == 3
-    assert reported.startswith(f"headroom: {url}: ")
+    # A server that closes before it has read the whole request resets the connection.
+    assert reported.startswith((f"headroom: {url}: ", f"headroom: cannot reach {url}: Connection reset"))
 
 
 @contextmanager
