@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import socket
 import threading
 from collections.abc import Iterator
@@ -74,8 +75,7 @@ def test_something_that_is_no_clickhouse_is_exit_3(answer: bytes) -> None:
     with answering(answer) as url:
         code, reported = invoke("--url", url)
     assert code == 3
-    # A server that closes before it has read the whole request resets the connection.
-    assert reported.startswith((f"headroom: {url}: ", f"headroom: cannot reach {url}: Connection reset"))
+    assert reported.startswith(f"headroom: {url}: ")
 
 
 @contextmanager
@@ -95,6 +95,8 @@ def answer_all(server: socket.socket, answer: bytes) -> None:
             connection, _ = server.accept()
         except OSError:
             return
-        with connection:
-            connection.recv(65_536)
+        with connection, connection.makefile("rb") as request:
+            request.readline()
+            # To its end: a connection that is closed with bytes unread is reset, and the client misses the answer.
+            request.read(int(http.client.parse_headers(request).get("Content-Length", 0)))
             connection.sendall(answer)
