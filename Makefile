@@ -46,7 +46,7 @@ demo: $(READY) ## real broker and throttled real clients; writes demo-output/; K
 test: $(READY) ## all tests, order and examples drawn by SEED=1: real broker, real clients, ClickHouse, Spark; nothing skipped
 	@alone=0; $(PYTEST) -n 2 --dist loadfile -m "alone and not image" $(DRAWN) $(TESTS) || alone=$$?; \
 	[ $$alone = 0 ] || [ $$alone = $(NO_TESTS) ] || exit $$alone; \
-	rest=0; $(PYTEST) -n 2 --dist loadfile -m "not (alone or image)" $(DRAWN) $(TESTS) || rest=$$?; \
+	rest=0; $(PYTEST) -n 3 --dist loadfile -m "not (alone or image)" $(DRAWN) $(TESTS) || rest=$$?; \
 	[ $$rest = 0 ] || [ $$rest = $(NO_TESTS) -a $$alone = 0 ]
 
 lint: $(READY) ## format, lint, types, import contracts
