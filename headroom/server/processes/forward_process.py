@@ -24,6 +24,7 @@ import structlog
 from exporters.otlp.outcome import Sender
 from exporters.spool.mirror import MirrorReader
 from headroom.logs import configure_logging
+from headroom.server.processes.parent_pipes import wait_for_end_of_input
 from telemetry.forward.forwarder import Forwarder, Stopped
 from telemetry.forward.selection import Selection
 
@@ -153,7 +154,7 @@ class _Reports:
 
 
 def _wait_for_parent(stopping: threading.Event) -> None:
-    sys.stdin.buffer.read()  # returns when the parent closes it, or dies
+    wait_for_end_of_input()
     stopping.set()
 
 

@@ -1,4 +1,4 @@
-"""The pipes between a network process and its parent: the process's standard input and output."""
+"""The pipes between a process and its parent: the process's standard input and output."""
 
 from __future__ import annotations
 
@@ -12,8 +12,17 @@ from headroom.server.processes.messages import MAX_LINE_BYTES, Message, line, me
 _MAX_UNSENT_BYTES = 4 << 20  # while the parent does not read
 
 
+def wait_for_end_of_input() -> None:
+    """Returns when the parent closes standard input, or dies. For threads of processes without an event loop.
+
+    Not by sys.stdin.buffer: the interpreter aborts at exit when a daemon thread holds the lock of a buffered file.
+    """
+    while os.read(sys.stdin.fileno(), 1024):
+        pass
+
+
 class ParentPipes:
-    """Reads and writes messages. Standard output carries messages only: output of libraries goes to standard error."""
+    """A network process's messages. Standard output is for messages only; output of libraries goes to stderr."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.WriteTransport, lost: asyncio.Event) -> None:
         self._reader = reader

@@ -34,6 +34,7 @@ from exporters.spool.reader import Batch, SpoolReader
 from exporters.spool.segment_format import read_name
 from headroom.clock import now_ms
 from headroom.logs import configure_logging
+from headroom.server.processes.parent_pipes import wait_for_end_of_input
 from telemetry.decode.client_budgets import ClientBudgets
 from telemetry.ingest.crash_range import Suspect
 from telemetry.ingest.ingester import Ingester
@@ -246,7 +247,7 @@ class _Follower:
         self._has_begun.set()
 
     def _wait_for_parent(self) -> None:
-        sys.stdin.buffer.read()  # returns when the parent closes it, or dies
+        wait_for_end_of_input()
         self._stopping.set()
 
 
