@@ -1,4 +1,4 @@
-"""The rules of one broker and one client at a time that the test sets."""
+"""One broker's rules and one client, on a clock that the test controls."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ TOO_LARGE = ErrorCode.TELEMETRY_TOO_LARGE
 
 
 class Broker:
-    """The rules, and one client's requests to them at a time that the test sets."""
+    """The rules and one client's requests to them; the test sets `now_ms`."""
 
     def __init__(self, **subscriptions: dict[str, str]) -> None:
         numbers = itertools.count(1)

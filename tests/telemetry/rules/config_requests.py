@@ -1,4 +1,4 @@
-"""Resources, and alterations of them as requests ask for them."""
+"""Client-metrics resources and the requests that alter them."""
 
 from __future__ import annotations
 

@@ -78,7 +78,7 @@ def test_maybe_update_push_request_valid_after_get() -> None:
     assert not client.accept_push(NOW_MS + 2)
 
 
-def test_a_get_and_a_push_in_one_millisecond_use_up_the_first_push() -> None:
+def test_get_and_push_in_one_millisecond_consume_the_first_push() -> None:
     client = instance()
     assert client.accept_get(NOW_MS)
     assert client.accept_push(NOW_MS)
@@ -88,7 +88,7 @@ def test_a_get_and_a_push_in_one_millisecond_use_up_the_first_push() -> None:
 # ClientMetricsInstanceMetadata
 
 
-def test_attributes_are_those_of_the_connection() -> None:
+def test_attributes_come_from_the_connection() -> None:
     assert attributes_of(ID, CONNECTION, "producer-1") == {
         "client_instance_id": "ABEiM0RVZneImaq7zN3u_w",
         "client_id": "producer-1",
@@ -103,15 +103,15 @@ def test_attributes_are_those_of_the_connection() -> None:
     assert attributes_of(ID, CONNECTION, None)["client_id"] is None
 
 
-def test_what_a_client_calls_itself_is_kept_only_as_far_as_it_is_matched() -> None:
+def test_client_id_attribute_is_truncated_to_the_matched_length() -> None:
     kept = attributes_of(ID, CONNECTION, "x" * 32_767)["client_id"]
     assert kept == "x" * MAX_SUBJECT_CHARS
 
 
-# the rest of an instance
+# instances and their cache
 
 
-def test_a_successor_forgets_what_was_done_and_keeps_who_it_is() -> None:
+def test_successor_keeps_identity_and_resets_state() -> None:
     client = instance()
     client.accept_get(NOW_MS)
     client.terminating, client.last_known_error, client.recorded_on = True, ErrorCode.UNKNOWN_SUBSCRIPTION_ID, "c"
@@ -121,7 +121,7 @@ def test_a_successor_forgets_what_was_done_and_keeps_who_it_is() -> None:
     assert after.subscription_id != client.subscription_id
 
 
-def test_a_push_that_was_not_kept_leaves_the_client_free_to_come_back() -> None:
+def test_refused_push_clears_terminating() -> None:
     client = instance()
     client.terminating = True
     client.refused(ErrorCode.THROTTLING_QUOTA_EXCEEDED)
@@ -129,7 +129,7 @@ def test_a_push_that_was_not_kept_leaves_the_client_free_to_come_back() -> None:
 
 
 @pytest.mark.parametrize(("interval_ms", "lives_ms"), [(100, 60_000), (20_000, 60_000), (30_000, 90_000)])
-def test_it_lives_for_three_intervals_and_at_least_a_minute(interval_ms: int, lives_ms: int) -> None:
+def test_instance_expires_after_three_intervals_and_at_least_a_minute(interval_ms: int, lives_ms: int) -> None:
     for look in ("touch", "expire"):
         known = Instances(10)
         known.put(instance(interval_ms=interval_ms), "c", NOW_MS)
@@ -142,7 +142,7 @@ def test_it_lives_for_three_intervals_and_at_least_a_minute(interval_ms: int, li
         assert len(known) == 0
 
 
-def test_a_touch_gives_it_its_full_time_again() -> None:
+def test_touch_restarts_expiry() -> None:
     known = Instances(10)
     known.put(instance(interval_ms=100), "c", NOW_MS)
     assert known.touch(ID, NOW_MS + 59_999) is not None
@@ -150,7 +150,7 @@ def test_a_touch_gives_it_its_full_time_again() -> None:
     assert ID in known
 
 
-def test_expiry_looks_behind_those_that_live_longer() -> None:
+def test_short_lived_instance_expires_behind_long_lived_one() -> None:
     known = Instances(10)
     known.put(instance(b"long".ljust(16), 300_000), "c1", NOW_MS)
     known.put(instance(b"short".ljust(16), 100), "c2", NOW_MS + 1)
@@ -159,7 +159,7 @@ def test_expiry_looks_behind_those_that_live_longer() -> None:
     assert b"long".ljust(16) in known
 
 
-def test_the_longest_silent_goes_when_there_are_too_many() -> None:
+def test_least_recently_used_instance_is_evicted() -> None:
     known = Instances(2)
     for number in range(3):
         known.put(instance(bytes([number]) * 16), f"c{number}", NOW_MS)
@@ -169,8 +169,8 @@ def test_the_longest_silent_goes_when_there_are_too_many() -> None:
     assert len(known) == 2
 
 
-def test_a_connection_on_which_it_was_once_evaluated_ends_it_even_when_it_has_begun_anew() -> None:
-    """As a broker does: found by the oracle, seed 714."""
+def test_disconnect_of_an_earlier_connection_removes_a_new_instance() -> None:
+    """Kafka behaves the same; found by the oracle with seed 714."""
     known = Instances(10)
     known.put(instance(), "c1", NOW_MS)
     known.put(instance(), "c2", NOW_MS)
@@ -181,7 +181,7 @@ def test_a_connection_on_which_it_was_once_evaluated_ends_it_even_when_it_has_be
     assert ID not in known
 
 
-def test_connections_whose_end_nobody_tells_do_not_pile_up() -> None:
+def test_connection_index_is_bounded_without_disconnects() -> None:
     known = Instances(2)
     for number in range(10):
         known.put(instance(), f"c{number}", NOW_MS)

@@ -59,7 +59,7 @@ def test_update_subscription_with_properties_deletion() -> None:
     assert (len(broker.rules.subscriptions), broker.rules.subscriptions.version) == (0, 2)
 
 
-def test_the_same_subscription_again_is_a_new_version() -> None:
+def test_unchanged_update_increments_version() -> None:
     broker = Broker(sub=SUB_1)
     broker.rules.update("sub", SUB_1, NOW_MS)
     assert broker.rules.subscriptions.version == 2
@@ -131,19 +131,19 @@ def test_get_telemetry_concurrent_request_after_subscription_update() -> None:
     assert [broker.get(connection_id="c1"), broker.get(connection_id="c2")] == [NONE, THROTTLED]
 
 
-def test_the_reserved_id_one_is_taken_as_it_is() -> None:
+def test_reserved_id_one_is_accepted() -> None:
     one = bytes(15) + b"\x01"
     assert Broker().granted(one).client_instance_id == one
 
 
-def test_a_get_is_not_refused_because_the_client_is_terminating() -> None:
+def test_get_of_a_terminating_client_is_accepted() -> None:
     broker = Broker()
     assert broker.push(terminating=True) is NONE
     broker.now_ms += DEFAULT_INTERVAL_MS
     assert broker.get() is NONE
 
 
-def test_new_ids_are_free_and_no_command_line_takes_them_for_an_option() -> None:
+def test_generated_ids_are_unused_and_have_no_leading_dash() -> None:
     taken = OTHER_ID
     with_dash = bytes.fromhex("f80000000000000000000000000000ff")
     assert uuid_text(with_dash).startswith("-")
@@ -185,7 +185,7 @@ def test_cache_expiration_task_cancelled_on_instance_update() -> None:
     assert broker.rules.instances._by_connection == {"c1": ID}
 
 
-def test_an_instance_whose_time_is_over_begins_anew_without_a_timer() -> None:
+def test_expired_instance_is_recreated_without_a_timer() -> None:
     broker = Broker(sub={"metrics": "a", "interval.ms": "100"})
     assert broker.push(terminating=True) is NONE
     broker.now_ms += 60_000
@@ -201,14 +201,14 @@ def test_client_connection_disconnect() -> None:
     assert broker.push() is NONE
 
 
-def test_disconnect_of_an_unknown_connection() -> None:
+def test_disconnect_of_unknown_connection_is_ignored() -> None:
     broker = Broker(sub=SUB_1)
     broker.granted()
     broker.rules.disconnected("another")
     assert len(broker.rules.instances) == 1
 
 
-def test_a_change_lets_every_client_come_at_once_with_the_facts_of_its_first_request() -> None:
+def test_subscription_change_admits_early_get_with_original_attributes() -> None:
     broker = Broker(sub=SUB_1)
     broker.granted()
     assert broker.push() is NONE
@@ -218,10 +218,10 @@ def test_a_change_lets_every_client_come_at_once_with_the_facts_of_its_first_req
     assert instance.selection.interval_ms == 30_000
 
 
-# --- subscriptions of a cluster, read periodically
+# --- subscriptions read periodically from a cluster
 
 
-def test_what_is_read_replaces_all_as_one_change() -> None:
+def test_replace_all_is_one_version() -> None:
     broker = Broker()
     broker.rules.replace_all({"one": SUB_1, "two": {"metrics": "a"}}, NOW_MS)
     assert (broker.rules.subscriptions.version, len(broker.rules.subscriptions)) == (1, 2)
@@ -231,7 +231,7 @@ def test_what_is_read_replaces_all_as_one_change() -> None:
     assert broker.rules.changed_at_ms == NOW_MS + 5
 
 
-def test_reading_the_same_again_changes_nothing() -> None:
+def test_replace_all_with_equal_subscriptions_changes_nothing() -> None:
     broker = Broker()
     broker.rules.replace_all({"one": SUB_1, "two": {"metrics": "a"}}, NOW_MS)
     broker.granted()
@@ -240,7 +240,7 @@ def test_reading_the_same_again_changes_nothing() -> None:
     assert broker.get() is THROTTLED
 
 
-def test_what_is_not_valid_is_left_out_and_told_once() -> None:
+def test_invalid_subscription_is_skipped_and_logged_once() -> None:
     broker = Broker()
     with capture_logs() as logs:
         for _ in range(3):
@@ -250,7 +250,7 @@ def test_what_is_not_valid_is_left_out_and_told_once() -> None:
     assert "'L'" in logs[0]["error"]
 
 
-def test_what_becomes_invalid_is_no_subscription_any_more() -> None:
+def test_subscription_that_becomes_invalid_is_removed() -> None:
     broker = Broker()
     broker.rules.replace_all({"sub": SUB_1}, NOW_MS)
     broker.rules.replace_all({"sub": {"match": "client_id=["}}, NOW_MS)
@@ -259,7 +259,7 @@ def test_what_becomes_invalid_is_no_subscription_any_more() -> None:
     assert broker.rules.subscriptions.version == 2
 
 
-def test_a_resource_without_values_is_none() -> None:
+def test_resource_without_values_is_not_a_subscription() -> None:
     broker = Broker()
     broker.rules.replace_all({"sub": {}}, NOW_MS)
     assert (len(broker.rules.subscriptions), broker.rules.subscriptions.version) == (0, 0)

@@ -74,7 +74,7 @@ def test_push_telemetry_next_request_post_terminating_flag() -> None:
     assert broker.instance().last_known_error is INVALID_REQUEST
 
 
-def test_a_push_after_the_terminating_one_is_refused_and_the_one_after_is_checked_again() -> None:
+def test_only_the_first_push_after_terminating_is_refused() -> None:
     broker = Broker(sub=SUB_1)
     assert broker.push(terminating=True) is NONE
     broker.now_ms += 30_000
@@ -98,7 +98,7 @@ def test_push_telemetry_compression_type_invalid(compression_type: int) -> None:
 
 
 @pytest.mark.parametrize("compression_type", range(5))
-def test_all_codecs_are_taken(compression_type: int) -> None:
+def test_all_codecs_are_accepted(compression_type: int) -> None:
     assert Broker(sub=SUB_1).push(compression_type=compression_type) is NONE
 
 
@@ -131,14 +131,14 @@ def test_push_telemetry_concurrent_request_after_subscription_update() -> None:
         ({"too_large": True}, THROTTLED),
     ],
 )
-def test_get_telemetry_after_a_push_error(refusal: dict[str, Any], after: ErrorCode) -> None:
+def test_get_telemetry_after_push_error(refusal: dict[str, Any], after: ErrorCode) -> None:
     broker = Broker(sub=SUB_1)
     broker.granted()
     assert broker.push(**refusal) is not NONE
     assert broker.get() is after
 
 
-def test_the_checks_come_in_kafkas_order() -> None:
+def test_checks_run_in_kafkas_order() -> None:
     broker = Broker(sub=SUB_1)
     wrong: dict[str, Any] = {"subscription": 1234, "compression_type": 10, "too_large": True}
     assert broker.push(subscription=1234, compression_type=10, too_large=True) is UNKNOWN_SUBSCRIPTION_ID
@@ -150,7 +150,7 @@ def test_the_checks_come_in_kafkas_order() -> None:
     assert broker.push(**wrong) is INVALID_REQUEST
 
 
-def test_a_push_that_fails_uses_up_its_time() -> None:
+def test_refused_push_counts_against_the_interval() -> None:
     broker = Broker(sub=SUB_1)
     assert broker.push(subscription=1234) is UNKNOWN_SUBSCRIPTION_ID
     assert broker.get() is NONE  # exempt, and it does not count as a GET
@@ -160,7 +160,7 @@ def test_a_push_that_fails_uses_up_its_time() -> None:
     assert broker.push() is NONE
 
 
-def test_a_terminating_push_is_never_too_early_and_moves_no_time() -> None:
+def test_terminating_push_is_never_throttled_and_keeps_last_push_time() -> None:
     broker = Broker(sub=SUB_1)
     assert broker.push() is NONE
     broker.now_ms += 1
@@ -171,7 +171,7 @@ def test_a_terminating_push_is_never_too_early_and_moves_no_time() -> None:
 # --- deliberate differences from Kafka
 
 
-def test_a_terminating_push_that_is_refused_does_not_lock_the_client_out() -> None:
+def test_refused_terminating_push_does_not_terminate_the_instance() -> None:
     broker = Broker(sub=SUB_1)
     assert broker.push(subscription=1234, terminating=True) is UNKNOWN_SUBSCRIPTION_ID
     assert not broker.instance().terminating

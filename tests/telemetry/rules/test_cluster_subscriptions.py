@@ -75,7 +75,7 @@ def read(cluster: Cluster714) -> dict[str, dict[str, str]]:
     return asyncio.run(read_subscriptions(cluster.send, check))
 
 
-def test_only_keys_that_are_set_count() -> None:
+def test_only_explicitly_set_keys_are_read() -> None:
     cluster = Cluster714(
         {
             "one": {
@@ -89,24 +89,24 @@ def test_only_keys_that_are_set_count() -> None:
     assert read(cluster) == {"one": {"metrics": "a,b"}, "two": {"metrics": "", "interval.ms": "100"}}
 
 
-def test_what_was_deleted_after_it_was_listed_is_left_out() -> None:
+def test_resource_deleted_after_listing_is_skipped() -> None:
     assert read(Cluster714({"gone": {"metrics": ("", DEFAULT_CONFIG)}})) == {}
 
 
-def test_without_resources_nothing_is_described() -> None:
+def test_empty_listing_sends_no_describe() -> None:
     cluster = Cluster714({})
     assert read(cluster) == {}
     assert len(cluster.asked) == 1
 
 
-def test_older_versions_are_offered() -> None:
+def test_describe_request_offers_older_version() -> None:
     cluster = Cluster714({"one": {}})
     read(cluster)
     assert [version.__version__ for version in cluster.asked[1]] == [4, 1]
 
 
 @pytest.mark.parametrize("which", ["list_code", "describe_code"])
-def test_a_refusal_is_raised_for_the_lot(which: str) -> None:
+def test_error_code_raises_refused_error(which: str) -> None:
     cluster = Cluster714({"one": {"metrics": ("a", CLIENT_METRICS_CONFIG)}})
     setattr(cluster, which, ErrorCode.cluster_authorization_failed)
     with pytest.raises(RefusedError, match="31"):
@@ -115,7 +115,7 @@ def test_a_refusal_is_raised_for_the_lot(which: str) -> None:
 
 @pytest.mark.kafka
 @pytest.mark.java
-def test_a_real_cluster(kafka: Cluster, kafka_admin: Admin) -> None:
+def test_subscriptions_are_read_from_a_real_cluster(kafka: Cluster, kafka_admin: Admin) -> None:
     kafka_admin.set_subscription("read-me", "org.apache.kafka.producer.,métrique", 2000, "client_id=app-.*")
 
     async def ask() -> dict[str, dict[str, str]]:

@@ -109,7 +109,7 @@ RULES: dict[str, tuple[list[tuple[int, str, Keys]], Answered]] = {
 
 @pytest.mark.parametrize("version", [0, 1])
 @pytest.mark.parametrize("rule", RULES)
-def test_rule(rule: str, version: int) -> None:
+def test_alteration_follows_the_specification(rule: str, version: int) -> None:
     asked, answered = RULES[rule]
     body = requests.incremental(version, asked, validate_only=True)
     assert results(44, version, altered(body, version).answer()) == answered
@@ -128,18 +128,18 @@ def broker(kafka: Cluster) -> Iterator[RawConnection]:
 @pytest.mark.kafka
 @pytest.mark.java
 @pytest.mark.parametrize("rule", RULES)
-def test_a_broker_answers_the_same(broker: RawConnection, rule: str) -> None:
+def test_broker_answers_the_same(broker: RawConnection, rule: str) -> None:
     body = requests.incremental(1, RULES[rule][0], validate_only=True)
     assert altered(body).answer() == broker.ask(44, 1, body)
 
 
 @pytest.mark.kafka
 @pytest.mark.java
-def test_hundreds_of_random_requests_are_answered_as_by_a_broker(kafka: Cluster) -> None:
+def test_random_requests_are_answered_as_by_a_broker(kafka: Cluster) -> None:
     assert requests.run(kafka.bootstrap, seed=1, cases=300) == []
 
 
-def test_what_an_alteration_changes() -> None:
+def test_alteration_returns_changed_resources() -> None:
     body = requests.incremental(
         1,
         [
@@ -153,7 +153,7 @@ def test_what_an_alteration_changes() -> None:
     assert altered(gone).changes == {HERE: {}}
 
 
-def test_what_stays_as_it_is_is_no_change() -> None:
+def test_unchanged_values_are_not_reported_as_changes() -> None:
     body = requests.incremental(1, one(("interval.ms", SET, "+5000"), ("match", DELETE, None)))
     assert altered(body).changes == {}
 
@@ -162,7 +162,7 @@ def test_validate_only_changes_nothing() -> None:
     assert altered(requests.incremental(1, one(("metrics", SET, "z")), validate_only=True)).changes == {}
 
 
-def test_what_cannot_be_kept_is_told_of_where_something_changed() -> None:
+def test_storage_failure_is_reported_for_changed_resources_only() -> None:
     body = requests.incremental(1, [*one(("metrics", SET, "z")), *one(name="same"), *one(("foo", SET, ""), name="no")])
     assert results(44, 1, altered(body).not_kept("disk full")) == [
         (56, "disk full"),
@@ -171,7 +171,7 @@ def test_what_cannot_be_kept_is_told_of_where_something_changed() -> None:
     ]
 
 
-def test_an_unknown_operation_fails_all_that_reaches_the_controller() -> None:
+def test_unknown_operation_fails_all_controller_resources() -> None:
     body = requests.incremental(
         1, [*one(("metrics", 9, "z")), *one(("metrics", SET, "a"), name="other"), (NO_TYPE, "x", [])]
     )
@@ -181,12 +181,12 @@ def test_an_unknown_operation_fails_all_that_reaches_the_controller() -> None:
 
 
 @pytest.mark.parametrize("kind", [BROKER, BROKER_LOGGER, GROUP])
-def test_types_that_only_a_cluster_has(kind: int) -> None:
+def test_cluster_only_resource_types_are_refused(kind: int) -> None:
     asked = altered(requests.incremental(1, [(kind, "0", [("a", SET, "b")])]))
     assert results(44, 1, asked.answer()) == [(42, f"Unknown resource type {kind}")]
 
 
-def test_all_resources_together_are_bounded() -> None:
+def test_total_size_of_resources_is_bounded() -> None:
     full = {f"name-{n}": {"metrics": "m" * 30_000} for n in range(MAX_CHARS // 30_000)}
     asked = altered(requests.incremental(1, one(("metrics", SET, "m" * 30_000), name="new")), resources=full)
     ((code, message),) = results(44, 1, asked.answer())
@@ -196,21 +196,21 @@ def test_all_resources_together_are_bounded() -> None:
 
 
 @pytest.mark.parametrize("version", [0, 1, 2])
-def test_alter_configs_sets_all_keys(version: int) -> None:
+def test_legacy_alter_configs_replaces_all_keys(version: int) -> None:
     body = requests.legacy(version, [(CLIENT_METRICS, HERE, [("match", "client_id=a")])])
     alteration = alter(ALTER_CONFIGS, version, body, RESOURCES, MATCH_KEYS)
     assert results(33, version, alteration.answer()) == [(0, None)]
     assert alteration.changes == {HERE: {"match": "client_id=a"}}
 
 
-def test_alter_configs_answers_a_resource_that_comes_twice() -> None:
+def test_legacy_alter_configs_refuses_duplicate_resources() -> None:
     body = requests.legacy(2, [(CLIENT_METRICS, HERE, []), (CLIENT_METRICS, HERE, [])])
     alteration = alter(ALTER_CONFIGS, 2, body, RESOURCES, MATCH_KEYS)
     assert results(33, 2, alteration.answer()) == [(42, TWICE), (42, TWICE)]
     assert alteration.changes == {}
 
 
-def test_selectors_that_no_broker_has_where_they_are_enabled() -> None:
+def test_extra_selectors_are_accepted_when_enabled() -> None:
     body = requests.incremental(1, one(("match", SET, "principal=alice,listener=.*,cluster=c"), name="new"))
     alteration = alter(INCREMENTAL_ALTER_CONFIGS, 1, body, {}, EXTRA_MATCH_KEYS)
     assert alteration.changes == {"new": {"match": "principal=alice,listener=.*,cluster=c"}}

@@ -28,7 +28,7 @@ from tests.telemetry.rules.config_requests import (
 
 
 @pytest.mark.parametrize("version", [1, 2, 3, 4])
-def test_describe(version: int) -> None:
+def test_describe_returns_values_sources_and_synonyms(version: int) -> None:
     body = requests.describe(version, [(CLIENT_METRICS, HERE, None)], synonyms=True, documentation=version >= 3)
     (result,) = decoded(32, version, describe(version, body, RESOURCES)).results
     assert (int(result.error_code), result.error_message, result.resource_name) == (0, "", HERE)
@@ -57,13 +57,13 @@ def test_describe(version: int) -> None:
     [(None, 3), ([], 3), (["match", "nope"], 1), (["nope"], 0)],
     ids=["null", "empty", "one", "none"],
 )
-def test_describe_of_some_keys(keys: list[str] | None, reported: int) -> None:
+def test_describe_filters_keys(keys: list[str] | None, reported: int) -> None:
     body = requests.describe(4, [(CLIENT_METRICS, HERE, keys)])
     (result,) = decoded(32, 4, describe(4, body, RESOURCES)).results
     assert len(result.configs) == reported
 
 
-def test_describe_of_what_does_not_exist_tells_defaults() -> None:
+def test_describe_of_missing_resource_returns_defaults() -> None:
     body = requests.describe(4, [(CLIENT_METRICS, "missing", None)], synonyms=True)
     (result,) = decoded(32, 4, describe(4, body, RESOURCES)).results
     assert [(entry.name, entry.value, entry.config_source, entry.synonyms) for entry in result.configs] == [
@@ -83,14 +83,14 @@ def test_describe_of_what_does_not_exist_tells_defaults() -> None:
         (GROUP, "g", 42, "Unsupported resource type: GROUP"),
     ],
 )
-def test_describe_refuses(kind: int, name: str, code: int, message: str) -> None:
+def test_describe_refuses_unsupported_resources(kind: int, name: str, code: int, message: str) -> None:
     body = requests.describe(4, [(kind, name, None), (CLIENT_METRICS, HERE, None)])
     refused, other = decoded(32, 4, describe(4, body, RESOURCES)).results
     assert (int(refused.error_code), refused.error_message, refused.configs) == (code, message, ())
     assert int(other.error_code) == 0
 
 
-def test_describe_of_an_unknown_type_fails_the_whole_request() -> None:
+def test_describe_of_unknown_type_fails_the_whole_request() -> None:
     body = requests.describe(4, [(NO_TYPE, "x", None), (CLIENT_METRICS, HERE, None)])
     found = decoded(32, 4, describe(4, body, RESOURCES)).results
     assert [int(result.error_code) for result in found] == [42, 42]
@@ -107,7 +107,7 @@ def test_describe_of_an_unknown_type_fails_the_whole_request() -> None:
         ([16, NO_TYPE], 35, []),
     ],
 )
-def test_list(kinds: list[int], code: int, names: list[str]) -> None:
+def test_list_filters_by_resource_type(kinds: list[int], code: int, names: list[str]) -> None:
     reported = decoded(74, 1, list_resources(1, requests.listing(1, kinds), ["b", "a"]))
     assert int(reported.error_code) == code
     assert [(found.resource_name, found.resource_type) for found in reported.config_resources] == [
@@ -115,12 +115,12 @@ def test_list(kinds: list[int], code: int, names: list[str]) -> None:
     ]
 
 
-def test_list_version_0() -> None:
+def test_list_version_0_returns_client_metrics_resources() -> None:
     reported = decoded(74, 0, list_resources(0, requests.listing(0), ["b", "a"]))
     assert [found.resource_name for found in reported.config_resources] == ["b", "a"]
 
 
-def test_describe_version_0_is_not_offered_and_not_answered() -> None:
+def test_describe_version_0_raises_protocol_error() -> None:
     with pytest.raises(ProtocolError, match="version 0"):
         describe(0, b"\x00\x00\x00\x00", RESOURCES)
 
@@ -138,12 +138,12 @@ def test_describe_version_0_is_not_offered_and_not_answered() -> None:
         (LIST_CONFIG_RESOURCES, b""),
     ],
 )
-def test_what_a_broker_closes_the_connection_for(api_key: int, body: bytes) -> None:
+def test_malformed_bodies_raise_protocol_error(api_key: int, body: bytes) -> None:
     with pytest.raises(ProtocolError):
         answered(api_key, body)
 
 
-def test_requests_that_would_bring_a_flood_are_not_answered() -> None:
+def test_oversized_describe_raises_protocol_error() -> None:
     many = requests.describe(4, [(CLIENT_METRICS, "x", None)] * (MAX_RESOURCES + 1))
     with pytest.raises(ProtocolError, match="at most 10000"):
         describe(4, many, RESOURCES)
@@ -154,7 +154,7 @@ def test_requests_that_would_bring_a_flood_are_not_answered() -> None:
 
 @settings(deadline=None, max_examples=100)
 @given(st.sampled_from([32, 33, 44, 74]), st.binary(max_size=200))
-def test_junk_is_an_answer_or_a_protocol_error(api_key: int, body: bytes) -> None:
+def test_random_bytes_raise_only_protocol_error(api_key: int, body: bytes) -> None:
     try:
         reported = answered(api_key, body)
     except ProtocolError:

@@ -9,7 +9,7 @@ from tests.oracle.telemetry_oracle import run
 
 
 @pytest.mark.java
-def test_kafka_answers_the_same(jvm: Jvm) -> None:
+def test_answers_match_kafka(jvm: Jvm) -> None:
     differences, deviations = run(jvm, seed=1, cases=100)
     assert differences == []
     assert deviations > 10

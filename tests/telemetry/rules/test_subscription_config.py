@@ -59,7 +59,7 @@ def test_valid_client_metrics_config() -> None:
     assert all(subscription.match[key].matches(value) for key, value in criteria.items())
 
 
-def test_keys_that_are_not_set_have_their_defaults() -> None:
+def test_unset_keys_have_defaults() -> None:
     subscription = parse_subscription("sub", {})
     assert (subscription.metrics, subscription.interval_ms, subscription.match) == ((), DEFAULT_INTERVAL_MS, {})
 
@@ -80,7 +80,7 @@ def test_interval_within_bounds(interval: str) -> None:
 
 
 @pytest.mark.parametrize("interval", ["bbb", "", "2147483648", "1" * 5000])
-def test_interval_is_no_int(interval: str) -> None:
+def test_interval_not_an_int(interval: str) -> None:
     message = f"Invalid value {interval} for configuration interval.ms: Not a number of type INT"
     assert refused({"interval.ms": interval}) == (40, message)
 
@@ -119,7 +119,7 @@ def test_lists_are_split_and_trimmed(value: str, expected: tuple[str, ...]) -> N
 
 
 @pytest.mark.parametrize("entry", ["client_id=a", "client_id=a=", " client_id = a"])
-def test_match_entries_that_are_taken(entry: str) -> None:
+def test_valid_match_entries_are_accepted(entry: str) -> None:
     assert parse_subscription("sub", {"match": entry}).match["client_id"].matches("a")
 
 
@@ -130,23 +130,23 @@ def test_match_value_is_trimmed() -> None:
 @pytest.mark.parametrize(
     "entry", ["client_id=", "client_id==a", "=a", "client_id", "client_id=a=b", "client_id=a{1", "Client_id=a", "="]
 )
-def test_match_entries_that_are_refused(entry: str) -> None:
+def test_invalid_match_entries_are_refused(entry: str) -> None:
     assert refused({"match": entry}) == (40, f"Illegal client matching pattern: {entry}")
 
 
-def test_the_last_of_two_entries_for_one_key_counts() -> None:
+def test_last_entry_of_a_key_wins() -> None:
     match = parse_subscription("sub", {"match": "client_id=a,client_id=b"}).match
     assert [key for key in match if match[key].matches("b")] == ["client_id"]
 
 
-def test_a_pattern_that_we_cannot_express_says_why() -> None:
+def test_untranslatable_pattern_is_refused_with_reason() -> None:
     code, message = refused({"match": r"client_id=\p{L}"})
     assert code == ErrorCode.INVALID_CONFIG
     assert message.startswith(r"Illegal client matching pattern: client_id=\p{L}: cannot express")
 
 
 @given(st.dictionaries(st.sampled_from(["metrics", "interval.ms", "match", "x"]), st.text(max_size=40)))
-def test_junk_is_parsed_or_refused(values: dict[str, str]) -> None:
+def test_random_values_are_parsed_or_refused(values: dict[str, str]) -> None:
     try:
         subscription = parse_subscription("sub", values)
     except InvalidSubscriptionError:
@@ -155,7 +155,7 @@ def test_junk_is_parsed_or_refused(values: dict[str, str]) -> None:
 
 
 @pytest.mark.java
-def test_judged_as_kafka_does(jvm: Jvm) -> None:
+def test_validation_matches_kafka(jvm: Jvm) -> None:
     rng = random.Random(5)
     configs = jvm.classes.org.apache.kafka.server.metrics.ClientMetricsConfigs
     for _ in range(600):

@@ -22,7 +22,7 @@ def new_file(path: Path) -> SubscriptionFile:
 
 @pytest.fixture
 def file(tmp_path: Path) -> SubscriptionFile:
-    """With one subscription, read."""
+    """A loaded file with one subscription."""
     path = tmp_path / "subscriptions.yaml"
     path.write_text("one: {metrics: a, interval.ms: 1000}\n")
     file = new_file(path)
@@ -30,7 +30,7 @@ def file(tmp_path: Path) -> SubscriptionFile:
     return file
 
 
-def test_each_way_to_write_a_value() -> None:
+def test_accepted_value_forms() -> None:
     text = """
     texts: {metrics: "a,b", interval.ms: "2000", match: "client_id=x,client_software_name=y"}
     lists:
@@ -51,7 +51,7 @@ def test_each_way_to_write_a_value() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "# only a comment\n", "---\n"])
-def test_an_empty_file_has_no_subscriptions(text: str) -> None:
+def test_empty_file_has_no_subscriptions(text: str) -> None:
     assert parse(text, MATCH_KEYS) == {}
 
 
@@ -72,19 +72,19 @@ def test_an_empty_file_has_no_subscriptions(text: str) -> None:
         ('"": {metrics: a}', ": Subscription name can't be empty"),
     ],
 )
-def test_what_is_refused(text: str, fault: str) -> None:
+def test_invalid_file_is_refused_with_its_location(text: str, fault: str) -> None:
     with pytest.raises(SubscriptionFileError) as refused:
         parse(text, MATCH_KEYS)
     assert refused.value.faults[0].startswith(fault)
 
 
-def test_all_faults_are_reported() -> None:
+def test_all_errors_are_reported() -> None:
     with pytest.raises(SubscriptionFileError) as refused:
         parse("a: {interval.ms: 5}\nb: {metrics: x}\nc: {nope: 1}", MATCH_KEYS)
     assert [fault[0] for fault in refused.value.faults] == ["a", "c"]
 
 
-def test_selectors_that_no_broker_has_where_they_are_enabled() -> None:
+def test_extra_selectors_are_accepted_when_enabled() -> None:
     assert parse("a: {match: {principal: x}}", EXTRA_MATCH_KEYS) == {"a": {"match": "principal=x"}}
 
 
@@ -93,24 +93,24 @@ TEXTS = st.text(st.characters(exclude_categories=["Cs"]), min_size=1)
 
 @settings(deadline=None)
 @given(st.dictionaries(TEXTS, st.fixed_dictionaries({"metrics": st.sampled_from(["*", "", "on", "1", "ä.,b\t"])})))
-def test_what_is_written_is_read_again(resources: dict[str, dict[str, str]]) -> None:
+def test_dumped_subscriptions_are_parsed_back(resources: dict[str, dict[str, str]]) -> None:
     assert parse(dump(resources), MATCH_KEYS) == resources
 
 
-def test_a_change_applies(file: SubscriptionFile) -> None:
+def test_changed_file_is_applied(file: SubscriptionFile) -> None:
     file.path.write_text("one: {metrics: a}\ntwo: {metrics: b}\n")
     file.follow()
     assert set(file.rules.subscriptions) == {"one", "two"}
     assert file.rules.changed_at_ms == NOW_MS
 
 
-def test_without_a_change_nothing_is_read(file: SubscriptionFile) -> None:
+def test_unchanged_file_is_not_reread(file: SubscriptionFile) -> None:
     version = file.rules.subscriptions.version
     file.follow()
     assert file.rules.subscriptions.version == version
 
 
-def test_a_broken_file_keeps_what_was_until_it_is_mended(file: SubscriptionFile) -> None:
+def test_broken_file_keeps_previous_subscriptions_until_fixed(file: SubscriptionFile) -> None:
     file.path.write_text("one: {metrics: a")
     file.follow()
     file.follow()
@@ -124,14 +124,14 @@ def test_a_broken_file_keeps_what_was_until_it_is_mended(file: SubscriptionFile)
     assert set(file.rules.subscriptions) == {"three"}
 
 
-def test_a_file_that_disappears_keeps_what_was(file: SubscriptionFile) -> None:
+def test_deleted_file_keeps_previous_subscriptions(file: SubscriptionFile) -> None:
     file.path.unlink()
     file.follow()
     assert "No such file" in (file.fault or "")
     assert set(file.rules.subscriptions) == {"one"}
 
 
-def test_until_there_is_a_file_there_are_no_subscriptions(tmp_path: Path) -> None:
+def test_missing_file_is_created_by_keep(tmp_path: Path) -> None:
     file = new_file(tmp_path / "subscriptions.yaml")
     file.follow()
     assert file.fault is None
@@ -139,7 +139,7 @@ def test_until_there_is_a_file_there_are_no_subscriptions(tmp_path: Path) -> Non
     assert parse(file.path.read_text(), MATCH_KEYS) == {"one": {"metrics": "a"}}
 
 
-def test_what_is_kept_is_in_the_file_and_in_force(file: SubscriptionFile) -> None:
+def test_keep_writes_the_file_and_applies_subscriptions(file: SubscriptionFile) -> None:
     file.keep({"two": {"metrics": "b"}, "one": {}})
     assert set(file.rules.subscriptions) == {"two"}
     version = file.rules.subscriptions.version
@@ -150,14 +150,14 @@ def test_what_is_kept_is_in_the_file_and_in_force(file: SubscriptionFile) -> Non
     assert again.rules.resources == {"two": {"metrics": "b"}}
 
 
-def test_what_cannot_be_written_changes_nothing(tmp_path: Path) -> None:
+def test_failed_write_changes_nothing(tmp_path: Path) -> None:
     file = new_file(tmp_path / "no" / "subscriptions.yaml")
     with pytest.raises(FileNotFoundError):
         file.keep({"one": {"metrics": "a"}})
     assert len(file.rules.subscriptions) == 0
 
 
-def test_a_link_stays_one_and_nothing_is_left_beside(file: SubscriptionFile, tmp_path: Path) -> None:
+def test_symlink_is_preserved_and_no_temporary_file_remains(file: SubscriptionFile, tmp_path: Path) -> None:
     link = tmp_path / "link.yaml"
     link.symlink_to(file.path)
     linked = new_file(link)

@@ -79,11 +79,11 @@ def test_is_match_with_null_client_info() -> None:
 # ClientMetricsManager.createClientInstance
 
 
-def test_without_subscription_nothing_is_asked_for_at_the_default_interval() -> None:
+def test_no_subscription_selects_no_metrics_at_the_default_interval() -> None:
     assert (selected().metrics, selected().interval_ms) == ((), 300_000)
 
 
-def test_the_shortest_interval_counts_and_the_default_is_one_of_them() -> None:
+def test_shortest_interval_including_the_default_wins() -> None:
     assert selected({"interval.ms": "1000"}, {"interval.ms": "2000"}).interval_ms == 1000
     assert selected({"interval.ms": "3600000"}).interval_ms == 300_000
 
@@ -93,28 +93,28 @@ def test_a_subscription_without_metrics_lowers_the_interval() -> None:
     assert (selection.metrics, selection.interval_ms) == (("a",), 1000)
 
 
-def test_what_does_not_match_does_not_count() -> None:
+def test_unmatched_subscriptions_are_ignored() -> None:
     selection = selected({"interval.ms": "1000", "metrics": "a", "match": "client_id=x"}, {"metrics": "b"})
     assert (selection.metrics, selection.interval_ms) == (("b",), 300_000)
 
 
-def test_all_metrics_swallows_the_rest() -> None:
+def test_star_replaces_all_other_prefixes() -> None:
     selection = selected({"metrics": "a,b", "interval.ms": "30000"}, {"metrics": "c,*"})
     assert (selection.metrics, selection.requested_metrics, selection.interval_ms) == (("*",), ("*",), 30_000)
 
 
-def test_a_star_at_the_end_is_a_prefix_like_any_other() -> None:
+def test_trailing_star_is_an_ordinary_prefix() -> None:
     assert selected({"metrics": "org.*"}).metrics == ("org.*",)
 
 
-def test_covered_prefixes_count_for_the_id_and_are_not_sent() -> None:
+def test_covered_prefixes_are_in_the_crc_but_not_requested() -> None:
     selection = selected({"metrics": "org.apache.kafka.producer.,org.apache.kafka."})
     assert set(selection.metrics) == {"org.apache.kafka.producer.", "org.apache.kafka."}
     assert selection.requested_metrics == ("org.apache.kafka.",)
     assert selection.crc == subscription_crc(selection.metrics, 300_000)
 
 
-def test_clients_matched_alike_share_a_selection_until_something_changes() -> None:
+def test_equal_matches_share_a_selection_until_a_change() -> None:
     subscriptions = Subscriptions()
     subscriptions.change([parse_subscription("sub", {"metrics": "a"})])
     first = subscriptions.select(CLIENT)
@@ -123,7 +123,7 @@ def test_clients_matched_alike_share_a_selection_until_something_changes() -> No
     assert subscriptions.select(CLIENT).metrics == ("b",)
 
 
-def test_each_change_is_a_version() -> None:
+def test_each_change_increments_version() -> None:
     subscriptions = Subscriptions()
     one, two = parse_subscription("one", {}), parse_subscription("two", {})
     subscriptions.change([one, two])
@@ -139,7 +139,7 @@ def test_each_change_is_a_version() -> None:
         subscriptions.change([], ["one"])
 
 
-def test_many_combinations_do_not_pile_up() -> None:
+def test_selection_cache_is_bounded() -> None:
     subscriptions = Subscriptions()
     subscriptions.change([parse_subscription(f"s{n}", {"match": f"client_id=.*{n}-.*"}) for n in range(13)])
     for combination in range(2**13):
@@ -149,7 +149,7 @@ def test_many_combinations_do_not_pile_up() -> None:
 
 
 @given(st.lists(st.text("ab.", max_size=4), unique=True), st.text("ab.", max_size=6))
-def test_leaving_out_covered_prefixes_changes_nothing_for_a_client(prefixes: list[str], metric: str) -> None:
+def test_removing_covered_prefixes_keeps_matched_metrics(prefixes: list[str], metric: str) -> None:
     kept = without_covered(prefixes)
     assert any(map(metric.startswith, kept)) == any(map(metric.startswith, prefixes))
     assert list(kept) == [prefix for prefix in prefixes if prefix in kept]

@@ -53,7 +53,7 @@ def moved(value: Any) -> Any:
 
 
 @pytest.mark.parametrize(("api", "version"), CASES)
-def test_addresses_are_the_gateways_and_all_else_is_as_it_was(api: str, version: int) -> None:
+def test_only_addresses_are_rewritten(api: str, version: int) -> None:
     entity_type = message_type(api, version, "response")
     rng = random.Random(version)
     for _ in range(20):
@@ -65,7 +65,7 @@ def test_addresses_are_the_gateways_and_all_else_is_as_it_was(api: str, version:
 
 
 @pytest.mark.parametrize(("api", "version"), CASES)
-def test_junk_and_cut_bodies_are_protocol_errors(api: str, version: int) -> None:
+def test_malformed_body_raises_only_protocol_error(api: str, version: int) -> None:
     rewrite = REWRITTEN[api][0]
 
     @settings(max_examples=15, deadline=None)
@@ -77,7 +77,7 @@ def test_junk_and_cut_bodies_are_protocol_errors(api: str, version: int) -> None
     check()
 
 
-def test_controllers_keep_their_addresses() -> None:
+def test_controller_endpoints_are_not_rewritten() -> None:
     rng = random.Random(2)
     for _ in range(20):
         entity = random_entity(rng, message_type("describe_cluster", 2, "response"))
@@ -86,7 +86,7 @@ def test_controllers_keep_their_addresses() -> None:
 
 
 @pytest.mark.parametrize("version", range(3, 14))
-def test_throttle_time_of_a_produce_response(version: int) -> None:
+def test_produce_rewrite_returns_throttle_time(version: int) -> None:
     rng = random.Random(version)
     for _ in range(20):
         entity = random_entity(rng, message_type("produce", version, "response"))
@@ -116,7 +116,7 @@ def _example(entity_type: Any) -> Any:
 
 
 @pytest.mark.parametrize("version", range(5))
-def test_api_versions_offers_telemetry_and_caps_what_is_not_known(version: int) -> None:
+def test_api_versions_adds_telemetry_and_caps_versions(version: int) -> None:
     body = broker_list(version, {0: (0, 99), 1: (4, 18), 3: (0, 12), 17: (0, 1), 18: (0, 5), 4711: (0, 3)})
     assert offered(addresses.api_versions(body, version), version) == {
         0: (0, APIS[0].max_version),
@@ -129,6 +129,6 @@ def test_api_versions_offers_telemetry_and_caps_what_is_not_known(version: int) 
     }
 
 
-def test_an_unsupported_version_answer_is_passed_on_verbatim() -> None:
+def test_unsupported_version_response_is_forwarded_unchanged() -> None:
     body = struct.pack(">hihhh", 35, 1, 18, 0, 3)
     assert addresses.api_versions(body, 4) == body

@@ -11,7 +11,7 @@ from kio.static.constants import EntityType
 from telemetry.wire.apis import APIS, FETCH
 
 
-def test_each_api_of_the_schema_is_known() -> None:
+def test_api_table_covers_every_api_of_the_schema() -> None:
     assert set(api_key_map) == set(APIS)
 
 
@@ -26,7 +26,7 @@ def responses_of(key: int) -> dict[int, Any]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("key", sorted(APIS))
-def test_versions_headers_and_place_of_the_throttle_time(key: int) -> None:
+def test_versions_flexibility_and_throttle_position_match_the_schema(key: int) -> None:
     api = APIS[key]
     responses = responses_of(key)
     for version, entity in responses.items():

@@ -1,4 +1,4 @@
-"""Any split of a byte stream gives the same output, and garbage raises nothing but ProtocolError."""
+"""Any split of a byte stream gives the same output, and invalid bytes raise only ProtocolError."""
 
 import pytest
 from hypothesis import given
@@ -45,7 +45,7 @@ frames_strategy = st.lists(st.tuples(st.integers(0, 2), st.binary(max_size=40)),
 
 
 @given(frames_strategy, st.lists(st.integers(1, 30), max_size=40))
-def test_any_cutting_gives_the_same_output(frames: list[tuple[int, bytes]], cuts: list[int]) -> None:
+def test_output_does_not_depend_on_chunk_boundaries(frames: list[tuple[int, bytes]], cuts: list[int]) -> None:
     stream = b"".join(frame(mode, body) for mode, body in frames)
     owner = Owner()
     out = b""
@@ -57,14 +57,14 @@ def test_any_cutting_gives_the_same_output(frames: list[tuple[int, bytes]], cuts
     assert owner.skipped == sum(mode == 2 for mode, _ in frames)
 
 
-def test_a_run_of_forwarded_frames_is_not_copied() -> None:
+def test_consecutive_forwarded_frames_are_not_copied() -> None:
     scanner = FrameScanner(begin=lambda *_: Mode.FORWARD, complete=bytes, end=bytes, max_frame_bytes=100)
     data = frame(0, b"abc") * 3
     (out,) = scanner.feed(data)
     assert out is data
 
 
-def test_an_undecided_frame_is_asked_again_without_new_bytes() -> None:
+def test_empty_feed_decides_pending_frame() -> None:
     ready: list[Mode | None] = [None]
     scanner = FrameScanner(begin=lambda *_: ready[0], complete=bytes, end=bytes, max_frame_bytes=100)
     assert scanner.feed(frame(0, b"abc")) == []
@@ -73,13 +73,13 @@ def test_an_undecided_frame_is_asked_again_without_new_bytes() -> None:
 
 
 @pytest.mark.parametrize("length", [0, -1, -(2**31), 1001, 2**31 - 1])
-def test_a_length_out_of_bounds_is_refused_at_once(length: int) -> None:
+def test_out_of_range_length_raises_protocol_error(length: int) -> None:
     with pytest.raises(ProtocolError, match="frame of"):
         Owner().scanner.feed(length.to_bytes(4, "big", signed=True))
 
 
 @given(st.lists(st.binary(max_size=64), max_size=10))
-def test_junk_is_output_or_a_protocol_error(pieces: list[bytes]) -> None:
+def test_random_bytes_raise_only_protocol_error(pieces: list[bytes]) -> None:
     owner = Owner()
     try:
         for piece in pieces:

@@ -1,4 +1,4 @@
-"""telemetry/wire/primitives.py reads what it writes, and raises nothing but ProtocolError."""
+"""telemetry/wire/primitives.py reads what it writes, and raises only ProtocolError."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def written(write: Callable[..., None], value: Any) -> bytes:
         ("compact_bytes", st.binary(max_size=300)),
     ],
 )
-def test_what_is_written_is_read(name: str, values: st.SearchStrategy[Any]) -> None:
+def test_written_values_are_read_back(name: str, values: st.SearchStrategy[Any]) -> None:
     @given(values, st.binary(max_size=5), st.binary(max_size=5))
     def check(value: Any, before: bytes, after: bytes) -> None:
         encoded = written(getattr(primitives, f"write_{name}"), value)
@@ -70,7 +70,7 @@ def test_what_is_written_is_read(name: str, values: st.SearchStrategy[Any]) -> N
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_junk_is_a_value_or_a_protocol_error(method: str) -> None:
+def test_random_bytes_raise_only_protocol_error(method: str) -> None:
     @given(st.binary(max_size=40))
     def check(junk: bytes) -> None:
         reader = Reader(junk)
@@ -84,7 +84,7 @@ def test_junk_is_a_value_or_a_protocol_error(method: str) -> None:
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_each_truncation_is_a_protocol_error(method: str) -> None:
+def test_truncated_values_raise_protocol_error(method: str) -> None:
     whole = {
         "uvarint": b"\xff\x01",
         "uuid": bytes(16),
@@ -116,7 +116,7 @@ def test_each_truncation_is_a_protocol_error(method: str) -> None:
         ("array_length", b"\xff\xff\xff\xfe"),
     ],
 )
-def test_lengths_that_are_not_possible(method: str, data: bytes) -> None:
+def test_invalid_lengths_and_varints_raise_protocol_error(method: str, data: bytes) -> None:
     with pytest.raises(ProtocolError):
         getattr(Reader(data), method)()
 
@@ -126,7 +126,7 @@ def test_null_arrays_have_length_minus_one() -> None:
     assert Reader(written(primitives.write_compact_array_length, -1)).compact_array_length() == -1
 
 
-def test_array_length_counts_the_least_size_of_an_element() -> None:
+def test_array_length_is_bounded_by_minimum_element_size() -> None:
     data = written(primitives.write_array_length, 2) + bytes(7)
     assert Reader(data).array_length(3) == 2
     with pytest.raises(ProtocolError):
@@ -134,24 +134,24 @@ def test_array_length_counts_the_least_size_of_an_element() -> None:
 
 
 @pytest.mark.parametrize("n", [-1, 4])
-def test_skip_stays_inside(n: int) -> None:
+def test_skip_out_of_bounds_raises_protocol_error(n: int) -> None:
     with pytest.raises(ProtocolError):
         Reader(b"abc").skip(n)
 
 
 @pytest.mark.parametrize("offset", [-1, 4])
-def test_the_first_offset_is_inside(offset: int) -> None:
+def test_initial_offset_out_of_bounds_raises_protocol_error(offset: int) -> None:
     with pytest.raises(ProtocolError):
         Reader(b"abc", offset)
 
 
-def test_unknown_tagged_fields_are_passed_over() -> None:
+def test_unknown_tagged_fields_are_skipped() -> None:
     reader = Reader(b"\x02\x00\x01a\x09\x02bc" + b"\x07")
     reader.skip_tagged()
     assert reader.int8() == 7
 
 
-def test_claimed_lengths_allocate_nothing() -> None:
+def test_claimed_lengths_do_not_allocate_memory() -> None:
     claims = [
         ("array_length", struct.pack(">i", 2**31 - 1)),
         ("compact_bytes", b"\xff\xff\xff\xff\x0f"),
@@ -168,11 +168,11 @@ def test_claimed_lengths_allocate_nothing() -> None:
         tracemalloc.stop()
 
 
-def test_text_that_is_not_utf8_is_read_as_java_reads_it() -> None:
+def test_invalid_utf8_is_replaced_as_java_does() -> None:
     assert Reader(b"\x00\x02\xffa").string() == "\ufffda"
 
 
-def test_strings_longer_than_the_prefix_can_say_are_not_written() -> None:
+def test_writing_oversized_string_raises_protocol_error() -> None:
     for write in (primitives.write_string, primitives.write_compact_string):
         with pytest.raises(ProtocolError):
             written(write, "x" * 32_768)

@@ -17,27 +17,27 @@ def members(ranges: Ranges, point: int) -> bool:
 
 
 @given(RANGES, POINTS)
-def test_the_complement_holds_what_is_not_there(ranges: Ranges, point: int) -> None:
+def test_complement_contains_exactly_the_other_points(ranges: Ranges, point: int) -> None:
     assert members(complement(ranges), point) != members(ranges, point)
 
 
 @given(RANGES, POINTS)
-def test_the_source_matches_the_members(ranges: Ranges, point: int) -> None:
+def test_regex_source_matches_exactly_the_members(ranges: Ranges, point: int) -> None:
     assert bool(re2.fullmatch(source(ranges), chr(point))) == members(ranges, point)
 
 
-def test_nothing_and_everything() -> None:
+def test_empty_and_full_sets() -> None:
     assert re2.fullmatch(source([]), "a") is None
     assert complement(ANY) == []
     assert complement([]) == ANY
 
 
-def test_only_ascii_letters_have_another_case() -> None:
+def test_case_folding_covers_ascii_letters_only() -> None:
     folded = either_case([(ord("Y"), ord("b")), (ord("é"), ord("é"))])
     assert {chr(point) for point in range(256) if members(folded, point)} == set("YZ[\\]^_`abyzABé")
 
 
-def test_ascii_sets_are_what_their_names_say() -> None:
+def test_posix_classes_match_python_predicates() -> None:
     ascii_text = [chr(point) for point in range(128)]
     for name, expected in {
         "Alpha": str.isalpha,
@@ -50,6 +50,6 @@ def test_ascii_sets_are_what_their_names_say() -> None:
         assert [members(POSIX[name], ord(c)) for c in ascii_text] == [expected(c) for c in ascii_text], name
 
 
-def test_upper_case_leaves_out_what_lower_case_holds() -> None:
+def test_upper_case_class_is_complement_of_lower_case_class() -> None:
     for letter in "dhsvw":
         assert PREDEFINED[letter.upper()] == complement(PREDEFINED[letter])

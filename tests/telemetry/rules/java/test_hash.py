@@ -1,4 +1,4 @@
-"""telemetry/rules/java/hash.py: the vectors of a JDK, and a JDK itself."""
+"""telemetry/rules/java/hash.py compared with recorded JDK values and with a live JDK."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_subscription_id_vectors(
         [f"{PARTITION}latency", f"{PARTITION}queue."],
     ],
 )
-def test_the_order_of_the_vectors_is_that_of_their_set(in_order: list[str]) -> None:
+def test_hash_set_order_ignores_insertion_order(in_order: list[str]) -> None:
     assert hash_set(in_order) == hash_set(reversed(in_order)) == hash_set_of(in_order) == in_order
 
 
@@ -76,17 +76,17 @@ def test_string_hash_counts_utf16_units() -> None:
 
 
 @given(st.lists(st.text(max_size=4)))
-def test_sets_keep_each_element_once(elements: list[str]) -> None:
+def test_duplicate_elements_are_kept_once(elements: list[str]) -> None:
     for ordered in (hash_set(elements), hash_set_of(elements)):
         assert sorted(ordered) == sorted(set(elements))
 
 
-def test_elements_of_one_bucket_stay_in_the_order_they_came() -> None:
+def test_colliding_elements_keep_insertion_order() -> None:
     assert hash_set(["Aa", "BB"]) == ["Aa", "BB"]
     assert hash_set(["BB", "Aa"]) == ["BB", "Aa"]
 
 
-def test_a_key_is_put_once_and_can_be_removed() -> None:
+def test_map_keys_are_unique_and_removable() -> None:
     keys = ConcurrentMapKeys()
     for key in ("b", "a", "b"):
         keys.put(key)
@@ -98,11 +98,11 @@ def test_a_key_is_put_once_and_can_be_removed() -> None:
 
 
 @pytest.mark.java
-def test_orders_are_those_of_the_jdk(jvm: Jvm) -> None:
+def test_iteration_orders_match_the_jdk(jvm: Jvm) -> None:
     rng = random.Random(11)
     util = jvm.classes.java.util
     for _ in range(60):
-        # At most 4 of one hash code: below what makes a tree of a bucket.
+        # At most 4 elements share a hash code, so the JDK never turns a bucket into a tree.
         words = rng.choices([f"{a}{b}{n}" for a in ("Aa", "BB") for b in ("Aa", "BB") for n in range(40)], k=60)
         words = words[: rng.choice([3, 12, 13, 25, 60])]
         theirs, presized = util.HashSet(), util.HashSet(words)
@@ -121,7 +121,7 @@ def test_orders_are_those_of_the_jdk(jvm: Jvm) -> None:
 
 
 @pytest.mark.java
-def test_hash_codes_are_those_of_the_jdk(jvm: Jvm) -> None:
+def test_hash_codes_match_the_jdk(jvm: Jvm) -> None:
     java = jvm.classes.java
     for text in ("", "org.apache.kafka.", "métrique", "𝒳𝒴"):
         assert string_hash(text) == java.util.Objects.hashCode(text) & 0xFFFF_FFFF

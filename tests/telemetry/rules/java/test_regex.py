@@ -60,7 +60,7 @@ REFUSED = REFUSED_SPACED.split()
         (r"~~||--&&", ["~~", "--&&"], ["~"]),
     ],
 )
-def test_means_what_java_means(pattern: str, yes: list[str], no: list[str]) -> None:
+def test_patterns_match_as_in_java(pattern: str, yes: list[str], no: list[str]) -> None:
     if not yes and not no:
         with pytest.raises(JavaPatternError):
             JavaPattern(pattern)
@@ -104,35 +104,35 @@ def test_means_what_java_means(pattern: str, yes: list[str], no: list[str]) -> N
         ("[" * 103 + "a" + "]" * 103, "more than 100 nested classes"),
     ],
 )
-def test_what_cannot_be_expressed_is_named(pattern: str, named: str) -> None:
+def test_untranslatable_construct_is_named_in_the_error(pattern: str, named: str) -> None:
     with pytest.raises(UntranslatableError, match=re.escape(named)):
         JavaPattern(pattern)
 
 
 @pytest.mark.parametrize("pattern", REFUSED)
-def test_what_java_refuses_is_refused(pattern: str) -> None:
+def test_patterns_invalid_in_java_are_refused(pattern: str) -> None:
     with pytest.raises(JavaPatternError) as refused:
         JavaPattern(pattern)
     assert not isinstance(refused.value, UntranslatableError)
 
 
-def test_only_the_beginning_of_a_long_subject_is_looked_at() -> None:
+def test_subject_is_truncated_to_the_maximum_length() -> None:
     assert JavaPattern("x*").matches("x" * MAX_SUBJECT_CHARS + "y")
     assert not JavaPattern("x*y").matches("x" * MAX_SUBJECT_CHARS + "y")
 
 
 @pytest.mark.parametrize("pattern", ["(a+)+$", "(a|aa)+", "(.*)*x", "(a?){30}a{30}", "([a-z]+)*-[0-9]"])
-def test_no_pattern_takes_more_than_linear_time(pattern: str) -> None:
+def test_backtracking_patterns_match_in_linear_time(pattern: str) -> None:
     """Patterns that a backtracking engine would match for hours."""
     assert not JavaPattern(pattern).matches("a" * (MAX_SUBJECT_CHARS - 1) + "!")
 
 
-def test_a_subject_that_is_no_unicode_text_is_matched_all_the_same() -> None:
+def test_subject_with_lone_surrogate_is_matched() -> None:
     assert JavaPattern("a.").matches("a\udc80")
 
 
 @given(st.text(max_size=30) | st.lists(st.sampled_from(TOKENS), max_size=10).map("".join))
-def test_junk_compiles_or_is_refused(junk: str) -> None:
+def test_random_patterns_compile_or_are_refused(junk: str) -> None:
     try:
         compiled = JavaPattern(junk)
     except JavaPatternError:
@@ -142,13 +142,13 @@ def test_junk_compiles_or_is_refused(junk: str) -> None:
 
 @pytest.mark.java
 @pytest.mark.parametrize("pattern", REFUSED)
-def test_java_refuses_it_indeed(jvm: Jvm, pattern: str) -> None:
+def test_refused_patterns_are_invalid_in_java(jvm: Jvm, pattern: str) -> None:
     with pytest.raises(Py4JJavaError):
         jvm.classes.java.util.regex.Pattern.compile(pattern)
 
 
 @pytest.mark.java
-def test_random_patterns_mean_what_they_mean_to_java(jvm: Jvm) -> None:
+def test_random_patterns_match_as_in_java(jvm: Jvm) -> None:
     rng = random.Random(23)
     compared = 0
     for _ in range(3_000):
