@@ -64,7 +64,7 @@ def test_functions_are_short() -> None:
 
 
 @pytest.mark.parametrize("package", PACKAGES)
-def test_the_docstring_of_a_package_names_its_parts(package: str) -> None:
+def test_package_docstring_names_its_folders(package: str) -> None:
     docstring = ast.get_docstring(ast.parse((ROOT / package / "__init__.py").read_text())) or ""
     folders = [init.parent.name for init in (ROOT / package).glob("*/__init__.py")]
     assert [folder for folder in folders if f"{folder}/" not in docstring] == []
@@ -77,6 +77,6 @@ def test_every_package_has_a_docstring() -> None:
     assert [name_of(file) for file in inits if len(ast.get_docstring(ast.parse(file.read_text())) or "") < 40] == []
 
 
-def test_retired_words_stay_out() -> None:
+def test_retired_words_are_not_used() -> None:
     files = [file for file in tracked(".py", ".md", ".sql") if file.exists() and file != Path(__file__)]
     assert [f"{name_of(file)}: {found[0]}" for file in files if (found := RETIRED.search(file.read_text()))] == []

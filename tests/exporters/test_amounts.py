@@ -1,4 +1,4 @@
-"""Amounts in words."""
+"""Formatted byte counts, rates, shares and durations."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from exporters.amounts import bytes_text, duration_text, rate_text, share_text
     [(0, "0 B"), (999, "999 B"), (999.96, "1.0 kB"), (1000, "1.0 kB"), (85_000, "85.0 kB"), (-1.5e6, "-1.5 MB"),
      (1e15, "1.0 PB"), (1e19, "10000.0 PB")],
 )  # fmt: skip
-def test_bytes(value: float, text: str) -> None:
+def test_bytes_text_uses_decimal_units(value: float, text: str) -> None:
     assert bytes_text(value) == text
 
 
-def test_rates_have_the_unit_of_their_quota() -> None:
+def test_rate_text_uses_the_unit_of_the_quota() -> None:
     assert rate_text(85_000.0, "producer_byte_rate") == "85.0 kB/s"
     assert rate_text(12.5, "request_percentage") == "12.5 %"
     assert rate_text(3.0, "controller_mutation_rate") == "3.0 mutations/s"
@@ -24,7 +24,7 @@ def test_rates_have_the_unit_of_their_quota() -> None:
     assert rate_text(None, "producer_byte_rate") == "-"
 
 
-def test_shares_and_durations() -> None:
+def test_share_and_duration_texts() -> None:
     assert [share_text(value) for value in (None, 0.8511)] == ["-", "85.1 %"]
     assert [duration_text(ms) for ms in (None, 0, 999, 1000, 90_000, 5_400_000)] == [
         "-", "0 ms", "999 ms", "1.0 s", "1.5 min", "1.5 h",

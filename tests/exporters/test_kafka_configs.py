@@ -22,6 +22,8 @@ from exporters.kafka_configs import kafka_configs_line
         ),
     ],
 )  # fmt: skip
-def test_the_line(entity: list[tuple[str, str | None]], value: float | None, words: list[str]) -> None:
+def test_kafka_configs_line_is_quoted_for_the_shell(
+    entity: list[tuple[str, str | None]], value: float | None, words: list[str]
+) -> None:
     line = kafka_configs_line(entity, "k", value)
     assert shlex.split(line) == ["kafka-configs.sh", "--bootstrap-server", "HOST:PORT", "--alter", *words]

@@ -9,7 +9,7 @@ import pytest
 from exporters.levels import Level, MutedTime, level_of, worst_broker_order
 
 
-def test_a_long_throttle_mutes_the_minutes_that_it_reaches_into() -> None:
+def test_long_throttle_mutes_all_minutes_it_covers() -> None:
     muted = MutedTime()
     muted.announce(50_000, 90_000)
     minutes = [muted.muted_ms(start, start + 60_000) for start in (0, 60_000, 120_000, 180_000)]
@@ -17,7 +17,7 @@ def test_a_long_throttle_mutes_the_minutes_that_it_reaches_into() -> None:
     assert (muted.until_ms, muted.longest_ms) == (140_000, 90_000)
 
 
-def test_times_that_overlap_count_once_as_a_set_of_milliseconds_does() -> None:
+def test_overlapping_throttles_count_once() -> None:
     draw = random.Random(1)
     for _ in range(50):
         announced = [(draw.randrange(1000), draw.randrange(-5, 200)) for _ in range(draw.randrange(20))]
@@ -52,11 +52,13 @@ def test_old_spans_are_dropped() -> None:
         (None, 600, False, Level.THROTTLED),
     ],
 )
-def test_levels(utilization: float | None, muted_ms: float, limit_known: bool, level: Level) -> None:
+def test_level_of_utilization_and_muted_time(
+    utilization: float | None, muted_ms: float, limit_known: bool, level: Level
+) -> None:
     assert level_of(utilization, muted_ms, 60_000, limit_known=limit_known) == level
 
 
-def test_the_worst_broker() -> None:
+def test_worst_broker_order() -> None:
     brokers = [(0.5, 700.0, 4), (0.99, 500.0, 3), (0.99, 500.0, 2), (0.99, 0.0, 1), (None, 0.0, 0)]
     draw = random.Random(2)
     for _ in range(10):

@@ -1,8 +1,7 @@
 """`make fuzz`: hostile bytes in a child process. Ends with `fuzz inputs=N crashes=M max_rss_mib=R`.
 
-The child throws inputs until its time is over; a finding is reported with the seed that repeats it, and a new child
-goes
-on behind it. Native code can abort a process: that is why it is a child.
+The child runs inputs until its time is over. A finding is reported with the seed that reproduces it, and a new child
+continues after it. A child process is used because native code can abort it.
 """
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ Target = Callable[[bytes], None]
 
 
 def tokens() -> dict[str, bytes]:
-    """First messages of clients that say they are alice."""
+    """First messages of clients that authenticate as alice."""
     jwt = ".".join(base64.urlsafe_b64encode(part).decode().rstrip("=") for part in (b"{}", b'{"sub":"alice"}', b""))
     return {
         "PLAIN": b"\0alice\0alice-secret",
@@ -146,7 +146,7 @@ def _token(data: bytes) -> None:
 
 
 def _handshake(tls: ListenerTls, data: bytes) -> None:
-    """OpenSSL and our callback: errors of ssl and no others; nothing is kept of a handshake that is over."""
+    """OpenSSL and our callback raise only ssl errors, and a finished handshake keeps no state."""
     received = ssl.MemoryBIO()
     received.write(data)
     server = tls.context.wrap_bio(received, ssl.MemoryBIO(), server_side=True)

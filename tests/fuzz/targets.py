@@ -1,4 +1,4 @@
-"""What hostile bytes are thrown at. Each target takes bytes and ends quietly, or with an error that it documents.
+"""Fuzz targets. Each accepts bytes and returns, or raises an error that it documents.
 
 Anything else (another exception, a crash, a hang, memory without bound) is a finding.
 """
@@ -165,7 +165,7 @@ class Targets:
         raise AssertionError(f"a frame of {length} bytes was taken")
 
     def _response(self, request: bytes, data: bytes) -> None:
-        """To requests that were asked. Mostly the correlation id fits, and often the length: damage lies behind."""
+        """Responses to sent requests. Correlation id and length are mostly valid, so that the damage is in the body."""
         connection = self._connection()
         behind = (request[8:12] if self._source.random() < 0.9 else data[4:8]) + data[8:]
         length = len(behind).to_bytes(4, "big") if self._source.random() < 0.7 else data[:4]
@@ -201,7 +201,7 @@ class Targets:
             decode(data, push, PayloadLimits(), frozenset())
 
     def _pushed(self, data: bytes) -> None:
-        """Twice, so that what a template made of the first is tried on the second: it must not matter."""
+        """Decodes each push twice, so that a template learned from the first is used for the second."""
         push = Push(FACTS, "fuzz", b"i" * 16, NOW_MS, 1, False, 0, data)
         for _ in range(2):
             outcome, refusal = self._templates.outcome(push)

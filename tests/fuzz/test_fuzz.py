@@ -1,4 +1,4 @@
-"""Runs the fuzz targets for a few seconds: they find nothing, and a planted fault is reported."""
+"""Runs the fuzz targets for a few seconds without findings, and checks that a planted fault is reported."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.fuzz.targets import Targets
 
 
 @pytest.mark.slow
-def test_a_few_seconds_find_nothing() -> None:
+def test_short_fuzz_run_finds_no_crashes() -> None:
     reported = subprocess.run(
         [sys.executable, "-m", "tests.fuzz", "7", "4"], capture_output=True, text=True, timeout=120
     )
@@ -22,7 +22,7 @@ def test_a_few_seconds_find_nothing() -> None:
     assert " crashes=0 " in reported.stdout
 
 
-def test_an_exception_that_is_not_documented_is_a_finding(capsys: pytest.CaptureFixture[str]) -> None:
+def test_undocumented_exception_is_reported_as_a_crash(capsys: pytest.CaptureFixture[str]) -> None:
     source = random.Random(1)
     targets = Targets(source)
 

@@ -11,7 +11,7 @@ pytestmark = pytest.mark.clickhouse
 
 ASSERTION, NULL, NOTHING, ROLLUPS = "assertion", "pushes null", "do not work", "no terminating push"
 
-# software -> library, its version, what is known of it
+# software -> library, library version, known issues
 SOFTWARE: dict[tuple[str, str], tuple[str, str, list[str]]] = {
     ("librdkafka", "2.4.9"): ("librdkafka", "2.4.9", []),
     ("librdkafka", "2.5.0"): ("librdkafka", "2.5.0", [ASSERTION]),
@@ -52,7 +52,7 @@ def _found(store: Store, cluster: str, software: list[tuple[str, str]]) -> list[
     ]
 
 
-def test_versions_are_compared_number_by_number(clickhouse: RunningClickHouse) -> None:
+def test_versions_are_compared_numerically(clickhouse: RunningClickHouse) -> None:
     rows = _found(clickhouse.store, "software", list(SOFTWARE))
     assert len(rows) == len(SOFTWARE)
     for name, version, library, library_version, known_issue in rows:
@@ -71,7 +71,7 @@ def _counted(store: Store, cluster: str) -> list[tuple[int, bool]]:
             " (cluster, client_instance_id, software_name, software_version, last_seen, terminated)"
             f" SELECT '{cluster}', generateUUIDv4(), 'librdkafka', '2.5.0', {times} FROM numbers({count})"
         )
-    # An instance that comes again is one.
+    # Repeated rows of one instance count once.
     columns = "cluster, client_instance_id, software_name, software_version"
     store.query(
         f"INSERT INTO headroom.client_instances ({columns}, last_seen) SELECT {columns}, now64(3)"
@@ -87,5 +87,5 @@ def _counted(store: Store, cluster: str) -> list[tuple[int, bool]]:
     ]
 
 
-def test_those_are_counted_who_are_there(clickhouse: RunningClickHouse) -> None:
+def test_only_active_instances_are_counted(clickhouse: RunningClickHouse) -> None:
     assert _counted(clickhouse.store, "counted") == [(3, True)]

@@ -1,4 +1,4 @@
-"""Two nodes that are replicas of one shard: the same rows under one token, a node that is away, roles, retention."""
+"""Two replicas of one shard: deduplication by token, an unavailable node, roles, retention."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def store(cluster: RunningCluster) -> Iterator[Store]:
 
 
 def answers(cluster: RunningCluster, sql: str) -> list[Any]:
-    """What a reader gets from each node once they are in sync."""
+    """The rows that each node returns once the nodes are in sync."""
     cluster.wait_in_sync()
     return unsynced_answers(cluster, sql)
 
@@ -59,7 +59,7 @@ def unsynced_answers(cluster: RunningCluster, sql: str) -> list[Any]:
     return found
 
 
-def test_a_second_start_changes_nothing(cluster: RunningCluster, store: Store) -> None:
+def test_second_migration_changes_nothing(cluster: RunningCluster, store: Store) -> None:
     again = cluster.store()
     again.migrate()
     again.check()
@@ -73,14 +73,14 @@ def test_a_second_start_changes_nothing(cluster: RunningCluster, store: Store) -
     assert kinds["Distributed"] == sum(count for engine, count in first if engine.startswith("Replicated"))
 
 
-def test_a_store_without_the_cluster_is_refused(cluster: RunningCluster, store: Store) -> None:
+def test_store_without_cluster_name_is_refused(cluster: RunningCluster, store: Store) -> None:
     alone = Store(cluster.nodes[0].endpoint("writer"))
     with pytest.raises(UnsupportedServerError, match=r"is that of a cluster: set store\.cluster\.name"):
         alone.migrate()
     alone.close()
 
 
-def test_a_batch_counts_once_on_whichever_node_it_is_sent_again(cluster: RunningCluster, store: Store) -> None:
+def test_repeated_batch_counts_once_on_any_node(cluster: RunningCluster, store: Store) -> None:
     for node in (*cluster.nodes, *cluster.nodes):
         single = Store(node.endpoint("writer"), options=store._options)
         single.insert("points", points("once", 1000), token="once")
@@ -88,7 +88,7 @@ def test_a_batch_counts_once_on_whichever_node_it_is_sent_again(cluster: Running
     assert answers(cluster, "SELECT count() FROM headroom.points WHERE cluster = 'once'") == [[(1000,)]] * 2
 
 
-def test_inserts_go_to_the_next_node_when_one_is_away(cluster: RunningCluster, store: Store) -> None:
+def test_inserts_fail_over_to_the_next_node(cluster: RunningCluster, store: Store) -> None:
     first = cluster.nodes[0]
     writer = cluster.store()
     writer.insert("points", points("away", 10), token="away-1")
@@ -105,13 +105,13 @@ def test_inserts_go_to_the_next_node_when_one_is_away(cluster: RunningCluster, s
     assert answers(cluster, sql) == [[("away", 10), ("away-2", 10)]] * 2
 
 
-def test_replicas_agree_when_all_have_all_rows(cluster: RunningCluster, store: Store) -> None:
+def test_replicas_agree_once_in_sync(cluster: RunningCluster, store: Store) -> None:
     store.insert("points", points("agree", 10), token="agree")
     cluster.wait_in_sync()
     assert store.replicas_agree("points")
 
 
-def test_rollups_and_views_are_the_same_on_both(cluster: RunningCluster, store: Store) -> None:
+def test_rollups_and_views_are_equal_on_both_nodes(cluster: RunningCluster, store: Store) -> None:
     store.insert("points", points("rolled", 100), token="rolled")
     [(ts,)] = store.query("SELECT min(toUnixTimestamp(ts)) FROM headroom.points WHERE cluster = 'rolled'")
     store.command(ROLL_UP, roll_up_parameters(int(ts) // 3600))
@@ -125,7 +125,7 @@ def test_rollups_and_views_are_the_same_on_both(cluster: RunningCluster, store: 
         assert first == second, view
 
 
-def test_a_quorum_of_both_waits_for_both(cluster: RunningCluster, store: Store) -> None:
+def test_quorum_insert_waits_for_both_replicas(cluster: RunningCluster, store: Store) -> None:
     both = cluster.store(quorum="2")
     both.insert("points", points("quorum", 10), token="quorum")
     assert unsynced_answers(cluster, "SELECT count() FROM headroom.points WHERE cluster = 'quorum'") == [[(10,)]] * 2
@@ -139,7 +139,7 @@ def test_a_quorum_of_both_waits_for_both(cluster: RunningCluster, store: Store) 
     both.close()
 
 
-def test_a_node_that_lost_its_disk_gets_all_rows_from_the_other(cluster: RunningCluster, store: Store) -> None:
+def test_node_with_lost_disk_is_restored_from_its_replica(cluster: RunningCluster, store: Store) -> None:
     """The procedure of docs/clickhouse.md."""
     store.insert("points", points("kept", 100), token="kept")
     cluster.wait_in_sync()
@@ -161,7 +161,7 @@ def test_a_node_that_lost_its_disk_gets_all_rows_from_the_other(cluster: Running
     assert tables == first_tables
 
 
-def test_retention_is_configuration(cluster: RunningCluster, store: Store) -> None:
+def test_retention_is_configurable(cluster: RunningCluster, store: Store) -> None:
     longer = cluster.store(retention_days={"points": 30, "points_1h": 700})
     longer.migrate()
     longer.close()
@@ -188,9 +188,7 @@ def test_retention_is_configuration(cluster: RunningCluster, store: Store) -> No
         ("writer", "SELECT * FROM file('/etc/passwd', 'TSV', 'a String')"),
     ],
 )
-def test_roles_are_refused_what_they_do_not_need(
-    cluster: RunningCluster, store: Store, role: str, statement: str
-) -> None:
+def test_roles_are_denied_unneeded_statements(cluster: RunningCluster, store: Store, role: str, statement: str) -> None:
     with (
         cluster.nodes[0].endpoint(role).connect() as client,
         pytest.raises(DatabaseError, match=r"ACCESS_DENIED|READONLY"),
@@ -198,7 +196,7 @@ def test_roles_are_refused_what_they_do_not_need(
         client.command(statement)
 
 
-def test_jobs_write_their_tables_and_clear_what_they_staged(cluster: RunningCluster, store: Store) -> None:
+def test_jobs_role_writes_results_and_drops_staged_partitions(cluster: RunningCluster, store: Store) -> None:
     with cluster.nodes[1].endpoint("jobs").connect() as client:
         client.command("INSERT INTO headroom.job_runs (job, run_id) VALUES ('j', generateUUIDv4())")
         client.command("INSERT INTO headroom.quota_utilization_staging (run, client_id) VALUES ('r', 'c')")
@@ -209,7 +207,7 @@ def test_jobs_write_their_tables_and_clear_what_they_staged(cluster: RunningClus
 
 @pytest.mark.spark
 @pytest.mark.timeout(300)
-def test_a_spark_job_runs_as_its_role_and_both_nodes_have_its_results(cluster: RunningCluster, store: Store) -> None:
+def test_spark_job_results_reach_both_nodes(cluster: RunningCluster, store: Store) -> None:
     end_ms = time.time_ns() // 1_000_000 // 60_000 * 60_000
     rows = [
         UsageSample(

@@ -19,7 +19,7 @@ def on_cluster(*statements: str) -> tuple[str, ...]:
     return ClusterSchema("c").render(statements)
 
 
-def test_every_file_has_a_rule_for_each_of_its_statements() -> None:
+def test_every_migration_statement_has_a_cluster_rule() -> None:
     layout = ClusterSchema("c")
     for migration in schema.migrations():
         rendered = layout.render(migration.statements)
@@ -31,7 +31,7 @@ def test_every_file_has_a_rule_for_each_of_its_statements() -> None:
                 assert re.match(r"ALTER TABLE headroom\.\w+_local\b", statement), statement
 
 
-def test_each_table_has_a_distributed_one_on_top_with_its_newest_columns() -> None:
+def test_every_local_table_has_a_distributed_table() -> None:
     layout, rows, on_top = ClusterSchema("c"), set[str](), set[str]()
     for statement in (text for migration in schema.migrations() for text in layout.render(migration.statements)):
         if match := re.match(r"CREATE TABLE IF NOT EXISTS headroom\.(\w+)_local", statement):
@@ -42,7 +42,7 @@ def test_each_table_has_a_distributed_one_on_top_with_its_newest_columns() -> No
     assert {"points", "series", "quota_usage", "job_runs", "points_1h"} <= rows
 
 
-def test_a_table_is_replicated_below_and_sharded_by_client_on_top() -> None:
+def test_table_is_replicated_and_sharded_by_client() -> None:
     below, on_top = on_cluster(TABLE + OWN)
     assert below.startswith("CREATE TABLE IF NOT EXISTS headroom.t_local\n")
     assert "ENGINE = ReplicatedReplacingMergeTree(v)" in below
@@ -53,12 +53,12 @@ def test_a_table_is_replicated_below_and_sharded_by_client_on_top() -> None:
     )
 
 
-def test_a_table_without_clients_is_on_the_first_shard() -> None:
+def test_table_without_client_columns_is_on_the_first_shard() -> None:
     _, on_top = on_cluster("CREATE TABLE IF NOT EXISTS headroom.t (`v` UInt8)\nENGINE = MergeTree ORDER BY v")
     assert on_top.endswith("Distributed('c', headroom, t_local, 0)")
 
 
-def test_a_view_that_feeds_a_table_reads_and_writes_the_rows_of_its_node() -> None:
+def test_materialized_view_reads_and_writes_local_tables() -> None:
     feed = "CREATE MATERIALIZED VIEW IF NOT EXISTS headroom.f TO headroom.t AS SELECT * FROM headroom.t"
     assert on_cluster(TABLE + OWN, feed)[-1] == (
         "CREATE MATERIALIZED VIEW IF NOT EXISTS headroom.f TO headroom.t_local AS SELECT * FROM headroom.t_local"
@@ -74,13 +74,13 @@ def test_a_view_that_feeds_a_table_reads_and_writes_the_rows_of_its_node() -> No
         ("SELECT 1 WHERE v IN (SELECT v FROM headroom.t)\nSETTINGS final = 1", ", distributed_product_mode = 'local'"),
     ],
 )
-def test_clients_are_joined_on_their_shard(view: str, added: str) -> None:
+def test_joins_use_local_or_global_product_mode(view: str, added: str) -> None:
     windows = "CREATE TABLE IF NOT EXISTS headroom.w (`v` UInt8)\nENGINE = MergeTree ORDER BY v"
     create = f"CREATE VIEW IF NOT EXISTS headroom.v AS {view}"
     assert on_cluster(TABLE + OWN, windows, create)[-1] == create + added
 
 
-def test_a_renamed_table_takes_its_rows_along() -> None:
+def test_renamed_table_keeps_its_rows() -> None:
     assert on_cluster(TABLE + OWN, "RENAME TABLE headroom.t TO headroom.u")[2:] == (
         "RENAME TABLE headroom.t_local TO headroom.u_local",
         "CREATE OR REPLACE TABLE headroom.u AS headroom.u_local"
@@ -98,10 +98,10 @@ def test_a_renamed_table_takes_its_rows_along() -> None:
         "CREATE TABLE headroom.t (`a` String)\nENGINE = MergeTree ORDER BY a",
     ],
 )
-def test_a_statement_without_a_rule_is_refused(statement: str) -> None:
+def test_statement_without_a_rule_is_refused(statement: str) -> None:
     with pytest.raises(ValueError, match="no rule for a cluster"):
         on_cluster(statement)
 
 
-def test_the_name_of_a_cluster_is_a_literal() -> None:
+def test_cluster_name_is_quoted_as_a_literal() -> None:
     assert quoted("it's \\ here") == "'it\\'s \\\\ here'"

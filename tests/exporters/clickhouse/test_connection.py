@@ -13,7 +13,7 @@ import pytest
 from exporters.clickhouse.connection import Endpoint, password_of
 
 
-def test_an_address_has_defaults() -> None:
+def test_endpoint_has_default_ports_and_user() -> None:
     assert Endpoint.parse("http://h") == Endpoint("http", "h", 8123)
     assert Endpoint.parse("https://h/headroom/") == Endpoint("https", "h", 8443)
     named = Endpoint.parse("http://us%40er@[::1]:1/headroom", "pass")
@@ -30,19 +30,19 @@ def test_an_address_has_defaults() -> None:
         "http://h:1/other", "http://h/?user=u", "http://h/#f",
     ],
 )  # fmt: skip
-def test_what_is_no_address_is_refused(url: str) -> None:
+def test_invalid_url_is_refused(url: str) -> None:
     with pytest.raises(ValueError, match=r"is not http|names more than a server"):
         Endpoint.parse(url)
 
 
 @pytest.mark.parametrize("url", ["http://u:hidden@h", "http://:hidden@h:1/headroom", "ftp://u:hidden@", "http://u:@h"])
-def test_a_password_in_a_url_is_refused_and_not_shown(url: str) -> None:
+def test_password_in_url_is_refused_and_not_shown(url: str) -> None:
     with pytest.raises(ValueError, match="HEADROOM_CLICKHOUSE_PASSWORD_FILE") as refused:
         Endpoint.parse(url)
     assert "hidden" not in str(refused.value)
 
 
-def test_a_password_comes_from_the_environment_or_a_file(tmp_path: Path) -> None:
+def test_password_is_read_from_environment_or_file(tmp_path: Path) -> None:
     (tmp_path / "secret").write_text("pä ss\n")
     assert password_of({}) == ""
     assert password_of({"HEADROOM_CLICKHOUSE_PASSWORD": "x"}) == "x"
@@ -73,7 +73,7 @@ def naming(answer: str) -> Iterator[str]:
         server.shutdown()
 
 
-def test_the_writer_of_a_server_on_this_machine(tmp_path: Path) -> None:
+def test_local_server_provides_writer_credentials(tmp_path: Path) -> None:
     file = tmp_path / "writer.password"
     file.write_text("0" * 64 + "\n")
     with naming(f"{file}\n") as url:
@@ -83,15 +83,15 @@ def test_the_writer_of_a_server_on_this_machine(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("name", "content"), [("writer.password", "root:x:0:0"), ("id_rsa", "0" * 64)])
-def test_a_server_cannot_have_another_file_sent_to_it(tmp_path: Path, name: str, content: str) -> None:
+def test_writer_password_is_read_only_from_a_valid_file(tmp_path: Path, name: str, content: str) -> None:
     (tmp_path / name).write_text(content)
     with naming(str(tmp_path / name)) as url:
         assert Endpoint.parse(url).as_writer() == Endpoint.parse(url)
 
 
-def test_a_server_elsewhere_is_not_asked() -> None:
+def test_remote_server_is_not_queried_for_a_writer() -> None:
     assert Endpoint.parse("http://clickhouse.example:1").as_writer() == Endpoint.parse("http://clickhouse.example:1")
 
 
-def test_nobody_there_has_no_writer() -> None:
+def test_unreachable_server_has_no_writer() -> None:
     assert Endpoint.parse("http://127.0.0.1:1").as_writer() == Endpoint.parse("http://127.0.0.1:1")

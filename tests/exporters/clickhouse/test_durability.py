@@ -1,4 +1,4 @@
-"""The store's result for rows that a server does not keep, and what is on disk when it confirms rows."""
+"""The store's errors for rows that a server does not accept, and what is on disk when it confirms rows."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def stored(store: Store, cluster: str) -> int:
     ("setting", "value", "code"),
     [("min_free_disk_bytes_to_perform_insert", 1 << 60, 243), ("parts_to_throw_insert", 1, 252)],
 )
-def test_a_server_that_is_full_stores_nothing_and_says_so(
+def test_full_server_raises_transient_error_and_stores_nothing(
     clickhouse: RunningClickHouse, settings: Any, setting: str, value: int, code: int
 ) -> None:
     store, cluster = clickhouse.store, f"full-{code}"
@@ -59,7 +59,7 @@ def test_a_server_that_is_full_stores_nothing_and_says_so(
 
 
 @pytest.mark.clickhouse
-def test_rows_against_a_constraint_are_refused_for_good(clickhouse: RunningClickHouse) -> None:
+def test_constraint_violation_raises_permanent_error(clickhouse: RunningClickHouse) -> None:
     store = clickhouse.store
     store.query("ALTER TABLE headroom.points ADD CONSTRAINT small CHECK value < 5")
     try:
@@ -72,7 +72,7 @@ def test_rows_against_a_constraint_are_refused_for_good(clickhouse: RunningClick
 
 
 @pytest.mark.clickhouse
-def test_whether_a_table_holds_rows(clickhouse: RunningClickHouse) -> None:
+def test_holds_requires_all_rows(clickhouse: RunningClickHouse) -> None:
     store, rows = clickhouse.store, points("held", 2_000)
     assert not store.holds("points", rows)
     store.insert("points", rows.slice(0, 1_000), token="held")
@@ -83,7 +83,7 @@ def test_whether_a_table_holds_rows(clickhouse: RunningClickHouse) -> None:
 
 
 @pytest.mark.clickhouse
-def test_a_column_that_is_missing_waits_for_a_migration(clickhouse: RunningClickHouse) -> None:
+def test_missing_column_raises_transient_error(clickhouse: RunningClickHouse) -> None:
     store = clickhouse.store
     store.query("ALTER TABLE headroom.quota_limits RENAME COLUMN value TO other")
     rows = points("drift", 1).select(["cluster", "client_id"]).append_column("value", [[1.0]])
@@ -97,7 +97,7 @@ def test_a_column_that_is_missing_waits_for_a_migration(clickhouse: RunningClick
 
 
 @pytest.mark.clickhouse
-def test_files_and_directories_of_a_part_are_synced_before_the_answer(clickhouse: RunningClickHouse) -> None:
+def test_part_is_fsynced_before_the_insert_is_confirmed(clickhouse: RunningClickHouse) -> None:
     sql = "SELECT sumIf(value, event = 'FileSync'), sumIf(value, event = 'DirectorySync') FROM system.events"
     before = clickhouse.store.query(sql)[0]
     clickhouse.store.insert("points", points("synced", 10), token="synced")
@@ -106,7 +106,7 @@ def test_files_and_directories_of_a_part_are_synced_before_the_answer(clickhouse
 
 
 @pytest.mark.clickhouse
-def test_all_tables_of_the_worker_are_synced(clickhouse: RunningClickHouse) -> None:
+def test_all_written_tables_use_fsync(clickhouse: RunningClickHouse) -> None:
     rows = clickhouse.store.query(
         "SELECT name FROM system.tables WHERE database = 'headroom'"
         " AND create_table_query LIKE '%fsync_after_insert = 1%'"
@@ -128,7 +128,7 @@ class Answering(Store):
         return SimpleNamespace(raw_insert=lambda *_: SimpleNamespace(summary=summary))
 
 
-def test_rows_that_the_server_did_not_confirm_are_not_written() -> None:
+def test_unconfirmed_rows_raise_transient_error() -> None:
     Answering("3").insert("points", points("c", 3), token="t")
     Answering("6").insert("points", points("c", 3), token="t")  # with those of a view of the operator
     with pytest.raises(TransientWriteError, match="confirmed 2 of them"):
@@ -136,17 +136,17 @@ def test_rows_that_the_server_did_not_confirm_are_not_written() -> None:
 
 
 @pytest.mark.parametrize("version", ["24.8.14.39", "25.7.1.1", "23.3", "1.1.54390"])
-def test_a_server_before_25_8_is_refused(version: str) -> None:
+def test_server_before_25_8_is_refused(version: str) -> None:
     with pytest.raises(UnsupportedServerError, match=rf"^ClickHouse {version} is too old: .* 25\.8 or newer$"):
         _refuse_old(version)
 
 
 @pytest.mark.parametrize("version", ["25.8.2.1", "25.10.1.1", "26.1.1.1"])
-def test_newer_servers_are_taken(version: str) -> None:
+def test_newer_servers_are_accepted(version: str) -> None:
     _refuse_old(version)
 
 
-def test_a_closed_store_of_an_old_server_says_so_at_each_use() -> None:
+def test_every_call_to_an_old_server_is_refused() -> None:
     class Old(Store):
         def _connected(self) -> Any:
             _refuse_old("24.3")

@@ -29,8 +29,8 @@ def shares(store: Store) -> dict[tuple[str, str], tuple[float, float, float, int
     return {(line[0], line[1]): (line[2], line[3], line[4], line[5]) for line in found}
 
 
-def test_gateways_are_added_and_what_bypasses_them_is_missing(clickhouse: RunningClickHouse) -> None:
-    """The brokers are read each 5 s, at other moments than ours; a gateway may record each 2 s."""
+def test_shares_sum_over_gateways_and_show_bypassing_traffic(clickhouse: RunningClickHouse) -> None:
+    """JMX is sampled every 5 s with an offset of 300 ms; one gateway records every 2 s."""
     end_ms = time.time_ns() // 1_000_000_000 * 1000 - 10_000
     rows = []
     for ago in range(60):

@@ -120,7 +120,7 @@ def random_samples(draw: random.Random, cluster: str, from_ms: int) -> list[Usag
     return rows
 
 
-def test_levels_of_random_rows_are_those_of_the_definition(clickhouse: RunningClickHouse) -> None:
+def test_levels_of_random_rows_match_the_definition(clickhouse: RunningClickHouse) -> None:
     draw = random.Random(20)
     from_ms = past_minute(5)
     levels = set()
@@ -128,7 +128,7 @@ def test_levels_of_random_rows_are_those_of_the_definition(clickhouse: RunningCl
         cluster = f"random-{number}"
         rows = random_samples(draw, cluster, from_ms)
         write(clickhouse.store, rows, cluster)
-        write(clickhouse.store, rows[:50], f"{cluster}-again")  # rows that come twice count once
+        write(clickhouse.store, rows[:50], f"{cluster}-again")  # duplicate rows count once
         expected = truth(rows, from_ms)
         found = verdicts(clickhouse.store, cluster, from_ms)
         assert found.keys() == expected.keys()
@@ -142,14 +142,14 @@ def test_levels_of_random_rows_are_those_of_the_definition(clickhouse: RunningCl
     assert levels >= {"throttled", "ok", "critical"}
 
 
-def test_bare_samples_count_for_the_seconds_that_were_sampled(clickhouse: RunningClickHouse) -> None:
+def test_samples_without_interval_count_for_the_sampled_seconds(clickhouse: RunningClickHouse) -> None:
     from_ms = past_minute(4)
     rows = [sample("bare", from_ms + second * 1000, 850.0, interval_ms=0) for second in range(0, 60, 10)]
     write(clickhouse.store, rows, "bare")
     assert verdicts(clickhouse.store, "bare", from_ms)["alice", "app"]["level"] == "warn"
 
 
-def test_a_bare_sample_mutes_for_its_throttle_time_in_this_minute_and_the_next_ones(
+def test_throttle_time_of_a_sample_spans_the_following_minutes(
     clickhouse: RunningClickHouse,
 ) -> None:
     from_ms = past_minute(6)
@@ -169,7 +169,7 @@ def test_rows_of_ten_seconds_cover_ten_seconds(clickhouse: RunningClickHouse) ->
     assert (found["level"], found["utilization"], found["utilization_p95"]) == ("watch", 0.7, 0.7)
 
 
-def test_a_window_that_has_not_ended_is_divided_by_what_has_passed(clickhouse: RunningClickHouse) -> None:
+def test_open_window_is_divided_by_elapsed_seconds(clickhouse: RunningClickHouse) -> None:
     from_ms = past_minute(0)
     seconds = max(1, (now_ms() - from_ms) // 1000)
     write(clickhouse.store, [sample("part", from_ms + second * 1000, 900.0) for second in range(seconds)], "part")
@@ -178,7 +178,7 @@ def test_a_window_that_has_not_ended_is_divided_by_what_has_passed(clickhouse: R
     assert seconds <= found["window_s"] <= 60
 
 
-def test_bad_numbers_and_unknown_quotas(clickhouse: RunningClickHouse) -> None:
+def test_invalid_rates_are_ignored_and_unknown_limits_are_reported(clickhouse: RunningClickHouse) -> None:
     from_ms = past_minute(4)
     rows = [sample("bad", from_ms + 1000 * n, rate) for n, rate in enumerate((math.nan, math.inf, -1.0, 1e16))]
     rows.append(sample("bad", from_ms, 10.0, client_id="new", limit=None, limit_known=False))
@@ -190,7 +190,7 @@ def test_bad_numbers_and_unknown_quotas(clickhouse: RunningClickHouse) -> None:
     }  # fmt: skip
 
 
-def test_a_limit_that_never_throttles_is_no_quota(clickhouse: RunningClickHouse) -> None:
+def test_limit_that_never_throttles_has_no_utilization(clickhouse: RunningClickHouse) -> None:
     """producer_byte_rate = Long.MAX_VALUE means unlimited; such a client does not vanish from the view."""
     from_ms = past_minute(4)
     limits = {"most": float(2**63 - 1), "inf": math.inf, "above": 2e15, "nan": math.nan, "negative": -1.0}
@@ -213,7 +213,7 @@ def test_every_column_of_every_view_has_a_comment(clickhouse: RunningClickHouse)
     assert rows == []
 
 
-def test_who_is_near_now(clickhouse: RunningClickHouse) -> None:
+def test_live_views_list_current_clients(clickhouse: RunningClickHouse) -> None:
     store = clickhouse.store
     end_ms = now_ms() // 1000 * 1000
     seconds = [end_ms - 1000 * ago for ago in range(180)]
@@ -243,7 +243,7 @@ def test_who_is_near_now(clickhouse: RunningClickHouse) -> None:
     }
 
 
-def test_a_change_that_two_gateways_record_is_one(clickhouse: RunningClickHouse) -> None:
+def test_quota_change_recorded_by_two_gateways_is_listed_once(clickhouse: RunningClickHouse) -> None:
     from exporters.model import QuotaLimit
 
     rows = [(10, 5.0), (11, 5.0), (20, 6.0), (21, 6.0), (30, None), (31, None), (40, 5.0)]
@@ -269,7 +269,7 @@ def instance(client_id: str, first_ago_s: int, last_ago_s: int, pushes: int, **m
     return base | more
 
 
-def test_silent_clients_and_bad_versions(clickhouse: RunningClickHouse) -> None:
+def test_silent_clients_and_bad_versions_are_listed(clickhouse: RunningClickHouse) -> None:
     store = clickhouse.store
     rows = [
         instance("silent", 4000, 400, 37),  # each 100 s

@@ -1,4 +1,4 @@
-"""Which node of a cluster is asked."""
+"""Which node of a cluster receives a query."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.kit.clickhouse import RunningClickHouse
 FIRST, SECOND = Endpoint("http", "first", 8123), Endpoint("http", "second", 8123)
 
 
-def test_the_next_node_is_asked_while_one_is_away_and_stays_the_one_that_is_asked() -> None:
+def test_unreachable_node_fails_over_and_the_next_node_stays_current() -> None:
     away, asked = {FIRST}, []
 
     def question(node: Endpoint) -> str:
@@ -33,7 +33,7 @@ def test_the_next_node_is_asked_while_one_is_away_and_stays_the_one_that_is_aske
     assert nodes.ask(question) == "second"
 
 
-def test_a_refusal_is_not_asked_again() -> None:
+def test_refused_query_does_not_fail_over() -> None:
     def refuse(node: Endpoint) -> str:
         raise ConnectionError(f"{node} refused a query")
 
@@ -44,7 +44,7 @@ def test_a_refusal_is_not_asked_again() -> None:
 
 
 @pytest.mark.clickhouse
-def test_rows_come_from_the_node_that_is_there(clickhouse: RunningClickHouse) -> None:
+def test_rows_are_read_from_the_reachable_node(clickhouse: RunningClickHouse) -> None:
     (port,) = free_ports(1)
     there = Endpoint.parse(clickhouse.url)
     nodes = Nodes(Endpoint("http", LOOPBACK, port), there)

@@ -10,7 +10,7 @@ from tests.kit.clickhouse import RunningClickHouse
 
 IDENTITY = ["cluster", "principal", "client_id", "client_instance_id"]
 
-# ecosystem's promise to users, as surface.md names it: more columns are welcome, none may go.
+# Columns promised to users in surface.md: new columns may be added, none may be removed.
 PROMISED = {
     "client_metrics": [
         *IDENTITY, "metric", "ts", "series_id", "value", "int_value", "kind", "temporality", "monotonic", "flags",
@@ -68,36 +68,36 @@ RELEASED = {
 DEDUPLICATED = ["points", "series", *(table for table in PROMISED if table != "client_metrics")]
 
 
-def test_migrations_come_in_order_with_names_of_their_own() -> None:
+def test_migrations_are_ordered_with_unique_names() -> None:
     found = schema.migrations()
     versions = [migration.version for migration in found]
     assert versions == sorted(set(versions))
     assert len({migration.name for migration in found}) == len(found)
 
 
-def test_what_was_applied_is_not_pending() -> None:
+def test_applied_migrations_are_not_pending() -> None:
     every = schema.migrations()
     assert schema.pending({}) == every
     assert schema.pending({1: ""}) == every[1:]
     assert schema.pending({migration.version: migration.checksum for migration in every}) == []
 
 
-def test_a_migration_that_was_applied_with_other_statements_is_named() -> None:
+def test_migration_with_changed_statements_is_named() -> None:
     with pytest.raises(schema.ChangedMigrationError, match=r"another release: 0002_clients, 0003_quotas had other"):
         schema.pending({1: "", 2: "0" * 64, 3: "1" * 64})
 
 
-def test_released_migrations_stay_as_they_were() -> None:
+def test_released_migrations_are_unchanged() -> None:
     released = {migration.version: migration.checksum for migration in schema.migrations() if migration.version <= 6}
     assert released == RELEASED
 
 
-def test_statements_end_at_a_semicolon_at_the_end_of_a_line() -> None:
+def test_statements_end_at_a_line_ending_semicolon() -> None:
     text = "-- a; comment\nCREATE TABLE a (b String DEFAULT ';x')\nENGINE = Memory;  \n\nSELECT 1;\n-- end\n"
     assert schema.statements(text) == ("CREATE TABLE a (b String DEFAULT ';x')\nENGINE = Memory", "SELECT 1")
 
 
-def test_every_statement_can_be_run_again() -> None:
+def test_every_statement_is_idempotent() -> None:
     for migration in schema.migrations():
         for statement in migration.statements:
             if "headroom.series_by_metric" not in statement:  # the series test below runs these in all orders
@@ -113,7 +113,7 @@ def _apply_everything_again(store: Store) -> int:
 
 
 @pytest.mark.clickhouse
-def test_the_schema_applies_twice(clickhouse: RunningClickHouse) -> None:
+def test_schema_can_be_applied_twice(clickhouse: RunningClickHouse) -> None:
     assert _apply_everything_again(clickhouse.store) == len(schema.migrations())
 
 
@@ -123,7 +123,7 @@ def _columns(store: Store) -> dict[str, list[str]]:
 
 
 @pytest.mark.clickhouse
-def test_users_find_the_promised_columns(clickhouse: RunningClickHouse) -> None:
+def test_promised_columns_exist(clickhouse: RunningClickHouse) -> None:
     found = _columns(clickhouse.store)
     for table, promised in PROMISED.items():
         assert set(promised) <= set(found[table]), table
@@ -138,8 +138,8 @@ def _without_deduplication(store: Store) -> list[str]:
 
 
 @pytest.mark.clickhouse
-def test_every_table_that_is_written_to_remembers_tokens(clickhouse: RunningClickHouse) -> None:
-    # Rollups are replaced, not added to.
+def test_every_written_table_deduplicates_by_token(clickhouse: RunningClickHouse) -> None:
+    # Rollups replace their rows instead of adding to them.
     replaced = {"points_1h", "schema_migrations", "usage_1m", "usage_1m_windows"}
     assert set(_without_deduplication(clickhouse.store)) <= replaced
     assert set(DEDUPLICATED) <= set(_columns(clickhouse.store))
@@ -163,14 +163,14 @@ def _granules_of_an_hour(store: Store) -> tuple[int, int]:
 
 
 @pytest.mark.clickhouse
-def test_a_time_range_prunes_by_the_hour_in_the_key(clickhouse: RunningClickHouse) -> None:
+def test_time_range_prunes_granules_by_hour(clickhouse: RunningClickHouse) -> None:
     read, total = _granules_of_an_hour(clickhouse.store)
     assert total > 40
     assert read <= total // 6
 
 
 @pytest.mark.clickhouse
-def test_the_series_table_is_rebuilt_after_a_crash_anywhere(clickhouse: RunningClickHouse) -> None:
+def test_series_rebuild_resumes_after_a_crash_at_any_statement(clickhouse: RunningClickHouse) -> None:
     (migration,) = [found for found in schema.migrations() if found.version == 19]
     store = clickhouse.store
     store.query("INSERT INTO headroom.series (series_id, cluster, metric, last_seen) SELECT 7, 'crash', 'm', now()")

@@ -18,7 +18,7 @@ from tests.kit.clickhouse import RunningClickHouse
 pytestmark = pytest.mark.clickhouse
 
 
-def test_several_processes_apply_the_schema_of_a_new_server_at_once(tmp_path: Path) -> None:
+def test_concurrent_processes_migrate_a_new_server_once(tmp_path: Path) -> None:
     server = ManagedServer(ServerSettings(tmp_path))
     try:
         server.launch()
@@ -39,7 +39,7 @@ def test_several_processes_apply_the_schema_of_a_new_server_at_once(tmp_path: Pa
         server.stop()
 
 
-def test_a_lock_whose_holder_died_is_taken_away(clickhouse: RunningClickHouse) -> None:
+def test_abandoned_lock_is_taken_over(clickhouse: RunningClickHouse) -> None:
     with clickhouse.writer.connect() as dead, clickhouse.writer.connect() as alive:
         dead.command("CREATE TABLE headroom.schema_lock (`holder` String) ENGINE = Memory")
         with schema_lock(alive, abandoned_s=1.0):

@@ -12,7 +12,7 @@ from exporters.clickhouse.connection import Endpoint
 from exporters.clickhouse.store import PermanentWriteError, QueryError, Store, TransientWriteError
 from tests.kit.clickhouse import RunningClickHouse, running_clickhouse
 
-NOW_MS = 4_102_444_800_000  # the year 2100: the tables forget what is older than two weeks
+NOW_MS = 4_102_444_800_000  # the year 2100: the tables delete rows older than two weeks
 TIME = pa.timestamp("ms", "UTC")
 INSTANCE = uuid.UUID("00010203-0405-0607-0809-0a0b0c0d0e0f")
 
@@ -61,13 +61,13 @@ def _insert_and_count(store: Store, cluster: str, tokens: list[str]) -> int:
 
 
 @pytest.mark.clickhouse
-def test_the_same_token_counts_once(clickhouse: RunningClickHouse) -> None:
+def test_same_token_counts_once(clickhouse: RunningClickHouse) -> None:
     assert _insert_and_count(clickhouse.store, "once", ["a", "a", "a"]) == 10
     assert _insert_and_count(clickhouse.store, "once", ["b", "a", "b"]) == 20
 
 
 @pytest.mark.clickhouse
-def test_the_row_that_is_written_to_check_the_store_is_read_back(clickhouse: RunningClickHouse) -> None:
+def test_check_writes_and_reads_a_row(clickhouse: RunningClickHouse) -> None:
     clickhouse.store.check()
     assert clickhouse.store.query("SELECT count() > 0 FROM headroom.write_checks") == [(True,)]
 
@@ -86,7 +86,7 @@ def _point_with_its_series(store: Store) -> list[Any]:
 
 
 @pytest.mark.clickhouse
-def test_the_view_joins_a_point_with_its_newest_series_row(clickhouse: RunningClickHouse) -> None:
+def test_view_joins_a_point_with_its_newest_series_row(clickhouse: RunningClickHouse) -> None:
     row = (str(INSTANCE), 0.0, 1, "sum", "cumulative", True, {"node_id": "3"}, {}, "10.0.0.2", -1, 5000, NOW_MS)
     assert _point_with_its_series(clickhouse.store) == [row]
 
@@ -113,7 +113,7 @@ def _instances(store: Store) -> list[Any]:
 
 
 @pytest.mark.clickhouse
-def test_rows_of_a_client_instance_add_up(clickhouse: RunningClickHouse) -> None:
+def test_client_instance_rows_are_aggregated(clickhouse: RunningClickHouse) -> None:
     assert _instances(clickhouse.store) == [(NOW_MS, NOW_MS + 5, 1, 2, 20)]
 
 
@@ -134,7 +134,7 @@ def _failures(store: Store) -> dict[str, str]:
 
 
 @pytest.mark.clickhouse
-def test_rows_that_can_never_be_written_are_told_from_others(clickhouse: RunningClickHouse) -> None:
+def test_permanent_and_transient_failures_are_distinguished(clickhouse: RunningClickHouse) -> None:
     assert _failures(clickhouse.store) == {
         "no such column": "TransientWriteError",  # a migration mends it
         "wrong type": "PermanentWriteError",
@@ -173,7 +173,7 @@ def _counts_after_replay(store: Store, last_begun: int) -> dict[str, int]:
 
 
 @pytest.mark.clickhouse
-def test_kill_9_loses_nothing_and_a_replay_doubles_nothing(tmp_path: Path) -> None:
+def test_sigkill_loses_no_rows_and_replay_duplicates_none(tmp_path: Path) -> None:
     begun = -1
     for pause_s in (0.25, 0.51):
         with running_clickhouse(tmp_path) as clickhouse:
@@ -188,7 +188,7 @@ def test_kill_9_loses_nothing_and_a_replay_doubles_nothing(tmp_path: Path) -> No
         assert counts == {f"batch-{number}": 5000 for number in range(begun + 1)}
 
 
-def test_a_server_that_is_away_is_worth_another_try() -> None:
+def test_unreachable_server_raises_transient_error() -> None:
     store = Store(Endpoint.parse("http://127.0.0.1:1/headroom"))
     with pytest.raises(TransientWriteError, match="cannot write 1 rows to headroom"):
         store.insert("points", points("away", 1), token="t")

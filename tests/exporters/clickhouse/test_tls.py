@@ -61,7 +61,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
 
 
 @pytest.mark.parametrize("compression", ["none", "lz4", "zstd"])
-def test_inserts_over_tls_compressed_or_not(server: Secured, compression: Compression) -> None:
+def test_inserts_over_tls_with_each_compression(server: Secured, compression: Compression) -> None:
     store = Store(server.endpoint(Tls(ca=str(server.authority.ca))), options=StoreOptions(compression=compression))
     store.insert("points", points(f"tls-{compression}", 1000), token=compression)
     where = f"cluster = 'tls-{compression}'"
@@ -70,7 +70,7 @@ def test_inserts_over_tls_compressed_or_not(server: Secured, compression: Compre
     store.close()
 
 
-def test_a_server_of_another_authority_is_not_trusted(server: Secured, tmp_path: Path) -> None:
+def test_server_certificate_of_unknown_authority_is_refused(server: Secured, tmp_path: Path) -> None:
     for tls in (Tls(), Tls(ca=str(CertificateAuthority(tmp_path).ca))):
         store = Store(server.endpoint(tls))
         with pytest.raises(TransientWriteError, match=r"CERTIFICATE_VERIFY_FAILED|certificate verify failed"):
@@ -79,7 +79,7 @@ def test_a_server_of_another_authority_is_not_trusted(server: Secured, tmp_path:
             read_rows(server.endpoint(tls), "SELECT 1 AS one")
 
 
-def test_a_user_logs_in_by_its_certificate(server: Secured, capfd: pytest.CaptureFixture[str]) -> None:
+def test_user_authenticates_by_certificate(server: Secured, capfd: pytest.CaptureFixture[str]) -> None:
     certificate, key = (str(file) for file in server.authority.issue("robot"))
     tls = Tls(str(server.authority.ca), certificate, key)
     robot = Endpoint("https", "127.0.0.1", server.port, "robot", "", tls)
@@ -91,7 +91,7 @@ def test_a_user_logs_in_by_its_certificate(server: Secured, capfd: pytest.Captur
     assert capfd.readouterr().out == "robot\n"
 
 
-def test_a_certificate_of_somebody_else_does_not_log_in(server: Secured) -> None:
+def test_certificate_of_another_user_is_refused(server: Secured) -> None:
     certificate, key = (str(file) for file in server.authority.issue("somebody"))
     somebody = Endpoint("https", "127.0.0.1", server.port, "robot", "", Tls(str(server.authority.ca), certificate, key))
     with pytest.raises(QueryError, match=r"Authentication failed|AUTHENTICATION_FAILED|REQUIRED_PASSWORD"):

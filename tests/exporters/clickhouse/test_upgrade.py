@@ -67,7 +67,7 @@ def _endpoint(server: ManagedServer) -> Endpoint:
 
 
 def _check_upgraded(store: Store) -> None:
-    """The rows are there once, and the same tables take new ones."""
+    """Asserts that each old row exists once and that the same tables accept new rows."""
     for table in ROWS:
         assert store.query(f"SELECT count() FROM headroom.{table} FINAL WHERE cluster = 'old'") == [(1,)], table
     store.insert("points", points("old", 10), token="new")
@@ -79,7 +79,7 @@ def _check_upgraded(store: Store) -> None:
     store.query("SELECT * FROM headroom.headroom_now")
 
 
-def test_rows_of_the_first_release_are_read_and_written_on(server: ManagedServer, released: Client) -> None:
+def test_rows_of_the_first_release_survive_the_upgrade(server: ManagedServer, released: Client) -> None:
     store = Store(_endpoint(server))
     store.migrate()
     _check_upgraded(store)
@@ -90,7 +90,7 @@ def test_rows_of_the_first_release_are_read_and_written_on(server: ManagedServer
 
 
 @pytest.mark.parametrize("share", [0.1, 0.35, 0.6, 0.85, 0.99])
-def test_an_upgrade_that_was_interrupted_goes_on(server: ManagedServer, released: Client, share: float) -> None:
+def test_interrupted_upgrade_resumes(server: ManagedServer, released: Client, share: float) -> None:
     """The statements run one by one up to a place in the middle, as when the worker is killed there."""
     for statement in schema.RECORD_TABLE:
         released.command(statement)
@@ -104,7 +104,7 @@ def test_an_upgrade_that_was_interrupted_goes_on(server: ManagedServer, released
     store.close()
 
 
-def test_a_database_of_another_release_is_refused(server: ManagedServer, released: Client) -> None:
+def test_database_of_another_release_is_refused(server: ManagedServer, released: Client) -> None:
     Store(_endpoint(server)).migrate()
     released.command("INSERT INTO headroom.schema_migrations (version, name, checksum) VALUES (7, 'other', 'f00')")
     with pytest.raises(UnsupportedServerError, match=r"made by another release: 0007_\w+ had other statements"):

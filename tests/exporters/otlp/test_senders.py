@@ -56,7 +56,7 @@ def request() -> Any:
 
 @pytest.mark.parametrize("compression", ["none", "gzip", "zstd"])
 @pytest.mark.parametrize("protocol", ENDPOINTS)
-def test_a_request_arrives_with_its_headers(protocol: str, compression: str) -> None:
+def test_request_is_sent_with_its_headers(protocol: str, compression: str) -> None:
     received = Received()
     received.answers.append(1)
     with ENDPOINTS[protocol](received) as address:
@@ -70,7 +70,9 @@ def test_a_request_arrives_with_its_headers(protocol: str, compression: str) -> 
 
 
 @pytest.mark.parametrize(("protocol", "refusal", "is_retryable", "after_s"), REFUSALS)
-def test_which_refusals_are_retried(protocol: str, refusal: Refusal, is_retryable: bool, after_s: float | None) -> None:
+def test_retryable_refusals_follow_the_specification(
+    protocol: str, refusal: Refusal, is_retryable: bool, after_s: float | None
+) -> None:
     received = Received()
     received.answers.append(refusal)
     with ENDPOINTS[protocol](received) as address:
@@ -82,7 +84,7 @@ def test_which_refusals_are_retried(protocol: str, refusal: Refusal, is_retryabl
 
 
 @pytest.mark.parametrize("protocol", ENDPOINTS)
-def test_an_endpoint_that_is_away_is_retried(protocol: str) -> None:
+def test_unreachable_endpoint_raises_retryable_error(protocol: str) -> None:
     [port] = free_ports(1)
     sender = sender_to(protocol, f"127.0.0.1:{port}")
     with pytest.raises(RetryableSendError):
@@ -110,7 +112,7 @@ def tls_sender_to(protocol: str, address: str, ca: Path, client: tuple[Path, Pat
 
 
 @pytest.mark.parametrize("protocol", ENDPOINTS)
-def test_an_endpoint_with_tls_is_sent_to_when_both_certificates_are_trusted(protocol: str, tmp_path: Path) -> None:
+def test_mutual_tls_requires_trusted_certificates_on_both_sides(protocol: str, tmp_path: Path) -> None:
     (tmp_path / "other").mkdir()
     authority, other = CertificateAuthority(tmp_path), CertificateAuthority(tmp_path / "other")
     client = authority.issue("client")

@@ -20,7 +20,7 @@ def readers(directory: Path, max_bytes: int = MIB) -> tuple[SpoolReader, MirrorR
     return SpoolReader(directory / "spool", mirror.link), MirrorReader(directory / "mirror")
 
 
-def test_both_readers_get_every_record_at_their_own_pace(tmp_path: Path) -> None:
+def test_both_readers_get_every_record_independently(tmp_path: Path) -> None:
     records = [push(number) for number in range(20)]
     write(tmp_path / "spool", records[:10], segment_bytes=60)
     first, second = readers(tmp_path)
@@ -33,7 +33,7 @@ def test_both_readers_get_every_record_at_their_own_pace(tmp_path: Path) -> None
     assert (second.totals.records, first.totals.records) == (20, 20)
 
 
-def test_a_mirror_reads_segments_that_are_being_written_and_runs_ahead(tmp_path: Path) -> None:
+def test_mirror_reads_open_segments_ahead_of_the_first_reader(tmp_path: Path) -> None:
     spool = writer(tmp_path / "spool")
     first, second = readers(tmp_path)
     spool.append(*push(1))
@@ -52,7 +52,7 @@ def test_a_mirror_reads_segments_that_are_being_written_and_runs_ahead(tmp_path:
     assert segments(tmp_path / "mirror") == []
 
 
-def test_a_segment_that_the_mirror_still_reads_is_not_written_over(tmp_path: Path) -> None:
+def test_segment_in_use_by_the_mirror_is_not_reused(tmp_path: Path) -> None:
     write(tmp_path / "spool", [push(1)])
     first, second = readers(tmp_path)
     assert drain(first) == [push(1)]
@@ -62,7 +62,7 @@ def test_a_segment_that_the_mirror_still_reads_is_not_written_over(tmp_path: Pat
     assert drain(second) == [push(1), push(2)]
 
 
-def test_the_oldest_segments_are_dropped_and_their_pushes_counted(tmp_path: Path) -> None:
+def test_dropped_segments_report_their_pushes(tmp_path: Path) -> None:
     usage = (RecordKind.USAGE, b"no push")
     write(tmp_path / "spool", [push(1), usage, push(2)])
     write(tmp_path / "spool", [push(3)])
@@ -76,7 +76,7 @@ def test_the_oldest_segments_are_dropped_and_their_pushes_counted(tmp_path: Path
     assert drain(second) == [push(3)]
 
 
-def test_a_mirror_that_nobody_reads_stops_growing(tmp_path: Path) -> None:
+def test_unread_mirror_is_bounded(tmp_path: Path) -> None:
     write(tmp_path / "spool", [push(number) for number in range(8)], segment_bytes=10)
     mirror = Mirror(tmp_path / "mirror", 20)
     for _ in range(8):
@@ -91,7 +91,7 @@ def test_a_mirror_that_nobody_reads_stops_growing(tmp_path: Path) -> None:
     assert sum(path.stat().st_size for path in segments(tmp_path / "mirror")) < 1000
 
 
-def test_a_segment_that_its_writer_takes_back_is_let_go(tmp_path: Path) -> None:
+def test_segment_deleted_by_its_writer_is_released(tmp_path: Path) -> None:
     write(tmp_path / "spool", [push(1)])
     first, second = readers(tmp_path)
     [segment] = segments(tmp_path / "spool")

@@ -1,4 +1,4 @@
-"""Positions survive torn writes, garbage and a full disk; a backlog is counted piece by piece."""
+"""Positions survive torn writes, corruption and a full disk; a backlog is counted incrementally."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from exporters.spool.segment_format import FRAME
 from tests.exporters.spool.kit import MIB, drain, largest_file, read_all, segments, write, writer
 
 
-def test_totals_and_the_note_outlive_the_reader_with_the_positions(tmp_path: Path) -> None:
+def test_totals_and_note_survive_a_reader_restart(tmp_path: Path) -> None:
     spool, reader = writer(tmp_path), SpoolReader(tmp_path)
     for n in range(5):
         spool.append(RecordKind.PUSH, b"%d" % n)
@@ -42,7 +42,7 @@ def test_totals_and_the_note_outlive_the_reader_with_the_positions(tmp_path: Pat
     spool.close()
 
 
-def test_a_commit_that_cannot_be_saved_counts_nothing(tmp_path: Path) -> None:
+def test_failed_commit_changes_no_totals(tmp_path: Path) -> None:
     write(tmp_path, [(RecordKind.PUSH, b"record")])
     reader = SpoolReader(tmp_path)
     batch = reader.next_batch(1, MIB)
@@ -56,7 +56,7 @@ def test_a_commit_that_cannot_be_saved_counts_nothing(tmp_path: Path) -> None:
     reader.close()
 
 
-def test_a_begun_batch_whose_records_the_power_took_is_let_go(tmp_path: Path) -> None:
+def test_begun_batch_with_lost_records_is_released(tmp_path: Path) -> None:
     write(tmp_path, [(RecordKind.PUSH, b"lost")])
     reader = SpoolReader(tmp_path)
     batch = reader.next_batch(1, MIB)
@@ -68,7 +68,7 @@ def test_a_begun_batch_whose_records_the_power_took_is_let_go(tmp_path: Path) ->
     assert read_all(tmp_path) == [(RecordKind.PUSH, b"kept")]
 
 
-def test_one_reader_at_a_time(tmp_path: Path) -> None:
+def test_second_reader_raises_blocking_io_error(tmp_path: Path) -> None:
     reader = SpoolReader(tmp_path)
     with pytest.raises(BlockingIOError):
         SpoolReader(tmp_path)
@@ -80,7 +80,7 @@ def test_one_reader_at_a_time(tmp_path: Path) -> None:
     "garbage", [b"", b"{}", b'{"positions": ', bytes(100), b"\xff" * 70_000, b"headroom" + bytes(90)]
 )
 @pytest.mark.parametrize("damaged", [0, 1])
-def test_garbage_in_one_file_repeats_at_most_the_last_step(tmp_path: Path, garbage: bytes, damaged: int) -> None:
+def test_corrupt_position_file_repeats_at_most_the_last_batch(tmp_path: Path, garbage: bytes, damaged: int) -> None:
     spool, reader = writer(tmp_path), SpoolReader(tmp_path)
     tokens = []
     for n in range(5):
@@ -106,7 +106,7 @@ def test_garbage_in_one_file_repeats_at_most_the_last_step(tmp_path: Path, garba
     spool.close()
 
 
-def test_both_files_damaged_stop_nothing(tmp_path: Path) -> None:
+def test_two_corrupt_position_files_restart_reading(tmp_path: Path) -> None:
     write(tmp_path, [(RecordKind.PUSH, b"record")])
     for number in (0, 1):
         (tmp_path / f"positions.{number}").write_bytes(b"garbage" * 9)
@@ -114,8 +114,8 @@ def test_both_files_damaged_stop_nothing(tmp_path: Path) -> None:
     assert read_all(tmp_path) == [(RecordKind.PUSH, b"record")]
 
 
-def test_a_full_disk_does_not_keep_positions_from_being_saved(tmp_path: Path) -> None:
-    """No block is allocated by a save: that is what a full disk refuses."""
+def test_saving_positions_allocates_no_blocks(tmp_path: Path) -> None:
+    """Saving must not allocate blocks, because a full disk refuses allocations."""
     files = PositionFiles(tmp_path)
     before = [(tmp_path / f"positions.{n}").stat() for n in (0, 1)]
     for n in range(10):
@@ -128,7 +128,7 @@ def test_a_full_disk_does_not_keep_positions_from_being_saved(tmp_path: Path) ->
     assert read_state(tmp_path).note == PositionFiles(tmp_path).state.note == {"n": 9}
 
 
-def test_more_segments_than_a_file_has_room_for(tmp_path: Path) -> None:
+def test_positions_of_many_segments_are_saved(tmp_path: Path) -> None:
     files = PositionFiles(tmp_path)
     many = State({f"{n:020}-gw0-00000000-v1.spool": n for n in range(10_000)})
     for _ in range(2):
@@ -136,14 +136,14 @@ def test_more_segments_than_a_file_has_room_for(tmp_path: Path) -> None:
     assert PositionFiles(tmp_path).state == many
 
 
-def test_fields_of_another_version_are_ignored_or_have_defaults(tmp_path: Path) -> None:
+def test_fields_of_another_version_are_ignored_or_defaulted(tmp_path: Path) -> None:
     PositionFiles(tmp_path)
     body = orjson.dumps({"positions": {"a": 1}, "totals": {"records": 3, "novel": 1}, "novel": []})
     (tmp_path / "positions.1").write_bytes(file_bytes(1, 9, body))
     assert PositionFiles(tmp_path).state == State({"a": 1}, None, {}, Totals(records=3))
 
 
-def test_a_newer_format_is_refused_and_left_as_it_is(tmp_path: Path) -> None:
+def test_newer_format_is_refused_and_kept(tmp_path: Path) -> None:
     write(tmp_path, [(RecordKind.PUSH, b"later")])
     [segment] = segments(tmp_path)
     newer = segment.rename(segment.with_name(segment.name.replace("-v1", "-v2")))
@@ -157,7 +157,7 @@ def test_a_newer_format_is_refused_and_left_as_it_is(tmp_path: Path) -> None:
         SpoolReader(tmp_path)
 
 
-def test_records_of_versions_with_more_and_with_fewer_fields() -> None:
+def test_records_of_other_versions_are_decoded() -> None:
     usage = UsageSample("prod", "producer_byte_rate", 17, "alice", "app-1", "", 1, 1000, 100.5, 250.0, 3, "gateway")
     limit = QuotaLimit("prod", "alice", "<default>", "", "producer_byte_rate", 17, None)
     newer = orjson.loads(encode_usage([usage]))
@@ -174,7 +174,7 @@ def test_records_of_versions_with_more_and_with_fewer_fields() -> None:
     assert seen.connection == Connection("", "", "alice", "", 5, "unknown", "unknown", -1)
 
 
-def test_a_backlog_is_counted_piece_by_piece_and_estimated_meanwhile(
+def test_backlog_is_counted_incrementally_and_estimated_meanwhile(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(spool_reader, "_COUNTED_AT_ONCE_BYTES", 1 << 19)

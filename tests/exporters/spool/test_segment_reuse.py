@@ -96,7 +96,7 @@ def filled(directory: Path) -> Spool:
     return spool
 
 
-def test_a_segment_that_is_done_with_is_written_over_and_nothing_of_it_comes_back(tmp_path: Path) -> None:
+def test_reused_segment_returns_no_old_records(tmp_path: Path) -> None:
     spool = filled(tmp_path)
     (inode,) = (path.stat().st_ino for path in tmp_path.glob("*.free"))
     spool.write(100)
@@ -115,7 +115,7 @@ def test_a_segment_that_is_done_with_is_written_over_and_nothing_of_it_comes_bac
     spool.reader.close()
 
 
-def test_a_writer_that_dies_leaves_stale_bytes_that_nobody_takes_for_a_torn_record(tmp_path: Path) -> None:
+def test_stale_bytes_after_a_crash_are_not_a_torn_record(tmp_path: Path) -> None:
     spool = filled(tmp_path)
     spool.write(100)
     spool.die()
@@ -128,7 +128,7 @@ def test_a_writer_that_dies_leaves_stale_bytes_that_nobody_takes_for_a_torn_reco
     spool.close()
 
 
-def test_a_record_half_written_over_stale_bytes_is_torn(tmp_path: Path) -> None:
+def test_partial_record_over_stale_bytes_is_torn(tmp_path: Path) -> None:
     spool = filled(tmp_path)
     spool.write(100)
     spool.die(torn=FRAME.size + 5)
@@ -138,7 +138,7 @@ def test_a_record_half_written_over_stale_bytes_is_torn(tmp_path: Path) -> None:
     spool.close()
 
 
-def test_no_more_than_a_few_are_kept(tmp_path: Path) -> None:
+def test_free_segments_are_limited(tmp_path: Path) -> None:
     spool = Spool(tmp_path)
     for _ in range(8):
         spool.write(600, 600)
@@ -149,7 +149,7 @@ def test_no_more_than_a_few_are_kept(tmp_path: Path) -> None:
     spool.close()
 
 
-def test_a_segment_that_cannot_be_freed_is_not_read_again_and_is_freed_later(
+def test_segment_that_cannot_be_freed_is_not_reread_and_is_freed_later(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     spool = Spool(tmp_path)
@@ -182,9 +182,7 @@ def rename_none_to_free(path: Path, target: Path) -> Path:
     return target
 
 
-def test_what_was_taken_to_be_written_over_and_cannot_be_opened_is_not_left_behind(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_unopenable_free_segment_is_deleted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     spool = filled(tmp_path)
     with monkeypatch.context() as short_of_files:
         short_of_files.setattr(os, "open", fail)
@@ -202,9 +200,7 @@ def fail(*_: object) -> int:
     raise OSError(errno.EMFILE, "Too many open files")
 
 
-def test_records_that_are_written_while_they_are_counted_count_each(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_records_written_during_counting_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     spool = filled(tmp_path)
     spool.write(10, 20, 30, 40)
     read, reads = FollowedSegment.read, list[int]()
@@ -229,9 +225,7 @@ def test_records_that_are_written_while_they_are_counted_count_each(
 
 
 @pytest.mark.parametrize("max_segments", [4, 16, 64])
-def test_an_empty_spool_is_never_full_however_many_write_over_what_was_done_with(
-    tmp_path: Path, max_segments: int
-) -> None:
+def test_empty_spool_is_never_full_with_many_writers(tmp_path: Path, max_segments: int) -> None:
     now = [0.0]
     limit = max_segments * SEGMENT_BYTES
     writers = [
@@ -279,7 +273,7 @@ STEPS: dict[str, Callable[[Spool], None]] = {
 
 @settings(max_examples=80, deadline=None)
 @given(st.lists(st.sampled_from(sorted(STEPS)), max_size=60))
-def test_whatever_happens_each_flushed_record_is_read_once_and_in_order(steps: list[str]) -> None:
+def test_flushed_records_are_read_once_in_order_after_random_steps(steps: list[str]) -> None:
     with TemporaryDirectory() as directory:
         spool = Spool(Path(directory))
         for step in steps:

@@ -21,7 +21,7 @@ from tests.exporters.spool.kit import MIB, RECORDS, drain, read_all, segments, w
     records=RECORDS, segment_bytes=st.integers(1, 300), max_records=st.integers(1, 10), max_bytes=st.integers(1, 200)
 )
 @settings(max_examples=40, deadline=None)
-def test_what_was_written_is_read_in_order(
+def test_records_are_read_in_write_order(
     records: list[Record], segment_bytes: int, max_records: int, max_bytes: int
 ) -> None:
     with TemporaryDirectory() as name:
@@ -37,7 +37,7 @@ def test_what_was_written_is_read_in_order(
 
 @given(records=RECORDS, cut=st.integers(0, 10_000), later=RECORDS)
 @settings(max_examples=40, deadline=None)
-def test_a_segment_cut_anywhere_gives_a_prefix_and_then_the_later_segments(
+def test_truncated_segment_yields_a_prefix_and_later_segments(
     records: list[Record], cut: int, later: list[Record]
 ) -> None:
     with TemporaryDirectory() as name:
@@ -57,7 +57,7 @@ def test_a_segment_cut_anywhere_gives_a_prefix_and_then_the_later_segments(
 
 @given(records=RECORDS, at=st.integers(0, 10_000), flip=st.integers(1, 255))
 @settings(max_examples=40, deadline=None)
-def test_a_flipped_byte_costs_one_record_and_is_counted(records: list[Record], at: int, flip: int) -> None:
+def test_flipped_byte_drops_one_record_and_is_counted(records: list[Record], at: int, flip: int) -> None:
     with TemporaryDirectory() as name:
         directory = Path(name)
         write(directory, records)
@@ -71,7 +71,7 @@ def test_a_flipped_byte_costs_one_record_and_is_counted(records: list[Record], a
         ends = [sum(FRAME.size + len(body) for _, body in records[: n + 1]) for n in range(len(records))]
         hit = next(n for n, end in enumerate(ends) if at < end)
         assert read == records[:hit] + records[hit + 1 :]
-        # At the very end it looks like a record that was not written to its end.
+        # Damage in the last record is indistinguishable from an unfinished write.
         assert (reader.totals.corrupt, reader.totals.torn) == ((0, 1) if hit == len(records) - 1 else (1, 0))
         assert segments(directory) == []
         reader.close()
@@ -84,7 +84,7 @@ def test_a_flipped_byte_costs_one_record_and_is_counted(records: list[Record], a
     segment_bytes=st.integers(1, 400),
 )
 @settings(max_examples=40, deadline=None)
-def test_with_tokens_each_record_counts_once_wherever_the_reader_crashes(
+def test_records_are_stored_once_across_reader_crashes(
     records: list[Record], crashes: list[str], max_records: int, segment_bytes: int
 ) -> None:
     with TemporaryDirectory() as name:
@@ -108,7 +108,7 @@ def test_with_tokens_each_record_counts_once_wherever_the_reader_crashes(
         assert [record for part in stored.values() for record in part] == records
 
 
-def test_records_are_read_while_the_writer_goes_on(tmp_path: Path) -> None:
+def test_records_are_read_while_the_writer_is_open(tmp_path: Path) -> None:
     spool, reader = writer(tmp_path), SpoolReader(tmp_path)
     spool.append(RecordKind.PUSH, b"one-two")
     assert drain(reader) == []
@@ -124,7 +124,7 @@ def test_records_are_read_while_the_writer_goes_on(tmp_path: Path) -> None:
     reader.close()
 
 
-def test_the_half_written_tail_of_a_live_writer_is_not_yet_there(tmp_path: Path) -> None:
+def test_partial_record_of_an_open_segment_is_not_read(tmp_path: Path) -> None:
     spool, reader = writer(tmp_path), SpoolReader(tmp_path)
     spool.append(RecordKind.PUSH, b"whole")
     spool.append(RecordKind.PUSH, b"half")
@@ -141,7 +141,7 @@ def test_the_half_written_tail_of_a_live_writer_is_not_yet_there(tmp_path: Path)
     reader.close()
 
 
-def test_a_body_cannot_pass_for_a_record(tmp_path: Path) -> None:
+def test_frame_inside_a_payload_is_not_a_record(tmp_path: Path) -> None:
     """A payload may contain a frame with a valid checksum; the reader must not find it in a torn record."""
     write(tmp_path, [(RecordKind.PUSH, b"")])
     forged = segments(tmp_path)[0].read_bytes()  # a sound frame, but of another writer
@@ -153,7 +153,7 @@ def test_a_body_cannot_pass_for_a_record(tmp_path: Path) -> None:
     assert read_all(tmp_path) == [(RecordKind.PUSH, b""), (RecordKind.PUSH, b"next")]
 
 
-def test_segments_of_several_writers_take_turns(tmp_path: Path) -> None:
+def test_segments_of_several_writers_are_read_alternately(tmp_path: Path) -> None:
     first, second = writer(tmp_path, "gw0"), writer(tmp_path, "gw1")
     for spool, body in ((first, b"a"), (second, b"b")):
         for _ in range(4):
@@ -166,16 +166,14 @@ def test_segments_of_several_writers_take_turns(tmp_path: Path) -> None:
     reader.close()
 
 
-def test_a_restarted_writer_begins_a_new_segment(tmp_path: Path) -> None:
+def test_restarted_writer_opens_a_new_segment(tmp_path: Path) -> None:
     write(tmp_path, [(RecordKind.PUSH, b"before")])
     write(tmp_path, [(RecordKind.PUSH, b"after")])
     assert len(segments(tmp_path)) == 2
     assert read_all(tmp_path) == [(RecordKind.PUSH, b"before"), (RecordKind.PUSH, b"after")]
 
 
-def test_a_segment_that_goes_between_being_listed_and_opened_is_none(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_segment_deleted_after_listing_is_skipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     reader = SpoolReader(tmp_path)
     monkeypatch.setattr(spool_reader, "segment_sizes", lambda _: {segment_name(1, "gw0", 1): 5})
     assert reader.buffered() == (0, 0)
@@ -183,7 +181,7 @@ def test_a_segment_that_goes_between_being_listed_and_opened_is_none(
     reader.close()
 
 
-def test_counts_are_differences_of_positions(tmp_path: Path) -> None:
+def test_buffered_counts_follow_commits(tmp_path: Path) -> None:
     spool, reader = writer(tmp_path), SpoolReader(tmp_path)
     for _ in range(10):
         spool.append(RecordKind.PUSH, b"12345678")
@@ -205,7 +203,7 @@ def test_counts_are_differences_of_positions(tmp_path: Path) -> None:
     reader.close()
 
 
-def test_records_larger_than_what_is_read_at_once_are_counted(tmp_path: Path) -> None:
+def test_records_larger_than_the_read_size_are_counted(tmp_path: Path) -> None:
     spool, reader = writer(tmp_path), SpoolReader(tmp_path)
     for size in (10, 300_000, 0, 250_000, 270_000, 20_000, 5):
         spool.append(RecordKind.PUSH, bytes(size))
@@ -219,7 +217,7 @@ def test_records_larger_than_what_is_read_at_once_are_counted(tmp_path: Path) ->
     reader.close()
 
 
-def test_names() -> None:
+def test_segment_names_round_trip_and_sort_by_time() -> None:
     assert read_name(segment_name(17, "gateway.1", 0xABC)) == ("gateway.1", 0xABC, False, 1)
     assert read_name(segment_name(17, "gateway.1", 0xABC, reused=True)) == ("gateway.1", 0xABC, True, 1)
     assert segment_name(9, "b", 1) < segment_name(10, "a", 0)
@@ -229,6 +227,6 @@ def test_names() -> None:
 
 
 @given(data=st.binary(max_size=400), mark=st.integers(0, 3))
-def test_junk_is_scanned_without_error(data: bytes, mark: int) -> None:
+def test_random_bytes_are_scanned_without_error(data: bytes, mark: int) -> None:
     found = scan(mark.to_bytes(4) + data, mark, 10)
     assert 0 <= found.end <= len(data) + 4

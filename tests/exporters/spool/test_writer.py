@@ -19,7 +19,7 @@ from exporters.spool.writer import SpoolFull, SpoolWriter
 from tests.exporters.spool.kit import MIB, drain, largest_file, read_all, segments, write, writer
 
 
-def test_a_full_spool_refuses_and_takes_again_once_read(tmp_path: Path) -> None:
+def test_full_spool_refuses_until_it_is_read(tmp_path: Path) -> None:
     write(tmp_path, [(RecordKind.PUSH, bytes(500))], name="before")
     now = [0.0]
     spool = SpoolWriter(tmp_path, "gw0", segment_bytes=MIB, max_bytes=1100, clock_s=lambda: now[0])
@@ -37,7 +37,7 @@ def test_a_full_spool_refuses_and_takes_again_once_read(tmp_path: Path) -> None:
     assert read_all(tmp_path) == [(RecordKind.PUSH, bytes(300))]
 
 
-def test_a_writer_that_is_killed_loses_only_what_it_never_flushed(tmp_path: Path) -> None:
+def test_killed_writer_loses_only_unflushed_records(tmp_path: Path) -> None:
     script = """
 import os, signal, sys
 from pathlib import Path
@@ -56,7 +56,7 @@ os.kill(os.getpid(), signal.SIGKILL)
     assert segments(tmp_path) == []
 
 
-def test_a_failed_flush_counts_nothing_and_the_next_works(tmp_path: Path) -> None:
+def test_failed_flush_counts_nothing_and_the_next_one_succeeds(tmp_path: Path) -> None:
     spool = writer(tmp_path)
     spool.append(RecordKind.PUSH, b"acknowledged")
     spool.flush()
@@ -77,9 +77,7 @@ def test_a_failed_flush_counts_nothing_and_the_next_works(tmp_path: Path) -> Non
 
 
 @pytest.mark.interpreted
-def test_a_directory_that_could_not_be_synced_is_synced_by_the_next_sync(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_failed_directory_sync_is_retried_by_the_next_sync(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     synced: list[Path] = []
 
     def fail_once(directory: Path) -> None:
@@ -118,7 +116,7 @@ class Hurried(SpoolWriter):
 
 
 @pytest.mark.interpreted
-def test_a_segment_that_is_full_while_it_is_synced_is_synced(tmp_path: Path) -> None:
+def test_segment_that_fills_during_sync_is_synced(tmp_path: Path) -> None:
     spool = Hurried(tmp_path, "gw0", segment_bytes=MIB, max_bytes=64 * MIB)
     spool.append(RecordKind.PUSH, b"record")
     spool.flush()
@@ -129,7 +127,7 @@ def test_a_segment_that_is_full_while_it_is_synced_is_synced(tmp_path: Path) -> 
     assert read_all(tmp_path) == [(RecordKind.PUSH, b"record")]
 
 
-def test_segments_whose_first_flush_fails_leave_nothing_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failed_first_flush_leaks_no_file_descriptors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     spool, reader = writer(tmp_path), SpoolReader(tmp_path)
     before = len(os.listdir("/proc/self/fd"))  # noqa: PTH208
 
@@ -152,7 +150,7 @@ def test_segments_whose_first_flush_fails_leave_nothing_open(tmp_path: Path, mon
     reader.close()
 
 
-def test_full_segments_are_released_by_sync_in_a_thread(tmp_path: Path) -> None:
+def test_sync_releases_full_segments(tmp_path: Path) -> None:
     spool, reader = writer(tmp_path, segment_bytes=10), SpoolReader(tmp_path)
     for n in range(3):
         spool.append(RecordKind.PUSH, b"record %d" % n)

@@ -70,7 +70,7 @@ def resident_kib(name: str) -> int:
 
 
 @pytest.mark.parametrize("attack", ATTACKS)
-def test_what_costs_too_much_is_refused_before_anything_is_allocated(attack: str) -> None:
+def test_over_budget_payload_is_refused_without_allocation(attack: str) -> None:
     payload = ATTACKS[attack]()
     before_kib = resident_kib("VmRSS")
     Path("/proc/self/clear_refs").write_text("5")  # resets the peak
@@ -80,7 +80,7 @@ def test_what_costs_too_much_is_refused_before_anything_is_allocated(attack: str
 
 
 @pytest.mark.parametrize("attack", ["resources", "pairs of a resource"])
-def test_a_payload_over_budget_is_invalid_before_it_is_acknowledged(attack: str) -> None:
+def test_over_budget_payload_is_invalid_on_receipt(attack: str) -> None:
     refused = validate_payload(0, ATTACKS[attack](), max_decompressed_bytes=MAX_BYTES, limits=Limits())
     assert refused is ErrorCode.INVALID_RECORD
 
@@ -98,7 +98,7 @@ def many_series(series: int, attributes: int, chars: int) -> MetricsData:
     return data
 
 
-def test_the_text_of_resource_attributes_counts_once_per_series() -> None:
+def test_resource_attribute_text_counts_per_series() -> None:
     payload = many_series(50_000, 64, 1_000).SerializeToString()
     with pytest.raises(OverBudget, match="text_bytes"):
         decode(payload, PUSH, Limits(), ())
@@ -113,7 +113,7 @@ def test_resource_attributes_are_converted_once() -> None:
     assert decoded.text_bytes == 3 * (2 * (2 + 5) + 2)
 
 
-def test_a_unit_as_long_as_the_payload_is_read_once_per_metric() -> None:
+def test_long_unit_is_decoded_once_per_metric() -> None:
     data = many_series(2_000, 0, 0)
     data.resource_metrics[0].scope_metrics[0].metrics[0].unit = "u" * (8 << 20)
     data.resource_metrics[0].scope_metrics[0].scope.name = "s" * (4 << 20)
@@ -121,7 +121,7 @@ def test_a_unit_as_long_as_the_payload_is_read_once_per_metric() -> None:
     assert {(len(series.unit), len(series.scope_name)) for series in decoded.series.values()} == {(1024, 1024)}
 
 
-def test_buckets_of_one_point() -> None:
+def test_buckets_per_point_are_limited() -> None:
     for count, refused in ((8_192, False), (8_193, True)):
         payload = in_metric(9, field(1, field(6, bytes(8) * count)))
         expected = ErrorCode.INVALID_RECORD if refused else ErrorCode.NONE
@@ -133,7 +133,7 @@ def test_buckets_of_one_point() -> None:
             assert decode(payload, PUSH, Limits(), ()).buckets == count
 
 
-def test_equal_keys_are_pairs_that_are_looked_at() -> None:
+def test_repeated_keys_count_towards_the_attribute_limit() -> None:
     data = MetricsData()
     point = data.resource_metrics.add().scope_metrics.add().metrics.add(name="m").gauge.data_points.add(as_int=1)
     for n, key in enumerate(["same"] * 3 + ["late"]):
@@ -142,7 +142,7 @@ def test_equal_keys_are_pairs_that_are_looked_at() -> None:
     assert [series.attributes for series in decoded.series.values()] == [(("same", "0"),)]
 
 
-def test_what_the_scan_counts_is_what_protobuf_holds() -> None:
+def test_structure_scan_counts_match_protobuf() -> None:
     data = many_series(100, 3, 10)
     payload = data.SerializeToString()
     exact = Limits(points=100, pairs=103, fields=100_000, messages=100_000, items=1)
@@ -156,14 +156,14 @@ def test_what_the_scan_counts_is_what_protobuf_holds() -> None:
     "payload",
     [b"\x0a\xff\xff\xff\xff\x0f", b"\x0a" + b"\xff" * 11, b"\x09\x00", b"\x07", field(1, b"\x12\x05\x0a"), b"\x80"],
 )
-def test_what_is_no_protobuf_is_refused_as_that(payload: bytes) -> None:
+def test_invalid_protobuf_raises_decode_error(payload: bytes) -> None:
     with pytest.raises(DecodeError):
         check_structure(payload, Limits(items=0))
     with pytest.raises(DecodeError):
         decode(payload, PUSH, Limits(), ())
 
 
-def test_a_client_has_a_budget_for_each_minute() -> None:
+def test_client_budget_applies_per_minute() -> None:
     known = KnownSeries(1 << 20, 3_600_000)
     decoder = Decoder(
         max_decompressed_bytes=MAX_BYTES,

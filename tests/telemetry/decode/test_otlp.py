@@ -59,7 +59,7 @@ def test_gauge_and_sum_become_points_and_series() -> None:
     assert (level.scope_name, level.scope_version) == ("scope", "1.0")
 
 
-def test_what_was_not_measured_is_never_zero() -> None:
+def test_missing_value_is_nan_not_zero() -> None:
     points = decoded(
         gauge(
             number(as_double=math.nan),
@@ -80,7 +80,7 @@ def test_integers_stay_exact() -> None:
     assert points.value == [float(value) for value in values]
 
 
-def test_a_clock_that_is_wrong_makes_no_partition() -> None:
+def test_out_of_range_timestamp_is_clamped_to_receive_time() -> None:
     inside = [NOW_MS - MAX_PAST_MS, NOW_MS + MAX_FUTURE_MS]
     outside_ns = [0, (inside[0] - 1) * 1_000_000, (inside[1] + 1) * 1_000_000, 2**63 + 5, 2**64 - 1]
     found = decoded(
@@ -90,7 +90,7 @@ def test_a_clock_that_is_wrong_makes_no_partition() -> None:
     assert found.clamped_timestamps == len(outside_ns)
 
 
-def test_the_interval_is_the_clients_own_and_fits_its_column() -> None:
+def test_interval_comes_from_client_timestamps_and_is_bounded() -> None:
     def interval_ms(start_ns: int, ns: int = NOW_NS) -> int:
         return decoded(counter(number(ns, as_int=1, start_time_unix_nano=start_ns))).points.interval_ms[0]
 
@@ -101,7 +101,7 @@ def test_the_interval_is_the_clients_own_and_fits_its_column() -> None:
     assert interval_ms(2**63, 2**63 + 60_000_000_000) == 60_000
 
 
-def test_the_series_is_named_by_who_and_what() -> None:
+def test_series_id_depends_on_identity_metric_and_attributes() -> None:
     def ids(*metrics: Metric, push: Push = PUSH) -> list[int]:
         return decoded(*metrics, push=push).points.series_id
 
@@ -172,7 +172,7 @@ def test_attribute_values_of_any_type_become_text() -> None:
     }
 
 
-def test_dialects_meet_and_the_first_spelling_wins() -> None:
+def test_attribute_dialects_are_normalized_and_first_spelling_wins() -> None:
     librdkafka = attributes(KeyValue(key="node.id", value=AnyValue(int_value=1)), text("member_id", "m"))
     assert librdkafka == {"node_id": "1", "member_id": "m"}
     assert attributes(text("node_id", "node-1"), text("group_member_id", "m")) == {
@@ -182,14 +182,14 @@ def test_dialects_meet_and_the_first_spelling_wins() -> None:
     assert attributes(text("node.id", "first"), text("node-id", "second")) == {"node_id": "first"}
 
 
-def test_a_payload_cannot_say_who_it_is_from() -> None:
+def test_payload_attributes_do_not_change_identity() -> None:
     forged = [text("client_id", "victim"), text("principal", "root"), text("cluster", "other")]
     [series] = decoded(gauge(number(as_int=1, attributes=forged))).series.values()
     assert dict(series.attributes) == {"client_id": "victim", "principal": "root", "cluster": "other"}
     assert not {"client_id", "principal", "cluster", "client_instance_id"} & set(series._fields)
 
 
-def test_limits_cut_texts_and_attributes_and_refuse_floods() -> None:
+def test_limits_truncate_texts_and_refuse_too_many_points() -> None:
     pairs = [text(f"k{n}" + "x" * 50, "v" * 50) for n in range(9)]
     cut = attributes(*pairs, limits=Limits(attributes=3, chars=10))
     assert cut == {f"k{n}xxxxxxxx": "v" * 10 for n in range(3)}

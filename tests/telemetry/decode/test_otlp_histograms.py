@@ -22,7 +22,7 @@ from telemetry.decode.otlp import Decoded, decode
 from tests.telemetry.decode.payloads import NOW_MS, NOW_NS, PUSH, VECTORS, counter, decoded, gauge, number, text
 
 
-def test_histograms_keep_absent_apart_from_zero() -> None:
+def test_histogram_distinguishes_absent_from_zero() -> None:
     metric = Metric(name="h", unit="ms")
     metric.histogram.aggregation_temporality = 1
     start = NOW_NS - 1_000_000_000
@@ -84,22 +84,22 @@ def test_exponential_histograms_and_summaries() -> None:
     assert (second.distribution.count, second.distribution.sum, second.distribution.quantiles) == (2, 3.0, [(0.5, 1.5)])
 
 
-def test_a_metric_of_no_known_kind_is_counted() -> None:
+def test_metric_of_unknown_kind_is_counted_as_dropped() -> None:
     found = decoded(Metric(name="future"), gauge(number(as_int=1)))
     assert found.dropped == {DropReason.UNSUPPORTED_KIND: 1}
     assert found.points.metric == ["g"]
 
 
-def test_an_unknown_temporality_is_unspecified() -> None:
+def test_unknown_temporality_is_unspecified() -> None:
     found = decoded(counter(number(as_int=1), temporality=99))
     assert next(iter(found.series.values())).temporality == "unspecified"
 
 
-def test_no_metrics_at_all() -> None:
+def test_empty_payload_decodes_to_nothing() -> None:
     assert decode(b"", PUSH, Limits(), ()) == Decoded()
 
 
-def test_java_and_librdkafka_as_captured() -> None:
+def test_captured_payloads_of_java_and_librdkafka() -> None:
     """Unmodified payloads of real clients: zstd, frames without a content size."""
 
     def read(name: str) -> Decoded:
@@ -126,7 +126,7 @@ def test_java_and_librdkafka_as_captured() -> None:
 
 @given(data=st.binary(max_size=200), at=st.integers(0, 3_000), seed=st.sampled_from(["java-4.3.1-producer", ""]))
 @settings(max_examples=100, deadline=None)
-def test_damaged_payloads_are_refused_or_read_and_nothing_else(data: bytes, at: int, seed: str) -> None:
+def test_damaged_payloads_are_decoded_or_refused(data: bytes, at: int, seed: str) -> None:
     whole = decompress(4, (VECTORS / f"{seed}.zst").read_bytes(), max_bytes=1 << 20) if seed else b""
     with suppress(DecodeError, OverBudget):
         found = decode(whole[:at] + data + whole[at + len(data) :], PUSH, Limits(), ())
@@ -134,7 +134,7 @@ def test_damaged_payloads_are_refused_or_read_and_nothing_else(data: bytes, at: 
         assert len({len(column) for column in columns}) == 1
 
 
-def test_nesting_without_end_is_refused() -> None:
+def test_excessive_nesting_is_refused() -> None:
     def field(number: int, body: bytes) -> bytes:
         size = len(body)
         return bytes([number << 3 | 2, *([size & 127 | 128, size >> 7] if size > 127 else [size])]) + body

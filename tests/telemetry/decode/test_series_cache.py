@@ -1,4 +1,4 @@
-"""A series is described again after a time, after it was evicted, and after its batch failed."""
+"""A series is described again after it expires, after eviction and after its batch fails."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ def written(known: KnownSeries, now_ms: int, client: bytes, *ids: int) -> None:
     assert known.keep() == len(ids)
 
 
-def test_bounded_and_the_clients_written_first_go_first() -> None:
+def test_oldest_client_is_evicted_at_the_size_limit() -> None:
     known = KnownSeries(3, 1000)
     for client, *ids in ((b"a", 1, 2), (b"b", 3), (b"c", 2**64 - 1)):
         written(known, 0, client, *ids)
@@ -19,7 +19,7 @@ def test_bounded_and_the_clients_written_first_go_first() -> None:
     assert len(known) == 2
 
 
-def test_all_of_a_client_is_described_again_some_time_after_the_first() -> None:
+def test_series_of_a_client_expire_together() -> None:
     known = KnownSeries(100, 10)
     written(known, 0, b"a", 1)
     written(known, 5, b"b", 2)
@@ -30,7 +30,7 @@ def test_all_of_a_client_is_described_again_some_time_after_the_first() -> None:
     assert (known.of(b"a").tolist(), known.of(b"b").tolist(), len(known)) == ([], [2], 1)
 
 
-def test_those_of_a_batch_that_failed_are_not_known() -> None:
+def test_series_of_a_failed_batch_are_forgotten() -> None:
     known = KnownSeries(10, 10)
     written(known, 0, b"a", 1)
     known.begin(1)
@@ -43,7 +43,7 @@ def test_those_of_a_batch_that_failed_are_not_known() -> None:
     assert known.keep() == 0
 
 
-def test_the_array_is_the_same_object_until_something_changes() -> None:
+def test_array_is_reused_until_a_change() -> None:
     known = KnownSeries(10, 10)
     written(known, 0, b"a", 1)
     before = known.of(b"a")

@@ -14,7 +14,7 @@ from telemetry.ingest.arrow_tables import series_table
 from tests.telemetry.decode.template_bench import LIMITS, NOW_MS, PAYLOADS, PUSH, Bench, check, named, template_for
 
 
-def test_each_client_has_series_of_its_own_and_they_share_the_template() -> None:
+def test_clients_share_a_template_but_not_series() -> None:
     bench = Bench()
     pushes = [replace(PUSH, client_instance_id=number.to_bytes(16)) for number in range(50)]
     for push in pushes[:2]:  # the second one's series are kept for all that follow
@@ -30,7 +30,7 @@ def test_each_client_has_series_of_its_own_and_they_share_the_template() -> None
     assert len(bench.decoder.templates) == 1
 
 
-def test_of_a_shared_template_only_the_series_that_are_new_to_the_client_are_described() -> None:
+def test_shared_template_describes_only_series_new_to_the_client() -> None:
     bench = Bench()
     for number in range(2):
         check(bench, PAYLOADS[0], replace(PUSH, client_instance_id=number.to_bytes(16)))
@@ -44,7 +44,7 @@ def test_of_a_shared_template_only_the_series_that_are_new_to_the_client_are_des
     assert expected
 
 
-def test_the_rows_of_shared_series_are_those_of_decoded_ones() -> None:
+def test_shared_series_produce_the_same_rows_as_decoding() -> None:
     bench = Bench()
     pushes = [replace(PUSH, client_id=f"app-{number}", payload=PAYLOADS[0]) for number in range(5)]
     outcomes = [bench.take(push)[0] for push in pushes]
@@ -53,7 +53,7 @@ def test_the_rows_of_shared_series_are_those_of_decoded_ones() -> None:
     assert series_table(outcomes).to_pylist() == series_table(plain).to_pylist()
 
 
-def test_a_shared_template_is_held_by_what_its_series_take() -> None:
+def test_shared_template_size_includes_its_series() -> None:
     templates = Templates(1 << 24)
     decoded = decode(PAYLOADS[0], PUSH, LIMITS, ())
     template, ids = template_of(PAYLOADS[0], decoded), np.array(decoded.points.series_id, np.uint64)
@@ -73,7 +73,7 @@ def test_a_shared_template_is_held_by_what_its_series_take() -> None:
     assert templates.nbytes < before - template.described.nbytes + template.nbytes
 
 
-def test_series_that_are_not_known_any_longer_are_described_again() -> None:
+def test_expired_series_are_described_again() -> None:
     bench = Bench()
     bench.matches(PAYLOADS[0])
     bench.known.keep()
@@ -85,14 +85,14 @@ def test_series_that_are_not_known_any_longer_are_described_again() -> None:
     assert bench.matches(PAYLOADS[0])
 
 
-def test_a_client_that_sends_ever_new_structures_pushes_out_its_own() -> None:
+def test_changing_structures_evict_only_the_clients_own_template() -> None:
     bench = Bench()
     for number in range(100, 1000):
         assert not bench.matches(named(f"metric-{number}"))
     assert len(bench.decoder.templates) == 1
 
 
-def test_of_structures_that_never_come_again_few_are_learned() -> None:
+def test_one_off_structures_are_rarely_learned() -> None:
     bench = Bench()
     for number in range(1000):
         push = replace(PUSH, payload=named(f"metric-{number}"), client_instance_id=number.to_bytes(16))
@@ -100,7 +100,7 @@ def test_of_structures_that_never_come_again_few_are_learned() -> None:
     assert 256 <= len(bench.decoder.templates) <= 256 + 1000 // 16
 
 
-def test_memory_is_bounded_and_what_is_used_stays() -> None:
+def test_memory_is_bounded_and_used_templates_are_kept() -> None:
     decoded = decode(named("m"), PUSH, LIMITS, ())
     ids = np.array(decoded.points.series_id, np.uint64)
     templates = Templates(100_000)

@@ -45,7 +45,7 @@ def renumber(point: NumberDataPoint, rng: random.Random) -> None:
 
 
 @pytest.mark.parametrize("payload", PAYLOADS, ids=[path.stem for path in VECTORS])
-def test_what_real_clients_send_is_decoded_by_template_from_the_second_push_on(payload: bytes) -> None:
+def test_captured_payload_is_decoded_by_template_from_the_second_push(payload: bytes) -> None:
     bench, rng = Bench(), random.Random(1)
     assert check(bench, payload).match is None
     for _ in range(20):
@@ -109,7 +109,7 @@ def messages(draw: st.DrawFn) -> bytes:
 
 @given(payload=messages(), seed=st.integers(0, 1 << 32))
 @settings(max_examples=40, deadline=None)
-def test_any_message_gives_the_same_rows_either_way(payload: bytes, seed: int) -> None:
+def test_random_messages_give_the_same_rows_by_template(payload: bytes, seed: int) -> None:
     bench, rng = Bench(), random.Random(seed)
     first = check(bench, payload)
     plain = first.decoded.points.value and not first.decoded.histograms and not first.decoded.dropped
@@ -119,7 +119,7 @@ def test_any_message_gives_the_same_rows_either_way(payload: bytes, seed: int) -
 
 @given(which=st.sampled_from(PAYLOADS), at=st.integers(0, 1 << 20), data=st.binary(min_size=1, max_size=40))
 @settings(max_examples=40, deadline=None)
-def test_a_damaged_payload_gives_the_same_rows_either_way(which: bytes, at: int, data: bytes) -> None:
+def test_damaged_payload_gives_the_same_rows_by_template(which: bytes, at: int, data: bytes) -> None:
     bench = Bench()
     check(bench, which)
     at %= len(which)
@@ -130,7 +130,7 @@ def test_a_damaged_payload_gives_the_same_rows_either_way(which: bytes, at: int,
 
 @given(which=st.sampled_from(PAYLOADS), at=st.integers(0, 1 << 20), seed=st.integers(0, 1 << 32))
 @settings(max_examples=40, deadline=None)
-def test_what_is_not_written_as_protobuf_would_write_it_is_no_template(which: bytes, at: int, seed: int) -> None:
+def test_non_canonical_encoding_gives_the_same_rows(which: bytes, at: int, seed: int) -> None:
     """Fields in another order, repeated or unknown: payloads assembled from parts of other payloads."""
     rng = random.Random(seed)
     cut = at % len(which)
@@ -141,7 +141,7 @@ def test_what_is_not_written_as_protobuf_would_write_it_is_no_template(which: by
         check(bench, payload)
 
 
-def test_fields_that_protobuf_would_write_otherwise() -> None:
+def test_non_canonical_fields_are_not_templated() -> None:
     point = NumberDataPoint(time_unix_nano=NOW_NS, as_double=1.5).SerializeToString()
     zero_time = b"\x19" + bytes(8)  # written although it is the default
     for body in (point + point, zero_time + point, point[9:] + point[:9], point + b"\x31" + bytes(8)):
@@ -151,7 +151,7 @@ def test_fields_that_protobuf_would_write_otherwise() -> None:
         assert [check(bench, payload).match for _ in range(3)] == [None] * 3
 
 
-def test_numbers_that_also_stand_elsewhere_are_not_taken_for_each_other() -> None:
+def test_equal_bytes_in_names_and_values_are_not_confused() -> None:
     """A name that contains the bytes of the values, and points with equal values."""
     value = struct.unpack("<d", b"ABCDEFGH")[0]
     time = int.from_bytes(b"ABCDEFGH", "little")
@@ -167,7 +167,7 @@ def test_numbers_that_also_stand_elsewhere_are_not_taken_for_each_other() -> Non
         assert check(bench, renumbered(payload, random.Random(seed))).match is not None
 
 
-def test_a_push_from_a_clock_without_sense_is_decoded_point_by_point() -> None:
+def test_push_with_implausible_receive_time_uses_no_template() -> None:
     bench = Bench()
     for received_ms in (NOW_MS, GATHERABLE_MS.start, GATHERABLE_MS.stop - 1):
         check(bench, PAYLOADS[0], replace(PUSH, received_at_ms=received_ms))

@@ -1,4 +1,4 @@
-"""Spool to a real OTLP endpoint that is away, refuses, rejects points or restarts; and to Headroom's own receivers."""
+"""Spool to an OTLP endpoint that is unavailable, refuses, rejects points or restarts; and to Headroom's receivers."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def drain(one: Forwarder) -> None:
 
 
 @pytest.mark.parametrize("protocol", ENDPOINTS)
-def test_an_endpoint_that_comes_back_gets_everything_once(spool: Spool, protocol: str) -> None:
+def test_recovered_endpoint_receives_every_point_once(spool: Spool, protocol: str) -> None:
     [port] = free_ports(1)
     received, failed = Received(), threading.Event()
     sender = http(f"127.0.0.1:{port}") if protocol == "http" else grpc_sender(f"127.0.0.1:{port}")
@@ -115,7 +115,7 @@ def test_an_endpoint_that_comes_back_gets_everything_once(spool: Spool, protocol
     assert one.failures >= 1
 
 
-def test_a_push_that_is_refused_for_good_takes_no_other_with_it(spool: Spool) -> None:
+def test_refused_push_does_not_affect_others(spool: Spool) -> None:
     received = Received()
     received.refuses_metric = "poison"
     for value in range(1, 8):
@@ -128,7 +128,7 @@ def test_a_push_that_is_refused_for_good_takes_no_other_with_it(spool: Spool) ->
     assert one.counts.points == 7
 
 
-def test_rejected_points_and_pushes_that_cannot_be_read_are_counted(spool: Spool) -> None:
+def test_rejected_points_and_unreadable_pushes_are_counted(spool: Spool) -> None:
     received = Received()
     received.answers.append(1)
     spool.push(1)
@@ -148,7 +148,7 @@ def test_rejected_points_and_pushes_that_cannot_be_read_are_counted(spool: Spool
     assert len(received.requests) == 1
 
 
-def test_a_receiver_that_stays_away_costs_no_more_than_the_lag_bound(spool: Spool) -> None:
+def test_unavailable_receiver_drops_pushes_beyond_the_lag_limit(spool: Spool) -> None:
     received = Received()
     received.answers.extend([Refusal(503, 0)] * 3)
     for value in range(1, 5):
@@ -164,7 +164,7 @@ def test_a_receiver_that_stays_away_costs_no_more_than_the_lag_bound(spool: Spoo
     assert received.values() == [9]
 
 
-def test_a_segment_dropped_while_its_request_is_retried_ends_the_retries(spool: Spool) -> None:
+def test_dropping_a_segment_ends_its_retries(spool: Spool) -> None:
     received = Received()
     received.answers.extend([Refusal(503, 0)] * 2)
     with ENDPOINTS["http"](received) as address:
@@ -174,7 +174,7 @@ def test_a_segment_dropped_while_its_request_is_retried_ends_the_retries(spool: 
     assert (received.requests, one.counts.pushes) == ([], 0)
 
 
-def test_what_was_not_accepted_before_a_stop_is_sent_after_the_next_start(spool: Spool) -> None:
+def test_unaccepted_push_is_sent_after_restart(spool: Spool) -> None:
     received = Received()
     received.answers.append(Refusal(503))
     with ENDPOINTS["http"](received) as address:
@@ -187,9 +187,7 @@ def test_what_was_not_accepted_before_a_stop_is_sent_after_the_next_start(spool:
 
 
 @pytest.mark.parametrize("protocol", ENDPOINTS)
-def test_our_own_receivers_store_what_is_forwarded_under_the_same_client(
-    spool: Spool, tmp_path: Path, protocol: str
-) -> None:
+def test_headroom_receivers_keep_the_client_identity(spool: Spool, tmp_path: Path, protocol: str) -> None:
     found: list[Push] = []
 
     @in_loop

@@ -33,7 +33,7 @@ def attributes(resource_metrics: Any) -> dict[str, str | int]:
     return {pair.key: pair.value.string_value or pair.value.int_value for pair in resource_metrics.resource.attributes}
 
 
-def test_the_identity_is_the_connections_whatever_the_client_says() -> None:
+def test_forwarded_identity_comes_from_the_connection() -> None:
     claimed = (text("principal", "mallory"), text("client_id", "other"), text("rack", "r1"), text("client_id", "twice"))
     [found] = forwarded(push(payload(gauge(number(as_double=1)), resource=claimed)))
     assert attributes(found) == {
@@ -53,7 +53,7 @@ def test_the_identity_is_the_connections_whatever_the_client_says() -> None:
     }
 
 
-def test_our_own_receiver_reads_the_same_client_out_of_it() -> None:
+def test_headroom_receiver_reads_the_same_identity() -> None:
     found = forwarded(push(payload(gauge(number(as_double=1)))))
     sender = Sender("127.0.0.1", True, "otlp_grpc")
     export = export_of(
@@ -66,13 +66,13 @@ def test_our_own_receiver_reads_the_same_client_out_of_it() -> None:
     assert (part.identity.client_id, part.identity.client_instance_id) == ("app-1", bytes(range(16)))
 
 
-def test_what_is_not_known_is_left_out() -> None:
+def test_unknown_attributes_are_omitted() -> None:
     nobody = Connection("c", "PLAINTEXT", "ANONYMOUS", "", 0, "unknown", "unknown", -1)
     [found] = forwarded(push(payload(gauge(number(as_double=1))), connection=nobody))
     assert {"broker_id", "client.port", "client_source_port", "client.address"} & attributes(found).keys() == set()
 
 
-def test_a_java_push_becomes_one_resource_with_all_its_points() -> None:
+def test_java_push_becomes_one_resource_with_all_points() -> None:
     body = (VECTORS / "java-4.3.1-producer.zst").read_bytes()
     [found] = forwarded(push(body, 4))
     sent = MetricsData.FromString(decompress(4, body, max_bytes=MIB))
@@ -93,18 +93,18 @@ def test_metrics_are_selected_by_prefix() -> None:
     ("match", "is_taken"),
     [("", True), ("client_id=app-.*", True), ("client_id=app", False), ("principal=alice,cluster=prod", True)],
 )
-def test_clients_are_selected_as_subscriptions_match_them(match: str, is_taken: bool) -> None:
+def test_clients_are_selected_by_match_criteria(match: str, is_taken: bool) -> None:
     assert Selection("*", match).takes_push(push(b"x")) is is_taken
 
 
-def test_what_came_by_otlp_or_is_empty_is_not_forwarded() -> None:
+def test_otlp_and_empty_pushes_are_not_forwarded() -> None:
     by_otlp = Connection("prod", "OTLP_GRPC", "alice", "10.0.0.7", 50_000, "", "", 1)
     assert not Selection().takes_push(push(b"x", connection=by_otlp))
     assert not Selection().takes_push(push(b""))
 
 
 @pytest.mark.parametrize("values", [("*", "client_id=("), ("*", "colour=red"), ("a,,b", "")])
-def test_values_that_no_subscription_has(values: tuple[str, str]) -> None:
+def test_invalid_selection_raises_value_error(values: tuple[str, str]) -> None:
     with pytest.raises(ValueError, match=r"."):
         Selection(*values)
 
@@ -117,6 +117,6 @@ def test_values_that_no_subscription_has(values: tuple[str, str]) -> None:
         (gzip.compress(bytes(2 * MIB), mtime=0), 1, TooLarge),
     ],
 )
-def test_payloads_that_cannot_be_read(body: bytes, codec: int, error: type[ValueError]) -> None:
+def test_unreadable_payload_raises(body: bytes, codec: int, error: type[ValueError]) -> None:
     with pytest.raises(error):
         forwarded(push(body, codec))

@@ -14,7 +14,7 @@ FAR = 1 << 40  # an offset that py4j passes as a Long
 
 
 class Calls:
-    """An Admin, and a topic and group of its own with what calls want to find there."""
+    """An Admin with a topic and a consumer group of its own, filled with the data that the calls expect."""
 
     def __init__(self, jvm: Jvm, bootstrap: str, name: str) -> None:
         self.java, self.kafka = jvm.classes.java, jvm.classes.org.apache.kafka

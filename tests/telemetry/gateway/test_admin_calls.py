@@ -37,7 +37,7 @@ class Call(NamedTuple):
 
 
 def configs(c: Calls, kind: str, name: str) -> Any:
-    """Values that somebody has set."""
+    """Explicitly set values only."""
     (described,) = c.get(c.admin.describeConfigs([c.resource(kind, name)]).all()).values()
     return sorted(f"{entry.name()}={entry.value()}" for entry in described.entries().toArray() if not entry.isDefault())
 
@@ -87,7 +87,7 @@ def streams_offsets(c: Calls) -> Any:
     return c.get(c.admin.alterStreamsGroupOffsets(c.name + "-streams", offsets).all())
 
 
-# In this order: what one sets the next ones see.
+# The order matters: each call sees the changes of the calls before it.
 CALLS: list[Call] = [
     Call("createTopics again", lambda c: c.all.createTopics([c.k.NewTopic(c.name, 1, 1)])),
     Call("listTopics", lambda c: c.name in c.of("names").listTopics()),
@@ -200,7 +200,7 @@ CALLS: list[Call] = [
 
 
 def outcome(call: Call, calls: Calls) -> str:
-    """What it returned, or Java's exception and its cause."""
+    """The returned value, or Java's exception and its cause."""
     try:
         found = calls.text(call.ask(calls))
     except Py4JJavaError as exc:
@@ -220,7 +220,7 @@ def both(jvm: Jvm, kafka: Cluster, gateway: RunningGateway) -> Iterator[tuple[Ca
     through.close()
 
 
-def test_every_call_has_the_brokers_result_or_error(both: tuple[Calls, Calls]) -> None:
+def test_every_admin_call_matches_the_broker(both: tuple[Calls, Calls]) -> None:
     direct, through = both
     expected = {call.name: outcome(call, direct) for call in CALLS}
     found = {call.name: outcome(call, through) for call in CALLS}
@@ -228,7 +228,7 @@ def test_every_call_has_the_brokers_result_or_error(both: tuple[Calls, Calls]) -
     assert not [text for text in expected.values() if "TimeoutException" in text or "Py4J" in text], expected
 
 
-def test_no_call_of_the_admin_is_left_out(jvm: Jvm) -> None:
+def test_every_method_of_admin_is_covered(jvm: Jvm) -> None:
     admin = jvm.classes.java.lang.Class.forName("org.apache.kafka.clients.admin.Admin")
     known = {method.getName() for method in admin.getMethods()}
     known -= {"create", "close", "metrics", "wait", "equals", "hashCode", "toString", "getClass", "notify", "notifyAll"}

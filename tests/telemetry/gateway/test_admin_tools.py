@@ -151,7 +151,7 @@ def session(tools: Tools, bootstrap: str, expected: list[list[str]] | None = Non
     return said
 
 
-def test_the_tools_cannot_tell_us_from_a_broker(
+def test_tool_output_matches_the_broker(
     tools: Tools, kafka: Cluster, gateway: RunningGateway, sink: RunningSink
 ) -> None:
     ours = session(tools, sink.bootstrap)
@@ -162,7 +162,7 @@ def test_the_tools_cannot_tell_us_from_a_broker(
     assert session(tools, gateway.bootstrap, ours) == ours
 
 
-def test_a_generated_name(tools: Tools, tmp_path: Path) -> None:
+def test_generated_name_is_accepted(tools: Tools, tmp_path: Path) -> None:
     with RunningSink(tmp_path) as sink:
         said = tools.run(CLIENT_METRICS, sink.bootstrap, ["--alter", "--generate-name", "--metrics", "a"])
         drawn = re.fullmatch(r"Altered client metrics config for ([\w-]{22})\.\nexit 0\n", said)
@@ -171,7 +171,7 @@ def test_a_generated_name(tools: Tools, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::1"])
-def test_the_address_that_a_client_comes_back_to(jvm: Jvm, tmp_path: Path, host: str) -> None:
+def test_advertised_address_is_the_address_the_client_used(jvm: Jvm, tmp_path: Path, host: str) -> None:
     with RunningSink(tmp_path, host) as sink:
         port = sink.bootstrap.rpartition(":")[2]
         found = "127.0.0.1" if host == "0.0.0.0" else "[::1]"

@@ -31,7 +31,7 @@ def admission(**limits: int) -> Admission[str]:
     return Admission(AdmissionLimits(**limits))
 
 
-def test_connections_are_limited_in_all_and_per_address() -> None:
+def test_connections_are_limited_in_total_and_per_address() -> None:
     some = admission(max_connections=3, max_connections_per_address=2)
     assert [some.admit("10.0.0.1") for _ in range(3)] == [None, None, Reason.TOO_MANY_FROM_ADDRESS]
     assert [some.admit(address) for address in ("10.0.0.2", "10.0.0.3")] == [None, Reason.TOO_MANY_CONNECTIONS]
@@ -40,7 +40,7 @@ def test_connections_are_limited_in_all_and_per_address() -> None:
     assert some.refused == {Reason.TOO_MANY_FROM_ADDRESS: 1, Reason.TOO_MANY_CONNECTIONS: 1}
 
 
-def test_an_ipv6_host_counts_by_its_network_and_a_mapped_one_by_its_ipv4_address() -> None:
+def test_ipv6_is_limited_per_network_and_mapped_ipv4_per_address() -> None:
     some = admission(max_connections=9, max_connections_per_address=1)
     assert [some.admit(address) for address in ("2001:db8::1", "2001:db8:0:0:ffff::2")] == [
         None,
@@ -54,7 +54,7 @@ def test_an_ipv6_host_counts_by_its_network_and_a_mapped_one_by_its_ipv4_address
     ]
 
 
-def test_over_the_budget_the_oldest_unfinished_request_goes() -> None:
+def test_oldest_unfinished_request_is_evicted_over_budget() -> None:
     some = admission(max_held_bytes=100)
     assert some.unfinished("slow", 1, 60, 1.0) == []
     assert some.unfinished("other", 1, 40, 2.0) == []
@@ -64,7 +64,7 @@ def test_over_the_budget_the_oldest_unfinished_request_goes() -> None:
     assert some.unfinished("quick", 1, 90, 3.5) == ["other"]
 
 
-def test_a_request_is_due_when_its_own_time_is_over() -> None:
+def test_each_request_has_its_own_deadline() -> None:
     some = admission(frame_timeout_s=30)
     some.unfinished("pipelining", 1, 10, 0.0)
     some.unfinished("slow", 7, 10, 1.0)
@@ -77,7 +77,7 @@ def test_a_request_is_due_when_its_own_time_is_over() -> None:
     assert some.overdue(50.1) == [("pipelining", Reason.FRAME_TIMEOUT)]
 
 
-def test_a_handshake_has_its_time() -> None:
+def test_unfinished_handshake_times_out() -> None:
     some = admission(handshake_timeout_s=10)
     for client in ("quick", "slow"):
         some.handshake_began(client, 0.0)
@@ -88,7 +88,7 @@ def test_a_handshake_has_its_time() -> None:
 
 @settings(deadline=None)
 @given(st.lists(st.tuples(st.sampled_from("abcde"), st.integers(0, 3), st.integers(0, 60)), max_size=60))
-def test_the_budget_is_what_is_held(steps: list[tuple[str, int, int]]) -> None:
+def test_held_bytes_match_unfinished_requests(steps: list[tuple[str, int, int]]) -> None:
     some, held = admission(max_held_bytes=100), dict[str, int]()
     for now, (client, number, size) in enumerate(steps):
         if number:
@@ -102,7 +102,7 @@ def test_the_budget_is_what_is_held(steps: list[tuple[str, int, int]]) -> None:
         assert some.held_bytes == sum(held.values()) <= 100
 
 
-def test_who_is_quiet_for_the_idle_timeout_is_closed_and_who_waits_for_a_broker_later() -> None:
+def test_idle_connections_are_closed_later_when_waiting_for_a_broker() -> None:
     quiet, busy, waiting = Client(), Client(), Client(waits=True)
     for sweep in range(27):
         busy.active = True

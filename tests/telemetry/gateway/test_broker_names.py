@@ -34,11 +34,11 @@ async def accept(listener: socket.socket, _: int) -> asyncio.Server:
         (None, None),
     ],
 )
-def test_which_broker_a_name_is_of(name: str | None, expected: int | None) -> None:
+def test_node_id_of_server_name(name: str | None, expected: int | None) -> None:
     assert NAMES.node_id(name) == expected
 
 
-def test_what_is_advertised() -> None:
+def test_advertised_address_of_broker() -> None:
     assert NAMES.address_of(5, 9092) == ("broker-5.gateway.example", 9092)
     assert BrokerNames("b{id}.example:443").address_of(0, 9092) == ("b0.example", 443)
 
@@ -46,7 +46,7 @@ def test_what_is_advertised() -> None:
 @pytest.mark.parametrize(
     "pattern", ["broker.example", "b{id}{id}.example", "b {id}", "b{id}.example:", "b{id}:70000", "", "{id}..example"]
 )
-def test_what_is_no_pattern(pattern: str) -> None:
+def test_invalid_pattern_raises_broker_names_error(pattern: str) -> None:
     if pattern.endswith(":"):
         assert BrokerNames(pattern).address_of(1, 9) == ("b1.example", 9)
         return
@@ -54,7 +54,7 @@ def test_what_is_no_pattern(pattern: str) -> None:
         BrokerNames(pattern)
 
 
-def test_all_brokers_share_one_port_and_an_unknown_one_leads_nowhere() -> None:
+def test_brokers_share_one_port_and_unknown_broker_has_no_candidates() -> None:
     async def run() -> None:
         asked: list[int] = []
         listeners = Listeners(host="127.0.0.1", port=0, listen=accept, names=NAMES)

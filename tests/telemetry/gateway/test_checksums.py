@@ -135,7 +135,9 @@ def consumed_by_java(jvm: Jvm, bootstrap: str, topic: str, expected: int) -> Con
     return content
 
 
-def test_java(jvm: Jvm, kafka: Cluster, gateway: RunningGateway, new_topic: Callable[[], str], payloads: Path) -> None:
+def test_java_producer_checksums_match_direct_connection(
+    jvm: Jvm, kafka: Cluster, gateway: RunningGateway, new_topic: Callable[[], str], payloads: Path
+) -> None:
     through, direct = new_topic(), new_topic()
     for mode in MODES:
         for codec in CODECS:
@@ -148,7 +150,9 @@ def test_java(jvm: Jvm, kafka: Cluster, gateway: RunningGateway, new_topic: Call
     assert consumed(gateway.bootstrap, through, total) == sent
 
 
-def test_librdkafka(kafka: Cluster, gateway: RunningGateway, new_topic: Callable[[], str], payloads: Path) -> None:
+def test_librdkafka_producer_checksums_match_direct_connection(
+    kafka: Cluster, gateway: RunningGateway, new_topic: Callable[[], str], payloads: Path
+) -> None:
     lines = payloads.read_bytes().split(b"\n")
     through, direct = new_topic(), new_topic()
     sent = Content(0, 0)
@@ -162,7 +166,7 @@ def test_librdkafka(kafka: Cluster, gateway: RunningGateway, new_topic: Callable
     assert consumed(gateway.bootstrap, through, sent.records) == sent
 
 
-def test_a_java_consumer_reads_through_the_gateway_what_was_sent(
+def test_java_consumer_reads_all_records_through_the_gateway(
     jvm: Jvm, gateway: RunningGateway, new_topic: Callable[[], str], payloads: Path
 ) -> None:
     lines = payloads.read_bytes().split(b"\n")

@@ -12,7 +12,7 @@ from telemetry.wire.errors import ProtocolError
 from tests.telemetry.gateway.dialogue import PUSH, Both, framed, local, produce, produced, request, response
 
 
-def test_what_is_not_ours_passes_untouched() -> None:
+def test_non_telemetry_frames_pass_unchanged() -> None:
     both = Both()
     ask, reported = request(12, 4, 1, b"heartbeat"), response(12, 4, 1, struct.pack(">ih", 0, 0) + b"\x00")
     assert both.client(ask) == ask
@@ -20,7 +20,7 @@ def test_what_is_not_ours_passes_untouched() -> None:
     assert both.connection.idle
 
 
-def test_a_local_answer_waits_for_the_responses_before_it() -> None:
+def test_local_answer_waits_for_earlier_responses() -> None:
     both = Both()
     first, second = request(12, 4, 1), request(12, 4, 3)
     assert both.client(first + request(71, 0, 2, b"get") + second) == first + second
@@ -30,13 +30,13 @@ def test_a_local_answer_waits_for_the_responses_before_it() -> None:
     assert both.receiver.asked == [("get", 71, b"get", "app")]
 
 
-def test_a_local_answer_with_nothing_before_it_leaves_at_once() -> None:
+def test_local_answer_without_pending_requests_is_sent_at_once() -> None:
     both = Both()
     assert both.client(request(71, 0, 9)) == b""
     assert both.take_client() == local(9, b"answer-71")
 
 
-def test_a_push_is_acknowledged_only_when_it_is_flushed_and_holds_back_what_is_behind_it() -> None:
+def test_push_is_acknowledged_after_flush_and_delays_later_responses() -> None:
     both = Both()
     behind = request(12, 4, 2)
     assert both.client(request(72, 0, 1, PUSH) + behind) == behind
@@ -46,14 +46,14 @@ def test_a_push_is_acknowledged_only_when_it_is_flushed_and_holds_back_what_is_b
     assert both.connection.idle
 
 
-def test_a_push_that_could_not_be_written_is_asked_to_come_back() -> None:
+def test_push_with_failed_flush_is_refused_as_retryable() -> None:
     both = Both()
     both.client(request(72, 0, 1, PUSH))
     assert both.flush(ok=False) == local(1, b"come-back")
 
 
 @pytest.mark.parametrize("version", range(14))
-def test_acks_0_is_never_answered_and_counts_at_once(version: int) -> None:
+def test_acks_0_produce_is_counted_without_a_response(version: int) -> None:
     both = Both()
     ask = produce(version, 1, 0, b"tx" if version >= 3 else b"")
     assert both.client(ask) == ask
@@ -62,7 +62,7 @@ def test_acks_0_is_never_answered_and_counts_at_once(version: int) -> None:
 
 
 @pytest.mark.parametrize("version", range(1, 14))
-def test_throttle_time_of_produce_is_seen(version: int) -> None:
+def test_throttle_time_of_produce_is_recorded(version: int) -> None:
     both = Both()
     ask = produce(version, 1, -1)
     both.client(ask)
@@ -73,7 +73,7 @@ def test_throttle_time_of_produce_is_seen(version: int) -> None:
 
 
 @pytest.mark.parametrize("version", range(1, 16))
-def test_throttle_time_of_fetch_is_seen(version: int) -> None:
+def test_throttle_time_of_fetch_is_recorded(version: int) -> None:
     both = Both()
     both.client(request(1, version, 1, b"fetch"))
     reported = response(1, version, 1, struct.pack(">i", 777) + b"x" * 100)
@@ -81,7 +81,7 @@ def test_throttle_time_of_fetch_is_seen(version: int) -> None:
     assert [s.throttle_ms for s in both.seen] == [777]
 
 
-def test_an_unmatched_response_passes() -> None:
+def test_unmatched_response_is_forwarded() -> None:
     both = Both()
     both.client(produce(9, 1, 0))
     reported = produced(9, 1, 0)
@@ -89,7 +89,7 @@ def test_an_unmatched_response_passes() -> None:
     assert len(both.seen) == 1
 
 
-def test_api_versions_newer_than_ours_gets_version_0s_answer() -> None:
+def test_newer_api_versions_request_gets_version_0_response() -> None:
     both = Both()
     assert both.client(request(18, 4, 1, b"\x05java\x063.7.0\x00")) != b""
     newer = framed(struct.pack(">hhih", 18, 5, 2, 3) + b"app\x00" + b"\x05java\x06abcde\x00")
@@ -115,7 +115,7 @@ def test_software_comes_from_a_valid_api_versions_request(name: str, version: st
     assert both.receiver.software == noted
 
 
-def test_a_push_too_large_to_hold_is_skipped_and_answered_at_its_end() -> None:
+def test_oversize_push_is_skipped_and_answered_at_its_end() -> None:
     """A Java client that gets a response while it still sends the request throws IllegalStateException."""
     both, push = Both(Limits(max_held_request_bytes=1000)), request(72, 0, 1, b"h" * 300_000)
     for piece in (push[:200_000], push[200_000:-1]):
@@ -133,7 +133,7 @@ def test_a_push_too_large_to_hold_is_skipped_and_answered_at_its_end() -> None:
     assert both.client(whole + rest) == rest
 
 
-def test_only_what_is_kept_of_an_unfinished_request_counts() -> None:
+def test_only_buffered_bytes_of_unfinished_request_count_as_held() -> None:
     both, push = Both(Limits(max_held_request_bytes=1000)), request(18, 0, 1, bytes(500))
     both.client(push[:3])
     assert (both.connection.unfinished_request, both.connection.held_bytes) == (1, 3)
@@ -150,7 +150,7 @@ def test_only_what_is_kept_of_an_unfinished_request_counts() -> None:
     assert (both.connection.unfinished_request, both.connection.held_bytes) == (1, 0)
 
 
-def test_a_connection_that_ends_keeps_nothing_of_its_unfinished_request() -> None:
+def test_closed_connection_releases_held_bytes() -> None:
     both = Both(Limits(max_held_request_bytes=1000))
     both.client(request(18, 0, 1, bytes(500))[:-1])
     assert both.connection.held_bytes > 500
@@ -158,14 +158,14 @@ def test_a_connection_that_ends_keeps_nothing_of_its_unfinished_request() -> Non
     assert both.connection.held_bytes == 0
 
 
-def test_a_broker_cannot_have_a_response_of_any_size_held() -> None:
+def test_oversized_metadata_response_raises_protocol_error() -> None:
     both = Both()
     both.client(request(3, 1, 1, b"\xff\xff\xff\xff"))
     with pytest.raises(ProtocolError, match="Metadata response of 2147483647 bytes"):
         both.broker(struct.pack(">ii", 2**31 - 1, 1) + bytes(100))
 
 
-def test_metadata_names_the_gateway() -> None:
+def test_metadata_advertises_the_gateway() -> None:
     both = Both()
     both.client(request(3, 1, 1, b"\xff\xff\xff\xff"))
     body = struct.pack(">i", 1) + struct.pack(">ih", 5, 2) + b"k1" + struct.pack(">ih", 9092, -1) + b"the rest"
@@ -175,7 +175,7 @@ def test_metadata_names_the_gateway() -> None:
     assert reported.endswith(b"the rest")
 
 
-def test_a_closed_connection_is_told_to_the_door() -> None:
+def test_closed_connection_is_reported_to_the_receiver() -> None:
     both = Both()
     both.connection.closed()
     assert both.receiver.gone == ["one"]
@@ -192,7 +192,7 @@ def test_a_closed_connection_is_told_to_the_door() -> None:
         framed(struct.pack(">hhih", 0, 9, 1, -1) + b"\x00"),
     ],
 )
-def test_requests_that_are_none_close_the_connection(data: bytes) -> None:
+def test_malformed_requests_raise_protocol_error(data: bytes) -> None:
     with pytest.raises(ProtocolError):
         Both().client(data)
 

@@ -1,4 +1,4 @@
-"""Connections as byte streams: arbitrary splits, garbage, and a connection without a broker."""
+"""Connections as byte streams: arbitrary chunks, random bytes, and a connection without a broker."""
 
 from __future__ import annotations
 
@@ -62,13 +62,13 @@ def played(cuts: list[int]) -> tuple[bytes, bytes, list[int]]:
 
 @settings(deadline=None)
 @given(st.lists(st.integers(0, 60), max_size=40))
-def test_any_cutting_of_both_streams_gives_the_same_dialogue(cuts: list[int]) -> None:
+def test_dialogue_does_not_depend_on_chunk_boundaries(cuts: list[int]) -> None:
     assert played(cuts) == played([])
 
 
 @settings(deadline=None)
 @given(st.lists(st.binary(max_size=100), max_size=6), st.lists(st.binary(max_size=100), max_size=6))
-def test_junk_from_either_side_is_passed_or_a_protocol_error(asked: list[bytes], reported: list[bytes]) -> None:
+def test_random_bytes_from_either_side_raise_only_protocol_error(asked: list[bytes], reported: list[bytes]) -> None:
     both = Both()
     both.client(request(3, 9, 1, b"topics") + produce(13, 2, 1) + request(1, 12, 3))
     try:
@@ -80,7 +80,7 @@ def test_junk_from_either_side_is_passed_or_a_protocol_error(asked: list[bytes],
         pass
 
 
-# Without a broker behind
+# Without a broker
 
 
 class Alone(Both):
@@ -98,13 +98,13 @@ class Alone(Both):
 
 
 @pytest.mark.parametrize(("key", "version"), [(3, 1), (3, 12), (18, 0), (32, 1), (32, 4)])
-def test_what_is_known_is_answered_here(key: int, version: int) -> None:
+def test_known_requests_are_answered_locally(key: int, version: int) -> None:
     alone = Alone()
     assert alone.ask(request(key, version, 7, b"asked")) == response(key, version, 7, b"%d:asked" % version)
     assert alone.connection.idle
 
 
-def test_api_versions_is_answered_here_and_tells_of_the_software() -> None:
+def test_api_versions_is_answered_locally_and_sets_client_software() -> None:
     alone = Alone()
     body = b"\x05java\x063.7.0\x00"
     assert alone.ask(request(18, 3, 1, body)) == response(18, 3, 1, b"3:" + body)
@@ -114,19 +114,19 @@ def test_api_versions_is_answered_here_and_tells_of_the_software() -> None:
     assert alone.receiver.software == "java 3.7.0"
 
 
-def test_answers_keep_the_order_of_requests_behind_a_push() -> None:
+def test_local_answers_keep_request_order_behind_a_push() -> None:
     alone = Alone()
     assert alone.ask(request(72, 0, 1, PUSH) + request(3, 12, 2, b"asked")) == b""
     assert alone.flush() == local(1, b"answer-72") + response(3, 12, 2, b"12:asked")
 
 
 @pytest.mark.parametrize("key", [0, 1, 12, 44])
-def test_anything_else_closes_the_connection(key: int) -> None:
+def test_unsupported_request_without_broker_raises_protocol_error(key: int) -> None:
     with pytest.raises(ProtocolError, match="without a broker"):
         Alone().client(request(key, 1, 1, b"body"))
 
 
-def test_a_long_request_closes_the_connection_but_a_push_is_told_of() -> None:
+def test_oversize_push_is_answered_and_other_oversize_requests_are_fatal() -> None:
     assert Alone().ask(request(72, 0, 1, bytes(2000))) == local(1, b"too-large")
     with pytest.raises(ProtocolError, match="Metadata request of"):
         Alone().client(request(3, 12, 1, bytes(2000)))

@@ -49,7 +49,9 @@ def streams_jvm(
         yield running
 
 
-def test_the_performance_tools(jvm: Jvm, kafka: Cluster, gateway: RunningGateway, new_topic: Callable[[], str]) -> None:
+def test_performance_tools_run_through_the_gateway(
+    jvm: Jvm, kafka: Cluster, gateway: RunningGateway, new_topic: Callable[[], str]
+) -> None:
     topic, tools = new_topic(), jvm.classes.org.apache.kafka.tools
     properties = ["--command-property", f"bootstrap.servers={gateway.bootstrap}", "client.id=perf-producer"]
     sizes = ["--num-records", str(RECORDS), "--record-size", "1000", "--throughput", "-1"]

@@ -12,7 +12,7 @@ from tests.telemetry.gateway.security.test_authentication import Dialogue
 ANSWER = response(18, 0, 0, struct.pack(">hihhh", 0, 1, 18, 0, 4))
 
 
-def test_the_client_sees_nothing_of_it_and_nothing_is_metered() -> None:
+def test_keep_alive_is_invisible_to_client_and_meter() -> None:
     both = Both()
     both.client(request(72, 0, 1, PUSH))
     both.flush()
@@ -24,7 +24,7 @@ def test_the_client_sees_nothing_of_it_and_nothing_is_metered() -> None:
     assert both.seen == []
 
 
-def test_requests_behind_it_are_answered_in_order() -> None:
+def test_requests_behind_keep_alive_are_answered_in_order() -> None:
     both = Both()
     both.connection.keep_alive(5)
     both.take_upstream()
@@ -35,7 +35,7 @@ def test_requests_behind_it_are_answered_in_order() -> None:
     assert len(both.seen) == 1
 
 
-def test_not_while_anything_is_in_flight_or_a_request_is_arriving() -> None:
+def test_keep_alive_is_not_sent_during_requests() -> None:
     both = Both()
     both.client(request(12, 4, 1))
     both.connection.keep_alive(5)
@@ -49,7 +49,7 @@ def test_not_while_anything_is_in_flight_or_a_request_is_arriving() -> None:
 @pytest.mark.parametrize(
     ("authenticated", "after_ms", "sent"), [(False, 0, False), (True, 0, True), (True, 9_000, False)]
 )
-def test_only_while_the_broker_accepts_requests(authenticated: bool, after_ms: int, sent: bool) -> None:
+def test_keep_alive_requires_a_valid_session(authenticated: bool, after_ms: int, sent: bool) -> None:
     dialogue = Dialogue()
     if authenticated:
         dialogue.scram(lifetime_ms=5_000)

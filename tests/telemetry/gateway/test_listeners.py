@@ -68,7 +68,7 @@ async def refuses(port: int) -> bool:
     return False
 
 
-def test_a_follower_opens_what_it_is_told_and_nothing_that_a_response_names() -> None:
+def test_follower_opens_only_reported_listeners() -> None:
     async def run() -> None:
         first, unknown = opener(), list[int]()
         _, port = await first.open([])
@@ -100,7 +100,7 @@ def test_a_follower_opens_what_it_is_told_and_nothing_that_a_response_names() ->
     asyncio.run(run())
 
 
-def test_a_broker_that_has_moved_is_reached_where_it_is_through_the_same_port() -> None:
+def test_moved_broker_keeps_its_port() -> None:
     async def run() -> None:
         first = opener()
         await first.open([NODE])
@@ -116,7 +116,7 @@ def test_a_broker_that_has_moved_is_reached_where_it_is_through_the_same_port() 
     asyncio.run(run())
 
 
-def test_a_broker_that_stays_away_is_forgotten_and_its_port_closed() -> None:
+def test_port_of_a_removed_broker_is_closed() -> None:
     async def run() -> None:
         first = opener()
         await first.open([NODE, OTHER])
@@ -139,7 +139,7 @@ def test_a_broker_that_stays_away_is_forgotten_and_its_port_closed() -> None:
     asyncio.run(run())
 
 
-def test_names_in_responses_open_nothing_and_ask_for_the_metadata_once_each() -> None:
+def test_unknown_brokers_request_metadata_once_each_and_open_no_port() -> None:
     async def run() -> None:
         first, unknown = opener(), list[int]()
         first.unknown = lambda: unknown.append(1)
@@ -155,7 +155,7 @@ def test_names_in_responses_open_nothing_and_ask_for_the_metadata_once_each() ->
     asyncio.run(run())
 
 
-def test_bootstrap_connections_fall_back_to_where_headroom_was_pointed() -> None:
+def test_bootstrap_connections_fall_back_to_configured_addresses() -> None:
     async def run() -> None:
         fallback = [BrokerNode(-1, NODE.host, NODE.port), BrokerNode(-1, "bootstrap.example", 9092)]
         first = opener(fallback=fallback)
@@ -169,7 +169,7 @@ def test_bootstrap_connections_fall_back_to_where_headroom_was_pointed() -> None
     asyncio.run(run())
 
 
-def test_reserved_ports_are_left_to_their_owners() -> None:
+def test_reserved_ports_are_not_assigned() -> None:
     async def run(port: int) -> None:
         first = opener(port, reserved={port + 6})
         await first.open([NODE, OTHER])
@@ -193,7 +193,7 @@ def free_range(size: int) -> int:
     raise AssertionError("no free ports")
 
 
-def test_a_listener_that_cannot_be_followed_keeps_no_other_closed() -> None:
+def test_follower_opens_remaining_listeners_when_one_port_is_taken() -> None:
     async def run() -> None:
         first = opener()
         _, port = await first.open([OTHER])
@@ -215,7 +215,7 @@ def test_a_listener_that_cannot_be_followed_keeps_no_other_closed() -> None:
 
 
 @pytest.mark.parametrize("reuse_port", [False, True])
-def test_a_shared_port_that_somebody_else_has_is_refused(reuse_port: bool) -> None:
+def test_shared_port_in_use_raises_os_error(reuse_port: bool) -> None:
     async def run() -> None:
         with (
             socket.create_server((LOOPBACK, 0), reuse_port=reuse_port) as other,

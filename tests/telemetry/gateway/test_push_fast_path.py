@@ -112,7 +112,7 @@ sent = st.builds(
 
 @settings(max_examples=100)
 @given(st.lists(sent | st.just(Sent()), max_size=12))
-def test_both_ways_answer_and_keep_the_same(pushes: list[Sent]) -> None:
+def test_fast_and_full_path_produce_equal_answers_and_records(pushes: list[Sent]) -> None:
     short, long = Way(True), Way(False)
     for push in pushes:
         said = []
@@ -132,7 +132,7 @@ def test_both_ways_answer_and_keep_the_same(pushes: list[Sent]) -> None:
 
 
 @pytest.mark.parametrize("nbytes", [127, 500, 3000, 16_383, 20_000])
-def test_the_second_push_takes_the_short_way(nbytes: int) -> None:
+def test_second_push_takes_the_fast_path(nbytes: int) -> None:
     way = Way(True)
     for number in range(3):
         frame = Sent(payload=bytes([number]) * nbytes, correlation_id=number).frame()
@@ -142,7 +142,7 @@ def test_the_second_push_takes_the_short_way(nbytes: int) -> None:
     assert [decode_push(body).payload[:1] for _, body in way.records] == [b"\x00", b"\x01", b"\x02"]
 
 
-def test_a_frame_in_two_pieces_takes_the_long_way() -> None:
+def test_split_frame_takes_the_full_path() -> None:
     way = Way(True)
     way.send(Sent().frame(), True)
     way.now_ms += 1000
@@ -152,7 +152,7 @@ def test_a_frame_in_two_pieces_takes_the_long_way() -> None:
     assert way.taken == 0
 
 
-def test_a_push_whose_answer_waits_is_not_idle() -> None:
+def test_connection_with_pending_push_is_not_idle() -> None:
     way = Way(True)
     way.send(Sent().frame(), True)
     way.now_ms += 1000
@@ -162,7 +162,7 @@ def test_a_push_whose_answer_waits_is_not_idle() -> None:
     assert way.connection.idle
 
 
-def test_what_is_refused_is_refused_for_its_reason_also_when_the_flush_fails() -> None:
+def test_refused_push_keeps_its_code_when_flush_fails() -> None:
     way = Way(True)
     way.send(Sent().frame(), True)
     way.now_ms += 1000

@@ -1,4 +1,4 @@
-"""The gateway's sockets: clients whose broker is away, that reset or send garbage; and the group commit."""
+"""The gateway's sockets: unreachable brokers, clients that reset or send invalid bytes, and the group commit."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def broker_port() -> int:
         return int(receiver.getsockname()[1])
 
 
-def test_an_outage_is_counted_for_each_client_and_logged_once(broker_port: int) -> None:
+def test_broker_outage_is_counted_per_client_and_logged_once(broker_port: int) -> None:
     async def outage() -> Gateway:
         gateway = new_gateway()
         address = await gateway.start([BrokerNode(3, LOOPBACK, broker_port)])
@@ -92,7 +92,7 @@ def test_an_outage_is_counted_for_each_client_and_logged_once(broker_port: int) 
 
 
 @pytest.mark.parametrize("alone", [True, False])
-def test_a_client_that_resets_before_it_is_accepted_leaves_nothing_behind(alone: bool) -> None:
+def test_client_reset_before_accept_leaks_nothing(alone: bool) -> None:
     def reset(address: tuple[str, int]) -> None:
         for _ in range(20):
             client = socket.create_connection(address)
@@ -114,7 +114,7 @@ def test_a_client_that_resets_before_it_is_accepted_leaves_nothing_behind(alone:
         runner.run(asyncio.wait_for(resets(), 20))
 
 
-def test_a_push_is_flushed_also_when_garbage_follows_it() -> None:
+def test_push_followed_by_invalid_bytes_is_flushed() -> None:
     flushed = asyncio.Event()
 
     async def garbage() -> None:
@@ -132,7 +132,7 @@ def test_a_push_is_flushed_also_when_garbage_follows_it() -> None:
 
 
 @pytest.mark.parametrize("failure", [None, OSError(28, "No space left on device"), KeyError("a bug")])
-def test_all_who_wait_for_a_flush_are_told_also_behind_one_that_fails(failure: Exception | None) -> None:
+def test_all_flush_callbacks_run_when_one_fails(failure: Exception | None) -> None:
     reported: list[object] = []
 
     def flush() -> None:
@@ -153,7 +153,7 @@ def test_all_who_wait_for_a_flush_are_told_also_behind_one_that_fails(failure: E
     assert reported == [failure is None] * 2
 
 
-def half_a_push(payload_bytes: int) -> bytes:
+def partial_push(payload_bytes: int) -> bytes:
     """The request without its last byte."""
     push = struct.pack(">hhihs", 72, 0, 1, 1, b"a") + b"\x00" + bytes(16 + 6) + bytes(payload_bytes)
     return len(push).to_bytes(4, "big") + push[:-1]
@@ -166,14 +166,14 @@ async def is_closed(reader: asyncio.StreamReader) -> bool:
         return True
 
 
-def test_half_sent_pushes_hold_no_more_than_the_budget_and_hinder_nobody() -> None:
+def test_partial_pushes_stay_within_budget_and_block_nobody() -> None:
     async def flood() -> None:
         gateway = new_gateway(local=lambda *_: {}, max_held_bytes=1_000_000)
         address = await gateway.start([])
         slow = []
         for number in range(50):
             reader, writer = await asyncio.open_connection(*address)
-            writer.write(half_a_push(100_000))
+            writer.write(partial_push(100_000))
             slow.append((reader, writer))
             while (
                 gateway.admission.held_bytes + 100_000 * gateway.admission.closed[Reason.HELD_BYTES] < 100_000 * number
@@ -182,7 +182,7 @@ def test_half_sent_pushes_hold_no_more_than_the_budget_and_hinder_nobody() -> No
                 await asyncio.sleep(0.001)
         assert await is_closed(slow[0][0])
         reader, writer = await asyncio.open_connection(*address)
-        writer.write(half_a_push(100_000))
+        writer.write(partial_push(100_000))
         await asyncio.sleep(0.05)
         writer.write(b"\x00")
         assert await asyncio.wait_for(reader.readexactly(4), 10)
@@ -197,13 +197,13 @@ def test_half_sent_pushes_hold_no_more_than_the_budget_and_hinder_nobody() -> No
     asyncio.run(flood())
 
 
-def test_a_request_that_takes_too_long_and_an_idle_connection_are_closed() -> None:
+def test_slow_request_and_idle_connection_are_closed() -> None:
     async def wait() -> None:
         gateway = new_gateway(local=lambda *_: {}, frame_timeout_s=0.1, idle_timeout_s=0.8)
         address = await gateway.start([])
         slow_reader, slow_writer = await asyncio.open_connection(*address)
         idle_reader, _idle_writer = await asyncio.open_connection(*address)
-        slow_writer.write(half_a_push(10))
+        slow_writer.write(partial_push(10))
         assert await is_closed(slow_reader)
         assert await is_closed(idle_reader)
         closed = {reason: count for reason, count in gateway.admission.closed.items() if count}
@@ -213,7 +213,7 @@ def test_a_request_that_takes_too_long_and_an_idle_connection_are_closed() -> No
     asyncio.run(wait())
 
 
-def test_connections_above_the_limit_are_refused_and_leave_room_for_the_next() -> None:
+def test_connections_above_the_limit_are_refused_until_one_closes() -> None:
     async def crowd() -> None:
         gateway = new_gateway(local=lambda *_: {}, max_connections=2)
         address = await gateway.start([])
@@ -226,7 +226,7 @@ def test_connections_above_the_limit_are_refused_and_leave_room_for_the_next() -
         while gateway.counts.connections > 1:
             await asyncio.sleep(0.01)
         fourth = await asyncio.open_connection(*address)
-        fourth[1].write(half_a_push(10) + b"\x00")
+        fourth[1].write(partial_push(10) + b"\x00")
         assert await asyncio.wait_for(fourth[0].readexactly(4), 10)
         second[1].close()
         fourth[1].close()

@@ -26,7 +26,7 @@ NODE = sink.SinkNode("sink.example", 9092, "the-cluster")
 
 
 @pytest.mark.parametrize("version", range(5))
-def test_api_versions(version: int) -> None:
+def test_api_versions_lists_offered_apis(version: int) -> None:
     reported = decode(message_type("api_versions", version, "response"), sink.api_versions([71, 72, 44], version))
     assert reported.error_code.value == 0
     assert [(k.api_key, k.min_version, k.max_version) for k in reported.api_keys] == [
@@ -35,7 +35,7 @@ def test_api_versions(version: int) -> None:
 
 
 @pytest.mark.parametrize("version", range(5))
-def test_api_versions_with_an_error_offers_nothing(version: int) -> None:
+def test_api_versions_error_response_is_empty(version: int) -> None:
     reported = decode(
         message_type("api_versions", version, "response"), sink.api_versions([71], version, ErrorCode(42))
     )
@@ -43,7 +43,7 @@ def test_api_versions_with_an_error_offers_nothing(version: int) -> None:
 
 
 @pytest.mark.parametrize("version", range(14))
-def test_metadata_names_this_node_and_knows_no_topic(version: int) -> None:
+def test_metadata_lists_this_node_and_no_topics(version: int) -> None:
     request_type, response_type = (
         message_type("metadata", version, "request"),
         message_type("metadata", version, "response"),
@@ -64,7 +64,7 @@ def test_metadata_names_this_node_and_knows_no_topic(version: int) -> None:
 
 @settings(deadline=None)
 @given(st.binary(max_size=60), st.integers(0, 13))
-def test_junk_is_a_protocol_error_or_an_answer(body: bytes, version: int) -> None:
+def test_random_bytes_raise_only_protocol_error(body: bytes, version: int) -> None:
     try:
         sink.metadata(body, version, NODE)
     except ProtocolError:
@@ -113,14 +113,14 @@ def listener(tmp_path: Path) -> Listener:
         ("fe80::1%eth0", "bob", False),
     ],
 )
-def test_only_administrators_alter(listener: Listener, address: str, principal: str, altered: bool) -> None:
+def test_only_administrators_may_alter(listener: Listener, address: str, principal: str, altered: bool) -> None:
     listener.answers = listener.answers_to(address, principal)
     wanted = (16, "a", [("metrics", 0, "*")])
     assert listener.alter(wanted) == [(0, None) if altered else (31, "Cluster authorization failed.")]
     assert listener.names() == (["a"] if altered else [])
 
 
-def test_each_resource_is_refused_as_by_a_controller_without_the_right(listener: Listener) -> None:
+def test_unauthorized_alteration_is_refused_per_resource(listener: Listener) -> None:
     listener.alter((16, "kept", [("metrics", 0, "*")]))
     listener.answers = listener.answers_to("10.0.0.1")
     asked = [
@@ -133,13 +133,13 @@ def test_each_resource_is_refused_as_by_a_controller_without_the_right(listener:
     assert listener.names() == ["kept"]
 
 
-def test_a_client_is_told_the_address_at_which_it_found_us(listener: Listener) -> None:
+def test_metadata_advertises_the_address_the_client_used(listener: Listener) -> None:
     reported = decode(message_type("metadata", 12, "response"), listener.answers[3](12, b"\x00\x01\x00\x00"))
     assert [(b.host, b.port) for b in reported.brokers] == [("found.at", 1234)]
     assert reported.cluster_id == "the-cluster"
 
 
-def test_what_is_offered_is_answered(listener: Listener) -> None:
+def test_offered_apis_are_answered(listener: Listener) -> None:
     body = b"\x05java\x065.0.0\x00"
     reported = decode(message_type("api_versions", 4, "response"), listener.answers[18](4, body))
     offered = {key.api_key: (key.min_version, key.max_version) for key in reported.api_keys}
@@ -157,12 +157,12 @@ def test_what_is_offered_is_answered(listener: Listener) -> None:
 
 
 @pytest.mark.parametrize("body", [b"\x06-java\x065.0.0\x00", b"\x01\x01\x00"])
-def test_software_that_is_not_named_as_kafka_wants(listener: Listener, body: bytes) -> None:
+def test_invalid_software_name_is_refused(listener: Listener, body: bytes) -> None:
     reported = decode(message_type("api_versions", 3, "response"), listener.answers[18](3, body))
     assert reported.error_code.value == 42
 
 
-def test_an_alteration_is_in_force_and_in_the_file(listener: Listener) -> None:
+def test_alteration_is_applied_and_written_to_the_file(listener: Listener) -> None:
     assert listener.alter((16, "one", [("metrics", 0, "a"), ("interval.ms", 0, "1000")])) == [(0, None)]
     assert listener.names() == ["one"]
     assert "one" in listener.rules.subscriptions
@@ -173,24 +173,24 @@ def test_an_alteration_is_in_force_and_in_the_file(listener: Listener) -> None:
     assert again.names() == ["one"]
 
 
-def test_alter_configs_is_the_same(listener: Listener) -> None:
+def test_legacy_alter_configs_is_applied(listener: Listener) -> None:
     listener.answers[33](2, requests.legacy(2, [(16, "one", [("metrics", "a")])]))
     assert listener.rules.resources == {"one": {"metrics": "a"}}
 
 
-def test_an_alteration_that_changes_nothing_writes_nothing(listener: Listener) -> None:
+def test_no_op_alteration_writes_no_file(listener: Listener) -> None:
     assert listener.alter((16, "one", [("metrics", 1, "")])) == [(0, None)]
     assert not listener.file.path.exists()
 
 
-def test_what_an_operator_wrote_a_moment_ago_is_not_lost(listener: Listener) -> None:
+def test_alteration_keeps_concurrent_edits_of_the_file(listener: Listener) -> None:
     listener.alter((16, "one", [("metrics", 0, "a")]))
     listener.file.path.write_text("operators: {metrics: b}\n")
     listener.alter((16, "two", [("metrics", 0, "c")]))
     assert set(listener.rules.resources) == {"operators", "two"}
 
 
-def test_what_two_processes_alter_at_once_is_kept_of_both(tmp_path: Path) -> None:
+def test_concurrent_alterations_of_two_processes_are_both_kept(tmp_path: Path) -> None:
     listeners = [Listener(tmp_path / "subscriptions.yaml") for _ in range(2)]  # each locks like a separate process
 
     def alter_many(n: int) -> list[list[tuple[int, str | None]]]:
@@ -203,7 +203,7 @@ def test_what_two_processes_alter_at_once_is_kept_of_both(tmp_path: Path) -> Non
         assert set(listener.names()) == wanted
 
 
-def test_a_file_that_another_process_does_not_let_go_of_is_not_waited_for_without_end(listener: Listener) -> None:
+def test_alteration_fails_when_the_file_lock_is_held(listener: Listener) -> None:
     directory = os.open(listener.file.path.parent, os.O_RDONLY)
     fcntl.flock(directory, fcntl.LOCK_EX)
     ((code, _),) = listener.alter((16, "one", [("metrics", 0, "a")]))
@@ -212,14 +212,14 @@ def test_a_file_that_another_process_does_not_let_go_of_is_not_waited_for_withou
     assert listener.alter((16, "one", [("metrics", 0, "a")])) == [(0, None)]
 
 
-def test_an_alteration_that_cannot_be_kept_is_refused(tmp_path: Path) -> None:
+def test_alteration_is_refused_when_the_file_cannot_be_written(tmp_path: Path) -> None:
     listener = Listener(tmp_path / "gone" / "subscriptions.yaml")
     ((code, message),) = listener.alter((16, "one", [("metrics", 0, "a")]))
     assert (code, message) == (56, "cannot store client metrics resources: No such file or directory")
     assert listener.names() == []
 
 
-def test_while_the_file_is_broken_nothing_can_be_altered(listener: Listener) -> None:
+def test_alteration_is_refused_while_the_file_is_invalid(listener: Listener) -> None:
     listener.alter((16, "one", [("metrics", 0, "a")]))
     listener.file.path.write_text("{")
     ((code, message),) = listener.alter((16, "two", [("metrics", 0, "a")]))

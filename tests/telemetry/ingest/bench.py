@@ -49,7 +49,7 @@ LIMIT = QuotaLimit("prod", "alice", "<default>", "", "producer_byte_rate", NOW_M
 
 
 class FakeStore:
-    """Keeps rows by table; the same token of a table counts once. `fail` may raise before a write or a command."""
+    """Keeps rows by table, and ignores a repeated token of a table. `fail` may raise before a write or a command."""
 
     def __init__(self) -> None:
         self.commands: list[Any] = []
@@ -122,7 +122,7 @@ class Bench:
         self.ingester = self._ingester(**kwargs)
 
     def balance(self) -> tuple[int, int, int]:
-        """Written, dropped, buffered; they add up to all that was acknowledged."""
+        """Written, dropped and buffered records; asserts that their sum equals the acknowledged ones."""
         counts = self.ingester.as_dict()
         assert counts["written"] + counts["dropped"] + counts["buffered"] == self.writer.records
         assert counts["dropped"] == sum(counts["drop_reasons"].values())

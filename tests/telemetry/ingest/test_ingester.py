@@ -15,7 +15,7 @@ from telemetry.decode.budgets import Limits
 from tests.telemetry.ingest.bench import CONNECTION, JAVA, LIMIT, MIB, NOW_MS, USAGE, Bench
 
 
-def test_a_push_becomes_rows_of_five_tables(bench: Bench) -> None:
+def test_push_is_stored_in_all_its_tables(bench: Bench) -> None:
     bench.push(terminating=True)
     assert bench.balance() == (0, 0, 1)
     assert bench.step() == 1
@@ -48,7 +48,7 @@ def test_a_push_becomes_rows_of_five_tables(bench: Bench) -> None:
     assert bench.ingester.counts.points_written == 108
 
 
-def test_the_other_records_become_rows(bench: Bench) -> None:
+def test_instance_usage_and_limit_records_are_stored(bench: Bench) -> None:
     bench.append(RecordKind.INSTANCE, encode_instance(NOW_MS, bytes(16), sender_bytes(CONNECTION, "app-1")))
     bench.append(RecordKind.USAGE, encode_usage([USAGE, USAGE._replace(client_id="app-2")]))
     bench.append(RecordKind.LIMITS, encode_limits([LIMIT]))
@@ -66,7 +66,7 @@ def test_the_other_records_become_rows(bench: Bench) -> None:
     assert bench.balance() == (3, 0, 0)
 
 
-def test_a_bad_push_fails_alone_and_leaves_its_row(bench: Bench) -> None:
+def test_invalid_push_is_dropped_alone_and_recorded(bench: Bench) -> None:
     bench.push(b"not zstd")
     bench.push(zstandard.compress(bytes(2 * MIB)))
     bench.push(zstandard.compress(b"no metrics at all"))
@@ -89,7 +89,7 @@ def test_a_bad_push_fails_alone_and_leaves_its_row(bench: Bench) -> None:
     assert bench.balance() == (2, 7, 0)
 
 
-def test_a_push_over_budget_is_refused(bench: Bench) -> None:
+def test_push_over_budget_is_dropped(bench: Bench) -> None:
     bench.restart(limits=Limits(points=107))
     bench.push()
     bench.step()
@@ -97,7 +97,7 @@ def test_a_push_over_budget_is_refused(bench: Bench) -> None:
     assert bench.ingester.counts.dropped == {DropReason.OVER_BUDGET: 1}
 
 
-def test_a_bug_of_ours_costs_one_push_and_not_the_batch(bench: Bench) -> None:
+def test_unexpected_exception_drops_only_its_push(bench: Bench) -> None:
     bench.restart(limits=Limits(chars="many"))  # stands for any unexpected exception
     bench.push()
     bench.push(b"", codec=0)
@@ -106,7 +106,7 @@ def test_a_bug_of_ours_costs_one_push_and_not_the_batch(bench: Bench) -> None:
     assert bench.balance() == (1, 1, 0)
 
 
-def test_damage_in_the_spool_is_counted_as_a_record(bench: Bench) -> None:
+def test_corrupt_spool_record_is_counted_as_dropped(bench: Bench) -> None:
     bench.push()
     bench.push()
     [segment] = bench.directory.glob("*.spool")
@@ -119,7 +119,7 @@ def test_damage_in_the_spool_is_counted_as_a_record(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize("away", ["series", "points", "client_instances", "quota_usage"])
-def test_when_the_store_was_away_the_same_batch_comes_again(bench: Bench, away: str) -> None:
+def test_same_batch_is_retried_after_a_store_failure(bench: Bench, away: str) -> None:
     def fail(table: str) -> None:
         if table == away:
             raise TransientWriteError("away")
@@ -130,7 +130,7 @@ def test_when_the_store_was_away_the_same_batch_comes_again(bench: Bench, away: 
     for _ in range(3):
         with pytest.raises(TransientWriteError):
             bench.step()
-        bench.push()  # comes later and must not become part of the batch
+        bench.push()  # arrives later and must not join the batch
     assert bench.balance() == (0, 0, 5)
     bench.store.fail = lambda table: None
     assert bench.step() == 2
@@ -141,7 +141,7 @@ def test_when_the_store_was_away_the_same_batch_comes_again(bench: Bench, away: 
     assert len(bench.store.rows("quota_usage")) == 1
 
 
-def test_a_crash_before_the_commit_writes_nothing_twice(bench: Bench) -> None:
+def test_crash_before_commit_writes_nothing_twice(bench: Bench) -> None:
     def fail(table: str) -> None:
         if table == "pushes":
             raise SystemExit
@@ -160,7 +160,7 @@ def test_a_crash_before_the_commit_writes_nothing_twice(bench: Bench) -> None:
     assert len({push["push_id"] for push in bench.store.rows("pushes")}) == 2
 
 
-def test_series_are_written_once_an_hour(bench: Bench) -> None:
+def test_series_are_written_once_per_hour(bench: Bench) -> None:
     def series_after(now_ms: int) -> int:
         bench.push()
         bench.step(now_ms)
@@ -171,7 +171,7 @@ def test_series_are_written_once_an_hour(bench: Bench) -> None:
     assert series_after(NOW_MS + 3_600_000) == 216
 
 
-def test_a_batch_describes_a_series_once(bench: Bench) -> None:
+def test_series_is_written_once_per_batch(bench: Bench) -> None:
     for _ in range(3):
         bench.push()
     assert bench.step() == 3
@@ -179,7 +179,7 @@ def test_a_batch_describes_a_series_once(bench: Bench) -> None:
     assert bench.ingester.counts.series_written == 108
 
 
-def test_hours_with_new_points_are_rolled_up_and_a_crash_forgets_none(bench: Bench) -> None:
+def test_touched_hours_are_rolled_up_and_survive_a_crash(bench: Bench) -> None:
     hour = {"hour_s": NOW_MS // 3_600_000 * 3600}
     bench.push()
     bench.step()
@@ -202,7 +202,7 @@ def test_hours_with_new_points_are_rolled_up_and_a_crash_forgets_none(bench: Ben
     assert bench.store.commands == [hour] * 3
 
 
-def test_an_hour_is_rolled_up_again_until_all_replicas_have_its_rows(bench: Bench) -> None:
+def test_hour_is_rolled_up_again_until_replicas_agree(bench: Bench) -> None:
     bench.push()
     bench.step()
     bench.store.agree = False
@@ -218,7 +218,7 @@ def _away(table: str) -> None:
     raise TransientWriteError("away")
 
 
-def test_what_cannot_be_kept_goes_into_quarantine_once_however_often_its_batch_comes(bench: Bench) -> None:
+def test_invalid_push_is_quarantined_once_when_its_batch_is_retried(bench: Bench) -> None:
     bench.push(b"rubbish")
     bench.push(b"\xff", codec=0)
     bench.push()
@@ -232,7 +232,7 @@ def test_what_cannot_be_kept_goes_into_quarantine_once_however_often_its_batch_c
     assert bench.balance() == (1, 2, 0)
 
 
-def test_a_batch_ends_where_it_has_as_many_rows_as_one_insert_may_have(bench: Bench) -> None:
+def test_batch_ends_at_the_insert_row_limit(bench: Bench) -> None:
     data = MetricsData()
     points = data.resource_metrics.add().scope_metrics.add().metrics.add(name="m").gauge.data_points
     points.extend([type(points.add())(as_int=1, time_unix_nano=NOW_MS * 1_000_000)] * 49_999)
@@ -247,7 +247,7 @@ def test_a_batch_ends_where_it_has_as_many_rows_as_one_insert_may_have(bench: Be
     assert len({push["push_id"] for push in bench.store.rows("pushes")}) == 6
 
 
-def test_a_spool_that_cannot_be_written_to_is_worth_another_try(bench: Bench) -> None:
+def test_unwritable_spool_raises_transient_error(bench: Bench) -> None:
     bench.push()
     positions = bench.directory / "positions.0"
     positions.rename(bench.directory / "away")

@@ -1,4 +1,4 @@
-"""Of a batch with a push that the store or the worker cannot process, the other records are stored, once."""
+"""A push that the store or the worker cannot process is isolated; the rest of its batch is stored once."""
 
 from __future__ import annotations
 
@@ -50,8 +50,8 @@ def is_bad(row: dict[str, Any]) -> bool:
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_whatever_the_store_refuses_and_when_each_push_is_stored_once_or_quarantined(bench: Bench, seed: int) -> None:
-    """A constraint comes and goes between inserts, the store goes away before or after one, the worker is killed."""
+def test_each_push_is_stored_once_or_quarantined_under_random_faults(bench: Bench, seed: int) -> None:
+    """Random faults: rows refused by some inserts only, the store unavailable before or after one, killed workers."""
     draw, real = random.Random(seed), bench.store.insert
     faults = [10 + draw.randrange(20)]
     refused = {f"client-{n}" for n in draw.sample(range(12), 4)}
@@ -90,7 +90,7 @@ def test_whatever_the_store_refuses_and_when_each_push_is_stored_once_or_quarant
 
 @pytest.mark.parametrize("table", ["series", "points", "pushes", "client_instances"])
 @pytest.mark.parametrize("error", [PermanentWriteError, ValueError, MemoryError])
-def test_the_culprit_is_quarantined_and_the_others_are_stored(bench: Bench, table: str, error: type[Exception]) -> None:
+def test_bad_push_is_quarantined_and_others_are_stored(bench: Bench, table: str, error: type[Exception]) -> None:
     refuse(bench, table, is_bad, error)
     for n in range(9):
         bench.push(client_id=BAD if n == 4 else f"good-{n}")
@@ -109,7 +109,7 @@ def test_the_culprit_is_quarantined_and_the_others_are_stored(bench: Bench, tabl
         assert codes == {f"good-{n}": 0 for n in range(9) if n != 4} | {BAD: 0 if table == "client_instances" else -1}
 
 
-def test_a_fault_of_our_own_code_is_isolated_as_well(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_internal_error_is_isolated_to_its_push(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     real = decoded_batch.tables.points_table
 
     def fails(outcomes: Any) -> Any:
@@ -125,7 +125,7 @@ def test_a_fault_of_our_own_code_is_isolated_as_well(bench: Bench, monkeypatch: 
     assert {row["client_id"] for row in bench.store.rows("points")} == {"good-0", "good-1", "good-3", "good-4"}
 
 
-def test_a_fault_that_happens_once_isolates_nothing(bench: Bench) -> None:
+def test_single_failure_quarantines_nothing(bench: Bench) -> None:
     failures = iter([PermanentWriteError("once")])
 
     def fail(table: str) -> None:
@@ -140,7 +140,7 @@ def test_a_fault_that_happens_once_isolates_nothing(bench: Bench) -> None:
     assert len(bench.store.tables["points"]) == 1
 
 
-def test_a_store_that_is_away_isolates_nothing(bench: Bench) -> None:
+def test_unavailable_store_quarantines_nothing(bench: Bench) -> None:
     refuse(bench, "points", is_bad, TransientWriteError)
     bench.push(client_id=BAD)
     bench.push()
@@ -151,7 +151,7 @@ def test_a_store_that_is_away_isolates_nothing(bench: Bench) -> None:
     assert list(held(bench.directory / "quarantine")) == []
 
 
-def test_away_in_the_middle_of_isolating_stores_nothing_twice(bench: Bench) -> None:
+def test_outage_during_isolation_stores_nothing_twice(bench: Bench) -> None:
     accepted = refuse(bench, "points", is_bad, PermanentWriteError)
     isolating, calls = bench.store.insert, iter([False, False, False, True])
 
@@ -171,7 +171,7 @@ def test_away_in_the_middle_of_isolating_stores_nothing_twice(bench: Bench) -> N
     assert bench.balance() == (3, 1, 0)
 
 
-def test_a_crash_in_the_middle_of_isolating_stores_nothing_twice_even_if_the_culprit_is_accepted_then(
+def test_crash_during_isolation_stores_nothing_twice(
     bench: Bench,
 ) -> None:
     accepted = refuse(bench, "points", is_bad, PermanentWriteError)
@@ -194,7 +194,7 @@ def test_a_crash_in_the_middle_of_isolating_stores_nothing_twice_even_if_the_cul
     assert bench.balance() == (4, 0, 0)
 
 
-def test_a_table_that_refuses_everything_costs_a_bounded_number_of_inserts(bench: Bench) -> None:
+def test_rejecting_table_causes_a_bounded_number_of_inserts(bench: Bench) -> None:
     tried = 0
 
     def fail(table: str) -> None:
@@ -212,7 +212,7 @@ def test_a_table_that_refuses_everything_costs_a_bounded_number_of_inserts(bench
     assert bench.balance() == (0, 1_000, 0)
 
 
-def test_quarantined_pushes_are_replayed_and_stored_after_the_fix(bench: Bench) -> None:
+def test_quarantined_push_can_be_replayed(bench: Bench) -> None:
     refuse(bench, "points", is_bad, PermanentWriteError)
     bench.push(client_id=BAD, terminating=True)
     bench.step()
@@ -225,7 +225,7 @@ def test_quarantined_pushes_are_replayed_and_stored_after_the_fix(bench: Bench) 
     assert orjson.loads(one.path.read_bytes().partition(b"\n")[0])["subscription_id"] == 7
 
 
-def test_a_range_at_which_the_worker_died_comes_in_pieces_until_the_culprit_is_alone(bench: Bench) -> None:
+def test_range_that_kills_the_worker_is_halved_until_quarantined(bench: Bench) -> None:
     suspect: Suspect | None = None
     ranges: list[Batch] = []
     for n in range(40):

@@ -25,7 +25,7 @@ def held(directory: Path) -> list[tuple[dict[str, Any], bytes]]:
     return [(orjson.loads(head), payload) for head, _, payload in parts]
 
 
-def test_a_file_says_when_who_and_why_and_has_the_payload(tmp_path: Path) -> None:
+def test_file_contains_time_client_reason_and_payload(tmp_path: Path) -> None:
     quarantine = Quarantine(tmp_path / "quarantine", 10, 10_000)
     quarantine.add(push(17), REFUSAL)
     quarantine.flush("token")
@@ -50,7 +50,7 @@ def test_a_file_says_when_who_and_why_and_has_the_payload(tmp_path: Path) -> Non
     }
 
 
-def test_the_newest_win_within_count_and_bytes_over_restarts_too(tmp_path: Path) -> None:
+def test_newest_pushes_are_kept_within_limits_across_restarts(tmp_path: Path) -> None:
     for start in (0, 10):
         quarantine = Quarantine(tmp_path, 5, 100_000)
         for number in range(start, start + 10):
@@ -67,7 +67,7 @@ def test_the_newest_win_within_count_and_bytes_over_restarts_too(tmp_path: Path)
     assert held(tmp_path) == []
 
 
-def test_a_batch_that_comes_again_is_there_once(tmp_path: Path) -> None:
+def test_repeated_batch_is_quarantined_once(tmp_path: Path) -> None:
     for crash in (True, True, False):
         quarantine = Quarantine(tmp_path, 10, 10_000)
         quarantine.begin()
@@ -81,7 +81,7 @@ def test_a_batch_that_comes_again_is_there_once(tmp_path: Path) -> None:
     assert [head["received_at_ms"] for head, _ in held(tmp_path)] == [3, 3, 4]
 
 
-def test_a_directory_that_cannot_be_written_to_stops_nothing(tmp_path: Path) -> None:
+def test_unwritable_directory_raises_nothing(tmp_path: Path) -> None:
     quarantine = Quarantine(tmp_path / "quarantine", 10, 10_000)
     (tmp_path / "quarantine").rmdir()
     for number in range(3):

@@ -28,7 +28,7 @@ class Point(NamedTuple):
     flags: int = 0
 
 
-def test_an_hour_is_due_some_time_after_its_first_new_point() -> None:
+def test_hour_is_due_a_delay_after_its_first_new_point() -> None:
     hours = TouchedHours([], 1000)
     assert hours.due(0) is None
     hours.touch([7], 100)
@@ -40,17 +40,17 @@ def test_an_hour_is_due_some_time_after_its_first_new_point() -> None:
     assert hours.as_list() == [8, 7]
 
 
-def test_what_was_left_over_is_due_at_once() -> None:
+def test_restored_hours_are_due_at_once() -> None:
     assert TouchedHours([5, 3], 1000).due(1_000_000) == 5
 
 
-def test_computing_takes_a_twentieth_of_the_time_at_most() -> None:
+def test_computation_uses_at_most_a_twentieth_of_the_time() -> None:
     hours = TouchedHours([1, 2], 1000)
     hours.computed(1, took_ms=2000, now_ms=100_000)
     assert [hours.due(now_ms) for now_ms in (137_999, 138_000)] == [None, 2]
 
 
-def test_what_failed_is_tried_again_but_not_at_once() -> None:
+def test_failed_hour_is_retried_after_a_delay() -> None:
     hours = TouchedHours([1], 1000)
     hours.failed(100_000)
     assert [hours.due(now_ms) for now_ms in (100_999, 101_000)] == [None, 1]
@@ -111,7 +111,7 @@ def expected(points: list[Point]) -> list[Any]:
 
 
 @pytest.mark.clickhouse
-def test_rollups_are_what_raw_points_give_however_often_they_are_computed(tmp_path: Path) -> None:
+def test_repeated_rollups_match_raw_points(tmp_path: Path) -> None:
     rng = random.Random(1)
     times = rng.sample(range(HOUR * MS_PER_HOUR, (HOUR + 2) * MS_PER_HOUR), 600)
     times[:3] = [HOUR * MS_PER_HOUR, (HOUR + 1) * MS_PER_HOUR - 1, (HOUR + 1) * MS_PER_HOUR]

@@ -79,7 +79,7 @@ def _every_kind() -> bytes:
 
 
 @pytest.mark.clickhouse
-def test_rows_arrive_in_a_server(tmp_path: Path) -> None:
+def test_every_record_kind_is_stored_in_a_server(tmp_path: Path) -> None:
     with running_clickhouse(tmp_path / "clickhouse") as clickhouse:
         found = _stored(tmp_path, clickhouse.store)
     assert found["view"] == [

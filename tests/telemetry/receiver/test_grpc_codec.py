@@ -49,7 +49,7 @@ requests: st.SearchStrategy[Any] = st.builds(
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(requests.map(lambda request: request.SerializeToString()) | st.binary(max_size=200), max_size=5))
-def test_all_bytes_are_answered_or_refused_and_what_is_kept_can_be_read(messages: list[bytes]) -> None:
+def test_random_messages_are_answered_or_refused_and_records_decode(messages: list[bytes]) -> None:
     records: list[tuple[RecordKind, bytes]] = []
     rules = ClientMetrics(new_id=lambda: uuid.uuid4().bytes)
     receiver = TelemetryReceiver(rules, append=lambda kind, body: records.append((kind, body)), telemetry_max_bytes=100)
@@ -65,7 +65,7 @@ def test_all_bytes_are_answered_or_refused_and_what_is_kept_can_be_read(messages
         DECODE[kind](record)
 
 
-def test_facts_of_a_caller_that_is_not_trusted_touch_nothing() -> None:
+def test_untrusted_identity_is_rejected_without_side_effects() -> None:
     rules = ClientMetrics(new_id=lambda: uuid.uuid4().bytes)
     receiver = TelemetryReceiver(rules, append=lambda *_: None, telemetry_max_bytes=100)
     request = pb.GetTelemetrySubscriptionsRequest(connection=pb.Connection(principal="admin"))

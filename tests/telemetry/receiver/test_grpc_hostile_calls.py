@@ -21,7 +21,7 @@ from tests.telemetry.receiver.grpc_calls import get, push, refused
 
 
 @in_loop
-async def test_an_answer_waits_for_the_flush_and_is_89_when_that_fails() -> None:
+async def test_answer_waits_for_flush_and_is_89_when_flush_fails() -> None:
     async with opened() as receiver, receiver.trusted() as caller:
         receiver.flush_fails = True
         assert (await caller.get(get())).error_code == ErrorCode.THROTTLING_QUOTA_EXCEEDED
@@ -34,7 +34,7 @@ async def test_an_answer_waits_for_the_flush_and_is_89_when_that_fails() -> None
 
 
 @in_loop
-async def test_a_fault_of_ours_is_89() -> None:
+async def test_internal_error_is_answered_with_89() -> None:
     async with opened() as receiver, receiver.trusted() as caller:
         receiver.records = None  # type: ignore[assignment] # what is appended to it fails
         assert (await caller.get(get())).error_code == ErrorCode.THROTTLING_QUOTA_EXCEEDED
@@ -57,14 +57,14 @@ async def test_a_fault_of_ours_is_89() -> None:
     ],
 )
 @in_loop
-async def test_what_cannot_be_is_refused(request_: pb.PushTelemetryRequest) -> None:
+async def test_invalid_fields_are_refused(request_: pb.PushTelemetryRequest) -> None:
     async with opened(max_message_bytes=100_000) as receiver, receiver.trusted() as caller:
         assert await refused(caller.push(request_)) is grpc.StatusCode.INVALID_ARGUMENT
         assert (receiver.records, len(receiver.rules.instances)) == ([], 0)
 
 
 @in_loop
-async def test_facts_at_their_limits_fit_a_record() -> None:
+async def test_identity_fields_of_maximum_size_fit_a_record() -> None:
     worst = dict.fromkeys(("cluster", "listener", "client_software_name", "client_software_version"), "\x01" * 255)
     worst |= {"principal": "\x01" * 4_096, "client_id": "é" * 16_383, "connection_id": "\x01" * 1_024}
     async with opened(max_message_bytes=100_000) as receiver, receiver.trusted() as caller:
@@ -76,7 +76,7 @@ async def test_facts_at_their_limits_fit_a_record() -> None:
 
 
 @in_loop
-async def test_bytes_that_are_no_message_are_refused() -> None:
+async def test_malformed_message_and_unknown_method_are_refused() -> None:
     async with opened() as receiver, receiver.caller() as caller:
         for name in ("GetTelemetrySubscriptions", "PushTelemetry"):
             assert await refused(caller.call(name, b"\xff\xff")) is grpc.StatusCode.INVALID_ARGUMENT
@@ -84,7 +84,7 @@ async def test_bytes_that_are_no_message_are_refused() -> None:
 
 
 @in_loop
-async def test_a_message_that_is_too_long_is_not_taken() -> None:
+async def test_oversized_message_is_refused() -> None:
     async with opened() as receiver, receiver.caller() as caller:
         assert await refused(caller.push(push(bytes(10_001)))) is grpc.StatusCode.RESOURCE_EXHAUSTED
         bomb = caller.call("PushTelemetry", bytes(20_000_000), compression=grpc.Compression.Gzip)
@@ -93,7 +93,7 @@ async def test_a_message_that_is_too_long_is_not_taken() -> None:
 
 
 @in_loop
-async def test_a_payload_is_kept_as_it_came_and_not_unpacked() -> None:
+async def test_compressed_payload_is_stored_unchanged() -> None:
     async with opened(max_message_bytes=1 << 20) as receiver, receiver.caller() as caller:
         bomb = zlib.compress(bytes(50_000), wbits=31)
         assert len(bomb) <= MAX_BYTES
@@ -107,13 +107,13 @@ def unfinished(caller: Calls) -> grpc.aio.StreamUnaryCall:
 
 
 @in_loop
-async def test_a_message_that_does_not_come_is_not_waited_for_without_end() -> None:
+async def test_missing_message_times_out() -> None:
     async with opened(receive_timeout_s=0.05) as receiver, receiver.caller() as caller:
         assert await refused(unfinished(caller)) is grpc.StatusCode.DEADLINE_EXCEEDED
 
 
 @in_loop
-async def test_a_call_without_a_message_is_refused() -> None:
+async def test_call_without_message_is_refused() -> None:
     async with opened() as receiver, receiver.caller() as caller:
         call = unfinished(caller)
         await call.done_writing()
@@ -121,7 +121,7 @@ async def test_a_call_without_a_message_is_refused() -> None:
 
 
 @in_loop
-async def test_calls_beyond_the_limit_are_told_to_come_again() -> None:
+async def test_excess_concurrent_calls_are_refused_as_retryable() -> None:
     async with opened(max_concurrent_calls=2) as receiver, receiver.caller() as slow, receiver.caller() as other:
         calls = [unfinished(slow) for _ in range(2)]
         while (code := await code_of(other)) is not grpc.StatusCode.RESOURCE_EXHAUSTED:
@@ -145,7 +145,7 @@ async def code_of(caller: Calls) -> grpc.StatusCode:
 
 
 @in_loop
-async def test_a_caller_that_goes_away_before_the_flush_leaves_its_push() -> None:
+async def test_push_of_a_cancelled_call_is_kept() -> None:
     async with opened() as receiver:
         async with receiver.caller() as caller:
             call = caller.channel.unary_unary(f"/{SERVICE}/PushTelemetry")(push().SerializeToString())
@@ -158,7 +158,7 @@ async def test_a_caller_that_goes_away_before_the_flush_leaves_its_push() -> Non
 
 
 @in_loop
-async def test_an_address_in_use_is_reported() -> None:
+async def test_address_in_use_raises_os_error() -> None:
     async with opened() as receiver:
         port = int(receiver.address.rpartition(":")[2])
         with pytest.raises(OSError, match="in use"):

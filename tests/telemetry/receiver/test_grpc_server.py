@@ -58,7 +58,7 @@ def on_the_wire(receiver: OpenReceiver, fields: dict[str, Any] | None) -> int:
 
 
 @in_loop
-async def test_a_sequence_of_requests_is_answered_as_on_the_wire() -> None:
+async def test_answers_match_the_kafka_protocol() -> None:
     async with opened() as receiver, receiver.trusted() as caller:
         codes = []
         for later_ms, fields in SEQUENCE:
@@ -70,7 +70,7 @@ async def test_a_sequence_of_requests_is_answered_as_on_the_wire() -> None:
 
 
 @in_loop
-async def test_a_granted_get_has_what_the_wire_has() -> None:
+async def test_granted_get_has_all_fields() -> None:
     async with opened() as receiver, receiver.caller() as caller:
         granted = await caller.get(get(b""))
         assert granted == pb.GetTelemetrySubscriptionsResponse(
@@ -85,7 +85,7 @@ async def test_a_granted_get_has_what_the_wire_has() -> None:
 
 
 @in_loop
-async def test_franz_go_is_asked_for_all_metrics_in_the_words_of_the_kip() -> None:
+async def test_franz_go_receives_an_empty_prefix_for_all_metrics() -> None:
     async with opened() as receiver, receiver.trusted() as caller:
         granted = await caller.get(get(**BROKERS_CLIENT | {"client_software_name": "kgo"}))
         assert list(granted.requested_metrics) == [""]
@@ -95,7 +95,7 @@ async def test_franz_go_is_asked_for_all_metrics_in_the_words_of_the_kip() -> No
 
 
 @in_loop
-async def test_what_an_authenticated_caller_tells_is_what_is_recorded() -> None:
+async def test_identity_stated_by_authenticated_caller_is_recorded() -> None:
     connection = pb.Connection(**BROKERS_CLIENT)
     async with opened() as receiver, receiver.trusted() as caller:
         await caller.get(get(**BROKERS_CLIENT))
@@ -111,7 +111,7 @@ async def test_what_an_authenticated_caller_tells_is_what_is_recorded() -> None:
 
 
 @in_loop
-async def test_what_an_authenticated_caller_leaves_out_has_kafkas_defaults() -> None:
+async def test_omitted_identity_fields_have_kafka_defaults() -> None:
     async with opened() as receiver, receiver.trusted() as caller:
         await caller.get(get(client_source_address="::1"))
         ((_, record),) = receiver.records
@@ -120,7 +120,7 @@ async def test_what_an_authenticated_caller_leaves_out_has_kafkas_defaults() -> 
 
 
 @in_loop
-async def test_a_caller_that_tells_nothing_is_itself_the_client() -> None:
+async def test_caller_without_stated_identity_is_the_client() -> None:
     async with opened() as receiver, receiver.caller() as caller:
         assert await caller.push(push()) == 0
         ((_, record),) = receiver.records
@@ -131,7 +131,7 @@ async def test_a_caller_that_tells_nothing_is_itself_the_client() -> None:
 
 
 @in_loop
-async def test_one_that_is_not_authenticated_cannot_tell_whose_telemetry_it_is() -> None:
+async def test_unauthenticated_caller_cannot_state_an_identity() -> None:
     async with opened() as receiver, receiver.caller() as caller:
         assert await refused(caller.get(get(**BROKERS_CLIENT))) is grpc.StatusCode.PERMISSION_DENIED
         request = push(connection=pb.Connection())  # an empty one is one, too
@@ -154,7 +154,7 @@ async def test_one_that_is_not_authenticated_cannot_tell_whose_telemetry_it_is()
     ],
 )
 @in_loop
-async def test_only_a_known_token_authenticates(direct: bool, authorization: list[str], is_known: bool) -> None:
+async def test_only_known_token_authenticates(direct: bool, authorization: list[str], is_known: bool) -> None:
     async with opened(direct=direct) as receiver, receiver.caller(*authorization) as caller:
         if is_known:
             assert (await caller.get(get(**BROKERS_CLIENT))).error_code == 0
@@ -163,14 +163,14 @@ async def test_only_a_known_token_authenticates(direct: bool, authorization: lis
 
 
 @in_loop
-async def test_a_caller_without_a_token_is_served_only_where_that_is_allowed() -> None:
+async def test_caller_without_token_requires_direct_clients() -> None:
     async with opened(direct=False) as receiver, receiver.caller() as caller:
         assert await refused(caller.push(push())) is grpc.StatusCode.UNAUTHENTICATED
     async with opened(direct=True) as receiver, receiver.caller() as caller:
         assert await caller.push(push()) == 0
 
 
-def test_a_certificate_authenticates_when_its_subject_is_listed(tmp_path: Path) -> None:
+def test_certificate_authenticates_when_subject_is_listed(tmp_path: Path) -> None:
     authority = CertificateAuthority(tmp_path)
     ca = authority.ca.read_bytes()
     server, server_key = (path.read_bytes() for path in authority.issue("server"))

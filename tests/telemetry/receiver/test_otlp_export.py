@@ -44,7 +44,7 @@ def exported(*resources: ResourceMetrics, dialect: str = "any", **limits: int) -
     return export_of(request, SENDER, cluster="ours", dialect=DIALECTS[dialect], limits=OtlpLimits(**limits))
 
 
-def test_a_request_of_one_client_is_kept_as_the_client_wrote_it() -> None:
+def test_request_of_one_client_is_stored_unchanged() -> None:
     whole = MetricsData.FromString(JAVA)
     for each in whole.resource_metrics:
         each.resource.attributes.extend(attributes(clientId="app"))
@@ -57,14 +57,14 @@ def test_a_request_of_one_client_is_kept_as_the_client_wrote_it() -> None:
     assert push.connection == part.identity.connection
 
 
-def test_a_request_of_several_clients_is_split() -> None:
+def test_request_of_several_clients_is_split() -> None:
     export = exported(*(resource(n + 1, client_id=f"app-{n % 2}") for n in range(4)))
     assert [(part.identity.client_id, part.points) for part in export.parts] == [("app-0", 4), ("app-1", 6)]
     assert export.rejected == 0
     assert not export.response().HasField("partial_success")
 
 
-def test_points_are_split_by_their_own_attributes_as_prometheus_labels_come() -> None:
+def test_points_are_split_by_point_attributes() -> None:
     of_points = [{"client_id": f"app-{n % 3}", "topic": f"t{n}"} for n in range(9)]
     export = exported(resource(9, of_points, service="collector"))
     assert [(part.identity.client_id, part.points) for part in export.parts] == [(f"app-{n}", 3) for n in range(3)]
@@ -76,7 +76,7 @@ def test_points_are_split_by_their_own_attributes_as_prometheus_labels_come() ->
         assert [point.as_double for point in metric.gauge.data_points] == [n, n + 3, n + 6]
 
 
-def test_a_sum_that_is_split_stays_the_sum_it_was() -> None:
+def test_split_sum_keeps_temporality_and_monotonicity() -> None:
     made = ResourceMetrics()
     metric = made.scope_metrics.add().metrics.add(name="s")
     metric.sum.aggregation_temporality, metric.sum.is_monotonic = 1, True
@@ -87,7 +87,7 @@ def test_a_sum_that_is_split_stays_the_sum_it_was() -> None:
         assert (copy.sum.aggregation_temporality, copy.sum.is_monotonic) == (1, True)
 
 
-def test_what_is_over_a_limit_is_rejected_and_the_rest_kept() -> None:
+def test_points_over_a_limit_are_rejected_and_the_rest_kept() -> None:
     export = exported(
         *(resource(2, client_id=f"app-{n}") for n in range(3)),
         resource(5, client_id="app-0"),
@@ -102,12 +102,12 @@ def test_what_is_over_a_limit_is_rejected_and_the_rest_kept() -> None:
     assert "more than 6 data points" in partial.error_message
 
 
-def test_nothing_is_kept_of_a_request_without_points() -> None:
+def test_request_without_points_stores_nothing() -> None:
     assert exported(resource(0, client_id="app")).parts == []
     assert exported().parts == []
 
 
-def test_json_is_the_same_request() -> None:
+def test_json_and_protobuf_requests_are_equal() -> None:
     request = ExportMetricsServiceRequest(resource_metrics=[resource(3, client_id="app")])
     text = json_format.MessageToJson(request).replace('"resourceMetrics"', '"unheardOf": {}, "resourceMetrics"')
     assert parse_json(text.encode()) == request
@@ -116,13 +116,13 @@ def test_json_is_the_same_request() -> None:
 @pytest.mark.parametrize(
     "body", [b"{", b"\xff", b'{"resourceMetrics": 1}', b"[" * 100_000, b'{"a":' * 50_000, b"9" * 10_000]
 )
-def test_json_that_can_never_be_read(body: bytes) -> None:
+def test_invalid_json_raises_otlp_error(body: bytes) -> None:
     with pytest.raises(OtlpError, match=f"cannot parse {len(body)} bytes as Export"):
         parse_json(body)
 
 
 @given(st.binary(max_size=200))
-def test_bytes_are_read_or_refused(body: bytes) -> None:
+def test_random_bytes_are_parsed_or_refused(body: bytes) -> None:
     for parse in (parse_protobuf, parse_json):
         try:
             request = parse(body)

@@ -58,7 +58,7 @@ SENDERS = {
 
 @pytest.mark.parametrize("dialect", SENDERS)
 @pytest.mark.parametrize("read_as", ["itself", "any"])
-def test_the_names_of_each_plug_in_are_known(dialect: str, read_as: str) -> None:
+def test_attributes_of_each_plugin_are_mapped(dialect: str, read_as: str) -> None:
     stated = SENDERS[dialect]
     found = identity(attributes(**stated), dialect if read_as == "itself" else "any", point=dialect == "strimzi")
     assert found.client_id == "app"
@@ -72,12 +72,12 @@ def test_the_names_of_each_plug_in_are_known(dialect: str, read_as: str) -> None
         assert found.client_instance_id == ID.bytes
 
 
-def test_names_of_other_plug_ins_are_not_read_when_the_sender_is_known() -> None:
+def test_configured_dialect_ignores_attributes_of_other_plugins() -> None:
     found = identity(attributes(clientId="app", principal="alice", client_id="other"), "instaclustr")
     assert (found.client_id, found.connection.principal) == ("app", ANONYMOUS)
 
 
-def test_a_sender_without_a_proof_states_claims() -> None:
+def test_unauthenticated_sender_produces_claimed_identity() -> None:
     stated = attributes(**SENDERS["kip-714"])
     claimed = identity(stated, sender=ANYBODY)
     assert claimed.connection.principal == "claimed:alice"
@@ -86,18 +86,18 @@ def test_a_sender_without_a_proof_states_claims() -> None:
     assert identity([], sender=ANYBODY).connection.principal == f"claimed:{ANONYMOUS}"
 
 
-def test_of_one_name_the_last_value_counts_as_plug_ins_append_theirs() -> None:
+def test_last_value_of_a_repeated_attribute_wins() -> None:
     found = identity([*attributes(clientId="what the client sent"), *attributes(clientId="app")])
     assert (found.client_id, found.connection.principal) == ("app", ANONYMOUS)
 
 
-def test_two_names_with_different_values_make_a_claim_of_it() -> None:
+def test_conflicting_attributes_produce_claimed_identity() -> None:
     found = identity(attributes(client_id="app", clientId="other", principal="alice"))
     assert found.connection.principal == "claimed:alice"
     assert identity(attributes(client_id="app", clientId="app", principal="alice")).connection.principal == "alice"
 
 
-def test_an_instance_without_an_id_has_a_stable_one_of_its_own() -> None:
+def test_missing_instance_id_is_derived_deterministically() -> None:
     one, again = (identity(attributes(clientId="app")).client_instance_id for _ in range(2))
     assert one == again
     assert len(one) == 16
@@ -106,17 +106,17 @@ def test_an_instance_without_an_id_has_a_stable_one_of_its_own() -> None:
 
 
 @pytest.mark.parametrize("broker_id", ["", "-1", "one", "99999999999999999999", "2147483648", "\u0662"])
-def test_a_broker_that_is_none(broker_id: str) -> None:
+def test_invalid_broker_id_is_ignored(broker_id: str) -> None:
     found = identity(attributes(client_id="app", broker_id=broker_id))
     assert found.connection.broker_id == NO_BROKER
 
 
-def test_texts_are_bounded() -> None:
+def test_text_attributes_are_truncated() -> None:
     found = identity(attributes(client_id="c" * 100_000, principal="p" * 100_000, client_software_name="s" * 100_000))
     assert len(found.client_id) == 4096
     assert len(found.connection.principal) == len(found.connection.software_name) == 255
 
 
-def test_values_that_are_no_texts_are_not_read() -> None:
+def test_non_text_attributes_are_ignored() -> None:
     odd = [KeyValue(key="client_id", value=AnyValue(bool_value=True)), KeyValue(key="principal")]
     assert facts_of(odd, DIALECTS["any"].of_resource) == Facts({}, False)

@@ -50,7 +50,7 @@ async def refused(receivers: OpenOtlp, body: bytes = BODY, **metadata: str) -> g
 @pytest.mark.parametrize("transport", EXPORTERS)
 @pytest.mark.parametrize("packed", [False, True])
 @in_loop
-async def test_opentelemetrys_exporters_reach_the_spool(tmp_path: Path, transport: str, packed: bool) -> None:
+async def test_opentelemetry_exporters_reach_the_spool(tmp_path: Path, transport: str, packed: bool) -> None:
     async with opened(tmp_path) as receivers:
         exporter = EXPORTERS[transport](getattr(receivers, transport), BEARER, gzip=packed)
         assert await send(exporter, {"client_id": "app", "principal": "alice"})
@@ -65,7 +65,7 @@ async def test_opentelemetrys_exporters_reach_the_spool(tmp_path: Path, transpor
 
 @pytest.mark.parametrize("transport", EXPORTERS)
 @in_loop
-async def test_a_sender_without_a_token_states_claims_or_is_refused(tmp_path: Path, transport: str) -> None:
+async def test_sender_without_token_is_claimed_or_refused(tmp_path: Path, transport: str) -> None:
     async with opened(tmp_path / "open") as receivers:
         assert await send(EXPORTERS[transport](getattr(receivers, transport), {}), {"principal": "alice"})
         assert receivers.pushes()[0].connection.principal == "claimed:alice"
@@ -76,7 +76,7 @@ async def test_a_sender_without_a_token_states_claims_or_is_refused(tmp_path: Pa
 
 @pytest.mark.parametrize("transport", EXPORTERS)
 @in_loop
-async def test_a_sender_comes_back_when_the_spool_has_no_room(tmp_path: Path, transport: str) -> None:
+async def test_exporter_retries_when_the_spool_is_full(tmp_path: Path, transport: str) -> None:
     """OpenTelemetry's exporter waits for the requested time, retries, and everything is stored once."""
     async with opened(tmp_path, max_bytes=10) as receivers:
         exporter = EXPORTERS[transport](getattr(receivers, transport), BEARER)
@@ -90,7 +90,7 @@ async def test_a_sender_comes_back_when_the_spool_has_no_room(tmp_path: Path, tr
 
 
 @in_loop
-async def test_a_full_spool_and_a_failing_one_are_retryable(tmp_path: Path) -> None:
+async def test_full_and_failing_spool_are_retryable(tmp_path: Path) -> None:
     async with opened(tmp_path, max_bytes=10) as receivers:
         answer = await post(receivers)
         assert (answer.status_code, answer.headers["retry-after"]) == (503, "5")
@@ -108,7 +108,7 @@ async def test_a_full_spool_and_a_failing_one_are_retryable(tmp_path: Path) -> N
 
 
 @in_loop
-async def test_all_of_a_request_is_queued_or_nothing(tmp_path: Path) -> None:
+async def test_request_is_queued_completely_or_not_at_all(tmp_path: Path) -> None:
     clients = ExportMetricsServiceRequest(resource_metrics=[resource(3, client_id=f"app-{n}") for n in range(10)])
     async with opened(tmp_path, max_bytes=2_000) as receivers:
         assert (await post(receivers, clients.SerializeToString())).status_code == 503
@@ -119,7 +119,7 @@ async def test_all_of_a_request_is_queued_or_nothing(tmp_path: Path) -> None:
 @pytest.mark.parametrize("encoding", ["identity", "gzip", "zstd"])
 @pytest.mark.parametrize("as_json", [False, True])
 @in_loop
-async def test_http_takes_protobuf_and_json_in_each_encoding(tmp_path: Path, encoding: str, as_json: bool) -> None:
+async def test_http_accepts_protobuf_and_json_in_each_encoding(tmp_path: Path, encoding: str, as_json: bool) -> None:
     text = json.dumps(
         {
             "resourceMetrics": [
@@ -161,7 +161,7 @@ BOMB = gzip.compress(bytes(MAX_DECOMPRESSED_BYTES + 1))
     ],
 )
 @in_loop
-async def test_http_that_is_refused_for_good(
+async def test_invalid_http_request_is_refused_permanently(
     tmp_path: Path, body: bytes, headers: dict[str, str], status: int, outcome: str
 ) -> None:
     async with opened(tmp_path) as receivers:
@@ -171,7 +171,7 @@ async def test_http_that_is_refused_for_good(
 
 
 @in_loop
-async def test_grpc_that_is_refused_for_good(tmp_path: Path) -> None:
+async def test_invalid_grpc_request_is_refused_permanently(tmp_path: Path) -> None:
     async with opened(tmp_path) as receivers:
         assert (await refused(receivers, b"\xff")).code() is grpc.StatusCode.INVALID_ARGUMENT
         assert (await refused(receivers, authorization="Bearer x")).code() is grpc.StatusCode.UNAUTHENTICATED
@@ -180,7 +180,7 @@ async def test_grpc_that_is_refused_for_good(tmp_path: Path) -> None:
 
 
 @in_loop
-async def test_a_slow_or_broken_request_costs_only_itself(tmp_path: Path) -> None:
+async def test_slow_or_truncated_request_does_not_affect_others(tmp_path: Path) -> None:
     async with opened(tmp_path, timeout_s=0.2) as receivers:
         host, _, port = receivers.http.rpartition(":")
         head = (

@@ -28,7 +28,7 @@ from tests.telemetry.receiver.sink import (
 # --- GetTelemetrySubscriptions
 
 
-def test_a_granted_get_on_the_wire() -> None:
+def test_granted_get_has_the_documented_bytes() -> None:
     answer = Sink("métrique,*").get()
     expected = (
         struct.pack(">ih16si", 0, 0, ID, subscription_id(["*"], 1000, ID))
@@ -40,21 +40,21 @@ def test_a_granted_get_on_the_wire() -> None:
     assert answer.body == expected
 
 
-def test_the_requested_metrics_leave_out_what_is_covered() -> None:
+def test_covered_prefixes_are_not_requested() -> None:
     sink = Sink("org.apache.kafka.producer.,métrique,org.apache.kafka.")
     reader = Reader(sink.get().body, 26 + 5 + 9)
     assert {reader.compact_string() for _ in range(reader.compact_array_length())} == {"org.apache.kafka.", "métrique"}
 
 
 @pytest.mark.parametrize(("metrics", "requested"), [("*", [""]), ("org.apache.", ["org.apache."])])
-def test_franz_go_is_asked_for_all_metrics_in_the_words_of_the_kip(metrics: str, requested: list[str]) -> None:
+def test_franz_go_receives_an_empty_prefix_for_all_metrics(metrics: str, requested: list[str]) -> None:
     sink = Sink(metrics)
     sink.connection = replace(CONNECTION, software_name="kgo", software_version="v1.22.2")
     reader = Reader(sink.get().body, 26 + 5 + 9)
     assert [reader.compact_string() for _ in range(reader.compact_array_length())] == requested
 
 
-def test_a_refused_get_carries_nothing_but_the_code() -> None:
+def test_refused_get_contains_only_the_error_code() -> None:
     sink = Sink()
     sink.get()
     answer = sink.get()
@@ -62,12 +62,12 @@ def test_a_refused_get_carries_nothing_but_the_code() -> None:
     assert (answer.after_flush, answer.refusal) == (False, b"")
 
 
-def test_a_client_without_an_id_gets_one() -> None:
+def test_zero_client_instance_id_is_replaced() -> None:
     body = Sink().get(bytes(16)).body
     assert body[6:22] == (2).to_bytes(16, "big")  # 1 is reserved
 
 
-def test_an_instance_is_recorded_once_on_each_connection() -> None:
+def test_instance_is_recorded_once_per_connection() -> None:
     sink = Sink()
     granted = []
     for connection_id in ("c1", "c1", "c2"):
@@ -79,7 +79,7 @@ def test_an_instance_is_recorded_once_on_each_connection() -> None:
     assert decode_instance(sink.spool.records[0][1]) == ClientInstance(CONNECTION, "app", ID, NOW_MS)
 
 
-def test_an_instance_that_is_asked_for_nothing_is_recorded_each_time() -> None:
+def test_instance_without_requested_metrics_is_recorded_each_time() -> None:
     sink = Sink("")
     for _ in range(3):
         assert sink.get().after_flush
@@ -91,7 +91,7 @@ def test_an_instance_that_is_asked_for_nothing_is_recorded_each_time() -> None:
     ]
 
 
-def test_a_change_of_the_subscriptions_is_no_reason_to_record_an_instance_again() -> None:
+def test_subscription_change_does_not_record_the_instance_again() -> None:
     sink = Sink()
     sink.get()
     sink.rules.update("other", {"metrics": "a"}, NOW_MS)
@@ -102,7 +102,7 @@ def test_a_change_of_the_subscriptions_is_no_reason_to_record_an_instance_again(
 # --- PushTelemetry
 
 
-def test_an_accepted_push_is_a_record_and_is_acknowledged_after_the_flush() -> None:
+def test_accepted_push_is_recorded_and_acknowledged_after_flush() -> None:
     sink = Sink()
     answer = sink.push(b"payload", terminating=True, compression_type=4)
     assert answer == Answer(PUSH_NONE, after_flush=True, refusal=PUSH_89)
@@ -115,36 +115,36 @@ def test_an_accepted_push_is_a_record_and_is_acknowledged_after_the_flush() -> N
 
 
 @pytest.mark.parametrize("payload", [b"", None])
-def test_an_empty_push_is_recorded_as_an_instance_that_was_seen(payload: bytes | None) -> None:
+def test_empty_push_is_recorded_as_an_instance(payload: bytes | None) -> None:
     sink = Sink()
     assert sink.push(payload) == Answer(PUSH_NONE, after_flush=True, refusal=PUSH_89)
     assert [kind for kind, _ in sink.spool.records] == [RecordKind.INSTANCE]
     assert (sink.receiver.counts.empty_pushes, sink.receiver.counts.accepted_bytes) == (1, 0)
 
 
-def test_a_refused_push_leaves_no_record() -> None:
+def test_refused_push_leaves_no_record() -> None:
     sink = Sink()
     answer = sink.push(subscription=1234)
     assert answer == Answer(b"\x00\x00\x00\x00\x00\x75\x00", after_flush=False, refusal=b"")
     assert sink.spool.records == []
 
 
-def test_the_payload_may_be_as_long_as_the_limit() -> None:
+def test_payload_size_limit_is_inclusive() -> None:
     assert code_of(Sink().push(bytes(MAX_BYTES))) == 0
     assert code_of(Sink().push(bytes(MAX_BYTES + 1))) == 118
 
 
-def test_what_cannot_be_decompressed_is_not_judged_at_the_door() -> None:
+def test_payload_is_not_decompressed_by_default() -> None:
     assert code_of(Sink().push(b"junk", compression_type=4)) == 0
 
 
-def test_a_client_without_a_client_id_is_recorded_with_an_empty_one() -> None:
+def test_null_client_id_is_recorded_as_empty() -> None:
     sink = Sink()
     sink.push(client_id=None)
     assert decode_push(sink.spool.records[0][1]).client_id == ""
 
 
-def test_a_client_id_that_grows_when_it_is_made_utf8_still_fits_a_record() -> None:
+def test_client_id_that_grows_in_utf8_is_truncated() -> None:
     sink = Sink()
     assert code_of(sink.push(client_id="\ufffd" * 32_767)) == 0
     assert decode_push(sink.spool.records[0][1]).client_id == "\ufffd" * 16_383

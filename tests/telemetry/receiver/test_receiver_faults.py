@@ -30,7 +30,7 @@ from tests.telemetry.receiver.sink import ID, MAX_BYTES, PUSH_89, PUSH_NONE, Sin
 # --- payloads validated on receipt
 
 
-class Judged(Sink):
+class Validating(Sink):
     """A receiver that decodes before it acknowledges."""
 
     def __init__(self) -> None:
@@ -65,23 +65,21 @@ def metrics(points: int) -> bytes:
         (gzip.compress(bytes(1001), mtime=0), 1, 118),
     ],
 )
-def test_what_cannot_be_decoded_is_refused_with_the_code_of_kafka(
-    payload: bytes, compression_type: int, code: int
-) -> None:
-    sink = Judged()
+def test_invalid_payload_is_refused_with_kafkas_code(payload: bytes, compression_type: int, code: int) -> None:
+    sink = Validating()
     assert code_of(sink.push(payload, compression_type=compression_type, terminating=True)) == code
     assert len(sink.spool.records) == (code == 0)
     assert sink.receiver.counts.pushes == {ErrorCode(code): 1}
 
 
-def test_a_terminating_push_that_was_refused_does_not_lock_the_client_out() -> None:
-    sink = Judged()
+def test_refused_terminating_push_does_not_terminate_the_instance() -> None:
+    sink = Validating()
     assert code_of(sink.push(b"junk", compression_type=4, terminating=True)) == 87
     sink.now_ms += 1000
     assert code_of(sink.push(metrics(1))) == 0
 
 
-def test_a_fault_of_the_validator_asks_the_client_to_retry() -> None:
+def test_validator_exception_is_answered_with_89() -> None:
     sink = Sink()
 
     def broken(compression_type: int, payload: bytes) -> ErrorCode:
@@ -99,7 +97,7 @@ def test_a_fault_of_the_validator_asks_the_client_to_retry() -> None:
 
 
 @pytest.mark.parametrize("failure", [SpoolFull(), OSError("disk"), KeyError("a bug")])
-def test_a_fault_of_ours_asks_the_client_to_come_back(failure: Exception) -> None:
+def test_append_failure_is_answered_with_89(failure: Exception) -> None:
     sink = Sink()
     sink.spool.failure = failure
     with capture_logs():
@@ -110,7 +108,7 @@ def test_a_fault_of_ours_asks_the_client_to_come_back(failure: Exception) -> Non
     assert sink.receiver.counts.accepted_bytes == 0
 
 
-def test_a_terminating_push_that_could_not_be_kept_may_come_again() -> None:
+def test_unstored_terminating_push_may_be_retried() -> None:
     sink = Sink()
     sink.spool.failure = SpoolFull()
     assert code_of(sink.push(terminating=True)) == 89
@@ -118,7 +116,7 @@ def test_a_terminating_push_that_could_not_be_kept_may_come_again() -> None:
     assert code_of(sink.push(terminating=True)) == 0
 
 
-def test_what_was_lost_at_the_flush_may_come_again() -> None:
+def test_push_lost_by_failed_flush_may_be_retried() -> None:
     sink = Sink()
     assert sink.get().after_flush
     sink.now_ms += 1000
@@ -131,7 +129,7 @@ def test_what_was_lost_at_the_flush_may_come_again() -> None:
     assert sink.get().after_flush  # it is recorded again
 
 
-def test_an_instance_that_could_not_be_recorded_is_recorded_when_it_comes_again() -> None:
+def test_unrecorded_instance_is_recorded_on_retry() -> None:
     sink = Sink()
     sink.spool.failure = SpoolFull()
     assert code_of(sink.get()) == 89
@@ -141,7 +139,7 @@ def test_an_instance_that_could_not_be_recorded_is_recorded_when_it_comes_again(
     assert [kind for kind, _ in sink.spool.records] == [RecordKind.INSTANCE]
 
 
-def test_a_bug_is_logged_ever_more_rarely() -> None:
+def test_repeated_faults_are_logged_with_backoff() -> None:
     sink = Sink()
     sink.spool.failure = KeyError("a bug")
     with capture_logs() as logs:
@@ -155,7 +153,7 @@ def test_a_bug_is_logged_ever_more_rarely() -> None:
 # --- pushes too large to buffer
 
 
-def test_an_oversize_push_is_decided_by_its_head() -> None:
+def test_oversize_push_is_decided_by_its_header() -> None:
     sink = Sink()
     head = push_body(bytes(1000))[:40]
     codes = [code_of(sink.oversize(head)) for _ in range(2)]
@@ -168,7 +166,7 @@ def test_an_oversize_push_is_decided_by_its_head() -> None:
 
 
 @pytest.mark.interpreted
-def test_a_fault_of_ours_with_an_oversize_push_asks_the_client_to_come_back() -> None:
+def test_internal_error_on_oversize_push_is_answered_with_89() -> None:
     sink = Sink()
 
     def broken(*_: object, **__: object) -> None:
@@ -180,7 +178,7 @@ def test_a_fault_of_ours_with_an_oversize_push_asks_the_client_to_come_back() ->
     assert sink.receiver.counts.faults == 1
 
 
-def test_an_oversize_push_whose_head_is_not_there_cannot_be_answered() -> None:
+def test_oversize_push_with_truncated_header_raises_protocol_error() -> None:
     sink = Sink()
     with pytest.raises(ProtocolError):
         sink.oversize(push_body(b"")[:21])
@@ -201,7 +199,7 @@ def test_an_oversize_push_whose_head_is_not_there_cannot_be_answered() -> None:
         (PUSH_TELEMETRY, push_body(b"")[:22] + b"\xff\xff\xff\xff\x0f"),
     ],
 )
-def test_bytes_that_are_no_request(api_key: int, body: bytes) -> None:
+def test_malformed_body_raises_protocol_error(api_key: int, body: bytes) -> None:
     sink = Sink()
     with pytest.raises(ProtocolError):
         sink.answer(api_key, body)
@@ -213,7 +211,7 @@ def test_bytes_that_are_no_request(api_key: int, body: bytes) -> None:
     st.sampled_from([GET_TELEMETRY_SUBSCRIPTIONS, PUSH_TELEMETRY]),
     st.lists(st.binary(max_size=60) | st.binary(max_size=20).map(lambda junk: push_body(b"x")[:-1] + junk), max_size=4),
 )
-def test_junk_is_answered_or_a_protocol_error(api_key: int, bodies: list[bytes]) -> None:
+def test_random_bytes_are_answered_or_raise_protocol_error(api_key: int, bodies: list[bytes]) -> None:
     sink = Sink()
     for body in bodies:
         for ask in (partial(sink.answer, api_key), sink.oversize):
@@ -225,10 +223,10 @@ def test_junk_is_answered_or_a_protocol_error(api_key: int, bodies: list[bytes])
     assert sink.receiver.counts.faults == 0
 
 
-# --- the rest
+# --- counts and disconnects
 
 
-def test_what_came_is_counted_by_code() -> None:
+def test_requests_are_counted_by_code() -> None:
     sink = Sink()
     sink.get()
     sink.get()
@@ -240,7 +238,7 @@ def test_what_came_is_counted_by_code() -> None:
     assert sink.receiver.counts.accepted_bytes == len(b"payload")
 
 
-def test_a_lost_connection_takes_its_instance_with_it() -> None:
+def test_disconnect_removes_the_instance() -> None:
     sink = Sink()
     sink.get()
     sink.receiver.disconnected("c1")

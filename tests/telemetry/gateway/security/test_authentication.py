@@ -93,7 +93,7 @@ class Dialogue:
         self.authenticate(b"c=biws,r=abcdef,p=AAAA", b"v=AAAA", version=version, lifetime_ms=lifetime_ms)
 
     def principal(self) -> str:
-        """As a GetTelemetrySubscriptions is answered."""
+        """The principal that answers a GetTelemetrySubscriptions request."""
         assert self.client(GET) == b""
         out, self.connection.to_client = b"".join(self.connection.to_client), []
         return out[9:].decode()
@@ -105,7 +105,7 @@ class Dialogue:
 
 
 @pytest.mark.parametrize("version", [0, 1, 2])
-def test_the_user_of_scram_counts_after_the_brokers_last_word(version: int) -> None:
+def test_scram_user_is_the_principal_after_the_final_response(version: int) -> None:
     dialogue = Dialogue()
     dialogue.handshake("SCRAM-SHA-512")
     dialogue.authenticate(FIRST, b"r=abcdef,s=AAAA,i=4096", version=version)
@@ -118,19 +118,19 @@ def test_the_user_of_scram_counts_after_the_brokers_last_word(version: int) -> N
 
 
 @pytest.mark.parametrize("asked", [GET, PUSH, request(3, 9, 1, b"topics"), request(12, 4, 1), request(0, 9, 1)])
-def test_nothing_but_authentication_passes_before_it(asked: bytes) -> None:
+def test_unauthenticated_requests_are_refused(asked: bytes) -> None:
     dialogue = Dialogue()
     with pytest.raises(ProtocolError, match="not authenticated"):
         dialogue.client(asked)
 
 
-def test_api_versions_passes_before() -> None:
+def test_api_versions_passes_before_authentication() -> None:
     dialogue = Dialogue()
     asked = request(18, 0, 1)
     assert dialogue.client(asked) == asked
 
 
-def test_a_wrong_password_leaves_no_principal() -> None:
+def test_wrong_password_leaves_no_principal() -> None:
     dialogue = Dialogue()
     dialogue.handshake("PLAIN")
     dialogue.authenticate(PLAIN, code=58)
@@ -146,7 +146,7 @@ def test_requests_pipelined_behind_a_token_are_refused() -> None:
         dialogue.client(token + GET)
 
 
-def test_after_the_session_nothing_is_answered_until_the_client_authenticates_again() -> None:
+def test_expired_session_requires_reauthentication() -> None:
     dialogue = Dialogue()
     dialogue.scram(lifetime_ms=5_000)
     assert (dialogue.push(), dialogue.push()) == ("alice", "alice")
@@ -163,7 +163,7 @@ def test_after_the_session_nothing_is_answered_until_the_client_authenticates_ag
     assert dialogue.push() == "alice"
 
 
-def test_a_refused_reauthentication_ends_the_session() -> None:
+def test_refused_reauthentication_ends_the_session() -> None:
     dialogue = Dialogue()
     dialogue.scram()
     dialogue.handshake("PLAIN")
@@ -172,7 +172,7 @@ def test_a_refused_reauthentication_ends_the_session() -> None:
         dialogue.client(PUSH)
 
 
-def test_an_oauth_token_counts_when_the_broker_has_nothing_to_say_of_it() -> None:
+def test_oauth_user_is_the_principal_after_an_empty_response() -> None:
     token = b"n,,\x01auth=Bearer e30.eyJzdWIiOiJhbGljZSJ9.\x01\x01"
     dialogue = Dialogue()
     dialogue.handshake("OAUTHBEARER")
@@ -185,7 +185,7 @@ def test_an_oauth_token_counts_when_the_broker_has_nothing_to_say_of_it() -> Non
     assert dialogue.principal() == "alice"
 
 
-def test_gssapi_has_no_name_and_is_believed_after_an_ordinary_response() -> None:
+def test_gssapi_principal_is_unknown_and_set_after_an_ordinary_response() -> None:
     dialogue = Dialogue()
     dialogue.handshake("GSSAPI")
     dialogue.authenticate(b"\x60token", b"challenge")
@@ -207,7 +207,7 @@ def test_gssapi_has_no_name_and_is_believed_after_an_ordinary_response() -> None
         ("OAUTHBEARER", [(b"n,,\x01auth=Bearer e30.eyJzdWIiOiJhbGljZSJ9.\x01\x01", b"")]),
     ],
 )
-def test_raw_tokens_behind_handshake_0(mechanism: str, tokens: list[tuple[bytes, bytes]]) -> None:
+def test_raw_tokens_after_handshake_v0_authenticate(mechanism: str, tokens: list[tuple[bytes, bytes]]) -> None:
     dialogue = Dialogue()
     dialogue.handshake(mechanism, version=0)
     for token, answer in tokens:
@@ -215,19 +215,19 @@ def test_raw_tokens_behind_handshake_0(mechanism: str, tokens: list[tuple[bytes,
     assert dialogue.principal() == "alice"
 
 
-def test_raw_tokens_that_cannot_be_read_are_refused() -> None:
+def test_gssapi_with_handshake_v0_is_refused() -> None:
     with pytest.raises(ProtocolError, match="only after version 1"):
         Dialogue().handshake("GSSAPI", version=0)
 
 
-def test_a_refused_mechanism_starts_nothing() -> None:
+def test_refused_mechanism_does_not_start_authentication() -> None:
     dialogue = Dialogue()
     dialogue.handshake("PLAIN", version=0, code=33)
     with pytest.raises(ProtocolError):
         dialogue.client(framed(PLAIN))
 
 
-def test_no_error_text_has_a_password() -> None:
+def test_error_text_contains_no_password() -> None:
     dialogue = Dialogue()
     dialogue.handshake("PLAIN", version=0)
     with pytest.raises(ProtocolError) as refused:

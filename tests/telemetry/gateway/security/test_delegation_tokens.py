@@ -1,4 +1,4 @@
-"""Owners of delegation tokens: asked for once they are needed, and the principal from then on."""
+"""Owners of delegation tokens: requested on first use, and the principal once they are known."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.telemetry.gateway.security.test_authentication import Dialogue
 UNKNOWN = "<unknown SCRAM-SHA-256 principal>"
 
 
-def test_the_owner_is_the_principal_as_soon_as_it_is_known() -> None:
+def test_owner_becomes_the_principal_once_known() -> None:
     asked: list[None] = []
     owners = TokenOwners()
     owners.unknown = lambda: asked.append(None)
@@ -27,7 +27,7 @@ def test_the_owner_is_the_principal_as_soon_as_it_is_known() -> None:
     assert [dialogue.push(), dialogue.push(), dialogue.principal()] == ["alice"] * 3
 
 
-def test_a_known_owner_is_the_principal_at_once_and_another_user_replaces_it() -> None:
+def test_known_owner_is_the_principal_until_reauthentication() -> None:
     owners = TokenOwners()
     owners.replace({"token-1": "alice"})
     dialogue = Dialogue(owners.owner_of)
@@ -37,7 +37,7 @@ def test_a_known_owner_is_the_principal_at_once_and_another_user_replaces_it() -
     assert [dialogue.push(), dialogue.push()] == ["bob"] * 2
 
 
-def test_a_token_is_asked_for_again_after_each_reading_only() -> None:
+def test_unknown_token_is_requested_once_per_refresh() -> None:
     asked: list[None] = []
     owners = TokenOwners()
     owners.unknown = lambda: asked.append(None)
@@ -49,7 +49,7 @@ def test_a_token_is_asked_for_again_after_each_reading_only() -> None:
     assert len(asked) == 1_001
 
 
-def test_readings_that_fail_leave_what_is_known() -> None:
+def test_failed_refresh_keeps_known_owners() -> None:
     async def run() -> None:
         owners = TokenOwners()
         answers = [{"one": "alice"}, UnreachableError("away"), {"one": "alice", "two": "bob"}]

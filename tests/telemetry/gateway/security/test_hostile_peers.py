@@ -133,7 +133,7 @@ def client_hello() -> bytes:
 
 # CPython reports a server name that is not text in this way; headroom/logs.py leaves it out.
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-def test_garbage_instead_of_tls_is_closed_and_counted(tmp_path: Path) -> None:
+def test_non_tls_bytes_are_closed_and_counted(tmp_path: Path) -> None:
     source = random.Random(1)
     hello = client_hello()
     garbage = [source.randbytes(size) for size in (1, 5, 100, 20_000)] + [API_VERSIONS, b"GET / HTTP/1.1\r\n\r\n"]
@@ -157,7 +157,7 @@ def test_garbage_instead_of_tls_is_closed_and_counted(tmp_path: Path) -> None:
     run(attack())
 
 
-def test_a_flood_of_half_handshakes_is_bounded_and_honest_clients_get_in(tmp_path: Path) -> None:
+def test_partial_handshakes_are_bounded_and_others_are_served(tmp_path: Path) -> None:
     """Each handshake counts towards the limit of connections; below the limit others are served meanwhile."""
     hello, process = client_hello(), psutil.Process()
 
@@ -179,7 +179,7 @@ def test_a_flood_of_half_handshakes_is_bounded_and_honest_clients_get_in(tmp_pat
     run(attack())
 
 
-def test_a_request_that_comes_byte_by_byte_and_a_handshake_that_stops_have_their_time(tmp_path: Path) -> None:
+def test_slow_request_and_stalled_handshake_time_out(tmp_path: Path) -> None:
     push = struct.pack(">ihhih", 1 << 10, 72, 0, 1, 4) + b"slow"
 
     async def attack() -> None:
@@ -203,7 +203,7 @@ def test_a_request_that_comes_byte_by_byte_and_a_handshake_that_stops_have_their
     run(attack())
 
 
-def test_clients_that_vanish_half_open_or_stop_reading_cost_nobody_else(tmp_path: Path) -> None:
+def test_half_closed_and_reset_clients_do_not_affect_others(tmp_path: Path) -> None:
     """One side of a connection is shut down; the broker never answers; the peer resets."""
 
     async def attack() -> None:
@@ -239,7 +239,7 @@ async def names_a_million_brokers(writer: asyncio.StreamWriter) -> None:
 
 
 @pytest.mark.parametrize("lie", [announces_two_gib, negative, names_a_million_brokers])
-def test_a_broker_that_lies_ends_the_connections_that_lead_to_it_alone(
+def test_malformed_broker_response_closes_only_its_connections(
     tmp_path: Path, lie: Callable[[asyncio.StreamWriter], Awaitable[None]]
 ) -> None:
     async def attack() -> None:

@@ -32,11 +32,11 @@ class Listener:
         writer.write(self._security.principal(writer.transport).encode())
         writer.close()
 
-    def asked(self, context: ssl.SSLContext) -> tuple[str, str]:
+    def peer_names(self, context: ssl.SSLContext) -> tuple[str, str]:
         """The name in the listener's certificate, and the principal that the listener sends."""
-        return self._loop.run_until_complete(asyncio.to_thread(self._ask, context))
+        return self._loop.run_until_complete(asyncio.to_thread(self._peer_names, context))
 
-    def _ask(self, context: ssl.SSLContext) -> tuple[str, str]:
+    def _peer_names(self, context: ssl.SSLContext) -> tuple[str, str]:
         with socket.create_connection(("127.0.0.1", self._port), 5) as plain, context.wrap_socket(plain) as client:
             subject = dict(part[0] for part in client.getpeercert()["subject"])  # type: ignore[index]
             reported = client.recv(100).decode()
@@ -70,12 +70,12 @@ def client_context(authority: CertificateAuthority, name: str = "", subject: str
     return context
 
 
-def test_a_client_is_who_its_certificate_says(authority: CertificateAuthority, listener: Listener) -> None:
-    assert listener.asked(client_context(authority))[1] == "ANONYMOUS"
-    assert listener.asked(client_context(authority, "client", "/C=DE/CN=Alice"))[1] == "alice"
+def test_certificate_subject_is_the_principal(authority: CertificateAuthority, listener: Listener) -> None:
+    assert listener.peer_names(client_context(authority))[1] == "ANONYMOUS"
+    assert listener.peer_names(client_context(authority, "client", "/C=DE/CN=Alice"))[1] == "alice"
 
 
-def test_a_certificate_of_another_ca_is_refused(
+def test_certificate_of_another_ca_is_refused(
     authority: CertificateAuthority, listener: Listener, tmp_path: Path
 ) -> None:
     (tmp_path / "other").mkdir()
@@ -83,35 +83,35 @@ def test_a_certificate_of_another_ca_is_refused(
     context = client_context(authority)
     context.load_cert_chain(*other.issue("client"))
     with pytest.raises((ssl.SSLError, ConnectionError)):
-        listener.asked(context)
+        listener.peer_names(context)
 
 
-def test_a_required_certificate(authority: CertificateAuthority) -> None:
+def test_client_without_required_certificate_is_refused(authority: CertificateAuthority) -> None:
     listener = Listener(ListenerTls(*authority.issue("first"), authority.ca, "required"))
     with pytest.raises((ssl.SSLError, ConnectionError)):
-        listener.asked(client_context(authority))
-    assert listener.asked(client_context(authority, "client", "/C=DE/CN=bob"))[1] == "bob"
+        listener.peer_names(client_context(authority))
+    assert listener.peer_names(client_context(authority, "client", "/C=DE/CN=bob"))[1] == "bob"
     listener.close()
 
 
-def test_files_that_changed_serve_the_next_handshake_and_broken_ones_do_not(
+def test_changed_files_apply_to_the_next_handshake_and_invalid_ones_do_not(
     authority: CertificateAuthority, listener: Listener, tmp_path: Path
 ) -> None:
     context = client_context(authority)
-    assert listener.asked(context)[0] == "first"
+    assert listener.peer_names(context)[0] == "first"
     certificate, key = authority.issue("second")
     key.replace(tmp_path / "first.key")
     certificate.replace(tmp_path / "first.pem")
-    assert listener.asked(context)[0] == "second"
+    assert listener.peer_names(context)[0] == "second"
     (tmp_path / "first.pem").write_text("no certificate")
-    assert listener.asked(context)[0] == "second"
+    assert listener.peer_names(context)[0] == "second"
     certificate, key = authority.issue("third")
     key.replace(tmp_path / "first.key")
     certificate.replace(tmp_path / "first.pem")
-    assert listener.asked(context)[0] == "third"
+    assert listener.peer_names(context)[0] == "third"
 
 
-def test_another_client_ca_counts_from_the_next_handshake_on(
+def test_replaced_client_ca_applies_to_the_next_handshake(
     authority: CertificateAuthority, listener: Listener, tmp_path: Path
 ) -> None:
     (tmp_path / "other").mkdir()
@@ -119,37 +119,37 @@ def test_another_client_ca_counts_from_the_next_handshake_on(
     mine = client_context(authority, "client", "/C=DE/CN=alice")
     theirs = client_context(authority)
     theirs.load_cert_chain(*other.issue("client", "/C=DE/CN=bob"))
-    assert listener.asked(mine)[1] == "alice"
+    assert listener.peer_names(mine)[1] == "alice"
     authority.ca.write_text(other.ca.read_text())
-    assert listener.asked(theirs)[1] == "bob"
+    assert listener.peer_names(theirs)[1] == "bob"
     with pytest.raises((ssl.SSLError, ConnectionError)):
-        listener.asked(mine)
+        listener.peer_names(mine)
 
 
-def test_files_that_cannot_be_used_are_named(authority: CertificateAuthority, tmp_path: Path) -> None:
+def test_missing_key_file_is_reported_by_name(authority: CertificateAuthority, tmp_path: Path) -> None:
     certificate, _ = authority.issue("first")
     with pytest.raises(TlsFileError, match=r"first\.pem"):
         ListenerTls(certificate, tmp_path / "missing.key", None, "none")
 
 
-def test_pkcs12_stores_are_read_and_read_again(authority: CertificateAuthority, tmp_path: Path) -> None:
+def test_pkcs12_stores_are_read_and_reloaded(authority: CertificateAuthority, tmp_path: Path) -> None:
     opens = tmp_path / "password"
     opens.write_text("one\n")
     authority.issue("first")
     stores = authority.key_store("first", "one"), None, authority.trust_store("one"), "required"
     listener = Listener(ListenerTls(*stores, keystore_password=opens, truststore_password=opens))
     context = client_context(authority, "client", "/C=DE/CN=alice")
-    assert listener.asked(context) == ("first", "alice")
+    assert listener.peer_names(context) == ("first", "alice")
     authority.issue("second")
     authority.key_store("second", "two").replace(tmp_path / "first.p12")
-    assert listener.asked(context)[0] == "first"  # the password does not open it yet
+    assert listener.peer_names(context)[0] == "first"  # the password does not open it yet
     authority.trust_store("two")
     opens.write_text("two")
-    assert listener.asked(context) == ("second", "alice")
+    assert listener.peer_names(context) == ("second", "alice")
     listener.close()
 
 
-def test_stores_that_cannot_be_used_are_named(authority: CertificateAuthority, tmp_path: Path) -> None:
+def test_invalid_stores_are_reported_by_name(authority: CertificateAuthority, tmp_path: Path) -> None:
     certificate, _ = authority.issue("first")
     for store, message in (
         (certificate, r"first\.pem: it has no private key"),
@@ -164,8 +164,8 @@ def test_stores_that_cannot_be_used_are_named(authority: CertificateAuthority, t
         ListenerTls(jks, None, None, "none")
 
 
-def test_a_combined_pem_file(authority: CertificateAuthority) -> None:
+def test_combined_pem_file_is_accepted(authority: CertificateAuthority) -> None:
     authority.issue("first")
     listener = Listener(ListenerTls(authority.store("first"), None, None, "none"))
-    assert listener.asked(client_context(authority))[0] == "first"
+    assert listener.peer_names(client_context(authority))[0] == "first"
     listener.close()

@@ -70,7 +70,7 @@ def check_cell(
 
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize(("protocol", "mechanism"), CELLS)
-def test_the_same_protocol_on_both_sides(
+def test_same_protocol_on_both_sides(
     protocol: str,
     mechanism: str,
     family: str,
@@ -93,7 +93,7 @@ def test_the_same_protocol_on_both_sides(
         ("SASL_PLAINTEXT", "SASL_SSL", "PLAIN"),
     ],
 )
-def test_another_protocol_on_each_side(
+def test_different_protocol_on_each_side(
     listener: str,
     upstream: str,
     mechanism: str,

@@ -16,7 +16,7 @@ from tests.telemetry.gateway.security.conftest import StartGateway
 pytestmark = [pytest.mark.kafka, pytest.mark.java, pytest.mark.timeout(300)]
 
 
-def test_the_subject_is_the_principal_here_and_a_client_without_one_is_refused(
+def test_certificate_subject_is_the_principal_and_missing_one_is_refused(
     secure_cluster: SecureCluster, secure_gateway: StartGateway, new_secure_topic: Callable[[str], str]
 ) -> None:
     gateway = secure_gateway("SSL", "MTLS", "required")

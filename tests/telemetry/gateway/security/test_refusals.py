@@ -57,7 +57,7 @@ def refusal(bootstrap: str, mechanism: Mechanism) -> str:
     ],
     ids=lambda mechanism: mechanism.name,
 )
-def test_the_brokers_own_refusal_comes_through_and_leaves_no_principal(
+def test_broker_refusal_is_forwarded_and_leaves_no_principal(
     mechanism: Mechanism, secure_cluster: SecureCluster, secure_gateway: StartGateway
 ) -> None:
     gateway = secure_gateway("SASL_PLAINTEXT", "SASL_PLAINTEXT")
@@ -69,7 +69,7 @@ def test_the_brokers_own_refusal_comes_through_and_leaves_no_principal(
     assert "mallory" not in {user for user, _ in gateway.meter.clients()}
 
 
-def test_a_user_whose_credentials_are_deleted_is_refused_as_by_the_broker(
+def test_user_with_deleted_credentials_is_refused_as_by_the_broker(
     secure_cluster: SecureCluster, secure_gateway: StartGateway
 ) -> None:
     """An authenticated session continues, as at a broker without connections.max.reauth.ms."""
@@ -107,7 +107,7 @@ def accepted_or_refusal(bootstrap: str, mechanism: Mechanism) -> str:
 
 
 @pytest.mark.parametrize("key", [71, 72, 3])
-def test_a_stranger_is_answered_nothing(key: int, secure_gateway: StartGateway) -> None:
+def test_unauthenticated_request_closes_the_connection(key: int, secure_gateway: StartGateway) -> None:
     gateway = secure_gateway("SASL_PLAINTEXT", "SASL_PLAINTEXT")
     host, _, port = gateway.bootstrap.rpartition(":")
     push = struct.pack(">16siBb", b"\x07" * 16, 9, 0, 0) + b"\x05push\x00"
@@ -119,7 +119,7 @@ def test_a_stranger_is_answered_nothing(key: int, secure_gateway: StartGateway) 
     assert telemetry_users(gateway, "stranger") == set()
 
 
-def test_a_java_client_with_a_wrong_password_gets_kafkas_exception(
+def test_java_client_with_wrong_password_gets_sasl_authentication_exception(
     jvm: Jvm, secure_cluster: SecureCluster, secure_gateway: StartGateway
 ) -> None:
     gateway = secure_gateway("SASL_PLAINTEXT", "SASL_PLAINTEXT")
@@ -130,7 +130,7 @@ def test_a_java_client_with_a_wrong_password_gets_kafkas_exception(
 
 
 @pytest.mark.parametrize("family", ["java", "librdkafka"])
-def test_clients_authenticate_again_while_they_push(
+def test_clients_reauthenticate_while_pushing(
     family: str,
     jvm: Jvm,
     secure_cluster: SecureCluster,

@@ -41,7 +41,7 @@ def bearer(claims: object, gs2: str = "n,,", scheme: str = "Bearer") -> bytes:
         (b"", None),
     ],
 )
-def test_scram(token: bytes, user: str | None) -> None:
+def test_user_of_scram_token(token: bytes, user: str | None) -> None:
     assert claimed_user("SCRAM-SHA-256", token, "sub") == user
     assert claimed_user("SCRAM-SHA-512", token, "sub") == user
     assert claimed_delegation_token("SCRAM-SHA-512", token) == ("token-id" if b"n=token-id" in token else "")
@@ -59,7 +59,7 @@ def test_scram(token: bytes, user: str | None) -> None:
         (b"\0\0secret", None),
     ],
 )
-def test_plain(token: bytes, user: str | None) -> None:
+def test_user_of_plain_token(token: bytes, user: str | None) -> None:
     assert claimed_user("PLAIN", token, "sub") == user
 
 
@@ -79,11 +79,11 @@ def test_plain(token: bytes, user: str | None) -> None:
         (b"n,,\x01auth=Bearer a.!!!.c\x01\x01", "sub", None),
     ],
 )
-def test_oauthbearer(token: bytes, claim: str, user: str | None) -> None:
+def test_user_of_oauthbearer_token(token: bytes, claim: str, user: str | None) -> None:
     assert claimed_user("OAUTHBEARER", token, claim) == user
 
 
-def test_a_user_cannot_take_the_name_of_an_unknown_principal() -> None:
+def test_user_named_like_an_unknown_principal_is_replaced() -> None:
     assert unknown_principal("GSSAPI") == "<unknown GSSAPI principal>"
     assert unknown_principal("evil\nname") == "<unknown SASL principal>"
     assert recorded_principal(None, "GSSAPI") == unknown_principal("GSSAPI")
@@ -92,6 +92,6 @@ def test_a_user_cannot_take_the_name_of_an_unknown_principal() -> None:
 
 
 @given(st.sampled_from(["PLAIN", "SCRAM-SHA-256", "OAUTHBEARER", "GSSAPI"]), st.binary(max_size=200))
-def test_junk_names_somebody_or_nobody(mechanism: str, token: bytes) -> None:
+def test_random_token_yields_a_user_or_none(mechanism: str, token: bytes) -> None:
     user = claimed_user(mechanism, token, "sub")
     assert user is None or user

@@ -29,7 +29,7 @@ pytestmark = [pytest.mark.kafka, pytest.mark.java, pytest.mark.clickhouse, pytes
 
 
 def rows(served: Served, query: str) -> list[str]:
-    """None before the table is made."""
+    """The rows, or none while the table does not exist."""
     try:
         with urllib.request.urlopen(f"http://{served.sql}/", query.encode(), timeout=30) as answer:
             return str(answer.read().decode()).splitlines()
@@ -87,7 +87,7 @@ def assert_no_table_has_a_password(served: Served) -> None:
 
 
 @pytest.mark.parametrize("processes", ["one_process", "two_processes"])
-def test_tables_name_the_user_and_no_error_has_a_password(
+def test_tables_contain_the_user_and_errors_no_password(
     processes: str,
     request: pytest.FixtureRequest,
     secure_cluster: SecureCluster,
@@ -122,7 +122,7 @@ def claims_to_be(user: str) -> bytes:
 
 
 async def push(served: Served, cluster: SecureCluster, payload: bytes) -> None:
-    """One push of alice's, accepted."""
+    """Sends one push as alice and asserts that it is accepted."""
     tls = tls_context({"ssl.truststore.location": str(cluster.authority.ca)})
     security = Security(tls=tls, sasl=Plain("alice", "alice-secret"))
     connection = await KafkaConnection.open(
@@ -146,9 +146,7 @@ async def push(served: Served, cluster: SecureCluster, payload: bytes) -> None:
         await connection.close()
 
 
-def test_a_user_that_is_named_in_a_payload_is_an_attribute_and_nobodys_name(
-    one_process: Served, secure_cluster: SecureCluster
-) -> None:
+def test_user_in_a_payload_is_stored_as_an_attribute_only(one_process: Served, secure_cluster: SecureCluster) -> None:
     served = one_process
     asyncio.run(push(served, secure_cluster, claims_to_be("bob")))
     query = "SELECT principal, client_id, attributes['user'] FROM headroom.client_metrics WHERE metric = 'claims'"

@@ -49,7 +49,7 @@ def java_hosts(java: str, kafka_libs: Path, tmp_path: Path, monkeypatch: pytest.
         yield running
 
 
-def test_clients_reach_every_broker_by_its_name(
+def test_clients_reach_every_broker_by_server_name(
     named: RunningGateway,
     java_hosts: Jvm,
     secure_cluster: SecureCluster,

@@ -15,7 +15,7 @@ SUBJECT = ((("countryName", "DE"),), (("organizationName", "Acme, Inc"),), (("co
 NAME = "CN=alice,O=Acme\\, Inc,C=DE"
 
 
-def test_a_subject_reads_as_in_java() -> None:
+def test_distinguished_name_is_formatted_as_in_java() -> None:
     assert distinguished_name(SUBJECT) == NAME
     # X500Principal("CN=\"a=b#c,d+e<f>;g\\\\h\", UID=u1").getName() of Java 17
     subject = ((("userId", "u1"),), (("commonName", "a=b#c,d+e<f>;g\\h"),))
@@ -34,16 +34,16 @@ def test_a_subject_reads_as_in_java() -> None:
         ("RULE:^OU=(.*)$/$1/L, DEFAULT", NAME),
     ],
 )
-def test_rules(rules: str, principal: str) -> None:
+def test_mapping_rules_are_applied(rules: str, principal: str) -> None:
     assert principal_mapper(rules)(NAME) == principal
 
 
-def test_what_no_rule_matches_is_refused() -> None:
+def test_subject_without_matching_rule_is_refused() -> None:
     with pytest.raises(NoMatchingRuleError):
         principal_mapper("RULE:^OU=(.*)$/$1/")(NAME)
 
 
-def test_a_pattern_cannot_be_made_to_backtrack() -> None:
+def test_backtracking_pattern_is_matched_in_linear_time() -> None:
     """Python's own engine would need hours for this subject."""
     mapper = principal_mapper("RULE:^CN=((a+)+)$/$2/,DEFAULT")
     assert mapper("CN=" + "a" * 30) == "a" * 30
@@ -51,11 +51,11 @@ def test_a_pattern_cannot_be_made_to_backtrack() -> None:
     assert mapper(hostile) == hostile
 
 
-def test_groups_that_took_no_part_are_empty_and_nothing_is_cut_off() -> None:
+def test_unmatched_groups_are_empty_and_long_names_are_kept() -> None:
     assert principal_mapper("RULE:^CN=(?:(x)|(.*))$/$1-$2-$3/")("CN=" + "y" * 5_000) == "-" + "y" * 5_000 + "-"
 
 
 @pytest.mark.parametrize("rules", ["RULE:^CN=(.*?)", "NONE", "RULE:(/x/", "DEFAULT,,", r"RULE:(a)\1/x/"])
-def test_rules_that_are_none(rules: str) -> None:
+def test_invalid_rules_raise_mapping_rule_error(rules: str) -> None:
     with pytest.raises(MappingRuleError):
         principal_mapper(rules)

@@ -50,7 +50,7 @@ def truths(jvm: Jvm, secure_cluster: SecureCluster) -> Iterator[list[Truth]]:
 
 
 @pytest.mark.spark
-def test_a_throttled_user_has_one_name_in_jmx_tables_and_report(
+def test_throttled_user_has_the_same_name_in_jmx_tables_and_report(
     one_process: Served,
     truths: list[Truth],
     secure_cluster: SecureCluster,

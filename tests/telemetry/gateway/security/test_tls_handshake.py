@@ -1,4 +1,4 @@
-"""Connections in their TLS handshake, or that never begin one, are counted and closed in time."""
+"""Connections that never begin or never finish a TLS handshake are counted and closed in time."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Listener:
         server.close()
 
     async def connect(self) -> socket.socket:
-        """Accepted, and silent."""
+        """A connected socket that sends nothing."""
         plain = socket.create_connection((LOOPBACK, self.port), 5)
         plain.setblocking(False)
         await asyncio.sleep(0.02)
@@ -83,7 +83,7 @@ async def is_closed(client: socket.socket) -> bool:
 
 
 @pytest.mark.parametrize("new_loop", LOOPS)
-def test_connections_that_do_not_begin_a_handshake_are_refused_over_the_limit(
+def test_connections_without_handshake_count_towards_the_limit(
     new_loop: Callable[[], asyncio.AbstractEventLoop], authority: CertificateAuthority
 ) -> None:
     listener = Listener(authority, AdmissionLimits(max_connections_per_address=3))
@@ -109,7 +109,7 @@ def test_connections_that_do_not_begin_a_handshake_are_refused_over_the_limit(
 
 
 @pytest.mark.parametrize("new_loop", LOOPS)
-def test_a_handshake_that_does_not_end_is_closed_and_counted(
+def test_unfinished_handshake_is_closed_and_counted(
     new_loop: Callable[[], asyncio.AbstractEventLoop], authority: CertificateAuthority
 ) -> None:
     listener = Listener(authority, AdmissionLimits(handshake_timeout_s=0.1))
@@ -132,7 +132,7 @@ def test_a_handshake_that_does_not_end_is_closed_and_counted(
 
 
 @pytest.mark.parametrize("new_loop", LOOPS)
-def test_what_comes_with_the_end_of_the_handshake_is_not_lost(
+def test_data_in_the_last_handshake_segment_is_delivered(
     new_loop: Callable[[], asyncio.AbstractEventLoop], authority: CertificateAuthority
 ) -> None:
     """The client's last flight and its first request in one segment, as TLS 1.3 allows."""

@@ -20,7 +20,7 @@ def authority(tmp_path: Path) -> CertificateAuthority:
     return CertificateAuthority(tmp_path)
 
 
-def test_a_file_per_principal_read_again_when_it_changes(authority: CertificateAuthority, tmp_path: Path) -> None:
+def test_certificate_file_per_principal_is_reloaded_on_change(authority: CertificateAuthority, tmp_path: Path) -> None:
     authority.issue("carol")
     directory = tmp_path / "principals"
     directory.mkdir()

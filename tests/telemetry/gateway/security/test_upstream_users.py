@@ -27,7 +27,7 @@ USER = "CN=carol,O=Acme"
 
 
 @pytest.fixture
-def standing_in(secure_cluster: SecureCluster, tmp_path: Path) -> Iterator[RunningGateway]:
+def impersonating(secure_cluster: SecureCluster, tmp_path: Path) -> Iterator[RunningGateway]:
     """mTLS on both sides; only carol has a certificate for the brokers."""
     authority = secure_cluster.authority
     authority.issue("carol", "/O=Acme/CN=carol")
@@ -48,8 +48,8 @@ def standing_in(secure_cluster: SecureCluster, tmp_path: Path) -> Iterator[Runni
     gateway.stop()
 
 
-def test_the_broker_meters_the_client_and_not_the_gateway(
-    standing_in: RunningGateway, jvm: Jvm, secure_cluster: SecureCluster, new_secure_topic: Callable[[str], str]
+def test_broker_meters_the_client_instead_of_the_gateway(
+    impersonating: RunningGateway, jvm: Jvm, secure_cluster: SecureCluster, new_secure_topic: Callable[[str], str]
 ) -> None:
     topic = new_secure_topic("standing-in")
     with Admin(jvm, secure_cluster.bootstrap("PLAINTEXT")) as admin:
@@ -65,7 +65,7 @@ def test_the_broker_meters_the_client_and_not_the_gateway(
         }
 
     truths = [Truth(jvm, port) for port in secure_cluster.jmx_ports]
-    carol = LibrdkafkaClient(standing_in.bootstrap, "carols", config("carol"))
+    carol = LibrdkafkaClient(impersonating.bootstrap, "carols", config("carol"))
 
     def metered() -> bool:
         carol.produce(topic, [b"value"] * 100)
@@ -73,9 +73,9 @@ def test_the_broker_meters_the_client_and_not_the_gateway(
         return any(bucket in truth.sensors() for truth in truths)
 
     eventually(metered, bool)
-    assert standing_in.meter.clients() == {(USER, "carols")}
+    assert impersonating.meter.clients() == {(USER, "carols")}
     with pytest.raises(AssertionError):
-        LibrdkafkaClient(standing_in.bootstrap, "alices", config("client")).produce(topic, [b"value"])
-    assert standing_in.meter.clients() == {(USER, "carols")}
+        LibrdkafkaClient(impersonating.bootstrap, "alices", config("client")).produce(topic, [b"value"])
+    assert impersonating.meter.clients() == {(USER, "carols")}
     for truth in truths:
         truth.close()

@@ -1,4 +1,4 @@
-"""TLS server names at one port: which broker each name leads to, with brokers that only send their id."""
+"""TLS server names at one port: which broker each name selects, with brokers that only send their id."""
 
 from __future__ import annotations
 
@@ -44,12 +44,12 @@ async def broker(number: int) -> asyncio.Server:
         (f"broker-3.{DOMAIN}", set()),  # there is none
     ],
 )
-def test_where_a_name_leads(name: str, expected: set[int], tmp_path: Path) -> None:
+def test_server_name_selects_the_broker(name: str, expected: set[int], tmp_path: Path) -> None:
     authority = CertificateAuthority(tmp_path)
     tls = ListenerTls(*authority.issue("named", host_name=f"*.{DOMAIN}"), None, "none")
     trusting = ssl.create_default_context(cafile=authority.ca)
 
-    async def led_to(port: int) -> int | None:
+    async def reached_broker(port: int) -> int | None:
         reader, writer = await asyncio.open_connection(LOOPBACK, port, ssl=trusting, server_hostname=name)
         answer = await asyncio.wait_for(reader.read(9), 30)
         writer.close()
@@ -74,7 +74,7 @@ def test_where_a_name_leads(name: str, expected: set[int], tmp_path: Path) -> No
         )
         ports = [one.sockets[0].getsockname()[1] for one in brokers]
         _, port = await gateway.start([BrokerNode(number, LOOPBACK, at) for number, at in enumerate(ports, start=1)])
-        found = {await led_to(port) for _ in range(4)}
+        found = {await reached_broker(port) for _ in range(4)}
         assert found - {None} == expected
         assert (None in found) == (not expected)
         await gateway.close(grace_s=0)
