@@ -9,7 +9,7 @@ import pytest
 
 from headroom.extras import missing_extra
 
-# A finder that hides a module, and then the command line.
+# Hides a module from the import system, then runs the command line.
 _WITHOUT = """
 import sys
 class Hidden:
@@ -31,12 +31,12 @@ main()
         ("confluent_kafka", "demo", ["demo"]),
     ],
 )
-def test_the_command_names_the_extra_and_exits_2(module: str, extra: str, argv: list[str]) -> None:
+def test_missing_extra_is_named_with_exit_code_2(module: str, extra: str, argv: list[str]) -> None:
     script = _WITHOUT.format(module=module, argv=argv)
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False)
     assert done.stderr == f"headroom: {module} is not installed: pip install 'headroom[{extra}]'\n"
     assert (done.returncode, done.stdout) == (2, "")
 
 
-def test_a_module_of_no_extra_is_not_explained_away() -> None:
+def test_missing_module_outside_extras_is_not_an_extra() -> None:
     assert missing_extra(ModuleNotFoundError("No module named 'exporters.spoool'", name="exporters.spoool")) is None

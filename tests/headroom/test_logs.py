@@ -1,4 +1,4 @@
-"""Messages of Python itself on standard error go to the log, without data of hostile clients."""
+"""Python's own messages on standard error go to the log, without data of hostile clients."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ def reported(error: BaseException, where: object) -> list[dict[str, object]]:
     return [dict(entry) for entry in entries]
 
 
-def test_a_server_name_that_is_no_text_is_not_logged() -> None:
+def test_undecodable_server_name_is_not_logged() -> None:
     try:
         b"gatew\xaby".decode("ascii")
     except UnicodeDecodeError as exc:
         assert reported(exc, b"gatew\xaby") == []
 
 
-def test_other_exceptions_are() -> None:
+def test_other_unraisable_exceptions_are_logged() -> None:
     (entry,) = reported(RuntimeError("x"), sys)
     assert entry["error"] == "RuntimeError('x')"

@@ -131,7 +131,7 @@ def certificates(java: str, directory: Path) -> dict[str, str]:
 
 
 async def add_scram_user(port: int, user: str) -> None:
-    """By AlterUserScramCredentials, as kafka-configs.sh does it."""
+    """Sends AlterUserScramCredentials, as kafka-configs.sh does."""
     admin = KafkaAdmin([(LOOPBACK, port)])
     salt = b"salt-of-the-test"
     for mechanism, digest in ((1, "sha256"), (2, "sha512")):

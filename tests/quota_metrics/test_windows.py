@@ -1,4 +1,4 @@
-"""Kafka's windows against the vectors that Kafka's own classes gave."""
+"""Kafka's windows against vectors computed by Kafka's own classes."""
 
 from __future__ import annotations
 
@@ -42,13 +42,13 @@ def throttle_of(rate: Rate, bound: float, now_ms: int) -> int:
         (11000, 0.0, 10000),
     ],
 )
-def test_vector_a_rate_jumps_up_again_at_each_window(now_ms: int, expected: float, elapsed_ms: int) -> None:
+def test_vector_a_rate_rises_again_at_each_window_boundary(now_ms: int, expected: float, elapsed_ms: int) -> None:
     rate = rate_of([(10001, 0)])
     assert rate.measure(now_ms) == expected
     assert rate.elapsed_ms(now_ms) == elapsed_ms
 
 
-def test_vector_a_at_the_bound_is_not_throttled_and_one_byte_more_is() -> None:
+def test_vector_a_one_byte_above_the_bound_is_throttled() -> None:
     assert throttle_of(rate_of([(10000, 0)]), 1000, 0) == 0
     assert throttle_of(rate_of([(10001, 0)]), 1000, 0) == 1
 
@@ -64,12 +64,12 @@ def test_vector_b_steady_seconds_read_ten_percent_high() -> None:
     assert seen[10:] == [(1320.0, 3200)] * 4
 
 
-def test_vector_c_the_window_can_reach_almost_n_plus_one() -> None:
+def test_vector_c_window_can_span_almost_n_plus_one_samples() -> None:
     rate = rate_of([(1, 0), (1, 999), *((1, t) for t in range(1999, 11998, 1000))])
     assert rate.elapsed_ms(11998) == 11998
 
 
-def test_vector_d_a_spike_after_steady_traffic() -> None:
+def test_vector_d_spike_after_steady_traffic() -> None:
     rate = rate_of([(400, t) for t in range(0, 10000, 1000)] + [(2300, 10500)])
     assert rate.measure(10500) == 600.0
     assert throttle_of(rate, 500, 10500) == 2100
@@ -81,7 +81,7 @@ def test_vector_e_request_percentage() -> None:
     assert throttle_of(rate, 1, 10500) == 210
 
 
-def test_vector_f_a_fetch_that_is_unrecorded() -> None:
+def test_vector_f_unrecorded_fetch() -> None:
     rate = rate_of([(50000, 0)])
     assert (rate.measure(0), throttle_of(rate, 1000, 0)) == (5000.0, 40000)
     rate.record(-50000, 0)
@@ -118,7 +118,7 @@ def test_vector_i_connection_quota() -> None:
         assert bounded_throttle_time_ms(rate.measure(0), 20, rate.elapsed_ms(0), 1000) == 50
 
 
-def test_vector_j_the_formula_alone() -> None:
+def test_vector_j_throttle_formula() -> None:
     assert throttle_time_ms(100, 50, Rate(3, 1000).elapsed_ms(0)) == 2000
     assert throttle_time_ms(55, 50, Rate(2, 1000).elapsed_ms(0)) == 100
     assert bounded_throttle_time_ms(100, 50, Rate(10, 1000).elapsed_ms(0), 500) == 500
@@ -126,7 +126,7 @@ def test_vector_j_the_formula_alone() -> None:
     assert throttle_time_ms(40, 50, 1000) < 0
 
 
-def test_throttle_times_round_half_up_as_java_does() -> None:
+def test_throttle_times_round_half_up_as_in_java() -> None:
     assert throttle_time_ms(3, 2, 1) == 1
     assert throttle_time_ms(1, 2, 1) == 0
     assert throttle_time_ms(0.49999999999999994, 1, -1) == 1
@@ -137,7 +137,7 @@ def test_throttle_times_round_half_up_as_java_does() -> None:
     assert throttle_time_ms(math.inf, 1, 1000) == LONG_MAX
 
 
-def test_before_3_8_a_sample_leaves_by_its_start() -> None:
+def test_before_3_8_samples_expire_by_their_start() -> None:
     old, new = Rate(2, 1000, before_3_8=True), Rate(2, 1000)
     for rate in (old, new):
         rate.record(10, 0)
@@ -146,19 +146,19 @@ def test_before_3_8_a_sample_leaves_by_its_start() -> None:
     assert new.measure(2000) == 10.0
 
 
-def test_before_3_8_there_is_no_slot_for_an_extra_sample() -> None:
+def test_before_3_8_there_is_no_extra_sample() -> None:
     old = Rate(2, 1000, before_3_8=True)
     for second in range(3):
         old.record(10, second * 1000)
     assert old.measure(2000) == 20.0
 
 
-def test_a_clock_that_went_back_does_not_crash() -> None:
+def test_clock_set_back_is_tolerated() -> None:
     rate = rate_of([(10, 5000)], samples=3)
     assert rate.measure(4500) == 10 / 1.5
 
 
-def test_token_bucket_of_the_class_documentation() -> None:
+def test_token_bucket_matches_the_class_documentation() -> None:
     bucket = TokenBucket(10, 2000, 5.0)
     left = [bucket.measure(100_000)]
     for value, now_ms in ((60, 100_000), (0, 102_000), (5, 102_000), (0, 104_000), (60, 104_000)):
@@ -167,7 +167,7 @@ def test_token_bucket_of_the_class_documentation() -> None:
     assert left == [100.0, 40.0, 50.0, 45.0, 55.0, -5.0]
 
 
-def test_token_bucket_gives_back_never_above_the_burst() -> None:
+def test_token_bucket_refund_is_capped_at_the_burst() -> None:
     bucket = TokenBucket(10, 2000, 5.0)
     bucket.record(-60, 100_000)
     assert bucket.measure(100_000) == 100.0
@@ -181,13 +181,13 @@ def test_token_bucket_keeps_its_tokens_when_the_quota_is_raised() -> None:
     assert bucket.measure(101_000) == -60.0
 
 
-def test_token_bucket_without_quota_takes_no_record() -> None:
+def test_token_bucket_without_quota_ignores_records() -> None:
     bucket = TokenBucket(10, 1000, None)
     bucket.record(10**9, 1000)
     assert bucket.measure(1000) == UNLIMITED
 
 
-def test_token_throttle_times() -> None:
+def test_token_bucket_throttle_times() -> None:
     assert token_throttle_time_ms(-5, 10) == 500
     assert token_throttle_time_ms(-10, 10) == 1000
     assert token_throttle_time_ms(0, 10) == 0

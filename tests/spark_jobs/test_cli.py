@@ -42,18 +42,18 @@ def invoke(*asked: str) -> tuple[int, str]:
         (["--source", "nowhere"], "no source of usage is named 'nowhere': there are gateway, jmx, client"),
     ],
 )
-def test_bad_configuration_is_exit_2(asked: list[str], reported: str) -> None:
+def test_invalid_options_exit_with_2(asked: list[str], reported: str) -> None:
     assert invoke(*asked) == (2, f"headroom: {reported}\n")
 
 
 @pytest.mark.parametrize("url", ["localhost:8123", "ftp://localhost", "http://", "http://host:x", "chdb:///tmp", ""])
-def test_an_url_of_another_form_is_exit_2(url: str) -> None:
+def test_invalid_url_exits_with_2(url: str) -> None:
     code, reported = invoke("--url", url)
     assert code == 2
     assert reported.startswith("headroom: ")
 
 
-def test_nothing_that_listens_is_exit_3() -> None:
+def test_unreachable_server_exits_with_3() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         url = f"http://127.0.0.1:{taken.getsockname()[1]}"
     code, reported = invoke("--url", url)
@@ -71,7 +71,7 @@ def test_nothing_that_listens_is_exit_3() -> None:
         b"HTTP/1.1 200 OK\r\nContent-Length: 500\r\n\r\ncut",
     ],
 )
-def test_something_that_is_no_clickhouse_is_exit_3(answer: bytes) -> None:
+def test_non_clickhouse_server_exits_with_3(answer: bytes) -> None:
     with answering(answer) as url:
         code, reported = invoke("--url", url)
     assert code == 3

@@ -14,7 +14,7 @@ from spark_jobs.time_range import TimeRange
 
 
 class Restarting(ClickHouse):
-    """A server that is away for some statements."""
+    """A server that is unavailable for some statements."""
 
     __slots__ = ("away", "statuses")
 
@@ -32,7 +32,7 @@ class Restarting(ClickHouse):
         return []
 
 
-def test_a_failure_is_recorded_when_the_server_is_back(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_server_failure_is_recorded_after_recovery(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(job_runs, "RETRY_S", 0.0)
     server = Restarting()
     run = JobRun(server, "job", version=1, when=TimeRange(0, 60_000))
@@ -42,7 +42,7 @@ def test_a_failure_is_recorded_when_the_server_is_back(monkeypatch: pytest.Monke
     assert server.statuses == [("running", ""), ("failed", "SourceError: it fails")]
 
 
-def test_other_failures_are_recorded_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_failures_are_recorded_without_retries(monkeypatch: pytest.MonkeyPatch) -> None:
     """A terminated process has little time left."""
     monkeypatch.setattr(job_runs, "RETRY_S", 0.0)
     server = Restarting()

@@ -18,7 +18,7 @@ from spark_jobs.progress import progress
 pytestmark = pytest.mark.spark
 
 
-def test_tasks_of_the_running_stage_are_shown_on_a_terminal(spark: SparkSession, tmp_path: Path) -> None:
+def test_progress_is_shown_on_a_terminal(spark: SparkSession, tmp_path: Path) -> None:
     output = io.StringIO()
     release = tmp_path / "release"
 
@@ -45,7 +45,7 @@ def test_tasks_of_the_running_stage_are_shown_on_a_terminal(spark: SparkSession,
     assert "0 of 1 tasks done" in output.getvalue()
 
 
-def test_nothing_is_written_where_there_is_no_terminal(spark: SparkSession) -> None:
+def test_progress_is_not_written_without_a_terminal(spark: SparkSession) -> None:
     output = io.StringIO()
     with progress("job", spark.sparkContext, Console(file=output)):
         spark.range(1).collect()

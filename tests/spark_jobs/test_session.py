@@ -43,7 +43,7 @@ def start_in(directory: Path, environment: dict[str, str]) -> str:
 
 
 @pytest.mark.spark
-def test_a_session_starts_and_ends_without_a_word(tmp_path: Path) -> None:
+def test_session_starts_and_stops_without_output(tmp_path: Path) -> None:
     assert start_in(tmp_path, {}) == "started 10"
 
 
@@ -55,7 +55,7 @@ def fake_java(java_home: Path, script: str) -> Path:
     return java
 
 
-def test_java_versions() -> None:
+def test_java_major_parses_version_banners() -> None:
     def f(banner: str, expected: int) -> None:
         assert java_major(banner) == expected
 
@@ -66,17 +66,17 @@ def test_java_versions() -> None:
     f("The operation couldn't be completed. Unable to locate a Java Runtime.", 0)
 
 
-def test_no_java_is_one_line(tmp_path: Path) -> None:
+def test_missing_java_is_a_one_line_error(tmp_path: Path) -> None:
     java = tmp_path / "bin" / "java"
     assert start(tmp_path) == f"no {java} found: Spark needs Java 17 or newer (on PATH, or set JAVA_HOME)"
 
 
-def test_an_old_java_is_one_line(tmp_path: Path) -> None:
+def test_old_java_is_a_one_line_error(tmp_path: Path) -> None:
     java = fake_java(tmp_path, """echo 'java version "1.8.0_392"' >&2""")
     assert start(tmp_path) == f"{java} is version 8: Spark needs Java 17 or newer"
 
 
-def test_a_java_that_fails_is_one_line(tmp_path: Path) -> None:
+def test_failing_java_is_a_one_line_error(tmp_path: Path) -> None:
     fake_java(
         tmp_path, """case "$1" in -version) echo 'openjdk version "17.0.1"' >&2;; *) echo no room >&2; exit 1;; esac"""
     )

@@ -9,47 +9,47 @@ from hypothesis import strategies as st
 from spark_jobs.time_range import TimeRange, between, parse_duration, parse_time, since
 
 
-def test_since_begins_at_the_window_of_the_grid_and_ends_now() -> None:
+def test_since_starts_on_the_window_grid_and_ends_now() -> None:
     now_ms = 1_795_000_070_123
     assert since("2m", now_ms, 60) == TimeRange(from_ms=1_794_999_900_000, to_ms=now_ms, window_s=60)
 
 
 @given(st.integers(10**12, 2 * 10**12), st.integers(1, 3 * 86_400), st.integers(1, 3600))
-def test_since_covers_the_duration_and_less_than_a_window_more(now_ms: int, duration_s: int, window_s: int) -> None:
+def test_since_covers_the_duration_plus_less_than_a_window(now_ms: int, duration_s: int, window_s: int) -> None:
     when = since(f"{duration_s}s", now_ms, window_s)
     assert when.from_ms % when.window_ms == 0
     assert 0 <= now_ms - duration_s * 1000 - when.from_ms < when.window_ms
 
 
-def test_between_begins_at_the_window_of_the_grid() -> None:
+def test_between_starts_on_the_window_grid() -> None:
     when = between("2026-11-20T10:00:07Z", "2026-11-20T10:05:07+00:00", 60)
     assert (when.from_ms, when.to_ms) == (1_795_168_800_000, 1_795_169_107_000)
 
 
-def test_an_earlier_beginning_is_a_window_of_the_grid() -> None:
+def test_earlier_start_is_on_the_window_grid() -> None:
     when = TimeRange(600_000, 900_000, 60)
     assert when.earlier(450_001) == TimeRange(420_000, 900_000, 60)
     assert when.earlier(700_000) == when
 
 
-def test_parse_duration() -> None:
+def test_parse_duration_units() -> None:
     assert [parse_duration(text) for text in ("90s", "15m", "2h", "7d")] == [90, 900, 7200, 604_800]
 
 
-def test_parse_time_is_utc_unless_it_says_otherwise() -> None:
+def test_parse_time_defaults_to_utc() -> None:
     expected = 1_795_168_800_000
     for text in ("2026-11-20T10:00:00Z", "2026-11-20 10:00", "2026-11-20T12:00:00+02:00", "1795168800"):
         assert parse_time(text) == expected
 
 
 @pytest.mark.parametrize("text", ["", "15", "-5m", "1.5h", "15 minutes", "m", "9x"])
-def test_rubbish_is_no_duration(text: str) -> None:
+def test_invalid_duration_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="duration"):
         parse_duration(text)
 
 
 @pytest.mark.parametrize("text", ["", "yesterday", "2026-13-01", "nan", "1e9", "9" * 400])
-def test_rubbish_is_no_time(text: str) -> None:
+def test_invalid_time_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="time"):
         parse_time(text)
 
@@ -58,11 +58,11 @@ def test_rubbish_is_no_time(text: str) -> None:
     ("from_ms", "to_ms", "window_s"),
     [(0, 0, 60), (60_000, 0, 60), (0, 60_000, 0), (500, 60_000, 60), (-1000, 60_000, 60), (0, 367 * 86_400_000, 60)],
 )
-def test_a_range_that_makes_no_sense_is_refused(from_ms: int, to_ms: int, window_s: int) -> None:
+def test_invalid_range_is_refused(from_ms: int, to_ms: int, window_s: int) -> None:
     with pytest.raises(ValueError, match=r"range|window|nothing"):
         TimeRange(from_ms, to_ms, window_s)
 
 
-def test_a_time_beyond_the_calendar_is_refused_too() -> None:
+def test_time_beyond_the_calendar_is_refused() -> None:
     with pytest.raises(ValueError, match=r"range|year|nothing"):
         between("99999999999999", "1", 60)

@@ -1,4 +1,4 @@
-"""The plan is the workload times the figures, and grows with each of them."""
+"""The capacity plan multiplies the workload by measured figures, and grows with each of them."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ def values(work: Workload) -> dict[str, float]:
     return {line.name: line.value for line in plan(work, FIGURES)}
 
 
-def test_a_million_clients_a_minute_apart_push_16667_times_a_second() -> None:
+def test_pushes_and_points_per_second_of_a_million_clients() -> None:
     found = values(WORK)
     assert found["pushes"] == pytest.approx(16_666.7, abs=0.1)
     assert found["points"] == pytest.approx(1_666_667, abs=1)
 
 
-def test_network_cores_are_pushes_and_requests() -> None:
+def test_network_cores_add_up_pushes_and_requests() -> None:
     quiet = dataclasses.replace(WORK, rate_bytes_s=0.0)
     silent = dataclasses.replace(WORK, interval_s=1e12)
     both = network_cores(quiet, FIGURES) + network_cores(silent, FIGURES)
     assert network_cores(WORK, FIGURES) == pytest.approx(both, rel=1e-6)
 
 
-def test_an_idle_process_has_a_turn_for_each_push_and_a_busy_one_shares_them() -> None:
+def test_loop_turns_are_shared_by_pushes_under_load() -> None:
     push_us = FIGURES.push_us + FIGURES.push_byte_us * WORK.push_bytes
 
     def us_a_push(clients: int, processes: int = 1) -> float:
@@ -46,14 +46,14 @@ def test_an_idle_process_has_a_turn_for_each_push_and_a_busy_one_shares_them() -
     assert us_a_push(1000, processes=1000) == pytest.approx(us_a_push(1))
 
 
-def test_batches_cost_what_they_cost_however_small() -> None:
+def test_batch_cost_does_not_depend_on_size() -> None:
     one = Workload(clients=1, interval_s=1e6, points=1, brokers=0)
     for cores, batch_us in ((worker_cores, FIGURES.batch_us), (clickhouse_cores, FIGURES.store_batch_us)):
         assert cores(one, FIGURES) == pytest.approx(batch_us / 1e6, rel=0.01)
         assert cores(one, FIGURES, gateways=3) == pytest.approx(3 * batch_us / 1e6, rel=0.01)
 
 
-def test_a_row_is_smaller_when_its_series_has_more_of_them_in_an_hour() -> None:
+def test_row_size_decreases_with_rows_per_series() -> None:
     assert row_bytes(FIGURES, 1) == FIGURES.row_bytes + FIGURES.series_hour_bytes
     assert row_bytes(FIGURES, 360) == pytest.approx(FIGURES.row_bytes + FIGURES.series_hour_bytes / 360)
 
@@ -74,16 +74,16 @@ def test_a_row_is_smaller_when_its_series_has_more_of_them_in_an_hour() -> None:
         ({"names": 1_000_000}, "spark cores"),
     ],
 )
-def test_more_work_needs_more(change: dict[str, Any], grows: str) -> None:
+def test_more_work_needs_more_resources(change: dict[str, Any], grows: str) -> None:
     assert values(dataclasses.replace(WORK, **change))[grows] > values(WORK)[grows]
 
 
-def test_few_clients_still_get_two_gateways_and_a_shard() -> None:
+def test_small_workload_gets_two_gateways_and_one_shard() -> None:
     found = values(Workload(clients=10))
     assert (found["gateways"], found["clickhouse shards"]) == (2, 1)
 
 
-def test_the_command_prints_a_table_and_the_same_as_json() -> None:
+def test_command_prints_a_table_or_json() -> None:
     printed = CliRunner().invoke(app, ["--clients", "1000000", "--rate", "1e9"])
     assert printed.exit_code == 0, printed.output
     assert "gateways" in printed.output
@@ -93,6 +93,6 @@ def test_the_command_prints_a_table_and_the_same_as_json() -> None:
     assert read["figures"]["push_us"] == FIGURES.push_us
 
 
-def test_the_command_refuses_what_cannot_be() -> None:
+def test_command_refuses_invalid_arguments() -> None:
     assert CliRunner().invoke(app, ["--clients", "0"]).exit_code == 2
     assert CliRunner().invoke(app, []).exit_code == 2

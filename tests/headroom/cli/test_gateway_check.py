@@ -21,19 +21,19 @@ def run(*arguments: str) -> tuple[int, str]:
     return result.exit_code, result.output
 
 
-def test_a_cluster_that_does_not_answer() -> None:
+def test_unreachable_cluster_exits_with_1() -> None:
     code, said = run("--upstream", f"{LOOPBACK}:{free_ports(1)[0]}", "--timeout-ms", "2000")
     assert (code, "cannot reach" in said) == (1, True)
 
 
 @pytest.mark.parametrize("arguments", [("--upstream", "nowhere"), ("--upstream", "a:1", "--listen", "nowhere")])
-def test_what_is_no_address(arguments: tuple[str, ...]) -> None:
+def test_invalid_address_exits_with_2(arguments: tuple[str, ...]) -> None:
     code, said = run(*arguments)
     assert (code, "is not HOST:PORT" in said) == (2, True)
 
 
 @pytest.mark.kafka
-def test_what_is_there_and_what_is_not(kafka: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_check_reports_cluster_clock_and_port(kafka: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     code, said = run("--upstream", kafka.bootstrap)
     assert code == 0
     assert "FAIL" not in said
@@ -53,7 +53,7 @@ def test_what_is_there_and_what_is_not(kafka: Cluster, monkeypatch: pytest.Monke
 
 
 @pytest.mark.kafka
-def test_names_that_clients_are_sent_to(kafka: Cluster) -> None:
+def test_advertised_names_are_resolved(kafka: Cluster) -> None:
     listen = ("--upstream", kafka.bootstrap, "--listen", f"{LOOPBACK}:{free_ports(1)[0]}")
     code, said = run(*listen, "--advertised-host", "localhost", "--broker-names", "broker-{id}.invalid:443")
     assert code == 1
@@ -66,7 +66,7 @@ def test_names_that_clients_are_sent_to(kafka: Cluster) -> None:
 
 
 @pytest.mark.kafka
-def test_rights_that_are_missing_are_named(java: str, kafka_libs: Path) -> None:
+def test_missing_permissions_are_reported(java: str, kafka_libs: Path) -> None:
     with SecureCluster(java, kafka_libs, nodes=1, authorizer=True) as cluster:
         for user, expected in (("admin", 0), ("alice", 1)):
             config = cluster.command_config("SASL_SSL", user=user)

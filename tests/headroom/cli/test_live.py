@@ -23,7 +23,7 @@ class Answer(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, format: str, *arguments: object) -> None:
-        """Silent."""
+        """Suppresses request logs."""
 
 
 @pytest.fixture
@@ -37,7 +37,7 @@ def other_server() -> Iterator[HTTPServer]:
 
 
 @pytest.mark.parametrize("address", ["", "foo", ":1", "http://[::1", "127.0.0.1:99999", "a..b:1", "ftp://a:1", "//:80"])
-def test_an_invalid_address_is_a_usage_error(address: str) -> None:
+def test_invalid_address_exits_with_2(address: str) -> None:
     for command in (["status"], ["top"], ["gateway", "share"]):
         done = CliRunner().invoke(app, [*command, "--http", address])
         assert (done.exit_code, done.stdout) == (2, "")
@@ -45,7 +45,7 @@ def test_an_invalid_address_is_a_usage_error(address: str) -> None:
 
 
 @pytest.mark.parametrize("token", ["secret\n", "s\u00e9cret", "s\u4e2dcret"])
-def test_an_invalid_token_is_not_printed(monkeypatch: pytest.MonkeyPatch, token: str) -> None:
+def test_invalid_token_is_not_printed(monkeypatch: pytest.MonkeyPatch, token: str) -> None:
     monkeypatch.setenv("HEADROOM_WEB__TOKEN", token)
     done = CliRunner().invoke(app, ["status", "--http", "127.0.0.1:1"])
     assert (done.exit_code, done.output.count("cret")) == (2, 0)
@@ -61,7 +61,9 @@ def test_an_invalid_token_is_not_printed(monkeypatch: pytest.MonkeyPatch, token:
         (400, b'{"error":"level must be one or more of ok"}', 2, "level must be one or more of ok"),
     ],
 )
-def test_other_answers(other_server: HTTPServer, status: int, body: bytes, code: int, message: str) -> None:
+def test_error_responses_set_exit_code_and_message(
+    other_server: HTTPServer, status: int, body: bytes, code: int, message: str
+) -> None:
     other_server.answer = status, body  # type: ignore[attr-defined] # see Answer
     address = f"127.0.0.1:{other_server.server_port}"
     done = CliRunner().invoke(app, ["top", "--once", "--http", address, "--level", "\udcff"])
@@ -69,6 +71,6 @@ def test_other_answers(other_server: HTTPServer, status: int, body: bytes, code:
     assert done.stderr == f"headroom: {message.format(address=address)}\n"
 
 
-def test_a_closed_port() -> None:
+def test_closed_port_exits_with_3() -> None:
     done = CliRunner().invoke(app, ["status", "--http", "127.0.0.1:1"])
     assert (done.exit_code, done.stderr) == (3, "headroom: cannot reach 127.0.0.1:1: Connection refused\n")

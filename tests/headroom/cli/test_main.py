@@ -1,4 +1,4 @@
-"""The top of the command line: help that imports little, groups that are there when they are used, the version."""
+"""The top level of the command line: lazy imports, command groups, version, completion."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ def headroom(*argv: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
 
 
-def test_help_lists_every_command_with_a_line_of_its_own() -> None:
+def test_help_lists_every_command() -> None:
     reported = headroom("--help").stdout
     for command in COMMANDS:
         assert re.search(rf"^  {command} +\w", reported, re.MULTILINE), command
 
 
 @pytest.mark.parametrize("argv", [["--help"], ["--version"]])
-def test_help_and_version_import_nothing_heavy(argv: list[str]) -> None:
+def test_help_and_version_import_no_heavy_modules(argv: list[str]) -> None:
     script = f"""
 import sys
 from pathlib import Path
@@ -56,34 +56,32 @@ def in_process(monkeypatch: pytest.MonkeyPatch, *argv: str) -> int | str | None:
 
 
 @pytest.mark.parametrize("group", GROUPS)
-def test_a_group_tells_its_commands_or_options(
+def test_group_help_shows_usage(
     group: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert in_process(monkeypatch, group, "--help") == 0
     assert re.match(rf"Usage: .*headroom {group} ", capsys.readouterr().out)
 
 
-def test_a_command_that_does_not_exist_is_a_usage_error(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_unknown_command_is_a_usage_error(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     assert in_process(monkeypatch, "quota") == 2
     assert "quota" in capsys.readouterr().err
 
 
-def test_sql_may_begin_with_a_comment(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_sql_may_start_with_a_comment(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     assert in_process(monkeypatch, "sql", "-- all\nSELECT 1", "--url", "http://127.0.0.1:1") == 1
     assert capsys.readouterr().err == "headroom: cannot reach 127.0.0.1:1: Connection refused\n"
     assert in_process(monkeypatch, "sql", "SELECT 1", "--ulr", "http://127.0.0.1:1") == 2
 
 
-def test_version_tells_the_build_python_and_engine() -> None:
+def test_version_shows_build_python_and_engine() -> None:
     line = headroom("--version").stdout
     assert re.fullmatch(
         r"headroom \d+\.\d+\.\d+ \((compiled|pure Python), Python 3\.\d+\.\d+, ClickHouse engine .+\)\n", line
     )
 
 
-def test_shell_completion_knows_commands_and_groups() -> None:
+def test_shell_completion_lists_commands_and_groups() -> None:
     environ = {
         "_HEADROOM_COMPLETE": "complete_bash",
         "COMP_WORDS": "headroom quo",
@@ -97,13 +95,15 @@ def test_shell_completion_knows_commands_and_groups() -> None:
     assert done.stdout.split() == ["quotas"]
 
 
-def test_help_keeps_what_looks_like_markup(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_preserves_text_that_looks_like_markup(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert in_process(monkeypatch, "quotas", "resolve", "--help") == 0
     reported = " ".join(capsys.readouterr().out.split())
     assert "--pairs FILE JSON list of [user, client-id] or [user, client-id, ip]." in reported
 
 
-def test_output_that_cannot_be_written(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unwritable_output_exits_with_1_and_unencodable_text_is_escaped(monkeypatch: pytest.MonkeyPatch) -> None:
     """A full disk, and an encoding without the characters of a name."""
     command = [sys.executable, "-m", "headroom", "quotas", "resolve", "--from", "/dev/stdin", "--user", "\u00fc\u4e2d"]
     rules = '{"entries": [{"entity": {"user": "\u00fc\u4e2d"}, "values": {"producer_byte_rate": 1}}]}'.encode()

@@ -53,7 +53,7 @@ def listed(data: Path, *arguments: str) -> list[dict[str, object]]:
     return found
 
 
-def test_the_newest_come_first_with_all_that_is_known(data: Path) -> None:
+def test_list_shows_newest_first_with_all_fields(data: Path) -> None:
     found = listed(data)
     assert [(one["received_at_ms"], one["client_id"], one["reason"]) for one in found] == [
         (at, client, reason.value) for at, client, reason, _ in reversed(PUSHES)
@@ -63,7 +63,7 @@ def test_the_newest_come_first_with_all_that_is_known(data: Path) -> None:
     assert len({one["id"] for one in found}) == 3
 
 
-def test_they_are_chosen_by_reason_and_client(data: Path) -> None:
+def test_list_filters_by_reason_and_client(data: Path) -> None:
     assert [one["received_at_ms"] for one in listed(data, "--reason", "decode")] == [2_000, 1_000]
     assert [one["received_at_ms"] for one in listed(data, "--client-id", "app-1")] == [3_000, 1_000]
     assert [one["received_at_ms"] for one in listed(data, "--client-id", "app-1", "--reason", "decode")] == [1_000]
@@ -71,7 +71,7 @@ def test_they_are_chosen_by_reason_and_client(data: Path) -> None:
     assert run("list", "--data", str(data), "--reason", "nonsense").exit_code == 2
 
 
-def test_what_clients_wrote_cannot_control_the_terminal(data: Path) -> None:
+def test_control_characters_of_clients_are_escaped(data: Path) -> None:
     hostile = str(listed(data, "--client-id", HOSTILE)[0]["id"])
     for arguments in (["list"], ["show", hostile]):
         shown = run(*arguments, "--data", str(data)).stdout
@@ -81,7 +81,7 @@ def test_what_clients_wrote_cannot_control_the_terminal(data: Path) -> None:
     assert run("list", "--data", str(data)).stdout.endswith("3 in quarantine\n")
 
 
-def test_one_is_shown_with_a_hexdump(data: Path) -> None:
+def test_show_prints_fields_and_a_hexdump(data: Path) -> None:
     of_first = str(listed(data, "--reason", "decode")[1]["id"])
     shown = run("show", of_first, "--data", str(data)).stdout.splitlines()
     assert shown[0] == "reason: decode"
@@ -90,7 +90,7 @@ def test_one_is_shown_with_a_hexdump(data: Path) -> None:
     assert shown[-1] == "00000000  72 75 62 62 69 73 68 0a 1b                       |rubbish..|"
 
 
-def test_a_long_payload_is_shown_in_part_and_written_whole(data: Path, tmp_path: Path) -> None:
+def test_long_payload_is_truncated_on_screen_and_written_completely(data: Path, tmp_path: Path) -> None:
     long = str(listed(data, "--reason", "decompress")[0]["id"])
     shown = run("show", long[:12], "--data", str(data), "--bytes", "20").stdout.splitlines()
     assert shown[-3:-1] == [
@@ -103,7 +103,7 @@ def test_a_long_payload_is_shown_in_part_and_written_whole(data: Path, tmp_path:
     assert file.read_bytes() == PAYLOAD
 
 
-def test_what_cannot_be_shown_is_told_in_one_line(data: Path, tmp_path: Path) -> None:
+def test_unknown_id_and_missing_directory_are_one_line_errors(data: Path, tmp_path: Path) -> None:
     for id_, said in (("zzz", "no pushes"), ("", "3 pushes")):
         result = run("show", id_, "--data", str(data))
         assert (result.exit_code, result.stderr) == (
@@ -120,7 +120,7 @@ def test_what_cannot_be_shown_is_told_in_one_line(data: Path, tmp_path: Path) ->
     assert run("list", "--data", str(nowhere)).stdout == "0 in quarantine\n"
 
 
-def test_pushes_are_written_to_the_spool_again_and_leave_the_quarantine(data: Path) -> None:
+def test_replay_moves_pushes_from_quarantine_to_spool(data: Path) -> None:
     assert run("replay", "--data", str(data)).stdout == "0 pushes sent again\n"
     result = run("replay", "--data", str(data), "--reason", "decode")
     assert (result.exit_code, result.stdout) == (0, "2 pushes sent again\n")

@@ -44,7 +44,7 @@ def status(data: Path) -> dict[str, list[dict[str, object]]]:
     return found
 
 
-def test_status_also_while_a_worker_reads(data: Path) -> None:
+def test_status_works_while_a_worker_reads(data: Path) -> None:
     reader = SpoolReader(data / "spool")
     batch = reader.next_batch(1, 1 << 20)
     assert batch is not None
@@ -59,7 +59,7 @@ def test_status_also_while_a_worker_reads(data: Path) -> None:
     reader.close()
 
 
-def test_inspect_tells_whose_records_they_are(data: Path) -> None:
+def test_inspect_lists_records_with_their_clients(data: Path) -> None:
     name = str(status(data)["segments"][0]["segment"])
     lines = run(data, "inspect", name).stdout.splitlines()
     assert [line.split()[0] for line in lines] == ["instance", "push", "limits", "usage"]
@@ -85,7 +85,7 @@ def test_skip_drops_records_and_counts_them(data: Path) -> None:
     assert run(data, "skip", "nothing").exit_code == 2
 
 
-def test_no_spool_is_one_clear_line(tmp_path: Path) -> None:
+def test_missing_spool_is_a_one_line_error(tmp_path: Path) -> None:
     assert run(tmp_path, "status").exit_code == 0
     assert run(tmp_path, "inspect", "x").exit_code == 2
     nowhere = tmp_path / "nowhere"

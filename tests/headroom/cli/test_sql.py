@@ -36,7 +36,7 @@ def http(body: bytes, status: str = "200 OK") -> bytes:
     return f"HTTP/1.1 {status}\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body
 
 
-def test_bytes_of_a_result_go_through_untouched(capfdbinary: pytest.CaptureFixture[bytes]) -> None:
+def test_result_bytes_are_written_unchanged(capfdbinary: pytest.CaptureFixture[bytes]) -> None:
     body = bytes(range(256)) * 1000
     with server(http(body)) as (url, requests):
         assert run_sql("SELECT 1", url, "Parquet", {}) == 0
@@ -47,14 +47,14 @@ def test_bytes_of_a_result_go_through_untouched(capfdbinary: pytest.CaptureFixtu
     assert head.endswith("SELECT 1")
 
 
-def test_a_pipe_gets_tsv(capfdbinary: pytest.CaptureFixture[bytes]) -> None:
+def test_output_to_a_pipe_is_tsv(capfdbinary: pytest.CaptureFixture[bytes]) -> None:
     with server(http(b"1\n")) as (url, requests):
         assert run_sql("SELECT 1", url, None, {}) == 0
     assert b"default_format=TabSeparated" in requests[0]
     assert capfdbinary.readouterr().out == b"1\n"
 
 
-def test_the_user_of_the_url_and_the_password_of_the_environment() -> None:
+def test_user_comes_from_url_and_password_from_environment() -> None:
     with server(http(b"")) as (url, requests):
         assert (
             run_sql("SELECT 1", url.replace("//", "//us%40er@"), None, {"HEADROOM_CLICKHOUSE_PASSWORD": "secret"}) == 0
@@ -75,7 +75,9 @@ def test_the_user_of_the_url_and_the_password_of_the_environment() -> None:
         (b"", "headroom: "),
     ],
 )
-def test_a_failure_is_one_line(response: bytes, line: str, capfdbinary: pytest.CaptureFixture[bytes]) -> None:
+def test_server_failure_is_a_one_line_error(
+    response: bytes, line: str, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
     with server(response) as (url, _):
         assert run_sql("SELECT 1", url, None, {}) == 1
     error = capfdbinary.readouterr().err.decode()
@@ -83,7 +85,7 @@ def test_a_failure_is_one_line(response: bytes, line: str, capfdbinary: pytest.C
     assert error.count("\n") == 1
 
 
-def test_nobody_there(capfdbinary: pytest.CaptureFixture[bytes]) -> None:
+def test_unreachable_server_exits_with_1(capfdbinary: pytest.CaptureFixture[bytes]) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
     assert run_sql("SELECT 1", f"http://127.0.0.1:{port}", None, {}) == 1
@@ -94,14 +96,14 @@ def test_nobody_there(capfdbinary: pytest.CaptureFixture[bytes]) -> None:
 @pytest.mark.parametrize(
     "url", ["", "127.0.0.1:8123", "http://", "http://h:x", "http://h:99999", "ftp://h", "http://h:0", "http://a..b:1"]
 )
-def test_an_url_that_is_none(url: str, capfdbinary: pytest.CaptureFixture[bytes]) -> None:
+def test_invalid_url_exits_with_1(url: str, capfdbinary: pytest.CaptureFixture[bytes]) -> None:
     assert run_sql("SELECT 1", url, None, {}) == 1
     error = capfdbinary.readouterr().err
     assert error.startswith(b"headroom: cannot use ")
     assert error.count(b"\n") == 1
 
 
-def test_a_password_in_the_url_is_refused_and_not_shown(capfdbinary: pytest.CaptureFixture[bytes]) -> None:
+def test_password_in_url_is_refused_and_not_shown(capfdbinary: pytest.CaptureFixture[bytes]) -> None:
     assert run_sql("SELECT 1", "http://user:sec%20ret@h:8123", None, {}) == 1
     error = capfdbinary.readouterr().err
     assert b"must not contain a password" in error
@@ -110,7 +112,9 @@ def test_a_password_in_the_url_is_refused_and_not_shown(capfdbinary: pytest.Capt
 
 
 @pytest.mark.clickhouse
-def test_with_a_server(clickhouse: RunningClickHouse, capfdbinary: pytest.CaptureFixture[bytes]) -> None:
+def test_queries_and_errors_of_a_real_server(
+    clickhouse: RunningClickHouse, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
     assert run_sql("SELECT number, 'ü' FROM numbers(2)", clickhouse.url, None, {}) == 0
     assert run_sql("SELECT number FROM numbers(100000)", clickhouse.url, "Parquet", {}) == 0
     found, reported = capfdbinary.readouterr()

@@ -17,9 +17,7 @@ def written(directory: Path, text: str) -> Path:
     return path
 
 
-def test_flags_go_before_environment_before_file_before_defaults(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_flags_override_environment_file_and_defaults(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = written(tmp_path, "cluster: file\nlisten: 127.0.0.1:1\nspool: {max_bytes: 5, sync_ms: 6}\n")
     monkeypatch.setenv("HEADROOM_LISTEN", "127.0.0.1:2")
     monkeypatch.setenv("HEADROOM_UPSTREAM", "a:1,[::1]:2")
@@ -33,7 +31,7 @@ def test_flags_go_before_environment_before_file_before_defaults(
 
 
 @pytest.mark.parametrize("name", ["LISTEN", "SQL", "HTTP"])
-def test_doors_come_from_the_environment(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+def test_listen_addresses_come_from_the_environment(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     monkeypatch.setenv(f"HEADROOM_{name}", "[::1]:4711")
     assert getattr(load(None, {}), name.lower()) == Address(host="::1", port=4711)
 
@@ -46,7 +44,7 @@ def test_doors_come_from_the_environment(monkeypatch: pytest.MonkeyPatch, name: 
         ("HEADROOM_SPOOL__MAX_BYTES", "-1", "spool.max_bytes: Input should be greater than 0"),
     ],
 )
-def test_what_the_environment_has_wrong_is_a_fault(
+def test_invalid_environment_variable_is_reported(
     monkeypatch: pytest.MonkeyPatch, variable: str, value: str, fault: str
 ) -> None:
     monkeypatch.setenv(variable, value)
@@ -57,7 +55,7 @@ def test_what_the_environment_has_wrong_is_a_fault(
     assert "\n" not in reported.value.faults[0]
 
 
-def test_all_faults_are_told_at_once(tmp_path: Path) -> None:
+def test_all_faults_are_reported_together(tmp_path: Path) -> None:
     flags: dict[str, Any] = {"listen": "foo", "http": "1.1.1.1:99999", "clickhouse": "ftp://x"}
     with pytest.raises(ConfigError) as reported:
         load(written(tmp_path, "lisen: x\nspool: {nope: 1}\n"), flags)
@@ -72,7 +70,7 @@ def test_all_faults_are_told_at_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", [b"- a list", b"a: [", b"just text", b"\xff\xfe: 1", b"[" * 2_000, b"a: 2026-99-99"])
-def test_a_file_that_is_no_mapping_is_one_fault(tmp_path: Path, text: bytes) -> None:
+def test_invalid_file_is_one_fault(tmp_path: Path, text: bytes) -> None:
     file = tmp_path / "headroom.yaml"
     file.write_bytes(text)
     with pytest.raises(ConfigError) as reported:
@@ -80,7 +78,7 @@ def test_a_file_that_is_no_mapping_is_one_fault(tmp_path: Path, text: bytes) -> 
     assert len(reported.value.faults) == 1
 
 
-def test_values_of_another_type_are_reported_in_the_words_of_the_settings(tmp_path: Path) -> None:
+def test_values_of_wrong_type_are_reported_by_setting(tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as reported:
         load(written(tmp_path, "listen: 1\nhttp: null\nspool: null\notlp: {grpc: null}\nquotas: 7\n"), {})
     assert sorted(reported.value.faults) == [
@@ -91,7 +89,7 @@ def test_values_of_another_type_are_reported_in_the_words_of_the_settings(tmp_pa
     ]
 
 
-def test_a_variable_that_is_not_json_is_a_fault_among_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_non_json_variable_is_reported_with_other_faults(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HEADROOM_TELEMETRY", "{")
     monkeypatch.setenv("HEADROOM_WEB__HOST_NAMES", "[1")
     found = [fault.split(":")[0] for fault in faults_of({"listen": "foo"})]
@@ -125,7 +123,7 @@ def test_a_variable_that_is_not_json_is_a_fault_among_the_others(monkeypatch: py
         ({"listen": "127.0.0.1:8123", "clickhouse": "http://server"}, []),  # sql is not opened
     ],
 )
-def test_doors_need_addresses_of_their_own_whatever_else_is_wrong(flags: dict[str, Any], faults: list[str]) -> None:
+def test_listeners_need_distinct_addresses(flags: dict[str, Any], faults: list[str]) -> None:
     assert faults_of(flags) == faults
 
 
@@ -137,7 +135,7 @@ def faults_of(flags: dict[str, Any]) -> list[str]:
     return []
 
 
-def test_a_variable_that_names_no_setting_is_a_fault_among_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unknown_variable_is_reported_with_other_faults(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("HEADROOM_LISEN", "headroom_spol__max_bytes", "HEADROOM_SPOOL__MAX_BITES"):
         monkeypatch.setenv(name, "1")
     assert faults_of({"listen": "foo"}) == [
@@ -148,7 +146,7 @@ def test_a_variable_that_names_no_setting_is_a_fault_among_the_others(monkeypatc
     ]
 
 
-def test_variables_of_others_are_none_of_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_variables_of_other_programs_are_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
     others = ["HEADROOM_URL", "HEADROOM_KAFKA_LIBS", "HEADROOMS_NUMBER", "HEADROOM_SERVICE_HOST", "HEADROOM_PORT"]
     others += ["HEADROOM_SERVICE_PORT_HTTP", "HEADROOM_SQL_SERVICE_PORT", "HEADROOM_PORT_9092_TCP_ADDR"]
     for name in others:

@@ -15,7 +15,7 @@ from headroom.config.sources import load
 NODES = "http://headroom@ch1:8123,https://headroom@ch2"
 
 
-def test_the_nodes_of_a_cluster_and_how_they_are_written_to(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cluster_nodes_and_store_options_are_parsed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HEADROOM_CLICKHOUSE_PASSWORD", "secret")
     monkeypatch.setenv("HEADROOM_STORE__CLUSTER__NAME", "metrics")
     store = {"compression": "zstd", "retention_days": {"points": 30}, "cluster": {"quorum": "auto"}}
@@ -30,7 +30,7 @@ def test_the_nodes_of_a_cluster_and_how_they_are_written_to(monkeypatch: pytest.
     }
 
 
-def test_a_single_server_needs_no_settings() -> None:
+def test_single_server_needs_no_settings() -> None:
     config = load(None, {})
     assert config.clickhouse_endpoints == ()
     assert config.clickhouse_tls.files == Tls()
@@ -52,13 +52,13 @@ def test_a_single_server_needs_no_settings() -> None:
         ({"clickhouse_tls": {"key": "/nowhere.pem"}}, "clickhouse_tls: key needs certificate"),
     ],
 )
-def test_faults_are_named(flags: dict[str, Any], fault: str) -> None:
+def test_invalid_store_settings_are_reported(flags: dict[str, Any], fault: str) -> None:
     with pytest.raises(ConfigError) as refused:
         load(None, flags)
     assert fault in "; ".join(refused.value.faults)
 
 
-def test_a_file_that_is_no_certificate_is_a_fault(tmp_path: Path) -> None:
+def test_invalid_certificate_file_is_reported(tmp_path: Path) -> None:
     (tmp_path / "ca.pem").write_text("not a certificate\n")
     with pytest.raises(ConfigError, match="cannot use these PEM files"):
         load(None, {"clickhouse_tls": {"ca": str(tmp_path / "ca.pem")}})

@@ -39,14 +39,14 @@ def found() -> dict[str, list[Row]]:
     return {"points": rows, "throttle_samples": rows}
 
 
-def test_all_is_well() -> None:
+def test_matching_results_report_no_faults() -> None:
     compared = broker().compare(report())
     assert len(compared) == 8
     assert {row["difference"] for row in compared} == {0.0}
     assert faults(report(), compared, found()) == []
 
 
-def test_a_wrong_level_a_wrong_limit_and_a_missing_client() -> None:
+def test_wrong_level_wrong_limit_and_missing_client_are_reported() -> None:
     rows = report()
     rows[0]["level"] = "critical"
     rows[1]["limit"] = 7.0
@@ -60,17 +60,17 @@ def test_a_wrong_level_a_wrong_limit_and_a_missing_client() -> None:
 
 
 @pytest.mark.parametrize(("rate", "count"), [(960.0, 0), (1040.0, 0), (900.0, 8), (1100.0, 8)])
-def test_usage_has_to_be_near_the_brokers_own_rate(rate: float, count: int) -> None:
+def test_usage_must_be_close_to_the_brokers_rate(rate: float, count: int) -> None:
     assert len(faults(report(), broker(rate).compare(report()), found())) == count
 
 
-def test_a_broker_that_shows_no_rate() -> None:
+def test_missing_broker_rate_is_reported() -> None:
     said = faults(report(), ByteRates().compare(report()), found())
     assert len(said) == 8
     assert "java-producer-warn has no byte-rate at the broker or in the report" in said
 
 
-def test_what_has_to_be_in_clickhouse() -> None:
+def test_missing_rows_in_clickhouse_are_reported() -> None:
     nothing: dict[str, list[Row]] = {"points": [], "throttle_samples": []}
     said = faults(report(), broker().compare(report()), nothing)
     assert said[:2] == ["no telemetry of the java clients arrived", "no telemetry of the librdkafka clients arrived"]

@@ -1,4 +1,4 @@
-"""Screenshots by the Chromium of this machine, or none."""
+"""Screenshots with the installed Chromium, if there is one."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Page(BaseHTTPRequestHandler):
 
 
 @pytest.mark.browser
-def test_each_page_is_a_file(tmp_path: Path) -> None:
+def test_screenshot_is_taken_of_each_page(tmp_path: Path) -> None:
     with ThreadingHTTPServer(("127.0.0.1", 0), Page) as server:
         Thread(target=server.serve_forever, daemon=True).start()
         names = take_screenshots(f"127.0.0.1:{server.server_port}", "demo", tmp_path)
@@ -37,6 +37,6 @@ def test_each_page_is_a_file(tmp_path: Path) -> None:
     assert any("java-producer-throttled" in path for path in Page.asked)
 
 
-def test_without_chromium_there_are_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_screenshots_without_chromium(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     assert take_screenshots("127.0.0.1:1", "demo", tmp_path) == []

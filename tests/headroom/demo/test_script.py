@@ -6,20 +6,20 @@ from exporters.model import ANONYMOUS
 from headroom.demo.script import CLIENTS, MISLEADING, TOPICS, quotas
 
 
-def test_the_names_are_those_that_were_promised() -> None:
+def test_clients_have_the_documented_names() -> None:
     names = {client.client_id for client in CLIENTS}
     assert len(names) == 16
     assert {"java-producer-idle", "java-consumer-throttled", "librdkafka-producer-free"} <= names
     assert {client.topic for client in CLIENTS} == set(TOPICS)
 
 
-def test_free_clients_have_no_quota_and_nothing_is_a_default() -> None:
+def test_free_clients_have_no_quota_and_no_default_is_set() -> None:
     for entity, _ in quotas():
         assert None not in entity.values()
         assert not str(entity["client-id"]).endswith("-free")
 
 
-def test_a_misleading_quota_loses_against_one_on_user_and_client() -> None:
+def test_misleading_quota_is_overridden_by_user_and_client_quota() -> None:
     by_entity = {tuple(sorted(entity.items())): values for entity, values in quotas()}
     for client in CLIENTS:
         if client.client_id in MISLEADING:
@@ -30,7 +30,7 @@ def test_a_misleading_quota_loses_against_one_on_user_and_client() -> None:
     assert len(MISLEADING) == 2
 
 
-def test_a_throttled_consumer_is_offered_more_than_it_may_take() -> None:
+def test_throttled_consumer_is_offered_more_than_its_limit() -> None:
     for client in CLIENTS:
         script = client.script
         if client.habit == "throttled":

@@ -1,4 +1,4 @@
-"""`headroom serve` that forwards to an OTLP endpoint (mutual TLS) which stops and comes back."""
+"""`headroom serve` forwards to an OTLP endpoint (mutual TLS) that stops and restarts."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ SUBSCRIPTIONS = "all: {metrics: '*', interval.ms: 100}\n"
         ({"headers": {"a b": "c"}}, "no name of a header"),
     ],
 )
-def test_settings_that_cannot_be(settings: dict[str, Any], fault: str) -> None:
+def test_invalid_settings_are_rejected(settings: dict[str, Any], fault: str) -> None:
     with pytest.raises(ConfigError, match=fault):
         load(None, {"forward": settings})
 
 
-def test_ports_and_paths_have_otlps_defaults() -> None:
+def test_port_and_path_default_to_otlp() -> None:
     assert load(None, {"forward": {"endpoint": "https://[::1]"}}).forward.target == "[::1]:443"
     http = load(None, {"forward": {"endpoint": "http://c:4318", "protocol": "http"}}).forward
     assert (http.target, http.url) == ("c:4318", "http://c:4318/v1/metrics")
@@ -65,7 +65,7 @@ def stored(address: str) -> list[float]:
 
 
 @pytest.mark.clickhouse
-def test_a_receiver_that_stops_delays_nothing_and_gets_everything_when_it_is_back(tmp_path: Path) -> None:
+def test_stopped_receiver_delays_nothing_and_receives_all_points_later(tmp_path: Path) -> None:
     [port] = free_ports(1)
     (tmp_path / "subscriptions.yaml").write_text(SUBSCRIPTIONS)
     config = tmp_path / "headroom.yaml"

@@ -1,4 +1,4 @@
-"""`headroom serve --data`: its ClickHouse server is started again when it dies, stopped last, and never left behind."""
+"""`headroom serve --data`: its ClickHouse server is restarted when it dies, stopped last, and never orphaned."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def sql(served: Served, query: str) -> list[tuple[object, ...]]:
 
 
 @pytest.mark.clickhouse
-def test_a_server_that_is_killed_comes_back_with_its_rows(tmp_path: Path) -> None:
+def test_killed_server_is_restarted_with_its_rows(tmp_path: Path) -> None:
     with Served(tmp_path) as served:
         eventually(served.ready, lambda answer: answer == (200, "ready\n"))
         checks = sql(served, "SELECT token FROM headroom.write_checks")
@@ -45,7 +45,7 @@ def test_a_server_that_is_killed_comes_back_with_its_rows(tmp_path: Path) -> Non
 
 
 @pytest.mark.clickhouse
-def test_a_server_does_not_outlive_a_parent_that_is_killed(tmp_path: Path) -> None:
+def test_server_ends_with_a_killed_parent(tmp_path: Path) -> None:
     with Served(tmp_path, "--sql", f"{LOOPBACK}:{free_ports(1)[0]}") as first:
         eventually(first.ready, lambda answer: answer == (200, "ready\n"))
         checks = sql(first, "SELECT token FROM headroom.write_checks")
@@ -59,7 +59,7 @@ def test_a_server_does_not_outlive_a_parent_that_is_killed(tmp_path: Path) -> No
 
 
 @pytest.mark.clickhouse
-def test_a_terminal_s_interrupt_reaches_the_server_last(tmp_path: Path) -> None:
+def test_sigint_stops_the_server_last(tmp_path: Path) -> None:
     with Served(tmp_path) as served:
         [server] = served.children(LAUNCHER)
         assert os.getsid(server.pid) != os.getsid(served.process.pid)
@@ -71,7 +71,7 @@ def test_a_terminal_s_interrupt_reaches_the_server_last(tmp_path: Path) -> None:
 
 
 @pytest.mark.clickhouse
-def test_two_servers_do_not_share_a_directory_or_a_port(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_second_server_on_same_directory_or_port_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("exporters.clickhouse.managed.server._PREDECESSOR_S", 0.2)
     first = ManagedServer(ServerSettings(tmp_path / "one"))
     try:
@@ -86,7 +86,7 @@ def test_two_servers_do_not_share_a_directory_or_a_port(tmp_path: Path, monkeypa
 
 
 @pytest.mark.clickhouse
-def test_a_server_that_cannot_start_says_why(tmp_path: Path) -> None:
+def test_failed_server_start_reports_the_cause(tmp_path: Path) -> None:
     server = ManagedServer(ServerSettings(tmp_path))
     (tmp_path / "server.xml").write_text("<clickhouse><path>")
     server.launch()
@@ -95,7 +95,7 @@ def test_a_server_that_cannot_start_says_why(tmp_path: Path) -> None:
     server.stop()
 
 
-def test_the_program_is_the_configured_one_or_that_of_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_program_comes_from_configuration_or_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     program = tmp_path / "clickhouse"
     program.write_text("#!/bin/sh\n")
     with pytest.raises(NoServerError, match="is not an executable file"):
@@ -108,7 +108,7 @@ def test_the_program_is_the_configured_one_or_that_of_path(tmp_path: Path, monke
     assert find_program(None).endswith("_chdb.abi3.so")
 
 
-def test_an_executable_replaces_the_launcher(tmp_path: Path) -> None:
+def test_launcher_executes_the_configured_program(tmp_path: Path) -> None:
     program = tmp_path / "clickhouse"
     program.write_text('#!/bin/sh\necho "$@" "$CLICKHOUSE_WATCHDOG_ENABLE"\n')
     program.chmod(0o700)
@@ -116,7 +116,7 @@ def test_an_executable_replaces_the_launcher(tmp_path: Path) -> None:
     assert subprocess.check_output(argv, text=True) == "server --config-file=/etc/c.xml 0\n"
 
 
-def test_a_child_of_somebody_else_does_not_start(tmp_path: Path) -> None:
+def test_launcher_exits_when_its_parent_is_gone(tmp_path: Path) -> None:
     argv = [sys.executable, "-m", LAUNCHER, "1", "/nowhere", "/etc/c.xml"]
     assert subprocess.run(argv, check=False).returncode == 1
 

@@ -29,7 +29,7 @@ KIP_714 = {
     "ClientMetricsPluginExportCount": "kafka_server_client_metrics_plugin_exports_total",
     "ClientMetricsPluginErrorCount": "kafka_server_client_metrics_plugin_errors_total",
 }
-# promlint's, by what it says
+# the rules of promlint
 RESERVED = re.compile(r"_(count|sum|bucket)$")
 TYPES = {"counter", "gauge", "histogram", "summary"}
 NO_BASE_UNIT = {"milliseconds", "microseconds", "nanoseconds", "minutes", "hours", "days", "weeks"}
@@ -43,7 +43,7 @@ def everything() -> dict[SelfMetric, Values]:
 
 
 @pytest.mark.parametrize("write, read", [(generate_latest, read_text), (generate_openmetrics, read_openmetrics)])
-def test_each_metric_can_be_read_in_both_formats(write, read) -> None:
+def test_every_metric_is_parsed_in_both_formats(write, read) -> None:
     families = list(read(write(SelfMetrics(everything).snapshot()).decode()))
     samples = {sample.name: (family, sample) for family in families for sample in family.samples}
     assert len(families) == len(samples) == len(CATALOGUE)
@@ -56,7 +56,7 @@ def test_each_metric_can_be_read_in_both_formats(write, read) -> None:
 
 
 @pytest.mark.parametrize("metric", CATALOGUE, ids=lambda metric: metric.name)
-def test_names_are_as_promlint_wants_them(metric: SelfMetric) -> None:
+def test_names_follow_promlint_rules(metric: SelfMetric) -> None:
     words = metric.name.split("_")
     assert re.fullmatch(r"[a-z][a-z0-9]*(_[a-z0-9]+)*", metric.name)
     assert not RESERVED.search(metric.name)
@@ -66,17 +66,17 @@ def test_names_are_as_promlint_wants_them(metric: SelfMetric) -> None:
     assert all(re.fullmatch(r"[a-z][a-z0-9_]*", label) and label not in {"le", "quantile"} for label in metric.labels)
 
 
-def test_names_come_once() -> None:
-    """In OpenMetrics a counter's family has its name without _total: a gauge may not have the same."""
+def test_metric_family_names_are_unique() -> None:
+    """In OpenMetrics a counter's family is named without _total; a gauge must not use the same name."""
     assert not [name for name, n in Counter(m.name.removesuffix("_total") for m in CATALOGUE).items() if n > 1]
 
 
-def test_what_kip_714_names_has_its_name() -> None:
+def test_kip_714_metrics_have_their_kafka_names() -> None:
     reported = {name: metric.name for metric in CATALOGUE for name in re.findall(r"ClientMetrics\w+", metric.help)}
     assert reported == KIP_714
 
 
-def test_readings_of_the_door() -> None:
+def test_receiver_readings_are_derived_from_its_counts() -> None:
     receiver = TelemetryReceiver(ClientMetrics(new_id=lambda: b""), append=lambda *_: None, telemetry_max_bytes=1)
     early, unknown = ErrorCode.THROTTLING_QUOTA_EXCEEDED, ErrorCode.UNKNOWN_SUBSCRIPTION_ID
     receiver.counts = ReceiverCounts(
@@ -96,14 +96,14 @@ def test_readings_of_the_door() -> None:
     assert readings[catalogue.PUSHES] == {"NONE": 7, early.name: 3, unknown.name: 4, "INVALID_RECORD": 2}
 
 
-def test_a_snapshot_is_of_the_moment_it_was_taken() -> None:
+def test_snapshot_does_not_change_afterwards() -> None:
     live: dict[str, float] = {"NONE": 1.0}
     snapshot = SelfMetrics(lambda: {catalogue.PUSHES: live}).snapshot()
     live["INVALID_REQUEST"] = 2.0
     assert [sample.value for family in snapshot.collect() for sample in family.samples] == [1.0]
 
 
-def test_the_page_is_read_in_the_thread_of_the_loop() -> None:
+def test_readings_are_taken_in_the_event_loop_thread() -> None:
     threads = set()
 
     def reading() -> dict[SelfMetric, Values]:

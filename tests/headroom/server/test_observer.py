@@ -31,7 +31,7 @@ kafka_server_quota_throttle_time{resource="Produce",user="observed",clientId=""}
         ({"observe": "b:1", "processes": 2}, "observe takes no clients"),
     ],
 )
-def test_settings_that_cannot_be(flags: dict[str, Any], fault: str) -> None:
+def test_invalid_settings_are_rejected(flags: dict[str, Any], fault: str) -> None:
     with pytest.raises(ConfigError, match=fault):
         load(None, flags)
 
@@ -58,7 +58,7 @@ def jmx_agent() -> Iterator[str]:
 @pytest.mark.kafka
 @pytest.mark.java
 @pytest.mark.clickhouse
-def test_quotas_usage_and_telemetry_without_a_listener(
+def test_observer_stores_quotas_usage_and_telemetry(
     tmp_path: Path, kafka: Cluster, kafka_admin: Admin, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kafka_admin.alter_quota({"user": "observed"}, {"producer_byte_rate": 640_000.0})

@@ -15,5 +15,5 @@ assert resource.getrlimit(resource.RLIMIT_NOFILE) == (hard, hard)
 """
 
 
-def test_the_soft_limit_becomes_the_hard_one() -> None:
+def test_soft_limit_is_raised_to_the_hard_limit() -> None:
     subprocess.run([sys.executable, "-c", _RAISED], check=True, timeout=30)

@@ -86,9 +86,7 @@ class Cluster:
 
 
 @pytest.mark.parametrize(("fault", "raised"), [("full", SpoolFull), ("broken", OSError)])
-def test_changes_that_could_not_be_written_are_written_later_at_their_own_time(
-    fault: str, raised: type[Exception]
-) -> None:
+def test_unwritten_changes_are_written_later_with_their_own_time(fault: str, raised: type[Exception]) -> None:
     cluster = Cluster()
     setattr(cluster.spool, fault, True)
     for value, now_ms in ((1.0, 10), (1.0, 20), (2.0, 30), (None, 40)):
@@ -101,7 +99,7 @@ def test_changes_that_could_not_be_written_are_written_later_at_their_own_time(
     assert len(cluster.spool.limits()) == 3
 
 
-def test_usage_that_could_not_be_written_is_counted() -> None:
+def test_unwritten_usage_is_counted_as_lost() -> None:
     cluster = Cluster()
     cluster.spool.full = True
     cluster.use()
@@ -114,7 +112,7 @@ def test_usage_that_could_not_be_written_is_counted() -> None:
     assert (cluster.recorder.usage_rows_lost, len(cluster.spool.written)) == (2, 1)
 
 
-def test_a_bug_in_one_task_ends_neither_it_nor_the_others() -> None:
+def test_failing_task_does_not_stop_itself_or_others() -> None:
     steps: Counter[str] = Counter()
     faults: Counter[str] = Counter()
 

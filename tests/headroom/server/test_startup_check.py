@@ -15,7 +15,7 @@ def written(directory: Path, name: str, text: str) -> str:
     return str(directory / name)
 
 
-def test_every_file_and_contradiction_is_reported_and_nothing_is_opened(tmp_path: Path) -> None:
+def test_all_startup_errors_are_reported_and_nothing_is_opened(tmp_path: Path) -> None:
     missing, data = tmp_path / "missing", tmp_path / "data"
     written(tmp_path, "short", "secret\n")
     file = written(
@@ -67,7 +67,7 @@ store: {{server: {{program: {missing}}}}}
         ('web: {token: "not such a\\ttoken"}', "web.token: a token is at least 16 visible ASCII characters"),
     ],
 )
-def test_one_fault(tmp_path: Path, text: str, fault: str) -> None:
+def test_invalid_setting_is_a_one_line_error(tmp_path: Path, text: str, fault: str) -> None:
     done = CliRunner().invoke(app, ["config", "check", "--config", written(tmp_path, "headroom.yaml", text)])
     assert done.exit_code == 2
     assert done.stderr.startswith(f"headroom: {fault}")

@@ -15,7 +15,7 @@ from headroom.server.window_levels import WindowLevels
 from tests.kit.clickhouse import running_clickhouse
 
 
-def test_a_store_that_is_away_leaves_the_answers_as_they_were() -> None:
+def test_unavailable_store_keeps_previous_readings() -> None:
     contents = StoreReadings(Nodes(Endpoint("http", "127.0.0.1", 1)), 5)
     with pytest.raises(ConnectionError):
         asyncio.run(contents.read())
@@ -23,7 +23,7 @@ def test_a_store_that_is_away_leaves_the_answers_as_they_were() -> None:
 
 
 @pytest.mark.clickhouse
-def test_jobs_that_succeeded_and_clients_with_known_issues_are_counted(tmp_path: Path) -> None:
+def test_readings_show_jobs_known_issues_and_window_levels(tmp_path: Path) -> None:
     with running_clickhouse(tmp_path / "clickhouse") as server:
         client = server.writer.connect()
         client.command(
@@ -63,7 +63,7 @@ def test_jobs_that_succeeded_and_clients_with_known_issues_are_counted(tmp_path:
         assert shown[catalogue.WINDOW_LIMIT_KNOWN] == {(*producer, name, "gateway"): 1 for name in "ab"}
 
 
-def test_levels_of_a_minute_long_past_are_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_outdated_window_levels_are_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     now_s = 1_000_000
     levels = WindowLevels(Endpoint("http", "127.0.0.1", 1), 8, now_ms=lambda: now_s * 1000)
     asked: list[int] = []

@@ -1,4 +1,4 @@
-"""Two gateways in front of one broker and one store: their usage adds up to the broker's own, and one may be killed."""
+"""Two gateways with one broker and one store: their usage adds up to the broker's, and one may be killed."""
 
 from __future__ import annotations
 
@@ -160,7 +160,9 @@ def stored(bootstrap: str, count: int) -> Counter[bytes]:
     return found
 
 
-def test_usage_adds_up_and_one_gateway_may_be_killed(two: Two, jvm: Jvm, capsys: pytest.CaptureFixture[str]) -> None:
+def test_usage_of_two_gateways_adds_up_and_one_may_be_killed(
+    two: Two, jvm: Jvm, capsys: pytest.CaptureFixture[str]
+) -> None:
     kept = Kept(jvm, f"{two.first.kafka},{two.second.kafka}")
     clients = [
         lambda done, to=to, who=who: steady(to, who, done)

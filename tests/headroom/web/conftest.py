@@ -1,4 +1,4 @@
-"""What the tests of the pages share: a Headroom whose store has clients at every level, and a real Chromium."""
+"""Shared fixtures of the page tests: a Headroom whose store has clients at every level, and a real Chromium."""
 
 from __future__ import annotations
 

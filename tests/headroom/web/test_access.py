@@ -66,7 +66,7 @@ def test_refused_hosts_are_logged_once_a_minute() -> None:
 
 
 @pytest.mark.parametrize("path", ["/metrics", "/healthz", "/readyz"])
-def test_prometheus_and_probes_need_no_token_but_an_address_or_a_configured_name(path: str) -> None:
+def test_metrics_and_probes_need_a_known_host_but_no_token(path: str) -> None:
     peer = client(is_loopback=False, token=TOKEN, host_names=("headroom.monitoring.svc",))
     for host, status in (("headroom.monitoring.svc:9644", 200), ("10.1.2.3:9644", 200), ("evil.example", 421)):
         assert peer.get(path, headers={"host": host}).status_code == status
@@ -94,7 +94,7 @@ def test_requests_from_other_sites_are_logged() -> None:
         ("none", "navigate", 200),
     ],
 )
-def test_other_sites_may_link_and_not_embed(site: str, mode: str, status: int) -> None:
+def test_cross_site_navigation_is_allowed_and_embedding_refused(site: str, mode: str, status: int) -> None:
     assert client().get("/", headers={"sec-fetch-site": site, "sec-fetch-mode": mode}).status_code == status
 
 
@@ -117,26 +117,26 @@ def basic(password: str) -> str:
         ("", 401),
     ],
 )
-def test_a_token_is_needed_beyond_loopback(authorization: str, status: int) -> None:
+def test_token_is_required_beyond_loopback(authorization: str, status: int) -> None:
     answer = client(token=TOKEN, is_loopback=False).get("/", headers={"authorization": authorization.encode()})
     assert answer.status_code == status
     assert client(token=TOKEN).get("/", headers={"authorization": authorization.encode()}).status_code == status
 
 
-def test_beyond_loopback_nobody_reads_without_a_token_or_a_proxy() -> None:
+def test_access_beyond_loopback_without_token_or_proxy_is_refused() -> None:
     answer = client(is_loopback=False).get("/")
     assert (answer.status_code, "web.token" in answer.text) == (403, True)
 
 
 @pytest.mark.parametrize(("peer", "status"), [("10.0.0.7", 200), ("10.0.1.7", 401), ("fe80::1", 401)])
-def test_a_users_header_counts_from_a_trusted_proxy(peer: str, status: int) -> None:
+def test_user_header_is_accepted_from_trusted_proxies_only(peer: str, status: int) -> None:
     config: dict[str, Any] = {"trusted_proxies": ("10.0.0.0/24",)}
     proxied = client(is_loopback=False, peer=peer, **config)
     assert proxied.get("/", headers={"x-forwarded-user": "alice"}).status_code == status
     assert proxied.get("/").status_code == 401
 
 
-def test_every_answer_keeps_scripts_of_others_out() -> None:
+def test_every_response_has_a_strict_content_security_policy() -> None:
     for answer in (client().get("/"), client().get("/missing"), client().get("/", headers={"host": "evil.example"})):
         policy = answer.headers["content-security-policy"]
         assert "default-src 'none'" in policy

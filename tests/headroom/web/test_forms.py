@@ -18,7 +18,7 @@ LINE = (
 STRICTER = {"user": "alice", "client_id": "<default>", "quota_key": "producer_byte_rate", "value": "50000"}
 
 
-def test_what_if_names_who_would_be_throttled_and_the_line(served: str, watched: Watched) -> None:
+def test_what_if_form_shows_verdicts_and_the_command(served: str, watched: Watched) -> None:
     page = watched.page
     page.goto(f"{served}/quotas")
     page.get_by_label("User").fill("alice")
@@ -59,7 +59,7 @@ def test_forms_work_without_javascript(served: str, browser: Browser) -> None:
     context.close()
 
 
-def test_the_api_has_the_same_answers(served: str) -> None:
+def test_api_returns_the_same_results(served: str) -> None:
     found = HTTP.get(f"{served}/api/v1/what-if", params={**STRICTER, "since": "15m", "cluster": "prod"}).json()
     assert found["command"] == LINE
     assert (found["counts"]["newly throttled"], found["counts"]["still throttled"]) == (3, 1)

@@ -1,4 +1,4 @@
-"""A hostile browser: script in every name on every page, requests of other sites, foreign names of the host."""
+"""A hostile browser: scripts in names on every page, requests from other sites, foreign Host headers."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ PATHS = ("/", "/clients/detail", "/quotas", "/quotas/what-if", "/subscriptions",
 
 
 @pytest.mark.parametrize("name", PAGES)
-def test_hostile_names_stay_text_on_every_page(served: str, watched: Watched, shots: Path, name: str) -> None:
+def test_hostile_names_are_escaped_on_every_page(served: str, watched: Watched, shots: Path, name: str) -> None:
     page = watched.page
     page.goto(served + PAGES[name])
     assert page.locator("main img, main script").count() == 0
@@ -54,7 +54,7 @@ def test_hostile_names_stay_text_on_every_page(served: str, watched: Watched, sh
 
 
 @pytest.mark.parametrize("path", PATHS)
-def test_foreign_hosts_are_refused_at_every_path(served: str, path: str) -> None:
+def test_foreign_hosts_are_refused_on_every_path(served: str, path: str) -> None:
     assert HTTP.get(served + path, headers={"host": "evil.example"}).status_code == 421
 
 
@@ -80,7 +80,7 @@ def evil() -> Iterator[str]:
         server.shutdown()
 
 
-def test_a_page_of_another_site_reads_nothing(serving: Served, served: str, browser: Browser, evil: str) -> None:
+def test_page_of_another_site_cannot_read_responses(serving: Served, served: str, browser: Browser, evil: str) -> None:
     context = browser.new_context()
     page = context.new_page()
     page.goto(evil)

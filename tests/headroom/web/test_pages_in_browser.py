@@ -1,4 +1,4 @@
-"""The pages in a real Chromium load, filter, refresh and plot."""
+"""The pages in a real Chromium: loading, filtering, refreshing and plotting."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def names(page: Page) -> list[str]:
     return page.locator("table.clients tbody tr td:nth-child(2) a").all_inner_texts()
 
 
-def test_the_worst_come_first_and_filters_work(served: str, watched: Watched, shots: Path) -> None:
+def test_overview_is_sorted_by_severity_and_filters_work(served: str, watched: Watched, shots: Path) -> None:
     page = watched.page
     page.goto(f"{served}/")
     page.screenshot(path=shots / "overview.png", full_page=True)
@@ -39,7 +39,7 @@ def test_the_worst_come_first_and_filters_work(served: str, watched: Watched, sh
     assert sorted(names(page)) == ["app-warn", "app-watch"]
 
 
-def test_the_list_refreshes_itself_and_keeps_the_keyboards_place(served: str, watched: Watched) -> None:
+def test_overview_refreshes_and_keeps_keyboard_focus(served: str, watched: Watched) -> None:
     page = watched.page
     page.goto(f"{served}/")
     with page.expect_response(lambda response: response.request.headers.get("hx-request") == "true", timeout=60_000):
@@ -48,7 +48,7 @@ def test_the_list_refreshes_itself_and_keeps_the_keyboards_place(served: str, wa
     assert page.evaluate("document.activeElement.className") == "skip"
 
 
-def test_columns_sort(served: str, watched: Watched) -> None:
+def test_overview_columns_are_sortable(served: str, watched: Watched) -> None:
     page = watched.page
     page.goto(f"{served}/")
     page.locator("thead a", has_text="Usage").click()
@@ -57,7 +57,7 @@ def test_columns_sort(served: str, watched: Watched) -> None:
     assert names(page)[0] == "app-ok"
 
 
-def test_a_clients_chart_is_drawn(served: str, watched: Watched, shots: Path) -> None:
+def test_client_page_draws_the_chart(served: str, watched: Watched, shots: Path) -> None:
     page = watched.page
     page.goto(f"{served}/")
     page.locator("table.clients a", has_text="app-throttled").click()
@@ -71,7 +71,7 @@ def test_a_clients_chart_is_drawn(served: str, watched: Watched, shots: Path) ->
     page.screenshot(path=shots / "client.png", full_page=True)
 
 
-def test_a_clients_page_has_the_forecast(served: str, watched: Watched) -> None:
+def test_client_page_shows_the_forecast(served: str, watched: Watched) -> None:
     page = watched.page
     page.goto(f"{served}/")
     page.locator("table.clients a", has_text="app-warn").click()
@@ -83,7 +83,9 @@ def test_a_clients_page_has_the_forecast(served: str, watched: Watched) -> None:
 
 
 @pytest.mark.parametrize("scheme", ["dark", "light"])
-def test_a_phone_needs_no_sideways_scrolling(served: str, browser: Browser, shots: Path, scheme: Any) -> None:
+def test_overview_fits_a_phone_without_horizontal_scrolling(
+    served: str, browser: Browser, shots: Path, scheme: Any
+) -> None:
     context = browser.new_context(viewport={"width": 390, "height": 800}, color_scheme=scheme)
     page = context.new_page()
     page.goto(f"{served}/")
@@ -92,8 +94,8 @@ def test_a_phone_needs_no_sideways_scrolling(served: str, browser: Browser, shot
     context.close()
 
 
-def test_the_first_view_is_small(served: str) -> None:
-    """As transferred: html, styles and script."""
+def test_first_page_load_is_small(served: str) -> None:
+    """Counts transferred bytes of HTML, styles and scripts."""
     total = 0
     with httpx.Client(headers={"accept-encoding": "gzip"}, timeout=60) as client:
         for path in ("/", "/static/headroom.css", "/static/vendor/htmx-2.0.11.min.js", "/static/icon.svg"):
@@ -102,7 +104,7 @@ def test_the_first_view_is_small(served: str) -> None:
     assert total < MAX_FIRST_VIEW_BYTES
 
 
-def test_the_api_has_the_names_of_the_view(served: str) -> None:
+def test_api_has_the_promised_names(served: str) -> None:
     rows = HTTP.get(f"{served}/api/v1/headroom", params={"level": "warn,critical", "cluster": "prod"}).json()
     assert {row["client_id"] for row in rows} == {"app-warn", "app-critical", HOSTILE}
     promised = [
@@ -127,7 +129,7 @@ def test_the_api_has_the_names_of_the_view(served: str) -> None:
 
 
 @pytest.mark.parametrize("query", ["level=bad", "sort=rate;drop", "order=up", "limit=-1", "limit=99999999", "source=x"])
-def test_parameters_that_mean_nothing_are_named(served: str, query: str) -> None:
+def test_invalid_parameters_are_named_in_the_error(served: str, query: str) -> None:
     answer = HTTP.get(f"{served}/api/v1/headroom?{query}")
     assert (answer.status_code, query.partition("=")[0] in answer.json()["error"]) == (400, True)
 
@@ -135,12 +137,12 @@ def test_parameters_that_mean_nothing_are_named(served: str, query: str) -> None
 @pytest.mark.parametrize(
     "value", ["'", "\\", "\t", "\n", "a'); DROP TABLE headroom.points; --", "{x:String}", "%", "é"]
 )
-def test_odd_names_are_looked_for_as_they_are(served: str, value: str) -> None:
+def test_special_characters_are_searched_literally(served: str, value: str) -> None:
     for name in ("client_id", "q"):
         assert HTTP.get(f"{served}/api/v1/headroom", params={name: value}).json() == []
 
 
-def test_only_reading_is_allowed(served: str) -> None:
+def test_only_read_requests_are_allowed(served: str) -> None:
     assert HTTP.post(f"{served}/api/v1/headroom").status_code == 405
     assert HTTP.delete(f"{served}/quotas").status_code == 405
     assert HTTP.get(f"{served}/", headers={"host": "evil.example"}).status_code == 421

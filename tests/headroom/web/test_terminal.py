@@ -26,7 +26,7 @@ def levels(result: Result) -> dict[str, str]:
     return {row[1]: row[0] for row in cells if len(row) > 3}
 
 
-def test_top_prints_the_clients_the_worst_first(serving: Served) -> None:
+def test_top_prints_clients_sorted_by_severity(serving: Served) -> None:
     result = run("top", "--once", "--http", serving.http, "--cluster", "prod")
     assert result.exit_code == 0, result.output
     found = levels(result)
@@ -50,7 +50,7 @@ def test_status_of_a_healthy_service(serving: Served) -> None:
     assert "headroom_store_up" in result.stdout
 
 
-def test_status_of_a_service_whose_store_is_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_status_of_a_service_without_store_exits_with_1(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HEADROOM_CLICKHOUSE_PASSWORD", "")
     with Served(tmp_path, "--clickhouse", f"http://{NOBODY}") as away:
         result = run("status", "--http", away.http)
@@ -61,7 +61,7 @@ def test_status_of_a_service_whose_store_is_away(tmp_path: Path, monkeypatch: py
 
 
 @pytest.mark.parametrize("command", [("status",), ("top", "--once")])
-def test_nobody_answers(command: tuple[str, ...]) -> None:
+def test_unreachable_service_exits_with_3(command: tuple[str, ...]) -> None:
     result = run(*command, "--http", NOBODY)
     assert (result.exit_code, result.stdout) == (3, "")
     assert result.stderr == f"headroom: cannot reach {NOBODY}: Connection refused\n"

@@ -18,7 +18,7 @@ ANY_USER = FilterComponent("user", MatchType.ANY)
 EXACT_APP = FilterComponent("client-id", MatchType.EXACT, "app")
 
 
-def test_equal_entities_are_equal_in_any_order() -> None:
+def test_entity_equality_ignores_order() -> None:
     assert ALICE_APP == entity_of({"user": "alice", "client-id": "app"}) == (("user", "alice"), ("client-id", "app"))
 
 
@@ -38,7 +38,9 @@ def test_equal_entities_are_equal_in_any_order() -> None:
         ([FilterComponent("ip", MatchType.ANY)], False, [IP]),
     ],
 )
-def test_filters(components: list[FilterComponent], strict: bool, expected: list[object]) -> None:
+def test_filter_components_select_entities(
+    components: list[FilterComponent], strict: bool, expected: list[object]
+) -> None:
     assert [entity for entity in EVERYBODY if matches(entity, components, strict=strict)] == expected
 
 
@@ -55,10 +57,10 @@ def test_filters(components: list[FilterComponent], strict: bool, expected: list
         ("ü", "%C3%BC"),
     ],
 )
-def test_sanitizing_as_kafka_does(name: str, sanitized: str) -> None:
+def test_names_are_sanitized_as_in_kafka(name: str, sanitized: str) -> None:
     assert sanitize(name) == sanitized
     assert desanitize(sanitized) == name
 
 
-def test_text_is_kip_546s() -> None:
+def test_text_uses_the_notation_of_kip_546() -> None:
     assert text(entity_of({"user": "a b", "client-id": None})) == "{user=a%20b, client-id=<default>}"

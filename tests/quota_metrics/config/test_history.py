@@ -19,7 +19,7 @@ def limit(user: str, client_id: str, key: str, ms: int, value: float | None, ip:
     return QuotaLimit("c", user, client_id, ip, key, ms, value)
 
 
-def test_everything_is_new_at_first_and_nothing_the_second_time() -> None:
+def test_first_read_records_all_limits_and_the_second_none() -> None:
     history = LimitHistory("c")
     described = {ALICE: {PRODUCER: 10.0, CONSUMER: 20.0}, ALICE_ANY_CLIENT: {PRODUCER: 5.0}}
     assert history.changes(described, 1) == [
@@ -30,7 +30,7 @@ def test_everything_is_new_at_first_and_nothing_the_second_time() -> None:
     assert history.changes(described, 2) == []
 
 
-def test_a_changed_value_and_a_removed_one_are_rows() -> None:
+def test_changed_and_removed_values_are_recorded() -> None:
     history = LimitHistory("c")
     history.changes({ALICE: {PRODUCER: 10.0, CONSUMER: 20.0}}, 1)
     assert history.changes({ALICE: {PRODUCER: 11.0}}, 2) == [
@@ -41,7 +41,7 @@ def test_a_changed_value_and_a_removed_one_are_rows() -> None:
     assert history.changes({ALICE: {PRODUCER: 11.0}}, 4) == [limit("alice", "", PRODUCER, 4, 11.0)]
 
 
-def test_what_was_stored_is_known() -> None:
+def test_stored_limits_are_not_recorded_again() -> None:
     stored = [
         limit("alice", "", CONSUMER, 5, None),
         limit("alice", "", PRODUCER, 1, 10.0),
@@ -56,7 +56,7 @@ def test_what_was_stored_is_known() -> None:
     ]
 
 
-def test_defaults_and_ips_have_their_columns() -> None:
+def test_default_and_ip_entities_are_recorded() -> None:
     described = {
         entity_of({"user": None, "client-id": "app"}): {PRODUCER: 1.0},
         entity_of({"ip": None}): {"connection_creation_rate": 2.0},
@@ -77,7 +77,7 @@ def test_infinite_and_nan_limits_are_stored_once_as_unlimited() -> None:
     assert history.changes(described, 2) == []
 
 
-def test_entities_that_a_row_cannot_tell_are_not_taken_for_others() -> None:
+def test_entities_without_a_row_representation_are_skipped() -> None:
     described = {
         entity_of({"user": "alice", "group": "g"}): {PRODUCER: 1.0},
         entity_of({"user": ""}): {PRODUCER: 1.0},
@@ -86,7 +86,7 @@ def test_entities_that_a_row_cannot_tell_are_not_taken_for_others() -> None:
     assert LimitHistory("c").changes(described, 1) == []
 
 
-def test_a_change_that_another_gateway_recorded_is_not_recorded_again() -> None:
+def test_change_recorded_by_another_gateway_is_not_recorded_again() -> None:
     def row(ms: int, value: float | None, user: str = "alice") -> QuotaLimit:
         return QuotaLimit("c", user, "", "", "producer_byte_rate", ms, value)
 

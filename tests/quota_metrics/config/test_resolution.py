@@ -48,7 +48,7 @@ def test_quota_config_precedence(user: str, client_id: str, value: float, tags: 
     assert resolution.metric_tags == {"user": tags[0], "client-id": tags[1]}
 
 
-def test_each_level_wins_over_all_lesser_ones_and_lists_them() -> None:
+def test_each_level_overrides_and_lists_lower_levels() -> None:
     levels: list[dict[str, str | None]] = [
         {"user": "u", "client-id": "c"},
         {"user": "u", "client-id": None},
@@ -66,7 +66,7 @@ def test_each_level_wins_over_all_lesser_ones_and_lists_them() -> None:
         assert resolution.overridden == [Rule(entity_of(level), value) for level, value in rows[1:]]
 
 
-def test_keys_are_resolved_apart_and_those_without_a_rule_left_out() -> None:
+def test_keys_are_resolved_separately_and_omitted_without_a_rule() -> None:
     resolver = Resolver(
         {
             entity_of({"user": "u"}): {PRODUCER: 1.0},
@@ -90,14 +90,14 @@ def test_keys_are_resolved_apart_and_those_without_a_rule_left_out() -> None:
         ([{"user": "other", "client-id": "c"}, {"user": None}], ("u", "")),
     ],
 )
-def test_tags_of_a_client_without_rule_follow_the_configured_levels(
+def test_tags_of_unlimited_client_follow_the_configured_levels(
     configured: list[dict[str, str | None]], tags: tuple[str, str]
 ) -> None:
     resolver = Resolver(rules(*((entity, 1.0) for entity in configured)))
     assert resolver.metric_tags(PRODUCER, "u", "c") == {"user": tags[0], "client-id": tags[1]}
 
 
-def test_quota_types_enabled_are_those_of_the_key() -> None:
+def test_levels_are_tracked_per_key() -> None:
     resolver = Resolver(
         {
             entity_of({"user": "u"}): {PRODUCER: 1.0},
@@ -108,7 +108,7 @@ def test_quota_types_enabled_are_those_of_the_key() -> None:
     assert (resolver.levels(PRODUCER), resolver.levels(CONSUMER), resolver.levels("request_percentage")) == (3, 4, 0)
 
 
-def test_the_user_tag_is_sanitized_and_leads_back_to_the_rule() -> None:
+def test_user_tag_is_sanitized_and_maps_back_to_the_rule() -> None:
     resolver = Resolver(rules(({"user": "CN=a, O=b"}, 5.0), ({"client-id": "a:b"}, 7.0)))
     tags = resolver.metric_tags(PRODUCER, "CN=a, O=b", "x")
     assert tags == {"user": "CN%3Da%2C%20O%3Db", "client-id": ""}
@@ -120,7 +120,7 @@ def test_the_user_tag_is_sanitized_and_leads_back_to_the_rule() -> None:
     assert resolver.limit_of_tags(PRODUCER, {"ip": "::1"}) is None
 
 
-def test_names_that_are_not_known_fit_no_rule_of_their_dimension() -> None:
+def test_unknown_name_matches_no_rule_of_its_dimension() -> None:
     resolver = Resolver(
         rules(({"user": None, "client-id": None}, 1.0), ({"user": None}, 2.0), ({"client-id": None}, 3.0))
     )
@@ -130,7 +130,7 @@ def test_names_that_are_not_known_fit_no_rule_of_their_dimension() -> None:
     assert resolver.resolve(None, None) == {}
 
 
-def test_an_empty_client_id_is_limited_by_its_user_alone_as_the_broker_does() -> None:
+def test_empty_client_id_is_limited_by_user_rules_only() -> None:
     resolver = Resolver(
         rules(({"user": "u", "client-id": None}, 1.0), ({"user": None}, 2.0), ({"client-id": None}, 3.0))
     )
@@ -139,18 +139,18 @@ def test_an_empty_client_id_is_limited_by_its_user_alone_as_the_broker_does() ->
     assert Resolver(rules(({"client-id": None}, 3.0))).resolve("u", "") == {}
 
 
-def test_an_empty_name_in_a_rule_is_neither_default_nor_absent() -> None:
+def test_empty_name_in_a_rule_is_neither_default_nor_absent() -> None:
     resolver = Resolver(rules(({"user": "u", "client-id": ""}, 1.0), ({"user": ""}, 2.0)))
     assert resolver.resolve("u", "c") == {}
 
 
-def test_default_is_a_name_as_any_other() -> None:
+def test_user_named_default_is_an_ordinary_name() -> None:
     resolver = Resolver(rules(({"user": "<default>"}, 1.0), ({"user": "absent"}, 2.0)))
     assert resolver.resolve("u", "c") == {}
     assert resolver.resolve("<default>", "c")[PRODUCER].value == 1.0
 
 
-def test_ip_limits_are_the_addresss_own_else_the_default() -> None:
+def test_ip_limit_falls_back_to_the_default() -> None:
     resolver = Resolver(rules(({"ip": "10.0.0.1"}, 1.0), ({"ip": None}, 2.0), ({"ip": "::1"}, 3.0), key=IP_RATE))
     own = resolver.resolve(None, None, "10.0.0.1")[IP_RATE]
     assert (own.value, own.metric_tags) == (1.0, {"ip": "10.0.0.1"})
@@ -162,7 +162,7 @@ def test_ip_limits_are_the_addresss_own_else_the_default() -> None:
     assert Resolver({}).resolve("u", "c", "10.0.0.1") == {}
 
 
-def test_clients_with_equal_tags_share_a_quota() -> None:
+def test_clients_with_equal_tags_share_a_quota_group() -> None:
     resolver = Resolver(rules(({"user": "u"}, 1.0), ({"client-id": None}, 2.0)))
     clients = [("u", "a"), ("u", "b"), ("v", "a"), ("w", "a"), ("w", "b")]
     assert shared(resolver, PRODUCER, clients) == {

@@ -16,7 +16,7 @@ def row(user: str, ms: int, value: float | None, client_id: str = "", key: str =
     return QuotaLimit("c", user, client_id, "", key, ms, value)
 
 
-def test_what_was_in_force_at_the_beginning_and_what_changed_since() -> None:
+def test_configurations_start_with_limits_in_force_and_follow_changes() -> None:
     history = [
         row("alice", 40, None),
         row("alice", 10, 1.0),
@@ -32,7 +32,7 @@ def test_what_was_in_force_at_the_beginning_and_what_changed_since() -> None:
     assert list(configurations([], 7)) == [(7, {})]
 
 
-def test_it_reads_what_the_collector_writes() -> None:
+def test_configurations_read_rows_of_the_collector() -> None:
     rules = {
         entity_of({"user": None, "client-id": "a"}): {PRODUCER: 1.0},
         entity_of({"client-id": None}): {CONSUMER: 2.0},
@@ -52,22 +52,22 @@ def names(found: set[tuple[str, str, str]]) -> set[str]:
     return {f"{user}/{client_id}" for _, user, client_id in found}
 
 
-def test_a_change_touches_whose_quota_it_is() -> None:
+def test_change_affects_clients_of_its_quota() -> None:
     assert names(epoch(Alteration(ALICE, {PRODUCER: 1.0})).affected()) == {"alice/app", "alice/job"}
     assert names(epoch(Alteration(ALICE_APP, {PRODUCER: 1.0})).affected()) == {"alice/app"}
     assert epoch(Alteration(ALICE, {CONSUMER: 1.0})).affected() == set()
     assert epoch(Alteration(ALICE, {PRODUCER: 1.0}), row("alice", 0, 1.0)).affected() == set()
 
 
-def test_a_change_touches_those_who_shared_a_quota_with_who_leaves_it() -> None:
-    """alice's job has the same limit as before, but for itself; her app has less, but it may have had less of more."""
+def test_change_affects_clients_that_shared_the_previous_quota() -> None:
+    """alice's job keeps its limit but no longer shares it; her app has a lower limit but may have used less before."""
     left = epoch(Alteration(ALICE_APP, {PRODUCER: 1.0}), row("alice", 0, 5.0))
     assert names(left.affected()) == {"alice/app", "alice/job"}
     assert left.may_use_more((PRODUCER, "alice", "job"))
     assert left.may_use_more((PRODUCER, "alice", "app"))
 
 
-def test_a_change_touches_those_who_share_a_quota_with_who_comes() -> None:
+def test_change_affects_clients_that_share_the_new_quota() -> None:
     """The quota of a client-id is shared by all users without one of their own."""
     joined = epoch(Alteration(ALICE, {PRODUCER: None}), row("alice", 0, 5.0), row("", 0, 5.0, client_id="app"))
     assert names(joined.affected()) == {"alice/app", "alice/job", "bob/app"}
@@ -75,7 +75,7 @@ def test_a_change_touches_those_who_share_a_quota_with_who_comes() -> None:
     assert joined.may_use_more((PRODUCER, "alice", "job"))
 
 
-def test_eased_is_who_may_use_more() -> None:
+def test_may_use_more_after_a_higher_or_removed_limit() -> None:
     alice = (PRODUCER, "alice", "app")
     for old, new, may_use_more in ((5.0, 6.0, True), (5.0, 4.0, False), (5.0, None, True)):
         assert epoch(Alteration(ALICE, {PRODUCER: new}), row("alice", 0, old)).may_use_more(alice) is may_use_more

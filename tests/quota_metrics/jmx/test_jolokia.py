@@ -29,7 +29,7 @@ ANSWER = [
 ]
 
 
-def test_one_read_for_each_type() -> None:
+def test_bulk_request_reads_each_quota_type() -> None:
     asked = orjson.loads(read_request())
     assert [read["mbean"] for read in asked] == [
         f"kafka.server:type={bean},*" for bean in ("Produce", "Fetch", "Request", "ControllerMutation")
@@ -37,7 +37,7 @@ def test_one_read_for_each_type() -> None:
     assert [read["attribute"][0] for read in asked] == ["byte-rate", "byte-rate", "request-time", "mutation-rate"]
 
 
-def test_names_and_values() -> None:
+def test_bulk_response_is_parsed_into_names_and_values() -> None:
     reading = read_answer(orjson.dumps(ANSWER))
     assert reading.values == {
         ("Produce", "user with spaces", "app"): {"byte-rate": 1234.5, "throttle-time": 70.25},
@@ -47,12 +47,12 @@ def test_names_and_values() -> None:
     assert reading.malformed == 0
 
 
-def test_beans_that_are_none_are_counted() -> None:
+def test_invalid_beans_are_counted_as_malformed() -> None:
     values = {"java.lang:type=Memory": {}, "kafka.server:type=Produce,x": {}, "kafka.server:type=Produce,user=a": 1}
     assert read_answer(orjson.dumps([{"status": 200, "value": values}])).malformed == 3
 
 
 @pytest.mark.parametrize("body", [b"", b"{}", b"[1]", b"<html>", b"null"])
-def test_what_is_no_bulk_answer(body: bytes) -> None:
+def test_invalid_bulk_response_raises_value_error(body: bytes) -> None:
     with pytest.raises(ValueError):
         read_answer(body)

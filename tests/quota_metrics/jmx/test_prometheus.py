@@ -1,4 +1,4 @@
-"""Quota sensors in expositions: our names, foreign labels, mangled names, garbage."""
+"""Quota sensors in expositions: documented names, other labels, mangled names, invalid lines."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def read(text: str) -> SensorReading:
     return read_exposition(text.encode())
 
 
-def test_clean_names() -> None:
+def test_documented_names_are_parsed() -> None:
     reading = read(
         """# HELP kafka_server_quota_byte_rate kafka.server:name=null,type=Produce,attribute=byte-rate
 # TYPE kafka_server_quota_byte_rate gauge
@@ -37,13 +37,13 @@ kafka_server_brokertopicmetrics_bytesin_total 5
     assert reading[1:] == (0, 0, 0)
 
 
-def test_what_jmx_quoted_and_prometheus_escaped() -> None:
+def test_jmx_quoting_and_prometheus_escapes_are_decoded() -> None:
     line = r'kafka_server_quota_byte_rate{clientId="\"a\\\"b:\\*?,}=\"",resource="Produce"} 1'
     assert list(read(line).values) == [("Produce", "", 'a"b:*?,}=')]
     assert [unquoted(name) for name in ('"a\\nb"', '"', "plain", '"\\\\"')] == ["a\nb", '"', "plain", "\\"]
 
 
-def test_labels_as_other_people_call_them() -> None:
+def test_alternative_label_names_are_accepted() -> None:
     reading = read(
         'kafka_server_quota_byte_rate{client_id="a",type="produce"} 1\n'
         'kafka_server_quota_byte_rate{clientid="b",quota_type="FETCH"} 2\n'
@@ -65,7 +65,7 @@ kafka_server_produce_queue_size 2.0
 """  # the first two as an exporter 1.0.1 with the rules for KRaft gave them
 
 
-def test_mangled_names_are_taken_where_they_are_one_known_clients() -> None:
+def test_mangled_names_are_resolved_to_unique_known_clients() -> None:
     known = {("ANONYMOUS", "App1"), ("ANONYMOUS", "my-app"), ("ANONYMOUS", "my.app"), ("b c", "")}
     reading = read_exposition(MANGLED.encode(), known)
     assert reading.values == {
@@ -76,7 +76,7 @@ def test_mangled_names_are_taken_where_they_are_one_known_clients() -> None:
     assert read(MANGLED) == SensorReading({}, ambiguous=5)
 
 
-def test_clean_names_win_over_mangled_ones() -> None:
+def test_documented_names_override_mangled_names() -> None:
     reading = read(
         'kafka_server_quota_byte_rate{clientId="app",resource="Produce"} 1\n'
         "kafka_server_produce_client_id_app_byte_rate 2\n"
@@ -84,7 +84,7 @@ def test_clean_names_win_over_mangled_ones() -> None:
     assert reading.values == {("Produce", "", "app"): {"byte-rate": 1.0}}
 
 
-def test_a_bad_line_costs_itself_alone() -> None:
+def test_malformed_line_is_skipped() -> None:
     reading = read(
         'kafka_server_quota_byte_rate{clientId="app\nkafka_server_quota_byte_rate{x} y\n'
         'kafka_server_quota_byte_rate{clientId="b",resource="Produce"} 1\n'
@@ -93,11 +93,11 @@ def test_a_bad_line_costs_itself_alone() -> None:
 
 
 @given(st.binary(max_size=60), st.binary(max_size=60))
-def test_no_bytes_are_too_much(name: bytes, rest: bytes) -> None:
+def test_random_bytes_raise_nothing(name: bytes, rest: bytes) -> None:
     read_exposition(b"kafka_server_quota_" + name + b"{" + rest + b"\nkafka_server_produce_user_" + name)
 
 
-def test_rows_of_usage() -> None:
+def test_usage_samples_of_sensor_values() -> None:
     values = {
         ("Produce", "alice", "app"): {"byte-rate": 10.0, "throttle-time": math.nan},
         ("Request", "bob", ""): {"request-time": 0.0, "throttle-time": 7.0},

@@ -61,7 +61,7 @@ def target(server: ThreadingHTTPServer, path: str, agent: Agent = Agent.PROMETHE
     return Target(1, agent, f"http://{user}127.0.0.1:{server.server_port}{path}")
 
 
-def test_an_exposition_is_got_and_jolokia_is_asked(server: ThreadingHTTPServer) -> None:
+def test_scrape_sends_get_for_prometheus_and_post_for_jolokia(server: ThreadingHTTPServer) -> None:
     exposed = scrape(target(server, "/metrics?x=1", user="me:s%40cret@"), timeout_s=5, max_bytes=1 << 20)
     answered = scrape(target(server, "/jolokia/", Agent.JOLOKIA), timeout_s=5, max_bytes=1 << 20)
     assert exposed.values == answered.values == {("Produce", "", "a"): {"byte-rate": 1.0}}
@@ -75,12 +75,12 @@ def test_an_exposition_is_got_and_jolokia_is_asked(server: ThreadingHTTPServer) 
     ("path", "said"),
     [("/denied", "answered 401"), ("/endless", "larger than 100000 bytes"), ("/slow", "too long")],
 )
-def test_a_bad_answer_is_one_line(server: ThreadingHTTPServer, path: str, said: str) -> None:
+def test_invalid_response_raises_scrape_error(server: ThreadingHTTPServer, path: str, said: str) -> None:
     with pytest.raises(ScrapeError, match=said):
         scrape(target(server, path, user="me:hidden@"), timeout_s=0.3, max_bytes=100_000)
 
 
-def test_nobody_there_and_no_json() -> None:
+def test_unreachable_target_raises_scrape_error_without_password() -> None:
     with pytest.raises(ScrapeError, match="refused") as caught:
         scrape(Target(1, Agent.JOLOKIA, f"http://me:hidden@127.0.0.1:{free_ports(1)[0]}/"), timeout_s=1, max_bytes=10)
     assert "hidden" not in str(caught.value)

@@ -1,4 +1,4 @@
-"""A broker that answers the admin client as the test says, and bodies of its answers."""
+"""A fake broker with scripted answers, and functions that build the answers."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ GOOD = {API_VERSIONS: versions((METADATA, 13), (DESCRIBE, 1), (ALTER, 1)), DESCR
 
 
 class FakeBroker:
-    """Answers each API as its table says; an API that is not in it is never answered."""
+    """Answers each API from a table; requests of other APIs are never answered."""
 
     def __init__(self, answers: dict[int, Answer]) -> None:
         self.answers = dict(answers)

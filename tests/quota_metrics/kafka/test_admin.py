@@ -37,7 +37,7 @@ from tests.quota_metrics.kafka.fake_broker import (
 )
 
 
-def test_start_learns_the_nodes() -> None:
+def test_start_returns_the_cluster() -> None:
     cluster, port = asking(GOOD, lambda admin, fake: _with_port(admin.start(), fake))
     assert cluster == Cluster("c", (Node(1, "127.0.0.1", port, "r"),), 1)
 
@@ -46,11 +46,11 @@ async def _with_port(asked: Awaitable[Any], fake: FakeBroker) -> Any:
     return await asked, fake.port
 
 
-def test_quotas_are_described_by_entity() -> None:
+def test_describe_returns_quotas_by_entity() -> None:
     assert asking(GOOD, describe) == {ALICE: {"producer_byte_rate": 10.0}}
 
 
-def test_the_filter_goes_over_the_wire() -> None:
+def test_filter_is_sent_to_the_broker() -> None:
     frames: list[bytes] = []
 
     def answer(frame: bytes) -> bytes | None:
@@ -67,14 +67,14 @@ def test_the_filter_goes_over_the_wire() -> None:
     assert frames[0].endswith(b"\x03\x05user\x00\x06alice\x00\x0aclient-id\x02\x00\x00\x01\x00")
 
 
-def test_a_refusal_tells_kafkas_code_and_message() -> None:
+def test_refusal_includes_kafkas_code_and_message() -> None:
     with pytest.raises(
         RefusedError, match=r"^DescribeClientQuotas was refused with CLUSTER_AUTHORIZATION_FAILED \(31\): no$"
     ):
         asking(GOOD | {DESCRIBE: quotas(ErrorCode.cluster_authorization_failed, "no")}, describe)
 
 
-def test_alterations_tell_each_entitys_outcome() -> None:
+def test_alter_returns_a_result_per_entity() -> None:
     results = asking(
         GOOD | {ALTER: alterations(ErrorCode.invalid_request)},
         lambda admin, fake: admin.alter_client_quotas(
@@ -84,7 +84,7 @@ def test_alterations_tell_each_entitys_outcome() -> None:
     assert results == [Altered(entity_of({"user": "alice"}), 42, None)]
 
 
-def test_alterations_go_to_the_controller_when_the_broker_does_not_forward() -> None:
+def test_alterations_are_retried_on_the_controller() -> None:
     async def ask(admin: KafkaAdmin, fake: FakeBroker) -> Any:
         async with broker(GOOD | {ALTER: alterations(ErrorCode.none)}) as controller:
             fake.answers[METADATA] = nodes((1, fake.port), (2, controller.port), controller=2)
@@ -98,7 +98,7 @@ def test_alterations_go_to_the_controller_when_the_broker_does_not_forward() -> 
     assert asked == [API_VERSIONS, ALTER]
 
 
-def test_a_request_in_no_version_of_the_broker_is_not_sent() -> None:
+def test_unsupported_request_is_not_sent() -> None:
     async def ask(admin: KafkaAdmin, fake: FakeBroker) -> Any:
         with pytest.raises(UnsupportedError, match="does not know ListConfigResources in version 0"):
             await admin.send(list_v0.ListConfigResourcesRequest())
@@ -107,7 +107,7 @@ def test_a_request_in_no_version_of_the_broker_is_not_sent() -> None:
     assert asking(GOOD, ask) == [API_VERSIONS]
 
 
-def test_the_best_version_that_the_broker_knows_is_sent() -> None:
+def test_highest_common_version_is_sent() -> None:
     def asked_with(highest: int) -> Any:
         answers = {
             API_VERSIONS: versions((74, highest)),
@@ -119,7 +119,7 @@ def test_the_best_version_that_the_broker_knows_is_sent() -> None:
     assert [asked_with(0), asked_with(1), asked_with(2)] == [0, 1, 1]
 
 
-def test_a_broker_that_knows_only_old_api_versions_is_asked_again_in_version_0() -> None:
+def test_api_versions_falls_back_to_version_0() -> None:
     keys = tuple(
         versions_v0.ApiVersion(api_key=i16(key), min_version=i16(0), max_version=i16(13))
         for key in (METADATA, DESCRIBE)

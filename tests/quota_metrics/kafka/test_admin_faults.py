@@ -1,4 +1,4 @@
-"""The admin client against a broker that is silent, gone, or answers with garbage."""
+"""The admin client against a broker that is silent, unreachable or sends invalid responses."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from tests.quota_metrics.kafka.fake_broker import (
 )
 
 
-def test_nobody_at_home() -> None:
+def test_unreachable_bootstrap_raises_unreachable_error() -> None:
     async def ask(admin: KafkaAdmin, fake: FakeBroker) -> None:
         with pytest.raises(UnreachableError, match=r"^cannot reach 127.0.0.1:1: Connection refused$"):
             await KafkaAdmin([("127.0.0.1", 1)], timeout_ms=1000).start()
@@ -41,7 +41,7 @@ def test_nobody_at_home() -> None:
     asking(GOOD, ask)
 
 
-def test_silence_ends_with_the_timeout() -> None:
+def test_silent_broker_raises_timed_out_error() -> None:
     with pytest.raises(TimedOutError, match="no answer within 100 ms"):
         asking({}, start, timeout_ms=100)
     with pytest.raises(TimedOutError, match="did not answer AlterClientQuotas within 100 ms"):
@@ -63,7 +63,9 @@ def test_silence_ends_with_the_timeout() -> None:
         ),
     ],
 )
-def test_rubbish_is_one_clear_error(answer: Answer, error: type[ClusterError], message: str) -> None:
+def test_malformed_response_raises_one_line_cluster_error(
+    answer: Answer, error: type[ClusterError], message: str
+) -> None:
     for api_key in (API_VERSIONS, METADATA, DESCRIBE):
         with pytest.raises(error, match=message) as caught:
             asking(GOOD | {api_key: answer}, lambda admin, fake: _both(admin), max_response_bytes=65_536)
@@ -75,7 +77,7 @@ async def _both(admin: KafkaAdmin) -> None:
     await admin.describe_client_quotas()
 
 
-def test_any_bytes_for_an_answer_are_an_error_of_the_family_or_an_answer() -> None:
+def test_random_responses_raise_only_cluster_errors() -> None:
     rng = random.Random(3)
     for _ in range(60):
         junk = rng.randbytes(rng.randrange(40))
@@ -86,7 +88,7 @@ def test_any_bytes_for_an_answer_are_an_error_of_the_family_or_an_answer() -> No
             continue
 
 
-def test_a_server_of_another_protocol_is_named_as_such() -> None:
+def test_http_server_raises_not_kafka_error() -> None:
     async def http(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read(100)
         writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
@@ -101,7 +103,7 @@ def test_a_server_of_another_protocol_is_named_as_such() -> None:
     asyncio.run(run())
 
 
-def test_a_connection_that_broke_is_opened_anew() -> None:
+def test_closed_connection_is_reopened() -> None:
     async def ask(admin: KafkaAdmin, fake: FakeBroker) -> Any:
         fake.answers[DESCRIBE] = lambda frame: None
         with pytest.raises(UnreachableError):
@@ -114,7 +116,7 @@ def test_a_connection_that_broke_is_opened_anew() -> None:
     assert asked == [API_VERSIONS, DESCRIBE] * 2
 
 
-def test_a_learned_node_answers_when_the_bootstrap_address_is_gone() -> None:
+def test_discovered_node_is_used_when_bootstrap_is_gone() -> None:
     async def run() -> Any:
         async with broker(GOOD) as second:
             async with broker(GOOD | {METADATA: nodes((2, second.port))}) as first:
@@ -132,7 +134,7 @@ def test_a_learned_node_answers_when_the_bootstrap_address_is_gone() -> None:
     assert asked == [API_VERSIONS, DESCRIBE]
 
 
-def test_a_cancelled_request_does_not_leave_its_answer_to_the_next() -> None:
+def test_cancelled_request_does_not_affect_the_next() -> None:
     async def ask(admin: KafkaAdmin, fake: FakeBroker) -> Any:
         await admin.start()
         del fake.answers[DESCRIBE]
@@ -145,7 +147,7 @@ def test_a_cancelled_request_does_not_leave_its_answer_to_the_next() -> None:
     assert asking(GOOD, ask) == {ALICE: {"producer_byte_rate": 10.0}}
 
 
-def test_requests_at_the_same_time_each_get_their_own_answer() -> None:
+def test_concurrent_requests_get_their_own_responses() -> None:
     async def ask(admin: KafkaAdmin, fake: FakeBroker) -> Any:
         return await asyncio.gather(*(admin.describe_client_quotas() for _ in range(5)), admin.describe_cluster())
 

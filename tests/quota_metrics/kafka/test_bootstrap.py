@@ -46,7 +46,7 @@ def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     "addresses",
     [[ANSWERS], [SILENT] * 3 + [ANSWERS], [REFUSES, SILENT, ANSWERS], [SLOW, SILENT], [SILENT, SLOW, REFUSES]],
 )
-def test_the_first_that_answers_is_taken_and_the_others_are_given_up(addresses: list[Address]) -> None:
+def test_first_answering_broker_wins_and_others_are_cancelled(addresses: list[Address]) -> None:
     brokers = Brokers()
     address, connection = asyncio.run(first_to_answer(addresses, brokers.connect))
     assert address == cast(Address, connection)
@@ -54,11 +54,11 @@ def test_the_first_that_answers_is_taken_and_the_others_are_given_up(addresses: 
     assert brokers.cancelled == [one for one in brokers.tried if one == SILENT]
 
 
-def test_a_broker_has_the_whole_time_however_many_there_are() -> None:
+def test_each_broker_has_the_whole_timeout() -> None:
     assert asyncio.run(first_to_answer([SLOW, *[REFUSES] * 40], Brokers().connect))[0] == SLOW
 
 
 @pytest.mark.parametrize(("count", "error"), [(1, TimedOutError), (2, UnreachableError)])
-def test_none_answers(count: int, error: type[ClusterError]) -> None:
+def test_no_answering_broker_raises(count: int, error: type[ClusterError]) -> None:
     with pytest.raises(error, match="cannot reach"):
         asyncio.run(first_to_answer([REFUSES] * count, Brokers().connect))

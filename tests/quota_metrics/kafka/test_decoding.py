@@ -20,7 +20,7 @@ NO_THROTTLE = bytes(4)
 
 
 @pytest.mark.slow
-def test_every_response_is_read_as_kio_wrote_it() -> None:
+def test_every_response_decodes_as_kio_encoded_it() -> None:
     rng = random.Random(1)
     for versions in schema_name_map.values():
         for types in versions.values():
@@ -30,7 +30,7 @@ def test_every_response_is_read_as_kio_wrote_it() -> None:
                 assert decode(response_type, encode(response)) == response
 
 
-def test_a_claim_of_many_elements_is_refused_at_once() -> None:
+def test_oversized_array_claim_is_refused() -> None:
     """The bytes that make kio 0.6.5 abort the process."""
     for response_type, claim in (
         (MetadataResponse, NO_THROTTLE + b"\xff\xff\xff\xff\x0f"),
@@ -41,31 +41,31 @@ def test_a_claim_of_many_elements_is_refused_at_once() -> None:
             decode(response_type, claim)
 
 
-def test_unknown_tagged_fields_are_passed_over() -> None:
+def test_unknown_tagged_fields_are_skipped() -> None:
     body = NO_THROTTLE + b"\x00\x00\x00\x01"  # no error, no message, no entries
     known = decode(QuotasV1, body + b"\x00")
     assert decode(QuotasV1, body + b"\x01\x05\x03abc") == known
 
 
-def test_an_error_code_of_a_newer_kafka_stays_a_number() -> None:
+def test_unknown_error_code_is_kept_as_a_number() -> None:
     response = decode(QuotasV0, NO_THROTTLE + b"\x27\x10\xff\xff\xff\xff\xff\xff")
     assert (response.error_code, response.entries) == (10_000, None)
 
 
-def test_bytes_beyond_the_entity_are_refused_and_a_head_leaves_them() -> None:
+def test_trailing_bytes_are_refused_except_by_decode_head() -> None:
     body = NO_THROTTLE + b"\x00\x00\xff\xff\xff\xff\xff\xff"
     with pytest.raises(UndecodableError, match="2 bytes more"):
         decode(QuotasV0, body + b"ab")
     assert decode_head(QuotasV0, body + b"ab")[1] == len(body)
 
 
-def test_null_where_the_schema_has_none_is_refused() -> None:
+def test_null_in_a_non_nullable_field_is_refused() -> None:
     with pytest.raises(UndecodableError, match="null"):
         decode(QuotasV1, NO_THROTTLE + b"\x00\x00\x00\x02\x02\x00")
 
 
 @pytest.mark.parametrize("response_type", [QuotasV0, QuotasV1, MetadataResponse])
-def test_junk_is_refused_or_read_and_nothing_else(response_type: Any) -> None:
+def test_mutated_responses_are_decoded_or_refused(response_type: Any) -> None:
     rng = random.Random(7)
     for _ in range(300):
         good = bytearray(encode(random_entity(rng, response_type)))

@@ -23,7 +23,7 @@ from tests.kit.certificates import CertificateAuthority
 PLAIN_JAAS = 'org.apache.kafka.common.security.plain.PlainLoginModule required username="al\\"ice" password="p;=w";'
 
 
-def test_properties_are_read_as_java_reads_them() -> None:
+def test_properties_are_parsed_as_in_java() -> None:
     text = (
         "# comment\n! comment\n\n  a = b \nc:d\ne f g\nh\n"
         "i = one \\\n    two\nj\\=k=\\u00fc\\t!\nl=c:\\\\dir\\\\\nm=n=o\r\n"
@@ -40,7 +40,7 @@ def test_properties_are_read_as_java_reads_them() -> None:
     }
 
 
-def test_plaintext_without_properties() -> None:
+def test_empty_properties_mean_plaintext() -> None:
     assert (security({}).tls, security({}).sasl) == (None, None)
 
 
@@ -49,7 +49,7 @@ def sasl(mechanism: str, **more: str) -> Mapping[str, str]:
     return {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": mechanism, **named}
 
 
-def test_names_and_passwords_by_jaas_or_by_properties() -> None:
+def test_credentials_come_from_jaas_or_properties() -> None:
     assert security(sasl("PLAIN", sasl_jaas_config=PLAIN_JAAS)).sasl == Plain('al"ice', "p;=w")
     assert security(sasl("PLAIN", sasl_username="a", sasl_password="b")).sasl == Plain("a", "b")
     scram = security(sasl("SCRAM-SHA-512", sasl_username="a", sasl_password="b")).sasl
@@ -72,12 +72,12 @@ def test_names_and_passwords_by_jaas_or_by_properties() -> None:
         ({"security.protocol": "SSL", "ssl.keystore.certificate.chain": "x"}, "the client certificate and key"),
     ],
 )
-def test_what_cannot_be_connected_with(properties: Mapping[str, str], message: str) -> None:
+def test_invalid_properties_are_refused(properties: Mapping[str, str], message: str) -> None:
     with pytest.raises(PropertiesError, match=message):
         security(properties)
 
 
-def test_a_jks_store_is_refused_with_the_way_to_convert_it(tmp_path: Path) -> None:
+def test_jks_store_is_refused_with_conversion_advice(tmp_path: Path) -> None:
     store = tmp_path / "trust.jks"
     store.write_bytes(b"\xfe\xed\xfe\xed")
     for name in ("ssl.truststore.location", "ssl.keystore.location"):
@@ -85,7 +85,7 @@ def test_a_jks_store_is_refused_with_the_way_to_convert_it(tmp_path: Path) -> No
             security({"security.protocol": "SSL", name: str(store), "ssl.truststore.type": "JKS"})
 
 
-def test_pkcs12_stores(tmp_path: Path) -> None:
+def test_pkcs12_stores_are_loaded(tmp_path: Path) -> None:
     authority = CertificateAuthority(tmp_path)
     authority.issue("mine")
     properties = {
@@ -106,7 +106,7 @@ def test_pkcs12_stores(tmp_path: Path) -> None:
         security(properties | {"ssl.keystore.location": str(tmp_path / "ca.p12"), "ssl.keystore.password": "trust"})
 
 
-def test_files_that_are_none(tmp_path: Path) -> None:
+def test_invalid_properties_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(PropertiesError, match="cannot be read: No such file"):
         read_properties(tmp_path / "absent")
     (tmp_path / "binary").write_bytes(b"\xff\xfe")
@@ -114,7 +114,7 @@ def test_files_that_are_none(tmp_path: Path) -> None:
         read_properties(tmp_path / "binary")
 
 
-def test_a_trust_store_may_have_comments_in_any_language(tmp_path: Path) -> None:
+def test_trust_store_may_contain_unicode_comments(tmp_path: Path) -> None:
     store = tmp_path / "übergeordnet.pem"
     begin, end = "-----BEGIN CERTIFICATE-----", "-----END CERTIFICATE-----"
     pem = f"{begin}{Path(certifi.where()).read_text().split(begin)[1].split(end)[0]}{end}\n"
@@ -127,7 +127,7 @@ def test_a_trust_store_may_have_comments_in_any_language(tmp_path: Path) -> None
     assert len(inline.get_ca_certs()) == 1
 
 
-def test_tls_checks_names_and_certificates_unless_told_otherwise() -> None:
+def test_tls_verifies_names_and_certificates_by_default() -> None:
     def context(**more: str) -> ssl.SSLContext:
         tls = security(
             {"security.protocol": "SSL", **{key.replace("_", "."): value for key, value in more.items()}}
@@ -147,7 +147,7 @@ def first_message(properties: Mapping[str, str]) -> bytes:
     return next(mechanism.conversation())
 
 
-def test_a_token_of_a_file_is_read_at_each_connection(tmp_path: Path) -> None:
+def test_token_file_is_read_at_each_connection(tmp_path: Path) -> None:
     token = tmp_path / "a token"
     properties = sasl("OAUTHBEARER", sasl_oauthbearer_token_endpoint_url=token.as_uri())
     with pytest.raises(SaslError, match="cannot be read"):
@@ -158,7 +158,7 @@ def test_a_token_of_a_file_is_read_at_each_connection(tmp_path: Path) -> None:
     assert b"Bearer two\x01" in first_message(properties)
 
 
-def test_an_unsecured_token_has_the_claims_and_a_lifetime() -> None:
+def test_unsecured_token_has_claims_and_lifetime() -> None:
     header, body, signature = unsecured({"sub": "alice"}, now_s=lambda: 1000.0).split(".")
     assert json.loads(base64.urlsafe_b64decode(header + "==")) == {"alg": "none"}
     assert json.loads(base64.urlsafe_b64decode(body + "==")) == {"sub": "alice", "iat": 1000.0, "exp": 4600.0}
@@ -191,7 +191,7 @@ def issuer(answer: bytes) -> Iterator[tuple[str, list[tuple[str, bytes]]]]:
         thread.join()
 
 
-def test_a_token_of_an_issuer() -> None:
+def test_token_is_requested_from_the_token_endpoint() -> None:
     jaas = 'x.OAuthBearerLoginModule required clientId="me" clientSecret="it" scope="kafka";'
     with issuer(b'{"access_token": "abc"}') as (url, asked):
         properties = sasl("OAUTHBEARER", sasl_jaas_config=jaas, sasl_oauthbearer_token_endpoint_url=url)
@@ -200,6 +200,6 @@ def test_a_token_of_an_issuer() -> None:
 
 
 @pytest.mark.parametrize("answer", [b"", b"[]", b"{}", b'{"access_token": 1}'])
-def test_an_issuer_that_gives_none(answer: bytes) -> None:
+def test_invalid_token_response_raises_sasl_error(answer: bytes) -> None:
     with issuer(answer) as (url, _), pytest.raises(SaslError, match="no token from"):
         first_message(sasl("OAUTHBEARER", sasl_oauthbearer_token_endpoint_url=url))

@@ -26,7 +26,7 @@ from quota_metrics.kafka.errors import RefusedError
 pytestmark = [pytest.mark.kafka, pytest.mark.java]
 
 MANY = 1e12
-# ClientQuotasRequestTest's set: every kind of entity, names with blanks among them.
+# The set of ClientQuotasRequestTest: every kind of entity, including names with spaces.
 ENTITIES = [
     *(entity_of({"user": user}) for user in ("quota user 1", "quota-user-2", None)),
     *(entity_of({"client-id": client_id}) for client_id in ("quota-client-1", "quota-client-2", None)),
@@ -121,9 +121,7 @@ def _each(kind: str, *names: str) -> list[FilterComponent]:
     return [*exact, FilterComponent(kind, MatchType.DEFAULT), FilterComponent(kind, MatchType.ANY)]
 
 
-def test_each_filter_finds_what_kafkas_admin_finds(
-    kafka: Cluster, jvm: Jvm, configured: dict[Entity, dict[str, float]]
-) -> None:
+def test_filters_match_kafkas_admin(kafka: Cluster, jvm: Jvm, configured: dict[Entity, dict[str, float]]) -> None:
     java_admin = jvm.admin(kafka.bootstrap)
 
     async def compare(admin: KafkaAdmin) -> int:
@@ -155,7 +153,7 @@ def test_each_filter_finds_what_kafkas_admin_finds(
         ([FilterComponent("user", MatchType.ANY), FilterComponent("ip", MatchType.ANY)], 42, "Invalid entity filter"),
     ],
 )
-def test_filters_that_the_broker_refuses(
+def test_invalid_filters_are_refused_by_the_broker(
     kafka: Cluster, components: list[FilterComponent], code: int, message: str
 ) -> None:
     with pytest.raises(RefusedError, match=message) as caught:
@@ -181,7 +179,7 @@ BAD_ALTERATIONS: list[tuple[dict[str, str | None], dict[str, float | None], str]
 ]
 
 
-def test_alterations_that_the_controller_refuses_are_refused_offline_alike(kafka: Cluster) -> None:
+def test_offline_validation_refuses_as_the_controller(kafka: Cluster) -> None:
     for names, values, message in BAD_ALTERATIONS:
         alteration = Alteration(entity_of(names), values)
         (result,) = alter(kafka, alteration)
@@ -191,7 +189,7 @@ def test_alterations_that_the_controller_refuses_are_refused_offline_alike(kafka
             assert refusal(alteration) == result.error_message
 
 
-def test_alterations_that_the_controller_takes_are_taken_offline_alike(kafka: Cluster) -> None:
+def test_offline_validation_accepts_as_the_controller(kafka: Cluster) -> None:
     for values in (
         {"producer_byte_rate": 1235.0000001},
         {"request_percentage": 56.62367},
@@ -205,7 +203,7 @@ def test_alterations_that_the_controller_takes_are_taken_offline_alike(kafka: Cl
         assert (result.error_code, refusal(alteration)) == (0, None)
 
 
-def test_validate_only_leaves_everything_as_it_was(kafka: Cluster) -> None:
+def test_validate_only_changes_nothing(kafka: Cluster) -> None:
     entity = entity_of({"user": "validated"})
     (result,) = alter(kafka, Alteration(entity, {"producer_byte_rate": MANY}), validate_only=True)
     assert result.error_code == 0
@@ -227,7 +225,7 @@ def headroom(kafka: Cluster, command: str, *arguments: str) -> str:
     return result.stdout
 
 
-def test_kafka_configs_sees_what_we_set_and_we_see_what_it_sets(kafka: Cluster, java: str, kafka_libs: Path) -> None:
+def test_kafka_configs_and_headroom_see_each_others_changes(kafka: Cluster, java: str, kafka_libs: Path) -> None:
     ours = ["--names", "user=of headroom", "--defaults", "client-id"]
     assert headroom(kafka, "alter", *ours, "--add", "producer_byte_rate=1e12,request_percentage=1234.5") == ""
     reported = kafka_configs(
@@ -253,7 +251,7 @@ def test_kafka_configs_sees_what_we_set_and_we_see_what_it_sets(kafka: Cluster, 
     assert headroom(kafka, "alter", *ours, "--delete", "producer_byte_rate,consumer_byte_rate") == ""
 
 
-def test_nothing_is_half_applied(kafka: Cluster) -> None:
+def test_invalid_alteration_is_not_partially_applied(kafka: Cluster) -> None:
     result = CliRunner().invoke(
         app,
         ["alter", "--bootstrap-server", kafka.bootstrap, "--user", "half", "--add", "consumer_byte_rate=1e12,bad=1"],

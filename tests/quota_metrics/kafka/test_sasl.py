@@ -1,4 +1,4 @@
-"""SASL conversations against the RFCs' examples and against servers that lie."""
+"""SASL conversations against the examples of the RFCs and against dishonest servers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def scram(username: str = "user") -> Scram:
     return Scram("sha256", username, "pencil", nonce=lambda: NONCE)
 
 
-def test_scram_sha_256_as_in_the_rfc() -> None:
+def test_scram_sha_256_matches_the_rfc_example() -> None:
     conversation = scram().conversation()
     assert next(conversation) == b"n,,n=user,r=rOprNGfwEbeRWgbNEkqO"
     assert conversation.send(SERVER_FIRST) == CLIENT_FINAL
@@ -27,7 +27,7 @@ def test_scram_sha_256_as_in_the_rfc() -> None:
         conversation.send(SERVER_FINAL)
 
 
-def test_scram_names_and_nonces() -> None:
+def test_scram_mechanism_name_escaping_and_nonces() -> None:
     assert Scram("sha512", "u", "p").name == "SCRAM-SHA-512"
     assert next(scram("a=b,c").conversation()) == b"n,,n=a=3Db=2Cc,r=rOprNGfwEbeRWgbNEkqO"
     assert next(Scram("sha256", "u", "p").conversation()) != next(Scram("sha256", "u", "p").conversation())
@@ -47,7 +47,7 @@ def test_scram_names_and_nonces() -> None:
         SERVER_FIRST.replace(b"s=W22ZaJ0", b"s=*"),
     ],
 )
-def test_scram_ends_with_a_server_that_lies(challenge: bytes) -> None:
+def test_scram_rejects_invalid_server_first_message(challenge: bytes) -> None:
     conversation = scram().conversation()
     next(conversation)
     with pytest.raises(SaslError):
@@ -55,7 +55,7 @@ def test_scram_ends_with_a_server_that_lies(challenge: bytes) -> None:
 
 
 @pytest.mark.parametrize("final", [b"", b"v=", b"v=AAAA", b"e=invalid-proof", b"\xff"])
-def test_scram_wants_the_servers_proof(final: bytes) -> None:
+def test_scram_rejects_invalid_server_signature(final: bytes) -> None:
     conversation = scram().conversation()
     next(conversation)
     conversation.send(SERVER_FIRST)
@@ -63,14 +63,14 @@ def test_scram_wants_the_servers_proof(final: bytes) -> None:
         conversation.send(final)
 
 
-def test_plain() -> None:
+def test_plain_sends_credentials_in_one_message() -> None:
     conversation = Plain("alice", "pässword").conversation()
     assert next(conversation) == "\0alice\0pässword".encode()
     with pytest.raises(StopIteration):
         conversation.send(b"")
 
 
-def test_oauthbearer_takes_a_token_at_each_conversation() -> None:
+def test_oauthbearer_requests_a_token_per_conversation() -> None:
     tokens = iter(["one", "two"])
     mechanism = OAuthBearer(lambda: next(tokens))
     assert next(mechanism.conversation()) == b"n,,\x01auth=Bearer one\x01\x01"
@@ -81,6 +81,6 @@ def test_oauthbearer_takes_a_token_at_each_conversation() -> None:
         conversation.send(b"")
 
 
-def test_secrets_are_not_shown() -> None:
+def test_secrets_are_not_in_repr() -> None:
     for mechanism in (Plain("alice", "secret"), Scram("sha256", "alice", "secret"), OAuthBearer(lambda: "secret")):
         assert "secret" not in repr(mechanism)

@@ -42,7 +42,9 @@ async def described(admin: KafkaAdmin) -> Any:
         ("SASLTLS", login("SCRAM-SHA-512")),
     ],
 )
-def test_quotas_over_each_protocol(secure_kafka: SecureBroker, listener: str, properties: dict[str, str]) -> None:
+def test_quotas_are_altered_over_each_protocol(
+    secure_kafka: SecureBroker, listener: str, properties: dict[str, str]
+) -> None:
     async def run() -> Any:
         entity = entity_of({"user": f"of-{listener}-{properties.get('sasl.mechanism')}"})
         admin = secure_kafka.admin(listener, properties)
@@ -73,7 +75,7 @@ def test_quotas_over_each_protocol(secure_kafka: SecureBroker, listener: str, pr
         ("MTLS", {"ssl.keystore.location": ""}, "TLS with"),
     ],
 )
-def test_credentials_that_do_not_do(
+def test_invalid_credentials_raise_authentication_error(
     secure_kafka: SecureBroker, listener: str, properties: dict[str, str], message: str
 ) -> None:
     if "ssl.truststore.location" in properties:
@@ -86,14 +88,14 @@ def test_credentials_that_do_not_do(
 
 
 @pytest.mark.parametrize(("listener", "as_if"), [("SASLTLS", "PLAINTEXT"), ("PLAIN", "PLAINTEXT"), ("PLAIN", "MTLS")])
-def test_the_wrong_protocol_ends_in_a_clear_error(secure_kafka: SecureBroker, listener: str, as_if: str) -> None:
+def test_wrong_protocol_raises_an_error_with_the_port(secure_kafka: SecureBroker, listener: str, as_if: str) -> None:
     wrong = SecureBroker({as_if: secure_kafka.ports[listener]}, secure_kafka.tls)
     with pytest.raises((UnreachableError, AuthenticationError, NotKafkaError)) as caught:
         asyncio.run(described(wrong.admin(as_if, {}, timeout_ms=3000)))
     assert str(secure_kafka.ports[listener]) in str(caught.value)
 
 
-def test_a_user_without_the_right_is_told_so(secure_kafka: SecureBroker) -> None:
+def test_unauthorized_user_is_refused(secure_kafka: SecureBroker) -> None:
     async def run() -> Any:
         admin = secure_kafka.admin("PLAIN", login("PLAIN", user="alice"))
         (result,) = await admin.alter_client_quotas([Alteration(entity_of({"user": "x"}), {"producer_byte_rate": 1.0})])
@@ -104,7 +106,7 @@ def test_a_user_without_the_right_is_told_so(secure_kafka: SecureBroker) -> None
         asyncio.run(run())
 
 
-def test_a_session_that_ends_is_followed_by_another(secure_kafka: SecureBroker) -> None:
+def test_expired_session_is_reestablished(secure_kafka: SecureBroker) -> None:
     async def run() -> int:
         admin = secure_kafka.admin("PLAIN", login("PLAIN"))
         failures = 0

@@ -1,4 +1,4 @@
-"""What we measure of throttled clients beside what their broker measures: the same load, the same moments.
+"""Compares our measurements of throttled clients with those of their broker: same load, same moments.
 
 Like with like: the rate is Kafka's window rate on both sides, read at the same moment. The broker's throttle-time is
 the mean of the throttle times above 0 in two samples of 30 s; ours is made the same way of what the wire announced.

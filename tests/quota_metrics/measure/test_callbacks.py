@@ -1,4 +1,4 @@
-"""Quota callbacks: the default one, the two models that ship, and those that are broken."""
+"""Quota callbacks: the default one, the two included models, and failing ones."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def rules(*rows: tuple[Mapping[str, str | None], Mapping[str, float]]) -> Rules:
     return {entity_of(entity): dict(values) for entity, values in rows}
 
 
-def test_the_default_callback_decides_as_the_broker() -> None:
+def test_default_callback_matches_the_broker() -> None:
     manager = QuotaManager(DefaultQuotaCallback())
     manager.configure(rules(({"user": "alice"}, {PRODUCER: 10.0}), ({"client-id": None}, {PRODUCER: 5.0})))
     assert manager.quota(PRODUCER, "alice", "app") == Quota({"user": "alice", "client-id": ""}, 10.0)
@@ -68,7 +68,7 @@ class Recorder(DefaultQuotaCallback):
         return cluster.cluster_id == "changed"
 
 
-def test_a_callback_hears_of_changes_alone_and_never_of_ips() -> None:
+def test_callback_receives_only_changes_of_client_quotas() -> None:
     callback = Recorder()
     manager = QuotaManager(callback)
     alice, ip = entity_of({"user": "alice"}), entity_of({"ip": None})
@@ -82,7 +82,7 @@ def test_a_callback_hears_of_changes_alone_and_never_of_ips() -> None:
     ]
 
 
-def test_limits_are_asked_once_and_again_after_each_kind_of_change() -> None:
+def test_limits_are_cached_until_a_change() -> None:
     callback = Recorder()
     manager = QuotaManager(callback)
 
@@ -105,14 +105,14 @@ def test_limits_are_asked_once_and_again_after_each_kind_of_change() -> None:
     assert asked() == 3
 
 
-def test_tags_that_never_repeat_do_not_fill_the_memory() -> None:
+def test_limit_cache_is_bounded() -> None:
     manager = QuotaManager(Recorder(), max_tags=10)
     for number in range(1000):
         manager.quota(PRODUCER, "u", f"c{number}")
     assert len(manager._limits) <= 10
 
 
-def test_groups_share_one_quota() -> None:
+def test_clients_of_a_group_share_one_quota() -> None:
     groups = {"payments": [{"user": "alice"}, {"user": "bob", "client-id": "pay"}, {"client-id": "cron"}]}
     callback = QuotaGroups()
     callback.configure({"groups": groups})
@@ -126,7 +126,7 @@ def test_groups_share_one_quota() -> None:
     assert manager.quota(CONSUMER, "alice", "x") == Quota({"group": "payments"}, UNLIMITED)
 
 
-def test_groups_by_the_users_name_with_a_default_for_all_groups() -> None:
+def test_groups_are_derived_from_user_names_with_a_default() -> None:
     callback = QuotaGroups()
     callback.configure({"separator": "_", "limits": {"PRODUCE": 1000}})
     manager = QuotaManager(callback)
@@ -184,7 +184,7 @@ def test_custom_quota_callback_test() -> None:
     assert limits() == (8000.0, 2500.0)
 
 
-def test_a_broker_that_leads_nothing_grants_as_if_it_led_one() -> None:
+def test_partition_share_counts_at_least_one_partition() -> None:
     callback = PartitionShare()
     callback.configure({"node.id": "3"})
     manager = QuotaManager(callback)
@@ -213,7 +213,7 @@ def test_a_broker_that_leads_nothing_grants_as_if_it_led_one() -> None:
         {"node.id": "x"},
     ],
 )
-def test_settings_that_cannot_be_used(settings: dict[str, object]) -> None:
+def test_invalid_settings_raise_callback_error(settings: dict[str, object]) -> None:
     with pytest.raises(CallbackError):
         load("quota_metrics.measure.callback_models:PartitionShare", settings)
 
@@ -227,21 +227,21 @@ def foreign() -> Iterator[types.ModuleType]:
     del sys.modules[module.__name__]
 
 
-def test_load_by_path() -> None:
+def test_callback_is_loaded_by_path() -> None:
     assert isinstance(load("quota_metrics.measure.callback_models:QuotaGroups", {"separator": "_"}), QuotaGroups)
     assert len(METHODS) == 8
 
 
 @pytest.mark.parametrize("path", ["", "nowhere:Class", "foreign_callbacks", "foreign_callbacks:Absent", "a.b:c:d"])
-def test_paths_that_lead_nowhere(foreign: types.ModuleType, path: str) -> None:
+def test_invalid_path_raises_callback_error(foreign: types.ModuleType, path: str) -> None:
     with pytest.raises(CallbackError, match="cannot be used"):
         load(path, {})
 
 
-def test_classes_that_are_no_callbacks(foreign: types.ModuleType) -> None:
+def test_invalid_callback_class_raises_callback_error(foreign: types.ModuleType) -> None:
     class Partial:
         def configure(self, configs: Mapping[str, object]) -> None:
-            """Takes all."""
+            """Accepts everything."""
 
     class Failing(DefaultQuotaCallback):
         def configure(self, configs: Mapping[str, object]) -> None:
@@ -284,7 +284,7 @@ class Broken(DefaultQuotaCallback):
         ("close", RuntimeError("x"), 10.0),
     ],
 )
-def test_what_a_broken_callback_does_is_contained_and_reported(method: str, answer: object, limit: float) -> None:
+def test_failing_callback_is_contained_and_counted(method: str, answer: object, limit: float) -> None:
     callback: ClientQuotaCallback = Broken(method, answer)
     manager = QuotaManager(callback)
     manager.configure(rules(({"user": None}, {PRODUCER: 10.0})))

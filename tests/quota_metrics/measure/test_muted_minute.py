@@ -1,4 +1,4 @@
-"""Muted time: rows, /metrics and what-if measure the same, and what a union over the rows would miss."""
+"""Muted time: rows, /metrics and what-if agree, and report what the rows' longest throttle times would miss."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def what_if_ms(rows: list[UsageSample], end_ms: int) -> float:
     return outcome.before.throttled_ms
 
 
-def test_a_client_that_is_throttled_several_times_a_second() -> None:
+def test_repeated_throttles_within_a_second_add_up() -> None:
     """Ten throttles of 80 ms each second: muted 48 s of 60. The rows' longest throttle times give 4.8."""
     end_ms = START_MS + 60_000
     rows = measured([(ts_ms, 80) for ts_ms in range(START_MS, end_ms, 100)], end_ms)
@@ -47,7 +47,7 @@ def test_a_client_that_is_throttled_several_times_a_second() -> None:
     assert by_longest.muted_ms(START_MS, end_ms) <= 4_800
 
 
-def test_rows_metrics_and_what_if_are_the_set_of_muted_milliseconds() -> None:
+def test_rows_metrics_and_what_if_match_the_set_of_muted_milliseconds() -> None:
     draw = random.Random(9)
     for _ in range(30):
         end_ms = START_MS + draw.randrange(1, 60) * 1000
@@ -62,7 +62,7 @@ def test_rows_metrics_and_what_if_are_the_set_of_muted_milliseconds() -> None:
         assert len(truth) == sum(row.muted_ms for row in rows) == what_if_ms(rows, end_ms) == minute.muted_ms(end_ms)
 
 
-def test_seconds_leave_the_minute_one_by_one() -> None:
+def test_seconds_leave_the_sliding_minute_individually() -> None:
     minute = MutedMinute()
     for second in range(1, 101):
         minute.add(second * 1000, second)

@@ -23,7 +23,7 @@ def quotas(rules: Rules) -> QuotasInForce:
     return found
 
 
-def test_a_new_configuration_counts_at_once() -> None:
+def test_new_configuration_applies_immediately() -> None:
     found = quotas({ALICE: {PRODUCER: 10.0}})
     assert found.of_client(PRODUCER, "alice a", "x", 1) == QuotaInForce(10.0, True, "user=alice a", "alice a", "")
     found.configure({entity_of({"client-id": None}): {PRODUCER: 7.0}})
@@ -33,12 +33,12 @@ def test_a_new_configuration_counts_at_once() -> None:
 
 
 @pytest.mark.parametrize("value", [UNLIMITED, math.inf, math.nan, 2e15])
-def test_a_value_that_never_throttles_is_no_limit_and_keeps_its_rule(value: float) -> None:
+def test_value_that_never_throttles_is_no_limit_but_keeps_its_rule(value: float) -> None:
     found = quotas({ALICE: {PRODUCER: value}}).of_client(PRODUCER, "alice a", "x", 1)
     assert found == QuotaInForce(None, True, "user=alice a", "alice a", "")
 
 
-def test_before_quotas_are_read_nothing_is_known() -> None:
+def test_limit_is_unknown_before_quotas_are_read() -> None:
     assert QuotasInForce().of_client(PRODUCER, "u", "c", 1) == QuotaInForce(None, False, "", "u", "c")
     assert not quotas({}).of_client("connection_creation_rate", "u", "c", 1).limit_known
 
@@ -47,7 +47,7 @@ def quota_of(row: UsageSample) -> QuotaInForce:
     return QuotaInForce(row.limit, row.limit_known, row.matched_entity, row.bucket_user, row.bucket_client_id)
 
 
-def test_a_brokers_sensor_has_the_quota_of_its_tags() -> None:
+def test_sensor_has_the_quota_of_its_tags() -> None:
     row = UsageSample("c", PRODUCER, 0, "alice a", "", "", 1, 0, 5.0, 0.0, 0, "jmx")
     found = quotas({ALICE: {PRODUCER: 10.0}})
     assert quota_of(found.of_sensor(row)) == QuotaInForce(10.0, True, "user=alice a", "alice a", "")
@@ -55,7 +55,7 @@ def test_a_brokers_sensor_has_the_quota_of_its_tags() -> None:
     assert QuotasInForce().of_sensor(row) == row
 
 
-def test_a_callback_decides_for_its_broker() -> None:
+def test_callback_overrides_the_configuration() -> None:
     manager = QuotaManager(DefaultQuotaCallback())
     manager.configure({ALICE: {PRODUCER: 3.0}})
     found = QuotasInForce(lambda _broker_id: manager)

@@ -32,14 +32,14 @@ def loaded(
         yield running
 
 
-def test_our_rates_and_throttle_times_are_the_brokers(loaded: Loaded) -> None:
+def test_rates_and_throttle_times_match_the_broker(loaded: Loaded) -> None:
     found = quota_truth.compare(loaded.truth, loaded.gateway, 60.0)
     for bucket in BUCKETS:
         for what in ("rate", "throttle"):
             assert found[bucket, what].difference < TOLERANCE, (bucket, what, found)
 
 
-def test_usage_of_a_minute_is_the_brokers_for_steady_bursty_throttled_and_idle_clients(loaded: Loaded) -> None:
+def test_usage_of_a_minute_matches_the_broker(loaded: Loaded) -> None:
     found = quota_truth.usage_of_window(loaded.truth, loaded.gateway, 60)
     idle = (PRODUCER, USER, quota_truth.IDLE)
     assert found.pop(idle, (0.0, 0.0)) == (0.0, 0.0)
@@ -51,11 +51,9 @@ def test_usage_of_a_minute_is_the_brokers_for_steady_bursty_throttled_and_idle_c
 
 
 @pytest.mark.parametrize("agent", list(Agent))
-def test_what_is_scraped_is_what_the_broker_says_around_it(
-    loaded: Loaded, agent: Agent, wait_for: Callable[[Callable[[], bool]], None]
-) -> None:
+def test_scraped_rates_match_jmx(loaded: Loaded, agent: Agent, wait_for: Callable[[Callable[[], bool]], None]) -> None:
     wait_for(lambda: set(BUCKETS) <= loaded.truth.sensors().keys())
-    apart: list[float] = []  # from what the broker said just before and just after
+    apart: list[float] = []  # distance from the broker's values just before and just after
     for _ in range(10):
         before = loaded.truth.sensors()
         read = scrape(loaded.agents[agent], timeout_s=10, max_bytes=1 << 24)
@@ -71,10 +69,10 @@ def test_what_is_scraped_is_what_the_broker_says_around_it(
 
 
 @pytest.mark.clickhouse
-def test_headroom_serves_what_the_broker_says(
+def test_scraped_usage_is_served_and_stored(
     loaded: Loaded, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wait_for: Callable[[Callable[[], bool]], None]
 ) -> None:
-    """The load does not come through this Headroom: all that it knows is the broker's."""
+    """The load does not pass through this Headroom, so all of its values come from the broker."""
     target = loaded.agents[Agent.JOLOKIA]
     targets = [{"broker_id": 1, "agent": "jolokia", "url": target.url}]
     monkeypatch.setenv("HEADROOM_QUOTAS__METRICS__ENABLED", "true")

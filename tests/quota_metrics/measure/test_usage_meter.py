@@ -33,7 +33,7 @@ def one(exchange: dict[str, Any], now_ms: int = 0) -> UsageSample:
     return row
 
 
-def test_produce_is_charged_with_its_request() -> None:
+def test_produce_is_charged_by_request_size() -> None:
     assert one({}) == UsageSample(
         "c",
         "producer_byte_rate",
@@ -53,36 +53,36 @@ def test_produce_is_charged_with_its_request() -> None:
     )
 
 
-def test_fetch_and_share_fetch_are_charged_with_their_response() -> None:
+def test_fetch_and_share_fetch_are_charged_by_response_size() -> None:
     for api_key in (1, 78):
         row = one({"api_key": api_key, "response_bytes": 5000})
         assert (row.quota_key, row.bytes, row.rate) == ("consumer_byte_rate", 5000, 500.0)
 
 
-def test_a_throttled_fetch_is_empty_and_was_unrecorded() -> None:
+def test_throttled_fetch_is_not_charged() -> None:
     row = one({"api_key": 1, "response_bytes": 5000, "throttle_ms": 70})
     assert (row.bytes, row.rate, row.throttle_ms, row.throttled_requests) == (0, 0.0, 70, 1)
 
 
-def test_a_throttled_produce_keeps_its_bytes() -> None:
+def test_throttled_produce_is_charged() -> None:
     row = one({"throttle_ms": 70})
     assert (row.bytes, row.throttle_ms, row.throttled_requests) == (1000, 70, 1)
 
 
-def test_throttling_of_other_requests_goes_to_the_quota_that_made_it() -> None:
+def test_throttling_of_other_requests_is_charged_to_its_quota() -> None:
     assert one({"api_key": 3, "throttle_ms": 9}).quota_key == "request_percentage"
     for api_key in (19, 20, 37):
         assert one({"api_key": api_key, "throttle_ms": 9}).quota_key == "controller_mutation_rate"
 
 
-def test_other_requests_without_throttling_are_no_usage() -> None:
+def test_unthrottled_other_requests_are_not_metered() -> None:
     meter = UsageMeter("c")
     meter.exchange(Exchange(**EXCHANGE | {"api_key": 3}))
     assert meter.samples(0) == []
     assert len(meter) == 0
 
 
-def test_an_interval_keeps_the_longest_throttle_and_counts_the_throttled() -> None:
+def test_interval_keeps_longest_throttle_and_counts_throttled_requests() -> None:
     meter = UsageMeter("c")
     for throttle_ms in (10, 300, 0, 20):
         meter.exchange(Exchange(**EXCHANGE | {"throttle_ms": throttle_ms}))
@@ -92,14 +92,14 @@ def test_an_interval_keeps_the_longest_throttle_and_counts_the_throttled() -> No
     assert (row.bytes, row.throttle_ms, row.throttled_requests, row.rate) == (0, 0, 0, 400.0)
 
 
-def test_brokers_and_clients_are_told_apart() -> None:
+def test_brokers_and_clients_are_metered_separately() -> None:
     meter = UsageMeter("c")
     for other in ({}, {"broker_id": 2}, {"principal": "bob"}, {"client_id": ""}, {"api_key": 1}):
         meter.exchange(Exchange(**EXCHANGE | other))
     assert len(meter.samples(0)) == 5
 
 
-def test_rows_go_on_until_the_rate_is_0_and_then_the_client_is_forgotten() -> None:
+def test_rows_continue_until_the_rate_is_zero() -> None:
     meter = UsageMeter("c")
     meter.exchange(Exchange(**EXCHANGE))
     rows = [len(meter.samples(second * 1000)) for second in range(12)]
@@ -107,7 +107,7 @@ def test_rows_go_on_until_the_rate_is_0_and_then_the_client_is_forgotten() -> No
     assert len(meter) == 0
 
 
-def test_a_client_that_comes_back_measures_as_a_new_one() -> None:
+def test_returning_client_is_measured_as_a_new_one() -> None:
     meter = UsageMeter("c")
     meter.exchange(Exchange(**EXCHANGE))
     meter.samples(19_500)
@@ -115,7 +115,7 @@ def test_a_client_that_comes_back_measures_as_a_new_one() -> None:
     assert meter.samples(20_500) == [one({"now_ms": 20_500}, 20_500)]
 
 
-def test_a_row_covers_the_time_since_the_call_before() -> None:
+def test_row_interval_is_the_time_since_the_previous_call() -> None:
     meter = UsageMeter("c", gateway_id="gw-1", interval_ms=500)
     intervals = []
     for now_ms in (10_000, 10_400, 11_900, 40_000, 30_000):
@@ -126,7 +126,7 @@ def test_a_row_covers_the_time_since_the_call_before() -> None:
     assert intervals == [500, 400, 1500, 11_000, 1]  # not longer than the window; a clock that was set back
 
 
-def test_a_muted_client_has_rows_until_it_is_not_muted_any_more() -> None:
+def test_muted_client_has_rows_until_unmuted() -> None:
     meter = UsageMeter("c")
     meter.exchange(Exchange(**EXCHANGE | {"throttle_ms": 30_000}))
     rows = [meter.samples(second * 1000) for second in range(40)]
@@ -144,7 +144,7 @@ def throttled(meter: UsageMeter, now_ms: int, throttle_ms: int) -> None:
     meter.exchange(Exchange(**EXCHANGE | {"throttle_ms": throttle_ms, "now_ms": now_ms}))
 
 
-def test_several_throttles_in_a_second_all_count_and_overlaps_count_once() -> None:
+def test_throttles_add_up_and_overlaps_count_once() -> None:
     meter = UsageMeter("c")
     for now_ms in range(0, 1000, 125):  # 8 times 100 ms; the longest of them alone is 100 ms
         throttled(meter, now_ms, 100)
@@ -153,7 +153,7 @@ def test_several_throttles_in_a_second_all_count_and_overlaps_count_once() -> No
     assert (row.throttle_ms, row.throttled_requests, row.muted_ms) == (100, 9, 800)
 
 
-def test_a_mute_that_ends_in_an_interval_without_requests_has_a_row() -> None:
+def test_mute_ending_in_an_idle_interval_has_a_row() -> None:
     meter = UsageMeter("c")
     throttled(meter, 20_000, 90_500)  # longer than the window: its rate has become 0
     muted = {now_ms: sum(row.muted_ms for row in meter.samples(now_ms)) for now_ms in range(20_000, 115_000, 1000)}
@@ -167,7 +167,7 @@ def test_a_mute_that_ends_in_an_interval_without_requests_has_a_row() -> None:
     st.lists(st.tuples(st.integers(0, 20_000), st.integers(1, 6_000), st.integers(0, 300)), max_size=40),
     st.lists(st.integers(50, 3_000), min_size=1, max_size=30),
 )
-def test_muted_time_is_the_union_of_all_throttles_within_each_interval(
+def test_muted_time_is_the_union_of_throttles_per_interval(
     announced: list[tuple[int, int, int]], intervals: list[int]
 ) -> None:
     """Against a naive set of milliseconds. Exchanges of other network processes come up to 300 ms late."""
@@ -193,7 +193,7 @@ def in_force(rules: Rules) -> UsageMeter:
     return UsageMeter("c", quota_of=quotas.of_client)
 
 
-def test_rows_have_the_limit_in_force_and_the_bucket() -> None:
+def test_rows_contain_limit_and_quota_group() -> None:
     meter = in_force({entity_of({"user": "a b", "client-id": None}): {"producer_byte_rate": 500.0}})
     meter.exchange(Exchange(**EXCHANGE | {"principal": "a b"}))
     meter.exchange(Exchange(**EXCHANGE | {"principal": "bob"}))
@@ -209,7 +209,7 @@ def booked(meter: UsageMeter, now_ms: int = 0) -> dict[str, float]:
     return {row.quota_key: row.throttle_ms for row in meter.samples(now_ms) if row.throttle_ms}
 
 
-def test_a_throttle_that_the_byte_rate_cannot_have_caused_is_the_request_quotas() -> None:
+def test_throttle_below_the_byte_limit_is_charged_to_the_request_quota() -> None:
     meter = in_force({entity_of({"user": "alice"}): BYTES_AND_REQUESTS})
     meter.exchange(Exchange(**EXCHANGE | {"request_bytes": 8_000, "throttle_ms": 70}))  # 800 of 1000 bytes/s
     assert booked(meter) == {"request_percentage": 70}
@@ -217,7 +217,7 @@ def test_a_throttle_that_the_byte_rate_cannot_have_caused_is_the_request_quotas(
     assert booked(meter) == {"producer_byte_rate": 80}
 
 
-def test_others_of_the_bucket_count_towards_the_byte_rate() -> None:
+def test_other_clients_of_the_group_count_towards_the_byte_rate() -> None:
     meter = in_force({entity_of({"user": "alice"}): BYTES_AND_REQUESTS})
     meter.exchange(Exchange(**EXCHANGE | {"client_id": "other", "request_bytes": 12_000}))
     meter.exchange(Exchange(**EXCHANGE))
@@ -226,7 +226,7 @@ def test_others_of_the_bucket_count_towards_the_byte_rate() -> None:
     assert booked(meter, 10) == {"producer_byte_rate": 70}
 
 
-def test_a_fetch_may_have_been_as_large_as_the_largest_before_it() -> None:
+def test_fetch_is_estimated_by_the_largest_previous_one() -> None:
     for largest, quota_key in ((2_000, "request_percentage"), (9_500, "consumer_byte_rate"), (0, "consumer_byte_rate")):
         meter = in_force({entity_of({"user": "alice"}): BYTES_AND_REQUESTS})
         fetch = EXCHANGE | {"api_key": 1}
@@ -243,26 +243,26 @@ def test_a_fetch_may_have_been_as_large_as_the_largest_before_it() -> None:
         {entity_of({"user": "bob"}): BYTES_AND_REQUESTS},
     ],
 )
-def test_without_a_request_quota_a_throttle_is_the_byte_quotas(rules: Rules) -> None:
+def test_throttle_without_request_quota_is_charged_to_the_byte_quota(rules: Rules) -> None:
     meter = in_force(rules)
     meter.exchange(Exchange(**EXCHANGE | {"throttle_ms": 70}))
     assert booked(meter) == {"producer_byte_rate": 70}
 
 
-def test_while_quotas_are_not_known_a_throttle_is_the_byte_quotas() -> None:
+def test_throttle_with_unknown_quotas_is_charged_to_the_byte_quota() -> None:
     meter = UsageMeter("c", quota_of=QuotasInForce().of_client)
     meter.exchange(Exchange(**EXCHANGE | {"throttle_ms": 70}))
     (row,) = meter.samples(0)
     assert (row.throttle_ms, row.limit, row.limit_known) == (70, None, False)
 
 
-def test_a_throttle_without_any_byte_quota_is_the_request_quotas() -> None:
+def test_throttle_without_byte_quota_is_charged_to_the_request_quota() -> None:
     meter = in_force({entity_of({"user": "alice"}): {"request_percentage": 10.0}})
     meter.exchange(Exchange(**EXCHANGE | {"throttle_ms": 70}))
     assert booked(meter) == {"request_percentage": 70}
 
 
-def test_clients_beyond_the_cap_are_left_out_and_counted() -> None:
+def test_clients_beyond_the_limit_are_skipped_and_counted() -> None:
     meter = UsageMeter("c", max_clients=2)
     for n in range(5):
         meter.exchange(Exchange(**EXCHANGE | {"client_id": f"app-{n}"}))
@@ -270,7 +270,7 @@ def test_clients_beyond_the_cap_are_left_out_and_counted() -> None:
     assert meter.left_out == 3
 
 
-def test_long_names_use_up_the_room_sooner_and_give_it_back() -> None:
+def test_long_names_consume_capacity_until_forgotten() -> None:
     meter = UsageMeter("c", max_clients=100)
     for n in range(5):
         meter.exchange(Exchange(**EXCHANGE | {"client_id": f"{n}" * 20_000}))

@@ -1,4 +1,4 @@
-"""Rate over limit, per quota group and broker: who shares, what is left, where it is worst."""
+"""Rate over limit per quota group and broker: members, headroom and the worst broker."""
 
 from __future__ import annotations
 
@@ -37,20 +37,20 @@ def clients(*samples: UsageSample) -> dict[str, ClientUtilization]:
     return {one.client_id: one for one in worst_by_client(measured(*samples))}
 
 
-def test_rate_over_limit_is_not_capped_and_tells_what_is_left() -> None:
+def test_ratio_is_not_capped_and_headroom_is_reported() -> None:
     (one,) = measured(sample("alice", "app", 1200.0))
     assert (one.ratio, one.headroom, one.burst_left) == (1.2, -200.0, -2000.0)
     (one,) = measured(sample("alice", "app", 0.0))
     assert (one.ratio, one.headroom, one.burst_left) == (0.0, 1000.0, 10_000.0)  # maxValueInQuotaWindow
 
 
-def test_without_a_limit_there_is_no_ratio() -> None:
+def test_ratio_without_limit_is_nan() -> None:
     (one,) = measured(sample("carol", "x", 1e9))
     assert math.isnan(one.ratio)
     assert (one.limit, one.headroom, one.burst_left) == (math.inf, math.inf, math.inf)
 
 
-def test_clients_of_one_quota_are_one_group_and_brokers_are_not() -> None:
+def test_clients_of_one_quota_are_grouped_per_broker() -> None:
     found = measured(
         sample("bob smith", "a", 100.0),
         sample("bob smith", "b", 150.0, throttle_ms=7.0),
@@ -63,7 +63,7 @@ def test_clients_of_one_quota_are_one_group_and_brokers_are_not() -> None:
     assert found[0].tags == (("user", "bob%20smith"), ("client-id", ""))
 
 
-def test_the_brokers_own_number_counts_where_it_is_there() -> None:
+def test_rate_of_the_broker_takes_precedence() -> None:
     (one,) = measured(
         sample("bob smith", "a", 100.0, throttle_ms=5.0), sample("bob smith", "", 300.0, source="jmx", throttle_ms=2.0)
     )
@@ -75,7 +75,7 @@ def test_the_brokers_own_number_counts_where_it_is_there() -> None:
     )
 
 
-def test_what_the_wire_does_not_show_is_not_zero() -> None:
+def test_unobservable_rate_is_nan() -> None:
     request, mutation = (sample("bob smith", "a", 0.0, quota_key=key, throttle_ms=9.0) for key in (REQUEST, MUTATION))
     for one in measured(request, mutation):
         assert math.isnan(one.rate)
@@ -84,20 +84,20 @@ def test_what_the_wire_does_not_show_is_not_zero() -> None:
     assert math.isnan(clients(request)["a"].rate)
 
 
-def test_request_time_also_against_all_the_brokers_threads() -> None:
+def test_request_time_is_also_related_to_all_threads() -> None:
     (one,) = measured(sample("bob smith", "", 40.0, quota_key=REQUEST, source="jmx"))
     assert (one.ratio, one.capacity_ratio) == (0.8, 0.025)
     (one,) = measured(sample("bob smith", "", 40.0, quota_key=REQUEST, source="jmx", broker_id=9))
     assert math.isnan(one.capacity_ratio)
 
 
-def test_tokens_have_no_credit_that_a_rate_could_tell() -> None:
+def test_token_bucket_has_no_burst_left() -> None:
     (one,) = measured(sample("bob smith", "", 5.0, quota_key=MUTATION, source="jmx"))
     assert one.ratio == 0.5
     assert math.isnan(one.burst_left)
 
 
-def test_a_client_stands_at_its_own_worst_broker() -> None:
+def test_worst_broker_of_each_client_is_selected() -> None:
     found = clients(
         sample("bob smith", "a", 100.0),
         sample("bob smith", "b", 150.0),
@@ -112,28 +112,28 @@ def test_a_client_stands_at_its_own_worst_broker() -> None:
     }
 
 
-def test_a_group_that_only_the_broker_told_of_stands_for_itself() -> None:
+def test_group_known_only_from_jmx_is_listed() -> None:
     (one,) = worst_by_client(measured(sample("bob smith", "", 400.0, source="jmx", throttle_ms=3.0)))
     assert (one.user, one.client_id, one.rate, one.throttle_ms, one.worst.ratio) == ("bob smith", "", 400, 3, 0.8)
 
 
-def test_a_callback_decides_who_shares() -> None:
+def test_callback_defines_quota_groups() -> None:
     groups = QuotaGroups()
     groups.configure({"groups": {"g": [{"user": "alice"}, {"user": "carol"}]}, "limits": {"PRODUCE": 1000}})
     (one,) = measured(sample("alice", "app", 100.0), sample("carol", "x", 700.0), callback=groups)
     assert (one.tags, one.limit, one.ratio) == ((("group", "g"),), 1000.0, 0.8)
 
 
-def test_a_quota_of_zero_is_used_up_by_anything() -> None:
+def test_ratio_of_a_zero_quota_is_infinite() -> None:
     (one,) = measured(sample("alice", "app", 1.0), rules={entity_of({"client-id": "app"}): {PRODUCER: 0.0}})
     assert one.ratio == math.inf
 
 
-def test_keys_that_are_no_clients_quota_are_passed_over() -> None:
+def test_non_client_quota_keys_are_ignored() -> None:
     assert measured(sample("alice", "app", 1.0, quota_key="connection_creation_rate")) == []
 
 
-def test_a_broker_that_mutes_the_client_is_worse_than_a_fuller_one() -> None:
+def test_muting_broker_is_worse_than_higher_utilization() -> None:
     groups = measured(sample("alice", "app", 990.0), sample("alice", "app", 100.0, broker_id=2))
     assert [one.worst.broker_id for one in worst_by_client(groups)] == [1]
     for muted_ms, worst in ((600.0, 2), (599.0, 1)):  # 1 % of a minute

@@ -1,4 +1,4 @@
-"""The effect of a quota change on a recording: which clients are affected, throttled or freed, and why."""
+"""The effect of a quota change on a recording: which clients are affected, throttled or freed, and for what reason."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def asked(history: Sequence[QuotaLimit], alteration: Alteration, *loads: Used) -
     return {outcome.client.client_id: outcome for outcome in asking.outcomes()}
 
 
-def test_too_much_is_throttled_and_enough_is_not() -> None:
+def test_only_usage_above_the_limit_is_throttled() -> None:
     """2000 B/s at 1000: the window of ten seconds is full after five. 500 B/s: never."""
     loads = Used("u", "much", [2000] * 60), Used("u", "little", [500] * 60)
     answer = asked([], change({"client-id": None}, producer_byte_rate=1000), *loads)
@@ -57,7 +57,7 @@ def test_too_much_is_throttled_and_enough_is_not() -> None:
     assert little.after.throttled_ms == 0
 
 
-def test_a_burst_is_made_up_for_and_then_it_is_over() -> None:
+def test_burst_is_delayed_and_then_drained() -> None:
     """10 s of 3000 B/s at 1000, then nothing: 10000 bytes at once, 20000 more at 1000 B/s."""
     (burst,) = asked(
         [], change({"user": "u"}, producer_byte_rate=1000), Used("u", "c", [3000] * 10 + [10] * 50)
@@ -67,13 +67,13 @@ def test_a_burst_is_made_up_for_and_then_it_is_over() -> None:
     assert 9 * SECOND < burst.delay_ms_max < 20 * SECOND
 
 
-def test_who_is_not_replayed_needs_no_usage() -> None:
+def test_only_clients_that_may_be_throttled_are_replayed() -> None:
     rows = recorded(Used("u", "much", [2000] * 20), Used("u", "little", [500] * 20), Used("v", "other", [9000] * 20))
     asking = question([], change({"user": "u", "client-id": None}, producer_byte_rate=1000), rows)
     assert asking.names == ({"u"}, {"much"})
 
 
-def test_consumers_are_held_back_by_their_own_quota() -> None:
+def test_consumer_quota_does_not_affect_producers() -> None:
     consumer, producer = Used("u", "c", [2000] * 60, api_key=FETCH), Used("u", "p", [2000] * 60)
     answer = asked([], change({"user": "u"}, consumer_byte_rate=1000), consumer, producer)
     assert verdict(answer["c"]) is Verdict.NEWLY
@@ -82,8 +82,8 @@ def test_consumers_are_held_back_by_their_own_quota() -> None:
     assert answer["c"].after.throttle_ms_max > 5 * SECOND  # what waits is fetched together
 
 
-def test_a_limit_is_shared_by_all_clients_of_a_user() -> None:
-    """Each alone would do with 1000 B/s."""
+def test_user_limit_is_shared_by_its_clients() -> None:
+    """Each client alone would stay below 1000 B/s."""
     loads = Used("alice", "a", [600] * 60), Used("alice", "b", [600] * 60), Used("bob", "a2", [600] * 60)
     together = asked([], change({"user": None}, producer_byte_rate=1000), *loads)
     assert [verdict(together[name]) for name in ("a", "b", "a2")] == [Verdict.NEWLY, Verdict.NEWLY, Verdict.UNCHANGED]
@@ -93,7 +93,7 @@ def test_a_limit_is_shared_by_all_clients_of_a_user() -> None:
     assert {verdict(outcome) for outcome in apart.values()} == {Verdict.UNCHANGED}
 
 
-def test_consumers_that_share_a_limit_do_not_share_the_throttling() -> None:
+def test_throttling_of_a_shared_limit_is_uneven_between_consumers() -> None:
     """As on a real broker one client starves, and no recording shows which one."""
     loads = [Used("u", name, [700] * 60, api_key=FETCH) for name in ("one", "two")]
     answer = asked([], change({"user": "u"}, consumer_byte_rate=1200), *loads)
@@ -103,7 +103,7 @@ def test_consumers_that_share_a_limit_do_not_share_the_throttling() -> None:
     assert all("are throttled is random" in reason(outcome) for outcome in answer.values())
 
 
-def test_who_leaves_a_shared_limit_frees_the_others() -> None:
+def test_client_leaving_a_shared_limit_frees_the_others() -> None:
     history = [limit("alice", "", 1000.0)]
     loads = Used("alice", "a", [700] * 60, throttle_ms=300), Used("alice", "b", [300] * 60, throttle_ms=400)
     answer = asked(history, change({"user": "alice", "client-id": "a"}, producer_byte_rate=5000), *loads)
@@ -113,7 +113,7 @@ def test_who_leaves_a_shared_limit_frees_the_others() -> None:
     assert answer["b"].before.throttled_ms == pytest.approx(60 * 400)
 
 
-def test_brokers_have_windows_of_their_own() -> None:
+def test_brokers_have_separate_windows() -> None:
     loads = [Used("u", "c", [700] * 60, broker_id=broker_id) for broker_id in (1, 2)]
     rows = recorded(*loads)
     asking = question([], change({"user": "u"}, producer_byte_rate=1000), rows)
@@ -121,7 +121,7 @@ def test_brokers_have_windows_of_their_own() -> None:
     assert [verdict(outcome) for outcome in asking.outcomes()] == [Verdict.UNCHANGED] * 2
 
 
-def test_a_quota_that_goes_frees_for_good() -> None:
+def test_removed_quota_frees_the_client() -> None:
     (freed,) = asked(
         [limit("", "c", 1000.0)], change({"client-id": "c"}, producer_byte_rate=None), Used("u", "c", [1000] * 30, 500)
     ).values()
@@ -130,7 +130,7 @@ def test_a_quota_that_goes_frees_for_good() -> None:
     assert (freed.before.throttled_ms, freed.after.throttled_ms) == (30 * 500, 0)
 
 
-def test_a_higher_limit_frees_as_far_as_one_can_know() -> None:
+def test_higher_limit_frees_the_client_with_a_caveat() -> None:
     (freed,) = asked(
         [limit("", "c", 1000.0)], change({"client-id": "c"}, producer_byte_rate=4000), Used("u", "c", [1000] * 30, 500)
     ).values()
@@ -138,8 +138,8 @@ def test_a_higher_limit_frees_as_far_as_one_can_know() -> None:
     assert "it would use all of the new limit, or an unknown part of it" in reason(freed)
 
 
-def test_who_was_held_back_is_held_back_as_long_at_least_under_a_lower_limit() -> None:
-    """Just below the old limit: what was recorded fits nearly, what it wanted is not known."""
+def test_lower_limit_throttles_at_least_as_long() -> None:
+    """Just below the old limit: the recorded usage almost fits, the demand is unknown."""
     (still,) = asked(
         [limit("", "c", 1000.0)], change({"client-id": "c"}, producer_byte_rate=999), Used("u", "c", [1000] * 30, 900)
     ).values()
@@ -148,13 +148,13 @@ def test_who_was_held_back_is_held_back_as_long_at_least_under_a_lower_limit() -
     assert "at least this long" in reason(still)
 
 
-def test_throttling_by_another_quota_stays() -> None:
+def test_throttling_by_another_quota_remains() -> None:
     """Without a byte rate it was the request percentage."""
     (still,) = asked([], change({"client-id": "c"}, producer_byte_rate=1e9), Used("u", "c", [1000] * 30, 500)).values()
     assert verdict(still) is Verdict.STILL
 
 
-def test_a_limit_that_would_be_overridden_touches_nobody() -> None:
+def test_overridden_limit_affects_nobody() -> None:
     (outcome,) = asked(
         [limit("u", "", 5000.0)], change({"client-id": "c"}, producer_byte_rate=10), Used("u", "c", [1000] * 30)
     ).values()
@@ -163,8 +163,8 @@ def test_a_limit_that_would_be_overridden_touches_nobody() -> None:
     assert outcome.after.rule.value == 5000
 
 
-def test_limits_hold_from_the_moment_that_they_were_set() -> None:
-    """The user's own limit comes after 30 s and wins over the one that is asked about."""
+def test_limits_apply_from_their_timestamp() -> None:
+    """The user's own limit is set after 30 s and overrides the limit in question."""
     history = [limit("u", "", 1e6, since_s=30)]
     (outcome,) = asked(history, change({"user": None}, producer_byte_rate=1000), Used("u", "c", [2000] * 60)).values()
     assert outcome.after.throttled_ms == pytest.approx(25 * SECOND, abs=2 * SECOND)
@@ -173,7 +173,7 @@ def test_limits_hold_from_the_moment_that_they_were_set() -> None:
     assert outcome.waiting_bytes == 0
 
 
-def test_what_waits_goes_on_when_nothing_more_comes() -> None:
+def test_backlog_drains_after_the_last_row() -> None:
     """After 10 s of 5000 B/s at 1000 nothing more is recorded: 50000 bytes take a window and 40 s, and a fifth more, as
     Kafka's windows go down in steps."""
     rows = recorded(Used("u", "c", [5000] * 10))
@@ -186,13 +186,13 @@ def test_what_waits_goes_on_when_nothing_more_comes() -> None:
     assert outcome.after.throttled_ms == pytest.approx(44 * SECOND, abs=5 * SECOND)
 
 
-def test_who_waits_too_long_fails() -> None:
+def test_records_fail_after_delivery_timeout() -> None:
     (outcome,) = asked([], change({"user": "u"}, producer_byte_rate=100), Used("u", "c", [1000] * 200)).values()
     assert outcome.given_up_bytes > 50_000
     assert "wait over 120 s, Java's delivery.timeout.ms, and fail" in reason(outcome)
 
 
-def test_usage_of_clients_that_were_not_seen_is_left_out() -> None:
+def test_usage_of_unseen_clients_is_ignored() -> None:
     rows = recorded(Used("u", "c", [1000] * 5), Used("u", "late", [1000] * 5))
     seen = [Seen(Client(PRODUCER, "u", "c", 1), 1000.0, 1000)]
     asking = WhatIf([], change({"user": "u"}, producer_byte_rate=1), seen, from_ms=START_MS, to_ms=rows[-1].ts_ms)
@@ -200,14 +200,14 @@ def test_usage_of_clients_that_were_not_seen_is_left_out() -> None:
     assert [outcome.client.client_id for outcome in asking.outcomes()] == ["c"]
 
 
-def test_without_usage_there_is_no_answer() -> None:
+def test_no_usage_yields_no_outcomes() -> None:
     asking = WhatIf([], change({"user": "u"}, producer_byte_rate=1), [], from_ms=START_MS, to_ms=START_MS + SECOND)
     asking.replay([])
     assert asking.outcomes() == []
 
 
-def test_order() -> None:
-    """Whom the change does not affect comes last, throttled as he may be."""
+def test_worst_first_order_puts_unaffected_clients_last() -> None:
+    """Clients that the change does not affect come last, even if they are throttled."""
     answer = asked(
         [limit("", "own", 100.0)],
         change({"client-id": None}, producer_byte_rate=1000),
@@ -225,10 +225,10 @@ LOADS = st.lists(st.integers(0, 300).map(lambda tens: tens * 10), min_size=1, ma
 
 @settings(deadline=None)
 @given(LOADS, LOADS, st.floats(100, 4000), st.booleans(), st.sampled_from([Window(), Window(2, 500), Window(30, 300)]))
-def test_who_is_not_replayed_would_not_have_been_throttled(
+def test_clients_skipped_by_the_replay_are_never_throttled(
     one: list[int], two: list[int], bound: float, fetches: bool, window: Window
 ) -> None:
-    """The estimate that spares the replay is never too low, also for windows that were not recorded."""
+    """The estimate that skips the replay is never too low, also for unrecorded windows."""
     api_key = FETCH if fetches else PRODUCE
     loads = [Used("u", "one", one, api_key=api_key), Used("u", "two", two, api_key=api_key)]
     rows = recorded(*loads)
@@ -253,7 +253,9 @@ def always_replaying(
 
 @settings(deadline=None)
 @given(LOADS, LOADS, st.floats(100, 4000), st.floats(1, 3))
-def test_a_higher_limit_throttles_nobody_anew(one: list[int], two: list[int], bound: float, factor: float) -> None:
+def test_higher_limit_throttles_no_additional_client(
+    one: list[int], two: list[int], bound: float, factor: float
+) -> None:
     rows = recorded(Used("u", "one", one), Used("u", "two", two))
     if not rows:
         return

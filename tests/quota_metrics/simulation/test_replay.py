@@ -1,4 +1,4 @@
-"""The replay against hand-computed cases of Kafka's rules, and what must hold for any load."""
+"""The replay against hand-computed cases of Kafka's rules, and invariants for random loads."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def held(rows: Sequence[UsageSample], until_ms: int) -> float:
         ([row(1000, 0, 0, 400), row(9000, 0, 0, 400)], 60_000, 800),
     ],
 )
-def test_throttled_time(rows: list[UsageSample], until_ms: int, expected: float) -> None:
+def test_throttled_time_is_a_union_of_throttles(rows: list[UsageSample], until_ms: int, expected: float) -> None:
     assert held(rows, until_ms) == expected
 
 
@@ -64,7 +64,7 @@ def test_vector_a_one_byte_above_the_bound() -> None:
     assert (fits.responses, over.responses, over.throttling.longest_ms) == (0, 1, 1)
 
 
-def test_vector_b_until_the_client_has_to_wait() -> None:
+def test_vector_b_tenth_request_is_delayed() -> None:
     """1200 bytes a second at a bound of 1000: 800 ms at t=8000, 2000 ms at t=9000, so the tenth request is late."""
     load = sender(*((second * SECOND, 1200) for second in range(11)))
     sensor = bucket(1000)
@@ -78,7 +78,7 @@ def test_vector_b_until_the_client_has_to_wait() -> None:
     assert (load.waiting_bytes, load.delayed_bytes, load.longest_delay_ms) == (0, 1200, 1000)
 
 
-def test_a_throttled_fetch_gives_nothing_and_is_not_counted() -> None:
+def test_throttled_fetch_returns_no_bytes_and_is_not_charged() -> None:
     """25000 bytes lie ready at a bound of 1000: the window holds 10000. The next 10000 have to wait until the first
     have left it, which takes two throttle times of ten seconds: after the first they are still in it."""
     load = sender((0, 25_000), fetches=True)
@@ -91,7 +91,7 @@ def test_a_throttled_fetch_gives_nothing_and_is_not_counted() -> None:
     assert (load.waiting_bytes, load.longest_delay_ms) == (5_000, 20_000)
 
 
-def test_what_comes_while_a_fetch_is_throttled_is_given_together() -> None:
+def test_bytes_arriving_during_a_throttled_fetch_are_returned_together() -> None:
     load = sender((0, 9_000), (100, 2_000), (200, 2_000), fetches=True)
     sensor = bucket(1000, fetches=True)
     sensor.run([load], 101)
@@ -100,7 +100,7 @@ def test_what_comes_while_a_fetch_is_throttled_is_given_together() -> None:
     assert load.waiting_bytes == 0
 
 
-def test_requests_of_a_producer_stay_as_they_are() -> None:
+def test_produce_requests_are_not_merged() -> None:
     """One window full, then three requests that came while the connection was muted: three throttle times."""
     load = sender((0, 11_000), (10, 100), (20, 100), (30, 100))
     sensor = bucket(1000)
@@ -112,7 +112,7 @@ def test_requests_of_a_producer_stay_as_they_are() -> None:
     assert (load.waiting_bytes, load.responses) == (0, 4)
 
 
-def test_clients_of_a_bucket_are_muted_one_by_one() -> None:
+def test_clients_of_a_bucket_are_muted_individually() -> None:
     first, second = sender((0, 11_000)), sender((5, 1))
     bucket(1000).run([first, second], 6)
     assert first.muted_until_ms == 1_000
@@ -120,13 +120,13 @@ def test_clients_of_a_bucket_are_muted_one_by_one() -> None:
     assert second.waiting_bytes == 0
 
 
-def test_without_a_bound_all_goes() -> None:
+def test_unlimited_bucket_throttles_nothing() -> None:
     load = sender((0, 10**9), (5, 10**9))
     bucket(None).run([load], 6)
     assert (load.waiting_bytes, load.responses, load.delayed_bytes) == (0, 0, 0)
 
 
-def test_a_producer_gives_up_and_a_consumer_does_not() -> None:
+def test_only_producers_give_up() -> None:
     producer, consumer = sender((0, 5), (10, 7)), sender((0, 5), fetches=True)
     for load in (producer, consumer):
         load.give_up(GIVE_UP_MS + 5)
@@ -134,7 +134,7 @@ def test_a_producer_gives_up_and_a_consumer_does_not() -> None:
     assert (consumer.given_up_bytes, consumer.waiting_bytes) == (0, 5)
 
 
-def test_hours_of_backlog_take_no_more_memory() -> None:
+def test_backlog_queue_is_bounded() -> None:
     load = Sender(fetches=True)
     for second in range(20_000):
         load.arrive(second * SECOND, (second + 1) * SECOND, 1_001)
@@ -160,7 +160,7 @@ def replayed(load: Sequence[int], bound: float | None, *, fetches: bool) -> tupl
 
 @settings(deadline=None)
 @given(LOADS, st.booleans())
-def test_unlimited_is_never_throttled(load: list[int], fetches: bool) -> None:
+def test_random_load_without_limit_is_never_throttled(load: list[int], fetches: bool) -> None:
     for bound in (None, 1e15):
         client, throttled_ms = replayed(load, bound, fetches=fetches)
         assert (client.waiting_bytes, client.delayed_bytes, throttled_ms) == (0, 0, 0)
@@ -168,10 +168,10 @@ def test_unlimited_is_never_throttled(load: list[int], fetches: bool) -> None:
 
 @settings(deadline=None)
 @given(LOADS, BOUNDS, st.floats(1, 4), st.booleans())
-def test_a_higher_limit_throttles_nobody_who_was_not(
+def test_higher_limit_adds_at_most_one_throttle_time(
     load: list[int], bound: float, factor: float, fetches: bool
 ) -> None:
-    """And who is throttled is so no longer, but for one throttle time: Kafka's windows come in steps."""
+    """Throttled time grows by at most one throttle time, because Kafka's windows advance in steps."""
     _, throttled_ms = replayed(load, bound, fetches=fetches)
     _, with_more_ms = replayed(load, bound * factor, fetches=fetches)
     if throttled_ms == 0:
@@ -181,7 +181,7 @@ def test_a_higher_limit_throttles_nobody_who_was_not(
 
 @settings(deadline=None)
 @given(LOADS, BOUNDS, st.booleans())
-def test_what_gets_through(load: list[int], bound: float, fetches: bool) -> None:
+def test_replay_conserves_bytes_and_respects_the_limit(load: list[int], bound: float, fetches: bool) -> None:
     """Nothing is lost or made; nobody is held back longer than it lasts; the broker takes a window full at once, its
     limit from then on, and with each throttle time one request more."""
     client, throttled_ms = replayed(load, bound, fetches=fetches)
@@ -194,8 +194,6 @@ def test_what_gets_through(load: list[int], bound: float, fetches: bool) -> None
 
 @settings(deadline=None)
 @given(BOUNDS, st.booleans())
-def test_twice_as_much_as_it_may_fills_the_window_in_five_seconds_and_is_held_back_ever_after(
-    bound: float, fetches: bool
-) -> None:
+def test_double_rate_is_throttled_after_half_a_window(bound: float, fetches: bool) -> None:
     _, throttled_ms = replayed([int(bound * 2)] * 40, bound, fetches=fetches)
     assert throttled_ms == pytest.approx((40 - 5) * SECOND, abs=1.1 * SECOND)

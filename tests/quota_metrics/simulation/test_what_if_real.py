@@ -1,4 +1,4 @@
-"""What-if against the truth: a load that was recorded, asked about under other quotas, and run once more under them.
+"""What-if against reality: a recorded load is evaluated under other quotas and then run again under them.
 
 Throttled seconds are the same thing in all three places, quota_metrics.simulation.replay.Throttling: the union of the
 throttle times in the responses that the gateway saw, until the end of the load.
@@ -101,7 +101,7 @@ def change(values: dict[str, float]) -> str:
     return "--add " + ",".join(f"{key}={value:.0f}" for key, value in values.items())
 
 
-def test_who_is_throttled_and_for_how_long(runs: tuple[Run, Run, str]) -> None:
+def test_predicted_throttling_matches_the_real_run(runs: tuple[Run, Run, str]) -> None:
     recorded, real, sql = runs
     predicted, truth = recorded.asked(sql, change(CHANGED)), real.asked(sql, change(CHANGED))
     compared = {
@@ -126,7 +126,7 @@ def test_who_is_throttled_and_for_how_long(runs: tuple[Run, Run, str]) -> None:
         }
 
 
-def test_throttled_seconds_are_what_clients_are_reported(runs: tuple[Run, Run, str]) -> None:
+def test_throttled_seconds_match_client_reports(runs: tuple[Run, Run, str]) -> None:
     _, real, sql = runs
     truth = real.asked(sql, change(CHANGED))
     for client_id in ("what-if-over", "what-if-burst", "what-if-slow-reader"):
@@ -134,7 +134,7 @@ def test_throttled_seconds_are_what_clients_are_reported(runs: tuple[Run, Run, s
         assert truth[client_id]["before"]["throttled_s"] == pytest.approx(reported_s, rel=0.1)
 
 
-def test_the_other_way_round(runs: tuple[Run, Run, str]) -> None:
+def test_removing_the_limit_is_predicted_to_free_all_clients(runs: tuple[Run, Run, str]) -> None:
     """The throttled run, asked about generous quotas and about none: the first run shows that all are freed."""
     _, real, sql = runs
     for other in (change(GENEROUS), "--delete producer_byte_rate,consumer_byte_rate"):

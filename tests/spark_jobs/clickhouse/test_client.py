@@ -1,4 +1,4 @@
-"""URLs of ClickHouse: which ones are valid, and what messages show of them."""
+"""ClickHouse URLs: validation, credentials, and which parts appear in messages."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from spark_jobs.clickhouse.client import ClickHouse, SourceError
 
 
-def test_neither_user_nor_password_is_shown() -> None:
+def test_name_and_repr_hide_user_and_password() -> None:
     clickhouse = ClickHouse("https://bob@ch.example:8443/headroom", "hunter3")
     assert clickhouse.name == "https://ch.example:8443"
     assert "hunter" not in repr(clickhouse)
@@ -47,7 +47,7 @@ def authorization(url: str, password: str, *, read: bool) -> str:
 
 
 @pytest.mark.parametrize("read", [True, False])
-def test_the_user_is_that_of_the_url(read: bool) -> None:
+def test_user_comes_from_the_url(read: bool) -> None:
     assert authorization("http://b%40b@{address}", "secret", read=read) == "b@b:secret"
     assert authorization("http://bob@{address}/headroom", "secret", read=read) == "bob:secret"
     assert authorization("http://{address}", "secret", read=read) == "default:secret"

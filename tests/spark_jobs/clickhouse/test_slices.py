@@ -13,7 +13,7 @@ from spark_jobs.time_range import THROTTLE_LOOKBACK_MS, TimeRange
     st.lists(st.tuples(st.sampled_from("ab"), st.integers(0, 99), st.integers(1, 2 * SLICE_ROWS)), max_size=60),
     st.integers(1, 64),
 )
-def test_slices_hold_each_row_once_and_cut_no_window(drawn: list[tuple[str, int, int]], cores: int) -> None:
+def test_slices_contain_each_row_once_and_split_no_window(drawn: list[tuple[str, int, int]], cores: int) -> None:
     when = TimeRange(0, 100 * 60_000, 60)
     counts = [Count("c", key, minute * 60_000, samples) for key, minute, samples in drawn]
     found = slices(counts, when, cores)
@@ -25,7 +25,7 @@ def test_slices_hold_each_row_once_and_cut_no_window(drawn: list[tuple[str, int,
     assert all(piece["from_ms"] % 60_000 == 0 for piece in found)
 
 
-def test_slices_of_one_key_touch_and_reach_as_far_as_throttle_times_do() -> None:
+def test_slices_are_contiguous_and_extend_by_the_throttle_lookback() -> None:
     when = TimeRange(0, 3_600_000, 60)
     counts = [Count("c", "k", minute * 60_000, 10) for minute in (1, 2, 20)]
     found = slices(counts, when, 1)
@@ -34,7 +34,7 @@ def test_slices_of_one_key_touch_and_reach_as_far_as_throttle_times_do() -> None
     assert found[-1]["to_ms"] == 20 * 60_000 + step_ms(when) + THROTTLE_LOOKBACK_MS
 
 
-def test_rows_before_the_range_make_slices_of_the_windows_that_they_may_mute() -> None:
+def test_rows_before_the_range_extend_slices_to_muted_windows() -> None:
     when = TimeRange(600_000, 3_600_000, 60)
     (piece,) = slices([Count("c", "k", 540_000, 10)], when, 1)
     assert (piece["from_ms"], piece["to_ms"]) == (600_000, 540_000 + step_ms(when) + THROTTLE_LOOKBACK_MS)

@@ -119,7 +119,7 @@ def drawn(random_: random.Random) -> list[Row]:
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_windows_of_random_rows_are_those_of_plain_loops(clickhouse: RunningClickHouse, seed: int) -> None:
+def test_windows_of_random_rows_match_the_reference(clickhouse: RunningClickHouse, seed: int) -> None:
     random_ = random.Random(seed)
     cluster, rows = f"random-{seed}", drawn(random_)
     insert(clickhouse.store, rows, cluster)
@@ -139,7 +139,7 @@ def test_windows_of_random_rows_are_those_of_plain_loops(clickhouse: RunningClic
         )
 
 
-def test_a_throttle_time_mutes_the_windows_that_it_reaches_into(clickhouse: RunningClickHouse) -> None:
+def test_throttle_time_mutes_the_windows_it_covers(clickhouse: RunningClickHouse) -> None:
     insert(clickhouse.store, [Row(START + 50_000, "u", "c", 1, 5.0, 90_000.0)], "long", bare=True)
     reported = {row["window_start_ms"]: row["muted_ms"] for row in query(clickhouse, "long", START, START + 300_000)}
     assert reported == {START: 10_000, START + MINUTE: 60_000, START + 2 * MINUTE: 20_000}
@@ -147,7 +147,7 @@ def test_a_throttle_time_mutes_the_windows_that_it_reaches_into(clickhouse: Runn
     assert later == {START + MINUTE: 60_000, START + 2 * MINUTE: 20_000}
 
 
-def test_muted_time_of_an_interval_is_that_of_the_gateway_that_saw_more(clickhouse: RunningClickHouse) -> None:
+def test_muted_time_is_the_maximum_over_gateways(clickhouse: RunningClickHouse) -> None:
     """Throttled several times a second, at two gateways; a throttle time beyond the muted time does not count as
     muted."""
     rows = [
@@ -163,14 +163,14 @@ def test_muted_time_of_an_interval_is_that_of_the_gateway_that_saw_more(clickhou
 
 
 @pytest.mark.parametrize("step_s", [1, 10])
-def test_rows_of_other_collectors_at_any_cadence(clickhouse: RunningClickHouse, step_s: int) -> None:
+def test_rows_of_other_collectors_are_averaged_at_any_interval(clickhouse: RunningClickHouse, step_s: int) -> None:
     rows = [Row(START + at * 1000, "u", "c", 1, 80.0) for at in range(0, 60, step_s)]
     insert(clickhouse.store, rows, f"bare-{step_s}", bare=True)
     (row,) = query(clickhouse, f"bare-{step_s}", START, START + MINUTE)
     assert (row["usage_avg"], row["usage_p95"], row["group_p95"], row["state"]) == (80.0, 80.0, 80.0, "unknown")
 
 
-def test_a_limit_that_changes_within_a_window_splits_it(clickhouse: RunningClickHouse) -> None:
+def test_limit_change_within_a_window_splits_it(clickhouse: RunningClickHouse) -> None:
     """A client at 0.8 of each of two limits has a utilisation of 0.8, not 7.4."""
     rows = [
         Row(START + at * 1000, "u", "c", 1, 80.0 if at < 55 else 8.0, 0.0, "g", 1000, limit, 1, "u", "c")
@@ -183,7 +183,7 @@ def test_a_limit_that_changes_within_a_window_splits_it(clickhouse: RunningClick
 
 
 @pytest.mark.parametrize("limit", [float(2**63 - 1), 1.1e15, math.inf])
-def test_a_limit_that_never_throttles_is_no_quota(clickhouse: RunningClickHouse, limit: float) -> None:
+def test_limit_that_never_throttles_counts_as_none(clickhouse: RunningClickHouse, limit: float) -> None:
     rows = [Row(START + at * 1000, "u", "c", 1, 80.0, 0.0, "g", 1000, limit, 1, "u", "c") for at in range(60)]
     insert(clickhouse.store, rows, f"unlimited-{limit}")
     reported = query(clickhouse, f"unlimited-{limit}", START, START + MINUTE)
@@ -192,14 +192,14 @@ def test_a_limit_that_never_throttles_is_no_quota(clickhouse: RunningClickHouse,
 
 
 @pytest.mark.parametrize("limit", [math.nan, -math.inf, -1.0])
-def test_a_bad_limit_leaves_the_row_out(clickhouse: RunningClickHouse, limit: float) -> None:
+def test_row_with_invalid_limit_is_ignored(clickhouse: RunningClickHouse, limit: float) -> None:
     rows = [Row(START, "u", "c", 1, 80.0, 0.0, "g", 1000, limit, 1, "u", "c")]
     insert(clickhouse.store, rows, f"bad-limit-{limit}")
     assert query(clickhouse, f"bad-limit-{limit}", START, START + MINUTE) == []
     assert verdicts(rows, START, START + MINUTE, MINUTE) == {}
 
 
-def test_names_that_are_not_utf_8_become_text(clickhouse: RunningClickHouse) -> None:
+def test_invalid_utf8_names_are_replaced(clickhouse: RunningClickHouse) -> None:
     with clickhouse.writer.connect() as client:
         client.command(
             "INSERT INTO headroom.quota_usage (cluster, quota_key, ts, user, client_id, broker_id, rate, source)"

@@ -25,7 +25,7 @@ CLUSTER = "agreement"
 SEEDS = range(12)
 
 
-class Judged(NamedTuple):
+class ClientLevel(NamedTuple):
     """A client on its worst broker."""
 
     broker_id: int
@@ -50,9 +50,9 @@ def rows_of(seed: int, start: int) -> list[Row]:
     ]
 
 
-def judged(found: dict[tuple[str, str, int, int], Verdict]) -> dict[tuple[str, str], Judged]:
+def expected_levels(found: dict[tuple[str, str, int, int], Verdict]) -> dict[tuple[str, str], ClientLevel]:
     """Expected result by plain loops over each client's usage at each broker."""
-    brokers: dict[tuple[str, str], list[tuple[tuple[bool, float, float, int], Judged]]] = defaultdict(list)
+    brokers: dict[tuple[str, str], list[tuple[tuple[bool, float, float, int], ClientLevel]]] = defaultdict(list)
     for (user, client_id, broker_id, _), verdict in found.items():
         shares = [value / verdict.limit for value in (verdict.group_usage, verdict.group_p95)] if verdict.limit else []
         most = max(shares, default=-1.0)
@@ -64,23 +64,23 @@ def judged(found: dict[tuple[str, str, int, int], Verdict]) -> dict[tuple[str, s
             level = "unknown"
         if verdict.muted_ms > 0:
             level = "throttled" if throttled else "critical"
-        one = Judged(broker_id, level, *(shares or (None, None)), verdict.muted_ms)
+        one = ClientLevel(broker_id, level, *(shares or (None, None)), verdict.muted_ms)
         brokers[user, client_id].append(((throttled, most, verdict.muted_ms, -broker_id), one))
     return {client: max(places)[1] for client, places in brokers.items()}
 
 
-def close(one: Judged, other: Judged) -> bool:
+def close(one: ClientLevel, other: ClientLevel) -> bool:
     return all(
         a == b or (isinstance(a, int | float) and isinstance(b, int | float) and math.isclose(a, b, rel_tol=1e-9))
         for a, b in zip(one, other, strict=True)
     )
 
 
-def test_the_job_the_live_view_and_plain_loops_agree(spark: SparkSession, clickhouse: RunningClickHouse) -> None:
+def test_job_live_view_and_reference_agree(spark: SparkSession, clickhouse: RunningClickHouse) -> None:
     start = (time.time_ns() // 1_000_000 // MINUTE - 20) * MINUTE
     rows = [row for seed in SEEDS for row in rows_of(seed, start)]
     insert(clickhouse.store, rows, CLUSTER)
-    expected = judged(verdicts(rows, start, start + MINUTE, MINUTE))
+    expected = expected_levels(verdicts(rows, start, start + MINUTE, MINUTE))
     quota_headroom.run(Options(clickhouse.url, TimeRange(start, start + MINUTE, 60), cluster=CLUSTER))
     job = clickhouse.store.query(
         "SELECT user, client_id, broker_id, toString(instant_level), utilization, utilization_p95, throttled_s * 1000"
@@ -94,7 +94,7 @@ def test_the_job_the_live_view_and_plain_loops_agree(spark: SparkSession, clickh
     assert len(expected) > 50
     assert {one.level for one in expected.values()} >= {"unknown", "ok", "watch", "critical", "throttled"}
     for found in (job, view):
-        by_client = {(row[0], row[1]): Judged(*row[2:]) for row in found}
+        by_client = {(row[0], row[1]): ClientLevel(*row[2:]) for row in found}
         assert by_client.keys() == expected.keys()
         assert [
             (key, by_client[key], expected[key]) for key in expected if not close(by_client[key], expected[key])

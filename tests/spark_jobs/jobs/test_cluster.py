@@ -67,7 +67,7 @@ def committed(clickhouse: RunningClickHouse) -> list[Any]:
     )
 
 
-def test_a_cluster_of_two_workers_gives_the_same_rows(
+def test_two_worker_cluster_yields_the_same_rows(
     spark: SparkSession, clickhouse: RunningClickHouse, tmp_path: Path
 ) -> None:
     fill(clickhouse)

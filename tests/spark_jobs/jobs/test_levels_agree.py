@@ -94,7 +94,7 @@ def usage_of(name: str, client: Scripted, at_s: int) -> list[UsageSample]:
     ]  # fmt: skip
 
 
-def test_the_level_of_each_client_is_the_same_everywhere(
+def test_all_interfaces_report_equal_levels(
     clickhouse: RunningClickHouse, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now_s = int(time.time())

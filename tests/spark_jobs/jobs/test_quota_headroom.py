@@ -145,7 +145,7 @@ def stored(url: str, sql: str) -> list[tuple[Any, ...]]:
         store.close()
 
 
-def test_each_client_gets_its_level_and_the_same_one_again(spark: SparkSession, url: str) -> None:
+def test_levels_are_reported_stored_and_reproducible(spark: SparkSession, url: str) -> None:
     rows = run(url)
     reported = {row["client_id"]: (row["level"], row["limit"], row["window_start"].minute) for row in rows}
     assert reported == {
@@ -204,24 +204,24 @@ def test_each_client_gets_its_level_and_the_same_one_again(spark: SparkSession, 
     assert stored(url, runs) == [("succeeded", 1, 20, last, "", levels)] * 2
 
 
-def test_each_column_of_the_table_is_written(url: str) -> None:
+def test_every_column_of_the_table_is_written(url: str) -> None:
     names = "SELECT name FROM system.columns WHERE database = 'headroom' AND table = 'quota_utilization'"
     of_the_run = {"run_id", "run_version", "is_deleted"}
     assert {name for (name,) in stored(url, names)} == set(tables.UTILIZATION_SCHEMA.fieldNames()) | of_the_run
 
 
-def test_a_time_without_usage_is_nothing_to_read(spark: SparkSession, url: str) -> None:
+def test_range_without_usage_raises_nothing_to_read_error(spark: SparkSession, url: str) -> None:
     with pytest.raises(NothingToReadError, match="no usage of source gateway"):
         run(url, TimeRange(0, 60_000, 60))
 
 
-def test_clickhouse_that_is_not_there_is_one_line(spark: SparkSession) -> None:
+def test_unreachable_clickhouse_raises_one_line_error(spark: SparkSession) -> None:
     with pytest.raises(SourceError, match=r"^cannot reach http://127\.0\.0\.1:1: Connection refused$") as failed:
         run("http://127.0.0.1:1")
     assert "\n" not in str(failed.value)
 
 
-def test_a_query_that_fails_in_a_worker_is_told_and_recorded(spark: SparkSession, url: str) -> None:
+def test_failed_worker_query_is_raised_and_recorded(spark: SparkSession, url: str) -> None:
     with away("headroom.quota_limits", url), pytest.raises(SourceError, match=r"quota_limits") as failed:
         run(url)
     assert "\n" not in str(failed.value)
@@ -239,7 +239,7 @@ def away(name: str, url: str) -> Iterator[None]:
             client.command(f"RENAME TABLE {name}_away TO {name}")
 
 
-def test_a_source_of_usage_that_is_not_known_is_refused() -> None:
+def test_unknown_usage_source_is_refused() -> None:
     with pytest.raises(ValueError, match="gateway, jmx, client"):
         run("http://127.0.0.1:1", source="gatewy")
 
@@ -247,7 +247,7 @@ def test_a_source_of_usage_that_is_not_known_is_refused() -> None:
 BETWEEN = ["--cluster", "c", "--from", "2026-11-20T10:00:00Z", "--to", "2026-11-20T10:02:30Z"]
 
 
-def test_as_a_command_in_this_process(spark: SparkSession, url: str, tmp_path: Path) -> None:
+def test_command_line_outputs_and_exit_codes(spark: SparkSession, url: str, tmp_path: Path) -> None:
     shown = CliRunner().invoke(job.app, ["quota-headroom", "--url", url, *BETWEEN])
     assert (shown.exit_code, shown.stderr) == (0, "")
     assert "wants more than producer_byte_rate 100.0 kB/s of user=ANONYMOUS, client-id=<default>" in shown.stdout
@@ -264,7 +264,7 @@ def test_as_a_command_in_this_process(spark: SparkSession, url: str, tmp_path: P
     assert (empty.exit_code, empty.stderr) == (3, "headroom: there is no usage of source gateway in this time\n")
 
 
-def test_by_plain_spark_submit(url: str, tmp_path: Path) -> None:
+def test_job_runs_by_spark_submit(url: str, tmp_path: Path) -> None:
     """As in an activated virtual environment: PySpark's own scripts take the `python3` of PATH."""
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     environment = {name: value for name, value in os.environ.items() if name != "PYSPARK_PYTHON"} | {"PATH": path}

@@ -64,7 +64,7 @@ def levels(clickhouse: RunningClickHouse, cluster: str, table: str = "quota_util
     )
 
 
-def test_a_run_of_another_source_replaces_nothing(spark: SparkSession, clickhouse: RunningClickHouse) -> None:
+def test_run_of_another_source_replaces_nothing(spark: SparkSession, clickhouse: RunningClickHouse) -> None:
     insert(clickhouse, "sources", "a", 97.0)
     insert(clickhouse, "sources", "a", 5.0, source="jmx")
     run(clickhouse, "sources")
@@ -77,7 +77,7 @@ def test_a_run_of_another_source_replaces_nothing(spark: SparkSession, clickhous
     assert levels(clickhouse, "sources", "quota_utilization_committed") == expected
 
 
-def test_a_partial_window_never_replaces_a_complete_one(spark: SparkSession, clickhouse: RunningClickHouse) -> None:
+def test_partial_window_never_replaces_a_complete_one(spark: SparkSession, clickhouse: RunningClickHouse) -> None:
     insert(clickhouse, "partial", "a", 5.0, to_s=90)
     insert(clickhouse, "partial", "a", 97.0, from_s=90)
     run(clickhouse, "partial", to_s=90)
@@ -90,7 +90,7 @@ def test_a_partial_window_never_replaces_a_complete_one(spark: SparkSession, cli
     assert levels(clickhouse, "partial", "quota_utilization_committed") == complete
 
 
-def test_rows_whose_input_has_gone_go(spark: SparkSession, clickhouse: RunningClickHouse) -> None:
+def test_results_without_input_are_deleted(spark: SparkSession, clickhouse: RunningClickHouse) -> None:
     insert(clickhouse, "gone", "a", 5.0)
     insert(clickhouse, "gone", "b", 5.0)
     run(clickhouse, "gone")
@@ -100,7 +100,7 @@ def test_rows_whose_input_has_gone_go(spark: SparkSession, clickhouse: RunningCl
     assert {row[1] for row in levels(clickhouse, "gone", "quota_utilization_committed")} == {"a"}
 
 
-def test_rows_that_arrive_late_are_looked_at_by_the_next_run(
+def test_late_rows_are_processed_by_the_next_run(
     spark: SparkSession, clickhouse: RunningClickHouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(quota_headroom, "WATERMARK_MARGIN_MS", 0)
@@ -123,7 +123,7 @@ quota_headroom.run(Options(sys.argv[1], TimeRange(int(sys.argv[2]), int(sys.argv
 """
 
 
-def test_a_killed_run_leaves_nothing_and_the_next_one_goes_on(
+def test_killed_run_publishes_nothing_and_the_next_run_succeeds(
     spark: SparkSession, clickhouse: RunningClickHouse
 ) -> None:
     insert(clickhouse, "killed", "a", 97.0)
@@ -141,7 +141,7 @@ def test_a_killed_run_leaves_nothing_and_the_next_one_goes_on(
     assert list(clickhouse.store.query(reported.format(victim.pid))) == [("failed", "killed: its process is gone")]
 
 
-def test_a_run_that_gets_sigterm_is_recorded_as_failed(spark: SparkSession, clickhouse: RunningClickHouse) -> None:
+def test_sigterm_records_the_run_as_failed(spark: SparkSession, clickhouse: RunningClickHouse) -> None:
     insert(clickhouse, "ended", "a", 97.0)
     when = ["--from", str(START // 1000), "--to", str(START // 1000 + 120)]
     asked = [sys.executable, "-m", "headroom", "job", "quota-headroom", "--url", clickhouse.url, *when]
@@ -155,7 +155,7 @@ def test_a_run_that_gets_sigterm_is_recorded_as_failed(spark: SparkSession, clic
     assert list(clickhouse.store.query(reported.format(job.pid))) == [("failed", "Terminated: ended by SIGTERM")]
 
 
-def test_of_two_runs_at_once_one_waits(spark: SparkSession, clickhouse: RunningClickHouse) -> None:
+def test_concurrent_runs_are_serialized(spark: SparkSession, clickhouse: RunningClickHouse) -> None:
     """Windows never mix two runs: the later run starts after the earlier one has ended, and replaces all its rows."""
     insert(clickhouse, "both", "a", 97.0)
     insert(clickhouse, "both", "b", 5.0)
@@ -182,9 +182,7 @@ def test_of_two_runs_at_once_one_waits(spark: SparkSession, clickhouse: RunningC
     assert {row[3] for row in published} == {clickhouse.store.query(newest)[0][0]}
 
 
-def test_a_stream_goes_on_from_its_checkpoint(
-    spark: SparkSession, clickhouse: RunningClickHouse, tmp_path: Path
-) -> None:
+def test_stream_resumes_from_its_checkpoint(spark: SparkSession, clickhouse: RunningClickHouse, tmp_path: Path) -> None:
     options = Options(
         clickhouse.url, TimeRange(START, START + MINUTE, 60), cluster="stream", checkpoint=tmp_path, once=True
     )

@@ -1,4 +1,4 @@
-"""Whole hours are read from usage_1m, the rest of a range from quota_usage: with the same rows as a result."""
+"""Whole hours are read from usage_1m, the rest of a range from quota_usage, with equal results."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ CLUSTER = "whole-hours"
 
 
 @given(st.integers(0, 5000), st.integers(1, 5000), st.sampled_from([1, 10, 60, 90, 300, 3600]))
-def test_parts_tile_the_range_and_stored_ones_are_whole_hours(first: int, windows: int, window_s: int) -> None:
+def test_parts_tile_the_range_and_stored_parts_are_whole_hours(first: int, windows: int, window_s: int) -> None:
     when = TimeRange(first * window_s * 1000, (first + windows) * window_s * 1000, window_s)
     found = usage_windows.parts(when)
     assert [part.from_ms for part, _ in found] == [when.from_ms, *(part.to_ms for part, _ in found[:-1])]
@@ -33,12 +33,12 @@ def test_parts_tile_the_range_and_stored_ones_are_whole_hours(first: int, window
             assert (part.from_ms % HOUR_MS, part.to_ms % HOUR_MS, window_s % 60) == (0, 0, 0)
 
 
-def test_hours_are_recomputed_with_the_hour_after_them() -> None:
+def test_stretches_include_the_following_hour() -> None:
     assert stretches([0, HOUR_MS, 5 * HOUR_MS]) == [(0, 3 * HOUR_MS), (5 * HOUR_MS, 7 * HOUR_MS)]
 
 
 @pytest.mark.clickhouse
-def test_an_hour_that_a_range_covers_in_part_is_computed_whole(clickhouse: RunningClickHouse) -> None:
+def test_partially_covered_hour_is_refreshed_completely(clickhouse: RunningClickHouse) -> None:
     """The next refresh finds no new rows in it, so what it leaves out would be missing."""
     insert(clickhouse.store, drawn(random.Random(4)), "part-of-an-hour")
     refresh(ClickHouse(clickhouse.url), "gateway", START, START + MINUTE)
@@ -57,7 +57,7 @@ def committed(clickhouse: RunningClickHouse) -> list[Any]:
 
 @pytest.mark.spark
 @pytest.mark.clickhouse
-def test_usage_1m_and_raw_rows_give_the_same_rows(
+def test_usage_1m_and_raw_rows_yield_the_same_results(
     spark: SparkSession, clickhouse: RunningClickHouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for seed in range(4):

@@ -78,7 +78,9 @@ def invoke(name: str, url: str, *more: str) -> list[dict[str, Any]]:
     return rows
 
 
-def test_forecasts(spark: SparkSession, weeks: str, clickhouse: RunningClickHouse) -> None:
+def test_forecast_of_rising_usage_reaches_the_limit(
+    spark: SparkSession, weeks: str, clickhouse: RunningClickHouse
+) -> None:
     rows = {row["user"]: row for row in invoke("throttle-forecast", weeks)}
     assert rows["rising"]["hits_limit_at"] is not None
     assert rows["rising"]["confidence"] > 0.5
@@ -88,13 +90,13 @@ def test_forecasts(spark: SparkSession, weeks: str, clickhouse: RunningClickHous
     assert dict(clickhouse.store.query(stored)) == {name: row["confidence"] for name, row in rows.items()}
 
 
-def test_backtest(spark: SparkSession, weeks: str) -> None:
+def test_backtest_scores_better_than_simple_methods(spark: SparkSession, weeks: str) -> None:
     rows = invoke("backtest", weeks)
     assert [row["method"] for row in rows] == ["headroom", "last value", "linear"]
     assert rows[0]["pinball"] < min(row["pinball"] for row in rows[1:])
 
 
-def test_capacity(spark: SparkSession, weeks: str, clickhouse: RunningClickHouse) -> None:
+def test_capacity_report_suggests_limits(spark: SparkSession, weeks: str, clickhouse: RunningClickHouse) -> None:
     rows = {row["user"]: row for row in invoke("capacity-report", weeks)}
     assert {name: row["verdict"] for name, row in rows.items()} == {
         "idle": "over-provisioned",
@@ -112,7 +114,7 @@ def test_capacity(spark: SparkSession, weeks: str, clickhouse: RunningClickHouse
     assert clickhouse.store.query(stored)[0][0] == 4
 
 
-def test_inventory(spark: SparkSession, weeks: str) -> None:
+def test_inventory_lists_clients_without_telemetry(spark: SparkSession, weeks: str) -> None:
     rows = invoke("client-inventory", weeks)
     assert {row["user"]: row["status"] for row in rows} == dict.fromkeys(
         ("idle", "wave", "rising", "full"), "no telemetry"

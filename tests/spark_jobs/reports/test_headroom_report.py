@@ -93,7 +93,7 @@ class Text(HTMLParser):
         self.text += data
 
 
-def test_worst_first_is_by_level_then_throttle_then_utilisation_then_name() -> None:
+def test_worst_first_orders_by_level_throttle_utilization_and_name() -> None:
     rows = [
         row(client_id="ok", level="ok", utilization=0.1),
         row(client_id="free", level="ok", utilization=None),
@@ -107,7 +107,7 @@ def test_worst_first_is_by_level_then_throttle_then_utilisation_then_name() -> N
     assert [each["client_id"] for each in report.worst_first(rows)] == in_order
 
 
-def test_json_has_the_promised_names_and_null_for_what_is_not_a_number() -> None:
+def test_json_has_promised_names_and_null_for_non_numbers() -> None:
     written = report.REPORT.to_json([row(eta_s=float("nan"), limit=float("inf")), FREE])
     assert report.from_json(written) == [row(limit=None), FREE]
     reported = json.loads(written)
@@ -116,7 +116,7 @@ def test_json_has_the_promised_names_and_null_for_what_is_not_a_number() -> None
     assert reported[0]["window_start"] == "2026-11-20T10:00:00Z"
 
 
-def test_the_page_needs_nothing_else_and_shows_names_as_they_are() -> None:
+def test_page_is_self_contained_and_escapes_names() -> None:
     page = Text(report.to_html([row(), FREE, HOSTILE]))
     assert all(link.startswith("data:image/svg+xml;base64,") for link in page.links)
     assert {"script", "link", "b"}.isdisjoint(page.tags)
@@ -124,7 +124,7 @@ def test_the_page_needs_nothing_else_and_shows_names_as_they_are() -> None:
     assert "85.0 %" in page.text
 
 
-def test_a_page_without_rows_says_so() -> None:
+def test_page_without_rows_has_a_notice() -> None:
     assert "No client was active" in Text(report.to_html([])).text
 
 
@@ -136,7 +136,7 @@ def shown(*rows: dict[str, Any]) -> str:
     return captured.get()
 
 
-def test_the_table_lets_no_control_sequence_through() -> None:
+def test_table_escapes_control_sequences() -> None:
     table = shown(row(), HOSTILE)
     assert "\x1b[2J" not in table
     assert "\x1b]0;" not in table
@@ -145,7 +145,7 @@ def test_the_table_lets_no_control_sequence_through() -> None:
         assert cell in table
 
 
-def test_the_window_is_reported() -> None:
+def test_table_shows_the_window() -> None:
     assert "window of 60 s from 2026-11-20 10:00:00 UTC" in shown(row(), FREE)
     table = shown(row(), row(client_id="gone", window_start=WINDOW - timedelta(days=1))).splitlines()
     assert table[0].rstrip() == "each client in its latest window, of 60 s, UTC"
@@ -153,7 +153,7 @@ def test_the_window_is_reported() -> None:
     assert windows == ["2026-11-20 10:00:00", "2026-11-19 10:00:00"]
 
 
-def test_long_names_are_cut_off_for_people_only() -> None:
+def test_long_names_are_truncated_except_in_json() -> None:
     long = row(client_id="i" * 300, user="u" * 300, reason=f"at 85.0 % of client-id={'i' * 300}, broker 1")
     cut = "i" * 59 + "\N{HORIZONTAL ELLIPSIS}"
     for reported in (shown(long), Text(report.to_html([long])).text):
@@ -164,7 +164,7 @@ def test_long_names_are_cut_off_for_people_only() -> None:
     assert report.from_json(report.REPORT.to_json([long])) == [long]
 
 
-def test_throttling_before_the_latest_window_is_not_passed_over() -> None:
+def test_throttling_before_the_latest_window_is_reported() -> None:
     earlier = row(level="ok", reason="at 1.0 %", **EARLIER)
     said = "at 1.0 %; throttled 800 ms at most earlier, last in the window of 2026-11-20 09:55:00"
     table = shown(earlier, row(client_id="never"))
@@ -179,7 +179,7 @@ def test_throttling_before_the_latest_window_is_not_passed_over() -> None:
     assert "earlier 800 ms" not in Text(report.to_html([now])).text
 
 
-def test_a_shared_quota_shows_what_all_use_beside_what_the_client_uses() -> None:
+def test_shared_quota_shows_group_and_client_usage() -> None:
     shared = row(usage=20_000.0, group_usage=170_000.0, shared_with=2)
     for reported in (shown(shared, FREE), Text(report.to_html([shared])).text):
         assert "20.0 kB/s" in reported
@@ -188,7 +188,7 @@ def test_a_shared_quota_shows_what_all_use_beside_what_the_client_uses() -> None
     assert "all that share" not in shown(row(), FREE)
 
 
-def test_write_leaves_three_files_that_say_the_same(tmp_path: Path) -> None:
+def test_write_creates_three_files_with_the_same_rows(tmp_path: Path) -> None:
     rows = [row(), FREE]
     report.write(rows, tmp_path / "out")
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [
@@ -203,7 +203,7 @@ def test_write_leaves_three_files_that_say_the_same(tmp_path: Path) -> None:
     ]
 
 
-def test_no_rows_are_a_report_too(tmp_path: Path) -> None:
+def test_report_without_rows_is_written(tmp_path: Path) -> None:
     report.write([], tmp_path)
     assert json.loads((tmp_path / "headroom.json").read_text()) == []
     assert pq.read_table(tmp_path / "headroom.parquet").schema.equals(report.COLUMNS)
@@ -222,6 +222,6 @@ def test_rates_have_the_unit_of_their_quota() -> None:
     f(5.0, "controller_mutation_rate", "5.0 mutations/s")
 
 
-def test_durations_and_percentages() -> None:
+def test_throttle_and_share_texts() -> None:
     assert [report.throttle_text(value) for value in (0.0, 40.0, 1250.0)] == ["-", "40 ms", "1.2 s"]
     assert [share_text(value) for value in (None, 0.0, 1.234)] == ["-", "0.0 %", "123.4 %"]

@@ -27,7 +27,7 @@ def shared(client_id: str, usage: float) -> dict[str, Any]:
     return row(client_id=client_id, usage=usage, shared_with=1)
 
 
-def test_a_report_has_lines_a_heat_map_and_the_members_of_shared_quotas() -> None:
+def test_report_has_lines_heat_map_and_shared_quota_members() -> None:
     drawn = headroom_plots([shared("greedy", 160_000.0), shared("modest", 10_000.0), FREE])
     lines, heat_map, culprits = map(svg, drawn.values())
     assert list(drawn) == ["Utilisation over time", "Clients by time", "Who takes the shared quotas"]
@@ -38,7 +38,7 @@ def test_a_report_has_lines_a_heat_map_and_the_members_of_shared_quotas() -> Non
     assert "stroke-dasharray" in lines  # the limit
 
 
-def test_names_of_clients_are_text() -> None:
+def test_client_names_are_escaped() -> None:
     for image in headroom_plots([HOSTILE | {"shared_with": 1}]).values():
         drawn = svg(image)
         assert "<script>alert" not in drawn
@@ -46,19 +46,19 @@ def test_names_of_clients_are_text() -> None:
         assert "\x1b" not in drawn
 
 
-def test_what_is_not_there_is_not_drawn() -> None:
+def test_plots_without_data_are_omitted() -> None:
     assert headroom_plots([]) == {}
     once = row(history_at=[WINDOW], history=[0.5])
     assert list(headroom_plots([once])) == ["Clients by time"]
     assert forecast_plots([]) == {}
 
 
-def test_utilisation_without_bound_is_drawn_as_high() -> None:
+def test_infinite_and_missing_utilization_are_drawn_without_nan() -> None:
     for history in ([0.5, float("inf")], [0.5, None]):  # None: as in JSON
         assert "NaN" not in svg(headroom_plots([row(history=history)])["Clients by time"])
 
 
-def test_a_forecast_has_a_fan_for_each_bucket() -> None:
+def test_forecast_has_a_fan_per_quota_group() -> None:
     made_at = datetime(2026, 11, 20, 10, tzinfo=UTC) + timedelta(minutes=5)
     quantiles = {"p10": [0.1, 0.2], "p50": [0.5, 0.6], "p90": [0.9, float("inf")]}
     rows = [row(client_id=name, made_at=made_at, **quantiles) for name in ("<one>", "two")]

@@ -9,7 +9,7 @@ from spark_jobs.transforms.forecast_model import HORIZON, forecast, regular, sea
 from tests.bench.forecast import DAY, FIRST_UNSEEN, MONDAY, Scores, scored, weeks
 
 
-def test_a_ramp_hits_its_limit_when_the_line_does() -> None:
+def test_ramp_reaches_the_limit_near_linear_extrapolation() -> None:
     values = np.concatenate([np.full(600, 0.3), np.linspace(0.3, 0.9, 30)])
     found = forecast(values, MONDAY)
     step = found.step_of(1)
@@ -18,14 +18,14 @@ def test_a_ramp_hits_its_limit_when_the_line_does() -> None:
     assert found.reached_within(HORIZON) > 0.5
 
 
-def test_what_stays_far_below_is_not_in_sight() -> None:
+def test_low_usage_does_not_reach_the_limit() -> None:
     random = np.random.default_rng(1)
     found = forecast(0.3 + random.normal(0, 0.02, 2000), MONDAY)
     assert [found.step_of(i) for i in range(3)] == [None, None, None]
     assert found.reached_within(HORIZON) == 0.0
 
 
-def test_the_season_knows_the_hour_of_the_week() -> None:
+def test_season_distinguishes_hours_of_the_week() -> None:
     values = weeks(3, days=28, noise=0.01)
     table = season(values, MONDAY)
     noon = np.array([MONDAY + 14 * 12.0, MONDAY + 5 * DAY + 14 * 12.0])
@@ -33,7 +33,7 @@ def test_the_season_knows_the_hour_of_the_week() -> None:
     assert monday > saturday + 0.2
 
 
-def test_steps_without_a_row_are_idle() -> None:
+def test_steps_without_a_row_are_zero() -> None:
     values, first = regular(np.array([10, 12, 12]), np.array([0.5, 0.2, 0.7]), 13)
     assert (values.tolist(), first) == ([0.5, 0.0, 0.7, 0.0], 10)
 
@@ -44,7 +44,7 @@ def scores() -> Scores:
 
 
 @pytest.mark.spark
-def test_on_unseen_weeks_its_probabilities_are_better_than_simple_forecasts(scores: Scores) -> None:
+def test_probabilities_score_better_than_simple_forecasts(scores: Scores) -> None:
     """Compares proper scores; precision and recall at one threshold are in `python -m tests.bench.forecast`."""
     for name in ("last value", "linear"):
         for figure in ("pinball", "brier_1", "brier_6"):
@@ -52,5 +52,5 @@ def test_on_unseen_weeks_its_probabilities_are_better_than_simple_forecasts(scor
 
 
 @pytest.mark.spark
-def test_the_80_percent_interval_covers_80_percent(scores: Scores) -> None:
+def test_interval_of_80_percent_covers_80_percent(scores: Scores) -> None:
     assert 0.75 <= scores["headroom"]["coverage"] <= 0.85

@@ -82,7 +82,7 @@ def by_spark(spark: SparkSession, cases: list[tuple[Rules, list[Client]]]) -> li
     return found
 
 
-def test_python_spark_and_kafka_resolve_the_same(spark: SparkSession, jvm: Jvm) -> None:
+def test_python_spark_and_kafka_resolve_equal_quotas(spark: SparkSession, jvm: Jvm) -> None:
     rng = random.Random("precedence")
     rule_sets = [drawn_rules(rng) for _ in range(CASES)]
     cases = [(rules, drawn_clients(rng, rules)) for rules in rule_sets]
@@ -96,7 +96,7 @@ def test_python_spark_and_kafka_resolve_the_same(spark: SparkSession, jvm: Jvm) 
     assert any(quota is not None and "" in client for client, quota in quotas)
 
 
-def test_a_default_of_users_hides_the_quota_of_a_client_id_from_an_empty_user(spark: SparkSession, jvm: Jvm) -> None:
+def test_user_default_hides_client_id_quota_from_an_empty_user(spark: SparkSession, jvm: Jvm) -> None:
     rules = {entity_of({USER: None}): {KEY: 1.0}, entity_of({CLIENT_ID: "app"}): {KEY: 2.0}}
     clients = [("", "app"), ("alice", "app")]
     manager = quota_manager(jvm)
@@ -107,7 +107,7 @@ def test_a_default_of_users_hides_the_quota_of_a_client_id_from_an_empty_user(sp
     assert by_spark(spark, [(rules, clients)]) == [expected]
 
 
-def test_a_client_id_that_is_null_is_an_empty_one(jvm: Jvm) -> None:
+def test_null_client_id_is_parsed_as_empty(jvm: Jvm) -> None:
     """RequestHeader.parse maps a null client-id to '', so quota managers never receive null."""
     head = struct.pack(">hhih", 18, 0, 7, -1)  # ApiVersions version 0, with a null client-id
     buffer = jvm.classes.java.nio.ByteBuffer.wrap(head)

@@ -68,7 +68,7 @@ def states(spark: SparkSession, rules: list[Rule], client: Client, to_ms: int = 
     return sorted((row["from_ms"], row["to_ms"], row["state"], row["limit"]) for row in limits.collect())
 
 
-def test_before_the_first_observation_the_quota_is_unknown(spark: SparkSession) -> None:
+def test_quota_is_unknown_before_the_first_observation(spark: SparkSession) -> None:
     rules = [Rule("", "other", 100, 5.0), Rule("alice", "", 300, 1.0), Rule("alice", "", 600, None)]
     assert states(spark, rules, Client("alice", "app")) == [
         *((0, 300, "unknown", -1.0), (300, 600, "limited", 1.0), (600, 1000, "none", -1.0)),
@@ -77,13 +77,13 @@ def test_before_the_first_observation_the_quota_is_unknown(spark: SparkSession) 
     assert states(spark, [], Client("bob", "app")) == [(0, 1000, "unknown", -1.0)]
 
 
-def test_a_change_that_does_not_concern_the_client_cuts_nothing(spark: SparkSession) -> None:
+def test_unrelated_change_does_not_split_intervals(spark: SparkSession) -> None:
     rules = [Rule("alice", "", -5, 1.0), *(Rule("", "<default>", at, float(at)) for at in range(100, 900, 100))]
     assert states(spark, rules, Client("alice", "app")) == [(0, 1000, "limited", 1.0)]
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), float(2**63 - 1), -1.0])
-def test_a_value_that_is_no_limit_limits_nothing_but_hides_lesser_rules(spark: SparkSession, value: float) -> None:
+def test_non_limiting_value_hides_lower_levels(spark: SparkSession, value: float) -> None:
     rules = [Rule("alice", "", -5, value), LEVELS[7]]
     assert states(spark, rules, Client("alice", "app")) == [(0, 1000, "none", -1.0)]
 
@@ -101,7 +101,7 @@ LEVELS = [
 ]
 
 
-def test_each_of_the_eight_levels_wins_over_all_below_it(spark: SparkSession) -> None:
+def test_each_level_overrides_all_lower_levels(spark: SparkSession) -> None:
     expected = [
         ("user=alice, client-id=app", ("alice", "app")),
         ("user=alice, client-id=<default>", ("alice", "app")),
@@ -117,43 +117,43 @@ def test_each_of_the_eight_levels_wins_over_all_below_it(spark: SparkSession) ->
     assert [each[client] for each in found] == [Found(level, *each) for level, each in enumerate(expected, start=1)]
 
 
-def test_others_fall_to_the_defaults(spark: SparkSession) -> None:
+def test_other_clients_fall_back_to_defaults(spark: SparkSession) -> None:
     clients = [Client("alice", "other"), Client("bob", "app"), Client("bob", "other")]
     found = resolve(spark, LEVELS, clients)
     assert [found[client].limit for client in clients] == [2.0, 4.0, 5.0]
 
 
-def test_no_rule_no_row(spark: SparkSession) -> None:
+def test_client_without_rule_has_no_row(spark: SparkSession) -> None:
     assert resolve(spark, LEVELS[:4], [Client("bob", "other")]) == {}
 
 
-def test_an_empty_client_id_has_only_what_its_user_has(spark: SparkSession) -> None:
+def test_empty_client_id_is_limited_by_user_rules_only(spark: SparkSession) -> None:
     """Kafka's quotaLimit looks up non-empty names only: a dimension without a name has no default."""
     assert resolve(spark, LEVELS, [Client("alice", "")])[Client("alice", "")].limit == 3.0
     assert resolve(spark, LEVELS[6:], [Client("alice", "")]) == {}
 
 
-def test_a_client_that_calls_itself_default_is_no_default_entity(spark: SparkSession) -> None:
+def test_client_named_default_is_not_the_default_entity(spark: SparkSession) -> None:
     client = Client("<default>", "<default>")
     assert resolve(spark, LEVELS, [client])[client] == Found(
         5.0, "user=<default>, client-id=<default>", ("<default>", "<default>")
     )
 
 
-def test_the_value_in_force_at_the_end_of_the_window_counts(spark: SparkSession) -> None:
+def test_value_at_the_end_of_the_window_applies(spark: SparkSession) -> None:
     rules = [Rule("alice", "", 100, 1.0), Rule("alice", "", 200, 2.0), Rule("alice", "", 300, None), LEVELS[7]]
     times = [100, 101, 200, 201, 300, 301]
     found = resolve(spark, rules, [Client("alice", "app", until_ms) for until_ms in times])
     assert [found[Client("alice", "app", until_ms)].limit for until_ms in times] == [8.0, 1.0, 1.0, 2.0, 2.0, 8.0]
 
 
-def test_a_rule_may_come_back(spark: SparkSession) -> None:
+def test_removed_rule_may_be_restored(spark: SparkSession) -> None:
     rules = [Rule("alice", "", 100, 1.0), Rule("alice", "", 200, None), Rule("alice", "", 300, 3.0)]
     found = resolve(spark, rules, [Client("alice", "app", until_ms) for until_ms in (150, 250, 350)])
     assert {client.until_ms: each.limit for client, each in found.items()} == {150: 1.0, 350: 3.0}
 
 
-def test_other_quota_keys_and_clusters_are_other_rules(spark: SparkSession) -> None:
+def test_rules_are_separate_per_quota_key_and_cluster(spark: SparkSession) -> None:
     rows = [("c", "consumer_byte_rate", "alice", "", 0, 1.0), ("d", _KEY, "alice", "", 0, 2.0)]
     history = spark.createDataFrame(rows, LIMITS_SCHEMA)
     asked = spark.createDataFrame([("c", _KEY, "alice", "app")], CLIENTS_SCHEMA)
@@ -197,7 +197,7 @@ _RULES = st.lists(
 # Each example is a Spark job; shrinking would run hundreds of them.
 @settings(max_examples=4, deadline=None, phases=(Phase.explicit, Phase.generate))
 @given(cases=st.lists(_RULES, min_size=20, max_size=20))
-def test_any_history_of_rules_resolves_as_the_model_says(spark: SparkSession, cases: list[list[Rule]]) -> None:
+def test_random_rule_histories_match_the_model(spark: SparkSession, cases: list[list[Rule]]) -> None:
     clients = [
         Client(user, client_id, at)
         for user in ("u1", "u2", "u3")

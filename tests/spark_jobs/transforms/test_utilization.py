@@ -90,14 +90,14 @@ def by_client(rows: list[dict[str, Any]], *names: str) -> dict[str, Any]:
     return {client_id: values[0] if len(names) == 1 else values for client_id, values in reported.items()}
 
 
-def test_levels_hold_from_their_threshold_on_by_the_greater_of_mean_and_p95(spark: SparkSession) -> None:
+def test_levels_use_the_greater_of_mean_and_p95(spark: SparkSession) -> None:
     rates = {0.0: "ok", 59.999: "ok", 60.0: "watch", 79.999: "watch", 80.0: "warn", 94.999: "warn", 95.0: "critical"}
     usage = [Usage(f"mean {rate}", rate) for rate in rates] + [Usage(f"p95 {rate}", 1.0, p95=rate) for rate in rates]
     expected = {f"{by} {rate}": level for rate, level in rates.items() for by in ("mean", "p95")}
     assert by_client(evaluate(spark, usage), "level") == expected
 
 
-def test_throttling_is_weighed_by_the_time_muted(spark: SparkSession) -> None:
+def test_throttled_level_depends_on_muted_time(spark: SparkSession) -> None:
     usage = [
         Usage("a millisecond", 1.0, muted_ms=1.0, throttle_ms=1.0),
         Usage("one percent", 100.0, muted_ms=600.0, throttle_ms=600.0),
@@ -130,12 +130,12 @@ def test_throttling_is_weighed_by_the_time_muted(spark: SparkSession) -> None:
     }
 
 
-def test_the_running_window_is_judged_by_what_elapsed_of_it(spark: SparkSession) -> None:
+def test_open_window_is_evaluated_over_its_elapsed_time(spark: SparkSession) -> None:
     (row,) = evaluate(spark, [Usage(muted_ms=100.0, throttle_ms=100.0)], when=TimeRange(0, 10_000, 60))
     assert (row["level"], row["complete"]) == ("throttled", 0)
 
 
-def test_the_worst_broker_speaks_for_the_client(spark: SparkSession) -> None:
+def test_worst_broker_determines_the_level(spark: SparkSession) -> None:
     usage = [
         Usage("near", 10.0, broker_id=1),
         Usage("near", 20.0, p95=90.0, broker_id=2),
@@ -169,7 +169,7 @@ def test_levels_are_left_with_hysteresis(spark: SparkSession, values: list[float
     assert " ".join(row["level"] for row in rows) == levels
 
 
-def test_memory_does_not_depend_on_where_the_range_begins(spark: SparkSession) -> None:
+def test_hysteresis_does_not_depend_on_the_start_of_the_range(spark: SparkSession) -> None:
     usage = [Usage(rate=rate, window=window) for window, rate in enumerate([96.0, *(91.0,) * 14])]
     full = {row["window_start"]: (row["level"], row["eta_s"]) for row in evaluate(spark, usage)}
     assert [level for level, _ in full.values()] == ["critical"] * 11 + ["warn"] * 4
@@ -177,12 +177,12 @@ def test_memory_does_not_depend_on_where_the_range_begins(spark: SparkSession) -
     assert [(row["level"], row["eta_s"]) for row in later] == list(full.values())[9:]
 
 
-def test_thresholds_are_configuration(spark: SparkSession) -> None:
+def test_thresholds_are_configurable(spark: SparkSession) -> None:
     (row,) = evaluate(spark, [Usage()], thresholds=Thresholds(0.1, 0.2, 0.5))
     assert row["level"] == "critical"
 
 
-def test_who_takes_most_of_a_shared_quota_is_named(spark: SparkSession) -> None:
+def test_largest_user_of_a_shared_quota_is_named(spark: SparkSession) -> None:
     shared = {"group": 90.0, "shared_with": 2, "greediest": ("greedy", 72.0)}
     rows = evaluate(spark, [Usage("modest", 9.0, **shared), Usage("greedy", 72.0, **shared)])
     assert by_client(rows, "culprit_client_id", "culprit_share", "utilization") == {
@@ -196,7 +196,7 @@ def test_who_takes_most_of_a_shared_quota_is_named(spark: SparkSession) -> None:
     }
 
 
-def test_what_the_client_felt_is_told_by_quota(spark: SparkSession) -> None:
+def test_client_reported_throttling_is_added_per_quota(spark: SparkSession) -> None:
     usage = [Usage(quota_key=key, throttle_ms=1.0, muted_ms=1.0) for key in (PRODUCE, FETCH, REQUEST)]
     felt = (("c", "alice", "app", 0, 1150.0, 20.0, 300.0, 75.0, 2.0, 1000.0, None, "one", 0.75, "", None),)
     reported = {row["quota_key"]: row for row in evaluate(spark, usage, felt=felt)}
@@ -216,7 +216,7 @@ def test_what_the_client_felt_is_told_by_quota(spark: SparkSession) -> None:
     }
 
 
-def test_instances_seen_within_the_hour_count_and_the_newest_names_the_software(spark: SparkSession) -> None:
+def test_instances_of_the_last_hour_count_and_the_newest_sets_the_software(spark: SparkSession) -> None:
     hour = 3_600_000
     instances = (
         Instance("gone", "1", 0, hour),  # seen an hour and a window ago
@@ -231,7 +231,7 @@ def test_instances_seen_within_the_hour_count_and_the_newest_names_the_software(
     assert reported == {"app": (2, "kafka-java", "4"), "unheard": (0, "unknown", "unknown")}
 
 
-def test_other_quotas_have_a_row_when_they_throttle_or_limit(spark: SparkSession) -> None:
+def test_other_quotas_have_a_row_only_when_limiting_or_throttling(spark: SparkSession) -> None:
     usage = [Usage(key, 0.0, limit=None, quota_key=key) for key in (PRODUCE, REQUEST, "controller_mutation_rate")]
     usage += [Usage("limited", 25.0, limit=50.0, quota_key=REQUEST)]
     usage += [Usage("throttled", 0.0, limit=50.0, quota_key=REQUEST, throttle_ms=40.0, muted_ms=900.0)]
@@ -240,7 +240,7 @@ def test_other_quotas_have_a_row_when_they_throttle_or_limit(spark: SparkSession
     assert rows == {PRODUCE: ("ok", None), "limited": ("ok", 0.5), "throttled": ("throttled", None)}
 
 
-def test_a_rising_rate_has_a_time_to_its_limit(spark: SparkSession) -> None:
+def test_rising_rate_has_an_estimated_time_to_the_limit(spark: SparkSession) -> None:
     steps = {"rising": (10.0, 20.0, 30.0), "flat": (30.0, 30.0, 30.0), "falling": (30.0, 20.0, 10.0), "new": (1.0, 9.0)}
     usage = [Usage(name, rate, window=window) for name, rates in steps.items() for window, rate in enumerate(rates)]
     reported = {
@@ -249,5 +249,5 @@ def test_a_rising_rate_has_a_time_to_its_limit(spark: SparkSession) -> None:
     assert reported == {"rising": [None, None, pytest.approx(420.0)], "flat": [None] * 3}
 
 
-def test_nothing_in_nothing_out(spark: SparkSession) -> None:
+def test_no_usage_yields_no_rows(spark: SparkSession) -> None:
     assert evaluate(spark, []) == []

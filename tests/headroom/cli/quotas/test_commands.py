@@ -48,7 +48,7 @@ def refused(*arguments: str) -> str:
     return lines[0].removeprefix("headroom: ")
 
 
-def test_resolve_as_promised(rules: str) -> None:
+def test_resolve_prints_json(rules: str) -> None:
     result = run("resolve", "--from", rules, "--user", "alice", "--client-id", "app-1", "--output", "json")
     assert result.exit_code == 0
     assert json.loads(result.stdout) == [
@@ -74,7 +74,7 @@ def test_resolve_as_promised(rules: str) -> None:
     ]
 
 
-def test_resolve_as_text(rules: str) -> None:
+def test_resolve_prints_text(rules: str) -> None:
     assert run("resolve", "--from", rules, "--names", "user=alice,client-id=app-1").stdout == (
         "producer_byte_rate=1048576 {user=alice, client-id=<default>}\n"
         "  overrides 5 {client-id=app-1}\n"
@@ -82,7 +82,7 @@ def test_resolve_as_text(rules: str) -> None:
     )
 
 
-def test_pairs_are_resolved_in_their_order(rules: str, tmp_path: Path) -> None:
+def test_pairs_are_resolved_in_order(rules: str, tmp_path: Path) -> None:
     pairs = tmp_path / "pairs.json"
     pairs.write_text('[["bob", "app-1"], ["", null], [null, null, "10.0.0.1"], [null, "x"]]')
     resolved = json.loads(run("resolve", "--from", rules, "--pairs", str(pairs), "--output", "json").stdout)
@@ -94,13 +94,13 @@ def test_pairs_are_resolved_in_their_order(rules: str, tmp_path: Path) -> None:
     ]
 
 
-def test_no_pairs_are_an_empty_list(rules: str, tmp_path: Path) -> None:
+def test_empty_pairs_resolve_to_an_empty_list(rules: str, tmp_path: Path) -> None:
     (tmp_path / "pairs.json").write_text("[]")
     pairs = str(tmp_path / "pairs.json")
     assert json.loads(run("resolve", "--from", rules, "--pairs", pairs, "--output", "json").stdout) == []
 
 
-def test_describe_as_text_json_and_table(rules: str) -> None:
+def test_describe_prints_text_json_and_table(rules: str) -> None:
     assert run("describe", "--from", rules, "--names", "client-id=app-1").stdout == (
         "{client-id=app-1}\nproducer_byte_rate=5\nrequest_percentage=12.5\n"
     )
@@ -111,7 +111,7 @@ def test_describe_as_text_json_and_table(rules: str) -> None:
     assert "app-1" not in table
 
 
-def test_filters(rules: str) -> None:
+def test_describe_filters_entities(rules: str) -> None:
     def described(*flags: str) -> int:
         return len(json.loads(run("describe", "--from", rules, *flags, "--output", "json").stdout)["entries"])
 
@@ -125,7 +125,7 @@ def test_filters(rules: str) -> None:
     assert described("--strict") == 0
 
 
-def test_alter_of_a_file_prints_what_it_would_be(rules: str) -> None:
+def test_alter_of_a_file_prints_the_result_without_writing(rules: str) -> None:
     flags = ["--from", rules, "--names", "client-id=app-1", "--output", "json"]
     changed = run("alter", *flags, "--add", "consumer_byte_rate=1e6", "--delete", "producer_byte_rate")
     assert json.loads(changed.stdout)["entries"][1] == {
@@ -158,7 +158,7 @@ def test_alter_of_a_file_prints_what_it_would_be(rules: str) -> None:
         (["--user", "a", "--ip", "1.1.1.1", "--add", "producer_byte_rate=1"], "shouldnot be combined"),
     ],
 )
-def test_kafkas_own_refusals(rules: str, change: list[str], message: str) -> None:
+def test_invalid_changes_are_refused_as_in_kafka(rules: str, change: list[str], message: str) -> None:
     result = run("alter", "--from", rules, *change)
     assert (result.exit_code, result.stdout) == (1, "")
     assert "was refused with INVALID_REQUEST (42)" in result.stderr
@@ -190,7 +190,7 @@ def test_kafkas_own_refusals(rules: str, change: list[str], message: str) -> Non
         (["describe", "--bootstrap-server", "h:1", "--command-config", "/nowhere"], "/nowhere cannot be read"),
     ],
 )
-def test_flags_that_cannot_be_used(arguments: list[str], message: str) -> None:
+def test_invalid_flags_are_refused(arguments: list[str], message: str) -> None:
     assert message in refused(*arguments)
 
 
@@ -221,27 +221,27 @@ def test_flags_that_cannot_be_used(arguments: list[str], message: str) -> None:
         ({"entries": [{"entity": {"user": "a"}, "values": {"producer_byte_rate": 1}}] * 2}, "a second time"),
     ],
 )
-def test_files_that_are_none_of_quotas(tmp_path: Path, document: Any, message: str) -> None:
+def test_invalid_quota_file_is_refused(tmp_path: Path, document: Any, message: str) -> None:
     assert message in refused("describe", "--from", written(tmp_path, document))
 
 
-NO_PAIRS = ["", "{}", "[[]]", "[1]", '[["a"]]', '[["a", 1]]', '[["a", "b", "c", "d"]]', r'[["\ud800", null]]']
+INVALID_PAIRS = ["", "{}", "[[]]", "[1]", '[["a"]]', '[["a", 1]]', '[["a", "b", "c", "d"]]', r'[["\ud800", null]]']
 
 
-@pytest.mark.parametrize("pairs", NO_PAIRS)
-def test_pairs_that_are_none(rules: str, tmp_path: Path, pairs: str) -> None:
+@pytest.mark.parametrize("pairs", INVALID_PAIRS)
+def test_invalid_pairs_are_refused(rules: str, tmp_path: Path, pairs: str) -> None:
     (tmp_path / "pairs.json").write_text(pairs)
     refused("resolve", "--from", rules, "--pairs", str(tmp_path / "pairs.json"))
 
 
-def test_bytes_that_are_no_text(tmp_path: Path) -> None:
+def test_random_bytes_are_refused(tmp_path: Path) -> None:
     rng = random.Random(5)
     for _ in range(50):
         (tmp_path / "junk").write_bytes(rng.randbytes(rng.randrange(30)))
         assert "not JSON" in refused("describe", "--from", str(tmp_path / "junk"))
 
 
-def test_a_cluster_that_is_down_is_told_in_one_line() -> None:
+def test_unreachable_cluster_is_a_one_line_error() -> None:
     for command in (
         ["describe"],
         ["resolve", "--user", "u"],

@@ -66,7 +66,7 @@ def refused(code: int, *arguments: str) -> str:
 
 
 @pytest.mark.clickhouse
-def test_newly_throttled(clickhouse: RunningClickHouse) -> None:
+def test_lower_limit_reports_newly_throttled_clients(clickhouse: RunningClickHouse) -> None:
     rows = answer(clickhouse, "--user", "alice", "--client-defaults", "--add", "producer_byte_rate=1000")
     big = rows["big"]
     assert {name: row["verdict"] for name, row in rows.items()} == {
@@ -94,7 +94,7 @@ def test_newly_throttled(clickhouse: RunningClickHouse) -> None:
 
 @pytest.mark.clickhouse
 @pytest.mark.parametrize("change", ["--add=producer_byte_rate=9e6", "--delete=producer_byte_rate"])
-def test_freed(clickhouse: RunningClickHouse, change: str) -> None:
+def test_higher_or_removed_limit_frees_the_client(clickhouse: RunningClickHouse, change: str) -> None:
     rows = answer(clickhouse, "--user", "böb [bold]", change)
     assert rows["it's"]["verdict"] == "freed"
     assert rows["it's"]["before"]["limit"] == 1000
@@ -103,7 +103,7 @@ def test_freed(clickhouse: RunningClickHouse, change: str) -> None:
 
 
 @pytest.mark.clickhouse
-def test_a_default_and_several_quotas_at_once(clickhouse: RunningClickHouse) -> None:
+def test_default_entity_and_several_quotas_at_once(clickhouse: RunningClickHouse) -> None:
     rows = answer(clickhouse, "--user-defaults", "--add", "producer_byte_rate=1000,consumer_byte_rate=5")
     assert {name: row["verdict"] for name, row in rows.items()} == {
         "big": "newly throttled",
@@ -116,7 +116,7 @@ def test_a_default_and_several_quotas_at_once(clickhouse: RunningClickHouse) -> 
 
 
 @pytest.mark.clickhouse
-def test_table(clickhouse: RunningClickHouse) -> None:
+def test_table_lists_affected_clients(clickhouse: RunningClickHouse) -> None:
     result = run("--defaults", "client-id", "--add", "producer_byte_rate=1500", *WHEN, "--url", clickhouse.url)
     assert result.exit_code == 0
     (throttled,) = [line for line in result.stdout.splitlines() if "newly throttled" in line]
@@ -129,14 +129,14 @@ def test_table(clickhouse: RunningClickHouse) -> None:
 
 
 @pytest.mark.clickhouse
-def test_windows_of_the_brokers_can_be_reported(clickhouse: RunningClickHouse) -> None:
+def test_window_options_change_the_result(clickhouse: RunningClickHouse) -> None:
     few = ["--window-num", "3", "--window-size-ms", "500"]
     rows = answer(clickhouse, "--client-id", "big", "--add", "producer_byte_rate=1000", *few)
     assert rows["big"]["after"]["throttled_s"] == pytest.approx(59.5, abs=0.6)
 
 
 @pytest.mark.clickhouse
-def test_a_store_that_cannot_answer(clickhouse: RunningClickHouse, tmp_path: Path) -> None:
+def test_missing_usage_is_a_one_line_error(clickhouse: RunningClickHouse, tmp_path: Path) -> None:
     asking = ["--user", "u", "--add", "producer_byte_rate=1", "--url", clickhouse.url]
     assert refused(1, *asking) == "no usage of these quotas was recorded in this time"
     assert refused(1, *asking, *WHEN, "--cluster", "two") == (
@@ -148,7 +148,7 @@ def test_a_store_that_cannot_answer(clickhouse: RunningClickHouse, tmp_path: Pat
 
 
 @pytest.mark.clickhouse
-def test_two_clusters_in_one_store(tmp_path: Path) -> None:
+def test_several_clusters_require_the_cluster_flag(tmp_path: Path) -> None:
     with running_clickhouse(tmp_path) as running:
         for cluster, bytes_per_s in (("one", 100), ("two", 2000)):
             write(running.store, cluster, recorded(Used("u", "c", [bytes_per_s] * 20)), [limit("u", "", 9e9)])
@@ -158,7 +158,7 @@ def test_two_clusters_in_one_store(tmp_path: Path) -> None:
     assert verdicts == ["unchanged", "newly throttled"]
 
 
-def test_nobody_there() -> None:
+def test_unreachable_store_exits_with_1() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         url = f"http://127.0.0.1:{listener.getsockname()[1]}"
     said = refused(1, "--user", "u", "--add", "producer_byte_rate=1", "--url", url)
@@ -185,5 +185,5 @@ def test_nobody_there() -> None:
         (["--user", "u", "--add", "producer_byte_rate=1", "--url", "ftp://h"], "is not http(s)://"),
     ],
 )
-def test_flags_that_cannot_be_used(arguments: list[str], message: str) -> None:
+def test_invalid_flags_exit_with_2(arguments: list[str], message: str) -> None:
     assert message in refused(2, *arguments)

@@ -41,7 +41,7 @@ def refused(result: Result, code: int) -> str:
     return line.removeprefix("headroom: ")
 
 
-def test_alter_list_describe_delete(sink: RunningSink) -> None:
+def test_subscription_is_altered_listed_described_and_deleted(sink: RunningSink) -> None:
     options = ["--metrics", "a,b", "--interval", "1000", "--match", "client_id=app-.*"]
     assert reported(sink, "alter", "--name", "one", *options) == "Altered client metrics config for one.\n"
     assert sink.rules.resources == {"one": {"metrics": "a,b", "interval.ms": "1000", "match": "client_id=app-.*"}}
@@ -55,20 +55,20 @@ def test_alter_list_describe_delete(sink: RunningSink) -> None:
     assert reported(sink, "list") == "two\n"
 
 
-def test_an_empty_value_takes_a_key_back(sink: RunningSink) -> None:
+def test_empty_value_removes_a_key(sink: RunningSink) -> None:
     reported(sink, "alter", "--name", "one", "--metrics", "a", "--interval", "1000")
     reported(sink, "alter", "--name", "one", "--interval", "")
     assert sink.rules.resources == {"one": {"metrics": "a"}}
 
 
-def test_a_name_is_drawn(sink: RunningSink) -> None:
+def test_generated_name_is_used(sink: RunningSink) -> None:
     said = reported(sink, "alter", "--generate-name", "--metrics", "a")
     drawn = re.fullmatch(r"Altered client metrics config for (\w{22})\.\n", said)
     assert drawn
     assert list(sink.rules.resources) == [drawn[1]]
 
 
-def test_json(sink: RunningSink) -> None:
+def test_list_and_describe_print_json(sink: RunningSink) -> None:
     reported(sink, "alter", "--name", "one", "--metrics", "a")
     assert json.loads(reported(sink, "list", "--output", "json")) == ["one"]
     assert json.loads(reported(sink, "describe", "--output", "json")) == {
@@ -76,7 +76,7 @@ def test_json(sink: RunningSink) -> None:
     }
 
 
-def test_control_characters_of_a_name_do_not_reach_the_terminal(sink: RunningSink) -> None:
+def test_control_characters_of_a_name_are_escaped(sink: RunningSink) -> None:
     name = "a\x1b[31m\nb"
     assert reported(sink, "alter", "--name", name, "--metrics", "a") == (
         "Altered client metrics config for a\\x1b[31m\\nb.\n"
@@ -86,7 +86,7 @@ def test_control_characters_of_a_name_do_not_reach_the_terminal(sink: RunningSin
     assert json.loads(reported(sink, "list", "--output", "json")) == [name]
 
 
-def test_without_any(sink: RunningSink) -> None:
+def test_list_and_describe_without_subscriptions_print_nothing(sink: RunningSink) -> None:
     assert reported(sink, "list") == ""
     assert reported(sink, "describe") == ""
 
@@ -106,12 +106,12 @@ def test_without_any(sink: RunningSink) -> None:
         ("preview", ["--metrics", "a", "--since", "soon"], "--since: cannot read the duration 'soon'"),
     ],
 )
-def test_what_cannot_be_used(sink: RunningSink, command: str, arguments: list[str], line: str) -> None:
+def test_invalid_arguments_exit_with_2(sink: RunningSink, command: str, arguments: list[str], line: str) -> None:
     assert refused(run(sink, command, *arguments), 2).startswith(line)
 
 
 @pytest.mark.parametrize("command", [["list"], ["describe"], ["alter", "--name", "a"], ["delete", "--name", "a"]])
-def test_properties_that_cannot_be_used(sink: RunningSink, tmp_path: Path, command: list[str]) -> None:
+def test_invalid_command_config_exits_with_2(sink: RunningSink, tmp_path: Path, command: list[str]) -> None:
     properties = tmp_path / "client.properties"
     line = refused(run(sink, *command, "--command-config", str(properties)), 2)
     assert line == f"{properties} cannot be read: No such file or directory"
@@ -120,12 +120,12 @@ def test_properties_that_cannot_be_used(sink: RunningSink, tmp_path: Path, comma
     assert sink.rules.resources == {}
 
 
-def test_what_the_cluster_refuses(sink: RunningSink) -> None:
+def test_refusal_of_the_cluster_exits_with_1(sink: RunningSink) -> None:
     line = refused(run(sink, "alter", "--name", "one", "--interval", "5"), 1)
     assert line.startswith("the change of client metrics 'one' was refused with INVALID_REQUEST (42): Invalid value 5")
 
 
-def test_a_cluster_that_is_not_there() -> None:
+def test_unreachable_cluster_exits_with_1_and_invalid_address_with_2() -> None:
     result = CliRunner().invoke(app, ["list", "--bootstrap-server", "127.0.0.1:1"])
     assert refused(result, 1) == "cannot reach 127.0.0.1:1: Connection refused"
     for address in ("nonsense", "", ",", ":1", "h:0", "h:65536", "h:\u0661", "a..b:1", "\udcff:1"):
@@ -133,7 +133,7 @@ def test_a_cluster_that_is_not_there() -> None:
         assert refused(result, 2) == f"{address.strip(',')!r} is not HOST:PORT"
 
 
-def test_a_store_that_is_not_there(sink: RunningSink) -> None:
+def test_unreachable_store_exits_with_1(sink: RunningSink) -> None:
     line = refused(run(sink, "preview", "--metrics", "a", "--url", "http://127.0.0.1:1"), 1)
     assert line == "cannot reach http://127.0.0.1:1: Connection refused"
 
@@ -148,5 +148,5 @@ def test_a_store_that_is_not_there(sink: RunningSink) -> None:
         ("unknown", "unknown", OTHER_POINTS),
     ],
 )
-def test_what_a_client_that_sent_nothing_counts_as(name: str, version: str, points: int) -> None:
+def test_usual_points_depend_on_the_client_software(name: str, version: str, points: int) -> None:
     assert usual_points(name, version) == points

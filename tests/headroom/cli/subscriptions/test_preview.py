@@ -71,7 +71,7 @@ def points(document: dict[str, Any]) -> dict[str, int]:
     return {client["client_id"]: client["points"] for client in document["clients"]}
 
 
-def test_who_sent_it_before_counts_with_that_others_with_what_is_usual(clickhouse: RunningClickHouse) -> None:
+def test_points_are_measured_or_estimated_per_client(clickhouse: RunningClickHouse) -> None:
     document = found(clickhouse, "--metrics", PRODUCER, "--interval", "1000")
     assert points(document) == {"orders": 2, "orders-2": JAVA_POINTS, HOSTILE: LIBRDKAFKA_POINTS}
     assert document["points_per_second"] == 2 + JAVA_POINTS + LIBRDKAFKA_POINTS
@@ -84,12 +84,12 @@ def test_who_sent_it_before_counts_with_that_others_with_what_is_usual(clickhous
     }  # asks for nothing
 
 
-def test_those_are_asked_who_were_seen_and_did_not_send_a_terminating_push(clickhouse: RunningClickHouse) -> None:
+def test_only_recently_seen_unterminated_clients_are_listed(clickhouse: RunningClickHouse) -> None:
     assert list(points(found(clickhouse, "--metrics", "*", "--since", "1h"))) == ["orders", "orders-2"]
     assert "gone" not in points(found(clickhouse, "--metrics", "*", "--since", "7d"))
 
 
-def test_they_are_matched_by_what_the_store_knows(clickhouse: RunningClickHouse) -> None:
+def test_clients_are_matched_by_stored_attributes(clickhouse: RunningClickHouse) -> None:
     def f(match: str, *clients: str) -> None:
         assert sorted(points(found(clickhouse, "--metrics", "*", "--match", match))) == sorted(clients)
 
@@ -101,12 +101,12 @@ def test_they_are_matched_by_what_the_store_knows(clickhouse: RunningClickHouse)
     f("cluster=c,client_source_address=10[.]0.*", "orders", "orders-2", HOSTILE)
 
 
-def test_no_client_waits_longer_than_the_default_interval(clickhouse: RunningClickHouse) -> None:
+def test_interval_is_capped_at_the_default(clickhouse: RunningClickHouse) -> None:
     document = found(clickhouse, "--metrics", PRODUCER, "--interval", "3600000", "--match", "client_id=orders")
     assert (document["interval_ms"], document["points_per_second"]) == (300_000, 2 / 300)
 
 
-def test_as_text_for_people(clickhouse: RunningClickHouse) -> None:
+def test_preview_prints_escaped_text(clickhouse: RunningClickHouse) -> None:
     shown = preview(clickhouse, "--metrics", PRODUCER, "--interval", "1000")
     assert "app-\\x1b[2J[bold]" in shown
     assert "\x1b" not in shown
@@ -117,7 +117,7 @@ def test_as_text_for_people(clickhouse: RunningClickHouse) -> None:
     assert nobody == "0 of 3 client instances seen in the last 24h match: 0.0 points per second at 300000 ms\n"
 
 
-def test_one_that_there_is_is_altered_by_the_options(clickhouse: RunningClickHouse, tmp_path: Path) -> None:
+def test_options_override_an_existing_subscription(clickhouse: RunningClickHouse, tmp_path: Path) -> None:
     with RunningSink(tmp_path) as sink:
         there = ["--bootstrap-server", sink.bootstrap, "--name", "one"]
         options = ["--metrics", CONSUMER, "--interval", "1000", "--match", "client_id=orders"]
@@ -134,7 +134,7 @@ def test_one_that_there_is_is_altered_by_the_options(clickhouse: RunningClickHou
         assert result.stderr.startswith("headroom: nothing to preview")
 
 
-def test_a_url_that_cannot_be_used_is_reported_in_one_line(clickhouse: RunningClickHouse) -> None:
+def test_invalid_url_is_a_one_line_error(clickhouse: RunningClickHouse) -> None:
     result = CliRunner().invoke(app, ["preview", "--url", f"{clickhouse.url}/no_such_database", "--metrics", "*"])
     assert (result.exit_code, result.stdout) == (2, "")
     (line,) = result.stderr.splitlines()

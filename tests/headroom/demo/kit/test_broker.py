@@ -1,4 +1,4 @@
-"""Real brokers, started and stopped."""
+"""Starting and stopping real brokers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from headroom.demo.kit.errors import DemoError
 pytestmark = pytest.mark.kafka
 
 
-def test_brokers_come_up_and_leave_nothing_behind(java: str, kafka_libs: Path) -> None:
+def test_brokers_start_and_are_removed_completely(java: str, kafka_libs: Path) -> None:
     with Cluster(java, kafka_libs, nodes=2) as cluster:
         pids = [broker.pid for broker in cluster.brokers]
         metadata = AdminClient({"bootstrap.servers": cluster.bootstrap}).list_topics(timeout=10)
@@ -25,7 +25,7 @@ def test_brokers_come_up_and_leave_nothing_behind(java: str, kafka_libs: Path) -
     assert not cluster.directory.exists()
 
 
-def test_a_port_in_use_is_told_in_one_line(java: str, kafka_libs: Path) -> None:
+def test_port_in_use_is_a_one_line_error(java: str, kafka_libs: Path) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -38,7 +38,7 @@ def test_a_port_in_use_is_told_in_one_line(java: str, kafka_libs: Path) -> None:
     assert not cluster.directory.exists()
 
 
-def test_a_broker_that_ends_is_noticed(java: str, kafka_libs: Path) -> None:
+def test_terminated_broker_is_detected(java: str, kafka_libs: Path) -> None:
     with Cluster(java, kafka_libs) as cluster:
         process = psutil.Process(cluster.brokers[0].pid)
         process.kill()

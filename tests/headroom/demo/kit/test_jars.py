@@ -47,32 +47,32 @@ def environ(home: Path | None, path: Path | None) -> dict[str, str]:
 @pytest.mark.parametrize(
     ("said", "major"), [("17.0.15", 17), ("21", 21), ("25-ea", 25), ("11.0.2", 11), ("1.8.0_402", 8), ("", 0)]
 )
-def test_major_version(tmp_path: Path, said: str, major: int) -> None:
+def test_java_version_parses_the_major_version(tmp_path: Path, said: str, major: int) -> None:
     assert java_version(str(fake_java(tmp_path, said) / "bin" / "java")) == major
 
 
-def test_java_home_goes_before_path(tmp_path: Path) -> None:
+def test_java_home_takes_precedence_over_path(tmp_path: Path) -> None:
     home, path = fake_java(tmp_path / "home", "17.0.1"), fake_java(tmp_path / "path", "21.0.1")
     assert find_java(environ(home, path)) == str(home / "bin" / "java")
 
 
-def test_path_is_taken_when_java_home_is_too_old(tmp_path: Path) -> None:
+def test_path_is_used_when_java_home_is_too_old(tmp_path: Path) -> None:
     home, path = fake_java(tmp_path / "home", "11.0.2"), fake_java(tmp_path / "path", "17.0.1")
     assert find_java(environ(home, path)) == str(path / "bin" / "java")
 
 
-def test_a_too_old_java_is_named(tmp_path: Path) -> None:
+def test_outdated_java_is_reported(tmp_path: Path) -> None:
     home = fake_java(tmp_path, "1.8.0_402")
     with pytest.raises(PrerequisiteError, match=r"Java 17 or newer is needed: .*/bin/java is Java 8; set JAVA_HOME"):
         find_java(environ(home, None))
 
 
-def test_no_java_at_all() -> None:
+def test_missing_java_is_reported() -> None:
     with pytest.raises(PrerequisiteError, match="none in JAVA_HOME or PATH"):
         find_java(environ(None, None))
 
 
-def test_java_home_that_leads_nowhere(tmp_path: Path) -> None:
+def test_invalid_java_home_is_reported(tmp_path: Path) -> None:
     with pytest.raises(PrerequisiteError, match="is not a Java that runs"):
         find_java(environ(tmp_path / "gone", None))
 
@@ -87,8 +87,8 @@ def test_jars_are_fetched_once(tmp_path: Path) -> None:
     assert len(reported) == 1
 
 
-def test_of_two_processes_that_need_the_jars_one_fetches_them(tmp_path: Path) -> None:
-    """Threads stand for processes: each opens the directory, and the lock belongs to what was opened."""
+def test_concurrent_processes_fetch_jars_once(tmp_path: Path) -> None:
+    """Threads stand for processes: each opens the directory, and the lock belongs to the open file."""
     reported: list[str] = []
     java = script(tmp_path / "java", FETCHES)
     with ThreadPoolExecutor(4) as processes:
@@ -96,7 +96,7 @@ def test_of_two_processes_that_need_the_jars_one_fetches_them(tmp_path: Path) ->
     assert len(found) == len(reported) == 1
 
 
-def test_a_directory_without_its_marker_is_fetched_anew(tmp_path: Path) -> None:
+def test_directory_without_marker_is_fetched_again(tmp_path: Path) -> None:
     rest = tmp_path / "cache" / "libs" / "half-of-a.jar"
     script(rest, "")
     libs = kafka_libs(script(tmp_path / "java", FETCHES), tmp_path / "cache", lambda _text: None, {})
@@ -104,14 +104,14 @@ def test_a_directory_without_its_marker_is_fetched_anew(tmp_path: Path) -> None:
     assert (libs / MARKER).exists()
 
 
-def test_a_failed_download_says_why_and_leaves_no_libs(tmp_path: Path) -> None:
+def test_failed_download_reports_the_cause_and_leaves_no_files(tmp_path: Path) -> None:
     java = script(tmp_path / "java", FAILS)
     with pytest.raises(PrerequisiteError, match=r"cannot fetch the Kafka jars: Server access error .*refused"):
         kafka_libs(java, tmp_path / "cache", lambda _text: None, {})
     assert list((tmp_path / "cache").iterdir()) == []
 
 
-def test_ones_own_jars(tmp_path: Path) -> None:
+def test_jars_from_the_environment_variable_are_used(tmp_path: Path) -> None:
     own = {"HEADROOM_KAFKA_LIBS": str(tmp_path)}
     with pytest.raises(PrerequisiteError, match=r"holds no kafka_2\.13"):
         kafka_libs("java", environ=own)

@@ -16,38 +16,38 @@ def ticks(start_s: float, end_s: float, step_s: float = 0.1) -> list[float]:
 
 
 @pytest.mark.parametrize("step_s", [0.05, 0.1, 0.37])
-def test_the_rate_is_held_whatever_the_ticks(step_s: float) -> None:
+def test_rate_is_independent_of_the_tick_length(step_s: float) -> None:
     pace = Pace(170_000, 8_000, ramp_s=2)
     sent(pace, ticks(0, 10, step_s))
     in_a_minute = sent(pace, ticks(10, 70, step_s)) * 8_000
     assert in_a_minute == pytest.approx(60 * 170_000, rel=0.01)
 
 
-def test_the_start_is_no_burst() -> None:
+def test_rate_ramps_up_without_a_burst() -> None:
     pace = Pace(100_000, 1_000, ramp_s=2)
     first, second, third = (sent(pace, ticks(s, s + 1)) for s in (0, 1, 2))
     assert (first, second, third) == (25, 75, 100)
 
 
-def test_what_a_stall_of_seconds_left_undone_is_forgiven() -> None:
+def test_long_stall_is_not_fully_caught_up() -> None:
     pace = Pace(100_000, 1_000, ramp_s=0)
     sent(pace, ticks(0, 10))
     assert pace.due(15.0) == 100  # a second's worth
     assert pace.due(15.1) == 10
 
 
-def test_a_short_stall_is_made_up_for() -> None:
+def test_short_stall_is_caught_up() -> None:
     pace = Pace(100_000, 1_000, ramp_s=0)
     sent(pace, ticks(0, 10))
     assert pace.due(10.5) == 50
 
 
-def test_a_record_larger_than_a_second_of_the_rate_goes_out_in_the_end() -> None:
+def test_record_larger_than_one_second_of_the_rate_is_sent() -> None:
     pace = Pace(1_000, 3_000, ramp_s=0)
     assert [pace.due(float(second)) for second in range(1, 7)] == [0, 0, 1, 0, 0, 1]
 
 
 @pytest.mark.parametrize(("rate", "record"), [(0, 1), (-1, 1), (1, 0)])
-def test_no_rate_no_pace(rate: float, record: int) -> None:
+def test_invalid_rate_or_record_size_raises_value_error(rate: float, record: int) -> None:
     with pytest.raises(ValueError, match="cannot send"):
         Pace(rate, record)

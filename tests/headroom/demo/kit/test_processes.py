@@ -11,10 +11,10 @@ import psutil
 
 from headroom.demo.kit.processes import complaint, first_line, start, stop
 
-# Tells the pid of a child that it started, then both wait.
+# Prints the pid of a child that it starts, then both wait.
 PARENT = "import subprocess, time; print(subprocess.Popen(['sleep', '60']).pid, flush=True); time.sleep(60)"
 DEAF = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('deaf', flush=True); input()"
-# Starts a child in our way, tells its pid and waits to be killed.
+# Starts a child with `start`, prints its pid and waits to be killed.
 STARTER = """
 import subprocess
 from headroom.demo.kit.processes import start
@@ -29,7 +29,7 @@ def python(code: str) -> subprocess.Popen[bytes]:
 
 
 def gone(pid: int) -> bool:
-    """Within a second: the end of a process that is not our child cannot be waited for otherwise."""
+    """Polls for up to a second, because only children can be waited for."""
     try:
         psutil.Process(pid).wait(1)
     except psutil.NoSuchProcess:
@@ -39,28 +39,28 @@ def gone(pid: int) -> bool:
     return True
 
 
-def test_stop_ends_the_process_and_what_it_left_behind() -> None:
+def test_stop_ends_the_process_and_its_children() -> None:
     process = python(PARENT)
     grandchild = int(first_line(process, 10))
     assert stop(process) == -signal.SIGTERM
     assert gone(grandchild)
 
 
-def test_a_process_that_does_not_listen_is_killed() -> None:
+def test_process_that_ignores_sigterm_is_killed() -> None:
     process = python(DEAF)
     assert first_line(process, 10) == "deaf"
     process.send_signal(signal.SIGTERM)
     assert stop(process, grace_s=0.1) in (-signal.SIGKILL, 1)  # 1: input() met the end of its stdin
 
 
-def test_stop_of_a_process_that_ended() -> None:
+def test_stop_of_an_ended_process_returns_its_exit_code() -> None:
     process = python("print('done')")
     process.wait()
     assert stop(process) == 0
     assert stop(process) == 0
 
 
-def test_children_die_with_us() -> None:
+def test_children_end_with_their_parent() -> None:
     us = python(STARTER)
     child = int(first_line(us, 10))
     us.kill()
@@ -68,19 +68,19 @@ def test_children_die_with_us() -> None:
     assert gone(child)
 
 
-def test_first_line_of_a_process_that_ends_without_a_word() -> None:
+def test_first_line_of_a_silent_process_is_empty() -> None:
     process = python("")
     assert first_line(process, 10) == ""
     stop(process)
 
 
-def test_first_line_of_a_process_that_takes_too_long() -> None:
+def test_first_line_times_out() -> None:
     process = python("input()")
     assert first_line(process, 0.01) == ""
     stop(process)
 
 
-def test_complaint_is_the_line_that_says_most(tmp_path: Path) -> None:
+def test_complaint_selects_the_most_informative_line(tmp_path: Path) -> None:
     log = tmp_path / "some.log"
     assert complaint(log) == "it said nothing"
     log.write_text("java.net.BindException: Address already in use\n\tat a.b.c\n\t... 3 more\nshutting down\n\n")

@@ -1,4 +1,4 @@
-"""Settings of further listeners: what each needs."""
+"""Settings of further listeners."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from headroom.config.settings import ConfigError
 from headroom.config.sources import load
 
 
-def test_what_a_further_listener_needs(tmp_path: Path) -> None:
+def test_further_listener_needs_its_own_port_and_certificate(tmp_path: Path) -> None:
     file = tmp_path / "headroom.yaml"
     file.write_text("listeners: [{listen: '127.0.0.1:0'}, {listen: 'a:1', security_protocol: SSL}]\n")
     with pytest.raises(ConfigError) as refused:

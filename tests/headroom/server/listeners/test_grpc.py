@@ -37,7 +37,7 @@ CLIENT = pb.Connection(
 )
 
 
-def test_the_address_comes_by_flag_over_environment_over_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_address_of_flag_overrides_environment_and_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "headroom.yaml"
     file.write_text("grpc: {listen: 127.0.0.1:1, max_concurrent_calls: 3}\n")
     assert load(None, {"grpc": None}).grpc.listen is None
@@ -61,7 +61,7 @@ def test_the_address_comes_by_flag_over_environment_over_file(tmp_path: Path, mo
         ({"allow_unauthenticated": False}, "nobody could call"),
     ],
 )
-def test_settings_that_cannot_be(settings: dict[str, Any], fault: str) -> None:
+def test_invalid_settings_are_rejected(settings: dict[str, Any], fault: str) -> None:
     with pytest.raises(ConfigError, match=fault) as reported:
         load(None, {"grpc": settings})
     assert "x" * 15 not in str(reported.value)
@@ -91,7 +91,7 @@ class Nothing:
         ("mit-Umlauten-ä-ö-ü".encode(), "at least 16 visible ASCII characters"),
     ],
 )
-def test_a_token_file_that_cannot_be_used(tmp_path: Path, content: bytes | None, fault: str) -> None:
+def test_invalid_token_file_is_rejected(tmp_path: Path, content: bytes | None, fault: str) -> None:
     file = tmp_path / "token"
     if content is not None:
         file.write_bytes(content)
@@ -99,7 +99,7 @@ def test_a_token_file_that_cannot_be_used(tmp_path: Path, content: bytes | None,
         opening(token_file=file)
 
 
-def test_certificates_that_cannot_be_used(tmp_path: Path) -> None:
+def test_invalid_certificates_are_rejected(tmp_path: Path) -> None:
     junk = tmp_path / "junk.pem"
     junk.write_text("junk")
     with pytest.raises(ServeError, match="cannot use the certificates of grpc: "):
@@ -109,15 +109,13 @@ def test_certificates_that_cannot_be_used(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_grpc_is_imported_by_its_listener_alone() -> None:
+def test_grpc_is_not_imported_by_the_app() -> None:
     code = "import sys, headroom.server.app; sys.exit('grpc' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
 @pytest.mark.clickhouse
-def test_a_push_becomes_rows_with_the_facts_that_the_plug_in_reported(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_push_is_stored_with_the_identity_stated_by_the_plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "tokens").write_text(f"the-token-that-is-to-go\n{TOKEN}\n")
     (tmp_path / "subscriptions.yaml").write_text('all: {metrics: "*", interval.ms: 100}\n')
     monkeypatch.setenv("HEADROOM_GRPC__TOKEN_FILE", str(tmp_path / "tokens"))

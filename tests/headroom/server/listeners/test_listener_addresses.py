@@ -33,7 +33,7 @@ def served(kafka: Cluster, tmp_path: Path) -> Iterator[tuple[Served, str, Path]]
 
 @pytest.mark.kafka
 @pytest.mark.clickhouse
-def test_each_listener_names_itself(
+def test_each_listener_advertises_its_own_address(
     served: tuple[Served, str, Path], kafka: Cluster, new_topic: Callable[[], str]
 ) -> None:
     inside, outside, ca = served

@@ -13,7 +13,7 @@ from tests.kit.otlp_receivers import BEARER, EXPORTERS, TOKEN, send_metrics
 from tests.kit.serving import Served, eventually, rows
 
 
-def test_both_addresses_and_the_senders_spelling_can_be_set(tmp_path: Path) -> None:
+def test_addresses_and_attribute_dialect_are_configurable(tmp_path: Path) -> None:
     assert (load(None, {}).otlp.grpc, load(None, {}).otlp.http) == (None, None)
     file = tmp_path / "headroom.yaml"
     file.write_text("otlp: {http: 127.0.0.1:4318, attributes: instaclustr}\n")
@@ -31,13 +31,13 @@ def test_both_addresses_and_the_senders_spelling_can_be_set(tmp_path: Path) -> N
         ({"allow_unauthenticated": False}, "nobody could call"),
     ],
 )
-def test_settings_that_cannot_be(settings: dict[str, Any], fault: str) -> None:
+def test_invalid_settings_are_rejected(settings: dict[str, Any], fault: str) -> None:
     with pytest.raises(ConfigError, match=fault):
         load(None, {"otlp": settings})
 
 
 @pytest.mark.clickhouse
-def test_what_exporters_send_becomes_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_exported_metrics_are_stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HEADROOM_OTLP__TOKEN", TOKEN)
     monkeypatch.setenv("HEADROOM_OTLP__ALLOW_UNAUTHENTICATED", "true")
     free = "127.0.0.1:0"

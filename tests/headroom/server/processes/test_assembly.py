@@ -21,7 +21,7 @@ HOUR_NS = 3_600 * 10**9
 
 
 @pytest.mark.parametrize(("fsync", "synced"), [("each", True), ("interval", False)])
-def test_with_fsync_each_what_is_flushed_is_on_the_disk(
+def test_fsync_each_syncs_every_flush(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fsync: str, synced: bool
 ) -> None:
     on_disk: list[int] = []
@@ -39,7 +39,7 @@ def test_with_fsync_each_what_is_flushed_is_on_the_disk(
     spool.close()
 
 
-def test_a_sync_that_fails_is_a_flush_that_failed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failed_sync_fails_the_flush(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(fd: int) -> None:
         raise OSError(5, "Input/output error")
 
@@ -54,7 +54,7 @@ def test_a_sync_that_fails_is_a_flush_that_failed(tmp_path: Path, monkeypatch: p
 
 
 @pytest.mark.parametrize("step_ns", [-HOUR_NS, HOUR_NS])
-def test_a_step_of_the_wall_clock_throttles_nobody(
+def test_wall_clock_step_does_not_affect_throttling(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step_ns: int
 ) -> None:
     """Only elapsed time counts: a client is served after its interval and refused before it ends."""

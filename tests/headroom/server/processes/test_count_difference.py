@@ -17,11 +17,11 @@ def run(difference: CountDifference, seconds: int, *, missing: int = 0, start: i
     return difference.value
 
 
-def test_counts_that_lag_behind_each_other_make_no_difference() -> None:
+def test_lagging_counts_make_no_difference() -> None:
     assert run(CountDifference(), 60) == 0
 
 
-def test_records_that_are_missing_are_the_difference_once_nothing_moves() -> None:
+def test_missing_records_are_reported_at_rest() -> None:
     difference = CountDifference()
     run(difference, 60)
     for second in range(60, 90):
@@ -32,12 +32,12 @@ def test_records_that_are_missing_are_the_difference_once_nothing_moves() -> Non
     assert difference.value == -2
 
 
-def test_many_missing_records_show_under_load() -> None:
+def test_many_missing_records_are_reported_under_load() -> None:
     difference = CountDifference()
     assert run(difference, 60, missing=50_000) > 30_000
 
 
-def test_what_a_killed_network_process_did_not_report_is_no_difference() -> None:
+def test_unreported_counts_of_a_killed_process_make_no_difference() -> None:
     difference = CountDifference()
     run(difference, 30)
     difference.resynchronize()

@@ -1,4 +1,4 @@
-"""headroom/server/processes/exchange_log.py: what a network process reports of its exchanges, and that it is
+"""headroom/server/processes/exchange_log.py: which exchanges a network process reports, and that their number is
 bounded."""
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ def exchange(log: ExchangeLog, api_key: int, *, client_id: str = "app", throttle
     log.exchange(Exchange("alice", client_id, "10.0.0.1", 2, api_key, 100, 20, throttle_ms, 7))
 
 
-def test_what_no_quota_counts_is_left_out() -> None:
+def test_unmetered_exchanges_are_omitted() -> None:
     log = ExchangeLog(lambda: None)
     exchange(log, METADATA)
     exchange(log, METADATA, throttle_ms=5)
@@ -23,7 +23,7 @@ def test_what_no_quota_counts_is_left_out() -> None:
     assert (log.take(), log.left_out) == ([], 0)
 
 
-def test_many_rows_and_long_names_are_sent_early() -> None:
+def test_large_logs_are_sent_early() -> None:
     reported: list[int] = []
     log = ExchangeLog(lambda: reported.append(len(log.take())))
     for _ in range(2_000):
@@ -34,7 +34,7 @@ def test_many_rows_and_long_names_are_sent_early() -> None:
     assert reported[2:] == [9]
 
 
-def test_a_parent_that_does_not_listen_costs_no_memory_without_end() -> None:
+def test_memory_is_bounded_when_the_parent_reads_nothing() -> None:
     log = ExchangeLog(lambda: None)
     for _ in range(1_000):
         exchange(log, PRODUCE, client_id=NAME)

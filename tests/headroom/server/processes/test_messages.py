@@ -31,7 +31,9 @@ quotas:
 """
 
 
-def test_a_child_has_our_settings_but_not_its_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_child_process_uses_the_parents_settings_and_not_its_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     file = tmp_path / "headroom.yaml"
     file.write_text(SETTINGS)
     ours = load(file, {"processes": 3})
@@ -46,11 +48,11 @@ def test_a_child_has_our_settings_but_not_its_environment(tmp_path: Path, monkey
     assert child.model_dump(exclude=kept) == ours.model_dump(exclude=kept)
 
 
-def test_a_secret_is_told_as_it_is() -> None:
+def test_secret_is_sent_in_plain_text() -> None:
     assert message_of(line({"password": SecretStr("secret")})) == {"password": "secret"}
 
 
-def test_a_child_that_cannot_open_the_spool_says_so(tmp_path: Path) -> None:
+def test_child_reports_that_it_cannot_open_the_spool(tmp_path: Path) -> None:
     (tmp_path / "spool").write_text("no directory")
     config = config_message(load(None, {"data": tmp_path}), (LOOPBACK, 0))
     rules = subscriptions_message(ClientMetrics(new_id=lambda: bytes(16)))
@@ -66,11 +68,11 @@ def test_a_child_that_cannot_open_the_spool_says_so(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("torn", [b"", b"{", b'{"stop": true}'])
-def test_the_end_may_come_within_a_line(torn: bytes) -> None:
+def test_truncated_line_is_ignored(torn: bytes) -> None:
     assert message_of(torn) is None
 
 
-def test_subscriptions_come_in_the_order_of_the_rules_invalid_ones_too() -> None:
+def test_subscriptions_are_sent_in_rule_order_including_invalid_ones() -> None:
     rules = ClientMetrics(new_id=lambda: bytes(16))
     names = ["a", "b", "d", "c", "broken"]
     resources = {name: {"metrics": "x"} for name in names} | {"broken": {"interval.ms": "1"}}

@@ -31,7 +31,7 @@ pytestmark = [pytest.mark.kafka, pytest.mark.java, pytest.mark.clickhouse]
 
 PRODUCE, METADATA, API_VERSIONS = 0, 3, 18
 _TOO_EARLY = 89  # of those that lead to a process that has just been asked
-_INTERVAL_MS = 150  # shorter than what other tests ask all clients for
+_INTERVAL_MS = 150  # shorter than the intervals of other tests' subscriptions
 _NOTHING = struct.pack(">hhii", -1, 1, 1_000, 0)  # Produce 3: no transaction, acks=1, timeout, no topics
 _HEAD_BYTES = struct.calcsize(">hhih") + len("raw")  # RawConnection's client id
 _INSTANCE_ID = uuid.UUID("6b2a4f0c-7d35-4c1e-9f7a-51d2a90cde01").bytes
@@ -50,7 +50,7 @@ def listener_of(connection: RawConnection) -> int:
     return int(struct.unpack_from(">i", body, 10 + length)[0])
 
 
-def test_records_pass_whole(headroom: Served, new_topic: Callable[[], str]) -> None:
+def test_records_pass_unchanged(headroom: Served, new_topic: Callable[[], str]) -> None:
     topic, name = new_topic(), f"network-{uuid.uuid4().hex[:8]}"
     records = [b"%d-" % n + bytes(size) for n, size in enumerate([0, 1, 1_000, 100_000, 600_000] * 8)]
     producers = [Producer({"bootstrap.servers": headroom.kafka, "client.id": f"{name}-{n}"}) for n in range(8)]
@@ -67,7 +67,7 @@ def test_records_pass_whole(headroom: Served, new_topic: Callable[[], str]) -> N
     assert sorted(map(_digest, seen)) == sorted(map(_digest, records))
 
 
-def test_usage_of_all_processes_is_what_was_sent(headroom: Served) -> None:
+def test_usage_of_all_processes_adds_up(headroom: Served) -> None:
     sent = 0
     with spread(headroom, 10) as connections:
         for _ in range(50):
@@ -79,7 +79,7 @@ def test_usage_of_all_processes_is_what_was_sent(headroom: Served) -> None:
     assert headroom.metrics()["headroom_usage_left_out_total"] == 0
 
 
-def test_all_processes_know_the_same_listeners_and_subscriptions(headroom: Served, kafka_admin: Admin) -> None:
+def test_all_processes_share_listeners_and_subscriptions(headroom: Served, kafka_admin: Admin) -> None:
     def reported() -> set[tuple[int, int]]:
         """Subscription id and interval of one client instance at each process."""
         with spread(headroom, 2) as connections:
@@ -97,9 +97,7 @@ def test_all_processes_know_the_same_listeners_and_subscriptions(headroom: Serve
     assert reported() == {before}
 
 
-def test_a_broker_that_a_child_lacks_is_asked_for_and_gets_a_listener_that_all_know(
-    kafka: Cluster, tmp_path: Path
-) -> None:
+def test_unknown_broker_is_requested_and_gets_a_shared_listener(kafka: Cluster, tmp_path: Path) -> None:
     async def run() -> None:
         flags = {"processes": 2, "upstream": kafka.bootstrap, "listen": f"{LOOPBACK}:0", "data": tmp_path}
         config = load(None, flags)

@@ -83,7 +83,7 @@ def writers(headroom: Served) -> set[str]:
     }
 
 
-def test_pushes_arrive_in_all_processes_and_add_up(headroom: Served) -> None:
+def test_pushes_to_all_processes_are_stored_and_counted(headroom: Served) -> None:
     accepted, values = "headroom_push_telemetry_total:NONE", []
     before = headroom.metrics().get(accepted, 0)
     with spread(headroom, 12) as connections:
@@ -101,7 +101,7 @@ def test_pushes_arrive_in_all_processes_and_add_up(headroom: Served) -> None:
     assert {found[value] for value in values} == {1}
 
 
-def test_a_client_that_comes_back_to_another_process_goes_on(headroom: Served) -> None:
+def test_client_can_continue_at_another_process(headroom: Served) -> None:
     with spread(headroom, PROCESSES) as connections:
         code, instance_id, subscription_id, _ = subscription(connections[0])
         assert code == 0
@@ -110,7 +110,7 @@ def test_a_client_that_comes_back_to_another_process_goes_on(headroom: Served) -
             assert push(connection, instance_id, subscription_id, next(VALUES)) == 0
 
 
-def test_what_is_altered_through_any_process_is_known_to_all(headroom: Served) -> None:
+def test_alteration_through_any_process_is_visible_to_all(headroom: Served) -> None:
     with spread(headroom, PROCESSES) as connections:
         for n, connection in enumerate(connections):
             alter(connection, "known", {"metrics": "a", "interval.ms": str(10_000 + n), "match": "client_id=nobody"})
@@ -120,7 +120,7 @@ def test_what_is_altered_through_any_process_is_known_to_all(headroom: Served) -
                 assert [entry.value for entry in reported.results[0].configs] == [str(10_000 + n)]
 
 
-def test_clients_of_all_processes_get_what_was_altered(headroom: Served) -> None:
+def test_altered_interval_reaches_clients_of_all_processes(headroom: Served) -> None:
     with RawConnection(headroom.kafka) as connection:
         alter(connection, "everything", {"interval.ms": "101"})
     eventually(lambda: intervals(headroom), lambda found: found == {101})
@@ -129,7 +129,7 @@ def test_clients_of_all_processes_get_what_was_altered(headroom: Served) -> None
     eventually(lambda: intervals(headroom), lambda found: found == {100})
 
 
-def test_alterations_at_once_are_all_kept(headroom: Served) -> None:
+def test_concurrent_alterations_are_all_kept(headroom: Served) -> None:
     with spread(headroom, PROCESSES) as connections:
         names = {f"at-once-{n}" for n in range(len(connections))}
         with ThreadPoolExecutor(len(connections)) as threads:
@@ -143,7 +143,7 @@ def test_alterations_at_once_are_all_kept(headroom: Served) -> None:
             assert names <= listed(connection)
 
 
-def test_a_process_that_is_killed_under_load_loses_nothing(headroom: Served) -> None:
+def test_killed_process_loses_no_acknowledged_push(headroom: Served) -> None:
     before = headroom.metrics()["headroom_network_restarts_total"]
     load = Load(20, lambda: headroom.address, random.Random(1))
 
@@ -171,7 +171,7 @@ def test_a_process_that_is_killed_under_load_loses_nothing(headroom: Served) -> 
     assert after["headroom_network_processes"] == PROCESSES
 
 
-def test_children_end_with_a_parent_that_is_killed_and_it_can_be_started_again(tmp_path: Path) -> None:
+def test_children_end_with_a_killed_parent_and_restart_succeeds(tmp_path: Path) -> None:
     [port] = free_ports(1)
     listen = ["--listen", f"{LOOPBACK}:{port}"]
     first = served(tmp_path, *listen)

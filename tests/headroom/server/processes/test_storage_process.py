@@ -37,7 +37,7 @@ class Failing:
         (AssertionError(), "AssertionError()"),
     ],
 )
-def test_whatever_goes_wrong_at_the_first_look_is_reported(
+def test_failed_migration_is_reported_to_the_parent(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: Exception, reported: str
 ) -> None:
     reader, parent = SpoolReader(tmp_path / "spool"), io.StringIO()
@@ -64,7 +64,7 @@ raise SystemExit(storage_process.main())
 """
 
 
-def test_a_fatal_fault_exits_the_process(tmp_path: Path) -> None:
+def test_fatal_fault_exits_the_process(tmp_path: Path) -> None:
     settings = json.dumps(asdict(worker_settings(tmp_path)))
     with subprocess.Popen(
         [sys.executable, "-c", FATAL], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True

@@ -1,4 +1,4 @@
-"""When the storage worker calls Headroom not ready."""
+"""When the progress of the storage worker makes Headroom not ready."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def counts(written: int, buffered: int, refused: int = 0) -> dict[str, Any]:
     return {"written": written, "dropped": refused, "buffered": buffered, "drop_reasons": {"refused": refused}}
 
 
-def test_nothing_written_while_records_wait_is_not_ready_after_a_while() -> None:
+def test_stalled_writes_are_not_ready_after_a_timeout() -> None:
     progress = _Progress()
     progress.heard(counts(5, 0), 100.0)
     progress.heard(counts(5, 3), 130.0)
@@ -25,14 +25,14 @@ def test_nothing_written_while_records_wait_is_not_ready_after_a_while() -> None
     assert progress.not_ready_reason(STALLED_S, 163.0, None) is None
 
 
-def test_nothing_to_write_is_ready_for_ever() -> None:
+def test_empty_spool_stays_ready() -> None:
     progress = _Progress()
     for second in range(0, 1000, 10):
         progress.heard(counts(5, 0), float(second))
     assert progress.not_ready_reason(STALLED_S, 1000.0, None) is None
 
 
-def test_a_refusal_is_not_ready_for_a_while() -> None:
+def test_refusal_is_not_ready_temporarily() -> None:
     progress = _Progress()
     progress.heard(counts(5, 0, refused=2), 100.0)  # of an earlier run
     assert progress.not_ready_reason(STALLED_S, 101.0, None) is None
@@ -41,8 +41,8 @@ def test_a_refusal_is_not_ready_for_a_while() -> None:
     assert progress.not_ready_reason(STALLED_S, 171.0, None) is None
 
 
-def test_a_refusal_does_not_count_when_other_records_are_written() -> None:
-    """Otherwise a client could take the service out of the load balancer with one record that no table accepts."""
+def test_refusal_is_ignored_when_other_records_are_written() -> None:
+    """Otherwise one record that no table accepts could take the service out of the load balancer."""
     progress = _Progress()
     progress.heard(counts(5, 0), 100.0)
     progress.heard(counts(9, 0, refused=1), 101.0)  # in the same report
@@ -53,7 +53,7 @@ def test_a_refusal_does_not_count_when_other_records_are_written() -> None:
     assert progress.not_ready_reason(STALLED_S, 104.0, None) is None
 
 
-def test_refusals_of_everything_are_not_ready_until_something_is_written() -> None:
+def test_continuous_refusals_are_not_ready_until_a_write_succeeds() -> None:
     progress = _Progress()
     for second in range(200):
         progress.heard(counts(5, 3, refused=second), float(second))

@@ -1,4 +1,4 @@
-"""`headroom serve --clickhouse` whose server is away, or refuses, when it starts: it serves, and writes when it can."""
+"""`headroom serve --clickhouse` while the server is unavailable or refuses: it accepts pushes and writes them later."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def refusing(port: int, handler: type[Refuse] = Refuse) -> Iterator[None]:
 
 
 @contextmanager
-def taking(directory: Path, port: int) -> Iterator[None]:
+def accepting(directory: Path, port: int) -> Iterator[None]:
     """A server that accepts everything."""
     with running_clickhouse(directory / "server", http_port=port):
         yield
@@ -83,7 +83,7 @@ def stored(port: int) -> list[float]:
     return [value for (value,) in rows(f"{LOOPBACK}:{port}", "SELECT value FROM headroom.points ORDER BY value")]
 
 
-def test_it_serves_and_writes_when_the_server_comes(tmp_path: Path) -> None:
+def test_pushes_are_accepted_before_the_server_starts_and_written_later(tmp_path: Path) -> None:
     [port] = free_ports(1)
     (tmp_path / "subscriptions.yaml").write_text(SUBSCRIPTIONS)
     settings = tmp_path / "headroom.yaml"
@@ -103,7 +103,7 @@ def test_it_serves_and_writes_when_the_server_comes(tmp_path: Path) -> None:
         )  # one process takes clients unless asked for more
         with refusing(port):
             eventually(headroom.ready, lambda answer: "Authentication failed" in answer[1])
-        with taking(tmp_path, port):
+        with accepting(tmp_path, port):
             eventually(headroom.ready, lambda answer: answer == (200, "ready\n"))
             eventually(lambda: stored(port), lambda values: values == [7])
             assert headroom.stop() == 0
@@ -112,7 +112,7 @@ def test_it_serves_and_writes_when_the_server_comes(tmp_path: Path) -> None:
     assert 1 <= sum("does not accept rows" in line for line in lines) <= 3  # once a minute
 
 
-def test_a_server_that_does_not_say_a_word_keeps_nobody_waiting(tmp_path: Path) -> None:
+def test_silent_server_does_not_block_start_or_stop(tmp_path: Path) -> None:
     with socket.create_server((LOOPBACK, 0)) as silent:
         server = f"http://{LOOPBACK}:{silent.getsockname()[1]}/headroom"
         with Served(tmp_path, "--clickhouse", server) as headroom:
@@ -120,7 +120,7 @@ def test_a_server_that_does_not_say_a_word_keeps_nobody_waiting(tmp_path: Path) 
             assert headroom.stop() == 0
 
 
-def test_an_sql_address_in_use_is_one_clear_line(tmp_path: Path) -> None:
+def test_sql_address_in_use_is_a_one_line_error(tmp_path: Path) -> None:
     [port] = free_ports(1)
     with refusing(port), pytest.raises(RuntimeError) as failed, Served(tmp_path, "--sql", f"{LOOPBACK}:{port}"):
         pass
@@ -128,7 +128,7 @@ def test_an_sql_address_in_use_is_one_clear_line(tmp_path: Path) -> None:
     assert str(failed.value) == f"headroom serve did not start: {said}"
 
 
-def test_a_server_that_is_too_old_is_refused_at_the_start(tmp_path: Path) -> None:
+def test_outdated_server_is_refused_at_startup(tmp_path: Path) -> None:
     [port] = free_ports(1)
     server = f"http://{LOOPBACK}:{port}/headroom"
     with refusing(port, Old), pytest.raises(RuntimeError) as failed, Served(tmp_path, "--clickhouse", server):
@@ -136,7 +136,7 @@ def test_a_server_that_is_too_old_is_refused_at_the_start(tmp_path: Path) -> Non
     assert str(failed.value).endswith("headroom: ClickHouse 24.8.14.39 is too old: Headroom needs 25.8 or newer")
 
 
-def test_a_password_in_the_url_is_refused_before_anything_opens(tmp_path: Path) -> None:
+def test_password_in_url_is_refused_before_opening_anything(tmp_path: Path) -> None:
     with (
         pytest.raises(RuntimeError) as failed,
         Served(tmp_path, "--clickhouse", "http://u:hidden@127.0.0.1:1/headroom"),

@@ -1,4 +1,4 @@
-"""A storage worker that hangs is killed and restarted; its batch is then read in smaller ones."""
+"""A storage worker that hangs is killed and restarted; its batch is then split."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class ScriptedWorker(StorageWorker):
 
 
 @pytest.mark.parametrize(("stage", "idle_s"), [("decoding", 31), ("writing", 601)])
-def test_a_worker_without_progress_is_killed(tmp_path: Path, stage: str, idle_s: float) -> None:
+def test_worker_without_progress_is_killed(tmp_path: Path, stage: str, idle_s: float) -> None:
     worker = ScriptedWorker(tmp_path)
     fine = [{"stage": "idle", "idle_s": 9e9}, {"stage": "decoding", "idle_s": 29}, {"stage": "writing", "idle_s": 500}]
     batch = {"batch": [SEGMENT, 10, 90]}
@@ -56,16 +56,14 @@ def test_a_worker_without_progress_is_killed(tmp_path: Path, stage: str, idle_s:
     assert worker.killed
 
 
-def test_a_worker_that_sends_nothing_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_silent_worker_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(storage_supervisor, "_NO_PROGRESS_S", 0.05)
     worker = ScriptedWorker(tmp_path)
     assert asyncio.run(worker.hears({"batch": None})) == [{"batch": None}]
     assert worker.killed
 
 
-def test_a_worker_whose_message_waits_for_a_busy_event_loop_is_not_killed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_worker_is_not_killed_when_the_event_loop_is_busy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(storage_supervisor, "_NO_PROGRESS_S", 0.6)
     worker = ScriptedWorker(tmp_path)
 
@@ -83,7 +81,7 @@ def test_a_worker_whose_message_waits_for_a_busy_event_loop_is_not_killed(
     assert not worker.killed
 
 
-def test_the_batch_at_which_it_died_comes_in_smaller_ones(tmp_path: Path) -> None:
+def test_batch_that_kills_the_worker_is_split(tmp_path: Path) -> None:
     worker = ScriptedWorker(tmp_path)
     sizes = []
     for _ in range(5):
@@ -94,12 +92,12 @@ def test_the_batch_at_which_it_died_comes_in_smaller_ones(tmp_path: Path) -> Non
     assert sizes == [1250, 78, 4, 1, 0]
     worker._heard({"batch": [SEGMENT, 90, 99]})
     worker._heard({"batch": None})
-    worker._suspect_batch()  # it died while it had nothing to do
+    worker._suspect_batch()  # it died while idle
     assert worker._settings.suspect == (SEGMENT, 10, 90, 0, 5)
 
 
 @pytest.mark.clickhouse
-def test_a_stopped_worker_is_replaced_and_everything_is_written(tmp_path: Path) -> None:
+def test_suspended_worker_is_replaced_and_all_records_are_written(tmp_path: Path) -> None:
     (tmp_path / "subscriptions.yaml").write_text("all: {metrics: '*', interval.ms: 100}\n")
     config = tmp_path / "headroom.yaml"
     config.write_text(f"subscriptions: {tmp_path / 'subscriptions.yaml'}\n")

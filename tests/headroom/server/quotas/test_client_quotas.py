@@ -39,7 +39,7 @@ def text(clients: ClientQuotas) -> list[str]:
     return [line for line in exposed.splitlines() if not line.startswith("#")]
 
 
-def test_limit_usage_ratio_and_throttling_of_a_client() -> None:
+def test_client_series_have_limit_usage_ratio_and_throttling() -> None:
     clients = page()
     clients.measured([sample("app", 85.0, throttle_ms=250.0)])
     labels = '{client_id="app",kafka_cluster="c",quota_type="Produce",user="alice"}'
@@ -52,14 +52,14 @@ def test_limit_usage_ratio_and_throttling_of_a_client() -> None:
     ]
 
 
-def test_who_has_no_quota_is_seen_too() -> None:
+def test_client_without_quota_has_infinite_limit() -> None:
     clients = page(rules={})
     clients.measured([sample("app", 85.0)])
     values = {line.partition("{")[0]: line.rpartition(" ")[2] for line in text(clients)}
     assert (values["kafka_client_quota_limit"], values["kafka_client_quota_utilization_ratio"]) == ("+Inf", "NaN")
 
 
-def test_throttling_outlives_the_rows_that_told_of_it_by_half_a_minute() -> None:
+def test_throttling_is_shown_for_at_least_half_a_minute() -> None:
     clients = page()
     clients.measured([sample("app", 85.0, throttle_ms=250.0)])
     shown = []
@@ -69,7 +69,7 @@ def test_throttling_outlives_the_rows_that_told_of_it_by_half_a_minute() -> None
     assert 30 <= shown.index(False) < 60
 
 
-def test_a_client_is_shown_in_every_scrape_while_it_is_muted() -> None:
+def test_muted_client_is_shown_in_every_scrape() -> None:
     """A consumer that is throttled 90 s sends nothing meanwhile; `for: 1m` needs it all the time."""
     now = [1_000]
     clients, meter = page(now_ms=lambda: now[0]), UsageMeter("c")
@@ -82,7 +82,7 @@ def test_a_client_is_shown_in_every_scrape_while_it_is_muted() -> None:
     assert not [line for line in text(clients) if "throttle_seconds" in line]
 
 
-def test_the_broker_that_mutes_for_a_hundredth_of_the_minute_by_many_short_times_is_the_worst() -> None:
+def test_repeated_short_throttles_make_the_worst_broker() -> None:
     now = [60_000]
     clients = page(now_ms=lambda: now[0])
     for muted_ms, rate in ((59, 50.0), (60, 50.0)):
@@ -95,7 +95,7 @@ def test_the_broker_that_mutes_for_a_hundredth_of_the_minute_by_many_short_times
         now[0] += 60_000
 
 
-def test_the_budget_goes_to_who_is_nearest_to_the_limit() -> None:
+def test_series_budget_prefers_clients_closest_to_their_limit() -> None:
     clients = page(max_series=9)
     clients.measured([sample(f"app-{n}", float(n)) for n in range(10)] + [sample("x" * 300, 99.0)])
     shown = text(clients)
@@ -107,7 +107,7 @@ def test_the_budget_goes_to_who_is_nearest_to_the_limit() -> None:
     assert text(clients)[-1] == "headroom_quota_series_left_out_total 72.0"
 
 
-def test_a_brokers_own_numbers_until_it_cannot_be_read() -> None:
+def test_broker_values_are_shown_until_a_scrape_fails() -> None:
     clients = page()
     clients.scraped(1, [sample("", 8.0, user="bob", quota_key="request_percentage", source="jmx")])
     assert len(text(clients)) == 6
@@ -130,7 +130,7 @@ class ByNode(DefaultQuotaCallback):
         return self.node * 10.0
 
 
-def test_a_callback_decides_per_broker_and_its_faults_are_counted() -> None:
+def test_callback_applies_per_broker_and_its_faults_are_counted() -> None:
     config = QuotaConfig(metrics=QuotaMetricsConfig(enabled=True), callback=f"{__name__}:ByNode")
     quotas = ClusterQuotas(config)
     assert [quotas.at(node).quota(PRODUCER, "alice", "app").limit for node in (1, 2)] == [10.0, 20.0]
@@ -141,7 +141,7 @@ def test_a_callback_decides_per_broker_and_its_faults_are_counted() -> None:
     assert quotas.faults() == {"load": 1.0}
 
 
-def test_off_by_default_and_a_callback_without_it_is_a_mistake(tmp_path: Path) -> None:
+def test_metrics_are_off_by_default_and_required_by_a_callback(tmp_path: Path) -> None:
     file = tmp_path / "headroom.yaml"
     file.write_text(
         "quotas: {callback: 'a:B', jmx: {targets: [{broker_id: 1, agent: prometheus, url: 'ftp://x'},"

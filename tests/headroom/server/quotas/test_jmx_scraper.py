@@ -55,7 +55,7 @@ class Brokers:
         return [f"{line['log_level']} {line['broker_id']}" for line in logged]
 
 
-def test_a_broker_that_is_down_costs_two_lines_and_no_other_brokers_rows() -> None:
+def test_broker_outage_is_logged_twice_and_does_not_affect_others() -> None:
     down = ScrapeError("refused")
     brokers = Brokers(broker_1=[READING, down, down, READING], broker_2=[READING] * 4)
     assert brokers.steps(4) == ["warning 1", "info 1"]
@@ -64,7 +64,7 @@ def test_a_broker_that_is_down_costs_two_lines_and_no_other_brokers_rows() -> No
     assert brokers.scraper.failures == 2
 
 
-def test_ambiguous_names_are_told_once_and_always_counted() -> None:
+def test_ambiguous_names_are_logged_once_and_counted_each_time() -> None:
     brokers = Brokers(broker_1=[MANGLED] * 3)
     assert brokers.steps(3) == ["warning 1"]
     assert brokers.scraper.left_out == {"ambiguous": 9}
