@@ -53,18 +53,24 @@ def test_usage_of_a_minute_matches_the_broker(loaded: Loaded) -> None:
 @pytest.mark.parametrize("agent", list(Agent))
 def test_scraped_rates_match_jmx(loaded: Loaded, agent: Agent, wait_for: Callable[[Callable[[], bool]], None]) -> None:
     wait_for(lambda: set(BUCKETS) <= loaded.truth.sensors().keys())
-    apart: list[float] = []  # distance from the broker's values just before and just after
-    for _ in range(10):
+    rounds: list[tuple[float, list[float]]] = []  # how long it took, and distances from the broker's values around it
+    for _ in range(20):
+        begun = time.monotonic()
         before = loaded.truth.sensors()
         read = scrape(loaded.agents[agent], timeout_s=10, max_bytes=1 << 24)
         after = loaded.truth.sensors()
+        took_s = time.monotonic() - begun
         assert (read.ambiguous, read.malformed, read.left_out) == (0, 0, 0)
+        distances = []
         for quota_key, user, client_id in BUCKETS:
             bean = "Produce" if quota_key == PRODUCER else "Fetch"
             rate = read.values[bean, user, client_id]["byte-rate"]
             low, high = sorted(sensors[quota_key, user, client_id][0] for sensors in (before, after))
-            apart.append(max(low - rate, rate - high, 0.0) / low)
+            distances.append(max(low - rate, rate - high, 0.0) / low)
+        rounds.append((took_s, distances))
         time.sleep(0.3)
+    # A rate may rise and fall within a slow round, beyond the values around it.
+    apart = [distance for _, distances in sorted(rounds)[: len(rounds) // 2] for distance in distances]
     assert sorted(apart)[int(len(apart) * 0.9)] < TOLERANCE, apart
 
 
