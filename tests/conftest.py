@@ -25,7 +25,7 @@ settings.load_profile("headroom")
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[None]:
-    """A skip is a failure here: what a test needs is declared by its markers and has to be there."""
+    """Treats a skip as a failure: a test declares what it needs by markers, and all of it must be installed."""
     report = yield
     if report.skipped and not hasattr(report, "wasxfail"):
         report.outcome = "failed"

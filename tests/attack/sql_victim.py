@@ -26,7 +26,7 @@ _ERROR_NAME = re.compile(r"\(([A-Z_]{5,})\)")
 
 @dataclass(frozen=True)
 class SqlVictim:
-    """A server, a file beside it and a port that counts who connects. `answers`: of the current attack."""
+    """A server, a file beside it and a port that counts connections. `answers` are those of the current attack."""
 
     clickhouse: RunningClickHouse
     directory: Path

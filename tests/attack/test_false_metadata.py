@@ -87,7 +87,7 @@ def listening(served: Served) -> int:
     return sum(one.status == psutil.CONN_LISTEN for one in found)
 
 
-def test_false_nodes_open_no_ports_and_mislead_nobody(served: Served, capsys: pytest.CaptureFixture[str]) -> None:
+def test_false_nodes_open_no_ports_and_divert_no_client(served: Served, capsys: pytest.CaptureFixture[str]) -> None:
     before = listening(served)
     bootstrap = served.address[1]
     with attack(served, f"Metadata that names {FALSE_NODES} false nodes", capsys) as report:

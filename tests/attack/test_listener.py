@@ -1,4 +1,4 @@
-"""Attacks on the Kafka listener of a running sink: patterns, administration, held bytes, crowds, garbage."""
+"""Attacks on the Kafka listener of a running sink: patterns, administration, memory, floods, invalid bytes."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def alter(served: Served, name: str, **values: str) -> list[tuple[int, str | Non
     return [(int(result.error_code), result.error_message) for result in reported.responses]
 
 
-def test_patterns_that_blow_up(served: Served, capsys: pytest.CaptureFixture[str]) -> None:
+def test_backtracking_pattern_does_not_block_the_service(served: Served, capsys: pytest.CaptureFixture[str]) -> None:
     """With a backtracking engine the first client below blocks the process for hours."""
     with attack(served, "selector (a+)+$ and a client id of 34 a's and a !", capsys) as report:
         assert alter(served, "bomb", match="client_id=(a+)+$") == [(0, None)]
@@ -73,7 +73,7 @@ def test_patterns_that_blow_up(served: Served, capsys: pytest.CaptureFixture[str
     assert report.bystander.worst_s < LATENCY_S
 
 
-def test_half_sent_pushes(served: Served, capsys: pytest.CaptureFixture[str]) -> None:
+def test_partial_pushes_stay_within_the_memory_budget(served: Served, capsys: pytest.CaptureFixture[str]) -> None:
     half = push_frame(500_000)[:-1]
     before = served.metrics()["headroom_connections_closed_total:held_bytes"]
     with attack(served, "250 half-sent pushes of 500 kB", capsys) as report, ExitStack() as stack:
@@ -92,8 +92,8 @@ def test_half_sent_pushes(served: Served, capsys: pytest.CaptureFixture[str]) ->
     assert report.bystander.worst_s < LATENCY_S
 
 
-def test_a_crowd_from_one_address(served: Served, capsys: pytest.CaptureFixture[str]) -> None:
-    """On loopback the bystander has the same address: it is there first."""
+def test_connections_per_address_are_limited(served: Served, capsys: pytest.CaptureFixture[str]) -> None:
+    """On loopback the bystander has the same address, so it connects first."""
     with attack(served, "800 connections from one address that allows 300", capsys) as report, ExitStack() as stack:
         crowd = [stack.enter_context(connect(served)) for _ in range(800)]
         assert sum(was_closed(one) for one in crowd[400:]) == 400
@@ -104,7 +104,7 @@ def test_a_crowd_from_one_address(served: Served, capsys: pytest.CaptureFixture[
     assert report.peak_mb < SLACK_MB
 
 
-def test_a_push_too_large_is_answered_when_it_has_been_sent(served: Served, capsys: pytest.CaptureFixture[str]) -> None:
+def test_oversize_push_is_answered_after_its_last_byte(served: Served, capsys: pytest.CaptureFixture[str]) -> None:
     push = push_frame(20 * MB)
     with attack(served, "a push of 20 MB", capsys) as report, connect(served) as client:
         client.sendall(push[:-1])
@@ -120,7 +120,7 @@ def test_a_push_too_large_is_answered_when_it_has_been_sent(served: Served, caps
     assert report.peak_mb < SLACK_MB
 
 
-def test_secrets_are_shown_nowhere(served: Served, capsys: pytest.CaptureFixture[str]) -> None:
+def test_secrets_do_not_appear_in_any_output(served: Served, capsys: pytest.CaptureFixture[str]) -> None:
     config = served.argv[served.argv.index("--config") + 1]
     with attack(served, "looking for secrets in ps, logs, pages, files and error messages", capsys) as report:
         asyncio.run(push(served))  # which forwarding cannot deliver
@@ -196,7 +196,9 @@ GARBAGE = {
 }
 
 
-def test_garbage(served: Served, capsys: pytest.CaptureFixture[str]) -> None:
+def test_invalid_bytes_close_the_connection_and_are_logged_sparsely(
+    served: Served, capsys: pytest.CaptureFixture[str]
+) -> None:
     before = served.metrics()["headroom_protocol_errors_total"]
     with attack(served, f"garbage 20 times: {', '.join(GARBAGE)}", capsys) as report:
         for _ in range(20):
@@ -213,7 +215,7 @@ def test_garbage(served: Served, capsys: pytest.CaptureFixture[str]) -> None:
     assert report.bystander.worst_s < LATENCY_S
 
 
-def test_one_byte_at_a_time(served: Served, capsys: pytest.CaptureFixture[str]) -> None:
+def test_slow_pushes_time_out(served: Served, capsys: pytest.CaptureFixture[str]) -> None:
     push = push_frame(100)
     with attack(served, "20 pushes, each a byte at a time", capsys) as report, ExitStack() as stack:
         clients = [stack.enter_context(connect(served)) for _ in range(20)]
@@ -232,8 +234,8 @@ def test_one_byte_at_a_time(served: Served, capsys: pytest.CaptureFixture[str]) 
     assert report.bystander.worst_s < LATENCY_S
 
 
-def test_administration_by_anyone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Off for all: on loopback, where the default lets administrators in, this is how others are treated."""
+def test_unauthorized_administration_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Disabled for all clients, because by default loopback clients are administrators."""
     with victim(tmp_path, administration={"enabled": False}) as served:
         with attack(served, "altering and deleting subscriptions", capsys) as report:
             for _ in range(20):

@@ -1,4 +1,4 @@
-"""Pushes that decompress to far more work than they are large: they go to quarantine, all others are stored."""
+"""Small pushes that would take disproportionate work to decode are quarantined; all others are stored."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def quarantined(served: Served) -> list[Held]:
     return [*held(Path(served.argv[served.argv.index("--data") + 1]) / "quarantine")]
 
 
-def test_budgets_of_a_client_are_settings(served: Served, capsys: pytest.CaptureFixture[str]) -> None:
+def test_client_budgets_are_configurable(served: Served, capsys: pytest.CaptureFixture[str]) -> None:
     now_ns, before = time.time_ns(), served.metrics()
     pushes = {
         "points of one client in a minute": points_of_one_series(MAX_CLIENT_POINTS + 1),
@@ -96,7 +96,7 @@ def test_budgets_of_a_client_are_settings(served: Served, capsys: pytest.Capture
 
 
 @pytest.mark.parametrize("tried", ATTACKS)
-def test_what_costs_too_much_is_quarantined_and_others_are_stored(
+def test_over_budget_pushes_are_quarantined_and_others_are_stored(
     served: Served, tried: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     payloads = [zstandard.compress(payload, 3) for payload in ATTACKS[tried]]

@@ -47,14 +47,16 @@ def victim(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SqlVictim]:
 
 @pytest.mark.parametrize("by_post", [False, True], ids=["GET", "POST"])
 @pytest.mark.parametrize("target", STATEMENTS)
-def test_a_reader_is_refused(victim: SqlVictim, target: str, by_post: bool, capsys: pytest.CaptureFixture[str]) -> None:
+def test_forbidden_statements_of_a_reader_are_refused(
+    victim: SqlVictim, target: str, by_post: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
     method = "POST" if by_post else "GET"
     with victim.attack(f"{len(STATEMENTS[target])} statements that reach for {target}, by {method}", capsys):
         for sql in map(victim.filled, STATEMENTS[target]):
             victim.refuses(None if by_post else sql, body=sql if by_post else None)
 
 
-def test_parameters_lift_nothing(victim: SqlVictim, capsys: pytest.CaptureFixture[str]) -> None:
+def test_parameters_cannot_lift_restrictions(victim: SqlVictim, capsys: pytest.CaptureFixture[str]) -> None:
     with victim.attack(f"{len(PARAMETERS)} parameters that would lift limits or change the user", capsys):
         for parameters in PARAMETERS:
             filled = {
@@ -70,7 +72,7 @@ def test_parameters_lift_nothing(victim: SqlVictim, capsys: pytest.CaptureFixtur
 
 
 @pytest.mark.parametrize("body", [None, "SELECT 1"], ids=["GET", "POST"])
-def test_pages_of_other_sites_and_forged_headers_are_refused(
+def test_cross_site_requests_and_forged_headers_are_refused(
     victim: SqlVictim, body: str | None, capsys: pytest.CaptureFixture[str]
 ) -> None:
     method = "GET" if body is None else "POST"
@@ -94,15 +96,13 @@ def test_other_methods_and_paths_are_refused(victim: SqlVictim, method: str) -> 
 
 
 @pytest.mark.parametrize("sql", BOMBS, ids=[sql[:40] for sql in BOMBS])
-def test_a_query_that_takes_all_it_can_is_ended(
-    victim: SqlVictim, sql: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_excessive_query_is_aborted(victim: SqlVictim, sql: str, capsys: pytest.CaptureFixture[str]) -> None:
     with victim.attack(f"the query {sql[:60]}...", capsys):
         victim.refuses(None, body=sql, max_execution_time=4, wait_end_of_query=1)
         assert victim.process.memory_info().rss < BOMB_BYTES
 
 
-def test_half_sent_requests_delay_nobody(victim: SqlVictim, capsys: pytest.CaptureFixture[str]) -> None:
+def test_partial_requests_delay_no_other_client(victim: SqlVictim, capsys: pytest.CaptureFixture[str]) -> None:
     """The server closes them after `http_receive_timeout`; until then each has a thread, and others are served."""
     with contextlib.ExitStack() as stack:
         opened: list[socket.socket] = []
@@ -150,7 +150,7 @@ def is_open(client: socket.socket) -> bool:
         return False
 
 
-def test_readers_that_do_not_read_take_nothing_from_others(
+def test_readers_that_stop_reading_do_not_affect_the_service(
     victim: SqlVictim, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """They use up the queries that all readers may run at once; the storage process and the pages have their own."""
@@ -166,7 +166,7 @@ def test_readers_that_do_not_read_take_nothing_from_others(
     eventually(lambda: victim.ask("SELECT 1")[0], lambda status: status == 200)
 
 
-def test_clients_that_send_settings_are_served(victim: SqlVictim) -> None:
+def test_common_client_settings_are_accepted(victim: SqlVictim) -> None:
     """Settings as JDBC, Grafana and clickhouse-connect send them."""
     sent = {
         "max_execution_time": 30, "max_result_rows": 1000, "session_timezone": "Europe/Berlin", "max_block_size": 1000,
@@ -182,7 +182,7 @@ def test_clients_that_send_settings_are_served(victim: SqlVictim) -> None:
         assert client.query_arrow("SELECT number FROM numbers(3)").num_rows == 3
 
 
-def test_only_the_owner_can_read_the_password_of_the_writer(victim: SqlVictim) -> None:
+def test_writer_password_is_readable_by_its_owner_only(victim: SqlVictim) -> None:
     directory = victim.directory / "clickhouse"
     for name in ("writer.password", "users.xml", "server.xml"):
         assert stat.S_IMODE((directory / name).stat().st_mode) == 0o600

@@ -45,31 +45,31 @@ def ask(server: ManagedServer, user: str = "", password: str = "", *, host: str 
         connection.close()
 
 
-def test_users_without_a_password_come_from_this_machine_only() -> None:
-    """ClickHouse takes all addresses of this machine for it, so that no request of ours comes from elsewhere."""
+def test_users_without_password_are_restricted_to_loopback() -> None:
+    """Checked in the document, because ClickHouse treats every address of this machine as local."""
     users = users_document("w", "r", 1 << 30)["users"]
     assert users["default"]["networks"]["ip"] == ["127.0.0.1", "::1"]
     assert all("password_sha256_hex" in user for user in users.values() if user["networks"]["ip"] == "::/0")
     assert users_document("w", "", 1 << 30)["users"]["headroom_reader"]["networks"]["ip"] == ["127.0.0.1", "::1"]
 
 
-def test_a_password_that_is_set_is_asked_for(server: ManagedServer) -> None:
+def test_missing_or_wrong_password_is_refused(server: ManagedServer) -> None:
     assert ask(server, "headroom_reader") == 403
     assert ask(server, "headroom_reader", "guess") == 403
     assert ask(server, "headroom_writer", "") == 403
 
 
-def test_users_with_their_password_are_served(server: ManagedServer) -> None:
+def test_correct_password_is_accepted(server: ManagedServer) -> None:
     assert ask(server, "headroom_reader", "reader's") == 200
     assert ask(server, "headroom_writer", server.password) == 200
 
 
-def test_whoever_names_nobody_reads(server: ManagedServer) -> None:
+def test_default_user_may_read(server: ManagedServer) -> None:
     assert ask(server) == 200
 
 
 @pytest.mark.parametrize(
     ("host", "status"), [("ch.example", 200), ("ch.example:8123", 200), ("chaexample", 404), ("x.ch.example", 404)]
 )
-def test_names_in_host_headers_are_those_of_the_settings(server: ManagedServer, host: str, status: int) -> None:
+def test_only_configured_host_names_are_served(server: ManagedServer, host: str, status: int) -> None:
     assert ask(server, "headroom_reader", "reader's", host=host) == status

@@ -38,7 +38,7 @@ class Bystander:
 
 @dataclass
 class Report:
-    """One attack: what it tried, what it was shown, what others had of it."""
+    """One attack: what it tried, the response it got, and its effect on other clients."""
 
     tried: str
     shown: str = ""

@@ -35,7 +35,7 @@ _METRICS = ("headroom_records:buffered", "headroom_spool_oldest_record_age_secon
 
 
 class Phase:
-    """What others had of the service in one part of the run."""
+    """How the service performed for other clients in one part of the run."""
 
     def __init__(self, name: str) -> None:
         self.name = name

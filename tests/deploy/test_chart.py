@@ -1,4 +1,4 @@
-"""The Helm chart: rendered by Helm's own library, each manifest held against Kubernetes' schema, bad values refused."""
+"""The Helm chart, rendered by Helm's own library: manifests match Kubernetes' schema, invalid values are refused."""
 
 from __future__ import annotations
 
@@ -74,9 +74,7 @@ def rendered(chart: helm_python.Chart, values: dict[str, Any]) -> dict[tuple[str
 
 @pytest.mark.parametrize("version", KUBERNETES)
 @pytest.mark.parametrize("values", [LEAST, EVERYTHING], ids=["least", "everything"])
-def test_every_manifest_fits_the_schema_of_kubernetes(
-    chart: helm_python.Chart, values: dict[str, Any], version: str
-) -> None:
+def test_manifests_match_the_kubernetes_schema(chart: helm_python.Chart, values: dict[str, Any], version: str) -> None:
     manifests = rendered(chart, values)
     assert len(manifests) >= 7
     for (kind, _), manifest in manifests.items():
@@ -84,13 +82,13 @@ def test_every_manifest_fits_the_schema_of_kubernetes(
             kubernetes_validate.validate(manifest, version, strict=True)
 
 
-def test_lint_finds_no_error(chart: helm_python.Chart) -> None:
+def test_lint_reports_no_errors(chart: helm_python.Chart) -> None:
     found = helm_python.lint(CHART, values=LEAST)
     assert found["errors"] == []
     assert [each["error"] for each in found["messages"]] == ["icon is recommended"]
 
 
-def test_the_configuration_is_one_that_serve_takes(chart: helm_python.Chart, tmp_path: Path) -> None:
+def test_rendered_configuration_is_accepted_by_serve(chart: helm_python.Chart, tmp_path: Path) -> None:
     for values in (LEAST, EVERYTHING):
         file = tmp_path / "headroom.yaml"
         file.write_text(rendered(chart, values)["ConfigMap", "prod-headroom"]["data"]["headroom.yaml"])
@@ -101,7 +99,7 @@ def test_the_configuration_is_one_that_serve_takes(chart: helm_python.Chart, tmp
     assert {"prod-headroom", "prod-headroom-pods.kafka.svc.cluster.local"} <= set(config.web.host_names)
 
 
-def test_jobs_read_from_the_first_node_of_a_cluster(chart: helm_python.Chart, tmp_path: Path) -> None:
+def test_jobs_read_from_the_first_cluster_node(chart: helm_python.Chart, tmp_path: Path) -> None:
     urls = "http://headroom@ch-0:8123,http://headroom@ch-1:8123"
     values = merged(LEAST, {"clickhouse": {"url": urls, "cluster": "metrics", "quorum": "auto"}})
     manifests = rendered(chart, values)
@@ -114,7 +112,7 @@ def test_jobs_read_from_the_first_node_of_a_cluster(chart: helm_python.Chart, tm
     assert "--url=http://headroom@ch-0:8123" in container["args"]
 
 
-def test_pods_are_confined_and_keep_the_spool(chart: helm_python.Chart) -> None:
+def test_pods_are_confined_and_have_a_persistent_spool(chart: helm_python.Chart) -> None:
     gateway = rendered(chart, EVERYTHING)["StatefulSet", "prod-headroom"]["spec"]
     pod = gateway["template"]["spec"]
     [container] = pod["containers"]
@@ -127,7 +125,7 @@ def test_pods_are_confined_and_keep_the_spool(chart: helm_python.Chart) -> None:
     assert written == {"/var/lib/headroom", "/tmp"}
 
 
-def test_each_broker_has_a_port_of_the_service(chart: helm_python.Chart) -> None:
+def test_service_has_a_port_per_broker(chart: helm_python.Chart) -> None:
     service = rendered(chart, EVERYTHING)["Service", "prod-headroom"]["spec"]
     assert {port["name"]: port["port"] for port in service["ports"]} == {
         "bootstrap": 9092,
@@ -155,14 +153,14 @@ def test_brokers_with_tls_server_names_share_the_port(chart: helm_python.Chart, 
     assert load(file, {"listener": tls}).listener.broker_names == "broker-{id}.gw.example:443"
 
 
-def test_no_password_is_in_a_manifest(chart: helm_python.Chart) -> None:
+def test_manifests_contain_no_password(chart: helm_python.Chart) -> None:
     manifests = rendered(chart, LEAST)
     env = manifests["StatefulSet", "prod-headroom"]["spec"]["template"]["spec"]["containers"][0]["env"]
     [password] = [each for each in env if each["name"] == "HEADROOM_CLICKHOUSE_PASSWORD"]
     assert password["valueFrom"] == {"secretKeyRef": {"name": "clickhouse", "key": "password"}}
 
 
-def test_alert_rules_come_from_a_file_in_the_chart_and_are_missed_by_name(tmp_path: Path) -> None:
+def test_missing_alert_rules_file_is_named_in_the_error(tmp_path: Path) -> None:
     values = merged(LEAST, {"prometheusRule": {"enabled": True}})
     copy = tmp_path / "headroom"
     shutil.copytree(CHART, copy, ignore=shutil.ignore_patterns("files"))
@@ -216,7 +214,7 @@ def test_alert_rules_come_from_a_file_in_the_chart_and_are_missed_by_name(tmp_pa
         ({"podDisruptionBudget": {"enabled": "yes"}}, "enabled"),
     ],
 )
-def test_a_bad_value_is_refused_by_name(chart: helm_python.Chart, values: dict[str, Any], named: str) -> None:
+def test_invalid_value_is_refused_by_name(chart: helm_python.Chart, values: dict[str, Any], named: str) -> None:
     with pytest.raises(helm_python.HelmError) as refused:
         rendered(chart, merged(LEAST, values))
     assert named in str(refused.value)

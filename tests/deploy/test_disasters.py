@@ -52,7 +52,7 @@ def subscriptions(directory: Path) -> list[str]:
     return ["--config", str(config)]
 
 
-def test_a_copy_of_a_stopped_gateways_directory_is_a_backup(tmp_path: Path) -> None:
+def test_copied_directory_of_a_stopped_gateway_is_a_backup(tmp_path: Path) -> None:
     before, after = tmp_path / "before", tmp_path / "after"
     before.mkdir()
     after.mkdir()
@@ -69,7 +69,7 @@ def test_a_copy_of_a_stopped_gateways_directory_is_a_backup(tmp_path: Path) -> N
         eventually(lambda: stored(restored), lambda count: count == 2 * PUSHES)
 
 
-def test_what_was_acknowledged_without_a_store_waits_in_the_spool_for_it(tmp_path: Path) -> None:
+def test_pushes_acknowledged_without_a_store_are_stored_later(tmp_path: Path) -> None:
     options = subscriptions(tmp_path)
     with Served(tmp_path, *options, "--clickhouse", AWAY) as served:
         push(served, 0, PUSHES)
@@ -80,7 +80,7 @@ def test_what_was_acknowledged_without_a_store_waits_in_the_spool_for_it(tmp_pat
         eventually(lambda: stored(served), lambda count: count == PUSHES)
 
 
-def test_with_a_spool_goes_what_it_held_and_nothing_else(tmp_path: Path) -> None:
+def test_lost_spool_loses_only_its_own_records(tmp_path: Path) -> None:
     options = subscriptions(tmp_path)
     with Served(tmp_path, *options) as served:
         push(served, 0, PUSHES)

@@ -42,22 +42,22 @@ def flags(command: list[str]) -> dict[str, str]:
     return dict(re.findall(r"--([a-z-]+)[ =](\S+)", joined))
 
 
-def test_hadolint_finds_nothing_in_the_containerfile() -> None:
+def test_containerfile_passes_hadolint() -> None:
     checked(BIN / "hadolint", DEPLOY / "Containerfile")
 
 
-def test_the_compose_file_fits_its_schema() -> None:
+def test_compose_file_matches_its_schema() -> None:
     checked(BIN / "check-jsonschema", "--builtin-schema", "vendor.compose-spec", DEPLOY / "compose.yaml")
 
 
-def test_what_compose_mounts_is_there() -> None:
+def test_compose_mounts_exist() -> None:
     for service in compose()["services"].values():
         for volume in service.get("volumes", []):
             if volume.startswith("./"):
                 assert (DEPLOY / volume.split(":")[0]).is_dir() or (DEPLOY / volume.split(":")[0]).is_file(), volume
 
 
-def test_compose_pins_the_images_of_others_and_keeps_passwords_out() -> None:
+def test_compose_pins_images_and_contains_no_passwords() -> None:
     services = compose()["services"]
     for name, service in services.items():
         assert name.startswith("headroom") or re.search(r":v?\d+\.\d+", service["image"]), name
@@ -74,9 +74,7 @@ def test_compose_pins_the_images_of_others_and_keeps_passwords_out() -> None:
     ],
     ids=["compose", "systemd", "image"],
 )
-def test_what_is_started_is_a_configuration_that_serve_takes(
-    command: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_start_commands_are_accepted_by_serve(command: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     assert command[0] == "serve"
     given = {key.replace("-", "_"): value for key, value in flags(command[1:]).items()}
     assert given.pop("config", None) in (None, "/etc/headroom/headroom.yaml")
@@ -84,7 +82,7 @@ def test_what_is_started_is_a_configuration_that_serve_takes(
     load(None, given)
 
 
-def test_systemd_units_are_hardened_and_drain() -> None:
+def test_systemd_units_are_hardened_and_stop_gracefully() -> None:
     service = unit("headroom.service")["Service"]
     hardened = ("NoNewPrivileges", "ProtectHome", "PrivateTmp", "PrivateDevices", "ProtectKernelTunables")
     assert all(service[key] == "yes" for key in hardened)

@@ -1,4 +1,4 @@
-"""The Grafana dashboards: the committed JSON is what Python makes, and every query runs."""
+"""The Grafana dashboards: the committed JSON is up to date, and every query runs."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ def filled(sql: str) -> str:
 
 
 @pytest.mark.parametrize("name", DASHBOARDS)
-def test_the_committed_dashboard_is_what_python_makes(name: str) -> None:
+def test_committed_dashboard_is_up_to_date(name: str) -> None:
     assert (HERE / f"{name}.json").read_text() == as_json(name), "python -m deploy.grafana.dashboards"
 
 
 @pytest.mark.parametrize("name", DASHBOARDS)
-def test_panels_have_ids_titles_descriptions_and_their_own_place(name: str) -> None:
+def test_panels_have_ids_titles_descriptions_and_distinct_positions(name: str) -> None:
     document = json.loads((HERE / f"{name}.json").read_text())
     panels = document["panels"]
     assert (document["uid"], document["editable"]) == (document["uid"].lower(), False)
@@ -86,7 +86,7 @@ def test_every_variable_runs_as_a_reader(server: RunningClickHouse) -> None:
 
 
 @pytest.mark.promtool
-def test_every_promql_is_valid_and_about_metrics_that_are_exposed(tmp_path: Path) -> None:
+def test_promql_is_valid_and_uses_exposed_metrics(tmp_path: Path) -> None:
     exprs = [target["expr"].replace("$__rate_interval", "5m") for _, target in targets("prometheus")]
     rules = [{"record": f"panel:query{n}:value", "expr": expr} for n, expr in enumerate(exprs)]
     file = tmp_path / "queries.yml"

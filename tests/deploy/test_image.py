@@ -66,14 +66,14 @@ def run(container: str, *argv: str) -> str:
     return buildah("run", "--isolation", "chroot", container, "--", *argv)
 
 
-def test_it_runs_compiled_as_a_user_without_rights(container: str) -> None:
+def test_image_runs_compiled_as_an_unprivileged_user(container: str) -> None:
     assert "(compiled, Python 3.11" in run(container, "headroom", "--version")
     assert run(container, "id", "-u") == "10001"
     assert run(container, "sh", "-c", "test -w /usr || test -w /opt/headroom || echo read-only") == "read-only"
     assert "17." in run(container, "sh", "-c", "java -version 2>&1")
 
 
-def test_a_java_client_pushes_through_it_and_it_drains(container: str, jvm: Jvm, tmp_path: Path) -> None:
+def test_java_client_pushes_and_the_container_drains(container: str, jvm: Jvm, tmp_path: Path) -> None:
     kafka, http, sql = (f"127.0.0.1:{port}" for port in free_ports(3))
     script = "echo $$ > /tmp/pid; exec headroom serve --data /var/lib/headroom"
     listeners = f"{script} --listen {kafka} --http {http} --sql {sql}"

@@ -43,7 +43,7 @@ def environment(dist: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return directory / "bin"
 
 
-def test_the_wheel_holds_every_file_of_the_packages_and_the_compiled_modules(dist: Path) -> None:
+def test_wheel_contains_all_package_files_and_compiled_modules(dist: Path) -> None:
     listed = subprocess.run(["git", "ls-files", *PACKAGES], cwd=ROOT, capture_output=True, text=True, check=True)
     [wheel] = dist.glob("*.whl")
     held = set(zipfile.ZipFile(wheel).namelist())
@@ -52,7 +52,7 @@ def test_the_wheel_holds_every_file_of_the_packages_and_the_compiled_modules(dis
     assert not any(name.startswith(("tests/", "hatch_build")) for name in held)
 
 
-def test_the_sdist_holds_no_tests_and_no_lock_of_the_developers(dist: Path) -> None:
+def test_sdist_contains_no_tests_and_no_lock_file(dist: Path) -> None:
     [sdist] = dist.glob("*.tar.gz")
     with tarfile.open(sdist) as opened:
         held = {name.partition("/")[2] for name in opened.getnames()}
@@ -61,7 +61,7 @@ def test_the_sdist_holds_no_tests_and_no_lock_of_the_developers(dist: Path) -> N
 
 
 @pytest.mark.parametrize(("pure", "build"), [("", "compiled"), ("1", "pure Python")])
-def test_the_installed_command_tells_its_build(environment: Path, tmp_path: Path, pure: str, build: str) -> None:
+def test_installed_command_reports_its_build(environment: Path, tmp_path: Path, pure: str, build: str) -> None:
     reported = subprocess.run(
         [environment / "headroom", "--version"],
         cwd=tmp_path,
@@ -76,7 +76,7 @@ def test_the_installed_command_tells_its_build(environment: Path, tmp_path: Path
 
 
 @pytest.mark.parametrize("pure", ["", "1"])
-def test_the_installed_command_serves_and_drains(environment: Path, tmp_path: Path, pure: str) -> None:
+def test_installed_command_serves_and_drains(environment: Path, tmp_path: Path, pure: str) -> None:
     listeners = ["--listen", "127.0.0.1:0", "--http", "127.0.0.1:0", "--clickhouse", "http://127.0.0.1:9/headroom"]
     argv = ["env", "-i", f"HEADROOM_PURE={pure}", str(environment / "headroom"), "serve", *listeners]
     with (tmp_path / "log").open("wb") as log:
@@ -85,7 +85,7 @@ def test_the_installed_command_serves_and_drains(environment: Path, tmp_path: Pa
     assert stop(process, 40) == 0, (tmp_path / "log").read_text()
 
 
-def test_a_command_whose_extra_is_missing_names_it(environment: Path, tmp_path: Path) -> None:
+def test_missing_extra_is_named_in_the_error(environment: Path, tmp_path: Path) -> None:
     argv = [environment / "headroom", "job", "quota-headroom"]
     done = subprocess.run(argv, cwd=tmp_path, env=BARE, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 2

@@ -1,4 +1,4 @@
-"""The alert rules: valid, tested from both sides, documented, and about metrics that exist."""
+"""The alert rules are valid, tested for firing and not firing, documented, and use metrics that exist."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_rules_are_valid_and_their_tests_pass(name: str) -> None:
 
 
 @each_alert
-def test_each_alert_is_tested_from_both_sides(name: str, alert: dict[str, Any]) -> None:
+def test_each_alert_has_a_firing_and_a_silent_test(name: str, alert: dict[str, Any]) -> None:
     tests = yaml.safe_load((RULES / f"{name}.test.yml").read_text())["tests"]
     expected = {
         test["name"]: [bool(expr["exp_samples"]) for expr in test["promql_expr_test"]]
@@ -117,7 +117,7 @@ def test_each_runbook_has_an_alert() -> None:
     assert {page.stem for page in RUNBOOKS.glob("*.md")} == {alert["alert"] for _, alert in ALERTS}
 
 
-def test_rules_are_about_metrics_that_are_exposed() -> None:
+def test_rules_use_exposed_metrics() -> None:
     exposed = {metric.name for metric in CATALOGUE} | {rule["record"] for rule in rules("headroom") if "record" in rule}
     used = {
         name

@@ -79,7 +79,7 @@ def of_the_file() -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("manifest", [of_the_file, of_the_chart])
-def test_the_operator_takes_it(manifest: Any) -> None:
+def test_manifest_matches_the_operator_api(manifest: Any) -> None:
     found = manifest()
     jsonschema.Draft202012Validator(SCHEDULED).validate(found)
     for role in ("driver", "executor"):
@@ -93,7 +93,7 @@ def test_the_operator_takes_it(manifest: Any) -> None:
 @pytest.mark.parametrize(
     "part", [{"restartPolicy": {"type": "never"}}, {"sparkVersion": 4.3}, {"driver": {"core": 1}}, {"type": "python"}]
 )
-def test_a_wrong_field_is_found(part: dict[str, Any]) -> None:
+def test_invalid_field_is_refused(part: dict[str, Any]) -> None:
     found = merged(of_the_file(), {"spec": {"template": part}})
     with pytest.raises(jsonschema.ValidationError):
         jsonschema.Draft202012Validator(SCHEDULED).validate(found)

@@ -76,7 +76,7 @@ def settings_of(document: dict[str, Any], prefix: str = "") -> set[str]:
     return found
 
 
-def test_commands_have_the_flags() -> None:
+def test_documented_flags_exist() -> None:
     wrong = []
     for page in PAGES:
         for words in commands(page):
@@ -86,7 +86,7 @@ def test_commands_have_the_flags() -> None:
     assert wrong == []
 
 
-def test_make_has_the_targets() -> None:
+def test_documented_make_targets_exist() -> None:
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
     assert {(page.name, target) for page in PAGES for target in targets_named(page) if target not in targets} == set()
 
@@ -95,7 +95,7 @@ def targets_named(page: Path) -> set[str]:
     return {match[1] for line in code_lines(page) if (match := _TARGET.match(line))}
 
 
-def test_settings_exist() -> None:
+def test_documented_settings_exist() -> None:
     wrong = set()
     for page in PAGES:
         named = {span for span in spans(page) if _SETTING.fullmatch(span) and span.partition(".")[0] in SECTIONS}
@@ -107,13 +107,13 @@ def test_settings_exist() -> None:
     assert wrong == set()
 
 
-def test_tables_exist() -> None:
+def test_documented_tables_exist() -> None:
     tables = set(re.findall(r"^## (\w+)", (DOCS / "tables.md").read_text(), re.MULTILINE)) | NO_TABLES
     named = {(page.name, name) for page in PAGES for line in code_lines(page) for name in _TABLE.findall(line)}
     assert {one for one in named if one[1] not in tables} == set()
 
 
-def test_metrics_exist() -> None:
+def test_documented_metrics_exist() -> None:
     listed = set(_METRIC.findall((DOCS / "metrics.md").read_text())) | NO_METRICS
     known = listed | {f"{name}_{suffix}" for name in listed for suffix in ("bucket", "sum", "count")}
     named = {(page.name, name) for page in PAGES for line in spans(page) for name in _METRIC.findall(line)}

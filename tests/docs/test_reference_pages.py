@@ -19,43 +19,43 @@ ROOT = DOCS.parent
 _LINK = re.compile(r"\]\((?!https?:|#)([^)#]+)")
 
 
-def test_the_page_of_settings_is_current() -> None:
+def test_settings_page_is_up_to_date() -> None:
     assert (DOCS / "settings.md").read_text() == as_markdown(), "run make docs"
 
 
-def test_the_page_of_metrics_is_current() -> None:
+def test_metrics_page_is_up_to_date() -> None:
     assert (DOCS / "metrics.md").read_text() == metrics_page(), "run make docs"
 
 
 @pytest.mark.clickhouse
-def test_the_page_of_tables_is_current(tmp_path: Path) -> None:
+def test_tables_page_is_up_to_date(tmp_path: Path) -> None:
     with running_clickhouse(tmp_path / "clickhouse") as server:
         assert (DOCS / "tables.md").read_text() == tables_page(server.writer), "run make docs"
 
 
 @pytest.mark.parametrize("page", [ROOT / "README.md", *DOCS.rglob("*.md")], ids=lambda page: page.name)
-def test_links_lead_somewhere(page: Path) -> None:
+def test_relative_links_resolve(page: Path) -> None:
     missing = [link for link in _LINK.findall(page.read_text()) if not (page.parent / link).exists()]
     assert missing == []
 
 
-def test_every_page_is_in_the_index() -> None:
+def test_every_page_is_linked_from_the_index() -> None:
     linked = set(_LINK.findall((DOCS / "README.md").read_text()))
     assert {page.name for page in DOCS.glob("*.md")} - {"README.md"} - linked == set()
 
 
-def test_reference_prints_what_the_page_says() -> None:
+def test_reference_command_prints_the_settings_page() -> None:
     assert CliRunner().invoke(app, ["reference"]).output == as_markdown()
     listed = json.loads(CliRunner().invoke(app, ["reference", "--output", "json"]).output)
     assert [each["name"] for each in listed] == [setting.name for setting in settings()]
     assert {each["name"]: each["variable"] for each in listed}["spool.max_bytes"] == "HEADROOM_SPOOL__MAX_BYTES"
 
 
-def test_config_is_a_command_of_headroom() -> None:
+def test_config_check_is_a_command() -> None:
     assert CliRunner().invoke(headroom, ["config", "check"]).output == "ok\n"
 
 
-def test_check_lists_every_fault_and_show_masks_secrets(tmp_path: Path) -> None:
+def test_config_check_lists_all_errors_and_show_masks_secrets(tmp_path: Path) -> None:
     file = tmp_path / "headroom.yaml"
     file.write_text("spool: {max_bytes: 0}\nunheard: 1\n")
     checked = CliRunner().invoke(app, ["check", "--config", str(file)])

@@ -37,7 +37,7 @@ def terminated(serving: Serving, client_id: str) -> bool:
 
 
 def _once_logged(serving: Serving, client_id: str, query: str) -> Any:
-    """The only row, once its last column is more than nothing; what it is in the end otherwise."""
+    """Waits for the only row to have a nonzero last column; returns the row in any case."""
     client = clickhouse_connect.get_client(dsn=f"http://{serving.sql}/headroom")
     deadline = time.monotonic() + PATIENCE_S
     while True:

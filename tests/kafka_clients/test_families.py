@@ -118,7 +118,7 @@ def consumed_by_java(jvm: Jvm, consumer: Any, topic: str, count: int) -> list[by
     return sorted(seen)
 
 
-def test_an_old_java_client(old_jvm: Jvm, serving: Serving, topic: str) -> None:
+def test_old_java_client_transacts_and_pushes_telemetry(old_jvm: Jvm, serving: Serving, topic: str) -> None:
     producers = [
         old_jvm.producer(serving.kafka, f"{topic}-{codec}", compression_type=codec, transactional_id=f"{topic}-{codec}")
         for codec in CODECS
@@ -138,7 +138,7 @@ def test_an_old_java_client(old_jvm: Jvm, serving: Serving, topic: str) -> None:
         client.close()
 
 
-def test_the_new_group_protocol(jvm: Jvm, serving: Serving, topic: str) -> None:
+def test_new_group_protocol_consumer_reads_and_pushes_telemetry(jvm: Jvm, serving: Serving, topic: str) -> None:
     producer = jvm.producer(serving.kafka, f"{topic}-p")
     produced_by_java(jvm, producer, topic, RECORDS)
     producer.close()
@@ -163,7 +163,7 @@ def share_consumer(jvm: Jvm, bootstrap: str, client_id: str, group_id: str) -> A
     return kafka.clients.consumer.KafkaShareConsumer(jvm.properties(config))
 
 
-def test_a_share_consumer(jvm: Jvm, serving: Serving, topic: str) -> None:
+def test_share_consumer_reads_and_pushes_telemetry(jvm: Jvm, serving: Serving, topic: str) -> None:
     producer = jvm.producer(serving.kafka, f"{topic}-p", compression_type="lz4")
     produced_by_java(jvm, producer, topic, RECORDS)
     producer.close()
@@ -243,7 +243,7 @@ def wait_for(condition: Callable[[], bool]) -> None:
         time.sleep(0.2)
 
 
-def test_all_that_was_acknowledged_is_there_after_leaders_changed(
+def test_acknowledged_records_survive_leader_changes(
     old_jvm: Jvm, brokers: Cluster, serving: Serving, topic: str
 ) -> None:
     over = threading.Event()
@@ -267,7 +267,7 @@ def test_all_that_was_acknowledged_is_there_after_leaders_changed(
     assert consumed_by_python(serving.kafka, topic, len(stored)) == stored
 
 
-def test_a_broker_that_names_the_new_leader_names_the_gateways_door(serving: Serving, topic: str) -> None:
+def test_new_leader_address_in_produce_response_is_the_gateways(serving: Serving, topic: str) -> None:
     metadata = Producer({"bootstrap.servers": serving.kafka}).list_topics(topic, PATIENCE_S)
     leader = metadata.topics[topic].partitions[0].leader
     listeners = {broker.id: (broker.host, broker.port) for broker in metadata.brokers.values()}

@@ -14,7 +14,7 @@ from headroom.demo.kit.jvm import Jvm
 pytestmark = [pytest.mark.kafka, pytest.mark.java]
 
 
-def test_records_come_back(jvm: Jvm, kafka: Cluster, new_topic: Callable[[], str]) -> None:
+def test_produced_records_are_consumed(jvm: Jvm, kafka: Cluster, new_topic: Callable[[], str]) -> None:
     topic = new_topic()
     producer = jvm.producer(kafka.bootstrap, "java-there")
     record = jvm.classes.org.apache.kafka.clients.producer.ProducerRecord(topic, jvm.bytes_of(1000))
@@ -30,7 +30,7 @@ def test_records_come_back(jvm: Jvm, kafka: Cluster, new_topic: Callable[[], str
     assert seen == 10
 
 
-def test_quotas_and_subscriptions_are_set_as_an_admin_does(jvm: Jvm, kafka: Cluster, kafka_admin: Admin) -> None:
+def test_admin_sets_quotas_and_subscriptions(jvm: Jvm, kafka: Cluster, kafka_admin: Admin) -> None:
     kafka_admin.alter_quota({"user": "ANONYMOUS", "client-id": "some-app"}, {"producer_byte_rate": 1000.0})
     kafka_admin.set_subscription("some-subscription", "org.apache.kafka.", 5000)
     admin = jvm.admin(kafka.bootstrap)
@@ -43,7 +43,7 @@ def test_quotas_and_subscriptions_are_set_as_an_admin_does(jvm: Jvm, kafka: Clus
     assert "some-subscription" in names
 
 
-def test_what_kafka_refuses_is_told_in_one_line(kafka_admin: Admin) -> None:
+def test_refusal_of_kafka_is_a_one_line_error(kafka_admin: Admin) -> None:
     with pytest.raises(
         DemoError, match=r"cannot change the cluster's configuration: .*InvalidRequestException"
     ) as caught:

@@ -205,7 +205,7 @@ def stories(sink: Sink) -> dict[str, Story]:
     return reported
 
 
-def test_clients_live_through_changes_restarts_and_closing(jvm: Jvm, jvm_without_zstd: Jvm, sink: Sink) -> None:
+def test_clients_continue_through_changes_and_restarts(jvm: Jvm, jvm_without_zstd: Jvm, sink: Sink) -> None:
     with Admin(jvm, sink.kafka) as operator:
         operator.set_subscription("all", "org.apache.kafka.", FIRST_MS)
     begun_ms = now_ms()

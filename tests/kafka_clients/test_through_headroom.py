@@ -26,7 +26,9 @@ def serving(kafka: Cluster, kafka_admin: Admin, tmp_path_factory: pytest.TempPat
         yield running
 
 
-def test_java(jvm: Jvm, serving: Serving, new_topic: Callable[[], str], name: str) -> None:
+def test_java_client_transfers_records_and_telemetry(
+    jvm: Jvm, serving: Serving, new_topic: Callable[[], str], name: str
+) -> None:
     topic = new_topic()
     producer = jvm.producer(serving.kafka, f"{name}-p")
     record = jvm.classes.org.apache.kafka.clients.producer.ProducerRecord
@@ -51,7 +53,9 @@ def test_java(jvm: Jvm, serving: Serving, new_topic: Callable[[], str], name: st
         assert terminated(serving, client_id)
 
 
-def test_librdkafka(serving: Serving, new_topic: Callable[[], str], name: str) -> None:
+def test_librdkafka_client_transfers_records_and_telemetry(
+    serving: Serving, new_topic: Callable[[], str], name: str
+) -> None:
     topic = new_topic()
     producer = Producer({"bootstrap.servers": serving.kafka, "client.id": f"{name}-p"})
     for value in RECORDS:
@@ -72,7 +76,7 @@ def test_librdkafka(serving: Serving, new_topic: Callable[[], str], name: str) -
     assert seen == RECORDS
 
 
-def test_a_family_without_telemetry(serving: Serving, new_topic: Callable[[], str], name: str) -> None:
+def test_client_without_telemetry_transfers_records(serving: Serving, new_topic: Callable[[], str], name: str) -> None:
     topic = new_topic()
     producer = kafka_python.KafkaProducer(bootstrap_servers=serving.kafka, client_id=f"{name}-p")
     for value in RECORDS:

@@ -35,7 +35,7 @@ def large_metrics(jvm: Jvm) -> list[Any]:
     ]
 
 
-def test_a_push_too_large_is_refused_and_the_client_goes_on(
+def test_oversize_push_is_refused_and_the_client_continues(
     jvm: Jvm, kafka: Cluster, kafka_admin: Admin, name: str, tmp_path: Path
 ) -> None:
     kafka_admin.create_topics([name])

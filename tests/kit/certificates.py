@@ -18,7 +18,7 @@ class CertificateAuthority:
         self._openssl("req", "-x509", *_new_key(self._key), "-days", "2", "-subj", "/CN=ca", "-out", str(self.ca))
 
     def issue(self, name: str, subject: str = "", host_name: str = "localhost") -> tuple[Path, Path]:
-        """Certificate and key for 127.0.0.1 and a host name, again when they are there already. `subject`: as in
+        """Certificate and key for 127.0.0.1 and a host name, replacing existing ones. `subject`: as in
         /C=DE/CN=x."""
         certificate, key, request = (self._directory / f"{name}.{kind}" for kind in ("pem", "key", "csr"))
         extensions = self._directory / "extensions"

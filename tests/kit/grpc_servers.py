@@ -63,7 +63,7 @@ class Calls:
 
 
 class OpenReceiver:
-    """One subscription to all metrics each second; `records` are what reached the spool, `flushes` how often."""
+    """One subscription to all metrics each second; `records` reached the spool in `flushes` flushes."""
 
     def __init__(self, access: Access, tls: Tls | None, **limits: Any) -> None:
         numbers = itertools.count(2)

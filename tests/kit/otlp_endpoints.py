@@ -1,4 +1,4 @@
-"""OTLP endpoints that keep what they accept, and answer as they are asked to: gRPC by grpcio, HTTP by http.server."""
+"""OTLP endpoints that keep accepted requests and return scripted responses: gRPC by grpcio, HTTP by http.server."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _LOOPBACK = "127.0.0.1"
 
 
 class Refusal(NamedTuple):
-    """An answer that is no success. `status`: a gRPC code's name, or an HTTP status."""
+    """An error response. `status`: the name of a gRPC code, or an HTTP status."""
 
     status: str | int
     retry_after_s: int | None = None
@@ -53,7 +53,7 @@ class ServerTls(NamedTuple):
 
 
 class Received:
-    """What an endpoint was sent. `answers` are given first, one a request: refusals, or rejected data points."""
+    """Requests to an endpoint. `answers` are returned first, one per request: refusals or rejected points."""
 
     def __init__(self) -> None:
         self.requests: list[Any] = []

@@ -88,7 +88,7 @@ def java_producer(jvm: Jvm, bootstrap: str, paced: Paced) -> Iterator[Callable[[
 
 @contextmanager
 def consuming(bootstrap: str, client_id: str, topic: str, group: str, reported: Reported) -> Iterator[None]:
-    """A consumer that has its partition, reads what comes from now on and stores no offsets."""
+    """A consumer with an assigned partition that reads new records and stores no offsets."""
     done, joined = threading.Event(), threading.Event()
     consumer = Consumer(
         {

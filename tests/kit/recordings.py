@@ -15,7 +15,7 @@ SECOND = 1000
 
 @dataclass(frozen=True)
 class Used:
-    """What a client sent, second by second, and the throttle time that it was reported in each."""
+    """The bytes that a client sent in each second, and the throttle time reported to it."""
 
     user: str
     client_id: str

@@ -135,7 +135,7 @@ def _server_login(mechanism: str) -> str:
 
 
 async def _alter_scram_users(port: int, upserted: Sequence[str] = (), deleted: Sequence[str] = ()) -> None:
-    """By AlterUserScramCredentials, as kafka-configs.sh does it."""
+    """Sends AlterUserScramCredentials, as kafka-configs.sh does."""
     admin = KafkaAdmin([(LOOPBACK, port)])
     salt = b"salt-of-the-test"
     for mechanism, digest in ((1, "sha256"), (2, "sha512")):

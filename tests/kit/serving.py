@@ -99,7 +99,7 @@ def _cmdline(process: psutil.Process) -> list[str]:
 
 
 def eventually(ask: Callable[[], T], is_so: Callable[[T], bool]) -> T:
-    """What was asked for once it is so. Fails with what it is when it does not come about."""
+    """Polls until the condition holds and returns the value. Fails with the last value after the time limit."""
     deadline = time.monotonic() + PATIENCE_S
     while not is_so(found := ask()):
         assert time.monotonic() < deadline, f"waited {PATIENCE_S:.0f} s, and it still is {found!r}"

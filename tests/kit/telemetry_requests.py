@@ -1,4 +1,4 @@
-"""Bodies of telemetry requests, answered by a receiver as a connection of the gateway has them answered."""
+"""Passes bodies of telemetry requests to a receiver, as a connection of the gateway does."""
 
 from __future__ import annotations
 

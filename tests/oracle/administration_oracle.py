@@ -161,7 +161,7 @@ def listing(version: int, kinds: Sequence[int] = ()) -> bytes:
 
 
 class Comparison:
-    """Requests to a broker and to us. All resources have names that begin with `prefix`."""
+    """Sends equal requests to a broker and to us. The names of all resources begin with `prefix`."""
 
     def __init__(self, broker: RawConnection, prefix: str, rng: random.Random) -> None:
         self.differences: list[str] = []
@@ -215,7 +215,7 @@ class Comparison:
     def _list(self) -> None:
         listed = {found.resource_name for found in decoded(74, 0, self._broker.ask(74, 0, listing(0))).config_resources}
         if listed - set(self._names):
-            return  # what others left in the broker: the order of names depends on all that there ever were
+            return  # resources of other tests: the order of names depends on all that ever existed
         names = ConcurrentMapKeys()
         for name in self._resources:
             names.put(name)
@@ -224,7 +224,7 @@ class Comparison:
         self._settled(LIST_CONFIG_RESOURCES, version, body, administration.list_resources(version, body, names))
 
     def _settled(self, api_key: int, version: int, body: bytes, ours: bytes) -> None:
-        """A broker learns of what its controller decided a moment later."""
+        """Retries, because a broker applies its controller's decision with a delay."""
         deadline = time.monotonic() + PATIENCE_S
         while (theirs := self._broker.ask(api_key, version, body)) != ours:
             if time.monotonic() > deadline:

@@ -122,7 +122,7 @@ def run_resolution(jvm: Jvm, seed: int, cases: int) -> Finding:
 
 
 def _times(rng: random.Random, window_ms: int, start_ms: int) -> Callable[[], int]:
-    """A clock that goes in steps of all sizes, often exactly to a window's edge, and seldom back."""
+    """A clock that advances in steps of all sizes, often exactly to a window's edge, and rarely goes back."""
     now_ms = start_ms
     steps = [0, 0, 1, window_ms - 1, window_ms, window_ms + 1, 2 * window_ms, 12 * window_ms, 100 * window_ms]
 

@@ -64,7 +64,7 @@ INVALID = [
 
 
 class Case:
-    """One sequence. `differences` tells what was not equal and is no recorded deviation."""
+    """One sequence. `differences` lists unequal results that are no recorded deviation."""
 
     def __init__(self, kafka: Kafka, rng: random.Random) -> None:
         self.differences: list[str] = []
@@ -123,7 +123,7 @@ class Case:
             self._same_state(what, client_instance_id)
 
     def _comparable(self, body: bytes, asked_id: bytes) -> list[object]:
-        """Kafka's answer with the prefixes that we leave out left out."""
+        """Kafka's answer without the covered prefixes that we omit."""
         fields = _get_fields(body, asked_id)
         metrics = fields[-1]
         assert isinstance(metrics, tuple)
@@ -171,7 +171,7 @@ class Case:
         return bytes(body) + b"\x00"
 
     def _subscription_id(self, client_instance_id: bytes, client: int) -> int:
-        """The id that is right after all changes of the subscriptions."""
+        """The valid id after all changes of the subscriptions."""
         client_id, connection = CLIENTS[client]
         known = self._ours.rules.instances.touch(client_instance_id, self._ours.now_ms)
         attributes = attributes_of(client_instance_id, connection, client_id)
@@ -207,7 +207,7 @@ class Case:
 
 
 def _get_fields(body: bytes, asked_id: bytes) -> list[object]:
-    """A GetTelemetrySubscriptions response; of an id that was just made only how it fits the subscription id."""
+    """A GetTelemetrySubscriptions response; a new id is compared only through the subscription id."""
     reader = Reader(body)
     throttle_ms, code = reader.int32(), reader.int16()
     client_instance_id, subscription_id = reader.uuid(), reader.int32() & 0xFFFF_FFFF
@@ -228,7 +228,7 @@ def _gzip(data: bytes) -> bytes:
 
 
 def check_fixed_deviations(kafka: Kafka) -> list[str]:
-    """What we answer otherwise whatever came before; the faults, should one of them be no more."""
+    """Checks our deliberate deviations that do not depend on earlier requests; returns those that no longer hold."""
     head = struct.pack(">16si?b", IDS[0], 0, False, 4)
     faults = []
     for what, payload, expected in (
@@ -257,7 +257,7 @@ def check_fixed_deviations(kafka: Kafka) -> list[str]:
 
 
 def run(jvm: Jvm, seed: int, cases: int) -> tuple[list[str], int]:
-    """What differs, and how often we deviated on purpose. Prints nothing."""
+    """The differences, and the number of deliberate deviations. Prints nothing."""
     kafka = Kafka(jvm)
     differences = check_fixed_deviations(kafka)
     deviations = 0

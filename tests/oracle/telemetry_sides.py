@@ -1,4 +1,4 @@
-"""Kafka's own ClientMetricsManager and our receiver, asked by the same calls with the bytes of the wire."""
+"""Kafka's own ClientMetricsManager and our receiver behind the same interface, called with the bytes of the wire."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def _context(java: Any, common: Any, number: int, client_id: str | None, connect
 
 
 class Ours:
-    """Our receiver with a spool that takes all."""
+    """Our receiver with a spool that accepts all records."""
 
     def __init__(self, new_id: Callable[[], bytes]) -> None:
         self.rules = ClientMetrics(new_id=new_id)

@@ -39,7 +39,7 @@ def renamed(old: str, new: str) -> str:
     return f'7 rename("{hexed(old)}", "{hexed(new)}") = 0'
 
 
-def test_calls_of_several_threads() -> None:
+def test_interleaved_calls_of_several_threads_are_parsed() -> None:
     first, second, never = log(
         f"7 fdatasync(5<{hexed('/d/a')}> <unfinished ...>",
         '8 write(6<TCP:[127.0.0.1:9092->127.0.0.1:40000]>, "\\x01\\x02", 2) = 2',
@@ -59,7 +59,7 @@ def contents(found: list[Call], cut: int) -> set[tuple[tuple[str, bytes], ...]]:
     return {tuple(sorted(fed("/d", found, cut).after_loss(rng).items())) for _ in range(300)}
 
 
-def test_only_what_was_synced_is_certain() -> None:
+def test_only_synced_data_is_certain() -> None:
     found = log(
         opened("/d/a", 5),
         wrote("/d/a", 5, "ab"),
@@ -77,7 +77,7 @@ def test_only_what_was_synced_is_certain() -> None:
     assert (("a", b""),) in contents(found, 2)
 
 
-def test_what_is_written_while_a_sync_runs_is_not_synced_by_it() -> None:
+def test_data_written_during_a_sync_is_not_synced() -> None:
     found = log(
         opened("/d/a", 5),
         synced("/d", 4),
@@ -88,7 +88,7 @@ def test_what_is_written_while_a_sync_runs_is_not_synced_by_it() -> None:
     assert (("a", b""),) in contents(found, 5)
 
 
-def test_a_part_is_durable_when_all_of_it_is_synced() -> None:
+def test_part_is_durable_when_all_its_files_are_synced() -> None:
     steps = [
         opened("/t/tmp_insert_all_1_1_0/data.bin", 5),
         wrote("/t/tmp_insert_all_1_1_0/data.bin", 5, "x"),
@@ -102,7 +102,7 @@ def test_a_part_is_durable_when_all_of_it_is_synced() -> None:
 
 
 @pytest.mark.clickhouse
-def test_nothing_acknowledged_is_missing_after_a_power_loss(tmp_path: Path) -> None:
+def test_power_loss_loses_no_acknowledged_push(tmp_path: Path) -> None:
     trace = traced(tmp_path, 3.0)
     assert len(trace.acknowledged) > 50
     found = lost(trace, random.Random(1), 6)

@@ -35,7 +35,7 @@ def perfect() -> list[dict[str, Any]]:
     ]
 
 
-def test_the_script_holds_each_case() -> None:
+def test_script_contains_each_case() -> None:
     assert flags("quiet-third") == "." * 12
     assert flags("two-gateways") == "X" * 12
     assert flags("ramp").startswith("....")
@@ -46,14 +46,14 @@ def test_the_script_holds_each_case() -> None:
     assert set(flags("bursts")) == {"X", "."}
 
 
-def test_rows_as_expected_score_one() -> None:
+def test_expected_rows_score_one() -> None:
     found = score(perfect(), BEGIN_S, WINDOW_S, PHASE_S)
     assert found.passed
     assert found[:5] == (1.0, 1.0, 1.0, 1.0, 1.0)
     assert found.faults == ()
 
 
-def test_each_kind_of_fault_lowers_its_share() -> None:
+def test_each_kind_of_error_lowers_its_share() -> None:
     def changed(name: str, **values: Any) -> list[dict[str, Any]]:
         return [row | values if row["client_id"] == name else row for row in perfect()]
 

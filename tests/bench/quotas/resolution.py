@@ -1,4 +1,4 @@
-"""Resolving 100,000 (user, client-id) pairs over 10,000 rules: `python tests/bench/quota_resolution.py [seed]`.
+"""Resolving 100,000 (user, client-id) pairs over 10,000 rules: `python -m tests.bench.quotas.resolution [seed]`.
 
 The baseline, a naive scan, checks every rule for every pair; it is timed on fewer pairs and extrapolated.
 """
