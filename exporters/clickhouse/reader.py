@@ -34,7 +34,7 @@ class Nodes:
         return self._endpoints[self._current]
 
     def ask(self, question: Callable[[Endpoint], Answer]) -> Answer:
-        """The answer of the first node, from the current one on, that is there. Raises what `question` raises."""
+        """The answer of the first reachable node, starting with the current one. Raises what `question` raises."""
         for tried in range(1, len(self._endpoints) + 1):
             asked = self._current
             try:

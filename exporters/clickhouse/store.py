@@ -151,7 +151,7 @@ class Store:
             raise QueryError(code_and_message(str(exc))[1]) from exc
 
     def replicas_agree(self, table: str) -> bool:
-        """Whether every replica is there and has all rows of a table that were confirmed before this call."""
+        """Whether every replica is reachable and has all rows of a table that were confirmed before this call."""
         if not self._options.cluster:
             return True
         try:

@@ -29,7 +29,7 @@ class Figures(BaseModel):
     frame_byte_us: Cost
     worker_push_us: Cost  # of the storage worker, for each push: read, decompress, rows of pushes and instances
     point_us: Cost  # of the storage worker, for each data point: decode, insert
-    batch_us: Cost  # of the storage worker, for each batch, however small
+    batch_us: Cost  # of the storage worker, for each batch of any size
     store_push_us: Cost  # of ClickHouse, for each push: rows of pushes and instances, including merges
     row_us: Cost  # of ClickHouse, for each row of points, including merges
     store_batch_us: Cost  # of ClickHouse, for each batch: its inserts, their sync, merges of small parts

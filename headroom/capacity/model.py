@@ -191,5 +191,5 @@ def _batches_s(work: Workload) -> float:
 
 
 def row_bytes(figures: Figures, points_of_a_series_an_hour: float) -> float:
-    """On disk: rows of one series and hour lie together, and what names the series is there once for them."""
+    """On disk: rows of one series and hour are adjacent, so the columns that name the series cost one copy per hour."""
     return figures.row_bytes + figures.series_hour_bytes / max(1.0, points_of_a_series_an_hour)

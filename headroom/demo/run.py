@@ -64,7 +64,7 @@ class Interrupts:
 def run_demo(output: Path, *, keep: bool = False) -> int:
     """Runs the demo and writes its report to `output`. Returns 0, 1 after an error, 128 + signal when interrupted.
 
-    `keep`: everything goes on running after the report, until it is interrupted; then 0.
+    `keep`: everything keeps running after the report until interrupted; then returns 0.
     """
     began_s = time.monotonic()
     console = Console(highlight=False, width=None if sys.stdout.isatty() else _PIPE_WIDTH)

@@ -55,11 +55,11 @@ class Throttling:
             self.announce(sample.ts_ms, sample.throttle_ms)
 
     def announce(self, ts_ms: int, throttle_ms: float) -> None:
-        """A throttle time in a response; 0 is none."""
+        """Records the throttle time of a response; 0: not throttled."""
         self._announced.announce(ts_ms, throttle_ms)
 
     def advance(self, now_ms: int) -> None:
-        """Time has passed up to `now_ms`."""
+        """Advances the clock to `now_ms`."""
         if now_ms > self._now_ms:
             self.total_ms += self._announced.muted_ms(self._now_ms, now_ms)
             self._announced.drop_until(now_ms)

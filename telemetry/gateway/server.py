@@ -24,7 +24,7 @@ from telemetry.receiver.receiver import TelemetryReceiver
 log = structlog.get_logger(__name__)
 
 _PLAINTEXT = ListenerSecurity()
-_REFUSALS_LOGGED = 20  # in a minute: whoever can connect can cause them, as fast as it connects
+_REFUSALS_LOGGED = 20  # per minute: any client can cause them, at the rate at which it connects
 
 
 class Gateway(SharedContext):

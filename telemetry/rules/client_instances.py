@@ -170,7 +170,7 @@ class Instances:
     def expire(self, now_ms: int) -> None:
         """Removes expired instances."""
         over = []
-        shortest_ms = min(self._lifetimes, default=MIN_LIFETIME_MS)  # a million instances are not looked at each time
+        shortest_ms = min(self._lifetimes, default=MIN_LIFETIME_MS)  # avoids a scan of a million instances
         for instance in self._by_id.values():
             if instance.touched_ms + shortest_ms > now_ms:
                 break  # ordered by last use: all further entries are newer

@@ -112,7 +112,7 @@ class SubscriptionFile:
         self.rules = rules
         self.fault: str | None = None  # why the file as it is now is not followed
         self._now_ms = now_ms
-        self._seen: _Stamp | None = None  # the file that was looked at last
+        self._seen: _Stamp | None = None  # the file as last checked
 
     def load(self) -> None:
         """Applies the file. Raises OSError, and ValueError when it is invalid."""

@@ -133,7 +133,7 @@ PARAMETERS: list[dict[str, object]] = [
     {"user": "headroom_writer", "password": "guess"},
 ]
 
-# Headers of pages of other sites, and of callers who pretend to be somebody else.
+# Headers of pages of other sites, and of callers that forge an identity.
 HEADERS: list[dict[str, str]] = [
     {"Host": "attacker.example"},
     {"Host": "attacker.example:8123"},

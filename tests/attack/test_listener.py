@@ -30,7 +30,7 @@ pytestmark = pytest.mark.clickhouse
 
 HELD_BYTES = 16 * MB
 SLACK_MB = 48.0  # of the process itself: a second of a busy machine, spool buffers, logs
-LATENCY_S = 5.0  # far above what a busy CI machine takes, far below what the attacks took before
+LATENCY_S = 5.0  # far above the latency of a busy CI machine, far below that of the attacks before they were fixed
 
 
 SECRET = "nobody-may-see-this"  # part of each secret below
@@ -115,7 +115,7 @@ def test_oversize_push_is_answered_after_its_last_byte(served: Served, capsys: p
         client.sendall(push[-1:])
         reported = client.recv(64)
         code = struct.unpack_from(">h", reported, 13)[0]
-        assert code in (117, 118)  # nobody asked this instance for anything: UNKNOWN_SUBSCRIPTION_ID comes first
+        assert code in (117, 118)  # the instance has no subscription, so UNKNOWN_SUBSCRIPTION_ID may come first
         report.shown = f"error {code} behind its last byte"
     assert report.peak_mb < SLACK_MB
 
@@ -168,7 +168,7 @@ def page(served: Served, path: str) -> str:
 
 
 def readable_files(directory: Path) -> dict[str, str]:
-    """The content of the files whose mode lets other users read them; some go while they are listed."""
+    """The content of the files whose mode lets other users read them; some are deleted while they are listed."""
     found = {}
     for file in directory.rglob("*"):
         with suppress(FileNotFoundError):
@@ -209,7 +209,7 @@ def test_invalid_bytes_close_the_connection_and_are_logged_sparsely(
         errors = served.metrics()["headroom_protocol_errors_total"] - before
         lines = served.log.read_text().count("connection closed")
         report.shown = f"{errors:.0f} connections closed, {lines} lines in the log"
-        assert lines <= 120  # 20 a minute, so that nobody fills a disk with them
+        assert lines <= 120  # 20 per minute, so that clients cannot fill a disk
         assert errors == 20 * len(GARBAGE)
     assert report.peak_mb < SLACK_MB
     assert report.bystander.worst_s < LATENCY_S

@@ -119,7 +119,7 @@ def frame(api_key: int, version: int, body: bytes, client_id: bytes = b"attacker
 
 
 def push_frame(payload_bytes: int) -> bytes:
-    """A PushTelemetry of an instance that nobody knows."""
+    """A PushTelemetry of an unknown instance."""
     size, varint = payload_bytes + 1, b""
     while size > 0x7F:
         varint, size = varint + bytes([size & 0x7F | 0x80]), size >> 7

@@ -181,7 +181,7 @@ async def kill_server(server: Server, headroom: Headroom) -> None:
 
 
 async def fill_the_spool(load: Load) -> None:
-    """Fills the spool while nobody reads it, until pushes are answered with 89, which clients retry."""
+    """Fills the spool while no worker reads it, until pushes are answered with 89, which clients retry."""
     load.padding_bytes = 8 << 10
     before = load.ledger.answers[RETRY]
     await until(lambda: load.ledger.answers[RETRY] > before + 5 * CLIENTS, "the spool to be full")

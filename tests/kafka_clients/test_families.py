@@ -34,7 +34,7 @@ OLD_JAVA = "3.7.2"  # the first Java client with telemetry
 PARTITIONS = 3
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 LOOK_S = 0.05
-# A broker that is gone is noticed soon; groups and transactions outlive one.
+# A stopped broker is detected soon; groups and transactions survive the loss of one broker.
 QUICK_CHANGES = {"broker.session.timeout.ms": "3000", "broker.heartbeat.interval.ms": "500"}
 REPLICATED = {
     "offsets.topic.replication.factor": "3",
@@ -231,7 +231,7 @@ def consumed_by_python(bootstrap: str, topic: str, count: int) -> list[bytes]:
 
 
 def leaders(bootstrap: str, topic: str) -> list[int]:
-    """The leader of each partition; -1 while there is none."""
+    """The leader of each partition, or -1."""
     metadata = Producer({"bootstrap.servers": bootstrap}).list_topics(topic, PATIENCE_S)
     return [metadata.topics[topic].partitions[index].leader for index in range(PARTITIONS)]
 

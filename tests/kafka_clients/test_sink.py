@@ -67,7 +67,7 @@ class Sink:
         return rows(self.sql, query)
 
     def until(self, query: str, expected: Callable[[list[tuple[Any, ...]]], bool]) -> list[tuple[Any, ...]]:
-        """The rows, once they are as expected; the store may be away for a while."""
+        """Polls until the rows are as expected; the store may be unavailable for a while."""
         deadline = time.monotonic() + PATIENCE_S
         rows: list[tuple[Any, ...]] = []
         while time.monotonic() < deadline:
@@ -121,7 +121,7 @@ class Clients:
 
 @pytest.fixture
 def jvm_without_zstd(java: str, kafka_libs: Path, tmp_path: Path) -> Iterator[Jvm]:
-    """Java clients find out at their first push that they cannot do what the sink likes best, and change the codec."""
+    """Java clients that lack the sink's preferred codec: their first push fails, and they change to another codec."""
     libs = tmp_path / "libs-without-zstd"
     libs.mkdir()
     for jar in kafka_libs.glob("*.jar"):
@@ -186,13 +186,13 @@ def check_previews(sink: Sink) -> None:
 
 
 class Story(NamedTuple):
-    """What the pushes of a client tell, in their order."""
+    """The history of a client, derived from its pushes in order."""
 
     subscription_ids: list[int]
     codecs: list[str]
     terminated: bool  # the last push was terminating
     refused: int
-    instances: int  # more than one: its telemetry went off and came back
+    instances: int  # more than one: it stopped pushing and registered again
 
 
 def stories(sink: Sink) -> dict[str, Story]:

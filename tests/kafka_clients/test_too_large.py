@@ -1,4 +1,4 @@
-"""A real Java producer with pushes larger than the gateway holds: it gets TELEMETRY_TOO_LARGE (118) and goes on."""
+"""A real Java producer with pushes larger than the gateway buffers: it gets TELEMETRY_TOO_LARGE (118) and continues."""
 
 from __future__ import annotations
 

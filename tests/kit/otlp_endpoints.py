@@ -60,7 +60,7 @@ class Received:
         self.headers: list[dict[str, str]] = []
         self.refused = 0
         self.answers: deque[Refusal | int] = deque()
-        self.refuses_metric = ""  # requests with a metric of this name are refused for good
+        self.refuses_metric = ""  # requests with a metric of this name are refused permanently
 
     def take(self, request: Any, headers: dict[str, str], bad_request: Refusal) -> Refusal | Any:
         """A refusal, or the response."""

@@ -137,5 +137,5 @@ def send_metrics(exporter: MetricExporter, resource: dict[str, str]) -> bool:
 
 
 async def send(exporter: MetricExporter, resource: dict[str, str]) -> bool:
-    """The same from a loop that has to serve meanwhile."""
+    """As `send_metrics`, without blocking the event loop that serves."""
     return await asyncio.to_thread(send_metrics, exporter, resource)

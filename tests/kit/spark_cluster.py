@@ -75,7 +75,7 @@ def _daemon(log: Path, name: str, *options: str) -> Iterator[tuple[subprocess.Po
 
 
 def _found(log: Path, pattern: str) -> str:
-    """What the pattern's group matches in the log, as soon as it does."""
+    """Waits until the pattern matches the log and returns its group."""
     deadline = time.monotonic() + START_S
     while time.monotonic() < deadline:
         found = re.search(pattern, log.read_text(errors="replace"))

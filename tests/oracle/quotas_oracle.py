@@ -36,7 +36,7 @@ Finding = list[str]
 
 
 def resolution_case(jvm: Jvm, rng: random.Random, manager: Any) -> Finding:
-    """One random configuration, set rule by rule, and some clients; all rules are removed in the end."""
+    """One random configuration, set rule by rule, and some clients; all rules are removed at the end."""
     names = rng.sample(NAMES, rng.randrange(1, 4))
     rules = {_entity(rng, names): float(rng.randrange(1, 10**6)) for _ in range(rng.randrange(0, 9))}
     quota = jvm.classes.org.apache.kafka.common.metrics.Quota

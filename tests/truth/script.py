@@ -50,9 +50,9 @@ class Client(NamedTuple):
     moves_to: int = 0  # broker that takes its partition when the second phase begins
     limits: tuple[float, ...] = (LIMIT,)  # by phase, as many as there are or one for all; empty: the shared bucket
     pushes: bool = True  # telemetry
-    stops_pushing: bool = False  # opened anew without telemetry when the second phase begins
+    stops_pushing: bool = False  # reopened without telemetry when the second phase begins
     reads: str = ""  # a consumer of this client's topic
-    reason: str = ""  # what the reason of a flagged window says
+    reason: str = ""  # part of the reason of a flagged window
 
     @property
     def quota_key(self) -> str:

@@ -19,7 +19,7 @@ class _Sample(NamedTuple):
 class CountDifference:
     """`value` is 0 as long as received = written + dropped + buffered; above 0 records are missing.
 
-    Call `resynchronize` when records may have been written that nobody counted: a killed network process.
+    Call `resynchronize` when records may have been written without being counted, as by a killed network process.
     """
 
     def __init__(self, window_s: float = 5.0) -> None:

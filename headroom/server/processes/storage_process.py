@@ -57,7 +57,7 @@ class WorkerSettings:
     """The first message of the parent."""
 
     spool: str
-    mirror: str  # the directory in which the forwarding process follows the spool; empty: there is none
+    mirror: str  # the directory in which the forwarding process follows the spool; empty: no forwarding
     mirror_bytes: int  # how much it may hold
     clickhouse: str  # URLs with the user, without the password; commas between nodes
     clickhouse_password: str

@@ -1,4 +1,4 @@
-"""Certificates by which the gateway stands for its clients at the brokers: a file per principal."""
+"""Certificates with which the gateway connects to brokers on behalf of its clients: a file per principal."""
 
 from __future__ import annotations
 

@@ -64,7 +64,7 @@ class ListenerSecurity:
             raise ProtocolError(str(exc)) from exc
 
     def server_name(self, transport: asyncio.BaseTransport) -> str | None:
-        """The host name that the client of a connection asked for; None: it asked for none."""
+        """The TLS server name that the client of a connection requested; None: it sent none."""
         return self.server_names.get(transport.get_extra_info("ssl_object"))
 
     def upstream(self, host: str, principal: str) -> dict[str, Any]:

@@ -99,7 +99,7 @@ def _oauth_user(token: bytes, claim: str) -> str | None:
 
 
 def _claims(token: str) -> Mapping[str, Any]:
-    """The payload of a JWT; empty when the token is none (an opaque token)."""
+    """The payload of a JWT; empty for an opaque token."""
     parts = token.split(".")
     if len(parts) != 3:
         return {}

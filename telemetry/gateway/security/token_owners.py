@@ -10,9 +10,9 @@ _MAX_UNKNOWN = 1_000
 
 
 class TokenOwners:
-    """`unknown` is called when the owner of a token is asked for that is not known, once until the next `replace`.
+    """`unknown` is called on the first lookup of an unknown token, once until the next `replace`.
 
-    Whoever reads the cluster's tokens calls `replace`, also when the reading failed (with the owners known before).
+    The reader of the cluster's tokens calls `replace` after each attempt, with the previous owners if it failed.
     """
 
     def __init__(self) -> None:

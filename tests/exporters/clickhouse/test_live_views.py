@@ -290,4 +290,4 @@ def test_silent_clients_and_bad_versions_are_listed(clickhouse: RunningClickHous
     )
     assert found == [("silent", 100.0, 1)]
     bad = store.query("SELECT software_version, instances FROM headroom.bad_client_versions WHERE cluster = 'silent'")
-    assert bad == [("2.5.0", 4)]  # those heard of in 15 minutes that did not end: silent, pushes, once, muted
+    assert bad == [("2.5.0", 4)]  # instances seen within 15 minutes and not terminated: silent, pushes, once, muted

@@ -146,7 +146,7 @@ def test_every_written_table_deduplicates_by_token(clickhouse: RunningClickHouse
 
 
 def _granules_of_an_hour(store: Store) -> tuple[int, int]:
-    """(read, all) granules when ten minutes of eight hours of one metric are asked for."""
+    """(read, all) granules of a query for ten minutes out of eight hours of one metric."""
     store.query("CREATE TABLE headroom.pruned AS headroom.points")
     store.query(
         "INSERT INTO headroom.pruned (cluster, metric, ts, series_id)"

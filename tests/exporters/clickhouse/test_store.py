@@ -167,7 +167,7 @@ def _write_until_killed(running: RunningClickHouse, first: int) -> int:
 
 def _counts_after_replay(store: Store, last_begun: int) -> dict[str, int]:
     number = f"batch-{last_begun}"
-    store.insert("points", points(number, 5000), token=number)  # nobody confirmed it
+    store.insert("points", points(number, 5000), token=number)  # it was not confirmed
     rows = store.query("SELECT cluster, count() FROM headroom.points WHERE cluster LIKE 'batch-%' GROUP BY cluster")
     return {str(cluster): int(count) for cluster, count in rows}
 

@@ -97,8 +97,8 @@ def test_failed_directory_sync_is_retried_by_the_next_sync(tmp_path: Path, monke
     spool.close()
 
 
-class Hurried(SpoolWriter):
-    """Its segment is full as soon as `sync` has looked at it."""
+class FillsDuringSync(SpoolWriter):
+    """A writer whose segment becomes full while `sync` examines it."""
 
     hurry = False
 
@@ -117,7 +117,7 @@ class Hurried(SpoolWriter):
 
 @pytest.mark.interpreted
 def test_segment_that_fills_during_sync_is_synced(tmp_path: Path) -> None:
-    spool = Hurried(tmp_path, "gw0", segment_bytes=MIB, max_bytes=64 * MIB)
+    spool = FillsDuringSync(tmp_path, "gw0", segment_bytes=MIB, max_bytes=64 * MIB)
     spool.append(RecordKind.PUSH, b"record")
     spool.flush()
     spool.hurry = True

@@ -28,7 +28,7 @@ PUSHES = [
 
 @pytest.fixture
 def data(tmp_path: Path) -> Path:
-    """A data directory with three pushes in quarantine, and what a crash may leave beside them."""
+    """A data directory with three quarantined pushes, and files that a crash may leave behind."""
     connection = Connection("prod", "EXTERNAL", "alice", "10.0.0.7", 50_000, "librdkafka", "2.16.0", 1)
     quarantine = Quarantine(tmp_path / "quarantine", 10, 1 << 20)
     for received_at_ms, client_id, reason, payload in PUSHES:

@@ -1,4 +1,4 @@
-"""Screenshots with the installed Chromium, if there is one."""
+"""Screenshots with Chromium where it is installed."""
 
 from __future__ import annotations
 

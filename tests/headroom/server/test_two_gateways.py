@@ -148,7 +148,7 @@ def are_measured(found: dict[str, dict[str, Any]]) -> bool:
 
 
 def stored(bootstrap: str, count: int) -> Counter[bytes]:
-    """At least `count` records of the topic, then what else is there."""
+    """Waits for `count` records of the topic, then reads the remaining ones."""
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "kept", "auto.offset.reset": "earliest"})
     consumer.subscribe(["kept"])
     found: Counter[bytes] = Counter()

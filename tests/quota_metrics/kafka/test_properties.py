@@ -169,7 +169,7 @@ def test_unsecured_token_has_claims_and_lifetime() -> None:
 
 @contextmanager
 def issuer(answer: bytes) -> Iterator[tuple[str, list[tuple[str, bytes]]]]:
-    """An endpoint for tokens: its URL, and what it was asked."""
+    """A token endpoint: its URL, and the requests that it received."""
     asked: list[tuple[str, bytes]] = []
 
     class Handler(BaseHTTPRequestHandler):

@@ -1,6 +1,6 @@
 """Quotas on a real broker: each filter beside Kafka's own Admin, kafka-configs.sh in both directions, each refusal.
 
-Values are so large that nobody on the shared broker is throttled, and all are removed in the end.
+Values are so large that no client of the shared broker is throttled; all are removed at the end.
 """
 
 from __future__ import annotations

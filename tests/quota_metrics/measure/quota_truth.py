@@ -138,7 +138,7 @@ class WitnessMeter(UsageMeter):
         super().exchange(exchange)
         if exchange.throttle_ms > 0 and exchange.api_key in (0, 1):
             bucket = self._bucket_of(PRODUCER if exchange.api_key == 0 else CONSUMER, exchange.client_id)
-            # Sums and counts over the same samples: in their quotient the elapsed time goes away.
+            # Sums and counts over the same samples: the elapsed time cancels out of their quotient.
             for rate, value in zip(self._throttle(bucket), (exchange.throttle_ms, 1), strict=True):
                 rate.record(value, exchange.now_ms)
 
@@ -250,8 +250,8 @@ def compare(truth: Truth, gateway: RunningGateway, seconds: float) -> dict[tuple
 
 
 def usage_of_window(truth: Truth, gateway: RunningGateway, seconds: int) -> dict[Bucket, tuple[float, float]]:
-    """Usage as DECISIONS 19 defines it, ours and that of the broker's sensor, by bucket. A row each second; a sensor
-    that is not there counts as 0. The load runs meanwhile."""
+    """Usage as DECISIONS 19 defines it, ours and that of the broker's sensor, by bucket. One row per second; a missing
+    sensor counts as 0. The load runs meanwhile."""
     time.sleep(WARM_UP_S)
 
     async def rows() -> list[UsageSample]:

@@ -79,7 +79,7 @@ def test_vector_b_tenth_request_is_delayed() -> None:
 
 
 def test_throttled_fetch_returns_no_bytes_and_is_not_charged() -> None:
-    """25000 bytes lie ready at a bound of 1000: the window holds 10000. The next 10000 have to wait until the first
+    """25000 bytes are ready at a bound of 1000: the window holds 10000. The next 10000 have to wait until the first
     have left it, which takes two throttle times of ten seconds: after the first they are still in it."""
     load = sender((0, 25_000), fetches=True)
     sensor = bucket(1000, fetches=True)
@@ -101,7 +101,7 @@ def test_bytes_arriving_during_a_throttled_fetch_are_returned_together() -> None
 
 
 def test_produce_requests_are_not_merged() -> None:
-    """One window full, then three requests that came while the connection was muted: three throttle times."""
+    """One full window, then three requests that arrive while the connection is muted: three throttle times."""
     load = sender((0, 11_000), (10, 100), (20, 100), (30, 100))
     sensor = bucket(1000)
     sensor.run([load], 1)
@@ -182,8 +182,8 @@ def test_higher_limit_adds_at_most_one_throttle_time(
 @settings(deadline=None)
 @given(LOADS, BOUNDS, st.booleans())
 def test_replay_conserves_bytes_and_respects_the_limit(load: list[int], bound: float, fetches: bool) -> None:
-    """Nothing is lost or made; nobody is held back longer than it lasts; the broker takes a window full at once, its
-    limit from then on, and with each throttle time one request more."""
+    """Bytes are conserved; no client is throttled longer than the load lasts; the broker accepts a full window at
+    once, its limit from then on, and one more request with each throttle time."""
     client, throttled_ms = replayed(load, bound, fetches=fetches)
     through = sum(load) - client.waiting_bytes
     assert 0 <= through <= bound * (len(load) + 11) + max(load)

@@ -135,7 +135,7 @@ def test_throttled_seconds_match_client_reports(runs: tuple[Run, Run, str]) -> N
 
 
 def test_removing_the_limit_is_predicted_to_free_all_clients(runs: tuple[Run, Run, str]) -> None:
-    """The throttled run, asked about generous quotas and about none: the first run shows that all are freed."""
+    """The throttled run evaluated under generous quotas and under none: the first run shows that all are freed."""
     _, real, sql = runs
     for other in (change(GENEROUS), "--delete producer_byte_rate,consumer_byte_rate"):
         answer = real.asked(sql, other)

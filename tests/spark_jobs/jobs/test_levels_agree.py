@@ -114,7 +114,7 @@ def test_all_interfaces_report_equal_levels(
         Prometheus(program, served.http, tmp_path) as prometheus,
     ):
         deadline_s = time.monotonic() + 3 * PATIENCE_S
-        while True:  # a minute that ends meanwhile is no longer shown: then the next one
+        while True:  # a minute that ends during the comparison is no longer shown: retry with the next one
             minute_ms = int(time.time() - 64) // 60 * 60_000
             shown = live_levels(sql, served.http, prometheus, CLUSTER, minute_ms, until_s=minute_ms / 1000 + 124)
             if not differing(shown) or time.monotonic() > deadline_s:

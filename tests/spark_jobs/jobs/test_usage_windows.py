@@ -39,7 +39,7 @@ def test_stretches_include_the_following_hour() -> None:
 
 @pytest.mark.clickhouse
 def test_partially_covered_hour_is_refreshed_completely(clickhouse: RunningClickHouse) -> None:
-    """The next refresh finds no new rows in it, so what it leaves out would be missing."""
+    """The next refresh finds no new rows in it, so omitted windows would stay missing."""
     insert(clickhouse.store, drawn(random.Random(4)), "part-of-an-hour")
     refresh(ClickHouse(clickhouse.url), "gateway", START, START + MINUTE)
     newest = "SELECT max(window_start) = toDateTime({}) FROM headroom.usage_1m WHERE cluster = 'part-of-an-hour'"

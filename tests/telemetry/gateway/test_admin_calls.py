@@ -1,6 +1,6 @@
 """Every call of Kafka's Admin, on a broker and through the gateway in front of it: the same results, the same errors.
 
-Each call gets names of its own for either run; names, addresses and what differs between any two runs are left out.
+Each run uses separate names; names, addresses and values that differ between any two runs are masked.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _VARIES = (
 
 
 class Call(NamedTuple):
-    """`ask` returns what is compared."""
+    """`ask` returns the value to compare."""
 
     name: str
     ask: Callable[[Calls], Any]

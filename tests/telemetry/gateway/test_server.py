@@ -46,8 +46,8 @@ def new_gateway(
     )
 
 
-async def comes_in(address: tuple[str, int]) -> bytes:
-    """All bytes that a client receives that sends nothing."""
+async def received_bytes(address: tuple[str, int]) -> bytes:
+    """All bytes that a silent client receives."""
     reader, writer = await asyncio.open_connection(*address)
     received = await reader.read()
     writer.close()
@@ -70,11 +70,11 @@ def test_broker_outage_is_counted_per_client_and_logged_once(broker_port: int) -
         gateway = new_gateway()
         address = await gateway.start([BrokerNode(3, LOOPBACK, broker_port)])
         for _ in range(3):
-            assert await comes_in(address) == b""
+            assert await received_bytes(address) == b""
         async with await asyncio.start_server(greet, LOOPBACK, broker_port):
             for _ in range(2):
-                assert await comes_in(address) == b""
-        assert await comes_in(address) == b""
+                assert await received_bytes(address) == b""
+        assert await received_bytes(address) == b""
         await gateway.close(grace_s=1)
         return gateway
 

@@ -1,4 +1,4 @@
-"""OTLP requests to spool records: kept whole for one client, split for several, bounded, and refused for good."""
+"""OTLP requests to spool records: unchanged for one client, split for several, bounded, and refused when invalid."""
 
 from __future__ import annotations
 

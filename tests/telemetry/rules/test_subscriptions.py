@@ -88,7 +88,7 @@ def test_shortest_interval_including_the_default_wins() -> None:
     assert selected({"interval.ms": "3600000"}).interval_ms == 300_000
 
 
-def test_a_subscription_without_metrics_lowers_the_interval() -> None:
+def test_subscription_without_metrics_lowers_the_interval() -> None:
     selection = selected({"interval.ms": "1000"}, {"metrics": "a"})
     assert (selection.metrics, selection.interval_ms) == (("a",), 1000)
 

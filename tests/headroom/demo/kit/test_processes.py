@@ -28,7 +28,7 @@ def python(code: str) -> subprocess.Popen[bytes]:
     return start([sys.executable, "-c", code], stderr=subprocess.DEVNULL, stdout=pipe, stdin=pipe)
 
 
-def gone(pid: int) -> bool:
+def has_ended(pid: int) -> bool:
     """Polls for up to a second, because only children can be waited for."""
     try:
         psutil.Process(pid).wait(1)
@@ -43,7 +43,7 @@ def test_stop_ends_the_process_and_its_children() -> None:
     process = python(PARENT)
     grandchild = int(first_line(process, 10))
     assert stop(process) == -signal.SIGTERM
-    assert gone(grandchild)
+    assert has_ended(grandchild)
 
 
 def test_process_that_ignores_sigterm_is_killed() -> None:
@@ -65,7 +65,7 @@ def test_children_end_with_their_parent() -> None:
     child = int(first_line(us, 10))
     us.kill()
     us.wait()
-    assert gone(child)
+    assert has_ended(child)
 
 
 def test_first_line_of_a_silent_process_is_empty() -> None:

@@ -30,7 +30,7 @@ from tests.kit.serving import PATIENCE_S, Served, eventually, rows
 pytestmark = [pytest.mark.kafka, pytest.mark.java, pytest.mark.clickhouse]
 
 PRODUCE, METADATA, API_VERSIONS = 0, 3, 18
-_TOO_EARLY = 89  # of those that lead to a process that has just been asked
+_TOO_EARLY = 89  # the response to a second request at the same process
 _INTERVAL_MS = 150  # shorter than the intervals of other tests' subscriptions
 _NOTHING = struct.pack(">hhii", -1, 1, 1_000, 0)  # Produce 3: no transaction, acks=1, timeout, no topics
 _HEAD_BYTES = struct.calcsize(">hhih") + len("raw")  # RawConnection's client id

@@ -61,7 +61,7 @@ def intervals(headroom: Served) -> set[int]:
 
 
 def stored(headroom: Served) -> dict[int, int]:
-    """Value of a point -> how often it is there."""
+    """Value of a point -> how often it is stored."""
     return dict(rows(headroom.sql, "SELECT toUInt64(value) AS v, count() FROM headroom.points GROUP BY v"))
 
 
@@ -76,7 +76,7 @@ def balanced(metrics: dict[str, float]) -> bool:
 
 
 def writers(headroom: Served) -> set[str]:
-    """Whose segments are in the spool: those that are being written stay."""
+    """Names of the writers whose segments are in the spool; segments in use are not deleted."""
     directory = headroom.log.parent / "data" / "spool"
     return {
         name[1] for path in directory.iterdir() if (name := re.fullmatch(r"\d+-([\w.]+)-\w+-\w+\.spool", path.name))

@@ -100,7 +100,7 @@ def test_pushes_are_accepted_before_the_server_starts_and_written_later(tmp_path
         assert headroom.metrics()["headroom_store_up"] == 0
         assert (
             headroom.children("headroom.server.processes.network_process") == []
-        )  # one process takes clients unless asked for more
+        )  # by default one process accepts clients
         with refusing(port):
             eventually(headroom.ready, lambda answer: "Authentication failed" in answer[1])
         with accepting(tmp_path, port):

@@ -119,7 +119,7 @@ def test_broker_values_are_shown_until_a_scrape_fails() -> None:
 
 
 class ByNode(DefaultQuotaCallback):
-    """A limit that is the node's id; a node 13 cannot be."""
+    """The limit is ten times the node's id; node 13 is refused."""
 
     def configure(self, configs: Any) -> None:
         self.node = int(configs["node.id"])

@@ -1,4 +1,4 @@
-"""Brokers that are down, come back, or expose metric names that do not distinguish clients."""
+"""Brokers that are down, recover, or expose metric names that do not distinguish clients."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Brokers:
         self.taken.append((broker_id, [row.rate for row in rows]))
 
     def steps(self, count: int) -> list[str]:
-        """What was logged meanwhile."""
+        """Runs the steps and returns the log lines."""
         structlog.reset_defaults()
         with capture_logs() as logged:
             for _ in range(count):

@@ -41,7 +41,7 @@ async def broker(number: int) -> asyncio.Server:
         (f"broker-1.{DOMAIN}", {1}),
         (f"BROKER-2.{DOMAIN}", {2}),
         (f"bootstrap.{DOMAIN}", {1, 2}),
-        (f"broker-3.{DOMAIN}", set()),  # there is none
+        (f"broker-3.{DOMAIN}", set()),  # it does not exist
     ],
 )
 def test_server_name_selects_the_broker(name: str, expected: set[int], tmp_path: Path) -> None:
