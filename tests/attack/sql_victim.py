@@ -20,7 +20,7 @@ from tests.attack.victim import Report, watched
 from tests.kit.clickhouse import RunningClickHouse
 
 SECRET = "what-nobody-may-read"
-_PAUSE_S = 0.1  # each check of the store is a part of a table
+_PAUSE_S = 0.1  # each check of the store creates a part of a table
 _ERROR_NAME = re.compile(r"\(([A-Z_]{5,})\)")
 
 

@@ -95,7 +95,7 @@ def test_false_nodes_open_no_ports_and_divert_no_client(served: Served, capsys: 
             true, *false = reported_ports(served)
             assert true != bootstrap
             assert (len(false), {*false}) == (FALSE_NODES, {bootstrap})
-        for _ in range(20):  # each leads to the one true broker
+        for _ in range(20):  # each reaches the only real broker
             with RawConnection(served.kafka) as connection:
                 assert subscription(connection, uuid.uuid4().bytes)[0] == 0
             with connect(served) as client:

@@ -123,7 +123,7 @@ def test_oversize_push_is_answered_after_its_last_byte(served: Served, capsys: p
 def test_secrets_do_not_appear_in_any_output(served: Served, capsys: pytest.CaptureFixture[str]) -> None:
     config = served.argv[served.argv.index("--config") + 1]
     with attack(served, "looking for secrets in ps, logs, pages, files and error messages", capsys) as report:
-        asyncio.run(push(served))  # which forwarding cannot deliver
+        asyncio.run(push(served))  # a push that cannot be forwarded
         eventually(served.metrics, lambda metrics: metrics["headroom_forward_failures_total"] > 0)
         processes = [served_by := psutil.Process(served.process.pid), *served_by.children(recursive=True)]
         found = {"the log": served.log.read_text(), "the ready line": str(served.addresses)}

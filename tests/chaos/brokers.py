@@ -27,7 +27,7 @@ from tests.kit.serving import Served
 DIRECTORY = Path("build/chaos-brokers")
 PARTITIONS = 3
 TICK_S = 0.01
-QUIET_S = 3.0  # between two restarts, in which partitions get all replicas back
+QUIET_S = 3.0  # between two restarts, so that partitions regain all replicas
 PATIENCE_S = 90.0
 _PROPERTIES = {
     "offsets.topic.replication.factor": "3",

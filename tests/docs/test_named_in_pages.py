@@ -21,9 +21,9 @@ PAGES = [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]
 SETTINGS = {setting.name for setting in settings()}
 SECTIONS = {".".join(name.split(".")[:depth]) for name in SETTINGS for depth in range(1, name.count(".") + 1)}
 GLOBAL_FLAGS = {"--help", "--version", "--install-completion"}
-# After `headroom.`: files, and a table that is no reader's concern.
+# Words after `headroom.` that are files, or a table that readers do not use.
 NO_TABLES = {"json", "parquet", "yaml", "env", "service", "rules", "telemetry", "example", "schema_migrations"}
-# Users and a cluster of ClickHouse, and the beginning of several metrics.
+# Users and a cluster of ClickHouse, and prefixes of several metrics.
 NO_METRICS = {"headroom_reader", "headroom_writer", "headroom_single", "kafka_client_", "kafka_client_quota_window_"}
 
 _FENCE = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)

@@ -21,7 +21,7 @@ import structlog
 from tests.fuzz.mutation import mutated
 from tests.fuzz.targets import Targets
 
-ROUND = 200  # inputs of one random seed: what is repeated to see a finding again
+ROUND = 200  # inputs per random seed: repeated to reproduce a finding
 HANG_S = 30
 MAX_CHILDREN = 50
 

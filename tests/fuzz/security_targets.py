@@ -101,7 +101,7 @@ def _authentication(source: random.Random, connect: Connect, outcome: int, data:
             while len(forwarded) - seen >= 12:
                 size, key, version, correlation_id = struct.unpack_from(">ihhi", forwarded, seen)
                 seen += 4 + size
-                if sasl.raw and outcome == REFUSED:  # a raw token that is refused has no answer: the broker hangs up
+                if sasl.raw and outcome == REFUSED:  # a refused raw token: the broker closes the connection
                     raise ProtocolError("closed")
                 answer = _answer(key, version, correlation_id, outcome)
                 accepted = accepted or outcome == ACCEPTED

@@ -58,7 +58,7 @@ def old_jvm(java: str, request: pytest.FixtureRequest) -> Iterator[Jvm]:
 
 @pytest.fixture(scope="module")
 def serving(jvm: Jvm, brokers: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
-    with Admin(jvm, brokers.bootstrap) as admin:  # before it starts: a client that comes too early asks again in 5 min
+    with Admin(jvm, brokers.bootstrap) as admin:  # first: a client without a subscription asks again in 5 min
         admin.set_subscription("each-second", "*", 1_000)
     with Serving(brokers.bootstrap, tmp_path_factory.mktemp("families")) as running:
         yield running
@@ -202,7 +202,7 @@ def acknowledged(old_jvm: Jvm, bootstrap: str, topic: str, over: threading.Event
     stored += [value for value, sent in by_python if sent.succeeded()]
     java.close()
     python.close()
-    assert len(stored) + len(by_librdkafka) == 3 * number  # they try again until it is stored
+    assert len(stored) + len(by_librdkafka) == 3 * number  # they retry until it is stored
     return stored + by_librdkafka
 
 

@@ -91,7 +91,7 @@ class Clients:
         self._java_consumer = jvm.consumer(bootstrap, "sink-java-consumer", "sink", enable_auto_commit="false")
         partition = jvm.classes.org.apache.kafka.common.TopicPartition("no-such-topic", 0)
         self._java_consumer.assign([partition])
-        self._java_consumer.seek(partition, 0)  # or it would look for a group coordinator
+        self._java_consumer.seek(partition, 0)  # otherwise it would look up a group coordinator
         config = {"bootstrap.servers": bootstrap, "reconnect.backoff.max.ms": 1_000, "log_level": 2}
         self._producer = Producer(config | {"client.id": "sink-librdkafka-producer"})
         self._consumer = Consumer(config | {"client.id": "sink-librdkafka-consumer", "group.id": "sink"})
@@ -224,7 +224,7 @@ def test_clients_continue_through_changes_and_restarts(jvm: Jvm, jvm_without_zst
         ]
         check_previews(sink)
 
-        # An operator changes the file: other ids, and all go on.
+        # An operator changes the file: subscription ids change, and all clients continue.
         file = sink.data / "subscriptions.yaml"
         prefixes = "[org.apache.kafka.producer., org.apache.kafka.consumer.]"
         file.write_text(f"all: {{metrics: {prefixes}, interval.ms: {THEN_MS}}}\n")
@@ -233,7 +233,7 @@ def test_clients_continue_through_changes_and_restarts(jvm: Jvm, jvm_without_zst
 
         without_zstd.close()
 
-        # A crash: the same ids at once, because subscriptions are kept and ids follow from them.
+        # A crash: the same ids at once, because ids are computed from the stored subscriptions.
         wait_for_a_quiet_moment(sink)
         sink.kill()
         sink.start()
@@ -241,8 +241,8 @@ def test_clients_continue_through_changes_and_restarts(jvm: Jvm, jvm_without_zst
         assert pushed_since(sink, STAYING, now_ms(), least=SEVERAL) == since
     finally:
         clients.close()
-    # Java clients send a terminating push only beside another request of the close, which a sink does not get:
-    # test_through_headroom.py has theirs.
+    # Java clients send a terminating push only along with another request of the close, which a sink does not get:
+    # test_through_headroom.py covers them.
     pushed_since(sink, LIBRDKAFKA, begun_ms, "terminating AND client_id LIKE '%librdkafka%'")
     reported = stories(sink)
     assert {client: story.subscription_ids for client, story in reported.items()} == {

@@ -45,7 +45,7 @@ def test_java_client_transfers_records_and_telemetry(
         software, version, address, metrics = pushed(serving, client_id)
         assert (software, version, address) == ("apache-kafka-java", "4.3.1", "127.0.0.1")
         assert metrics > 50
-    producer.send(record(topic, b"the last"))  # what is still to be sent carries the terminating push
+    producer.send(record(topic, b"the last"))  # the terminating push is sent along with pending records
     producer.close()
     consumer.close()
     assert seen == RECORDS

@@ -16,8 +16,8 @@ from tests.kit.serving import Served, eventually
 
 pytestmark = [pytest.mark.kafka, pytest.mark.java, pytest.mark.clickhouse]
 
-MAX_BYTES = 16_384  # telemetry.max.bytes; pushes of up to 98,304 bytes are held to be refused
-METRICS = 2_000  # each with 100 random bytes, which no codec makes smaller
+MAX_BYTES = 16_384  # telemetry.max.bytes; pushes of up to 98,304 bytes are buffered before they are refused
+METRICS = 2_000  # each with 100 random bytes, which no codec can compress
 INTERVAL_MS = 1_000
 
 

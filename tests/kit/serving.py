@@ -94,7 +94,7 @@ def rows(sql: str, query: str, **parameters: str) -> list[tuple[Any, ...]]:
 def _cmdline(process: psutil.Process) -> list[str]:
     try:
         return process.cmdline()
-    except psutil.NoSuchProcess:  # it has ended, and its parent did not look yet
+    except psutil.NoSuchProcess:  # it has ended and was not reaped yet
         return []
 
 

@@ -65,7 +65,7 @@ class Broker:
     def __init__(self, kafka: Kafka) -> None:
         self._kafka = kafka
         self._clock = kafka.atomic_reference(START_MS)
-        # A Java object that answers each method of Time with the clock's value, without a class of ours in the JVM.
+        # A Java proxy that returns the clock's value for each method of Time, without a class of ours in the JVM.
         time = kafka.event_handler.create(kafka.time, self._clock, "get")
         self._manager = kafka.manager(kafka.plugin, MAX_BYTES, time, kafka.metrics())
         self._instances = kafka.instances_of(self._manager)

@@ -136,10 +136,10 @@ def _failures(store: Store) -> dict[str, str]:
 @pytest.mark.clickhouse
 def test_permanent_and_transient_failures_are_distinguished(clickhouse: RunningClickHouse) -> None:
     assert _failures(clickhouse.store) == {
-        "no such column": "TransientWriteError",  # a migration mends it
+        "no such column": "TransientWriteError",  # a migration fixes it
         "wrong type": "PermanentWriteError",
         "no such value": "PermanentWriteError",
-        "no such table": "TransientWriteError",  # an operator can mend it
+        "no such table": "TransientWriteError",  # an operator can fix it
     }
     assert _insert_and_count(clickhouse.store, "bad", []) == 0
 
@@ -179,7 +179,7 @@ def test_sigkill_loses_no_rows_and_replay_duplicates_none(tmp_path: Path) -> Non
         with running_clickhouse(tmp_path) as clickhouse:
             process = clickhouse.server.process
             assert process is not None
-            killer = threading.Timer(pause_s, process.kill)  # the moment of the kill, anywhere in some batch
+            killer = threading.Timer(pause_s, process.kill)  # the time of the kill, at a random point of some batch
             killer.start()
             begun = _write_until_killed(clickhouse, begun + 1)
             killer.join()

@@ -30,7 +30,7 @@ def test_totals_and_note_survive_a_reader_restart(tmp_path: Path) -> None:
     last = reader.next_batch(2, MIB)
     assert last is not None
     reader.begin(last)
-    reader.close()  # as good as a crash
+    reader.close()  # equivalent to a crash
     later = SpoolReader(tmp_path)
     assert (later.totals.records, later.note) == (4, {"batches": 2})
     assert later.totals.bytes + later.buffered()[1] == spool.bytes

@@ -103,7 +103,7 @@ def test_records_are_stored_once_across_reader_crashes(
             if crash != "none":
                 reader.close()
                 reader = SpoolReader(directory)
-                max_records = max_records % 6 + 1  # a restart may come with other limits
+                max_records = max_records % 6 + 1  # limits may change with a restart
         reader.close()
         assert [record for part in stored.values() for record in part] == records
 
@@ -144,7 +144,7 @@ def test_partial_record_of_an_open_segment_is_not_read(tmp_path: Path) -> None:
 def test_frame_inside_a_payload_is_not_a_record(tmp_path: Path) -> None:
     """A payload may contain a frame with a valid checksum; the reader must not find it in a torn record."""
     write(tmp_path, [(RecordKind.PUSH, b"")])
-    forged = segments(tmp_path)[0].read_bytes()  # a sound frame, but of another writer
+    forged = segments(tmp_path)[0].read_bytes()  # a valid frame, but of another writer
     write(tmp_path, [(RecordKind.PUSH, forged + b"rest"), (RecordKind.PUSH, b"next")], name="gw1")
     torn = segments(tmp_path)[1]
     data = bytearray(torn.read_bytes())

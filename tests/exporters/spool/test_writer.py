@@ -28,10 +28,10 @@ def test_full_spool_refuses_until_it_is_read(tmp_path: Path) -> None:
         spool.append(RecordKind.PUSH, bytes(100))
     spool.append(RecordKind.PUSH, b"small enough")
     spool.flush()
-    assert len(read_all(tmp_path)) == 3  # deletes the segment of the writer that went
+    assert len(read_all(tmp_path)) == 3  # deletes the segment of the closed writer
     with pytest.raises(SpoolFull):
         spool.append(RecordKind.PUSH, bytes(300))
-    now[0] = 0.06  # a full spool looks at the disk again after 50 ms
+    now[0] = 0.06  # a full spool checks the disk again after 50 ms
     spool.append(RecordKind.PUSH, bytes(300))
     spool.close()
     assert read_all(tmp_path) == [(RecordKind.PUSH, bytes(300))]

@@ -59,7 +59,7 @@ def test_advertised_names_are_resolved(kafka: Cluster) -> None:
     assert code == 1
     assert "ok   localhost, the advertised host, resolves here" in said
     assert "FAIL broker-1.invalid, broker 1's name at the gateway, resolves here" in said
-    assert "which stands for broker" not in said  # all are at one port
+    assert "which stands for broker" not in said  # all brokers share one port
     code, said = run(*listen, "--broker-names", "localhost")
     assert (code, "is no host name with one {id} in it" in said) == (2, True)
     assert run("--upstream", kafka.bootstrap, "--advertised-host", "x")[0] == 2

@@ -16,7 +16,7 @@ from headroom.cli.main import app
 from telemetry.decode.decoder import Refusal
 from telemetry.ingest.quarantine import Quarantine
 
-HOSTILE = "app-\x1b[2J\u202e\n[bold]"  # clears a terminal, turns the direction, begins a line, is markup
+HOSTILE = "app-\x1b[2J\u202e\n[bold]"  # clears a terminal, reverses the direction, begins a line, is markup
 ESCAPED = "app-\\x1b[2J\\u202e\\n[bold]"
 PAYLOAD = bytes(range(256)) * 4
 PUSHES = [
@@ -116,7 +116,7 @@ def test_unknown_id_and_missing_directory_are_one_line_errors(data: Path, tmp_pa
         1,
         f"headroom: {nowhere}: No such file or directory\n",
     )
-    nowhere.mkdir()  # a server that started and has had no worker yet
+    nowhere.mkdir()  # a started server whose worker has not run yet
     assert run("list", "--data", str(nowhere)).stdout == "0 in quarantine\n"
 
 

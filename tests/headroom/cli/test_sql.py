@@ -21,7 +21,7 @@ def server(response: bytes) -> Iterator[tuple[str, list[bytes]]]:
             connection, _ = listener.accept()
             with connection:
                 request = b""
-                while not request.endswith(b"SELECT 1"):  # the head and the body come apart
+                while not request.endswith(b"SELECT 1"):  # head and body arrive separately
                     request += connection.recv(65536)
                 requests.append(request)
                 connection.sendall(response)

@@ -55,7 +55,7 @@ async def push(address: tuple[str, int], values: list[int]) -> None:
         subscription = await client.subscription(bytes(16))
         for value in values:
             while await client.push(subscription, 0, metrics_data([value], time.time_ns(), b"")) != 0:
-                await asyncio.sleep(0.1)  # THROTTLING_QUOTA_EXCEEDED: it comes before its interval has passed
+                await asyncio.sleep(0.1)  # THROTTLING_QUOTA_EXCEEDED: its interval has not elapsed
     finally:
         client.close()
 

@@ -72,7 +72,7 @@ def write_usage(store: Store) -> None:
                 0, "gateway", "gw", 1000, 1e5, True, "user=alice, client-id=<default>", "alice", name,
                 muted_ms=int(throttle_ms) * (ago % 5 == 0),
             )
-            for ago in range(-900, 300)  # the rows of a quarter of an hour to come, too: tests take their time
+            for ago in range(-900, 300)  # includes rows of the next 15 minutes, because tests take time
         ]  # fmt: skip
         store.insert("quota_usage", usage_table(rows, end_ms), token=f"usage-{number}")
     limits = [
@@ -101,7 +101,7 @@ def serving(clickhouse: RunningClickHouse, tmp_path_factory: pytest.TempPathFact
     (directory / "serve.yaml").write_text(f"subscriptions: {directory / 'subscriptions.yaml'}")
     settings = ["--clickhouse", clickhouse.writer.url, "--config", str(directory / "serve.yaml")]
     with ExitStack() as stack:
-        with pytest.MonkeyPatch.context() as environment:  # of this child alone: other tests find passwords in files
+        with pytest.MonkeyPatch.context() as environment:  # for this child only: other tests find passwords in files
             environment.setenv("HEADROOM_CLICKHOUSE_PASSWORD", clickhouse.writer.password)
             running = stack.enter_context(Served(directory, *settings))
         eventually(running.ready, lambda found: found[0] == 200)

@@ -25,7 +25,7 @@ METADATA, API_VERSIONS, DESCRIBE, ALTER = 3, 18, 48, 49
 NO_THROTTLE = i32Timedelta.parse(datetime.timedelta(0))
 ALICE = entity_of({"user": "alice", "client-id": None})
 
-Answer = Callable[[bytes], bytes | None]  # the request's frame -> what follows the length, or None: hang up
+Answer = Callable[[bytes], bytes | None]  # request frame -> response after its length; None: close
 
 
 def body(entity: Any) -> Answer:

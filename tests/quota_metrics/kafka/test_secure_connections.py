@@ -51,7 +51,7 @@ def test_quotas_are_altered_over_each_protocol(
         (result,) = await admin.alter_client_quotas([Alteration(entity, {"producer_byte_rate": 1000.0})])
         assert result.error_code == 0
         quotas: dict[Entity, dict[str, float]] = {}
-        while entity not in quotas:  # the controller has it, the broker soon
+        while entity not in quotas:  # the controller has applied it, the broker follows
             quotas = await admin.describe_client_quotas()
         await admin.close()
         return quotas[entity]

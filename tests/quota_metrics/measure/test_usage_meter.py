@@ -239,7 +239,7 @@ def test_fetch_is_estimated_by_the_largest_previous_one() -> None:
 @pytest.mark.parametrize(
     "rules",
     [
-        {entity_of({"user": "alice"}): {"producer_byte_rate": 1e9}},  # no request quota that could have done it
+        {entity_of({"user": "alice"}): {"producer_byte_rate": 1e9}},  # no request quota that could have caused it
         {entity_of({"user": "bob"}): BYTES_AND_REQUESTS},
     ],
 )

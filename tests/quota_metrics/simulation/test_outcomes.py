@@ -79,7 +79,7 @@ def test_consumer_quota_does_not_affect_producers() -> None:
     assert verdict(answer["c"]) is Verdict.NEWLY
     assert not answer["p"].affected
     assert reason(answer["p"]) == "the change does not affect it"
-    assert answer["c"].after.throttle_ms_max > 5 * SECOND  # what waits is fetched together
+    assert answer["c"].after.throttle_ms_max > 5 * SECOND  # the backlog is fetched together
 
 
 def test_user_limit_is_shared_by_its_clients() -> None:

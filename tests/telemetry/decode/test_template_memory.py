@@ -17,7 +17,7 @@ from tests.telemetry.decode.template_bench import LIMITS, NOW_MS, PAYLOADS, PUSH
 def test_clients_share_a_template_but_not_series() -> None:
     bench = Bench()
     pushes = [replace(PUSH, client_instance_id=number.to_bytes(16)) for number in range(50)]
-    for push in pushes[:2]:  # the second one's series are kept for all that follow
+    for push in pushes[:2]:  # the series of the second client are kept for all later ones
         assert check(bench, PAYLOADS[0], push).match is None
     for push in pushes[2:]:
         outcome = check(bench, PAYLOADS[0], push)
@@ -68,7 +68,7 @@ def test_shared_template_size_includes_its_series() -> None:
     assert unshared is not None
     templates.keep(b"one", PAYLOADS[1], unshared, ids)
     before = templates.nbytes
-    for client in (b"one", b"other"):  # without users it is gone, with its series
+    for client in (b"one", b"other"):  # a template without users is deleted with its series
         templates.keep(client, PAYLOADS[0], template_of(PAYLOADS[0], decoded) or template, ids)
     assert templates.nbytes < before - template.described.nbytes + template.nbytes
 

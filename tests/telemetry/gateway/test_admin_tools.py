@@ -93,7 +93,7 @@ class Tools:
         finally:
             self._exit.resetExitProcedure()
             self._redirect(*streams)
-        return str(self._said.toString()) + (f"exit {exits[0]}\n" if len(exits) else "")  # a real one has no second
+        return str(self._said.toString()) + (f"exit {exits[0]}\n" if len(exits) else "")  # a real process exits once
 
     def _redirect(self, out: Any, err: Any) -> None:
         self._system.setOut(out)

@@ -70,7 +70,7 @@ def test_brokers_share_one_port_and_unknown_broker_has_no_candidates() -> None:
         assert asked
         assert listeners.candidates(6) == []
         follower = Listeners(host="127.0.0.1", port=port, listen=accept, names=NAMES)
-        follower._port = port  # it listens at the same one
+        follower._port = port  # it listens on the same port
         await follower.follow([*listeners])
         assert follower.candidates(5) == [NODE]
         listeners.close()

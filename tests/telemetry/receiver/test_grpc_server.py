@@ -134,7 +134,7 @@ async def test_caller_without_stated_identity_is_the_client() -> None:
 async def test_unauthenticated_caller_cannot_state_an_identity() -> None:
     async with opened() as receiver, receiver.caller() as caller:
         assert await refused(caller.get(get(**BROKERS_CLIENT))) is grpc.StatusCode.PERMISSION_DENIED
-        request = push(connection=pb.Connection())  # an empty one is one, too
+        request = push(connection=pb.Connection())  # an empty message counts as stated
         assert await refused(caller.push(request)) is grpc.StatusCode.PERMISSION_DENIED
         assert (receiver.records, len(receiver.rules.instances)) == ([], 0)
 

@@ -108,7 +108,7 @@ def test_default_entity_and_several_quotas_at_once(clickhouse: RunningClickHouse
     assert {name: row["verdict"] for name, row in rows.items()} == {
         "big": "newly throttled",
         "small": "newly throttled",  # it shares the user's quota
-        "it's": "unchanged",  # its own wins
+        "it's": "unchanged",  # its own quota overrides it
     }
     assert rows == answer(
         clickhouse, "--defaults", "user", "--add", "producer_byte_rate=1000", "--add", "consumer_byte_rate=5"

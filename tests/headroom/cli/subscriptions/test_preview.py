@@ -21,7 +21,7 @@ pytestmark = pytest.mark.clickhouse
 HOSTILE = "app-\x1b[2J[bold]"
 PRODUCER, CONSUMER = "org.apache.kafka.producer.", "org.apache.kafka.consumer."
 
-# client id, software, version, seen how many minutes ago, said terminating push, series by name
+# client id, software, version, minutes since last seen, terminated, series by name
 Seen = tuple[str, str, str, int, bool, list[str]]
 CLIENTS: list[Seen] = [
     ("orders", "apache-kafka-java", "4.3.1", 1, False, [f"{PRODUCER}a", f"{PRODUCER}b", f"{CONSUMER}a"]),
@@ -41,7 +41,7 @@ def _fill(store: Store, clients: list[Seen]) -> None:
             f" SELECT {values}, {{software:String}}, {{version:String}}, {{terminated:UInt8}}",
             {**identity, "software": software, "version": version, "terminated": int(terminated)},
         )
-        for metric in [*metrics, *metrics]:  # a series that was written again counts once
+        for metric in [*metrics, *metrics]:  # repeated rows of a series count once
             store.query(
                 f"INSERT INTO headroom.series ({columns}, metric, series_id)"
                 f" SELECT {values}, {{metric:String}}, cityHash64({{client:String}}, {{metric:String}})",
@@ -81,7 +81,7 @@ def test_points_are_measured_or_estimated_per_client(clickhouse: RunningClickHou
         "orders": 0,
         "orders-2": 0,
         HOSTILE: 0,
-    }  # asks for nothing
+    }  # requests no metrics
 
 
 def test_only_recently_seen_unterminated_clients_are_listed(clickhouse: RunningClickHouse) -> None:

@@ -11,7 +11,7 @@ from headroom.demo.kit.errors import PrerequisiteError
 from headroom.demo.kit.jars import MARKER, find_java, kafka_libs
 from spark_jobs.java import java_version
 
-# Ivy's part: one jar where -retrieve points to.
+# Stands for Ivy: creates one jar at the path of -retrieve.
 FETCHES = """#!/bin/sh
 while [ $# -gt 0 ]; do
   if [ "$1" = -retrieve ]; then mkdir -p "$(dirname "$2")" && touch "$(dirname "$2")/kafka_2.13-4.3.1.jar"; fi

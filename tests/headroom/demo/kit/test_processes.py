@@ -50,7 +50,7 @@ def test_process_that_ignores_sigterm_is_killed() -> None:
     process = python(DEAF)
     assert first_line(process, 10) == "deaf"
     process.send_signal(signal.SIGTERM)
-    assert stop(process, grace_s=0.1) in (-signal.SIGKILL, 1)  # 1: input() met the end of its stdin
+    assert stop(process, grace_s=0.1) in (-signal.SIGKILL, 1)  # 1: input() reached the end of stdin
 
 
 def test_stop_of_an_ended_process_returns_its_exit_code() -> None:

@@ -42,7 +42,7 @@ def test_each_listener_advertises_its_own_address(
     sides: list[tuple[str, dict[str, str], str]] = [(inside.kafka, {}, LOOPBACK), (outside, tls, "localhost")]
     ports = set()
     for bootstrap, config, host in sides:
-        for _ in range(4):  # some of them at either process
+        for _ in range(4):  # so that both processes get some of them
             producer = Producer({"bootstrap.servers": bootstrap, "client.id": host, **config})
             (broker,) = producer.list_topics(topic, PATIENCE_S).brokers.values()
             assert (broker.host, broker.port != int(brokers)) == (host, True)

@@ -105,7 +105,7 @@ def test_unknown_broker_is_requested_and_gets_a_shared_listener(kafka: Cluster, 
             spool = open_spool(config, "pushes", stack)
             gateway = new_gateway(config, "test", telemetry_receiver(config, spool), spool, observe=no_exchange)
             host, port = config.upstream[0].host, config.upstream[0].port
-            placeholder = BrokerNode(99, host, port)  # it leads there, and the broker will name itself otherwise
+            placeholder = BrokerNode(99, host, port)  # same address; the real broker has another node id
             (_, listener), _ = await open_network(config, gateway, [placeholder], no_exchange, stack)
             gateway.listeners.unknown = lambda: gateway.listeners.update([placeholder, BrokerNode(1, host, port)])
             first, then = await asyncio.to_thread(asked_of_the_child, gateway, listener)

@@ -26,7 +26,7 @@ from tests.oracle import administration_oracle as requests
 pytestmark = pytest.mark.clickhouse
 
 PROCESSES = 3
-VALUES = itertools.count(1 << 40)  # those of tests/chaos/load.py are below
+VALUES = itertools.count(1 << 40)  # above the values of tests/chaos/load.py
 
 
 def served(directory: Path, *arguments: str) -> Served:
@@ -92,7 +92,7 @@ def test_pushes_to_all_processes_are_stored_and_counted(headroom: Served) -> Non
             values.append(next(VALUES))
             assert push(connection, instance_id, subscription_id, values[-1]) == 0
         eventually(headroom.metrics, lambda found: found["headroom_connections"] == len(connections))
-    # none is lost on the way to the sum; of another test's the last may be reported only now
+    # at least: the last pushes of another test may be reported only now
     eventually(headroom.metrics, lambda found: found[accepted] >= before + len(values))
     assert balanced(at_rest(headroom))
     assert {"pushes", "pushes.1", "pushes.2"} <= writers(headroom)
@@ -106,7 +106,7 @@ def test_client_can_continue_at_another_process(headroom: Served) -> None:
         code, instance_id, subscription_id, _ = subscription(connections[0])
         assert code == 0
         for connection in connections:
-            time.sleep(0.1)  # its interval, for those that lead to the same process
+            time.sleep(0.1)  # its interval, for connections to the same process
             assert push(connection, instance_id, subscription_id, next(VALUES)) == 0
 
 

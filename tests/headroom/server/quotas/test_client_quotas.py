@@ -149,7 +149,7 @@ def test_metrics_are_off_by_default_and_required_by_a_callback(tmp_path: Path) -
     )
     with pytest.raises(ConfigError) as caught:
         load(file, {})
-    assert len(caught.value.faults) == 2  # what a section is made of comes first
+    assert len(caught.value.faults) == 2  # fields of a section are validated before relations between them
     file.write_text("quotas: {callback: 'a:B'}")
     with pytest.raises(ConfigError, match=r"metrics\.enabled, which is off"):
         load(file, {})
