@@ -97,7 +97,6 @@ def test_invalid_what_if_questions_are_refused(served: str, query: dict[str, str
         ({"match": "client_id=(a+)+$("}, "Illegal client matching pattern"),
         ({"match": "client_id=(a)\\1"}, "Illegal client matching pattern"),
         ({"match": "password=x"}, "Illegal client matching pattern"),
-        ({"match": f"client_id={'(a|b)' * 800}"}, "client"),
         ({"interval_ms": "5"}, "interval.ms"),
         ({"interval_ms": "x"}, "interval.ms"),
         ({"metrics": "a,,b"}, "must not be empty"),
@@ -107,7 +106,4 @@ def test_hostile_selectors_are_refused_with_the_servers_message(
     served: str, query: dict[str, str], message: str
 ) -> None:
     answer = HTTP.get(f"{served}/api/v1/subscription-preview", params=query)
-    if "(a|b)" in query.get("match", ""):  # long, but linear in RE2: answered
-        assert answer.status_code in (200, 400)
-        return
     assert (answer.status_code, message in answer.json()["error"]) == (400, True), answer.text

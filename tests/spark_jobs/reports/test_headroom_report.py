@@ -12,7 +12,6 @@ from typing import Any
 import pyarrow.parquet as pq
 from rich.console import Console
 
-from exporters.amounts import rate_text, share_text
 from spark_jobs.reports import headroom_report as report
 
 WINDOW = datetime(2026, 11, 20, 10, 0, tzinfo=UTC)
@@ -209,19 +208,5 @@ def test_report_without_rows_is_written(tmp_path: Path) -> None:
     assert pq.read_table(tmp_path / "headroom.parquet").schema.equals(report.COLUMNS)
 
 
-def test_rates_have_the_unit_of_their_quota() -> None:
-    def f(value: float | None, quota_key: str, expected: str) -> None:
-        assert rate_text(value, quota_key) == expected
-
-    f(None, "producer_byte_rate", "-")
-    f(0.0, "producer_byte_rate", "0 B/s")
-    f(999.0, "consumer_byte_rate", "999 B/s")
-    f(1500.0, "consumer_byte_rate", "1.5 kB/s")
-    f(2.5e6, "producer_byte_rate", "2.5 MB/s")
-    f(12.5, "request_percentage", "12.5 %")
-    f(5.0, "controller_mutation_rate", "5.0 mutations/s")
-
-
-def test_throttle_and_share_texts() -> None:
+def test_throttle_texts() -> None:
     assert [report.throttle_text(value) for value in (0.0, 40.0, 1250.0)] == ["-", "40 ms", "1.2 s"]
-    assert [share_text(value) for value in (None, 0.0, 1.234)] == ["-", "0.0 %", "123.4 %"]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import struct
-import time
 import tracemalloc
 import zlib
 from collections.abc import Callable
@@ -145,17 +144,14 @@ BOMBS: list[tuple[int, Callable[[int], bytes]]] = [
 
 
 @pytest.mark.parametrize(("codec", "make"), BOMBS, ids=lambda v: getattr(v, "__name__", ""))
-def test_bomb_is_refused_within_memory_and_time_bounds(codec: int, make: Callable[[int], bytes]) -> None:
+def test_bomb_is_refused_within_memory_bounds(codec: int, make: Callable[[int], bytes]) -> None:
     bomb = make(200 * MIB)
     tracemalloc.start()
-    before = time.process_time()
     with pytest.raises(TooLarge):
         decompress(codec, bomb, max_bytes=MIB)
-    spent = time.process_time() - before
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert peak < len(bomb) + 4 * MIB
-    assert spent < 0.2
 
 
 def test_excessive_frame_count_is_refused() -> None:

@@ -103,10 +103,17 @@ def test_otlp_and_empty_pushes_are_not_forwarded() -> None:
     assert not Selection().takes_push(push(b""))
 
 
-@pytest.mark.parametrize("values", [("*", "client_id=("), ("*", "colour=red"), ("a,,b", "")])
-def test_invalid_selection_raises_value_error(values: tuple[str, str]) -> None:
-    with pytest.raises(ValueError, match=r"."):
-        Selection(*values)
+@pytest.mark.parametrize(
+    ("metrics", "match", "message"),
+    [
+        ("*", "client_id=(", "Illegal client matching pattern"),
+        ("*", "colour=red", "Illegal client matching pattern"),
+        ("a,,b", "", "'metrics' values must not be empty"),
+    ],
+)
+def test_invalid_selection_raises_value_error(metrics: str, match: str, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Selection(metrics, match)
 
 
 @pytest.mark.parametrize(

@@ -183,7 +183,7 @@ def test_children_end_with_a_killed_parent_and_restart_succeeds(tmp_path: Path) 
             served(second, *listen).__enter__()
         os.kill(first.process.pid, signal.SIGKILL)
         with served(tmp_path, *listen) as again:
-            assert psutil.wait_procs(children, timeout=1)[1] == []
+            assert psutil.wait_procs(children, timeout=60)[1] == []
             assert len(processes(again)) == PROCESSES
             assert again.stop() == 0
             assert not any(child.is_running() for child in children)
