@@ -21,10 +21,17 @@ from spark_jobs.options import Options
 from spark_jobs.time_range import TimeRange
 from tests.kit.spark_cluster import EXECUTORS
 
+# As a local session has them: compiling plans takes a new driver longer than these few rows.
+_CHEAP = {
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+}
+
 
 def main(master: str, packages: str, url: str, from_ms: int, to_ms: int) -> None:
     builder = SparkSession.builder.master(master).config("spark.submit.pyFiles", packages)
-    for name, value in {**EXECUTORS, "spark.sql.session.timeZone": "UTC"}.items():
+    for name, value in {**EXECUTORS, **_CHEAP, "spark.sql.session.timeZone": "UTC"}.items():
         builder = builder.config(name, value)
     builder.getOrCreate()
     for line in sys.stdin:
