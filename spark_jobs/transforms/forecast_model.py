@@ -1,10 +1,11 @@
 """Forecasts utilisation in steps of five minutes, and when it reaches the limit. NumPy only, no Spark, no clock.
 
 The seasonal part is the median by hour of the week, shrunk towards the median by hour of the day while there are few
-weeks. A damped Theil-Sen trend over the last hour models the residual. The errors of the same forecast at earlier
-origins, each a complete path, give the uncertainty: quantiles per step, and the share of paths that reach the limit.
-Most of these origins are those with a similar trend and distance from the season, because a burst ends otherwise than
-a quiet hour; the others are spread over all.
+weeks. A damped Theil-Sen trend over the last hour models the residual. What this extrapolation got wrong at earlier
+origins of the same bucket corrects it (`forecast_correction`). The errors that remain there, each a complete path, give
+the uncertainty: quantiles per step, and the share of paths that reach the limit. Most of these origins are those with a
+similar trend and distance from the season, because a burst ends otherwise than a quiet hour; the others are spread over
+all.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+
+from spark_jobs.transforms.forecast_correction import corrected
 
 Array = npt.NDArray[np.float64]
 
@@ -30,6 +33,9 @@ _FADING = 0.99  # damping of the distance from the season per step
 _SHRINK = 2.0  # weeks of data at which hour of the week and hour of the day have equal weight
 _ORIGINS = 600  # number of earlier origins whose errors are known
 _ALIKE, _OTHERS = 100, 100  # of them, number of the most similar ones and of others whose errors are used
+_FEWEST_CORRECTED = 100  # with fewer origins the correction would follow single ones
+_REACH = 0.15  # distance at which the weight of an origin falls to 1/e
+_LEAST_WEIGHT = 0.01
 _HOUR_MS = 3_600_000
 _PAIRS = np.triu_indices(_TREND_STEPS, 1)
 
@@ -46,9 +52,10 @@ class Forecast:
         return float((self.paths[:, :steps].max(axis=1) >= LIMIT).mean())
 
     def step_of(self, quantile: int) -> int | None:
-        """The first step (1 is the next) at which this one of QUANTILES reaches the limit; None if not within
-        HORIZON."""
-        reached = np.flatnonzero(self.quantiles[quantile] >= LIMIT)
+        """The first step (1 is the next) by which a share of 1 - QUANTILES[quantile] of the paths has reached the
+        limit; None if not within HORIZON."""
+        so_far = np.maximum.accumulate(self.paths, axis=1) >= LIMIT
+        reached = np.flatnonzero(so_far.mean(axis=0) >= 1 - QUANTILES[quantile])
         return int(reached[0]) + 1 if len(reached) else None
 
 
@@ -74,31 +81,46 @@ def seasonal(table: Array, steps: Array) -> Array:
     return mixed
 
 
-class Trends(NamedTuple):
-    """Distance from the season at each origin, and its change per step."""
+class Moments(NamedTuple):
+    """The last hour at each origin, and what is extrapolated from it."""
 
-    level: Array
-    slope: Array
-
-
-def trends(values: Array, first_step: int, table: Array, origins: npt.NDArray[np.int64]) -> Trends:
-    """`origins`: index of the last known value, at least 11."""
-    steps = first_step + np.arange(len(values))
-    rest = values - seasonal(table, steps.astype(float))
-    recent = rest[origins[:, None] + np.arange(1 - _TREND_STEPS, 1)]
-    slopes = (recent[:, _PAIRS[1]] - recent[:, _PAIRS[0]]) / (_PAIRS[1] - _PAIRS[0])
-    slope = np.median(slopes, axis=1)
-    moved = recent - slope[:, None] * np.arange(1 - _TREND_STEPS, 1)
-    return Trends(np.median(moved[:, -_LEVEL_STEPS:], axis=1), slope)
+    level: Array  # distance from the season
+    slope: Array  # its change per step
+    points: Array  # the extrapolation: origins x HORIZON
+    features: Array  # from which its error is predicted: origins x HORIZON x features
 
 
-def point_forecasts(first_step: int, table: Array, origins: npt.NDArray[np.int64], found: Trends) -> Array:
-    """The forecast at each origin: origins x HORIZON."""
+def moments(values: Array, first_step: int, table: Array, origins: npt.NDArray[np.int64]) -> Moments:
+    """`origins`: index of the last known value, at least 11. `table` is the season."""
+    at_step = seasonal(table, (first_step + np.arange(len(values))).astype(float))
+    level, slope = _robust_trend(_last_hour(values - at_step, origins))
     ahead = np.arange(1, HORIZON + 1)
-    future = (first_step + origins[:, None] + ahead).astype(float)
-    trend = np.cumsum(_DAMPING**ahead)
-    points: Array = seasonal(table, future) + found.level[:, None] * _FADING**ahead + found.slope[:, None] * trend
-    return points
+    future = seasonal(table, (first_step + origins[:, None] + ahead).astype(float))
+    points = future + level[:, None] * _FADING**ahead + slope[:, None] * np.cumsum(_DAMPING**ahead)
+    value, rise = _line(_last_hour(values, origins))
+    swing = future - at_step[origins][:, None]  # what the season is going to do
+    flat = [np.ones(len(origins)), level, slope * _TREND_STEPS, value, rise * _TREND_STEPS, values[origins] - value]
+    columns = [*(np.repeat(column[:, None], HORIZON, axis=1) for column in flat), swing, level[:, None] * swing]
+    return Moments(level, slope, points, np.stack(columns, axis=2))
+
+
+def _last_hour(values: Array, origins: npt.NDArray[np.int64]) -> Array:
+    hour: Array = values[origins[:, None] + np.arange(1 - _TREND_STEPS, 1)]
+    return hour
+
+
+def _robust_trend(recent: Array) -> tuple[Array, Array]:
+    """Level and Theil-Sen slope of each row."""
+    slope = np.median((recent[:, _PAIRS[1]] - recent[:, _PAIRS[0]]) / (_PAIRS[1] - _PAIRS[0]), axis=1)
+    moved = recent - slope[:, None] * np.arange(1 - _TREND_STEPS, 1)
+    return np.median(moved[:, -_LEVEL_STEPS:], axis=1), slope
+
+
+def _line(recent: Array) -> tuple[Array, Array]:
+    """Least squares line through each row: its last value and its slope."""
+    at = np.arange(_TREND_STEPS) - (_TREND_STEPS - 1) / 2
+    slope = recent @ at / (at @ at)
+    return recent.mean(axis=1) + slope * at[-1], slope
 
 
 def forecast(values: Array, first_step: int) -> Forecast:
@@ -106,28 +128,29 @@ def forecast(values: Array, first_step: int) -> Forecast:
     known = len(values)
     split = max(int(known * 0.6), _TREND_STEPS)  # the season for calibration excludes the data it is tested on
     origins = np.unique(np.linspace(split, known - 2, min(_ORIGINS, known - 1 - split)).astype(np.int64))
-    before = season(values[:split], first_step)
-    then = trends(values, first_step, before, origins)
+    then = moments(values, first_step, season(values[:split], first_step), origins)
     targets = origins[:, None] + np.arange(1, HORIZON + 1)
-    earlier = point_forecasts(first_step, before, origins, then)
-    errors = np.where(targets < known, values[np.minimum(targets, known - 1)] - earlier, np.nan)
-    table, last = season(values, first_step), np.array([known - 1])
-    now = trends(values, first_step, table, last)
-    paths = np.maximum(point_forecasts(first_step, table, last, now)[0] + _chosen(errors, then, now), 0.0)
+    errors = np.where(targets < known, values[np.minimum(targets, known - 1)] - then.points, np.nan)
+    now = moments(values, first_step, season(values, first_step), np.array([known - 1]))
+    added, left = _likely_errors(errors, then, now)
+    paths = np.maximum(now.points[0] + added + left, 0.0)
     return Forecast(np.quantile(paths, QUANTILES, axis=0), paths)
 
 
-def _chosen(errors: Array, then: Trends, now: Trends) -> Array:
-    """The errors at origins that resemble `now`, and at others spread over all."""
+def _likely_errors(errors: Array, then: Moments, now: Moments) -> tuple[Array, Array]:
+    """What to add to the present extrapolation, and errors that remain: those at origins that resemble the present,
+    and at others spread over all."""
     complete = np.flatnonzero(~np.isnan(errors).any(axis=1))
     if len(complete) < 2:
-        known: Array = np.nan_to_num(errors)
-        return known
-    distance = np.abs(then.level - now.level)[complete] + _TREND_STEPS * np.abs(then.slope - now.slope)[complete]
-    alike = complete[np.argsort(distance, kind="stable")[:_ALIKE]]
-    others = complete[np.linspace(0, len(complete) - 1, min(_OTHERS, len(complete))).astype(np.int64)]
-    chosen: Array = errors[np.concatenate([alike, others])]
-    return chosen
+        return np.zeros(HORIZON), np.nan_to_num(errors)
+    distance = (np.abs(then.level - now.level) + _TREND_STEPS * np.abs(then.slope - now.slope))[complete]
+    added, left = np.zeros(HORIZON), errors[complete]
+    if len(complete) >= _FEWEST_CORRECTED:
+        weights = np.exp(-((distance / _REACH) ** 2)) + _LEAST_WEIGHT
+        added, left = corrected(left, then.features[complete], weights, now.features[0])
+    alike = np.argsort(distance, kind="stable")[:_ALIKE]
+    others = np.linspace(0, len(complete) - 1, min(_OTHERS, len(complete))).astype(np.int64)
+    return added, left[np.concatenate([alike, others])]
 
 
 def regular(steps: npt.NDArray[np.int64], values: Array, last_step: int) -> tuple[Array, int]:

@@ -9,7 +9,7 @@ import numpy as np
 from spark_jobs.transforms.forecast_model import HORIZON, LIMIT, QUANTILES, Array, Forecast, forecast
 
 LEADS = (1, 6)  # steps: 5 and 30 minutes
-FLAGGED_FROM = 0.35  # probability from which a bucket is flagged; low, because a miss costs more than a false alarm
+FLAGGED_FROM = 0.30  # probability from which a bucket is flagged; low, because a miss costs more than a false alarm
 _SCORED = 12  # steps over which pinball loss and coverage are computed: an hour
 _TREND_STEPS = 12
 
