@@ -45,6 +45,8 @@ JOBS: Mapping[str, tuple[str, str]] = {
     "capacity-report": ("Headroom and growth for weeks, and the limits that would fit.", "28d"),
 }
 
+JOBS_WITH_LEVELS = ("quota-headroom",)  # the rows of others have no `level`
+
 _PIPE_WIDTH = 1000  # width of a table written to a pipe or file: no line is wrapped
 
 
@@ -87,7 +89,9 @@ def command(name: str, load_job: Loader) -> Callable[..., None]:
         output: Annotated[ReportFormat, typer.Option(help="format of the report")] = ReportFormat.TABLE,
         path: Annotated[Path | None, typer.Option(help="file for the report, else stdout")] = None,
         master: Annotated[str, typer.Option(help="Spark's master, spark://host:7077; else this machine")] = "",
-        fail_on: Annotated[Level | None, typer.Option(help="exit 4 when a client is at this level or worse")] = None,
+        fail_on: Annotated[
+            Level | None, typer.Option(help="quota-headroom: exit 4 when a client is at this level or worse")
+        ] = None,
         stream: Annotated[bool, typer.Option(help="quota-headroom: run continuously as rows arrive")] = False,
         once: Annotated[bool, typer.Option(help="with --stream: exit when all present rows are processed")] = False,
         checkpoint: Annotated[Path | None, typer.Option(help="checkpoint directory of --stream")] = None,
@@ -103,6 +107,8 @@ def command(name: str, load_job: Loader) -> Callable[..., None]:
 
             if stream and (name != "quota-headroom" or checkpoint is None):
                 raise ValueError("--stream is for quota-headroom, and needs --checkpoint")
+            if fail_on is not None and name not in JOBS_WITH_LEVELS:
+                raise ValueError(f"--fail-on is for {', '.join(JOBS_WITH_LEVELS)}: {name} computes no levels")
             if output is ReportFormat.PARQUET and path is None:
                 raise ValueError("--output parquet needs --path")
             if path is not None and (path.is_dir() or not path.parent.is_dir()):
@@ -197,7 +203,7 @@ def _report(name: str) -> Report:
 def _reaches(rows: Sequence[Mapping[str, Any]], fail_on: Level) -> bool:
     from spark_jobs.transforms.severity import LEVELS
 
-    return any(LEVELS.index(row.get("level", "ok")) >= LEVELS.index(fail_on) for row in rows)
+    return any(LEVELS.index(row["level"]) >= LEVELS.index(fail_on) for row in rows)
 
 
 def _deliver(report: Report, rows: list[dict[str, Any]], output: ReportFormat, path: Path | None) -> None:

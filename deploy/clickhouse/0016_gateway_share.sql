@@ -27,7 +27,7 @@ FROM
     SELECT cluster, quota_key, bucket_user AS user, bucket_client_id AS client_id, broker_id, avg(r.rate) AS rate,
            intDiv(toUnixTimestamp64Milli(ts) + 500, 1000) AS second
     FROM headroom.quota_usage_recent AS r FINAL
-    WHERE source = 'jmx' AND minute >= since AND ts <= until
+    WHERE source = 'jmx' AND minute BETWEEN since AND now('UTC') AND ts <= until
       AND quota_key IN ('producer_byte_rate', 'consumer_byte_rate')
     GROUP BY cluster, quota_key, bucket_user, bucket_client_id, broker_id, second
     HAVING rate > 0
@@ -42,8 +42,10 @@ LEFT JOIN
                arrayJoin(arrayMap(ago -> intDiv(toUnixTimestamp64Milli(ts) + 500, 1000) - ago,
                                   range(greatest(intDiv(least(interval_ms, 60000) + 500, 1000), 1)))) AS second
         FROM headroom.quota_usage_recent AS r FINAL
-        WHERE source = 'gateway' AND minute >= since - INTERVAL 1 MINUTE
+        WHERE source = 'gateway' AND minute BETWEEN since - INTERVAL 1 MINUTE AND now('UTC')
           AND quota_key IN ('producer_byte_rate', 'consumer_byte_rate')
+          AND (SELECT count() FROM headroom.quota_usage_recent
+               WHERE source = 'jmx' AND minute BETWEEN since AND now('UTC')) > 0
         GROUP BY cluster, quota_key, user, client_id, ip, broker_id, gateway_id, bucket_user, bucket_client_id, second
     ) AS o
     GROUP BY cluster, quota_key, bucket_user, bucket_client_id, broker_id, second

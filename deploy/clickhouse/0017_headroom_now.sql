@@ -1,49 +1,79 @@
 -- Who is near a limit or throttled now.
 
--- The worst broker of each client in each minute: muted for the share of `muted_share` first, then the greater of mean and
--- p95 utilisation, then muted time, then the lowest broker id.
-CREATE VIEW IF NOT EXISTS headroom.minute_worst_brokers
+-- Each client at each broker in each minute of the last six hours, with its level and the reason in words. The worst
+-- broker: muted for the share of `muted_share` first, then the greater of mean and p95 utilisation, then muted time, then
+-- the lowest broker id.
+CREATE VIEW IF NOT EXISTS headroom.minute_levels
 (
     `window_start`     DateTime('UTC')         COMMENT 'beginning of the minute',
     `cluster`          LowCardinality(String)  COMMENT 'name of the Kafka cluster',
-    `source`           LowCardinality(String)  COMMENT 'who measured: gateway or jmx',
-    `quota_key`        LowCardinality(String)  COMMENT 'what is measured',
+    `source`           LowCardinality(String)  COMMENT 'who measured the usage: gateway or jmx',
+    `quota_key`        LowCardinality(String)  COMMENT 'producer_byte_rate, consumer_byte_rate, request_percentage or controller_mutation_rate',
     `user`             LowCardinality(String)  COMMENT 'user of the connection',
     `client_id`        LowCardinality(String)  COMMENT 'client id of the requests',
-    `is_throttled`     UInt8                   COMMENT '1: muted for muted_share of the window or more',
-    `most`             Float64                 COMMENT 'the greater of utilization and utilization_p95; -1 without a limit',
-    `muted_ms`         Int64                   COMMENT 'how long the broker muted the client',
-    `broker_id`        Int32                   COMMENT 'the worst broker',
+    `broker_id`        Int32                   COMMENT 'the broker that served the requests',
+    `is_worst`         UInt8                   COMMENT '1: the worst broker of this client in this minute',
     `limit`            Nullable(Float64)       COMMENT 'the quota per broker; NULL when no quota applies or none is known',
     `usage`            Float64                 COMMENT 'mean rate of this client on that broker',
     `utilization`      Nullable(Float64)       COMMENT 'group_usage / limit, not capped; NULL without a limit',
     `throttle_ms`      Float64                 COMMENT 'longest throttle time that the broker announced',
-    `limit_known`      UInt8                   COMMENT '0: no quota was observed yet',
+    `level`            Enum8('unknown' = -1, 'ok' = 0, 'watch' = 1, 'warn' = 2, 'critical' = 3, 'throttled' = 4)
+                                               COMMENT 'throttled: muted for 1 % of the window or more; critical, warn, watch: by the greater of utilization and utilization_p95 (level_thresholds)',
+    `reason`           String                  COMMENT 'the level in words',
+    `limit_known`      UInt8                   COMMENT '0: no quota was observed yet, the level is unknown',
     `matched_entity`   LowCardinality(String)  COMMENT 'the quota entity that won',
     `bucket_user`      LowCardinality(String)  COMMENT 'metric tag user; clients equal in both tags share the quota at a broker',
     `bucket_client_id` LowCardinality(String)  COMMENT 'metric tag client-id',
     `usage_p95`        Float64                 COMMENT '95th percentile of the client''s rate per second',
-    `bytes`            UInt64                  COMMENT 'bytes of this client on that broker',
+    `bytes`            UInt64                  COMMENT 'bytes of this client on that broker in the window',
     `group_usage`      Float64                 COMMENT 'mean rate of all clients that share the quota, on that broker',
     `group_p95`        Float64                 COMMENT '95th percentile of their summed rate per second',
     `utilization_p95`  Nullable(Float64)       COMMENT 'group_p95 / limit',
+    `muted_ms`         Int64                   COMMENT 'how long the broker muted the client: union of the announced throttle times',
     `shared_with`      UInt32                  COMMENT 'other active clients under the same quota on that broker',
     `window_s`         UInt32                  COMMENT 'seconds of the minute that have passed: 60 once it has ended'
 ) AS
+WITH
+    (SELECT (watch, warn, critical) FROM headroom.level_thresholds) AS thresholds,
+    arrayMap(value -> multiIf(
+        quota_key = 'request_percentage', printf('%.1f %%', value),
+        quota_key = 'controller_mutation_rate', printf('%.1f mutations/s', value),
+        value >= 1e6, printf('%.1f MB/s', value / 1e6),
+        value >= 1e3, printf('%.1f kB/s', value / 1e3),
+        printf('%.0f B/s', value)), [greatest(ifNull(`limit`, 0) - group_usage, 0), ifNull(`limit`, 0)]) AS amounts
 SELECT
-    window_start, cluster, source, quota_key, user, client_id, worst.1 AS is_throttled, worst.2 AS most,
-    worst.3 AS muted_ms, -worst.4 AS broker_id, worst.5 AS `limit`, worst.6 AS usage, worst.7 AS utilization,
-    worst.8 AS throttle_ms, worst.9 AS limit_known, worst.10 AS matched_entity, worst.11 AS bucket_user,
-    worst.12 AS bucket_client_id, worst.13 AS usage_p95, worst.14 AS bytes, worst.15 AS group_usage,
-    worst.16 AS group_p95, worst.17 AS utilization_p95, worst.18 AS shared_with, worst.19 AS window_s
+    window_start, cluster, source, quota_key, user, client_id, -broker.4 AS broker_id, place = 1 AS is_worst,
+    broker.5 AS `limit`, broker.6 AS usage, broker.7 AS utilization, broker.8 AS throttle_ms,
+    CAST(multiIf(
+        broker.1, 'throttled',
+        broker.2 >= thresholds.3 OR muted_ms > 0, 'critical',
+        NOT limit_known, 'unknown',
+        broker.2 >= thresholds.2, 'warn',
+        broker.2 >= thresholds.1, 'watch',
+        'ok'), 'Enum8(\'unknown\' = -1, \'ok\' = 0, \'watch\' = 1, \'warn\' = 2, \'critical\' = 3, \'throttled\' = 4)') AS level,
+    concat(
+        multiIf(
+            muted_ms > 0, printf('muted %.1f s of %d s on broker %d, throttle times up to %.0f ms',
+                                 muted_ms / 1000, window_s, broker_id, throttle_ms),
+            NOT limit_known, 'no quota was observed yet',
+            isNull(`limit`), 'no quota applies',
+            concat(amounts[1], ' headroom on broker ', toString(broker_id))),
+        if(isNull(`limit`), '',
+           printf(': at %.1f %% (p95 %.1f %%) of %s %s of %s', ifNull(utilization, 0) * 100, ifNull(utilization_p95, 0) * 100,
+                  quota_key, amounts[2], matched_entity)),
+        multiIf(isNull(`limit`) OR shared_with = 0, '', shared_with = 1, '; another client shares this quota',
+                printf('; %d other clients share this quota', shared_with))) AS reason,
+    broker.9 AS limit_known, broker.10 AS matched_entity, broker.11 AS bucket_user, broker.12 AS bucket_client_id,
+    broker.13 AS usage_p95, broker.14 AS bytes, broker.15 AS group_usage, broker.16 AS group_p95,
+    broker.17 AS utilization_p95, broker.3 AS muted_ms, broker.18 AS shared_with, broker.19 AS window_s
 FROM
 (
     SELECT
         window_start, cluster, source, quota_key, user, client_id,
-        argMax((is_throttled, most, muted_ms, -broker_id, `limit`, usage, utilization, throttle_ms, limit_known,
-                toString(matched_entity), toString(bucket_user), toString(bucket_client_id), usage_p95, bytes,
-                group_usage, group_p95, utilization_p95, shared_with, window_s),
-               (is_throttled, most, muted_ms, -broker_id)) AS worst
+        arrayReverseSort(b -> (b.1, b.2, b.3, b.4), groupArray((
+            is_throttled, most, muted_ms, -broker_id, `limit`, usage, utilization, throttle_ms, limit_known,
+            toString(matched_entity), toString(bucket_user), toString(bucket_client_id), usage_p95, bytes,
+            group_usage, group_p95, utilization_p95, shared_with, window_s))) AS brokers
     FROM
     (
         SELECT
@@ -53,7 +83,8 @@ FROM
         FROM headroom.usage_by_minute
     )
     GROUP BY window_start, cluster, source, quota_key, user, client_id
-);
+)
+ARRAY JOIN brokers AS broker, arrayEnumerate(brokers) AS place;
 
 -- Each client on its worst broker in each minute of the last six hours, with its level and the reason in words.
 CREATE VIEW IF NOT EXISTS headroom.headroom_by_minute
@@ -84,38 +115,12 @@ CREATE VIEW IF NOT EXISTS headroom.headroom_by_minute
     `shared_with`      UInt32  COMMENT 'other active clients under the same quota on that broker',
     `window_s`         UInt32  COMMENT 'length of the window in seconds'
 ) AS
-WITH
-    (SELECT (watch, warn, critical) FROM headroom.level_thresholds) AS thresholds,
-    arrayMap(value -> multiIf(
-        quota_key = 'request_percentage', printf('%.1f %%', value),
-        quota_key = 'controller_mutation_rate', printf('%.1f mutations/s', value),
-        value >= 1e6, printf('%.1f MB/s', value / 1e6),
-        value >= 1e3, printf('%.1f kB/s', value / 1e3),
-        printf('%.0f B/s', value)), [greatest(ifNull(`limit`, 0) - group_usage, 0), ifNull(`limit`, 0)]) AS amounts
 SELECT
-    window_start, cluster, source, quota_key, user, client_id, broker_id, `limit`, usage, utilization, throttle_ms,
-    CAST(multiIf(
-        is_throttled, 'throttled',
-        most >= thresholds.3 OR muted_ms > 0, 'critical',
-        NOT limit_known, 'unknown',
-        most >= thresholds.2, 'warn',
-        most >= thresholds.1, 'watch',
-        'ok'), 'Enum8(\'unknown\' = -1, \'ok\' = 0, \'watch\' = 1, \'warn\' = 2, \'critical\' = 3, \'throttled\' = 4)') AS level,
-    concat(
-        multiIf(
-            muted_ms > 0, printf('muted %.1f s of %d s on broker %d, throttle times up to %.0f ms',
-                                 muted_ms / 1000, window_s, broker_id, throttle_ms),
-            NOT limit_known, 'no quota was observed yet',
-            isNull(`limit`), 'no quota applies',
-            concat(amounts[1], ' headroom on broker ', toString(broker_id))),
-        if(isNull(`limit`), '',
-           printf(': at %.1f %% (p95 %.1f %%) of %s %s of %s', ifNull(utilization, 0) * 100, ifNull(utilization_p95, 0) * 100,
-                  quota_key, amounts[2], matched_entity)),
-        multiIf(isNull(`limit`) OR shared_with = 0, '', shared_with = 1, '; another client shares this quota',
-                printf('; %d other clients share this quota', shared_with))) AS reason,
-    limit_known, matched_entity, bucket_user, bucket_client_id, usage_p95, bytes, group_usage, group_p95,
+    window_start, cluster, source, quota_key, user, client_id, broker_id, `limit`, usage, utilization, throttle_ms, level,
+    reason, limit_known, matched_entity, bucket_user, bucket_client_id, usage_p95, bytes, group_usage, group_p95,
     utilization_p95, muted_ms, shared_with, window_s
-FROM headroom.minute_worst_brokers;
+FROM headroom.minute_levels
+WHERE is_worst;
 
 -- Client instances heard of in the last 15 minutes that did not push a terminating push, by client.
 CREATE VIEW IF NOT EXISTS headroom.client_instances_now
@@ -146,6 +151,7 @@ FROM
 )
 GROUP BY cluster, principal, client_id;
 
+-- Each client on its worst broker in the newest minute that has ended, as `headroom serve` computed it (headroom_minutes).
 CREATE VIEW IF NOT EXISTS headroom.headroom_now
 (
     `cluster`          LowCardinality(String)  COMMENT 'name of the Kafka cluster',
@@ -178,13 +184,13 @@ CREATE VIEW IF NOT EXISTS headroom.headroom_now
     `window_start`     DateTime('UTC')         COMMENT 'beginning of the window: the newest minute that has ended',
     `window_s`         UInt32                  COMMENT 'length of the window in seconds'
 ) AS
+WITH (SELECT (window_start, computed_at) FROM headroom.newest_minute) AS newest
 SELECT
-    h.* EXCEPT (window_start, window_s), h.window_start AS window_start, h.window_s AS window_s,
-    s.software_name AS software_name, s.software_version AS software_version, s.instances AS instances
-FROM headroom.headroom_by_minute AS h
-LEFT ANY JOIN headroom.client_instances_now AS s
-    ON h.cluster = s.cluster AND h.user = s.user AND h.client_id = s.client_id
-WHERE h.window_start = toStartOfMinute(now('UTC') - INTERVAL 64 SECOND);
+    cluster, quota_key, user, client_id, broker_id, `limit`, usage, utilization, throttle_ms, level, reason, software_name,
+    software_version, instances, source, limit_known, matched_entity, bucket_user, bucket_client_id, usage_p95, bytes,
+    group_usage, group_p95, utilization_p95, muted_ms, shared_with, window_start, window_s
+FROM headroom.headroom_minutes
+WHERE window_start = newest.1 AND computed_at = newest.2 AND is_worst;
 
 -- Clients at level warn or worse.
 CREATE VIEW IF NOT EXISTS headroom.near_limit
@@ -260,7 +266,7 @@ FROM
             interval_ms = 0 AND toUnixTimestamp64Milli(ts) + r.throttle_ms > now_ms - 60000) AS bare_muted,
         min(ts) AS first_ts, max(ts) AS last_ts, argMax((r.`limit`, r.matched_entity), ts) AS quota
     FROM headroom.quota_usage_recent AS r
-    WHERE minute >= toStartOfMinute(now('UTC') - INTERVAL 10 MINUTE) AND isFinite(r.throttle_ms)
+    WHERE minute BETWEEN toStartOfMinute(now('UTC') - INTERVAL 10 MINUTE) AND now('UTC') AND isFinite(r.throttle_ms)
       AND (r.throttle_ms > 0 OR r.muted_ms > 0)
     GROUP BY cluster, quota_key, user, client_id, broker_id, source, second
 ) AS by_second

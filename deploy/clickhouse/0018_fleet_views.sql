@@ -26,12 +26,75 @@ FROM
            anyLast(software_version) AS version, min(first_seen) AS first, max(last_seen) AS last, sum(pushes) AS pushed,
            max(terminated) AS ended
     FROM headroom.client_instances
+    WHERE client_instance_id = '00000000-0000-0000-0000-000000000000' OR client_instance_id IN
+    (
+        -- Who is silent is among these. A key without names takes a fifth of the time of the whole key; senders of OTLP
+        -- without an instance id share the id 0.
+        SELECT client_instance_id
+        FROM headroom.client_instances
+        GROUP BY client_instance_id, toUInt64(cityHash64(principal))
+        HAVING max(terminated) = 0
+           AND dateDiff('millisecond', max(last_seen), now64(3, 'UTC')) / 3000
+               > dateDiff('millisecond', min(first_seen), max(last_seen)) / 1000 / greatest(sum(pushes) - 1, 1)
+    )
     GROUP BY cluster, principal, client_id, client_instance_id
     HAVING ended = 0 AND pushed >= 2 AND last > now() - INTERVAL 1 DAY
 ) AS i
 LEFT ANTI JOIN (SELECT cluster, user, client_id FROM headroom.throttled_now) AS t
     ON i.cluster = t.cluster AND i.principal = t.user AND i.client_id = t.client_id
 WHERE silent_s > 3 * usual_s;
+
+-- Each version of client software in client_instances, and what is known of it.
+CREATE VIEW IF NOT EXISTS headroom.client_versions
+(
+    `cluster`          LowCardinality(String)  COMMENT 'name of the Kafka cluster',
+    `software_name`    LowCardinality(String)  COMMENT 'client software as it named itself in ApiVersions',
+    `software_version` LowCardinality(String)  COMMENT 'its version',
+    `library`          String                  COMMENT 'the library that pushes; a binding of librdkafka names itself',
+    `library_version`  String                  COMMENT 'its version',
+    `known_issue`      String                  COMMENT 'what is known to be wrong with this version; empty: nothing'
+) AS
+WITH
+    libraries AS
+    (
+        SELECT
+            *,
+            multiIf(
+                bound_version != '' OR software_name IN ('confluent-kafka-go', 'confluent-kafka-dotnet'), 'librdkafka',
+                software_name = 'kgo', 'franz-go',
+                software_name
+            ) AS library,
+            if(bound_version != '', bound_version, extract(software_version, '^v?(\\d+(?:\\.\\d+)+)')) AS library_version,
+            arrayMap(part -> toUInt32OrZero(part), splitByChar('.', library_version)) AS numbers
+        FROM
+        (
+            SELECT DISTINCT cluster, software_name, software_version,
+                   extract(software_version, 'rdkafka-v?(\\d+(?:\\.\\d+)+)') AS bound_version
+            FROM headroom.client_instances
+        )
+    ),
+    issues AS
+    (
+        SELECT
+            library, issue,
+            arrayMap(part -> toUInt32(part), splitByChar('.', since)) AS first,
+            arrayMap(part -> toUInt32(part), splitByChar('.', fixed_in)) AS fixed
+        FROM headroom.known_client_issues
+    )
+SELECT
+    cluster, software_name, software_version, library, library_version,
+    arrayStringConcat(
+        arrayMap(
+            known -> tupleElement(known, 2),
+            arrayFilter(
+                known -> tupleElement(known, 1) = library AND numbers >= tupleElement(known, 3)
+                         AND numbers < tupleElement(known, 4),
+                (SELECT groupArray((library, issue, first, fixed)) FROM issues)
+            )
+        ),
+        '; '
+    ) AS known_issue
+FROM libraries;
 
 -- Client software with a known telemetry bug.
 CREATE VIEW IF NOT EXISTS headroom.bad_client_versions
@@ -45,9 +108,26 @@ CREATE VIEW IF NOT EXISTS headroom.bad_client_versions
     `last_seen`        DateTime64(3, 'UTC')    COMMENT 'when one of them was heard of last',
     `known_issue`      String                  COMMENT 'what is known to be wrong with this version'
 ) AS
-SELECT cluster, software_name, software_version, library, library_version, instances, last_seen, known_issue
-FROM headroom.client_software
-WHERE known_issue != '' AND instances > 0;
+SELECT i.cluster AS cluster, i.software_name AS software_name, i.software_version AS software_version,
+       v.library AS library, v.library_version AS library_version, i.instances AS instances, i.seen AS last_seen,
+       v.known_issue AS known_issue
+FROM
+(
+    SELECT cluster, software_name, software_version, count() AS instances, max(newest) AS seen
+    FROM
+    (
+        SELECT cluster, software_name, software_version, max(last_seen) AS newest
+        FROM headroom.client_instances
+        WHERE last_seen > now() - INTERVAL 15 MINUTE
+          AND (software_name, software_version) IN
+              (SELECT software_name, software_version FROM headroom.client_versions WHERE known_issue != '')
+        GROUP BY cluster, software_name, software_version, principal, client_id, client_instance_id
+        HAVING max(terminated) = 0
+    )
+    GROUP BY cluster, software_name, software_version
+) AS i
+INNER JOIN headroom.client_versions AS v
+    ON i.cluster = v.cluster AND i.software_name = v.software_name AND i.software_version = v.software_version;
 
 -- Two gateways in front of a cluster record a change each: a row that repeats the value before it is no change.
 CREATE VIEW IF NOT EXISTS headroom.quota_changes
@@ -90,13 +170,15 @@ CREATE VIEW IF NOT EXISTS headroom.usage_by_user
     `source`       LowCardinality(String)  COMMENT 'who measured: gateway or jmx',
     `window_start` DateTime('UTC')         COMMENT 'the newest minute that has ended'
 ) AS
+WITH (SELECT (window_start, computed_at) FROM headroom.newest_minute) AS newest
 SELECT
     cluster, quota_key, user, sum(u.usage) AS usage, sum(u.bytes) AS bytes, uniqExact(client_id) AS clients,
     uniqExactIf(client_id, muted_ms > 0) AS throttled, max(u.utilization) AS utilization, source, window_start
-FROM headroom.usage_by_minute AS u
-WHERE window_start = toStartOfMinute(now('UTC') - INTERVAL 64 SECOND)
+FROM headroom.headroom_minutes AS u
+WHERE u.window_start = newest.1 AND u.computed_at = newest.2
 GROUP BY cluster, quota_key, user, source, window_start;
 
+-- The clients of the newest minute that has ended.
 CREATE VIEW IF NOT EXISTS headroom.telemetry_coverage
 (
     `cluster`          LowCardinality(String)  COMMENT 'name of the Kafka cluster',
@@ -109,20 +191,17 @@ CREATE VIEW IF NOT EXISTS headroom.telemetry_coverage
     `software_name`    LowCardinality(String)  COMMENT 'client software as it named itself',
     `software_version` LowCardinality(String)  COMMENT 'its version'
 ) AS
+WITH (SELECT (window_start, computed_at) FROM headroom.newest_minute) AS newest
 SELECT
-    u.cluster AS cluster, u.user AS user, u.client_id AS client_id,
-    multiIf(i.pushes > 0, 'pushes', i.instances > 0, 'asked', 'never asked') AS status, i.instances AS instances,
-    i.pushes AS pushes, if(i.instances = 0, NULL, i.last_seen) AS last_seen, i.software_name AS software_name,
-    i.software_version AS software_version
-FROM
-(
-    SELECT DISTINCT cluster, user, client_id FROM headroom.quota_usage_recent
-    WHERE source = 'gateway' AND minute >= toStartOfMinute(now('UTC') - INTERVAL 2 MINUTE)
-) AS u
-LEFT ANY JOIN headroom.client_instances_now AS i
-    ON u.cluster = i.cluster AND u.user = i.user AND u.client_id = i.client_id;
+    cluster, user, client_id, multiIf(pushes > 0, 'pushes', instances > 0, 'asked', 'never asked') AS status,
+    any(m.instances) AS instances, any(m.pushes) AS pushes, if(instances = 0, NULL, any(m.last_seen)) AS last_seen,
+    any(m.software_name) AS software_name, any(m.software_version) AS software_version
+FROM headroom.headroom_minutes AS m
+WHERE m.window_start = newest.1 AND m.computed_at = newest.2 AND source = 'gateway'
+GROUP BY cluster, user, client_id;
 
--- Who shares a quota: the buckets as the gateway wrote them with its rows, and no reading of the rules of its own.
+-- Who shares a quota, of the clients of the newest minute that has ended: the buckets as the gateway wrote them with its
+-- rows, and no reading of the rules of its own.
 DROP VIEW IF EXISTS headroom.quota_groups;
 
 CREATE VIEW IF NOT EXISTS headroom.quota_groups
@@ -136,10 +215,10 @@ CREATE VIEW IF NOT EXISTS headroom.quota_groups
     `limit`           Nullable(Float64)       COMMENT 'the quota per broker',
     `matched_entity`  LowCardinality(String)  COMMENT 'the quota entity that won'
 ) AS
+WITH (SELECT (window_start, computed_at) FROM headroom.newest_minute) AS newest
 SELECT
-    cluster, quota_key, argMax(bucket_user, ts) AS group_user, argMax(bucket_client_id, ts) AS group_client_id, user,
-    client_id, argMax(tuple(r.`limit`), ts).1 AS `limit`, argMax(r.matched_entity, ts) AS matched_entity
-FROM headroom.quota_usage_recent AS r
-WHERE source = 'gateway' AND limit_known AND minute >= toStartOfMinute(now('UTC') - INTERVAL 5 MINUTE)
-GROUP BY cluster, quota_key, user, client_id
-HAVING isNotNull(argMax(tuple(r.`limit`), ts).1);
+    cluster, quota_key, bucket_user AS group_user, bucket_client_id AS group_client_id, user, client_id, m.`limit` AS `limit`,
+    matched_entity
+FROM headroom.headroom_minutes AS m
+WHERE m.window_start = newest.1 AND m.computed_at = newest.2 AND is_worst AND source = 'gateway' AND limit_known
+  AND isNotNull(m.`limit`);

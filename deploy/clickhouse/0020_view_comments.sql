@@ -57,52 +57,18 @@ CREATE VIEW IF NOT EXISTS headroom.client_software
     `last_seen` DateTime64(3, 'UTC') COMMENT 'when one of them was heard of last',
     `known_issue` String COMMENT 'what is known to be wrong with this version; empty: nothing'
 ) AS
-WITH
-    software AS
-    (
-        SELECT
-            cluster, software_name, software_version,
-            countIf(seen > now() - INTERVAL 15 MINUTE AND NOT terminated) AS instances,
-            max(seen) AS last_seen,
-            extract(software_version, 'rdkafka-v?(\\d+(?:\\.\\d+)+)') AS bound_version
-        FROM (SELECT * EXCEPT last_seen, last_seen AS seen FROM headroom.client_instances FINAL)
-        GROUP BY cluster, software_name, software_version
-    ),
-    libraries AS
-    (
-        SELECT
-            *,
-            multiIf(
-                bound_version != '' OR software_name IN ('confluent-kafka-go', 'confluent-kafka-dotnet'), 'librdkafka',
-                software_name = 'kgo', 'franz-go',
-                software_name
-            ) AS library,
-            if(bound_version != '', bound_version, extract(software_version, '^v?(\\d+(?:\\.\\d+)+)')) AS library_version,
-            arrayMap(part -> toUInt32OrZero(part), splitByChar('.', library_version)) AS numbers
-        FROM software
-    ),
-    issues AS
-    (
-        SELECT
-            library, issue,
-            arrayMap(part -> toUInt32(part), splitByChar('.', since)) AS first,
-            arrayMap(part -> toUInt32(part), splitByChar('.', fixed_in)) AS fixed
-        FROM headroom.known_client_issues
-    )
-SELECT
-    cluster, software_name, software_version, library, library_version, instances, last_seen,
-    arrayStringConcat(
-        arrayMap(
-            known -> tupleElement(known, 2),
-            arrayFilter(
-                known -> tupleElement(known, 1) = library AND numbers >= tupleElement(known, 3)
-                         AND numbers < tupleElement(known, 4),
-                (SELECT groupArray((library, issue, first, fixed)) FROM issues)
-            )
-        ),
-        '; '
-    ) AS known_issue
-FROM libraries;
+SELECT s.cluster AS cluster, s.software_name AS software_name, s.software_version AS software_version,
+       v.library AS library, v.library_version AS library_version, s.instances AS instances, s.newest AS last_seen,
+       v.known_issue AS known_issue
+FROM
+(
+    SELECT cluster, software_name, software_version,
+           countIf(seen > now() - INTERVAL 15 MINUTE AND NOT terminated) AS instances, max(seen) AS newest
+    FROM (SELECT * EXCEPT last_seen, last_seen AS seen FROM headroom.client_instances FINAL)
+    GROUP BY cluster, software_name, software_version
+) AS s
+INNER JOIN headroom.client_versions AS v
+    ON s.cluster = v.cluster AND s.software_name = v.software_name AND s.software_version = v.software_version;
 
 DROP VIEW IF EXISTS headroom.quota_utilization_committed;
 

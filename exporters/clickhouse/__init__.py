@@ -7,7 +7,8 @@ migrate.py     applies migrations and retention
 schema_lock.py lets one process at a time apply migrations
 cluster.py     the same SQL for a cluster: Replicated engines, Distributed tables on top
 options.py     how a Store writes: cluster, quorum, compression, retention
-reader.py      query results as dictionaries, over plain HTTP
+reader.py      query results as dictionaries, and single statements, over plain HTTP; nodes of a cluster in turn
+minutes.py     statements that fill the table behind the views of now
 store.py       Store: durable, deduplicated inserts of Arrow tables; small query results
 managed/       a ClickHouse server as a child process: program, configuration, users
 In: Arrow tables and SQL. Out: rows, WriteErrors. Imports only exporters.model and the client library.

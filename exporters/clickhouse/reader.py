@@ -1,4 +1,5 @@
-"""Query results as dictionaries over plain HTTP, for commands and pages that read a few hundred rows."""
+"""Query results as dictionaries, and single statements, over plain HTTP: for commands and pages that read a few hundred
+rows."""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ Row: TypeAlias = dict[str, Any]
 Answer = TypeVar("Answer")
 
 _MAX_ERROR_BYTES = 4_096
-_MAX_ANSWER_BYTES = 64 << 20
+MAX_ANSWER_BYTES = 64 << 20
 
 
 class UnreachableError(ConnectionError):
@@ -47,14 +48,42 @@ class Nodes:
 
 
 def read_rows(
-    endpoint: Endpoint, sql: str, parameters: Mapping[str, object] | None = None, *, timeout_s: float = 10.0
+    endpoint: Endpoint,
+    sql: str,
+    parameters: Mapping[str, object] | None = None,
+    *,
+    timeout_s: float = 10.0,
+    max_bytes: int = MAX_ANSWER_BYTES,
 ) -> list[Row]:
     """`parameters` fill the `{name:Type}` placeholders of the SQL on the server. NaN and infinities become None.
 
-    Raises UnreachableError, and ConnectionError when the server refuses the query or sends more than 64 MiB.
+    Raises UnreachableError, and ConnectionError when the server refuses the query or sends more than `max_bytes`.
     """
-    given = {f"param_{name}": _parameter(value) for name, value in (parameters or {}).items()}
-    query = urlencode({"database": DATABASE, "default_format": "JSONEachRow", "wait_end_of_query": "1", **given})
+    answer = _answer(endpoint, sql, parameters or {}, {"default_format": "JSONEachRow"}, timeout_s, max_bytes)
+    return [orjson.loads(line) for line in answer.splitlines()]
+
+
+def run_statement(
+    endpoint: Endpoint, sql: str, parameters: Mapping[str, object], settings: Mapping[str, str], *, timeout_s: float
+) -> None:
+    """A statement without a result, as INSERT ... SELECT. The server gives up after `timeout_s`, too.
+
+    Raises UnreachableError, and ConnectionError when the server refuses it.
+    """
+    limit = {"max_execution_time": f"{timeout_s:.0f}"}
+    _answer(endpoint, sql, parameters, {**limit, **settings}, timeout_s, _MAX_ERROR_BYTES)
+
+
+def _answer(
+    endpoint: Endpoint,
+    sql: str,
+    parameters: Mapping[str, object],
+    settings: Mapping[str, str],
+    timeout_s: float,
+    max_bytes: int,
+) -> bytes:
+    given = {f"param_{name}": _parameter(value) for name, value in parameters.items()}
+    query = urlencode({"database": DATABASE, "wait_end_of_query": "1", **settings, **given})
     try:
         connection = endpoint.open_http(timeout_s)
     except OSError as exc:
@@ -62,18 +91,19 @@ def read_rows(
     try:
         connection.request("POST", f"/?{query}", sql.encode(), endpoint.headers)
         response = connection.getresponse()
-        size = _MAX_ANSWER_BYTES + 1 if response.status == 200 else _MAX_ERROR_BYTES
+        size = max_bytes + 1 if response.status == 200 else _MAX_ERROR_BYTES
         body = response.read(size)
     except (OSError, HTTPException) as exc:
-        raise UnreachableError(f"cannot read from {endpoint}: {exc or type(exc).__name__}") from exc
+        reason = getattr(exc, "strerror", None) or exc or type(exc).__name__
+        raise UnreachableError(f"cannot reach {endpoint}: {reason}") from exc
     finally:
         connection.close()
     if response.status != 200:
         error = body.decode("utf-8", "replace")
         raise ConnectionError(f"ClickHouse refused a query: {' '.join(error.split())[:300]}")
-    if len(body) > _MAX_ANSWER_BYTES:
-        raise ConnectionError("a response of ClickHouse exceeds 64 MiB")
-    return [orjson.loads(line) for line in body.splitlines()]
+    if len(body) > max_bytes:
+        raise ConnectionError(f"a response of ClickHouse exceeds {max_bytes >> 20} MiB")
+    return body
 
 
 def _parameter(value: object) -> str:

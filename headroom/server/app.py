@@ -18,6 +18,7 @@ from exporters.spool.writer import SpoolWriter
 from headroom.config.settings import Address, ConfigError, ServeConfig
 from headroom.errors import ServeError, listening
 from headroom.logs import configure_logging
+from headroom.server.addresses import address_faults
 from headroom.server.forwarding import open_forwarding
 from headroom.server.http import HttpServer
 from headroom.server.listeners.gateway import open_gateway
@@ -32,14 +33,14 @@ from headroom.server.processes.messages import network_lock
 from headroom.server.processes.network_supervisor import NetworkProcesses
 from headroom.server.processes.storage_supervisor import StorageReadings, StorageWorker
 from headroom.server.startup_check import startup_faults
-from headroom.server.storage import open_storage
+from headroom.server.storage import Storage, open_storage
 from headroom.server.store_readings import StoreReadings
 
 _PREDECESSORS_S = 10.0
 
 
 def run(config: ServeConfig) -> int:
-    """Serves until SIGTERM or SIGINT; returns 0. Raises ConfigError before anything is opened, ServeError later."""
+    """Serves until SIGTERM or SIGINT; returns 0. Raises ConfigError before anything is started, ServeError later."""
     if faults := startup_faults(config):
         raise ConfigError(faults)
     configure_logging()
@@ -55,6 +56,8 @@ async def _serve(config: ServeConfig) -> int:
     async with AsyncExitStack() as stack:
         stack.enter_context(_lock(config.data))
         await _wait_for_predecessors(config.data)
+        if faults := address_faults(config):
+            raise ConfigError(faults)
         forwarding = await open_forwarding(config, stack)
         storage = await open_storage(config, stack)
         # Two writers, so that a failed flush of usage does not fail pushes.
@@ -66,17 +69,16 @@ async def _serve(config: ServeConfig) -> int:
 
         grpc, grpc_readings = await _open_grpc(config, network_service, stack)
         otlp, otlp_readings = await _open_otlp(config, network_service, pushes, stack)
-        series = config.quotas.metrics.max_series if config.quotas.metrics.enabled else 0
-        store_contents = StoreReadings(storage.nodes, config.spool.max_bytes, max_client_series=series)
+        store_contents = _store_contents(config, storage)
         network = network_service.network
 
         def spooled() -> int:
             return pushes.records + quotas.records + network.records
 
         readings = summed(network_service.readings, network.readings)
-        faults: Counter[str] = Counter()
+        task_faults: Counter[str] = Counter()
         self_metrics = SelfMetrics(
-            lambda: {catalogue.TASK_FAULTS: faults},
+            lambda: {catalogue.TASK_FAULTS: task_faults},
             readings,
             StorageReadings(spooled, storage.worker, lambda: network.restarts),
             storage.server_readings,
@@ -104,7 +106,7 @@ async def _serve(config: ServeConfig) -> int:
             [*network_service.periodic_tasks, *periodic_tasks],
             stop,
             asyncio.gather(storage.watch(), network.watch(), *([forwarding.watch()] if forwarding else [])),
-            faults,
+            task_faults,
         )
     return 0
 
@@ -157,6 +159,15 @@ async def _wait_for_predecessors(data: Path) -> None:
                 if time.monotonic() > deadline_s:
                     raise ServeError(f"network processes of an earlier headroom still use {data}") from exc
             await asyncio.sleep(0.05)
+
+
+def _store_contents(config: ServeConfig, storage: Storage) -> StoreReadings:
+    return StoreReadings(
+        storage.nodes,
+        config.spool.max_bytes,
+        settings=config.store.options.client_settings(),
+        max_client_series=config.quotas.metrics.max_series if config.quotas.metrics.enabled else 0,
+    )
 
 
 def _not_ready(stop: asyncio.Event, worker: StorageWorker, network: NetworkProcesses) -> str | None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from contextlib import AsyncExitStack
 from dataclasses import asdict, astuple, dataclass
 
@@ -13,8 +12,9 @@ from exporters.clickhouse.managed.executable import NoServerError
 from exporters.clickhouse.managed.server import ManagedServer, ServerError
 from exporters.clickhouse.reader import Nodes
 from exporters.self_metrics import SelfMetric, Values
-from headroom.config.settings import ServeConfig
+from headroom.config.settings import ConfigError, ServeConfig
 from headroom.errors import ServeError
+from headroom.server.addresses import address_fault
 from headroom.server.processes.clickhouse_supervisor import ClickHouseSupervisor
 from headroom.server.processes.storage_process import WorkerSettings
 from headroom.server.processes.storage_supervisor import StorageError, StorageWorker
@@ -41,7 +41,10 @@ class Storage:
 
 
 async def open_storage(config: ServeConfig, stack: AsyncExitStack) -> Storage:
-    """Raises ServeError. `stack` closes both: the worker drains the spool before the server stops."""
+    """`stack` closes both: the worker drains the spool before the server stops.
+
+    Raises ServeError, and ConfigError when the SQL address is in use.
+    """
     nodes, server = config.clickhouse_endpoints, None
     if nodes:
         address = ",".join(node.url for node in nodes)
@@ -76,7 +79,7 @@ async def _open_server(config: ServeConfig, stack: AsyncExitStack) -> tuple[Endp
     except (NoServerError, ServerError) as exc:
         raise ServeError(str(exc)) from exc
     except OSError as exc:
-        raise ServeError(f"cannot listen on {config.sql}: {os.strerror(exc.errno) if exc.errno else exc}") from exc
+        raise ConfigError([address_fault("--sql", config.sql, exc)]) from exc
     return Endpoint("http", server.host, server.http_port, WRITER, server.password), supervisor
 
 

@@ -1,8 +1,12 @@
-"""Metrics about the store's contents, queried once a minute and not at each scrape; and the spool's limit."""
+"""Metrics about the store's contents, queried once a minute and not at each scrape; and the spool's limit.
+
+Runs the computation of each minute's levels (minute_levels.py), too, which the metrics of levels follow.
+"""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from typing import Any, Final
 
 from clickhouse_connect.driver.exceptions import ClickHouseError
@@ -11,6 +15,7 @@ from exporters import self_metrics as catalogue
 from exporters.clickhouse.connection import Endpoint
 from exporters.clickhouse.reader import Nodes, UnreachableError
 from exporters.self_metrics import SelfMetric, Values
+from headroom.server.minute_levels import MinuteLevels
 from headroom.server.periodic import PeriodicTask
 from headroom.server.window_levels import WindowLevels
 
@@ -28,16 +33,24 @@ GROUP BY job ORDER BY job LIMIT 50
 class StoreReadings:
     """The latest results; empty before the first query."""
 
-    def __init__(self, store: Nodes, spool_max_bytes: int, *, max_client_series: int = 0) -> None:
-        """`max_client_series`: budget of kafka_client_quota_window_*; 0 switches them off."""
+    def __init__(
+        self,
+        store: Nodes,
+        spool_max_bytes: int,
+        *,
+        settings: Mapping[str, str] | None = None,
+        max_client_series: int = 0,
+    ) -> None:
+        """`settings`: of statements that write. `max_client_series`: budget of kafka_client_quota_window_*; 0 switches
+        them off."""
         self._store = store
-        self._levels = WindowLevels(store.current, max_client_series) if max_client_series else None
+        self._levels = WindowLevels(store, max_client_series)
+        self._minutes = MinuteLevels(store, settings or {}, self._levels.read)
         self._values: dict[SelfMetric, Values] = {catalogue.SPOOL_MAX_BYTES: spool_max_bytes}
 
     def tasks(self) -> list[PeriodicTask]:
-        """The first query runs one interval after the start."""
-        own = PeriodicTask("store readings", _EVERY_MS, self.read)
-        return [own, self._levels.task()] if self._levels else [own]
+        """The readings, first one interval after the start; and the levels of each minute."""
+        return [PeriodicTask("store readings", _EVERY_MS, self.read), self._minutes.task()]
 
     async def read(self) -> None:
         """Raises ConnectionError when the store is unreachable; the previous results remain."""
@@ -49,7 +62,7 @@ class StoreReadings:
 
     def readings(self) -> dict[SelfMetric, Values]:
         """For the registry."""
-        return self._values | (self._levels.readings() if self._levels else {})
+        return self._values | self._levels.readings()
 
 
 def _asked(node: Endpoint) -> tuple[list[Any], list[Any]]:

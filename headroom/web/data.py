@@ -169,11 +169,10 @@ class Data:
         since_ms = now_ms() - _KNOWN_MS
         names = {"since_ms": since_ms, "all": int(ALL_METRICS in wanted.metrics), "prefixes": wanted.metrics}
         found, metrics = await asyncio.gather(
-            asyncio.to_thread(preview_of, wanted, self._nodes.current, since_ms, most=_MAX_INSTANCES),
+            asyncio.to_thread(preview_of, wanted, self._nodes, since_ms, most=_MAX_INSTANCES),
             self._rows(queries.METRICS, names),
         )
-        document = found.document()
-        document["clients"] = document["clients"][:_MAX_SHOWN]
+        document = found.document(_MAX_SHOWN)
         return {**document, "is_complete": found.known < _MAX_INSTANCES, "metrics": metrics if wanted.metrics else []}
 
     async def jobs(self) -> list[Row]:

@@ -46,7 +46,8 @@ FROM (
            intDiv(toUnixTimestamp(ts) - toUnixTimestamp(now()) + 900, 10) AS slot,
            round(sum(rate * interval_ms) / 10000) AS rate
     FROM headroom.quota_usage_recent
-    WHERE minute >= toStartOfMinute(now('UTC') - INTERVAL 15 MINUTE) AND ts > now() - INTERVAL 15 MINUTE AND ts <= now()
+    WHERE minute BETWEEN toStartOfMinute(now('UTC') - INTERVAL 15 MINUTE) AND now('UTC')
+      AND ts > now() - INTERVAL 15 MINUTE AND ts <= now()
       AND source = 'gateway'
       AND user IN {users:Array(String)} AND client_id IN {client_ids:Array(String)}
     GROUP BY cluster, quota_key, user, client_id, broker_id, slot
@@ -67,9 +68,10 @@ ORDER BY broker_id, at
 
 # The clients that share the bucket, and the usage of each, on the client's worst broker.
 BUCKET = """
+WITH (SELECT (window_start, computed_at) FROM headroom.newest_minute) AS newest
 SELECT user, client_id, usage, broker_id, group_usage, limit, muted_ms > 0 AS muted
-FROM headroom.usage_by_minute
-WHERE window_start = toStartOfMinute(now('UTC') - INTERVAL 64 SECOND)
+FROM headroom.headroom_minutes
+WHERE window_start = newest.1 AND computed_at = newest.2
   AND cluster = {cluster:String} AND quota_key = {quota_key:String} AND broker_id = {broker_id:Int32}
   AND bucket_user = {bucket_user:String} AND bucket_client_id = {bucket_client_id:String} AND source = {source:String}
 ORDER BY usage DESC

@@ -1,19 +1,23 @@
 """Quotas as JSON, shaped like KIP-546: {"entries": [{"entity": {type: name or null}, "values": {key: number}}]}.
 
-A null name is the type's default entity, a missing type is not part of the entity, and an empty string is a name.
+A null name is the type's default entity, a missing type is not part of the entity, and an empty string is a name. An
+infinite quota, which a broker accepts and JSON has no number for, is the string "Infinity", as in protobuf's JSON.
 Sans-I/O.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import re
 import sys
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Final
 
 from quota_metrics.config.entities import IP, TYPES, Entity, Rules, entity_of, text
 from quota_metrics.config.validation import KEYS_OF_CLIENTS, KEYS_OF_IPS
+
+INFINITY: Final = "Infinity"
 
 
 class QuotaFileError(ValueError):
@@ -42,7 +46,17 @@ def parse_rules(content: str | bytes) -> dict[Entity, dict[str, float]]:
 
 def document(rules: Rules) -> dict[str, Any]:
     """The document that `parse_rules` reads, before JSON encoding."""
-    return {"entries": [{"entity": dict(entity), "values": dict(values)} for entity, values in rules.items()]}
+    return {
+        "entries": [
+            {"entity": dict(entity), "values": {key: json_number(value) for key, value in values.items()}}
+            for entity, values in rules.items()
+        ]
+    }
+
+
+def json_number(value: float) -> float | str:
+    """A quota as JSON has it."""
+    return INFINITY if value == math.inf else value
 
 
 def parse_pairs(content: str | bytes) -> list[tuple[str | None, str | None, str | None]]:
@@ -92,6 +106,9 @@ def _values(where: str, entity: Entity, values: Any) -> Iterator[tuple[str, floa
     for key, value in values.items():
         if key not in known:
             raise QuotaFileError(f"{where}: unknown key {key!r}, not one of {', '.join(known)}")
+        if value == INFINITY:
+            yield key, math.inf
+            continue
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise QuotaFileError(f"{where}: {key} is not a number")
         if not 0 < value <= sys.float_info.max:  # false for NaN, too

@@ -27,6 +27,7 @@ MODULES = (
     "bombs",
     "quotas.resolution",
     "live_views",
+    "web.pages",
     "spark_jobs",
 )
 TIMEOUT_S = 300

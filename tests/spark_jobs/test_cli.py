@@ -12,6 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from headroom.cli import job
+from spark_jobs.cli import JOBS
 
 
 def invoke(*asked: str) -> tuple[int, str]:
@@ -44,6 +45,14 @@ def invoke(*asked: str) -> tuple[int, str]:
 )
 def test_invalid_options_exit_with_2(asked: list[str], reported: str) -> None:
     assert invoke(*asked) == (2, f"headroom: {reported}\n")
+
+
+@pytest.mark.parametrize("name", sorted(set(JOBS) - {"quota-headroom"}))
+def test_fail_on_is_refused_by_jobs_without_levels(name: str) -> None:
+    """It would never match, so that a check in CI would pass for ever."""
+    result = CliRunner().invoke(job.app, [name, "--fail-on", "warn"])
+    said = f"headroom: --fail-on is for quota-headroom: {name} computes no levels\n"
+    assert (result.exit_code, result.stdout, result.stderr) == (2, "", said)
 
 
 @pytest.mark.parametrize("url", ["localhost:8123", "ftp://localhost", "http://", "http://host:x", "chdb:///tmp", ""])

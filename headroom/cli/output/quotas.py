@@ -10,6 +10,7 @@ import orjson
 
 from headroom.cli.output.tables import print_table
 from quota_metrics.config.entities import Entity, Rules, entity_of, text
+from quota_metrics.config.json_file import json_number
 from quota_metrics.config.resolution import Resolution, Rule
 
 Client: TypeAlias = tuple[str | None, str | None, str | None]  # user, client-id, ip
@@ -84,10 +85,12 @@ def _resolution_document(client: Client, quotas: Mapping[str, Resolution]) -> di
         "ip": ip,
         "quotas": {
             key: {
-                "value": resolution.value,
+                "value": json_number(resolution.value),
                 "entity": dict(resolution.entity),
                 "metric_tags": resolution.metric_tags,
-                "overridden": [{"entity": dict(rule.entity), "value": rule.value} for rule in resolution.overridden],
+                "overridden": [
+                    {"entity": dict(rule.entity), "value": json_number(rule.value)} for rule in resolution.overridden
+                ],
             }
             for key, resolution in quotas.items()
         },

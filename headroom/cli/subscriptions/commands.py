@@ -13,6 +13,7 @@ import orjson
 import typer
 
 from exporters.clickhouse.connection import Endpoint, password_of, tls_of
+from exporters.clickhouse.reader import Nodes
 from exporters.printable import printable
 from headroom.cli.cluster import CommandConfig, TimeoutMs, asked, reported_in_one_line, utf8
 from headroom.cli.output.forms import Output
@@ -169,7 +170,7 @@ def preview(
         values = {key: value for key, value in {**values, **given}.items() if value}
         subscription = parse_subscription(name or "preview", values, EXTRA_MATCH_KEYS)
         since_ms = int(time.time() * 1000) - _seconds(since) * 1000
-        found = preview_of(subscription, _endpoint(url), since_ms)
+        found = preview_of(subscription, Nodes(_endpoint(url)), since_ms)
         typer.echo(_json(found.document()), nl=False) if output is Output.JSON else print_preview(found, since)
 
 

@@ -8,8 +8,11 @@ from pathlib import Path
 import pytest
 
 from exporters import self_metrics as catalogue
+from exporters.clickhouse import minutes
 from exporters.clickhouse.connection import Endpoint
-from exporters.clickhouse.reader import Nodes
+from exporters.clickhouse.reader import Nodes, Row
+from headroom.server import minute_levels, window_levels
+from headroom.server.minute_levels import MinuteLevels
 from headroom.server.store_readings import StoreReadings
 from headroom.server.window_levels import WindowLevels
 from tests.kit.clickhouse import running_clickhouse
@@ -63,14 +66,68 @@ def test_readings_show_jobs_known_issues_and_window_levels(tmp_path: Path) -> No
         assert shown[catalogue.WINDOW_LIMIT_KNOWN] == {(*producer, name, "gateway"): 1 for name in "ab"}
 
 
+class FakeStore:
+    """Answers the statements of MinuteLevels. `rows`: of the minute."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.rows, self.computed = 5, list[int]()
+        monkeypatch.setattr(minute_levels, "read_rows", self.read)
+        monkeypatch.setattr(minute_levels, "run_statement", self.run)
+
+    def read(self, _: Endpoint, sql: str, parameters: Row, *, timeout_s: float) -> list[Row]:
+        assert (sql, timeout_s) == (minutes.COUNT_ROWS, 60)
+        return [{"rows": self.rows}]
+
+    def run(self, _: Endpoint, sql: str, parameters: Row, settings: Row, *, timeout_s: float) -> None:
+        assert (sql, settings, timeout_s) == (minutes.COMPUTE_MINUTE, {"quorum": "2"}, 60)
+        self.computed.append(parameters["window_s"])
+
+
+def test_minute_is_computed_once_and_again_when_rows_arrive_late(monkeypatch: pytest.MonkeyPatch) -> None:
+    now_s, followed, store = 1_000_000, list[int](), FakeStore(monkeypatch)
+
+    async def follow(window_s: int) -> None:
+        followed.append(window_s)
+
+    nodes = Nodes(Endpoint("http", "127.0.0.1", 1))
+    levels = MinuteLevels(nodes, {"quorum": "2"}, follow, now_ms=lambda: now_s * 1000)
+    asyncio.run(levels.step())
+    asyncio.run(levels.step())
+    assert store.computed == [999_900]  # the minute from 999,960 on has not ended
+    store.rows += 1
+    asyncio.run(levels.step())
+    assert store.computed == [999_900]  # not at once
+    now_s += 10
+    asyncio.run(levels.step())
+    now_s += 10
+    asyncio.run(levels.step())
+    assert store.computed == [999_900] * 2
+    now_s += 4
+    asyncio.run(levels.step())
+    assert store.computed == followed == [999_900, 999_900, 999_960]  # four seconds after its end
+
+
+def test_failed_minute_is_computed_again_after_a_pause(monkeypatch: pytest.MonkeyPatch) -> None:
+    store = FakeStore(monkeypatch)
+
+    async def fail(window_s: int) -> None:
+        raise ConnectionError
+
+    now_s = 1_000_000
+    levels = MinuteLevels(Nodes(Endpoint("http", "127.0.0.1", 1)), {"quorum": "2"}, fail, now_ms=lambda: now_s * 1000)
+    for tries in (1, 2):
+        with pytest.raises(ConnectionError):
+            asyncio.run(levels.step())
+        asyncio.run(levels.step())  # not at once: a minute that is too much for the store would keep it busy
+        assert store.computed == [999_900] * tries
+        now_s += 10
+
+
 def test_outdated_window_levels_are_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     now_s = 1_000_000
-    levels = WindowLevels(Endpoint("http", "127.0.0.1", 1), 8, now_ms=lambda: now_s * 1000)
-    asked: list[int] = []
-    monkeypatch.setattr(levels, "_ask", lambda window_s: asked.append(window_s) or [])
-    asyncio.run(levels.read())
-    asyncio.run(levels.read())
-    assert asked == [999_900]  # the minute from 999,960 on has not ended; each is read once
+    levels = WindowLevels(Nodes(Endpoint("http", "127.0.0.1", 1)), 8, now_ms=lambda: now_s * 1000)
+    monkeypatch.setattr(window_levels, "read_rows", lambda *_, **__: [])
+    asyncio.run(levels.read(999_900))
     assert levels.readings()[catalogue.WINDOW_START] == 999_900
-    now_s += 181
+    now_s += 81
     assert levels.readings() == {}

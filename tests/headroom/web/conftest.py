@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
+import httpx
 import pytest
 from playwright.sync_api import Browser, sync_playwright
 
@@ -105,6 +106,7 @@ def serving(clickhouse: RunningClickHouse, tmp_path_factory: pytest.TempPathFact
             environment.setenv("HEADROOM_CLICKHOUSE_PASSWORD", clickhouse.writer.password)
             running = stack.enter_context(Served(directory, *settings))
         eventually(running.ready, lambda found: found[0] == 200)
+        eventually(lambda: httpx.get(f"http://{running.http}/api/v1/headroom").json(), bool)  # a minute was computed
         yield running
 
 

@@ -48,6 +48,28 @@ def refused(*arguments: str) -> str:
     return lines[0].removeprefix("headroom: ")
 
 
+def test_infinite_quota_survives_a_json_round_trip(tmp_path: Path, rules: str) -> None:
+    """A broker accepts it for request_percentage and never throttles by it; JSON has no number for it."""
+    change = ("--from", rules, "--client-id", "app-1", "--add", "request_percentage=inf", "--output", "json")
+    printed = run("alter", *change).stdout
+    again = written(tmp_path, printed)
+    for output in ("json", "text", "table"):
+        shown = run("describe", "--from", again, "--output", output).stdout
+        assert shown == (printed if output == "json" else shown)
+        assert ("Infinity" if output == "json" else "inf") in shown
+    of_client = ("--from", again, "--user", "bob", "--client-id", "app-1", "--output", "json")
+    [resolved] = json.loads(run("resolve", *of_client).stdout)
+    assert resolved["quotas"]["request_percentage"]["value"] == "Infinity"
+
+
+@pytest.mark.parametrize("value", ['"inf"', '"5"', '"-Infinity"', '"NaN"', "Infinity", "1e999", "null", "true"])
+def test_other_texts_and_non_finite_numbers_are_refused(tmp_path: Path, value: str) -> None:
+    file = written(
+        tmp_path, f'{{"entries": [{{"entity": {{"user": "a"}}, "values": {{"request_percentage": {value}}}}}]}}'
+    )
+    assert refused("describe", "--from", file).startswith("entries[0]: request_percentage is ")
+
+
 def test_resolve_prints_json(rules: str) -> None:
     result = run("resolve", "--from", rules, "--user", "alice", "--client-id", "app-1", "--output", "json")
     assert result.exit_code == 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,9 +11,12 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from exporters.clickhouse.connection import Endpoint
+from exporters.clickhouse.reader import Nodes
 from exporters.clickhouse.store import Store
 from headroom.cli.subscriptions.commands import app
-from headroom.subscription_preview import JAVA_POINTS, LIBRDKAFKA_POINTS
+from headroom.subscription_preview import JAVA_POINTS, LIBRDKAFKA_POINTS, preview_of
+from telemetry.rules.subscription_config import parse_subscription
 from tests.kit.clickhouse import RunningClickHouse, running_clickhouse
 from tests.kit.sinks import RunningSink
 
@@ -54,6 +58,20 @@ def clickhouse(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningClic
     with running_clickhouse(tmp_path_factory.mktemp("clickhouse")) as running:
         _fill(running.store, CLIENTS)
         yield running
+
+
+def test_preview_reads_from_the_next_node_when_one_is_away(clickhouse: RunningClickHouse) -> None:
+    wanted = parse_subscription("preview", {"metrics": "*"})
+    nodes = Nodes(Endpoint("http", "127.0.0.1", 1), clickhouse.reader)
+    found = preview_of(wanted, nodes, int(time.time() - 3600) * 1000)
+    assert [client.client_id for client in found.clients] == ["orders", "orders-2"]
+    assert nodes.current == clickhouse.reader
+
+
+def test_preview_without_store_raises_connection_error() -> None:
+    wanted = parse_subscription("preview", {"metrics": "*"})
+    with pytest.raises(ConnectionError, match="cannot reach http://127"):
+        preview_of(wanted, Nodes(Endpoint("http", "127.0.0.1", 1)), 0)
 
 
 def preview(clickhouse: RunningClickHouse, *arguments: str) -> str:

@@ -124,8 +124,17 @@ def test_sql_address_in_use_is_a_one_line_error(tmp_path: Path) -> None:
     [port] = free_ports(1)
     with refusing(port), pytest.raises(RuntimeError) as failed, Served(tmp_path, "--sql", f"{LOOPBACK}:{port}"):
         pass
-    said = f"headroom: cannot listen on {LOOPBACK}:{port}: Address already in use"
+    said = f"headroom: --sql: cannot listen on {LOOPBACK}:{port}: Address already in use"
     assert str(failed.value) == f"headroom serve did not start: {said}"
+
+
+def test_address_in_use_is_found_before_anything_starts(tmp_path: Path) -> None:
+    [port] = free_ports(1)
+    with refusing(port), pytest.raises(RuntimeError) as failed, Served(tmp_path, "--http", f"{LOOPBACK}:{port}"):
+        pass
+    said = f"headroom: --http: cannot listen on {LOOPBACK}:{port}: Address already in use"
+    assert str(failed.value) == f"headroom serve did not start: {said}"
+    assert not {"clickhouse", "spool"} & {path.name for path in (tmp_path / "data").iterdir()}
 
 
 def test_outdated_server_is_refused_at_startup(tmp_path: Path) -> None:

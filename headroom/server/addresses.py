@@ -1,0 +1,61 @@
+"""Whether the addresses that `headroom serve` will listen on can be opened, before it starts anything.
+
+Not part of startup_check.py: `headroom config check` is used beside a running service, which holds them.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Iterator
+
+from headroom.config.settings import Address, ServeConfig
+
+
+def address_faults(config: ServeConfig) -> list[str]:
+    """One line for each address that cannot be opened, with its flag or setting.
+
+    Without `sql`: the managed server waits for a predecessor that may hold its port, and reserves it before it starts.
+    """
+    return [fault for flag, address in _addresses(config) if (fault := address_fault(flag, address))]
+
+
+def address_fault(flag: str, address: Address, error: OSError | None = None) -> str:
+    """Why the address cannot be opened, by `error` or by opening and closing it; empty when it can."""
+    if error is None:
+        try:
+            _open_once(address)
+        except OSError as exc:
+            error = exc
+    if error is None:
+        return ""
+    # asyncio's message repeats the address; errors of the resolver have numbers of their own
+    why = (
+        os.strerror(error.errno) if error.errno and not isinstance(error, socket.gaierror) else error.strerror or error
+    )
+    return f"{flag}: cannot listen on {address}: {why}"
+
+
+def _addresses(config: ServeConfig) -> Iterator[tuple[str, Address]]:
+    if not config.observe:
+        yield "--listen", config.listen
+        for number, listener in enumerate(config.listeners):
+            yield f"listeners[{number}].listen", listener.listen
+    yield "--http", config.http
+    if config.grpc.listen is not None:
+        yield "--grpc", config.grpc.listen
+    if config.otlp.grpc is not None:
+        yield "--otlp-grpc", config.otlp.grpc
+    if config.otlp.http is not None:
+        yield "--otlp-http", config.otlp.http
+
+
+def _open_once(address: Address) -> None:
+    """Binds to each address of the host. Raises OSError. A connection that is closing does not keep a port."""
+    for family, *_, bound in socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM):
+        with socket.socket(family) as opened:
+            opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if family == socket.AF_INET6:
+                opened.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)  # as asyncio does
+            opened.bind(bound)
+            opened.listen()  # two sockets with SO_REUSEADDR may be bound, one of them listens

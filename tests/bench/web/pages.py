@@ -1,0 +1,102 @@
+"""Each page and each API endpoint of `headroom serve` over 10 M rows of usage and 100 k clients: latency over HTTP.
+
+python -m tests.bench.web.pages [ROWS] [SERIES]
+
+All are requested in turns, one after the other, each round with the names of another client, so that none is answered
+by the cache of the request before. A what-if question replays recorded usage in a child process; it has no goal.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import sys
+import tempfile
+import time
+from pathlib import Path
+from urllib.parse import urlencode
+
+import httpx
+
+from tests.bench.figure import tell
+from tests.bench.kit.usage_rows import BUSY, CLUSTER, fill
+from tests.kit.clickhouse import running_clickhouse
+from tests.kit.serving import Served
+
+GOAL_MS = 200.0  # at the 95th percentile
+ROUNDS = 40
+CACHED_S = 2.1  # equal requests within it share one result
+WHAT_IFS = 3
+
+
+def paths(number: int) -> dict[str, str]:
+    """What is requested in one round, by the name of its figure."""
+    busy = number % BUSY
+    client = {"cluster": CLUSTER, "user": f"user-{busy % 50}", "client_id": f"busy-{busy}"}
+    preview = urlencode({"metrics": f"org.apache.kafka.producer.metric{3 + number}", "match": "client_id=busy-.*"})
+    asked = urlencode(client)
+    return {
+        "page_overview": "/",
+        "page_overview_search": f"/?q=client-{number}",
+        "page_overview_level": "/?level=warn,critical,throttled&sort=utilization",
+        "page_client": f"/clients/detail?{asked}",
+        "page_quotas": "/quotas",
+        "page_subscriptions": "/subscriptions",
+        "page_subscription_preview": f"/subscriptions/preview?{preview}",
+        "page_status": "/status",
+        "api_headroom": f"/api/v1/headroom?cluster={CLUSTER}",
+        "api_headroom_search": f"/api/v1/headroom?q=client-{number}",
+        "api_usage": f"/api/v1/usage?{asked}&quota_key=producer_byte_rate",
+        "api_clients": f"/api/v1/clients?cluster={CLUSTER}",
+        "api_client": f"/api/v1/client?{asked}",
+        "api_gateway_share": "/api/v1/gateway-share",
+        "api_quotas": f"/api/v1/quotas?cluster={CLUSTER}",
+        "api_quota_changes": f"/api/v1/quota-changes?cluster={CLUSTER}",
+        "api_subscriptions": "/api/v1/subscriptions",
+        "api_subscription_preview": f"/api/v1/subscription-preview?{preview}",
+        "api_status": "/api/v1/status",
+    }
+
+
+def request_ms(browser: httpx.Client, path: str) -> float:
+    began = time.perf_counter()
+    answer = browser.get(path)
+    took_ms = (time.perf_counter() - began) * 1000
+    assert answer.status_code == 200, (path, answer.text[:300])
+    return took_ms
+
+
+def measured(browser: httpx.Client) -> dict[str, list[float]]:
+    """ms of each request; the first round warms caches and connections."""
+    took: dict[str, list[float]] = {}
+    for number in range(ROUNDS + 1):
+        began = time.monotonic()
+        for name, path in paths(number).items():
+            took.setdefault(name, []).append(request_ms(browser, path))
+        time.sleep(max(CACHED_S - (time.monotonic() - began), 0))
+    return {name: times[1:] for name, times in took.items()}
+
+
+def what_if_ms(browser: httpx.Client, number: int) -> float:
+    """The form's question about a quota of one user."""
+    asked = {"cluster": CLUSTER, "user": f"user-{number}", "quota_key": "producer_byte_rate", "value": 40_000}
+    return request_ms(browser, f"/api/v1/what-if?{urlencode({**asked, 'since': '15m'})}")
+
+
+def main(rows: int, series: int) -> None:
+    with tempfile.TemporaryDirectory() as directory, running_clickhouse(Path(directory) / "clickhouse") as server:
+        fill(server, rows, series)
+        os.environ["HEADROOM_CLICKHOUSE_PASSWORD"] = server.writer.password
+        with (
+            Served(Path(directory), "--clickhouse", server.writer.url) as served,
+            httpx.Client(base_url=f"http://{served.http}", timeout=60) as browser,
+        ):
+            for name, took_ms in measured(browser).items():
+                p95 = statistics.quantiles(took_ms, n=20)[-1]
+                tell(f"{name}_p95_ms", p95, "ms", p95 / GOAL_MS, f"goal_{GOAL_MS:.0f}_ms")
+            what_if = statistics.median(what_if_ms(browser, number) for number in range(WHAT_IFS))
+            tell("api_what_if_ms", what_if, "ms", what_if / GOAL_MS, f"{GOAL_MS:.0f}_ms")
+
+
+if __name__ == "__main__":
+    main(*(int(argument) for argument in sys.argv[1:] or ("10000000", "1000000")))

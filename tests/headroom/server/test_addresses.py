@@ -1,0 +1,58 @@
+"""Addresses that cannot be opened are reported with their flags before `headroom serve` starts anything."""
+
+from __future__ import annotations
+
+import socket
+from typing import Any
+
+import pytest
+
+from headroom.config.settings import ServeConfig
+from headroom.server.addresses import address_faults
+
+LOOPBACK = "127.0.0.1"
+
+
+def configured(address: str, **more: Any) -> ServeConfig:
+    """Each address that may be opened is this one; the validation of settings would refuse that."""
+    one = ServeConfig(listen=f"{LOOPBACK}:0", http=f"{LOOPBACK}:0", sql=f"{LOOPBACK}:0", **more)
+    parsed = ServeConfig(listen=address, http=f"{LOOPBACK}:0", sql=f"{LOOPBACK}:0").listen
+    grpc = one.grpc.model_copy(update={"listen": parsed})
+    otlp = one.otlp.model_copy(update={"grpc": parsed, "http": parsed})
+    return one.model_copy(update={"listen": parsed, "http": parsed, "grpc": grpc, "otlp": otlp})
+
+
+def test_each_address_in_use_is_reported_with_its_flag() -> None:
+    with socket.create_server((LOOPBACK, 0)) as taken:
+        address = f"{LOOPBACK}:{taken.getsockname()[1]}"
+        why = f"cannot listen on {address}: Address already in use"
+        flags = ["--listen", "--http", "--grpc", "--otlp-grpc", "--otlp-http"]
+        assert address_faults(configured(address)) == [f"{flag}: {why}" for flag in flags]
+        observing = configured(address, observe="127.0.0.1:1")
+        assert address_faults(observing) == [f"{flag}: {why}" for flag in flags[1:]]
+
+
+def test_further_listener_in_use_is_reported_with_its_index() -> None:
+    with socket.create_server((LOOPBACK, 0)) as taken:
+        address = f"{LOOPBACK}:{taken.getsockname()[1]}"
+        config = configured(f"{LOOPBACK}:0", upstream="127.0.0.1:1", listeners=[{"listen": address}])
+        [fault] = address_faults(config)
+    assert fault == f"listeners[0].listen: cannot listen on {address}: Address already in use"
+
+
+@pytest.mark.parametrize(
+    ("address", "why"), [("192.0.2.1:9000", "Cannot assign requested address"), ("no-such-host.invalid:9000", "")]
+)
+def test_address_of_another_machine_is_reported(address: str, why: str) -> None:
+    faults = address_faults(configured(address))
+    assert faults
+    assert all(f": cannot listen on {address}: {why}" in fault for fault in faults)
+
+
+def test_free_address_and_one_in_time_wait_are_accepted() -> None:
+    with socket.create_server((LOOPBACK, 0)) as server:
+        address = f"{LOOPBACK}:{server.getsockname()[1]}"
+        with socket.create_connection(server.getsockname()):
+            server.accept()[0].close()  # the server's end waits in TIME_WAIT
+    assert address_faults(configured(address)) == []
+    assert address_faults(configured(f"{LOOPBACK}:0")) == []
