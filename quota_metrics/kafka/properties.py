@@ -12,8 +12,8 @@ from urllib.request import url2pathname
 from quota_metrics.kafka.authentication import Security
 from quota_metrics.kafka.errors import PropertiesError
 from quota_metrics.kafka.oauth import from_endpoint, from_file, unsecured
+from quota_metrics.kafka.renewed_tls import RenewedContext
 from quota_metrics.kafka.sasl import Mechanism, OAuthBearer, Plain, Scram
-from quota_metrics.kafka.tls import tls_context
 
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 _ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
@@ -48,7 +48,7 @@ def security(properties: Mapping[str, str]) -> Security:
     if protocol not in PROTOCOLS:
         raise PropertiesError(f"security.protocol={protocol} is not one of {', '.join(PROTOCOLS)}")
     return Security(
-        tls=tls_context(properties) if protocol.endswith("SSL") else None,
+        tls=RenewedContext(properties) if protocol.endswith("SSL") else None,
         sasl=_mechanism(properties) if protocol.startswith("SASL_") else None,
     )
 

@@ -12,6 +12,14 @@ from typing import NamedTuple
 from exporters.key_store import KeyStore, KeyStoreError, is_pem, load_key, read_pkcs12
 from quota_metrics.kafka.errors import PropertiesError
 
+# Those that name a file.
+FILE_PROPERTIES = (
+    "ssl.truststore.location",
+    "ssl.ca.location",
+    "ssl.keystore.location",
+    "ssl.certificate.location",
+    "ssl.key.location",
+)
 _BLOCK = re.compile(r"-----BEGIN ([A-Z0-9 ]+)-----.*?-----END \1-----", re.DOTALL)
 
 

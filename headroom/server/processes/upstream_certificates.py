@@ -10,7 +10,7 @@ from urllib.parse import quote
 from cachetools import LRUCache
 
 from quota_metrics.kafka.errors import PropertiesError
-from quota_metrics.kafka.tls import tls_context
+from quota_metrics.kafka.renewed_tls import RenewedContext
 from telemetry.gateway.security.listener_security import UpstreamCertificateError
 
 _MAX_KEPT = 1_000
@@ -42,6 +42,6 @@ class UpstreamCertificates:
     def _load(self, file: Path) -> ssl.SSLContext:
         own = {"ssl.keystore.location": str(file), "ssl.key.location": str(file)}
         try:
-            return tls_context(self._properties | own)
+            return RenewedContext(self._properties | own)
         except PropertiesError as exc:
             raise UpstreamCertificateError(f"{file} cannot be used: {exc}") from exc

@@ -18,6 +18,7 @@ from quota_metrics.kafka.errors import PropertiesError
 from quota_metrics.kafka.oauth import unsecured
 from quota_metrics.kafka.properties import parse_properties, read_properties, security
 from quota_metrics.kafka.sasl import OAuthBearer, Plain, SaslError, Scram
+from quota_metrics.kafka.tls import tls_context
 from tests.kit.certificates import CertificateAuthority
 
 PLAIN_JAAS = 'org.apache.kafka.common.security.plain.PlainLoginModule required username="al\\"ice" password="p;=w";'
@@ -97,9 +98,7 @@ def test_pkcs12_stores_are_loaded(tmp_path: Path) -> None:
         "ssl.keystore.location": str(authority.key_store("mine", "key")),
         "ssl.keystore.password": "key",
     }
-    tls = security(properties).tls
-    assert tls is not None
-    assert len(tls.get_ca_certs()) == 1
+    assert len(tls_context(properties).get_ca_certs()) == 1
     with pytest.raises(PropertiesError, match=r"mine\.p12 cannot be used: it is neither PEM nor PKCS12"):
         security(properties | {"ssl.keystore.password": "other"})
     with pytest.raises(PropertiesError, match=r"ca\.p12 cannot be used: it has no private key"):
@@ -119,21 +118,13 @@ def test_trust_store_may_contain_unicode_comments(tmp_path: Path) -> None:
     begin, end = "-----BEGIN CERTIFICATE-----", "-----END CERTIFICATE-----"
     pem = f"{begin}{Path(certifi.where()).read_text().split(begin)[1].split(end)[0]}{end}\n"
     store.write_text(f"# Zertifizierungsstelle für Köln\n{pem}\n# 認証局\n{pem}", "utf-8")
-    loaded = security({"security.protocol": "SSL", "ssl.truststore.location": str(store)}).tls
-    assert loaded is not None
-    assert len(loaded.get_ca_certs()) == 1
-    inline = security({"security.protocol": "SSL", "ssl.truststore.certificates": store.read_text("utf-8")}).tls
-    assert inline is not None
-    assert len(inline.get_ca_certs()) == 1
+    assert len(tls_context({"ssl.truststore.location": str(store)}).get_ca_certs()) == 1
+    assert len(tls_context({"ssl.truststore.certificates": store.read_text("utf-8")}).get_ca_certs()) == 1
 
 
 def test_tls_verifies_names_and_certificates_by_default() -> None:
     def context(**more: str) -> ssl.SSLContext:
-        tls = security(
-            {"security.protocol": "SSL", **{key.replace("_", "."): value for key, value in more.items()}}
-        ).tls
-        assert tls is not None
-        return tls
+        return tls_context({key.replace("_", "."): value for key, value in more.items()})
 
     assert (context().check_hostname, context().verify_mode) == (True, ssl.CERT_REQUIRED)
     unnamed = context(ssl_endpoint_identification_algorithm="")
