@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from typing import Final
 
 
 def now_ms() -> int:
@@ -10,7 +11,7 @@ def now_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-_WALL_AT_START_NS = time.time_ns() - time.monotonic_ns()
+_WALL_AT_START_NS: Final = time.time_ns() - time.monotonic_ns()
 
 
 def monotonic_ms() -> int:

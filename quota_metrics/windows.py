@@ -9,10 +9,11 @@ incomplete windows count as full, steady traffic of one record a second reads 10
 from __future__ import annotations
 
 import math
+from typing import Final
 
-LONG_MAX = 2**63 - 1
-LONG_MIN = -(2**63)
-UNLIMITED = float(LONG_MAX)  # the bound, and the number of tokens, without a quota
+LONG_MAX: Final = 2**63 - 1
+LONG_MIN: Final = -(2**63)
+UNLIMITED: Final = float(LONG_MAX)  # the bound, and the number of tokens, without a quota
 
 
 class Rate:

@@ -19,19 +19,19 @@ import dataclasses
 import struct
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import Any
+from typing import Any, Final
 
 import orjson
 
 from exporters.model import ANONYMOUS, UNKNOWN, ClientInstance, Connection, Push, QuotaLimit, UsageSample
 
-_PUSH_HEAD = struct.Struct(">q16siBB")
-_PUSH_TIME = struct.Struct(">q")
-_PUSH_ORIGIN = struct.Struct(">16siBB")
-_INSTANCE_HEAD = struct.Struct(">q16s")
-_SENDER_HEAD = struct.Struct(">HH")
-_CONNECTION_FIELDS = tuple(field.name for field in dataclasses.fields(Connection))
-_CONNECTION_DEFAULTS: dict[str, Any] = {  # for records of versions without the field
+_PUSH_HEAD: Final = struct.Struct(">q16siBB")
+_PUSH_TIME: Final = struct.Struct(">q")
+_PUSH_ORIGIN: Final = struct.Struct(">16siBB")
+_INSTANCE_HEAD: Final = struct.Struct(">q16s")
+_SENDER_HEAD: Final = struct.Struct(">HH")
+_CONNECTION_FIELDS: Final = tuple(field.name for field in dataclasses.fields(Connection))
+_CONNECTION_DEFAULTS: Final[dict[str, Any]] = {  # for records of versions without the field
     "cluster": "",
     "listener": "",
     "principal": ANONYMOUS,
@@ -41,7 +41,8 @@ _CONNECTION_DEFAULTS: dict[str, Any] = {  # for records of versions without the 
     "software_version": UNKNOWN,
     "broker_id": -1,
 }
-_MAX_CLIENT_ID_CHARS = 16_383  # valid UTF-8 fits the length field; replacement characters may make invalid text longer
+# Valid UTF-8 fits the length field; replacement characters may make invalid text longer.
+_MAX_CLIENT_ID_CHARS: Final = 16_383
 
 
 def sender_bytes(connection: Connection, client_id: str | None) -> bytes:

@@ -14,21 +14,22 @@ from __future__ import annotations
 
 import re
 import struct
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from crc32c import crc32c
 
 from exporters.model import RecordKind
 
-FRAME = struct.Struct(">IIIB")
-SUFFIX = ".spool"
-FREE_SUFFIX = ".free"  # finished, to be overwritten
-FORMAT = 1
-_CHECKED = 12  # where the checksummed bytes of a frame begin
-_NAME = re.compile(r"\d{20}-([A-Za-z0-9_.]+)-([0-9a-f]{8})-v(\d{1,4})(r?)\.spool")
-_WRITER = re.compile(r"[A-Za-z0-9_.]+")
-_KINDS: dict[int, RecordKind] = {kind.value: kind for kind in RecordKind}
-CRC_OF_KIND: dict[int, int] = {kind.value: crc32c(bytes([kind])) for kind in RecordKind}  # where a checksum begins
+FRAME: Final = struct.Struct(">IIIB")
+SUFFIX: Final = ".spool"
+FREE_SUFFIX: Final = ".free"  # finished, to be overwritten
+FORMAT: Final = 1
+_CHECKED: Final = 12  # where the checksummed bytes of a frame begin
+_NAME: Final = re.compile(r"\d{20}-([A-Za-z0-9_.]+)-([0-9a-f]{8})-v(\d{1,4})(r?)\.spool")
+_WRITER: Final = re.compile(r"[A-Za-z0-9_.]+")
+_KINDS: Final[dict[int, RecordKind]] = {kind.value: kind for kind in RecordKind}
+# Where a checksum begins.
+CRC_OF_KIND: Final[dict[int, int]] = {kind.value: crc32c(bytes([kind])) for kind in RecordKind}
 
 Record = tuple[RecordKind, bytes]
 

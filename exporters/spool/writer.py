@@ -23,8 +23,8 @@ from exporters.model import RecordKind
 from exporters.spool.segment_format import CRC_OF_KIND, FRAME, FREE_SUFFIX, SUFFIX, segment_name
 
 _FRAME_BYTES: Final = FRAME.size
-_MEASURE_EVERY_S = 1.0  # maximum age of the measured size of the other files
-_MEASURE_AGAIN_S = 0.05  # the same while the spool seems full
+_MEASURE_EVERY_S: Final = 1.0  # maximum age of the measured size of the other files
+_MEASURE_AGAIN_S: Final = 0.05  # the same while the spool seems full
 
 
 class SpoolFull(Exception):  # noqa: N818 - a condition, as queue.Full

@@ -7,29 +7,31 @@ unrecordQuotaSensor). Of requests without a byte rate only the throttling is vis
 
 from __future__ import annotations
 
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from exporters.levels import MutedTime
 from exporters.model import Exchange, QuotaKey, UsageSample
 from quota_metrics.measure.quota_in_force import QuotaInForce, QuotaOf, unknown_quota
 from quota_metrics.windows import Rate
 
-PRODUCE, FETCH, SHARE_FETCH = 0, 1, 78
+PRODUCE: Final = 0
+FETCH: Final = 1
+SHARE_FETCH: Final = 78
 
 # Plain strings, because hashing an enum member is a Python call.
-_PRODUCER = QuotaKey.PRODUCER_BYTE_RATE.value
-_CONSUMER = QuotaKey.CONSUMER_BYTE_RATE.value
-_REQUEST = QuotaKey.REQUEST_PERCENTAGE.value
-_MUTATION = QuotaKey.CONTROLLER_MUTATION_RATE.value
+_PRODUCER: Final = QuotaKey.PRODUCER_BYTE_RATE.value
+_CONSUMER: Final = QuotaKey.CONSUMER_BYTE_RATE.value
+_REQUEST: Final = QuotaKey.REQUEST_PERCENTAGE.value
+_MUTATION: Final = QuotaKey.CONTROLLER_MUTATION_RATE.value
 # CreateTopics, DeleteTopics, CreatePartitions: throttled by the controller's token bucket (KIP-599).
-_THROTTLED_BY = {19: _MUTATION, 20: _MUTATION, 37: _MUTATION}
+_THROTTLED_BY: Final = {19: _MUTATION, 20: _MUTATION, 37: _MUTATION}
 
-_NAME_CHARS_PER_CLIENT = 256  # on average: a client that invents names of 32 kB reaches the limit sooner
-_MAX_MUTED_MS = 600_000  # rows of a muted client end after this time: readers look back no further
+_NAME_CHARS_PER_CLIENT: Final = 256  # on average: a client that invents names of 32 kB reaches the limit sooner
+_MAX_MUTED_MS: Final = 600_000  # rows of a muted client end after this time: readers look back no further
 
 # A byte rate further below its limit has not caused a throttle time. The remaining tenth covers requests in flight,
 # which the broker has counted already.
-_BELOW_LIMIT = 0.9
+_BELOW_LIMIT: Final = 0.9
 
 _Client: TypeAlias = tuple[str, str, str, int]  # quota key, user, client-id, broker
 _Bucket: TypeAlias = tuple[str, str, str, int]  # quota key, user and client-id of the metric tags, broker

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
-from functools import partial
-from typing import cast
+from typing import Final, cast
+
+from mypy_extensions import mypyc_attr
 
 from exporters.model import UNKNOWN, Connection
 from telemetry.gateway.admission import Admission, GatewayCounts, Reason
@@ -16,14 +17,15 @@ from telemetry.gateway.networks import Network
 from telemetry.gateway.security.listener_security import ListenerSecurity
 from telemetry.gateway.security.token_owners import TokenOwners
 from telemetry.gateway.timeouts import TimedConnection
-from telemetry.gateway.upstream_connection import WRITE_BUFFER_BYTES, UpstreamConnection, UpstreamOwner, open_upstream
+from telemetry.gateway.upstream_connection import UpstreamConnection, UpstreamOwner, limit_writes, open_upstream, write
 from telemetry.receiver.group_commit import GroupCommit
 from telemetry.receiver.receiver import TelemetryReceiver
 from telemetry.wire.errors import ProtocolError
 
-_KEEP_ALIVE_SWEEPS = 4  # half the idle timeout, which is the brokers' by default
+_KEEP_ALIVE_SWEEPS: Final = 4  # half the idle timeout, which is the brokers' by default
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class SharedContext:
     """State shared by all client connections of a gateway; see `server.Gateway`."""
 
@@ -47,6 +49,7 @@ class SharedContext:
         raise NotImplementedError
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class ListenerContext:
     """State shared by the client connections of one listener; see `listener.Listener`."""
 
@@ -56,7 +59,7 @@ class ListenerContext:
     listeners: Listeners
 
 
-class ClientConnection(asyncio.Protocol, TimedConnection, UpstreamOwner):
+class ClientConnection(TimedConnection, UpstreamOwner):
     """Owns its upstream. Backpressure: a full write buffer on one side pauses reading on the other."""
 
     def __init__(self, listener: ListenerContext, node_id: int) -> None:
@@ -72,7 +75,7 @@ class ClientConnection(asyncio.Protocol, TimedConnection, UpstreamOwner):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)  # uvloop's is no subclass
-        self._transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES)
+        limit_writes(self._transport)
         self._gateway.counts.connections_total += 1
         peer = self._transport.get_extra_info("peername")
         if peer is None or self._gateway.admission.admit(peer[0]) is not None:  # None: reset before it was accepted
@@ -86,8 +89,8 @@ class ClientConnection(asyncio.Protocol, TimedConnection, UpstreamOwner):
         except ProtocolError as exc:
             self._refuse(exc)
             return
-        server_name = partial(self._security.server_name, self._transport)
-        self._node_id = self._listener.listeners.node_of(self._node_id, server_name)
+        listeners, security = self._listener.listeners, self._security
+        self._node_id = listeners.node_of(self._node_id, lambda: security.server_name(transport))
         self._authenticates = self._security.sasl
         if self._authenticates:
             self._gateway.admission.handshake_began(self, asyncio.get_running_loop().time())
@@ -100,11 +103,12 @@ class ClientConnection(asyncio.Protocol, TimedConnection, UpstreamOwner):
 
     async def _connect(self) -> None:
         gateway, listeners = self._gateway, self._listener.listeners
-        networks = gateway.upstream_networks
         for node in listeners.candidates(self._node_id):
             try:
                 async with asyncio.timeout(gateway.connect_timeout_s):
-                    upstream = await open_upstream(self, node, self._security, self._principal, networks)
+                    upstream = await open_upstream(
+                        self, node, self._security, self._principal, gateway.upstream_networks
+                    )
             except (OSError, TimeoutError) as exc:
                 gateway.counts.upstream_failures += 1
                 listeners.not_reached(node.node_id, str(exc) or "timed out")
@@ -192,8 +196,7 @@ class ClientConnection(asyncio.Protocol, TimedConnection, UpstreamOwner):
         except ProtocolError as exc:
             self._refuse(exc)
             return
-        if session.to_client:  # otherwise it may be the response to a keep-alive
-            self.active = True
+        self.active = self.active or bool(session.to_client)  # without it may be the response to a keep-alive
         self._pump(session)
         if self._authenticates and session.authenticated:
             self._authenticates = False
@@ -218,14 +221,11 @@ class ClientConnection(asyncio.Protocol, TimedConnection, UpstreamOwner):
             session.unflushed = False
             self._gateway.commit.soon(self._flushed)
         if session.to_upstream and self._upstream is not None:
-            self._upstream.write(session.to_upstream)
+            write(self._upstream.transport, session.to_upstream)
             session.to_upstream = []
         if session.to_client:
-            to_client, session.to_client = session.to_client, []
-            if len(to_client) == 1:
-                self._transport.write(to_client[0])
-            else:
-                self._transport.writelines(to_client)
+            write(self._transport, session.to_client)
+            session.to_client = []
         if self._draining and session.idle:
             self._transport.close()
 

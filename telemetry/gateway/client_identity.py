@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Final
 
 from exporters.model import Connection, Exchange
 from telemetry.gateway.exchanges import PendingRequest
@@ -10,21 +11,33 @@ from telemetry.gateway.request_heads import software_of
 from telemetry.gateway.security.authentication import SaslSession
 from telemetry.rules.client_instances import Caller
 
-_MAX_SOFTWARE_CHARS = 255
+_MAX_SOFTWARE_CHARS: Final = 255
+_EXCHANGE: Final = Exchange
+_NEW_TUPLE: Final = tuple.__new__
 
 
 class ClientIdentity:
     """The facts of a connection, and values derived from them once per change instead of once per request."""
 
-    __slots__ = ("_caller", "_client_id", "_client_id_bytes", "_connection_id", "facts", "sasl")
+    __slots__ = (
+        "_address",
+        "_broker_id",
+        "_caller",
+        "_client_id",
+        "_client_id_bytes",
+        "_connection_id",
+        "_principal",
+        "facts",
+        "sasl",
+    )
 
     def __init__(self, facts: Connection, connection_id: str, sasl: SaslSession | None = None) -> None:
-        self.facts = facts
         self.sasl = sasl  # None: the listener has no SASL, and the principal of `facts` never changes
         self._connection_id = connection_id
         self._client_id_bytes = b""
         self._client_id = ""
         self._caller: Caller | None = None
+        self._know(facts)
 
     def client_id(self, text: bytes) -> str:
         """The client id of a request header; cached, because most connections only send one."""
@@ -48,10 +61,8 @@ class ClientIdentity:
         """Stores the name and version of the last valid ApiVersions request (3+) of the connection, as Kafka does."""
         name, version = software_of(body)
         if name and version:
-            self.facts = dataclasses.replace(
-                self.facts, software_name=name[:_MAX_SOFTWARE_CHARS], software_version=version[:_MAX_SOFTWARE_CHARS]
-            )
-            self._caller = None
+            name, version = name[:_MAX_SOFTWARE_CHARS], version[:_MAX_SOFTWARE_CHARS]
+            self._know(dataclasses.replace(self.facts, software_name=name, software_version=version))
 
     def check(self, api_key: int, now_ms: int) -> None:
         """Raises ProtocolError when the authentication does not let a request pass now. The principal may be known from
@@ -63,21 +74,27 @@ class ClientIdentity:
     def note_principal(self) -> None:
         """Updates the principal after the broker answered a step of the authentication."""
         if self.sasl is not None and self.sasl.principal not in (None, self.facts.principal):
-            self.facts = dataclasses.replace(self.facts, principal=self.sasl.principal)
-            self._caller = None
+            self._know(dataclasses.replace(self.facts, principal=self.sasl.principal))
 
     def exchange(self, pending: PendingRequest, now_ms: int) -> Exchange:
         """The exchange for the usage meter, after the broker's answer, or at once for a request without one
         (acks=0)."""
-        facts = self.facts
-        return Exchange(
-            facts.principal,
+        values = (
+            self._principal,
             pending.client_id or "",
-            facts.source_address,
-            facts.broker_id,
+            self._address,
+            self._broker_id,
             pending.api.key,
             pending.request_bytes,
             pending.response_bytes,
             pending.throttle_ms,
             now_ms,
         )
+        return _NEW_TUPLE(_EXCHANGE, values)  # what Exchange(*values) does, without its interpreted constructor
+
+    def _know(self, facts: Connection) -> None:
+        self.facts = facts
+        self._principal = facts.principal
+        self._address = facts.source_address
+        self._broker_id = facts.broker_id
+        self._caller = None

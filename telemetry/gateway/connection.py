@@ -37,19 +37,24 @@ from telemetry.wire.apis import (
     SASL_AUTHENTICATE,
 )
 from telemetry.wire.errors import ProtocolError
-from telemetry.wire.frames import LENGTH_BYTES, FrameScanner, Mode
+from telemetry.wire.frames import FORWARD, HOLD, LENGTH_BYTES, SKIP, UNDECIDED, FrameScanner
 from telemetry.wire.headers import REQUEST_HEAD, encode_request, request_body
+from telemetry.wire.primitives import int16_at, int32_at
 from telemetry.wire.telemetry_messages import read_push, read_push_head
 
-_API_VERSIONS_TOO_NEW = struct.pack(">hihhh", 35, 1, API_VERSIONS, 0, APIS[API_VERSIONS].max_version)  # KIP-511: v0
-_HELD = frozenset({GET_TELEMETRY_SUBSCRIPTIONS, PUSH_TELEMETRY, API_VERSIONS})
+# KIP-511: in version 0.
+_API_VERSIONS_TOO_NEW: Final = struct.pack(">hihhh", 35, 1, API_VERSIONS, 0, APIS[API_VERSIONS].max_version)
+_HELD: Final = frozenset({GET_TELEMETRY_SUBSCRIPTIONS, PUSH_TELEMETRY, API_VERSIONS})
 _PUSH: Final = APIS[PUSH_TELEMETRY]
-_CLIENT_ID_AT = LENGTH_BYTES + REQUEST_HEAD.size  # in a frame
-_MAX_REQUEST_HEAD_BYTES = 100_000  # a client id and a transactional id of 32 kB each fit
+_CLIENT_ID_AT: Final = LENGTH_BYTES + REQUEST_HEAD.size  # in a frame
+_MAX_REQUEST_HEAD_BYTES: Final = 100_000  # a client id and a transactional id of 32 kB each fit
 
 
-class ProxiedConnection:
-    """The state of one connection. If one of the `from_*` methods raises ProtocolError, both sides must be closed."""
+class ProxiedConnection(FrameScanner):
+    """The state of one connection, and the scanner of its requests.
+
+    If one of the `from_*` methods raises ProtocolError, both sides must be closed.
+    """
 
     def __init__(
         self,
@@ -63,6 +68,7 @@ class ProxiedConnection:
         local: Mapping[int, LocalAnswer] | None = None,
         sasl: SaslSession | None = None,
     ) -> None:
+        super().__init__(limits.max_request_bytes)
         self.to_upstream: list[bytes] = []
         self.to_client: list[bytes] = []
         self.unflushed = False
@@ -81,12 +87,6 @@ class ProxiedConnection:
         self._too_large: PushRequest | None = None  # the same, when it is skipped
         self._client_id_end = 0  # of the held request: offset in its frame
         self._known_push: KnownPush | None = None
-        self._requests = FrameScanner(
-            begin=self._begin_token if sasl else self._begin_request,
-            complete=self._complete_request,
-            end=bytes,
-            max_frame_bytes=limits.max_request_bytes,
-        )
         self._responses = BrokerResponses(
             self._pending,
             self._client,
@@ -98,7 +98,7 @@ class ProxiedConnection:
     def from_client(self, data: bytes, now_ms: int) -> bool:
         """Handles bytes from the client. Returns whether a request that is not forwarded is, or was, unfinished."""
         known, sasl = self._known_push, self._sasl
-        if known is not None and self._requests.between_frames and (sasl is None or now_ms < sasl.open_until_ms):
+        if known is not None and self.between_frames and (sasl is None or now_ms < sasl.open_until_ms):
             found = known.match(data)
             if found is not None:
                 correlation_id, payload = found
@@ -108,14 +108,16 @@ class ProxiedConnection:
                 )
                 return False
         self._now_ms = now_ms
-        self.to_upstream += self._requests.feed(data)
-        before, self.unfinished_request = self.unfinished_request, self._requests.unfinished
+        forwarded = self.feed(data)
+        self.to_upstream = self.to_upstream + forwarded if self.to_upstream else forwarded
+        before, self.unfinished_request = self.unfinished_request, self.unfinished
         return before > 0 or self.unfinished_request > 0
 
     def from_upstream(self, data: bytes, now_ms: int) -> None:
         """Handles bytes from the broker."""
-        self.to_client += self._responses.feed(data, now_ms)
-        self.response_waits = not self._responses.scanner.between_frames
+        forwarded = self._responses.feed_at(data, now_ms)
+        self.to_client = self.to_client + forwarded if self.to_client else forwarded
+        self.response_waits = not self._responses.between_frames
 
     def flushed(self, ok: bool) -> bytes:
         """Returns the answers that waited for the flush of the spool, or their refusals if it failed.
@@ -126,7 +128,7 @@ class ProxiedConnection:
 
     def discard(self) -> None:
         """Frees unfinished requests and responses before the connection is closed."""
-        self._requests.discard()
+        super().discard()
         self._responses.discard()
         self.unfinished_request = 0
 
@@ -137,7 +139,7 @@ class ProxiedConnection:
         Not while requests are in flight, before SASL is done, or after its session expired.
         """
         accepted = self._sasl is None or now_ms < self._sasl.open_until_ms
-        if self._local or not accepted or not self.idle or not self._requests.between_frames:
+        if self._local or not accepted or not self.idle or not self.between_frames:
             return
         pending = PendingRequest(APIS[API_VERSIONS], 0, 0, None, 0)
         pending.keep_alive = True
@@ -150,37 +152,39 @@ class ProxiedConnection:
         self._receiver.disconnected(self._connection_id)
 
     @property
-    def held_bytes(self) -> int:
-        """Bytes held of the unfinished request."""
-        return self._requests.held_bytes
-
-    @property
     def authenticated(self) -> bool:
         return self._sasl is None or self._sasl.principal is not None
 
     @property
     def idle(self) -> bool:
         """Whether every received request has been answered."""
-        return not self._pending and self._held is None
+        return self._pending.first is None and self._held is None
 
     # --- the beginning of a request: forward, hold or skip
 
-    def _begin_request(self, length: int, data: bytes, offset: int) -> Mode | None:
+    def begin(self, length: int, data: bytes, offset: int) -> int:
+        """On a listener with SASL: a token as a raw frame, or a request."""
+        if self._sasl is None or not self._sasl.raw:
+            return self._begin_request(length, data, offset)
+        return self._begin_held(PendingRequest(APIS[SASL_AUTHENTICATE], RAW_TOKEN, 0, None, length), data, offset)
+
+    def _begin_request(self, length: int, data: bytes, offset: int) -> int:
         if len(data) - offset < REQUEST_HEAD.size:
             if length < REQUEST_HEAD.size:
                 raise ProtocolError(f"cannot read a request of {length} bytes")
-            return None
-        key, version, correlation_id, id_length = REQUEST_HEAD.unpack_from(data, offset)
+            return UNDECIDED
+        key, version = int16_at(data, offset), int16_at(data, offset + 2)
         api = APIS.get(key)
         if api is None or version < 0 or (version > api.max_version and key != API_VERSIONS):
             raise ProtocolError(f"cannot forward a request of API {key} version {version}")
         if self._sasl is not None and self._now_ms >= self._sasl.open_until_ms:
             self._client.check(key, self._now_ms)
+        correlation_id, id_length = int32_at(data, offset + 4), int16_at(data, offset + 8)
         start = offset + REQUEST_HEAD.size
-        client_id_end = start + max(id_length, 0)
+        client_id_end = start + id_length if id_length > 0 else start
         if len(data) < client_id_end and length + offset > len(data):
             self._check_head(data, offset)
-            return None
+            return UNDECIDED
         if client_id_end - offset > length:
             raise ProtocolError(f"cannot read a client id of {id_length} bytes in a request of {length}")
         client_id = None if id_length < 0 else self._client.client_id(data[start:client_id_end])
@@ -193,40 +197,34 @@ class ProxiedConnection:
         if key == PRODUCE:
             return self._begin_produce(pending, data, offset, client_id_end)
         self._pending.append(pending)
-        return Mode.FORWARD
+        return FORWARD
 
-    def _begin_token(self, length: int, data: bytes, offset: int) -> Mode | None:
-        """On a listener with SASL: a token as a raw frame, or a request."""
-        if self._sasl is None or not self._sasl.raw:
-            return self._begin_request(length, data, offset)
-        return self._begin_held(PendingRequest(APIS[SASL_AUTHENTICATE], RAW_TOKEN, 0, None, length), data, offset)
-
-    def _begin_held(self, pending: PendingRequest, data: bytes, offset: int) -> Mode | None:
+    def _begin_held(self, pending: PendingRequest, data: bytes, offset: int) -> int:
         self._held = pending
         if pending.request_bytes <= self._limits.max_held_request_bytes:
-            return Mode.HOLD
+            return HOLD
         if pending.api.key != PUSH_TELEMETRY:
             raise ProtocolError(f"cannot accept a {pending.api.name} request of {pending.request_bytes} bytes")
         begun = data[offset - LENGTH_BYTES : offset + _MAX_REQUEST_HEAD_BYTES]
         if len(begun) < LENGTH_BYTES + min(_MAX_REQUEST_HEAD_BYTES, pending.request_bytes):
-            return None
+            return UNDECIDED
         head = read_push_head(request_body(begun, self._client_id_end, flexible=True))
         self._too_large = PushRequest(*head, self._client.caller(pending.client_id))
-        return Mode.SKIP
+        return SKIP
 
-    def _begin_produce(self, pending: PendingRequest, data: bytes, offset: int, client_id_end: int) -> Mode | None:
+    def _begin_produce(self, pending: PendingRequest, data: bytes, offset: int, client_id_end: int) -> int:
         try:
             acks = acks_of(data, client_id_end, offset + pending.request_bytes, pending.version)
         except ProtocolError:
             if len(data) - offset >= pending.request_bytes:
                 raise
             self._check_head(data, offset)
-            return None
+            return UNDECIDED
         if acks == 0:  # the broker never answers these
             self._observe(self._client.exchange(pending, self._now_ms))
         else:
             self._pending.append(pending)
-        return Mode.FORWARD
+        return FORWARD
 
     @staticmethod
     def _check_head(data: bytes, offset: int) -> None:
@@ -236,7 +234,7 @@ class ProxiedConnection:
 
     # --- a whole request that was held
 
-    def _complete_request(self, frame: bytes) -> bytes:
+    def complete(self, frame: bytes) -> bytes:
         pending, self._held = self._held, None
         if pending is None:
             return b""
@@ -296,5 +294,5 @@ class ProxiedConnection:
         if answer.after_flush:
             pending.flushed = False
             self.unflushed = True
-        elif len(self._pending) == 1:
+        elif self._pending.size == 1:
             self.to_client.append(self._pending.take_ready())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from collections import deque
 from collections.abc import Callable
 
 from exporters.model import Exchange
@@ -45,50 +44,56 @@ class PendingRequest:
         self.correlation_id = correlation_id
         self.client_id = client_id
         self.request_bytes = request_bytes
+        self.next: PendingRequest | None = None  # in PendingRequests
 
 
 class PendingRequests:
     """The queue of one connection: responses are sent in the order of the requests."""
 
-    __slots__ = ("_max_requests", "_queue")
+    __slots__ = ("_last", "_max_requests", "first", "size")
 
     def __init__(self, max_requests: int) -> None:
         self._max_requests = max_requests
-        self._queue: deque[PendingRequest] = deque()
-
-    def __len__(self) -> int:
-        return len(self._queue)
-
-    @property
-    def first(self) -> PendingRequest | None:
-        return self._queue[0] if self._queue else None
+        self.first: PendingRequest | None = None
+        self._last: PendingRequest | None = None
+        self.size = 0
 
     def append(self, pending: PendingRequest) -> None:
         """Raises ProtocolError when too many requests are in flight."""
-        if len(self._queue) >= self._max_requests:
+        if self.size >= self._max_requests:
             raise ProtocolError(f"cannot accept more than {self._max_requests} requests in flight")
-        self._queue.append(pending)
+        if self._last is None:
+            self.first = pending
+        else:
+            self._last.next = pending
+        self._last = pending
+        self.size += 1
 
-    def pop(self) -> PendingRequest:
-        return self._queue.popleft()
+    def remove_first(self) -> None:
+        """There must be one."""
+        assert self.first is not None
+        self.first = self.first.next
+        if self.first is None:
+            self._last = None
+        self.size -= 1
 
     def flushed(self, ok: bool) -> bytes:
         """The responses that may be sent after a flush. If it failed (`ok` False), waiting answers become refusals."""
-        for pending in self._queue:
+        pending = self.first
+        while pending is not None:
             if not (ok or pending.flushed or pending.answer is None):
                 pending.answer = pending.answer.refused()
             pending.flushed = True
+            pending = pending.next
         return self.take_ready()
 
     def take_ready(self) -> bytes:
         """The local answers at the head of the queue that wait for nothing."""
         out = b""
-        queue = self._queue
-        while queue:
-            pending = queue[0]
+        while (pending := self.first) is not None:
             answer = pending.answer
             if answer is None or not pending.flushed:
                 break
-            queue.popleft()
+            self.remove_first()
             out += encode_response(pending.api, pending.version, pending.correlation_id, answer.body)
         return out

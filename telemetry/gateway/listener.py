@@ -10,6 +10,7 @@ from telemetry.gateway.client_connection import ClientConnection, ListenerContex
 from telemetry.gateway.listeners import BACKLOG, BrokerNode, Listeners, ListeningServer
 from telemetry.gateway.security.listener_security import ListenerSecurity
 from telemetry.gateway.security.tls_handshake import TlsServer
+from telemetry.gateway.upstream_connection import as_protocol
 
 
 class Listener(ListenerContext):
@@ -41,8 +42,8 @@ class Listener(ListenerContext):
     async def _accept(self, listener: socket.socket, node_id: int) -> ListeningServer:
         """Accepts the connections of a bound socket, the listener of a node."""
 
-        def serve() -> ClientConnection:
-            return ClientConnection(self, node_id)
+        def serve() -> asyncio.Protocol:
+            return as_protocol(ClientConnection(self, node_id))
 
         if self.security.tls is None:
             return await asyncio.get_running_loop().create_server(serve, sock=listener, backlog=BACKLOG)

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import functools
 import struct
+from typing import Final
 
 from telemetry.rules.client_metrics import PushRequest
 from telemetry.wire.telemetry_messages import PUSH_HEAD, PUSH_TELEMETRY
 
-_CORRELATION_ID_END = 12  # offset behind length, api_key, api_version and correlation_id
-_PUSH_V0 = PUSH_TELEMETRY << 16  # api_key and api_version in one
+_CORRELATION_ID_END: Final = 12  # offset behind length, api_key, api_version and correlation_id
+_PUSH_V0: Final = PUSH_TELEMETRY << 16  # api_key and api_version in one
 
 
 class KnownPush:

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import re
+from typing import Final
 
 from telemetry.wire.errors import ProtocolError
-from telemetry.wire.primitives import Reader
+from telemetry.wire.primitives import Reader, int16_at
 
-_SOFTWARE = re.compile(  # ApiVersionsRequest.SOFTWARE_NAME_VERSION_PATTERN
+_SOFTWARE: Final = re.compile(  # ApiVersionsRequest.SOFTWARE_NAME_VERSION_PATTERN
     r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?"
 )
-
-_NO_TAGS_NO_TRANSACTION = b"\x00\x00"  # how the body of nearly each Produce request begins, from version 9 on
 
 
 def software_of(body: bytes) -> tuple[str, str]:
@@ -23,10 +22,9 @@ def software_of(body: bytes) -> tuple[str, str]:
 
 def acks_of(data: bytes, client_id_end: int, end: int, version: int) -> int:
     """acks of a Produce request that ends at `end`. Raises ProtocolError when it has not arrived yet."""
-    if version >= 9 and data[client_id_end : client_id_end + 2] == _NO_TAGS_NO_TRANSACTION:
-        at = client_id_end + 2
-        if at + 2 <= min(end, len(data)):
-            return int.from_bytes(data[at : at + 2], "big", signed=True)
+    at = client_id_end + 2
+    if version >= 9 and at + 2 <= end and at + 2 <= len(data) and not data[at - 2] and not data[at - 1]:
+        return int16_at(data, at)  # no tagged fields and no transaction, as in nearly each request
     reader = Reader(data, min(client_id_end, len(data)))
     if version >= 9:
         reader.skip_tagged()

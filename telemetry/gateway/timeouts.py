@@ -5,19 +5,23 @@ from __future__ import annotations
 import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
+from typing import Final
+
+from mypy_extensions import mypyc_attr
 
 from telemetry.gateway.admission import Admission, Reason
 
-_SWEEP_S = 1.0
-_QUIET_SWEEPS = 8  # of the idle timeout
-_WAITING_SWEEPS = 24  # of a connection that waits for a response of the broker
+_SWEEP_S: Final = 1.0
+_QUIET_SWEEPS: Final = 8  # of the idle timeout
+_WAITING_SWEEPS: Final = 24  # of a connection that waits for a response of the broker
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class TimedConnection(ABC):
     """The part of a client connection that timeouts need."""
 
-    active = True  # bytes have passed in either direction since the last sweep
-    quiet_sweeps = 0
+    active: bool = True  # bytes have passed in either direction since the last sweep
+    quiet_sweeps: int = 0
 
     @property
     @abstractmethod

@@ -3,17 +3,28 @@
 from __future__ import annotations
 
 import asyncio
-from abc import ABC, abstractmethod
-from typing import cast
+from abc import abstractmethod
+from typing import Final, cast
+
+from mypy_extensions import trait
 
 from telemetry.gateway.listeners import BrokerNode, allowed_address
 from telemetry.gateway.networks import Network
 from telemetry.gateway.security.listener_security import ListenerSecurity
 
-WRITE_BUFFER_BYTES = 1 << 20
+_WRITE_BUFFER_BYTES: Final = 1 << 20
 
 
-class UpstreamOwner(ABC):
+@trait
+class StreamProtocol:
+    """An asyncio.Protocol without that base, which compiled classes cannot have; pass it with `as_protocol`."""
+
+    def eof_received(self) -> None:
+        """The transport closes itself."""
+
+
+@trait
+class UpstreamOwner(StreamProtocol):
     """The client connection, as an upstream connection uses it. A full write buffer pauses reading on the other
     side."""
 
@@ -32,7 +43,7 @@ class UpstreamOwner(ABC):
         """Resumes reading from the client, unless something else pauses it."""
 
 
-class UpstreamConnection(asyncio.Protocol):
+class UpstreamConnection(StreamProtocol):
     """`full`: the broker does not keep up."""
 
     def __init__(self, client: UpstreamOwner) -> None:
@@ -40,14 +51,11 @@ class UpstreamConnection(asyncio.Protocol):
         self.full = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)
-        self._transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES)
+        self.transport = cast(asyncio.Transport, transport)
+        limit_writes(self.transport)
 
     def data_received(self, data: bytes) -> None:
         self._client.upstream_received(data)
-
-    def write(self, chunks: list[bytes]) -> None:
-        self._transport.writelines(chunks)
 
     def pause_writing(self) -> None:
         self.full = True
@@ -58,16 +66,33 @@ class UpstreamConnection(asyncio.Protocol):
         self._client.go_on()
 
     def hold_back(self) -> None:
-        self._transport.pause_reading()
+        self.transport.pause_reading()
 
     def go_on(self) -> None:
-        self._transport.resume_reading()
+        self.transport.resume_reading()
 
     def close(self) -> None:
-        self._transport.close()
+        self.transport.close()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._client.upstream_lost()
+
+
+def as_protocol(owner: StreamProtocol) -> asyncio.Protocol:
+    return cast(asyncio.Protocol, owner)
+
+
+def limit_writes(transport: asyncio.Transport) -> None:
+    """Sets the size of the write buffer from which on the other side is not read."""
+    transport.set_write_buffer_limits(high=_WRITE_BUFFER_BYTES)
+
+
+def write(transport: asyncio.Transport, chunks: list[bytes]) -> None:
+    """Sends at least one chunk."""
+    if len(chunks) == 1:
+        transport.write(chunks[0])
+    else:
+        transport.writelines(chunks)
 
 
 async def open_upstream(
@@ -80,5 +105,6 @@ async def open_upstream(
     tls = security.upstream(node.host, principal)
     address = await allowed_address(node.host, node.port, networks)
     loop = asyncio.get_running_loop()
-    _, upstream = await loop.create_connection(lambda: UpstreamConnection(owner), address, node.port, **tls)
+    upstream = UpstreamConnection(owner)
+    await loop.create_connection(lambda: as_protocol(upstream), address, node.port, **tls)
     return upstream

@@ -81,9 +81,9 @@ class ReceiverCounts:
         return Counter({_NONE: self.accepted_pushes} if self.accepted_pushes else {}) + self.refused_pushes
 
 
-_ACCEPTED = Answer(PUSH_RESPONSE[_NONE], after_flush=True, refusal=PUSH_RESPONSE[RETRY])
-_REFUSED_PUSH = {code: Answer(body, after_flush=False, refusal=b"") for code, body in PUSH_RESPONSE.items()}
-_REFUSED_GET = {code: Answer(body, after_flush=False, refusal=b"") for code, body in REFUSED_GET.items()}
+_ACCEPTED: Final = Answer(PUSH_RESPONSE[_NONE], after_flush=True, refusal=PUSH_RESPONSE[RETRY])
+_REFUSED_PUSH: Final = {code: Answer(body, after_flush=False, refusal=b"") for code, body in PUSH_RESPONSE.items()}
+_REFUSED_GET: Final = {code: Answer(body, after_flush=False, refusal=b"") for code, body in REFUSED_GET.items()}
 
 
 def all_metrics_for(caller: Caller) -> str:

@@ -26,10 +26,10 @@ log = structlog.get_logger(__name__)
 
 ZERO_ID: Final = bytes(16)
 RESERVED_IDS: Final = frozenset({ZERO_ID, bytes(15) + b"\x01"})
-_COMPRESSION_TYPES = frozenset(range(5))  # none, gzip, snappy, lz4, zstd
+_COMPRESSION_TYPES: Final = frozenset(range(5))  # none, gzip, snappy, lz4, zstd
 _NONE: Final = ErrorCode.NONE  # on the way of each push: a member is looked up by Python code in 3.11
 # After these a client may ask again at once.
-_MENDED_BY_GET = frozenset({ErrorCode.UNKNOWN_SUBSCRIPTION_ID, ErrorCode.UNSUPPORTED_COMPRESSION_TYPE})
+_MENDED_BY_GET: Final = frozenset({ErrorCode.UNKNOWN_SUBSCRIPTION_ID, ErrorCode.UNSUPPORTED_COMPRESSION_TYPE})
 
 
 class PushRequest:

@@ -7,6 +7,7 @@ its header; each function raises ProtocolError when it cannot be parsed.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Final
 
 from telemetry.wire.apis import (
     APIS,
@@ -33,9 +34,9 @@ from telemetry.wire.primitives import (
 AddressOf = Callable[[int, str, int], tuple[str, int]]
 Rewrite = Callable[[bytes, int, AddressOf], bytes]
 
-_CONTROLLER_ENDPOINT = 2  # DescribeCluster's EndpointType (KIP-919)
-_NODE_ENDPOINTS_TAG = 0
-_UNSUPPORTED_VERSION = b"\x00\x23"  # error 35: the body is always version 0 (KIP-511)
+_CONTROLLER_ENDPOINT: Final = 2  # DescribeCluster's EndpointType (KIP-919)
+_NODE_ENDPOINTS_TAG: Final = 0
+_UNSUPPORTED_VERSION: Final = b"\x00\x23"  # error 35: the body is always version 0 (KIP-511)
 
 
 def api_versions(body: bytes, version: int) -> bytes:
@@ -200,7 +201,7 @@ def share_acknowledge(body: bytes, version: int, address_of: AddressOf) -> bytes
 
 
 # The APIs whose responses are collected and rewritten; PRODUCE beside them.
-REWRITES: dict[int, Rewrite] = {
+REWRITES: Final[dict[int, Rewrite]] = {
     METADATA: metadata,
     FIND_COORDINATOR: find_coordinator,
     DESCRIBE_CLUSTER: describe_cluster,

@@ -5,13 +5,26 @@ Source: the message definitions of Apache Kafka 4.3, through kio's generated sch
 
 from __future__ import annotations
 
-PRODUCE, FETCH, METADATA, FIND_COORDINATOR = 0, 1, 3, 10
-SASL_HANDSHAKE, API_VERSIONS, SASL_AUTHENTICATE, DESCRIBE_CLUSTER = 17, 18, 36, 60
-DESCRIBE_CONFIGS, ALTER_CONFIGS, INCREMENTAL_ALTER_CONFIGS, LIST_CONFIG_RESOURCES = 32, 33, 44, 74
-GET_TELEMETRY_SUBSCRIPTIONS, PUSH_TELEMETRY = 71, 72
-SHARE_FETCH, SHARE_ACKNOWLEDGE = 78, 79
+from typing import Final
 
-_NEVER = 1 << 15  # above each version
+PRODUCE: Final = 0
+FETCH: Final = 1
+METADATA: Final = 3
+FIND_COORDINATOR: Final = 10
+SASL_HANDSHAKE: Final = 17
+API_VERSIONS: Final = 18
+SASL_AUTHENTICATE: Final = 36
+DESCRIBE_CLUSTER: Final = 60
+DESCRIBE_CONFIGS: Final = 32
+ALTER_CONFIGS: Final = 33
+INCREMENTAL_ALTER_CONFIGS: Final = 44
+LIST_CONFIG_RESOURCES: Final = 74
+GET_TELEMETRY_SUBSCRIPTIONS: Final = 71
+PUSH_TELEMETRY: Final = 72
+SHARE_FETCH: Final = 78
+SHARE_ACKNOWLEDGE: Final = 79
+
+_NEVER: Final = 1 << 15  # above each version
 
 
 class Api:
@@ -51,7 +64,7 @@ class Api:
         return self.throttle_first_from is not None and version >= self.throttle_first_from
 
 
-_TABLE = (
+_TABLE: Final = (
     Api(0, "Produce", 13, 9, None),
     Api(1, "Fetch", 18, 12, 1),
     Api(2, "ListOffsets", 11, 6, 2),
@@ -143,7 +156,7 @@ _TABLE = (
     Api(92, "DeleteShareGroupOffsets", 0, 0, 0),
 )
 
-APIS: dict[int, Api] = {api.key: api for api in _TABLE}
+APIS: Final[dict[int, Api]] = {api.key: api for api in _TABLE}
 
 # Versions that the gateway could parse and does not advertise:
 # Fetch: from version 16 on a response may name brokers at its end (KIP-951), after megabytes of records; rewriting

@@ -7,12 +7,13 @@ header version 1 (both add tagged fields) from the API's first flexible version 
 from __future__ import annotations
 
 import struct
+from typing import Final
 
 from telemetry.wire.apis import Api
 from telemetry.wire.primitives import Reader
 
-REQUEST_HEAD = struct.Struct(">hhih")  # api_key, api_version, correlation_id, length of client_id
-RESPONSE_HEAD = struct.Struct(">ii")  # length, correlation_id
+REQUEST_HEAD: Final = struct.Struct(">hhih")  # api_key, api_version, correlation_id, length of client_id
+RESPONSE_HEAD: Final = struct.Struct(">ii")  # length, correlation_id
 
 
 def request_body(request: bytes, client_id_end: int, *, flexible: bool) -> bytes:

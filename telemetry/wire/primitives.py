@@ -14,10 +14,9 @@ from telemetry.wire.errors import ProtocolError
 INT16_MAX: Final = 32_767
 _UVARINT_MAX_BYTES: Final = 5  # an unsigned varint is 32 bits wide (ByteUtils.readUnsignedVarint)
 
-_INT8 = struct.Struct(">b")
-_INT16 = struct.Struct(">h")
-_INT32 = struct.Struct(">i")
-_INT64 = struct.Struct(">q")
+_INT16: Final = struct.Struct(">h")
+_INT32: Final = struct.Struct(">i")
+_INT64: Final = struct.Struct(">q")
 
 
 class Reader:
@@ -29,7 +28,7 @@ class Reader:
 
     __slots__ = ("_data", "_end", "offset")
 
-    def __init__(self, data: bytes | memoryview, offset: int = 0) -> None:
+    def __init__(self, data: bytes, offset: int = 0) -> None:
         self._data = data
         self._end = len(data)
         if not 0 <= offset <= self._end:
@@ -42,20 +41,22 @@ class Reader:
         return self._end - self.offset
 
     def int8(self) -> int:
-        return self._number(_INT8)
+        byte = self._data[self._number_at(1)]
+        return byte if byte < 0x80 else byte - 0x100
 
     def int16(self) -> int:
-        return self._number(_INT16)
+        return int16_at(self._data, self._number_at(2))
 
     def int32(self) -> int:
-        return self._number(_INT32)
+        return int32_at(self._data, self._number_at(4))
 
     def int64(self) -> int:
-        return self._number(_INT64)
+        value: int = _INT64.unpack_from(self._data, self._number_at(8))[0]
+        return value
 
     def boolean(self) -> bool:
         """Every byte except 0 is true (ByteBufferAccessor.readByte() != 0)."""
-        return self._number(_INT8) != 0
+        return self._data[self._number_at(1)] != 0
 
     def uvarint(self) -> int:
         """An unsigned varint of at most 32 bits."""
@@ -113,17 +114,15 @@ class Reader:
 
     def between(self, start: int, end: int) -> bytes:
         """The raw bytes of [start, end)."""
-        return bytes(self._data[start:end])
+        return self._data[start:end]
 
-    def _number(self, form: struct.Struct) -> int:
-        try:
-            value: int = form.unpack_from(self._data, self.offset)[0]
-        except struct.error as exc:
-            raise ProtocolError(
-                f"cannot read {form.size} bytes at offset {self.offset}: {self.remaining} left"
-            ) from exc
-        self.offset += form.size
-        return value
+    def _number_at(self, size: int) -> int:
+        """The offset of a number of `size` bytes, which is passed."""
+        at = self.offset
+        if at + size > self._end:
+            raise ProtocolError(f"cannot read {size} bytes at offset {at}: {self.remaining} left")
+        self.offset = at + size
+        return at
 
     def _text(self, length: int) -> str | None:
         if length > INT16_MAX:  # even where the length field allows more, as in Kafka's own readers
@@ -132,7 +131,8 @@ class Reader:
 
     def _bytes(self, length: int) -> bytes:
         start, self.offset = self.offset, self._after(length)
-        return bytes(self._data[start : self.offset])
+        end = self.offset
+        return self._data[start:end]
 
     def _count(self, count: int, element_bytes: int) -> int:
         if count < -1 or count * element_bytes > self.remaining:
@@ -145,8 +145,20 @@ class Reader:
         return self.offset + length
 
 
+def int16_at(data: bytes, at: int) -> int:
+    """The big-endian number at an offset; faster than struct in compiled code. The bytes must be there."""
+    value = data[at] << 8 | data[at + 1]
+    return value if value < 0x8000 else value - 0x1_0000
+
+
+def int32_at(data: bytes, at: int) -> int:
+    """Like `int16_at`."""
+    value = data[at] << 24 | data[at + 1] << 16 | data[at + 2] << 8 | data[at + 3]
+    return value if value < 0x8000_0000 else value - 0x1_0000_0000
+
+
 def write_int8(out: bytearray, value: int) -> None:
-    out += _INT8.pack(value)
+    out.append(value & 0xFF)
 
 
 def write_int16(out: bytearray, value: int) -> None:

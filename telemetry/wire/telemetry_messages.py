@@ -16,9 +16,9 @@ GET_TELEMETRY_SUBSCRIPTIONS: Final = 71
 PUSH_TELEMETRY: Final = 72
 
 PUSH_HEAD: Final = struct.Struct(">16siBb")  # client_instance_id, subscription_id, terminating, compression_type
-_GET_HEAD = struct.Struct(">ih16si")  # throttle_time_ms, error_code, client_instance_id, subscription_id
-_GET_TAIL = struct.Struct(">ii?")  # push_interval_ms, telemetry_max_bytes, delta_temporality
-_PUSH_ANSWER = struct.Struct(">ihB")  # throttle_time_ms, error_code, no tagged fields
+_GET_HEAD: Final = struct.Struct(">ih16si")  # throttle_time_ms, error_code, client_instance_id, subscription_id
+_GET_TAIL: Final = struct.Struct(">ii?")  # push_interval_ms, telemetry_max_bytes, delta_temporality
+_PUSH_ANSWER: Final = struct.Struct(">ihB")  # throttle_time_ms, error_code, no tagged fields
 ACCEPTED_COMPRESSION_TYPES: Final = b"\x04\x03\x01\x02"  # zstd, lz4, gzip, snappy, in order of preference
 
 

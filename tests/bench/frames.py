@@ -2,7 +2,8 @@
 
 Clients and broker are one process in C on another core (kit/framegen.c), with Produce and Fetch of several sizes; the
 proxies take turns, a median of ROUNDS each. Then the latency that a proxy adds at 200 B, and the memory of idle
-connections. With `tls` the clients' side is TLS, which needs the headers of OpenSSL.
+connections. With `tls` the clients' side is TLS, which needs the headers of OpenSSL. Our gateway runs from the compiled
+copy of the packages if `make compiled` has made one, as in `make bench`.
 
 python -m tests.bench.frames [tls]
 """
@@ -27,7 +28,7 @@ from headroom.demo.kit.jars import fetch_once, find_java
 from headroom.demo.kit.jvm import Jvm
 from headroom.demo.kit.processes import LOOPBACK, free_ports
 from tests.bench.figure import tell
-from tests.bench.kit.serve import cpu_s, open_files_allowed
+from tests.bench.kit.serve import builds, cpu_s, open_files_allowed
 from tests.kit.certificates import CertificateAuthority
 
 ROUNDS, ROUND_S, WARM_S = 5, 0.4, 0.4
@@ -156,7 +157,9 @@ def pinned(core: int, argv: list[str], **options: Any) -> subprocess.Popen[str]:
 
 @contextmanager
 def python_proxy(kind: str, load: Generator, files: list[str]) -> Iterator[Proxy]:
-    process = pinned(0, [sys.executable, "-m", "tests.bench.kit.proxies", kind, str(load.broker), *files])
+    environment = os.environ | list(builds().values())[-1]
+    command = [sys.executable, "-m", "tests.bench.kit.proxies", kind, str(load.broker), *files]
+    process = pinned(0, command, env=environment)
     try:
         assert process.stdout is not None
         yield Proxy(kind, int(process.stdout.readline()), psutil.Process(process.pid), load)

@@ -8,23 +8,20 @@ compiled copy of the packages if build/compiled exists (`make compiled`). python
 from __future__ import annotations
 
 import contextlib
-import os
 import signal
 import statistics
 import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping
-from pathlib import Path
 from typing import NamedTuple
 
 import psutil
 
 from tests.bench.figure import tell
 from tests.bench.kit.load_generator import LoadGenerator, random_payloads
-from tests.bench.kit.serve import Serve, cpu_s, open_files_allowed
+from tests.bench.kit.serve import Serve, builds, cpu_s, open_files_allowed
 
-COMPILED = Path("build/compiled")
 WARM_S, WINDOW_S, WINDOWS = 1.5, 1.0, 5
 RAMP_MS = 1_500
 SETTINGS = {"spool": {"max_bytes": 8 << 30}, "telemetry": {"max_instances": 20_000}}
@@ -81,15 +78,6 @@ def headroom(shape: Shape, environment: Mapping[str, str]) -> float:
         finally:
             with contextlib.suppress(psutil.NoSuchProcess):  # it was paused for so long that its parent replaced it
                 serve.worker.send_signal(signal.SIGCONT)
-
-
-def builds() -> dict[str, dict[str, str]]:
-    """Additional environment variables of each build."""
-    path = os.pathsep.join([str(COMPILED.absolute()), str(Path.cwd())])
-    found = {"interpreted": {"HEADROOM_PURE": "1"}}
-    if COMPILED.exists():
-        found["compiled"] = {"PYTHONSAFEPATH": "1", "PYTHONPATH": path}
-    return found
 
 
 def main() -> None:

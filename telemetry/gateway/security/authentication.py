@@ -18,6 +18,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from functools import lru_cache
+from typing import Final
 
 import structlog
 
@@ -45,10 +46,10 @@ from telemetry.wire.primitives import Reader
 
 log = structlog.get_logger(__name__)
 
-SASL = frozenset({SASL_HANDSHAKE, SASL_AUTHENTICATE})
-RAW_TOKEN = -1  # version of a token that is sent as a raw frame
-_BEFORE = frozenset({API_VERSIONS, SASL_HANDSHAKE, SASL_AUTHENTICATE})
-_TELEMETRY = frozenset({GET_TELEMETRY_SUBSCRIPTIONS, PUSH_TELEMETRY})
+SASL: Final = frozenset({SASL_HANDSHAKE, SASL_AUTHENTICATE})
+RAW_TOKEN: Final = -1  # version of a token that is sent as a raw frame
+_BEFORE: Final = frozenset({API_VERSIONS, SASL_HANDSHAKE, SASL_AUTHENTICATE})
+_TELEMETRY: Final = frozenset({GET_TELEMETRY_SUBSCRIPTIONS, PUSH_TELEMETRY})
 
 
 @lru_cache(maxsize=64)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import resource
 import subprocess
@@ -21,6 +22,7 @@ from headroom.demo.kit.processes import LOOPBACK, complaint, first_line, start, 
 
 START_TIMEOUT_S = 60.0
 PATIENCE_S = 120.0
+COMPILED = Path("build/compiled")
 USUAL_OPEN_FILES = 1024  # the usual soft limit of a service
 
 _READY = re.compile(r"ready kafka=\S+:(\d+) http=\S+:(\d+) sql=\S+:(\d+)")
@@ -123,6 +125,15 @@ def cpu_s(process: psutil.Process) -> float:
     """CPU seconds of all threads of the process so far."""
     times = process.cpu_times()
     return float(times.user + times.system)
+
+
+def builds() -> dict[str, dict[str, str]]:
+    """Environment variables of each build, the compiled one last, if `make compiled` has made it."""
+    path = os.pathsep.join([str(COMPILED.absolute()), str(Path.cwd())])
+    found = {"interpreted": {"HEADROOM_PURE": "1"}}
+    if COMPILED.exists():
+        found["compiled"] = {"PYTHONSAFEPATH": "1", "PYTHONPATH": path}
+    return found
 
 
 def open_files_allowed() -> int:

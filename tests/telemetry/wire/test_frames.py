@@ -5,32 +5,47 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from telemetry.wire.errors import ProtocolError
-from telemetry.wire.frames import FrameScanner, Mode
+from telemetry.wire.frames import FORWARD, HOLD, SKIP, UNDECIDED, FrameScanner
 
-MODES = {0: Mode.FORWARD, 1: Mode.HOLD, 2: Mode.SKIP}
+MODES = {0: FORWARD, 1: HOLD, 2: SKIP}
 
 
 def frame(mode: int, body: bytes) -> bytes:
     return (len(body) + 1).to_bytes(4, "big") + bytes([mode]) + body
 
 
-class Owner:
+class Scanner(FrameScanner):
     """Decides by the first byte; holds are turned around; each forwarded frame is followed by a mark."""
 
-    def __init__(self, max_frame_bytes: int = 1000) -> None:
-        self.scanner = FrameScanner(
-            begin=self.begin, complete=self.complete, end=lambda: b"|", max_frame_bytes=max_frame_bytes
-        )
+    def __init__(self) -> None:
+        super().__init__(1000)
         self.skipped = 0
 
-    def begin(self, length: int, data: bytes, offset: int) -> Mode | None:
+    def begin(self, length: int, data: bytes, offset: int) -> int:
         if len(data) <= offset:
-            return None
+            return UNDECIDED
         return MODES[data[offset] % 3]
 
     def complete(self, held: bytes) -> bytes:
         self.skipped += not held
         return held[::-1]
+
+    def end(self) -> bytes:
+        return b"|"
+
+
+class Fixed(FrameScanner):
+    """All frames have one mode."""
+
+    def __init__(self, mode: int) -> None:
+        super().__init__(100)
+        self.mode = mode
+
+    def begin(self, length: int, data: bytes, offset: int) -> int:
+        return self.mode
+
+    def complete(self, held: bytes) -> bytes:
+        return held
 
 
 def expected(frames: list[tuple[int, bytes]]) -> bytes:
@@ -47,42 +62,41 @@ frames_strategy = st.lists(st.tuples(st.integers(0, 2), st.binary(max_size=40)),
 @given(frames_strategy, st.lists(st.integers(1, 30), max_size=40))
 def test_output_does_not_depend_on_chunk_boundaries(frames: list[tuple[int, bytes]], cuts: list[int]) -> None:
     stream = b"".join(frame(mode, body) for mode, body in frames)
-    owner = Owner()
+    scanner = Scanner()
     out = b""
     at = 0
     for cut in [*cuts, len(stream)]:
-        out += b"".join(owner.scanner.feed(stream[at : at + cut]))
+        out += b"".join(scanner.feed(stream[at : at + cut]))
         at += cut
     assert out == expected(frames)
-    assert owner.skipped == sum(mode == 2 for mode, _ in frames)
+    assert scanner.skipped == sum(mode == 2 for mode, _ in frames)
 
 
 def test_consecutive_forwarded_frames_are_not_copied() -> None:
-    scanner = FrameScanner(begin=lambda *_: Mode.FORWARD, complete=bytes, end=bytes, max_frame_bytes=100)
+    scanner = Fixed(FORWARD)
     data = frame(0, b"abc") * 3
     (out,) = scanner.feed(data)
     assert out is data
 
 
 def test_empty_feed_decides_pending_frame() -> None:
-    ready: list[Mode | None] = [None]
-    scanner = FrameScanner(begin=lambda *_: ready[0], complete=bytes, end=bytes, max_frame_bytes=100)
+    scanner = Fixed(UNDECIDED)
     assert scanner.feed(frame(0, b"abc")) == []
-    ready[0] = Mode.FORWARD
+    scanner.mode = FORWARD
     assert scanner.feed(b"") == [frame(0, b"abc")]
 
 
 @pytest.mark.parametrize("length", [0, -1, -(2**31), 1001, 2**31 - 1])
 def test_out_of_range_length_raises_protocol_error(length: int) -> None:
     with pytest.raises(ProtocolError, match="frame of"):
-        Owner().scanner.feed(length.to_bytes(4, "big", signed=True))
+        Scanner().feed(length.to_bytes(4, "big", signed=True))
 
 
 @given(st.lists(st.binary(max_size=64), max_size=10))
 def test_random_bytes_raise_only_protocol_error(pieces: list[bytes]) -> None:
-    owner = Owner()
+    scanner = Scanner()
     try:
         for piece in pieces:
-            owner.scanner.feed(piece)
+            scanner.feed(piece)
     except ProtocolError:
         pass
