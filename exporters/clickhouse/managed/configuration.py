@@ -122,6 +122,7 @@ def _limits(memory_bytes: int) -> dict[str, Any]:
         "background_distributed_schedule_pool_size": 1,
         "os_threads_nice_value_merge_mutate": 5,
         "asynchronous_metrics_update_period_s": 10,
+        "async_insert_threads": 0,  # no async inserts: the threads of their queue wake up 100 times a second each
         "merge_tree": {
             "number_of_free_entries_in_pool_to_execute_mutation": 1,
             "number_of_free_entries_in_pool_to_lower_max_size_of_merge": 1,
