@@ -150,6 +150,14 @@ class Store:
             self._disconnect()
             raise QueryError(code_and_message(str(exc))[1]) from exc
 
+    def query_arrow(self, sql: str, parameters: Mapping[str, Any]) -> pa.Table:
+        """A result of many rows, as columns. Raises QueryError."""
+        try:
+            return self._connected().query_arrow(sql, parameters=dict(parameters))
+        except (*_FAILURES, UnsupportedServerError) as exc:
+            self._disconnect()
+            raise QueryError(code_and_message(str(exc))[1]) from exc
+
     def replicas_agree(self, table: str) -> bool:
         """Whether every replica is reachable and has all rows of a table that were confirmed before this call."""
         if not self._options.cluster:

@@ -39,8 +39,12 @@ class Series(NamedTuple):
 
 def identity(push: Push) -> bytes:
     """The owner of series, for `series_id`. It comes from the connection, so no payload can write to others' series."""
-    who = (push.connection.cluster, push.connection.principal, push.client_id, push.client_instance_id.hex())
-    return orjson.dumps(who)
+    return owner(push.connection.cluster, push.connection.principal, push.client_id, push.client_instance_id.hex())
+
+
+def owner(cluster: str, principal: str, client_id: str, instance: str) -> bytes:
+    """`identity` from its parts. `instance`: 32 hexadecimal digits."""
+    return orjson.dumps((cluster, principal, client_id, instance))
 
 
 def series_id(of: bytes, metric: str, kind: str, temporality: str, attributes: Attributes) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from typing import NamedTuple
 
 import numpy as np
@@ -12,6 +12,7 @@ Ids = npt.NDArray[np.uint64]
 
 _NONE: Ids = np.array([], np.uint64)
 _MAX_SERIES_PER_CLIENT = 200_000  # each push without a matching template scans all of them
+_CLIENT_BYTES = 400  # what a client costs beside its ids: key, dict entry, array object
 
 
 class _Client(NamedTuple):
@@ -20,14 +21,14 @@ class _Client(NamedTuple):
 
 
 class KnownSeries:
-    """By client (as in `series.identity`). Holds at most `max_series`; evicts the clients written first.
+    """By client (as in `series.identity`). Bounded to about `max_bytes`; evicts the clients written first.
 
     A client with more than 200,000 series starts over. Series of a batch are known from their first push on; call
     `keep` when the batch is written, `forget` when it fails.
     """
 
-    def __init__(self, max_series: int, rewritten_after_ms: int) -> None:
-        self._max_series = max_series
+    def __init__(self, max_bytes: int, rewritten_after_ms: int) -> None:
+        self._max_bytes = max_bytes
         self._rewritten_after_ms = rewritten_after_ms
         self._clients: dict[bytes, _Client] = {}  # in order of first write
         self._before: dict[bytes, _Client | None] = {}  # at the beginning of the batch
@@ -38,6 +39,23 @@ class KnownSeries:
     def __len__(self) -> int:
         """Number of known series."""
         return self._count
+
+    @property
+    def nbytes(self) -> int:
+        """Approximate memory."""
+        return self._count * _NONE.itemsize + len(self._clients) * _CLIENT_BYTES
+
+    def recall(self, clients: Iterable[tuple[bytes, int, Ids]]) -> None:
+        """Adds what an earlier process wrote: client, when its first series was written (ms), ids.
+
+        Call it before the first batch, with the clients written first in front. Clients above `max_bytes` are left out.
+        """
+        for client, written_ms, ids in clients:
+            if self.nbytes >= self._max_bytes:
+                return
+            if client not in self._clients:
+                self._clients[client] = _Client(written_ms, ids)
+                self._count += len(ids)
 
     def of(self, client: bytes) -> Ids:
         """Unordered. The array is the same object until the client's series change."""
@@ -71,7 +89,7 @@ class KnownSeries:
         """The batch was written. Returns the number of series it described."""
         added = self._added
         self._settle()
-        while self._count > self._max_series:
+        while self.nbytes > self._max_bytes:
             self._drop_first()
         return added
 

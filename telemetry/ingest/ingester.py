@@ -14,7 +14,7 @@ from typing import Any
 
 import structlog
 
-from exporters.clickhouse.store import PermanentWriteError, Store, TransientWriteError
+from exporters.clickhouse.store import PermanentWriteError, QueryError, Store, TransientWriteError
 from exporters.model import DropReason, Push, RecordKind
 from exporters.spool.reader import Batch, SpoolReader
 from exporters.spool.records import decode_push
@@ -29,6 +29,7 @@ from telemetry.ingest.crash_range import Suspect
 from telemetry.ingest.decoded_batch import DecodedBatch, TableRows
 from telemetry.ingest.progress import Progress, Stage
 from telemetry.ingest.quarantine import Quarantine
+from telemetry.ingest.recent_series import recent_series
 from telemetry.ingest.rollups import ROLL_UP, TouchedHours, roll_up_parameters
 
 log = structlog.get_logger(__name__)
@@ -50,7 +51,7 @@ class Ingester:
         progress: Progress,
         max_records: int = 20_000,
         max_bytes: int = 16 << 20,
-        max_known_series: int = 8_000_000,
+        max_known_series_bytes: int = 1 << 30,
         max_template_bytes: int = 128 << 20,
         limits: Limits = Limits(),
         client_budgets: ClientBudgets | None = None,
@@ -70,7 +71,7 @@ class Ingester:
         self._max_bytes = max_bytes
         self._suspect = suspect
         self._on_batch = on_batch
-        self._known = KnownSeries(max_known_series, _SERIES_REWRITTEN_AFTER_MS)
+        self._known = KnownSeries(max_known_series_bytes, _SERIES_REWRITTEN_AFTER_MS)
         self._decoder = Decoder(
             max_decompressed_bytes=max_decompressed_bytes,
             limits=limits,
@@ -85,6 +86,13 @@ class Ingester:
         self._unwritten: list[TableRows] = []
         self.oldest_record_ms = 0  # receive time of the oldest push that is not stored; 0 if unknown
         self.counts = Counts.of_note(reader.note)
+
+    def recall_series(self, now_ms: int) -> None:
+        """Reads which series the store has, before the first batch. Without them each is described again."""
+        try:
+            self._known.recall(recent_series(self._store, now_ms - _SERIES_REWRITTEN_AFTER_MS))
+        except QueryError as exc:
+            log.warning("cannot read the recent series, will describe all again", cause=str(exc))
 
     def step(self, now_ms: int) -> int:
         """Writes the next batch. Returns its number of records, 0 without one.

@@ -65,7 +65,7 @@ class Targets:
         self._receiver = TelemetryReceiver(self._rules, append=lambda *_: None, telemetry_max_bytes=MAX_PAYLOAD_BYTES)
         file = SubscriptionFile(Path(self._directory.name) / "subscriptions.yaml", self._rules, lambda: NOW_MS)
         self._sink = SinkAnswers("fuzz", file, Administrators(networks_of(LOOPBACK))).found_at("127.0.0.1", 9092, FACTS)
-        self._known = KnownSeries(1 << 16, 3_600_000)
+        self._known = KnownSeries(1 << 20, 3_600_000)
         self._templates, self._plain = (self._decoder(nbytes) for nbytes in (1 << 24, 0))
         found = seeds()
         self.by_name: dict[str, tuple[Target, list[bytes]]] = {

@@ -32,7 +32,7 @@ class Bench:
     """A decoder as the ingester uses it."""
 
     def __init__(self, limits: Limits = LIMITS, max_template_bytes: int = 1 << 24) -> None:
-        self.known = KnownSeries(1 << 20, 3_600_000)
+        self.known = KnownSeries(1 << 26, 3_600_000)
         self.decoder = Decoder(
             max_decompressed_bytes=1 << 24,
             limits=limits,

@@ -164,7 +164,7 @@ def test_invalid_protobuf_raises_decode_error(payload: bytes) -> None:
 
 
 def test_client_budget_applies_per_minute() -> None:
-    known = KnownSeries(1 << 20, 3_600_000)
+    known = KnownSeries(1 << 26, 3_600_000)
     decoder = Decoder(
         max_decompressed_bytes=MAX_BYTES,
         limits=Limits(),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from telemetry.decode.series_cache import KnownSeries
 
 
@@ -12,7 +14,7 @@ def written(known: KnownSeries, now_ms: int, client: bytes, *ids: int) -> None:
 
 
 def test_oldest_client_is_evicted_at_the_size_limit() -> None:
-    known = KnownSeries(3, 1000)
+    known = KnownSeries(1000, 1000)  # two clients
     for client, *ids in ((b"a", 1, 2), (b"b", 3), (b"c", 2**64 - 1)):
         written(known, 0, client, *ids)
     assert [known.of(client).tolist() for client in (b"a", b"b", b"c")] == [[], [3], [2**64 - 1]]
@@ -20,7 +22,7 @@ def test_oldest_client_is_evicted_at_the_size_limit() -> None:
 
 
 def test_series_of_a_client_expire_together() -> None:
-    known = KnownSeries(100, 10)
+    known = KnownSeries(1 << 20, 10)
     written(known, 0, b"a", 1)
     written(known, 5, b"b", 2)
     written(known, 9, b"a", 3)
@@ -31,7 +33,7 @@ def test_series_of_a_client_expire_together() -> None:
 
 
 def test_series_of_a_failed_batch_are_forgotten() -> None:
-    known = KnownSeries(10, 10)
+    known = KnownSeries(1 << 20, 10)
     written(known, 0, b"a", 1)
     known.begin(1)
     known.add(b"a", [2], 1)
@@ -44,7 +46,7 @@ def test_series_of_a_failed_batch_are_forgotten() -> None:
 
 
 def test_array_is_reused_until_a_change() -> None:
-    known = KnownSeries(10, 10)
+    known = KnownSeries(1 << 20, 10)
     written(known, 0, b"a", 1)
     before = known.of(b"a")
     written(known, 1, b"b", 2)
@@ -55,3 +57,14 @@ def test_array_is_reused_until_a_change() -> None:
     known.forget()
     assert known.of(b"a") is before
     assert known.of(b"nobody") is known.of(b"no one")
+
+
+def test_recalled_series_are_known_within_the_size_limit() -> None:
+    known = KnownSeries(1000, 10)
+    recalled = [(name, at_ms, np.array([n], np.uint64)) for n, (name, at_ms) in enumerate([(b"a", 0), (b"b", 5)])]
+    known.recall([*recalled, recalled[0], (b"c", 6, recalled[0][2]), (b"d", 6, recalled[0][2])])
+    assert [known.of(client).tolist() for client in (b"a", b"b", b"c", b"d")] == [[0], [1], [0], []]
+    assert len(known) == 3
+    known.begin(10)
+    assert [known.of(client).tolist() for client in (b"a", b"b")] == [[], [1]]
+    assert known.keep() == 0

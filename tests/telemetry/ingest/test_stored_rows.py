@@ -36,7 +36,7 @@ def _stored(directory: Path, store: Store) -> dict[str, list[tuple[Any, ...]]]:
     def rows(sql: str) -> list[tuple[Any, ...]]:
         return [tuple(row) for row in store.query(sql)]
 
-    return {
+    found = {
         "view": rows(
             "SELECT toString(client_instance_id), value, toString(kind), toString(temporality),"
             " attributes['node_id'], software_version, toUnixTimestamp64Milli(ts) FROM headroom.client_metrics"
@@ -58,6 +58,14 @@ def _stored(directory: Path, store: Store) -> dict[str, list[tuple[Any, ...]]]:
         "usage": rows("SELECT client_id, bytes, rate, toString(source) FROM headroom.quota_usage"),
         "limits": rows("SELECT client_id, value FROM headroom.quota_limits"),
     }
+    described = bench.ingester.counts.series_written
+    for now_ms in (NOW_MS, NOW_MS + 3_600_000):  # an hour later they are described again
+        bench.restart()
+        bench.ingester.recall_series(now_ms)
+        bench.push()
+        bench.step(now_ms)
+        found[f"described at {now_ms - NOW_MS}"] = [(bench.ingester.counts.series_written - described,)]
+    return found
 
 
 def _every_kind() -> bytes:
@@ -97,6 +105,8 @@ def test_every_record_kind_is_stored_in_a_server(tmp_path: Path) -> None:
     assert found["instances"] == [("app-1", 2, 112), ("app-2", 0, 0)]
     assert found["usage"] == [("app-1", 1000, 100.5, "gateway")]
     assert found["limits"] == [("<default>", None)]
+    assert found["described at 0"] == [(0,)]
+    assert found["described at 3600000"] == [(108,)]
 
 
 def _plain(value: Any) -> Any:
