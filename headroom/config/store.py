@@ -75,7 +75,7 @@ class StoreConfig(Section):
     batch_ms: Millis = 1_000  # maximum time to collect a batch
     batch_records: int = Field(default=20_000, gt=0)  # maximum number of records in a batch
     batch_bytes: Bytes = 33_554_432  # maximum size of a batch in the spool
-    rollup_ms: Millis = 60_000  # delay of the hourly rollup after the first new point of an hour
+    rollup_ms: Millis = 300_000  # delay of the hourly rollup after the first new point of an hour
     # number of pushes that the quarantine keeps; the oldest are removed
     quarantine_records: int = Field(default=1_000, gt=0)
     quarantine_bytes: Bytes = 67_108_864  # size of the quarantine

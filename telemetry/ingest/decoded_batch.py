@@ -19,7 +19,7 @@ from telemetry.ingest import arrow_tables as tables
 from telemetry.ingest.counts import Counts
 
 # A batch ends with the record that reaches a limit: payloads may decompress to a thousand times their size.
-_MAX_ROWS = 250_000
+_MAX_ROWS = 500_000
 _MAX_BYTES = 128 << 20  # of payloads decompressed, attributes as stored and buckets
 _BUCKET_BYTES = 40  # a number in a Python list and in Arrow
 
