@@ -29,10 +29,13 @@ class Figures(BaseModel):
     frame_byte_us: Cost
     worker_push_us: Cost  # of the storage worker, for each push: read, decompress, rows of pushes and instances
     point_us: Cost  # of the storage worker, for each data point: decode, insert
+    series_us: Cost  # of the storage worker, for each series that it describes
     batch_us: Cost  # of the storage worker, for each batch of any size
     store_push_us: Cost  # of ClickHouse, for each push: rows of pushes and instances, including merges
     row_us: Cost  # of ClickHouse, for each row of points, including merges
+    store_series_us: Cost  # of ClickHouse, for each series that is described, including merges
     store_batch_us: Cost  # of ClickHouse, for each batch: its inserts, their sync, merges of small parts
+    rollup_row_us: Cost  # of ClickHouse, for each row of an hour whose rollup is computed
     row_bytes: Cost  # of a point on disk, merged, one replica
     series_hour_bytes: Cost  # more for each series and hour: the columns that identify the series
     instance_bytes: Cost  # of the network process, for each client instance

@@ -11,8 +11,12 @@ from headroom.capacity.figures import Figures
 _US_PER_S = 1e6
 _DAY_S = 86_400
 _RECORD_HEAD_BYTES = 120  # of a push in the spool, besides its payload
-_BATCH_RECORDS = 20_000
+_BATCH_RECORDS = 20_000  # store.batch_records
+_BATCH_ROWS = 500_000  # telemetry.ingest.decoded_batch
 _USAGE_ROW_BYTES = 12  # on disk: repeated keys and slowly moving rates
+_SERIES_REWRITTEN_AFTER_S = 3600.0  # telemetry.ingest.ingester describes each series again
+_ROLLUPS_AN_HOUR = 12.0  # store.rollup_ms
+_ROLLUP_SHARE = 0.05  # of the time that telemetry.ingest.rollups may take
 _FRAME_BYTES = 16_384  # of a Kafka request, unless the workload says otherwise
 
 
@@ -33,11 +37,28 @@ class Workload:
     outage_h: float = 4.0  # without the store, that the spools hold
     job_window_s: float = 900.0  # that a run of the Spark job reads
     job_seconds: float = 120.0  # that it may take
+    described_s: float | None = None  # series described per second; None: each once an hour
 
     @property
     def usage_rows_s(self) -> float:
         """One row per second for each active pair of user and client id at each broker."""
         return (self.names or self.clients / 10) * self.brokers
+
+    @property
+    def pushes_s(self) -> float:
+        """Of all clients."""
+        return self.clients / self.interval_s
+
+    @property
+    def rows_s(self) -> float:
+        """Points and rows of usage."""
+        return self.pushes_s * self.points + self.usage_rows_s
+
+    @property
+    def series_s(self) -> float:
+        """Series that are described."""
+        each = self.clients * self.points / _SERIES_REWRITTEN_AFTER_S
+        return each if self.described_s is None else self.described_s
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +141,7 @@ def _clickhouse_lines(work: Workload, figures: Figures, limits: Margins, gateway
     a_row = row_bytes(figures, 3600 / work.interval_s)
     shards = max(1, ceil(clickhouse / work.replicas / (limits.cores_per_shard * limits.busy)))
     series = work.clients * work.points * figures.series_bytes
+    rollups = rollup_cores(work, figures, shards * limits.cores_per_shard) * work.replicas
     disk_day = (points_s * a_row + work.usage_rows_s * _USAGE_ROW_BYTES) * _DAY_S
     return [
         Line(
@@ -127,6 +149,9 @@ def _clickhouse_lines(work: Workload, figures: Figures, limits: Margins, gateway
             clickhouse,
             "cores",
             f"{figures.row_us:.2f} us a row with merges, {work.replicas} replicas",
+        ),
+        Line(
+            "clickhouse cores for rollups", rollups, "cores", f"{figures.rollup_row_us:.2f} us a row, again every 5 min"
         ),
         Line("clickhouse shards", shards, "", f"{limits.cores_per_shard} cores a node, {work.replicas} nodes a shard"),
         Line("clickhouse disk a day", disk_day * work.replicas, "bytes", f"{a_row:.1f} bytes a point"),
@@ -171,23 +196,31 @@ def _push_us(work: Workload, figures: Figures) -> float:
 
 def worker_cores(work: Workload, figures: Figures, gateways: int = 1) -> float:
     """Cores of all storage workers together."""
-    pushes_s = work.clients / work.interval_s
-    rows_s = pushes_s * work.points + work.usage_rows_s
-    batches_s = gateways * _batches_s(work)
-    return (pushes_s * figures.worker_push_us + rows_s * figures.point_us + batches_s * figures.batch_us) / _US_PER_S
+    used = work.pushes_s * figures.worker_push_us + work.rows_s * figures.point_us + work.series_s * figures.series_us
+    return (used + gateways * _batches_s(work) * figures.batch_us) / _US_PER_S
 
 
 def clickhouse_cores(work: Workload, figures: Figures, gateways: int = 1) -> float:
-    """Cores of one replica of all shards."""
-    pushes_s = work.clients / work.interval_s
-    rows_s = pushes_s * work.points + work.usage_rows_s
-    batches_s = gateways * _batches_s(work)
-    return (pushes_s * figures.store_push_us + rows_s * figures.row_us + batches_s * figures.store_batch_us) / _US_PER_S
+    """Cores of one replica of all shards, without rollups."""
+    used = work.pushes_s * figures.store_push_us + work.rows_s * figures.row_us
+    used += work.series_s * figures.store_series_us
+    return (used + gateways * _batches_s(work) * figures.store_batch_us) / _US_PER_S
+
+
+def rollup_cores(work: Workload, figures: Figures, cores: float) -> float:
+    """Cores of one replica of all shards, of which there are `cores`.
+
+    The running hour is computed again and again, on average over half of its rows; the pause after a computation limits
+    the whole to a share of the time.
+    """
+    points_s = work.pushes_s * work.points
+    wanted = points_s * figures.rollup_row_us * (_ROLLUPS_AN_HOUR + 1) / 2 / _US_PER_S
+    return min(wanted, _ROLLUP_SHARE * cores)
 
 
 def _batches_s(work: Workload) -> float:
-    """One a second (store.batch_ms), or more when there is more than a batch holds (store.batch_records)."""
-    return max(1.0, work.clients / work.interval_s / _BATCH_RECORDS)
+    """One a second (store.batch_ms), or more when there is more than a batch holds."""
+    return max(1.0, work.pushes_s / _BATCH_RECORDS, work.rows_s / _BATCH_ROWS)
 
 
 def row_bytes(figures: Figures, points_of_a_series_an_hour: float) -> float:

@@ -3,25 +3,30 @@
 python -m tests.bench.scale CLIENTS [INTERVAL_S [CONNECTIONS [SECONDS [VECTOR]]]]
 
 INTERVAL_S 0 or none: 10 s, and longer above 33,330 clients, so that there are 3,333 pushes a second (300 s for a
-million, KIP-714's default). CPU of the network process is reported per push within the measured time; that of the
-storage worker and ClickHouse per row written until the spool is empty and no merge is left, or for PATIENCE_S. Prints
-a line per figure: `scale NAME measured=M predicted=P ratio=R unit=U`. A run takes about 1.6 intervals
-or, above 38 s, half of one, then 3 minutes, and three times PATIENCE_S at most.
+million, KIP-714's default). CPU and lag of the network process are those of the measured time. CPU of the storage
+worker and of ClickHouse is that of everything since the clients came, first pushes included, until the spool is empty
+and no merge follows, or for PATIENCE_S, divided by the time in which the clients pushed; the prediction is for the same
+pushes, rows and described series. Rollups are computed afterwards and reported by row. Prints a line per figure:
+`scale NAME measured=M predicted=P ratio=R unit=U`. A run takes about 1.6 intervals or, above 38 s, half of one, then
+3 minutes, and three times PATIENCE_S at most.
 """
 
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import sys
 import time
 from typing import NamedTuple
 
 import psutil
+from clickhouse_connect.driver.exceptions import ClickHouseError
 
 from exporters.clickhouse.connection import Endpoint
 from headroom.capacity.figures import load_figures
 from headroom.capacity.model import Workload, clickhouse_cores, network_cores, row_bytes, worker_cores
+from telemetry.ingest.rollups import ROLL_UP, roll_up_parameters
 from tests.bench.kit.load_generator import MAX_CONNECTIONS, LoadGenerator, Measured, real_payloads
 from tests.bench.kit.serve import Serve, cpu_s, open_files_allowed, waited
 
@@ -35,6 +40,8 @@ WARM_MOST_S = 60.0  # with longer intervals first pushes are measured, too
 IDLE_S = 8.0
 PATIENCE_S = 240.0  # time limit for the worker to write its backlog, and for merging all parts
 MERGED_ROWS = 20_000_000  # more are not merged into one part: bytes of a row are those of the parts as they are
+NEXT_MERGE_S = 3.0  # ClickHouse looks for the next merge after a while
+ROLLUP_MS = 86_400_000  # computed by this program instead
 PARTS = "FROM system.parts WHERE active AND database = 'headroom' AND table = 'points'"
 
 
@@ -47,10 +54,11 @@ class Spent(NamedTuple):
     clickhouse_s: float
     pushes: float
     rows: int
+    series: int
 
 
 class Run(NamedTuple):
-    """Results of one run, named as the plan's figures. CPU excludes that of the idle service."""
+    """Results of one run. CPU excludes that of the idle service."""
 
     load: Measured
     network_idle: float  # cores
@@ -59,8 +67,13 @@ class Run(NamedTuple):
     points: float  # a push
     turns: float  # points of each series, on average
     push_us: float
-    point_us: float
-    row_us: float
+    pushing_s: float  # of all pushes, the first of each client included
+    pushes: float
+    rows: int
+    series: int
+    worker_s: float
+    clickhouse_s: float
+    rollup_row_us: float
     row_bytes: float  # after all parts are merged
     instance_bytes: float
     network_rss_bytes: float
@@ -74,8 +87,10 @@ class Run(NamedTuple):
 
 def spent(serve: Serve) -> Spent:
     rows = int(serve.query(f"SELECT sum(rows) {PARTS}")[0])
+    series = int(serve.query("SELECT count() FROM headroom.series")[0])
     pushes = serve.metrics().get("headroom_push_telemetry_total:NONE", 0)
-    return Spent(time.monotonic(), cpu_s(serve.network), cpu_s(serve.worker), cpu_s(serve.clickhouse), pushes, rows)
+    cpu = (cpu_s(serve.network), cpu_s(serve.worker), cpu_s(serve.clickhouse))
+    return Spent(time.monotonic(), *cpu, pushes, rows, series)
 
 
 def run(clients: int, interval_s: float, connections: int, seconds: float, vector: str) -> Run:
@@ -85,6 +100,7 @@ def run(clients: int, interval_s: float, connections: int, seconds: float, vecto
         "telemetry": {"max_instances": clients + 1000},
         "gateway": {"max_connections": 19_000, "max_connections_per_address": 19_000},
         "spool": {"max_bytes": 16 << 30},
+        "store": {"rollup_ms": ROLLUP_MS},
     }
     payloads = real_payloads(vector)
     with Serve(round(interval_s * 1000), **settings) as serve:
@@ -92,6 +108,7 @@ def run(clients: int, interval_s: float, connections: int, seconds: float, vecto
         time.sleep(IDLE_S)  # and the merges of its rows
         base = [rss(process) for process in (serve.network, serve.worker, serve.clickhouse)]
         idle = idle_cores(serve)
+        none = spent(serve)
         with LoadGenerator(serve.port, clients, connections, payloads, max(1000, clients * 1000 // GETS_PER_S)) as load:
             load.measure(warm_s(interval_s))
             first = spent(serve)
@@ -101,8 +118,9 @@ def run(clients: int, interval_s: float, connections: int, seconds: float, vecto
         backlog_s = written(serve)
         last = spent(serve)
         unwritten = serve.metrics()["headroom_records:buffered"]
+        rollup_s = rolled_up(serve)
         a_row, turns = stored(serve, last.rows)
-    rows, took_s = last.rows - first.rows, last.at_s - first.at_s
+    took_s = last.at_s - none.at_s
     network_s = then.network_s - first.network_s - idle[0] * (then.at_s - first.at_s)
     return Run(
         measured,
@@ -110,8 +128,13 @@ def run(clients: int, interval_s: float, connections: int, seconds: float, vecto
         last.rows / (last.pushes - unwritten),
         turns,
         network_s / (then.pushes - first.pushes) * 1e6,
-        (last.worker_s - first.worker_s - idle[1] * took_s) / rows * 1e6,
-        (last.clickhouse_s - first.clickhouse_s - idle[2] * took_s) / rows * 1e6,
+        then.at_s - none.at_s,
+        last.pushes - unwritten,
+        last.rows,
+        last.series,
+        last.worker_s - none.worker_s - idle[1] * took_s,
+        last.clickhouse_s - none.clickhouse_s - idle[2] * took_s,
+        rollup_s / last.rows * 1e6,
         a_row,
         instances,
         *base,
@@ -129,14 +152,30 @@ def warm_s(interval_s: float) -> float:
 
 
 def written(serve: Serve) -> float:
-    """Seconds until the spool is empty. Waits for merges, too, and PATIENCE_S at most for each."""
+    """Seconds until the spool is empty. Waits until no merge follows another, too, and PATIENCE_S at most for each."""
     began = time.monotonic()
     with contextlib.suppress(TimeoutError):
         serve.written(PATIENCE_S)
     took_s = time.monotonic() - began
-    with contextlib.suppress(TimeoutError):
-        waited(lambda: serve.query("SELECT count() FROM system.merges") == ["0"], PATIENCE_S)
+    for _ in range(2):
+        with contextlib.suppress(TimeoutError):
+            waited(lambda: serve.query("SELECT count() FROM system.merges") == ["0"], PATIENCE_S)
+        time.sleep(NEXT_MERGE_S)
     return took_s
+
+
+def rolled_up(serve: Serve) -> float:
+    """CPU seconds of ClickHouse for the rollup of every hour; NaN when that failed."""
+    before_s = cpu_s(serve.clickhouse)
+    hours = serve.query("SELECT DISTINCT intDiv(toUnixTimestamp(ts), 3600) FROM headroom.points")
+    with Endpoint.parse(serve.url).as_writer().connect(send_receive_timeout=PATIENCE_S) as client:
+        try:
+            for hour in hours:
+                client.command(ROLL_UP, parameters=roll_up_parameters(int(hour)))
+        except (ClickHouseError, OSError) as exc:
+            print(f"cannot compute the rollup: {exc}", file=sys.stderr)
+            return math.nan
+    return cpu_s(serve.clickhouse) - before_s
 
 
 def stored(serve: Serve, rows: int) -> tuple[float, float]:
@@ -177,14 +216,18 @@ def main() -> None:
     load, figures = seen.load, load_figures()
     pushes_s = load.acknowledged / load.seconds
     work = Workload(clients, interval_s, seen.points, seen.push_bytes, brokers=0)
+    # All pushes since the clients came, as so many clients that push once in that time.
+    every = Workload(
+        round(seen.pushes), seen.pushing_s, seen.points, brokers=0, described_s=seen.series / seen.pushing_s
+    )
     report("interval", interval_s, 0, "s")
     report("first_pushes_measured", float(warm_s(interval_s) < interval_s), 0, "0 or 1")
     report("pushes_per_s", pushes_s, clients / interval_s, "1/s")
     report("refused", load.refused, 0, "pushes")
     report("network_cores", pushes_s * seen.push_us / 1e6, network_cores(work, figures), "cores")
-    points_s = pushes_s * seen.points
-    report("worker_cores", points_s * seen.point_us / 1e6, worker_cores(work, figures), "cores")
-    report("clickhouse_cores", points_s * seen.row_us / 1e6, clickhouse_cores(work, figures), "cores")
+    report("worker_cores", seen.worker_s / seen.pushing_s, worker_cores(every, figures), "cores")
+    report("clickhouse_cores", seen.clickhouse_s / seen.pushing_s, clickhouse_cores(every, figures), "cores")
+    report("rollup_row", seen.rollup_row_us, figures.rollup_row_us, "us")
     report("row_bytes", seen.row_bytes, row_bytes(figures, seen.turns), "bytes")
     held = min(connections, clients, MAX_CONNECTIONS)
     memory = clients * figures.instance_bytes + held * figures.connection_bytes / 2  # no broker: half of the pair

@@ -23,6 +23,7 @@ from headroom.demo.kit.processes import LOOPBACK, complaint, first_line, start, 
 START_TIMEOUT_S = 60.0
 PATIENCE_S = 120.0
 COMPILED = Path("build/compiled")
+ANSWER_S = 120.0  # a network process with a million instances is busy
 USUAL_OPEN_FILES = 1024  # the usual soft limit of a service
 
 _READY = re.compile(r"ready kafka=\S+:(\d+) http=\S+:(\d+) sql=\S+:(\d+)")
@@ -84,7 +85,7 @@ class Serve:
 
     def metrics(self) -> dict[str, float]:
         """`name` or `name:label`."""
-        with urlopen(f"http://{LOOPBACK}:{self._http_port}/metrics", timeout=30) as answer:
+        with urlopen(f"http://{LOOPBACK}:{self._http_port}/metrics", timeout=ANSWER_S) as answer:
             text = answer.read().decode()
         return {f"{name}:{label}" if label else name: float(value) for name, label, value in _SAMPLE.findall(text)}
 
@@ -95,7 +96,7 @@ class Serve:
 
     def query(self, sql: str) -> list[str]:
         """The lines of the managed ClickHouse's answer (TSV)."""
-        with urlopen(f"http://{LOOPBACK}:{self._sql_port}/?query={quote(sql)}", timeout=60) as answer:
+        with urlopen(f"http://{LOOPBACK}:{self._sql_port}/?query={quote(sql)}", timeout=ANSWER_S) as answer:
             return list(answer.read().decode().splitlines())
 
     def written(self, patience_s: float = PATIENCE_S) -> None:

@@ -10,7 +10,15 @@ import pytest
 from typer.testing import CliRunner
 
 from headroom.capacity.figures import load_figures
-from headroom.capacity.model import Workload, clickhouse_cores, network_cores, plan, row_bytes, worker_cores
+from headroom.capacity.model import (
+    Workload,
+    clickhouse_cores,
+    network_cores,
+    plan,
+    rollup_cores,
+    row_bytes,
+    worker_cores,
+)
 from headroom.cli.plan import app
 
 FIGURES = load_figures()
@@ -51,6 +59,20 @@ def test_batch_cost_does_not_depend_on_size() -> None:
     for cores, batch_us in ((worker_cores, FIGURES.batch_us), (clickhouse_cores, FIGURES.store_batch_us)):
         assert cores(one, FIGURES) == pytest.approx(batch_us / 1e6, rel=0.01)
         assert cores(one, FIGURES, gateways=3) == pytest.approx(3 * batch_us / 1e6, rel=0.01)
+
+
+def test_described_series_add_cost_once_an_hour() -> None:
+    none = dataclasses.replace(WORK, described_s=0.0)
+    more = dataclasses.replace(WORK, described_s=1e6)
+    assert worker_cores(more, FIGURES) - worker_cores(none, FIGURES) == pytest.approx(FIGURES.series_us)
+    assert clickhouse_cores(more, FIGURES) - clickhouse_cores(none, FIGURES) == pytest.approx(FIGURES.store_series_us)
+    assert WORK.series_s == WORK.clients * WORK.points / 3600
+
+
+def test_rollup_cost_is_limited_to_a_share_of_the_cores() -> None:
+    few = Workload(clients=60, points=100)
+    assert rollup_cores(few, FIGURES, 8) == pytest.approx(100 * FIGURES.rollup_row_us * 6.5 / 1e6)
+    assert rollup_cores(WORK, FIGURES, 8) == pytest.approx(0.4)
 
 
 def test_row_size_decreases_with_rows_per_series() -> None:
