@@ -22,8 +22,8 @@ from exporters.model import Connection
 from telemetry.gateway.broker_responses import BrokerResponses
 from telemetry.gateway.client_identity import ClientIdentity
 from telemetry.gateway.exchanges import Limits, LocalAnswer, Observe, PendingRequest, PendingRequests
-from telemetry.gateway.push_fast_path import KnownPush
-from telemetry.gateway.request_heads import acks_of
+from telemetry.gateway.push_fast_path import KnownPushes
+from telemetry.gateway.request_heads import MAX_REQUEST_HEAD_BYTES, acks_of, check_head
 from telemetry.gateway.security.authentication import RAW_TOKEN, SASL, SaslSession
 from telemetry.receiver.receiver import Answer, TelemetryReceiver
 from telemetry.rules.client_metrics import PushRequest
@@ -47,7 +47,6 @@ _API_VERSIONS_TOO_NEW: Final = struct.pack(">hihhh", 35, 1, API_VERSIONS, 0, API
 _HELD: Final = frozenset({GET_TELEMETRY_SUBSCRIPTIONS, PUSH_TELEMETRY, API_VERSIONS})
 _PUSH: Final = APIS[PUSH_TELEMETRY]
 _CLIENT_ID_AT: Final = LENGTH_BYTES + REQUEST_HEAD.size  # in a frame
-_MAX_REQUEST_HEAD_BYTES: Final = 100_000  # a client id and a transactional id of 32 kB each fit
 
 
 class ProxiedConnection(FrameScanner):
@@ -86,7 +85,7 @@ class ProxiedConnection(FrameScanner):
         self._held: PendingRequest | None = None  # the arriving request, unless it is only forwarded
         self._too_large: PushRequest | None = None  # the same, when it is skipped
         self._client_id_end = 0  # of the held request: offset in its frame
-        self._known_push: KnownPush | None = None
+        self._known_pushes = KnownPushes(limits.known_heads)
         self._responses = BrokerResponses(
             self._pending,
             self._client,
@@ -97,21 +96,27 @@ class ProxiedConnection(FrameScanner):
 
     def from_client(self, data: bytes, now_ms: int) -> bool:
         """Handles bytes from the client. Returns whether a request that is not forwarded is, or was, unfinished."""
-        known, sasl = self._known_push, self._sasl
-        if known is not None and self.between_frames and (sasl is None or now_ms < sasl.open_until_ms):
-            found = known.match(data)
-            if found is not None:
-                correlation_id, payload = found
-                answer = self._receiver.answer_push(known.request, payload, now_ms)
-                self._answer(
-                    PendingRequest(_PUSH, 0, correlation_id, known.client_id, len(data) - LENGTH_BYTES), answer
-                )
+        sasl = self._sasl
+        if self.between_frames and (sasl is None or now_ms < sasl.open_until_ms):
+            taken = self._take_known_pushes(data, now_ms)
+            if taken and taken == len(data):
                 return False
+            data = data[taken:] if taken else data
         self._now_ms = now_ms
         forwarded = self.feed(data)
         self.to_upstream = self.to_upstream + forwarded if self.to_upstream else forwarded
         before, self.unfinished_request = self.unfinished_request, self.unfinished
         return before > 0 or self.unfinished_request > 0
+
+    def _take_known_pushes(self, data: bytes, now_ms: int) -> int:
+        """Answers the pushes with known heads that `data` begins with; returns their bytes."""
+        known, at = self._known_pushes, 0
+        while (request := known.match(data, at)) is not None:
+            answer = self._receiver.answer_push(request, known.payload, now_ms)
+            size = known.end - at - LENGTH_BYTES
+            self._answer(PendingRequest(_PUSH, 0, known.correlation_id, request.caller.client_id, size), answer)
+            at = known.end
+        return at
 
     def from_upstream(self, data: bytes, now_ms: int) -> None:
         """Handles bytes from the broker."""
@@ -149,6 +154,7 @@ class ProxiedConnection(FrameScanner):
     def closed(self) -> None:
         """Handles a disconnect of the client."""
         self.discard()
+        self._known_pushes.forget()
         self._receiver.disconnected(self._connection_id)
 
     @property
@@ -183,7 +189,7 @@ class ProxiedConnection(FrameScanner):
         start = offset + REQUEST_HEAD.size
         client_id_end = start + id_length if id_length > 0 else start
         if len(data) < client_id_end and length + offset > len(data):
-            self._check_head(data, offset)
+            check_head(data, offset)
             return UNDECIDED
         if client_id_end - offset > length:
             raise ProtocolError(f"cannot read a client id of {id_length} bytes in a request of {length}")
@@ -205,8 +211,8 @@ class ProxiedConnection(FrameScanner):
             return HOLD
         if pending.api.key != PUSH_TELEMETRY:
             raise ProtocolError(f"cannot accept a {pending.api.name} request of {pending.request_bytes} bytes")
-        begun = data[offset - LENGTH_BYTES : offset + _MAX_REQUEST_HEAD_BYTES]
-        if len(begun) < LENGTH_BYTES + min(_MAX_REQUEST_HEAD_BYTES, pending.request_bytes):
+        begun = data[offset - LENGTH_BYTES : offset + MAX_REQUEST_HEAD_BYTES]
+        if len(begun) < LENGTH_BYTES + min(MAX_REQUEST_HEAD_BYTES, pending.request_bytes):
             return UNDECIDED
         head = read_push_head(request_body(begun, self._client_id_end, flexible=True))
         self._too_large = PushRequest(*head, self._client.caller(pending.client_id))
@@ -218,19 +224,13 @@ class ProxiedConnection(FrameScanner):
         except ProtocolError:
             if len(data) - offset >= pending.request_bytes:
                 raise
-            self._check_head(data, offset)
+            check_head(data, offset)
             return UNDECIDED
         if acks == 0:  # the broker never answers these
             self._observe(self._client.exchange(pending, self._now_ms))
         else:
             self._pending.append(pending)
         return FORWARD
-
-    @staticmethod
-    def _check_head(data: bytes, offset: int) -> None:
-        """Waits for more bytes, up to a limit."""
-        if len(data) - offset > _MAX_REQUEST_HEAD_BYTES:
-            raise ProtocolError("cannot read the head of a request: too long")
 
     # --- a whole request that was held
 
@@ -264,12 +264,12 @@ class ProxiedConnection(FrameScanner):
         answer = self._receiver.answer_push(request, payload, self._now_ms)
         is_settled = self._sasl is None or self._now_ms < self._sasl.open_until_ms  # as the fast path requires
         if is_settled and answer.after_flush and not frame[self._client_id_end]:
-            self._known_push = KnownPush(frame, self._client_id_end, request)
+            self._known_pushes.note(frame, self._client_id_end, request)
         self._answer(pending, answer)
 
     def _take_sasl(self, sasl: SaslSession, pending: PendingRequest, frame: bytes) -> bytes:
         """Follows the authentication. Returns the bytes for the broker."""
-        self._known_push = None  # the identity may change with this authentication
+        self._known_pushes.forget()  # the identity may change with this authentication
         sasl.read_request(pending.api, pending.version, frame, self._client_id_end)
         self._pending.append(pending)
         return frame
@@ -278,7 +278,7 @@ class ProxiedConnection(FrameScanner):
         """Handles ApiVersions and requests that `local` answers. Returns the bytes for the broker."""
         if pending.api.key == API_VERSIONS and pending.version >= 3:
             self._client.note_software(body)
-            self._known_push = None
+            self._known_pushes.forget()
         if self._local is None:
             self._pending.append(pending)
             return frame

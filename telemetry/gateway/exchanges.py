@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Callable
 
 from exporters.model import Exchange
+from telemetry.gateway.push_fast_path import KnownHeads
 from telemetry.receiver.receiver import Answer
 from telemetry.wire.apis import Api
 from telemetry.wire.errors import ProtocolError
@@ -19,7 +20,7 @@ Observe = Callable[[Exchange], None]
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Limits:
-    """Limits of one connection."""
+    """Limits of one connection. `known_heads` is shared by all connections with this object."""
 
     max_request_bytes: int = 104_857_600  # Kafka's socket.request.max.bytes
     max_response_bytes: int = 2**31 - 1
@@ -27,6 +28,7 @@ class Limits:
         2_097_152  # fits a push of telemetry.max.bytes; longer ones are refused by their header
     )
     max_in_flight: int = 10_000
+    known_heads: KnownHeads = dataclasses.field(default_factory=KnownHeads)
 
 
 class PendingRequest:
@@ -89,11 +91,11 @@ class PendingRequests:
 
     def take_ready(self) -> bytes:
         """The local answers at the head of the queue that wait for nothing."""
-        out = b""
+        out: list[bytes] = []
         while (pending := self.first) is not None:
             answer = pending.answer
             if answer is None or not pending.flushed:
                 break
             self.remove_first()
-            out += encode_response(pending.api, pending.version, pending.correlation_id, answer.body)
-        return out
+            out.append(encode_response(pending.api, pending.version, pending.correlation_id, answer.body))
+        return out[0] if len(out) == 1 else b"".join(out)

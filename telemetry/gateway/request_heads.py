@@ -8,6 +8,7 @@ from typing import Final
 from telemetry.wire.errors import ProtocolError
 from telemetry.wire.primitives import Reader, int16_at
 
+MAX_REQUEST_HEAD_BYTES: Final = 100_000  # a client id and a transactional id of 32 kB each fit
 _SOFTWARE: Final = re.compile(  # ApiVersionsRequest.SOFTWARE_NAME_VERSION_PATTERN
     r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?"
 )
@@ -18,6 +19,12 @@ def software_of(body: bytes) -> tuple[str, str]:
     reader = Reader(body)
     name, version = reader.compact_string(), reader.compact_string()
     return (name, version) if _SOFTWARE.fullmatch(name) and _SOFTWARE.fullmatch(version) else ("", "")
+
+
+def check_head(data: bytes, offset: int) -> None:
+    """Raises ProtocolError when the head of a request that has not arrived whole is too long."""
+    if len(data) - offset > MAX_REQUEST_HEAD_BYTES:
+        raise ProtocolError("cannot read the head of a request: too long")
 
 
 def acks_of(data: bytes, client_id_end: int, end: int, version: int) -> int:

@@ -54,7 +54,7 @@ class Sent(NamedTuple):
 class Way:
     """A connection with its own receiver; `short` allows the fast path."""
 
-    def __init__(self, short: bool) -> None:
+    def __init__(self, short: bool, limits: Limits | None = None) -> None:
         self.records: list[tuple[RecordKind, bytes]] = []
         self.short = short
         self.taken = 0
@@ -70,15 +70,14 @@ class Way:
             receiver=self.receiver,
             address_of=lambda *_: ("gw", 1),
             observe=lambda _: None,
-            limits=Limits(),
+            limits=limits or Limits(),
         )
 
     def send(self, data: bytes, flush: bool | None) -> bytes:
         """The responses so far, in order."""
         if not self.short:
-            self.connection._known_push = None
-        known = self.connection._known_push
-        self.taken += known is not None and known.match(data) is not None
+            self.connection._known_pushes.forget()
+        self.taken += self.connection._known_pushes.match(data, 0) is not None
         self.connection.from_client(data, self.now_ms)
         return b"" if flush is None else self.flush(flush)
 
@@ -170,3 +169,40 @@ def test_refused_push_keeps_its_code_when_flush_fails() -> None:
     way.now_ms += 1000
     assert way.send(Sent().frame(), False)[13:15] == b"\x00\x59"
     assert way.taken == 2
+
+
+@settings(max_examples=50)
+@given(st.lists(sent | st.just(Sent()) | st.just(Sent(instance=1)), min_size=2, max_size=8), st.integers(0, 400))
+def test_several_pushes_in_one_read_are_answered_as_one_by_one(pushes: list[Sent], cut: int) -> None:
+    short, long = Way(True), Way(False)
+    data = b"".join(push.frame() for push in pushes)
+    cut = len(data) - min(cut, len(data))
+    said = []
+    for way in (short, long):
+        for instance in (0, 1):
+            way.send(Sent(instance=instance).frame(), True)
+        way.now_ms += 1000
+        try:
+            said.append(way.send(data[:cut], True) + way.send(data[cut:], True))
+        except ProtocolError:
+            said.append(b"closed")
+    assert said[0] == said[1]
+    assert short.records == long.records
+    assert short.receiver.counts == long.receiver.counts
+
+
+def test_heads_that_all_connections_remember_are_limited() -> None:
+    limits = Limits()
+    ways = [Way(True, limits) for _ in range(2)]
+    for way in ways:
+        for number in range(300):
+            way.send(Sent(client_id=f"app-{number}".encode()).frame(), True)
+            way.now_ms += 1000
+    assert limits.known_heads.count == 2 * 256
+    ways[0].connection.closed()
+    assert limits.known_heads.count == 256
+    limits.known_heads.count = 65_536  # all are taken: the last head is remembered nevertheless
+    ways[0].send(Sent().frame(), True)
+    ways[0].now_ms += 1000
+    ways[0].send(Sent().frame(), True)
+    assert ways[0].taken == 1
