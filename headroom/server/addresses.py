@@ -5,6 +5,7 @@ Not part of startup_check.py: `headroom config check` is used beside a running s
 
 from __future__ import annotations
 
+import errno
 import os
 import socket
 from collections.abc import Iterator
@@ -51,11 +52,23 @@ def _addresses(config: ServeConfig) -> Iterator[tuple[str, Address]]:
 
 
 def _open_once(address: Address) -> None:
-    """Binds to each address of the host. Raises OSError. A connection that is closing does not keep a port."""
-    for family, *_, bound in socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM):
-        with socket.socket(family) as opened:
-            opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            if family == socket.AF_INET6:
-                opened.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)  # as asyncio does
-            opened.bind(bound)
-            opened.listen()  # two sockets with SO_REUSEADDR may be bound, one of them listens
+    """Binds to each address of the host. Raises OSError. A connection that is closing does not keep a port.
+
+    As in asyncio, one that this machine lacks is no fault beside others: `localhost` may name ::1 where IPv6 is off.
+    """
+    missing: list[OSError] = []
+    found = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)
+    for family, *_, bound in found:
+        try:
+            with socket.socket(family) as opened:
+                opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                if family == socket.AF_INET6:
+                    opened.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)  # as asyncio does
+                opened.bind(bound)
+                opened.listen()  # two sockets with SO_REUSEADDR may be bound, one of them listens
+        except OSError as exc:
+            if exc.errno not in (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT):
+                raise
+            missing.append(exc)
+    if len(missing) == len(found):
+        raise missing[0]

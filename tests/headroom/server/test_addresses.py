@@ -56,3 +56,12 @@ def test_free_address_and_one_in_time_wait_are_accepted() -> None:
             server.accept()[0].close()  # the server's end waits in TIME_WAIT
     assert address_faults(configured(address)) == []
     assert address_faults(configured(f"{LOOPBACK}:0")) == []
+
+
+def test_host_with_one_usable_address_is_accepted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As `localhost` where IPv6 is switched off."""
+    both = [(socket.AF_INET, socket.SOCK_STREAM, 0, "", (host, 0)) for host in ("192.0.2.1", LOOPBACK)]
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: both)
+    assert address_faults(configured("localhost:0")) == []
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: both[:1])
+    assert address_faults(configured("localhost:0"))
