@@ -134,7 +134,7 @@ class KafkaPythonClient:
 
     def consume(self, topic: str, count: int) -> list[bytes]:
         committed = {"isolation_level": "read_committed", "auto_offset_reset": "earliest"}
-        consumer = KafkaConsumer(topic, consumer_timeout_ms=10_000, **committed, **self._config)
+        consumer = KafkaConsumer(topic, consumer_timeout_ms=int(PATIENCE_S * 1000), **committed, **self._config)
         values: list[bytes] = []
         for record in consumer:
             values.append(record.value)

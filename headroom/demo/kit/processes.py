@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import secrets
 import selectors
 import signal
 import socket
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import IO
 
 LOOPBACK = "127.0.0.1"
+_PORTS = range(12_000, 32_768)
 
 # Runs in the child before the program: its own session shields it from the terminal's Ctrl-C, and with PR_SET_PDEATHSIG
 # (1) the kernel kills it with its parent. A launcher instead of preexec_fn, which is unsafe with threads.
@@ -78,15 +80,19 @@ def first_line(process: subprocess.Popen[bytes], timeout_s: float) -> str:
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports on the loopback address that were free a moment ago."""
-    sockets = [socket.socket() for _ in range(count)]
-    try:
-        for endpoint in sockets:
-            endpoint.bind((LOOPBACK, 0))
-        return [endpoint.getsockname()[1] for endpoint in sockets]
-    finally:
-        for endpoint in sockets:
-            endpoint.close()
+    """Ports on the loopback address that were free a moment ago.
+
+    Not of the range from which systems take ports of outgoing connections: those may be taken before they are used.
+    """
+    with contextlib.ExitStack() as bound:
+        ports: list[int] = []
+        while len(ports) < count:
+            port = secrets.choice(_PORTS)
+            endpoint = bound.enter_context(socket.socket())
+            with contextlib.suppress(OSError):
+                endpoint.bind((LOOPBACK, port))
+                ports.append(port)
+        return ports
 
 
 def complaint(log: Path) -> str:

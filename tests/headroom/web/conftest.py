@@ -73,7 +73,7 @@ def write_usage(store: Store) -> None:
                 0, "gateway", "gw", 1000, 1e5, True, "user=alice, client-id=<default>", "alice", name,
                 muted_ms=int(throttle_ms) * (ago % 5 == 0),
             )
-            for ago in range(-900, 300)  # includes rows of the next 15 minutes, because tests take time
+            for ago in range(-3600, 300)  # includes rows of the next hour, because tests take time
         ]  # fmt: skip
         store.insert("quota_usage", usage_table(rows, end_ms), token=f"usage-{number}")
     limits = [

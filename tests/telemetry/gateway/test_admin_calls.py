@@ -14,6 +14,7 @@ from py4j.protocol import Py4JJavaError
 
 from headroom.demo.kit.broker import Cluster
 from headroom.demo.kit.jvm import Jvm
+from tests.kit.serving import eventually
 from tests.telemetry.conftest import RunningGateway
 from tests.telemetry.gateway.admin_calls import FAR, Calls
 
@@ -62,10 +63,20 @@ def quota(c: Calls, value: float | None) -> Any:
     return c.get(c.admin.alterClientQuotas([quotas.ClientQuotaAlteration(entity, [operation])]).all())
 
 
+def quotas_of_client(c: Calls) -> Any:
+    """Waits until the broker has applied what the controller acknowledged."""
+    quotas = c.kafka.common.quota
+    of_client = quotas.ClientQuotaFilter.containsOnly([quotas.ClientQuotaFilterComponent.ofEntity("client-id", c.name)])
+    return eventually(lambda: c.of("entities").describeClientQuotas(of_client), len)
+
+
 def scram(c: Calls) -> Any:
     admin = c.kafka.clients.admin
     info = admin.ScramCredentialInfo(admin.ScramMechanism.SCRAM_SHA_256, 4096)
-    return c.get(c.admin.alterUserScramCredentials([admin.UserScramCredentialUpsertion(c.name, info, "secret")]).all())
+    upsertion = admin.UserScramCredentialUpsertion(c.name, info, "secret")
+    altered = c.get(c.admin.alterUserScramCredentials([upsertion]).all())
+    eventually(lambda: c.name in c.get(c.admin.describeUserScramCredentials().users()), bool)
+    return altered
 
 
 def abort(c: Calls) -> Any:
@@ -102,8 +113,8 @@ CALLS: list[Call] = [
         "incrementalAlterConfigs group",
         lambda c: set_config(c, "GROUP", c.name, "consumer.session.timeout.ms", "50000"),
     ),
-    Call("describeConfigs", lambda c: configs(c, "TOPIC", c.name)),
-    Call("describeConfigs group", lambda c: configs(c, "GROUP", c.name)),
+    Call("describeConfigs", lambda c: eventually(lambda: configs(c, "TOPIC", c.name), bool)),
+    Call("describeConfigs group", lambda c: eventually(lambda: configs(c, "GROUP", c.name), bool)),
     Call("describeConfigs broker", lambda c: len(configs(c, "BROKER", "1")) > 5),
     Call("listConfigResources", lambda c: c.all.listConfigResources().size() > 0),
     Call("listClientMetricsResources", lambda c: c.all.listClientMetricsResources() is not None),
@@ -162,14 +173,7 @@ CALLS: list[Call] = [
     Call("createAcls", lambda c: c.all.createAcls([acl(c)])),
     Call("deleteAcls", lambda c: c.all.deleteAcls([acl(c).toFilter()])),
     Call("alterClientQuotas", lambda c: quota(c, 1000.0)),
-    Call(
-        "describeClientQuotas",
-        lambda c: c.of("entities").describeClientQuotas(
-            c.kafka.common.quota.ClientQuotaFilter.containsOnly(
-                [c.kafka.common.quota.ClientQuotaFilterComponent.ofEntity("client-id", c.name)]
-            )
-        ),
-    ),
+    Call("describeClientQuotas", quotas_of_client),
     Call("alterClientQuotas remove", lambda c: quota(c, None)),
     Call("alterUserScramCredentials", scram),
     Call("describeUserScramCredentials", lambda c: c.all.describeUserScramCredentials([c.name])),
