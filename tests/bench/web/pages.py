@@ -24,7 +24,7 @@ from tests.kit.clickhouse import running_clickhouse
 from tests.kit.serving import Served
 
 GOAL_MS = 200.0  # at the 95th percentile
-ROUNDS = 40
+ROUNDS = 25
 CACHED_S = 2.1  # equal requests within it share one result
 WHAT_IFS = 3
 
@@ -99,4 +99,4 @@ def main(rows: int, series: int) -> None:
 
 
 if __name__ == "__main__":
-    main(*(int(argument) for argument in sys.argv[1:] or ("10000000", "1000000")))
+    main(*(int(argument) for argument in sys.argv[1:] or ("10000000", "200000")))
