@@ -36,6 +36,7 @@ $(READY): requirements.txt pyproject.toml
 	@$(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.txt
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@$(BIN)/python -m spark_jobs.class_archive || echo "without the class archive of Spark's JVM jobs start slower"
 	@touch $@
 
 setup: $(READY) ## virtual environment with the locked dependencies

@@ -5,10 +5,11 @@ from __future__ import annotations
 import atexit
 import os
 import shutil
+import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from pyspark.errors import PySparkRuntimeError
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
+from spark_jobs.class_archive import mapped
 from spark_jobs.java import java_version
 
 OLDEST_JAVA = 17  # minimum version for Spark 4
@@ -27,6 +29,8 @@ _EVERYWHERE = {
     "spark.sql.session.timeZone": "UTC",
     # Rows partitioned by client are not shuffled again for joins by client and window.
     "spark.sql.requireAllClusterKeysForCoPartition": "false",
+    # Else each expression takes several more calls to the JVM, to note its line for error messages.
+    "spark.python.sql.dataFrameDebugging.enabled": "false",
 }
 
 # No web UI, no listeners on other interfaces, no files in the working directory.
@@ -36,8 +40,6 @@ _LOCAL = {
     "spark.ui.showConsoleProgress": "false",
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
-    # A job runs for seconds: the C2 compiler would cost more CPU than it saves.
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
     "spark.sql.catalogImplementation": "in-memory",
     # With two partitions there is nothing to coalesce: re-planning after each stage costs more than it saves.
     "spark.sql.adaptive.enabled": "false",
@@ -47,6 +49,10 @@ _LOCAL = {
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.sql.warehouse.dir": str(Path(tempfile.gettempdir()) / "headroom-spark-warehouse"),
 }
+
+# A job runs for seconds: the C2 compiler would cost more CPU than it saves.
+_JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+_EXIT_S = 300.0  # a JVM that writes the class archive takes some seconds, on a busy machine minutes
 
 # Spark's default of 200 suits a cluster; on one machine it doubles the run time of the job.
 _PARTITIONS = "spark.sql.shuffle.partitions"
@@ -100,7 +106,9 @@ def _start(app_name: str, master: str) -> SparkSession:
 def _local_jvm() -> Any:
     """Starts Spark's JVM, once per process, with its output redirected to a temporary file."""
     _require_java()
-    conf = SparkConf(loadDefaults=False).setAll(list(_LOCAL.items()))
+    options = " ".join((_JAVA_OPTIONS, *mapped()))
+    conf = SparkConf(loadDefaults=False).setAll([*_LOCAL.items(), ("spark.driver.extraJavaOptions", options)])
+    os.environ.setdefault("SPARK_LAUNCHER_OPTS", _JAVA_OPTIONS)  # of the JVM that only puts the command line together
     with tempfile.TemporaryFile(prefix="headroom-spark-") as log:
         try:
             gateway = launch_gateway(conf, {"stdout": log, "stderr": log})  # type: ignore[no-untyped-call] # PySpark's
@@ -115,7 +123,8 @@ def _local_jvm() -> Any:
 def _stop_jvm(gateway: Any) -> None:
     gateway.shutdown()
     gateway.proc.stdin.close()  # Spark's JVM detects the end of its Python process by this pipe
-    gateway.proc.wait(timeout=10)
+    with suppress(subprocess.TimeoutExpired):
+        gateway.proc.wait(timeout=_EXIT_S)
 
 
 def _require_java() -> None:

@@ -15,18 +15,22 @@ from typing import NamedTuple
 
 import pyspark
 
+from spark_jobs.class_archive import mapped
+
 ROOT = Path(__file__).parents[2]
 SPARK_HOME = Path(pyspark.__file__).parent
 START_S = 200.0
 
-_TINY = {"SPARK_DAEMON_MEMORY": "256m", "SPARK_DAEMON_JAVA_OPTS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
+# As a local session has them.
+_JAVA_OPTIONS = " ".join(("-XX:TieredStopAtLevel=1 -XX:+UseSerialGC", *mapped()))
+_TINY = {"SPARK_DAEMON_MEMORY": "256m", "SPARK_DAEMON_JAVA_OPTS": _JAVA_OPTIONS}
 EXECUTORS = {
     "spark.executor.memory": "512m",
     "spark.executor.cores": "1",
     "spark.driver.memory": "512m",
     "spark.driver.host": "127.0.0.1",
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
-    "spark.executor.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    "spark.driver.extraJavaOptions": _JAVA_OPTIONS,
+    "spark.executor.extraJavaOptions": _JAVA_OPTIONS,
     "spark.sql.shuffle.partitions": "2",
     "spark.ui.enabled": "false",
 }
