@@ -138,6 +138,7 @@ USAGE_SCHEMA = schema(
     greediest_client_id=T.StringType,
     greediest_usage=T.DoubleType,
     usage_rank=T.IntegerType,
+    group_last=T.DoubleType,
 )
 
 # Clients whose rows do not carry the limit that was in force.
@@ -284,6 +285,8 @@ UTILIZATION_SCHEMA = schema(
     culprit_share=T.DoubleType,
     usage_rank=T.IntegerType,
     eta_s=T.DoubleType,
+    trend_per_min=T.DoubleType,
+    burst_credit=T.DoubleType,
     level=T.StringType,
     instant_level=T.StringType,
     reason=T.StringType,

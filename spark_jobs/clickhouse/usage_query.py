@@ -218,6 +218,8 @@ SELECT cluster, source, quota_key, broker_id, window_ms, state, row_limit, any(e
        bucket_client_id, min(s.first_s) AS first_s, max(s.end_s) AS end_s, max(s.covered) AS any_covered,
        sumForEach(s.rates) AS rates, maxForEach(s.sampled) AS sampled, sum(s.area) AS area,
        {_mean("any_covered")} AS group_usage, {_p95("any_covered")} AS group_p95,
+       if(any_covered, end_s, toInt64(arrayLastIndex(seen -> seen > 0, sampled))) AS newest,
+       arrayMax(arraySlice(rates, greatest(newest - 1, 1), 2)) AS group_last,
        arrayReverseSort(member -> (member.3, member.1, member.2), groupArray(
            (user, client_id, s.own_mean, s.own_p95, s.own_max, samples, throttle_ms, muted_ms))) AS members,
        members[1] AS greediest
@@ -232,7 +234,8 @@ def _worst_segments(window_s: int, *, stored: bool) -> str:
 SELECT cluster, source, quota_key, member.1 AS user, member.2 AS client_id, broker_id, window_ms AS window_start_ms,
        any(member.6) AS samples, any(member.7) AS throttle_ms, any(member.8) AS muted_ms,
        argMax((state, row_limit, entity, bucket_user, bucket_client_id, member.3, member.4, member.5, group_usage,
-               group_p95, length(members) - 1, greediest.1, greediest.2, greediest.3, position),
+               group_p95, length(members) - 1, greediest.1, greediest.2, greediest.3, position,
+               group_last),
               (indexOf(['unknown', 'none', 'limited'], state), if(row_limit > 0, greatest(group_usage, group_p95)
                / row_limit, 0))) AS worst
 FROM view({_buckets(window_s, stored=stored)})
@@ -253,6 +256,6 @@ SELECT cluster, source, quota_key, user, client_id, broker_id, window_start_ms, 
        worst.5 AS bucket_client_id, worst.6 AS usage_avg, worst.7 AS usage_p95, worst.8 AS usage_max,
        worst.9 AS group_usage, worst.10 AS group_p95, toInt32(worst.11) AS shared_with, worst.12 AS greediest_user,
        worst.13 AS greediest_client_id, worst.14 AS greediest_usage,
-       toInt32(worst.15) AS usage_rank
+       toInt32(worst.15) AS usage_rank, toFloat64(worst.16) AS group_last
 FROM view({_worst_segments(window_s, stored=stored)})
 """  # noqa: S608 - made of our own words

@@ -16,7 +16,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from exporters.amounts import duration_text, rate_text, share_text
+from exporters.amounts import bytes_text, duration_text, rate_text, share_text
 from exporters.printable import printable, shortened
 from spark_jobs.reports.report import Report, Row
 from spark_jobs.transforms.severity import LEVELS
@@ -60,6 +60,8 @@ _TYPES: dict[str, pa.DataType] = {
     "source": pa.string(),
     "complete": pa.int32(),
     "eta_s": pa.float64(),
+    "trend_per_min": pa.float64(),  # change of group_usage per minute, over the last ten windows
+    "burst_credit": pa.float64(),  # bytes that all who share the limit may send at once without being throttled
     "window_start": pa.timestamp("us", "UTC"),
     "window_s": pa.int32(),
     # over all windows of the range; the other columns describe the latest window
@@ -115,7 +117,7 @@ def to_html(rows: Sequence[Row]) -> str:
     template = (files("spark_jobs.reports") / "report.html.j2").read_text(encoding="utf-8")
     page = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
     page.filters.update(rate=rate_text, throttle=throttle_text, share=share_text, shortened=shortened)
-    page.filters.update(why=why, group=group, earlier=_was_throttled)
+    page.filters.update(why=why, group=group, earlier=_was_throttled, bytes=bytes_text)
     from spark_jobs.reports.plots import headroom_plots  # takes seconds to import
 
     counts = {name: sum(row["level"] == name for row in rows) for name in reversed(LEVELS)}

@@ -21,6 +21,7 @@ _CLIENT_WINDOW = (*_CLIENT, "window_start_ms")
 _SERIES = ("source", "quota_key", *_CLIENT)
 _SOFTWARE = ("software_name", "software_version")
 
+RATE_WINDOW_S = 10  # the shortest time over which a broker with default settings measures a rate
 _TREND_WINDOWS = 3  # minimum windows for a trend
 _TREND_REACH_S = 86_400  # a trend over minutes does not extend to tomorrow
 
@@ -75,14 +76,20 @@ def _is_measured() -> Column:
 
 
 def _trend(measured: DataFrame, window_ms: int) -> DataFrame:
-    """Adds the seconds until the bucket reaches its limit if the trend of the last windows continues; else null."""
+    """Adds the trend of the last windows, and the seconds until the bucket reaches its limit if it continues; else
+    null."""
     reach = (1 - hysteresis.MEMORY_WINDOWS) * window_ms
     lately = Window.partitionBy(*_SERIES, "broker_id").orderBy("window_start_ms").rangeBetween(reach, 0)
     slope = F.regr_slope(F.col("group_usage"), F.col("window_start_ms") / 1000).over(lately)
     trend = measured.withColumns({"slope": slope, "windows": F.count("*").over(lately)})
     eta_s = F.try_divide(F.greatest(F.col("limit") - F.col("group_usage"), F.lit(0.0)), F.col("slope"))
-    rising = (F.col("windows") >= _TREND_WINDOWS) & (F.col("slope") > 0)
-    near = trend.withColumn("eta_s", F.when(rising, eta_s))
+    known = F.col("windows") >= _TREND_WINDOWS
+    near = trend.withColumns(
+        {
+            "eta_s": F.when(known & (F.col("slope") > 0), eta_s),
+            "trend_per_min": F.when(known, F.col("slope") * 60),
+        }
+    )
     return near.withColumn("eta_s", F.when(F.col("eta_s") <= _TREND_REACH_S, F.col("eta_s")))
 
 
@@ -96,6 +103,13 @@ def _worst_broker(measured: DataFrame) -> DataFrame:
         F.col("broker_id").asc(),
     )
     return measured.withColumn("badness", F.row_number().over(by_badness)).where(F.col("badness") == 1)
+
+
+def _burst_credit() -> Column:
+    """Bytes that the bucket may send at once before the broker throttles it, by the rate of its newest second. Kafka's
+    rate is that of the last 10 to 11 s (`Rate.windowSize`, quota.window.num = 11, quota.window.size.seconds = 1)."""
+    left = F.greatest(F.col("limit") - F.col("group_last"), F.lit(0.0)) * RATE_WINDOW_S
+    return F.when(F.col("limit").isNotNull(), left)  # greatest() ignores nulls
 
 
 def _worth_a_row() -> Column:
@@ -151,6 +165,7 @@ def _as_stored(seen: DataFrame, when: TimeRange, thresholds: Thresholds) -> Data
         {
             "window_start": F.timestamp_millis("window_start_ms"),
             "window_s": F.lit(when.window_s),
+            "burst_credit": F.when(F.col("quota_key").isin(*BYTE_KEYS), _burst_credit()),
             "limit_known": (F.col("state") != "unknown").cast("int"),
             "usage": F.col("usage_avg"),
             "throttle_ms_max": F.col("throttle_ms"),

@@ -37,6 +37,7 @@ class Verdict(NamedTuple):
     usage_p95: float
     group_usage: float
     group_p95: float
+    group_last: float
     shared_with: int
     muted_ms: int
     limit: float | None
@@ -73,13 +74,13 @@ def verdicts(rows: Iterable[Row], from_ms: int, to_ms: int, window_ms: int) -> d
         for key, own in members:
             window = key[3]
             elapsed_ms = min(window + window_ms, to_ms) - window
-            usage, p95 = measured(own, window, elapsed_ms, window_ms)
-            group_usage, group_p95 = measured(everyone, window, elapsed_ms, window_ms)
+            usage, p95, _ = measured(own, window, elapsed_ms, window_ms)
+            group_usage, group_p95, group_last = measured(everyone, window, elapsed_ms, window_ms)
             known = own or muting(good, key)
             limit = known[0].limit if known[0].limit_known else None
             state = ("limited" if limit is not None else "none") if known[0].limit_known else "unknown"
             found[key] = Verdict(
-                *(len(own), usage, p95, group_usage, group_p95, len(members) - 1),
+                *(len(own), usage, p95, group_usage, group_p95, group_last, len(members) - 1),
                 *(min(union(mutes[key]) + muted(own, window, window_ms), elapsed_ms), limit, state),
             )
     return found
@@ -106,8 +107,9 @@ def bucket_of(key: Key, rows: list[Row]) -> Any:
     return key
 
 
-def measured(rows: list[Row], window: int, elapsed_ms: int, window_ms: int) -> tuple[float, float]:
-    """Mean and 95th percentile of the sum over all clients, gateways and seconds."""
+def measured(rows: list[Row], window: int, elapsed_ms: int, window_ms: int) -> tuple[float, float, float]:
+    """Mean, 95th percentile and newest value (the greater one of two seconds) of the sum over all clients, gateways and
+    seconds."""
     meters: dict[Any, list[float]] = defaultdict(list)
     for row in rows:
         n, first = slot_of(row, window, window_ms)
@@ -122,11 +124,13 @@ def measured(rows: list[Row], window: int, elapsed_ms: int, window_ms: int) -> t
     if any(row.interval_ms for row in rows):
         area = sum(row.rate * min(row.interval_ms, window_ms) for row in rows if row.interval_ms) + bare
         values = sorted(seconds.get(second, 0.0) for second in range(elapsed_s))
-        return area / (elapsed_s * 1000), values[min(len(values) - 1, math.floor(0.95 * len(values)))]
+        newest = max(seconds.get(elapsed_s - 1, 0.0), seconds.get(elapsed_s - 2, 0.0))
+        return area / (elapsed_s * 1000), values[min(len(values) - 1, math.floor(0.95 * len(values)))], newest
     values = sorted(seconds.values())
     if not values:
-        return 0.0, 0.0
-    return bare / 1000 / len(values), values[min(len(values) - 1, math.floor(0.95 * len(values)))]
+        return 0.0, 0.0, 0.0
+    newest = max(seconds[max(seconds)], seconds.get(max(seconds) - 1, 0.0))
+    return bare / 1000 / len(values), values[min(len(values) - 1, math.floor(0.95 * len(values)))], newest
 
 
 def slot_of(row: Row, window: int, window_ms: int) -> tuple[int, int]:

@@ -57,6 +57,8 @@ def row(**given: Any) -> dict[str, Any]:
         "source": "gateway",
         "complete": 1,
         "eta_s": None,
+        "trend_per_min": 1_500.0,
+        "burst_credit": 300_000.0,
         "window_start": WINDOW,
         "window_s": 60,
         "range_throttle_ms": 0.0,
@@ -69,7 +71,8 @@ def row(**given: Any) -> dict[str, Any]:
     return known | given
 
 
-FREE = row(client_id="free", limit=None, utilization=None, headroom=None, level="ok", matched_entity="")
+NO_LIMIT = {"limit": None, "utilization": None, "headroom": None, "trend_per_min": None, "burst_credit": None}
+FREE = row(client_id="free", **NO_LIMIT, level="ok", matched_entity="")
 EARLIER = {"range_throttle_ms": 800.0, "range_throttled_s": 12.0, "last_throttled": WINDOW - timedelta(minutes=5)}
 HOSTILE = row(client_id="<script>alert(1)</script>\x1b[2J\n[bold]", reason="\x1b]0;title\x07 & <b>")
 

@@ -45,7 +45,7 @@ class Usage(NamedTuple):
         key = ("c", "gateway", self.quota_key, "alice", self.client_id, self.broker_id, self.window * WINDOW_MS)
         quota = (state, self.limit, entity, "alice", "")
         culprit = (self.shared_with, "alice", *self.greediest, 1)
-        return (*key, 60, self.throttle_ms, self.muted_ms, *quota, self.rate, p95, p95, group, p95, *culprit)
+        return (*key, 60, self.throttle_ms, self.muted_ms, *quota, self.rate, p95, p95, group, p95, *culprit, group)
 
 
 class Instance(NamedTuple):
@@ -240,13 +240,18 @@ def test_other_quotas_have_a_row_only_when_limiting_or_throttling(spark: SparkSe
     assert rows == {PRODUCE: ("ok", None), "limited": ("ok", 0.5), "throttled": ("throttled", None)}
 
 
-def test_rising_rate_has_an_estimated_time_to_the_limit(spark: SparkSession) -> None:
+def test_rising_rate_has_a_trend_an_estimated_time_to_the_limit_and_burst_credit(spark: SparkSession) -> None:
     steps = {"rising": (10.0, 20.0, 30.0), "flat": (30.0, 30.0, 30.0), "falling": (30.0, 20.0, 10.0), "new": (1.0, 9.0)}
     usage = [Usage(name, rate, window=window) for name, rates in steps.items() for window, rate in enumerate(rates)]
-    reported = {
-        name: [r["eta_s"] for r in evaluate(spark, usage) if r["client_id"] == name] for name in ("rising", "flat")
-    }
-    assert reported == {"rising": [None, None, pytest.approx(420.0)], "flat": [None] * 3}
+    rows = evaluate(spark, [*usage, Usage("over", 130.0), Usage("free", limit=None), Usage("cpu", quota_key=REQUEST)])
+    reported = {name: [r for r in rows if r["client_id"] == name] for name in (*steps, "over", "free", "cpu")}
+    assert [r["eta_s"] for r in reported["rising"]] == [None, None, pytest.approx(420.0)]
+    assert [r["eta_s"] for r in reported["flat"] + reported["falling"]] == [None] * 6
+    trends = {name: reported[name][-1]["trend_per_min"] for name in steps}
+    assert trends == {"rising": pytest.approx(10.0), "flat": 0.0, "falling": pytest.approx(-10.0), "new": None}
+    # A broker measures over at least ten seconds: 70 B/s below the limit are 700 bytes.
+    credit = {name: reported[name][-1]["burst_credit"] for name in ("rising", "over", "free", "cpu")}
+    assert credit == {"rising": 700.0, "over": 0.0, "free": None, "cpu": None}
 
 
 def test_no_usage_yields_no_rows(spark: SparkSession) -> None:
