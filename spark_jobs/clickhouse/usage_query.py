@@ -210,7 +210,7 @@ def _p95(covered: str) -> str:
     return f"ifNotFinite(arrayReduce('quantileExact(0.95)', {seconds}), 0)"
 
 
-def _buckets(window_s: int, *, stored: bool) -> str:
+def buckets(window_s: int, *, stored: bool) -> str:
     """Per bucket, broker and window the per-second sum of its members; members ordered by usage, highest first."""
     measured = f"{_mean('covered')} AS own_mean, {_p95('covered')} AS own_p95, arrayMax(rates) AS own_max"
     return f"""
@@ -238,7 +238,7 @@ SELECT cluster, source, quota_key, member.1 AS user, member.2 AS client_id, brok
                group_last),
               (indexOf(['unknown', 'none', 'limited'], state), if(row_limit > 0, greatest(group_usage, group_p95)
                / row_limit, 0))) AS worst
-FROM view({_buckets(window_s, stored=stored)})
+FROM view({buckets(window_s, stored=stored)})
 ARRAY JOIN members AS member, arrayEnumerate(members) AS position
 GROUP BY cluster, source, quota_key, user, client_id, broker_id, window_ms
 """  # noqa: S608 - made of our own words

@@ -16,7 +16,7 @@ from spark_jobs.clickhouse.client import ClickHouse
 from spark_jobs.clickhouse.errors import NothingToReadError, source_errors
 from spark_jobs.clickhouse.history_query import BUCKET
 from spark_jobs.job_runs import JobRun
-from spark_jobs.jobs.history import read_history
+from spark_jobs.jobs.history import prepared, read_history
 from spark_jobs.options import Options
 from spark_jobs.progress import progress
 from spark_jobs.session import session
@@ -41,7 +41,7 @@ def run(options: Options) -> list[dict[str, Any]]:
         session(NAME, options.master) as spark,
         progress(NAME, spark.sparkContext),
     ):
-        history = read_history(spark, clickhouse, options, job_run)
+        history = read_history(spark, clickhouse, prepared(spark, clickhouse, options, job_run))
         rows = figures(scores(history, options.when.to_ms // STEP_MS - 1))
         if not rows:
             raise NothingToReadError("no bucket has the hours of history that a backtest needs")

@@ -20,7 +20,8 @@ from spark_jobs.clickhouse import publication
 from spark_jobs.clickhouse.client import ClickHouse
 from spark_jobs.clickhouse.errors import source_errors
 from spark_jobs.job_runs import JobRun
-from spark_jobs.jobs.history import read_history
+from spark_jobs.jobs.capacity_replay import with_replay
+from spark_jobs.jobs.history import prepared, read_history
 from spark_jobs.options import Options
 from spark_jobs.progress import progress
 from spark_jobs.reports import capacity_table
@@ -49,10 +50,12 @@ def run(options: Options) -> list[dict[str, Any]]:
         session(NAME, options.master) as spark,
         progress(NAME, spark.sparkContext),
     ):
-        found = capacity(read_history(spark, clickhouse, options, job_run))
+        slices = prepared(spark, clickhouse, options, job_run)
+        found = capacity(read_history(spark, clickhouse, slices))
         rows = [_report_row(row, options) for row in found.toArrow().to_pylist()]
         rows.sort(key=lambda row: (-row["utilization_p99"], *(row[name] for name in _QUOTA)))
         job_run.rows_out = len(rows)
+        rows = with_replay(spark, clickhouse, rows, slices)
         if rows:
             stored = [{**row, "run_id": str(job_run.id)} for row in rows]
             table = pa.Table.from_pylist(stored, schema=capacity_table.STORED)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from typing import Any
+
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -24,8 +27,15 @@ WHERE source = {source:String} AND window_start >= toDateTime(intDiv({from_ms:In
 GROUP BY cluster, quota_key ORDER BY cluster, quota_key"""
 
 
-def read_history(spark: SparkSession, clickhouse: ClickHouse, options: Options, job_run: JobRun) -> DataFrame:
-    """Reads rows of HISTORY_SCHEMA over the range, one per five minutes. Raises NothingToReadError, SourceError."""
+def read_history(spark: SparkSession, clickhouse: ClickHouse, slices: Sequence[Mapping[str, Any]]) -> DataFrame:
+    """Rows of HISTORY_SCHEMA over the slices, one per five minutes."""
+    return read(spark, clickhouse, HISTORY, HISTORY_SCHEMA, slices)
+
+
+def prepared(spark: SparkSession, clickhouse: ClickHouse, options: Options, job_run: JobRun) -> list[dict[str, Any]]:
+    """Brings usage_1m up to date, resolves limits and divides the range into slices of a cluster, quota key and day.
+
+    Returns the query parameters of each slice. Raises NothingToReadError, SourceError."""
     when = options.when
     rollup.refresh(clickhouse, options.source, when.from_ms, when.to_ms)
     bounds = {"from_ms": when.from_ms, "to_ms": when.to_ms, "source": options.source, "cluster": options.cluster}
@@ -35,7 +45,7 @@ def read_history(spark: SparkSession, clickhouse: ClickHouse, options: Options, 
         raise NothingToReadError(f"there is no usage of source {options.source} in this time")
     run_of = Run(job_run.id, job_run.version, options.source, options.cluster, when)
     resolve_limits(spark, clickhouse, run_of)
-    slices = [
+    return [
         {
             "cluster": key["cluster"],
             "quota_key": key["quota_key"],
@@ -48,7 +58,6 @@ def read_history(spark: SparkSession, clickhouse: ClickHouse, options: Options, 
         for key in keys
         for start in range(when.from_ms, when.to_ms, _SLICE_MS)
     ]
-    return read(spark, clickhouse, HISTORY, HISTORY_SCHEMA, slices)
 
 
 def resolve_limits(spark: SparkSession, clickhouse: ClickHouse, run_of: Run) -> None:

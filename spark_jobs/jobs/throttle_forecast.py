@@ -18,7 +18,7 @@ from spark_jobs.clickhouse.client import ClickHouse
 from spark_jobs.clickhouse.errors import source_errors
 from spark_jobs.clickhouse.history_query import BUCKET
 from spark_jobs.job_runs import JobRun
-from spark_jobs.jobs.history import read_history
+from spark_jobs.jobs.history import prepared, read_history
 from spark_jobs.options import Options
 from spark_jobs.progress import progress
 from spark_jobs.reports import forecast_report
@@ -50,7 +50,7 @@ def run(options: Options) -> list[dict[str, Any]]:
         session(NAME, options.master) as spark,
         progress(NAME, spark.sparkContext),
     ):
-        history = read_history(spark, clickhouse, options, job_run)
+        history = read_history(spark, clickhouse, prepared(spark, clickhouse, options, job_run))
         now_ms = options.when.to_ms // STEP_MS * STEP_MS
         found = forecasts(history, now_ms // STEP_MS - 1).toArrow().to_pylist()
         rows = sorted((_report_row(row, now_ms) for row in found), key=_urgency)

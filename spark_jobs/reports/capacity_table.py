@@ -25,6 +25,11 @@ _TYPES: dict[str, pa.DataType] = {
     "suggested_limit": pa.float64(),
     "throttled_before": pa.float64(),
     "throttled_after": pa.float64(),
+    # what-if: who would have been throttled, for how many seconds under the limits in force and the suggested one
+    "replay_users": pa.list_(pa.string()),
+    "replay_client_ids": pa.list_(pa.string()),
+    "replay_before_s": pa.list_(pa.float64()),
+    "replay_after_s": pa.list_(pa.float64()),
     "command": pa.string(),
 }
 COLUMNS = pa.schema(_TYPES)
@@ -34,6 +39,7 @@ REPORT = rows_report(
     COLUMNS,
     (
         *("cluster", "quota_key", "user", "client_id", "broker_id", "limit", "utilization_mean", "utilization_p99"),
-        *("growth_per_week", "throttled_share", "verdict", "suggested_limit", "command"),
+        *("growth_per_week", "throttled_share", "verdict", "suggested_limit"),
+        *("replay_client_ids", "replay_before_s", "replay_after_s", "command"),
     ),
 )

@@ -31,7 +31,7 @@ def rates(kind: str) -> Any:
         "idle": np.full(len(minutes), 100.0),
         "wave": 500 + 200 * np.sin(minutes / 1440 * 2 * np.pi),
         "rising": np.where(minutes < len(minutes) - 180, 300.0, 300.0 + (minutes - len(minutes) + 180) * 3.3),
-        "full": np.full(len(minutes), 980.0),
+        "full": np.full(len(minutes), LIMIT),
     }[kind]
     return base + random.normal(0, 5, len(minutes))
 
@@ -104,12 +104,17 @@ def test_capacity_report_suggests_limits(spark: SparkSession, weeks: str, clickh
         "rising": "fits",
         "full": "under-provisioned",
     }
-    assert rows["full"]["suggested_limit"] == pytest.approx(992 / 0.8, rel=0.01)
+    assert rows["full"]["suggested_limit"] == pytest.approx(1012 / 0.8, rel=0.01)
     assert rows["full"]["command"].endswith(
         "--alter --entity-type users --entity-default --add-config producer_byte_rate="
         f"{rows['full']['suggested_limit']:.0f}"
     )
     assert rows["wave"]["command"] == ""
+    names = ("replay_users", "replay_client_ids", "replay_before_s", "replay_after_s")
+    replay = {name: [row[column] for column in names] for name, row in rows.items()}
+    half = pytest.approx(DAYS * 86_400 / 2, rel=0.1)  # its rate is above the limit half of the time
+    assert replay["full"] == [["full"], ["app"], [half], [0.0]]
+    assert [replay[name] for name in ("idle", "wave", "rising")] == [[[], [], [], []]] * 3
     stored = "SELECT count() FROM headroom.capacity_report WHERE cluster = 'weeks'"
     assert clickhouse.store.query(stored)[0][0] == 4
 
