@@ -114,6 +114,28 @@ def test_late_rows_are_processed_by_the_next_run(
     assert list(clickhouse.store.query(late)) == [(60,)]
 
 
+def test_plans_for_many_rows_are_compiled_and_give_the_same_rows(
+    spark: SparkSession, clickhouse: RunningClickHouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = ("spark.sql.codegen.wholeStage", "spark.sql.codegen.factoryMode")
+    before = {name: spark.conf.get(name) for name in settings}
+    insert(clickhouse, "compiled", "a", 97.0)
+    insert(clickhouse, "compiled", "b", 85.0, to_s=60)
+    run(clickhouse, "compiled")
+    published = "FROM headroom.quota_utilization FINAL WHERE cluster = 'compiled'"
+    rows, run_ids = f"SELECT * EXCEPT (run_id, run_version) {published}", f"SELECT DISTINCT run_id {published}"
+    expected, first_run = sorted(map(repr, clickhouse.store.query(rows))), list(clickhouse.store.query(run_ids))
+    monkeypatch.setattr(quota_headroom, "COMPILED_FROM_ROWS", 180)
+    try:
+        run(clickhouse, "compiled")
+        assert {name: spark.conf.get(name) for name in settings} != before
+    finally:
+        for name, value in before.items():
+            spark.conf.set(name, str(value))
+    assert sorted(map(repr, clickhouse.store.query(rows))) == expected
+    assert list(clickhouse.store.query(run_ids)) != first_run
+
+
 _RUN = """
 import sys
 from spark_jobs.jobs import quota_headroom
