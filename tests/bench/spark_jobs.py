@@ -1,17 +1,21 @@
-"""CPU of quota-headroom by process, against plain SQL over the same windows on the same server.
+"""CPU and memory of quota-headroom, against plain SQL over the same windows on the same server.
 
     python -m tests.bench.spark_jobs [ROWS ...], or `make bench SIZES="120000 1000000"`
 
 The SQL is the usage query alone with its result counted: no levels, hysteresis or telemetry, and no writes. The job
-runs in a separate process; its CPU includes that of Spark's JVM and Python workers, and the server's.
+runs in a separate process; its CPU includes that of Spark's JVM and Python workers, and the server's. `_fixed` is what
+remains of it after 1.5 times the SQL, `_one_client` the SQL with half of the rows from one client. Memory is the
+greatest sum of the processes' proportional set sizes.
 """
 
 from __future__ import annotations
 
+import contextlib
 import resource
 import subprocess
 import sys
 import tempfile
+import threading
 from pathlib import Path
 
 import psutil
@@ -24,6 +28,8 @@ from tests.kit.clickhouse import RunningClickHouse, running_clickhouse
 
 CLIENTS = 2000
 START = 1_795_168_800_000
+FIXED_CPU_S, PEAK_MIB = 15.0, 1536.0  # goals
+WATCH_S = 1.0
 DEFAULT_ROWS = (CLIENTS * 60,)  # takes a minute; 1,000,000 rows take minutes on two cores
 
 _FILL = """
@@ -38,6 +44,16 @@ SELECT {cluster:String}, 'producer_byte_rate',
     concat('user-', toString(number % 50)),
     concat('client-', toString(number % {clients:UInt32}))
 FROM numbers({rows:UInt64})"""
+# The rows of half of the clients become those of one client, a few milliseconds apart.
+_HALF = """
+INSERT INTO headroom.quota_usage
+SELECT * REPLACE ({other:String} AS cluster, 'client-0' AS client_id, 'client-0' AS bucket_client_id,
+                  'user-0' AS user, 'user-0' AS bucket_user, 1 AS broker_id,
+                  ts + toIntervalMillisecond(toUInt32(substring(client_id, 8)) % 500) AS ts)
+FROM headroom.quota_usage WHERE cluster = {cluster:String} AND toUInt32(substring(client_id, 8)) % 2 = 0
+UNION ALL
+SELECT * REPLACE ({other:String} AS cluster)
+FROM headroom.quota_usage WHERE cluster = {cluster:String} AND toUInt32(substring(client_id, 8)) % 2 = 1"""
 
 
 def main() -> None:
@@ -49,29 +65,71 @@ def main() -> None:
 
 def measure(clickhouse: RunningClickHouse, rows: int, directory: Path) -> None:
     cluster, end = f"rows-{rows}", START + -(-rows // CLIENTS) * 1000
-    bounds = {"from_ms": START, "to_ms": end, "window_ms": 60_000, "source": "gateway", "cluster": cluster}
-    query = {**bounds, "quota_key": "producer_byte_rate", "run": "none"}
+    bounds = {"from_ms": START, "to_ms": end, "window_ms": 60_000, "source": "gateway"}
+    query = {**bounds, "cluster": cluster, "quota_key": "producer_byte_rate", "run": "none"}
     with clickhouse.writer.connect() as client:
         client.command(_FILL, {"cluster": cluster, "start": START, "clients": CLIENTS, "rows": rows})
-        sql = cpu_s(clickhouse)
-        client.command(f"{usage(60)} {SETTINGS} FORMAT Null", query)
-        sql = cpu_s(clickhouse) - sql
+        sql = _spent(clickhouse, f"{usage(60)} {SETTINGS} FORMAT Null", query)
+        client.command(_HALF, {"cluster": cluster, "other": f"{cluster}-half"})
+        skewed = _spent(clickhouse, f"{usage(60)} {SETTINGS} FORMAT Null", {**query, "cluster": f"{cluster}-half"})
         stored = cpu_s(clickhouse)
         refresh(ClickHouse(clickhouse.url), "gateway", START, end)
         stored = cpu_s(clickhouse) - stored
-        rollup = cpu_s(clickhouse)
-        client.command(f"{usage(60, stored=True)} {SETTINGS} FORMAT Null", query)
-        rollup = cpu_s(clickhouse) - rollup
+        rollup = _spent(clickhouse, f"{usage(60, stored=True)} {SETTINGS} FORMAT Null", query)
     server, children = cpu_s(clickhouse), spent_s()
     asked = ["quota-headroom", "--url", clickhouse.url, "--cluster", cluster, "--from", str(START // 1000)]
     output = ["--to", str(end // 1000), "--output", "parquet", "--path", str(directory / "out.parquet")]
-    subprocess.run([sys.executable, "-m", "headroom", "job", *asked, *output], check=True)
+    peak_mib = _run([sys.executable, "-m", "headroom", "job", *asked, *output])
     server, children = cpu_s(clickhouse) - server, spent_s() - children
     name = f"spark_quota_headroom_{rows // 1000}k_rows"
-    tell(name, server + children, "cpu_s", (server + children) / max(sql, 0.01), "plain_sql_of_the_same_windows")
+    every = server + children
+    tell(name, every, "cpu_s", every / max(sql, 0.01), "plain_sql_of_the_same_windows")
+    tell(f"{name}_fixed", every - 1.5 * sql, "cpu_s", (every - 1.5 * sql) / FIXED_CPU_S, "goal")
+    tell(f"{name}_peak_memory", peak_mib, "mib", peak_mib / PEAK_MIB, "goal")
     tell(f"{name}_server", server, "cpu_s", server / max(sql, 0.01), "plain_sql_of_the_same_windows")
+    tell(f"{name}_one_client", skewed, "cpu_s", skewed / max(sql, 0.01), "plain_sql_of_the_same_windows")
     tell(f"{name}_from_usage_1m", rollup, "cpu_s", rollup / max(sql, 0.01), "plain_sql_of_the_same_windows")
     tell(f"{name}_storing_usage_1m", stored, "cpu_s", stored / max(sql, 0.01), "plain_sql_of_the_same_windows")
+
+
+def _spent(clickhouse: RunningClickHouse, sql: str, parameters: dict[str, object]) -> float:
+    """CPU time of the server during a statement."""
+    before = cpu_s(clickhouse)
+    with clickhouse.writer.connect() as client:
+        client.command(sql, parameters)
+    return cpu_s(clickhouse) - before
+
+
+def _run(command: list[str]) -> float:
+    """Runs the job; returns the peak memory of its processes in MiB. Raises CalledProcessError."""
+    done, peak = threading.Event(), [0]
+    with subprocess.Popen(command) as process:
+
+        def watch() -> None:
+            while not done.wait(WATCH_S):
+                peak[0] = max(peak[0], _memory(process.pid))
+
+        watching = threading.Thread(target=watch)
+        watching.start()
+        try:
+            code = process.wait()
+        finally:
+            done.set()
+            watching.join()
+    if code:
+        raise subprocess.CalledProcessError(code, command)
+    return peak[0] / 2**20
+
+
+def _memory(pid: int) -> int:
+    """Proportional set size of a process and its descendants, bytes."""
+    found = 0
+    with contextlib.suppress(psutil.Error):
+        process = psutil.Process(pid)
+        for each in [process, *process.children(recursive=True)]:
+            with contextlib.suppress(psutil.Error):
+                found += int(each.memory_full_info().pss)
+    return found
 
 
 def cpu_s(clickhouse: RunningClickHouse) -> float:
