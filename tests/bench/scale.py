@@ -28,7 +28,7 @@ from headroom.capacity.figures import load_figures
 from headroom.capacity.model import Workload, clickhouse_cores, network_cores, row_bytes, worker_cores
 from telemetry.ingest.rollups import ROLL_UP, roll_up_parameters
 from tests.bench.kit.load_generator import MAX_CONNECTIONS, LoadGenerator, Measured, real_payloads
-from tests.bench.kit.serve import Serve, cpu_s, open_files_allowed, waited
+from tests.bench.kit.serve import ASKED_EVERY_S, Serve, cpu_s, open_files_allowed, waited
 
 VECTOR = "librdkafka-2.16.0-producer.zst"
 PUSHES_PER_S = 3_333  # unless the interval is given
@@ -159,7 +159,7 @@ def written(serve: Serve) -> float:
     took_s = time.monotonic() - began
     for _ in range(2):
         with contextlib.suppress(TimeoutError):
-            waited(lambda: serve.query("SELECT count() FROM system.merges") == ["0"], PATIENCE_S)
+            waited(lambda: serve.query("SELECT count() FROM system.merges") == ["0"], PATIENCE_S, ASKED_EVERY_S)
         time.sleep(NEXT_MERGE_S)
     return took_s
 

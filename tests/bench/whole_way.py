@@ -21,7 +21,7 @@ import psutil
 
 from tests.bench.figure import tell
 from tests.bench.kit.load_generator import TURNS, LoadGenerator, real_payloads
-from tests.bench.kit.serve import Serve, builds, open_files_allowed, waited
+from tests.bench.kit.serve import ASKED_EVERY_S, Serve, builds, open_files_allowed, waited
 from tests.bench.scale import ROLLUP_MS, Spent, idle_cores, rolled_up, rss, spent
 
 VECTOR = "java-4.3.1-producer.zst"
@@ -61,7 +61,7 @@ def settle(serve: Serve) -> None:
     """Returns once all rows are written and no merge has followed another for NEXT_MERGE_S."""
     serve.written(PATIENCE_S)
     for _ in range(2):
-        waited(lambda: serve.query("SELECT count() FROM system.merges") == ["0"], PATIENCE_S)
+        waited(lambda: serve.query("SELECT count() FROM system.merges") == ["0"], PATIENCE_S, ASKED_EVERY_S)
         time.sleep(NEXT_MERGE_S)
 
 
