@@ -3,7 +3,7 @@
 python -m tests.bench.web.pages [ROWS] [SERIES]
 
 All are requested in turns, one after the other, each round with the names of another client, so that none is answered
-by the cache of the request before. A what-if question replays recorded usage in a child process; it has no goal.
+by the cache of the request before. What-if questions are left out: they replay recorded usage in a child process.
 """
 
 from __future__ import annotations
@@ -26,7 +26,6 @@ from tests.kit.serving import Served
 GOAL_MS = 200.0  # at the 95th percentile
 ROUNDS = 25
 CACHED_S = 2.1  # equal requests within it share one result
-WHAT_IFS = 3
 
 
 def paths(number: int) -> dict[str, str]:
@@ -77,12 +76,6 @@ def measured(browser: httpx.Client) -> dict[str, list[float]]:
     return {name: times[1:] for name, times in took.items()}
 
 
-def what_if_ms(browser: httpx.Client, number: int) -> float:
-    """The form's question about a quota of one user."""
-    asked = {"cluster": CLUSTER, "user": f"user-{number}", "quota_key": "producer_byte_rate", "value": 40_000}
-    return request_ms(browser, f"/api/v1/what-if?{urlencode({**asked, 'since': '15m'})}")
-
-
 def main(rows: int, series: int) -> None:
     with tempfile.TemporaryDirectory() as directory, running_clickhouse(Path(directory) / "clickhouse") as server:
         fill(server, rows, series)
@@ -94,8 +87,6 @@ def main(rows: int, series: int) -> None:
             for name, took_ms in measured(browser).items():
                 p95 = statistics.quantiles(took_ms, n=20)[-1]
                 tell(f"{name}_p95_ms", p95, "ms", p95 / GOAL_MS, f"goal_{GOAL_MS:.0f}_ms")
-            what_if = statistics.median(what_if_ms(browser, number) for number in range(WHAT_IFS))
-            tell("api_what_if_ms", what_if, "ms", what_if / GOAL_MS, f"{GOAL_MS:.0f}_ms")
 
 
 if __name__ == "__main__":
