@@ -237,7 +237,9 @@ def chaos(field: Field, seed: int, count: int) -> bool:
         lost, doubled = lost + (before - after).total(), doubled + (after - before).total()
         found[f"{kill.victim} {'killed' if killed else 'not there'}, run {outcome}"] += 1
         spent_s, all_s = time.monotonic() - started, time.monotonic() - begun
-        print(f"{number + 1}/{count}: {kill}: {outcome}; {spent_s:.0f} s of {all_s:.0f}", flush=True)
+        print(
+            f"{number + 1}/{count}: {kill}: {outcome}; {lost=} {doubled=}; {spent_s:.0f} s of {all_s:.0f}", flush=True
+        )
     print(f"chaos-jobs seed={seed} kills={count} rows={len(expected)} lost={lost} doubled={doubled}", dict(found))
     return not lost and not doubled
 
