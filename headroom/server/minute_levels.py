@@ -22,6 +22,7 @@ _COMPLETE_AFTER_S = 4  # by then the rows of a minute are stored
 _AGAIN_MS = 10_000  # the shortest pause between two computations of one minute
 _PAUSE_SHARE = 4  # and in multiples of what a computation took: it takes at most a fifth of the time
 _TIMEOUT_S = 60.0
+_COUNT_TIMEOUT_S = 5.0  # the service cannot stop while it waits for a server that does not answer
 
 
 class MinuteLevels:
@@ -52,7 +53,7 @@ class MinuteLevels:
         if window_s == self._tried_s and self._now_ms() < self._not_before_ms:
             return
         minute = {"window_s": window_s}
-        counted = partial(read_rows, sql=COUNT_ROWS, parameters=minute, timeout_s=_TIMEOUT_S)
+        counted = partial(read_rows, sql=COUNT_ROWS, parameters=minute, timeout_s=_COUNT_TIMEOUT_S)
         newest = window_s, (await asyncio.to_thread(self._store.ask, counted))[0]["rows"]
         if newest == self._newest:
             return
