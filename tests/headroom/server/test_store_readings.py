@@ -75,7 +75,7 @@ class FakeStore:
         monkeypatch.setattr(minute_levels, "run_statement", self.run)
 
     def read(self, _: Endpoint, sql: str, parameters: Row, *, timeout_s: float) -> list[Row]:
-        assert (sql, timeout_s) == (minutes.COUNT_ROWS, 60)
+        assert (sql, timeout_s) == (minutes.COUNT_ROWS, 5)
         return [{"rows": self.rows}]
 
     def run(self, _: Endpoint, sql: str, parameters: Row, settings: Row, *, timeout_s: float) -> None:
