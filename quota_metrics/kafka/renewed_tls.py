@@ -53,4 +53,12 @@ class RenewedContext(ssl.SSLContext):
         return self._current
 
     def _changed_at(self) -> list[int]:
-        return [file.stat().st_mtime_ns if file.exists() else 0 for file in self._files]
+        return [_changed_at(file) for file in self._files]
+
+
+def _changed_at(file: Path) -> int:
+    """In nanoseconds; 0 when it is not there, as for a moment while it is replaced."""
+    try:
+        return file.stat().st_mtime_ns
+    except OSError:
+        return 0
