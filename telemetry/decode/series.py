@@ -44,7 +44,7 @@ def identity(push: Push) -> bytes:
 
 def owner(cluster: str, principal: str, client_id: str, instance: str) -> bytes:
     """`identity` from its parts. `instance`: 32 hexadecimal digits."""
-    return orjson.dumps((cluster, principal, client_id, instance))
+    return _exact(orjson.dumps((cluster, principal, client_id, instance)))
 
 
 def series_id(of: bytes, metric: str, kind: str, temporality: str, attributes: Attributes) -> int:
@@ -54,7 +54,12 @@ def series_id(of: bytes, metric: str, kind: str, temporality: str, attributes: A
 
 def series_key(series: Series) -> bytes:
     """The part of a series id that does not depend on the owner, for `series_id_of`."""
-    return orjson.dumps((series.metric, series.kind, series.temporality, series.attributes))
+    return _exact(orjson.dumps((series.metric, series.kind, series.temporality, series.attributes)))
+
+
+def _exact(encoded: bytes) -> bytes:
+    """A copy that is kept: the buffers that orjson returns hold 4 KiB each."""
+    return b"%b" % encoded
 
 
 def series_id_of(of: bytes, key: bytes) -> int:

@@ -1,6 +1,8 @@
 """The manifests for the Spark operator: fields and types of its v1beta2 API, parts of pods as Kubernetes has them.
 
-The schema is ours: the fields that the manifests use, as the operator's API reference defines them. Others are refused.
+The schema is ours: the fields that the manifests use, with types, enumerations and bounds of the operator's Go types
+from which its definitions are generated (api/v1beta2/sparkapplication_types.go of kubeflow/spark-operator). Fields
+that are not listed here are refused.
 """
 
 from __future__ import annotations
@@ -36,19 +38,22 @@ POD = {
     "serviceAccount": TEXT,
     "env": {"type": "array"},  # as in a pod, see below
     "envSecretKeyRefs": {"type": "object", "additionalProperties": closed(["name", "key"], name=TEXT, key=TEXT)},
-    "securityContext": {"type": "object"},
+    "securityContext": {"type": "object"},  # and this
+    "volumeMounts": {"type": "array"},  # and this
 }
 TEMPLATE = closed(
-    ["driver", "executor", "sparkVersion", "type"],
+    ["driver", "executor", "mainApplicationFile", "sparkVersion", "type"],
     type={"enum": ["Java", "Python", "Scala", "R"]},
     mode={"enum": ["cluster", "client"]},
     pythonVersion={"enum": ["2", "3"]},
     image=TEXT,
     imagePullPolicy={"enum": ["Always", "IfNotPresent", "Never"]},
+    imagePullSecrets=TEXTS,
     mainApplicationFile=TEXT,
     arguments=TEXTS,
     sparkVersion=TEXT,
     sparkConf={"type": "object", "additionalProperties": TEXT},
+    volumes={"type": "array"},  # as in a pod, see below
     restartPolicy=closed([], type={"enum": ["Never", "OnFailure", "Always"]}),
     driver=closed([], **POD),
     executor=closed([], **POD, instances=COUNT),
@@ -86,8 +91,21 @@ def test_manifest_matches_the_operator_api(manifest: Any) -> None:
         part = found["spec"]["template"][role]
         container = {"name": role, "image": "headroom", "env": part.get("env", [])}
         container["securityContext"] = part.get("securityContext", {})
-        pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": role}, "spec": {"containers": [container]}}
+        container["volumeMounts"] = part.get("volumeMounts", [])
+        spec = {"containers": [container], "volumes": found["spec"]["template"].get("volumes", [])}
+        pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": role}, "spec": spec}
         kubernetes_validate.validate(pod, KUBERNETES, strict=True)
+
+
+def test_read_only_pods_mount_a_writable_tmp() -> None:
+    """Spark's driver creates the directory of its catalogue, and Java files below /tmp."""
+    template = of_the_chart()["spec"]["template"]
+    assert template["sparkConf"]["spark.sql.warehouse.dir"].startswith("file:///tmp/")
+    assert template["imagePullSecrets"] == ["pull"]
+    [volume] = template["volumes"]
+    for role in ("driver", "executor"):
+        assert template[role]["securityContext"]["readOnlyRootFilesystem"]
+        assert template[role]["volumeMounts"] == [{"name": volume["name"], "mountPath": "/tmp"}]
 
 
 @pytest.mark.parametrize(

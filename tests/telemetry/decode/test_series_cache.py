@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import numpy as np
 
+from telemetry.decode.series import owner
 from telemetry.decode.series_cache import KnownSeries
 
 
@@ -19,6 +22,20 @@ def test_oldest_client_is_evicted_at_the_size_limit() -> None:
         written(known, 0, client, *ids)
     assert [known.of(client).tolist() for client in (b"a", b"b", b"c")] == [[], [3], [2**64 - 1]]
     assert len(known) == 2
+
+
+def test_clients_take_no_more_memory_than_they_are_counted() -> None:
+    known = KnownSeries(1 << 20, 1000)
+    tracemalloc.start()
+    try:
+        before, _ = tracemalloc.get_traced_memory()
+        for number in range(500):
+            client = owner("prod", "User:shop", f"checkout-{number}", f"{number:032x}")
+            written(known, 0, client, *range(number * 12, number * 12 + 12))
+        after, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert after - before < 2 * known.nbytes
 
 
 def test_series_of_a_client_expire_together() -> None:
