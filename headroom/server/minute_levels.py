@@ -6,7 +6,6 @@ more of its rows have arrived. Several services over one store each write the sa
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
@@ -14,6 +13,7 @@ from functools import partial
 from exporters.clickhouse.minutes import COMPUTE_MINUTE, COUNT_ROWS
 from exporters.clickhouse.reader import Nodes, read_rows, run_statement
 from headroom.clock import now_ms
+from headroom.daemon_thread import in_daemon_thread
 from headroom.server.periodic import PeriodicTask
 
 _EVERY_MS = 2_000
@@ -22,7 +22,7 @@ _COMPLETE_AFTER_S = 4  # by then the rows of a minute are stored
 _AGAIN_MS = 10_000  # the shortest pause between two computations of one minute
 _PAUSE_SHARE = 4  # and in multiples of what a computation took: it takes at most a fifth of the time
 _TIMEOUT_S = 60.0
-_COUNT_TIMEOUT_S = 5.0  # the service cannot stop while it waits for a server that does not answer
+_COUNT_TIMEOUT_S = 5.0
 
 
 class MinuteLevels:
@@ -54,7 +54,7 @@ class MinuteLevels:
             return
         minute = {"window_s": window_s}
         counted = partial(read_rows, sql=COUNT_ROWS, parameters=minute, timeout_s=_COUNT_TIMEOUT_S)
-        newest = window_s, (await asyncio.to_thread(self._store.ask, counted))[0]["rows"]
+        newest = window_s, (await in_daemon_thread(partial(self._store.ask, counted)))[0]["rows"]
         if newest == self._newest:
             return
         began = time.monotonic()
@@ -70,4 +70,4 @@ class MinuteLevels:
         statement = partial(
             run_statement, sql=COMPUTE_MINUTE, parameters=minute, settings=self._settings, timeout_s=_TIMEOUT_S
         )
-        await asyncio.to_thread(self._store.ask, statement)
+        await in_daemon_thread(partial(self._store.ask, statement))

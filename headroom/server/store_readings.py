@@ -5,8 +5,8 @@ Runs the computation of each minute's levels (minute_levels.py), too, which the 
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping
+from functools import partial
 from typing import Any, Final
 
 from clickhouse_connect.driver.exceptions import ClickHouseError
@@ -15,6 +15,7 @@ from exporters import self_metrics as catalogue
 from exporters.clickhouse.connection import Endpoint
 from exporters.clickhouse.reader import Nodes, UnreachableError
 from exporters.self_metrics import SelfMetric, Values
+from headroom.daemon_thread import in_daemon_thread
 from headroom.server.minute_levels import MinuteLevels
 from headroom.server.periodic import PeriodicTask
 from headroom.server.window_levels import WindowLevels
@@ -54,7 +55,7 @@ class StoreReadings:
 
     async def read(self) -> None:
         """Raises ConnectionError when the store is unreachable; the previous results remain."""
-        known_issues, jobs = await asyncio.to_thread(self._store.ask, _asked)
+        known_issues, jobs = await in_daemon_thread(partial(self._store.ask, _asked))
         self._values |= {
             catalogue.KNOWN_ISSUES: float(known_issues[0][0]),
             catalogue.JOB_SUCCESS: {str(job): float(finished_s) for job, finished_s in jobs},

@@ -7,7 +7,6 @@ computes the level from them.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Final
@@ -16,6 +15,7 @@ from exporters import self_metrics as catalogue
 from exporters.clickhouse.reader import Nodes, Row, read_rows
 from exporters.self_metrics import SelfMetric, Values
 from headroom.clock import now_ms
+from headroom.daemon_thread import in_daemon_thread
 from quota_metrics.jmx.sensors import BEANS
 
 _STALE_S = 180  # older windows are not exposed
@@ -51,7 +51,7 @@ class WindowLevels:
             return
         asked = {"window_s": window_s, "clients": self._clients}
         question = partial(read_rows, sql=_CLIENTS, parameters=asked, timeout_s=_TIMEOUT_S)
-        rows = await asyncio.to_thread(self._store.ask, question)
+        rows = await in_daemon_thread(partial(self._store.ask, question))
         self._values = {catalogue.WINDOW_START: float(window_s), **_series(rows)}
         self._window_s = window_s
 

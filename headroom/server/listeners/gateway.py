@@ -6,7 +6,6 @@ OTLP or gRPC.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from functools import partial
@@ -19,6 +18,7 @@ from exporters.model import QuotaLimit
 from exporters.spool.writer import SpoolWriter
 from headroom.clock import now_ms
 from headroom.config.settings import ServeConfig
+from headroom.daemon_thread import in_daemon_thread
 from headroom.errors import ServeError
 from headroom.server.listeners.brokers import BrokerRefresh, nodes_of
 from headroom.server.listeners.network import NetworkService, no_network, open_network
@@ -186,4 +186,4 @@ class _StoredHistory:
             return changes  # a row that repeats another gateway's is harmless: quota_changes ignores it
 
     async def _stored(self) -> list[QuotaLimit]:
-        return await asyncio.to_thread(stored_limits, self._store, self._cluster)
+        return await in_daemon_thread(partial(stored_limits, self._store, self._cluster))

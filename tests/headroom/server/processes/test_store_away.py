@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 import socket
 import time
 from collections.abc import Iterator
@@ -18,12 +19,23 @@ from exporters.clickhouse.managed.access import writer_password
 from headroom.demo.kit.processes import LOOPBACK, free_ports
 from tests.chaos.load import metrics_data
 from tests.chaos.wire import WireClient
-from tests.kit.clickhouse import running_clickhouse
+from tests.kit.clickhouse import RunningClickHouse, running_clickhouse
 from tests.kit.serving import Served, eventually, rows
 
 pytestmark = pytest.mark.clickhouse
 
 SUBSCRIPTIONS = "all: {metrics: '*', interval.ms: 100}\n"
+SLOW_LEVELS = """
+CREATE VIEW headroom.minute_levels AS
+SELECT l.* FROM headroom.computed_minute_levels AS l
+CROSS JOIN (SELECT sleepEachRow(1) AS slept FROM numbers(120) SETTINGS max_block_size = 1) AS s
+WHERE s.slept = 0
+"""
+USAGE = """
+INSERT INTO headroom.quota_usage (cluster, quota_key, ts, user, client_id, broker_id, source, interval_ms)
+SELECT 'c', 'producer_byte_rate', now() - 300 + number, 'u', 'a', 1, 'gateway', 1000 FROM numbers(600)
+"""
+COMPUTING = "SELECT count() FROM system.processes WHERE query_kind = 'Insert' AND query LIKE '%headroom_minutes%'"
 REFUSAL = b"Code: 516. DB::Exception: default: Authentication failed: password is incorrect. (AUTHENTICATION_FAILED)"
 
 
@@ -64,10 +76,27 @@ def refusing(port: int, handler: type[Refuse] = Refuse) -> Iterator[None]:
 
 
 @contextmanager
-def accepting(directory: Path, port: int) -> Iterator[None]:
+def accepting(directory: Path, port: int) -> Iterator[RunningClickHouse]:
     """A server that accepts everything."""
-    with running_clickhouse(directory / "server", http_port=port):
+    with running_clickhouse(directory / "server", http_port=port) as server:
+        yield server
+
+
+@contextmanager
+def frozen_while_it_computes_a_minute(clickhouse: RunningClickHouse) -> Iterator[None]:
+    """The server stops (SIGSTOP) in a statement that fills headroom_minutes; rows of the last minutes are its cause."""
+    process = clickhouse.server.process
+    assert process is not None
+    client = clickhouse.writer.connect()
+    client.command("RENAME TABLE headroom.minute_levels TO headroom.computed_minute_levels")
+    client.command(SLOW_LEVELS)
+    client.command(USAGE)
+    eventually(lambda: client.query(COMPUTING).result_rows, lambda found: found == [(1,)])
+    process.send_signal(signal.SIGSTOP)
+    try:
         yield
+    finally:
+        process.send_signal(signal.SIGCONT)
 
 
 async def push(address: tuple[str, int], value: int) -> int:
@@ -83,7 +112,7 @@ def stored(port: int) -> list[float]:
     return [value for (value,) in rows(f"{LOOPBACK}:{port}", "SELECT value FROM headroom.points ORDER BY value")]
 
 
-def test_pushes_are_accepted_before_the_server_starts_and_written_later(tmp_path: Path) -> None:
+def test_pushes_before_the_server_starts_are_written_later_and_its_freeze_delays_no_stop(tmp_path: Path) -> None:
     [port] = free_ports(1)
     (tmp_path / "subscriptions.yaml").write_text(SUBSCRIPTIONS)
     settings = tmp_path / "headroom.yaml"
@@ -103,10 +132,11 @@ def test_pushes_are_accepted_before_the_server_starts_and_written_later(tmp_path
         )  # by default one process accepts clients
         with refusing(port):
             eventually(headroom.ready, lambda answer: "Authentication failed" in answer[1])
-        with accepting(tmp_path, port):
+        with accepting(tmp_path, port) as clickhouse:
             eventually(headroom.ready, lambda answer: answer == (200, "ready\n"))
             eventually(lambda: stored(port), lambda values: values == [7])
-            assert headroom.stop() == 0
+            with frozen_while_it_computes_a_minute(clickhouse):
+                assert headroom.stop() == 0
     lines = headroom.log.read_text().splitlines()
     assert all(line.startswith("{") for line in lines), "a library spoke"
     assert 1 <= sum("does not accept rows" in line for line in lines) <= 3  # once a minute
