@@ -8,7 +8,7 @@ same token.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
@@ -110,6 +110,22 @@ class Ingester:
         except OSError as exc:
             raise TransientWriteError(f"cannot follow the spool: {exc}") from exc
         return len(decoded.batch.records)
+
+    def batches(self, clock_ms: Callable[[], int], *, everything: bool) -> Iterator[int]:
+        """Writes what the spool holds now in batches, and yields the number of records of each.
+
+        Unless `everything`, records that arrive meanwhile are left for the next call: written at once, they would be
+        many batches of few records, and each batch costs ClickHouse as much as thousands of rows.
+        Raises TransientWriteError, as `step`.
+        """
+        try:
+            until = self._reader.totals.bytes + self._reader.buffered()[1]
+        except OSError as exc:
+            raise TransientWriteError(f"cannot follow the spool: {exc}") from exc
+        while count := self.step(clock_ms()):
+            yield count
+            if self._reader.totals.bytes >= until and not everything:
+                return
 
     def roll_up(self, clock_ms: Callable[[], int]) -> bool:
         """Computes the rollup of an hour that is due. Returns whether one was due; a failed one is retried later.

@@ -31,7 +31,7 @@ from exporters.clickhouse.connection import Endpoint, Tls
 from exporters.clickhouse.options import StoreOptions
 from exporters.clickhouse.store import PermanentWriteError, Store, TransientWriteError, UnsupportedServerError
 from exporters.spool.mirror import Mirror
-from exporters.spool.reader import Batch, SpoolReader
+from exporters.spool.reader import SpoolReader
 from exporters.spool.segment_format import read_name
 from headroom.clock import now_ms
 from headroom.logs import configure_logging
@@ -142,7 +142,7 @@ class _Follower:
             progress=self._progress,
             client_budgets=ClientBudgets(settings.max_client_points, settings.max_client_series),
             suspect=Suspect(*settings.suspect) if settings.suspect else None,
-            on_batch=self._report_batch,
+            on_batch=lambda batch: self._send({"batch": [batch.segment, batch.start, batch.end]}),
         )
 
     def begin(self) -> None:
@@ -165,10 +165,11 @@ class _Follower:
             if self._stopping.wait(_FIRST_TRY_POLL_S):
                 return
         while not self._stopping.is_set():
+            next_at = time.monotonic() + self._settings.batch_ms / 1000
             self._drain(attempts=None)
             self._ingester.roll_up(now_ms)
             self._report_counts()
-            self._stopping.wait(self._settings.batch_ms / 1000)
+            self._stopping.wait(next_at - time.monotonic())
         self._drain(attempts=1)
 
     def _try_store(self) -> None:
@@ -184,14 +185,15 @@ class _Follower:
         return {**self._ingester.as_dict(), "segments_not_forwarded": self._mirror.skipped if self._mirror else 0}
 
     def _drain(self, attempts: int | None) -> None:
-        """Writes everything in the spool; retries while the store is unreachable, `attempts` times (None: forever)."""
+        """Writes what the spool holds; retries while the store is unreachable, `attempts` times (None: forever)."""
         try:
             for attempt in stamina.retry_context(
                 on=self._is_retried, attempts=attempts, timeout=None, wait_initial=0.2, wait_max=5.0
             ):
                 with attempt:
                     self._migrate()
-                    while not self._orphaned() and self._ingester.step(now_ms()):
+                    batches = self._ingester.batches(now_ms, everything=attempts is not None)
+                    while not self._orphaned() and next(batches, 0):
                         self._send({"batch": None})
                         self._recovered()
                         self._report_counts()
@@ -236,9 +238,6 @@ class _Follower:
         if time.monotonic() - self._logged_at >= _REPORT_EVERY_S:
             self._logged_at = time.monotonic()
             self._send({"counts": self.counts(), "fault": self._fault})
-
-    def _report_batch(self, batch: Batch) -> None:
-        self._send({"batch": [batch.segment, batch.start, batch.end]})
 
     def _report_progress(self) -> None:
         """Runs in its own thread, so that reports continue while the main thread is busy and stop when the process

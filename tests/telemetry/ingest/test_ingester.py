@@ -48,6 +48,26 @@ def test_push_is_stored_in_all_its_tables(bench: Bench) -> None:
     assert bench.ingester.counts.points_written == 108
 
 
+@pytest.mark.parametrize(("everything", "written"), [(False, [2]), (True, [2, 1, 1])])
+def test_records_that_arrive_during_a_batch_are_collected_for_the_next(
+    bench: Bench, everything: bool, written: list[int]
+) -> None:
+    bench.push()
+    bench.push()
+    arriving = iter(range(2))
+
+    def push_another(table: str) -> None:
+        if table == "pushes" and next(arriving, None) is not None:
+            bench.push()
+
+    bench.store.fail = push_another
+    assert list(bench.ingester.batches(lambda: NOW_MS, everything=everything)) == written
+    while any(bench.ingester.batches(lambda: NOW_MS, everything=False)):
+        pass
+    assert bench.balance()[0] == len(bench.store.rows("pushes")) >= 3
+    assert bench.balance()[2] == 0
+
+
 def test_instance_usage_and_limit_records_are_stored(bench: Bench) -> None:
     bench.append(RecordKind.INSTANCE, encode_instance(NOW_MS, bytes(16), sender_bytes(CONNECTION, "app-1")))
     bench.append(RecordKind.USAGE, encode_usage([USAGE, USAGE._replace(client_id="app-2")]))
