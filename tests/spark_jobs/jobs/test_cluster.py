@@ -1,4 +1,7 @@
-"""A stand-alone cluster of two workers, packages by --py-files, yields the same rows as a local session."""
+"""A stand-alone cluster of two workers, packages by --py-files, yields the same rows as a local session.
+
+Its event log is one that the history server reads, and does not contain ClickHouse's password.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
+from exporters.clickhouse.connection import PASSWORD
 from spark_jobs.jobs import quota_headroom
 from spark_jobs.options import Options
 from spark_jobs.time_range import TimeRange
@@ -68,14 +72,19 @@ def committed(clickhouse: RunningClickHouse) -> list[Any]:
 
 
 def test_two_worker_cluster_yields_the_same_rows(
-    spark: SparkSession, clickhouse: RunningClickHouse, tmp_path: Path
+    spark: SparkSession, clickhouse: RunningClickHouse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fill(clickhouse)
     quota_headroom.run(Options(clickhouse.url, TimeRange(START, START + 180_000, 60), cluster=CLUSTER))
     here = committed(clickhouse)
     assert len(here) == 60
     between = ["--from", str(START // 1000), "--to", str(START // 1000 + 180), "--cluster", CLUSTER]
-    options = ["--url", clickhouse.url, *between, "--output", "json"]
+    options = ["--url", clickhouse.writer.url, *between, "--output", "json"]
+    events = tmp_path / "events"
+    events.mkdir()
+    (tmp_path / "spark-defaults.conf").write_text(f"spark.eventLog.enabled true\nspark.eventLog.dir file://{events}\n")
+    monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
+    monkeypatch.setenv(PASSWORD, clickhouse.server.password)
     with (
         running_cluster(tmp_path) as cluster,
         submitted(tmp_path, Path(quota_headroom.__file__), cluster.url, options) as driver,
@@ -88,3 +97,6 @@ def test_two_worker_cluster_yields_the_same_rows(
     assert committed(clickhouse) == here
     versions = f"SELECT uniqExact(run_id) FROM headroom.quota_utilization WHERE cluster = '{CLUSTER}'"
     assert clickhouse.store.query(versions)[0][0] == 2
+    logged = b"".join(file.read_bytes() for file in events.rglob("events_*"))
+    assert b"SparkListenerApplicationEnd" in logged
+    assert clickhouse.server.password.encode() not in logged
