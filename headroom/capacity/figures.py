@@ -22,6 +22,7 @@ class Figures(BaseModel):
     build: str  # compiled or pure Python
     source: str  # which runs they come from
     push_us: Cost  # of the network process, for each push at full load: rules, spool, acknowledgement
+    unknown_head_us: Cost  # more for a push whose request head is not remembered
     push_byte_us: Cost  # more for each byte of its payload
     turn_us: Cost  # of the network process, for each turn of its event loop; under load many pushes share one
     turns_s: Cost  # how many of these there are at most in a second
@@ -35,10 +36,13 @@ class Figures(BaseModel):
     row_us: Cost  # of ClickHouse, for each row of points, including merges
     store_series_us: Cost  # of ClickHouse, for each series that is described, including merges
     store_batch_us: Cost  # of ClickHouse, for each batch: its inserts, their sync, merges of small parts
+    instance_minute_us: Cost  # of ClickHouse, for each instance heard of in 15 minutes: levels are computed each minute
     rollup_row_us: Cost  # of ClickHouse, for each row of an hour whose rollup is computed
+    rollup_series_us: Cost  # and for each series in it
     row_bytes: Cost  # of a point on disk, merged, one replica
     series_hour_bytes: Cost  # more for each series and hour: the columns that identify the series
     instance_bytes: Cost  # of the network process, for each client instance
+    head_bytes: Cost  # more for each instance whose request head is remembered (telemetry.gateway.push_fast_path)
     connection_bytes: Cost  # of the network process, for each pair of connections, client's and broker's
     series_bytes: Cost  # of ClickHouse's memory, for each series
     network_idle: Cost  # cores, when idle

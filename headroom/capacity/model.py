@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import ceil
+from math import ceil, hypot
 from typing import NamedTuple
 
 from headroom.capacity.figures import Figures
@@ -17,6 +17,7 @@ _USAGE_ROW_BYTES = 12  # on disk: repeated keys and slowly moving rates
 _SERIES_REWRITTEN_AFTER_S = 3600.0  # telemetry.ingest.ingester describes each series again
 _ROLLUPS_AN_HOUR = 12.0  # store.rollup_ms
 _ROLLUP_SHARE = 0.05  # of the time that telemetry.ingest.rollups may take
+_HEADS = 65_536  # telemetry.gateway.push_fast_path remembers, besides one for each connection
 _FRAME_BYTES = 16_384  # of a Kafka request, unless the workload says otherwise
 
 
@@ -38,6 +39,7 @@ class Workload:
     job_window_s: float = 900.0  # that a run of the Spark job reads
     job_seconds: float = 120.0  # that it may take
     described_s: float | None = None  # series described per second; None: each once an hour
+    unknown_heads: float = 0.0  # share of pushes whose request head is not remembered: 1 for first pushes
 
     @property
     def usage_rows_s(self) -> float:
@@ -151,7 +153,10 @@ def _clickhouse_lines(work: Workload, figures: Figures, limits: Margins, gateway
             f"{figures.row_us:.2f} us a row with merges, {work.replicas} replicas",
         ),
         Line(
-            "clickhouse cores for rollups", rollups, "cores", f"{figures.rollup_row_us:.2f} us a row, again every 5 min"
+            "clickhouse cores for rollups",
+            rollups,
+            "cores",
+            f"{rollup_us(figures, 3600 / work.interval_s):.2f} us a row, again every 5 min",
         ),
         Line("clickhouse shards", shards, "", f"{limits.cores_per_shard} cores a node, {work.replicas} nodes a shard"),
         Line("clickhouse disk a day", disk_day * work.replicas, "bytes", f"{a_row:.1f} bytes a point"),
@@ -168,7 +173,19 @@ def _clickhouse_lines(work: Workload, figures: Figures, limits: Margins, gateway
 def _gateway_memory(work: Workload, figures: Figures, gateways: int, processes: int) -> float:
     """Bytes of all gateways together."""
     memory = gateways * figures.worker_rss_bytes + processes * figures.network_rss_bytes
-    return memory + work.clients * figures.instance_bytes + work.clients * work.brokers * figures.connection_bytes
+    return memory + client_memory(figures, work.clients, work.clients * work.brokers, processes)
+
+
+def client_memory(figures: Figures, instances: int, pairs: float, processes: int = 1) -> float:
+    """Bytes of all network processes for their clients. `pairs`: of connections, client's and broker's; a connection
+    without its broker's is half of one."""
+    heads = remembered_heads(instances, 2 * pairs, processes)
+    return instances * figures.instance_bytes + heads * figures.head_bytes + pairs * figures.connection_bytes
+
+
+def remembered_heads(instances: int, connections: float, processes: int = 1) -> float:
+    """How many instances have a request head that is remembered."""
+    return min(instances, connections + _HEADS * processes)
 
 
 def network_cores(work: Workload, figures: Figures, processes: int = 1) -> float:
@@ -178,7 +195,7 @@ def network_cores(work: Workload, figures: Figures, processes: int = 1) -> float
     turn of its own; the more there are, the more of them share one, and a process has no more than `turns_s` of them.
     """
     pushes_s = work.clients / work.interval_s / processes
-    turns_s = pushes_s / (1 + pushes_s / figures.turns_s)
+    turns_s = pushes_s / hypot(1, pushes_s / figures.turns_s)
     frames = work.rate_bytes_s / work.request_bytes * (figures.frame_us + figures.frame_byte_us * work.request_bytes)
     return (processes * (pushes_s * _push_us(work, figures) + turns_s * figures.turn_us) + frames) / _US_PER_S
 
@@ -191,7 +208,7 @@ def _network_load(work: Workload, figures: Figures) -> float:
 
 
 def _push_us(work: Workload, figures: Figures) -> float:
-    return figures.push_us + figures.push_byte_us * work.push_bytes
+    return figures.push_us + figures.unknown_head_us * work.unknown_heads + figures.push_byte_us * work.push_bytes
 
 
 def worker_cores(work: Workload, figures: Figures, gateways: int = 1) -> float:
@@ -203,19 +220,24 @@ def worker_cores(work: Workload, figures: Figures, gateways: int = 1) -> float:
 def clickhouse_cores(work: Workload, figures: Figures, gateways: int = 1) -> float:
     """Cores of one replica of all shards, without rollups."""
     used = work.pushes_s * figures.store_push_us + work.rows_s * figures.row_us
-    used += work.series_s * figures.store_series_us
+    used += work.series_s * figures.store_series_us + work.clients * figures.instance_minute_us / 60
     return (used + gateways * _batches_s(work) * figures.store_batch_us) / _US_PER_S
 
 
 def rollup_cores(work: Workload, figures: Figures, cores: float) -> float:
     """Cores of one replica of all shards, of which there are `cores`.
 
-    The running hour is computed again and again, on average over half of its rows; the pause after a computation limits
-    the whole to a share of the time.
+    The running hour is computed again and again, on average over half of its rows and all of its series; the pause
+    after a computation limits the whole to a share of the time.
     """
-    points_s = work.pushes_s * work.points
-    wanted = points_s * figures.rollup_row_us * (_ROLLUPS_AN_HOUR + 1) / 2 / _US_PER_S
-    return min(wanted, _ROLLUP_SHARE * cores)
+    rows = work.pushes_s * work.points * figures.rollup_row_us * (_ROLLUPS_AN_HOUR + 1) / 2
+    series = work.clients * work.points * figures.rollup_series_us * _ROLLUPS_AN_HOUR / 3600
+    return min((rows + series) / _US_PER_S, _ROLLUP_SHARE * cores)
+
+
+def rollup_us(figures: Figures, points_of_a_series_an_hour: float) -> float:
+    """CPU of ClickHouse for each row of an hour whose rollup is computed."""
+    return figures.rollup_row_us + figures.rollup_series_us / max(1.0, points_of_a_series_an_hour)
 
 
 def _batches_s(work: Workload) -> float:

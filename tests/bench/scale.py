@@ -25,7 +25,16 @@ from clickhouse_connect.driver.exceptions import ClickHouseError
 
 from exporters.clickhouse.connection import Endpoint
 from headroom.capacity.figures import load_figures
-from headroom.capacity.model import Workload, clickhouse_cores, network_cores, row_bytes, worker_cores
+from headroom.capacity.model import (
+    Workload,
+    clickhouse_cores,
+    client_memory,
+    network_cores,
+    remembered_heads,
+    rollup_us,
+    row_bytes,
+    worker_cores,
+)
 from telemetry.ingest.rollups import ROLL_UP, roll_up_parameters
 from tests.bench.kit.load_generator import MAX_CONNECTIONS, LoadGenerator, Measured, real_payloads
 from tests.bench.kit.serve import ASKED_EVERY_S, Serve, cpu_s, open_files_allowed, waited
@@ -215,11 +224,12 @@ def main() -> None:
     seen = run(clients, interval_s, connections, seconds, vector)
     load, figures = seen.load, load_figures()
     pushes_s = load.acknowledged / load.seconds
-    work = Workload(clients, interval_s, seen.points, seen.push_bytes, brokers=0)
-    # All pushes since the clients came, as so many clients that push once in that time.
-    every = Workload(
-        round(seen.pushes), seen.pushing_s, seen.points, brokers=0, described_s=seen.series / seen.pushing_s
-    )
+    held = min(connections, clients, MAX_CONNECTIONS)
+    unknown = 1.0 if warm_s(interval_s) < interval_s else 1 - remembered_heads(clients, held) / clients
+    work = Workload(clients, interval_s, seen.points, seen.push_bytes, brokers=0, unknown_heads=unknown)
+    # All pushes since the clients came, and the series that they described, in the time that this took.
+    average_s = clients * seen.pushing_s / seen.pushes
+    every = Workload(clients, average_s, seen.points, brokers=0, described_s=seen.series / seen.pushing_s)
     report("interval", interval_s, 0, "s")
     report("first_pushes_measured", float(warm_s(interval_s) < interval_s), 0, "0 or 1")
     report("pushes_per_s", pushes_s, clients / interval_s, "1/s")
@@ -227,10 +237,9 @@ def main() -> None:
     report("network_cores", pushes_s * seen.push_us / 1e6, network_cores(work, figures), "cores")
     report("worker_cores", seen.worker_s / seen.pushing_s, worker_cores(every, figures), "cores")
     report("clickhouse_cores", seen.clickhouse_s / seen.pushing_s, clickhouse_cores(every, figures), "cores")
-    report("rollup_row", seen.rollup_row_us, figures.rollup_row_us, "us")
+    report("rollup_row", seen.rollup_row_us, rollup_us(figures, seen.turns), "us")
     report("row_bytes", seen.row_bytes, row_bytes(figures, seen.turns), "bytes")
-    held = min(connections, clients, MAX_CONNECTIONS)
-    memory = clients * figures.instance_bytes + held * figures.connection_bytes / 2  # no broker: half of the pair
+    memory = client_memory(figures, clients, held / 2)  # no broker: half of each pair
     report("instance", seen.instance_bytes, memory / clients, "bytes")
     report("network_memory", clients * seen.instance_bytes, memory, "bytes")
     report("p50", load.p50_ms, 0, "ms")

@@ -13,6 +13,7 @@ from headroom.capacity.figures import load_figures
 from headroom.capacity.model import (
     Workload,
     clickhouse_cores,
+    client_memory,
     network_cores,
     plan,
     rollup_cores,
@@ -71,13 +72,29 @@ def test_described_series_add_cost_once_an_hour() -> None:
 
 def test_rollup_cost_is_limited_to_a_share_of_the_cores() -> None:
     few = Workload(clients=60, points=100)
-    assert rollup_cores(few, FIGURES, 8) == pytest.approx(100 * FIGURES.rollup_row_us * 6.5 / 1e6)
+    series = 60 * 100 * FIGURES.rollup_series_us * 12 / 3600
+    assert rollup_cores(few, FIGURES, 8) == pytest.approx((100 * FIGURES.rollup_row_us * 6.5 + series) / 1e6)
     assert rollup_cores(WORK, FIGURES, 8) == pytest.approx(0.4)
 
 
 def test_row_size_decreases_with_rows_per_series() -> None:
     assert row_bytes(FIGURES, 1) == FIGURES.row_bytes + FIGURES.series_hour_bytes
     assert row_bytes(FIGURES, 360) == pytest.approx(FIGURES.row_bytes + FIGURES.series_hour_bytes / 360)
+
+
+def test_heads_are_remembered_up_to_a_limit_beside_one_a_connection() -> None:
+    alone = client_memory(FIGURES, 50_000, 0)
+    assert alone == 50_000 * (FIGURES.instance_bytes + FIGURES.head_bytes)
+    many = client_memory(FIGURES, 1_000_000, 0)
+    assert many == 1_000_000 * FIGURES.instance_bytes + 65_536 * FIGURES.head_bytes
+    shared = client_memory(FIGURES, 1_000_000, 500) - 500 * FIGURES.connection_bytes
+    assert shared - many == pytest.approx(1_000 * FIGURES.head_bytes)
+
+
+def test_pushes_of_unknown_heads_cost_more() -> None:
+    first = dataclasses.replace(WORK, unknown_heads=1.0)
+    more = network_cores(first, FIGURES) - network_cores(WORK, FIGURES)
+    assert more == pytest.approx(WORK.pushes_s * FIGURES.unknown_head_us / 1e6)
 
 
 @pytest.mark.parametrize(
