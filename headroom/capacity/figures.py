@@ -30,10 +30,12 @@ class Figures(BaseModel):
     frame_byte_us: Cost
     worker_push_us: Cost  # of the storage worker, for each push: read, decompress, rows of pushes and instances
     point_us: Cost  # of the storage worker, for each data point: decode, insert
+    described_push_us: Cost  # of the storage worker, more for a push that describes its series
     series_us: Cost  # of the storage worker, for each series that it describes
     batch_us: Cost  # of the storage worker, for each batch of any size
     store_push_us: Cost  # of ClickHouse, for each push: rows of pushes and instances, including merges
     row_us: Cost  # of ClickHouse, for each row of points, including merges
+    store_described_push_us: Cost  # of ClickHouse, more for a push that describes its series
     store_series_us: Cost  # of ClickHouse, for each series that is described, including merges
     store_batch_us: Cost  # of ClickHouse, for each batch: its inserts, their sync, merges of small parts
     instance_minute_us: Cost  # of ClickHouse, for each instance heard of in 15 minutes: levels are computed each minute
@@ -43,7 +45,7 @@ class Figures(BaseModel):
     series_hour_bytes: Cost  # more for each series and hour: the columns that identify the series
     instance_bytes: Cost  # of the network process, for each client instance
     head_bytes: Cost  # more for each instance whose request head is remembered (telemetry.gateway.push_fast_path)
-    connection_bytes: Cost  # of the network process, for each pair of connections, client's and broker's
+    connection_bytes: Cost  # for each pair of connections, client's and broker's, without the last push that it holds
     series_bytes: Cost  # of ClickHouse's memory, for each series
     network_idle: Cost  # cores, when idle
     worker_idle: Cost

@@ -173,14 +173,18 @@ def _clickhouse_lines(work: Workload, figures: Figures, limits: Margins, gateway
 def _gateway_memory(work: Workload, figures: Figures, gateways: int, processes: int) -> float:
     """Bytes of all gateways together."""
     memory = gateways * figures.worker_rss_bytes + processes * figures.network_rss_bytes
-    return memory + client_memory(figures, work.clients, work.clients * work.brokers, processes)
+    pairs = work.clients * work.brokers
+    return memory + client_memory(work, figures, pairs, work.clients, processes) + pairs * figures.connection_bytes / 2
 
 
-def client_memory(figures: Figures, instances: int, pairs: float, processes: int = 1) -> float:
-    """Bytes of all network processes for their clients. `pairs`: of connections, client's and broker's; a connection
-    without its broker's is half of one."""
-    heads = remembered_heads(instances, 2 * pairs, processes)
-    return instances * figures.instance_bytes + heads * figures.head_bytes + pairs * figures.connection_bytes
+def client_memory(work: Workload, figures: Figures, connections: int, pushing: int, processes: int = 1) -> float:
+    """Bytes of all network processes for clients and their connections, without those to brokers.
+
+    `pushing`: connections that carry pushes; each holds its last one.
+    """
+    heads = remembered_heads(work.clients, connections, processes)
+    memory = work.clients * figures.instance_bytes + heads * figures.head_bytes
+    return memory + connections * figures.connection_bytes / 2 + pushing * work.push_bytes
 
 
 def remembered_heads(instances: int, connections: float, processes: int = 1) -> float:
@@ -213,14 +217,16 @@ def _push_us(work: Workload, figures: Figures) -> float:
 
 def worker_cores(work: Workload, figures: Figures, gateways: int = 1) -> float:
     """Cores of all storage workers together."""
-    used = work.pushes_s * figures.worker_push_us + work.rows_s * figures.point_us + work.series_s * figures.series_us
+    used = work.pushes_s * figures.worker_push_us + work.rows_s * figures.point_us
+    used += work.series_s * (figures.series_us + figures.described_push_us / work.points)
     return (used + gateways * _batches_s(work) * figures.batch_us) / _US_PER_S
 
 
 def clickhouse_cores(work: Workload, figures: Figures, gateways: int = 1) -> float:
     """Cores of one replica of all shards, without rollups."""
     used = work.pushes_s * figures.store_push_us + work.rows_s * figures.row_us
-    used += work.series_s * figures.store_series_us + work.clients * figures.instance_minute_us / 60
+    used += work.series_s * (figures.store_series_us + figures.store_described_push_us / work.points)
+    used += work.clients * figures.instance_minute_us / 60
     return (used + gateways * _batches_s(work) * figures.store_batch_us) / _US_PER_S
 
 

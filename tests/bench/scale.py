@@ -239,7 +239,7 @@ def main() -> None:
     report("clickhouse_cores", seen.clickhouse_s / seen.pushing_s, clickhouse_cores(every, figures), "cores")
     report("rollup_row", seen.rollup_row_us, rollup_us(figures, seen.turns), "us")
     report("row_bytes", seen.row_bytes, row_bytes(figures, seen.turns), "bytes")
-    memory = client_memory(figures, clients, held / 2)  # no broker: half of each pair
+    memory = client_memory(work, figures, held, held)
     report("instance", seen.instance_bytes, memory / clients, "bytes")
     report("network_memory", clients * seen.instance_bytes, memory, "bytes")
     report("p50", load.p50_ms, 0, "ms")

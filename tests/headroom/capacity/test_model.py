@@ -65,8 +65,10 @@ def test_batch_cost_does_not_depend_on_size() -> None:
 def test_described_series_add_cost_once_an_hour() -> None:
     none = dataclasses.replace(WORK, described_s=0.0)
     more = dataclasses.replace(WORK, described_s=1e6)
-    assert worker_cores(more, FIGURES) - worker_cores(none, FIGURES) == pytest.approx(FIGURES.series_us)
-    assert clickhouse_cores(more, FIGURES) - clickhouse_cores(none, FIGURES) == pytest.approx(FIGURES.store_series_us)
+    series_us = FIGURES.series_us + FIGURES.described_push_us / WORK.points
+    store_series_us = FIGURES.store_series_us + FIGURES.store_described_push_us / WORK.points
+    assert worker_cores(more, FIGURES) - worker_cores(none, FIGURES) == pytest.approx(series_us)
+    assert clickhouse_cores(more, FIGURES) - clickhouse_cores(none, FIGURES) == pytest.approx(store_series_us)
     assert WORK.series_s == WORK.clients * WORK.points / 3600
 
 
@@ -82,13 +84,19 @@ def test_row_size_decreases_with_rows_per_series() -> None:
     assert row_bytes(FIGURES, 360) == pytest.approx(FIGURES.row_bytes + FIGURES.series_hour_bytes / 360)
 
 
+def memory(clients: int, connections: int, push_bytes: float = 0.0) -> float:
+    return client_memory(Workload(clients, push_bytes=push_bytes), FIGURES, connections, connections)
+
+
 def test_heads_are_remembered_up_to_a_limit_beside_one_a_connection() -> None:
-    alone = client_memory(FIGURES, 50_000, 0)
-    assert alone == 50_000 * (FIGURES.instance_bytes + FIGURES.head_bytes)
-    many = client_memory(FIGURES, 1_000_000, 0)
-    assert many == 1_000_000 * FIGURES.instance_bytes + 65_536 * FIGURES.head_bytes
-    shared = client_memory(FIGURES, 1_000_000, 500) - 500 * FIGURES.connection_bytes
-    assert shared - many == pytest.approx(1_000 * FIGURES.head_bytes)
+    assert memory(50_000, 0) == 50_000 * (FIGURES.instance_bytes + FIGURES.head_bytes)
+    assert memory(1_000_000, 0) == 1_000_000 * FIGURES.instance_bytes + 65_536 * FIGURES.head_bytes
+    connected = memory(1_000_000, 1_000) - 1_000 * FIGURES.connection_bytes / 2
+    assert connected - memory(1_000_000, 0) == pytest.approx(1_000 * FIGURES.head_bytes)
+
+
+def test_connections_hold_their_last_push() -> None:
+    assert memory(1_000, 500, push_bytes=2_500) - memory(1_000, 500) == pytest.approx(500 * 2_500)
 
 
 def test_pushes_of_unknown_heads_cost_more() -> None:
