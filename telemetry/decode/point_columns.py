@@ -59,15 +59,18 @@ class Names:
 
     def ranks(self) -> Numbers:
         """The alphabetical rank of each name, by number."""
-        ranks = np.empty(len(self._numbers), np.uint16 if len(self._numbers) < 1 << 16 else np.uint32)  # 16: radix sort
+        ranks = np.empty(len(self._numbers), np.int64)
         ranks[[number for _, number in sorted(self._numbers.items())]] = np.arange(len(ranks))
         return ranks
 
 
-def joined(parts: Iterable[PointColumns], names: Names) -> PointColumns:
-    """All points, sorted by metric: ClickHouse inserts rows in the order of its sorting key in half the time."""
-    columns = PointColumns(*map(np.concatenate, zip(_NONE, *parts, strict=True)))
-    order = np.argsort(names.ranks()[columns.metric], kind="stable")
+def joined(parts: Iterable[PointColumns]) -> PointColumns:
+    """The points of all parts."""
+    return PointColumns(*map(np.concatenate, zip(_NONE, *parts, strict=True)))
+
+
+def reordered(columns: PointColumns, order: Numbers) -> PointColumns:
+    """The points with these indexes."""
     return PointColumns(*(column[order] for column in columns))
 
 

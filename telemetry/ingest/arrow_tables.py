@@ -16,10 +16,10 @@ from xxhash import xxh3_128_digest
 from exporters.model import OTLP_LISTENERS, ClientInstance, Push, QuotaLimit, UsageSample
 from telemetry.decode.compression import codec_name
 from telemetry.decode.decoder import Outcome
-from telemetry.decode.point_columns import Names, PointColumns, gathered, joined, listed
+from telemetry.decode.point_columns import Names, PointColumns, gathered, joined, listed, reordered
 from telemetry.decode.series import Attributes, Series
 from telemetry.decode.templates import Template
-from telemetry.ingest.rollups import MS_PER_HOUR
+from telemetry.ingest.point_order import key_order, push_ranks
 
 _TIME = pa.timestamp("ms", tz="UTC")
 _MAP = pa.map_(pa.string(), pa.string())
@@ -28,32 +28,32 @@ _QUANTILES = pa.list_(pa.struct([("q", pa.float64()), ("v", pa.float64())]))
 
 
 def points_table(outcomes: Sequence[Outcome]) -> tuple[pa.Table, list[int], int]:
-    """Rows of `points`, their hours (since 1970), and the number of clamped timestamps of matches."""
+    """Rows of `points` in the order of its key, their hours (since 1970), and the number of clamped timestamps of
+    matches."""
     names, received_ms = Names(), np.array([outcome.push.received_at_ms for outcome in outcomes], np.int64)
+    pushes = [outcome.push for outcome in outcomes]
+    ranks = push_ranks(pushes)
     numbered = [(n, outcome.decoded.points) for n, outcome in enumerate(outcomes) if outcome.decoded.points.value]
     blocks = [listed([n for n, _ in numbered], [points for _, points in numbered], names)]
     clamped = 0
-    for template, numbers in _by_template(outcomes).items():
+    for template, numbers in _by_template(outcomes, np.argsort(ranks.sender, kind="stable").tolist()).items():
         matches = [match for n in numbers if (match := outcomes[n].match)]
         block, out_of_bounds = gathered(template, numbers, matches, received_ms[numbers], names)
         blocks.append(block)
         clamped += out_of_bounds
-    columns = joined(blocks, names)
-    hours = np.unique(columns.ts_ms // MS_PER_HOUR).tolist()
-    return _points(columns, names, [outcome.push for outcome in outcomes]), hours, clamped
+    columns = joined(blocks)
+    order, hours = key_order(columns, names.ranks(), ranks)
+    return _points(reordered(columns, order), names, pushes), hours, clamped
 
 
-def _by_template(outcomes: Sequence[Outcome]) -> dict[Template, list[int]]:
-    """The numbers of the pushes of each template, in the sort order of `points`."""
+def _by_template(outcomes: Sequence[Outcome], order: Iterable[int]) -> dict[Template, list[int]]:
+    """The numbers of the pushes of each template, in the given order."""
     found: dict[Template, list[int]] = {}
-    for n, outcome in sorted(enumerate(outcomes), key=lambda numbered: _sorts_by(numbered[1].push)):
-        if outcome.match is not None:
-            found.setdefault(outcome.match.template, []).append(n)
+    for n in order:
+        match = outcomes[n].match
+        if match is not None:
+            found.setdefault(match.template, []).append(n)
     return found
-
-
-def _sorts_by(push: Push) -> tuple[str, str, str, bytes]:
-    return push.connection.cluster, push.connection.principal, push.client_id, push.client_instance_id
 
 
 def _points(columns: PointColumns, names: Names, pushes: Sequence[Push]) -> pa.Table:
@@ -252,7 +252,7 @@ def _identity(of: Sequence[Push | ClientInstance]) -> dict[str, Any]:
         "cluster": _strings(each.connection.cluster for each in of),
         "principal": _strings(each.connection.principal for each in of),
         "client_id": _strings(each.client_id for each in of),
-        "client_instance_id": _uuids(b"".join(each.client_instance_id for each in of)),
+        "client_instance_id": _uuids(b"".join(each.client_instance_id for each in of)).dictionary_encode(),
     }
 
 

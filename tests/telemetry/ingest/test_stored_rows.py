@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import random
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData
 
@@ -90,6 +93,9 @@ def _every_kind() -> bytes:
 def test_every_record_kind_is_stored_in_a_server(tmp_path: Path) -> None:
     with running_clickhouse(tmp_path / "clickhouse") as clickhouse:
         found = _stored(tmp_path, clickhouse.store)
+        before = _blocks_already_sorted(clickhouse.store)
+        clickhouse.store.insert("points", _points_of_many_clients(tmp_path / "many"), token="many")
+        assert _blocks_already_sorted(clickhouse.store) == before + 1
     assert found["view"] == [
         ("00010203-0405-0607-0809-0a0b0c0d0e0f", float(2**53 + 1), "sum", "cumulative", "3", "4.3.1", NOW_MS)
     ]
@@ -107,6 +113,22 @@ def test_every_record_kind_is_stored_in_a_server(tmp_path: Path) -> None:
     assert found["limits"] == [("<default>", None)]
     assert found["described at 0"] == [(0,)]
     assert found["described at 3600000"] == [(108,)]
+
+
+def _points_of_many_clients(directory: Path) -> pa.Table:
+    bench, rng = Bench(directory), random.Random(11)
+    for n in range(30):
+        connection = replace(CONNECTION, principal=rng.choice(["p", "pq"]))
+        bench.push(connection=connection, client_id=f"app-{n % 12}", client_instance_id=rng.randbytes(16))
+    assert bench.step() == 30
+    [rows] = bench.store.tables["points"].values()
+    return rows
+
+
+def _blocks_already_sorted(store: Store) -> int:
+    """Blocks of inserts that the server did not need to sort, since its start."""
+    sql = "SELECT sum(value) FROM system.events WHERE event = 'MergeTreeDataWriterBlocksAlreadySorted'"
+    return int(store.query(sql)[0][0])
 
 
 def _plain(value: Any) -> Any:
