@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -130,6 +131,8 @@ class Decoder:
             if sent is not None and sent.is_described(known):
                 self._budgets.charge(client, push.received_at_ms, len(template), 0)
                 return _NOTHING, Match(template, payload, sent.series_ids)
+            if template.described is None and (sent is None or template.users > 1):
+                self._describe(template, push, payload)
             if template.described is not None:
                 return self._described(push, client, payload, template, template.described)
         decoded = decode(payload, push, self._limits, frozenset(known.tolist()))
@@ -139,9 +142,12 @@ class Decoder:
             template = template or self._new_template(payload, decoded)
             if template is not None:
                 self.templates.keep(client, payload, template, np.array(decoded.points.series_id, np.uint64))
-        if template is not None:
-            self.templates.describe(template, decoded)
         return decoded, None
+
+    def _describe(self, template: Template, push: Push, payload: bytes) -> None:
+        """Decodes a push of a structure that several clients have, as if no series were known, once for all of them."""
+        with contextlib.suppress(OverBudget):  # a push may be within the budget only because its series are known
+            self.templates.describe(template, decode(payload, push, self._limits, ()))
 
     def _described(
         self, push: Push, client: bytes, payload: bytes, template: Template, described: Described

@@ -150,12 +150,11 @@ class Templates:
         self._evict()
 
     def describe(self, template: Template, decoded: Decoded) -> None:
-        """Keeps the series of a template that several clients use, if `decoded` describes all of them.
+        """Keeps the series of a template, for other clients that use it, if `decoded` describes all of them.
 
         `decoded`: the result of otlp.decode for a payload of this template.
         """
-        is_shared = template.users > 1 and template.described is None
-        if is_shared and len(decoded.series) == len(set(decoded.points.series_id)):
+        if template.described is None and len(decoded.series) == len(set(decoded.points.series_id)):
             template.described = Described(decoded)
             template.nbytes += template.described.nbytes
             self.nbytes += template.described.nbytes
