@@ -252,6 +252,24 @@ def test_invalid_push_is_quarantined_once_when_its_batch_is_retried(bench: Bench
     assert bench.balance() == (1, 2, 0)
 
 
+def test_age_of_the_oldest_record_and_position_follow_an_outage(bench: Bench) -> None:
+    def age_and_position() -> tuple[int, int]:
+        counts = bench.ingester.as_dict()
+        return counts["oldest_record_ms"], counts["position_bytes"]
+
+    bench.push(received_at_ms=NOW_MS - 5_000)
+    bench.push()
+    bench.store.fail = _away
+    with pytest.raises(TransientWriteError):
+        bench.step()
+    assert age_and_position() == (NOW_MS - 5_000, 0)
+    bench.store.fail = lambda table: None
+    bench.step()
+    oldest_ms, position = age_and_position()
+    assert oldest_ms == 0
+    assert position > 2 * len(JAVA)
+
+
 def test_batch_ends_at_the_insert_row_limit(bench: Bench) -> None:
     data = MetricsData()
     points = data.resource_metrics.add().scope_metrics.add().metrics.add(name="m").gauge.data_points
