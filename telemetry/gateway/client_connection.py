@@ -217,15 +217,15 @@ class ClientConnection(TimedConnection, UpstreamOwner):
         self.abort()
 
     def _pump(self, session: ProxiedConnection) -> None:
-        if session.unflushed:
-            session.unflushed = False
-            self._gateway.commit.soon(self._flushed)
         if session.to_upstream and self._upstream is not None:
             write(self._upstream.transport, session.to_upstream)
             session.to_upstream = []
         if session.to_client:
             write(self._transport, session.to_client)
             session.to_client = []
+        if session.unflushed:
+            session.unflushed = False
+            self._gateway.commit.soon(self._flushed)  # after earlier answers are written: it may call `_flushed`
         if self._draining and session.idle:
             self._transport.close()
 

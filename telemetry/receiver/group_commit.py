@@ -1,13 +1,20 @@
-"""Group commit: one flush of the spool per turn of the event loop covers all records appended in that turn."""
+"""Group commit: one flush of the spool covers the records appended in a turn of the event loop, or a part of it.
+
+A turn that serves many connections flushes several times, while the state of the first ones is still in the processor's
+cache: a write costs less than the cache misses of a thousand connections that are visited twice.
+"""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from typing import Final
 
 import structlog
 
 log = structlog.get_logger(__name__)
+
+_MOST_WAITING: Final = 64
 
 
 class GroupCommit:
@@ -19,15 +26,19 @@ class GroupCommit:
         self._flush = flush
         self._settled = settled
         self._waiting: list[Callable[[bool], None]] = []
+        self._is_scheduled = False
 
     def soon(self, done: Callable[[bool], None]) -> None:
-        """Calls `done` with whether the flush succeeded, at the end of this turn of the loop."""
-        if not self._waiting:
-            asyncio.get_running_loop().call_soon(self._commit)
+        """Calls `done` with whether the flush succeeded, at the end of this turn of the loop or before this returns."""
         self._waiting.append(done)
+        if len(self._waiting) >= _MOST_WAITING:
+            self._commit()
+        elif not self._is_scheduled:
+            self._is_scheduled = True
+            asyncio.get_running_loop().call_soon(self._end_of_turn)
 
     async def flushed(self) -> bool:
-        """Whether the flush at the end of this turn of the loop succeeded."""
+        """Whether the next flush succeeded."""
         flushed: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
 
         def done(ok: bool) -> None:
@@ -36,6 +47,11 @@ class GroupCommit:
 
         self.soon(done)
         return await flushed
+
+    def _end_of_turn(self) -> None:
+        self._is_scheduled = False
+        if self._waiting:
+            self._commit()
 
     def _commit(self) -> None:
         waiting, self._waiting = self._waiting, []

@@ -1,30 +1,36 @@
 """Acknowledged pushes per CPU-second of the network process of `headroom serve`, in the shapes of real fleets.
 
 A load generator in C keeps KIP-714's intervals. The storage worker is stopped (SIGSTOP) while the spool is written, so
-that it does not compete for CPU. Each shape is measured on a bare uvloop loop, then on `headroom serve`, then with the
-compiled copy of the packages if build/compiled exists (`make compiled`). python -m tests.bench.shapes
+that it does not compete for CPU; full segments are released in its place, to be overwritten, as in a service whose
+worker keeps up. Each shape is measured on a bare uvloop loop, then on `headroom serve`, then with the compiled copy of
+the packages if build/compiled exists (`make compiled`). python -m tests.bench.shapes
 """
 
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import signal
 import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
+import threading
+from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import NamedTuple
 
 import psutil
 
+from exporters.spool.segment_format import FREE_SUFFIX, SUFFIX
 from tests.bench.figure import tell
 from tests.bench.kit.load_generator import LoadGenerator, random_payloads
 from tests.bench.kit.serve import Serve, builds, cpu_s, open_files_allowed
 
 WARM_S, WINDOW_S, WINDOWS = 1.5, 1.0, 5
 RAMP_MS = 1_500
-SETTINGS = {"spool": {"max_bytes": 8 << 30}, "telemetry": {"max_instances": 20_000}}
+RELEASED_EVERY_S = 0.1
+SETTINGS = {"spool": {"max_bytes": 8 << 30, "segment_bytes": 16 << 20}, "telemetry": {"max_instances": 20_000}}
 
 
 class Shape(NamedTuple):
@@ -71,8 +77,29 @@ def bare(shape: Shape) -> float:
             process.kill()
 
 
+@contextlib.contextmanager
+def segments_released(directory: Path) -> Iterator[None]:
+    """Releases full segments of a spool without reading them, for as long as the context is open."""
+    done = threading.Event()
+
+    def release() -> None:
+        while not done.wait(RELEASED_EVERY_S):
+            for segment in directory.rglob(f"*{SUFFIX}"):
+                with contextlib.suppress(BlockingIOError), segment.open() as file:  # locked: it is still written
+                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    segment.rename(segment.with_suffix(FREE_SUFFIX))
+
+    thread = threading.Thread(target=release)
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()
+
+
 def headroom(shape: Shape, environment: Mapping[str, str]) -> float:
-    with Serve(shape.interval_ms, environment, **SETTINGS) as serve:
+    with Serve(shape.interval_ms, environment, **SETTINGS) as serve, segments_released(serve.data):
         try:
             return pushes_per_cpu_s(shape, serve.port, serve.network, serve.worker)
         finally:

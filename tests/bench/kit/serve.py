@@ -39,6 +39,7 @@ class Serve:
         self._environment = [f"{name}={value}" for name, value in (environment or {}).items()]
         self._settings = settings
         self._directory = tempfile.TemporaryDirectory(prefix="headroom-bench-")
+        self.data = Path(self._directory.name) / "data"
         self._log = Path(self._directory.name) / "serve.log"
         self._subscriptions = Path(self._directory.name) / "subscriptions.yaml"
         self._subscriptions.write_text(f"all: {{metrics: '*', interval.ms: {interval_ms}}}\n")
@@ -54,7 +55,7 @@ class Serve:
 
     def _start(self) -> None:
         command = ["env", *self._environment, sys.executable, "-m", "headroom", "serve"]
-        command += ["--data", f"{self._directory.name}/data"]
+        command += ["--data", str(self.data)]
         for receiver in ("listen", "http", "sql"):
             command += [f"--{receiver}", f"{LOOPBACK}:0"]
         config = Path(self._directory.name) / "headroom.yaml"

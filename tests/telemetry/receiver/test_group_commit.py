@@ -1,0 +1,88 @@
+"""The group commit: when it flushes, and that answers keep their order whenever it does."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, cast
+
+from telemetry.gateway.client_connection import ClientConnection, ListenerContext
+from telemetry.gateway.security.listener_security import ListenerSecurity
+from telemetry.receiver.group_commit import GroupCommit
+from tests.bench import wire
+from tests.telemetry.gateway.test_server import new_gateway
+
+MANY = 1_000
+
+
+def ignore(_: bool) -> None:
+    pass
+
+
+class Transport:
+    """Keeps what is written to the client."""
+
+    def __init__(self) -> None:
+        self.written = b""
+
+    def get_extra_info(self, name: str) -> object:
+        return {"peername": ("127.0.0.1", 4000), "sockname": ("127.0.0.1", 9092)}.get(name)
+
+    def set_write_buffer_limits(self, high: int) -> None:
+        pass
+
+    def write(self, data: bytes) -> None:
+        self.written += data
+
+    def writelines(self, chunks: list[bytes]) -> None:
+        self.written += b"".join(chunks)
+
+
+def test_a_turn_with_many_waiting_flushes_several_times_and_answers_all() -> None:
+    flushes: list[int] = []
+    answered: list[bool] = []
+
+    async def turn() -> None:
+        commit = GroupCommit(lambda: flushes.append(len(answered)), ignore)
+        for _ in range(MANY):
+            commit.soon(answered.append)
+        assert 1 < len(flushes) < MANY / 10
+        before = len(answered)
+        assert before < MANY
+        await asyncio.sleep(0)
+        assert answered == [True] * MANY
+        commit.soon(answered.append)
+        await asyncio.sleep(0)
+        assert len(answered) == MANY + 1
+
+    asyncio.run(turn())
+    assert flushes == sorted(set(flushes))  # none without a reason
+
+
+def test_answers_keep_their_order_when_a_push_is_committed_at_once() -> None:
+    """A throttled GetTelemetrySubscriptions and a push in one piece, while others wait for the flush."""
+
+    async def turn(others: int) -> bytes:
+        gateway = new_gateway(local=lambda *_: {})
+        gateway.receiver.rules.update("all", {"metrics": "*", "interval.ms": "1000"}, 0)
+        listener = ListenerContext()
+        listener.shared, listener.advertised_host = gateway, None
+        listener.security, listener.listeners = ListenerSecurity(), gateway.listeners
+        client, transport = ClientConnection(listener, -1), Transport()
+        client.connection_made(cast(Any, transport))
+        get = wire.request(wire.GET, wire.NEW_ID + b"\0")
+        client.data_received(get)
+        await asyncio.sleep(0)
+        instance_id, subscription_id = wire.subscribed(transport.written)
+        transport.written = b""
+        for _ in range(others):
+            gateway.commit.soon(ignore)
+        again = wire.request(wire.GET, instance_id + b"\0")
+        client.data_received(again + wire.push(instance_id, subscription_id, 4, b"p" * 200))
+        await asyncio.sleep(0)
+        return transport.written
+
+    answers = {others: asyncio.run(turn(others)) for others in range(130)}
+    push_answer = answers[0][-wire.ANSWER_BYTES :]
+    assert wire.error_code(push_answer) == 0
+    assert len(answers[0]) > 2 * wire.ANSWER_BYTES
+    assert set(answers.values()) == {answers[0]}
