@@ -73,6 +73,13 @@ def test_image_runs_compiled_as_an_unprivileged_user(container: str) -> None:
     assert "17." in run(container, "sh", "-c", "java -version 2>&1")
 
 
+def test_entry_point_starts_headroom_and_spark(container: str) -> None:
+    entrypoint = "/opt/headroom/entrypoint.sh"
+    assert "(compiled, Python 3.11" in run(container, entrypoint, "--version")
+    driver = f"SPARK_DRIVER_BIND_ADDRESS=127.0.0.1 {entrypoint} driver --version 2>&1"
+    assert "version 4.3.0" in run(container, "sh", "-c", driver)
+
+
 def test_java_client_pushes_and_the_container_drains(container: str, jvm: Jvm, tmp_path: Path) -> None:
     kafka, http, sql = (f"127.0.0.1:{port}" for port in free_ports(3))
     script = "echo $$ > /tmp/pid; exec headroom serve --data /var/lib/headroom"
