@@ -5,50 +5,77 @@ For `headroom subscriptions preview` and the page of subscriptions.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any, Final
 from uuid import UUID
 
 from exporters.clickhouse.reader import Nodes, Row, read_rows
 from telemetry.rules.java.hash import uuid_text
+from telemetry.rules.java.regex import MAX_SUBJECT_CHARS
 from telemetry.rules.subscription_config import ALL_METRICS, DEFAULT_INTERVAL_MS, Subscription
-from telemetry.rules.subscriptions import is_match
 
 # Points per push with all metrics, for clients that sent none; observed with Java 4.3 and librdkafka 2.16.
 JAVA_POINTS: Final = 110
 LIBRDKAFKA_POINTS: Final = 15
 OTHER_POINTS: Final = 10
 
-_ALL_INSTANCES: Final = 2**32 - 1
+_ALL: Final = 2**32 - 1
 _TIMEOUT_S: Final = 30.0
 _MAX_BYTES: Final = 1 << 30
 _NOT_STORED = frozenset({"client_source_port", "listener"})
 
-# A rewritten series counts once, as does an instance without series. In the order of the table's key, so that no more
-# than `most` instances are read; of the series those of these instances.
+# org.apache.kafka.common.Uuid.toString: 22 characters of base64url. ClickHouse 25.8 may be built without base64.
+_INSTANCE_TEXT: Final = (
+    "arrayStringConcat(arrayMap(place -> substring('ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_',"
+    " 1 + toUInt8(bitAnd(bitShiftRight(16 * toUInt256(reinterpretAsUInt128(reverse(UUIDStringToNum("
+    "toString(client_instance_id))))), 126 - 6 * place), 63)), 1), range(22)))"
+)
+# The column behind each match key, as clients are matched by it (ClientMetricsInstanceMetadata).
+_SUBJECTS: Final = {
+    "client_instance_id": _INSTANCE_TEXT,
+    "client_id": "client_id",
+    "client_software_name": "software_name",
+    "client_software_version": "software_version",
+    "client_source_address": "source_address",
+    "principal": "principal",
+    "cluster": "cluster",
+}
+
+# A group for each software, of clients that match or not, that sent metrics or not. Instances are read in the order of
+# the table's key, so that no more than `most` of them are. A rewritten series counts once. ClickHouse matches with RE2,
+# as JavaPattern does.
 _QUERY = """
 WITH known AS
 (
-    SELECT cluster, client_instance_id, client_id, principal, software_name, software_version, source_address
+    SELECT cluster, client_instance_id, client_id, principal, software_name, software_version, source_address,
+           points > 0 AS sent
     FROM headroom.client_instances FINAL
-    WHERE last_seen >= fromUnixTimestamp64Milli({since_ms:Int64}) AND terminated = 0
+    WHERE last_seen >= fromUnixTimestamp64Milli({{since_ms:Int64}}) AND terminated = 0
     ORDER BY cluster, principal, client_id, client_instance_id
-    LIMIT {most:UInt32}
+    LIMIT {{most:UInt32}}
 )
-SELECT i.cluster, i.client_instance_id, i.client_id, i.principal, i.software_name, i.software_version,
-       i.source_address, s.series, s.wanted
-FROM known AS i
-LEFT JOIN (
-    SELECT cluster, client_instance_id, uniqExact(series_id) AS series,
-           uniqExactIf(series_id, {all:Bool} OR arrayExists(p -> startsWith(metric, p), {prefixes:Array(String)}))
-               AS wanted
-    FROM headroom.series
-    WHERE last_seen >= fromUnixTimestamp64Milli({since_ms:Int64})
-      AND client_instance_id GLOBAL IN (SELECT client_instance_id FROM known)
-    GROUP BY cluster, client_instance_id
-) AS s ON s.cluster = i.cluster AND s.client_instance_id = i.client_instance_id
+SELECT is_match, software_name, software_version, is_sender, count() AS instances, sum(wanted) AS points,
+       arraySlice(arraySort(groupArrayIf(
+           (cluster, client_id, principal, toString(client_instance_id), source_address, wanted), is_match)),
+           1, {{shown:UInt32}}) AS clients
+FROM
+(
+    SELECT i.cluster AS cluster, i.client_instance_id AS client_instance_id, i.client_id AS client_id,
+           i.principal AS principal, i.software_name AS software_name, i.software_version AS software_version,
+           i.source_address AS source_address, s.wanted AS wanted, i.sent OR s.wanted > 0 AS is_sender,
+           {condition} AS is_match
+    FROM known AS i
+    LEFT JOIN (
+        SELECT cluster, client_instance_id, uniqExact(series_id) AS wanted
+        FROM headroom.series
+        WHERE last_seen >= fromUnixTimestamp64Milli({{since_ms:Int64}})
+          AND ({{all:Bool}} OR arrayExists(p -> startsWith(metric, p), {{prefixes:Array(String)}}))
+        GROUP BY cluster, client_instance_id
+    ) AS s ON s.cluster = i.cluster AND s.client_instance_id = i.client_instance_id
+)
+GROUP BY is_match, software_name, software_version, is_sender
 """
 
 
@@ -69,72 +96,90 @@ class KnownClient:
 
 @dataclass(frozen=True, slots=True)
 class Preview:
-    """The effect of a subscription. `known`: number of client instances examined."""
+    """The effect of a subscription. `known`: number of client instances examined, `clients`: the first that match."""
 
     interval_ms: int
     known: int
+    matching: int
+    points_per_push: int
     clients: Sequence[KnownClient]
 
     @property
     def points_per_second(self) -> float:
-        return sum(client.points for client in self.clients) * 1000 / self.interval_ms
+        return self.points_per_push * 1000 / self.interval_ms
 
-    def document(self, most: int | None = None) -> dict[str, Any]:
-        """As JSON, with the first `most` clients."""
+    def document(self) -> dict[str, Any]:
+        """As JSON."""
         return {
             "known": self.known,
-            "matching": len(self.clients),
+            "matching": self.matching,
             "interval_ms": self.interval_ms,
             "points_per_second": self.points_per_second,
-            "clients": [asdict(client) for client in self.clients[:most]],
+            "clients": [asdict(client) for client in self.clients],
         }
 
 
-def preview_of(subscription: Subscription, store: Nodes, since_ms: int, *, most: int = _ALL_INSTANCES) -> Preview:
+def preview_of(
+    subscription: Subscription, store: Nodes, since_ms: int, *, most: int = _ALL, shown: int = _ALL
+) -> Preview:
     """Examines the client instances seen in the given time, at most `most`. Raises ConnectionError."""
-    matching = replace(subscription, match={k: v for k, v in subscription.match.items() if k not in _NOT_STORED})
-    rows = _rows(subscription, store, since_ms, most)
-    clients = [_client(row, subscription) for row in rows if is_match(matching, _attributes(row))]
-    clients.sort(key=lambda client: (client.cluster, client.client_id, client.principal, client.client_instance_id))
-    return Preview(min(subscription.interval_ms, DEFAULT_INTERVAL_MS), len(rows), clients)
+    groups = _groups(subscription, store, since_ms, most, shown)
+    matching = [group for group in groups if group["is_match"]]
+    clients = sorted((client for group in matching for client in _clients(group, subscription)), key=_order)
+    return Preview(
+        interval_ms=min(subscription.interval_ms, DEFAULT_INTERVAL_MS),
+        known=sum(int(group["instances"]) for group in groups),
+        matching=sum(int(group["instances"]) for group in matching),
+        points_per_push=sum(_points(group, subscription) for group in matching),
+        clients=clients[:shown],
+    )
 
 
-def _rows(subscription: Subscription, store: Nodes, since_ms: int, most: int) -> Sequence[Row]:
+def _groups(subscription: Subscription, store: Nodes, since_ms: int, most: int, shown: int) -> Sequence[Row]:
+    patterns = [(key, pattern) for key, pattern in subscription.match.items() if key not in _NOT_STORED]
+    conditions = [
+        f"match(substringUTF8({_SUBJECTS[key]}, 1, {MAX_SUBJECT_CHARS}), {{pattern{number}:String}})"
+        for number, (key, _) in enumerate(patterns)
+    ]
     parameters = {
         "since_ms": since_ms,
         "most": most,
+        "shown": shown,
         "all": int(ALL_METRICS in subscription.metrics),
         "prefixes": subscription.metrics,
+        **{f"pattern{number}": pattern.re2 for number, (_, pattern) in enumerate(patterns)},
     }
-    return store.ask(partial(read_rows, sql=_QUERY, parameters=parameters, timeout_s=_TIMEOUT_S, max_bytes=_MAX_BYTES))
+    sql = _QUERY.format(condition=" AND ".join(conditions) or "true")
+    return store.ask(partial(read_rows, sql=sql, parameters=parameters, timeout_s=_TIMEOUT_S, max_bytes=_MAX_BYTES))
 
 
-def _attributes(row: Mapping[str, Any]) -> dict[str, str | None]:
-    return {
-        "client_instance_id": uuid_text(UUID(row["client_instance_id"]).bytes),
-        "client_id": row["client_id"],
-        "client_software_name": row["software_name"],
-        "client_software_version": row["software_version"],
-        "client_source_address": row["source_address"],
-        "principal": row["principal"],
-        "cluster": row["cluster"],
-    }
+def _points(group: Row, subscription: Subscription) -> int:
+    """Per push of all clients of a group."""
+    if group["is_sender"]:
+        return int(group["points"])
+    usual = usual_points(group["software_name"], group["software_version"]) if subscription.metrics else 0
+    return usual * int(group["instances"])
 
 
-def _client(row: Mapping[str, Any], subscription: Subscription) -> KnownClient:
-    sent = row["series"] > 0
-    usual = usual_points(row["software_name"], row["software_version"]) if subscription.metrics else 0
-    return KnownClient(
-        cluster=row["cluster"],
-        client_instance_id=uuid_text(UUID(row["client_instance_id"]).bytes),
-        client_id=row["client_id"],
-        principal=row["principal"],
-        software_name=row["software_name"],
-        software_version=row["software_version"],
-        source_address=row["source_address"],
-        points=row["wanted"] if sent else usual,
-        sent_before=sent,
-    )
+def _clients(group: Row, subscription: Subscription) -> Iterator[KnownClient]:
+    name, version = group["software_name"], group["software_version"]
+    usual = usual_points(name, version) if subscription.metrics else 0
+    for cluster, client_id, principal, instance, address, wanted in group["clients"]:
+        yield KnownClient(
+            cluster=cluster,
+            client_instance_id=uuid_text(UUID(instance).bytes),
+            client_id=client_id,
+            principal=principal,
+            software_name=name,
+            software_version=version,
+            source_address=address,
+            points=int(wanted) if group["is_sender"] else usual,
+            sent_before=bool(group["is_sender"]),
+        )
+
+
+def _order(client: KnownClient) -> tuple[str, ...]:
+    return client.cluster, client.client_id, client.principal, client.client_instance_id
 
 
 def usual_points(software_name: str, software_version: str) -> int:

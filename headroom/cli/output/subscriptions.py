@@ -15,7 +15,7 @@ def print_preview(found: Preview, since: str) -> None:
     if found.clients:
         print_table(_HEADINGS, map(_row, found.clients), numbers=_HEADINGS[-1:])
     typer.echo(
-        f"{len(found.clients)} of {found.known} client instances seen in the last {since} match:"
+        f"{found.matching} of {found.known} client instances seen in the last {since} match:"
         f" {found.points_per_second:.1f} points per second at {found.interval_ms} ms"
     )
 

@@ -60,6 +60,11 @@ class JavaPattern:
             reason = exc.args[0].decode("utf-8", "replace") if exc.args else "refused by RE2"
             raise UntranslatableError(f"cannot express {text!r}: {reason}") from exc
 
+    @property
+    def re2(self) -> str:
+        """The pattern in RE2's syntax, for another RE2; it matches all of a subject."""
+        return rf"\A(?:{_Translator(_unquoted(self.text)).translate()})\z"
+
     def matches(self, subject: str) -> bool:
         """Matcher.matches() on the first MAX_SUBJECT_CHARS of the subject, whose length clients choose."""
         text = subject[:MAX_SUBJECT_CHARS].encode("utf-8", "replace")

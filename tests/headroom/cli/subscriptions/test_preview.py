@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import pytest
 from typer.testing import CliRunner
@@ -16,7 +17,9 @@ from exporters.clickhouse.reader import Nodes
 from exporters.clickhouse.store import Store
 from headroom.cli.subscriptions.commands import app
 from headroom.subscription_preview import JAVA_POINTS, LIBRDKAFKA_POINTS, preview_of
-from telemetry.rules.subscription_config import parse_subscription
+from telemetry.rules.java.hash import uuid_text
+from telemetry.rules.subscription_config import EXTRA_MATCH_KEYS, parse_subscription
+from telemetry.rules.subscriptions import is_match
 from tests.kit.clickhouse import RunningClickHouse, running_clickhouse
 from tests.kit.sinks import RunningSink
 
@@ -25,6 +28,7 @@ pytestmark = pytest.mark.clickhouse
 HOSTILE = "app-\x1b[2J[bold]"
 PRODUCER, CONSUMER = "org.apache.kafka.producer.", "org.apache.kafka.consumer."
 
+COMMON = {"client_source_address": "10.0.0.1", "principal": "alice", "cluster": "c", "listener": "x"}
 # client id, software, version, minutes since last seen, terminated, series by name
 Seen = tuple[str, str, str, int, bool, list[str]]
 CLIENTS: list[Seen] = [
@@ -41,9 +45,15 @@ def _fill(store: Store, clients: list[Seen]) -> None:
         columns = "cluster, principal, client_id, client_instance_id, source_address, last_seen"
         values = "'c', 'alice', {client:String}, {id:String}, '10.0.0.1', now64(3) - INTERVAL {minutes:UInt32} MINUTE"
         store.query(
-            f"INSERT INTO headroom.client_instances ({columns}, software_name, software_version, terminated)"
-            f" SELECT {values}, {{software:String}}, {{version:String}}, {{terminated:UInt8}}",
-            {**identity, "software": software, "version": version, "terminated": int(terminated)},
+            f"INSERT INTO headroom.client_instances ({columns}, software_name, software_version, terminated, points)"
+            f" SELECT {values}, {{software:String}}, {{version:String}}, {{terminated:UInt8}}, {{points:UInt64}}",
+            {
+                **identity,
+                "software": software,
+                "version": version,
+                "terminated": int(terminated),
+                "points": len(metrics),
+            },
         )
         for metric in [*metrics, *metrics]:  # repeated rows of a series count once
             store.query(
@@ -66,6 +76,36 @@ def test_preview_reads_from_the_next_node_when_one_is_away(clickhouse: RunningCl
     found = preview_of(wanted, nodes, int(time.time() - 3600) * 1000)
     assert [client.client_id for client in found.clients] == ["orders", "orders-2"]
     assert nodes.current == clickhouse.reader
+
+
+@pytest.mark.parametrize(
+    ("match", "matching"),
+    [
+        ("client_id=.*-2", ["orders-2"]),
+        ("client_id=orders", ["orders"]),  # all of it, not a part
+        ("client_id=ORDERS|(?i:ORDERS)-2", ["orders-2"]),
+        ("client_id=.*\\[bold\\]", [HOSTILE]),
+        ("client_instance_id=AAAAAAAAQACAAAAAAAAAAQ", ["orders-2"]),
+        ("client_source_address=10\\.0\\.0\\.1,client_software_version=4\\..*", ["orders"]),
+        ("principal=bob", []),
+        ("cluster=c,listener=x", ["orders", "orders-2", HOSTILE]),  # listeners are not stored
+    ],
+)
+def test_store_matches_clients_as_the_server_does(
+    clickhouse: RunningClickHouse, match: str, matching: list[str]
+) -> None:
+    wanted = parse_subscription("preview", {"match": match}, EXTRA_MATCH_KEYS)
+    found = preview_of(wanted, Nodes(clickhouse.reader), 0, shown=2)
+    assert (found.known, found.matching) == (3, len(matching))
+    assert {client.client_id for client in found.clients} <= set(matching)
+    assert len(found.clients) == min(len(matching), 2)
+    instances = (uuid_text(UUID(int=(4 << 76) + (8 << 60) + number).bytes) for number, _ in enumerate(CLIENTS))
+    subjects = [
+        {"client_id": row[0], "client_instance_id": instance, "client_software_version": row[2], **COMMON}
+        for row, instance in zip(CLIENTS, instances, strict=True)
+        if not row[4]
+    ]
+    assert [subject["client_id"] for subject in subjects if is_match(wanted, subject)] == matching
 
 
 def test_preview_without_store_raises_connection_error() -> None:
