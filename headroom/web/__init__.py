@@ -4,7 +4,8 @@ access.py     access control (Host header, token, trusted proxy) and headers of 
 queries.py    the SQL of the pages
 parameters.py parameters of a request
 data.py       parameters -> rows, for `/api/v1/` and the pages
-what_if.py    the what-if form: a replay in a child process
+rules.py      rows of quota_limits as rules
+what_if.py    the what-if form: recorded rates against another limit (what_if_queries.py, what_if_outcome.py)
 api.py        `/api/v1/...` as JSON
 pages.py      the pages: templates/ with jinja2; static/ is served unchanged, static/vendor/ is htmx and uPlot
 

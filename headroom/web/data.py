@@ -14,13 +14,12 @@ from cachetools import TTLCache
 
 from exporters.clickhouse.reader import Nodes, Row, read_rows
 from exporters.levels import Level
-from exporters.model import DEFAULT_ENTITY
 from headroom.clock import now_ms
 from headroom.subscription_preview import preview_of
 from headroom.web import queries
 from headroom.web.parameters import BadRequestError, Given, number_of, text_of
-from headroom.web.what_if import WhatIfRunner, question_of
-from quota_metrics.config.entities import CLIENT_ID, IP, USER, Entity, entity_of
+from headroom.web.rules import ALL_RULES, entity_of_row, rules_of
+from headroom.web.what_if import WhatIf, question_of
 from quota_metrics.config.resolution import Resolver
 from quota_metrics.measure.quota_in_force import entity_text
 from telemetry.rules.subscription_config import (
@@ -40,6 +39,7 @@ _MAX_LIMIT = 10_000
 _KNOWN_MS = 86_400_000  # a preview examines the instances seen in a day
 _MAX_INSTANCES = 20_000
 _MAX_SHOWN = 200
+_MAX_RULES = 5_000
 _SUBSCRIPTION_KEYS = {METRICS: "metrics", INTERVAL_MS: "interval_ms", MATCH: "match"}
 
 
@@ -58,26 +58,11 @@ class Data:
         self.status = status
         self._nodes = nodes
         self._match_keys = match_keys
-        self._what_if = WhatIfRunner(nodes)
+        self._what_if = WhatIf(nodes)
         self._running: TTLCache[Any, asyncio.Task[list[Row]]] = TTLCache(256, _SHARED_S)
 
     async def headroom(self, given: Given) -> list[Row]:
         """Clients with their level, the worst first unless `sort` and `order` say otherwise."""
-        rows = await self._clients(given)
-        for row in rows:
-            del row["counts"]
-        return rows
-
-    async def overview(self, given: Given) -> tuple[list[Row], dict[str, int]]:
-        """The same clients, and the number of clients at each level regardless of the filter on `level`."""
-        rows = await self._clients(given)
-        if rows:
-            found = [row.pop("counts") for row in rows].pop()
-        else:
-            found = (await self._rows(queries.LEVEL_COUNTS, _filter(given)))[0]["counts"]
-        return rows, {level: int(found.get(level, 0)) for level in LEVELS}
-
-    async def _clients(self, given: Given) -> list[Row]:
         sort = given.get("sort", "level")
         order = given.get("order", "asc" if sort in ("client_id", "user", "quota_key", "cluster") else "desc")
         if sort not in queries.SORT_COLUMNS:
@@ -88,11 +73,16 @@ class Data:
             "limit": number_of(given, "limit", 1000, _MAX_LIMIT),
             "offset": number_of(given, "offset", 0, 10_000_000),
         }
-        sql = queries.HEADROOM.replace("{order}", f"`{sort}` {order}")
-        return await self._rows(sql, parameters)
+        return await self._rows(queries.HEADROOM.replace("{order}", f"`{sort}` {order}"), parameters)
+
+    async def overview(self, given: Given) -> tuple[list[Row], dict[str, int]]:
+        """The same clients, and the number of clients at each level regardless of the filter on `level`."""
+        rows, counts = await asyncio.gather(self.headroom(given), self._rows(queries.LEVEL_COUNTS, _filter(given)))
+        found = counts[0]["counts"]
+        return rows, {level: int(found.get(level, 0)) for level in LEVELS}
 
     async def sparklines(self, rows: Sequence[Row]) -> dict[tuple[Any, ...], list[tuple[int, float]]]:
-        """The last 15 minutes of each row's client on its worst broker: (slot of 10 s, rate)."""
+        """The last 15 minutes of each row's client on its worst broker: (minute from 0 to 14, rate)."""
         if not rows:
             return {}
         names = {
@@ -100,7 +90,7 @@ class Data:
             "client_ids": sorted({row["client_id"] for row in rows}),
         }
         found = await self._rows(queries.SPARKLINES, names)
-        return {spark_key(row): [(int(slot), float(rate)) for slot, rate in row["points"]] for row in found}
+        return {spark_key(row): [(int(minute), float(rate)) for minute, rate in row["points"]] for row in found}
 
     async def usage(self, given: Given) -> Row:
         """Rate, limit and throttle times of one client per broker and second."""
@@ -127,14 +117,14 @@ class Data:
 
     async def quotas(self, given: Given) -> list[Row]:
         """Every rule, the number of clients it applies to, and the utilisation of its fullest bucket."""
-        rules = await self._rows(queries.LIMITS, {"cluster": text_of(given, "cluster")})
+        rules = await self._rows(queries.LIMITS, {"cluster": text_of(given, "cluster"), "limit": _MAX_RULES})
         caught = {
             (row["cluster"], row["quota_key"], row["matched_entity"]): row
             for row in await self._rows(queries.CAUGHT, {})
         }
         found = []
         for rule in rules:
-            text = entity_text(_entity(rule))
+            text = entity_text(entity_of_row(rule))
             counts = caught.get((rule["cluster"], rule["quota_key"], text), {})
             found.append(
                 {
@@ -151,7 +141,7 @@ class Data:
         return found
 
     async def what_if(self, given: Given) -> Row:
-        """The clients that another quota would throttle, by a replay of recorded usage, and the line that sets it."""
+        """The clients that another quota would throttle, by recorded rates, and the line that sets it."""
         return await self._what_if.ask(question_of(given))
 
     async def quota_changes(self, given: Given) -> list[Row]:
@@ -169,11 +159,14 @@ class Data:
         since_ms = now_ms() - _KNOWN_MS
         names = {"since_ms": since_ms, "all": int(ALL_METRICS in wanted.metrics), "prefixes": wanted.metrics}
         found, metrics = await asyncio.gather(
-            asyncio.to_thread(preview_of, wanted, self._nodes, since_ms, most=_MAX_INSTANCES),
+            asyncio.to_thread(preview_of, wanted, self._nodes, since_ms, most=_MAX_INSTANCES, shown=_MAX_SHOWN),
             self._rows(queries.METRICS, names),
         )
-        document = found.document(_MAX_SHOWN)
-        return {**document, "is_complete": found.known < _MAX_INSTANCES, "metrics": metrics if wanted.metrics else []}
+        return {
+            **found.document(),
+            "is_complete": found.known < _MAX_INSTANCES,
+            "metrics": metrics if wanted.metrics else [],
+        }
 
     async def jobs(self) -> list[Row]:
         return await self._rows(queries.JOBS, {})
@@ -185,9 +178,9 @@ class Data:
             self.headroom({"cluster": names["cluster"], "user": names["user"], "client_id": names["client_id"]}),
             self._rows(queries.FELT, names),
             self._rows(queries.INSTANCES, names),
-            self._rows(queries.LIMITS, {"cluster": names["cluster"]}),
+            self._rows(queries.LIMITS, {"cluster": names["cluster"], "limit": ALL_RULES}),
         )
-        resolver = Resolver(_rules(limits))
+        resolver = Resolver(rules_of(limits))
         resolved = resolver.resolve(names["user"], names["client_id"])
         for quota in quotas:
             resolution = resolved.get(quota["quota_key"])
@@ -231,15 +224,3 @@ def _filter(given: Given) -> dict[str, object]:
         raise BadRequestError("source must be gateway, jmx, client or all")
     names = {name: text_of(given, name) for name in ("cluster", "user", "client_id")}
     return {**names, "search": text_of(given, "q"), "levels": levels, "source": "" if source == "all" else source}
-
-
-def _entity(rule: Row) -> Entity:
-    names = {USER: rule["user"], CLIENT_ID: rule["client_id"], IP: rule["ip"]}
-    return entity_of({kind: None if name == DEFAULT_ENTITY else name for kind, name in names.items() if name})
-
-
-def _rules(limits: Sequence[Row]) -> dict[Entity, dict[str, float]]:
-    rules: dict[Entity, dict[str, float]] = {}
-    for rule in limits:
-        rules.setdefault(_entity(rule), {})[rule["quota_key"]] = float(rule["value"])
-    return rules

@@ -27,7 +27,7 @@ log = structlog.get_logger(__name__)
 
 _HERE = Path(__file__).parent
 _PAGE_ROWS = 100
-_SPARK_SLOTS, _SPARK_HEIGHT = 90, 24
+_SPARK_MINUTE, _SPARK_HEIGHT = 6, 24  # 15 minutes are 90 wide
 
 Page = Callable[[Request], Awaitable[tuple[str, dict[str, Any]]]]
 
@@ -148,13 +148,14 @@ async def _status(data: Data, _: Request) -> tuple[str, dict[str, Any]]:
 
 
 def sparkline(points: list[tuple[int, float]], limit: float | None) -> str:
-    """The `points` attribute of an SVG polyline, 90 by 24; the upper edge is the limit or the highest rate."""
+    """The `points` attribute of an SVG polyline, 90 by 24, with a step for each minute; the upper edge is the limit or
+    the highest rate."""
     most = max([limit or 0.0, *(rate for _, rate in points), 1.0])
-    return " ".join(
-        f"{slot},{_SPARK_HEIGHT - rate / most * (_SPARK_HEIGHT - 2):.1f}"
-        for slot, rate in points
-        if 0 <= slot <= _SPARK_SLOTS
-    )
+    steps = []
+    for minute, rate in points:
+        left, top = minute * _SPARK_MINUTE, _SPARK_HEIGHT - rate / most * (_SPARK_HEIGHT - 2)
+        steps.append(f"{left},{top:.1f} {left + _SPARK_MINUTE},{top:.1f}")
+    return " ".join(steps)
 
 
 def fan(forecast: Mapping[str, Any]) -> dict[str, str]:

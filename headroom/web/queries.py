@@ -17,41 +17,33 @@ AND ({search:String} = '' OR positionCaseInsensitiveUTF8(client_id, {search:Stri
 """
 _OF_LEVEL = "(empty({levels:Array(String)}) OR has({levels:Array(String)}, toString(level)))"
 
-# {order} is filled by the caller from SORT_COLUMNS. `counts`: clients by level, regardless of the filter on it.
+# {order} is filled by the caller from SORT_COLUMNS.
 HEADROOM = f"""
 SELECT * EXCEPT (window_start, bytes, muted_ms), toString(window_start) AS window_start, toFloat64(h.bytes) AS bytes,
        toFloat64(h.muted_ms) AS muted_ms
-FROM (
-    SELECT *, sumMap(map(toString(level), 1.)) OVER () AS counts
-    FROM headroom.headroom_now
-    WHERE {_OF_CLIENT}
-) AS h
-WHERE {_OF_LEVEL}
+FROM headroom.headroom_now AS h
+WHERE {_OF_CLIENT} AND {_OF_LEVEL}
 ORDER BY {{order}}, utilization DESC, muted_ms DESC, cluster, quota_key, user, client_id
 LIMIT {{limit:UInt32}} OFFSET {{offset:UInt32}}
 """  # noqa: S608 - made of our own words
 
-# Of an empty list, which has no `counts`.
+# Regardless of the filter on the level.
 LEVEL_COUNTS = f"""
 SELECT sumMap(map(toString(level), 1.)) AS counts
 FROM headroom.headroom_now
 WHERE {_OF_CLIENT}
 """  # noqa: S608 - made of our own words
 
-# Ten seconds a point, the sum over gateways, over the clients of a page.
+# A point for each of the last 15 minutes that were computed: (minute from 0 to 14, rate), of the clients of a page.
 SPARKLINES = """
-SELECT cluster, quota_key, user, client_id, broker_id, groupArray((slot, rate)) AS points
+SELECT cluster, quota_key, user, client_id, broker_id, arraySort(groupArray((minute, rate))) AS points
 FROM (
     SELECT cluster, quota_key, user, client_id, broker_id,
-           intDiv(toUnixTimestamp(ts) - toUnixTimestamp(now()) + 900, 10) AS slot,
-           round(sum(rate * interval_ms) / 10000) AS rate
-    FROM headroom.quota_usage_recent
-    WHERE minute BETWEEN toStartOfMinute(now('UTC') - INTERVAL 15 MINUTE) AND now('UTC')
-      AND ts > now() - INTERVAL 15 MINUTE AND ts <= now()
-      AND source = 'gateway'
-      AND user IN {users:Array(String)} AND client_id IN {client_ids:Array(String)}
-    GROUP BY cluster, quota_key, user, client_id, broker_id, slot
-    ORDER BY slot
+           15 - dateDiff('minute', window_start, now('UTC')) AS minute, round(argMax(usage, computed_at)) AS rate
+    FROM headroom.headroom_minutes
+    WHERE window_start >= toStartOfMinute(now('UTC')) - INTERVAL 15 MINUTE AND window_start < now('UTC')
+      AND source = 'gateway' AND user IN {users:Array(String)} AND client_id IN {client_ids:Array(String)}
+    GROUP BY cluster, quota_key, user, client_id, broker_id, window_start
 )
 GROUP BY cluster, quota_key, user, client_id, broker_id
 """
@@ -140,7 +132,7 @@ WHERE ({cluster:String} = '' OR cluster = {cluster:String})
 GROUP BY cluster, quota_key, user, client_id, ip
 HAVING isNotNull(value)
 ORDER BY cluster, quota_key, user, client_id, ip
-LIMIT 5000
+LIMIT {limit:UInt32}
 """
 
 # The number of clients of each rule, and the utilisation of its fullest bucket.

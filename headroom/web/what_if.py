@@ -1,43 +1,41 @@
-"""The what-if form: `headroom quotas what-if` in a child process, read-only, one at a time, bounded in time and rows.
+"""The what-if form: for how many seconds clients were above the limit that they would have under another quota.
 
-A child, because the replay is computation for seconds that would delay the clients of this process.
+Compares recorded rates per second with that limit, for the rules that are in force now; bounded in time and rows. Bytes
+that a throttled client sends later are not replayed: `headroom quotas what-if` does that, in seconds to minutes.
 """
 
 from __future__ import annotations
 
 import asyncio
-import os
-import sys
+import shlex
+import time
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
-from dataclasses import astuple, replace
+from functools import partial
 from typing import Any, NamedTuple
 
-import orjson
-import structlog
-
-from exporters.clickhouse.connection import PASSWORD, PASSWORD_FILE, TLS_CA, TLS_CERTIFICATE, TLS_KEY
-from exporters.clickhouse.reader import Nodes
+from exporters.clickhouse.reader import Nodes, Row, read_rows
 from exporters.kafka_configs import kafka_configs_line
 from exporters.model import DEFAULT_ENTITY
+from headroom.web import queries, what_if_queries
 from headroom.web.parameters import BadRequestError, Given, UnavailableError, text_of
+from headroom.web.rules import ALL_RULES, rules_of
+from headroom.web.what_if_outcome import Outcome, documents
 from quota_metrics.config.entities import CLIENT_ID, USER, Alteration, entity_of
+from quota_metrics.config.timeline import Epoch, Pair, bucket_key
 from quota_metrics.config.validation import refusal
 from quota_metrics.simulation.outcomes import KEYS
 
-log = structlog.get_logger(__name__)
-
-RANGES = ("15m", "1h", "6h", "24h")
-_TIMEOUT_S = 60.0
-_MAX_ROWS = 1_000_000  # of usage, replayed in some ten seconds
-_MAX_ANSWER_BYTES = 32 << 20
+RANGES = {"15m": 15, "1h": 60, "6h": 360}  # minutes; quota_usage_recent holds six hours
+_COMPLETE_AFTER_S = 4  # by then the rows of a minute are stored
+_TIMEOUT_S = 20.0
+_MAX_CLIENTS = 2_000  # on a broker each
+_MAX_ROWS = 1_000_000  # of usage of these clients
 _MAX_WAITING = 4
-_NICE = 10
 _SHOWN = 200
 
 
 class Question(NamedTuple):
-    """A quota to set, or to remove with `value` None, and the recorded time to replay."""
+    """A quota to set, or to remove with `value` None, and the recorded time to look at."""
 
     cluster: str
     entity: tuple[tuple[str, str | None], ...]
@@ -51,13 +49,15 @@ class Question(NamedTuple):
         return kafka_configs_line(self.entity, self.quota_key, self.value)
 
     @property
-    def arguments(self) -> list[str]:
-        """As flags of `headroom quotas what-if`; `--flag=value`, so that no name is read as a flag."""
+    def replay(self) -> str:
+        """The command that replays the recording; `--flag=value`, so that no name is read as a flag."""
         names = [f"--{kind}={name}" for kind, name in self.entity if name is not None]
         defaults = [f"--defaults={kind}" for kind, name in self.entity if name is None]
         change = f"--delete={self.quota_key}" if self.value is None else f"--add={self.quota_key}={self.value:.0f}"
         cluster = [f"--cluster={self.cluster}"] if self.cluster else []
-        return [*names, *defaults, change, f"--since={self.since}", *cluster]
+        return shlex.join(
+            ["headroom", "quotas", "what-if", *names, *defaults, change, f"--since={self.since}", *cluster]
+        )
 
 
 def question_of(given: Given) -> Question:
@@ -79,89 +79,140 @@ def question_of(given: Given) -> Question:
     return Question(text_of(given, "cluster"), entity, quota_key, value, since)
 
 
-class WhatIfRunner:
-    """Runs questions one after the other, as a reader of the node that answered last."""
+class WhatIf:
+    """Answers questions one after the other, so that they do not delay other readers of the store."""
 
     def __init__(self, nodes: Nodes) -> None:
         self._nodes = nodes
-        endpoint = nodes.current
-        secrets = {name: value for name, value in os.environ.items() if name not in (PASSWORD, PASSWORD_FILE)}
-        files = zip((TLS_CA, TLS_CERTIFICATE, TLS_KEY), astuple(endpoint.tls), strict=True)
-        self._environment = {**secrets, PASSWORD: endpoint.password, **dict(files)}
         self._one = asyncio.Semaphore(1)
         self._waiting = 0
 
     async def ask(self, question: Question) -> dict[str, Any]:
-        """The affected clients, the newly throttled first. Raises BadRequestError, UnavailableError."""
+        """The affected clients, the newly throttled first. Raises BadRequestError, ConnectionError."""
         if self._waiting >= _MAX_WAITING:
             raise UnavailableError("other what-if questions are being answered, try again later")
         self._waiting += 1
         try:
             async with self._one:
-                outcomes = await self._outcomes(question.arguments)
+                return await asyncio.to_thread(answer, question, self._nodes, int(time.time()))
         finally:
             self._waiting -= 1
-        affected = [outcome for outcome in outcomes if outcome["affected"]]
-        counts = {
-            name: sum(one["verdict"] == name for one in affected) for name in {one["verdict"] for one in affected}
-        }
-        return {
-            "command": question.line,
-            "since": question.since,
-            "clients": affected[:_SHOWN],
-            "counts": dict(sorted(counts.items())),
-            "affected": len(affected),
-            "unaffected": len(outcomes) - len(affected),
-        }
 
-    async def _outcomes(self, arguments: Sequence[str]) -> list[Mapping[str, Any]]:
-        argv = [sys.executable, "-m", "headroom", "quotas", "what-if", *arguments]
-        node = self._nodes.current
-        url = replace(node, user=node.user or "default").url  # with a user it is not made the writer
-        argv += ["--url", url, "--output", "json", "--max-rows", str(_MAX_ROWS)]
-        pipe = asyncio.subprocess.PIPE
-        process = await asyncio.create_subprocess_exec(
-            *argv, stdin=asyncio.subprocess.DEVNULL, stdout=pipe, stderr=pipe, env=self._environment
+
+def answer(question: Question, nodes: Nodes, now_s: int) -> dict[str, Any]:
+    """Reads the store three times. Raises BadRequestError, ConnectionError."""
+    to_s = (now_s - _COMPLETE_AFTER_S) // 60 * 60
+    from_s = to_s - 60 * RANGES[question.since]
+    recorded = _Recorded(nodes, {"from_s": from_s, "to_s": to_s, "quota_key": question.quota_key}, question.cluster)
+    seen = recorded.seen(question)
+    examined = _within_budget(seen)
+    pairs = {row["pair"]: _pair(question, row) for row in examined}
+    epoch = Epoch(
+        0, recorded.rules(), Alteration(question.entity, {question.quota_key: question.value}), pairs.values()
+    )
+    affected = epoch.affected()
+    over = recorded.over(epoch, {name: pair for name, pair in pairs.items() if _is_limited(epoch, pair, affected)})
+    outcomes = [
+        Outcome(epoch, pairs[row["pair"]], row, *over.get((row["pair"], row["broker_id"]), (0.0, 0.0)))
+        for row in examined
+        if pairs[row["pair"]] in affected
+    ]
+    shown, counts = documents(outcomes, to_s - from_s, _SHOWN)
+    return {
+        "command": question.line,
+        "replay": question.replay,
+        "since": question.since,
+        "covers": _coverage(seen, examined, from_s, to_s),
+        "clients": shown,
+        "counts": counts,
+        "affected": len(outcomes),
+        "unaffected": len(examined) - len(outcomes),
+    }
+
+
+class _Recorded:
+    """What the store has of one cluster."""
+
+    def __init__(self, nodes: Nodes, when: Mapping[str, object], cluster: str) -> None:
+        self._nodes = nodes
+        self._parameters = dict(when)
+        self._parameters["cluster"] = self._cluster(cluster)
+
+    def seen(self, question: Question) -> list[Row]:
+        """Clients on a broker, of those that the change may affect."""
+        names = {kind: name or "" for kind, name in question.entity}
+        given = {"user": names.get(USER, ""), "client_id": names.get(CLIENT_ID, ""), "limit": _MAX_CLIENTS}
+        shared = what_if_queries.SHARING if given["user"] or given["client_id"] else what_if_queries.EVERYONE
+        return self._rows(what_if_queries.SEEN.replace("{shared}", shared), **given)
+
+    def rules(self) -> dict[Any, dict[str, float]]:
+        return rules_of(self._rows(queries.LIMITS, limit=ALL_RULES))
+
+    def over(self, epoch: Epoch, pairs: Mapping[str, Pair]) -> dict[tuple[str, int], tuple[float, float]]:
+        """Seconds above the limit and highest rate / limit, by hash of the pair and broker."""
+        if not pairs:
+            return {}
+        places: dict[Any, int] = {}
+        rules = {name: epoch.quotas[pair].after for name, pair in pairs.items()}
+        buckets = [places.setdefault(bucket_key(pairs[name], rule), len(places) + 1) for name, rule in rules.items()]
+        limits = [rule.value for rule in rules.values() if rule is not None]
+        rows = self._rows(
+            what_if_queries.OVER, pairs=_numbers(rules), buckets=_numbers(buckets), limits=_numbers(limits)
         )
-        try:
-            os.setpriority(os.PRIO_PROCESS, process.pid, _NICE)
-            answer, error = await asyncio.wait_for(_read(process), _TIMEOUT_S)
-        except TimeoutError:
-            raise UnavailableError(
-                "the replay takes too long: choose a shorter time, or use the command line"
-            ) from None
-        finally:
-            with suppress(ProcessLookupError):
-                process.kill()
-            await process.wait()
-        if process.returncode == 0:
-            return list(await asyncio.to_thread(orjson.loads, answer))
-        raise _failure(process.returncode, error)
+        return {(row["pair"], row["broker_id"]): (row["over_s"], row["peak"]) for row in rows}
+
+    def _cluster(self, wanted: str) -> str:
+        found = [row["cluster"] for row in self._rows(what_if_queries.CLUSTERS)]
+        if not found:
+            raise BadRequestError("no usage of this quota was recorded in this time")
+        if not wanted and len(found) > 1:
+            raise BadRequestError(f"choose a cluster: {', '.join(found)}")
+        if wanted and wanted not in found:
+            raise BadRequestError(
+                f"no usage of cluster {wanted!r} was recorded in this time, only of {', '.join(found)}"
+            )
+        return wanted or str(found[0])
+
+    def _rows(self, sql: str, **more: object) -> list[Row]:
+        parameters = {**self._parameters, **more}
+        return self._nodes.ask(partial(read_rows, sql=sql, parameters=parameters, timeout_s=_TIMEOUT_S))
 
 
-async def _read(process: asyncio.subprocess.Process) -> tuple[bytes, bytes]:
-    """Standard output and error, until both end or are too long."""
-    assert process.stdout is not None
-    assert process.stderr is not None
-    parts: list[bytes] = []
-    length = 0
-    while part := await process.stdout.read(1 << 16):
-        parts.append(part)
-        length += len(part)
-        if length > _MAX_ANSWER_BYTES:
-            raise UnavailableError("too many clients: use the command line")
-    error = await process.stderr.read(4_096)
-    await process.wait()
-    return b"".join(parts), error
+def _pair(question: Question, row: Row) -> Pair:
+    return question.quota_key, row["user"], row["client_id"]
 
 
-def _failure(status: int | None, error: bytes) -> Exception:
-    lines = error.decode("utf-8", "replace").strip().splitlines()
-    message = lines[-1].removeprefix("headroom: ") if lines else ""
-    if message and (status == 2 or message.startswith("no usage")):  # what the command says of its arguments
-        return BadRequestError(message)
-    log.warning("a what-if question failed", status=status, error=message)
-    return UnavailableError(message or "the replay failed")
+def _is_limited(epoch: Epoch, pair: Pair, affected: set[Pair]) -> bool:
+    """Whether it shares a limit with an affected pair after the change."""
+    key = bucket_key(pair, epoch.quotas[pair].after)
+    return key is not None and not affected.isdisjoint(epoch.groups[key])
+
+
+def _within_budget(seen: Sequence[Row]) -> list[Row]:
+    """The first clients, at least one."""
+    rows = 0.0
+    for place, row in enumerate(seen):
+        rows += row["samples"]
+        if rows > _MAX_ROWS:
+            return list(seen[: max(place, 1)])
+    return list(seen)
+
+
+def _coverage(seen: Sequence[Row], examined: Sequence[Row], from_s: int, to_s: int) -> dict[str, Any]:
+    """Which time and which share of the clients that the change may affect."""
+    all_bytes = seen[0]["all_bytes"] if seen else 0.0
+    return {
+        "from": time.strftime("%Y-%m-%d %H:%M", time.gmtime(from_s)),
+        "to": time.strftime("%Y-%m-%d %H:%M", time.gmtime(to_s)),
+        "clients": len(examined),
+        "of_clients": int(seen[0]["clients"]) if seen else 0,
+        "bytes_share": sum(row["bytes"] for row in examined) / all_bytes if all_bytes else 1.0,
+    }
+
+
+def _numbers(values: Sequence[float | int] | Mapping[str, object]) -> str:
+    """An array as a parameter; numbers must not be quoted."""
+    return "[" + ",".join(map(str, values)) + "]"
 
 
 def _value(text: str) -> float | None:

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from exporters.clickhouse.reader import read_rows
 from tests.bench.figure import tell
-from tests.bench.kit.usage_rows import compute_newest_minute, fill
+from tests.bench.kit.usage_rows import compute_minute, fill
 from tests.kit.clickhouse import RunningClickHouse, running_clickhouse
 
 GOAL_MS = 100.0
@@ -61,7 +61,7 @@ def tell_latency(name: str, took_ms: list[float]) -> None:
 def main(rows: int, series: int) -> None:
     with tempfile.TemporaryDirectory() as directory, running_clickhouse(Path(directory) / "clickhouse") as server:
         fill(server, rows, series)
-        computed_ms = statistics.median(compute_newest_minute(server) for _ in range(5))
+        computed_ms = statistics.median(compute_minute(server) for _ in range(5))
         tell("minute_levels_ms", computed_ms, "ms", computed_ms / 60_000, "a_minute")
         for view, order in VIEWS.items():
             tell_latency(

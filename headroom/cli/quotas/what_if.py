@@ -41,7 +41,6 @@ def what_if(
     ),
     window_num: Annotated[int, typer.Option(help="quota.window.num of the brokers.", min=2)] = 11,
     window_size_ms: Annotated[int, typer.Option(help="quota.window.size.seconds of them, in ms.", min=1)] = 1000,
-    max_rows: Annotated[int, typer.Option(help="Refuse a recording with more rows; 0: no limit.", min=0)] = 0,
     output: Annotated[Literal[Output.TABLE, Output.JSON], typer.Option(help="A table, or JSON.")] = Output.TABLE,
 ) -> None:
     """Show which clients would have been throttled under changed quotas, how long, and which would not any more.
@@ -59,7 +58,7 @@ def what_if(
         _check(alteration)
         from_ms, to_ms = _time_range(since, start, end)
         window = Window(window_num, window_size_ms)
-        outcomes = worst_first(_outcomes(url, cluster, alteration, from_ms, to_ms, window, max_rows))
+        outcomes = worst_first(_outcomes(url, cluster, alteration, from_ms, to_ms, window))
         if output is Output.JSON:
             what_if_output.print_json(outcomes)
         else:
@@ -90,10 +89,9 @@ def _time_range(since: str, start: str, end: str) -> tuple[int, int]:
 
 
 def _outcomes(
-    url: str, cluster: str | None, alteration: Alteration, from_ms: int, to_ms: int, window: Window, max_rows: int
+    url: str, cluster: str | None, alteration: Alteration, from_ms: int, to_ms: int, window: Window
 ) -> list[Outcome]:
-    """Raises ArgumentError for an invalid URL or password and for too many rows, ConnectionError when the server
-    fails."""
+    """Raises ArgumentError for an invalid URL or password, ConnectionError when the server fails."""
     from headroom.cli.quotas.recorded_usage import Recording
     from spark_jobs.clickhouse.client import ClickHouse, SourceError
 
@@ -104,8 +102,6 @@ def _outcomes(
     try:
         name = _cluster(recording.clusters(), cluster)
         seen, usual_ms, row_count = recording.seen(name)
-        if 0 < max_rows < row_count:
-            raise ArgumentError(f"{row_count} rows of usage were recorded, more than {max_rows}: choose a shorter time")
         history = recording.history(name)
         question = WhatIf(history, alteration, seen, from_ms=from_ms, to_ms=to_ms, usual_ms=usual_ms, window=window)
         question.replay(recording.usage(name, question.names, row_count))

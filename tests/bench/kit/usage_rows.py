@@ -19,6 +19,7 @@ METERS: Final = 460  # rows per second
 BUSY: Final = METERS // 2
 METRICS: Final = 60  # series of an instance
 AHEAD_S: Final = 300  # rows reach into the future, so that the minute which is shown has rows while a bench runs
+SHOWN_MINUTES: Final = 15  # of a sparkline
 _MERGES_S = 60.0
 
 _USAGE = """
@@ -78,7 +79,7 @@ FROM numbers(10000)
 
 
 def fill(server: RunningClickHouse, rows: int, series: int) -> None:
-    """Writes all rows in parts as an ingester does, waits for their merges, and computes the newest minute."""
+    """Writes all rows in parts as an ingester does, waits for merges, and computes the minutes that pages show."""
     _fill_usage(server, rows)
     instance = _INSTANCE.format(number="number")
     for _ in range(3):
@@ -88,13 +89,14 @@ def fill(server: RunningClickHouse, rows: int, series: int) -> None:
     for age in (5, 15, 25, 35, 45):
         server.store.command(_POINTS.format(series=series, age=age), {})
     _wait_for_merges(server)
-    compute_newest_minute(server)
+    for minutes_ago in reversed(range(SHOWN_MINUTES)):
+        compute_minute(server, minutes_ago)
 
 
-def compute_newest_minute(server: RunningClickHouse) -> float:
-    """As `headroom serve` does it each minute; takes how many ms."""
+def compute_minute(server: RunningClickHouse, minutes_ago: int = 0) -> float:
+    """As `headroom serve` does it each minute, the newest that has ended or an earlier one; takes how many ms."""
     began = time.perf_counter()
-    server.store.command(COMPUTE_MINUTE, {"window_s": int(time.time() - 64) // 60 * 60})
+    server.store.command(COMPUTE_MINUTE, {"window_s": int(time.time() - 64) // 60 * 60 - 60 * minutes_ago})
     return (time.perf_counter() - began) * 1000
 
 

@@ -24,7 +24,7 @@ def test_what_if_form_shows_verdicts_and_the_command(served: str, watched: Watch
     page.get_by_label("User").fill("alice")
     page.get_by_label("Client id").fill("<default>")
     page.get_by_label("New limit").fill("50000")
-    page.get_by_label("Replay the last").select_option("15m")
+    page.get_by_label("In the last").select_option("15m")
     page.get_by_role("button", name="What if?").click()
     expect(page.locator("#what-if-answer code")).to_have_text(LINE, timeout=90_000)
     assert page.locator("h1").inner_text() == "Quotas"  # htmx put the answer into the page
@@ -35,6 +35,7 @@ def test_what_if_form_shows_verdicts_and_the_command(served: str, watched: Watch
             strict=True,
         )
     )
+    assert "headroom quotas what-if --user=alice" in page.locator("#what-if-answer .command").inner_text()
     assert verdicts["app-critical"] == "newly throttled"
     assert verdicts["app-ok"] == "unchanged"
     assert HOSTILE not in verdicts
@@ -63,7 +64,12 @@ def test_api_returns_the_same_results(served: str) -> None:
     found = HTTP.get(f"{served}/api/v1/what-if", params={**STRICTER, "since": "15m", "cluster": "prod"}).json()
     assert found["command"] == LINE
     assert (found["counts"]["newly throttled"], found["counts"]["still throttled"]) == (3, 1)
-    assert {client["client_id"] for client in found["clients"]} >= {"app-throttled", "app-ok"}
+    clients = {client["client_id"]: client for client in found["clients"]}
+    assert clients.keys() == {"app-throttled", "app-critical", "app-warn", "app-watch", "app-ok"}
+    assert [clients[name]["after"]["peak"] for name in ("app-ok", "app-watch")] == pytest.approx([0.4, 1.4])
+    assert (clients["app-ok"]["after"]["over_s"], clients["app-throttled"]["before"]["limit"]) == (0, 1e5)
+    assert 60 <= clients["app-watch"]["after"]["over_s"] <= 900
+    assert (found["covers"]["clients"], found["covers"]["of_clients"], found["covers"]["bytes_share"]) == (5, 5, 1)
     preview = HTTP.get(f"{served}/api/v1/subscription-preview", params={"match": "client_id=app-.*"}).json()
     assert (preview["known"], preview["matching"], preview["metrics"]) == (2, 1, [])
     names = {"cluster": "prod", "user": "alice", "client_id": "app-warn"}
