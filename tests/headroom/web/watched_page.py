@@ -8,7 +8,8 @@ HOSTILE = '<script>alert(1)</script><img src=x onerror="alert(2)">'
 
 
 class Watched:
-    """A page and its errors: of the console, of scripts, dialogs, failed requests."""
+    """A page and its errors: of the console, of scripts, dialogs, failed requests with their reason: requests that a
+    navigation ends fail with ERR_ABORTED, which is no error of the page."""
 
     def __init__(self, page: Page) -> None:
         self.page = page
@@ -16,4 +17,4 @@ class Watched:
         page.on("console", lambda message: self.faults.append(message.text) if message.type == "error" else None)
         page.on("pageerror", lambda error: self.faults.append(str(error)))
         page.on("dialog", lambda dialog: (self.faults.append(f"dialog {dialog.message}"), dialog.dismiss()))
-        page.on("requestfailed", lambda request: self.faults.append(f"failed {request.url}"))
+        page.on("requestfailed", lambda request: self.faults.append(f"failed {request.url}: {request.failure}"))
