@@ -102,6 +102,7 @@ class SecureCluster(Service):
             "ssl.truststore.type": "PEM",
             "ssl.truststore.location": str(self.authority.ca),
             "listener.name.mtls.ssl.client.auth": "required",
+            "delegation.token.secret.key": "key-of-all-tokens",
             "listener.name.sasl_plaintext.plain.connections.max.reauth.ms": str(REAUTHENTICATION_MS),
         }
         if self._authorizer:

@@ -10,19 +10,22 @@ import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from kio.schema.get_telemetry_subscriptions.v0.request import GetTelemetrySubscriptionsRequest
 from kio.schema.push_telemetry.v0.request import PushTelemetryRequest
 from kio.static.primitive import i8
 from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData
+from py4j.protocol import Py4JJavaError
 
+from headroom.demo.kit.jvm import Jvm
 from quota_metrics.kafka.authentication import Security
 from quota_metrics.kafka.connection import ConnectionOptions, KafkaConnection
 from quota_metrics.kafka.sasl import Plain
 from quota_metrics.kafka.tls import tls_context
-from tests.kit.secure_clients import LibrdkafkaClient
-from tests.kit.secure_cluster import SecureCluster
+from tests.kit.secure_clients import JavaClient, LibrdkafkaClient
+from tests.kit.secure_cluster import SecureCluster, login
 from tests.kit.serving import Served, eventually
 
 pytestmark = [pytest.mark.kafka, pytest.mark.java, pytest.mark.clickhouse, pytest.mark.timeout(300)]
@@ -107,6 +110,57 @@ def test_tables_contain_the_user_and_errors_no_password(
         query = f"SELECT DISTINCT {column} FROM headroom.{table} WHERE client_id = 'served'"
         assert eventually(lambda query=query: rows(served, query), bool) == ["alice"]  # type: ignore[misc]
         assert rows(served, f"SELECT count() FROM headroom.{table} WHERE client_id = 'wrong'") == ["0"]
+
+
+def test_a_delegation_token_is_recorded_as_its_owner(
+    one_process: Served, jvm: Jvm, secure_cluster: SecureCluster, new_secure_topic: Callable[[str], str]
+) -> None:
+    """Until the owner is known, usage and telemetry have a name that no user has."""
+    topic = new_secure_topic("by-token")
+    properties = token_of(jvm, secure_cluster, "bob")
+    client = JavaClient(jvm, one_process.kafka, "by-token", properties)
+
+    def users(table: str, column: str) -> set[str]:
+        client.produce(topic, [b"value"] * 10, pause_s=1.5)
+        return set(rows(one_process, f"SELECT DISTINCT {column} FROM headroom.{table} WHERE client_id = 'by-token'"))
+
+    for table, column in (("quota_usage", "user"), ("client_metrics", "principal")):
+        found = eventually(lambda table=table, column=column: users(table, column), lambda names: "bob" in names)  # type: ignore[misc]
+        assert found <= {"bob", "<unknown SCRAM-SHA-512 principal>"}
+    assert properties["sasl.jaas.config"].split('"')[3] not in one_process.log.read_text()
+
+
+def token_of(jvm: Jvm, cluster: SecureCluster, user: str) -> dict[str, str]:
+    """Client properties with a delegation token of the user that each broker accepts.
+
+    A broker refuses a token until the cluster's metadata has brought it, and Java's producer does not return for
+    delivery.timeout.ms (2 minutes) when one broker refuses it and another one does not.
+    """
+    properties = cluster.client_properties("SASL_SSL", "SCRAM-SHA-512", user)
+
+    def admin(bootstrap: str) -> Any:
+        timeouts = {"default.api.timeout.ms": "10000", "request.timeout.ms": "5000"}
+        return jvm.admin(bootstrap, **{name.replace(".", "_"): one for name, one in (properties | timeouts).items()})
+
+    owner = admin(cluster.bootstrap("SASL_SSL"))
+    token = owner.createDelegationToken().delegationToken().get()
+    owner.close()
+    credentials = login("SCRAM-SHA-512", token.tokenInfo().tokenId(), token.hmacAsBase64String())
+    properties["sasl.jaas.config"] = credentials.replace(";", ' tokenauth="true";')
+
+    def refusal(bootstrap: str) -> str:
+        client = admin(bootstrap)
+        try:
+            client.describeCluster().nodes().get()
+        except Py4JJavaError as exc:
+            return str(exc.java_exception.getCause())
+        finally:
+            client.close()
+        return ""
+
+    for broker in cluster.bootstrap("SASL_SSL").split(","):
+        eventually(lambda broker=broker: refusal(broker), lambda reason: not reason)  # type: ignore[misc]
+    return properties
 
 
 def claims_to_be(user: str) -> bytes:
