@@ -23,7 +23,7 @@ CLIENTS = 30
 INTERVAL_MS = 100  # the shortest that Kafka allows
 RETRY = 89
 _CLIENT_METRICS, _SET = i8(16), i8(0)
-_PATIENCE_S = 60.0
+_PATIENCE_S = 180.0
 
 
 async def managed(upstream: str, directory: Path, rng: random.Random, kills: int) -> Audit:

@@ -18,13 +18,13 @@ pytestmark = [pytest.mark.kafka, pytest.mark.clickhouse]
 def test_kills_lose_and_duplicate_no_acknowledged_point(kafka: Cluster, tmp_path: Path) -> None:
     asyncio.run(subscribe(kafka.bootstrap))
     found = asyncio.run(managed(kafka.bootstrap, tmp_path, random.Random(1), 3))
-    assert found.acknowledged > 1000
+    assert found.acknowledged > 100
     assert (found.lost, found.doubled, found.faults) == (0, 0, [])
 
 
 def test_store_faults_lose_and_duplicate_no_acknowledged_point(kafka: Cluster, tmp_path: Path) -> None:
     asyncio.run(subscribe(kafka.bootstrap))
     found = asyncio.run(store_faults(kafka.bootstrap, tmp_path, random.Random(1), 3))
-    assert found.acknowledged > 1000
+    assert found.acknowledged > 100
     assert set(found.killed) == {"disk_full", "rows_refused", "server_stopped"}
     assert (found.lost, found.doubled, found.faults) == (0, 0, [])

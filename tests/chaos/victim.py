@@ -20,8 +20,8 @@ from exporters.clickhouse.managed.server import ManagedServer
 from headroom.demo.kit.processes import LOOPBACK, complaint, first_line, free_ports, start, stop
 from tests.kit.clickhouse_cluster import NAME, RunningCluster
 
-START_TIMEOUT_S = 60.0
-STOP_TIMEOUT_S = 60.0
+START_TIMEOUT_S = 150.0
+STOP_TIMEOUT_S = 150.0
 
 # A spool that fills within seconds, many batches and rollups.
 SMALL_SPOOL_BYTES = 8 << 20
@@ -130,7 +130,7 @@ class Headroom:
 
     def metrics(self) -> dict[str, float]:
         """Its own metrics, `name` or `name:label`. Raises OSError."""
-        with urlopen(f"http://{LOOPBACK}:{self.http_port}/metrics", timeout=10) as answer:
+        with urlopen(f"http://{LOOPBACK}:{self.http_port}/metrics", timeout=60) as answer:
             text = answer.read().decode()
         return {f"{name}:{label}" if label else name: float(value) for name, label, value in _SAMPLE.findall(text)}
 

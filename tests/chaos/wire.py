@@ -8,7 +8,7 @@ import struct
 from typing import NamedTuple
 
 API_VERSIONS, GET, PUSH = 18, 71, 72
-TIMEOUT_S = 20.0  # longer than any restart takes, so that clients do not give up early
+TIMEOUT_S = 60.0  # longer than any restart takes, so that clients do not give up early
 
 _HEAD = struct.Struct(">hhi")
 

@@ -35,7 +35,7 @@ PARTITIONS = 3
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 LOOK_S = 0.05
 # A stopped broker is detected soon; groups and transactions survive the loss of one broker.
-QUICK_CHANGES = {"broker.session.timeout.ms": "3000", "broker.heartbeat.interval.ms": "500"}
+QUICK_CHANGES = {"broker.session.timeout.ms": "6000", "broker.heartbeat.interval.ms": "500"}
 REPLICATED = {
     "offsets.topic.replication.factor": "3",
     "transaction.state.log.replication.factor": "3",

@@ -27,8 +27,8 @@ from tests.kit.serving import rows
 
 pytestmark = [pytest.mark.java, pytest.mark.clickhouse]
 
-PATIENCE_S = 60.0
-FIRST_MS, THEN_MS = 1_000, 2_500
+PATIENCE_S = 150.0
+FIRST_MS, THEN_MS = 1_000, 4_000
 SEVERAL = 3  # pushes of each client under each subscription
 JAVA = ["sink-java-consumer", "sink-java-producer"]
 LIBRDKAFKA = ["sink-librdkafka-consumer", "sink-librdkafka-producer"]
@@ -61,7 +61,7 @@ class Sink:
 
     def stop(self) -> None:
         assert self._process is not None
-        assert stop(self._process, 40) == 0
+        assert stop(self._process, PATIENCE_S) == 0
 
     def rows(self, query: str) -> list[tuple[Any, ...]]:
         return rows(self.sql, query)

@@ -61,6 +61,6 @@ def test_oversize_push_is_refused_and_the_client_continues(
         accepted = pushes("NONE")
         eventually(lambda: pushes("NONE"), lambda count: count >= accepted + 2)
         producer.close()
-    logged = jvm.log.read_text()[logged_before:]
-    assert "IllegalStateException" not in logged
-    assert "ERROR" not in logged, logged
+    logged = jvm.log.read_text()[logged_before:].splitlines()
+    ours = [line for line in logged if "clientId=" not in line or f"clientId={name}" in line]  # others share the JVM
+    assert [line for line in ours if "IllegalStateException" in line or "ERROR" in line] == []

@@ -30,7 +30,8 @@ NAME = "metrics"  # of the cluster, in remote_servers
 ROLES = {"writer": "writers", "reader": "readers", "jobs": "jobs"}  # of each user
 _PASSWORD = "only-in-tests"
 _MEMORY_BYTES = 1 << 30
-_START_S = 60.0
+_START_S = 120.0
+_SESSION_MS = 6_000  # of ZooKeeper: a node that stands still for so long has left; its own ZooKeeper allows 10 s
 
 _IVY_MODULE = """<ivy-module version="2.0">
   <info organisation="headroom" module="zookeeper-libs"/>
@@ -101,8 +102,14 @@ class Node(ManagedServer):
         )
 
     def start(self) -> None:
+        """Returns when its tables accept rows: those that it had first wait for the session of the killed process."""
         self.launch()
         self.wait_ready()
+        deadline_s = time.monotonic() + _START_S
+        with self.admin() as client:
+            while client.query("SELECT countIf(is_readonly) FROM system.replicas").result_rows != [(0,)]:
+                assert time.monotonic() < deadline_s, "its tables stay read-only"
+                time.sleep(0.1)
 
     def kill(self) -> None:
         """As a power loss of the process: SIGKILL."""
@@ -184,7 +191,7 @@ def _sections(
         shards.setdefault(of_shard, []).append({"host": LOOPBACK, "port": port})
     layout = [{"internal_replication": "true", "replica": nodes} for nodes in shards.values()]
     return {
-        "zookeeper": {"node": {"host": LOOPBACK, "port": keeper}, "session_timeout_ms": 3000},
+        "zookeeper": {"node": {"host": LOOPBACK, "port": keeper}, "session_timeout_ms": _SESSION_MS},
         "macros": {"shard": shard, "replica": replica},
         "interserver_http_port": between,
         "interserver_http_host": LOOPBACK,

@@ -18,7 +18,7 @@ from headroom.demo.kit.pacing import Pace
 
 TICK_S = 0.1
 RECORD_BYTES = 4_000
-JOIN_TIMEOUT_S = 30.0
+JOIN_TIMEOUT_S = 90.0
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from types import TracebackType
 
 from telemetry.wire.apis import APIS
 
-PATIENCE_S = 10.0  # until a broker has applied its controller's decision
+PATIENCE_S = 60.0  # until a broker has applied its controller's decision
 
 
 class RawConnection:

@@ -15,7 +15,7 @@ from headroom.demo.kit.jvm import Jvm
 from quota_metrics.kafka.oauth import unsecured
 from tests.kit.secure_cluster import login, password
 
-PATIENCE_S = 30.0
+PATIENCE_S = 90.0
 
 
 class Client(Protocol):
@@ -40,7 +40,7 @@ class JavaClient:
 
     def produce(self, topic: str, values: Iterable[bytes], pause_s: float = 0.0) -> None:
         record = self._jvm.classes.org.apache.kafka.clients.producer.ProducerRecord
-        producer = self._jvm.producer(self._bootstrap, self._client_id, max_block_ms="15000", **self._config)
+        producer = self._jvm.producer(self._bootstrap, self._client_id, max_block_ms="60000", **self._config)
         try:
             for sent in [producer.send(record(topic, value)) for value in values]:
                 sent.get()
@@ -50,7 +50,7 @@ class JavaClient:
 
     def transact(self, topic: str, committed: Iterable[bytes], aborted: Iterable[bytes]) -> None:
         record = self._jvm.classes.org.apache.kafka.clients.producer.ProducerRecord
-        config = self._config | {"transactional_id": topic, "max_block_ms": "30000"}
+        config = self._config | {"transactional_id": topic, "max_block_ms": "60000"}
         producer = self._jvm.producer(self._bootstrap, self._client_id, **config)
         producer.initTransactions()
         for values, end in ((committed, producer.commitTransaction), (aborted, producer.abortTransaction)):
@@ -79,7 +79,7 @@ class LibrdkafkaClient:
 
     def produce(self, topic: str, values: Iterable[bytes], pause_s: float = 0.0) -> None:
         failed: list[KafkaError] = []
-        producer = Producer({"message.timeout.ms": 15_000, **self._config})
+        producer = Producer({"message.timeout.ms": 60_000, **self._config})
         for value in values:
             producer.produce(topic, value, on_delivery=lambda error, _: failed.append(error) if error else None)
         assert producer.flush(PATIENCE_S) == 0

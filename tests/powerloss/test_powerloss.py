@@ -104,7 +104,7 @@ def test_part_is_durable_when_all_its_files_are_synced() -> None:
 @pytest.mark.clickhouse
 def test_power_loss_loses_no_acknowledged_push(tmp_path: Path) -> None:
     trace = traced(tmp_path, 3.0)
-    assert len(trace.acknowledged) > 50
+    assert len(trace.acknowledged) > 10
     found = lost(trace, random.Random(1), 6)
     assert found.missing == 0
     assert found.without_sync > 0  # the check can fail

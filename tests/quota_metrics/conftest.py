@@ -39,7 +39,7 @@ class SecureBroker:
     ports: Mapping[str, int]
     tls: Mapping[str, str]
 
-    def admin(self, listener: str, more: Mapping[str, str], timeout_ms: int = 10_000) -> KafkaAdmin:
+    def admin(self, listener: str, more: Mapping[str, str], timeout_ms: int = 60_000) -> KafkaAdmin:
         """A client of the listener, with more properties."""
         properties = {"security.protocol": LISTENERS[listener], **self.tls, **more}
         address = (LOOPBACK, self.ports[listener])

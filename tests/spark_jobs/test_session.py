@@ -34,7 +34,7 @@ def start_in(directory: Path, environment: dict[str, str]) -> str:
         env={**os.environ, **environment},
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=400,
         check=True,
     )
     assert done.stderr == ""

@@ -15,7 +15,7 @@ from headroom.demo.kit.service import Service
 
 CLUSTER_ID = "headroomDemoClusterAAA"  # a Kafka Uuid: 22 characters of base64url
 READY = "Kafka Server started"  # logged when the broker is unfenced and accepts requests
-START_TIMEOUT_S = 60.0
+START_TIMEOUT_S = 120.0
 
 # For a short-lived broker on a shared machine: fast start, small heap.
 _JVM = ["-Xmx384m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto", "-Djava.awt.headless=true"]

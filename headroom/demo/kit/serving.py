@@ -12,8 +12,8 @@ from headroom.demo.kit.processes import LOOPBACK, complaint, first_line, start, 
 from headroom.demo.kit.service import Service
 
 CLUSTER = "demo"
-START_TIMEOUT_S = 60.0
-STOP_TIMEOUT_S = 40.0  # it flushes before it ends
+START_TIMEOUT_S = 120.0
+STOP_TIMEOUT_S = 120.0  # it flushes before it ends
 
 _SETTINGS = "quotas: {metrics: {enabled: true}}\n"  # kafka_client_* on /metrics
 

@@ -17,7 +17,7 @@ from exporters.clickhouse.managed.configuration import ServerSettings
 from exporters.clickhouse.managed.executable import NoServerError, find_program
 from exporters.clickhouse.managed.server import ManagedServer, ServerError
 from headroom.demo.kit.processes import LOOPBACK, free_ports
-from tests.kit.serving import Served, eventually
+from tests.kit.serving import PATIENCE_S, Served, eventually
 
 LAUNCHER = "exporters.clickhouse.managed.launcher"
 
@@ -38,7 +38,7 @@ def test_killed_server_is_restarted_with_its_rows(tmp_path: Path) -> None:
             lambda: served.children(LAUNCHER), lambda found: len(found) == 1 and found[0].pid != server.pid
         )
         eventually(lambda: _answers(served), bool)
-        assert sql(served, "SELECT token FROM headroom.write_checks") == checks
+        assert set(checks) <= set(sql(served, "SELECT token FROM headroom.write_checks"))  # it may have written another
         assert served.stop() == 0
         assert not restarted.is_running()
     assert served.log.read_text().count("the ClickHouse server ended") == 1
@@ -65,7 +65,7 @@ def test_sigint_stops_the_server_last(tmp_path: Path) -> None:
         assert os.getsid(server.pid) != os.getsid(served.process.pid)
         assert server.name() == "headroom-clickh"
         served.process.send_signal(signal.SIGINT)
-        assert served.process.wait(60) == 0
+        assert served.process.wait(PATIENCE_S) == 0
         assert not psutil.pid_exists(server.pid)
     assert "does not accept rows" not in served.log.read_text()
 

@@ -72,7 +72,9 @@ def test_observer_stores_quotas_usage_and_telemetry(
 
             limits = "SELECT DISTINCT value FROM headroom.quota_limits WHERE cluster = 'seen' AND user = 'observed'"
             assert eventually(lambda: rows(served.sql, limits), bool) == [(640_000.0,)]
-            usage = "SELECT DISTINCT source, rate, limit FROM headroom.quota_usage WHERE user = 'observed'"
+            usage = (
+                "SELECT DISTINCT source, rate, limit FROM headroom.quota_usage WHERE limit_known AND user = 'observed'"
+            )
             assert eventually(lambda: rows(served.sql, usage), bool) == [("jmx", 512_000.0, 640_000.0)]
             pushes = "SELECT client_id, points FROM headroom.pushes WHERE cluster = 'seen'"
             assert eventually(lambda: rows(served.sql, pushes), bool) == [("app", 3)]

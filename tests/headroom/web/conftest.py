@@ -106,7 +106,9 @@ def serving(clickhouse: RunningClickHouse, tmp_path_factory: pytest.TempPathFact
             environment.setenv("HEADROOM_CLICKHOUSE_PASSWORD", clickhouse.writer.password)
             running = stack.enter_context(Served(directory, *settings))
         eventually(running.ready, lambda found: found[0] == 200)
-        eventually(lambda: httpx.get(f"http://{running.http}/api/v1/headroom").json(), bool)  # a minute was computed
+        eventually(
+            lambda: httpx.get(f"http://{running.http}/api/v1/headroom", timeout=60).json(), bool
+        )  # a minute was computed
         yield running
 
 

@@ -44,7 +44,7 @@ def asking(kafka: Cluster, ask: Callable[[KafkaAdmin], Awaitable[Any]]) -> Any:
     host, _, port = kafka.bootstrap.rpartition(":")
 
     async def run() -> Any:
-        admin = KafkaAdmin([(host, int(port))], timeout_ms=20_000)
+        admin = KafkaAdmin([(host, int(port))], timeout_ms=60_000)
         try:
             return await ask(admin)
         finally:
@@ -64,7 +64,7 @@ async def until(
     admin: KafkaAdmin, done: Callable[[dict[Entity, dict[str, float]]], bool]
 ) -> dict[Entity, dict[str, float]]:
     """The quotas once the broker has followed its controller."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(90):
         while True:
             quotas = await admin.describe_client_quotas()
             if done(quotas):
@@ -216,7 +216,7 @@ def test_validate_only_changes_nothing(kafka: Cluster) -> None:
 
 def kafka_configs(kafka: Cluster, java: str, libs: Path, *arguments: str) -> str:
     command = [java, "-cp", f"{libs}/*", "kafka.admin.ConfigCommand", "--bootstrap-server", kafka.bootstrap, *arguments]
-    return subprocess.run(command, check=True, capture_output=True, text=True, timeout=60).stdout
+    return subprocess.run(command, check=True, capture_output=True, text=True, timeout=240).stdout
 
 
 def headroom(kafka: Cluster, command: str, *arguments: str) -> str:

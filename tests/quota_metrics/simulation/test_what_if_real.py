@@ -90,7 +90,7 @@ def runs(
 def wait_until_stored(sql: str, end_s: int) -> None:
     """Rows of a client go on for the ten seconds of its window, so newer ones come."""
     client = clickhouse_connect.get_client(dsn=f"http://{sql}/headroom")
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 120
     while client.query("SELECT toUnixTimestamp(max(ts)) FROM headroom.quota_usage").result_rows[0][0] <= end_s + 1:
         assert time.monotonic() < deadline
         time.sleep(0.2)

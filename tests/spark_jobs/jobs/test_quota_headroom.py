@@ -270,6 +270,6 @@ def test_job_runs_by_spark_submit(url: str, tmp_path: Path) -> None:
     environment = {name: value for name, value in os.environ.items() if name != "PYSPARK_PYTHON"} | {"PATH": path}
     frugal = ["--driver-java-options", "-XX:TieredStopAtLevel=1"]
     asked = ["spark-submit", *frugal, quota_headroom.__file__, "--url", url, *BETWEEN, "--output", "json"]
-    done = subprocess.run(asked, cwd=tmp_path, env=environment, capture_output=True, timeout=280, check=True)
+    done = subprocess.run(asked, cwd=tmp_path, env=environment, capture_output=True, timeout=500, check=True)
     assert {row["client_id"]: row["level"] for row in json.loads(done.stdout)}["warn"] == "warn"
     assert list(tmp_path.iterdir()) == []

@@ -173,7 +173,7 @@ def test_sigterm_records_the_run_as_failed(spark: SparkSession, clickhouse: Runn
             assert job.poll() is None
             time.sleep(0.05)
         job.terminate()
-        assert job.wait(60) == 128 + signal.SIGTERM
+        assert job.wait(240) == 128 + signal.SIGTERM
     assert list(clickhouse.store.query(reported.format(job.pid))) == [("failed", "Terminated: ended by SIGTERM")]
 
 

@@ -18,7 +18,7 @@ from tests.kit.serving import eventually
 from tests.telemetry.conftest import RunningGateway
 from tests.telemetry.gateway.admin_calls import FAR, Calls
 
-pytestmark = [pytest.mark.kafka, pytest.mark.java, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.kafka, pytest.mark.java]
 
 _VARIES = (
     (re.compile(r"(localhost|127\.0\.0\.1):\d+"), "HOST:PORT"),

@@ -26,7 +26,7 @@ from tests.telemetry.conftest import RunningGateway
 pytestmark = [pytest.mark.kafka, pytest.mark.java]
 
 PREFIXES = "org.apache.kafka.producer.,org.apache.kafka.consumer."
-PATIENCE_S = 10.0
+PATIENCE_S = 60.0
 CLIENT_METRICS, CONFIGS = "client-metrics", "configs"
 OF_TYPE = ["--entity-type", "client-metrics"]
 ONE, TWO = [*OF_TYPE, "--entity-name", "tool-1"], [*OF_TYPE, "--entity-name", "tool-2"]

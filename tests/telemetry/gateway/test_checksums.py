@@ -16,9 +16,10 @@ from headroom.demo.kit.broker import Cluster
 from headroom.demo.kit.jvm import Jvm
 from tests.telemetry.conftest import RunningGateway
 
-pytestmark = [pytest.mark.kafka, pytest.mark.java, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.kafka, pytest.mark.java]
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
+PATIENCE_S = 150.0
 RECORDS_PER_RUN = 2_000  # x 5 codecs x 5 modes x 2 families = 100,000 through the gateway
 MODES: dict[str, dict[str, str]] = {
     "acks-0": {"acks": "0", "enable.idempotence": "false"},
@@ -78,13 +79,13 @@ def produce_by_librdkafka(bootstrap: str, topic: str, mode: str, codec: str, lin
     producer = Producer(config | MODES[mode] | {"client.id": f"librdkafka-{mode}-{codec}"})
     chosen = [*random.Random(f"{mode}-{codec}").choices(lines, k=RECORDS_PER_RUN - 1), max(lines, key=len)]
     if transactional:
-        producer.init_transactions(30)
+        producer.init_transactions(PATIENCE_S)
         producer.begin_transaction()
     for value in chosen:
         produce_patiently(producer, topic, value)
     if transactional:
-        producer.commit_transaction(30)
-    assert producer.flush(60) == 0
+        producer.commit_transaction(PATIENCE_S)
+    assert producer.flush(PATIENCE_S) == 0
     return Content.of(chosen)
 
 
@@ -113,7 +114,7 @@ def consumed(bootstrap: str, topic: str, expected: int) -> Content:
     )
     consumer.subscribe([topic])
     content = Content(0, 0)
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + PATIENCE_S
     while time.monotonic() < deadline:
         messages = consumer.consume(500, 0.5)
         content += Content.of(message.value() for message in messages if not message.error())
@@ -128,7 +129,7 @@ def consumed_by_java(jvm: Jvm, bootstrap: str, topic: str, expected: int) -> Con
     consumer.subscribe([topic])
     content = Content(0, 0)
     while content.records < expected:
-        records = list(consumer.poll(jvm.duration(20_000)).iterator())
+        records = list(consumer.poll(jvm.duration(int(PATIENCE_S * 1000))).iterator())
         assert records, f"silence after {content.records} of {expected} records"
         content += Content.of(bytes(record.value()) for record in records)
     consumer.close()

@@ -19,7 +19,7 @@ from headroom.demo.kit.jvm import Jvm
 from tests.kit.serving import PATIENCE_S, eventually
 from tests.telemetry.conftest import RunningGateway
 
-pytestmark = [pytest.mark.kafka, pytest.mark.java, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.kafka, pytest.mark.java]
 
 RECORDS = 3_000
 _IN_MEMORY = "org.apache.kafka.streams.state.BuiltInDslStoreSuppliers$InMemoryDslStoreSuppliers"
@@ -58,7 +58,7 @@ def test_performance_tools_run_through_the_gateway(
     tools.ProducerPerformance.main(jvm.strings(["--topic", topic, *sizes, *properties]))
     assert end_offset(kafka.bootstrap, topic) == RECORDS
     arguments = ["--bootstrap-server", gateway.bootstrap, "--topic", topic, "--num-records", str(RECORDS)]
-    tools.ConsumerPerformance.main(jvm.strings([*arguments, "--timeout", "30000", "--group", topic]))
+    tools.ConsumerPerformance.main(jvm.strings([*arguments, "--timeout", "120000", "--group", topic]))
     assert committed(kafka.bootstrap, topic, topic) == RECORDS
     assert "perf-producer" in {client_id for _, client_id in gateway.meter.clients()}
 

@@ -91,8 +91,9 @@ def test_all_processes_share_listeners_and_subscriptions(headroom: Served, kafka
     kafka_admin.set_subscription("network", "*", _INTERVAL_MS, mine)
     [before] = eventually(reported, lambda found: {interval for _, interval in found} == {_INTERVAL_MS})
     [victim] = headroom.children(NETWORK)
+    restarts = headroom.metrics()["headroom_network_restarts_total"]
     victim.kill()
-    eventually(headroom.ready, lambda answer: answer[0] == 503)
+    eventually(headroom.metrics, lambda found: found["headroom_network_restarts_total"] == restarts + 1)
     eventually(headroom.ready, lambda answer: answer[0] == 200)
     assert reported() == {before}
 

@@ -121,10 +121,10 @@ def test_pushes_before_the_server_starts_are_written_later_and_its_freeze_delays
     writer_password(password)
     settings.write_text(f"subscriptions: {tmp_path / 'subscriptions.yaml'}\nclickhouse_password_file: {password}\n")
     server = f"http://{WRITER}@{LOOPBACK}:{port}/headroom"
+    began = time.monotonic()
     with Served(tmp_path, "--clickhouse", server, "--config", str(settings)) as headroom:
-        status, reason = headroom.ready()
-        assert status == 503
-        assert "Connection refused" in reason
+        assert headroom.ready()[0] == 503
+        eventually(headroom.ready, lambda answer: "Connection refused" in answer[1])
         assert asyncio.run(push(headroom.address, 7)) == 0
         assert headroom.metrics()["headroom_store_up"] == 0
         assert (
@@ -139,7 +139,7 @@ def test_pushes_before_the_server_starts_are_written_later_and_its_freeze_delays
                 assert headroom.stop() == 0
     lines = headroom.log.read_text().splitlines()
     assert all(line.startswith("{") for line in lines), "a library spoke"
-    assert 1 <= sum("does not accept rows" in line for line in lines) <= 3  # once a minute
+    assert 1 <= sum("does not accept rows" in line for line in lines) <= 2 + (time.monotonic() - began) // 60
 
 
 def test_silent_server_does_not_block_start_or_stop(tmp_path: Path) -> None:

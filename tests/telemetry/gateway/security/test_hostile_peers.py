@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import os
 import random
 import socket
@@ -166,12 +167,15 @@ def test_partial_handshakes_are_bounded_and_others_are_served(tmp_path: Path) ->
         async with attacked(tmp_path, **limits) as victim:
             before = process.memory_info().rss
             with contextlib.ExitStack() as stack:
-                for number in range(600):
+                for number in itertools.count():
                     peer = stack.enter_context(victim.plain())
-                    peer.sendall(hello[: len(hello) // 2])
+                    with contextlib.suppress(ConnectionError):  # it may be refused by now
+                        peer.sendall(hello[: len(hello) // 2])
                     if number % 50 == 0 and number < 400:
                         await victim.answers_others()
-                await until(lambda: victim.gateway.admission.refused[Reason.TOO_MANY_FROM_ADDRESS] >= 100)
+                    await asyncio.sleep(0)
+                    if victim.gateway.admission.refused[Reason.TOO_MANY_FROM_ADDRESS] >= 100:
+                        break
                 assert process.memory_info().rss - before < 200 << 20
                 await until(lambda: victim.closed.get(Reason.HANDSHAKE_TIMEOUT, 0) >= 400)
                 await victim.answers_others()
@@ -183,7 +187,7 @@ def test_slow_request_and_stalled_handshake_time_out(tmp_path: Path) -> None:
     push = struct.pack(">ihhih", 1 << 10, 72, 0, 1, 4) + b"slow"
 
     async def attack() -> None:
-        limits = {"frame_timeout_s": 0.5, "handshake_timeout_s": 0.5, "idle_timeout_s": 600.0}
+        limits = {"frame_timeout_s": 2.5, "handshake_timeout_s": 2.5, "idle_timeout_s": 600.0}
         async with attacked(tmp_path, **limits) as victim:
             half = victim.plain()
             half.sendall(client_hello()[:20])

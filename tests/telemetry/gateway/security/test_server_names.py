@@ -18,7 +18,7 @@ from tests.kit.secure_cluster import SecureCluster
 from tests.telemetry.conftest import RunningGateway, now_ms
 from tests.telemetry.gateway.security.conftest import broker_security
 
-pytestmark = [pytest.mark.kafka, pytest.mark.java, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.kafka, pytest.mark.java]
 
 DOMAIN = "gateway.example"
 HOSTS = [f"bootstrap.{DOMAIN}", *(f"broker-{number}.{DOMAIN}" for number in (1, 2, 3))]

@@ -19,7 +19,7 @@ from tests.kit.serving import PATIENCE_S, Served, eventually
 from tests.quota_metrics.measure.quota_truth import Truth
 from tests.telemetry.gateway.security.test_serve import librdkafka, rows, serving
 
-pytestmark = [pytest.mark.kafka, pytest.mark.java, pytest.mark.clickhouse, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.kafka, pytest.mark.java, pytest.mark.clickhouse]
 
 WINDOW_S = 10
 MUTED = (

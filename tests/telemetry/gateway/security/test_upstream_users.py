@@ -21,7 +21,7 @@ from tests.quota_metrics.measure.quota_truth import Truth
 from tests.telemetry.conftest import RunningGateway
 from tests.telemetry.gateway.security.conftest import broker_security
 
-pytestmark = [pytest.mark.kafka, pytest.mark.java, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.kafka, pytest.mark.java]
 
 USER = "CN=carol,O=Acme"
 
@@ -74,8 +74,9 @@ def test_broker_meters_the_client_instead_of_the_gateway(
 
     eventually(metered, bool)
     assert impersonating.meter.clients() == {(USER, "carols")}
+    alices = config("client") | {"message.timeout.ms": "5000"}
     with pytest.raises(AssertionError):
-        LibrdkafkaClient(impersonating.bootstrap, "alices", config("client")).produce(topic, [b"value"])
+        LibrdkafkaClient(impersonating.bootstrap, "alices", alices).produce(topic, [b"value"])
     assert impersonating.meter.clients() == {(USER, "carols")}
     for truth in truths:
         truth.close()
