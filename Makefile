@@ -15,6 +15,7 @@ CUTS ?= 100
 AWAY_S ?= 0
 FAULTS ?= 10
 ROUNDS ?= 1
+COMMIT ?= 37ecc2d
 CLIENTS ?= 100000
 INTERVAL_S ?= 0
 # Tests start hundreds of processes; without bytecode on disk each of them compiles all its modules.
@@ -25,7 +26,7 @@ PYTEST := $(BIN)/python -m pytest -p no:cacheprovider -q
 NO_TESTS := 5
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint check cover compiled test-compiled dist image oracle chaos powerloss chaos-cluster chaos-brokers attack fuzz bench scale truth chaos-jobs fmt lock proto docs clean
+.PHONY: help setup demo test lint check cover compiled test-compiled dist image oracle chaos powerloss chaos-cluster chaos-brokers attack fuzz bench bench-against scale truth chaos-jobs fmt lock proto docs clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 12
@@ -47,7 +48,7 @@ demo: $(READY) ## real broker and throttled real clients; writes demo-output/; K
 test: $(READY) ## all tests, order and examples drawn by SEED=1: real broker, real clients, ClickHouse, Spark; nothing skipped
 	@alone=0; $(PYTEST) -n 2 --dist loadfile -m "alone and not image" $(DRAWN) $(TESTS) || alone=$$?; \
 	[ $$alone = 0 ] || [ $$alone = $(NO_TESTS) ] || exit $$alone; \
-	rest=0; $(PYTEST) -n 3 --dist loadfile -m "not (alone or image)" $(DRAWN) $(TESTS) || rest=$$?; \
+	rest=0; $(PYTEST) -n 3 --dist loadfile --no-loadscope-reorder -m "not (alone or image)" $(DRAWN) $(TESTS) || rest=$$?; \
 	[ $$rest = 0 ] || [ $$rest = $(NO_TESTS) -a $$alone = 0 ]
 
 lint: $(READY) ## format, lint, types, import contracts
@@ -109,8 +110,11 @@ fuzz: $(READY) ## hostile bytes in a child process, SEED=1 SECONDS=60
 	@$(BIN)/python -m tests.fuzz $(SEED) $(SECONDS)
 
 bench: compiled ## figures with their ratio to a baseline of the same run; build/bench.jsonl; SIZES= rows for the Spark job
-	@$(BIN)/python -m tests.bench.kit.collector
+	@$(BIN)/python -m tests.bench.kit.collector || echo "no OpenTelemetry Collector: otlp_in will fail"
 	@$(BIN)/python -m tests.bench $(SIZES)
+
+bench-against: compiled ## COMMIT=37ecc2d ROUNDS=1: figures of this tree beside those of a commit, alternated in one run
+	@$(BIN)/python -m tests.bench.against $(COMMIT) $(ROUNDS)
 
 fmt: $(READY) ## format, and fix what ruff can fix
 	@$(BIN)/ruff format .

@@ -22,6 +22,8 @@ from tests.kit.clickhouse import RunningClickHouse, running_clickhouse
 settings.register_profile("headroom", deadline=None, max_examples=40)
 settings.load_profile("headroom")
 
+_SLOW = ("slow", "kafka", "java", "clickhouse", "spark", "browser", "dist", "image", "promtool")
+
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[None]:
@@ -31,6 +33,14 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
         report.outcome = "failed"
         report.longrepr = f"{item.nodeid} was skipped: {report.longrepr}"
     return report
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Files with slow tests come first, so that workers (`--dist loadfile`) do not wait for one of them at the end."""
+    slow = {item.path for item in items if any(item.get_closest_marker(name) for name in _SLOW)}
+    longest = {item.path for item in items if item.get_closest_marker("dist")}
+    items.sort(key=lambda item: (item.path not in longest, item.path not in slow))
 
 
 @pytest.fixture(autouse=True)

@@ -40,15 +40,15 @@ class RunningSink:
 
     def __enter__(self) -> RunningSink:
         self._thread.start()
-        self.bootstrap = asyncio.run_coroutine_threadsafe(self._start(), self._loop).result(30)
+        self.bootstrap = asyncio.run_coroutine_threadsafe(self._start(), self._loop).result(120)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        asyncio.run_coroutine_threadsafe(self._stop(), self._loop).result(30)
+        asyncio.run_coroutine_threadsafe(self._stop(), self._loop).result(120)
         self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(10)
+        self._thread.join(60)
         self._loop.close()
 
     async def _start(self) -> str:
@@ -62,7 +62,7 @@ class RunningSink:
             observe=lambda _: None,
             now_ms=now_ms,
             limits=Limits(),
-            connect_timeout_s=5,
+            connect_timeout_s=30,
             local=SinkAnswers(CLUSTER, self.file, Administrators(networks_of(LOOPBACK))).found_at,
         )
         host, port = await self.gateway.start([])

@@ -80,7 +80,7 @@ class RunningGateway:
             observe=self.meter.exchange,
             now_ms=now_ms,
             limits=Limits(),
-            connect_timeout_s=5,
+            connect_timeout_s=30,
             security=self._security,
             new_listeners=partial(Listeners, names=self._names),
         )
@@ -97,7 +97,7 @@ class RunningGateway:
     def stop(self) -> None:
         self.run(self._stop())
         self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(10)
+        self._thread.join(60)
         self._loop.close()
 
     async def _stop(self) -> None:
@@ -106,7 +106,7 @@ class RunningGateway:
         self._writer.close()
 
     def run(self, coroutine):  # type: ignore[no-untyped-def] # any coroutine's result
-        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(30)
+        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(120)
 
 
 @pytest.fixture(scope="session")

@@ -11,6 +11,7 @@ from confluent_kafka.admin import AdminClient
 
 from headroom.demo.kit.broker import Cluster
 from headroom.demo.kit.errors import DemoError
+from tests.kit.serving import eventually
 
 pytestmark = pytest.mark.kafka
 
@@ -18,8 +19,9 @@ pytestmark = pytest.mark.kafka
 def test_brokers_start_and_are_removed_completely(java: str, kafka_libs: Path) -> None:
     with Cluster(java, kafka_libs, nodes=2) as cluster:
         pids = [broker.pid for broker in cluster.brokers]
-        metadata = AdminClient({"bootstrap.servers": cluster.bootstrap}).list_topics(timeout=10)
-        assert sorted(metadata.brokers) == [1, 2]
+        admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
+        # Each broker learns of the other from the controller, a moment after both are ready.
+        eventually(lambda: sorted(admin.list_topics(timeout=60).brokers), lambda found: found == [1, 2])
         cluster.check()
     assert not any(psutil.pid_exists(pid) for pid in pids)
     assert not cluster.directory.exists()
@@ -42,6 +44,6 @@ def test_terminated_broker_is_detected(java: str, kafka_libs: Path) -> None:
     with Cluster(java, kafka_libs) as cluster:
         process = psutil.Process(cluster.brokers[0].pid)
         process.kill()
-        process.wait(5)
+        process.wait(60)
         with pytest.raises(DemoError, match="Kafka does not run"):
             cluster.check()

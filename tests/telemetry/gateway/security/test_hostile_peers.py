@@ -145,7 +145,7 @@ def test_non_tls_bytes_are_closed_and_counted(tmp_path: Path) -> None:
         garbage.append(bytes(damaged))
 
     async def attack() -> None:
-        async with attacked(tmp_path, handshake_timeout_s=1.0) as victim:
+        async with attacked(tmp_path, handshake_timeout_s=2.5) as victim:
             for data in garbage:
                 with victim.plain() as peer:
                     peer.sendall(data)

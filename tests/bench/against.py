@@ -1,0 +1,103 @@
+"""Figures of this tree beside those of an older commit, alternated in one run: has something become slower since?
+
+`make bench-against COMMIT=37ecc2d ROUNDS=3`, or `python -m tests.bench.against COMMIT ROUNDS [NAME ...]` for some of
+the figures. The commit is extracted to a temporary directory and runs its own benches, interpreted, with the
+dependencies of this tree; this tree runs interpreted and, after `make compiled`, compiled. Each figure is the median
+of the rounds; `ratio` is to that of the commit, and the lowest and the highest value show the noise.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections import defaultdict
+from pathlib import Path
+from typing import NamedTuple
+
+from tests.bench.figure import tell
+from tests.bench.kit.serve import builds
+
+TIMEOUT_S = 300
+_PUSHES = "import os; from tests.bench.acknowledge import measured; print(measured('headroom', os.urandom({})))"
+_ROWS = (
+    "from tests.bench.wire_to_rows import run; found = run('{}', {}, 128 << 20); print(found['rows'] / found['cpu_s'])"
+)
+_BYTES = "from tests.bench.instances import measured; print(measured('{}', {}))"
+
+
+class Probe(NamedTuple):
+    """`code` prints one number, and is the same in both trees."""
+
+    unit: str
+    code: str
+
+
+PROBES = {
+    "push_acknowledge_500B": Probe("pushes/cpu_s", _PUSHES.format(500)),
+    "push_acknowledge_3kB": Probe("pushes/cpu_s", _PUSHES.format(3_000)),
+    "wire_to_rows_java": Probe("rows/cpu_s", _ROWS.format("java-4.3.1-producer.zst", 20)),
+    "wire_to_rows_librdkafka": Probe("rows/cpu_s", _ROWS.format("librdkafka-2.16.0-consumer.zst", 40)),
+    "instance_16384": Probe("bytes", _BYTES.format("instance_and_connection_facts", 16_384)),
+    "instance_100000": Probe("bytes", _BYTES.format("instance_and_connection_facts", 100_000)),
+}
+
+
+class Tree(NamedTuple):
+    """Where a probe runs, and the variables that choose the build."""
+
+    directory: Path
+    variables: dict[str, str]
+
+    def measured(self, probe: Probe) -> float:
+        """Raises subprocess.SubprocessError, ValueError."""
+        environment = {
+            name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PYTHONSAFEPATH")
+        }
+        reported = subprocess.run(
+            [sys.executable, "-c", probe.code],
+            cwd=self.directory,
+            env=environment | self.variables,
+            stdout=subprocess.PIPE,
+            text=True,
+            check=True,
+            timeout=TIMEOUT_S,
+        )
+        return float(reported.stdout.split()[-1])
+
+
+def extract(commit: str, directory: Path) -> None:
+    archive = subprocess.run(["git", "archive", commit], stdout=subprocess.PIPE, check=True)
+    subprocess.run(["tar", "-x", "-C", str(directory)], input=archive.stdout, check=True)
+
+
+def main(commit: str, rounds: int, names: list[str]) -> int:
+    failed = []
+    with tempfile.TemporaryDirectory(prefix="headroom-against-") as temporary:
+        extract(commit, Path(temporary))
+        trees = {commit: Tree(Path(temporary), {})}
+        trees |= {build: Tree(Path.cwd(), variables) for build, variables in builds().items()}
+        for name in names or PROBES:
+            found: dict[str, list[float]] = defaultdict(list)
+            try:
+                for _ in range(rounds):
+                    for kind, tree in trees.items():
+                        found[kind].append(tree.measured(PROBES[name]))
+            except (subprocess.SubprocessError, ValueError) as exc:
+                print(f"{name}: {exc}", file=sys.stderr, flush=True)
+                failed.append(name)
+                continue
+            before = statistics.median(found[commit])
+            for kind, values in found.items():
+                value = statistics.median(values)
+                tell(f"{name}_{kind}", value, PROBES[name].unit, value / before, commit, digits=0)
+                print(f"  {min(values):.0f} to {max(values):.0f} in {rounds} rounds", flush=True)
+    if failed:
+        print(f"without a figure: {', '.join(failed)}", file=sys.stderr)
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1], int(sys.argv[2]), sys.argv[3:]))
