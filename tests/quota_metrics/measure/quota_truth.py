@@ -35,7 +35,7 @@ USER = "ANONYMOUS"
 PRODUCES, CONSUMES = "metered-p", 'metered:c "1"'  # the other is one that JMX quotes
 STEADY, BURSTY, IDLE = "metered-steady", "metered-bursty", "metered-idle"
 RECORD_BYTES = 10_000
-WARM_UP_S = 15.0
+WARM_UP_S = 15.0  # until the windows have filled
 EVERY_S = 0.5
 
 _AGENTS = """<ivy-module version="2.0" xmlns:m="http://ant.apache.org/ivy/maven">
@@ -92,6 +92,7 @@ def loaded_broker(java: str, libs: Path, jvm: Jvm, root: Path, directory: Path) 
         gateway = RunningGateway(kafka.bootstrap, directory, WitnessMeter(bucket_of))
         try:
             with load(gateway.bootstrap, "load"):
+                time.sleep(WARM_UP_S)
                 yield Loaded(kafka.bootstrap, truth, gateway, targets)
         finally:
             gateway.stop()
@@ -234,8 +235,7 @@ def consume(bootstrap: str, topic: str, client_id: str, done: threading.Event) -
 
 
 def compare(truth: Truth, gateway: RunningGateway, seconds: float) -> dict[tuple[Bucket, str], Compared]:
-    """By bucket and 'rate' or 'throttle', over `seconds` after the windows have filled. The load runs meanwhile."""
-    time.sleep(WARM_UP_S)
+    """By bucket and 'rate' or 'throttle', over `seconds`. The load runs meanwhile."""
     pairs: dict[tuple[Bucket, str], list[tuple[float, float]]] = {}
     end = time.monotonic() + seconds
     while time.monotonic() < end:
@@ -252,7 +252,6 @@ def compare(truth: Truth, gateway: RunningGateway, seconds: float) -> dict[tuple
 def usage_of_window(truth: Truth, gateway: RunningGateway, seconds: int) -> dict[Bucket, tuple[float, float]]:
     """Usage as DECISIONS 19 defines it, ours and that of the broker's sensor, by bucket. One row per second; a missing
     sensor counts as 0. The load runs meanwhile."""
-    time.sleep(WARM_UP_S)
 
     async def rows() -> list[UsageSample]:
         return gateway.meter.samples(now_ms())

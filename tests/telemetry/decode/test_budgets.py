@@ -76,7 +76,7 @@ def test_over_budget_payload_is_refused_without_allocation(attack: str) -> None:
     Path("/proc/self/clear_refs").write_text("5")  # resets the peak
     with pytest.raises(OverBudget):
         decode(payload, PUSH, Limits(), ())
-    assert resident_kib("VmHWM") - before_kib < 3 * len(payload) // 1024 + 4096  # packed buckets are copied once
+    assert resident_kib("VmHWM") - before_kib < 3 * len(payload) // 1024 + 16_384  # packed buckets are copied once
 
 
 @pytest.mark.parametrize("attack", ["resources", "pairs of a resource"])
