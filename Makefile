@@ -114,7 +114,7 @@ bench: compiled ## figures with their ratio to a baseline of the same run; build
 	@$(BIN)/python -m tests.bench $(SIZES)
 
 bench-against: compiled ## COMMIT=37ecc2d ROUNDS=1: figures of this tree beside those of a commit, alternated in one run
-	@$(BIN)/python -m tests.bench.against $(COMMIT) $(ROUNDS)
+	@$(BIN)/python -m tests.bench.kit.against $(COMMIT) $(ROUNDS)
 
 fmt: $(READY) ## format, and fix what ruff can fix
 	@$(BIN)/ruff format .
