@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 from tests.truth.score import score
@@ -11,10 +12,14 @@ WINDOW_S, PHASE_S = 10, 40
 BEGIN_S = 1_795_168_800
 
 
+@functools.cache
+def truth() -> dict[tuple[str, int], Any]:
+    return dict(expected(WINDOW_S, PHASE_S))
+
+
 def flags(name: str) -> str:
     shown = {True: "X", False: ".", None: "?"}
-    truth = expected(WINDOW_S, PHASE_S)
-    return "".join(shown[truth[name, start].flagged] for start in range(0, PHASES * PHASE_S, WINDOW_S))
+    return "".join(shown[truth()[name, start].flagged] for start in range(0, PHASES * PHASE_S, WINDOW_S))
 
 
 def perfect() -> list[dict[str, Any]]:
@@ -30,7 +35,7 @@ def perfect() -> list[dict[str, Any]]:
             "reason": f"because it {true.reason}",
         }
         for client in CLIENTS
-        for (name, start), true in expected(WINDOW_S, PHASE_S).items()
+        for (name, start), true in truth().items()
         if name == client.name and true.flagged is not None
     ]
 
