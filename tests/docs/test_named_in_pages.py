@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 import shlex
 from collections.abc import Iterator
@@ -57,9 +58,14 @@ def commands(page: Path) -> Iterator[list[str]]:
             yield [word for part in shlex.split(line, comments=True) for word in part.split("|")]
 
 
+@functools.cache
+def root_command() -> Any:
+    return typer.main.get_command(app)
+
+
 def flags_of(words: list[str]) -> set[str] | None:
     """The flags of the command that the words name; None when there is no such command."""
-    command: Any = typer.main.get_command(app)
+    command = root_command()
     context, rest = typer.Context(command), words[1:]
     while hasattr(command, "get_command") and rest and re.match(r"[a-z]", rest[0]):
         command = command.get_command(context, rest[0])

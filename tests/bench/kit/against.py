@@ -1,9 +1,10 @@
 """Figures of this tree beside those of an older commit, alternated in one run: has something become slower since?
 
 `make bench-against COMMIT=37ecc2d ROUNDS=3`, or for some of the figures
-`python -m tests.bench.kit.against COMMIT ROUNDS NAME ...`. The commit is extracted to a temporary directory and runs its own benches, interpreted, with the
-dependencies of this tree; this tree runs interpreted and, after `make compiled`, compiled. Each figure is the median
-of the rounds; `ratio` is to that of the commit, and the lowest and the highest value show the noise.
+`python -m tests.bench.kit.against COMMIT ROUNDS NAME ...`. The commit is extracted to a temporary directory and runs
+its own benches, interpreted, with the dependencies of this tree; this tree runs interpreted and, after
+`make compiled`, compiled. Each figure is the median of the rounds; `ratio` is to that of the commit, and the lowest
+and the highest value show the noise.
 """
 
 from __future__ import annotations
