@@ -29,8 +29,10 @@ from tests.oracle import administration_oracle as requests
 pytestmark = pytest.mark.clickhouse
 
 HELD_BYTES = 16 * MB
-SLACK_MB = 48.0  # of the process itself: a second of a busy machine, spool buffers, logs
-LATENCY_S = 5.0  # far above the latency of a busy CI machine, far below that of the attacks before they were fixed
+HALF_BYTES = 1_000_000  # of each of 250 incomplete pushes: 250 MB without a budget
+OVERSIZE_BYTES = 90 * MB  # below the largest frame of Kafka, 100 MiB
+SLACK_MB = 64.0  # of the process itself: spool buffers, logs, what the allocator keeps
+LATENCY_S = 30.0  # only a blocked process takes as long: backtracking takes hours
 
 
 SECRET = "nobody-may-see-this"  # part of each secret below
@@ -45,7 +47,7 @@ SECRETS: dict[str, Any] = {
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    limits = {"max_held_bytes": HELD_BYTES, "frame_timeout_ms": 3_000, "max_connections_per_address": 300}
+    limits = {"max_held_bytes": HELD_BYTES, "frame_timeout_ms": 8_000, "max_connections_per_address": 300}
     with victim(tmp_path_factory.mktemp("listener"), gateway=limits, **SECRETS) as running:
         yield running
 
@@ -61,12 +63,12 @@ def test_backtracking_pattern_does_not_block_the_service(served: Served, capsys:
     """With a backtracking engine the first client below blocks the process for hours."""
     with attack(served, "selector (a+)+$ and a client id of 34 a's and a !", capsys) as report:
         assert alter(served, "bomb", match="client_id=(a+)+$") == [(0, None)]
-        with connect(served) as client:
+        with connect(served) as client, client.makefile("rb") as answers:
             for _ in range(20):
                 client.sendall(frame(71, 0, uuid.uuid4().bytes + b"\0", client_id=b"a" * 34 + b"!"))
             for _ in range(20):
-                size = struct.unpack(">i", client.recv(4, 0x100))[0]
-                assert client.recv(size, 0x100)[9:11] == b"\0\0"
+                (size,) = struct.unpack(">i", answers.read(4))
+                assert answers.read(size)[9:11] == b"\0\0"
         [(code, message)] = alter(served, "bomb2", match="client_id=(?!b)a+")
         assert (code, "lookahead" in str(message)) == (40, True)
         report.shown = "answered; a pattern that needs backtracking: INVALID_CONFIG"
@@ -74,22 +76,30 @@ def test_backtracking_pattern_does_not_block_the_service(served: Served, capsys:
 
 
 def test_partial_pushes_stay_within_the_memory_budget(served: Served, capsys: pytest.CaptureFixture[str]) -> None:
-    half = push_frame(500_000)[:-1]
-    before = served.metrics()["headroom_connections_closed_total:held_bytes"]
-    with attack(served, "250 half-sent pushes of 500 kB", capsys) as report, ExitStack() as stack:
-        for _ in range(250):
+    half = push_frame(HALF_BYTES)[:-1]
+    before = served.metrics()
+    with attack(served, f"250 half-sent pushes of {HALF_BYTES} bytes", capsys) as report, ExitStack() as stack:
+        for number in range(250):
             client = stack.enter_context(connect(served))
-            client.sendall(half)
-        closed = eventually(
-            lambda: served.metrics()["headroom_connections_closed_total:held_bytes"] - before, lambda n: n >= 200
-        )
-        assert served.metrics()["headroom_held_request_bytes"] <= HELD_BYTES
-        eventually(lambda: served.metrics()["headroom_held_request_bytes"], lambda held: held == 0)  # the deadline
-        timed_out = served.metrics()["headroom_connections_closed_total:frame_timeout"]
-        report.shown = f"{closed:.0f} closed for the budget, {timed_out:.0f} for the deadline"
+            with suppress(ConnectionError):  # closed for the budget before its last byte
+                client.sendall(half)
+            if number % 25 == 0:
+                assert served.metrics()["headroom_held_request_bytes"] <= HELD_BYTES
+        for_budget, for_time = eventually(lambda: closed_since(served, before), lambda closed: sum(closed) == 250)
+        assert served.metrics()["headroom_held_request_bytes"] == 0
+        assert for_budget > 0  # how many depends on how many the machine sends before the first time-outs
+        report.shown = f"{for_budget:.0f} closed for the budget, {for_time:.0f} for the deadline"
     assert report.peak_mb < HELD_BYTES / MB + SLACK_MB
     assert report.left_mb < SLACK_MB
     assert report.bystander.worst_s < LATENCY_S
+
+
+def closed_since(served: Served, before: dict[str, float]) -> tuple[float, float]:
+    """Connections that were closed for the budget and for the deadline."""
+    names = [f"headroom_connections_closed_total:{reason}" for reason in ("held_bytes", "frame_timeout")]
+    after = served.metrics()
+    for_budget, for_time = (after[name] - before[name] for name in names)
+    return for_budget, for_time
 
 
 def test_connections_per_address_are_limited(served: Served, capsys: pytest.CaptureFixture[str]) -> None:
@@ -105,8 +115,8 @@ def test_connections_per_address_are_limited(served: Served, capsys: pytest.Capt
 
 
 def test_oversize_push_is_answered_after_its_last_byte(served: Served, capsys: pytest.CaptureFixture[str]) -> None:
-    push = push_frame(20 * MB)
-    with attack(served, "a push of 20 MB", capsys) as report, connect(served) as client:
+    push = push_frame(OVERSIZE_BYTES)
+    with attack(served, f"a push of {OVERSIZE_BYTES // MB} MB", capsys) as report, connect(served) as client:
         client.sendall(push[:-1])
         client.settimeout(0.5)
         with pytest.raises(TimeoutError):
@@ -200,6 +210,7 @@ def test_invalid_bytes_close_the_connection_and_are_logged_sparsely(
     served: Served, capsys: pytest.CaptureFixture[str]
 ) -> None:
     before = served.metrics()["headroom_protocol_errors_total"]
+    logged, began = served.log.read_text().count("connection closed"), time.monotonic()
     with attack(served, f"garbage 20 times: {', '.join(GARBAGE)}", capsys) as report:
         for _ in range(20):
             for name, garbage in GARBAGE.items():
@@ -207,10 +218,12 @@ def test_invalid_bytes_close_the_connection_and_are_logged_sparsely(
                     client.sendall(garbage)
                     assert was_closed(client), name
         errors = served.metrics()["headroom_protocol_errors_total"] - before
-        lines = served.log.read_text().count("connection closed")
+        lines = served.log.read_text().count("connection closed") - logged
         report.shown = f"{errors:.0f} connections closed, {lines} lines in the log"
-        assert lines <= 120  # 20 per minute, so that clients cannot fill a disk
         assert errors == 20 * len(GARBAGE)
+        minutes = 2 + (time.monotonic() - began) // 60  # that this may have touched
+        assert lines <= 20 * minutes, "20 per minute, so that clients cannot fill a disk"
+        assert minutes > 7 or lines < errors
     assert report.peak_mb < SLACK_MB
     assert report.bystander.worst_s < LATENCY_S
 
