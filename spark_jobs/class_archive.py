@@ -17,16 +17,29 @@ from pathlib import Path
 import pyspark
 
 _LIMIT_S = 600
+# The core of quota-headroom, by which a job loads nearly all of its classes, over a few rows.
 _WORKLOAD = """
-from pyspark.sql import Window, functions as F
+import pyarrow as pa
+from pyspark.sql.pandas.types import to_arrow_schema
+from spark_jobs.clickhouse import queries
 from spark_jobs.session import session
+from spark_jobs.time_range import TimeRange
+from spark_jobs.transforms.thresholds import Thresholds
+from spark_jobs.transforms.utilization import Inputs, utilization
+
+def rows(schema):
+    arrow = to_arrow_schema(schema, timezone="UTC")
+    texts = ["producer_byte_rate"] * 40
+    made = lambda kind: texts if pa.types.is_string(kind) else [at * 60_000 for at in range(40)]
+    batch = pa.RecordBatch.from_arrays([pa.array(made(each.type), each.type) for each in arrow], schema=arrow)
+    return lambda _: iter([batch])
+
 with session("class-archive") as spark:
-    rows = spark.range(0, 100, 1, 2).withColumns({"k": F.col("id") % 7, "s": F.format_string("%d", "id")})
-    lately = Window.partitionBy("k").orderBy("id").rangeBetween(-5, 0)
-    summed = rows.select("id", "k", F.sum("id").over(lately).alias("n"))
-    ranked = summed.mapInArrow(lambda batches: batches, "id long, k long, n long")
-    counts = rows.groupBy("k").agg(F.collect_list(F.struct("id", "s")).alias("all"))
-    ranked.join(counts, on="k", how="left").sortWithinPartitions("id").collect()
+    schemas = (queries.USAGE_SCHEMA, queries.TELEMETRY_SCHEMA, queries.INSTANCES_SCHEMA)
+    inputs = Inputs(*(spark.range(0, 1, 1, 1).mapInArrow(rows(schema), schema) for schema in schemas))
+    found = utilization(inputs, TimeRange(0, 2_400_000, 60), Thresholds()).coalesce(2)
+    ordered = found.sortWithinPartitions("cluster", "window_start")
+    ordered.mapInArrow(lambda batches: (batch.select(["samples"]) for batch in batches), "samples long").collect()
 """
 
 

@@ -47,6 +47,8 @@ _LOCAL = {
     # hundred thousand.
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    # Without compilation each common subexpression is looked up in a cache: slower than evaluating it again.
+    "spark.sql.subexpressionElimination.enabled": "false",
     "spark.sql.warehouse.dir": str(Path(tempfile.gettempdir()) / "headroom-spark-warehouse"),
 }
 
@@ -84,6 +86,7 @@ def compile_plans(spark: SparkSession) -> None:
     """Has plans compiled to Java bytecode: for jobs with many rows."""
     spark.conf.set("spark.sql.codegen.wholeStage", "true")
     spark.conf.set("spark.sql.codegen.factoryMode", "FALLBACK")
+    spark.conf.set("spark.sql.subexpressionElimination.enabled", "true")
 
 
 def _start(app_name: str, master: str) -> SparkSession:
@@ -92,6 +95,8 @@ def _start(app_name: str, master: str) -> SparkSession:
         conf.setAll(list(_LOCAL.items()))
         if master:
             conf.setMaster(master)
+        else:  # executors elsewhere may get our packages only after their daemon has started
+            conf.set("spark.python.daemon.module", "spark_jobs.worker_daemon")
         # Otherwise Spark starts workers with the `python3` on PATH.
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         SparkContext(conf=conf, gateway=_local_jvm())

@@ -8,6 +8,7 @@ queries already name their columns and filters.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -58,9 +59,15 @@ def _writer(clickhouse: ClickHouse, table: str, token: str) -> Batches:
         partition = context.partitionId() if context else 0
         for number, block in enumerate(_blocks(batches)):
             clickhouse.insert(table, storable(block), token=f"{token}/{partition}/{number}")
-            yield pa.RecordBatch.from_pydict({"written": [block.num_rows]})
+            yield _count(block.num_rows)
 
     return written
+
+
+def _count(rows: int) -> pa.RecordBatch:
+    """One row, `written`. To convert a Python list pyarrow imports pandas, which costs as much as a worker's start."""
+    number = pa.py_buffer(rows.to_bytes(8, sys.byteorder))
+    return pa.RecordBatch.from_arrays([pa.Array.from_buffers(pa.int64(), 1, [None, number])], ["written"])
 
 
 def _blocks(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:

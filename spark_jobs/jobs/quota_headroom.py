@@ -18,7 +18,6 @@ from spark_jobs.clickhouse.errors import NothingToReadError, source_errors
 from spark_jobs.clickhouse.publication import Run
 from spark_jobs.clickhouse.source import read
 from spark_jobs.job_runs import JobRun
-from spark_jobs.jobs import stream
 from spark_jobs.jobs.history import resolve_limits, stage
 from spark_jobs.jobs.usage_windows import Part, counted, read_usage
 from spark_jobs.options import Options
@@ -48,6 +47,8 @@ def run(options: Options) -> list[dict[str, Any]]:
         names = ", ".join(queries.USAGE_SOURCES)
         raise ValueError(f"no source of usage is named {options.source!r}: there are {names}")
     if options.checkpoint is not None:
+        from spark_jobs.jobs import stream  # imports Spark's streaming classes
+
         return stream.run(options, options.checkpoint, run)
     clickhouse = ClickHouse(options.url, options.password)
     job_run = JobRun(clickhouse, NAME, version=time.time_ns(), when=options.when, source=options.source)

@@ -71,7 +71,7 @@ def read_usage(spark: SparkSession, clickhouse: ClickHouse, run_of: Run, found: 
             {**piece, **of_run}
             for part in found
             if part.stored is stored and part.counts
-            for piece in slices(_counts(part), part.when, cores)
+            for piece in slices_of(part, cores)
         ]
         if pieces:
             query = f"{usage(run_of.when.window_s, stored=stored)} {SETTINGS}"
@@ -79,5 +79,7 @@ def read_usage(spark: SparkSession, clickhouse: ClickHouse, run_of: Run, found: 
     return frames[0] if len(frames) == 1 else frames[0].unionAll(frames[1])
 
 
-def _counts(part: Part) -> list[Count]:
-    return [Count(row["cluster"], row["quota_key"], row["start_ms"], row["samples"]) for row in part.counts]
+def slices_of(part: Part, cores: int) -> list[dict[str, Any]]:
+    """Query parameters of each slice of the part, see `slices`."""
+    counts = [Count(row["cluster"], row["quota_key"], row["start_ms"], row["samples"]) for row in part.counts]
+    return slices(counts, part.when, cores)

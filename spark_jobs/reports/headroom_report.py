@@ -10,7 +10,6 @@ from pathlib import Path
 
 import orjson
 import pyarrow as pa
-from jinja2 import Environment
 from rich import box
 from rich.console import Group, RenderableType
 from rich.table import Table
@@ -114,6 +113,8 @@ def from_json(content: bytes) -> list[Row]:
 
 def to_html(rows: Sequence[Row]) -> str:
     """A self-contained page."""
+    from jinja2 import Environment  # terminal tables need no templates
+
     template = (files("spark_jobs.reports") / "report.html.j2").read_text(encoding="utf-8")
     page = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
     page.filters.update(rate=rate_text, throttle=throttle_text, share=share_text, shortened=shortened)

@@ -8,7 +8,6 @@ from importlib.resources import files
 from typing import Any
 
 import pyarrow as pa
-from jinja2 import Environment
 from rich import box
 from rich.console import RenderableType
 from rich.table import Table
@@ -32,6 +31,8 @@ def rows_report(title: str, columns: pa.Schema, shown: Sequence[str], plots: Plo
         return table
 
     def to_html(rows: Sequence[Row]) -> str:
+        from jinja2 import Environment  # terminal tables need no templates
+
         template = (files("spark_jobs.reports") / "rows.html.j2").read_text(encoding="utf-8")
         page = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
         page.filters.update(cell=cell, shortened=shortened)

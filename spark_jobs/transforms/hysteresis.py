@@ -22,25 +22,28 @@ def held(rows: DataFrame, key: Sequence[str], value: str, thresholds: Sequence[f
     threshold - MARGIN. A missing window counts as a value of 0.
     """
     ordered = Window.partitionBy(*key).orderBy("window_start_ms")
-    memory = ordered.rangeBetween(-MEMORY_WINDOWS * window_ms, 0)
+    until_now = ordered.rowsBetween(Window.unboundedPreceding, Window.currentRow)
     now = F.coalesce(F.col(value), F.lit(0.0))
     missing = (F.col("window_start_ms") - F.lag("window_start_ms").over(ordered)) / window_ms - 1
     known = rows.withColumns({"_value": now, "_before": F.lag(now).over(ordered), "_missing": missing})
-    marks: dict[str, Column] = {}
+    # The latest window of each kind: a maximum since the first row takes one step per row, one over ten windows ten.
+    latest: dict[str, Column] = {}
     for number, threshold in enumerate(thresholds):
         low = threshold - MARGIN
         twice = (F.col("_value") < low) & ((F.col("_missing") >= 1) | (F.col("_before") < low))
-        left = twice | (F.col("_missing") >= 2)
-        marks[f"_on_{number}"] = F.when(F.col("_value") >= threshold, F.col("window_start_ms"))
-        marks[f"_off_{number}"] = F.when(left, F.col("window_start_ms"))
-    marked = known.withColumns(marks)
+        on, off = F.col("_value") >= threshold, twice | (F.col("_missing") >= 2)
+        latest[f"_on_{number}"] = F.max(F.when(on, F.col("window_start_ms"))).over(until_now)
+        latest[f"_off_{number}"] = F.max(F.when(off, F.col("window_start_ms"))).over(until_now)
+    marked = known.withColumns(latest)
+    remembered = F.col("window_start_ms") - MEMORY_WINDOWS * window_ms
     holds = [
         F.coalesce(
-            F.max(f"_on_{number}").over(memory) >= F.coalesce(F.max(f"_off_{number}").over(memory), F.lit(-1)),
+            (F.col(f"_on_{number}") >= remembered)
+            & (F.col(f"_on_{number}") >= F.coalesce(f"_off_{number}", F.lit(-1))),
             F.lit(False),
         ).cast("int")
         for number in range(len(thresholds))
     ]
     return marked.withColumn("held", F.greatest(*(h * (n + 1) for n, h in enumerate(holds)))).drop(
-        "_value", "_before", "_missing", *marks
+        "_value", "_before", "_missing", *latest
     )

@@ -186,5 +186,4 @@ def _as_stored(seen: DataFrame, when: TimeRange, thresholds: Thresholds) -> Data
             "complete": (F.col("window_start_ms") + when.window_ms <= when.to_ms).cast("int"),
         }
     )
-    explained = named.withColumn("reason", severity.reason(thresholds))
-    return explained.select(*(F.col(field.name).cast(field.dataType) for field in UTILIZATION_SCHEMA))
+    return named.withColumn("reason", severity.reason(thresholds)).to(UTILIZATION_SCHEMA)

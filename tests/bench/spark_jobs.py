@@ -1,21 +1,26 @@
 """CPU and memory of quota-headroom, against plain SQL over the same windows on the same server.
 
-    python -m tests.bench.spark_jobs [ROWS ...], or `make bench SIZES="120000 1000000"`
+    python -m tests.bench.spark_jobs [--data DIR] [ROWS ...], or `make bench SIZES="120000 1000000"`
 
 The SQL is the usage query alone with its result counted: no levels, hysteresis or telemetry, and no writes. The job
 runs in a separate process; its CPU includes that of Spark's JVM and Python workers, and the server's. `_fixed` is what
 remains of it after 1.5 times the SQL, `_one_client` the SQL with half of the rows from one client. Memory is the
-greatest sum of the processes' proportional set sizes.
+greatest sum of the processes' proportional set sizes, and `_slice_memory` the server's for the largest query of a task.
+Whole hours of a range come from usage_1m, which is stored before the job (`_storing_usage_1m`). 100,000,000 rows take
+half an hour and 6 GB of disk; rows in DIR are kept for the next run.
 """
 
 from __future__ import annotations
 
+import argparse
 import contextlib
+import os
 import resource
 import subprocess
 import sys
 import tempfile
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import psutil
@@ -23,13 +28,19 @@ import psutil
 from spark_jobs.clickhouse.client import ClickHouse
 from spark_jobs.clickhouse.rollup import refresh
 from spark_jobs.clickhouse.usage_query import SETTINGS, usage
+from spark_jobs.jobs.usage_windows import counted, slices_of
+from spark_jobs.time_range import TimeRange
 from tests.bench.figure import tell
 from tests.kit.clickhouse import RunningClickHouse, running_clickhouse
 
 CLIENTS = 2000
 START = 1_795_168_800_000
 FIXED_CPU_S, PEAK_MIB = 15.0, 1536.0  # goals
+SLICE_MIB, SKEW, STORED_CPU_S = 256.0, 1.2, 30.0  # goals: per query, against uniform rows, per 100 M samples
 WATCH_S = 1.0
+POLL_S = 0.05
+SQL_MS = 3_600_000
+CHUNK = 10_000_000  # rows per INSERT
 DEFAULT_ROWS = (CLIENTS * 60,)  # takes a minute; 1,000,000 rows take minutes on two cores
 
 _FILL = """
@@ -43,53 +54,116 @@ SELECT {cluster:String}, 'producer_byte_rate',
     if(intHash32(number) % 2000 = 0, 700, 0), 10000, 'user=<default>, client-id=<default>',
     concat('user-', toString(number % 50)),
     concat('client-', toString(number % {clients:UInt32}))
-FROM numbers({rows:UInt64})"""
-# The rows of half of the clients become those of one client, a few milliseconds apart.
+FROM numbers({first:UInt64}, {rows:UInt64})"""
+_TIMES = "ts >= fromUnixTimestamp64Milli({from_ms:Int64}) AND ts < fromUnixTimestamp64Milli({to_ms:Int64})"
+# The rows of half of the clients become those of one client, a millisecond apart.
 _HALF = """
 INSERT INTO headroom.quota_usage
 SELECT * REPLACE ({other:String} AS cluster, 'client-0' AS client_id, 'client-0' AS bucket_client_id,
                   'user-0' AS user, 'user-0' AS bucket_user, 1 AS broker_id,
-                  ts + toIntervalMillisecond(toUInt32(substring(client_id, 8)) % 500) AS ts)
-FROM headroom.quota_usage WHERE cluster = {cluster:String} AND toUInt32(substring(client_id, 8)) % 2 = 0
+                  ts + toIntervalMillisecond(intDiv(toUInt32(substring(client_id, 8)), 2)) AS ts)
+FROM headroom.quota_usage WHERE cluster = {cluster:String} AND toUInt32(substring(client_id, 8)) % 2 = 0 AND {times}
 UNION ALL
 SELECT * REPLACE ({other:String} AS cluster)
-FROM headroom.quota_usage WHERE cluster = {cluster:String} AND toUInt32(substring(client_id, 8)) % 2 = 1"""
+FROM headroom.quota_usage WHERE cluster = {cluster:String} AND toUInt32(substring(client_id, 8)) % 2 = 1 AND {times}
+""".replace("{times}", _TIMES)
+_PRESENT = f"SELECT count() FROM headroom.quota_usage WHERE cluster = {{cluster:String}} AND {_TIMES}"
+_PEAK = "SELECT max(peak_memory_usage) FROM system.processes WHERE position(query, 'AS usage_rank') > 0"
 
 
 def main() -> None:
-    sizes = [int(size) for size in sys.argv[1:]] or DEFAULT_ROWS
-    with tempfile.TemporaryDirectory() as directory, running_clickhouse(Path(directory) / "data") as clickhouse:
-        for rows in sizes:
-            measure(clickhouse, rows, Path(directory))
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--data", type=Path)
+    parser.add_argument("rows", type=int, nargs="*", default=DEFAULT_ROWS)
+    asked = parser.parse_args()
+    with tempfile.TemporaryDirectory() as directory:
+        data = asked.data or Path(directory) / "data"
+        with running_clickhouse(data.absolute()) as clickhouse:
+            for rows in asked.rows:
+                measure(clickhouse, rows, Path(directory))
 
 
 def measure(clickhouse: RunningClickHouse, rows: int, directory: Path) -> None:
-    cluster, end = f"rows-{rows}", START + -(-rows // CLIENTS) * 1000
-    bounds = {"from_ms": START, "to_ms": end, "window_ms": 60_000, "source": "gateway"}
-    query = {**bounds, "cluster": cluster, "quota_key": "producer_byte_rate", "run": "none"}
+    cluster, when = f"rows-{rows}", TimeRange(START, START + -(-rows // CLIENTS) * 1000)
+    fill(clickhouse, cluster, rows)
+    name = f"spark_quota_headroom_{rows // 1000}k_rows"
+    sql = plain_sql(clickhouse, cluster, when)
+    skewed = plain_sql(clickhouse, f"{cluster}-half", when)
+    tell(f"{name}_one_client", skewed, "cpu_s", skewed / max(sql, 0.01) / SKEW, "goal_1.2_of_plain_sql")
+    stored = cpu_s(clickhouse)
+    refresh(ClickHouse(clickhouse.url), "gateway", when.from_ms, when.to_ms)
+    stored = (cpu_s(clickhouse) - stored) / 2  # the other cluster's as well
+    tell(f"{name}_storing_usage_1m", stored, "cpu_s", stored / max(sql, 0.01), "plain_sql_of_the_same_windows")
+    rollup = plain_sql(clickhouse, cluster, when, stored=True)
+    tell(f"{name}_from_usage_1m", rollup, "cpu_s", rollup / STORED_CPU_S * 1e8 / rows, "goal_30_per_100m_samples")
+    for each in (cluster, f"{cluster}-half"):
+        most = slice_mib(clickhouse, each, when)
+        tell(f"{name}_slice_memory{each.removeprefix(cluster)}", most, "mib", most / SLICE_MIB, "goal")
+    job(clickhouse, cluster, when, directory, name, sql)
+
+
+def fill(clickhouse: RunningClickHouse, cluster: str, rows: int) -> None:
+    """Stores the rows unless they are present, and the same with half of them from one client."""
     with clickhouse.writer.connect() as client:
-        client.command(_FILL, {"cluster": cluster, "start": START, "clients": CLIENTS, "rows": rows})
-        sql = _spent(clickhouse, f"{usage(60)} {SETTINGS} FORMAT Null", query)
-        client.command(_HALF, {"cluster": cluster, "other": f"{cluster}-half"})
-        skewed = _spent(clickhouse, f"{usage(60)} {SETTINGS} FORMAT Null", {**query, "cluster": f"{cluster}-half"})
-        stored = cpu_s(clickhouse)
-        refresh(ClickHouse(clickhouse.url), "gateway", START, end)
-        stored = cpu_s(clickhouse) - stored
-        rollup = _spent(clickhouse, f"{usage(60, stored=True)} {SETTINGS} FORMAT Null", query)
+        for first in range(0, rows, CHUNK):
+            part = {"start": START, "clients": CLIENTS, "first": first, "rows": min(CHUNK, rows - first)}
+            bounds = {"from_ms": START + first // CLIENTS * 1000, "to_ms": START + (first + CHUNK) // CLIENTS * 1000}
+            known = client.query(_PRESENT, {"cluster": f"{cluster}-half", **bounds}).result_rows[0][0]
+            if not known:
+                client.command(_FILL, {"cluster": cluster, **part})
+                client.command(_HALF, {"cluster": cluster, "other": f"{cluster}-half", **bounds})
+
+
+def plain_sql(clickhouse: RunningClickHouse, cluster: str, when: TimeRange, *, stored: bool = False) -> float:
+    """CPU time of the server for the windows of the range, an hour at a time, since memory is limited."""
+    spent, key = 0.0, {"source": "gateway", "cluster": cluster, "quota_key": "producer_byte_rate", "run": "none"}
+    for start in range(when.from_ms, when.to_ms, SQL_MS):
+        bounds = {"from_ms": start, "to_ms": min(start + SQL_MS, when.to_ms), "window_ms": when.window_ms}
+        spent += _spent(clickhouse, f"{usage(60, stored=stored)} {SETTINGS} FORMAT Null", {**bounds, **key})
+    return spent
+
+
+def slice_mib(clickhouse: RunningClickHouse, cluster: str, when: TimeRange) -> float:
+    """The greatest peak memory of the queries that a job's tasks send, in MiB."""
+    reader = ClickHouse(clickhouse.url)
+    pieces = [
+        (part, {**piece, "source": "gateway", "run": "none"})
+        for part in counted(reader, when, "gateway", cluster)
+        for piece in slices_of(part, os.cpu_count() or 1)
+    ]
+    most = 0.0
+    for part, piece in pieces:
+        done = threading.Event()
+        with ThreadPoolExecutor(1) as pool:
+            peak = pool.submit(_peak_mib, clickhouse, done)
+            _spent(clickhouse, f"{usage(60, stored=part.stored)} {SETTINGS} FORMAT Null", piece)
+            done.set()
+            most = max(most, peak.result())
+    return most
+
+
+def _peak_mib(clickhouse: RunningClickHouse, done: threading.Event) -> float:
+    """The greatest peak memory of the usage queries that run until `done` is set."""
+    most = 0
+    with clickhouse.writer.connect() as client:
+        while not done.wait(POLL_S):
+            most = max(most, client.query(_PEAK).result_rows[0][0])
+    return most / 2**20
+
+
+def job(clickhouse: RunningClickHouse, cluster: str, when: TimeRange, directory: Path, name: str, sql: float) -> None:
+    """Runs the job over the range in a process of its own; tells its CPU time and memory."""
     server, children = cpu_s(clickhouse), spent_s()
-    asked = ["quota-headroom", "--url", clickhouse.url, "--cluster", cluster, "--from", str(START // 1000)]
-    output = ["--to", str(end // 1000), "--output", "parquet", "--path", str(directory / "out.parquet")]
+    start_s, end_s = when.from_ms // 1000, when.to_ms // 1000
+    asked = ["quota-headroom", "--url", clickhouse.url, "--cluster", cluster, "--from", str(start_s)]
+    output = ["--to", str(end_s), "--output", "json", "--path", str(directory / "out.json")]
     peak_mib = _run([sys.executable, "-m", "headroom", "job", *asked, *output])
     server, children = cpu_s(clickhouse) - server, spent_s() - children
-    name = f"spark_quota_headroom_{rows // 1000}k_rows"
     every = server + children
     tell(name, every, "cpu_s", every / max(sql, 0.01), "plain_sql_of_the_same_windows")
     tell(f"{name}_fixed", every - 1.5 * sql, "cpu_s", (every - 1.5 * sql) / FIXED_CPU_S, "goal")
     tell(f"{name}_peak_memory", peak_mib, "mib", peak_mib / PEAK_MIB, "goal")
     tell(f"{name}_server", server, "cpu_s", server / max(sql, 0.01), "plain_sql_of_the_same_windows")
-    tell(f"{name}_one_client", skewed, "cpu_s", skewed / max(sql, 0.01), "plain_sql_of_the_same_windows")
-    tell(f"{name}_from_usage_1m", rollup, "cpu_s", rollup / max(sql, 0.01), "plain_sql_of_the_same_windows")
-    tell(f"{name}_storing_usage_1m", stored, "cpu_s", stored / max(sql, 0.01), "plain_sql_of_the_same_windows")
 
 
 def _spent(clickhouse: RunningClickHouse, sql: str, parameters: dict[str, object]) -> float:
