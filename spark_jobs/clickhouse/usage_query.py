@@ -88,14 +88,27 @@ FROM ({_SAMPLES})
 GROUP BY {_CLIENT}, {_QUOTA}, gateway_id, ip, cadence_s"""  # noqa: S608 - made of our own words
 
 
+_STORED = """headroom.usage_1m FINAL
+WHERE window_start >= toDateTime(intDiv({from_ms:Int64}, 1000))
+  AND window_start < toDateTime(intDiv({to_ms:Int64}, 1000))
+  AND source = {source:String} AND cluster = {cluster:String} AND quota_key = {quota_key:String}"""
+
+
 def _stored_meters(window_s: int) -> str:
     """The same, read from the rollup, for windows of whole minutes."""
     minutes = window_s // 60
     key = "cluster, source, quota_key, user, client_id, broker_id"
     quota = "limit_known, limit, matched_entity, bucket_user, bucket_client_id"
+    meter = "limit_known, limit AS row_limit, matched_entity AS entity, bucket_user, bucket_client_id, cadence_s"
+    if minutes == 1:  # each row is a window: no grouping
+        return f"""
+SELECT {key}, toInt64(toUnixTimestamp(window_start)) * 1000 AS window_ms, {meter}, gateway_id, ip,
+       rates AS meter_rates, area AS meter_area, samples AS meter_samples, throttle_ms AS meter_throttle_ms,
+       muted AS meter_muted, muted_at AS meter_muted_at
+FROM {_STORED}
+"""  # noqa: S608 - made of our own words
     return f"""
-SELECT {key}, intDiv(toInt64(toUnixTimestamp(window_start)), {window_s}) * {window_s * 1000} AS window_ms,
-       limit_known, limit AS row_limit, matched_entity AS entity, bucket_user, bucket_client_id, cadence_s,
+SELECT {key}, intDiv(toInt64(toUnixTimestamp(window_start)), {window_s}) * {window_s * 1000} AS window_ms, {meter},
        gateway_id, ip, groupArray(toUInt32(intDiv(toUnixTimestamp(window_start) % {window_s}, 60))) AS minutes,
        groupArray(rates) AS parts,
        arrayFlatten(arrayMap(minute -> if(has(minutes, minute), parts[indexOf(minutes, minute)],
@@ -104,10 +117,7 @@ SELECT {key}, intDiv(toInt64(toUnixTimestamp(window_start)), {window_s}) * {wind
        intervalLengthSumMergeState(muted) AS meter_muted,
        maxMap(mapApply((slot, ms) -> (toUInt16(slot + toUnixTimestamp(window_start) % {window_s}), ms), muted_at))
            AS meter_muted_at
-FROM headroom.usage_1m FINAL
-WHERE window_start >= toDateTime(intDiv({{from_ms:Int64}}, 1000))
-  AND window_start < toDateTime(intDiv({{to_ms:Int64}}, 1000))
-  AND source = {{source:String}} AND cluster = {{cluster:String}} AND quota_key = {{quota_key:String}}
+FROM {_STORED}
 GROUP BY {key}, window_ms, {quota}, cadence_s, gateway_id, ip
 """  # noqa: S608 - made of our own words
 
