@@ -208,9 +208,9 @@ async def push(served: Served, cluster: SecureCluster, payload: bytes) -> None:
 
 def test_user_in_a_payload_is_stored_as_an_attribute_only(one_process: Served, secure_cluster: SecureCluster) -> None:
     served = one_process
-    asyncio.run(push(served, secure_cluster, claims_to_be("bob")))
+    asyncio.run(push(served, secure_cluster, claims_to_be("mallory")))
     query = "SELECT principal, client_id, attributes['user'] FROM headroom.client_metrics WHERE metric = 'claims'"
-    assert eventually(lambda: rows(served, query), bool) == ["alice\tclaims\tbob"]
+    assert eventually(lambda: rows(served, query), bool) == ["alice\tclaims\tmallory"]
     for table in ("client_metrics", "client_instances", "pushes"):
-        others = f"SELECT count() FROM headroom.{table} WHERE principal = 'bob' OR client_id = 'bob'"
+        others = f"SELECT count() FROM headroom.{table} WHERE principal = 'mallory' OR client_id = 'mallory'"
         assert rows(served, others) == ["0"], table
