@@ -82,7 +82,9 @@ def test_two_worker_cluster_yields_the_same_rows(
     options = ["--url", clickhouse.writer.url, *between, "--output", "json"]
     events = tmp_path / "events"
     events.mkdir()
-    (tmp_path / "spark-defaults.conf").write_text(f"spark.eventLog.enabled true\nspark.eventLog.dir file://{events}\n")
+    (tmp_path / "spark-defaults.conf").write_text(
+        f"spark.eventLog.enabled true\nspark.eventLog.dir file://{events}\nspark.eventLog.compress false\n"
+    )
     monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
     monkeypatch.setenv(PASSWORD, clickhouse.server.password)
     with (
