@@ -89,7 +89,11 @@ def watched(
     def use() -> None:
         while not stop.is_set():
             began = time.monotonic()
-            report.bystander.refused += not ask()
+            try:
+                report.bystander.refused += not ask()
+            except Exception:
+                report.bystander.refused += 1
+                raise  # pytest prints it
             report.bystander.latencies_s.append(time.monotonic() - began)
             report.peak_mb = max(report.peak_mb, (process.memory_info().rss - before) / MB)
             stop.wait(pause_s)
