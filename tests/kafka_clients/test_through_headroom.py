@@ -30,7 +30,7 @@ def test_java_client_transfers_records_and_telemetry(
     jvm: Jvm, serving: Serving, new_topic: Callable[[], str], name: str
 ) -> None:
     topic = new_topic()
-    producer = jvm.producer(serving.kafka, f"{name}-p")
+    producer = jvm.producer(serving.kafka, f"{name}-p", linger_ms="60000")  # `flush` and `close` send at once
     record = jvm.classes.org.apache.kafka.clients.producer.ProducerRecord
     for value in RECORDS:
         producer.send(record(topic, value))
@@ -45,7 +45,7 @@ def test_java_client_transfers_records_and_telemetry(
         software, version, address, metrics = pushed(serving, client_id)
         assert (software, version, address) == ("apache-kafka-java", "4.3.1", "127.0.0.1")
         assert metrics > 50
-    producer.send(record(topic, b"the last"))  # the terminating push is sent along with pending records
+    producer.send(record(topic, b"the last"))  # still pending at the close: the terminating push is sent along with it
     producer.close()
     consumer.close()
     assert seen == RECORDS
