@@ -42,7 +42,7 @@ class Gateway(SharedContext):
         port: int,
         advertised_host: str | None,
         receiver: TelemetryReceiver,
-        flush: Callable[[], None],
+        commit: GroupCommit,
         observe: Observe,
         now_ms: Callable[[], int],
         limits: Limits,
@@ -62,7 +62,7 @@ class Gateway(SharedContext):
         self.local = local
         self.upstream_networks = upstream_networks
         self.counts = GatewayCounts()
-        self.commit = GroupCommit(flush, receiver.settled)
+        self.commit = commit
         self.clients: set[ClientConnection] = set()
         self.last_lost = asyncio.Event()
         self.admission: Admission[TimedConnection] = Admission(admission)

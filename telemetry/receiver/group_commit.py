@@ -14,24 +14,30 @@ import structlog
 
 log = structlog.get_logger(__name__)
 
-_MOST_WAITING: Final = 64
+MOST_WAITING: Final = 64
 
 
 class GroupCommit:
-    """`flush` makes appended records durable, or raises; `settled` is called with the outcome first."""
+    """`flush` makes appended records durable, or raises; `settled` is called with the outcome first.
 
-    def __init__(self, flush: Callable[[], None], settled: Callable[[bool], None]) -> None:
+    It flushes as soon as `most_waiting` wait (None: once per turn, for a flush that costs more than cache misses).
+    """
+
+    def __init__(
+        self, flush: Callable[[], None], settled: Callable[[bool], None], most_waiting: int | None = MOST_WAITING
+    ) -> None:
         self.failures = 0
         self._is_failing = False
         self._flush = flush
         self._settled = settled
+        self._most_waiting = most_waiting
         self._waiting: list[Callable[[bool], None]] = []
         self._is_scheduled = False
 
     def soon(self, done: Callable[[bool], None]) -> None:
         """Calls `done` with whether the flush succeeded, at the end of this turn of the loop or before this returns."""
         self._waiting.append(done)
-        if len(self._waiting) >= _MOST_WAITING:
+        if len(self._waiting) == self._most_waiting:
             self._commit()
         elif not self._is_scheduled:
             self._is_scheduled = True

@@ -30,13 +30,14 @@ def new_gateway(
     **limits: float,
 ) -> Gateway:
     rules = ClientMetrics(new_id=lambda: uuid.uuid4().bytes)
+    receiver = TelemetryReceiver(rules, append=lambda *_: None, telemetry_max_bytes=1_000)
     return Gateway(
         cluster="test",
         host=LOOPBACK,
         port=0,
         advertised_host=None,
-        receiver=TelemetryReceiver(rules, append=lambda *_: None, telemetry_max_bytes=1_000),
-        flush=flush,
+        receiver=receiver,
+        commit=GroupCommit(flush, receiver.settled),
         observe=lambda _: None,
         now_ms=lambda: 1_700_000_000_000,
         limits=Limits(),

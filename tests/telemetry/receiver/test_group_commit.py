@@ -58,6 +58,20 @@ def test_a_turn_with_many_waiting_flushes_several_times_and_answers_all() -> Non
     assert flushes == sorted(set(flushes))  # none without a reason
 
 
+def test_flush_that_syncs_runs_once_in_a_turn() -> None:
+    flushes: list[int] = []
+    answered: list[bool] = []
+
+    async def turn() -> None:
+        commit = GroupCommit(lambda: flushes.append(len(answered)), ignore, most_waiting=None)
+        for _ in range(MANY):
+            commit.soon(answered.append)
+        await asyncio.sleep(0)
+
+    asyncio.run(turn())
+    assert (flushes, answered) == ([0], [True] * MANY)
+
+
 def test_answers_keep_their_order_when_a_push_is_committed_at_once() -> None:
     """A throttled GetTelemetrySubscriptions and a push in one piece, while others wait for the flush."""
 
