@@ -28,9 +28,10 @@ import psutil
 from clickhouse_connect.driver.exceptions import ClickHouseError
 
 from tests.kit.clickhouse import RunningClickHouse, running_clickhouse
+from tests.kit.recent import FRIDAY_MS
 from tests.kit.spark_cluster import Cluster, running_cluster, zipped
 
-START = 1_795_168_800_000
+START = FRIDAY_MS
 MINUTES = 2
 VICTIMS = ("driver", "executor", "clickhouse")
 WARM_UP_RUNS = 1

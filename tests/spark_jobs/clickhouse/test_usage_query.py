@@ -12,12 +12,13 @@ import pytest
 
 from spark_jobs.clickhouse.usage_query import SETTINGS, STORE_MINUTES, usage
 from tests.kit.clickhouse import RunningClickHouse
+from tests.kit.recent import FRIDAY_MS
 from tests.spark_jobs.clickhouse.naive_usage import Row, Verdict, verdicts
 
 pytestmark = pytest.mark.clickhouse
 
 MINUTE = 60_000
-START = 1_795_168_800_000
+START = FRIDAY_MS
 PRODUCE = "producer_byte_rate"
 _numbers = itertools.count(1)
 
@@ -204,7 +205,8 @@ def test_invalid_utf8_names_are_replaced(clickhouse: RunningClickHouse) -> None:
     with clickhouse.writer.connect() as client:
         client.command(
             "INSERT INTO headroom.quota_usage (cluster, quota_key, ts, user, client_id, broker_id, rate, source)"
-            " VALUES ('odd', 'producer_byte_rate', toDateTime64(1795168801, 3), 'u', unhex('ff41'), 1, 5, 'gateway')"
+            f" VALUES ('odd', 'producer_byte_rate', toDateTime64({START // 1000 + 1}, 3), 'u', unhex('ff41'), 1, 5,"
+            " 'gateway')"
         )
     (row,) = query(clickhouse, "odd", START, START + MINUTE)
     assert row["client_id"] == "\N{REPLACEMENT CHARACTER}A"

@@ -17,11 +17,12 @@ from spark_jobs.jobs import quota_headroom
 from spark_jobs.options import Options
 from spark_jobs.time_range import TimeRange
 from tests.kit.clickhouse import RunningClickHouse
+from tests.kit.recent import FRIDAY_MS
 from tests.kit.spark_cluster import running_cluster, submitted
 
 pytestmark = [pytest.mark.spark, pytest.mark.clickhouse]
 
-START = 1_795_168_800_000
+START = FRIDAY_MS
 CLUSTER = "two-workers"
 
 

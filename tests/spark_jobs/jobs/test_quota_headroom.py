@@ -8,7 +8,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -26,14 +26,16 @@ from spark_jobs.clickhouse.client import SourceError
 from spark_jobs.clickhouse.errors import NothingToReadError
 from spark_jobs.jobs import quota_headroom
 from spark_jobs.options import Options
-from spark_jobs.time_range import TimeRange, between
+from spark_jobs.time_range import TimeRange
 from tests.kit.clickhouse import RunningClickHouse
+from tests.kit.recent import FRIDAY_MS
 
 pytestmark = [pytest.mark.spark, pytest.mark.clickhouse]
 
 _MOMENT = pa.timestamp("ms", "UTC")
 # Three windows of a minute; the range ends within the last one.
-WHEN = between("2026-11-20T10:00:00Z", "2026-11-20T10:02:30Z", 60)
+WHEN = TimeRange(FRIDAY_MS, FRIDAY_MS + 150_000, 60)
+FROM = datetime.fromtimestamp(FRIDAY_MS / 1000, UTC)
 
 
 @pytest.fixture(scope="module")
@@ -160,8 +162,8 @@ def test_levels_are_reported_stored_and_reproducible(spark: SparkSession, url: s
     }
     assert [row["level"] for row in rows] == ["throttled"] * 2 + ["critical", "warn", "watch"] + ["ok"] * 3
     in_range = {row["client_id"]: (row["range_throttle_ms"], row["last_throttled"]) for row in rows}
-    assert in_range["calm-again"] == (700.0, datetime(2026, 11, 20, 10, 0, tzinfo=UTC))
-    assert in_range["throttled"] == (800.0, datetime(2026, 11, 20, 10, 2, tzinfo=UTC))
+    assert in_range["calm-again"] == (700.0, FROM)
+    assert in_range["throttled"] == (800.0, FROM + timedelta(minutes=2))
     assert in_range["warn"] == (0.0, None)
     throttled = next(row for row in rows if row["client_id"] == "throttled")
     expected = {
@@ -175,7 +177,7 @@ def test_levels_are_reported_stored_and_reproducible(spark: SparkSession, url: s
         "instances": 1,
         "client_throttle_ms_max": 640.0,
         "matched_entity": "user=ANONYMOUS, client-id=<default>",
-        "window_start": datetime(2026, 11, 20, 10, 1, tzinfo=UTC),
+        "window_start": FROM + timedelta(minutes=1),
     }
     assert expected.items() <= throttled.items()
     assert run(url) == rows
@@ -197,9 +199,9 @@ def test_levels_are_reported_stored_and_reproducible(spark: SparkSession, url: s
     # A replayed row may be counted twice until the server merges the duplicate.
     runs = (
         "SELECT status, rows_in IN (198, 396), rows_out, window_to, error, stats FROM headroom.job_runs FINAL"
-        " WHERE window_from = '2026-11-20 10:00:00' ORDER BY run_version DESC LIMIT 2"
+        f" WHERE window_from = '{FROM:%F %T}' ORDER BY run_version DESC LIMIT 2"
     )
-    last = datetime(2026, 11, 20, 10, 2, 30)
+    last = FROM.replace(tzinfo=None) + timedelta(seconds=150)
     levels = {"throttled": 2.0, "critical": 1.0, "warn": 1.0, "watch": 1.0, "ok": 3.0}
     assert stored(url, runs) == [("succeeded", 1, 20, last, "", levels)] * 2
 
@@ -244,7 +246,7 @@ def test_unknown_usage_source_is_refused() -> None:
         run("http://127.0.0.1:1", source="gatewy")
 
 
-BETWEEN = ["--cluster", "c", "--from", "2026-11-20T10:00:00Z", "--to", "2026-11-20T10:02:30Z"]
+BETWEEN = ["--cluster", "c", "--from", f"{FROM:%FT%TZ}", "--to", f"{FROM + timedelta(seconds=150):%FT%TZ}"]
 
 
 def test_command_line_outputs_and_exit_codes(spark: SparkSession, url: str, tmp_path: Path) -> None:

@@ -19,11 +19,12 @@ from spark_jobs.jobs import quota_headroom
 from spark_jobs.options import Options
 from spark_jobs.time_range import TimeRange
 from tests.kit.clickhouse import RunningClickHouse
+from tests.kit.recent import FRIDAY_MS
 
 pytestmark = [pytest.mark.spark, pytest.mark.clickhouse]
 
 MINUTE = 60_000
-START = 1_795_168_800_000
+START = FRIDAY_MS
 _numbers = itertools.count(1)
 
 

@@ -13,12 +13,13 @@ from typer.testing import CliRunner
 
 from headroom.cli import job
 from tests.kit.clickhouse import RunningClickHouse
+from tests.kit.recent import FRIDAY_MS
 
 pytestmark = [pytest.mark.spark, pytest.mark.clickhouse]
 
 MINUTE = 60_000
 DAYS = 3
-END = 1_795_168_800_000
+END = FRIDAY_MS
 START = END - DAYS * 1440 * MINUTE
 LIMIT = 1000.0
 
