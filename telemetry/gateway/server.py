@@ -18,7 +18,7 @@ from telemetry.gateway.networks import Network
 from telemetry.gateway.security.listener_security import ListenerSecurity
 from telemetry.gateway.security.token_owners import TokenOwners
 from telemetry.gateway.timeouts import TimedConnection, enforce_timeouts
-from telemetry.receiver.group_commit import GroupCommit
+from telemetry.receiver.group_commit import MOST_WAITING, GroupCommit
 from telemetry.receiver.receiver import TelemetryReceiver
 
 log = structlog.get_logger(__name__)
@@ -31,7 +31,7 @@ class Gateway(SharedContext):
     """All client connections to one cluster.
 
     `local` returns the handlers that answer clients without a cluster, given the advertised address.
-    `upstream_networks`: the networks of the brokers; empty means any.
+    `upstream_networks`: the networks of the brokers; empty means any. `most_waiting`: see GroupCommit.
     """
 
     def __init__(
@@ -42,7 +42,7 @@ class Gateway(SharedContext):
         port: int,
         advertised_host: str | None,
         receiver: TelemetryReceiver,
-        commit: GroupCommit,
+        flush: Callable[[], None],
         observe: Observe,
         now_ms: Callable[[], int],
         limits: Limits,
@@ -52,6 +52,7 @@ class Gateway(SharedContext):
         new_listeners: Callable[..., Listeners] = Listeners,
         admission: AdmissionLimits = AdmissionLimits(),
         upstream_networks: tuple[Network, ...] = (),
+        most_waiting: int | None = MOST_WAITING,
     ) -> None:
         self.cluster = cluster
         self.receiver = receiver
@@ -62,7 +63,7 @@ class Gateway(SharedContext):
         self.local = local
         self.upstream_networks = upstream_networks
         self.counts = GatewayCounts()
-        self.commit = commit
+        self.commit = GroupCommit(flush, receiver.settled, most_waiting)
         self.clients: set[ClientConnection] = set()
         self.last_lost = asyncio.Event()
         self.admission: Admission[TimedConnection] = Admission(admission)

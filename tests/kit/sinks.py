@@ -16,7 +16,6 @@ from telemetry.gateway.exchanges import Limits
 from telemetry.gateway.networks import LOOPBACK, Administrators, networks_of
 from telemetry.gateway.server import Gateway
 from telemetry.gateway.standalone_broker import SinkAnswers
-from telemetry.receiver.group_commit import GroupCommit
 from telemetry.receiver.receiver import TelemetryReceiver
 from telemetry.rules.client_metrics import ClientMetrics
 from telemetry.rules.subscription_file import SubscriptionFile
@@ -53,14 +52,13 @@ class RunningSink:
         self._loop.close()
 
     async def _start(self) -> str:
-        receiver = TelemetryReceiver(self.rules, append=self._writer.append, telemetry_max_bytes=1 << 20)
         self.gateway = Gateway(
             cluster=CLUSTER,
             host=self._host,
             port=0,
             advertised_host=None,
-            receiver=receiver,
-            commit=GroupCommit(self._writer.flush, receiver.settled),
+            receiver=TelemetryReceiver(self.rules, append=self._writer.append, telemetry_max_bytes=1 << 20),
+            flush=self._writer.flush,
             observe=lambda _: None,
             now_ms=now_ms,
             limits=Limits(),

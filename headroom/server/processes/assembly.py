@@ -28,7 +28,7 @@ from telemetry.gateway.exchanges import Limits, LocalAnswer, Observe
 from telemetry.gateway.listeners import NO_BROKER, BrokerNode, Listeners
 from telemetry.gateway.networks import Administrators, networks_of
 from telemetry.gateway.server import Gateway
-from telemetry.receiver.group_commit import MOST_WAITING, GroupCommit
+from telemetry.receiver.group_commit import MOST_WAITING
 from telemetry.receiver.receiver import TelemetryReceiver
 from telemetry.rules.client_metrics import ClientMetrics
 from telemetry.rules.subscription_config import EXTRA_MATCH_KEYS, MATCH_KEYS
@@ -72,12 +72,6 @@ def push_flush(pushes: SpoolWriter, config: ServeConfig) -> Callable[[], None]:
         pushes.sync()
 
     return flush_and_sync
-
-
-def push_commit(config: ServeConfig, receiver: TelemetryReceiver, pushes: SpoolWriter) -> GroupCommit:
-    """The group commit of pushes: with `fsync: each` one per turn of the loop, because each waits for the disk."""
-    most_waiting = MOST_WAITING if config.spool.fsync == "interval" else None
-    return GroupCommit(push_flush(pushes, config), receiver.settled, most_waiting)
 
 
 def telemetry_receiver(config: ServeConfig, pushes: SpoolWriter) -> TelemetryReceiver:
@@ -129,7 +123,7 @@ def new_gateway(
         port=config.listen.port,
         advertised_host=config.gateway.advertised_host,
         receiver=receiver,
-        commit=push_commit(config, receiver, pushes),
+        flush=push_flush(pushes, config),
         observe=observe,
         now_ms=now_ms,
         limits=Limits(
@@ -142,6 +136,8 @@ def new_gateway(
         new_listeners=_listeners(config, config.listener, follows=ask is not None),
         admission=_admission_limits(config),
         upstream_networks=networks_of(config.gateway.upstream_networks),
+        # A sync waits for the disk: once per turn.
+        most_waiting=None if config.spool.fsync == "each" else MOST_WAITING,
     )
     for further in config.listeners:
         gateway.add_listener(

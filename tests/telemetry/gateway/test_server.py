@@ -30,14 +30,13 @@ def new_gateway(
     **limits: float,
 ) -> Gateway:
     rules = ClientMetrics(new_id=lambda: uuid.uuid4().bytes)
-    receiver = TelemetryReceiver(rules, append=lambda *_: None, telemetry_max_bytes=1_000)
     return Gateway(
         cluster="test",
         host=LOOPBACK,
         port=0,
         advertised_host=None,
-        receiver=receiver,
-        commit=GroupCommit(flush, receiver.settled),
+        receiver=TelemetryReceiver(rules, append=lambda *_: None, telemetry_max_bytes=1_000),
+        flush=flush,
         observe=lambda _: None,
         now_ms=lambda: 1_700_000_000_000,
         limits=Limits(),
