@@ -4,7 +4,8 @@
 `python -m tests.bench.kit.against COMMIT ROUNDS NAME ...`. The commit is extracted to a temporary directory and runs
 its own benches, interpreted, with the dependencies of this tree; this tree runs interpreted and, after
 `make compiled`, compiled. Each figure is the median of the rounds; `ratio` is to that of the commit, and the lowest
-and the highest value show the noise.
+and the highest value show the noise. Rows per CPU-second are not among them: commits before the managed ClickHouse server need
+another chDB than this tree's.
 """
 
 from __future__ import annotations
@@ -23,9 +24,6 @@ from tests.bench.kit.serve import builds
 
 TIMEOUT_S = 300
 _PUSHES = "import os; from tests.bench.acknowledge import measured; print(measured('headroom', os.urandom({})))"
-_ROWS = (
-    "from tests.bench.wire_to_rows import run; found = run('{}', {}, 128 << 20); print(found['rows'] / found['cpu_s'])"
-)
 _BYTES = "from tests.bench.instances import measured; print(measured('{}', {}))"
 
 
@@ -39,8 +37,6 @@ class Probe(NamedTuple):
 PROBES = {
     "push_acknowledge_500B": Probe("pushes/cpu_s", _PUSHES.format(500)),
     "push_acknowledge_3kB": Probe("pushes/cpu_s", _PUSHES.format(3_000)),
-    "wire_to_rows_java": Probe("rows/cpu_s", _ROWS.format("java-4.3.1-producer.zst", 20)),
-    "wire_to_rows_librdkafka": Probe("rows/cpu_s", _ROWS.format("librdkafka-2.16.0-consumer.zst", 40)),
     "instance_16384": Probe("bytes", _BYTES.format("instance_and_connection_facts", 16_384)),
     "instance_100000": Probe("bytes", _BYTES.format("instance_and_connection_facts", 100_000)),
 }
