@@ -4,8 +4,8 @@
 `python -m tests.bench.kit.against COMMIT ROUNDS NAME ...`. The commit is extracted to a temporary directory and runs
 its own benches, interpreted, with the dependencies of this tree; this tree runs interpreted and, after
 `make compiled`, compiled. Each figure is the median of the rounds; `ratio` is to that of the commit, and the lowest
-and the highest value show the noise. Rows per CPU-second are not among them: commits before the managed ClickHouse server need
-another chDB than this tree's.
+and the highest value show the noise. Rows per CPU-second are not among them: commits before the managed ClickHouse
+server need another chDB than this tree's.
 """
 
 from __future__ import annotations
