@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import structlog
 
-from tests.powerloss.scenario import Trace, lose_power, traced
+from tests.powerloss.scenario import Loss, Trace, lose_power, traced
 
 DIRECTORY = Path("build/powerloss")  # log, data and trace of a run
 
@@ -54,7 +54,7 @@ def lost(trace: Trace, rng: random.Random, cuts: int) -> Lost:
         cut = rng.randrange(min(trace.acknowledged.values()), last)
         loss = lose_power(trace, cut, rng)
         if loss.missing:
-            print(f"lost at line {cut}: {sorted(loss.missing)[:10]} of {loss.acknowledged} acknowledged")
+            print(f"lost at line {cut} of {last}: {described(trace, loss)} of {loss.acknowledged} acknowledged")
         losses.append(loss)
         unsynced += len(lose_power(trace, cut, rng, without_sync).missing)
     return Lost(
@@ -63,6 +63,12 @@ def lost(trace: Trace, rng: random.Random, cuts: int) -> Lost:
         sum(loss.only_stored for loss in losses),
         unsynced,
     )
+
+
+def described(trace: Trace, loss: Loss) -> str:
+    """The first missing pushes with the lines of their acknowledgement and durable row, and the files of the spool."""
+    missing = [(n, trace.acknowledged[n], trace.stored.get(n)) for n in sorted(loss.missing)[:10]]
+    return f"{missing} (number, acknowledged, stored), files {loss.files}"
 
 
 if __name__ == "__main__":

@@ -68,7 +68,7 @@ def _apply(content: bytearray, change: _Change) -> None:
 
 
 class Disk:
-    """One directory without subdirectories. Takes calls in the order in which they end."""
+    """One directory without subdirectories. Takes calls in the order in which they begin."""
 
     def __init__(self, directory: str) -> None:
         self._directory = directory
@@ -108,7 +108,8 @@ class Disk:
             self._enter(_Entry(call.end, name, file))
         if "O_TRUNC" in call.arguments:
             file.unsynced.append(_Change(call.end, 0, None))
-        self._positions[call.result, id(file)] = 0
+        if "O_RDONLY" not in call.arguments:  # a reader, another process, may have the same descriptor number
+            self._positions[call.result, id(file)] = 0
 
     def _change(self, call: Call) -> None:
         file = self._names.get(self._name(call.opened_as) or "")
@@ -176,9 +177,12 @@ def _enter(names: dict[str, _File], entry: _Entry) -> None:
 
 
 def fed(directory: str, calls: Iterable[Call], cut: int) -> Disk:
-    """The directory after the calls before the line `cut`. `calls` in the order in which they end."""
+    """The directory after the calls before the line `cut`.
+
+    A call that depends on one of another process may end in the log before that one, but never begins before it.
+    """
     disk = Disk(directory)
-    for call in calls:
+    for call in sorted(calls, key=lambda call: call.begin):
         if call.end < cut:
             disk.feed(call)
         elif call.begin < cut:

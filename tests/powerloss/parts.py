@@ -53,5 +53,5 @@ def durable_parts(calls: Iterable[Call]) -> dict[str, int]:
             elif str(path) in parts:
                 part = parts[str(path)]
                 if part.renamed and part.renamed < call.begin and not part.unsynced:
-                    durable[str(path)] = call.end
+                    durable.setdefault(str(path), call.end)
     return durable

@@ -64,6 +64,7 @@ class Loss(NamedTuple):
     in_spool: int
     only_stored: int
     missing: set[int]
+    files: dict[str, int]  # name -> bytes, of the spool that was read
 
 
 def traced(directory: Path, seconds: float, *, fsync: str = "each") -> Trace:
@@ -163,7 +164,8 @@ def lose_power(trace: Trace, cut: int, rng: random.Random, calls_: Sequence[Call
     in_spool = read_spool(files)
     stored = {number for number, at in trace.stored.items() if at < cut}
     gone = acknowledged - in_spool
-    return Loss(len(acknowledged), len(in_spool), len(gone & stored), gone - stored)
+    sizes = {name: len(content) for name, content in files.items()}
+    return Loss(len(acknowledged), len(in_spool), len(gone & stored), gone - stored, sizes)
 
 
 def read_spool(files: dict[str, bytes]) -> set[int]:

@@ -17,7 +17,7 @@ from exporters.clickhouse.store import Store
 from exporters.model import QuotaLimit, UsageSample
 from telemetry.ingest.arrow_tables import limits_table, usage_table
 from tests.headroom.web.watched_page import HOSTILE, Watched
-from tests.kit.clickhouse import RunningClickHouse
+from tests.kit.clickhouse import RunningClickHouse, running_clickhouse
 from tests.kit.serving import Served, eventually
 
 # A subscription with a name, metrics and a selector that are not plain text.
@@ -73,7 +73,7 @@ def write_usage(store: Store) -> None:
                 0, "gateway", "gw", 1000, 1e5, True, "user=alice, client-id=<default>", "alice", name,
                 muted_ms=int(throttle_ms) * (ago % 5 == 0),
             )
-            for ago in range(-3600, 300)  # includes rows of the next hour, because tests take time
+            for ago in range(-3600, 3600)  # an hour back, and one ahead: other tests run between those of the pages
         ]  # fmt: skip
         store.insert("quota_usage", usage_table(rows, end_ms), token=f"usage-{number}")
     limits = [
@@ -91,6 +91,13 @@ def write_telemetry(store: Store) -> None:
         values["instance"] = str(uuid.UUID(int=(4 << 76) + number))
         for statement in _TELEMETRY:
             store.query(statement, values)
+
+
+@pytest.fixture(scope="session")
+def clickhouse(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningClickHouse]:
+    """A server of their own: pages show all clusters."""
+    with running_clickhouse(tmp_path_factory.mktemp("clickhouse")) as running:
+        yield running
 
 
 @pytest.fixture(scope="session")
