@@ -1,4 +1,4 @@
-"""`python -m tests.powerloss SEED SECONDS CUTS`: power losses at random moments of a traced run of the sink."""
+"""`python -m tests.powerloss SEED SECONDS CUTS`: power losses at critical moments of a traced run of the sink."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ import structlog
 from tests.powerloss.scenario import Loss, Trace, lose_power, traced
 
 DIRECTORY = Path("build/powerloss")  # log, data and trace of a run
+_CRITICAL = ("rename", "unlink", "ftruncate", "fsync")
 
 
 def main(seed: int, seconds: float, cuts: int) -> int:
@@ -46,15 +47,13 @@ class Lost(NamedTuple):
 
 
 def lost(trace: Trace, rng: random.Random, cuts: int) -> Lost:
-    """Simulates `cuts` power losses at random lines of the log."""
-    without_sync = [call for call in trace.calls if call.name != "fdatasync"]
-    last = trace.calls[-1].end + 1
+    """Simulates `cuts` power losses (`moments`)."""
+    without_sync = [call for call in trace.spool_calls if call.name != "fdatasync"]
     losses, unsynced = [], 0
-    for _ in range(cuts):
-        cut = rng.randrange(min(trace.acknowledged.values()), last)
+    for cut in moments(trace, rng, cuts):
         loss = lose_power(trace, cut, rng)
         if loss.missing:
-            print(f"lost at line {cut} of {last}: {described(trace, loss)} of {loss.acknowledged} acknowledged")
+            print(f"lost at line {cut} of {trace.lines}: {described(trace, loss)} of {loss.acknowledged} acknowledged")
         losses.append(loss)
         unsynced += len(lose_power(trace, cut, rng, without_sync).missing)
     return Lost(
@@ -63,6 +62,25 @@ def lost(trace: Trace, rng: random.Random, cuts: int) -> Lost:
         sum(loss.only_stored for loss in losses),
         unsynced,
     )
+
+
+def moments(trace: Trace, rng: random.Random, count: int) -> list[int]:
+    """Lines of the log at which the power is lost.
+
+    A third just after an acknowledgement; a third before, during or after a call that changes names, lengths or
+    positions, or syncs the directory; a third anywhere.
+    """
+    first = min(trace.acknowledged.values())
+    acknowledged = [line + 1 for line in trace.acknowledged.values()]
+    critical = [
+        line
+        for call in trace.spool_calls
+        if call.name.startswith(_CRITICAL) or "positions." in call.opened_as
+        for line in (call.begin, call.begin + 1, call.end + 1)
+        if line > first
+    ]
+    anywhere = range(first, trace.lines)
+    return [rng.choice((acknowledged, critical, anywhere)[n % 3]) for n in range(count)]
 
 
 def described(trace: Trace, loss: Loss) -> str:

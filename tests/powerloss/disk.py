@@ -15,6 +15,7 @@ from typing import NamedTuple
 from tests.powerloss.strace_log import Call
 
 _WRITES = ("write", "pwrite64", "writev", "pwritev")
+_NAMING = ("open", "creat", "rename", "link", "unlink")  # calls with paths
 
 
 class _Change(NamedTuple):
@@ -176,15 +177,31 @@ def _enter(names: dict[str, _File], entry: _Entry) -> None:
         names[new] = entry.file
 
 
-def fed(directory: str, calls: Iterable[Call], cut: int) -> Disk:
-    """The directory after the calls before the line `cut`.
+def calls_of(directory: str, calls: Iterable[Call]) -> list[Call]:
+    """The calls that concern the directory or a file in it, in the order in which they begin.
 
-    A call that depends on one of another process may end in the log before that one, but never begins before it.
+    A call that depends on one of another process may end in the log before that one, but never begins before it: a
+    writer takes a file whose name it has seen while the log still lacks the end of the reader's rename.
     """
+    within = f"{directory}/"
+    found = [
+        call
+        for call in calls
+        if call.opened_as == directory
+        or call.opened_as.startswith(within)
+        or (call.name.startswith(_NAMING) and any(path.startswith(within) for path in call.paths))
+    ]
+    return sorted(found, key=lambda call: call.begin)
+
+
+def fed(directory: str, calls: Iterable[Call], cut: int) -> Disk:
+    """The directory after the calls before the line `cut`. `calls` as calls_of returns them."""
     disk = Disk(directory)
-    for call in sorted(calls, key=lambda call: call.begin):
+    for call in calls:
         if call.end < cut:
             disk.feed(call)
         elif call.begin < cut:
             disk.feed(call._replace(result=-1))
+        else:
+            break
     return disk

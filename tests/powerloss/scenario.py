@@ -28,7 +28,7 @@ from tests.chaos.audit import stop_merges
 from tests.chaos.load import metrics_data
 from tests.chaos.wire import WireClient
 from tests.kit.serving import Served, eventually
-from tests.powerloss.disk import fed
+from tests.powerloss.disk import calls_of, fed
 from tests.powerloss.parts import durable_parts
 from tests.powerloss.strace_log import COMMAND, Call, calls
 
@@ -46,10 +46,12 @@ class Ack(NamedTuple):
 
 @dataclass(frozen=True)
 class Trace:
-    """A run: the calls in the order in which they end, the push of each acknowledgement, and where its row is."""
+    """A run: the calls of the spool's directory in the order in which they begin, the push of each acknowledgement, and
+    where its row is. `lines`: of the log."""
 
     spool: Path
-    calls: Sequence[Call]
+    spool_calls: Sequence[Call]
+    lines: int
     pushed: dict[Ack, int]  # the number in the push
     acknowledged: dict[int, int]  # number -> the line at which its response was sent
     stored: dict[int, int]  # number -> the line from which on its row is durable
@@ -87,12 +89,10 @@ def traced(directory: Path, seconds: float, *, fsync: str = "each") -> Trace:
     found = list(calls(_finished(log)))
     durable = durable_parts(found)
     stored = {number: durable[part] for number, part in rows if part in durable}
-    segments = f"{directory}/data/spool/"
-    freed = sum(
-        call.name.startswith(("rename", "unlink")) and call.paths[0].startswith(segments) and ".spool" in call.paths[0]
-        for call in found
-    )
-    return Trace(directory / "data" / "spool", found, pushed, _responses(found, pushed), stored, freed)
+    spool = directory / "data" / "spool"
+    of_spool = calls_of(str(spool), found)
+    freed = sum(call.name.startswith(("rename", "unlink")) and ".spool" in call.paths[0] for call in of_spool)
+    return Trace(spool, of_spool, found[-1].end + 1, pushed, _responses(found, pushed), stored, freed)
 
 
 class _Traced(Served):
@@ -158,9 +158,9 @@ def _responses(found: Iterable[Call], pushed: dict[Ack, int]) -> dict[int, int]:
 
 
 def lose_power(trace: Trace, cut: int, rng: random.Random, calls_: Sequence[Call] | None = None) -> Loss:
-    """A power loss at line `cut` of the log. `calls_` replaces the calls of the trace."""
+    """A power loss at line `cut` of the log. `calls_` replaces the spool_calls of the trace."""
     acknowledged = {number for number, at in trace.acknowledged.items() if at < cut}
-    files = fed(str(trace.spool), trace.calls if calls_ is None else calls_, cut).after_loss(rng)
+    files = fed(str(trace.spool), trace.spool_calls if calls_ is None else calls_, cut).after_loss(rng)
     in_spool = read_spool(files)
     stored = {number for number, at in trace.stored.items() if at < cut}
     gone = acknowledged - in_spool

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.powerloss.__main__ import lost
-from tests.powerloss.disk import fed
+from tests.powerloss.disk import calls_of, fed
 from tests.powerloss.parts import durable_parts
 from tests.powerloss.scenario import traced
 from tests.powerloss.strace_log import Call, calls
@@ -56,7 +56,7 @@ def test_interleaved_calls_of_several_threads_are_parsed() -> None:
 def contents(found: list[Call], cut: int) -> set[tuple[tuple[str, bytes], ...]]:
     """The possible contents of the directory, from many simulated power losses."""
     rng = random.Random(1)
-    return {tuple(sorted(fed("/d", found, cut).after_loss(rng).items())) for _ in range(300)}
+    return {tuple(sorted(fed("/d", calls_of("/d", found), cut).after_loss(rng).items())) for _ in range(300)}
 
 
 def test_only_synced_data_is_certain() -> None:
@@ -88,6 +88,34 @@ def test_data_written_during_a_sync_is_not_synced() -> None:
     assert (("a", b""),) in contents(found, 5)
 
 
+def test_rename_whose_end_is_logged_late_takes_effect_before_calls_that_follow_it() -> None:
+    found = log(
+        opened("/d/a.spool", 5),
+        synced("/d", 4),
+        f'9 rename("{hexed("/d/a.spool")}", "{hexed("/d/a.free")}" <unfinished ...>',
+        renamed("/d/a.free", "/d/b.spool"),
+        opened("/d/b.spool", 5, "O_WRONLY"),
+        wrote("/d/b.spool", 5, "x"),
+        synced("/d/b.spool", 5),
+        synced("/d", 4),
+        "9 <... rename resumed>) = 0",
+    )
+    for cut in (8, 9, 10):
+        assert all(("b.spool", b"x") in files for files in contents(found, cut))
+
+
+def test_reader_with_the_descriptor_number_of_the_writer_does_not_move_its_position() -> None:
+    found = log(
+        opened("/d/a", 5),
+        synced("/d", 4),
+        wrote("/d/a", 5, "ab"),
+        opened("/d/a", 5, "O_RDONLY"),
+        wrote("/d/a", 5, "cd"),
+        synced("/d/a", 5),
+    )
+    assert contents(found, 6) == {(("a", b"abcd"),)}
+
+
 def test_part_is_durable_when_all_its_files_are_synced() -> None:
     steps = [
         opened("/t/tmp_insert_all_1_1_0/data.bin", 5),
@@ -105,6 +133,6 @@ def test_part_is_durable_when_all_its_files_are_synced() -> None:
 def test_power_loss_loses_no_acknowledged_push(tmp_path: Path) -> None:
     trace = traced(tmp_path, 3.0)
     assert len(trace.acknowledged) > 10
-    found = lost(trace, random.Random(1), 6)
+    found = lost(trace, random.Random(1), 60)
     assert found.missing == 0
     assert found.without_sync > 0  # the check can fail
