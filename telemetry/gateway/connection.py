@@ -111,7 +111,7 @@ class ProxiedConnection(FrameScanner):
     def _take_known_pushes(self, data: bytes, now_ms: int) -> int:
         """Answers the pushes with known heads that `data` begins with; returns their bytes."""
         known, at = self._known_pushes, 0
-        while (request := known.match(data, at)) is not None:
+        while at < len(data) and (request := known.match(data, at)) is not None:
             answer = self._receiver.answer_push(request, known.payload, now_ms)
             size = known.end - at - LENGTH_BYTES
             self._answer(PendingRequest(_PUSH, 0, known.correlation_id, request.caller.client_id, size), answer)
