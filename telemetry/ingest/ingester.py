@@ -30,7 +30,7 @@ from telemetry.ingest.decoded_batch import DecodedBatch, TableRows
 from telemetry.ingest.progress import Progress, Stage
 from telemetry.ingest.quarantine import Quarantine
 from telemetry.ingest.recent_series import recent_series
-from telemetry.ingest.rollups import ROLL_UP, TouchedHours, roll_up_parameters
+from telemetry.ingest.rollups import ROLL_UP, TouchedHours, number_of_series
 
 log = structlog.get_logger(__name__)
 
@@ -128,24 +128,24 @@ class Ingester:
                 return
 
     def roll_up(self, clock_ms: Callable[[], int]) -> bool:
-        """Computes the rollup of an hour that is due. Returns whether one was due; a failed one is retried later.
+        """Computes the next slice of an hour that is due. Returns whether one was due; a failed one is retried later.
 
         `clock_ms` is wall time.
         """
-        hour = self._hours.due(began_ms := clock_ms())
-        if hour is None:
+        if not self._hours.is_due(began_ms := clock_ms()):
             return False
         self._progress.advance(Stage.WRITING)
         is_final = self._store.replicas_agree("points")  # else rows that others confirmed may still arrive
         try:
-            self._store.command(ROLL_UP, roll_up_parameters(hour))
-        except (TransientWriteError, PermanentWriteError) as exc:
-            log.warning("cannot compute the rollup of an hour, will retry", hour=hour, cause=str(exc))
+            part = self._hours.current or self._hours.begin(number_of_series(self._store))
+            self._store.command(ROLL_UP, part.parameters())
+        except (TransientWriteError, PermanentWriteError, QueryError) as exc:
+            log.warning("cannot compute the rollup of an hour, will retry", cause=str(exc))
             self._hours.failed(clock_ms())
         else:
-            self._hours.computed(hour, max(0, clock_ms() - began_ms), clock_ms())
+            self._hours.computed(max(0, clock_ms() - began_ms), clock_ms())
             if not is_final:
-                self._hours.touch([hour], clock_ms())
+                self._hours.touch([part.hour], clock_ms())
         return True
 
     def as_dict(self) -> dict[str, Any]:

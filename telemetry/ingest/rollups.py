@@ -1,19 +1,30 @@
-"""Schedules the hourly rollups: which hours have new points, and when each is recomputed from raw points. Sans-I/O.
+"""Schedules the hourly rollups: which hours have new points, and when each is recomputed from raw points.
 
 An hour is pending until its rollup was computed after its last point was written. Pending hours are saved with the
 position in the spool, so that a crash causes at most one redundant computation.
+
+An hour is computed in slices by series id, which is a hash, so that the memory of a computation does not depend on the
+number of series. Batches may be written between two slices. Computing a slice again replaces its rows by equal or
+fuller ones, so an interrupted hour starts again at its first slice.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import NamedTuple
+
+from exporters.clickhouse.store import Store
 
 MS_PER_HOUR = 3_600_000
 _IDLE_SHARE = 19  # pause after a computation, in multiples of its duration: rollups use at most a twentieth of the time
 
-# FINAL: a point that was pushed twice counts once. Groups in the sort order of `points`, so that memory does not
-# grow with the number of series. A series without a row in `series` has no temporality. No FINAL of
-# series: the temporality is part of the id.
+_SERIES_PER_SLICE = 1_000_000  # 290 MiB of ClickHouse's memory: 130 of any computation, 160 bytes a series
+_SERIES_IDS = 1 << 64
+
+# FINAL: a point that was pushed twice counts once. PREWHERE is evaluated before FINAL merges rows, WHERE after it; all
+# rows of a point have its series id. Groups in the sort order of `points`. A series without a row in `series` has no
+# temporality. No FINAL of series: the temporality is part of the id. One thread: two need twice the memory, and a
+# third more CPU.
 ROLL_UP = """
 INSERT INTO headroom.points_1h
     (cluster, metric, bucket, principal, client_id, client_instance_id, series_id, temporality,
@@ -28,18 +39,41 @@ FROM (
         SELECT cluster, metric, ts, principal, client_id, client_instance_id, series_id, value,
             bitAnd(flags, 1) = 0 AND NOT isNaN(value) AS measured
         FROM headroom.points FINAL
+        PREWHERE series_id BETWEEN {first_id:UInt64} AND {last_id:UInt64}
         WHERE ts >= toDateTime64({hour_s:UInt32}, 3, 'UTC') AND ts < toDateTime64({hour_s:UInt32} + 3600, 3, 'UTC')
     )
     GROUP BY cluster, metric, toStartOfHour(ts), principal, client_id, client_instance_id, series_id
 ) AS p
-LEFT ANY JOIN (SELECT series_id, temporality FROM headroom.series) AS s ON p.series_id = s.series_id
-SETTINGS optimize_aggregation_in_order = 1, max_execution_time = 0
+LEFT ANY JOIN (
+    SELECT series_id, temporality FROM headroom.series WHERE series_id BETWEEN {first_id:UInt64} AND {last_id:UInt64}
+) AS s ON p.series_id = s.series_id
+SETTINGS optimize_aggregation_in_order = 1, max_threads = 1, max_execution_time = 0
 """
 
 
-def roll_up_parameters(hour: int) -> dict[str, int]:
-    """The parameters of ROLL_UP."""
-    return {"hour_s": hour * MS_PER_HOUR // 1000}
+class Slice(NamedTuple):
+    """The series of an hour whose ids are in one of `of` equal ranges; `number` counts from 0."""
+
+    hour: int
+    number: int
+    of: int
+
+    def parameters(self) -> dict[str, int]:
+        """The parameters of ROLL_UP."""
+        first, end = (n * _SERIES_IDS // self.of for n in (self.number, self.number + 1))
+        return {"hour_s": self.hour * MS_PER_HOUR // 1000, "first_id": first, "last_id": end - 1}
+
+
+def number_of_series(store: Store) -> int:
+    """Rows of `series`, those that are not merged yet included: a computation reads them all. Raises QueryError."""
+    [(count,)] = store.query("SELECT count() FROM headroom.series")
+    return int(count)
+
+
+def slices(hour: int, series: int) -> list[Slice]:
+    """All slices of an hour. `series`: result of `number_of_series`."""
+    count = max(1, -(-series // _SERIES_PER_SLICE))
+    return [Slice(hour, number, count) for number in range(count)]
 
 
 class TouchedHours:
@@ -50,31 +84,49 @@ class TouchedHours:
         self._touched_ms: dict[int, int] = dict.fromkeys(hours, 0)
         self._interval_ms = interval_ms
         self._not_before_ms = 0
+        self._slices: list[Slice] = []  # of the hour that is being computed, those that are left
 
     def __len__(self) -> int:
-        return len(self._touched_ms)
+        return len(self.as_list())
 
     def touch(self, hours: Iterable[int], now_ms: int) -> None:
         """Marks the hours of newly written points as pending."""
         for hour in hours:
             self._touched_ms.setdefault(hour, now_ms)
 
-    def due(self, now_ms: int) -> int | None:
-        """The hour to compute now, if any."""
+    def is_due(self, now_ms: int) -> bool:
+        """Whether to compute a slice now."""
         if now_ms < self._not_before_ms:
-            return None
-        hour = next(iter(self._touched_ms), None)
-        return hour if hour is not None and self._touched_ms[hour] + self._interval_ms <= now_ms else None
+            return False
+        if self._slices:
+            return True
+        touched_ms = next(iter(self._touched_ms.values()), None)
+        return touched_ms is not None and touched_ms + self._interval_ms <= now_ms
 
-    def computed(self, hour: int, took_ms: int, now_ms: int) -> None:
-        """The rollup of the hour now contains all points written so far."""
+    @property
+    def current(self) -> Slice | None:
+        """The slice to compute next, if an hour has begun."""
+        return self._slices[0] if self._slices else None
+
+    def begin(self, series: int) -> Slice:
+        """Begins the first pending hour and returns its first slice. `series`: result of `number_of_series`.
+
+        Points that are written from now on touch the hour again: slices that are computed before them lack them.
+        """
+        hour = next(iter(self._touched_ms))
         del self._touched_ms[hour]
+        self._slices = slices(hour, series)
+        return self._slices[0]
+
+    def computed(self, took_ms: int, now_ms: int) -> None:
+        """The current slice now contains all points written so far."""
+        del self._slices[0]
         self._not_before_ms = now_ms + _IDLE_SHARE * took_ms
 
     def failed(self, now_ms: int) -> None:
-        """Schedules a retry after `interval_ms`."""
+        """Schedules a retry of what is due after `interval_ms`."""
         self._not_before_ms = now_ms + self._interval_ms
 
     def as_list(self) -> list[int]:
         """Pending hours, to be saved."""
-        return list(self._touched_ms)
+        return list(dict.fromkeys([*(part.hour for part in self._slices[:1]), *self._touched_ms]))

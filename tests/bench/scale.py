@@ -35,7 +35,7 @@ from headroom.capacity.model import (
     row_bytes,
     worker_cores,
 )
-from telemetry.ingest.rollups import ROLL_UP, roll_up_parameters
+from telemetry.ingest.rollups import ROLL_UP, slices
 from tests.bench.kit.load_generator import MAX_CONNECTIONS, LoadGenerator, Measured, real_payloads
 from tests.bench.kit.serve import ASKED_EVERY_S, Serve, cpu_s, open_files_allowed, waited
 
@@ -176,11 +176,12 @@ def written(serve: Serve) -> float:
 def rolled_up(serve: Serve) -> float:
     """CPU seconds of ClickHouse for the rollup of every hour; NaN when that failed."""
     before_s = cpu_s(serve.clickhouse)
+    series = int(serve.query("SELECT count() FROM headroom.series")[0])
     hours = serve.query("SELECT DISTINCT intDiv(toUnixTimestamp(ts), 3600) FROM headroom.points")
     with Endpoint.parse(serve.url).as_writer().connect(send_receive_timeout=PATIENCE_S) as client:
         try:
-            for hour in hours:
-                client.command(ROLL_UP, parameters=roll_up_parameters(int(hour)))
+            for part in (part for hour in hours for part in slices(int(hour), series)):
+                client.command(ROLL_UP, parameters=part.parameters())
         except (ClickHouseError, OSError) as exc:
             print(f"cannot compute the rollup: {exc}", file=sys.stderr)
             return math.nan

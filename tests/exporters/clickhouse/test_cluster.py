@@ -18,7 +18,7 @@ from exporters.clickhouse.connection import PASSWORD
 from exporters.clickhouse.store import Store, TransientWriteError, UnsupportedServerError
 from exporters.model import QuotaLimit, UsageSample
 from telemetry.ingest.arrow_tables import limits_table, usage_table
-from telemetry.ingest.rollups import ROLL_UP, roll_up_parameters
+from telemetry.ingest.rollups import ROLL_UP, Slice
 from tests.bench.kit.serve import waited
 from tests.exporters.clickhouse.test_store import points
 from tests.kit.clickhouse_cluster import RunningCluster, running_cluster, zookeeper_libs
@@ -114,7 +114,7 @@ def test_replicas_agree_once_in_sync(cluster: RunningCluster, store: Store) -> N
 def test_rollups_and_views_are_equal_on_both_nodes(cluster: RunningCluster, store: Store) -> None:
     store.insert("points", points("rolled", 100), token="rolled")
     [(ts,)] = store.query("SELECT min(toUnixTimestamp(ts)) FROM headroom.points WHERE cluster = 'rolled'")
-    store.command(ROLL_UP, roll_up_parameters(int(ts) // 3600))
+    store.command(ROLL_UP, Slice(int(ts) // 3600, 0, 1).parameters())
     sql = "SELECT sum(points) FROM headroom.client_metrics_1h WHERE cluster = 'rolled'"
     assert answers(cluster, sql) == [[(100,)]] * 2
     views = (

@@ -12,7 +12,7 @@ from exporters.clickhouse.connection import ANY_DATABASE, WRITER, Endpoint
 from exporters.clickhouse.managed.configuration import ServerSettings
 from exporters.clickhouse.managed.server import ManagedServer
 from exporters.clickhouse.store import Store, UnsupportedServerError
-from telemetry.ingest.rollups import ROLL_UP, roll_up_parameters
+from telemetry.ingest.rollups import ROLL_UP, Slice
 from tests.exporters.clickhouse.test_store import NOW_MS, points
 
 pytestmark = pytest.mark.clickhouse
@@ -73,7 +73,7 @@ def _check_upgraded(store: Store) -> None:
     store.insert("points", points("old", 10), token="new")
     found = store.query("SELECT count(), countIf(unit = 'ms') FROM headroom.client_metrics WHERE cluster = 'old'")
     assert [tuple(row) for row in found] == [(11, 1)]
-    store.command(ROLL_UP, roll_up_parameters(NOW_MS // 3_600_000))
+    store.command(ROLL_UP, Slice(NOW_MS // 3_600_000, 0, 1).parameters())
     assert store.query("SELECT sum(points) FROM headroom.client_metrics_1h WHERE cluster = 'old'") == [(11,)]
     assert store.query("SELECT interval_ms, limit_known FROM headroom.quota_usage WHERE cluster = 'old'") == [(0, 0)]
     store.query("SELECT * FROM headroom.headroom_now")

@@ -54,6 +54,7 @@ class FakeStore:
     def __init__(self) -> None:
         self.commands: list[Any] = []
         self.agree = True
+        self.series = 0  # rows of series, if more than `rows` has
         self.tables: dict[str, dict[str, pa.Table]] = defaultdict(dict)
         self.fail: Callable[[str], None] = lambda table: None
 
@@ -75,6 +76,10 @@ class FakeStore:
     def command(self, sql: str, parameters: dict[str, Any]) -> None:
         self.fail("")
         self.commands.append(parameters)
+
+    def query(self, sql: str) -> list[tuple[int]]:
+        assert sql == "SELECT count() FROM headroom.series"
+        return [(self.series or len(self.rows("series")),)]
 
     def rows(self, table: str) -> list[dict[str, Any]]:
         return [row for rows in self.tables[table].values() for row in rows.to_pylist()]

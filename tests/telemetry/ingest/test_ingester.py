@@ -199,41 +199,6 @@ def test_series_is_written_once_per_batch(bench: Bench) -> None:
     assert bench.ingester.counts.series_written == 108
 
 
-def test_touched_hours_are_rolled_up_and_survive_a_crash(bench: Bench) -> None:
-    hour = {"hour_s": NOW_MS // 3_600_000 * 3600}
-    bench.push()
-    bench.step()
-    later = iter(range(NOW_MS + 60_000, NOW_MS + 10_000_000, 100_000))
-    assert not bench.ingester.roll_up(lambda: NOW_MS + 59_999)
-    assert bench.ingester.roll_up(lambda: next(later))
-    assert not bench.ingester.roll_up(lambda: next(later) + 10_000_000)
-    bench.restart()  # the result was not recorded yet
-    assert bench.ingester.roll_up(lambda: next(later))
-    bench.push()
-    bench.step()
-    bench.restart()
-    bench.store.fail = _away
-    assert bench.ingester.as_dict()["hours_to_roll_up"] == 1
-    assert bench.ingester.roll_up(lambda: NOW_MS)
-    bench.store.fail = lambda table: None
-    assert not bench.ingester.roll_up(lambda: NOW_MS + 59_999)
-    assert bench.ingester.roll_up(lambda: NOW_MS + 60_000)
-    assert bench.ingester.as_dict()["hours_to_roll_up"] == 0
-    assert bench.store.commands == [hour] * 3
-
-
-def test_hour_is_rolled_up_again_until_replicas_agree(bench: Bench) -> None:
-    bench.push()
-    bench.step()
-    bench.store.agree = False
-    assert bench.ingester.roll_up(lambda: NOW_MS + 60_000)
-    assert bench.ingester.as_dict()["hours_to_roll_up"] == 1
-    bench.store.agree = True
-    assert not bench.ingester.roll_up(lambda: NOW_MS + 119_999)
-    assert bench.ingester.roll_up(lambda: NOW_MS + 120_000)
-    assert bench.ingester.as_dict()["hours_to_roll_up"] == 0
-
-
 def _away(table: str) -> None:
     raise TransientWriteError("away")
 

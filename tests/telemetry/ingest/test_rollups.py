@@ -4,19 +4,27 @@ from __future__ import annotations
 
 import math
 import random
+import time
 from collections import defaultdict
-from pathlib import Path
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pytest
 
-from exporters.clickhouse.store import Store
-from telemetry.ingest.rollups import MS_PER_HOUR, ROLL_UP, TouchedHours, roll_up_parameters
-from tests.kit.clickhouse import running_clickhouse
+from exporters.clickhouse.options import StoreOptions
+from exporters.clickhouse.store import Store, TransientWriteError
+from telemetry.ingest.rollups import MS_PER_HOUR, ROLL_UP, Slice, number_of_series, slices
+from tests.kit.clickhouse import RunningClickHouse, running_clickhouse
 
 HOUR = 498_667  # ends where November 2026 ends
 COLUMNS = "series_id, toUnixTimestamp(bucket), toString(temporality), min, max, sum, count, last, points"
+
+
+@pytest.fixture(scope="module")
+def clickhouse(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningClickHouse]:
+    with running_clickhouse(tmp_path_factory.mktemp("clickhouse")) as running:
+        yield running
 
 
 class Point(NamedTuple):
@@ -26,35 +34,6 @@ class Point(NamedTuple):
     ts_ms: int
     value: float
     flags: int = 0
-
-
-def test_hour_is_due_a_delay_after_its_first_new_point() -> None:
-    hours = TouchedHours([], 1000)
-    assert hours.due(0) is None
-    hours.touch([7], 100)
-    hours.touch([7, 8], 900)
-    assert [hours.due(now_ms) for now_ms in (1099, 1100)] == [None, 7]
-    hours.computed(7, 0, 1100)
-    assert [hours.due(now_ms) for now_ms in (1899, 1900)] == [None, 8]
-    hours.touch([7], 1900)
-    assert hours.as_list() == [8, 7]
-
-
-def test_restored_hours_are_due_at_once() -> None:
-    assert TouchedHours([5, 3], 1000).due(1_000_000) == 5
-
-
-def test_computation_uses_at_most_a_twentieth_of_the_time() -> None:
-    hours = TouchedHours([1, 2], 1000)
-    hours.computed(1, took_ms=2000, now_ms=100_000)
-    assert [hours.due(now_ms) for now_ms in (137_999, 138_000)] == [None, 2]
-
-
-def test_failed_hour_is_retried_after_a_delay() -> None:
-    hours = TouchedHours([1], 1000)
-    hours.failed(100_000)
-    assert [hours.due(now_ms) for now_ms in (100_999, 101_000)] == [None, 1]
-    assert len(hours) == 1
 
 
 def _insert(store: Store, points: list[Point], token: str) -> None:
@@ -73,9 +52,11 @@ def _insert(store: Store, points: list[Point], token: str) -> None:
     store.insert("points", pa.table(columns), token=token)
 
 
-def _compute(store: Store, hour: int) -> list[Any]:
-    store.command(ROLL_UP, roll_up_parameters(hour))
-    return [tuple(row) for row in store.query(f"SELECT {COLUMNS} FROM headroom.client_metrics_1h ORDER BY ALL")]
+def _compute(store: Store, hour: int, of: int) -> list[Any]:
+    for number in range(of):
+        store.command(ROLL_UP, Slice(hour, number, of).parameters())
+    rows = store.query(f"SELECT {COLUMNS} FROM headroom.client_metrics_1h WHERE cluster = 'c' ORDER BY ALL")
+    return [tuple(row) for row in rows]
 
 
 def _batches(store: Store, batches: list[list[Point]]) -> list[list[Any]]:
@@ -89,9 +70,9 @@ def _batches(store: Store, batches: list[list[Point]]) -> list[list[Any]]:
     for number, points in enumerate(batches):
         _insert(store, points, f"batch-{number}")
         _insert(store, points[:3], f"again-{number}")  # as if they had been pushed again
-        _compute(store, HOUR)
-        once = _compute(store, HOUR + 1)
-        found.append(_compute(store, HOUR))
+        _compute(store, HOUR, 1)
+        once = _compute(store, HOUR + 1, 3)
+        found.append(_compute(store, HOUR, 2))
         assert _same(once, found[-1])
     return found
 
@@ -111,18 +92,61 @@ def expected(points: list[Point]) -> list[Any]:
 
 
 @pytest.mark.clickhouse
-def test_repeated_rollups_match_raw_points(tmp_path: Path) -> None:
+def test_repeated_rollups_match_raw_points(clickhouse: RunningClickHouse) -> None:
     rng = random.Random(1)
     times = rng.sample(range(HOUR * MS_PER_HOUR, (HOUR + 2) * MS_PER_HOUR), 600)
     times[:3] = [HOUR * MS_PER_HOUR, (HOUR + 1) * MS_PER_HOUR - 1, (HOUR + 1) * MS_PER_HOUR]
     values = (math.nan, -0.5, 0.0, 1e300, 3.0, 7.25)
-    points = [Point(n % 4, ts_ms, rng.choice(values), rng.choice((0, 0, 0, 1, 2))) for n, ts_ms in enumerate(times)]
+    points = [
+        Point(n % 4 * (1 << 62) + 1, ts_ms, rng.choice(values), rng.choice((0, 0, 0, 1, 2)))
+        for n, ts_ms in enumerate(times)
+    ]
     points += [Point(9, times[0], math.nan), Point(10, times[0], math.inf)]
     batches = [points[:400], points[400:]]
-    with running_clickhouse(tmp_path) as clickhouse:
-        after_first, after_second = _batches(clickhouse.store, batches)
+    after_first, after_second = _batches(clickhouse.store, batches)
     assert _same(after_first, expected(batches[0]))
     assert _same(after_second, expected(points))
+
+
+MANY = 600_000  # series
+LIMIT = 120 << 20  # bytes: a tenth of them takes 40 MiB, all of them take 240
+MANY_POINTS = """
+INSERT INTO headroom.points
+    (cluster, metric, ts, principal, client_id, client_instance_id, series_id, value, received_at)
+SELECT 'many', toString(number % 12), toDateTime({hour:UInt32} * 3600, 'UTC'), 'p', toString(intDiv(number, 12)),
+    toUUID('00000000-0000-0000-0000-000000000000'), cityHash64(number), number, now64(3)
+FROM numbers({many:UInt64})
+"""
+MANY_SERIES = """
+INSERT INTO headroom.series (series_id, cluster, temporality, last_seen)
+SELECT cityHash64(number), 'many', 'delta', now64(3) FROM numbers({many:UInt64})
+"""
+
+
+class _LittleMemory(StoreOptions):
+    """Limits the memory of each query."""
+
+    def client_settings(self) -> dict[str, str]:
+        return {"max_memory_usage": str(LIMIT)}
+
+
+@pytest.mark.clickhouse
+def test_memory_of_a_computation_does_not_depend_on_the_number_of_series(
+    clickhouse: RunningClickHouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hour = int(time.time()) // 3600 - 1
+    for sql in (MANY_POINTS, MANY_SERIES):
+        clickhouse.store.command(sql, {"hour": hour, "many": MANY})
+    store = Store(clickhouse.writer, options=_LittleMemory())
+    with pytest.raises(TransientWriteError, match="MEMORY_LIMIT_EXCEEDED"):
+        store.command(ROLL_UP, Slice(hour, 0, 1).parameters())
+    monkeypatch.setattr("telemetry.ingest.rollups._SERIES_PER_SLICE", MANY // 10)
+    for part in slices(hour, number_of_series(store)):
+        store.command(ROLL_UP, part.parameters())
+    rows = "SELECT count(), sum(points), sum(sum), uniqExact(temporality) FROM headroom.client_metrics_1h"
+    found = clickhouse.store.query(f"{rows} WHERE cluster = 'many'")
+    assert found == [(MANY, MANY, MANY * (MANY - 1) / 2, 1)]
+    store.close()
 
 
 def _same(found: list[Any], wanted: list[Any]) -> bool:

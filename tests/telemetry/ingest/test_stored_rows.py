@@ -14,7 +14,7 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData
 from exporters.clickhouse.store import Store
 from exporters.model import RecordKind
 from exporters.spool.records import encode_instance, encode_limits, encode_usage, sender_bytes
-from telemetry.ingest.rollups import ROLL_UP, roll_up_parameters
+from telemetry.ingest.rollups import ROLL_UP, Slice
 from tests.kit.clickhouse import running_clickhouse
 from tests.telemetry.ingest.bench import CONNECTION, LIMIT, NOW_MS, USAGE, Bench
 
@@ -45,7 +45,7 @@ def _stored(directory: Path, store: Store) -> dict[str, list[tuple[Any, ...]]]:
             " attributes['node_id'], software_version, toUnixTimestamp64Milli(ts) FROM headroom.client_metrics"
             " WHERE metric = 'exact'"
         ),
-        "hour": [store.command(ROLL_UP, roll_up_parameters(NOW_MS // 3_600_000))]
+        "hour": [store.command(ROLL_UP, Slice(NOW_MS // 3_600_000, 0, 1).parameters())]
         and rows(
             "SELECT sum, last, count, points, toString(temporality) FROM headroom.client_metrics_1h"
             " WHERE metric = 'exact'"
