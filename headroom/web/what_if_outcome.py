@@ -79,10 +79,10 @@ class Outcome:
 
 def documents(outcomes: Sequence[Outcome], range_s: int, most: int) -> tuple[list[dict[str, Any]], dict[str, int]]:
     """The first `most`, the newly throttled and those longest above the limit first, and the number of each verdict."""
-    judged = [(outcome.verdict, outcome) for outcome in outcomes]
-    judged.sort(key=lambda one: (_ORDER.index(one[0]), -one[1].over_s, -one[1].seen["muted_s"], one[1].pair))
-    counts = Counter(str(verdict) for verdict, _ in judged)
-    return [outcome.document(range_s) for _, outcome in judged[:most]], dict(sorted(counts.items()))
+    ordered = [(outcome.verdict, outcome) for outcome in outcomes]
+    ordered.sort(key=lambda one: (_ORDER.index(one[0]), -one[1].over_s, -one[1].seen["muted_s"], one[1].pair))
+    counts = Counter(str(verdict) for verdict, _ in ordered)
+    return [outcome.document(range_s) for _, outcome in ordered[:most]], dict(sorted(counts.items()))
 
 
 def _side(rule: Resolution | None) -> dict[str, Any]:
