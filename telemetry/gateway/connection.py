@@ -116,6 +116,8 @@ class ProxiedConnection(FrameScanner):
             size = known.end - at - LENGTH_BYTES
             self._answer(PendingRequest(_PUSH, 0, known.correlation_id, request.caller.client_id, size), answer)
             at = known.end
+        if at:
+            known.payload = b""  # an idle connection keeps no payload
         return at
 
     def from_upstream(self, data: bytes, now_ms: int) -> None:

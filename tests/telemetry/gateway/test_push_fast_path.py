@@ -139,6 +139,7 @@ def test_second_push_takes_the_fast_path(nbytes: int) -> None:
         way.now_ms += 1000
     assert way.taken == 2
     assert [decode_push(body).payload[:1] for _, body in way.records] == [b"\x00", b"\x01", b"\x02"]
+    assert way.connection._known_pushes.payload == b""  # an idle connection keeps none
 
 
 def test_split_frame_takes_the_full_path() -> None:
