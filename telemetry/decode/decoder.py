@@ -131,7 +131,7 @@ class Decoder:
             if sent is not None and sent.is_described(known):
                 self._budgets.charge(client, push.received_at_ms, len(template), 0)
                 return _NOTHING, Match(template, payload, sent.series_ids)
-            if template.described is None and (sent is None or template.users > 1):
+            if template.described is None and template.is_describable and (sent is None or template.users > 1):
                 self._describe(template, push, payload)
             if template.described is not None:
                 return self._described(push, client, payload, template, template.described)
@@ -148,6 +148,7 @@ class Decoder:
         """Decodes a push of a structure that several clients have, as if no series were known, once for all of them."""
         with contextlib.suppress(OverBudget):  # a push may be within the budget only because its series are known
             self.templates.describe(template, decode(payload, push, self._limits, ()))
+        template.is_describable = template.described is not None
 
     def _described(
         self, push: Push, client: bytes, payload: bytes, template: Template, described: Described

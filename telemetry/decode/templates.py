@@ -52,6 +52,7 @@ class Template:
         self.nbytes = 2 * len(payload) + 50 * len(places) + sum(map(sys.getsizeof, set(self.names)))  # approximate
         self.users = 0  # entries that hold it
         self.described: Described | None = None
+        self.is_describable = True  # False after an attempt that failed, as it would for every payload
 
     def __len__(self) -> int:
         return len(self.names)

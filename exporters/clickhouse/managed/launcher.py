@@ -6,10 +6,12 @@ complete server; its entry point is exported but undocumented, and requirements.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import signal
 import sys
+from pathlib import Path
 
 _SERVER_MAIN = "_Z25mainEntryClickHouseServeriPPc"  # int mainEntryClickHouseServer(int argc, char ** argv)
 _PR_SET_PDEATHSIG, _PR_SET_NAME = 1, 15
@@ -26,7 +28,7 @@ def main(parent_pid: int, program: str, config_file: str) -> int:
     if os.getppid() != parent_pid:  # the parent died before prctl took effect
         return 1
     os.umask(0o077)
-    os.nice(_NICENESS)
+    _lower_priority()
     os.environ["CLICKHOUSE_WATCHDOG_ENABLE"] = "0"  # the watchdog forks, and its child would not die with the parent
     arguments = [f"--config-file={config_file}"]
     if not program.endswith(".so"):
@@ -34,6 +36,16 @@ def main(parent_pid: int, program: str, config_file: str) -> int:
     library = ctypes.CDLL(program, mode=os.RTLD_LAZY | os.RTLD_GLOBAL)
     argv = [os.fsencode(argument) for argument in ("clickhouse-server", *arguments)]
     return int(library[_SERVER_MAIN](len(argv), (ctypes.c_char_p * (len(argv) + 1))(*argv, None)))
+
+
+def _lower_priority() -> None:
+    """Lowers the priority of the process and of its session, which it leads.
+
+    Linux may divide the CPU between sessions first; then niceness counts within a session only (sched(7), autogroups).
+    """
+    os.nice(_NICENESS)
+    with contextlib.suppress(OSError):  # no autogroups
+        Path("/proc/self/autogroup").write_text(str(_NICENESS))
 
 
 if __name__ == "__main__":

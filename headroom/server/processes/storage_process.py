@@ -11,7 +11,6 @@ and the next parent for that worker.
 
 from __future__ import annotations
 
-import gc
 import json
 import os
 import signal
@@ -35,6 +34,7 @@ from exporters.spool.reader import SpoolReader
 from exporters.spool.segment_format import read_name
 from headroom.clock import now_ms
 from headroom.logs import configure_logging
+from headroom.server.batch_memory import tune_for_batches
 from headroom.server.processes.parent_pipes import wait_for_end_of_input
 from telemetry.decode.client_budgets import ClientBudgets
 from telemetry.ingest.crash_range import Suspect
@@ -45,9 +45,6 @@ from telemetry.ingest.quarantine import Quarantine
 log = structlog.get_logger(__name__)
 
 _NICENESS = 10  # network processes have priority, because clients wait for them
-# A batch keeps hundreds of thousands of objects until it is written. With Python's thresholds each batch causes full
-# collections, which visit the caches of all clients: half of the CPU with a million clients.
-_GC_THRESHOLDS = (200_000, 20, 100)
 _REPORT_EVERY_S = 1.0
 _PREDECESSOR_S = 40.0  # less than the parent's timeout for this process
 _FAULT_LOGGED_EVERY_S = 60.0
@@ -86,7 +83,7 @@ def main() -> int:
     for ignored in (signal.SIGINT, signal.SIGTERM):  # a terminal's Ctrl-C is for the parent, which stops this process
         signal.signal(ignored, signal.SIG_IGN)
     os.nice(_NICENESS)
-    gc.set_threshold(*_GC_THRESHOLDS)
+    tune_for_batches()
     parent = _take_standard_output()
     configure_logging()
     stamina.instrumentation.set_on_retry_hooks([])  # _failed logs an unreachable store, but not at each retry

@@ -64,10 +64,18 @@ def test_sigint_stops_the_server_last(tmp_path: Path) -> None:
         [server] = served.children(LAUNCHER)
         assert os.getsid(server.pid) != os.getsid(served.process.pid)
         assert server.name() == "headroom-clickh"
+        _assert_low_priority(server)
         served.process.send_signal(signal.SIGINT)
         assert served.process.wait(PATIENCE_S) == 0
         assert not psutil.pid_exists(server.pid)
     assert "does not accept rows" not in served.log.read_text()
+
+
+def _assert_low_priority(server: psutil.Process) -> None:
+    assert server.nice() >= 10
+    group = Path(f"/proc/{server.pid}/autogroup")  # empty where Linux has no autogroups
+    if os.geteuid() == 0 and os.access(group, os.W_OK) and (found := group.read_text()):
+        assert found.endswith("nice 10\n")
 
 
 @pytest.mark.clickhouse

@@ -65,6 +65,25 @@ def test_fleet_that_comes_back_is_parsed_twice_however_large_it_is(monkeypatch: 
     assert [outcome.points for outcome in outcomes] == [outcomes[0].points] * len(pushes)
 
 
+def test_structure_that_cannot_be_shared_is_parsed_once_more_and_not_at_each_push(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    parsed, bench = list[bytes](), Bench(Limits(text_bytes=1))
+
+    def counted(payload: bytes, push: Push, limits: Limits, known: Container[int]) -> Decoded:
+        parsed.append(push.client_instance_id)
+        return decode(payload, push, limits, known)
+
+    monkeypatch.setattr(decoder, "decode", counted)
+    pushes = [replace(PUSH, client_instance_id=bytes([n] * 16), payload=PAYLOADS[0]) for n in range(5)]
+    for push in pushes:  # within the budget only because their series are known
+        bench.known.add(identity(push), [*decode(PAYLOADS[0], push, LIMITS, ()).series], NOW_MS)
+    outcomes = [bench.take(push)[0] for push in pushes]
+    first, second, *later = (push.client_instance_id for push in pushes)
+    assert parsed == [first, second, second, *later]
+    assert all(outcome.points for outcome in outcomes)
+
+
 def test_shared_series_produce_the_same_rows_as_decoding() -> None:
     bench = Bench()
     pushes = [replace(PUSH, client_id=f"app-{number}", payload=PAYLOADS[0]) for number in range(5)]
