@@ -9,8 +9,8 @@ import gc
 # collections, which visit the caches of all clients: half of the CPU with a million clients.
 _GC_THRESHOLDS = (200_000, 20, 100)
 
-# glibc returns the freed arrays of a batch to the system, and each page of the next batch then costs a fault: a fifth of
-# the CPU. Numbers of mallopt(3).
+# glibc returns the freed arrays of a batch to the system, and each page of the next batch then costs a fault, in all a
+# fifth of the CPU. Numbers of mallopt(3).
 _TRIM_THRESHOLD, _TOP_PAD, _MMAP_THRESHOLD = -1, -2, -3
 _MALLOC_OPTIONS = {_TRIM_THRESHOLD: 256 << 20, _TOP_PAD: 16 << 20, _MMAP_THRESHOLD: 32 << 20}
 
