@@ -41,6 +41,7 @@ class Figures(BaseModel):
     instance_minute_us: Cost  # of ClickHouse, for each instance heard of in 15 minutes: levels are computed each minute
     rollup_row_us: Cost  # of ClickHouse, for each row of an hour whose rollup is computed
     rollup_series_us: Cost  # and for each series in it
+    rollup_slice_us: Cost  # more for each row and slice of a million series after the first: it is read again
     row_bytes: Cost  # of a point on disk, merged, one replica
     series_hour_bytes: Cost  # more for each series and hour: the columns that identify the series
     instance_bytes: Cost  # of the network process, for each client instance

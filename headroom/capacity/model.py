@@ -16,6 +16,7 @@ _BATCH_ROWS = 500_000  # telemetry.ingest.decoded_batch
 _USAGE_ROW_BYTES = 12  # on disk: repeated keys and slowly moving rates
 _SERIES_REWRITTEN_AFTER_S = 3600.0  # telemetry.ingest.ingester describes each series again
 _ROLLUPS_AN_HOUR = 12.0  # store.rollup_ms
+_SERIES_PER_SLICE = 1_000_000  # telemetry.ingest.rollups computes an hour in slices
 _ROLLUP_SHARE = 0.05  # of the time that telemetry.ingest.rollups may take
 _HEADS = 65_536  # telemetry.gateway.push_fast_path remembers, besides one for each connection
 _FRAME_BYTES = 16_384  # of a Kafka request, unless the workload says otherwise
@@ -156,7 +157,7 @@ def _clickhouse_lines(work: Workload, figures: Figures, limits: Margins, gateway
             "clickhouse cores for rollups",
             rollups,
             "cores",
-            f"{rollup_us(figures, 3600 / work.interval_s):.2f} us a row, again every 5 min",
+            f"{rollup_us(figures, 3600 / work.interval_s, work.clients * work.points):.2f} us a row, again every 5 min",
         ),
         Line("clickhouse shards", shards, "", f"{limits.cores_per_shard} cores a node, {work.replicas} nodes a shard"),
         Line("clickhouse disk a day", disk_day * work.replicas, "bytes", f"{a_row:.1f} bytes a point"),
@@ -236,14 +237,21 @@ def rollup_cores(work: Workload, figures: Figures, cores: float) -> float:
     The running hour is computed again and again, on average over half of its rows and all of its series; the pause
     after a computation limits the whole to a share of the time.
     """
-    rows = work.pushes_s * work.points * figures.rollup_row_us * (_ROLLUPS_AN_HOUR + 1) / 2
+    again = figures.rollup_slice_us * (rollup_slices(work.clients * work.points) - 1)
+    rows = work.pushes_s * work.points * (figures.rollup_row_us + again) * (_ROLLUPS_AN_HOUR + 1) / 2
     series = work.clients * work.points * figures.rollup_series_us * _ROLLUPS_AN_HOUR / 3600
     return min((rows + series) / _US_PER_S, _ROLLUP_SHARE * cores)
 
 
-def rollup_us(figures: Figures, points_of_a_series_an_hour: float) -> float:
-    """CPU of ClickHouse for each row of an hour whose rollup is computed."""
-    return figures.rollup_row_us + figures.rollup_series_us / max(1.0, points_of_a_series_an_hour)
+def rollup_us(figures: Figures, points_of_a_series_an_hour: float, series: float) -> float:
+    """CPU of ClickHouse for each row of an hour whose rollup is computed. Each slice reads all rows of the hour."""
+    again = figures.rollup_slice_us * (rollup_slices(series) - 1)
+    return figures.rollup_row_us + again + figures.rollup_series_us / max(1.0, points_of_a_series_an_hour)
+
+
+def rollup_slices(series: float) -> int:
+    """How many slices the rollup of an hour is computed in."""
+    return max(1, ceil(series / _SERIES_PER_SLICE))
 
 
 def _batches_s(work: Workload) -> float:

@@ -238,7 +238,7 @@ def main() -> None:
     report("network_cores", pushes_s * seen.push_us / 1e6, network_cores(work, figures), "cores")
     report("worker_cores", seen.worker_s / seen.pushing_s, worker_cores(every, figures), "cores")
     report("clickhouse_cores", seen.clickhouse_s / seen.pushing_s, clickhouse_cores(every, figures), "cores")
-    report("rollup_row", seen.rollup_row_us, rollup_us(figures, seen.turns), "us")
+    report("rollup_row", seen.rollup_row_us, rollup_us(figures, seen.turns, seen.series), "us")
     report("row_bytes", seen.row_bytes, row_bytes(figures, seen.turns), "bytes")
     memory = client_memory(work, figures, held, held)
     report("instance", seen.instance_bytes, memory / clients, "bytes")
