@@ -5,6 +5,8 @@ from __future__ import annotations
 
 def printable(text: str) -> str:
     """Escapes unprintable characters (control sequences, line ends, direction marks) as Python does."""
+    if text.isprintable():
+        return text
     return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
 
 

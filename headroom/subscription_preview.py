@@ -44,7 +44,7 @@ _SUBJECTS: Final = {
 }
 
 # A group for each software, of clients that match or not, that sent metrics or not. Instances are read in the order of
-# the table's key, so that no more than `most` of them are. A rewritten series counts once. ClickHouse matches with RE2,
+# the table's key, by one thread in small blocks, which ends soon after `most` of them. A rewritten series counts once. ClickHouse matches with RE2,
 # as JavaPattern does.
 _QUERY = """
 WITH known AS
@@ -55,6 +55,7 @@ WITH known AS
     WHERE last_seen >= fromUnixTimestamp64Milli({{since_ms:Int64}}) AND terminated = 0
     ORDER BY cluster, principal, client_id, client_instance_id
     LIMIT {{most:UInt32}}
+    SETTINGS max_threads = 1, read_in_order_use_buffering = 0, max_block_size = 8192
 )
 SELECT is_match, software_name, software_version, is_sender, count() AS instances, sum(wanted) AS points,
        arraySlice(arraySort(groupArrayIf(

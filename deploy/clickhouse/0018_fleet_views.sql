@@ -1,5 +1,10 @@
 -- Views about clients, their quotas and their telemetry.
 
+-- The key as a number, by which silent_clients adds up rows in a third of the time that the names take.
+ALTER TABLE headroom.client_instances
+    ADD COLUMN IF NOT EXISTS `instance_key` UInt64 MATERIALIZED cityHash64(cluster, principal, client_id, client_instance_id)
+        COMMENT 'the key of the table as a number' CODEC(NONE);
+
 -- Instances that pushed, are late by more than two of their own intervals, said nothing of an end, and are not muted: a
 -- muted client cannot push, so its silence is no fault of it.
 CREATE VIEW IF NOT EXISTS headroom.silent_clients
@@ -21,12 +26,26 @@ SELECT
     i.silent AS silent_s
 FROM
 (
-    -- FINAL adds up the rows of an instance in the order of the table, without a hash table of all instances.
+    -- FINAL adds up the rows of an instance in the order of the table, without a hash table of all instances. Merging by
+    -- names costs most of it, so that the subquery finds the few silent ones by their numbers before.
     SELECT cluster, principal, client_id, client_instance_id, software_name AS name, software_version AS version,
            c.pushes AS pushed, c.last_seen AS last,
            greatest(dateDiff('millisecond', first_seen, last) / 1000 / greatest(pushed - 1, 1), 10) AS usual,
            dateDiff('millisecond', last, now64(3, 'UTC')) / 1000 AS silent
     FROM headroom.client_instances AS c FINAL
+    PREWHERE instance_key IN (
+        SELECT instance_key
+        FROM
+        (
+            SELECT instance_key, min(n.first_seen) AS first, max(n.last_seen) AS newest, sum(n.pushes) AS number,
+                   max(n.terminated) AS ended
+            FROM headroom.client_instances AS n
+            GROUP BY instance_key
+        )
+        WHERE ended = 0 AND number >= 2 AND newest > now() - INTERVAL 1 DAY
+          AND dateDiff('millisecond', newest, now64(3, 'UTC')) / 1000
+              > 3 * greatest(dateDiff('millisecond', first, newest) / 1000 / greatest(number - 1, 1), 10)
+    )
     WHERE terminated = 0 AND pushed >= 2 AND last > now() - INTERVAL 1 DAY AND silent > 3 * usual
 ) AS i
 LEFT ANTI JOIN

@@ -117,11 +117,9 @@ class Data:
 
     async def quotas(self, given: Given) -> list[Row]:
         """Every rule, the number of clients it applies to, and the utilisation of its fullest bucket."""
-        rules = await self._rows(queries.LIMITS, {"cluster": text_of(given, "cluster"), "limit": _MAX_RULES})
-        caught = {
-            (row["cluster"], row["quota_key"], row["matched_entity"]): row
-            for row in await self._rows(queries.CAUGHT, {})
-        }
+        names = {"cluster": text_of(given, "cluster"), "limit": _MAX_RULES}
+        rules, matched = await asyncio.gather(self._rows(queries.LIMITS, names), self._rows(queries.CAUGHT, {}))
+        caught = {(row["cluster"], row["quota_key"], row["matched_entity"]): row for row in matched}
         found = []
         for rule in rules:
             text = entity_text(entity_of_row(rule))

@@ -162,16 +162,18 @@ class _Recorded:
         return {(row["pair"], row["broker_id"]): (row["over_s"], row["peak"]) for row in rows}
 
     def _cluster(self, wanted: str) -> str:
+        if wanted and self._rows(what_if_queries.HAS_USAGE, cluster=wanted):
+            return wanted
         found = [row["cluster"] for row in self._rows(what_if_queries.CLUSTERS)]
         if not found:
             raise BadRequestError("no usage of this quota was recorded in this time")
         if not wanted and len(found) > 1:
             raise BadRequestError(f"choose a cluster: {', '.join(found)}")
-        if wanted and wanted not in found:
+        if wanted:
             raise BadRequestError(
                 f"no usage of cluster {wanted!r} was recorded in this time, only of {', '.join(found)}"
             )
-        return wanted or str(found[0])
+        return str(found[0])
 
     def _rows(self, sql: str, **more: object) -> list[Row]:
         parameters = {**self._parameters, **more}

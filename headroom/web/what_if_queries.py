@@ -10,6 +10,14 @@ _RECORDED = """
 # Names are '' when the changed entity does not name them.
 _NAMED = "({user:String} = '' OR user = {user:String}) AND ({client_id:String} = '' OR client_id = {client_id:String})"
 
+# One row when the cluster has usage: ends at the first that it finds.
+HAS_USAGE = f"""
+SELECT 1 AS found
+FROM headroom.quota_usage_recent
+WHERE {_RECORDED}
+LIMIT 1
+"""  # noqa: S608 - made of our own words
+
 CLUSTERS = """
 SELECT DISTINCT cluster
 FROM headroom.quota_usage_recent
@@ -19,21 +27,22 @@ ORDER BY cluster
 """
 
 # Clients on a broker, those that the entity names first, then the busiest. {shared}: clients that may share a quota
-# with them.
+# with them. Rows are added up by a number, which takes half of the time that the four names take.
 SEEN = f"""
-SELECT user, client_id, broker_id, toString(cityHash64(user, client_id)) AS pair, max({_NAMED}) AS is_named,
-       max(muted) / 1000 AS muted_s, toFloat64(sum(samples)) AS samples,
+SELECT any(seen_user) AS user, any(seen_client_id) AS client_id, seen_broker AS broker_id, toString(seen_pair) AS pair,
+       max(seen_named) AS is_named, max(muted) / 1000 AS muted_s, toFloat64(sum(samples)) AS samples,
        toFloat64(sum(transferred)) AS bytes, toFloat64(count() OVER ()) AS clients,
        toFloat64(sum(sum(transferred)) OVER ()) AS all_bytes
 FROM
 (
-    SELECT user, client_id, broker_id, gateway_id, count() AS samples, sum(u.bytes) AS transferred,
-           sum(if(u.interval_ms > 0, toFloat64(u.muted_ms), u.throttle_ms)) AS muted
+    SELECT any(u.user) AS seen_user, any(u.client_id) AS seen_client_id, any(u.broker_id) AS seen_broker,
+           cityHash64(seen_user, seen_client_id) AS seen_pair, max({_NAMED}) AS seen_named, count() AS samples,
+           sum(u.bytes) AS transferred, sum(if(u.interval_ms > 0, toFloat64(u.muted_ms), u.throttle_ms)) AS muted
     FROM headroom.quota_usage_recent AS u
     WHERE {_RECORDED} AND {{shared}}
-    GROUP BY user, client_id, broker_id, gateway_id
+    GROUP BY cityHash64(user, client_id, broker_id, gateway_id)
 )
-GROUP BY user, client_id, broker_id
+GROUP BY seen_pair, seen_broker
 ORDER BY is_named DESC, bytes DESC, user, client_id, broker_id
 LIMIT {{limit:UInt32}}
 """  # noqa: S608 - made of our own words
