@@ -44,8 +44,8 @@ _SUBJECTS: Final = {
 }
 
 # A group for each software, of clients that match or not, that sent metrics or not. Instances are read in the order of
-# the table's key, by one thread in small blocks, which ends soon after `most` of them. A rewritten series counts once. ClickHouse matches with RE2,
-# as JavaPattern does.
+# the table's key, by one thread in small blocks, so that the query ends soon after `most` of them. A rewritten series
+# counts once. ClickHouse matches with RE2, as JavaPattern does.
 _QUERY = """
 WITH known AS
 (

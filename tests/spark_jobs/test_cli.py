@@ -13,6 +13,8 @@ from typer.testing import CliRunner
 
 from headroom.cli import job
 from spark_jobs.cli import JOBS
+from spark_jobs.options import Options
+from spark_jobs.time_range import TimeRange
 
 
 def invoke(*asked: str) -> tuple[int, str]:
@@ -45,6 +47,17 @@ def invoke(*asked: str) -> tuple[int, str]:
 )
 def test_invalid_options_exit_with_2(asked: list[str], reported: str) -> None:
     assert invoke(*asked) == (2, f"headroom: {reported}\n")
+
+
+def test_top_keeps_the_first_rows_of_the_filtered_report() -> None:
+    rows = [
+        {"user": user, "client_id": name} for user, name in (("bob", "a"), ("eve", "b"), ("bob", "c"), ("bob", "d"))
+    ]
+    when = TimeRange(0, 60_000, 60)
+    assert Options("", when, user="bob", top=2).chosen(rows) == [rows[0], rows[2]]
+    assert Options("", when, top=9).chosen(rows) == Options("", when).chosen(rows) == rows
+    negative = CliRunner().invoke(job.app, ["quota-headroom", "--top", "-1"])
+    assert (negative.exit_code, "--top" in negative.stderr) == (2, True)
 
 
 @pytest.mark.parametrize("name", sorted(set(JOBS) - {"quota-headroom"}))

@@ -271,7 +271,9 @@ def test_job_runs_by_spark_submit(url: str, tmp_path: Path) -> None:
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     environment = {name: value for name, value in os.environ.items() if name != "PYSPARK_PYTHON"} | {"PATH": path}
     frugal = ["--driver-java-options", "-XX:TieredStopAtLevel=1"]
-    asked = ["spark-submit", *frugal, quota_headroom.__file__, "--url", url, *BETWEEN, "--output", "json"]
+    asked = ["spark-submit", *frugal, quota_headroom.__file__, "--url", url, *BETWEEN, "--output", "json", "--top", "4"]
     done = subprocess.run(asked, cwd=tmp_path, env=environment, capture_output=True, timeout=500, check=True)
-    assert {row["client_id"]: row["level"] for row in json.loads(done.stdout)}["warn"] == "warn"
+    reported = [(row["client_id"], row["level"]) for row in json.loads(done.stdout)]
+    assert [level for _, level in reported] == ["throttled", "throttled", "critical", "warn"]
+    assert reported[2:] == [("new", "critical"), ("warn", "warn")]
     assert list(tmp_path.iterdir()) == []
