@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
+from functools import cache
 from typing import NamedTuple
 
 # Calls that change files and names, sync them, and send responses.
@@ -41,13 +42,12 @@ class Call(NamedTuple):
     @property
     def opened_as(self) -> str:
         """Path or TCP addresses of the first argument; "" for pipes and similar."""
-        found = _DESCRIPTOR.match(self.arguments)
-        return _text(found[2]) if found is not None and found[2] else ""
+        return _opened_as(self.arguments)
 
     @property
     def strings(self) -> list[bytes]:
         """The string arguments: paths, or data."""
-        return [_bytes(found) for found in _STRING.findall(self.arguments)]
+        return _strings(self.arguments)
 
     @property
     def paths(self) -> list[str]:
@@ -84,6 +84,18 @@ def calls(lines: Iterable[str]) -> Iterator[Call]:
             yield Call(begin, number, name, rest[: result.start()], int(result[1]))
     for begin, name, rest in begun.values():
         yield Call(begin, number + 1, name, rest, -1)
+
+
+# Cached, because the calls of a trace are replayed for each power loss.
+@cache
+def _opened_as(arguments: str) -> str:
+    found = _DESCRIPTOR.match(arguments)
+    return _text(found[2]) if found is not None and found[2] else ""
+
+
+@cache
+def _strings(arguments: str) -> list[bytes]:
+    return [_bytes(found) for found in _STRING.findall(arguments)]
 
 
 def _bytes(escaped: str) -> bytes:
