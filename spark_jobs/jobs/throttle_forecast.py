@@ -83,7 +83,7 @@ def forecasts(history: DataFrame, last_step: int) -> DataFrame:
 
 def _facts(found: Forecast, now: float) -> tuple[Any, ...]:
     reached = now >= 1.0
-    steps = [0 if reached else found.step_of(i) for i in (1, 2, 0)]
+    steps = [0] * 3 if reached else [found.likely_step(), found.step_of(2), found.step_of(0)]
     confidence = 1.0 if reached else found.reached_within(HORIZON)
     return (*steps, confidence, *(found.quantiles[i].tolist() for i in range(3)))
 

@@ -5,7 +5,8 @@ weeks. A damped Theil-Sen trend over the last hour models the residual. What thi
 origins of the same bucket corrects it (`forecast_correction`). The errors that remain there, each a complete path, give
 the uncertainty: quantiles per step, and the share of paths that reach the limit. Most of these origins are those with a
 similar trend and distance from the season, because a burst ends otherwise than a quiet hour; the others are spread over
-all.
+all. Each half of the history is extrapolated with the season of the other half: a season that had seen its origins
+would make their errors too small.
 """
 
 from __future__ import annotations
@@ -23,15 +24,17 @@ Array = npt.NDArray[np.float64]
 STEP_MS = 300_000
 HORIZON = 36  # steps: three hours
 LIMIT = 1.0
+LIKELY = 0.4  # share of paths from which the limit is expected to be reached
 QUANTILES = (0.1, 0.5, 0.9)
 FEWEST_STEPS = 48  # minimum history in steps: four hours
 
 _TREND_STEPS = 12
 _LEVEL_STEPS = 4  # number of newest steps that give the current level
 _DAMPING = 0.97  # damping of the trend per step
+_LAGS = 3  # number of newest steps whose distance from a line through the last hour is a feature
 _FADING = 0.99  # damping of the distance from the season per step
 _SHRINK = 2.0  # weeks of data at which hour of the week and hour of the day have equal weight
-_ORIGINS = 600  # number of earlier origins whose errors are known
+_ORIGINS = 1000  # number of earlier origins whose errors are known
 _ALIKE, _OTHERS = 100, 100  # of them, number of the most similar ones and of others whose errors are used
 _FEWEST_CORRECTED = 100  # with fewer origins the correction would follow single ones
 _REACH = 0.15  # distance at which the weight of an origin falls to 1/e
@@ -50,6 +53,15 @@ class Forecast:
     def reached_within(self, steps: int) -> float:
         """The probability that the limit is reached within `steps` steps."""
         return float((self.paths[:, :steps].max(axis=1) >= LIMIT).mean())
+
+    def likely_step(self) -> int | None:
+        """The first step by which half of the paths that reach the limit have reached it; None if fewer than LIKELY of
+        all paths do so within HORIZON."""
+        reached = self.paths >= LIMIT
+        which = reached.any(axis=1)
+        if which.mean() < LIKELY:
+            return None
+        return int(np.median(reached[which].argmax(axis=1))) + 1
 
     def step_of(self, quantile: int) -> int | None:
         """The first step (1 is the next) by which a share of 1 - QUANTILES[quantile] of the paths has reached the
@@ -97,9 +109,8 @@ def moments(values: Array, first_step: int, table: Array, origins: npt.NDArray[n
     ahead = np.arange(1, HORIZON + 1)
     future = seasonal(table, (first_step + origins[:, None] + ahead).astype(float))
     points = future + level[:, None] * _FADING**ahead + slope[:, None] * np.cumsum(_DAMPING**ahead)
-    value, rise = _line(_last_hour(values, origins))
     swing = future - at_step[origins][:, None]  # what the season is going to do
-    flat = [np.ones(len(origins)), level, slope * _TREND_STEPS, value, rise * _TREND_STEPS, values[origins] - value]
+    flat = [np.ones(len(origins)), level, slope * _TREND_STEPS, *_shape(_last_hour(values, origins))]
     columns = [*(np.repeat(column[:, None], HORIZON, axis=1) for column in flat), swing, level[:, None] * swing]
     return Moments(level, slope, points, np.stack(columns, axis=2))
 
@@ -116,9 +127,18 @@ def _robust_trend(recent: Array) -> tuple[Array, Array]:
     return np.median(moved[:, -_LEVEL_STEPS:], axis=1), slope
 
 
+def _shape(recent: Array) -> list[Array]:
+    """Features of each row: last value and rise of a line through it, how much steeper its second half is, and the
+    distances of the newest steps from the line."""
+    value, slope = _line(recent)
+    steeper = _line(recent[:, -_TREND_STEPS // 2 :])[1] - slope
+    lags = [recent[:, -1 - lag] - (value - slope * lag) for lag in range(_LAGS)]
+    return [value, slope * _TREND_STEPS, steeper * _TREND_STEPS, *lags]
+
+
 def _line(recent: Array) -> tuple[Array, Array]:
     """Least squares line through each row: its last value and its slope."""
-    at = np.arange(_TREND_STEPS) - (_TREND_STEPS - 1) / 2
+    at = np.arange(recent.shape[1]) - (recent.shape[1] - 1) / 2
     slope = recent @ at / (at @ at)
     return recent.mean(axis=1) + slope * at[-1], slope
 
@@ -126,15 +146,30 @@ def _line(recent: Array) -> tuple[Array, Array]:
 def forecast(values: Array, first_step: int) -> Forecast:
     """The forecast after the last of `values`, which has at least FEWEST_STEPS. `first_step` counts from the epoch."""
     known = len(values)
-    split = max(int(known * 0.6), _TREND_STEPS)  # the season for calibration excludes the data it is tested on
-    origins = np.unique(np.linspace(split, known - 2, min(_ORIGINS, known - 1 - split)).astype(np.int64))
-    then = moments(values, first_step, season(values[:split], first_step), origins)
+    origins, then = _earlier(values, first_step)
     targets = origins[:, None] + np.arange(1, HORIZON + 1)
     errors = np.where(targets < known, values[np.minimum(targets, known - 1)] - then.points, np.nan)
     now = moments(values, first_step, season(values, first_step), np.array([known - 1]))
     added, left = _likely_errors(errors, then, now)
     paths = np.maximum(now.points[0] + added + left, 0.0)
     return Forecast(np.quantile(paths, QUANTILES, axis=0), paths)
+
+
+def _earlier(values: Array, first_step: int) -> tuple[npt.NDArray[np.int64], Moments]:
+    """Earlier origins, and the moments there, each extrapolated with the season of the other half of the history."""
+    half, most = len(values) // 2, _ORIGINS // 2
+    older = _spread(_TREND_STEPS - 1, half - 1, most)
+    newer = _spread(half, len(values) - 2, most)
+    found = (
+        moments(values, first_step, season(values[half:], first_step + half), older),
+        moments(values, first_step, season(values[:half], first_step), newer),
+    )
+    return np.concatenate([older, newer]), Moments(*(np.concatenate(parts) for parts in zip(*found, strict=True)))
+
+
+def _spread(first: int, last: int, most: int) -> npt.NDArray[np.int64]:
+    """At most `most` integers from `first` to `last`, evenly spread."""
+    return np.unique(np.linspace(first, last, min(most, last + 1 - first)).astype(np.int64))
 
 
 def _likely_errors(errors: Array, then: Moments, now: Moments) -> tuple[Array, Array]:
@@ -146,8 +181,10 @@ def _likely_errors(errors: Array, then: Moments, now: Moments) -> tuple[Array, A
     distance = (np.abs(then.level - now.level) + _TREND_STEPS * np.abs(then.slope - now.slope))[complete]
     added, left = np.zeros(HORIZON), errors[complete]
     if len(complete) >= _FEWEST_CORRECTED:
-        weights = np.exp(-((distance / _REACH) ** 2)) + _LEAST_WEIGHT
-        added, left = corrected(left, then.features[complete], weights, now.features[0])
+        resemblance = np.exp(-((distance / _REACH) ** 2))
+        found = corrected(left, then.features[complete], resemblance + _LEAST_WEIGHT, now.features[0])
+        trust = resemblance.sum() / (resemblance.sum() + 1)  # none if no moment resembles the present one
+        added, left = trust * found.added, trust * found.left + (1 - trust) * left
     alike = np.argsort(distance, kind="stable")[:_ALIKE]
     others = np.linspace(0, len(complete) - 1, min(_OTHERS, len(complete))).astype(np.int64)
     return added, left[np.concatenate([alike, others])]
