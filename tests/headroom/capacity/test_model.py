@@ -17,10 +17,12 @@ from headroom.capacity.model import (
     network_cores,
     plan,
     rollup_cores,
+    rollup_slices,
     row_bytes,
     worker_cores,
 )
 from headroom.cli.plan import app
+from telemetry.ingest.rollups import slices
 
 FIGURES = load_figures()
 WORK = Workload(clients=1_000_000, points=100, push_bytes=2_500, rate_bytes_s=1e9)
@@ -143,3 +145,8 @@ def test_command_prints_a_table_or_json() -> None:
 def test_command_refuses_invalid_arguments() -> None:
     assert CliRunner().invoke(app, ["--clients", "0"]).exit_code == 2
     assert CliRunner().invoke(app, []).exit_code == 2
+
+
+def test_rollups_are_planned_in_as_many_slices_as_they_are_computed_in() -> None:
+    for series in (0, 1, 1_000_000, 1_000_001, 12_000_000):
+        assert rollup_slices(series) == len(slices(0, series))

@@ -87,12 +87,17 @@ def test_touched_hours_are_rolled_up_and_survive_a_crash(bench: Bench) -> None:
     assert bench.store.commands == [hour] * 3
 
 
-def test_hour_of_many_series_is_computed_in_slices_between_batches(bench: Bench) -> None:
-    hour = NOW_MS // 3_600_000
+def computes_first_of_three_slices(bench: Bench) -> int:
+    """Of the hour of one push, which it returns."""
     bench.push()
     bench.step()
     bench.store.series = 2_500_000
     assert bench.ingester.roll_up(lambda: NOW_MS + 60_000)
+    return NOW_MS // 3_600_000
+
+
+def test_hour_of_many_series_is_computed_in_slices_between_batches(bench: Bench) -> None:
+    hour = computes_first_of_three_slices(bench)
     assert bench.store.commands == [Slice(hour, 0, 3).parameters()]
     bench.push(received_at_ms=NOW_MS + 1)
     bench.step(NOW_MS + 60_000)  # its points are in the rest only: the hour is computed again
@@ -107,11 +112,7 @@ def test_hour_of_many_series_is_computed_in_slices_between_batches(bench: Bench)
 
 
 def test_interrupted_hour_starts_again_at_its_first_slice(bench: Bench) -> None:
-    hour = NOW_MS // 3_600_000
-    bench.push()
-    bench.step()
-    bench.store.series = 2_500_000
-    assert bench.ingester.roll_up(lambda: NOW_MS + 60_000)
+    hour = computes_first_of_three_slices(bench)
     bench.push(received_at_ms=NOW_MS - 7_200_000)  # the commit saves that the hour has not been finished
     bench.step()
     bench.restart()
