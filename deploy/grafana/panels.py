@@ -6,7 +6,7 @@ from typing import Any
 
 from grafana_foundation_sdk.builders import dashboard, prometheus, stat, table, timeseries
 from grafana_foundation_sdk.cog.variants import Dataquery
-from grafana_foundation_sdk.models.dashboard import DataSourceRef
+from grafana_foundation_sdk.models.dashboard import DataSourceRef, VariableOption
 
 CLICKHOUSE = "grafana-clickhouse-datasource"
 _TIME_SERIES, _TABLE = 0, 1
@@ -18,7 +18,7 @@ class Sql(Dataquery):
     """A query of the ClickHouse plug-in; a builder and its result in one."""
 
     def __init__(self, sql: str, as_table: bool) -> None:
-        self._sql = " ".join(sql.split())
+        self._sql = _one_line(sql)
         self._format = _TABLE if as_table else _TIME_SERIES
 
     def build(self) -> Sql:
@@ -63,14 +63,21 @@ def number(title: str, what: str, expr: str, unit: str) -> Any:
 def new_dashboard(uid: str, title: str) -> dashboard.Dashboard:
     made = dashboard.Dashboard(title).uid(uid).tags(["headroom", "kafka"]).refresh("30s").time("now-1h", "now")
     made = made.readonly().timezone("browser")
+    database = dashboard.TextBoxVariable("database").default_value("headroom")
+    made = made.with_variable(database.current(VariableOption(text="headroom", value="headroom")))
     return made.with_variable(dashboard.DatasourceVariable("clickhouse").type(CLICKHOUSE)).with_variable(
         dashboard.DatasourceVariable("prometheus").type("prometheus")
     )
 
 
+def _one_line(sql: str) -> str:
+    """With the variable that names the database."""
+    return " ".join(sql.split()).replace("FROM headroom.", "FROM ${database}.")
+
+
 def variable(name: str, sql: str, *, multi: bool) -> Any:
     source = DataSourceRef(type_val=CLICKHOUSE, uid="${clickhouse}")
-    made = dashboard.QueryVariable(name).datasource(source).query(" ".join(sql.split())).refresh(2)
+    made = dashboard.QueryVariable(name).datasource(source).query(_one_line(sql)).refresh(2)
     return made.multi(multi).include_all(multi)
 
 

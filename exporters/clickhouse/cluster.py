@@ -13,7 +13,6 @@ from collections.abc import Iterable
 
 from exporters.clickhouse.connection import DATABASE
 
-KEEPER_PATH = f"/clickhouse/databases/{DATABASE}"
 # A node that is away does not delay a statement: it catches up when it is back.
 DDL_SETTINGS = {"distributed_ddl_output_mode": "none_only_active", "distributed_ddl_task_timeout": "120"}
 
@@ -34,11 +33,11 @@ _FIRST_SHARD = "0"
 _JOIN = re.compile(r"\bJOIN\b|\bIN \(")
 
 
-def bootstrap(cluster: str) -> str:
+def bootstrap(cluster: str, database: str) -> str:
     """The statement that creates the database on every node."""
     return (
-        f"CREATE DATABASE IF NOT EXISTS {DATABASE} ON CLUSTER {quoted(cluster)}"
-        f" ENGINE = Replicated('{KEEPER_PATH}', '{{shard}}', '{{replica}}')"
+        f"CREATE DATABASE IF NOT EXISTS {database} ON CLUSTER {quoted(cluster)}"
+        f" ENGINE = Replicated('/clickhouse/databases/{database}', '{{shard}}', '{{replica}}')"
     )
 
 
@@ -48,10 +47,11 @@ def quoted(cluster: str) -> str:
 
 
 def replicas_behind(cluster: str, table: str) -> str:
-    """A query: how many replicas of a table are away or lack rows. It fails when a node does not answer."""
+    """A query: how many replicas of a table of `{database:String}` are away or lack rows. It fails when a node does
+    not answer."""
     return (
         f"SELECT count() FROM clusterAllReplicas({quoted(cluster)}, system.replicas)"  # noqa: S608 constants of ours
-        f" WHERE database = '{DATABASE}' AND table = '{table}_local'"
+        f" WHERE database = {{database:String}} AND table = '{table}_local'"
         " AND (is_readonly OR active_replicas < total_replicas OR inserts_in_queue > 0 OR log_pointer <= log_max_index)"
     )
 
@@ -59,8 +59,9 @@ def replicas_behind(cluster: str, table: str) -> str:
 class ClusterSchema:
     """Renders the statements of all migrations, in order: what a statement becomes depends on the tables before it."""
 
-    def __init__(self, cluster: str) -> None:
+    def __init__(self, cluster: str, database: str = DATABASE) -> None:
         self._cluster = cluster
+        self._database = database
         self._keys: dict[str, str] = {}  # sharding key of each table
 
     def render(self, statements: Iterable[str]) -> tuple[str, ...]:
@@ -110,7 +111,7 @@ class ClusterSchema:
         below = f"{table}_local"
         return (
             f"CREATE OR REPLACE TABLE {DATABASE}.{table} AS {DATABASE}.{below}"
-            f" ENGINE = Distributed({quoted(self._cluster)}, {DATABASE}, {below}, {self._keys[table]})"
+            f" ENGINE = Distributed({quoted(self._cluster)}, {self._database}, {below}, {self._keys[table]})"
         )
 
     def _with_local_names(self, statement: str) -> str:

@@ -21,7 +21,7 @@ from urllib.parse import quote, unquote, urlsplit
 if TYPE_CHECKING:  # imported late: only creating a client needs it, and it is slow
     from clickhouse_connect.driver.client import Client
 
-DATABASE = "headroom"
+DATABASE = "headroom"  # as all SQL of this repository names it, see in_database
 ANY_DATABASE = "__default__"  # the one that the server chooses for the user
 WRITER = "headroom_writer"
 PASSWORD, PASSWORD_FILE = "HEADROOM_CLICKHOUSE_PASSWORD", "HEADROOM_CLICKHOUSE_PASSWORD_FILE"
@@ -31,6 +31,8 @@ SECRET_MACRO = "headroom_writer_password_file"  # noqa: S105 - the name of a mac
 _CONNECT_TIMEOUT_S = 10
 _ASK_TIMEOUT_S = 5.0
 _SECRET = re.compile(r"[0-9a-f]{64}")
+_DATABASE_NAME = re.compile(r"(?!(system|information_schema)$)[a-z_]\w{0,62}", re.ASCII | re.IGNORECASE)
+_OUR_TABLE = re.compile(rf"(?<![\w.'`]){DATABASE}(?=\.[\w*])")
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,10 +66,11 @@ class Endpoint:
     user: str = ""  # "": the server uses `default`
     password: str = field(default="", repr=False)
     tls: Tls = Tls()
+    database: str = DATABASE
 
     @classmethod
     def parse(cls, url: str, password: str = "", tls: Tls = Tls()) -> Endpoint:
-        """`http(s)://[user@]host[:port][/headroom]`. Raises ValueError for other forms, and for one with a password."""
+        """`http(s)://[user@]host[:port][/database]`. Raises ValueError for other forms, and for one with a password."""
         try:
             parts = urlsplit(url)
             host, port = parts.hostname, parts.port
@@ -80,15 +83,19 @@ class Endpoint:
             )
         if parts.scheme not in ("http", "https") or not host or port == 0:
             raise ValueError(f"{url!r} is not http(s)://[user@]host[:port][/{DATABASE}]")
-        if parts.path.strip("/") not in ("", DATABASE) or parts.query or parts.fragment:
-            raise ValueError(f"{url!r} names more than a server: the database is {DATABASE}")
+        database = parts.path.strip("/") or DATABASE
+        if not _DATABASE_NAME.fullmatch(database) or parts.query or parts.fragment:
+            raise ValueError(f"{url!r} names more than a server and a database of letters, digits and _")
         default_port = 8443 if parts.scheme == "https" else 8123
-        return cls(parts.scheme, host, port or default_port, unquote(parts.username or ""), password, tls)
+        return cls(parts.scheme, host, port or default_port, unquote(parts.username or ""), password, tls, database)
 
     @classmethod
     def parse_nodes(cls, urls: str, password: str = "", tls: Tls = Tls()) -> tuple[Endpoint, ...]:
-        """The nodes of a cluster: URLs with commas between them. Raises ValueError."""
-        return tuple(cls.parse(url.strip(), password, tls) for url in urls.split(","))
+        """The nodes of a cluster: URLs with commas between them, all with one database. Raises ValueError."""
+        nodes = tuple(cls.parse(url.strip(), password, tls) for url in urls.split(","))
+        if len(databases := {node.database for node in nodes}) > 1:
+            raise ValueError(f"the nodes of a cluster have one database, these have {', '.join(sorted(databases))}")
+        return nodes
 
     def __str__(self) -> str:
         return f"{self.scheme}://{self.netloc}"
@@ -102,7 +109,7 @@ class Endpoint:
     def url(self) -> str:
         """The form that `parse` takes: with the user, without the password."""
         user = f"{quote(self.user, safe='')}@" if self.user else ""
-        return f"{self.scheme}://{user}{self.netloc}/{DATABASE}"
+        return f"{self.scheme}://{user}{self.netloc}/{self.database}"
 
     def connect(self, **options: Any) -> Client:
         """A client with its own connections, for one thread at a time. Raises what clickhouse-connect raises."""
@@ -110,7 +117,7 @@ class Endpoint:
 
         logging.getLogger("clickhouse_connect").setLevel(logging.CRITICAL)  # it raises what it logs
         defaults = {
-            "database": DATABASE,
+            "database": self.database,
             "connect_timeout": _CONNECT_TIMEOUT_S,
             "autogenerate_session_id": False,  # a session takes one query at a time
         }
@@ -170,6 +177,11 @@ class Endpoint:
             connection.close()
         file = Path(named)
         return file if response.status == 200 and file.name == "writer.password" and file.is_file() else None
+
+
+def in_database(sql: str, database: str) -> str:
+    """SQL that names tables `headroom.NAME`, for a database of another name. Not for SQL that users write."""
+    return sql if database == DATABASE else _OUR_TABLE.sub(database, sql)
 
 
 def _is_loopback(host: str) -> bool:

@@ -9,16 +9,16 @@ from clickhouse_connect.driver.client import Client
 
 from exporters.clickhouse import schema
 from exporters.clickhouse.cluster import DDL_SETTINGS, ClusterSchema, bootstrap, quoted
-from exporters.clickhouse.connection import DATABASE
+from exporters.clickhouse.connection import DATABASE, in_database
 from exporters.clickhouse.options import StoreOptions
 from exporters.clickhouse.schema_lock import LOG_COMMENT, schema_lock
 
 _IS_RECORDED = (
-    f"SELECT count() FROM system.columns WHERE database = '{DATABASE}' AND table = 'schema_migrations'"  # noqa: S608 constants of ours
+    "SELECT count() FROM system.columns WHERE database = {database:String} AND table = 'schema_migrations'"
     " AND name = 'checksum'"
 )
-_ENGINE = f"SELECT engine FROM system.databases WHERE name = '{DATABASE}'"  # noqa: S608 a constant of ours
-_TABLES = f"SELECT name, engine_full FROM system.tables WHERE database = '{DATABASE}' AND engine LIKE '%MergeTree'"  # noqa: S608 a constant of ours
+_ENGINE = "SELECT engine FROM system.databases WHERE name = {database:String}"
+_TABLES = "SELECT name, engine_full FROM system.tables WHERE database = {database:String} AND engine LIKE '%MergeTree'"
 _TTL = re.compile(r" TTL (?P<column>.+?) \+ toInterval(?P<unit>Hour|Day)\((?P<length>\d+)\)")
 
 
@@ -26,58 +26,57 @@ class SchemaError(Exception):
     """The database is not one that this configuration can use."""
 
 
-def apply_schema(client: Client, options: StoreOptions) -> None:
+def apply_schema(client: Client, options: StoreOptions, database: str) -> None:
     """Applies the migrations that are missing, then the retention.
 
     Raises SchemaError, ChangedMigrationError, and what clickhouse-connect raises.
     """
-    _check_engine(client, options.cluster)
-    if not client.query(_IS_RECORDED).result_rows[0][0]:
-        for statement in _bootstrap(options.cluster):
-            client.command(statement, settings=_settings(options))
-    if _pending(client):
-        with schema_lock(client, _processes(options.cluster)):
-            _apply(client, options)
-    for statement in _retention(
-        {str(name): str(engine) for name, engine in client.query(_TABLES).result_rows}, options.retention_days
-    ):
-        client.command(statement, settings=_settings(options))
+    named = {"database": database}
+    _check_engine(client, options.cluster, database)
+    if not client.query(_IS_RECORDED, named).result_rows[0][0]:
+        for statement in _bootstrap(options.cluster, database):
+            client.command(in_database(statement, database), settings=_settings(options))
+    if _pending(client, database):
+        with schema_lock(client, database, _processes(options.cluster)):
+            _apply(client, options, database)
+    tables = {str(name): str(engine) for name, engine in client.query(_TABLES, named).result_rows}
+    for statement in _retention(tables, options.retention_days):
+        client.command(in_database(statement, database), settings=_settings(options))
 
 
-def _check_engine(client: Client, cluster: str) -> None:
-    for (engine,) in client.query(_ENGINE).result_rows:
+def _check_engine(client: Client, cluster: str, database: str) -> None:
+    for (engine,) in client.query(_ENGINE, {"database": database}).result_rows:
         if cluster and engine != "Replicated":
             raise SchemaError(
-                f"database {DATABASE} on this node is no Replicated one, as cluster {cluster} needs it:"
+                f"database {database} on this node is no Replicated one, as cluster {cluster} needs it:"
                 " rename it and copy its rows (docs/clickhouse.md)"
             )
         if not cluster and engine == "Replicated":
-            raise SchemaError(f"database {DATABASE} is that of a cluster: set store.cluster.name")
+            raise SchemaError(f"database {database} is that of a cluster: set store.cluster.name")
 
 
-def _bootstrap(cluster: str) -> tuple[str, ...]:
+def _bootstrap(cluster: str, database: str) -> tuple[str, ...]:
     if not cluster:
-        return (schema.CREATE_DATABASE, *schema.RECORD_TABLE)
-    return (bootstrap(cluster), *ClusterSchema(cluster).render(schema.RECORD_TABLE))
+        return (schema.CREATE_DATABASE.format(database=database), *schema.RECORD_TABLE)
+    return (bootstrap(cluster, database), *ClusterSchema(cluster, database).render(schema.RECORD_TABLE))
 
 
-def _pending(client: Client) -> list[schema.Migration]:
-    return schema.pending(
-        {int(version): str(checksum) for version, checksum in client.query(schema.APPLIED).result_rows}
-    )
+def _pending(client: Client, database: str) -> list[schema.Migration]:
+    applied = client.query(in_database(schema.APPLIED, database)).result_rows
+    return schema.pending({int(version): str(checksum) for version, checksum in applied})
 
 
-def _apply(client: Client, options: StoreOptions) -> None:
-    missing = {migration.version for migration in _pending(client)}  # again: another process may have applied them
-    for migration, statements in _rendered(options.cluster):
+def _apply(client: Client, options: StoreOptions, database: str) -> None:
+    missing = {migration.version for migration in _pending(client, database)}  # another process may have applied them
+    for migration, statements in _rendered(options.cluster, database):
         if migration.version in missing:
             for statement in (*statements, migration.record()):
-                client.command(statement, settings=_settings(options))
+                client.command(in_database(statement, database), settings=_settings(options))
 
 
-def _rendered(cluster: str) -> Iterator[tuple[schema.Migration, tuple[str, ...]]]:
+def _rendered(cluster: str, database: str) -> Iterator[tuple[schema.Migration, tuple[str, ...]]]:
     """All migrations, since on a cluster a statement depends on the tables before it."""
-    on_cluster = ClusterSchema(cluster) if cluster else None
+    on_cluster = ClusterSchema(cluster, database) if cluster else None
     for migration in schema.migrations():
         yield migration, on_cluster.render(migration.statements) if on_cluster else migration.statements
 

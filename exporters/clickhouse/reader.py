@@ -10,7 +10,7 @@ from urllib.parse import urlencode
 
 import orjson
 
-from exporters.clickhouse.connection import DATABASE, Endpoint
+from exporters.clickhouse.connection import Endpoint, in_database
 
 Row: TypeAlias = dict[str, Any]
 Answer = TypeVar("Answer")
@@ -83,13 +83,13 @@ def _answer(
     max_bytes: int,
 ) -> bytes:
     given = {f"param_{name}": _parameter(value) for name, value in parameters.items()}
-    query = urlencode({"database": DATABASE, "wait_end_of_query": "1", **settings, **given})
+    query = urlencode({"database": endpoint.database, "wait_end_of_query": "1", **settings, **given})
     try:
         connection = endpoint.open_http(timeout_s)
     except OSError as exc:
         raise ConnectionError(f"cannot read the TLS files of {endpoint}: {exc}") from exc
     try:
-        connection.request("POST", f"/?{query}", sql.encode(), endpoint.headers)
+        connection.request("POST", f"/?{query}", in_database(sql, endpoint.database).encode(), endpoint.headers)
         response = connection.getresponse()
         size = max_bytes + 1 if response.status == 200 else _MAX_ERROR_BYTES
         body = response.read(size)

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from exporters.clickhouse.connection import DATABASE
 
 # Run before any migration: creates the table that records them. The first release recorded no checksums.
-CREATE_DATABASE = f"CREATE DATABASE IF NOT EXISTS {DATABASE}"
+CREATE_DATABASE = "CREATE DATABASE IF NOT EXISTS {database}"
 RECORD_TABLE = (
     f"CREATE TABLE IF NOT EXISTS {DATABASE}.schema_migrations"
     " (`version` UInt32, `name` String, `applied_at` DateTime64(3, 'UTC') DEFAULT now64(3))"

@@ -14,7 +14,7 @@ from clickhouse_connect.driver.exceptions import ClickHouseError
 
 from exporters.clickhouse import stored_rows
 from exporters.clickhouse.cluster import replicas_behind
-from exporters.clickhouse.connection import ANY_DATABASE, DATABASE, Endpoint
+from exporters.clickhouse.connection import ANY_DATABASE, Endpoint, in_database
 from exporters.clickhouse.errors import code_and_message, is_permanent
 from exporters.clickhouse.migrate import SchemaError, apply_schema
 from exporters.clickhouse.options import Compression, StoreOptions
@@ -74,6 +74,7 @@ class Store:
 
     def __init__(self, *endpoints: Endpoint, options: StoreOptions = _SINGLE) -> None:
         self._endpoints = endpoints
+        self._database = endpoints[0].database
         self._options = options
         self._failures = 0
         self._client: Client | None = None
@@ -85,7 +86,7 @@ class Store:
         """
         with self._write_errors("cannot apply the schema"):
             try:
-                apply_schema(self._connected(), self._options)
+                apply_schema(self._connected(), self._options, self._database)
             except (SchemaError, ChangedMigrationError) as exc:
                 raise UnsupportedServerError(str(exc)) from exc
 
@@ -101,7 +102,7 @@ class Store:
             raise TransientWriteError(f"the store confirmed one row and returns {found}")
 
     def insert(self, table: str, rows: pa.Table, *, token: str) -> None:
-        """Writes rows into a table of database headroom; durable when it returns.
+        """Writes rows into a table of the database; durable when it returns.
 
         The columns of `rows` have the names of the table's columns; missing ones take their defaults. Types:
         UUID is `fixed_size_binary(16)`, big endian; DateTime64(3) is `timestamp('ms', 'UTC')`; DateTime is
@@ -114,7 +115,7 @@ class Store:
         Raises TransientWriteError and PermanentWriteError.
         """
         settings = {**_INSERT_SETTINGS, "insert_deduplication_token": token}
-        name, block = f"{DATABASE}.{table}", _arrow_stream(rows, self._options.compression)
+        name, block = f"{self._database}.{table}", _arrow_stream(rows, self._options.compression)
         failure = f"cannot write {rows.num_rows} rows to {name}"
         with self._write_errors(failure):
             done = self._connected().raw_insert(name, rows.column_names, block, settings, "ArrowStream")
@@ -140,12 +141,13 @@ class Store:
     def command(self, sql: str, parameters: Mapping[str, Any]) -> None:
         """Runs a statement without rows. Raises TransientWriteError, PermanentWriteError."""
         with self._write_errors("cannot run a statement"):
-            self._connected().command(sql, parameters=dict(parameters))
+            self._connected().command(in_database(sql, self._database), parameters=dict(parameters))
 
     def query(self, sql: str, parameters: Mapping[str, Any] | None = None) -> Sequence[Sequence[Any]]:
         """All rows of a small result as Python values. Table names must be `headroom.NAME`. Raises QueryError."""
         try:
-            return self._connected().query(sql, parameters=dict(parameters or {})).result_rows
+            asked = in_database(sql, self._database)
+            return self._connected().query(asked, parameters=dict(parameters or {})).result_rows
         except (*_FAILURES, UnsupportedServerError) as exc:
             self._disconnect()
             raise QueryError(code_and_message(str(exc))[1]) from exc
@@ -153,7 +155,7 @@ class Store:
     def query_arrow(self, sql: str, parameters: Mapping[str, Any]) -> pa.Table:
         """A result of many rows, as columns. Raises QueryError."""
         try:
-            return self._connected().query_arrow(sql, parameters=dict(parameters))
+            return self._connected().query_arrow(in_database(sql, self._database), parameters=dict(parameters))
         except (*_FAILURES, UnsupportedServerError) as exc:
             self._disconnect()
             raise QueryError(code_and_message(str(exc))[1]) from exc
@@ -163,7 +165,7 @@ class Store:
         if not self._options.cluster:
             return True
         try:
-            [(behind,)] = self.query(replicas_behind(self._options.cluster, table))
+            [(behind,)] = self.query(replicas_behind(self._options.cluster, table), {"database": self._database})
         except QueryError:
             return False
         return not behind
@@ -177,7 +179,7 @@ class Store:
     def _connected(self) -> Client:
         if self._client is None:
             endpoint = self._endpoints[self._failures % len(self._endpoints)]
-            # headroom may not exist yet
+            # the database may not exist yet
             client = endpoint.connect(database=ANY_DATABASE, settings=self._options.client_settings())
             self._client = client
             _refuse_old(str(client.server_version))

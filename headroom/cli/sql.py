@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from http.client import HTTPException, HTTPResponse, IncompleteRead
 from urllib.parse import urlencode
 
-from exporters.clickhouse.connection import DATABASE, Endpoint, password_of, tls_of
+from exporters.clickhouse.connection import Endpoint, password_of, tls_of
 from exporters.clickhouse.errors import code_and_message
 
 _CONNECT_TIMEOUT_S = 10.0
@@ -48,7 +48,7 @@ def run_sql(query: str, url: str, format: str | None, environment: Mapping[str, 
 def _result(query: str, endpoint: Endpoint, output_format: str) -> Iterator[HTTPResponse]:
     """The open result. Raises SqlError, also from within the block when the connection breaks there."""
     parameters = {
-        "database": DATABASE,
+        "database": endpoint.database,
         "default_format": output_format,
         "wait_end_of_query": "1",  # so that an error gets its status, and no partial result is printed
     }

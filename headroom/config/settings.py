@@ -162,7 +162,7 @@ class ServeConfig(Section):
     # subscription file; None: the cluster's own, or a file in the data directory without brokers
     subscriptions: Path | None = None
     data: Directory = Path("headroom-data")  # directory of the spool and the managed ClickHouse server
-    # URL of an external ClickHouse server, or of the nodes of a cluster separated by commas
+    # URL of an external ClickHouse server, or of the nodes of a cluster separated by commas; the path is the database
     clickhouse: str | None = None
     clickhouse_password: SecretStr | None = None  # password of the URL's user; use HEADROOM_CLICKHOUSE_PASSWORD
     clickhouse_password_file: Path | None = None  # file of that password

@@ -13,11 +13,11 @@ from clickhouse_connect.driver.client import Client
 from clickhouse_connect.driver.exceptions import ClickHouseError
 from urllib3.exceptions import HTTPError
 
-from exporters.clickhouse.connection import Endpoint, tls_of
+from exporters.clickhouse.connection import Endpoint, in_database, tls_of
 from exporters.clickhouse.errors import error_text
 from exporters.clickhouse.store import PermanentWriteError, Store, TransientWriteError
 
-_ENGINE = "SELECT engine FROM system.tables WHERE database = 'headroom' AND name = {table:String}"
+_ENGINE = "SELECT engine FROM system.tables WHERE database = {database:String} AND name = {table:String}"
 
 
 class SourceError(Exception):
@@ -42,29 +42,32 @@ class ClickHouse:
 
     def batches(self, sql: str, parameters: Mapping[str, Any]) -> Iterator[pa.Table | pa.RecordBatch]:
         """Streams the result. Raises SourceError, possibly after some batches."""
-        with self._client() as client, client.query_arrow_stream(sql, dict(parameters), use_strings=True) as stream:
+        with (
+            self._client() as client,
+            client.query_arrow_stream(self._named(sql), dict(parameters), use_strings=True) as stream,
+        ):
             yield from stream
 
     def rows(self, sql: str, parameters: Mapping[str, Any]) -> list[dict[str, Any]]:
         """All rows of a small result. Raises SourceError."""
         with self._client() as client:
-            return list(client.query(sql, dict(parameters)).named_results())
+            return list(client.query(self._named(sql), dict(parameters)).named_results())
 
     def command(self, sql: str, parameters: Mapping[str, Any], *, token: str = "") -> None:
         """Runs a statement; INSERTs with the same token are deduplicated. Raises SourceError."""
         settings = {"insert_deduplication_token": token, "deduplicate_insert_select": "enable"} if token else {}
         with self._client() as client:
             known = {name: value for name, value in settings.items() if name in client.server_settings}
-            client.command(sql, dict(parameters), settings=known)
+            client.command(self._named(sql), dict(parameters), settings=known)
 
     def stored(self, table: str) -> str:
         """The table that holds the rows: on a cluster, the local table behind the Distributed one. Raises
         SourceError."""
-        found = self.rows(_ENGINE, {"table": table})
+        found = self.rows(_ENGINE, {"table": table, "database": self._endpoint.database})
         return f"{table}_local" if found and found[0]["engine"] == "Distributed" else table
 
     def insert(self, table: str, rows: pa.Table, *, token: str) -> None:
-        """Inserts a batch into a table of database headroom; batches with the same token are deduplicated. Raises
+        """Inserts a batch into a table of the database; batches with the same token are deduplicated. Raises
         SourceError."""
         store = Store(self._writer())
         try:
@@ -81,6 +84,9 @@ class ClickHouse:
             return self._endpoint.as_writer()
         except OSError as exc:
             raise SourceError(f"cannot read the password of {self.name}'s writer: {exc.strerror}") from exc
+
+    def _named(self, sql: str) -> str:
+        return in_database(sql, self._endpoint.database)
 
     @property
     def _endpoint(self) -> Endpoint:

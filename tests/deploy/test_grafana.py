@@ -17,7 +17,7 @@ from tests.kit.clickhouse import RunningClickHouse, running_clickhouse
 from tests.kit.promtool import promtool, run
 
 ROOT = Path(__file__).parents[2]
-_VALUES = {"${cluster:singlequote}": "'c'", "${client:singlequote}": "'app'"}
+_VALUES = {"${database}": "headroom", "${cluster:singlequote}": "'c'", "${client:singlequote}": "'app'"}
 _TIME_FILTER = re.compile(r"\$__timeFilter\((\w+)\)")
 
 
@@ -81,7 +81,7 @@ def test_every_variable_runs_as_a_reader(server: RunningClickHouse) -> None:
     for name in DASHBOARDS:
         for variable in json.loads((HERE / f"{name}.json").read_text())["templating"]["list"]:
             if variable["type"] == "query":
-                client.query(variable["query"])
+                client.query(filled(variable["query"]))
     client.close()
 
 

@@ -10,6 +10,7 @@ import socket
 import subprocess
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from typing import Any
 from clickhouse_connect.driver.client import Client
 
 from exporters.clickhouse import schema
-from exporters.clickhouse.connection import ANY_DATABASE, Endpoint
+from exporters.clickhouse.connection import ANY_DATABASE, DATABASE, Endpoint, in_database
 from exporters.clickhouse.managed.configuration import ServerSettings
 from exporters.clickhouse.managed.document import write_document
 from exporters.clickhouse.managed.server import ManagedServer
@@ -27,6 +28,7 @@ from headroom.demo.kit.jars import fetch_once
 from headroom.demo.kit.processes import LOOPBACK, free_ports, start, stop
 
 NAME = "metrics"  # of the cluster, in remote_servers
+OTHER_DATABASE = "ops"  # which the roles may use as well
 ROLES = {"writer": "writers", "reader": "readers", "jobs": "jobs"}  # of each user
 _PASSWORD = "only-in-tests"
 _MEMORY_BYTES = 1 << 30
@@ -131,8 +133,9 @@ class RunningCluster:
         self.nodes = nodes
         self.password_file = password_file  # of all its users
 
-    def store(self, **options: Any) -> Store:
-        return Store(*(node.endpoint("writer") for node in self.nodes), options=StoreOptions(NAME, **options))
+    def store(self, database: str = DATABASE, **options: Any) -> Store:
+        nodes = (replace(node.endpoint("writer"), database=database) for node in self.nodes)
+        return Store(*nodes, options=StoreOptions(NAME, **options))
 
     @property
     def url(self) -> str:
@@ -143,9 +146,11 @@ class RunningCluster:
         """Until every replica of every table has all rows."""
         for node in self.nodes:
             with node.admin() as client:
-                tables = client.query("SELECT name FROM system.tables WHERE engine LIKE 'Replicated%MergeTree'")
-                for (table,) in tables.result_rows:
-                    client.command(f"SYSTEM SYNC REPLICA headroom.{table} LIGHTWEIGHT")
+                tables = client.query(
+                    "SELECT database, name FROM system.tables WHERE engine LIKE 'Replicated%MergeTree'"
+                )
+                for database, table in tables.result_rows:
+                    client.command(f"SYSTEM SYNC REPLICA {database}.{table} LIGHTWEIGHT")
 
 
 @contextlib.contextmanager
@@ -177,6 +182,8 @@ def create_users(client: Client) -> None:
         text = (files("deploy") / "clickhouse" / "roles" / f"{role}.sql").read_text(encoding="utf-8")
         for statement in schema.statements(text):
             client.command(statement)
+            if statement.startswith("GRANT"):  # and for a database of another name
+                client.command(in_database(statement, OTHER_DATABASE))
         client.command(
             f"CREATE USER {user} IDENTIFIED BY '{_PASSWORD}' DEFAULT ROLE headroom_{role}"
             f" SETTINGS PROFILE 'headroom_{role}'"

@@ -21,7 +21,7 @@ from telemetry.ingest.arrow_tables import limits_table, usage_table
 from telemetry.ingest.rollups import ROLL_UP, Slice
 from tests.bench.kit.serve import waited
 from tests.exporters.clickhouse.test_store import points
-from tests.kit.clickhouse_cluster import RunningCluster, running_cluster, zookeeper_libs
+from tests.kit.clickhouse_cluster import NAME, OTHER_DATABASE, RunningCluster, running_cluster, zookeeper_libs
 
 ACTIVE = "SELECT active_replicas FROM system.replicas WHERE table = 'points_local'"
 
@@ -71,6 +71,25 @@ def test_second_migration_changes_nothing(cluster: RunningCluster, store: Store)
     assert first == second
     kinds = dict(first)
     assert kinds["Distributed"] == sum(count for engine, count in first if engine.startswith("Replicated"))
+
+
+def test_database_of_another_name_holds_all_tables(cluster: RunningCluster, store: Store) -> None:
+    other = cluster.store(OTHER_DATABASE)
+    other.migrate()
+    other.check()
+    other.insert("points", points("other", 30), token="other")
+    count = f"SELECT count(), sum(value) FROM {OTHER_DATABASE}.points WHERE cluster = 'other'"
+    assert answers(cluster, count) == [[(30, 435.0)]] * 2
+    assert answers(cluster, "SELECT count() FROM headroom.points WHERE cluster = 'other'") == [[(0,)]] * 2
+    tables = "SELECT name FROM system.tables WHERE database = '{}' ORDER BY name"
+    named, ours = (answers(cluster, tables.format(name)) for name in (OTHER_DATABASE, "headroom"))
+    assert named == ours
+    ours_in_it = f"database = '{OTHER_DATABASE}' AND create_table_query LIKE '%headroom.%'"
+    assert answers(cluster, f"SELECT count() FROM system.tables WHERE {ours_in_it}") == [[(0,)]] * 2
+    waited(lambda: other.replicas_agree("points"), 60)
+    other.close()
+    with cluster.nodes[0].admin() as client:  # another test takes a node's disk away
+        client.command(f"DROP DATABASE {OTHER_DATABASE} ON CLUSTER {NAME} SYNC")
 
 
 def test_store_without_cluster_name_is_refused(cluster: RunningCluster, store: Store) -> None:

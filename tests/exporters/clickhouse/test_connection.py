@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from exporters.clickhouse.connection import Endpoint, password_of
+from exporters.clickhouse.connection import Endpoint, in_database, password_of
 
 
 def test_endpoint_has_default_ports_and_user() -> None:
@@ -27,12 +27,36 @@ def test_endpoint_has_default_ports_and_user() -> None:
     "url",
     [
         "", "clickhouse:9000", "http://", "ftp://h/headroom", "http://h:x", "http://h:0", "http://h:99999",
-        "http://h:1/other", "http://h/?user=u", "http://h/#f",
+        "http://h:1/a/b", "http://h/with-dash", "http://h/system",
+        "http://h/INFORMATION_SCHEMA", "http://h/9", "http://h/?user=u", "http://h/#f",
     ],
 )  # fmt: skip
 def test_invalid_url_is_refused(url: str) -> None:
     with pytest.raises(ValueError, match=r"is not http|names more than a server"):
         Endpoint.parse(url)
+
+
+def test_url_may_name_another_database() -> None:
+    other = Endpoint.parse("http://h/ops_2")
+    assert (other.database, Endpoint.parse("http://h").database) == ("ops_2", "headroom")
+    assert other.url == "http://h:8123/ops_2"
+    with pytest.raises(ValueError, match="these have headroom, ops"):
+        Endpoint.parse_nodes("http://a,http://b/ops")
+
+
+@pytest.mark.parametrize(
+    ("sql", "named"),
+    [
+        ("SELECT a FROM headroom.points", "SELECT a FROM ops.points"),
+        ("INSERT INTO headroom.a SELECT * FROM headroom.b FINAL", "INSERT INTO ops.a SELECT * FROM ops.b FINAL"),
+        ("SELECT ' headroom on broker ', headroom FROM x", "SELECT ' headroom on broker ', headroom FROM x"),
+        ("SELECT 1 FROM clusterAllReplicas('headroom.prod', system.one)", None),
+        ("SELECT 1 FROM my_headroom.points, a.headroom.b", None),
+    ],
+)
+def test_sql_names_the_other_database(sql: str, named: str | None) -> None:
+    assert in_database(sql, "ops") == (named or sql)
+    assert in_database(sql, "headroom") == sql
 
 
 @pytest.mark.parametrize("url", ["http://u:hidden@h", "http://:hidden@h:1/headroom", "ftp://u:hidden@", "http://u:@h"])

@@ -1,4 +1,4 @@
-"""An external server over https: its CA, login by certificate, compressed inserts."""
+"""An external server over https: its CA, login by certificate, compressed inserts, a database of another name."""
 
 from __future__ import annotations
 
@@ -47,6 +47,9 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
     robot = {"ssl_certificates": {"common_name": "robot"}, "profile": "base", "quota": "default"}
     grants = {"grants": {"query": ["GRANT SELECT ON headroom.*"]}, "networks": {"ip": "::/0"}}
     write_document(directory / "clickhouse" / "users.d" / "robot.xml", {"users": {"robot": {**robot, **grants}}})
+    owner = {"password": "pass", "profile": "base", "quota": "default", "networks": {"ip": "::/0"}}
+    owned = {"grants": {"query": ["GRANT ALL ON ops.*", "GRANT SELECT ON *.*"]}}
+    write_document(directory / "clickhouse" / "users.d" / "owner.xml", {"users": {"owner": {**owner, **owned}}})
     running = ManagedServer(ServerSettings(directory / "clickhouse"))
     try:
         running.launch()
@@ -96,3 +99,26 @@ def test_certificate_of_another_user_is_refused(server: Secured) -> None:
     somebody = Endpoint("https", "127.0.0.1", server.port, "robot", "", Tls(str(server.authority.ca), certificate, key))
     with pytest.raises(QueryError, match=r"Authentication failed|AUTHENTICATION_FAILED|REQUIRED_PASSWORD"):
         Store(somebody).query("SELECT 1")
+
+
+def test_database_of_another_name(server: Secured, capfd: pytest.CaptureFixture[str]) -> None:
+    url = f"https://owner@127.0.0.1:{server.port}/ops"
+    ca = str(server.authority.ca)
+    endpoint = Endpoint.parse(url, "pass", Tls(ca=ca))
+    store = Store(endpoint, options=StoreOptions(retention_days={"points": 3}))
+    store.migrate()
+    store.migrate()
+    store.check()
+    store.insert("points", points("ops", 10), token="ops")
+    assert store.holds("points", points("ops", 10))
+    elsewhere = "SELECT name FROM system.tables WHERE database = 'ops' AND create_table_query LIKE '%headroom.%'"
+    assert store.query(elsewhere) == []
+    [(ttl,)] = store.query("SELECT engine_full FROM system.tables WHERE database = 'ops' AND name = 'points'")
+    assert "toIntervalDay(3)" in ttl
+    store.close()
+    asked = "SELECT count() AS found FROM headroom.points WHERE cluster = 'ops'"  # as all SQL of this repository
+    assert read_rows(endpoint, asked) == [{"found": 10}]
+    assert read_rows(Endpoint.parse(f"{url[:-4]}/headroom", "pass", Tls(ca=ca)), asked) == [{"found": 0}]
+    variables = {"HEADROOM_CLICKHOUSE_TLS__CA": ca, "HEADROOM_CLICKHOUSE_PASSWORD": "pass"}
+    assert run_sql("SELECT count() FROM points WHERE cluster = 'ops'", url, "TSV", variables) == 0
+    assert capfd.readouterr().out == "10\n"
