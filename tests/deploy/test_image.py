@@ -5,7 +5,9 @@ Minutes and some hundred MB: `make image` runs this where buildah is, and `make 
 
 from __future__ import annotations
 
+import json
 import os
+import shlex
 import signal
 import subprocess
 import threading
@@ -24,6 +26,8 @@ pytestmark = [pytest.mark.image, pytest.mark.java, pytest.mark.timeout(1500)]
 ROOT = Path(__file__).parents[2]
 BASE, IMAGE = "localhost/headroom-base", "localhost/headroom"
 DEBIAN = "python3,python3-venv,python3-dev,gcc,libc6-dev,ca-certificates"
+ENTRYPOINT, DATA = "/opt/headroom/entrypoint.sh", "/var/lib/headroom"
+USER = 10001
 PATIENCE_S = 60.0
 
 
@@ -63,44 +67,77 @@ def container(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 def run(container: str, *argv: str) -> str:
-    return buildah("run", "--isolation", "chroot", container, "--", *argv)
+    """The name of the host can be resolved, as in a pod."""
+    return buildah("run", "--isolation", "chroot", "--hostname", "localhost", container, "--", *argv)
+
+
+def confined(container: str, data: Path) -> list[str]:
+    """The command line of the entry point with a read-only root, two writable directories and no capability.
+
+    As `podman run --read-only --cap-drop ALL`. The process id is in `data`.
+    """
+    options = ["--isolation", "chroot", "--hostname", "localhost", "--user", "root", "--cap-add", "CAP_SYS_ADMIN"]
+    mounts = ["--volume", f"{data}:{DATA}", "--mount", "type=tmpfs,destination=/tmp"]
+    ids = [f"--reuid={USER}", f"--regid={USER}", "--clear-groups"]
+    unprivileged = shlex.join(["setpriv", *ids, "--bounding-set=-all", "--no-new-privs"])
+    script = f'mount -o remount,ro,bind / && echo $$ > {DATA}/pid && exec {unprivileged} {ENTRYPOINT} "$@"'
+    return ["buildah", "run", *options, *mounts, container, "--", "sh", "-c", script, "sh"]
+
+
+def health_check(http: str) -> list[str]:
+    """The image's own health check, at another port."""
+    image = json.loads(buildah("inspect", "--type", "image", IMAGE))
+    kind, *command = image["Docker"]["config"]["Healthcheck"]["Test"]
+    assert kind == "CMD"
+    return [argument.replace("127.0.0.1:9644", http) for argument in command]
 
 
 def test_image_runs_compiled_as_an_unprivileged_user(container: str) -> None:
     assert "(compiled, Python 3.11" in run(container, "headroom", "--version")
-    assert run(container, "id", "-u") == "10001"
+    assert run(container, "id", "-u") == str(USER)
     assert run(container, "sh", "-c", "test -w /usr || test -w /opt/headroom || echo read-only") == "read-only"
     assert "17." in run(container, "sh", "-c", "java -version 2>&1")
 
 
 def test_entry_point_starts_headroom_and_spark(container: str) -> None:
-    entrypoint = "/opt/headroom/entrypoint.sh"
-    assert "(compiled, Python 3.11" in run(container, entrypoint, "--version")
-    driver = f"SPARK_DRIVER_BIND_ADDRESS=127.0.0.1 {entrypoint} driver --version 2>&1"
+    assert "(compiled, Python 3.11" in run(container, ENTRYPOINT, "--version")
+    driver = f"SPARK_DRIVER_BIND_ADDRESS=127.0.0.1 {ENTRYPOINT} driver --version 2>&1"
     assert "version 4.3.0" in run(container, "sh", "-c", driver)
 
 
-def test_java_client_pushes_and_the_container_drains(container: str, jvm: Jvm, tmp_path: Path) -> None:
+def test_java_client_pushes_and_a_read_only_container_drains(container: str, jvm: Jvm, tmp_path: Path) -> None:
     kafka, http, sql = (f"127.0.0.1:{port}" for port in free_ports(3))
-    script = "echo $$ > /tmp/pid; exec headroom serve --data /var/lib/headroom"
-    listeners = f"{script} --listen {kafka} --http {http} --sql {sql}"
-    argv = ["buildah", "run", "--isolation", "chroot", container, "--", "sh", "-c", listeners]
+    volume = tmp_path / "volume"
+    volume.mkdir()
+    os.chown(volume, USER, USER)
+    argv = [*confined(container, volume), "serve", "--data", DATA, "--listen", kafka, "--http", http, "--sql", sql]
     with (tmp_path / "log").open("wb") as log:
         process = start(argv, stderr=log, stdout=subprocess.PIPE)
     assert first_line(process, PATIENCE_S) == f"ready kafka={kafka} http={http} sql={sql}", (
         tmp_path / "log"
     ).read_text()
-    pid = int(run(container, "cat", "/tmp/pid"))
+    pid = int((volume / "pid").read_text())
     try:
+        assert is_confined(pid)
         ask = ["headroom", "subscriptions", "alter", "--name", "all", "--metrics", "*", "--interval", "1000"]
         run(container, *ask, "--bootstrap-server", kafka)
         pushes = pushed(jvm, kafka, sql)
         assert pushes > 0
-        with urlopen(f"http://{http}/healthz", timeout=10) as answer:
-            assert answer.status == 200
+        run(container, *health_check(http))
     finally:
         os.kill(pid, signal.SIGTERM)
     assert process.wait(60) == 0, (tmp_path / "log").read_text()
+    with pytest.raises(AssertionError, match="Connection refused"):
+        run(container, *health_check(http))
+
+
+def is_confined(pid: int) -> bool:
+    """Whether the process sees a read-only root, is not root and has no capability."""
+    process = Path("/proc") / str(pid)
+    [root] = [line.split() for line in (process / "mounts").read_text().splitlines() if line.split()[1] == "/"][-1:]
+    status = dict(line.split(":\t", 1) for line in (process / "status").read_text().splitlines() if ":\t" in line)
+    no_rights = (int(status["CapEff"], 16), int(status["CapBnd"], 16), status["NoNewPrivs"]) == (0, 0, "1")
+    return "ro" in root[3].split(",") and status["Uid"].split() == [str(USER)] * 4 and no_rights
 
 
 def pushed(jvm: Jvm, kafka: str, sql: str) -> int:
