@@ -1,4 +1,4 @@
-"""An external server over https: its CA, login by certificate, compressed inserts, a database of another name."""
+"""An external server over https: its CA, certificate login, compression, a database of another name, its backups."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import pytest
 
-from exporters.clickhouse.connection import WRITER, Endpoint, Tls
+from exporters.clickhouse.connection import ANY_DATABASE, WRITER, Endpoint, Tls
 from exporters.clickhouse.managed.configuration import ServerSettings
 from exporters.clickhouse.managed.document import write_document
 from exporters.clickhouse.managed.server import ManagedServer
@@ -42,7 +42,8 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
         (directory / "clickhouse" / name).mkdir(parents=True)
     openssl = {"certificateFile": certificate, "privateKeyFile": key, "caConfig": authority.ca}
     verify = {"verificationMode": "relaxed", "loadDefaultCAFile": "false"}
-    sections = {"https_port": port, "openSSL": {"server": {**openssl, **verify}}}
+    backups = {"allowed_path": str(directory / "backups")}
+    sections = {"https_port": port, "openSSL": {"server": {**openssl, **verify}}, "backups": backups}
     write_document(directory / "clickhouse" / "conf.d" / "tls.xml", sections)
     robot = {"ssl_certificates": {"common_name": "robot"}, "profile": "base", "quota": "default"}
     grants = {"grants": {"query": ["GRANT SELECT ON headroom.*"]}, "networks": {"ip": "::/0"}}
@@ -122,3 +123,22 @@ def test_database_of_another_name(server: Secured, capfd: pytest.CaptureFixture[
     variables = {"HEADROOM_CLICKHOUSE_TLS__CA": ca, "HEADROOM_CLICKHOUSE_PASSWORD": "pass"}
     assert run_sql("SELECT count() FROM points WHERE cluster = 'ops'", url, "TSV", variables) == 0
     assert capfd.readouterr().out == "10\n"
+
+
+def test_dropped_database_is_restored_from_a_backup(server: Secured, tmp_path: Path) -> None:
+    """The command of docs/install.md. Rows that the backup has and that are inserted again count once with FINAL."""
+    endpoint = server.endpoint(Tls(ca=str(server.authority.ca)))
+    store = Store(endpoint)
+    store.insert("points", points("backup", 1000), token="backup")
+    archive = f"File('{tmp_path.name}')"
+    with endpoint.connect() as client:
+        client.command(f"BACKUP DATABASE headroom TO {archive}")
+        client.command("DROP DATABASE headroom SYNC")
+    with endpoint.connect(database=ANY_DATABASE) as client:
+        client.command(f"RESTORE DATABASE headroom FROM {archive}")
+    store.migrate()
+    store.insert("points", points("backup", 1000), token="after")
+    found = store.query("SELECT count(), sum(value) FROM headroom.points FINAL WHERE cluster = 'backup'")
+    assert [tuple(row) for row in found] == [(1000, 499_500.0)]
+    assert store.query("SELECT count() FROM headroom.client_metrics WHERE cluster = 'backup'") == [(2000,)]
+    store.close()
