@@ -50,7 +50,7 @@ def released(server: ManagedServer) -> Iterator[Client]:
     """A connection to a server whose database is that of the first release, with a row in each table."""
     with _endpoint(server).connect(database=ANY_DATABASE) as client:
         client.command("DROP DATABASE IF EXISTS headroom SYNC")
-        for statement in (schema.CREATE_DATABASE, OLD_RECORD_TABLE):
+        for statement in (schema.CREATE_DATABASE.format(database="headroom"), OLD_RECORD_TABLE):
             client.command(statement)
         for migration in schema.migrations()[:NEWEST_RELEASED]:
             for statement in migration.statements:
