@@ -5,10 +5,12 @@ from __future__ import annotations
 import time
 from typing import Final
 
+_TIME_NS: Final = time.time_ns  # looked up once
+
 
 def now_ms() -> int:
     """Wall time, ms since the epoch."""
-    return time.time_ns() // 1_000_000
+    return _TIME_NS() // 1_000_000
 
 
 _WALL_AT_START_NS: Final = time.time_ns() - time.monotonic_ns()

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Final, TypeAlias
 
 from exporters.levels import MutedTime
-from exporters.model import Exchange, QuotaKey, UsageSample
+from exporters.model import ExchangeValues, QuotaKey, UsageSample
 from quota_metrics.measure.quota_in_force import QuotaInForce, QuotaOf, unknown_quota
 from quota_metrics.windows import Rate
 
@@ -77,8 +77,8 @@ class UsageMeter:
         """User and client-id of all measured clients."""
         return {(user, client_id) for _quota_key, user, client_id, _broker_id in self._clients}
 
-    def exchange(self, exchange: Exchange) -> None:
-        """Counts one exchange; ignores `exchange.address`, because quotas on ip do not limit bytes."""
+    def exchange(self, exchange: ExchangeValues) -> None:
+        """Counts one exporters.model.Exchange; ignores its address, because quotas on ip do not limit bytes."""
         principal, client_id, _, broker_id, api_key, request_bytes, response_bytes, throttle_ms, now_ms = exchange
         if api_key == PRODUCE:
             self._byte_usage((_PRODUCER, principal, client_id, broker_id), request_bytes, throttle_ms, now_ms)

@@ -8,13 +8,16 @@ from telemetry.gateway.client_identity import ClientIdentity
 from telemetry.gateway.exchanges import Observe, PendingRequest, PendingRequests
 from telemetry.gateway.security.authentication import RAW_TOKEN, SASL
 from telemetry.wire import address_rewrites as addresses
-from telemetry.wire.apis import API_VERSIONS, PRODUCE, SASL_HANDSHAKE
+from telemetry.wire.apis import API_VERSIONS, PRODUCE, SASL_HANDSHAKE, flags_of
 from telemetry.wire.errors import ProtocolError
 from telemetry.wire.frames import FORWARD, HOLD, LENGTH_BYTES, SKIP, UNDECIDED, FrameScanner
-from telemetry.wire.headers import RESPONSE_HEAD, encode_response
+from telemetry.wire.headers import encode_response
 from telemetry.wire.primitives import int32_at
 
-_HELD: Final = frozenset({API_VERSIONS, PRODUCE, *addresses.REWRITES})
+_HELD: Final = flags_of({API_VERSIONS, PRODUCE, *addresses.REWRITES})
+_HELD_WITH_SASL: Final = flags_of({API_VERSIONS, PRODUCE, *addresses.REWRITES, *SASL})
+_HEAD_BYTES: Final = 9  # correlation id, no tagged fields, throttle_time_ms
+_RESPONSE_HEAD_BYTES: Final = 8
 _MAX_HELD_BYTES: Final = 128 << 20  # of a response that is rewritten: fits Metadata of a million partitions
 
 
@@ -39,10 +42,10 @@ class BrokerResponses(FrameScanner):
         self._address_of = address_of
         self._observe = observe
         self._now_ms = 0
-        self._held = _HELD if client.sasl is None else _HELD | SASL
+        self._held = _HELD if client.sasl is None else _HELD_WITH_SASL
         self._unmatched = False  # the current response belongs to no pending request
 
-    def feed_at(self, data: bytes, now_ms: int) -> list[bytes]:
+    def feed_at(self, data: bytes, now_ms: int) -> bytes:
         """`feed` at a time. Raises ProtocolError."""
         self._now_ms = now_ms
         return self.feed(data)
@@ -54,8 +57,7 @@ class BrokerResponses(FrameScanner):
         if pending is not None and pending.version == RAW_TOKEN:
             self._unmatched = False
             return HOLD
-        needed = min(length, 9)  # correlation id, no tagged fields, throttle_time_ms
-        if len(data) - offset < needed:
+        if len(data) - offset < min(length, _HEAD_BYTES):
             return UNDECIDED
         if length < LENGTH_BYTES:
             raise ProtocolError(f"cannot read a response of {length} bytes")
@@ -69,7 +71,7 @@ class BrokerResponses(FrameScanner):
         _read_throttle_ms(pending, data, offset)
         if pending.keep_alive:
             return SKIP
-        if pending.api.key not in self._held:
+        if not self._held[pending.api.key]:
             return FORWARD
         if length > _MAX_HELD_BYTES:
             raise ProtocolError(f"cannot rewrite a {pending.api.name} response of {length} bytes")
@@ -80,10 +82,16 @@ class BrokerResponses(FrameScanner):
         assert pending is not None
         if pending.keep_alive:
             return self.end()
-        if pending.api.key in SASL:
+        key, version = pending.api.key, pending.version
+        start = _RESPONSE_HEAD_BYTES + (1 if version >= pending.api.response_tags_from else 0)
+        if key == PRODUCE and (throttle_ms := addresses.unmoved_throttle_ms(frame, start, version)) >= 0:
+            pending.throttle_ms = throttle_ms
+            behind = self.end()
+            return frame + behind if behind else frame
+        if key in SASL:
             self._read_sasl(pending, frame)
             return frame + self.end()
-        body = frame[RESPONSE_HEAD.size + (pending.version >= pending.api.response_tags_from) :]
+        body = frame[start:]
         rewritten = self._rewritten(pending, body)
         if rewritten is not body:
             frame = encode_response(pending.api, pending.version, pending.correlation_id, rewritten)
@@ -103,7 +111,7 @@ class BrokerResponses(FrameScanner):
         sasl = self._client.sasl
         assert sasl is not None
         flexible = pending.api.flexible(pending.version)
-        body = frame[RESPONSE_HEAD.size + flexible :]
+        body = frame[_RESPONSE_HEAD_BYTES + (1 if flexible else 0) :]
         if pending.version == RAW_TOKEN:
             sasl.token_answered(frame[LENGTH_BYTES:], 0, self._now_ms)
         elif pending.api.key == SASL_HANDSHAKE:

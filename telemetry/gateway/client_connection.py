@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
-from typing import Final, cast
+from typing import Final
 
 from mypy_extensions import mypyc_attr
 
@@ -17,7 +17,7 @@ from telemetry.gateway.networks import Network
 from telemetry.gateway.security.listener_security import ListenerSecurity
 from telemetry.gateway.security.token_owners import TokenOwners
 from telemetry.gateway.timeouts import TimedConnection
-from telemetry.gateway.upstream_connection import UpstreamConnection, UpstreamOwner, limit_writes, open_upstream, write
+from telemetry.gateway.upstream_connection import TlsStreamProtocol, UpstreamConnection, UpstreamOwner, open_upstream
 from telemetry.receiver.group_commit import GroupCommit
 from telemetry.receiver.receiver import TelemetryReceiver
 from telemetry.wire.errors import ProtocolError
@@ -69,13 +69,11 @@ class ClientConnection(TimedConnection, UpstreamOwner):
         self._upstream: UpstreamConnection | None = None
         self._early: list[bytes] = []  # bytes received before the upstream was connected
         self._address: str | None = None  # None: not admitted
-        self._authenticates = False  # and has not done so yet
         self._upstream_quiet_sweeps = 0
-        self._draining = self._full = False
+        self._authenticates = self._draining = self._full = False  # _authenticates: and has not done so yet
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)  # uvloop's is no subclass
-        limit_writes(self._transport)
+        self._transport = self.streams(transport)
         self._gateway.counts.connections_total += 1
         peer = self._transport.get_extra_info("peername")
         if peer is None or self._gateway.admission.admit(peer[0]) is not None:  # None: reset before it was accepted
@@ -102,13 +100,11 @@ class ClientConnection(TimedConnection, UpstreamOwner):
         self._connecting = loop.create_task(self._connect())
 
     async def _connect(self) -> None:
-        gateway, listeners = self._gateway, self._listener.listeners
+        gateway, listeners, networks = self._gateway, self._listener.listeners, self._gateway.upstream_networks
         for node in listeners.candidates(self._node_id):
             try:
                 async with asyncio.timeout(gateway.connect_timeout_s):
-                    upstream = await open_upstream(
-                        self, node, self._security, self._principal, gateway.upstream_networks
-                    )
+                    upstream = await open_upstream(self, node, self._security, self._principal, networks)
             except (OSError, TimeoutError) as exc:
                 gateway.counts.upstream_failures += 1
                 listeners.not_reached(node.node_id, str(exc) or "timed out")
@@ -218,11 +214,11 @@ class ClientConnection(TimedConnection, UpstreamOwner):
 
     def _pump(self, session: ProxiedConnection) -> None:
         if session.to_upstream and self._upstream is not None:
-            write(self._upstream.transport, session.to_upstream)
-            session.to_upstream = []
+            self._upstream.transport.write(session.to_upstream)
+            session.to_upstream = b""
         if session.to_client:
-            write(self._transport, session.to_client)
-            session.to_client = []
+            self._transport.write(session.to_client)
+            session.to_client = b""
         if session.unflushed:
             session.unflushed = False
             self._gateway.commit.soon(self._flushed)  # after earlier answers are written: it may call `_flushed`
@@ -297,3 +293,7 @@ class ClientConnection(TimedConnection, UpstreamOwner):
             self._session.closed()
         if self._upstream is not None:
             self._upstream.close()  # data written before is still sent, such as acks=0 produces
+
+
+class TlsClientConnection(ClientConnection, TlsStreamProtocol):
+    """A client's connection with TLS."""

@@ -5,15 +5,13 @@ from __future__ import annotations
 import dataclasses
 from typing import Final
 
-from exporters.model import Connection, Exchange
+from exporters.model import Connection, ExchangeValues
 from telemetry.gateway.exchanges import PendingRequest
 from telemetry.gateway.request_heads import software_of
 from telemetry.gateway.security.authentication import SaslSession
 from telemetry.rules.client_instances import Caller
 
 _MAX_SOFTWARE_CHARS: Final = 255
-_EXCHANGE: Final = Exchange
-_NEW_TUPLE: Final = tuple.__new__
 
 
 class ClientIdentity:
@@ -76,10 +74,10 @@ class ClientIdentity:
         if self.sasl is not None and self.sasl.principal not in (None, self.facts.principal):
             self._know(dataclasses.replace(self.facts, principal=self.sasl.principal))
 
-    def exchange(self, pending: PendingRequest, now_ms: int) -> Exchange:
+    def exchange(self, pending: PendingRequest, now_ms: int) -> ExchangeValues:
         """The exchange for the usage meter, after the broker's answer, or at once for a request without one
         (acks=0)."""
-        values = (
+        return (
             self._principal,
             pending.client_id or "",
             self._address,
@@ -90,7 +88,6 @@ class ClientIdentity:
             pending.throttle_ms,
             now_ms,
         )
-        return _NEW_TUPLE(_EXCHANGE, values)  # what Exchange(*values) does, without its interpreted constructor
 
     def _know(self, facts: Connection) -> None:
         self.facts = facts

@@ -23,7 +23,7 @@ from telemetry.gateway.broker_responses import BrokerResponses
 from telemetry.gateway.client_identity import ClientIdentity
 from telemetry.gateway.exchanges import Limits, LocalAnswer, Observe, PendingRequest, PendingRequests
 from telemetry.gateway.push_fast_path import KnownPushes
-from telemetry.gateway.request_heads import MAX_REQUEST_HEAD_BYTES, acks_of, check_head
+from telemetry.gateway.request_heads import MAX_REQUEST_HEAD_BYTES, acks_of, api_of, check_head
 from telemetry.gateway.security.authentication import RAW_TOKEN, SASL, SaslSession
 from telemetry.receiver.receiver import Answer, TelemetryReceiver
 from telemetry.rules.client_metrics import PushRequest
@@ -38,7 +38,7 @@ from telemetry.wire.apis import (
 )
 from telemetry.wire.errors import ProtocolError
 from telemetry.wire.frames import FORWARD, HOLD, LENGTH_BYTES, SKIP, UNDECIDED, FrameScanner
-from telemetry.wire.headers import REQUEST_HEAD, encode_request, request_body
+from telemetry.wire.headers import REQUEST_HEAD_BYTES, encode_request, request_body
 from telemetry.wire.primitives import int16_at, int32_at
 from telemetry.wire.telemetry_messages import read_push, read_push_head
 
@@ -46,7 +46,6 @@ from telemetry.wire.telemetry_messages import read_push, read_push_head
 _API_VERSIONS_TOO_NEW: Final = struct.pack(">hihhh", 35, 1, API_VERSIONS, 0, APIS[API_VERSIONS].max_version)
 _HELD: Final = frozenset({GET_TELEMETRY_SUBSCRIPTIONS, PUSH_TELEMETRY, API_VERSIONS})
 _PUSH: Final = APIS[PUSH_TELEMETRY]
-_CLIENT_ID_AT: Final = LENGTH_BYTES + REQUEST_HEAD.size  # in a frame
 
 
 class ProxiedConnection(FrameScanner):
@@ -68,8 +67,8 @@ class ProxiedConnection(FrameScanner):
         sasl: SaslSession | None = None,
     ) -> None:
         super().__init__(limits.max_request_bytes)
-        self.to_upstream: list[bytes] = []
-        self.to_client: list[bytes] = []
+        self.to_upstream = b""
+        self.to_client = b""
         self.unflushed = False
         self.unfinished_request = 0
         self.response_waits = False
@@ -82,6 +81,7 @@ class ProxiedConnection(FrameScanner):
         self._pending = PendingRequests(limits.max_in_flight)
         self._sasl = sasl  # None: the listener has no SASL
         self._held_keys = _HELD.union(SASL if sasl else (), local or ())
+        self._key_and_version, self._api, self._holds = 1 << 32, _PUSH, True  # of the last request: none
         self._held: PendingRequest | None = None  # the arriving request, unless it is only forwarded
         self._too_large: PushRequest | None = None  # the same, when it is skipped
         self._client_id_end = 0  # of the held request: offset in its frame
@@ -140,8 +140,7 @@ class ProxiedConnection(FrameScanner):
         self.unfinished_request = 0
 
     def keep_alive(self, now_ms: int) -> None:
-        """Sends ApiVersions, because a broker closes the idle upstream connection of a client that only pushes
-        telemetry.
+        """Sends ApiVersions: a broker closes the idle upstream connection of a client that only pushes telemetry.
 
         Not while requests are in flight, before SASL is done, or after its session expired.
         """
@@ -151,7 +150,7 @@ class ProxiedConnection(FrameScanner):
         pending = PendingRequest(APIS[API_VERSIONS], 0, 0, None, 0)
         pending.keep_alive = True
         self._pending.append(pending)
-        self.to_upstream.append(encode_request(API_VERSIONS, 0, 0, self._client.last_client_id))
+        self.to_upstream += encode_request(API_VERSIONS, 0, 0, self._client.last_client_id)
 
     def closed(self) -> None:
         """Handles a disconnect of the client."""
@@ -177,18 +176,19 @@ class ProxiedConnection(FrameScanner):
         return self._begin_held(PendingRequest(APIS[SASL_AUTHENTICATE], RAW_TOKEN, 0, None, length), data, offset)
 
     def _begin_request(self, length: int, data: bytes, offset: int) -> int:
-        if len(data) - offset < REQUEST_HEAD.size:
-            if length < REQUEST_HEAD.size:
+        start = offset + REQUEST_HEAD_BYTES
+        if len(data) < start:
+            if length < REQUEST_HEAD_BYTES:
                 raise ProtocolError(f"cannot read a request of {length} bytes")
             return UNDECIDED
-        key, version = int16_at(data, offset), int16_at(data, offset + 2)
-        api = APIS.get(key)
-        if api is None or version < 0 or (version > api.max_version and key != API_VERSIONS):
-            raise ProtocolError(f"cannot forward a request of API {key} version {version}")
+        key_and_version = int32_at(data, offset)
+        if key_and_version != self._key_and_version:
+            self._api = api_of(key_and_version)
+            self._key_and_version, self._holds = key_and_version, self._api.key in self._held_keys
+        api, version = self._api, key_and_version & 0xFFFF
         if self._sasl is not None and self._now_ms >= self._sasl.open_until_ms:
-            self._client.check(key, self._now_ms)
+            self._client.check(api.key, self._now_ms)
         correlation_id, id_length = int32_at(data, offset + 4), int16_at(data, offset + 8)
-        start = offset + REQUEST_HEAD.size
         client_id_end = start + id_length if id_length > 0 else start
         if len(data) < client_id_end and length + offset > len(data):
             check_head(data, offset)
@@ -197,12 +197,12 @@ class ProxiedConnection(FrameScanner):
             raise ProtocolError(f"cannot read a client id of {id_length} bytes in a request of {length}")
         client_id = None if id_length < 0 else self._client.client_id(data[start:client_id_end])
         pending = PendingRequest(api, version, correlation_id, client_id, length)
-        if key in self._held_keys:
+        if self._holds:
             self._client_id_end = client_id_end - offset + LENGTH_BYTES
             return self._begin_held(pending, data, offset)
         if self._local is not None:
-            raise ProtocolError(f"cannot answer a request of API {key} without a broker")
-        if key == PRODUCE:
+            raise ProtocolError(f"cannot answer a request of API {api.key} without a broker")
+        if api.key == PRODUCE:
             return self._begin_produce(pending, data, offset, client_id_end)
         self._pending.append(pending)
         return FORWARD
@@ -297,4 +297,4 @@ class ProxiedConnection(FrameScanner):
             pending.flushed = False
             self.unflushed = True
         elif self._pending.size == 1:
-            self.to_client.append(self._pending.take_ready())
+            self.to_client += self._pending.take_ready()

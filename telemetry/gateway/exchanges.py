@@ -5,7 +5,9 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 
-from exporters.model import Exchange
+from mypy_extensions import mypyc_attr
+
+from exporters.model import ExchangeValues
 from telemetry.gateway.push_fast_path import KnownHeads
 from telemetry.receiver.receiver import Answer
 from telemetry.wire.apis import Api
@@ -15,7 +17,7 @@ from telemetry.wire.headers import encode_response
 # (version, body of the request) -> body of the response. Raises ProtocolError.
 LocalAnswer = Callable[[int, bytes], bytes]
 # Called with each exchange between client and broker: quota_metrics.measure.usage_meter.UsageMeter.exchange.
-Observe = Callable[[Exchange], None]
+Observe = Callable[[ExchangeValues], None]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -31,6 +33,7 @@ class Limits:
     known_heads: KnownHeads = dataclasses.field(default_factory=KnownHeads)
 
 
+@mypyc_attr(acyclic=True)  # not known to the garbage collector
 class PendingRequest:
     """A request without a sent response. `request_bytes` excludes the length field, as the broker counts it."""
 
@@ -91,11 +94,15 @@ class PendingRequests:
 
     def take_ready(self) -> bytes:
         """The local answers at the head of the queue that wait for nothing."""
+        pending = self.first
+        if pending is None or pending.answer is None:
+            return b""
         out: list[bytes] = []
-        while (pending := self.first) is not None:
+        while pending is not None:
             answer = pending.answer
             if answer is None or not pending.flushed:
                 break
             self.remove_first()
             out.append(encode_response(pending.api, pending.version, pending.correlation_id, answer.body))
+            pending = self.first
         return out[0] if len(out) == 1 else b"".join(out)

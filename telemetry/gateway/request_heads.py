@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from typing import Final
 
+from telemetry.wire.apis import API_VERSIONS, APIS, Api
 from telemetry.wire.errors import ProtocolError
-from telemetry.wire.primitives import Reader, int16_at
+from telemetry.wire.primitives import INT16_MAX, Reader, int16_at
 
 MAX_REQUEST_HEAD_BYTES: Final = 100_000  # a client id and a transactional id of 32 kB each fit
 _SOFTWARE: Final = re.compile(  # ApiVersionsRequest.SOFTWARE_NAME_VERSION_PATTERN
@@ -19,6 +20,15 @@ def software_of(body: bytes) -> tuple[str, str]:
     reader = Reader(body)
     name, version = reader.compact_string(), reader.compact_string()
     return (name, version) if _SOFTWARE.fullmatch(name) and _SOFTWARE.fullmatch(version) else ("", "")
+
+
+def api_of(key_and_version: int) -> Api:
+    """The API of a request by the first four bytes of its header. Raises ProtocolError."""
+    key, version = key_and_version >> 16, key_and_version & 0xFFFF
+    api = APIS.get(key)
+    if api is None or version > (INT16_MAX if key == API_VERSIONS else api.max_version):
+        raise ProtocolError(f"cannot forward a request of API {key} version {version}")
+    return api
 
 
 def check_head(data: bytes, offset: int) -> None:

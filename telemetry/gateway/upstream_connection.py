@@ -13,6 +13,8 @@ from telemetry.gateway.networks import Network
 from telemetry.gateway.security.listener_security import ListenerSecurity
 
 _WRITE_BUFFER_BYTES: Final = 1 << 20
+_DECRYPTED: Final = bytearray(1 << 18)  # of all connections: its content is taken in the call that follows
+_DECRYPTED_VIEW: Final = memoryview(_DECRYPTED)
 
 
 @trait
@@ -21,6 +23,30 @@ class StreamProtocol:
 
     def eof_received(self) -> None:
         """The transport closes itself."""
+
+    def streams(self, transport: asyncio.BaseTransport) -> asyncio.Transport:
+        """The transport, with the size of the write buffer from which on the other side is not read."""
+        stream = cast(asyncio.Transport, transport)  # uvloop's is no subclass
+        stream.set_write_buffer_limits(high=_WRITE_BUFFER_BYTES)
+        return stream
+
+
+@trait
+class TlsStreamProtocol(StreamProtocol):
+    """An asyncio.BufferedProtocol for TLS.
+
+    For an asyncio.Protocol uvloop allocates 256 kB for each record, which glibc maps, shrinks and unmaps: three system
+    calls and a page fault per 4 kB.
+    """
+
+    @abstractmethod
+    def data_received(self, data: bytes) -> None: ...
+
+    def get_buffer(self, size_hint: int) -> memoryview:
+        return _DECRYPTED_VIEW
+
+    def buffer_updated(self, size: int) -> None:
+        self.data_received(bytes(_DECRYPTED_VIEW[:size]))
 
 
 @trait
@@ -51,8 +77,7 @@ class UpstreamConnection(StreamProtocol):
         self.full = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self.transport = cast(asyncio.Transport, transport)
-        limit_writes(self.transport)
+        self.transport = self.streams(transport)
 
     def data_received(self, data: bytes) -> None:
         self._client.upstream_received(data)
@@ -78,21 +103,12 @@ class UpstreamConnection(StreamProtocol):
         self._client.upstream_lost()
 
 
+class TlsUpstreamConnection(UpstreamConnection, TlsStreamProtocol):
+    """An upstream connection with TLS."""
+
+
 def as_protocol(owner: StreamProtocol) -> asyncio.Protocol:
     return cast(asyncio.Protocol, owner)
-
-
-def limit_writes(transport: asyncio.Transport) -> None:
-    """Sets the size of the write buffer from which on the other side is not read."""
-    transport.set_write_buffer_limits(high=_WRITE_BUFFER_BYTES)
-
-
-def write(transport: asyncio.Transport, chunks: list[bytes]) -> None:
-    """Sends at least one chunk."""
-    if len(chunks) == 1:
-        transport.write(chunks[0])
-    else:
-        transport.writelines(chunks)
 
 
 async def open_upstream(
@@ -105,6 +121,6 @@ async def open_upstream(
     tls = security.upstream(node.host, principal)
     address = await allowed_address(node.host, node.port, networks)
     loop = asyncio.get_running_loop()
-    upstream = UpstreamConnection(owner)
+    upstream = TlsUpstreamConnection(owner) if tls else UpstreamConnection(owner)
     await loop.create_connection(lambda: as_protocol(upstream), address, node.port, **tls)
     return upstream

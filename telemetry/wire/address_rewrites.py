@@ -155,6 +155,16 @@ def produce(body: bytes, version: int, address_of: AddressOf) -> tuple[bytes, in
     return bytes(out) + body[reader.offset :], throttle_ms
 
 
+def unmoved_throttle_ms(frame: bytes, start: int, version: int) -> int:
+    """throttle_time_ms of a Produce response whose body begins at `start`, if it names no broker; -1 if it may."""
+    if version < 10:
+        return -1
+    reader = Reader(frame, start)
+    _skip_produce_topics(reader, version)
+    throttle_ms = reader.int32()
+    return throttle_ms if reader.remaining == 1 and frame[-1] == 0 else -1
+
+
 def _produce_throttle_ms(body: bytes, version: int) -> int:
     """At the end of the versions before 10, in 9 followed by the empty set of tagged fields."""
     if version < 1:

@@ -5,6 +5,7 @@ Source: the message definitions of Apache Kafka 4.3, through kio's generated sch
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final
 
 PRODUCE: Final = 0
@@ -157,6 +158,12 @@ _TABLE: Final = (
 )
 
 APIS: Final[dict[int, Api]] = {api.key: api for api in _TABLE}
+
+
+def flags_of(keys: Iterable[int]) -> bytes:
+    """A byte for each API key of APIS, 1 for those of `keys`: faster to look up than a set in compiled code."""
+    return bytes(key in set(keys) for key in range(max(APIS) + 1))
+
 
 # Versions that the gateway could parse and does not advertise:
 # Fetch: from version 16 on a response may name brokers at its end (KIP-951), after megabytes of records; rewriting

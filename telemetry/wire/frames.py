@@ -65,15 +65,30 @@ class FrameScanner(ABC):
         """The bytes to send after a forwarded frame."""
         return b""
 
-    def feed(self, data: bytes) -> list[bytes]:
-        """Returns the bytes to send for this chunk, in order. Raises ProtocolError on a length out of bounds."""
-        size = len(data)
-        if size and self._left > size and self._mode == FORWARD:  # within a frame that is larger than one chunk
-            self._left -= size
-            return [data]
+    def feed(self, data: bytes) -> bytes:
+        """Returns the bytes to send for this chunk. Raises ProtocolError on a length out of bounds."""
         if self._undecided:
             data, self._undecided = self._undecided + data, b""
-            size = len(data)
+        size = len(data)
+        if self._left or self._decide(data, 0):
+            if self._left > size and self._mode == FORWARD:  # a part of a frame
+                self._left -= size
+                return data
+            if self._left == size and not self._collected:  # one frame
+                return self._whole(data)
+        return self._pieces(data)
+
+    def _whole(self, data: bytes) -> bytes:
+        """`feed` for one frame, or the end of a forwarded one."""
+        self._left = 0
+        if self._mode != FORWARD:
+            return self.complete(data if self._mode == HOLD else b"")
+        behind = self.end()
+        return data + behind if behind else data
+
+    def _pieces(self, data: bytes) -> bytes:
+        """`feed` for chunks that begin or end within frames, or have several."""
+        size = len(data)
         out: list[bytes] = []
         start = position = 0  # data[start:position] is to be forwarded
         while position < size:
@@ -96,7 +111,7 @@ class FrameScanner(ABC):
             self._collect(out, data, position - taken, position)
             start = position
         _append(out, data, start, position)
-        return out
+        return out[0] if len(out) == 1 else b"".join(out)
 
     @property
     def between_frames(self) -> bool:

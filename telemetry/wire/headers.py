@@ -13,6 +13,7 @@ from telemetry.wire.apis import Api
 from telemetry.wire.primitives import Reader
 
 REQUEST_HEAD: Final = struct.Struct(">hhih")  # api_key, api_version, correlation_id, length of client_id
+REQUEST_HEAD_BYTES: Final = 10  # a constant: REQUEST_HEAD.size is looked up at each use
 RESPONSE_HEAD: Final = struct.Struct(">ii")  # length, correlation_id
 
 

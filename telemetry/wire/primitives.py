@@ -9,6 +9,8 @@ from __future__ import annotations
 import struct
 from typing import Final
 
+from mypy_extensions import mypyc_attr
+
 from telemetry.wire.errors import ProtocolError
 
 INT16_MAX: Final = 32_767
@@ -19,6 +21,7 @@ _INT32: Final = struct.Struct(">i")
 _INT64: Final = struct.Struct(">q")
 
 
+@mypyc_attr(acyclic=True)  # not known to the garbage collector
 class Reader:
     """Reads consecutive values from `data`, beginning at `offset`.
 

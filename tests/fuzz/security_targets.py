@@ -95,7 +95,7 @@ def _authentication(source: random.Random, connect: Connect, outcome: int, data:
     try:
         for piece in _pieces(source, data):
             connection.from_client(piece, NOW_MS)
-            forwarded = b"".join(connection.to_upstream)
+            forwarded = connection.to_upstream
             if not accepted:
                 assert not connection.unflushed, "a push was accepted before the client was authenticated"
             while len(forwarded) - seen >= 12:
@@ -106,7 +106,7 @@ def _authentication(source: random.Random, connect: Connect, outcome: int, data:
                 answer = _answer(key, version, correlation_id, outcome)
                 accepted = accepted or outcome == ACCEPTED
                 connection.from_upstream(struct.pack(">i", len(answer)) + answer, NOW_MS)
-                connection.to_client.clear()
+                connection.to_client = b""
                 if not accepted:
                     assert sasl.principal is None
     except (ProtocolError, struct.error):

@@ -139,7 +139,7 @@ class Targets:
         """Of a client that is subscribed: first as it should be, then again, damaged, early and late."""
         instance_id, connection = self._source.randbytes(16), self._connection()
         self._feed(connection, request_frame(71, 0, instance_id + b"\0"), NOW_MS)
-        subscription_id = b"".join(connection.to_client)[_SUBSCRIPTION_ID_AT:][:4]
+        subscription_id = connection.to_client[_SUBSCRIPTION_ID_AT:][:4]
         body = bytearray(instance_id + subscription_id + bytes([0, self._source.choice([4, 4, 0, 1, 2, 3, 5, 255])]))
         write_compact_bytes(body, data)
         frame, now_ms = request_frame(72, 0, bytes(body) + b"\0"), NOW_MS

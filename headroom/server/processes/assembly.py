@@ -12,7 +12,7 @@ from math import ceil
 from pathlib import Path
 
 from exporters import self_metrics as catalogue
-from exporters.model import Connection, Exchange
+from exporters.model import Connection, ExchangeValues
 from exporters.self_metrics import SelfMetric, Values
 from exporters.spool.writer import SpoolWriter
 from headroom.clock import monotonic_ms, now_ms
@@ -197,7 +197,7 @@ def administrators(config: ServeConfig) -> Administrators:
     return Administrators(networks_of(settings.networks), settings.principals)
 
 
-def no_exchange(_: Exchange) -> None:
+def no_exchange(_: ExchangeValues) -> None:
     """Ignores exchanges, because a sink has none."""
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from exporters.model import Exchange
+from exporters.model import Exchange, ExchangeValues
 from quota_metrics.measure.usage_meter import FETCH, PRODUCE, SHARE_FETCH
 
 _METERED = frozenset({PRODUCE, FETCH, SHARE_FETCH})  # for other APIs only throttling is metered
@@ -24,8 +24,9 @@ class ExchangeLog:
         self._exchanges: list[Exchange] = []
         self._name_chars = 0
 
-    def exchange(self, exchange: Exchange) -> None:
+    def exchange(self, values: ExchangeValues) -> None:
         """Same signature as quota_metrics.measure.usage_meter.UsageMeter.exchange."""
+        exchange = Exchange(*values)
         if exchange.api_key not in _METERED and exchange.throttle_ms <= 0:
             return
         if len(self._exchanges) >= _MAX_ROWS or self._name_chars >= _MAX_NAME_CHARS:

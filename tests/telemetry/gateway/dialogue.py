@@ -53,7 +53,7 @@ class Both:
             connection_id="one",
             receiver=self.receiver,
             address_of=lambda node_id, host, port: ("gw", 20_000 + node_id),
-            observe=self.seen.append,
+            observe=lambda values: self.seen.append(Exchange(*values)),
             limits=limits or Limits(),
             local=local,
         )
@@ -67,11 +67,11 @@ class Both:
         return self.take_client()
 
     def take_upstream(self) -> bytes:
-        out, self.connection.to_upstream = b"".join(self.connection.to_upstream), []
+        out, self.connection.to_upstream = self.connection.to_upstream, b""
         return out
 
     def take_client(self) -> bytes:
-        out, self.connection.to_client = b"".join(self.connection.to_client), []
+        out, self.connection.to_client = self.connection.to_client, b""
         return out
 
     def flush(self, ok: bool = True) -> bytes:

@@ -82,7 +82,7 @@ class Way:
         return b"" if flush is None else self.flush(flush)
 
     def flush(self, ok: bool) -> bytes:
-        out, self.connection.to_client = b"".join(self.connection.to_client), []
+        out, self.connection.to_client = self.connection.to_client, b""
         if self.connection.unflushed:
             self.connection.unflushed = False
             out += self.connection.flushed(ok)

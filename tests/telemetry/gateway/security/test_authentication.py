@@ -57,12 +57,12 @@ class Dialogue:
 
     def client(self, data: bytes) -> bytes:
         self.connection.from_client(data, self.now_ms)
-        out, self.connection.to_upstream = b"".join(self.connection.to_upstream), []
+        out, self.connection.to_upstream = self.connection.to_upstream, b""
         return out
 
     def broker(self, data: bytes) -> None:
         self.connection.from_upstream(data, self.now_ms)
-        out, self.connection.to_client = b"".join(self.connection.to_client), []
+        out, self.connection.to_client = self.connection.to_client, b""
         assert out == data
 
     def passes(self, asked: bytes, reported: bytes) -> None:
@@ -95,7 +95,7 @@ class Dialogue:
     def principal(self) -> str:
         """The principal that answers a GetTelemetrySubscriptions request."""
         assert self.client(GET) == b""
-        out, self.connection.to_client = b"".join(self.connection.to_client), []
+        out, self.connection.to_client = self.connection.to_client, b""
         return out[9:].decode()
 
     def push(self) -> str:
