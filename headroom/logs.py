@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import sys
+from collections import Counter
 
 import structlog
 
@@ -38,3 +39,23 @@ def _unraisable(fault: sys.UnraisableHookArgs) -> None:
     structlog.get_logger(__name__).error(
         "an exception was ignored", error=repr(fault.exc_value), where=type(fault.object).__name__
     )
+
+
+class Seldom(logging.Filter):
+    """Passes the 1st, 2nd, 4th, 8th ... record of each message of a logger. Messages are templates of the library, so
+    they are few."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._seen: Counter[object] = Counter()
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        self._seen[record.msg] += 1
+        return self._seen[record.msg] & (self._seen[record.msg] - 1) == 0
+
+
+def thin_out(name: str) -> None:
+    """Samples the log of a library that logs a line for each request that it refuses."""
+    logger = logging.getLogger(name)
+    if not any(isinstance(known, Seldom) for known in logger.filters):
+        logger.addFilter(Seldom())

@@ -94,7 +94,7 @@ async def _serve(config: ServeConfig) -> int:
             self_metrics,
             lambda: _not_ready(stop, storage.worker, network),
         )
-        web = HttpServer(pages, config.http.host, config.http.port)
+        web = HttpServer(pages, config.http.host, config.http.port, grace_s=config.gateway.drain_ms / 1000)
         http = await listening(web.start(), config.http)
         stack.push_async_callback(web.stop)
 

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import socket
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import uvicorn
@@ -16,7 +17,14 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp
 
+from headroom.daemon_thread import in_daemon_thread
+from headroom.logs import thin_out
+from headroom.server.http_connection import LimitedConnection
 from headroom.server.metrics import SelfMetrics
+from headroom.server.open_files import HTTP_CONNECTIONS
+
+_PEER_S = 60.0  # to send a request, or to read a response
+_ENCODERS = 4
 
 
 def web_app(
@@ -24,10 +32,13 @@ def web_app(
 ) -> Starlette:
     """`is_ready` returns None, or the reason why not. `pages`: further routes."""
 
+    encoders = asyncio.Semaphore(_ENCODERS)
+
     async def metrics(request: Request) -> Response:
         encode, content_type = choose_encoder(request.headers.get("accept", ""))
-        snapshot = self_metrics.snapshot()  # in the loop's thread; formatting thousands of series takes another one
-        text = await asyncio.to_thread(encode, snapshot)
+        async with encoders:
+            snapshot = self_metrics.snapshot()  # in the loop's thread; formatting thousands of series takes another one
+            text = await in_daemon_thread(partial(encode, snapshot))
         return Response(text, headers={"content-type": content_type})
 
     def healthz(_: Request) -> Response:
@@ -50,17 +61,40 @@ class _Server(uvicorn.Server):
 class HttpServer:
     """uvicorn on an already bound socket, in the running loop."""
 
-    def __init__(self, app: ASGIApp, host: str, port: int, options: Mapping[str, Any] | None = None) -> None:
-        """`options`: further ones of uvicorn.Config, such as TLS and limits."""
+    def __init__(
+        self,
+        app: ASGIApp,
+        host: str,
+        port: int,
+        options: Mapping[str, Any] | None = None,
+        *,
+        max_connections: int = HTTP_CONNECTIONS,
+        peer_s: float = _PEER_S,
+        grace_s: float = 5.0,
+    ) -> None:
+        """`options`: further ones of uvicorn.Config, such as TLS. `peer_s`: time of a peer to send a request, or to
+        read a response. `stop` waits at most `grace_s` for requests in progress and for peers that read slowly."""
         self._options = options or {}
         self._app = app
         self._host = host
         self._port = port
+        self._connection = partial(LimitedConnection, max_connections, peer_s)
+        self._grace_s = grace_s
 
     async def start(self) -> tuple[str, int]:
         """Raises OSError when the port is in use."""
         listener = socket.create_server((self._host, self._port), family=_family(self._host))
-        config = uvicorn.Config(self._app, log_config=None, access_log=False, lifespan="off", **self._options)
+        thin_out("uvicorn.error")  # a line for each invalid request
+        config = uvicorn.Config(
+            self._app,
+            http=self._connection,  # type: ignore[arg-type] # called as the class is
+            ws="none",
+            log_config=None,
+            access_log=False,
+            lifespan="off",
+            timeout_graceful_shutdown=max(1, round(self._grace_s)),
+            **self._options,
+        )
         self._server = _Server(config)
         self._task = asyncio.get_running_loop().create_task(self._server.serve(sockets=[listener]))
         return self._host, listener.getsockname()[1]

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import resource
+from typing import Final
+
+HTTP_CONNECTIONS: Final = 256  # at the HTTP address: pages, probes, scrapes
 
 
 def allow_open_files() -> None:

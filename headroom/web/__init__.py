@@ -3,6 +3,7 @@
 access.py     access control (Host header, token, trusted proxy) and headers of every response
 queries.py    the SQL of the pages
 parameters.py parameters of a request
+query_threads.py  threads for queries; sparse_log.py: few log lines about requests
 data.py       parameters -> rows, for `/api/v1/` and the pages
 rules.py      rows of quota_limits as rules
 what_if.py    the what-if form: recorded rates against another limit (what_if_queries.py, what_if_outcome.py)

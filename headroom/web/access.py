@@ -11,19 +11,15 @@ import base64
 import binascii
 import hmac
 import ipaddress
-import math
 import time
 from collections.abc import Callable, Iterable
 
-import structlog
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from exporters.printable import printable, shortened
 from headroom.config.web import WebConfig
-
-log = structlog.get_logger(__name__)
+from headroom.web.sparse_log import SparseLog
 
 OPEN_PATHS = frozenset({"/metrics", "/healthz", "/readyz"})  # these need no token
 
@@ -35,7 +31,6 @@ _SECURITY_HEADERS = {
     "cross-origin-resource-policy": "same-origin",
     "cross-origin-opener-policy": "same-origin",
 }
-_LOG_EVERY_S = 60.0  # limits log entries about refused requests, which anyone can send
 
 
 class AccessControl:
@@ -58,9 +53,8 @@ class AccessControl:
         self._token = token
         self._is_loopback = is_loopback
         self._names = {"localhost", *(name.lower() for name in config.host_names)}
-        self._clock = clock
-        self._logged_at_s = -math.inf
-        self._not_logged = 0  # requests refused since then
+        # Shows operators of a reverse proxy which name to configure.
+        self._refused = SparseLog(__name__, clock=clock)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -81,12 +75,12 @@ class AccessControl:
     def _refusal(self, headers: Headers, scope: Scope) -> PlainTextResponse | None:
         hosts = headers.getlist("host")
         if not self._is_our_host(hosts):
-            self._log_refused("refused a Host header, see web.host_names", host=", ".join(hosts))
+            self._refused.warning("refused a Host header, see web.host_names", host=", ".join(hosts))
             return PlainTextResponse("this Host header is not accepted: see web.host_names\n", 421)
         cross_site = headers.get("sec-fetch-site", "none") not in ("none", "same-origin")
         if cross_site and headers.get("sec-fetch-mode") != "navigate":
             origin = headers.get("origin", "")
-            self._log_refused("refused a request from another site", path=scope["path"], origin=origin)
+            self._refused.warning("refused a request from another site", path=scope["path"], origin=origin)
             return PlainTextResponse("requests from other sites are not answered\n", 403)
         if scope["path"] in OPEN_PATHS or (self._is_loopback and self._token is None):
             return None
@@ -97,17 +91,6 @@ class AccessControl:
         return PlainTextResponse(
             "a token is needed\n", 401, {"www-authenticate": 'Basic realm="headroom", charset="UTF-8"'}
         )
-
-    def _log_refused(self, event: str, **values: str) -> None:
-        """Logs what was refused, so that operators of a reverse proxy see which name to configure. At most one line per
-        `_LOG_EVERY_S`."""
-        now_s = self._clock()
-        if now_s - self._logged_at_s < _LOG_EVERY_S:
-            self._not_logged += 1
-            return
-        shown = {name: shortened(printable(value)) for name, value in values.items()}
-        log.warning(event, **shown, more_since_last_line=self._not_logged)
-        self._logged_at_s, self._not_logged = now_s, 0
 
     def _is_our_host(self, hosts: list[str]) -> bool:
         if len(hosts) != 1:

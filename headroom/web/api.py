@@ -6,15 +6,15 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import orjson
-import structlog
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
 from headroom.web.data import Data
 from headroom.web.parameters import BadRequestError, UnavailableError
+from headroom.web.sparse_log import SparseLog
 
-log = structlog.get_logger(__name__)
+_unreadable = SparseLog(__name__, longest=300)
 
 
 def api_routes(data: Data) -> list[Route]:
@@ -51,7 +51,7 @@ def _endpoint(answer: Callable[[Any], Awaitable[Any]]) -> Callable[[Request], Aw
         except UnavailableError as exc:
             return json_response({"error": str(exc)}, 503)
         except ConnectionError as exc:
-            log.warning("the store cannot be read for the API", error=str(exc))
+            _unreadable.warning("the store cannot be read for the API", error=str(exc))
             return json_response({"error": "the store cannot be read"}, 503)
 
     return respond

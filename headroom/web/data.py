@@ -18,6 +18,7 @@ from headroom.clock import now_ms
 from headroom.subscription_preview import preview_of
 from headroom.web import queries
 from headroom.web.parameters import BadRequestError, Given, number_of, text_of
+from headroom.web.query_threads import QueryThreads
 from headroom.web.rules import ALL_RULES, entity_of_row, rules_of
 from headroom.web.what_if import WhatIf, question_of
 from quota_metrics.config.resolution import Resolver
@@ -58,7 +59,8 @@ class Data:
         self.status = status
         self._nodes = nodes
         self._match_keys = match_keys
-        self._what_if = WhatIf(nodes)
+        self._threads = QueryThreads()
+        self._what_if = WhatIf(nodes, self._threads)
         self._running: TTLCache[Any, asyncio.Task[list[Row]]] = TTLCache(256, _SHARED_S)
 
     async def headroom(self, given: Given) -> list[Row]:
@@ -157,7 +159,9 @@ class Data:
         since_ms = now_ms() - _KNOWN_MS
         names = {"since_ms": since_ms, "all": int(ALL_METRICS in wanted.metrics), "prefixes": wanted.metrics}
         found, metrics = await asyncio.gather(
-            asyncio.to_thread(preview_of, wanted, self._nodes, since_ms, most=_MAX_INSTANCES, shown=_MAX_SHOWN),
+            self._threads.run(
+                partial(preview_of, wanted, self._nodes, since_ms, most=_MAX_INSTANCES, shown=_MAX_SHOWN)
+            ),
             self._rows(queries.METRICS, names),
         )
         return {
@@ -202,7 +206,7 @@ class Data:
         task = self._running.get(asked)
         if task is None or (task.done() and (task.cancelled() or task.exception() is not None)):
             question = partial(read_rows, sql=sql, parameters=parameters, timeout_s=_TIMEOUT_S)
-            reading = asyncio.to_thread(self._nodes.ask, question)
+            reading = self._threads.run(partial(self._nodes.ask, question))
             task = self._running[asked] = asyncio.get_running_loop().create_task(reading)
         return [dict(row) for row in await asyncio.shield(task)]
 

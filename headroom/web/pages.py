@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
-import structlog
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
@@ -20,10 +19,11 @@ from exporters.amounts import duration_text, rate_text, share_text
 from exporters.printable import printable
 from headroom.web.data import LEVELS, Data, spark_key
 from headroom.web.parameters import BadRequestError, UnavailableError
+from headroom.web.sparse_log import SparseLog
 from headroom.web.what_if import RANGES
 from quota_metrics.simulation.outcomes import KEYS
 
-log = structlog.get_logger(__name__)
+_unreadable = SparseLog(__name__, longest=300)
 
 _HERE = Path(__file__).parent
 _PAGE_ROWS = 100
@@ -77,7 +77,7 @@ def _endpoint(page: Page) -> Callable[[Request], Awaitable[Response]]:
         except UnavailableError as exc:
             return _html("error.html", {"path": request.url.path, "message": str(exc)}, 503)
         except ConnectionError as exc:
-            log.warning("the store cannot be read for a page", error=str(exc))
+            _unreadable.warning("the store cannot be read for a page", error=str(exc))
             return _html("error.html", {"path": request.url.path, "message": "The store cannot be read."}, 503)
         return _html(template, {"path": request.url.path, **values})
 

@@ -18,6 +18,7 @@ from exporters.kafka_configs import kafka_configs_line
 from exporters.model import DEFAULT_ENTITY
 from headroom.web import queries, what_if_queries
 from headroom.web.parameters import BadRequestError, Given, UnavailableError, text_of
+from headroom.web.query_threads import QueryThreads
 from headroom.web.rules import ALL_RULES, rules_of
 from headroom.web.what_if_outcome import Outcome, documents
 from quota_metrics.config.entities import CLIENT_ID, USER, Alteration, entity_of
@@ -82,8 +83,9 @@ def question_of(given: Given) -> Question:
 class WhatIf:
     """Answers questions one after the other, so that they do not delay other readers of the store."""
 
-    def __init__(self, nodes: Nodes) -> None:
+    def __init__(self, nodes: Nodes, threads: QueryThreads) -> None:
         self._nodes = nodes
+        self._threads = threads
         self._one = asyncio.Semaphore(1)
         self._waiting = 0
 
@@ -94,7 +96,7 @@ class WhatIf:
         self._waiting += 1
         try:
             async with self._one:
-                return await asyncio.to_thread(answer, question, self._nodes, int(time.time()))
+                return await self._threads.run(partial(answer, question, self._nodes, int(time.time())))
         finally:
             self._waiting -= 1
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import logging
 import os
 from contextlib import AsyncExitStack
 
 from exporters import self_metrics as catalogue
 from headroom.config.settings import Address, ServeConfig
 from headroom.errors import listening
+from headroom.logs import thin_out
 from headroom.server.access import access_of, tls_of
 from headroom.server.metrics import Readings
 from telemetry.gateway.server import Gateway
@@ -18,33 +18,15 @@ os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # gRPC logs a line per caller; 
 from telemetry.receiver.grpc_listener import GrpcLimits
 from telemetry.receiver.grpc_server import GrpcServer
 
+LOGGER = "grpc._cython.cygrpc"  # logs a traceback for each caller that disconnects before its response
 _MESSAGE_HEAD_BYTES = 65_536  # the fields other than the payload
-
-
-class Seldom(logging.Filter):
-    """Passes the 1st, 2nd, 4th, 8th ... record of a logger."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._seen = 0
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        self._seen += 1
-        return self._seen & (self._seen - 1) == 0
-
-
-def quiet_grpc() -> None:
-    """Samples gRPC's log: it logs a traceback for each caller that disconnects before its response."""
-    logger = logging.getLogger("grpc._cython.cygrpc")
-    if not any(isinstance(known, Seldom) for known in logger.filters):
-        logger.addFilter(Seldom())
 
 
 async def open_grpc(
     config: ServeConfig, listen: Address, gateway: Gateway, stack: AsyncExitStack
 ) -> tuple[Address, Readings]:
     """Opens the receiver with the gateway's rules and spool; returns its address and readings. Raises ServeError."""
-    quiet_grpc()
+    thin_out(LOGGER)
     receiver = GrpcServer(
         GrpcMessages(gateway.receiver, gateway.cluster),
         access=access_of(config.grpc, "grpc"),

@@ -11,9 +11,10 @@ from exporters.self_metrics import SelfMetric, Values
 from exporters.spool.writer import SpoolWriter
 from headroom.config.settings import Address, OtlpConfig, ServeConfig
 from headroom.errors import listening
+from headroom.logs import thin_out
 from headroom.server.access import access_of, tls_of
 from headroom.server.http import HttpServer
-from headroom.server.listeners.grpc import quiet_grpc
+from headroom.server.listeners.grpc import LOGGER
 from headroom.server.metrics import Readings
 from telemetry.gateway.server import Gateway
 from telemetry.receiver.grpc_auth import Access
@@ -45,7 +46,7 @@ async def open_otlp(
     if otlp.grpc is not None:
         opened["otlp-grpc"] = await _open_grpc(otlp, otlp.grpc, receiver, access, tls, grace_s, stack)
     if otlp.http is not None:
-        opened["otlp-http"] = await _open_http(otlp, otlp.http, receiver, access, stack)
+        opened["otlp-http"] = await _open_http(otlp, otlp.http, receiver, access, grace_s, stack)
 
     def readings() -> dict[SelfMetric, Values]:
         requests: dict[tuple[str, ...], float] = dict(receiver.requests.items())
@@ -67,7 +68,7 @@ async def _open_grpc(
     grace_s: float,
     stack: AsyncExitStack,
 ) -> Address:
-    quiet_grpc()
+    thin_out(LOGGER)
     limits = GrpcLimits(
         max_message_bytes=min(otlp.max_message_bytes, otlp.max_decompressed_bytes),  # gRPC decompresses first
         max_connections=otlp.max_connections,
@@ -81,7 +82,12 @@ async def _open_grpc(
 
 
 async def _open_http(
-    otlp: OtlpConfig, listen: Address, receiver: OtlpReceiver, access: Access, stack: AsyncExitStack
+    otlp: OtlpConfig,
+    listen: Address,
+    receiver: OtlpReceiver,
+    access: Access,
+    grace_s: float,
+    stack: AsyncExitStack,
 ) -> Address:
     limits = HttpLimits(
         max_body_bytes=otlp.max_message_bytes,
@@ -89,9 +95,10 @@ async def _open_http(
         max_concurrent_requests=otlp.max_concurrent_calls,
         receive_timeout_s=otlp.receive_timeout_ms / 1000,
     )
-    # Over the limit uvicorn itself answers 503, before it reads the request.
-    options = {"limit_concurrency": otlp.max_connections, **_tls_options(otlp)}
-    server = HttpServer(otlp_app(receiver, access, limits), listen.host, listen.port, options)
+    app = otlp_app(receiver, access, limits)
+    server = HttpServer(
+        app, listen.host, listen.port, _tls_options(otlp), max_connections=otlp.max_connections, grace_s=grace_s
+    )
     host, port = await listening(server.start(), listen)
     stack.push_async_callback(server.stop)
     return Address(host=host, port=port)

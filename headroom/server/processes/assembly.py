@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import resource
 import uuid
 from collections.abc import Awaitable, Callable, Mapping
@@ -18,8 +17,10 @@ from exporters.spool.writer import SpoolWriter
 from headroom.clock import monotonic_ms, now_ms
 from headroom.config.listener import ListenerSettings
 from headroom.config.settings import ServeConfig, TelemetryConfig
+from headroom.daemon_thread import in_daemon_thread
 from headroom.errors import ServeError
 from headroom.server.metrics import receiver_readings
+from headroom.server.open_files import HTTP_CONNECTIONS
 from headroom.server.periodic import PeriodicTask
 from headroom.server.processes.security import listener_security
 from telemetry.gateway.admission import AdmissionLimits
@@ -35,7 +36,7 @@ from telemetry.rules.subscription_config import EXTRA_MATCH_KEYS, MATCH_KEYS
 from telemetry.rules.subscription_file import SubscriptionFile, SubscriptionFileError
 from telemetry.wire.errors import ErrorCode
 
-_OTHER_OPEN_FILES = 512  # listeners, spool, pipes
+_OTHER_OPEN_FILES = 128  # listeners, spool, pipes
 
 
 def open_spool(config: ServeConfig, name: str, stack: AsyncExitStack) -> SpoolWriter:
@@ -54,7 +55,8 @@ def open_spool(config: ServeConfig, name: str, stack: AsyncExitStack) -> SpoolWr
 
 
 def sync_task(spool: SpoolWriter, config: ServeConfig) -> PeriodicTask:
-    return PeriodicTask("sync", config.spool.sync_ms, lambda: asyncio.to_thread(spool.sync))
+    """In a thread of its own: what waits for the loop's common threads must not delay what a power loss would lose."""
+    return PeriodicTask("sync", config.spool.sync_ms, lambda: in_daemon_thread(spool.sync))
 
 
 def push_sync_tasks(pushes: SpoolWriter, config: ServeConfig) -> list[PeriodicTask]:
@@ -168,7 +170,7 @@ def _listeners(config: ServeConfig, listener: ListenerSettings, *, follows: bool
 def _admission_limits(config: ServeConfig) -> AdmissionLimits:
     """The limits of one process: its share of the connections. A connection takes one open file, with a broker two."""
     limits, files = config.gateway, resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-    room = max((files - _OTHER_OPEN_FILES) // (2 if config.upstream else 1), 1)
+    room = max((files - _open_files_of_others(config)) // (2 if config.upstream else 1), 1)
     share = min(ceil(limits.max_connections / config.processes), room)
     per_address = limits.max_connections_per_address
     return AdmissionLimits(
@@ -183,9 +185,18 @@ def _admission_limits(config: ServeConfig) -> AdmissionLimits:
     )
 
 
+def _open_files_of_others(config: ServeConfig) -> int:
+    """Open files besides those of Kafka clients, when all other endpoints have as many connections as they allow."""
+    grpc, otlp = config.grpc, config.otlp
+    receivers = [(grpc.listen, grpc), (otlp.grpc, otlp), (otlp.http, otlp)]
+    callers = sum(receiver.max_connections for address, receiver in receivers if address is not None)
+    return _OTHER_OPEN_FILES + HTTP_CONNECTIONS + callers
+
+
 def _reserved_ports(config: ServeConfig) -> set[int]:
     """Ports of endpoints that are opened later; listeners of brokers must not use them."""
-    endpoints = (config.http, config.sql, config.grpc.listen, *(further.listen for further in config.listeners))
+    receivers = (config.grpc.listen, config.otlp.grpc, config.otlp.http)
+    endpoints = (config.http, config.sql, *receivers, *(further.listen for further in config.listeners))
     return {address.port for address in endpoints if address is not None and address.port}
 
 

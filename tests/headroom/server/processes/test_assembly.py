@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
+import threading
 import time
 from pathlib import Path
 
@@ -12,7 +14,15 @@ from exporters.model import Connection, RecordKind
 from exporters.spool.writer import SpoolWriter
 from headroom.clock import now_ms
 from headroom.config.settings import ServeConfig, SpoolConfig
-from headroom.server.processes.assembly import push_flush, push_sync_tasks, telemetry_receiver
+from headroom.config.sources import load
+from headroom.server.processes.assembly import (
+    _open_files_of_others,
+    _reserved_ports,
+    push_flush,
+    push_sync_tasks,
+    sync_task,
+    telemetry_receiver,
+)
 from telemetry.rules.client_instances import Caller
 from telemetry.rules.client_metrics import PushRequest
 from telemetry.wire.errors import ErrorCode
@@ -51,6 +61,31 @@ def test_failed_sync_fails_the_flush(tmp_path: Path, monkeypatch: pytest.MonkeyP
         with pytest.raises(OSError, match="Input/output"):
             flush()
     spool.close()
+
+
+def test_spool_is_synced_while_all_common_threads_hang(tmp_path: Path) -> None:
+    """A thread of the default executor would come free when a hanging store answers."""
+    hanging = threading.Event()
+    spool = SpoolWriter(tmp_path, "pushes", segment_bytes=1000, max_bytes=1 << 20)
+
+    async def sync() -> None:
+        waiting = [asyncio.ensure_future(asyncio.to_thread(hanging.wait)) for _ in range(100)]
+        await asyncio.sleep(0)
+        try:
+            async with asyncio.timeout(60):
+                await sync_task(spool, ServeConfig()).step()
+        finally:
+            hanging.set()
+            await asyncio.gather(*waiting)
+
+    asyncio.run(sync())
+    spool.close()
+
+
+def test_other_endpoints_keep_their_ports_and_open_files() -> None:
+    config = load(None, {"otlp": {"grpc": "127.0.0.1:4317", "http": "127.0.0.1:4318", "max_connections": 100}})
+    assert {4317, 4318, 8123, 9644} <= _reserved_ports(config)
+    assert _open_files_of_others(config) == _open_files_of_others(ServeConfig()) + 200
 
 
 @pytest.mark.parametrize("step_ns", [-HOUR_NS, HOUR_NS])

@@ -1,0 +1,117 @@
+"""The HTTP endpoint under peers that send nothing, read nothing, or send what is not HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from collections.abc import AsyncIterator, Callable
+from contextlib import ExitStack, asynccontextmanager, closing
+from typing import Any
+
+import pytest
+from starlette.applications import Starlette
+from starlette.responses import PlainTextResponse
+from starlette.routing import Route
+
+from headroom.server import http_connection
+from headroom.server.http import HttpServer
+from tests.kit.grpc_servers import in_loop
+
+GET = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"
+LONG = b"GET /long HTTP/1.1\r\nHost: localhost\r\n\r\n"
+LONG_BYTES = 32 << 20  # far more than sockets buffer
+PATIENCE_S = 60.0
+
+
+@asynccontextmanager
+async def serving(**options: Any) -> AsyncIterator[tuple[HttpServer, tuple[str, int]]]:
+    def short(_: object) -> PlainTextResponse:
+        return PlainTextResponse("ok")
+
+    def long(_: object) -> PlainTextResponse:
+        return PlainTextResponse(bytes(LONG_BYTES))
+
+    server = HttpServer(Starlette(routes=[Route("/", short), Route("/long", long)]), "127.0.0.1", 0, **options)
+    address = await server.start()
+    try:
+        yield server, address
+    finally:
+        async with asyncio.timeout(PATIENCE_S):
+            await server.stop()
+
+
+async def ask(address: tuple[str, int]) -> bytes:
+    """The status line of a GET."""
+    async with asyncio.timeout(PATIENCE_S):
+        reader, writer = await asyncio.open_connection(*address)
+        writer.write(GET)
+        line = await reader.readline()
+        writer.close()
+        return line.strip()
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(PATIENCE_S):
+        while not condition():
+            await asyncio.sleep(0.01)
+
+
+def is_closed(client: socket.socket) -> bool:
+    client.setblocking(False)
+    try:
+        return client.recv(1) == b""
+    except BlockingIOError:
+        return False
+    except ConnectionError:
+        return True
+
+
+def is_answered(client: socket.socket) -> bool:
+    client.setblocking(False)
+    try:
+        return client.recv(12) == b"HTTP/1.1 400"
+    except BlockingIOError:
+        return False
+
+
+@in_loop
+async def test_idle_connections_keep_nobody_out() -> None:
+    async with serving(max_connections=10) as (_, address):
+        with ExitStack() as stack:
+            idle = [stack.enter_context(closing(socket.create_connection(address))) for _ in range(30)]
+            await until(lambda: sum(map(is_closed, idle)) == 20)
+            assert [await ask(address) for _ in range(3)] == [b"HTTP/1.1 200 OK"] * 3
+            assert not is_closed(idle[-1])  # the oldest are closed first
+
+
+@in_loop
+async def test_peers_that_do_not_send_or_read_are_disconnected(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http_connection, "_CHECK_S", 0.01)
+    async with serving(peer_s=0.05) as (server, address):
+        for sent in (b"", b"GET / HTTP/1.1\r\nHost:", LONG):
+            with closing(socket.create_connection(address)) as client:
+                client.sendall(sent)
+                await until(lambda: bool(server._server.server_state.connections))
+                await until(lambda: not server._server.server_state.connections)
+        assert await ask(address) == b"HTTP/1.1 200 OK"
+
+
+@in_loop
+async def test_stop_does_not_wait_for_a_peer_that_never_reads() -> None:
+    async with serving(grace_s=0.1) as (server, address):
+        client = socket.create_connection(address)
+        client.sendall(LONG)
+        await until(lambda: any(one.flow.write_paused for one in server._server.server_state.connections))
+    client.close()
+
+
+@in_loop
+async def test_invalid_requests_are_logged_sparsely(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING, "uvicorn.error"):
+        async with serving() as (_, address):
+            for _ in range(200):
+                with closing(socket.create_connection(address)) as client:
+                    client.sendall(b"\x16\x03\r\n\r\n")
+                    await until(lambda: is_answered(client))
+    assert 1 <= len(caplog.records) <= 10
