@@ -39,13 +39,21 @@ _READS = (
 _WRITES = (f"GRANT ALL ON {DATABASE}.*", "GRANT SELECT ON *.*")
 
 # The server uses those of its default profile for every connection, before it knows the user. A request that pauses for
-# longer, or a client that does not read its result, loses the connection.
-_HTTP_TIMEOUTS = {"http_receive_timeout": 10, "http_send_timeout": 30}
+# longer, or a client that does not read its result, loses the connection. The others are of the native protocol.
+_TIMEOUTS = {
+    "http_receive_timeout": 10,
+    "http_send_timeout": 30,
+    "receive_timeout": 30,
+    "send_timeout": 30,
+    "idle_connection_timeout": 60,
+}
 
-_GIB = 1 << 30
+_MIB, _GIB = 1 << 20, 1 << 30
 _READER_S, _READER_MAX_S = 60, 300
 _READER_RESULT_BYTES = 2 * _GIB
 _READER_QUERIES = 16
+_READER_THREADS = max(8, os.cpu_count() or 1)
+_READER_UNTRACKED_BYTES = _MIB  # per thread: not counted by any limit on memory
 
 
 def users_document(writer_password: str, reader_password: str, memory_bytes: int) -> dict[str, Any]:
@@ -61,7 +69,7 @@ def users_document(writer_password: str, reader_password: str, memory_bytes: int
         # Users may switch to any profile that changes no setting fixed for them. `readonly` is set in each profile, so
         # that a reader cannot switch away from its constraints.
         "profiles": {
-            BASE_PROFILE: {"readonly": 0, "session_timezone": "UTC", **_HTTP_TIMEOUTS},
+            BASE_PROFILE: {"readonly": 0, "session_timezone": "UTC", **_TIMEOUTS},
             "writer": {"profile": BASE_PROFILE, "readonly": 0, "max_partitions_per_insert_block": 1000},
             "reader": {"profile": BASE_PROFILE, **_reader_profile(memory_bytes // 2)},
         },
@@ -93,6 +101,12 @@ def _reader_profile(memory_bytes: int) -> dict[str, Any]:
         "max_temporary_data_on_disk_size_for_query": (_GIB, _GIB),
         "max_temporary_data_on_disk_size_for_user": (2 * _GIB, 2 * _GIB),
         "max_concurrent_queries_for_user": (_READER_QUERIES, _READER_QUERIES),
+        "max_untracked_memory": (_READER_UNTRACKED_BYTES, _READER_UNTRACKED_BYTES),
+        "max_threads": (_READER_THREADS, _READER_THREADS),
+        "max_final_threads": (_READER_THREADS, _READER_THREADS),
+        "max_threads_for_indexes": (_READER_THREADS, _READER_THREADS),
+        "max_parsing_threads": (_READER_THREADS, _READER_THREADS),
+        "max_parser_backtracks": (1_000_000, 1_000_000),
         "max_query_size": (1 << 18, 1 << 24),
         "max_parser_depth": (1000, 1000),
         "max_ast_depth": (1000, 1000),
@@ -113,6 +127,7 @@ def _reader_profile(memory_bytes: int) -> dict[str, Any]:
         **fixed,
         "constraints": {
             **{name: {"min": 1, "max": most} for name, (_, most) in limits.items()},
+            **{name: {"min": 1, "max": _READER_MAX_S} for name in _TIMEOUTS},
             **{name: {"const": ""} for name in fixed},
         },
     }

@@ -105,6 +105,8 @@ def _limits(memory_bytes: int) -> dict[str, Any]:
         "index_uncompressed_cache_size": 0,
         "uncompressed_cache_size": 0,
         "compiled_expression_cache_size": 16 * _MIB,
+        "query_cache": {"max_size_in_bytes": 16 * _MIB},  # readers fill it
+        "max_session_timeout": 300,
         "max_temporary_data_on_disk_size": 4 * memory_bytes,
         "max_concurrent_queries": 64,
         # Each connection has a thread, also while its request is incomplete; further connections wait for one.
