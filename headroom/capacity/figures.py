@@ -33,11 +33,14 @@ class Figures(BaseModel):
     described_push_us: Cost  # of the storage worker, more for a push that describes its series
     series_us: Cost  # of the storage worker, for each series that it describes
     batch_us: Cost  # of the storage worker, for each batch of any size
-    store_push_us: Cost  # of ClickHouse, for each push: rows of pushes and instances, including merges
-    row_us: Cost  # of ClickHouse, for each row of points, including merges
-    store_described_push_us: Cost  # of ClickHouse, more for a push that describes its series
-    store_series_us: Cost  # of ClickHouse, for each series that is described, including merges
-    store_batch_us: Cost  # of ClickHouse, for each batch: its inserts, their sync, merges of small parts
+    store_push_us: Cost  # of ClickHouse, for each push: inserts of the rows of pushes and instances
+    row_us: Cost  # of ClickHouse, for each row of points: its insert
+    store_series_us: Cost  # of ClickHouse, for each series that is described: its insert
+    store_batch_us: Cost  # of ClickHouse, for each batch: its inserts, whatever their size, and their sync
+    merge_push_us: Cost  # each time that the rows of a push in pushes and instances are merged
+    merge_row_us: Cost  # each time that a row of points is merged
+    merge_series_us: Cost  # each time that a row of series is merged
+    merge_parts: float = Field(gt=1)  # how many parts are merged at a time, on average
     instance_minute_us: Cost  # of ClickHouse, for each instance heard of in 15 minutes: levels are computed each minute
     rollup_row_us: Cost  # of ClickHouse, for each row of an hour whose rollup is computed
     rollup_series_us: Cost  # and for each series in it

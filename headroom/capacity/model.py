@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import ceil, hypot
+from math import ceil, hypot, log
 from typing import NamedTuple
 
 from headroom.capacity.figures import Figures
@@ -40,6 +40,7 @@ class Workload:
     job_window_s: float = 900.0  # that a run of the Spark job reads
     job_seconds: float = 120.0  # that it may take
     described_s: float | None = None  # series described per second; None: each once an hour
+    batches: float | None = None  # written into one partition until it is complete; None: those of a day
     unknown_heads: float = 0.0  # share of pushes whose request head is not remembered: 1 for first pushes
 
     @property
@@ -151,7 +152,8 @@ def _clickhouse_lines(work: Workload, figures: Figures, limits: Margins, gateway
             "clickhouse cores",
             clickhouse,
             "cores",
-            f"{figures.row_us:.2f} us a row with merges, {work.replicas} replicas",
+            f"{figures.row_us:.2f} us a row and {figures.merge_row_us:.2f} for each time it is merged"
+            f" ({merges_of_a_row(figures, _batches_s(work, gateways) * _DAY_S):.1f}), {work.replicas} replicas",
         ),
         Line(
             "clickhouse cores for rollups",
@@ -220,15 +222,27 @@ def worker_cores(work: Workload, figures: Figures, gateways: int = 1) -> float:
     """Cores of all storage workers together."""
     used = work.pushes_s * figures.worker_push_us + work.rows_s * figures.point_us
     used += work.series_s * (figures.series_us + figures.described_push_us / work.points)
-    return (used + gateways * _batches_s(work) * figures.batch_us) / _US_PER_S
+    return (used + _batches_s(work, gateways) * figures.batch_us) / _US_PER_S
 
 
 def clickhouse_cores(work: Workload, figures: Figures, gateways: int = 1) -> float:
     """Cores of one replica of all shards, without rollups."""
-    used = work.pushes_s * figures.store_push_us + work.rows_s * figures.row_us
-    used += work.series_s * (figures.store_series_us + figures.store_described_push_us / work.points)
+    batches_s = _batches_s(work, gateways)
+    times = merges_of_a_row(figures, batches_s * _DAY_S if work.batches is None else work.batches)
+    used = work.pushes_s * (figures.store_push_us + times * figures.merge_push_us)
+    used += work.rows_s * (figures.row_us + times * figures.merge_row_us)
+    used += work.series_s * (figures.store_series_us + times * figures.merge_series_us)
     used += work.clients * figures.instance_minute_us / 60
-    return (used + gateways * _batches_s(work) * figures.store_batch_us) / _US_PER_S
+    return (used + batches_s * figures.store_batch_us) / _US_PER_S
+
+
+def merges_of_a_row(figures: Figures, batches: float) -> float:
+    """How often ClickHouse merges a row until the `batches` parts of its partition are one.
+
+    Parts of about the same size are merged, `merge_parts` at a time: a row is copied as often as the number of parts
+    can be divided by that.
+    """
+    return log(max(1.0, batches)) / log(figures.merge_parts)
 
 
 def rollup_cores(work: Workload, figures: Figures, cores: float) -> float:
@@ -254,9 +268,9 @@ def rollup_slices(series: float) -> int:
     return max(1, ceil(series / _SERIES_PER_SLICE))
 
 
-def _batches_s(work: Workload) -> float:
-    """One a second (store.batch_ms), or more when there is more than a batch holds."""
-    return max(1.0, work.pushes_s / _BATCH_RECORDS, work.rows_s / _BATCH_ROWS)
+def _batches_s(work: Workload, gateways: int) -> float:
+    """One a second for each gateway (store.batch_ms), or more when there is more than that many batches hold."""
+    return max(gateways, work.pushes_s / _BATCH_RECORDS, work.rows_s / _BATCH_ROWS)
 
 
 def row_bytes(figures: Figures, points_of_a_series_an_hour: float) -> float:

@@ -29,6 +29,7 @@ from headroom.capacity.model import (
     Workload,
     clickhouse_cores,
     client_memory,
+    merges_of_a_row,
     network_cores,
     remembered_heads,
     rollup_us,
@@ -52,6 +53,9 @@ MERGED_ROWS = 20_000_000  # more are not merged into one part: bytes of a row ar
 NEXT_MERGE_S = 3.0  # ClickHouse looks for the next merge after a while
 ROLLUP_MS = 86_400_000  # computed by this program instead
 PARTS = "FROM system.parts WHERE active AND database = 'headroom' AND table = 'points'"
+# Each batch takes the next block number of its partition; merged parts keep the greatest.
+BATCHES = f"SELECT max(max_block_number) {PARTS}"
+EVENTS = "SELECT sumIf(value, event = 'MergedRows'), sumIf(value, event = 'InsertedRows') FROM system.events"
 
 
 class Spent(NamedTuple):
@@ -80,6 +84,8 @@ class Run(NamedTuple):
     pushes: float
     rows: int
     series: int
+    batches: int
+    merges: float  # of a row of any table, on average
     worker_s: float
     clickhouse_s: float
     rollup_row_us: float
@@ -127,13 +133,16 @@ def run(clients: int, interval_s: float, connections: int, seconds: float, vecto
         backlog_s = written(serve)
         last = spent(serve)
         unwritten = serve.metrics()["headroom_records:buffered"]
+        batches, merges = merged(serve)
         rollup_s = rolled_up(serve)
         a_row, turns = stored(serve, last.rows)
     took_s = last.at_s - none.at_s
     network_s = then.network_s - first.network_s - idle[0] * (then.at_s - first.at_s)
     return Run(
         measured,
-        *idle,
+        idle[0],
+        idle[1],
+        idle[2],
         last.rows / (last.pushes - unwritten),
         turns,
         network_s / (then.pushes - first.pushes) * 1e6,
@@ -141,12 +150,16 @@ def run(clients: int, interval_s: float, connections: int, seconds: float, vecto
         last.pushes - unwritten,
         last.rows,
         last.series,
+        batches,
+        merges,
         last.worker_s - none.worker_s - idle[1] * took_s,
         last.clickhouse_s - none.clickhouse_s - idle[2] * took_s,
         rollup_s / last.rows * 1e6,
         a_row,
         instances,
-        *base,
+        base[0],
+        base[1],
+        base[2],
         load.payload_bytes,
         backlog_s,
         unwritten,
@@ -171,6 +184,12 @@ def written(serve: Serve) -> float:
             waited(lambda: serve.query("SELECT count() FROM system.merges") == ["0"], PATIENCE_S, ASKED_EVERY_S)
         time.sleep(NEXT_MERGE_S)
     return took_s
+
+
+def merged(serve: Serve) -> tuple[int, float]:
+    """Batches of points, and how often a row of any table was merged, on average."""
+    merged_rows, inserted_rows = map(int, serve.query(EVENTS)[0].split("\t"))
+    return int(serve.query(BATCHES)[0]), merged_rows / inserted_rows
 
 
 def rolled_up(serve: Serve) -> float:
@@ -230,7 +249,8 @@ def main() -> None:
     work = Workload(clients, interval_s, seen.points, seen.push_bytes, brokers=0, unknown_heads=unknown)
     # All pushes since the clients came, and the series that they described, in the time that this took.
     average_s = clients * seen.pushing_s / seen.pushes
-    every = Workload(clients, average_s, seen.points, brokers=0, described_s=seen.series / seen.pushing_s)
+    described_s = seen.series / seen.pushing_s
+    every = Workload(clients, average_s, seen.points, brokers=0, described_s=described_s, batches=seen.batches)
     report("interval", interval_s, 0, "s")
     report("first_pushes_measured", float(warm_s(interval_s) < interval_s), 0, "0 or 1")
     report("pushes_per_s", pushes_s, clients / interval_s, "1/s")
@@ -238,6 +258,7 @@ def main() -> None:
     report("network_cores", pushes_s * seen.push_us / 1e6, network_cores(work, figures), "cores")
     report("worker_cores", seen.worker_s / seen.pushing_s, worker_cores(every, figures), "cores")
     report("clickhouse_cores", seen.clickhouse_s / seen.pushing_s, clickhouse_cores(every, figures), "cores")
+    report("merges_of_a_row", seen.merges, merges_of_a_row(figures, seen.batches), "times")
     report("rollup_row", seen.rollup_row_us, rollup_us(figures, seen.turns, seen.series), "us")
     report("row_bytes", seen.row_bytes, row_bytes(figures, seen.turns), "bytes")
     memory = client_memory(work, figures, held, held)

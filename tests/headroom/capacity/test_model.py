@@ -14,6 +14,7 @@ from headroom.capacity.model import (
     Workload,
     clickhouse_cores,
     client_memory,
+    merges_of_a_row,
     network_cores,
     plan,
     rollup_cores,
@@ -26,6 +27,7 @@ from telemetry.ingest.rollups import slices
 
 FIGURES = load_figures()
 WORK = Workload(clients=1_000_000, points=100, push_bytes=2_500, rate_bytes_s=1e9)
+BATCHES_A_DAY = 86_400 * WORK.rows_s / 500_000  # a batch has 500,000 rows at most
 
 
 def values(work: Workload) -> dict[str, float]:
@@ -68,10 +70,18 @@ def test_described_series_add_cost_once_an_hour() -> None:
     none = dataclasses.replace(WORK, described_s=0.0)
     more = dataclasses.replace(WORK, described_s=1e6)
     series_us = FIGURES.series_us + FIGURES.described_push_us / WORK.points
-    store_series_us = FIGURES.store_series_us + FIGURES.store_described_push_us / WORK.points
+    store_series_us = FIGURES.store_series_us + merges_of_a_row(FIGURES, BATCHES_A_DAY) * FIGURES.merge_series_us
     assert worker_cores(more, FIGURES) - worker_cores(none, FIGURES) == pytest.approx(series_us)
     assert clickhouse_cores(more, FIGURES) - clickhouse_cores(none, FIGURES) == pytest.approx(store_series_us)
     assert WORK.series_s == WORK.clients * WORK.points / 3600
+
+
+def test_rows_are_merged_once_for_each_level_of_parts() -> None:
+    merges = [merges_of_a_row(FIGURES, FIGURES.merge_parts**level) for level in range(4)]
+    assert merges == pytest.approx([0, 1, 2, 3])
+    few, day = dataclasses.replace(WORK, batches=FIGURES.merge_parts), dataclasses.replace(WORK, batches=None)
+    assert clickhouse_cores(day, FIGURES) > clickhouse_cores(few, FIGURES)
+    assert clickhouse_cores(dataclasses.replace(day, batches=BATCHES_A_DAY), FIGURES) == clickhouse_cores(day, FIGURES)
 
 
 def test_rollup_cost_is_limited_to_a_share_of_the_cores() -> None:
