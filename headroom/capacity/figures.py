@@ -30,16 +30,18 @@ class Figures(BaseModel):
     frame_byte_us: Cost
     worker_push_us: Cost  # of the storage worker, for each push: read, decompress, rows of pushes and instances
     point_us: Cost  # of the storage worker, for each data point: decode, insert
-    described_push_us: Cost  # of the storage worker, more for a push that describes its series
+    subscription_us: Cost  # of the storage worker, for each instance that subscribes
     series_us: Cost  # of the storage worker, for each series that it describes
     batch_us: Cost  # of the storage worker, for each batch of any size
     store_push_us: Cost  # of ClickHouse, for each push: inserts of the rows of pushes and instances
     row_us: Cost  # of ClickHouse, for each row of points: its insert
     store_series_us: Cost  # of ClickHouse, for each series that is described: its insert
+    store_instance_us: Cost  # of ClickHouse, for each instance that subscribes: its insert
     store_batch_us: Cost  # of ClickHouse, for each batch: its inserts, whatever their size, and their sync
     merge_push_us: Cost  # each time that the rows of a push in pushes and instances are merged
     merge_row_us: Cost  # each time that a row of points is merged
     merge_series_us: Cost  # each time that a row of series is merged
+    merge_instance_us: Cost  # each time that the row of an instance that subscribed is merged
     merge_parts: float = Field(gt=1)  # how many parts are merged at a time, on average
     instance_minute_us: Cost  # of ClickHouse, for each instance heard of in 15 minutes: levels are computed each minute
     rollup_row_us: Cost  # of ClickHouse, for each row of an hour whose rollup is computed
@@ -49,7 +51,7 @@ class Figures(BaseModel):
     series_hour_bytes: Cost  # more for each series and hour: the columns that identify the series
     instance_bytes: Cost  # of the network process, for each client instance
     head_bytes: Cost  # more for each instance whose request head is remembered (telemetry.gateway.push_fast_path)
-    connection_bytes: Cost  # for each pair of connections, client's and broker's, without the last push that it holds
+    connection_bytes: Cost  # for each pair of connections, client's and broker's
     series_bytes: Cost  # of ClickHouse's memory, for each series
     network_idle: Cost  # cores, when idle
     worker_idle: Cost

@@ -39,6 +39,7 @@ class Workload:
     outage_h: float = 4.0  # without the store, that the spools hold
     job_window_s: float = 900.0  # that a run of the Spark job reads
     job_seconds: float = 120.0  # that it may take
+    subscribing_s: float = 0.0  # instances that subscribe per second: new ones, and all of a gateway that is started
     described_s: float | None = None  # series described per second; None: each once an hour
     batches: float | None = None  # written into one partition until it is complete; None: those of a day
     unknown_heads: float = 0.0  # share of pushes whose request head is not remembered: 1 for first pushes
@@ -177,17 +178,14 @@ def _gateway_memory(work: Workload, figures: Figures, gateways: int, processes: 
     """Bytes of all gateways together."""
     memory = gateways * figures.worker_rss_bytes + processes * figures.network_rss_bytes
     pairs = work.clients * work.brokers
-    return memory + client_memory(work, figures, pairs, work.clients, processes) + pairs * figures.connection_bytes / 2
+    return memory + client_memory(work, figures, pairs, processes) + pairs * figures.connection_bytes / 2
 
 
-def client_memory(work: Workload, figures: Figures, connections: int, pushing: int, processes: int = 1) -> float:
-    """Bytes of all network processes for clients and their connections, without those to brokers.
-
-    `pushing`: connections that carry pushes; each holds its last one.
-    """
+def client_memory(work: Workload, figures: Figures, connections: int, processes: int = 1) -> float:
+    """Bytes of all network processes for clients and their connections, without those to brokers."""
     heads = remembered_heads(work.clients, connections, processes)
     memory = work.clients * figures.instance_bytes + heads * figures.head_bytes
-    return memory + connections * figures.connection_bytes / 2 + pushing * work.push_bytes
+    return memory + connections * figures.connection_bytes / 2
 
 
 def remembered_heads(instances: int, connections: float, processes: int = 1) -> float:
@@ -221,7 +219,7 @@ def _push_us(work: Workload, figures: Figures) -> float:
 def worker_cores(work: Workload, figures: Figures, gateways: int = 1) -> float:
     """Cores of all storage workers together."""
     used = work.pushes_s * figures.worker_push_us + work.rows_s * figures.point_us
-    used += work.series_s * (figures.series_us + figures.described_push_us / work.points)
+    used += work.series_s * figures.series_us + work.subscribing_s * figures.subscription_us
     return (used + _batches_s(work, gateways) * figures.batch_us) / _US_PER_S
 
 
@@ -232,6 +230,7 @@ def clickhouse_cores(work: Workload, figures: Figures, gateways: int = 1) -> flo
     used = work.pushes_s * (figures.store_push_us + times * figures.merge_push_us)
     used += work.rows_s * (figures.row_us + times * figures.merge_row_us)
     used += work.series_s * (figures.store_series_us + times * figures.merge_series_us)
+    used += work.subscribing_s * (figures.store_instance_us + times * figures.merge_instance_us)
     used += work.clients * figures.instance_minute_us / 60
     return (used + batches_s * figures.store_batch_us) / _US_PER_S
 

@@ -250,7 +250,16 @@ def main() -> None:
     # All pushes since the clients came, and the series that they described, in the time that this took.
     average_s = clients * seen.pushing_s / seen.pushes
     described_s = seen.series / seen.pushing_s
-    every = Workload(clients, average_s, seen.points, brokers=0, described_s=described_s, batches=seen.batches)
+    subscribing_s = clients / seen.pushing_s
+    every = Workload(
+        clients,
+        average_s,
+        seen.points,
+        brokers=0,
+        described_s=described_s,
+        subscribing_s=subscribing_s,
+        batches=seen.batches,
+    )
     report("interval", interval_s, 0, "s")
     report("first_pushes_measured", float(warm_s(interval_s) < interval_s), 0, "0 or 1")
     report("pushes_per_s", pushes_s, clients / interval_s, "1/s")
@@ -261,7 +270,7 @@ def main() -> None:
     report("merges_of_a_row", seen.merges, merges_of_a_row(figures, seen.batches), "times")
     report("rollup_row", seen.rollup_row_us, rollup_us(figures, seen.turns, seen.series), "us")
     report("row_bytes", seen.row_bytes, row_bytes(figures, seen.turns), "bytes")
-    memory = client_memory(work, figures, held, held)
+    memory = client_memory(work, figures, held)
     report("instance", seen.instance_bytes, memory / clients, "bytes")
     report("network_memory", clients * seen.instance_bytes, memory, "bytes")
     report("p50", load.p50_ms, 0, "ms")

@@ -69,9 +69,8 @@ def test_batch_cost_does_not_depend_on_size() -> None:
 def test_described_series_add_cost_once_an_hour() -> None:
     none = dataclasses.replace(WORK, described_s=0.0)
     more = dataclasses.replace(WORK, described_s=1e6)
-    series_us = FIGURES.series_us + FIGURES.described_push_us / WORK.points
     store_series_us = FIGURES.store_series_us + merges_of_a_row(FIGURES, BATCHES_A_DAY) * FIGURES.merge_series_us
-    assert worker_cores(more, FIGURES) - worker_cores(none, FIGURES) == pytest.approx(series_us)
+    assert worker_cores(more, FIGURES) - worker_cores(none, FIGURES) == pytest.approx(FIGURES.series_us)
     assert clickhouse_cores(more, FIGURES) - clickhouse_cores(none, FIGURES) == pytest.approx(store_series_us)
     assert WORK.series_s == WORK.clients * WORK.points / 3600
 
@@ -96,8 +95,8 @@ def test_row_size_decreases_with_rows_per_series() -> None:
     assert row_bytes(FIGURES, 360) == pytest.approx(FIGURES.row_bytes + FIGURES.series_hour_bytes / 360)
 
 
-def memory(clients: int, connections: int, push_bytes: float = 0.0) -> float:
-    return client_memory(Workload(clients, push_bytes=push_bytes), FIGURES, connections, connections)
+def memory(clients: int, connections: int) -> float:
+    return client_memory(Workload(clients), FIGURES, connections)
 
 
 def test_heads_are_remembered_up_to_a_limit_beside_one_a_connection() -> None:
@@ -107,8 +106,10 @@ def test_heads_are_remembered_up_to_a_limit_beside_one_a_connection() -> None:
     assert connected - memory(1_000_000, 0) == pytest.approx(1_000 * FIGURES.head_bytes)
 
 
-def test_connections_hold_their_last_push() -> None:
-    assert memory(1_000, 500, push_bytes=2_500) - memory(1_000, 500) == pytest.approx(500 * 2_500)
+def test_instances_that_subscribe_cost_more() -> None:
+    coming = dataclasses.replace(WORK, subscribing_s=1_000.0)
+    assert worker_cores(coming, FIGURES) - worker_cores(WORK, FIGURES) == pytest.approx(FIGURES.subscription_us / 1e3)
+    assert clickhouse_cores(coming, FIGURES) > clickhouse_cores(WORK, FIGURES)
 
 
 def test_pushes_of_unknown_heads_cost_more() -> None:
