@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,18 @@ _PREFIX = "HEADROOM_"
 _OF_OTHER_COMMANDS = ("url", "kafka_libs", "pure", "http_address")
 # Variables that Kubernetes sets in each pod for a Service named headroom or headroom-*.
 _OF_KUBERNETES = re.compile(r"_SERVICE_(HOST|PORT(_\w+)?)$|_PORT(_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?$")
+_OF_PYDANTIC = re.compile(r"[\[(]")  # parts of a location that name a validator instead of a setting
+
+
+class _UniqueKeys(yaml.SafeLoader):
+    """Refuses a key that occurs twice, of which YAML's own loader silently ignores the first."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        names = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode) and key.value != "<<"]
+        for name, count in Counter(names).items():
+            if count > 1:
+                raise yaml.constructor.ConstructorError(None, None, f"{name} occurs {count} times", node.start_mark)
+        return super().construct_mapping(node, deep)
 
 
 class Environment(EnvSettingsSource):
@@ -64,7 +77,8 @@ def load(file: Path | None, flags: dict[str, Any]) -> ServeConfig:
     try:
         config = Layered(**{key: value for key, value in flags.items() if value is not None})
     except ValidationError as exc:
-        raise ConfigError([*unknown, *(_fault(error["loc"], error["msg"]) for error in exc.errors())]) from exc
+        faults = dict.fromkeys(_fault(error["loc"], error["msg"]) for error in exc.errors())
+        raise ConfigError([*unknown, *faults]) from exc
     if unknown:
         raise ConfigError(unknown)
     return config
@@ -72,14 +86,20 @@ def load(file: Path | None, flags: dict[str, Any]) -> ServeConfig:
 
 def _unknown(names: Iterable[str]) -> list[str]:
     """Unknown variables; pydantic reports unknown names within a section."""
-    known = {*ServeConfig.model_fields, *_OF_OTHER_COMMANDS}
     ours = [name for name in names if name.upper().startswith(_PREFIX) and not _OF_KUBERNETES.search(name)]
-    return sorted(name for name in ours if name.lower().removeprefix(_PREFIX.lower()).partition("__")[0] not in known)
+    return sorted(name for name in ours if not _is_known(*name.lower().removeprefix(_PREFIX.lower()).split("__")))
+
+
+def _is_known(name: str, *within: str) -> bool:
+    if name in _OF_OTHER_COMMANDS:
+        return not within
+    field = ServeConfig.model_fields.get(name)
+    return field is not None and (not within or hasattr(field.annotation, "model_fields"))
 
 
 def _from_file(file: Path) -> dict[str, Any]:
     try:
-        content = yaml.safe_load(file.read_text("utf-8"))
+        content = yaml.load(file.read_text("utf-8"), _UniqueKeys)  # noqa: S506 - a SafeLoader
     except OSError as exc:
         raise ConfigError([f"{file}: {exc.strerror}"]) from exc
     except (yaml.YAMLError, ValueError, RecursionError) as exc:  # ValueError: not UTF-8, or a date that does not exist
@@ -92,7 +112,8 @@ def _from_file(file: Path) -> dict[str, Any]:
 
 
 def _fault(location: tuple[int | str, ...], message: str) -> str:
-    name = ".".join(str(part) for part in location)
+    name = ".".join(str(part) for part in location if not (isinstance(part, str) and _OF_PYDANTIC.search(part)))
     text = message.removeprefix("Value error, ").replace("Extra inputs are not permitted", "unknown setting")
+    text = text.replace("Input should be a valid tuple", "not a list")
     text = re.sub(r"Input should be a valid dictionary( or instance of \w+Config)?$", "not a mapping of settings", text)
     return f"{name}: {text}" if name else text

@@ -152,3 +152,29 @@ def test_variables_of_other_programs_are_ignored(monkeypatch: pytest.MonkeyPatch
     for name in others:
         monkeypatch.setenv(name, "tcp://10.0.0.1:9092")
     assert faults_of({}) == []
+
+
+def test_key_that_occurs_twice_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "headroom.yaml"
+    file.write_text("gateway: {id: a}\nprocesses: 2\ngateway: {drain_ms: 5}\n")
+    with pytest.raises(ConfigError, match="gateway occurs 2 times"):
+        load(file, {})
+    file.write_text("gateway: {<<: {id: a}, drain_ms: 5}\n")
+    assert (load(file, {}).gateway.id, load(file, {}).gateway.drain_ms) == ("a", 5)
+
+
+def test_variable_below_a_plain_setting_is_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HEADROOM_CLUSTER__NAME", "x")
+    monkeypatch.setenv("HEADROOM_LISTEN__PORT", "1")
+    with pytest.raises(ConfigError) as raised:
+        load(None, {})
+    assert "HEADROOM_CLUSTER__NAME: unknown setting" in raised.value.faults
+
+
+def test_faults_name_settings_and_no_validators(tmp_path: Path) -> None:
+    file = tmp_path / "headroom.yaml"
+    file.write_text("web: {trusted_proxies: [nowhere], host_names: one}\n")
+    with pytest.raises(ConfigError) as raised:
+        load(file, {})
+    assert {fault.partition(":")[0] for fault in raised.value.faults} == {"web.trusted_proxies.0", "web.host_names"}
+    assert "web.host_names: not a list" in raised.value.faults
