@@ -22,6 +22,7 @@ RECORD_TABLE = (
 APPLIED = f"SELECT version, checksum FROM {DATABASE}.schema_migrations FINAL"  # noqa: S608 a constant of ours
 
 _FILE_NAME = re.compile(r"(\d{4})_(\w+)\.sql")
+_EXPIRING = re.compile(rf"CREATE TABLE IF NOT EXISTS {DATABASE}\.(\w+)\b.*^TTL ", re.DOTALL | re.MULTILINE)
 _COMMENT_LINE = re.compile(r"^\s*--.*$", re.MULTILINE)
 _END_OF_STATEMENT = re.compile(r";\s*$", re.MULTILINE)
 
@@ -73,6 +74,12 @@ def pending(applied: Mapping[int, str]) -> list[Migration]:
             f"the database was made by another release: {', '.join(changed)} had other statements when it was applied"
         )
     return [migration for migration in found if migration.version not in applied]
+
+
+def expiring_tables() -> list[str]:
+    """Names of the tables whose rows expire, sorted."""
+    found = (_EXPIRING.match(statement) for migration in migrations() for statement in migration.statements)
+    return sorted({table[1] for table in found if table})
 
 
 def statements(text: str) -> tuple[str, ...]:

@@ -19,7 +19,7 @@ class ClickHouseServerConfig(Section):
     program: Path | None = None
     # port of ClickHouse's native protocol, at the host of `sql`; 0: any free port
     native_port: int = Field(default=0, ge=0, le=65_535)
-    memory_bytes: Bytes = 2_147_483_648  # memory limit of the server
+    memory_bytes: int = Field(default=2_147_483_648, ge=536_870_912)  # memory limit of the server
     # Password of headroom_reader; without it, readers on other machines cannot connect. Use
     # HEADROOM_STORE__SERVER__READER_PASSWORD.
     reader_password: SecretStr | None = None

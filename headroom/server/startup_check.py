@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from functools import partial
 
+from exporters.clickhouse import schema
 from exporters.clickhouse.managed.executable import NoServerError, find_program
+from exporters.printable import printable
 from headroom.config.settings import ServeConfig
 from headroom.errors import ServeError
 from headroom.server.forwarding import check_forward_files
@@ -34,6 +36,9 @@ def _checks(config: ServeConfig) -> Iterator[Callable[[], object]]:
         yield partial(check_forward_files, config)
     if config.subscriptions is not None:
         yield partial(loaded_subscriptions, config.subscriptions, new_rules(config.telemetry))
+    yield partial(_check_retention, config)
+    if config.clickhouse is None:
+        yield partial(_check_directory, config)
     if config.store.server.program is not None and config.clickhouse is None:
         yield partial(find_program, config.store.server.program)
     receivers = {
@@ -46,3 +51,20 @@ def _checks(config: ServeConfig) -> Iterator[Callable[[], object]]:
 
             yield partial(tokens_of, receiver, name)
             yield partial(tls_of, receiver, name)
+
+
+def _check_retention(config: ServeConfig) -> None:
+    if wanted := config.store.retention_days:
+        tables = schema.expiring_tables()
+        for name in wanted:
+            if name not in tables:
+                raise ServeError(
+                    f"store.retention_days.{name}: no table whose rows expire; these do: {', '.join(tables)}"
+                )
+
+
+def _check_directory(config: ServeConfig) -> None:
+    """The managed server reads its paths from XML, and takes a backslash for a separator."""
+    path = str(config.data.absolute())
+    if not path.isprintable() or "\\" in path:
+        raise ServeError(f"data: the ClickHouse server cannot use the path {printable(path)}")

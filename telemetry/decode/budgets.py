@@ -60,22 +60,36 @@ def check_structure(payload: bytes, limits: Limits) -> None:
             raise DecodeError(f"cannot decode {len(payload)} bytes as MetricsData: truncated") from exc
 
 
+def check_outline(payload: bytes, limits: Limits) -> None:
+    """As check_structure, but counts data points without looking into them: for requests that carry many."""
+    if len(payload) > limits.unchecked_bytes:
+        try:
+            _Scan(payload, limits).message(0, len(payload), _OUTLINE, 0)
+        except IndexError as exc:
+            raise DecodeError(f"cannot decode {len(payload)} bytes as MetricsData: truncated") from exc
+
+
 class _Field(NamedTuple):
-    """How the scan treats a field of a message. `budget`: the budget that its elements count against."""
+    """How the scan treats a field of a message. `budget`: the budget that its elements count against.
+
+    `message`: the fields of an embedded message, None when the scan does not look into it.
+    """
 
     message: dict[int, _Field] | None
     budget: str
     packed: Callable[[bytes], int] | None  # counts the elements of a packed field
 
 
-def _fields(descriptor: Any, seen: dict[str, dict[int, _Field]]) -> dict[int, _Field]:
+def _fields(descriptor: Any, seen: dict[str, dict[int, _Field]], into_points: bool) -> dict[int, _Field]:
     """The counted fields of a message, by number. Message types may be recursive."""
     if descriptor.full_name in seen:
         return seen[descriptor.full_name]
     fields = seen[descriptor.full_name] = {}
     for field in descriptor.fields:
-        if field.message_type is not None:
-            fields[field.number] = _Field(_fields(field.message_type, seen), _budget(field), None)
+        if field.name == "data_points" and not into_points:
+            fields[field.number] = _Field(None, "points", None)
+        elif field.message_type is not None:
+            fields[field.number] = _Field(_fields(field.message_type, seen, into_points), _budget(field), None)
         elif field.name in _BUCKET_FIELDS:
             packed = _packed_varints if field.type == field.TYPE_UINT64 else _packed_fixed64
             fields[field.number] = _Field(None, "buckets", packed)
@@ -139,14 +153,14 @@ class _Scan:
     def _embedded(self, field: _Field, at: int, end: int, depth: int) -> None:
         if field.packed is not None:
             self._take("buckets", field.packed(self._payload[at:end]))
-        if field.message is None:
             return
         self._left_messages -= 1
         if self._left_messages < 0:
             raise self._over("messages")
         if field.budget != "messages":
             self._take(field.budget, 1)
-        self.message(at, end, field.message, depth + 1)
+        if field.message is not None:
+            self.message(at, end, field.message, depth + 1)
 
     def _take(self, budget: str, count: int) -> None:
         self._left[budget] -= count
@@ -190,4 +204,5 @@ def _behind_scalar(payload: bytes, at: int, wire_type: int) -> int:
     raise DecodeError(f"cannot decode {len(payload)} bytes as MetricsData: wire type {wire_type}")
 
 
-_METRICS_DATA = _fields(MetricsData.DESCRIPTOR, {})
+_METRICS_DATA = _fields(MetricsData.DESCRIPTOR, {}, True)
+_OUTLINE = _fields(MetricsData.DESCRIPTOR, {}, False)

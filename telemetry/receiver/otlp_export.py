@@ -19,10 +19,15 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
 from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData
 
 from exporters.spool.records import push_origin, push_record, sender_bytes
+from telemetry.decode.budgets import DecodeError as StructureError
+from telemetry.decode.budgets import Limits, OverBudget, check_outline
 from telemetry.receiver.otlp_identity import Dialect, Facts, Identity, Sender, facts_of, identity_of
 
 _UNCOMPRESSED: Final = 0  # CompressionType NONE
 _MAX_JSON_DEPTH = 32
+# Checked before anything is allocated: two bytes can become an object of a hundred. Requests of collectors are below.
+_REQUEST = Limits(points=500_000, pairs=250_000)
+_MAX_JSON_OBJECTS, _MAX_JSON_VALUES = 500_000, 2_000_000
 
 
 class OtlpError(ValueError):
@@ -74,13 +79,18 @@ class Export(NamedTuple):
 def parse_protobuf(body: bytes) -> Any:
     """Raises OtlpError."""
     try:
+        check_outline(body, _REQUEST)
         return ExportMetricsServiceRequest.FromString(body)
-    except DecodeError as exc:
+    except OverBudget as exc:
+        raise OtlpError(str(exc)) from exc
+    except (DecodeError, StructureError) as exc:
         raise OtlpError(f"cannot parse {len(body)} bytes as ExportMetricsServiceRequest") from exc
 
 
 def parse_json(body: bytes) -> Any:
     """Parses OTLP/JSON: protobuf's JSON mapping, unknown fields ignored. Raises OtlpError."""
+    if body.count(b"{") > _MAX_JSON_OBJECTS or body.count(b",") > _MAX_JSON_VALUES:
+        raise OtlpError(f"more than {_MAX_JSON_OBJECTS} objects or {_MAX_JSON_VALUES} values in JSON")
     try:
         return json_format.Parse(
             body, ExportMetricsServiceRequest(), ignore_unknown_fields=True, max_recursion_depth=_MAX_JSON_DEPTH

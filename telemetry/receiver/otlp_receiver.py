@@ -14,7 +14,8 @@ from telemetry.receiver.otlp_export import Export, OtlpError, OtlpLimits, export
 from telemetry.receiver.otlp_identity import Dialect, Sender
 
 RETRY_AFTER_S: Final = 5
-_READ_IN_LOOP_BYTES = 32_768  # at most a millisecond of the event loop; larger requests are parsed in a thread
+_READ_IN_LOOP_BYTES = 32_768  # usually a millisecond of the event loop; larger requests are parsed in a thread
+_MAX_HELD_BYTES = 67_108_864  # of all requests that wait or are parsed, after decompression
 
 
 class OtlpBusyError(Exception):
@@ -43,17 +44,17 @@ class OtlpReceiver:
         self._dialect = dialect
         self._now_ms = now_ms
         self._limits = limits
+        self._parsing = asyncio.Semaphore(1)  # in a thread; several would only take turns
+        self._held_bytes = 0
 
     async def accept(self, body: bytes, parse: Callable[[bytes], Any], sender: Sender) -> Export:
         """Returns after the flush of the spool. `parse` converts bytes to a request and raises OtlpError.
 
-        Raises OtlpError when the request is invalid, OtlpBusyError when the spool is full or cannot be written.
+        Raises OtlpError when the request is invalid, OtlpBusyError when the spool is full or cannot be written, or when
+        too many requests wait.
         """
         try:
-            if len(body) > _READ_IN_LOOP_BYTES:
-                export = await asyncio.to_thread(self._read, body, parse, sender)
-            else:
-                export = self._read(body, parse, sender)
+            export = await self._parsed(body, parse, sender)
             self._keep(export)
             if export.parts and not await self._commit.flushed():
                 raise OtlpBusyError("the spool cannot be written")
@@ -67,6 +68,18 @@ class OtlpReceiver:
         self.points += export.points
         self.rejected_points += export.rejected
         return export
+
+    async def _parsed(self, body: bytes, parse: Callable[[bytes], Any], sender: Sender) -> Export:
+        if len(body) <= _READ_IN_LOOP_BYTES:
+            return self._read(body, parse, sender)
+        if self._held_bytes and self._held_bytes + len(body) > _MAX_HELD_BYTES:
+            raise OtlpBusyError("too many large requests at once")
+        self._held_bytes += len(body)
+        try:
+            async with self._parsing:
+                return await asyncio.to_thread(self._read, body, parse, sender)
+        finally:
+            self._held_bytes -= len(body)
 
     def refused(self, transport: str, outcome: str) -> None:
         """Counts a refused request. `outcome` is a label and comes from a closed set."""

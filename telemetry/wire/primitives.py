@@ -14,6 +14,7 @@ from mypy_extensions import mypyc_attr
 from telemetry.wire.errors import ProtocolError
 
 INT16_MAX: Final = 32_767
+_MAX_TAGGED_FIELDS: Final = 1_000  # of one structure; Kafka's messages have at most a few
 _UVARINT_MAX_BYTES: Final = 5  # an unsigned varint is 32 bits wide (ByteUtils.readUnsignedVarint)
 
 _INT16: Final = struct.Struct(">h")
@@ -109,8 +110,13 @@ class Reader:
         self.offset = self._after(n)
 
     def skip_tagged(self) -> None:
-        """Skips the tagged fields at the end of a structure of a flexible version (KIP-482); all are optional."""
+        """Skips the tagged fields at the end of a structure of a flexible version (KIP-482); all are optional.
+
+        A peer that sends very many does so to keep this process busy: a million take seconds.
+        """
         count = self._count(self.uvarint(), 2)
+        if count > _MAX_TAGGED_FIELDS:
+            raise ProtocolError(f"cannot read {count} tagged fields: at most {_MAX_TAGGED_FIELDS}")
         for _ in range(count):
             self.uvarint()
             self.skip(self.uvarint())

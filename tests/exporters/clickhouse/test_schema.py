@@ -75,6 +75,12 @@ def test_migrations_are_ordered_with_unique_names() -> None:
     assert len({migration.name for migration in found}) == len(found)
 
 
+def test_expiring_tables_are_those_with_a_ttl() -> None:
+    expiring = schema.expiring_tables()
+    assert {"points", "quota_usage", "points_1h", "throttle_forecast"} <= set(expiring)
+    assert not {"quota_limits", "job_runs", "schema_migrations"} & set(expiring)
+
+
 def test_applied_migrations_are_not_pending() -> None:
     every = schema.migrations()
     assert schema.pending({}) == every

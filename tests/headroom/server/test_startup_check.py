@@ -64,6 +64,10 @@ store: {{server: {{program: {missing}}}}}
         ),
         ("subscriptions: /", "cannot read subscriptions: "),
         ("web: {token_file: /dev/null}", "web.token_file /dev/null: a token is at least 16 visible ASCII characters"),
+        ("store: {retention_days: {nope: 1}}", "store.retention_days.nope: no table whose rows expire; these do: "),
+        ("store: {server: {memory_bytes: 1}}", "store.server.memory_bytes: Input should be greater than or equal to"),
+        (r'data: "a\\b"', "data: the ClickHouse server cannot use the path /"),
+        (r'data: "a\u202eb"', "data: the ClickHouse server cannot use the path /"),
         ('web: {token: "not such a\\ttoken"}', "web.token: a token is at least 16 visible ASCII characters"),
     ],
 )

@@ -16,6 +16,7 @@ from exporters.spool.records import decode_push
 from telemetry.decode.compression import decompress
 from telemetry.receiver.otlp_export import Export, OtlpError, OtlpLimits, export_of, parse_json, parse_protobuf
 from telemetry.receiver.otlp_identity import DIALECTS, Sender
+from tests.telemetry.decode.test_budgets import field, in_metric, resident_kib
 from tests.telemetry.receiver.test_otlp_identity import attributes
 
 ZSTD = 4
@@ -129,3 +130,34 @@ def test_random_bytes_are_parsed_or_refused(body: bytes) -> None:
         except OtlpError:
             continue
         export_of(request, SENDER, cluster="ours", dialect=DIALECTS["any"], limits=OtlpLimits())
+
+
+MILLIONS = 8_000_000  # 16 MB, the largest request by default
+BOMBS = {
+    "resources": lambda: b"\x0a\x00" * MILLIONS,
+    "attributes of a resource": lambda: field(1, field(1, b"\x0a\x00" * MILLIONS)),
+    "metrics": lambda: field(1, field(2, b"\x12\x00" * MILLIONS)),
+    "points": lambda: in_metric(5, b"\x0a\x00" * MILLIONS),
+}
+
+
+@pytest.mark.parametrize("bomb", BOMBS)
+def test_request_of_too_many_parts_is_refused_without_allocation(bomb: str) -> None:
+    """16 kB of gzip each: 64 at once took 3.8 GB, and 20 s each while all others waited."""
+    body = BOMBS[bomb]()
+    before_kib = resident_kib("VmRSS")
+    Path("/proc/self/clear_refs").write_text("5")  # resets the peak
+    with pytest.raises(OtlpError, match="more than"):
+        parse_protobuf(body)
+    assert resident_kib("VmHWM") - before_kib < 16_384
+
+
+def test_json_of_too_many_objects_is_refused() -> None:
+    for body in (b'{"resourceMetrics":[' + b"{}," * 600_000 + b"{}]}", b'{"a":[' + b"1," * 2_100_000 + b"1]}"):
+        with pytest.raises(OtlpError, match="more than"):
+            parse_json(body)
+
+
+def test_large_request_of_a_collector_is_parsed() -> None:
+    body = ExportMetricsServiceRequest(resource_metrics=[resource(2_000, client_id=f"c{n}") for n in range(50)])
+    assert len(parse_protobuf(body.SerializeToString()).resource_metrics) == 50

@@ -18,6 +18,7 @@ from google.rpc.status_pb2 import Status
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData
 
+from telemetry.receiver import otlp_receiver
 from telemetry.receiver.otlp_grpc import SERVICE
 from tests.kit.grpc_servers import in_loop
 from tests.kit.otlp_receivers import BEARER, EXPORTERS, MAX_BODY_BYTES, MAX_DECOMPRESSED_BYTES, OpenOtlp, opened, send
@@ -194,3 +195,24 @@ async def test_slow_or_truncated_request_does_not_affect_others(tmp_path: Path) 
         cut.write(head + b"1")
         cut.close()
         assert (await post(receivers)).status_code == 200
+
+
+@in_loop
+async def test_large_requests_beyond_the_budget_are_retried_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(otlp_receiver, "_MAX_HELD_BYTES", 100_000)
+    large = ExportMetricsServiceRequest(resource_metrics=[resource(2_500, client_id="app")]).SerializeToString()
+    assert 50_000 < len(large) < MAX_BODY_BYTES
+    async with opened(tmp_path) as receivers:
+        await receivers.receiver._parsing.acquire()  # as while a request is parsed
+        first = asyncio.create_task(post(receivers, large))
+        while not receivers.receiver._held_bytes:
+            await asyncio.sleep(0.01)
+        second = await post(receivers, large)
+        assert (second.status_code, "retry-after" in second.headers) == (503, True)
+        assert (await post(receivers)).status_code == 200
+        receivers.receiver._parsing.release()
+        assert (await first).status_code == 200
+        assert (await post(receivers, large)).status_code == 200
+        assert len(receivers.pushes()) == 3
