@@ -8,9 +8,10 @@ from telemetry.gateway.client_identity import ClientIdentity
 from telemetry.gateway.exchanges import Observe, PendingRequest, PendingRequests
 from telemetry.gateway.security.authentication import RAW_TOKEN, SASL
 from telemetry.wire import address_rewrites as addresses
-from telemetry.wire.apis import API_VERSIONS, PRODUCE, SASL_HANDSHAKE, flags_of
+from telemetry.wire.apis import API_VERSIONS, FETCH, PRODUCE, SASL_HANDSHAKE, flags_of
 from telemetry.wire.errors import ProtocolError
-from telemetry.wire.frames import FORWARD, HOLD, LENGTH_BYTES, SKIP, UNDECIDED, FrameScanner
+from telemetry.wire.fetch_endpoints import NAMES_ENDPOINTS_FROM, FetchEndpoints
+from telemetry.wire.frames import FORWARD, HOLD, LENGTH_BYTES, SKIP, UNDECIDED, WATCH, FrameScanner
 from telemetry.wire.headers import encode_response
 from telemetry.wire.primitives import int32_at
 
@@ -44,6 +45,7 @@ class BrokerResponses(FrameScanner):
         self._now_ms = 0
         self._held = _HELD if client.sasl is None else _HELD_WITH_SASL
         self._unmatched = False  # the current response belongs to no pending request
+        self._endpoints = FetchEndpoints()
 
     def feed_at(self, data: bytes, now_ms: int) -> bytes:
         """`feed` at a time. Raises ProtocolError."""
@@ -72,10 +74,16 @@ class BrokerResponses(FrameScanner):
         if pending.keep_alive:
             return SKIP
         if not self._held[pending.api.key]:
+            if pending.api.key == FETCH and pending.version >= NAMES_ENDPOINTS_FROM:
+                self._endpoints.begin()
+                return WATCH
             return FORWARD
         if length > _MAX_HELD_BYTES:
             raise ProtocolError(f"cannot rewrite a {pending.api.name} response of {length} bytes")
         return HOLD
+
+    def watch(self, data: bytes) -> bytes:
+        return self._endpoints.hidden(data)
 
     def complete(self, frame: bytes) -> bytes:
         pending = self._requests.first

@@ -163,9 +163,3 @@ APIS: Final[dict[int, Api]] = {api.key: api for api in _TABLE}
 def flags_of(keys: Iterable[int]) -> bytes:
     """A byte for each API key of APIS, 1 for those of `keys`: faster to look up than a set in compiled code."""
     return bytes(key in set(keys) for key in range(max(APIS) + 1))
-
-
-# Versions that the gateway could parse and does not advertise:
-# Fetch: from version 16 on a response may name brokers at its end (KIP-951), after megabytes of records; rewriting
-# them would change the frame length, which is already sent. Versions 16 to 18 have no other benefit for consumers.
-APIS[FETCH].max_version = 15

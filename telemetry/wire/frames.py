@@ -4,6 +4,7 @@ A frame is a big-endian int32 length and that many bytes. At the start of each f
 `begin` with the bytes that have arrived; it returns the mode:
 
     FORWARD    bytes are forwarded unchanged as they arrive
+    WATCH      bytes are forwarded as they arrive, as `watch` returns them
     HOLD       the frame is collected and passed to `complete`, whose result is sent in its place
     SKIP       bytes are dropped; `complete` is called with b"" at the end of the frame
     UNDECIDED  more bytes are needed, or the owner is not ready; `feed(b"")` calls `begin` again
@@ -25,8 +26,9 @@ LENGTH_BYTES: Final = 4
 # Numbers, because access to an enum member is slow in compiled code.
 UNDECIDED: Final = 0
 FORWARD: Final = 1
-HOLD: Final = 2
-SKIP: Final = 3
+WATCH: Final = 2
+HOLD: Final = 3
+SKIP: Final = 4
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)  # those of tests
@@ -61,6 +63,10 @@ class FrameScanner(ABC):
     def complete(self, frame: bytes) -> bytes:
         """The bytes to send in place of a frame in mode HOLD or SKIP."""
 
+    def watch(self, data: bytes) -> bytes:
+        """The same number of bytes, to send in place of the next ones of a frame in mode WATCH."""
+        return data
+
     def end(self) -> bytes:
         """The bytes to send after a forwarded frame."""
         return b""
@@ -71,9 +77,9 @@ class FrameScanner(ABC):
             data, self._undecided = self._undecided + data, b""
         size = len(data)
         if self._left or self._decide(data, 0):
-            if self._left > size and self._mode == FORWARD:  # a part of a frame
+            if self._left > size and self._mode <= WATCH:  # a part of a frame
                 self._left -= size
-                return data
+                return data if self._mode == FORWARD else self.watch(data)
             if self._left == size and not self._collected:  # one frame
                 return self._whole(data)
         return self._pieces(data)
@@ -81,8 +87,10 @@ class FrameScanner(ABC):
     def _whole(self, data: bytes) -> bytes:
         """`feed` for one frame, or the end of a forwarded one."""
         self._left = 0
-        if self._mode != FORWARD:
+        if self._mode > WATCH:
             return self.complete(data if self._mode == HOLD else b"")
+        if self._mode == WATCH:
+            data = self.watch(data)
         behind = self.end()
         return data + behind if behind else data
 
@@ -122,7 +130,7 @@ class FrameScanner(ABC):
         """The number of the frame that has arrived in part and is not forwarded; 0 if none."""
         if self._undecided:
             return self._begun + 1
-        return self._begun if self._left and self._mode != FORWARD else 0
+        return self._begun if self._left and self._mode > WATCH else 0
 
     @property
     def held_bytes(self) -> int:
@@ -152,6 +160,11 @@ class FrameScanner(ABC):
         return True
 
     def _collect(self, out: list[bytes], data: bytes, start: int, end: int) -> None:
+        if self._mode == WATCH:
+            out.append(self.watch(data[start:end]))
+            if not self._left:
+                out.append(self.end())
+            return
         hold = self._mode == HOLD
         if self._left:
             if hold:

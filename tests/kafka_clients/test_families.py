@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from typing import Any
@@ -13,7 +13,7 @@ from typing import Any
 import kafka as kafka_python
 import psutil
 import pytest
-from confluent_kafka import Consumer, Producer
+from confluent_kafka import Producer
 from kafka.record import MemoryRecordsBuilder
 from kio.schema.errors import ErrorCode
 from kio.schema.produce.v12 import request as produce
@@ -27,11 +27,12 @@ from headroom.demo.kit.jvm import Jvm
 from headroom.demo.kit.serving import Serving
 from quota_metrics.kafka.connection import ConnectionOptions, KafkaConnection
 from tests.kafka_clients.conftest import PATIENCE_S, RECORDS, pushed
+from tests.kafka_clients.leaders import PARTITIONS, fetched, leaders, moved, wait_for
+from tests.kafka_clients.records import consumed_by_java, consumed_by_librdkafka, consumed_by_python, produced_by_java
 
 pytestmark = [pytest.mark.kafka, pytest.mark.java, pytest.mark.clickhouse]
 
 OLD_JAVA = "3.7.2"  # the first Java client with telemetry
-PARTITIONS = 3
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 LOOK_S = 0.05
 # A stopped broker is detected soon; groups and transactions survive the loss of one broker.
@@ -100,22 +101,6 @@ def only_the_gateway(brokers: Cluster, jvm: Jvm, old_jvm: Jvm, serving: Serving)
 
 def _port(address: str) -> int:
     return int(address.rpartition(":")[2])
-
-
-def produced_by_java(jvm: Jvm, producer: Any, topic: str, values: list[bytes]) -> None:
-    """Returns when each is acknowledged."""
-    record = jvm.classes.org.apache.kafka.clients.producer.ProducerRecord
-    for sent in [producer.send(record(topic, value)) for value in values]:
-        sent.get()
-
-
-def consumed_by_java(jvm: Jvm, consumer: Any, topic: str, count: int) -> list[bytes]:
-    consumer.subscribe([topic])
-    seen: list[bytes] = []
-    deadline = time.monotonic() + PATIENCE_S
-    while len(seen) < count and time.monotonic() < deadline:
-        seen += [bytes(record.value()) for record in consumer.poll(jvm.duration(500)).iterator()]
-    return sorted(seen)
 
 
 def test_old_java_client_transacts_and_pushes_telemetry(old_jvm: Jvm, serving: Serving, topic: str) -> None:
@@ -206,43 +191,6 @@ def acknowledged(old_jvm: Jvm, bootstrap: str, topic: str, over: threading.Event
     return stored + by_librdkafka
 
 
-def consumed_by_librdkafka(bootstrap: str, topic: str, count: int) -> list[bytes]:
-    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": f"{topic}-l", "auto.offset.reset": "earliest"})
-    consumer.subscribe([topic])
-    seen: list[bytes] = []
-    deadline = time.monotonic() + PATIENCE_S
-    while len(seen) < count and time.monotonic() < deadline:
-        seen += [message.value() for message in consumer.consume(500, 0.5) if message.error() is None]
-    consumer.close()
-    return sorted(seen)
-
-
-def consumed_by_python(bootstrap: str, topic: str, count: int) -> list[bytes]:
-    consumer = kafka_python.KafkaConsumer(
-        topic,
-        bootstrap_servers=bootstrap,
-        group_id=f"{topic}-p",
-        auto_offset_reset="earliest",
-        consumer_timeout_ms=int(PATIENCE_S * 1000),
-    )
-    seen = sorted(message.value for _, message in zip(range(count), consumer, strict=False))
-    consumer.close()
-    return seen
-
-
-def leaders(bootstrap: str, topic: str) -> list[int]:
-    """The leader of each partition, or -1."""
-    metadata = Producer({"bootstrap.servers": bootstrap}).list_topics(topic, PATIENCE_S)
-    return [metadata.topics[topic].partitions[index].leader for index in range(PARTITIONS)]
-
-
-def wait_for(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE_S
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.2)
-
-
 def test_acknowledged_records_survive_leader_changes(
     old_jvm: Jvm, brokers: Cluster, serving: Serving, topic: str
 ) -> None:
@@ -294,3 +242,32 @@ def test_new_leader_address_in_produce_response_is_the_gateways(serving: Serving
     reported = response.responses[0].partition_responses[0]
     assert (reported.error_code, reported.current_leader.leader_id) == (ErrorCode.not_leader_or_follower, leader)
     assert [(node.host, node.port) for node in response.node_endpoints] == [listeners[leader]]
+
+
+def test_fetch_response_names_the_new_leader_and_no_address(jvm: Jvm, serving: Serving, topic: str) -> None:
+    metadata = Producer({"bootstrap.servers": serving.kafka}).list_topics(topic, PATIENCE_S)
+    leader = metadata.topics[topic].partitions[0].leader
+    other = next(broker for broker in metadata.brokers.values() if broker.id != leader)
+    body = fetched(serving, (other.host, other.port), topic)
+    kafka = jvm.classes.org.apache.kafka.common
+    buffer = kafka.protocol.ByteBufferAccessor(jvm.classes.java.nio.ByteBuffer.wrap(body))
+    response = kafka.message.FetchResponseData(buffer, 18)
+    (reported,) = response.responses()[0].partitions()
+    assert (reported.errorCode(), reported.currentLeader().leaderId()) == (ErrorCode.not_leader_or_follower, leader)
+    assert response.nodeEndpoints().isEmpty()
+    assert [field.tag() for field in response.unknownTaggedFields()] == [127]
+
+
+def test_consumers_follow_a_moved_leader(jvm: Jvm, serving: Serving, topic: str) -> None:
+    producer = jvm.producer(serving.kafka, f"{topic}-p")
+    consumer = jvm.consumer(serving.kafka, f"{topic}-c", topic)
+    with ThreadPoolExecutor(1) as pool:
+        reading = pool.submit(consumed_by_librdkafka, serving.kafka, topic, 2 * len(RECORDS))
+        produced_by_java(jvm, producer, topic, RECORDS)
+        assert consumed_by_java(jvm, consumer, topic, len(RECORDS)) == sorted(RECORDS)
+        moved(jvm, serving, topic)
+        produced_by_java(jvm, producer, topic, RECORDS)
+        assert consumed_by_java(jvm, consumer, topic, len(RECORDS)) == sorted(RECORDS)
+        assert reading.result() == sorted(RECORDS * 2)
+    producer.close()
+    consumer.close()

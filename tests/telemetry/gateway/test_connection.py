@@ -186,7 +186,7 @@ def test_closed_connection_is_reported_to_the_receiver() -> None:
     [
         framed(b"short"),
         framed(struct.pack(">hhih", 999, 0, 1, -1)),
-        framed(struct.pack(">hhih", 1, 16, 1, -1)),
+        framed(struct.pack(">hhih", 1, 19, 1, -1)),
         framed(struct.pack(">hhih", 3, 1, 1, 30_000)),
         framed(struct.pack(">hhih", 72, 1, 1, -1) + b"\x00"),
         framed(struct.pack(">hhih", 0, 9, 1, -1) + b"\x00"),

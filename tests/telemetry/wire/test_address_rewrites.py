@@ -117,10 +117,10 @@ def _example(entity_type: Any) -> Any:
 
 @pytest.mark.parametrize("version", range(5))
 def test_api_versions_adds_telemetry_and_caps_versions(version: int) -> None:
-    body = broker_list(version, {0: (0, 99), 1: (4, 18), 3: (0, 12), 17: (0, 1), 18: (0, 5), 4711: (0, 3)})
+    body = broker_list(version, {0: (0, 99), 1: (4, 19), 3: (0, 12), 17: (0, 1), 18: (0, 5), 4711: (0, 3)})
     assert offered(addresses.api_versions(body, version), version) == {
         0: (0, APIS[0].max_version),
-        1: (4, 15),
+        1: (4, 18),
         3: (0, 12),
         17: (0, 1),
         18: (0, 4),

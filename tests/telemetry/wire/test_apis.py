@@ -8,7 +8,7 @@ import pytest
 from kio.schema.index import api_key_map, schema_name_map
 from kio.static.constants import EntityType
 
-from telemetry.wire.apis import APIS, FETCH
+from telemetry.wire.apis import APIS
 
 
 def test_api_table_covers_every_api_of_the_schema() -> None:
@@ -33,4 +33,4 @@ def test_versions_flexibility_and_throttle_position_match_the_schema(key: int) -
         assert api.flexible(version) == entity.__flexible__
         first_field = dataclasses.fields(entity)[0].name if dataclasses.fields(entity) else ""
         assert api.throttle_first(version) == (first_field == "throttle_time"), (api.name, version)
-    assert api.max_version == (15 if key == FETCH else max(responses))
+    assert api.max_version == max(responses)

@@ -5,9 +5,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from telemetry.wire.errors import ProtocolError
-from telemetry.wire.frames import FORWARD, HOLD, SKIP, UNDECIDED, FrameScanner
+from telemetry.wire.frames import FORWARD, HOLD, SKIP, UNDECIDED, WATCH, FrameScanner
 
-MODES = {0: FORWARD, 1: HOLD, 2: SKIP}
+MODES = {0: FORWARD, 1: HOLD, 2: SKIP, 3: WATCH}
+INVERTED = bytes(255 - byte for byte in range(256))
 
 
 def frame(mode: int, body: bytes) -> bytes:
@@ -15,7 +16,7 @@ def frame(mode: int, body: bytes) -> bytes:
 
 
 class Scanner(FrameScanner):
-    """Decides by the first byte; holds are turned around; each forwarded frame is followed by a mark."""
+    """By the first byte: holds are turned around, watched bytes inverted; a mark follows each forwarded frame."""
 
     def __init__(self) -> None:
         super().__init__(1000)
@@ -24,7 +25,10 @@ class Scanner(FrameScanner):
     def begin(self, length: int, data: bytes, offset: int) -> int:
         if len(data) <= offset:
             return UNDECIDED
-        return MODES[data[offset] % 3]
+        return MODES[data[offset] % 4]
+
+    def watch(self, data: bytes) -> bytes:
+        return data.translate(INVERTED)
 
     def complete(self, held: bytes) -> bytes:
         self.skipped += not held
@@ -52,11 +56,11 @@ def expected(frames: list[tuple[int, bytes]]) -> bytes:
     out = b""
     for mode, body in frames:
         whole = frame(mode, body)
-        out += {0: whole + b"|", 1: whole[::-1], 2: b""}[mode]
+        out += {0: whole + b"|", 1: whole[::-1], 2: b"", 3: whole.translate(INVERTED) + b"|"}[mode]
     return out
 
 
-frames_strategy = st.lists(st.tuples(st.integers(0, 2), st.binary(max_size=40)), max_size=8)
+frames_strategy = st.lists(st.tuples(st.integers(0, 3), st.binary(max_size=40)), max_size=8)
 
 
 @given(frames_strategy, st.lists(st.integers(1, 30), max_size=40))

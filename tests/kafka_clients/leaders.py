@@ -1,0 +1,71 @@
+"""Leaders of partitions: who they are, a change, and what a broker tells that leads no longer."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from datetime import timedelta
+
+from confluent_kafka import Producer
+from kio.schema.fetch.v18 import request as fetch
+from kio.schema.metadata.v12.request import MetadataRequest, MetadataRequestTopic
+from kio.schema.metadata.v12.response import MetadataResponse
+from kio.schema.types import TopicName
+from kio.static.primitive import i32, i32Timedelta, i64
+
+from headroom.demo.kit.jvm import Jvm
+from headroom.demo.kit.serving import Serving
+from telemetry.wire.apis import FETCH, METADATA
+from tests.kafka_clients.conftest import PATIENCE_S
+from tests.kit.kio_entities import decode, encode
+from tests.kit.raw_connection import RawConnection
+
+PARTITIONS = 3
+
+
+def leaders(bootstrap: str, topic: str) -> list[int]:
+    """The leader of each partition, or -1."""
+    metadata = Producer({"bootstrap.servers": bootstrap}).list_topics(topic, PATIENCE_S)
+    return [metadata.topics[topic].partitions[index].leader for index in range(PARTITIONS)]
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.2)
+
+
+def moved(jvm: Jvm, serving: Serving, topic: str) -> None:
+    """The leader of the first partition becomes another broker, its replicas stay."""
+    kafka, util = jvm.classes.org.apache.kafka, jvm.classes.java.util
+    partition = kafka.common.TopicPartition(topic, 0)
+    before = leaders(serving.kafka, topic)[0]
+    replicas = util.ArrayList()
+    for node_id in sorted((1, 2, 3), key=lambda node_id: node_id == before):
+        replicas.add(node_id)
+    order = kafka.clients.admin.NewPartitionReassignment(replicas)
+    admin = jvm.admin(serving.kafka)
+    admin.alterPartitionReassignments({partition: util.Optional.of(order)}).all().get()
+    wait_for(lambda: not admin.listPartitionReassignments().reassignments().get())
+    admin.electLeaders(kafka.common.ElectionType.PREFERRED, {partition}).all().get()
+    admin.close()
+    wait_for(lambda: leaders(serving.kafka, topic)[0] not in (before, -1))
+
+
+def fetched(serving: Serving, address: tuple[str, int], topic: str) -> bytes:
+    """The response, version 18, to a Fetch of the topic's first partition."""
+    with RawConnection(serving.kafka) as connection:
+        asked = MetadataRequest(
+            topics=(MetadataRequestTopic(topic_id=None, name=TopicName(topic)),), allow_auto_topic_creation=False
+        )
+        metadata = decode(MetadataResponse, connection.ask(METADATA, 12, encode(asked)))
+    partition = fetch.FetchPartition(partition=i32(0), fetch_offset=i64(0), partition_max_bytes=i32(1000))
+    request = fetch.FetchRequest(
+        max_wait=i32Timedelta(timedelta()),
+        min_bytes=i32(0),
+        topics=(fetch.FetchTopic(topic_id=metadata.topics[0].topic_id, partitions=(partition,)),),
+        forgotten_topics_data=(),
+    )
+    with RawConnection("{}:{}".format(*address)) as connection:
+        return connection.ask(FETCH, 18, encode(request))
