@@ -2,11 +2,12 @@
 
 The seasonal part is the median by hour of the week, shrunk towards the median by hour of the day while there are few
 weeks. A damped Theil-Sen trend over the last hour models the residual. What this extrapolation got wrong at earlier
-origins of the same bucket corrects it (`forecast_correction`). The errors that remain there, each a complete path, give
-the uncertainty: quantiles per step, and the share of paths that reach the limit. Most of these origins are those with a
-similar trend and distance from the season, because a burst ends otherwise than a quiet hour; the others are spread over
-all. Each half of the history is extrapolated with the season of the other half: a season that had seen its origins
-would make their errors too small.
+origins of the same bucket corrects it (`forecast_correction`). A straight line through the last hour has some weight in
+the first steps, because the errors of the two partly cancel (Bates and Granger, The Combination of Forecasts, 1969).
+The errors that remain at earlier origins, each a complete path, give the uncertainty: quantiles per step, and the share
+of paths that reach the limit. Most of these origins are those with a similar trend and distance from the season,
+because a burst ends otherwise than a quiet hour; the others are spread over all. Each half of the history is
+extrapolated with the season of the other half: a season that had seen its origins would make their errors too small.
 """
 
 from __future__ import annotations
@@ -32,12 +33,13 @@ _TREND_STEPS = 12
 _LEVEL_STEPS = 4  # number of newest steps that give the current level
 _DAMPING = 0.97  # damping of the trend per step
 _LAGS = 3  # number of newest steps whose distance from a line through the last hour is a feature
+_LINE_SHARE = 0.3 * 0.9 ** np.arange(HORIZON)  # weight of a line through the last hour in the forecast, per step
 _FADING = 0.99  # damping of the distance from the season per step
 _SHRINK = 2.0  # weeks of data at which hour of the week and hour of the day have equal weight
 _ORIGINS = 1000  # number of earlier origins whose errors are known
 _ALIKE, _OTHERS = 100, 100  # of them, number of the most similar ones and of others whose errors are used
 _FEWEST_CORRECTED = 100  # with fewer origins the correction would follow single ones
-_REACH = 0.15  # distance at which the weight of an origin falls to 1/e
+_REACH = 0.25  # distance at which the weight of an origin falls to 1/e
 _LEAST_WEIGHT = 0.01
 _HOUR_MS = 3_600_000
 _PAIRS = np.triu_indices(_TREND_STEPS, 1)
@@ -99,7 +101,8 @@ class Moments(NamedTuple):
     level: Array  # distance from the season
     slope: Array  # its change per step
     points: Array  # the extrapolation: origins x HORIZON
-    features: Array  # from which its error is predicted: origins x HORIZON x features
+    line: Array  # a straight line through the last hour, as far: origins x HORIZON
+    features: Array  # from which the error of `points` is predicted: origins x HORIZON x features
 
 
 def moments(values: Array, first_step: int, table: Array, origins: npt.NDArray[np.int64]) -> Moments:
@@ -110,9 +113,12 @@ def moments(values: Array, first_step: int, table: Array, origins: npt.NDArray[n
     future = seasonal(table, (first_step + origins[:, None] + ahead).astype(float))
     points = future + level[:, None] * _FADING**ahead + slope[:, None] * np.cumsum(_DAMPING**ahead)
     swing = future - at_step[origins][:, None]  # what the season is going to do
-    flat = [np.ones(len(origins)), level, slope * _TREND_STEPS, *_shape(_last_hour(values, origins))]
+    recent = _last_hour(values, origins)
+    value, rise = _line(recent)
+    line = value[:, None] + rise[:, None] * ahead
+    flat = [np.ones(len(origins)), level, slope * _TREND_STEPS, *_shape(recent)]
     columns = [*(np.repeat(column[:, None], HORIZON, axis=1) for column in flat), swing, level[:, None] * swing]
-    return Moments(level, slope, points, np.stack(columns, axis=2))
+    return Moments(level, slope, points, line, np.stack(columns, axis=2))
 
 
 def _last_hour(values: Array, origins: npt.NDArray[np.int64]) -> Array:
@@ -185,6 +191,9 @@ def _likely_errors(errors: Array, then: Moments, now: Moments) -> tuple[Array, A
         found = corrected(left, then.features[complete], resemblance + _LEAST_WEIGHT, now.features[0])
         trust = resemblance.sum() / (resemblance.sum() + 1)  # none if no moment resembles the present one
         added, left = trust * found.added, trust * found.left + (1 - trust) * left
+    of_line = errors[complete] + then.points[complete] - then.line[complete]
+    added += _LINE_SHARE * (now.line[0] - now.points[0] - added)
+    left = left + _LINE_SHARE * (of_line - left)
     alike = np.argsort(distance, kind="stable")[:_ALIKE]
     others = np.linspace(0, len(complete) - 1, min(_OTHERS, len(complete))).astype(np.int64)
     return added, left[np.concatenate([alike, others])]
