@@ -45,7 +45,7 @@ def insert(clickhouse: RunningClickHouse, cluster: str, client_id: str, rate: fl
         "throttled_requests": pa.array([0] * len(seconds), pa.uint64()),
         "source": [more.pop("source", "gateway")] * len(seconds),
         "interval_ms": pa.array([1000] * len(seconds), pa.uint32()),
-        "limit": [100.0] * len(seconds),
+        "limit": pa.array([more.pop("limit", 100.0)] * len(seconds), pa.float64()),
         "bucket_client_id": [""] * len(seconds),
     }
     clickhouse.store.insert("quota_usage", pa.table(columns), token=f"runs-{next(_numbers)}")
@@ -99,6 +99,24 @@ def test_results_without_input_are_deleted(spark: SparkSession, clickhouse: Runn
     run(clickhouse, "gone")
     assert {row[1] for row in levels(clickhouse, "gone")} == {"a"}
     assert {row[1] for row in levels(clickhouse, "gone", "quota_utilization_committed")} == {"a"}
+
+
+def test_level_is_unknown_before_the_first_observation_of_quotas(
+    spark: SparkSession, clickhouse: RunningClickHouse
+) -> None:
+    insert(clickhouse, "unobserved", "a", 97.0, limit=None)
+    run(clickhouse, "unobserved")
+    assert [row[2:4] for row in levels(clickhouse, "unobserved")] == [(0, "unknown"), (60, "unknown")]
+    first_seen = pa.array([START + MINUTE], pa.timestamp("ms", "UTC"))
+    quota = {"cluster": ["unobserved"], "user": ["u"], "client_id": [""], "ip": [""], "value": [100.0]}
+    observed = pa.table({**quota, "quota_key": ["producer_byte_rate"], "valid_from": first_seen})
+    clickhouse.store.insert("quota_limits", observed, token="unobserved")
+    run(clickhouse, "unobserved")
+    assert [row[2:4] for row in levels(clickhouse, "unobserved")] == [(0, "unknown"), (60, "critical")]
+    known = "SELECT limit_known, reason FROM headroom.quota_utilization FINAL WHERE cluster = 'unobserved'"
+    (before, reason), (after, _) = clickhouse.store.query(f"{known} ORDER BY window_start")
+    assert (before, after) == (0, 1)
+    assert "no quota was observed yet" in reason
 
 
 def test_late_rows_are_processed_by_the_next_run(
