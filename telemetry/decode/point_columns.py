@@ -71,7 +71,7 @@ def joined(parts: Iterable[PointColumns]) -> PointColumns:
 
 def reordered(columns: PointColumns, order: Numbers) -> PointColumns:
     """The points with these indexes."""
-    return PointColumns(*(column[order] for column in columns))
+    return PointColumns(*(column[order] if column.any() else column for column in columns))  # zeros have no order
 
 
 def listed(pushes: Sequence[int], points: Sequence[Points], names: Names) -> PointColumns:

@@ -28,8 +28,7 @@ _QUANTILES = pa.list_(pa.struct([("q", pa.float64()), ("v", pa.float64())]))
 
 
 def points_table(outcomes: Sequence[Outcome]) -> tuple[pa.Table, list[int], int]:
-    """Rows of `points` in the order of its key, their hours (since 1970), and the number of clamped timestamps of
-    matches."""
+    """Rows of `points` in the order of its key, their hours since 1970, and how many timestamps were clamped."""
     names, received_ms = Names(), np.array([outcome.push.received_at_ms for outcome in outcomes], np.int64)
     pushes = [outcome.push for outcome in outcomes]
     ranks = push_ranks(pushes)
@@ -57,18 +56,20 @@ def _by_template(outcomes: Sequence[Outcome], order: Iterable[int]) -> dict[Temp
 
 
 def _points(columns: PointColumns, names: Names, pushes: Sequence[Push]) -> pa.Table:
-    return pa.table(
-        {
-            **_repeated_identity(pushes, columns.push),
-            "metric": pa.DictionaryArray.from_arrays(columns.metric, pa.array(list(names), pa.string())),
-            "ts": pa.array(columns.ts_ms).cast(_TIME),
-            "series_id": pa.array(columns.series_id),
-            "value": pa.array(columns.value),
-            "int_value": pa.array(columns.int_value, mask=~columns.has_int_value),
-            "flags": pa.array(columns.flags),
-            "interval_ms": pa.array(columns.interval_ms),
-        }
-    )
+    """`int_value` and `flags`, which few points have, are absent where all of them are the table's defaults."""
+    rows = {
+        **_repeated_identity(pushes, columns.push),
+        "metric": pa.DictionaryArray.from_arrays(columns.metric, pa.array(list(names), pa.string())),
+        "ts": pa.array(columns.ts_ms).cast(_TIME),
+        "series_id": pa.array(columns.series_id),
+        "value": pa.array(columns.value),
+        "interval_ms": pa.array(columns.interval_ms),
+    }
+    if columns.has_int_value.any():
+        rows["int_value"] = pa.array(columns.int_value, mask=~columns.has_int_value)
+    if columns.flags.any():
+        rows["flags"] = pa.array(columns.flags)
+    return pa.table(rows)
 
 
 def series_table(outcomes: Sequence[Outcome]) -> pa.Table:

@@ -19,8 +19,8 @@ from telemetry.ingest import arrow_tables as tables
 from telemetry.ingest.counts import Counts
 
 # A batch ends with the record that reaches a limit: payloads may decompress to a thousand times their size.
-_MAX_ROWS = 500_000
-_MAX_BYTES = 128 << 20  # of payloads decompressed, attributes as stored and buckets
+_MAX_ROWS = 1_000_000  # one block and so one part in ClickHouse
+_MAX_BYTES = 128 << 20  # of payloads decompressed, attributes as stored, buckets, and the sender's name in each row
 _BUCKET_BYTES = 40  # a number in a Python list and in Arrow
 
 _UNKNOWN_SERVER_ERROR = -1  # Kafka's code for a push that was acknowledged and cannot be stored
@@ -68,6 +68,7 @@ class DecodedBatch:
         self.outcomes.append(outcome)
         self.rows += 1 + outcome.points
         self.nbytes += outcome.uncompressed_bytes + outcome.decoded.text_bytes + _BUCKET_BYTES * outcome.decoded.buckets
+        self.nbytes += outcome.points * (len(outcome.push.client_id) + len(outcome.push.connection.principal))
         if refusal is None:
             self.kept[RecordKind.PUSH] += 1
         else:

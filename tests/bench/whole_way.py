@@ -2,7 +2,9 @@
 
 2,000 client instances push payloads of a Java producer, 196 points in 3 kB of zstd, once a second for 13 s: a new
 fleet, all of whose series are new; the same fleet in steady state; and again after a restart of the service. CPU is
-that of the network process, the storage worker and ClickHouse with its merges, minus their idle CPU. Rollups are
+that of the network process, the storage worker and ClickHouse with its merges, minus their idle CPU. Each measurement
+begins with an empty table `points` and ends when all of its rows are in one part: which rows ClickHouse merges by
+itself in these seconds is chance. Standard error has the CPU of both, and the part's level. Rollups are
 measured apart, because their cost depends on how often an hour is computed. The service runs compiled if
 `make compiled` was run. Prints the load average of the minute: CPU-seconds cost more on a busy machine.
 
@@ -19,10 +21,11 @@ from pathlib import Path
 
 import psutil
 
+from exporters.clickhouse.connection import Endpoint
 from tests.bench.figure import tell
 from tests.bench.kit.load_generator import TURNS, LoadGenerator, real_payloads
 from tests.bench.kit.serve import ASKED_EVERY_S, Serve, builds, open_files_allowed, waited
-from tests.bench.scale import ROLLUP_MS, Spent, idle_cores, rolled_up, rss, spent
+from tests.bench.scale import PARTS, ROLLUP_MS, Spent, idle_cores, rolled_up, rss, spent
 
 VECTOR = "java-4.3.1-producer.zst"
 POINTS = 196
@@ -37,11 +40,12 @@ NEXT_MERGE_S = 3.0  # ClickHouse looks for the next merge after a while; else it
 
 
 def pushed(serve: Serve, run: int, idle: float, seconds: float, warm_s: float = 0.0) -> float:
-    """Rows per CPU-second for `seconds` of pushes after `warm_s`, until all rows are written and merged.
+    """Rows per CPU-second for `seconds` of pushes after `warm_s`, until all rows are written and in one part.
 
     `run` shifts the timestamps, because equal rows are merged into one.
     """
     payloads = real_payloads(VECTOR, POINTS, run * TURNS)
+    written_to(serve, "TRUNCATE TABLE headroom.points")
     first = spent(serve)
     with LoadGenerator(serve.port, INSTANCES, INSTANCES, payloads, RAMP_MS) as load:
         if warm_s:
@@ -53,8 +57,16 @@ def pushed(serve: Serve, run: int, idle: float, seconds: float, warm_s: float = 
     last = spent(serve)
     cpu = _sum(last) - _sum(first) - idle * (last.at_s - first.at_s)
     rows = last.rows - first.rows
-    print(f"whole way: {rows} rows, CPU of network, worker, ClickHouse: {_parts(first, last)}", file=sys.stderr)
-    return rows / cpu
+    written_to(serve, "OPTIMIZE TABLE headroom.points FINAL")
+    end = spent(serve)
+    # This merge has the rows of `warm_s`, too.
+    merge_s = (end.clickhouse_s - last.clickhouse_s - idle * (end.at_s - last.at_s)) * rows / last.rows
+    print(
+        f"whole way: {rows} rows, CPU of network, worker, ClickHouse: {_parts(first, last)}, {rows / cpu:.0f} rows per"
+        f" CPU-second; the last merge {merge_s:.1f} s, its level {level(serve)}",
+        file=sys.stderr,
+    )
+    return rows / (cpu + merge_s)
 
 
 def settle(serve: Serve) -> None:
@@ -63,6 +75,20 @@ def settle(serve: Serve) -> None:
     for _ in range(2):
         waited(lambda: serve.query("SELECT count() FROM system.merges") == ["0"], PATIENCE_S, ASKED_EVERY_S)
         time.sleep(NEXT_MERGE_S)
+
+
+def written_to(serve: Serve, sql: str) -> None:
+    """Runs a statement as the writer."""
+    with Endpoint.parse(serve.url).as_writer().connect(send_receive_timeout=PATIENCE_S) as client:
+        client.command(sql)
+
+
+def level(serve: Serve) -> int:
+    """How often a row was merged, at most. Raises ValueError while a day's rows are in more than one part."""
+    parts, days, highest = serve.query(f"SELECT count(), uniqExact(partition), max(level) {PARTS}")[0].split("\t")
+    if parts != days:
+        raise ValueError(f"the rows are in {parts} parts")
+    return int(highest)
 
 
 def main() -> None:

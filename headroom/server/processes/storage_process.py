@@ -37,6 +37,7 @@ from headroom.logs import configure_logging
 from headroom.server.batch_memory import tune_for_batches
 from headroom.server.processes.parent_pipes import wait_for_end_of_input
 from telemetry.decode.client_budgets import ClientBudgets
+from telemetry.ingest.batch_interval import next_interval_s
 from telemetry.ingest.crash_range import Suspect
 from telemetry.ingest.ingester import Ingester
 from telemetry.ingest.progress import Progress
@@ -161,12 +162,14 @@ class _Follower:
         while self._first_try.is_alive():
             if self._stopping.wait(_FIRST_TRY_POLL_S):
                 return
+        batch_s = interval_s = self._settings.batch_ms / 1000
         while not self._stopping.is_set():
-            next_at = time.monotonic() + self._settings.batch_ms / 1000
+            began_s, before = time.monotonic(), self._ingester.counts.points_written
             self._drain(attempts=None)
             self._ingester.roll_up(now_ms)
             self._report_counts()
-            self._stopping.wait(next_at - time.monotonic())
+            interval_s = next_interval_s(batch_s, interval_s, self._ingester.counts.points_written - before)
+            self._stopping.wait(began_s + interval_s - time.monotonic())
         self._drain(attempts=1)
 
     def _try_store(self) -> None:

@@ -240,14 +240,14 @@ def test_batch_ends_at_the_insert_row_limit(bench: Bench) -> None:
     points = data.resource_metrics.add().scope_metrics.add().metrics.add(name="m").gauge.data_points
     points.extend([type(points.add())(as_int=1, time_unix_nano=NOW_MS * 1_000_000)] * 49_999)
     bomb = zstandard.compress(data.SerializeToString())
-    for _ in range(11):
+    for _ in range(21):
         bench.push(bomb)
-    assert bench.step() == 10
-    assert bench.balance() == (10, 0, 1)
+    assert bench.step() == 20
+    assert bench.balance() == (20, 0, 1)
     assert bench.step() == 1
     sizes = [rows.num_rows for rows in bench.store.tables["points"].values()]
-    assert sizes == [500_000, 50_000]
-    assert len({push["push_id"] for push in bench.store.rows("pushes")}) == 11
+    assert sizes == [1_000_000, 50_000]
+    assert len({push["push_id"] for push in bench.store.rows("pushes")}) == 21
 
 
 def test_unwritable_spool_raises_transient_error(bench: Bench) -> None:
