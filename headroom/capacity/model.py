@@ -13,6 +13,7 @@ _DAY_S = 86_400
 _RECORD_HEAD_BYTES = 120  # of a push in the spool, besides its payload
 _BATCH_RECORDS = 20_000  # store.batch_records
 _BATCH_ROWS = 1_000_000  # telemetry.ingest.decoded_batch
+_MANY_POINTS_S = 100_000  # telemetry.ingest.batch_interval: from here on a batch is collected for twice as long
 _USAGE_ROW_BYTES = 12  # on disk: repeated keys and slowly moving rates
 _SERIES_REWRITTEN_AFTER_S = 3600.0  # telemetry.ingest.ingester describes each series again
 _ROLLUPS_AN_HOUR = 12.0  # store.rollup_ms
@@ -268,8 +269,12 @@ def rollup_slices(series: float) -> int:
 
 
 def _batches_s(work: Workload, gateways: int) -> float:
-    """One a second for each gateway (store.batch_ms), or more when there is more than that many batches hold."""
-    return max(gateways, work.pushes_s / _BATCH_RECORDS, work.rows_s / _BATCH_ROWS)
+    """One a second for each gateway (store.batch_ms), or more when there is more than that many batches hold.
+
+    A gateway with many points a second writes one every other second.
+    """
+    each = 1.0 if work.pushes_s * work.points < gateways * _MANY_POINTS_S else 0.5
+    return max(gateways * each, work.pushes_s / _BATCH_RECORDS, work.rows_s / _BATCH_ROWS)
 
 
 def row_bytes(figures: Figures, points_of_a_series_an_hour: float) -> float:

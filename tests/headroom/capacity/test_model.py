@@ -27,7 +27,7 @@ from telemetry.ingest.rollups import slices
 
 FIGURES = load_figures()
 WORK = Workload(clients=1_000_000, points=100, push_bytes=2_500, rate_bytes_s=1e9)
-BATCHES_A_DAY = 86_400 * WORK.rows_s / 500_000  # a batch has 500,000 rows at most
+BATCHES_A_DAY = 86_400 * WORK.rows_s / 1_000_000  # a batch has a million rows at most
 
 
 def values(work: Workload) -> dict[str, float]:
@@ -64,6 +64,13 @@ def test_batch_cost_does_not_depend_on_size() -> None:
     for cores, batch_us in ((worker_cores, FIGURES.batch_us), (clickhouse_cores, FIGURES.store_batch_us)):
         assert cores(one, FIGURES) == pytest.approx(batch_us / 1e6, rel=0.01)
         assert cores(one, FIGURES, gateways=3) == pytest.approx(3 * batch_us / 1e6, rel=0.01)
+
+
+def test_many_points_are_written_every_other_second() -> None:
+    few, many = (Workload(clients=10_000, interval_s=1.0, points=points, brokers=0) for points in (9.9, 10.1))
+    few, many = (dataclasses.replace(work, described_s=0.0) for work in (few, many))
+    more = (many.rows_s - few.rows_s) * FIGURES.point_us - FIGURES.batch_us / 2
+    assert worker_cores(many, FIGURES) - worker_cores(few, FIGURES) == pytest.approx(more / 1e6)
 
 
 def test_described_series_add_cost_once_an_hour() -> None:
