@@ -26,7 +26,6 @@ import orjson
 from exporters.model import ANONYMOUS, UNKNOWN, ClientInstance, Connection, Push, QuotaLimit, UsageSample
 
 _PUSH_HEAD: Final = struct.Struct(">q16siBB")
-_PUSH_TIME: Final = struct.Struct(">q")
 _PUSH_ORIGIN: Final = struct.Struct(">16siBB")
 _INSTANCE_HEAD: Final = struct.Struct(">q16s")
 _SENDER_HEAD: Final = struct.Struct(">HH")
@@ -60,7 +59,7 @@ def push_origin(
 
 
 def push_record(received_at_ms: int, origin: bytes, payload: bytes) -> bytes:
-    return _PUSH_TIME.pack(received_at_ms) + origin + payload
+    return received_at_ms.to_bytes(8, "big", signed=True) + origin + payload
 
 
 def decode_push(record: bytes) -> Push:

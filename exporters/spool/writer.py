@@ -76,7 +76,8 @@ class SpoolWriter:
         queued_bytes = self._queued_bytes + _FRAME_BYTES + length
         if self._others_bytes + self._end + queued_bytes > self._max_bytes:
             self._refuse_if_full(_FRAME_BYTES + length)
-        self._queue += (FRAME.pack(self._mark, length, crc32c(body, CRC_OF_KIND[kind]), kind), body)
+        self._queue.append(FRAME.pack(self._mark, length, crc32c(body, CRC_OF_KIND[kind]), kind))
+        self._queue.append(body)
         self._queued_bytes = queued_bytes
 
     def reserve(self, body_bytes: int, records: int) -> None:

@@ -9,7 +9,7 @@ on demand.
 
 from __future__ import annotations
 
-from collections import Counter, OrderedDict
+from collections import Counter
 from typing import Final
 
 from exporters.model import Connection
@@ -58,9 +58,12 @@ class Instance:
         "client_instance_id",
         "connection",
         "connection_id",
+        "is_held",
         "last_get_ms",
         "last_known_error",
         "last_push_ms",
+        "newer",
+        "older",
         "recorded_on",
         "selection",
         "subscription_id",
@@ -89,6 +92,9 @@ class Instance:
         self.recorded_on = recorded_on  # the connection on which it was last recorded as seen
         self.connection_id = ""  # the one on which it was last evaluated
         self.subscription_id = instance_subscription_id(selection.crc, client_instance_id)
+        self.is_held = False  # by Instances, whose order of last use is a list of the instances themselves
+        self.older: Instance | None = None
+        self.newer: Instance | None = None
 
     def successor(self, selection: Selection, version: int) -> Instance:
         """The same client under newer subscriptions, with its request times reset."""
@@ -124,7 +130,9 @@ class Instances:
 
     def __init__(self, max_instances: int) -> None:
         self._max_instances = max_instances
-        self._by_id: OrderedDict[bytes, Instance] = OrderedDict()  # ordered by last use, oldest first
+        self._by_id: dict[bytes, Instance] = {}
+        self._oldest: Instance | None = None  # by last use
+        self._newest: Instance | None = None
         self._by_connection: dict[str, bytes] = {}
         self._lifetimes: Counter[int] = Counter()  # how many instances have each
 
@@ -137,27 +145,34 @@ class Instances:
     def touch(self, client_instance_id: bytes, now_ms: int) -> Instance | None:
         """Returns the instance and restarts its time to live; None when it is unknown or expired."""
         instance = self._by_id.get(client_instance_id)
-        if instance is None:
-            return None
+        return instance if instance is not None and self.touch_found(instance, now_ms) else None
+
+    def touch_found(self, instance: Instance, now_ms: int) -> bool:
+        """`touch` of an instance that was found before; False when it is no longer held."""
+        if not instance.is_held:
+            return False
         if instance.touched_ms + instance.selection.lifetime_ms <= now_ms:
-            self._remove(client_instance_id)
-            return None
+            self._remove(instance)
+            return False
         instance.touched_ms = now_ms
-        self._by_id.move_to_end(client_instance_id)
-        return instance
+        if instance.newer is not None:
+            self._unlink(instance)
+            self._link(instance)
+        return True
 
     def put(self, instance: Instance, connection_id: str, now_ms: int) -> None:
         """Adds or replaces an instance; it is removed when `connection` closes."""
         client_instance_id = instance.client_instance_id
-        self._count_out(self._by_id.get(client_instance_id))
+        self._drop(self._by_id.get(client_instance_id))
         self._lifetimes[instance.selection.lifetime_ms] += 1
         self._by_connection[connection_id] = client_instance_id
         instance.connection_id = connection_id
         instance.touched_ms = now_ms
         self._by_id[client_instance_id] = instance
-        self._by_id.move_to_end(client_instance_id)
-        if len(self._by_id) > self._max_instances:
-            self._remove(next(iter(self._by_id)))
+        instance.is_held = True
+        self._link(instance)
+        if len(self._by_id) > self._max_instances and self._oldest is not None:
+            self._remove(self._oldest)
         if len(self._by_connection) > _CONNECTIONS_PER_INSTANCE * self._max_instances:
             del self._by_connection[next(iter(self._by_connection))]
 
@@ -165,31 +180,55 @@ class Instances:
         """Removes the instance last evaluated on the connection, even if it also uses other connections."""
         client_instance_id = self._by_connection.pop(connection_id, None)
         if client_instance_id is not None:
-            self._count_out(self._by_id.pop(client_instance_id, None))
+            self._drop(self._by_id.pop(client_instance_id, None))
 
     def expire(self, now_ms: int) -> None:
         """Removes expired instances."""
         over = []
         shortest_ms = min(self._lifetimes, default=MIN_LIFETIME_MS)  # avoids a scan of a million instances
-        for instance in self._by_id.values():
-            if instance.touched_ms + shortest_ms > now_ms:
-                break  # ordered by last use: all further entries are newer
+        instance = self._oldest
+        while instance is not None and instance.touched_ms + shortest_ms <= now_ms:
             if instance.touched_ms + instance.selection.lifetime_ms <= now_ms:
-                over.append(instance.client_instance_id)
-        for client_instance_id in over:
-            self._remove(client_instance_id)
+                over.append(instance)
+            instance = instance.newer
+        for expired in over:
+            self._remove(expired)
 
-    def _count_out(self, instance: Instance | None) -> None:
+    def _link(self, instance: Instance) -> None:
+        """Makes it the newest."""
+        instance.older, instance.newer = self._newest, None
+        if self._newest is None:
+            self._oldest = instance
+        else:
+            self._newest.newer = instance
+        self._newest = instance
+
+    def _unlink(self, instance: Instance) -> None:
+        older, newer = instance.older, instance.newer
+        if older is None:
+            self._oldest = newer
+        else:
+            older.newer = newer
+        if newer is None:
+            self._newest = older
+        else:
+            newer.older = older
+        instance.older = instance.newer = None
+
+    def _drop(self, instance: Instance | None) -> None:
+        """Of everything except `_by_id`."""
         if instance is not None:
+            self._unlink(instance)
+            instance.is_held = False
             lifetime_ms = instance.selection.lifetime_ms
             self._lifetimes[lifetime_ms] -= 1
             if not self._lifetimes[lifetime_ms]:
                 del self._lifetimes[lifetime_ms]
 
-    def _remove(self, client_instance_id: bytes) -> None:
+    def _remove(self, instance: Instance) -> None:
         """Connections on which it was evaluated earlier keep their reference until they close, as in a broker."""
-        removed = self._by_id.pop(client_instance_id)
-        self._count_out(removed)
-        connection_id = removed.connection_id
+        client_instance_id, connection_id = instance.client_instance_id, instance.connection_id
+        del self._by_id[client_instance_id]
+        self._drop(instance)
         if self._by_connection.get(connection_id) == client_instance_id:
             del self._by_connection[connection_id]

@@ -35,7 +35,15 @@ _MENDED_BY_GET: Final = frozenset({ErrorCode.UNKNOWN_SUBSCRIPTION_ID, ErrorCode.
 class PushRequest:
     """A PushTelemetry request without its payload, and its sender. `origin`: both, encoded for spool records."""
 
-    __slots__ = ("caller", "client_instance_id", "compression_type", "origin", "subscription_id", "terminating")
+    __slots__ = (
+        "caller",
+        "client_instance_id",
+        "compression_type",
+        "instance",
+        "origin",
+        "subscription_id",
+        "terminating",
+    )
 
     def __init__(
         self, client_instance_id: bytes, subscription_id: int, terminating: bool, compression_type: int, caller: Caller
@@ -45,6 +53,7 @@ class PushRequest:
         self.terminating = terminating
         self.compression_type = compression_type
         self.caller = caller
+        self.instance: Instance | None = None  # as found by the last push with this header
         # The id of an unknown codec may be negative; the push is refused before it is encoded.
         self.origin = push_origin(
             client_instance_id, subscription_id, terminating, compression_type & 0xFF, caller.sender
@@ -132,11 +141,14 @@ class ClientMetrics:
         `too_large`: the payload is longer than telemetry.max.bytes.
         After NONE, call the instance's `refused` if the push could not be stored.
         """
-        if request.client_instance_id in RESERVED_IDS:
-            return ErrorCode.INVALID_REQUEST, None
-        instance = self.instances.touch(request.client_instance_id, now_ms)  # _touch, inlined for speed
+        instance = request.instance
+        if instance is None or not self.instances.touch_found(instance, now_ms):
+            if request.client_instance_id in RESERVED_IDS:
+                return ErrorCode.INVALID_REQUEST, None
+            instance = self.instances.touch(request.client_instance_id, now_ms)
         if instance is None or instance.version != self.subscriptions.version:
             instance = self._evaluated(instance, request.client_instance_id, request.caller, now_ms)
+        request.instance = instance
         code = _validate(request, instance, now_ms, too_large)
         instance.last_known_error = code
         if code is _NONE or not request.terminating:

@@ -14,7 +14,6 @@ from telemetry.wire.primitives import Reader
 
 REQUEST_HEAD: Final = struct.Struct(">hhih")  # api_key, api_version, correlation_id, length of client_id
 REQUEST_HEAD_BYTES: Final = 10  # a constant: REQUEST_HEAD.size is looked up at each use
-RESPONSE_HEAD: Final = struct.Struct(">ii")  # length, correlation_id
 
 
 def request_body(request: bytes, client_id_end: int, *, flexible: bool) -> bytes:
@@ -37,6 +36,7 @@ def encode_request(api_key: int, version: int, correlation_id: int, client_id: b
 
 def encode_response(api: Api, version: int, correlation_id: int, body: bytes) -> bytes:
     """A complete response including the length field, with the API's response header: 1 has tagged fields, 0 none."""
-    if version >= api.response_tags_from:
-        return RESPONSE_HEAD.pack(5 + len(body), correlation_id) + b"\x00" + body
-    return RESPONSE_HEAD.pack(4 + len(body), correlation_id) + body
+    tagged = version >= api.response_tags_from
+    length = len(body) + (5 if tagged else 4)
+    head = (length << 32 | correlation_id & 0xFFFF_FFFF).to_bytes(8, "big")  # faster than struct in compiled code
+    return head + b"\x00" + body if tagged else head + body
