@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import sys
 from collections import Counter
@@ -43,13 +44,15 @@ def _unraisable(fault: sys.UnraisableHookArgs) -> None:
 
 class Seldom(logging.Filter):
     """Passes the 1st, 2nd, 4th, 8th ... record of each message of a logger. Messages are templates of the library, so
-    they are few."""
+    they are few. Requests that are cancelled at shutdown are no errors."""
 
     def __init__(self) -> None:
         super().__init__()
         self._seen: Counter[object] = Counter()
 
     def filter(self, record: logging.LogRecord) -> bool:
+        if record.exc_info and isinstance(record.exc_info[1], asyncio.CancelledError):
+            return False
         self._seen[record.msg] += 1
         return self._seen[record.msg] & (self._seen[record.msg] - 1) == 0
 

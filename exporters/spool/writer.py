@@ -14,6 +14,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
+from errno import ENOENT
 from pathlib import Path
 from typing import Final
 
@@ -56,6 +57,7 @@ class SpoolWriter:
         self._created_ns = 0
         self._path = directory / segment_name(0, name, self._mark)
         self._reused = False  # the segment being written overwrites a finished one
+        self._deleted = False  # the segment being written was not found when the directory was read
         self._fd = -1
         self._end = 0  # bytes in the segment being written
         self._queue: list[bytes] = []  # heads and bodies, alternating
@@ -97,6 +99,8 @@ class SpoolWriter:
         try:
             if self._clock_s() - self._measured_at > _MEASURE_EVERY_S:
                 self._measure()
+            if self._deleted:  # nobody would read what is written
+                raise FileNotFoundError(ENOENT, "the segment was deleted by another program", str(self._path))
             self._write(data)
         except OSError:
             self._abandon_segment()
@@ -188,7 +192,7 @@ class SpoolWriter:
                     os.ftruncate(self._fd, self._end)
             self._others_bytes += self._end
             self._retired.append(self._fd)
-            self._fd, self._end = -1, 0
+            self._fd, self._end, self._deleted = -1, 0, False
             self._mark = secrets.randbits(32)
 
     def _abandon_segment(self) -> None:
@@ -204,7 +208,7 @@ class SpoolWriter:
             self._path.unlink()
         with self._closing:
             os.close(self._fd)
-            self._fd = -1
+            self._fd, self._deleted = -1, False
 
     def _duplicate(self) -> int:
         with self._closing:
@@ -222,7 +226,9 @@ class SpoolWriter:
         """Measures the other segments in the directory."""
         self._measured_at = self._clock_s()
         own = self._path.name if self._fd >= 0 else ""
-        self._others_bytes = sum(size for name, size in segment_sizes(self._directory).items() if name != own)
+        sizes = segment_sizes(self._directory)
+        self._deleted = own != "" and own not in sizes
+        self._others_bytes = sum(size for name, size in sizes.items() if name != own)
 
 
 def segment_sizes(directory: Path) -> dict[str, int]:

@@ -164,3 +164,23 @@ def test_sync_releases_full_segments(tmp_path: Path) -> None:
     assert segments(tmp_path) == []
     spool.close()
     reader.close()
+
+
+def test_deleted_segment_is_noticed_and_replaced(tmp_path: Path) -> None:
+    """By an operator who cleans up. What was in it is lost; nothing is acknowledged into it any more."""
+    now = [0.0]
+    spool = SpoolWriter(tmp_path, "gw0", segment_bytes=MIB, max_bytes=MIB, clock_s=lambda: now[0])
+    spool.append(RecordKind.PUSH, b"lost")
+    spool.flush()
+    segments(tmp_path)[0].unlink()
+    now[0] = 1.1  # the directory is read again after a second
+    spool.append(RecordKind.PUSH, b"refused")
+    with pytest.raises(FileNotFoundError, match="deleted by another program"):
+        spool.flush()
+    for _ in range(2):
+        now[0] += 1.1
+        spool.append(RecordKind.PUSH, b"kept")
+        spool.flush()
+    spool.close()
+    assert read_all(tmp_path) == [(RecordKind.PUSH, b"kept")] * 2
+    assert spool.records == 3

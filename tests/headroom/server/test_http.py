@@ -98,12 +98,13 @@ async def test_peers_that_do_not_send_or_read_are_disconnected(monkeypatch: pyte
 
 
 @in_loop
-async def test_stop_does_not_wait_for_a_peer_that_never_reads() -> None:
+async def test_stop_does_not_wait_for_a_peer_that_never_reads(caplog: pytest.LogCaptureFixture) -> None:
     async with serving(grace_s=0.1) as (server, address):
         client = socket.create_connection(address)
         client.sendall(LONG)
         await until(lambda: any(one.flow.write_paused for one in server._server.server_state.connections))
     client.close()
+    assert "Traceback" not in caplog.text
 
 
 @in_loop
