@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from typing import Any
 
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 _CHECK_S = 5.0
+_turns = itertools.count()  # times may be equal
 
 
 class LimitedConnection(H11Protocol):
@@ -24,6 +26,7 @@ class LimitedConnection(H11Protocol):
         self._waiting_since_s: float | None = None  # None: the application is busy with a request
         self._waited_for: object = None  # the request after which it waits
         self._timer: asyncio.TimerHandle | None = None
+        self._turn = next(_turns)  # lower: its last response, or its opening, is longer ago
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # as in uvicorn
         super().connection_made(transport)
@@ -36,10 +39,14 @@ class LimitedConnection(H11Protocol):
             self._timer.cancel()
         super().connection_lost(exc)
 
+    def on_response_complete(self) -> None:
+        self._turn = next(_turns)
+        super().on_response_complete()
+
     def _evict_one(self) -> None:
         """Closes the connection that has waited longest; this one if the application is busy with all others."""
         waiting = [one for one in self.connections if isinstance(one, LimitedConnection) and one.waits_for_peer()]
-        longest = min(waiting, key=lambda one: one._waiting_since_s or 0.0, default=self)
+        longest = min(waiting, key=lambda one: one._turn, default=self)
         longest.transport.abort()
         self.connections.discard(longest)  # at once, so that the next one does not choose it again
 
