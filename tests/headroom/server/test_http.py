@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import select
 import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import ExitStack, asynccontextmanager, closing
@@ -67,6 +68,10 @@ def is_closed(client: socket.socket) -> bool:
         return True
 
 
+def is_readable(client: socket.socket) -> bool:
+    return bool(select.select([client], [], [], 0)[0])
+
+
 def is_answered(client: socket.socket) -> bool:
     client.setblocking(False)
     try:
@@ -89,11 +94,14 @@ async def test_idle_connections_keep_nobody_out() -> None:
 async def test_peers_that_do_not_send_or_read_are_disconnected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http_connection, "_CHECK_S", 0.01)
     async with serving(peer_s=0.05) as (server, address):
-        for sent in (b"", b"GET / HTTP/1.1\r\nHost:", LONG):
+        for sent in (b"", b"GET / HTTP/1.1\r\nHost:"):
             with closing(socket.create_connection(address)) as client:
                 client.sendall(sent)
-                await until(lambda: bool(server._server.server_state.connections))
-                await until(lambda: not server._server.server_state.connections)
+                await until(lambda: is_closed(client))
+        with closing(socket.create_connection(address)) as client:
+            client.sendall(LONG)
+            await until(lambda: is_readable(client))
+            await until(lambda: not server._server.server_state.connections)
         assert await ask(address) == b"HTTP/1.1 200 OK"
 
 
