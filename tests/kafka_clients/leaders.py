@@ -36,28 +36,29 @@ def wait_for(condition: Callable[[], bool]) -> None:
         time.sleep(0.2)
 
 
-def moved(jvm: Jvm, serving: Serving, topic: str) -> None:
-    """The leader of the first partition becomes another broker, its replicas stay."""
+def moved(jvm: Jvm, serving: Serving, topic: str) -> int:
+    """Moves the first partition to one other broker, and returns the id of the one that led it. A broker that kept a
+    replica would still answer consumers (KIP-392)."""
     kafka, util = jvm.classes.org.apache.kafka, jvm.classes.java.util
-    partition = kafka.common.TopicPartition(topic, 0)
     before = leaders(serving.kafka, topic)[0]
     replicas = util.ArrayList()
-    for node_id in sorted((1, 2, 3), key=lambda node_id: node_id == before):
-        replicas.add(node_id)
-    order = kafka.clients.admin.NewPartitionReassignment(replicas)
+    replicas.add(before % 3 + 1)
+    order = util.Optional.of(kafka.clients.admin.NewPartitionReassignment(replicas))
     admin = jvm.admin(serving.kafka)
-    admin.alterPartitionReassignments({partition: util.Optional.of(order)}).all().get()
+    admin.alterPartitionReassignments({kafka.common.TopicPartition(topic, 0): order}).all().get()
     wait_for(lambda: not admin.listPartitionReassignments().reassignments().get())
-    admin.electLeaders(kafka.common.ElectionType.PREFERRED, {partition}).all().get()
     admin.close()
     wait_for(lambda: leaders(serving.kafka, topic)[0] not in (before, -1))
+    return before
 
 
 def fetched(serving: Serving, address: tuple[str, int], topic: str) -> bytes:
     """The response, version 18, to a Fetch of the topic's first partition."""
     with RawConnection(serving.kafka) as connection:
         asked = MetadataRequest(
-            topics=(MetadataRequestTopic(topic_id=None, name=TopicName(topic)),), allow_auto_topic_creation=False
+            topics=(MetadataRequestTopic(topic_id=None, name=TopicName(topic)),),
+            allow_auto_topic_creation=False,
+            include_topic_authorized_operations=False,
         )
         metadata = decode(MetadataResponse, connection.ask(METADATA, 12, encode(asked)))
     partition = fetch.FetchPartition(partition=i32(0), fetch_offset=i64(0), partition_max_bytes=i32(1000))

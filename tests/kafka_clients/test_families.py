@@ -245,10 +245,10 @@ def test_new_leader_address_in_produce_response_is_the_gateways(serving: Serving
 
 
 def test_fetch_response_names_the_new_leader_and_no_address(jvm: Jvm, serving: Serving, topic: str) -> None:
+    before = moved(jvm, serving, topic)
     metadata = Producer({"bootstrap.servers": serving.kafka}).list_topics(topic, PATIENCE_S)
     leader = metadata.topics[topic].partitions[0].leader
-    other = next(broker for broker in metadata.brokers.values() if broker.id != leader)
-    body = fetched(serving, (other.host, other.port), topic)
+    body = fetched(serving, (metadata.brokers[before].host, metadata.brokers[before].port), topic)
     kafka = jvm.classes.org.apache.kafka.common
     buffer = kafka.protocol.ByteBufferAccessor(jvm.classes.java.nio.ByteBuffer.wrap(body))
     response = kafka.message.FetchResponseData(buffer, 18)
