@@ -27,6 +27,7 @@ ROOT = Path(__file__).parents[2]
 BASE, IMAGE = "localhost/headroom-base", "localhost/headroom"
 DEBIAN = "python3,python3-venv,python3-dev,gcc,libc6-dev,ca-certificates"
 ENTRYPOINT, DATA = "/opt/headroom/entrypoint.sh", "/var/lib/headroom"
+PIDS = "/mnt"  # buildah may mount the image's volume over another one at DATA
 USER = 10001
 PATIENCE_S = 60.0
 
@@ -71,16 +72,16 @@ def run(container: str, *argv: str) -> str:
     return buildah("run", "--isolation", "chroot", "--hostname", "localhost", container, "--", *argv)
 
 
-def confined(container: str, data: Path) -> list[str]:
-    """The command line of the entry point with a read-only root, two writable directories and no capability.
+def confined(container: str, pids: Path) -> list[str]:
+    """The command line of the entry point with a read-only root, the image's volume, a /tmp and no capability.
 
-    As `podman run --read-only --cap-drop ALL`. The process id is in `data`.
+    As `podman run --read-only --cap-drop ALL`. The process id is written to `pids`.
     """
     options = ["--isolation", "chroot", "--hostname", "localhost", "--user", "root", "--cap-add", "CAP_SYS_ADMIN"]
-    mounts = ["--volume", f"{data}:{DATA}", "--mount", "type=tmpfs,destination=/tmp"]
+    mounts = ["--volume", f"{pids}:{PIDS}", "--mount", "type=tmpfs,destination=/tmp"]
     ids = [f"--reuid={USER}", f"--regid={USER}", "--clear-groups"]
     unprivileged = shlex.join(["setpriv", *ids, "--bounding-set=-all", "--no-new-privs"])
-    script = f'mount -o remount,ro,bind / && echo $$ > {DATA}/pid && exec {unprivileged} {ENTRYPOINT} "$@"'
+    script = f'mount -o remount,ro,bind / && echo $$ > {PIDS}/pid && exec {unprivileged} {ENTRYPOINT} "$@"'
     return ["buildah", "run", *options, *mounts, container, "--", "sh", "-c", script, "sh"]
 
 
@@ -107,16 +108,15 @@ def test_entry_point_starts_headroom_and_spark(container: str) -> None:
 
 def test_java_client_pushes_and_a_read_only_container_drains(container: str, jvm: Jvm, tmp_path: Path) -> None:
     kafka, http, sql = (f"127.0.0.1:{port}" for port in free_ports(3))
-    volume = tmp_path / "volume"
-    volume.mkdir()
-    os.chown(volume, USER, USER)
-    argv = [*confined(container, volume), "serve", "--data", DATA, "--listen", kafka, "--http", http, "--sql", sql]
+    pids = tmp_path / "pids"
+    pids.mkdir()
+    argv = [*confined(container, pids), "serve", "--data", DATA, "--listen", kafka, "--http", http, "--sql", sql]
     with (tmp_path / "log").open("wb") as log:
         process = start(argv, stderr=log, stdout=subprocess.PIPE)
     assert first_line(process, PATIENCE_S) == f"ready kafka={kafka} http={http} sql={sql}", (
         tmp_path / "log"
     ).read_text()
-    pid = int((volume / "pid").read_text())
+    pid = int((pids / "pid").read_text())
     try:
         assert is_confined(pid)
         ask = ["headroom", "subscriptions", "alter", "--name", "all", "--metrics", "*", "--interval", "1000"]
