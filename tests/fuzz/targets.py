@@ -232,4 +232,5 @@ def _rows(outcome: Outcome) -> list[tuple[int, ...]]:
     """Of its points, in an order of their own: series, time, flags, the bits of the value."""
     table = points_table([outcome])[0]
     columns = [table[name].to_numpy().view(np.int64) for name in ("series_id", "ts", "value")]
-    return sorted(zip(*(column.tolist() for column in columns), table["flags"].to_pylist(), strict=True))
+    flags = table["flags"].to_pylist() if "flags" in table.column_names else [0] * len(table)  # absent: all are 0
+    return sorted(zip(*(column.tolist() for column in columns), flags, strict=True))
