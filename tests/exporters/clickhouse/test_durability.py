@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
+from exporters.clickhouse.connection import Endpoint
 from exporters.clickhouse.store import (
     PermanentWriteError,
     Store,
@@ -17,6 +18,8 @@ from exporters.clickhouse.store import (
 )
 from tests.exporters.clickhouse.test_store import points
 from tests.kit.clickhouse import RunningClickHouse
+
+NOBODY = Endpoint("http", "127.0.0.1", 1)
 
 
 @pytest.fixture
@@ -120,7 +123,7 @@ class Answering(Store):
     """A store whose server reports `rows` as written_rows for every insert."""
 
     def __init__(self, rows: str) -> None:
-        super().__init__()
+        super().__init__(NOBODY)
         self._rows = rows
 
     def _connected(self) -> Any:
@@ -151,7 +154,7 @@ def test_every_call_to_an_old_server_is_refused() -> None:
         def _connected(self) -> Any:
             _refuse_old("24.3")
 
-    store = Old(cast(Any, None))
+    store = Old(NOBODY)
     with pytest.raises(UnsupportedServerError):
         store.migrate()
     with pytest.raises(UnsupportedServerError):
