@@ -46,7 +46,7 @@ REPLICATED = {
 
 @pytest.fixture(scope="module")
 def brokers(java: str, kafka_libs: Any) -> Iterator[Cluster]:
-    with Cluster(java, kafka_libs, nodes=3, properties=QUICK_CHANGES | REPLICATED) as running:
+    with Cluster(java, kafka_libs, nodes=3, properties=QUICK_CHANGES | REPLICATED, racks=True) as running:
         yield running
 
 
@@ -271,3 +271,20 @@ def test_consumers_follow_a_moved_leader(jvm: Jvm, serving: Serving, topic: str)
         assert reading.result() == sorted(RECORDS * 2)
     producer.close()
     consumer.close()
+
+
+def test_consumer_reads_from_the_replica_in_its_rack(jvm: Jvm, serving: Serving, topic: str) -> None:
+    producer = jvm.producer(serving.kafka, f"{topic}-p")
+    produced_by_java(jvm, producer, topic, RECORDS)
+    producer.close()
+    consumer = jvm.consumer(serving.kafka, f"{topic}-c", topic, client_rack="rack-2")
+    assert consumed_by_java(jvm, consumer, topic, len(RECORDS)) == sorted(RECORDS)
+    received = {
+        str(name.tags()["node-id"]): float(metric.metricValue())
+        for name, metric in consumer.metrics().items()
+        if name.name() == "incoming-byte-total" and "node-id" in name.tags()
+    }
+    consumer.close()
+    size = sum(map(len, RECORDS))
+    assert received.pop("node-2") >= size
+    assert sum(received.values()) < size / 10

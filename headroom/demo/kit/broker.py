@@ -33,6 +33,8 @@ logger.configs.name = kafka.server.KafkaConfig
 logger.configs.level = warn
 """
 
+_BY_RACK = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
+
 
 def server_properties(node_id: int, port: int, controller: str, logs: Path) -> dict[str, str]:
     """Configuration of one node. Node 1 is the controller of all; `controller` is its HOST:PORT."""
@@ -139,6 +141,7 @@ class Cluster(Service):
     """A context manager that runs brokers in a temporary directory; `bootstrap` is the HOST:PORT of all of them.
 
     `properties` are added to every node's server.properties and override the defaults; `jvm_options` apply to each.
+    `racks`: node N is in rack-N, and consumers read from the replica in theirs (KIP-392).
     """
 
     def __init__(
@@ -148,15 +151,18 @@ class Cluster(Service):
         nodes: int = 1,
         properties: Mapping[str, str] | None = None,
         jvm_options: Sequence[str] = (),
+        *,
+        racks: bool = False,
     ) -> None:
         controller, *ports = free_ports(nodes + 1)
         self.directory = Path(tempfile.mkdtemp(prefix="headroom-kafka-"))
         self.bootstrap = ",".join(f"{LOOPBACK}:{port}" for port in ports)
         self.brokers = [
-            Broker(java, libs, directory, own | dict(properties or {}), jvm_options)
+            Broker(java, libs, directory, own | rack | dict(properties or {}), jvm_options)
             for node_id, port in enumerate(ports, start=1)
             for directory in [self.directory / f"node-{node_id}"]
             for own in [server_properties(node_id, port, f"{LOOPBACK}:{controller}", directory / "logs")]
+            for rack in [{"broker.rack": f"rack-{node_id}", "replica.selector.class": _BY_RACK} if racks else {}]
         ]
 
     def start(self) -> None:

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from confluent_kafka import Consumer, Producer
 
-from exporters.model import Exchange, UsageSample
+from exporters.model import Exchange, ExchangeValues, UsageSample
 from headroom.demo.kit.admin import Admin
 from headroom.demo.kit.broker import Cluster
 from headroom.demo.kit.jars import KAFKA_VERSION, fetch_once
@@ -135,8 +135,9 @@ class WitnessMeter(UsageMeter):
         self._bucket_of = bucket_of
         self._throttles: dict[Bucket, tuple[Rate, Rate]] = {}
 
-    def exchange(self, exchange: Exchange) -> None:
-        super().exchange(exchange)
+    def exchange(self, values: ExchangeValues) -> None:
+        super().exchange(values)
+        exchange = Exchange(*values)
         if exchange.throttle_ms > 0 and exchange.api_key in (0, 1):
             bucket = self._bucket_of(PRODUCER if exchange.api_key == 0 else CONSUMER, exchange.client_id)
             # Sums and counts over the same samples: the elapsed time cancels out of their quotient.
