@@ -52,7 +52,8 @@ _MIB, _GIB = 1 << 20, 1 << 30
 _READER_S, _READER_MAX_S = 60, 300
 _READER_RESULT_BYTES = 2 * _GIB
 _READER_QUERIES = 16
-_READER_THREADS = max(8, os.cpu_count() or 1)
+_CORES = os.cpu_count() or 1  # the server's own default
+_READER_THREADS = max(8, _CORES)
 _READER_UNTRACKED_BYTES = _MIB  # per thread: not counted by any limit on memory
 
 
@@ -102,10 +103,10 @@ def _reader_profile(memory_bytes: int) -> dict[str, Any]:
         "max_temporary_data_on_disk_size_for_user": (2 * _GIB, 2 * _GIB),
         "max_concurrent_queries_for_user": (_READER_QUERIES, _READER_QUERIES),
         "max_untracked_memory": (_READER_UNTRACKED_BYTES, _READER_UNTRACKED_BYTES),
-        "max_threads": (_READER_THREADS, _READER_THREADS),
-        "max_final_threads": (_READER_THREADS, _READER_THREADS),
-        "max_threads_for_indexes": (_READER_THREADS, _READER_THREADS),
-        "max_parsing_threads": (_READER_THREADS, _READER_THREADS),
+        "max_threads": (_CORES, _READER_THREADS),
+        "max_final_threads": (_CORES, _READER_THREADS),
+        "max_threads_for_indexes": (_CORES, _READER_THREADS),
+        "max_parsing_threads": (_CORES, _READER_THREADS),
         "max_parser_backtracks": (1_000_000, 1_000_000),
         "max_query_size": (1 << 18, 1 << 24),
         "max_parser_depth": (1000, 1000),
