@@ -53,18 +53,18 @@ class Limits:
 
 def check_structure(payload: bytes, limits: Limits) -> None:
     """Raises OverBudget, or DecodeError when the bytes are not encoded protobuf."""
-    if len(payload) > limits.unchecked_bytes:
-        try:
-            _Scan(payload, limits).message(0, len(payload), _METRICS_DATA, 0)
-        except IndexError as exc:
-            raise DecodeError(f"cannot decode {len(payload)} bytes as MetricsData: truncated") from exc
+    _check(payload, limits, _METRICS_DATA)
 
 
 def check_outline(payload: bytes, limits: Limits) -> None:
     """As check_structure, but counts data points without looking into them: for requests that carry many."""
+    _check(payload, limits, _OUTLINE)
+
+
+def _check(payload: bytes, limits: Limits, fields: dict[int, _Field]) -> None:
     if len(payload) > limits.unchecked_bytes:
         try:
-            _Scan(payload, limits).message(0, len(payload), _OUTLINE, 0)
+            _Scan(payload, limits).message(0, len(payload), fields, 0)
         except IndexError as exc:
             raise DecodeError(f"cannot decode {len(payload)} bytes as MetricsData: truncated") from exc
 
