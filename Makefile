@@ -31,7 +31,7 @@ NO_TESTS := 5
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 12
 
-$(READY): requirements.txt pyproject.toml
+$(READY): requirements.txt pyproject.toml exporters/clickhouse/managed/write_guard.c
 	@$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(0 if v >= (3, 11) else f"headroom: Python 3.11 or newer is needed, {sys.executable} is {v.major}.{v.minor}; set PYTHON=...")'
 	@echo "setting up $(VENV) (locked dependencies, some hundred MB the first time)"
 	@$(PYTHON) -m venv $(VENV)

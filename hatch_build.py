@@ -1,7 +1,7 @@
 """Compiles the hot modules into the wheel with mypyc. The interpreted source is in the wheel too, and is the fallback.
 
 A wheel is compiled when mypyc and a C compiler are there; HEADROOM_BUILD=pure leaves it out, HEADROOM_BUILD=compiled
-fails without. An editable install is never compiled: it runs the source as it is.
+fails without. An editable install runs the source as it is; only the write guard, which is C, is compiled in place.
 
 `python hatch_build.py DIRECTORY` makes a copy of the packages with the compiled modules in it, for tests and profiles.
 """
@@ -13,6 +13,7 @@ import os
 import shutil
 import subprocess
 import sys
+import sysconfig
 import tempfile
 import tomllib
 from pathlib import Path
@@ -21,6 +22,7 @@ from typing import Any
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 ROOT = Path(__file__).parent
+WRITE_GUARD = Path("exporters/clickhouse/managed/write_guard.c")
 PACKAGES = ("headroom", "telemetry", "quota_metrics", "exporters", "spark_jobs", "deploy")
 
 # Runs where the copy of the packages is. Types of dependencies do not matter here: `make check` runs mypy --strict.
@@ -41,7 +43,13 @@ class CompileHook(BuildHookInterface):  # type: ignore[type-arg] # generic in ha
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         """Adds the compiled modules to the wheel. Raises RuntimeError when they are demanded and cannot be made."""
         wanted = os.environ.get("HEADROOM_BUILD", "")
-        if version == "editable" or wanted == "pure":
+        if wanted == "pure":
+            return
+        if version == "editable":
+            try:
+                compile_write_guard(ROOT)
+            except (RuntimeError, OSError) as exc:
+                self.app.display_warning(str(exc))
             return
         self._copy = tempfile.mkdtemp(prefix="headroom-build-")
         try:
@@ -67,7 +75,8 @@ def compiled(directory: Path) -> list[Path]:
     for module in modules:
         _refuse_calls_in_slices(module)
     for package in PACKAGES:
-        shutil.copytree(ROOT / package, directory / package, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(ROOT / package, directory / package, ignore=shutil.ignore_patterns("__pycache__", "*.so"))
+    compile_write_guard(directory)
     command = [sys.executable, "-c", _SETUP, "build_ext", "--inplace", *modules]
     done = subprocess.run(command, cwd=directory, capture_output=True, text=True, check=False)
     shutil.rmtree(directory / "build", ignore_errors=True)
@@ -75,6 +84,26 @@ def compiled(directory: Path) -> list[Path]:
         said = (done.stderr + done.stdout).strip().splitlines() or ["no output"]
         raise RuntimeError(f"mypyc failed: {said[-1]}")
     return [path.relative_to(directory) for path in sorted(directory.rglob("*.so"))]
+
+
+def compile_write_guard(root: Path) -> None:
+    """Compiles the library that is preloaded into chdb's server, beside its source. Raises RuntimeError."""
+    compiler = (sysconfig.get_config_var("CC") or "cc").split()[0]
+    command = [
+        compiler,
+        "-shared",
+        "-fPIC",
+        "-O2",
+        "-o",
+        str(root / WRITE_GUARD.with_suffix(".so")),
+        str(root / WRITE_GUARD),
+    ]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+    except FileNotFoundError as exc:
+        raise RuntimeError(f"no C compiler, so chdb's server runs without its write guard: {exc}") from exc
+    if done.returncode:
+        raise RuntimeError(f"cannot compile {WRITE_GUARD}: {(done.stderr.splitlines() or ['no output'])[-1]}")
 
 
 def hot_modules() -> list[str]:

@@ -63,7 +63,8 @@ async def store_faults(upstream: str, directory: Path, rng: random.Random, count
 
 
 async def fill(disk: Path, server: Server, rng: random.Random) -> None:
-    """Fills the disk of the store, or makes writes fail as on a full disk."""
+    """Fills the disk of the store, or makes writes fail as on a full disk. A failed write ends the server
+    (write_guard.c)."""
     if os.path.ismount(disk):  # noqa: ASYNC240 - the test may wait
         ballast = disk / "ballast"
         with contextlib.suppress(OSError), ballast.open("wb", buffering=0) as file:
@@ -71,12 +72,12 @@ async def fill(disk: Path, server: Server, rng: random.Random) -> None:
                 pass
         await asyncio.sleep(rng.uniform(1.0, 4.0))
         ballast.unlink()
-        return
-    _, hard = resource.prlimit(server.pid, resource.RLIMIT_FSIZE)
-    resource.prlimit(server.pid, resource.RLIMIT_FSIZE, (1024, hard))
-    await asyncio.sleep(rng.uniform(1.0, 4.0))
-    with contextlib.suppress(ProcessLookupError):  # SIGXFSZ may have terminated it
-        resource.prlimit(server.pid, resource.RLIMIT_FSIZE, (hard, hard))
+    else:
+        _, hard = resource.prlimit(server.pid, resource.RLIMIT_FSIZE)
+        resource.prlimit(server.pid, resource.RLIMIT_FSIZE, (1024, hard))
+        await asyncio.sleep(rng.uniform(1.0, 4.0))
+        with contextlib.suppress(ProcessLookupError):
+            resource.prlimit(server.pid, resource.RLIMIT_FSIZE, (hard, hard))
     await server.start_if_dead()
 
 

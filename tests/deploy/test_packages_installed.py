@@ -49,6 +49,7 @@ def test_wheel_contains_all_package_files_and_compiled_modules(dist: Path) -> No
     held = set(zipfile.ZipFile(wheel).namelist())
     assert set(listed.stdout.split()) <= held
     assert any(name.startswith("telemetry/wire/frames.") and name.endswith(".so") for name in held)
+    assert "exporters/clickhouse/managed/write_guard.so" in held
     assert not any(name.startswith(("tests/", "hatch_build")) for name in held)
 
 

@@ -8,6 +8,7 @@ import shutil
 from pathlib import Path
 
 _LIBRARY = "_chdb.abi3.so"
+_GUARD = Path(__file__).with_name("write_guard.so")
 
 
 class NoServerError(Exception):
@@ -27,6 +28,16 @@ def find_program(configured: Path | None) -> str:
             " or name a server with --clickhouse"
         )
     return installed
+
+
+def is_library(program: str) -> bool:
+    """Whether it is the server in the chdb wheel, which ignores failed writes unless `write_guard` is preloaded."""
+    return program.endswith(".so")
+
+
+def write_guard() -> Path | None:
+    """The library that ends a process when a write to a file fails; None where it is not compiled (hatch_build.py)."""
+    return _GUARD if _GUARD.is_file() else None
 
 
 def _library() -> str | None:

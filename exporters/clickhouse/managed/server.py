@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from exporters.clickhouse.managed.access import users_document, writer_password
 from exporters.clickhouse.managed.configuration import ServerSettings, server_document
 from exporters.clickhouse.managed.document import write_document
-from exporters.clickhouse.managed.executable import find_program
+from exporters.clickhouse.managed.executable import find_program, is_library, write_guard
 
 _START_S = 60.0
 _POLL_S = 0.05
@@ -73,6 +73,7 @@ class ManagedServer:
                     self._program,
                     str(self._configuration),
                 ],
+                env=self._environment(),
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
@@ -85,9 +86,9 @@ class ManagedServer:
         deadline_s = time.monotonic() + _START_S
         while not self._answers():
             if (status := self.process.poll()) is not None:
-                raise ServerError(f"the ClickHouse server ended with {status}: {self._last_error()}")
+                raise ServerError(f"the ClickHouse server ended with {status}: {self.last_error()}")
             if time.monotonic() > deadline_s:
-                raise ServerError(f"the ClickHouse server does not answer after {_START_S:.0f} s: {self._last_error()}")
+                raise ServerError(f"the ClickHouse server does not answer after {_START_S:.0f} s: {self.last_error()}")
             time.sleep(_POLL_S)
 
     def stop(self, grace_s: float = 20.0) -> int:
@@ -102,6 +103,17 @@ class ManagedServer:
             except subprocess.TimeoutExpired:
                 self.process.kill()
         return self.process.wait()
+
+    @property
+    def ignores_failed_writes(self) -> bool:
+        """Whether a full disk can lose rows that the server has confirmed: see write_guard.c."""
+        return is_library(self._program) and write_guard() is None
+
+    def _environment(self) -> dict[str, str]:
+        guard = write_guard() if is_library(self._program) else None
+        if guard is None:
+            return dict(os.environ)
+        return {**os.environ, "LD_PRELOAD": f"{guard} {os.environ.get('LD_PRELOAD', '')}".strip()}
 
     def _configure(self) -> None:
         settings = self.settings
@@ -138,7 +150,8 @@ class ManagedServer:
                         raise ServerError(f"another ClickHouse server uses {self.settings.directory}") from exc
                 time.sleep(_POLL_S)
 
-    def _last_error(self) -> str:
+    def last_error(self) -> str:
+        """The last error that the process printed, else that it logged; one line."""
         for log in (self.settings.error_log.with_name("output.log"), self.settings.error_log):
             lines = log.read_text(errors="replace").splitlines() if log.exists() else []
             found = [line.strip() for line in lines if "Exception" in line or "<Error>" in line or "Error" in line]

@@ -25,6 +25,11 @@ class ClickHouseSupervisor:
 
     async def start(self) -> None:
         """Returns when the server answers. Raises ServerError."""
+        if self._server.ignores_failed_writes:
+            log.warning(
+                "the ClickHouse of chdb runs without its write guard: a full disk can lose rows",
+                see="docs/install.md, From a wheel",
+            )
         self._server.launch()
         await asyncio.to_thread(self._server.wait_ready)
         log.info("the ClickHouse server answers", http=self._server.http_port, native=self._server.native_port)
@@ -37,7 +42,8 @@ class ClickHouseSupervisor:
             status = await asyncio.to_thread(self._server.process.wait)
             if self._stopping:
                 return
-            log.error("the ClickHouse server ended, restarting it", exit_status=status)
+            error = await asyncio.to_thread(self._server.last_error)
+            log.error("the ClickHouse server ended, restarting it", exit_status=status, error=error)
             self.restarts += 1
             await asyncio.sleep(pause_s)
             try:

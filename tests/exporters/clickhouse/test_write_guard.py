@@ -1,0 +1,96 @@
+"""A failed write ends the managed server of the chdb wheel, so that no incomplete part becomes active."""
+
+from __future__ import annotations
+
+import os
+import resource
+import signal
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from clickhouse_connect.driver.client import Client
+from clickhouse_connect.driver.exceptions import ClickHouseError
+
+from exporters.clickhouse.connection import WRITER, Endpoint
+from exporters.clickhouse.managed.configuration import ServerSettings
+from exporters.clickhouse.managed.executable import write_guard
+from exporters.clickhouse.managed.server import ManagedServer
+
+_PARTS, _ROWS = 20, 100
+
+
+def _run(program: str) -> subprocess.CompletedProcess[str]:
+    """Runs Python code with the guard in a process that may write 100 bytes to a file, as on a full disk."""
+    guard = write_guard()
+    assert guard is not None, "make setup compiles it"
+    limit = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100)); import os; "
+    environment = {**os.environ, "LD_PRELOAD": str(guard)}
+    return subprocess.run(
+        [sys.executable, "-c", limit + program], env=environment, capture_output=True, text=True, check=False
+    )
+
+
+def test_failed_write_to_a_file_ends_the_process(tmp_path: Path) -> None:
+    part = tmp_path / "data.bin"
+    found = _run(f"f = os.open({str(part)!r}, os.O_WRONLY | os.O_CREAT); os.write(f, bytes(200)); os.write(f, b'1')")
+    assert found.returncode == -signal.SIGKILL
+    assert found.stderr == f"Error: cannot write to {part}: File too large\n"
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        "os.write(os.open('/dev/full', os.O_WRONLY), b'1')",  # no file of the store
+        "r, w = os.pipe(); os.close(r); os.write(w, b'1')",
+        "os.write(os.open('/dev/null', os.O_RDONLY), b'1')",
+    ],
+)
+def test_other_failed_writes_are_reported_as_usual(program: str) -> None:
+    found = _run(program)
+    assert found.returncode == 1
+    assert "OSError" in found.stderr or "BrokenPipeError" in found.stderr
+
+
+@pytest.mark.clickhouse
+def test_merge_on_a_full_disk_loses_no_row(tmp_path: Path) -> None:
+    server = ManagedServer(ServerSettings(tmp_path))
+    if server.ignores_failed_writes:
+        pytest.fail("make setup compiles the guard")
+    try:
+        _start(server)
+        with _writer(server) as client:
+            client.command("CREATE DATABASE headroom")
+            client.command("CREATE TABLE headroom.t (n UInt64, s String) ENGINE = MergeTree ORDER BY n")
+            client.command("SYSTEM STOP MERGES headroom.t")
+            for part in range(_PARTS):
+                rows = f"SELECT number, hex(rand64()) FROM numbers({part * _ROWS}, {_ROWS})"
+                client.command(f"INSERT INTO headroom.t {rows}")
+            assert server.process is not None
+            _, hard = resource.prlimit(server.process.pid, resource.RLIMIT_FSIZE)
+            resource.prlimit(server.process.pid, resource.RLIMIT_FSIZE, (1024, hard))
+            with pytest.raises(ClickHouseError):
+                client.command("OPTIMIZE TABLE headroom.t FINAL")
+        assert server.process.wait(60) == -signal.SIGKILL
+        assert "cannot write to" in server.last_error()
+        _start(server)
+        with _writer(server) as client:
+            client.command("OPTIMIZE TABLE headroom.t FINAL")
+            [(rows_read, unique, parts)] = client.query(
+                "SELECT count(), uniqExact(n), uniqExact(_part) FROM headroom.t WHERE notEmpty(s)"
+            ).result_rows
+        assert (rows_read, unique, parts) == (_PARTS * _ROWS, _PARTS * _ROWS, 1)
+    finally:
+        server.stop()
+
+
+def _start(server: ManagedServer) -> None:
+    server.launch()
+    server.wait_ready()
+
+
+def _writer(server: ManagedServer) -> Client:
+    endpoint = replace(Endpoint.parse(server.url), user=WRITER, password=server.password)
+    return endpoint.connect(database="system")
