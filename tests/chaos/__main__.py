@@ -6,6 +6,7 @@ No acknowledged point may be lost or stored twice. Each process is killed equall
 from __future__ import annotations
 
 import asyncio
+import os
 import random
 import shutil
 import sys
@@ -15,7 +16,7 @@ from pathlib import Path
 from headroom.demo.kit.broker import Cluster
 from headroom.demo.kit.jars import KAFKA_VERSION, find_java, kafka_libs
 from tests.chaos.scenario import away, managed, served, subscribe
-from tests.chaos.store_faults import store_faults
+from tests.chaos.store_faults import shared_disk, store_faults
 
 DIRECTORY = Path("build/chaos")  # logs and data of a run
 
@@ -36,6 +37,8 @@ def main(seed: int, kills: int, away_s: float, faults: int) -> int:
             audits.append(asyncio.run(away(cluster.bootstrap, DIRECTORY / "away", rng, away_s)))
         if faults:
             audits.append(asyncio.run(store_faults(cluster.bootstrap, DIRECTORY / "faults", rng, faults)))
+            if os.geteuid() == 0:  # a disk of its own needs a mount
+                audits.append(asyncio.run(shared_disk(cluster.bootstrap, DIRECTORY / "shared", rng, faults // 3)))
     killed = sum((audit.killed for audit in audits), Counter())
     print("killed", *(f"{victim}={number}" for victim, number in sorted(killed.items())))
     for fault in (fault for audit in audits for fault in audit.faults):

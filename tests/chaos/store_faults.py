@@ -14,6 +14,7 @@ import resource
 import signal
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 
@@ -23,7 +24,7 @@ from telemetry.decode.compression import decompress
 from telemetry.ingest.quarantine_reader import held
 from tests.chaos.audit import Audit, audit, command, rested
 from tests.chaos.load import Load
-from tests.chaos.scenario import CLIENTS, kill, kill_server, kill_worker, loaded, until
+from tests.chaos.scenario import CLIENTS, concluded, kill, kill_server, kill_worker, loaded, until
 from tests.chaos.victim import Headroom, Server
 
 _RECEIVED = "headroom_records_received_total"
@@ -62,16 +63,36 @@ async def store_faults(upstream: str, directory: Path, rng: random.Random, count
             server.kill()
 
 
+async def shared_disk(upstream: str, directory: Path, rng: random.Random, count: int) -> Audit:
+    """Fills the disk of the spool and the managed store `count` times; clients are asked to retry meanwhile."""
+    with small_disk(directory / "data") as disk:
+        headroom = Headroom(upstream, directory, None)
+        headroom.begin()
+        try:
+            await headroom.ready()
+            load = await loaded(headroom, headroom.sql_port, rng)
+            for _ in range(count):
+                await asyncio.sleep(rng.uniform(0.5, 3.0))
+                await _fill_disk(disk, rng.uniform(1.0, 6.0))
+            return await concluded(headroom, headroom.sql_port, load, Counter(shared_disk_full=count))
+        finally:
+            headroom.stop()
+
+
+async def _fill_disk(disk: Path, seconds: float) -> None:
+    ballast = disk / "ballast"
+    with contextlib.suppress(OSError), ballast.open("wb", buffering=0) as file:
+        while file.write(bytes(1 << 20)):
+            pass
+    await asyncio.sleep(seconds)
+    ballast.unlink()
+
+
 async def fill(disk: Path, server: Server, rng: random.Random) -> None:
     """Fills the disk of the store, or makes writes fail as on a full disk. A failed write ends the server
     (write_guard.c)."""
     if os.path.ismount(disk):  # noqa: ASYNC240 - the test may wait
-        ballast = disk / "ballast"
-        with contextlib.suppress(OSError), ballast.open("wb", buffering=0) as file:
-            while file.write(bytes(1 << 20)):
-                pass
-        await asyncio.sleep(rng.uniform(1.0, 4.0))
-        ballast.unlink()
+        await _fill_disk(disk, rng.uniform(1.0, 4.0))
     else:
         _, hard = resource.prlimit(server.pid, resource.RLIMIT_FSIZE)
         resource.prlimit(server.pid, resource.RLIMIT_FSIZE, (1024, hard))

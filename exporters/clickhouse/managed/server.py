@@ -152,6 +152,10 @@ class ManagedServer:
 
     def last_error(self) -> str:
         """The last error that the process printed, else that it logged; one line."""
+        if (
+            self.process is not None and self.process.poll() == os.EX_IOERR
+        ):  # of write_guard.c; the log's disk may be full
+            return f"cannot write below {self.settings.directory}: the disk is full or fails"
         for log in (self.settings.error_log.with_name("output.log"), self.settings.error_log):
             lines = log.read_text(errors="replace").splitlines() if log.exists() else []
             found = [line.strip() for line in lines if "Exception" in line or "<Error>" in line or "Error" in line]
