@@ -88,6 +88,8 @@ def compiled(directory: Path) -> list[Path]:
 
 def compile_write_guard(root: Path) -> None:
     """Compiles the library that is preloaded into chdb's server, beside its source. Raises RuntimeError."""
+    if sys.platform != "linux":
+        return
     compiler = (sysconfig.get_config_var("CC") or "cc").split()[0]
     command = [
         compiler,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import shutil
+import sys
 from pathlib import Path
 
 _LIBRARY = "_chdb.abi3.so"
@@ -36,8 +37,8 @@ def is_library(program: str) -> bool:
 
 
 def write_guard() -> Path | None:
-    """The library that ends a process when a write to a file fails; None where it is not compiled (hatch_build.py)."""
-    return _GUARD if _GUARD.is_file() else None
+    """The library that ends a process when a write to a file fails; None where it is not compiled, or not Linux."""
+    return _GUARD if sys.platform == "linux" and _GUARD.is_file() else None
 
 
 def _library() -> str | None:
