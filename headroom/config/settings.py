@@ -175,6 +175,9 @@ class ServeConfig(Section):
     listener: ListenerConfig = ListenerConfig()
     # further listeners, as for external clients: {listen, name, advertised_host} and the settings of `listener`
     listeners: tuple[FurtherListenerConfig, ...] = ()
+    # whether core dumps of network processes are written, and other processes of the same user read their memory, as
+    # debuggers do: it has passwords of clients
+    core_dumps: bool = False
     web: WebConfig = WebConfig()
     grpc: GrpcConfig = GrpcConfig()
     otlp: OtlpConfig = OtlpConfig()

@@ -28,6 +28,7 @@ from headroom.server.metrics import Readings, SelfMetrics, summed
 from headroom.server.open_files import allow_open_files
 from headroom.server.pages import http_app
 from headroom.server.periodic import run_periodic_tasks
+from headroom.server.process_memory import forbid_core_dumps, tune_for_connections
 from headroom.server.processes.assembly import open_spool, push_sync_tasks, sync_task
 from headroom.server.processes.messages import network_lock
 from headroom.server.processes.network_supervisor import NetworkProcesses
@@ -45,6 +46,9 @@ def run(config: ServeConfig) -> int:
         raise ConfigError(faults)
     configure_logging()
     allow_open_files()
+    tune_for_connections()
+    if not config.core_dumps:
+        forbid_core_dumps()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return runner.run(_serve(config))
 

@@ -17,7 +17,7 @@ from telemetry.gateway.networks import Network
 from telemetry.gateway.security.listener_security import ListenerSecurity
 from telemetry.gateway.security.token_owners import TokenOwners
 from telemetry.gateway.timeouts import TimedConnection
-from telemetry.gateway.upstream_connection import TlsStreamProtocol, UpstreamConnection, UpstreamOwner, open_upstream
+from telemetry.gateway.upstream_connection import UpstreamConnection, UpstreamOwner, open_upstream
 from telemetry.receiver.group_commit import GroupCommit
 from telemetry.receiver.receiver import TelemetryReceiver
 from telemetry.wire.errors import ProtocolError
@@ -293,7 +293,3 @@ class ClientConnection(TimedConnection, UpstreamOwner):
             self._session.closed()
         if self._upstream is not None:
             self._upstream.close()  # data written before is still sent, such as acks=0 produces
-
-
-class TlsClientConnection(ClientConnection, TlsStreamProtocol):
-    """A client's connection with TLS."""

@@ -6,7 +6,7 @@ import asyncio
 import socket
 from collections.abc import Callable, Iterable
 
-from telemetry.gateway.client_connection import ClientConnection, ListenerContext, SharedContext, TlsClientConnection
+from telemetry.gateway.client_connection import ClientConnection, ListenerContext, SharedContext
 from telemetry.gateway.listeners import BACKLOG, BrokerNode, Listeners, ListeningServer
 from telemetry.gateway.security.listener_security import ListenerSecurity
 from telemetry.gateway.security.tls_handshake import TlsServer
@@ -45,9 +45,6 @@ class Listener(ListenerContext):
         def serve() -> asyncio.Protocol:
             return as_protocol(ClientConnection(self, node_id))
 
-        def serve_tls() -> asyncio.Protocol:
-            return as_protocol(TlsClientConnection(self, node_id))
-
         if self.security.tls is None:
             return await asyncio.get_running_loop().create_server(serve, sock=listener, backlog=BACKLOG)
-        return TlsServer(listener, self.security.tls, self.shared.admission, serve_tls)
+        return TlsServer(listener, self.security.tls, self.shared.admission, serve)

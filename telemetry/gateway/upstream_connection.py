@@ -13,8 +13,6 @@ from telemetry.gateway.networks import Network
 from telemetry.gateway.security.listener_security import ListenerSecurity
 
 _WRITE_BUFFER_BYTES: Final = 1 << 20
-_DECRYPTED: Final = bytearray(1 << 18)  # of all connections: its content is taken in the call that follows
-_DECRYPTED_VIEW: Final = memoryview(_DECRYPTED)
 
 
 @trait
@@ -29,24 +27,6 @@ class StreamProtocol:
         stream = cast(asyncio.Transport, transport)  # uvloop's is no subclass
         stream.set_write_buffer_limits(high=_WRITE_BUFFER_BYTES)
         return stream
-
-
-@trait
-class TlsStreamProtocol(StreamProtocol):
-    """An asyncio.BufferedProtocol for TLS.
-
-    For an asyncio.Protocol uvloop allocates 256 kB for each record, which glibc maps, shrinks and unmaps: three system
-    calls and a page fault per 4 kB.
-    """
-
-    @abstractmethod
-    def data_received(self, data: bytes) -> None: ...
-
-    def get_buffer(self, size_hint: int) -> memoryview:
-        return _DECRYPTED_VIEW
-
-    def buffer_updated(self, size: int) -> None:
-        self.data_received(bytes(_DECRYPTED_VIEW[:size]))
 
 
 @trait
@@ -103,10 +83,6 @@ class UpstreamConnection(StreamProtocol):
         self._client.upstream_lost()
 
 
-class TlsUpstreamConnection(UpstreamConnection, TlsStreamProtocol):
-    """An upstream connection with TLS."""
-
-
 def as_protocol(owner: StreamProtocol) -> asyncio.Protocol:
     return cast(asyncio.Protocol, owner)
 
@@ -121,6 +97,6 @@ async def open_upstream(
     tls = security.upstream(node.host, principal)
     address = await allowed_address(node.host, node.port, networks)
     loop = asyncio.get_running_loop()
-    upstream = TlsUpstreamConnection(owner) if tls else UpstreamConnection(owner)
+    upstream = UpstreamConnection(owner)
     await loop.create_connection(lambda: as_protocol(upstream), address, node.port, **tls)
     return upstream

@@ -29,11 +29,14 @@ class Served:
     """A context manager; listeners take free ports unless `arguments` say otherwise. `kafka` and `http` are
     HOST:PORT."""
 
-    def __init__(self, directory: Path, *arguments: str) -> None:
+    def __init__(self, directory: Path, *arguments: str, core_dumps: bool = True) -> None:
+        """`core_dumps`: without them only a process with CAP_SYS_PTRACE sees its connections."""
         self.log = directory / "serve.log"
         free = f"{LOOPBACK}:0"
         listeners = ["--listen", free, "--http", free, "--sql", free]
         self.argv = [
+            "env",
+            f"HEADROOM_CORE_DUMPS={core_dumps}",
             sys.executable,
             "-m",
             "headroom",

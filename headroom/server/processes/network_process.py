@@ -21,6 +21,7 @@ from headroom.clock import now_ms
 from headroom.errors import ServeError, listening
 from headroom.logs import configure_logging
 from headroom.server.periodic import PeriodicTask, run_periodic_tasks
+from headroom.server.process_memory import forbid_core_dumps, tune_for_connections
 from headroom.server.processes.assembly import (
     administrators,
     listener_readings,
@@ -57,6 +58,7 @@ def main() -> int:
     for ignored in (signal.SIGINT, signal.SIGTERM):  # a terminal's Ctrl-C is for the parent, which stops this process
         signal.signal(ignored, signal.SIG_IGN)
     configure_logging()
+    tune_for_connections()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return runner.run(_serve())
 
@@ -85,6 +87,8 @@ class _NetworkProcess:
         self._first = first
         self._listeners = listeners_of(first)
         self._config = config_of(first["config"])
+        if not self._config.core_dumps:
+            forbid_core_dumps()
         self._stop = asyncio.Event()
         self._grace_s = 0.0
         self._last_report: Message = {}

@@ -34,7 +34,7 @@ from exporters.spool.reader import SpoolReader
 from exporters.spool.segment_format import read_name
 from headroom.clock import now_ms
 from headroom.logs import configure_logging
-from headroom.server.batch_memory import tune_for_batches
+from headroom.server.process_memory import tune_for_batches
 from headroom.server.processes.parent_pipes import wait_for_end_of_input
 from telemetry.decode.client_budgets import ClientBudgets
 from telemetry.ingest.batch_interval import next_interval_s

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ssl
 from pathlib import Path
+from typing import Any, Self
 from weakref import WeakKeyDictionary
 
 import structlog
@@ -13,6 +14,17 @@ from exporters.key_store import KeyStoreError, is_pem, load_key, password_of, re
 log = structlog.get_logger(__name__)
 
 CLIENT_AUTH = {"none": ssl.CERT_NONE, "requested": ssl.CERT_OPTIONAL, "required": ssl.CERT_REQUIRED}
+
+
+class _DirectSslObject(ssl.SSLObject):
+    """Its methods for bytes are those of the C object that SSLObject wraps, without a Python frame for each call."""
+
+    @classmethod
+    def _create(cls, *arguments: Any, **named: Any) -> Self:
+        made: Self = super()._create(*arguments, **named)  # type: ignore[misc] # not in typeshed
+        direct = made._sslobj  # type: ignore[attr-defined] # not in typeshed
+        vars(made).update(read=direct.read, write=direct.write, pending=direct.pending)
+        return made
 
 
 class TlsFileError(Exception):
@@ -70,6 +82,7 @@ class ListenerTls:
 
     def _load(self) -> ssl.SSLContext:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.sslobject_class = _DirectSslObject
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         file = self._certificate
         try:

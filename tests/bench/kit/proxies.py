@@ -19,6 +19,7 @@ import uvloop
 from exporters.spool.writer import SpoolWriter
 from headroom.clock import now_ms
 from headroom.logs import configure_logging
+from headroom.server.process_memory import tune_for_connections
 from quota_metrics.measure.usage_meter import UsageMeter
 from telemetry.gateway.admission import AdmissionLimits
 from telemetry.gateway.exchanges import Limits
@@ -80,7 +81,20 @@ async def blind(broker: int, tls: ssl.SSLContext | None) -> int:
     return int(server.sockets[0].getsockname()[1])
 
 
+def tls_of_a_server(certificate: Path, key: Path) -> ssl.SSLContext:
+    """Python's own, with what ListenerTls requires of it."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.load_cert_chain(certificate, key)
+    return context
+
+
+def tls_of_a_listener(certificate: Path, key: Path) -> ssl.SSLContext:
+    return ListenerTls(certificate, key, None, "none").context
+
+
 async def headroom(broker: int, tls: ssl.SSLContext | None) -> int:
+    tune_for_connections()
     directory = tempfile.mkdtemp(prefix="headroom-proxy-")
     spool = SpoolWriter(Path(directory), "bench", segment_bytes=1 << 20, max_bytes=1 << 30)
     rules = ClientMetrics(new_id=lambda: uuid.uuid4().bytes)
@@ -112,8 +126,10 @@ async def _meter(meter: UsageMeter) -> None:
 async def main() -> None:
     start = {"blind": blind, "headroom": headroom}[sys.argv[1]]
     files = [Path(name) for name in sys.argv[3:]]
-    tls = ListenerTls(files[0], files[1], None, "none").context if files else None
-    print(await start(int(sys.argv[2]), tls), flush=True)
+    context = None
+    if files:
+        context = (tls_of_a_server if start is blind else tls_of_a_listener)(*files)
+    print(await start(int(sys.argv[2]), context), flush=True)
     await asyncio.Event().wait()
 
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import resource
+import signal
 import subprocess
 import urllib.error
 import urllib.request
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, chdir, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +28,7 @@ from quota_metrics.kafka.sasl import Plain
 from quota_metrics.kafka.tls import tls_context
 from tests.kit.secure_clients import JavaClient, LibrdkafkaClient
 from tests.kit.secure_cluster import SecureCluster, login
-from tests.kit.serving import Served, eventually
+from tests.kit.serving import PATIENCE_S, Served, eventually
 
 pytestmark = [pytest.mark.kafka, pytest.mark.java, pytest.mark.clickhouse]
 
@@ -50,7 +52,10 @@ def librdkafka(cluster: SecureCluster, user: str, secret: str | None = None) -> 
 
 @contextmanager
 def serving(directory: Path, cluster: SecureCluster, *more: str) -> Iterator[Served]:
-    """SASL_SSL on both sides; clients push twice a second. At the end neither files nor tables hold a password."""
+    """SASL_SSL on both sides; clients push twice a second.
+
+    At the end it crashes where core dumps are allowed, in this directory. Neither files nor tables hold a password.
+    """
     certificate, key = cluster.authority.issue("served")
     arguments = ["--upstream", cluster.bootstrap("SASL_SSL")]
     arguments += ["--command-config", str(cluster.command_config("SASL_SSL"))]
@@ -59,12 +64,26 @@ def serving(directory: Path, cluster: SecureCluster, *more: str) -> Iterator[Ser
     settings.write_text("all:\n  metrics: '*'\n  interval.ms: 500\n")
     config = directory / "config.yaml"
     config.write_text(f"subscriptions: {settings}\n")
-    with Served(directory, *arguments, "--config", str(config), *more) as served:
+    with ExitStack() as stack:
+        with chdir(directory):
+            starting = Served(directory, *arguments, "--config", str(config), *more, core_dumps=False)
+            served = stack.enter_context(starting)
         yield served
         assert_no_table_has_a_password(served)
+        crash(served)
     pattern = "(alice|carol|wrong|admin)-secret"
     found = subprocess.run(["grep", "-r", "-l", "-a", "-E", pattern, str(directory)], capture_output=True, text=True)
     assert found.stdout == ""
+
+
+def crash(served: Served) -> None:
+    """As by a fault in C: the kernel writes core dumps of processes that do not forbid it."""
+    _, hard = resource.getrlimit(resource.RLIMIT_CORE)
+    for process in (*served.children("headroom.server.processes.network_process"), served.process):
+        resource.prlimit(process.pid, resource.RLIMIT_CORE, (hard, hard))
+        process.send_signal(signal.SIGABRT)
+        process.wait(PATIENCE_S)
+    assert served.process.returncode == -signal.SIGABRT
 
 
 @pytest.fixture(scope="module")
