@@ -7,7 +7,6 @@ are push records in the spool, and ingest treats them like pushes over the Kafka
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any, Final, NamedTuple
 
 from google.protobuf import json_format
@@ -39,6 +38,8 @@ class OtlpLimits(NamedTuple):
 
     clients: int = 10_000
     points_of_client: int = 50_000
+    # Resources, scopes and metrics are repeated for each client that data points name: 16 MiB could become 100 GiB.
+    repeated_bytes: int = 67_108_864
 
 
 class Part(NamedTuple):
@@ -101,101 +102,168 @@ def parse_json(body: bytes) -> Any:
 
 def export_of(request: Any, sender: Sender, *, cluster: str, dialect: Dialect, limits: OtlpLimits) -> Export:
     """Splits a request by client, in order of appearance."""
-    owners = _Owners(sender, cluster, dialect)
-    found: dict[Identity, MetricsData] = {}
-    clients_over = 0
+    owners = _Owners(sender, cluster, dialect, limits.clients)
+    clients = _Clients(limits)
     for resource_metrics in request.resource_metrics:
-        for identity, piece in _pieces(resource_metrics, owners):
-            if identity not in found and len(found) == limits.clients:
-                clients_over += _points_in(piece)
-                continue
-            found.setdefault(identity, MetricsData()).resource_metrics.append(piece)
-    return _bounded(found, clients_over, limits)
+        owner = owners.of_resource(resource_metrics.resource)
+        if owner.identity is not None:
+            clients.add(owner.identity, resource_metrics)
+        else:
+            _split(resource_metrics, owner.facts, owners, clients)
+    return _bounded(clients, limits)
 
 
-def _bounded(found: dict[Identity, Any], clients_over: int, limits: OtlpLimits) -> Export:
+def _bounded(clients: _Clients, limits: OtlpLimits) -> Export:
     parts, points_over = [], 0
-    for identity, data in found.items():
+    for identity, data in clients.found.items():
         points = sum(map(_points_in, data.resource_metrics))
         if points > limits.points_of_client:
             points_over += points
         elif points:
             parts.append(Part(identity, data.SerializeToString(), points))
-    reasons = [
-        f"{clients_over} data points of more than {limits.clients} clients" if clients_over else "",
-        f"{points_over} of clients with more than {limits.points_of_client} data points each" if points_over else "",
-    ]
-    return Export(parts, clients_over + points_over, ", ".join(filter(None, reasons)))
+    rejected = {
+        f"of more than {limits.clients} clients": clients.points_over,
+        f"of clients with more than {limits.points_of_client} data points each": points_over,
+        f"whose resources and metrics would be repeated in more than {limits.repeated_bytes} bytes": (
+            clients.points_over_repeated
+        ),
+    }
+    why = ", ".join(f"{points} data points {reason}" for reason, points in rejected.items() if points)
+    return Export(parts, sum(rejected.values()), why)
+
+
+class _Clients:
+    """The telemetry by client, within the limits of one request. `points_over...`: data points left out."""
+
+    def __init__(self, limits: OtlpLimits) -> None:
+        self.found: dict[Identity, Any] = {}
+        self.points_over = 0
+        self.points_over_repeated = 0
+        self._most = limits.clients
+        self._left_bytes = limits.repeated_bytes
+
+    def admit(self, identity: Identity) -> bool:
+        """Whether the client is one of the first `OtlpLimits.clients`."""
+        if identity not in self.found:
+            if len(self.found) == self._most:
+                return False
+            self.found[identity] = MetricsData()
+        return True
+
+    def add(self, identity: Identity, resource_metrics: Any) -> None:
+        if self.admit(identity):
+            self.found[identity].resource_metrics.append(resource_metrics)
+        else:
+            self.points_over += _points_in(resource_metrics)
+
+    def repeat(self, size: int) -> bool:
+        """Whether a client may have a copy of `size` bytes of what its data points share with those of others."""
+        if size > self._left_bytes:
+            return False
+        self._left_bytes -= size
+        return True
+
+
+class _Owner(NamedTuple):
+    """`identity`: None when the data points carry the identity."""
+
+    identity: Identity | None
+    facts: Facts
 
 
 class _Owners:
-    """The identity of a resource or data point; equal resources are resolved once."""
+    """The identity of a resource or data point; equal ones are resolved once."""
 
-    def __init__(self, sender: Sender, cluster: str, dialect: Dialect) -> None:
+    def __init__(self, sender: Sender, cluster: str, dialect: Dialect, most: int) -> None:
         self._sender = sender
         self._cluster = cluster
         self._dialect = dialect
-        self._known: dict[bytes, Identity | None] = {}
+        self._most = most
+        self._of_resources: dict[bytes, _Owner] = {}
+        self._of_points: dict[tuple[object, ...], Identity] = {}
 
-    def of_resource(self, resource: Any) -> Identity | None:
-        """None when the data points carry the identity, or nothing does."""
+    def of_resource(self, resource: Any) -> _Owner:
         key = resource.SerializeToString()
-        if key not in self._known:
+        if key not in self._of_resources:
             facts = facts_of(resource.attributes, self._dialect.of_resource)
             is_owned = facts.names_a_client or not self._dialect.of_point
-            self._known[key] = self._identity(facts) if is_owned else None
-        return self._known[key]
+            self._of_resources[key] = _Owner(self._identity(facts) if is_owned else None, facts)
+        return self._of_resources[key]
 
-    def of_point(self, resource: Any, point: Any) -> Identity:
-        of_resource = facts_of(resource.attributes, self._dialect.of_resource)
-        of_point = facts_of(point.attributes, self._dialect.of_point)
-        return self._identity(
-            Facts({**of_resource.stated, **of_point.stated}, of_resource.ambiguous or of_point.ambiguous)
-        )
+    def of_point(self, of_resource: Facts, point: Any) -> Identity | None:
+        """None: the request already states as many different identities as it may name clients."""
+        stated, ambiguous = facts_of(point.attributes, self._dialect.of_point)
+        if of_resource.stated:
+            stated = {**of_resource.stated, **stated}
+        ambiguous |= of_resource.ambiguous
+        key = (ambiguous, *stated.items())
+        identity = self._of_points.get(key)
+        if identity is None and len(self._of_points) < self._most:
+            identity = self._of_points[key] = self._identity(Facts(stated, ambiguous))
+        return identity
 
     def _identity(self, facts: Facts) -> Identity:
         return identity_of(facts, self._sender, self._cluster)
 
 
-def _pieces(resource_metrics: Any, owners: _Owners) -> Iterator[tuple[Identity, Any]]:
-    """Splits ResourceMetrics so that each belongs to one client."""
-    identity = owners.of_resource(resource_metrics.resource)
-    if identity is not None:
-        yield identity, resource_metrics
-        return
-    split = _Split(resource_metrics)
+def _split(resource_metrics: Any, facts: Facts, owners: _Owners, clients: _Clients) -> None:
+    """Divides ResourceMetrics by the clients that its data points name. `facts`: of the resource."""
+    split = _Split(resource_metrics, clients)
     for scope_metrics in resource_metrics.scope_metrics:
         split.scope(scope_metrics)
         for metric in scope_metrics.metrics:
+            split.metric(metric)
             for point in _data_points(metric):
-                split.add(owners.of_point(resource_metrics.resource, point), metric, point)
-    yield from split.pieces.items()
+                identity = owners.of_point(facts, point)
+                if identity is None or not clients.admit(identity):
+                    clients.points_over += 1
+                elif not split.add(identity, point):
+                    clients.points_over_repeated += 1
 
 
 class _Split:
-    """Splits the data points of a ResourceMetrics by client, repeating scopes and metrics for each client."""
+    """Divides the data points of a ResourceMetrics by client, repeating resource, scopes and metrics for each."""
 
-    def __init__(self, resource_metrics: Any) -> None:
-        self.pieces: dict[Identity, Any] = {}
+    def __init__(self, resource_metrics: Any, clients: _Clients) -> None:
         self._whole = resource_metrics
-        self._scopes: dict[Identity, Any] = {}  # the scope being filled
-        self._metrics: dict[Identity, tuple[Any, Any]] = {}  # the metric of the request, and its copy being filled
+        self._resource_bytes = resource_metrics.resource.ByteSize() + len(resource_metrics.schema_url)
+        self._clients = clients
+        self._pieces: dict[Identity, Any] = {}
+        self._scopes: dict[Identity, Any] = {}  # copies of the current scope
+        self._points: dict[Identity, Any] = {}  # the data points of copies of the current metric
 
     def scope(self, scope_metrics: Any) -> None:
         self._scope_metrics = scope_metrics
+        self._scope_bytes = scope_metrics.scope.ByteSize() + len(scope_metrics.schema_url)
         self._scopes.clear()
-        self._metrics.clear()
 
-    def add(self, identity: Identity, metric: Any, point: Any) -> None:
-        of, copy = self._metrics.get(identity, (None, None))
-        if of is not metric:
-            copy = self._copy_of(identity, metric)
-            self._metrics[identity] = (metric, copy)
-        _data_points(copy).append(point)
+    def metric(self, metric: Any) -> None:
+        self._metric = metric
+        self._metric_bytes = len(metric.name) + len(metric.description) + len(metric.unit)
+        self._points.clear()
 
-    def _copy_of(self, identity: Identity, metric: Any) -> Any:
+    def add(self, identity: Identity, point: Any) -> bool:
+        """False when the copies for this client would exceed the limit of one request."""
+        points = self._points.get(identity)
+        if points is None:
+            if not self._clients.repeat(self._missing_bytes(identity)):
+                return False
+            points = self._points[identity] = _data_points(self._new_metric(identity))
+        points.append(point)
+        return True
+
+    def _missing_bytes(self, identity: Identity) -> int:
+        size: int = self._metric_bytes
+        if identity not in self._scopes:
+            size += self._scope_bytes
+        if identity not in self._pieces:
+            size += self._resource_bytes
+        return size
+
+    def _new_metric(self, identity: Identity) -> Any:
         if identity not in self._scopes:
             self._scopes[identity] = self._new_scope(identity)
+        metric = self._metric
         copy = self._scopes[identity].metrics.add(name=metric.name, description=metric.description, unit=metric.unit)
         kind = metric.WhichOneof("data")
         getattr(copy, kind).SetInParent()
@@ -205,11 +273,11 @@ class _Split:
         return copy
 
     def _new_scope(self, identity: Identity) -> Any:
-        if identity not in self.pieces:
-            piece = type(self._whole)(schema_url=self._whole.schema_url)
+        if identity not in self._pieces:
+            piece = self._clients.found[identity].resource_metrics.add(schema_url=self._whole.schema_url)
             piece.resource.CopyFrom(self._whole.resource)
-            self.pieces[identity] = piece
-        scope = self.pieces[identity].scope_metrics.add(schema_url=self._scope_metrics.schema_url)
+            self._pieces[identity] = piece
+        scope = self._pieces[identity].scope_metrics.add(schema_url=self._scope_metrics.schema_url)
         scope.scope.CopyFrom(self._scope_metrics.scope)
         return scope
 

@@ -54,8 +54,8 @@ class OtlpReceiver:
         too many requests wait.
         """
         try:
-            export = await self._parsed(body, parse, sender)
-            self._keep(export)
+            export, records = await self._parsed(body, parse, sender)
+            self._keep(records)
             if export.parts and not await self._commit.flushed():
                 raise OtlpBusyError("the spool cannot be written")
         except OtlpError:
@@ -69,7 +69,7 @@ class OtlpReceiver:
         self.rejected_points += export.rejected
         return export
 
-    async def _parsed(self, body: bytes, parse: Callable[[bytes], Any], sender: Sender) -> Export:
+    async def _parsed(self, body: bytes, parse: Callable[[bytes], Any], sender: Sender) -> tuple[Export, list[bytes]]:
         if len(body) <= _READ_IN_LOOP_BYTES:
             return self._read(body, parse, sender)
         if self._held_bytes and self._held_bytes + len(body) > _MAX_HELD_BYTES:
@@ -85,13 +85,14 @@ class OtlpReceiver:
         """Counts a refused request. `outcome` is a label and comes from a closed set."""
         self.requests[transport, outcome] += 1
 
-    def _read(self, body: bytes, parse: Callable[[bytes], Any], sender: Sender) -> Export:
-        return export_of(parse(body), sender, cluster=self._cluster, dialect=self._dialect, limits=self._limits)
-
-    def _keep(self, export: Export) -> None:
-        """Appends all records or none: a sender that retries sends all of them again. Raises OtlpBusyError."""
+    def _read(self, body: bytes, parse: Callable[[bytes], Any], sender: Sender) -> tuple[Export, list[bytes]]:
+        """The request by client, and its records for the spool."""
+        export = export_of(parse(body), sender, cluster=self._cluster, dialect=self._dialect, limits=self._limits)
         now_ms = self._now_ms()
-        records = [part.record(now_ms) for part in export.parts]
+        return export, [part.record(now_ms) for part in export.parts]
+
+    def _keep(self, records: list[bytes]) -> None:
+        """Appends all records or none: a sender that retries sends all of them again. Raises OtlpBusyError."""
         try:
             self._spool.reserve(sum(map(len, records)), len(records))
             for record in records:

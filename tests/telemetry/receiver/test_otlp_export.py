@@ -161,3 +161,21 @@ def test_json_of_too_many_objects_is_refused() -> None:
 def test_large_request_of_a_collector_is_parsed() -> None:
     body = ExportMetricsServiceRequest(resource_metrics=[resource(2_000, client_id=f"c{n}") for n in range(50)])
     assert len(parse_protobuf(body.SerializeToString()).resource_metrics) == 50
+
+
+def test_clients_of_data_points_are_limited_before_they_are_divided() -> None:
+    """200,000 clients that data points name took 8 s, each with a copy of the resource and its metrics."""
+    of_points = [{"client_id": f"app-{n % 6}", "topic": f"t{n}"} for n in range(12)]
+    export = exported(resource(12, of_points), clients=4)
+    assert [(part.identity.client_id, part.points) for part in export.parts] == [(f"app-{n}", 2) for n in range(4)]
+    assert (export.rejected, export.why) == (4, "4 data points of more than 4 clients")
+
+
+def test_resources_repeated_for_each_client_are_limited() -> None:
+    """Without a limit, 16 MB of which half is one attribute of the resource become terabytes."""
+    of_points = [{"client_id": f"app-{n % 50}"} for n in range(100)]
+    export = exported(resource(100, of_points, service="s" * 1_000), repeated_bytes=10_500)
+    assert [(part.identity.client_id, part.points) for part in export.parts] == [(f"app-{n}", 2) for n in range(10)]
+    assert sum(len(part.payload) for part in export.parts) < 13_000
+    assert (export.rejected, export.response().partial_success.rejected_data_points) == (80, 80)
+    assert "repeated in more than 10500 bytes" in export.why
