@@ -22,9 +22,14 @@ from headroom.logs import thin_out
 from headroom.server.http_connection import LimitedConnection
 from headroom.server.metrics import SelfMetrics
 from headroom.server.open_files import HTTP_CONNECTIONS
+from telemetry.gateway.admission import Admission, AdmissionLimits
+from telemetry.gateway.security.tls_handshake import TlsServer
+from telemetry.gateway.timeouts import TimedConnection
 
 _PEER_S = 60.0  # to send a request, or to read a response
+_HANDSHAKE_S = 5.0  # for TLS; TlsServer adds five seconds
 _ENCODERS = 4
+_BACKLOG = 2048  # uvicorn's
 
 
 def web_app(
@@ -53,6 +58,29 @@ def web_app(
 
 
 class _Server(uvicorn.Server):
+    """`handshakes`: limits of the TLS handshakes in progress, which uvicorn's own server does not see."""
+
+    def __init__(self, config: uvicorn.Config, handshakes: AdmissionLimits) -> None:
+        super().__init__(config)
+        self._handshakes = handshakes
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        context = self.config.ssl
+        if context is None or sockets is None:
+            await super().startup(sockets)
+            return
+        await self.lifespan.startup()
+        admission: Admission[TimedConnection] = Admission(self._handshakes)
+        self.servers = [TlsServer(one, context, admission, self._connection) for one in sockets]  # type: ignore[misc] # closed only
+        self.started = True
+
+    def _connection(self) -> asyncio.Protocol:
+        make: Any = self.config.http_protocol_class
+        protocol: asyncio.Protocol = make(
+            config=self.config, server_state=self.server_state, app_state=self.lifespan.state
+        )
+        return protocol
+
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         yield  # signals are handled in app.py
@@ -79,11 +107,18 @@ class HttpServer:
         self._host = host
         self._port = port
         self._connection = partial(LimitedConnection, max_connections, peer_s)
+        # One address cannot take all, so that a flood of handshakes does not keep out callers from other addresses.
+        self._handshakes = AdmissionLimits(
+            max_connections=max_connections,
+            max_connections_per_address=max(1, max_connections * 3 // 4),
+            handshake_timeout_s=_HANDSHAKE_S,
+        )
         self._grace_s = grace_s
 
     async def start(self) -> tuple[str, int]:
         """Raises OSError when the port is in use."""
-        listener = socket.create_server((self._host, self._port), family=_family(self._host))
+        listener = socket.create_server((self._host, self._port), family=_family(self._host), backlog=_BACKLOG)
+        listener.setblocking(False)
         thin_out("uvicorn.error")  # a line for each invalid request
         config = uvicorn.Config(
             self._app,
@@ -95,7 +130,7 @@ class HttpServer:
             timeout_graceful_shutdown=max(1, round(self._grace_s)),
             **self._options,
         )
-        self._server = _Server(config)
+        self._server = _Server(config, self._handshakes)
         self._task = asyncio.get_running_loop().create_task(self._server.serve(sockets=[listener]))
         return self._host, listener.getsockname()[1]
 

@@ -21,7 +21,7 @@ class GrpcLimits(NamedTuple):
     max_message_bytes: int
     max_connections: int
     max_concurrent_calls: int
-    receive_timeout_s: float  # from the headers of a call to the end of its message
+    receive_timeout_s: float  # of a handshake, and from the headers of a call to the end of its message
 
 
 class Tls(NamedTuple):
@@ -106,7 +106,7 @@ def _options(limits: GrpcLimits) -> list[tuple[str, int]]:
         ("grpc.keepalive_permit_without_calls", 1),
         ("grpc.http2.min_ping_interval_without_data_ms", 30_000),
         ("grpc.http2.max_ping_strikes", 3),
-        ("grpc.server_handshake_timeout_ms", 10_000),
+        ("grpc.server_handshake_timeout_ms", int(limits.receive_timeout_s * 1000)),
     ]
 
 

@@ -6,8 +6,10 @@ import asyncio
 import logging
 import select
 import socket
+import ssl
 from collections.abc import AsyncIterator, Callable
-from contextlib import ExitStack, asynccontextmanager, closing
+from contextlib import ExitStack, asynccontextmanager, closing, suppress
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,8 +17,9 @@ from starlette.applications import Starlette
 from starlette.responses import PlainTextResponse
 from starlette.routing import Route
 
-from headroom.server import http_connection
+from headroom.server import http, http_connection
 from headroom.server.http import HttpServer
+from tests.kit.certificates import CertificateAuthority
 from tests.kit.grpc_servers import in_loop
 
 GET = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"
@@ -42,10 +45,10 @@ async def serving(**options: Any) -> AsyncIterator[tuple[HttpServer, tuple[str, 
             await server.stop()
 
 
-async def ask(address: tuple[str, int]) -> bytes:
+async def ask(address: tuple[str, int], tls: ssl.SSLContext | None = None) -> bytes:
     """The status line of a GET."""
     async with asyncio.timeout(PATIENCE_S):
-        reader, writer = await asyncio.open_connection(*address)
+        reader, writer = await asyncio.open_connection(*address, ssl=tls)
         writer.write(GET)
         line = await reader.readline()
         writer.close()
@@ -113,6 +116,41 @@ async def test_stop_does_not_wait_for_a_peer_that_never_reads(caplog: pytest.Log
         await until(lambda: any(one.flow.write_paused for one in server._server.server_state.connections))
     client.close()
     assert "Traceback" not in caplog.text
+
+
+@in_loop
+async def test_tls_handshakes_are_limited(tmp_path: Path) -> None:
+    """uvicorn's own server held as many as there are file descriptors, for a minute each."""
+    authority = CertificateAuthority(tmp_path)
+    certificate, key = authority.issue("server")
+    client = ssl.create_default_context(cafile=authority.ca)
+    async with serving(max_connections=8, options={"ssl_certfile": certificate, "ssl_keyfile": key}) as (_, address):
+        assert await ask(address, client) == b"HTTP/1.1 200 OK"
+        with ExitStack() as stack:
+            silent = [stack.enter_context(closing(socket.create_connection(address))) for _ in range(30)]
+            await until(lambda: sum(map(is_closed, silent)) >= 24)  # six of eight may be of one address
+        for _ in range(20):  # more than the limit: handshakes that have ended do not count
+            assert await answered(address, client) == b"HTTP/1.1 200 OK"
+
+
+async def answered(address: tuple[str, int], tls: ssl.SSLContext) -> bytes:
+    """As `ask`, again while the server still closes the connections of others."""
+    async with asyncio.timeout(PATIENCE_S):
+        while True:
+            with suppress(OSError):
+                return await ask(address, tls)
+            await asyncio.sleep(0.05)
+
+
+@in_loop
+async def test_unfinished_tls_handshake_times_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http, "_HANDSHAKE_S", -4.9)  # TlsServer adds five seconds
+    certificate, key = CertificateAuthority(tmp_path).issue("server")
+    async with serving(options={"ssl_certfile": certificate, "ssl_keyfile": key}) as (_, address):
+        for sent in (b"", b"\x16\x03\x01"):
+            with closing(socket.create_connection(address)) as client:
+                client.sendall(sent)
+                await until(lambda: is_closed(client))
 
 
 @in_loop

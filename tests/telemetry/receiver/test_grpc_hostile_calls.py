@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import zlib
+from pathlib import Path
 
 import grpc
 import grpc.aio
@@ -13,7 +14,9 @@ import pytest
 from exporters.spool.records import decode_push
 from telemetry.proto.headroom.telemetry.v1 import telemetry_pb2 as pb
 from telemetry.receiver.grpc_codec import SERVICE
+from telemetry.receiver.grpc_listener import Tls
 from telemetry.wire.errors import ErrorCode
+from tests.kit.certificates import CertificateAuthority
 from tests.kit.grpc_servers import MAX_BYTES, Calls, in_loop, opened
 from tests.telemetry.receiver.grpc_calls import get, push, refused
 
@@ -164,3 +167,20 @@ async def test_address_in_use_raises_os_error() -> None:
         with pytest.raises(OSError, match="in use"):
             await receiver._server.start("127.0.0.1", port)
     socket.create_server(("127.0.0.1", port)).close()
+
+
+@in_loop
+async def test_unfinished_tls_handshakes_are_limited_and_time_out(tmp_path: Path) -> None:
+    authority = CertificateAuthority(tmp_path)
+    certificate, key = (path.read_bytes() for path in authority.issue("server"))
+    credentials = grpc.ssl_channel_credentials(authority.ca.read_bytes())
+    tls = Tls(certificate, key, None)
+    async with opened(tls=tls, max_connections=4, receive_timeout_s=2.0) as receiver:
+        host, _, port = receiver.address.rpartition(":")
+        silent = [await asyncio.open_connection(host, int(port)) for _ in range(20)]
+        ends = [asyncio.create_task(reader.read(1)) for reader, _ in silent]
+        await asyncio.gather(*ends, return_exceptions=True)  # 16 at once, 4 after two seconds
+        for _, writer in silent:
+            writer.close()
+        async with receiver.caller(credentials=credentials) as caller:
+            assert (await caller.get(get())).error_code == 0
