@@ -22,7 +22,7 @@ _WORKLOAD = """
 import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_schema
 from spark_jobs.clickhouse import queries
-from spark_jobs.session import session
+from spark_jobs.session import compile_plans, session
 from spark_jobs.time_range import TimeRange
 from spark_jobs.transforms.thresholds import Thresholds
 from spark_jobs.transforms.utilization import Inputs, utilization
@@ -37,9 +37,11 @@ def rows(schema):
 with session("class-archive") as spark:
     schemas = (queries.USAGE_SCHEMA, queries.TELEMETRY_SCHEMA, queries.INSTANCES_SCHEMA)
     inputs = Inputs(*(spark.range(0, 1, 1, 1).mapInArrow(rows(schema), schema) for schema in schemas))
-    found = utilization(inputs, TimeRange(0, 2_400_000, 60), Thresholds()).coalesce(2)
-    ordered = found.sortWithinPartitions("cluster", "window_start")
-    ordered.mapInArrow(lambda batches: (batch.select(["samples"]) for batch in batches), "samples long").collect()
+    for plans in ("interpreted", "compiled"):
+        found = utilization(inputs, TimeRange(0, 2_400_000, 60), Thresholds()).coalesce(2)
+        ordered = found.sortWithinPartitions("cluster", "window_start")
+        ordered.mapInArrow(lambda batches: (batch.select(["samples"]) for batch in batches), "samples long").collect()
+        compile_plans(spark)
 """
 
 

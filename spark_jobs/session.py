@@ -40,6 +40,8 @@ _LOCAL = {
     "spark.ui.showConsoleProgress": "false",
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
+    # Sorts spill beyond it. With Python's processes a job of any size stays below 1.5 GiB.
+    "spark.driver.memory": "768m",
     "spark.sql.catalogImplementation": "in-memory",
     # With two partitions there is nothing to coalesce: re-planning after each stage costs more than it saves.
     "spark.sql.adaptive.enabled": "false",
@@ -53,7 +55,8 @@ _LOCAL = {
 }
 
 # A job runs for seconds: the C2 compiler would cost more CPU than it saves.
-_JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+# By default the JVM interprets methods of more than 8,000 bytes: the generated ones that do most of the work.
+_JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:-DontCompileHugeMethods -XX:+UseSerialGC"
 _EXIT_S = 300.0  # a JVM that writes the class archive takes some seconds, on a busy machine minutes
 
 # Spark's default of 200 suits a cluster; on one machine it doubles the run time of the job.

@@ -1,16 +1,17 @@
 """Publishes a run's staged rows to quota_utilization: readers see all of the run's rows or none.
 
-Executors write to quota_utilization_staging. One INSERT SELECT publishes the rows of the run, together with a tombstone
-for each row of an earlier run that has no input any more; the commit marker of each window is written last. An
-incomplete window never replaces a complete one. Each step has a deduplication token of the run, so it may be repeated.
+Executors write to quota_utilization_staging. INSERT SELECTs of about PIECE_ROWS rows, each of whole windows, publish
+the rows of the run, together with a tombstone for each row of an earlier run that has no input any more; the commit
+marker of each window is written last. An incomplete window never replaces a complete one. Each step has a deduplication
+token of the run, so it may be repeated.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from itertools import pairwise
 from typing import Any, NamedTuple
 from uuid import UUID
-
-import pyarrow as pa
 
 from spark_jobs.clickhouse.client import ClickHouse
 from spark_jobs.clickhouse.queries import UTILIZATION_SCHEMA
@@ -22,6 +23,7 @@ CLIENT_LIMITS = "quota_client_limits"
 _COLUMNS = ", ".join(f"`{name}`" for name in UTILIZATION_SCHEMA.fieldNames())
 # UNION ALL requires equal types: staging stores levels as text.
 _TOMBSTONE = _COLUMNS.replace("`level`", "toString(level)").replace("`instant_level`", "toString(instant_level)")
+PIECE_ROWS = 200_000  # takes ClickHouse about 400 MiB to publish
 _KEY = "cluster, source, quota_key, window_s, window_start, user, client_id"
 _OF_RUN = "run = {run:String}"
 _OF_RANGE = (
@@ -32,18 +34,23 @@ _OF_RANGE = (
 _COMPLETE_BEFORE = f"""(tuple(cluster, window_start) IN (
     SELECT cluster, window_start FROM headroom.quota_utilization_windows FINAL WHERE {_OF_RANGE} AND complete = 1
 ))"""  # noqa: S608 - made of our own words
+_OF_PIECE = "window_start >= toDateTime({first_s:Int64}) AND window_start < toDateTime({until_s:Int64})"
 _ENDED = "window_start + window_s <= toDateTime({to_s:Int64})"
+
+_STAGED = f"""
+SELECT toInt64(toUnixTimestamp(window_start)) AS start_s, count() AS rows
+FROM headroom.{STAGING} WHERE {_OF_RUN} GROUP BY start_s ORDER BY start_s"""  # noqa: S608 - made of our own words
 
 _PUBLISH = f"""
 INSERT INTO headroom.quota_utilization ({_COLUMNS}, run_id, run_version, is_deleted)
 SELECT {_COLUMNS}, toUUID({{run:String}}), {{version:UInt64}}, 0
 FROM headroom.{STAGING}
-WHERE {_OF_RUN} AND (complete = 1 OR NOT {_COMPLETE_BEFORE})
+WHERE {_OF_RUN} AND {_OF_PIECE} AND (complete = 1 OR NOT {_COMPLETE_BEFORE})
 UNION ALL
 SELECT {_TOMBSTONE}, toUUID({{run:String}}), {{version:UInt64}}, 1
 FROM headroom.quota_utilization AS before FINAL
-WHERE {_OF_RANGE} AND ({_ENDED} OR NOT {_COMPLETE_BEFORE})
-  AND tuple({_KEY}) NOT IN (SELECT {_KEY} FROM headroom.{STAGING} WHERE {_OF_RUN})
+WHERE {_OF_RANGE} AND {_OF_PIECE} AND ({_ENDED} OR NOT {_COMPLETE_BEFORE})
+  AND tuple({_KEY}) NOT IN (SELECT {_KEY} FROM headroom.{STAGING} WHERE {_OF_RUN} AND {_OF_PIECE})
 SETTINGS max_insert_threads = 1, max_threads = 1, min_insert_block_size_rows = 1000000,
          min_insert_block_size_bytes = 0"""  # noqa: S608 - made of our own words
 
@@ -60,17 +67,6 @@ FROM (
 WHERE complete = 1 OR NOT {_COMPLETE_BEFORE}
 GROUP BY cluster, source, window_s, window_start"""  # noqa: S608 - made of our own words
 
-_CLIENT = "cluster, source, quota_key, user, client_id"
-# Report columns that staging lacks: renamed, of another type, or aggregated over all windows of the range.
-_REPORTED = {
-    "throttle_ms": "throttle_ms_max",
-    "headroom": "limit - group_usage",
-    "window_start": "toDateTime64(window_start, 6, 'UTC')",
-    "last_throttled": "toDateTime64(last_throttled, 6, 'UTC')",
-    "history_at": "arrayMap(part -> toDateTime64(part.1, 6, 'UTC'), parts)",
-    "history": "arrayMap(part -> part.2, parts)",
-}
-_PARTS = 120  # maximum number of parts of the range in a client's history
 # Both tables are partitioned by run.
 _CLEAR = "ALTER TABLE headroom.{table} DROP PARTITION {{run:String}}"
 
@@ -100,40 +96,24 @@ class Run(NamedTuple):
 
 def publish(clickhouse: ClickHouse, run: Run) -> None:
     """Publishes the staged rows of the run, then commits their windows. Raises SourceError."""
-    clickhouse.command(_PUBLISH, run.parameters, token=f"{run.id}/publish")
+    windows = clickhouse.rows(_STAGED, run.parameters)
+    starts = piece_starts((row["start_s"], row["rows"]) for row in windows)
+    for first_s, until_s in pairwise([run.when.from_ms // 1000, *starts, -(-run.when.to_ms // 1000)]):
+        piece = {**run.parameters, "first_s": first_s, "until_s": until_s}
+        clickhouse.command(_PUBLISH, piece, token=f"{run.id}/publish/{first_s}")
     clickhouse.command(_COMMIT, run.parameters, token=f"{run.id}/commit")
 
 
-def latest(clickhouse: ClickHouse, run: Run, from_ms: int, columns: pa.Schema) -> list[dict[str, Any]]:
-    """Per client and quota key the latest complete window that the run staged from `from_ms` on, or the latest
-    incomplete one if there is no other, with the throttling and utilisation of all windows. Raises SourceError."""
-    windows = (run.when.to_ms - from_ms) // run.when.window_ms
-    bounds = {"reported_s": from_ms // 1000, "part_s": (windows // _PARTS + 1) * run.when.window_s}
-    batches = clickhouse.batches(_latest(columns.names), {**run.parameters, **bounds})
-    return [row for batch in batches for row in batch.select(columns.names).cast(columns).to_pylist()]
-
-
-def _latest(columns: list[str]) -> str:
-    expressions = ", ".join(f"{_REPORTED.get(name, f'`{name}`')} AS `{name}`" for name in columns)
-    staged = f"headroom.{STAGING} WHERE {_OF_RUN} AND window_start >= toDateTime({{reported_s:Int64}})"
-    return f"""
-SELECT {expressions}
-FROM (
-    SELECT * FROM {staged} ORDER BY complete DESC, window_start DESC LIMIT 1 BY {_CLIENT}
-) AS latest
-INNER JOIN (
-    SELECT {_CLIENT}, max(longest_ms) AS range_throttle_ms, sum(muted_s) AS range_throttled_s,
-           max(last) AS last_throttled, arraySort(groupArray((start_s, used))) AS parts
-    FROM (
-        SELECT {_CLIENT}, intDiv(toUnixTimestamp(window_start), {{part_s:Int64}}) * {{part_s:Int64}} AS start_s,
-               max(throttle_ms_max) AS longest_ms, sum(throttled_s) AS muted_s,
-               maxOrNullIf(window_start, throttle_ms_max > 0) AS last,
-               max(greatest(ifNull(utilization, 0), ifNull(utilization_p95, 0))) AS used
-        FROM {staged}
-        GROUP BY {_CLIENT}, start_s
-    )
-    GROUP BY {_CLIENT}
-) AS windows USING ({_CLIENT})"""  # noqa: S608 - made of our own words
+def piece_starts(windows: Iterable[tuple[int, int]]) -> list[int]:
+    """Starts of the second and later pieces of PIECE_ROWS rows, from (start, rows) of windows ordered by start."""
+    starts: list[int] = []
+    rows = 0
+    for start_s, more in windows:
+        if rows and rows + more > PIECE_ROWS:
+            starts.append(start_s)
+            rows = 0
+        rows += more
+    return starts
 
 
 def clear(clickhouse: ClickHouse, run: Run) -> None:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from spark_jobs.time_range import THROTTLE_LOOKBACK_MS, TimeRange
 
 SLICE_ROWS = 2_000_000  # the query of 1.8 million rows took ClickHouse 110 MiB; the limit that we keep is 256
-FEWEST_ROWS = 1_000_000  # a slice within an hour reads the whole hour: fewer rows do not pay for that
+FEWEST_ROWS = 1_500_000  # a slice within an hour reads the whole hour: fewer rows do not pay for that
 _STEPS = 512  # maximum number of counting steps in a range
 
 

@@ -20,7 +20,7 @@ from pyspark.sql.types import StructType
 
 from spark_jobs.clickhouse.client import ClickHouse
 
-BLOCK_ROWS = 100_000
+BLOCK_ROWS = 25_000  # a worker takes some 250 MiB for a block of 70,000 rows of quota_utilization
 
 Batches = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 

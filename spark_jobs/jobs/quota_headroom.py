@@ -6,13 +6,12 @@
 from __future__ import annotations
 
 import time
-from collections import Counter
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
 from spark_jobs import cli
-from spark_jobs.clickhouse import publication, queries
+from spark_jobs.clickhouse import publication, queries, report_query
 from spark_jobs.clickhouse.client import ClickHouse
 from spark_jobs.clickhouse.errors import NothingToReadError, source_errors
 from spark_jobs.clickhouse.publication import Run
@@ -31,12 +30,13 @@ from spark_jobs.transforms.utilization import Inputs, utilization
 NAME = "quota_headroom"
 
 LATENESS_MS = 86_400_000  # how far back the job looks for windows with late rows
-COMPILED_FROM_ROWS = 20_000_000  # samples; Spark itself sees their windows, about one in sixty
+COMPILED_FROM_ROWS = 500_000  # samples; Spark itself sees their windows, about one in sixty
 WATERMARK_MARGIN_MS = 60_000  # an insert in progress may become visible after rows received later
 
 
 def run(options: Options) -> list[dict[str, Any]]:
-    """Runs the job and returns the report: the latest complete window per client and quota key, worst first.
+    """Runs the job and returns the report: the latest complete window per client and quota key, worst first, of at most
+    `report_query.MOST_ROWS` clients unless `options.top` is more.
 
     All windows of the range are written; a later run over the same windows replaces them. A run whose range ends now
     also recomputes earlier windows that received input since the last run.
@@ -68,11 +68,11 @@ def run(options: Options) -> list[dict[str, Any]]:
             rows = _computed(spark, clickhouse, options, run_of, memory, parts)
             job_run.rows_out = stage(rows, clickhouse, publication.STAGING, run_of)
         publication.publish(clickhouse, run_of)
-        found = publication.latest(clickhouse, run_of, options.when.from_ms, headroom_report.COLUMNS)
-        latest = headroom_report.worst_first(found)
+        job_run.stats.update(report_query.levels(clickhouse, run_of, options.when.from_ms))
+        chosen = {"user": options.user, "client_id": options.client_id, "most": options.top or report_query.MOST_ROWS}
+        found = report_query.worst(clickhouse, run_of, options.when.from_ms, headroom_report.COLUMNS, **chosen)
         publication.clear(clickhouse, run_of)
-        job_run.stats.update(Counter(row["level"] for row in latest))
-    return options.chosen(latest)
+    return headroom_report.worst_first(found)
 
 
 def _with_late_windows(clickhouse: ClickHouse, job_run: JobRun, options: Options) -> TimeRange:

@@ -1,13 +1,14 @@
 """CPU and memory of quota-headroom, against plain SQL over the same windows on the same server.
 
-    python -m tests.bench.spark_jobs [--data DIR] [ROWS ...], or `make bench SIZES="120000 1000000"`
+    python -m tests.bench.spark_jobs [--data DIR] [--clients N] [ROWS ...], or `make bench SIZES="120000 1000000"`
 
 The SQL is the usage query alone with its result counted: no levels, hysteresis or telemetry, and no writes. The job
 runs in a separate process; its CPU includes that of Spark's JVM and Python workers, and the server's. `_fixed` is what
 remains of it after 1.5 times the SQL, `_one_client` the SQL with half of the rows from one client. Memory is the
 greatest sum of the processes' proportional set sizes, and `_slice_memory` the server's for the largest query of a task.
-Whole hours of a range come from usage_1m, which is stored before the job (`_storing_usage_1m`). 100,000,000 rows take
-half an hour and 6 GB of disk; rows in DIR are kept for the next run.
+Whole hours of a range come from usage_1m, which is stored before the job (`_storing_usage_1m`). Merges are stopped
+meanwhile, because their CPU would count as that of whatever runs. 100,000,000 rows take a quarter of an hour; half of
+them from one client are tried up to 10,000,000. Rows in DIR are kept for the next run.
 """
 
 from __future__ import annotations
@@ -41,6 +42,7 @@ WATCH_S = 1.0
 POLL_S = 0.05
 SQL_MS = 3_600_000
 CHUNK = 10_000_000  # rows per INSERT
+HALF_ROWS = 10_000_000  # up to here the bench also tries half of the rows from one client
 DEFAULT_ROWS = (CLIENTS * 60,)  # takes a minute; 1,000,000 rows take minutes on two cores
 
 # Received long ago: an hour with rows from just before its computation is computed again by the next job.
@@ -76,44 +78,52 @@ _PEAK = "SELECT max(peak_memory_usage) FROM system.processes WHERE position(quer
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--data", type=Path)
+    parser.add_argument("--clients", type=int, default=CLIENTS)
     parser.add_argument("rows", type=int, nargs="*", default=DEFAULT_ROWS)
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory() as directory:
         data = asked.data or Path(directory) / "data"
         with running_clickhouse(data.absolute()) as clickhouse:
             for rows in asked.rows:
-                measure(clickhouse, rows, Path(directory))
+                measure(clickhouse, rows, asked.clients, Path(directory))
 
 
-def measure(clickhouse: RunningClickHouse, rows: int, directory: Path) -> None:
-    cluster, when = f"rows-{rows}", TimeRange(START, START + -(-rows // CLIENTS) * 1000)
-    fill(clickhouse, cluster, rows)
-    name = f"spark_quota_headroom_{rows // 1000}k_rows"
+def measure(clickhouse: RunningClickHouse, rows: int, clients: int, directory: Path) -> None:
+    others = "" if clients == CLIENTS else f"_{clients // 1000}k_clients"
+    cluster, when = f"rows-{rows}{others}", TimeRange(START, START + -(-rows // clients) * 1000)
+    clusters = [cluster] if others or rows > HALF_ROWS else [cluster, f"{cluster}-half"]
+    fill(clickhouse, clusters, rows, clients)
+    name = f"spark_quota_headroom_{rows // 1000}k_rows{others}"
     sql = plain_sql(clickhouse, cluster, when)
-    skewed = plain_sql(clickhouse, f"{cluster}-half", when)
-    tell(f"{name}_one_client", skewed, "cpu_s", skewed / max(sql, 0.01) / SKEW, "goal_1.2_of_plain_sql")
+    tell(f"{name}_plain_sql", sql, "cpu_s", sql / rows * 1e6, "per_million_rows")
+    for skewed in (plain_sql(clickhouse, half, when) for half in clusters[1:]):
+        tell(f"{name}_one_client", skewed, "cpu_s", skewed / max(sql, 0.01) / SKEW, "goal_1.2_of_plain_sql")
     stored = cpu_s(clickhouse)
-    refresh(ClickHouse(clickhouse.url), "gateway", when.from_ms, when.to_ms)
-    stored = (cpu_s(clickhouse) - stored) / 2  # the other cluster's as well
-    tell(f"{name}_storing_usage_1m", stored, "cpu_s", stored / max(sql, 0.01), "plain_sql_of_the_same_windows")
+    hours = refresh(ClickHouse(clickhouse.url), "gateway", when.from_ms, when.to_ms)
+    stored = (cpu_s(clickhouse) - stored) / len(clusters)
+    if hours:
+        tell(f"{name}_storing_usage_1m", stored, "cpu_s", stored / max(sql, 0.01), "plain_sql_of_the_same_windows")
     rollup = plain_sql(clickhouse, cluster, when, stored=True)
     tell(f"{name}_from_usage_1m", rollup, "cpu_s", rollup / STORED_CPU_S * 1e8 / rows, "goal_30_per_100m_samples")
-    for each in (cluster, f"{cluster}-half"):
+    for each in clusters:
         most = slice_mib(clickhouse, each, when)
         tell(f"{name}_slice_memory{each.removeprefix(cluster)}", most, "mib", most / SLICE_MIB, "goal")
     job(clickhouse, cluster, when, directory, name, sql)
 
 
-def fill(clickhouse: RunningClickHouse, cluster: str, rows: int) -> None:
-    """Stores the rows unless they are present, and the same with half of them from one client."""
+def fill(clickhouse: RunningClickHouse, clusters: list[str], rows: int, clients: int) -> None:
+    """Stores the rows unless they are present, in a second cluster the same with half of them from one client. Then
+    stops merges."""
     with clickhouse.writer.connect() as client:
         for first in range(0, rows, CHUNK):
-            part = {"start": START, "clients": CLIENTS, "first": first, "rows": min(CHUNK, rows - first)}
-            bounds = {"from_ms": START + first // CLIENTS * 1000, "to_ms": START + (first + CHUNK) // CLIENTS * 1000}
-            known = client.query(_PRESENT, {"cluster": f"{cluster}-half", **bounds}).result_rows[0][0]
+            part = {"start": START, "clients": clients, "first": first, "rows": min(CHUNK, rows - first)}
+            bounds = {"from_ms": START + first // clients * 1000, "to_ms": START + (first + CHUNK) // clients * 1000}
+            known = client.query(_PRESENT, {"cluster": clusters[-1], **bounds}).result_rows[0][0]
             if not known:
-                client.command(_FILL, {"cluster": cluster, **part})
-                client.command(_HALF, {"cluster": cluster, "other": f"{cluster}-half", **bounds})
+                client.command(_FILL, {"cluster": clusters[0], **part})
+                for half in clusters[1:]:
+                    client.command(_HALF, {"cluster": clusters[0], "other": half, **bounds})
+        client.command("SYSTEM STOP MERGES")
 
 
 def plain_sql(clickhouse: RunningClickHouse, cluster: str, when: TimeRange, *, stored: bool = False) -> float:

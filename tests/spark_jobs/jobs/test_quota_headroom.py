@@ -180,7 +180,7 @@ def test_levels_are_reported_stored_and_reproducible(spark: SparkSession, url: s
         "window_start": FROM + timedelta(minutes=1),
     }
     assert expected.items() <= throttled.items()
-    assert run(url) == rows
+    assert run(url, top=3) == rows[:3]
 
     # Both runs wrote the same windows: each window counts once, in the version of the last run.
     counts = "SELECT count(), uniqExact(run_id), sum(level = 'throttled') FROM headroom.quota_utilization FINAL"

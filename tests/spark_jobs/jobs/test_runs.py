@@ -15,6 +15,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
+from spark_jobs.clickhouse import publication
 from spark_jobs.jobs import quota_headroom
 from spark_jobs.options import Options
 from spark_jobs.time_range import TimeRange
@@ -91,7 +92,10 @@ def test_partial_window_never_replaces_a_complete_one(spark: SparkSession, click
     assert levels(clickhouse, "partial", "quota_utilization_committed") == complete
 
 
-def test_results_without_input_are_deleted(spark: SparkSession, clickhouse: RunningClickHouse) -> None:
+def test_results_without_input_are_deleted(
+    spark: SparkSession, clickhouse: RunningClickHouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(publication, "PIECE_ROWS", 1)  # each window is published by an INSERT of its own
     insert(clickhouse, "gone", "a", 5.0)
     insert(clickhouse, "gone", "b", 5.0)
     run(clickhouse, "gone")
