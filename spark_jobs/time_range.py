@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
@@ -11,6 +12,7 @@ _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 _LONGEST_DAYS = 366
 LONGEST_WINDOW_S = 3600
 THROTTLE_LOOKBACK_MS = 600_000  # a throttle time announced this long before a window may still mute the client
+MERGED_MS = 3_600_000  # a range of its own costs a run as much as about an hour more
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +45,22 @@ class TimeRange:
     def earlier(self, from_ms: int) -> TimeRange:
         """The range extended back to the window that contains `from_ms`; unchanged if that is not earlier."""
         return replace(self, from_ms=max(min(self.from_ms, from_ms - from_ms % self.window_ms), 0))
+
+
+def affected(starts_ms: Iterable[int], when: TimeRange, reach_ms: int) -> list[TimeRange]:
+    """Disjoint ranges, ordered, with each window of `starts_ms` (all before `when`) and what begins within `reach_ms`
+    after it. Ranges less than MERGED_MS apart are one. The last is `when`, extended back to a range that is near."""
+    step_ms = when.window_ms
+    reach_ms = step_ms + -(-reach_ms // step_ms) * step_ms
+    found: list[TimeRange] = []
+    for start_ms in sorted(starts_ms):
+        if found and start_ms - found[-1].to_ms < MERGED_MS:
+            found[-1] = replace(found[-1], to_ms=min(start_ms + reach_ms, when.from_ms))
+        else:
+            found.append(replace(when, from_ms=start_ms, to_ms=min(start_ms + reach_ms, when.from_ms)))
+    if found and when.from_ms - found[-1].to_ms < MERGED_MS:
+        return [*found[:-1], when.earlier(found[-1].from_ms)]
+    return [*found, when]
 
 
 def since(duration: str, now_ms: int, window_s: int) -> TimeRange:

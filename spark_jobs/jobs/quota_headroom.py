@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
@@ -23,7 +24,7 @@ from spark_jobs.options import Options
 from spark_jobs.progress import progress
 from spark_jobs.reports import headroom_report
 from spark_jobs.session import compile_plans, session
-from spark_jobs.time_range import TimeRange
+from spark_jobs.time_range import THROTTLE_LOOKBACK_MS, TimeRange, affected
 from spark_jobs.transforms import hysteresis
 from spark_jobs.transforms.utilization import Inputs, utilization
 
@@ -53,20 +54,25 @@ def run(options: Options) -> list[dict[str, Any]]:
     clickhouse = ClickHouse(options.url, options.password)
     job_run = JobRun(clickhouse, NAME, version=time.time_ns(), when=options.when, source=options.source)
     with job_run, source_errors():
-        when = _with_late_windows(clickhouse, job_run, options)
+        *late, when = _affected(clickhouse, job_run, options)
         memory = when.earlier(max(when.from_ms - hysteresis.LOOKBACK_WINDOWS * when.window_ms, 0))
         parts = counted(clickhouse, memory, options.source, options.cluster)
         inside = [count for part in parts for count in part.since(when.from_ms)]
         job_run.rows_in = sum(count["samples"] for count in inside)
         job_run.rows_bad = sum(count["bad"] for count in inside)
-        if not job_run.rows_in:
+        if not job_run.rows_in and not late:
             raise NothingToReadError(f"there is no usage of source {options.source} in this time")
-        with session(NAME, options.master) as spark, progress(NAME, spark.sparkContext):
-            run_of = Run(job_run.id, job_run.version, options.source, options.cluster, when)
+        run_of = Run(job_run.id, job_run.version, options.source, options.cluster, when)
+        with session(NAME, options.master) as spark:
+            for earlier in late:
+                run(replace(options, when=earlier, recent=False))
+            if not job_run.rows_in:
+                return []
             if job_run.rows_in >= COMPILED_FROM_ROWS:
                 compile_plans(spark)
-            rows = _computed(spark, clickhouse, options, run_of, memory, parts)
-            job_run.rows_out = stage(rows, clickhouse, publication.STAGING, run_of)
+            with progress(NAME, spark.sparkContext):
+                rows = _computed(spark, clickhouse, options, run_of, memory, parts)
+                job_run.rows_out = stage(rows, clickhouse, publication.STAGING, run_of)
         publication.publish(clickhouse, run_of)
         job_run.stats.update(report_query.levels(clickhouse, run_of, options.when.from_ms))
         chosen = {"user": options.user, "client_id": options.client_id, "most": options.top or report_query.MOST_ROWS}
@@ -75,27 +81,29 @@ def run(options: Options) -> list[dict[str, Any]]:
     return headroom_report.worst_first(found)
 
 
-def _with_late_windows(clickhouse: ClickHouse, job_run: JobRun, options: Options) -> TimeRange:
-    """The range, extended back to the earliest window that received input since the last run."""
+def _affected(clickhouse: ClickHouse, job_run: JobRun, options: Options) -> list[TimeRange]:
+    """The range, preceded by the ranges of earlier windows that change by input since the last run."""
     watermark_ms, now_ms = job_run.last_watermark()
     if not options.recent:
-        return options.when
+        return [options.when]
     job_run.watermark_ms = now_ms - WATERMARK_MARGIN_MS
     if not watermark_ms:
-        return options.when
+        return [options.when]
+    first_ms = options.when.earlier(options.when.from_ms - LATENESS_MS).from_ms
     parameters = {
-        "from_ms": max(options.when.from_ms - LATENESS_MS, 0),
+        "from_ms": first_ms,
         "to_ms": options.when.from_ms,
         "window_ms": options.when.window_ms,
         "watermark_ms": watermark_ms,
         "source": options.source,
         "cluster": options.cluster,
     }
-    late = clickhouse.rows(queries.LATE_WINDOWS, parameters)
-    job_run.rows_late = sum(row["samples"] for row in late)
-    limits = [row for row in clickhouse.rows(queries.LATE_LIMITS, parameters) if row["changes"]]
-    starts = [row["start_ms"] for row in late + limits]
-    return options.when.earlier(max(min(starts), parameters["from_ms"])) if starts else options.when
+    rows = clickhouse.rows(queries.LATE_WINDOWS, parameters)
+    job_run.rows_late = sum(row["samples"] for row in rows)
+    (limits,) = clickhouse.rows(queries.LATE_LIMITS, parameters)
+    when = options.when.earlier(max(limits["start_ms"], first_ms)) if limits["changes"] else options.when
+    starts = (row["start_ms"] for row in rows if row["start_ms"] < when.from_ms)
+    return affected(starts, when, THROTTLE_LOOKBACK_MS + hysteresis.LOOKBACK_WINDOWS * when.window_ms)
 
 
 def _computed(

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_jobs.time_range import TimeRange, between, parse_duration, parse_time, since
+from spark_jobs.time_range import MERGED_MS, TimeRange, affected, between, parse_duration, parse_time, since
 
 
 def test_since_starts_on_the_window_grid_and_ends_now() -> None:
@@ -30,6 +32,20 @@ def test_earlier_start_is_on_the_window_grid() -> None:
     when = TimeRange(600_000, 900_000, 60)
     assert when.earlier(450_001) == TimeRange(420_000, 900_000, 60)
     assert when.earlier(700_000) == when
+
+
+@given(st.sets(st.integers(0, 1439), max_size=40), st.integers(0, 3600), st.sampled_from([10, 60, 300]))
+def test_affected_ranges_cover_what_late_windows_change(minutes: set[int], reach_s: int, window_s: int) -> None:
+    when = TimeRange(86_400_000, 86_400_000 + 900_000, window_s)
+    starts = [minute * 60_000 - minute * 60_000 % when.window_ms for minute in minutes]
+    found = affected(starts, when, reach_s * 1000)
+    assert (found[-1].to_ms, found[-1].earlier(when.from_ms)) == (when.to_ms, found[-1])
+    for earlier, later in itertools.pairwise(found):
+        assert later.from_ms - earlier.to_ms >= MERGED_MS
+    for start_ms in starts:
+        until_ms = min(start_ms + when.window_ms + reach_s * 1000, when.from_ms)
+        assert any(each.from_ms <= start_ms and until_ms <= each.to_ms for each in found)
+    assert all(each == found[-1] or each.from_ms in starts for each in found)
 
 
 def test_parse_duration_units() -> None:

@@ -137,6 +137,25 @@ def test_late_rows_are_processed_by_the_next_run(
     assert list(clickhouse.store.query(late)) == [(60,)]
 
 
+def test_late_rows_of_hours_ago_change_what_a_complete_run_would(
+    spark: SparkSession, clickhouse: RunningClickHouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(quota_headroom, "WATERMARK_MARGIN_MS", 0)
+    ago_s = 3 * 3600
+    insert(clickhouse, "hours", "a", 91.0, from_s=-ago_s - 300, to_s=-ago_s + 2400)
+    insert(clickhouse, "hours", "a", 5.0)
+    run(clickhouse, "hours", from_s=-ago_s - 300, recent=True)
+    before = levels(clickhouse, "hours")
+    time.sleep(0.01)
+    insert(clickhouse, "hours", "b", 7.0, from_s=-ago_s, to_s=-ago_s + 60)  # shares the quota of 100 with a
+    run(clickhouse, "hours", recent=True)
+    rows = "SELECT * EXCEPT (run_id, run_version) FROM headroom.quota_utilization FINAL WHERE cluster = 'hours'"
+    changed = sorted(map(repr, clickhouse.store.query(rows)))
+    assert levels(clickhouse, "hours") != before
+    run(clickhouse, "hours", from_s=-ago_s - 300)
+    assert sorted(map(repr, clickhouse.store.query(rows))) == changed
+
+
 def test_plans_for_many_rows_are_compiled_and_give_the_same_rows(
     spark: SparkSession, clickhouse: RunningClickHouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
