@@ -22,7 +22,7 @@ _WORKLOAD = """
 import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_schema
 from spark_jobs.clickhouse import queries
-from spark_jobs.session import compile_plans, session
+from spark_jobs.session import plan_for_many_rows, session
 from spark_jobs.time_range import TimeRange
 from spark_jobs.transforms.thresholds import Thresholds
 from spark_jobs.transforms.utilization import Inputs, utilization
@@ -41,7 +41,7 @@ with session("class-archive") as spark:
         found = utilization(inputs, TimeRange(0, 2_400_000, 60), Thresholds()).coalesce(2)
         ordered = found.sortWithinPartitions("cluster", "window_start")
         ordered.mapInArrow(lambda batches: (batch.select(["samples"]) for batch in batches), "samples long").collect()
-        compile_plans(spark)
+        plan_for_many_rows(spark)
 """
 
 

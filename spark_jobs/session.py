@@ -10,7 +10,6 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -41,12 +40,11 @@ _LOCAL = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
     # Sorts spill beyond it. With Python's processes a job of any size stays below 1.5 GiB.
-    "spark.driver.memory": "768m",
+    "spark.driver.memory": "600m",
     "spark.sql.catalogImplementation": "in-memory",
     # With two partitions there is nothing to coalesce: re-planning after each stage costs more than it saves.
     "spark.sql.adaptive.enabled": "false",
-    # Compiling the plan of a job takes Janino and the JVM 10 CPU-seconds; `compile_plans` for more rows than a few
-    # hundred thousand.
+    # Compiling the plan of a job takes Janino and the JVM some CPU-seconds: see `plan_for_many_rows`.
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     # Without compilation each common subexpression is looked up in a cache: slower than evaluating it again.
@@ -54,9 +52,10 @@ _LOCAL = {
     "spark.sql.warehouse.dir": str(Path(tempfile.gettempdir()) / "headroom-spark-warehouse"),
 }
 
-# A job runs for seconds: the C2 compiler would cost more CPU than it saves.
 # By default the JVM interprets methods of more than 8,000 bytes: the generated ones that do most of the work.
-_JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:-DontCompileHugeMethods -XX:+UseSerialGC"
+_JAVA_OPTIONS = "-XX:-DontCompileHugeMethods -XX:+UseSerialGC"
+# Most jobs run for seconds: the C2 compiler would cost more CPU than it saves.
+_SHORT_JOB = "-XX:TieredStopAtLevel=1"
 _EXIT_S = 300.0  # a JVM that writes the class archive takes some seconds, on a busy machine minutes
 
 # Spark's default of 200 suits a cluster; on one machine it doubles the run time of the job.
@@ -68,9 +67,9 @@ class JavaError(Exception):
 
 
 @contextmanager
-def session(app_name: str, master: str = "") -> Iterator[SparkSession]:
+def session(app_name: str, master: str = "", *, long: bool = False) -> Iterator[SparkSession]:
     """Yields the active session if there is one, else a new one that is stopped on exit. `master` is Spark's master
-    URL; '' means that of spark-submit, else local.
+    URL; '' means that of spark-submit, else local. In a JVM that is started for a `long` job C2 compiles, too.
 
     Raises JavaError when Java is missing or too old.
     """
@@ -78,21 +77,23 @@ def session(app_name: str, master: str = "") -> Iterator[SparkSession]:
     if active is not None:
         yield active
         return
-    started = _start(app_name, master)
+    started = _start(app_name, master, long=long)
     try:
         yield started
     finally:
         started.stop()
 
 
-def compile_plans(spark: SparkSession) -> None:
-    """Has plans compiled to Java bytecode: for jobs with many rows."""
+def plan_for_many_rows(spark: SparkSession) -> None:
+    """Has plans compiled to Java bytecode, and rows joined by sorting them, which spills to disk: Spark's estimate of
+    what ClickHouse returns is a few rows, so it would send all of it to each executor."""
+    spark.conf.set("spark.sql.autoBroadcastJoinThreshold", "-1")
     spark.conf.set("spark.sql.codegen.wholeStage", "true")
     spark.conf.set("spark.sql.codegen.factoryMode", "FALLBACK")
     spark.conf.set("spark.sql.subexpressionElimination.enabled", "true")
 
 
-def _start(app_name: str, master: str) -> SparkSession:
+def _start(app_name: str, master: str, *, long: bool) -> SparkSession:
     conf = SparkConf(loadDefaults=False).setAppName(app_name).setAll(list(_EVERYWHERE.items()))
     if "PYSPARK_GATEWAY_PORT" not in os.environ:  # under spark-submit the user sets these
         conf.setAll(list(_LOCAL.items()))
@@ -102,7 +103,7 @@ def _start(app_name: str, master: str) -> SparkSession:
             conf.set("spark.python.daemon.module", "spark_jobs.worker_daemon")
         # Otherwise Spark starts workers with the `python3` on PATH.
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-        SparkContext(conf=conf, gateway=_local_jvm())
+        SparkContext(conf=conf, gateway=SparkContext._gateway or _local_jvm(long=long))
     started = SparkSession.builder.config(conf=conf).getOrCreate()
     context = started.sparkContext
     if str(context.master).startswith("local") and not context.getConf().contains(_PARTITIONS):
@@ -110,13 +111,14 @@ def _start(app_name: str, master: str) -> SparkSession:
     return started
 
 
-@cache
-def _local_jvm() -> Any:
-    """Starts Spark's JVM, once per process, with its output redirected to a temporary file."""
+def _local_jvm(*, long: bool) -> Any:
+    """Starts Spark's JVM, which lives as long as this process, with its output redirected to a temporary file."""
     _require_java()
-    options = " ".join((_JAVA_OPTIONS, *mapped()))
+    options = " ".join((_JAVA_OPTIONS, *([] if long else [_SHORT_JOB]), *mapped()))
     conf = SparkConf(loadDefaults=False).setAll([*_LOCAL.items(), ("spark.driver.extraJavaOptions", options)])
-    os.environ.setdefault("SPARK_LAUNCHER_OPTS", _JAVA_OPTIONS)  # of the JVM that only puts the command line together
+    os.environ.setdefault(
+        "SPARK_LAUNCHER_OPTS", f"{_JAVA_OPTIONS} {_SHORT_JOB}"
+    )  # of the JVM that only puts the command line together
     with tempfile.TemporaryFile(prefix="headroom-spark-") as log:
         try:
             gateway = launch_gateway(conf, {"stdout": log, "stderr": log})  # type: ignore[no-untyped-call] # PySpark's

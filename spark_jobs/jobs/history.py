@@ -74,6 +74,6 @@ def stage(rows: DataFrame, clickhouse: ClickHouse, table: str, run_of: Run) -> i
     the same blocks."""
     cores = max(rows.sparkSession.sparkContext.defaultParallelism, 1)
     few = rows.withColumn("run", F.lit(str(run_of.id))).coalesce(cores)
-    order = ("cluster", "quota_key", "window_start", "user", "client_id", "from_ms")
-    in_order = few.sortWithinPartitions(*(name for name in rows.columns if name in order))
+    order = ("window_start", "client_id", "cluster", "quota_key", "user", "from_ms")
+    in_order = few.sortWithinPartitions(*(name for name in order if name in rows.columns))
     return write(in_order, clickhouse, table, token=f"{run_of.id}/{table}")

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from dataclasses import replace
 from typing import Any
@@ -23,7 +24,7 @@ from spark_jobs.jobs.usage_windows import Part, counted, read_usage
 from spark_jobs.options import Options
 from spark_jobs.progress import progress
 from spark_jobs.reports import headroom_report
-from spark_jobs.session import compile_plans, session
+from spark_jobs.session import plan_for_many_rows, session
 from spark_jobs.time_range import THROTTLE_LOOKBACK_MS, TimeRange, affected
 from spark_jobs.transforms import hysteresis
 from spark_jobs.transforms.utilization import Inputs, utilization
@@ -31,7 +32,8 @@ from spark_jobs.transforms.utilization import Inputs, utilization
 NAME = "quota_headroom"
 
 LATENESS_MS = 86_400_000  # how far back the job looks for windows with late rows
-COMPILED_FROM_ROWS = 500_000  # samples; Spark itself sees their windows, about one in sixty
+# Samples; Spark itself sees their windows, about one in sixty.
+MANY_ROWS, LONG_JOB_ROWS = 500_000, 50_000_000
 WATERMARK_MARGIN_MS = 60_000  # an insert in progress may become visible after rows received later
 
 
@@ -63,21 +65,29 @@ def run(options: Options) -> list[dict[str, Any]]:
         if not job_run.rows_in and not late:
             raise NothingToReadError(f"there is no usage of source {options.source} in this time")
         run_of = Run(job_run.id, job_run.version, options.source, options.cluster, when)
-        with session(NAME, options.master) as spark:
+        with session(NAME, options.master, long=job_run.rows_in >= LONG_JOB_ROWS) as spark:
             for earlier in late:
                 run(replace(options, when=earlier, recent=False))
             if not job_run.rows_in:
                 return []
-            if job_run.rows_in >= COMPILED_FROM_ROWS:
-                compile_plans(spark)
+            if job_run.rows_in >= MANY_ROWS:
+                plan_for_many_rows(spark)
             with progress(NAME, spark.sparkContext):
                 rows = _computed(spark, clickhouse, options, run_of, memory, parts)
                 job_run.rows_out = stage(rows, clickhouse, publication.STAGING, run_of)
         publication.publish(clickhouse, run_of)
         job_run.stats.update(report_query.levels(clickhouse, run_of, options.when.from_ms))
-        chosen = {"user": options.user, "client_id": options.client_id, "most": options.top or report_query.MOST_ROWS}
-        found = report_query.worst(clickhouse, run_of, options.when.from_ms, headroom_report.COLUMNS, **chosen)
+        found = _worst(clickhouse, run_of, options)
         publication.clear(clickhouse, run_of)
+    return found
+
+
+def _worst(clickhouse: ClickHouse, run_of: Run, options: Options) -> list[dict[str, Any]]:
+    """The rows of the report, worst first."""
+    chosen = {"user": options.user, "client_id": options.client_id, "most": options.top or report_query.MOST_ROWS}
+    found = report_query.worst(clickhouse, run_of, options.when.from_ms, headroom_report.COLUMNS, **chosen)
+    if not options.top and len(found) == report_query.MOST_ROWS:
+        sys.stderr.write(f"headroom: these are the {len(found)} worst clients; quota_utilization has all\n")
     return headroom_report.worst_first(found)
 
 

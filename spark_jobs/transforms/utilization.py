@@ -17,8 +17,10 @@ from spark_jobs.transforms import hysteresis, severity
 from spark_jobs.transforms.thresholds import Thresholds
 
 _CLIENT = ("cluster", "user", "client_id")
-_CLIENT_WINDOW = (*_CLIENT, "window_start_ms")
-_SERIES = ("source", "quota_key", *_CLIENT)
+# Sorts compare the first eight bytes of the first column without reading the row: a hash decides nearly all of them.
+_HASH = "client_hash"
+_HASHED_CLIENT = (_HASH, *_CLIENT)
+_SERIES = (*_HASHED_CLIENT, "source", "quota_key")
 _SOFTWARE = ("software_name", "software_version")
 
 RATE_WINDOW_S = 10  # the shortest time over which a broker with default settings measures a rate
@@ -39,15 +41,20 @@ def utilization(inputs: Inputs, when: TimeRange, thresholds: Thresholds) -> Data
     """One row per source, client, quota key and window: UTILIZATION_SCHEMA. Windows of `inputs` before `when` only feed
     trend and hysteresis and are not returned."""
     # One shuffle serves all windows and joins below: the rows of a client stay together.
-    usage = inputs.usage.repartition(*_CLIENT)
+    usage = _hashed(inputs.usage.repartition(*_CLIENT))
     measured = _trend(_measured(usage, when), when.window_ms)
     worst = _worst_broker(measured).where(_worth_a_row())
     steps = (thresholds.watch, thresholds.warn, thresholds.critical)
     remembered = hysteresis.held(worst, _SERIES, "value", steps, when.window_ms)
     reported = remembered.where(F.col("window_start_ms") >= when.from_ms)
-    with_telemetry = reported.join(inputs.telemetry, on=list(_CLIENT_WINDOW), how="left")
-    seen = with_telemetry.join(_sightings(inputs.instances), on=list(_CLIENT), how="left")
+    telemetry = _hashed(inputs.telemetry)
+    with_telemetry = reported.join(telemetry, on=[*_HASHED_CLIENT, "window_start_ms"], how="left")
+    seen = with_telemetry.join(_sightings(inputs.instances), on=list(_HASHED_CLIENT), how="left")
     return _as_stored(_with_instances(seen, when), when, thresholds)
+
+
+def _hashed(rows: DataFrame) -> DataFrame:
+    return rows.withColumn(_HASH, F.xxhash64(*_CLIENT))
 
 
 def _measured(usage: DataFrame, when: TimeRange) -> DataFrame:
@@ -120,7 +127,7 @@ def _worth_a_row() -> Column:
 def _sightings(instances: DataFrame) -> DataFrame:
     """The instances of each client, as an array."""
     sighting = F.struct("last_seen_ms", "client_instance_id", "first_seen_ms", "terminated", *_SOFTWARE)
-    return instances.groupBy(*_CLIENT).agg(F.collect_list(sighting).alias("sightings"))
+    return _hashed(instances.groupBy(*_CLIENT).agg(F.collect_list(sighting).alias("sightings")))
 
 
 def _with_instances(rows: DataFrame, when: TimeRange) -> DataFrame:

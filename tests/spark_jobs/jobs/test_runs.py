@@ -156,10 +156,14 @@ def test_late_rows_of_hours_ago_change_what_a_complete_run_would(
     assert sorted(map(repr, clickhouse.store.query(rows))) == changed
 
 
-def test_plans_for_many_rows_are_compiled_and_give_the_same_rows(
+def test_plans_for_many_rows_give_the_same_rows(
     spark: SparkSession, clickhouse: RunningClickHouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    settings = ("spark.sql.codegen.wholeStage", "spark.sql.codegen.factoryMode")
+    settings = (
+        "spark.sql.codegen.wholeStage",
+        "spark.sql.codegen.factoryMode",
+        "spark.sql.autoBroadcastJoinThreshold",
+    )
     before = {name: spark.conf.get(name) for name in settings}
     insert(clickhouse, "compiled", "a", 97.0)
     insert(clickhouse, "compiled", "b", 85.0, to_s=60)
@@ -167,7 +171,7 @@ def test_plans_for_many_rows_are_compiled_and_give_the_same_rows(
     published = "FROM headroom.quota_utilization FINAL WHERE cluster = 'compiled'"
     rows, run_ids = f"SELECT * EXCEPT (run_id, run_version) {published}", f"SELECT DISTINCT run_id {published}"
     expected, first_run = sorted(map(repr, clickhouse.store.query(rows))), list(clickhouse.store.query(run_ids))
-    monkeypatch.setattr(quota_headroom, "COMPILED_FROM_ROWS", 180)
+    monkeypatch.setattr(quota_headroom, "MANY_ROWS", 180)
     try:
         run(clickhouse, "compiled")
         assert {name: spark.conf.get(name) for name in settings} != before
