@@ -12,7 +12,6 @@ import pyarrow as pa
 
 from spark_jobs.clickhouse.client import ClickHouse
 from spark_jobs.clickhouse.publication import STAGING, Run
-from spark_jobs.transforms.severity import LEVELS
 
 MOST_ROWS = 10_000  # of a report, unless more are asked for
 
@@ -32,7 +31,7 @@ _LEVELS = f"SELECT latest.1 AS level, count() AS clients FROM ({_LATEST}) GROUP 
 # The order of headroom_report.worst_first.
 _WORST = f"""
 SELECT * FROM ({_LATEST})
-ORDER BY indexOf({list(LEVELS)}, latest.1) DESC, latest.2 DESC, range_throttle_ms > 0 AND latest.2 <= 0 DESC,
+ORDER BY indexOf({{levels:Array(String)}}, latest.1) DESC, latest.2 DESC, range_throttle_ms > 0 AND latest.2 <= 0 DESC,
          latest.3 DESC, cluster, client_id, user, quota_key
 LIMIT {{most:UInt64}}"""  # noqa: S608 - made of our own words
 _HISTORY = f"""
@@ -64,7 +63,7 @@ def levels(clickhouse: ClickHouse, run: Run, from_ms: int) -> dict[str, int]:
 def worst(clickhouse: ClickHouse, run: Run, from_ms: int, columns: pa.Schema, **chosen: Any) -> list[dict[str, Any]]:
     """Per client and quota key the latest complete window that the run staged from `from_ms` on, or the latest
     incomplete one if there is no other, with the throttling and utilisation of all windows. `chosen`: `user` and
-    `client_id`, '' for all, and `most` rows. Raises SourceError."""
+    `client_id`, '' for all, `levels`, best first, and `most` rows. Raises SourceError."""
     windows = (run.when.to_ms - from_ms) // run.when.window_ms
     bounds = {"reported_s": from_ms // 1000, "part_s": (windows // _PARTS + 1) * run.when.window_s}
     batches = clickhouse.batches(_worst(columns.names), {**run.parameters, **bounds, **chosen})

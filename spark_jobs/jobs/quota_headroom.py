@@ -27,6 +27,7 @@ from spark_jobs.reports import headroom_report
 from spark_jobs.session import plan_for_many_rows, session
 from spark_jobs.time_range import THROTTLE_LOOKBACK_MS, TimeRange, affected
 from spark_jobs.transforms import hysteresis
+from spark_jobs.transforms.severity import LEVELS
 from spark_jobs.transforms.utilization import Inputs, utilization
 
 NAME = "quota_headroom"
@@ -85,7 +86,8 @@ def run(options: Options) -> list[dict[str, Any]]:
 def _worst(clickhouse: ClickHouse, run_of: Run, options: Options) -> list[dict[str, Any]]:
     """The rows of the report, worst first."""
     chosen = {"user": options.user, "client_id": options.client_id, "most": options.top or report_query.MOST_ROWS}
-    found = report_query.worst(clickhouse, run_of, options.when.from_ms, headroom_report.COLUMNS, **chosen)
+    ranked = {**chosen, "levels": list(LEVELS)}
+    found = report_query.worst(clickhouse, run_of, options.when.from_ms, headroom_report.COLUMNS, **ranked)
     if not options.top and len(found) == report_query.MOST_ROWS:
         sys.stderr.write(f"headroom: these are the {len(found)} worst clients; quota_utilization has all\n")
     return headroom_report.worst_first(found)
