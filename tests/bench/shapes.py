@@ -29,7 +29,7 @@ from tests.bench.kit.load_generator import LoadGenerator, random_payloads
 from tests.bench.kit.serve import Serve, builds, cpu_s, open_files_allowed
 
 ROUNDS = 3
-WARM_S, WINDOW_S, WINDOWS = 1.5, 1.0, 3
+WARM_S, WINDOW_S, WINDOWS = 1.5, 1.0, 2
 RAMP_MS = 1_500
 RELEASED_EVERY_S = 0.1
 SETTINGS = {"spool": {"max_bytes": 8 << 30, "segment_bytes": 16 << 20}, "telemetry": {"max_instances": 20_000}}
