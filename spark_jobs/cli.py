@@ -85,9 +85,7 @@ def command(name: str, load_job: Loader) -> Callable[..., None]:
         source: Annotated[str, typer.Option(help="source of usage: gateway, jmx or client")] = "gateway",
         user: Annotated[str, typer.Option(help="report this user only")] = "",
         client_id: Annotated[str, typer.Option("--client-id", help="report this client-id only")] = "",
-        top: Annotated[
-            int, typer.Option(help="report this many rows, the worst first; 0: all, of quota-headroom 10,000", min=0)
-        ] = 0,
+        top: Annotated[int, typer.Option(help="most rows, worst first; 0: all (quota-headroom: 10,000)", min=0)] = 0,
         output: Annotated[ReportFormat, typer.Option(help="format of the report")] = ReportFormat.TABLE,
         path: Annotated[Path | None, typer.Option(help="file for the report, else stdout")] = None,
         master: Annotated[str, typer.Option(help="Spark's master, spark://host:7077; else this machine")] = "",
