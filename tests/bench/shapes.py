@@ -101,7 +101,7 @@ def segments_released(directory: Path) -> Iterator[None]:
 
 
 def headroom(shape: Shape, environment: Mapping[str, str]) -> float:
-    with Serve(shape.interval_ms, environment, **SETTINGS) as serve, segments_released(serve.data):
+    with Serve(shape.interval_ms, environment, **SETTINGS) as serve, segments_released(serve.data / "spool"):
         try:
             return pushes_per_cpu_s(shape, serve.port, serve.network, serve.worker)
         finally:
