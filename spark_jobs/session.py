@@ -39,8 +39,8 @@ _LOCAL = {
     "spark.ui.showConsoleProgress": "false",
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
-    # Sorts spill beyond it. With Python's processes a job of any size stays below 1.5 GiB.
-    "spark.driver.memory": "600m",
+    # Sorts spill beyond it.
+    "spark.driver.memory": "768m",
     "spark.sql.catalogImplementation": "in-memory",
     # With two partitions there is nothing to coalesce: re-planning after each stage costs more than it saves.
     "spark.sql.adaptive.enabled": "false",
