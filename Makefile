@@ -51,7 +51,7 @@ test: $(READY) ## all tests, order and examples drawn by SEED=1: real broker, re
 	rest=0; $(PYTEST) -n 3 --dist loadfile --no-loadscope-reorder -m "not (alone or image)" $(DRAWN) $(TESTS) || rest=$$?; \
 	[ $$rest = 0 ] || [ $$rest = $(NO_TESTS) -a $$alone = 0 ]
 
-lint: $(READY) ## format, lint, types, import contracts
+lint: $(READY) ## format, lint, types (of the tests too), import contracts
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 
 import py4j.java_gateway
@@ -27,7 +27,9 @@ _SLOW = ("slow", "kafka", "java", "clickhouse", "spark", "browser", "dist", "ima
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[None]:
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """Treats a skip as a failure: a test declares what it needs by markers, and all of it must be installed."""
     report = yield
     if report.skipped and not hasattr(report, "wasxfail"):

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlencode
 
 import psutil
@@ -39,7 +40,7 @@ class SqlVictim:
         return psutil.Process(self.clickhouse.server.process.pid)
 
     def ask(
-        self, sql: str | None, *, body: str | None = None, headers: dict[str, str] | None = None, **parameters: object
+        self, sql: str | None, *, body: str | None = None, headers: dict[str, str] | None = None, **parameters: Any
     ) -> tuple[int, str]:
         """A GET of `sql`, or a POST of `body`: the status and the text of the answer."""
         connection = http.client.HTTPConnection(self.clickhouse.host, self.clickhouse.port, timeout=60)
@@ -60,7 +61,7 @@ class SqlVictim:
         )
 
     def refuses(
-        self, sql: str | None, *, body: str | None = None, headers: dict[str, str] | None = None, **parameters: object
+        self, sql: str | None, *, body: str | None = None, headers: dict[str, str] | None = None, **parameters: Any
     ) -> None:
         """Fails unless the request is refused and has read, written, fetched and dropped nothing."""
         status, answer = self.ask(sql, body=body, headers=headers, **parameters)

@@ -46,7 +46,7 @@ class Liar(socketserver.BaseRequestHandler):
         return struct.pack(">hB", 0, len(apis) + 1) + entries + struct.pack(">iB", 0, 0)
 
     def _metadata(self, version: int) -> bytes:
-        host, port = self.server.server_address[:2]
+        host, port = self.request.getsockname()
         nodes = [(1, str(host), port)]
         if version == 1:  # of a client: Headroom asks in version 8
             nodes += [(1000 + n, "127.0.0.1", 1 + n) for n in range(FALSE_NODES)]

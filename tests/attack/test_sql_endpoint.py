@@ -8,6 +8,7 @@ import socket
 import stat
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -61,7 +62,7 @@ def test_forbidden_statements_of_a_reader_are_refused(
 def test_parameters_cannot_lift_restrictions(victim: SqlVictim, capsys: pytest.CaptureFixture[str]) -> None:
     with victim.attack(f"{len(PARAMETERS)} parameters that would lift limits or change the user", capsys):
         for parameters in PARAMETERS:
-            filled = {
+            filled: dict[str, Any] = {
                 name: victim.filled(value) if isinstance(value, str) else value for name, value in parameters.items()
             }
             victim.refuses("SELECT 1", **filled)
@@ -171,16 +172,14 @@ def test_readers_that_stop_reading_do_not_affect_the_service(
 
 def test_common_client_settings_are_accepted(victim: SqlVictim) -> None:
     """Settings as JDBC, Grafana and clickhouse-connect send them."""
-    sent = {
+    sent: dict[str, Any] = {
         "max_execution_time": 30, "max_result_rows": 1000, "session_timezone": "Europe/Berlin", "max_block_size": 1000,
         "wait_end_of_query": 1, "date_time_output_format": "iso", "session_id": "s", "query_id": "q", "compress": 0,
     }  # fmt: skip
     assert victim.ask("SELECT getSetting('max_execution_time')", **sent) == (200, "30\n")
     with victim.clickhouse.reader.connect(settings={"max_threads": 2}) as client:
-        assert (
-            client.query("SELECT count() FROM information_schema.tables WHERE table_schema = 'headroom'").first_row[0]
-            > 5
-        )
+        tables = "SELECT count() FROM information_schema.tables WHERE table_schema = 'headroom'"
+        assert client.query(tables).result_rows[0][0] > 5
         assert "quota_limits" in [row[0] for row in client.query("SHOW TABLES").result_rows]
         assert client.query_arrow("SELECT number FROM numbers(3)").num_rows == 3
 

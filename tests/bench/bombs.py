@@ -12,6 +12,7 @@ import statistics
 import struct
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 import cramjam
@@ -93,10 +94,8 @@ def closed_ms(port: int, length: int) -> float:
 
 def main() -> None:
     for codec, bomb in bombs().items():
-        ms = statistics.median(took_ms(lambda bomb=bomb: refused(bomb)) for _ in range(RUNS))  # type: ignore[misc]
-        tell(
-            f"bomb_{codec}", ms, "ms", ms / took_ms(lambda bomb=bomb: bomb.unbounded(bomb.data)), "unbounded", digits=2
-        )
+        ms = statistics.median(took_ms(partial(refused, bomb)) for _ in range(RUNS))
+        tell(f"bomb_{codec}", ms, "ms", ms / took_ms(partial(bomb.unbounded, bomb.data)), "unbounded", digits=2)
     with Serve(1000) as serve:
         push_ms = statistics.median(_answered_ms(serve.port) for _ in range(RUNS))
         for name, length in LENGTHS.items():

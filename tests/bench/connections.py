@@ -53,7 +53,7 @@ def acknowledged_s(clients: list[tuple[socket.socket, bytes]]) -> list[float]:
     begun = time.perf_counter()
     for client, push in clients:
         client.send(push)
-    answered = []
+    answered: list[float] = []
     while len(answered) < len(clients):
         for descriptor, _ in poll.poll(30):
             assert wire.error_code(by_descriptor[descriptor].recv(4096)) == 0

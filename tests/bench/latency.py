@@ -80,7 +80,7 @@ def main() -> None:
         probes = subscribed(serve.port, PROBES)
         rate = peak(serve, load) / 2
         rounds = int(PROBED_S * 1000 / (1.2 * INTERVAL_MS))
-        idle, busy = [], []
+        idle, busy = list[float](), list[float]()
         for _ in range(TURNS):
             idle += latencies_ms(probes, rounds)
             load.begin(rate, PROBED_S + LEAD_S)

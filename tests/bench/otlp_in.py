@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import psutil
@@ -117,8 +118,7 @@ def main() -> None:
     with Serve(INTERVAL_MS, otlp=otlp, spool={"max_bytes": 8 << 30}) as serve:
         kafka = headroom_rates(lambda: kafka_load(serve.port), serve)
         rates = {
-            protocol: headroom_rates(lambda at=(protocol, address): otlp_load(*at), serve)  # type: ignore[misc]
-            for protocol, address in otlp.items()
+            protocol: headroom_rates(partial(otlp_load, protocol, address), serve) for protocol, address in otlp.items()
         }
     for protocol, rate in collector.items():
         tell(f"otlp_{protocol}_collector_received", rate, "points/cpu_s", 1, "collector", digits=0)

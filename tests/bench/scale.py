@@ -18,7 +18,7 @@ import math
 import os
 import sys
 import time
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import psutil
 from clickhouse_connect.driver.exceptions import ClickHouseError
@@ -111,7 +111,7 @@ def spent(serve: Serve) -> Spent:
 def run(clients: int, interval_s: float, connections: int, seconds: float, vector: str) -> Run:
     """Connects the clients, lets each push once if that does not take too long, then measures."""
     open_files_allowed()
-    settings = {
+    settings: dict[str, Any] = {
         "telemetry": {"max_instances": clients + 1000},
         "gateway": {"max_connections": 19_000, "max_connections_per_address": 19_000},
         "spool": {"max_bytes": 16 << 30},

@@ -112,9 +112,10 @@ class Group:
         while not self._done.is_set():
             try:
                 for message in consumer.consume(500, 0.2):
-                    error = message.error()
+                    error, value = message.error(), message.value()
                     if error is None:
-                        self.read[message.partition(), message.offset()] = message.value()
+                        assert value is not None
+                        self.read[message.partition() or 0, message.offset() or 0] = value
                     elif error.fatal():
                         self.errors.append(error.name())
             except KafkaException as exc:
@@ -160,8 +161,11 @@ def log_of(bootstrap: str, topic: str) -> Iterator[bytes]:
         consumer.assign([partition])
         while end:
             for message in consumer.consume(1_000, 0.5):
-                yield message.value()
-                if message.offset() + 1 >= end:
+                value, offset = message.value(), message.offset()
+                assert value is not None
+                assert offset is not None
+                yield value
+                if offset + 1 >= end:
                     end = 0
     consumer.close()
 

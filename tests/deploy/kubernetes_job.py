@@ -39,7 +39,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as name, running_clickhouse(Path(name) / "clickhouse") as clickhouse:
         fill(clickhouse)
         between = ["--from", str(START // 1000), "--to", str(START // 1000 + 180), "--cluster", CLUSTER]
-        options = [JOB, "--url", clickhouse.writer.url, *between, "--output", "json"]
+        options: list[str | Path] = [JOB, "--url", clickhouse.writer.url, *between, "--output", "json"]
         path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"  # as in the image: its Python is the first
         os.environ.update({"PATH": path, PASSWORD: clickhouse.server.password})
         subprocess.run([sys.executable, *options], check=True, stdout=subprocess.DEVNULL, timeout=TIMEOUT_S)
@@ -48,7 +48,7 @@ def main() -> int:
         pods.mkdir()
         with kubernetes_api(ENTRYPOINT, pods) as url, (pods / "driver.log").open("wb") as log:
             settings = [part for name, value in CONF.items() for part in ("--conf", f"{name}={value}")]
-            command = [ENTRYPOINT, "driver", "--master", f"k8s://{url}", *settings, *options]
+            command: list[str | Path] = [ENTRYPOINT, "driver", "--master", f"k8s://{url}", *settings, *options]
             environment = {**os.environ, "SPARK_DRIVER_BIND_ADDRESS": "127.0.0.1"}
             done = subprocess.run(command, env=environment, stdout=log, stderr=log, timeout=TIMEOUT_S, check=False)
         versions = f"SELECT uniqExact(run_id) FROM headroom.quota_utilization WHERE cluster = '{CLUSTER}'"

@@ -25,7 +25,17 @@ UV = Path(sys.executable).with_name("uv")
 def dist(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Directory of both, the wheel built from the sdist."""
     directory = tmp_path_factory.mktemp("dist")
-    command = [UV, "build", "--quiet", "--no-build-isolation", "--python", sys.executable, "--out-dir", directory, ROOT]
+    command: list[str | Path] = [
+        UV,
+        "build",
+        "--quiet",
+        "--no-build-isolation",
+        "--python",
+        sys.executable,
+        "--out-dir",
+        directory,
+        ROOT,
+    ]
     subprocess.run(command, env={**os.environ, "HEADROOM_BUILD": "compiled"}, check=True, timeout=800)
     return directory
 
@@ -38,7 +48,16 @@ def environment(dist: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     constraints = directory / "constraints.txt"
     lines = (ROOT / "requirements.txt").read_text().splitlines()
     constraints.write_text("\n".join(line.removesuffix(" \\") for line in lines if line[:1] not in (" ", "#", "")))
-    command = [UV, "pip", "install", "--quiet", "--python", directory / "bin" / "python", "--constraint", constraints]
+    command: list[str | Path] = [
+        UV,
+        "pip",
+        "install",
+        "--quiet",
+        "--python",
+        directory / "bin" / "python",
+        "--constraint",
+        constraints,
+    ]
     subprocess.run([*command, *dist.glob("*.whl")], check=True, timeout=800)
     return directory / "bin"
 
@@ -87,7 +106,7 @@ def test_installed_command_serves_and_drains(environment: Path, tmp_path: Path, 
 
 
 def test_missing_extra_is_named_in_the_error(environment: Path, tmp_path: Path) -> None:
-    argv = [environment / "headroom", "job", "quota-headroom"]
+    argv: list[str | Path] = [environment / "headroom", "job", "quota-headroom"]
     done = subprocess.run(argv, cwd=tmp_path, env=BARE, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 2
     assert "pip install 'headroom[spark]'" in done.stderr

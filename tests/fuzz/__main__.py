@@ -48,6 +48,7 @@ def throw(source: random.Random, targets: Targets, number: int) -> None:
     target, seeds = targets.by_name[name]
     whole = b"".join(source.choices(seeds, k=source.randint(1, 3)))
     data = source.randbytes(source.randint(0, 200)) if source.random() < 0.1 else mutated(source, whole, seeds)
+    assert sys.__stderr__ is not None
     faulthandler.dump_traceback_later(HANG_S, exit=True, file=sys.__stderr__)
     try:
         target(data)

@@ -118,7 +118,7 @@ def _authentication(source: random.Random, connect: Connect, outcome: int, data:
 
 def _pieces(source: random.Random, data: bytes) -> list[bytes]:
     """Mostly frame by frame, as a client waits for each answer."""
-    pieces = []
+    pieces: list[bytes] = []
     while data and len(pieces) < 20:
         size = 4 + int.from_bytes(data[:4], "big")
         cut = size if size <= len(data) and source.random() < 0.9 else source.randint(1, len(data))

@@ -12,7 +12,7 @@ from headroom.logs import _unraisable
 
 def reported(error: BaseException, where: object) -> list[dict[str, object]]:
     with capture_logs() as entries:
-        _unraisable(SimpleNamespace(exc_value=error, object=where))  # type: ignore[arg-type] # as the hook gets it
+        _unraisable(SimpleNamespace(exc_value=error, object=where))  # as the hook gets it
     return [dict(entry) for entry in entries]
 
 

@@ -63,7 +63,7 @@ def fetched(serving: Serving, address: tuple[str, int], topic: str) -> bytes:
         metadata = decode(MetadataResponse, connection.ask(METADATA, 12, encode(asked)))
     partition = fetch.FetchPartition(partition=i32(0), fetch_offset=i64(0), partition_max_bytes=i32(1000))
     request = fetch.FetchRequest(
-        max_wait=i32Timedelta(timedelta()),
+        max_wait=i32Timedelta.parse(timedelta()),
         min_bytes=i32(0),
         topics=(fetch.FetchTopic(topic_id=metadata.topics[0].topic_id, partitions=(partition,)),),
         forgotten_topics_data=(),

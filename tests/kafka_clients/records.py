@@ -10,6 +10,7 @@ from confluent_kafka import Consumer
 
 from headroom.demo.kit.jvm import Jvm
 from tests.kafka_clients.conftest import PATIENCE_S
+from tests.kit.consumed import values_of
 
 
 def produced_by_java(jvm: Jvm, producer: Any, topic: str, values: list[bytes]) -> None:
@@ -34,7 +35,7 @@ def consumed_by_librdkafka(bootstrap: str, topic: str, count: int) -> list[bytes
     seen: list[bytes] = []
     deadline = time.monotonic() + PATIENCE_S
     while len(seen) < count and time.monotonic() < deadline:
-        seen += [message.value() for message in consumer.consume(500, 0.5) if message.error() is None]
+        seen += values_of(consumer.consume(500, 0.5))
     consumer.close()
     return sorted(seen)
 

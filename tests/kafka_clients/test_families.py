@@ -226,7 +226,7 @@ def test_new_leader_address_in_produce_response_is_the_gateways(serving: Serving
     partition = produce.PartitionProduceData(index=i32(0), records=Records(bytes(batch.buffer())))
     request = produce.ProduceRequest(
         acks=i16(-1),
-        timeout=i32Timedelta(timedelta(seconds=5)),
+        timeout=i32Timedelta.parse(timedelta(seconds=5)),
         topic_data=(produce.TopicProduceData(name=TopicName(topic), partition_data=(partition,)),),
     )
 

@@ -14,6 +14,7 @@ from headroom.demo.kit.broker import Cluster
 from headroom.demo.kit.jvm import Jvm
 from headroom.demo.kit.serving import Serving
 from tests.kafka_clients.conftest import PATIENCE_S, RECORDS, pushed, terminated
+from tests.kit.consumed import values_of
 
 pytestmark = [pytest.mark.kafka, pytest.mark.java, pytest.mark.clickhouse]
 
@@ -67,7 +68,7 @@ def test_librdkafka_client_transfers_records_and_telemetry(
     seen: list[bytes] = []
     deadline = time.monotonic() + PATIENCE_S
     while len(seen) < len(RECORDS) and time.monotonic() < deadline:
-        seen += [message.value() for message in consumer.consume(100, 0.5) if message.error() is None]
+        seen += values_of(consumer.consume(100, 0.5))
     for client_id in (f"{name}-p", f"{name}-c"):
         software, _version, address, metrics = pushed(serving, client_id)
         assert (software, address) == ("confluent-kafka-python", "127.0.0.1")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gzip
 import ssl
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -150,12 +150,12 @@ def http_endpoint(received: Received, port: int = 0, tls: ServerTls | None = Non
             request = ExportMetricsServiceRequest.FromString(_DECODERS[self.headers.get("Content-Encoding", "")](body))
             headers = {name.lower(): value for name, value in self.headers.items()}
             answer = received.take(request, headers, Refusal(400))
+            refusal = answer if isinstance(answer, Refusal) else None
             found = self.path == "/v1/metrics"
-            is_refused = isinstance(answer, Refusal)
-            self.send_response(404 if not found else int(answer.status) if is_refused else 200)
-            if is_refused and answer.retry_after_s is not None:
-                self.send_header("Retry-After", str(answer.retry_after_s))
-            response = b"" if is_refused else answer.SerializeToString()
+            self.send_response(404 if not found else int(refusal.status) if refusal else 200)
+            if refusal and refusal.retry_after_s is not None:
+                self.send_header("Retry-After", str(refusal.retry_after_s))
+            response = b"" if isinstance(answer, Refusal) else answer.SerializeToString()
             self.send_header("Content-Length", str(len(response)))
             self.end_headers()
             self.wfile.write(response)
@@ -173,5 +173,5 @@ def http_endpoint(received: Received, port: int = 0, tls: ServerTls | None = Non
             server.shutdown()
 
 
-_DECODERS = {"": bytes, "gzip": gzip.decompress, "zstd": zstandard.decompress}
+_DECODERS: dict[str, Callable[[bytes], bytes]] = {"": bytes, "gzip": gzip.decompress, "zstd": zstandard.decompress}
 ENDPOINTS = {"grpc": grpc_endpoint, "http": http_endpoint}

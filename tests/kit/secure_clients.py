@@ -13,6 +13,7 @@ from kafka.net.sasl.oauth import AbstractTokenProvider
 
 from headroom.demo.kit.jvm import Jvm
 from quota_metrics.kafka.oauth import unsecured
+from tests.kit.consumed import values_of
 from tests.kit.secure_cluster import login, password
 
 PATIENCE_S = 90.0
@@ -105,7 +106,7 @@ class LibrdkafkaClient:
         values: list[bytes] = []
         deadline = time.monotonic() + PATIENCE_S
         while len(values) < count and time.monotonic() < deadline:
-            values += [message.value() for message in consumer.consume(100, 0.5) if not message.error()]
+            values += values_of(consumer.consume(100, 0.5))
         consumer.close()
         return values
 

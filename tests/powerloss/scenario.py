@@ -73,10 +73,10 @@ def traced(directory: Path, seconds: float, *, fsync: str = "each") -> Trace:
     """Runs the sink for `seconds`. Segments are small, so that they are freed and overwritten."""
     (directory / "subscriptions.yaml").write_text(f"all: {{metrics: '*', interval.ms: {_EVERY_MS}}}\n")
     config = directory / "headroom.yaml"
-    spool = {"fsync": fsync, "sync_ms": 3_600_000, "segment_bytes": 8192, "max_bytes": 1 << 20}
+    of_spool = {"fsync": fsync, "sync_ms": 3_600_000, "segment_bytes": 8192, "max_bytes": 1 << 20}
     store = {"batch_ms": 300}
     config.write_text(
-        yaml.safe_dump({"subscriptions": str(directory / "subscriptions.yaml"), "spool": spool, "store": store})
+        yaml.safe_dump({"subscriptions": str(directory / "subscriptions.yaml"), "spool": of_spool, "store": store})
     )
     log = directory / "strace.log"
     with _Traced(directory, log, "--config", str(config)) as served:
@@ -90,9 +90,9 @@ def traced(directory: Path, seconds: float, *, fsync: str = "each") -> Trace:
     durable = durable_parts(found)
     stored = {number: durable[part] for number, part in rows if part in durable}
     spool = directory / "data" / "spool"
-    of_spool = calls_of(str(spool), found)
-    freed = sum(call.name.startswith(("rename", "unlink")) and ".spool" in call.paths[0] for call in of_spool)
-    return Trace(spool, of_spool, found[-1].end + 1, pushed, _responses(found, pushed), stored, freed)
+    spool_calls = calls_of(str(spool), found)
+    freed = sum(call.name.startswith(("rename", "unlink")) and ".spool" in call.paths[0] for call in spool_calls)
+    return Trace(spool, spool_calls, found[-1].end + 1, pushed, _responses(found, pushed), stored, freed)
 
 
 class _Traced(Served):

@@ -17,6 +17,8 @@ class Restarting(ClickHouse):
     """A server that is unavailable for some statements."""
 
     __slots__ = ("away", "statuses")
+    away: list[SourceError]
+    statuses: list[tuple[str, str]]
 
     def __init__(self) -> None:
         super().__init__("http://127.0.0.1:1")

@@ -6,9 +6,10 @@ import asyncio
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from functools import partial
 from pathlib import Path
+from typing import Any, TypeVar
 
 import pytest
 import uvloop
@@ -30,6 +31,7 @@ from telemetry.rules.client_metrics import ClientMetrics
 from telemetry.rules.cluster_subscriptions import read_subscriptions
 
 _PLAINTEXT = ListenerSecurity()
+T = TypeVar("T")
 
 
 def now_ms() -> int:
@@ -105,7 +107,7 @@ class RunningGateway:
         await self._admin.close()
         self._writer.close()
 
-    def run(self, coroutine):  # type: ignore[no-untyped-def] # any coroutine's result
+    def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
         return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(120)
 
 

@@ -12,7 +12,8 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData
 from exporters.model import Connection, Push, RecordKind
 from exporters.spool.records import push_origin, push_record, sender_bytes
 from exporters.spool.writer import SpoolWriter
-from telemetry.decode.otlp import Limits, decode
+from telemetry.decode.budgets import Limits
+from telemetry.decode.otlp import decode
 from telemetry.decode.templates import ABSENT, Template, template_of
 
 VECTORS = Path(__file__).parents[2] / "vectors"
@@ -55,7 +56,8 @@ class Client:
 
     def _column(self, at: np.ndarray) -> np.ndarray:
         present = at[at != ABSENT]
-        return self._bytes[present[:, None] + np.arange(8)].view(np.uint64).ravel()
+        values: np.ndarray = self._bytes[present[:, None] + np.arange(8)].view(np.uint64).ravel()
+        return values
 
     def _write(self, at: np.ndarray, numbers: np.ndarray) -> None:
         present = at[at != ABSENT]
@@ -93,7 +95,7 @@ def spooled(directory: Path, clients: list[Client], turns: range) -> None:
 def _widen(message: MetricsData, points: int) -> None:
     """Copies points of topics and brokers under other names until there are enough."""
     series = [
-        getattr(metric, metric.WhichOneof("data")).data_points
+        getattr(metric, metric.WhichOneof("data") or "gauge").data_points
         for resource in message.resource_metrics
         for scope in resource.scope_metrics
         for metric in scope.metrics
@@ -108,13 +110,14 @@ def _widen(message: MetricsData, points: int) -> None:
 
 
 def _newest_ms(message: MetricsData) -> int:
-    return max(
+    newest: int = max(
         point.time_unix_nano // 1_000_000
         for resource in message.resource_metrics
         for scope in resource.scope_metrics
         for metric in scope.metrics
-        for point in getattr(metric, metric.WhichOneof("data")).data_points
+        for point in getattr(metric, metric.WhichOneof("data") or "gauge").data_points
     )
+    return newest
 
 
 def _template(push: Push) -> Template:

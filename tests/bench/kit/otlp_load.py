@@ -72,12 +72,12 @@ class HttpLoad:
             connection.sendall(next(self._requests))
         while waiting:
             for key, _ in self._selector.select(60):
-                connection = key.fileobj
-                assert isinstance(connection, socket.socket)
-                _read_success(connection)
+                answered = key.fileobj
+                assert isinstance(answered, socket.socket)
+                _read_success(answered)
                 count += 1
                 if time.perf_counter() < end:
-                    connection.sendall(next(self._requests))
+                    answered.sendall(next(self._requests))
                 else:
                     waiting -= 1
         return count
@@ -119,7 +119,8 @@ class GrpcLoad:
 
 def main() -> None:
     protocol, address, clients = sys.argv[1], sys.argv[2], int(sys.argv[3])
-    load = {"grpc": GrpcLoad, "http": HttpLoad}[protocol](address, requests(clients))
+    bodies = requests(clients)
+    load = GrpcLoad(address, bodies) if protocol == "grpc" else HttpLoad(address, bodies)
     print("ready", flush=True)
     for line in sys.stdin:
         print(load.run(float(line)), flush=True)

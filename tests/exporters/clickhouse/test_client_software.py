@@ -76,12 +76,12 @@ def _counted(store: Store, cluster: str) -> list[tuple[int, bool]]:
     store.query(
         f"INSERT INTO headroom.client_instances ({columns}, last_seen) SELECT {columns}, now64(3)"
         f" FROM headroom.client_instances WHERE cluster = '{cluster}' AND terminated = 0"
-        " AND last_seen > now() - INTERVAL 1 MINUTE LIMIT 1"
+        " AND last_seen > now() - INTERVAL 10 MINUTE LIMIT 1"
     )
     return [
         (int(row[0]), bool(row[1]))
         for row in store.query(
-            "SELECT instances, last_seen > now() - INTERVAL 1 MINUTE FROM headroom.client_software"
+            "SELECT instances, last_seen > now() - INTERVAL 10 MINUTE FROM headroom.client_software"
             f" WHERE cluster = '{cluster}'"
         )
     ]

@@ -78,12 +78,12 @@ def truth(samples: list[UsageSample], from_ms: int) -> dict[tuple[str, str], Tru
         ]
         limit = bucket[2]
         mean, p95 = sum(rates) / 60, sorted(rates)[min(59, math.floor(0.95 * 60))]
-        both = (None, None) if limit is None else (mean / limit, p95 / limit)
         most = None if limit is None else max(mean, p95) / limit
         muted_ms = sum(muted[client])
         order = worst_broker_order(most, muted_ms, MINUTE_MS, client[2])
         level = level_of(most, muted_ms, MINUTE_MS, limit_known=bucket[3]).name.lower()
-        verdict = Truth(client[2], level, *both, muted_ms)
+        share, share_p95 = (None, None) if limit is None else (mean / limit, p95 / limit)
+        verdict = Truth(client[2], level, share, share_p95, muted_ms)
         if client[:2] not in found or order > found[client[:2]][0]:
             found[client[:2]] = (order, verdict)
     return {name: verdict for name, (_, verdict) in found.items()}

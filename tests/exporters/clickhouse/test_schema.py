@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import re
+import time
 
 import pytest
 
@@ -154,13 +155,14 @@ def test_every_written_table_deduplicates_by_token(clickhouse: RunningClickHouse
 def _granules_of_an_hour(store: Store) -> tuple[int, int]:
     """(read, all) granules of a query for ten minutes out of eight hours of one metric."""
     store.query("CREATE TABLE headroom.pruned AS headroom.points")
+    day_s = int(time.time()) // 86_400 * 86_400  # the same in both statements, at midnight too
     store.query(
         "INSERT INTO headroom.pruned (cluster, metric, ts, series_id)"
-        " SELECT 'c', 'm', toStartOfDay(now()) + number % 28800, number FROM numbers(400000)"
+        f" SELECT 'c', 'm', toDateTime({day_s}, 'UTC') + number % 28800, number FROM numbers(400000)"
     )
     plan = store.query(
         "EXPLAIN indexes = 1 SELECT sum(value) FROM headroom.pruned WHERE cluster = 'c' AND metric = 'm'"
-        " AND ts >= toStartOfDay(now()) + 3600 AND ts < toStartOfDay(now()) + 4200"
+        f" AND ts >= toDateTime({day_s + 3600}, 'UTC') AND ts < toDateTime({day_s + 4200}, 'UTC')"
     )
     store.query("DROP TABLE headroom.pruned")
     granules = [str(line).strip() for (line,) in plan if "Granules" in str(line)][-1]

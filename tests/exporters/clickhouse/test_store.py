@@ -87,13 +87,14 @@ def _point_with_its_series(store: Store) -> list[Any]:
 
 @pytest.mark.clickhouse
 def test_view_joins_a_point_with_its_newest_series_row(clickhouse: RunningClickHouse) -> None:
-    row = (str(INSTANCE), 0.0, 1, "sum", "cumulative", True, {"node_id": "3"}, {}, "10.0.0.2", -1, 5000, NOW_MS)
-    assert _point_with_its_series(clickhouse.store) == [row]
+    assert _point_with_its_series(clickhouse.store) == [
+        (str(INSTANCE), 0.0, 1, "sum", "cumulative", True, {"node_id": "3"}, {}, "10.0.0.2", -1, 5000, NOW_MS)
+    ]
 
 
 def _instances(store: Store) -> list[Any]:
     for token, seen_ms, terminated in (("1", NOW_MS, 0), ("2", NOW_MS + 5, 1), ("2", NOW_MS + 5, 1)):
-        rows = {
+        rows: dict[str, Any] = {
             "cluster": ["added-up"],
             "client_instance_id": pa.array([INSTANCE.bytes], pa.binary(16)),
             "client_id": ["app"],

@@ -119,7 +119,7 @@ def test_saving_positions_allocates_no_blocks(tmp_path: Path) -> None:
     files = PositionFiles(tmp_path)
     before = [(tmp_path / f"positions.{n}").stat() for n in (0, 1)]
     for n in range(10):
-        files.save(State({f"segment-{m}": m for m in range(200)}, ("segment-1", 0, n), [], Totals(records=n), {"n": n}))
+        files.save(State({f"segment-{m}": m for m in range(200)}, ("segment-1", 0, n), {}, Totals(records=n), {"n": n}))
     after = [(tmp_path / f"positions.{n}").stat() for n in (0, 1)]
     assert [(one.st_size, one.st_blocks, one.st_ino) for one in before] == [
         (one.st_size, one.st_blocks, one.st_ino) for one in after

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import orjson
 import pytest
-from click.testing import Result
-from typer.testing import CliRunner
+from typer.testing import CliRunner, Result
 
 from exporters.model import Connection, DropReason, Push
 from exporters.spool.reader import SpoolReader

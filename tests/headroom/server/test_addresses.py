@@ -15,8 +15,9 @@ LOOPBACK = "127.0.0.1"
 
 def configured(address: str, **more: Any) -> ServeConfig:
     """Each address that may be opened is this one; the validation of settings would refuse that."""
-    one = ServeConfig(listen=f"{LOOPBACK}:0", http=f"{LOOPBACK}:0", sql=f"{LOOPBACK}:0", **more)
-    parsed = ServeConfig(listen=address, http=f"{LOOPBACK}:0", sql=f"{LOOPBACK}:0").listen
+    free = dict.fromkeys(("listen", "http", "sql"), f"{LOOPBACK}:0")
+    one = ServeConfig.model_validate({**free, **more})
+    parsed = ServeConfig.model_validate({**free, "listen": address}).listen
     grpc = one.grpc.model_copy(update={"listen": parsed})
     otlp = one.otlp.model_copy(update={"grpc": parsed, "http": parsed})
     return one.model_copy(update={"listen": parsed, "http": parsed, "grpc": grpc, "otlp": otlp})

@@ -6,13 +6,15 @@ import asyncio
 import re
 import threading
 from collections import Counter
+from collections.abc import Callable, Iterable
 
 import httpx
 import pytest
-from prometheus_client import generate_latest
+from prometheus_client import Metric, generate_latest
 from prometheus_client.openmetrics.exposition import generate_latest as generate_openmetrics
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as read_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as read_text
+from prometheus_client.registry import Collector
 
 from exporters import self_metrics as catalogue
 from exporters.self_metrics import CATALOGUE, SelfMetric, Values
@@ -43,7 +45,9 @@ def everything() -> dict[SelfMetric, Values]:
 
 
 @pytest.mark.parametrize("write, read", [(generate_latest, read_text), (generate_openmetrics, read_openmetrics)])
-def test_every_metric_is_parsed_in_both_formats(write, read) -> None:
+def test_every_metric_is_parsed_in_both_formats(
+    write: Callable[[Collector], bytes], read: Callable[[str], Iterable[Metric]]
+) -> None:
     families = list(read(write(SelfMetrics(everything).snapshot()).decode()))
     samples = {sample.name: (family, sample) for family in families for sample in family.samples}
     assert len(families) == len(samples) == len(CATALOGUE)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable
 from pathlib import Path
 
 import pytest
@@ -53,7 +54,7 @@ def test_readings_show_jobs_known_issues_and_window_levels(tmp_path: Path) -> No
         asyncio.run(contents.read())
         own, levels = contents.tasks()
         assert own.name != levels.name
-        asyncio.run(levels.step())
+        asyncio.run(awaited(levels.step()))
         assert contents.readings()[catalogue.KNOWN_ISSUES] == 1
         assert contents.readings()[catalogue.JOB_SUCCESS] == {"quota-headroom": 1_767_225_660}
         shown = contents.readings()
@@ -64,6 +65,10 @@ def test_readings_show_jobs_known_issues_and_window_levels(tmp_path: Path) -> No
         }
         assert shown[catalogue.WINDOW_MUTED] == {(*producer, "a", "gateway"): 0, (*producer, "b", "gateway"): 0.015}
         assert shown[catalogue.WINDOW_LIMIT_KNOWN] == {(*producer, name, "gateway"): 1 for name in "ab"}
+
+
+async def awaited(step: Awaitable[None]) -> None:
+    await step
 
 
 class FakeStore:

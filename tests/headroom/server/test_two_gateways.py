@@ -21,6 +21,7 @@ from headroom.demo.kit.broker import Cluster
 from headroom.demo.kit.jvm import Jvm
 from headroom.demo.kit.processes import LOOPBACK, free_ports
 from tests.kit.clickhouse import RunningClickHouse
+from tests.kit.consumed import values_of
 from tests.kit.serving import PATIENCE_S, Served, eventually
 from tests.quota_metrics.measure.quota_truth import agents
 
@@ -66,13 +67,14 @@ def two(
                 admin.alter_quota({"user": USER, "client-id": client_id}, {"producer_byte_rate": 1_000_000.0})
         store = f"http://headroom_writer@{clickhouse.host}:{clickhouse.port}/headroom"
         arguments = ["--upstream", kafka.bootstrap, "--cluster", CLUSTER, "--clickhouse", store]
-        served = []
+        served: list[Served] = []
         for name in ("first", "second"):
             (tmp_path / name).mkdir()
             served.append(stack.enter_context(Served(tmp_path / name, *arguments, "--gateway-id", name)))
             monkeypatch.setenv("HEADROOM_QUOTAS__JMX__TARGETS", json.dumps([target]))  # the second one reads JMX
             monkeypatch.setenv("HEADROOM_QUOTAS__JMX__INTERVAL_MS", "500")
-        yield Two(kafka.bootstrap, *served, clickhouse)
+        first, second = served
+        yield Two(kafka.bootstrap, first, second, clickhouse)
 
 
 def steady(bootstrap: str, client_id: str, done: threading.Event) -> None:
@@ -154,7 +156,7 @@ def stored(bootstrap: str, count: int) -> Counter[bytes]:
     found: Counter[bytes] = Counter()
     deadline = time.monotonic() + PATIENCE_S
     while (messages := consumer.consume(500, 1.0)) or found.total() < count:
-        found.update(message.value() for message in messages if message.error() is None)
+        found.update(values_of(messages))
         assert time.monotonic() < deadline, f"{found.total()} of {count} records"
     consumer.close()
     return found
@@ -173,7 +175,7 @@ def test_usage_of_two_gateways_adds_up_and_one_may_be_killed(
             (two.brokers, HALF),
         )
     ]
-    with running(*clients, kept.run):  # type: ignore[arg-type] # a lambda with defaults
+    with running(*clients, kept.run):
         found = eventually(lambda: shares(two), are_measured)
         assert found[HALF]["bypassing_rate"] == pytest.approx(found[HALF]["broker_rate"] / 2, rel=0.1)
         run_share(two.second.http, {"cluster": CLUSTER, "client_id": SPREAD})

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from playwright.sync_api import Page
+from playwright.sync_api import Dialog, Page
 
 HOSTILE = '<script>alert(1)</script><img src=x onerror="alert(2)">'
 
@@ -16,5 +16,9 @@ class Watched:
         self.faults: list[str] = []
         page.on("console", lambda message: self.faults.append(message.text) if message.type == "error" else None)
         page.on("pageerror", lambda error: self.faults.append(str(error)))
-        page.on("dialog", lambda dialog: (self.faults.append(f"dialog {dialog.message}"), dialog.dismiss()))
+        page.on("dialog", self._dismiss)
         page.on("requestfailed", lambda request: self.faults.append(f"failed {request.url}: {request.failure}"))
+
+    def _dismiss(self, dialog: Dialog) -> None:
+        self.faults.append(f"dialog {dialog.message}")
+        dialog.dismiss()

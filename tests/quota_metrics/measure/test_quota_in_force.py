@@ -44,6 +44,8 @@ def test_limit_is_unknown_before_quotas_are_read() -> None:
 
 
 def quota_of(row: UsageSample) -> QuotaInForce:
+    assert row.bucket_user is not None
+    assert row.bucket_client_id is not None
     return QuotaInForce(row.limit, row.limit_known, row.matched_entity, row.bucket_user, row.bucket_client_id)
 
 

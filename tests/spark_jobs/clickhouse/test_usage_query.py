@@ -25,7 +25,7 @@ _numbers = itertools.count(1)
 
 def insert(store: Any, rows: list[Row], cluster: str, *, bare: bool = False) -> None:
     """`bare`: without the columns that other collectors do not fill."""
-    table = {
+    table: dict[str, Any] = {
         "cluster": pa.array([cluster] * len(rows)),
         "quota_key": pa.array([PRODUCE] * len(rows)),
         "ts": pa.array([row.at_ms for row in rows], pa.timestamp("ms", "UTC")),
@@ -103,6 +103,7 @@ def drawn(random_: random.Random) -> list[Row]:
         for at in range(START - 11 * MINUTE, START + 3 * MINUTE, step_ms):
             if random_.random() < 0.5:
                 continue
+            limit, limit_known, bucket_client_id = (500.0, 1, "") if known else (None, 0, client_id)
             at_ms = at + (random_.randrange(1000) if cadence == 1000 and random_.random() < 0.1 else 0)
             row = Row(
                 at_ms,
@@ -113,7 +114,10 @@ def drawn(random_: random.Random) -> list[Row]:
                 random_.choice([0.5, 20.0, 700.0, 90_000.0, math.nan, -3.0]) if random_.random() < 0.02 else 0.0,
                 random_.choice(["g1", "g2"]),
                 cadence,
-                *((500.0, 1, user, "") if known else (None, 0, user, client_id)),
+                limit,
+                limit_known,
+                user,
+                bucket_client_id,
                 random_.choice([7, 300, 1000, 4_000_000_000]) if random_.random() < 0.05 else 0,
             )
             rows[row.at_ms, user, client_id, row.broker_id, row.gateway_id] = row

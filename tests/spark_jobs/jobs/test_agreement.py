@@ -54,8 +54,9 @@ def expected_levels(found: dict[tuple[str, str, int, int], Verdict]) -> dict[tup
     """Expected result by plain loops over each client's usage at each broker."""
     brokers: dict[tuple[str, str], list[tuple[tuple[bool, float, float, int], ClientLevel]]] = defaultdict(list)
     for (user, client_id, broker_id, _), verdict in found.items():
-        shares = [value / verdict.limit for value in (verdict.group_usage, verdict.group_p95)] if verdict.limit else []
-        most = max(shares, default=-1.0)
+        limit = verdict.limit
+        usage, p95 = (verdict.group_usage / limit, verdict.group_p95 / limit) if limit else (None, None)
+        most = -1.0 if usage is None or p95 is None else max(usage, p95)
         throttled = verdict.muted_ms >= MINUTE / 100
         level = next(
             (name for least, name in ((0.95, "critical"), (0.8, "warn"), (0.6, "watch")) if most >= least), "ok"
@@ -64,7 +65,7 @@ def expected_levels(found: dict[tuple[str, str, int, int], Verdict]) -> dict[tup
             level = "unknown"
         if verdict.muted_ms > 0:
             level = "throttled" if throttled else "critical"
-        one = ClientLevel(broker_id, level, *(shares or (None, None)), verdict.muted_ms)
+        one = ClientLevel(broker_id, level, usage, p95, verdict.muted_ms)
         brokers[user, client_id].append(((throttled, most, verdict.muted_ms, -broker_id), one))
     return {client: max(places)[1] for client, places in brokers.items()}
 

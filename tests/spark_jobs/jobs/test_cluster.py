@@ -31,7 +31,7 @@ def fill(clickhouse: RunningClickHouse) -> None:
     them."""
     at = [(second, client) for second in range(180) for client in range(20)]
     known = [client % 2 for _, client in at]
-    rows = {
+    rows: dict[str, Any] = {
         "cluster": [CLUSTER] * len(at),
         "quota_key": ["producer_byte_rate"] * len(at),
         "ts": pa.array([START + second * 1000 for second, _ in at], pa.timestamp("ms", "UTC")),
@@ -51,7 +51,7 @@ def fill(clickhouse: RunningClickHouse) -> None:
         "bucket_client_id": [""] * len(at),
     }
     clickhouse.store.insert("quota_usage", pa.table(rows), token=CLUSTER)
-    limit = {
+    limit: dict[str, Any] = {
         "cluster": [CLUSTER],
         "user": ["<default>"],
         "client_id": [""],

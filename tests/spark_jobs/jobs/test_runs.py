@@ -112,7 +112,7 @@ def test_level_is_unknown_before_the_first_observation_of_quotas(
     run(clickhouse, "unobserved")
     assert [row[2:4] for row in levels(clickhouse, "unobserved")] == [(0, "unknown"), (60, "unknown")]
     first_seen = pa.array([START + MINUTE], pa.timestamp("ms", "UTC"))
-    quota = {"cluster": ["unobserved"], "user": ["u"], "client_id": [""], "ip": [""], "value": [100.0]}
+    quota: dict[str, Any] = {"cluster": ["unobserved"], "user": ["u"], "client_id": [""], "ip": [""], "value": [100.0]}
     observed = pa.table({**quota, "quota_key": ["producer_byte_rate"], "valid_from": first_seen})
     clickhouse.store.insert("quota_limits", observed, token="unobserved")
     run(clickhouse, "unobserved")

@@ -42,7 +42,7 @@ def weeks(clickhouse: RunningClickHouse) -> str:
     for kind in ("idle", "wave", "rising", "full"):
         found = rates(kind)
         count = len(found)
-        table = {
+        table: dict[str, Any] = {
             "cluster": ["weeks"] * count,
             "quota_key": ["producer_byte_rate"] * count,
             "ts": pa.array([START + at * MINUTE for at in range(count)], pa.timestamp("ms", "UTC")),
@@ -58,7 +58,7 @@ def weeks(clickhouse: RunningClickHouse) -> str:
             "interval_ms": pa.array([MINUTE] * count, pa.uint32()),
         }
         clickhouse.store.insert("quota_usage", pa.table(table), token=f"weeks-{kind}")
-    limit = {
+    limit: dict[str, Any] = {
         "cluster": ["weeks"],
         "user": ["<default>"],
         "client_id": [""],
@@ -88,7 +88,8 @@ def test_forecast_of_rising_usage_reaches_the_limit(
     assert [rows[name]["hits_limit_at"] for name in ("idle", "wave")] == [None, None]
     assert rows["idle"]["confidence"] == 0.0
     stored = "SELECT user, confidence FROM headroom.throttle_forecast WHERE cluster = 'weeks' ORDER BY user"
-    assert dict(clickhouse.store.query(stored)) == {name: row["confidence"] for name, row in rows.items()}
+    kept = {row[0]: row[1] for row in clickhouse.store.query(stored)}
+    assert kept == {name: row["confidence"] for name, row in rows.items()}
 
 
 def test_backtest_scores_better_than_simple_methods(spark: SparkSession, weeks: str) -> None:

@@ -183,7 +183,7 @@ def test_thresholds_are_configurable(spark: SparkSession) -> None:
 
 
 def test_largest_user_of_a_shared_quota_is_named(spark: SparkSession) -> None:
-    shared = {"group": 90.0, "shared_with": 2, "greediest": ("greedy", 72.0)}
+    shared: dict[str, Any] = {"group": 90.0, "shared_with": 2, "greediest": ("greedy", 72.0)}
     rows = evaluate(spark, [Usage("modest", 9.0, **shared), Usage("greedy", 72.0, **shared)])
     assert by_client(rows, "culprit_client_id", "culprit_share", "utilization") == {
         "modest": ("greedy", 0.8, 0.9),

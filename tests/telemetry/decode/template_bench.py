@@ -73,8 +73,10 @@ def check(bench: Bench, payload: bytes, push: Push = PUSH) -> Outcome:
     return outcome
 
 
-def template_for(name: str) -> Template | None:
-    return template_of(named(name), decode(named(name), PUSH, LIMITS, ()))
+def template_for(name: str) -> Template:
+    template = template_of(named(name), decode(named(name), PUSH, LIMITS, ()))
+    assert template is not None
+    return template
 
 
 def named(name: str) -> bytes:

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from opentelemetry.proto.metrics.v1.metrics_pb2 import (
+    AggregationTemporality,
     ExponentialHistogramDataPoint,
     HistogramDataPoint,
     Metric,
@@ -24,7 +25,7 @@ from tests.telemetry.decode.payloads import NOW_MS, NOW_NS, PUSH, VECTORS, count
 
 def test_histogram_distinguishes_absent_from_zero() -> None:
     metric = Metric(name="h", unit="ms")
-    metric.histogram.aggregation_temporality = 1
+    metric.histogram.aggregation_temporality = AggregationTemporality.AGGREGATION_TEMPORALITY_DELTA
     start = NOW_NS - 1_000_000_000
     metric.histogram.data_points.extend(
         [
@@ -55,7 +56,9 @@ def test_histogram_distinguishes_absent_from_zero() -> None:
 
 def test_exponential_histograms_and_summaries() -> None:
     exponential, summary = Metric(name="e"), Metric(name="q")
-    exponential.exponential_histogram.aggregation_temporality = 2
+    exponential.exponential_histogram.aggregation_temporality = (
+        AggregationTemporality.AGGREGATION_TEMPORALITY_CUMULATIVE
+    )
     good = ExponentialHistogramDataPoint(
         time_unix_nano=NOW_NS, count=2**64 - 1, scale=-3, zero_count=4, zero_threshold=0.5, max=9.0
     )

@@ -70,8 +70,8 @@ def number_points(draw: st.DrawFn) -> NumberDataPoint:
         any_value = point.attributes.add(key=key).value
         name = {str: "string_value", bool: "bool_value", int: "int_value"}[type(value)]
         setattr(any_value, name, value)
-    for value in draw(st.lists(st.floats(width=32), max_size=1)):
-        point.exemplars.add(as_double=value, time_unix_nano=NOW_NS)
+    for measured in draw(st.lists(st.floats(width=32), max_size=1)):
+        point.exemplars.add(as_double=measured, time_unix_nano=NOW_NS)
     return point
 
 

@@ -106,7 +106,8 @@ def test_recovered_endpoint_receives_every_point_once(spool: Spool, protocol: st
     thread = threading.Thread(target=drain, args=(one,))
     thread.start()
     assert failed.wait(60)
-    assert one.fault is not None
+    fault = one.fault
+    assert fault is not None
     with ENDPOINTS[protocol](received, port):
         thread.join(60)
         assert not thread.is_alive()

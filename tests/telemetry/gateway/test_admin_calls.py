@@ -67,7 +67,7 @@ def quotas_of_client(c: Calls) -> Any:
     """Waits until the broker has applied what the controller acknowledged."""
     quotas = c.kafka.common.quota
     of_client = quotas.ClientQuotaFilter.containsOnly([quotas.ClientQuotaFilterComponent.ofEntity("client-id", c.name)])
-    return eventually(lambda: c.of("entities").describeClientQuotas(of_client), len)
+    return eventually(lambda: c.of("entities").describeClientQuotas(of_client), lambda found: len(found) > 0)
 
 
 def scram(c: Calls) -> Any:

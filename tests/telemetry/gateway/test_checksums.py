@@ -14,6 +14,7 @@ from confluent_kafka import Consumer, Producer
 
 from headroom.demo.kit.broker import Cluster
 from headroom.demo.kit.jvm import Jvm
+from tests.kit.consumed import values_of
 from tests.telemetry.conftest import RunningGateway
 
 pytestmark = [pytest.mark.kafka, pytest.mark.java]
@@ -117,7 +118,7 @@ def consumed(bootstrap: str, topic: str, expected: int) -> Content:
     deadline = time.monotonic() + PATIENCE_S
     while time.monotonic() < deadline:
         messages = consumer.consume(500, 0.5)
-        content += Content.of(message.value() for message in messages if not message.error())
+        content += Content.of(values_of(messages))
         if any(message.error() for message in messages) and content.records >= expected:  # the end of the partition
             break
     consumer.close()

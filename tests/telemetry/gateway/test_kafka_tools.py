@@ -143,9 +143,12 @@ def counts(bootstrap: str, topic: str) -> list[tuple[bytes, int]]:
     while len(ends) < 2:
         assert time.monotonic() < deadline
         for message in consumer.consume(500, 0.5):
+            key, value = message.key(), message.value()
             if message.error():
-                ends[message.partition()] += 1
+                ends[message.partition() or 0] += 1
             else:
-                found.append((message.key(), int.from_bytes(message.value(), "big")))
+                assert key is not None
+                assert value is not None
+                found.append((key, int.from_bytes(value, "big")))
     consumer.close()
     return found

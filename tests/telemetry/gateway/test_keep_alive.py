@@ -18,9 +18,9 @@ def test_keep_alive_is_invisible_to_client_and_meter() -> None:
     both.flush()
     both.connection.keep_alive(5)
     assert both.take_upstream() == request(18, 0, 0)
-    assert not both.connection.idle
+    was_idle = both.connection.idle
     assert both.broker(ANSWER[:7]) + both.broker(ANSWER[7:]) == b""
-    assert both.connection.idle
+    assert (was_idle, both.connection.idle) == (False, True)
     assert both.seen == []
 
 

@@ -80,7 +80,7 @@ def test_follower_opens_only_reported_listeners() -> None:
         assert [second.port_of(5), second.port_of(5)] == [port, port]
         assert unknown == [1]
         assert [*second] == []
-        reported = []
+        reported: list[tuple[BrokerNode, int]] = []
         first.changed = lambda: reported.extend(first)
         first.update([NODE])
         listener = first.port_of(5)

@@ -23,6 +23,7 @@ from tests.kit.kio_entities import decode, encode, message_type, random_entity
 from tests.oracle import administration_oracle as requests
 
 NODE = sink.SinkNode("sink.example", 9092, "the-cluster")
+Resource = tuple[int, str, list[tuple[str, int, str | None]]]
 
 
 @pytest.mark.parametrize("version", range(5))
@@ -87,7 +88,7 @@ class Listener:
         client = Connection("the-cluster", "PLAINTEXT", principal, address, 5, "java", "1", -1)
         return self.sink.found_at("found.at", 1234, client)
 
-    def alter(self, *resources: tuple[int, str, list[tuple[str, int, str | None]]]) -> list[tuple[int, str | None]]:
+    def alter(self, *resources: Resource) -> list[tuple[int, str | None]]:
         reported = requests.decoded(44, 1, self.answers[44](1, requests.incremental(1, resources)))
         return [(int(result.error_code), result.error_message) for result in reported.responses]
 
@@ -115,7 +116,7 @@ def listener(tmp_path: Path) -> Listener:
 )
 def test_only_administrators_may_alter(listener: Listener, address: str, principal: str, altered: bool) -> None:
     listener.answers = listener.answers_to(address, principal)
-    wanted = (16, "a", [("metrics", 0, "*")])
+    wanted: Resource = (16, "a", [("metrics", 0, "*")])
     assert listener.alter(wanted) == [(0, None) if altered else (31, "Cluster authorization failed.")]
     assert listener.names() == (["a"] if altered else [])
 
@@ -123,7 +124,7 @@ def test_only_administrators_may_alter(listener: Listener, address: str, princip
 def test_unauthorized_alteration_is_refused_per_resource(listener: Listener) -> None:
     listener.alter((16, "kept", [("metrics", 0, "*")]))
     listener.answers = listener.answers_to("10.0.0.1")
-    asked = [
+    asked: list[Resource] = [
         (16, "kept", [("metrics", 1, None)]),
         (2, "topic", [("a", 0, "b")]),
         (99, "", []),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from itertools import pairwise
 
 from exporters.clickhouse.store import TransientWriteError
@@ -102,7 +103,7 @@ def test_hour_of_many_series_is_computed_in_slices_between_batches(bench: Bench)
     bench.push(received_at_ms=NOW_MS + 1)
     bench.step(NOW_MS + 60_000)  # its points are in the rest only: the hour is computed again
     for later_ms in (60_000, 60_001):
-        assert bench.ingester.roll_up(lambda later_ms=later_ms: NOW_MS + later_ms)
+        assert bench.ingester.roll_up(partial(int, NOW_MS + later_ms))
         assert bench.ingester.as_dict()["hours_to_roll_up"] == 1
     assert not bench.ingester.roll_up(lambda: NOW_MS + 119_999)
     for _ in range(3):

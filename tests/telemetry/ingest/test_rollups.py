@@ -64,7 +64,7 @@ def _batches(store: Store, batches: list[list[Point]]) -> list[list[Any]]:
     for table in ("points", "series", "points_1h"):  # the points are of 2026
         store.query(f"ALTER TABLE headroom.{table} REMOVE TTL")
     store.query("ALTER TABLE headroom.points MODIFY SETTING max_bytes_to_merge_at_max_space_in_pool = 1")
-    series = {"series_id": pa.array([1], pa.uint64()), "temporality": pa.array(["delta"])}
+    series: dict[str, Any] = {"series_id": pa.array([1], pa.uint64()), "temporality": pa.array(["delta"])}
     store.insert("series", pa.table(series), token="series")
     found = []
     for number, points in enumerate(batches):
@@ -79,7 +79,7 @@ def _batches(store: Store, batches: list[list[Point]]) -> list[list[Any]]:
 
 def expected(points: list[Point]) -> list[Any]:
     """By plain Python."""
-    groups = defaultdict(dict)
+    groups: dict[tuple[int, int], dict[int, Point]] = defaultdict(dict)
     for point in points:
         groups[point.series_id, point.ts_ms // MS_PER_HOUR][point.ts_ms] = point
     rows = []

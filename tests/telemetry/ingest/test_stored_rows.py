@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData
+from opentelemetry.proto.metrics.v1.metrics_pb2 import AggregationTemporality, MetricsData
 
 from exporters.clickhouse.store import Store
 from exporters.model import RecordKind
@@ -39,14 +39,14 @@ def _stored(directory: Path, store: Store) -> dict[str, list[tuple[Any, ...]]]:
     def rows(sql: str) -> list[tuple[Any, ...]]:
         return [tuple(row) for row in store.query(sql)]
 
+    store.command(ROLL_UP, Slice(NOW_MS // 3_600_000, 0, 1).parameters())
     found = {
         "view": rows(
             "SELECT toString(client_instance_id), value, toString(kind), toString(temporality),"
             " attributes['node_id'], software_version, toUnixTimestamp64Milli(ts) FROM headroom.client_metrics"
             " WHERE metric = 'exact'"
         ),
-        "hour": [store.command(ROLL_UP, Slice(NOW_MS // 3_600_000, 0, 1).parameters())]
-        and rows(
+        "hour": rows(
             "SELECT sum, last, count, points, toString(temporality) FROM headroom.client_metrics_1h"
             " WHERE metric = 'exact'"
         ),
@@ -77,7 +77,7 @@ def _every_kind() -> bytes:
     metrics = data.resource_metrics.add().scope_metrics.add().metrics
     point = metrics.add(name="exact").sum.data_points.add(as_int=2**53 + 1, time_unix_nano=ns)
     point.attributes.add(key="node.id").value.int_value = 3
-    metrics[0].sum.aggregation_temporality = 2  # type: ignore[assignment] # an enum's number
+    metrics[0].sum.aggregation_temporality = AggregationTemporality.AGGREGATION_TEMPORALITY_CUMULATIVE
     metrics.add(name="h").histogram.data_points.add(
         time_unix_nano=ns, count=2**64 - 1, bucket_counts=[1, 2], explicit_bounds=[0.5]
     )

@@ -14,7 +14,7 @@ from telemetry.rules.java.hash import subscription_id
 
 ID = bytes.fromhex("d3f1a2b4c5e64f708192a3b4c5d6e7f8")
 WIRE_ID = bytes.fromhex("a3f1a2b4c5e64f708192a3b4c5d6e7f8")
-BROKERS_CLIENT = {
+BROKERS_CLIENT: dict[str, Any] = {
     "client_id": "app",
     "cluster": "theirs",
     "listener": "SASL_SSL",

@@ -6,6 +6,7 @@ import asyncio
 import socket
 import zlib
 from pathlib import Path
+from typing import Any
 
 import grpc
 import grpc.aio
@@ -68,7 +69,9 @@ async def test_invalid_fields_are_refused(request_: pb.PushTelemetryRequest) -> 
 
 @in_loop
 async def test_identity_fields_of_maximum_size_fit_a_record() -> None:
-    worst = dict.fromkeys(("cluster", "listener", "client_software_name", "client_software_version"), "\x01" * 255)
+    worst: dict[str, Any] = dict.fromkeys(
+        ("cluster", "listener", "client_software_name", "client_software_version"), "\x01" * 255
+    )
     worst |= {"principal": "\x01" * 4_096, "client_id": "é" * 16_383, "connection_id": "\x01" * 1_024}
     async with opened(max_message_bytes=100_000) as receiver, receiver.trusted() as caller:
         request = push(connection=pb.Connection(**worst, client_source_address="::1", client_source_port=65_535))

@@ -25,7 +25,7 @@ from tests.telemetry.receiver.grpc_calls import BROKERS_CLIENT, FACTS, ID, WIRE_
 
 # --- protocol rules
 
-SEQUENCE = [  # ms later, a get or the fields of a push
+SEQUENCE: list[tuple[int, dict[str, Any] | None]] = [  # ms later, a get or the fields of a push
     (0, None),
     (0, None),
     (10, {"subscription_id": 7}),
@@ -49,7 +49,7 @@ def on_the_wire(receiver: OpenReceiver, fields: dict[str, Any] | None) -> int:
     if fields is None:
         answer = answered(receiver.telemetry, GET_TELEMETRY_SUBSCRIPTIONS, WIRE_ID + b"\x00", caller, receiver.now_ms)
     else:
-        request = push(**{"client_instance_id": WIRE_ID} | fields)
+        request = push(**{"client_instance_id": WIRE_ID, **fields})
         head = (request.client_instance_id, request.subscription_id, request.terminating, request.compression_type)
         body = bytearray(struct.pack(">16si?b", *head))
         write_compact_bytes(body, request.metrics)

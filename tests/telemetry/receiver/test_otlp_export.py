@@ -10,7 +10,7 @@ from google.protobuf import json_format
 from hypothesis import given
 from hypothesis import strategies as st
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
-from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData, ResourceMetrics
+from opentelemetry.proto.metrics.v1.metrics_pb2 import AggregationTemporality, MetricsData, ResourceMetrics
 
 from exporters.spool.records import decode_push
 from telemetry.decode.compression import decompress
@@ -80,7 +80,8 @@ def test_points_are_split_by_point_attributes() -> None:
 def test_split_sum_keeps_temporality_and_monotonicity() -> None:
     made = ResourceMetrics()
     metric = made.scope_metrics.add().metrics.add(name="s")
-    metric.sum.aggregation_temporality, metric.sum.is_monotonic = 1, True
+    delta = AggregationTemporality.AGGREGATION_TEMPORALITY_DELTA
+    metric.sum.aggregation_temporality, metric.sum.is_monotonic = delta, True
     for n in range(2):
         metric.sum.data_points.add(as_int=n, attributes=attributes(client_id=f"app-{n}"))
     for part in exported(made, dialect="strimzi").parts:

@@ -31,7 +31,7 @@ def identity(
     return identity_of(facts_of(stated, names), sender, "ours")
 
 
-SENDERS = {
+SENDERS: dict[str, dict[str, Any]] = {
     "kip-714": {
         "client_id": "app",
         "client_instance_id": KAFKA_ID,

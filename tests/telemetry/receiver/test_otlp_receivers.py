@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gzip
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -133,11 +134,11 @@ async def test_http_accepts_protobuf_and_json_in_each_encoding(tmp_path: Path, e
             ]
         }
     ).encode()
-    pack = {"identity": bytes, "gzip": gzip.compress, "zstd": zstandard.compress}[encoding]
+    packs: dict[str, Callable[[bytes], bytes]] = {"identity": bytes, "gzip": gzip.compress, "zstd": zstandard.compress}
     async with opened(tmp_path) as receivers:
         content_type = "application/json; charset=utf-8" if as_json else "application/x-protobuf"
         answer = await post(
-            receivers, pack(text if as_json else BODY), content_type=content_type, content_encoding=encoding
+            receivers, packs[encoding](text if as_json else BODY), content_type=content_type, content_encoding=encoding
         )
         assert (answer.status_code, answer.content) == (200, b"{}" if as_json else b"")
         assert answer.headers["content-type"].startswith(content_type.partition(";")[0])

@@ -20,8 +20,8 @@ from structlog.testing import capture_logs
 
 from exporters.model import RecordKind
 from exporters.spool.writer import SpoolFull
+from telemetry.decode.budgets import Limits
 from telemetry.decode.decoder import validate_payload
-from telemetry.decode.otlp import Limits
 from telemetry.receiver.receiver import Answer, TelemetryReceiver
 from telemetry.wire.errors import ErrorCode, ProtocolError
 from telemetry.wire.telemetry_messages import GET_TELEMETRY_SUBSCRIPTIONS, PUSH_TELEMETRY

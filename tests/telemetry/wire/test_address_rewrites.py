@@ -47,8 +47,9 @@ def moved(value: Any) -> Any:
     changed = {f.name: moved(getattr(value, f.name)) for f in dataclasses.fields(value)}
     node_id = changed.get("node_id", changed.get("broker_id", -1))
     if {"host", "port"} <= changed.keys() and node_id >= 0:
-        host, port = receiver(node_id, value.host, value.port)
-        changed |= {"host": host, "port": type(value.port)(port)}
+        before: Any = value
+        host, port = receiver(node_id, before.host, before.port)
+        changed |= {"host": host, "port": type(before.port)(port)}
     return type(value)(**changed)
 
 

@@ -73,7 +73,7 @@ def opening(**settings: Any) -> None:
     async def run() -> None:
         listen = Address(host="127.0.0.1", port=0)
         async with AsyncExitStack() as stack:
-            await open_grpc(ServeConfig(grpc=settings), listen, cast(Gateway, Nothing()), stack)
+            await open_grpc(ServeConfig.model_validate({"grpc": settings}), listen, cast(Gateway, Nothing()), stack)
 
     asyncio.run(run())
 

@@ -23,6 +23,7 @@ from headroom.server.processes.assembly import new_gateway, no_exchange, open_sp
 from telemetry.gateway.listeners import BrokerNode
 from telemetry.gateway.server import Gateway
 from telemetry.rules.java.hash import uuid_text
+from tests.kit.consumed import values_of
 from tests.kit.network import NETWORK, spread, subscription
 from tests.kit.raw_connection import RawConnection
 from tests.kit.serving import PATIENCE_S, Served, eventually, rows
@@ -62,7 +63,7 @@ def test_records_pass_unchanged(headroom: Served, new_topic: Callable[[], str]) 
     consumer.subscribe([topic])
     deadline = time.monotonic() + PATIENCE_S
     while len(seen) < len(records) and time.monotonic() < deadline:
-        seen += [message.value() for message in consumer.consume(100, 0.5) if message.error() is None]
+        seen += values_of(consumer.consume(100, 0.5))
     consumer.close()
     assert sorted(map(_digest, seen)) == sorted(map(_digest, records))
 

@@ -36,7 +36,7 @@ class ScriptedWorker(StorageWorker):
                 await asyncio.sleep(3600)
             return queue.pop(0)
 
-        self._line = line  # type: ignore[method-assign]
+        self._line = line  # type: ignore[method-assign,assignment] # a static method
         taken = []
         while message := await self._next(self):  # type: ignore[arg-type] # stands for the process
             self._heard(message)
@@ -72,7 +72,7 @@ def test_worker_is_not_killed_when_the_event_loop_is_busy(tmp_path: Path, monkey
         return {"stage": "idle", "idle_s": 0}
 
     async def next_message() -> dict[str, Any]:
-        worker._line = line  # type: ignore[method-assign]
+        worker._line = line  # type: ignore[method-assign,assignment] # a static method
         message = asyncio.ensure_future(worker._next(worker))  # type: ignore[arg-type] # stands for the process
         asyncio.get_running_loop().call_soon(time.sleep, 1.0)
         return await message

@@ -52,7 +52,11 @@ def test_unknown_token_is_requested_once_per_refresh() -> None:
 def test_failed_refresh_keeps_known_owners() -> None:
     async def run() -> None:
         owners = TokenOwners()
-        answers = [{"one": "alice"}, UnreachableError("away"), {"one": "alice", "two": "bob"}]
+        answers: list[dict[str, str] | UnreachableError] = [
+            {"one": "alice"},
+            UnreachableError("away"),
+            {"one": "alice", "two": "bob"},
+        ]
         done = asyncio.Semaphore(0)
 
         async def read() -> dict[str, str]:

@@ -13,6 +13,7 @@ import struct
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -163,8 +164,12 @@ def test_partial_handshakes_are_bounded_and_others_are_served(tmp_path: Path) ->
     hello, process = client_hello(), psutil.Process()
 
     async def attack() -> None:
-        limits = {"max_connections": 500, "max_connections_per_address": 450, "handshake_timeout_s": 5.0}
-        async with attacked(tmp_path, **limits) as victim:
+        limits: dict[str, Any] = {
+            "max_connections": 500,
+            "max_connections_per_address": 450,
+            "handshake_timeout_s": 5.0,
+        }
+        async with attacked(tmp_path, **limits, handshake_timeout_s=5.0) as victim:
             before = process.memory_info().rss
             with contextlib.ExitStack() as stack:
                 for number in itertools.count():
@@ -187,7 +192,7 @@ def test_slow_request_and_stalled_handshake_time_out(tmp_path: Path) -> None:
     push = struct.pack(">ihhih", 1 << 10, 72, 0, 1, 4) + b"slow"
 
     async def attack() -> None:
-        limits = {"frame_timeout_s": 2.5, "handshake_timeout_s": 2.5, "idle_timeout_s": 600.0}
+        limits: dict[str, Any] = {"frame_timeout_s": 2.5, "handshake_timeout_s": 2.5, "idle_timeout_s": 600.0}
         async with attacked(tmp_path, **limits) as victim:
             half = victim.plain()
             half.sendall(client_hello()[:20])

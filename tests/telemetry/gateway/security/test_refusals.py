@@ -7,6 +7,7 @@ import socket
 import struct
 import time
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 from py4j.protocol import Py4JJavaError
@@ -90,7 +91,7 @@ def test_user_with_deleted_credentials_is_refused_as_by_the_broker(
 
     def refused_everywhere(brokers: str) -> str:
         """Waits, because brokers learn of the change one after the other."""
-        said = [eventually(lambda one=one: accepted_or_refusal(one, mechanism), bool) for one in brokers.split(",")]  # type: ignore[misc]
+        said = [eventually(partial(accepted_or_refusal, one, mechanism), bool) for one in brokers.split(",")]
         assert len(set(said)) == 1
         return said[0]
 

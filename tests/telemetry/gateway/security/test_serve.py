@@ -11,9 +11,11 @@ import urllib.request
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, chdir, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from kio.schema.get_telemetry_subscriptions.v0.request import GetTelemetrySubscriptionsRequest
 from kio.schema.push_telemetry.v0.request import PushTelemetryRequest
@@ -79,7 +81,9 @@ def serving(directory: Path, cluster: SecureCluster, *more: str) -> Iterator[Ser
 def crash(served: Served) -> None:
     """As by a fault in C: the kernel writes core dumps of processes that do not forbid it."""
     _, hard = resource.getrlimit(resource.RLIMIT_CORE)
-    for process in (*served.children("headroom.server.processes.network_process"), served.process):
+    children = served.children("headroom.server.processes.network_process")
+    processes: list[psutil.Process | subprocess.Popen[bytes]] = [*children, served.process]
+    for process in processes:
         resource.prlimit(process.pid, resource.RLIMIT_CORE, (hard, hard))
         process.send_signal(signal.SIGABRT)
         process.wait(PATIENCE_S)
@@ -133,7 +137,7 @@ def test_tables_contain_the_user_and_errors_no_password(
     for table in ("quota_usage", "client_metrics"):
         column = "user" if table == "quota_usage" else "principal"
         query = f"SELECT DISTINCT {column} FROM headroom.{table} WHERE client_id = 'served'"
-        assert eventually(lambda query=query: stored(query), bool) == ["alice"]  # type: ignore[misc]
+        assert eventually(partial(stored, query), bool) == ["alice"]
         assert rows(served, f"SELECT count() FROM headroom.{table} WHERE client_id = 'wrong'") == ["0"]
 
 
@@ -150,7 +154,7 @@ def test_a_delegation_token_is_recorded_as_its_owner(
         return set(rows(one_process, f"SELECT DISTINCT {column} FROM headroom.{table} WHERE client_id = 'by-token'"))
 
     for table, column in (("quota_usage", "user"), ("client_metrics", "principal")):
-        found = eventually(lambda table=table, column=column: users(table, column), lambda names: "bob" in names)  # type: ignore[misc]
+        found = eventually(partial(users, table, column), lambda names: "bob" in names)
         assert found <= {"bob", "<unknown SCRAM-SHA-512 principal>"}
     assert properties["sasl.jaas.config"].split('"')[3] not in one_process.log.read_text()
 
@@ -184,7 +188,7 @@ def token_of(jvm: Jvm, cluster: SecureCluster, user: str) -> dict[str, str]:
         return ""
 
     for broker in cluster.bootstrap("SASL_SSL").split(","):
-        eventually(lambda broker=broker: refusal(broker), lambda reason: not reason)  # type: ignore[misc]
+        eventually(partial(refusal, broker), lambda reason: not reason)
     return properties
 
 
