@@ -169,7 +169,7 @@ def test_partial_handshakes_are_bounded_and_others_are_served(tmp_path: Path) ->
             "max_connections_per_address": 450,
             "handshake_timeout_s": 5.0,
         }
-        async with attacked(tmp_path, **limits, handshake_timeout_s=5.0) as victim:
+        async with attacked(tmp_path, **limits) as victim:
             before = process.memory_info().rss
             with contextlib.ExitStack() as stack:
                 for number in itertools.count():
