@@ -98,20 +98,24 @@ def replay(
 
 
 def _write_to_spool(directory: Path, pushes: Sequence[Push]) -> None:
-    """Durable when it returns. Raises OSError, ArgumentError when the spool is full."""
+    """All or none; durable when it returns. Raises OSError, ArgumentError when the spool is full."""
     limits = SpoolConfig()
     spool = SpoolWriter(directory, REPLAY_WRITER, segment_bytes=limits.segment_bytes, max_bytes=limits.max_bytes)
     try:
-        for push in pushes:
-            sender = sender_bytes(push.connection, push.client_id)
-            origin = push_origin(
-                push.client_instance_id, push.subscription_id, push.terminating, push.compression_type, sender
-            )
-            spool.append(RecordKind.PUSH, push_record(push.received_at_ms, origin, push.payload))
+        records = [_record(push) for push in pushes]
+        spool.reserve(sum(map(len, records)), len(records))  # else those that fit would be sent by each attempt
+        for record in records:
+            spool.append(RecordKind.PUSH, record)
     except SpoolFull as exc:
         raise ArgumentError(str(exc)) from exc
     finally:
         spool.close()
+
+
+def _record(push: Push) -> bytes:
+    sender = sender_bytes(push.connection, push.client_id)
+    origin = push_origin(push.client_instance_id, push.subscription_id, push.terminating, push.compression_type, sender)
+    return push_record(push.received_at_ms, origin, push.payload)
 
 
 def _held(data: Path) -> Iterator[Held]:

@@ -38,6 +38,11 @@ class Held(NamedTuple):
         """The push as it was in the spool. Raises OSError, and ValueError when the file is incomplete."""
         facts = self.facts
         try:
+            payload = self.payload()
+            if len(payload) != facts["bytes"]:
+                raise ValueError(
+                    f"cannot replay {self.id}: its file has {len(payload)} of {facts['bytes']} bytes of payload"
+                )
             return Push(
                 connection=Connection(**facts["connection"]),
                 client_id=facts["client_id"],
@@ -46,7 +51,7 @@ class Held(NamedTuple):
                 subscription_id=facts["subscription_id"],
                 terminating=facts["terminating"],
                 compression_type=facts["compression_type"],
-                payload=self.payload(),
+                payload=payload,
             )
         except (KeyError, TypeError) as exc:
             raise ValueError(f"cannot replay {self.id}: its file has no {exc}") from exc

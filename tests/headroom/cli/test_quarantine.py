@@ -11,7 +11,9 @@ from typer.testing import CliRunner, Result
 from exporters.model import Connection, DropReason, Push
 from exporters.spool.reader import SpoolReader
 from exporters.spool.records import decode_push
+from headroom.cli import quarantine
 from headroom.cli.main import app
+from headroom.config.settings import SpoolConfig
 from telemetry.decode.decoder import Refusal
 from telemetry.ingest.quarantine import Quarantine
 
@@ -134,3 +136,21 @@ def test_replay_moves_pushes_from_quarantine_to_spool(data: Path) -> None:
     ]
     assert batch.writer == "replay"
     assert run("replay", "--data", str(data), "0000").exit_code == 2
+
+
+def test_truncated_payload_is_not_replayed(data: Path) -> None:
+    newest = max((data / "quarantine").glob("*-*.push"), key=lambda path: path.stat().st_size)
+    newest.write_bytes(newest.read_bytes()[:-100])
+    result = run("replay", "--data", str(data), "--reason", "decompress")
+    assert (result.exit_code, "has 924 of 1024 bytes of payload" in result.output) == (2, True)
+    assert len(listed(data)) == len(PUSHES)
+    assert not (data / "spool").exists()
+
+
+def test_replay_into_a_full_spool_writes_nothing(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    limits = SpoolConfig().model_copy(update={"max_bytes": 250})  # room for one of the two
+    monkeypatch.setattr(quarantine, "SpoolConfig", lambda: limits)
+    result = run("replay", "--data", str(data), "--reason", "decode")
+    assert (result.exit_code, "cannot queue" in result.output) == (2, True)
+    assert len(listed(data)) == len(PUSHES)
+    assert sum(path.stat().st_size for path in (data / "spool").iterdir()) == 0
