@@ -72,12 +72,14 @@ def test_scrape_sends_get_for_prometheus_and_post_for_jolokia(server: ThreadingH
 
 
 @pytest.mark.parametrize(
-    ("path", "said"),
-    [("/denied", "answered 401"), ("/endless", "larger than 100000 bytes"), ("/slow", "too long")],
+    ("path", "timeout_s", "said"),
+    [("/denied", 30.0, "answered 401"), ("/endless", 30.0, "larger than 100000 bytes"), ("/slow", 0.3, "too long")],
 )
-def test_invalid_response_raises_scrape_error(server: ThreadingHTTPServer, path: str, said: str) -> None:
+def test_invalid_response_raises_scrape_error(
+    server: ThreadingHTTPServer, path: str, timeout_s: float, said: str
+) -> None:
     with pytest.raises(ScrapeError, match=said):
-        scrape(target(server, path, user="me:hidden@"), timeout_s=0.3, max_bytes=100_000)
+        scrape(target(server, path, user="me:hidden@"), timeout_s=timeout_s, max_bytes=100_000)
 
 
 def test_unreachable_target_raises_scrape_error_without_password() -> None:

@@ -56,4 +56,4 @@ def test_exported_metrics_are_stored(tmp_path: Path, monkeypatch: pytest.MonkeyP
         points = "SELECT DISTINCT metric, value FROM headroom.client_metrics WHERE principal = 'alice' ORDER BY metric"
         assert rows(served.sql, points) == [("lag", 7.5), ("sent", 3.0)]
         assert rows(served.sql, "SELECT count() FROM headroom.client_histograms WHERE principal = 'alice'") == [(2,)]
-        assert served.metrics()["headroom_otlp_points_total"] == 9
+        eventually(lambda: served.metrics()["headroom_otlp_points_total"], lambda points: points == 9)
