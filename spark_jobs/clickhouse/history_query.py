@@ -9,15 +9,20 @@ from spark_jobs.clickhouse.usage_query import SETTINGS, usage
 
 STEP_S = 300
 
-# The row of a bucket's busiest member has the figures of the whole bucket.
-HISTORY = f"""
+
+def history(*, divided: bool) -> str:
+    """Parameters: those of the usage query."""
+    # The row of a bucket's busiest member has the figures of the whole bucket.
+    return f"""
 SELECT cluster, source, quota_key, bucket_user AS user, bucket_client_id AS client_id, broker_id,
        intDiv(window_start_ms, {STEP_S * 1000}) AS step, limit, matched_entity, group_usage / limit AS mean,
        group_p95 / limit AS p95, muted_ms
-FROM view({usage(STEP_S, stored=True)})
+FROM view({usage(STEP_S, stored=True, divided=divided)})
 WHERE usage_rank = 1 AND state = 'limited' AND limit > 0
 {SETTINGS}
 """  # noqa: S608 - made of our own words
+
+
 HISTORY_SCHEMA = schema(
     cluster=T.StringType,
     source=T.StringType,

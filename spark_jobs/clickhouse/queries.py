@@ -63,11 +63,13 @@ OF_SOURCE = (
 )
 
 # Row counts per time step, cluster and quota key, from which slices are made. `unresolved` rows do not carry the limit
-# that was in force. `step_ms` divides from_ms. Rows shortly before the range count as well, because their throttle
-# times may extend into it.
+# that was in force; `weight` is that of `slices`. `step_ms` divides from_ms. Rows shortly before the range count as
+# well, because their throttle times may extend into it.
 COUNTS = f"""
 SELECT cluster, quota_key, intDiv(toUnixTimestamp64Milli(ts), {{step_ms:Int64}}) * {{step_ms:Int64}} AS start_ms,
        count() AS samples, countIf({BAD_NUMBER}) AS bad, countIf(limit_known = 0) AS unresolved,
+       greatest(samples, intDiv({{window_ms:Int64}}, 1000) * uniq(
+           user, client_id, broker_id, intDiv(toUnixTimestamp64Milli(ts), {{window_ms:Int64}}))) AS weight,
        toUnixTimestamp64Milli(max(received_at)) AS newest_ms
 FROM headroom.quota_usage
 WHERE {_RANGE} AND {OF_SOURCE}
@@ -83,7 +85,8 @@ _STORED_RANGE = (
 COUNTS_STORED = f"""
 SELECT cluster, quota_key, intDiv(toInt64(toUnixTimestamp(window_start)) * 1000, {{step_ms:Int64}}) * {{step_ms:Int64}}
            AS start_ms,
-       sum(u.samples) AS samples, 0 AS bad, sumIf(u.samples, u.limit_known = 0) AS unresolved
+       sum(u.samples) AS samples, 0 AS bad, sumIf(u.samples, u.limit_known = 0) AS unresolved,
+       greatest(samples, 60 * count()) AS weight
 FROM headroom.usage_1m AS u FINAL
 WHERE {_STORED_RANGE} AND ({{cluster:String}} = '' OR cluster = {{cluster:String}})
 GROUP BY cluster, quota_key, start_ms

@@ -10,15 +10,17 @@ from spark_jobs.clickhouse.usage_query import SETTINGS, buckets
 
 SUGGESTED = "suggested"  # state of a row of quota_client_limits: the limit that a run suggests for a bucket
 
-# Parameters: those of the usage query; `run` is the run that staged the suggested limits.
-REPLAY = f"""
+
+def replay(*, divided: bool) -> str:
+    """Parameters: those of the usage query; `run` is the run that staged the suggested limits."""
+    return f"""
 SELECT cluster, source, quota_key, bucket_user AS user, bucket_client_id AS client_id, broker_id,
        member.1 AS member_user, member.2 AS member_client_id, sum(before) AS before_s, sum(after) AS after_s
 FROM (
     SELECT cluster, source, quota_key, bucket_user, bucket_client_id, broker_id, members,
            toInt64(arrayCount(rate -> rate > row_limit, rates)) AS before,
            toInt64(arrayCount(rate -> rate > suggested, rates)) AS after
-    FROM view({buckets(STEP_S, stored=True)}) AS used
+    FROM view({buckets(STEP_S, stored=True, divided=divided)}) AS used
     INNER JOIN (
         SELECT user AS bucket_user, client_id AS bucket_client_id, any(limit) AS suggested
         FROM headroom.quota_client_limits
@@ -33,6 +35,8 @@ WHERE member.3 > 0
 GROUP BY cluster, source, quota_key, user, client_id, broker_id, member_user, member_client_id
 {SETTINGS}
 """  # noqa: S608 - made of our own words
+
+
 REPLAY_SCHEMA = schema(
     cluster=T.StringType,
     source=T.StringType,

@@ -7,9 +7,10 @@ from collections.abc import Iterable
 from typing import Any
 
 from spark_jobs.clickhouse.client import ClickHouse
+from spark_jobs.clickhouse.divisions import divided, is_divided
 from spark_jobs.clickhouse.queries import CLIENT_KEYS, COUNTS
 from spark_jobs.clickhouse.slices import Count, slices, step_ms
-from spark_jobs.clickhouse.usage_query import BAD_NUMBER, STORE_MINUTES
+from spark_jobs.clickhouse.usage_query import BAD_NUMBER, store_minutes
 from spark_jobs.time_range import THROTTLE_LOOKBACK_MS, TimeRange
 
 HOUR_MS = 3_600_000
@@ -73,10 +74,16 @@ def stretches(hours: Iterable[int]) -> list[tuple[int, int]]:
 def _compute(clickhouse: ClickHouse, source: str, start_ms: int, end_ms: int) -> None:
     computed_ms = time.time_ns() // 1_000_000
     when = TimeRange(start_ms, end_ms, 60)
-    bounds = {**_bounds(source, start_ms - THROTTLE_LOOKBACK_MS, end_ms), "step_ms": step_ms(when), "cluster": ""}
+    bounds = {
+        **_bounds(source, start_ms - THROTTLE_LOOKBACK_MS, end_ms),
+        "step_ms": step_ms(when),
+        "window_ms": when.window_ms,
+        "cluster": "",
+    }
     counts = clickhouse.rows(COUNTS, bounds)
-    for piece in slices(_as_counts(counts), when, cores=1):
-        clickhouse.command(STORE_MINUTES, {**piece, "source": source, "computed_ms": computed_ms})
+    pieces = [{**piece, "source": source} for piece in slices(_as_counts(counts), when, cores=1)]
+    for piece in divided(clickhouse, pieces, stored=False, whole_buckets=False):
+        clickhouse.command(store_minutes(divided=is_divided(piece)), {**piece, "computed_ms": computed_ms})
     clickhouse.command(_MARK, {**_bounds(source, start_ms, end_ms), "computed_ms": computed_ms})
 
 
@@ -85,4 +92,4 @@ def _bounds(source: str, from_ms: int, to_ms: int) -> dict[str, Any]:
 
 
 def _as_counts(rows: Iterable[dict[str, Any]]) -> list[Count]:
-    return [Count(row["cluster"], row["quota_key"], row["start_ms"], row["samples"]) for row in rows]
+    return [Count(row["cluster"], row["quota_key"], row["start_ms"], row["weight"]) for row in rows]

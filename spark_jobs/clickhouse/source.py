@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import reduce
 from typing import Any
 
 import pyarrow as pa
@@ -19,6 +20,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from spark_jobs.clickhouse.client import ClickHouse
+from spark_jobs.clickhouse.divisions import is_divided
 
 BLOCK_ROWS = 25_000  # a worker takes some 250 MiB for a block of 70,000 rows of quota_utilization
 
@@ -32,6 +34,21 @@ def read(
     ClickHouse fails the query."""
     numbers = spark.range(0, len(slices), 1, max(len(slices), 1))  # one partition per slice number
     return numbers.mapInArrow(_reader(clickhouse, query, schema, slices), schema)
+
+
+def read_divided(
+    spark: SparkSession,
+    clickhouse: ClickHouse,
+    query: Callable[..., str],
+    schema: StructType,
+    slices: Iterable[Mapping[str, Any]],
+) -> DataFrame:
+    """`read` of slices of which some are divided by clients: `query` takes `divided` and returns the SELECT."""
+    of: dict[bool, list[Mapping[str, Any]]] = {}
+    for piece in slices:
+        of.setdefault(is_divided(piece), []).append(piece)
+    frames = (read(spark, clickhouse, query(divided=divided), schema, pieces) for divided, pieces in of.items())
+    return reduce(DataFrame.unionAll, frames)
 
 
 def _reader(clickhouse: ClickHouse, query: str, schema: StructType, slices: Sequence[Mapping[str, Any]]) -> Batches:

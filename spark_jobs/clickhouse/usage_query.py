@@ -29,14 +29,20 @@ SETTINGS = "SETTINGS enable_analyzer = 0, short_circuit_function_evaluation = 'f
 _CLIENT = "cluster, source, quota_key, user, client_id, broker_id, window_ms"
 _QUOTA = "limit_known, row_limit, entity, bucket_user, bucket_client_id"
 
-_USABLE = (
-    "source = {source:String} AND cluster = {cluster:String} AND quota_key = {quota_key:String}"
-    f" AND NOT ({BAD_NUMBER})"
-)
+_OF_KEY = "source = {source:String} AND cluster = {cluster:String} AND quota_key = {quota_key:String}"
+
+# The clients of one slice of a divided window (`divisions`): an interval of the sorting key, which prunes what is read.
+OF_CLIENTS = """
+    (user > {from_user:String} OR (user = {from_user:String} AND client_id >= {from_client_id:String}))
+    AND ({is_last:UInt8} OR user < {to_user:String}
+         OR (user = {to_user:String} AND client_id < {to_client_id:String}))"""
+
 
 # Rows before the range are read only for the time they mute within it: a union ignores duplicates, so no FINAL.
 # A sample belongs to the window that contains its ts. `cadence_s` 0: a bare sample with unknown interval.
-_SAMPLES = f"""
+def _samples(*, divided: bool) -> str:
+    usable = f"{_OF_KEY} AND NOT ({BAD_NUMBER})" + (f" AND {OF_CLIENTS}" if divided else "")
+    return f"""
 SELECT cluster, toString(source) AS source, quota_key, toValidUTF8(q.user) AS user,
        toValidUTF8(q.client_id) AS client_id, broker_id, gateway_id, ip, bytes, rate, limit_known,
        ifNull(if(limit > {LARGEST_RATE:.0f}, -1, limit), -1) AS row_limit,
@@ -57,18 +63,18 @@ SELECT cluster, toString(source) AS source, quota_key, toValidUTF8(q.user) AS us
 FROM (
     SELECT * FROM headroom.quota_usage FINAL
     WHERE ts >= fromUnixTimestamp64Milli({{from_ms:Int64}}) AND ts < fromUnixTimestamp64Milli({{to_ms:Int64}})
-      AND {_USABLE}
+      AND {usable}
     UNION ALL
     SELECT * FROM headroom.quota_usage
     WHERE ts >= fromUnixTimestamp64Milli({{from_ms:Int64}} - {THROTTLE_LOOKBACK_MS})
-      AND ts < fromUnixTimestamp64Milli({{from_ms:Int64}}) AND throttle_ms > 0 AND interval_ms = 0 AND {_USABLE}
+      AND ts < fromUnixTimestamp64Milli({{from_ms:Int64}}) AND throttle_ms > 0 AND interval_ms = 0 AND {usable}
 ) AS q
 """  # noqa: S608 - made of our own words
 
 
-def meters(window_s: int) -> str:
+def meters(window_s: int, *, divided: bool = False) -> str:
     """Per client, gateway, address and cadence the mean rate of each second of each window. Parameters: from_ms, to_ms
-    (from on the grid), window_ms, source, cluster, quota_key."""
+    (from on the grid), window_ms, source, cluster, quota_key; if `divided`, those of OF_CLIENTS."""
     # A row with a cadence of n seconds covers the n-second step of the window's grid that contains its ts.
     slot = "toUInt16(intDiv(intDiv(at_ms - window_ms, 1000), greatest(cadence_s, 1)) * greatest(cadence_s, 1))"
     return f"""
@@ -84,18 +90,19 @@ SELECT {_CLIENT}, {_QUOTA}, gateway_id, ip, cadence_s,
        intervalLengthSumStateIf(greatest(at_ms, window_ms),
            least(at_ms + muted_for_ms, window_ms + {{window_ms:Int64}}, {{to_ms:Int64}}),
            muted_for_ms > 0) AS meter_muted
-FROM ({_SAMPLES})
+FROM ({_samples(divided=divided)})
 GROUP BY {_CLIENT}, {_QUOTA}, gateway_id, ip, cadence_s"""  # noqa: S608 - made of our own words
 
 
 _STORED = """headroom.usage_1m FINAL
 WHERE window_start >= toDateTime(intDiv({from_ms:Int64}, 1000))
   AND window_start < toDateTime(intDiv({to_ms:Int64}, 1000))
-  AND source = {source:String} AND cluster = {cluster:String} AND quota_key = {quota_key:String}"""
+  AND {of_key}""".replace("{of_key}", _OF_KEY)
 
 
-def _stored_meters(window_s: int) -> str:
+def _stored_meters(window_s: int, *, divided: bool) -> str:
     """The same, read from the rollup, for windows of whole minutes."""
+    stored = _STORED + (f" AND {OF_CLIENTS}" if divided else "")
     minutes = window_s // 60
     key = "cluster, source, quota_key, user, client_id, broker_id"
     quota = "limit_known, limit, matched_entity, bucket_user, bucket_client_id"
@@ -105,7 +112,7 @@ def _stored_meters(window_s: int) -> str:
 SELECT {key}, toInt64(toUnixTimestamp(window_start)) * 1000 AS window_ms, {meter}, gateway_id, ip,
        rates AS meter_rates, area AS meter_area, samples AS meter_samples, throttle_ms AS meter_throttle_ms,
        muted AS meter_muted, muted_at AS meter_muted_at
-FROM {_STORED}
+FROM {stored}
 """  # noqa: S608 - made of our own words
     return f"""
 SELECT {key}, intDiv(toInt64(toUnixTimestamp(window_start)), {window_s}) * {window_s * 1000} AS window_ms, {meter},
@@ -117,24 +124,28 @@ SELECT {key}, intDiv(toInt64(toUnixTimestamp(window_start)), {window_s}) * {wind
        intervalLengthSumMergeState(muted) AS meter_muted,
        maxMap(mapApply((slot, ms) -> (toUInt16(slot + toUnixTimestamp(window_start) % {window_s}), ms), muted_at))
            AS meter_muted_at
-FROM {_STORED}
+FROM {stored}
 GROUP BY {key}, window_ms, {quota}, cadence_s, gateway_id, ip
 """  # noqa: S608 - made of our own words
 
 
-STORE_MINUTES = f"""
+def store_minutes(*, divided: bool = False) -> str:
+    """The INSERT that computes minutes of usage_1m. Parameters: those of `meters`, computed_ms."""
+    return f"""
 INSERT INTO headroom.usage_1m
 SELECT cluster, source, quota_key, toDateTime(intDiv(window_ms, 1000)) AS window_start, user, client_id, broker_id,
        gateway_id, ip, cadence_s, limit_known, row_limit, entity, bucket_user, bucket_client_id, meter_rates,
        meter_area, meter_bytes, meter_samples, meter_throttle_ms, meter_muted, meter_muted_at, newest,
        fromUnixTimestamp64Milli({{computed_ms:Int64}})
-FROM ({meters(60)})"""  # noqa: S608 - made of our own words
+FROM ({meters(60, divided=divided)})"""  # noqa: S608 - made of our own words
 
 
-def _clients(window_s: int, *, stored: bool) -> str:
+def _clients(window_s: int, *, stored: bool, divided: bool) -> str:
     slots = f"range({window_s})"
-    spread = f"arrayMap(slot -> meter_rates[intDiv(slot, cadence_s) * cadence_s + 1], {slots})"
+    # A lambda must not use an array of the row: it would be copied for each element.
+    spread = f"arrayFill((rate, slot) -> slot % cadence_s = 0, meter_rates, {slots})"
     spread = f"if(cadence_s <= 1, meter_rates, {spread})"
+    metered = _stored_meters(window_s, divided=divided) if stored else meters(window_s, divided=divided)
     return f"""
 SELECT {_CLIENT}, {_QUOTA}, sumForEach(arrayMap(rate -> ifNotFinite(rate, 0), {spread})) AS client_rates,
        maxForEach(arrayMap(rate -> toUInt8(isFinite(rate)), {spread})) AS client_sampled,
@@ -143,11 +154,11 @@ SELECT {_CLIENT}, {_QUOTA}, sumForEach(arrayMap(rate -> ifNotFinite(rate, 0), {s
        max(cadence_s > 0) AS covered, sum(meter_samples) AS client_samples,
        max(meter_throttle_ms) AS client_throttle_ms,
        intervalLengthSumMergeState(meter_muted) AS client_muted, maxMap(meter_muted_at) AS client_muted_at
-FROM view({_stored_meters(window_s) if stored else meters(window_s)})
+FROM view({metered})
 GROUP BY {_CLIENT}, {_QUOTA}"""  # noqa: S608 - made of our own words
 
 
-def _windows(window_s: int, *, stored: bool) -> str:
+def _windows(window_s: int, *, stored: bool, divided: bool) -> str:
     """Per client and window the parts with different limits, ordered by time."""
     return f"""
 SELECT {_CLIENT}, sum(client_samples) AS samples, max(client_throttle_ms) AS throttle_ms,
@@ -158,19 +169,22 @@ SELECT {_CLIENT}, sum(client_samples) AS samples, max(client_throttle_ms) AS thr
                    client_rates, client_sampled, client_area, covered)) AS every_part,
        if(length(every_part) = 1, every_part, arraySort(part -> arrayFirstIndex(s -> s > 0, part.8),
           if(samples > 0, arrayFilter(part -> part.1 > 0, every_part), [every_part[1]]))) AS parts
-FROM view({_clients(window_s, stored=stored)}) AS c
+FROM view({_clients(window_s, stored=stored, divided=divided)}) AS c
 GROUP BY {_CLIENT}"""  # noqa: S608 - made of our own words
 
 
-# Limits that Spark resolved for clients whose rows do not carry them.
-_LIMITS = """
+def _limits(*, divided: bool) -> str:
+    """Limits that Spark resolved for clients whose rows do not carry them."""
+    of_clients = f" AND {OF_CLIENTS}" if divided else ""
+    return f"""
 SELECT cluster, quota_key, user, client_id,
        arraySort(groupUniqArray((from_ms, to_ms, toString(state), limit, matched_entity, bucket_user,
                                  bucket_client_id))) AS epochs
 FROM headroom.quota_client_limits
-WHERE run = {run:String} AND cluster = {cluster:String} AND quota_key = {quota_key:String}
-  AND from_ms < {to_ms:Int64} AND to_ms > {from_ms:Int64}
-GROUP BY cluster, quota_key, user, client_id"""
+WHERE run = {{run:String}} AND cluster = {{cluster:String}} AND quota_key = {{quota_key:String}}
+  AND from_ms < {{to_ms:Int64}} AND to_ms > {{from_ms:Int64}}{of_clients}
+GROUP BY cluster, quota_key, user, client_id"""  # noqa: S608 - made of our own words
+
 
 # Segments: (first second, end, state, limit, entity, bucket_user, bucket_client_id, part)
 _KNOWN_SEGMENTS = """arrayMap((part, number) -> (
@@ -186,7 +200,7 @@ _RESOLVED_SEGMENTS = """arrayMap(e -> (
 _UNRESOLVED = "[(toInt64(0), toInt64(elapsed_s), 'unknown', toFloat64(-1), '', user, client_id, parts[1])]"
 
 
-def _segments(window_s: int, *, stored: bool) -> str:
+def _segments(window_s: int, *, stored: bool, divided: bool) -> str:
     """Per client and window the segments with one limit each; rates outside the segment are 0."""
     slots = f"range({window_s})"
     return f"""
@@ -202,8 +216,8 @@ FROM (
     SELECT {_CLIENT}, samples, throttle_ms, muted_ms, elapsed_s,
            arrayJoin(if(parts[1].2 > 0, {_KNOWN_SEGMENTS},
                         if(empty(l.epochs), {_UNRESOLVED}, {_RESOLVED_SEGMENTS}))) AS segment
-    FROM view({_windows(window_s, stored=stored)}) AS w
-    LEFT JOIN ({_LIMITS}) AS l USING (cluster, quota_key, user, client_id)
+    FROM view({_windows(window_s, stored=stored, divided=divided)}) AS w
+    LEFT JOIN ({_limits(divided=divided)}) AS l USING (cluster, quota_key, user, client_id)
 )
 WHERE end_s > first_s"""  # noqa: S608 - made of our own words
 
@@ -220,7 +234,7 @@ def _p95(covered: str) -> str:
     return f"ifNotFinite(arrayReduce('quantileExact(0.95)', {seconds}), 0)"
 
 
-def buckets(window_s: int, *, stored: bool) -> str:
+def buckets(window_s: int, *, stored: bool, divided: bool = False) -> str:
     """Per bucket, broker and window the per-second sum of its members; members ordered by usage, highest first."""
     measured = f"{_mean('covered')} AS own_mean, {_p95('covered')} AS own_p95, arrayMax(rates) AS own_max"
     return f"""
@@ -233,12 +247,12 @@ SELECT cluster, source, quota_key, broker_id, window_ms, state, row_limit, any(e
        arrayReverseSort(member -> (member.3, member.1, member.2), groupArray(
            (user, client_id, s.own_mean, s.own_p95, s.own_max, samples, throttle_ms, muted_ms))) AS members,
        members[1] AS greediest
-FROM (SELECT *, {measured} FROM view({_segments(window_s, stored=stored)})) AS s
+FROM (SELECT *, {measured} FROM view({_segments(window_s, stored=stored, divided=divided)})) AS s
 GROUP BY cluster, source, quota_key, broker_id, window_ms, state, row_limit, bucket_user, bucket_client_id
 """  # noqa: S608 - made of our own words
 
 
-def _worst_segments(window_s: int, *, stored: bool) -> str:
+def _worst_segments(window_s: int, *, stored: bool, divided: bool) -> str:
     """Per client, broker and window the segment in which its bucket is closest to the limit."""
     return f"""
 SELECT cluster, source, quota_key, member.1 AS user, member.2 AS client_id, broker_id, window_ms AS window_start_ms,
@@ -248,17 +262,18 @@ SELECT cluster, source, quota_key, member.1 AS user, member.2 AS client_id, brok
                group_last),
               (indexOf(['unknown', 'none', 'limited'], state), if(row_limit > 0, greatest(group_usage, group_p95)
                / row_limit, 0))) AS worst
-FROM view({buckets(window_s, stored=stored)})
+FROM view({buckets(window_s, stored=stored, divided=divided)})
 ARRAY JOIN members AS member, arrayEnumerate(members) AS position
 GROUP BY cluster, source, quota_key, user, client_id, broker_id, window_ms
 """  # noqa: S608 - made of our own words
 
 
-def usage(window_s: int, *, stored: bool = False) -> str:
-    """The query for windows of `window_s` seconds; `stored`: from usage_1m, windows of whole minutes. It needs SETTINGS
-    at the end of the whole statement.
+def usage(window_s: int, *, stored: bool = False, divided: bool = False) -> str:
+    """The query for windows of `window_s` seconds; `stored`: from usage_1m, windows of whole minutes; `divided`: some
+    of the clients only. It needs SETTINGS at the end of the whole statement.
 
-    Parameters: from_ms, to_ms (from on the grid), window_ms, source, cluster, quota_key, run."""
+    Parameters: from_ms, to_ms (from on the grid), window_ms, source, cluster, quota_key, run; if `divided`, those of
+    OF_CLIENTS."""
     return f"""
 SELECT cluster, source, quota_key, user, client_id, broker_id, window_start_ms, toInt64(samples) AS samples,
        toFloat64(throttle_ms) AS throttle_ms, toFloat64(muted_ms) AS muted_ms, worst.1 AS state,
@@ -267,5 +282,5 @@ SELECT cluster, source, quota_key, user, client_id, broker_id, window_start_ms, 
        worst.9 AS group_usage, worst.10 AS group_p95, toInt32(worst.11) AS shared_with, worst.12 AS greediest_user,
        worst.13 AS greediest_client_id, worst.14 AS greediest_usage,
        toInt32(worst.15) AS usage_rank, toFloat64(worst.16) AS group_last
-FROM view({_worst_segments(window_s, stored=stored)})
+FROM view({_worst_segments(window_s, stored=stored, divided=divided)})
 """  # noqa: S608 - made of our own words

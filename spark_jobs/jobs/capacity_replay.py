@@ -17,8 +17,8 @@ from pyspark.sql import functions as F
 
 from spark_jobs.clickhouse import publication
 from spark_jobs.clickhouse.client import ClickHouse
-from spark_jobs.clickhouse.replay_query import REPLAY, REPLAY_SCHEMA, SUGGESTED
-from spark_jobs.clickhouse.source import read
+from spark_jobs.clickhouse.replay_query import REPLAY_SCHEMA, SUGGESTED, replay
+from spark_jobs.clickhouse.source import read_divided
 
 QUOTA = ("cluster", "source", "quota_key", "user", "client_id")
 MOST_CLIENTS = 20  # of a bucket, those with most seconds
@@ -55,7 +55,7 @@ def _throttled(
 ) -> dict[tuple[Any, ...], dict[str, Any]]:
     """Per bucket (QUOTA) the clients, most seconds first, and for how many seconds under the limits that were in force
     and under the suggested one."""
-    seconds = read(spark, clickhouse, REPLAY, REPLAY_SCHEMA, slices)
+    seconds = read_divided(spark, clickhouse, replay, REPLAY_SCHEMA, slices)
     member = (*QUOTA, "member_user", "member_client_id")
     at_broker = seconds.groupBy(*member, "broker_id").agg(F.sum("before_s").alias("b"), F.sum("after_s").alias("a"))
     worst = at_broker.groupBy(*member).agg(F.max("b").alias("before_s"), F.max("a").alias("after_s"))

@@ -5,16 +5,19 @@ Both give the same rows. usage_1m costs a third, and a range of weeks reads what
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial, reduce
 from typing import Any, NamedTuple
 
 from pyspark.sql import DataFrame, SparkSession
 
 from spark_jobs.clickhouse import queries, rollup
 from spark_jobs.clickhouse.client import ClickHouse
+from spark_jobs.clickhouse.divisions import divided
 from spark_jobs.clickhouse.publication import Run
 from spark_jobs.clickhouse.slices import Count, slices, step_ms
-from spark_jobs.clickhouse.source import read
+from spark_jobs.clickhouse.source import read_divided
 from spark_jobs.clickhouse.usage_query import SETTINGS, usage
 from spark_jobs.time_range import THROTTLE_LOOKBACK_MS, TimeRange
 
@@ -44,21 +47,31 @@ def parts(when: TimeRange) -> list[tuple[TimeRange, bool]]:
 
 def counted(clickhouse: ClickHouse, when: TimeRange, source: str, cluster: str) -> list[Part]:
     """Brings usage_1m up to date and counts the rows of each part of the range. Raises SourceError."""
-    found = []
-    for part, stored in parts(when):
-        bounds = {"from_ms": part.from_ms, "to_ms": part.to_ms, "source": source, "cluster": cluster}
-        steps = {**bounds, "step_ms": step_ms(part)}
-        if stored:
-            rollup.refresh(clickhouse, source, part.from_ms, part.to_ms)
-            counts = clickhouse.rows(queries.COUNTS_STORED, steps)
-            if counts:
-                bad = clickhouse.rows(queries.BAD_STORED, bounds)[0]["bad"]
-                counts[-1].update(bad=bad, samples=counts[-1]["samples"] + bad)
-        else:
-            steps["from_ms"] = max(part.from_ms - THROTTLE_LOOKBACK_MS, 0)
-            counts = clickhouse.rows(queries.COUNTS, steps)
-        found.append(Part(part, stored, counts))
-    return found
+    return [
+        stored_counts(clickhouse, part, source, cluster) if stored else _raw_counts(clickhouse, part, source, cluster)
+        for part, stored in parts(when)
+    ]
+
+
+def stored_counts(clickhouse: ClickHouse, when: TimeRange, source: str, cluster: str) -> Part:
+    """The rows of usage_1m, which is brought up to date first. Raises SourceError."""
+    rollup.refresh(clickhouse, source, when.from_ms, when.to_ms)
+    bounds = _bounds(when, source, cluster)
+    counts = clickhouse.rows(queries.COUNTS_STORED, bounds)
+    if counts:
+        bad = clickhouse.rows(queries.BAD_STORED, bounds)[0]["bad"]
+        counts[-1].update(bad=bad, samples=counts[-1]["samples"] + bad)
+    return Part(when, True, counts)
+
+
+def _raw_counts(clickhouse: ClickHouse, when: TimeRange, source: str, cluster: str) -> Part:
+    bounds = {**_bounds(when, source, cluster), "from_ms": max(when.from_ms - THROTTLE_LOOKBACK_MS, 0)}
+    return Part(when, False, clickhouse.rows(queries.COUNTS, bounds))
+
+
+def _bounds(when: TimeRange, source: str, cluster: str) -> dict[str, Any]:
+    times = {"from_ms": when.from_ms, "to_ms": when.to_ms, "window_ms": when.window_ms, "step_ms": step_ms(when)}
+    return {**times, "source": source, "cluster": cluster}
 
 
 def read_usage(spark: SparkSession, clickhouse: ClickHouse, run_of: Run, found: list[Part]) -> DataFrame:
@@ -68,18 +81,20 @@ def read_usage(spark: SparkSession, clickhouse: ClickHouse, run_of: Run, found: 
     frames = []
     for stored in (False, True):
         pieces = [
-            {**piece, **of_run}
-            for part in found
-            if part.stored is stored and part.counts
-            for piece in slices_of(part, cores)
+            piece for part in found if part.stored is stored for piece in slices_of(clickhouse, part, cores, of_run)
         ]
         if pieces:
-            query = f"{usage(run_of.when.window_s, stored=stored)} {SETTINGS}"
-            frames.append(read(spark, clickhouse, query, queries.USAGE_SCHEMA, pieces))
-    return frames[0] if len(frames) == 1 else frames[0].unionAll(frames[1])
+            query = partial(_usage, run_of.when.window_s, stored=stored)
+            frames.append(read_divided(spark, clickhouse, query, queries.USAGE_SCHEMA, pieces))
+    return reduce(DataFrame.unionAll, frames)
 
 
-def slices_of(part: Part, cores: int) -> list[dict[str, Any]]:
-    """Query parameters of each slice of the part, see `slices`."""
-    counts = [Count(row["cluster"], row["quota_key"], row["start_ms"], row["samples"]) for row in part.counts]
-    return slices(counts, part.when, cores)
+def _usage(window_s: int, *, stored: bool, divided: bool) -> str:
+    return f"{usage(window_s, stored=stored, divided=divided)} {SETTINGS}"
+
+
+def slices_of(clickhouse: ClickHouse, part: Part, cores: int, of_run: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Query parameters of each slice of the part, see `slices` and `divisions`."""
+    counts = [Count(row["cluster"], row["quota_key"], row["start_ms"], row["weight"]) for row in part.counts]
+    pieces = ({**piece, **of_run} for piece in slices(counts, part.when, cores))
+    return divided(clickhouse, pieces, stored=part.stored)

@@ -27,6 +27,7 @@ from pathlib import Path
 import psutil
 
 from spark_jobs.clickhouse.client import ClickHouse
+from spark_jobs.clickhouse.divisions import is_divided
 from spark_jobs.clickhouse.rollup import refresh
 from spark_jobs.clickhouse.usage_query import SETTINGS, usage
 from spark_jobs.jobs.usage_windows import counted, slices_of
@@ -139,16 +140,17 @@ def slice_mib(clickhouse: RunningClickHouse, cluster: str, when: TimeRange) -> f
     """The greatest peak memory of the queries that a job's tasks send, in MiB."""
     reader = ClickHouse(clickhouse.url)
     pieces = [
-        (part, {**piece, "source": "gateway", "run": "none"})
+        (part, piece)
         for part in counted(reader, when, "gateway", cluster)
-        for piece in slices_of(part, os.cpu_count() or 1)
+        for piece in slices_of(reader, part, os.cpu_count() or 1, {"source": "gateway", "run": "none"})
     ]
     most = 0.0
     for part, piece in pieces:
         done = threading.Event()
         with ThreadPoolExecutor(1) as pool:
             peak = pool.submit(_peak_mib, clickhouse, done)
-            _spent(clickhouse, f"{usage(60, stored=part.stored)} {SETTINGS} FORMAT Null", piece)
+            query = usage(60, stored=part.stored, divided=is_divided(piece))
+            _spent(clickhouse, f"{query} {SETTINGS} FORMAT Null", piece)
             done.set()
             most = max(most, peak.result())
     return most

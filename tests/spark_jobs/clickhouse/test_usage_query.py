@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from spark_jobs.clickhouse.usage_query import SETTINGS, STORE_MINUTES, usage
+from spark_jobs.clickhouse.usage_query import SETTINGS, store_minutes, usage
 from tests.kit.clickhouse import RunningClickHouse
 from tests.kit.recent import FRIDAY_MS
 from tests.spark_jobs.clickhouse.naive_usage import Row, Verdict, verdicts
@@ -46,7 +46,7 @@ def insert(store: Any, rows: list[Row], cluster: str, *, bare: bool = False) -> 
             "muted_ms": pa.array([row.muted_ms for row in rows], pa.uint32()),
             "limit": pa.array([row.limit for row in rows], pa.float64()),
             "limit_known": pa.array([row.limit_known for row in rows], pa.uint8()),
-            "bucket_user": pa.array([row.bucket_user or row.user for row in rows]),
+            "bucket_user": pa.array([row.bucket_user for row in rows]),
             "bucket_client_id": pa.array([row.bucket_client_id for row in rows]),
         }
     store.insert("quota_usage", pa.table(table), token=f"{cluster}/{next(_numbers)}")
@@ -67,7 +67,7 @@ def query(
     }
     with clickhouse.writer.connect() as client:
         if stored:
-            client.command(STORE_MINUTES, parameters)
+            client.command(store_minutes(), parameters)
         return list(client.query(f"{usage(window_s, stored=stored)} {SETTINGS}", parameters).named_results())
 
 
@@ -174,6 +174,25 @@ def test_rows_of_other_collectors_are_averaged_at_any_interval(clickhouse: Runni
     insert(clickhouse.store, rows, f"bare-{step_s}", bare=True)
     (row,) = query(clickhouse, f"bare-{step_s}", START, START + MINUTE)
     assert (row["usage_avg"], row["usage_p95"], row["group_p95"], row["state"]) == (80.0, 80.0, 80.0, "unknown")
+
+
+def test_memory_of_long_windows_does_not_grow_by_the_square_of_their_length(clickhouse: RunningClickHouse) -> None:
+    """A row a minute of 200 clients, in windows of five minutes: 2,400 arrays of 300 seconds, 6 MB of each kind."""
+    cluster, minutes = "long-windows", 60
+    rows = [
+        Row(START + at * MINUTE, "u", f"c{client}", 1, 80.0, 0.0, "g", MINUTE, 100.0, 1, "u", f"c{client}")
+        for client in range(200)
+        for at in range(minutes)
+    ]
+    insert(clickhouse.store, rows, cluster)
+    query(clickhouse, cluster, START, START + minutes * MINUTE, stored=True)
+    bounds = {"from_ms": START, "to_ms": START + minutes * MINUTE, "window_ms": 300_000, "run": "none"}
+    with clickhouse.writer.connect() as client:
+        found = client.query(
+            f"{usage(300, stored=True)} {SETTINGS}, max_memory_usage = 500000000",
+            {**bounds, "source": "gateway", "cluster": cluster, "quota_key": PRODUCE},
+        ).result_rows
+    assert len(found) == 200 * minutes // 5
 
 
 def test_limit_change_within_a_window_splits_it(clickhouse: RunningClickHouse) -> None:
