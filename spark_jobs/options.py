@@ -10,6 +10,8 @@ from typing import Any
 from spark_jobs.time_range import TimeRange
 from spark_jobs.transforms.thresholds import Thresholds
 
+MOST_ROWS = 10_000  # of a report by client, unless more are asked for
+
 
 @dataclass(frozen=True, slots=True)
 class Options:
@@ -23,11 +25,16 @@ class Options:
     cluster: str = ""
     user: str = ""
     client_id: str = ""
-    top: int = 0  # rows of the report; 0: all
+    top: int = 0  # rows of the report; 0: all, of a report by client MOST_ROWS
     thresholds: Thresholds = field(default_factory=Thresholds)
     checkpoint: Path | None = None  # directory of a stream; None: one run over `when`
     once: bool = False  # a stream ends when all present input is processed
     master: str = ""  # Spark's master URL; '': that of spark-submit, else local
+
+    @property
+    def most(self) -> int:
+        """Rows of a report by client."""
+        return self.top or MOST_ROWS
 
     def chosen(self, rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
         """Filters and truncates report rows; keeps their order."""

@@ -13,8 +13,6 @@ import pyarrow as pa
 from spark_jobs.clickhouse.client import ClickHouse
 from spark_jobs.clickhouse.publication import STAGING, Run
 
-MOST_ROWS = 10_000  # of a report, unless more are asked for
-
 _PARTS = 120  # maximum number of parts of the range in a client's history
 _CLIENT = "cluster, source, quota_key, user, client_id"
 _STAGED = f"headroom.{STAGING} WHERE run = {{run:String}} AND window_start >= toDateTime({{reported_s:Int64}})"

@@ -5,10 +5,11 @@ Reads client_instances, pushes, points_1h, quota_usage and client_software; writ
 
 from __future__ import annotations
 
+import sys
 import time
 from typing import Any, NamedTuple
 
-from pyspark.sql import DataFrame, SparkSession, Window
+from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
 from spark_jobs import cli
@@ -39,14 +40,21 @@ def run(options: Options) -> list[dict[str, Any]]:
         session(NAME, options.master) as spark,
         progress(NAME, spark.sparkContext),
     ):
-        found = inventory(_inputs(spark, clickhouse, options), options.when.to_ms).toArrow().to_pylist()
-        if not found:
+        clients = inventory(_inputs(spark, clickhouse, options), options.when.to_ms).cache()
+        counts = {row["status"]: row["count"] for row in clients.groupBy("status").count().collect()}
+        if not counts:
             raise NothingToReadError("no client was seen in this time")
-        rows = sorted(found, key=lambda row: (_PLACES.index(row["status"]), -row["series"], *(row[n] for n in _CLIENT)))
-        job_run.rows_out = len(rows)
-        for status in _PLACES:
-            job_run.stats[status] = float(sum(row["status"] == status for row in rows))
-    return options.chosen(rows)
+        job_run.rows_out = sum(counts.values())
+        job_run.stats.update({status: float(counts.get(status, 0)) for status in _PLACES})
+        found = worst_first(clients.where(_chosen(options))).limit(options.most).toArrow().to_pylist()
+    if not options.top and len(found) == options.most:
+        sys.stderr.write(f"headroom: these are the first {len(found)} clients; --top shows more\n")
+    return found
+
+
+def _chosen(options: Options) -> Column:
+    of_user = F.col("user") == options.user if options.user else F.lit(True)
+    return of_user & (F.col("client_id") == options.client_id) if options.client_id else of_user
 
 
 class Inputs(NamedTuple):
@@ -56,6 +64,12 @@ class Inputs(NamedTuple):
     series: DataFrame
     traffic: DataFrame
     issues: DataFrame
+
+
+def worst_first(clients: DataFrame) -> DataFrame:
+    """Clients with problems first, then those with most series."""
+    place = F.array_position(F.array(*map(F.lit, _PLACES)), F.col("status"))
+    return clients.orderBy(place, F.col("series").desc(), *_CLIENT)
 
 
 _PLACES = ("known issue", "silent", "no telemetry", "gone", "reports")

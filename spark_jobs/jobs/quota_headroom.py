@@ -40,7 +40,7 @@ WATERMARK_MARGIN_MS = 60_000  # an insert in progress may become visible after r
 
 def run(options: Options) -> list[dict[str, Any]]:
     """Runs the job and returns the report: the latest complete window per client and quota key, worst first, of at most
-    `report_query.MOST_ROWS` clients unless `options.top` is more.
+    `options.most` clients.
 
     All windows of the range are written; a later run over the same windows replaces them. A run whose range ends now
     also recomputes earlier windows that received input since the last run.
@@ -85,10 +85,10 @@ def run(options: Options) -> list[dict[str, Any]]:
 
 def _worst(clickhouse: ClickHouse, run_of: Run, options: Options) -> list[dict[str, Any]]:
     """The rows of the report, worst first."""
-    chosen = {"user": options.user, "client_id": options.client_id, "most": options.top or report_query.MOST_ROWS}
+    chosen = {"user": options.user, "client_id": options.client_id, "most": options.most}
     ranked = {**chosen, "levels": list(LEVELS)}
     found = report_query.worst(clickhouse, run_of, options.when.from_ms, headroom_report.COLUMNS, **ranked)
-    if not options.top and len(found) == report_query.MOST_ROWS:
+    if not options.top and len(found) == options.most:
         sys.stderr.write(f"headroom: these are the {len(found)} worst clients; quota_utilization has all\n")
     return headroom_report.worst_first(found)
 

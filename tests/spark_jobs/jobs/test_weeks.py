@@ -126,3 +126,6 @@ def test_inventory_lists_clients_without_telemetry(spark: SparkSession, weeks: s
     assert {row["user"]: row["status"] for row in rows} == dict.fromkeys(
         ("idle", "wave", "rising", "full"), "no telemetry"
     )
+    assert [row["user"] for row in rows] == ["full", "idle", "rising", "wave"]
+    assert invoke("client-inventory", weeks, "--top", "2") == rows[:2]
+    assert invoke("client-inventory", weeks, "--user", "rising", "--client-id", "app") == [rows[2]]
