@@ -26,7 +26,9 @@ BAD_NUMBER = f"NOT (isFinite(rate) AND rate >= 0 AND rate <= {LARGEST_RATE:.0f} 
 # expression. `view` and the earlier planner take 0.2; a server without that planner ignores the setting.
 SETTINGS = "SETTINGS enable_analyzer = 0, short_circuit_function_evaluation = 'force_enable'"
 
-_CLIENT = "cluster, source, quota_key, user, client_id, broker_id, window_ms"
+# All rows of a query have one cluster, source and quota key: the steps do not group by these.
+_KEY = "{cluster:String} AS cluster, {source:String} AS source, {quota_key:String} AS quota_key"
+_CLIENT = "user, client_id, broker_id, window_ms"
 _QUOTA = "limit_known, row_limit, entity, bucket_user, bucket_client_id"
 
 _OF_KEY = "source = {source:String} AND cluster = {cluster:String} AND quota_key = {quota_key:String}"
@@ -43,8 +45,8 @@ OF_CLIENTS = """
 def _samples(*, divided: bool) -> str:
     usable = f"{_OF_KEY} AND NOT ({BAD_NUMBER})" + (f" AND {OF_CLIENTS}" if divided else "")
     return f"""
-SELECT cluster, toString(source) AS source, quota_key, toValidUTF8(q.user) AS user,
-       toValidUTF8(q.client_id) AS client_id, broker_id, gateway_id, ip, bytes, rate, limit_known,
+SELECT toValidUTF8(q.user) AS user, toValidUTF8(q.client_id) AS client_id, broker_id, gateway_id, ip, bytes, rate,
+       limit_known,
        ifNull(if(limit > {LARGEST_RATE:.0f}, -1, limit), -1) AS row_limit,
        toValidUTF8(matched_entity) AS entity, toValidUTF8(q.bucket_user) AS bucket_user,
        toValidUTF8(q.bucket_client_id) AS bucket_client_id, received_at,
@@ -104,7 +106,7 @@ def _stored_meters(window_s: int, *, divided: bool) -> str:
     """The same, read from the rollup, for windows of whole minutes."""
     stored = _STORED + (f" AND {OF_CLIENTS}" if divided else "")
     minutes = window_s // 60
-    key = "cluster, source, quota_key, user, client_id, broker_id"
+    key = "user, client_id, broker_id"
     quota = "limit_known, limit, matched_entity, bucket_user, bucket_client_id"
     meter = "limit_known, limit AS row_limit, matched_entity AS entity, bucket_user, bucket_client_id, cadence_s"
     if minutes == 1:  # each row is a window: no grouping
@@ -133,7 +135,7 @@ def store_minutes(*, divided: bool = False) -> str:
     """The INSERT that computes minutes of usage_1m. Parameters: those of `meters`, computed_ms."""
     return f"""
 INSERT INTO headroom.usage_1m
-SELECT cluster, source, quota_key, toDateTime(intDiv(window_ms, 1000)) AS window_start, user, client_id, broker_id,
+SELECT {_KEY}, toDateTime(intDiv(window_ms, 1000)) AS window_start, user, client_id, broker_id,
        gateway_id, ip, cadence_s, limit_known, row_limit, entity, bucket_user, bucket_client_id, meter_rates,
        meter_area, meter_bytes, meter_samples, meter_throttle_ms, meter_muted, meter_muted_at, newest,
        fromUnixTimestamp64Milli({{computed_ms:Int64}})
@@ -177,13 +179,13 @@ def _limits(*, divided: bool) -> str:
     """Limits that Spark resolved for clients whose rows do not carry them."""
     of_clients = f" AND {OF_CLIENTS}" if divided else ""
     return f"""
-SELECT cluster, quota_key, user, client_id,
+SELECT user, client_id,
        arraySort(groupUniqArray((from_ms, to_ms, toString(state), limit, matched_entity, bucket_user,
                                  bucket_client_id))) AS epochs
 FROM headroom.quota_client_limits
 WHERE run = {{run:String}} AND cluster = {{cluster:String}} AND quota_key = {{quota_key:String}}
   AND from_ms < {{to_ms:Int64}} AND to_ms > {{from_ms:Int64}}{of_clients}
-GROUP BY cluster, quota_key, user, client_id"""  # noqa: S608 - made of our own words
+GROUP BY user, client_id"""  # noqa: S608 - made of our own words
 
 
 # Segments: (first second, end, state, limit, entity, bucket_user, bucket_client_id, part)
@@ -217,7 +219,7 @@ FROM (
            arrayJoin(if(parts[1].2 > 0, {_KNOWN_SEGMENTS},
                         if(empty(l.epochs), {_UNRESOLVED}, {_RESOLVED_SEGMENTS}))) AS segment
     FROM view({_windows(window_s, stored=stored, divided=divided)}) AS w
-    LEFT JOIN ({_limits(divided=divided)}) AS l USING (cluster, quota_key, user, client_id)
+    LEFT JOIN ({_limits(divided=divided)}) AS l USING (user, client_id)
 )
 WHERE end_s > first_s"""  # noqa: S608 - made of our own words
 
@@ -238,7 +240,7 @@ def buckets(window_s: int, *, stored: bool, divided: bool = False) -> str:
     """Per bucket, broker and window the per-second sum of its members; members ordered by usage, highest first."""
     measured = f"{_mean('covered')} AS own_mean, {_p95('covered')} AS own_p95, arrayMax(rates) AS own_max"
     return f"""
-SELECT cluster, source, quota_key, broker_id, window_ms, state, row_limit, any(entity) AS entity, bucket_user,
+SELECT {_KEY}, broker_id, window_ms, state, row_limit, any(entity) AS entity, bucket_user,
        bucket_client_id, min(s.first_s) AS first_s, max(s.end_s) AS end_s, max(s.covered) AS any_covered,
        sumForEach(s.rates) AS rates, maxForEach(s.sampled) AS sampled, sum(s.area) AS area,
        {_mean("any_covered")} AS group_usage, {_p95("any_covered")} AS group_p95,
@@ -248,14 +250,14 @@ SELECT cluster, source, quota_key, broker_id, window_ms, state, row_limit, any(e
            (user, client_id, s.own_mean, s.own_p95, s.own_max, samples, throttle_ms, muted_ms))) AS members,
        members[1] AS greediest
 FROM (SELECT *, {measured} FROM view({_segments(window_s, stored=stored, divided=divided)})) AS s
-GROUP BY cluster, source, quota_key, broker_id, window_ms, state, row_limit, bucket_user, bucket_client_id
+GROUP BY broker_id, window_ms, state, row_limit, bucket_user, bucket_client_id
 """  # noqa: S608 - made of our own words
 
 
 def _worst_segments(window_s: int, *, stored: bool, divided: bool) -> str:
     """Per client, broker and window the segment in which its bucket is closest to the limit."""
     return f"""
-SELECT cluster, source, quota_key, member.1 AS user, member.2 AS client_id, broker_id, window_ms AS window_start_ms,
+SELECT member.1 AS user, member.2 AS client_id, broker_id, window_ms AS window_start_ms,
        any(member.6) AS samples, any(member.7) AS throttle_ms, any(member.8) AS muted_ms,
        argMax((state, row_limit, entity, bucket_user, bucket_client_id, member.3, member.4, member.5, group_usage,
                group_p95, length(members) - 1, greediest.1, greediest.2, greediest.3, position,
@@ -264,7 +266,7 @@ SELECT cluster, source, quota_key, member.1 AS user, member.2 AS client_id, brok
                / row_limit, 0))) AS worst
 FROM view({buckets(window_s, stored=stored, divided=divided)})
 ARRAY JOIN members AS member, arrayEnumerate(members) AS position
-GROUP BY cluster, source, quota_key, user, client_id, broker_id, window_ms
+GROUP BY user, client_id, broker_id, window_ms
 """  # noqa: S608 - made of our own words
 
 
@@ -275,7 +277,7 @@ def usage(window_s: int, *, stored: bool = False, divided: bool = False) -> str:
     Parameters: from_ms, to_ms (from on the grid), window_ms, source, cluster, quota_key, run; if `divided`, those of
     OF_CLIENTS."""
     return f"""
-SELECT cluster, source, quota_key, user, client_id, broker_id, window_start_ms, toInt64(samples) AS samples,
+SELECT {_KEY}, user, client_id, broker_id, window_start_ms, toInt64(samples) AS samples,
        toFloat64(throttle_ms) AS throttle_ms, toFloat64(muted_ms) AS muted_ms, worst.1 AS state,
        if(worst.2 < 0, NULL, worst.2) AS limit, worst.3 AS matched_entity, worst.4 AS bucket_user,
        worst.5 AS bucket_client_id, worst.6 AS usage_avg, worst.7 AS usage_p95, worst.8 AS usage_max,
