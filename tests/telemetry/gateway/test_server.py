@@ -199,7 +199,7 @@ def test_partial_pushes_stay_within_budget_and_block_nobody() -> None:
 
 def test_slow_request_and_idle_connection_are_closed() -> None:
     async def wait() -> None:
-        gateway = new_gateway(local=lambda *_: {}, frame_timeout_s=0.1, idle_timeout_s=0.8)
+        gateway = new_gateway(local=lambda *_: {}, frame_timeout_s=0.1, idle_timeout_s=3.0)
         address = await gateway.start([])
         slow_reader, slow_writer = await asyncio.open_connection(*address)
         idle_reader, _idle_writer = await asyncio.open_connection(*address)

@@ -183,7 +183,7 @@ async def test_invalid_grpc_request_is_refused_permanently(tmp_path: Path) -> No
 
 @in_loop
 async def test_slow_or_truncated_request_does_not_affect_others(tmp_path: Path) -> None:
-    async with opened(tmp_path, timeout_s=1.0) as receivers:
+    async with opened(tmp_path, timeout_s=3.0) as receivers:
         host, _, port = receivers.http.rpartition(":")
         head = (
             b"POST /v1/metrics HTTP/1.1\r\nHost: h\r\nContent-Type: application/x-protobuf\r\nContent-Length: 9\r\n\r\n"

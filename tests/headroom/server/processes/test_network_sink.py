@@ -11,6 +11,7 @@ import signal
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import psutil
@@ -159,7 +160,8 @@ def test_killed_process_loses_no_acknowledged_push(headroom: Served) -> None:
             restarts = headroom.metrics()["headroom_network_restarts_total"]
             victim.kill()
             await asyncio.to_thread(eventually, headroom.metrics, restarted(restarts + 1))
-            assert headroom.metrics()["headroom_records_difference"] == 0
+            difference = partial(eventually, headroom.metrics, lambda found: found["headroom_records_difference"] == 0)
+            await asyncio.to_thread(difference)
             await asyncio.to_thread(eventually, headroom.ready, lambda answer: answer[0] == 200)
         await asyncio.sleep(0.5)
         await load.stop()

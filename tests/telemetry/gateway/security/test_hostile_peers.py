@@ -192,7 +192,7 @@ def test_slow_request_and_stalled_handshake_time_out(tmp_path: Path) -> None:
     push = struct.pack(">ihhih", 1 << 10, 72, 0, 1, 4) + b"slow"
 
     async def attack() -> None:
-        limits: dict[str, Any] = {"frame_timeout_s": 2.5, "handshake_timeout_s": 2.5, "idle_timeout_s": 600.0}
+        limits: dict[str, Any] = {"frame_timeout_s": 2.5, "handshake_timeout_s": 5.0, "idle_timeout_s": 600.0}
         async with attacked(tmp_path, **limits) as victim:
             half = victim.plain()
             half.sendall(client_hello()[:20])
