@@ -1,50 +1,64 @@
 """Divides slices that are too large although they have a single step of time: by intervals of clients.
 
 All members of a bucket must be in one slice, because their rates are summed per second. So boundaries are between
-clients if each bucket has one client, between users if each has one user, and elsewhere a slice stays whole. Intervals
-follow the sorting key of quota_usage and usage_1m (user, client_id), so each slice reads its own rows only.
+clients if each bucket has one client, between users if each has one user, and between client-ids if each has one
+client-id. If some buckets have several users and some several client-ids, a slice stays whole. The first two follow the
+sorting key of quota_usage and usage_1m (user, client_id), so each slice reads its own rows only.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from spark_jobs.clickhouse.client import ClickHouse
 from spark_jobs.clickhouse.slices import SLICE_ROWS
+from spark_jobs.clickhouse.usage_query import OF_KEY
 from spark_jobs.time_range import THROTTLE_LOOKBACK_MS
 
-_OF_KEY = "source = {source:String} AND cluster = {cluster:String} AND quota_key = {quota_key:String}"
 _RAW = f"""headroom.quota_usage
 WHERE ts >= fromUnixTimestamp64Milli({{from_ms:Int64}} - {THROTTLE_LOOKBACK_MS})
-  AND ts < fromUnixTimestamp64Milli({{to_ms:Int64}}) AND {_OF_KEY}"""
+  AND ts < fromUnixTimestamp64Milli({{to_ms:Int64}}) AND {OF_KEY}"""
 _STORED = f"""headroom.usage_1m
 WHERE window_start >= toDateTime(intDiv({{from_ms:Int64}}, 1000))
-  AND window_start < toDateTime(intDiv({{to_ms:Int64}}, 1000)) AND {_OF_KEY}"""
+  AND window_start < toDateTime(intDiv({{to_ms:Int64}}, 1000)) AND {OF_KEY}"""
 _RESOLVED = """headroom.quota_client_limits
 WHERE run = {run:String} AND cluster = {cluster:String} AND quota_key = {quota_key:String} AND state = 'limited'"""
 
-# The widest bucket: _CLIENT, _USER (several clients of one user) or _SEVERAL_USERS. Hashes take less memory than names.
-_WIDEST = """
-SELECT max(multiIf(first_user != last_user, 2, first_client_id != last_client_id, 1, 0)) AS widest
+# Whether buckets have several users, and several client-ids. Hashes take less memory than names.
+_SHARED = """
+SELECT max(first_user != last_user) AS by_users, max(first_client_id != last_client_id) AS by_client_ids
 FROM (
     SELECT min(cityHash64(user)) AS first_user, max(cityHash64(user)) AS last_user,
            min(cityHash64(client_id)) AS first_client_id, max(cityHash64(client_id)) AS last_client_id
     FROM {rows}
     GROUP BY cityHash64(bucket_user, bucket_client_id)
 )"""
-_CLIENT, _USER, _SEVERAL_USERS = range(3)
 
-# Some clients, chosen by their hash, and the weight of each. A name that is no UTF-8 cannot be a parameter, so it is no
+# Some clients, chosen by their hash, and their weight. A name that is no UTF-8 cannot be a parameter, so it is no
 # boundary.
-_CLIENTS = """
-SELECT user, client_id, greatest({samples}, intDiv({{window_ms:Int64}}, 1000) * uniq({window})) AS weight
+_NAMES = """
+SELECT toString({user}) AS first, toString({client_id}) AS second,
+       greatest({samples}, intDiv({{window_ms:Int64}}, 1000) * uniq(user, client_id, {window})) AS weight
 FROM {rows} AND cityHash64(user, client_id) % {{one_of:UInt32}} = 0
-GROUP BY user, client_id
-HAVING isValidUTF8(user) AND isValidUTF8(client_id)
-ORDER BY user, client_id"""
+GROUP BY first, second
+HAVING isValidUTF8(first) AND isValidUTF8(second)
+ORDER BY first, second"""
 _CHOSEN = 20_000  # clients from which boundaries are chosen: slices differ by a per cent or two
 _LEAST_WEIGHT = 60  # of a client, about
+
+_EVERYONE = {"from_user": "", "from_client_id": "", "to_user": "", "to_client_id": "", "is_last": 1}
+_EVERY_CLIENT_ID = {"least_client_id": "", "below_client_id": "", "is_last_client_id": 1}
+
+
+class _Shared(NamedTuple):
+    """Who shares a bucket."""
+
+    by_users: bool
+    by_client_ids: bool
+
+
+_NOBODY = _Shared(by_users=False, by_client_ids=False)
 
 
 def divided(
@@ -60,9 +74,10 @@ def divided(
     of usage_1m. Without `whole_buckets` the members of a bucket may be apart. Raises SourceError."""
     for piece in pieces:
         number = -(-piece["weight"] // most)
-        widest = _widest(clickhouse, piece, stored=stored) if number > 1 and whole_buckets else _CLIENT
-        if number > 1 and widest != _SEVERAL_USERS:
-            yield from _intervals(clickhouse, piece, number, by_user=widest == _USER, stored=stored)
+        shared = _shared(clickhouse, piece, stored=stored) if number > 1 and whole_buckets else _NOBODY
+        if number > 1 and not (shared.by_users and shared.by_client_ids):
+            starts = _starts(_names(clickhouse, piece, shared, stored=stored), number)
+            yield from ({**piece, **interval} for interval in _intervals(starts, by_client_id=shared.by_users))
         else:
             yield dict(piece)
 
@@ -72,31 +87,33 @@ def is_divided(piece: Mapping[str, Any]) -> bool:
     return "is_last" in piece
 
 
-def _intervals(
-    clickhouse: ClickHouse, piece: Mapping[str, Any], number: int, *, by_user: bool, stored: bool
-) -> Iterator[dict[str, Any]]:
-    starts = _starts(_clients(clickhouse, piece, stored=stored), number, by_user=by_user)
+def _intervals(starts: Sequence[tuple[str, str]], *, by_client_id: bool) -> Iterator[dict[str, Any]]:
     for start, end in zip([("", ""), *starts], [*starts, None], strict=True):
-        interval = {"from_user": start[0], "from_client_id": start[1], "is_last": int(end is None)}
-        yield {**piece, **interval, "to_user": end[0] if end else "", "to_client_id": end[1] if end else ""}
+        until, is_last = end or ("", ""), int(end is None)
+        if by_client_id:
+            some = {"least_client_id": start[1], "below_client_id": until[1], "is_last_client_id": is_last}
+            yield {**_EVERYONE, **some}
+        else:
+            begin = {"from_user": start[0], "from_client_id": start[1]}
+            yield {**_EVERY_CLIENT_ID, **begin, "to_user": until[0], "to_client_id": until[1], "is_last": is_last}
 
 
-def _starts(clients: Sequence[Mapping[str, Any]], number: int, *, by_user: bool) -> list[tuple[str, str]]:
-    """Where slices of about the same weight begin, without the first. `clients` are ordered."""
-    each = sum(client["weight"] for client in clients) / number
-    starts, last, filled = [], None, 0
-    for client in clients:
-        start = (client["user"], "" if by_user else client["client_id"])
-        if filled >= each and start != last:
-            starts.append(start)
+def _starts(names: Sequence[Mapping[str, Any]], number: int) -> list[tuple[str, str]]:
+    """Where slices of about the same weight begin, without the first. `names` are ordered."""
+    each = sum(name["weight"] for name in names) / number
+    starts, filled = [], 0
+    for name in names:
+        if filled >= each:
+            starts.append((name["first"], name["second"]))
             filled = 0
-        filled += client["weight"]
-        last = start
+        filled += name["weight"]
     return starts
 
 
-def _clients(clickhouse: ClickHouse, piece: Mapping[str, Any], *, stored: bool) -> list[dict[str, Any]]:
-    sql = _CLIENTS.format(
+def _names(clickhouse: ClickHouse, piece: Mapping[str, Any], shared: _Shared, *, stored: bool) -> list[dict[str, Any]]:
+    sql = _NAMES.format(
+        user="''" if shared.by_users else "user",
+        client_id="''" if shared.by_client_ids else "client_id",
         samples="sum(samples)" if stored else "count()",
         window="window_start" if stored else "intDiv(toUnixTimestamp64Milli(ts), {window_ms:Int64})",
         rows=_STORED if stored else _RAW,
@@ -105,7 +122,8 @@ def _clients(clickhouse: ClickHouse, piece: Mapping[str, Any], *, stored: bool) 
     return clickhouse.rows(sql, {**piece, "one_of": one_of})
 
 
-def _widest(clickhouse: ClickHouse, piece: Mapping[str, Any], *, stored: bool) -> int:
+def _shared(clickhouse: ClickHouse, piece: Mapping[str, Any], *, stored: bool) -> _Shared:
     limited = f"{_STORED} AND limit >= 0" if stored else f"{_RAW} AND isNotNull(limit)"
     every = [f"{limited} AND limit_known"] + ([_RESOLVED] if "run" in piece else [])
-    return max(int(clickhouse.rows(_WIDEST.format(rows=rows), piece)[0]["widest"]) for rows in every)
+    found = [clickhouse.rows(_SHARED.format(rows=rows), piece)[0] for rows in every]
+    return _Shared(*(any(row[name] for row in found) for name in _Shared._fields))

@@ -31,19 +31,22 @@ _KEY = "{cluster:String} AS cluster, {source:String} AS source, {quota_key:Strin
 _CLIENT = "user, client_id, broker_id, window_ms"
 _QUOTA = "limit_known, row_limit, entity, bucket_user, bucket_client_id"
 
-_OF_KEY = "source = {source:String} AND cluster = {cluster:String} AND quota_key = {quota_key:String}"
+OF_KEY = "source = {source:String} AND cluster = {cluster:String} AND quota_key = {quota_key:String}"
 
-# The clients of one slice of a divided window (`divisions`): an interval of the sorting key, which prunes what is read.
+# The clients of one slice of a divided window (`divisions`): an interval of the sorting key, which prunes what is read,
+# and one of client-ids.
 OF_CLIENTS = """
     (user > {from_user:String} OR (user = {from_user:String} AND client_id >= {from_client_id:String}))
     AND ({is_last:UInt8} OR user < {to_user:String}
-         OR (user = {to_user:String} AND client_id < {to_client_id:String}))"""
+         OR (user = {to_user:String} AND client_id < {to_client_id:String}))
+    AND client_id >= {least_client_id:String}
+    AND ({is_last_client_id:UInt8} OR client_id < {below_client_id:String})"""
 
 
 # Rows before the range are read only for the time they mute within it: a union ignores duplicates, so no FINAL.
 # A sample belongs to the window that contains its ts. `cadence_s` 0: a bare sample with unknown interval.
 def _samples(*, divided: bool) -> str:
-    usable = f"{_OF_KEY} AND NOT ({BAD_NUMBER})" + (f" AND {OF_CLIENTS}" if divided else "")
+    usable = f"{OF_KEY} AND NOT ({BAD_NUMBER})" + (f" AND {OF_CLIENTS}" if divided else "")
     return f"""
 SELECT toValidUTF8(q.user) AS user, toValidUTF8(q.client_id) AS client_id, broker_id, gateway_id, ip, bytes, rate,
        limit_known,
@@ -99,7 +102,7 @@ GROUP BY {_CLIENT}, {_QUOTA}, gateway_id, ip, cadence_s"""  # noqa: S608 - made 
 _STORED = """headroom.usage_1m FINAL
 WHERE window_start >= toDateTime(intDiv({from_ms:Int64}, 1000))
   AND window_start < toDateTime(intDiv({to_ms:Int64}, 1000))
-  AND {of_key}""".replace("{of_key}", _OF_KEY)
+  AND {of_key}""".replace("{of_key}", OF_KEY)
 
 
 def _stored_meters(window_s: int, *, divided: bool) -> str:

@@ -73,8 +73,7 @@ def test_slices_of_clients_together_give_the_rows_of_the_window(
         whole = pieces_of(clickhouse, cluster, len(rows), stored=stored, most=len(rows))
         pieces = pieces_of(clickhouse, cluster, len(rows), stored=stored, most=len(rows) // 7)
         assert [is_divided(piece) for piece in whole] == [False]
-        if level != "mixed":
-            assert (len(pieces) > 1) == (level != "client-id")
+        assert len(pieces) > 1 or level == "mixed"
         assert found(clickhouse, pieces, stored=stored) == found(clickhouse, whole, stored=stored)
 
 
@@ -100,14 +99,17 @@ def limits(cluster: str, buckets: dict[tuple[str, str], tuple[str, str]]) -> pa.
     return pa.Table.from_pylist(rows)
 
 
-@pytest.mark.parametrize(("of_user", "slices"), [(True, 2), (False, 1)])
-def test_buckets_of_resolved_limits_stay_whole(clickhouse: RunningClickHouse, of_user: bool, slices: int) -> None:
+@pytest.mark.parametrize(("of", "slices"), [("user", 3), ("client-id", 3), ("both", 1)])
+def test_buckets_of_resolved_limits_stay_whole(clickhouse: RunningClickHouse, of: str, slices: int) -> None:
     random_ = random.Random(7)
-    cluster = f"resolved-{of_user}"
-    clients = [(user, client_id) for user in ("u1", "u2") for client_id in ("a", "b", "c")]
+    cluster = f"resolved-{of}"
+    clients = [(user, client_id) for user in ("u1", "u2", "u3") for client_id in "abc"]
     rows = [row(at_s, *client, None, random_) for client in clients for at_s in range(120)]
     insert(clickhouse.store, rows, cluster)
-    resolved = {client: (client[0], "") if of_user else ("", client[1]) for client in clients}
+    buckets = {client: {"user": (client[0], ""), "client-id": ("", client[1])} for client in clients}
+    resolved = {
+        client: by.get(of) or by["user" if client[0] == "u1" else "client-id"] for client, by in buckets.items()
+    }
     clickhouse.store.insert("quota_client_limits", limits(cluster, resolved), token=cluster)
     whole = pieces_of(clickhouse, cluster, len(rows), stored=False, most=len(rows))
     pieces = pieces_of(clickhouse, cluster, len(rows), stored=False, most=len(rows) // 6)
