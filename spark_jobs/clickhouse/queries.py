@@ -69,7 +69,7 @@ COUNTS = f"""
 SELECT cluster, quota_key, intDiv(toUnixTimestamp64Milli(ts), {{step_ms:Int64}}) * {{step_ms:Int64}} AS start_ms,
        count() AS samples, countIf({BAD_NUMBER}) AS bad, countIf(limit_known = 0) AS unresolved,
        greatest(samples, intDiv({{window_ms:Int64}}, 1000) * uniq(
-           user, client_id, broker_id, intDiv(toUnixTimestamp64Milli(ts), {{window_ms:Int64}}))) AS weight,
+           cityHash64(user, client_id, broker_id, intDiv(toUnixTimestamp64Milli(ts), {{window_ms:Int64}})))) AS weight,
        toUnixTimestamp64Milli(max(received_at)) AS newest_ms
 FROM headroom.quota_usage
 WHERE {_RANGE} AND {OF_SOURCE}
