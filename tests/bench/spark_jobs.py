@@ -8,7 +8,7 @@ remains of it after 1.5 times the SQL, `_one_client` the SQL with half of the ro
 greatest sum of the processes' proportional set sizes, and `_slice_memory` the server's for the largest query of a task.
 Whole hours of a range come from usage_1m, which is stored before the job (`_storing_usage_1m`). Merges are stopped
 meanwhile, because their CPU would count as that of whatever runs. 100,000,000 rows take a quarter of an hour; half of
-them from one client are tried up to 10,000,000. Rows in DIR are kept for the next run.
+them from one client are tried up to 10,000,000. Rows in DIR are kept for the next run of the same sizes.
 """
 
 from __future__ import annotations
@@ -84,8 +84,9 @@ def main() -> None:
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory() as directory:
         data = asked.data or Path(directory) / "data"
-        with running_clickhouse(data.absolute()) as clickhouse:
-            for rows in asked.rows:
+        for rows in asked.rows:
+            # A server each: hours that one size has stored in usage_1m would count as up to date for the next.
+            with running_clickhouse((data / str(rows)).absolute()) as clickhouse:
                 measure(clickhouse, rows, asked.clients, Path(directory))
 
 
