@@ -68,7 +68,7 @@ class ClientConnection(TimedConnection, UpstreamOwner):
         self._session: ProxiedConnection | None = None
         self._upstream: UpstreamConnection | None = None
         self._early: list[bytes] = []  # bytes received before the upstream was connected
-        self._address: str | None = None  # None: not admitted
+        self._peer: tuple[str, int] | None = None  # None: not admitted
         self._upstream_quiet_sweeps = 0
         self._authenticates = self._draining = self._full = False  # _authenticates: and has not done so yet
 
@@ -79,7 +79,7 @@ class ClientConnection(TimedConnection, UpstreamOwner):
         if peer is None or self._gateway.admission.admit(peer[0]) is not None:  # None: reset before it was accepted
             self._transport.abort()
             return
-        self._address = peer[0]
+        self._peer = peer[:2]
         self._gateway.clients.add(self)
         self._gateway.counts.connections += 1
         try:
@@ -127,7 +127,8 @@ class ClientConnection(TimedConnection, UpstreamOwner):
             self.go_on()
 
     def _begin(self, broker_id: int) -> ProxiedConnection:
-        address, port = self._transport.get_extra_info("peername")[:2]
+        assert self._peer is not None
+        address, port = self._peer  # the transport of a client that has left no longer knows them
         facts = Connection(
             cluster=self._gateway.cluster,
             listener=self._security.name or self._security.protocol,
@@ -282,9 +283,9 @@ class ClientConnection(TimedConnection, UpstreamOwner):
         self._transport.close()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        if self._address is None:
+        if self._peer is None:
             return
-        self._gateway.admission.left(self, self._address)
+        self._gateway.admission.left(self, self._peer[0])
         self._gateway.clients.discard(self)
         self._gateway.counts.connections -= 1
         if not self._gateway.clients:

@@ -41,8 +41,10 @@ class Broker:
 
     def __init__(self, lie: Callable[[asyncio.StreamWriter], Awaitable[None]]) -> None:
         self._lie = lie
+        self.connections = 0
 
     async def handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.connections += 1
         with contextlib.suppress(OSError, asyncio.IncompleteReadError):
             while True:
                 request = await reader.readexactly(int.from_bytes(await reader.readexactly(4), "big"))
@@ -50,6 +52,7 @@ class Broker:
                     writer.write(ANSWER)
                 else:
                     await self._lie(writer)
+        self.connections -= 1
         writer.close()
 
 
@@ -60,8 +63,9 @@ async def silent(_: asyncio.StreamWriter) -> None:
 class Attacked:
     """A TLS gateway in front of a fake broker."""
 
-    def __init__(self, gateway: Gateway, port: int, ca: Path) -> None:
+    def __init__(self, gateway: Gateway, broker: Broker, port: int, ca: Path) -> None:
         self.gateway = gateway
+        self.broker = broker
         self.port = port
         self._context = ssl.create_default_context(cafile=ca)
 
@@ -107,10 +111,11 @@ async def attacked(
         security=ListenerSecurity(protocol="SSL", tls=tls.context),
         admission=AdmissionLimits(**limits),  # type: ignore[arg-type] # ints among them
     )
-    async with await asyncio.start_server(Broker(lie).handle, LOOPBACK, 0) as broker:
-        node = BrokerNode(1, LOOPBACK, broker.sockets[0].getsockname()[1])
+    broker = Broker(lie)
+    async with await asyncio.start_server(broker.handle, LOOPBACK, 0) as server:
+        node = BrokerNode(1, LOOPBACK, server.sockets[0].getsockname()[1])
         _, port = await gateway.start([node])
-        yield Attacked(gateway, port, authority.ca)
+        yield Attacked(gateway, broker, port, authority.ca)
         await gateway.close(grace_s=0)
 
 
@@ -231,6 +236,8 @@ def test_half_closed_and_reset_clients_do_not_affect_others(tmp_path: Path) -> N
                 await victim.answers_others()
                 writer.close()
             await until(lambda: victim.gateway.counts.connections == 0)
+            # also of clients that were gone before their broker was connected
+            await until(lambda: victim.broker.connections == 0)
 
     run(attack())
 
