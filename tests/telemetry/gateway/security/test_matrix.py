@@ -49,10 +49,8 @@ def check_cell(
 ) -> None:
     one = client(family, jvm, gateway.bootstrap, protocol, mechanism, user, cluster.authority.ca)
     one.produce(topic, RECORDS, PUSHES_S)
-    expected_records = RECORDS
-    if protocol == "SASL_SSL":
-        one.transact(topic, COMMITTED, [b"aborted"] * 10)
-        expected_records = RECORDS + COMMITTED
+    one.transact(topic, COMMITTED, [b"aborted"] * 10)
+    expected_records = RECORDS + COMMITTED
     assert checksum(one.consume(topic, len(expected_records))) == checksum(expected_records)
     direct = client("librdkafka", jvm, cluster.bootstrap("PLAINTEXT"), "PLAINTEXT", "", user, cluster.authority.ca)
     assert checksum(direct.consume(topic, len(expected_records))) == checksum(expected_records)
