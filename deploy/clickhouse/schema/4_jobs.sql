@@ -1,13 +1,8 @@
 -- What the Spark jobs write. Results of a run are written to a staging table and published by one INSERT SELECT, so
 -- that a run that is killed leaves nothing that anyone reads.
 
--- Rows that arrive late are found by received_at: inserts come in about its order, so a minmax index prunes well.
-ALTER TABLE headroom.quota_usage ADD INDEX IF NOT EXISTS received_at_range received_at TYPE minmax GRANULARITY 4;
-
--- Derived data: a run of the job over the same time makes it again.
-DROP TABLE IF EXISTS headroom.quota_utilization;
-
-CREATE TABLE IF NOT EXISTS headroom.quota_utilization
+-- A rerun of the job replaces its windows: the newest run_version counts (read with FINAL).
+CREATE TABLE IF NOT EXISTS {{database}}.quota_utilization
 (
     `cluster`                LowCardinality(String),
     `source`                 LowCardinality(String)    COMMENT 'source of the usage: gateway, jmx or client',
@@ -46,10 +41,14 @@ CREATE TABLE IF NOT EXISTS headroom.quota_utilization
     `culprit_share`          Nullable(Float64)         COMMENT 'its share of group_usage',
     `usage_rank`             UInt32                    COMMENT '1: this client takes most of the bucket',
     `eta_s`                  Nullable(Float64)         COMMENT 'seconds until the limit is reached, if the trend of the last ten windows holds',
+    `trend_per_min`          Nullable(Float64)         COMMENT 'change of group_usage per minute over the last ten windows; NULL with fewer than three',
+    `burst_credit`           Nullable(Float64)         COMMENT 'bytes that the bucket may send at once on this broker before it is throttled, at the end of the window',
     `level`                  Enum8('unknown' = -1, 'ok' = 0, 'watch' = 1, 'warn' = 2, 'critical' = 3, 'throttled' = 4),
     `instant_level`          Enum8('unknown' = -1, 'ok' = 0, 'watch' = 1, 'warn' = 2, 'critical' = 3, 'throttled' = 4)
                                                        COMMENT 'the level without hysteresis',
     `reason`                 String                    COMMENT 'the level in words',
+    `impact`                 LowCardinality(String)    COMMENT 'none, delayed or unknown: what the telemetry of the client says',
+    `impact_reason`          String                    COMMENT 'the impact in words',
     `software_name`          LowCardinality(String),
     `software_version`       LowCardinality(String),
     `samples`                UInt64                    COMMENT 'rows of quota_usage behind it',
@@ -65,7 +64,7 @@ TTL window_start + INTERVAL 90 DAY DELETE
 SETTINGS ttl_only_drop_parts = 1, non_replicated_deduplication_window = 10000;
 
 -- Rows of runs that are not published yet.
-CREATE TABLE IF NOT EXISTS headroom.quota_utilization_staging
+CREATE TABLE IF NOT EXISTS {{database}}.quota_utilization_staging
 (
     `run`                    String,
     `cluster` String, `source` String, `quota_key` String, `window_start` DateTime('UTC'), `window_s` UInt32,
@@ -78,7 +77,8 @@ CREATE TABLE IF NOT EXISTS headroom.quota_utilization_staging
     `incoming_bytes` Nullable(Float64), `instances` UInt32, `busiest_instance` String,
     `busiest_instance_share` Nullable(Float64), `shared_with` UInt32, `culprit_user` String,
     `culprit_client_id` String, `culprit_share` Nullable(Float64), `usage_rank` UInt32, `eta_s` Nullable(Float64),
-    `level` String, `instant_level` String, `reason` String, `software_name` String, `software_version` String,
+    `trend_per_min` Nullable(Float64), `burst_credit` Nullable(Float64),
+    `level` String, `instant_level` String, `reason` String, `impact` String, `impact_reason` String, `software_name` String, `software_version` String,
     `samples` UInt64, `complete` UInt8,
     `staged_at` DateTime('UTC') DEFAULT now()
 )
@@ -89,7 +89,7 @@ TTL staged_at + INTERVAL 1 DAY DELETE
 SETTINGS non_replicated_deduplication_window = 10000;
 
 -- A window of a cluster and source that a run published: written last.
-CREATE TABLE IF NOT EXISTS headroom.quota_utilization_windows
+CREATE TABLE IF NOT EXISTS {{database}}.quota_utilization_windows
 (
     `cluster`       LowCardinality(String),
     `source`        LowCardinality(String),
@@ -108,15 +108,67 @@ TTL window_start + INTERVAL 90 DAY DELETE
 SETTINGS ttl_only_drop_parts = 1, non_replicated_deduplication_window = 10000;
 
 -- The rows of committed windows only, each window as one run wrote it.
-CREATE VIEW IF NOT EXISTS headroom.quota_utilization_committed AS
+CREATE VIEW IF NOT EXISTS {{database}}.quota_utilization_committed
+(
+    `cluster` LowCardinality(String) COMMENT 'name of the Kafka cluster',
+    `source` LowCardinality(String) COMMENT 'source of the usage: gateway, jmx or client',
+    `quota_key` LowCardinality(String) COMMENT 'Kafka''s quota key, producer_byte_rate and so on',
+    `window_start` DateTime('UTC') COMMENT 'a multiple of window_s since the epoch',
+    `window_s` UInt32 COMMENT 'length of the window in seconds',
+    `user` LowCardinality(String) COMMENT 'principal name; '''' or <default> as in quota entities',
+    `client_id` LowCardinality(String) COMMENT 'client.id of the requests',
+    `broker_id` Int32 COMMENT 'the worst broker of the window',
+    `matched_entity` LowCardinality(String) COMMENT 'the quota entity that won',
+    `bucket_user` LowCardinality(String) COMMENT 'metric tag user of the bucket; clients equal in both tags share the quota at each broker',
+    `bucket_client_id` LowCardinality(String) COMMENT 'metric tag client-id of the bucket',
+    `limit` Nullable(Float64) COMMENT 'NULL when no quota applies',
+    `limit_known` UInt8 COMMENT '0: no quota was observed yet, level is unknown',
+    `usage` Float64 COMMENT 'mean rate of this client on the worst broker',
+    `group_usage` Float64 COMMENT 'mean rate of all clients that share the quota, on the worst broker',
+    `usage_avg` Float64 COMMENT 'mean rate',
+    `usage_p95` Float64 COMMENT '95th percentile of the rate',
+    `usage_max` Float64 COMMENT 'largest rate',
+    `utilization` Nullable(Float64) COMMENT 'group_usage / limit, uncapped',
+    `utilization_p95` Nullable(Float64) COMMENT '95th percentile of the bucket''s rate per second / limit',
+    `throttle_ms_max` Float64 COMMENT 'longest throttle time announced',
+    `throttled_s` Float64 COMMENT 'seconds of the window in which the client was muted',
+    `client_throttle_ms_max` Nullable(Float64) COMMENT 'as the client itself reported',
+    `request_latency_ms_max` Nullable(Float64) COMMENT 'as the client itself reported',
+    `queue_time_ms_max` Nullable(Float64) COMMENT 'longest time that records waited in the producer, as it reported',
+    `rebalances` Nullable(Float64) COMMENT 'rebalances of the window, as the client reported',
+    `outgoing_bytes` Nullable(Float64) COMMENT 'as the client reported',
+    `incoming_bytes` Nullable(Float64) COMMENT 'as the client reported',
+    `instances` UInt32 COMMENT 'client instances',
+    `busiest_instance` String COMMENT 'the client instance that reports most of the bytes, where several share the client id',
+    `busiest_instance_share` Nullable(Float64) COMMENT 'its share of what all instances of the client report',
+    `shared_with` UInt32 COMMENT 'other clients of the same bucket that were active in the window',
+    `culprit_user` LowCardinality(String) COMMENT 'who takes most of a shared bucket on the worst broker',
+    `culprit_client_id` LowCardinality(String) COMMENT 'client that uses most of the bucket',
+    `culprit_share` Nullable(Float64) COMMENT 'its share of group_usage',
+    `usage_rank` UInt32 COMMENT '1: this client takes most of the bucket',
+    `eta_s` Nullable(Float64) COMMENT 'seconds until the limit is reached, if the trend of the last ten windows holds',
+    `trend_per_min` Nullable(Float64) COMMENT 'change of group_usage per minute over the last ten windows; NULL with fewer than three',
+    `burst_credit` Nullable(Float64) COMMENT 'bytes that the bucket may send at once on this broker before it is throttled, at the end of the window',
+    `level` Enum8('unknown' = -1, 'ok' = 0, 'watch' = 1, 'warn' = 2, 'critical' = 3, 'throttled' = 4) COMMENT 'ok, watch, warn, critical, throttled or unknown',
+    `instant_level` Enum8('unknown' = -1, 'ok' = 0, 'watch' = 1, 'warn' = 2, 'critical' = 3, 'throttled' = 4) COMMENT 'the level without hysteresis',
+    `reason` String COMMENT 'the level in words',
+    `impact`                 LowCardinality(String)    COMMENT 'none, delayed or unknown: what the telemetry of the client says',
+    `impact_reason`          String                    COMMENT 'the impact in words',
+    `software_name` LowCardinality(String) COMMENT 'client software, from ApiVersions',
+    `software_version` LowCardinality(String) COMMENT 'version of that software',
+    `samples` UInt64 COMMENT 'rows of quota_usage behind it',
+    `complete` UInt8 COMMENT '0: the window had not ended when the job ran',
+    `run_id` UUID COMMENT 'id of the run that wrote the row',
+    `run_version` UInt64 COMMENT 'orders runs: the newest row counts'
+) AS
 SELECT u.* EXCEPT is_deleted
-FROM headroom.quota_utilization AS u FINAL
+FROM {{database}}.quota_utilization AS u FINAL
 INNER JOIN (
-    SELECT cluster, source, window_s, window_start, run_version FROM headroom.quota_utilization_windows FINAL
+    SELECT cluster, source, window_s, window_start, run_version FROM {{database}}.quota_utilization_windows FINAL
 ) AS w USING (cluster, source, window_s, window_start, run_version);
 
 -- The limits that Spark resolved for the clients of a run, as intervals: what joins usage with its bucket.
-CREATE TABLE IF NOT EXISTS headroom.quota_client_limits
+CREATE TABLE IF NOT EXISTS {{database}}.quota_client_limits
 (
     `run`              String,
     `cluster`          LowCardinality(String),
@@ -138,18 +190,39 @@ ORDER BY (run, cluster, quota_key, user, client_id, from_ms)
 TTL staged_at + INTERVAL 1 DAY DELETE
 SETTINGS non_replicated_deduplication_window = 10000;
 
-ALTER TABLE headroom.job_runs
-    ADD COLUMN IF NOT EXISTS `source` LowCardinality(String) DEFAULT '',
-    ADD COLUMN IF NOT EXISTS `owner` String DEFAULT '' COMMENT 'host and process id of the driver',
-    ADD COLUMN IF NOT EXISTS `rows_bad` UInt64 DEFAULT 0 COMMENT 'rows of the input whose numbers are no measurement',
-    ADD COLUMN IF NOT EXISTS `rows_late` UInt64 DEFAULT 0 COMMENT 'rows that arrived after their window was published',
-    ADD COLUMN IF NOT EXISTS `watermark` DateTime64(3, 'UTC') DEFAULT toDateTime64(0, 3, 'UTC')
-        COMMENT 'everything received before it is in the results';
+CREATE TABLE IF NOT EXISTS {{database}}.job_runs
+(
+    `job`                LowCardinality(String),
+    `run_id`             UUID,
+    `run_version`        UInt64,
+    `window_from`        DateTime('UTC'),
+    `window_to`          DateTime('UTC'),
+    `status`             Enum8('running' = 1, 'succeeded' = 2, 'failed' = 3),
+    `rows_in`            UInt64,
+    `rows_out`           UInt64,
+    `started_at`         DateTime64(3, 'UTC'),
+    `finished_at`        Nullable(DateTime64(3, 'UTC')),
+    `error`              String,
+    `stats`              Map(LowCardinality(String), Float64),
+    `updated_at`         DateTime64(3, 'UTC') DEFAULT now64(3),
+    `source`             LowCardinality(String) DEFAULT '',
+    `owner`              String DEFAULT ''         COMMENT 'host and process id of the driver',
+    `rows_bad`           UInt64 DEFAULT 0          COMMENT 'rows of the input whose numbers are no measurement',
+    `rows_late`          UInt64 DEFAULT 0          COMMENT 'rows that arrived after their window was published',
+    `watermark`          DateTime64(3, 'UTC') DEFAULT toDateTime64(0, 3, 'UTC')
+                         COMMENT 'everything received before it is in the results',
+    `cluster`            LowCardinality(String) DEFAULT '' COMMENT 'the cluster that the run read; '''': all',
+    `window_s`           UInt32 DEFAULT 0          COMMENT 'length of the windows in seconds',
+    `step`               String DEFAULT ''         COMMENT 'what the run does, or did last; Spark shows it, too'
+)
+ENGINE = ReplacingMergeTree(updated_at)
+ORDER BY (job, window_from, run_id)
+SETTINGS non_replicated_deduplication_window = 10000;
 
 -- One row per client, broker, gateway and minute, computed whole from quota_usage and replaced by the next computation.
 -- `rates` are the mean rates of the sixty seconds: rows add up second by second (sumForEach) before a mean or a
 -- quantile is taken, which a quantile state per client does not allow for buckets that several clients share.
-CREATE TABLE IF NOT EXISTS headroom.usage_1m
+CREATE TABLE IF NOT EXISTS {{database}}.usage_1m
 (
     `cluster`          LowCardinality(String),
     `source`           LowCardinality(String),
@@ -184,7 +257,7 @@ TTL window_start + INTERVAL 400 DAY DELETE
 SETTINGS ttl_only_drop_parts = 1;
 
 -- Which hours usage_1m holds, and how fresh: an hour is dirty when quota_usage received rows of it later.
-CREATE TABLE IF NOT EXISTS headroom.usage_1m_windows
+CREATE TABLE IF NOT EXISTS {{database}}.usage_1m_windows
 (
     `source`        LowCardinality(String),
     `window_start`  DateTime('UTC')            COMMENT 'an hour',
@@ -196,7 +269,7 @@ PARTITION BY toYYYYMM(window_start)
 ORDER BY (source, window_start)
 TTL window_start + INTERVAL 400 DAY DELETE;
 
-CREATE TABLE IF NOT EXISTS headroom.throttle_forecast
+CREATE TABLE IF NOT EXISTS {{database}}.throttle_forecast
 (
     `cluster`        LowCardinality(String),
     `source`         LowCardinality(String),
@@ -223,13 +296,16 @@ ORDER BY (cluster, source, quota_key, user, client_id, broker_id, made_at)
 TTL toDateTime(made_at) + INTERVAL 90 DAY DELETE
 SETTINGS non_replicated_deduplication_window = 10000;
 
-CREATE TABLE IF NOT EXISTS headroom.capacity_report
+-- A suggested limit goes by utilization_p99, the busiest five minutes but 1 %. The replay columns are the what-if
+-- behind it: the clients of the bucket that would have been throttled, most seconds first.
+CREATE TABLE IF NOT EXISTS {{database}}.capacity_report
 (
     `cluster`            LowCardinality(String),
     `source`             LowCardinality(String),
     `quota_key`          LowCardinality(String),
     `user`               LowCardinality(String)    COMMENT 'metric tag user of the bucket',
     `client_id`          LowCardinality(String)    COMMENT 'metric tag client-id of the bucket',
+    `broker_id`          Int32                     COMMENT 'the busiest broker',
     `made_at`            DateTime64(3, 'UTC'),
     `from_time`          DateTime64(3, 'UTC'),
     `to_time`            DateTime64(3, 'UTC'),
@@ -237,6 +313,7 @@ CREATE TABLE IF NOT EXISTS headroom.capacity_report
     `limit`              Float64,
     `utilization_mean`   Float64                   COMMENT 'on the busiest broker',
     `utilization_p95`    Float64,
+    `utilization_p99`    Float64,
     `utilization_peak`   Float64,
     `growth_per_week`    Nullable(Float64)         COMMENT 'relative growth of the daily p95',
     `throttled_share`    Float64                   COMMENT 'share of the buckets minutes with throttling',
@@ -244,6 +321,10 @@ CREATE TABLE IF NOT EXISTS headroom.capacity_report
     `suggested_limit`    Float64,
     `throttled_before`   Float64                   COMMENT 'share of minutes whose p95 is above the limit',
     `throttled_after`    Float64                   COMMENT 'the same with the suggested limit',
+    `replay_users`       Array(String)             COMMENT 'users of the clients that would have been throttled, at most twenty',
+    `replay_client_ids`  Array(String)             COMMENT 'their client ids',
+    `replay_before_s`    Array(Float64)            COMMENT 'seconds that they were throttled, at the broker with most',
+    `replay_after_s`     Array(Float64)            COMMENT 'the same with the suggested limit',
     `command`            String                    COMMENT 'the kafka-configs line that sets it',
     `run_id`             UUID
 )

@@ -1,0 +1,180 @@
+-- Usage, utilisation and muted time of one minute, per client and broker. Definitions: DECISIONS 19.
+
+-- The rows of quota_usage of the last hours once more, ordered by minute: a window of one minute is read without the
+-- rest of its hour. Rows that others insert into quota_usage arrive here too.
+CREATE TABLE IF NOT EXISTS {{database}}.quota_usage_recent
+(
+    `minute`             DateTime('UTC')           COMMENT 'the minute of ts',
+    `cluster`            LowCardinality(String)    COMMENT 'name of the Kafka cluster',
+    `source`             Enum8('jmx' = 1, 'gateway' = 2, 'client' = 3)  COMMENT 'who measured',
+    `quota_key`          LowCardinality(String)    COMMENT 'the kind of quota, as in Kafka''s configuration',
+    `ts`                 DateTime64(3, 'UTC')      COMMENT 'end of the interval' CODEC(Delta(8), ZSTD(1)),
+    `user`               LowCardinality(String)    COMMENT 'user of the connection',
+    `client_id`          LowCardinality(String)    COMMENT 'client id of the requests',
+    `ip`                 LowCardinality(String)    COMMENT 'address, where usage is counted by address',
+    `broker_id`          Int32                     COMMENT 'the broker that served the requests',
+    `gateway_id`         LowCardinality(String)    COMMENT 'the gateway that measured it',
+    `bytes`              UInt64                    COMMENT 'bytes of the interval',
+    `rate`               Float64                   COMMENT 'Kafka''s window rate at ts',
+    `throttle_ms`        Float64                   COMMENT 'longest throttle time announced in the interval',
+    `interval_ms`        UInt32                    COMMENT 'length of the interval; 0: a bare sample',
+    `muted_ms`           UInt32                    COMMENT 'time of the interval in which the broker muted the client; 0 for bare samples',
+    `limit`              Nullable(Float64)         COMMENT 'quota in force at ts',
+    `limit_known`        UInt8                     COMMENT '1: limit is what the cluster had configured at ts',
+    `matched_entity`     LowCardinality(String)    COMMENT 'the quota entity that won',
+    `bucket_user`        LowCardinality(String)    COMMENT 'metric tag user of the bucket',
+    `bucket_client_id`   LowCardinality(String)    COMMENT 'metric tag client-id of the bucket',
+    `received_at`        DateTime64(3, 'UTC')      COMMENT 'when Headroom stored the row',
+    INDEX bare_samples interval_ms TYPE minmax GRANULARITY 1,
+    INDEX received_at_range received_at TYPE minmax GRANULARITY 1
+)
+ENGINE = ReplacingMergeTree(received_at)
+PARTITION BY toStartOfHour(minute)
+PRIMARY KEY (minute, cluster, source, quota_key)
+ORDER BY (minute, cluster, source, quota_key, user, client_id, broker_id, ip, gateway_id, ts)
+TTL minute + INTERVAL 6 HOUR DELETE
+SETTINGS ttl_only_drop_parts = 1, non_replicated_deduplication_window = 10000;
+
+-- producer_byte_rate = Long.MAX_VALUE is a usual way to write "unlimited": rows with a limit that never throttles stay, as
+-- rows without a limit. Bad limits are NaN and negative ones.
+CREATE MATERIALIZED VIEW IF NOT EXISTS {{database}}.quota_usage_recent_feed TO {{database}}.quota_usage_recent AS
+SELECT toStartOfMinute(q.ts) AS minute, q.cluster AS cluster, q.source AS source, q.quota_key AS quota_key, q.ts AS ts,
+       q.user AS user, q.client_id AS client_id, q.ip AS ip, q.broker_id AS broker_id, q.gateway_id AS gateway_id,
+       q.bytes AS bytes, q.rate AS rate, q.throttle_ms AS throttle_ms, q.interval_ms AS interval_ms,
+       q.muted_ms AS muted_ms,
+       if(q.`limit` > {{largest_rate}}, NULL, q.`limit`) AS `limit`, q.limit_known AS limit_known,
+       q.matched_entity AS matched_entity, q.bucket_user AS bucket_user, q.bucket_client_id AS bucket_client_id,
+       q.received_at AS received_at
+FROM {{database}}.quota_usage AS q
+WHERE q.ts > now() - INTERVAL 6 HOUR AND q.ts < now() + INTERVAL 1 HOUR
+  AND isFinite(q.rate) AND q.rate BETWEEN 0 AND {{largest_rate}} AND ifNull(q.`limit` >= 0, 1);
+
+-- The thresholds of levels as `headroom serve` has them in its settings; the newest row counts. Jobs read them here.
+CREATE TABLE IF NOT EXISTS {{database}}.level_thresholds
+(
+    `set_at`      DateTime64(3, 'UTC') DEFAULT now64(3)  COMMENT 'when these thresholds were set; the newest count',
+    `watch`       Float64  COMMENT 'share of the limit at which watch begins',
+    `warn`        Float64  COMMENT 'share of the limit at which warn begins',
+    `critical`    Float64  COMMENT 'share of the limit at which critical begins',
+    `muted_share` Float64  COMMENT 'muted share of a window at which throttled begins'
+)
+ENGINE = MergeTree
+ORDER BY set_at
+SETTINGS non_replicated_deduplication_window = 10000;
+
+-- Each client at each broker in the minutes of the last hours: what the views of now, the pages, `headroom top` and the
+-- metrics of levels read. `headroom serve` computes a minute when it has ended, and again when more of its rows arrive
+-- (quota_metrics/levels/minute.py). A minute is always written as a whole: of a window the rows of the newest computed_at
+-- count.
+CREATE TABLE IF NOT EXISTS {{database}}.headroom_minutes
+(
+    `window_start`     DateTime('UTC')         COMMENT 'beginning of the minute',
+    `computed_at`      DateTime64(3, 'UTC')    COMMENT 'when the minute was computed; the rows of the newest count',
+    `is_worst`         UInt8                   COMMENT '1: the worst broker of this client in this minute',
+    `cluster`          LowCardinality(String)  COMMENT 'name of the Kafka cluster',
+    `source`           LowCardinality(String)  COMMENT 'who measured the usage: gateway or jmx',
+    `quota_key`        LowCardinality(String)  COMMENT 'producer_byte_rate, consumer_byte_rate, request_percentage or controller_mutation_rate',
+    `user`             LowCardinality(String)  COMMENT 'user of the connection',
+    `client_id`        LowCardinality(String)  COMMENT 'client id of the requests',
+    `broker_id`        Int32                   COMMENT 'the broker that served the requests',
+    `limit`            Nullable(Float64)       COMMENT 'the quota per broker; NULL when no quota applies or none is known',
+    `usage`            Float64                 COMMENT 'mean rate of this client on that broker',
+    `utilization`      Nullable(Float64)       COMMENT 'group_usage / limit, not capped; NULL without a limit',
+    `throttle_ms`      Float64                 COMMENT 'longest throttle time that the broker announced',
+    `level`            Enum8('unknown' = -1, 'ok' = 0, 'watch' = 1, 'warn' = 2, 'critical' = 3, 'throttled' = 4)
+                                               COMMENT 'throttled: muted for 1 % of the window or more; critical, warn, watch: by the greater of utilization and utilization_p95 (level_thresholds); left when it stays lower for two windows',
+    `instant_level`    Enum8('unknown' = -1, 'ok' = 0, 'watch' = 1, 'warn' = 2, 'critical' = 3, 'throttled' = 4)
+                                               COMMENT 'the level without memory of the minutes before',
+    `reason`           String                  COMMENT 'the level in words',
+    `limit_known`      UInt8                   COMMENT '0: no quota was observed yet, the level is unknown',
+    `matched_entity`   LowCardinality(String)  COMMENT 'the quota entity that won',
+    `bucket_user`      LowCardinality(String)  COMMENT 'metric tag user; clients equal in both tags share the quota at a broker',
+    `bucket_client_id` LowCardinality(String)  COMMENT 'metric tag client-id',
+    `usage_p95`        Float64                 COMMENT '95th percentile of the client''s rate per second',
+    `usage_max`        Float64                 COMMENT 'highest rate of a second',
+    `bytes`            UInt64                  COMMENT 'bytes of this client on that broker in the window',
+    `group_usage`      Float64                 COMMENT 'mean rate of all clients that share the quota, on that broker',
+    `group_p95`        Float64                 COMMENT '95th percentile of their summed rate per second',
+    `utilization_p95`  Nullable(Float64)       COMMENT 'group_p95 / limit',
+    `muted_ms`         Int64                   COMMENT 'how long the broker muted the client: union of the announced throttle times',
+    `shared_with`      UInt32                  COMMENT 'other active clients under the same quota on that broker',
+    `culprit_user`     LowCardinality(String)  COMMENT 'who takes most of a shared quota on that broker; empty: nobody takes most',
+    `culprit_client_id` LowCardinality(String) COMMENT 'client id of who takes most of it',
+    `culprit_share`    Nullable(Float64)       COMMENT 'its share of what all clients take',
+    `window_s`         UInt32                  COMMENT 'length of the window in seconds',
+    `software_name`    LowCardinality(String)  COMMENT 'client software as it named itself in ApiVersions',
+    `software_version` LowCardinality(String)  COMMENT 'its version',
+    `instances`        UInt32                  COMMENT 'client instances heard of in 15 minutes; 0 for clients that push no telemetry',
+    `pushes`           UInt64                  COMMENT 'their pushes',
+    `last_seen`        DateTime64(3, 'UTC')    COMMENT 'when telemetry was heard of last; 1970 without instances'
+)
+ENGINE = MergeTree
+PARTITION BY toStartOfHour(window_start)
+PRIMARY KEY (window_start, computed_at, cluster)
+ORDER BY (window_start, computed_at, cluster, source, quota_key, user, client_id, broker_id)
+TTL window_start + INTERVAL 6 HOUR DELETE
+SETTINGS ttl_only_drop_parts = 1, non_replicated_deduplication_window = 10000;
+
+-- Each client on its worst broker in each minute of the last hours, as it was computed last.
+CREATE VIEW IF NOT EXISTS {{database}}.headroom_by_minute
+(
+    `window_start`     DateTime('UTC')         COMMENT 'beginning of the minute',
+    `cluster`          LowCardinality(String)  COMMENT 'name of the Kafka cluster',
+    `source`           LowCardinality(String)  COMMENT 'who measured the usage: gateway or jmx',
+    `quota_key`        LowCardinality(String)  COMMENT 'producer_byte_rate, consumer_byte_rate, request_percentage or controller_mutation_rate',
+    `user`             LowCardinality(String)  COMMENT 'user of the connection',
+    `client_id`        LowCardinality(String)  COMMENT 'client id of the requests',
+    `broker_id`        Int32                   COMMENT 'the broker that served the requests',
+    `limit`            Nullable(Float64)       COMMENT 'the quota per broker; NULL when no quota applies or none is known',
+    `usage`            Float64                 COMMENT 'mean rate of this client on that broker',
+    `utilization`      Nullable(Float64)       COMMENT 'group_usage / limit, not capped; NULL without a limit',
+    `throttle_ms`      Float64                 COMMENT 'longest throttle time that the broker announced',
+    `level`            Enum8('unknown' = -1, 'ok' = 0, 'watch' = 1, 'warn' = 2, 'critical' = 3, 'throttled' = 4)
+                                               COMMENT 'throttled: muted for 1 % of the window or more; critical, warn, watch: by the greater of utilization and utilization_p95 (level_thresholds); left when it stays lower for two windows',
+    `instant_level`    Enum8('unknown' = -1, 'ok' = 0, 'watch' = 1, 'warn' = 2, 'critical' = 3, 'throttled' = 4)
+                                               COMMENT 'the level without memory of the minutes before',
+    `reason`           String                  COMMENT 'the level in words',
+    `limit_known`      UInt8                   COMMENT '0: no quota was observed yet, the level is unknown',
+    `matched_entity`   LowCardinality(String)  COMMENT 'the quota entity that won',
+    `bucket_user`      LowCardinality(String)  COMMENT 'metric tag user; clients equal in both tags share the quota at a broker',
+    `bucket_client_id` LowCardinality(String)  COMMENT 'metric tag client-id',
+    `usage_p95`        Float64                 COMMENT '95th percentile of the client''s rate per second',
+    `usage_max`        Float64                 COMMENT 'highest rate of a second',
+    `bytes`            UInt64                  COMMENT 'bytes of this client on that broker in the window',
+    `group_usage`      Float64                 COMMENT 'mean rate of all clients that share the quota, on that broker',
+    `group_p95`        Float64                 COMMENT '95th percentile of their summed rate per second',
+    `utilization_p95`  Nullable(Float64)       COMMENT 'group_p95 / limit',
+    `muted_ms`         Int64                   COMMENT 'how long the broker muted the client: union of the announced throttle times',
+    `shared_with`      UInt32                  COMMENT 'other active clients under the same quota on that broker',
+    `culprit_user`     LowCardinality(String)  COMMENT 'who takes most of a shared quota on that broker; empty: nobody takes most',
+    `culprit_client_id` LowCardinality(String) COMMENT 'client id of who takes most of it',
+    `culprit_share`    Nullable(Float64)       COMMENT 'its share of what all clients take',
+    `window_s`         UInt32                  COMMENT 'length of the window in seconds',
+    `software_name`    LowCardinality(String)  COMMENT 'client software as it named itself in ApiVersions',
+    `software_version` LowCardinality(String)  COMMENT 'its version',
+    `instances`        UInt32                  COMMENT 'client instances heard of in 15 minutes; 0 for clients that push no telemetry'
+) AS
+SELECT
+    window_start, cluster, source, quota_key, user, client_id, broker_id, `limit`, usage, utilization,
+    throttle_ms, level, instant_level, reason, limit_known, matched_entity, bucket_user, bucket_client_id,
+    usage_p95, usage_max, bytes, group_usage, group_p95, utilization_p95, muted_ms, shared_with, culprit_user,
+    culprit_client_id, culprit_share, window_s, software_name, software_version, instances
+FROM {{database}}.headroom_minutes
+WHERE is_worst
+  AND (window_start, computed_at) IN (
+      SELECT m.window_start, max(m.computed_at) FROM {{database}}.headroom_minutes AS m GROUP BY m.window_start);
+
+-- The minute that is shown: the newest that was computed. One that ended three minutes ago is shown no more: nobody was
+-- active since, or nobody computes.
+CREATE VIEW IF NOT EXISTS {{database}}.newest_minute
+(
+    `window_start` DateTime('UTC')       COMMENT 'beginning of the minute; 1970 when none was computed lately',
+    `computed_at`  DateTime64(3, 'UTC')  COMMENT 'when it was computed last'
+) AS
+SELECT newest.1 AS window_start, newest.2 AS computed_at
+FROM
+(
+    SELECT max((m.window_start, m.computed_at)) AS newest
+    FROM {{database}}.headroom_minutes AS m
+    WHERE m.window_start >= now('UTC') - INTERVAL 240 SECOND
+);
