@@ -1,10 +1,9 @@
 """The leaf package: the data model that all packages share, the spool and access to ClickHouse.
 
 model.py         values shared by telemetry, quota_metrics and spark_jobs, named as in Kafka and OTLP
-precedence.py    the eight levels of precedence of a quota
+identity.py      names as they are stored, and who pays for a client
 levels.py        levels of utilisation, throttled time
 amounts.py       formats rates, bytes, shares and durations
-kafka_configs.py the kafka-configs.sh line that alters a quota
 key_store.py     PKCS12 key and trust stores
 printable.py     makes client-made text safe to print
 self_metrics.py  catalogue of Headroom's own metrics

@@ -5,6 +5,7 @@ Names are Kafka's where Kafka has one, and contain the unit. Identity comes from
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import IntEnum, StrEnum
 from typing import NamedTuple, TypeAlias
@@ -132,6 +133,25 @@ class QuotaLimit(NamedTuple):
     value: float | None
 
 
+class StoredFacts(NamedTuple):
+    """What a broker's configuration says from `valid_from_ms` on: a row of cluster_facts. 0 and '': not set or not
+    read."""
+
+    cluster: str
+    broker_id: int
+    valid_from_ms: int
+    release: str
+    quota_window_num: int
+    quota_window_size_ms: int
+    controller_quota_window_num: int
+    controller_quota_window_size_ms: int
+    callback_class: str
+    telemetry_max_bytes: int
+    io_threads: int
+    network_threads: int
+    configs: Mapping[str, str]
+
+
 class DropReason(StrEnum):
     """Why a received record was not written. Closed set: values are metric labels."""
 
@@ -152,3 +172,4 @@ class RecordKind(IntEnum):
     INSTANCE = 2
     USAGE = 3
     LIMITS = 4
+    FACTS = 5

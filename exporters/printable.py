@@ -10,6 +10,11 @@ def printable(text: str) -> str:
     return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
 
 
+def one_line(text: object) -> str:
+    """An error or a text without its line ends; an error without a message is shown as Python shows it."""
+    return " ".join(str(text).split()) or repr(text)
+
+
 def shortened(text: str, longest: int = 60) -> str:
     """Truncates to `chars` characters, the last of which is an ellipsis."""
     return text if len(text) <= longest else text[: longest - 1] + "\N{HORIZONTAL ELLIPSIS}"

@@ -30,10 +30,34 @@ class SelfMetric(NamedTuple):
         return GaugeMetricFamily(self.name, self.help, labels=self.labels)
 
 
+CLUSTER_INFO = SelfMetric(
+    "headroom_cluster_info",
+    "Always 1: the cluster's oldest release, and its metadata.version.",
+    ("cluster", "release", "metadata_version"),
+)
+BROKER_INFO = SelfMetric(
+    "headroom_broker_info",
+    "Always 1: what the broker's configuration says that limits and rates depend on; empty: not set, or not read.",
+    ("cluster", "broker_id", "release", "quota_window_num", "quota_window_size_seconds", "callback_class",
+     "telemetry_max_bytes"),
+)  # fmt: skip
+FACTS_UNREAD = SelfMetric(
+    "headroom_cluster_facts_unread", "Facts of the cluster that could not be read: headroom cluster show names them."
+)
+CLUSTER_REMARKS = SelfMetric(
+    "headroom_cluster_remarks",
+    "Facts of the cluster that differ from Kafka's defaults and change what figures mean: headroom cluster show.",
+)
 CONNECTIONS = SelfMetric("headroom_connections", "Open client connections.")
 CONNECTIONS_TOTAL = SelfMetric("headroom_connections_accepted_total", "Client connections accepted.")
 PROTOCOL_ERRORS = SelfMetric(
     "headroom_protocol_errors_total", "Connections closed because their bytes are not valid Kafka protocol."
+)
+PAYER_REFUSED = SelfMetric(
+    "headroom_payer_refused_total",
+    "Telemetry requests refused because a payer (a principal, or a source network) or one of its connections is over "
+    "its budget, by resource.",
+    ("resource",),
 )
 CONNECTIONS_REFUSED = SelfMetric(
     "headroom_connections_refused_total", "Client connections refused when they were opened, by reason.", ("reason",)
@@ -126,7 +150,9 @@ SPOOL_READ_BYTES = SelfMetric(
     "headroom_spool_read_bytes_total", "Bytes of the spool that the storage worker has finished, since the spool began."
 )
 SPOOL_OLDEST = SelfMetric(
-    "headroom_spool_oldest_record_age_seconds", "Age of the oldest push in the batch that is being written; 0: none."
+    "headroom_spool_oldest_record_age_seconds",
+    "Age of the oldest record in the spool that is not stored yet, by kind: pushes, usage; 0: none.",
+    ("kind",),
 )
 WORKER_IDLE = SelfMetric(
     "headroom_worker_idle_seconds", "Seconds since the storage worker last made progress; 0 while it has nothing to do."
@@ -207,9 +233,10 @@ WINDOW_UTILIZATION = SelfMetric(
 WINDOW_MUTED = SelfMetric(
     "kafka_client_quota_window_muted_ratio", "Share of that minute in which the worst broker muted the client.", _WINDOW
 )
-WINDOW_LIMIT_KNOWN = SelfMetric(
-    "kafka_client_quota_window_limit_known",
-    "1 when the client's quota, or that it has none, was known in that minute, else 0.",
+CLIENT_LEVEL = SelfMetric(
+    "headroom_client_quota_level",
+    "Level of the client in that minute, as headroom_now has it: 4 throttled, 3 critical, 2 warn, 1 watch, 0 ok,"
+    " -1 unknown.",
     _WINDOW,
 )
 
@@ -217,6 +244,7 @@ CATALOGUE: tuple[SelfMetric, ...] = (
     CONNECTIONS,
     CONNECTIONS_TOTAL,
     PROTOCOL_ERRORS,
+    PAYER_REFUSED,
     CONNECTIONS_REFUSED,
     CONNECTIONS_CLOSED,
     HELD_BYTES,
@@ -278,5 +306,5 @@ CATALOGUE: tuple[SelfMetric, ...] = (
     WINDOW_START,
     WINDOW_UTILIZATION,
     WINDOW_MUTED,
-    WINDOW_LIMIT_KNOWN,
+    CLIENT_LEVEL,
 )

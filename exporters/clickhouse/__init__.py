@@ -1,8 +1,9 @@
-"""ClickHouse: connections, the schema (deploy/clickhouse/*.sql), inserts and queries, the server that Headroom runs.
+"""ClickHouse: connections, the schema (deploy/clickhouse/schema), inserts and queries, the server that Headroom runs.
 
 connection.py  Endpoint: address, user and password; the only place that creates a client
 errors.py      error codes: which of them are permanent for the same rows
 schema.py      migrations: the SQL files
+template.py    values of Python in SQL files
 migrate.py     applies migrations and retention
 schema_lock.py lets one process at a time apply migrations
 cluster.py     the same SQL for a cluster: Replicated engines, Distributed tables on top

@@ -11,20 +11,18 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from exporters.clickhouse.connection import DATABASE
-
 # A node that is away does not delay a statement: it catches up when it is back.
 DDL_SETTINGS = {"distributed_ddl_output_mode": "none_only_active", "distributed_ddl_task_timeout": "120"}
 
-_NAME = rf"{DATABASE}\.(\w+)"
-_TABLE_NAME = re.compile(rf"\b{_NAME}\b")
+_DATABASE = "{{database}}"  # statements stay templates
+_NAME = rf"{re.escape(_DATABASE)}\.(\w+)"
+_TABLE_NAME = re.compile(rf"{_NAME}\b")
 _CREATE_TABLE = re.compile(rf"CREATE TABLE IF NOT EXISTS {_NAME}(?: AS {_NAME}$)?")
 _ALTER_TABLE = re.compile(rf"ALTER TABLE {_NAME}")
 _DROP_TABLE = re.compile(rf"DROP TABLE IF EXISTS {_NAME}$")
-_RENAME_TABLE = re.compile(rf"RENAME TABLE {_NAME} TO {_NAME}$")
 _FEED = re.compile(rf"CREATE MATERIALIZED VIEW IF NOT EXISTS {_NAME} TO |ALTER TABLE {_NAME} MODIFY QUERY")
 _VIEW = re.compile(r"CREATE (OR REPLACE VIEW|VIEW IF NOT EXISTS) ")
-_ON_EVERY_NODE = re.compile(r"DROP VIEW IF EXISTS |INSERT INTO ")
+_DROP_VIEW = re.compile(r"DROP VIEW IF EXISTS ")
 _ENGINE = re.compile(r"^ENGINE = (\w*MergeTree)\b", re.MULTILINE)
 _COLUMN = re.compile(r"`(\w+)` ")
 _WINDOW = re.compile(r"\bnon_replicated_deduplication_window = (\d+)")
@@ -50,7 +48,7 @@ def replicas_behind(cluster: str, table: str) -> str:
     """A query: how many replicas of a table of `{database:String}` are away or lack rows. It fails when a node does
     not answer."""
     return (
-        f"SELECT count() FROM clusterAllReplicas({quoted(cluster)}, system.replicas)"  # noqa: S608 constants of ours
+        f"SELECT count() AS behind FROM clusterAllReplicas({quoted(cluster)}, system.replicas)"  # noqa: S608 constants of ours
         f" WHERE database = {{database:String}} AND table = '{table}_local'"
         " AND (is_readonly OR active_replicas < total_replicas OR inserts_in_queue > 0 OR log_pointer <= log_max_index)"
     )
@@ -59,9 +57,8 @@ def replicas_behind(cluster: str, table: str) -> str:
 class ClusterSchema:
     """Renders the statements of all migrations, in order: what a statement becomes depends on the tables before it."""
 
-    def __init__(self, cluster: str, database: str = DATABASE) -> None:
+    def __init__(self, cluster: str) -> None:
         self._cluster = cluster
-        self._database = database
         self._keys: dict[str, str] = {}  # sharding key of each table
 
     def render(self, statements: Iterable[str]) -> tuple[str, ...]:
@@ -69,7 +66,7 @@ class ClusterSchema:
         return tuple(rendered for statement in statements for rendered in self._rendered(statement))
 
     def _rendered(self, statement: str) -> list[str]:
-        if _ON_EVERY_NODE.match(statement):
+        if _DROP_VIEW.match(statement):
             return [statement]
         if _VIEW.match(statement):
             return [self._with_join_settings(statement)]
@@ -81,8 +78,6 @@ class ClusterSchema:
             return self._altered(statement, match[1])
         if match := _DROP_TABLE.match(statement):
             return self._dropped(match[1])
-        if match := _RENAME_TABLE.match(statement):
-            return self._renamed(statement, *match.groups())
         raise ValueError(f"no rule for a cluster: {statement[:80]!r}")
 
     def _created(self, statement: str, table: str, model: str | None) -> list[str]:
@@ -98,20 +93,14 @@ class ClusterSchema:
 
     def _dropped(self, table: str) -> list[str]:
         self._keys.pop(table, None)
-        return [f"DROP TABLE IF EXISTS {DATABASE}.{name} SYNC" for name in (table, f"{table}_local")]
-
-    def _renamed(self, statement: str, old: str, new: str) -> list[str]:
-        self._keys[new] = self._keys[old]
-        renamed = self._with_local_names(statement)
-        del self._keys[old]
-        return [renamed, self._on_top(new), f"DROP TABLE IF EXISTS {DATABASE}.{old} SYNC"]
+        return [f"DROP TABLE IF EXISTS {_DATABASE}.{name} SYNC" for name in (table, f"{table}_local")]
 
     def _on_top(self, table: str) -> str:
         """Replaced as a whole: it holds no rows, and takes the columns of the table below."""
         below = f"{table}_local"
         return (
-            f"CREATE OR REPLACE TABLE {DATABASE}.{table} AS {DATABASE}.{below}"
-            f" ENGINE = Distributed({quoted(self._cluster)}, {self._database}, {below}, {self._keys[table]})"
+            f"CREATE OR REPLACE TABLE {_DATABASE}.{table} AS {_DATABASE}.{below}"
+            f" ENGINE = Distributed({quoted(self._cluster)}, {_DATABASE}, {below}, {self._keys[table]})"
         )
 
     def _with_local_names(self, statement: str) -> str:

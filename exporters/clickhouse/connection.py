@@ -1,4 +1,4 @@
-"""Endpoints (address and user) of ClickHouse servers, and the one factory of clients in this repository.
+"""Endpoints of ClickHouse servers: address, user, database.
 
 A password comes from the environment, from a file named there, or from the managed server's password file. It is not
 accepted in a URL, because `ps`, logs and error messages show URLs.
@@ -6,37 +6,27 @@ accepted in a URL, because `ps`, logs and error messages show URLs.
 
 from __future__ import annotations
 
-import base64
-import http.client
 import ipaddress
-import logging
 import re
 import ssl
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, unquote, urlsplit
 
-if TYPE_CHECKING:  # imported late: only creating a client needs it, and it is slow
-    from clickhouse_connect.driver.client import Client
-
-DATABASE = "headroom"  # as all SQL of this repository names it, see in_database
+DATABASE = "headroom"  # unless the URL names another
 ANY_DATABASE = "__default__"  # the one that the server chooses for the user
 WRITER = "headroom_writer"
 PASSWORD, PASSWORD_FILE = "HEADROOM_CLICKHOUSE_PASSWORD", "HEADROOM_CLICKHOUSE_PASSWORD_FILE"
 TLS_CA, TLS_CERTIFICATE, TLS_KEY = (f"HEADROOM_CLICKHOUSE_TLS__{name}" for name in ("CA", "CERTIFICATE", "KEY"))
 SECRET_MACRO = "headroom_writer_password_file"  # noqa: S105 - the name of a macro that names a file
 
-_CONNECT_TIMEOUT_S = 10
-_ASK_TIMEOUT_S = 5.0
-_SECRET = re.compile(r"[0-9a-f]{64}")
+SECRET = re.compile(r"[0-9a-f]{64}")
 _DATABASE_NAME = re.compile(r"(?!(system|information_schema)$)[a-z_]\w{0,62}", re.ASCII | re.IGNORECASE)
-_OUR_TABLE = re.compile(rf"(?<![\w.'`]){DATABASE}(?=\.[\w*])")
 
 
 @dataclass(frozen=True, slots=True)
-class Tls:
+class TlsFiles:
     """PEM files for https; "" is none. With a certificate the user logs in by it instead of a password."""
 
     ca: str = ""  # "": the authorities that the system trusts
@@ -65,11 +55,11 @@ class Endpoint:
     port: int
     user: str = ""  # "": the server uses `default`
     password: str = field(default="", repr=False)
-    tls: Tls = Tls()
+    tls: TlsFiles = TlsFiles()
     database: str = DATABASE
 
     @classmethod
-    def parse(cls, url: str, password: str = "", tls: Tls = Tls()) -> Endpoint:
+    def parse(cls, url: str, password: str = "", tls: TlsFiles = TlsFiles()) -> Endpoint:
         """`http(s)://[user@]host[:port][/database]`. Raises ValueError for other forms, and for one with a password."""
         try:
             parts = urlsplit(url)
@@ -90,7 +80,7 @@ class Endpoint:
         return cls(parts.scheme, host, port or default_port, unquote(parts.username or ""), password, tls, database)
 
     @classmethod
-    def parse_nodes(cls, urls: str, password: str = "", tls: Tls = Tls()) -> tuple[Endpoint, ...]:
+    def parse_nodes(cls, urls: str, password: str = "", tls: TlsFiles = TlsFiles()) -> tuple[Endpoint, ...]:
         """The nodes of a cluster: URLs with commas between them, all with one database. Raises ValueError."""
         nodes = tuple(cls.parse(url.strip(), password, tls) for url in urls.split(","))
         if len(databases := {node.database for node in nodes}) > 1:
@@ -111,84 +101,13 @@ class Endpoint:
         user = f"{quote(self.user, safe='')}@" if self.user else ""
         return f"{self.scheme}://{user}{self.netloc}/{self.database}"
 
-    def connect(self, **options: Any) -> Client:
-        """A client with its own connections, for one thread at a time. Raises what clickhouse-connect raises."""
-        import clickhouse_connect
-
-        logging.getLogger("clickhouse_connect").setLevel(logging.CRITICAL)  # it raises what it logs
-        defaults = {
-            "database": self.database,
-            "connect_timeout": _CONNECT_TIMEOUT_S,
-            "autogenerate_session_id": False,  # a session takes one query at a time
-        }
-        return clickhouse_connect.get_client(
-            interface=self.scheme,
-            host=self.host,
-            port=self.port,
-            username=self.user or "default",
-            password=self.password,
-            **{**defaults, **(self.tls.options() if self.scheme == "https" else {}), **options},
-        )
-
-    def open_http(self, timeout_s: float) -> http.client.HTTPConnection:
-        """A connection for plain requests with `headers`. Raises OSError when a file of TLS cannot be read."""
-        if self.scheme == "http":
-            return http.client.HTTPConnection(self.host, self.port, timeout=timeout_s)
-        return http.client.HTTPSConnection(self.host, self.port, timeout=timeout_s, context=self.tls.context())
-
     @property
-    def headers(self) -> dict[str, str]:
-        """What names the user; nothing for `default` without a password."""
-        if self.scheme == "https" and self.tls.certificate:
-            return {"X-ClickHouse-User": self.user, "X-ClickHouse-SSL-Certificate-Auth": "on"}
-        if not self.user and not self.password:
-            return {}
-        pair = f"{self.user or 'default'}:{self.password}".encode()
-        return {"Authorization": f"Basic {base64.b64encode(pair).decode()}"}
-
-    def as_writer(self) -> Endpoint:
-        """The same server with a user that has write access.
-
-        An endpoint with a user or a password is returned unchanged. Otherwise a managed server on this machine reports
-        the path of its writer's password file, which only the file's owner can read. Raises OSError.
-        """
-        if self.user or self.password or not _is_loopback(self.host):
-            return self
-        file = self._secret_file()
-        if file is None:
-            return self
-        secret = file.read_text(encoding="ascii", errors="replace").strip()
-        # The server chooses the path, so the content is sent only if it looks like a generated password.
-        if not _SECRET.fullmatch(secret):
-            return self
-        return replace(self, user=WRITER, password=secret)
-
-    def _secret_file(self) -> Path | None:
-        if self.scheme == "https":  # a managed server speaks http
-            return None
-        connection = self.open_http(_ASK_TIMEOUT_S)
+    def is_loopback(self) -> bool:
+        """Whether the server is on this machine."""
         try:
-            connection.request("POST", "/", f"SELECT getMacro('{SECRET_MACRO}') FORMAT TSVRaw".encode())
-            response = connection.getresponse()
-            named = response.read(4096).decode("utf-8", "replace").strip()
-        except (OSError, http.client.HTTPException):
-            return None
-        finally:
-            connection.close()
-        file = Path(named)
-        return file if response.status == 200 and file.name == "writer.password" and file.is_file() else None
-
-
-def in_database(sql: str, database: str) -> str:
-    """SQL that names tables `headroom.NAME`, for a database of another name. Not for SQL that users write."""
-    return sql if database == DATABASE else _OUR_TABLE.sub(database, sql)
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
+            return ipaddress.ip_address(self.host).is_loopback
+        except ValueError:
+            return self.host == "localhost"
 
 
 def password_of(environment: Mapping[str, str]) -> str:
@@ -201,9 +120,9 @@ def password_of(environment: Mapping[str, str]) -> str:
     return read_secret(Path(file))
 
 
-def tls_of(environment: Mapping[str, str]) -> Tls:
+def tls_of(environment: Mapping[str, str]) -> TlsFiles:
     """The files that the environment names."""
-    return Tls(*(environment.get(name, "") for name in (TLS_CA, TLS_CERTIFICATE, TLS_KEY)))
+    return TlsFiles(*(environment.get(name, "") for name in (TLS_CA, TLS_CERTIFICATE, TLS_KEY)))
 
 
 def read_secret(file: Path) -> str:

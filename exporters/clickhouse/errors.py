@@ -1,8 +1,10 @@
-"""ClickHouse's error codes (src/Common/ErrorCodes.cpp): parsed from messages and classified for inserts."""
+"""What a statement raises, and ClickHouse's error codes (src/Common/ErrorCodes.cpp): parsed and classified."""
 
 from __future__ import annotations
 
 import re
+
+from exporters.printable import one_line
 
 # The innermost of nested messages: "Code: 73. DB::Exception: Code: 73. DB::Exception: Unknown format".
 _MESSAGE = re.compile(r"(?:Code: \d+\. DB::Exception: )*(Code: (\d+)\. DB::Exception: .*)", re.DOTALL)
@@ -37,13 +39,63 @@ _PERMANENT = {
 # TOO_MANY_PARTS means that merges do not keep up, or that the rows of one block fall into too many partitions.
 _TOO_MANY_PARTS, _ONE_BLOCK = 252, "for single INSERT block"
 
-_TEXT_CHARS = 300
+OLDEST_SERVER = (25, 8)
+TABLE_ALREADY_EXISTS = 57
+_LOGIN = {192: "UNKNOWN_USER", 193: "WRONG_PASSWORD", 194: "REQUIRED_PASSWORD", 516: "AUTHENTICATION_FAILED"}
+
+_TEXT_CHARS = 2_000
+
+
+class StoreError(ConnectionError):
+    """A statement failed; the message is one line. `code`: ClickHouse's error code, 0 when it did not answer."""
+
+    def __init__(self, message: str, code: int = 0) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class StoreAwayError(StoreError):
+    """The server does not answer; another node of its cluster may."""
+
+
+class StoreLoginError(StoreError):
+    """The server knows no such user with this password or certificate."""
+
+
+class StoreTooOldError(StoreError):
+    """The server is older than OLDEST_SERVER."""
+
+
+def refuse_old(version: str) -> None:
+    """Raises StoreTooOldError."""
+    numbers = tuple(int(part) for part in version.split(".")[:2] if part.isdecimal())
+    if numbers < OLDEST_SERVER:
+        oldest = ".".join(map(str, OLDEST_SERVER))
+        raise StoreTooOldError(f"ClickHouse {version} is too old: Headroom needs {oldest} or newer")
+
+
+def store_error(exc: Exception, server: str, user: str) -> StoreError:
+    """What a request to `server` raises for an exception of the client library or of the operating system."""
+    code, message = code_and_message(str(exc))
+    if code in _LOGIN:
+        name = f"user {user!r}" if user else "a client without a user"
+        return StoreLoginError(f"{server} refuses {name}: wrong password, or there is no such user", code)
+    if code:
+        return StoreError(_shortened(message), code)
+    first: BaseException = exc
+    while (before := first.__cause__ or first.__context__) is not None:
+        first = before
+    if isinstance(first, TimeoutError) and not first.strerror:
+        return StoreAwayError(f"cannot reach {server}: no answer in time")
+    if isinstance(first, OSError) and first.strerror:
+        return StoreAwayError(f"cannot reach {server}: {first.strerror}")
+    return StoreAwayError(f"{server}: {_shortened(one_line(first))}")
 
 
 def code_and_message(text: str) -> tuple[int, str]:
-    """The error code and message of ClickHouse in the text of an error; code 0 if it contains none."""
+    """The error code and message of ClickHouse in the text of an error, one line; code 0 if it contains none."""
     match = _MESSAGE.search(text)
-    return (int(match[2]), match[1].strip()) if match else (0, text.strip())
+    return (int(match[2]), one_line(match[1])) if match else (0, one_line(text))
 
 
 def is_permanent(code: int, message: str) -> bool:
@@ -51,12 +103,5 @@ def is_permanent(code: int, message: str) -> bool:
     return code in _PERMANENT or (code == _TOO_MANY_PARTS and _ONE_BLOCK in message)
 
 
-def error_text(exc: BaseException, name: str) -> str:
-    """One line on a request to `name` that failed: the operating system's reason, without the wrapping of libraries."""
-    first = exc
-    while (before := first.__cause__ or first.__context__) is not None:
-        first = before
-    if isinstance(first, OSError) and first.strerror:
-        return f"cannot reach {name}: {first.strerror}"
-    text = " ".join(str(exc).split())
-    return f"{name}: {text if len(text) <= _TEXT_CHARS else text[:_TEXT_CHARS] + '...'}"
+def _shortened(text: str) -> str:
+    return text if len(text) <= _TEXT_CHARS else text[:_TEXT_CHARS] + "..."

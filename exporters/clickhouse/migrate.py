@@ -5,17 +5,15 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 
-from clickhouse_connect.driver.client import Client
-
 from exporters.clickhouse import schema
+from exporters.clickhouse.client import ClickHouse
 from exporters.clickhouse.cluster import DDL_SETTINGS, ClusterSchema, bootstrap, quoted
-from exporters.clickhouse.connection import DATABASE, in_database
 from exporters.clickhouse.options import StoreOptions
 from exporters.clickhouse.schema_lock import LOG_COMMENT, schema_lock
+from exporters.clickhouse.template import filled
 
 _IS_RECORDED = (
-    "SELECT count() FROM system.columns WHERE database = {database:String} AND table = 'schema_migrations'"
-    " AND name = 'checksum'"
+    "SELECT count() AS found FROM system.tables WHERE database = {database:String} AND name = 'schema_migrations'"
 )
 _ENGINE = "SELECT engine FROM system.databases WHERE name = {database:String}"
 _TABLES = "SELECT name, engine_full FROM system.tables WHERE database = {database:String} AND engine LIKE '%MergeTree'"
@@ -26,26 +24,27 @@ class SchemaError(Exception):
     """The database is not one that this configuration can use."""
 
 
-def apply_schema(client: Client, options: StoreOptions, database: str) -> None:
-    """Applies the migrations that are missing, then the retention.
+def apply_schema(clickhouse: ClickHouse, options: StoreOptions, database: str, values: Mapping[str, object]) -> None:
+    """Applies the migrations that are missing, then the retention. `values`: what the schema's templates name.
 
-    Raises SchemaError, ChangedMigrationError, and what clickhouse-connect raises.
+    Raises SchemaError, ChangedMigrationError, KeyError for a missing value, StoreError.
     """
     named = {"database": database}
-    _check_engine(client, options.cluster, database)
-    if not client.query(_IS_RECORDED, named).result_rows[0][0]:
+    every = schema.migrations(values)
+    _check_engine(clickhouse, options.cluster, database)
+    if not clickhouse.rows(_IS_RECORDED, named)[0]["found"]:
         for statement in _bootstrap(options.cluster, database):
-            client.command(in_database(statement, database), settings=_settings(options))
-    if _pending(client, database):
-        with schema_lock(client, database, _processes(options.cluster)):
-            _apply(client, options, database)
-    tables = {str(name): str(engine) for name, engine in client.query(_TABLES, named).result_rows}
+            clickhouse.command(filled(statement, named), settings=_settings(options))
+    if _pending(clickhouse, every, named):
+        with schema_lock(clickhouse, database, _processes(options.cluster)):
+            _apply(clickhouse, every, options, named)
+    tables = {row["name"]: row["engine_full"] for row in clickhouse.rows(_TABLES, named)}
     for statement in _retention(tables, options.retention_days):
-        client.command(in_database(statement, database), settings=_settings(options))
+        clickhouse.command(filled(statement, named), settings=_settings(options))
 
 
-def _check_engine(client: Client, cluster: str, database: str) -> None:
-    for (engine,) in client.query(_ENGINE, {"database": database}).result_rows:
+def _check_engine(clickhouse: ClickHouse, cluster: str, database: str) -> None:
+    for engine in (row["engine"] for row in clickhouse.rows(_ENGINE, {"database": database})):
         if cluster and engine != "Replicated":
             raise SchemaError(
                 f"database {database} on this node is no Replicated one, as cluster {cluster} needs it:"
@@ -57,27 +56,29 @@ def _check_engine(client: Client, cluster: str, database: str) -> None:
 
 def _bootstrap(cluster: str, database: str) -> tuple[str, ...]:
     if not cluster:
-        return (schema.CREATE_DATABASE.format(database=database), *schema.RECORD_TABLE)
-    return (bootstrap(cluster, database), *ClusterSchema(cluster, database).render(schema.RECORD_TABLE))
+        return ("CREATE DATABASE IF NOT EXISTS {{database}}", schema.RECORD_TABLE)
+    return (bootstrap(cluster, database), *ClusterSchema(cluster).render([schema.RECORD_TABLE]))
 
 
-def _pending(client: Client, database: str) -> list[schema.Migration]:
-    applied = client.query(in_database(schema.APPLIED, database)).result_rows
-    return schema.pending({int(version): str(checksum) for version, checksum in applied})
+def _pending(clickhouse: ClickHouse, every: list[schema.Migration], named: Mapping[str, str]) -> list[schema.Migration]:
+    applied = clickhouse.rows(filled(schema.APPLIED, named))
+    return schema.pending(every, {row["version"]: row["checksum"] for row in applied})
 
 
-def _apply(client: Client, options: StoreOptions, database: str) -> None:
-    missing = {migration.version for migration in _pending(client, database)}  # another process may have applied them
-    for migration, statements in _rendered(options.cluster, database):
+def _apply(
+    clickhouse: ClickHouse, every: list[schema.Migration], options: StoreOptions, named: Mapping[str, str]
+) -> None:
+    missing = {migration.version for migration in _pending(clickhouse, every, named)}  # others may have applied some
+    for migration, statements in _rendered(every, options.cluster):
         if migration.version in missing:
             for statement in (*statements, migration.record()):
-                client.command(in_database(statement, database), settings=_settings(options))
+                clickhouse.command(filled(statement, named), settings=_settings(options))
 
 
-def _rendered(cluster: str, database: str) -> Iterator[tuple[schema.Migration, tuple[str, ...]]]:
+def _rendered(every: list[schema.Migration], cluster: str) -> Iterator[tuple[schema.Migration, tuple[str, ...]]]:
     """All migrations, since on a cluster a statement depends on the tables before it."""
-    on_cluster = ClusterSchema(cluster, database) if cluster else None
-    for migration in schema.migrations():
+    on_cluster = ClusterSchema(cluster) if cluster else None
+    for migration in every:
         yield migration, on_cluster.render(migration.statements) if on_cluster else migration.statements
 
 
@@ -101,6 +102,6 @@ def _retention(tables: Mapping[str, str], days: Mapping[str, int]) -> Iterator[s
             raise SchemaError(f"cannot set the retention of {name}: it is no table whose rows expire")
         if (ttl["unit"], ttl["length"]) != ("Day", str(wanted)):
             yield (
-                f"ALTER TABLE {DATABASE}.{table} MODIFY TTL {ttl['column']} + toIntervalDay({wanted:d})"
+                f"ALTER TABLE {{{{database}}}}.{table} MODIFY TTL {ttl['column']} + toIntervalDay({wanted:d})"
                 " SETTINGS materialize_ttl_after_modify = 0"
             )

@@ -1,34 +1,38 @@
-"""The numbered SQL files of deploy/clickhouse as migrations; headroom.schema_migrations records applied ones."""
+"""The SQL files of deploy/clickhouse as migrations; table schema_migrations records which were applied.
+
+Migration 1 is the schema: the files of deploy/clickhouse/schema, in the order of their names. Later ones change it:
+deploy/clickhouse/migrations/NNNN_name.sql, from 2 on. All files are templates (template.py): `{{database}}` is the
+database, other names are values of the caller.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from hashlib import sha256
 from importlib.resources import files
+from importlib.resources.abc import Traversable
 from typing import NamedTuple
 
-from exporters.clickhouse.connection import DATABASE
+from exporters.clickhouse.template import filled
 
-# Run before any migration: creates the table that records them. The first release recorded no checksums.
-CREATE_DATABASE = "CREATE DATABASE IF NOT EXISTS {database}"
 RECORD_TABLE = (
-    f"CREATE TABLE IF NOT EXISTS {DATABASE}.schema_migrations"
-    " (`version` UInt32, `name` String, `applied_at` DateTime64(3, 'UTC') DEFAULT now64(3))"
-    "\nENGINE = ReplacingMergeTree(applied_at) ORDER BY version",
-    f"ALTER TABLE {DATABASE}.schema_migrations ADD COLUMN IF NOT EXISTS `checksum` String",
+    "CREATE TABLE IF NOT EXISTS {{database}}.schema_migrations"
+    " (`version` UInt32, `name` String, `applied_at` DateTime64(3, 'UTC') DEFAULT now64(3), `checksum` String)"
+    "\nENGINE = ReplacingMergeTree(applied_at) ORDER BY version"
 )
+APPLIED = "SELECT version, checksum FROM {{database}}.schema_migrations FINAL"
 
-APPLIED = f"SELECT version, checksum FROM {DATABASE}.schema_migrations FINAL"  # noqa: S608 a constant of ours
-
+_DIRECTORY = files("deploy") / "clickhouse"
+_KEEP_DATABASE = {"database": "{{database}}"}
 _FILE_NAME = re.compile(r"(\d{4})_(\w+)\.sql")
-_EXPIRING = re.compile(rf"CREATE TABLE IF NOT EXISTS {DATABASE}\.(\w+)\b.*^TTL ", re.DOTALL | re.MULTILINE)
+_EXPIRING = re.compile(r"CREATE TABLE IF NOT EXISTS \{\{database\}\}\.(\w+)\b.*^TTL ", re.DOTALL | re.MULTILINE)
 _COMMENT_LINE = re.compile(r"^\s*--.*$", re.MULTILINE)
 _END_OF_STATEMENT = re.compile(r";\s*$", re.MULTILINE)
 
 
 class Migration(NamedTuple):
-    """One SQL file. Its statements are repeatable, because a crash in the middle leaves it unrecorded."""
+    """Statements that name the database `{{database}}`; repeatable, because a crash leaves the migration unrecorded."""
 
     version: int
     name: str
@@ -36,50 +40,48 @@ class Migration(NamedTuple):
 
     @property
     def checksum(self) -> str:
-        """Of the statements: comments and empty lines may change."""
+        """Of the statements with their values: comments and empty lines may change."""
         return sha256("\n".join(self.statements).encode()).hexdigest()
 
     def record(self) -> str:
         """The statement that records it as applied."""
         values = f"({self.version}, '{self.name}', '{self.checksum}')"
-        return f"INSERT INTO {DATABASE}.schema_migrations (version, name, checksum) VALUES {values}"  # noqa: S608 ours
+        return f"INSERT INTO {{{{database}}}}.schema_migrations (version, name, checksum) VALUES {values}"  # noqa: S608
 
 
 class ChangedMigrationError(Exception):
     """A migration was applied with other statements than this release has."""
 
 
-def migrations() -> list[Migration]:
-    """All migrations, in order. Raises ValueError when a file is not named NNNN_name.sql or numbers repeat."""
-    found = sorted(
-        _migration(file.name, file.read_text(encoding="utf-8"))
-        for file in (files("deploy") / "clickhouse").iterdir()
-        if file.name.endswith(".sql")
-    )
-    versions = [migration.version for migration in found]
+def migrations(values: Mapping[str, object], directory: Traversable = _DIRECTORY) -> list[Migration]:
+    """All migrations, in order.
+
+    Raises KeyError when a template names a value that `values` lacks, ValueError when a file of `migrations` is not
+    named NNNN_name.sql or numbers repeat.
+    """
+    first = (1, "schema", "\n".join(_schema_texts(directory)))
+    known = {**values, **_KEEP_DATABASE}
+    found = sorted((first, *_later(directory)))
+    versions = [version for version, _, _ in found]
     if len(set(versions)) != len(versions):
         raise ValueError(f"cannot order {len(found)} migrations: duplicate number in {versions}")
-    return found
+    return [Migration(version, name, statements(filled(text, known))) for version, name, text in found]
 
 
-def pending(applied: Mapping[int, str]) -> list[Migration]:
-    """The migrations that are not in `applied` (version to checksum, "" when it is not known), in order.
-
-    Raises ChangedMigrationError.
-    """
-    found = migrations()
-    changed = [f"{m.version:04}_{m.name}" for m in found if applied.get(m.version) not in (None, "", m.checksum)]
+def pending(every: list[Migration], applied: Mapping[int, str]) -> list[Migration]:
+    """The migrations that are not in `applied` (version to checksum), in order. Raises ChangedMigrationError."""
+    changed = [f"{m.version:04}_{m.name}" for m in every if applied.get(m.version, m.checksum) != m.checksum]
     if changed:
         raise ChangedMigrationError(
             f"the database was made by another release: {', '.join(changed)} had other statements when it was applied"
         )
-    return [migration for migration in found if migration.version not in applied]
+    return [migration for migration in every if migration.version not in applied]
 
 
 def expiring_tables() -> list[str]:
     """Names of the tables whose rows expire, sorted."""
-    found = (_EXPIRING.match(statement) for migration in migrations() for statement in migration.statements)
-    return sorted({table[1] for table in found if table})
+    texts = (statement for text in _schema_texts(_DIRECTORY) for statement in statements(text))
+    return sorted(table[1] for table in map(_EXPIRING.match, texts) if table)
 
 
 def statements(text: str) -> tuple[str, ...]:
@@ -88,8 +90,15 @@ def statements(text: str) -> tuple[str, ...]:
     return tuple(part.strip() for part in _END_OF_STATEMENT.split(without_comments) if part.strip())
 
 
-def _migration(file_name: str, text: str) -> Migration:
-    match = _FILE_NAME.fullmatch(file_name)
-    if match is None:
-        raise ValueError(f"cannot read migration {file_name!r}: its name is not NNNN_name.sql")
-    return Migration(int(match[1]), match[2], statements(text))
+def _schema_texts(directory: Traversable) -> list[str]:
+    named = sorted((directory / "schema").iterdir(), key=lambda file: file.name)
+    return [file.read_text(encoding="utf-8") for file in named if file.name.endswith(".sql")]
+
+
+def _later(directory: Traversable) -> Iterator[tuple[int, str, str]]:
+    folder = directory / "migrations"
+    for file in folder.iterdir() if folder.is_dir() else ():
+        match = _FILE_NAME.fullmatch(file.name)
+        if match is None:
+            raise ValueError(f"cannot read migration {file.name!r}: its name is not NNNN_name.sql")
+        yield int(match[1]), match[2], file.read_text(encoding="utf-8")

@@ -7,8 +7,6 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from exporters.clickhouse.connection import DATABASE
-
 # What tells the rows of a table apart. The others count or replace: rows that come twice do little harm there.
 _IDENTITIES = {
     "points": ("series_id", "ts"),
@@ -18,14 +16,14 @@ _IDENTITIES = {
 _SAMPLE = 500
 
 
-class Question(NamedTuple):
-    """`sql` gives one number, which is `rows` if the table has all rows of the sample."""
+class SampleQuery(NamedTuple):
+    """`sql` gives one number, `found`, which is `rows` if the table has all rows of the sample."""
 
     sql: str
     rows: int
 
 
-def question(table: str, rows: pa.Table) -> Question | None:
+def sample_query(table: str, rows: pa.Table) -> SampleQuery | None:
     """None if the rows of the table have no identity. The time bounds keep the query to few partitions."""
     columns = _IDENTITIES.get(table)
     if columns is None or rows.num_rows == 0:
@@ -35,8 +33,8 @@ def question(table: str, rows: pa.Table) -> Question | None:
     times = [_literal(time) for time in sample.column(1).to_pylist()]
     wanted = {f"({_literal(name)}, {time})" for name, time in zip(sample.column(0).to_pylist(), times, strict=True)}
     identity = ", ".join(columns)
-    return Question(
-        f"SELECT uniqExact({identity}) FROM {DATABASE}.{table}"  # noqa: S608 numbers, times and UUIDs
+    return SampleQuery(
+        f"SELECT uniqExact({identity}) AS found FROM {table}"  # noqa: S608 numbers, times and UUIDs
         f" WHERE {columns[1]} BETWEEN {min(times)} AND {max(times)} AND ({identity}) IN ({', '.join(sorted(wanted))})",
         len(wanted),
     )

@@ -31,7 +31,7 @@ _MAX_DETAIL_CHARS = 200
 _MAX_RECONNECT_BACKOFF_MS = 5_000  # gRPC's default is two minutes, for which a receiver that is back would get nothing
 
 
-class GrpcTls(NamedTuple):
+class ForwardTls(NamedTuple):
     """PEM. If `ca` is None, gRPC's built-in roots are used."""
 
     ca: bytes | None = None
@@ -43,7 +43,7 @@ class GrpcSender:
     """Connects on first use and reconnects after a lost connection."""
 
     def __init__(
-        self, target: str, *, tls: GrpcTls | None, headers: dict[str, str], gzip: bool, timeout_s: float
+        self, target: str, *, tls: ForwardTls | None, headers: dict[str, str], gzip: bool, timeout_s: float
     ) -> None:
         """`target` is HOST:PORT. If `tls` is None, the connection is plaintext. Header names are lower-cased, as gRPC
         requires."""
@@ -67,7 +67,7 @@ class GrpcSender:
         self._timeout_s = timeout_s
 
     def send(self, request: Any) -> int:
-        """See exporters.otlp.outcome.Sender."""
+        """See exporters.otlp.outcome.OtlpSender."""
         try:
             response = self._export(
                 request, timeout=self._timeout_s, metadata=self._metadata, compression=self._compression

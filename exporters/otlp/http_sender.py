@@ -34,7 +34,7 @@ class HttpSender:
             self._headers["Content-Encoding"] = compression
 
     def send(self, request: Any) -> int:
-        """See exporters.otlp.outcome.Sender."""
+        """See exporters.otlp.outcome.OtlpSender."""
         try:
             response = self._pool.request(
                 "POST",

@@ -23,7 +23,7 @@ class PermanentSendError(SendError):
     """The specification forbids retrying this request."""
 
 
-class Sender(Protocol):
+class OtlpSender(Protocol):
     """GrpcSender or HttpSender. Not thread-safe."""
 
     def send(self, request: Any) -> int:

@@ -1,7 +1,6 @@
 """The durable queue from the network processes (writers) to the storage process (reader).
 
-writer.py appends records to segments; reader.py reads the segments of all writers (segment_reader.py: of one) and
-stores its positions with positions.py; mirror.py lets a second reader read the same segments (forwarding by OTLP);
-segment_format.py and records.py encode segments and records (sans-I/O).
-Imports exporters.model.
+writer.py appends records to segments; reader.py reads the segments of all writers and stores its positions with
+positions.py; mirror.py lets a second reader read the same segments (forwarding by OTLP); records.py encodes segments
+and records (sans-I/O). Imports exporters.model.
 """

@@ -15,9 +15,8 @@ from pathlib import Path
 import structlog
 
 from exporters.model import RecordKind
-from exporters.spool.reader import SpoolReader
-from exporters.spool.segment_format import scan
-from exporters.spool.segment_reader import FollowedSegment
+from exporters.spool.reader import FollowedSegment, SpoolReader
+from exporters.spool.records import scan
 from exporters.spool.writer import segment_sizes
 
 _PIECE_BYTES = 16 << 20  # bytes per read; larger than any record
@@ -34,7 +33,7 @@ class Mirror:
 
     def __init__(self, directory: Path, max_bytes: int) -> None:
         """Raises OSError when the file system has no hard links."""
-        directory.mkdir(parents=True, exist_ok=True)
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._directory = directory
         self._most_bytes = 2 * max_bytes
         self.skipped = 0  # segments that were not linked

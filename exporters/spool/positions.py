@@ -60,6 +60,7 @@ class State:
     isolated: dict[str, list[int]] = field(default_factory=dict)
     totals: Totals = field(default_factory=Totals)
     note: dict[str, Any] = field(default_factory=dict)
+    unsure: list[str] = field(default_factory=list)  # segments whose position was lost: records may be stored already
 
 
 class PositionFiles:
@@ -71,6 +72,7 @@ class PositionFiles:
         found = [_read(path) for path in self._paths]
         self._generation = max((generation for generation, _ in found), default=0)
         self.state = max(found, key=lambda one: one[0])[1]
+        self.is_new = self._generation == 0  # no state was saved, or none can be read
         self._next = 0 if found[0][0] < found[1][0] else 1
         for path in self._paths:
             if not path.exists() or path.stat().st_size < _MIN_FILE_BYTES:
@@ -121,7 +123,7 @@ def lock_directory(directory: Path) -> int:
 
 
 def _allocate(path: Path, nbytes: int) -> None:
-    fd = os.open(path, os.O_WRONLY | os.O_CREAT, 0o640)
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT, 0o600)
     try:
         os.posix_fallocate(fd, 0, nbytes)
         os.fsync(fd)
@@ -157,4 +159,5 @@ def _state(found: dict[str, Any]) -> State:
         {str(table): [int(piece) for piece in pieces] for table, pieces in dict(found.get("isolated", {})).items()},
         Totals(**{name: value for name, value in found.get("totals", {}).items() if name in known}),
         dict(found.get("note", {})),
+        [str(name) for name in found.get("unsure", ())],
     )

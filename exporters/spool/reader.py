@@ -7,23 +7,137 @@ the same range is read again with the same token. Positions, the begun range and
 
 from __future__ import annotations
 
+import fcntl
 import os
-from bisect import bisect_right
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from operator import itemgetter
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import structlog
 
-from exporters.spool.positions import PositionFiles, State, Totals, lock_directory
-from exporters.spool.segment_format import FORMAT, FREE_SUFFIX, SUFFIX, Named, Record, read_name, scan
-from exporters.spool.segment_reader import FollowedSegment
+from exporters.spool.positions import NewerFormat, PositionFiles, State, Totals, lock_directory
+from exporters.spool.records import (
+    FORMAT,
+    FRAME,
+    FREE_SUFFIX,
+    SUFFIX,
+    Record,
+    SegmentName,
+    frame_bytes,
+    is_heavy,
+    read_name,
+    scan,
+)
 from exporters.spool.writer import segment_sizes
+
+_COUNTED_BYTES = 1 << 18  # read size when records are only counted
+
+
+class Waiting(NamedTuple):
+    """The unread part of a segment."""
+
+    records: int
+    nbytes: int
+    uncounted_bytes: int  # whose records are not in `records`
+
+
+class FollowedSegment:
+    """Open until `close`. Records before `position` are finished. All methods raise OSError."""
+
+    def __init__(self, path: Path, named: SegmentName, position: int) -> None:
+        self.named = named
+        self.position = position
+        self._fd = os.open(path, os.O_RDONLY)
+        self._counted_to = position  # `_ahead` counts the records from position to here
+        self._ahead = 0
+        self._is_behind = True  # whether `count_ahead` has more to count than it was allowed to
+
+    @property
+    def size(self) -> int:
+        return os.fstat(self._fd).st_size
+
+    def is_being_written(self) -> bool:
+        """Whether its writer has it open."""
+        try:
+            fcntl.flock(self._fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        return False
+
+    def read(self, nbytes: int, start: int) -> bytes:
+        return os.pread(self._fd, nbytes, start)
+
+    def readable_bytes(self) -> int:
+        """Number of bytes after the position that are known to be records."""
+        if not self.named.reused or not self.is_being_written():
+            return self.size
+        self.count_ahead(self.size)
+        return self._counted_to - self.position
+
+    def waiting(self) -> Waiting:
+        """The unread part, as far as `count_ahead` has counted."""
+        end = self._counted_to if self.named.reused else self.size
+        uncounted = max(0, self.size - self._counted_to) if self._is_behind else 0
+        return Waiting(self._ahead, max(0, end - self.position), 0 if self.named.reused else uncounted)
+
+    def move_on(self, end: int, records: int) -> None:
+        """Advances to `end`, past `records` records; a damaged range counts as one."""
+        self.position = end
+        if self._counted_to <= end:
+            self._counted_to, self._ahead = end, 0
+        else:
+            self._ahead -= records
+
+    def close(self) -> None:
+        os.close(self._fd)
+
+    def count_ahead(self, max_bytes: int) -> int:
+        """Counts further records in at most about `max_bytes`. Returns the number of bytes read.
+
+        Stops at damage.
+        """
+        size, mark = self.size, self.named.mark
+        nbytes, done = _COUNTED_BYTES, 0
+        self._is_behind = True
+        while self._counted_to < size:
+            if done >= max_bytes:
+                return done
+            room = size - self._counted_to
+            data = self.read(nbytes, self._counted_to)
+            done += len(data)
+            counted, at = self._sound(data) if self.named.reused else _headed(data, mark, room)
+            if at == 0:
+                whole = frame_bytes(data[: FRAME.size], mark)
+                if not nbytes < whole <= room:
+                    break
+                nbytes = whole
+            self._ahead += counted
+            self._counted_to += at
+        self._is_behind = False
+        return done
+
+    def _sound(self, data: bytes) -> tuple[int, int]:
+        """Like `_headed`, by checksums, because the size of a reused segment does not tell where its records end."""
+        found = scan(data, self.named.mark, len(data))
+        if found.corrupt:  # or it was written during the read: everything before a record that was seen is complete now
+            found = scan(self.read(found.end, self._counted_to), self.named.mark, found.end)
+        return len(found.records) + found.corrupt, found.end
+
+
+def _headed(data: bytes, mark: int, room: int) -> tuple[int, int]:
+    """The number of records in `data` by their heads alone, and the end of the last one."""
+    count = at = 0
+    while 0 < (nbytes := frame_bytes(data[at : at + FRAME.size], mark)) <= room - at:
+        at += nbytes
+        count += 1
+    return count, at
+
 
 logger = structlog.get_logger(__name__)
 
+_RECORD_COST = 500  # beside its bytes: see exporters.spool.lanes
+_HEAVY_COSTS = 16
 _MAX_FREE = 4  # finished segments kept to be overwritten; a writer closes full ones once a second
 _COUNTED_AT_ONCE_BYTES = 32 << 20  # of a backlog, at each look
 
@@ -73,7 +187,7 @@ class SpoolReader:
 
         Raises BlockingIOError when the directory has a reader, OSError (also NewerFormat) when it cannot be read.
         """
-        directory.mkdir(parents=True, exist_ok=True)
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._directory = directory
         self._on_segment = on_segment
         self._lock = lock_directory(directory)
@@ -87,30 +201,42 @@ class SpoolReader:
         self.is_counted = False  # whether `buffered` is exact: a large backlog is counted in steps
         self._segments: dict[str, FollowedSegment] = {}
         self._unfreed: dict[str, int] = {}  # finished segments that are not freed yet: name -> end
-        self._newer: set[str] = set()  # segments of a format that is not known
-        self._last_writer = ""  # whose turn it was
+        self._served: dict[str, float] = {}  # cost of what was committed, by writer: see next_batch
+        self._now_serving = 0.0
         self.totals = state.totals
         self.note = state.note
         self.isolated = state.isolated  # by table, what `isolate` saved of the begun batch
+        self.unsure = set(state.unsure)  # segments whose position was lost: the store may have some of their records
         self._begun: Batch | None = None
-        self._follow()
+        try:
+            self._follow()
+        except OSError:
+            self.close()
+            raise
+        if self._files.is_new:
+            self.unsure = set(self._segments)
         self._begun = self._replay(*state.intent) if state.intent else None
 
     def next_batch(self, max_records: int, max_bytes: int) -> Batch | None:
         """The next records of one segment, or None. A begun batch is returned again until it is committed.
 
-        Alternates between writers; reads the segments of each in order of age. Returns at least one record, however
+        Serves the writers in turn, by start-time fair queueing (Goyal, Vin, Cheng 1996): the next batch is of the
+        writer that was served least; one that had nothing to read gains nothing by it. What heavy writers are served
+        counts _HEAVY_COSTS times. Reads the segments of a writer in order of age. Returns at least one record, however
         large. Raises OSError.
         """
         if self._begun is not None:
             return self._begun
-        names = sorted((self._segments[name].named.writer, name) for name in self._follow())
-        turn = bisect_right(names, self._last_writer, key=itemgetter(0))
-        for writer, name in names[turn:] + names[:turn]:
-            batch = self._read(name, max_records, max_bytes)
-            if batch is not None:
-                self._last_writer = writer
-                return batch
+        waiting: dict[str, list[str]] = {}
+        for name in self._follow():
+            waiting.setdefault(self._segments[name].named.writer, []).append(name)
+        start = {writer: max(self._served.get(writer, 0.0), self._now_serving) for writer in waiting}
+        for writer in sorted(waiting, key=lambda one: (start[one], one)):
+            for name in waiting[writer]:
+                batch = self._read(name, max_records, max_bytes)
+                if batch is not None:
+                    self._now_serving = self._served[writer] = start[writer]
+                    return batch
         return None
 
     def batch_of(self, segment: str, max_records: int, max_bytes: int) -> Batch | None:
@@ -151,6 +277,9 @@ class SpoolReader:
         self._save(self._positions() | {batch.segment: batch.end}, totals, note, None)
         self._begun, self.isolated, self.totals, self.note = None, {}, totals, note
         self._segments[batch.segment].move_on(batch.end, len(batch.records) + batch.corrupt)
+        cost = batch.end - batch.start + _RECORD_COST * len(batch.records)
+        cost *= _HEAVY_COSTS if is_heavy(batch.writer) else 1
+        self._served[batch.writer] = self._served.get(batch.writer, self._now_serving) + cost
         self._delete_if_done(batch.segment, seen_to=batch.end)
 
     def buffered(self, writer: str | None = None) -> tuple[int, int]:
@@ -185,9 +314,9 @@ class SpoolReader:
             self._free(name)
         names = []
         for name in segment_sizes(self._directory):
-            named = read_name(name)
-            if named is None or name in self._unfreed or self._is_newer(name, named):
+            if name in self._unfreed:
                 continue
+            named = _known(name)
             if name not in self._segments:
                 try:
                     self._segments[name] = FollowedSegment(self._directory / name, named, self._saved.get(name, 0))
@@ -197,14 +326,6 @@ class SpoolReader:
             names.append(name)
         self._drop_deleted(set(names))
         return names
-
-    def _is_newer(self, name: str, named: Named) -> bool:
-        """Leaves a segment of a newer format for a newer version, and logs it once."""
-        is_newer = named.format > FORMAT
-        if is_newer and name not in self._newer:
-            self._newer.add(name)
-            logger.error("a segment has a newer format and is not read", segment=name, format=named.format)
-        return is_newer
 
     def _drop_deleted(self, listed: set[str]) -> None:
         """Closes segments that their writers removed because the first flush failed."""
@@ -247,7 +368,7 @@ class SpoolReader:
         intent: tuple[str, int, int] | None,
         isolated: Mapping[str, list[int]] | None = None,
     ) -> None:
-        self._files.save(State(positions, intent, dict(isolated or {}), totals, note))
+        self._files.save(State(positions, intent, dict(isolated or {}), totals, note, sorted(self.unsure)))
 
     def _delete_if_done(self, name: str, *, seen_to: int, torn: bool = True) -> None:
         """Frees a segment that its writer has closed and that contains no record after `seen_to`.
@@ -261,6 +382,7 @@ class SpoolReader:
             self._count_torn(name, seen_to - segment.position)
         segment.close()  # and with it our lock, before a writer may take the file
         del self._segments[name]
+        self.unsure.discard(name)
         self._unfreed[name] = seen_to  # its records are stored and must not be read again, even if freeing it fails
         fault = self._free(name)
         if fault is not None:
@@ -288,6 +410,16 @@ class SpoolReader:
     def _count_torn(self, name: str, nbytes: int) -> None:
         logger.warning("a segment ends in the middle of a record", segment=name, nbytes=nbytes)
         self.totals = replace(self.totals, torn=self.totals.torn + 1, torn_bytes=self.totals.torn_bytes + nbytes)
+
+
+def _known(segment: str) -> SegmentName:
+    """Raises NewerFormat: what is skipped would count as spooled and never be stored."""
+    named = read_name(segment)
+    if named is None or named.format > FORMAT:
+        raise NewerFormat(
+            f"{segment} is no segment of format {FORMAT}: start the version of Headroom that wrote it, or move it away"
+        )
+    return named
 
 
 def _with(totals: Totals, batch: Batch) -> Totals:

@@ -1,34 +1,182 @@
-"""Encodes and decodes spool records. Sans-I/O.
+"""The format of the spool: names of segments, framing of records, recovery after damage, records. Sans-I/O.
 
-A push is a fixed head, the connection's facts, the client id and the unchanged payload:
+    segment name   <created, ns since 1970, 20 digits>-<writer>-<mark, 8 hex digits>-v<format>[r].spool
+    record         mark u32 | length of the body u32 | CRC-32C of kind and body u32 | kind u8 | body
+
+All big endian. The mark is random per segment, so that a client cannot craft a body that looks like a record: after
+damage the reader searches for the next mark followed by a record with a valid checksum. A segment with an `r` in its
+name overwrites a finished one: until its writer closes it, old bytes follow its end.
+
+Format 1 is this framing and the record layouts below. A segment of a newer format is left alone.
+
+The body of a push is a fixed head, the connection's facts, the client id and the unchanged payload:
 
     received_at_ms i64 | client_instance_id 16s | subscription_id i32 | terminating u8 | compression_type u8
     | connection_len u16 | client_id_len u16 | connection (JSON) | client_id (UTF-8) | payload
 
 The fields from connection_len to client_id are equal in all pushes of a connection; `sender_bytes` encodes them
-once. Usage and limits are JSON: {"fields": [names], "rows": [[values]]}.
+once. Usage, limits and facts are JSON: {"fields": [names], "rows": [[values]]}.
 
 Versions of Headroom with more or fewer JSON fields can read each other's records: unknown fields are ignored, missing
 ones take the default of exporters/model.py or `_CONNECTION_DEFAULTS`. A change of the binary layout needs a new
-segment_format.FORMAT.
+FORMAT.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import re
 import struct
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import orjson
+from crc32c import crc32c
 
-from exporters.model import ANONYMOUS, UNKNOWN, ClientInstance, Connection, Push, QuotaLimit, UsageSample
+from exporters.identity import stored_name
+from exporters.model import (
+    ANONYMOUS,
+    UNKNOWN,
+    ClientInstance,
+    Connection,
+    Push,
+    QuotaLimit,
+    RecordKind,
+    StoredFacts,
+    UsageSample,
+)
+
+FRAME: Final = struct.Struct(">IIIB")
+SUFFIX: Final = ".spool"
+FREE_SUFFIX: Final = ".free"  # finished, to be overwritten
+FORMAT: Final = 1
+_HEAVY: Final = ".heavy"
+USAGE_WRITER: Final = "quotas"  # writes usage and limits, all others pushes; each side has its own share of the spool
+_CHECKED: Final = 12  # where the checksummed bytes of a frame begin
+_NAME: Final = re.compile(r"\d{20}-([A-Za-z0-9_.]+)-([0-9a-f]{8})-v(\d{1,4})(r?)\.spool")
+_WRITER: Final = re.compile(r"[A-Za-z0-9_.]+")
+_KINDS: Final[dict[int, RecordKind]] = {kind.value: kind for kind in RecordKind}
+# Where a checksum begins.
+CRC_OF_KIND: Final[dict[int, int]] = {kind.value: crc32c(bytes([kind])) for kind in RecordKind}
+
+Record = tuple[RecordKind, bytes]
+
+
+class SegmentName(NamedTuple):
+    """The parts of a segment's name. `reused`: it overwrites a finished segment."""
+
+    writer: str
+    mark: int
+    reused: bool
+    format: int = FORMAT
+
+
+def segment_name(created_ns: int, writer: str, mark: int, reused: bool = False) -> str:
+    """A name that sorts by age. Raises ValueError unless `writer` consists of letters, digits, '_' and '.'."""
+    if not _WRITER.fullmatch(writer):
+        raise ValueError(f"cannot name a segment after the writer {writer!r}: letters, digits, '_' and '.' only")
+    return f"{created_ns:020d}-{writer}-{mark:08x}-v{FORMAT}{'r' if reused else ''}{SUFFIX}"
+
+
+def holds_usage(segment: str) -> bool:
+    """Whether the segment has usage and limits instead of pushes."""
+    return f"-{USAGE_WRITER}-" in segment
+
+
+def heavy_writer(name: str, number: int) -> str:
+    """The name of a writer of those who send most; `name`: of the writer for the others."""
+    return f"{name}{_HEAVY}{number}"
+
+
+def is_heavy(writer: str) -> bool:
+    """Whether the writer is one of `heavy_writer`."""
+    return _HEAVY in writer
+
+
+def read_name(segment: str) -> SegmentName | None:
+    """None for names that are not segments."""
+    match = _NAME.fullmatch(segment)
+    return SegmentName(match[1], int(match[2], 16), match[4] != "", int(match[3])) if match else None
+
+
+class Scan(NamedTuple):
+    """The records found in a part of a segment."""
+
+    records: list[Record]
+    ends: list[tuple[int, int]]  # per record: the offset after it, and the number of damaged ranges skipped before it
+
+    @property
+    def end(self) -> int:
+        """The offset after the last complete record."""
+        return self.ends[-1][0] if self.ends else 0
+
+    @property
+    def corrupt(self) -> int:
+        """Damaged ranges skipped before `end`."""
+        return self.ends[-1][1] if self.ends else 0
+
+
+def scan(data: bytes, mark: int, max_records: int) -> Scan:
+    """The complete records in `data`, which begins at a record.
+
+    A damaged range is skipped if a valid record follows it; otherwise the scan ends before it, as before a partly
+    written record.
+    """
+    records: list[Record] = []
+    view = memoryview(data)
+    ends: list[tuple[int, int]] = []
+    start = corrupt = 0
+    while len(records) < max_records:
+        behind = _record_end(view, start, mark)
+        if behind > 0:
+            records.append((_KINDS[data[start + _CHECKED]], data[start + FRAME.size : behind]))
+            start = behind
+            ends.append((behind, corrupt))
+            continue
+        start = _next_record(data, view, start + 1, mark)
+        if start < 0:
+            break
+        corrupt += 1
+    return Scan(records, ends)
+
+
+def frame_bytes(head: bytes, mark: int) -> int:
+    """The length of the record according to `head`; 0 when that is not a record head."""
+    if len(head) < FRAME.size:
+        return 0
+    found, length, _, _ = FRAME.unpack_from(head)
+    return FRAME.size + int(length) if found == mark else 0
+
+
+def _record_end(view: memoryview, start: int, mark: int) -> int:
+    """The end of the record at `start`; -1 when it is incomplete or damaged."""
+    if start + FRAME.size > len(view):
+        return -1
+    found, length, checksum, kind = FRAME.unpack_from(view, start)
+    end: int = start + FRAME.size + length
+    if found != mark or end > len(view) or kind not in _KINDS:
+        return -1
+    return end if crc32c(view[start + _CHECKED : end]) == checksum else -1
+
+
+def _next_record(data: bytes, view: memoryview, start: int, mark: int) -> int:
+    """The beginning of the next valid record at or after `start`; -1 without one."""
+    wanted = mark.to_bytes(4)
+    found = data.find(wanted, start)
+    while found >= 0 and _record_end(view, found, mark) < 0:
+        found = data.find(wanted, found + 1)
+    return found
+
 
 _PUSH_HEAD: Final = struct.Struct(">q16siBB")
 _PUSH_ORIGIN: Final = struct.Struct(">16siBB")
 _INSTANCE_HEAD: Final = struct.Struct(">q16s")
 _SENDER_HEAD: Final = struct.Struct(">HH")
+CONNECTION_AT: Final = (
+    24,
+    30,
+)  # of an instance and of a push record: connection_len; the connection is 4 bytes behind it
 _CONNECTION_FIELDS: Final = tuple(field.name for field in dataclasses.fields(Connection))
 _CONNECTION_DEFAULTS: Final[dict[str, Any]] = {  # for records of versions without the field
     "cluster": "",
@@ -40,14 +188,12 @@ _CONNECTION_DEFAULTS: Final[dict[str, Any]] = {  # for records of versions witho
     "software_version": UNKNOWN,
     "broker_id": -1,
 }
-# Valid UTF-8 fits the length field; replacement characters may make invalid text longer.
-_MAX_CLIENT_ID_CHARS: Final = 16_383
 
 
 def sender_bytes(connection: Connection, client_id: str | None) -> bytes:
-    """The part of a record that identifies its sender: connection and client id."""
-    facts = orjson.dumps(dataclasses.asdict(connection))
-    name = (client_id or "")[:_MAX_CLIENT_ID_CHARS].encode("utf-8", "replace")
+    """The part of a record that identifies its sender: connection and client id, with names as they are stored."""
+    facts = orjson.dumps(dataclasses.asdict(connection) | {"principal": stored_name(connection.principal)})
+    name = stored_name(client_id or "").encode("utf-8", "replace")
     return _SENDER_HEAD.pack(len(facts), len(name)) + facts + name
 
 
@@ -109,6 +255,16 @@ def decode_limits(record: bytes) -> list[QuotaLimit]:
     return [QuotaLimit(**row) for row in _named(QuotaLimit._fields, record)]
 
 
+def encode_facts(facts: Sequence[StoredFacts]) -> bytes:
+    """A record of brokers' facts."""
+    return _rows(StoredFacts._fields, facts)
+
+
+def decode_facts(record: bytes) -> list[StoredFacts]:
+    """Raises ValueError when the record is not brokers' facts."""
+    return [StoredFacts(**row) for row in _named(StoredFacts._fields, record)]
+
+
 def _rows(names: tuple[str, ...], rows: Sequence[Sequence[Any]]) -> bytes:
     return orjson.dumps({"fields": names, "rows": rows}, default=list)
 
@@ -129,7 +285,7 @@ def _sender(record: bytes, at: int) -> tuple[Connection, str, int]:
     start = at + _SENDER_HEAD.size
     middle = start + connection_len
     end = middle + client_id_len
-    return _connection(record[start:middle]), record[middle:end].decode(), end
+    return decode_connection(record[start:middle]), record[middle:end].decode(), end
 
 
 def _unpack(head: struct.Struct, record: bytes, at: int = 0) -> tuple[Any, ...]:
@@ -140,7 +296,8 @@ def _unpack(head: struct.Struct, record: bytes, at: int = 0) -> tuple[Any, ...]:
 
 
 @lru_cache(maxsize=65_536)
-def _connection(encoded: bytes) -> Connection:
+def decode_connection(encoded: bytes) -> Connection:
+    """Raises ValueError."""
     try:
         found = orjson.loads(encoded)
         return Connection(**{name: found.get(name, _CONNECTION_DEFAULTS.get(name)) for name in _CONNECTION_FIELDS})

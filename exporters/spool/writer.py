@@ -21,7 +21,7 @@ from typing import Final
 from crc32c import crc32c
 
 from exporters.model import RecordKind
-from exporters.spool.segment_format import CRC_OF_KIND, FRAME, FREE_SUFFIX, SUFFIX, segment_name
+from exporters.spool.records import CRC_OF_KIND, FRAME, FREE_SUFFIX, SUFFIX, USAGE_WRITER, holds_usage, segment_name
 
 _FRAME_BYTES: Final = FRAME.size
 _MEASURE_EVERY_S: Final = 1.0  # maximum age of the measured size of the other files
@@ -36,7 +36,8 @@ class SpoolWriter:
     """Appends records to its own segments in `directory`.
 
     `append` and `flush` are for one thread. `sync` may run in another and must be called periodically, because it also
-    closes full segments. `max_bytes` bounds the whole directory, including segments of other writers.
+    closes full segments. `max_bytes` bounds all segments of pushes in the directory, or all of usage, including those
+    of other writers: neither side can push the other out.
     """
 
     def __init__(
@@ -67,7 +68,7 @@ class SpoolWriter:
         self._closing = threading.Lock()  # held while a descriptor is closed, or duplicated for sync
         self.records = 0  # written since the start
         self.bytes = 0
-        directory.mkdir(parents=True, exist_ok=True)
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         for unnamed in directory.glob(f"*-{name}.tmp"):  # left by a crash before it was renamed to a segment
             unnamed.unlink(missing_ok=True)
         self._measure()
@@ -137,6 +138,21 @@ class SpoolWriter:
                 self._directory_dirty = True  # the next sync retries
                 raise
 
+    @property
+    def held_bytes(self) -> int:
+        """Size of this writer's own segments that the reader has not freed."""
+        return self._own_bytes + self._end + self._queued_bytes
+
+    @property
+    def free_bytes(self) -> int:
+        """How much more the spool may hold."""
+        return max(0, self._max_bytes - self._others_bytes - self._end - self._queued_bytes)
+
+    def rest(self) -> None:
+        """Closes the segment being written, so that the reader can free it; the next record opens another."""
+        if not self._queue:
+            self._retire()
+
     def close(self) -> None:
         """Flushes, syncs and closes the segment. Raises OSError."""
         try:
@@ -159,7 +175,7 @@ class SpoolWriter:
         self._path = self._directory / f"{self._created_ns:020d}-{self._name}.tmp"
         self._reused = self._take_free()
         try:
-            self._fd = os.open(self._path, os.O_WRONLY | (0 if self._reused else os.O_CREAT | os.O_EXCL), 0o640)
+            self._fd = os.open(self._path, os.O_WRONLY | (0 if self._reused else os.O_CREAT | os.O_EXCL), 0o600)
         except OSError:
             with suppress(OSError):
                 self._path.unlink()  # the reused segment
@@ -191,6 +207,7 @@ class SpoolWriter:
                 with suppress(OSError):  # the reader distinguishes records from old bytes
                     os.ftruncate(self._fd, self._end)
             self._others_bytes += self._end
+            self._own_bytes += self._end
             self._retired.append(self._fd)
             self._fd, self._end, self._deleted = -1, 0, False
             self._mark = secrets.randbits(32)
@@ -228,7 +245,12 @@ class SpoolWriter:
         own = self._path.name if self._fd >= 0 else ""
         sizes = segment_sizes(self._directory)
         self._deleted = own != "" and own not in sizes
-        self._others_bytes = sum(size for name, size in sizes.items() if name != own)
+        is_usage, mine = self._name == USAGE_WRITER, f"-{self._name}-"
+        self._others_bytes = self._own_bytes = 0
+        for name, size in sizes.items():
+            if name != own and holds_usage(name) is is_usage:
+                self._others_bytes += size
+                self._own_bytes += size if mine in name else 0
 
 
 def segment_sizes(directory: Path) -> dict[str, int]:

@@ -1,4 +1,4 @@
-"""The managed server's users: one writer, readers, and the limits of readers."""
+"""The managed server's users: one writer, the pages, readers; and the limits of the last two."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import Any
 from exporters.clickhouse.connection import DATABASE, WRITER
 
 READER = "headroom_reader"
+PAGES = "headroom_pages"  # so that readers of the SQL endpoint take nothing of the pages
 BASE_PROFILE = "base"
 _LOOPBACK = ("127.0.0.1", "::1")
 _EVERYWHERE = "::/0"
@@ -51,10 +52,35 @@ _TIMEOUTS = {
 _MIB, _GIB = 1 << 20, 1 << 30
 _READER_S, _READER_MAX_S = 60, 300
 _READER_RESULT_BYTES = 2 * _GIB
-_READER_QUERIES = 16
+_QUERIES = {"readers": 32, "pages": 16}  # that run at once; further ones wait for their turn
+_WAITING = 128  # of each
 _CORES = os.cpu_count() or 1  # the server's own default
 _READER_THREADS = max(8, _CORES)
 _READER_UNTRACKED_BYTES = _MIB  # per thread: not counted by any limit on memory
+
+
+def workloads() -> dict[str, str]:
+    """Statements by the name of their file: how many queries of readers and of pages run and wait.
+
+    A query that waits is not refused, as it is with max_concurrent_queries_for_user. The queries of a workload take
+    turns on as many threads as there are cores. Other users (the writer: ingestion and jobs) have no such limits.
+    """
+    return {
+        "resource_queries": "CREATE RESOURCE queries (QUERY)",
+        "resource_cpu": "CREATE RESOURCE cpu (MASTER THREAD, WORKER THREAD)",
+        "workload_everyone": "CREATE WORKLOAD everyone",
+        **{
+            f"workload_{name}": f"CREATE WORKLOAD {name} IN everyone"
+            f" SETTINGS max_concurrent_queries = {most}, max_waiting_queries = {_WAITING},"
+            f" max_concurrent_threads = {_CORES}"
+            for name, most in _QUERIES.items()
+        },
+    }
+
+
+def pages_password(writer_password: str) -> str:
+    """Of PAGES: who has the writer's password needs no other secret."""
+    return hashlib.sha256(f"{PAGES}:{writer_password}".encode()).hexdigest()
 
 
 def users_document(writer_password: str, reader_password: str, memory_bytes: int) -> dict[str, Any]:
@@ -72,12 +98,19 @@ def users_document(writer_password: str, reader_password: str, memory_bytes: int
         "profiles": {
             BASE_PROFILE: {"readonly": 0, "session_timezone": "UTC", **_TIMEOUTS},
             "writer": {"profile": BASE_PROFILE, "readonly": 0, "max_partitions_per_insert_block": 1000},
-            "reader": {"profile": BASE_PROFILE, **_reader_profile(memory_bytes // 2)},
+            "reader": {"profile": BASE_PROFILE, **_reader_profile("readers", memory_bytes // 2)},
+            "pages": {"profile": BASE_PROFILE, **_reader_profile("pages", memory_bytes // 4)},
         },
         "quotas": {"default": ""},
         "users": {
             "default": {**local, **reader},
             READER: {**(remote if reader_password else local), **reader},
+            PAGES: {
+                **_password(pages_password(writer_password)),
+                "networks": local["networks"],
+                **reader,
+                "profile": "pages",
+            },
             WRITER: {
                 **_password(writer_password),
                 "networks": {"ip": _EVERYWHERE},
@@ -89,11 +122,12 @@ def users_document(writer_password: str, reader_password: str, memory_bytes: int
     }
 
 
-def _reader_profile(memory_bytes: int) -> dict[str, Any]:
+def _reader_profile(workload: str, memory_bytes: int) -> dict[str, Any]:
     """`readonly = 2`: SELECT with settings, as JDBC and Grafana send them, within the constraints.
 
     0 means "no limit" for each of the limits, so each has a minimum, too.
     """
+    all_queries = _QUERIES[workload] + _WAITING
     limits = {
         "max_memory_usage": (memory_bytes // 2, memory_bytes),
         "max_memory_usage_for_user": (memory_bytes, memory_bytes),
@@ -101,7 +135,7 @@ def _reader_profile(memory_bytes: int) -> dict[str, Any]:
         "max_result_bytes": (_READER_RESULT_BYTES, _READER_RESULT_BYTES),
         "max_temporary_data_on_disk_size_for_query": (_GIB, _GIB),
         "max_temporary_data_on_disk_size_for_user": (2 * _GIB, 2 * _GIB),
-        "max_concurrent_queries_for_user": (_READER_QUERIES, _READER_QUERIES),
+        "max_concurrent_queries_for_user": (all_queries, all_queries),
         "max_untracked_memory": (_READER_UNTRACKED_BYTES, _READER_UNTRACKED_BYTES),
         "max_threads": (_CORES, _READER_THREADS),
         "max_final_threads": (_CORES, _READER_THREADS),
@@ -116,6 +150,7 @@ def _reader_profile(memory_bytes: int) -> dict[str, Any]:
     }
     fixed = {
         "allow_ddl": 0,
+        "workload": workload,
         "allow_introspection_functions": 0,
         "result_overflow_mode": "throw",
         "timeout_overflow_mode": "throw",

@@ -40,6 +40,11 @@ class ServerSettings:
         return self.directory / "store"
 
     @property
+    def workloads(self) -> Path:
+        """A file for each resource and workload, which the server reads when it starts."""
+        return self.store / "workload"
+
+    @property
     def password_file(self) -> Path:
         """The writer's password, mode 0600."""
         return self.directory / "writer.password"
@@ -80,11 +85,13 @@ def _paths(settings: ServerSettings) -> dict[str, Any]:
     """Disables system log tables, which grow and are never read. `files` and `schemas` stay empty."""
     return {
         "path": f"{settings.store}/",
+        "workload_path": f"{settings.workloads}/",
         "tmp_path": f"{settings.store}/tmp/",  # noqa: S108 below our directory
         "user_files_path": f"{settings.directory}/files/",
         "format_schema_path": f"{settings.directory}/schemas/",
         "users_config": str(settings.users_file),
         "default_profile": BASE_PROFILE,
+        "umask": "077",  # the server's own default lets the group read
         "logger": {
             "level": "warning",
             "log": str(settings.error_log.with_name("server.log")),
@@ -108,7 +115,8 @@ def _limits(memory_bytes: int) -> dict[str, Any]:
         "query_cache": {"max_size_in_bytes": 16 * _MIB},  # readers fill it
         "max_session_timeout": 300,
         "max_temporary_data_on_disk_size": 4 * memory_bytes,
-        "max_concurrent_queries": 64,
+        "cpu_slot_preemption": "true",  # threads of a workload take turns
+        "max_concurrent_queries": 512,  # with those that wait for their turn (access.workloads)
         # Each connection has a thread, also while its request is incomplete; further connections wait for one.
         "max_connections": 1024,
         "max_thread_pool_size": 1536,

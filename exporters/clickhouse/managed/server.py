@@ -1,4 +1,7 @@
-"""The managed server's process: start, wait until it answers, stop."""
+"""The managed server: its ports and configuration, the command that runs it, whether it answers, its last error.
+
+headroom/server/storage.py runs it.
+"""
 
 from __future__ import annotations
 
@@ -6,25 +9,23 @@ import contextlib
 import fcntl
 import http.client
 import os
-import signal
 import socket
-import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from pathlib import Path
 
-from exporters.clickhouse.managed.access import users_document, writer_password
+from exporters.clickhouse.managed.access import users_document, workloads, writer_password
 from exporters.clickhouse.managed.configuration import ServerSettings, server_document
 from exporters.clickhouse.managed.document import write_document
 from exporters.clickhouse.managed.executable import find_program, is_library, write_guard
 
-_START_S = 60.0
 _POLL_S = 0.05
 _PREDECESSOR_S = 30.0
 
 
 class ServerError(Exception):
-    """The server did not start; the message is one line."""
+    """The server cannot start; the message is one line."""
 
 
 class ManagedServer:
@@ -36,7 +37,6 @@ class ManagedServer:
         Raises OSError, NoServerError, and ServerError when another server uses the directory.
         """
         self.settings = settings
-        self.process: subprocess.Popen[bytes] | None = None
         self._program = find_program(settings.program)
         settings.store.mkdir(parents=True, exist_ok=True)
         self._wait_for_predecessor()  # it may hold the ports
@@ -61,64 +61,48 @@ class ManagedServer:
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"http://{host}:{self.http_port}"
 
-    def launch(self) -> None:
-        """Starts the process and returns. It dies with the calling thread (prctl(2)), which must outlive it."""
-        with (self.settings.error_log.with_name("output.log")).open("wb") as output:
-            self.process = subprocess.Popen(
-                [
-                    sys.executable,
-                    "-m",
-                    "exporters.clickhouse.managed.launcher",
-                    str(os.getpid()),
-                    self._program,
-                    str(self._configuration),
-                ],
-                env=self._environment(),
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,  # Ctrl-C is for the parent only, which stops the server last
-            )
+    @property
+    def command(self) -> tuple[str, ...]:
+        """Arguments of the process. It dies with the thread that starts it (prctl(2)), which must outlive it."""
+        return (
+            sys.executable,
+            "-m",
+            "exporters.clickhouse.managed.launcher",
+            str(os.getpid()),
+            self._program,
+            str(self._configuration),
+        )
 
-    def wait_ready(self) -> None:
-        """Returns when the server answers /ping. Raises ServerError when it ends before or takes over a minute."""
-        assert self.process is not None
-        deadline_s = time.monotonic() + _START_S
-        while not self._answers():
-            if (status := self.process.poll()) is not None:
-                raise ServerError(f"the ClickHouse server ended with {status}: {self.last_error()}")
-            if time.monotonic() > deadline_s:
-                raise ServerError(f"the ClickHouse server does not answer after {_START_S:.0f} s: {self.last_error()}")
-            time.sleep(_POLL_S)
+    @property
+    def output(self) -> Path:
+        """Where the process's output is expected."""
+        return self.settings.error_log.with_name("output.log")
 
-    def stop(self, grace_s: float = 20.0) -> int:
-        """Sends SIGTERM, after `grace_s` SIGKILL; returns the exit status. Releases the ports."""
+    def close(self) -> None:
+        """Releases the ports, once the process has ended."""
         self._ports.close()
-        if self.process is None:
-            return 0
-        if self.process.poll() is None:
-            self.process.send_signal(signal.SIGTERM)
-            try:
-                self.process.wait(grace_s)
-            except subprocess.TimeoutExpired:
-                self.process.kill()
-        return self.process.wait()
 
     @property
     def ignores_failed_writes(self) -> bool:
         """Whether a full disk can lose rows that the server has confirmed: see write_guard.c."""
         return is_library(self._program) and write_guard() is None
 
-    def _environment(self) -> dict[str, str]:
+    def environment(self, inherited: Mapping[str, str]) -> dict[str, str]:
+        """The process's environment."""
         guard = write_guard() if is_library(self._program) else None
         if guard is None:
-            return dict(os.environ)
-        return {**os.environ, "LD_PRELOAD": f"{guard} {os.environ.get('LD_PRELOAD', '')}".strip()}
+            return dict(inherited)
+        return {**inherited, "LD_PRELOAD": f"{guard} {inherited.get('LD_PRELOAD', '')}".strip()}
 
     def _configure(self) -> None:
         settings = self.settings
         for name in ("files", "schemas", "log"):
             (settings.directory / name).mkdir(exist_ok=True)
+        settings.workloads.mkdir(parents=True, exist_ok=True)
+        for file in settings.workloads.glob("*.sql"):
+            file.unlink()
+        for name, statement in workloads().items():
+            (settings.workloads / f"{name}.sql").write_text(f"{statement}\n")
         password = writer_password(settings.password_file)
         write_document(settings.users_file, users_document(password, settings.reader_password, settings.memory_bytes))
         write_document(self._configuration, server_document(settings, self.http_port, self.native_port))
@@ -128,7 +112,8 @@ class ManagedServer:
         """The password of headroom_writer."""
         return writer_password(self.settings.password_file)
 
-    def _answers(self) -> bool:
+    def answers(self) -> bool:
+        """Whether the server is ready; waits for at most a second."""
         connection = http.client.HTTPConnection(self.host, self.http_port, timeout=1)
         try:
             connection.request("GET", "/ping")
@@ -150,13 +135,11 @@ class ManagedServer:
                         raise ServerError(f"another ClickHouse server uses {self.settings.directory}") from exc
                 time.sleep(_POLL_S)
 
-    def last_error(self) -> str:
+    def last_error(self, exit_status: int) -> str:
         """The last error that the process printed, else that it logged; one line."""
-        if (
-            self.process is not None and self.process.poll() == os.EX_IOERR
-        ):  # of write_guard.c; the log's disk may be full
+        if exit_status == os.EX_IOERR:  # of write_guard.c; the log's disk may be full
             return f"cannot write below {self.settings.directory}: the disk is full or fails"
-        for log in (self.settings.error_log.with_name("output.log"), self.settings.error_log):
+        for log in (self.output, self.settings.error_log):
             lines = log.read_text(errors="replace").splitlines() if log.exists() else []
             found = [line.strip() for line in lines if "Exception" in line or "<Error>" in line or "Error" in line]
             if found:

@@ -1,0 +1,114 @@
+"""What waits in a spool, found in its files alone: independent of the reader, which may hang. Read-only."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from exporters.model import RecordKind
+from exporters.spool.positions import read_state
+from exporters.spool.reader import FollowedSegment
+from exporters.spool.records import (
+    FORMAT,
+    FRAME,
+    Record,
+    decode_facts,
+    decode_limits,
+    decode_usage,
+    frame_bytes,
+    read_name,
+    scan,
+)
+from exporters.spool.writer import segment_sizes
+
+PUSHES: Final = "pushes"
+USAGE: Final = "usage"
+KINDS: Final = (PUSHES, USAGE)
+_OF_PUSHES: Final = (RecordKind.PUSH, RecordKind.INSTANCE)
+_FIRST_BYTES = 1 << 20  # holds the first record of most segments
+_MOST_BYTES = 64 << 20
+
+
+class WaitingSegment(NamedTuple):
+    """The unread part of a segment."""
+
+    segment: str
+    writer: str
+    records: int
+    bytes: int
+    position: int
+    being_written: bool
+
+
+def waiting_segments(directory: Path, positions: Mapping[str, int]) -> Iterator[WaitingSegment]:
+    """Each unfinished segment, oldest first; none without a spool. Raises OSError."""
+    for name in segment_sizes(directory) if directory.is_dir() else ():
+        named = read_name(name)
+        if named is None or named.format > FORMAT:
+            continue
+        try:
+            segment = FollowedSegment(directory / name, named, positions.get(name, 0))
+        except FileNotFoundError:  # finished just now
+            continue
+        try:
+            segment.count_ahead(segment.size)
+            here = segment.waiting()
+            if here.nbytes:
+                yield WaitingSegment(
+                    name, named.writer, here.records, here.nbytes, segment.position, segment.is_being_written()
+                )
+        finally:
+            segment.close()
+
+
+def oldest_ms(directory: Path, ignored: str = "") -> dict[str, int]:
+    """The time (ms since 1970) of the oldest record that is not stored, by kind: PUSHES, when it was received, and
+    USAGE, when it was measured. A kind is missing when none of its records waits.
+
+    `ignored`: the writer whose records are old by intention. Raises OSError.
+    """
+    found: dict[str, int] = {}
+    positions = read_state(directory).positions
+    for name in segment_sizes(directory):
+        named = read_name(name)
+        if named is None or named.format > FORMAT or named.writer == ignored:
+            continue
+        try:
+            segment = FollowedSegment(directory / name, named, positions.get(name, 0))
+        except FileNotFoundError:  # finished just now
+            continue
+        try:
+            first = _first(segment)
+        finally:
+            segment.close()
+        if first is not None:
+            kind, at_ms = PUSHES if first[0] in _OF_PUSHES else USAGE, _time_ms(first)
+            found[kind] = min(found.get(kind, at_ms), at_ms)
+    return found
+
+
+def _first(segment: FollowedSegment) -> Record | None:
+    """The first unread record; damage before it is skipped, except in a reused segment, where old bytes follow."""
+    nbytes, mark = _FIRST_BYTES, segment.named.mark
+    if segment.named.reused and not frame_bytes(segment.read(FRAME.size, segment.position), mark):
+        return None
+    while True:
+        data = segment.read(nbytes, segment.position)
+        if records := scan(data, mark, 1).records:
+            return records[0]
+        if len(data) < nbytes or nbytes >= _MOST_BYTES:
+            return None
+        nbytes *= 8
+
+
+def _time_ms(record: Record) -> int:
+    """Records of quotas and of the cluster's facts have the time from which they are valid."""
+    kind, body = record
+    if kind in _OF_PUSHES:
+        return int.from_bytes(body[:8], "big", signed=True)
+    if kind is RecordKind.USAGE:
+        return min((sample.ts_ms for sample in decode_usage(body)), default=0)
+    if kind is RecordKind.LIMITS:
+        return min((limit.valid_from_ms for limit in decode_limits(body)), default=0)
+    return min((facts.valid_from_ms for facts in decode_facts(body)), default=0)
