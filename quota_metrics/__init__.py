@@ -2,11 +2,14 @@
 
 windows.py    Kafka's Rate and TokenBucket, to the last digit
 config/       entities, precedence, validation, history of the configuration
+cluster/      the cluster's own facts: versions, windows, callback class, limits per address
+levels/       utilisation and muted time -> level and reason, for ClickHouse and Spark
 measure/      bytes and throttle times -> usage and utilisation; quota callbacks
 jmx/          the brokers' own quota sensors
-simulation/   recorded usage replayed under other quotas (what-if)
+simulation/   recorded usage replayed under other quotas, sans-I/O
+what_if/      the one what-if engine: recording, simulation, answer
 kafka/        an asyncio admin client
 
-Imports: simulation -> measure -> config; kafka -> config; jmx -> config. Of other packages only
-`exporters`.
+Imports: what_if -> simulation -> measure -> cluster -> kafka, config; kafka -> config; jmx -> config. Of other
+packages only `exporters`.
 """

@@ -9,11 +9,36 @@ incomplete windows count as full, steady traffic of one record a second reads 10
 from __future__ import annotations
 
 import math
-from typing import Final
+from typing import Final, NamedTuple
 
 LONG_MAX: Final = 2**63 - 1
 LONG_MIN: Final = -(2**63)
 UNLIMITED: Final = float(LONG_MAX)  # the bound, and the number of tokens, without a quota
+
+
+class QuotaWindow(NamedTuple):
+    """A broker's quota.window.num, and quota.window.size.seconds in ms; the defaults are Kafka's.
+
+    `before_3_8`: as in `Rate`.
+    """
+
+    samples: int = 11
+    window_ms: int = 1000
+    before_3_8: bool = False
+
+    @property
+    def length_ms(self) -> int:
+        return self.samples * self.window_ms
+
+    @property
+    def full_s(self) -> float:
+        """What a limit is multiplied with for the most that the window may hold
+        (ClientQuotaManager.maxValueInQuotaWindow)."""
+        return (self.samples - 1) * self.window_ms / 1000
+
+    def rate(self) -> Rate:
+        """An empty rate over this window."""
+        return Rate(self.samples, self.window_ms, before_3_8=self.before_3_8)
 
 
 class Rate:
@@ -23,13 +48,24 @@ class Rate:
     are `samples` of them instead of one more.
     """
 
-    __slots__ = ("_current", "_horizon_ms", "_last_ms", "_slots", "_start_ms", "_values", "samples", "window_ms")
+    __slots__ = (
+        "_current",
+        "_horizon_ms",
+        "_last_ms",
+        "_purge_ms",
+        "_slots",
+        "_start_ms",
+        "_values",
+        "samples",
+        "window_ms",
+    )
 
     def __init__(self, samples: int, window_ms: int, *, before_3_8: bool = False) -> None:
         self.samples = samples
         self.window_ms = window_ms
         self._slots = samples if before_3_8 else samples + 1
         self._horizon_ms = samples * window_ms
+        self._purge_ms = 0  # no sample expires before
         self._current = 0
         self._values: list[float] = []
         self._start_ms: list[int] = []
@@ -45,6 +81,7 @@ class Rate:
         self._values[self._current] += value
         if self._last_ms is not self._start_ms:
             self._last_ms[self._current] = now_ms
+            self._purge_ms = min(self._purge_ms, now_ms + self._horizon_ms)  # the clock may go back
 
     def measure(self, now_ms: int) -> float:
         """Units per second at `now_ms`."""
@@ -70,6 +107,7 @@ class Rate:
         self._start_ms.append(now_ms)
         if self._last_ms is not self._start_ms:
             self._last_ms.append(now_ms)
+        self._purge_ms = min(self._purge_ms, now_ms + self._horizon_ms)
 
     def _advance(self, now_ms: int) -> None:
         self._current = (self._current + 1) % self._slots
@@ -79,14 +117,19 @@ class Rate:
             self._reset(self._current, now_ms)
 
     def _purge(self, now_ms: int) -> None:
+        if now_ms < self._purge_ms:
+            return
         for slot, last_ms in enumerate(self._last_ms):
             if now_ms - last_ms >= self._horizon_ms:
                 self._reset(slot, now_ms)
+        if self._last_ms:
+            self._purge_ms = min(self._last_ms) + self._horizon_ms
 
     def _reset(self, slot: int, now_ms: int) -> None:
         self._values[slot] = 0.0
         self._start_ms[slot] = now_ms
         self._last_ms[slot] = now_ms
+        self._purge_ms = min(self._purge_ms, now_ms + self._horizon_ms)
 
 
 class TokenBucket:

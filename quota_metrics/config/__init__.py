@@ -1,4 +1,15 @@
 """Quota configuration: entities, the eight levels of precedence, validation, JSON files, history. Sans-I/O.
 
+entities.py      entities, filters, alterations
+precedence.py    the eight levels of precedence, as data
+resolution.py    the quota of a client and the clients that share it
+validation.py    what a broker refuses
+json_file.py     quotas as JSON
+history.py       changes between descriptions, as rows of quota_limits
+quota_file.py    quotas as code: the YAML file
+quota_plan.py    what has to change so that a cluster has the quotas of a file
+timeline.py      the quotas of clients over time, before and after a change
+kafka_configs.py the kafka-configs.sh line that alters a quota
+
 Imports only `exporters`.
 """

@@ -7,6 +7,7 @@ from enum import IntEnum
 from typing import NamedTuple, TypeAlias
 from urllib.parse import quote, unquote
 
+from exporters.identity import stored_name
 from exporters.model import DEFAULT_ENTITY
 
 USER, CLIENT_ID, IP = "user", "client-id", "ip"
@@ -24,6 +25,17 @@ def entity_of(components: Mapping[str, str | None]) -> Entity:
     return tuple(sorted(components.items(), key=_type_order))
 
 
+def entity_of_names(user: str, client_id: str, ip: str = "") -> Entity:
+    """The entity of a row of quota_limits: '' is no part of it, DEFAULT_ENTITY its default."""
+    names = {USER: user, CLIENT_ID: client_id, IP: ip}
+    return entity_of({kind: None if name == DEFAULT_ENTITY else name for kind, name in names.items() if name})
+
+
+def stored_rules(rules: Rules) -> Rules:
+    """The rules with names as usage is stored, so that the rule of a very long client-id applies to its usage."""
+    return {tuple((kind, name and stored_name(name)) for kind, name in entity): of for entity, of in rules.items()}
+
+
 def text(entity: Entity) -> str:
     """An entity in the format of KIP-546's tool, with sanitized names: `{user=a%20b, client-id=<default>}`."""
     parts = (f"{kind}={DEFAULT_ENTITY if name is None else sanitize(name)}" for kind, name in entity)
@@ -32,6 +44,8 @@ def text(entity: Entity) -> str:
 
 def sanitize(name: str) -> str:
     """Kafka's spelling of a user in metric tags (org.apache.kafka.common.utils.Sanitizer): percent-encoded UTF-8."""
+    if name.isascii() and name.isalnum():
+        return name
     return quote(name, safe="", errors="replace").replace("~", "%7E")
 
 
@@ -56,7 +70,7 @@ class FilterComponent(NamedTuple):
     name: str | None = None
 
 
-class Alteration(NamedTuple):
+class QuotaAlteration(NamedTuple):
     """A change of one entity: quota key -> new value, or None to remove it."""
 
     entity: Entity

@@ -12,8 +12,8 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple, TypeAlias
 
 from exporters.model import QuotaKey
-from exporters.precedence import PRECEDENCE, Match
 from quota_metrics.config.entities import CLIENT_ID, IP, USER, Entity, Rules, Values, desanitize, sanitize
+from quota_metrics.config.precedence import PRECEDENCE, Named
 
 Tags: TypeAlias = Mapping[str, str]
 
@@ -25,7 +25,7 @@ NO_QUOTAS, CLIENT_ID_QUOTA, USER_QUOTA, USER_CLIENT_ID_QUOTA = 0, 1, 2, 4
 
 # The dimensions (user, client-id) in the tags of a level.
 _Form: TypeAlias = tuple[bool, bool]
-_FORMS: tuple[_Form, ...] = tuple((user is not Match.ABSENT, client is not Match.ABSENT) for user, client in PRECEDENCE)
+_FORMS: tuple[_Form, ...] = tuple((user is not Named.ABSENT, client is not Named.ABSENT) for user, client in PRECEDENCE)
 _BITS: dict[_Form, int] = {
     (False, True): CLIENT_ID_QUOTA,
     (True, False): USER_QUOTA,
@@ -78,6 +78,10 @@ class Resolver:
                 resolved[key] = resolution
         by_ip = None if ip is None else self._ip_quota(ip)
         return resolved if by_ip is None else resolved | {IP_KEYS[0]: by_ip}
+
+    def quota(self, key: str, user: str, client_id: str) -> Resolution | None:
+        """The client's quota for one key of CLIENT_KEYS; None if no rule applies."""
+        return self._client_quota(key, self._matched(user, client_id), _tags_by_form(user, client_id))
 
     def metric_tags(self, key: str, user: str | None, client_id: str | None) -> Tags:
         """The tags under which a broker meters the client, even without a quota (quotaMetricTags)."""
@@ -148,6 +152,11 @@ class Resolver:
         return Resolution(rules[0].value, rules[0].entity, {IP: ip}, rules[1:])
 
 
+def bucket_names(resolution: Resolution) -> tuple[str, str]:
+    """The metric tags (user, client-id) of the bucket, the user as in connections."""
+    return desanitize(resolution.metric_tags[USER]), resolution.metric_tags[CLIENT_ID]
+
+
 def shared(
     resolver: Resolver, key: str, clients: Iterable[tuple[str, str]]
 ) -> dict[tuple[str, str], list[tuple[str, str]]]:
@@ -174,11 +183,11 @@ def _tags_by_form(user: str, client_id: str) -> dict[_Form, Tags]:
     }
 
 
-def _spelled(kind: str, name: str | None) -> dict[Match, Entity]:
+def _spelled(kind: str, name: str | None) -> dict[Named, Entity]:
     """The entity's value of the dimension that matches the name; an unknown name matches only 'absent'."""
     if name is None:
-        return {Match.ABSENT: ()}
-    return {Match.EXACT: ((kind, name),), Match.DEFAULT: ((kind, None),), Match.ABSENT: ()}
+        return {Named.ABSENT: ()}
+    return {Named.EXACT: ((kind, name),), Named.DEFAULT: ((kind, None),), Named.ABSENT: ()}
 
 
 def _address(name: str | None) -> str | None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
 from itertools import groupby
 from typing import NamedTuple, TypeAlias
 
-from exporters.model import DEFAULT_ENTITY, QuotaLimit
-from quota_metrics.config.entities import CLIENT_ID, IP, USER, Alteration, Entity, Rules, entity_of
+from exporters.model import QuotaLimit
+from quota_metrics.config.entities import CLIENT_ID, USER, Entity, QuotaAlteration, Rules, entity_of_names
 from quota_metrics.config.resolution import Resolution, Resolver
 from quota_metrics.config.validation import altered
 
@@ -24,19 +25,21 @@ class QuotaChange(NamedTuple):
 
 
 class Epoch:
-    """A configuration in force from `since_ms` on, and the quotas of the pairs before and after the change."""
+    """A configuration in force from `since_ms` on: the quotas of the pairs before and after the change."""
 
-    def __init__(self, since_ms: int, rules: Rules, alteration: Alteration, pairs: Iterable[Pair]) -> None:
-        before, after = Resolver(rules), Resolver(altered(rules, alteration))
+    def __init__(self, since_ms: int, quotas: Mapping[Pair, QuotaChange]) -> None:
         self.since_ms = since_ms
-        self.quotas = {
-            (key, user, client_id): QuotaChange(
-                before.resolve(user, client_id).get(key), after.resolve(user, client_id).get(key)
-            )
-            for key, user, client_id in pairs
-        }
-        self.groups_before = _groups((pair, change.before) for pair, change in self.quotas.items())
-        self.groups = _groups((pair, change.after) for pair, change in self.quotas.items())
+        self.quotas = quotas
+
+    @cached_property
+    def groups_before(self) -> Mapping[BucketKey, set[Pair]]:
+        """Pairs that share a limit before the change."""
+        return _groups((pair, change.before) for pair, change in self.quotas.items())
+
+    @cached_property
+    def groups(self) -> Mapping[BucketKey, set[Pair]]:
+        """Pairs that share a limit after the change."""
+        return _groups((pair, change.after) for pair, change in self.quotas.items())
 
     def affected(self) -> set[Pair]:
         """Pairs whose quota changes, and pairs that share a quota with them before or after."""
@@ -60,12 +63,41 @@ class Epoch:
 
 
 def epochs(
-    history: Iterable[QuotaLimit], alteration: Alteration, pairs: Iterable[Pair], from_ms: int
+    history: Iterable[QuotaLimit], alterations: Sequence[QuotaAlteration], pairs: Iterable[Pair], from_ms: int
 ) -> Iterator[Epoch]:
     """The configuration at `from_ms`, then each later change. `history`: rows of one cluster, in any order."""
-    wanted = list(pairs)
+    quotas: dict[Pair, QuotaChange] = dict.fromkeys(pairs, QuotaChange(None, None))
+    earlier: Rules | None = None
     for since_ms, rules in configurations(history, from_ms):
-        yield Epoch(since_ms, rules, alteration, wanted)
+        before, after = Resolver(rules), Resolver(altered(rules, *alterations))
+        changed = None if earlier is None else _changed(earlier, rules)
+        quotas = {
+            pair: QuotaChange(before.quota(*pair), after.quota(*pair))
+            if changed is None or _match(changed, pair)
+            else quotas[pair]
+            for pair in quotas
+        }
+        earlier = rules
+        yield Epoch(since_ms, quotas)
+
+
+def _changed(earlier: Rules, rules: Rules) -> set[tuple[str, str]] | None:
+    """(user, client-id) of the entities whose values differ, "*" for any name; None: any pair may be affected, because
+    the kinds of entities differ (ClientQuotaManager.quotaTypesEnabled)."""
+    if _kinds(earlier) != _kinds(rules):
+        return None
+    entities = [entity for entity in earlier.keys() | rules.keys() if earlier.get(entity) != rules.get(entity)]
+    return {(dict(entity).get(USER) or "*", dict(entity).get(CLIENT_ID) or "*") for entity in entities}
+
+
+def _kinds(rules: Rules) -> set[tuple[str, ...]]:
+    """The dimensions of entities with values, for each quota key."""
+    return {(key, *dict(entity)) for entity, values in rules.items() for key in values}
+
+
+def _match(changed: set[tuple[str, str]], pair: Pair) -> bool:
+    _, user, client_id = pair
+    return not changed.isdisjoint(((user, client_id), (user, "*"), ("*", client_id), ("*", "*")))
 
 
 def configurations(history: Iterable[QuotaLimit], from_ms: int) -> Iterator[tuple[int, Rules]]:
@@ -102,7 +134,7 @@ def _differ(before: Resolution | None, after: Resolution | None) -> bool:
 
 def _apply(rules: dict[Entity, dict[str, float]], changes: Iterable[QuotaLimit]) -> None:
     for row in changes:
-        values = rules.setdefault(_entity(row), {})
+        values = rules.setdefault(entity_of_names(row.user, row.client_id, row.ip), {})
         if row.value is None:
             values.pop(row.quota_key, None)
         else:
@@ -112,9 +144,3 @@ def _apply(rules: dict[Entity, dict[str, float]], changes: Iterable[QuotaLimit])
 def _copy(rules: dict[Entity, dict[str, float]]) -> Rules:
     """Without entities that have no values left."""
     return {entity: dict(values) for entity, values in rules.items() if values}
-
-
-def _entity(row: QuotaLimit) -> Entity:
-    """The inverse of LimitHistory's encoding (quota_metrics.config.history)."""
-    names = {USER: row.user, CLIENT_ID: row.client_id, IP: row.ip}
-    return entity_of({kind: None if name == DEFAULT_ENTITY else name for kind, name in names.items() if name})

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 
 from exporters.model import QuotaKey
-from quota_metrics.config.entities import IP, TYPES, Alteration, Entity, Rules
+from quota_metrics.config.entities import IP, TYPES, Entity, QuotaAlteration, Rules
 
 INVALID_REQUEST = 42
 
@@ -23,7 +23,7 @@ _ARTICLES = {_LONG: "a LONG", _INT: "an INT"}
 _WHOLE_TO = 1e-6
 
 
-def refusal(alteration: Alteration) -> str | None:
+def refusal(alteration: QuotaAlteration) -> str | None:
     """Kafka's message when it refuses the alteration (INVALID_REQUEST); None when it accepts it.
 
     Host names are not resolved. NaN, which Kafka accepts, is refused here.
@@ -38,15 +38,16 @@ def refusal(alteration: Alteration) -> str | None:
     )
 
 
-def altered(rules: Rules, alteration: Alteration) -> dict[Entity, dict[str, float]]:
-    """The rules after the change, without entities that have no values."""
+def altered(rules: Rules, *alterations: QuotaAlteration) -> dict[Entity, dict[str, float]]:
+    """The rules after the changes, without entities that have no values."""
     changed = {entity: dict(values) for entity, values in rules.items()}
-    values = changed.setdefault(alteration.entity, {})
-    for key, value in alteration.values.items():
-        if value is None:
-            values.pop(key, None)
-        else:
-            values[key] = value
+    for alteration in alterations:
+        values = changed.setdefault(alteration.entity, {})
+        for key, value in alteration.values.items():
+            if value is None:
+                values.pop(key, None)
+            else:
+                values[key] = value
     return {entity: values for entity, values in changed.items() if values}
 
 

@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 from kio.schema.alter_client_quotas.v1 import request as alter_request
 from kio.schema.describe_client_quotas.v1 import request as describe_request
+from kio.schema.describe_delegation_token import v1 as tokens_v1
+from kio.schema.describe_delegation_token import v2 as tokens_v2
+from kio.schema.describe_delegation_token import v3 as tokens_v3
 from kio.schema.metadata.v8.request import MetadataRequest
 from kio.static.primitive import f64, i8
 from kio.static.protocol import RequestPayload
 
-from quota_metrics.config.entities import Alteration, Altered, Entity, FilterComponent, entity_of
+from quota_metrics.config.entities import Altered, Entity, FilterComponent, QuotaAlteration, entity_of
 from quota_metrics.kafka.authentication import Security
 from quota_metrics.kafka.bootstrap import first_to_answer
+from quota_metrics.kafka.cluster import Cluster, Node
 from quota_metrics.kafka.connection import ConnectionOptions, KafkaConnection
-from quota_metrics.kafka.errors import NotKafkaError, UnreachableError, check
+from quota_metrics.kafka.errors import BrokerUnreachableError, NotKafkaError, check
 
 NOT_CONTROLLER = 41
 _METADATA = MetadataRequest(
@@ -25,23 +29,6 @@ _METADATA = MetadataRequest(
     include_cluster_authorized_operations=False,
     include_topic_authorized_operations=False,
 )
-
-
-class Node(NamedTuple):
-    """A broker as the cluster advertises it."""
-
-    id: int
-    host: str
-    port: int
-    rack: str | None
-
-
-class Cluster(NamedTuple):
-    """A cluster's nodes. In KRaft, `controller_id` is any broker, which forwards to the controller."""
-
-    cluster_id: str
-    nodes: tuple[Node, ...]
-    controller_id: int
 
 
 class KafkaAdmin:
@@ -101,6 +88,17 @@ class KafkaAdmin:
         """Sends Metadata to one broker at its advertised address. Raises ClusterError when it does not answer."""
         await self.send(_METADATA, node_id=node_id)
 
+    async def describe_token_owners(self) -> dict[str, str]:
+        """Delegation token id -> name of its owner (KIP-48), of the tokens that this user may see: its own, those that
+        it may renew, and with Describe on a token or DescribeTokens on its owner all others.
+
+        The tokens' HMACs, which are passwords, are in the response and are dropped with it.
+        """
+        versions = (tokens_v3, tokens_v2, tokens_v1)
+        response = await self.send(*(version.DescribeDelegationTokenRequest(owners=None) for version in versions))
+        check("DescribeDelegationToken", response.error_code, None)
+        return {token.token_id: token.principal_name for token in response.tokens}
+
     async def describe_client_quotas(
         self, components: Iterable[FilterComponent] = (), *, strict: bool = False
     ) -> dict[Entity, dict[str, float]]:
@@ -115,7 +113,7 @@ class KafkaAdmin:
         }
 
     async def alter_client_quotas(
-        self, alterations: Iterable[Alteration], *, validate_only: bool = False
+        self, alterations: Iterable[QuotaAlteration], *, validate_only: bool = False
     ) -> list[Altered]:
         """Sets and removes quotas. Each entity succeeds or fails on its own: check every error_code."""
         request = _alter(alterations, validate_only)
@@ -148,7 +146,7 @@ class KafkaAdmin:
         for node in self._learned or (await self.describe_cluster()).nodes:
             if node.id == node_id:
                 return await self._open((node.host, node.port), self._options.timeout_ms)
-        raise UnreachableError(f"the cluster has no node {node_id}")
+        raise BrokerUnreachableError(f"the cluster has no node {node_id}")
 
     async def _open(self, address: tuple[str, int], connect_timeout_ms: int) -> KafkaConnection:
         async with self._connecting:
@@ -174,7 +172,7 @@ def _describe(components: Iterable[FilterComponent], strict: bool) -> describe_r
     )
 
 
-def _alter(alterations: Iterable[Alteration], validate_only: bool) -> alter_request.AlterClientQuotasRequest:
+def _alter(alterations: Iterable[QuotaAlteration], validate_only: bool) -> alter_request.AlterClientQuotasRequest:
     return alter_request.AlterClientQuotasRequest(
         entries=tuple(
             alter_request.EntryData(

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeAlias
 
 from quota_metrics.kafka.connection import KafkaConnection
-from quota_metrics.kafka.errors import ClusterError, UnreachableError
+from quota_metrics.kafka.errors import BrokerUnreachableError, ClusterError
 
 Address: TypeAlias = tuple[str, int]
 
@@ -42,7 +42,7 @@ async def first_to_answer(
         await _abandon(running)
     if len(failures) == 1:
         raise failures[0]
-    raise UnreachableError("no broker answers: " + "; ".join(map(str, failures)))
+    raise BrokerUnreachableError("no broker answers: " + "; ".join(map(str, failures)))
 
 
 async def _abandon(attempts: dict[asyncio.Future[KafkaConnection], Address]) -> None:

@@ -17,9 +17,9 @@ from kio.static.protocol import RequestPayload
 from quota_metrics.kafka.authentication import Security, authenticate
 from quota_metrics.kafka.decoding import UndecodableError
 from quota_metrics.kafka.errors import (
+    BrokerUnreachableError,
     NotKafkaError,
     TimedOutError,
-    UnreachableError,
     UnsupportedError,
     check,
     connect_error,
@@ -143,7 +143,7 @@ class KafkaConnection:
         """The response's bytes, correlation id first."""
         async with self._turn:
             if not self.is_open:
-                raise UnreachableError(f"the connection to {self.peer} is closed")
+                raise BrokerUnreachableError(f"the connection to {self.peer} is closed")
             self._correlation_id = (self._correlation_id + 1) & 0x7FFF_FFFF
             sent = encoded(request, self._correlation_id, self._options.client_id)
             answered = False
@@ -168,7 +168,7 @@ class KafkaConnection:
             # A broker closes the connection if the client does not use the TLS or SASL that it requires.
             hint = " (does it require TLS or SASL?)" if self._options.security.sasl is None else ""
             message = f"{self.peer} closed the connection instead of answering {asked}{hint}"
-            raise UnreachableError(message) from exc
+            raise BrokerUnreachableError(message) from exc
         except OSError as exc:
             raise transport_error(self.peer, exc) from exc
 

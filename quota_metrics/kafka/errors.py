@@ -12,7 +12,7 @@ class ClusterError(Exception):
     """A request to the cluster failed."""
 
 
-class UnreachableError(ClusterError):
+class BrokerUnreachableError(ClusterError):
     """The connection could not be established, or broke."""
 
 
@@ -70,7 +70,7 @@ def connect_error(peer: str, exc: Exception) -> ClusterError:
     """Why a connection could not be established."""
     if isinstance(exc, ssl.SSLError):
         return transport_error(peer, exc)
-    return UnreachableError(f"cannot reach {peer}: {_cause(exc)}")
+    return BrokerUnreachableError(f"cannot reach {peer}: {_cause(exc)}")
 
 
 def transport_error(peer: str, exc: OSError) -> ClusterError:
@@ -79,7 +79,7 @@ def transport_error(peer: str, exc: OSError) -> ClusterError:
         return AuthenticationError(f"the certificate of {peer} is not trusted: {one_line(exc.verify_message)}")
     if isinstance(exc, ssl.SSLError):
         return AuthenticationError(f"TLS with {peer} failed: {one_line((exc.reason or str(exc)).replace('_', ' '))}")
-    return UnreachableError(f"the connection to {peer} broke: {_cause(exc)}")
+    return BrokerUnreachableError(f"the connection to {peer} broke: {_cause(exc)}")
 
 
 def _cause(exc: Exception) -> str:

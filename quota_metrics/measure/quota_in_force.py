@@ -8,9 +8,9 @@ from typing import NamedTuple, TypeAlias
 from exporters.model import DEFAULT_ENTITY, UsageSample
 from quota_metrics.config.entities import CLIENT_ID, USER, Entity, Rules, desanitize, sanitize
 from quota_metrics.config.resolution import Resolver, Tags
+from quota_metrics.levels.thresholds import LARGEST_RATE
 from quota_metrics.measure.quota_manager import TYPE_OF_KEY, QuotaManager
 
-LARGEST_LIMIT = 1e15  # bytes per second; a quota above it (Long.MAX_VALUE, infinity) never throttles
 _MAX_KEPT = 200_000
 
 
@@ -88,7 +88,7 @@ def _resolved(resolver: Resolver, quota_key: str, user: str, client_id: str) -> 
 
 
 def _in_force(limit: float | None, entity: str, tags: Tags) -> QuotaInForce:
-    limited = limit is not None and limit <= LARGEST_LIMIT  # false for NaN, with which Kafka never throttles
+    limited = limit is not None and limit <= LARGEST_RATE  # false for NaN, with which Kafka never throttles
     return QuotaInForce(
         limit if limited else None, True, entity, desanitize(tags.get(USER, "")), tags.get(CLIENT_ID, "")
     )

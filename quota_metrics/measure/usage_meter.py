@@ -7,12 +7,15 @@ unrecordQuotaSensor). Of requests without a byte rate only the throttling is vis
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from typing import Final, TypeAlias
 
-from exporters.levels import MutedTime
+from exporters.identity import payer_of
 from exporters.model import ExchangeValues, QuotaKey, UsageSample
+from quota_metrics.measure.muted_time import MutedTime
+from quota_metrics.measure.payers import LeftOutByPayer, PlacesByPayer
 from quota_metrics.measure.quota_in_force import QuotaInForce, QuotaOf, unknown_quota
-from quota_metrics.windows import Rate
+from quota_metrics.windows import QuotaWindow
 
 PRODUCE: Final = 0
 FETCH: Final = 1
@@ -29,19 +32,24 @@ _THROTTLED_BY: Final = {19: _MUTATION, 20: _MUTATION, 37: _MUTATION}
 _NAME_CHARS_PER_CLIENT: Final = 256  # on average: a client that invents names of 32 kB reaches the limit sooner
 _MAX_MUTED_MS: Final = 600_000  # rows of a muted client end after this time: readers look back no further
 
+_MAX_UNDECIDED: Final = 1_000
+
 # A byte rate further below its limit has not caused a throttle time. The remaining tenth covers requests in flight,
 # which the broker has counted already.
 _BELOW_LIMIT: Final = 0.9
 
+_KAFKAS_DEFAULT: Final = QuotaWindow()
+
 _Client: TypeAlias = tuple[str, str, str, int]  # quota key, user, client-id, broker
-_Bucket: TypeAlias = tuple[str, str, str, int]  # quota key, user and client-id of the metric tags, broker
+Bucket: TypeAlias = tuple[str, str, str, int]  # quota key, user and client-id of the metric tags, broker
 
 
 class UsageMeter:
     """Usage and throttling per (quota key, user, client-id, broker) of one cluster.
 
-    Bounded: at most `max_clients` at a time; exchanges of further clients are counted in `left_out`. A client is
-    forgotten when its window is empty, which loses nothing: an empty window measures the same as a new one.
+    Bounded: at most `max_clients` at a time. A further client takes the place of one whose payer holds most; if that is
+    its own payer, it is left out. What was left out is counted by payer. A client is forgotten when its window is
+    empty, which loses nothing: an empty window measures the same as a new one.
     """
 
     def __init__(
@@ -50,25 +58,27 @@ class UsageMeter:
         *,
         gateway_id: str = "",
         quota_of: QuotaOf = unknown_quota,
-        samples: int = 11,
-        window_ms: int = 1000,
+        window_at: Callable[[int], QuotaWindow] = lambda _broker_id: _KAFKAS_DEFAULT,
         interval_ms: int = 1000,
         max_clients: int = 50_000,
     ) -> None:
-        """`samples` and `window_ms` are the brokers' quota window; `interval_ms` is how often `samples()` is called."""
+        """`window_at` returns a broker's quota window; `interval_ms` is how often `samples()` is called."""
         self.cluster = cluster
-        self.left_out = 0
+        self.left_out = LeftOutByPayer()
         self._gateway_id = gateway_id
         self._quota_of = quota_of
-        self._samples = samples
-        self._window_ms = window_ms
+        self._window_at = window_at
         self._interval_ms = interval_ms
         self._sampled_ms: int | None = None
         self._max_clients = max_clients
         self._max_name_chars = max_clients * _NAME_CHARS_PER_CLIENT
         self._name_chars = 0
         self._clients: dict[_Client, _Usage] = {}
-        self._bucket_rates: dict[_Bucket, float] = {}  # of the last interval
+        self._places: PlacesByPayer[_Client] = PlacesByPayer()
+        self._bucket_rates: dict[Bucket, float] = {}  # of the last interval
+        self._has_others = False
+        self._others: dict[Bucket, float] = {}
+        self._undecided: set[Bucket] = set()
 
     def __len__(self) -> int:
         return len(self._clients)
@@ -78,16 +88,33 @@ class UsageMeter:
         return {(user, client_id) for _quota_key, user, client_id, _broker_id in self._clients}
 
     def exchange(self, exchange: ExchangeValues) -> None:
-        """Counts one exporters.model.Exchange; ignores its address, because quotas on ip do not limit bytes."""
-        principal, client_id, _, broker_id, api_key, request_bytes, response_bytes, throttle_ms, now_ms = exchange
+        """Counts one exporters.model.Exchange. Its address only says who pays: quotas on ip do not limit bytes."""
+        principal, client_id, address, broker_id, api_key, request_bytes, response_bytes, throttle_ms, now_ms = exchange
         if api_key == PRODUCE:
-            self._byte_usage((_PRODUCER, principal, client_id, broker_id), request_bytes, throttle_ms, now_ms)
+            self._byte_usage((_PRODUCER, principal, client_id, broker_id), address, request_bytes, throttle_ms, now_ms)
         elif api_key in (FETCH, SHARE_FETCH):
             counted_bytes = response_bytes if throttle_ms <= 0 else 0
-            self._byte_usage((_CONSUMER, principal, client_id, broker_id), counted_bytes, throttle_ms, now_ms)
+            self._byte_usage((_CONSUMER, principal, client_id, broker_id), address, counted_bytes, throttle_ms, now_ms)
         elif throttle_ms > 0:
             quota_key = _THROTTLED_BY.get(api_key, _REQUEST)
-            self._throttled((quota_key, principal, client_id, broker_id), throttle_ms, now_ms)
+            self._throttled((quota_key, principal, client_id, broker_id), address, throttle_ms, now_ms)
+
+    def take_undecided(self) -> list[Bucket]:
+        """The buckets whose throttling this gateway cannot explain alone, since the last call; at most 1,000."""
+        undecided, self._undecided = list(self._undecided), set()
+        return undecided
+
+    def others_have(self, rates: Mapping[Bucket, float]) -> None:
+        """There are other gateways, which measured these rates of such buckets."""
+        self._has_others = True
+        if len(self._others) + len(rates) > _MAX_UNDECIDED:
+            self._others = {}
+        self._others.update(rates)
+
+    def is_alone(self) -> None:
+        """No other gateway measures a part of any rate."""
+        self._has_others = False
+        self._others = {}
 
     def samples(self, now_ms: int) -> list[UsageSample]:
         """One row per client that was active or muted since the last call, or whose rate is above 0.
@@ -95,28 +122,30 @@ class UsageMeter:
         The rate of request_percentage and controller_mutation_rate is 0: neither thread time nor partitions show on
         the wire, throttle times do.
         """
-        interval_ms = self._elapsed_ms(now_ms)
+        elapsed_ms = self._elapsed_ms(now_ms)
         rows = []
         emptied = []
         self._bucket_rates = {}
         for client, usage in self._clients.items():
+            usage.follow(self._window_at(client[3]))
+            interval_ms = min(elapsed_ms, usage.window.length_ms)
             rate = usage.rate.measure(now_ms)
             muted_ms = usage.muted_ms(now_ms - interval_ms, now_ms)
             if usage.active or rate > 0 or muted_ms > 0:
                 rows.append(self._row(client, usage, rate, now_ms, interval_ms, muted_ms))
                 usage.begin_interval(rate)
-            if not usage.is_muted(now_ms) and now_ms - usage.last_ms >= self._samples * self._window_ms:
+            if not usage.is_muted(now_ms) and now_ms - usage.last_ms >= usage.window.length_ms:
                 emptied.append(client)
         for client in emptied:
             self._forget(client)
         return rows
 
     def _elapsed_ms(self, now_ms: int) -> int:
-        """Length of the interval that ends now. Shorter after a gap longer than the window, or a clock change, because
-        a rate does not cover the time before its window."""
+        """The time since the last call; a row's interval is no longer than its window, because a rate does not cover
+        the time before it."""
         last_ms, self._sampled_ms = self._sampled_ms, now_ms
         elapsed_ms = self._interval_ms if last_ms is None else now_ms - last_ms
-        return min(max(elapsed_ms, 1), self._samples * self._window_ms)
+        return max(elapsed_ms, 1)
 
     def _row(
         self, client: _Client, usage: _Usage, rate: float, now_ms: int, interval_ms: int, muted_ms: int
@@ -148,32 +177,31 @@ class UsageMeter:
             muted_ms=muted_ms,
         )
 
-    def _byte_usage(self, client: _Client, counted_bytes: int, throttle_ms: int, now_ms: int) -> None:
-        usage = self._clients.get(client) or self._admit(client)
+    def _byte_usage(self, client: _Client, address: str, counted_bytes: int, throttle_ms: int, now_ms: int) -> None:
+        usage = self._clients.get(client) or self._admit(client, address, now_ms)
         if usage is None:
-            self.left_out += 1
             return
         # Recorded even for 0 bytes: the broker records and un-records them, which keeps the sample alive.
         usage.add(counted_bytes, now_ms)
         if throttle_ms <= 0:
             return
-        if self._may_exceed(client, usage, now_ms):
+        if self._may_exceed(client, usage, throttle_ms, now_ms):
             usage.mute(throttle_ms, now_ms)
         else:
-            self._throttled((_REQUEST, *client[1:]), throttle_ms, now_ms)
+            self._throttled((_REQUEST, *client[1:]), address, throttle_ms, now_ms)
 
-    def _throttled(self, client: _Client, throttle_ms: int, now_ms: int) -> None:
-        usage = self._clients.get(client) or self._admit(client)
+    def _throttled(self, client: _Client, address: str, throttle_ms: int, now_ms: int) -> None:
+        usage = self._clients.get(client) or self._admit(client, address, now_ms)
         if usage is None:
-            self.left_out += 1
             return
         usage.add(0, now_ms)
         usage.mute(throttle_ms, now_ms)
 
-    def _may_exceed(self, client: _Client, usage: _Usage, now_ms: int) -> bool:
+    def _may_exceed(self, client: _Client, usage: _Usage, throttle_ms: int, now_ms: int) -> bool:
         """Whether the byte rate can have caused a throttle time. KafkaApis answers with the longer of the byte quota's
-        and the request quota's throttle time and does not tell which. If two gateways share a bucket, each sees a part
-        of its rate; a throttle time is then attributed to request_percentage only if that quota applies, too.
+        and the request quota's throttle time and does not tell which. The latter is at most one window long
+        (ClientRequestQuotaManager). Each gateway sees a part of a bucket's rate: where the parts of others are not
+        known yet, the byte quota is named, whose limit clients reach more often.
         """
         quota = self._quota_of(*client)
         request_quota = self._quota_of(_REQUEST, *client[1:])
@@ -183,7 +211,20 @@ class UsageMeter:
             return False
         if client[0] == _CONSUMER and usage.largest_bytes == 0:
             return True  # the size of its fetch responses is unknown
-        return self._attempted_rate(client, usage, quota, now_ms) > _BELOW_LIMIT * quota.limit
+        if throttle_ms > usage.window.window_ms:
+            return True
+        rate = self._attempted_rate(client, usage, quota, now_ms)
+        return rate > _BELOW_LIMIT * quota.limit or self._others_may_exceed(
+            (client[0], quota.bucket_user, quota.bucket_client_id, client[3]), _BELOW_LIMIT * quota.limit - rate
+        )
+
+    def _others_may_exceed(self, bucket: Bucket, rate: float) -> bool:
+        if len(self._undecided) < _MAX_UNDECIDED:
+            self._undecided.add(bucket)
+        if not self._has_others:
+            return False
+        others = self._others.get(bucket)
+        return others is None or others > rate
 
     def _attempted_rate(self, client: _Client, usage: _Usage, quota: QuotaInForce, now_ms: int) -> float:
         """The highest rate that the broker may have measured for the bucket: the clients' rates and, because it
@@ -192,20 +233,27 @@ class UsageMeter:
         others = max(self._bucket_rates.get(bucket, 0.0) - usage.last_rate, 0.0)
         rate = others + usage.rate.measure(now_ms)
         if client[0] == _CONSUMER:
-            rate += usage.largest_bytes * 1000 / ((self._samples - 1) * self._window_ms)
+            rate += usage.largest_bytes / usage.window.full_s
         return rate
 
-    def _admit(self, client: _Client) -> _Usage | None:
+    def _admit(self, client: _Client, address: str, now_ms: int) -> _Usage | None:
         chars = len(client[1]) + len(client[2])
-        if len(self._clients) >= self._max_clients or self._name_chars + chars > self._max_name_chars:
-            return None
+        payer = payer_of(client[1], address)
+        while len(self._clients) >= self._max_clients or self._name_chars + chars > self._max_name_chars:
+            taken = self._places.taken_for(payer)
+            self.left_out.add(payer if taken is None else self._forget(taken), now_ms)
+            if taken is None:
+                return None
+        self._places.add(client, payer)
         self._name_chars += chars
-        usage = self._clients[client] = _Usage(Rate(self._samples, self._window_ms))
+        usage = self._clients[client] = _Usage(self._window_at(client[3]))
         return usage
 
-    def _forget(self, client: _Client) -> None:
+    def _forget(self, client: _Client) -> str:
+        """Returns the payer."""
         del self._clients[client]
         self._name_chars -= len(client[1]) + len(client[2])
+        return self._places.remove(client)
 
 
 class _Usage:
@@ -221,14 +269,22 @@ class _Usage:
         "rate",
         "throttle_ms",
         "throttled_requests",
+        "window",
     )
 
-    def __init__(self, rate: Rate) -> None:
-        self.rate = rate
+    def __init__(self, window: QuotaWindow) -> None:
+        self.window = window
+        self.rate = window.rate()
         self.last_ms = 0
         self.muted: MutedTime | None = None
         self.largest_bytes = 0
         self.begin_interval(0.0)
+
+    def follow(self, window: QuotaWindow) -> None:
+        """A broker with another window was restarted, and measures from nothing, too."""
+        if window != self.window:
+            self.window = window
+            self.rate = window.rate()
 
     def begin_interval(self, last_rate: float) -> None:
         self.last_rate = last_rate

@@ -10,11 +10,11 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import NamedTuple, TypeAlias
 
-from exporters.levels import worst_broker_order
 from exporters.model import QuotaKey, UsageSample
 from quota_metrics.config.entities import CLIENT_ID, USER, desanitize, sanitize
+from quota_metrics.levels.thresholds import Thresholds
 from quota_metrics.measure.quota_manager import TYPE_OF_KEY, Quota, QuotaManager
-from quota_metrics.windows import UNLIMITED
+from quota_metrics.windows import UNLIMITED, QuotaWindow
 
 _Group: TypeAlias = tuple[
     str, tuple[tuple[str, str], ...]
@@ -25,13 +25,6 @@ MUTED_WINDOW_MS = 60_000  # muted time counts over the last minute
 
 _TOKENS = QuotaKey.CONTROLLER_MUTATION_RATE.value
 _REQUEST = QuotaKey.REQUEST_PERCENTAGE.value
-
-
-class Windows(NamedTuple):
-    """The broker's quota.window.num, and quota.window.size.seconds in ms."""
-
-    samples: int
-    window_ms: int
 
 
 class Utilization(NamedTuple):
@@ -79,11 +72,11 @@ class ClientUtilization(NamedTuple):
 def utilizations(
     samples: Iterable[UsageSample],
     manager_at: Callable[[int], QuotaManager],
-    windows: Windows,
+    window_at: Callable[[int], QuotaWindow],
     thread_capacity: Mapping[int, float],
 ) -> list[Utilization]:
-    """Utilisation of each quota group at each broker. `manager_at` returns a broker's quotas; `thread_capacity`:
-    percent.
+    """Utilisation of each quota group at each broker. `manager_at` and `window_at` return a broker's quotas and its
+    window; `thread_capacity`: percent.
 
     Samples are of one moment. The rate of a group is the sum of its clients' rates, except that the broker's own number
     (source 'jmx') has precedence, because it includes clients that bypass the gateway.
@@ -95,7 +88,7 @@ def utilizations(
             place = ((sample.quota_key, tuple(quota.metric_tags.items())), sample.broker_id)
             found.setdefault(place, (quota.limit, []))[1].append(sample)
     return [
-        _utilization(group, broker_id, limit, members, windows, thread_capacity.get(broker_id, math.nan))
+        _utilization(group, broker_id, limit, members, window_at(broker_id), thread_capacity.get(broker_id, math.nan))
         for (group, broker_id), (limit, members) in found.items()
     ]
 
@@ -103,7 +96,7 @@ def utilizations(
 def worst_by_client(
     all_brokers: Iterable[Utilization], muted_ms: Callable[[str, str, str, int], float] = lambda *_: 0.0
 ) -> list[ClientUtilization]:
-    """Each client at its worst broker (exporters.levels.worst_broker_order).
+    """Each client at its worst broker of this moment: where it is throttled, else nearest to its limit.
 
     `muted_ms`, by quota key, user, client-id and broker: how long the client was muted in the last MUTED_WINDOW_MS.
     A group that only the broker reported represents its clients, with the names in its tags.
@@ -119,16 +112,17 @@ def worst_by_client(
 
 
 def severity(one: Utilization, muted_ms: float = 0.0) -> tuple[bool, float, float, int]:
-    """Sort key of brokers; the worst is the greatest. At one moment mean and p95 are equal."""
-    return worst_broker_order(None if math.isnan(one.ratio) else one.ratio, muted_ms, MUTED_WINDOW_MS, one.broker_id)
+    """Sort key of brokers; the worst is the greatest."""
+    throttled = muted_ms > 0 and muted_ms >= Thresholds().muted_share * MUTED_WINDOW_MS
+    return throttled, -1.0 if math.isnan(one.ratio) else one.ratio, muted_ms, -one.broker_id
 
 
-def burst_left(limit: float, rate: float, windows: Windows) -> float:
+def burst_left(limit: float, rate: float, window: QuotaWindow) -> float:
     """maxValueInQuotaWindow less the content of the window: limit x (samples - 1) x window, ClientQuotaManager's bound.
 
     The window contains at least rate x (samples - 1) x window, and up to a fifth more while its oldest sample expires.
     """
-    return (limit - rate) * (windows.samples - 1) * windows.window_ms / 1000
+    return (limit - rate) * window.full_s
 
 
 def _members(group: Utilization) -> Iterator[tuple[str, str, float, float]]:
@@ -148,7 +142,7 @@ def _quota(manager: QuotaManager, sample: UsageSample) -> Quota:
 
 
 def _utilization(
-    group: _Group, broker_id: int, limit: float, samples: list[UsageSample], windows: Windows, capacity: float
+    group: _Group, broker_id: int, limit: float, samples: list[UsageSample], window: QuotaWindow, capacity: float
 ) -> Utilization:
     quota_key, tags = group
     limit = math.inf if limit >= UNLIMITED else limit
@@ -159,7 +153,7 @@ def _utilization(
         broker_id,
         limit,
         rate,
-        math.nan if quota_key == _TOKENS else burst_left(limit, rate, windows),
+        math.nan if quota_key == _TOKENS else burst_left(limit, rate, window),
         rate / capacity if quota_key == _REQUEST else math.nan,
         max(sample.throttle_ms for sample in samples),
         tuple(sample for sample in samples if sample.source != "jmx"),

@@ -7,7 +7,7 @@ from enum import StrEnum
 
 from exporters.model import QuotaKey
 from quota_metrics.config.entities import text
-from quota_metrics.simulation.outcomes import Outcome
+from quota_metrics.simulation.outcomes import ClientOutcome
 from quota_metrics.simulation.replay import GIVE_UP_MS
 
 # Observed: of two equal consumers one was throttled all the time and the other never. A throttled fetch has more to
@@ -24,7 +24,7 @@ class Verdict(StrEnum):
     UNCHANGED = "unchanged"
 
 
-def verdict(outcome: Outcome) -> Verdict:
+def verdict(outcome: ClientOutcome) -> Verdict:
     """Whether the client is throttled at all, before and after. Clients that are not affected are unchanged."""
     if not outcome.affected:
         return Verdict.UNCHANGED
@@ -33,7 +33,7 @@ def verdict(outcome: Outcome) -> Verdict:
     return Verdict.FREED if outcome.before.throttled_ms > 0 else Verdict.UNCHANGED
 
 
-def reason(outcome: Outcome) -> str:
+def reason(outcome: ClientOutcome) -> str:
     """The reason of the verdict, and how certain it is."""
     if not outcome.affected:
         return "the change does not affect it"
@@ -46,7 +46,7 @@ def reason(outcome: Outcome) -> str:
             return "; ".join(_throttled(outcome))
 
 
-def worst_first(outcomes: list[Outcome]) -> list[Outcome]:
+def worst_first(outcomes: list[ClientOutcome]) -> list[ClientOutcome]:
     """Sort key: by verdict, the longest throttled first, unaffected clients last."""
     order = list(Verdict)
     return sorted(
@@ -62,7 +62,7 @@ def worst_first(outcomes: list[Outcome]) -> list[Outcome]:
     )
 
 
-def _room(outcome: Outcome) -> str:
+def _room(outcome: ClientOutcome) -> str:
     if outcome.after.rule is None:
         return "no quota applies"
     if outcome.peak > 1 and outcome.shared_with:
@@ -70,7 +70,7 @@ def _room(outcome: Outcome) -> str:
     return f"never above {outcome.peak:.0%} of {_limit(outcome)}"
 
 
-def _freed(outcome: Outcome) -> Iterator[str]:
+def _freed(outcome: ClientOutcome) -> Iterator[str]:
     if outcome.after.rule is None:
         yield "no quota applies any more"
         return
@@ -78,7 +78,7 @@ def _freed(outcome: Outcome) -> Iterator[str]:
     yield "it was throttled, so it wanted more: it would use all of the new limit, or an unknown part of it"
 
 
-def _throttled(outcome: Outcome) -> Iterator[str]:
+def _throttled(outcome: ClientOutcome) -> Iterator[str]:
     if outcome.after.rule is None:
         yield "throttled by another quota, as before"
         return
@@ -95,7 +95,7 @@ def _throttled(outcome: Outcome) -> Iterator[str]:
         yield "at least this long: it was throttled, so it wanted more than was recorded"
 
 
-def _limit(outcome: Outcome) -> str:
+def _limit(outcome: ClientOutcome) -> str:
     rule = outcome.after.rule
     assert rule is not None
     shared = f" that it shares with {outcome.shared_with} more" if outcome.shared_with else ""

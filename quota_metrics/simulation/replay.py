@@ -11,9 +11,8 @@ import heapq
 from collections import deque
 from collections.abc import Sequence
 
-from exporters.levels import MutedTime
-from exporters.model import UsageSample
-from quota_metrics.windows import Rate, throttle_time_ms
+from quota_metrics.measure.muted_time import MutedTime
+from quota_metrics.windows import QuotaWindow, throttle_time_ms
 
 # The number of requests into which the bytes of an interval are split, because the recording has only sums. Waiting
 # Produce requests remain separate; bytes that wait for a Fetch are returned together.
@@ -23,17 +22,17 @@ _MAX_QUEUE = 2_048
 
 
 class Throttling:
-    """Muted time of one client at one broker, the same for recordings, replays and real runs (DECISIONS 19).
+    """Recorded muted time of one client at one broker, as DECISIONS 19 defines it.
 
-    A row with an interval brings its muted time. Throttle times that are announced, by the replayed broker or by rows
-    without an interval, mute [ts, ts + throttle_ms); of these `total_ms` holds what has passed up to `advance`.
+    A row with an interval brings its muted time. Throttle times of rows without an interval mute
+    [ts, ts + throttle_ms); of these `total_ms` holds what has passed up to `advance`.
     """
 
     __slots__ = ("_announced", "_now_ms", "total_ms")
 
     def __init__(self, start_ms: int) -> None:
         self.total_ms = 0.0
-        self._now_ms: float = start_ms
+        self._now_ms = float(start_ms)
         self._announced = MutedTime()
 
     @property
@@ -41,68 +40,63 @@ class Throttling:
         """The longest throttle time."""
         return self._announced.longest_ms
 
-    @property
-    def over(self) -> bool:
-        """Whether all announced throttle times have elapsed."""
-        return self._announced.until_ms <= self._now_ms
-
-    def add(self, sample: UsageSample) -> None:
+    def add(self, ts_ms: int, interval_ms: int, muted_ms: float, throttle_ms: float) -> None:
         """A recorded row."""
-        if sample.interval_ms > 0:
-            self.total_ms += sample.muted_ms
-            self._announced.longest_ms = max(self._announced.longest_ms, sample.throttle_ms)
+        if interval_ms > 0:
+            self.total_ms += muted_ms
+            self._announced.longest_ms = max(self._announced.longest_ms, throttle_ms)
         else:
-            self.announce(sample.ts_ms, sample.throttle_ms)
-
-    def announce(self, ts_ms: int, throttle_ms: float) -> None:
-        """Records the throttle time of a response; 0: not throttled."""
-        self._announced.announce(ts_ms, throttle_ms)
+            self._announced.announce(ts_ms, throttle_ms)
 
     def advance(self, now_ms: int) -> None:
         """Advances the clock to `now_ms`."""
         if now_ms > self._now_ms:
             self.total_ms += self._announced.muted_ms(self._now_ms, now_ms)
             self._announced.drop_until(now_ms)
-            self._now_ms = now_ms
+            self._now_ms = float(now_ms)
 
 
-class Sender:
+class ReplayedClient:
     """One client's connection to one broker: waiting bytes, and the end of its mute."""
 
     __slots__ = (
         "_fetches",
         "_queue",
+        "_throttle_ms",
         "delayed_bytes",
         "given_up_bytes",
         "longest_delay_ms",
+        "longest_ms",
         "muted_until_ms",
         "responses",
-        "throttling",
         "waiting_bytes",
     )
 
-    def __init__(self, *, fetches: bool, start_ms: int = 0) -> None:
+    def __init__(self, *, fetches: bool) -> None:
         self.waiting_bytes = 0
         self.muted_until_ms = 0
         self.responses = 0  # throttled ones
-        self.throttling = Throttling(start_ms)
+        self.longest_ms = 0  # the longest throttle time
         self.delayed_bytes = 0
         self.longest_delay_ms = 0
         self.given_up_bytes = 0
         self._fetches = fetches
+        self._throttle_ms = 0
         self._queue: deque[tuple[int, int]] = deque()  # arrival time, bytes
 
     def arrive(self, start_ms: int, end_ms: int, byte_count: int) -> None:
         """Adds the bytes that the application had for the broker, or the broker for it, in the interval."""
         parts = max((end_ms - start_ms) // REQUEST_MS, 1)
         share, rest = divmod(byte_count, parts)
-        for part in range(parts):
-            size = share + (part < rest)
-            if size:
-                self._queue.append((start_ms + part * (end_ms - start_ms) // parts, size))
+        for part in range(parts if share else min(rest, parts)):
+            self._queue.append((start_ms + part * (end_ms - start_ms) // parts, share + (part < rest)))
         self.waiting_bytes += byte_count
         if len(self._queue) > _MAX_QUEUE:
             self._coarsen()
+
+    def throttled_ms(self, now_ms: int) -> int:
+        """Muted time up to `now_ms`. A muted client sends nothing, so that its throttle times never overlap."""
+        return self._throttle_ms - max(self.muted_until_ms - now_ms, 0)
 
     def due_ms(self) -> int:
         """When the next request is read. Bytes must be waiting."""
@@ -112,18 +106,19 @@ class Sender:
         """Bytes of the next request, or of its response, which holds at most `most`."""
         if not self._fetches:
             return self._queue[0][1]
-        to_come = 0
-        for arrived_ms, size in reversed(self._queue):
-            if arrived_ms <= now_ms:
+        ready = 0
+        for arrived_ms, size in self._queue:
+            if arrived_ms > now_ms or ready >= most:
                 break
-            to_come += size
-        return min(self.waiting_bytes - to_come, most)
+            ready += size
+        return min(ready, most)
 
     def hold(self, now_ms: int, throttle_ms: int) -> None:
         """The broker announced a throttle time and mutes the connection."""
         self.muted_until_ms = now_ms + throttle_ms
         self.responses += 1
-        self.throttling.announce(now_ms, throttle_ms)
+        self.longest_ms = max(self.longest_ms, throttle_ms)
+        self._throttle_ms += throttle_ms
 
     def sent(self, byte_count: int, now_ms: int) -> None:
         """Removes the oldest waiting bytes, which have been sent."""
@@ -151,50 +146,53 @@ class Sender:
         self._queue = deque((older[0], sum(size for _, size in parts[i : i + 2])) for i, older in _every_second(parts))
 
 
-class Bucket:
+class ReplayedQuota:
     """One quota at one broker: the rate of all clients that share it, and the bound. Time must not go backwards."""
 
-    def __init__(self, *, fetches: bool, samples: int, window_ms: int) -> None:
+    def __init__(self, *, fetches: bool, window: QuotaWindow) -> None:
         self.bound: float | None = None  # None: no quota
         self.peak = 0.0  # the highest rate so far / bound
+        self.throttled_until_ms = 0  # the end of the last throttle time
         self._fetches = fetches
-        self._rate = Rate(samples, window_ms)
-        self._full_windows_s = (samples - 1) * window_ms / 1000
+        self._rate = window.rate()
+        self._full_windows_s = window.full_s
         self._now_ms = 0
 
-    def run(self, senders: Sequence[Sender], until_ms: int) -> None:
+    def run(self, clients: Sequence[ReplayedClient], until_ms: int) -> None:
         """Runs all requests that are due before `until_ms`, in order of time."""
-        due = [(sender.due_ms(), place) for place, sender in enumerate(senders) if sender.waiting_bytes]
+        due = [(client.due_ms(), place) for place, client in enumerate(clients) if client.waiting_bytes]
         heapq.heapify(due)
         while due and due[0][0] < until_ms:
             due_ms, place = due[0]
-            sender = senders[place]
+            client = clients[place]
             self._now_ms = max(self._now_ms, due_ms)
-            self._request(sender, self._now_ms)
-            if sender.waiting_bytes:
-                heapq.heapreplace(due, (sender.due_ms(), place))
+            client.give_up(self._now_ms)
+            if client.waiting_bytes:
+                self._request(client, max(self._now_ms, client.due_ms()))
+            if client.waiting_bytes:
+                heapq.heapreplace(due, (client.due_ms(), place))
             else:
                 heapq.heappop(due)
 
-    def _request(self, sender: Sender, now_ms: int) -> None:
-        if self.bound is None:
-            sender.sent(sender.next_bytes(now_ms, sender.waiting_bytes), now_ms)
+    def _request(self, client: ReplayedClient, now_ms: int) -> None:
+        self._now_ms = now_ms
+        bound = self.bound
+        if bound is None:
+            client.sent(client.next_bytes(now_ms, client.waiting_bytes), now_ms)
             return
         # A fetch never returns more than fits into the window (ClientQuotaManager.maxValueInQuotaWindow).
-        byte_count = sender.next_bytes(now_ms, max(int(self.bound * self._full_windows_s), 1))
+        byte_count = client.next_bytes(now_ms, max(int(bound * self._full_windows_s), 1))
         self._rate.record(byte_count, now_ms)
-        throttle_ms = self._throttle_ms(self.bound, now_ms)
+        rate = self._rate.measure(now_ms)
+        self.peak = max(self.peak, rate / bound)
+        throttle_ms = throttle_time_ms(rate, bound, self._rate.elapsed_ms(now_ms)) if rate > bound else 0
         if throttle_ms > 0:
-            sender.hold(now_ms, throttle_ms)
+            client.hold(now_ms, throttle_ms)
+            self.throttled_until_ms = max(self.throttled_until_ms, now_ms + throttle_ms)
             if self._fetches:
                 self._rate.record(-byte_count, now_ms)
                 return
-        sender.sent(byte_count, now_ms)
-
-    def _throttle_ms(self, bound: float, now_ms: int) -> int:
-        rate = self._rate.measure(now_ms)
-        self.peak = max(self.peak, rate / bound)
-        return throttle_time_ms(rate, bound, self._rate.elapsed_ms(now_ms)) if rate > bound else 0
+        client.sent(byte_count, now_ms)
 
 
 def _every_second(parts: Sequence[tuple[int, int]]) -> list[tuple[int, tuple[int, int]]]:

@@ -1,0 +1,47 @@
+"""Formats rates, bytes, shares and durations for pages, tables and reports. No I/O.
+
+Units are decimal, as in Kafka's quotas: 1 MB/s is 1,000,000 bytes per second.
+"""
+
+from __future__ import annotations
+
+from exporters.model import QuotaKey
+
+_PREFIXES = ("", "k", "M", "G", "T", "P")
+
+
+def rate_text(value: float | None, quota_key: str) -> str:
+    """`85.0 kB/s`, `12.5 %` of one thread, `3.0 mutations/s`; `-` for None."""
+    if value is None:
+        return "-"
+    if quota_key == QuotaKey.REQUEST_PERCENTAGE:
+        return f"{value:.1f} %"
+    if quota_key == QuotaKey.CONTROLLER_MUTATION_RATE:
+        return f"{value:.1f} mutations/s"
+    if quota_key == QuotaKey.CONNECTION_CREATION_RATE:
+        return f"{value:.1f} connections/s"
+    return f"{bytes_text(value)}/s"
+
+
+def bytes_text(value: float) -> str:
+    """`512 B`, `85.0 kB`, `1.5 MB`."""
+    size, prefix = abs(value), 0
+    while size >= 999.95 and prefix < len(_PREFIXES) - 1:
+        size, prefix = size / 1000, prefix + 1
+    digits = 1 if prefix else 0
+    return f"{'-' if value < 0 else ''}{size:.{digits}f} {_PREFIXES[prefix]}B"
+
+
+def share_text(value: float | None) -> str:
+    """`85.0 %`; `-` for None."""
+    return "-" if value is None else f"{value * 100:.1f} %"
+
+
+def duration_text(value_ms: float | None) -> str:
+    """`250 ms`, `1.5 s`, `3.0 min`, `2.5 h`; `-` for None."""
+    if value_ms is None:
+        return "-"
+    for unit, size_ms in (("h", 3_600_000), ("min", 60_000), ("s", 1_000)):
+        if abs(value_ms) >= size_ms:
+            return f"{value_ms / size_ms:.1f} {unit}"
+    return f"{value_ms:.0f} ms"

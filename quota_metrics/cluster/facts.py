@@ -1,0 +1,254 @@
+"""The facts of a cluster that limits and rates depend on, as one immutable value. Sans-I/O.
+
+A fact that could not be read is in `unread` with what that means; nothing assumes Kafka's default silently.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Final, NamedTuple
+
+from quota_metrics.cluster.releases import Release, release_text
+from quota_metrics.windows import QuotaWindow
+
+QUOTA_WINDOW: Final = ("quota.window.num", "quota.window.size.seconds")
+MUTATION_WINDOW: Final = ("controller.quota.window.num", "controller.quota.window.size.seconds")
+THREADS: Final = ("num.io.threads", "num.network.threads")
+CALLBACK: Final = "client.quota.callback.class"
+TELEMETRY_MAX_BYTES: Final = "telemetry.max.bytes"
+PRINCIPAL_BUILDER: Final = "principal.builder.class"
+AUTHORIZER: Final = "authorizer.class.name"
+CONNECTIONS: Final = (
+    "max.connections",
+    "max.connections.per.ip",
+    "max.connections.per.ip.overrides",
+    "max.connection.creation.rate",
+)
+REPLICATION_RATES: Final = (
+    "leader.replication.throttled.rate",
+    "follower.replication.throttled.rate",
+    "replica.alter.log.dirs.io.max.bytes.per.second",
+)
+REPLICATION_REPLICAS: Final = ("leader.replication.throttled.replicas", "follower.replication.throttled.replicas")
+BROKER_CONFIGS: Final = frozenset(
+    (*QUOTA_WINDOW, *MUTATION_WINDOW, *THREADS, CALLBACK, TELEMETRY_MAX_BYTES, PRINCIPAL_BUILDER, AUTHORIZER,
+     *CONNECTIONS, *REPLICATION_RATES)
+)  # fmt: skip
+
+_DEFAULT_PRINCIPAL_BUILDER: Final = "org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder"
+_MOST: Final = (2**31 - 1, 2**63 - 1)  # Kafka's "no limit"
+_SINCE_3_8: Final = (3, 8)
+
+
+class Unread(NamedTuple):
+    """A fact that could not be read: why, the right that it needs, and what that means for Headroom's figures."""
+
+    what: str
+    needs: str
+    error: str
+    means: str
+
+
+class HostAcl(NamedTuple):
+    """An ACL that names a client's address; behind a gateway, brokers compare it with the gateway's."""
+
+    permission: str  # ALLOW | DENY
+    principal: str
+    host: str
+    operation: str
+    resource: str  # `TOPIC orders`, `GROUP app-*` for a prefix
+
+
+class AddressQuota(NamedTuple):
+    """connection_creation_rate of an address; `ip` is None for the default."""
+
+    ip: str | None
+    rate: float
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerFacts:
+    """One broker. `configs`: those of BROKER_CONFIGS that it has, and their forms of single listeners."""
+
+    broker_id: int
+    release: Release | None = None
+    configs: Mapping[str, str] = field(default_factory=dict)
+    client_metrics: bool | None = None  # whether it knows CLIENT_METRICS (KIP-714, 3.7); None: not known
+
+    @property
+    def is_described(self) -> bool:
+        """Whether its configuration could be read."""
+        return bool(self.configs)
+
+    @property
+    def quota_window(self) -> QuotaWindow | None:
+        """quota.window.num x quota.window.size.seconds; None when they could not be read."""
+        return self._window(QUOTA_WINDOW)
+
+    @property
+    def mutation_window(self) -> QuotaWindow | None:
+        """The controller's window, as far as this node's configuration says."""
+        return self._window(MUTATION_WINDOW)
+
+    @property
+    def callback_class(self) -> str:
+        """client.quota.callback.class; empty: Kafka's own rules apply, or it could not be read."""
+        return self.configs.get(CALLBACK, "")
+
+    @property
+    def telemetry_max_bytes(self) -> int | None:
+        return self.number(TELEMETRY_MAX_BYTES)
+
+    @property
+    def principal_builder(self) -> str:
+        """A class other than Kafka's own; empty: none."""
+        name = self.configs.get(PRINCIPAL_BUILDER, "")
+        return "" if name == _DEFAULT_PRINCIPAL_BUILDER else name
+
+    @property
+    def thread_capacity(self) -> float | None:
+        """Percent of request time: 100 per thread, (num.io.threads + num.network.threads) as Kafka's design counts."""
+        counts = [self.number(name) for name in THREADS]
+        return None if None in counts else sum(count or 0 for count in counts) * 100.0
+
+    def number(self, name: str) -> int | None:
+        """A configuration as a number; None when it is not set, not a number or could not be read."""
+        value = self.configs.get(name, "")
+        return int(value) if value.isascii() and value.isdigit() and len(value) < 20 else None
+
+    def limits(self) -> dict[str, str]:
+        """Limits of connections and replication that are set to something else than "none"."""
+        limits = (*CONNECTIONS, *REPLICATION_RATES)
+        return {
+            name: value
+            for name, value in self.configs.items()
+            if name.endswith(limits) and value and self.number(name) not in _MOST
+        }
+
+    def _window(self, names: tuple[str, str]) -> QuotaWindow | None:
+        samples, size_s = (self.number(name) for name in names)
+        if not samples or not size_s or samples > _MOST[0] or size_s > _MOST[0] // 1000:
+            return None
+        return QuotaWindow(samples, size_s * 1000, self.release is not None and self.release < _SINCE_3_8)
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterFacts:
+    """A cluster at one moment; equal values mean that nothing changed."""
+
+    cluster_id: str = ""
+    brokers: tuple[BrokerFacts, ...] = ()
+    metadata_version: Release | None = None  # finalized; None with ZooKeeper
+    address_quotas: tuple[AddressQuota, ...] = ()
+    has_authorizer: bool | None = None
+    host_acls: tuple[HostAcl, ...] = ()
+    throttled_replicas: Mapping[str, Mapping[str, str]] = field(default_factory=dict)  # topic -> configuration -> value
+    unread: tuple[Unread, ...] = ()
+
+    def broker(self, broker_id: int) -> BrokerFacts:
+        """A broker's facts, empty for an unknown one."""
+        return next((broker for broker in self.brokers if broker.broker_id == broker_id), BrokerFacts(broker_id))
+
+    def completed_by(self, earlier: ClusterFacts) -> ClusterFacts:
+        """A broker that could not be asked keeps the configuration and the release that it had before."""
+        before = {broker.broker_id: broker for broker in earlier.brokers}
+        return replace(
+            self,
+            brokers=tuple(
+                replace(
+                    broker,
+                    configs=broker.configs or old.configs,
+                    release=broker.release or old.release,
+                    client_metrics=old.client_metrics if broker.client_metrics is None else broker.client_metrics,
+                )
+                for broker in self.brokers
+                for old in [before.get(broker.broker_id, broker)]
+            ),
+        )
+
+    def window_at(self, broker_id: int) -> QuotaWindow | None:
+        """A broker's quota window; that of another one where it is not known, as brokers of a cluster usually agree."""
+        own = self.broker(broker_id).quota_window
+        return own or next((window for broker in self.brokers if (window := broker.quota_window)), None)
+
+    @property
+    def release(self) -> Release | None:
+        """The oldest release of a broker, which decides what the cluster can do."""
+        return min((broker.release for broker in self.brokers if broker.release is not None), default=None)
+
+    @property
+    def callback_classes(self) -> tuple[str, ...]:
+        return tuple(sorted({broker.callback_class for broker in self.brokers} - {""}))
+
+    @property
+    def telemetry_max_bytes(self) -> int | None:
+        """The smallest of the brokers' telemetry.max.bytes, which a client may meet at any of them."""
+        sizes = (broker.telemetry_max_bytes for broker in self.brokers)
+        return min((size for size in sizes if size is not None), default=None)
+
+    @property
+    def has_client_metrics(self) -> bool | None:
+        """Whether subscriptions can be stored in the cluster; None while not known."""
+        known = {broker.client_metrics for broker in self.brokers} - {None}
+        return all(known) if known else None
+
+    @property
+    def quota_windows(self) -> frozenset[QuotaWindow]:
+        return frozenset(window for broker in self.brokers if (window := broker.quota_window) is not None)
+
+    def remarks(self) -> Iterator[str]:
+        """What differs from a cluster with default settings, and what it means behind a gateway; one line each."""
+        yield from self._of_quotas()
+        yield from self._of_addresses()
+        if builders := sorted({broker.principal_builder for broker in self.brokers} - {""}):
+            yield (
+                f"principal.builder.class is {', '.join(builders)}: the brokers may name users in another way than the"
+                " gateway, and quotas of users then do not match"
+            )
+        if self.has_client_metrics is False:
+            yield (
+                f"brokers of release {release_text(self.release)} have no CLIENT_METRICS (Kafka 3.7): subscriptions are"
+                " read from the file of the setting `subscriptions`, and `headroom subscriptions alter` writes it"
+            )
+        yield from self._of_replication()
+
+    def _of_quotas(self) -> Iterator[str]:
+        for name in self.callback_classes:
+            yield (
+                f"client.quota.callback.class is {name}: this class decides limits, and may ignore the configured"
+                " quotas; a Python port of it can be named in quotas.callback"
+            )
+        if self.callback_classes and any(not broker.callback_class for broker in self.brokers):
+            yield "only some brokers have a client.quota.callback.class"
+        if self.quota_windows - {QuotaWindow(), QuotaWindow(before_3_8=True)}:
+            for broker in self.brokers:
+                if (window := broker.quota_window) is not None and (window.samples, window.window_ms) != (11, 1000):
+                    yield (
+                        f"broker {broker.broker_id} measures over quota.window.num={window.samples} x"
+                        f" {window.window_ms // 1000} s: bursts of up to {window.full_s:g} s of the limit pass"
+                    )
+
+    def _of_addresses(self) -> Iterator[str]:
+        found = {(name, value) for broker in self.brokers for name, value in broker.limits().items()}
+        for name, value in sorted(pair for pair in found if ".per.ip" in pair[0]):
+            yield f"{name} is {value}: brokers count the gateway and all of its clients as one address"
+        for quota in self.address_quotas:
+            yield (
+                f"connection_creation_rate of {quota.ip or 'the default address'} is {quota.rate:g} per second: brokers"
+                " apply it to the gateway's address, not to those of clients"
+            )
+        if self.host_acls:
+            yield (
+                f"{len(self.host_acls)} ACLs name addresses of clients: brokers compare them with the gateway's,"
+                " so that a denied client is allowed and an allowed one denied"
+            )
+
+    def _of_replication(self) -> Iterator[str]:
+        for broker in self.brokers:
+            rates = {name: value for name, value in broker.limits().items() if name.endswith(REPLICATION_RATES)}
+            for name, value in sorted(rates.items()):
+                yield f"broker {broker.broker_id} throttles replication: {name} is {value}"
+        for topic, values in sorted(self.throttled_replicas.items()):
+            for name, value in sorted(values.items()):
+                yield f"topic {topic} has throttled replicas: {name} is {value}"

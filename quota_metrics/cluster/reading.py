@@ -1,0 +1,213 @@
+"""Reads the facts of a cluster. What a right or an old release does not allow is a fact, too: `unread`."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Sequence
+from typing import Any, Final, NamedTuple, TypeVar
+
+from kio.schema.api_versions import v0 as versions_v0
+from kio.schema.api_versions import v3 as versions_v3
+from kio.schema.describe_acls import v1 as acls_v1
+from kio.schema.describe_acls import v3 as acls_v3
+from kio.schema.describe_configs import v1 as configs_v1
+from kio.schema.describe_configs import v4 as configs_v4
+from kio.schema.metadata.v8.request import MetadataRequest
+from kio.static.primitive import i8
+from kio.static.protocol import RequestPayload
+
+from quota_metrics.cluster.decoding import (
+    address_quotas,
+    broker_facts,
+    finalized_release,
+    host_acls,
+    throttled_replicas,
+)
+from quota_metrics.cluster.facts import REPLICATION_REPLICAS, AddressQuota, BrokerFacts, ClusterFacts, HostAcl, Unread
+from quota_metrics.cluster.releases import Release
+from quota_metrics.config.entities import IP, FilterComponent, MatchType
+from quota_metrics.kafka.admin import KafkaAdmin
+from quota_metrics.kafka.errors import ClusterError, RefusedError, check
+
+T = TypeVar("T")
+
+_TOPIC, _BROKER = i8(2), i8(4)  # ConfigResource.Type
+_ANY = i8(1)
+_SECURITY_DISABLED: Final = 54
+_AT_ONCE: Final = 8  # brokers
+_TOPICS_PER_REQUEST: Final = 1_000
+_MOST_TOPICS: Final = 20_000
+
+
+async def read_facts(admin: KafkaAdmin) -> ClusterFacts:
+    """Asks each broker for its versions and configuration, one of them for quotas of addresses, ACLs and topics.
+
+    Needs DescribeConfigs and Describe on the cluster, and DescribeConfigs on topics. Raises ClusterError when the
+    brokers themselves cannot be listed.
+    """
+    cluster = await admin.describe_cluster()
+    some = asyncio.Semaphore(_AT_ONCE)
+
+    async def one(broker_id: int) -> _OfBroker:
+        async with some:
+            return await _broker(admin, broker_id)
+
+    brokers = await asyncio.gather(*(one(node.id) for node in sorted(cluster.nodes)))
+    unread = [fault for broker in brokers for fault in broker.unread]
+    addresses = await _or_unread(_address_quotas(admin), unread, (), _ADDRESS_QUOTAS)
+    has_authorizer, acls = await _or_unread(_acls(admin), unread, (None, ()), _ACLS)
+    topics = await _or_unread(_throttled_replicas(admin), unread, {}, _TOPICS)
+    return ClusterFacts(
+        cluster.cluster_id,
+        tuple(broker.facts for broker in brokers),
+        next((broker.finalized for broker in brokers if broker.finalized), None),
+        addresses,
+        has_authorizer,
+        acls,
+        topics,
+        tuple(unread),
+    )
+
+
+class _Part(NamedTuple):
+    """A part of the facts, for `Unread`."""
+
+    what: str
+    needs: str
+    means: str
+
+
+_ADDRESS_QUOTAS: Final = _Part(
+    "connection_creation_rate of addresses",
+    "DescribeConfigs on the cluster",
+    "whether the brokers limit the gateway's address is not known",
+)
+_ACLS: Final = _Part(
+    "ACLs with hosts",
+    "Describe on the cluster",
+    "whether an ACL names addresses, which the gateway hides, is not known",
+)
+_TOPICS: Final = _Part(
+    "throttled replicas of topics",
+    "Describe and DescribeConfigs on topics",
+    "replication throttles that a reassignment left behind are not shown",
+)
+
+
+class _OfBroker(NamedTuple):
+    """What one broker answered."""
+
+    facts: BrokerFacts
+    finalized: Release | None
+    unread: tuple[Unread, ...]
+
+
+async def _or_unread(answer: Awaitable[T], unread: list[Unread], otherwise: T, part: _Part) -> T:
+    try:
+        return await answer
+    except ClusterError as exc:
+        unread.append(Unread(part.what, part.needs, str(exc), part.means))
+        return otherwise
+
+
+async def _broker(admin: KafkaAdmin, broker_id: int) -> _OfBroker:
+    unread: list[Unread] = []
+    versions = await _or_unread(
+        _versions(admin, broker_id),
+        unread,
+        None,
+        _Part(
+            f"versions of broker {broker_id}",
+            "nothing; ApiVersions is always allowed",
+            "its release and its rule of windows (3.8 changed it) are not known",
+        ),
+    )
+    configs = await _or_unread(
+        _configs(admin, broker_id),
+        unread,
+        (),
+        _Part(
+            f"configuration of broker {broker_id}",
+            "DescribeConfigs on the cluster",
+            "its quota windows, callback class, thread counts and limits of connections are not known: Kafka's defaults"
+            " or the settings are used",
+        ),
+    )
+    finalized = None if versions is None else finalized_release(versions)
+    return _OfBroker(broker_facts(broker_id, versions, configs), finalized, tuple(unread))
+
+
+async def _versions(admin: KafkaAdmin, broker_id: int) -> Any:
+    v3 = versions_v3.ApiVersionsRequest(client_software_name="headroom", client_software_version="facts")
+    response = await admin.send(v3, versions_v0.ApiVersionsRequest(), node_id=broker_id)
+    check("ApiVersions", response.error_code)
+    return response
+
+
+async def _configs(admin: KafkaAdmin, broker_id: int) -> Sequence[Any]:
+    """All of the broker's configuration: limits of single listeners have names that are not known before. A broker
+    describes only itself."""
+    (result,) = await _described(admin, _BROKER, [str(broker_id)], None, node_id=broker_id)
+    check("DescribeConfigs", result.error_code, result.error_message)
+    return tuple(result.configs)
+
+
+async def _described(
+    admin: KafkaAdmin, kind: i8, names: Sequence[str], keys: tuple[str, ...] | None, *, node_id: int | None = None
+) -> Sequence[Any]:
+    def request(version: Any) -> RequestPayload:
+        resources = tuple(
+            version.DescribeConfigsResource(resource_type=kind, resource_name=name, configuration_keys=keys)
+            for name in names
+        )
+        made: RequestPayload = version.DescribeConfigsRequest(resources=resources)
+        return made
+
+    response = await admin.send(request(configs_v4.request), request(configs_v1.request), node_id=node_id)
+    return tuple(response.results)
+
+
+async def _address_quotas(admin: KafkaAdmin) -> tuple[AddressQuota, ...]:
+    return address_quotas(await admin.describe_client_quotas([FilterComponent(IP, MatchType.ANY)]))
+
+
+async def _acls(admin: KafkaAdmin) -> tuple[bool, tuple[HostAcl, ...]]:
+    """Whether there is an authorizer, and its ACLs with hosts."""
+
+    def request(version: Any) -> RequestPayload:
+        made: RequestPayload = version.DescribeAclsRequest(
+            resource_type_filter=_ANY,
+            resource_name_filter=None,
+            pattern_type_filter=_ANY,
+            principal_filter=None,
+            host_filter=None,
+            operation=_ANY,
+            permission_type=_ANY,
+        )
+        return made
+
+    response = await admin.send(request(acls_v3.request), request(acls_v1.request))
+    try:
+        check("DescribeAcls", response.error_code, response.error_message)
+    except RefusedError as exc:
+        if exc.code == _SECURITY_DISABLED:
+            return False, ()
+        raise
+    return True, host_acls(response.resources)
+
+
+async def _throttled_replicas(admin: KafkaAdmin) -> Any:
+    metadata = await admin.send(
+        MetadataRequest(
+            topics=None,
+            allow_auto_topic_creation=False,
+            include_cluster_authorized_operations=False,
+            include_topic_authorized_operations=False,
+        )
+    )
+    names = [topic.name for topic in metadata.topics if not topic.error_code][:_MOST_TOPICS]
+    found: dict[str, Any] = {}
+    for start in range(0, len(names), _TOPICS_PER_REQUEST):
+        part = names[start : start + _TOPICS_PER_REQUEST]
+        found |= throttled_replicas(await _described(admin, _TOPIC, part, REPLICATION_REPLICAS))
+    return found

@@ -1,0 +1,232 @@
+"""Utilisation, worst broker, level and reason as SQL expressions that ClickHouse and Spark understand alike.
+
+Only what both have and compute alike is used: CASE, CAST, concat, coalesce, floor, least and arithmetic. Numbers in
+words are rounded half up by integers, because printf of the two engines rounds halves differently.
+
+An expression reads the columns of a window by name: those of ``windows_query`` (`limit` NULL without one, `state`
+'unknown', 'none' or 'limited', `muted_ms`, `elapsed_s`, `group_usage`, ...) and those of the expressions before it.
+The definitions in words: docs/levels.md.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from exporters.model import QuotaKey
+from quota_metrics.levels.thresholds import LARGEST_RATE, Thresholds
+
+MEASURED_KEYS: Final = (QuotaKey.PRODUCER_BYTE_RATE.value, QuotaKey.CONSUMER_BYTE_RATE.value)
+
+_MOST_SHARE = 0.5  # share of a shared quota from which a client is named
+_BURST = 0.1  # by how much p95 exceeds the mean when usage is said to come in bursts
+# What else may throttle a client: a response carries only the longest of its throttle times.
+_ANOTHER = "short bursts, or another quota such as request_percentage"
+
+
+def case(*branches: tuple[str, str], otherwise: str) -> str:
+    """CASE with (condition, value) in order."""
+    whens = " ".join(f"WHEN {condition} THEN {value}" for condition, value in branches)
+    return f"(CASE {whens} ELSE {otherwise} END)"
+
+
+def text(value: str) -> str:
+    """A string literal."""
+    return "'" + value.replace("'", "''") + "'"
+
+
+def concat(*parts: str) -> str:
+    """Parts one after the other; NULL when one is NULL."""
+    return f"concat({', '.join(parts)})"
+
+
+def _whole(number: str) -> str:
+    """A number of at least 0, rounded half up, as an integer."""
+    return f"CAST(floor(least(coalesce({number}, 0.0), {LARGEST_RATE!r}) + 0.5) AS BIGINT)"
+
+
+def rounded(number: str) -> str:
+    """`12`: rounded half up, as text."""
+    return f"CAST({_whole(number)} AS String)"
+
+
+def tenths(number: str) -> str:
+    """`12.3`: rounded half up to one digit, as text."""
+    ten_times = _whole(f"({number}) * 10")
+    return concat(f"CAST({ten_times} DIV 10 AS String)", "'.'", f"CAST({ten_times} % 10 AS String)")
+
+
+def percent(share: str) -> str:
+    """`84.9 %`."""
+    return concat(tenths(f"({share}) * 100"), "' %'")
+
+
+def amount(rate: str) -> str:
+    """A rate with the unit of its quota key, as quota_metrics.amounts.rate_text writes it."""
+    prefixes = ("", "k", "M", "G", "T", "P")
+    sizes = [
+        (f"{rate} < {999.95 * 1000**power:.0f}", concat(tenths(f"{rate} / {1000**power}"), text(f" {prefix}B/s")))
+        for power, prefix in enumerate(prefixes[1:-1], start=1)
+    ]
+    largest = concat(tenths(f"{rate} / {1000 ** (len(prefixes) - 1)}"), text(f" {prefixes[-1]}B/s"))
+    in_bytes = case((f"{rate} < 999.95", concat(rounded(rate), "' B/s'")), *sizes, otherwise=largest)
+    return case(
+        (f"quota_key = '{QuotaKey.REQUEST_PERCENTAGE.value}'", concat(tenths(rate), "' %'")),
+        (f"quota_key = '{QuotaKey.CONTROLLER_MUTATION_RATE.value}'", concat(tenths(rate), "' mutations/s'")),
+        (f"quota_key = '{QuotaKey.CONNECTION_CREATION_RATE.value}'", concat(tenths(rate), "' connections/s'")),
+        otherwise=in_bytes,
+    )
+
+
+def duration(ms: str) -> str:
+    """`905 ms`, `1.5 s`."""
+    return case((f"{ms} >= 999.5", concat(tenths(f"{ms} / 1000"), "' s'")), otherwise=concat(rounded(ms), "' ms'"))
+
+
+_KEYS = ", ".join(text(key) for key in MEASURED_KEYS)
+
+# Which windows are of interest: byte rates always; other quotas only if a limit exists or the client was muted.
+WORTH_A_ROW: Final = f"(quota_key IN ({_KEYS}) OR `limit` IS NOT NULL OR muted_ms > 0)"
+
+# Of some quotas only the throttling can be seen: a rate of 0 means that the rate is not measured.
+_UNMEASURED = f"quota_key NOT IN ({_KEYS}) AND group_usage = 0 AND (throttle_ms > 0 OR muted_ms > 0)"
+
+
+def _share(rate: str) -> str:
+    """Share of the limit; NULL without one and where usage is not measured. Any usage exceeds a limit of 0."""
+    return case(
+        (f"`limit` IS NULL OR ({_UNMEASURED})", "NULL"),
+        ("`limit` > 0", f"{rate} / `limit`"),
+        (f"{rate} > 0", "CAST('Infinity' AS DOUBLE)"),
+        otherwise="NULL",
+    )
+
+
+UTILIZATION: Final = _share("group_usage")
+UTILIZATION_P95: Final = _share("group_p95")
+
+# What levels go by: the greater of `utilization` and `utilization_p95`, NULL without a limit.
+VALUE: Final = case(
+    ("utilization IS NULL", "utilization_p95"),
+    ("utilization_p95 IS NULL OR utilization >= utilization_p95", "utilization"),
+    otherwise="utilization_p95",
+)
+
+
+def is_throttled(thresholds: Thresholds) -> str:
+    """Whether the client was muted for so much of the window that its level is `throttled`."""
+    return f"(muted_ms > 0 AND muted_ms >= {thresholds.muted_share!r} * 1000 * elapsed_s)"
+
+
+def worst_broker_first(thresholds: Thresholds) -> str:
+    """ORDER BY of a client's brokers: where it is throttled, then nearest to the limit, then muted longest."""
+    throttled = case((is_throttled(thresholds), "1"), otherwise="0")
+    return f"{throttled} DESC, coalesce(value, -1) DESC, muted_ms DESC, broker_id ASC"
+
+
+def reached(thresholds: Thresholds) -> str:
+    """How many thresholds of utilisation `value` reaches: 0 to 3."""
+    steps = [(f"value >= {step!r}", str(number)) for number, step in enumerate(thresholds.steps, start=1)]
+    return case(*reversed(steps), otherwise="0")
+
+
+def level(held: str, thresholds: Thresholds) -> str:
+    """The level's name. `held`: expression of how many thresholds hold, from 0 to 3."""
+    return case(
+        (is_throttled(thresholds), "'throttled'"),
+        ("muted_ms > 0", "'critical'"),
+        ("state = 'unknown'", "'unknown'"),
+        ("value IS NULL", "'ok'"),
+        (f"{held} = 3", "'critical'"),
+        (f"{held} = 2", "'warn'"),
+        (f"{held} = 1", "'watch'"),
+        otherwise="'ok'",
+    )
+
+
+# The culprit of a shared quota: who takes more of it than any other client; empty when the quota is not shared or when
+# several take the same.
+_IS_SHARED = "shared_with > 0 AND greediest_usage > 0"
+CULPRIT_USER: Final = case((_IS_SHARED, "greediest_user"), otherwise="''")
+CULPRIT_CLIENT_ID: Final = case((_IS_SHARED, "greediest_client_id"), otherwise="''")
+CULPRIT_SHARE: Final = case(
+    (f"{_IS_SHARED} AND members_usage > 0", "greediest_usage / members_usage"), otherwise="NULL"
+)
+
+_BROKER = "CAST(broker_id AS String)"
+_LIMIT = "coalesce(`limit`, 0)"
+_OF_ENTITY = case(("matched_entity = ''", "''"), otherwise=concat("' of '", "matched_entity"))
+# The rule in words, `producer_byte_rate 200.0 kB/s of client-id=app`: a column `rule`, because `reason` reads it often.
+RULE: Final = concat("quota_key", "' '", amount(_LIMIT), _OF_ENTITY)
+_AT_SHARE = concat("'at '", percent("utilization"), "' of '", "rule")
+_HEADROOM = amount(case((f"{_LIMIT} > group_usage", f"{_LIMIT} - group_usage"), otherwise="0"))
+
+
+def _why_throttled(thresholds: Thresholds) -> str:
+    wants_more = f"utilization >= {thresholds.watch!r} OR usage_max > {_LIMIT}"
+    return case(
+        ("state = 'unknown'", "'no quota was observed yet'"),
+        ("`limit` IS NULL", concat("'no '", "quota_key", text(f" quota applies: {_ANOTHER}"))),
+        ("utilization IS NULL", concat("'by '", "rule")),
+        (wants_more, concat("'wants more than '", "rule")),
+        otherwise=concat(_AT_SHARE, text(f": {_ANOTHER}")),
+    )
+
+
+def _throttled(thresholds: Thresholds) -> str:
+    muted = concat("'muted '", tenths("muted_ms / 1000"), "' s of '", "CAST(elapsed_s AS String)", "' s on broker '")
+    times = case(
+        ("throttle_ms > 0", concat("', throttle times up to '", duration("throttle_ms"))),
+        otherwise="' by an earlier throttle time'",
+    )
+    return concat(muted, _BROKER, times, "': '", _why_throttled(thresholds))
+
+
+_NOT_THROTTLED = case(
+    ("state = 'unknown'", "'no quota was observed yet'"),
+    ("`limit` IS NULL", "'no quota applies'"),
+    ("utilization IS NULL AND `limit` = 0", concat("'no usage, and '", "rule", "' allows none'")),
+    ("utilization IS NULL", concat("'throttled by '", "rule", "' on broker '", _BROKER)),
+    ("`limit` = 0", concat("'above '", "rule", "' on broker '", _BROKER)),
+    otherwise=concat(_AT_SHARE, "', '", _HEADROOM, "' headroom on broker '", _BROKER),
+)
+_BURSTS = case(
+    (
+        f"`limit` > 0 AND utilization_p95 >= utilization + {_BURST!r}",
+        concat("'; bursts to '", percent("utilization_p95")),
+    ),
+    otherwise="''",
+)
+_HELD = case(
+    (
+        "level <> instant_level AND level IN ('watch', 'warn', 'critical')",
+        concat("'; '", "level", "' until it stays lower for two windows'"),
+    ),
+    otherwise="''",
+)
+_OTHERS = case(
+    ("shared_with = 1", "'; another client shares this quota'"),
+    otherwise=concat("'; '", "CAST(shared_with AS String)", "' other clients share this quota'"),
+)
+_TAKES = case(
+    (
+        f"culprit_share >= {_MOST_SHARE!r}",
+        concat(
+            "', '",
+            case(
+                ("culprit_user = user AND culprit_client_id = client_id", "'this client'"),
+                otherwise="culprit_client_id",
+            ),
+            "' takes '",
+            rounded("culprit_share * 100"),
+            "' % of it'",
+        ),
+    ),
+    otherwise="''",
+)
+_SHARED = case(("shared_with > 0 AND state = 'limited'", concat(_OTHERS, _TAKES)), otherwise="''")
+
+
+def reason(thresholds: Thresholds) -> str:
+    """The level in words. Reads `rule`, `level`, `instant_level` and the culprit besides."""
+    verdict = case(("muted_ms > 0", _throttled(thresholds)), otherwise=_NOT_THROTTLED)
+    return concat(verdict, _BURSTS, _HELD, _SHARED)

@@ -1,0 +1,137 @@
+"""The statement with which `headroom serve` computes the levels of one minute into headroom_minutes.
+
+The views of now, the pages, `headroom top`, /metrics and headroom_by_minute read that table. The minutes before are the
+memory of levels (hysteresis), so minutes are computed in order.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from quota_metrics.levels import definition
+from quota_metrics.levels.thresholds import MARGIN, MEMORY_WINDOWS, Thresholds
+from quota_metrics.levels.windows_query import SETTINGS, Samples, WindowsQuery
+
+WINDOW_S: Final = 60
+
+# The minutes that received rows since a time, with all their rows.
+CHANGED_MINUTES: Final = """
+SELECT toInt64(toUnixTimestamp(minute)) AS window_s, count() AS rows
+FROM quota_usage_recent
+WHERE minute IN (
+    SELECT DISTINCT r.minute FROM quota_usage_recent AS r
+    WHERE r.received_at >= fromUnixTimestamp64Milli({since_ms:Int64})
+      AND r.minute >= fromUnixTimestamp({first_s:Int64}) AND r.minute <= fromUnixTimestamp({last_s:Int64}))
+GROUP BY minute
+ORDER BY minute
+"""
+
+# The thresholds that the store has, and new ones.
+THRESHOLDS: Final = "SELECT watch, warn, critical, muted_share FROM level_thresholds ORDER BY set_at DESC LIMIT 1"
+SET_THRESHOLDS: Final = """
+INSERT INTO level_thresholds (watch, warn, critical, muted_share)
+SELECT {watch:Float64}, {warn:Float64}, {critical:Float64}, {muted_share:Float64}
+"""
+
+_CLIENT = "cluster, source, quota_key, user, client_id"
+_WINDOW = f"""
+    {_CLIENT}, broker_id, state, `limit`, matched_entity, bucket_user, bucket_client_id, usage, usage_p95, usage_max,
+    bytes, group_usage, group_p95, throttle_ms, muted_ms, shared_with, elapsed_s, samples"""
+
+# The greatest value of each client in each minute of the memory, newest computation of the minute first. A minute that
+# is missing, or whose value holds no level, counts as 0.
+_MEMORY = f"""
+SELECT {_CLIENT},
+       groupArrayInsertAt(0., {MEMORY_WINDOWS})(value, toUInt32(
+           intDiv(toUnixTimestamp(window_start) - intDiv({{from_ms:Int64}}, 1000), {WINDOW_S}) + {MEMORY_WINDOWS}))
+           AS remembered
+FROM (
+    SELECT {_CLIENT}, window_start, greatest(utilization, utilization_p95) AS value
+    FROM headroom_minutes
+    WHERE window_start >= fromUnixTimestamp64Milli({{from_ms:Int64}} - {1000 * WINDOW_S * MEMORY_WINDOWS})
+      AND window_start < fromUnixTimestamp64Milli({{from_ms:Int64}}) AND is_worst
+      AND (window_start, computed_at) IN (
+          SELECT window_start, max(computed_at) FROM headroom_minutes
+          WHERE window_start >= fromUnixTimestamp64Milli({{from_ms:Int64}} - {1000 * WINDOW_S * MEMORY_WINDOWS})
+            AND window_start < fromUnixTimestamp64Milli({{from_ms:Int64}})
+          GROUP BY window_start)
+)
+WHERE value >= {{least_remembered:Float64}}
+GROUP BY {_CLIENT}"""  # noqa: S608 - made of our own words
+
+
+def _holds(threshold: float) -> str:
+    """Whether a threshold holds: reached within the memory, and not followed by two windows below it by the margin."""
+    low = f"{threshold!r} - {MARGIN!r}"
+    left = f"(now, before) -> now < {low} AND before < {low}"
+    return (
+        f"arrayLastIndex(v -> v >= {threshold!r}, history) > 0 AND arrayLastIndex(v -> v >= {threshold!r}, history)"
+        f" > arrayLastIndex({left}, history, arrayPushFront(arrayPopBack(history), inf))"
+    )
+
+
+def _held(thresholds: Thresholds) -> str:
+    steps = [(_holds(step), str(number)) for number, step in enumerate(thresholds.steps, start=1)]
+    return definition.case(*reversed(steps), otherwise="0")
+
+
+def _measured(thresholds: Thresholds) -> str:
+    """Each client at each broker in the minute, with what its level goes by."""
+    worst = f"row_number() OVER (PARTITION BY {_CLIENT} ORDER BY {definition.worst_broker_first(thresholds)})"
+    return f"""
+SELECT *, {worst} = 1 AS is_worst
+FROM view(
+    SELECT *, {definition.VALUE} AS value
+    FROM view(
+        SELECT {_WINDOW}, {definition.UTILIZATION} AS utilization, {definition.UTILIZATION_P95} AS utilization_p95,
+               {definition.CULPRIT_USER} AS culprit_user, {definition.CULPRIT_CLIENT_ID} AS culprit_client_id,
+               {definition.CULPRIT_SHARE} AS culprit_share
+        FROM view({WindowsQuery(WINDOW_S, Samples.RECENT).usage()})
+        WHERE {definition.WORTH_A_ROW}
+    )
+)"""  # noqa: S608 - made of our own words
+
+
+def compute_minute(thresholds: Thresholds) -> str:
+    """The INSERT of the minute that begins at `from_ms`: as a whole, beside older computations of it; the newest
+    computed_at counts.
+
+    Parameters: those of WindowsQuery (to_ms - from_ms and window_ms are a minute), least_remembered.
+    """
+    history = f"arrayConcat(remembered, arrayWithConstant({MEMORY_WINDOWS} - length(remembered), 0.), [now])"
+    return f"""
+INSERT INTO headroom_minutes
+    (window_start, computed_at, is_worst, cluster, source, quota_key, user, client_id, broker_id, `limit`, usage,
+     utilization, throttle_ms, level, instant_level, reason, limit_known, matched_entity, bucket_user, bucket_client_id,
+     usage_p95, usage_max, bytes, group_usage, group_p95, utilization_p95, muted_ms, shared_with, culprit_user,
+     culprit_client_id, culprit_share, window_s, software_name, software_version, instances, pushes, last_seen)
+SELECT
+    fromUnixTimestamp64Milli({{from_ms:Int64}}), now64(3, 'UTC'), is_worst, h.cluster, h.source, quota_key, h.user,
+    h.client_id, broker_id, `limit`, usage, utilization, throttle_ms, level, instant_level,
+    {definition.reason(thresholds)}, state <> 'unknown', matched_entity, bucket_user, bucket_client_id, usage_p95,
+    usage_max, bytes, group_usage, group_p95, utilization_p95, muted_ms, shared_with, culprit_user, culprit_client_id,
+    culprit_share, elapsed_s, s.software_name, s.software_version, s.instances, s.pushes, s.last_seen
+FROM view(
+    SELECT *, {definition.level("held", thresholds)} AS level,
+           {definition.level("reached", thresholds)} AS instant_level, {definition.RULE} AS rule
+    FROM view(
+        SELECT *, {definition.reached(thresholds)} AS reached,
+               coalesce(value, 0.) AS now, {history} AS history,
+               if(is_worst AND notEmpty(remembered), {_held(thresholds)}, reached) AS held
+        FROM (
+            SELECT measured.*, memory.remembered AS remembered
+            FROM view({_measured(thresholds)}) AS measured
+            LEFT ANY JOIN ({_MEMORY}) AS memory USING ({_CLIENT})
+        )
+    )
+) AS h
+LEFT ANY JOIN client_instances_now AS s
+    ON h.cluster = s.cluster AND h.user = s.user AND h.client_id = s.client_id
+{SETTINGS}
+"""  # noqa: S608 - made of our own words
+
+
+def minute_parameters(window_s: int, thresholds: Thresholds, run: str = "") -> dict[str, object]:
+    """The parameters of compute_minute; `run`: under which limits of the minute were resolved."""
+    bounds = {"from_ms": window_s * 1000, "to_ms": (window_s + WINDOW_S) * 1000, "window_ms": WINDOW_S * 1000}
+    return {**bounds, "least_remembered": thresholds.watch - MARGIN, "run": run}

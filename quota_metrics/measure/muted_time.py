@@ -1,0 +1,87 @@
+"""How long a client was muted: the union of the throttle times that a broker announced. Sans-I/O."""
+
+from __future__ import annotations
+
+from array import array
+from typing import Final
+
+from quota_metrics.levels.thresholds import MUTED_LOOKBACK_MS
+
+SECONDS: Final = 60
+_MAX_MS: Final = 65_535
+
+
+class MutedTime:
+    """How long a client was muted: the union of the announced throttle times.
+
+    A throttle time announced at `ts_ms` mutes [ts_ms, ts_ms + throttle_ms). Announcements may come out of order
+    (several network processes). Spans that ended more than `keep_ms` before an announcement are dropped.
+    """
+
+    __slots__ = ("_keep_ms", "_spans", "longest_ms")
+
+    def __init__(self, keep_ms: int = MUTED_LOOKBACK_MS) -> None:
+        self.longest_ms = 0.0
+        self._keep_ms = keep_ms
+        self._spans: list[tuple[float, float]] = []
+
+    def announce(self, ts_ms: int, throttle_ms: float) -> None:
+        """Adds a throttle time; values of 0 and below are ignored."""
+        if throttle_ms <= 0:
+            return
+        self.longest_ms = max(self.longest_ms, throttle_ms)
+        self.drop_until(ts_ms - self._keep_ms)
+        self._merge(ts_ms, ts_ms + throttle_ms)
+
+    def drop_until(self, ts_ms: float) -> None:
+        """Forgets spans that ended before `ts_ms`."""
+        while self._spans and self._spans[0][1] < ts_ms:
+            del self._spans[0]
+
+    def muted_ms(self, from_ms: float, to_ms: float) -> float:
+        """The muted time of [from_ms, to_ms)."""
+        return sum(max(min(end, to_ms) - max(start, from_ms), 0.0) for start, end in self._spans)
+
+    @property
+    def until_ms(self) -> float:
+        """When the last announced throttle time ends; 0.0 without any."""
+        return self._spans[-1][1] if self._spans else 0.0
+
+    def _merge(self, start_ms: float, end_ms: float) -> None:
+        """Replaces the spans that touch [start_ms, end_ms) by one."""
+        spans = self._spans
+        first = len(spans)
+        while first and spans[first - 1][1] >= start_ms:
+            first -= 1
+        last = first
+        while last < len(spans) and spans[last][0] <= end_ms:
+            last += 1
+        if last > first:
+            start_ms, end_ms = min(start_ms, spans[first][0]), max(end_ms, spans[last - 1][1])
+        spans[first:last] = [(start_ms, end_ms)]
+
+
+class MutedMinute:
+    """Sum of `muted_ms` over the last 60 seconds, in 120 bytes. A clock that goes back adds to seconds of the past."""
+
+    __slots__ = ("_ms", "_second")
+
+    def __init__(self) -> None:
+        self._ms = array("H", bytes(2 * SECONDS))
+        self._second = 0
+
+    def add(self, ts_ms: int, muted_ms: int) -> None:
+        """A row: `muted_ms` of the interval that ends at `ts_ms`."""
+        second = ts_ms // 1000
+        self._advance(second)
+        self._ms[second % SECONDS] = min(self._ms[second % SECONDS] + muted_ms, _MAX_MS)
+
+    def muted_ms(self, now_ms: int) -> int:
+        """The muted time of (now_ms - 60 s, now_ms], by whole seconds."""
+        self._advance(now_ms // 1000)
+        return sum(self._ms)
+
+    def _advance(self, second: int) -> None:
+        for passed in range(max(self._second + 1, second - SECONDS + 1), second + 1):
+            self._ms[passed % SECONDS] = 0
+        self._second = max(self._second, second)

@@ -1,0 +1,85 @@
+"""Room that clients share: who holds how many places, from whom one is taken, and what was left out. Sans-I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import Final, Generic, NamedTuple, TypeVar
+
+Place = TypeVar("Place", bound=Hashable)
+
+_MAX_PAYERS: Final = 1_000
+_RECENT_MS: Final = 300_000
+
+
+class PlacesByPayer(Generic[Place]):
+    """The places of each payer. All operations take constant time, however many payers there are."""
+
+    def __init__(self) -> None:
+        self._places: dict[str, dict[Place, None]] = {}  # oldest first
+        self._payers: dict[Place, str] = {}
+        self._by_size: dict[int, dict[str, None]] = {}  # number of places -> payers that hold as many
+        self._largest = 0
+
+    def add(self, place: Place, payer: str) -> None:
+        """`place` is not held yet."""
+        held = self._places.setdefault(payer, {})
+        held[place] = None
+        self._payers[place] = payer
+        self._resize(payer, len(held) - 1, len(held))
+
+    def remove(self, place: Place) -> str:
+        """Returns the payer. Raises KeyError."""
+        payer = self._payers.pop(place)
+        held = self._places[payer]
+        del held[place]
+        if not held:
+            del self._places[payer]
+        self._resize(payer, len(held) + 1, len(held))
+        return payer
+
+    def taken_for(self, payer: str) -> Place | None:
+        """The oldest place of the payer that holds most; None if `payer` would then hold as many as that one."""
+        if self._largest <= len(self._places.get(payer, ())) + 1:
+            return None
+        return next(iter(self._places[next(iter(self._by_size[self._largest]))]))
+
+    def _resize(self, payer: str, before: int, after: int) -> None:
+        if before:
+            alike = self._by_size[before]
+            del alike[payer]
+            if not alike:
+                del self._by_size[before]
+        if after:
+            self._by_size.setdefault(after, {})[payer] = None
+        if after > self._largest or (before == self._largest and before not in self._by_size):
+            self._largest = after  # sizes change by one, so `after` is the largest now
+
+
+class LeftOut(NamedTuple):
+    """What was not counted for a payer."""
+
+    payer: str
+    exchanges: int
+    last_ms: int
+
+
+class LeftOutByPayer:
+    """What was left out, by payer. Bounded: the payer whose last one is oldest is forgotten first."""
+
+    def __init__(self, max_payers: int = _MAX_PAYERS) -> None:
+        self.total = 0
+        self._max_payers = max_payers
+        self._payers: dict[str, LeftOut] = {}  # latest last
+
+    def add(self, payer: str, now_ms: int) -> None:
+        """Counts one exchange."""
+        self.total += 1
+        before = self._payers.pop(payer, None)
+        if before is None and len(self._payers) >= self._max_payers:
+            del self._payers[next(iter(self._payers))]
+        self._payers[payer] = LeftOut(payer, (before.exchanges if before else 0) + 1, now_ms)
+
+    def recent(self, now_ms: int) -> list[LeftOut]:
+        """Payers of which something was left out in the last five minutes, most first."""
+        recent = [one for one in self._payers.values() if now_ms - one.last_ms < _RECENT_MS]
+        return sorted(recent, key=lambda one: (-one.exchanges, one.payer))

@@ -1,0 +1,136 @@
+"""Recorded usage of clients as columns, and when it may come to a limit. Sans-I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from quota_metrics.simulation.replay import REQUEST_MS
+from quota_metrics.windows import QuotaWindow
+
+Column: TypeAlias = NDArray[np.int64]
+
+_STEP_MS = 2 * REQUEST_MS  # an interval that is no multiple of REQUEST_MS has longer steps
+_STALL = 2.5  # in intervals: bare rows further apart are not of successive intervals
+_USUAL_MS = 1000  # the interval of bare rows of which there are too few to say
+
+
+class ClientAtBroker(NamedTuple):
+    """A client at a broker, for one quota key."""
+
+    quota_key: str
+    user: str
+    client_id: str
+    broker_id: int
+
+
+class Recorded(NamedTuple):
+    """Rows of quota_usage of one client at a broker as columns, in the order of ts_ms: bytes of [start_ms, ts_ms), and
+    throttling. `interval_ms` 0: a bare row."""
+
+    ts_ms: Column
+    start_ms: Column
+    interval_ms: Column
+    bytes: Column
+    muted_ms: Column
+    throttle_ms: NDArray[np.float64]
+
+    def until(self, from_ms: int, to_ms: int) -> Recorded:
+        """The rows with ts in (from_ms, to_ms]."""
+        first, end = np.searchsorted(self.ts_ms, (from_ms, to_ms), side="right")
+        return Recorded(
+            self.ts_ms[first:end],
+            self.start_ms[first:end],
+            self.interval_ms[first:end],
+            self.bytes[first:end],
+            self.muted_ms[first:end],
+            self.throttle_ms[first:end],
+        )
+
+
+def recorded(
+    ts_ms: Sequence[int],
+    interval_ms: Sequence[int],
+    byte_counts: Sequence[int],
+    muted_ms: Sequence[int],
+    throttle_ms: Sequence[float],
+) -> Recorded:
+    """A bare row covers the time since the previous row if that is adjacent."""
+    ts = np.asarray(ts_ms, np.int64)
+    interval = np.asarray(interval_ms, np.int64)
+    order = np.argsort(ts, kind="stable")
+    ts, interval = ts[order], interval[order]
+    covered = interval
+    if len(ts) and not interval.all():
+        gaps = np.diff(ts)
+        usual = int(np.median(gaps)) if len(gaps) > 3 else _USUAL_MS
+        since = np.concatenate(([usual], gaps))
+        covered = np.where(interval > 0, interval, np.where((since > 0) & (since <= _STALL * usual), since, usual))
+    return Recorded(
+        ts,
+        ts - covered,
+        interval,
+        np.asarray(byte_counts, np.int64)[order],
+        np.asarray(muted_ms, np.int64)[order],
+        np.asarray(throttle_ms, np.float64)[order],
+    )
+
+
+NOTHING = recorded([], [], [], [], [])
+
+
+class Arrivals:
+    """The bytes of clients that share a limit at a broker, in the order of time."""
+
+    def __init__(self, usages: Iterable[Recorded]) -> None:
+        used = list(usages)
+        ts = np.concatenate([usage.ts_ms for usage in used])
+        order = np.argsort(ts, kind="stable")
+        self.ts_ms = ts[order]
+        self.start_ms = np.concatenate([usage.start_ms for usage in used])[order]
+        self.bytes = np.concatenate([usage.bytes for usage in used])[order]
+        self.member = np.repeat(np.arange(len(used)), [len(usage.ts_ms) for usage in used])[order]
+        # Before this no later row has bytes.
+        self.next_start_ms = np.minimum.accumulate(self.start_ms[::-1])[::-1]
+
+    def __len__(self) -> int:
+        return len(self.ts_ms)
+
+    def peaks(self, window: QuotaWindow) -> NDArray[np.float64]:
+        """For each row the highest rate that a broker may measure from its start to its end, if all is sent at once.
+
+        Kafka's rate is the bytes of at most `samples` + 1 windows, divided by the time that they span, but by no less
+        than `samples` - 1 windows: so at most what arrived within `samples` windows / (`samples` - 1) windows, or
+        within `samples` + 1 windows / `samples` windows. A row's bytes arrive evenly, in steps of at most _STEP_MS."""
+        highest = np.zeros(len(self))
+        for windows in (window.samples, window.samples + 1):
+            within_ms = windows * window.window_ms
+            least_s = max(windows - 1, 1) * window.window_ms / 1000
+            highest = np.maximum(highest, self._most_within(within_ms) / least_s)
+        return highest
+
+    def _most_within(self, length_ms: int) -> NDArray[np.float64]:
+        """For each row the most bytes that arrive within `length_ms` and end within the row."""
+        moments = np.unique(np.concatenate((self.start_ms, self.ts_ms)))
+        so_far = np.zeros(len(moments))
+        # The rate of arrival is constant between two moments.
+        spans = np.maximum(self.ts_ms - self.start_ms, 1)
+        slope = np.zeros(len(moments) + 1)
+        np.add.at(slope, np.searchsorted(moments, self.start_ms), self.bytes / spans)
+        np.add.at(slope, np.searchsorted(moments, self.ts_ms), -self.bytes / spans)
+        so_far[1:] = np.cumsum(np.cumsum(slope[:-1])[:-1] * np.diff(moments))
+        ends = np.unique(np.concatenate((moments, moments + _STEP_MS + length_ms)))
+        ahead = np.interp(ends, moments, so_far)
+        most = ahead - np.interp(ends - _STEP_MS - length_ms, moments, so_far)
+        return _highest_between(ends, most, self.start_ms, self.ts_ms + _STEP_MS)
+
+
+def _highest_between(at: Column, values: NDArray[np.float64], start: Column, end: Column) -> NDArray[np.float64]:
+    """The highest value at `at` in each [start, end]; both are among `at` or the nearest ones are taken."""
+    first = np.maximum(np.searchsorted(at, start, side="right") - 1, 0)
+    last = np.minimum(np.searchsorted(at, end, side="left"), len(at) - 1) + 1
+    padded = np.append(values, 0.0)
+    return np.maximum.reduceat(padded, np.column_stack((first, last)).ravel())[::2]

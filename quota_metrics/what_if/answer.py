@@ -1,0 +1,201 @@
+"""A what-if question, and its answer: the outcome for each client, and what of the recording it covers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from exporters.clickhouse.client import ClickHouse
+from quota_metrics.config.entities import QuotaAlteration
+from quota_metrics.config.resolution import CLIENT_KEYS
+from quota_metrics.simulation.outcome_text import worst_first
+from quota_metrics.simulation.outcomes import ClientOutcome, Simulation
+from quota_metrics.simulation.usage import ClientAtBroker, Recorded
+from quota_metrics.what_if.recording import Recording, SeenClient, SeenClients
+from quota_metrics.windows import QuotaWindow
+
+COMPLETE_AFTER_MS = 4_000  # by then the rows of a minute are stored
+_EVERYTHING = 2**53
+_DEFAULT_WINDOW = QuotaWindow()
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayBudget:
+    """The most that an answer examines, in the order of the clients' bytes: the answer says what it left out. It does
+    not depend on the machine, so that the same question has the same answer everywhere."""
+
+    clients: int = 4_000  # at a broker, that may be throttled
+    rows: int = 1_000_000
+    requests: int = 1_000_000
+
+    @classmethod
+    def unlimited(cls) -> ReplayBudget:
+        return cls(_EVERYTHING, _EVERYTHING, _EVERYTHING)
+
+
+@dataclass(frozen=True, slots=True)
+class WhatIfQuestion:
+    """Changes to make together, and the recorded time (from_ms, to_ms] to look at. `cluster` "": the only one.
+    `window`: of the brokers; `recorded`: of the recorded rates. `bucket`: user and client-id of metric tags; only the
+    clients that share this limit are examined. "": any."""
+
+    alterations: Sequence[QuotaAlteration]
+    from_ms: int
+    to_ms: int
+    cluster: str = ""
+    window: QuotaWindow = _DEFAULT_WINDOW
+    recorded: QuotaWindow = _DEFAULT_WINDOW
+    bucket: tuple[str, str] = ("", "")
+
+    @property
+    def keys(self) -> list[str]:
+        return sorted({key for alteration in self.alterations for key in alteration.values})
+
+
+@dataclass(frozen=True, slots=True)
+class Coverage:
+    """Of the clients at a broker that the change may affect: how many were examined, and their share of bytes."""
+
+    clients: int
+    of_clients: int
+    bytes_share: float
+
+
+@dataclass(frozen=True, slots=True)
+class WhatIfAnswer:
+    """`outcomes`: the worst first. `quiet`: clients that are not among them, which no limit can throttle."""
+
+    question: WhatIfQuestion
+    outcomes: list[ClientOutcome]
+    quiet: int
+    covers: Coverage
+    unaffected: int
+
+
+class UnrecordedClusterError(ValueError):
+    """The question names no cluster of which usage was recorded; `ambiguous`: of several are there rows."""
+
+    def __init__(self, message: str, *, ambiguous: bool = False) -> None:
+        super().__init__(message)
+        self.ambiguous = ambiguous
+
+
+def whole_minutes(now_ms: int, seconds: int) -> tuple[int, int]:
+    """The last minutes of which all rows are stored: (from_ms, to_ms)."""
+    to_ms = (now_ms - COMPLETE_AFTER_MS) // 60_000 * 60_000
+    return to_ms - seconds * 1000, to_ms
+
+
+def recorded_clients(question: WhatIfQuestion, clickhouse: ClickHouse, now_ms: int) -> list[tuple[str, str]]:
+    """(user, client-id) of all clients with usage of any quota. Raises UnrecordedClusterError, ConnectionError."""
+    recording = Recording(clickhouse, question.cluster, CLIENT_KEYS, question.from_ms, question.to_ms, now_ms)
+    return replace(recording, cluster=_cluster(recording)).clients()
+
+
+def answer(
+    question: WhatIfQuestion, clickhouse: ClickHouse, now_ms: int, budget: ReplayBudget = ReplayBudget()
+) -> WhatIfAnswer:
+    """Raises UnrecordedClusterError, ConnectionError."""
+    when = (question.from_ms, question.to_ms, now_ms)
+    recording = Recording(clickhouse, question.cluster, question.keys, *when, question.bucket)
+    recording = replace(recording, cluster=_cluster(recording))
+    history = recording.history()
+    seen = recording.seen(
+        question.alterations,
+        history,
+        question.recorded,
+        budget.clients,
+        same_window=question.window == question.recorded,
+    )
+    simulation = Simulation(
+        history,
+        question.alterations,
+        [each.seen for each in seen.clients],
+        from_ms=question.from_ms,
+        to_ms=question.to_ms,
+        window=question.window,
+        recorded=question.recorded,
+    )
+    _replay(simulation, recording, seen, budget)
+    outcomes = worst_first(simulation.outcomes())
+    beyond = seen.may_be_affected - len(seen.clients)
+    quiet = min(seen.quiet - sum(each.quiet for each in seen.clients), beyond)
+    skipped = set(simulation.skipped)
+    known = sum(each.bytes for each in seen.clients if each.client not in skipped)
+    share = 1.0 if not skipped and beyond == quiet else known / seen.bytes if seen.bytes else 1.0
+    return WhatIfAnswer(
+        replace(question, cluster=recording.cluster),
+        outcomes,
+        quiet,
+        Coverage(len(outcomes) + quiet, seen.may_be_affected, share),
+        seen.everyone - seen.may_be_affected + sum(not outcome.affected for outcome in outcomes),
+    )
+
+
+def _replay(simulation: Simulation, recording: Recording, seen: SeenClients, budget: ReplayBudget) -> None:
+    """Those with most bytes first, as far as the budget goes."""
+    of_client = {each.client: each for each in seen.clients}
+    rows, requests = budget.rows, budget.requests
+    groups = sorted(simulation.groups, key=lambda group: -sum(of_client[client].bytes for client in group))
+    replayed: list[list[SeenClient]] = []
+    for group in groups:
+        members = [of_client[client] for client in group]
+        count = sum(each.rows for each in members)
+        if count > rows:
+            simulation.skip(group)
+        else:
+            rows -= count
+            replayed.append(members)
+    for part in _queries(replayed):
+        usage = dict(recording.usage([each for group in part for each in group], throttled_only=False))
+        for members in part:
+            group = [each.client for each in members]
+            requests -= simulation.replay(group, usage, requests)
+        simulation.throttled(usage)
+    done = {each.client for group in replayed for each in group}
+    others = [each for each in seen.clients if each.throttled and each.client not in done]
+    simulation.throttled(_within(recording, others, rows, simulation))
+
+
+def _within(
+    recording: Recording, clients: Sequence[SeenClient], rows: int, simulation: Simulation
+) -> Mapping[ClientAtBroker, Recorded]:
+    """The throttled rows of clients as far as the budget goes."""
+    read: list[SeenClient] = []
+    for each in clients:
+        if each.throttled > rows:
+            simulation.skip([each.client])
+        else:
+            rows -= each.throttled
+            read.append(each)
+    return dict(recording.usage(read, throttled_only=True))
+
+
+def _queries(groups: Sequence[list[SeenClient]]) -> list[list[list[SeenClient]]]:
+    """Whole groups, together with about as many rows as one query reads."""
+    parts: list[list[list[SeenClient]]] = []
+    rows = 0
+    for group in groups:
+        if not parts or rows > 250_000:
+            parts.append([])
+            rows = 0
+        parts[-1].append(group)
+        rows += sum(each.rows for each in group)
+    return parts
+
+
+def _cluster(recording: Recording) -> str:
+    """The recording's cluster, or the only one with usage."""
+    wanted = recording.cluster
+    if wanted and recording.has_usage():
+        return wanted
+    recorded = recording.clusters()
+    if not recorded:
+        raise UnrecordedClusterError("no usage of these quotas was recorded in this time")
+    if wanted:
+        raise UnrecordedClusterError(
+            f"no usage of cluster {wanted!r} was recorded in this time, only of {', '.join(recorded)}"
+        )
+    if len(recorded) > 1:
+        raise UnrecordedClusterError(f"choose a cluster: {', '.join(recorded)}", ambiguous=True)
+    return recorded[0]
