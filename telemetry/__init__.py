@@ -1,14 +1,13 @@
 """KIP-714 client telemetry: from bytes on a socket to rows in the store.
 
-gateway/   sockets of Kafka clients and brokers     -> requests
-receiver/  a request in, decision and spool record out (Kafka protocol and gRPC)
-rules/     KIP-714 as decisions: instances, subscriptions, their administration
-wire/      Kafka's bytes: primitives, frames, messages, address rewrites
-decode/    OTLP payload -> columns
-ingest/    spool -> tables in the store
-forward/   spool -> an OTLP endpoint
-proto/     the gRPC service and its generated messages
+gateway/        sockets of Kafka clients and brokers     -> requests
+receiver/       a request in, decision and spool record out (Kafka protocol and gRPC)
+subscriptions/  KIP-714 as decisions: client instances, subscriptions, their administration
+wire/           Kafka's bytes: primitives, frames, messages, address rewrites
+decode/         OTLP payload -> columns
+ingest/         spool -> tables in the store
+forward/        spool -> an OTLP endpoint
+proto/          the gRPC service and its generated messages
 
-Imports: gateway -> receiver -> rules -> wire, ingest -> decode -> wire, and forward -> decode and rules; of other
-packages only `exporters`.
+Imports: gateway -> receiver -> subscriptions -> wire, ingest -> decode -> wire, and forward -> decode, subscriptions.
 """

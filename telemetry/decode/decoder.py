@@ -1,23 +1,20 @@
-"""Decodes a Push from the spool to an Outcome: decompresses it and uses a template where one matches. Sans-I/O."""
+"""Decodes a Push from the spool to an DecodedPush: decompresses it and uses a template where one matches. Sans-I/O."""
 
 from __future__ import annotations
 
 import contextlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
 import structlog
 
 from exporters.model import DropReason, Push
-from telemetry.decode.budgets import DecodeError, Limits, OverBudget
-from telemetry.decode.client_budgets import ClientBudgets
+from telemetry.decode.budgets import ClientBudgets, DecodeError, OverBudget, PayloadLimits, over_budget
 from telemetry.decode.compression import DecompressError, TooLarge, decompress
 from telemetry.decode.otlp import Decoded, check, decode
-from telemetry.decode.point_columns import GATHERABLE_MS
-from telemetry.decode.series import identity
-from telemetry.decode.series_cache import KnownSeries
-from telemetry.decode.templates import Described, Match, Template, Templates, template_of
+from telemetry.decode.series import KnownSeries, identity
+from telemetry.decode.templates import GATHERABLE_MS, Described, Template, TemplateMatch, Templates, template_of
 from telemetry.wire.errors import ErrorCode
 
 log = structlog.get_logger(__name__)
@@ -39,7 +36,7 @@ _REFUSALS: dict[type[ValueError], tuple[DropReason, ErrorCode]] = {
 
 
 def validate_payload(
-    compression_type: int, payload: bytes, *, max_decompressed_bytes: int, limits: Limits
+    compression_type: int, payload: bytes, *, max_decompressed_bytes: int, limits: PayloadLimits
 ) -> ErrorCode:
     """Validates a non-empty payload before it is acknowledged; NONE when a Decoder accepts it.
 
@@ -47,6 +44,7 @@ def validate_payload(
     Decoder checks budgets per client and minute.
     """
     try:
+        limits = replace(limits, points=limits.points_of_push(len(payload)))
         check(decompress(compression_type, payload, max_bytes=max_decompressed_bytes), limits)
     except tuple(_REFUSALS) as exc:
         return _REFUSALS[type(exc)][1]
@@ -54,14 +52,14 @@ def validate_payload(
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class DecodedPush:
     """A decoded push. The points are in `match` when there is one, else in `decoded`."""
 
     push: Push
     decoded: Decoded
     uncompressed_bytes: int
     error_code: int  # Kafka's; 0 when its points are kept
-    match: Match | None = None
+    match: TemplateMatch | None = None
 
     @property
     def points(self) -> int:
@@ -88,7 +86,7 @@ class Decoder:
         self,
         *,
         max_decompressed_bytes: int,
-        limits: Limits,
+        limits: PayloadLimits,
         known: KnownSeries,
         max_template_bytes: int,
         client_budgets: ClientBudgets,
@@ -100,44 +98,48 @@ class Decoder:
         self._template_credit = float(_MAX_TEMPLATE_CREDIT)
         self._budgets = client_budgets
 
-    def outcome(self, push: Push) -> tuple[Outcome, Refusal | None]:
+    def outcome(self, push: Push) -> tuple[DecodedPush, Refusal | None]:
         """Decodes a push; the outcome has a Refusal when the push is dropped."""
         nbytes = 0
         try:
             if not push.payload:  # old versions of librdkafka send an empty payload without metrics, whatever the codec
-                return Outcome(push, _NOTHING, 0, ErrorCode.NONE), None
+                return DecodedPush(push, _NOTHING, 0, ErrorCode.NONE), None
             payload = decompress(push.compression_type, push.payload, max_bytes=self._max_decompressed_bytes)
             nbytes = len(payload)
             decoded, match = self._decode(push, payload)
-            return Outcome(push, decoded, nbytes, ErrorCode.NONE, match), None
+            return DecodedPush(push, decoded, nbytes, ErrorCode.NONE, match), None
         except tuple(_REFUSALS) as exc:
             reason, code = _REFUSALS[type(exc)]
             cause = str(exc)
         except Exception as exc:  # an internal error: the push is quarantined, others are not affected
             log.exception("cannot decode a push", nbytes=nbytes, software=repr(push.connection.software_name))
             reason, code, cause = DropReason.DECODE, ErrorCode.INVALID_RECORD, repr(exc)
-        return Outcome(push, _NOTHING, nbytes, code), Refusal(reason, cause)
+        return DecodedPush(push, _NOTHING, nbytes, code), Refusal(reason, cause)
 
-    def undecoded(self, push: Push) -> Outcome:
+    def undecoded(self, push: Push) -> DecodedPush:
         """The outcome of a push that is dropped without decoding it."""
-        return Outcome(push, _NOTHING, 0, ErrorCode.UNKNOWN_SERVER_ERROR)
+        return DecodedPush(push, _NOTHING, 0, ErrorCode.UNKNOWN_SERVER_ERROR)
 
-    def _decode(self, push: Push, payload: bytes) -> tuple[Decoded, Match | None]:
+    def _decode(self, push: Push, payload: bytes) -> tuple[Decoded, TemplateMatch | None]:
         client = identity(push)
+        points_allowed = self._limits.points_of_push(len(push.payload))
         known = self._known.of(client)
         sent = self.templates.find(client, payload)
         template = sent.template if sent is not None else self.templates.known(payload)
+        if template is not None and len(template) > points_allowed:
+            raise over_budget("points", points_allowed)
         if template is not None and push.received_at_ms in GATHERABLE_MS:
             if sent is not None and sent.is_described(known):
-                self._budgets.charge(client, push.received_at_ms, len(template), 0)
-                return _NOTHING, Match(template, payload, sent.series_ids)
+                self._budgets.charge(client, push, len(template), 0)
+                return _NOTHING, TemplateMatch(template, payload, sent.series_ids)
             if template.described is None and template.is_describable and (sent is None or template.users > 1):
                 self._describe(template, push, payload)
             if template.described is not None:
                 return self._described(push, client, payload, template, template.described)
-        decoded = decode(payload, push, self._limits, frozenset(known.tolist()))
+        limits = replace(self._limits, points=points_allowed)
+        decoded = decode(payload, push, limits, frozenset(known.tolist()))
         points = len(decoded.points.value) + len(decoded.histograms)
-        self._budgets.charge(client, push.received_at_ms, points, len(decoded.series))
+        self._budgets.charge(client, push, points, len(decoded.series))
         if sent is None:
             template = template or self._new_template(payload, decoded)
             if template is not None:
@@ -152,12 +154,12 @@ class Decoder:
 
     def _described(
         self, push: Push, client: bytes, payload: bytes, template: Template, described: Described
-    ) -> tuple[Decoded, Match]:
+    ) -> tuple[Decoded, TemplateMatch]:
         """A structure of other clients, or of a client whose series are no longer known: nothing is parsed."""
         ids, series = described.of(client, frozenset(self._known.of(client).tolist()))
-        self._budgets.charge(client, push.received_at_ms, len(template), len(series))
+        self._budgets.charge(client, push, len(template), len(series))
         self.templates.keep(client, payload, template, ids)
-        return Decoded(series=series, text_bytes=described.text_bytes), Match(template, payload, ids)
+        return Decoded(series=series, text_bytes=described.text_bytes), TemplateMatch(template, payload, ids)
 
     def _new_template(self, payload: bytes, decoded: Decoded) -> Template | None:
         self._template_credit = min(self._template_credit + 1 / _PUSHES_PER_TEMPLATE, _MAX_TEMPLATE_CREDIT)

@@ -6,13 +6,16 @@ without a value, or flagged as such, is NaN with bit 0 of its flags set. Integer
 counted: a client with a wrong clock must not create partitions, but its values are stored. `interval_ms` is measured by
 the client's clock. The sender is that of the push (its connection); attributes named client_id or principal have no
 special meaning.
+
+Histograms, exponential histograms and summaries become one kind of row. Kafka clients do not send them today;
+applications that use the same receiver do. Fields that a point does not have (sum, min, max) are None, never 0.
 """
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Container, Iterable
+from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -20,9 +23,103 @@ from google.protobuf.message import DecodeError as ProtobufError
 from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData
 
 from exporters.model import DropReason, Push
-from telemetry.decode.budgets import DecodeError, Limits, check_structure, over_budget
-from telemetry.decode.histograms import KINDS, Distribution, Histogram, bucket_count
+from telemetry.decode.budgets import DecodeError, PayloadLimits, check_structure, over_budget
 from telemetry.decode.series import Attributes, Series, attributes_of, identity, series_id, text_bytes
+
+_INT8 = range(-128, 128)
+
+
+@dataclass(frozen=True, slots=True)
+class Distribution:
+    """The measured part of a row of client_histograms, for all kinds."""
+
+    count: int
+    sum: float | None
+    min: float | None
+    max: float | None
+    bounds: Sequence[float] = ()
+    bucket_counts: Sequence[int] = ()
+    scale: int = 0
+    zero_count: int = 0
+    zero_threshold: float = 0.0
+    pos_offset: int = 0
+    pos_counts: Sequence[int] = ()
+    neg_offset: int = 0
+    neg_counts: Sequence[int] = ()
+    quantiles: Sequence[tuple[float, float]] = ()
+
+
+class Histogram(NamedTuple):
+    """A row of client_histograms without the columns of the connection."""
+
+    metric: str
+    ts_ms: int
+    series_id: int
+    kind: str  # 'histogram' | 'exp_histogram' | 'summary'
+    temporality: str
+    flags: int
+    interval_ms: int
+    unit: str
+    attributes: Attributes
+    resource: Attributes
+    distribution: Distribution
+
+
+def bucket_count(point: Any) -> int:
+    """The number of counts, bounds or quantiles of a point of any kind."""
+    if hasattr(point, "bucket_counts"):
+        return len(point.bucket_counts) + len(point.explicit_bounds)
+    if hasattr(point, "positive"):
+        return len(point.positive.bucket_counts) + len(point.negative.bucket_counts)
+    return len(point.quantile_values)
+
+
+def _explicit(point: Any) -> Distribution:
+    return Distribution(
+        point.count,
+        *_optional(point),
+        bounds=list(point.explicit_bounds),
+        bucket_counts=list(point.bucket_counts),
+    )
+
+
+def _exponential(point: Any) -> Distribution:
+    if point.scale not in _INT8:  # OpenTelemetry's own range is -10 to 20
+        raise ValueError(f"cannot store an exponential histogram of scale {point.scale}")
+    return Distribution(
+        point.count,
+        *_optional(point),
+        scale=point.scale,
+        zero_count=point.zero_count,
+        zero_threshold=point.zero_threshold,
+        pos_offset=point.positive.offset,
+        pos_counts=list(point.positive.bucket_counts),
+        neg_offset=point.negative.offset,
+        neg_counts=list(point.negative.bucket_counts),
+    )
+
+
+def _summary(point: Any) -> Distribution:
+    quantiles = [(each.quantile, each.value) for each in point.quantile_values]
+    return Distribution(point.count, point.sum, None, None, quantiles=quantiles)
+
+
+def _optional(point: Any) -> tuple[float | None, float | None, float | None]:
+    return (
+        point.sum if point.HasField("sum") else None,
+        point.min if point.HasField("min") else None,
+        point.max if point.HasField("max") else None,
+    )
+
+
+# By the name of the field in OTLP's Metric: the stored kind, and the reader of its points.
+# The readers raise ValueError when a point cannot be stored.
+KINDS: dict[str, tuple[str, Callable[[Any], Distribution]]] = {
+    "histogram": ("histogram", _explicit),
+    "exponential_histogram": ("exp_histogram", _exponential),
+    "summary": ("summary", _summary),
+}
+
 
 NO_RECORDED_VALUE = 1  # DataPointFlags.DATA_POINT_FLAGS_NO_RECORDED_VALUE_MASK
 MAX_PAST_MS = 7 * 86_400_000
@@ -61,7 +158,7 @@ class Decoded:
     dropped: Counter[DropReason] = field(default_factory=Counter)
 
 
-def decode(payload: bytes, push: Push, limits: Limits, known: Container[int]) -> Decoded:
+def decode(payload: bytes, push: Push, limits: PayloadLimits, known: Container[int]) -> Decoded:
     """Decode a decompressed payload; series whose id is in `known` are not described again.
 
     Raises DecodeError, OverBudget.
@@ -69,7 +166,7 @@ def decode(payload: bytes, push: Push, limits: Limits, known: Container[int]) ->
     return _decoded(_parsed(payload, limits), _Walk(identity(push), push.received_at_ms, limits, known))
 
 
-def check(payload: bytes, limits: Limits) -> None:
+def check(payload: bytes, limits: PayloadLimits) -> None:
     """Whether `decode` accepts a payload: raises DecodeError, OverBudget. Rows are made only where a budget is near."""
     message = _parsed(payload, limits)
     metrics = [
@@ -96,7 +193,7 @@ def _decoded(message: Any, walk: _Walk) -> Decoded:
     return walk.decoded
 
 
-def _parsed(payload: bytes, limits: Limits) -> Any:
+def _parsed(payload: bytes, limits: PayloadLimits) -> Any:
     check_structure(payload, limits)
     try:
         return MetricsData.FromString(payload)
@@ -126,7 +223,7 @@ class _Metric(NamedTuple):
 class _Walk:
     """Decodes one payload, point by point."""
 
-    def __init__(self, client: bytes, received_ms: int, limits: Limits, known: Container[int]) -> None:
+    def __init__(self, client: bytes, received_ms: int, limits: PayloadLimits, known: Container[int]) -> None:
         """`client`: as series.identity names it."""
         self.decoded = Decoded()
         self._limits = limits

@@ -19,12 +19,12 @@ import structlog
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 
 from exporters.model import RecordKind
-from exporters.otlp.outcome import PermanentSendError, RetryableSendError, Sender
+from exporters.otlp.outcome import OtlpSender, PermanentSendError, RetryableSendError
 from exporters.spool.mirror import MirrorReader
 from exporters.spool.reader import Batch
 from exporters.spool.records import decode_push
 from telemetry.forward.resources import points_in, resource_metrics_of
-from telemetry.forward.selection import Selection
+from telemetry.forward.selection import ForwardSelection
 
 log = structlog.get_logger(__name__)
 
@@ -88,8 +88,8 @@ class Forwarder:
     def __init__(
         self,
         reader: MirrorReader,
-        sender: Sender,
-        selection: Selection,
+        sender: OtlpSender,
+        selection: ForwardSelection,
         *,
         max_decompressed_bytes: int,
         max_lag_bytes: int,

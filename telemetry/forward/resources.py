@@ -13,10 +13,10 @@ from google.protobuf.message import DecodeError as ProtobufError
 from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData, ResourceMetrics
 
 from exporters.model import Push
-from telemetry.decode.budgets import DecodeError, Limits, check_structure
+from telemetry.decode.budgets import DecodeError, PayloadLimits, check_structure
 from telemetry.decode.compression import decompress
-from telemetry.forward.selection import Selection
-from telemetry.rules.java.hash import uuid_text
+from telemetry.forward.selection import ForwardSelection
+from telemetry.subscriptions.java.hash import uuid_text
 
 _NO_BROKER: Final = -1
 
@@ -43,7 +43,7 @@ def identity_attributes(push: Push) -> dict[str, str | int]:
 
 
 def resource_metrics_of(
-    push: Push, selection: Selection, *, max_decompressed_bytes: int, limits: Limits = Limits()
+    push: Push, selection: ForwardSelection, *, max_decompressed_bytes: int, limits: PayloadLimits = PayloadLimits()
 ) -> list[Any]:
     """The selected metrics of a push; empty if none is selected.
 

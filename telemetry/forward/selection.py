@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from exporters.model import OTLP_LISTENERS, Push
-from telemetry.rules.client_instances import attributes_of
-from telemetry.rules.subscription_config import ALL_METRICS, EXTRA_MATCH_KEYS, Subscription, parse_subscription
-from telemetry.rules.subscriptions import is_match
+from telemetry.subscriptions.client_metrics import attributes_of
+from telemetry.subscriptions.subscription import (
+    ALL_METRICS,
+    EXTRA_MATCH_KEYS,
+    Subscription,
+    is_match,
+    parse_subscription,
+)
 from telemetry.wire.errors import InvalidSubscriptionError
 
 _OTLP = frozenset(OTLP_LISTENERS.values())
 
 
-class Selection:
+class ForwardSelection:
     """`metrics`: prefixes separated by commas, `*` for all. `match`: key=pattern pairs, as in subscriptions."""
 
     def __init__(self, metrics: str = ALL_METRICS, match: str = "") -> None:

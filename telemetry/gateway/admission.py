@@ -5,12 +5,13 @@ The owner of the sockets reports events and closes the connections that the meth
 
 from __future__ import annotations
 
-import ipaddress
 from collections import Counter
 from collections.abc import Hashable
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Generic, NamedTuple, TypeVar
+
+from exporters.identity import address_key
 
 C = TypeVar("C", bound=Hashable)
 
@@ -74,7 +75,7 @@ class Admission(Generic[C]):
 
     def admit(self, address: str) -> Reason | None:
         """Admits and counts a new connection, or returns the reason for its refusal."""
-        source = _source(address)
+        source = address_key(address)
         reason = None
         if self._connections >= self.limits.max_connections:
             reason = Reason.TOO_MANY_CONNECTIONS
@@ -89,7 +90,7 @@ class Admission(Generic[C]):
 
     def left(self, client: C, address: str) -> None:
         """Removes a closed connection."""
-        source = _source(address)
+        source = address_key(address)
         self._connections -= 1
         self._by_address[source] -= 1
         if not self._by_address[source]:
@@ -144,12 +145,3 @@ class Admission(Generic[C]):
             victims.append(client)
             excess -= unfinished.held_bytes
         return victims
-
-
-def _source(address: str) -> str:
-    """The key of the limit per peer: an IPv4 address, or the /64 network of an IPv6 address."""
-    if ":" not in address:
-        return address
-    parsed = ipaddress.IPv6Address(address.partition("%")[0])
-    mapped = parsed.ipv4_mapped
-    return str(mapped) if mapped else parsed.exploded[:19]

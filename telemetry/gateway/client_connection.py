@@ -1,28 +1,170 @@
-"""A client's connection: moves bytes between its socket, `ProxiedConnection` and its upstream."""
+"""The sockets of one client: moves bytes between its connection, `ProxiedConnection` and its connection to a broker.
+
+Timers close a connection whose request or handshake does not end in time, and one that is idle.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
-from typing import Final
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final, cast
 
-from mypy_extensions import mypyc_attr
+from mypy_extensions import mypyc_attr, trait
 
 from exporters.model import UNKNOWN, Connection
+from quota_metrics.kafka.cluster import Node
 from telemetry.gateway.admission import Admission, GatewayCounts, Reason
-from telemetry.gateway.connection import ProxiedConnection
-from telemetry.gateway.exchanges import Limits, LocalAnswer, Observe
-from telemetry.gateway.listeners import NO_BROKER, BrokerNode, Listeners
+from telemetry.gateway.broker_ports import NO_BROKER, BrokerPorts, allowed_address
+from telemetry.gateway.connection import ConnectionLimits, ProxiedConnection
 from telemetry.gateway.networks import Network
+from telemetry.gateway.responses import LocalAnswer, Observe
 from telemetry.gateway.security.listener_security import ListenerSecurity
-from telemetry.gateway.security.token_owners import TokenOwners
-from telemetry.gateway.timeouts import TimedConnection
-from telemetry.gateway.upstream_connection import UpstreamConnection, UpstreamOwner, open_upstream
+from telemetry.gateway.security.sasl_tokens import TokenOwners
 from telemetry.receiver.group_commit import GroupCommit
 from telemetry.receiver.receiver import TelemetryReceiver
 from telemetry.wire.errors import ProtocolError
 
+_SWEEP_S: Final = 1.0
+_QUIET_SWEEPS: Final = 8  # of the idle timeout
+_WAITING_SWEEPS: Final = 24  # of a connection that waits for a response of the broker
+_WRITE_BUFFER_BYTES: Final = 1 << 20
 _KEEP_ALIVE_SWEEPS: Final = 4  # half the idle timeout, which is the brokers' by default
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class TimedConnection(ABC):
+    """The part of a client connection that timeouts need."""
+
+    active: bool = True  # bytes have passed in either direction since the last sweep
+    quiet_sweeps: int = 0
+
+    @property
+    @abstractmethod
+    def waits_for_broker(self) -> bool:
+        """Whether a response is pending, which may take long."""
+
+    @abstractmethod
+    def close_for(self, reason: Reason) -> None:
+        """Counts the reason and closes at once."""
+
+    @abstractmethod
+    def keep_upstream_alive(self) -> None:
+        """Called at each sweep."""
+
+
+def close_idle(clients: Iterable[TimedConnection]) -> None:
+    """One sweep: closes connections without traffic in the last _QUIET_SWEEPS sweeps."""
+    for client in tuple(clients):
+        client.quiet_sweeps = 0 if client.active else client.quiet_sweeps + 1
+        client.active = False
+        if client.quiet_sweeps > (_WAITING_SWEEPS if client.waits_for_broker else _QUIET_SWEEPS):
+            client.close_for(Reason.IDLE)
+        else:
+            client.keep_upstream_alive()
+
+
+async def enforce_timeouts(
+    admission: Admission[TimedConnection], clients: Callable[[], Iterable[TimedConnection]]
+) -> None:
+    """Runs until it is cancelled."""
+    loop = asyncio.get_running_loop()
+    idle_sweep_s = admission.limits.idle_timeout_s / _QUIET_SWEEPS
+    next_idle_s = loop.time() + idle_sweep_s
+    while True:
+        await asyncio.sleep(min(_SWEEP_S, idle_sweep_s))
+        for client, reason in admission.overdue(loop.time()):
+            client.close_for(reason)
+        if loop.time() >= next_idle_s:
+            next_idle_s = loop.time() + idle_sweep_s
+            close_idle(clients())
+
+
+@trait
+class StreamProtocol:
+    """An asyncio.Protocol without that base, which compiled classes cannot have; pass it with `as_protocol`."""
+
+    def eof_received(self) -> None:
+        """The transport closes itself."""
+
+    def streams(self, transport: asyncio.BaseTransport) -> asyncio.Transport:
+        """The transport, with the size of the write buffer from which on the other side is not read."""
+        stream = cast(asyncio.Transport, transport)  # uvloop's is no subclass
+        stream.set_write_buffer_limits(high=_WRITE_BUFFER_BYTES)
+        return stream
+
+
+@trait
+class UpstreamOwner(StreamProtocol):
+    """The client connection, as an upstream connection uses it. A full write buffer pauses reading on the other
+    side."""
+
+    @abstractmethod
+    def upstream_received(self, data: bytes) -> None: ...
+
+    @abstractmethod
+    def upstream_lost(self) -> None: ...
+
+    @abstractmethod
+    def hold_back(self) -> None:
+        """Stops reading from the client."""
+
+    @abstractmethod
+    def go_on(self) -> None:
+        """Resumes reading from the client, unless something else pauses it."""
+
+
+class UpstreamConnection(StreamProtocol):
+    """`full`: the broker does not keep up."""
+
+    def __init__(self, client: UpstreamOwner) -> None:
+        self._client = client
+        self.full = False
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = self.streams(transport)
+
+    def data_received(self, data: bytes) -> None:
+        self._client.upstream_received(data)
+
+    def pause_writing(self) -> None:
+        self.full = True
+        self._client.hold_back()
+
+    def resume_writing(self) -> None:
+        self.full = False
+        self._client.go_on()
+
+    def hold_back(self) -> None:
+        self.transport.pause_reading()
+
+    def go_on(self) -> None:
+        self.transport.resume_reading()
+
+    def close(self) -> None:
+        self.transport.close()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._client.upstream_lost()
+
+
+def as_protocol(owner: StreamProtocol) -> asyncio.Protocol:
+    return cast(asyncio.Protocol, owner)
+
+
+async def open_upstream(
+    owner: UpstreamOwner, node: Node, security: ListenerSecurity, principal: str, networks: tuple[Network, ...]
+) -> UpstreamConnection:
+    """Connects to a broker, whose address has to be in `networks`, for a client with this principal before SASL.
+
+    Raises OSError; UpstreamCertificateError when the principal has no certificate.
+    """
+    tls = security.upstream(node.host, principal)
+    address = await allowed_address(node.host, node.port, networks)
+    loop = asyncio.get_running_loop()
+    upstream = UpstreamConnection(owner)
+    await loop.create_connection(lambda: as_protocol(upstream), address, node.port, **tls)
+    return upstream
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -33,7 +175,7 @@ class SharedContext:
     receiver: TelemetryReceiver
     observe: Observe
     now_ms: Callable[[], int]
-    limits: Limits
+    limits: ConnectionLimits
     connect_timeout_s: float
     local: Callable[[str, int, Connection], Mapping[int, LocalAnswer]] | None
     upstream_networks: tuple[Network, ...]
@@ -56,7 +198,7 @@ class ListenerContext:
     shared: SharedContext
     advertised_host: str | None
     security: ListenerSecurity
-    listeners: Listeners
+    ports: BrokerPorts
 
 
 class ClientConnection(TimedConnection, UpstreamOwner):
@@ -68,6 +210,7 @@ class ClientConnection(TimedConnection, UpstreamOwner):
         self._session: ProxiedConnection | None = None
         self._upstream: UpstreamConnection | None = None
         self._early: list[bytes] = []  # bytes received before the upstream was connected
+        self._own_address = ("", 0)
         self._peer: tuple[str, int] | None = None  # None: not admitted
         self._upstream_quiet_sweeps = 0
         self._authenticates = self._draining = self._full = False  # _authenticates: and has not done so yet
@@ -80,6 +223,7 @@ class ClientConnection(TimedConnection, UpstreamOwner):
             self._transport.abort()
             return
         self._peer = peer[:2]
+        self._own_address = self._transport.get_extra_info("sockname")[:2]  # a closed transport has none
         self._gateway.clients.add(self)
         self._gateway.counts.connections += 1
         try:
@@ -87,8 +231,8 @@ class ClientConnection(TimedConnection, UpstreamOwner):
         except ProtocolError as exc:
             self._refuse(exc)
             return
-        listeners, security = self._listener.listeners, self._security
-        self._node_id = listeners.node_of(self._node_id, lambda: security.server_name(transport))
+        ports, security = self._listener.ports, self._security
+        self._node_id = ports.node_of(self._node_id, lambda: security.server_name(transport))
         self._authenticates = self._security.sasl
         if self._authenticates:
             self._gateway.admission.handshake_began(self, asyncio.get_running_loop().time())
@@ -100,23 +244,23 @@ class ClientConnection(TimedConnection, UpstreamOwner):
         self._connecting = loop.create_task(self._connect())
 
     async def _connect(self) -> None:
-        gateway, listeners, networks = self._gateway, self._listener.listeners, self._gateway.upstream_networks
-        for node in listeners.candidates(self._node_id):
+        gateway, ports, networks = self._gateway, self._listener.ports, self._gateway.upstream_networks
+        for node in ports.candidates(self._node_id):
             try:
                 async with asyncio.timeout(gateway.connect_timeout_s):
                     upstream = await open_upstream(self, node, self._security, self._principal, networks)
             except (OSError, TimeoutError) as exc:
                 gateway.counts.upstream_failures += 1
-                listeners.not_reached(node.node_id, str(exc) or "timed out")
+                ports.not_reached(node.id, str(exc) or "timed out")
                 continue
-            listeners.reached(node.node_id)
+            ports.reached(node.id)
             self._connected(node, upstream)
             return
         self._transport.close()
 
-    def _connected(self, node: BrokerNode, upstream: UpstreamConnection) -> None:
+    def _connected(self, node: Node, upstream: UpstreamConnection) -> None:
         self._upstream = upstream
-        session = self._begin(node.node_id)
+        session = self._begin(node.id)
         early, self._early = self._early, []
         for data in early:
             self.data_received(data)
@@ -154,11 +298,11 @@ class ClientConnection(TimedConnection, UpstreamOwner):
 
     def _advertised_address(self) -> tuple[str, int]:
         """The advertised address: the configured one, or the one that this client connected to."""
-        host, port = self._transport.get_extra_info("sockname")[:2]
+        host, port = self._own_address
         return self._listener.advertised_host or host, port
 
     def _address_of(self, node_id: int, host: str, port: int) -> tuple[str, int]:
-        return self._listener.listeners.address_of(node_id, self._advertised_address()[0])
+        return self._listener.ports.address_of(node_id, self._advertised_address()[0])
 
     def data_received(self, data: bytes) -> None:
         session = self._session

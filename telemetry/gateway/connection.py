@@ -10,23 +10,30 @@ Without a broker, `local` answers the APIs that it supports; other requests clos
 After each call the owner takes `to_upstream` and `to_client`; when `unflushed` is set it clears it, flushes the spool
 and calls `flushed`. `unfinished_request` is the number of the partly received request that is not forwarded; 0: none.
 `response_waits`: a broker's response is not at its end, perhaps because a local answer comes first.
+
+Nearly all pushes take a fast path, because their header bytes equal those of an earlier push on the same connection
+(KnownPushes). It only skips parsing the header: rules, spool, queue and answer are the same as for other pushes.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import struct
 from collections.abc import Mapping
 from typing import Final
 
 from exporters.model import Connection
-from telemetry.gateway.broker_responses import BrokerResponses
-from telemetry.gateway.client_identity import ClientIdentity
-from telemetry.gateway.exchanges import Limits, LocalAnswer, Observe, PendingRequest, PendingRequests
-from telemetry.gateway.push_fast_path import KnownPushes
-from telemetry.gateway.request_heads import MAX_REQUEST_HEAD_BYTES, acks_of, api_of, check_head
-from telemetry.gateway.security.authentication import RAW_TOKEN, SASL, SaslSession
+from telemetry.gateway.responses import (
+    BrokerResponses,
+    LocalAnswer,
+    Observe,
+    PendingRequest,
+    PendingRequests,
+    exchange_of,
+)
+from telemetry.gateway.security.client_identity import RAW_TOKEN, SASL, ClientIdentity, SaslSession
 from telemetry.receiver.receiver import Answer, TelemetryReceiver
-from telemetry.rules.client_metrics import PushRequest
+from telemetry.subscriptions.client_metrics import PushRequest
 from telemetry.wire.address_rewrites import AddressOf
 from telemetry.wire.apis import (
     API_VERSIONS,
@@ -35,17 +42,88 @@ from telemetry.wire.apis import (
     PRODUCE,
     PUSH_TELEMETRY,
     SASL_AUTHENTICATE,
+    Api,
 )
 from telemetry.wire.errors import ProtocolError
-from telemetry.wire.frames import FORWARD, HOLD, LENGTH_BYTES, SKIP, UNDECIDED, FrameScanner
-from telemetry.wire.headers import REQUEST_HEAD_BYTES, encode_request, request_body
-from telemetry.wire.primitives import int16_at, int32_at
-from telemetry.wire.telemetry_messages import read_push, read_push_head
+from telemetry.wire.frames import (
+    FORWARD,
+    HOLD,
+    LENGTH_BYTES,
+    REQUEST_HEAD_BYTES,
+    SKIP,
+    UNDECIDED,
+    FrameScanner,
+    encode_request,
+    request_body,
+)
+from telemetry.wire.primitives import INT16_MAX, Reader, int16_at, int32_at
+from telemetry.wire.telemetry_messages import PUSH_HEAD, read_push, read_push_head
 
 # KIP-511: in version 0.
 _API_VERSIONS_TOO_NEW: Final = struct.pack(">hihhh", 35, 1, API_VERSIONS, 0, APIS[API_VERSIONS].max_version)
 _HELD: Final = frozenset({GET_TELEMETRY_SUBSCRIPTIONS, PUSH_TELEMETRY, API_VERSIONS})
 _PUSH: Final = APIS[PUSH_TELEMETRY]
+MAX_REQUEST_HEAD_BYTES: Final = 100_000  # a client id and a transactional id of 32 kB each fit
+_PUSH_V0: Final = PUSH_TELEMETRY << 16  # api_key and api_version in one
+_CORRELATION_ID_AT: Final = 8
+_HEAD_AT: Final = 12  # the length of the client id
+_CLIENT_ID_AT: Final = 14
+_BEHIND_CLIENT_ID: Final = 1 + PUSH_HEAD.size  # no tagged fields, then the fields before the payload
+_LEAST_BYTES: Final = _CLIENT_ID_AT + _BEHIND_CLIENT_ID + 3  # an empty payload takes one byte, as do the tagged fields
+_MAX_PER_CONNECTION: Final = 256
+_MAX_OF_ALL: Final = 65_536  # about 30 MB
+
+
+def api_of(key_and_version: int) -> Api:
+    """The API of a request by the first four bytes of its header. Raises ProtocolError."""
+    key, version = key_and_version >> 16, key_and_version & 0xFFFF
+    api = APIS.get(key)
+    if api is None or version > (INT16_MAX if key == API_VERSIONS else api.max_version):
+        raise ProtocolError(f"cannot forward a request of API {key} version {version}")
+    return api
+
+
+def check_head(data: bytes, offset: int) -> None:
+    """Raises ProtocolError when the head of a request that has not arrived whole is too long."""
+    if len(data) - offset > MAX_REQUEST_HEAD_BYTES:
+        raise ProtocolError("cannot read the head of a request: too long")
+
+
+def acks_of(data: bytes, client_id_end: int, end: int, version: int) -> int:
+    """acks of a Produce request that ends at `end`. Raises ProtocolError when it has not arrived yet."""
+    at = client_id_end + 2
+    if version >= 9 and at + 2 <= end and at + 2 <= len(data) and not data[at - 2] and not data[at - 1]:
+        return int16_at(data, at)  # no tagged fields and no transaction, as in nearly each request
+    reader = Reader(data, min(client_id_end, len(data)))
+    if version >= 9:
+        reader.skip_tagged()
+        reader.skip(max(reader.uvarint() - 1, 0))  # transactional_id
+    elif version >= 3:
+        reader.skip(max(reader.int16(), 0))
+    acks = reader.int16()
+    if reader.offset > end:
+        raise ProtocolError("cannot read the head of a Produce request: it is truncated")
+    return acks
+
+
+class KnownHeads:
+    """Counts how many heads the connections of a process remember, the last one of each left out. Bounded."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ConnectionLimits:
+    """ConnectionLimits of one connection. `known_heads` is shared by all connections with this object."""
+
+    max_request_bytes: int = 104_857_600  # Kafka's socket.request.max.bytes
+    max_response_bytes: int = 2**31 - 1
+    max_held_request_bytes: int = (
+        2_097_152  # fits a push of telemetry.max.bytes; longer ones are refused by their header
+    )
+    max_in_flight: int = 10_000
+    known_heads: KnownHeads = dataclasses.field(default_factory=KnownHeads)
 
 
 class ProxiedConnection(FrameScanner):
@@ -62,7 +140,7 @@ class ProxiedConnection(FrameScanner):
         receiver: TelemetryReceiver,
         address_of: AddressOf,
         observe: Observe,
-        limits: Limits,
+        limits: ConnectionLimits,
         local: Mapping[int, LocalAnswer] | None = None,
         sasl: SaslSession | None = None,
     ) -> None:
@@ -229,7 +307,7 @@ class ProxiedConnection(FrameScanner):
             check_head(data, offset)
             return UNDECIDED
         if acks == 0:  # the broker never answers these
-            self._observe(self._client.exchange(pending, self._now_ms))
+            self._observe(exchange_of(self._client, pending, self._now_ms))
         else:
             self._pending.append(pending)
         return FORWARD
@@ -298,3 +376,73 @@ class ProxiedConnection(FrameScanner):
             self.unflushed = True
         elif self._pending.size == 1:
             self.to_client += self._pending.take_ready()
+
+
+class KnownPushes:
+    """The heads of accepted pushes on one connection: everything between correlation id and payload.
+
+    Most connections have one client instance and therefore one head. After `match`, `correlation_id`, `payload` and
+    `end` are those of the push that it found.
+    """
+
+    def __init__(self, known: KnownHeads) -> None:
+        self.correlation_id = 0
+        self.payload = b""
+        self.end = 0
+        self._known = known
+        self._last_head = b""
+        self._last: PushRequest | None = None
+        self._by_head: dict[bytes, PushRequest] | None = None  # with a second head
+
+    def match(self, data: bytes, at: int) -> PushRequest | None:
+        """The request, when `data` has a complete push with a known head at `at`."""
+        if self._last is None or at + _LEAST_BYTES > len(data):
+            return None
+        end = at + LENGTH_BYTES + int32_at(data, at)
+        if end > len(data) or end < at + _LEAST_BYTES or int32_at(data, at + LENGTH_BYTES) != _PUSH_V0:
+            return None
+        id_length = int16_at(data, at + _HEAD_AT)
+        payload_at = at + _CLIENT_ID_AT + _BEHIND_CLIENT_ID + (id_length if id_length > 0 else 0)
+        if payload_at + 2 > end or data[end - 1]:  # tagged fields at the end
+            return None
+        request = self._request(data[at + _HEAD_AT : payload_at])
+        if request is None or not self._take_payload(data, payload_at, end - 1):
+            return None
+        self.correlation_id = int32_at(data, at + _CORRELATION_ID_AT)
+        self.end = end
+        return request
+
+    def note(self, frame: bytes, client_id_end: int, request: PushRequest) -> None:
+        """Remembers the head of a push that was accepted and has no tagged fields in its header."""
+        head = frame[_HEAD_AT : client_id_end + _BEHIND_CLIENT_ID]
+        if self._last is not None and self._known.count < _MAX_OF_ALL:
+            if self._by_head is None:
+                self._by_head = {}
+            if len(self._by_head) < _MAX_PER_CONNECTION and head not in self._by_head:
+                self._by_head[head] = request
+                self._known.count += 1
+        self._last_head, self._last = head, request
+
+    def forget(self) -> None:
+        """The identity of the connection may change, or it is closed."""
+        if self._by_head is not None:
+            self._known.count -= len(self._by_head)
+        self._last_head, self._last, self._by_head = b"", None, None
+
+    def _request(self, head: bytes) -> PushRequest | None:
+        if head == self._last_head:
+            return self._last
+        return None if self._by_head is None else self._by_head.get(head)
+
+    def _take_payload(self, data: bytes, at: int, end: int) -> bool:
+        """Whether the payload, with its length + 1 as a varint before it, fills [at, end)."""
+        size = shift = 0
+        while at < end and shift < 28:
+            byte = data[at]
+            at += 1
+            size |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                self.payload = data[at:end]
+                return size == end - at + 1
+            shift += 7
+        return False

@@ -1,41 +1,66 @@
-"""One listener of a gateway: an address, a security protocol and advertised names of its own; all else is shared."""
+"""One listener of a gateway: an address, a security protocol and advertised names of its own; all else is shared.
+
+With TLS, each connection counts towards the limits on connections, and is timed, from its first moment. An event loop's
+own TLS server calls a protocol only after the handshake, so that connections which never begin one are not seen: a peer
+could hold as many of them as there are file descriptors.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import errno
 import socket
+import ssl
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 
-from telemetry.gateway.client_connection import ClientConnection, ListenerContext, SharedContext
-from telemetry.gateway.listeners import BACKLOG, BrokerNode, Listeners, ListeningServer
+import structlog
+
+from quota_metrics.kafka.cluster import Node
+from telemetry.gateway.admission import Admission, Reason
+from telemetry.gateway.broker_ports import BACKLOG, BrokerPorts, ListeningServer, PortOptions
+from telemetry.gateway.client_connection import (
+    ClientConnection,
+    ListenerContext,
+    SharedContext,
+    TimedConnection,
+    as_protocol,
+)
 from telemetry.gateway.security.listener_security import ListenerSecurity
-from telemetry.gateway.security.tls_handshake import TlsServer
-from telemetry.gateway.upstream_connection import as_protocol
+
+log = structlog.get_logger(__name__)
+
+_OUT_OF_RESOURCES = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+_ACCEPT_AGAIN_S = 1.0
+_ACCEPTS_AT_ONCE = 100  # then others get their turn
+
+
+@dataclass(frozen=True, slots=True)
+class ListenerOptions:
+    """Where a listener is, what it demands of its clients, and which names they are sent to (None: the address at which
+    they reached it)."""
+
+    host: str
+    port: int
+    advertised_host: str | None = None
+    security: ListenerSecurity = field(default_factory=ListenerSecurity)
+    ports: PortOptions = field(default_factory=PortOptions)
 
 
 class Listener(ListenerContext):
-    """`new_listeners` makes its sockets; clients are sent to the addresses of these."""
+    """Accepts clients at its own ports and sends them to these."""
 
-    def __init__(
-        self,
-        shared: SharedContext,
-        *,
-        host: str,
-        port: int,
-        advertised_host: str | None,
-        security: ListenerSecurity,
-        new_listeners: Callable[..., Listeners],
-    ) -> None:
+    def __init__(self, shared: SharedContext, options: ListenerOptions) -> None:
         self.shared = shared
-        self.advertised_host = advertised_host
-        self.security = security
-        self.address = f"{host}:{port}"
-        self.listeners = new_listeners(host=host, port=port, listen=self._accept)
+        self.advertised_host = options.advertised_host
+        self.security = options.security
+        self.address = f"{options.host}:{options.port}"
+        self.ports = BrokerPorts(options.host, options.port, self._accept, options.ports)
 
-    async def open(self, nodes: Iterable[BrokerNode]) -> None:
+    async def open(self, nodes: Iterable[Node]) -> None:
         """Raises OSError, which names the address."""
         try:
-            await self.listeners.open(nodes)
+            await self.ports.open(nodes)
         except OSError as exc:
             raise OSError(f"{self.address}: {exc.strerror or exc}") from exc
 
@@ -48,3 +73,119 @@ class Listener(ListenerContext):
         if self.security.tls is None:
             return await asyncio.get_running_loop().create_server(serve, sock=listener, backlog=BACKLOG)
         return TlsServer(listener, self.security.tls, self.shared.admission, serve)
+
+
+class TlsServer:
+    """The connections of one listening socket. `serve` makes the protocol of those whose handshake has succeeded."""
+
+    def __init__(
+        self,
+        listener: socket.socket,
+        context: ssl.SSLContext,
+        admission: Admission[TimedConnection],
+        serve: Callable[[], asyncio.Protocol],
+    ) -> None:
+        self._listener = listener
+        self._context = context
+        self._admission = admission
+        self._serve = serve
+        self._handshakes: set[asyncio.Task[None]] = set()
+        self._loop = asyncio.get_running_loop()
+        self._paused: asyncio.TimerHandle | None = None
+        self._listen()
+
+    def close(self) -> None:
+        """Stops accepting and ends the handshakes; other connections go on."""
+        if self._paused is not None:
+            self._paused.cancel()
+        self._loop.remove_reader(self._listener)
+        self._listener.close()
+        for task in self._handshakes:
+            task.cancel()
+
+    async def wait_closed(self) -> None:
+        """Returns when the handshakes have ended, after `close`."""
+        await asyncio.gather(*self._handshakes, return_exceptions=True)
+
+    def _listen(self) -> None:
+        self._paused = None
+        self._loop.add_reader(self._listener, self._accept)
+
+    def _accept(self) -> None:
+        for _ in range(_ACCEPTS_AT_ONCE):
+            try:
+                accepted, address = self._listener.accept()
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                return
+            except OSError as exc:
+                if exc.errno not in _OUT_OF_RESOURCES:
+                    raise
+                log.error("cannot accept connections", error=str(exc))
+                self._loop.remove_reader(self._listener)
+                self._paused = self._loop.call_later(_ACCEPT_AGAIN_S, self._listen)
+                return
+            if self._admission.admit(address[0]) is not None:
+                accepted.close()
+                continue
+            accepted.setblocking(False)
+            task = self._loop.create_task(self._handshake(accepted, address[0]))
+            self._handshakes.add(task)
+            task.add_done_callback(self._handshakes.discard)
+
+    async def _handshake(self, accepted: socket.socket, address: str) -> None:
+        handshake = _Handshake(self._admission, address, self._serve, asyncio.current_task())
+        self._admission.handshake_began(handshake, self._loop.time())
+        timeout_s = self._admission.limits.handshake_timeout_s + 5  # `Admission.overdue` ends it before
+        try:
+            await self._loop.connect_accepted_socket(
+                lambda: handshake, accepted, ssl=self._context, ssl_handshake_timeout=timeout_s
+            )
+        except OSError:  # ssl.SSLError is one: no TLS, no common version, or the peer has left
+            self._admission.closed[Reason.TLS_HANDSHAKE] += 1
+            accepted.close()
+        except asyncio.CancelledError:
+            accepted.close()
+        finally:
+            handshake.ended()
+
+
+class _Handshake(asyncio.Protocol, TimedConnection):
+    """A connection up to its connection_made, where `serve`'s protocol takes its place, which is admitted anew."""
+
+    def __init__(
+        self,
+        admission: Admission[TimedConnection],
+        address: str,
+        serve: Callable[[], asyncio.Protocol],
+        task: asyncio.Task[None] | None,
+    ) -> None:
+        self._admission = admission
+        self._address = address
+        self._serve = serve
+        self._task = task
+        self._is_admitted = True
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.ended()
+        protocol = self._serve()
+        transport.set_protocol(protocol)
+        protocol.connection_made(transport)
+
+    def ended(self) -> None:
+        """The handshake succeeded, failed, or was given up."""
+        if self._is_admitted:
+            self._is_admitted = False
+            self._admission.left(self, self._address)
+
+    @property
+    def waits_for_broker(self) -> bool:
+        return False
+
+    def close_for(self, reason: Reason) -> None:
+        self._admission.closed[reason] += 1
+        self.ended()
+        if self._task is not None:
+            self._task.cancel()
+
+    def keep_upstream_alive(self) -> None:
+        """There is no upstream yet."""

@@ -13,12 +13,12 @@ from typing import NamedTuple
 import structlog
 
 from exporters.model import Connection
-from telemetry.gateway.exchanges import LocalAnswer
 from telemetry.gateway.networks import Administrators
-from telemetry.gateway.request_heads import software_of
-from telemetry.rules.client_metrics import ClientMetrics
-from telemetry.rules.config_admin import Alteration, alter, describe, list_resources
-from telemetry.rules.subscription_file import SubscriptionFile
+from telemetry.gateway.responses import LocalAnswer
+from telemetry.gateway.security.client_identity import software_of
+from telemetry.subscriptions.client_metrics import ClientMetrics
+from telemetry.subscriptions.config_admin import Alteration, alter, describe, list_resources
+from telemetry.subscriptions.subscription_file import SubscriptionFile
 from telemetry.wire.apis import (
     ALTER_CONFIGS,
     API_VERSIONS,

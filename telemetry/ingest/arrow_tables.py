@@ -2,24 +2,28 @@
 
 Types are those of `Store.insert`: strings dictionary-encoded, UUIDs as 16 bytes, times in ms, UTC.
 Columns of the sender are built by index (numpy), not by a Python loop over points.
+
+Points are in the order of the sorting key of table `points`: cluster, metric, hour, principal, client_id,
+client_instance_id, series_id, ts. ClickHouse then neither sorts nor permutes the rows of an insert; another order is
+correct, too, and costs twice the CPU in the server.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
-from typing import Any
+from collections.abc import Collection, Hashable, Iterable, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 from xxhash import xxh3_128_digest
 
-from exporters.model import OTLP_LISTENERS, ClientInstance, Push, QuotaLimit, UsageSample
+from exporters.model import OTLP_LISTENERS, ClientInstance, Push, QuotaLimit, StoredFacts, UsageSample
 from telemetry.decode.compression import codec_name
-from telemetry.decode.decoder import Outcome
-from telemetry.decode.point_columns import Names, PointColumns, gathered, joined, listed, reordered
+from telemetry.decode.decoder import DecodedPush
 from telemetry.decode.series import Attributes, Series
-from telemetry.decode.templates import Template
-from telemetry.ingest.point_order import key_order, push_ranks
+from telemetry.decode.templates import Names, PointColumns, Template, gathered, joined, listed, reordered
+from telemetry.ingest.rollups import MS_PER_HOUR
 
 _TIME = pa.timestamp("ms", tz="UTC")
 _MAP = pa.map_(pa.string(), pa.string())
@@ -27,7 +31,7 @@ _TRANSPORTS = {listener: transport for transport, listener in OTLP_LISTENERS.ite
 _QUANTILES = pa.list_(pa.struct([("q", pa.float64()), ("v", pa.float64())]))
 
 
-def points_table(outcomes: Sequence[Outcome]) -> tuple[pa.Table, list[int], int]:
+def points_table(outcomes: Sequence[DecodedPush]) -> tuple[pa.Table, list[int], int]:
     """Rows of `points` in the order of its key, their hours since 1970, and how many timestamps were clamped."""
     names, received_ms = Names(), np.array([outcome.push.received_at_ms for outcome in outcomes], np.int64)
     pushes = [outcome.push for outcome in outcomes]
@@ -45,7 +49,7 @@ def points_table(outcomes: Sequence[Outcome]) -> tuple[pa.Table, list[int], int]
     return _points(reordered(columns, order), names, pushes), hours, clamped
 
 
-def _by_template(outcomes: Sequence[Outcome], order: Iterable[int]) -> dict[Template, list[int]]:
+def _by_template(outcomes: Sequence[DecodedPush], order: Iterable[int]) -> dict[Template, list[int]]:
     """The numbers of the pushes of each template, in the given order."""
     found: dict[Template, list[int]] = {}
     for n in order:
@@ -72,7 +76,7 @@ def _points(columns: PointColumns, names: Names, pushes: Sequence[Push]) -> pa.T
     return pa.table(rows)
 
 
-def series_table(outcomes: Sequence[Outcome]) -> pa.Table:
+def series_table(outcomes: Sequence[DecodedPush]) -> pa.Table:
     """Rows of `series`: each new series once, as in the last push that contains it."""
     found: dict[int, Series] = {}
     number: dict[int, int] = {}  # of the push; a tuple per series would keep the garbage collector busy
@@ -108,7 +112,7 @@ def _distinct(described: Collection[Series]) -> tuple[list[Series], Any]:
     return list({id(series): series for series in described}.values()), index
 
 
-def histograms_table(outcomes: Sequence[Outcome]) -> pa.Table:
+def histograms_table(outcomes: Sequence[DecodedPush]) -> pa.Table:
     """Rows of `client_histograms`."""
     rows = [(histogram, outcome.push) for outcome in outcomes for histogram in outcome.decoded.histograms]
     histograms = [histogram for histogram, _ in rows]
@@ -135,16 +139,20 @@ def histograms_table(outcomes: Sequence[Outcome]) -> pa.Table:
     )
 
 
-def pushes_table(numbers: Sequence[int], outcomes: Sequence[Outcome], token: str) -> pa.Table:
-    """Rows of `pushes`. push_ids are derived from `token` and `numbers`, so a replay of the batch repeats them."""
+def push_id(segment: str, end: int) -> bytes:
+    """The permanent id of the push whose record ends at this place: the same in whatever batch it is read."""
+    return xxh3_128_digest(f"{segment}:{end}".encode())
+
+
+def pushes_table(push_ids: Sequence[bytes], outcomes: Sequence[DecodedPush]) -> pa.Table:
+    """Rows of `pushes`."""
     pushes = [outcome.push for outcome in outcomes]
-    push_ids = b"".join(xxh3_128_digest(f"{token}:{n}".encode()) for n in numbers)
     return pa.table(
         {
             **_identity(pushes),
             **_connection(pushes),
             "received_at": _times(push.received_at_ms for push in pushes),
-            "push_id": _uuids(push_ids),
+            "push_id": _uuids(b"".join(push_ids)),
             "transport": _strings(_TRANSPORTS.get(push.connection.listener, "kafka") for push in pushes),
             "subscription_id": _column((push.subscription_id for push in pushes), pa.int32()),
             "compression": _strings(codec_name(push.compression_type) for push in pushes),
@@ -157,7 +165,7 @@ def pushes_table(numbers: Sequence[int], outcomes: Sequence[Outcome], token: str
     )
 
 
-def instances_table(outcomes: Sequence[Outcome], instances: Sequence[ClientInstance]) -> pa.Table:
+def instances_table(outcomes: Sequence[DecodedPush], instances: Sequence[ClientInstance]) -> pa.Table:
     """Rows of `client_instances`, which the table aggregates: one per stored push or seen instance."""
     kept = [outcome for outcome in outcomes if outcome.error_code == 0]
     seen: list[Push | ClientInstance] = [*(outcome.push for outcome in kept), *instances]
@@ -225,6 +233,23 @@ def limits_table(limits: Sequence[QuotaLimit], observed_at_ms: int) -> pa.Table:
             "valid_from": _times(limit.valid_from_ms for limit in limits),
             "value": _column((limit.value for limit in limits), pa.float64()),
             "observed_at": _times(observed_at_ms for _ in limits),
+        }
+    )
+
+
+def facts_table(facts: Sequence[StoredFacts], observed_at_ms: int) -> pa.Table:
+    """Rows of `cluster_facts`."""
+    texts, numbers = ("cluster", "release", "callback_class"), ("io_threads", "network_threads")
+    windows = (f"{of}quota_window_{part}" for of in ("", "controller_") for part in ("num", "size_ms"))
+    return pa.table(
+        {
+            **{name: _strings(getattr(one, name) for one in facts) for name in texts},
+            **{name: _column((getattr(one, name) for one in facts), pa.uint32()) for name in (*windows, *numbers)},
+            "broker_id": _column((one.broker_id for one in facts), pa.int32()),
+            "valid_from": _times(one.valid_from_ms for one in facts),
+            "telemetry_max_bytes": _column((one.telemetry_max_bytes for one in facts), pa.uint64()),
+            "configs": _column((list(one.configs.items()) for one in facts), _MAP),
+            "observed_at": _times(observed_at_ms for _ in facts),
         }
     )
 
@@ -298,3 +323,59 @@ def _times(values_ms: Iterable[int]) -> Any:
 
 def _uuids(joined: bytes) -> Any:
     return pa.Array.from_buffers(pa.binary(16), len(joined) // 16, [None, pa.py_buffer(joined)])
+
+
+_Numbers = npt.NDArray[Any]
+
+
+class PushRanks(NamedTuple):
+    """One element per push: the rank of its cluster, and of its principal, client id and instance."""
+
+    cluster: _Numbers
+    sender: _Numbers
+
+
+def push_ranks(pushes: Sequence[Push]) -> PushRanks:
+    """The ranks in ClickHouse's order: strings by bytes, UUIDs by their second half, then by their first."""
+    instances = [push.client_instance_id for push in pushes]
+    senders = [
+        (push.connection.principal, push.client_id, instance[8:] + instance[:8])
+        for push, instance in zip(pushes, instances, strict=True)
+    ]
+    return PushRanks(_ranks([push.connection.cluster for push in pushes]), _ranks(senders))
+
+
+def key_order(columns: PointColumns, metric_ranks: _Numbers, pushes: PushRanks) -> tuple[_Numbers, list[int]]:
+    """The indexes of the points in the order of the key, and their hours since 1970. `metric_ranks`: by metric number.
+
+    Fast for points whose pushes are in the order of `pushes.sender`: their senders need no sorting within a metric.
+    """
+    if not len(columns.push):
+        return np.array([], np.intp), []
+    hour = columns.ts_ms // MS_PER_HOUR
+    first = int(hour.min())
+    hour -= first
+    hours = (first + np.flatnonzero(np.bincount(hour))).tolist()
+    group = pushes.cluster[columns.push] * len(metric_ranks) + metric_ranks[columns.metric]
+    group = group * (int(hour.max()) + 1) + hour
+    # 16 bits: a radix sort
+    order = np.argsort(group.astype(np.uint16) if group.max() < 1 << 16 else group, kind="stable")
+    sender = (group * len(pushes.sender) + pushes.sender[columns.push]).astype(np.uint64)[order]
+    return order[_by_series(sender, columns.series_id[order], columns.ts_ms[order])], hours
+
+
+def _by_series(sender: _Numbers, series_id: _Numbers, ts_ms: _Numbers) -> _Numbers:
+    """Sorts by sender, series and time, by one number each: the sender and the highest bits of the series."""
+    bits = max(1, int(sender.max()).bit_length())
+    keys = sender << np.uint64(64 - bits) | series_id >> np.uint64(bits)
+    order = np.argsort(keys, kind="stable")
+    keys, series, ts = keys[order], series_id[order], ts_ms[order]
+    later, equal = series[1:] < series[:-1], series[1:] == series[:-1]
+    if np.any((keys[1:] == keys[:-1]) & (later | equal & (ts[1:] < ts[:-1]))):  # rare, and ten times as expensive
+        return np.lexsort((ts_ms, series_id, sender))
+    return order
+
+
+def _ranks(values: Sequence[Hashable]) -> _Numbers:
+    number = {value: n for n, value in enumerate(sorted(set(values)))}  # type: ignore[type-var] # strings, or tuples
+    return np.array([number[value] for value in values], np.int64)

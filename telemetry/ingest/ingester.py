@@ -8,33 +8,184 @@ same token.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import chain
 from typing import Any
+from uuid import UUID
 
 import structlog
 
 from exporters.clickhouse.store import PermanentWriteError, QueryError, Store, TransientWriteError
-from exporters.model import DropReason, Push, RecordKind
+from exporters.model import ClientInstance, DropReason, Push, QuotaLimit, RecordKind, StoredFacts, UsageSample
 from exporters.spool.reader import Batch, SpoolReader
-from exporters.spool.records import decode_push
-from telemetry.decode.budgets import Limits
-from telemetry.decode.client_budgets import ClientBudgets
-from telemetry.decode.decoder import Decoder, Refusal
-from telemetry.decode.series import identity
-from telemetry.decode.series_cache import KnownSeries
-from telemetry.ingest.bisecting_writer import TableWriter
+from exporters.spool.records import decode_facts, decode_instance, decode_limits, decode_push, decode_usage, is_heavy
+from telemetry.decode.budgets import ClientBudgets, PayloadLimits
+from telemetry.decode.decoder import DecodedPush, Decoder, Refusal
+from telemetry.decode.otlp import Decoded
+from telemetry.decode.series import KnownSeries, identity
+from telemetry.ingest import arrow_tables as tables
 from telemetry.ingest.counts import REPLAY_WRITER, Counts
-from telemetry.ingest.crash_range import Suspect
-from telemetry.ingest.decoded_batch import DecodedBatch, TableRows
-from telemetry.ingest.progress import Progress, Stage
+from telemetry.ingest.progress import Progress, Stage, Suspect
 from telemetry.ingest.quarantine import Quarantine
 from telemetry.ingest.recent_series import recent_series
 from telemetry.ingest.rollups import ROLL_UP, TouchedHours, number_of_series
+from telemetry.ingest.table_writer import Built, TableRows, TableWriter
+
+# A batch ends with the record that reaches a limit: payloads may decompress to a thousand times their size.
+_MAX_ROWS = 1_000_000  # one block and so one part in ClickHouse
+_MAX_BYTES = 128 << 20  # of payloads decompressed, attributes as stored, buckets, and the sender's name in each row
+_BUCKET_BYTES = 40  # a number in a Python list and in Arrow
+
+_UNKNOWN_SERVER_ERROR = -1  # Kafka's code for a push that was acknowledged and cannot be stored
+
+
+@dataclass(slots=True)
+class DecodedBatch:
+    """Decoded records of `batch`, in spool order."""
+
+    batch: Batch
+    replayed: bool = False  # an earlier process may have written it
+    outcomes: list[DecodedPush] = field(default_factory=list)
+    push_ids: list[bytes] = field(default_factory=list)  # of the outcomes
+    stored: set[int] = field(default_factory=set)  # numbers of pushes that the store has already
+    instances: list[ClientInstance] = field(default_factory=list)
+    usage: list[list[UsageSample]] = field(default_factory=list)  # one list per record
+    limits: list[list[QuotaLimit]] = field(default_factory=list)
+    facts: list[list[StoredFacts]] = field(default_factory=list)
+    kept: Counter[RecordKind] = field(default_factory=Counter)
+    dropped: Counter[DropReason] = field(default_factory=Counter)
+    refused: set[int] = field(default_factory=set)  # numbers of pushes that cannot be stored
+    clamped_timestamps: int = 0  # of points decoded by template
+    rows: int = 0
+    nbytes: int = 0
+
+    def add_push(self, outcome: DecodedPush, refusal: Refusal | None, end: int) -> None:
+        """Adds a push, whose record ends at this place. Every push has a row in `pushes`, stored or not."""
+        self.outcomes.append(outcome)
+        self.push_ids.append(tables.push_id(self.batch.segment, end))
+        self.rows += 1 + outcome.points
+        self.nbytes += outcome.uncompressed_bytes + outcome.decoded.text_bytes + _BUCKET_BYTES * outcome.decoded.buckets
+        self.nbytes += outcome.points * (len(outcome.push.client_id) + len(outcome.push.connection.principal))
+        if refusal is None:
+            self.kept[RecordKind.PUSH] += 1
+        else:
+            self.dropped[refusal.reason] += 1
+
+    def add_record(self, kind: RecordKind, body: bytes) -> None:
+        """Adds a record of another kind. Raises ValueError, TypeError when it is invalid."""
+        if kind is RecordKind.INSTANCE:
+            self.instances.append(decode_instance(body))
+            self.rows += 1
+        elif kind is RecordKind.USAGE:
+            self.usage.append(decode_usage(body))
+            self.rows += len(self.usage[-1])
+        elif kind is RecordKind.FACTS:
+            self.facts.append(decode_facts(body))
+            self.rows += len(self.facts[-1])
+        else:
+            self.limits.append(decode_limits(body))
+            self.rows += len(self.limits[-1])
+        self.kept[kind] += 1
+
+    def is_full(self) -> bool:
+        """Whether a limit is reached, so that the batch ends here."""
+        return self.rows >= _MAX_ROWS or self.nbytes >= _MAX_BYTES
+
+    def refuse(self, table_rows: TableRows, item: Any) -> Push | None:
+        """Counts an item that the store does not accept as dropped. Returns the push if it was one."""
+        is_push = isinstance(item, int)
+        if is_push and item in self.refused:
+            return None
+        self.kept[RecordKind.PUSH if is_push else table_rows.kind] -= 1
+        self.dropped[DropReason.REFUSED] += 1
+        if not is_push:
+            return None
+        self.refused.add(item)
+        outcome = self.outcomes[item]
+        self.outcomes[item] = replace(outcome, error_code=_UNKNOWN_SERVER_ERROR, decoded=Decoded(), match=None)
+        push: Push = outcome.push
+        return push
+
+    def without_refused(self, rows: TableRows) -> TableRows:
+        """The rows of a table without pushes refused by an earlier table; `pushes` keeps a row for them."""
+        if not self.refused or rows.table == "pushes":
+            return rows
+        return rows._replace(
+            items=[item for item in rows.items if not (isinstance(item, int) and item in self.refused)]
+        )
+
+    def tables(self, now_ms: int) -> Iterator[TableRows]:
+        """The rows of each table, in the order in which they are written."""
+        # Series first, so that readers find the series of each point. The points of a push in `pushes` are stored.
+        push = RecordKind.PUSH
+        yield TableRows("series", push, self._stored(), lambda n: Built(tables.series_table(self._outcomes(n))))
+        yield TableRows("points", push, self._stored(), lambda n: Built(*tables.points_table(self._outcomes(n))))
+        yield TableRows(
+            "client_histograms", push, self._stored(), lambda n: Built(tables.histograms_table(self._outcomes(n)))
+        )
+        every = [n for n in range(len(self.outcomes)) if n not in self.stored]
+        yield TableRows("pushes", push, every, self._pushes)
+        yield TableRows("client_instances", RecordKind.INSTANCE, [*self._stored(), *self.instances], self._seen)
+        yield TableRows(
+            "quota_usage", RecordKind.USAGE, self.usage, lambda n: Built(tables.usage_table([*chain(*n)], now_ms))
+        )
+        yield TableRows(
+            "quota_limits", RecordKind.LIMITS, self.limits, lambda n: Built(tables.limits_table([*chain(*n)], now_ms))
+        )
+        yield TableRows(
+            "cluster_facts", RecordKind.FACTS, self.facts, lambda n: Built(tables.facts_table([*chain(*n)], now_ms))
+        )
+
+    def counts(self) -> Counts:
+        """The outcome of all records, after all tables are written."""
+        counts = Counts(written=self.kept, dropped=self.dropped, clamped_timestamps=self.clamped_timestamps)
+        for outcome in self.outcomes:
+            counts.points_written += outcome.points
+            counts.points_dropped += outcome.decoded.dropped
+            counts.clamped_timestamps += outcome.decoded.clamped_timestamps
+        return counts
+
+    def _stored(self) -> list[int]:
+        return [n for n, outcome in enumerate(self.outcomes) if outcome.error_code == 0 and n not in self.stored]
+
+    def _outcomes(self, numbers: Sequence[int]) -> list[DecodedPush]:
+        return [self.outcomes[n] for n in numbers]
+
+    def _pushes(self, numbers: Sequence[int]) -> Built:
+        return Built(tables.pushes_table([self.push_ids[n] for n in numbers], self._outcomes(numbers)))
+
+    def _seen(self, items: Sequence[Any]) -> Built:
+        outcomes = self._outcomes([item for item in items if isinstance(item, int)])
+        return Built(tables.instances_table(outcomes, [item for item in items if not isinstance(item, int)]))
+
 
 log = structlog.get_logger(__name__)
 
+_HEAVY_DECODING_S = 1.0  # of a batch of those who send most
+_IDS_AT_ONCE = 2_000  # a query of 80 kB
+_STORED_PUSHES = """
+SELECT toString(push_id) AS id FROM pushes
+WHERE received_at BETWEEN fromUnixTimestamp64Milli({first_ms:Int64}) AND fromUnixTimestamp64Milli({last_ms:Int64})
+    AND push_id IN {ids:Array(UUID)}
+"""
 _SERIES_REWRITTEN_AFTER_MS = 3_600_000  # how old `last_seen` may become
+
+
+@dataclass(frozen=True, slots=True)
+class IngestOptions:
+    """A batch has at most `max_records` records or `max_bytes`, one record at least."""
+
+    max_decompressed_bytes: int
+    rollup_interval_ms: int
+    max_records: int = 20_000
+    max_bytes: int = 16 << 20
+    max_known_series_bytes: int = 1 << 30
+    max_template_bytes: int = 128 << 20
+    limits: PayloadLimits = field(default_factory=PayloadLimits)
+    max_client_points: int = 2_000_000  # in a minute
+    max_client_series: int = 200_000
 
 
 class Ingester:
@@ -45,46 +196,34 @@ class Ingester:
         reader: SpoolReader,
         store: Store,
         quarantine: Quarantine,
-        *,
-        max_decompressed_bytes: int,
-        rollup_interval_ms: int,
+        options: IngestOptions,
         progress: Progress,
-        max_records: int = 20_000,
-        max_bytes: int = 16 << 20,
-        max_known_series_bytes: int = 1 << 30,
-        max_template_bytes: int = 128 << 20,
-        limits: Limits = Limits(),
-        client_budgets: ClientBudgets | None = None,
+        *,
         suspect: Suspect | None = None,
         on_batch: Callable[[Batch], None] = lambda _: None,
     ) -> None:
-        """A batch has at most `max_records` records or `max_bytes`, one record at least.
-
-        `on_batch` is called with each batch before its records are decoded.
-        """
+        """`on_batch` is called with each batch before its records are decoded."""
         self._reader = reader
         self._store = store
         self._writer = TableWriter(store, progress)
         self._quarantine = quarantine
         self._progress = progress
-        self._max_records = max_records
-        self._max_bytes = max_bytes
+        self._options = options
         self._suspect = suspect
         self._on_batch = on_batch
-        self._known = KnownSeries(max_known_series_bytes, _SERIES_REWRITTEN_AFTER_MS)
+        self._known = KnownSeries(options.max_known_series_bytes, _SERIES_REWRITTEN_AFTER_MS)
         self._decoder = Decoder(
-            max_decompressed_bytes=max_decompressed_bytes,
-            limits=limits,
+            max_decompressed_bytes=options.max_decompressed_bytes,
+            limits=options.limits,
             known=self._known,
-            max_template_bytes=max_template_bytes,
-            client_budgets=client_budgets or ClientBudgets(),
+            max_template_bytes=options.max_template_bytes,
+            client_budgets=ClientBudgets(options.max_client_points, options.max_client_series),
         )
         if suspect is not None and suspect.has_narrowed:
             reader.release()
-        self._hours = TouchedHours(reader.note.get("hours", ()), rollup_interval_ms)
+        self._hours = TouchedHours(reader.note.get("hours", ()), options.rollup_interval_ms)
         self._decoded: DecodedBatch | None = None  # retried while the store does not accept it
         self._unwritten: list[TableRows] = []
-        self.oldest_record_ms = 0  # receive time of the oldest push that is not stored; 0 if unknown
         self.counts = Counts.of_note(reader.note)
 
     def recall_series(self, now_ms: int) -> None:
@@ -174,13 +313,12 @@ class Ingester:
             "known_series": len(self._known),
             "templates": len(self._decoder.templates),
             "hours_to_roll_up": len(self._hours),
-            "oldest_record_ms": self.oldest_record_ms,
             "position_bytes": self._reader.totals.bytes,
         }
 
     def _next(self, now_ms: int) -> DecodedBatch | None:
         """The next batch of the spool, decoded. It ends where DecodedBatch is full. Raises OSError."""
-        batch = self._reader.next_batch(self._max_records, self._max_bytes)
+        batch = self._reader.next_batch(self._options.max_records, self._options.max_bytes)
         if batch is None:
             return None
         if self._suspect is not None and not self._reader.has_begun:
@@ -189,24 +327,41 @@ class Ingester:
         self._known.begin(now_ms)
         self._quarantine.begin()
         decoded = DecodedBatch(batch, replayed=self._reader.has_begun)
+        # Others wait meanwhile. A range that was begun stays as it is.
+        until_s = self._progress.clock_s() + _HEAVY_DECODING_S if is_heavy(batch.writer) else None
         unseen = self._suspect is not None and self._suspect.is_culprit(batch)
         for number, (kind, body) in enumerate(batch.records, 1):
-            self._take(decoded, kind, body, now_ms, unseen)
+            self._take(decoded, kind, body, batch.start + batch.ends[number - 1][0], now_ms, unseen)
             self._progress.advance(Stage.DECODING)
-            if decoded.is_full() and not self._reader.has_begun:
+            is_late = until_s is not None and self._progress.clock_s() >= until_s
+            if (decoded.is_full() or is_late) and not self._reader.has_begun:
                 decoded.batch = batch.first(number)
                 break
-        if decoded.outcomes:
-            self.oldest_record_ms = min(outcome.push.received_at_ms for outcome in decoded.outcomes)
+        if batch.segment in self._reader.unsure:
+            decoded.stored = self._stored_before(decoded)
         self._decoded = decoded
-        self._unwritten = list(decoded.tables(decoded.batch.token, now_ms))
+        self._unwritten = list(decoded.tables(now_ms))
         return decoded
 
-    def _take(self, decoded: DecodedBatch, kind: RecordKind, body: bytes, now_ms: int, unseen: bool) -> None:
-        """Decodes one record. `unseen`: drop it without decoding, because it killed the worker."""
+    def _stored_before(self, decoded: DecodedBatch) -> set[int]:
+        """The pushes of a batch that the store has, of a segment whose position is lost. Raises TransientWriteError."""
+        times = [outcome.push.received_at_ms for outcome in decoded.outcomes]
+        found: set[bytes] = set()
+        try:
+            for start in range(0, len(times), _IDS_AT_ONCE):
+                ids = decoded.push_ids[start : start + _IDS_AT_ONCE]
+                asked = {"ids": [str(UUID(bytes=one)) for one in ids], "first_ms": min(times), "last_ms": max(times)}
+                held = self._store.query_arrow(_STORED_PUSHES, asked)["id"].to_pylist()
+                found.update(UUID(one).bytes for one in held)
+        except QueryError as exc:
+            raise TransientWriteError(f"cannot ask the store which pushes it has: {exc}") from exc
+        return {n for n, id_ in enumerate(decoded.push_ids) if id_ in found}
+
+    def _take(self, decoded: DecodedBatch, kind: RecordKind, body: bytes, end: int, now_ms: int, unseen: bool) -> None:
+        """Decodes one record, which ends at this place. `unseen`: dropped undecoded, because it killed the worker."""
         try:
             if kind is RecordKind.PUSH:
-                self._take_push(decoded, decode_push(body), now_ms, unseen)
+                self._take_push(decoded, decode_push(body), end, now_ms, unseen)
             elif unseen:
                 decoded.dropped[DropReason.REFUSED] += 1
             else:
@@ -215,13 +370,13 @@ class Ingester:
             log.error("cannot read a spool record", kind=kind.name, nbytes=len(body), cause=repr(exc))
             decoded.dropped[DropReason.CORRUPT_RECORD] += 1
 
-    def _take_push(self, decoded: DecodedBatch, push: Push, now_ms: int, unseen: bool) -> None:
+    def _take_push(self, decoded: DecodedBatch, push: Push, end: int, now_ms: int, unseen: bool) -> None:
         if unseen:
             refusal: Refusal | None = Refusal(DropReason.REFUSED, "the storage worker died repeatedly at this push")
             outcome = self._decoder.undecoded(push)
         else:
             outcome, refusal = self._decoder.outcome(push)
-        decoded.add_push(outcome, refusal)
+        decoded.add_push(outcome, refusal, end)
         self._known.add(identity(push), outcome.decoded.series, now_ms)
         if refusal is not None:
             self._quarantine.add(push, refusal)
@@ -258,5 +413,4 @@ class Ingester:
         self._reader.commit(decoded.batch, {**counts.as_note(), "hours": self._hours.as_list()})
         self.counts = counts
         self._decoded = None
-        self.oldest_record_ms = 0
         self._progress.advance(Stage.IDLE)

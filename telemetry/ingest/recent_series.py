@@ -6,8 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from exporters.clickhouse.store import Store
-from telemetry.decode.series import owner
-from telemetry.decode.series_cache import Ids
+from telemetry.decode.series import Ids, owner
 
 _MAX_SERIES = 20_000_000  # 160 MB of ids, in the server and here
 
@@ -18,7 +17,7 @@ SELECT cluster, principal, client_id, instance, toUnixTimestamp64Milli(min(last_
 FROM (
     SELECT cluster, principal, client_id, replaceAll(toString(client_instance_id), '-', '') AS instance, last_seen,
         series_id
-    FROM headroom.series
+    FROM series
     WHERE last_seen > fromUnixTimestamp64Milli({since_ms:Int64}, 'UTC')
     LIMIT {limit:UInt64}
 )

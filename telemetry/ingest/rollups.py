@@ -26,7 +26,7 @@ _SERIES_IDS = 1 << 64
 # temporality. No FINAL of series: the temporality is part of the id. One thread: two need twice the memory, and a
 # third more CPU.
 ROLL_UP = """
-INSERT INTO headroom.points_1h
+INSERT INTO points_1h
     (cluster, metric, bucket, principal, client_id, client_instance_id, series_id, temporality,
      min, max, sum, count, last, points)
 SELECT p.cluster, p.metric, p.bucket, p.principal, p.client_id, p.client_instance_id, p.series_id, s.temporality,
@@ -38,14 +38,14 @@ FROM (
     FROM (
         SELECT cluster, metric, ts, principal, client_id, client_instance_id, series_id, value,
             bitAnd(flags, 1) = 0 AND NOT isNaN(value) AS measured
-        FROM headroom.points FINAL
+        FROM points FINAL
         PREWHERE series_id BETWEEN {first_id:UInt64} AND {last_id:UInt64}
         WHERE ts >= toDateTime64({hour_s:UInt32}, 3, 'UTC') AND ts < toDateTime64({hour_s:UInt32} + 3600, 3, 'UTC')
     )
     GROUP BY cluster, metric, toStartOfHour(ts), principal, client_id, client_instance_id, series_id
 ) AS p
 LEFT ANY JOIN (
-    SELECT series_id, temporality FROM headroom.series WHERE series_id BETWEEN {first_id:UInt64} AND {last_id:UInt64}
+    SELECT series_id, temporality FROM series WHERE series_id BETWEEN {first_id:UInt64} AND {last_id:UInt64}
 ) AS s ON p.series_id = s.series_id
 SETTINGS optimize_aggregation_in_order = 1, max_threads = 1, max_execution_time = 0
 """
@@ -66,8 +66,8 @@ class Slice(NamedTuple):
 
 def number_of_series(store: Store) -> int:
     """Rows of `series`, those that are not merged yet included: a computation reads them all. Raises QueryError."""
-    [(count,)] = store.query("SELECT count() FROM headroom.series")
-    return int(count)
+    (row,) = store.rows("SELECT count() AS found FROM series")
+    return int(row["found"])
 
 
 def slices(hour: int, series: int) -> list[Slice]:

@@ -2,5 +2,5 @@
 OTLP (otlp_*.py).
 
 `group_commit.py` flushes the spool once per turn of the event loop; acknowledgements are sent after the flush.
-Imports telemetry.rules, telemetry.wire, telemetry.decode, telemetry.proto and exporters.
+Imports telemetry.subscriptions, telemetry.wire, telemetry.decode, telemetry.proto and exporters.
 """

@@ -12,8 +12,8 @@ from google.protobuf.message import DecodeError
 from telemetry.proto.headroom.telemetry.v1 import telemetry_pb2 as pb
 from telemetry.receiver.grpc_auth import MessageError, Peer, caller_of
 from telemetry.receiver.receiver import RETRY, Answer, Granted, TelemetryReceiver, all_metrics_for
-from telemetry.rules.client_instances import Caller
-from telemetry.rules.client_metrics import ZERO_ID, PushRequest
+from telemetry.subscriptions.client_metrics import ZERO_ID, PushRequest
+from telemetry.subscriptions.payers import Caller
 from telemetry.wire.errors import ErrorCode
 from telemetry.wire.telemetry_messages import ACCEPTED_COMPRESSION_TYPES
 

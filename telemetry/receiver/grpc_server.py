@@ -1,11 +1,15 @@
 """The gRPC server of headroom.telemetry.v1: authenticates a call, applies the rules, waits for the flush, answers.
 
 Internal errors are responses with error_code 89, as in the Kafka protocol; gRPC statuses report errors of the caller.
+`GrpcEndpoint` is what the OTLP server has as well: sockets, TLS, limits, the caller's identity, the message of a call.
 """
 
 from __future__ import annotations
 
+import asyncio
 import functools
+import socket
+import urllib.parse
 from collections import Counter
 from collections.abc import Callable
 from typing import Final, NamedTuple
@@ -16,11 +20,123 @@ import grpc.aio
 from telemetry.receiver.group_commit import GroupCommit
 from telemetry.receiver.grpc_auth import Access, MessageError, NotAllowedError, Peer, UnauthenticatedError
 from telemetry.receiver.grpc_codec import SERVICE, GrpcMessages
-from telemetry.receiver.grpc_listener import GrpcLimits, GrpcListener, Tls
 from telemetry.receiver.receiver import Answer
 
+_MAX_METADATA_BYTES = 16_384
 
-class _Refusal(NamedTuple):
+
+class GrpcLimits(NamedTuple):
+    """Limits per caller and for all callers together."""
+
+    max_message_bytes: int
+    max_connections: int
+    max_concurrent_calls: int
+    receive_timeout_s: float  # of a handshake, and from the headers of a call to the end of its message
+
+
+class GrpcTls(NamedTuple):
+    """PEM. With `client_ca` every caller must present a certificate signed by that CA."""
+
+    certificate: bytes
+    private_key: bytes
+    client_ca: bytes | None
+
+
+class GrpcEndpoint:
+    """Runs a server for one service in the running loop."""
+
+    def __init__(self, access: Access, limits: GrpcLimits, tls: GrpcTls | None) -> None:
+        self._access = access
+        self._limits = limits
+        self._tls = tls
+
+    async def start(self, host: str, port: int, handlers: grpc.GenericRpcHandler) -> tuple[str, int]:
+        """Raises OSError when the address cannot be used."""
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        socket.create_server((host, port), family=family).close()  # gRPC does not say why it cannot listen
+        self._server = grpc.aio.server(
+            options=_options(self._limits), maximum_concurrent_rpcs=self._limits.max_concurrent_calls
+        )
+        self._server.add_generic_rpc_handlers((handlers,))
+        name = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        try:
+            if self._tls is None:
+                bound = self._server.add_insecure_port(name)
+            else:
+                bound = self._server.add_secure_port(name, _credentials(self._tls))
+        except RuntimeError as exc:
+            raise OSError(str(exc)) from exc
+        await self._server.start()
+        return host, bound
+
+    async def stop(self, grace_s: float) -> None:
+        """Stops accepting calls and waits at most `grace_s` for those in flight."""
+        await self._server.stop(grace_s)
+
+    def peer(self, context: grpc.aio.ServicerContext) -> Peer:
+        """Raises UnauthenticatedError."""
+        authorization = [value for key, value in context.invocation_metadata() or () if key == "authorization"]
+        subject = self._subject(context)
+        trusted = self._access.is_trusted(authorization, subject)
+        return Peer(*_address(context.peer()), subject, trusted)
+
+    def _subject(self, context: grpc.aio.ServicerContext) -> str | None:
+        """The subject of the caller's verified certificate."""
+        if self._tls is None or self._tls.client_ca is None:
+            return None
+        subjects = context.auth_context().get("x509_subject", ())
+        return subjects[0].decode("utf-8", "replace") if subjects else None
+
+    async def message(self, context: grpc.aio.ServicerContext) -> bytes:
+        """Reads the one message of a call that is handled as a stream. Raises MessageError and TimeoutError."""
+        try:
+            async with asyncio.timeout(self._limits.receive_timeout_s):
+                message = await context.read()
+        except TimeoutError as exc:
+            raise TimeoutError("the message did not arrive in time") from exc
+        if not isinstance(message, bytes):
+            raise MessageError("the call has no message")
+        return message
+
+
+def _options(limits: GrpcLimits) -> list[tuple[str, int]]:
+    return [
+        (
+            "grpc.max_receive_message_length",
+            limits.max_message_bytes,
+        ),  # after decompression, too
+        ("grpc.max_allowed_incoming_connections", limits.max_connections),
+        ("grpc.max_concurrent_streams", limits.max_concurrent_calls),
+        ("grpc.max_metadata_size", _MAX_METADATA_BYTES),
+        ("grpc.absolute_max_metadata_size", _MAX_METADATA_BYTES),
+        ("grpc.so_reuseport", 0),  # binding a port that another server uses must fail
+        ("grpc.max_connection_idle_ms", 600_000),
+        ("grpc.keepalive_time_ms", 60_000),
+        ("grpc.keepalive_timeout_ms", 20_000),
+        ("grpc.keepalive_permit_without_calls", 1),
+        ("grpc.http2.min_ping_interval_without_data_ms", 30_000),
+        ("grpc.http2.max_ping_strikes", 3),
+        ("grpc.server_handshake_timeout_ms", int(limits.receive_timeout_s * 1000)),
+    ]
+
+
+def _credentials(tls: GrpcTls) -> grpc.ServerCredentials:
+    return grpc.ssl_server_credentials(
+        [(tls.private_key, tls.certificate)],
+        root_certificates=tls.client_ca,
+        require_client_auth=tls.client_ca is not None,
+    )
+
+
+def _address(peer: str) -> tuple[str, int]:
+    """gRPC's ipv4:ADDRESS:PORT or ipv6:[ADDRESS]:PORT, percent-encoded."""
+    host, _, port = urllib.parse.unquote(peer).partition(":")[2].rpartition(":")
+    return host.strip("[]"), int(port)
+
+
+class GrpcRefusal(NamedTuple):
+    """A call that is aborted."""
+
     status: grpc.StatusCode
     why: str
 
@@ -45,21 +161,21 @@ class GrpcServer:
         commit: GroupCommit,
         now_ms: Callable[[], int],
         limits: GrpcLimits,
-        tls: Tls | None,
+        tls: GrpcTls | None,
     ) -> None:
         self.refused: Counter[grpc.StatusCode] = Counter()
         self._messages = messages
-        self._listener = GrpcListener(access, limits, tls)
+        self._endpoint = GrpcEndpoint(access, limits, tls)
         self._commit = commit
         self._now_ms = now_ms
 
     async def start(self, host: str, port: int) -> tuple[str, int]:
         """Raises OSError when the address cannot be used."""
-        return await self._listener.start(host, port, self._handlers())
+        return await self._endpoint.start(host, port, self._handlers())
 
     async def stop(self, grace_s: float) -> None:
         """Stops accepting calls and waits at most `grace_s` for those in flight."""
-        await self._listener.stop(grace_s)
+        await self._endpoint.stop(grace_s)
 
     def _handlers(self) -> grpc.GenericRpcHandler:
         answers = {
@@ -84,10 +200,10 @@ class GrpcServer:
         await context.abort(answered.status, answered.why)
         return b""  # abort() raises
 
-    async def _answered(self, answer: _Answer, context: grpc.aio.ServicerContext) -> Answer | _Refusal:
+    async def _answered(self, answer: _Answer, context: grpc.aio.ServicerContext) -> Answer | GrpcRefusal:
         """Returns refusals: gRPC keeps an exception that ends a call, and its message, until a full collection."""
         try:
-            peer = self._listener.peer(context)
-            return answer(await self._listener.message(context), peer, self._now_ms())
+            peer = self._endpoint.peer(context)
+            return answer(await self._endpoint.message(context), peer, self._now_ms())
         except tuple(_STATUS) as exc:
-            return _Refusal(_STATUS[type(exc)], str(exc))
+            return GrpcRefusal(_STATUS[type(exc)], str(exc))

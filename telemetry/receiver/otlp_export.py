@@ -19,13 +19,13 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData
 
 from exporters.spool.records import push_origin, push_record, sender_bytes
 from telemetry.decode.budgets import DecodeError as StructureError
-from telemetry.decode.budgets import Limits, OverBudget, check_outline
-from telemetry.receiver.otlp_identity import Dialect, Facts, Identity, Sender, facts_of, identity_of
+from telemetry.decode.budgets import OverBudget, PayloadLimits, check_outline
+from telemetry.receiver.otlp_identity import Dialect, Facts, Identity, OtlpCaller, facts_of, identity_of
 
 _UNCOMPRESSED: Final = 0  # CompressionType NONE
 _MAX_JSON_DEPTH = 32
 # Checked before anything is allocated: two bytes can become an object of a hundred. Requests of collectors are below.
-_REQUEST = Limits(points=500_000, pairs=250_000)
+_REQUEST = PayloadLimits(points=500_000, pairs=250_000)
 _MAX_JSON_OBJECTS, _MAX_JSON_VALUES = 500_000, 2_000_000
 
 
@@ -42,7 +42,7 @@ class OtlpLimits(NamedTuple):
     repeated_bytes: int = 67_108_864
 
 
-class Part(NamedTuple):
+class ClientPart(NamedTuple):
     """The telemetry of one client: MetricsData."""
 
     identity: Identity
@@ -59,7 +59,7 @@ class Part(NamedTuple):
 class Export(NamedTuple):
     """The contents of a request. `rejected`: data points over a limit; `why` names the limit."""
 
-    parts: list[Part]
+    parts: list[ClientPart]
     rejected: int
     why: str
 
@@ -100,7 +100,7 @@ def parse_json(body: bytes) -> Any:
         raise OtlpError(f"cannot parse {len(body)} bytes as ExportMetricsServiceRequest in JSON") from exc
 
 
-def export_of(request: Any, sender: Sender, *, cluster: str, dialect: Dialect, limits: OtlpLimits) -> Export:
+def export_of(request: Any, sender: OtlpCaller, *, cluster: str, dialect: Dialect, limits: OtlpLimits) -> Export:
     """Splits a request by client, in order of appearance."""
     owners = _Owners(sender, cluster, dialect, limits.clients)
     clients = _Clients(limits)
@@ -120,7 +120,7 @@ def _bounded(clients: _Clients, limits: OtlpLimits) -> Export:
         if points > limits.points_of_client:
             points_over += points
         elif points:
-            parts.append(Part(identity, data.SerializeToString(), points))
+            parts.append(ClientPart(identity, data.SerializeToString(), points))
     rejected = {
         f"of more than {limits.clients} clients": clients.points_over,
         f"of clients with more than {limits.points_of_client} data points each": points_over,
@@ -174,7 +174,7 @@ class _Owner(NamedTuple):
 class _Owners:
     """The identity of a resource or data point; equal ones are resolved once."""
 
-    def __init__(self, sender: Sender, cluster: str, dialect: Dialect, most: int) -> None:
+    def __init__(self, sender: OtlpCaller, cluster: str, dialect: Dialect, most: int) -> None:
         self._sender = sender
         self._cluster = cluster
         self._dialect = dialect

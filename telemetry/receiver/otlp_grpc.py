@@ -6,7 +6,7 @@ Retryable statuses are returned only where a retry can succeed: UNAVAILABLE, and
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import Final
 
 import grpc
 import grpc.aio
@@ -16,18 +16,13 @@ from google.rpc.error_details_pb2 import RetryInfo
 from google.rpc.status_pb2 import Status
 
 from telemetry.receiver.grpc_auth import Access, MessageError, UnauthenticatedError
-from telemetry.receiver.grpc_listener import GrpcLimits, GrpcListener, Tls
+from telemetry.receiver.grpc_server import GrpcEndpoint, GrpcLimits, GrpcRefusal, GrpcTls
 from telemetry.receiver.otlp_export import Export, OtlpError, parse_protobuf
-from telemetry.receiver.otlp_identity import Sender
+from telemetry.receiver.otlp_identity import OtlpCaller
 from telemetry.receiver.otlp_receiver import RETRY_AFTER_S, OtlpBusyError, OtlpReceiver
 
 TRANSPORT: Final = "otlp_grpc"
 SERVICE: Final = "opentelemetry.proto.collector.metrics.v1.MetricsService"
-
-
-class _Refusal(NamedTuple):
-    status: grpc.StatusCode
-    why: str
 
 
 _STATUS: Final[dict[type[Exception], tuple[grpc.StatusCode, str]]] = {
@@ -40,19 +35,19 @@ _STATUS: Final[dict[type[Exception], tuple[grpc.StatusCode, str]]] = {
 class OtlpGrpcServer:
     """Serves the metrics service in the running loop."""
 
-    def __init__(self, receiver: OtlpReceiver, access: Access, limits: GrpcLimits, tls: Tls | None) -> None:
+    def __init__(self, receiver: OtlpReceiver, access: Access, limits: GrpcLimits, tls: GrpcTls | None) -> None:
         self._receiver = receiver
-        self._listener = GrpcListener(access, limits, tls)
+        self._endpoint = GrpcEndpoint(access, limits, tls)
 
     async def start(self, host: str, port: int) -> tuple[str, int]:
         """Raises OSError when the address cannot be used."""
         # As a stream: gRPC calls a unary handler only after the message has arrived, too late for the limits.
         export = grpc.stream_unary_rpc_method_handler(self._export)
-        return await self._listener.start(host, port, grpc.method_handlers_generic_handler(SERVICE, {"Export": export}))
+        return await self._endpoint.start(host, port, grpc.method_handlers_generic_handler(SERVICE, {"Export": export}))
 
     async def stop(self, grace_s: float) -> None:
         """Stops accepting calls and waits at most `grace_s` for those in flight."""
-        await self._listener.stop(grace_s)
+        await self._endpoint.stop(grace_s)
 
     async def _export(self, _: object, context: grpc.aio.ServicerContext) -> bytes:
         answered = await self._answered(context)
@@ -63,20 +58,20 @@ class OtlpGrpcServer:
         await context.abort(answered.status, answered.why)
         return b""  # abort() raises
 
-    async def _answered(self, context: grpc.aio.ServicerContext) -> Export | _Refusal:
+    async def _answered(self, context: grpc.aio.ServicerContext) -> Export | GrpcRefusal:
         """Returns refusals: gRPC keeps an exception that ends a call, and its message, until a full collection."""
         try:
-            peer = self._listener.peer(context)
-            body = await self._listener.message(context)
-            return await self._receiver.accept(body, parse_protobuf, Sender(peer.address, peer.trusted, TRANSPORT))
+            peer = self._endpoint.peer(context)
+            body = await self._endpoint.message(context)
+            return await self._receiver.accept(body, parse_protobuf, OtlpCaller(peer.address, peer.trusted, TRANSPORT))
         except tuple(_STATUS) as exc:
             status, outcome = _STATUS[type(exc)]
             self._receiver.refused(TRANSPORT, outcome)
-            return _Refusal(status, str(exc))
+            return GrpcRefusal(status, str(exc))
         except OtlpError as exc:
-            return _Refusal(grpc.StatusCode.INVALID_ARGUMENT, str(exc))
+            return GrpcRefusal(grpc.StatusCode.INVALID_ARGUMENT, str(exc))
         except OtlpBusyError as exc:
-            return _Refusal(grpc.StatusCode.RESOURCE_EXHAUSTED, str(exc))
+            return GrpcRefusal(grpc.StatusCode.RESOURCE_EXHAUSTED, str(exc))
 
 
 def _retry_details(why: str) -> bytes:

@@ -20,7 +20,7 @@ from starlette.routing import Route
 from telemetry.decode.compression import DecompressError, TooLarge, decompress
 from telemetry.receiver.grpc_auth import Access, UnauthenticatedError
 from telemetry.receiver.otlp_export import OtlpError, parse_json, parse_protobuf
-from telemetry.receiver.otlp_identity import Sender
+from telemetry.receiver.otlp_identity import OtlpCaller
 from telemetry.receiver.otlp_receiver import RETRY_AFTER_S, OtlpBusyError, OtlpReceiver
 
 TRANSPORT: Final = "otlp_http"
@@ -90,7 +90,7 @@ class _Endpoint:
             raise _HttpError(415, "unsupported", "Content-Type is not application/x-protobuf or application/json")
         body = await self._body(request)
         address = request.client.host if request.client else ""
-        export = await self._receiver.accept(body, _PARSERS[content_type], Sender(address, trusted, TRANSPORT))
+        export = await self._receiver.accept(body, _PARSERS[content_type], OtlpCaller(address, trusted, TRANSPORT))
         return _encoded(200, export.response(), content_type)
 
     async def _body(self, request: Request) -> bytes:

@@ -15,12 +15,11 @@ from typing import Any, Final, NamedTuple
 
 from xxhash import xxh3_128_digest
 
+from exporters.identity import CLAIMED, stored_name
 from exporters.model import ANONYMOUS, OTLP_LISTENERS, UNKNOWN, Connection
 
-CLAIMED: Final = "claimed:"
 NO_BROKER: Final = -1
-_MAX_TEXT_CHARS = 255
-_MAX_CLIENT_ID_CHARS = 4_096
+_MAX_TEXT_CHARS = 255  # of other facts
 _MAX_PORT = 65_535
 _MAX_INT32 = (1 << 31) - 1
 _UUID_CHARS = 22  # Kafka's Uuid.toString: base64url of 16 bytes without padding
@@ -81,7 +80,7 @@ DIALECTS: Final[Mapping[str, Dialect]] = {
 }
 
 
-class Sender(NamedTuple):
+class OtlpCaller(NamedTuple):
     """The peer of an OTLP connection. `transport`: a key of `exporters.model.OTLP_LISTENERS`."""
 
     address: str
@@ -120,12 +119,12 @@ def facts_of(attributes: Iterable[Any], names: Mapping[str, str]) -> Facts:
     return Facts(stated, ambiguous)
 
 
-def identity_of(facts: Facts, sender: Sender, cluster: str) -> Identity:
+def identity_of(facts: Facts, sender: OtlpCaller, cluster: str) -> Identity:
     """The identity that `facts` state, trusted or claimed. `cluster`: the configured name."""
     stated = facts.stated
     trusted = sender.trusted and not facts.ambiguous
-    principal = (stated.get("principal") or ANONYMOUS).removeprefix("User:")[:_MAX_TEXT_CHARS]
-    client_id = stated.get("client_id", "")[:_MAX_CLIENT_ID_CHARS]
+    principal = stored_name((stated.get("principal") or ANONYMOUS).removeprefix("User:"))
+    client_id = stored_name(stated.get("client_id", ""))
     connection = Connection(
         cluster=stated.get("cluster", cluster)[:_MAX_TEXT_CHARS] if trusted else cluster,
         listener=OTLP_LISTENERS[sender.transport],

@@ -8,10 +8,11 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from exporters.model import RecordKind
-from exporters.spool.writer import SpoolFull, SpoolWriter
+from exporters.spool.lanes import PushSpool
+from exporters.spool.writer import SpoolFull
 from telemetry.receiver.group_commit import GroupCommit
 from telemetry.receiver.otlp_export import Export, OtlpError, OtlpLimits, export_of
-from telemetry.receiver.otlp_identity import Dialect, Sender
+from telemetry.receiver.otlp_identity import Dialect, OtlpCaller
 
 RETRY_AFTER_S: Final = 5
 _READ_IN_LOOP_BYTES = 32_768  # usually a millisecond of the event loop; larger requests are parsed in a thread
@@ -27,7 +28,7 @@ class OtlpReceiver:
 
     def __init__(
         self,
-        spool: SpoolWriter,
+        spool: PushSpool,
         commit: GroupCommit,
         *,
         cluster: str,
@@ -47,7 +48,7 @@ class OtlpReceiver:
         self._parsing = asyncio.Semaphore(1)  # in a thread; several would only take turns
         self._held_bytes = 0
 
-    async def accept(self, body: bytes, parse: Callable[[bytes], Any], sender: Sender) -> Export:
+    async def accept(self, body: bytes, parse: Callable[[bytes], Any], sender: OtlpCaller) -> Export:
         """Returns after the flush of the spool. `parse` converts bytes to a request and raises OtlpError.
 
         Raises OtlpError when the request is invalid, OtlpBusyError when the spool is full or cannot be written, or when
@@ -69,7 +70,9 @@ class OtlpReceiver:
         self.rejected_points += export.rejected
         return export
 
-    async def _parsed(self, body: bytes, parse: Callable[[bytes], Any], sender: Sender) -> tuple[Export, list[bytes]]:
+    async def _parsed(
+        self, body: bytes, parse: Callable[[bytes], Any], sender: OtlpCaller
+    ) -> tuple[Export, list[bytes]]:
         if len(body) <= _READ_IN_LOOP_BYTES:
             return self._read(body, parse, sender)
         if self._held_bytes and self._held_bytes + len(body) > _MAX_HELD_BYTES:
@@ -85,7 +88,7 @@ class OtlpReceiver:
         """Counts a refused request. `outcome` is a label and comes from a closed set."""
         self.requests[transport, outcome] += 1
 
-    def _read(self, body: bytes, parse: Callable[[bytes], Any], sender: Sender) -> tuple[Export, list[bytes]]:
+    def _read(self, body: bytes, parse: Callable[[bytes], Any], sender: OtlpCaller) -> tuple[Export, list[bytes]]:
         """The request by client, and its records for the spool."""
         export = export_of(parse(body), sender, cluster=self._cluster, dialect=self._dialect, limits=self._limits)
         now_ms = self._now_ms()

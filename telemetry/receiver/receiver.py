@@ -17,15 +17,17 @@ from mypy_extensions import mypyc_attr
 from exporters.model import RecordKind
 from exporters.spool.records import encode_instance, push_record
 from exporters.spool.writer import SpoolFull
-from telemetry.rules.client_instances import Caller, Instance
-from telemetry.rules.client_metrics import ClientMetrics, PushRequest
-from telemetry.rules.subscription_config import ALL_METRICS
+from telemetry.subscriptions.client_metrics import ClientMetrics, Instance, PushRequest
+from telemetry.subscriptions.payers import Caller, Payers
+from telemetry.subscriptions.subscription import ALL_METRICS
 from telemetry.wire.errors import ErrorCode
 from telemetry.wire.telemetry_messages import (
     PUSH_RESPONSE,
     REFUSED_GET,
     granted_get,
     read_get,
+    throttled_get,
+    throttled_push,
 )
 
 log = structlog.get_logger(__name__)
@@ -98,7 +100,8 @@ class TelemetryReceiver:
     `append(kind, body)` queues a record for the spool and raises SpoolFull. `telemetry_max_bytes`: the largest
     compressed payload accepted (Kafka's telemetry.max.bytes). `validate_payload(compression_type, payload)` returns
     the code for a payload that passed the rules; without it payloads are not validated here, and ingest drops those
-    that it cannot decode.
+    that it cannot decode. `payers`: the budgets of those who pay for the requests (default limits if None); a request
+    over them is answered with THROTTLING_QUOTA_EXCEEDED before the rules see it.
 
     `now_ms` is wall time and stamps records. `rules_ms` is the monotonic clock of the throttling and expiry rules, so
     that setting the wall clock back refuses nobody; without it the rules use `now_ms`.
@@ -112,13 +115,16 @@ class TelemetryReceiver:
         telemetry_max_bytes: int,
         validate_payload: Callable[[int, bytes], ErrorCode] | None = None,
         rules_ms: Callable[[], int] | None = None,
+        payers: Payers | None = None,
     ) -> None:
         self.rules = rules
+        self.payers = payers or Payers()
         self.counts = ReceiverCounts()
         self.telemetry_max_bytes = telemetry_max_bytes
         self._append = append
         self._validate = validate_payload
         self._rules_ms = rules_ms  # None: `now_ms`
+        self._throttle_ms = 0  # of the request just refused for its payer's budget
         self._unsettled: list[Instance] = []  # instances with queued records since the last flush
 
     # --- values
@@ -126,7 +132,11 @@ class TelemetryReceiver:
     def get(self, client_instance_id: bytes, caller: Caller, now_ms: int) -> Granted:
         """Answers GetTelemetrySubscriptions."""
         try:
-            granted = self._get(client_instance_id, caller, now_ms)
+            gate_ms = now_ms if self._rules_ms is None else self._rules_ms()
+            if self._is_over(caller, client_instance_id, None, 0, gate_ms):
+                granted = Granted(RETRY, None, after_flush=False)
+            else:
+                granted = self._get(client_instance_id, caller, now_ms, gate_ms)
         except Exception as exc:  # noqa: BLE001 - logged by _retry_later
             granted = Granted(self._retry_later(exc), None, after_flush=False)
         self.counts.gets[granted.code] += 1
@@ -137,6 +147,9 @@ class TelemetryReceiver:
         counts, instance = self.counts, None
         try:
             gate_ms = now_ms if self._rules_ms is None else self._rules_ms()
+            if self._is_over(request.caller, request.client_instance_id, request.instance, len(payload), gate_ms):
+                counts.refused_pushes[RETRY] += 1
+                return RETRY
             code, instance = self.rules.push(request, gate_ms, len(payload) > self.telemetry_max_bytes)
             if code is _NONE and instance is not None:
                 code = self._keep(request, payload, instance, now_ms)
@@ -162,13 +175,18 @@ class TelemetryReceiver:
     def disconnected(self, connection_id: str) -> None:
         """Forgets the instances of a closed connection."""
         self.rules.disconnected(connection_id)
+        self.payers.disconnected(connection_id)
 
     # --- bytes
 
     def answer_push(self, request: PushRequest, payload: bytes, now_ms: int) -> Answer:
         """The response to a PushTelemetry request."""
         code = self.push(request, payload, now_ms)
-        return _ACCEPTED if code is _NONE else _REFUSED_PUSH[code]  # the hash of a code is a Python call
+        if code is _NONE:
+            return _ACCEPTED  # the hash of a code is a Python call
+        if (throttle_ms := self._taken_throttle_ms()) > 0:
+            return Answer(throttled_push(throttle_ms), after_flush=False, refusal=b"")
+        return _REFUSED_PUSH[code]
 
     def answer_get(self, body: bytes, caller: Caller, now_ms: int) -> Answer:
         """The response to a GetTelemetrySubscriptions request of this body. Raises ProtocolError."""
@@ -177,16 +195,24 @@ class TelemetryReceiver:
     def answer_oversize(self, request: PushRequest, now_ms: int) -> Answer:
         """The response to a push over the limit of payload size: like `answer_push`, but never accepted."""
         try:
+            nbytes = self.telemetry_max_bytes
             gate_ms = now_ms if self._rules_ms is None else self._rules_ms()
-            code, _ = self.rules.push(request, gate_ms, too_large=True)
+            if self._is_over(request.caller, request.client_instance_id, request.instance, nbytes, gate_ms):
+                code = RETRY
+            else:
+                code, _ = self.rules.push(request, gate_ms, too_large=True)
         except Exception as exc:  # noqa: BLE001 - logged by _retry_later
             code = self._retry_later(exc)
         self.counts.refused_pushes[code] += 1
+        if (throttle_ms := self._taken_throttle_ms()) > 0:
+            return Answer(throttled_push(throttle_ms), after_flush=False, refusal=b"")
         return _REFUSED_PUSH[code]
 
     def _get_answer(self, granted: Granted, caller: Caller) -> Answer:
         instance = granted.instance
         if instance is None:
+            if (throttle_ms := self._taken_throttle_ms()) > 0:
+                return Answer(throttled_get(throttle_ms), after_flush=False, refusal=b"")
             return _REFUSED_GET[granted.code]
         body = granted_get(
             instance.client_instance_id,
@@ -199,8 +225,22 @@ class TelemetryReceiver:
 
     # --- decisions and what follows from them
 
-    def _get(self, client_instance_id: bytes, caller: Caller, now_ms: int) -> Granted:
-        gate_ms = now_ms if self._rules_ms is None else self._rules_ms()
+    def _is_over(
+        self, caller: Caller, client_instance_id: bytes, instance: Instance | None, nbytes: int, gate_ms: int
+    ) -> bool:
+        """Charges a request to its payer; whether it is refused instead. `instance`: as found before, if it was."""
+        account = caller.account
+        if account is None:
+            account = caller.account = self.payers.account(caller.connection, caller.connection_id, gate_ms)
+        is_new = instance is None and client_instance_id not in self.rules.instances
+        self._throttle_ms = account.charge(gate_ms, nbytes, is_new)
+        return self._throttle_ms > 0
+
+    def _taken_throttle_ms(self) -> int:
+        throttle_ms, self._throttle_ms = self._throttle_ms, 0
+        return throttle_ms
+
+    def _get(self, client_instance_id: bytes, caller: Caller, now_ms: int, gate_ms: int) -> Granted:
         code, instance = self.rules.get(client_instance_id, caller, gate_ms)
         if code is not ErrorCode.NONE:
             return Granted(code, None, after_flush=False)

@@ -12,9 +12,6 @@ from typing import Final, NamedTuple
 from telemetry.wire.errors import ErrorCode, ProtocolError
 from telemetry.wire.primitives import Reader, write_compact_array_length, write_compact_string
 
-GET_TELEMETRY_SUBSCRIPTIONS: Final = 71
-PUSH_TELEMETRY: Final = 72
-
 PUSH_HEAD: Final = struct.Struct(">16siBb")  # client_instance_id, subscription_id, terminating, compression_type
 _GET_HEAD: Final = struct.Struct(">ih16si")  # throttle_time_ms, error_code, client_instance_id, subscription_id
 _GET_TAIL: Final = struct.Struct(">ii?")  # push_interval_ms, telemetry_max_bytes, delta_temporality
@@ -65,6 +62,16 @@ def _refused_get(code: ErrorCode) -> bytes:
 
 REFUSED_GET: Final = {code: _refused_get(code) for code in ErrorCode}
 PUSH_RESPONSE: Final = {code: _PUSH_ANSWER.pack(0, code, 0) for code in ErrorCode}
+
+
+def throttled_get(throttle_ms: int) -> bytes:
+    """The body of a GetTelemetrySubscriptions response that asks to wait."""
+    return throttle_ms.to_bytes(4, "big") + REFUSED_GET[ErrorCode.THROTTLING_QUOTA_EXCEEDED][4:]
+
+
+def throttled_push(throttle_ms: int) -> bytes:
+    """The same for PushTelemetry."""
+    return _PUSH_ANSWER.pack(throttle_ms, ErrorCode.THROTTLING_QUOTA_EXCEEDED, 0)
 
 
 def granted_get(

@@ -1,4 +1,7 @@
-"""How clients reach a listener and how the gateway reaches brokers on their behalf: TLS, SASL, principals. Sans-I/O."""
+"""How clients reach a listener and how the gateway reaches brokers on their behalf: TLS, SASL, principals.
+
+The TLS context of a listener is built from files, and built again when they change.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +9,21 @@ import asyncio
 import dataclasses
 import ssl
 from collections.abc import Callable, Mapping
-from typing import Any
+from pathlib import Path
+from typing import Any, Self
+from weakref import WeakKeyDictionary
 
+import structlog
+
+from exporters.key_store import KeyStoreError, is_pem, load_key, password_of, read_pkcs12
 from exporters.model import ANONYMOUS
-from telemetry.gateway.security.authentication import SaslSession
+from telemetry.gateway.security.client_identity import SaslSession
 from telemetry.gateway.security.ssl_principal import NoMatchingRuleError, distinguished_name
 from telemetry.wire.errors import ProtocolError
+
+log = structlog.get_logger(__name__)
+
+CLIENT_AUTH = {"none": ssl.CERT_NONE, "requested": ssl.CERT_OPTIONAL, "required": ssl.CERT_REQUIRED}
 
 
 class UpstreamCertificateError(OSError):
@@ -76,3 +88,99 @@ class ListenerSecurity:
         if self.upstream_tls_of is not None and principal != ANONYMOUS:
             tls = self.upstream_tls_of(principal)
         return {} if tls is None else {"ssl": tls, "server_hostname": host}
+
+
+class _DirectSslObject(ssl.SSLObject):
+    """Its methods for bytes are those of the C object that SSLObject wraps, without a Python frame for each call."""
+
+    @classmethod
+    def _create(cls, *arguments: Any, **named: Any) -> Self:
+        made: Self = super()._create(*arguments, **named)  # type: ignore[misc] # not in typeshed
+        direct = made._sslobj  # type: ignore[attr-defined] # not in typeshed
+        vars(made).update(read=direct.read, write=direct.write, pending=direct.pending)
+        return made
+
+
+class TlsFileError(Exception):
+    """Certificate, key or CA cannot be used; the message is one line."""
+
+
+class ListenerTls:
+    """`certificate` is a PEM file with its chain, and `key` its key, unless it is in the same file; or `certificate` is
+    a PKCS12 key store, which the password in the file `keystore_password` opens. `client_ca`: PEM, or a PKCS12 trust
+    store with `truststore_password`. `client_auth` as Kafka's ssl.client.auth.
+
+    `context` serves each handshake with the files as they are then. Files that cannot be used leave the last ones in
+    force, with an entry in the log. The first time they raise TlsFileError.
+    """
+
+    def __init__(
+        self,
+        certificate: Path,
+        key: Path | None,
+        client_ca: Path | None,
+        client_auth: str,
+        *,
+        keystore_password: Path | None = None,
+        truststore_password: Path | None = None,
+    ) -> None:
+        self._certificate = certificate
+        self._key = key
+        self._client_ca = client_ca
+        self._client_auth = CLIENT_AUTH[client_auth]
+        self._keystore_password = keystore_password
+        self._truststore_password = truststore_password
+        named = (certificate, key, client_ca, keystore_password, truststore_password)
+        self._files = [file for file in named if file is not None]
+        self.server_names: WeakKeyDictionary[ssl.SSLSocket | ssl.SSLObject, str] = WeakKeyDictionary()  # by connection
+        self._seen = self._changed_at()
+        self.context = self._current = self._load()
+        self.context.sni_callback = self._begin_handshake  # called for each handshake, also without a server name
+
+    def _begin_handshake(self, handshake: ssl.SSLSocket | ssl.SSLObject, name: str | None, _: ssl.SSLContext) -> None:
+        if name is not None:
+            self.server_names[handshake] = name
+        changed_at = self._changed_at()
+        if changed_at != self._seen:
+            self._seen = changed_at
+            try:
+                self._current = self._load()
+                log.info("the listener's TLS files were read again", certificate=str(self._certificate))
+            except TlsFileError as exc:
+                log.error("the listener's TLS files changed and cannot be used", error=str(exc))
+        if self._current is not self.context:
+            handshake.context = self._current
+
+    def _changed_at(self) -> list[int]:
+        return [file.stat().st_mtime_ns if file.exists() else 0 for file in self._files]
+
+    def _load(self) -> ssl.SSLContext:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.sslobject_class = _DirectSslObject
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        file = self._certificate
+        try:
+            self._load_key(context, file)
+            if self._client_ca is not None:
+                file = self._client_ca
+                context.load_verify_locations(cadata=self._trusted(file.read_bytes()))
+        except (OSError, ValueError) as exc:  # ssl.SSLError is an OSError, KeyStoreError a ValueError
+            reason = getattr(exc, "reason", None) or getattr(exc, "strerror", None) or exc
+            key = f", {self._key}" if self._key and file is self._certificate else ""
+            raise TlsFileError(f"cannot use {file}{key}: {reason}") from exc
+        context.verify_mode = self._client_auth
+        return context
+
+    def _load_key(self, context: ssl.SSLContext, certificate: Path) -> None:
+        content = b"" if self._key else certificate.read_bytes()
+        if content and not is_pem(content):
+            load_key(context, read_pkcs12(content, password_of(self._keystore_password)))
+        elif content and b"PRIVATE KEY-----" not in content:
+            raise KeyStoreError("it has no private key")
+        else:
+            context.load_cert_chain(certificate, self._key, password="")
+
+    def _trusted(self, content: bytes) -> str:
+        if is_pem(content):
+            return content.decode("latin-1")  # its comments need not be ASCII
+        return read_pkcs12(content, password_of(self._truststore_password)).trusted

@@ -2,24 +2,27 @@
 
 Sources: ScramMessages.ClientFirstMessage, ScramFormatter.username and ScramExtensions (RFC 5802), PlainSaslServer
 (RFC 4616), OAuthBearerClientInitialResponse (RFC 7628) of Apache Kafka 4.3. A token that these refuse names nobody.
-The name is a claim: it counts only after the broker accepted the authentication.
+The name is a claim: it counts only after the broker accepted the authentication. The owner of a delegation token
+(KIP-48) is not in it: the cluster lists owners (DescribeDelegationToken).
 """
 
 from __future__ import annotations
 
 import base64
 import binascii
+import itertools
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import orjson
+
+from exporters.identity import UNREAD_PRINCIPAL
 
 SCRAM = frozenset({"SCRAM-SHA-256", "SCRAM-SHA-512"})
 PLAIN, OAUTHBEARER = "PLAIN", "OAUTHBEARER"
 READABLE = SCRAM | {PLAIN, OAUTHBEARER}  # mechanisms whose tokens are understood
 
-_UNKNOWN = "<unknown "
 _MECHANISM = re.compile(r"[A-Z0-9_-]{1,20}")  # RFC 4422
 
 _SASLNAME = r"(?:[\x01-\x2B\x2D-\x3C\x3E-\x7F]|=2C|=3D)+"
@@ -30,16 +33,18 @@ _SCRAM_FIRST = re.compile(
 )
 _OAUTH_FIRST = re.compile(rf"n,(a=(?P<authzid>{_SASLNAME}))?,\x01(?P<kvpairs>([A-Za-z]+=[\x21-\x7E \t\r\n]+\x01)*)\x01")
 _OAUTH_AUTH = re.compile(r"(?P<scheme>\w+) +(?P<token>[-_~+/.a-zA-Z0-9]+=*)", re.ASCII)
+_MAX_TOKENS = 100_000
+_MAX_UNKNOWN = 1_000
 
 
 def unknown_principal(mechanism: str) -> str:
     """The name under which clients are recorded whose principal cannot be read off the wire."""
-    return f"{_UNKNOWN}{mechanism if _MECHANISM.fullmatch(mechanism) else 'SASL'} principal>"
+    return f"{UNREAD_PRINCIPAL}{mechanism if _MECHANISM.fullmatch(mechanism) else 'SASL'} principal>"
 
 
 def recorded_principal(name: str | None, mechanism: str) -> str:
     """The principal to record: `name`, or a name that no user can have, as users named so are recorded as unknown."""
-    return unknown_principal(mechanism) if name is None or name.startswith(_UNKNOWN) else name
+    return unknown_principal(mechanism) if name is None or name.startswith(UNREAD_PRINCIPAL) else name
 
 
 def claimed_delegation_token(mechanism: str, token: bytes) -> str:
@@ -108,3 +113,32 @@ def _claims(token: str) -> Mapping[str, Any]:
     except (binascii.Error, ValueError):
         return {}
     return claims if isinstance(claims, dict) else {}
+
+
+class TokenOwners:
+    """`unknown` is called on the first lookup of an unknown token, once until the next `replace`.
+
+    The reader of the cluster's tokens calls `replace` after each attempt, with the previous owners if it failed.
+    """
+
+    def __init__(self) -> None:
+        self.unknown: Callable[[], None] = _ignore
+        self.owners: Mapping[str, str] = {}
+        self._asked_for: set[str] = set()
+
+    def owner_of(self, token_id: str) -> str | None:
+        """The owner's name without its type; None when it is not known."""
+        owner = self.owners.get(token_id)
+        if owner is None and token_id not in self._asked_for and len(self._asked_for) < _MAX_UNKNOWN:
+            self._asked_for.add(token_id)
+            self.unknown()
+        return owner
+
+    def replace(self, owners: Mapping[str, str]) -> None:
+        """`owners`: id -> owner, of all tokens that Headroom may see."""
+        self.owners = dict(itertools.islice(owners.items(), _MAX_TOKENS))
+        self._asked_for.clear()
+
+
+def _ignore() -> None:
+    """The default callback."""

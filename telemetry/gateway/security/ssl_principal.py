@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 
-from telemetry.rules.java.regex import JavaPattern
+from telemetry.subscriptions.java.regex import JavaPattern
 from telemetry.wire.errors import JavaPatternError
 
 Subject = Sequence[Sequence[tuple[str, str]]]  # as ssl.SSLObject.getpeercert returns it

@@ -1,9 +1,13 @@
-"""The listening sockets for one cluster: one for bootstrapping, and one per broker unless TLS server names are used."""
+"""The listening sockets of one listener: one for bootstrapping, and one per broker unless TLS server names are used.
+
+With server names all brokers share one port, and the host name that a client asks for (SNI) tells which is meant.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import itertools
+import re
 import socket
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -11,9 +15,12 @@ from typing import Protocol
 
 import structlog
 
-from telemetry.gateway.broker_names import BrokerNames
+from quota_metrics.kafka.cluster import Node
 from telemetry.gateway.networks import Network, is_in
 
+_ID = "{id}"
+_HOST = re.compile(r"(?=.{1,253}$)[a-z0-9_]([a-z0-9_-]*[a-z0-9_])?(\.[a-z0-9_]([a-z0-9_-]*[a-z0-9_])?)*", re.IGNORECASE)
+_MAX_DIGITS = 10
 log = structlog.get_logger(__name__)
 
 BOOTSTRAP = -1  # the listener that connects to any broker
@@ -24,13 +31,33 @@ _MAX_BROKERS = 2_000
 _MAX_UNKNOWN = 1_000
 
 
-@dataclass(frozen=True, slots=True)
-class BrokerNode:
-    """A broker as the cluster advertises it."""
+class BrokerNamesError(ValueError):
+    """The text is no pattern of host names."""
 
-    node_id: int
-    host: str
-    port: int
+
+class BrokerNames:
+    """`pattern`: `broker-{id}.gateway.example`, where `{id}` stands for the broker's node id; with `:PORT` when clients
+    connect to another port than the listener's. Raises BrokerNamesError."""
+
+    def __init__(self, pattern: str) -> None:
+        host, _, port = pattern.partition(":")
+        if host.count(_ID) != 1 or not _HOST.fullmatch(host.replace(_ID, "0")):
+            raise BrokerNamesError(f"{pattern!r} is no host name with one {_ID} in it, as broker-{_ID}.gateway.example")
+        if port and not (port.isascii() and port.isdigit() and 0 < int(port[:6]) < 65_536):
+            raise BrokerNamesError(f"{pattern!r} has no port behind the colon")
+        self._host = host
+        self._port = int(port) if port else None
+        before, after = host.split(_ID)
+        self._name = re.compile(f"{re.escape(before)}([0-9]{{1,{_MAX_DIGITS}}}){re.escape(after)}", re.IGNORECASE)
+
+    def address_of(self, node_id: int, port: int) -> tuple[str, int]:
+        """Host and port to advertise for a broker; `port` is the listener's."""
+        return self._host.replace(_ID, str(node_id)), self._port or port
+
+    def node_id(self, server_name: str | None) -> int | None:
+        """The broker that a client asks for; None: a name of no broker, or none at all."""
+        match = self._name.fullmatch(server_name) if server_name else None
+        return int(match[1]) if match else None
 
 
 class ListeningServer(Protocol):
@@ -39,45 +66,51 @@ class ListeningServer(Protocol):
     def close(self) -> None: ...
 
 
-class Listeners:
-    """Listeners are opened and closed by `update` only, from metadata that Headroom itself fetched. A response to a
-    client that names an unknown broker is rewritten to the bootstrap listener, and `unknown` is called, which fetches
-    the metadata again.
+@dataclass(frozen=True, slots=True)
+class PortOptions:
+    """Which ports the brokers of a listener get.
 
-    The port of broker N's listener is the bootstrap port + 1 + N, so that addresses survive a restart. If that port is
-    taken or `reserved`, or the system chose the bootstrap port, any free port is used. With `names` all brokers share
-    the bootstrap port: the TLS server name identifies the broker, any other name is the bootstrap's. `listen` accepts
-    the connections of a bound socket, the listener of a broker id (or BOOTSTRAP). `fallback`: where connections to the
-    bootstrap listener lead when no broker is reachable.
+    `reserved`: ports that no broker gets. `names`: all brokers share the bootstrap port, and the TLS server name
+    identifies the broker; any other name is the bootstrap's. `fallback`: where connections to the bootstrap port lead
+    when no broker is reachable.
 
-    Several processes may share the ports (SO_REUSEPORT): one is `shared`, opens listeners and calls `changed` after
-    each change; the others have `follows` and open the ports that are passed to `follow`.
+    Several processes may share the ports (SO_REUSEPORT): one is `shared`, opens them and calls `changed` after each
+    change; the others have `follows` and open the ports that are passed to `follow`.
+    """
+
+    shared: bool = False
+    follows: bool = False
+    reserved: Collection[int] = ()
+    fallback: Sequence[Node] = ()
+    names: BrokerNames | None = None
+
+
+class BrokerPorts:
+    """Ports are opened and closed by `update` only, from metadata that Headroom itself fetched. A response to a client
+    that names an unknown broker is rewritten to the bootstrap port, and `unknown` is called, which fetches the metadata
+    again.
+
+    The port of broker N is the bootstrap port + 1 + N, so that addresses survive a restart. If that port is taken or
+    reserved, or the system chose the bootstrap port, any free port is used. `listen` accepts the connections of a bound
+    socket, for a broker id (or BOOTSTRAP).
     """
 
     def __init__(
         self,
-        *,
         host: str,
         port: int,
         listen: Callable[[socket.socket, int], Awaitable[ListeningServer]],
-        shared: bool = False,
-        follows: bool = False,
-        reserved: Collection[int] = (),
-        fallback: Sequence[BrokerNode] = (),
-        names: BrokerNames | None = None,
+        options: PortOptions = PortOptions(),
     ) -> None:
         self.changed: Callable[[], None] = _ignore
         self.unknown: Callable[[], None] = _ignore
         self._host = host
         self._port = port
         self._listen_on = listen
-        self._shared = shared
-        self._follows = follows
-        self._reserved = frozenset(reserved)
-        self._fallback = fallback
-        self._names = names
+        self._options = options
+        self._names = options.names
         self._predictable = port != 0
-        self._nodes: dict[int, BrokerNode] = {}
+        self._nodes: dict[int, Node] = {}
         self._ports: dict[int, int] = {}
         self._missing: dict[int, int] = {}  # readings in a row without this broker
         self._reported: set[int] = set()  # unknown brokers since the last reading
@@ -86,11 +119,11 @@ class Listeners:
         self._turn = itertools.count()
         self._unreachable: set[int] = set()
 
-    def __iter__(self) -> Iterator[tuple[BrokerNode, int]]:
-        """The brokers that have a listener, and its port."""
+    def __iter__(self) -> Iterator[tuple[Node, int]]:
+        """The brokers that have a port, and it."""
         return ((self._nodes[node_id], port) for node_id, port in self._ports.items())
 
-    async def open(self, nodes: Iterable[BrokerNode]) -> tuple[str, int]:
+    async def open(self, nodes: Iterable[Node]) -> tuple[str, int]:
         """Opens the bootstrap listener and one per node. Returns the bootstrap address. Raises OSError when its port is
         taken."""
         listener = self._listen(self._port)
@@ -100,10 +133,10 @@ class Listeners:
         await asyncio.gather(*self._opening.values())
         return self._host, self._port
 
-    def update(self, nodes: Iterable[BrokerNode]) -> None:
+    def update(self, nodes: Iterable[Node]) -> None:
         """Applies the brokers of the cluster's metadata: opens listeners for new brokers, updates changed addresses,
         closes listeners of brokers that have been missing for some readings. An empty list is ignored."""
-        named = {node.node_id: node for node in itertools.islice(nodes, _MAX_BROKERS)}
+        named = {node.id: node for node in itertools.islice(nodes, _MAX_BROKERS)}
         if not named:
             return
         before = [*self]
@@ -140,10 +173,10 @@ class Listeners:
             self.unknown()
         return self._port
 
-    async def follow(self, listeners: Iterable[tuple[BrokerNode, int]]) -> None:
+    async def follow(self, listeners: Iterable[tuple[Node, int]]) -> None:
         """Opens the listeners that another process has opened, closes all others. If a port cannot be bound, raises
         OSError after the others are done; the caller should retry."""
-        wanted = {node.node_id: (node, port) for node, port in listeners}
+        wanted = {node.id: (node, port) for node, port in listeners}
         for node_id in [*self._ports]:
             if node_id not in wanted or wanted[node_id][1] != self._ports[node_id]:
                 self._forget(node_id)
@@ -162,14 +195,18 @@ class Listeners:
         if fault is not None:
             raise fault
 
-    def candidates(self, node_id: int) -> list[BrokerNode]:
+    def candidates(self, node_id: int) -> list[Node]:
         """The brokers that a connection to this listener may lead to, in the order to try."""
         if node_id != BOOTSTRAP:
             return [self._nodes[node_id]] if node_id in self._nodes else []
-        nodes = sorted(self._nodes.values(), key=lambda node: node.node_id)
+        nodes = sorted(self._nodes.values(), key=lambda node: node.id)
         first = next(self._turn) % max(len(nodes), 1)
         known = {(node.host, node.port) for node in nodes}
-        return [*nodes[first:], *nodes[:first], *(one for one in self._fallback if (one.host, one.port) not in known)]
+        return [
+            *nodes[first:],
+            *nodes[:first],
+            *(one for one in self._options.fallback if (one.host, one.port) not in known),
+        ]
 
     def reached(self, node_id: int) -> None:
         """Reports that a broker accepted a connection."""
@@ -215,7 +252,7 @@ class Listeners:
 
     def _broker_listener(self, node_id: int) -> socket.socket:
         wanted = self._port + 1 + node_id
-        if self._predictable and 0 < wanted <= 65_535 and wanted not in self._reserved:
+        if self._predictable and 0 < wanted <= 65_535 and wanted not in self._options.reserved:
             try:
                 return self._listen(wanted)
             except OSError as exc:
@@ -226,7 +263,7 @@ class Listeners:
         """A free port chosen by the system that is not reserved."""
         refused = []
         try:
-            while (listener := self._listen(0)).getsockname()[1] in self._reserved:
+            while (listener := self._listen(0)).getsockname()[1] in self._options.reserved:
                 refused.append(listener)  # remains bound meanwhile, so that the next port differs
             return listener
         finally:
@@ -245,8 +282,10 @@ class Listeners:
 
     def _listen(self, port: int) -> socket.socket:
         family = socket.AF_INET6 if ":" in self._host else socket.AF_INET
-        listener = socket.create_server((self._host, port), backlog=BACKLOG, family=family, reuse_port=self._follows)
-        if self._shared:  # set after binding, so that binding fails for a port in use, even a shared one
+        listener = socket.create_server(
+            (self._host, port), backlog=BACKLOG, family=family, reuse_port=self._options.follows
+        )
+        if self._options.shared:  # set after binding, so that binding fails for a port in use, even a shared one
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         return listener
 

@@ -1,7 +1,8 @@
-"""Follows SASL between client and broker on one connection: which user was accepted, and until when. Sans-I/O.
+"""The client of a connection, by facts of the connection itself: address, certificate, software, SASL. Sans-I/O.
 
-The broker authenticates; this module only reads. Sources: SaslServerAuthenticator of Apache Kafka 4.3, KIP-43 (tokens
-as raw frames after SaslHandshake 0), KIP-152 (SaslAuthenticate), KIP-368 (session lifetime and re-authentication).
+The broker authenticates; `SaslSession` only reads which user it accepted, and until when. Sources:
+SaslServerAuthenticator of Apache Kafka 4.3, KIP-43 (tokens as raw frames after SaslHandshake 0), KIP-152
+(SaslAuthenticate), KIP-368 (session lifetime and re-authentication).
 
 - Before the broker has accepted a client, and after its session has expired, only ApiVersions, SaslHandshake and
   SaslAuthenticate are forwarded.
@@ -15,13 +16,16 @@ as raw frames after SaslHandshake 0), KIP-152 (SaslAuthenticate), KIP-368 (sessi
 
 from __future__ import annotations
 
+import dataclasses
 import math
+import re
 from collections.abc import Callable
 from functools import lru_cache
 from typing import Final
 
 import structlog
 
+from exporters.model import Connection
 from telemetry.gateway.security.sasl_tokens import (
     OAUTHBEARER,
     READABLE,
@@ -30,6 +34,7 @@ from telemetry.gateway.security.sasl_tokens import (
     claimed_user,
     recorded_principal,
 )
+from telemetry.subscriptions.payers import Caller
 from telemetry.wire.apis import (
     API_VERSIONS,
     APIS,
@@ -40,8 +45,7 @@ from telemetry.wire.apis import (
     Api,
 )
 from telemetry.wire.errors import ProtocolError
-from telemetry.wire.frames import LENGTH_BYTES
-from telemetry.wire.headers import request_body
+from telemetry.wire.frames import LENGTH_BYTES, request_body
 from telemetry.wire.primitives import Reader
 
 log = structlog.get_logger(__name__)
@@ -50,6 +54,10 @@ SASL: Final = frozenset({SASL_HANDSHAKE, SASL_AUTHENTICATE})
 RAW_TOKEN: Final = -1  # version of a token that is sent as a raw frame
 _BEFORE: Final = frozenset({API_VERSIONS, SASL_HANDSHAKE, SASL_AUTHENTICATE})
 _TELEMETRY: Final = frozenset({GET_TELEMETRY_SUBSCRIPTIONS, PUSH_TELEMETRY})
+_MAX_SOFTWARE_CHARS: Final = 255
+_SOFTWARE: Final = re.compile(  # ApiVersionsRequest.SOFTWARE_NAME_VERSION_PATTERN
+    r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?"
+)
 
 
 @lru_cache(maxsize=64)
@@ -240,3 +248,78 @@ class SaslSession:
         self._waiting = self.raw = False
         self._claimed, self._claimed_token = None, ""
         self._expires_at_ms = self.open_until_ms = 0.0
+
+
+class ClientIdentity:
+    """The facts of a connection, and values derived from them once per change instead of once per request."""
+
+    __slots__ = (
+        "_caller",
+        "_client_id",
+        "_client_id_bytes",
+        "_connection_id",
+        "address",
+        "broker_id",
+        "facts",
+        "principal",
+        "sasl",
+    )
+
+    def __init__(self, facts: Connection, connection_id: str, sasl: SaslSession | None = None) -> None:
+        self.sasl = sasl  # None: the listener has no SASL, and the principal of `facts` never changes
+        self._connection_id = connection_id
+        self._client_id_bytes = b""
+        self._client_id = ""
+        self._caller: Caller | None = None
+        self._know(facts)
+
+    def client_id(self, text: bytes) -> str:
+        """The client id of a request header; cached, because most connections only send one."""
+        if text != self._client_id_bytes:
+            self._client_id_bytes = text
+            self._client_id = text.decode("utf-8", "replace")
+        return self._client_id
+
+    @property
+    def last_client_id(self) -> bytes:
+        return self._client_id_bytes
+
+    def caller(self, client_id: str | None) -> Caller:
+        """Cached while client id and facts do not change."""
+        caller = self._caller
+        if caller is None or caller.client_id != client_id:
+            self._caller = caller = Caller(self.facts, client_id, self._connection_id)
+        return caller
+
+    def note_software(self, body: bytes) -> None:
+        """Stores the name and version of the last valid ApiVersions request (3+) of the connection, as Kafka does."""
+        name, version = software_of(body)
+        if name and version:
+            name, version = name[:_MAX_SOFTWARE_CHARS], version[:_MAX_SOFTWARE_CHARS]
+            self._know(dataclasses.replace(self.facts, software_name=name, software_version=version))
+
+    def check(self, api_key: int, now_ms: int) -> None:
+        """Raises ProtocolError when the authentication does not let a request pass now. The principal may be known from
+        now on."""
+        if self.sasl is not None:
+            self.sasl.check(api_key, now_ms)
+            self.note_principal()
+
+    def note_principal(self) -> None:
+        """Updates the principal after the broker answered a step of the authentication."""
+        if self.sasl is not None and self.sasl.principal not in (None, self.facts.principal):
+            self._know(dataclasses.replace(self.facts, principal=self.sasl.principal))
+
+    def _know(self, facts: Connection) -> None:
+        self.facts = facts
+        self.principal = facts.principal
+        self.address = facts.source_address
+        self.broker_id = facts.broker_id
+        self._caller = None
+
+
+def software_of(body: bytes) -> tuple[str, str]:
+    """Name and version of the client software in an ApiVersions request (3+); both empty when either is invalid."""
+    reader = Reader(body)
+    name, version = reader.compact_string(), reader.compact_string()
+    return (name, version) if _SOFTWARE.fullmatch(name) and _SOFTWARE.fullmatch(version) else ("", "")

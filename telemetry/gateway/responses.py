@@ -1,25 +1,110 @@
-"""Matches the broker's responses with requests and rewrites those that name brokers. Sans-I/O."""
+"""One connection's responses in the order of its requests: the broker's, and local answers between them. Sans-I/O.
+
+Matches the broker's responses with the pending requests and rewrites those that name brokers or API versions.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
-from telemetry.gateway.client_identity import ClientIdentity
-from telemetry.gateway.exchanges import Observe, PendingRequest, PendingRequests
-from telemetry.gateway.security.authentication import RAW_TOKEN, SASL
+from mypy_extensions import mypyc_attr
+
+from exporters.identity import stored_name
+from exporters.model import ExchangeValues
+from telemetry.gateway.security.client_identity import RAW_TOKEN, SASL, ClientIdentity
+from telemetry.receiver.receiver import Answer
 from telemetry.wire import address_rewrites as addresses
-from telemetry.wire.apis import API_VERSIONS, FETCH, PRODUCE, SASL_HANDSHAKE, flags_of
+from telemetry.wire.apis import API_VERSIONS, FETCH, PRODUCE, SASL_HANDSHAKE, Api, flags_of
 from telemetry.wire.errors import ProtocolError
 from telemetry.wire.fetch_endpoints import NAMES_ENDPOINTS_FROM, FetchEndpoints
-from telemetry.wire.frames import FORWARD, HOLD, LENGTH_BYTES, SKIP, UNDECIDED, WATCH, FrameScanner
-from telemetry.wire.headers import encode_response
+from telemetry.wire.frames import FORWARD, HOLD, LENGTH_BYTES, SKIP, UNDECIDED, WATCH, FrameScanner, encode_response
 from telemetry.wire.primitives import int32_at
 
+# (version, body of the request) -> body of the response. Raises ProtocolError.
+LocalAnswer = Callable[[int, bytes], bytes]
+# Called with each exchange between client and broker: quota_metrics.measure.usage_meter.UsageMeter.exchange.
+Observe = Callable[[ExchangeValues], None]
 _HELD: Final = flags_of({API_VERSIONS, PRODUCE, *addresses.REWRITES})
 _HELD_WITH_SASL: Final = flags_of({API_VERSIONS, PRODUCE, *addresses.REWRITES, *SASL})
 _HEAD_BYTES: Final = 9  # correlation id, no tagged fields, throttle_time_ms
 _RESPONSE_HEAD_BYTES: Final = 8
 _MAX_HELD_BYTES: Final = 128 << 20  # of a response that is rewritten: fits Metadata of a million partitions
+
+
+@mypyc_attr(acyclic=True)  # not known to the garbage collector
+class PendingRequest:
+    """A request without a sent response. `request_bytes` excludes the length field, as the broker counts it."""
+
+    answer: Answer | None = None  # the local answer; None: the broker answers
+    flushed: bool = True  # False: the answer waits for the spool
+    keep_alive: bool = False  # sent by the gateway itself, its response is dropped
+    response_bytes: int = 0
+    throttle_ms: int = 0
+
+    def __init__(self, api: Api, version: int, correlation_id: int, client_id: str | None, request_bytes: int) -> None:
+        self.api = api
+        self.version = version
+        self.correlation_id = correlation_id
+        self.client_id = client_id
+        self.request_bytes = request_bytes
+        self.next: PendingRequest | None = None  # in PendingRequests
+
+
+class PendingRequests:
+    """The queue of one connection: responses are sent in the order of the requests."""
+
+    __slots__ = ("_last", "_max_requests", "first", "size")
+
+    def __init__(self, max_requests: int) -> None:
+        self._max_requests = max_requests
+        self.first: PendingRequest | None = None
+        self._last: PendingRequest | None = None
+        self.size = 0
+
+    def append(self, pending: PendingRequest) -> None:
+        """Raises ProtocolError when too many requests are in flight."""
+        if self.size >= self._max_requests:
+            raise ProtocolError(f"cannot accept more than {self._max_requests} requests in flight")
+        if self._last is None:
+            self.first = pending
+        else:
+            self._last.next = pending
+        self._last = pending
+        self.size += 1
+
+    def remove_first(self) -> None:
+        """There must be one."""
+        assert self.first is not None
+        self.first = self.first.next
+        if self.first is None:
+            self._last = None
+        self.size -= 1
+
+    def flushed(self, ok: bool) -> bytes:
+        """The responses that may be sent after a flush. If it failed (`ok` False), waiting answers become refusals."""
+        pending = self.first
+        while pending is not None:
+            if not (ok or pending.flushed or pending.answer is None):
+                pending.answer = pending.answer.refused()
+            pending.flushed = True
+            pending = pending.next
+        return self.take_ready()
+
+    def take_ready(self) -> bytes:
+        """The local answers at the head of the queue that wait for nothing."""
+        pending = self.first
+        if pending is None or pending.answer is None:
+            return b""
+        out: list[bytes] = []
+        while pending is not None:
+            answer = pending.answer
+            if answer is None or not pending.flushed:
+                break
+            self.remove_first()
+            out.append(encode_response(pending.api, pending.version, pending.correlation_id, answer.body))
+            pending = self.first
+        return out[0] if len(out) == 1 else b"".join(out)
 
 
 class BrokerResponses(FrameScanner):
@@ -139,7 +224,7 @@ class BrokerResponses(FrameScanner):
         if sasl is not None and sasl.unproven:
             sasl.answered(pending.api.key)
         if not pending.keep_alive:
-            self._observe(self._client.exchange(pending, self._now_ms))
+            self._observe(exchange_of(self._client, pending, self._now_ms))
         return self._requests.take_ready()
 
 
@@ -148,3 +233,18 @@ def _read_throttle_ms(pending: PendingRequest, data: bytes, offset: int) -> None
     start = 5 if pending.api.flexible(pending.version) else 4
     if pending.response_bytes >= start + 4 and pending.api.throttle_first(pending.version):
         pending.throttle_ms = int32_at(data, offset + start)
+
+
+def exchange_of(client: ClientIdentity, pending: PendingRequest, now_ms: int) -> ExchangeValues:
+    """The exchange for the usage meter, after the broker's answer, or at once for a request without one (acks=0)."""
+    return (
+        stored_name(client.principal),
+        stored_name(pending.client_id or ""),
+        client.address,
+        client.broker_id,
+        pending.api.key,
+        pending.request_bytes,
+        pending.response_bytes,
+        pending.throttle_ms,
+        now_ms,
+    )

@@ -15,8 +15,8 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from typing import Final, NamedTuple
 
-from telemetry.rules.java.hash import ConcurrentMapKeys, hash_set
-from telemetry.rules.subscription_config import INTERVAL_MS, MATCH, METRICS, described, parse_subscription
+from telemetry.subscriptions.java.hash import ConcurrentMapKeys, hash_set
+from telemetry.subscriptions.subscription import INTERVAL_MS, MATCH, METRICS, described, parse_subscription
 from telemetry.wire.apis import ALTER_CONFIGS
 from telemetry.wire.config_messages import (
     AlterRequest,

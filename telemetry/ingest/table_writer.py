@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
+import pyarrow as pa
 import structlog
 
 from exporters.clickhouse.store import PermanentWriteError, Store, TransientWriteError
-from telemetry.ingest.decoded_batch import Built, TableRows
+from exporters.model import RecordKind
 from telemetry.ingest.progress import Progress, Stage
 
 log = structlog.get_logger(__name__)
@@ -18,6 +19,26 @@ _ATTEMPTS = 2  # attempts with the whole batch before bisection
 # insert.
 _MAX_ISOLATED = 64
 _REFUSED_BEFORE = "refused before the storage worker was started again"
+
+
+class Built(NamedTuple):
+    """Rows of one table. `hours` and `clamped_timestamps` are those of points."""
+
+    rows: pa.Table
+    hours: Sequence[int] = ()
+    clamped_timestamps: int = 0
+
+
+class TableRows(NamedTuple):
+    """The records with rows in `table`; `build` accepts any subset of `items`.
+
+    An int item is the number of a push in the batch; others are decoded spool records.
+    """
+
+    table: str
+    kind: RecordKind
+    items: Sequence[Any]
+    build: Callable[[Sequence[Any]], Built]
 
 
 class Failed(NamedTuple):

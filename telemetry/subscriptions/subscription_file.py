@@ -1,8 +1,8 @@
 """The subscriptions of a stand-alone sink in a YAML file: reloaded when it changes, rewritten by alter requests.
 
-The file is the source of truth for all network processes. They apply an operator's edit within one poll interval. An
-alter request is answered after its changes are written to the file. An invalid file is logged once, and the previous
-subscriptions stay in force.
+The file is the source of truth for all network processes of a sink. They apply an operator's edit within one poll
+interval. An alter request is answered after its changes are written to the file. An invalid file is logged once, and
+the previous subscriptions stay in force.
 
     all:
       metrics: [org.apache.kafka.producer., org.apache.kafka.consumer.]
@@ -26,8 +26,8 @@ from typing import Any, NamedTuple
 import structlog
 import yaml
 
-from telemetry.rules.client_metrics import ClientMetrics
-from telemetry.rules.subscription_config import DEFAULTS, MATCH, METRICS, parse_subscription
+from telemetry.subscriptions.client_metrics import ClientMetrics
+from telemetry.subscriptions.subscription import DEFAULTS, MATCH, METRICS, parse_subscription
 
 log = structlog.get_logger(__name__)
 

@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 
 import re2
 
-from telemetry.rules.java.characters import (
+from telemetry.subscriptions.java.characters import (
     ANY,
     MAX_DEPTH,
     NOT_A_LINE_TERMINATOR,

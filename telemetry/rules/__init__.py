@@ -1,5 +1,0 @@
-"""KIP-714 as decisions: which metrics a client is asked for, which requests are refused, how subscriptions change.
-
-Sans-I/O except subscription_file.py and cluster_subscriptions.py, which read and write stored subscriptions.
-`client_metrics.py` corresponds to Kafka's ClientMetricsManager. Imports telemetry.wire and exporters.
-"""
