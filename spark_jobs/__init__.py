@@ -2,12 +2,11 @@
 
     jobs/        one file per job: a pure `DataFrame -> DataFrame` core and a thin main
     transforms/  functions of DataFrames and columns that the jobs share: no I/O, no clock
-    clickhouse/  how Spark reaches ClickHouse: data source, writer, SELECT texts and their schemas
+    clickhouse/  how Spark reaches ClickHouse: slices, reader, writer, publication, SELECT texts and schemas
     reports/     rows -> terminal table, HTML, JSON, Parquet
-    cli          options and exit codes of the jobs, for `headroom job` and spark-submit
-    session      the Spark session;  java  the version of a `java`;  class_archive, worker_daemon  for a cheaper start
+    options      the options of each job, which are the flags of its command;  cli  the commands and their exit codes
+    session      Spark on this machine;  worker_daemon  the daemon of its Python workers
     time_range   what a job looks at;  job_runs  the record of a run
 
-In: tables of deploy/clickhouse. Out: quota_utilization and the other result tables, job_runs, reports. Of this
-repository, imports exporters only.
+In: tables of deploy/clickhouse. Out: quota_utilization and the other result tables, job_runs, reports.
 """

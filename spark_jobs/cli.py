@@ -1,7 +1,8 @@
 """The jobs as commands: for `headroom job` and for spark-submit.
 
-Exit codes: 0 done, 1 failed, 2 wrong configuration or usage, 3 nothing to read or ClickHouse unavailable, 4 `--fail-on`
-matched, 143 ended by SIGTERM (recorded in job_runs as a failure).
+A command has the flags of its job's options class, and refuses those of other jobs. Exit codes: 0 done, 1 failed,
+2 wrong configuration or usage, 3 nothing to read or ClickHouse unavailable, 4 `--fail-on` matched, 143 ended by SIGTERM
+(recorded in job_runs as a failure).
 """
 
 from __future__ import annotations
@@ -11,41 +12,29 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import fields
 from enum import StrEnum
+from importlib import import_module
+from inspect import Parameter, Signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, get_type_hints
 
 import typer
 from rich.console import Console
+from typer.core import TyperCommand
 
-from exporters.clickhouse.connection import password_of
+from exporters.clickhouse.connection import PASSWORD, PASSWORD_FILE, password_of
+from spark_jobs import time_range
+from spark_jobs.options import DEFAULT_URL, ClientOptions, HeadroomOptions, JobOptions
 
 if TYPE_CHECKING:
-    from spark_jobs.options import Options
     from spark_jobs.reports.report import Report
-    from spark_jobs.time_range import TimeRange
-
-Job = Callable[["Options"], list[dict[str, Any]]]
-Loader = Callable[[], Job]
-
-DEFAULT_URL = "http://127.0.0.1:8123"
 
 EXIT_CONFIGURATION = 2
 EXIT_SOURCE = 3
 EXIT_FAIL_ON = 4
-
-# The help text and default range of each job.
-JOBS: Mapping[str, tuple[str, str]] = {
-    "quota-headroom": ("Which client is throttled or near its quota, by which quota, on which broker.", "15m"),
-    "throttle-forecast": ("When each bucket reaches its limit, with what confidence.", "14d"),
-    "backtest": ("How good the forecasts would have been: history replayed, against simple ones.", "14d"),
-    "client-inventory": ("Which clients there are: instances, versions, silent ones, what they cost.", "7d"),
-    "capacity-report": ("Headroom and growth for weeks, and the limits that would fit.", "28d"),
-}
-
-JOBS_WITH_LEVELS = ("quota-headroom",)  # the rows of others have no `level`
 
 _PIPE_WIDTH = 1000  # width of a table written to a pipe or file: no line is wrapped
 
@@ -59,90 +48,114 @@ class ReportFormat(StrEnum):
     PARQUET = "parquet"
 
 
-class Level(StrEnum):
-    """Values of --fail-on."""
+class Job(NamedTuple):
+    """What the command of a job says, its default range, and its options class."""
 
-    WATCH = "watch"
-    WARN = "warn"
-    CRITICAL = "critical"
-    THROTTLED = "throttled"
+    about: str
+    since: str
+    options: type[JobOptions]
 
 
-def command(name: str, load_job: Loader) -> Callable[..., None]:
-    """The command of a job. `load_job` imports its `run` function when the job runs: importing Spark takes half a
-    second."""
-    about, default_since = JOBS[name]
+JOBS: Mapping[str, Job] = {
+    "quota-headroom": Job(
+        "Which client is throttled or near its quota, by which quota, on which broker.", "15m", HeadroomOptions
+    ),
+    "throttle-forecast": Job("When each bucket reaches its limit, with what confidence.", "14d", ClientOptions),
+    "backtest": Job(
+        "How good the forecasts would have been: history replayed, against simple ones.", "14d", JobOptions
+    ),
+    "client-inventory": Job(
+        "Which clients there are: instances, versions, silent ones, what they cost.", "7d", ClientOptions
+    ),
+    "capacity-report": Job("Headroom and growth for weeks, and the limits that would fit.", "28d", ClientOptions),
+}
+WINDOWED = HeadroomOptions  # jobs with other options have windows of their own length
 
-    def invoke(
-        url: Annotated[
-            str, typer.Option(envvar="HEADROOM_URL", help="SQL endpoint of Headroom, or a ClickHouse server")
-        ] = DEFAULT_URL,
-        since: Annotated[str, typer.Option(help="from this long ago until now: 90s, 15m, 2h, 7d")] = default_since,
-        start: Annotated[str, typer.Option("--from", help="instead of --since: ISO 8601 (UTC) or epoch seconds")] = "",
-        end: Annotated[str, typer.Option("--to", help="end of the range that starts at --from")] = "",
-        window: Annotated[int, typer.Option(help="length of a window in seconds, aligned to the epoch")] = 60,
-        cluster: Annotated[str, typer.Option(help="this cluster only")] = "",
-        source: Annotated[str, typer.Option(help="source of usage: gateway, jmx or client")] = "gateway",
-        user: Annotated[str, typer.Option(help="report this user only")] = "",
-        client_id: Annotated[str, typer.Option("--client-id", help="report this client-id only")] = "",
-        top: Annotated[int, typer.Option(help="most rows, worst first; 0: all (quota-headroom: 10,000)", min=0)] = 0,
-        output: Annotated[ReportFormat, typer.Option(help="format of the report")] = ReportFormat.TABLE,
-        path: Annotated[Path | None, typer.Option(help="file for the report, else stdout")] = None,
-        master: Annotated[str, typer.Option(help="Spark's master, spark://host:7077; else this machine")] = "",
-        fail_on: Annotated[
-            Level | None, typer.Option(help="quota-headroom: exit 4 when a client is at this level or worse")
-        ] = None,
-        stream: Annotated[bool, typer.Option(help="quota-headroom: run continuously as rows arrive")] = False,
-        once: Annotated[bool, typer.Option(help="with --stream: exit when all present rows are processed")] = False,
-        checkpoint: Annotated[Path | None, typer.Option(help="checkpoint directory of --stream")] = None,
-        watch: Annotated[float, typer.Option(help="utilisation from which a client is at `watch`")] = 0.60,
-        warn: Annotated[float, typer.Option(help="the same for `warn`")] = 0.80,
-        critical: Annotated[float, typer.Option(help="the same for `critical`")] = 0.95,
-    ) -> None:
+app = typer.Typer(help="Spark jobs over the collected data.", no_args_is_help=True)
+
+
+def command(name: str) -> Callable[..., None]:
+    """The command of a job. It imports the job when it runs: importing Spark takes half a second."""
+
+    def invoke(**flags: Any) -> None:
         with _exit_codes():
             _raise_on_sigterm()
-            job = load_job()
-            from spark_jobs.options import Options
-            from spark_jobs.transforms.thresholds import Thresholds
-
-            if stream and (name != "quota-headroom" or checkpoint is None):
-                raise ValueError("--stream is for quota-headroom, and needs --checkpoint")
-            if fail_on is not None and name not in JOBS_WITH_LEVELS:
-                raise ValueError(f"--fail-on is for {', '.join(JOBS_WITH_LEVELS)}: {name} computes no levels")
+            output, path = flags.pop("output"), flags.pop("path")
             if output is ReportFormat.PARQUET and path is None:
                 raise ValueError("--output parquet needs --path")
             if path is not None and (path.is_dir() or not path.parent.is_dir()):
                 raise ValueError(f"--path {path} is a directory, or its directory does not exist")
-            options = Options(
-                url=url,
-                when=_time_range(since, start, end, window),
-                recent=not start,
-                password=password_of(os.environ),
-                source=source,
-                cluster=cluster,
-                user=user,
-                client_id=client_id,
-                top=top,
-                thresholds=Thresholds(watch, warn, critical),
-                master=master,
-                checkpoint=checkpoint if stream else None,
-                once=once,
-            )
-            rows = job(options)
+            options = _options(JOBS[name].options, flags)
+            rows = import_module(f"spark_jobs.jobs.{name.replace('-', '_')}").run(options)
             _deliver(_report(name), rows, output, path)
-            if fail_on is not None and _reaches(rows, fail_on):
+            if isinstance(options, HeadroomOptions) and options.is_failed_by(rows):
                 raise typer.Exit(EXIT_FAIL_ON)
 
-    invoke.__doc__ = f"{about}\n\nA server's password: HEADROOM_CLICKHOUSE_PASSWORD."
+    invoke.__doc__ = f"{JOBS[name].about}\n\nA server's password: HEADROOM_CLICKHOUSE_PASSWORD."
+    invoke.__signature__ = Signature(_parameters(JOBS[name]))  # type: ignore[attr-defined] # what typer reads
     return invoke
 
 
-def main(name: str, job: Job) -> None:
+class JobCommand(TyperCommand):
+    """Says whose flag it is when one of another job is refused."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Raises typer.Exit for a flag that only other jobs have."""
+        own = _flag_names(JOBS[str(ctx.info_name)])
+        for flag in (arg.partition("=")[0] for arg in args):
+            users = [name for name, job in JOBS.items() if flag in _flag_names(job)]
+            if users and flag not in own:
+                raise _exit(f"{flag} is for {', '.join(users)}: {ctx.info_name} does not use it")
+        return super().parse_args(ctx, args)
+
+
+def main(name: str) -> None:
     """The entry point under spark-submit."""
     # A rich traceback would print local variables, the password among them.
-    app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
-    app.command()(command(name, lambda: job))
-    app()
+    alone = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+    alone.command(name, cls=JobCommand)(command(name))
+    alone(prog_name=name)
+
+
+def _flag(name: str, kind: Any, default: Any) -> Parameter:
+    return Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=kind)
+
+
+def _parameters(job: Job) -> list[Parameter]:
+    """The range, the annotated fields of the options class, and where the report goes."""
+    since = Annotated[str, typer.Option(help="from this long ago until now: 90s, 15m, 2h, 7d")]
+    start = Annotated[str, typer.Option("--from", help="instead of --since: ISO 8601 (UTC) or epoch seconds")]
+    end = Annotated[str, typer.Option("--to", help="end of the range that starts at --from")]
+    window = Annotated[int, typer.Option(help="length of a window in seconds, aligned to the epoch")]
+    output = Annotated[ReportFormat, typer.Option(help="format of the report")]
+    path = Annotated[Path | None, typer.Option(help="file for the report, else stdout")]
+    kinds = get_type_hints(job.options, include_extras=True)
+    return [
+        *(_flag("since", since, job.since), _flag("start", start, ""), _flag("end", end, "")),
+        *([_flag("window", window, 60)] if job.options is WINDOWED else []),
+        *(
+            _flag(each.name, kinds[each.name], DEFAULT_URL if each.name == "url" else each.default)
+            for each in fields(job.options)
+            if hasattr(kinds[each.name], "__metadata__")
+        ),
+        *(_flag("output", output, ReportFormat.TABLE), _flag("path", path, None)),
+    ]
+
+
+def _flag_names(job: Job) -> set[str]:
+    return {f"--{parameter.name.replace('_', '-')}" for parameter in _parameters(job)}
+
+
+def _options(kind: type[JobOptions], flags: dict[str, Any]) -> JobOptions:
+    """Raises ValueError for values that are wrong or do not fit together."""
+    since, start, end, window_s = (flags.pop(name, 60) for name in ("since", "start", "end", "window"))
+    if bool(start) != bool(end):
+        raise ValueError("--from and --to go together")
+    if start:
+        when = time_range.between(start, end, window_s)
+    else:
+        when = time_range.since(since, time.time_ns() // 1_000_000, window_s)
+    return kind(when=when, recent=not start, password=password_of(os.environ), **flags)
 
 
 class Terminated(SystemExit):
@@ -171,39 +184,25 @@ def _exit_codes() -> Iterator[None]:
     """Maps expected errors to one line on stderr and an exit code."""
     from pyspark.errors import PySparkException
 
-    from spark_jobs.clickhouse.client import SourceError
+    from exporters.clickhouse.errors import StoreError, StoreLoginError
     from spark_jobs.session import JavaError
 
     try:
         yield
     except PySparkException:
         raise  # a bug of ours, even if it is a ValueError
+    except StoreLoginError as exc:
+        raise _exit(f"{exc}; --url names the user, {PASSWORD} or {PASSWORD_FILE} gives the password") from exc
+    except StoreError as exc:
+        raise _exit(str(exc), EXIT_SOURCE) from exc
     except (ValueError, JavaError, OSError) as exc:
-        _give_up(exc, EXIT_CONFIGURATION)
-    except SourceError as exc:
-        _give_up(exc, EXIT_SOURCE)
-
-
-def _time_range(since: str, start: str, end: str, window_s: int) -> TimeRange:
-    from spark_jobs import time_range
-
-    if bool(start) != bool(end):
-        raise ValueError("--from and --to go together")
-    if start:
-        return time_range.between(start, end, window_s)
-    return time_range.since(since, time.time_ns() // 1_000_000, window_s)
+        raise _exit(str(exc)) from exc
 
 
 def _report(name: str) -> Report:
     from spark_jobs.reports import REPORTS
 
     return REPORTS[name]
-
-
-def _reaches(rows: Sequence[Mapping[str, Any]], fail_on: Level) -> bool:
-    from spark_jobs.transforms.severity import LEVELS
-
-    return any(LEVELS.index(row["level"]) >= LEVELS.index(fail_on) for row in rows)
 
 
 def _deliver(report: Report, rows: list[dict[str, Any]], output: ReportFormat, path: Path | None) -> None:
@@ -234,6 +233,16 @@ def _write(content: bytes, path: Path | None) -> None:
         path.write_bytes(content)
 
 
-def _give_up(exc: Exception, code: int) -> None:
-    sys.stderr.write(f"headroom: {exc}\n")
-    raise typer.Exit(code) from exc
+def _exit(text: str, code: int = EXIT_CONFIGURATION) -> typer.Exit:
+    """Prints one line on stderr; returns the exit to raise."""
+    sys.stderr.write(f"headroom: {text}\n")
+    return typer.Exit(code)
+
+
+for _name in JOBS:
+    app.command(_name, cls=JobCommand)(command(_name))
+
+
+@app.callback()
+def _jobs() -> None:
+    """Spark jobs over the collected data."""

@@ -1,35 +1,57 @@
-"""The options of a job."""
+"""The options of each job: one class per job has the flags that this job uses, and no others.
+
+A field that is `Annotated` with a `typer.Option` is a flag of the command (`cli`). The range of the flags `--since`,
+`--from` and `--to` is `when`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import StrEnum
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+from typer import Option
+
+from quota_metrics.levels.thresholds import Thresholds
 from spark_jobs.time_range import TimeRange
-from spark_jobs.transforms.thresholds import Thresholds
 
+DEFAULT_URL = "http://127.0.0.1:8123"
 MOST_ROWS = 10_000  # of a report by client, unless more are asked for
 
 
-@dataclass(frozen=True, slots=True)
-class Options:
-    """`url`: SQL endpoint of Headroom or of a ClickHouse server. An empty filter matches everything."""
+class FailOn(StrEnum):
+    """Values of --fail-on, best first."""
 
-    url: str
+    WATCH = "watch"
+    WARN = "warn"
+    CRITICAL = "critical"
+    THROTTLED = "throttled"
+
+
+@dataclass(frozen=True, slots=True)
+class JobOptions:
+    """Of every job, and all that backtest has. An empty filter matches everything."""
+
+    url: Annotated[str, Option(envvar="HEADROOM_URL", help="SQL endpoint of Headroom, or a ClickHouse server")]
     when: TimeRange
-    recent: bool = False  # the range ends now: earlier windows with late input are recomputed
+    cluster: Annotated[str, Option(help="this cluster only")] = ""
+    source: Annotated[str, Option(help="source of usage: gateway, jmx or client")] = "gateway"
+    master: Annotated[str, Option(help="Spark's master, spark://host:7077; else that of spark-submit or local")] = ""
     password: str = field(default="", repr=False)
-    source: str = "gateway"
-    cluster: str = ""
-    user: str = ""
-    client_id: str = ""
-    top: int = 0  # rows of the report; 0: all, of a report by client MOST_ROWS
-    thresholds: Thresholds = field(default_factory=Thresholds)
-    checkpoint: Path | None = None  # directory of a stream; None: one run over `when`
-    once: bool = False  # a stream ends when all present input is processed
-    master: str = ""  # Spark's master URL; '': that of spark-submit, else local
+    recent: bool = False  # the range ends now: earlier windows with late input are recomputed
+
+
+@dataclass(frozen=True, slots=True)
+class ClientOptions(JobOptions):
+    """Of a job that reports clients: throttle-forecast, client-inventory, capacity-report."""
+
+    user: Annotated[str, Option(help="report this user only")] = ""
+    client_id: Annotated[str, Option(help="report this client-id only")] = ""
+    top: Annotated[
+        int, Option(help="most rows, worst first; 0: all (quota-headroom and client-inventory: 10,000)", min=0)
+    ] = 0
 
     @property
     def most(self) -> int:
@@ -38,5 +60,38 @@ class Options:
 
     def chosen(self, rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
         """Filters and truncates report rows; keeps their order."""
-        found = [row for row in rows if self.user in ("", row["user"]) and self.client_id in ("", row["client_id"])]
-        return found[: self.top] if self.top else found
+        kept = [row for row in rows if self.user in ("", row["user"]) and self.client_id in ("", row["client_id"])]
+        return kept[: self.top] if self.top else kept
+
+
+@dataclass(frozen=True, slots=True)
+class HeadroomOptions(ClientOptions):
+    """Of quota-headroom. Raises ValueError for thresholds that fall and for flags of a stream without `stream`."""
+
+    watch: Annotated[float | None, Option(help="from this utilisation on `watch`, instead of the setting")] = None
+    warn: Annotated[float | None, Option(help="the same for `warn`")] = None
+    critical: Annotated[float | None, Option(help="the same for `critical`")] = None
+    fail_on: Annotated[FailOn | None, Option(help="exit 4 when a client is at this level or worse")] = None
+    stream: Annotated[bool, Option("--stream", help="run continuously as rows arrive")] = False
+    once: Annotated[bool, Option("--once", help="with --stream: exit when all present rows are processed")] = False
+    checkpoint: Annotated[Path | None, Option(help="with --stream: directory of its checkpoint")] = None
+
+    def __post_init__(self) -> None:
+        self.thresholds(Thresholds())
+        if self.stream and self.checkpoint is None:
+            raise ValueError("--stream needs --checkpoint")
+        if not self.stream and (self.once or self.checkpoint is not None):
+            raise ValueError(f"{'--once' if self.once else '--checkpoint'} is for --stream")
+
+    def thresholds(self, stored: Thresholds) -> Thresholds:
+        """Those of the store unless a flag gives another. Raises ValueError when they fall."""
+        given = {"watch": self.watch, "warn": self.warn, "critical": self.critical}
+        chosen = stored._replace(**{name: value for name, value in given.items() if value is not None})
+        if errors := chosen.errors():
+            raise ValueError("; ".join(errors))
+        return chosen
+
+    def is_failed_by(self, rows: Sequence[Mapping[str, Any]]) -> bool:
+        """Whether a client is at the level of `fail_on` or worse."""
+        order = list(FailOn)
+        return self.fail_on is not None and any(row["level"] in order[order.index(self.fail_on) :] for row in rows)

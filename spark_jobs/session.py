@@ -1,25 +1,34 @@
-"""The Spark session of a job: that of spark-submit, else a small local one without console output."""
+"""Spark on this machine: its Java, the session of a job, progress on a terminal, and the class archive of its JVM.
+
+    python -m spark_jobs.session
+
+writes the class data archive (JEP 350) for this installation, below its prefix (150 MB): classes that one JVM has
+loaded are mapped by the next ones. Without it each job parses and verifies some 15,000 classes, half of the CPU of a
+short job. A JVM ignores an archive of other jars or of another Java.
+"""
 
 from __future__ import annotations
 
 import atexit
+import hashlib
 import os
+import re
 import shutil
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+import pyspark
 from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkRuntimeError
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
-
-from spark_jobs.class_archive import mapped
-from spark_jobs.java import java_version
+from rich.console import Console
 
 OLDEST_JAVA = 17  # minimum version for Spark 4
 
@@ -32,16 +41,22 @@ _EVERYWHERE = {
     "spark.python.sql.dataFrameDebugging.enabled": "false",
 }
 
-# No web UI, no listeners on other interfaces, no files in the working directory.
-_LOCAL = {
-    "spark.master": "local[*]",
+# Of a JVM that a job starts: no web UI, no files in the working directory.
+_OWN_JVM = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
-    "spark.driver.host": "127.0.0.1",
-    "spark.driver.bindAddress": "127.0.0.1",
     # Sorts spill beyond it. At 100 million samples the job's processes took 1,483 MiB with it, 1,686 with 768m.
     "spark.driver.memory": "600m",
     "spark.sql.catalogImplementation": "in-memory",
+    "spark.sql.warehouse.dir": str(Path(tempfile.gettempdir()) / "headroom-spark-warehouse"),
+}
+
+# Of a session without executors elsewhere: no listeners on other interfaces, and plans for two cores. A cluster decides
+# these itself: there the shuffles of many tasks gain from re-planning, and executors have to reach the driver.
+_LOCAL = {
+    "spark.master": "local[*]",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
     # With two partitions there is nothing to coalesce: re-planning after each stage costs more than it saves.
     "spark.sql.adaptive.enabled": "false",
     # Compiling the plan of a job takes Janino and the JVM some CPU-seconds: see `plan_for_many_rows`.
@@ -49,17 +64,20 @@ _LOCAL = {
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     # Without compilation each common subexpression is looked up in a cache: slower than evaluating it again.
     "spark.sql.subexpressionElimination.enabled": "false",
-    "spark.sql.warehouse.dir": str(Path(tempfile.gettempdir()) / "headroom-spark-warehouse"),
 }
 
 # By default the JVM interprets methods of more than 8,000 bytes: the generated ones that do most of the work.
 _JAVA_OPTIONS = "-XX:-DontCompileHugeMethods -XX:+UseSerialGC"
 # Most jobs run for seconds: the C2 compiler would cost more CPU than it saves.
 _SHORT_JOB = "-XX:TieredStopAtLevel=1"
+_ARCHIVE_S = 600
+_JAVA_VERSION_S = 30
+_PROGRESS_S = 0.5
 _EXIT_S = 300.0  # a JVM that writes the class archive takes some seconds, on a busy machine minutes
 
-# Spark's default of 200 suits a cluster; on one machine it doubles the run time of the job.
+# Spark's default is 200: on one machine that doubles the run time of the job, and a small cluster spends it on tasks.
 _PARTITIONS = "spark.sql.shuffle.partitions"
+_LOCAL_PARTITIONS, _PARTITIONS_PER_CORE = 2, 2
 
 
 class JavaError(Exception):
@@ -96,26 +114,37 @@ def plan_for_many_rows(spark: SparkSession) -> None:
 def _start(app_name: str, master: str, *, long: bool) -> SparkSession:
     conf = SparkConf(loadDefaults=False).setAppName(app_name).setAll(list(_EVERYWHERE.items()))
     if "PYSPARK_GATEWAY_PORT" not in os.environ:  # under spark-submit the user sets these
-        conf.setAll(list(_LOCAL.items()))
-        if master:
-            conf.setMaster(master)
-        else:  # executors elsewhere may get our packages only after their daemon has started
-            conf.set("spark.python.daemon.module", "spark_jobs.worker_daemon")
+        conf.setAll(list(settings(master).items()))
         # Otherwise Spark starts workers with the `python3` on PATH.
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         SparkContext(conf=conf, gateway=SparkContext._gateway or _local_jvm(long=long))
     started = SparkSession.builder.config(conf=conf).getOrCreate()
     context = started.sparkContext
-    if str(context.master).startswith("local") and not context.getConf().contains(_PARTITIONS):
-        started.conf.set(_PARTITIONS, "2")
+    if not context.getConf().contains(_PARTITIONS):
+        cluster = _PARTITIONS_PER_CORE * context.defaultParallelism
+        started.conf.set(_PARTITIONS, str(_LOCAL_PARTITIONS if is_local(str(context.master)) else cluster))
     return started
+
+
+def is_local(master: str) -> bool:
+    """Whether tasks run in the driver; '' is the local master of a session that this module starts."""
+    return not master or master.startswith("local")
+
+
+def settings(master: str) -> dict[str, str]:
+    """The settings of a session with its own JVM; spark-submit has those of its user instead."""
+    if not is_local(master):
+        return {**_OWN_JVM, "spark.master": master}
+    # Executors elsewhere may get our packages only after their daemon has started.
+    daemon = {} if master else {"spark.python.daemon.module": "spark_jobs.worker_daemon"}
+    return {**_OWN_JVM, **_LOCAL, **daemon} | ({"spark.master": master} if master else {})
 
 
 def _local_jvm(*, long: bool) -> Any:
     """Starts Spark's JVM, which lives as long as this process, with its output redirected to a temporary file."""
     _require_java()
     options = " ".join((_JAVA_OPTIONS, *([] if long else [_SHORT_JOB]), *mapped()))
-    conf = SparkConf(loadDefaults=False).setAll([*_LOCAL.items(), ("spark.driver.extraJavaOptions", options)])
+    conf = SparkConf(loadDefaults=False).setAll([*_OWN_JVM.items(), ("spark.driver.extraJavaOptions", options)])
     os.environ.setdefault(
         "SPARK_LAUNCHER_OPTS", f"{_JAVA_OPTIONS} {_SHORT_JOB}"
     )  # of the JVM that only puts the command line together
@@ -146,3 +175,109 @@ def _require_java() -> None:
     version = java_version(java)
     if version < OLDEST_JAVA:
         raise JavaError(f"{java} is version {version}: Spark needs Java {OLDEST_JAVA} or newer")
+
+
+# The core of quota-headroom, by which a job loads nearly all of its classes, over a few rows.
+_WORKLOAD = """
+import pyarrow as pa
+from pyspark.sql.pandas.types import to_arrow_schema
+from spark_jobs.clickhouse import queries
+from spark_jobs.session import plan_for_many_rows, session
+from spark_jobs.time_range import TimeRange
+from quota_metrics.levels.thresholds import Thresholds
+from spark_jobs.transforms.utilization import Inputs, utilization
+
+def rows(schema):
+    arrow = to_arrow_schema(schema, timezone="UTC")
+    texts = ["producer_byte_rate"] * 40
+    made = lambda kind: texts if pa.types.is_string(kind) else [at * 60_000 for at in range(40)]
+    batch = pa.RecordBatch.from_arrays([pa.array(made(each.type), each.type) for each in arrow], schema=arrow)
+    return lambda _: iter([batch])
+
+with session("class-archive") as spark:
+    schemas = (queries.USAGE_SCHEMA, queries.TELEMETRY_SCHEMA, queries.INSTANCES_SCHEMA)
+    inputs = Inputs(*(spark.range(0, 1, 1, 1).mapInArrow(rows(schema), schema) for schema in schemas))
+    for plans in ("interpreted", "compiled"):
+        windows = utilization(inputs, TimeRange(0, 2_400_000, 60), Thresholds()).coalesce(2)
+        ordered = windows.sortWithinPartitions("cluster", "window_start")
+        ordered.mapInArrow(lambda batches: (batch.select(["samples"]) for batch in batches), "samples long").collect()
+        plan_for_many_rows(spark)
+"""
+
+
+def archive() -> Path:
+    """Where the archive of this Java and these jars is, or would be."""
+    jars = Path(pyspark.__file__).parent / "jars"
+    java = os.environ.get("JAVA_HOME", "")
+    identity = f"{jars} {jars.stat().st_mtime_ns} {java}"
+    return Path(sys.prefix) / "share" / "headroom" / f"spark-{hashlib.sha256(identity.encode()).hexdigest()[:16]}.jsa"
+
+
+def mapped() -> list[str]:
+    """The option with which a JVM maps the archive; none if there is no archive."""
+    path = archive()
+    return [f"-XX:SharedArchiveFile={path}"] if path.is_file() and " " not in str(path) else []
+
+
+def main() -> int:
+    path = archive()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = path.with_suffix(f".{os.getpid()}")
+    environment = {**os.environ, "SPARK_SUBMIT_OPTS": f"-XX:ArchiveClassesAtExit={unfinished}"}
+    path.unlink(missing_ok=True)  # a JVM that maps an archive writes none
+    subprocess.run([sys.executable, "-c", _WORKLOAD], env=environment, check=True, timeout=_ARCHIVE_S)
+    unfinished.rename(path)  # in one step: others may be starting
+    sys.stdout.write(f"{path}: {path.stat().st_size >> 20} MiB\n")
+    return 0
+
+
+@contextmanager
+def progress(job: str, context: SparkContext, console: Console | None = None) -> Iterator[None]:
+    """Shows on stderr how many tasks of the active stages are complete, until the block ends."""
+    console = console or Console(stderr=True)
+    if not console.is_terminal:
+        yield
+        return
+    done = threading.Event()
+    with console.status(f"{job}: planning") as status:
+
+        def follow() -> None:
+            while not done.wait(_PROGRESS_S):
+                status.update(f"{job}: {_tasks(context)}")
+
+        thread = threading.Thread(target=follow, name=f"{job}-progress", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            done.set()
+            thread.join()
+
+
+def _tasks(context: SparkContext) -> str:
+    tracker = context.statusTracker()
+    stages = [info for stage in tracker.getActiveStageIds() if (info := tracker.getStageInfo(stage)) is not None]
+    if not stages:
+        return "planning"
+    completed, total = sum(info.numCompletedTasks for info in stages), sum(info.numTasks for info in stages)
+    names = ", ".join(f"stage {info.stageId}" for info in stages)
+    return f"{names}: {completed} of {total} tasks done"
+
+
+def java_version(java: str) -> int:
+    """Major version of a `java` executable; 0 if it does not run or prints no version."""
+    try:
+        done = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=_JAVA_VERSION_S, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return 0
+    return java_major(done.stderr)
+
+
+def java_major(banner: str) -> int:
+    """Parses the output of `java -version`: the major version (8 for the old `1.8.0_392`), 0 if there is none."""
+    match = re.search(r'version "(?:1\.)?(\d+)', banner)
+    return int(match[1]) if match else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -52,15 +52,15 @@ def affected(starts_ms: Iterable[int], when: TimeRange, reach_ms: int) -> list[T
     after it. Ranges less than MERGED_MS apart are one. The last is `when`, extended back to a range that is near."""
     step_ms = when.window_ms
     reach_ms = step_ms + -(-reach_ms // step_ms) * step_ms
-    found: list[TimeRange] = []
+    ranges: list[TimeRange] = []
     for start_ms in sorted(starts_ms):
-        if found and start_ms - found[-1].to_ms < MERGED_MS:
-            found[-1] = replace(found[-1], to_ms=min(start_ms + reach_ms, when.from_ms))
+        if ranges and start_ms - ranges[-1].to_ms < MERGED_MS:
+            ranges[-1] = replace(ranges[-1], to_ms=min(start_ms + reach_ms, when.from_ms))
         else:
-            found.append(replace(when, from_ms=start_ms, to_ms=min(start_ms + reach_ms, when.from_ms)))
-    if found and when.from_ms - found[-1].to_ms < MERGED_MS:
-        return [*found[:-1], when.earlier(found[-1].from_ms)]
-    return [*found, when]
+            ranges.append(replace(when, from_ms=start_ms, to_ms=min(start_ms + reach_ms, when.from_ms)))
+    if ranges and when.from_ms - ranges[-1].to_ms < MERGED_MS:
+        return [*ranges[:-1], when.earlier(ranges[-1].from_ms)]
+    return [*ranges, when]
 
 
 def since(duration: str, now_ms: int, window_s: int) -> TimeRange:

@@ -1,9 +1,12 @@
-"""Publishes a run's staged rows to quota_utilization: readers see all of the run's rows or none.
+"""Publishes a run's staged rows to quota_utilization: readers see all of the run's rows or none. Reads the report.
 
-Executors write to quota_utilization_staging. INSERT SELECTs of about PIECE_ROWS rows, each of whole windows, publish
+Executors write to quota_utilization_staging. INSERT SELECTs of about INSERT_ROWS rows, each of whole windows, publish
 the rows of the run, together with a tombstone for each row of an earlier run that has no input any more; the commit
 marker of each window is written last. An incomplete window never replaces a complete one. Each step has a deduplication
 token of the run, so it may be repeated.
+
+The report has counts of all clients and rows of the worst ones. It is made in memory, a row takes about 5 kB, so
+ClickHouse chooses the worst clients; quota_utilization has all.
 """
 
 from __future__ import annotations
@@ -13,7 +16,9 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from spark_jobs.clickhouse.client import ClickHouse
+import pyarrow as pa
+
+from exporters.clickhouse.client import ClickHouse
 from spark_jobs.clickhouse.queries import UTILIZATION_SCHEMA
 from spark_jobs.time_range import TimeRange
 
@@ -23,7 +28,7 @@ CLIENT_LIMITS = "quota_client_limits"
 _COLUMNS = ", ".join(f"`{name}`" for name in UTILIZATION_SCHEMA.fieldNames())
 # UNION ALL requires equal types: staging stores levels as text.
 _TOMBSTONE = _COLUMNS.replace("`level`", "toString(level)").replace("`instant_level`", "toString(instant_level)")
-PIECE_ROWS = 200_000  # takes ClickHouse about 400 MiB to publish
+INSERT_ROWS = 200_000  # takes ClickHouse about 400 MiB to publish
 _KEY = "cluster, source, quota_key, window_s, window_start, user, client_id"
 _OF_RUN = "run = {run:String}"
 _OF_RANGE = (
@@ -32,43 +37,43 @@ _OF_RANGE = (
     " AND ({cluster:String} = '' OR cluster = {cluster:String})"
 )
 _COMPLETE_BEFORE = f"""(tuple(cluster, window_start) IN (
-    SELECT cluster, window_start FROM headroom.quota_utilization_windows FINAL WHERE {_OF_RANGE} AND complete = 1
+    SELECT cluster, window_start FROM quota_utilization_windows FINAL WHERE {_OF_RANGE} AND complete = 1
 ))"""  # noqa: S608 - made of our own words
-_OF_PIECE = "window_start >= toDateTime({first_s:Int64}) AND window_start < toDateTime({until_s:Int64})"
+_OF_INSERT = "window_start >= toDateTime({first_s:Int64}) AND window_start < toDateTime({until_s:Int64})"
 _ENDED = "window_start + window_s <= toDateTime({to_s:Int64})"
 
 _STAGED = f"""
 SELECT toInt64(toUnixTimestamp(window_start)) AS start_s, count() AS rows
-FROM headroom.{STAGING} WHERE {_OF_RUN} GROUP BY start_s ORDER BY start_s"""  # noqa: S608 - made of our own words
+FROM {STAGING} WHERE {_OF_RUN} GROUP BY start_s ORDER BY start_s"""  # noqa: S608 - made of our own words
 
 _PUBLISH = f"""
-INSERT INTO headroom.quota_utilization ({_COLUMNS}, run_id, run_version, is_deleted)
+INSERT INTO quota_utilization ({_COLUMNS}, run_id, run_version, is_deleted)
 SELECT {_COLUMNS}, toUUID({{run:String}}), {{version:UInt64}}, 0
-FROM headroom.{STAGING}
-WHERE {_OF_RUN} AND {_OF_PIECE} AND (complete = 1 OR NOT {_COMPLETE_BEFORE})
+FROM {STAGING}
+WHERE {_OF_RUN} AND {_OF_INSERT} AND (complete = 1 OR NOT {_COMPLETE_BEFORE})
 UNION ALL
 SELECT {_TOMBSTONE}, toUUID({{run:String}}), {{version:UInt64}}, 1
-FROM headroom.quota_utilization AS before FINAL
-WHERE {_OF_RANGE} AND {_OF_PIECE} AND ({_ENDED} OR NOT {_COMPLETE_BEFORE})
-  AND tuple({_KEY}) NOT IN (SELECT {_KEY} FROM headroom.{STAGING} WHERE {_OF_RUN} AND {_OF_PIECE})
+FROM quota_utilization AS before FINAL
+WHERE {_OF_RANGE} AND {_OF_INSERT} AND ({_ENDED} OR NOT {_COMPLETE_BEFORE})
+  AND tuple({_KEY}) NOT IN (SELECT {_KEY} FROM {STAGING} WHERE {_OF_RUN} AND {_OF_INSERT})
 SETTINGS max_insert_threads = 1, max_threads = 1, min_insert_block_size_rows = 1000000,
          min_insert_block_size_bytes = 0"""  # noqa: S608 - made of our own words
 
 _COMMIT = f"""
-INSERT INTO headroom.quota_utilization_windows
+INSERT INTO quota_utilization_windows
     (cluster, source, window_s, window_start, complete, rows, run_id, run_version)
 SELECT cluster, source, window_s, window_start, max(complete), sum(rows), toUUID({{run:String}}), {{version:UInt64}}
 FROM (
-    SELECT cluster, source, window_s, window_start, complete, 1 AS rows FROM headroom.{STAGING} WHERE {_OF_RUN}
+    SELECT cluster, source, window_s, window_start, complete, 1 AS rows FROM {STAGING} WHERE {_OF_RUN}
     UNION ALL
     SELECT cluster, source, window_s, window_start, {_ENDED}, 0 AS rows
-    FROM headroom.quota_utilization_windows FINAL WHERE {_OF_RANGE}
+    FROM quota_utilization_windows FINAL WHERE {_OF_RANGE}
 )
 WHERE complete = 1 OR NOT {_COMPLETE_BEFORE}
 GROUP BY cluster, source, window_s, window_start"""  # noqa: S608 - made of our own words
 
 # Both tables are partitioned by run.
-_CLEAR = "ALTER TABLE headroom.{table} DROP PARTITION {{run:String}}"
+_CLEAR = "ALTER TABLE {table} DROP PARTITION {{run:String}}"
 
 
 class Run(NamedTuple):
@@ -95,21 +100,21 @@ class Run(NamedTuple):
 
 
 def publish(clickhouse: ClickHouse, run: Run) -> None:
-    """Publishes the staged rows of the run, then commits their windows. Raises SourceError."""
+    """Publishes the staged rows of the run, then commits their windows. Raises StoreError."""
     windows = clickhouse.rows(_STAGED, run.parameters)
-    starts = piece_starts((row["start_s"], row["rows"]) for row in windows)
+    starts = insert_starts((row["start_s"], row["rows"]) for row in windows)
     for first_s, until_s in pairwise([run.when.from_ms // 1000, *starts, -(-run.when.to_ms // 1000)]):
-        piece = {**run.parameters, "first_s": first_s, "until_s": until_s}
-        clickhouse.command(_PUBLISH, piece, token=f"{run.id}/publish/{first_s}")
+        bounds = {**run.parameters, "first_s": first_s, "until_s": until_s}
+        clickhouse.command(_PUBLISH, bounds, token=f"{run.id}/publish/{first_s}")
     clickhouse.command(_COMMIT, run.parameters, token=f"{run.id}/commit")
 
 
-def piece_starts(windows: Iterable[tuple[int, int]]) -> list[int]:
-    """Starts of the second and later pieces of PIECE_ROWS rows, from (start, rows) of windows ordered by start."""
+def insert_starts(windows: Iterable[tuple[int, int]]) -> list[int]:
+    """Starts of the second and later inserts of INSERT_ROWS rows, from (start, rows) of windows ordered by start."""
     starts: list[int] = []
     rows = 0
     for start_s, more in windows:
-        if rows and rows + more > PIECE_ROWS:
+        if rows and rows + more > INSERT_ROWS:
             starts.append(start_s)
             rows = 0
         rows += more
@@ -119,7 +124,73 @@ def piece_starts(windows: Iterable[tuple[int, int]]) -> list[int]:
 def clear(clickhouse: ClickHouse, run: Run) -> None:
     """Removes the run's staged rows. Rows on other shards of a cluster expire after a day (TTL).
 
-    Raises SourceError.
+    Raises StoreError.
     """
     for table in (STAGING, CLIENT_LIMITS):
         clickhouse.command(_CLEAR.format(table=clickhouse.stored(table)), run.parameters)
+
+
+_HISTORY_POINTS = 120  # at most, of a client's history
+_CLIENT = "cluster, source, quota_key, user, client_id"
+_IN_REPORT = f"headroom.{STAGING} WHERE run = {{run:String}} AND window_start >= toDateTime({{reported_s:Int64}})"
+# Per client and quota key the start of its latest complete window, or of its latest one if none is complete.
+_LATEST = f"""
+SELECT {_CLIENT}, argMax(window_start, (complete, window_start)) AS latest_start,
+       argMax((level, throttle_ms_max, ifNull(utilization, 0)), (complete, window_start)) AS latest,
+       max(throttle_ms_max) AS range_throttle_ms, sum(throttled_s) AS range_throttled_s,
+       maxOrNullIf(window_start, throttle_ms_max > 0) AS last_throttled
+FROM {_IN_REPORT} AND ({{user:String}} = '' OR user = {{user:String}})
+  AND ({{client_id:String}} = '' OR client_id = {{client_id:String}})
+GROUP BY {_CLIENT}"""  # noqa: S608 - made of our own words
+_LEVELS = f"SELECT latest.1 AS level, count() AS clients FROM ({_LATEST}) GROUP BY level"  # noqa: S608 - our own words
+# The order of headroom_report.worst_first.
+_WORST = f"""
+SELECT * FROM ({_LATEST})
+ORDER BY indexOf({{levels:Array(String)}}, latest.1) DESC, latest.2 DESC, range_throttle_ms > 0 AND latest.2 <= 0 DESC,
+         latest.3 DESC, cluster, client_id, user, quota_key
+LIMIT {{most:UInt64}}"""  # noqa: S608 - made of our own words
+_HISTORY = f"""
+SELECT {_CLIENT}, arraySort(groupArray((start_s, used))) AS points
+FROM (
+    SELECT {_CLIENT}, intDiv(toUnixTimestamp(window_start), {{point_s:Int64}}) * {{point_s:Int64}} AS start_s,
+           max(greatest(ifNull(utilization, 0), ifNull(utilization_p95, 0))) AS used
+    FROM {_IN_REPORT} AND ({_CLIENT}) IN (SELECT {_CLIENT} FROM ({_WORST}))
+    GROUP BY {_CLIENT}, start_s
+)
+GROUP BY {_CLIENT}"""  # noqa: S608 - made of our own words
+# Report columns that staging lacks: renamed, of another type, or aggregated over all windows of the range.
+_REPORTED = {
+    "throttle_ms": "throttle_ms_max",
+    "headroom": "limit - group_usage",
+    "window_start": "toDateTime64(window_start, 6, 'UTC')",
+    "last_throttled": "toDateTime64(last_throttled, 6, 'UTC')",
+    "history_at": "arrayMap(point -> toDateTime64(point.1, 6, 'UTC'), points)",
+    "history": "arrayMap(point -> point.2, points)",
+}
+
+
+def levels(clickhouse: ClickHouse, run: Run, from_ms: int) -> dict[str, int]:
+    """How many clients are at each level in their latest window from `from_ms` on. Raises StoreError."""
+    asked = {**run.parameters, "reported_s": from_ms // 1000, "user": "", "client_id": ""}
+    return {row["level"]: row["clients"] for row in clickhouse.rows(_LEVELS, asked)}
+
+
+def worst(clickhouse: ClickHouse, run: Run, from_ms: int, columns: pa.Schema, **chosen: Any) -> list[dict[str, Any]]:
+    """Per client and quota key the latest complete window that the run staged from `from_ms` on, or the latest
+    incomplete one if there is no other, with the throttling and utilisation of all windows. `chosen`: `user` and
+    `client_id`, '' for all, `levels`, best first, and `most` rows. Raises StoreError."""
+    windows = (run.when.to_ms - from_ms) // run.when.window_ms
+    bounds = {"reported_s": from_ms // 1000, "point_s": (windows // _HISTORY_POINTS + 1) * run.when.window_s}
+    batches = clickhouse.batches(_worst(columns.names), {**run.parameters, **bounds, **chosen})
+    return [row for batch in batches for row in batch.select(columns.names).cast(columns).to_pylist()]
+
+
+def _worst(columns: list[str]) -> str:
+    expressions = ", ".join(f"{_REPORTED.get(name, f'`{name}`')} AS `{name}`" for name in columns)
+    return f"""
+SELECT {expressions}
+FROM (
+    SELECT * FROM {_IN_REPORT} AND ({_CLIENT}, window_start) IN (SELECT {_CLIENT}, latest_start FROM ({_WORST}))
+) AS rows
+INNER JOIN ({_WORST}) AS worst USING ({_CLIENT})
+INNER JOIN ({_HISTORY}) AS history USING ({_CLIENT})"""  # noqa: S608 - made of our own words

@@ -1,8 +1,8 @@
 """Queries of quota-headroom: SELECT texts and their result schemas.
 
-ClickHouse aggregates to windows first (`usage_query`), so Spark reads no raw points or samples. Times are integers (ms
-since the epoch), independent of time zones. Tables are named as in deploy/clickhouse; on a cluster the same names are
-Distributed tables. A replay may have stored a row twice: FINAL, or aggregates that are insensitive to duplicates,
+ClickHouse aggregates to windows first (`windows_query`), so Spark reads no raw points or samples. Times are integers
+(ms since the epoch), independent of time zones. Tables are named as in deploy/clickhouse; on a cluster the same names
+are Distributed tables. A replay may have stored a row twice: FINAL, or aggregates that are insensitive to duplicates,
 prevent double counting. Names chosen by clients may contain any bytes: toValidUTF8 makes them valid text.
 """
 
@@ -11,7 +11,7 @@ from __future__ import annotations
 from pyspark.sql import types as T
 
 from exporters.model import QuotaKey
-from spark_jobs.clickhouse.usage_query import BAD_NUMBER
+from quota_metrics.levels.windows_query import BAD_NUMBER
 
 BYTE_KEYS = (QuotaKey.PRODUCER_BYTE_RATE, QuotaKey.CONSUMER_BYTE_RATE)
 CLIENT_KEYS = (*BYTE_KEYS, QuotaKey.REQUEST_PERCENTAGE, QuotaKey.CONTROLLER_MUTATION_RATE)
@@ -71,7 +71,7 @@ SELECT cluster, quota_key, intDiv(toUnixTimestamp64Milli(ts), {{step_ms:Int64}})
        greatest(samples, intDiv({{window_ms:Int64}}, 1000) * uniq(
            cityHash64(user, client_id, broker_id, intDiv(toUnixTimestamp64Milli(ts), {{window_ms:Int64}})))) AS weight,
        toUnixTimestamp64Milli(max(received_at)) AS newest_ms
-FROM headroom.quota_usage
+FROM quota_usage
 WHERE {_RANGE} AND {OF_SOURCE}
 GROUP BY cluster, quota_key, start_ms
 ORDER BY start_ms, cluster, quota_key
@@ -87,21 +87,21 @@ SELECT cluster, quota_key, intDiv(toInt64(toUnixTimestamp(window_start)) * 1000,
            AS start_ms,
        sum(u.samples) AS samples, 0 AS bad, sumIf(u.samples, u.limit_known = 0) AS unresolved,
        greatest(samples, 60 * count()) AS weight
-FROM headroom.usage_1m AS u FINAL
+FROM usage_1m AS u FINAL
 WHERE {_STORED_RANGE} AND ({{cluster:String}} = '' OR cluster = {{cluster:String}})
 GROUP BY cluster, quota_key, start_ms
 ORDER BY start_ms, cluster, quota_key
 """  # noqa: S608 - made of our own words
 BAD_STORED = f"""
 SELECT sum(if({{cluster:String}} = '', arraySum(mapValues(bad_rows)), bad_rows[{{cluster:String}}])) AS bad
-FROM headroom.usage_1m_windows FINAL
+FROM usage_1m_windows FINAL
 WHERE {_STORED_RANGE}
 """  # noqa: S608 - made of our own words
 
 # Windows before the range with input that arrived after the last run's watermark, and the number of such rows.
 LATE_WINDOWS = f"""
 SELECT intDiv(toUnixTimestamp64Milli(ts), {{window_ms:Int64}}) * {{window_ms:Int64}} AS start_ms, count() AS samples
-FROM headroom.quota_usage
+FROM quota_usage
 WHERE {_RANGE} AND {OF_SOURCE} AND received_at >= fromUnixTimestamp64Milli({{watermark_ms:Int64}})
 GROUP BY start_ms
 ORDER BY start_ms
@@ -110,7 +110,7 @@ ORDER BY start_ms
 # Limits that were observed late: the earliest time from which they change windows.
 LATE_LIMITS = """
 SELECT toUnixTimestamp64Milli(min(valid_from)) AS start_ms, count() AS changes
-FROM headroom.quota_limits
+FROM quota_limits
 WHERE observed_at >= fromUnixTimestamp64Milli({watermark_ms:Int64}) AND ip = ''
   AND ({cluster:String} = '' OR cluster = {cluster:String})
 """
@@ -126,28 +126,30 @@ USAGE_SCHEMA = schema(
     samples=T.LongType,
     throttle_ms=T.DoubleType,
     muted_ms=T.DoubleType,
+    elapsed_s=T.IntegerType,
     state=T.StringType,
     limit=T.DoubleType,
     matched_entity=T.StringType,
     bucket_user=T.StringType,
     bucket_client_id=T.StringType,
-    usage_avg=T.DoubleType,
+    usage=T.DoubleType,
     usage_p95=T.DoubleType,
     usage_max=T.DoubleType,
     group_usage=T.DoubleType,
     group_p95=T.DoubleType,
+    group_last=T.DoubleType,
     shared_with=T.IntegerType,
     greediest_user=T.StringType,
     greediest_client_id=T.StringType,
     greediest_usage=T.DoubleType,
+    members_usage=T.DoubleType,
     usage_rank=T.IntegerType,
-    group_last=T.DoubleType,
 )
 
 # Clients whose rows do not carry the limit that was in force.
 CLIENTS = f"""
 SELECT DISTINCT cluster, quota_key, toValidUTF8(q.user) AS user, toValidUTF8(q.client_id) AS client_id
-FROM headroom.quota_usage AS q
+FROM quota_usage AS q
 WHERE {_RANGE} AND {OF_SOURCE} AND limit_known = 0
 """  # noqa: S608 - made of our own words
 CLIENTS_SCHEMA = schema(cluster=T.StringType, quota_key=T.StringType, user=T.StringType, client_id=T.StringType)
@@ -156,7 +158,7 @@ CLIENTS_SCHEMA = schema(cluster=T.StringType, quota_key=T.StringType, user=T.Str
 LIMITS = f"""
 SELECT cluster, quota_key, toValidUTF8(l.user) AS user, toValidUTF8(l.client_id) AS client_id,
        toUnixTimestamp64Milli(valid_from) AS valid_from_ms, value
-FROM headroom.quota_limits AS l FINAL
+FROM quota_limits AS l FINAL
 WHERE ip = '' AND valid_from < fromUnixTimestamp64Milli({{to_ms:Int64}}) AND quota_key IN ({_in(CLIENT_KEYS)})
   AND ({{cluster:String}} = '' OR cluster = {{cluster:String}})
 """  # noqa: S608 - made of our own words
@@ -198,7 +200,7 @@ FROM (
            toString(client_instance_id) AS instance,
            intDiv(toUnixTimestamp64Milli(ts), {{window_ms:Int64}}) * {{window_ms:Int64}} AS window_start_ms,
            max(value) AS top, sum(value) AS total
-    FROM headroom.points AS p
+    FROM points AS p
     WHERE {_RANGE} AND isFinite(value) AND bitAnd(flags, 1) = 0
       AND metric IN ({_in(_REPORTED)})
       AND ({{cluster:String}} = '' OR cluster = {{cluster:String}})
@@ -233,7 +235,7 @@ SELECT cluster, toValidUTF8(i.principal) AS user, toValidUTF8(i.client_id) AS cl
        argMax(toValidUTF8(i.software_version), i.last_seen) AS software_version,
        toUnixTimestamp64Milli(min(i.first_seen)) AS first_seen_ms,
        toUnixTimestamp64Milli(max(i.last_seen)) AS last_seen_ms, toInt64(max(i.terminated)) AS terminated
-FROM headroom.client_instances AS i
+FROM client_instances AS i
 WHERE ({cluster:String} = '' OR cluster = {cluster:String})
 GROUP BY cluster, user, client_id, client_instance_id
 HAVING first_seen_ms < {to_ms:Int64} AND last_seen_ms >= {seen_from_ms:Int64}
@@ -293,6 +295,8 @@ UTILIZATION_SCHEMA = schema(
     level=T.StringType,
     instant_level=T.StringType,
     reason=T.StringType,
+    impact=T.StringType,
+    impact_reason=T.StringType,
     software_name=T.StringType,
     software_version=T.StringType,
     samples=T.LongType,

@@ -1,4 +1,4 @@
-"""Transfers rows between ClickHouse and Spark as Arrow batches over HTTP: `read` and `write`.
+"""Transfers rows between ClickHouse and Spark as Arrow batches over HTTP: `read` and `stage`.
 
 Both use `mapInArrow`: executors connect to ClickHouse directly and no rows pass through the driver. A Python Data
 Source (PySpark 4.3) would do the same, but each of its reads and writes starts Python processes for planning: about one
@@ -8,19 +8,26 @@ queries already name their columns and filters.
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import reduce
 from typing import Any
 
 import pyarrow as pa
+from py4j.protocol import Py4JError
 from pyspark import TaskContext
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from spark_jobs.clickhouse.client import ClickHouse
-from spark_jobs.clickhouse.divisions import is_divided
+from exporters.clickhouse.client import ClickHouse
+from exporters.clickhouse.errors import StoreError
+from spark_jobs.clickhouse.publication import Run
+from spark_jobs.clickhouse.slices import is_divided
 
 BLOCK_ROWS = 25_000  # a worker takes some 250 MiB for a block of 70,000 rows of quota_utilization
 
@@ -30,43 +37,48 @@ Batches = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 def read(
     spark: SparkSession, clickhouse: ClickHouse, query: str, schema: StructType, slices: Sequence[Mapping[str, Any]]
 ) -> DataFrame:
-    """The rows of `query` for each set of parameters in `slices`, one Spark task each. A task raises SourceError when
+    """The rows of `query` for each set of parameters in `slices`, one Spark task each. A task raises StoreError when
     ClickHouse fails the query."""
     numbers = spark.range(0, len(slices), 1, max(len(slices), 1))  # one partition per slice number
     return numbers.mapInArrow(_reader(clickhouse, query, schema, slices), schema)
 
 
-def read_divided(
+def read_slices(
     spark: SparkSession,
     clickhouse: ClickHouse,
     query: Callable[..., str],
     schema: StructType,
     slices: Iterable[Mapping[str, Any]],
 ) -> DataFrame:
-    """`read` of slices of which some are divided by clients: `query` takes `divided` and returns the SELECT."""
-    of: dict[bool, list[Mapping[str, Any]]] = {}
-    for piece in slices:
-        of.setdefault(is_divided(piece), []).append(piece)
-    frames = (read(spark, clickhouse, query(divided=divided), schema, pieces) for divided, pieces in of.items())
+    """`read` of slices of which some have some of the clients only: `query` takes `divided` and returns the SELECT."""
+    kinds: dict[bool, list[Mapping[str, Any]]] = {}
+    for each in slices:
+        kinds.setdefault(is_divided(each), []).append(each)
+    frames = (read(spark, clickhouse, query(divided=divided), schema, alike) for divided, alike in kinds.items())
     return reduce(DataFrame.unionAll, frames)
 
 
 def _reader(clickhouse: ClickHouse, query: str, schema: StructType, slices: Sequence[Mapping[str, Any]]) -> Batches:
     def rows(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         arrow = to_arrow_schema(schema, timezone="UTC")
-        for number in (number for batch in batches for number in batch.column(0)):
-            for found in clickhouse.batches(query, slices[int(number.as_py())]):
-                table = pa.Table.from_batches([found]) if isinstance(found, pa.RecordBatch) else found
+        for number in (number for numbers in batches for number in numbers.column(0)):
+            for batch in clickhouse.batches(query, slices[int(number.as_py())]):
+                table = pa.Table.from_batches([batch]) if isinstance(batch, pa.RecordBatch) else batch
                 yield from table.select(arrow.names).cast(arrow).to_batches()
 
     return rows
 
 
-def write(rows: DataFrame, clickhouse: ClickHouse, table: str, *, token: str) -> int:
-    """Inserts each partition in blocks of about BLOCK_ROWS; returns the number of rows. Deduplication tokens contain
-    partition and block, so a retried task counts once, provided that the order of rows within a partition is
-    deterministic. A task raises SourceError when ClickHouse fails an insert."""
-    written = rows.mapInArrow(_writer(clickhouse, table, token), "written long").collect()
+def stage(rows: DataFrame, clickhouse: ClickHouse, table: str, run: Run) -> int:
+    """Inserts the rows of a run, each partition in blocks of about BLOCK_ROWS; returns their number.
+
+    Deduplication tokens contain partition and block, and rows are sorted within a partition, so a retried task counts
+    once. A task raises StoreError when ClickHouse fails an insert."""
+    cores = max(rows.sparkSession.sparkContext.defaultParallelism, 1)
+    few = rows.withColumn("run", F.lit(str(run.id))).coalesce(cores)
+    order = ("window_start", "client_id", "cluster", "quota_key", "user", "from_ms")
+    in_order = few.sortWithinPartitions(*(name for name in order if name in rows.columns))
+    written = in_order.mapInArrow(_writer(clickhouse, table, f"{run.id}/{table}"), "written long").collect()
     return sum(row["written"] for row in written)
 
 
@@ -108,3 +120,15 @@ def _stored_type(kind: pa.DataType) -> pa.DataType:
     if pa.types.is_timestamp(kind):
         return pa.timestamp("s", "UTC")
     return pa.binary(16) if pa.types.is_binary(kind) else kind
+
+
+@contextmanager
+def source_errors() -> Iterator[None]:
+    """Re-raises a Python worker's StoreError instead of the Spark exception that wraps it."""
+    try:
+        yield
+    except (PySparkException, Py4JError) as exc:
+        cause = re.search(r"\bStore\w*Error: (.+)", str(exc))
+        if cause is None:
+            raise
+        raise StoreError(cause[1].strip()) from exc

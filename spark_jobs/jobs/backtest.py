@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 import numpy as np
@@ -12,14 +11,12 @@ from pyspark.sql import functions as F
 
 from spark_jobs import cli
 from spark_jobs.clickhouse import publication
-from spark_jobs.clickhouse.client import ClickHouse
-from spark_jobs.clickhouse.errors import NothingToReadError, source_errors
-from spark_jobs.clickhouse.history_query import BUCKET
+from spark_jobs.clickhouse.client import NothingToReadError, clickhouse_of
+from spark_jobs.clickhouse.source import source_errors
 from spark_jobs.job_runs import JobRun
-from spark_jobs.jobs.history import prepared, read_history
-from spark_jobs.options import Options
-from spark_jobs.progress import progress
-from spark_jobs.session import session
+from spark_jobs.jobs.history import BUCKET, prepared, read_history
+from spark_jobs.options import JobOptions
+from spark_jobs.session import progress, session
 from spark_jobs.transforms.forecast_model import FEWEST_STEPS, HORIZON, STEP_MS, regular
 from spark_jobs.transforms.forecast_scores import LEADS, ratio, replay
 
@@ -31,10 +28,10 @@ _SUMS = (*(f"{what}_{lead}" for lead in LEADS for what in ("hit", "flagged", "ev
 _SCHEMA = ", ".join(("method string", *(f"{name} double" for name in _SUMS), "lead_error double"))
 
 
-def run(options: Options) -> list[dict[str, Any]]:
-    """Runs the job and returns a row of figures per method, ours first. Raises ValueError, JavaError, SourceError."""
-    clickhouse = ClickHouse(options.url, options.password)
-    job_run = JobRun(clickhouse, NAME, version=time.time_ns(), when=options.when, source=options.source)
+def run(options: JobOptions) -> list[dict[str, Any]]:
+    """Runs the job and returns a row of figures per method, ours first. Raises ValueError, JavaError, StoreError."""
+    clickhouse = clickhouse_of(options.url, options.password)
+    job_run = JobRun.of(clickhouse, NAME, options)
     with (
         job_run,
         source_errors(),
@@ -42,6 +39,7 @@ def run(options: Options) -> list[dict[str, Any]]:
         progress(NAME, spark.sparkContext),
     ):
         history = read_history(spark, clickhouse, prepared(spark, clickhouse, options, job_run))
+        job_run.begin("replaying forecasts of each bucket")
         rows = figures(scores(history, options.when.to_ms // STEP_MS - 1))
         if not rows:
             raise NothingToReadError("no bucket has the hours of history that a backtest needs")
@@ -70,27 +68,27 @@ def scores(history: DataFrame, last_step: int) -> DataFrame:
     return history.where(F.col("step") <= last_step).groupBy(task).applyInPandas(each, _SCHEMA)
 
 
-def figures(found: DataFrame) -> list[dict[str, Any]]:
+def figures(scored: DataFrame) -> list[dict[str, Any]]:
     """Per method: precision, recall and Brier score at each lead, median lead error in minutes, pinball loss, coverage
     of the interval between the 10 % and 90 % quantiles."""
     error = F.expr("percentile(if(isnan(lead_error), null, lead_error), 0.5)").alias("lead_error")
-    sums = found.groupBy("method").agg(
+    sums = scored.groupBy("method").agg(
         *(F.sum(name).alias(name) for name in _SUMS), error, F.count("*").alias("forecasts")
     )
     rows = []
     for row in sums.toArrow().to_pylist():
-        scored: dict[str, Any] = {"method": row["method"], "forecasts": row["forecasts"]}
+        named: dict[str, Any] = {"method": row["method"], "forecasts": row["forecasts"]}
         for lead in LEADS:
             minutes = lead * STEP_MS // 60_000
-            scored[f"precision_{minutes}m"] = ratio(row[f"hit_{lead}"], row[f"flagged_{lead}"])
-            scored[f"recall_{minutes}m"] = ratio(row[f"hit_{lead}"], row[f"event_{lead}"])
-            scored[f"brier_{minutes}m"] = ratio(row[f"brier_{lead}"], row["forecasts"])
-        scored["lead_error_min"] = None if row["lead_error"] is None else row["lead_error"] * STEP_MS / 60_000
-        scored["pinball"] = ratio(row["pinball"], row["forecasts"])
-        scored["coverage"] = ratio(row["coverage"], row["forecasts"])
-        rows.append(scored)
+            named[f"precision_{minutes}m"] = ratio(row[f"hit_{lead}"], row[f"flagged_{lead}"])
+            named[f"recall_{minutes}m"] = ratio(row[f"hit_{lead}"], row[f"event_{lead}"])
+            named[f"brier_{minutes}m"] = ratio(row[f"brier_{lead}"], row["forecasts"])
+        named["lead_error_min"] = None if row["lead_error"] is None else row["lead_error"] * STEP_MS / 60_000
+        named["pinball"] = ratio(row["pinball"], row["forecasts"])
+        named["coverage"] = ratio(row["coverage"], row["forecasts"])
+        rows.append(named)
     return sorted(rows, key=lambda row: (row["method"] != "headroom", row["method"]))
 
 
 if __name__ == "__main__":
-    cli.main("backtest", run)
+    cli.main("backtest")

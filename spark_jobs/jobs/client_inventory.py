@@ -6,21 +6,20 @@ Reads client_instances, pushes, points_1h, quota_usage and client_software; writ
 from __future__ import annotations
 
 import sys
-import time
 from typing import Any, NamedTuple
 
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
+from pyspark.sql import types as T
 
+from exporters.clickhouse.client import ClickHouse
 from spark_jobs import cli
-from spark_jobs.clickhouse import inventory_queries as queries
-from spark_jobs.clickhouse.client import ClickHouse
-from spark_jobs.clickhouse.errors import NothingToReadError, source_errors
-from spark_jobs.clickhouse.source import read
+from spark_jobs.clickhouse.client import NothingToReadError, clickhouse_of
+from spark_jobs.clickhouse.queries import schema
+from spark_jobs.clickhouse.source import read, source_errors
 from spark_jobs.job_runs import JobRun
-from spark_jobs.options import Options
-from spark_jobs.progress import progress
-from spark_jobs.session import session
+from spark_jobs.options import ClientOptions
+from spark_jobs.session import progress, session
 
 NAME = "client_inventory"
 
@@ -29,36 +28,38 @@ SILENT_AFTER_MS = 900_000  # three times the longest push interval
 _CLIENT = ("cluster", "user", "client_id")
 
 
-def run(options: Options) -> list[dict[str, Any]]:
+def run(options: ClientOptions) -> list[dict[str, Any]]:
     """Runs the job and returns a row per client, those with problems first. Raises ValueError, JavaError,
-    SourceError."""
-    clickhouse = ClickHouse(options.url, options.password)
-    job_run = JobRun(clickhouse, NAME, version=time.time_ns(), when=options.when, source=options.source)
+    StoreError."""
+    clickhouse = clickhouse_of(options.url, options.password)
+    job_run = JobRun.of(clickhouse, NAME, options)
     with (
         job_run,
         source_errors(),
         session(NAME, options.master) as spark,
         progress(NAME, spark.sparkContext),
     ):
+        job_run.begin("joining instances, series and traffic of each client")
         clients = inventory(_inputs(spark, clickhouse, options), options.when.to_ms).cache()
         counts = {row["status"]: row["count"] for row in clients.groupBy("status").count().collect()}
         if not counts:
             raise NothingToReadError("no client was seen in this time")
         job_run.rows_out = sum(counts.values())
         job_run.stats.update({status: float(counts.get(status, 0)) for status in _PLACES})
-        found = worst_first(clients.where(_chosen(options))).limit(options.most).toArrow().to_pylist()
-    if not options.top and len(found) == options.most:
-        sys.stderr.write(f"headroom: these are the first {len(found)} clients; --top shows more\n")
-    return found
+        job_run.begin("sorting clients, those with problems first")
+        rows = worst_first(clients.where(_chosen(options))).limit(options.most).toArrow().to_pylist()
+    if not options.top and len(rows) == options.most:
+        sys.stderr.write(f"headroom: these are the first {len(rows)} clients; --top shows more\n")
+    return rows
 
 
-def _chosen(options: Options) -> Column:
+def _chosen(options: ClientOptions) -> Column:
     of_user = F.col("user") == options.user if options.user else F.lit(True)
     return of_user & (F.col("client_id") == options.client_id) if options.client_id else of_user
 
 
-class Inputs(NamedTuple):
-    """Input rows from ClickHouse, with the schemas of `inventory_queries`."""
+class InventoryRows(NamedTuple):
+    """Input rows from ClickHouse, with the schemas below."""
 
     instances: DataFrame
     series: DataFrame
@@ -75,7 +76,7 @@ def worst_first(clients: DataFrame) -> DataFrame:
 _PLACES = ("known issue", "silent", "no telemetry", "gone", "reports")
 
 
-def inventory(inputs: Inputs, now_ms: int) -> DataFrame:
+def inventory(inputs: InventoryRows, now_ms: int) -> DataFrame:
     """One row per client with telemetry or traffic. `status`: `known issue`: its software has one; `silent`: it has
     pushed and still has traffic, but no longer pushes; `no telemetry`: it has traffic and never pushed; `gone`: neither
     recently; `reports`: none of these."""
@@ -118,21 +119,88 @@ _REPORTED = (
 )
 
 
-def _inputs(spark: SparkSession, clickhouse: ClickHouse, options: Options) -> Inputs:
+def _inputs(spark: SparkSession, clickhouse: ClickHouse, options: ClientOptions) -> InventoryRows:
     bounds = {"from_ms": options.when.from_ms, "to_ms": options.when.to_ms, "cluster": options.cluster}
     bounds["source"] = options.source
-    return Inputs(
+    return InventoryRows(
         *(
             read(spark, clickhouse, query, schema, [bounds])
             for query, schema in (
-                (queries.INSTANCES, queries.INSTANCES_SCHEMA),
-                (queries.SERIES, queries.SERIES_SCHEMA),
-                (queries.TRAFFIC, queries.TRAFFIC_SCHEMA),
-                (queries.ISSUES, queries.ISSUES_SCHEMA),
+                (INSTANCES, INSTANCES_SCHEMA),
+                (SERIES, SERIES_SCHEMA),
+                (TRAFFIC, TRAFFIC_SCHEMA),
+                (ISSUES, ISSUES_SCHEMA),
             )
         )
     )
 
 
+_CLUSTER = "({cluster:String} = '' OR cluster = {cluster:String})"
+
+INSTANCES = f"""
+SELECT cluster, toValidUTF8(i.principal) AS user, toValidUTF8(i.client_id) AS client_id,
+       argMax(toValidUTF8(i.software_name), i.last_seen) AS software_name,
+       argMax(toValidUTF8(i.software_version), i.last_seen) AS software_version,
+       toUnixTimestamp64Milli(max(i.last_seen)) AS last_seen_ms, toInt64(max(i.terminated)) AS terminated,
+       toInt64(sum(i.pushes)) AS pushes, toInt64(sum(i.points)) AS points
+FROM client_instances AS i
+WHERE {_CLUSTER}
+GROUP BY cluster, user, client_id, i.client_instance_id
+HAVING last_seen_ms >= {{from_ms:Int64}}
+"""  # noqa: S608 - made of our own words
+INSTANCES_SCHEMA = schema(
+    cluster=T.StringType,
+    user=T.StringType,
+    client_id=T.StringType,
+    software_name=T.StringType,
+    software_version=T.StringType,
+    last_seen_ms=T.LongType,
+    terminated=T.LongType,
+    pushes=T.LongType,
+    points=T.LongType,
+)
+
+# Cardinality: the number of a client's series, and the metric with the most series.
+SERIES = f"""
+SELECT cluster, user, client_id, toInt64(sum(number)) AS series, argMax(metric, number) AS costliest_metric
+FROM (
+    SELECT cluster, toValidUTF8(s.principal) AS user, toValidUTF8(s.client_id) AS client_id, metric,
+           uniqExact(series_id) AS number
+    FROM series AS s
+    WHERE {_CLUSTER} AND last_seen >= fromUnixTimestamp64Milli({{from_ms:Int64}})
+    GROUP BY cluster, user, client_id, metric
+)
+GROUP BY cluster, user, client_id
+"""  # noqa: S608 - made of our own words
+SERIES_SCHEMA = schema(
+    cluster=T.StringType,
+    user=T.StringType,
+    client_id=T.StringType,
+    series=T.LongType,
+    costliest_metric=T.StringType,
+)
+
+TRAFFIC = f"""
+SELECT cluster, toValidUTF8(u.user) AS user, toValidUTF8(u.client_id) AS client_id,
+       toUnixTimestamp64Milli(max(ts)) AS last_traffic_ms
+FROM quota_usage AS u
+WHERE {_CLUSTER} AND source = {{source:String}} AND ts >= fromUnixTimestamp64Milli({{from_ms:Int64}})
+  AND ts < fromUnixTimestamp64Milli({{to_ms:Int64}})
+GROUP BY cluster, user, client_id
+"""  # noqa: S608 - made of our own words
+TRAFFIC_SCHEMA = schema(cluster=T.StringType, user=T.StringType, client_id=T.StringType, last_traffic_ms=T.LongType)
+
+ISSUES = f"""
+SELECT cluster, toValidUTF8(software_name) AS software_name, toValidUTF8(software_version) AS software_version,
+       any(known_issue) AS known_issue
+FROM client_software
+WHERE {_CLUSTER}
+GROUP BY cluster, software_name, software_version
+"""  # noqa: S608 - made of our own words
+ISSUES_SCHEMA = schema(
+    cluster=T.StringType, software_name=T.StringType, software_version=T.StringType, known_issue=T.StringType
+)
+
+
 if __name__ == "__main__":
-    cli.main("client-inventory", run)
+    cli.main("client-inventory")

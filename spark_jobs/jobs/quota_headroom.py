@@ -6,28 +6,26 @@
 from __future__ import annotations
 
 import sys
-import time
 from dataclasses import replace
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
+from exporters.clickhouse.client import ClickHouse
+from quota_metrics.levels.minute import THRESHOLDS
+from quota_metrics.levels.thresholds import LEVELS, Thresholds
 from spark_jobs import cli
-from spark_jobs.clickhouse import publication, queries, report_query
-from spark_jobs.clickhouse.client import ClickHouse
-from spark_jobs.clickhouse.errors import NothingToReadError, source_errors
+from spark_jobs.clickhouse import publication, queries
+from spark_jobs.clickhouse.client import NothingToReadError, clickhouse_of
 from spark_jobs.clickhouse.publication import Run
-from spark_jobs.clickhouse.source import read
+from spark_jobs.clickhouse.source import read, source_errors, stage
 from spark_jobs.job_runs import JobRun
-from spark_jobs.jobs.history import resolve_limits, stage
-from spark_jobs.jobs.usage_windows import Part, counted, read_usage
-from spark_jobs.options import Options
-from spark_jobs.progress import progress
+from spark_jobs.jobs.usage_windows import CountedRange, counted, read_usage, resolve_limits
+from spark_jobs.options import HeadroomOptions
 from spark_jobs.reports import headroom_report
-from spark_jobs.session import plan_for_many_rows, session
+from spark_jobs.session import plan_for_many_rows, progress, session
 from spark_jobs.time_range import THROTTLE_LOOKBACK_MS, TimeRange, affected
 from spark_jobs.transforms import hysteresis
-from spark_jobs.transforms.severity import LEVELS
 from spark_jobs.transforms.utilization import Inputs, utilization
 
 NAME = "quota_headroom"
@@ -38,29 +36,31 @@ MANY_ROWS, LONG_JOB_ROWS = 500_000, 50_000_000
 WATERMARK_MARGIN_MS = 60_000  # an insert in progress may become visible after rows received later
 
 
-def run(options: Options) -> list[dict[str, Any]]:
+def run(options: HeadroomOptions) -> list[dict[str, Any]]:
     """Runs the job and returns the report: the latest complete window per client and quota key, worst first, of at most
     `options.most` clients.
 
     All windows of the range are written; a later run over the same windows replaces them. A run whose range ends now
     also recomputes earlier windows that received input since the last run.
 
-    Raises ValueError (url, source), JavaError, SourceError.
+    Raises ValueError (url, source), JavaError, StoreError.
     """
     if options.source not in queries.USAGE_SOURCES:
         names = ", ".join(queries.USAGE_SOURCES)
         raise ValueError(f"no source of usage is named {options.source!r}: there are {names}")
-    if options.checkpoint is not None:
+    if options.stream and options.checkpoint is not None:
         from spark_jobs.jobs import stream  # imports Spark's streaming classes
 
         return stream.run(options, options.checkpoint, run)
-    clickhouse = ClickHouse(options.url, options.password)
-    job_run = JobRun(clickhouse, NAME, version=time.time_ns(), when=options.when, source=options.source)
+    clickhouse = clickhouse_of(options.url, options.password)
+    job_run = JobRun.of(clickhouse, NAME, options)
     with job_run, source_errors():
+        job_run.begin("looking for late rows")
         *late, when = _affected(clickhouse, job_run, options)
         memory = when.earlier(max(when.from_ms - hysteresis.LOOKBACK_WINDOWS * when.window_ms, 0))
-        parts = counted(clickhouse, memory, options.source, options.cluster)
-        inside = [count for part in parts for count in part.since(when.from_ms)]
+        job_run.begin("counting samples")
+        counts = counted(clickhouse, memory, options.source, options.cluster)
+        inside = [count for each in counts for count in each.since(when.from_ms)]
         job_run.rows_in = sum(count["samples"] for count in inside)
         job_run.rows_bad = sum(count["bad"] for count in inside)
         if not job_run.rows_in and not late:
@@ -74,26 +74,29 @@ def run(options: Options) -> list[dict[str, Any]]:
             if job_run.rows_in >= MANY_ROWS:
                 plan_for_many_rows(spark)
             with progress(NAME, spark.sparkContext):
-                rows = _computed(spark, clickhouse, options, run_of, memory, parts)
+                job_run.begin("resolving the limits of clients")
+                rows = _computed(spark, clickhouse, options, run_of, memory, counts)
+                job_run.begin("computing and staging windows")
                 job_run.rows_out = stage(rows, clickhouse, publication.STAGING, run_of)
+        job_run.begin("publishing windows")
         publication.publish(clickhouse, run_of)
-        job_run.stats.update(report_query.levels(clickhouse, run_of, options.when.from_ms))
-        found = _worst(clickhouse, run_of, options)
+        job_run.stats.update(publication.levels(clickhouse, run_of, options.when.from_ms))
+        report = _worst(clickhouse, run_of, options)
         publication.clear(clickhouse, run_of)
-    return found
+    return report
 
 
-def _worst(clickhouse: ClickHouse, run_of: Run, options: Options) -> list[dict[str, Any]]:
+def _worst(clickhouse: ClickHouse, run_of: Run, options: HeadroomOptions) -> list[dict[str, Any]]:
     """The rows of the report, worst first."""
     chosen = {"user": options.user, "client_id": options.client_id, "most": options.most}
     ranked = {**chosen, "levels": list(LEVELS)}
-    found = report_query.worst(clickhouse, run_of, options.when.from_ms, headroom_report.COLUMNS, **ranked)
-    if not options.top and len(found) == options.most:
-        sys.stderr.write(f"headroom: these are the {len(found)} worst clients; quota_utilization has all\n")
-    return headroom_report.worst_first(found)
+    rows = publication.worst(clickhouse, run_of, options.when.from_ms, headroom_report.COLUMNS, **ranked)
+    if not options.top and len(rows) == options.most:
+        sys.stderr.write(f"headroom: these are the {len(rows)} worst clients; quota_utilization has all\n")
+    return headroom_report.worst_first(rows)
 
 
-def _affected(clickhouse: ClickHouse, job_run: JobRun, options: Options) -> list[TimeRange]:
+def _affected(clickhouse: ClickHouse, job_run: JobRun, options: HeadroomOptions) -> list[TimeRange]:
     """The range, preceded by the ranges of earlier windows that change by input since the last run."""
     watermark_ms, now_ms = job_run.last_watermark()
     if not options.recent:
@@ -119,23 +122,29 @@ def _affected(clickhouse: ClickHouse, job_run: JobRun, options: Options) -> list
 
 
 def _computed(
-    spark: SparkSession, clickhouse: ClickHouse, options: Options, run_of: Run, memory: TimeRange, parts: list[Part]
+    spark: SparkSession,
+    clickhouse: ClickHouse,
+    options: HeadroomOptions,
+    run_of: Run,
+    memory: TimeRange,
+    counts: list[CountedRange],
 ) -> DataFrame:
     """Computes rows of quota_utilization."""
-    if any(count["unresolved"] for part in parts for count in part.counts):
+    if any(count["unresolved"] for each in counts for count in each.counts):
         resolve_limits(spark, clickhouse, run_of._replace(when=memory))
     when = run_of.when
     window = {"from_ms": when.from_ms, "to_ms": when.to_ms, "window_ms": when.window_ms, "cluster": run_of.cluster}
     seen = {"to_ms": when.to_ms, "seen_from_ms": when.from_ms - queries.INSTANCE_LOOKBACK_S * 1000}
     inputs = Inputs(
-        usage=read_usage(spark, clickhouse, run_of, parts),
+        usage=read_usage(spark, clickhouse, run_of, counts),
         telemetry=read(spark, clickhouse, queries.TELEMETRY, queries.TELEMETRY_SCHEMA, [window]),
         instances=read(
             spark, clickhouse, queries.INSTANCES, queries.INSTANCES_SCHEMA, [{**seen, "cluster": run_of.cluster}]
         ),
     )
-    return utilization(inputs, when, options.thresholds)
+    stored = clickhouse.rows(THRESHOLDS, {})
+    return utilization(inputs, when, options.thresholds(Thresholds(**stored[0]) if stored else Thresholds()))
 
 
 if __name__ == "__main__":
-    cli.main("quota-headroom", run)
+    cli.main("quota-headroom")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -14,15 +13,13 @@ from pyspark.sql import functions as F
 
 from spark_jobs import cli
 from spark_jobs.clickhouse import publication
-from spark_jobs.clickhouse.client import ClickHouse
-from spark_jobs.clickhouse.errors import source_errors
-from spark_jobs.clickhouse.history_query import BUCKET
+from spark_jobs.clickhouse.client import clickhouse_of
+from spark_jobs.clickhouse.source import source_errors
 from spark_jobs.job_runs import JobRun
-from spark_jobs.jobs.history import prepared, read_history
-from spark_jobs.options import Options
-from spark_jobs.progress import progress
-from spark_jobs.reports import forecast_report
-from spark_jobs.session import session
+from spark_jobs.jobs.history import BUCKET, prepared, read_history
+from spark_jobs.options import ClientOptions
+from spark_jobs.reports import tables
+from spark_jobs.session import progress, session
 from spark_jobs.transforms.forecast_model import FEWEST_STEPS, HORIZON, STEP_MS, Forecast, forecast, regular
 
 NAME = "throttle_forecast"
@@ -37,13 +34,13 @@ _SCHEMA = (
 )
 
 
-def run(options: Options) -> list[dict[str, Any]]:
+def run(options: ClientOptions) -> list[dict[str, Any]]:
     """Runs the job and returns the forecasts, ordered by the time at which the limit is reached.
 
-    Raises ValueError (url), JavaError, SourceError.
+    Raises ValueError (url), JavaError, StoreError.
     """
-    clickhouse = ClickHouse(options.url, options.password)
-    job_run = JobRun(clickhouse, NAME, version=time.time_ns(), when=options.when, source=options.source)
+    clickhouse = clickhouse_of(options.url, options.password)
+    job_run = JobRun.of(clickhouse, NAME, options)
     with (
         job_run,
         source_errors(),
@@ -51,13 +48,14 @@ def run(options: Options) -> list[dict[str, Any]]:
         progress(NAME, spark.sparkContext),
     ):
         history = read_history(spark, clickhouse, prepared(spark, clickhouse, options, job_run))
+        job_run.begin("forecasting each bucket")
         now_ms = options.when.to_ms // STEP_MS * STEP_MS
-        found = forecasts(history, now_ms // STEP_MS - 1).toArrow().to_pylist()
-        rows = sorted((_report_row(row, now_ms) for row in found), key=_urgency)
+        made = forecasts(history, now_ms // STEP_MS - 1).toArrow().to_pylist()
+        rows = sorted((_report_row(row, now_ms) for row in made), key=_urgency)
         job_run.rows_out = len(rows)
         if rows:
             table = pa.Table.from_pylist(
-                [{**row, "run_id": str(job_run.id)} for row in rows], schema=forecast_report.STORED
+                [{**row, "run_id": str(job_run.id)} for row in rows], schema=tables.FORECAST_STORED
             )
             clickhouse.insert("throttle_forecast", table, token=f"{job_run.id}/forecast")
         publication.clear(clickhouse, publication.Run(job_run.id, job_run.version, "", "", options.when))
@@ -81,11 +79,11 @@ def forecasts(history: DataFrame, last_step: int) -> DataFrame:
     return history.where(F.col("step") <= last_step).groupBy(task).applyInPandas(each, _SCHEMA)
 
 
-def _facts(found: Forecast, now: float) -> tuple[Any, ...]:
+def _facts(made: Forecast, now: float) -> tuple[Any, ...]:
     reached = now >= 1.0
-    steps = [0] * 3 if reached else [found.likely_step(), found.step_of(2), found.step_of(0)]
-    confidence = 1.0 if reached else found.reached_within(HORIZON)
-    return (*steps, confidence, *(found.quantiles[i].tolist() for i in range(3)))
+    steps = [0] * 3 if reached else [made.likely_step(), made.step_of(2), made.step_of(0)]
+    confidence = 1.0 if reached else made.reached_within(HORIZON)
+    return (*steps, confidence, *(made.quantiles[i].tolist() for i in range(3)))
 
 
 def _report_row(row: dict[str, Any], now_ms: int) -> dict[str, Any]:
@@ -119,4 +117,4 @@ def _urgency(row: dict[str, Any]) -> tuple[Any, ...]:
 
 
 if __name__ == "__main__":
-    cli.main("throttle-forecast", run)
+    cli.main("throttle-forecast")

@@ -15,10 +15,10 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from exporters.amounts import bytes_text, duration_text, rate_text, share_text
 from exporters.printable import printable, shortened
+from quota_metrics.amounts import bytes_text, duration_text, rate_text, share_text
+from quota_metrics.levels.thresholds import LEVELS
 from spark_jobs.reports.report import Report, Row
-from spark_jobs.transforms.severity import LEVELS
 
 _TYPES: dict[str, pa.DataType] = {
     "cluster": pa.string(),
@@ -33,6 +33,8 @@ _TYPES: dict[str, pa.DataType] = {
     "throttle_ms": pa.float64(),  # the longest throttle time of the window
     "level": pa.string(),
     "reason": pa.string(),
+    "impact": pa.string(),  # none, delayed or unknown: what the client's own telemetry says
+    "impact_reason": pa.string(),
     "software_name": pa.string(),
     "software_version": pa.string(),
     "instances": pa.int32(),

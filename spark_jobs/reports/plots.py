@@ -41,7 +41,7 @@ def headroom_plots(rows: Sequence[Row]) -> Mapping[str, str]:
 
 def forecast_plots(rows: Sequence[Row]) -> Mapping[str, str]:
     """Title -> image, from rows of throttle-forecast."""
-    found = [
+    points = [
         {
             "bucket": f"{_client(row)} at broker {row['broker_id']}",
             "at": pd.Timestamp(row["made_at"]) + pd.Timedelta(milliseconds=_STEP_MS * (step + 1)),
@@ -50,9 +50,9 @@ def forecast_plots(rows: Sequence[Row]) -> Mapping[str, str]:
         for row in rows[:_FANS]
         for step in range(len(row["p50"]))
     ]
-    if not found:
+    if not points:
         return {}
-    base = alt.Chart(_frame(found, "at"))
+    base = alt.Chart(_frame(points, "at"))
     at, used = _time("at"), alt.Y("p10:Q", title="of the limit", axis=_PERCENT)
     fan = base.mark_area(opacity=0.3).encode(x=at, y=used, y2="p90:Q")
     layers = alt.layer(fan, base.mark_line().encode(x=at, y="p50:Q"), _limit(base)).properties(
@@ -66,10 +66,10 @@ _PERCENT = alt.Axis(format="%")
 
 
 def _utilisation(rows: Sequence[Row]) -> Chart | None:
-    found = _history([row for row in rows if row["utilization"] is not None][:_LINES])
-    if len({point["at"] for point in found}) < 2:
+    points = _history([row for row in rows if row["utilization"] is not None][:_LINES])
+    if len({point["at"] for point in points}) < 2:
         return None
-    base = alt.Chart(_frame(found, "at"))
+    base = alt.Chart(_frame(points, "at"))
     lines = base.mark_line().encode(
         x=_time("at"),
         y=alt.Y("used:Q", title="of the limit", axis=_PERCENT),
@@ -79,12 +79,12 @@ def _utilisation(rows: Sequence[Row]) -> Chart | None:
 
 
 def _heat_map(rows: Sequence[Row]) -> Chart | None:
-    found = _history(rows[:_ROWS])
-    if not found:
+    points = _history(rows[:_ROWS])
+    if not points:
         return None
     colour = alt.Scale(scheme="orangered", domain=[0, 1], clamp=True)
     return (
-        alt.Chart(_frame(found, "at"))
+        alt.Chart(_frame(points, "at"))
         .mark_rect()
         .encode(
             x=alt.X("utcyearmonthdatehoursminutes(at):O", title="UTC", axis=alt.Axis(labelOverlap=True)),
@@ -96,7 +96,7 @@ def _heat_map(rows: Sequence[Row]) -> Chart | None:
 
 
 def _culprits(rows: Sequence[Row]) -> Chart | None:
-    found = [
+    points = [
         {
             "bucket": f"{row['quota_key']} of {_short(row['matched_entity'])} at broker {row['broker_id']}",
             "client": _client(row),
@@ -104,10 +104,10 @@ def _culprits(rows: Sequence[Row]) -> Chart | None:
         }
         for row in [row for row in rows if row["shared_with"] and row["group_usage"]][:_ROWS]
     ]
-    if not found:
+    if not points:
         return None
     return (
-        alt.Chart(_frame(found))
+        alt.Chart(_frame(points))
         .mark_bar()
         .encode(
             x=alt.X("share:Q", title="share of the usage", axis=_PERCENT),

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-MEMORY_WINDOWS = 10
-MARGIN = 0.05  # a level is left when the value is below its threshold by more than this
+from quota_metrics.levels.thresholds import MARGIN, MEMORY_WINDOWS
+
 LOOKBACK_WINDOWS = MEMORY_WINDOWS + 1  # windows to read before the first reported one
 
 

@@ -1,8 +1,8 @@
 """Resolves a client's quota and the bucket that shares it: Kafka's eight levels of precedence as one join.
 
-A client has at most one candidate rule per level of exporters.precedence.PRECEDENCE; the history of limits gives the
-times at which each was in force, and the most specific one wins (ClientQuotaManager.DefaultQuotaCallback). Clients are
-resolved once per change of a limit, not per window. Limits are few: they are broadcast.
+A client has at most one candidate rule per level of PRECEDENCE (quota_metrics.config.precedence); the history of limits
+gives the times at which each was in force, and the most specific one wins (ClientQuotaManager.DefaultQuotaCallback).
+Clients are resolved once per change of a limit, not per window. Limits are few: they are broadcast.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from exporters.model import DEFAULT_ENTITY
-from exporters.precedence import PRECEDENCE, Match
+from quota_metrics.config.precedence import PRECEDENCE, Named
+from quota_metrics.levels.thresholds import LARGEST_RATE
 
 _FOR_EVER_MS = 2**63 - 1
 _CLIENT = ("cluster", "quota_key", "user", "client_id")
@@ -21,7 +22,6 @@ _RULES_TYPE = (
     "rule_client_id:string,first_ms:bigint>>"
 )
 
-LARGEST_RATE = 1e15  # bytes per second; a limit above it counts as no limit
 NO_LIMIT = -1.0
 
 
@@ -150,14 +150,18 @@ def _candidates() -> Column:
     return F.array_compact(F.array(*levels))
 
 
-def _spelling(name: Column, match: Match) -> Column:
+def _spelling(name: Column, match: Named) -> Column:
     """The value of this dimension in quota_limits for a rule of this level."""
-    return {Match.EXACT: name, Match.DEFAULT: F.lit(DEFAULT_ENTITY), Match.ABSENT: F.lit("")}[match]
+    return {
+        Named.EXACT: name,
+        Named.DEFAULT: F.lit(DEFAULT_ENTITY),
+        Named.ABSENT: F.lit(""),
+    }[match]
 
 
-def _can_match(name: Column, match: Match) -> Column:
+def _can_match(name: Column, match: Named) -> Column:
     """False for an exact match of an empty name: in quota_limits '' means absent."""
-    return (name != "") & (name != DEFAULT_ENTITY) if match is Match.EXACT else F.lit(True)
+    return (name != "") & (name != DEFAULT_ENTITY) if match is Named.EXACT else F.lit(True)
 
 
 def _entity(user: Column, client_id: Column) -> Column:
@@ -175,4 +179,4 @@ def _bucket(name: Column, rank: Column, *, dimension: int) -> Column:
 
 def _names(rank: Column, *, dimension: int) -> Column:
     """Whether rules of this rank include the dimension."""
-    return rank.isin([rank for rank, level in enumerate(PRECEDENCE) if level[dimension] is not Match.ABSENT])
+    return rank.isin([rank for rank, level in enumerate(PRECEDENCE) if level[dimension] is not Named.ABSENT])

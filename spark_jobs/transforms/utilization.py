@@ -5,16 +5,18 @@ Quotas are per broker, and so is utilisation: the rate of all clients in the buc
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from exporters.model import UNKNOWN, QuotaKey
+from quota_metrics.levels import definition
+from quota_metrics.levels.thresholds import MEMORY_WINDOWS, Thresholds
 from spark_jobs.clickhouse.queries import BYTE_KEYS, INSTANCE_LOOKBACK_S, UTILIZATION_SCHEMA
 from spark_jobs.time_range import TimeRange
-from spark_jobs.transforms import hysteresis, severity
-from spark_jobs.transforms.thresholds import Thresholds
+from spark_jobs.transforms import hysteresis
 
 _CLIENT = ("cluster", "user", "client_id")
 # Sorts compare the first eight bytes of the first column without reading the row: a hash decides nearly all of them.
@@ -24,7 +26,8 @@ _SERIES = (*_HASHED_CLIENT, "source", "quota_key")
 _SOFTWARE = ("software_name", "software_version")
 
 RATE_WINDOW_S = 10  # the shortest time over which a broker with default settings measures a rate
-_TREND_WINDOWS = 3  # minimum windows for a trend
+_TREND_WINDOWS = 5  # of the last ten, for a trend
+_TREND_FIT = 0.7  # coefficient of determination: a start-up ramp followed by steady usage is no trend
 _TREND_REACH_S = 86_400  # a trend over minutes does not extend to tomorrow
 
 
@@ -42,10 +45,9 @@ def utilization(inputs: Inputs, when: TimeRange, thresholds: Thresholds) -> Data
     trend and hysteresis and are not returned."""
     # One shuffle serves all windows and joins below: the rows of a client stay together.
     usage = _hashed(inputs.usage.repartition(*_CLIENT))
-    measured = _trend(_measured(usage, when), when.window_ms)
-    worst = _worst_broker(measured).where(_worth_a_row())
-    steps = (thresholds.watch, thresholds.warn, thresholds.critical)
-    remembered = hysteresis.held(worst, _SERIES, "value", steps, when.window_ms)
+    measured = _trend(_measured(usage), when.window_ms)
+    worst = _worst_broker(measured, thresholds).where(definition.WORTH_A_ROW)
+    remembered = hysteresis.held(worst, _SERIES, "value", thresholds.steps, when.window_ms)
     reported = remembered.where(F.col("window_start_ms") >= when.from_ms)
     telemetry = _hashed(inputs.telemetry)
     with_telemetry = reported.join(telemetry, on=[*_HASHED_CLIENT, "window_start_ms"], how="left")
@@ -57,59 +59,48 @@ def _hashed(rows: DataFrame) -> DataFrame:
     return rows.withColumn(_HASH, F.xxhash64(*_CLIENT))
 
 
-def _measured(usage: DataFrame, when: TimeRange) -> DataFrame:
+def _measured(usage: DataFrame) -> DataFrame:
     """Adds utilisations, and `value`: the greater of them, from which the level is derived."""
-    elapsed_ms = F.least(F.lit(when.window_ms), F.lit(when.to_ms) - F.col("window_start_ms"))
-    shares = usage.withColumns(
-        {
-            "muted_share": F.col("muted_ms") / elapsed_ms,
-            "utilization": F.when(_is_measured(), _share("group_usage")),
-            "utilization_p95": F.when(_is_measured(), _share("group_p95")),
-        }
-    )
-    return shares.withColumn("value", F.greatest("utilization", "utilization_p95"))
+    shares = {"utilization": definition.UTILIZATION, "utilization_p95": definition.UTILIZATION_P95}
+    return _with(_with(usage, shares), {"value": definition.VALUE})
 
 
-def _share(rate: str) -> Column:
-    """Share of the limit; any usage exceeds a limit of 0."""
-    nothing_allowed = (F.col("limit") == 0) & (F.col(rate) > 0)
-    return F.when(nothing_allowed, float("inf")).otherwise(F.try_divide(rate, "limit"))
-
-
-def _is_measured() -> Column:
-    """For request_percentage and controller_mutation_rate the gateway sees only throttling: a rate of 0 means
-    unknown."""
-    return F.col("quota_key").isin(*BYTE_KEYS) | (F.col("group_usage") > 0) | (F.col("throttle_ms") == 0)
+def _with(rows: DataFrame, expressions: Mapping[str, str]) -> DataFrame:
+    """Adds columns by SQL expressions that do not refer to each other."""
+    return rows.withColumns({name: F.expr(expression) for name, expression in expressions.items()})
 
 
 def _trend(measured: DataFrame, window_ms: int) -> DataFrame:
     """Adds the trend of the last windows, and the seconds until the bucket reaches its limit if it continues; else
     null."""
-    reach = (1 - hysteresis.MEMORY_WINDOWS) * window_ms
+    reach = (1 - MEMORY_WINDOWS) * window_ms
     lately = Window.partitionBy(*_SERIES, "broker_id").orderBy("window_start_ms").rangeBetween(reach, 0)
-    slope = F.regr_slope(F.col("group_usage"), F.col("window_start_ms") / 1000).over(lately)
-    trend = measured.withColumns({"slope": slope, "windows": F.count("*").over(lately)})
-    eta_s = F.try_divide(F.greatest(F.col("limit") - F.col("group_usage"), F.lit(0.0)), F.col("slope"))
-    known = F.col("windows") >= _TREND_WINDOWS
+    used, at_s = F.col("group_usage"), F.col("window_start_ms") / 1000
+    trend = measured.withColumns(
+        {
+            "slope": F.regr_slope(used, at_s).over(lately),
+            "fit": F.regr_r2(used, at_s).over(lately),
+            "windows": F.count("*").over(lately),
+        }
+    )
+    known = (F.col("windows") >= _TREND_WINDOWS) & ((F.col("fit") >= _TREND_FIT) | (F.col("slope") == 0))
+    left = F.when(F.col("limit") > F.col("group_usage"), F.col("limit") - F.col("group_usage"))
+    left = left.when(F.col("limit").isNotNull(), F.lit(0.0))  # no limit, no time at which it is reached
     near = trend.withColumns(
         {
-            "eta_s": F.when(known & (F.col("slope") > 0), eta_s),
+            "eta_s": F.when(known & (F.col("slope") > 0), F.try_divide(left, F.col("slope"))),
             "trend_per_min": F.when(known, F.col("slope") * 60),
         }
     )
     return near.withColumn("eta_s", F.when(F.col("eta_s") <= _TREND_REACH_S, F.col("eta_s")))
 
 
-def _worst_broker(measured: DataFrame) -> DataFrame:
-    """Keeps the broker where the client is throttled, else closest to its limit, else muted longest, else the lowest
-    id."""
-    by_badness = Window.partitionBy(*_SERIES, "window_start_ms").orderBy(
-        (F.col("muted_share") >= severity.MUTED_SHARE).desc(),
-        F.col("value").desc_nulls_last(),
-        F.col("muted_ms").desc(),
-        F.col("broker_id").asc(),
-    )
-    return measured.withColumn("badness", F.row_number().over(by_badness)).where(F.col("badness") == 1)
+def _worst_broker(measured: DataFrame, thresholds: Thresholds) -> DataFrame:
+    """Keeps each client's worst broker."""
+    client = ", ".join((*_SERIES, "window_start_ms"))
+    order = definition.worst_broker_first(thresholds)
+    place = F.expr(f"row_number() OVER (PARTITION BY {client} ORDER BY {order})")
+    return measured.withColumn("place", place).where(F.col("place") == 1)
 
 
 def _burst_credit() -> Column:
@@ -117,11 +108,6 @@ def _burst_credit() -> Column:
     rate is that of the last 10 to 11 s (`Rate.windowSize`, quota.window.num = 11, quota.window.size.seconds = 1)."""
     left = F.greatest(F.col("limit") - F.col("group_last"), F.lit(0.0)) * RATE_WINDOW_S
     return F.when(F.col("limit").isNotNull(), left)  # greatest() ignores nulls
-
-
-def _worth_a_row() -> Column:
-    """Byte rates always; other quotas only if a limit exists or the client was throttled."""
-    return F.col("quota_key").isin(*BYTE_KEYS) | F.col("limit").isNotNull() | (F.col("muted_ms") > 0)
 
 
 def _sightings(instances: DataFrame) -> DataFrame:
@@ -165,7 +151,6 @@ def _of_direction(sender: str, receiver: str) -> Column:
 
 
 def _as_stored(seen: DataFrame, when: TimeRange, thresholds: Thresholds) -> DataFrame:
-    shared = F.col("shared_with") > 0
     instance_share = _of_direction("top_sender_share", "top_receiver_share")
     several = instance_share < 1
     named = seen.withColumns(
@@ -174,23 +159,55 @@ def _as_stored(seen: DataFrame, when: TimeRange, thresholds: Thresholds) -> Data
             "window_s": F.lit(when.window_s),
             "burst_credit": F.when(F.col("quota_key").isin(*BYTE_KEYS), _burst_credit()),
             "limit_known": (F.col("state") != "unknown").cast("int"),
-            "usage": F.col("usage_avg"),
+            "usage_avg": F.col("usage"),
             "throttle_ms_max": F.col("throttle_ms"),
             "throttled_s": F.col("muted_ms") / 1000,
             "client_throttle_ms_max": _client_throttle(),
             "request_latency_ms_max": F.col("request_latency_ms"),
             "queue_time_ms_max": F.col("queue_time_ms"),
-            "culprit_user": F.when(shared, F.col("greediest_user")).otherwise(""),
-            "culprit_client_id": F.when(shared, F.col("greediest_client_id")).otherwise(""),
-            "culprit_share": F.when(shared, F.try_divide("greediest_usage", "group_usage")),
             "instances": F.greatest("instances", F.lit(0)),  # size() of a null array is null or -1
             "busiest_instance": F.when(several, _of_direction("top_sender", "top_receiver")).otherwise(""),
             "busiest_instance_share": F.when(several, instance_share),
             "software_name": F.coalesce("software.software_name", F.lit(UNKNOWN)),
             "software_version": F.coalesce("software.software_version", F.lit(UNKNOWN)),
-            "level": severity.level(F.col("held")),
-            "instant_level": severity.level(severity.reached(F.col("value"), thresholds)),
             "complete": (F.col("window_start_ms") + when.window_ms <= when.to_ms).cast("int"),
         }
     )
-    return named.withColumn("reason", severity.reason(thresholds)).to(UTILIZATION_SCHEMA)
+    decided = _with(
+        _with(named, {"reached": definition.reached(thresholds), "rule": definition.RULE}),
+        {
+            "level": definition.level("held", thresholds),
+            "instant_level": definition.level("reached", thresholds),
+            "culprit_user": definition.CULPRIT_USER,
+            "culprit_client_id": definition.CULPRIT_CLIENT_ID,
+            "culprit_share": definition.CULPRIT_SHARE,
+            "impact": _impact(),
+            "impact_reason": _impact_reason(),
+        },
+    )
+    return _with(decided, {"reason": definition.reason(thresholds)}).to(UTILIZATION_SCHEMA)
+
+
+# What the client itself reports: throttling, and the instance with most of the usage where one dominates.
+_MOST = 0.5
+
+
+def _impact() -> str:
+    """Whether the throttling reaches the client: `unknown` without telemetry, `delayed` when it reports throttling."""
+    reports = "produce_throttle_ms IS NULL AND fetch_throttle_ms IS NULL AND request_latency_ms IS NULL"
+    return definition.case((reports, "'unknown'"), ("client_throttle_ms_max > 0", "'delayed'"), otherwise="'none'")
+
+
+def _impact_reason() -> str:
+    kinds = {QuotaKey.PRODUCER_BYTE_RATE: "produce throttle", QuotaKey.CONSUMER_BYTE_RATE: "fetch throttle"}
+    kind = definition.case(
+        *((f"quota_key = '{key}'", f"'{name}'") for key, name in kinds.items()), otherwise="'throttle'"
+    )
+    ms = definition.duration("client_throttle_ms_max")
+    felt = definition.case(
+        ("client_throttle_ms_max > 0", definition.concat("'client felt '", kind, "' '", ms)), otherwise="''"
+    )
+    share = definition.rounded("busiest_instance_share * 100")
+    text = definition.concat("'instance '", "busiest_instance", "' reports '", share, "' % of its bytes'")
+    instance = definition.case((f"busiest_instance_share >= {_MOST!r}", text), otherwise="''")
+    return f"concat_ws('; ', nullif({felt}, ''), nullif({instance}, ''))"

@@ -1,0 +1,114 @@
+"""The reports of all jobs but quota-headroom: tables of rows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import pyarrow as pa
+
+from spark_jobs.reports.report import Row, rows_report
+
+_MOMENT = pa.timestamp("ms", "UTC")
+_FORECAST_TYPES: dict[str, pa.DataType] = {
+    "cluster": pa.string(),
+    "source": pa.string(),
+    "quota_key": pa.string(),
+    "user": pa.string(),  # the metric tags of the bucket
+    "client_id": pa.string(),
+    "broker_id": pa.int32(),
+    "made_at": _MOMENT,
+    "limit": pa.float64(),
+    "utilization": pa.float64(),  # p95 of the newest five minutes
+    "hits_limit_at": _MOMENT,
+    "earliest": _MOMENT,
+    "latest": _MOMENT,
+    "confidence": pa.float64(),
+    "p10": pa.list_(pa.float64()),  # utilisation per five minutes, starting at made_at
+    "p50": pa.list_(pa.float64()),
+    "p90": pa.list_(pa.float64()),
+    "reason": pa.string(),
+}
+FORECAST_COLUMNS = pa.schema(_FORECAST_TYPES)
+FORECAST_STORED = pa.schema({**_FORECAST_TYPES, "run_id": pa.string()})
+
+
+def _plots(rows: Sequence[Row]) -> Mapping[str, str]:
+    from spark_jobs.reports.plots import forecast_plots  # takes seconds to import
+
+    return forecast_plots(rows)
+
+
+FORECAST = rows_report(
+    "When quotas are reached",
+    FORECAST_COLUMNS,
+    ("cluster", "quota_key", "user", "client_id", "broker_id", "utilization", "hits_limit_at", "confidence", "reason"),
+    _plots,
+)
+
+_FIGURES = ("precision", "recall", "brier")
+_SCORES = [f"{figure}_{lead}m" for figure in _FIGURES for lead in (5, 30)]
+_BACKTEST_TYPES: dict[str, pa.DataType] = {
+    "method": pa.string(),
+    "forecasts": pa.int64(),
+    **dict.fromkeys((*_SCORES, "lead_error_min", "pinball", "coverage"), pa.float64()),
+}
+BACKTEST_COLUMNS = pa.schema(_BACKTEST_TYPES)
+BACKTEST = rows_report("How good the forecasts were", BACKTEST_COLUMNS, BACKTEST_COLUMNS.names)
+
+_SHARES = ("utilization_mean", "utilization_p95", "utilization_p99", "utilization_peak", "growth_per_week")
+_CAPACITY_TYPES: dict[str, pa.DataType] = {
+    "cluster": pa.string(),
+    "source": pa.string(),
+    "quota_key": pa.string(),
+    "user": pa.string(),  # the metric tags of the bucket
+    "client_id": pa.string(),
+    "broker_id": pa.int32(),  # the busiest one
+    "made_at": _MOMENT,
+    "from_time": _MOMENT,
+    "to_time": _MOMENT,
+    "matched_entity": pa.string(),
+    "limit": pa.float64(),
+    **dict.fromkeys((*_SHARES, "throttled_share"), pa.float64()),
+    "verdict": pa.string(),
+    "suggested_limit": pa.float64(),
+    "throttled_before": pa.float64(),
+    "throttled_after": pa.float64(),
+    # what-if: for how many seconds these clients were throttled, and would have been under the suggested limit
+    "replay_users": pa.list_(pa.string()),
+    "replay_client_ids": pa.list_(pa.string()),
+    "replay_before_s": pa.list_(pa.float64()),
+    "replay_after_s": pa.list_(pa.float64()),
+    "command": pa.string(),
+}
+CAPACITY_COLUMNS = pa.schema(_CAPACITY_TYPES)
+CAPACITY_STORED = pa.schema({**_CAPACITY_TYPES, "run_id": pa.string()})
+CAPACITY = rows_report(
+    "Capacity of quotas",
+    CAPACITY_COLUMNS,
+    (
+        *("cluster", "quota_key", "user", "client_id", "broker_id", "limit", "utilization_mean", "utilization_p99"),
+        *("growth_per_week", "throttled_share", "verdict", "suggested_limit"),
+        *("replay_client_ids", "replay_before_s", "replay_after_s", "command"),
+    ),
+)
+
+_MICROSECOND = pa.timestamp("us", "UTC")
+_INVENTORY_TYPES: dict[str, pa.DataType] = {
+    "cluster": pa.string(),
+    "user": pa.string(),
+    "client_id": pa.string(),
+    "status": pa.string(),  # known issue, silent, no telemetry, gone, reports
+    "instances": pa.int32(),
+    "instances_open": pa.int32(),  # instances that have not terminated
+    "software": pa.string(),
+    "known_issue": pa.string(),
+    "last_push": _MICROSECOND,
+    "last_traffic": _MICROSECOND,
+    "pushes": pa.int64(),
+    "points": pa.int64(),
+    "share_of_points": pa.float64(),  # of the cluster
+    "series": pa.int64(),
+    "costliest_metric": pa.string(),
+}
+INVENTORY_COLUMNS = pa.schema(_INVENTORY_TYPES)
+INVENTORY = rows_report("Clients", INVENTORY_COLUMNS, INVENTORY_COLUMNS.names)
