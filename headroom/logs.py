@@ -9,8 +9,23 @@ from collections import Counter
 
 import structlog
 
+LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
+_least = [logging.INFO]  # of this process
 
-def configure_logging(level: int = logging.INFO) -> None:
+
+def set_level(name: str) -> None:
+    """The least level that is logged from now on, one of LEVELS."""
+    _least[0] = LEVELS[name]
+
+
+def _of_level(_logger: object, method: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
+    """Drops entries below the level in force. Loggers are cached with their class, so the class cannot decide it."""
+    if LEVELS.get(method, logging.ERROR) < _least[0]:
+        raise structlog.DropEvent
+    return event
+
+
+def configure_logging() -> None:
     """Must be called once per process, before the first log entry."""
     terminal = sys.stderr.isatty()
     renderer: structlog.typing.Processor = (
@@ -18,12 +33,13 @@ def configure_logging(level: int = logging.INFO) -> None:
     )
     structlog.configure(
         processors=[
+            _of_level,
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
             structlog.processors.format_exc_info,
             renderer,
         ],
-        wrapper_class=structlog.make_filtering_bound_logger(level),
+        wrapper_class=structlog.make_filtering_bound_logger(logging.DEBUG),
         logger_factory=structlog.PrintLoggerFactory(file=sys.stderr),
         cache_logger_on_first_use=True,
     )

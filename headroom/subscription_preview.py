@@ -7,14 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
-from functools import partial
 from typing import Any, Final
 from uuid import UUID
 
-from exporters.clickhouse.reader import Nodes, Row, read_rows
-from telemetry.rules.java.hash import uuid_text
-from telemetry.rules.java.regex import MAX_SUBJECT_CHARS
-from telemetry.rules.subscription_config import ALL_METRICS, DEFAULT_INTERVAL_MS, Subscription
+from exporters.clickhouse.client import ClickHouse, Row
+from telemetry.subscriptions.java.hash import uuid_text
+from telemetry.subscriptions.java.regex import MAX_SUBJECT_CHARS
+from telemetry.subscriptions.subscription import ALL_METRICS, DEFAULT_INTERVAL_MS, Subscription
 
 # Points per push with all metrics, for clients that sent none; observed with Java 4.3 and librdkafka 2.16.
 JAVA_POINTS: Final = 110
@@ -22,7 +21,6 @@ LIBRDKAFKA_POINTS: Final = 15
 OTHER_POINTS: Final = 10
 
 _ALL: Final = 2**32 - 1
-_TIMEOUT_S: Final = 30.0
 _MAX_BYTES: Final = 1 << 30
 _NOT_STORED = frozenset({"client_source_port", "listener"})
 
@@ -51,7 +49,7 @@ WITH known AS
 (
     SELECT cluster, client_instance_id, client_id, principal, software_name, software_version, source_address,
            points > 0 AS sent
-    FROM headroom.client_instances FINAL
+    FROM client_instances FINAL
     WHERE last_seen >= fromUnixTimestamp64Milli({{since_ms:Int64}}) AND terminated = 0
     ORDER BY cluster, principal, client_id, client_instance_id
     LIMIT {{most:UInt32}}
@@ -70,7 +68,7 @@ FROM
     FROM known AS i
     LEFT JOIN (
         SELECT cluster, client_instance_id, uniqExact(series_id) AS wanted
-        FROM headroom.series
+        FROM series
         WHERE last_seen >= fromUnixTimestamp64Milli({{since_ms:Int64}})
           AND ({{all:Bool}} OR arrayExists(p -> startsWith(metric, p), {{prefixes:Array(String)}}))
         GROUP BY cluster, client_instance_id
@@ -121,10 +119,10 @@ class Preview:
 
 
 def preview_of(
-    subscription: Subscription, store: Nodes, since_ms: int, *, most: int = _ALL, shown: int = _ALL
+    subscription: Subscription, clickhouse: ClickHouse, since_ms: int, *, most: int = _ALL, shown: int = _ALL
 ) -> Preview:
     """Examines the client instances seen in the given time, at most `most`. Raises ConnectionError."""
-    groups = _groups(subscription, store, since_ms, most, shown)
+    groups = _groups(subscription, clickhouse, since_ms, most, shown)
     matching = [group for group in groups if group["is_match"]]
     clients = sorted((client for group in matching for client in _clients(group, subscription)), key=_order)
     return Preview(
@@ -136,7 +134,7 @@ def preview_of(
     )
 
 
-def _groups(subscription: Subscription, store: Nodes, since_ms: int, most: int, shown: int) -> Sequence[Row]:
+def _groups(subscription: Subscription, clickhouse: ClickHouse, since_ms: int, most: int, shown: int) -> Sequence[Row]:
     patterns = [(key, pattern) for key, pattern in subscription.match.items() if key not in _NOT_STORED]
     conditions = [
         f"match(substringUTF8({_SUBJECTS[key]}, 1, {MAX_SUBJECT_CHARS}), {{pattern{number}:String}})"
@@ -151,7 +149,7 @@ def _groups(subscription: Subscription, store: Nodes, since_ms: int, most: int, 
         **{f"pattern{number}": pattern.re2 for number, (_, pattern) in enumerate(patterns)},
     }
     sql = _QUERY.format(condition=" AND ".join(conditions) or "true")
-    return store.ask(partial(read_rows, sql=sql, parameters=parameters, timeout_s=_TIMEOUT_S, max_bytes=_MAX_BYTES))
+    return clickhouse.rows(sql, parameters, max_bytes=_MAX_BYTES)
 
 
 def _points(group: Row, subscription: Subscription) -> int:

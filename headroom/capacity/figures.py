@@ -50,7 +50,7 @@ class Figures(BaseModel):
     row_bytes: Cost  # of a point on disk, merged, one replica
     series_hour_bytes: Cost  # more for each series and hour: the columns that identify the series
     instance_bytes: Cost  # of the network process, for each client instance
-    head_bytes: Cost  # more for each instance whose request head is remembered (telemetry.gateway.push_fast_path)
+    head_bytes: Cost  # more for each instance whose request head is remembered (telemetry.gateway.connection)
     connection_bytes: Cost  # for each pair of connections, client's and broker's
     series_bytes: Cost  # of ClickHouse's memory, for each series
     network_idle: Cost  # cores, when idle

@@ -12,14 +12,14 @@ _US_PER_S = 1e6
 _DAY_S = 86_400
 _RECORD_HEAD_BYTES = 120  # of a push in the spool, besides its payload
 _BATCH_RECORDS = 20_000  # store.batch_records
-_BATCH_ROWS = 1_000_000  # telemetry.ingest.decoded_batch
-_MANY_POINTS_S = 100_000  # telemetry.ingest.batch_interval: from here on a batch is collected for twice as long
+_BATCH_ROWS = 1_000_000  # telemetry.ingest.ingester
+_MANY_POINTS_S = 100_000  # headroom.server.processes.storage_process: a batch is collected for twice as long
 _USAGE_ROW_BYTES = 12  # on disk: repeated keys and slowly moving rates
 _SERIES_REWRITTEN_AFTER_S = 3600.0  # telemetry.ingest.ingester describes each series again
 _ROLLUPS_AN_HOUR = 12.0  # store.rollup_ms
 _SERIES_PER_SLICE = 1_000_000  # telemetry.ingest.rollups computes an hour in slices
 _ROLLUP_SHARE = 0.05  # of the time that telemetry.ingest.rollups may take
-_HEADS = 65_536  # telemetry.gateway.push_fast_path remembers, besides one for each connection
+_HEADS = 65_536  # telemetry.gateway.connection remembers, besides one for each connection
 _FRAME_BYTES = 16_384  # of a Kafka request, unless the workload says otherwise
 
 

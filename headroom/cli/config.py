@@ -1,7 +1,8 @@
-"""`headroom config check | show | reference`: validates, prints and documents the settings."""
+"""`headroom config check | show | reference | reload`: validates, prints, documents and reloads the settings."""
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,6 +12,7 @@ app = typer.Typer(help="Check, show and explain the settings of `headroom serve`
 
 _File = Annotated[Path | None, typer.Option("--config", help="YAML file; HEADROOM_* variables override it.")]
 _MASK = "********"
+_RELOAD_NS = 60_000_000_000
 
 
 def _loaded(file: Path | None) -> Any:
@@ -62,6 +64,67 @@ def reference(
         typer.echo(as_markdown(), nl=False)
     else:
         raise typer.BadParameter(f"{output!r} is not markdown or json")
+
+
+@app.command()
+def reload(
+    data: Annotated[Path, typer.Option(metavar="DIR", help="Data directory of the running `headroom serve`.")] = Path(
+        "headroom-data"
+    ),
+) -> None:
+    """Tells `headroom serve` to read its settings again, as SIGHUP does; prints what changed and what needs a restart.
+
+    Exit 1 when it does not run or the new settings have faults, which are printed: then nothing changes.
+    """
+    result = _reloaded(data)
+    for name in result["reloaded"]:
+        typer.echo(f"reloaded: {name}")
+    for name in result["needs_restart"]:
+        typer.echo(f"needs a restart: {name}")
+    for fault in result["faults"]:
+        typer.echo(f"headroom: {fault}", err=True)
+    if result["faults"]:
+        raise typer.Exit(1)
+
+
+def _reloaded(data: Path) -> dict[str, Any]:
+    """The result, which the process writes next to its lock."""
+    import fcntl
+    import os
+    import signal
+    import time
+
+    import orjson
+
+    from headroom.server.reload import RESULT
+
+    try:
+        with (data / "lock").open() as lock:
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        raise _failed(f"no headroom serves {data}")
+    except BlockingIOError:
+        pid = int((data / "lock").read_text().strip() or 0)
+    except OSError as exc:
+        raise _failed(f"{data}: {exc.strerror}") from exc
+    if pid <= 1:  # 0 would signal this command's own group
+        raise _failed(f"{data / 'lock'} names no process")
+    began_ns = time.time_ns()
+    try:
+        os.kill(pid, signal.SIGHUP)
+    except OSError as exc:
+        raise _failed(f"process {pid}: {exc.strerror}") from exc
+    while time.time_ns() < began_ns + _RELOAD_NS:
+        time.sleep(0.05)
+        with suppress(OSError):
+            result: dict[str, Any] = orjson.loads((data / RESULT).read_bytes())
+            if result["pid"] == pid and result["at_ns"] > began_ns:
+                return result
+    raise _failed(f"process {pid} does not answer; its log says why")
+
+
+def _failed(message: str) -> typer.Exit:
+    typer.echo(f"headroom: {message}", err=True)
+    return typer.Exit(1)
 
 
 def _plain(value: Any) -> Any:

@@ -22,10 +22,11 @@ from headroom.cli.live import run_share
 from headroom.clock import now_ms
 from headroom.config.types import parse_address
 from headroom.errors import ArgumentError
-from quota_metrics.kafka.admin import Cluster, KafkaAdmin, Node
+from quota_metrics.kafka.admin import KafkaAdmin
+from quota_metrics.kafka.client_metrics import read_subscriptions
+from quota_metrics.kafka.cluster import Cluster, Node
 from quota_metrics.kafka.errors import ClusterError, NotKafkaError, RefusedError, check
-from telemetry.gateway.broker_names import BrokerNames, BrokerNamesError
-from telemetry.rules.cluster_subscriptions import read_subscriptions
+from telemetry.gateway.broker_ports import BrokerNames, BrokerNamesError
 
 app = typer.Typer(help="The gateway in front of a cluster.", no_args_is_help=True)
 
@@ -42,7 +43,7 @@ class Finding(NamedTuple):
     advice: str = ""
 
 
-class Listener(NamedTuple):
+class PlannedListener(NamedTuple):
     """A gateway's listener as it is planned: its address, and the names that clients are sent to."""
 
     host: str
@@ -109,7 +110,7 @@ def share_command(
         run_share(http, {"cluster": cluster, "user": user, "client_id": client_id})
 
 
-def _listener(listen: str | None, advertised_host: str | None, broker_names: str | None) -> Listener | None:
+def _listener(listen: str | None, advertised_host: str | None, broker_names: str | None) -> PlannedListener | None:
     if listen is None:
         if advertised_host or broker_names:
             raise ArgumentError("--advertised-host and --broker-names need --listen")
@@ -121,10 +122,10 @@ def _listener(listen: str | None, advertised_host: str | None, broker_names: str
         raise ArgumentError(f"--broker-names {exc}") from exc
     except ValueError as exc:
         raise ArgumentError(f"--listen {exc}") from exc
-    return Listener(parsed["host"], parsed["port"], advertised_host, names)
+    return PlannedListener(parsed["host"], parsed["port"], advertised_host, names)
 
 
-async def _findings(admin: KafkaAdmin, listener: Listener | None) -> list[Finding]:
+async def _findings(admin: KafkaAdmin, listener: PlannedListener | None) -> list[Finding]:
     """Raises ClusterError when no broker answers at all."""
     cluster = await admin.start()
     found = [Finding(True, f"cluster {cluster.cluster_id}: {len(cluster.nodes)} brokers")]
@@ -134,9 +135,7 @@ async def _findings(admin: KafkaAdmin, listener: Listener | None) -> list[Findin
         found.append(await _answers(admin, node))
     found.append(await _right("client quotas can be read", admin.describe_client_quotas, "DescribeConfigs"))
     found.append(
-        await _right(
-            "client metrics subscriptions can be read", lambda: read_subscriptions(admin.send, check), "DescribeConfigs"
-        )
+        await _right("client metrics subscriptions can be read", lambda: read_subscriptions(admin), "DescribeConfigs")
     )
     found.append(await _right("the cluster's clock can be read", partial(_clock_skew_ms, admin), "Describe"))
     if found[-1].ok:
@@ -206,7 +205,7 @@ def _clocks(skew_ms: float) -> Finding:
     )
 
 
-def _ports(listener: Listener, cluster: Cluster) -> Iterator[Finding]:
+def _ports(listener: PlannedListener, cluster: Cluster) -> Iterator[Finding]:
     host = listener.host
     for number, purpose in listener.ports(cluster).items():
         what = f"port {number}, which {purpose}, is free on {host}"

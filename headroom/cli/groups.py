@@ -17,8 +17,8 @@ class Group(NamedTuple):
 
 
 GROUPS = {
-    # The module adds its command to the app of quotas/commands.py.
-    "quotas": Group("headroom.cli.quotas.what_if", "Client quotas: show, resolve and change them, simulate changes."),
+    # The module and the one that it imports add their commands to the app of quotas/commands.py.
+    "quotas": Group("headroom.cli.quotas.as_code", "Client quotas: show, resolve and change them, simulate changes."),
     "subscriptions": Group(
         "headroom.cli.subscriptions.commands",
         "Telemetry subscriptions: which metrics clients are asked for, how often.",
@@ -27,8 +27,11 @@ GROUPS = {
     "spool": Group("headroom.cli.spool", "The spool between the network processes and the store."),
     "plan": Group("headroom.cli.plan", "Gateways, cores, memory, disk and network for N clients."),
     "gateway": Group("headroom.cli.gateway", "Check a cluster for a gateway; share of traffic that passes it."),
+    "cluster": Group(
+        "headroom.cli.cluster_facts", "The cluster: versions, quota windows, callback class, limits per address."
+    ),
     "config": Group("headroom.cli.config", "Settings of headroom serve: check, show, explain."),
-    "job": Group("headroom.cli.job", "Spark jobs over the collected data."),
+    "job": Group("spark_jobs.cli", "Spark jobs over the collected data."),
 }
 
 

@@ -22,10 +22,10 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from exporters.amounts import duration_text, rate_text, share_text
 from exporters.printable import printable, shortened
 from headroom.cli.output.tables import print_table
 from headroom.errors import ArgumentError
+from quota_metrics.amounts import duration_text, rate_text, share_text
 
 Row = dict[str, Any]
 
@@ -85,8 +85,11 @@ def _token() -> str:
     return token
 
 
-def run_top(address: str, query: Mapping[str, str], interval_s: float, *, once: bool) -> int:
-    """Refreshes until Ctrl-C; prints one table without a terminal or with `once`."""
+def run_top(address: str, query: Mapping[str, str], interval_s: float, *, once: bool, as_json: bool = False) -> int:
+    """Refreshes until Ctrl-C; prints one table without a terminal or with `once`, or the rows of the API as JSON."""
+    if as_json:
+        typer.echo(orjson.dumps(ask(address, "/api/v1/headroom", query), option=orjson.OPT_INDENT_2).decode())
+        return 0
     console = Console()
     if once or not console.is_terminal:
         print_table(_HEADINGS, [_cells(row) for row in ask(address, "/api/v1/headroom", query)], numbers=_NUMBERS)
@@ -98,7 +101,7 @@ def run_top(address: str, query: Mapping[str, str], interval_s: float, *, once: 
 
 
 def run_status(address: str) -> int:
-    """Prints readiness, lag and drops. Returns 0, or 1 when something is late or dropped."""
+    """Prints readiness, lag and drops. Returns 0, or 1 when something is late, dropped or degraded."""
     status = ask(address, "/api/v1/status", {})
     faults = status_faults(status)
     values = [row for row in status["metrics"] if row["value"] and not row["name"].endswith(("_bucket", "_created"))]
@@ -107,7 +110,7 @@ def run_status(address: str) -> int:
         [(row["name"], row["labels"], f"{row['value']:g}") for row in values],
         numbers=("value",),
     )
-    for fault in faults or ["ready: nothing is late or dropped"]:
+    for fault in faults or ["ready: nothing is late, dropped or degraded"]:
         typer.echo(fault)
     return 1 if faults else 0
 
@@ -137,6 +140,8 @@ def run_share(address: str, query: Mapping[str, str]) -> int:
 def status_faults(status: Row) -> list[str]:
     """Problems for an operator to look at, one per line."""
     faults = [] if status["ready"] else [f"not ready: {status['reason']}"]
+    faults += [f"degraded: {printable(text)}" for text in status["degraded"]]
+    faults += [f"not metered: {row['exchanges']} exchanges of {printable(row['payer'])}" for row in status["left_out"]]
     losses = (row for row in status["metrics"] if row["value"] > 0 and _is_loss(row["name"]))
     return faults + [f"{row['name']}{{{row['labels']}}} is {row['value']:g}" for row in losses]
 

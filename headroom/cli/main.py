@@ -11,13 +11,15 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
 from headroom.cli.groups import LazyGroups
 from headroom.cli.http_address import HttpAddress
+from headroom.cli.output.forms import Output
 from headroom.extras import missing_extra
 
 _OUTPUT_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -133,7 +135,8 @@ def _serve(config: Path | None, flags: dict[str, Any]) -> int:
     from headroom.server.app import run
 
     try:
-        return run(load(config, flags))
+        again = partial(load, config, flags)
+        return run(again(), again)
     except ConfigError as exc:
         for fault in exc.faults:
             fail(fault)
@@ -165,13 +168,16 @@ def top(
     client_id: Annotated[str, typer.Option(help="This client id only.")] = "",
     interval: Annotated[float, typer.Option(min=0.5, help="Seconds between refreshes.")] = 2.0,
     once: Annotated[bool, typer.Option("--once", help="Print one table and exit; the default in a pipe.")] = False,
+    output: Annotated[
+        Literal[Output.TABLE, Output.JSON], typer.Option(help="A table, or the rows of the API as JSON, once.")
+    ] = Output.TABLE,
 ) -> None:
     """Show clients near a limit, refreshed until Ctrl-C."""
     from headroom.cli.live import run_top
 
     query = {"cluster": cluster, "level": level, "user": user, "client_id": client_id}
     with _asks_serve():
-        raise typer.Exit(run_top(http, query, interval, once=once))
+        raise typer.Exit(run_top(http, query, interval, once=once, as_json=output is Output.JSON))
 
 
 @app.command()

@@ -7,11 +7,11 @@ from typing import Annotated, Literal
 
 import typer
 
-from exporters.amounts import bytes_text
 from headroom.capacity.figures import Figures, load_figures
 from headroom.capacity.model import Line, Workload, plan
 from headroom.cli.output.forms import Output
 from headroom.cli.output.tables import print_table
+from quota_metrics.amounts import bytes_text
 
 app = typer.Typer()
 

@@ -18,7 +18,7 @@ from headroom.cli.output.forms import Output
 from headroom.config.settings import SpoolConfig
 from headroom.errors import ArgumentError
 from telemetry.ingest.counts import REPLAY_WRITER
-from telemetry.ingest.quarantine_reader import Held, held
+from telemetry.ingest.quarantine import Held, held
 
 app = typer.Typer(help="Pushes that could not be stored: list, show, replay.", no_args_is_help=True)
 
@@ -100,7 +100,7 @@ def replay(
 def _write_to_spool(directory: Path, pushes: Sequence[Push]) -> None:
     """All or none; durable when it returns. Raises OSError, ArgumentError when the spool is full."""
     limits = SpoolConfig()
-    spool = SpoolWriter(directory, REPLAY_WRITER, segment_bytes=limits.segment_bytes, max_bytes=limits.max_bytes)
+    spool = SpoolWriter(directory, REPLAY_WRITER, segment_bytes=limits.segment_bytes, max_bytes=limits.push_share)
     try:
         records = [_record(push) for push in pushes]
         spool.reserve(sum(map(len, records)), len(records))  # else those that fit would be sent by each attempt

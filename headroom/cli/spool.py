@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated, Literal
 
 import orjson
 import typer
@@ -11,9 +11,16 @@ from exporters.model import DropReason, RecordKind
 from exporters.printable import printable
 from exporters.spool.positions import State, read_state
 from exporters.spool.reader import SpoolReader
-from exporters.spool.records import decode_instance, decode_limits, decode_push, decode_usage
-from exporters.spool.segment_format import Record, scan
-from exporters.spool.segment_reader import waiting_segments
+from exporters.spool.records import (
+    Record,
+    decode_facts,
+    decode_instance,
+    decode_limits,
+    decode_push,
+    decode_usage,
+    scan,
+)
+from exporters.spool.waiting import WaitingSegment, waiting_segments
 from headroom.cli.data_directory import DEFAULT_DATA, Data, one_line_errors, time_text
 from headroom.cli.output.forms import Output
 from headroom.errors import ArgumentError
@@ -25,17 +32,6 @@ _READ_BYTES = 16 << 20
 _NO_SUCH_SEGMENT = "no segment of the spool is called {!r}: see `headroom spool status`"
 
 
-class _Segment(NamedTuple):
-    """A line of `status`."""
-
-    segment: str
-    writer: str
-    records: int
-    bytes: int
-    position: int
-    being_written: bool
-
-
 @app.command()
 def status(
     data: Data = DEFAULT_DATA,
@@ -44,7 +40,7 @@ def status(
     """Show segments with records that are not stored yet, and totals so far. `serve` may be running."""
     with one_line_errors(data):
         state = read_state(data / "spool")
-        segments = [_Segment(*one) for one in waiting_segments(data / "spool", state.positions)]
+        segments = list(waiting_segments(data / "spool", state.positions))
     if output is Output.JSON:
         typer.echo(orjson.dumps(_document(state, segments), option=orjson.OPT_INDENT_2).decode())
         return
@@ -67,12 +63,12 @@ def inspect(
     """Show the next records of a segment: kind, size, time and sender; payloads are not decoded."""
     with one_line_errors(data):
         state = read_state(data / "spool")
-        found = {one[0]: one for one in waiting_segments(data / "spool", state.positions)}
+        found = {one.segment: one for one in waiting_segments(data / "spool", state.positions)}
         if segment not in found:
             raise ArgumentError(_NO_SUCH_SEGMENT.format(segment))
         mark = int(segment.split("-")[2], 16)
         with (data / "spool" / segment).open("rb") as file:
-            file.seek(found[segment][4])
+            file.seek(found[segment].position)
             for record in scan(file.read(_READ_BYTES), mark, records).records:
                 typer.echo(_line(record))
 
@@ -99,7 +95,7 @@ def skip(
     typer.echo(f"{len(batch.records)} records in {batch.end - batch.start} bytes dropped")
 
 
-def _document(state: State, segments: list[_Segment]) -> dict[str, object]:
+def _document(state: State, segments: list[WaitingSegment]) -> dict[str, object]:
     return {
         "segments": [one._asdict() for one in segments],
         "begun": state.intent,
@@ -124,6 +120,8 @@ def _facts(kind: RecordKind, body: bytes) -> str:
         return f"{len(decode_usage(body))} rows"
     if kind is RecordKind.LIMITS:
         return f"{len(decode_limits(body))} rows"
+    if kind is RecordKind.FACTS:
+        return f"{len(decode_facts(body))} rows"
     if kind is RecordKind.INSTANCE:
         seen = decode_instance(body)
         return f"{time_text(seen.seen_at_ms)} {printable(seen.connection.principal)} {printable(seen.client_id)}"

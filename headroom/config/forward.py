@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, Field, SecretStr, model_validator
 
 from headroom.config.types import Bytes, Millis, Section, parse_http_url
-from telemetry.forward.selection import Selection
+from telemetry.forward.selection import ForwardSelection
 
 _HEADER = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _HTTP_PATH = "/v1/metrics"
@@ -27,25 +27,40 @@ def _endpoint(value: str) -> str:
 class ForwardConfig(Section):
     """Forwards what clients push to an OTLP endpoint. Off without `endpoint`."""
 
-    endpoint: Annotated[str, AfterValidator(_endpoint)] | None = (
-        None  # http(s)://host[:port][/path]; none: no forwarding
+    endpoint: Annotated[str, AfterValidator(_endpoint)] | None = Field(
+        default=None, description="http(s)://host[:port][/path]; none: no forwarding"
     )
-    protocol: Literal["grpc", "http"] = "grpc"  # OTLP/gRPC (`grpc`), or OTLP/HTTP with protobuf (`http`)
-    headers: dict[str, SecretStr] = Field(default_factory=dict)  # headers of each request, for example authorization
-    ca: Path | None = None  # CA of the endpoint's certificate, PEM; by default the system's CAs
-    certificate: Path | None = None  # client certificate for the endpoint, PEM
-    private_key: Path | None = None  # private key of `certificate`, PEM
-    compression: Literal["none", "gzip", "zstd"] = "gzip"  # compression of requests; zstd with HTTP only
-    timeout_ms: Millis = 10_000  # timeout of a request
-    # forwarded metrics: prefixes of metric names separated by commas, as in a subscription; `*`: all
-    metrics: str = "*"
-    match: str = ""  # forwarded clients: key=pattern pairs separated by commas, as in a subscription; empty: all
-    # spool kept for a receiver that does not answer; the oldest records are dropped first
-    max_lag_bytes: Bytes = 1_073_741_824
+    protocol: Literal["grpc", "http"] = Field(
+        default="grpc", description="OTLP/gRPC (`grpc`), or OTLP/HTTP with protobuf (`http`)"
+    )
+    headers: dict[str, SecretStr] = Field(
+        default_factory=dict, description="Headers of each request, for example authorization"
+    )
+    ca: Path | None = Field(
+        default=None, description="CA of the endpoint's certificate, PEM; by default the system's CAs"
+    )
+    certificate: Path | None = Field(default=None, description="Client certificate for the endpoint, PEM")
+    private_key: Path | None = Field(default=None, description="Private key of `certificate`, PEM")
+    compression: Literal["none", "gzip", "zstd"] = Field(
+        default="gzip", description="Compression of requests; zstd with HTTP only"
+    )
+    timeout_ms: Millis = Field(default=10_000, description="Timeout of a request")
+    metrics: str = Field(
+        default="*",
+        description="Forwarded metrics: prefixes of metric names separated by commas, as in a subscription; `*`: all",
+    )
+    match: str = Field(
+        default="",
+        description="Forwarded clients: key=pattern pairs separated by commas, as in a subscription; empty: all",
+    )
+    max_lag_bytes: Bytes = Field(
+        default=1_073_741_824,
+        description="Spool kept for a receiver that does not answer; the oldest records are dropped first",
+    )
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
-        Selection(self.metrics, self.match)
+        ForwardSelection(self.metrics, self.match)
         if (self.certificate is None) != (self.private_key is None):
             raise ValueError("certificate and private_key need each other")
         if (self.ca or self.certificate) and not (self.endpoint or "").startswith("https:"):

@@ -17,23 +17,46 @@ class ListenerSettings(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    security_protocol: SecurityProtocol = "PLAINTEXT"  # protocol of clients: PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL
-    # certificate with its chain, PEM, or a PKCS12 key store; all tls_* files are read again when they change
-    tls_certificate: Path | None = None
-    tls_key: Path | None = None  # private key without password, PEM, unless tls_certificate holds it
-    tls_keystore_password_file: Path | None = None  # file of the password of that key store
-    tls_client_ca: Path | None = None  # CA of client certificates, PEM or a PKCS12 trust store
-    tls_truststore_password_file: Path | None = None  # file of the password of that trust store
-    tls_client_auth: Literal["none", "requested", "required"] = "none"  # client certificates (Kafka's ssl.client.auth)
-    # principals of client certificates (Kafka's ssl.principal.mapping.rules)
-    tls_principal_mapping_rules: str = "DEFAULT"
-    # TLS server names of brokers, all at the one port of `listen`: broker-{id}.gateway.example[:PORT]; {id} is the node
-    # id, PORT the one that clients connect to if it differs; None: each broker has its own port
-    broker_names: str | None = None
-    # directory of PRINCIPAL.pem: certificates with which the gateway connects to brokers for clients with certificates
-    upstream_certificates: Path | None = None
-    # claim that names the principal (Kafka's sasl.oauthbearer.sub.claim.name)
-    oauth_principal_claim: str = Field(default="sub", min_length=1)
+    security_protocol: SecurityProtocol = Field(
+        default="PLAINTEXT", description="Protocol of clients: PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL"
+    )
+    tls_certificate: Path | None = Field(
+        default=None,
+        description="Certificate with its chain, PEM, or a PKCS12 key store; all tls_* files are read again when "
+        "they change",
+    )
+    tls_key: Path | None = Field(
+        default=None, description="Private key without password, PEM, unless tls_certificate holds it"
+    )
+    tls_keystore_password_file: Path | None = Field(default=None, description="File of the password of that key store")
+    tls_client_ca: Path | None = Field(
+        default=None, description="CA of client certificates, PEM or a PKCS12 trust store"
+    )
+    tls_truststore_password_file: Path | None = Field(
+        default=None, description="File of the password of that trust store"
+    )
+    tls_client_auth: Literal["none", "requested", "required"] = Field(
+        default="none", description="Client certificates (Kafka's ssl.client.auth)"
+    )
+    tls_principal_mapping_rules: str = Field(
+        default="DEFAULT", description="Principals of client certificates (Kafka's ssl.principal.mapping.rules)"
+    )
+    broker_names: str | None = Field(
+        default=None,
+        description="TLS server names of brokers, all at the one port of `listen`: "
+        "broker-{id}.gateway.example[:PORT]; {id} is the node id, PORT the one that clients connect to "
+        "if it differs; none: each broker has its own port",
+    )
+    upstream_certificates: Path | None = Field(
+        default=None,
+        description="Directory of PRINCIPAL.pem: certificates with which the gateway connects to brokers for clients "
+        "with certificates",
+    )
+    oauth_principal_claim: str = Field(
+        default="sub",
+        min_length=1,
+        description="Claim that names the principal (Kafka's sasl.oauthbearer.sub.claim.name)",
+    )
 
     @property
     def tls(self) -> bool:
@@ -56,7 +79,7 @@ class ListenerSettings(BaseModel):
     @field_validator("broker_names")
     @classmethod
     def _are_names(cls, pattern: str | None) -> str | None:
-        from telemetry.gateway.broker_names import BrokerNames
+        from telemetry.gateway.broker_ports import BrokerNames
 
         if pattern is not None:
             BrokerNames(pattern)
@@ -88,9 +111,11 @@ class FurtherListenerConfig(ListenerSettings):
 
     listen: ListenAddress
     name: str = Field(
-        default="", max_length=255
-    )  # what subscriptions match as `listener`; empty: the security protocol
-    advertised_host: str | None = None  # None: clients are sent to the address at which they found us
+        default="", max_length=255, description="What subscriptions match as `listener`; empty: the security protocol"
+    )
+    advertised_host: str | None = Field(
+        default=None, description="none: clients are sent to the address at which they found us"
+    )
 
     @field_validator("listen")
     @classmethod

@@ -9,6 +9,7 @@ from pydantic import AfterValidator, Field, model_validator
 
 from headroom.config.types import Bytes, Millis, Section, parse_http_url
 from quota_metrics.jmx.scrape import Agent
+from quota_metrics.levels.thresholds import Thresholds
 
 _IMPORT_PATH = re.compile(r"[^\d\W]\w*(\.[^\d\W]\w*)*:[^\d\W]\w*")
 
@@ -24,31 +25,67 @@ class JmxTarget(Section):
 class JmxConfig(Section):
     """Usage as the brokers themselves measure it."""
 
-    targets: tuple[JmxTarget, ...] = ()  # one {broker_id, agent: prometheus or jolokia, url} per broker; empty: off
-    interval_ms: Millis = 5_000  # time between two scrapes
-    timeout_ms: Millis = 3_000  # timeout of a scrape of one target
-    max_response_bytes: Bytes = 33_554_432  # longer responses are not read
+    targets: tuple[JmxTarget, ...] = Field(
+        default=(), description="One {broker_id, agent: prometheus or jolokia, url} per broker; empty: off"
+    )
+    interval_ms: Millis = Field(default=5_000, description="Time between two scrapes")
+    timeout_ms: Millis = Field(default=3_000, description="Timeout of a scrape of one target")
+    max_response_bytes: Bytes = Field(default=33_554_432, description="Longer responses are not read")
 
 
 class QuotaMetricsConfig(Section):
     """Limit and usage of each client on /metrics."""
 
-    enabled: bool = False  # whether /metrics has kafka_client_* series
-    max_series: int = Field(default=2_000, gt=0)  # maximum number of series; clients closest to their limits come first
+    enabled: bool = Field(default=False, description="Whether /metrics has kafka_client_* series")
+    max_series: int = Field(
+        default=2_000, gt=0, description="Maximum number of series; clients closest to their limits come first"
+    )
+
+
+_LEVELS = Thresholds()
+
+
+class LevelsConfig(Section):
+    """From which share of its limit on a client is at a level. Kept in the store, where jobs read them."""
+
+    watch: float = Field(default=_LEVELS.watch, description="Utilisation from which a client is at `watch`")
+    warn: float = Field(default=_LEVELS.warn, description="The same for `warn`")
+    critical: float = Field(default=_LEVELS.critical, description="The same for `critical`")
+    muted_share: float = Field(
+        default=_LEVELS.muted_share, description="Muted share of a window from which a client is `throttled`"
+    )
+
+    @property
+    def thresholds(self) -> Thresholds:
+        return Thresholds(self.watch, self.warn, self.critical, self.muted_share)
+
+    @model_validator(mode="after")
+    def _do_not_fall(self) -> LevelsConfig:
+        if errors := self.thresholds.errors():
+            raise ValueError("; ".join(errors))
+        return self
 
 
 class QuotaConfig(Section):
     """The brokers' quota windows, and how often their quotas are read."""
 
-    window_num: int = Field(default=11, ge=2)  # the brokers' quota.window.num
-    window_size_ms: Millis = 1_000  # the brokers' quota.window.size.seconds, in ms
-    refresh_ms: Millis = 2_000  # time between two readings of the cluster's quotas
-    usage_interval_ms: Millis = 1_000  # interval of rows in quota_usage
+    window_num: int | None = Field(
+        default=None, ge=2, description="Instead of the brokers' quota.window.num, which is read from each of them"
+    )
+    window_size_ms: Millis | None = Field(
+        default=None, description="Instead of the brokers' quota.window.size.seconds, in ms"
+    )
+    refresh_ms: Millis = Field(default=2_000, description="Time between two readings of the cluster's quotas")
+    usage_interval_ms: Millis = Field(default=1_000, description="Interval of rows in quota_usage")
     jmx: JmxConfig = JmxConfig()
     metrics: QuotaMetricsConfig = QuotaMetricsConfig()
-    # module:Class of a Python port of the cluster's ClientQuotaCallback; None: Kafka's own rules
-    callback: str | None = None
-    callback_configs: dict[str, Any] = Field(default_factory=dict)  # the callback's settings; `node.id` is added
+    callback: str | None = Field(
+        default=None,
+        description="module:Class of a Python port of the cluster's ClientQuotaCallback; none: Kafka's own rules",
+    )
+    callback_configs: dict[str, Any] = Field(
+        default_factory=dict, description="The callback's settings; `node.id` is added"
+    )
 
     @model_validator(mode="after")
     def _callback_is_used(self) -> QuotaConfig:

@@ -1,12 +1,8 @@
-"""The settings as data for `headroom config reference` and docs/settings.md, read from the settings classes.
-
-A setting's description is the comment beside it, or above it, in the source of its class.
-"""
+"""The settings as data for `headroom config reference` and docs/settings.md, read from the fields of their models."""
 
 from __future__ import annotations
 
 import inspect
-import re
 from collections.abc import Iterator
 from enum import Enum
 from pathlib import Path
@@ -19,8 +15,6 @@ from pydantic.fields import FieldInfo
 from headroom.config.settings import ServeConfig
 from headroom.config.types import Address
 
-_FIELD = re.compile(r"    (?P<name>[a-z_]+): ")
-_COMMENT = re.compile(r"  # (?!type:|noqa)(?P<text>.*)$")
 _KINDS: dict[Any, str] = {
     Path: "path",
     str: "text",
@@ -62,43 +56,31 @@ def as_markdown() -> str:
         "| setting | default | kind | description |",
         "|---|---|---|---|",
     ]
-    for setting in settings():
-        cells = (f"`{setting.name}`", f"`{setting.default}`", setting.kind, setting.description)
+    for names, setting in _by_meaning():
+        cells = (", ".join(f"`{name}`" for name in names), f"`{setting.default}`", setting.kind, setting.description)
         lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
     lines += ["", "The variable of `spool.max_bytes` is `HEADROOM_SPOOL__MAX_BYTES`, and so on for all.", ""]
     return "\n".join(lines)
 
 
+def _by_meaning() -> list[tuple[list[str], Setting]]:
+    """Settings with the names of all that have the same meaning, as those that the gRPC and OTLP receivers share."""
+    names: dict[tuple[str, ...], list[str]] = {}
+    firsts: dict[tuple[str, ...], Setting] = {}
+    for setting in settings():
+        key = (setting.name.rpartition(".")[2], setting.kind, setting.default, setting.description)
+        names.setdefault(key, []).append(setting.name)
+        firsts.setdefault(key, setting)
+    return [(names[key], first) for key, first in firsts.items()]
+
+
 def _settings_of(section: BaseModel, prefix: str) -> Iterator[Setting]:
-    descriptions = _descriptions(type(section))
     for name, field in type(section).model_fields.items():
         value = getattr(section, name)
         if isinstance(value, BaseModel) and type(value).__name__.endswith("Config"):
             yield from _settings_of(value, f"{prefix}{name}.")
         else:
-            yield Setting(prefix + name, _kind(field.annotation), _default(field, value), descriptions.get(name, ""))
-
-
-def _descriptions(section: type[BaseModel]) -> dict[str, str]:
-    """By field name, those of base classes first."""
-    found: dict[str, str] = {}
-    for cls in reversed(section.__mro__):
-        if issubclass(cls, BaseModel) and cls.__module__.startswith("headroom."):
-            found |= _comments(inspect.getsource(cls))
-    return found
-
-
-def _comments(source: str) -> dict[str, str]:
-    found, above = {}, list[str]()
-    for line in source.splitlines():
-        if line.strip().startswith("# "):
-            above.append(line.strip()[2:])
-            continue
-        if field := _FIELD.match(line):
-            beside = _COMMENT.search(line)
-            found[field["name"]] = " ".join([*above, *([beside["text"]] if beside else [])])
-        above = []
-    return found
+            yield Setting(prefix + name, _kind(field.annotation), _default(field, value), field.description or "")
 
 
 def _kind(annotation: Any) -> str:

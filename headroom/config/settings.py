@@ -25,7 +25,7 @@ from pydantic_settings import NoDecode
 from exporters.clickhouse.connection import Endpoint
 from headroom.config.forward import ForwardConfig
 from headroom.config.listener import FurtherListenerConfig, ListenerConfig
-from headroom.config.quotas import JmxConfig, JmxTarget, QuotaConfig, QuotaMetricsConfig
+from headroom.config.quotas import JmxConfig, JmxTarget, LevelsConfig, QuotaConfig, QuotaMetricsConfig
 from headroom.config.receivers import GrpcConfig, OtlpConfig
 from headroom.config.store import ClickHouseServerConfig, ClickHouseTlsConfig, StoreConfig
 from headroom.config.types import (
@@ -50,6 +50,7 @@ __all__ = [
     "GrpcConfig",
     "JmxConfig",
     "JmxTarget",
+    "LevelsConfig",
     "OtlpConfig",
     "QuotaConfig",
     "QuotaMetricsConfig",
@@ -83,22 +84,45 @@ Network = Annotated[str, AfterValidator(_network)]
 class GatewayConfig(Section):
     """Connections to clients and brokers."""
 
-    # name of this gateway in quota_usage.gateway_id; by default the host name
-    id: str = Field(default_factory=socket.gethostname, min_length=1, max_length=255)
-    advertised_host: str | None = None  # host advertised to clients; None: the address that the client connected to
-    connect_timeout_ms: Millis = 10_000  # timeout of a connection to a broker
-    drain_ms: Millis = 5_000  # at the end, maximum time to answer requests in flight
-    max_request_bytes: Bytes = 104_857_600  # longer requests close the connection (socket.request.max.bytes)
-    # maximum number of client connections, in all processes; further reduced by the limit of open files
-    max_connections: int = Field(default=20_000, gt=0)
-    # maximum number per IPv4 address or IPv6 /64; None: three quarters of max_connections
-    max_connections_per_address: int | None = Field(default=None, gt=0)
-    max_held_bytes: Bytes = 67_108_864  # per process, bytes of incomplete requests that are not just forwarded
-    frame_timeout_ms: Millis = 30_000  # maximum time from the first to the last byte of such a request
-    handshake_timeout_ms: Millis = 10_000  # maximum time for TLS and SASL
-    idle_timeout_ms: Millis = 600_000  # connections without traffic are closed after it (connections.max.idle.ms)
-    upstream_networks: tuple[Network, ...] = ()  # networks of the brokers; others are not connected to; empty: any
-    metadata_refresh_ms: Millis = 5_000  # time between two readings of the cluster's brokers
+    id: str = Field(
+        default_factory=socket.gethostname,
+        min_length=1,
+        max_length=255,
+        description="Name of this gateway in quota_usage.gateway_id; by default the host name",
+    )
+    advertised_host: str | None = Field(
+        default=None, description="Host advertised to clients; none: the address that the client connected to"
+    )
+    connect_timeout_ms: Millis = Field(default=10_000, description="Timeout of a connection to a broker")
+    drain_ms: Millis = Field(default=5_000, description="At the end, maximum time to answer requests in flight")
+    max_request_bytes: Bytes = Field(
+        default=104_857_600, description="Longer requests close the connection (socket.request.max.bytes)"
+    )
+    max_connections: int = Field(
+        default=20_000,
+        gt=0,
+        description="Maximum number of client connections, in all processes; further reduced by the limit of open "
+        "files",
+    )
+    max_connections_per_address: int | None = Field(
+        default=None,
+        gt=0,
+        description="Maximum number per IPv4 address or IPv6 /64; none: three quarters of max_connections",
+    )
+    max_held_bytes: Bytes = Field(
+        default=67_108_864, description="Per process, bytes of incomplete requests that are not just forwarded"
+    )
+    frame_timeout_ms: Millis = Field(
+        default=30_000, description="Maximum time from the first to the last byte of such a request"
+    )
+    handshake_timeout_ms: Millis = Field(default=10_000, description="Maximum time for TLS and SASL")
+    idle_timeout_ms: Millis = Field(
+        default=600_000, description="Connections without traffic are closed after it (connections.max.idle.ms)"
+    )
+    upstream_networks: tuple[Network, ...] = Field(
+        default=(), description="Networks of the brokers; others are not connected to; empty: any"
+    )
+    metadata_refresh_ms: Millis = Field(default=5_000, description="Time between two readings of the cluster's brokers")
 
 
 class AdministrationConfig(Section):
@@ -107,42 +131,97 @@ class AdministrationConfig(Section):
     Requests of others are refused with CLUSTER_AUTHORIZATION_FAILED per resource.
     """
 
-    enabled: bool = True  # whether subscriptions can be altered over the Kafka protocol
-    networks: tuple[Network, ...] = LOOPBACK  # networks of administrators
-    principals: tuple[str, ...] = ()  # principals of administrators
+    enabled: bool = Field(default=True, description="Whether subscriptions can be altered over the Kafka protocol")
+    networks: tuple[Network, ...] = Field(default=LOOPBACK, description="Networks of administrators")
+    principals: tuple[str, ...] = Field(default=(), description="Principals of administrators")
 
 
 class TelemetryConfig(Section):
     """KIP-714."""
 
-    max_bytes: Bytes = 1_048_576  # maximum size of a compressed payload (Kafka's telemetry.max.bytes)
-    max_decompressed_bytes: Bytes = 16_777_216  # maximum size of a decompressed payload
-    max_instances: int = Field(default=16_384, gt=0)  # maximum number of client instances in memory, per process
-    # maximum number of data points of one client instance per minute; pushes over it are dropped as `over_budget`
-    max_client_points: int = Field(default=2_000_000, gt=0)
-    max_client_series: int = Field(default=200_000, gt=0)  # the same for new series
-    # time between two readings of the cluster's CLIENT_METRICS resources, or of the subscription file
-    refresh_ms: Millis = 2_000
-    # When payloads are decompressed and decoded. `ingest`: after the acknowledgement; invalid ones go to the
-    # quarantine. `receive`: before it, so that clients get Kafka's error codes; a push then costs the network process
-    # ten times as much.
-    validate: Literal["ingest", "receive"] = "ingest"  # type: ignore[assignment]  # shadows a method of BaseModel
-    # whether subscriptions may match by principal, listener and cluster, which brokers do not support
-    extra_selectors: bool = False
+    max_bytes: Bytes = Field(
+        default=1_048_576, description="Maximum size of a compressed payload (Kafka's telemetry.max.bytes)"
+    )
+    max_decompressed_bytes: Bytes = Field(default=16_777_216, description="Maximum size of a decompressed payload")
+    max_instances: int = Field(
+        default=16_384, gt=0, description="Maximum number of client instances in memory, per process"
+    )
+    max_client_points: int = Field(
+        default=2_000_000,
+        gt=0,
+        description="Maximum number of data points of one client instance per minute; pushes over it are dropped as "
+        "`over_budget`",
+    )
+    max_client_series: int = Field(default=200_000, gt=0, description="The same for new series")
+    payer_requests: int = Field(
+        default=2_000,
+        gt=0,
+        description="Telemetry requests per second, in each network process, of one payer: of a principal, or of the "
+        "source network of clients without one. One connection may use a quarter of it; bursts of 10 s are allowed. "
+        "Clients over it are asked to wait (THROTTLING_QUOTA_EXCEEDED)",
+    )
+    payer_instances: int = Field(
+        default=200, gt=0, description="The same for client instances that are new, with bursts of 100 s"
+    )
+    payer_bytes: Bytes = Field(
+        default=33_554_432, description="The same for the bytes of payloads as they arrive, with bursts of 20 s"
+    )
+    refresh_ms: Millis = Field(
+        default=2_000,
+        description="Time between two readings of the cluster's CLIENT_METRICS resources, or of the subscription file",
+    )
+    validate: Literal["ingest", "receive"] = Field(  # type: ignore[assignment]  # shadows a method of BaseModel
+        default="ingest",
+        description="When payloads are decompressed and decoded. `ingest`: after the acknowledgement; invalid ones "
+        "go to the quarantine. `receive`: before it, so that clients get Kafka's error codes; a push "
+        "then costs the network process ten times as much.",
+    )
+    extra_selectors: bool = Field(
+        default=False,
+        description="Whether subscriptions may match by principal, listener and cluster, which brokers do not support",
+    )
 
 
 class SpoolConfig(Section):
     """The spool between network and storage."""
 
-    # Size of a segment. Up to 4 finished segments are kept in addition to `max_bytes`, because overwriting one is
-    # faster than writing a new one; those of at most a 16th of `max_bytes` are reused while three quarters of the spool
-    # are empty.
-    segment_bytes: Bytes = 67_108_864
-    max_bytes: Bytes = 4_294_967_296  # size of the spool; when it is full, clients are asked to retry
-    # When the spool is synced to disk: `each` syncs before every acknowledgement, which delays all requests; `interval`
-    # syncs every `sync_ms`. Only a power loss can lose unsynced records, a crash of Headroom cannot.
-    fsync: Literal["interval", "each"] = "interval"
-    sync_ms: Millis = 1_000  # time between two syncs with `interval`
+    segment_bytes: Bytes = Field(
+        default=67_108_864,
+        description="Size of a segment. Up to 4 finished segments are kept in addition to `max_bytes`, because "
+        "overwriting one is faster than writing a new one; those of at most a 16th of `max_bytes` are "
+        "reused while three quarters of the spool are empty.",
+    )
+    max_bytes: Bytes = Field(
+        default=4_294_967_296, description="Size of the spool; when it is full, clients are asked to retry"
+    )
+    usage_bytes: Bytes | None = Field(
+        default=None,
+        description="Part of `max_bytes` that is for usage and quotas; pushes have the rest, so that neither side can "
+        "push the other out. Default: an eighth.",
+    )
+    fsync: Literal["interval", "each"] = Field(
+        default="interval",
+        description="When the spool is synced to disk: `each` syncs before every acknowledgement, which delays all "
+        "requests; `interval` syncs every `sync_ms`. Only a power loss can lose unsynced records, a "
+        "crash of Headroom cannot.",
+    )
+    sync_ms: Millis = Field(default=1_000, description="Time between two syncs with `interval`")
+
+    @model_validator(mode="after")
+    def _has_room_for_pushes(self) -> SpoolConfig:
+        if self.usage_share >= self.max_bytes:
+            raise ValueError("usage_bytes leaves no room for pushes in max_bytes")
+        return self
+
+    @property
+    def usage_share(self) -> int:
+        """Bytes for usage and quotas."""
+        return self.max_bytes // 8 if self.usage_bytes is None else self.usage_bytes
+
+    @property
+    def push_share(self) -> int:
+        """Bytes for pushes."""
+        return self.max_bytes - self.usage_share
 
 
 class ServeConfig(Section):
@@ -150,34 +229,68 @@ class ServeConfig(Section):
 
     model_config = ConfigDict(validate_default=True)  # endpoints clash with default ones, too
 
-    # address of the Kafka listener, the bootstrap address of clients
-    listen: ListenAddress = Address(host="127.0.0.1", port=9092)
-    # network processes that accept clients at the same ports (SO_REUSEPORT)
-    processes: int = Field(default=1, ge=1, le=64)
-    # brokers to proxy; empty: stand-alone sink
-    upstream: Annotated[tuple[ListenAddress, ...], NoDecode, BeforeValidator(parse_addresses)] = ()
-    # Brokers to observe without being in the data path, instead of `upstream`; no Kafka listener is opened.
-    observe: Annotated[tuple[ListenAddress, ...], NoDecode, BeforeValidator(parse_addresses)] = ()
-    cluster: str | None = None  # name of the cluster; None: the brokers' cluster id, or a generated one without brokers
-    # subscription file; None: the cluster's own, or a file in the data directory without brokers
-    subscriptions: Path | None = None
-    data: Directory = Path("headroom-data")  # directory of the spool and the managed ClickHouse server
-    # URL of an external ClickHouse server, or of the nodes of a cluster separated by commas; the path is the database
-    clickhouse: str | None = None
-    clickhouse_password: SecretStr | None = None  # password of the URL's user; use HEADROOM_CLICKHOUSE_PASSWORD
-    clickhouse_password_file: Path | None = None  # file of that password
+    listen: ListenAddress = Field(
+        default=Address(host="127.0.0.1", port=9092),
+        description="Address of the Kafka listener, the bootstrap address of clients",
+    )
+    processes: int = Field(
+        default=1, ge=1, le=64, description="Network processes that accept clients at the same ports (SO_REUSEPORT)"
+    )
+    upstream: Annotated[tuple[ListenAddress, ...], NoDecode, BeforeValidator(parse_addresses)] = Field(
+        default=(), description="Brokers to proxy; empty: stand-alone sink"
+    )
+    observe: Annotated[tuple[ListenAddress, ...], NoDecode, BeforeValidator(parse_addresses)] = Field(
+        default=(),
+        description="Brokers to observe without being in the data path, instead of `upstream`; no Kafka listener is "
+        "opened.",
+    )
+    cluster: str | None = Field(
+        default=None,
+        description="Name of the cluster; none: the brokers' cluster id, or a generated one without brokers",
+    )
+    subscriptions: Path | None = Field(
+        default=None,
+        description="Subscription file; none: the cluster's own, or a file in the data directory without brokers",
+    )
+    data: Directory = Field(
+        default=Path("headroom-data"), description="Directory of the spool and the managed ClickHouse server"
+    )
+    clickhouse: str | None = Field(
+        default=None,
+        description="URL of an external ClickHouse server, or of the nodes of a cluster separated by commas; the "
+        "path is the database",
+    )
+    clickhouse_password: SecretStr | None = Field(
+        default=None, description="Password of the URL's user; use HEADROOM_CLICKHOUSE_PASSWORD"
+    )
+    clickhouse_password_file: Path | None = Field(default=None, description="File of that password")
     clickhouse_tls: ClickHouseTlsConfig = ClickHouseTlsConfig()
-    sql: ListenAddress = Address(host="127.0.0.1", port=8123)  # HTTP address of the managed ClickHouse server
-    # address of /metrics, /healthz, /readyz, the pages and the API
-    http: ListenAddress = Address(host="127.0.0.1", port=9644)
-    # Kafka client properties for Headroom's own connections to brokers; ssl.* also apply to upstream connections
-    command_config: Path | None = None
+    sql: ListenAddress = Field(
+        default=Address(host="127.0.0.1", port=8123), description="HTTP address of the managed ClickHouse server"
+    )
+    http: ListenAddress = Field(
+        default=Address(host="127.0.0.1", port=9644),
+        description="Address of /metrics, /healthz, /readyz, the pages and the API",
+    )
+    command_config: Path | None = Field(
+        default=None,
+        description="Kafka client properties for Headroom's own connections to brokers; ssl.* also apply to upstream "
+        "connections",
+    )
     listener: ListenerConfig = ListenerConfig()
-    # further listeners, as for external clients: {listen, name, advertised_host} and the settings of `listener`
-    listeners: tuple[FurtherListenerConfig, ...] = ()
-    # whether core dumps of network processes are written, and other processes of the same user read their memory, as
-    # debuggers do: it has passwords of clients
-    core_dumps: bool = False
+    listeners: tuple[FurtherListenerConfig, ...] = Field(
+        default=(),
+        description="Further listeners, as for external clients: {listen, name, advertised_host} and the settings of "
+        "`listener`",
+    )
+    core_dumps: bool = Field(
+        default=False,
+        description="Whether core dumps of network processes are written, and other processes of the same user read "
+        "their memory, as debuggers do: it has passwords of clients",
+    )
+    log_level: Literal["debug", "info", "warning", "error"] = Field(
+        default="info", description="The least level of `headroom serve`'s own log; can be reloaded"
+    )
     web: WebConfig = WebConfig()
     grpc: GrpcConfig = GrpcConfig()
     otlp: OtlpConfig = OtlpConfig()
@@ -186,6 +299,7 @@ class ServeConfig(Section):
     administration: AdministrationConfig = AdministrationConfig()
     telemetry: TelemetryConfig = TelemetryConfig()
     quotas: QuotaConfig = QuotaConfig()
+    levels: LevelsConfig = LevelsConfig()
     spool: SpoolConfig = SpoolConfig()
     store: StoreConfig = StoreConfig()
 

@@ -18,13 +18,21 @@ class WebConfig(Section):
     On a loopback address every local user may; on other addresses a reader needs a token or a trusted proxy.
     """
 
-    # bearer token, or password of any user; use HEADROOM_WEB__TOKEN
-    token: Annotated[SecretStr, Field(min_length=MIN_TOKEN_CHARS)] | None = None
-    token_file: Path | None = None  # file of that token
-    # accepted Host headers at every path besides localhost and addresses, such as the name by which Prometheus scrapes
-    host_names: tuple[str, ...] = ()
-    user_header: str = "x-forwarded-user"  # header in which a trusted proxy names the user; any user may read
-    trusted_proxies: tuple[IPv4Network | IPv6Network, ...] = ()  # networks of trusted proxies
+    token: Annotated[SecretStr, Field(min_length=MIN_TOKEN_CHARS)] | None = Field(
+        default=None, description="Bearer token, or password of any user; use HEADROOM_WEB__TOKEN"
+    )
+    token_file: Path | None = Field(default=None, description="File of that token")
+    host_names: tuple[str, ...] = Field(
+        default=(),
+        description="Accepted Host headers at every path besides localhost and addresses, such as the name by which "
+        "Prometheus scrapes",
+    )
+    user_header: str = Field(
+        default="x-forwarded-user", description="Header in which a trusted proxy names the user; any user may read"
+    )
+    trusted_proxies: tuple[IPv4Network | IPv6Network, ...] = Field(
+        default=(), description="Networks of trusted proxies"
+    )
 
     @model_validator(mode="after")
     def _one_token(self) -> WebConfig:

@@ -8,9 +8,9 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from clickhouse_connect.driver.exceptions import ClickHouseError
-
+from exporters.clickhouse.client import ClickHouse
 from exporters.clickhouse.connection import Endpoint
+from exporters.clickhouse.errors import StoreError
 from exporters.model import QuotaKey
 from headroom.demo.kit.errors import DemoError
 from headroom.demo.kit.jmx import Sensor
@@ -25,24 +25,24 @@ _QUERIES = {
     "points": """
         SELECT client_id, software_name, software_version, source_address, count() AS points,
                uniqExact(metric) AS metrics
-        FROM headroom.client_metrics WHERE cluster = {cluster:String}
+        FROM client_metrics WHERE cluster = {cluster:String}
         GROUP BY client_id, software_name, software_version, source_address ORDER BY client_id""",
     "pushes": """
         SELECT client_id, count() AS pushes, countIf(terminating) AS terminating,
                countIf(received_at BETWEEN fromUnixTimestamp64Milli({from_ms:Int64})
                                        AND fromUnixTimestamp64Milli({to_ms:Int64})) AS in_the_window
-        FROM headroom.pushes WHERE cluster = {cluster:String} GROUP BY client_id ORDER BY client_id""",
+        FROM pushes WHERE cluster = {cluster:String} GROUP BY client_id ORDER BY client_id""",
     "usage": """
         SELECT client_id, quota_key, sum(bytes) * 1000 / ({to_ms:Int64} - {from_ms:Int64}) AS bytes_per_s,
                avg(rate) AS mean_rate, count() AS samples
-        FROM headroom.quota_usage FINAL
+        FROM quota_usage FINAL
         WHERE cluster = {cluster:String} AND source = 'gateway'
           AND ts > fromUnixTimestamp64Milli({from_ms:Int64}) AND ts <= fromUnixTimestamp64Milli({to_ms:Int64})
         GROUP BY client_id, quota_key ORDER BY client_id, quota_key""",
     "throttle_samples": """
         SELECT client_id, quota_key, user, broker_id, countIf(throttle_ms > 0) AS samples,
                sum(throttled_requests) AS responses, max(throttle_ms) AS longest_ms
-        FROM headroom.quota_usage FINAL
+        FROM quota_usage FINAL
         WHERE cluster = {cluster:String} AND source = 'gateway'
           AND ts > fromUnixTimestamp64Milli({from_ms:Int64}) AND ts <= fromUnixTimestamp64Milli({to_ms:Int64})
         GROUP BY client_id, quota_key, user, broker_id HAVING samples > 0 ORDER BY client_id""",
@@ -82,15 +82,13 @@ class ByteRates:
 def stored(sql: str, cluster: str, from_ms: int, to_ms: int) -> dict[str, list[Row]]:
     """Results of the queries at the SQL endpoint HOST:PORT. Raises DemoError."""
     parameters = {"cluster": cluster, "from_ms": from_ms, "to_ms": to_ms}
+    clickhouse = ClickHouse((Endpoint.parse(f"http://{sql}"),))
     try:
-        client = Endpoint.parse(f"http://{sql}").connect()
-        try:
-            results = {name: client.query(query, parameters=parameters) for name, query in _QUERIES.items()}
-        finally:
-            client.close()
-    except (ClickHouseError, OSError) as exc:
-        raise DemoError(f"cannot read what was stored: {' '.join(str(exc).split())}") from exc
-    return {name: list(result.named_results()) for name, result in results.items()}
+        return {name: clickhouse.rows(query, parameters) for name, query in _QUERIES.items()}
+    except StoreError as exc:
+        raise DemoError(f"cannot read what was stored: {exc}") from exc
+    finally:
+        clickhouse.close()
 
 
 def faults(report: Sequence[Row], compared: Sequence[Row], found: Mapping[str, Sequence[Row]]) -> list[str]:

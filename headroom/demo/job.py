@@ -31,13 +31,13 @@ def run_job(sql: str, from_ms: int, to_ms: int, output: Path, log: Path) -> None
 def main(url: str, from_ms: int, to_ms: int, output: Path) -> None:
     """Runs in the child."""
     from spark_jobs.jobs import quota_headroom
-    from spark_jobs.options import Options
+    from spark_jobs.options import HeadroomOptions
     from spark_jobs.reports import headroom_report
     from spark_jobs.time_range import TimeRange
 
     # Only whole windows within the measured time: clients start before and stop after it.
     when = TimeRange(-(-from_ms // WINDOW_MS) * WINDOW_MS, to_ms // WINDOW_MS * WINDOW_MS, WINDOW_MS // 1000)
-    headroom_report.write(quota_headroom.run(Options(url, when)), output)
+    headroom_report.write(quota_headroom.run(HeadroomOptions(url, when)), output)
 
 
 if __name__ == "__main__":

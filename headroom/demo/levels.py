@@ -18,12 +18,13 @@ from http.client import HTTPException
 from typing import Any, TypeAlias
 from urllib.parse import urlencode
 
+from exporters.clickhouse.client import ClickHouse
 from exporters.clickhouse.connection import Endpoint
-from exporters.clickhouse.reader import read_rows
-from exporters.levels import Level
+from exporters.printable import one_line
 from headroom.demo.kit.errors import DemoError
 from headroom.demo.kit.prometheus import Prometheus
 from quota_metrics.jmx.sensors import BEANS
+from quota_metrics.levels.thresholds import level_of_number
 
 Levels: TypeAlias = dict[tuple[str, str], str]  # by quota key and client id
 
@@ -36,7 +37,7 @@ _IN_PAGE = re.compile(
     re.DOTALL,
 )
 _VIEW = (
-    "SELECT quota_key, client_id, toString(level) AS level FROM headroom.headroom_by_minute"
+    "SELECT quota_key, client_id, toString(level) AS level FROM headroom_by_minute"
     " WHERE window_start = fromUnixTimestamp({from_s:UInt32}) AND cluster = {cluster:String} AND source = 'gateway'"
 )
 _WINDOW = "max(kafka_client_quota_window_start_seconds)"
@@ -54,8 +55,8 @@ def live_levels(
         try:
             found = _shown(sql, http, prometheus, cluster, from_ms)
         except (OSError, HTTPException, subprocess.SubprocessError) as exc:
-            raise DemoError(f"cannot read the levels: {' '.join(str(exc).split())}") from exc
-        if not differing(found) or time.time() > until_s:
+            raise DemoError(f"cannot read the levels: {one_line(exc)}") from exc
+        if (all(found.values()) and not differing(found)) or time.time() > until_s:
             return found
         time.sleep(1.0)
 
@@ -90,7 +91,7 @@ def _shown(sql: str, http: str, prometheus: Prometheus | None, cluster: str, fro
         "page": by_client({name: unescape(text) for name, text in row.items()} for row in page),
         "API": by_client(json.loads(_get(http, f"/api/v1/headroom?{query}"))),
         "view": by_client(
-            read_rows(Endpoint.parse(f"http://{sql}"), _VIEW, {"from_s": from_ms // 1000, "cluster": cluster})
+            ClickHouse((Endpoint.parse(f"http://{sql}"),)).rows(_VIEW, {"from_s": from_ms // 1000, "cluster": cluster})
         ),
         "top": {(cells[3], cells[1]): cells[0] for cells in top if len(cells) > 3},
     }
@@ -104,7 +105,7 @@ def _in_prometheus(prometheus: Prometheus, cluster: str, from_s: int) -> Levels:
     selector = f'kafka_client:quota_level{{kafka_cluster="{cluster}",source="gateway"}}'
     found = prometheus.query(f"{selector} and on () ({_WINDOW} == {from_s})")
     return {
-        (BEANS[labels["quota_type"]][0], labels["client_id"]): Level(int(value)).name.lower() for labels, value in found
+        (BEANS[labels["quota_type"]][0], labels["client_id"]): level_of_number(int(value)) for labels, value in found
     }
 
 

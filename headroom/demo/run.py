@@ -15,20 +15,21 @@ import orjson
 from rich.console import Console
 from rich.table import Table
 
-from exporters.amounts import rate_text
 from headroom.demo import evidence
 from headroom.demo.evidence import Row
 from headroom.demo.job import run_job
 from headroom.demo.kit.errors import DemoError
-from headroom.demo.kit.serving import CLUSTER
+from headroom.demo.kit.serving import CLUSTER, Serving
 from headroom.demo.levels import JOB, Levels, by_client, differing, equal_levels_text
 from headroom.demo.scenario import Minute, Scenario, Tell
 from headroom.demo.screenshots import take_screenshots
 from headroom.demo.script import CLIENTS, FAMILIES
+from quota_metrics.amounts import rate_text
 from spark_jobs.reports import headroom_report as report
 
 REPORT = "headroom.json"
 EVIDENCE = "evidence.json"
+HTTP_PORT = 9644  # of the pages, as in the documentation
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _PIPE_WIDTH = 240  # width of a table in a pipe
@@ -75,11 +76,13 @@ def run_demo(output: Path, *, keep: bool = False) -> int:
     interrupts = Interrupts()
     with ExitStack() as stack:
         try:
-            scenario = Scenario(stack, tell)
+            scenario = Scenario(stack, tell, http_port=HTTP_PORT if keep else 0)
             _show(scenario, output, console, tell, keep=keep)
             if keep:
                 interrupts.is_expected = True
-                tell(f"everything runs on; the pages: http://{scenario.serving.http}/ (Ctrl-C stops)")
+                tell("everything runs on until Ctrl-C; in another terminal, with . .venv/bin/activate:")
+                for line in _next_steps(scenario.serving):
+                    console.print(f"  {line}", markup=False, soft_wrap=True)
                 scenario.keep()
         except DemoError as exc:
             kept = scenario.keep_logs(output / "logs")
@@ -155,6 +158,19 @@ def _comparison(compared: Sequence[Row]) -> Table:
         rates = (rate_text(row[name], row["quota_key"]) for name in ("usage", "jmx_byte_rate"))
         table.add_row(row["client_id"], *rates, f"{row['difference']:+.2%}")
     return table
+
+
+_LEVELS = "SELECT client_id, level, reason FROM headroom_now"
+
+
+def _next_steps(serving: Serving) -> Iterator[str]:
+    """Lines to copy: the page, SQL, the terminal, the job, the subscriptions."""
+    sql = f"http://{serving.sql}"
+    yield f"open http://{serving.http}/"
+    yield f"headroom top --http {serving.http}"
+    yield f"headroom sql --url {sql} '{_LEVELS}'"
+    yield f"headroom job quota-headroom --url {sql} --since 5m"
+    yield f"headroom subscriptions list --bootstrap-server {serving.kafka}"
 
 
 def _summary(found: Mapping[str, Sequence[Row]]) -> Iterator[str]:

@@ -13,11 +13,11 @@ from typing import NamedTuple
 from headroom.demo.evidence import ByteRates
 from headroom.demo.java_clients import JavaClients
 from headroom.demo.kit.admin import Admin
-from headroom.demo.kit.broker import Cluster
+from headroom.demo.kit.broker import LocalCluster
 from headroom.demo.kit.jars import find_java, kafka_libs
 from headroom.demo.kit.jmx import BrokerJmx, jmx_options
 from headroom.demo.kit.jvm import Jvm
-from headroom.demo.kit.processes import free_ports
+from headroom.demo.kit.processes import free_ports, is_free
 from headroom.demo.kit.prometheus import Prometheus, find_prometheus
 from headroom.demo.kit.serving import CLUSTER, Serving
 from headroom.demo.levels import Levels, live_levels
@@ -50,9 +50,11 @@ class Minute(NamedTuple):
 class Scenario:
     """Call `build`, `measure`, `quiet_down`, then read the results; the given ExitStack stops everything."""
 
-    def __init__(self, stack: ExitStack, tell: Tell) -> None:
+    def __init__(self, stack: ExitStack, tell: Tell, *, http_port: int = 0) -> None:
+        """`http_port`: of the pages, when it is free."""
         self._stack = stack
         self._tell = tell
+        self._http_port = http_port
         self._logs: list[Path] = []
         self._checks: list[Callable[[], None]] = []
         self.prometheus: Prometheus | None = None
@@ -66,14 +68,16 @@ class Scenario:
         self._stack.callback(self._tell, "everything stopped")
         self._tell("starting Apache Kafka 4.3.1 (KRaft, one node) and a JVM for the Java clients")
         (jmx_port,) = free_ports(1)
-        cluster = Cluster(java, libs, properties=BROKER_PROPERTIES, jvm_options=jmx_options(jmx_port))
+        cluster = LocalCluster(java, libs, properties=BROKER_PROPERTIES, jvm_options=jmx_options(jmx_port))
         self._logs += [broker.log for broker in cluster.brokers]
         self._stack.enter_context(cluster)
         jvm = self._stack.enter_context(Jvm(java, libs))
         self._configure(jvm, cluster.bootstrap)
         self._jmx = self._stack.enter_context(BrokerJmx(jvm, jmx_port))
         self._tell("starting headroom serve in front of it")
-        self.serving = self._stack.enter_context(Serving(cluster.bootstrap, self.directory))
+        self.serving = self._stack.enter_context(
+            Serving(cluster.bootstrap, self.directory, http_port=self._http_port if is_free(self._http_port) else 0)
+        )
         self._tell(f"the pages: http://{self.serving.http}/")
         self._checks += [cluster.check, self.serving.check]
         self._start_prometheus()

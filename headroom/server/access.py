@@ -10,7 +10,7 @@ import structlog
 from headroom.config.receivers import TOKEN, TOKEN_RULE, AccessConfig
 from headroom.errors import ServeError
 from telemetry.receiver.grpc_auth import Access
-from telemetry.receiver.grpc_listener import Tls
+from telemetry.receiver.grpc_server import GrpcTls
 
 log = structlog.get_logger(__name__)
 
@@ -26,7 +26,7 @@ def access_of(config: AccessConfig, name: str) -> Access:
     )
 
 
-def tls_of(config: AccessConfig, name: str) -> Tls | None:
+def tls_of(config: AccessConfig, name: str) -> GrpcTls | None:
     """Loads certificate and key. Raises ServeError; gRPC itself would only report that it cannot listen."""
     if config.certificate is None or config.private_key is None:
         return None
@@ -40,7 +40,7 @@ def tls_of(config: AccessConfig, name: str) -> Tls | None:
             context.load_verify_locations(config.client_ca)
     except (ssl.SSLError, ValueError) as exc:
         raise ServeError(f"cannot use the certificates of {name}: {' '.join(str(exc).split())}") from exc
-    return Tls(certificate, private_key, client_ca)
+    return GrpcTls(certificate, private_key, client_ca)
 
 
 def tokens_of(config: AccessConfig, name: str) -> list[str]:

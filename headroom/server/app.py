@@ -4,70 +4,80 @@ from __future__ import annotations
 
 import asyncio
 import fcntl
+import os
 import signal
 import time
 from collections import Counter
-from contextlib import AsyncExitStack
+from collections.abc import Callable
+from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 from typing import TextIO
 
 import uvloop
 
 from exporters import self_metrics as catalogue
-from exporters.spool.writer import SpoolWriter
+from exporters.spool.lanes import PushSpool
+from exporters.spool.records import USAGE_WRITER
 from headroom.config.settings import Address, ConfigError, ServeConfig
 from headroom.errors import ServeError, listening
-from headroom.logs import configure_logging
+from headroom.logs import configure_logging, set_level
 from headroom.server.addresses import address_faults
 from headroom.server.forwarding import open_forwarding
+from headroom.server.health import Health
 from headroom.server.http import HttpServer
-from headroom.server.listeners.gateway import open_gateway
-from headroom.server.listeners.network import NetworkService
-from headroom.server.listeners.sink import open_sink
 from headroom.server.metrics import Readings, SelfMetrics, summed
-from headroom.server.open_files import allow_open_files
 from headroom.server.pages import http_app
 from headroom.server.periodic import run_periodic_tasks
-from headroom.server.process_memory import forbid_core_dumps, tune_for_connections
-from headroom.server.processes.assembly import open_spool, push_sync_tasks, sync_task
+from headroom.server.process_limits import allow_open_files, forbid_core_dumps, tune_for_connections
+from headroom.server.processes.assembly import open_push_spool, open_spool, push_sync_tasks, sync_task
 from headroom.server.processes.messages import network_lock
 from headroom.server.processes.network_supervisor import NetworkProcesses
-from headroom.server.processes.storage_supervisor import StorageReadings, StorageWorker
+from headroom.server.processes.storage_counts import StorageReadings
+from headroom.server.processes.storage_worker import StorageWorker
+from headroom.server.receivers.gateway import open_gateway
+from headroom.server.receivers.network import NetworkService
+from headroom.server.receivers.sink import open_sink
+from headroom.server.reload import Reload
 from headroom.server.startup_check import startup_faults
 from headroom.server.storage import Storage, open_storage
 from headroom.server.store_readings import StoreReadings
 
 _PREDECESSORS_S = 10.0
+_PRIVATE_UMASK = 0o077
+_DIRECTORIES = ("spool", "quarantine", "forward", "clickhouse")
 
 
-def run(config: ServeConfig) -> int:
-    """Serves until SIGTERM or SIGINT; returns 0. Raises ConfigError before anything is started, ServeError later."""
+def run(config: ServeConfig, load: Callable[[], ServeConfig]) -> int:
+    """Serves until SIGTERM or SIGINT; returns 0. Raises ConfigError before anything is started, ServeError later.
+
+    SIGHUP reads the settings again, by `load`.
+    """
     if faults := startup_faults(config):
         raise ConfigError(faults)
     configure_logging()
+    set_level(config.log_level)
+    _keep_files_private(config.data)
     allow_open_files()
     tune_for_connections()
     if not config.core_dumps:
         forbid_core_dumps()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        return runner.run(_serve(config))
+        return runner.run(_serve(config, load))
 
 
-async def _serve(config: ServeConfig) -> int:
-    stop = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+async def _serve(config: ServeConfig, load: Callable[[], ServeConfig]) -> int:
+    stop = _stopped_by_signals()
     async with AsyncExitStack() as stack:
         stack.enter_context(_lock(config.data))
         await _wait_for_predecessors(config.data)
         if faults := address_faults(config):
             raise ConfigError(faults)
-        forwarding = await open_forwarding(config, stack)
+        forwarding = open_forwarding(config, stack)
         storage = await open_storage(config, stack)
         # Two writers, so that a failed flush of usage does not fail pushes.
-        pushes, quotas = (open_spool(config, name, stack) for name in ("pushes", "quotas"))
+        pushes, quotas = open_push_spool(config, "pushes", stack), open_spool(config, USAGE_WRITER, stack)
         if config.upstream or config.observe:
-            network_service = await open_gateway(config, pushes, quotas, storage.nodes.current, stack)
+            network_service = await open_gateway(config, pushes, quotas, storage.clickhouse, stack)
         else:
             network_service = await open_sink(config, pushes, stack)
 
@@ -80,47 +90,87 @@ async def _serve(config: ServeConfig) -> int:
             return pushes.records + quotas.records + network.records
 
         readings = summed(network_service.readings, network.readings)
+        storage_readings = StorageReadings(spooled, storage.worker, lambda: network.restarts)
+        health = Health(
+            config.data / "spool",
+            config.store.late_ms,
+            lambda: _not_ready(stop, storage.worker, network),
+            lambda: readings() | storage_readings(),
+        )
         task_faults: Counter[str] = Counter()
         self_metrics = SelfMetrics(
             lambda: {catalogue.TASK_FAULTS: task_faults},
             readings,
-            StorageReadings(spooled, storage.worker, lambda: network.restarts),
+            storage_readings,
+            health.readings,
             storage.server_readings,
             store_contents.readings,
             grpc_readings,
             otlp_readings,
             forwarding.readings if forwarding else dict,
         )
-        pages = http_app(
-            config,
-            storage.nodes,
-            network_service.gateway.receiver.rules,
-            self_metrics,
-            lambda: _not_ready(stop, storage.worker, network),
-        )
+        pages = http_app(config, storage.clickhouse, network_service, self_metrics, health)
         web = HttpServer(pages, config.http.host, config.http.port, grace_s=config.gateway.drain_ms / 1000)
         http = await listening(web.start(), config.http)
         stack.push_async_callback(web.stop)
 
-        kafka = f"kafka={_text(network_service.address)} " if network_service.address else ""
-        addresses = f"{kafka}http={_text(http)} sql={storage.address}{grpc}{otlp}"
-        print(f"ready {addresses}", flush=True)  # noqa: T201 - the promised line
-        periodic_tasks = [*push_sync_tasks(pushes, config), sync_task(quotas, config), *store_contents.tasks()]
+        _reload_on_hangup(Reload(config, load, network_service.follow))
+        _announce(network_service.address, f"http={_text(http)} sql={storage.address}{grpc}{otlp}")
+        syncs = [*push_sync_tasks(pushes, config), sync_task(quotas, config)]
         await run_periodic_tasks(
-            [*network_service.periodic_tasks, *periodic_tasks],
+            [*network_service.periodic_tasks, *syncs, *store_contents.tasks(), health.task()],
             stop,
-            asyncio.gather(storage.watch(), network.watch(), *([forwarding.watch()] if forwarding else [])),
+            asyncio.gather(storage.watch(), network.watch(), *([forwarding.child.watch()] if forwarding else [])),
             task_faults,
         )
     return 0
+
+
+def _announce(kafka: tuple[str, int] | None, others: str) -> None:
+    listener = f"kafka={_text(kafka)} " if kafka else ""
+    print(f"ready {listener}{others}", flush=True)  # noqa: T201 - the promised line
+
+
+def _stopped_by_signals() -> asyncio.Event:
+    """Set by SIGTERM and SIGINT."""
+    stop, loop = asyncio.Event(), asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    loop.add_signal_handler(signal.SIGHUP, lambda: None)  # while it starts, there is nothing to reload
+    return stop
+
+
+def _reload_on_hangup(reload: Reload) -> None:
+    """One reload at a time; a signal meanwhile is part of the next one."""
+    loop = asyncio.get_running_loop()
+    running: list[asyncio.Task[object]] = []
+
+    def hangup() -> None:
+        if not running or running[0].done():
+            running[:] = [loop.create_task(reload.run())]
+
+    loop.add_signal_handler(signal.SIGHUP, hangup)
+
+
+def _keep_files_private(data: Path) -> None:
+    """Directories 0700 and files 0600, whatever the umask: they hold passwords and clients' data. Children inherit it.
+
+    Directories of earlier versions are changed; the data directory itself is the operator's, unless it is created here.
+    """
+    os.umask(_PRIVATE_UMASK)
+    for name in _DIRECTORIES:
+        with suppress(OSError):  # not there yet, or another user's
+            (data / name).chmod(0o777 & ~_PRIVATE_UMASK)
 
 
 def _lock(data: Path) -> TextIO:
     """Locks the data directory: one Headroom at a time uses it."""
     try:
         data.mkdir(parents=True, exist_ok=True)
-        file = (data / "lock").open("w")
+        file = (data / "lock").open("a")
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        file.truncate(0)
+        print(os.getpid(), file=file, flush=True)  # for `headroom config reload`
     except BlockingIOError as exc:
         raise ServeError(f"another headroom uses {data}") from exc
     except OSError as exc:
@@ -134,19 +184,21 @@ async def _open_grpc(
     """Opens the gRPC receiver; returns its part of the ready line and its readings. Raises ServeError."""
     if config.grpc.listen is None:
         return "", dict
-    from headroom.server.listeners.grpc import open_grpc  # gRPC takes 20 MB, so it is imported only if configured
+    from headroom.server.receivers.grpc_receiver import (
+        open_grpc,
+    )  # gRPC takes 20 MB, so it is imported only if configured
 
     address, readings = await open_grpc(config, config.grpc.listen, network_service.gateway, stack)
     return f" grpc={address}", readings
 
 
 async def _open_otlp(
-    config: ServeConfig, network_service: NetworkService, pushes: SpoolWriter, stack: AsyncExitStack
+    config: ServeConfig, network_service: NetworkService, pushes: PushSpool, stack: AsyncExitStack
 ) -> tuple[str, Readings]:
     """Opens the OTLP receivers; returns their part of the ready line and their readings. Raises ServeError."""
     if config.otlp.grpc is None and config.otlp.http is None:
         return "", dict
-    from headroom.server.listeners.otlp import open_otlp
+    from headroom.server.receivers.otlp_receivers import open_otlp
 
     opened, readings = await open_otlp(config, network_service.gateway, pushes, stack)
     return "".join(f" {name}={address}" for name, address in opened.items()), readings
@@ -167,10 +219,10 @@ async def _wait_for_predecessors(data: Path) -> None:
 
 def _store_contents(config: ServeConfig, storage: Storage) -> StoreReadings:
     return StoreReadings(
-        storage.nodes,
+        storage.clickhouse,
         config.spool.max_bytes,
-        settings=config.store.options.client_settings(),
         max_client_series=config.quotas.metrics.max_series if config.quotas.metrics.enabled else 0,
+        thresholds=config.levels.thresholds,
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -19,12 +19,13 @@ from starlette.types import ASGIApp
 
 from headroom.daemon_thread import in_daemon_thread
 from headroom.logs import thin_out
+from headroom.server.health import Health
 from headroom.server.http_connection import LimitedConnection
 from headroom.server.metrics import SelfMetrics
-from headroom.server.open_files import HTTP_CONNECTIONS
+from headroom.server.process_limits import HTTP_CONNECTIONS
 from telemetry.gateway.admission import Admission, AdmissionLimits
-from telemetry.gateway.security.tls_handshake import TlsServer
-from telemetry.gateway.timeouts import TimedConnection
+from telemetry.gateway.client_connection import TimedConnection
+from telemetry.gateway.listener import TlsServer
 
 _PEER_S = 60.0  # to send a request, or to read a response
 _HANDSHAKE_S = 5.0  # for TLS; TlsServer adds five seconds
@@ -32,10 +33,8 @@ _ENCODERS = 4
 _BACKLOG = 2048  # uvicorn's
 
 
-def web_app(
-    self_metrics: SelfMetrics, is_ready: Callable[[], str | None], pages: Sequence[BaseRoute] = ()
-) -> Starlette:
-    """`is_ready` returns None, or the reason why not. `pages`: further routes."""
+def web_app(self_metrics: SelfMetrics, health: Health, pages: Sequence[BaseRoute] = ()) -> Starlette:
+    """`pages`: further routes. `/readyz?verbose` says what is late or lost, too."""
 
     encoders = asyncio.Semaphore(_ENCODERS)
 
@@ -49,9 +48,10 @@ def web_app(
     def healthz(_: Request) -> Response:
         return PlainTextResponse("ok\n")
 
-    def readyz(_: Request) -> Response:
-        reason = is_ready()
-        return PlainTextResponse(f"{reason or 'ready'}\n", status_code=503 if reason else 200)
+    def readyz(request: Request) -> Response:
+        found = health.verbose()
+        lines = found.lines() if "verbose" in request.query_params else [found.reason or "ready"]
+        return PlainTextResponse("\n".join(lines) + "\n", status_code=503 if found.reason else 200)
 
     own = [Route("/metrics", metrics), Route("/healthz", healthz), Route("/readyz", readyz)]
     return Starlette(routes=[*own, *pages])

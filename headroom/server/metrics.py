@@ -48,6 +48,7 @@ def receiver_readings(receiver: TelemetryReceiver) -> dict[SelfMetric, Values]:
         catalogue.GETS: {code.name: count for code, count in gets.items()},
         catalogue.PUSHES: {code.name: count for code, count in pushes.items()},
         catalogue.PUSH_BYTES: receiver.counts.accepted_bytes,
+        catalogue.PAYER_REFUSED: {str(resource): count for resource, count in receiver.payers.refused.items()},
     }
 
 

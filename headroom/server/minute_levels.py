@@ -1,73 +1,119 @@
-"""Computes the level of each client in the newest minute that has ended, once for each minute, into headroom_minutes.
+"""Computes the level of each client in each minute that has ended, into headroom_minutes.
 
 The views of now, the pages, `headroom top` and the metrics of levels read that table. A minute is computed again when
-more of its rows have arrived. Several services over one store each write the same rows; the newest computation counts.
+more of its rows have arrived, in the last hours. Several services over one store each write the same rows; the newest
+computation counts.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
 from functools import partial
 
-from exporters.clickhouse.minutes import COMPUTE_MINUTE, COUNT_ROWS
-from exporters.clickhouse.reader import Nodes, read_rows, run_statement
+from exporters.clickhouse.client import ClickHouse, Row
 from headroom.clock import now_ms
 from headroom.daemon_thread import in_daemon_thread
 from headroom.server.periodic import PeriodicTask
+from quota_metrics.levels.minute import (
+    CHANGED_MINUTES,
+    SET_THRESHOLDS,
+    THRESHOLDS,
+    WINDOW_S,
+    compute_minute,
+    minute_parameters,
+)
+from quota_metrics.levels.thresholds import MEMORY_WINDOWS, Thresholds
 
 _EVERY_MS = 2_000
-_WINDOW_S = 60
 _COMPLETE_AFTER_S = 4  # by then the rows of a minute are stored
-_AGAIN_MS = 10_000  # the shortest pause between two computations of one minute
+_REACH_S = 5 * 3600  # minutes before are not computed: their rows are about to expire
+_AT_START_MS = 900_000  # rows that arrived while no service computed
+_MARGIN_MS = 60_000  # an insert in progress may become visible after its received_at
+_AGAIN_MS = 10_000  # the shortest pause between two computations, but for a minute that has just ended
 _PAUSE_SHARE = 4  # and in multiples of what a computation took: it takes at most a fifth of the time
 _TIMEOUT_S = 60.0
-_COUNT_TIMEOUT_S = 5.0
+_CHANGES_TIMEOUT_S = 5.0
 
 
 class MinuteLevels:
-    """Writes to `store` with `settings` of each statement; `computed` is called with each minute that was written."""
+    """Writes to `store`; `computed` is called when the newest minute was written."""
 
     def __init__(
         self,
-        store: Nodes,
-        settings: Mapping[str, str],
+        store: ClickHouse,
         computed: Callable[[int], Awaitable[None]],
+        thresholds: Thresholds = Thresholds(),
         now_ms: Callable[[], int] = now_ms,
     ) -> None:
-        self._store = store
-        self._settings = settings
+        self._changes = replace(store, timeout_s=_CHANGES_TIMEOUT_S)
+        given_up = {"max_execution_time": f"{_TIMEOUT_S:.0f}"}
+        self._store = replace(store, timeout_s=_TIMEOUT_S, settings={**given_up, **store.settings})
         self._computed = computed
+        self._thresholds = thresholds
         self._now_ms = now_ms
-        self._newest = (0, 0)  # the minute that was computed last, in seconds, and its rows then
-        self._tried_s = 0  # the minute that was tried last
-        self._not_before_ms = 0  # for another try of it
+        self._thresholds_are_stored = False
+        self._since_ms = now_ms() - _AT_START_MS
+        self._rows: dict[int, int] = {}  # rows of each minute when it was computed
+        self._pending: dict[int, int] = {}  # minutes to compute, and their rows
+        self._tried_s = 0  # the newest minute that was tried
+        self._not_before_ms = 0  # for other minutes, and for another try
 
     def task(self) -> PeriodicTask:
         """Looks whether a minute has ended, or more rows have arrived."""
         return PeriodicTask("levels of the last minute", _EVERY_MS, self.step, on_the_clock=True)
 
     async def step(self) -> None:
-        """Computes the newest minute that has ended unless its rows are the same as before. Raises ConnectionError."""
-        window_s = (self._now_ms() // 1000 - _WINDOW_S - _COMPLETE_AFTER_S) // _WINDOW_S * _WINDOW_S
-        if window_s == self._tried_s and self._now_ms() < self._not_before_ms:
-            return
-        minute = {"window_s": window_s}
-        counted = partial(read_rows, sql=COUNT_ROWS, parameters=minute, timeout_s=_COUNT_TIMEOUT_S)
-        newest = window_s, (await in_daemon_thread(partial(self._store.ask, counted)))[0]["rows"]
-        if newest == self._newest:
-            return
-        began = time.monotonic()
+        """Computes one minute: the newest that has ended, else the oldest that received rows. Raises
+        ConnectionError."""
+        if not self._thresholds_are_stored:
+            await self._store_thresholds()
+        newest_s = (self._now_ms() // 1000 - WINDOW_S - _COMPLETE_AFTER_S) // WINDOW_S * WINDOW_S
+        await self._look(newest_s)
+        if newest_s in self._pending and newest_s != self._tried_s:
+            await self._compute(newest_s, newest_s)
+        elif self._pending and self._now_ms() >= self._not_before_ms:
+            await self._compute(min(self._pending), newest_s)
+
+    async def _look(self, newest_s: int) -> None:
+        """Notes the minutes whose rows have changed."""
+        began_ms, first_s = self._now_ms(), newest_s - _REACH_S
+        asked = {"since_ms": self._since_ms, "first_s": first_s, "last_s": newest_s}
+        changed = {row["window_s"]: row["rows"] for row in await self._ask(CHANGED_MINUTES, asked)}
+        self._since_ms = max(self._since_ms, began_ms - _MARGIN_MS)
+        if newest_s not in self._rows:
+            changed.setdefault(newest_s, 0)  # a minute without rows replaces what is shown
+        self._pending |= {window_s: rows for window_s, rows in changed.items() if rows != self._rows.get(window_s)}
+        for noted in (self._rows, self._pending):
+            for window_s in [window_s for window_s in noted if window_s < first_s]:
+                del noted[window_s]
+
+    async def _compute(self, window_s: int, newest_s: int) -> None:
+        rows, began = self._pending[window_s], time.monotonic()
         try:
-            await self._compute(minute)
-            await self._computed(window_s)
+            await self._run(compute_minute(self._thresholds), minute_parameters(window_s, self._thresholds))
+            if window_s == newest_s:
+                await self._computed(window_s)
         finally:
             took_ms = (time.monotonic() - began) * 1000
-            self._tried_s, self._not_before_ms = window_s, int(self._now_ms() + max(_AGAIN_MS, _PAUSE_SHARE * took_ms))
-        self._newest = newest
+            self._tried_s = max(self._tried_s, window_s)
+            self._not_before_ms = int(self._now_ms() + max(_AGAIN_MS, _PAUSE_SHARE * took_ms))
+        del self._pending[window_s]
+        if rows != self._rows.get(window_s):  # then the memory of the minutes that follow has changed as well
+            following = range(window_s + WINDOW_S, window_s + (MEMORY_WINDOWS + 1) * WINDOW_S, WINDOW_S)
+            self._pending = {at: self._rows[at] for at in following if at in self._rows} | self._pending
+        self._rows[window_s] = rows
 
-    async def _compute(self, minute: Mapping[str, int]) -> None:
-        statement = partial(
-            run_statement, sql=COMPUTE_MINUTE, parameters=minute, settings=self._settings, timeout_s=_TIMEOUT_S
-        )
-        await in_daemon_thread(partial(self._store.ask, statement))
+    async def _store_thresholds(self) -> None:
+        """Writes the thresholds into the store unless it has them."""
+        stored = await self._ask(THRESHOLDS, {})
+        if not stored or Thresholds(**stored[0]) != self._thresholds:
+            await self._run(SET_THRESHOLDS, self._thresholds._asdict())
+        self._thresholds_are_stored = True
+
+    async def _ask(self, sql: str, parameters: Mapping[str, object]) -> list[Row]:
+        return await in_daemon_thread(partial(self._changes.rows, sql, parameters))
+
+    async def _run(self, sql: str, parameters: Mapping[str, object]) -> None:
+        await in_daemon_thread(partial(self._store.command, sql, parameters))

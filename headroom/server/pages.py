@@ -4,46 +4,60 @@ from __future__ import annotations
 
 import ipaddress
 import os
-from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from starlette.middleware.gzip import GZipMiddleware
 from starlette.types import ASGIApp
 
-from exporters.clickhouse.connection import Endpoint
-from exporters.clickhouse.reader import Nodes
+from exporters.clickhouse.client import ClickHouse
+from exporters.clickhouse.managed.access import PAGES, pages_password
 from headroom.config.receivers import TOKEN, TOKEN_RULE
 from headroom.config.settings import ServeConfig
 from headroom.config.types import secret_of
 from headroom.errors import ServeError
+from headroom.server.health import Health
 from headroom.server.http import web_app
 from headroom.server.metrics import SelfMetrics
+from headroom.server.receivers.network import NetworkService
 from headroom.web.access import AccessControl
 from headroom.web.api import api_routes
 from headroom.web.data import Data
 from headroom.web.pages import page_routes
-from telemetry.rules.client_metrics import ClientMetrics
-from telemetry.rules.subscription_config import parse_subscription
+from telemetry.subscriptions.client_metrics import ClientMetrics
+from telemetry.subscriptions.subscription import parse_subscription
 from telemetry.wire.errors import InvalidSubscriptionError
 
+_PAYERS = 20  # shown of those whose exchanges were not metered
 _OWN_METRICS = ("headroom_", "kafka_server_client_metrics_")
 
 
 def http_app(
     config: ServeConfig,
-    writers: Nodes,
-    rules: ClientMetrics,
+    writer: ClickHouse,
+    service: NetworkService,
     self_metrics: SelfMetrics,
-    is_ready: Callable[[], str | None],
+    health: Health,
 ) -> ASGIApp:
     """/metrics, /healthz, /readyz, the pages and their API. Raises ServeError when the token cannot be read."""
 
-    def status() -> dict[str, Any]:
-        reason = is_ready()
-        return {"ready": reason is None, "reason": reason or "", "metrics": metric_rows(self_metrics)}
+    rules = service.gateway.receiver.rules
 
-    data = Data(_readers(config, writers), lambda: subscription_rows(rules), status, rules.match_keys)
-    app = web_app(self_metrics, is_ready, [*api_routes(data), *page_routes(data)])
+    def status() -> dict[str, Any]:
+        found = health.verbose()
+        return {
+            "ready": not found.reason,
+            "reason": found.reason,
+            "degraded": found.degraded,
+            "oldest_s": found.oldest_s,
+            "cluster": service.cluster() if service.cluster else None,
+            "left_out": [one._asdict() for one in service.left_out()[:_PAYERS]],
+            "metrics": metric_rows(self_metrics),
+        }
+
+    source = "jmx" if config.observe else "gateway"
+    data = Data(_reader(config, writer), lambda: subscription_rows(rules), status, rules.match_keys, source)
+    app = web_app(self_metrics, health, [*api_routes(data), *page_routes(data)])
     is_loopback = _is_loopback(config.http.host)
     return AccessControl(GZipMiddleware(app), config.web, web_token(config), is_loopback=is_loopback)
 
@@ -83,12 +97,12 @@ def _criteria(values: Any) -> list[tuple[str, str]]:
     return [(key, pattern) for key, _, pattern in (entry.partition("=") for entry in entries) if key]
 
 
-def _readers(config: ServeConfig, writers: Nodes) -> Nodes:
-    """The managed server's read-only user; with `clickhouse` the configured user."""
+def _reader(config: ServeConfig, writer: ClickHouse) -> ClickHouse:
+    """The managed server's user for pages; with `clickhouse` the configured user."""
     if config.clickhouse:
-        return Nodes(*config.clickhouse_endpoints)
-    writer = writers.current
-    return Nodes(Endpoint(writer.scheme, writer.host, writer.port, "", config.store.server.password_of_readers))
+        return ClickHouse(config.clickhouse_endpoints)
+    server = writer.current
+    return ClickHouse((replace(server, user=PAGES, password=pages_password(server.password)),))
 
 
 def web_token(config: ServeConfig) -> str | None:

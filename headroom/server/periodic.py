@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 import structlog
 
-from exporters.model import QuotaLimit, RecordKind, UsageSample
-from exporters.spool.records import encode_limits, encode_usage
+from exporters.model import QuotaLimit, RecordKind, StoredFacts, UsageSample
+from exporters.spool.records import encode_facts, encode_limits, encode_usage
 from exporters.spool.writer import SpoolFull, SpoolWriter
 from headroom.clock import now_ms
 from quota_metrics.kafka.errors import ClusterError
@@ -83,6 +83,13 @@ class QuotaRecorder:
             self._spool.append(RecordKind.LIMITS, encode_limits(self._unsaved))
             self._spool.flush()
             self._unsaved = []
+
+
+def write_facts(spool: SpoolWriter, facts: Sequence[StoredFacts]) -> None:
+    """Writes rows of cluster_facts. Raises OSError, SpoolFull; a retry writes the same rows."""
+    if facts:
+        spool.append(RecordKind.FACTS, encode_facts(facts))
+        spool.flush()
 
 
 async def run_periodic_tasks(

@@ -6,38 +6,44 @@ import asyncio
 from contextlib import AsyncExitStack
 from dataclasses import asdict, astuple, dataclass
 
+import structlog
+
+from exporters import self_metrics as catalogue
+from exporters.clickhouse.client import ClickHouse
 from exporters.clickhouse.connection import WRITER, Endpoint
 from exporters.clickhouse.managed.configuration import ServerSettings
 from exporters.clickhouse.managed.executable import NoServerError
 from exporters.clickhouse.managed.server import ManagedServer, ServerError
-from exporters.clickhouse.reader import Nodes
 from exporters.self_metrics import SelfMetric, Values
 from headroom.config.settings import ConfigError, ServeConfig
 from headroom.errors import ServeError
 from headroom.server.addresses import address_fault
-from headroom.server.processes.clickhouse_supervisor import ClickHouseSupervisor
+from headroom.server.processes.child import ChildError, ChildProcess, ChildValues, passed_environment
 from headroom.server.processes.storage_process import WorkerSettings
-from headroom.server.processes.storage_supervisor import StorageError, StorageWorker
+from headroom.server.processes.storage_worker import StorageWorker
+
+log = structlog.get_logger(__name__)
 
 _WORKER_DRAIN_S = 30.0
+_SERVER_STOP_S = 20.0
 
 
 @dataclass(frozen=True, slots=True)
 class Storage:
     """The running storage side. `address`: the SQL address in the ready line."""
 
-    nodes: Nodes  # as the writer
+    clickhouse: ClickHouse  # as the writer
     address: str
     worker: StorageWorker
-    server: ClickHouseSupervisor | None
+    server: ChildProcess | None  # the managed ClickHouse
 
     def server_readings(self) -> dict[SelfMetric, Values]:
         """Readings of the managed server, if any."""
-        return self.server.readings() if self.server else {}
+        return {catalogue.CLICKHOUSE_RESTARTS: self.server.restarts} if self.server else {}
 
     async def watch(self) -> None:
         """Restarts both when they die."""
-        await asyncio.gather(self.worker.watch(), *([self.server.watch()] if self.server else []))
+        await asyncio.gather(self.worker.child.watch(), *([self.server.watch()] if self.server else []))
 
 
 async def open_storage(config: ServeConfig, stack: AsyncExitStack) -> Storage:
@@ -53,14 +59,21 @@ async def open_storage(config: ServeConfig, stack: AsyncExitStack) -> Storage:
         nodes, address = (managed,), managed.netloc
     worker = StorageWorker(_worker_settings(config, nodes), config.store.stalled_ms)
     try:
-        await worker.start()
-    except StorageError as exc:
+        await worker.child.start()
+    except ChildError as exc:
         raise ServeError(str(exc)) from exc
-    stack.push_async_callback(worker.stop, _WORKER_DRAIN_S)
-    return Storage(Nodes(*nodes), address, worker, server)
+    stack.push_async_callback(_drain, worker)
+    return Storage(ClickHouse(nodes, settings=config.store.options.client_settings()), address, worker, server)
 
 
-async def _open_server(config: ServeConfig, stack: AsyncExitStack) -> tuple[Endpoint, ClickHouseSupervisor]:
+async def _drain(worker: StorageWorker) -> None:
+    """The spool keeps what is not written in time."""
+    if not await worker.child.stop(_WORKER_DRAIN_S):
+        log.warning("the storage worker did not drain in time: the spool keeps the rest")
+
+
+async def _open_server(config: ServeConfig, stack: AsyncExitStack) -> tuple[Endpoint, ChildProcess]:
+    """Started by the main thread: the server dies with the thread that started it (prctl(2))."""
     settings = ServerSettings(
         directory=(config.data / "clickhouse").resolve(),
         host=config.sql.host,
@@ -73,14 +86,38 @@ async def _open_server(config: ServeConfig, stack: AsyncExitStack) -> tuple[Endp
     )
     try:
         server = await asyncio.to_thread(ManagedServer, settings)
-        supervisor = ClickHouseSupervisor(server)
-        stack.push_async_callback(supervisor.stop)
-        await supervisor.start()
     except (NoServerError, ServerError) as exc:
         raise ServeError(str(exc)) from exc
     except OSError as exc:
         raise ConfigError([address_fault("--sql", config.sql, exc)]) from exc
-    return Endpoint("http", server.host, server.http_port, WRITER, server.password), supervisor
+    stack.callback(server.close)
+    child = ChildProcess(server_values(server))
+    stack.push_async_callback(child.stop, _SERVER_STOP_S)  # what it confirmed is on disk
+    if server.ignores_failed_writes:
+        log.warning(
+            "the ClickHouse of chdb runs without its write guard: a full disk can lose rows",
+            see="docs/install.md, From a wheel",
+        )
+    try:
+        await child.start()
+    except ChildError as exc:
+        raise ServeError(str(exc)) from exc
+    log.info("the ClickHouse server answers", http=server.http_port, native=server.native_port)
+    return Endpoint("http", server.host, server.http_port, WRITER, server.password), child
+
+
+def server_values(server: ManagedServer) -> ChildValues:
+    """How the managed server runs."""
+    return ChildValues(
+        "the ClickHouse server",
+        server.command,
+        server.environment(passed_environment()),
+        restart_after_s=0.5,
+        restart_after_max_s=10.0,
+        answers=server.answers,
+        output=server.output,
+        cause=server.last_error,
+    )
 
 
 def _worker_settings(config: ServeConfig, nodes: tuple[Endpoint, ...]) -> WorkerSettings:

@@ -5,27 +5,22 @@ Runs the computation of each minute's levels (minute_levels.py), too, which the 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from functools import partial
-from typing import Any, Final
-
-from clickhouse_connect.driver.exceptions import ClickHouseError
+from typing import Final
 
 from exporters import self_metrics as catalogue
-from exporters.clickhouse.connection import Endpoint
-from exporters.clickhouse.reader import Nodes, UnreachableError
+from exporters.clickhouse.client import ClickHouse, Row
 from exporters.self_metrics import SelfMetric, Values
 from headroom.daemon_thread import in_daemon_thread
 from headroom.server.minute_levels import MinuteLevels
 from headroom.server.periodic import PeriodicTask
 from headroom.server.window_levels import WindowLevels
+from quota_metrics.levels.thresholds import Thresholds
 
 _EVERY_MS = 60_000
-_TIMEOUT_S = 30
-_KNOWN_ISSUES: Final = "SELECT sum(instances) FROM headroom.client_software WHERE known_issue != ''"
+_KNOWN_ISSUES: Final = "SELECT sum(instances) AS instances FROM client_software WHERE known_issue != ''"
 _JOBS: Final = """
-SELECT job, toFloat64(toUnixTimestamp(max(finished_at)))
-FROM headroom.job_runs FINAL
+SELECT job, toUnixTimestamp(max(r.finished_at)) AS finished_s
+FROM job_runs AS r FINAL
 WHERE status = 'succeeded' AND isNotNull(finished_at)
 GROUP BY job ORDER BY job LIMIT 50
 """
@@ -36,17 +31,16 @@ class StoreReadings:
 
     def __init__(
         self,
-        store: Nodes,
+        store: ClickHouse,
         spool_max_bytes: int,
         *,
-        settings: Mapping[str, str] | None = None,
         max_client_series: int = 0,
+        thresholds: Thresholds = Thresholds(),
     ) -> None:
-        """`settings`: of statements that write. `max_client_series`: budget of kafka_client_quota_window_*; 0 switches
-        them off."""
+        """`max_client_series`: budget of kafka_client_quota_window_*; 0 switches them off."""
         self._store = store
         self._levels = WindowLevels(store, max_client_series)
-        self._minutes = MinuteLevels(store, settings or {}, self._levels.read)
+        self._minutes = MinuteLevels(store, self._levels.read, thresholds)
         self._values: dict[SelfMetric, Values] = {catalogue.SPOOL_MAX_BYTES: spool_max_bytes}
 
     def tasks(self) -> list[PeriodicTask]:
@@ -55,24 +49,15 @@ class StoreReadings:
 
     async def read(self) -> None:
         """Raises ConnectionError when the store is unreachable; the previous results remain."""
-        known_issues, jobs = await in_daemon_thread(partial(self._store.ask, _asked))
+        (known,), jobs = await in_daemon_thread(self._asked)
         self._values |= {
-            catalogue.KNOWN_ISSUES: float(known_issues[0][0]),
-            catalogue.JOB_SUCCESS: {str(job): float(finished_s) for job, finished_s in jobs},
+            catalogue.KNOWN_ISSUES: float(known["instances"]),
+            catalogue.JOB_SUCCESS: {row["job"]: float(row["finished_s"]) for row in jobs},
         }
+
+    def _asked(self) -> tuple[list[Row], list[Row]]:
+        return self._store.rows(_KNOWN_ISSUES), self._store.rows(_JOBS)
 
     def readings(self) -> dict[SelfMetric, Values]:
         """For the registry."""
         return self._values | self._levels.readings()
-
-
-def _asked(node: Endpoint) -> tuple[list[Any], list[Any]]:
-    try:
-        client = node.connect(connect_timeout=_TIMEOUT_S, send_receive_timeout=_TIMEOUT_S)
-        try:
-            known_issues, jobs = client.query(_KNOWN_ISSUES), client.query(_JOBS)
-            return list(known_issues.result_rows), list(jobs.result_rows)
-        finally:
-            client.close()
-    except (ClickHouseError, OSError, ValueError) as exc:
-        raise UnreachableError(" ".join(str(exc).split())) from exc

@@ -1,8 +1,7 @@
-"""kafka_client_quota_window_* of /metrics: what decides the level of each client in the newest minute that has ended.
+"""headroom_client_quota_level and kafka_client_quota_window_* of /metrics: each client in the newest minute that ended.
 
 Read from headroom_minutes after each computation (minute_levels.py): the sum over all gateways, on the worst broker, of
-the same window that the pages and `headroom top` show. The recording rule kafka_client:quota_level (deploy/prometheus)
-computes the level from them.
+the same window that the pages and `headroom top` show. Alert rules use the level and compute none of their own.
 """
 
 from __future__ import annotations
@@ -12,14 +11,13 @@ from functools import partial
 from typing import Final
 
 from exporters import self_metrics as catalogue
-from exporters.clickhouse.reader import Nodes, Row, read_rows
+from exporters.clickhouse.client import ClickHouse, Row
 from exporters.self_metrics import SelfMetric, Values
 from headroom.clock import now_ms
 from headroom.daemon_thread import in_daemon_thread
 from quota_metrics.jmx.sensors import BEANS
 
 _STALE_S = 180  # older windows are not exposed
-_TIMEOUT_S = 30.0
 _SERIES_OF_A_CLIENT = 4
 _MAX_NAME_CHARS = 255
 _QUOTA_TYPE = {quota_key: bean for bean, (quota_key, _rate) in BEANS.items()}  # as in the broker's metrics
@@ -27,10 +25,10 @@ _QUOTA_TYPE = {quota_key: bean for bean, (quota_key, _rate) in BEANS.items()}  #
 # Utilisation as text, because JSON has no infinity: a limit of 0 is exceeded by any usage.
 _CLIENTS: Final = """
 SELECT cluster, quota_key, user, client_id, source, toString(h.utilization) AS mean,
-       toString(h.utilization_p95) AS p95, muted_ms / (1000 * window_s) AS muted, toFloat64(limit_known) AS known
-FROM headroom.headroom_now AS h
+       toString(h.utilization_p95) AS p95, muted_ms / (1000 * window_s) AS muted, toFloat64(level) AS level
+FROM headroom_now AS h
 WHERE window_start = fromUnixTimestamp({window_s:UInt32})
-ORDER BY level DESC, greatest(h.utilization, h.utilization_p95) DESC NULLS LAST, cluster, quota_key, user, client_id
+ORDER BY h.level DESC, greatest(h.utilization, h.utilization_p95) DESC NULLS LAST, cluster, quota_key, user, client_id
 LIMIT {clients:UInt32}
 """
 
@@ -38,7 +36,7 @@ LIMIT {clients:UInt32}
 class WindowLevels:
     """The series of at most `max_series` / 4 clients, the worst first; none before the first window."""
 
-    def __init__(self, store: Nodes, max_series: int, now_ms: Callable[[], int] = now_ms) -> None:
+    def __init__(self, store: ClickHouse, max_series: int, now_ms: Callable[[], int] = now_ms) -> None:
         self._store = store
         self._clients = max_series // _SERIES_OF_A_CLIENT
         self._now_ms = now_ms
@@ -50,8 +48,7 @@ class WindowLevels:
         if not self._clients:
             return
         asked = {"window_s": window_s, "clients": self._clients}
-        question = partial(read_rows, sql=_CLIENTS, parameters=asked, timeout_s=_TIMEOUT_S)
-        rows = await in_daemon_thread(partial(self._store.ask, question))
+        rows = await in_daemon_thread(partial(self._store.rows, _CLIENTS, asked))
         self._values = {catalogue.WINDOW_START: float(window_s), **_series(rows)}
         self._window_s = window_s
 
@@ -64,7 +61,7 @@ class WindowLevels:
 def _series(rows: Iterable[Row]) -> dict[SelfMetric, Values]:
     utilization: dict[tuple[str, ...], float] = {}
     muted: dict[tuple[str, ...], float] = {}
-    known: dict[tuple[str, ...], float] = {}
+    level: dict[tuple[str, ...], float] = {}
     for row in rows:
         quota_key = str(row["quota_key"])
         labels: tuple[str, ...] = (
@@ -79,9 +76,9 @@ def _series(rows: Iterable[Row]) -> dict[SelfMetric, Values]:
         for statistic in ("mean", "p95"):
             if row[statistic] is not None:
                 utilization[*labels, statistic] = float(row[statistic])
-        muted[labels], known[labels] = row["muted"], row["known"]
+        muted[labels], level[labels] = row["muted"], row["level"]
     return {
         catalogue.WINDOW_UTILIZATION: utilization,
         catalogue.WINDOW_MUTED: muted,
-        catalogue.WINDOW_LIMIT_KNOWN: known,
+        catalogue.CLIENT_LEVEL: level,
     }

@@ -10,6 +10,6 @@ what_if.py    the what-if form: recorded rates against another limit (what_if_qu
 api.py        `/api/v1/...` as JSON
 pages.py      the pages: templates/ with jinja2; static/ is served unchanged, static/vendor/ is htmx and uPlot
 
-In: a reader of ClickHouse (exporters.clickhouse.reader), the subscriptions and readings of the running service.
-Imports exporters, quota_metrics, telemetry.rules and headroom.config; headroom.server mounts it.
+In: ClickHouse (exporters.clickhouse.client), the subscriptions and readings of the running service.
+Imports exporters, quota_metrics, telemetry.subscriptions and headroom.config; headroom.server mounts it.
 """

@@ -26,6 +26,9 @@ def api_routes(data: Data) -> list[Route]:
     async def status(_: Any) -> Any:
         return data.status()
 
+    async def cluster(_: Any) -> Any:
+        return data.status()["cluster"]
+
     answers: dict[str, Callable[[Any], Awaitable[Any]]] = {
         "headroom": data.headroom,
         "usage": data.usage,
@@ -38,6 +41,7 @@ def api_routes(data: Data) -> list[Route]:
         "subscriptions": subscriptions,
         "subscription-preview": data.subscription_preview,
         "status": status,
+        "cluster": cluster,
     }
     return [Route(f"/api/v1/{name}", _endpoint(answer), methods=["GET"]) for name, answer in answers.items()]
 

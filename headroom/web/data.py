@@ -12,18 +12,19 @@ from typing import Any
 
 from cachetools import TTLCache
 
-from exporters.clickhouse.reader import Nodes, Row, read_rows
-from exporters.levels import Level
+from exporters.clickhouse.client import ClickHouse, Row
 from headroom.clock import now_ms
 from headroom.subscription_preview import preview_of
 from headroom.web import queries
 from headroom.web.parameters import BadRequestError, Given, number_of, text_of
 from headroom.web.query_threads import QueryThreads
-from headroom.web.rules import ALL_RULES, entity_of_row, rules_of
-from headroom.web.what_if import WhatIf, question_of
+from headroom.web.rules import ALL_RULES, rules_of
+from headroom.web.what_if import WhatIfQueue, question_of
+from quota_metrics.config.entities import entity_of_names
 from quota_metrics.config.resolution import Resolver
+from quota_metrics.levels import thresholds
 from quota_metrics.measure.quota_in_force import entity_text
-from telemetry.rules.subscription_config import (
+from telemetry.subscriptions.subscription import (
     ALL_METRICS,
     INTERVAL_MS,
     MATCH,
@@ -33,9 +34,8 @@ from telemetry.rules.subscription_config import (
 )
 from telemetry.wire.errors import InvalidSubscriptionError
 
-LEVELS = tuple(level.name.lower() for level in sorted(Level, reverse=True))
+LEVELS = tuple(reversed(thresholds.LEVELS))
 _SHARED_S = 2.0  # equal requests within it share one result
-_TIMEOUT_S = 30.0
 _MAX_LIMIT = 10_000
 _KNOWN_MS = 86_400_000  # a preview examines the instances seen in a day
 _MAX_INSTANCES = 20_000
@@ -45,22 +45,24 @@ _SUBSCRIPTION_KEYS = {METRICS: "metrics", INTERVAL_MS: "interval_ms", MATCH: "ma
 
 
 class Data:
-    """Reads from `nodes`. `subscriptions` and `status` show the running service, `match_keys` are those of its
-    subscriptions."""
+    """Reads from `clickhouse`. `subscriptions` and `status` show the running service, `match_keys` are those of its
+    subscriptions. `source`: who measured the usage that is shown unless a parameter says otherwise."""
 
     def __init__(
         self,
-        nodes: Nodes,
+        clickhouse: ClickHouse,
         subscriptions: Callable[[], list[Row]],
         status: Callable[[], Row],
         match_keys: Collection[str] = MATCH_KEYS,
+        source: str = "gateway",
     ) -> None:
         self.subscriptions = subscriptions
         self.status = status
-        self._nodes = nodes
+        self._clickhouse = clickhouse
         self._match_keys = match_keys
+        self._source = source
         self._threads = QueryThreads()
-        self._what_if = WhatIf(nodes, self._threads)
+        self._what_if = WhatIfQueue(clickhouse, self._threads)
         self._running: TTLCache[Any, asyncio.Task[list[Row]]] = TTLCache(256, _SHARED_S)
 
     async def headroom(self, given: Given) -> list[Row]:
@@ -71,15 +73,26 @@ class Data:
             raise BadRequestError(f"sort must be one of {', '.join(queries.SORT_COLUMNS)}")
         if order not in ("asc", "desc"):
             raise BadRequestError("order must be asc or desc")
-        parameters = _filter(given) | {
+        parameters = self._filter(given) | {
             "limit": number_of(given, "limit", 1000, _MAX_LIMIT),
             "offset": number_of(given, "offset", 0, 10_000_000),
         }
         return await self._rows(queries.HEADROOM.replace("{order}", f"`{sort}` {order}"), parameters)
 
+    def _filter(self, given: Given) -> dict[str, object]:
+        levels = [level for level in given.get("level", "").split(",") if level]
+        for level in levels:
+            if level not in LEVELS:
+                raise BadRequestError(f"level must be one or more of {', '.join(LEVELS)}")
+        source = given.get("source", self._source)
+        if source not in ("gateway", "jmx", "client", "all"):
+            raise BadRequestError("source must be gateway, jmx, client or all")
+        names = {name: text_of(given, name) for name in ("cluster", "user", "client_id")}
+        return {**names, "search": text_of(given, "q"), "levels": levels, "source": "" if source == "all" else source}
+
     async def overview(self, given: Given) -> tuple[list[Row], dict[str, int]]:
         """The same clients, and the number of clients at each level regardless of the filter on `level`."""
-        rows, counts = await asyncio.gather(self.headroom(given), self._rows(queries.LEVEL_COUNTS, _filter(given)))
+        rows, counts = await asyncio.gather(self.headroom(given), self._rows(queries.LEVEL_COUNTS, self._filter(given)))
         found = counts[0]["counts"]
         return rows, {level: int(found.get(level, 0)) for level in LEVELS}
 
@@ -90,6 +103,7 @@ class Data:
         names = {
             "users": sorted({row["user"] for row in rows}),
             "client_ids": sorted({row["client_id"] for row in rows}),
+            "source": self._source,
         }
         found = await self._rows(queries.SPARKLINES, names)
         return {spark_key(row): [(int(minute), float(rate)) for minute, rate in row["points"]] for row in found}
@@ -98,7 +112,7 @@ class Data:
         """Rate, limit and throttle times of one client per broker and second."""
         parameters = {name: text_of(given, name) for name in ("cluster", "quota_key", "user", "client_id")}
         seconds = number_of(given, "seconds", 900, 86_400)
-        rows = await self._rows(queries.USAGE, {**parameters, "seconds": seconds})
+        rows = await self._rows(queries.USAGE, {**parameters, "seconds": seconds, "source": self._source})
         brokers: dict[str, Row] = {}
         for row in rows:
             broker = brokers.setdefault(str(row["broker_id"]), {"at": [], "rate": [], "throttle_ms": [], "limit": []})
@@ -124,7 +138,7 @@ class Data:
         caught = {(row["cluster"], row["quota_key"], row["matched_entity"]): row for row in matched}
         found = []
         for rule in rules:
-            text = entity_text(entity_of_row(rule))
+            text = entity_text(entity_of_names(rule["user"], rule["client_id"], rule["ip"]))
             counts = caught.get((rule["cluster"], rule["quota_key"], text), {})
             found.append(
                 {
@@ -160,7 +174,7 @@ class Data:
         names = {"since_ms": since_ms, "all": int(ALL_METRICS in wanted.metrics), "prefixes": wanted.metrics}
         found, metrics = await asyncio.gather(
             self._threads.run(
-                partial(preview_of, wanted, self._nodes, since_ms, most=_MAX_INSTANCES, shown=_MAX_SHOWN)
+                partial(preview_of, wanted, self._clickhouse, since_ms, most=_MAX_INSTANCES, shown=_MAX_SHOWN)
             ),
             self._rows(queries.METRICS, names),
         )
@@ -205,8 +219,7 @@ class Data:
         asked = (sql, repr(sorted(parameters.items())))
         task = self._running.get(asked)
         if task is None or (task.done() and (task.cancelled() or task.exception() is not None)):
-            question = partial(read_rows, sql=sql, parameters=parameters, timeout_s=_TIMEOUT_S)
-            reading = self._threads.run(partial(self._nodes.ask, question))
+            reading = self._threads.run(partial(self._clickhouse.rows, sql, parameters))
             task = self._running[asked] = asyncio.get_running_loop().create_task(reading)
         return [dict(row) for row in await asyncio.shield(task)]
 
@@ -214,15 +227,3 @@ class Data:
 def spark_key(row: Row) -> tuple[Any, ...]:
     """The key of a sparkline."""
     return tuple(row[name] for name in ("cluster", "quota_key", "user", "client_id", "broker_id"))
-
-
-def _filter(given: Given) -> dict[str, object]:
-    levels = [level for level in given.get("level", "").split(",") if level]
-    for level in levels:
-        if level not in LEVELS:
-            raise BadRequestError(f"level must be one or more of {', '.join(LEVELS)}")
-    source = given.get("source", "gateway")
-    if source not in ("gateway", "jmx", "client", "all"):
-        raise BadRequestError("source must be gateway, jmx, client or all")
-    names = {name: text_of(given, name) for name in ("cluster", "user", "client_id")}
-    return {**names, "search": text_of(given, "q"), "levels": levels, "source": "" if source == "all" else source}

@@ -15,12 +15,12 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import BaseRoute, Mount, Route
 from starlette.staticfiles import StaticFiles
 
-from exporters.amounts import duration_text, rate_text, share_text
 from exporters.printable import printable
 from headroom.web.data import LEVELS, Data, spark_key
 from headroom.web.parameters import BadRequestError, UnavailableError
 from headroom.web.sparse_log import SparseLog
 from headroom.web.what_if import RANGES
+from quota_metrics.amounts import duration_text, rate_text, share_text
 from quota_metrics.simulation.outcomes import KEYS
 
 _unreadable = SparseLog(__name__, longest=300)

@@ -21,7 +21,7 @@ _OF_LEVEL = "(empty({levels:Array(String)}) OR has({levels:Array(String)}, toStr
 HEADROOM = f"""
 SELECT * EXCEPT (window_start, bytes, muted_ms), toString(window_start) AS window_start, toFloat64(h.bytes) AS bytes,
        toFloat64(h.muted_ms) AS muted_ms
-FROM headroom.headroom_now AS h
+FROM headroom_now AS h
 WHERE {_OF_CLIENT} AND {_OF_LEVEL}
 ORDER BY {{order}}, utilization DESC, muted_ms DESC, cluster, quota_key, user, client_id
 LIMIT {{limit:UInt32}} OFFSET {{offset:UInt32}}
@@ -30,7 +30,7 @@ LIMIT {{limit:UInt32}} OFFSET {{offset:UInt32}}
 # Regardless of the filter on the level.
 LEVEL_COUNTS = f"""
 SELECT sumMap(map(toString(level), 1.)) AS counts
-FROM headroom.headroom_now
+FROM headroom_now
 WHERE {_OF_CLIENT}
 """  # noqa: S608 - made of our own words
 
@@ -40,9 +40,9 @@ SELECT cluster, quota_key, user, client_id, broker_id, arraySort(groupArray((min
 FROM (
     SELECT cluster, quota_key, user, client_id, broker_id,
            15 - dateDiff('minute', window_start, now('UTC')) AS minute, round(argMax(usage, computed_at)) AS rate
-    FROM headroom.headroom_minutes
+    FROM headroom_minutes
     WHERE window_start >= toStartOfMinute(now('UTC')) - INTERVAL 15 MINUTE AND window_start < now('UTC')
-      AND source = 'gateway' AND user IN {users:Array(String)} AND client_id IN {client_ids:Array(String)}
+      AND source = {source:String} AND user IN {users:Array(String)} AND client_id IN {client_ids:Array(String)}
     GROUP BY cluster, quota_key, user, client_id, broker_id, window_start
 )
 GROUP BY cluster, quota_key, user, client_id, broker_id
@@ -51,8 +51,8 @@ GROUP BY cluster, quota_key, user, client_id, broker_id
 USAGE = """
 SELECT broker_id, toUnixTimestamp(ts) AS at, sum(rate) AS rate, max(throttle_ms) AS throttle_ms,
        argMax(tuple(u.limit), ts).1 AS limit
-FROM headroom.quota_usage AS u FINAL
-WHERE ts > now() - toIntervalSecond({seconds:UInt32}) AND source = 'gateway' AND cluster = {cluster:String}
+FROM quota_usage AS u FINAL
+WHERE ts > now() - toIntervalSecond({seconds:UInt32}) AND source = {source:String} AND cluster = {cluster:String}
   AND quota_key = {quota_key:String} AND user = {user:String} AND client_id = {client_id:String}
 GROUP BY broker_id, at
 ORDER BY broker_id, at
@@ -60,9 +60,9 @@ ORDER BY broker_id, at
 
 # The clients that share the bucket, and the usage of each, on the client's worst broker.
 BUCKET = """
-WITH (SELECT (window_start, computed_at) FROM headroom.newest_minute) AS newest
+WITH (SELECT (window_start, computed_at) FROM newest_minute) AS newest
 SELECT user, client_id, usage, broker_id, group_usage, limit, muted_ms > 0 AS muted
-FROM headroom.headroom_minutes
+FROM headroom_minutes
 WHERE window_start = newest.1 AND computed_at = newest.2
   AND cluster = {cluster:String} AND quota_key = {quota_key:String} AND broker_id = {broker_id:Int32}
   AND bucket_user = {bucket_user:String} AND bucket_client_id = {bucket_client_id:String} AND source = {source:String}
@@ -74,7 +74,7 @@ LIMIT 50
 FELT = """
 SELECT metric, round(avgIf(value, isFinite(value)), 3) AS mean, round(maxIf(value, isFinite(value)), 3) AS highest,
        uniqExact(client_instance_id) AS instances, toString(max(ts)) AS last
-FROM headroom.points
+FROM points
 WHERE ts > now() - INTERVAL 15 MINUTE AND cluster = {cluster:String} AND principal = {user:String}
   AND client_id = {client_id:String} AND match(metric, 'request[._]latency|throttle|queue[._]time|outgoing[._]byte')
 GROUP BY metric
@@ -86,7 +86,7 @@ INSTANCES = """
 SELECT toString(client_instance_id) AS instance, anyLast(i.software_name) AS software_name,
        anyLast(i.software_version) AS software_version, anyLast(i.source_address) AS source_address,
        toString(max(i.last_seen)) AS last_seen, toFloat64(sum(i.pushes)) AS pushes, max(i.terminated) AS terminated
-FROM headroom.client_instances AS i
+FROM client_instances AS i
 WHERE cluster = {cluster:String} AND principal = {user:String} AND client_id = {client_id:String}
 GROUP BY client_instance_id
 ORDER BY max(i.last_seen) DESC
@@ -97,7 +97,7 @@ LIMIT 50
 FORECAST = """
 SELECT toString(f.made_at) AS made_at, toString(f.hits_limit_at) AS hits_limit_at, toString(f.earliest) AS earliest,
        toString(f.latest) AS latest, confidence, p10, p50, p90, reason
-FROM headroom.throttle_forecast AS f
+FROM throttle_forecast AS f
 WHERE f.made_at > now() - INTERVAL 1 DAY AND cluster = {cluster:String} AND source = {source:String}
   AND quota_key = {quota_key:String} AND user = {bucket_user:String} AND client_id = {bucket_client_id:String}
   AND broker_id = {broker_id:Int32}
@@ -108,7 +108,7 @@ LIMIT 1
 CLIENTS = """
 SELECT cluster, user, client_id, status, instances, toFloat64(pushes) AS pushes, toString(last_seen) AS last_seen,
        software_name, software_version
-FROM headroom.telemetry_coverage
+FROM telemetry_coverage
 WHERE ({cluster:String} = '' OR cluster = {cluster:String}) AND ({user:String} = '' OR user = {user:String})
   AND ({client_id:String} = '' OR client_id = {client_id:String})
 ORDER BY cluster, user, client_id
@@ -117,7 +117,7 @@ LIMIT {limit:UInt32}
 
 GATEWAY_SHARE = """
 SELECT * EXCEPT (samples, last_sample), toFloat64(samples) AS samples, toString(last_sample) AS last_sample
-FROM headroom.gateway_share
+FROM gateway_share
 WHERE ({cluster:String} = '' OR cluster = {cluster:String}) AND ({user:String} = '' OR user = {user:String})
   AND ({client_id:String} = '' OR client_id = {client_id:String})
 ORDER BY bypassing_rate DESC, cluster, quota_key, user, client_id, broker_id
@@ -127,7 +127,7 @@ LIMIT {limit:UInt32}
 LIMITS = """
 SELECT cluster, quota_key, user, client_id, ip, argMax(tuple(value), valid_from).1 AS value,
        toString(max(valid_from)) AS since
-FROM headroom.quota_limits
+FROM quota_limits
 WHERE ({cluster:String} = '' OR cluster = {cluster:String})
 GROUP BY cluster, quota_key, user, client_id, ip
 HAVING isNotNull(value)
@@ -139,14 +139,14 @@ LIMIT {limit:UInt32}
 CAUGHT = """
 SELECT cluster, quota_key, matched_entity, count() AS clients, max(greatest(utilization, utilization_p95)) AS fullest,
        countIf(level = 'throttled') AS throttled
-FROM headroom.headroom_now
+FROM headroom_now
 WHERE matched_entity != ''
 GROUP BY cluster, quota_key, matched_entity
 """
 
 CHANGES = """
 SELECT cluster, entity, quota_key, toString(changed_at) AS changed_at, before, after
-FROM headroom.quota_changes
+FROM quota_changes
 WHERE ({cluster:String} = '' OR cluster = {cluster:String})
 ORDER BY quota_changes.changed_at DESC
 LIMIT 100
@@ -155,7 +155,7 @@ LIMIT 100
 JOBS = """
 SELECT job, toString(status) AS status, toString(window_from) AS window_from, toString(window_to) AS window_to,
        toString(started_at) AS started_at, toString(finished_at) AS finished_at, error
-FROM headroom.job_runs FINAL
+FROM job_runs FINAL
 ORDER BY job_runs.started_at DESC
 LIMIT 20
 """
@@ -163,7 +163,7 @@ LIMIT 20
 # Which of the known metrics a subscription asks for, and how many of the matching instances sent them.
 METRICS = """
 SELECT metric, toFloat64(uniq(client_instance_id)) AS instances
-FROM headroom.series
+FROM series
 WHERE last_seen >= fromUnixTimestamp64Milli({since_ms:Int64})
   AND ({all:UInt8} OR arrayExists(prefix -> startsWith(metric, prefix), {prefixes:Array(String)}))
 GROUP BY metric

@@ -6,8 +6,10 @@ from enum import StrEnum
 
 
 class Output(StrEnum):
-    """`text` is the format of Kafka's own command, `table` is for people, `json` for scripts."""
+    """`text` is the format of Kafka's own command, `table` is for people, `json` for scripts,
+    `markdown` for a pull request."""
 
     TEXT = "text"
     TABLE = "table"
     JSON = "json"
+    MARKDOWN = "markdown"

@@ -2,8 +2,8 @@
 
     commands        describe, resolve, alter
     arguments       flags -> entities, filters and changes
-    what_if         `what-if`: simulates other quotas on recorded usage (quota_metrics.simulation)
-    recorded_usage  reads the recorded usage from the store
+    what_if         `what-if`: simulates other quotas on recorded usage (quota_metrics.what_if)
+    as_code         `plan`, `apply`, `export`, `drift`: the quotas of a file
 
 Prints through headroom.cli.output.
 """

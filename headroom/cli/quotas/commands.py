@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -13,7 +13,7 @@ from headroom.cli.output import quotas as quota_output
 from headroom.cli.output.forms import Output
 from headroom.cli.quotas.arguments import Who, changes, who
 from headroom.errors import ArgumentError
-from quota_metrics.config.entities import Alteration, Entity, FilterComponent, Rules, matches, text
+from quota_metrics.config.entities import Entity, FilterComponent, QuotaAlteration, Rules, matches, text
 from quota_metrics.config.json_file import document, parse_pairs, parse_rules
 from quota_metrics.config.resolution import Resolver
 from quota_metrics.config.validation import INVALID_REQUEST, altered, refusal
@@ -34,7 +34,9 @@ Defaults = Annotated[list[str] | None, typer.Option(metavar="TYPE,...", help="De
 User = Annotated[str | None, typer.Option(help="A user; the name may contain commas.")]
 ClientId = Annotated[str | None, typer.Option(help="A client-id.")]
 Ip = Annotated[str | None, typer.Option(help="An address.")]
-OutputForm = Annotated[Output, typer.Option(help="KIP-546's text, a table, or JSON.")]
+OutputForm = Annotated[
+    Literal[Output.TEXT, Output.TABLE, Output.JSON], typer.Option(help="KIP-546's text, a table, or JSON.")
+]
 
 
 @app.command()
@@ -57,7 +59,7 @@ def describe(
     """Show configured quotas. Without a filter: all. A type that is not mentioned may have any name or be absent."""
     with reported_in_one_line():
         components = who(names, defaults, any_name, user=user, client_id=client_id, ip=ip).components()
-        rules = _rules(bootstrap_server, from_file, command_config, timeout_ms, components, strict=strict)
+        rules = rules_of(bootstrap_server, from_file, command_config, timeout_ms, components, strict=strict)
         _print_rules(rules, output)
 
 
@@ -82,8 +84,8 @@ def resolve(
         one = who(names, None, None, user=user, client_id=client_id, ip=ip)
         if (pairs is None) == (one == Who({})):
             raise ArgumentError("name a client: --user, --client-id, --ip, --names, or --pairs FILE")
-        clients = [one.client()] if pairs is None else parse_pairs(_content(pairs))
-        resolver = Resolver(_rules(bootstrap_server, from_file, command_config, timeout_ms))
+        clients = [one.client()] if pairs is None else parse_pairs(content_of(pairs))
+        resolver = Resolver(rules_of(bootstrap_server, from_file, command_config, timeout_ms))
         resolved = ((client, resolver.resolve(*client)) for client in clients)
         match output:
             case Output.JSON:
@@ -113,9 +115,9 @@ def alter(
     """Set and remove quotas of one entity, all or none. Silent on success; with --from, prints the changed quotas."""
     with reported_in_one_line():
         entity = who(names, defaults, None, user=user, client_id=client_id, ip=ip).entity()
-        alteration = Alteration(entity, changes(add, delete))
+        alteration = QuotaAlteration(entity, changes(add, delete))
         if from_file is not None:
-            rules = _rules(bootstrap_server, from_file, command_config, timeout_ms)
+            rules = rules_of(bootstrap_server, from_file, command_config, timeout_ms)
             _check_change(entity, INVALID_REQUEST if (message := refusal(alteration)) else 0, message)
             _print_rules(rules if validate_only else altered(rules, alteration), output)
             return
@@ -143,7 +145,7 @@ def _print_rules(rules: Rules, output: Output) -> None:
             quota_output.print_rules(rules)
 
 
-def _rules(
+def rules_of(
     bootstrap_server: str | None,
     from_file: Path | None,
     command_config: Path | None,
@@ -162,7 +164,7 @@ def _rules(
             command_config,
             timeout_ms,
         )
-    rules = parse_rules(_content(from_file))
+    rules = parse_rules(content_of(from_file))
     return {entity: values for entity, values in rules.items() if matches(entity, components, strict=strict)}
 
 
@@ -173,7 +175,7 @@ def _one_of(bootstrap_server: str | None, from_file: Path | None) -> str:
     return bootstrap_server or ""
 
 
-def _content(path: Path) -> bytes:
+def content_of(path: Path) -> bytes:
     try:
         return path.read_bytes()
     except OSError as exc:

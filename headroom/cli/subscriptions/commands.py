@@ -12,18 +12,17 @@ from typing import Annotated, Literal
 import orjson
 import typer
 
+from exporters.clickhouse.client import ClickHouse
 from exporters.clickhouse.connection import Endpoint, password_of, tls_of
-from exporters.clickhouse.reader import Nodes
 from exporters.printable import printable
 from headroom.cli.cluster import CommandConfig, TimeoutMs, asked, reported_in_one_line, utf8
 from headroom.cli.output.forms import Output
 from headroom.errors import ArgumentError
 from quota_metrics.kafka.admin import KafkaAdmin
-from quota_metrics.kafka.errors import check
+from quota_metrics.kafka.client_metrics import alter_subscription, read_subscriptions, subscription_names
 from spark_jobs.time_range import parse_duration
-from telemetry.rules.cluster_subscriptions import alter_subscription, read_subscriptions, subscription_names
-from telemetry.rules.java.hash import uuid_text
-from telemetry.rules.subscription_config import (
+from telemetry.subscriptions.java.hash import uuid_text
+from telemetry.subscriptions.subscription import (
     EXTRA_MATCH_KEYS,
     INTERVAL_MS,
     MATCH,
@@ -66,7 +65,7 @@ def list_(
 ) -> None:
     """Names of all subscriptions."""
     with reported_in_one_line():
-        names = asked(lambda admin: subscription_names(admin.send, check), bootstrap_server, command_config, timeout_ms)
+        names = asked(lambda admin: subscription_names(admin), bootstrap_server, command_config, timeout_ms)
         typer.echo(
             _json(names) if output is Output.JSON else "".join(f"{printable(name)}\n" for name in names), nl=False
         )
@@ -170,7 +169,7 @@ def preview(
         values = {key: value for key, value in {**values, **given}.items() if value}
         subscription = parse_subscription(name or "preview", values, EXTRA_MATCH_KEYS)
         since_ms = int(time.time() * 1000) - _seconds(since) * 1000
-        found = preview_of(subscription, Nodes(_endpoint(url)), since_ms)
+        found = preview_of(subscription, ClickHouse((_endpoint(url),)), since_ms)
         typer.echo(_json(found.document()), nl=False) if output is Output.JSON else print_preview(found, since)
 
 
@@ -184,7 +183,7 @@ def _endpoint(url: str) -> Endpoint:
 
 def _read(bootstrap_server: str, command_config: Path | None, timeout_ms: int) -> Resources:
     async def read(admin: KafkaAdmin) -> Resources:
-        return await read_subscriptions(admin.send, check)
+        return await read_subscriptions(admin)
 
     return asked(read, bootstrap_server, command_config, timeout_ms)
 
@@ -193,7 +192,7 @@ def _alter(
     name: str, keys: Mapping[str, str | None], bootstrap_server: str, command_config: Path | None, timeout_ms: int
 ) -> None:
     async def change(admin: KafkaAdmin) -> None:
-        await alter_subscription(admin.send, check, name, keys)
+        await alter_subscription(admin, name, keys)
 
     asked(change, bootstrap_server, command_config, timeout_ms)
 

@@ -36,6 +36,11 @@ logger.configs.level = warn
 _BY_RACK = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
 
 
+def archive(libs: Path) -> Path:
+    """Where the class data archive of these jars is, or would be: see class_archive."""
+    return libs.parent / "broker.jsa"
+
+
 def server_properties(node_id: int, port: int, controller: str, logs: Path) -> dict[str, str]:
     """Configuration of one node. Node 1 is the controller of all; `controller` is its HOST:PORT."""
     listeners = f"PLAINTEXT://{LOOPBACK}:{port}"
@@ -75,6 +80,7 @@ class Broker:
         self._jvm_options = list(jvm_options)
         self._java = java
         self._classpath = f"{libs}/*"
+        self._archive = archive(libs)
         self._directory = directory
         self._config = directory / "server.properties"
         self._properties = dict(properties)
@@ -104,8 +110,9 @@ class Broker:
 
     def _run(self, *main: str) -> subprocess.Popen[bytes]:
         log4j = f"-Dlog4j2.configurationFile={self._directory / 'log4j2.properties'}"
+        mapped = [f"-XX:SharedArchiveFile={self._archive}"] if self._archive.is_file() else []
         with self.log.open("ab") as log:
-            return start([self._java, *_JVM, log4j, "-cp", self._classpath, *main], stderr=log)
+            return start([self._java, *_JVM, *mapped, log4j, "-cp", self._classpath, *main], stderr=log)
 
     def wait_ready(self, timeout_s: float = START_TIMEOUT_S) -> None:
         """Waits until the broker accepts requests. Raises DemoError when it ends or takes too long."""
@@ -121,9 +128,9 @@ class Broker:
         if self._process is None or self._process.poll() is not None:
             raise DemoError(f"Kafka does not run: {complaint(self.log)}")
 
-    def stop(self) -> None:
+    def stop(self, grace_s: float = 10.0) -> None:
         if self._process is not None:
-            stop(self._process)
+            stop(self._process, grace_s)
             self._process = None
 
 
@@ -137,7 +144,7 @@ def start_brokers(brokers: Sequence[Broker]) -> None:
         broker.wait_ready()
 
 
-class Cluster(Service):
+class LocalCluster(Service):
     """A context manager that runs brokers in a temporary directory; `bootstrap` is the HOST:PORT of all of them.
 
     `properties` are added to every node's server.properties and override the defaults; `jvm_options` apply to each.

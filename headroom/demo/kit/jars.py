@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import shutil
 import subprocess
@@ -13,8 +12,8 @@ from pathlib import Path
 import pyspark
 
 from headroom.demo.kit.errors import PrerequisiteError
-from headroom.demo.kit.processes import start, stop
-from spark_jobs.java import java_version
+from headroom.demo.kit.processes import exclusive, start, stop
+from spark_jobs.session import java_version
 
 KAFKA_VERSION = "4.3.1"
 JAVA_NEEDED = 17
@@ -110,14 +109,10 @@ def fetch_once(java: str, libs: Path, ivy_module: str, progress: Progress, what:
     if (libs / MARKER).exists():
         return
     libs.parent.mkdir(parents=True, exist_ok=True)
-    directory = os.open(libs.parent, os.O_RDONLY)
-    try:
-        fcntl.flock(directory, fcntl.LOCK_EX)
+    with exclusive(libs.parent):
         if not (libs / MARKER).exists():
             progress(f"fetching {what}")
             _fetch(java, libs, ivy_module, progress)
-    finally:
-        os.close(directory)
 
 
 def _fetch(java: str, libs: Path, ivy_module: str, progress: Progress) -> None:

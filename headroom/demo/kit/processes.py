@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import secrets
 import selectors
@@ -10,7 +11,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import IO
 
@@ -79,6 +80,17 @@ def first_line(process: subprocess.Popen[bytes], timeout_s: float) -> str:
     return process.stdout.readline().decode(errors="replace").strip()
 
 
+def is_free(port: int) -> bool:
+    """Whether a server could listen on this port of the loopback address."""
+    with socket.socket() as endpoint:
+        endpoint.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            endpoint.bind((LOOPBACK, port))
+        except OSError:
+            return False
+    return True
+
+
 def free_ports(count: int) -> list[int]:
     """Ports on the loopback address that were free a moment ago.
 
@@ -93,6 +105,17 @@ def free_ports(count: int) -> list[int]:
                 endpoint.bind((LOOPBACK, port))
                 ports.append(port)
         return ports
+
+
+@contextlib.contextmanager
+def exclusive(directory: Path) -> Iterator[None]:
+    """Holds the lock of a directory (flock(2)); other processes that want it wait."""
+    held = os.open(directory, os.O_RDONLY)
+    try:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(held)
 
 
 def complaint(log: Path) -> str:

@@ -23,18 +23,19 @@ _READY = re.compile(r"ready kafka=(\S+) http=(\S+) sql=(\S+)")
 class Serving(Service):
     """A context manager; `kafka`, `http` and `sql` are HOST:PORT of its endpoints."""
 
-    def __init__(self, upstream: str, directory: Path) -> None:
+    def __init__(self, upstream: str, directory: Path, *, http_port: int = 0) -> None:
         self.log = directory / "serve.log"
         self._settings = directory / "serve.yaml"
         self.kafka = self.http = self.sql = ""
         self._upstream = upstream
+        self._http_port = http_port
         self._data = directory / "data"
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
         """Returns when all endpoints are open. Raises DemoError with its last output when they do not open."""
         free = f"{LOOPBACK}:0"
-        endpoints = ["--listen", free, "--sql", free, "--http", free]
+        endpoints = ["--listen", free, "--sql", free, "--http", f"{LOOPBACK}:{self._http_port}"]
         self._settings.write_text(_SETTINGS)
         where = ["--upstream", self._upstream, "--cluster", CLUSTER, "--data", str(self._data)]
         where += ["--config", str(self._settings)]

@@ -13,6 +13,8 @@ from pathlib import Path
 from exporters import self_metrics as catalogue
 from exporters.model import Connection, ExchangeValues
 from exporters.self_metrics import SelfMetric, Values
+from exporters.spool.lanes import PushSpool
+from exporters.spool.records import USAGE_WRITER
 from exporters.spool.writer import SpoolWriter
 from headroom.clock import monotonic_ms, now_ms
 from headroom.config.listener import ListenerSettings
@@ -20,20 +22,23 @@ from headroom.config.settings import ServeConfig, TelemetryConfig
 from headroom.daemon_thread import in_daemon_thread
 from headroom.errors import ServeError
 from headroom.server.metrics import receiver_readings
-from headroom.server.open_files import HTTP_CONNECTIONS
 from headroom.server.periodic import PeriodicTask
+from headroom.server.process_limits import HTTP_CONNECTIONS
 from headroom.server.processes.security import listener_security
+from quota_metrics.kafka.cluster import Node
 from telemetry.gateway.admission import AdmissionLimits
-from telemetry.gateway.broker_names import BrokerNames
-from telemetry.gateway.exchanges import Limits, LocalAnswer, Observe
-from telemetry.gateway.listeners import NO_BROKER, BrokerNode, Listeners
+from telemetry.gateway.broker_ports import NO_BROKER, BrokerNames, PortOptions
+from telemetry.gateway.connection import ConnectionLimits
+from telemetry.gateway.listener import ListenerOptions
 from telemetry.gateway.networks import Administrators, networks_of
-from telemetry.gateway.server import Gateway
+from telemetry.gateway.responses import LocalAnswer, Observe
+from telemetry.gateway.server import Gateway, GatewayOptions
 from telemetry.receiver.group_commit import MOST_WAITING
 from telemetry.receiver.receiver import TelemetryReceiver
-from telemetry.rules.client_metrics import ClientMetrics
-from telemetry.rules.subscription_config import EXTRA_MATCH_KEYS, MATCH_KEYS
-from telemetry.rules.subscription_file import SubscriptionFile, SubscriptionFileError
+from telemetry.subscriptions.client_metrics import ClientMetrics
+from telemetry.subscriptions.payers import PayerLimits, Payers
+from telemetry.subscriptions.subscription import EXTRA_MATCH_KEYS, MATCH_KEYS
+from telemetry.subscriptions.subscription_file import SubscriptionFile, SubscriptionFileError
 from telemetry.wire.errors import ErrorCode
 
 _OTHER_OPEN_FILES = 128  # listeners, spool, pipes
@@ -42,29 +47,44 @@ _OTHER_OPEN_FILES = 128  # listeners, spool, pipes
 def open_spool(config: ServeConfig, name: str, stack: AsyncExitStack) -> SpoolWriter:
     """A spool writer with its own segments. Raises ServeError."""
     try:
-        spool = SpoolWriter(
-            config.data / "spool",
-            name,
-            segment_bytes=config.spool.segment_bytes,
-            max_bytes=config.spool.max_bytes,
-        )
+        spool = _writer(config, name)
     except OSError as exc:
         raise ServeError(f"cannot open the spool in {config.data}: {exc.strerror}") from exc
     stack.callback(spool.close)
     return spool
 
 
-def sync_task(spool: SpoolWriter, config: ServeConfig) -> PeriodicTask:
+def open_push_spool(config: ServeConfig, name: str, stack: AsyncExitStack) -> PushSpool:
+    """The spool of a network process's pushes. Raises ServeError."""
+    try:
+        spool = PushSpool(partial(_writer, config), name)
+    except OSError as exc:
+        raise ServeError(f"cannot open the spool in {config.data}: {exc.strerror}") from exc
+    stack.callback(spool.close)
+    return spool
+
+
+def _writer(config: ServeConfig, name: str) -> SpoolWriter:
+    limits = config.spool
+    return SpoolWriter(
+        config.data / "spool",
+        name,
+        segment_bytes=limits.segment_bytes,
+        max_bytes=limits.usage_share if name == USAGE_WRITER else limits.push_share,
+    )
+
+
+def sync_task(spool: SpoolWriter | PushSpool, config: ServeConfig) -> PeriodicTask:
     """In a thread of its own: what waits for the loop's common threads must not delay what a power loss would lose."""
     return PeriodicTask("sync", config.spool.sync_ms, lambda: in_daemon_thread(spool.sync))
 
 
-def push_sync_tasks(pushes: SpoolWriter, config: ServeConfig) -> list[PeriodicTask]:
+def push_sync_tasks(pushes: PushSpool, config: ServeConfig) -> list[PeriodicTask]:
     """The sync task of the spool of pushes; none when each flush syncs."""
     return [] if config.spool.fsync == "each" else [sync_task(pushes, config)]
 
 
-def push_flush(pushes: SpoolWriter, config: ServeConfig) -> Callable[[], None]:
+def push_flush(pushes: PushSpool, config: ServeConfig) -> Callable[[], None]:
     """Flushes pushes before they are acknowledged. The callable raises OSError."""
     if config.spool.fsync == "interval":
         return pushes.flush
@@ -76,7 +96,7 @@ def push_flush(pushes: SpoolWriter, config: ServeConfig) -> Callable[[], None]:
     return flush_and_sync
 
 
-def telemetry_receiver(config: ServeConfig, pushes: SpoolWriter) -> TelemetryReceiver:
+def telemetry_receiver(config: ServeConfig, pushes: PushSpool) -> TelemetryReceiver:
     """The receiver, whose rules have no subscriptions yet."""
     return TelemetryReceiver(
         new_rules(config.telemetry),
@@ -84,6 +104,13 @@ def telemetry_receiver(config: ServeConfig, pushes: SpoolWriter) -> TelemetryRec
         telemetry_max_bytes=config.telemetry.max_bytes,
         validate_payload=_validate(config.telemetry),
         rules_ms=monotonic_ms,
+        payers=Payers(_payer_limits(config.telemetry)),
+    )
+
+
+def _payer_limits(config: TelemetryConfig) -> PayerLimits:
+    return PayerLimits(
+        requests=config.payer_requests, instances=config.payer_instances, nbytes=float(config.payer_bytes)
     )
 
 
@@ -101,7 +128,7 @@ def _validate(config: TelemetryConfig) -> Callable[[int, bytes], ErrorCode] | No
     if config.validate != "receive":
         return None
     # The decoder takes 40 MB per process, so it is imported only if configured.
-    from telemetry.decode.budgets import Limits as PayloadLimits
+    from telemetry.decode.budgets import PayloadLimits
     from telemetry.decode.decoder import validate_payload
 
     return partial(validate_payload, max_decompressed_bytes=config.max_decompressed_bytes, limits=PayloadLimits())
@@ -111,7 +138,7 @@ def new_gateway(
     config: ServeConfig,
     cluster: str,
     receiver: TelemetryReceiver,
-    pushes: SpoolWriter,
+    pushes: PushSpool,
     *,
     observe: Observe,
     local: Callable[[str, int, Connection], Mapping[int, LocalAnswer]] | None = None,
@@ -120,50 +147,60 @@ def new_gateway(
     """`local`: the handlers without a cluster. `ask`: set where another process opens listeners; called when a response
     names a broker without one."""
     gateway = Gateway(
-        cluster=cluster,
-        host=config.listen.host,
-        port=config.listen.port,
-        advertised_host=config.gateway.advertised_host,
-        receiver=receiver,
+        cluster,
+        receiver,
+        _listeners(config, follows=ask is not None),
         flush=push_flush(pushes, config),
         observe=observe,
         now_ms=now_ms,
-        limits=Limits(
-            max_request_bytes=config.gateway.max_request_bytes,
-            max_held_request_bytes=2 * config.telemetry.max_bytes + 65_536,
-        ),
-        connect_timeout_s=config.gateway.connect_timeout_ms / 1000,
         local=local,
-        security=listener_security(config, config.listener),
-        new_listeners=_listeners(config, config.listener, follows=ask is not None),
-        admission=_admission_limits(config),
-        upstream_networks=networks_of(config.gateway.upstream_networks),
-        # A sync waits for the disk: once per turn.
-        most_waiting=None if config.spool.fsync == "each" else MOST_WAITING,
+        options=GatewayOptions(
+            limits=ConnectionLimits(
+                max_request_bytes=config.gateway.max_request_bytes,
+                max_held_request_bytes=2 * config.telemetry.max_bytes + 65_536,
+            ),
+            admission=_admission_limits(config),
+            connect_timeout_s=config.gateway.connect_timeout_ms / 1000,
+            upstream_networks=networks_of(config.gateway.upstream_networks),
+            # A sync waits for the disk: once per turn.
+            most_waiting=None if config.spool.fsync == "each" else MOST_WAITING,
+        ),
     )
-    for further in config.listeners:
-        gateway.add_listener(
-            host=further.listen.host,
-            port=further.listen.port,
-            advertised_host=further.advertised_host,
-            security=listener_security(config, further, further.name),
-            new_listeners=_listeners(config, further, follows=ask is not None),
-        )
     if ask is not None:
-        for listeners in gateway.every_listener:
-            listeners.unknown = ask
+        for ports in gateway.all_ports:
+            ports.unknown = ask
     return gateway
 
 
-def _listeners(config: ServeConfig, listener: ListenerSettings, *, follows: bool) -> partial[Listeners]:
-    """`follows`: another process opens the ports first."""
-    return partial(
-        Listeners,
+def _listeners(config: ServeConfig, *, follows: bool) -> list[ListenerOptions]:
+    """The main listener and the further ones. `follows`: another process opens the ports first."""
+    main = ListenerOptions(
+        config.listen.host,
+        config.listen.port,
+        config.gateway.advertised_host,
+        listener_security(config, config.listener),
+        _port_options(config, config.listener, follows=follows),
+    )
+    further = (
+        ListenerOptions(
+            one.listen.host,
+            one.listen.port,
+            one.advertised_host,
+            listener_security(config, one, one.name),
+            _port_options(config, one, follows=follows),
+        )
+        for one in config.listeners
+    )
+    return [main, *further]
+
+
+def _port_options(config: ServeConfig, listener: ListenerSettings, *, follows: bool) -> PortOptions:
+    return PortOptions(
         shared=config.processes > 1 and not follows,
         follows=follows,
-        reserved=_reserved_ports(config),
+        reserved=frozenset(_reserved_ports(config)),
         names=BrokerNames(listener.broker_names) if listener.broker_names else None,
-        fallback=[BrokerNode(NO_BROKER, address.host, address.port) for address in config.upstream],
+        fallback=[Node(NO_BROKER, address.host, address.port) for address in config.upstream],
     )
 
 

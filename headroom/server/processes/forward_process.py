@@ -1,32 +1,29 @@
 """The forwarding process: follows its mirror of the spool and sends pushes to an OTLP endpoint.
 
-Started by forward_supervisor.py as `python -m headroom.server.processes.forward_process`. The first line of its
-standard input is its settings as JSON (headers are among them: they may be secret). It sends its parent a line of JSON
-on standard output every second: {"counts": {...}}. It exits when standard input closes; what was not accepted by then
-is sent after the next start.
+Started by headroom/server/forwarding.py; messages.py has the protocol. Headers are among its settings: they may be
+secret. It sends its parent {"counts": {...}} every second. At {"stop"} it exits; what was not accepted by then is sent
+after the next start.
 """
 
 from __future__ import annotations
 
-import json
 import os
-import signal
 import sys
-import threading
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import stamina.instrumentation
 import structlog
 
-from exporters.otlp.outcome import Sender
+from exporters.otlp.outcome import OtlpSender
 from exporters.spool.mirror import MirrorReader
 from headroom.logs import configure_logging
-from headroom.server.processes.parent_pipes import wait_for_end_of_input
+from headroom.server.processes.messages import READY
+from headroom.server.processes.parent_pipes import ParentThread, ignore_signals
 from telemetry.forward.forwarder import Forwarder, Stopped
-from telemetry.forward.selection import Selection
+from telemetry.forward.selection import ForwardSelection
 
 log = structlog.get_logger(__name__)
 
@@ -55,28 +52,25 @@ class ForwardSettings:
     max_lag_bytes: int
     max_decompressed_bytes: int
 
-    def line(self) -> bytes:
-        """As the process reads it."""
-        return json.dumps(asdict(self)).encode() + b"\n"
-
 
 def main() -> int:
-    """Runs until standard input closes."""
-    settings = ForwardSettings(**json.loads(sys.stdin.buffer.readline()))
-    for ignored in (signal.SIGINT, signal.SIGTERM):  # the parent decides when this process stops
-        signal.signal(ignored, signal.SIG_IGN)
+    """Runs until the parent sends stop."""
+    ignore_signals()
+    parent = ParentThread()
+    settings = ForwardSettings(**parent.settings)
     os.nice(_NICENESS)
     configure_logging()
     stamina.instrumentation.set_on_retry_hooks([])  # _Reports logs a receiver that does not answer
-    stopping = threading.Event()
-    threading.Thread(target=_wait_for_parent, args=(stopping,), daemon=True).start()
+    parent.follow()
+    stopping = parent.stopping
     reader = MirrorReader(Path(settings.mirror))
     sender = sender_of(settings)
-    reports = _Reports(reader)
+    parent.send(READY)
+    reports = _Reports(reader, parent)
     forwarder = Forwarder(
         reader,
         sender,
-        Selection(settings.metrics, settings.match),
+        ForwardSelection(settings.metrics, settings.match),
         max_decompressed_bytes=settings.max_decompressed_bytes,
         max_lag_bytes=settings.max_lag_bytes,
         is_stopping=stopping.is_set,
@@ -94,7 +88,7 @@ def main() -> int:
     return 0
 
 
-def sender_of(settings: ForwardSettings) -> Sender:
+def sender_of(settings: ForwardSettings) -> OtlpSender:
     """A sender of the protocol. Raises OSError when a certificate cannot be read."""
     if settings.protocol == "http":
         from exporters.otlp.http_sender import HttpSender
@@ -107,9 +101,9 @@ def sender_of(settings: ForwardSettings) -> Sender:
             compression=settings.compression,
             timeout_s=settings.timeout_s,
         )
-    from exporters.otlp.grpc_sender import GrpcSender, GrpcTls
+    from exporters.otlp.grpc_sender import ForwardTls, GrpcSender
 
-    tls = GrpcTls(*(Path(path).read_bytes() if path else None for path in _pem_files(settings)))
+    tls = ForwardTls(*(Path(path).read_bytes() if path else None for path in _pem_files(settings)))
     return GrpcSender(
         settings.target,
         tls=tls if settings.tls else None,
@@ -126,8 +120,9 @@ def _pem_files(settings: ForwardSettings) -> tuple[str, str, str]:
 class _Reports:
     """Counts to the parent once a second; a fault to the log at once, then once a minute."""
 
-    def __init__(self, reader: MirrorReader) -> None:
+    def __init__(self, reader: MirrorReader, parent: ParentThread) -> None:
         self._reader = reader
+        self._parent = parent
         self._sent_at_s = self._logged_at_s = -_FAULT_LOGGED_EVERY_S
         self._had_fault = False
 
@@ -135,7 +130,7 @@ class _Reports:
         now_s = time.monotonic()
         if now_s - self._sent_at_s >= _REPORT_EVERY_S:
             self._sent_at_s = now_s
-            print(json.dumps({"counts": self._counts(forwarder)}), flush=True)  # noqa: T201 - to the parent
+            self._parent.send({"counts": self._counts(forwarder)})
         if forwarder.fault is not None and now_s - self._logged_at_s >= _FAULT_LOGGED_EVERY_S:
             self._logged_at_s = now_s
             log.error("the OTLP endpoint accepts nothing, the spool keeps it", error=forwarder.fault)
@@ -151,11 +146,6 @@ class _Reports:
             "accepts": forwarder.fault is None,
             "lag_bytes": self._reader.buffered()[1],
         }
-
-
-def _wait_for_parent(stopping: threading.Event) -> None:
-    wait_for_end_of_input()
-    stopping.set()
 
 
 if __name__ == "__main__":

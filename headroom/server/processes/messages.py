@@ -1,10 +1,14 @@
-"""The messages between the parent and the further network processes: one JSON object a line.
+"""The messages between `headroom serve` and its child processes: one JSON object a line.
 
-The parent writes to standard input: first {"config", "cluster", "number", "listeners", "subscriptions",
-"changed_at_ms", "token_owners"}, then {"listeners"}, {"subscriptions", "changed_at_ms"} or {"token_owners"} when those
-change, {"stop": true} at the end; end of file without it means that the parent died. A network process writes to
-standard output: first {"ready": true} or {"error"}, then {"ask"} when a response named a broker without a listener or a
-client authenticated with an unknown token, {"exchanges"} for the usage meter, {"readings", "records"} for /metrics.
+Every process: the parent writes to its standard input, first its settings, then what changes, {"stop": true} at the
+end; end of file without it means that the parent died. The process writes to standard output, first {"ready": true}
+with what it reports, or {"error": TEXT}; then its reports.
+
+A network process gets {"config", "cluster", "number", "listeners", "subscriptions", "changed_at_ms", "token_owners"},
+then {"listeners"}, {"subscriptions", "changed_at_ms"} or {"token_owners"} when those change. It sends {"ask"} when a
+response named a broker without a listener or a client authenticated with an unknown token, {"exchanges"} for the usage
+meter, {"readings", "records", "payers"} for /metrics and for the table of payers that are over their budgets. The
+storage worker and the forwarding process: storage_process.py, forward_process.py.
 """
 
 from __future__ import annotations
@@ -17,15 +21,19 @@ import orjson
 from pydantic import SecretStr
 
 from headroom.config.settings import Address, ServeConfig
-from telemetry.gateway.listeners import BrokerNode
-from telemetry.gateway.security.token_owners import TokenOwners
-from telemetry.rules.client_metrics import ClientMetrics
+from quota_metrics.kafka.cluster import Node
+from telemetry.gateway.security.sasl_tokens import TokenOwners
+from telemetry.subscriptions.client_metrics import ClientMetrics
 
 MAX_LINE_BYTES = 64 << 20  # the most that all subscriptions can take as JSON
 
+MAX_PAYERS_SHOWN = 100  # those over their budgets, of each process
 ASK_BROKERS, ASK_TOKEN_OWNERS = "brokers", "token_owners"
 
 Message = Mapping[str, Any]
+
+READY: Message = {"ready": True}
+STOP: Message = {"stop": True}
 
 _NOT_FOR_NETWORK: Any = {
     "clickhouse_password": True,
@@ -57,16 +65,14 @@ def config_of(settings: Message) -> ServeConfig:
     return ServeConfig(**settings)
 
 
-def listeners_message(every: Iterable[Iterable[tuple[BrokerNode, int]]]) -> Message:
+def listeners_message(every: Iterable[Iterable[tuple[Node, int]]]) -> Message:
     """The brokers' ports of each listener, the main one first."""
-    return {
-        "listeners": [[[node.node_id, node.host, node.port, port] for node, port in listeners] for listeners in every]
-    }
+    return {"listeners": [[[node.id, node.host, node.port, port] for node, port in listeners] for listeners in every]}
 
 
-def listeners_of(message: Message) -> list[list[tuple[BrokerNode, int]]]:
+def listeners_of(message: Message) -> list[list[tuple[Node, int]]]:
     return [
-        [(BrokerNode(node_id, host, port), listener) for node_id, host, port, listener in listeners]
+        [(Node(node_id, host, port), listener) for node_id, host, port, listener in listeners]
         for listeners in message["listeners"]
     ]
 

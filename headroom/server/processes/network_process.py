@@ -1,62 +1,68 @@
 """A further network process: accepts clients at its parent's ports and writes pushes to its own segments.
 
-Started by network_supervisor.py as `python -m headroom.server.processes.network_process`; the messages
-between the two are in messages.py. It exits on request after answering requests in flight, and at once when its parent
-dies.
+Started by network_supervisor.py; messages.py has the protocol. At {"stop"} it answers the requests in flight and exits;
+it exits at once when its parent dies.
 """
 
 from __future__ import annotations
 
 import asyncio
 import fcntl
-import signal
 import sys
+from collections.abc import Callable
 from contextlib import AsyncExitStack
 
 import structlog
 import uvloop
 
 from exporters import self_metrics as catalogue
+from exporters.model import Exchange, ExchangeValues
 from headroom.clock import now_ms
 from headroom.errors import ServeError, listening
 from headroom.logs import configure_logging
 from headroom.server.periodic import PeriodicTask, run_periodic_tasks
-from headroom.server.process_memory import forbid_core_dumps, tune_for_connections
+from headroom.server.process_limits import forbid_core_dumps, tune_for_connections
 from headroom.server.processes.assembly import (
     administrators,
     listener_readings,
     new_gateway,
     no_exchange,
-    open_spool,
+    open_push_spool,
     push_sync_tasks,
     subscriptions_path,
     subscriptions_task,
     telemetry_receiver,
 )
-from headroom.server.processes.exchange_log import ExchangeLog
 from headroom.server.processes.messages import (
     ASK_BROKERS,
     ASK_TOKEN_OWNERS,
+    MAX_PAYERS_SHOWN,
+    READY,
     Message,
     config_of,
     listeners_of,
     network_lock,
 )
-from headroom.server.processes.parent_pipes import ParentPipes
+from headroom.server.processes.parent_pipes import ParentPipes, ignore_signals
+from quota_metrics.measure.usage_meter import FETCH, PRODUCE, SHARE_FETCH
 from telemetry.gateway.server import Gateway
 from telemetry.gateway.standalone_broker import SinkAnswers
-from telemetry.rules.subscription_file import SubscriptionFile
+from telemetry.subscriptions.subscription_file import SubscriptionFile
 
 log = structlog.get_logger(__name__)
 
 _REPORT_EVERY_MS = 100
 _FOLLOW_EVERY_MS = 10_000  # retries a listener that could not be opened
+_METERED = frozenset({PRODUCE, FETCH, SHARE_FETCH})  # for other APIs only throttling is metered
+_DUE_AT_ROWS = 1_000
+_DUE_AT_CHARS = 1 << 18
+_MAX_ROWS = 20_000
+_MAX_NAME_CHARS = _MAX_ROWS * 256  # bounds memory when clients use names of up to 32 kB
 
 
 def main() -> int:
     """Runs until the parent sends stop or dies."""
-    for ignored in (signal.SIGINT, signal.SIGTERM):  # a terminal's Ctrl-C is for the parent, which stops this process
-        signal.signal(ignored, signal.SIG_IGN)
+    ignore_signals()
     configure_logging()
     tune_for_connections()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
@@ -94,7 +100,7 @@ class _NetworkProcess:
         self._last_report: Message = {}
         fcntl.flock(stack.enter_context(network_lock(self._config.data)), fcntl.LOCK_SH)
         self._exchanges = ExchangeLog(self._send_exchanges)
-        self._pushes = open_spool(self._config, f"pushes.{first['number']}", stack)
+        self._pushes = open_push_spool(self._config, f"pushes.{first['number']}", stack)
         self._listener = telemetry_receiver(self._config, self._pushes)
         self._take_subscriptions(first)
         self._gateway = self._behind_a_gateway() if self._config.upstream else self._alone()
@@ -107,7 +113,7 @@ class _NetworkProcess:
         """Runs until the parent sends stop or dies."""
         await listening(self._gateway.start([]), self._config.listen)
         await self._follow_listeners()
-        self._parent.send({"ready": True})
+        self._parent.send(READY)
         periodic_tasks = [
             subscriptions_task(self._config, self._listener.rules, self._refresh),
             *push_sync_tasks(self._pushes, self._config),
@@ -161,8 +167,8 @@ class _NetworkProcess:
     async def _follow_listeners(self) -> None:
         """A listener that cannot be opened here stays open in the other processes and is retried later."""
         try:
-            for listeners, wanted in zip(self._gateway.every_listener, self._listeners, strict=False):
-                await listeners.follow(wanted)
+            for ports, wanted in zip(self._gateway.all_ports, self._listeners, strict=False):
+                await ports.follow(wanted)
         except OSError as exc:
             log.error("cannot open a listener that is open elsewhere", error=str(exc))
 
@@ -180,6 +186,7 @@ class _NetworkProcess:
         report = {
             "readings": {metric.name: value for metric, value in values.items()},
             "records": self._pushes.records,
+            "payers": self._listener.payers.worst(MAX_PAYERS_SHOWN),
         }
         if report != self._last_report:
             self._last_report = report
@@ -188,6 +195,35 @@ class _NetworkProcess:
     def _send_exchanges(self) -> None:
         if not self._parent.is_overfull and (rows := self._exchanges.take()):
             self._parent.send({"exchanges": rows})
+
+
+class ExchangeLog:
+    """Buffers exchanges until `take`; calls `is_due` when many are buffered. Bounded: `left_out` counts dropped
+    ones."""
+
+    def __init__(self, is_due: Callable[[], None]) -> None:
+        self.left_out = 0
+        self._is_due = is_due
+        self._exchanges: list[Exchange] = []
+        self._name_chars = 0
+
+    def exchange(self, values: ExchangeValues) -> None:
+        """Same signature as quota_metrics.measure.usage_meter.UsageMeter.exchange."""
+        exchange = Exchange(*values)
+        if exchange.api_key not in _METERED and exchange.throttle_ms <= 0:
+            return
+        if len(self._exchanges) >= _MAX_ROWS or self._name_chars >= _MAX_NAME_CHARS:
+            self.left_out += 1
+            return
+        self._exchanges.append(exchange)
+        self._name_chars += len(exchange.principal) + len(exchange.client_id)
+        if len(self._exchanges) >= _DUE_AT_ROWS or self._name_chars >= _DUE_AT_CHARS:
+            self._is_due()
+
+    def take(self) -> list[Exchange]:
+        """Removes and returns the buffered exchanges, oldest first."""
+        exchanges, self._exchanges, self._name_chars = self._exchanges, [], 0
+        return exchanges
 
 
 async def _nothing() -> None:

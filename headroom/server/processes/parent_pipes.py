@@ -1,10 +1,16 @@
-"""The pipes between a process and its parent: the process's standard input and output."""
+"""The child's side of the pipes to its parent: messages by standard input and output.
+
+Standard output is for messages only: what libraries print goes to standard error.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
+import signal
 import sys
+import threading
 from typing import Any
 
 from headroom.server.processes.messages import MAX_LINE_BYTES, Message, line, message_of
@@ -12,17 +18,56 @@ from headroom.server.processes.messages import MAX_LINE_BYTES, Message, line, me
 _MAX_UNSENT_BYTES = 4 << 20  # while the parent does not read
 
 
-def wait_for_end_of_input() -> None:
-    """Returns when the parent closes standard input, or dies. For threads of processes without an event loop.
+def ignore_signals() -> None:
+    """A terminal's Ctrl-C and hangup are for the parent, which decides when this process stops."""
+    for ignored in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(ignored, signal.SIG_IGN)
 
-    Not by sys.stdin.buffer: the interpreter aborts at exit when a daemon thread holds the lock of a buffered file.
-    """
-    while os.read(sys.stdin.fileno(), 1024):
-        pass
+
+class ParentThread:
+    """For a process without an event loop. Construct it first: it reads the settings and reserves standard output."""
+
+    def __init__(self) -> None:
+        self.stopping = threading.Event()  # set when the parent sends stop, or died
+        self.is_orphan = False  # the parent died
+        self._buffer = bytearray()
+        self._output = _reserved_standard_output()
+        self._sending = threading.Lock()
+        self.settings: dict[str, Any] = self._message() or {}
+
+    def follow(self) -> None:
+        """Reads on in a thread, until `stopping`."""
+        threading.Thread(target=self._wait_for_stop, daemon=True).start()
+
+    def send(self, message: Message) -> None:
+        """May be called by any thread. Dropped when the parent died."""
+        data = memoryview(line(message))
+        with self._sending, contextlib.suppress(BrokenPipeError):
+            while data:
+                data = data[os.write(self._output, data) :]
+
+    def _wait_for_stop(self) -> None:
+        while (message := self._message()) is not None:
+            if "stop" in message:
+                break
+        else:
+            self.is_orphan = True
+        self.stopping.set()
+
+    def _message(self) -> dict[str, Any] | None:
+        """Not by sys.stdin.buffer: the interpreter aborts at exit when a daemon thread holds the lock of a buffered
+        file."""
+        while (end := self._buffer.find(b"\n")) < 0:
+            if not (data := os.read(sys.stdin.fileno(), 1 << 16)):
+                return None
+            self._buffer += data
+        first = bytes(self._buffer[: end + 1])
+        del self._buffer[: end + 1]
+        return message_of(first)
 
 
 class ParentPipes:
-    """A network process's messages. Standard output is for messages only; output of libraries goes to stderr."""
+    """For a process with an event loop."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.WriteTransport, lost: asyncio.Event) -> None:
         self._reader = reader
@@ -32,11 +77,10 @@ class ParentPipes:
     @classmethod
     async def connect(cls) -> ParentPipes:
         loop = asyncio.get_running_loop()
-        ours = os.fdopen(os.dup(1), "wb", buffering=0)
-        os.dup2(2, 1)
         reader = asyncio.StreamReader(limit=MAX_LINE_BYTES)
         await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
-        writer, protocol = await loop.connect_write_pipe(_Lost, ours)
+        output = os.fdopen(_reserved_standard_output(), "wb", buffering=0)
+        writer, protocol = await loop.connect_write_pipe(_Lost, output)
         return cls(reader, writer, protocol.lost)
 
     async def message(self) -> dict[str, Any] | None:
@@ -68,3 +112,9 @@ class _Lost(asyncio.BaseProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.lost.set()
+
+
+def _reserved_standard_output() -> int:
+    ours = os.dup(1)
+    os.dup2(2, 1)
+    return ours

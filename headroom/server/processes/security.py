@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 from headroom.config.listener import ListenerSettings
 from headroom.config.settings import ServeConfig
 from headroom.errors import ServeError
-from telemetry.gateway.security.listener_security import ListenerSecurity
-from telemetry.gateway.security.listener_tls import ListenerTls, TlsFileError
+from telemetry.gateway.security.listener_security import ListenerSecurity, ListenerTls, TlsFileError
 from telemetry.gateway.security.ssl_principal import principal_mapper
 
 if TYPE_CHECKING:

@@ -1,46 +1,41 @@
 """The storage worker's process: follows the spool and writes to ClickHouse.
 
-Started by storage_supervisor.py as `python -m headroom.server.processes.storage_process`. The first line of its
-standard input is its settings as JSON, including the store's password. It sends its parent lines of JSON on standard
-output: first {"counts": {...}, "fault": TEXT or null} or {"error": TEXT}, then {"counts": {...}, "fault": TEXT or null}
-and {"stage": TEXT, "idle_s": NUMBER} every second, {"batch": [segment, start, end]} before a batch is read and
-{"batch": null} when it is stored. An unreachable server is a fault, and the worker retries. When standard input closes,
-the worker drains the spool and exits. When the parent died, it exits without draining; the next worker waits for it,
-and the next parent for that worker.
+Started by storage_worker.py; messages.py has the protocol. Its settings include the store's password. It sends first
+{"ready": true, "counts": {...}, "fault": TEXT or null}, then {"counts", "fault"} and {"stage": TEXT, "idle_s": NUMBER}
+every second, {"batch": [segment, start, end]} before a batch is read and {"batch": null} when it is stored. An
+unreachable server is a fault, and the worker retries. At {"stop"} the worker drains the spool and exits. When the
+parent died, it exits without draining; the next worker waits for it, and the next parent for that worker.
 """
 
 from __future__ import annotations
 
-import json
 import os
-import signal
 import sys
 import threading
 import time
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 import stamina
 import stamina.instrumentation
 import structlog
 
-from exporters.clickhouse.connection import Endpoint, Tls
+from exporters.clickhouse.connection import Endpoint, TlsFiles
 from exporters.clickhouse.options import StoreOptions
 from exporters.clickhouse.store import PermanentWriteError, Store, TransientWriteError, UnsupportedServerError
 from exporters.spool.mirror import Mirror
 from exporters.spool.reader import SpoolReader
-from exporters.spool.segment_format import read_name
+from exporters.spool.records import holds_usage
 from headroom.clock import now_ms
 from headroom.logs import configure_logging
-from headroom.server.process_memory import tune_for_batches
-from headroom.server.processes.parent_pipes import wait_for_end_of_input
-from telemetry.decode.client_budgets import ClientBudgets
-from telemetry.ingest.batch_interval import next_interval_s
-from telemetry.ingest.crash_range import Suspect
-from telemetry.ingest.ingester import Ingester
-from telemetry.ingest.progress import Progress
+from headroom.server.process_limits import tune_for_batches
+from headroom.server.processes.messages import READY, Message
+from headroom.server.processes.parent_pipes import ParentThread, ignore_signals
+from quota_metrics.levels.thresholds import SCHEMA_VALUES
+from telemetry.ingest.ingester import Ingester, IngestOptions
+from telemetry.ingest.progress import Progress, Suspect
 from telemetry.ingest.quarantine import Quarantine
 
 log = structlog.get_logger(__name__)
@@ -50,7 +45,8 @@ _REPORT_EVERY_S = 1.0
 _PREDECESSOR_S = 40.0  # less than the parent's timeout for this process
 _FAULT_LOGGED_EVERY_S = 60.0
 _FIRST_TRY_S = 5.0
-_WITHOUT_PUSHES = "quotas"  # the spool writer of usage and limits, in headroom.server.app
+_MANY_POINTS_S = 100_000  # from here on rows cost more than the batches themselves
+_LONGER = 2  # with the 400,000 rows a second that one worker writes, less than the limit of a batch
 _FIRST_TRY_POLL_S = 0.2
 
 
@@ -73,30 +69,31 @@ class WorkerSettings:
     quarantine: str  # a directory
     quarantine_records: int
     quarantine_bytes: int
-    clickhouse_tls: tuple[str, str, str] = ("", "", "")  # fields of exporters.clickhouse.connection.Tls
+    clickhouse_tls: tuple[str, str, str] = ("", "", "")  # fields of exporters.clickhouse.connection.TlsFiles
     store: dict[str, Any] = field(default_factory=dict)  # fields of exporters.clickhouse.options.StoreOptions
-    suspect: tuple[str, int, int, int, int] | None = None  # fields of telemetry.ingest.crash_range.Suspect
+    suspect: tuple[str, int, int, int, int] | None = None  # fields of telemetry.ingest.progress.Suspect
 
 
 def main() -> int:
-    """Runs until standard input closes and the spool is drained."""
-    settings = WorkerSettings(**json.loads(sys.stdin.buffer.readline()))
-    for ignored in (signal.SIGINT, signal.SIGTERM):  # a terminal's Ctrl-C is for the parent, which stops this process
-        signal.signal(ignored, signal.SIG_IGN)
+    """Runs until the parent sends stop and the spool is drained."""
+    ignore_signals()
+    parent = ParentThread()
+    settings = WorkerSettings(**parent.settings)
     os.nice(_NICENESS)
     tune_for_batches()
-    parent = _take_standard_output()
     configure_logging()
     stamina.instrumentation.set_on_retry_hooks([])  # _failed logs an unreachable store, but not at each retry
     try:
         mirror = Mirror(Path(settings.mirror), settings.mirror_bytes) if settings.mirror else None
         reader = _open_spool(Path(settings.spool), mirror)
-        nodes = Endpoint.parse_nodes(settings.clickhouse, settings.clickhouse_password, Tls(*settings.clickhouse_tls))
+        nodes = Endpoint.parse_nodes(
+            settings.clickhouse, settings.clickhouse_password, TlsFiles(*settings.clickhouse_tls)
+        )
         store = Store(*nodes, options=StoreOptions(**settings.store))
         follower = _Follower(reader, store, settings, parent, mirror)
         follower.begin()
     except (_OpenError, UnsupportedServerError) as exc:
-        _send(parent, {"error": " ".join(str(exc).split())})
+        parent.send({"error": " ".join(str(exc).split())})
         return 1
     follower.run()
     store.close()
@@ -112,7 +109,12 @@ class _Follower:
     """The loop that writes spool to store, and retries while the store is unreachable."""
 
     def __init__(
-        self, reader: SpoolReader, store: Store, settings: WorkerSettings, parent: TextIO, mirror: Mirror | None = None
+        self,
+        reader: SpoolReader,
+        store: Store,
+        settings: WorkerSettings,
+        parent: ParentThread,
+        mirror: Mirror | None = None,
     ) -> None:
         self._store = store
         self._mirror = mirror
@@ -123,22 +125,23 @@ class _Follower:
         self._fault_logged_at = -_FAULT_LOGGED_EVERY_S
         self._settings = settings
         self._parent = parent
-        self._parent_pid = os.getppid()
-        self._stopping = threading.Event()
+        self._stopping = parent.stopping
         self._logged_at = 0.0
         self._progress = Progress(time.monotonic)
-        self._sending = threading.Lock()
         self._has_begun = threading.Event()  # set when `begin` has sent the first message
         self._ingester = Ingester(
             reader,
             store,
             Quarantine(Path(settings.quarantine), settings.quarantine_records, settings.quarantine_bytes),
-            max_decompressed_bytes=settings.max_decompressed_bytes,
-            rollup_interval_ms=settings.rollup_ms,
-            max_records=settings.batch_records,
-            max_bytes=settings.batch_bytes,
-            progress=self._progress,
-            client_budgets=ClientBudgets(settings.max_client_points, settings.max_client_series),
+            IngestOptions(
+                max_decompressed_bytes=settings.max_decompressed_bytes,
+                rollup_interval_ms=settings.rollup_ms,
+                max_records=settings.batch_records,
+                max_bytes=settings.batch_bytes,
+                max_client_points=settings.max_client_points,
+                max_client_series=settings.max_client_series,
+            ),
+            self._progress,
             suspect=Suspect(*settings.suspect) if settings.suspect else None,
             on_batch=lambda batch: self._send({"batch": [batch.segment, batch.start, batch.end]}),
         )
@@ -148,17 +151,17 @@ class _Follower:
 
         Raises UnsupportedServerError.
         """
-        threading.Thread(target=self._wait_for_parent, daemon=True).start()
+        self._parent.follow()
         threading.Thread(target=self._report_progress, daemon=True).start()
         self._first_try.start()
         self._first_try.join(_FIRST_TRY_S)
         if self._unsupported is not None:
             raise self._unsupported
         fault = "the store does not answer" if self._first_try.is_alive() else self._fault
-        self._send({"counts": self.counts(), "fault": fault})
+        self._send({**READY, "counts": self.counts(), "fault": fault})
 
     def run(self) -> None:
-        """Runs until standard input closes."""
+        """Runs until the parent sends stop."""
         while self._first_try.is_alive():
             if self._stopping.wait(_FIRST_TRY_POLL_S):
                 return
@@ -193,7 +196,7 @@ class _Follower:
                 with attempt:
                     self._migrate()
                     batches = self._ingester.batches(now_ms, everything=attempts is not None)
-                    while not self._orphaned() and next(batches, 0):
+                    while not self._parent.is_orphan and next(batches, 0):
                         self._send({"batch": None})
                         self._recovered()
                         self._report_counts()
@@ -206,7 +209,7 @@ class _Follower:
     def _migrate(self) -> None:
         """Migrates once and verifies that the store stores rows. Raises TransientWriteError, PermanentWriteError."""
         if not self._migrated:
-            self._store.migrate()
+            self._store.migrate(SCHEMA_VALUES)
             self._store.check()
             self._ingester.recall_series(now_ms())
             self._migrated = True
@@ -217,7 +220,7 @@ class _Follower:
             return False
         self._failed(exc)
         self._report_counts()
-        return not (self._orphaned() or self._stopping.is_set())
+        return not (self._parent.is_orphan or self._stopping.is_set())
 
     def _failed(self, exc: Exception) -> None:
         """Logs a fault at once, then once a minute."""
@@ -231,9 +234,6 @@ class _Follower:
             self._fault, self._fault_logged_at = None, -_FAULT_LOGGED_EVERY_S
             log.info("the store accepts rows again")
 
-    def _orphaned(self) -> bool:
-        return os.getppid() != self._parent_pid
-
     def _report_counts(self) -> None:
         if time.monotonic() - self._logged_at >= _REPORT_EVERY_S:
             self._logged_at = time.monotonic()
@@ -246,14 +246,9 @@ class _Follower:
         while not self._stopping.wait(_REPORT_EVERY_S):
             self._send({"stage": self._progress.stage, "idle_s": self._progress.idle_s})
 
-    def _send(self, message: dict[str, Any]) -> None:
-        with self._sending:
-            _send(self._parent, message)
+    def _send(self, message: Message) -> None:
+        self._parent.send(message)
         self._has_begun.set()
-
-    def _wait_for_parent(self) -> None:
-        wait_for_end_of_input()
-        self._stopping.set()
 
 
 def _one_line(exc: Exception) -> str:
@@ -276,23 +271,18 @@ def _open_spool(directory: Path, mirror: Mirror | None) -> SpoolReader:
 
 def _link(mirror: Mirror, segment: Path) -> None:
     """Usage and limits are not forwarded: segments without pushes are not linked."""
-    named = read_name(segment.name)
-    if named is not None and named.writer != _WITHOUT_PUSHES:
+    if not holds_usage(segment.name):
         mirror.link(segment)
 
 
-def _take_standard_output() -> TextIO:
-    """Reserves standard output for messages; output of libraries goes to standard error."""
-    ours = os.fdopen(os.dup(1), "w", buffering=1)
-    os.dup2(2, 1)
-    return ours
+def next_interval_s(batch_s: float, last_s: float, points: int) -> float:
+    """Seconds until the next batch is written. `points`: written now, collected for `last_s` seconds.
 
-
-def _send(parent: TextIO, message: dict[str, Any]) -> None:
-    try:
-        parent.write(json.dumps(message) + "\n")
-    except BrokenPipeError:  # the parent died; standard input closes, too
-        log.debug("parent is gone")
+    A batch becomes one part of a ClickHouse table, and merging parts costs more than writing them. With many rows a
+    second the worker collects for longer: half as many parts, of which each is twice as large, so that a row is merged
+    less often.
+    """
+    return batch_s * _LONGER if points >= _MANY_POINTS_S * last_s else batch_s
 
 
 if __name__ == "__main__":

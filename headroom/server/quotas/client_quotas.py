@@ -15,9 +15,10 @@ from exporters.model import UsageSample
 from exporters.self_metrics import SelfMetric, Values
 from headroom.clock import now_ms
 from quota_metrics.jmx.sensors import BEANS
-from quota_metrics.measure.muted_minute import MutedMinute
+from quota_metrics.measure.muted_time import MutedMinute
 from quota_metrics.measure.quota_manager import QuotaManager
-from quota_metrics.measure.utilization import ClientUtilization, Windows, utilizations, worst_by_client
+from quota_metrics.measure.utilization import ClientUtilization, utilizations, worst_by_client
+from quota_metrics.windows import QuotaWindow
 
 _SERIES = (
     catalogue.CLIENT_LIMIT,
@@ -43,7 +44,7 @@ class ClientQuotas:
         self,
         cluster: str,
         manager_at: Callable[[int], QuotaManager],
-        windows: Windows,
+        window_at: Callable[[int], QuotaWindow],
         thread_capacity: Mapping[int, float],
         max_series: int,
         now_ms: Callable[[], int] = now_ms,
@@ -51,7 +52,7 @@ class ClientQuotas:
         self.series_left_out = 0
         self._cluster = cluster
         self._manager_at = manager_at
-        self._windows = windows
+        self._window_at = window_at
         self._thread_capacity = thread_capacity
         self._max_series = max_series
         self._gateway: Sequence[UsageSample] = ()
@@ -80,7 +81,7 @@ class ClientQuotas:
     def readings(self) -> dict[SelfMetric, Values]:
         self._forget_unmuted()
         rows = [*self._gateway, *(row for rows in self._jmx.values() for row in rows)]
-        groups = utilizations(rows, self._manager_at, self._windows, self._thread_capacity)
+        groups = utilizations(rows, self._manager_at, self._window_at, self._thread_capacity)
         clients = worst_by_client(groups, self._muted_ms)
         clients.sort(key=lambda one: (one.order[:3], one.rate, one.user, one.client_id), reverse=True)
         series: dict[SelfMetric, dict[tuple[str, ...], float]] = {metric: {} for metric in _SERIES}

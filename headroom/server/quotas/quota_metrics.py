@@ -5,11 +5,12 @@ The latter two are optional and cost nothing while they are off.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
+from functools import partial
 
 from exporters import self_metrics as catalogue
-from exporters.model import UsageSample
+from exporters.model import StoredFacts, UsageSample
 from exporters.self_metrics import SelfMetric, Values
 from headroom.clock import now_ms
 from headroom.config.settings import QuotaConfig
@@ -17,24 +18,32 @@ from headroom.errors import ServeError
 from headroom.server.periodic import PeriodicTask, QuotaRecorder
 from headroom.server.quotas.client_quotas import ClientQuotas
 from headroom.server.quotas.cluster_quotas import ClusterQuotas, read_partitions
+from headroom.server.quotas.facts_in_force import FactsInForce
 from headroom.server.quotas.jmx_scraper import JmxScraper
+from quota_metrics.cluster.reading import read_facts
 from quota_metrics.config.entities import CLIENT_ID, USER, Rules
-from quota_metrics.kafka.admin import Cluster, KafkaAdmin
+from quota_metrics.kafka.admin import KafkaAdmin
+from quota_metrics.kafka.cluster import Cluster
 from quota_metrics.measure.callbacks import CallbackError
 from quota_metrics.measure.quota_in_force import QuotasInForce
-from quota_metrics.measure.thread_capacity import read_thread_capacity
 from quota_metrics.measure.usage_meter import UsageMeter
-from quota_metrics.measure.utilization import Windows
 
-_CAPACITY_EVERY_MS = 60_000
+_FACTS_EVERY_MS = 60_000
 
 
 class QuotaViews:
     """Built from the configuration. Raises ServeError when the callback cannot be used."""
 
     def __init__(
-        self, config: QuotaConfig, name: str, admin: KafkaAdmin, cluster: Cluster, stack: AsyncExitStack
+        self,
+        config: QuotaConfig,
+        name: str,
+        admin: KafkaAdmin,
+        cluster: Cluster,
+        store: Callable[[Sequence[StoredFacts]], None],
+        stack: AsyncExitStack,
     ) -> None:
+        """`store` gets rows of cluster_facts."""
         self._config = config
         self._name = name
         self._admin = admin
@@ -42,8 +51,8 @@ class QuotaViews:
         self._stack = stack
         self._quotas = ClusterQuotas(config)
         self.in_force = QuotasInForce(self._quotas.at if self._quotas.has_callback else None)
+        self.facts = FactsInForce(config, name, partial(read_facts, admin), store)
         self._rules: Rules = {}
-        self._capacity: dict[int, float] = {}
         self._scraper: JmxScraper | None = None
         self._clients = self._on_metrics() if config.metrics.enabled else None
 
@@ -62,11 +71,7 @@ class QuotaViews:
             self._clients.measured(rows)
 
     def periodic_tasks(self) -> list[PeriodicTask]:
-        return (
-            [PeriodicTask("thread capacity", _CAPACITY_EVERY_MS, self._read_capacity)]
-            if self._clients is not None
-            else []
-        )
+        return [PeriodicTask("cluster facts", _FACTS_EVERY_MS, self.facts.step)]
 
     def jmx_tasks(self, recorder: QuotaRecorder, meter: UsageMeter) -> list[PeriodicTask]:
         """Writes the brokers' rows through the recorder."""
@@ -76,7 +81,7 @@ class QuotaViews:
         return [PeriodicTask("jmx", self._config.jmx.interval_ms, self._scraper.step)]
 
     def readings(self) -> dict[SelfMetric, Values]:
-        values: dict[SelfMetric, Values] = {}
+        values = self.facts.readings()
         if self._scraper is not None:
             values |= self._scraper.readings()
         if self._clients is not None:
@@ -92,9 +97,8 @@ class QuotaViews:
         except CallbackError as exc:
             raise ServeError(str(exc)) from exc
         self._stack.callback(self._quotas.close)
-        windows = Windows(self._config.window_num, self._config.window_size_ms)
         max_series = self._config.metrics.max_series
-        return ClientQuotas(self._name, self._quotas.at, windows, self._capacity, max_series)
+        return ClientQuotas(self._name, self._quotas.at, self.facts.window_at, self.facts.thread_capacity, max_series)
 
     def _jmx(self, recorder: QuotaRecorder, meter: UsageMeter) -> JmxScraper:
         def take(broker_id: int, rows: Sequence[UsageSample]) -> None:
@@ -109,7 +113,3 @@ class QuotaViews:
         scraper = JmxScraper(self._config.jmx, self._name, now_ms=now_ms, take=take, known=known)
         self._stack.callback(scraper.close)
         return scraper
-
-    async def _read_capacity(self) -> None:
-        nodes = [node.id for node in (await self._admin.describe_cluster()).nodes]
-        self._capacity.update(await read_thread_capacity(self._admin.send, nodes))

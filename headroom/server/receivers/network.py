@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from contextlib import AsyncExitStack
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from headroom.config.settings import ServeConfig
 from headroom.errors import listening
 from headroom.server.metrics import Readings
 from headroom.server.periodic import PeriodicTask
 from headroom.server.processes.network_supervisor import NetworkProcesses, Take
-from telemetry.gateway.listeners import BrokerNode
+from quota_metrics.kafka.cluster import Node
+from quota_metrics.measure.payers import LeftOut
 from telemetry.gateway.server import Gateway
 
 
@@ -24,6 +25,9 @@ class NetworkService(NamedTuple):
     readings: Readings
     gateway: Gateway
     network: NetworkProcesses
+    follow: Callable[[ServeConfig], Awaitable[None]]  # takes over reloaded settings, and reads subscriptions again
+    cluster: Callable[[], dict[str, Any]] | None = None  # the cluster's facts as JSON; None: there is no cluster
+    left_out: Callable[[], list[LeftOut]] = list  # whose exchanges were not metered lately, most first
 
 
 def no_network(config: ServeConfig, gateway: Gateway, take: Take) -> NetworkProcesses:
@@ -32,7 +36,7 @@ def no_network(config: ServeConfig, gateway: Gateway, take: Take) -> NetworkProc
 
 
 async def open_network(
-    config: ServeConfig, gateway: Gateway, nodes: Iterable[BrokerNode], take: Take, stack: AsyncExitStack
+    config: ServeConfig, gateway: Gateway, nodes: Iterable[Node], take: Take, stack: AsyncExitStack
 ) -> tuple[tuple[str, int], NetworkProcesses]:
     """Opens the listeners of this process, then starts the other network processes. Raises ServeError."""
     address = await listening(gateway.start(nodes), config.listen)

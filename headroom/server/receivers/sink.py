@@ -10,11 +10,11 @@ import uuid
 from contextlib import AsyncExitStack
 from pathlib import Path
 
-from exporters.spool.writer import SpoolWriter
+from exporters.spool.lanes import PushSpool
 from headroom.clock import now_ms
 from headroom.config.settings import ServeConfig
 from headroom.errors import ServeError
-from headroom.server.listeners.network import NetworkService, open_network
+from headroom.server.periodic import first
 from headroom.server.processes.assembly import (
     administrators,
     listener_readings,
@@ -25,15 +25,16 @@ from headroom.server.processes.assembly import (
     subscriptions_task,
     telemetry_receiver,
 )
+from headroom.server.receivers.network import NetworkService, open_network
 from telemetry.gateway.standalone_broker import SinkAnswers
-from telemetry.rules.client_metrics import ClientMetrics
-from telemetry.rules.java.hash import uuid_text
-from telemetry.rules.subscription_file import SubscriptionFile
+from telemetry.subscriptions.client_metrics import ClientMetrics
+from telemetry.subscriptions.java.hash import uuid_text
+from telemetry.subscriptions.subscription_file import SubscriptionFile
 
 _CLUSTER_ID = "cluster-id"
 
 
-async def open_sink(config: ServeConfig, pushes: SpoolWriter, stack: AsyncExitStack) -> NetworkService:
+async def open_sink(config: ServeConfig, pushes: PushSpool, stack: AsyncExitStack) -> NetworkService:
     """Raises ServeError. `stack` closes what is opened."""
     name = config.cluster or _cluster_id(config.data / _CLUSTER_ID)
     receiver = telemetry_receiver(config, pushes)
@@ -45,8 +46,12 @@ async def open_sink(config: ServeConfig, pushes: SpoolWriter, stack: AsyncExitSt
     async def refresh() -> None:
         file.follow()
 
-    periodic_tasks = [subscriptions_task(config, receiver.rules, refresh)]
-    return NetworkService(address, periodic_tasks, lambda: listener_readings(gateway), gateway, network)
+    followed = subscriptions_task(config, receiver.rules, refresh)
+
+    async def follow(_: ServeConfig) -> None:
+        await first(followed)
+
+    return NetworkService(address, [followed], lambda: listener_readings(gateway), gateway, network, follow)
 
 
 def _subscriptions(config: ServeConfig, rules: ClientMetrics) -> SubscriptionFile:

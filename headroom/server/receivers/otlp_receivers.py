@@ -8,17 +8,17 @@ from typing import Any
 
 from exporters import self_metrics as catalogue
 from exporters.self_metrics import SelfMetric, Values
-from exporters.spool.writer import SpoolWriter
+from exporters.spool.lanes import PushSpool
 from headroom.config.settings import Address, OtlpConfig, ServeConfig
 from headroom.errors import listening
 from headroom.logs import thin_out
 from headroom.server.access import access_of, tls_of
 from headroom.server.http import HttpServer
-from headroom.server.listeners.grpc import LOGGER
 from headroom.server.metrics import Readings
+from headroom.server.receivers.grpc_receiver import LOGGER
 from telemetry.gateway.server import Gateway
 from telemetry.receiver.grpc_auth import Access
-from telemetry.receiver.grpc_listener import GrpcLimits, Tls
+from telemetry.receiver.grpc_server import GrpcLimits, GrpcTls
 from telemetry.receiver.otlp_export import OtlpLimits
 from telemetry.receiver.otlp_grpc import OtlpGrpcServer
 from telemetry.receiver.otlp_http import HttpLimits, otlp_app
@@ -27,7 +27,7 @@ from telemetry.receiver.otlp_receiver import OtlpReceiver
 
 
 async def open_otlp(
-    config: ServeConfig, gateway: Gateway, pushes: SpoolWriter, stack: AsyncExitStack
+    config: ServeConfig, gateway: Gateway, pushes: PushSpool, stack: AsyncExitStack
 ) -> tuple[dict[str, Address], Readings]:
     """Opens the receivers configured by `otlp.grpc` and `otlp.http`; returns their addresses by name. Raises
     ServeError."""
@@ -64,7 +64,7 @@ async def _open_grpc(
     listen: Address,
     receiver: OtlpReceiver,
     access: Access,
-    tls: Tls | None,
+    tls: GrpcTls | None,
     grace_s: float,
     stack: AsyncExitStack,
 ) -> Address:

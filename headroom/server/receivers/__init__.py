@@ -3,8 +3,7 @@
     gateway     with a cluster: as a proxy, or observing it
     sink        without a cluster, for telemetry only
     network     opens the Kafka listeners of both, with further network processes
-    token_owners  reads the owners of delegation tokens that clients authenticate with
-    brokers     updates the listeners from the cluster's metadata
+    cluster_refresh  reads brokers and owners of delegation tokens again when clients show that one is new
     grpc, otlp  receivers of forwarded telemetry; imported only if configured
 
 Imports the rest of headroom.server except app.py and pages.py.

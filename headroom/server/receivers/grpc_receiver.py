@@ -15,8 +15,7 @@ from telemetry.gateway.server import Gateway
 from telemetry.receiver.grpc_codec import GrpcMessages
 
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # gRPC logs a line per caller; Headroom logs what matters
-from telemetry.receiver.grpc_listener import GrpcLimits
-from telemetry.receiver.grpc_server import GrpcServer
+from telemetry.receiver.grpc_server import GrpcLimits, GrpcServer
 
 LOGGER = "grpc._cython.cygrpc"  # logs a traceback for each caller that disconnects before its response
 _MESSAGE_HEAD_BYTES = 65_536  # the fields other than the payload

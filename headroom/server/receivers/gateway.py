@@ -8,22 +8,21 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from functools import partial
 
 import structlog
 
 from exporters import self_metrics as catalogue
-from exporters.clickhouse.connection import Endpoint
+from exporters.clickhouse.client import ClickHouse
 from exporters.model import QuotaLimit
+from exporters.spool.lanes import PushSpool
 from exporters.spool.writer import SpoolWriter
 from headroom.clock import now_ms
-from headroom.config.settings import ServeConfig
+from headroom.config.settings import QuotaConfig, ServeConfig
 from headroom.daemon_thread import in_daemon_thread
 from headroom.errors import ServeError
-from headroom.server.listeners.brokers import BrokerRefresh, nodes_of
-from headroom.server.listeners.network import NetworkService, no_network, open_network
-from headroom.server.listeners.token_owners import TokenOwnersRefresh
-from headroom.server.periodic import PeriodicTask, QuotaRecorder, first
+from headroom.server.periodic import PeriodicTask, QuotaRecorder, first, write_facts
 from headroom.server.processes.assembly import (
     listener_readings,
     loaded_subscriptions,
@@ -32,50 +31,50 @@ from headroom.server.processes.assembly import (
     telemetry_receiver,
 )
 from headroom.server.processes.security import broker_security
+from headroom.server.quotas.other_gateways import OtherGateways
 from headroom.server.quotas.quota_metrics import QuotaViews
 from headroom.server.quotas.stored_limits import stored_limits
-from quota_metrics.config.entities import Rules
+from headroom.server.receivers.cluster_refresh import BrokerRefresh, TokenOwnersRefresh
+from headroom.server.receivers.network import NetworkService, no_network, open_network
+from quota_metrics.config.entities import Rules, stored_rules
 from quota_metrics.config.history import LimitHistory, unrecorded
-from quota_metrics.kafka.admin import Cluster, KafkaAdmin
-from quota_metrics.kafka.delegation_tokens import token_owners
-from quota_metrics.kafka.errors import ClusterError, check
+from quota_metrics.kafka.admin import KafkaAdmin
+from quota_metrics.kafka.client_metrics import read_subscriptions
+from quota_metrics.kafka.cluster import Cluster
+from quota_metrics.kafka.errors import ClusterError, UnsupportedError
+from quota_metrics.measure.payers import LeftOut
 from quota_metrics.measure.usage_meter import UsageMeter
 from telemetry.gateway.server import Gateway
-from telemetry.rules.client_metrics import ClientMetrics
-from telemetry.rules.cluster_subscriptions import read_subscriptions
+from telemetry.subscriptions.client_metrics import ClientMetrics
 
 log = structlog.get_logger(__name__)
 
+_HISTORY_TIMEOUT_S = 10.0
+
 
 async def open_gateway(
-    config: ServeConfig, pushes: SpoolWriter, quotas: SpoolWriter, store: Endpoint, stack: AsyncExitStack
+    config: ServeConfig, pushes: PushSpool, quotas: SpoolWriter, store: ClickHouse, stack: AsyncExitStack
 ) -> NetworkService:
     """Raises ServeError. `stack` writes the last usage and closes everything."""
-    admin = KafkaAdmin(
-        [(address.host, address.port) for address in config.upstream or config.observe],
-        security=broker_security(config),
-    )
-    stack.push_async_callback(admin.close)
+    admin = _admin(config, stack)
     cluster = await _cluster(admin, config)
     name = config.cluster or cluster.cluster_id
 
     receiver = telemetry_receiver(config, pushes)
     history = _StoredHistory(name, store)
-    views = QuotaViews(config.quotas, name, admin, cluster, stack)
+    views = QuotaViews(config.quotas, name, admin, cluster, partial(write_facts, quotas), stack)
     meter = _usage_meter(config, name, views)
 
     async def changes() -> list[QuotaLimit]:
-        described = await admin.describe_client_quotas()
+        described = stored_rules(await admin.describe_client_quotas())
         await views.configure(described)
         return await history.changes(described)
 
     recorder = QuotaRecorder(spool=quotas, meter=meter, read_changes=changes, now_ms=now_ms, measured=views.measured)
     refresh = _subscriptions(config, receiver.rules, admin)
-    periodic_tasks = [
-        PeriodicTask("quotas", config.quotas.refresh_ms, recorder.write_limits),
-        PeriodicTask("usage", config.quotas.usage_interval_ms, recorder.write_usage, on_the_clock=True),
-        *views.periodic_tasks(),
-    ]
+    periodic_tasks = [*views.periodic_tasks(), *_quota_tasks(config.quotas, recorder)]
+    if config.upstream:
+        periodic_tasks.append(OtherGateways(meter, store, config.gateway.id).task())
     for task in (subscriptions_task(config, receiver.rules, refresh), *periodic_tasks):
         await first(task)  # listeners open after subscriptions and quotas are known
     periodic_tasks += views.jmx_tasks(recorder, meter)
@@ -87,22 +86,46 @@ async def open_gateway(
         network = no_network(config, gateway, meter.exchange)
         _log_blind_spots(config)
     else:
-        address, network = await open_network(config, gateway, nodes_of(cluster), meter.exchange, stack)
+        address, network = await open_network(config, gateway, cluster.nodes, meter.exchange, stack)
         periodic_tasks.append(_broker_refresh(config, admin, gateway, stack))
 
-    tokens = TokenOwnersRefresh(partial(token_owners, admin), gateway.token_owners, network.send_token_owners)
+    tokens = TokenOwnersRefresh(admin, gateway.token_owners, network.send_token_owners)
     stack.callback(tokens.close)
 
     async def subscriptions() -> None:
         await refresh()
         network.send_subscriptions()
 
-    periodic_tasks.append(subscriptions_task(config, receiver.rules, subscriptions))
+    followed = subscriptions_task(config, receiver.rules, subscriptions)
+    periodic_tasks.append(followed)
+
+    async def follow(new: ServeConfig) -> None:
+        views.facts.follow(new.quotas)
+        await first(followed)
 
     def readings() -> dict[catalogue.SelfMetric, catalogue.Values]:
         return listener_readings(gateway) | views.readings() | _usage_readings(meter, recorder)
 
-    return NetworkService(address, periodic_tasks, readings, gateway, network)
+    left_out = partial(_left_out, meter)
+    return NetworkService(address, periodic_tasks, readings, gateway, network, follow, views.facts.document, left_out)
+
+
+def _admin(config: ServeConfig, stack: AsyncExitStack) -> KafkaAdmin:
+    brokers = [(address.host, address.port) for address in config.upstream or config.observe]
+    admin = KafkaAdmin(brokers, security=broker_security(config))
+    stack.push_async_callback(admin.close)
+    return admin
+
+
+def _quota_tasks(config: QuotaConfig, recorder: QuotaRecorder) -> list[PeriodicTask]:
+    return [
+        PeriodicTask("quotas", config.refresh_ms, recorder.write_limits),
+        PeriodicTask("usage", config.usage_interval_ms, recorder.write_usage, on_the_clock=True),
+    ]
+
+
+def _left_out(meter: UsageMeter) -> list[LeftOut]:
+    return meter.left_out.recent(now_ms())
 
 
 def _usage_meter(config: ServeConfig, cluster: str, views: QuotaViews) -> UsageMeter:
@@ -110,8 +133,7 @@ def _usage_meter(config: ServeConfig, cluster: str, views: QuotaViews) -> UsageM
         cluster,
         gateway_id=config.gateway.id,
         quota_of=views.in_force.of_client,
-        samples=config.quotas.window_num,
-        window_ms=config.quotas.window_size_ms,
+        window_at=views.facts.window_at,
         interval_ms=config.quotas.usage_interval_ms,
     )
 
@@ -119,13 +141,13 @@ def _usage_meter(config: ServeConfig, cluster: str, views: QuotaViews) -> UsageM
 def _usage_readings(meter: UsageMeter, recorder: QuotaRecorder) -> dict[catalogue.SelfMetric, catalogue.Values]:
     return {
         catalogue.USAGE_CLIENTS: len(meter),
-        catalogue.USAGE_LEFT_OUT: meter.left_out,
+        catalogue.USAGE_LEFT_OUT: meter.left_out.total,
         catalogue.USAGE_ROWS_LOST: recorder.usage_rows_lost,
     }
 
 
 def _broker_refresh(config: ServeConfig, admin: KafkaAdmin, gateway: Gateway, stack: AsyncExitStack) -> PeriodicTask:
-    brokers = BrokerRefresh(admin.describe_cluster, gateway.every_listener)
+    brokers = BrokerRefresh(admin, gateway.all_ports)
     stack.callback(brokers.close)
     return PeriodicTask("brokers", config.gateway.metadata_refresh_ms, brokers.step)
 
@@ -148,8 +170,12 @@ def _subscriptions(config: ServeConfig, rules: ClientMetrics, admin: KafkaAdmin)
     async def refresh() -> None:
         if file:
             file.follow()
-        else:
-            rules.replace_all(await read_subscriptions(admin.send, check), now_ms())
+            return
+        try:
+            found = await read_subscriptions(admin)
+        except UnsupportedError:  # brokers before 3.7 have none; the cluster's facts say so once
+            found = {}
+        rules.replace_all(found, now_ms())
 
     return refresh
 
@@ -165,9 +191,9 @@ async def _cluster(admin: KafkaAdmin, config: ServeConfig) -> Cluster:
 class _StoredHistory:
     """Continues the history of limits in the store; writes nothing before the store was read."""
 
-    def __init__(self, cluster: str, store: Endpoint) -> None:
+    def __init__(self, cluster: str, store: ClickHouse) -> None:
         self._cluster = cluster
-        self._store = store
+        self._store = replace(store, timeout_s=_HISTORY_TIMEOUT_S)  # short, because the start waits for it
         self._history: LimitHistory | None = None
 
     async def changes(self, described: Rules) -> list[QuotaLimit]:

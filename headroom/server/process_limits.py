@@ -1,10 +1,13 @@
-"""What malloc keeps, how often garbage is collected, and that no core dump is written, by kind of process."""
+"""What a process may take: open files, what malloc keeps, how often garbage is collected, no core dump."""
 
 from __future__ import annotations
 
 import ctypes
 import gc
 import resource
+from typing import Final
+
+HTTP_CONNECTIONS: Final = 256  # open files at the HTTP address: pages, probes, scrapes
 
 # A batch keeps hundreds of thousands of objects until it is written. With Python's thresholds each batch causes full
 # collections, which visit the caches of all clients: half of the CPU with a million clients.
@@ -51,3 +54,9 @@ def _set_malloc(options: dict[int, int]) -> None:
     if hasattr(libc, "mallopt"):
         for option, value in options.items():
             libc.mallopt(option, value)
+
+
+def allow_open_files() -> None:
+    """Raises the soft limit, usually 1024 because of select(2), to the hard limit. Children inherit it."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

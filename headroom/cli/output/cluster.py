@@ -1,0 +1,52 @@
+"""The facts of a cluster on standard output, from their JSON form (quota_metrics.cluster.document)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import typer
+
+from exporters.printable import printable
+from headroom.cli.output.tables import print_table
+
+_HEADINGS = ("broker", "release", "quota window", "callback class", "threads", "telemetry.max.bytes", "limits")
+
+
+def print_facts(facts: dict[str, Any]) -> None:
+    """A table of the brokers, then what differs from Kafka's defaults and what could not be read."""
+    version = f", metadata.version {facts['metadata_version']}" if facts["metadata_version"] else ""
+    typer.echo(f"cluster {printable(facts['cluster_id'])}: Kafka {facts['release']}{version}")
+    print_table(_HEADINGS, map(_cells, facts["brokers"]), numbers=("broker", "telemetry.max.bytes"))
+    for acl in facts["host_acls"]:
+        line = f"ACL: {acl['permission']} {acl['principal']} from {acl['host']} {acl['operation']} {acl['resource']}"
+        typer.echo(printable(line))
+    for remark in facts["remarks"]:
+        typer.echo(printable(f"- {remark}"))
+    for unread in facts["unread"]:
+        typer.echo(printable(f"- not read: {unread['what']} ({unread['error']}); needs {unread['needs']}"))
+        typer.echo(f"  {unread['means']}")
+    if not facts["remarks"] and not facts["unread"]:
+        typer.echo("nothing differs from Kafka's defaults")
+
+
+def _cells(broker: dict[str, Any]) -> tuple[str, ...]:
+    limits = broker["connection_limits"] | broker["replication_throttles"]
+    return (
+        str(broker["broker_id"]),
+        broker["release"],
+        _window(broker),
+        "not read" if broker["callback_class"] is None else broker["callback_class"] or "-",
+        f"{_text(broker['io_threads'])} io, {_text(broker['network_threads'])} network",
+        _text(broker["telemetry_max_bytes"]),
+        "\n".join(f"{name}={value}" for name, value in sorted(limits.items())) or "-",
+    )
+
+
+def _window(broker: dict[str, Any]) -> str:
+    if broker["quota_window_num"] is None:
+        return "not read"
+    return f"{broker['quota_window_num']} x {broker['quota_window_size_ms'] / 1000:g} s"
+
+
+def _text(value: object) -> str:
+    return "?" if value is None else str(value)

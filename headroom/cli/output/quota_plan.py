@@ -1,0 +1,212 @@
+"""Prints plans and drift of quotas: tables, JSON, markdown."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import typer
+
+from exporters.printable import printable, shortened
+from headroom.cli.output import quotas as quota_output
+from headroom.cli.output.forms import Output
+from headroom.cli.output.tables import print_table
+from headroom.cli.output.what_if import HEADINGS, client_rows
+from quota_metrics.config.entities import Entity, text
+from quota_metrics.config.quota_plan import QuotaDifference, QuotaPlan
+from quota_metrics.simulation.outcomes import KEYS, ClientOutcome
+from quota_metrics.what_if.answer import WhatIfAnswer
+from quota_metrics.what_if.document import client_document, coverage_text, document
+from quota_metrics.what_if.harm import Names
+
+_CHANGES = ("action", "entity", "quota", "before", "after", "clients", "owner", "why")
+_SHOWN_CLIENTS = 20
+_SHOWN_ROWS = 200  # of a table or of markdown; JSON has all
+
+
+@dataclass(frozen=True, slots=True)
+class PlanReport:
+    """A plan and its consequences. `hits`: of each changed value, None without a recording."""
+
+    plan: QuotaPlan
+    max_harm: int | None
+    hits: Mapping[tuple[Entity, str], list[Names]] | None = None
+    answer: WhatIfAnswer | None = None
+    harmed: Sequence[ClientOutcome] = field(default=())
+
+    def with_hits(self, hits: Mapping[tuple[Entity, str], list[Names]]) -> PlanReport:
+        return replace(self, hits=hits)
+
+    def with_answer(self, answer: WhatIfAnswer, harmed: Sequence[ClientOutcome]) -> PlanReport:
+        return replace(self, answer=answer, harmed=harmed)
+
+    @property
+    def harmed_clients(self) -> int:
+        """Each (user, client-id) counts once."""
+        return len({(outcome.client.user, outcome.client.client_id) for outcome in self.harmed})
+
+    @property
+    def is_complete(self) -> bool:
+        return self.answer is None or self.answer.covers.clients == self.answer.covers.of_clients
+
+    @property
+    def passes(self) -> bool:
+        """Whether the harm is within --max-harm. Clients that were not examined may be harmed."""
+        return self.max_harm is None or (self.harmed_clients <= self.max_harm and self.is_complete)
+
+    @property
+    def not_replayed(self) -> list[str]:
+        """Changed keys of which no usage is recorded."""
+        return sorted({change.key for change in self.plan.changes} - set(KEYS))
+
+    def clients(self, change: QuotaDifference) -> list[Names]:
+        return [] if self.hits is None else self.hits.get((change.entity, change.key), [])
+
+    @property
+    def summary(self) -> list[str]:
+        """One sentence each."""
+        changes = len(self.plan.changes)
+        lines = [f"{changes} values change" if changes else "nothing changes"]
+        if self.plan.unmanaged:
+            lines.append(f"{len(self.plan.unmanaged)} values that the file does not name stay (--prune removes them)")
+        if self.answer is not None:
+            lines.append(f"{self.harmed_clients} clients would have been throttled for longer than they were")
+            lines.append(f"the replay {coverage_text(document(self.answer, 0)['covers'])}")
+        if self.not_replayed:
+            lines.append(f"not replayed, because the recording has no usage of them: {', '.join(self.not_replayed)}")
+        if not self.passes:
+            why = "" if self.is_complete else ", and not all clients were examined"
+            lines.append(f"more than --max-harm {self.max_harm}{why}" if self.harmed else f"--max-harm{why[4:]}")
+        return lines
+
+
+def print_report(report: PlanReport, output: Output) -> None:
+    """Of `headroom quotas plan`."""
+    if output is Output.JSON:
+        quota_output.print_json(_report_document(report))
+        return
+    clients = [client_document(outcome) for outcome in report.harmed[:_SHOWN_ROWS]]
+    if output is Output.MARKDOWN:
+        typer.echo("## Plan of quotas\n")
+        _markdown(_CHANGES, _change_rows(report))
+        if clients:
+            typer.echo("\n### Clients that would have been throttled\n")
+            _markdown(HEADINGS, client_rows(clients))
+        typer.echo("\n" + "\n".join(f"- {printable(line)}" for line in _closing(report)))
+        return
+    if report.plan.changes:
+        print_table(_CHANGES, _change_rows(report))
+    if clients:
+        print_table(HEADINGS, client_rows(clients))
+    typer.echo("\n".join(_closing(report)))
+
+
+def print_changes(plan: QuotaPlan) -> None:
+    """On standard error, as standard output has the undo."""
+    for change in plan.changes:
+        values = f"{_value(change.before)} -> {_value(change.after)}"
+        why = f" ({change.why})" if change.why else ""
+        typer.echo(f"{change.action} {text(change.entity)} {change.key}: {values}{why}", err=True)
+    if not plan.changes:
+        typer.echo("nothing to change", err=True)
+
+
+def print_drift(plan: QuotaPlan, output: Output) -> None:
+    """`plan`: what would make the cluster equal to the file."""
+    headings = ("entity", "quota", "cluster", "file", "owner", "why")
+    rows = [
+        (text(each.entity), each.key, _value(each.before), _value(each.after), each.owner, each.why)
+        for each in plan.changes
+    ]
+    if output is Output.JSON:
+        quota_output.print_json([_difference(each) for each in plan.changes])
+    elif not rows:
+        typer.echo("the cluster has the quotas of the file")
+    elif output is Output.MARKDOWN:
+        _markdown(headings, rows)
+    else:
+        print_table(headings, rows)
+
+
+def _change_rows(report: PlanReport) -> list[tuple[str, ...]]:
+    return [
+        (
+            change.action,
+            text(change.entity),
+            change.key,
+            _value(change.before),
+            _value(change.after),
+            _hit(report, change),
+            change.owner,
+            change.why,
+        )
+        for change in report.plan.changes[:_SHOWN_ROWS]
+    ]
+
+
+def _hit(report: PlanReport, change: QuotaDifference) -> str:
+    if report.hits is None:
+        return "unknown"
+    clients = report.clients(change)
+    names = ", ".join(shortened(f"{user}/{client_id}") for user, client_id in clients[:3])
+    return f"{len(clients)}" + (f": {names}" if names else "") + (", ..." if len(clients) > 3 else "")
+
+
+def _closing(report: PlanReport) -> list[str]:
+    beyond = max(len(report.plan.changes), len(report.harmed)) > _SHOWN_ROWS
+    shown = [f"the first {_SHOWN_ROWS} rows are shown, --output json has all"] if beyond else []
+    return [*shown, *report.summary, f"base: {report.plan.base}"]
+
+
+def _report_document(report: PlanReport) -> dict[str, Any]:
+    return {
+        "base": report.plan.base,
+        "changes": [
+            {
+                **_difference(change),
+                "clients": None if report.hits is None else len(report.clients(change)),
+                "first_clients": [list(names) for names in report.clients(change)[:_SHOWN_CLIENTS]],
+            }
+            for change in report.plan.changes
+        ],
+        "unmanaged": [_difference(each) for each in report.plan.unmanaged],
+        "what_if": None if report.answer is None else document(report.answer, 0),
+        "harmed_clients": None if report.answer is None else report.harmed_clients,
+        "harmed": [client_document(outcome) for outcome in report.harmed],
+        "not_replayed": report.not_replayed,
+        "max_harm": report.max_harm,
+        "passes": report.passes,
+        "summary": report.summary,
+    }
+
+
+def _difference(each: QuotaDifference) -> dict[str, Any]:
+    return {
+        "action": each.action,
+        "entity": dict(each.entity),
+        "quota_key": each.key,
+        "before": each.before,
+        "after": each.after,
+        "owner": each.owner,
+        "why": each.why,
+    }
+
+
+def _markdown(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    typer.echo("| " + " | ".join(headings) + " |")
+    typer.echo("|" + "---|" * len(headings))
+    for row in rows:
+        typer.echo("| " + " | ".join(_cell(cell) for cell in row) + " |")
+
+
+def _cell(content: str) -> str:
+    """Names are made by clients: nothing in them may be markup."""
+    shown = printable(content)
+    for mark in "\\`*_[]<>|!#&":
+        shown = shown.replace(mark, f"\\{mark}")
+    return shown
+
+
+def _value(value: float | None) -> str:
+    return "-" if value is None else quota_output.number(value)

@@ -1,0 +1,108 @@
+"""What is wrong with this Headroom although it is ready: data that is stored late, and records or usage that were lost.
+
+The age of what waits comes from the files of the spool, and the losses from the counts of the processes that had them:
+neither depends on the storage worker being alive or telling the truth.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from exporters import self_metrics as catalogue
+from exporters.self_metrics import SelfMetric, Values
+from exporters.spool.waiting import KINDS, oldest_ms
+from headroom.daemon_thread import in_daemon_thread
+from headroom.server.metrics import Readings
+from headroom.server.periodic import PeriodicTask
+from telemetry.ingest.counts import REPLAY_WRITER
+
+_EVERY_MS = 1_000
+_RECENT_S = 600.0  # a loss is reported for so long; the counters keep it
+_LOSSES: Final[dict[SelfMetric, str]] = {
+    catalogue.DROPPED: "records were dropped (headroom_dropped_total)",
+    catalogue.USAGE_ROWS_LOST: "rows of usage were lost (headroom_usage_rows_lost_total)",
+    catalogue.JMX_FAILURES: "scrapes of brokers' JMX failed (headroom_jmx_scrape_failures_total)",
+    catalogue.USAGE_LEFT_OUT: "exchanges were not metered (headroom_usage_left_out_total)",
+}
+
+
+class Verbose(NamedTuple):
+    """The health for an operator. `reason`: why it is not ready; empty when it is. `degraded`: one line each."""
+
+    reason: str
+    degraded: list[str]
+    oldest_s: dict[str, float]  # age of the oldest record that is not stored, by kind; 0 without one
+
+    def lines(self) -> list[str]:
+        """As `/readyz?verbose` prints it."""
+        ages = (f"oldest record of {kind} that is not stored: {age_s:.1f} s" for kind, age_s in self.oldest_s.items())
+        return [self.reason or "ready", *(f"degraded: {text}" for text in self.degraded), *ages]
+
+
+class Health:
+    """Samples once a second. `counts`: readings with those of _LOSSES. `late_ms`: above it a kind of data is late."""
+
+    def __init__(self, spool: Path, late_ms: int, not_ready_reason: Callable[[], str | None], counts: Readings) -> None:
+        self._spool = spool
+        self._late_s = late_ms / 1000
+        self._not_ready_reason = not_ready_reason
+        self._counts = counts
+        self._oldest_ms: dict[str, int] = {}
+        self._unreadable = ""  # why the spool cannot be examined
+        self._losses: deque[tuple[float, dict[SelfMetric, float]]] = deque()
+
+    def task(self) -> PeriodicTask:
+        return PeriodicTask("health", _EVERY_MS, self.sample)
+
+    async def sample(self) -> None:
+        """Examines the spool and the counts."""
+        self.count(time.monotonic())
+        try:
+            self._oldest_ms = await in_daemon_thread(partial(oldest_ms, self._spool, REPLAY_WRITER))
+            self._unreadable = ""
+        except (OSError, ValueError) as exc:
+            self._unreadable = f"the spool cannot be examined: {exc}"
+
+    def count(self, now_s: float) -> None:
+        """Remembers the counts of losses at this (monotonic) time."""
+        counts = self._counts()
+        self._losses.append((now_s, {metric: _total(counts.get(metric, 0.0)) for metric in _LOSSES}))
+        while len(self._losses) > 1 and self._losses[1][0] <= now_s - _RECENT_S:
+            self._losses.popleft()
+
+    def verbose(self, now_s: float | None = None) -> Verbose:
+        """`now_s`: wall time."""
+        ages = self.oldest_s(time.time() if now_s is None else now_s)
+        late = [
+            f"{kind}: the oldest record waits for {age_s:.0f} s" for kind, age_s in ages.items() if age_s > self._late_s
+        ]
+        unreadable = [self._unreadable] if self._unreadable else []
+        return Verbose(self._not_ready_reason() or "", [*late, *unreadable, *self._lost()], ages)
+
+    def oldest_s(self, now_s: float) -> dict[str, float]:
+        """Age of the oldest record that is not stored, by kind; 0 without one."""
+        return {kind: max(0.0, now_s - at_ms / 1000) if (at_ms := self._oldest_ms.get(kind)) else 0.0 for kind in KINDS}
+
+    def readings(self) -> dict[SelfMetric, Values]:
+        """For /metrics."""
+        return {catalogue.SPOOL_OLDEST: self.oldest_s(time.time())}
+
+    def _lost(self) -> list[str]:
+        if not self._losses:
+            return []
+        (_, first), (_, last) = self._losses[0], self._losses[-1]
+        minutes = f"{_RECENT_S / 60:.0f} minutes"
+        return [
+            f"{last[metric] - first[metric]:.0f} {text} in the last {minutes}"
+            for metric, text in _LOSSES.items()
+            if last[metric] > first[metric]
+        ]
+
+
+def _total(values: Values) -> float:
+    return sum(values.values()) if isinstance(values, Mapping) else values

@@ -1,0 +1,139 @@
+"""The cluster's facts in `headroom serve`: read again and again, compared with the settings, shown.
+
+A setting overrides a fact; where the two differ, a warning says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from typing import Any
+
+import structlog
+
+from exporters import self_metrics as catalogue
+from exporters.model import StoredFacts
+from exporters.self_metrics import SelfMetric, Values
+from headroom.clock import now_ms
+from headroom.config.settings import QuotaConfig
+from quota_metrics.cluster.document import document, stored_facts
+from quota_metrics.cluster.facts import CALLBACK, QUOTA_WINDOW, TELEMETRY_MAX_BYTES, ClusterFacts
+from quota_metrics.cluster.releases import release_text
+from quota_metrics.windows import QuotaWindow
+
+log = structlog.get_logger(__name__)
+
+_KAFKAS_DEFAULT = QuotaWindow()
+
+
+class FactsInForce:
+    """The latest facts. `read` raises ClusterError; `store` gets rows of cluster_facts (OSError, SpoolFull)."""
+
+    def __init__(
+        self,
+        config: QuotaConfig,
+        cluster: str,
+        read: Callable[[], Awaitable[ClusterFacts]],
+        store: Callable[[Sequence[StoredFacts]], None],
+    ) -> None:
+        self.facts = ClusterFacts()
+        self.thread_capacity: dict[int, float] = {}  # percent of request time by broker
+        self.read_at_ms: int | None = None
+        self._config = config
+        self._cluster = cluster
+        self._read = read
+        self._store = store
+        self._unstored: list[StoredFacts] = []
+        self._windows: dict[int, QuotaWindow] = {}
+        self._logged: set[str] = set()
+
+    async def step(self) -> None:
+        """Reads all facts once. Raises ClusterError, OSError, SpoolFull; the next step stores what was not stored."""
+        facts = (await self._read()).completed_by(self.facts)
+        self.read_at_ms = now_ms()
+        if facts != self.facts:
+            self._unstored += stored_facts(facts, self.facts, self._cluster, self.read_at_ms)
+            self.facts = facts
+            self._windows.clear()
+            self.thread_capacity.update(
+                (broker.broker_id, broker.thread_capacity) for broker in facts.brokers if broker.thread_capacity
+            )
+            self._log()
+        if self._unstored:
+            self._store(self._unstored)
+            self._unstored = []
+
+    def window_at(self, broker_id: int) -> QuotaWindow:
+        """The window in force at a broker: the settings, else the broker's own, else Kafka's default."""
+        found = self._windows.get(broker_id)
+        if found is None:
+            found = self._windows[broker_id] = self._window(broker_id)
+        return found
+
+    def follow(self, config: QuotaConfig) -> None:
+        """Takes over changed settings of the window."""
+        self._config = config
+        self._windows.clear()
+        self._log()
+
+    def document(self) -> dict[str, Any]:
+        """As JSON, with the warnings of `differences`."""
+        return {
+            "cluster": self._cluster,
+            "read_at_ms": self.read_at_ms,
+            **document(self.facts, self.differences()),
+        }
+
+    def differences(self) -> Iterator[str]:
+        """Where a setting overrides what the cluster has."""
+        for broker in self.facts.brokers:
+            window, used = broker.quota_window, self.window_at(broker.broker_id)
+            if window is not None and window != used:
+                yield (
+                    f"quotas.window_num and quotas.window_size_ms say {used.samples} x {used.window_ms} ms, but broker"
+                    f" {broker.broker_id} has {window.samples} x {window.window_ms} ms: rates and bursts are wrong"
+                )
+        if self._config.callback and self.facts.brokers and not self.facts.callback_classes:
+            yield (
+                f"quotas.callback is {self._config.callback}, but no broker is known to have a"
+                " client.quota.callback.class"
+            )
+
+    def readings(self) -> dict[SelfMetric, Values]:
+        facts = self.facts
+        cluster: tuple[str, ...] = (
+            self._cluster,
+            release_text(facts.release),
+            release_text(facts.metadata_version),
+        )
+        shown = (*QUOTA_WINDOW, CALLBACK, TELEMETRY_MAX_BYTES)
+        brokers: dict[tuple[str, ...], float] = {
+            (
+                self._cluster,
+                str(broker.broker_id),
+                release_text(broker.release),
+                *(broker.configs.get(name, "") for name in shown),
+            ): 1.0
+            for broker in facts.brokers
+        }
+        return {
+            catalogue.CLUSTER_INFO: {cluster: 1.0},
+            catalogue.BROKER_INFO: brokers,
+            catalogue.FACTS_UNREAD: len(facts.unread),
+            catalogue.CLUSTER_REMARKS: len(list(facts.remarks())) + len(list(self.differences())),
+        }
+
+    def _window(self, broker_id: int) -> QuotaWindow:
+        known = self.facts.window_at(broker_id) or _KAFKAS_DEFAULT
+        return known._replace(
+            samples=self._config.window_num or known.samples,
+            window_ms=self._config.window_size_ms or known.window_ms,
+        )
+
+    def _log(self) -> None:
+        """Each line once."""
+        lines = [*self.facts.remarks(), *self.differences()]
+        lines += [f"{one.what} cannot be read ({one.error}): {one.means}" for one in self.facts.unread]
+        for line in lines:
+            if line not in self._logged:
+                log.warning("the cluster is not as Kafka's defaults", fact=line)
+        self._logged = set(lines)

@@ -1,0 +1,98 @@
+"""Reads the settings again while Headroom serves: on SIGHUP, and by `headroom config reload`.
+
+What can change without a restart is taken over: the quota window, the subscription file, the level of the log. TLS
+files are read again on their own when they change. Other changes are named, and wait for a restart; with a fault in the
+new settings nothing changes.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import orjson
+import structlog
+from pydantic import BaseModel
+
+from headroom.config.settings import ConfigError, ServeConfig
+from headroom.logs import set_level
+
+log = structlog.get_logger(__name__)
+
+RESULT = "reload.json"  # in the data directory, for the command
+_RELOADABLE = frozenset(("quotas.window_num", "quotas.window_size_ms", "log_level"))
+
+
+class Reloaded(NamedTuple):
+    """Names of settings that changed."""
+
+    reloaded: list[str]
+    needs_restart: list[str]
+    faults: list[str]
+
+
+def differences(before: BaseModel, after: BaseModel, prefix: str = "") -> list[str]:
+    """The names of all settings whose values differ."""
+    found = []
+    for name in type(before).model_fields:
+        old, new = getattr(before, name), getattr(after, name)
+        if isinstance(old, BaseModel) and type(old) is type(new):
+            found += differences(old, new, f"{prefix}{name}.")
+        elif old != new:
+            found.append(prefix + name)
+    return found
+
+
+class Reload:
+    """`load` reads all sources of settings and raises ConfigError; `take_over` gets the new settings, and reads again
+    what is read periodically."""
+
+    def __init__(
+        self, config: ServeConfig, load: Callable[[], ServeConfig], take_over: Callable[[ServeConfig], Awaitable[None]]
+    ) -> None:
+        self._config = config
+        self._load = load
+        self._take_over = take_over
+
+    async def run(self) -> Reloaded:
+        """Logs the result and writes it to RESULT."""
+        result = await self._reloaded()
+        log.info("reloaded", **result._asdict())
+        _write(self._config.data / RESULT, result)
+        return result
+
+    async def _reloaded(self) -> Reloaded:
+        try:
+            new = self._load()
+        except ConfigError as exc:
+            return Reloaded([], [], exc.faults)
+        changed = differences(self._config, new)
+        set_level(new.log_level)
+        await self._take_over(new)
+        self._config = self._config.model_copy(
+            update={
+                "quotas": self._config.quotas.model_copy(
+                    update={"window_num": new.quotas.window_num, "window_size_ms": new.quotas.window_size_ms}
+                ),
+                "log_level": new.log_level,
+            }
+        )
+        return Reloaded(
+            ["subscriptions", *(name for name in changed if name in _RELOADABLE)],
+            [name for name in changed if name not in _RELOADABLE],
+            [],
+        )
+
+
+def _write(path: Path, result: Reloaded) -> None:
+    """Replaced at once, so that the command never reads a part of it."""
+    document: dict[str, Any] = {"pid": os.getpid(), "at_ns": time.time_ns(), **result._asdict()}
+    temporary = path.with_suffix(".new")
+    try:
+        temporary.write_bytes(orjson.dumps(document))
+        temporary.replace(path)
+    except OSError as exc:
+        log.warning("cannot write the result of the reload", path=str(path), error=exc.strerror)
