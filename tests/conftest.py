@@ -11,9 +11,12 @@ import py4j.java_gateway
 import py4j.protocol
 import pytest
 from hypothesis import settings
+from xdist.remote import Producer
+from xdist.scheduler.loadfile import LoadFileScheduling
 
 from headroom.demo.kit.admin import Admin
-from headroom.demo.kit.broker import Cluster
+from headroom.demo.kit.broker import LocalCluster
+from headroom.demo.kit.class_archive import write_archive
 from headroom.demo.kit.jars import KAFKA_VERSION, find_java
 from headroom.demo.kit.jars import kafka_libs as fetch_kafka_libs
 from headroom.demo.kit.jvm import Jvm
@@ -23,6 +26,8 @@ from tests.kit.clickhouse import RunningClickHouse, running_clickhouse
 settings.register_profile("headroom", deadline=None, max_examples=40)
 settings.load_profile("headroom")
 
+# Folders whose tests share a server that takes long to start: a cluster, a Spark session, a Headroom with its browser.
+_ONE_WORKER = ("tests/telemetry/gateway/security/", "tests/spark_jobs/", "tests/headroom/web/")
 _SLOW = ("slow", "kafka", "java", "clickhouse", "spark", "browser", "dist", "image", "promtool")
 
 
@@ -50,10 +55,25 @@ def pytest_collection() -> Iterator[None]:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Files with slow tests come first, so that workers (`--dist loadfile`) do not wait for one of them at the end."""
+    """Files with slow tests come first, and before them those of which one worker runs many, so that no worker waits
+    for one of them at the end."""
     slow = {item.path for item in items if any(item.get_closest_marker(name) for name in _SLOW)}
     longest = {item.path for item in items if item.get_closest_marker("dist")}
-    items.sort(key=lambda item: (item.path not in longest, item.path not in slow))
+    items.sort(
+        key=lambda item: (item.path not in longest, not item.nodeid.startswith(_ONE_WORKER), item.path not in slow)
+    )
+
+
+class FoldersOrFiles(LoadFileScheduling):  # type: ignore[misc] # xdist has no types
+    """Hands out files, and the folders of _ONE_WORKER as a whole."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return next((folder for folder in _ONE_WORKER if nodeid.startswith(folder)), super()._split_scope(nodeid))
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> FoldersOrFiles | None:
+    """`--dist loadgroup`: workers start what a folder's tests share once, not in each worker."""
+    return FoldersOrFiles(config, log) if config.getvalue("dist") == "loadgroup" else None
 
 
 @pytest.fixture(autouse=True)
@@ -76,7 +96,9 @@ def java() -> str:
 
 @pytest.fixture(scope="session")
 def kafka_libs(java: str, request: pytest.FixtureRequest) -> Path:
-    return fetch_kafka_libs(java, request.config.rootpath / ".cache" / f"kafka-{KAFKA_VERSION}")
+    libs = fetch_kafka_libs(java, request.config.rootpath / ".cache" / f"kafka-{KAFKA_VERSION}")
+    write_archive(java, libs)
+    return libs
 
 
 @pytest.fixture(scope="session")
@@ -87,14 +109,14 @@ def jvm(java: str, kafka_libs: Path) -> Iterator[Jvm]:
 
 
 @pytest.fixture(scope="session")
-def kafka(java: str, kafka_libs: Path) -> Iterator[Cluster]:
+def kafka(java: str, kafka_libs: Path) -> Iterator[LocalCluster]:
     """A real single-node broker: `kafka.bootstrap`. Shared: name topics, groups and client ids of your own."""
-    with Cluster(java, kafka_libs) as running:
+    with LocalCluster(java, kafka_libs) as running:
         yield running
 
 
 @pytest.fixture(scope="session")
-def kafka_admin(jvm: Jvm, kafka: Cluster) -> Iterator[Admin]:
+def kafka_admin(jvm: Jvm, kafka: LocalCluster) -> Iterator[Admin]:
     """Kafka's Admin on the shared broker: topics, quotas, subscriptions."""
     with Admin(jvm, kafka.bootstrap) as admin:
         yield admin

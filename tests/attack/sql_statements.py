@@ -116,6 +116,8 @@ PARAMETERS: list[dict[str, object]] = [
     {"max_result_bytes": 0},
     {"max_result_bytes": 1 << 40},
     {"max_concurrent_queries_for_user": 0},
+    {"workload": "pages"},
+    {"workload": "default"},
     {"max_temporary_data_on_disk_size_for_query": 0},
     {"max_parser_depth": 0},
     {"max_parser_backtracks": 0},

@@ -8,7 +8,7 @@ import socket
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
@@ -16,7 +16,9 @@ from urllib.parse import urlencode
 import psutil
 import pytest
 
-from exporters.clickhouse.reader import read_rows
+from exporters.clickhouse.client import ClickHouse
+from exporters.clickhouse.connection import Endpoint
+from exporters.clickhouse.managed.access import PAGES, pages_password
 from tests.attack.victim import Report, watched
 from tests.kit.clickhouse import RunningClickHouse
 
@@ -38,6 +40,11 @@ class SqlVictim:
     def process(self) -> psutil.Process:
         assert self.clickhouse.server.process is not None
         return psutil.Process(self.clickhouse.server.process.pid)
+
+    @property
+    def pages(self) -> Endpoint:
+        writer = self.clickhouse.writer
+        return replace(writer, user=PAGES, password=pages_password(writer.password))
 
     def ask(
         self, sql: str | None, *, body: str | None = None, headers: dict[str, str] | None = None, **parameters: Any
@@ -78,9 +85,9 @@ class SqlVictim:
 
         Asks as the writer: a query that an attack left running may hold all the memory of the reader.
         """
-        [row] = read_rows(
-            self.clickhouse.writer, "SELECT toUInt8(count()) AS n FROM quota_limits WHERE cluster = 'kept'"
-        )
+        writer = ClickHouse((self.clickhouse.writer,))
+        [row] = writer.rows("SELECT toUInt8(count()) AS n FROM quota_limits WHERE cluster = 'kept'")
+        writer.close()
         return int(row["n"])
 
     @contextmanager
@@ -88,10 +95,11 @@ class SqlVictim:
         """The bystander writes a row and reads it back as the storage process does, and reads as a page does."""
         self.answers.clear()
         store = self.clickhouse.open_store()
+        writer = ClickHouse((self.clickhouse.writer,), timeout_s=60)
 
         def use() -> bool:
             store.check()
-            return read_rows(self.clickhouse.writer, "SELECT 1 AS one", timeout_s=60) == [{"one": 1}]
+            return writer.rows("SELECT 1 AS one") == [{"one": 1}]
 
         try:
             with watched(tried, self.process, use, capsys, _PAUSE_S) as report:

@@ -11,12 +11,12 @@ import pytest
 import zstandard
 from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData
 
-from telemetry.ingest.quarantine_reader import Held, held
+from telemetry.ingest.quarantine import Held, held
 from tests.attack.victim import MB, attack, victim
 from tests.chaos.load import metrics_data
 from tests.chaos.wire import WireClient
+from tests.kit.otlp_payloads import array, field, in_metric, many_series
 from tests.kit.serving import Served, eventually
-from tests.telemetry.decode.test_budgets import array, field, in_metric, many_series
 
 pytestmark = pytest.mark.clickhouse
 

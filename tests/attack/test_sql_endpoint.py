@@ -7,12 +7,16 @@ import http.client
 import socket
 import stat
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from exporters.clickhouse.client import ClickHouse, with_writer
 from exporters.clickhouse.connection import Endpoint
+from exporters.clickhouse.errors import StoreLoginError
 from exporters.clickhouse.managed.configuration import ServerSettings
 from tests.attack.sql_statements import (
     BOMBS,
@@ -27,7 +31,7 @@ from tests.attack.sql_statements import (
 )
 from tests.attack.sql_victim import SECRET, SqlVictim
 from tests.attack.victim import MB
-from tests.kit.clickhouse import running_clickhouse
+from tests.kit.clickhouse import connected, running_clickhouse
 from tests.kit.serving import eventually
 
 pytestmark = pytest.mark.clickhouse
@@ -35,6 +39,7 @@ pytestmark = pytest.mark.clickhouse
 HALF_SENT_MB = 400.0  # of the server: a thread and its buffers for each
 SERVER_BYTES = ServerSettings(Path()).memory_bytes  # the limit of the server; all readers together have half of it
 HALF_SENT = 100  # of each kind
+CROSS_JOIN = "SELECT count() FROM numbers(1000000) AS a CROSS JOIN numbers(1000000) AS b WHERE a.number + b.number = 7"
 STATEMENTS = {"files": FILES, "addresses": FETCHES, "changes": CHANGES, "other users and the server": OTHERS}
 
 
@@ -143,6 +148,14 @@ def read_to_the_end(client: socket.socket) -> None:
             pass
 
 
+def answer_text(victim: SqlVictim) -> str:
+    """Of a query that may have waited until the server ended its connection."""
+    try:
+        return victim.ask("SELECT 1")[1]
+    except http.client.IncompleteRead as exc:
+        return exc.partial.decode("utf-8", "replace")
+
+
 def is_open(client: socket.socket) -> bool:
     """Whether the server has neither answered nor closed the connection."""
     client.settimeout(0)
@@ -159,15 +172,37 @@ def test_readers_that_stop_reading_do_not_affect_the_service(
 ) -> None:
     """They use up the queries that all readers may run at once; the storage process and the pages have their own."""
     with contextlib.ExitStack() as stack:
-        with victim.attack("40 readers of 1 GB who do not read it", capsys) as report:
-            for _ in range(40):
+        with victim.attack("200 readers of 1 GB who do not read it", capsys) as report:
+            for _ in range(200):  # more than run and wait
                 stack.enter_context(half_sent(victim, LONG_ANSWER))
-            refused = eventually(lambda: victim.ask("SELECT 1")[1], lambda text: "TOO_MANY_SIMULTANEOUS" in text)
+            refused = eventually(lambda: answer_text(victim), lambda text: "SERVER_OVERLOADED" in text)
             served = len(report.bystander.latencies_s)
             eventually(lambda: len(report.bystander.latencies_s), lambda count: count > served + 3)
             report.shown = f"further readers: {refused[:50]}..."
         assert report.peak_mb < SERVER_BYTES / MB
     eventually(lambda: victim.ask("SELECT 1")[0], lambda status: status == 200)
+
+
+def test_reader_waits_for_its_turn_and_pages_have_their_own(
+    victim: SqlVictim, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One reader runs more than readers may run at once: pages answer meanwhile, and nobody else is refused."""
+    page = ClickHouse((victim.pages,), timeout_s=60)
+    with (
+        victim.attack("40 cross joins of a reader", capsys) as report,
+        ThreadPoolExecutor(40) as pool,
+    ):
+        joins = [pool.submit(victim.ask, None, body=CROSS_JOIN, max_execution_time=5) for _ in range(40)]
+        assert page.rows("SELECT count() AS n FROM headroom_now") == [{"n": 0}]
+        assert victim.ask("SELECT 1") == (200, "1\n")
+        assert {joined.result()[0] for joined in joins} == {408}
+        report.shown = "a page and another reader are answered while 32 run and 8 wait"
+
+
+def test_password_of_the_pages_is_not_known_to_readers(victim: SqlVictim) -> None:
+    for password in ("", "x"):
+        with pytest.raises(StoreLoginError, match="refuses user 'headroom_pages'"):
+            ClickHouse((replace(victim.pages, password=password),)).rows("SELECT 1 AS one")
 
 
 def test_common_client_settings_are_accepted(victim: SqlVictim) -> None:
@@ -177,7 +212,7 @@ def test_common_client_settings_are_accepted(victim: SqlVictim) -> None:
         "wait_end_of_query": 1, "date_time_output_format": "iso", "session_id": "s", "query_id": "q", "compress": 0,
     }  # fmt: skip
     assert victim.ask("SELECT getSetting('max_execution_time')", **sent) == (200, "30\n")
-    with victim.clickhouse.reader.connect(settings={"max_threads": 2}) as client:
+    with connected(victim.clickhouse.reader, settings={"max_threads": 2}) as client:
         tables = "SELECT count() FROM information_schema.tables WHERE table_schema = 'headroom'"
         assert client.query(tables).result_rows[0][0] > 5
         assert "quota_limits" in [row[0] for row in client.query("SHOW TABLES").result_rows]
@@ -191,4 +226,4 @@ def test_writer_password_is_readable_by_its_owner_only(victim: SqlVictim) -> Non
     assert (directory / "writer.password").read_text().strip() not in (directory / "users.xml").read_text()
     status, answer = victim.ask("SELECT getMacro('headroom_writer_password_file')")
     assert (status, answer.strip()) == (200, str(directory / "writer.password"))
-    assert Endpoint.parse(victim.clickhouse.url).as_writer() == victim.clickhouse.writer
+    assert with_writer(Endpoint.parse(victim.clickhouse.url)) == victim.clickhouse.writer

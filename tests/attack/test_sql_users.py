@@ -11,28 +11,29 @@ import pytest
 from exporters.clickhouse.connection import WRITER, Endpoint
 from exporters.clickhouse.managed.access import users_document
 from exporters.clickhouse.managed.configuration import ServerSettings
-from exporters.clickhouse.managed.server import ManagedServer
 from exporters.clickhouse.store import Store
+from quota_metrics.levels.thresholds import SCHEMA_VALUES
+from tests.kit.clickhouse import LaunchedServer
 
 pytestmark = pytest.mark.clickhouse
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ManagedServer]:
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LaunchedServer]:
     directory = tmp_path_factory.mktemp("elsewhere")
-    running = ManagedServer(
+    running = LaunchedServer(
         ServerSettings(directory, host="0.0.0.0", reader_password="reader's", host_names=("ch.example",))
     )
     try:
         running.launch()
         running.wait_ready()
-        Store(Endpoint("http", running.host, running.http_port, WRITER, running.password)).migrate()
+        Store(Endpoint("http", running.host, running.http_port, WRITER, running.password)).migrate(SCHEMA_VALUES)
         yield running
     finally:
         running.stop()
 
 
-def ask(server: ManagedServer, user: str = "", password: str = "", *, host: str = "127.0.0.1") -> int:
+def ask(server: LaunchedServer, user: str = "", password: str = "", *, host: str = "127.0.0.1") -> int:
     """The status of a SELECT."""
     connection = http.client.HTTPConnection("127.0.0.1", server.http_port, timeout=30)
     headers = {"Host": host}
@@ -53,23 +54,23 @@ def test_users_without_password_are_restricted_to_loopback() -> None:
     assert users_document("w", "", 1 << 30)["users"]["headroom_reader"]["networks"]["ip"] == ["127.0.0.1", "::1"]
 
 
-def test_missing_or_wrong_password_is_refused(server: ManagedServer) -> None:
+def test_missing_or_wrong_password_is_refused(server: LaunchedServer) -> None:
     assert ask(server, "headroom_reader") == 403
     assert ask(server, "headroom_reader", "guess") == 403
     assert ask(server, "headroom_writer", "") == 403
 
 
-def test_correct_password_is_accepted(server: ManagedServer) -> None:
+def test_correct_password_is_accepted(server: LaunchedServer) -> None:
     assert ask(server, "headroom_reader", "reader's") == 200
     assert ask(server, "headroom_writer", server.password) == 200
 
 
-def test_default_user_may_read(server: ManagedServer) -> None:
+def test_default_user_may_read(server: LaunchedServer) -> None:
     assert ask(server) == 200
 
 
 @pytest.mark.parametrize(
     ("host", "status"), [("ch.example", 200), ("ch.example:8123", 200), ("chaexample", 404), ("x.ch.example", 404)]
 )
-def test_only_configured_host_names_are_served(server: ManagedServer, host: str, status: int) -> None:
+def test_only_configured_host_names_are_served(server: LaunchedServer, host: str, status: int) -> None:
     assert ask(server, "headroom_reader", "reader's", host=host) == status

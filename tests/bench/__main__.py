@@ -1,6 +1,8 @@
-"""`make bench`: lines `bench NAME value=V unit=U ratio=R baseline=WHAT`, and the same in build/bench.jsonl.
+"""`make bench`: lines `bench NAME value=V unit=U ratio=R baseline=WHAT`, the same in build/bench.jsonl, and
+docs/performance.md from it.
 
-python -m tests.bench [ROWS ...]: the sizes for tests.bench.spark_jobs
+python -m tests.bench [MODULE ...] [ROWS ...]: these modules only, whose figures replace those of earlier runs; the
+sizes for tests.bench.spark_jobs
 """
 
 from __future__ import annotations
@@ -10,7 +12,8 @@ import re
 import subprocess
 import sys
 import time
-from pathlib import Path
+
+from tests.bench.performance import FIGURES, Figure, write_page
 
 # Each prints its figures and measures its baseline in the same run.
 MODULES = (
@@ -35,34 +38,51 @@ FIGURE = re.compile(r"bench (?P<name>\S+) value=(?P<value>\S+) unit=(?P<unit>\S+
 
 
 def main() -> int:
-    target = Path("build") / "bench.jsonl"
-    target.parent.mkdir(exist_ok=True)
+    rows = [argument for argument in sys.argv[1:] if argument.isdigit()]
+    asked = [argument for argument in sys.argv[1:] if argument not in rows]
+    commit = tree()
     failed = []
-    with target.open("w") as lines:
-        for module in MODULES:
-            begun = time.monotonic()
-            reported, fault = run(module)
-            figures = [figure for line in reported.splitlines() if (figure := FIGURE.fullmatch(line))]
-            if not fault and not figures:
-                fault = "it printed no figure"
-            if fault:
-                failed.append(module)
-            print(f"{module}: {time.monotonic() - begun:.0f} s {fault}".rstrip(), file=sys.stderr, flush=True)
-            for figure in figures:
-                print(figure[0], flush=True)
-                numbers = {key: float(figure[key]) for key in ("value", "ratio")}
-                named = {"name": figure["name"], "unit": figure["unit"], "baseline": figure[5]}
-                lines.write(json.dumps(named | numbers) + "\n")
+    found: list[Figure] = []
+    for module in [each for each in MODULES if not asked or each.split()[0] in asked]:
+        begun = time.monotonic()
+        reported, fault = run(module, rows)
+        figures = [figure for line in reported.splitlines() if (figure := FIGURE.fullmatch(line))]
+        if not fault and not figures:
+            fault = "it printed no figure"
+        if fault:
+            failed.append(module)
+        print(f"{module}: {time.monotonic() - begun:.0f} s {fault}".rstrip(), file=sys.stderr, flush=True)
+        for figure in figures:
+            print(figure[0], flush=True)
+            value, ratio = float(figure["value"]), float(figure["ratio"])
+            found.append(Figure(figure["name"], value, figure["unit"], ratio, figure[5], commit))
+    save(found, keep=bool(asked))
+    write_page()
     if failed:
         print(f"failed: {', '.join(failed)}", file=sys.stderr)
     return 1 if failed else 0
 
 
-def run(module: str) -> tuple[str, str]:
+def tree() -> str:
+    """The commit that is measured, with -dirty when files differ from it."""
+    command = ["git", "describe", "--always", "--dirty", "--exclude=*"]
+    return subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False).stdout.strip() or "unknown"
+
+
+def save(found: list[Figure], *, keep: bool) -> None:
+    """Writes build/bench.jsonl; with `keep`, figures of earlier runs that were not measured again stay in it."""
+    FIGURES.parent.mkdir(exist_ok=True)
+    names = {figure.name for figure in found}
+    lines = FIGURES.read_text().splitlines() if keep and FIGURES.exists() else []
+    earlier = [line for line in lines if json.loads(line)["name"] not in names]
+    FIGURES.write_text("".join(f"{line}\n" for line in [*earlier, *(json.dumps(each._asdict()) for each in found)]))
+
+
+def run(module: str, rows: list[str]) -> tuple[str, str]:
     """What it printed, also when it failed, and why it failed. A module that is too slow gets SIGKILL, as do its
     children, which die with it."""
     name, *arguments = module.split()
-    arguments += sys.argv[1:] if module == "spark_jobs" else []
+    arguments += rows if module == "spark_jobs" else []
     command = [sys.executable, "-m", f"tests.bench.{name}", *arguments]
     try:
         ended = subprocess.run(command, stdout=subprocess.PIPE, check=False, timeout=TIMEOUT_S)

@@ -20,8 +20,8 @@ import time
 
 import psutil
 
-from tests.bench import wire
 from tests.bench.figure import tell
+from tests.kit import wire
 
 CONNECTIONS = 100
 SECONDS = 1.5

@@ -21,9 +21,9 @@ import zstandard
 
 from headroom.config.settings import TelemetryConfig
 from telemetry.decode.compression import TooLarge, decompress
-from tests.bench import wire
 from tests.bench.figure import tell
 from tests.bench.kit.serve import Serve
+from tests.kit import wire
 
 BOMB_BYTES = 256 << 20
 BLOCK_BYTES = 1 << 20  # of xerial snappy

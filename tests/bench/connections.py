@@ -20,9 +20,9 @@ from collections.abc import Iterator
 
 import psutil
 
-from tests.bench import wire
 from tests.bench.figure import tell
 from tests.bench.kit.serve import Serve, cpu_s, open_files_allowed
+from tests.kit import wire
 
 CONNECTIONS = 10_000
 SPARE_FILES = 200

@@ -18,13 +18,13 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from exporters.model import Connection
-from telemetry.rules.client_instances import Caller
-from telemetry.rules.client_metrics import ZERO_ID, ClientMetrics, PushRequest
+from telemetry.subscriptions.client_metrics import ZERO_ID, ClientMetrics, PushRequest
+from telemetry.subscriptions.payers import Caller
 from telemetry.wire.errors import ErrorCode
 from tests.bench.figure import tell
+from tests.bench.performance import INSTANCE_BYTES
 
 COUNTS = (16_384, 100_000)
-GOAL_BYTES = 1024
 NOW_MS = 1_795_000_000_000
 SUBSCRIPTIONS = {
     "all": {"metrics": "org.apache.kafka.producer.,org.apache.kafka.consumer.", "interval.ms": "60000"},
@@ -96,7 +96,7 @@ def main() -> None:
     for name in KINDS:
         for count in COUNTS:
             nbytes = measured(name, count)
-            tell(f"{name}_{count}", nbytes, "bytes", nbytes / GOAL_BYTES, "1_KiB", digits=0)
+            tell(f"{name}_{count}", nbytes, "bytes", nbytes / INSTANCE_BYTES, "1_KiB", digits=0)
 
 
 def _resident_bytes() -> int:

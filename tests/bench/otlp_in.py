@@ -20,10 +20,10 @@ import psutil
 
 from headroom.demo.kit.processes import LOOPBACK, free_ports
 from tests.bench.figure import tell
-from tests.bench.kit.collector import Collector
 from tests.bench.kit.load_generator import LoadGenerator, real_payloads
 from tests.bench.kit.otlp_load import POINTS, VECTOR
 from tests.bench.kit.serve import Serve, cpu_s, open_files_allowed
+from tests.kit.collector import Collector
 
 CLIENTS = 200
 INTERVAL_MS = 100  # of the Kafka clients: the shortest that KIP-714 allows

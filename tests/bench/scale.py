@@ -23,6 +23,7 @@ from typing import Any, NamedTuple
 import psutil
 from clickhouse_connect.driver.exceptions import ClickHouseError
 
+from exporters.clickhouse.client import with_writer
 from exporters.clickhouse.connection import Endpoint
 from headroom.capacity.figures import load_figures
 from headroom.capacity.model import (
@@ -39,6 +40,7 @@ from headroom.capacity.model import (
 from telemetry.ingest.rollups import ROLL_UP, slices
 from tests.bench.kit.load_generator import MAX_CONNECTIONS, LoadGenerator, Measured, real_payloads
 from tests.bench.kit.serve import ASKED_EVERY_S, Serve, cpu_s, open_files_allowed, waited
+from tests.kit.clickhouse import connected
 
 VECTOR = "librdkafka-2.16.0-producer.zst"
 PUSHES_PER_S = 3_333  # unless the interval is given
@@ -197,7 +199,7 @@ def rolled_up(serve: Serve) -> float:
     before_s = cpu_s(serve.clickhouse)
     series = int(serve.query("SELECT count() FROM headroom.series")[0])
     hours = serve.query("SELECT DISTINCT intDiv(toUnixTimestamp(ts), 3600) FROM headroom.points")
-    with Endpoint.parse(serve.url).as_writer().connect(send_receive_timeout=PATIENCE_S) as client:
+    with connected(with_writer(Endpoint.parse(serve.url)), send_receive_timeout=PATIENCE_S) as client:
         try:
             for part in (part for hour in hours for part in slices(int(hour), series)):
                 client.command(ROLL_UP, parameters=part.parameters())
@@ -210,7 +212,7 @@ def rolled_up(serve: Serve) -> float:
 def stored(serve: Serve, rows: int) -> tuple[float, float]:
     """Bytes of a row on disk, merged, and points of a series, on average."""
     if rows <= MERGED_ROWS:
-        with Endpoint.parse(serve.url).as_writer().connect(send_receive_timeout=PATIENCE_S) as client:
+        with connected(with_writer(Endpoint.parse(serve.url)), send_receive_timeout=PATIENCE_S) as client:
             client.command("OPTIMIZE TABLE headroom.points FINAL")
     disk, merged = serve.query(f"SELECT sum(bytes_on_disk), sum(rows) {PARTS}")[0].split("\t")
     series = int(serve.query("SELECT uniqCombined(series_id) FROM headroom.points")[0])

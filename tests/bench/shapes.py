@@ -23,7 +23,7 @@ from typing import NamedTuple
 
 import psutil
 
-from exporters.spool.segment_format import FREE_SUFFIX, SUFFIX
+from exporters.spool.records import FREE_SUFFIX, SUFFIX
 from tests.bench.figure import tell
 from tests.bench.kit.load_generator import LoadGenerator, random_payloads
 from tests.bench.kit.serve import Serve, builds, cpu_s, open_files_allowed

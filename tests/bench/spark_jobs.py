@@ -26,19 +26,17 @@ from pathlib import Path
 
 import psutil
 
-from spark_jobs.clickhouse.client import ClickHouse
-from spark_jobs.clickhouse.divisions import is_divided
-from spark_jobs.clickhouse.rollup import refresh
-from spark_jobs.clickhouse.usage_query import SETTINGS, usage
-from spark_jobs.jobs.usage_windows import counted, slices_of
+from quota_metrics.levels.windows_query import SETTINGS, Samples, WindowsQuery
+from spark_jobs.clickhouse.client import clickhouse_of
+from spark_jobs.clickhouse.slices import is_divided
+from spark_jobs.jobs.usage_windows import counted, refresh, slices_of
 from spark_jobs.time_range import TimeRange
 from tests.bench.figure import tell
-from tests.kit.clickhouse import RunningClickHouse, running_clickhouse
+from tests.bench.performance import JOB_FIXED_CPU_S, JOB_PEAK_MIB, JOB_QUERY_MIB, JOB_SKEW, JOB_STORED_CPU_S
+from tests.kit.clickhouse import RunningClickHouse, connected, running_clickhouse
 
 CLIENTS = 2000
 START = 1_795_168_800_000
-FIXED_CPU_S, PEAK_MIB = 15.0, 1536.0  # goals
-SLICE_MIB, SKEW, STORED_CPU_S = 256.0, 1.2, 30.0  # goals: per query, against uniform rows, per 100 M samples
 WATCH_S = 1.0
 POLL_S = 0.05
 SQL_MS = 3_600_000
@@ -76,6 +74,10 @@ _PRESENT = f"SELECT count() FROM headroom.quota_usage WHERE cluster = {{cluster:
 _PEAK = "SELECT max(peak_memory_usage) FROM system.processes WHERE position(query, 'AS usage_rank') > 0"
 
 
+def _windows(*, stored: bool, divided: bool = False) -> str:
+    return WindowsQuery(60, Samples.MINUTES if stored else Samples.USAGE, divided).usage()
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--data", type=Path)
@@ -99,24 +101,24 @@ def measure(clickhouse: RunningClickHouse, rows: int, clients: int, directory: P
     sql = plain_sql(clickhouse, cluster, when)
     tell(f"{name}_plain_sql", sql, "cpu_s", sql / rows * 1e6, "per_million_rows")
     for skewed in (plain_sql(clickhouse, half, when) for half in clusters[1:]):
-        tell(f"{name}_one_client", skewed, "cpu_s", skewed / max(sql, 0.01) / SKEW, "goal_1.2_of_plain_sql")
+        tell(f"{name}_one_client", skewed, "cpu_s", skewed / max(sql, 0.01) / JOB_SKEW, "goal_1.2_of_plain_sql")
     stored = cpu_s(clickhouse)
-    hours = refresh(ClickHouse(clickhouse.url), "gateway", when.from_ms, when.to_ms)
+    hours = refresh(clickhouse_of(clickhouse.url), "gateway", when.from_ms, when.to_ms)
     stored = (cpu_s(clickhouse) - stored) / len(clusters)
     if hours:
         tell(f"{name}_storing_usage_1m", stored, "cpu_s", stored / max(sql, 0.01), "plain_sql_of_the_same_windows")
     rollup = plain_sql(clickhouse, cluster, when, stored=True)
-    tell(f"{name}_from_usage_1m", rollup, "cpu_s", rollup / STORED_CPU_S * 1e8 / rows, "goal_30_per_100m_samples")
+    tell(f"{name}_from_usage_1m", rollup, "cpu_s", rollup / JOB_STORED_CPU_S * 1e8 / rows, "goal_30_per_100m_samples")
     for each in clusters:
         most = slice_mib(clickhouse, each, when)
-        tell(f"{name}_slice_memory{each.removeprefix(cluster)}", most, "mib", most / SLICE_MIB, "goal")
+        tell(f"{name}_slice_memory{each.removeprefix(cluster)}", most, "mib", most / JOB_QUERY_MIB, "goal")
     job(clickhouse, cluster, when, directory, name, sql)
 
 
 def fill(clickhouse: RunningClickHouse, clusters: list[str], rows: int, clients: int) -> None:
     """Stores the rows unless they are present, in a second cluster the same with half of them from one client. Then
     stops merges."""
-    with clickhouse.writer.connect() as client:
+    with connected(clickhouse.writer) as client:
         for first in range(0, rows, CHUNK):
             part = {"start": START, "clients": clients, "first": first, "rows": min(CHUNK, rows - first)}
             bounds = {"from_ms": START + first // clients * 1000, "to_ms": START + (first + CHUNK) // clients * 1000}
@@ -133,13 +135,13 @@ def plain_sql(clickhouse: RunningClickHouse, cluster: str, when: TimeRange, *, s
     spent, key = 0.0, {"source": "gateway", "cluster": cluster, "quota_key": "producer_byte_rate", "run": "none"}
     for start in range(when.from_ms, when.to_ms, SQL_MS):
         bounds = {"from_ms": start, "to_ms": min(start + SQL_MS, when.to_ms), "window_ms": when.window_ms}
-        spent += _spent(clickhouse, f"{usage(60, stored=stored)} {SETTINGS} FORMAT Null", {**bounds, **key})
+        spent += _spent(clickhouse, f"{_windows(stored=stored)} {SETTINGS} FORMAT Null", {**bounds, **key})
     return spent
 
 
 def slice_mib(clickhouse: RunningClickHouse, cluster: str, when: TimeRange) -> float:
     """The greatest peak memory of the queries that a job's tasks send, in MiB."""
-    reader = ClickHouse(clickhouse.url)
+    reader = clickhouse_of(clickhouse.url)
     pieces = [
         (part, piece)
         for part in counted(reader, when, "gateway", cluster)
@@ -150,7 +152,7 @@ def slice_mib(clickhouse: RunningClickHouse, cluster: str, when: TimeRange) -> f
         done = threading.Event()
         with ThreadPoolExecutor(1) as pool:
             peak = pool.submit(_peak_mib, clickhouse, done)
-            query = usage(60, stored=part.stored, divided=is_divided(piece))
+            query = _windows(stored=part.stored, divided=is_divided(piece))
             _spent(clickhouse, f"{query} {SETTINGS} FORMAT Null", piece)
             done.set()
             most = max(most, peak.result())
@@ -160,7 +162,7 @@ def slice_mib(clickhouse: RunningClickHouse, cluster: str, when: TimeRange) -> f
 def _peak_mib(clickhouse: RunningClickHouse, done: threading.Event) -> float:
     """The greatest peak memory of the usage queries that run until `done` is set."""
     most = 0
-    with clickhouse.writer.connect() as client:
+    with connected(clickhouse.writer) as client:
         while not done.wait(POLL_S):
             most = max(most, client.query(_PEAK).result_rows[0][0])
     return most / 2**20
@@ -176,15 +178,15 @@ def job(clickhouse: RunningClickHouse, cluster: str, when: TimeRange, directory:
     server, children = cpu_s(clickhouse) - server, spent_s() - children
     every = server + children
     tell(name, every, "cpu_s", every / max(sql, 0.01), "plain_sql_of_the_same_windows")
-    tell(f"{name}_fixed", every - 1.5 * sql, "cpu_s", (every - 1.5 * sql) / FIXED_CPU_S, "goal")
-    tell(f"{name}_peak_memory", peak_mib, "mib", peak_mib / PEAK_MIB, "goal")
+    tell(f"{name}_fixed", every - 1.5 * sql, "cpu_s", (every - 1.5 * sql) / JOB_FIXED_CPU_S, "goal")
+    tell(f"{name}_peak_memory", peak_mib, "mib", peak_mib / JOB_PEAK_MIB, "goal")
     tell(f"{name}_server", server, "cpu_s", server / max(sql, 0.01), "plain_sql_of_the_same_windows")
 
 
 def _spent(clickhouse: RunningClickHouse, sql: str, parameters: dict[str, object]) -> float:
     """CPU time of the server during a statement."""
     before = cpu_s(clickhouse)
-    with clickhouse.writer.connect() as client:
+    with connected(clickhouse.writer) as client:
         client.command(sql, parameters)
     return cpu_s(clickhouse) - before
 

@@ -21,11 +21,14 @@ from pathlib import Path
 
 import psutil
 
+from exporters.clickhouse.client import with_writer
 from exporters.clickhouse.connection import Endpoint
 from tests.bench.figure import tell
 from tests.bench.kit.load_generator import TURNS, LoadGenerator, real_payloads
 from tests.bench.kit.serve import ASKED_EVERY_S, Serve, builds, open_files_allowed, waited
+from tests.bench.performance import NEW_FLEET_ROWS, STEADY_ROWS
 from tests.bench.scale import PARTS, ROLLUP_MS, Spent, idle_cores, rolled_up, rss, spent
+from tests.kit.clickhouse import connected
 
 VECTOR = "java-4.3.1-producer.zst"
 POINTS = 196
@@ -34,7 +37,6 @@ INTERVAL_MS = 1_000
 RAMP_MS = 1_000
 DEFAULT_S = 13.0
 KNOWN_S = 2.5  # until every instance has pushed again
-NEW_GOAL, STEADY_GOAL = 250_000, 400_000
 PATIENCE_S = 100.0
 NEXT_MERGE_S = 3.0  # ClickHouse looks for the next merge after a while; else it counts in the next measurement
 
@@ -79,7 +81,7 @@ def settle(serve: Serve) -> None:
 
 def written_to(serve: Serve, sql: str) -> None:
     """Runs a statement as the writer."""
-    with Endpoint.parse(serve.url).as_writer().connect(send_receive_timeout=PATIENCE_S) as client:
+    with connected(with_writer(Endpoint.parse(serve.url)), send_receive_timeout=PATIENCE_S) as client:
         client.command(sql)
 
 
@@ -106,9 +108,9 @@ def main() -> None:
         waited(lambda: serve.metrics()["headroom_store_up"] == 1)
         settle(serve)
         back = pushed(serve, 2, idle, seconds)
-    tell("whole_way_new_fleet", new, "rows/cpu_s", new / NEW_GOAL, "goal_250k", digits=0)
-    tell("whole_way_steady", steady, "rows/cpu_s", steady / STEADY_GOAL, "goal_400k", digits=0)
-    tell("whole_way_fleet_comes_back", back, "rows/cpu_s", back / NEW_GOAL, "goal_250k", digits=0)
+    tell("whole_way_new_fleet", new, "rows/cpu_s", new / NEW_FLEET_ROWS, "goal_250k", digits=0)
+    tell("whole_way_steady", steady, "rows/cpu_s", steady / STEADY_ROWS, "goal_400k", digits=0)
+    tell("whole_way_fleet_comes_back", back, "rows/cpu_s", back / NEW_FLEET_ROWS, "goal_250k", digits=0)
     tell("whole_way_rollup", rows / rollup_s, "rows/cpu_s", rows / rollup_s / steady, "steady", digits=0)
     tell("load_average", os.getloadavg()[0], "runnable", os.getloadavg()[0] / (os.cpu_count() or 1), "core")
     tell("memory_peak_all_processes", peak_bytes, "bytes", peak_bytes / idle_bytes, "idle", digits=0)

@@ -11,6 +11,9 @@ import statistics
 import subprocess
 import sys
 
+from tests.bench.figure import tell
+from tests.bench.performance import STORED_ROW_BYTES
+
 RUNS = 2
 WITH_TEMPLATES, WITHOUT = 128 << 20, 0
 FLEETS = {"java": ("java-4.3.1-producer.zst", 20), "librdkafka": ("librdkafka-2.16.0-consumer.zst", 40)}
@@ -32,16 +35,9 @@ def main() -> None:
             statistics.median(one["rows"] / one["cpu_s"] for one in runs) for runs in (templates, plain)
         )
         ratio = rows_per_s / baseline
-        print(
-            f"bench wire_to_rows_{name} value={rows_per_s:.0f} unit=rows/cpu_s ratio={ratio:.2f} baseline=upb_loop",
-            flush=True,
-        )
+        tell(f"wire_to_rows_{name}", rows_per_s, "rows/cpu_s", ratio, "upb_loop", digits=0)
         bytes_per_row = statistics.median(one["bytes_per_row"] for one in templates)
-        print(
-            f"bench stored_row_{name} value={bytes_per_row:.2f} unit=bytes ratio={bytes_per_row / 5:.2f}"
-            " baseline=5_bytes",
-            flush=True,
-        )
+        tell(f"stored_row_{name}", bytes_per_row, "bytes", bytes_per_row / STORED_ROW_BYTES, "5_bytes", digits=2)
 
 
 if __name__ == "__main__":

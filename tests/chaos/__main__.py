@@ -13,7 +13,7 @@ import sys
 from collections import Counter
 from pathlib import Path
 
-from headroom.demo.kit.broker import Cluster
+from headroom.demo.kit.broker import LocalCluster
 from headroom.demo.kit.jars import KAFKA_VERSION, find_java, kafka_libs
 from tests.chaos.scenario import away, managed, served, subscribe
 from tests.chaos.store_faults import shared_disk, store_faults
@@ -27,7 +27,7 @@ def main(seed: int, kills: int, away_s: float, faults: int) -> int:
     libs = kafka_libs(java, Path(".cache") / f"kafka-{KAFKA_VERSION}")
     shutil.rmtree(DIRECTORY, ignore_errors=True)
     rng = random.Random(seed)
-    with Cluster(java, libs) as cluster:
+    with LocalCluster(java, libs) as cluster:
         asyncio.run(subscribe(cluster.bootstrap))
         audits = []
         if kills:  # four processes in each; a separate server is killed twice as often

@@ -11,10 +11,12 @@ from typing import Any
 
 from clickhouse_connect.driver.exceptions import ClickHouseError
 
+from exporters.clickhouse.client import with_writer
 from exporters.clickhouse.connection import Endpoint
 from headroom.demo.kit.processes import LOOPBACK
 from tests.chaos.load import POINTS_PER_PUSH
 from tests.chaos.victim import Headroom
+from tests.kit.clickhouse import connected
 
 REST_TIMEOUT_S = 180.0
 
@@ -127,11 +129,11 @@ def _counts(metrics: dict[str, float]) -> str:
 
 def command(sql_port: int, statement: str) -> None:
     """Runs SQL as the writer."""
-    with Endpoint.parse(f"http://{LOOPBACK}:{sql_port}").as_writer().connect() as client:
+    with connected(with_writer(Endpoint.parse(f"http://{LOOPBACK}:{sql_port}"))) as client:
         client.command(statement)
 
 
 def _rows(server: int | Endpoint, query: str) -> Any:
-    endpoint = server if isinstance(server, Endpoint) else Endpoint.parse(f"http://{LOOPBACK}:{server}").as_writer()
-    with endpoint.connect() as client:
+    endpoint = server if isinstance(server, Endpoint) else with_writer(Endpoint.parse(f"http://{LOOPBACK}:{server}"))
+    with connected(endpoint) as client:
         return client.query(query).result_rows

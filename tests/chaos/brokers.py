@@ -19,7 +19,7 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, Producer
 from py4j.protocol import Py4JJavaError
 
 from headroom.demo.kit.admin import Admin
-from headroom.demo.kit.broker import Cluster
+from headroom.demo.kit.broker import LocalCluster
 from headroom.demo.kit.jars import KAFKA_VERSION, find_java, kafka_libs
 from headroom.demo.kit.jvm import Jvm
 from tests.kit.serving import Served
@@ -177,7 +177,7 @@ def send(ways: Sequence[Way], done: threading.Event) -> None:
             way.step()
 
 
-def restart_in_turn(cluster: Cluster, rounds: int) -> None:
+def restart_in_turn(cluster: LocalCluster, rounds: int) -> None:
     """The controller, which is the first node, last."""
     for _ in range(rounds):
         for broker in [*cluster.brokers[1:], cluster.brokers[0]]:
@@ -196,7 +196,7 @@ def main(rounds: int) -> int:
     libs = kafka_libs(java, Path(".cache") / f"kafka-{KAFKA_VERSION}")
     shutil.rmtree(DIRECTORY, ignore_errors=True)
     DIRECTORY.mkdir(parents=True)
-    with Cluster(java, libs, 3, _PROPERTIES) as cluster, Jvm(java, libs) as jvm:
+    with LocalCluster(java, libs, 3, _PROPERTIES) as cluster, Jvm(java, libs) as jvm:
         topics = [f"{family}-{way}" for way in ("direct", "gateway") for family in ("java", "librdkafka")]
         with Admin(jvm, cluster.bootstrap) as admin:
             admin.create_topics(topics, PARTITIONS, 3)

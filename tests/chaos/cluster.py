@@ -14,7 +14,7 @@ from collections import Counter
 from itertools import cycle, islice
 from pathlib import Path
 
-from headroom.demo.kit.broker import Cluster
+from headroom.demo.kit.broker import LocalCluster
 from headroom.demo.kit.jars import KAFKA_VERSION, find_java, kafka_libs
 from headroom.demo.kit.processes import LOOPBACK
 from tests.chaos.audit import NO_MERGES, Audit, audit, rested
@@ -77,7 +77,7 @@ def main(seed: int, kills: int, shards: int) -> int:
     directory = DIRECTORY.absolute()
     with (
         running_cluster(java, zookeeper_libs(java, Path(".cache")), directory, shards=shards, replicas=2) as clickhouse,
-        Cluster(java, libs) as kafka,
+        LocalCluster(java, libs) as kafka,
     ):
         asyncio.run(subscribe(kafka.bootstrap))
         run = killed_in_turn(kafka.bootstrap, directory / "headroom", clickhouse, random.Random(seed), kills, PERIOD_S)

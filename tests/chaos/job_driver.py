@@ -15,9 +15,9 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from spark_jobs.clickhouse.client import SourceError
+from exporters.clickhouse.errors import StoreError
 from spark_jobs.jobs import quota_headroom
-from spark_jobs.options import Options
+from spark_jobs.options import HeadroomOptions
 from spark_jobs.time_range import TimeRange
 from tests.kit.spark_cluster import EXECUTORS
 
@@ -35,14 +35,14 @@ def main(master: str, packages: str, url: str, from_ms: int, to_ms: int) -> None
         builder = builder.config(name, value)
     builder.getOrCreate()
     for line in sys.stdin:
-        options = Options(url, TimeRange(from_ms, to_ms, 60), cluster=line.strip())
+        options = HeadroomOptions(url, TimeRange(from_ms, to_ms, 60), cluster=line.strip())
         print(_run(options), flush=True)
 
 
-def _run(options: Options) -> str:
+def _run(options: HeadroomOptions) -> str:
     try:
         quota_headroom.run(options)
-    except (SourceError, PySparkException, Py4JError, OSError):  # what the death of an executor or server causes
+    except (StoreError, PySparkException, Py4JError, OSError):  # what the death of an executor or server causes
         traceback.print_exc()
         return "failed"
     return "succeeded"

@@ -27,7 +27,7 @@ from typing import Any, NamedTuple
 import psutil
 from clickhouse_connect.driver.exceptions import ClickHouseError
 
-from tests.kit.clickhouse import RunningClickHouse, running_clickhouse
+from tests.kit.clickhouse import RunningClickHouse, connected, running_clickhouse
 from tests.kit.recent import FRIDAY_MS
 from tests.kit.spark_cluster import Cluster, running_cluster, zipped
 
@@ -117,12 +117,12 @@ class Field:
         return Driver(self.clickhouse, self.cluster, self.directory)
 
     def fill(self, name: str) -> None:
-        with self.clickhouse.writer.connect() as client:
+        with connected(self.clickhouse.writer) as client:
             client.command(_FILL, {"cluster": name, "start": START, "rows": 60 * 60 * MINUTES})
             client.command(_LIMIT, {"cluster": name, "from_s": START // 1000 - 60})
 
     def rows(self, name: str) -> list[Any]:
-        with self.clickhouse.writer.connect() as client:
+        with connected(self.clickhouse.writer) as client:
             return list(client.query(_ROWS, {"cluster": name}).result_rows)
 
     def run(self, name: str) -> None:
@@ -151,7 +151,7 @@ class Field:
 
     def _wait_for_staged_rows(self, name: str, running: threading.Thread) -> None:
         """Returns as soon as the run has staged rows or has ended."""
-        with self.clickhouse.writer.connect() as client:
+        with connected(self.clickhouse.writer) as client:
             while running.is_alive() and not client.query(_STAGED, {"cluster": name}).result_rows[0][0]:
                 time.sleep(_POLL_S)
 

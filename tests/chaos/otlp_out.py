@@ -18,10 +18,10 @@ from pathlib import Path
 
 import yaml
 
-from tests.bench.kit.collector import Collector
 from tests.chaos.load import Load, metrics_data
 from tests.chaos.scenario import RETRY
 from tests.chaos.wire import WireClient
+from tests.kit.collector import Collector
 from tests.kit.serving import Served, rows
 
 DIRECTORY = Path("build/otlp-out")

@@ -21,7 +21,7 @@ from pathlib import Path
 from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData
 
 from telemetry.decode.compression import decompress
-from telemetry.ingest.quarantine_reader import held
+from telemetry.ingest.quarantine import held
 from tests.chaos.audit import Audit, audit, command, rested
 from tests.chaos.load import Load
 from tests.chaos.scenario import CLIENTS, concluded, kill, kill_server, kill_worker, loaded, until

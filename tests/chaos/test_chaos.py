@@ -8,21 +8,21 @@ from pathlib import Path
 
 import pytest
 
-from headroom.demo.kit.broker import Cluster
+from headroom.demo.kit.broker import LocalCluster
 from tests.chaos.scenario import managed, subscribe
 from tests.chaos.store_faults import store_faults
 
 pytestmark = [pytest.mark.kafka, pytest.mark.clickhouse]
 
 
-def test_kills_lose_and_duplicate_no_acknowledged_point(kafka: Cluster, tmp_path: Path) -> None:
+def test_kills_lose_and_duplicate_no_acknowledged_point(kafka: LocalCluster, tmp_path: Path) -> None:
     asyncio.run(subscribe(kafka.bootstrap))
     found = asyncio.run(managed(kafka.bootstrap, tmp_path, random.Random(1), 3))
     assert found.acknowledged > 100
     assert (found.lost, found.doubled, found.faults) == (0, 0, [])
 
 
-def test_store_faults_lose_and_duplicate_no_acknowledged_point(kafka: Cluster, tmp_path: Path) -> None:
+def test_store_faults_lose_and_duplicate_no_acknowledged_point(kafka: LocalCluster, tmp_path: Path) -> None:
     asyncio.run(subscribe(kafka.bootstrap))
     found = asyncio.run(store_faults(kafka.bootstrap, tmp_path, random.Random(1), 3))
     assert found.acknowledged > 100

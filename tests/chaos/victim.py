@@ -16,8 +16,8 @@ import yaml
 
 from exporters.clickhouse.connection import WRITER
 from exporters.clickhouse.managed.configuration import ServerSettings
-from exporters.clickhouse.managed.server import ManagedServer
 from headroom.demo.kit.processes import LOOPBACK, complaint, first_line, free_ports, start, stop
+from tests.kit.clickhouse import LaunchedServer
 from tests.kit.clickhouse_cluster import NAME, RunningCluster
 
 START_TIMEOUT_S = 150.0
@@ -143,7 +143,7 @@ class Server:
         self.url = f"http://{WRITER}@{LOOPBACK}:{self.port}/headroom"
         self._settings = ServerSettings((directory / "server").resolve(), http_port=self.port)
         self.password_file = self._settings.password_file
-        self._server = ManagedServer(self._settings)
+        self._server = LaunchedServer(self._settings)
 
     async def start(self) -> None:
         """Returns when it accepts requests. Call it in the main thread: the server dies with the thread that started

@@ -17,9 +17,9 @@ from pathlib import Path
 from exporters.clickhouse.connection import PASSWORD
 from spark_jobs.jobs import quota_headroom
 from tests.kit.clickhouse import running_clickhouse
+from tests.kit.job_rows import CLUSTER, START, committed, fill
 from tests.kit.kubernetes_api import kubernetes_api
 from tests.kit.spark_cluster import EXECUTORS
-from tests.spark_jobs.jobs.test_cluster import CLUSTER, START, committed, fill
 
 ENTRYPOINT = Path(__file__).parents[2] / "deploy" / "spark" / "entrypoint.sh"
 JOB = quota_headroom.__file__

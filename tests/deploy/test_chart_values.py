@@ -10,9 +10,7 @@ from typing import Any
 import helm_python
 import pytest
 
-from tests.deploy.test_chart import CHART, LEAST, chart, merged, rendered
-
-__all__ = ["chart"]
+from tests.kit.helm_chart import CHART, LEAST, merged, rendered
 
 SCHEMA: dict[str, Any] = json.loads((CHART / "values.schema.json").read_text())
 WRONG_TYPE: dict[str, Any] = {"string": 7, "integer": "7", "boolean": "yes", "array": "x", "object": "x"}

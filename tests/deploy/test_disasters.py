@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.bench import wire
+from tests.kit import wire
 from tests.kit.serving import Served, eventually
 
 pytestmark = pytest.mark.clickhouse

@@ -13,7 +13,7 @@ import pytest
 from deploy.grafana.dashboards import DASHBOARDS, HERE, as_json
 from deploy.grafana.panels import CLICKHOUSE
 from exporters.self_metrics import CATALOGUE
-from tests.kit.clickhouse import RunningClickHouse, running_clickhouse
+from tests.kit.clickhouse import RunningClickHouse, connected, running_clickhouse
 from tests.kit.promtool import promtool, run
 
 ROOT = Path(__file__).parents[2]
@@ -61,7 +61,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningClickHou
 
 @pytest.mark.clickhouse
 def test_every_query_runs_as_a_reader(server: RunningClickHouse) -> None:
-    client = server.reader.connect()
+    client = connected(server.reader)
     ran = 0
     for title, target in targets(CLICKHOUSE):
         sql = filled(target["rawSql"])
@@ -77,7 +77,7 @@ def test_every_query_runs_as_a_reader(server: RunningClickHouse) -> None:
 
 @pytest.mark.clickhouse
 def test_every_variable_runs_as_a_reader(server: RunningClickHouse) -> None:
-    client = server.reader.connect()
+    client = connected(server.reader)
     for name in DASHBOARDS:
         for variable in json.loads((HERE / f"{name}.json").read_text())["templating"]["list"]:
             if variable["type"] == "query":

@@ -10,7 +10,7 @@ import helm_python
 import jsonschema
 import pytest
 
-from tests.deploy.test_chart import CHART, EVERYTHING, LEAST, merged, rendered
+from tests.kit.helm_chart import CHART, EVERYTHING, LEAST, merged, rendered
 
 DEFINITIONS = Path(__file__).with_name("crds")
 WITH_RULES = merged(LEAST, EVERYTHING, {"prometheusRule": {"enabled": True}})

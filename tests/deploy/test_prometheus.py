@@ -105,9 +105,11 @@ def test_each_alert_has_a_severity_and_a_runbook(name: str, alert: dict[str, Any
     assert runbook == RUNBOOKS / f"{alert['alert']}.md"
     text = runbook.read_text()
     assert [line for line in text.splitlines() if line.startswith("## ")] == [
-        "## Meaning",
-        "## Look at",
-        "## Do",
+        "## Urgency",
+        "## What you see",
+        "## Look",
+        "## Decide",
+        "## Undo",
         "## Rule",
     ]
     assert alert["expr"] in text

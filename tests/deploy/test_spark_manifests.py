@@ -16,7 +16,7 @@ import kubernetes_validate
 import pytest
 import yaml
 
-from tests.deploy.test_chart import CHART, EVERYTHING, LEAST, merged, rendered
+from tests.kit.helm_chart import CHART, EVERYTHING, LEAST, merged, rendered
 
 FILE = Path(__file__).parents[2] / "deploy" / "spark" / "sparkapplication.yaml"
 TEXT, COUNT, TEXTS = (

@@ -10,7 +10,7 @@ from exporters.clickhouse.connection import Endpoint
 from exporters.self_metrics import CATALOGUE
 from headroom.config.reference import as_markdown
 from tests.docs.column_glossary import COLUMNS
-from tests.kit.clickhouse import running_clickhouse
+from tests.kit.clickhouse import connected, running_clickhouse
 
 DOCS = Path(__file__).parents[2] / "docs"
 
@@ -40,7 +40,7 @@ def metrics_page() -> str:
 
 def tables_page(server: Endpoint) -> str:
     """docs/tables.md, from the comments of a server's tables and views."""
-    client = server.connect()
+    client = connected(server)
     rows = client.query(_COLUMNS).result_rows
     client.close()
     lines = [

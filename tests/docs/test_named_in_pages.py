@@ -25,7 +25,14 @@ GLOBAL_FLAGS = {"--help", "--version", "--install-completion"}
 # Words after `headroom.` that are files, or a table that readers do not use.
 NO_TABLES = {"json", "parquet", "yaml", "env", "service", "rules", "telemetry", "example", "schema_migrations"}
 # Users and a cluster of ClickHouse, and prefixes of several metrics.
-NO_METRICS = {"headroom_reader", "headroom_writer", "headroom_single", "kafka_client_", "kafka_client_quota_window_"}
+NO_METRICS = {
+    "headroom_pages",
+    "headroom_reader",
+    "headroom_writer",
+    "headroom_single",
+    "kafka_client_",
+    "kafka_client_quota_window_",
+}
 
 _FENCE = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 _SPAN = re.compile(r"`([^`\n]+)`")

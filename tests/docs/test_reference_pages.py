@@ -23,6 +23,14 @@ def test_settings_page_is_up_to_date() -> None:
     assert (DOCS / "settings.md").read_text() == as_markdown(), "run make docs"
 
 
+def test_every_setting_is_described_once() -> None:
+    assert [setting.name for setting in settings() if not setting.description] == []
+    rows = [line.partition("|")[2] for line in as_markdown().splitlines() if line.startswith("| `")]
+    assert sorted(name for row in rows for name in re.findall(r"`([a-z_.]+)`", row.split(" | ")[0])) == sorted(
+        setting.name for setting in settings()
+    )
+
+
 def test_metrics_page_is_up_to_date() -> None:
     assert (DOCS / "metrics.md").read_text() == metrics_page(), "run make docs"
 

@@ -13,10 +13,10 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from telemetry.gateway.broker_names import BrokerNames
+from telemetry.gateway.broker_ports import BrokerNames
 from telemetry.gateway.connection import ProxiedConnection
-from telemetry.gateway.security.authentication import SaslSession
-from telemetry.gateway.security.listener_tls import ListenerTls
+from telemetry.gateway.security.client_identity import SaslSession
+from telemetry.gateway.security.listener_security import ListenerTls
 from telemetry.gateway.security.sasl_tokens import READABLE, claimed_user
 from telemetry.gateway.security.ssl_principal import NoMatchingRuleError, distinguished_name, principal_mapper
 from telemetry.wire.apis import APIS, SASL_AUTHENTICATE, SASL_HANDSHAKE

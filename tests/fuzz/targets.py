@@ -15,27 +15,22 @@ from pathlib import Path
 import numpy as np
 
 from exporters.model import ANONYMOUS, UNKNOWN, Connection, Push
-from exporters.spool.records import decode_instance, decode_limits, decode_push, decode_usage
-from exporters.spool.segment_format import scan
+from exporters.spool.records import decode_instance, decode_limits, decode_push, decode_usage, scan
 from quota_metrics.config.entities import entity_of
 from quota_metrics.kafka.decoding import UndecodableError
 from quota_metrics.kafka.frames import decoded
-from telemetry.decode.budgets import DecodeError, OverBudget
-from telemetry.decode.budgets import Limits as PayloadLimits
-from telemetry.decode.client_budgets import ClientBudgets
+from telemetry.decode.budgets import ClientBudgets, DecodeError, OverBudget, PayloadLimits
 from telemetry.decode.compression import DecompressError, TooLarge, decompress
-from telemetry.decode.decoder import Decoder, Outcome
+from telemetry.decode.decoder import DecodedPush, Decoder
 from telemetry.decode.otlp import decode
-from telemetry.decode.series import identity
-from telemetry.decode.series_cache import KnownSeries
-from telemetry.gateway.connection import ProxiedConnection
-from telemetry.gateway.exchanges import Limits
+from telemetry.decode.series import KnownSeries, identity
+from telemetry.gateway.connection import ConnectionLimits, ProxiedConnection
 from telemetry.gateway.networks import LOOPBACK, Administrators, networks_of
 from telemetry.gateway.standalone_broker import SinkAnswers
 from telemetry.ingest.arrow_tables import points_table
 from telemetry.receiver.receiver import TelemetryReceiver
-from telemetry.rules.client_metrics import ClientMetrics
-from telemetry.rules.subscription_file import SubscriptionFile
+from telemetry.subscriptions.client_metrics import ClientMetrics
+from telemetry.subscriptions.subscription_file import SubscriptionFile
 from telemetry.wire.address_rewrites import REWRITES, produce
 from telemetry.wire.apis import APIS, PRODUCE
 from telemetry.wire.errors import ProtocolError
@@ -46,7 +41,7 @@ from tests.fuzz.seeds import DESCRIBE_QUOTAS, exchanges, request_frame, seeds
 
 FACTS = Connection("fuzz", "PLAINTEXT", ANONYMOUS, "127.0.0.1", 1, UNKNOWN, UNKNOWN, 1)
 MAX_PAYLOAD_BYTES = 1 << 20
-LIMITS = Limits(max_request_bytes=1 << 24, max_held_request_bytes=1 << 16)
+LIMITS = ConnectionLimits(max_request_bytes=1 << 24, max_held_request_bytes=1 << 16)
 NOW_MS = 1_795_000_000_000
 _SUBSCRIPTION_ID_AT = 31  # of a GetTelemetrySubscriptions response: behind length, header, time, code and instance id
 
@@ -228,7 +223,7 @@ class Targets:
                     entity_of({part.entity_type: part.entity_name for part in entry.entity})
 
 
-def _rows(outcome: Outcome) -> list[tuple[int, ...]]:
+def _rows(outcome: DecodedPush) -> list[tuple[int, ...]]:
     """Of its points, in an order of their own: series, time, flags, the bits of the value."""
     table = points_table([outcome])[0]
     columns = [table[name].to_numpy().view(np.int64) for name in ("series_id", "ts", "value")]

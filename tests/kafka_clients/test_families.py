@@ -21,7 +21,7 @@ from kio.schema.types import TopicName
 from kio.static.primitive import Records, i16, i32, i32Timedelta
 
 from headroom.demo.kit.admin import Admin
-from headroom.demo.kit.broker import Cluster
+from headroom.demo.kit.broker import LocalCluster
 from headroom.demo.kit.jars import client_libs
 from headroom.demo.kit.jvm import Jvm
 from headroom.demo.kit.serving import Serving
@@ -45,8 +45,8 @@ REPLICATED = {
 
 
 @pytest.fixture(scope="module")
-def brokers(java: str, kafka_libs: Any) -> Iterator[Cluster]:
-    with Cluster(java, kafka_libs, nodes=3, properties=QUICK_CHANGES | REPLICATED, racks=True) as running:
+def brokers(java: str, kafka_libs: Any) -> Iterator[LocalCluster]:
+    with LocalCluster(java, kafka_libs, nodes=3, properties=QUICK_CHANGES | REPLICATED, racks=True) as running:
         yield running
 
 
@@ -58,7 +58,7 @@ def old_jvm(java: str, request: pytest.FixtureRequest) -> Iterator[Jvm]:
 
 
 @pytest.fixture(scope="module")
-def serving(jvm: Jvm, brokers: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
+def serving(jvm: Jvm, brokers: LocalCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
     with Admin(jvm, brokers.bootstrap) as admin:  # first: a client without a subscription asks again in 5 min
         admin.set_subscription("each-second", "*", 1_000)
     with Serving(brokers.bootstrap, tmp_path_factory.mktemp("families")) as running:
@@ -79,7 +79,7 @@ def topic(admin: Admin, name: str) -> str:
 
 
 @pytest.fixture(autouse=True)
-def only_the_gateway(brokers: Cluster, jvm: Jvm, old_jvm: Jvm, serving: Serving) -> Iterator[None]:
+def only_the_gateway(brokers: LocalCluster, jvm: Jvm, old_jvm: Jvm, serving: Serving) -> Iterator[None]:
     """Looks over and over at whom the processes with clients in them are connected to."""
     processes = [psutil.Process(), psutil.Process(jvm.pid), psutil.Process(old_jvm.pid)]
     met: set[int] = set()
@@ -192,7 +192,7 @@ def acknowledged(old_jvm: Jvm, bootstrap: str, topic: str, over: threading.Event
 
 
 def test_acknowledged_records_survive_leader_changes(
-    old_jvm: Jvm, brokers: Cluster, serving: Serving, topic: str
+    old_jvm: Jvm, brokers: LocalCluster, serving: Serving, topic: str
 ) -> None:
     over = threading.Event()
     with ThreadPoolExecutor(1) as pool:

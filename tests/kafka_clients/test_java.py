@@ -7,14 +7,14 @@ from collections.abc import Callable
 import pytest
 
 from headroom.demo.kit.admin import Admin
-from headroom.demo.kit.broker import Cluster
+from headroom.demo.kit.broker import LocalCluster
 from headroom.demo.kit.errors import DemoError
 from headroom.demo.kit.jvm import Jvm
 
 pytestmark = [pytest.mark.kafka, pytest.mark.java]
 
 
-def test_produced_records_are_consumed(jvm: Jvm, kafka: Cluster, new_topic: Callable[[], str]) -> None:
+def test_produced_records_are_consumed(jvm: Jvm, kafka: LocalCluster, new_topic: Callable[[], str]) -> None:
     topic = new_topic()
     producer = jvm.producer(kafka.bootstrap, "java-there")
     record = jvm.classes.org.apache.kafka.clients.producer.ProducerRecord(topic, jvm.bytes_of(1000))
@@ -30,7 +30,7 @@ def test_produced_records_are_consumed(jvm: Jvm, kafka: Cluster, new_topic: Call
     assert seen == 10
 
 
-def test_admin_sets_quotas_and_subscriptions(jvm: Jvm, kafka: Cluster, kafka_admin: Admin) -> None:
+def test_admin_sets_quotas_and_subscriptions(jvm: Jvm, kafka: LocalCluster, kafka_admin: Admin) -> None:
     kafka_admin.alter_quota({"user": "ANONYMOUS", "client-id": "some-app"}, {"producer_byte_rate": 1000.0})
     kafka_admin.set_subscription("some-subscription", "org.apache.kafka.", 5000)
     admin = jvm.admin(kafka.bootstrap)

@@ -10,7 +10,7 @@ import pytest
 from confluent_kafka import Consumer, Producer
 
 from headroom.demo.kit.admin import Admin
-from headroom.demo.kit.broker import Cluster
+from headroom.demo.kit.broker import LocalCluster
 from headroom.demo.kit.jvm import Jvm
 from headroom.demo.kit.serving import Serving
 from tests.kafka_clients.conftest import PATIENCE_S, RECORDS, pushed, terminated
@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.kafka, pytest.mark.java, pytest.mark.clickhouse]
 
 
 @pytest.fixture(scope="module")
-def serving(kafka: Cluster, kafka_admin: Admin, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
+def serving(kafka: LocalCluster, kafka_admin: Admin, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
     """Headroom in front of the shared broker, with a subscription that lets clients push each second."""
     kafka_admin.set_subscription("each-second", "*", 1_000)
     with Serving(kafka.bootstrap, tmp_path_factory.mktemp("serving")) as running:

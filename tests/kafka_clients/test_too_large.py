@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from headroom.demo.kit.admin import Admin
-from headroom.demo.kit.broker import Cluster
+from headroom.demo.kit.broker import LocalCluster
 from headroom.demo.kit.jvm import Jvm
 from tests.kit.serving import Served, eventually
 
@@ -36,7 +36,7 @@ def large_metrics(jvm: Jvm) -> list[Any]:
 
 
 def test_oversize_push_is_refused_and_the_client_continues(
-    jvm: Jvm, kafka: Cluster, kafka_admin: Admin, name: str, tmp_path: Path
+    jvm: Jvm, kafka: LocalCluster, kafka_admin: Admin, name: str, tmp_path: Path
 ) -> None:
     kafka_admin.create_topics([name])
     kafka_admin.set_subscription(name, "org.apache.kafka.", INTERVAL_MS)

@@ -18,14 +18,13 @@ from typing import Any
 from clickhouse_connect.driver.client import Client
 
 from exporters.clickhouse import schema
-from exporters.clickhouse.connection import ANY_DATABASE, DATABASE, Endpoint, in_database
+from exporters.clickhouse.connection import ANY_DATABASE, DATABASE, Endpoint
 from exporters.clickhouse.managed.configuration import ServerSettings
 from exporters.clickhouse.managed.document import write_document
-from exporters.clickhouse.managed.server import ManagedServer
 from exporters.clickhouse.options import StoreOptions
-from exporters.clickhouse.store import Store
 from headroom.demo.kit.jars import fetch_once
 from headroom.demo.kit.processes import LOOPBACK, free_ports, start, stop
+from tests.kit.clickhouse import LaunchedServer, QueriedStore, connected
 
 NAME = "metrics"  # of the cluster, in remote_servers
 OTHER_DATABASE = "ops"  # which the roles may use as well
@@ -86,7 +85,7 @@ def _wait_for(port: int, process: subprocess.Popen[bytes]) -> None:
     raise AssertionError("ZooKeeper does not start")
 
 
-class Node(ManagedServer):
+class Node(LaunchedServer):
     """One replica of one shard. `kill` and `restart` keep its ports."""
 
     def __init__(self, directory: Path, sections: dict[str, Any], ports: tuple[int, int]) -> None:
@@ -123,7 +122,7 @@ class Node(ManagedServer):
         return Endpoint("http", self.host, self.http_port, user, _PASSWORD)
 
     def admin(self) -> Client:
-        return Endpoint("http", self.host, self.http_port, "admin", _PASSWORD).connect(database=ANY_DATABASE)
+        return connected(Endpoint("http", self.host, self.http_port, "admin", _PASSWORD), database=ANY_DATABASE)
 
 
 class RunningCluster:
@@ -133,9 +132,9 @@ class RunningCluster:
         self.nodes = nodes
         self.password_file = password_file  # of all its users
 
-    def store(self, database: str = DATABASE, **options: Any) -> Store:
+    def store(self, database: str = DATABASE, **options: Any) -> QueriedStore:
         nodes = (replace(node.endpoint("writer"), database=database) for node in self.nodes)
-        return Store(*nodes, options=StoreOptions(NAME, **options))
+        return QueriedStore(*nodes, options=StoreOptions(NAME, **options))
 
     @property
     def url(self) -> str:
@@ -183,7 +182,7 @@ def create_users(client: Client) -> None:
         for statement in schema.statements(text):
             client.command(statement)
             if statement.startswith("GRANT"):  # and for a database of another name
-                client.command(in_database(statement, OTHER_DATABASE))
+                client.command(statement.replace(f"{DATABASE}.", f"{OTHER_DATABASE}."))
         client.command(
             f"CREATE USER {user} IDENTIFIED BY '{_PASSWORD}' DEFAULT ROLE headroom_{role}"
             f" SETTINGS PROFILE 'headroom_{role}'"

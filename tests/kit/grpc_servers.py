@@ -18,10 +18,9 @@ from telemetry.proto.headroom.telemetry.v1 import telemetry_pb2 as pb
 from telemetry.receiver.group_commit import GroupCommit
 from telemetry.receiver.grpc_auth import Access
 from telemetry.receiver.grpc_codec import SERVICE, GrpcMessages
-from telemetry.receiver.grpc_listener import GrpcLimits, Tls
-from telemetry.receiver.grpc_server import GrpcServer
+from telemetry.receiver.grpc_server import GrpcLimits, GrpcServer, GrpcTls
 from telemetry.receiver.receiver import TelemetryReceiver
-from telemetry.rules.client_metrics import ClientMetrics
+from telemetry.subscriptions.client_metrics import ClientMetrics
 
 CLUSTER = "ours"
 TOKEN = "the-token-of-the-plug-in"
@@ -65,7 +64,7 @@ class Calls:
 class OpenReceiver:
     """One subscription to all metrics each second; `records` reached the spool in `flushes` flushes."""
 
-    def __init__(self, access: Access, tls: Tls | None, **limits: Any) -> None:
+    def __init__(self, access: Access, tls: GrpcTls | None, **limits: Any) -> None:
         numbers = itertools.count(2)
         self.now_ms = START_MS
         self.records: list[tuple[RecordKind, bytes]] = []
@@ -123,7 +122,7 @@ class OpenReceiver:
 
 @contextlib.asynccontextmanager
 async def opened(
-    *, subjects: Iterable[str] = (), direct: bool = True, tls: Tls | None = None, **limits: Any
+    *, subjects: Iterable[str] = (), direct: bool = True, tls: GrpcTls | None = None, **limits: Any
 ) -> AsyncIterator[OpenReceiver]:
     """A receiver that knows TOKEN."""
     receiver = OpenReceiver(Access(tokens=[TOKEN], subjects=subjects, direct=direct), tls, **limits)

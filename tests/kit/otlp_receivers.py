@@ -17,13 +17,14 @@ from opentelemetry.sdk.metrics.export import MetricExporter, MetricExportResult,
 from opentelemetry.sdk.resources import Resource
 
 from exporters.model import Push
+from exporters.spool.lanes import PushSpool
 from exporters.spool.reader import SpoolReader
 from exporters.spool.records import decode_push
 from exporters.spool.writer import SpoolWriter
 from headroom.server.http import HttpServer
 from telemetry.receiver.group_commit import GroupCommit
 from telemetry.receiver.grpc_auth import Access
-from telemetry.receiver.grpc_listener import GrpcLimits
+from telemetry.receiver.grpc_server import GrpcLimits
 from telemetry.receiver.otlp_export import OtlpLimits
 from telemetry.receiver.otlp_grpc import OtlpGrpcServer
 from telemetry.receiver.otlp_http import HttpLimits, otlp_app
@@ -43,7 +44,8 @@ class OpenOtlp:
     def __init__(
         self, directory: Path, *, direct: bool = True, max_bytes: int = 1 << 20, timeout_s: float = 30
     ) -> None:
-        self.spool = SpoolWriter(directory / "spool", "pushes", segment_bytes=1 << 20, max_bytes=max_bytes)
+        self.writer = SpoolWriter(directory / "spool", "pushes", segment_bytes=1 << 20, max_bytes=max_bytes)
+        self.spool = PushSpool(lambda _: self.writer, "pushes")
         self.flush_fails = False
         self._directory = directory / "spool"
         self.receiver = OtlpReceiver(

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from exporters.model import Exchange, QuotaLimit, UsageSample
 from quota_metrics.measure.usage_meter import PRODUCE, UsageMeter
+from quota_metrics.simulation.usage import ClientAtBroker, Recorded
+from quota_metrics.simulation.usage import recorded as as_columns
 
 PRODUCER, CONSUMER = "producer_byte_rate", "consumer_byte_rate"
 START_MS = 1_800_000_000_000
@@ -36,6 +38,23 @@ def recorded(*loads: Used) -> list[UsageSample]:
                 exchange(meter, load, second, tenth, now_ms + tenth * 100)
         rows += meter.samples(now_ms + SECOND)
     return rows
+
+
+def columns(rows: Iterable[UsageSample]) -> dict[ClientAtBroker, Recorded]:
+    """The rows of each client as columns."""
+    of_client: dict[ClientAtBroker, list[UsageSample]] = {}
+    for row in rows:
+        of_client.setdefault(ClientAtBroker(row.quota_key, row.user, row.client_id, row.broker_id), []).append(row)
+    return {
+        client: as_columns(
+            [row.ts_ms for row in found],
+            [row.interval_ms for row in found],
+            [row.bytes for row in found],
+            [row.muted_ms for row in found],
+            [row.throttle_ms for row in found],
+        )
+        for client, found in of_client.items()
+    }
 
 
 def exchange(meter: UsageMeter, load: Used, second: int, tenth: int, now_ms: int) -> None:

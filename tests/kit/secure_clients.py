@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -17,15 +17,22 @@ from tests.kit.consumed import values_of
 from tests.kit.secure_cluster import login, password
 
 PATIENCE_S = 90.0
+Condition = Callable[[], bool]
+
+
+def at_once() -> bool:
+    """The condition of those who wait for nothing."""
+    return True
 
 
 class Client(Protocol):
-    """`produce` returns when all records are acknowledged; `consume` returns all of the topic that is committed.
+    """`produce` returns when all records are acknowledged and `until` holds, for which it waits a minute and a half;
+    `consume` returns all of the topic that is committed.
 
     `transact` sends values in a transaction that is committed, and others in one that is aborted.
     """
 
-    def produce(self, topic: str, values: Iterable[bytes], pause_s: float = 0.0) -> None: ...
+    def produce(self, topic: str, values: Iterable[bytes], until: Condition = at_once) -> None: ...
 
     def transact(self, topic: str, committed: Iterable[bytes], aborted: Iterable[bytes]) -> None: ...
 
@@ -39,13 +46,15 @@ class JavaClient:
         self._client_id = client_id
         self._config = {name.replace(".", "_"): value for name, value in properties.items()}
 
-    def produce(self, topic: str, values: Iterable[bytes], pause_s: float = 0.0) -> None:
+    def produce(self, topic: str, values: Iterable[bytes], until: Condition = at_once) -> None:
         record = self._jvm.classes.org.apache.kafka.clients.producer.ProducerRecord
         producer = self._jvm.producer(self._bootstrap, self._client_id, max_block_ms="60000", **self._config)
         try:
             for sent in [producer.send(record(topic, value)) for value in values]:
                 sent.get()
-            time.sleep(pause_s)
+            deadline = time.monotonic() + PATIENCE_S
+            while not until() and time.monotonic() < deadline:
+                time.sleep(0.1)
         finally:
             producer.close()
 
@@ -78,15 +87,15 @@ class LibrdkafkaClient:
         self._client_id = client_id
         self._config = {"bootstrap.servers": bootstrap, "client.id": client_id, **config}
 
-    def produce(self, topic: str, values: Iterable[bytes], pause_s: float = 0.0) -> None:
+    def produce(self, topic: str, values: Iterable[bytes], until: Condition = at_once) -> None:
         failed: list[KafkaError] = []
         producer = Producer({"message.timeout.ms": 60_000, **self._config})
         for value in values:
             producer.produce(topic, value, on_delivery=lambda error, _: failed.append(error) if error else None)
         assert producer.flush(PATIENCE_S) == 0
         assert not failed, failed
-        deadline = time.monotonic() + pause_s
-        while time.monotonic() < deadline:
+        deadline = time.monotonic() + PATIENCE_S
+        while not until() and time.monotonic() < deadline:
             producer.poll(0.1)
 
     def transact(self, topic: str, committed: Iterable[bytes], aborted: Iterable[bytes]) -> None:
@@ -117,7 +126,7 @@ class KafkaPythonClient:
     def __init__(self, bootstrap: str, client_id: str, config: dict[str, Any]) -> None:
         self._config = {"bootstrap_servers": bootstrap.split(","), "client_id": client_id, **config}
 
-    def produce(self, topic: str, values: Iterable[bytes], pause_s: float = 0.0) -> None:
+    def produce(self, topic: str, values: Iterable[bytes], until: Condition = at_once) -> None:
         producer = KafkaProducer(**self._config)
         for sent in [producer.send(topic, value) for value in values]:
             sent.get(PATIENCE_S)

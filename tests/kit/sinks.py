@@ -12,13 +12,13 @@ from types import TracebackType
 import uvloop
 
 from exporters.spool.writer import SpoolWriter
-from telemetry.gateway.exchanges import Limits
+from telemetry.gateway.listener import ListenerOptions
 from telemetry.gateway.networks import LOOPBACK, Administrators, networks_of
-from telemetry.gateway.server import Gateway
+from telemetry.gateway.server import Gateway, GatewayOptions
 from telemetry.gateway.standalone_broker import SinkAnswers
 from telemetry.receiver.receiver import TelemetryReceiver
-from telemetry.rules.client_metrics import ClientMetrics
-from telemetry.rules.subscription_file import SubscriptionFile
+from telemetry.subscriptions.client_metrics import ClientMetrics
+from telemetry.subscriptions.subscription_file import SubscriptionFile
 
 CLUSTER = "sinkClusterAAAAAAAAAAA"
 
@@ -53,17 +53,14 @@ class RunningSink:
 
     async def _start(self) -> str:
         self.gateway = Gateway(
-            cluster=CLUSTER,
-            host=self._host,
-            port=0,
-            advertised_host=None,
-            receiver=TelemetryReceiver(self.rules, append=self._writer.append, telemetry_max_bytes=1 << 20),
+            CLUSTER,
+            TelemetryReceiver(self.rules, append=self._writer.append, telemetry_max_bytes=1 << 20),
+            [ListenerOptions(self._host, 0)],
             flush=self._writer.flush,
             observe=lambda _: None,
             now_ms=now_ms,
-            limits=Limits(),
-            connect_timeout_s=30,
             local=SinkAnswers(CLUSTER, self.file, Administrators(networks_of(LOOPBACK))).found_at,
+            options=GatewayOptions(connect_timeout_s=30),
         )
         host, port = await self.gateway.start([])
         return f"{host}:{port}"

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import pyspark
 
-from spark_jobs.class_archive import mapped
+from spark_jobs.session import mapped
 
 ROOT = Path(__file__).parents[2]
 SPARK_HOME = Path(pyspark.__file__).parent
@@ -31,7 +31,6 @@ EXECUTORS = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.extraJavaOptions": _JAVA_OPTIONS,
     "spark.executor.extraJavaOptions": _JAVA_OPTIONS,
-    "spark.sql.shuffle.partitions": "2",
     "spark.ui.enabled": "false",
 }
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from telemetry.receiver.receiver import Answer, TelemetryReceiver
-from telemetry.rules.client_instances import Caller
-from telemetry.rules.client_metrics import PushRequest
-from telemetry.wire.telemetry_messages import PUSH_TELEMETRY, read_push, read_push_head
+from telemetry.subscriptions.client_metrics import PushRequest
+from telemetry.subscriptions.payers import Caller
+from telemetry.wire.apis import PUSH_TELEMETRY
+from telemetry.wire.telemetry_messages import read_push, read_push_head
 
 
 def answered(receiver: TelemetryReceiver, api_key: int, body: bytes, caller: Caller, now_ms: int) -> Answer:

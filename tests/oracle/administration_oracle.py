@@ -18,11 +18,11 @@ from typing import Any
 
 from kio.serial import entity_reader, entity_writer
 
-from headroom.demo.kit.broker import Cluster
+from headroom.demo.kit.broker import LocalCluster
 from headroom.demo.kit.jars import KAFKA_VERSION, find_java, kafka_libs
-from telemetry.rules import config_admin as administration
-from telemetry.rules.java.hash import ConcurrentMapKeys
-from telemetry.rules.subscription_config import MATCH_KEYS
+from telemetry.subscriptions import config_admin as administration
+from telemetry.subscriptions.java.hash import ConcurrentMapKeys
+from telemetry.subscriptions.subscription import MATCH_KEYS
 from telemetry.wire.apis import ALTER_CONFIGS, APIS, DESCRIBE_CONFIGS, INCREMENTAL_ALTER_CONFIGS, LIST_CONFIG_RESOURCES
 from telemetry.wire.config_messages import Operation, ResourceType
 from tests.kit.raw_connection import PATIENCE_S, RawConnection
@@ -263,7 +263,7 @@ def run(bootstrap: str, seed: int, cases: int) -> list[str]:
 def main(seed: int, cases: int) -> int:
     """Prints what differs and one closing line; the number of differences."""
     java = find_java()
-    with Cluster(java, kafka_libs(java, Path(".cache") / f"kafka-{KAFKA_VERSION}")) as cluster:
+    with LocalCluster(java, kafka_libs(java, Path(".cache") / f"kafka-{KAFKA_VERSION}")) as cluster:
         differences = run(cluster.bootstrap, seed, cases)
     for difference in differences[:20]:
         print(difference)

@@ -12,8 +12,8 @@ from py4j.protocol import Py4JJavaError
 from exporters.model import Connection, RecordKind
 from headroom.demo.kit.jvm import Jvm
 from telemetry.receiver.receiver import TelemetryReceiver
-from telemetry.rules.client_instances import Caller
-from telemetry.rules.client_metrics import ClientMetrics
+from telemetry.subscriptions.client_metrics import ClientMetrics
+from telemetry.subscriptions.payers import Caller
 from telemetry.wire.errors import InvalidSubscriptionError
 from tests.kit.telemetry_requests import answered
 

@@ -19,6 +19,7 @@ from typing import NamedTuple
 import yaml
 from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData
 
+from exporters.clickhouse.client import with_writer
 from exporters.clickhouse.connection import Endpoint
 from exporters.model import RecordKind
 from exporters.spool.reader import SpoolReader
@@ -27,6 +28,7 @@ from headroom.demo.kit.processes import LOOPBACK
 from tests.chaos.audit import stop_merges
 from tests.chaos.load import metrics_data
 from tests.chaos.wire import WireClient
+from tests.kit.clickhouse import connected
 from tests.kit.serving import Served, eventually
 from tests.powerloss.disk import calls_of, fed
 from tests.powerloss.parts import durable_parts
@@ -123,7 +125,7 @@ async def _client(address: tuple[str, int], number: int, end: float, pushed: dic
 
 def _rows(sql_port: int) -> list[tuple[int, str]]:
     """Each number with the directory of the part that contains it."""
-    with Endpoint.parse(f"http://{LOOPBACK}:{sql_port}").as_writer().connect() as client:
+    with connected(with_writer(Endpoint.parse(f"http://{LOOPBACK}:{sql_port}"))) as client:
         rows = client.query("SELECT toUInt64(value), _part FROM headroom.points").result_rows
         parts = client.query("SELECT name, path FROM system.parts WHERE table = 'points' AND active").result_rows
     paths = {name: str(path).rstrip("/") for name, path in parts}

@@ -11,15 +11,14 @@ from contextlib import contextmanager
 import pytest
 from typer.testing import CliRunner
 
-from headroom.cli import job
-from spark_jobs.cli import JOBS
-from spark_jobs.options import Options
+from spark_jobs.cli import JOBS, app
+from spark_jobs.options import ClientOptions
 from spark_jobs.time_range import TimeRange
 
 
 def invoke(*asked: str) -> tuple[int, str]:
     """Exit code and the one line on stderr."""
-    result = CliRunner().invoke(job.app, ["quota-headroom", *asked])
+    result = CliRunner().invoke(app, ["quota-headroom", *asked])
     assert result.stdout == ""
     assert result.stderr.count("\n") == 1
     return result.exit_code, result.stderr
@@ -42,6 +41,9 @@ def invoke(*asked: str) -> tuple[int, str]:
         (["--window", "0"], "a window of 0 s: it has at least 1 s and at most 3600 s"),
         (["--warn", "0.5"], "thresholds must be above 0 and must not fall: watch 0.6, warn 0.5, critical 0.95"),
         (["--output", "parquet"], "--output parquet needs --path"),
+        (["--once"], "--once is for --stream"),
+        (["--checkpoint", "x"], "--checkpoint is for --stream"),
+        (["--stream"], "--stream needs --checkpoint"),
         (["--source", "nowhere"], "no source of usage is named 'nowhere': there are gateway, jmx, client"),
     ],
 )
@@ -54,18 +56,41 @@ def test_top_keeps_the_first_rows_of_the_filtered_report() -> None:
         {"user": user, "client_id": name} for user, name in (("bob", "a"), ("eve", "b"), ("bob", "c"), ("bob", "d"))
     ]
     when = TimeRange(0, 60_000, 60)
-    assert Options("", when, user="bob", top=2).chosen(rows) == [rows[0], rows[2]]
-    assert Options("", when, top=9).chosen(rows) == Options("", when).chosen(rows) == rows
-    negative = CliRunner().invoke(job.app, ["quota-headroom", "--top", "-1"])
+    assert ClientOptions("", when, user="bob", top=2).chosen(rows) == [rows[0], rows[2]]
+    assert ClientOptions("", when, top=9).chosen(rows) == ClientOptions("", when).chosen(rows) == rows
+    negative = CliRunner().invoke(app, ["quota-headroom", "--top", "-1"])
     assert (negative.exit_code, "--top" in negative.stderr) == (2, True)
 
 
 @pytest.mark.parametrize("name", sorted(set(JOBS) - {"quota-headroom"}))
 def test_fail_on_is_refused_by_jobs_without_levels(name: str) -> None:
     """It would never match, so that a check in CI would pass for ever."""
-    result = CliRunner().invoke(job.app, [name, "--fail-on", "warn"])
-    said = f"headroom: --fail-on is for quota-headroom: {name} computes no levels\n"
+    result = CliRunner().invoke(app, [name, "--fail-on", "warn"])
+    said = f"headroom: --fail-on is for quota-headroom: {name} does not use it\n"
     assert (result.exit_code, result.stdout, result.stderr) == (2, "", said)
+
+
+@pytest.mark.parametrize(
+    ("name", "asked", "users"),
+    [
+        ("client-inventory", ["--warn", "0.7"], "quota-headroom"),
+        ("throttle-forecast", ["--once"], "quota-headroom"),
+        ("capacity-report", ["--window", "30"], "quota-headroom"),
+        ("backtest", ["--top", "5"], "quota-headroom, throttle-forecast, client-inventory, capacity-report"),
+    ],
+)
+def test_a_flag_that_a_job_does_not_use_is_refused(name: str, asked: list[str], users: str) -> None:
+    result = CliRunner().invoke(app, [name, *asked])
+    said = f"headroom: {asked[0]} is for {users}: {name} does not use it\n"
+    assert (result.exit_code, result.stdout, result.stderr) == (2, "", said)
+
+
+@pytest.mark.parametrize("name", sorted(JOBS))
+def test_each_job_has_the_common_flags(name: str) -> None:
+    shown = CliRunner().invoke(app, [name, "--help"], env={"COLUMNS": "200"}).stdout
+    common = ("url", "since", "from", "to", "cluster", "source", "output", "path", "master")
+    assert [flag for flag in common if f"--{flag} " not in shown] == []
+    assert CliRunner().invoke(app, [name, "--nonsense"]).exit_code == 2
 
 
 @pytest.mark.parametrize("url", ["localhost:8123", "ftp://localhost", "http://", "http://host:x", "chdb:///tmp", ""])

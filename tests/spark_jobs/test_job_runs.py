@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 import pytest
 
+from exporters.clickhouse.client import ClickHouse, Row
+from exporters.clickhouse.connection import Endpoint
+from exporters.clickhouse.errors import StoreError
 from spark_jobs import job_runs
-from spark_jobs.clickhouse.client import ClickHouse, SourceError
 from spark_jobs.job_runs import JobRun
 from spark_jobs.time_range import TimeRange
 
@@ -16,21 +19,17 @@ from spark_jobs.time_range import TimeRange
 class Restarting(ClickHouse):
     """A server that is unavailable for some statements."""
 
-    __slots__ = ("away", "statuses")
-    away: list[SourceError]
-    statuses: list[tuple[str, str]]
-
     def __init__(self) -> None:
-        super().__init__("http://127.0.0.1:1")
-        object.__setattr__(self, "away", [])
-        object.__setattr__(self, "statuses", [])
+        super().__init__((Endpoint("http", "127.0.0.1", 1),))
+        self.away: list[StoreError] = []
+        self.statuses: list[tuple[str, str]] = []
 
-    def command(self, sql: str, parameters: Mapping[str, Any], *, token: str = "") -> None:
+    def command(self, sql: str, parameters: Mapping[str, Any] = MappingProxyType({}), **_: Any) -> None:
         if self.away:
             raise self.away.pop()
         self.statuses.append((parameters["status"], parameters["error"]))
 
-    def rows(self, sql: str, parameters: Mapping[str, Any]) -> list[dict[str, Any]]:
+    def rows(self, sql: str, parameters: Mapping[str, Any] = MappingProxyType({}), **_: Any) -> list[Row]:
         return []
 
 
@@ -38,10 +37,10 @@ def test_server_failure_is_recorded_after_recovery(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(job_runs, "RETRY_S", 0.0)
     server = Restarting()
     run = JobRun(server, "job", version=1, when=TimeRange(0, 60_000))
-    with pytest.raises(SourceError), run:
-        server.away.extend([SourceError("away")] * 3)
-        raise SourceError("it fails")
-    assert server.statuses == [("running", ""), ("failed", "SourceError: it fails")]
+    with pytest.raises(StoreError), run:
+        server.away.extend([StoreError("away")] * 3)
+        raise StoreError("it fails")
+    assert server.statuses == [("running", ""), ("failed", "StoreError: it fails")]
 
 
 def test_other_failures_are_recorded_without_retries(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -49,7 +48,7 @@ def test_other_failures_are_recorded_without_retries(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(job_runs, "RETRY_S", 0.0)
     server = Restarting()
     with pytest.raises(SystemExit), JobRun(server, "job", version=1, when=TimeRange(0, 60_000)):
-        server.away.extend([SourceError("away")] * 3)
+        server.away.extend([StoreError("away")] * 3)
         raise SystemExit
     assert server.statuses == [("running", "")]
     assert len(server.away) == 2

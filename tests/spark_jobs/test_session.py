@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from spark_jobs.java import java_major
+from spark_jobs.session import java_major, settings
 
 _START = """
 from spark_jobs.session import JavaError, session
@@ -81,3 +81,13 @@ def test_failing_java_is_a_one_line_error(tmp_path: Path) -> None:
         tmp_path, """case "$1" in -version) echo 'openjdk version "17.0.1"' >&2;; *) echo no room >&2; exit 1;; esac"""
     )
     assert start(tmp_path) == "cannot start Spark: no room"
+
+
+def test_a_cluster_decides_its_own_plans_and_can_reach_the_driver() -> None:
+    elsewhere, here = settings("spark://master:7077"), settings("")
+    assert elsewhere["spark.master"] == "spark://master:7077"
+    assert [name for name in elsewhere if "adaptive" in name or "codegen" in name or "driver.host" in name] == []
+    assert here["spark.driver.host"] == "127.0.0.1"
+    assert settings("local[1]") == {
+        name: value for name, value in (here | {"spark.master": "local[1]"}).items() if "daemon" not in name
+    }

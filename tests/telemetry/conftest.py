@@ -7,7 +7,6 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Coroutine, Iterator
-from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -16,19 +15,17 @@ import uvloop
 
 from exporters.model import RecordKind
 from exporters.spool.writer import SpoolWriter
-from headroom.demo.kit.broker import Cluster
+from headroom.demo.kit.broker import LocalCluster
 from quota_metrics.kafka.admin import KafkaAdmin
 from quota_metrics.kafka.authentication import Security
-from quota_metrics.kafka.errors import check
+from quota_metrics.kafka.client_metrics import read_subscriptions
 from quota_metrics.measure.usage_meter import UsageMeter
-from telemetry.gateway.broker_names import BrokerNames
-from telemetry.gateway.exchanges import Limits
-from telemetry.gateway.listeners import BrokerNode, Listeners
+from telemetry.gateway.broker_ports import BrokerNames, PortOptions
+from telemetry.gateway.listener import ListenerOptions
 from telemetry.gateway.security.listener_security import ListenerSecurity
-from telemetry.gateway.server import Gateway
+from telemetry.gateway.server import Gateway, GatewayOptions
 from telemetry.receiver.receiver import TelemetryReceiver
-from telemetry.rules.client_metrics import ClientMetrics
-from telemetry.rules.cluster_subscriptions import read_subscriptions
+from telemetry.subscriptions.client_metrics import ClientMetrics
 
 _PLAINTEXT = ListenerSecurity()
 T = TypeVar("T")
@@ -73,25 +70,20 @@ class RunningGateway:
         self._admin = KafkaAdmin(self._upstream, security=self._admin_security)
         cluster = await self._admin.start()
         self.gateway = Gateway(
-            cluster="test",
-            host="127.0.0.1",
-            port=0,
-            advertised_host=None,
-            receiver=self.receiver,
+            "test",
+            self.receiver,
+            [ListenerOptions("127.0.0.1", 0, security=self._security, ports=PortOptions(names=self._names))],
             flush=self._writer.flush,
             observe=self.meter.exchange,
             now_ms=now_ms,
-            limits=Limits(),
-            connect_timeout_s=30,
-            security=self._security,
-            new_listeners=partial(Listeners, names=self._names),
+            options=GatewayOptions(connect_timeout_s=30),
         )
-        host, port = await self.gateway.start([BrokerNode(n.id, n.host, n.port) for n in cluster.nodes])
+        host, port = await self.gateway.start(cluster.nodes)
         await self._refresh()
         return f"{host}:{port}"
 
     async def _refresh(self) -> None:
-        self.rules.replace_all(await read_subscriptions(self._admin.send, check), now_ms())
+        self.rules.replace_all(await read_subscriptions(self._admin), now_ms())
 
     def refresh_subscriptions(self) -> None:
         self.run(self._refresh())
@@ -126,6 +118,6 @@ def gateway_to(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[s
 
 
 @pytest.fixture(scope="session")
-def gateway(kafka: Cluster, gateway_to: Callable[[str], RunningGateway]) -> RunningGateway:
+def gateway(kafka: LocalCluster, gateway_to: Callable[[str], RunningGateway]) -> RunningGateway:
     """In front of the shared broker."""
     return gateway_to(kafka.bootstrap)

@@ -18,7 +18,7 @@ import time
 from pathlib import Path
 
 from headroom.demo.kit.jars import find_java, kafka_libs
-from tests.kit.clickhouse import RunningClickHouse, running_clickhouse
+from tests.kit.clickhouse import RunningClickHouse, connected, running_clickhouse
 from tests.truth import field
 from tests.truth.score import Row, score
 from tests.truth.script import PHASES
@@ -55,7 +55,7 @@ def job(clickhouse: RunningClickHouse, from_s: int, to_s: int, window_s: int) ->
     where = ["--url", clickhouse.url, "--cluster", field.CLUSTER, "--from", str(from_s), "--to", str(to_s)]
     command = [sys.executable, "-m", "headroom", "job", "quota-headroom", *where, "--window", str(window_s)]
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
-    with clickhouse.writer.connect() as client:
+    with connected(clickhouse.writer) as client:
         return list(client.query(_ROWS, {"cluster": field.CLUSTER}).named_results())
 
 

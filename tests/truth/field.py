@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from headroom.demo.kit.admin import TIMEOUT_S, Admin
-from headroom.demo.kit.broker import Cluster
+from headroom.demo.kit.broker import LocalCluster
 from headroom.demo.kit.jvm import Jvm
 from tests.kit.clickhouse import RunningClickHouse
 from tests.kit.serving import Served
@@ -34,7 +34,7 @@ def run(
     window_s, phase_s = times
     with ExitStack() as stack:
         tell("starting three brokers, a JVM and two gateways")
-        cluster = stack.enter_context(Cluster(java, libs, nodes=3, properties=BROKER))
+        cluster = stack.enter_context(LocalCluster(java, libs, nodes=3, properties=BROKER))
         jvm = stack.enter_context(Jvm(java, libs))
         _configure(jvm, cluster.bootstrap)
         bootstraps = [

@@ -12,7 +12,7 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData
 from exporters.model import Connection, Push, RecordKind
 from exporters.spool.records import push_origin, push_record, sender_bytes
 from exporters.spool.writer import SpoolWriter
-from telemetry.decode.budgets import Limits
+from telemetry.decode.budgets import PayloadLimits
 from telemetry.decode.otlp import decode
 from telemetry.decode.templates import ABSENT, Template, template_of
 
@@ -121,6 +121,6 @@ def _newest_ms(message: MetricsData) -> int:
 
 
 def _template(push: Push) -> Template:
-    template = template_of(push.payload, decode(push.payload, push, Limits(), ()))
+    template = template_of(push.payload, decode(push.payload, push, PayloadLimits(), ()))
     assert template is not None
     return template

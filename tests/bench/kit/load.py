@@ -12,8 +12,8 @@ import sys
 import time
 from collections import Counter
 
-from tests.bench import wire
 from tests.bench.kit.fleet import ZSTD, fleet
+from tests.kit import wire
 
 VECTOR = "java-4.3.1-producer.zst"
 TURNS = 4  # payloads of a client, sent in a cycle

@@ -22,7 +22,7 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
 
 from exporters.model import Connection, Push
 from telemetry.forward.resources import resource_metrics_of
-from telemetry.forward.selection import Selection
+from telemetry.forward.selection import ForwardSelection
 from tests.bench.kit.fleet import ZSTD, fleet
 
 VECTOR = "java-4.3.1-producer.zst"
@@ -47,7 +47,7 @@ def _by_client(clients: int) -> Iterator[list[bytes]]:
 
 
 def _export(push: Push) -> bytes:
-    resources = resource_metrics_of(push, Selection(), max_decompressed_bytes=_MAX_BYTES)
+    resources = resource_metrics_of(push, ForwardSelection(), max_decompressed_bytes=_MAX_BYTES)
     return bytes(ExportMetricsServiceRequest(resource_metrics=resources).SerializeToString())
 
 

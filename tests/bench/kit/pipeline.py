@@ -15,7 +15,7 @@ from pathlib import Path
 import psutil
 
 from exporters.spool.reader import SpoolReader
-from telemetry.ingest.ingester import Ingester
+from telemetry.ingest.ingester import Ingester, IngestOptions
 from telemetry.ingest.progress import Progress
 from telemetry.ingest.quarantine import Quarantine
 from tests.bench.kit.fleet import fleet, spooled
@@ -38,10 +38,8 @@ def _measured(
         SpoolReader(directory / "spool"),
         store,
         Quarantine(directory / "quarantine", 10, 1 << 20),
-        max_decompressed_bytes=1 << 20,
-        rollup_interval_ms=60_000,
-        progress=Progress(time.monotonic),
-        max_template_bytes=template_bytes,
+        IngestOptions(max_decompressed_bytes=1 << 20, rollup_interval_ms=60_000, max_template_bytes=template_bytes),
+        Progress(time.monotonic),
     )
     clients = list(fleet(vector, CLIENTS))
     spooled(directory / "spool", clients, range(1))

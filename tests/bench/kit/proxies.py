@@ -19,16 +19,15 @@ import uvloop
 from exporters.spool.writer import SpoolWriter
 from headroom.clock import now_ms
 from headroom.logs import configure_logging
-from headroom.server.process_memory import tune_for_connections
+from headroom.server.process_limits import tune_for_connections
+from quota_metrics.kafka.cluster import Node
 from quota_metrics.measure.usage_meter import UsageMeter
 from telemetry.gateway.admission import AdmissionLimits
-from telemetry.gateway.exchanges import Limits
-from telemetry.gateway.listeners import BrokerNode
-from telemetry.gateway.security.listener_security import ListenerSecurity
-from telemetry.gateway.security.listener_tls import ListenerTls
-from telemetry.gateway.server import Gateway
+from telemetry.gateway.listener import ListenerOptions
+from telemetry.gateway.security.listener_security import ListenerSecurity, ListenerTls
+from telemetry.gateway.server import Gateway, GatewayOptions
 from telemetry.receiver.receiver import TelemetryReceiver
-from telemetry.rules.client_metrics import ClientMetrics
+from telemetry.subscriptions.client_metrics import ClientMetrics
 
 LOOPBACK = "127.0.0.1"
 _METER_S = 1.0
@@ -100,21 +99,19 @@ async def headroom(broker: int, tls: ssl.SSLContext | None) -> int:
     rules = ClientMetrics(new_id=lambda: uuid.uuid4().bytes)
     meter = UsageMeter("bench")
     gateway = Gateway(
-        cluster="bench",
-        host=LOOPBACK,
-        port=0,
-        advertised_host=None,
-        receiver=TelemetryReceiver(rules, append=spool.append, telemetry_max_bytes=1 << 20),
+        "bench",
+        TelemetryReceiver(rules, append=spool.append, telemetry_max_bytes=1 << 20),
+        [ListenerOptions(LOOPBACK, 0, security=ListenerSecurity(protocol="SSL" if tls else "PLAINTEXT", tls=tls))],
         flush=spool.flush,
         observe=meter.exchange,
         now_ms=now_ms,
-        limits=Limits(),
-        connect_timeout_s=10,
-        security=ListenerSecurity(protocol="SSL" if tls else "PLAINTEXT", tls=tls),
-        admission=AdmissionLimits(max_connections=_ANY, max_connections_per_address=_ANY, handshake_timeout_s=60),
+        options=GatewayOptions(
+            admission=AdmissionLimits(max_connections=_ANY, max_connections_per_address=_ANY, handshake_timeout_s=60),
+            connect_timeout_s=10,
+        ),
     )
     asyncio.get_running_loop().create_task(_meter(meter))
-    return (await gateway.start([BrokerNode(1, LOOPBACK, broker)]))[1]
+    return (await gateway.start([Node(1, LOOPBACK, broker)]))[1]
 
 
 async def _meter(meter: UsageMeter) -> None:

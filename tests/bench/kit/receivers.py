@@ -18,13 +18,13 @@ import uvloop
 
 from exporters.spool.reader import SpoolReader
 from exporters.spool.writer import SpoolWriter
-from telemetry.gateway.exchanges import Limits
+from telemetry.gateway.listener import ListenerOptions
 from telemetry.gateway.networks import Administrators
-from telemetry.gateway.server import Gateway
+from telemetry.gateway.server import Gateway, GatewayOptions
 from telemetry.gateway.standalone_broker import SinkAnswers
 from telemetry.receiver.receiver import TelemetryReceiver
-from telemetry.rules.client_metrics import ClientMetrics
-from telemetry.rules.subscription_file import SubscriptionFile
+from telemetry.subscriptions.client_metrics import ClientMetrics
+from telemetry.subscriptions.subscription_file import SubscriptionFile
 
 INTERVAL_MS = 100
 STEP_MS = 200  # step of our clock: at least an interval per call, and a round of all clients before any expires
@@ -84,17 +84,14 @@ async def headroom(directory: Path) -> int:
     file = SubscriptionFile(directory / "subscriptions.yaml", rules, lambda: START_MS)
     file.keep({"all": {"metrics": "*", "interval.ms": str(INTERVAL_MS)}})
     gateway = Gateway(
-        cluster="bench",
-        host="127.0.0.1",
-        port=0,
-        advertised_host=None,
-        receiver=TelemetryReceiver(rules, append=spool.append, telemetry_max_bytes=1 << 20),
+        "bench",
+        TelemetryReceiver(rules, append=spool.append, telemetry_max_bytes=1 << 20),
+        [ListenerOptions("127.0.0.1", 0)],
         flush=spool.flush,
         observe=lambda _: None,
         now_ms=lambda: next(clock),
-        limits=Limits(),
-        connect_timeout_s=1,
         local=SinkAnswers("bench", file, Administrators([])).found_at,
+        options=GatewayOptions(connect_timeout_s=1),
     )
     asyncio.get_running_loop().create_task(_sync(spool))
     return (await gateway.start([]))[1]

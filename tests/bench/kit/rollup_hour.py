@@ -18,10 +18,11 @@ from clickhouse_connect.driver.client import Client
 from exporters.clickhouse.connection import WRITER, Endpoint
 from exporters.clickhouse.managed.configuration import ServerSettings
 from exporters.clickhouse.managed.document import write_document
-from exporters.clickhouse.managed.server import ManagedServer
 from exporters.clickhouse.store import Store
+from quota_metrics.levels.thresholds import SCHEMA_VALUES
 from telemetry.ingest.rollups import ROLL_UP, slices
 from tests.bench.kit.serve import cpu_s, waited
+from tests.kit.clickhouse import LaunchedServer, connected
 
 METRICS = 12
 ROWS_AT_ONCE = 500_000  # a batch of the storage worker
@@ -61,16 +62,16 @@ def fill(client: Client, series: int, points: int, hour: int) -> None:
     waited(lambda: client.command("SELECT count() FROM system.merges") == 0, PATIENCE_S, 1.0)
 
 
-def measure(server: ManagedServer, series: int, points: int) -> None:
+def measure(server: LaunchedServer, series: int, points: int) -> None:
     """Fills the hour before this one, computes its rollup and prints the figures."""
     endpoint = Endpoint("http", server.host, server.http_port, WRITER, server.password)
     store = Store(endpoint)
-    store.migrate()
+    store.migrate(SCHEMA_VALUES)
     store.close()
     assert server.process is not None
     process = psutil.Process(server.process.pid)
     hour = int(time.time()) // HOUR - 1
-    with endpoint.connect(send_receive_timeout=PATIENCE_S) as client:
+    with connected(endpoint, send_receive_timeout=PATIENCE_S) as client:
         fill(client, series, points, hour)
         before_s, began_s = cpu_s(process), time.monotonic()
         parts = slices(hour, series)
@@ -94,7 +95,7 @@ def main() -> None:
         logs.mkdir()
         table = {"database": "system", "table": "query_log", "flush_interval_milliseconds": 1000}
         write_document(logs / "query_log.xml", {"query_log": table})
-        server = ManagedServer(ServerSettings(Path(directory)))
+        server = LaunchedServer(ServerSettings(Path(directory)))
         try:
             server.launch()
             server.wait_ready()

@@ -10,8 +10,8 @@ from __future__ import annotations
 import time
 from typing import Final
 
-from exporters.clickhouse.minutes import COMPUTE_MINUTE
 from tests.kit.clickhouse import RunningClickHouse
+from tests.kit.levels import compute_levels
 
 CLUSTER: Final = "bench"
 CLIENTS: Final = 100_000
@@ -96,7 +96,7 @@ def fill(server: RunningClickHouse, rows: int, series: int) -> None:
 def compute_minute(server: RunningClickHouse, minutes_ago: int = 0) -> float:
     """As `headroom serve` does it each minute, the newest that has ended or an earlier one; takes how many ms."""
     began = time.perf_counter()
-    server.store.command(COMPUTE_MINUTE, {"window_s": int(time.time() - 64) // 60 * 60 - 60 * minutes_ago})
+    compute_levels(server.store, int(time.time() - 64) // 60 * 60 - 60 * minutes_ago)
     return (time.perf_counter() - began) * 1000
 
 

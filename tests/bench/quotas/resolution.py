@@ -11,8 +11,8 @@ import time
 import tracemalloc
 from collections.abc import Callable
 
-from exporters.precedence import PRECEDENCE, Match
 from quota_metrics.config.entities import Entity, Rules, entity_of
+from quota_metrics.config.precedence import PRECEDENCE, Named
 from quota_metrics.config.resolution import CLIENT_KEYS, Resolver
 
 RULES, PAIRS, SCANNED_PAIRS = 10_000, 100_000, 100
@@ -41,7 +41,7 @@ def scan(rules: Rules, pair: Pair) -> Quotas:
             name is None or name == dict(zip(("user", "client-id"), pair, strict=True))[kind] for kind, name in entity
         ):
             spelled = tuple(
-                Match.ABSENT if kind not in names else Match.DEFAULT if names[kind] is None else Match.EXACT
+                Named.ABSENT if kind not in names else Named.DEFAULT if names[kind] is None else Named.EXACT
                 for kind in ("user", "client-id")
             )
             for key, value in values.items():

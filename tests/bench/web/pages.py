@@ -21,11 +21,10 @@ import httpx
 
 from tests.bench.figure import tell
 from tests.bench.kit.usage_rows import BUSY, CLUSTER, fill
+from tests.bench.performance import PAGE_MS, WHAT_IF_MS
 from tests.kit.clickhouse import running_clickhouse
 from tests.kit.serving import Served
 
-GOAL_MS = 200.0  # at the 95th percentile
-WHAT_IF_GOAL_MS = 2000.0
 ROUNDS = 25
 CACHED_S = 2.1  # equal requests within it share one result
 
@@ -93,7 +92,7 @@ def main(rows: int, series: int) -> None:
         ):
             for name, took_ms in measured(browser).items():
                 p95 = statistics.quantiles(took_ms, n=20)[-1]
-                goal_ms = WHAT_IF_GOAL_MS if "what_if" in name else GOAL_MS
+                goal_ms = WHAT_IF_MS if "what_if" in name else PAGE_MS
                 tell(f"{name}_p95_ms", p95, "ms", p95 / goal_ms, f"goal_{goal_ms:.0f}_ms")
 
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from exporters.clickhouse.store import Store
-from tests.kit.clickhouse import RunningClickHouse
+from tests.kit.clickhouse import QueriedStore, RunningClickHouse
 
 pytestmark = pytest.mark.clickhouse
 
@@ -35,7 +34,7 @@ SOFTWARE: dict[tuple[str, str], tuple[str, str, list[str]]] = {
 }
 
 
-def _found(store: Store, cluster: str, software: list[tuple[str, str]]) -> list[tuple[str, ...]]:
+def _found(store: QueriedStore, cluster: str, software: list[tuple[str, str]]) -> list[tuple[str, ...]]:
     for name, version in software:
         store.query(
             "INSERT INTO headroom.client_instances (cluster, client_instance_id, software_name, software_version,"
@@ -63,7 +62,7 @@ def test_versions_are_compared_numerically(clickhouse: RunningClickHouse) -> Non
         assert all(issue in one for issue, one in zip(issues, reported, strict=True)), (name, version, reported)
 
 
-def _counted(store: Store, cluster: str) -> list[tuple[int, bool]]:
+def _counted(store: QueriedStore, cluster: str) -> list[tuple[int, bool]]:
     seen = {"now64(3), 0": 3, "now64(3), 1": 1, "now64(3) - INTERVAL 20 MINUTE, 0": 1}  # last_seen, terminated
     for times, count in seen.items():
         store.query(

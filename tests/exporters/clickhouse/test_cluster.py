@@ -15,13 +15,15 @@ from clickhouse_connect.driver.exceptions import DatabaseError
 
 from exporters.clickhouse import schema
 from exporters.clickhouse.connection import PASSWORD
-from exporters.clickhouse.store import Store, TransientWriteError, UnsupportedServerError
+from exporters.clickhouse.store import TransientWriteError, UnsupportedServerError
 from exporters.model import QuotaLimit, UsageSample
+from quota_metrics.levels.thresholds import SCHEMA_VALUES
 from telemetry.ingest.arrow_tables import limits_table, usage_table
 from telemetry.ingest.rollups import ROLL_UP, Slice
-from tests.bench.kit.serve import waited
-from tests.exporters.clickhouse.test_store import points
+from tests.kit.clickhouse import QueriedStore, connected
 from tests.kit.clickhouse_cluster import NAME, OTHER_DATABASE, RunningCluster, running_cluster, zookeeper_libs
+from tests.kit.points import points
+from tests.kit.serving import eventually
 
 ACTIVE = "SELECT active_replicas FROM system.replicas WHERE table = 'points_local'"
 
@@ -38,9 +40,9 @@ def cluster(
 
 
 @pytest.fixture(scope="module")
-def store(cluster: RunningCluster) -> Iterator[Store]:
+def store(cluster: RunningCluster) -> Iterator[QueriedStore]:
     opened = cluster.store()
-    opened.migrate()
+    opened.migrate(SCHEMA_VALUES)
     yield opened
     opened.close()
 
@@ -54,18 +56,18 @@ def answers(cluster: RunningCluster, sql: str) -> list[Any]:
 def unsynced_answers(cluster: RunningCluster, sql: str) -> list[Any]:
     found = []
     for node in cluster.nodes:
-        with node.endpoint("reader").connect() as client:
+        with connected(node.endpoint("reader")) as client:
             found.append(client.query(sql).result_rows)
     return found
 
 
-def test_second_migration_changes_nothing(cluster: RunningCluster, store: Store) -> None:
+def test_second_migration_changes_nothing(cluster: RunningCluster, store: QueriedStore) -> None:
     again = cluster.store()
-    again.migrate()
+    again.migrate(SCHEMA_VALUES)
     again.check()
     again.close()
     applied = "SELECT count() FROM headroom.schema_migrations FINAL"
-    assert answers(cluster, applied) == [[(len(schema.migrations()),)]] * 2
+    assert answers(cluster, applied) == [[(len(schema.migrations(SCHEMA_VALUES)),)]] * 2
     engines = "SELECT engine, count() FROM system.tables WHERE database = 'headroom' GROUP BY engine ORDER BY engine"
     first, second = answers(cluster, engines)
     assert first == second
@@ -73,9 +75,9 @@ def test_second_migration_changes_nothing(cluster: RunningCluster, store: Store)
     assert kinds["Distributed"] == sum(count for engine, count in first if engine.startswith("Replicated"))
 
 
-def test_database_of_another_name_holds_all_tables(cluster: RunningCluster, store: Store) -> None:
+def test_database_of_another_name_holds_all_tables(cluster: RunningCluster, store: QueriedStore) -> None:
     other = cluster.store(OTHER_DATABASE)
-    other.migrate()
+    other.migrate(SCHEMA_VALUES)
     other.check()
     other.insert("points", points("other", 30), token="other")
     count = f"SELECT count(), sum(value) FROM {OTHER_DATABASE}.points WHERE cluster = 'other'"
@@ -86,28 +88,28 @@ def test_database_of_another_name_holds_all_tables(cluster: RunningCluster, stor
     assert named == ours
     ours_in_it = f"database = '{OTHER_DATABASE}' AND create_table_query LIKE '%headroom.%'"
     assert answers(cluster, f"SELECT count() FROM system.tables WHERE {ours_in_it}") == [[(0,)]] * 2
-    waited(lambda: other.replicas_agree("points"), 60)
+    eventually(lambda: other.replicas_agree("points"), bool)
     other.close()
     with cluster.nodes[0].admin() as client:  # another test takes a node's disk away
         client.command(f"DROP DATABASE {OTHER_DATABASE} ON CLUSTER {NAME} SYNC")
 
 
-def test_store_without_cluster_name_is_refused(cluster: RunningCluster, store: Store) -> None:
-    alone = Store(cluster.nodes[0].endpoint("writer"))
+def test_store_without_cluster_name_is_refused(cluster: RunningCluster, store: QueriedStore) -> None:
+    alone = QueriedStore(cluster.nodes[0].endpoint("writer"))
     with pytest.raises(UnsupportedServerError, match=r"is that of a cluster: set store\.cluster\.name"):
-        alone.migrate()
+        alone.migrate(SCHEMA_VALUES)
     alone.close()
 
 
-def test_repeated_batch_counts_once_on_any_node(cluster: RunningCluster, store: Store) -> None:
+def test_repeated_batch_counts_once_on_any_node(cluster: RunningCluster, store: QueriedStore) -> None:
     for node in (*cluster.nodes, *cluster.nodes):
-        single = Store(node.endpoint("writer"), options=store._options)
+        single = QueriedStore(node.endpoint("writer"), options=store._options)
         single.insert("points", points("once", 1000), token="once")
         single.close()
     assert answers(cluster, "SELECT count() FROM headroom.points WHERE cluster = 'once'") == [[(1000,)]] * 2
 
 
-def test_inserts_fail_over_to_the_next_node(cluster: RunningCluster, store: Store) -> None:
+def test_inserts_fail_over_to_the_next_node(cluster: RunningCluster, store: QueriedStore) -> None:
     first = cluster.nodes[0]
     writer = cluster.store()
     writer.insert("points", points("away", 10), token="away-1")
@@ -124,13 +126,13 @@ def test_inserts_fail_over_to_the_next_node(cluster: RunningCluster, store: Stor
     assert answers(cluster, sql) == [[("away", 10), ("away-2", 10)]] * 2
 
 
-def test_replicas_agree_once_in_sync(cluster: RunningCluster, store: Store) -> None:
+def test_replicas_agree_once_in_sync(cluster: RunningCluster, store: QueriedStore) -> None:
     store.insert("points", points("agree", 10), token="agree")
     cluster.wait_in_sync()
     assert store.replicas_agree("points")
 
 
-def test_rollups_and_views_are_equal_on_both_nodes(cluster: RunningCluster, store: Store) -> None:
+def test_rollups_and_views_are_equal_on_both_nodes(cluster: RunningCluster, store: QueriedStore) -> None:
     store.insert("points", points("rolled", 100), token="rolled")
     [(ts,)] = store.query("SELECT min(toUnixTimestamp(ts)) FROM headroom.points WHERE cluster = 'rolled'")
     store.command(ROLL_UP, Slice(int(ts) // 3600, 0, 1).parameters())
@@ -144,13 +146,13 @@ def test_rollups_and_views_are_equal_on_both_nodes(cluster: RunningCluster, stor
         assert any(first == second for first, second in tries), view  # a minute may end between the two
 
 
-def test_quorum_insert_waits_for_both_replicas(cluster: RunningCluster, store: Store) -> None:
+def test_quorum_insert_waits_for_both_replicas(cluster: RunningCluster, store: QueriedStore) -> None:
     both = cluster.store(quorum="2")
     both.insert("points", points("quorum", 10), token="quorum")
     assert unsynced_answers(cluster, "SELECT count() FROM headroom.points WHERE cluster = 'quorum'") == [[(10,)]] * 2
     cluster.nodes[1].kill()
     try:
-        waited(lambda: store.query(ACTIVE) == [(1,)])
+        eventually(lambda: store.query(ACTIVE), lambda active: active == [(1,)])
         with pytest.raises(TransientWriteError):
             both.insert("points", points("quorum-2", 10), token="quorum-2")
     finally:
@@ -158,7 +160,7 @@ def test_quorum_insert_waits_for_both_replicas(cluster: RunningCluster, store: S
     both.close()
 
 
-def test_node_with_lost_disk_is_restored_from_its_replica(cluster: RunningCluster, store: Store) -> None:
+def test_node_with_lost_disk_is_restored_from_its_replica(cluster: RunningCluster, store: QueriedStore) -> None:
     """The procedure of docs/clickhouse.md."""
     store.insert("points", points("kept", 100), token="kept")
     cluster.wait_in_sync()
@@ -166,7 +168,7 @@ def test_node_with_lost_disk_is_restored_from_its_replica(cluster: RunningCluste
     lost.kill()
     shutil.rmtree(lost.settings.store)
     lost.settings.store.mkdir()
-    waited(lambda: store.query(ACTIVE) == [(1,)])
+    eventually(lambda: store.query(ACTIVE), lambda active: active == [(1,)])
     with first.admin() as client:
         client.command("SYSTEM DROP DATABASE REPLICA '1|2' FROM DATABASE headroom")
         client.command("SYSTEM DROP REPLICA '2' FROM DATABASE headroom")
@@ -180,15 +182,15 @@ def test_node_with_lost_disk_is_restored_from_its_replica(cluster: RunningCluste
     assert tables == first_tables
 
 
-def test_retention_is_configurable(cluster: RunningCluster, store: Store) -> None:
+def test_retention_is_configurable(cluster: RunningCluster, store: QueriedStore) -> None:
     longer = cluster.store(retention_days={"points": 30, "points_1h": 700})
-    longer.migrate()
+    longer.migrate(SCHEMA_VALUES)
     longer.close()
     sql = "SELECT engine_full LIKE '%toIntervalDay({})%' FROM system.tables WHERE database = 'headroom' AND name = '{}'"
     for table, days in {"points_local": 30, "points_1h_local": 700, "pushes_local": 14}.items():
         assert answers(cluster, sql.format(days, table)) == [[(1,)]] * 2
     with pytest.raises(UnsupportedServerError, match="cannot set the retention of job_runs"):
-        cluster.store(retention_days={"job_runs": 3}).migrate()
+        cluster.store(retention_days={"job_runs": 3}).migrate(SCHEMA_VALUES)
 
 
 @pytest.mark.parametrize(
@@ -207,16 +209,18 @@ def test_retention_is_configurable(cluster: RunningCluster, store: Store) -> Non
         ("writer", "SELECT * FROM file('/etc/passwd', 'TSV', 'a String')"),
     ],
 )
-def test_roles_are_denied_unneeded_statements(cluster: RunningCluster, store: Store, role: str, statement: str) -> None:
+def test_roles_are_denied_unneeded_statements(
+    cluster: RunningCluster, store: QueriedStore, role: str, statement: str
+) -> None:
     with (
-        cluster.nodes[0].endpoint(role).connect() as client,
+        connected(cluster.nodes[0].endpoint(role)) as client,
         pytest.raises(DatabaseError, match=r"ACCESS_DENIED|READONLY"),
     ):
         client.command(statement)
 
 
-def test_jobs_role_writes_results_and_drops_staged_partitions(cluster: RunningCluster, store: Store) -> None:
-    with cluster.nodes[1].endpoint("jobs").connect() as client:
+def test_jobs_role_writes_results_and_drops_staged_partitions(cluster: RunningCluster, store: QueriedStore) -> None:
+    with connected(cluster.nodes[1].endpoint("jobs")) as client:
         client.command("INSERT INTO headroom.job_runs (job, run_id) VALUES ('j', generateUUIDv4())")
         client.command("INSERT INTO headroom.quota_utilization_staging (run, client_id) VALUES ('r', 'c')")
         client.command("ALTER TABLE headroom.quota_utilization_staging_local DROP PARTITION 'r'")
@@ -225,7 +229,7 @@ def test_jobs_role_writes_results_and_drops_staged_partitions(cluster: RunningCl
 
 
 @pytest.mark.spark
-def test_spark_job_results_reach_both_nodes(cluster: RunningCluster, store: Store) -> None:
+def test_spark_job_results_reach_both_nodes(cluster: RunningCluster, store: QueriedStore) -> None:
     end_ms = time.time_ns() // 1_000_000 // 60_000 * 60_000
     rows = [
         UsageSample(

@@ -8,9 +8,11 @@ import pytest
 
 from exporters.clickhouse import schema
 from exporters.clickhouse.cluster import ClusterSchema, quoted
+from quota_metrics.levels.thresholds import SCHEMA_VALUES
 
 TABLE = (
-    "CREATE TABLE IF NOT EXISTS headroom.t\n(\n    `cluster` String,\n    `user` String,\n    `client_id` String\n)\n"
+    "CREATE TABLE IF NOT EXISTS {{database}}.t"
+    "\n(\n    `cluster` String,\n    `user` String,\n    `client_id` String\n)\n"
 )
 OWN = "ENGINE = ReplacingMergeTree(v)\nORDER BY client_id\nSETTINGS non_replicated_deduplication_window = 10000"
 
@@ -21,22 +23,26 @@ def on_cluster(*statements: str) -> tuple[str, ...]:
 
 def test_every_migration_statement_has_a_cluster_rule() -> None:
     layout = ClusterSchema("c")
-    for migration in schema.migrations():
+    for migration in schema.migrations(SCHEMA_VALUES):
         rendered = layout.render(migration.statements)
         assert rendered, migration
         for statement in rendered:
             assert "non_replicated" not in statement
             assert not re.search(r"^ENGINE = (?!Replicated)\w*MergeTree", statement, re.MULTILINE), statement
             if statement.startswith("ALTER TABLE") and "MODIFY QUERY" not in statement:
-                assert re.match(r"ALTER TABLE headroom\.\w+_local\b", statement), statement
+                assert re.match(r"ALTER TABLE \{\{database\}\}\.\w+_local\b", statement), statement
 
 
 def test_every_local_table_has_a_distributed_table() -> None:
     layout, rows, on_top = ClusterSchema("c"), set[str](), set[str]()
-    for statement in (text for migration in schema.migrations() for text in layout.render(migration.statements)):
-        if match := re.match(r"CREATE TABLE IF NOT EXISTS headroom\.(\w+)_local", statement):
+    for statement in (
+        text for migration in schema.migrations(SCHEMA_VALUES) for text in layout.render(migration.statements)
+    ):
+        if match := re.match(r"CREATE TABLE IF NOT EXISTS \{\{database\}\}\.(\w+)_local", statement):
             rows.add(match[1])
-        elif match := re.match(r"CREATE OR REPLACE TABLE headroom\.(\w+) AS headroom\.\1_local", statement):
+        elif match := re.match(
+            r"CREATE OR REPLACE TABLE \{\{database\}\}\.(\w+) AS \{\{database\}\}\.\1_local", statement
+        ):
             on_top.add(match[1])
     assert rows == on_top
     assert {"points", "series", "quota_usage", "job_runs", "points_1h"} <= rows
@@ -44,58 +50,71 @@ def test_every_local_table_has_a_distributed_table() -> None:
 
 def test_table_is_replicated_and_sharded_by_client() -> None:
     below, on_top = on_cluster(TABLE + OWN)
-    assert below.startswith("CREATE TABLE IF NOT EXISTS headroom.t_local\n")
+    assert below.startswith("CREATE TABLE IF NOT EXISTS {{database}}.t_local\n")
     assert "ENGINE = ReplicatedReplacingMergeTree(v)" in below
     assert "replicated_deduplication_window = 10000, replicated_deduplication_window_seconds = 604800" in below
     assert on_top == (
-        "CREATE OR REPLACE TABLE headroom.t AS headroom.t_local"
-        " ENGINE = Distributed('c', headroom, t_local, cityHash64(cluster, user, client_id))"
+        "CREATE OR REPLACE TABLE {{database}}.t AS {{database}}.t_local"
+        " ENGINE = Distributed('c', {{database}}, t_local, cityHash64(cluster, user, client_id))"
     )
 
 
 def test_table_without_client_columns_is_on_the_first_shard() -> None:
-    _, on_top = on_cluster("CREATE TABLE IF NOT EXISTS headroom.t (`v` UInt8)\nENGINE = MergeTree ORDER BY v")
-    assert on_top.endswith("Distributed('c', headroom, t_local, 0)")
+    _, on_top = on_cluster("CREATE TABLE IF NOT EXISTS {{database}}.t (`v` UInt8)\nENGINE = MergeTree ORDER BY v")
+    assert on_top.endswith("Distributed('c', {{database}}, t_local, 0)")
 
 
 def test_materialized_view_reads_and_writes_local_tables() -> None:
-    feed = "CREATE MATERIALIZED VIEW IF NOT EXISTS headroom.f TO headroom.t AS SELECT * FROM headroom.t"
+    create = "CREATE MATERIALIZED VIEW IF NOT EXISTS {{database}}.f "
+    feed = create + "TO {{database}}.t AS SELECT * FROM {{database}}.t"
     assert on_cluster(TABLE + OWN, feed)[-1] == (
-        "CREATE MATERIALIZED VIEW IF NOT EXISTS headroom.f TO headroom.t_local AS SELECT * FROM headroom.t_local"
+        create + "TO {{database}}.t_local AS SELECT * FROM {{database}}.t_local"
     )
 
 
 @pytest.mark.parametrize(
     ("view", "added"),
     [
-        ("SELECT * FROM headroom.t", ""),
-        ("SELECT * FROM headroom.t JOIN headroom.t AS o USING user", "\nSETTINGS distributed_product_mode = 'local'"),
-        ("SELECT * FROM headroom.t JOIN headroom.w USING v", "\nSETTINGS distributed_product_mode = 'global'"),
-        ("SELECT 1 WHERE v IN (SELECT v FROM headroom.t)\nSETTINGS final = 1", ", distributed_product_mode = 'local'"),
+        ("SELECT * FROM {{database}}.t", ""),
+        (
+            "SELECT * FROM {{database}}.t JOIN {{database}}.t AS o USING user",
+            "\nSETTINGS distributed_product_mode = 'local'",
+        ),
+        ("SELECT * FROM {{database}}.t JOIN {{database}}.w USING v", "\nSETTINGS distributed_product_mode = 'global'"),
+        (
+            "SELECT 1 WHERE v IN (SELECT v FROM {{database}}.t)\nSETTINGS final = 1",
+            ", distributed_product_mode = 'local'",
+        ),
     ],
 )
 def test_joins_use_local_or_global_product_mode(view: str, added: str) -> None:
-    windows = "CREATE TABLE IF NOT EXISTS headroom.w (`v` UInt8)\nENGINE = MergeTree ORDER BY v"
-    create = f"CREATE VIEW IF NOT EXISTS headroom.v AS {view}"
+    windows = "CREATE TABLE IF NOT EXISTS {{database}}.w (`v` UInt8)\nENGINE = MergeTree ORDER BY v"
+    create = "CREATE VIEW IF NOT EXISTS {{database}}.v AS " + view
     assert on_cluster(TABLE + OWN, windows, create)[-1] == create + added
 
 
-def test_renamed_table_keeps_its_rows() -> None:
-    assert on_cluster(TABLE + OWN, "RENAME TABLE headroom.t TO headroom.u")[2:] == (
-        "RENAME TABLE headroom.t_local TO headroom.u_local",
-        "CREATE OR REPLACE TABLE headroom.u AS headroom.u_local"
-        " ENGINE = Distributed('c', headroom, u_local, cityHash64(cluster, user, client_id))",
-        "DROP TABLE IF EXISTS headroom.t SYNC",
+def test_added_column_reaches_both_tables() -> None:
+    changed = "ALTER TABLE {{database}}.t ADD COLUMN IF NOT EXISTS `x` UInt8"
+    below, on_top = on_cluster(TABLE + OWN, changed)[2:]
+    assert below == changed.replace(".t ", ".t_local ")
+    assert on_top.startswith("CREATE OR REPLACE TABLE {{database}}.t AS {{database}}.t_local ENGINE = Distributed(")
+
+
+def test_dropped_table_goes_with_the_one_below() -> None:
+    assert on_cluster(TABLE + OWN, "DROP TABLE IF EXISTS {{database}}.t")[2:] == (
+        "DROP TABLE IF EXISTS {{database}}.t SYNC",
+        "DROP TABLE IF EXISTS {{database}}.t_local SYNC",
     )
 
 
 @pytest.mark.parametrize(
     "statement",
     [
-        "TRUNCATE TABLE headroom.points",
-        "CREATE DICTIONARY headroom.d (a String) PRIMARY KEY a",
-        "CREATE TABLE IF NOT EXISTS headroom.m (`a` String) ENGINE = Memory",
-        "CREATE TABLE headroom.t (`a` String)\nENGINE = MergeTree ORDER BY a",
+        "TRUNCATE TABLE {{database}}.points",
+        "RENAME TABLE {{database}}.t TO {{database}}.u",
+        "CREATE DICTIONARY {{database}}.d (a String) PRIMARY KEY a",
+        "CREATE TABLE IF NOT EXISTS {{database}}.m (`a` String) ENGINE = Memory",
+        "CREATE TABLE {{database}}.t (`a` String)\nENGINE = MergeTree ORDER BY a",
     ],
 )
 def test_statement_without_a_rule_is_refused(statement: str) -> None:

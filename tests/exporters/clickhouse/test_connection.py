@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
+import orjson
 import pytest
 
-from exporters.clickhouse.connection import Endpoint, in_database, password_of
+from exporters.clickhouse.client import with_writer
+from exporters.clickhouse.connection import Endpoint, password_of
+from tests.kit.fake_clickhouse import fake_clickhouse, http
 
 
 def test_endpoint_has_default_ports_and_user() -> None:
@@ -44,21 +45,6 @@ def test_url_may_name_another_database() -> None:
         Endpoint.parse_nodes("http://a,http://b/ops")
 
 
-@pytest.mark.parametrize(
-    ("sql", "named"),
-    [
-        ("SELECT a FROM headroom.points", "SELECT a FROM ops.points"),
-        ("INSERT INTO headroom.a SELECT * FROM headroom.b FINAL", "INSERT INTO ops.a SELECT * FROM ops.b FINAL"),
-        ("SELECT ' headroom on broker ', headroom FROM x", "SELECT ' headroom on broker ', headroom FROM x"),
-        ("SELECT 1 FROM clusterAllReplicas('headroom.prod', system.one)", None),
-        ("SELECT 1 FROM my_headroom.points, a.headroom.b", None),
-    ],
-)
-def test_sql_names_the_other_database(sql: str, named: str | None) -> None:
-    assert in_database(sql, "ops") == (named or sql)
-    assert in_database(sql, "headroom") == sql
-
-
 @pytest.mark.parametrize("url", ["http://u:hidden@h", "http://:hidden@h:1/headroom", "ftp://u:hidden@", "http://u:@h"])
 def test_password_in_url_is_refused_and_not_shown(url: str) -> None:
     with pytest.raises(ValueError, match="HEADROOM_CLICKHOUSE_PASSWORD_FILE") as refused:
@@ -78,44 +64,31 @@ def test_password_is_read_from_environment_or_file(tmp_path: Path) -> None:
 
 
 @contextmanager
-def naming(answer: str) -> Iterator[str]:
-    """A server that answers every query with this text; its URL."""
-
-    class Answer(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            self.send_response(200)
-            self.send_header("Content-Length", str(len(answer.encode())))
-            self.end_headers()
-            self.wfile.write(answer.encode())
-
-        def log_message(self, *_: object) -> None:
-            pass
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Answer) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.1:{server.server_port}"
-        server.shutdown()
+def naming(file: Path) -> Iterator[str]:
+    """A server that names this file; its URL."""
+    with fake_clickhouse(http(orjson.dumps({"file": str(file)}) + b"\n")) as fake:
+        yield fake.url
 
 
 def test_local_server_provides_writer_credentials(tmp_path: Path) -> None:
     file = tmp_path / "writer.password"
     file.write_text("0" * 64 + "\n")
-    with naming(f"{file}\n") as url:
-        writer = Endpoint.parse(url).as_writer()
+    with naming(file) as url:
+        writer = with_writer(Endpoint.parse(url))
         assert (writer.user, writer.password) == ("headroom_writer", "0" * 64)
-        assert Endpoint.parse(url.replace("//", "//me@"), "mine").as_writer().password == "mine"
+        assert with_writer(Endpoint.parse(url.replace("//", "//me@"), "mine")).password == "mine"
 
 
 @pytest.mark.parametrize(("name", "content"), [("writer.password", "root:x:0:0"), ("id_rsa", "0" * 64)])
 def test_writer_password_is_read_only_from_a_valid_file(tmp_path: Path, name: str, content: str) -> None:
     (tmp_path / name).write_text(content)
-    with naming(str(tmp_path / name)) as url:
-        assert Endpoint.parse(url).as_writer() == Endpoint.parse(url)
+    with naming(tmp_path / name) as url:
+        assert with_writer(Endpoint.parse(url)) == Endpoint.parse(url)
 
 
 def test_remote_server_is_not_queried_for_a_writer() -> None:
-    assert Endpoint.parse("http://clickhouse.example:1").as_writer() == Endpoint.parse("http://clickhouse.example:1")
+    assert with_writer(Endpoint.parse("http://clickhouse.example:1")) == Endpoint.parse("http://clickhouse.example:1")
 
 
 def test_unreachable_server_has_no_writer() -> None:
-    assert Endpoint.parse("http://127.0.0.1:1").as_writer() == Endpoint.parse("http://127.0.0.1:1")
+    assert with_writer(Endpoint.parse("http://127.0.0.1:1")) == Endpoint.parse("http://127.0.0.1:1")

@@ -8,16 +8,18 @@ from typing import Any
 
 import pytest
 
+from exporters.clickhouse import client
 from exporters.clickhouse.connection import Endpoint
+from exporters.clickhouse.errors import StoreTooOldError, refuse_old
 from exporters.clickhouse.store import (
     PermanentWriteError,
     Store,
     TransientWriteError,
     UnsupportedServerError,
-    _refuse_old,
 )
-from tests.exporters.clickhouse.test_store import points
-from tests.kit.clickhouse import RunningClickHouse
+from quota_metrics.levels.thresholds import SCHEMA_VALUES
+from tests.kit.clickhouse import QueriedStore, RunningClickHouse
+from tests.kit.points import points
 
 NOBODY = Endpoint("http", "127.0.0.1", 1)
 
@@ -36,7 +38,7 @@ def settings(clickhouse: RunningClickHouse) -> Iterator[Any]:
         clickhouse.store.query(f"ALTER TABLE headroom.points RESET SETTING {name}")
 
 
-def stored(store: Store, cluster: str) -> int:
+def stored(store: QueriedStore, cluster: str) -> int:
     return int(store.query("SELECT count() FROM headroom.points WHERE cluster = {c:String}", {"c": cluster})[0][0])
 
 
@@ -119,43 +121,35 @@ def test_all_written_tables_use_fsync(clickhouse: RunningClickHouse) -> None:
     assert written <= {name for (name,) in rows}
 
 
-class Answering(Store):
+def answering(monkeypatch: pytest.MonkeyPatch, rows: str, version: str = "26.1.1.1") -> Store:
     """A store whose server reports `rows` as written_rows for every insert."""
-
-    def __init__(self, rows: str) -> None:
-        super().__init__(NOBODY)
-        self._rows = rows
-
-    def _connected(self) -> Any:
-        summary = {"written_rows": self._rows}
-        return SimpleNamespace(raw_insert=lambda *_: SimpleNamespace(summary=summary))
+    inserted = SimpleNamespace(summary={"written_rows": rows})
+    answer = SimpleNamespace(raw_insert=lambda *_: inserted, server_version=version, close=lambda: None)
+    monkeypatch.setattr(client, "_connected", lambda *_: answer)
+    return Store(NOBODY)
 
 
-def test_unconfirmed_rows_raise_transient_error() -> None:
-    Answering("3").insert("points", points("c", 3), token="t")
-    Answering("6").insert("points", points("c", 3), token="t")  # with those of a view of the operator
-    with pytest.raises(TransientWriteError, match="confirmed 2 of them"):
-        Answering("2").insert("points", points("c", 3), token="t")
+def test_unconfirmed_rows_raise_transient_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    answering(monkeypatch, "3").insert("points", points("c", 3), token="t")
+    answering(monkeypatch, "6").insert("points", points("c", 3), token="t")  # with those of a view of the operator
+    with pytest.raises(TransientWriteError, match="confirmed 2 of"):
+        answering(monkeypatch, "2").insert("points", points("c", 3), token="t")
 
 
 @pytest.mark.parametrize("version", ["24.8.14.39", "25.7.1.1", "23.3", "1.1.54390"])
 def test_server_before_25_8_is_refused(version: str) -> None:
-    with pytest.raises(UnsupportedServerError, match=rf"^ClickHouse {version} is too old: .* 25\.8 or newer$"):
-        _refuse_old(version)
+    with pytest.raises(StoreTooOldError, match=rf"^ClickHouse {version} is too old: .* 25\.8 or newer$"):
+        refuse_old(version)
 
 
 @pytest.mark.parametrize("version", ["25.8.2.1", "25.10.1.1", "26.1.1.1"])
 def test_newer_servers_are_accepted(version: str) -> None:
-    _refuse_old(version)
+    refuse_old(version)
 
 
-def test_every_call_to_an_old_server_is_refused() -> None:
-    class Old(Store):
-        def _connected(self) -> Any:
-            _refuse_old("24.3")
-
-    store = Old(NOBODY)
-    with pytest.raises(UnsupportedServerError):
-        store.migrate()
-    with pytest.raises(UnsupportedServerError):
+def test_every_call_to_an_old_server_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    store = answering(monkeypatch, "1", "24.3")
+    with pytest.raises(UnsupportedServerError, match=r"^ClickHouse 24\.3 is too old"):
+        store.migrate(SCHEMA_VALUES)
+    with pytest.raises(UnsupportedServerError, match=r"^ClickHouse 24\.3 is too old"):
         store.insert("points", points("c", 1), token="t")

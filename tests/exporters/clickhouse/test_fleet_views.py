@@ -9,8 +9,8 @@ import pytest
 
 from exporters.model import QuotaLimit
 from telemetry.ingest.arrow_tables import limits_table
-from tests.exporters.clickhouse.test_live_views import PRODUCER, now_ms, sample, write
 from tests.kit.clickhouse import RunningClickHouse
+from tests.kit.levels import PRODUCER, now_ms, sample, write
 
 pytestmark = pytest.mark.clickhouse
 

@@ -7,10 +7,9 @@ from typing import Any
 
 import pytest
 
-from exporters.clickhouse.store import Store
 from exporters.model import UsageSample
 from telemetry.ingest.arrow_tables import usage_table
-from tests.kit.clickhouse import RunningClickHouse
+from tests.kit.clickhouse import QueriedStore, RunningClickHouse
 
 pytestmark = pytest.mark.clickhouse
 
@@ -21,7 +20,7 @@ def row(source: str, ts_ms: int, client_id: str, rate: float, **more: Any) -> Us
     return UsageSample("share", PRODUCER, ts_ms, "alice", client_id, "", 1, 0, rate, 0.0, 0, source)._replace(**more)
 
 
-def shares(store: Store) -> dict[tuple[str, str], tuple[float, float, float, int]]:
+def shares(store: QueriedStore) -> dict[tuple[str, str], tuple[float, float, float, int]]:
     found = store.query(
         "SELECT user, client_id, round(share, 4), gateway_rate, broker_rate, samples FROM headroom.gateway_share"
         " WHERE cluster = 'share'"

@@ -1,145 +1,33 @@
-"""headroom_by_minute against the definitions of DECISIONS 19 in Python, over random rows; and the views of now."""
+"""The views of minutes and of now, over hand-made rows; tests/spark_jobs/jobs/test_agreement.py draws them."""
 
 from __future__ import annotations
 
 import math
-import random
-import time
-from collections import defaultdict
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 
-from exporters.clickhouse.minutes import COMPUTE_MINUTE
-from exporters.clickhouse.store import Store
-from exporters.levels import level_of, worst_broker_order
-from exporters.model import UsageSample
-from telemetry.ingest.arrow_tables import usage_table
-from tests.kit.clickhouse import RunningClickHouse
+from tests.kit.clickhouse import QueriedStore, RunningClickHouse
+from tests.kit.levels import compute_levels, now_ms, sample, write
 
 pytestmark = pytest.mark.clickhouse
 
-PRODUCER = "producer_byte_rate"
 MINUTE_MS = 60_000
-
-
-def write(store: Store, samples: list[UsageSample], token: str) -> None:
-    store.insert("quota_usage", usage_table(samples, now_ms()), token=token)
-
-
-def now_ms() -> int:
-    return time.time_ns() // 1_000_000
 
 
 def past_minute(ago: int) -> int:
     return now_ms() // MINUTE_MS * MINUTE_MS - ago * MINUTE_MS
 
 
-def sample(cluster: str, ts_ms: int, rate: float, **more: Any) -> UsageSample:
-    base = UsageSample(cluster, PRODUCER, ts_ms, "alice", "app", "", 1, 0, rate, 0.0, 0, "gateway")
-    known: dict[str, Any] = {"gateway_id": "gw", "interval_ms": 1000, "limit": 1000.0, "limit_known": True}
-    return base._replace(**{**known, "matched_entity": "user=alice", **more})
-
-
-def verdicts(store: Store, cluster: str, from_ms: int) -> dict[tuple[str, str], dict[str, Any]]:
+def verdicts(store: QueriedStore, cluster: str, from_ms: int) -> dict[tuple[str, str], dict[str, Any]]:
+    """Computes the minute and returns its rows of headroom_by_minute."""
+    compute_levels(store, from_ms // 1000)
     names = ("user", "client_id", "broker_id", "level", "utilization", "utilization_p95", "muted_ms", "window_s")
     rows = store.query(
         f"SELECT {', '.join(names)} FROM headroom.headroom_by_minute"
         f" WHERE window_start = toDateTime({from_ms // 1000}, 'UTC') AND cluster = '{cluster}'"
     )
     return {(row[0], row[1]): dict(zip(names, row, strict=True)) for row in rows}
-
-
-class Truth(NamedTuple):
-    broker_id: int
-    level: str
-    utilization: float | None
-    utilization_p95: float | None
-    muted_ms: float
-
-
-def truth(samples: list[UsageSample], from_ms: int) -> dict[tuple[str, str], Truth]:
-    """DECISIONS 19, straight from the text, for rows of one second each."""
-    seconds: dict[Any, list[float]] = defaultdict(lambda: [0.0] * 60)
-    muted: dict[Any, list[int]] = defaultdict(lambda: [0] * 60)
-    buckets: dict[Any, Any] = {}
-    for one in sorted(samples, key=lambda row: row.ts_ms):
-        client = (one.user, one.client_id, one.broker_id)
-        second = (one.ts_ms - from_ms) // 1000
-        if 0 <= second < 60:
-            shared = (one.bucket_user, one.bucket_client_id) if one.limit is not None else client[:2]
-            buckets[client] = (shared, one.broker_id, one.limit, one.limit_known)
-            seconds[client][second] += one.rate
-            muted[client][second] = max(muted[client][second], one.muted_ms)
-    found: dict[tuple[str, str], tuple[Any, Truth]] = {}
-    for client, bucket in buckets.items():
-        rates = [
-            sum(values) for values in zip(*(seconds[who] for who in buckets if buckets[who] == bucket), strict=True)
-        ]
-        limit = bucket[2]
-        mean, p95 = sum(rates) / 60, sorted(rates)[min(59, math.floor(0.95 * 60))]
-        most = None if limit is None else max(mean, p95) / limit
-        muted_ms = sum(muted[client])
-        order = worst_broker_order(most, muted_ms, MINUTE_MS, client[2])
-        level = level_of(most, muted_ms, MINUTE_MS, limit_known=bucket[3]).name.lower()
-        share, share_p95 = (None, None) if limit is None else (mean / limit, p95 / limit)
-        verdict = Truth(client[2], level, share, share_p95, muted_ms)
-        if client[:2] not in found or order > found[client[:2]][0]:
-            found[client[:2]] = (order, verdict)
-    return {name: verdict for name, (_, verdict) in found.items()}
-
-
-def random_samples(draw: random.Random, cluster: str, from_ms: int) -> list[UsageSample]:
-    rows = []
-    for user in ("alice", "bob"):
-        shared = draw.random() < 0.5
-        limit = draw.choice([None, 500.0, 1000.0])
-        for client_id in ("a", "b"):
-            for broker_id in (1, 2):
-                level = draw.uniform(0, 700)
-                throttled = draw.random() < 0.4
-                for second in range(-30, 60):
-                    if draw.random() < 0.7:
-                        throttle = draw.randrange(1500) if throttled and draw.random() < 0.05 else 0
-                        more = {
-                            "user": user, "client_id": client_id, "broker_id": broker_id, "limit": limit,
-                            "throttle_ms": float(throttle), "bucket_user": user,
-                            "bucket_client_id": "" if shared else client_id,
-                        }  # fmt: skip
-                        rows += [
-                            sample(
-                                cluster,
-                                from_ms + second * 1000,
-                                level * draw.uniform(0.8, 1.2),
-                                gateway_id=name,
-                                muted_ms=draw.randrange(1 + min(throttle, 1000)),
-                                **more,
-                            )
-                            for name in ("gw-1", "gw-2")[: draw.randint(1, 2)]
-                        ]
-    return rows
-
-
-def test_levels_of_random_rows_match_the_definition(clickhouse: RunningClickHouse) -> None:
-    draw = random.Random(20)
-    from_ms = past_minute(5)
-    levels = set()
-    for number in range(12):
-        cluster = f"random-{number}"
-        rows = random_samples(draw, cluster, from_ms)
-        write(clickhouse.store, rows, cluster)
-        write(clickhouse.store, rows[:50], f"{cluster}-again")  # duplicate rows count once
-        expected = truth(rows, from_ms)
-        found = verdicts(clickhouse.store, cluster, from_ms)
-        assert found.keys() == expected.keys()
-        for name, right in expected.items():
-            got = found[name]
-            assert (got["broker_id"], got["level"]) == (right.broker_id, right.level), (name, got, right)
-            assert got["muted_ms"] == right.muted_ms
-            for column, value in (("utilization", right.utilization), ("utilization_p95", right.utilization_p95)):
-                assert got[column] == (None if value is None else pytest.approx(value)), (name, column)
-            levels.add(right.level)
-    assert levels >= {"throttled", "ok", "critical"}
 
 
 def test_samples_without_interval_count_for_the_sampled_seconds(clickhouse: RunningClickHouse) -> None:
@@ -167,15 +55,6 @@ def test_rows_of_ten_seconds_cover_ten_seconds(clickhouse: RunningClickHouse) ->
     write(clickhouse.store, rows, "coarse")
     found = verdicts(clickhouse.store, "coarse", from_ms)["alice", "app"]
     assert (found["level"], found["utilization"], found["utilization_p95"]) == ("watch", 0.7, 0.7)
-
-
-def test_open_window_is_divided_by_elapsed_seconds(clickhouse: RunningClickHouse) -> None:
-    from_ms = past_minute(0)
-    seconds = max(1, (now_ms() - from_ms) // 1000)
-    write(clickhouse.store, [sample("part", from_ms + second * 1000, 900.0) for second in range(seconds)], "part")
-    found = verdicts(clickhouse.store, "part", from_ms)["alice", "app"]
-    assert found["utilization"] == pytest.approx(0.9 * seconds / found["window_s"])
-    assert seconds <= found["window_s"] <= 60
 
 
 def test_invalid_rates_are_ignored_and_unknown_limits_are_reported(clickhouse: RunningClickHouse) -> None:
@@ -223,7 +102,7 @@ _NOW = {
 }
 
 
-def write_and_read_now(store: Store, cluster: str, end_ms: int) -> dict[str, list[Any]]:
+def write_and_read_now(store: QueriedStore, cluster: str, end_ms: int) -> dict[str, list[Any]]:
     """Three minutes of two clients, the computation of the newest whole minute, and the views of now."""
     seconds = [end_ms - 1000 * ago for ago in range(180)]
     write(store, [sample(cluster, ts_ms, 850.0) for ts_ms in seconds], cluster)
@@ -233,7 +112,7 @@ def write_and_read_now(store: Store, cluster: str, end_ms: int) -> dict[str, lis
         for muted_ms in (500 if ts_ms % 10_000 == 0 else 0,)
     ]
     write(store, slow, f"{cluster}-slow")
-    store.command(COMPUTE_MINUTE, {"window_s": end_ms // MINUTE_MS * 60 - 60})
+    compute_levels(store, end_ms // MINUTE_MS * 60 - 60)
     return {
         view: sorted(store.query(f"SELECT {columns} FROM headroom.{view} WHERE cluster = '{cluster}'"))
         for view, columns in _NOW.items()
@@ -264,7 +143,7 @@ def test_late_rows_replace_the_levels_of_the_whole_minute(clickhouse: RunningCli
         early = [sample(cluster, start_ms + 1000 * second, 300.0) for second in range(60)]
         for rows in (early, [row._replace(gateway_id="late", rate=600.0) for row in early]):
             write(clickhouse.store, rows, f"{cluster}-{rows[0].gateway_id}")
-            clickhouse.store.command(COMPUTE_MINUTE, {"window_s": start_ms // 1000})
+            compute_levels(clickhouse.store, start_ms // 1000)
             asked = f"SELECT level FROM headroom.headroom_now WHERE cluster = '{cluster}'"
             levels.append([str(level) for (level,) in clickhouse.store.query(asked)])
     assert levels[-2:] == [["ok"], ["warn"]]

@@ -2,12 +2,14 @@ from __future__ import annotations
 
 import re
 import time
+from pathlib import Path
 
 import pytest
 
 from exporters.clickhouse import schema
-from exporters.clickhouse.store import Store
-from tests.kit.clickhouse import RunningClickHouse
+from exporters.clickhouse.template import filled
+from quota_metrics.levels.thresholds import SCHEMA_VALUES
+from tests.kit.clickhouse import QueriedStore, RunningClickHouse
 
 IDENTITY = ["cluster", "principal", "client_id", "client_instance_id"]
 
@@ -56,24 +58,54 @@ PROMISED = {
     ],
 }  # fmt: skip
 
-# Of the statements at 37ecc2d: a database that has them is upgraded by the files after them.
-RELEASED = {
-    1: "7910d50bf74e253d601b43a3b81f588bb5eda1f5c48b36ae60793602e032c5d5",
-    2: "9b09b5395f90055f9da3f8ddec9aeac8a124de859eef44fbe6a5e055f3f3aa01",
-    3: "16012f553ab96eaf0065e60c84e383e5f0b91b1479fe9b956208c6339523eb04",
-    4: "2f86198435c4a443a24bd99d630f804a2759bca8645d21baf5d2f735a6b48a2f",
-    5: "890a9f0d398857aa75ac7135171f9ac9def9089c6594b3f8d31318e157864654",
-    6: "db360ae6251616f9a361d394974ade3a88032300c7c2e95eb987d12613a94a08",
-}
-
 DEDUPLICATED = ["points", "series", *(table for table in PROMISED if table != "client_metrics")]
 
 
-def test_migrations_are_ordered_with_unique_names() -> None:
-    found = schema.migrations()
-    versions = [migration.version for migration in found]
-    assert versions == sorted(set(versions))
-    assert len({migration.name for migration in found}) == len(found)
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    """A schema of two files, and two migrations that change it."""
+    files = {
+        "schema/1_first.sql": "-- why\nCREATE TABLE IF NOT EXISTS {{database}}.a (v Float64 DEFAULT {{most}});\n",
+        "schema/2_second.sql": "CREATE VIEW IF NOT EXISTS {{database}}.b AS SELECT * FROM {{database}}.a;\n",
+        "migrations/0003_more.sql": "ALTER TABLE {{database}}.a ADD COLUMN IF NOT EXISTS y UInt8;\n",
+        "migrations/0002_less.sql": "ALTER TABLE {{database}}.a ADD COLUMN IF NOT EXISTS x UInt8;\n",
+    }
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    return tmp_path
+
+
+def test_schema_is_the_first_migration_and_others_follow_by_number(directory: Path) -> None:
+    found = schema.migrations({"most": 0.5}, directory)
+    assert [(migration.version, migration.name) for migration in found] == [(1, "schema"), (2, "less"), (3, "more")]
+    assert found[0].statements == (
+        "CREATE TABLE IF NOT EXISTS {{database}}.a (v Float64 DEFAULT 0.5)",
+        "CREATE VIEW IF NOT EXISTS {{database}}.b AS SELECT * FROM {{database}}.a",
+    )
+
+
+def test_product_has_the_schema_alone() -> None:
+    assert [migration.version for migration in schema.migrations(SCHEMA_VALUES)] == [1]
+
+
+def test_value_that_nobody_gave_is_an_error(directory: Path) -> None:
+    with pytest.raises(KeyError, match="most"):
+        schema.migrations({}, directory)
+
+
+@pytest.mark.parametrize(
+    ("name", "fault"),
+    [
+        ("0002_again.sql", "duplicate number"),
+        ("0001_schema.sql", "duplicate number"),
+        ("more.sql", r"its name is not NNNN_name\.sql"),
+    ],
+)
+def test_file_that_has_no_place_is_an_error(directory: Path, name: str, fault: str) -> None:
+    (directory / "migrations" / name).write_text("SELECT 1;\n")
+    with pytest.raises(ValueError, match=fault):
+        schema.migrations({"most": 1}, directory)
 
 
 def test_expiring_tables_are_those_with_a_ttl() -> None:
@@ -82,21 +114,27 @@ def test_expiring_tables_are_those_with_a_ttl() -> None:
     assert not {"quota_limits", "job_runs", "schema_migrations"} & set(expiring)
 
 
-def test_applied_migrations_are_not_pending() -> None:
-    every = schema.migrations()
-    assert schema.pending({}) == every
-    assert schema.pending({1: ""}) == every[1:]
-    assert schema.pending({migration.version: migration.checksum for migration in every}) == []
+def test_applied_migrations_are_not_pending(directory: Path) -> None:
+    every = schema.migrations({"most": 1}, directory)
+    assert schema.pending(every, {}) == every
+    assert schema.pending(every, {1: every[0].checksum}) == every[1:]
+    assert schema.pending(every, {migration.version: migration.checksum for migration in every}) == []
 
 
-def test_migration_with_changed_statements_is_named() -> None:
-    with pytest.raises(schema.ChangedMigrationError, match=r"another release: 0002_clients, 0003_quotas had other"):
-        schema.pending({1: "", 2: "0" * 64, 3: "1" * 64})
+def test_comment_may_change_after_it_was_applied(directory: Path) -> None:
+    before = schema.migrations({"most": 1}, directory)[0]
+    file = directory / "schema" / "1_first.sql"
+    file.write_text(file.read_text().replace("-- why", "-- because"))
+    assert schema.migrations({"most": 1}, directory)[0] == before
 
 
-def test_released_migrations_are_unchanged() -> None:
-    released = {migration.version: migration.checksum for migration in schema.migrations() if migration.version <= 6}
-    assert released == RELEASED
+def test_migration_with_other_statements_or_values_is_named(directory: Path) -> None:
+    applied = {migration.version: migration.checksum for migration in schema.migrations({"most": 1}, directory)}
+    (directory / "migrations" / "0003_more.sql").write_text("SELECT 2;\n")
+    with pytest.raises(schema.ChangedMigrationError, match=r"another release: 0003_more had other"):
+        schema.pending(schema.migrations({"most": 1}, directory), applied)
+    with pytest.raises(schema.ChangedMigrationError, match=r"another release: 0001_schema, 0003_more had other"):
+        schema.pending(schema.migrations({"most": 2}, directory), applied)
 
 
 def test_statements_end_at_a_line_ending_semicolon() -> None:
@@ -105,26 +143,25 @@ def test_statements_end_at_a_line_ending_semicolon() -> None:
 
 
 def test_every_statement_is_idempotent() -> None:
-    for migration in schema.migrations():
+    for migration in schema.migrations(SCHEMA_VALUES):
         for statement in migration.statements:
-            if "headroom.series_by_metric" not in statement:  # the series test below runs these in all orders
-                assert re.search(r"IF (NOT )?EXISTS", statement) or statement.startswith("ALTER"), statement
+            assert re.search(r"IF (NOT )?EXISTS", statement) or statement.startswith("ALTER"), statement
 
 
-def _apply_everything_again(store: Store) -> int:
-    store.migrate()
-    for migration in schema.migrations():
+def _apply_everything_again(store: QueriedStore) -> int:
+    store.migrate(SCHEMA_VALUES)
+    for migration in schema.migrations(SCHEMA_VALUES):
         for statement in migration.statements:
-            store.query(statement)
+            store.query(filled(statement, {"database": "headroom"}))
     return int(store.query("SELECT count() FROM headroom.schema_migrations FINAL")[0][0])
 
 
 @pytest.mark.clickhouse
 def test_schema_can_be_applied_twice(clickhouse: RunningClickHouse) -> None:
-    assert _apply_everything_again(clickhouse.store) == len(schema.migrations())
+    assert _apply_everything_again(clickhouse.store) == len(schema.migrations(SCHEMA_VALUES))
 
 
-def _columns(store: Store) -> dict[str, list[str]]:
+def _columns(store: QueriedStore) -> dict[str, list[str]]:
     rows = store.query("SELECT table, groupArray(name) FROM system.columns WHERE database = 'headroom' GROUP BY table")
     return {str(table): list(names) for table, names in rows}
 
@@ -136,7 +173,7 @@ def test_promised_columns_exist(clickhouse: RunningClickHouse) -> None:
         assert set(promised) <= set(found[table]), table
 
 
-def _without_deduplication(store: Store) -> list[str]:
+def _without_deduplication(store: QueriedStore) -> list[str]:
     rows = store.query(
         "SELECT name FROM system.tables WHERE database = 'headroom' AND engine LIKE '%MergeTree'"
         " AND create_table_query NOT LIKE '%non_replicated_deduplication_window = 10000%'"
@@ -152,7 +189,7 @@ def test_every_written_table_deduplicates_by_token(clickhouse: RunningClickHouse
     assert set(DEDUPLICATED) <= set(_columns(clickhouse.store))
 
 
-def _granules_of_an_hour(store: Store) -> tuple[int, int]:
+def _granules_of_an_hour(store: QueriedStore) -> tuple[int, int]:
     """(read, all) granules of a query for ten minutes out of eight hours of one metric."""
     store.query("CREATE TABLE headroom.pruned AS headroom.points")
     day_s = int(time.time()) // 86_400 * 86_400  # the same in both statements, at midnight too
@@ -175,17 +212,3 @@ def test_time_range_prunes_granules_by_hour(clickhouse: RunningClickHouse) -> No
     read, total = _granules_of_an_hour(clickhouse.store)
     assert total > 40
     assert read <= total // 6
-
-
-@pytest.mark.clickhouse
-def test_series_rebuild_resumes_after_a_crash_at_any_statement(clickhouse: RunningClickHouse) -> None:
-    (migration,) = [found for found in schema.migrations() if found.version == 19]
-    store = clickhouse.store
-    store.query("INSERT INTO headroom.series (series_id, cluster, metric, last_seen) SELECT 7, 'crash', 'm', now()")
-    rebuild = [place for place, text in enumerate(migration.statements) if "series_by_metric" in text]
-    for crash_after in rebuild:
-        for statement in migration.statements[: crash_after + 1]:
-            store.query(statement)
-        for statement in migration.statements:
-            store.query(statement)
-        assert store.query("SELECT count() FROM headroom.series FINAL WHERE cluster = 'crash'") == [(1,)]

@@ -8,30 +8,32 @@ from pathlib import Path
 import pytest
 
 from exporters.clickhouse import schema
+from exporters.clickhouse.client import ClickHouse
 from exporters.clickhouse.connection import WRITER, Endpoint
 from exporters.clickhouse.managed.configuration import ServerSettings
-from exporters.clickhouse.managed.server import ManagedServer
 from exporters.clickhouse.schema_lock import schema_lock
-from exporters.clickhouse.store import Store
-from tests.kit.clickhouse import RunningClickHouse
+from quota_metrics.levels.thresholds import SCHEMA_VALUES
+from tests.kit.clickhouse import LaunchedServer, QueriedStore, RunningClickHouse, connected
 
 pytestmark = pytest.mark.clickhouse
 
 
 def test_concurrent_processes_migrate_a_new_server_once(tmp_path: Path) -> None:
-    server = ManagedServer(ServerSettings(tmp_path))
+    server = LaunchedServer(ServerSettings(tmp_path))
     try:
         server.launch()
         server.wait_ready()
         endpoint = Endpoint("http", server.host, server.http_port, WRITER, server.password)
-        stores = [Store(endpoint) for _ in range(3)]
+        stores = [QueriedStore(endpoint) for _ in range(3)]
         with ThreadPoolExecutor(3) as pool:
-            for done in [pool.submit(store.migrate) for store in stores]:
+            for done in [pool.submit(store.migrate, SCHEMA_VALUES) for store in stores]:
                 done.result()
         applied = stores[0].query(
             "SELECT version, count() FROM headroom.schema_migrations GROUP BY version ORDER BY version"
         )
-        assert [tuple(row) for row in applied] == [(migration.version, 1) for migration in schema.migrations()]
+        assert [tuple(row) for row in applied] == [
+            (migration.version, 1) for migration in schema.migrations(SCHEMA_VALUES)
+        ]
         assert stores[0].query("SELECT count() FROM system.tables WHERE name = 'schema_lock'") == [(0,)]
         for store in stores:
             store.close()
@@ -40,8 +42,10 @@ def test_concurrent_processes_migrate_a_new_server_once(tmp_path: Path) -> None:
 
 
 def test_abandoned_lock_is_taken_over(clickhouse: RunningClickHouse) -> None:
-    with clickhouse.writer.connect() as dead, clickhouse.writer.connect() as alive:
+    alive = ClickHouse((clickhouse.writer,))
+    held = "SELECT count() AS found FROM system.tables WHERE name = 'schema_lock'"
+    with connected(clickhouse.writer) as dead:
         dead.command("CREATE TABLE headroom.schema_lock (`holder` String) ENGINE = Memory")
-        with schema_lock(alive, abandoned_s=1.0):
-            assert alive.query("SELECT count() FROM system.tables WHERE name = 'schema_lock'").result_rows == [(1,)]
-        assert alive.query("SELECT count() FROM system.tables WHERE name = 'schema_lock'").result_rows == [(0,)]
+        with schema_lock(alive, "headroom", abandoned_s=1.0):
+            assert alive.rows(held) == [{"found": 1}]
+        assert alive.rows(held) == [{"found": 0}]

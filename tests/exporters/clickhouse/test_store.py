@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import threading
-import uuid
 from pathlib import Path
 from typing import Any
 
@@ -9,31 +8,10 @@ import pyarrow as pa
 import pytest
 
 from exporters.clickhouse.connection import Endpoint
-from exporters.clickhouse.store import PermanentWriteError, QueryError, Store, TransientWriteError
-from tests.kit.clickhouse import RunningClickHouse, running_clickhouse
-
-NOW_MS = 4_102_444_800_000  # the year 2100: the tables delete rows older than two weeks
-TIME = pa.timestamp("ms", "UTC")
-INSTANCE = uuid.UUID("00010203-0405-0607-0809-0a0b0c0d0e0f")
-
-
-def points(cluster: str, count: int, **replaced: Any) -> pa.Table:
-    """`count` points, one millisecond apart, of one series."""
-    columns: dict[str, Any] = {
-        "cluster": pa.array([cluster] * count).dictionary_encode(),
-        "metric": pa.array(["m"] * count).dictionary_encode(),
-        "ts": pa.array(range(NOW_MS, NOW_MS + count), TIME),
-        "principal": ["ANONYMOUS"] * count,
-        "client_id": ["app"] * count,
-        "client_instance_id": pa.array([INSTANCE.bytes] * count, pa.binary(16)).dictionary_encode(),
-        "series_id": pa.array([2**64 - 1] * count, pa.uint64()),
-        "value": [float(n) for n in range(count)],
-        "int_value": pa.array([None] * count, pa.int64()),
-        "flags": pa.array([0] * count, pa.uint8()),
-        "interval_ms": pa.array([5000] * count, pa.uint32()),
-        "received_at": pa.array([NOW_MS] * count, TIME),
-    }
-    return pa.table({**columns, **replaced})
+from exporters.clickhouse.store import PermanentWriteError, QueryError, TransientWriteError
+from quota_metrics.levels.thresholds import SCHEMA_VALUES
+from tests.kit.clickhouse import QueriedStore, RunningClickHouse, running_clickhouse
+from tests.kit.points import INSTANCE, NOW_MS, TIME, points
 
 
 def series(cluster: str, address: str, last_seen_ms: int) -> pa.Table:
@@ -53,7 +31,7 @@ def series(cluster: str, address: str, last_seen_ms: int) -> pa.Table:
     )
 
 
-def _insert_and_count(store: Store, cluster: str, tokens: list[str]) -> int:
+def _insert_and_count(store: QueriedStore, cluster: str, tokens: list[str]) -> int:
     for token in tokens:
         store.insert("points", points(cluster, 10), token=token)
     found = store.query("SELECT count() FROM headroom.points WHERE cluster = {c:String}", {"c": cluster})
@@ -72,7 +50,7 @@ def test_check_writes_and_reads_a_row(clickhouse: RunningClickHouse) -> None:
     assert clickhouse.store.query("SELECT count() > 0 FROM headroom.write_checks") == [(True,)]
 
 
-def _point_with_its_series(store: Store) -> list[Any]:
+def _point_with_its_series(store: QueriedStore) -> list[Any]:
     store.insert("points", points("view", 1), token="view")
     store.insert("series", series("view", "10.0.0.1", NOW_MS), token="view")
     store.insert("series", series("view", "10.0.0.2", NOW_MS + 1), token="view-again")
@@ -92,7 +70,7 @@ def test_view_joins_a_point_with_its_newest_series_row(clickhouse: RunningClickH
     ]
 
 
-def _instances(store: Store) -> list[Any]:
+def _instances(store: QueriedStore) -> list[Any]:
     for token, seen_ms, terminated in (("1", NOW_MS, 0), ("2", NOW_MS + 5, 1), ("2", NOW_MS + 5, 1)):
         rows: dict[str, Any] = {
             "cluster": ["added-up"],
@@ -118,7 +96,7 @@ def test_client_instance_rows_are_aggregated(clickhouse: RunningClickHouse) -> N
     assert _instances(clickhouse.store) == [(NOW_MS, NOW_MS + 5, 1, 2, 20)]
 
 
-def _failures(store: Store) -> dict[str, str]:
+def _failures(store: QueriedStore) -> dict[str, str]:
     wrong = {
         "no such column": ("points", points("bad", 1).append_column("colour", pa.array(["red"]))),
         "wrong type": ("points", points("bad", 1, ts=pa.array(["soon"]))),
@@ -145,7 +123,7 @@ def test_permanent_and_transient_failures_are_distinguished(clickhouse: RunningC
     assert _insert_and_count(clickhouse.store, "bad", []) == 0
 
 
-def _in_utc(store: Store) -> Any:
+def _in_utc(store: QueriedStore) -> Any:
     return store.query("SELECT timezone(), toUnixTimestamp(toDateTime('2026-01-01 00:00:00'))")
 
 
@@ -166,7 +144,7 @@ def _write_until_killed(running: RunningClickHouse, first: int) -> int:
     return number
 
 
-def _counts_after_replay(store: Store, last_begun: int) -> dict[str, int]:
+def _counts_after_replay(store: QueriedStore, last_begun: int) -> dict[str, int]:
     number = f"batch-{last_begun}"
     store.insert("points", points(number, 5000), token=number)  # it was not confirmed
     rows = store.query("SELECT cluster, count() FROM headroom.points WHERE cluster LIKE 'batch-%' GROUP BY cluster")
@@ -190,11 +168,11 @@ def test_sigkill_loses_no_rows_and_replay_duplicates_none(tmp_path: Path) -> Non
 
 
 def test_unreachable_server_raises_transient_error() -> None:
-    store = Store(Endpoint.parse("http://127.0.0.1:1/headroom"))
+    store = QueriedStore(Endpoint.parse("http://127.0.0.1:1/headroom"))
     with pytest.raises(TransientWriteError, match="cannot write 1 rows to headroom"):
         store.insert("points", points("away", 1), token="t")
     with pytest.raises(TransientWriteError):
-        store.migrate()
+        store.migrate(SCHEMA_VALUES)
     with pytest.raises(QueryError):
-        store.query("SELECT 1")
+        store.rows("SELECT 1 AS one")
     store.close()

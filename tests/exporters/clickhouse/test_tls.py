@@ -8,17 +8,18 @@ from typing import NamedTuple
 
 import pytest
 
-from exporters.clickhouse.connection import ANY_DATABASE, WRITER, Endpoint, Tls
+from exporters.clickhouse.client import ClickHouse
+from exporters.clickhouse.connection import ANY_DATABASE, WRITER, Endpoint, TlsFiles
 from exporters.clickhouse.managed.configuration import ServerSettings
 from exporters.clickhouse.managed.document import write_document
-from exporters.clickhouse.managed.server import ManagedServer
 from exporters.clickhouse.options import Compression, StoreOptions
-from exporters.clickhouse.reader import read_rows
 from exporters.clickhouse.store import QueryError, Store, TransientWriteError
 from headroom.cli.sql import run_sql
 from headroom.demo.kit.processes import free_ports
-from tests.exporters.clickhouse.test_store import points
+from quota_metrics.levels.thresholds import SCHEMA_VALUES
 from tests.kit.certificates import CertificateAuthority
+from tests.kit.clickhouse import LaunchedServer, QueriedStore, connected
+from tests.kit.points import points
 
 pytestmark = pytest.mark.clickhouse
 
@@ -28,7 +29,7 @@ class Secured(NamedTuple):
     port: int
     password: str  # of headroom_writer
 
-    def endpoint(self, tls: Tls) -> Endpoint:
+    def endpoint(self, tls: TlsFiles) -> Endpoint:
         return Endpoint("https", "127.0.0.1", self.port, WRITER, self.password, tls)
 
 
@@ -51,13 +52,13 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
     owner = {"password": "pass", "profile": "base", "quota": "default", "networks": {"ip": "::/0"}}
     owned = {"grants": {"query": ["GRANT ALL ON ops.*", "GRANT SELECT ON *.*"]}}
     write_document(directory / "clickhouse" / "users.d" / "owner.xml", {"users": {"owner": {**owner, **owned}}})
-    running = ManagedServer(ServerSettings(directory / "clickhouse"))
+    running = LaunchedServer(ServerSettings(directory / "clickhouse"))
     try:
         running.launch()
         running.wait_ready()
         secured = Secured(authority, port, running.password)
-        store = Store(secured.endpoint(Tls(ca=str(authority.ca))))
-        store.migrate()
+        store = QueriedStore(secured.endpoint(TlsFiles(ca=str(authority.ca))))
+        store.migrate(SCHEMA_VALUES)
         store.close()
         yield secured
     finally:
@@ -66,7 +67,9 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
 
 @pytest.mark.parametrize("compression", ["none", "lz4", "zstd"])
 def test_inserts_over_tls_with_each_compression(server: Secured, compression: Compression) -> None:
-    store = Store(server.endpoint(Tls(ca=str(server.authority.ca))), options=StoreOptions(compression=compression))
+    store = QueriedStore(
+        server.endpoint(TlsFiles(ca=str(server.authority.ca))), options=StoreOptions(compression=compression)
+    )
     store.insert("points", points(f"tls-{compression}", 1000), token=compression)
     where = f"cluster = 'tls-{compression}'"
     found = store.query(f"SELECT count(), sum(value) FROM headroom.points WHERE {where}")
@@ -75,20 +78,19 @@ def test_inserts_over_tls_with_each_compression(server: Secured, compression: Co
 
 
 def test_server_certificate_of_unknown_authority_is_refused(server: Secured, tmp_path: Path) -> None:
-    for tls in (Tls(), Tls(ca=str(CertificateAuthority(tmp_path).ca))):
-        store = Store(server.endpoint(tls))
+    for tls in (TlsFiles(), TlsFiles(ca=str(CertificateAuthority(tmp_path).ca))):
+        store = QueriedStore(server.endpoint(tls))
         with pytest.raises(TransientWriteError, match=r"CERTIFICATE_VERIFY_FAILED|certificate verify failed"):
             store.insert("points", points("never", 1), token="never")
         with pytest.raises(ConnectionError):
-            read_rows(server.endpoint(tls), "SELECT 1 AS one")
+            ClickHouse((server.endpoint(tls),)).rows("SELECT 1 AS one")
 
 
 def test_user_authenticates_by_certificate(server: Secured, capfd: pytest.CaptureFixture[str]) -> None:
     certificate, key = (str(file) for file in server.authority.issue("robot"))
-    tls = Tls(str(server.authority.ca), certificate, key)
+    tls = TlsFiles(str(server.authority.ca), certificate, key)
     robot = Endpoint("https", "127.0.0.1", server.port, "robot", "", tls)
-    assert Store(robot).query("SELECT currentUser()") == [("robot",)]
-    assert read_rows(robot, "SELECT currentUser() AS user") == [{"user": "robot"}]
+    assert Store(robot).rows("SELECT currentUser() AS user") == [{"user": "robot"}]
     files = {"CA": tls.ca, "CERTIFICATE": certificate, "KEY": key}
     variables = {f"HEADROOM_CLICKHOUSE_TLS__{name}": file for name, file in files.items()}
     assert run_sql("SELECT currentUser()", f"https://robot@127.0.0.1:{server.port}", "TSV", variables) == 0
@@ -97,18 +99,20 @@ def test_user_authenticates_by_certificate(server: Secured, capfd: pytest.Captur
 
 def test_certificate_of_another_user_is_refused(server: Secured) -> None:
     certificate, key = (str(file) for file in server.authority.issue("somebody"))
-    somebody = Endpoint("https", "127.0.0.1", server.port, "robot", "", Tls(str(server.authority.ca), certificate, key))
-    with pytest.raises(QueryError, match=r"Authentication failed|AUTHENTICATION_FAILED|REQUIRED_PASSWORD"):
-        Store(somebody).query("SELECT 1")
+    somebody = Endpoint(
+        "https", "127.0.0.1", server.port, "robot", "", TlsFiles(str(server.authority.ca), certificate, key)
+    )
+    with pytest.raises(QueryError, match=r"refuses user 'robot': wrong password"):
+        Store(somebody).rows("SELECT 1 AS one")
 
 
 def test_database_of_another_name(server: Secured, capfd: pytest.CaptureFixture[str]) -> None:
     url = f"https://owner@127.0.0.1:{server.port}/ops"
     ca = str(server.authority.ca)
-    endpoint = Endpoint.parse(url, "pass", Tls(ca=ca))
-    store = Store(endpoint, options=StoreOptions(retention_days={"points": 3}))
-    store.migrate()
-    store.migrate()
+    endpoint = Endpoint.parse(url, "pass", TlsFiles(ca=ca))
+    store = QueriedStore(endpoint, options=StoreOptions(retention_days={"points": 3}))
+    store.migrate(SCHEMA_VALUES)
+    store.migrate(SCHEMA_VALUES)
     store.check()
     store.insert("points", points("ops", 10), token="ops")
     assert store.holds("points", points("ops", 10))
@@ -117,9 +121,10 @@ def test_database_of_another_name(server: Secured, capfd: pytest.CaptureFixture[
     [(ttl,)] = store.query("SELECT engine_full FROM system.tables WHERE database = 'ops' AND name = 'points'")
     assert "toIntervalDay(3)" in ttl
     store.close()
-    asked = "SELECT count() AS found FROM headroom.points WHERE cluster = 'ops'"  # as all SQL of this repository
-    assert read_rows(endpoint, asked) == [{"found": 10}]
-    assert read_rows(Endpoint.parse(f"{url[:-4]}/headroom", "pass", Tls(ca=ca)), asked) == [{"found": 0}]
+    asked = "SELECT count() AS found FROM points WHERE cluster = 'ops'"  # as all SQL of this repository
+    assert ClickHouse((endpoint,)).rows(asked) == [{"found": 10}]
+    beside = Endpoint.parse(f"{url[:-4]}/headroom", "pass", TlsFiles(ca=ca))
+    assert ClickHouse((beside,)).rows(asked) == [{"found": 0}]
     variables = {"HEADROOM_CLICKHOUSE_TLS__CA": ca, "HEADROOM_CLICKHOUSE_PASSWORD": "pass"}
     assert run_sql("SELECT count() FROM points WHERE cluster = 'ops'", url, "TSV", variables) == 0
     assert capfd.readouterr().out == "10\n"
@@ -127,16 +132,16 @@ def test_database_of_another_name(server: Secured, capfd: pytest.CaptureFixture[
 
 def test_dropped_database_is_restored_from_a_backup(server: Secured, tmp_path: Path) -> None:
     """The command of docs/install.md. Rows that the backup has and that are inserted again count once with FINAL."""
-    endpoint = server.endpoint(Tls(ca=str(server.authority.ca)))
-    store = Store(endpoint)
+    endpoint = server.endpoint(TlsFiles(ca=str(server.authority.ca)))
+    store = QueriedStore(endpoint)
     store.insert("points", points("backup", 1000), token="backup")
     archive = f"File('{tmp_path.name}')"
-    with endpoint.connect() as client:
+    with connected(endpoint) as client:
         client.command(f"BACKUP DATABASE headroom TO {archive}")
         client.command("DROP DATABASE headroom SYNC")
-    with endpoint.connect(database=ANY_DATABASE) as client:
+    with connected(endpoint, database=ANY_DATABASE) as client:
         client.command(f"RESTORE DATABASE headroom FROM {archive}")
-    store.migrate()
+    store.migrate(SCHEMA_VALUES)
     store.insert("points", points("backup", 1000), token="after")
     found = store.query("SELECT count(), sum(value) FROM headroom.points FINAL WHERE cluster = 'backup'")
     assert [tuple(row) for row in found] == [(1000, 499_500.0)]

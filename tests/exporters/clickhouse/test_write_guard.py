@@ -16,7 +16,7 @@ from clickhouse_connect.driver.exceptions import ClickHouseError
 from exporters.clickhouse.connection import WRITER, Endpoint
 from exporters.clickhouse.managed.configuration import ServerSettings
 from exporters.clickhouse.managed.executable import write_guard
-from exporters.clickhouse.managed.server import ManagedServer
+from tests.kit.clickhouse import LaunchedServer, connected
 
 _PARTS, _ROWS = 20, 100
 
@@ -55,7 +55,7 @@ def test_other_failed_writes_are_reported_as_usual(program: str) -> None:
 
 @pytest.mark.clickhouse
 def test_merge_on_a_full_disk_loses_no_row(tmp_path: Path) -> None:
-    server = ManagedServer(ServerSettings(tmp_path))
+    server = LaunchedServer(ServerSettings(tmp_path))
     if server.ignores_failed_writes:
         pytest.fail("make setup compiles the guard")
     try:
@@ -73,7 +73,7 @@ def test_merge_on_a_full_disk_loses_no_row(tmp_path: Path) -> None:
             with pytest.raises(ClickHouseError):
                 client.command("OPTIMIZE TABLE headroom.t FINAL")
         assert server.process.wait(60) == os.EX_IOERR
-        assert "the disk is full" in server.last_error()
+        assert "the disk is full" in server.last_error(os.EX_IOERR)
         _start(server)
         with _writer(server) as client:
             client.command("OPTIMIZE TABLE headroom.t FINAL")
@@ -85,11 +85,11 @@ def test_merge_on_a_full_disk_loses_no_row(tmp_path: Path) -> None:
         server.stop()
 
 
-def _start(server: ManagedServer) -> None:
+def _start(server: LaunchedServer) -> None:
     server.launch()
     server.wait_ready()
 
 
-def _writer(server: ManagedServer) -> Client:
+def _writer(server: LaunchedServer) -> Client:
     endpoint = replace(Endpoint.parse(server.url), user=WRITER, password=server.password)
-    return endpoint.connect(database="system")
+    return connected(endpoint, database="system")

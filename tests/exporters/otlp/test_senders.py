@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 
-from exporters.otlp.grpc_sender import GrpcSender, GrpcTls
+from exporters.otlp.grpc_sender import ForwardTls, GrpcSender
 from exporters.otlp.http_sender import HttpSender
-from exporters.otlp.outcome import MAX_RETRY_AFTER_S, PermanentSendError, RetryableSendError, Sender
+from exporters.otlp.outcome import MAX_RETRY_AFTER_S, OtlpSender, PermanentSendError, RetryableSendError
 from headroom.demo.kit.processes import free_ports
 from tests.kit.certificates import CertificateAuthority
 from tests.kit.otlp_endpoints import ENDPOINTS, Received, Refusal, ServerTls
@@ -40,7 +40,7 @@ REFUSALS = [
 
 def sender_to(
     protocol: str, address: str, *, compression: str = "none", headers: dict[str, str] | None = None
-) -> Sender:
+) -> OtlpSender:
     if protocol == "grpc":
         return GrpcSender(address, tls=None, headers=headers or {}, gzip=compression == "gzip", timeout_s=20)
     url = f"http://{address}/v1/metrics"
@@ -100,10 +100,10 @@ def test_unreachable_endpoint_raises_retryable_error(protocol: str) -> None:
     assert received.values() == [7]
 
 
-def tls_sender_to(protocol: str, address: str, ca: Path, client: tuple[Path, Path] | None) -> Sender:
+def tls_sender_to(protocol: str, address: str, ca: Path, client: tuple[Path, Path] | None) -> OtlpSender:
     if protocol == "grpc":
         certificate, key = (path.read_bytes() for path in client) if client else (None, None)
-        tls = GrpcTls(ca.read_bytes(), certificate, key)
+        tls = ForwardTls(ca.read_bytes(), certificate, key)
         return GrpcSender(address, tls=tls, headers={}, gzip=True, timeout_s=20)
     files = {"ca_certs": str(ca)}
     if client:

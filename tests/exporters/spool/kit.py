@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from exporters.model import RecordKind
 from exporters.spool.reader import SpoolReader
-from exporters.spool.segment_format import Record
+from exporters.spool.records import Record
 from exporters.spool.writer import SpoolWriter
 
 MIB = 1 << 20

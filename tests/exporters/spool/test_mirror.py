@@ -7,7 +7,7 @@ from pathlib import Path
 from exporters.model import RecordKind
 from exporters.spool.mirror import Mirror, MirrorReader
 from exporters.spool.reader import SpoolReader
-from exporters.spool.segment_format import Record
+from exporters.spool.records import Record
 from tests.exporters.spool.kit import MIB, drain, segments, write, writer
 
 

@@ -12,8 +12,7 @@ from exporters.model import Connection, QuotaLimit, RecordKind, UsageSample
 from exporters.spool import reader as spool_reader
 from exporters.spool.positions import NewerFormat, PositionFiles, State, Totals, file_bytes, read_state
 from exporters.spool.reader import SpoolReader
-from exporters.spool.records import decode_instance, decode_limits, decode_usage, encode_limits, encode_usage
-from exporters.spool.segment_format import FRAME
+from exporters.spool.records import FRAME, decode_instance, decode_limits, decode_usage, encode_limits, encode_usage
 from tests.exporters.spool.kit import MIB, drain, largest_file, read_all, segments, write, writer
 
 
@@ -110,7 +109,7 @@ def test_two_corrupt_position_files_restart_reading(tmp_path: Path) -> None:
     write(tmp_path, [(RecordKind.PUSH, b"record")])
     for number in (0, 1):
         (tmp_path / f"positions.{number}").write_bytes(b"garbage" * 9)
-    (tmp_path / "foreign.spool").write_bytes(b"?")
+    (tmp_path / "foreign.txt").write_bytes(b"?")
     assert read_all(tmp_path) == [(RecordKind.PUSH, b"record")]
 
 
@@ -148,13 +147,25 @@ def test_newer_format_is_refused_and_kept(tmp_path: Path) -> None:
     [segment] = segments(tmp_path)
     newer = segment.rename(segment.with_name(segment.name.replace("-v1", "-v2")))
     write(tmp_path, [(RecordKind.PUSH, b"now")])
-    assert read_all(tmp_path) == [(RecordKind.PUSH, b"now")]
+    for _ in range(2):  # and not the second time: another reader has the directory
+        with pytest.raises(NewerFormat, match=f"{newer.name} is no segment of format 1"):
+            SpoolReader(tmp_path)
     assert newer.exists()
+    newer.rename(tmp_path / "moved-away")
+    assert read_all(tmp_path) == [(RecordKind.PUSH, b"now")]
     (tmp_path / "positions.0").write_bytes(file_bytes(2, 99, b"{}"))
     with pytest.raises(NewerFormat):
         SpoolReader(tmp_path)
     with pytest.raises(NewerFormat):  # and not: another reader has the directory
         SpoolReader(tmp_path)
+
+
+def test_segment_of_another_version_that_appears_later_stops_the_reader(tmp_path: Path) -> None:
+    reader = SpoolReader(tmp_path)
+    (tmp_path / "notes.spool").touch()
+    with pytest.raises(NewerFormat, match=r"notes\.spool"):
+        reader.next_batch(1, 1)
+    reader.close()
 
 
 def test_records_of_other_versions_are_decoded() -> None:

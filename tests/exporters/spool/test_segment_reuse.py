@@ -13,9 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from exporters.model import RecordKind
-from exporters.spool.reader import SpoolReader
-from exporters.spool.segment_format import CRC_OF_KIND, FRAME, read_name
-from exporters.spool.segment_reader import FollowedSegment
+from exporters.spool.reader import FollowedSegment, SpoolReader
+from exporters.spool.records import CRC_OF_KIND, FRAME, read_name
 from exporters.spool.writer import SpoolWriter
 
 SEGMENT_BYTES = 1000

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from exporters.model import RecordKind
 from exporters.spool import reader as spool_reader
 from exporters.spool.reader import SpoolReader
-from exporters.spool.segment_format import FRAME, Record, read_name, scan, segment_name
+from exporters.spool.records import FRAME, Record, read_name, scan, segment_name
 from tests.exporters.spool.kit import MIB, RECORDS, drain, read_all, segments, write, writer
 
 

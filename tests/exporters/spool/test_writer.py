@@ -184,3 +184,21 @@ def test_deleted_segment_is_noticed_and_replaced(tmp_path: Path) -> None:
     spool.close()
     assert read_all(tmp_path) == [(RecordKind.PUSH, b"kept")] * 2
     assert spool.records == 3
+
+
+@pytest.mark.parametrize(("flooding", "other"), [("pushes.1", "quotas"), ("quotas", "pushes")])
+def test_neither_pushes_nor_usage_can_push_the_other_out(tmp_path: Path, flooding: str, other: str) -> None:
+    flood = writer(tmp_path, flooding, max_bytes=10_000)
+    quiet = writer(tmp_path, other, max_bytes=10_000)
+    with pytest.raises(SpoolFull):
+        while True:
+            flood.append(RecordKind.PUSH, bytes(1_000))
+            flood.flush()
+    quiet.reserve(8_000, 1)
+    quiet.append(RecordKind.USAGE, bytes(8_000))
+    quiet.flush()
+    beside = writer(tmp_path, "quotas" if flooding == "quotas" else "pushes", max_bytes=10_000)
+    with pytest.raises(SpoolFull):
+        beside.append(RecordKind.PUSH, bytes(1_000))
+    for one in (flood, quiet, beside):
+        one.close()

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from headroom.cli import gateway
 from headroom.cli.gateway import app
 from headroom.demo.kit.admin import Admin
-from headroom.demo.kit.broker import Cluster
+from headroom.demo.kit.broker import LocalCluster
 from headroom.demo.kit.jvm import Jvm
 from headroom.demo.kit.processes import LOOPBACK, free_ports
 from telemetry.gateway.security.listener_security import ListenerSecurity
@@ -48,7 +48,7 @@ def test_invalid_address_exits_with_2(arguments: tuple[str, ...]) -> None:
 
 
 @pytest.mark.kafka
-def test_check_reports_cluster_clock_and_port(kafka: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_check_reports_cluster_clock_and_port(kafka: LocalCluster, monkeypatch: pytest.MonkeyPatch) -> None:
     code, said = run("--upstream", kafka.bootstrap)
     assert code == 0
     assert "FAIL" not in said
@@ -68,7 +68,7 @@ def test_check_reports_cluster_clock_and_port(kafka: Cluster, monkeypatch: pytes
 
 
 @pytest.mark.kafka
-def test_advertised_names_are_resolved(kafka: Cluster) -> None:
+def test_advertised_names_are_resolved(kafka: LocalCluster) -> None:
     listen = ("--upstream", kafka.bootstrap, "--listen", f"{LOOPBACK}:{free_ports(1)[0]}")
     code, said = run(*listen, "--advertised-host", "localhost", "--broker-names", "broker-{id}.invalid:443")
     assert code == 1

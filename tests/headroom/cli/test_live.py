@@ -9,6 +9,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 import pytest
 from typer.testing import CliRunner
 
+from headroom.cli.live import status_faults
 from headroom.cli.main import app
 
 
@@ -74,3 +75,11 @@ def test_error_responses_set_exit_code_and_message(
 def test_closed_port_exits_with_3() -> None:
     done = CliRunner().invoke(app, ["status", "--http", "127.0.0.1:1"])
     assert (done.exit_code, done.stderr) == (3, "headroom: cannot reach 127.0.0.1:1: Connection refused\n")
+
+
+def test_status_names_who_was_not_metered() -> None:
+    left_out = {"payer": "mallory\x1b[2J", "exchanges": 7, "last_ms": 0}
+    status = {"ready": True, "reason": "", "degraded": [], "left_out": [left_out], "metrics": []}
+    [fault] = status_faults(status)
+    assert fault.startswith("not metered: 7 exchanges of mallory")
+    assert "\x1b" not in fault

@@ -70,7 +70,7 @@ def test_unknown_command_is_a_usage_error(monkeypatch: pytest.MonkeyPatch, capsy
 
 def test_sql_may_start_with_a_comment(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     assert in_process(monkeypatch, "sql", "-- all\nSELECT 1", "--url", "http://127.0.0.1:1") == 1
-    assert capsys.readouterr().err == "headroom: cannot reach 127.0.0.1:1: Connection refused\n"
+    assert capsys.readouterr().err == "headroom: cannot reach http://127.0.0.1:1: Connection refused\n"
     assert in_process(monkeypatch, "sql", "SELECT 1", "--ulr", "http://127.0.0.1:1") == 2
 
 

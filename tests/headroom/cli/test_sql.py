@@ -1,65 +1,57 @@
 from __future__ import annotations
 
-import contextlib
 import socket
-import threading
-from collections.abc import Iterator
+import sys
 
 import pytest
 
 from headroom.cli.sql import run_sql
 from tests.kit.clickhouse import RunningClickHouse
-
-
-@contextlib.contextmanager
-def server(response: bytes) -> Iterator[tuple[str, list[bytes]]]:
-    """Takes one request and answers with these bytes, then closes. The URL, and the request when it was answered."""
-    requests: list[bytes] = []
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-
-        def serve() -> None:
-            connection, _ = listener.accept()
-            with connection:
-                request = b""
-                while not request.endswith(b"SELECT 1"):  # head and body arrive separately
-                    request += connection.recv(65536)
-                requests.append(request)
-                connection.sendall(response)
-
-        thread = threading.Thread(target=serve)
-        thread.start()
-        yield f"http://127.0.0.1:{listener.getsockname()[1]}", requests
-        thread.join()
-
-
-def http(body: bytes, status: str = "200 OK") -> bytes:
-    return f"HTTP/1.1 {status}\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body
+from tests.kit.fake_clickhouse import fake_clickhouse, http
 
 
 def test_result_bytes_are_written_unchanged(capfdbinary: pytest.CaptureFixture[bytes]) -> None:
     body = bytes(range(256)) * 1000
-    with server(http(body)) as (url, requests):
-        assert run_sql("SELECT 1", url, "Parquet", {}) == 0
+    with fake_clickhouse(http(body)) as fake:
+        assert run_sql("SELECT 1", fake.url, "Parquet", {}) == 0
     assert capfdbinary.readouterr() == (body, b"")
-    head = requests[0].decode()
-    assert "default_format=Parquet" in head
+    head = fake.requests[0].decode()
+    assert "X-ClickHouse-Format: Parquet" in head
     assert "database=headroom" in head
     assert head.endswith("SELECT 1")
 
 
 def test_output_to_a_pipe_is_tsv(capfdbinary: pytest.CaptureFixture[bytes]) -> None:
-    with server(http(b"1\n")) as (url, requests):
-        assert run_sql("SELECT 1", url, None, {}) == 0
-    assert b"default_format=TabSeparated" in requests[0]
+    with fake_clickhouse(http(b"1\n")) as fake:
+        assert run_sql("SELECT 1", fake.url, None, {}) == 0
+    assert b"X-ClickHouse-Format: TabSeparated\r\n" in fake.requests[0]
     assert capfdbinary.readouterr().out == b"1\n"
 
 
+def test_terminal_gets_no_control_characters(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    shown = "a\tb\n\x1b]0;owned\x07 \N{RIGHT-TO-LEFT OVERRIDE}gpj.exe\r \x9b2J \xad \u2028 \u00fc\n"
+    with fake_clickhouse(http(shown.encode() + b"\xff\xc3")) as fake:
+        assert run_sql("SELECT 1", fake.url, None, {}) == 0
+    assert b"X-ClickHouse-Format: PrettyCompact\r\n" in fake.requests[0]
+    visible = r"\x1b]0;owned\x07 \u202egpj.exe\r \x9b2J \xad \u2028" + " \u00fc"
+    assert capsys.readouterr().out.split("\n") == ["a\tb", visible, "\ufffd\ufffd"]
+
+
+def test_terminal_gets_no_control_characters_of_an_error(capsys: pytest.CaptureFixture[str]) -> None:
+    refusal = "Code: 36. DB::Exception: 'a\x1b[31m\N{RIGHT-TO-LEFT OVERRIDE}'. (BAD_ARGUMENTS)"
+    with fake_clickhouse(http(refusal.encode(), "400 Bad Request")) as fake:
+        assert run_sql("SELECT 1", fake.url, None, {}) == 1
+    assert capsys.readouterr().err == "headroom: Code: 36. DB::Exception: 'a\\x1b[31m\\u202e'. (BAD_ARGUMENTS)\n"
+
+
 def test_user_comes_from_url_and_password_from_environment() -> None:
-    with server(http(b"")) as (url, requests):
-        assert (
-            run_sql("SELECT 1", url.replace("//", "//us%40er@"), None, {"HEADROOM_CLICKHOUSE_PASSWORD": "secret"}) == 0
-        )
-    assert b"Authorization: Basic dXNAZXI6c2VjcmV0" in requests[0]  # us@er:secret
+    with fake_clickhouse(http(b"")) as fake:
+        url = fake.url.replace("//", "//us%40er@")
+        assert run_sql("SELECT 1", url, None, {"HEADROOM_CLICKHOUSE_PASSWORD": "secret"}) == 0
+    assert b"Authorization: Basic dXNAZXI6c2VjcmV0" in fake.requests[0]  # us@er:secret
 
 
 @pytest.mark.parametrize(
@@ -69,19 +61,19 @@ def test_user_comes_from_url_and_password_from_environment() -> None:
             http(b"Code: 60. DB::Exception: Unknown table 'x'.\n  In scope y. (UNKNOWN_TABLE)\n", "404 Not Found"),
             "headroom: Code: 60. DB::Exception: Unknown table 'x'. In scope y. (UNKNOWN_TABLE)\n",
         ),
-        (http(b"", "503 Service Unavailable"), "headroom: 127.0.0.1:PORT answered 503\n"),
-        (b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nabc", "headroom: 127.0.0.1:PORT broke off"),
-        (b"\x00\x00 not HTTP\r\n\r\n", "headroom: 127.0.0.1:PORT broke off"),
-        (b"", "headroom: "),
+        (http(b"", "503 Service Unavailable"), "headroom: URL: "),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\nX-ClickHouse-Format: TSV\r\n\r\nabc", "headroom: URL: "),
+        (b"\x00\x00 not HTTP\r\n\r\n", "headroom: URL: "),
+        (b"", "headroom: URL: "),
     ],
 )
 def test_server_failure_is_a_one_line_error(
     response: bytes, line: str, capfdbinary: pytest.CaptureFixture[bytes]
 ) -> None:
-    with server(response) as (url, _):
-        assert run_sql("SELECT 1", url, None, {}) == 1
+    with fake_clickhouse(response) as fake:
+        assert run_sql("SELECT 1", fake.url, None, {}) == 1
     error = capfdbinary.readouterr().err.decode()
-    assert error.startswith(line.replace("PORT", url.rpartition(":")[2]))
+    assert error.startswith(line.replace("URL", fake.url))
     assert error.count("\n") == 1
 
 
@@ -89,7 +81,7 @@ def test_unreachable_server_exits_with_1(capfdbinary: pytest.CaptureFixture[byte
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
     assert run_sql("SELECT 1", f"http://127.0.0.1:{port}", None, {}) == 1
-    expected = f"headroom: cannot reach 127.0.0.1:{port}: Connection refused\n"
+    expected = f"headroom: cannot reach http://127.0.0.1:{port}: Connection refused\n"
     assert capfdbinary.readouterr() == (b"", expected.encode())
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from exporters.clickhouse.connection import Tls
+from exporters.clickhouse.connection import TlsFiles
 from exporters.clickhouse.options import StoreOptions
 from headroom.config.settings import ConfigError
 from headroom.config.sources import load
@@ -33,7 +33,7 @@ def test_cluster_nodes_and_store_options_are_parsed(monkeypatch: pytest.MonkeyPa
 def test_single_server_needs_no_settings() -> None:
     config = load(None, {})
     assert config.clickhouse_endpoints == ()
-    assert config.clickhouse_tls.files == Tls()
+    assert config.clickhouse_tls.files == TlsFiles()
     assert config.store.options == StoreOptions()
     assert config.store.options.client_settings() == {}
 

@@ -15,15 +15,16 @@ import pytest
 from exporters.clickhouse.connection import Endpoint
 from exporters.clickhouse.managed.configuration import ServerSettings
 from exporters.clickhouse.managed.executable import NoServerError, find_program
-from exporters.clickhouse.managed.server import ManagedServer, ServerError
+from exporters.clickhouse.managed.server import ServerError
 from headroom.demo.kit.processes import LOOPBACK, free_ports
+from tests.kit.clickhouse import LaunchedServer, connected
 from tests.kit.serving import PATIENCE_S, Served, eventually
 
 LAUNCHER = "exporters.clickhouse.managed.launcher"
 
 
 def sql(served: Served, query: str) -> list[tuple[object, ...]]:
-    with Endpoint.parse(f"http://{served.sql}").connect() as client:
+    with connected(Endpoint.parse(f"http://{served.sql}")) as client:
         return [tuple(row) for row in client.query(query).result_rows]
 
 
@@ -81,21 +82,21 @@ def _assert_low_priority(server: psutil.Process) -> None:
 @pytest.mark.clickhouse
 def test_second_server_on_same_directory_or_port_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("exporters.clickhouse.managed.server._PREDECESSOR_S", 0.2)
-    first = ManagedServer(ServerSettings(tmp_path / "one"))
+    first = LaunchedServer(ServerSettings(tmp_path / "one"))
     try:
         first.launch()
         first.wait_ready()
         with pytest.raises(ServerError, match="another ClickHouse server uses"):
-            ManagedServer(ServerSettings(tmp_path / "one"))
+            LaunchedServer(ServerSettings(tmp_path / "one"))
         with pytest.raises(OSError, match="Address already in use"):
-            ManagedServer(ServerSettings(tmp_path / "two", http_port=first.http_port))
+            LaunchedServer(ServerSettings(tmp_path / "two", http_port=first.http_port))
     finally:
         first.stop()
 
 
 @pytest.mark.clickhouse
 def test_failed_server_start_reports_the_cause(tmp_path: Path) -> None:
-    server = ManagedServer(ServerSettings(tmp_path))
+    server = LaunchedServer(ServerSettings(tmp_path))
     (tmp_path / "server.xml").write_text("<clickhouse><path>")
     server.launch()
     with pytest.raises(ServerError, match=r"ended with \d+: .*Exception"):

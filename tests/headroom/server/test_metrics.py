@@ -7,6 +7,7 @@ import re
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable
+from pathlib import Path
 
 import httpx
 import pytest
@@ -18,10 +19,11 @@ from prometheus_client.registry import Collector
 
 from exporters import self_metrics as catalogue
 from exporters.self_metrics import CATALOGUE, SelfMetric, Values
+from headroom.server.health import Health
 from headroom.server.http import web_app
 from headroom.server.metrics import SelfMetrics, receiver_readings
 from telemetry.receiver.receiver import ReceiverCounts, TelemetryReceiver
-from telemetry.rules.client_metrics import ClientMetrics
+from telemetry.subscriptions.client_metrics import ClientMetrics
 from telemetry.wire.errors import ErrorCode
 
 KIP_714 = {
@@ -115,7 +117,7 @@ def test_readings_are_taken_in_the_event_loop_thread() -> None:
         return {catalogue.CONNECTIONS: 3}
 
     async def scrape() -> str:
-        transport = httpx.ASGITransport(web_app(SelfMetrics(reading), lambda: None))
+        transport = httpx.ASGITransport(web_app(SelfMetrics(reading), Health(Path(), 1, lambda: None, dict)))
         async with httpx.AsyncClient(transport=transport, base_url="http://headroom") as client:
             return (await client.get("/metrics")).text
 

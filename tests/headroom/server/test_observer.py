@@ -11,10 +11,11 @@ from typing import Any
 
 import pytest
 
+from headroom.cli.live import ask
 from headroom.config.settings import ConfigError
 from headroom.config.sources import load
 from headroom.demo.kit.admin import Admin
-from headroom.demo.kit.broker import Cluster
+from headroom.demo.kit.broker import LocalCluster
 from tests.kit.otlp_receivers import EXPORTERS, send_metrics
 from tests.kit.serving import Served, eventually, rows
 
@@ -59,7 +60,7 @@ def jmx_agent() -> Iterator[str]:
 @pytest.mark.java
 @pytest.mark.clickhouse
 def test_observer_stores_quotas_usage_and_telemetry(
-    tmp_path: Path, kafka: Cluster, kafka_admin: Admin, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, kafka: LocalCluster, kafka_admin: Admin, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kafka_admin.alter_quota({"user": "observed"}, {"producer_byte_rate": 640_000.0})
     with jmx_agent() as url:
@@ -79,4 +80,6 @@ def test_observer_stores_quotas_usage_and_telemetry(
             pushes = "SELECT client_id, points FROM headroom.pushes WHERE cluster = 'seen'"
             assert eventually(lambda: rows(served.sql, pushes), bool) == [("app", 3)]
             assert served.ready()[0] == 200
+            (shown, *_) = eventually(lambda: ask(served.http, "/api/v1/headroom", {"cluster": "seen"}), bool)
+            assert (shown["source"], shown["user"]) == ("jmx", "observed")
     assert "observing the cluster" in served.log.read_text()

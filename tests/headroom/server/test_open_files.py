@@ -7,7 +7,7 @@ import sys
 
 _RAISED = """
 import resource
-from headroom.server.open_files import allow_open_files
+from headroom.server.process_limits import allow_open_files
 _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
 resource.setrlimit(resource.RLIMIT_NOFILE, (256, hard))
 allow_open_files()

@@ -4,23 +4,26 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from exporters import self_metrics as catalogue
-from exporters.clickhouse import minutes
+from exporters.clickhouse.client import ClickHouse, Row
 from exporters.clickhouse.connection import Endpoint
-from exporters.clickhouse.reader import Nodes, Row
-from headroom.server import minute_levels, window_levels
 from headroom.server.minute_levels import MinuteLevels
 from headroom.server.store_readings import StoreReadings
 from headroom.server.window_levels import WindowLevels
-from tests.kit.clickhouse import running_clickhouse
+from quota_metrics.levels import minute
+from quota_metrics.levels.thresholds import Thresholds
+from tests.kit.clickhouse import connected, running_clickhouse
+
+NOBODY = ClickHouse((Endpoint("http", "127.0.0.1", 1),))
 
 
 def test_unavailable_store_keeps_previous_readings() -> None:
-    contents = StoreReadings(Nodes(Endpoint("http", "127.0.0.1", 1)), 5)
+    contents = StoreReadings(NOBODY, 5)
     with pytest.raises(ConnectionError):
         asyncio.run(contents.read())
     assert contents.readings() == {catalogue.SPOOL_MAX_BYTES: 5}
@@ -29,7 +32,7 @@ def test_unavailable_store_keeps_previous_readings() -> None:
 @pytest.mark.clickhouse
 def test_readings_show_jobs_known_issues_and_window_levels(tmp_path: Path) -> None:
     with running_clickhouse(tmp_path / "clickhouse") as server:
-        client = server.writer.connect()
+        client = connected(server.writer)
         client.command(
             "INSERT INTO headroom.job_runs (job, run_id, run_version, status, started_at, finished_at) VALUES"
             " ('quota-headroom', generateUUIDv4(), 1, 'succeeded', '2026-01-01 00:00:00', '2026-01-01 00:01:00'),"
@@ -50,7 +53,7 @@ def test_readings_show_jobs_known_issues_and_window_levels(tmp_path: Path) -> No
             " FROM numbers(600) ARRAY JOIN ['a', 'b', repeat('c', 256)] AS name, [100, NULL, 1] AS bound"
         )
         client.close()
-        contents = StoreReadings(Nodes(server.writer), 5, max_client_series=1_000)
+        contents = StoreReadings(ClickHouse((server.writer,)), 5, max_client_series=1_000)
         asyncio.run(contents.read())
         own, levels = contents.tasks()
         assert own.name != levels.name
@@ -64,7 +67,7 @@ def test_readings_show_jobs_known_issues_and_window_levels(tmp_path: Path) -> No
             (*producer, "a", "gateway", "p95"): 0.9,
         }
         assert shown[catalogue.WINDOW_MUTED] == {(*producer, "a", "gateway"): 0, (*producer, "b", "gateway"): 0.015}
-        assert shown[catalogue.WINDOW_LIMIT_KNOWN] == {(*producer, name, "gateway"): 1 for name in "ab"}
+        assert shown[catalogue.CLIENT_LEVEL] == {(*producer, "a", "gateway"): 2, (*producer, "b", "gateway"): 4}
 
 
 async def awaited(step: Awaitable[None]) -> None:
@@ -72,20 +75,30 @@ async def awaited(step: Awaitable[None]) -> None:
 
 
 class FakeStore:
-    """Answers the statements of MinuteLevels. `rows`: of the minute."""
+    """Answers the statements of MinuteLevels. `changed`: the rows of each minute that received rows lately."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.rows, self.computed = 5, list[int]()
-        monkeypatch.setattr(minute_levels, "read_rows", self.read)
-        monkeypatch.setattr(minute_levels, "run_statement", self.run)
+        self.changed: dict[int, int] = {}
+        self.computed: list[int] = []
+        self.thresholds: list[Row] = []
+        monkeypatch.setattr(ClickHouse, "rows", lambda clickhouse, *asked: self.read(clickhouse, *asked))
+        monkeypatch.setattr(ClickHouse, "command", lambda clickhouse, *asked: self.run(clickhouse, *asked))
 
-    def read(self, _: Endpoint, sql: str, parameters: Row, *, timeout_s: float) -> list[Row]:
-        assert (sql, timeout_s) == (minutes.COUNT_ROWS, 5)
-        return [{"rows": self.rows}]
+    def read(self, clickhouse: ClickHouse, sql: str, parameters: Row) -> list[Row]:
+        if sql == minute.THRESHOLDS:
+            return self.thresholds
+        assert (sql, clickhouse.timeout_s) == (minute.CHANGED_MINUTES, 5)
+        within = range(parameters["first_s"], parameters["last_s"] + 1)
+        return [{"window_s": at, "rows": rows} for at, rows in self.changed.items() if at in within]
 
-    def run(self, _: Endpoint, sql: str, parameters: Row, settings: Row, *, timeout_s: float) -> None:
-        assert (sql, settings, timeout_s) == (minutes.COMPUTE_MINUTE, {"quorum": "2"}, 60)
-        self.computed.append(parameters["window_s"])
+    def run(self, clickhouse: ClickHouse, sql: str, parameters: Row) -> None:
+        settings = {"quorum": "2", "max_execution_time": "60"}
+        assert (clickhouse.settings, clickhouse.timeout_s) == (settings, 60)
+        if sql == minute.SET_THRESHOLDS:
+            self.thresholds = [parameters]
+        else:
+            assert sql == minute.compute_minute(Thresholds())
+            self.computed.append(parameters["from_ms"] // 1000)
 
 
 def test_minute_is_computed_once_and_again_when_rows_arrive_late(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -94,12 +107,13 @@ def test_minute_is_computed_once_and_again_when_rows_arrive_late(monkeypatch: py
     async def follow(window_s: int) -> None:
         followed.append(window_s)
 
-    nodes = Nodes(Endpoint("http", "127.0.0.1", 1))
-    levels = MinuteLevels(nodes, {"quorum": "2"}, follow, now_ms=lambda: now_s * 1000)
+    levels = MinuteLevels(replace(NOBODY, settings={"quorum": "2"}), follow, now_ms=lambda: now_s * 1000)
+    store.changed = {999_900: 5, 999_960: 1}
     asyncio.run(levels.step())
     asyncio.run(levels.step())
     assert store.computed == [999_900]  # the minute from 999,960 on has not ended
-    store.rows += 1
+    assert store.thresholds == [Thresholds()._asdict()]
+    store.changed[999_900] += 1
     asyncio.run(levels.step())
     assert store.computed == [999_900]  # not at once
     now_s += 10
@@ -112,6 +126,29 @@ def test_minute_is_computed_once_and_again_when_rows_arrive_late(monkeypatch: py
     assert store.computed == followed == [999_900, 999_900, 999_960]  # four seconds after its end
 
 
+def test_late_rows_of_an_earlier_minute_change_the_memory_of_those_after_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    now_s, store = 1_000_000, FakeStore(monkeypatch)
+
+    async def follow(window_s: int) -> None:
+        pass
+
+    levels = MinuteLevels(replace(NOBODY, settings={"quorum": "2"}), follow, now_ms=lambda: now_s * 1000)
+    store.changed = {999_840: 5, 999_900: 5}
+    for _ in range(2):
+        asyncio.run(levels.step())
+        now_s += 20
+    assert store.computed == [999_900, 999_840]  # the newest first
+    for _ in range(3):
+        asyncio.run(levels.step())
+        now_s += 20
+    assert store.computed == [999_900, 999_840, 999_960, 999_900]  # whose memory has changed
+    store.changed = {999_000: 7}  # an import of an hour that was empty before
+    for _ in range(3):
+        asyncio.run(levels.step())
+        now_s += 10
+    assert store.computed[4:] == [1_000_020, 999_000]
+
+
 def test_failed_minute_is_computed_again_after_a_pause(monkeypatch: pytest.MonkeyPatch) -> None:
     store = FakeStore(monkeypatch)
 
@@ -119,7 +156,7 @@ def test_failed_minute_is_computed_again_after_a_pause(monkeypatch: pytest.Monke
         raise ConnectionError
 
     now_s = 1_000_000
-    levels = MinuteLevels(Nodes(Endpoint("http", "127.0.0.1", 1)), {"quorum": "2"}, fail, now_ms=lambda: now_s * 1000)
+    levels = MinuteLevels(replace(NOBODY, settings={"quorum": "2"}), fail, now_ms=lambda: now_s * 1000)
     for tries in (1, 2):
         with pytest.raises(ConnectionError):
             asyncio.run(levels.step())
@@ -130,8 +167,8 @@ def test_failed_minute_is_computed_again_after_a_pause(monkeypatch: pytest.Monke
 
 def test_outdated_window_levels_are_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     now_s = 1_000_000
-    levels = WindowLevels(Nodes(Endpoint("http", "127.0.0.1", 1)), 8, now_ms=lambda: now_s * 1000)
-    monkeypatch.setattr(window_levels, "read_rows", lambda *_, **__: [])
+    levels = WindowLevels(NOBODY, 8, now_ms=lambda: now_s * 1000)
+    monkeypatch.setattr(ClickHouse, "rows", lambda *_: [])
     asyncio.run(levels.read(999_900))
     assert levels.readings()[catalogue.WINDOW_START] == 999_900
     now_s += 81

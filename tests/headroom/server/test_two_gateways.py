@@ -17,12 +17,12 @@ from confluent_kafka import Consumer, Producer
 
 from headroom.cli.live import ask, run_share
 from headroom.demo.kit.admin import Admin
-from headroom.demo.kit.broker import Cluster
+from headroom.demo.kit.broker import LocalCluster
 from headroom.demo.kit.jvm import Jvm
 from headroom.demo.kit.processes import LOOPBACK, free_ports
 from tests.kit.clickhouse import RunningClickHouse
 from tests.kit.consumed import values_of
-from tests.kit.serving import PATIENCE_S, Served, eventually
+from tests.kit.serving import PATIENCE_S, Served, eventually, rows
 from tests.quota_metrics.measure.quota_truth import agents
 
 pytestmark = [pytest.mark.kafka, pytest.mark.java, pytest.mark.clickhouse]
@@ -30,6 +30,7 @@ pytestmark = [pytest.mark.kafka, pytest.mark.java, pytest.mark.clickhouse]
 CLUSTER = "two-gateways"
 USER = "ANONYMOUS"
 SPREAD, HALF = "spread", "half"  # clients at both gateways; one at a gateway and one at the broker itself
+HOT = "hot"  # above its byte rate only at both gateways together, and under a request quota, too
 SAMPLES = 15  # seconds in which the broker's JMX was read
 TICK_S = 0.05
 RECORD_BYTES = 10_000
@@ -60,11 +61,13 @@ def two(
     target = {"broker_id": 1, "agent": "jolokia", "url": f"http://{LOOPBACK}:{jolokia}/jolokia/"}
     monkeypatch.setenv("HEADROOM_CLICKHOUSE_PASSWORD", clickhouse.server.password)
     with ExitStack() as stack:
-        kafka = stack.enter_context(Cluster(java, kafka_libs, jvm_options=options))
+        kafka = stack.enter_context(LocalCluster(java, kafka_libs, jvm_options=options))
         with Admin(jvm, kafka.bootstrap) as admin:
             admin.create_topics(["load", "kept"])
             for client_id in (SPREAD, HALF):
                 admin.alter_quota({"user": USER, "client-id": client_id}, {"producer_byte_rate": 1_000_000.0})
+            admin.alter_quota({"user": USER, "client-id": HOT}, {"producer_byte_rate": 200_000.0})
+            admin.alter_quota({"user": USER, "client-id": HOT}, {"request_percentage": 190.0})
         store = f"http://headroom_writer@{clickhouse.host}:{clickhouse.port}/headroom"
         arguments = ["--upstream", kafka.bootstrap, "--cluster", CLUSTER, "--clickhouse", store]
         served: list[Served] = []
@@ -184,3 +187,19 @@ def test_usage_of_two_gateways_adds_up_and_one_may_be_killed(
         before = kept.acknowledged
         eventually(lambda: kept.acknowledged, lambda now: now[0] > before[0] + 20 and now[1] > before[1] + 20)
     assert stored(two.brokers, len(kept.values)) == Counter(kept.values)
+
+
+def test_quota_of_a_client_at_both_gateways_is_named(two: Two) -> None:
+    """The broker's Produce quota throttles; each gateway sees half of the limit, and a request quota applies, too."""
+
+    def muted_ms() -> dict[str, int]:
+        query = (
+            "SELECT quota_key, sum(muted_ms) FROM headroom.quota_usage FINAL"
+            f" WHERE cluster = '{CLUSTER}' AND client_id = '{HOT}' AND source = 'gateway' GROUP BY quota_key"
+        )
+        return {str(quota_key): int(muted) for quota_key, muted in rows(two.store.url.partition("//")[2], query)}
+
+    clients = [lambda done, to=to: steady(to, HOT, done) for to in (two.first.kafka, two.second.kafka)]
+    with running(*clients):
+        found = eventually(muted_ms, lambda found: found.get("producer_byte_rate", 0) > 40_000)
+    assert found.get("request_percentage", 0) < 4_000  # before the gateways knew of each other

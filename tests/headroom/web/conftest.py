@@ -13,11 +13,10 @@ import httpx
 import pytest
 from playwright.sync_api import Browser, sync_playwright
 
-from exporters.clickhouse.store import Store
 from exporters.model import QuotaLimit, UsageSample
 from telemetry.ingest.arrow_tables import limits_table, usage_table
 from tests.headroom.web.watched_page import HOSTILE, Watched
-from tests.kit.clickhouse import RunningClickHouse, running_clickhouse
+from tests.kit.clickhouse import QueriedStore, RunningClickHouse, running_clickhouse
 from tests.kit.serving import Served, eventually
 
 # A subscription with a name, metrics and a selector that are not plain text.
@@ -53,7 +52,7 @@ _TELEMETRY = (
 )
 
 
-def write_usage(store: Store) -> None:
+def write_usage(store: QueriedStore) -> None:
     """Clients at every level, one of them with a hostile name."""
     end_ms = now_ms() // 1000 * 1000
     shares = {
@@ -84,7 +83,7 @@ def write_usage(store: Store) -> None:
     write_telemetry(store)
 
 
-def write_telemetry(store: Store) -> None:
+def write_telemetry(store: QueriedStore) -> None:
     """An instance that pushes a metric, a forecast and a failed job: of plain names, and of hostile ones."""
     for number, (user, name) in enumerate([("alice", "app-warn"), (HOSTILE, HOSTILE)]):
         values = {"user": user, "name": name, "metric": f"org.apache.kafka.{name}.throttle", "number": number}

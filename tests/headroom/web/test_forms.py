@@ -66,9 +66,10 @@ def test_api_returns_the_same_results(served: str) -> None:
     assert (found["counts"]["newly throttled"], found["counts"]["still throttled"]) == (3, 1)
     clients = {client["client_id"]: client for client in found["clients"]}
     assert clients.keys() == {"app-throttled", "app-critical", "app-warn", "app-watch", "app-ok"}
-    assert [clients[name]["after"]["peak"] for name in ("app-ok", "app-watch")] == pytest.approx([0.4, 1.4])
-    assert (clients["app-ok"]["after"]["over_s"], clients["app-throttled"]["before"]["limit"]) == (0, 1e5)
-    assert 60 <= clients["app-watch"]["after"]["over_s"] <= 900
+    assert 0.4 <= clients["app-ok"]["after"]["peak"] < 0.5  # a broker may measure a tenth more than the mean
+    assert clients["app-watch"]["after"]["peak"] > 1  # of what a throttled client sends
+    assert (clients["app-ok"]["after"]["throttled_s"], clients["app-throttled"]["before"]["limit"]) == (0, 1e5)
+    assert 60 <= clients["app-watch"]["after"]["throttled_s"] <= 900
     assert (found["covers"]["clients"], found["covers"]["of_clients"], found["covers"]["bytes_share"]) == (5, 5, 1)
     preview = HTTP.get(f"{served}/api/v1/subscription-preview", params={"match": "client_id=app-.*"}).json()
     assert (preview["known"], preview["matching"], preview["metrics"]) == (2, 1, [])

@@ -46,7 +46,7 @@ def test_top_refuses_an_unknown_level(serving: Served) -> None:
 def test_status_of_a_healthy_service(serving: Served) -> None:
     result = run("status", "--http", serving.http)
     assert result.exit_code == 0, result.output
-    assert result.stdout.splitlines()[-1] == "ready: nothing is late or dropped"
+    assert result.stdout.splitlines()[-1] == "ready: nothing is late, dropped or degraded"
     assert "headroom_store_up" in result.stdout
 
 

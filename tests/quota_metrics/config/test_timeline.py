@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from exporters.model import QuotaLimit
-from quota_metrics.config.entities import Alteration, entity_of
+from quota_metrics.config.entities import QuotaAlteration, entity_of
 from quota_metrics.config.history import LimitHistory
 from quota_metrics.config.timeline import Epoch, configurations, epochs
 
@@ -42,9 +42,9 @@ def test_configurations_read_rows_of_the_collector() -> None:
     assert list(configurations(LimitHistory("c").changes(rules, 5), 5)) == [(5, rules)]
 
 
-def epoch(change: Alteration, *history: QuotaLimit) -> Epoch:
+def epoch(change: QuotaAlteration, *history: QuotaLimit) -> Epoch:
     pairs = [(PRODUCER, user, client_id) for user in ("alice", "bob") for client_id in ("app", "job")]
-    (only,) = epochs(history, change, pairs, 100)
+    (only,) = epochs(history, [change], pairs, 100)
     return only
 
 
@@ -53,15 +53,15 @@ def names(found: set[tuple[str, str, str]]) -> set[str]:
 
 
 def test_change_affects_clients_of_its_quota() -> None:
-    assert names(epoch(Alteration(ALICE, {PRODUCER: 1.0})).affected()) == {"alice/app", "alice/job"}
-    assert names(epoch(Alteration(ALICE_APP, {PRODUCER: 1.0})).affected()) == {"alice/app"}
-    assert epoch(Alteration(ALICE, {CONSUMER: 1.0})).affected() == set()
-    assert epoch(Alteration(ALICE, {PRODUCER: 1.0}), row("alice", 0, 1.0)).affected() == set()
+    assert names(epoch(QuotaAlteration(ALICE, {PRODUCER: 1.0})).affected()) == {"alice/app", "alice/job"}
+    assert names(epoch(QuotaAlteration(ALICE_APP, {PRODUCER: 1.0})).affected()) == {"alice/app"}
+    assert epoch(QuotaAlteration(ALICE, {CONSUMER: 1.0})).affected() == set()
+    assert epoch(QuotaAlteration(ALICE, {PRODUCER: 1.0}), row("alice", 0, 1.0)).affected() == set()
 
 
 def test_change_affects_clients_that_shared_the_previous_quota() -> None:
     """alice's job keeps its limit but no longer shares it; her app has a lower limit but may have used less before."""
-    left = epoch(Alteration(ALICE_APP, {PRODUCER: 1.0}), row("alice", 0, 5.0))
+    left = epoch(QuotaAlteration(ALICE_APP, {PRODUCER: 1.0}), row("alice", 0, 5.0))
     assert names(left.affected()) == {"alice/app", "alice/job"}
     assert left.may_use_more((PRODUCER, "alice", "job"))
     assert left.may_use_more((PRODUCER, "alice", "app"))
@@ -69,7 +69,7 @@ def test_change_affects_clients_that_shared_the_previous_quota() -> None:
 
 def test_change_affects_clients_that_share_the_new_quota() -> None:
     """The quota of a client-id is shared by all users without one of their own."""
-    joined = epoch(Alteration(ALICE, {PRODUCER: None}), row("alice", 0, 5.0), row("", 0, 5.0, client_id="app"))
+    joined = epoch(QuotaAlteration(ALICE, {PRODUCER: None}), row("alice", 0, 5.0), row("", 0, 5.0, client_id="app"))
     assert names(joined.affected()) == {"alice/app", "alice/job", "bob/app"}
     assert not joined.may_use_more((PRODUCER, "bob", "app"))
     assert joined.may_use_more((PRODUCER, "alice", "job"))
@@ -78,6 +78,6 @@ def test_change_affects_clients_that_share_the_new_quota() -> None:
 def test_may_use_more_after_a_higher_or_removed_limit() -> None:
     alice = (PRODUCER, "alice", "app")
     for old, new, may_use_more in ((5.0, 6.0, True), (5.0, 4.0, False), (5.0, None, True)):
-        assert epoch(Alteration(ALICE, {PRODUCER: new}), row("alice", 0, old)).may_use_more(alice) is may_use_more
-    assert not epoch(Alteration(ALICE, {PRODUCER: 4.0})).may_use_more(alice)
-    assert not epoch(Alteration(ALICE, {CONSUMER: 4.0})).may_use_more(alice)
+        assert epoch(QuotaAlteration(ALICE, {PRODUCER: new}), row("alice", 0, old)).may_use_more(alice) is may_use_more
+    assert not epoch(QuotaAlteration(ALICE, {PRODUCER: 4.0})).may_use_more(alice)
+    assert not epoch(QuotaAlteration(ALICE, {CONSUMER: 4.0})).may_use_more(alice)

@@ -19,7 +19,8 @@ from kio.serial import entity_writer
 from kio.static.primitive import f64, i16, i32, i32Timedelta
 
 from quota_metrics.config.entities import entity_of
-from quota_metrics.kafka.admin import Cluster, KafkaAdmin
+from quota_metrics.kafka.admin import KafkaAdmin
+from quota_metrics.kafka.cluster import Cluster
 
 METADATA, API_VERSIONS, DESCRIBE, ALTER = 3, 18, 48, 49
 NO_THROTTLE = i32Timedelta.parse(datetime.timedelta(0))

@@ -12,8 +12,9 @@ from kio.schema.list_config_resources import v0 as list_v0
 from kio.schema.list_config_resources import v1 as list_v1
 from kio.static.primitive import i16
 
-from quota_metrics.config.entities import Alteration, Altered, FilterComponent, MatchType, entity_of
-from quota_metrics.kafka.admin import Cluster, KafkaAdmin, Node
+from quota_metrics.config.entities import Altered, FilterComponent, MatchType, QuotaAlteration, entity_of
+from quota_metrics.kafka.admin import KafkaAdmin
+from quota_metrics.kafka.cluster import Cluster, Node
 from quota_metrics.kafka.errors import (
     RefusedError,
     UnsupportedError,
@@ -78,7 +79,7 @@ def test_alter_returns_a_result_per_entity() -> None:
     results = asking(
         GOOD | {ALTER: alterations(ErrorCode.invalid_request)},
         lambda admin, fake: admin.alter_client_quotas(
-            [Alteration(entity_of({"user": "alice"}), {"x": 1.0, "y": None})]
+            [QuotaAlteration(entity_of({"user": "alice"}), {"x": 1.0, "y": None})]
         ),
     )
     assert results == [Altered(entity_of({"user": "alice"}), 42, None)]
@@ -89,7 +90,7 @@ def test_alterations_are_retried_on_the_controller() -> None:
         async with broker(GOOD | {ALTER: alterations(ErrorCode.none)}) as controller:
             fake.answers[METADATA] = nodes((1, fake.port), (2, controller.port), controller=2)
             await admin.start()
-            results = await admin.alter_client_quotas([Alteration(entity_of({"user": "alice"}), {"x": 1.0})])
+            results = await admin.alter_client_quotas([QuotaAlteration(entity_of({"user": "alice"}), {"x": 1.0})])
             await admin.close()
             return results, controller.asked
 

@@ -8,13 +8,9 @@ from typing import Any, cast
 
 import pytest
 
-from quota_metrics.kafka.admin import Cluster, KafkaAdmin
-from quota_metrics.kafka.errors import (
-    ClusterError,
-    NotKafkaError,
-    TimedOutError,
-    UnreachableError,
-)
+from quota_metrics.kafka.admin import KafkaAdmin
+from quota_metrics.kafka.cluster import Cluster
+from quota_metrics.kafka.errors import BrokerUnreachableError, ClusterError, NotKafkaError, TimedOutError
 from tests.quota_metrics.kafka.fake_broker import (
     ALICE,
     API_VERSIONS,
@@ -33,9 +29,9 @@ from tests.quota_metrics.kafka.fake_broker import (
 
 def test_unreachable_bootstrap_raises_unreachable_error() -> None:
     async def ask(admin: KafkaAdmin, fake: FakeBroker) -> None:
-        with pytest.raises(UnreachableError, match=r"^cannot reach 127.0.0.1:1: Connection refused$"):
+        with pytest.raises(BrokerUnreachableError, match=r"^cannot reach 127.0.0.1:1: Connection refused$"):
             await KafkaAdmin([("127.0.0.1", 1)], timeout_ms=1000).start()
-        with pytest.raises(UnreachableError, match=r"^no broker answers: cannot reach .*; cannot reach "):
+        with pytest.raises(BrokerUnreachableError, match=r"^no broker answers: cannot reach .*; cannot reach "):
             await KafkaAdmin([("127.0.0.1", 1), ("127.0.0.1", 2)], timeout_ms=1000).start()
 
     asking(GOOD, ask)
@@ -51,7 +47,7 @@ def test_silent_broker_raises_timed_out_error() -> None:
 @pytest.mark.parametrize(
     ("answer", "error", "message"),
     [
-        (lambda frame: None, UnreachableError, "closed the connection instead of answering"),
+        (lambda frame: None, BrokerUnreachableError, "closed the connection instead of answering"),
         (lambda frame: b"", NotKafkaError, "is not a Kafka broker"),
         (lambda frame: bytes(70_000), NotKafkaError, "is not a Kafka broker"),
         (lambda frame: b"\x7f\xff\xff\xff", NotKafkaError, "answered 2147483647 when"),
@@ -106,7 +102,7 @@ def test_http_server_raises_not_kafka_error() -> None:
 def test_closed_connection_is_reopened() -> None:
     async def ask(admin: KafkaAdmin, fake: FakeBroker) -> Any:
         fake.answers[DESCRIBE] = lambda frame: None
-        with pytest.raises(UnreachableError):
+        with pytest.raises(BrokerUnreachableError):
             await admin.describe_client_quotas()
         fake.answers[DESCRIBE] = quotas()
         return await admin.describe_client_quotas(), fake.asked
@@ -123,7 +119,7 @@ def test_discovered_node_is_used_when_bootstrap_is_gone() -> None:
                 admin = KafkaAdmin([("127.0.0.1", first.port)], timeout_ms=1000)
                 await admin.start()
                 first.answers[DESCRIBE] = lambda frame: None
-                with pytest.raises(UnreachableError):
+                with pytest.raises(BrokerUnreachableError):
                     await admin.describe_client_quotas()
             result = await admin.describe_client_quotas()
             await admin.close()

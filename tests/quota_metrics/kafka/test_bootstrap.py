@@ -10,7 +10,7 @@ import pytest
 from quota_metrics.kafka import bootstrap
 from quota_metrics.kafka.bootstrap import Address, first_to_answer
 from quota_metrics.kafka.connection import KafkaConnection
-from quota_metrics.kafka.errors import ClusterError, TimedOutError, UnreachableError
+from quota_metrics.kafka.errors import BrokerUnreachableError, ClusterError, TimedOutError
 
 SILENT, REFUSES, ANSWERS, SLOW = (("broker", port) for port in range(4))
 
@@ -58,7 +58,7 @@ def test_each_broker_has_the_whole_timeout() -> None:
     assert asyncio.run(first_to_answer([SLOW, *[REFUSES] * 40], Brokers().connect))[0] == SLOW
 
 
-@pytest.mark.parametrize(("count", "error"), [(1, TimedOutError), (2, UnreachableError)])
+@pytest.mark.parametrize(("count", "error"), [(1, TimedOutError), (2, BrokerUnreachableError)])
 def test_no_answering_broker_raises(count: int, error: type[ClusterError]) -> None:
     with pytest.raises(error, match="cannot reach"):
         asyncio.run(first_to_answer([REFUSES] * count, Brokers().connect))

@@ -16,9 +16,17 @@ import pytest
 from typer.testing import CliRunner
 
 from headroom.cli.quotas.commands import app
-from headroom.demo.kit.broker import Cluster
+from headroom.demo.kit.broker import LocalCluster
 from headroom.demo.kit.jvm import Jvm
-from quota_metrics.config.entities import Alteration, Altered, Entity, FilterComponent, MatchType, entity_of, matches
+from quota_metrics.config.entities import (
+    Altered,
+    Entity,
+    FilterComponent,
+    MatchType,
+    QuotaAlteration,
+    entity_of,
+    matches,
+)
 from quota_metrics.config.validation import refusal
 from quota_metrics.kafka.admin import KafkaAdmin
 from quota_metrics.kafka.errors import RefusedError
@@ -40,7 +48,7 @@ ENTITIES = [
 IP_ENTITIES = [entity_of({"ip": "1.2.3.4"}), entity_of({"ip": None})]
 
 
-def asking(kafka: Cluster, ask: Callable[[KafkaAdmin], Awaitable[Any]]) -> Any:
+def asking(kafka: LocalCluster, ask: Callable[[KafkaAdmin], Awaitable[Any]]) -> Any:
     host, _, port = kafka.bootstrap.rpartition(":")
 
     async def run() -> Any:
@@ -53,7 +61,7 @@ def asking(kafka: Cluster, ask: Callable[[KafkaAdmin], Awaitable[Any]]) -> Any:
     return asyncio.run(run())
 
 
-def alter(kafka: Cluster, *alterations: Alteration, validate_only: bool = False) -> list[Altered]:
+def alter(kafka: LocalCluster, *alterations: QuotaAlteration, validate_only: bool = False) -> list[Altered]:
     results: list[Altered] = asking(
         kafka, lambda admin: admin.alter_client_quotas(alterations, validate_only=validate_only)
     )
@@ -72,16 +80,16 @@ async def until(
 
 
 @pytest.fixture(scope="module")
-def configured(kafka: Cluster) -> Iterator[dict[Entity, dict[str, float]]]:
+def configured(kafka: LocalCluster) -> Iterator[dict[Entity, dict[str, float]]]:
     """All kinds of entities, each with a value of its own."""
     values = {entity: {"producer_byte_rate": MANY + number} for number, entity in enumerate(ENTITIES)}
     values |= {entity: {"connection_creation_rate": 2e9 + number} for number, entity in enumerate(IP_ENTITIES)}
-    results = alter(kafka, *(Alteration(entity, value) for entity, value in values.items()))
+    results = alter(kafka, *(QuotaAlteration(entity, value) for entity, value in values.items()))
     assert {result.error_code for result in results} == {0}
     assert {result.entity for result in results} == set(values)
     asking(kafka, lambda admin: until(admin, lambda quotas: values.keys() <= quotas.keys()))
     yield values
-    removed = [Alteration(entity, dict.fromkeys(value, None)) for entity, value in values.items()]
+    removed = [QuotaAlteration(entity, dict.fromkeys(value, None)) for entity, value in values.items()]
     assert {result.error_code for result in alter(kafka, *removed)} == {0}
 
 
@@ -121,7 +129,7 @@ def _each(kind: str, *names: str) -> list[FilterComponent]:
     return [*exact, FilterComponent(kind, MatchType.DEFAULT), FilterComponent(kind, MatchType.ANY)]
 
 
-def test_filters_match_kafkas_admin(kafka: Cluster, jvm: Jvm, configured: dict[Entity, dict[str, float]]) -> None:
+def test_filters_match_kafkas_admin(kafka: LocalCluster, jvm: Jvm, configured: dict[Entity, dict[str, float]]) -> None:
     java_admin = jvm.admin(kafka.bootstrap)
 
     async def compare(admin: KafkaAdmin) -> int:
@@ -154,7 +162,7 @@ def test_filters_match_kafkas_admin(kafka: Cluster, jvm: Jvm, configured: dict[E
     ],
 )
 def test_invalid_filters_are_refused_by_the_broker(
-    kafka: Cluster, components: list[FilterComponent], code: int, message: str
+    kafka: LocalCluster, components: list[FilterComponent], code: int, message: str
 ) -> None:
     with pytest.raises(RefusedError, match=message) as caught:
         asking(kafka, lambda admin: admin.describe_client_quotas(components))
@@ -179,9 +187,9 @@ BAD_ALTERATIONS: list[tuple[dict[str, str | None], dict[str, float | None], str]
 ]
 
 
-def test_offline_validation_refuses_as_the_controller(kafka: Cluster) -> None:
+def test_offline_validation_refuses_as_the_controller(kafka: LocalCluster) -> None:
     for names, values, message in BAD_ALTERATIONS:
-        alteration = Alteration(entity_of(names), values)
+        alteration = QuotaAlteration(entity_of(names), values)
         (result,) = alter(kafka, alteration)
         assert (result.entity, result.error_code) == (alteration.entity, 42)
         assert message in str(result.error_message)
@@ -189,7 +197,7 @@ def test_offline_validation_refuses_as_the_controller(kafka: Cluster) -> None:
             assert refusal(alteration) == result.error_message
 
 
-def test_offline_validation_accepts_as_the_controller(kafka: Cluster) -> None:
+def test_offline_validation_accepts_as_the_controller(kafka: LocalCluster) -> None:
     for values in (
         {"producer_byte_rate": 1235.0000001},
         {"request_percentage": 56.62367},
@@ -198,34 +206,34 @@ def test_offline_validation_accepts_as_the_controller(kafka: Cluster) -> None:
         {"producer_byte_rate": 2.0**63},
         {"nothing": None},
     ):
-        alteration = Alteration(entity_of({"user": "u"}), values)
+        alteration = QuotaAlteration(entity_of({"user": "u"}), values)
         (result,) = alter(kafka, alteration, validate_only=True)
         assert (result.error_code, refusal(alteration)) == (0, None)
 
 
-def test_validate_only_changes_nothing(kafka: Cluster) -> None:
+def test_validate_only_changes_nothing(kafka: LocalCluster) -> None:
     entity = entity_of({"user": "validated"})
-    (result,) = alter(kafka, Alteration(entity, {"producer_byte_rate": MANY}), validate_only=True)
+    (result,) = alter(kafka, QuotaAlteration(entity, {"producer_byte_rate": MANY}), validate_only=True)
     assert result.error_code == 0
     marker = entity_of({"user": "marker"})
-    alter(kafka, Alteration(marker, {"producer_byte_rate": MANY}))
+    alter(kafka, QuotaAlteration(marker, {"producer_byte_rate": MANY}))
     quotas = asking(kafka, lambda admin: until(admin, lambda quotas: marker in quotas))
     assert entity not in quotas
-    alter(kafka, Alteration(marker, {"producer_byte_rate": None}))
+    alter(kafka, QuotaAlteration(marker, {"producer_byte_rate": None}))
 
 
-def kafka_configs(kafka: Cluster, java: str, libs: Path, *arguments: str) -> str:
+def kafka_configs(kafka: LocalCluster, java: str, libs: Path, *arguments: str) -> str:
     command = [java, "-cp", f"{libs}/*", "kafka.admin.ConfigCommand", "--bootstrap-server", kafka.bootstrap, *arguments]
     return subprocess.run(command, check=True, capture_output=True, text=True, timeout=240).stdout
 
 
-def headroom(kafka: Cluster, command: str, *arguments: str) -> str:
+def headroom(kafka: LocalCluster, command: str, *arguments: str) -> str:
     result = CliRunner().invoke(app, [command, "--bootstrap-server", kafka.bootstrap, *arguments])
     assert result.exit_code == 0, result.output
     return result.stdout
 
 
-def test_kafka_configs_and_headroom_see_each_others_changes(kafka: Cluster, java: str, kafka_libs: Path) -> None:
+def test_kafka_configs_and_headroom_see_each_others_changes(kafka: LocalCluster, java: str, kafka_libs: Path) -> None:
     ours = ["--names", "user=of headroom", "--defaults", "client-id"]
     assert headroom(kafka, "alter", *ours, "--add", "producer_byte_rate=1e12,request_percentage=1234.5") == ""
     reported = kafka_configs(
@@ -251,7 +259,7 @@ def test_kafka_configs_and_headroom_see_each_others_changes(kafka: Cluster, java
     assert headroom(kafka, "alter", *ours, "--delete", "producer_byte_rate,consumer_byte_rate") == ""
 
 
-def test_invalid_alteration_is_not_partially_applied(kafka: Cluster) -> None:
+def test_invalid_alteration_is_not_partially_applied(kafka: LocalCluster) -> None:
     result = CliRunner().invoke(
         app,
         ["alter", "--bootstrap-server", kafka.bootstrap, "--user", "half", "--add", "consumer_byte_rate=1e12,bad=1"],

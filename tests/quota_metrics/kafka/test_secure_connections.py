@@ -8,9 +8,15 @@ from typing import Any
 
 import pytest
 
-from quota_metrics.config.entities import Alteration, Entity, entity_of
+from quota_metrics.config.entities import Entity, QuotaAlteration, entity_of
 from quota_metrics.kafka.admin import KafkaAdmin
-from quota_metrics.kafka.errors import AuthenticationError, ClusterError, NotKafkaError, RefusedError, UnreachableError
+from quota_metrics.kafka.errors import (
+    AuthenticationError,
+    BrokerUnreachableError,
+    ClusterError,
+    NotKafkaError,
+    RefusedError,
+)
 from tests.quota_metrics.conftest import REAUTHENTICATION_MS, SecureBroker
 
 pytestmark = [pytest.mark.kafka, pytest.mark.java]
@@ -48,7 +54,7 @@ def test_quotas_are_altered_over_each_protocol(
     async def run() -> Any:
         entity = entity_of({"user": f"of-{listener}-{properties.get('sasl.mechanism')}"})
         admin = secure_kafka.admin(listener, properties)
-        (result,) = await admin.alter_client_quotas([Alteration(entity, {"producer_byte_rate": 1000.0})])
+        (result,) = await admin.alter_client_quotas([QuotaAlteration(entity, {"producer_byte_rate": 1000.0})])
         assert result.error_code == 0
         quotas: dict[Entity, dict[str, float]] = {}
         while entity not in quotas:  # the controller has applied it, the broker follows
@@ -90,7 +96,7 @@ def test_invalid_credentials_raise_authentication_error(
 @pytest.mark.parametrize(("listener", "as_if"), [("SASLTLS", "PLAINTEXT"), ("PLAIN", "PLAINTEXT"), ("PLAIN", "MTLS")])
 def test_wrong_protocol_raises_an_error_with_the_port(secure_kafka: SecureBroker, listener: str, as_if: str) -> None:
     wrong = SecureBroker({as_if: secure_kafka.ports[listener]}, secure_kafka.tls)
-    with pytest.raises((UnreachableError, AuthenticationError, NotKafkaError)) as caught:
+    with pytest.raises((BrokerUnreachableError, AuthenticationError, NotKafkaError)) as caught:
         asyncio.run(described(wrong.admin(as_if, {}, timeout_ms=3000)))
     assert str(secure_kafka.ports[listener]) in str(caught.value)
 
@@ -98,7 +104,9 @@ def test_wrong_protocol_raises_an_error_with_the_port(secure_kafka: SecureBroker
 def test_unauthorized_user_is_refused(secure_kafka: SecureBroker) -> None:
     async def run() -> Any:
         admin = secure_kafka.admin("PLAIN", login("PLAIN", user="alice"))
-        (result,) = await admin.alter_client_quotas([Alteration(entity_of({"user": "x"}), {"producer_byte_rate": 1.0})])
+        (result,) = await admin.alter_client_quotas(
+            [QuotaAlteration(entity_of({"user": "x"}), {"producer_byte_rate": 1.0})]
+        )
         assert result.error_code == 31
         await described(admin)
 

@@ -19,7 +19,7 @@ from confluent_kafka import Consumer, Producer
 
 from exporters.model import Exchange, ExchangeValues, UsageSample
 from headroom.demo.kit.admin import Admin
-from headroom.demo.kit.broker import Cluster
+from headroom.demo.kit.broker import LocalCluster
 from headroom.demo.kit.jars import KAFKA_VERSION, fetch_once
 from headroom.demo.kit.jmx import jmx_options
 from headroom.demo.kit.jvm import Jvm
@@ -85,7 +85,7 @@ def loaded_broker(java: str, libs: Path, jvm: Jvm, root: Path, directory: Path) 
         Agent.PROMETHEUS: Target(1, Agent.PROMETHEUS, f"http://{LOOPBACK}:{prometheus}/metrics"),
         Agent.JOLOKIA: Target(1, Agent.JOLOKIA, f"http://{LOOPBACK}:{jolokia}/jolokia/"),
     }
-    with Cluster(java, libs, jvm_options=options) as kafka, Admin(jvm, kafka.bootstrap) as admin:
+    with LocalCluster(java, libs, jvm_options=options) as kafka, Admin(jvm, kafka.bootstrap) as admin:
         admin.create_topics(["load"])
         set_quotas(admin)
         truth = Truth(jvm, rmi)

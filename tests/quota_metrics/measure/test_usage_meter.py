@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from exporters.model import Exchange, UsageSample
 from quota_metrics.config.entities import Rules, entity_of
 from quota_metrics.measure.quota_in_force import QuotasInForce
 from quota_metrics.measure.usage_meter import UsageMeter
+from quota_metrics.windows import QuotaWindow
 
 EXCHANGE: dict[str, Any] = {
     "principal": "alice",
@@ -126,6 +127,34 @@ def test_row_interval_is_the_time_since_the_previous_call() -> None:
     assert intervals == [500, 400, 1500, 11_000, 1]  # not longer than the window; a clock that was set back
 
 
+def bursts(window: QuotaWindow) -> float:
+    """The highest rate of a client that sends 1.2 MB every 20 s."""
+    meter = UsageMeter("c", window_at=lambda _broker_id: window)
+    rates = []
+    for now_ms in range(0, 120_000, 1000):
+        if now_ms % 20_000 == 0:
+            meter.exchange(Exchange(**EXCHANGE | {"request_bytes": 1_200_000, "now_ms": now_ms}))
+        rates += [row.rate for row in meter.samples(now_ms)]
+    return max(rates)
+
+
+def test_rate_is_over_the_brokers_own_window() -> None:
+    assert bursts(QuotaWindow()) == 120_000.0
+    assert bursts(QuotaWindow(31, 1000)) == 80_000.0
+
+
+def test_broker_with_another_window_begins_anew() -> None:
+    """quota.window.num is read at a broker's start: it was restarted, and has no samples."""
+    windows = {1: QuotaWindow(), 2: QuotaWindow()}
+    meter = UsageMeter("c", window_at=windows.__getitem__)
+    for broker_id in windows:
+        meter.exchange(Exchange(**EXCHANGE | {"broker_id": broker_id}))
+    windows[2] = QuotaWindow(31, 1000)
+    assert [row.rate for row in meter.samples(0)] == [100.0, 0.0]
+    meter.exchange(Exchange(**EXCHANGE | {"broker_id": 2, "request_bytes": 3000}))
+    assert [row.rate for row in meter.samples(0)] == [100.0, 100.0]
+
+
 def test_muted_client_has_rows_until_unmuted() -> None:
     meter = UsageMeter("c")
     meter.exchange(Exchange(**EXCHANGE | {"throttle_ms": 30_000}))
@@ -236,6 +265,72 @@ def test_fetch_is_estimated_by_the_largest_previous_one() -> None:
         assert booked(meter, 12_000) == {quota_key: 70}
 
 
+BUCKET = ("producer_byte_rate", "alice", "", 1)
+
+
+def test_throttle_longer_than_a_window_is_charged_to_the_byte_quota() -> None:
+    """The request quota's is capped at one window (QuotaUtils.boundedThrottleTime)."""
+    for throttle_ms, quota_key in ((1000, "request_percentage"), (1001, "producer_byte_rate")):
+        meter = in_force({entity_of({"user": "alice"}): BYTES_AND_REQUESTS})
+        meter.exchange(Exchange(**EXCHANGE | {"throttle_ms": throttle_ms}))
+        assert booked(meter) == {quota_key: throttle_ms}
+
+
+def test_rates_of_other_gateways_decide_which_quota_throttled() -> None:
+    """Half of 1000 bytes/s at each of two gateways exceeds the limit, a tenth at the other does not."""
+    for others, quota_key in ((600.0, "producer_byte_rate"), (100.0, "request_percentage")):
+        meter = in_force({entity_of({"user": "alice"}): BYTES_AND_REQUESTS})
+        meter.others_have({})
+        exchange = EXCHANGE | {"request_bytes": 5_000, "throttle_ms": 70}
+        meter.exchange(Exchange(**exchange))
+        assert booked(meter) == {"producer_byte_rate": 70}  # not known yet
+        assert meter.take_undecided() == [BUCKET]
+        meter.others_have({BUCKET: others})
+        meter.samples(11_000)
+        meter.exchange(Exchange(**exchange | {"now_ms": 22_000}))
+        assert booked(meter, 22_000) == {quota_key: 70}
+        assert meter.take_undecided() == [BUCKET]  # asked again, since it changes
+
+
+def test_a_gateway_that_is_alone_decides_itself() -> None:
+    meter = in_force({entity_of({"user": "alice"}): BYTES_AND_REQUESTS})
+    meter.others_have({BUCKET: 1e9})
+    meter.is_alone()
+    meter.exchange(Exchange(**EXCHANGE | {"throttle_ms": 70}))
+    assert (booked(meter), meter.take_undecided()) == ({"request_percentage": 70}, [BUCKET])
+
+
+def test_undecided_buckets_are_bounded() -> None:
+    meter = in_force({entity_of({"client-id": None}): BYTES_AND_REQUESTS})
+    meter.others_have({})
+    for n in range(1_500):
+        meter.exchange(Exchange(**EXCHANGE | {"client_id": f"app-{n}", "throttle_ms": 70}))
+    assert len(meter.take_undecided()) == 1_000
+
+
+@settings(deadline=None)
+@given(
+    st.lists(st.floats(0, 3000), min_size=1, max_size=4),
+    st.integers(0, 3),
+    st.integers(1, 3_000),
+)
+def test_quota_of_a_throttle_is_that_of_the_summed_rates(parts: list[float], own: int, throttle_ms: int) -> None:
+    """Whatever the gateway's part is: as one gateway with the whole rate would decide."""
+
+    def decided(rate: float, others: float | None) -> dict[str, float]:
+        meter = in_force({entity_of({"user": "alice"}): BYTES_AND_REQUESTS})
+        if others is not None:
+            meter.others_have({BUCKET: others})
+        meter.exchange(Exchange(**EXCHANGE | {"request_bytes": round(rate * 10), "throttle_ms": throttle_ms}))
+        return booked(meter)
+
+    rates = [round(part * 10) / 10 for part in parts]
+    mine = rates.pop(own % len(rates))
+    whole = mine + sum(rates)
+    assume(abs(whole - 900) > 1)
+    assert decided(mine, sum(rates)) == decided(whole, None)
+
+
 @pytest.mark.parametrize(
     "rules",
     [
@@ -267,14 +362,14 @@ def test_clients_beyond_the_limit_are_skipped_and_counted() -> None:
     for n in range(5):
         meter.exchange(Exchange(**EXCHANGE | {"client_id": f"app-{n}"}))
     assert [row.client_id for row in meter.samples(0)] == ["app-0", "app-1"]
-    assert meter.left_out == 3
+    assert meter.left_out.total == 3
 
 
 def test_long_names_consume_capacity_until_forgotten() -> None:
     meter = UsageMeter("c", max_clients=100)
     for n in range(5):
         meter.exchange(Exchange(**EXCHANGE | {"client_id": f"{n}" * 20_000}))
-    assert (len(meter), meter.left_out) == (1, 4)
+    assert (len(meter), meter.left_out.total) == (1, 4)
     meter.samples(11_000)
     meter.exchange(Exchange(**EXCHANGE | {"client_id": "9" * 20_000, "now_ms": 22_000}))
     assert len(meter) == 1

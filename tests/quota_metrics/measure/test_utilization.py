@@ -10,10 +10,10 @@ from quota_metrics.config.entities import Rules, entity_of
 from quota_metrics.measure.callback_models import QuotaGroups
 from quota_metrics.measure.callbacks import ClientQuotaCallback, DefaultQuotaCallback
 from quota_metrics.measure.quota_manager import QuotaManager
-from quota_metrics.measure.utilization import ClientUtilization, Utilization, Windows, utilizations, worst_by_client
+from quota_metrics.measure.utilization import ClientUtilization, Utilization, utilizations, worst_by_client
+from quota_metrics.windows import QuotaWindow
 
 PRODUCER, REQUEST, MUTATION = "producer_byte_rate", "request_percentage", "controller_mutation_rate"
-WINDOWS = Windows(11, 1000)
 RULES: Rules = {
     entity_of({"user": "alice", "client-id": "app"}): {PRODUCER: 1000.0},
     entity_of({"user": "bob smith"}): {PRODUCER: 500.0, REQUEST: 50.0, MUTATION: 10.0},
@@ -30,7 +30,7 @@ def measured(
 ) -> list[Utilization]:
     manager = QuotaManager(callback or DefaultQuotaCallback())
     manager.configure(rules)
-    return utilizations(samples, lambda _broker_id: manager, WINDOWS, {1: 1600.0})
+    return utilizations(samples, lambda _broker_id: manager, lambda _broker_id: QuotaWindow(), {1: 1600.0})
 
 
 def clients(*samples: UsageSample) -> dict[str, ClientUtilization]:

@@ -9,37 +9,54 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from exporters.model import QuotaLimit, UsageSample
-from quota_metrics.config.entities import Alteration, entity_of
+from quota_metrics.config.entities import QuotaAlteration, entity_of
 from quota_metrics.measure.usage_meter import FETCH, PRODUCE
 from quota_metrics.simulation.outcome_text import Verdict, reason, verdict, worst_first
-from quota_metrics.simulation.outcomes import Client, Outcome, Seen, WhatIf, Window
-from tests.kit.recordings import CONSUMER, PRODUCER, START_MS, Used, limit, recorded
+from quota_metrics.simulation.outcomes import ClientOutcome, Seen, Simulation
+from quota_metrics.simulation.usage import ClientAtBroker
+from quota_metrics.windows import QuotaWindow
+from tests.kit.recordings import CONSUMER, PRODUCER, START_MS, Used, columns, limit, recorded
 
 SECOND = 1000
 
 
-def change(entity: Mapping[str, str | None], **values: float | None) -> Alteration:
-    return Alteration(entity_of(entity), values)
+def change(entity: Mapping[str, str | None], **values: float | None) -> QuotaAlteration:
+    return QuotaAlteration(entity_of(entity), values)
 
 
 def question(
-    history: Sequence[QuotaLimit], alteration: Alteration, rows: Sequence[UsageSample], window: Window = Window()
-) -> WhatIf:
+    history: Sequence[QuotaLimit],
+    alteration: QuotaAlteration,
+    rows: Sequence[UsageSample],
+    window: QuotaWindow = QuotaWindow(),
+) -> Simulation:
     """Over the recording up to its last row."""
-    most: dict[Client, Seen] = {}
+    most: dict[ClientAtBroker, Seen] = {}
     for row in rows:
-        client = Client(row.quota_key, row.user, row.client_id, row.broker_id)
+        client = ClientAtBroker(row.quota_key, row.user, row.client_id, row.broker_id)
         so_far = most.get(client, Seen(client, 0.0, 0))
         most[client] = Seen(client, max(so_far.rate_max, row.rate), max(so_far.bytes_max, row.bytes))
     seen = list(most.values())
-    return WhatIf(history, alteration, seen, from_ms=START_MS, to_ms=rows[-1].ts_ms, window=window)
+    return Simulation(history, [alteration], seen, from_ms=START_MS, to_ms=rows[-1].ts_ms, window=window)
 
 
-def asked(history: Sequence[QuotaLimit], alteration: Alteration, *loads: Used) -> dict[str, Outcome]:
+def replay(asking: Simulation, rows: Sequence[UsageSample]) -> None:
+    usage = columns(rows)
+    for group in asking.groups:
+        asking.replay(group, usage)
+    asking.throttled(usage)
+
+
+def names(asking: Simulation) -> set[tuple[str, str]]:
+    """Users and client-ids of the replayed clients."""
+    return {(client.user, client.client_id) for group in asking.groups for client in group}
+
+
+def asked(history: Sequence[QuotaLimit], alteration: QuotaAlteration, *loads: Used) -> dict[str, ClientOutcome]:
     """By client-id."""
     rows = recorded(*loads)
     asking = question(history, alteration, rows)
-    asking.replay(rows)
+    replay(asking, rows)
     return {outcome.client.client_id: outcome for outcome in asking.outcomes()}
 
 
@@ -70,7 +87,7 @@ def test_burst_is_delayed_and_then_drained() -> None:
 def test_only_clients_that_may_be_throttled_are_replayed() -> None:
     rows = recorded(Used("u", "much", [2000] * 20), Used("u", "little", [500] * 20), Used("v", "other", [9000] * 20))
     asking = question([], change({"user": "u", "client-id": None}, producer_byte_rate=1000), rows)
-    assert asking.names == ({"u"}, {"much"})
+    assert names(asking) == {("u", "much")}
 
 
 def test_consumer_quota_does_not_affect_producers() -> None:
@@ -117,7 +134,7 @@ def test_brokers_have_separate_windows() -> None:
     loads = [Used("u", "c", [700] * 60, broker_id=broker_id) for broker_id in (1, 2)]
     rows = recorded(*loads)
     asking = question([], change({"user": "u"}, producer_byte_rate=1000), rows)
-    asking.replay(rows)
+    replay(asking, rows)
     assert [verdict(outcome) for outcome in asking.outcomes()] == [Verdict.UNCHANGED] * 2
 
 
@@ -178,9 +195,9 @@ def test_backlog_drains_after_the_last_row() -> None:
     Kafka's windows go down in steps."""
     rows = recorded(Used("u", "c", [5000] * 10))
     alteration = change({"user": "u"}, producer_byte_rate=1000)
-    seen = [Seen(Client(PRODUCER, "u", "c", 1), 5000.0, 5000)]
-    asking = WhatIf([], alteration, seen, from_ms=START_MS, to_ms=START_MS + 300 * SECOND)
-    asking.replay(rows)
+    seen = [Seen(ClientAtBroker(PRODUCER, "u", "c", 1), 5000.0, 5000)]
+    asking = Simulation([], [alteration], seen, from_ms=START_MS, to_ms=START_MS + 300 * SECOND)
+    replay(asking, rows)
     (outcome,) = asking.outcomes()
     assert outcome.waiting_bytes == 0
     assert outcome.after.throttled_ms == pytest.approx(44 * SECOND, abs=5 * SECOND)
@@ -194,15 +211,17 @@ def test_records_fail_after_delivery_timeout() -> None:
 
 def test_usage_of_unseen_clients_is_ignored() -> None:
     rows = recorded(Used("u", "c", [1000] * 5), Used("u", "late", [1000] * 5))
-    seen = [Seen(Client(PRODUCER, "u", "c", 1), 1000.0, 1000)]
-    asking = WhatIf([], change({"user": "u"}, producer_byte_rate=1), seen, from_ms=START_MS, to_ms=rows[-1].ts_ms)
-    asking.replay(rows)
+    seen = [Seen(ClientAtBroker(PRODUCER, "u", "c", 1), 1000.0, 1000)]
+    asking = Simulation([], [change({"user": "u"}, producer_byte_rate=1)], seen, from_ms=START_MS, to_ms=rows[-1].ts_ms)
+    replay(asking, rows)
     assert [outcome.client.client_id for outcome in asking.outcomes()] == ["c"]
 
 
 def test_no_usage_yields_no_outcomes() -> None:
-    asking = WhatIf([], change({"user": "u"}, producer_byte_rate=1), [], from_ms=START_MS, to_ms=START_MS + SECOND)
-    asking.replay([])
+    asking = Simulation(
+        [], [change({"user": "u"}, producer_byte_rate=1)], [], from_ms=START_MS, to_ms=START_MS + SECOND
+    )
+    replay(asking, [])
     assert asking.outcomes() == []
 
 
@@ -216,17 +235,23 @@ def test_worst_first_order_puts_unaffected_clients_last() -> None:
         Used("u", "much", [2000] * 60),
         Used("u", "more", [3000] * 60),
     )
-    names = [outcome.client.client_id for outcome in worst_first(list(answer.values()))]
-    assert names == ["more", "much", "enough", "own"]
+    ordered = [outcome.client.client_id for outcome in worst_first(list(answer.values()))]
+    assert ordered == ["more", "much", "enough", "own"]
 
 
 LOADS = st.lists(st.integers(0, 300).map(lambda tens: tens * 10), min_size=1, max_size=40)
 
 
 @settings(deadline=None)
-@given(LOADS, LOADS, st.floats(100, 4000), st.booleans(), st.sampled_from([Window(), Window(2, 500), Window(30, 300)]))
+@given(
+    LOADS,
+    LOADS,
+    st.floats(100, 4000),
+    st.booleans(),
+    st.sampled_from([QuotaWindow(), QuotaWindow(2, 500), QuotaWindow(30, 300)]),
+)
 def test_clients_skipped_by_the_replay_are_never_throttled(
-    one: list[int], two: list[int], bound: float, fetches: bool, window: Window
+    one: list[int], two: list[int], bound: float, fetches: bool, window: QuotaWindow
 ) -> None:
     """The estimate that skips the replay is never too low, also for unrecorded windows."""
     api_key = FETCH if fetches else PRODUCE
@@ -235,19 +260,22 @@ def test_clients_skipped_by_the_replay_are_never_throttled(
     if not rows:
         return
     alteration = change({"user": "u"}, **{CONSUMER if fetches else PRODUCER: bound})
-    if question([], alteration, rows, window).names == (set(), set()):
+    if not question([], alteration, rows, window).groups:
         replayed = always_replaying([], alteration, rows, window)
         assert {outcome.after.throttled_ms for outcome in replayed} == {0}
 
 
 def always_replaying(
-    history: Sequence[QuotaLimit], alteration: Alteration, rows: Sequence[UsageSample], window: Window = Window()
-) -> list[Outcome]:
+    history: Sequence[QuotaLimit],
+    alteration: QuotaAlteration,
+    rows: Sequence[UsageSample],
+    window: QuotaWindow = QuotaWindow(),
+) -> list[ClientOutcome]:
     """Regardless of the recorded rates."""
-    clients = {Client(row.quota_key, row.user, row.client_id, row.broker_id) for row in rows}
+    clients = {ClientAtBroker(row.quota_key, row.user, row.client_id, row.broker_id) for row in rows}
     seen = [Seen(client, 1e30, 10**30) for client in clients]
-    asking = WhatIf(history, alteration, seen, from_ms=START_MS, to_ms=rows[-1].ts_ms, window=window)
-    asking.replay(rows)
+    asking = Simulation(history, [alteration], seen, from_ms=START_MS, to_ms=rows[-1].ts_ms, window=window)
+    replay(asking, rows)
     return asking.outcomes()
 
 

@@ -9,20 +9,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from exporters.model import UsageSample
-from quota_metrics.simulation.replay import GIVE_UP_MS, Bucket, Sender, Throttling
+from quota_metrics.simulation.replay import GIVE_UP_MS, ReplayedClient, ReplayedQuota, Throttling
+from quota_metrics.windows import QuotaWindow
 
 SECOND = 1000
 
 
-def bucket(bound: float | None, *, fetches: bool = False) -> Bucket:
-    made = Bucket(fetches=fetches, samples=11, window_ms=1000)
+def bucket(bound: float | None, *, fetches: bool = False) -> ReplayedQuota:
+    made = ReplayedQuota(fetches=fetches, window=QuotaWindow())
     made.bound = bound
     return made
 
 
-def sender(*arrivals: tuple[int, int], fetches: bool = False) -> Sender:
+def sender(*arrivals: tuple[int, int], fetches: bool = False) -> ReplayedClient:
     """(when, bytes), each at once."""
-    made = Sender(fetches=fetches)
+    made = ReplayedClient(fetches=fetches)
     for at_ms, size in arrivals:
         made.arrive(at_ms, at_ms + 1, size)
     return made
@@ -36,7 +37,7 @@ def row(ts_ms: int, interval_ms: int, muted_ms: int, throttle_ms: float) -> Usag
 def held(rows: Sequence[UsageSample], until_ms: int) -> float:
     measure = Throttling(0)
     for sample in rows:
-        measure.add(sample)
+        measure.add(sample.ts_ms, sample.interval_ms, sample.muted_ms, sample.throttle_ms)
     measure.advance(until_ms)
     return measure.total_ms
 
@@ -61,7 +62,7 @@ def test_vector_a_one_byte_above_the_bound() -> None:
     fits, over = sender((0, 10_000)), sender((0, 10_001))
     bucket(1000).run([fits], SECOND)
     bucket(1000).run([over], SECOND)
-    assert (fits.responses, over.responses, over.throttling.longest_ms) == (0, 1, 1)
+    assert (fits.responses, over.responses, over.longest_ms) == (0, 1, 1)
 
 
 def test_vector_b_tenth_request_is_delayed() -> None:
@@ -69,9 +70,9 @@ def test_vector_b_tenth_request_is_delayed() -> None:
     load = sender(*((second * SECOND, 1200) for second in range(11)))
     sensor = bucket(1000)
     sensor.run([load], 8001)
-    assert (load.responses, load.throttling.longest_ms, load.muted_until_ms) == (1, 800, 8800)
+    assert (load.responses, load.longest_ms, load.muted_until_ms) == (1, 800, 8800)
     sensor.run([load], 9001)
-    assert (load.responses, load.throttling.longest_ms, load.muted_until_ms) == (2, 2000, 11_000)
+    assert (load.responses, load.longest_ms, load.muted_until_ms) == (2, 2000, 11_000)
     sensor.run([load], 11_000)
     assert load.waiting_bytes == 1200
     sensor.run([load], 11_001)
@@ -84,7 +85,7 @@ def test_throttled_fetch_returns_no_bytes_and_is_not_charged() -> None:
     load = sender((0, 25_000), fetches=True)
     sensor = bucket(1000, fetches=True)
     sensor.run([load], 1)
-    assert (load.waiting_bytes, load.responses, load.throttling.longest_ms) == (15_000, 1, 10_000)
+    assert (load.waiting_bytes, load.responses, load.longest_ms) == (15_000, 1, 10_000)
     sensor.run([load], 10_001)
     assert (load.waiting_bytes, load.responses, load.muted_until_ms) == (15_000, 2, 20_000)
     sensor.run([load], 20_001)
@@ -135,7 +136,7 @@ def test_only_producers_give_up() -> None:
 
 
 def test_backlog_queue_is_bounded() -> None:
-    load = Sender(fetches=True)
+    load = ReplayedClient(fetches=True)
     for second in range(20_000):
         load.arrive(second * SECOND, (second + 1) * SECOND, 1_001)
     assert load.waiting_bytes == 20_000 * 1_001
@@ -148,14 +149,13 @@ LOADS = st.lists(st.integers(0, 3_000) | st.sampled_from([0, 1_000, 5_000]), min
 BOUNDS = st.floats(200, 4_000)
 
 
-def replayed(load: Sequence[int], bound: float | None, *, fetches: bool) -> tuple[Sender, float]:
+def replayed(load: Sequence[int], bound: float | None, *, fetches: bool) -> tuple[ReplayedClient, float]:
     """The load, so many bytes each second: the client in the end, and its throttled ms."""
-    client, sensor = Sender(fetches=fetches), bucket(bound, fetches=fetches)
+    client, sensor = ReplayedClient(fetches=fetches), bucket(bound, fetches=fetches)
     for second, size in enumerate(load, start=1):
         client.arrive((second - 1) * SECOND, second * SECOND, size)
         sensor.run([client], second * SECOND)
-        client.throttling.advance(second * SECOND)
-    return client, client.throttling.total_ms
+    return client, client.throttled_ms(len(load) * SECOND)
 
 
 @settings(deadline=None)

@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 
 from headroom.cli.main import app
 from headroom.demo.kit.admin import Admin
-from headroom.demo.kit.broker import Cluster
+from headroom.demo.kit.broker import LocalCluster
 from headroom.demo.kit.jvm import Jvm
 from headroom.demo.kit.serving import Serving
 from tests.kit.paced_load import Load, Paced, Reported
@@ -61,14 +61,14 @@ class Run:
         command = ["quotas", "what-if", "--client-defaults", *change.split(), *when, "--output", "json"]
         result = CliRunner().invoke(app, [*command, "--url", f"http://{sql}"])
         assert result.exit_code == 0, result.output
-        rows = [row for row in json.loads(result.stdout) if row["client_id"] in THROTTLED | NOT_THROTTLED]
+        rows = [row for row in json.loads(result.stdout)["clients"] if row["client_id"] in THROTTLED | NOT_THROTTLED]
         assert len(rows) == len(THROTTLED | NOT_THROTTLED)
         return {row["client_id"]: row for row in rows}
 
 
 @pytest.fixture(scope="module")
 def runs(
-    kafka: Cluster, kafka_admin: Admin, jvm: Jvm, tmp_path_factory: pytest.TempPathFactory
+    kafka: LocalCluster, kafka_admin: Admin, jvm: Jvm, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[tuple[Run, Run, str]]:
     """The load under generous quotas and under changed ones, and where the recording is."""
     kafka_admin.create_topics(["what-if-fed", "what-if-any", "what-if-under"])

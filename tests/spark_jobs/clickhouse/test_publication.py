@@ -1,4 +1,4 @@
-"""How a run's rows are divided into pieces to publish."""
+"""How a run's rows are divided into inserts to publish."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_jobs.clickhouse.publication import PIECE_ROWS, piece_starts
+from spark_jobs.clickhouse.publication import INSERT_ROWS, insert_starts
 
 
-@given(st.lists(st.integers(1, 2 * PIECE_ROWS), min_size=1, max_size=40))
-def test_pieces_have_whole_windows_and_few_rows(rows: list[int]) -> None:
-    starts = piece_starts(enumerate(rows))
+@given(st.lists(st.integers(1, 2 * INSERT_ROWS), min_size=1, max_size=40))
+def test_inserts_have_whole_windows_and_few_rows(rows: list[int]) -> None:
+    starts = insert_starts(enumerate(rows))
     bounds = [0, *starts, len(rows)]
-    pieces = [rows[first:until] for first, until in pairwise(bounds)]
-    assert [count for piece in pieces for count in piece] == rows
-    assert all(piece and (len(piece) == 1 or sum(piece) <= PIECE_ROWS) for piece in pieces)
-    for piece, following in pairwise(pieces):
-        assert sum(piece) + following[0] > PIECE_ROWS
+    inserts = [rows[first:until] for first, until in pairwise(bounds)]
+    assert [count for insert in inserts for count in insert] == rows
+    assert all(insert and (len(insert) == 1 or sum(insert) <= INSERT_ROWS) for insert in inserts)
+    for insert, following in pairwise(inserts):
+        assert sum(insert) + following[0] > INSERT_ROWS

@@ -18,16 +18,16 @@ import pytest
 from pyspark.sql import SparkSession
 from typer.testing import CliRunner
 
+from exporters.clickhouse.client import with_writer
 from exporters.clickhouse.connection import Endpoint
-from exporters.clickhouse.store import Store
-from headroom.cli import job
+from exporters.clickhouse.errors import StoreError
+from spark_jobs.cli import app
 from spark_jobs.clickhouse import queries as tables
-from spark_jobs.clickhouse.client import SourceError
-from spark_jobs.clickhouse.errors import NothingToReadError
+from spark_jobs.clickhouse.client import NothingToReadError
 from spark_jobs.jobs import quota_headroom
-from spark_jobs.options import Options
+from spark_jobs.options import HeadroomOptions
 from spark_jobs.time_range import TimeRange
-from tests.kit.clickhouse import RunningClickHouse
+from tests.kit.clickhouse import QueriedStore, RunningClickHouse, connected
 from tests.kit.recent import FRIDAY_MS
 
 pytestmark = [pytest.mark.spark, pytest.mark.clickhouse]
@@ -45,7 +45,7 @@ def url(clickhouse: RunningClickHouse) -> str:
 
 
 def run(url: str, when: TimeRange = WHEN, **options: Any) -> list[dict[str, Any]]:
-    return quota_headroom.run(Options(url, when, **{"cluster": "c", **options}))
+    return quota_headroom.run(HeadroomOptions(url, when, **{"cluster": "c", **options}))
 
 
 class Client(NamedTuple):
@@ -70,7 +70,7 @@ CLIENTS = [
 ]
 
 
-def fill(store: Store) -> None:
+def fill(store: QueriedStore) -> None:
     """The usage of each client every five seconds as written by the gateway, duplicated as after a crash."""
     usage = [sample(client, at_s) for client in CLIENTS for at_s in range(0, 150, 5) if active(client, at_s)]
     for attempt in ("first", "replay"):
@@ -140,7 +140,7 @@ def instance() -> dict[str, Any]:
 
 
 def stored(url: str, sql: str) -> list[tuple[Any, ...]]:
-    store = Store(Endpoint.parse(url).as_writer())
+    store = QueriedStore(with_writer(Endpoint.parse(url)))
     try:
         return [tuple(row) for row in store.query(sql)]
     finally:
@@ -192,8 +192,8 @@ def test_levels_are_reported_stored_and_reproducible(spark: SparkSession, url: s
     assert stored(url, f"{written} ORDER BY window_start DESC LIMIT 1") == [
         (
             *("throttled", 101_000.0, 100_000.0),
-            "throttled 800 ms at most on broker 1: wants more than producer_byte_rate 100.0 kB/s of user=ANONYMOUS, "
-            "client-id=<default>; muted 4.8 s of the window",
+            "muted 4.8 s of 30 s on broker 1, throttle times up to 800 ms: wants more than producer_byte_rate"
+            " 100.0 kB/s of user=ANONYMOUS, client-id=<default>",
         )
     ]
     # A replayed row may be counted twice until the server merges the duplicate.
@@ -218,22 +218,22 @@ def test_range_without_usage_raises_nothing_to_read_error(spark: SparkSession, u
 
 
 def test_unreachable_clickhouse_raises_one_line_error(spark: SparkSession) -> None:
-    with pytest.raises(SourceError, match=r"^cannot reach http://127\.0\.0\.1:1: Connection refused$") as failed:
+    with pytest.raises(StoreError, match=r"^cannot reach http://127\.0\.0\.1:1: Connection refused$") as failed:
         run("http://127.0.0.1:1")
     assert "\n" not in str(failed.value)
 
 
 def test_failed_worker_query_is_raised_and_recorded(spark: SparkSession, url: str) -> None:
-    with away("headroom.quota_limits", url), pytest.raises(SourceError, match=r"quota_limits") as failed:
+    with away("headroom.quota_limits", url), pytest.raises(StoreError, match=r"quota_limits") as failed:
         run(url)
     assert "\n" not in str(failed.value)
     failures = stored(url, "SELECT error FROM headroom.job_runs FINAL WHERE status = 'failed'")
-    assert (f"SourceError: {failed.value}",) in failures
+    assert (f"StoreError: {failed.value}",) in failures
 
 
 @contextmanager
 def away(name: str, url: str) -> Iterator[None]:
-    with Endpoint.parse(url).as_writer().connect() as client:
+    with connected(with_writer(Endpoint.parse(url))) as client:
         client.command(f"RENAME TABLE {name} TO {name}_away")
         try:
             yield
@@ -250,19 +250,19 @@ BETWEEN = ["--cluster", "c", "--from", f"{FROM:%FT%TZ}", "--to", f"{FROM + timed
 
 
 def test_command_line_outputs_and_exit_codes(spark: SparkSession, url: str, tmp_path: Path) -> None:
-    shown = CliRunner().invoke(job.app, ["quota-headroom", "--url", url, *BETWEEN])
+    shown = CliRunner().invoke(app, ["quota-headroom", "--url", url, *BETWEEN])
     assert (shown.exit_code, shown.stderr) == (0, "")
     assert "wants more than producer_byte_rate 100.0 kB/s of user=ANONYMOUS, client-id=<default>" in shown.stdout
     path = tmp_path / "headroom.parquet"
     asked = ["quota-headroom", "--url", url, *BETWEEN, "--output", "parquet", "--path", str(path)]
-    done = CliRunner().invoke(job.app, asked)
+    done = CliRunner().invoke(app, asked)
     assert (done.exit_code, done.stdout) == (0, "")
     assert len(pq.read_table(path)) == len(CLIENTS)
     few = ["quota-headroom", "--url", url, *BETWEEN, "--output", "json", "--client-id", "warn", "--fail-on"]
-    failing = CliRunner().invoke(job.app, [*few, "warn"])
+    failing = CliRunner().invoke(app, [*few, "warn"])
     assert [row["client_id"] for row in json.loads(failing.stdout)] == ["warn"]
     assert failing.exit_code == 4
-    empty = CliRunner().invoke(job.app, ["quota-headroom", "--url", url, "--from", "60", "--to", "120"])
+    empty = CliRunner().invoke(app, ["quota-headroom", "--url", url, "--from", "60", "--to", "120"])
     assert (empty.exit_code, empty.stderr) == (3, "headroom: there is no usage of source gateway in this time\n")
 
 

@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 
 from spark_jobs.clickhouse import publication
 from spark_jobs.jobs import quota_headroom
-from spark_jobs.options import Options
+from spark_jobs.options import HeadroomOptions
 from spark_jobs.time_range import TimeRange
 from tests.kit.clickhouse import RunningClickHouse
 from tests.kit.recent import FRIDAY_MS
@@ -54,7 +54,7 @@ def insert(clickhouse: RunningClickHouse, cluster: str, client_id: str, rate: fl
 
 def run(clickhouse: RunningClickHouse, cluster: str, to_s: int = 120, from_s: int = 0, **more: Any) -> None:
     when = TimeRange(START + from_s * 1000, START + to_s * 1000, 60)
-    quota_headroom.run(Options(clickhouse.url, when, cluster=cluster, **more))
+    quota_headroom.run(HeadroomOptions(clickhouse.url, when, cluster=cluster, **more))
 
 
 def levels(clickhouse: RunningClickHouse, cluster: str, table: str = "quota_utilization FINAL") -> list[Any]:
@@ -95,7 +95,7 @@ def test_partial_window_never_replaces_a_complete_one(spark: SparkSession, click
 def test_results_without_input_are_deleted(
     spark: SparkSession, clickhouse: RunningClickHouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(publication, "PIECE_ROWS", 1)  # each window is published by an INSERT of its own
+    monkeypatch.setattr(publication, "INSERT_ROWS", 1)  # each window is published by an INSERT of its own
     insert(clickhouse, "gone", "a", 5.0)
     insert(clickhouse, "gone", "b", 5.0)
     run(clickhouse, "gone")
@@ -135,6 +135,40 @@ def test_late_rows_are_processed_by_the_next_run(
     assert levels(clickhouse, "late")[-1] == ("gateway", "a", 3300, "critical", 1)
     late = "SELECT rows_late FROM headroom.job_runs FINAL WHERE status = 'succeeded' ORDER BY run_version DESC LIMIT 1"
     assert list(clickhouse.store.query(late)) == [(60,)]
+
+
+def levels_by_window_length(clickhouse: RunningClickHouse, cluster: str) -> set[tuple[int, str, str]]:
+    rows = clickhouse.store.query(
+        "SELECT window_s, formatDateTime(window_start, '%H:%i'), toString(level)"
+        f" FROM headroom.quota_utilization FINAL WHERE cluster = '{cluster}'"
+    )
+    return {(window_s, at, level) for window_s, at, level in rows}
+
+
+def test_late_rows_are_not_lost_to_a_run_of_other_windows(
+    spark: SparkSession, clickhouse: RunningClickHouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run with another `--cluster` or `--window` computes other windows, so its watermark says nothing of these."""
+    monkeypatch.setattr(quota_headroom, "WATERMARK_MARGIN_MS", 0)
+    insert(clickhouse, "mine", "a", 5.0, from_s=-300)
+    insert(clickhouse, "other", "a", 5.0, from_s=-300)
+    run(clickhouse, "mine", from_s=-300, recent=True)
+    run(clickhouse, "other", from_s=-300, recent=True)
+    five = TimeRange(START - 300_000, START + 300_000, 300)
+    quota_headroom.run(HeadroomOptions(clickhouse.url, five, cluster="mine", recent=True))
+    time.sleep(0.01)
+    insert(clickhouse, "mine", "late", 97.0, from_s=-240, to_s=-180)
+    run(clickhouse, "other", recent=True)
+    later = TimeRange(START, START + 300_000, 300)
+    quota_headroom.run(HeadroomOptions(clickhouse.url, later, cluster="mine", recent=True))
+    run(clickhouse, "mine", recent=True)
+    after = levels_by_window_length(clickhouse, "mine")
+    assert (60, formatted(START - 240_000), "critical") in after
+    assert (300, formatted(START - 300_000), "critical") in after
+
+
+def formatted(epoch_ms: int) -> str:
+    return time.strftime("%H:%M", time.gmtime(epoch_ms / 1000))
 
 
 def test_late_rows_of_hours_ago_change_what_a_complete_run_would(
@@ -185,9 +219,9 @@ def test_plans_for_many_rows_give_the_same_rows(
 _RUN = """
 import sys
 from spark_jobs.jobs import quota_headroom
-from spark_jobs.options import Options
+from spark_jobs.options import HeadroomOptions
 from spark_jobs.time_range import TimeRange
-quota_headroom.run(Options(sys.argv[1], TimeRange(int(sys.argv[2]), int(sys.argv[3]), 60), cluster=sys.argv[4]))
+quota_headroom.run(HeadroomOptions(sys.argv[1], TimeRange(int(sys.argv[2]), int(sys.argv[3]), 60), cluster=sys.argv[4]))
 """
 
 
@@ -251,8 +285,13 @@ def test_concurrent_runs_are_serialized(spark: SparkSession, clickhouse: Running
 
 
 def test_stream_resumes_from_its_checkpoint(spark: SparkSession, clickhouse: RunningClickHouse, tmp_path: Path) -> None:
-    options = Options(
-        clickhouse.url, TimeRange(START, START + MINUTE, 60), cluster="stream", checkpoint=tmp_path, once=True
+    options = HeadroomOptions(
+        clickhouse.url,
+        TimeRange(START, START + MINUTE, 60),
+        cluster="stream",
+        stream=True,
+        checkpoint=tmp_path,
+        once=True,
     )
     insert(clickhouse, "stream", "a", 97.0, to_s=60)
     time.sleep(1.1)  # the newest second is not read yet

@@ -10,22 +10,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
-from spark_jobs.clickhouse.client import ClickHouse
-from spark_jobs.clickhouse.rollup import HOUR_MS, refresh, stretches
+from spark_jobs.clickhouse.client import clickhouse_of
 from spark_jobs.jobs import quota_headroom, usage_windows
-from spark_jobs.options import Options
+from spark_jobs.jobs.usage_windows import HOUR_MS, hour_ranges, refresh
+from spark_jobs.options import HeadroomOptions
 from spark_jobs.time_range import TimeRange
 from tests.kit.clickhouse import RunningClickHouse
-from tests.spark_jobs.clickhouse.test_usage_query import START, drawn, insert
+from tests.kit.usage_rows import START, drawn, insert
 
 MINUTE = 60_000
 CLUSTER = "whole-hours"
 
 
 @given(st.integers(0, 5000), st.integers(1, 5000), st.sampled_from([1, 10, 60, 90, 300, 3600]))
-def test_parts_tile_the_range_and_stored_parts_are_whole_hours(first: int, windows: int, window_s: int) -> None:
+def test_ranges_tile_the_range_and_stored_ones_are_whole_hours(first: int, windows: int, window_s: int) -> None:
     when = TimeRange(first * window_s * 1000, (first + windows) * window_s * 1000, window_s)
-    found = usage_windows.parts(when)
+    found = usage_windows.ranges(when)
     assert [part.from_ms for part, _ in found] == [when.from_ms, *(part.to_ms for part, _ in found[:-1])]
     assert found[-1][0].to_ms == when.to_ms
     for part, stored in found:
@@ -33,15 +33,15 @@ def test_parts_tile_the_range_and_stored_parts_are_whole_hours(first: int, windo
             assert (part.from_ms % HOUR_MS, part.to_ms % HOUR_MS, window_s % 60) == (0, 0, 0)
 
 
-def test_stretches_include_the_following_hour() -> None:
-    assert stretches([0, HOUR_MS, 5 * HOUR_MS]) == [(0, 3 * HOUR_MS), (5 * HOUR_MS, 7 * HOUR_MS)]
+def test_hour_ranges_include_the_following_hour() -> None:
+    assert hour_ranges([0, HOUR_MS, 5 * HOUR_MS]) == [(0, 3 * HOUR_MS), (5 * HOUR_MS, 7 * HOUR_MS)]
 
 
 @pytest.mark.clickhouse
 def test_partially_covered_hour_is_refreshed_completely(clickhouse: RunningClickHouse) -> None:
     """The next refresh finds no new rows in it, so omitted windows would stay missing."""
     insert(clickhouse.store, drawn(random.Random(4)), "part-of-an-hour")
-    refresh(ClickHouse(clickhouse.url), "gateway", START, START + MINUTE)
+    refresh(clickhouse_of(clickhouse.url), "gateway", START, START + MINUTE)
     newest = "SELECT max(window_start) = toDateTime({}) FROM headroom.usage_1m WHERE cluster = 'part-of-an-hour'"
     assert clickhouse.store.query(newest.format(START // 1000 + 120)) == [(1,)]
 
@@ -66,13 +66,13 @@ def test_usage_1m_and_raw_rows_yield_the_same_results(
             clickhouse.store, [row._replace(bucket_user=row.user if row.bucket_user else "") for row in rows], CLUSTER
         )
     when = TimeRange(START - 10 * MINUTE, START + 65 * MINUTE, 60)
-    options = Options(clickhouse.url, when, cluster=CLUSTER)
+    options = HeadroomOptions(clickhouse.url, when, cluster=CLUSTER)
     quota_headroom.run(options)
     stored = committed(clickhouse)
     recorded = "SELECT rows_in, rows_bad FROM headroom.job_runs FINAL ORDER BY run_version DESC LIMIT 1"
     counts = clickhouse.store.query(recorded)
     assert len(stored) > 200
-    monkeypatch.setattr(usage_windows, "parts", lambda when: [(when, False)])
+    monkeypatch.setattr(usage_windows, "ranges", lambda when: [(when, False)])
     quota_headroom.run(options)
     assert committed(clickhouse) == stored
     assert counts[0][1] > 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import json
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -13,68 +13,7 @@ import pyarrow.parquet as pq
 from rich.console import Console
 
 from spark_jobs.reports import headroom_report as report
-
-WINDOW = datetime(2026, 11, 20, 10, 0, tzinfo=UTC)
-
-
-def row(**given: Any) -> dict[str, Any]:
-    known = {
-        "cluster": "c",
-        "quota_key": "producer_byte_rate",
-        "user": "alice",
-        "client_id": "app",
-        "broker_id": 1,
-        "limit": 200_000.0,
-        "usage": 170_000.0,
-        "utilization": 0.85,
-        "utilization_p95": 0.9,
-        "throttle_ms": 0.0,
-        "level": "warn",
-        "reason": "at 85.0 % of producer_byte_rate",
-        "software_name": "apache-kafka-java",
-        "software_version": "4.3.1",
-        "instances": 1,
-        "busiest_instance": "",
-        "busiest_instance_share": None,
-        "matched_entity": "client-id=app",
-        "headroom": 30_000.0,
-        "group_usage": 170_000.0,
-        "shared_with": 0,
-        "usage_p95": 180_000.0,
-        "usage_max": 190_000.0,
-        "throttled_s": 0.0,
-        "client_throttle_ms_max": None,
-        "request_latency_ms_max": None,
-        "queue_time_ms_max": None,
-        "rebalances": None,
-        "outgoing_bytes": None,
-        "incoming_bytes": None,
-        "culprit_user": "",
-        "culprit_client_id": "",
-        "culprit_share": None,
-        "usage_rank": 1,
-        "instant_level": "warn",
-        "source": "gateway",
-        "complete": 1,
-        "eta_s": None,
-        "trend_per_min": 1_500.0,
-        "burst_credit": 300_000.0,
-        "window_start": WINDOW,
-        "window_s": 60,
-        "range_throttle_ms": 0.0,
-        "range_throttled_s": 0.0,
-        "last_throttled": None,
-        "history_at": [WINDOW - timedelta(minutes=1), WINDOW],
-        "history": [0.5, 0.9],
-    }
-    assert list(known) == report.COLUMNS.names
-    return known | given
-
-
-NO_LIMIT = {"limit": None, "utilization": None, "headroom": None, "trend_per_min": None, "burst_credit": None}
-FREE = row(client_id="free", **NO_LIMIT, level="ok", matched_entity="")
-EARLIER = {"range_throttle_ms": 800.0, "range_throttled_s": 12.0, "last_throttled": WINDOW - timedelta(minutes=5)}
-HOSTILE = row(client_id="<script>alert(1)</script>\x1b[2J\n[bold]", reason="\x1b]0;title\x07 & <b>")
+from tests.spark_jobs.reports.report_rows import EARLIER, FREE, HOSTILE, WINDOW, row
 
 
 class Text(HTMLParser):

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from spark_jobs.reports.plots import forecast_plots, headroom_plots
-from tests.spark_jobs.reports.test_headroom_report import FREE, HOSTILE, WINDOW, row
+from tests.spark_jobs.reports.report_rows import FREE, HOSTILE, WINDOW, row
 
 
 def svg(image: str) -> str:

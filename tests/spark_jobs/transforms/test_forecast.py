@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from spark_jobs.transforms.forecast_model import FEWEST_STEPS, HORIZON, Forecast, forecast, regular, season, seasonal
-from tests.bench.forecast import DAY, MONDAY, Scores, scored, weeks
+from tests.kit.forecast_weeks import DAY, MONDAY, Scores, scored, weeks
 
 
 def test_ramp_reaches_the_limit_near_linear_extrapolation() -> None:

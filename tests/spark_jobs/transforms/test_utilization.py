@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 import pytest
 from pyspark.sql import SparkSession
 
+from quota_metrics.levels.thresholds import Thresholds
 from spark_jobs.clickhouse import queries
 from spark_jobs.time_range import TimeRange
-from spark_jobs.transforms.thresholds import Thresholds
 from spark_jobs.transforms.utilization import Inputs, utilization
 
 pytestmark = pytest.mark.spark
@@ -36,6 +36,7 @@ class Usage(NamedTuple):
     group: float | None = None
     shared_with: int = 0
     greediest: tuple[str, float] = ("", 0.0)
+    elapsed_s: int = 60
 
     def row(self) -> tuple[Any, ...]:
         group = self.rate if self.group is None else self.group
@@ -44,8 +45,9 @@ class Usage(NamedTuple):
         entity = "user=alice" if self.limit is not None else ""
         key = ("c", "gateway", self.quota_key, "alice", self.client_id, self.broker_id, self.window * WINDOW_MS)
         quota = (state, self.limit, entity, "alice", "")
-        culprit = (self.shared_with, "alice", *self.greediest, 1)
-        return (*key, 60, self.throttle_ms, self.muted_ms, *quota, self.rate, p95, p95, group, p95, *culprit, group)
+        culprit = (self.shared_with, "alice" * (self.greediest[0] != ""), *self.greediest, group, 1)
+        measured = (self.rate, p95, p95, group, p95, group)
+        return (*key, 60, self.throttle_ms, self.muted_ms, self.elapsed_s, *quota, *measured, *culprit)
 
 
 class Instance(NamedTuple):
@@ -110,20 +112,20 @@ def test_throttled_level_depends_on_muted_time(spark: SparkSession) -> None:
     assert by_client(evaluate(spark, usage), "level", "throttled_s", "limit_known", "reason") == {
         "a millisecond": (
             *("critical", 0.001, 1),
-            f"throttled 1 ms at most on broker 1: at 1.0 % of {RULE}: {another}; muted 0.0 s of the window",
+            f"muted 0.0 s of 60 s on broker 1, throttle times up to 1 ms: at 1.0 % of {RULE}: {another}",
         ),
         "one percent": (
             *("throttled", 0.6, 1),
-            f"throttled 600 ms at most on broker 1: wants more than {RULE}; muted 0.6 s of the window",
+            f"muted 0.6 s of 60 s on broker 1, throttle times up to 600 ms: wants more than {RULE}",
         ),
         "no quota": (
             *("throttled", 2.0, 1),
-            f"throttled 300 ms at most on broker 1: no producer_byte_rate quota applies: {another}; "
-            "muted 2.0 s of the window",
+            "muted 2.0 s of 60 s on broker 1, throttle times up to 300 ms: no producer_byte_rate quota applies: "
+            f"{another}",
         ),
         "earlier": (
             *("throttled", 2.0, 1),
-            "still muted by an earlier throttle time on broker 1; muted 2.0 s of the window",
+            f"muted 2.0 s of 60 s on broker 1 by an earlier throttle time: at 1.0 % of {RULE}: {another}",
         ),
         "unknown": ("unknown", 0.0, 0, "no quota was observed yet"),
         "free": ("ok", 0.0, 1, "no quota applies"),
@@ -131,7 +133,7 @@ def test_throttled_level_depends_on_muted_time(spark: SparkSession) -> None:
 
 
 def test_open_window_is_evaluated_over_its_elapsed_time(spark: SparkSession) -> None:
-    (row,) = evaluate(spark, [Usage(muted_ms=100.0, throttle_ms=100.0)], when=TimeRange(0, 10_000, 60))
+    (row,) = evaluate(spark, [Usage(muted_ms=100.0, throttle_ms=100.0, elapsed_s=10)], when=TimeRange(0, 10_000, 60))
     assert (row["level"], row["complete"]) == ("throttled", 0)
 
 
@@ -200,15 +202,15 @@ def test_client_reported_throttling_is_added_per_quota(spark: SparkSession) -> N
     usage = [Usage(quota_key=key, throttle_ms=1.0, muted_ms=1.0) for key in (PRODUCE, FETCH, REQUEST)]
     felt = (("c", "alice", "app", 0, 1150.0, 20.0, 300.0, 75.0, 2.0, 1000.0, None, "one", 0.75, "", None),)
     reported = {row["quota_key"]: row for row in evaluate(spark, usage, felt=felt)}
-    assert {key: (row["client_throttle_ms_max"], row["reason"].split("; ")[-1]) for key, row in reported.items()} == {
-        PRODUCE: (1150.0, "instance one reports 75 % of the bytes of this client id"),
+    assert {key: (row["client_throttle_ms_max"], row["impact_reason"]) for key, row in reported.items()} == {
+        PRODUCE: (1150.0, "client felt produce throttle 1.2 s; instance one reports 75 % of its bytes"),
         FETCH: (20.0, "client felt fetch throttle 20 ms"),
-        REQUEST: (1150.0, "client felt throttle 1150 ms"),
+        REQUEST: (1150.0, "client felt throttle 1.2 s"),
     }
     row = reported[PRODUCE]
     assert (row["request_latency_ms_max"], row["queue_time_ms_max"], row["rebalances"]) == (300.0, 75.0, 2.0)
     assert (row["outgoing_bytes"], row["incoming_bytes"]) == (1000.0, None)
-    assert "client felt produce throttle 1150 ms" in row["reason"]
+    assert {row["impact"] for row in reported.values()} == {"delayed"}
     assert {key: (row["busiest_instance"], row["busiest_instance_share"]) for key, row in reported.items()} == {
         PRODUCE: ("one", 0.75),
         FETCH: ("", None),
@@ -241,17 +243,32 @@ def test_other_quotas_have_a_row_only_when_limiting_or_throttling(spark: SparkSe
 
 
 def test_rising_rate_has_a_trend_an_estimated_time_to_the_limit_and_burst_credit(spark: SparkSession) -> None:
-    steps = {"rising": (10.0, 20.0, 30.0), "flat": (30.0, 30.0, 30.0), "falling": (30.0, 20.0, 10.0), "new": (1.0, 9.0)}
+    steps = {
+        "rising": (10.0, 20.0, 30.0, 40.0, 50.0),
+        "flat": (50.0,) * 5,
+        "falling": (50.0, 40.0, 30.0, 20.0, 10.0),
+        "new": (1.0, 9.0, 17.0, 25.0),
+        "started": (5.0, 85.0, 84.0, 86.0, 85.0, 85.0, 84.0),
+    }
     usage = [Usage(name, rate, window=window) for name, rates in steps.items() for window, rate in enumerate(rates)]
-    rows = evaluate(spark, [*usage, Usage("over", 130.0), Usage("free", limit=None), Usage("cpu", quota_key=REQUEST)])
+    unlimited = [Usage("free", 10.0 * window, limit=None, window=window) for window in range(1, 7)]
+    rows = evaluate(spark, [*usage, *unlimited, Usage("over", 130.0), Usage("cpu", quota_key=REQUEST)])
     reported = {name: [r for r in rows if r["client_id"] == name] for name in (*steps, "over", "free", "cpu")}
-    assert [r["eta_s"] for r in reported["rising"]] == [None, None, pytest.approx(420.0)]
-    assert [r["eta_s"] for r in reported["flat"] + reported["falling"]] == [None] * 6
-    trends = {name: reported[name][-1]["trend_per_min"] for name in steps}
-    assert trends == {"rising": pytest.approx(10.0), "flat": 0.0, "falling": pytest.approx(-10.0), "new": None}
-    # A broker measures over at least ten seconds: 70 B/s below the limit are 700 bytes.
+    assert [r["eta_s"] for r in reported["rising"]] == [*[None] * 4, pytest.approx(300.0)]
+    without = reported["flat"] + reported["falling"] + reported["free"] + reported["started"]
+    assert {r["eta_s"] for r in without} == {None}
+    trends = {name: reported[name][-1]["trend_per_min"] for name in (*steps, "free")}
+    assert trends == {
+        "rising": pytest.approx(10.0),
+        "flat": 0.0,
+        "falling": pytest.approx(-10.0),
+        "new": None,
+        "started": None,
+        "free": pytest.approx(10.0),
+    }
+    # A broker measures over at least ten seconds: 50 B/s below the limit are 500 bytes.
     credit = {name: reported[name][-1]["burst_credit"] for name in ("rising", "over", "free", "cpu")}
-    assert credit == {"rising": 700.0, "over": 0.0, "free": None, "cpu": None}
+    assert credit == {"rising": 500.0, "over": 0.0, "free": None, "cpu": None}
 
 
 def test_no_usage_yields_no_rows(spark: SparkSession) -> None:

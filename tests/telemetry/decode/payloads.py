@@ -14,7 +14,7 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import (
 )
 
 from exporters.model import Connection, Push
-from telemetry.decode.budgets import Limits
+from telemetry.decode.budgets import PayloadLimits
 from telemetry.decode.otlp import Decoded, decode
 
 VECTORS = Path(__file__).parents[2] / "vectors"
@@ -56,10 +56,12 @@ def payload(*metrics: Metric, resource: tuple[KeyValue, ...] = ()) -> bytes:
     return data.SerializeToString()
 
 
-def decoded(*metrics: Metric, push: Push = PUSH, limits: Limits = Limits(), known: Container[int] = ()) -> Decoded:
+def decoded(
+    *metrics: Metric, push: Push = PUSH, limits: PayloadLimits = PayloadLimits(), known: Container[int] = ()
+) -> Decoded:
     return decode(payload(*metrics, resource=(text("client-rack", "r1"),)), push, limits, known)
 
 
-def attributes(*pairs: KeyValue, limits: Limits = Limits()) -> dict[str, str]:
+def attributes(*pairs: KeyValue, limits: PayloadLimits = PayloadLimits()) -> dict[str, str]:
     [series] = decoded(gauge(number(as_double=1, attributes=pairs)), limits=limits).series.values()
     return dict(series.attributes)

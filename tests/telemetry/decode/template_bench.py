@@ -10,12 +10,10 @@ import zstandard
 from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData
 
 from exporters.model import Connection, Push
-from telemetry.decode.budgets import Limits
-from telemetry.decode.client_budgets import ClientBudgets
-from telemetry.decode.decoder import Decoder, Outcome, Refusal
+from telemetry.decode.budgets import ClientBudgets, PayloadLimits
+from telemetry.decode.decoder import DecodedPush, Decoder, Refusal
 from telemetry.decode.otlp import decode
-from telemetry.decode.series import identity
-from telemetry.decode.series_cache import KnownSeries
+from telemetry.decode.series import KnownSeries, identity
 from telemetry.decode.templates import Template, template_of
 from telemetry.ingest.arrow_tables import points_table
 
@@ -23,7 +21,7 @@ NOW_MS = 1_795_234_197_430
 NOW_NS = NOW_MS * 1_000_000
 CONNECTION = Connection("prod", "EXTERNAL", "alice", "10.0.0.7", 50_000, "apache-kafka-java", "4.3.1", 1)
 PUSH = Push(CONNECTION, "app-1", bytes(16), NOW_MS, 7, False, 0, b"")
-LIMITS = Limits()
+LIMITS = PayloadLimits()
 VECTORS = sorted((Path(__file__).parents[2] / "vectors").glob("*.zst"))
 PAYLOADS = [zstandard.ZstdDecompressor().decompressobj().decompress(path.read_bytes()) for path in VECTORS]
 
@@ -31,7 +29,7 @@ PAYLOADS = [zstandard.ZstdDecompressor().decompressobj().decompress(path.read_by
 class Bench:
     """A decoder as the ingester uses it."""
 
-    def __init__(self, limits: Limits = LIMITS, max_template_bytes: int = 1 << 24) -> None:
+    def __init__(self, limits: PayloadLimits = LIMITS, max_template_bytes: int = 1 << 24) -> None:
         self.known = KnownSeries(1 << 26, 3_600_000)
         self.decoder = Decoder(
             max_decompressed_bytes=1 << 24,
@@ -41,7 +39,7 @@ class Bench:
             client_budgets=ClientBudgets(),
         )
 
-    def take(self, push: Push) -> tuple[Outcome, Refusal | None]:
+    def take(self, push: Push) -> tuple[DecodedPush, Refusal | None]:
         outcome, refusal = self.decoder.outcome(push)
         self.known.add(identity(push), outcome.decoded.series, push.received_at_ms)
         return outcome, refusal
@@ -50,17 +48,17 @@ class Bench:
         return self.take(replace(PUSH, payload=payload))[0].match is not None
 
 
-def rows(outcome: Outcome) -> list[str]:
+def rows(outcome: DecodedPush) -> list[str]:
     """Sorted, with values as bits because NaN is not equal to itself."""
     found = points_table([outcome])[0].to_pylist()
     return sorted(repr({**row, "value": struct.pack("<d", row["value"])}) for row in found)
 
 
-def check(bench: Bench, payload: bytes, push: Push = PUSH) -> Outcome:
+def check(bench: Bench, payload: bytes, push: Push = PUSH) -> DecodedPush:
     """Asserts that templates give the rows and errors of otlp.decode."""
     outcome, refusal = bench.take(replace(push, payload=payload))
     try:
-        plain = Outcome(outcome.push, decode(payload, outcome.push, LIMITS, ()), len(payload), 0)
+        plain = DecodedPush(outcome.push, decode(payload, outcome.push, LIMITS, ()), len(payload), 0)
     except ValueError:
         assert refusal is not None
         return outcome

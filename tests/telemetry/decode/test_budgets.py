@@ -7,40 +7,21 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import zstandard
 from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData
 
 from exporters.model import Connection, DropReason, Push
-from telemetry.decode.budgets import DecodeError, Limits, OverBudget, check_structure
-from telemetry.decode.client_budgets import ClientBudgets
+from telemetry.decode.budgets import ClientBudgets, DecodeError, OverBudget, PayloadLimits, check_structure
 from telemetry.decode.decoder import Decoder, validate_payload
 from telemetry.decode.otlp import check, decode
-from telemetry.decode.series_cache import KnownSeries
+from telemetry.decode.series import KnownSeries
 from telemetry.wire.errors import ErrorCode
+from tests.kit.memory import resident_kib
+from tests.kit.otlp_payloads import array, field, in_metric, many_series
 
 CONNECTION = Connection("prod", "EXTERNAL", "alice", "10.0.0.7", 50_000, "apache-kafka-java", "4.3.1", 1)
 PUSH = Push(CONNECTION, "app-1", bytes(range(16)), 1_795_234_197_430, 7, False, 0, b"")
 MAX_BYTES = 16 << 20
-
-
-def varint(number: int) -> bytes:
-    out = bytearray()
-    while number > 0x7F:
-        out.append(number & 0x7F | 0x80)
-        number >>= 7
-    return bytes([*out, number])
-
-
-def field(number: int, body: bytes) -> bytes:
-    return varint(number << 3 | 2) + varint(len(body)) + body
-
-
-def in_metric(number: int, points: bytes) -> bytes:
-    """`points`: the message in the fields Gauge (5), Histogram (9), ExponentialHistogram (10)."""
-    return field(1, field(2, field(2, field(number, points))))
-
-
-def array(items: int) -> bytes:
-    return field(7, field(1, b"a") + field(2, field(5, field(1, b"") * items)))
 
 
 MILLIONS = 2_100_000
@@ -65,49 +46,32 @@ ATTACKS: dict[str, Callable[[], bytes]] = {
 }
 
 
-def resident_kib(name: str) -> int:
-    return int(Path("/proc/self/status").read_text().split(f"{name}:")[1].split()[0])
-
-
 @pytest.mark.parametrize("attack", ATTACKS)
 def test_over_budget_payload_is_refused_without_allocation(attack: str) -> None:
     payload = ATTACKS[attack]()
     before_kib = resident_kib("VmRSS")
     Path("/proc/self/clear_refs").write_text("5")  # resets the peak
     with pytest.raises(OverBudget):
-        decode(payload, PUSH, Limits(), ())
+        decode(payload, PUSH, PayloadLimits(), ())
     assert resident_kib("VmHWM") - before_kib < 3 * len(payload) // 1024 + 16_384  # packed buckets are copied once
 
 
 @pytest.mark.parametrize("attack", ["resources", "pairs of a resource"])
 def test_over_budget_payload_is_invalid_on_receipt(attack: str) -> None:
-    refused = validate_payload(0, ATTACKS[attack](), max_decompressed_bytes=MAX_BYTES, limits=Limits())
+    refused = validate_payload(0, ATTACKS[attack](), max_decompressed_bytes=MAX_BYTES, limits=PayloadLimits())
     assert refused is ErrorCode.INVALID_RECORD
-
-
-def many_series(series: int, attributes: int, chars: int) -> MetricsData:
-    """23 kB compressed once took 6.1 GB: the row of every series repeats the resource attributes."""
-    data = MetricsData()
-    resource_metrics = data.resource_metrics.add()
-    for n in range(attributes):
-        resource_metrics.resource.attributes.add(key=f"k{n}").value.string_value = "v" * chars
-    metric = resource_metrics.scope_metrics.add().metrics.add(name="m")
-    for n in range(series):
-        point = metric.gauge.data_points.add(as_double=1.0)
-        point.attributes.add(key="n").value.int_value = n
-    return data
 
 
 def test_resource_attribute_text_counts_per_series() -> None:
     payload = many_series(50_000, 64, 1_000).SerializeToString()
     with pytest.raises(OverBudget, match="text_bytes"):
-        decode(payload, PUSH, Limits(), ())
+        decode(payload, PUSH, PayloadLimits(), ())
     with pytest.raises(OverBudget, match="text_bytes"):
-        check(payload, Limits())
+        check(payload, PayloadLimits())
 
 
 def test_resource_attributes_are_converted_once() -> None:
-    decoded = decode(many_series(3, 2, 5).SerializeToString(), PUSH, Limits(), ())
+    decoded = decode(many_series(3, 2, 5).SerializeToString(), PUSH, PayloadLimits(), ())
     first, *others = decoded.series.values()
     assert all(series.resource is first.resource for series in others)
     assert decoded.text_bytes == 3 * (2 * (2 + 5) + 2)
@@ -117,7 +81,7 @@ def test_long_unit_is_decoded_once_per_metric() -> None:
     data = many_series(2_000, 0, 0)
     data.resource_metrics[0].scope_metrics[0].metrics[0].unit = "u" * (8 << 20)
     data.resource_metrics[0].scope_metrics[0].scope.name = "s" * (4 << 20)
-    decoded = decode(data.SerializeToString(), PUSH, Limits(), ())  # takes minutes if it is read for each series
+    decoded = decode(data.SerializeToString(), PUSH, PayloadLimits(), ())  # takes minutes if it is read for each series
     assert {(len(series.unit), len(series.scope_name)) for series in decoded.series.values()} == {(1024, 1024)}
 
 
@@ -125,12 +89,12 @@ def test_buckets_per_point_are_limited() -> None:
     for count, refused in ((8_192, False), (8_193, True)):
         payload = in_metric(9, field(1, field(6, bytes(8) * count)))
         expected = ErrorCode.INVALID_RECORD if refused else ErrorCode.NONE
-        assert validate_payload(0, payload, max_decompressed_bytes=MAX_BYTES, limits=Limits()) is expected
+        assert validate_payload(0, payload, max_decompressed_bytes=MAX_BYTES, limits=PayloadLimits()) is expected
         if refused:
             with pytest.raises(OverBudget, match="point_buckets"):
-                decode(payload, PUSH, Limits(), ())
+                decode(payload, PUSH, PayloadLimits(), ())
         else:
-            assert decode(payload, PUSH, Limits(), ()).buckets == count
+            assert decode(payload, PUSH, PayloadLimits(), ()).buckets == count
 
 
 def test_repeated_keys_count_towards_the_attribute_limit() -> None:
@@ -138,14 +102,14 @@ def test_repeated_keys_count_towards_the_attribute_limit() -> None:
     point = data.resource_metrics.add().scope_metrics.add().metrics.add(name="m").gauge.data_points.add(as_int=1)
     for n, key in enumerate(["same"] * 3 + ["late"]):
         point.attributes.add(key=key).value.int_value = n
-    decoded = decode(data.SerializeToString(), PUSH, Limits(attributes=3), ())
+    decoded = decode(data.SerializeToString(), PUSH, PayloadLimits(attributes=3), ())
     assert [series.attributes for series in decoded.series.values()] == [(("same", "0"),)]
 
 
 def test_structure_scan_counts_match_protobuf() -> None:
     data = many_series(100, 3, 10)
     payload = data.SerializeToString()
-    exact = Limits(points=100, pairs=103, fields=100_000, messages=100_000, items=1)
+    exact = PayloadLimits(points=100, pairs=103, fields=100_000, messages=100_000, items=1)
     check_structure(payload, exact)
     for name in ("points", "pairs"):
         with pytest.raises(OverBudget, match=name):
@@ -158,16 +122,16 @@ def test_structure_scan_counts_match_protobuf() -> None:
 )
 def test_invalid_protobuf_raises_decode_error(payload: bytes) -> None:
     with pytest.raises(DecodeError):
-        check_structure(payload, Limits(items=0))
+        check_structure(payload, PayloadLimits(items=0))
     with pytest.raises(DecodeError):
-        decode(payload, PUSH, Limits(), ())
+        decode(payload, PUSH, PayloadLimits(), ())
 
 
 def test_client_budget_applies_per_minute() -> None:
     known = KnownSeries(1 << 26, 3_600_000)
     decoder = Decoder(
         max_decompressed_bytes=MAX_BYTES,
-        limits=Limits(),
+        limits=PayloadLimits(),
         known=known,
         max_template_bytes=1 << 20,
         client_budgets=ClientBudgets(points=25, series=15),
@@ -180,3 +144,73 @@ def test_client_budget_applies_per_minute() -> None:
     assert (refusal.reason, answers[1][0].error_code) == (DropReason.OVER_BUDGET, ErrorCode.INVALID_RECORD)
     assert decoder.outcome(replace(push, client_id="another"))[1] is None
     assert decoder.outcome(replace(push, received_at_ms=push.received_at_ms + 60_000))[1] is None
+
+
+def test_points_of_a_push_are_bounded_by_its_bytes_on_the_wire() -> None:
+    """50,000 points in 236 bytes of zstd took the worker as long as 500 honest pushes."""
+    data = MetricsData()
+    scope = data.resource_metrics.add().scope_metrics.add()
+    metric = scope.metrics.add(name="m")
+    for _ in range(50_000):
+        metric.gauge.data_points.add()
+    bomb = zstandard.compress(data.SerializeToString())
+    assert len(bomb) < 300
+    limits = PayloadLimits()
+    assert limits.points_of_push(len(bomb)) == 500 + len(bomb)
+    decoder = Decoder(
+        max_decompressed_bytes=MAX_BYTES,
+        limits=limits,
+        known=KnownSeries(1 << 20, 1 << 40),
+        max_template_bytes=1 << 20,
+        client_budgets=ClientBudgets(),
+    )
+    for _ in range(2):
+        outcome, refusal = decoder.outcome(replace(PUSH, compression_type=4, payload=bomb))
+        assert refusal is not None and refusal.reason is DropReason.OVER_BUDGET
+        assert f"more than {500 + len(bomb)} points" in refusal.cause
+        assert outcome.points == 0
+    code = validate_payload(4, bomb, max_decompressed_bytes=MAX_BYTES, limits=limits)
+    assert code is ErrorCode.INVALID_RECORD
+
+
+def test_structure_of_another_client_does_not_lift_the_bound() -> None:
+    """The same payload, sent uncompressed by one client, makes a template that the compressed one matches."""
+    data = MetricsData()
+    metric = data.resource_metrics.add().scope_metrics.add().metrics.add(name="m")
+    for n in range(2_000):
+        metric.gauge.data_points.add(as_int=n, time_unix_nano=PUSH.received_at_ms * 10**6)
+    plain = data.SerializeToString()
+    decoder = Decoder(
+        max_decompressed_bytes=MAX_BYTES,
+        limits=PayloadLimits(),
+        known=KnownSeries(1 << 20, 1 << 40),
+        max_template_bytes=1 << 24,
+        client_budgets=ClientBudgets(),
+    )
+    assert decoder.outcome(replace(PUSH, compression_type=0, payload=plain))[1] is None
+    smaller = MetricsData()
+    smaller.CopyFrom(data)
+    for point in smaller.resource_metrics[0].scope_metrics[0].metrics[0].gauge.data_points:
+        point.as_int = 7
+    packed = zstandard.compress(smaller.SerializeToString())
+    assert len(packed) < 1_000
+    _, refusal = decoder.outcome(replace(PUSH, compression_type=4, payload=packed))
+    assert refusal is not None and refusal.reason is DropReason.OVER_BUDGET
+
+
+def test_payer_has_a_budget_that_new_instance_ids_do_not_renew() -> None:
+    budgets = ClientBudgets(points=100, series=10, times_per_payer=3)
+    alice = replace(PUSH, connection=replace(PUSH.connection, principal="alice"))
+    for n in range(3):
+        budgets.charge(b"alice-%d" % n, alice, 100, 0)
+    with pytest.raises(OverBudget, match="more than 300 points of one payer in a minute"):
+        budgets.charge(b"alice-4", alice, 1, 0)
+    bob = replace(alice, connection=replace(PUSH.connection, principal="bob"))
+    budgets.charge(b"bob-1", bob, 100, 0)
+    for n in range(100_000):  # many more clients than are counted
+        budgets.charge(b"%d" % n, bob, 0, 0)
+    with pytest.raises(OverBudget, match="payer"):
+        budgets.charge(b"alice-5", alice, 1, 0)
+    with pytest.raises(OverBudget, match="client"):
+        budgets.charge(b"alice-0", replace(alice, received_at_ms=alice.received_at_ms), 101, 0)
+    budgets.charge(b"alice-4", replace(alice, received_at_ms=alice.received_at_ms + 60_000), 100, 0)

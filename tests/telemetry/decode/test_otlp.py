@@ -12,7 +12,7 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import (
 )
 
 from exporters.model import Push
-from telemetry.decode.budgets import Limits, OverBudget
+from telemetry.decode.budgets import OverBudget, PayloadLimits
 from telemetry.decode.otlp import MAX_FUTURE_MS, MAX_PAST_MS
 from tests.telemetry.decode.payloads import (
     CONNECTION,
@@ -191,12 +191,12 @@ def test_payload_attributes_do_not_change_identity() -> None:
 
 def test_limits_truncate_texts_and_refuse_too_many_points() -> None:
     pairs = [text(f"k{n}" + "x" * 50, "v" * 50) for n in range(9)]
-    cut = attributes(*pairs, limits=Limits(attributes=3, chars=10))
+    cut = attributes(*pairs, limits=PayloadLimits(attributes=3, chars=10))
     assert cut == {f"k{n}xxxxxxxx": "v" * 10 for n in range(3)}
-    long_name = decoded(gauge(number(as_int=1), name="n" * 50, unit="u" * 50), limits=Limits(chars=10))
+    long_name = decoded(gauge(number(as_int=1), name="n" * 50, unit="u" * 50), limits=PayloadLimits(chars=10))
     assert long_name.points.metric == ["n" * 10]
     assert next(iter(long_name.series.values())).unit == "u" * 10
     three = gauge(*(number(as_int=n) for n in range(3)))
-    assert len(decoded(three, limits=Limits(points=3)).points.value) == 3
+    assert len(decoded(three, limits=PayloadLimits(points=3)).points.value) == 3
     with pytest.raises(OverBudget):
-        decoded(three, gauge(number(as_int=1)), limits=Limits(points=3))
+        decoded(three, gauge(number(as_int=1)), limits=PayloadLimits(points=3))

@@ -17,7 +17,7 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import (
 )
 
 from exporters.model import DropReason
-from telemetry.decode.budgets import DecodeError, Limits, OverBudget
+from telemetry.decode.budgets import DecodeError, OverBudget, PayloadLimits
 from telemetry.decode.compression import decompress
 from telemetry.decode.otlp import Decoded, decode
 from tests.telemetry.decode.payloads import NOW_MS, NOW_NS, PUSH, VECTORS, counter, decoded, gauge, number, text
@@ -99,7 +99,7 @@ def test_unknown_temporality_is_unspecified() -> None:
 
 
 def test_empty_payload_decodes_to_nothing() -> None:
-    assert decode(b"", PUSH, Limits(), ()) == Decoded()
+    assert decode(b"", PUSH, PayloadLimits(), ()) == Decoded()
 
 
 def test_captured_payloads_of_java_and_librdkafka() -> None:
@@ -107,7 +107,7 @@ def test_captured_payloads_of_java_and_librdkafka() -> None:
 
     def read(name: str) -> Decoded:
         data = decompress(4, (VECTORS / f"{name}.zst").read_bytes(), max_bytes=1 << 20)
-        return decode(data, PUSH, Limits(), ())
+        return decode(data, PUSH, PayloadLimits(), ())
 
     java = read("java-4.3.1-producer")
     assert len(java.points.metric) == len(java.series) == 108
@@ -132,7 +132,7 @@ def test_captured_payloads_of_java_and_librdkafka() -> None:
 def test_damaged_payloads_are_decoded_or_refused(data: bytes, at: int, seed: str) -> None:
     whole = decompress(4, (VECTORS / f"{seed}.zst").read_bytes(), max_bytes=1 << 20) if seed else b""
     with suppress(DecodeError, OverBudget):
-        found = decode(whole[:at] + data + whole[at + len(data) :], PUSH, Limits(), ())
+        found = decode(whole[:at] + data + whole[at + len(data) :], PUSH, PayloadLimits(), ())
         columns = [getattr(found.points, name) for name in ("metric", "ts_ms", "series_id", "value", "int_value")]
         assert len({len(column) for column in columns}) == 1
 
@@ -148,4 +148,4 @@ def test_excessive_nesting_is_refused() -> None:
     point = field(7, field(1, b"deep") + field(2, value))
     metric = field(5, field(1, point))
     with pytest.raises(DecodeError):
-        decode(field(1, field(2, field(2, metric))), PUSH, Limits(), ())
+        decode(field(1, field(2, field(2, metric))), PUSH, PayloadLimits(), ())

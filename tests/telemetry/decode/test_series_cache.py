@@ -6,8 +6,7 @@ import tracemalloc
 
 import numpy as np
 
-from telemetry.decode.series import owner
-from telemetry.decode.series_cache import KnownSeries
+from telemetry.decode.series import KnownSeries, owner
 
 
 def written(known: KnownSeries, now_ms: int, client: bytes, *ids: int) -> None:

@@ -10,8 +10,8 @@ import pytest
 
 from exporters.model import Push
 from telemetry.decode import decoder
-from telemetry.decode.budgets import Limits
-from telemetry.decode.decoder import Outcome
+from telemetry.decode.budgets import PayloadLimits
+from telemetry.decode.decoder import DecodedPush
 from telemetry.decode.otlp import Decoded, decode
 from telemetry.decode.series import identity
 from telemetry.decode.templates import Templates, template_of
@@ -51,7 +51,7 @@ def test_shared_template_describes_only_series_new_to_the_client() -> None:
 def test_fleet_that_comes_back_is_parsed_twice_however_large_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     parsed, bench = list[bytes](), Bench()
 
-    def counted(payload: bytes, push: Push, limits: Limits, known: Container[int]) -> Decoded:
+    def counted(payload: bytes, push: Push, limits: PayloadLimits, known: Container[int]) -> Decoded:
         parsed.append(push.client_instance_id)
         return decode(payload, push, limits, known)
 
@@ -68,9 +68,9 @@ def test_fleet_that_comes_back_is_parsed_twice_however_large_it_is(monkeypatch: 
 def test_structure_that_cannot_be_shared_is_parsed_once_more_and_not_at_each_push(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    parsed, bench = list[bytes](), Bench(Limits(text_bytes=1))
+    parsed, bench = list[bytes](), Bench(PayloadLimits(text_bytes=1))
 
-    def counted(payload: bytes, push: Push, limits: Limits, known: Container[int]) -> Decoded:
+    def counted(payload: bytes, push: Push, limits: PayloadLimits, known: Container[int]) -> Decoded:
         parsed.append(push.client_instance_id)
         return decode(payload, push, limits, known)
 
@@ -89,7 +89,7 @@ def test_shared_series_produce_the_same_rows_as_decoding() -> None:
     pushes = [replace(PUSH, client_id=f"app-{number}", payload=PAYLOADS[0]) for number in range(5)]
     outcomes = [bench.take(push)[0] for push in pushes]
     assert sum(outcome.match is not None for outcome in outcomes) == 4
-    plain = [Outcome(push, decode(PAYLOADS[0], push, LIMITS, ()), len(PAYLOADS[0]), 0) for push in pushes]
+    plain = [DecodedPush(push, decode(PAYLOADS[0], push, LIMITS, ()), len(PAYLOADS[0]), 0) for push in pushes]
     assert series_table(outcomes).to_pylist() == series_table(plain).to_pylist()
 
 

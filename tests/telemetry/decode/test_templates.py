@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric, MetricsData, NumberDataPoint
 
 from telemetry.decode.otlp import MAX_FUTURE_MS, MAX_PAST_MS
-from telemetry.decode.point_columns import GATHERABLE_MS
+from telemetry.decode.templates import GATHERABLE_MS
 from tests.telemetry.decode.template_bench import NOW_MS, NOW_NS, PAYLOADS, PUSH, VECTORS, Bench, check, field
 
 

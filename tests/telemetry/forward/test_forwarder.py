@@ -11,14 +11,14 @@ import pytest
 from exporters.model import Push, RecordKind
 from exporters.otlp.grpc_sender import GrpcSender
 from exporters.otlp.http_sender import HttpSender
-from exporters.otlp.outcome import Sender
+from exporters.otlp.outcome import OtlpSender
 from exporters.spool.mirror import Mirror, MirrorReader
 from exporters.spool.reader import SpoolReader
 from exporters.spool.records import push_origin, push_record, sender_bytes
 from exporters.spool.writer import SpoolWriter
 from headroom.demo.kit.processes import free_ports
 from telemetry.forward.forwarder import Forwarder, LostPoint, LostPush, Stopped
-from telemetry.forward.selection import Selection
+from telemetry.forward.selection import ForwardSelection
 from tests.kit.grpc_servers import in_loop
 from tests.kit.otlp_endpoints import ENDPOINTS, Received, Refusal
 from tests.kit.otlp_receivers import BEARER, opened
@@ -64,7 +64,7 @@ def spool(tmp_path: Path) -> Spool:
 
 def forwarder(
     reader: MirrorReader,
-    sender: Sender,
+    sender: OtlpSender,
     *,
     max_lag_bytes: int = MIB,
     is_stopping: Callable[[], bool] = lambda: False,
@@ -73,7 +73,7 @@ def forwarder(
     return Forwarder(
         reader,
         sender,
-        Selection(),
+        ForwardSelection(),
         max_decompressed_bytes=MIB,
         max_lag_bytes=max_lag_bytes,
         is_stopping=is_stopping,

@@ -12,9 +12,9 @@ from exporters.model import Connection, Push
 from telemetry.decode.budgets import DecodeError
 from telemetry.decode.compression import DecompressError, TooLarge, decompress
 from telemetry.forward.resources import points_in, resource_metrics_of
-from telemetry.forward.selection import Selection
+from telemetry.forward.selection import ForwardSelection
 from telemetry.receiver.otlp_export import OtlpLimits, export_of
-from telemetry.receiver.otlp_identity import DIALECTS, Sender
+from telemetry.receiver.otlp_identity import DIALECTS, OtlpCaller
 from tests.telemetry.decode.payloads import CONNECTION, PUSH, VECTORS, gauge, number, payload, text
 
 MIB = 1 << 20
@@ -25,7 +25,7 @@ def push(body: bytes, compression_type: int = 0, **more: Any) -> Push:
     return Push(connection, "app-1", bytes(range(16)), PUSH.received_at_ms, 7, False, compression_type, body)
 
 
-def forwarded(one: Push, selection: Selection = Selection()) -> list[Any]:
+def forwarded(one: Push, selection: ForwardSelection = ForwardSelection()) -> list[Any]:
     return resource_metrics_of(one, selection, max_decompressed_bytes=MIB)
 
 
@@ -55,7 +55,7 @@ def test_forwarded_identity_comes_from_the_connection() -> None:
 
 def test_headroom_receiver_reads_the_same_identity() -> None:
     found = forwarded(push(payload(gauge(number(as_double=1)))))
-    sender = Sender("127.0.0.1", True, "otlp_grpc")
+    sender = OtlpCaller("127.0.0.1", True, "otlp_grpc")
     export = export_of(
         MetricsData(resource_metrics=found), sender, cluster="c", dialect=DIALECTS["any"], limits=OtlpLimits()
     )
@@ -84,9 +84,9 @@ def test_java_push_becomes_one_resource_with_all_points() -> None:
 
 def test_metrics_are_selected_by_prefix() -> None:
     body = payload(*(gauge(number(as_double=1), name=name) for name in ("a.b", "a.c", "b")))
-    [found] = forwarded(push(body), Selection("a.,x"))
+    [found] = forwarded(push(body), ForwardSelection("a.,x"))
     assert [metric.name for metric in found.scope_metrics[0].metrics] == ["a.b", "a.c"]
-    assert forwarded(push(body), Selection("x")) == []
+    assert forwarded(push(body), ForwardSelection("x")) == []
 
 
 @pytest.mark.parametrize(
@@ -94,13 +94,13 @@ def test_metrics_are_selected_by_prefix() -> None:
     [("", True), ("client_id=app-.*", True), ("client_id=app", False), ("principal=alice,cluster=prod", True)],
 )
 def test_clients_are_selected_by_match_criteria(match: str, is_taken: bool) -> None:
-    assert Selection("*", match).takes_push(push(b"x")) is is_taken
+    assert ForwardSelection("*", match).takes_push(push(b"x")) is is_taken
 
 
 def test_otlp_and_empty_pushes_are_not_forwarded() -> None:
     by_otlp = Connection("prod", "OTLP_GRPC", "alice", "10.0.0.7", 50_000, "", "", 1)
-    assert not Selection().takes_push(push(b"x", connection=by_otlp))
-    assert not Selection().takes_push(push(b""))
+    assert not ForwardSelection().takes_push(push(b"x", connection=by_otlp))
+    assert not ForwardSelection().takes_push(push(b""))
 
 
 @pytest.mark.parametrize(
@@ -113,7 +113,7 @@ def test_otlp_and_empty_pushes_are_not_forwarded() -> None:
 )
 def test_invalid_selection_raises_value_error(metrics: str, match: str, message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        Selection(metrics, match)
+        ForwardSelection(metrics, match)
 
 
 @pytest.mark.parametrize(

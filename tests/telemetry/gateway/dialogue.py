@@ -6,11 +6,11 @@ import struct
 from collections.abc import Mapping
 
 from exporters.model import ANONYMOUS, UNKNOWN, Connection, Exchange
-from telemetry.gateway.connection import ProxiedConnection
-from telemetry.gateway.exchanges import Limits, LocalAnswer
+from telemetry.gateway.connection import ConnectionLimits, ProxiedConnection
+from telemetry.gateway.responses import LocalAnswer
 from telemetry.receiver.receiver import Answer, TelemetryReceiver
-from telemetry.rules.client_instances import Caller
-from telemetry.rules.client_metrics import PushRequest
+from telemetry.subscriptions.client_metrics import PushRequest
+from telemetry.subscriptions.payers import Caller
 from telemetry.wire.apis import APIS
 
 PUSH = struct.pack(">16siBb", b"\x07" * 16, 9, 0, 4) + b"\x05push\x00"
@@ -45,7 +45,7 @@ class ScriptedReceiver(TelemetryReceiver):
 class Both:
     """The connection with its two streams recorded."""
 
-    def __init__(self, limits: Limits | None = None, local: Mapping[int, LocalAnswer] | None = None) -> None:
+    def __init__(self, limits: ConnectionLimits | None = None, local: Mapping[int, LocalAnswer] | None = None) -> None:
         self.receiver = ScriptedReceiver()
         self.seen: list[Exchange] = []
         self.connection = ProxiedConnection(
@@ -54,7 +54,7 @@ class Both:
             receiver=self.receiver,
             address_of=lambda node_id, host, port: ("gw", 20_000 + node_id),
             observe=lambda values: self.seen.append(Exchange(*values)),
-            limits=limits or Limits(),
+            limits=limits or ConnectionLimits(),
             local=local,
         )
 

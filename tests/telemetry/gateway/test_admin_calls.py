@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import pytest
 from py4j.protocol import Py4JJavaError
 
-from headroom.demo.kit.broker import Cluster
+from headroom.demo.kit.broker import LocalCluster
 from headroom.demo.kit.jvm import Jvm
 from tests.kit.serving import eventually
 from tests.telemetry.conftest import RunningGateway
@@ -217,7 +217,7 @@ def outcome(call: Call, calls: Calls) -> str:
 
 
 @pytest.fixture
-def both(jvm: Jvm, kafka: Cluster, gateway: RunningGateway) -> Iterator[tuple[Calls, Calls]]:
+def both(jvm: Jvm, kafka: LocalCluster, gateway: RunningGateway) -> Iterator[tuple[Calls, Calls]]:
     direct, through = Calls(jvm, kafka.bootstrap, "calls-one"), Calls(jvm, gateway.bootstrap, "calls-two")
     yield direct, through
     direct.close()

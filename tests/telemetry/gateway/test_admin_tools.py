@@ -15,11 +15,10 @@ from typing import Any
 
 import pytest
 
-from headroom.demo.kit.broker import Cluster
+from headroom.demo.kit.broker import LocalCluster
 from headroom.demo.kit.jvm import Jvm
 from quota_metrics.kafka.admin import KafkaAdmin
-from quota_metrics.kafka.errors import check
-from telemetry.rules.cluster_subscriptions import read_subscriptions
+from quota_metrics.kafka.client_metrics import read_subscriptions
 from tests.kit.sinks import RunningSink
 from tests.telemetry.conftest import RunningGateway
 
@@ -107,14 +106,14 @@ def tools(jvm: Jvm) -> Tools:
 
 
 @pytest.fixture(scope="module")
-def sink(kafka: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningSink]:
+def sink(kafka: LocalCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningSink]:
     """With the subscriptions that the shared broker happens to have."""
 
     async def read() -> dict[str, dict[str, str]]:
         host, _, port = kafka.bootstrap.rpartition(":")
         admin = KafkaAdmin([(host, int(port))])
         try:
-            return await read_subscriptions(admin.send, check)
+            return await read_subscriptions(admin)
         finally:
             await admin.close()
 
@@ -152,7 +151,7 @@ def session(tools: Tools, bootstrap: str, expected: list[list[str]] | None = Non
 
 
 def test_tool_output_matches_the_broker(
-    tools: Tools, kafka: Cluster, gateway: RunningGateway, sink: RunningSink
+    tools: Tools, kafka: LocalCluster, gateway: RunningGateway, sink: RunningSink
 ) -> None:
     ours = session(tools, sink.bootstrap)
     described = f"  interval.ms=60000\n  match=client_id=orders-.*\n  metrics={PREFIXES}"

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from telemetry.gateway.admission import Admission, AdmissionLimits, Reason
-from telemetry.gateway.timeouts import TimedConnection, close_idle
+from telemetry.gateway.client_connection import TimedConnection, close_idle
 
 
 class Client(TimedConnection):

@@ -7,11 +7,11 @@ import socket
 
 import pytest
 
-from telemetry.gateway.broker_names import BrokerNames, BrokerNamesError
-from telemetry.gateway.listeners import BOOTSTRAP, BrokerNode, Listeners
+from quota_metrics.kafka.cluster import Node
+from telemetry.gateway.broker_ports import BOOTSTRAP, BrokerNames, BrokerNamesError, BrokerPorts, PortOptions
 
 NAMES = BrokerNames("broker-{id}.gateway.example")
-NODE = BrokerNode(5, "broker.internal", 9092)
+NODE = Node(5, "broker.internal", 9092)
 
 
 async def accept(listener: socket.socket, _: int) -> asyncio.Server:
@@ -55,7 +55,7 @@ def test_invalid_pattern_raises_broker_names_error(pattern: str) -> None:
 def test_brokers_share_one_port_and_unknown_broker_has_no_candidates() -> None:
     async def run() -> None:
         asked: list[int] = []
-        listeners = Listeners(host="127.0.0.1", port=0, listen=accept, names=NAMES)
+        listeners = BrokerPorts("127.0.0.1", 0, accept, PortOptions(names=NAMES))
         listeners.unknown = lambda: asked.append(1)
         _, port = await listeners.open([NODE])
         assert [*listeners] == [(NODE, port)]
@@ -67,7 +67,7 @@ def test_brokers_share_one_port_and_unknown_broker_has_no_candidates() -> None:
         assert listeners.address_of(6, "ignored") == ("broker-6.gateway.example", port)
         assert asked
         assert listeners.candidates(6) == []
-        follower = Listeners(host="127.0.0.1", port=port, listen=accept, names=NAMES)
+        follower = BrokerPorts("127.0.0.1", port, accept, PortOptions(names=NAMES))
         follower._port = port  # it listens on the same port
         await follower.follow([*listeners])
         assert follower.candidates(5) == [NODE]

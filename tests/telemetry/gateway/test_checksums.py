@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import pytest
 from confluent_kafka import Consumer, Producer
 
-from headroom.demo.kit.broker import Cluster
+from headroom.demo.kit.broker import LocalCluster
 from headroom.demo.kit.jvm import Jvm
 from tests.kit.consumed import values_of
 from tests.telemetry.conftest import RunningGateway
@@ -138,7 +138,7 @@ def consumed_by_java(jvm: Jvm, bootstrap: str, topic: str, expected: int) -> Con
 
 
 def test_java_producer_checksums_match_direct_connection(
-    jvm: Jvm, kafka: Cluster, gateway: RunningGateway, new_topic: Callable[[], str], payloads: Path
+    jvm: Jvm, kafka: LocalCluster, gateway: RunningGateway, new_topic: Callable[[], str], payloads: Path
 ) -> None:
     through, direct = new_topic(), new_topic()
     for mode in MODES:
@@ -153,7 +153,7 @@ def test_java_producer_checksums_match_direct_connection(
 
 
 def test_librdkafka_producer_checksums_match_direct_connection(
-    kafka: Cluster, gateway: RunningGateway, new_topic: Callable[[], str], payloads: Path
+    kafka: LocalCluster, gateway: RunningGateway, new_topic: Callable[[], str], payloads: Path
 ) -> None:
     lines = payloads.read_bytes().split(b"\n")
     through, direct = new_topic(), new_topic()

@@ -7,7 +7,7 @@ import struct
 import pytest
 
 from exporters.model import ANONYMOUS, Exchange
-from telemetry.gateway.exchanges import Limits
+from telemetry.gateway.connection import ConnectionLimits
 from telemetry.wire.errors import ProtocolError
 from tests.telemetry.gateway.dialogue import PUSH, Both, framed, local, produce, produced, request, response
 
@@ -117,7 +117,7 @@ def test_software_comes_from_a_valid_api_versions_request(name: str, version: st
 
 def test_oversize_push_is_skipped_and_answered_at_its_end() -> None:
     """A Java client that gets a response while it still sends the request throws IllegalStateException."""
-    both, push = Both(Limits(max_held_request_bytes=1000)), request(72, 0, 1, b"h" * 300_000)
+    both, push = Both(ConnectionLimits(max_held_request_bytes=1000)), request(72, 0, 1, b"h" * 300_000)
     for piece in (push[:200_000], push[200_000:-1]):
         assert both.client(piece) == b""
         assert both.take_client() == b""
@@ -129,12 +129,12 @@ def test_oversize_push_is_skipped_and_answered_at_its_end() -> None:
     assert both.connection.idle
     rest = request(12, 4, 2)
     whole = request(72, 0, 3, b"h" * 1_500)
-    both = Both(Limits(max_held_request_bytes=1000))
+    both = Both(ConnectionLimits(max_held_request_bytes=1000))
     assert both.client(whole + rest) == rest
 
 
 def test_only_buffered_bytes_of_unfinished_request_count_as_held() -> None:
-    both, push = Both(Limits(max_held_request_bytes=1000)), request(18, 0, 1, bytes(500))
+    both, push = Both(ConnectionLimits(max_held_request_bytes=1000)), request(18, 0, 1, bytes(500))
     both.client(push[:3])
     assert (both.connection.unfinished_request, both.connection.held_bytes) == (1, 3)
     both.client(push[3:-1])
@@ -145,13 +145,13 @@ def test_only_buffered_bytes_of_unfinished_request_count_as_held() -> None:
     assert (both.connection.unfinished_request, both.connection.held_bytes) == (0, 0)
     both.client(request(12, 4, 2, bytes(100))[:-1])  # passes through
     assert (both.connection.unfinished_request, both.connection.held_bytes) == (0, 0)
-    both = Both(Limits(max_held_request_bytes=1000))
+    both = Both(ConnectionLimits(max_held_request_bytes=1000))
     both.client(request(72, 0, 1, b"h" * 300_000)[:-1])  # skipped
     assert (both.connection.unfinished_request, both.connection.held_bytes) == (1, 0)
 
 
 def test_closed_connection_releases_held_bytes() -> None:
-    both = Both(Limits(max_held_request_bytes=1000))
+    both = Both(ConnectionLimits(max_held_request_bytes=1000))
     both.client(request(18, 0, 1, bytes(500))[:-1])
     assert both.connection.held_bytes > 500
     both.connection.closed()
@@ -198,7 +198,7 @@ def test_malformed_requests_raise_protocol_error(data: bytes) -> None:
 
 
 def test_requests_in_flight_are_bounded() -> None:
-    both = Both(Limits(max_in_flight=3))
+    both = Both(ConnectionLimits(max_in_flight=3))
     both.client(request(12, 4, 0) + request(71, 0, 1) * 2)
     with pytest.raises(ProtocolError, match="in flight"):
         both.client(request(71, 0, 3))

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from telemetry.gateway.exchanges import Limits
+from telemetry.gateway.connection import ConnectionLimits
 from telemetry.wire.errors import ProtocolError
 from tests.telemetry.gateway.dialogue import PUSH, Both, framed, local, produce, produced, request, response
 
@@ -88,7 +88,7 @@ class Alone(Both):
 
     def __init__(self) -> None:
         super().__init__(
-            Limits(max_held_request_bytes=1000),
+            ConnectionLimits(max_held_request_bytes=1000),
             local={key: lambda version, body: b"%d:" % version + body for key in (3, 18, 32)},
         )
 

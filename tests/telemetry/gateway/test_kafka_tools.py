@@ -13,7 +13,7 @@ import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
 
 from headroom.demo.kit.admin import Admin
-from headroom.demo.kit.broker import Cluster
+from headroom.demo.kit.broker import LocalCluster
 from headroom.demo.kit.jars import KAFKA_VERSION, fetch_once
 from headroom.demo.kit.jvm import Jvm
 from tests.kit.serving import PATIENCE_S, eventually
@@ -50,7 +50,7 @@ def streams_jvm(
 
 
 def test_performance_tools_run_through_the_gateway(
-    jvm: Jvm, kafka: Cluster, gateway: RunningGateway, new_topic: Callable[[], str]
+    jvm: Jvm, kafka: LocalCluster, gateway: RunningGateway, new_topic: Callable[[], str]
 ) -> None:
     topic, tools = new_topic(), jvm.classes.org.apache.kafka.tools
     properties = ["--command-property", f"bootstrap.servers={gateway.bootstrap}", "client.id=perf-producer"]
@@ -80,7 +80,7 @@ def committed(bootstrap: str, topic: str, group: str) -> int:
 # `classic` passes too; its restart waits for the session timeout of the member that was closed.
 @pytest.mark.parametrize("protocol", ["streams"])
 def test_streams_counts_exactly_once(
-    protocol: str, streams_jvm: Jvm, kafka: Cluster, kafka_admin: Admin, gateway: RunningGateway, tmp_path: Path
+    protocol: str, streams_jvm: Jvm, kafka: LocalCluster, kafka_admin: Admin, gateway: RunningGateway, tmp_path: Path
 ) -> None:
     """Counts words; the application is closed in the middle and resumes from its changelog."""
     name = f"count-{protocol}-{uuid.uuid4().hex[:8]}"

@@ -7,7 +7,7 @@ import struct
 import pytest
 
 from tests.telemetry.gateway.dialogue import PUSH, Both, local, request, response
-from tests.telemetry.gateway.security.test_authentication import Dialogue
+from tests.telemetry.gateway.sasl_dialogue import Dialogue
 
 ANSWER = response(18, 0, 0, struct.pack(">hihhh", 0, 1, 18, 0, 4))
 

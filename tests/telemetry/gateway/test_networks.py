@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from telemetry.gateway.listeners import allowed_address
+from telemetry.gateway.broker_ports import allowed_address
 from telemetry.gateway.networks import is_in, networks_of
 
 

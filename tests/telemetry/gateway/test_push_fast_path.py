@@ -11,11 +11,10 @@ from hypothesis import strategies as st
 
 from exporters.model import ANONYMOUS, UNKNOWN, Connection, RecordKind
 from exporters.spool.records import decode_push
-from telemetry.gateway.connection import ProxiedConnection
-from telemetry.gateway.exchanges import Limits
+from telemetry.gateway.connection import ConnectionLimits, ProxiedConnection
 from telemetry.receiver.receiver import TelemetryReceiver
-from telemetry.rules.client_metrics import ClientMetrics
-from telemetry.rules.java.hash import subscription_id
+from telemetry.subscriptions.client_metrics import ClientMetrics
+from telemetry.subscriptions.java.hash import subscription_id
 from telemetry.wire.errors import ProtocolError
 from telemetry.wire.primitives import write_uvarint
 
@@ -54,7 +53,7 @@ class Sent(NamedTuple):
 class Way:
     """A connection with its own receiver; `short` allows the fast path."""
 
-    def __init__(self, short: bool, limits: Limits | None = None) -> None:
+    def __init__(self, short: bool, limits: ConnectionLimits | None = None) -> None:
         self.records: list[tuple[RecordKind, bytes]] = []
         self.short = short
         self.taken = 0
@@ -70,7 +69,7 @@ class Way:
             receiver=self.receiver,
             address_of=lambda *_: ("gw", 1),
             observe=lambda _: None,
-            limits=limits or Limits(),
+            limits=limits or ConnectionLimits(),
         )
 
     def send(self, data: bytes, flush: bool | None) -> bytes:
@@ -193,7 +192,7 @@ def test_several_pushes_in_one_read_are_answered_as_one_by_one(pushes: list[Sent
 
 
 def test_heads_that_all_connections_remember_are_limited() -> None:
-    limits = Limits()
+    limits = ConnectionLimits()
     ways = [Way(True, limits) for _ in range(2)]
     for way in ways:
         for number in range(300):

@@ -5,45 +5,16 @@ from __future__ import annotations
 import asyncio
 import socket
 import struct
-import uuid
-from collections.abc import Callable, Mapping
 
 import pytest
 import uvloop
 from structlog.testing import capture_logs
 
-from exporters.model import Connection
-from telemetry.gateway.admission import AdmissionLimits, Reason
-from telemetry.gateway.exchanges import Limits, LocalAnswer
-from telemetry.gateway.listeners import BrokerNode
+from quota_metrics.kafka.cluster import Node
+from telemetry.gateway.admission import Reason
 from telemetry.gateway.server import Gateway
 from telemetry.receiver.group_commit import GroupCommit
-from telemetry.receiver.receiver import TelemetryReceiver
-from telemetry.rules.client_metrics import ClientMetrics
-
-LOOPBACK = "127.0.0.1"
-
-
-def new_gateway(
-    flush: Callable[[], None] = lambda: None,
-    local: Callable[[str, int, Connection], Mapping[int, LocalAnswer]] | None = None,
-    **limits: float,
-) -> Gateway:
-    rules = ClientMetrics(new_id=lambda: uuid.uuid4().bytes)
-    return Gateway(
-        cluster="test",
-        host=LOOPBACK,
-        port=0,
-        advertised_host=None,
-        receiver=TelemetryReceiver(rules, append=lambda *_: None, telemetry_max_bytes=1_000),
-        flush=flush,
-        observe=lambda _: None,
-        now_ms=lambda: 1_700_000_000_000,
-        limits=Limits(),
-        connect_timeout_s=5,
-        local=local,
-        admission=AdmissionLimits(**limits),  # type: ignore[arg-type] # ints among them
-    )
+from tests.kit.gateways import LOOPBACK, new_gateway
 
 
 async def received_bytes(address: tuple[str, int]) -> bytes:
@@ -68,7 +39,7 @@ def broker_port() -> int:
 def test_broker_outage_is_counted_per_client_and_logged_once(broker_port: int) -> None:
     async def outage() -> Gateway:
         gateway = new_gateway()
-        address = await gateway.start([BrokerNode(3, LOOPBACK, broker_port)])
+        address = await gateway.start([Node(3, LOOPBACK, broker_port)])
         for _ in range(3):
             assert await received_bytes(address) == b""
         async with await asyncio.start_server(greet, LOOPBACK, broker_port):
@@ -103,7 +74,7 @@ def test_client_reset_before_accept_leaks_nothing(alone: bool) -> None:
         async with await asyncio.start_server(greet, LOOPBACK, 0) as broker:
             port = broker.sockets[0].getsockname()[1]
             gateway = new_gateway(local=(lambda *_: {}) if alone else None)
-            address = await gateway.start([] if alone else [BrokerNode(3, LOOPBACK, port)])
+            address = await gateway.start([] if alone else [Node(3, LOOPBACK, port)])
             reset(address)  # while the loop cannot accept
             while gateway.counts.connections_total < 20 or gateway.counts.connections:
                 await asyncio.sleep(0.01)

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 from exporters.model import Connection
 from telemetry.gateway import standalone_broker as sink
-from telemetry.gateway.exchanges import LocalAnswer
 from telemetry.gateway.networks import LOOPBACK, Administrators, networks_of
-from telemetry.rules.client_metrics import ClientMetrics
-from telemetry.rules.subscription_file import SubscriptionFile
+from telemetry.gateway.responses import LocalAnswer
+from telemetry.subscriptions.client_metrics import ClientMetrics
+from telemetry.subscriptions.subscription_file import SubscriptionFile
 from telemetry.wire.apis import APIS
 from telemetry.wire.errors import ErrorCode, ProtocolError
 from tests.kit.kio_entities import decode, encode, message_type, random_entity

@@ -8,14 +8,15 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import pyarrow as pa
 
-from exporters.model import Connection, Push, QuotaLimit, RecordKind, UsageSample
+from exporters.model import Connection, Push, QuotaLimit, RecordKind, StoredFacts, UsageSample
 from exporters.spool.reader import SpoolReader
 from exporters.spool.records import push_origin, push_record, sender_bytes
 from exporters.spool.writer import SpoolWriter
-from telemetry.ingest.ingester import Ingester
+from telemetry.ingest.ingester import Ingester, IngestOptions
 from telemetry.ingest.progress import Progress
 from telemetry.ingest.quarantine import Quarantine
 
@@ -46,6 +47,7 @@ USAGE = UsageSample(
     bucket_client_id="",
 )
 LIMIT = QuotaLimit("prod", "alice", "<default>", "", "producer_byte_rate", NOW_MS, None)
+FACTS = StoredFacts("c", 1, NOW_MS, "4.3", 31, 1000, 11, 1000, "x.Y", 500, 8, 3, {"max.connections.per.ip": "15"})
 
 
 class FakeStore:
@@ -78,11 +80,16 @@ class FakeStore:
         self.fail("")
         self.commands.append(parameters)
 
-    def query(self, sql: str) -> list[tuple[int]]:
-        assert sql == "SELECT count() FROM headroom.series"
-        return [(self.series or len(self.rows("series")),)]
+    def query_arrow(self, sql: str, parameters: dict[str, Any]) -> pa.Table:
+        self.fail("")
+        assert "FROM pushes" in sql
+        held = {str(UUID(bytes=row["push_id"])) for row in self.rows("pushes")}
+        return pa.table({"id": pa.array([one for one in parameters["ids"] if one in held], pa.string())})
 
     def rows(self, table: str) -> list[dict[str, Any]]:
+        """The rows of a table; of the query of the number of series its result."""
+        if table == "SELECT count() AS found FROM series":
+            return [{"found": self.series or len(self.rows("series"))}]
         return [row for rows in self.tables[table].values() for row in rows.to_pylist()]
 
 
@@ -98,13 +105,16 @@ class Bench:
 
     def _ingester(self, **kwargs: Any) -> Ingester:
         quarantine = Quarantine(self.directory / "quarantine", 100, MIB)
-        options = {
-            "max_decompressed_bytes": MIB,
-            "rollup_interval_ms": 60_000,
-            "progress": Progress(time.monotonic),
-            **kwargs,
-        }
-        return Ingester(self.reader, self.store, quarantine, **options)  # type: ignore[arg-type] # a fake
+        watched = {name: kwargs.pop(name) for name in ("suspect", "on_batch") if name in kwargs}
+        options = IngestOptions(**{"max_decompressed_bytes": MIB, "rollup_interval_ms": 60_000, **kwargs})
+        return Ingester(
+            self.reader,
+            self.store,  # type: ignore[arg-type] # a fake
+            quarantine,
+            options,
+            Progress(time.monotonic),
+            **watched,
+        )
 
     def push(self, payload: bytes = JAVA, codec: int = 4, **fields: Any) -> None:
         push = replace(Push(CONNECTION, "app-1", bytes(range(16)), NOW_MS, 7, False, codec, payload), **fields)

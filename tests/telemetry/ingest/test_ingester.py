@@ -12,7 +12,8 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData
 from exporters.clickhouse.store import TransientWriteError
 from exporters.model import DropReason, RecordKind
 from exporters.spool.records import encode_instance, encode_limits, encode_usage, sender_bytes
-from telemetry.decode.budgets import Limits
+from exporters.spool.waiting import PUSHES, oldest_ms
+from telemetry.decode.budgets import PayloadLimits
 from tests.telemetry.ingest.bench import CONNECTION, JAVA, LIMIT, MIB, NOW_MS, USAGE, Bench
 
 
@@ -111,7 +112,7 @@ def test_invalid_push_is_dropped_alone_and_recorded(bench: Bench) -> None:
 
 
 def test_push_over_budget_is_dropped(bench: Bench) -> None:
-    bench.restart(limits=Limits(points=107))
+    bench.restart(limits=PayloadLimits(points=107))
     bench.push()
     bench.step()
     assert [push["error_code"] for push in bench.store.rows("pushes")] == [87]
@@ -119,7 +120,7 @@ def test_push_over_budget_is_dropped(bench: Bench) -> None:
 
 
 def test_unexpected_exception_drops_only_its_push(bench: Bench) -> None:
-    bench.restart(limits=Limits(chars=cast(int, "many")))  # stands for any unexpected exception
+    bench.restart(limits=PayloadLimits(chars=cast(int, "many")))  # stands for any unexpected exception
     bench.push()
     bench.push(b"", codec=0)
     assert bench.step() == 2
@@ -220,8 +221,7 @@ def test_invalid_push_is_quarantined_once_when_its_batch_is_retried(bench: Bench
 
 def test_age_of_the_oldest_record_and_position_follow_an_outage(bench: Bench) -> None:
     def age_and_position() -> tuple[int, int]:
-        counts = bench.ingester.as_dict()
-        return counts["oldest_record_ms"], counts["position_bytes"]
+        return oldest_ms(bench.directory).get(PUSHES, 0), bench.ingester.as_dict()["position_bytes"]
 
     bench.push(received_at_ms=NOW_MS - 5_000)
     bench.push()
@@ -231,8 +231,8 @@ def test_age_of_the_oldest_record_and_position_follow_an_outage(bench: Bench) ->
     assert age_and_position() == (NOW_MS - 5_000, 0)
     bench.store.fail = lambda table: None
     bench.step()
-    oldest_ms, position = age_and_position()
-    assert oldest_ms == 0
+    oldest, position = age_and_position()
+    assert oldest == 0
     assert position > 2 * len(JAVA)
 
 
@@ -241,6 +241,7 @@ def test_batch_ends_at_the_insert_row_limit(bench: Bench) -> None:
     points = data.resource_metrics.add().scope_metrics.add().metrics.add(name="m").gauge.data_points
     points.extend([type(points.add())(as_int=1, time_unix_nano=NOW_MS * 1_000_000)] * 49_999)
     bomb = zstandard.compress(data.SerializeToString())
+    bench.restart(limits=PayloadLimits(points_per_byte=1e6))
     for _ in range(21):
         bench.push(bomb)
     assert bench.step() == 20
@@ -262,3 +263,39 @@ def test_unwritable_spool_raises_transient_error(bench: Bench) -> None:
     assert bench.step() == 1
     assert bench.balance() == (1, 0, 0)
     assert len(bench.store.rows("points")) == 108
+
+
+@pytest.mark.parametrize("lost", ["removed", "overwritten"])
+def test_lost_positions_store_nothing_twice(bench: Bench, lost: str) -> None:
+    """The segment is read again from its beginning, and its batches are cut elsewhere."""
+    for n in range(12):
+        bench.push(received_at_ms=NOW_MS + n)
+    bench.restart(max_records=5)
+    assert (bench.step(), bench.step()) == (5, 5)  # and 2 wait
+    for name in ("positions.0", "positions.1"):
+        if lost == "removed":
+            (bench.directory / name).unlink()
+        else:
+            (bench.directory / name).write_bytes(b"x" * 70_000)
+    bench.restart(max_records=7)
+    bench.store.fail = _away
+    with pytest.raises(TransientWriteError):  # nothing is stored before the store has answered
+        bench.step()
+    bench.store.fail = lambda table: None
+    assert bench.step() == 7
+    bench.restart(max_records=7)  # the worker does not forget that the rest is uncertain, too
+    assert bench.step() == 5
+    stored = [row["received_at"] for row in bench.store.rows("pushes")]
+    assert len(stored) == len(set(stored)) == 12
+    assert sum(row["pushes"] for row in bench.store.rows("client_instances")) == 12
+    points = [(row["series_id"], row["received_at"]) for row in bench.store.rows("points")]
+    assert len(points) == 12 * 108
+    bench.push(received_at_ms=NOW_MS + 12)
+    assert bench.step() == 1
+    assert len(bench.store.rows("pushes")) == 13
+
+
+def test_positions_of_a_new_spool_are_certain(bench: Bench) -> None:
+    bench.push()
+    assert bench.step() == 1
+    assert bench.reader.unsure == set()

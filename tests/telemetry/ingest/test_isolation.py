@@ -17,8 +17,8 @@ from exporters.model import DropReason, RecordKind
 from exporters.spool.reader import Batch
 from exporters.spool.records import encode_usage
 from telemetry.ingest import arrow_tables as tables
-from telemetry.ingest.crash_range import Suspect, suspect_after
-from telemetry.ingest.quarantine_reader import held
+from telemetry.ingest.progress import Suspect, suspect_after
+from telemetry.ingest.quarantine import held
 from tests.telemetry.ingest.bench import JAVA, USAGE, Bench
 
 BAD = "bad-client"

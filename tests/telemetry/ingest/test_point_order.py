@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from exporters.model import Push
-from telemetry.decode.point_columns import PointColumns
-from telemetry.ingest.point_order import key_order, push_ranks
+from telemetry.decode.templates import PointColumns
+from telemetry.ingest.arrow_tables import key_order, push_ranks
 from tests.telemetry.ingest.bench import CONNECTION, NOW_MS
 
 METRICS = ["a", "aa", "b", "\N{GREEK SMALL LETTER ALPHA}"]

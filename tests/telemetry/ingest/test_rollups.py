@@ -13,9 +13,9 @@ import pyarrow as pa
 import pytest
 
 from exporters.clickhouse.options import StoreOptions
-from exporters.clickhouse.store import Store, TransientWriteError
+from exporters.clickhouse.store import TransientWriteError
 from telemetry.ingest.rollups import MS_PER_HOUR, ROLL_UP, Slice, number_of_series, slices
-from tests.kit.clickhouse import RunningClickHouse, running_clickhouse
+from tests.kit.clickhouse import QueriedStore, RunningClickHouse, running_clickhouse
 
 HOUR = 498_667  # ends where November 2026 ends
 COLUMNS = "series_id, toUnixTimestamp(bucket), toString(temporality), min, max, sum, count, last, points"
@@ -36,7 +36,7 @@ class Point(NamedTuple):
     flags: int = 0
 
 
-def _insert(store: Store, points: list[Point], token: str) -> None:
+def _insert(store: QueriedStore, points: list[Point], token: str) -> None:
     count = len(points)
     times = pa.array([point.ts_ms for point in points], pa.int64()).cast(pa.timestamp("ms", tz="UTC"))
     who = {"cluster": "c", "metric": "m", "principal": "p", "client_id": "a"}
@@ -52,14 +52,14 @@ def _insert(store: Store, points: list[Point], token: str) -> None:
     store.insert("points", pa.table(columns), token=token)
 
 
-def _compute(store: Store, hour: int, of: int) -> list[Any]:
+def _compute(store: QueriedStore, hour: int, of: int) -> list[Any]:
     for number in range(of):
         store.command(ROLL_UP, Slice(hour, number, of).parameters())
     rows = store.query(f"SELECT {COLUMNS} FROM headroom.client_metrics_1h WHERE cluster = 'c' ORDER BY ALL")
     return [tuple(row) for row in rows]
 
 
-def _batches(store: Store, batches: list[list[Point]]) -> list[list[Any]]:
+def _batches(store: QueriedStore, batches: list[list[Point]]) -> list[list[Any]]:
     """After each batch: the rollups after both hours were computed, and the first one again."""
     for table in ("points", "series", "points_1h"):  # the points are of 2026
         store.query(f"ALTER TABLE headroom.{table} REMOVE TTL")
@@ -137,7 +137,7 @@ def test_memory_of_a_computation_does_not_depend_on_the_number_of_series(
     hour = int(time.time()) // 3600 - 1
     for sql in (MANY_POINTS, MANY_SERIES):
         clickhouse.store.command(sql, {"hour": hour, "many": MANY})
-    store = Store(clickhouse.writer, options=_LittleMemory())
+    store = QueriedStore(clickhouse.writer, options=_LittleMemory())
     with pytest.raises(TransientWriteError, match="MEMORY_LIMIT_EXCEEDED"):
         store.command(ROLL_UP, Slice(hour, 0, 1).parameters())
     monkeypatch.setattr("telemetry.ingest.rollups._SERIES_PER_SLICE", MANY // 10)

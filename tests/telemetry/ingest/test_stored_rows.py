@@ -11,15 +11,14 @@ import pyarrow as pa
 import pytest
 from opentelemetry.proto.metrics.v1.metrics_pb2 import AggregationTemporality, MetricsData
 
-from exporters.clickhouse.store import Store
 from exporters.model import RecordKind
-from exporters.spool.records import encode_instance, encode_limits, encode_usage, sender_bytes
+from exporters.spool.records import encode_facts, encode_instance, encode_limits, encode_usage, sender_bytes
 from telemetry.ingest.rollups import ROLL_UP, Slice
-from tests.kit.clickhouse import running_clickhouse
-from tests.telemetry.ingest.bench import CONNECTION, LIMIT, NOW_MS, USAGE, Bench
+from tests.kit.clickhouse import QueriedStore, running_clickhouse
+from tests.telemetry.ingest.bench import CONNECTION, FACTS, LIMIT, NOW_MS, USAGE, Bench
 
 
-def _stored(directory: Path, store: Store) -> dict[str, list[tuple[Any, ...]]]:
+def _stored(directory: Path, store: QueriedStore) -> dict[str, list[tuple[Any, ...]]]:
     for (table,) in store.query(
         "SELECT name FROM system.tables WHERE database = 'headroom' AND create_table_query LIKE '% TTL %'"
     ):
@@ -33,8 +32,9 @@ def _stored(directory: Path, store: Store) -> dict[str, list[tuple[Any, ...]]]:
     bench.append(RecordKind.INSTANCE, encode_instance(NOW_MS, bytes(16), sender_bytes(CONNECTION, "app-2")))
     bench.append(RecordKind.USAGE, encode_usage([USAGE]))
     bench.append(RecordKind.LIMITS, encode_limits([LIMIT]))
-    assert bench.step() == 6
-    assert bench.balance() == (5, 1, 0)
+    bench.append(RecordKind.FACTS, encode_facts([FACTS, FACTS._replace(valid_from_ms=NOW_MS + 1, quota_window_num=21)]))
+    assert bench.step() == 7
+    assert bench.balance() == (6, 1, 0)
 
     def rows(sql: str) -> list[tuple[Any, ...]]:
         return [tuple(row) for row in store.query(sql)]
@@ -59,6 +59,7 @@ def _stored(directory: Path, store: Store) -> dict[str, list[tuple[Any, ...]]]:
         "pushes": rows("SELECT error_code, compression, points FROM headroom.pushes ORDER BY points, error_code"),
         "instances": rows("SELECT client_id, pushes, points FROM headroom.client_instances FINAL ORDER BY client_id"),
         "usage": rows("SELECT client_id, bytes, rate, toString(source) FROM headroom.quota_usage"),
+        "facts": rows("SELECT * EXCEPT (valid_from) FROM headroom.cluster_facts_now"),
         "limits": rows("SELECT client_id, value FROM headroom.quota_limits"),
     }
     described = bench.ingester.counts.series_written
@@ -110,6 +111,7 @@ def test_every_record_kind_is_stored_in_a_server(tmp_path: Path) -> None:
     assert found["pushes"] == [(87, "zstd", 0), (0, "none", 4), (0, "zstd", 108)]
     assert found["instances"] == [("app-1", 2, 112), ("app-2", 0, 0)]
     assert found["usage"] == [("app-1", 1000, 100.5, "gateway")]
+    assert found["facts"] == [("c", 1, "4.3", 21, 1000, 21_000, "x.Y", 500, FACTS.configs)]
     assert found["limits"] == [("<default>", None)]
     assert found["described at 0"] == [(0,)]
     assert found["described at 3600000"] == [(108,)]
@@ -125,7 +127,7 @@ def _points_of_many_clients(directory: Path) -> pa.Table:
     return rows
 
 
-def _blocks_already_sorted(store: Store) -> int:
+def _blocks_already_sorted(store: QueriedStore) -> int:
     """Blocks of inserts that the server did not need to sort, since its start."""
     sql = "SELECT sum(value) FROM system.events WHERE event = 'MergeTreeDataWriterBlocksAlreadySorted'"
     return int(store.query(sql)[0][0])

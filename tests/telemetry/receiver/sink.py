@@ -8,11 +8,11 @@ from typing import Any
 
 from exporters.model import Connection, RecordKind
 from telemetry.receiver.receiver import Answer, TelemetryReceiver
-from telemetry.rules.client_instances import Caller
-from telemetry.rules.client_metrics import ClientMetrics
-from telemetry.rules.java.hash import subscription_id
+from telemetry.subscriptions.client_metrics import ClientMetrics
+from telemetry.subscriptions.java.hash import subscription_id
+from telemetry.subscriptions.payers import Caller, Payers
+from telemetry.wire.apis import GET_TELEMETRY_SUBSCRIPTIONS, PUSH_TELEMETRY
 from telemetry.wire.primitives import Reader, write_compact_bytes
-from telemetry.wire.telemetry_messages import GET_TELEMETRY_SUBSCRIPTIONS, PUSH_TELEMETRY
 from tests.kit.telemetry_requests import answered, answered_oversize
 
 NOW_MS = 1_700_000_000_000
@@ -40,12 +40,14 @@ class Spool:
 class Sink:
     """A receiver with one subscription to all metrics each second, and a client."""
 
-    def __init__(self, metrics: str = "*") -> None:
+    def __init__(self, metrics: str = "*", payers: Payers | None = None) -> None:
         numbers = itertools.count(1)
         self.spool = Spool()
         self.rules = ClientMetrics(new_id=lambda: next(numbers).to_bytes(16, "big"))
         self.rules.update("sub", {"metrics": metrics, "interval.ms": "1000"}, NOW_MS)
-        self.receiver = TelemetryReceiver(self.rules, append=self.spool.append, telemetry_max_bytes=MAX_BYTES)
+        self.receiver = TelemetryReceiver(
+            self.rules, append=self.spool.append, telemetry_max_bytes=MAX_BYTES, payers=payers
+        )
         self.now_ms = NOW_MS
         self.connection = CONNECTION
 

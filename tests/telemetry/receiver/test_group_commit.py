@@ -8,8 +8,8 @@ from typing import Any, cast
 from telemetry.gateway.client_connection import ClientConnection, ListenerContext
 from telemetry.gateway.security.listener_security import ListenerSecurity
 from telemetry.receiver.group_commit import GroupCommit
-from tests.bench import wire
-from tests.telemetry.gateway.test_server import new_gateway
+from tests.kit import wire
+from tests.kit.gateways import new_gateway
 
 MANY = 1_000
 
@@ -80,7 +80,7 @@ def test_answers_keep_their_order_when_a_push_is_committed_at_once() -> None:
         gateway.receiver.rules.update("all", {"metrics": "*", "interval.ms": "1000"}, 0)
         listener = ListenerContext()
         listener.shared, listener.advertised_host = gateway, None
-        listener.security, listener.listeners = ListenerSecurity(), gateway.listeners
+        listener.security, listener.ports = ListenerSecurity(), gateway.ports
         client, transport = ClientConnection(listener, -1), Transport()
         client.connection_made(cast(Any, transport))
         get = wire.request(wire.GET, wire.NEW_ID + b"\0")

@@ -12,10 +12,11 @@ import grpc
 import grpc.aio
 import pytest
 
+from exporters.identity import stored_name
 from exporters.spool.records import decode_push
 from telemetry.proto.headroom.telemetry.v1 import telemetry_pb2 as pb
 from telemetry.receiver.grpc_codec import SERVICE
-from telemetry.receiver.grpc_listener import Tls
+from telemetry.receiver.grpc_server import GrpcTls
 from telemetry.wire.errors import ErrorCode
 from tests.kit.certificates import CertificateAuthority
 from tests.kit.grpc_servers import MAX_BYTES, Calls, OpenReceiver, in_loop, opened
@@ -78,7 +79,10 @@ async def test_identity_fields_of_maximum_size_fit_a_record() -> None:
         assert await caller.push(request) == 0
         ((_, record),) = receiver.records
         kept = decode_push(record)
-        assert (kept.connection.principal, kept.client_id) == (worst["principal"], worst["client_id"])
+        assert (kept.connection.principal, kept.client_id) == tuple(
+            stored_name(worst[name]) for name in ("principal", "client_id")
+        )
+        assert (len(kept.connection.principal), len(kept.client_id)) == (255, 255)
 
 
 @in_loop
@@ -177,7 +181,7 @@ async def test_unfinished_tls_handshakes_are_limited_and_time_out(tmp_path: Path
     authority = CertificateAuthority(tmp_path)
     certificate, key = (path.read_bytes() for path in authority.issue("server"))
     credentials = grpc.ssl_channel_credentials(authority.ca.read_bytes())
-    tls = Tls(certificate, key, None)
+    tls = GrpcTls(certificate, key, None)
     async with opened(tls=tls, max_connections=4, receive_timeout_s=2.0) as receiver:
         host, _, port = receiver.address.rpartition(":")
         silent = [await asyncio.open_connection(host, int(port)) for _ in range(20)]

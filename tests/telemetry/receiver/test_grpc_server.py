@@ -13,11 +13,11 @@ import pytest
 from exporters.model import ANONYMOUS, UNKNOWN, Connection, RecordKind
 from exporters.spool.records import decode_instance, decode_push
 from telemetry.proto.headroom.telemetry.v1 import telemetry_pb2 as pb
-from telemetry.receiver.grpc_listener import Tls
-from telemetry.rules.client_instances import Caller
-from telemetry.rules.java.hash import subscription_id
+from telemetry.receiver.grpc_server import GrpcTls
+from telemetry.subscriptions.java.hash import subscription_id
+from telemetry.subscriptions.payers import Caller
+from telemetry.wire.apis import GET_TELEMETRY_SUBSCRIPTIONS, PUSH_TELEMETRY
 from telemetry.wire.primitives import Reader, write_compact_bytes
-from telemetry.wire.telemetry_messages import GET_TELEMETRY_SUBSCRIPTIONS, PUSH_TELEMETRY
 from tests.kit.certificates import CertificateAuthority
 from tests.kit.grpc_servers import CLUSTER, MAX_BYTES, START_MS, TOKEN, OpenReceiver, in_loop, opened
 from tests.kit.telemetry_requests import answered
@@ -175,7 +175,7 @@ def test_certificate_authenticates_when_subject_is_listed(tmp_path: Path) -> Non
     ca = authority.ca.read_bytes()
     server, server_key = (path.read_bytes() for path in authority.issue("server"))
     client, client_key = (path.read_bytes() for path in authority.issue("client"))
-    tls = Tls(certificate=server, private_key=server_key, client_ca=ca)
+    tls = GrpcTls(certificate=server, private_key=server_key, client_ca=ca)
     with_certificate = grpc.ssl_channel_credentials(ca, client_key, client)
     without = grpc.ssl_channel_credentials(ca)
 

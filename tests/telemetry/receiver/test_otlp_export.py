@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 from google.protobuf import json_format
@@ -15,29 +14,15 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import AggregationTemporality, M
 from exporters.spool.records import decode_push
 from telemetry.decode.compression import decompress
 from telemetry.receiver.otlp_export import Export, OtlpError, OtlpLimits, export_of, parse_json, parse_protobuf
-from telemetry.receiver.otlp_identity import DIALECTS, Sender
-from tests.telemetry.decode.test_budgets import field, in_metric, resident_kib
-from tests.telemetry.receiver.test_otlp_identity import attributes
+from telemetry.receiver.otlp_identity import DIALECTS, OtlpCaller
+from tests.kit.memory import resident_kib
+from tests.kit.otlp_payloads import attributes, field, in_metric, resource
 
 ZSTD = 4
 JAVA = decompress(
     ZSTD, (Path(__file__).parents[2] / "vectors" / "java-4.3.1-producer.zst").read_bytes(), max_bytes=1 << 20
 )
-SENDER = Sender("10.0.0.9", True, "otlp_grpc")
-
-
-def resource(points: int = 1, of_points: Any = None, **stated: Any) -> ResourceMetrics:
-    """Gauge points of one client; `of_points`: the attributes of each in turn."""
-    made = ResourceMetrics()
-    made.resource.attributes.extend(attributes(**stated))
-    scope = made.scope_metrics.add()
-    scope.scope.name = "scope"
-    metric = scope.metrics.add(name="m", unit="1")
-    for n in range(points):
-        point = metric.gauge.data_points.add(time_unix_nano=n + 1, as_double=n)
-        if of_points is not None:
-            point.attributes.extend(attributes(**of_points[n]))
-    return made
+SENDER = OtlpCaller("10.0.0.9", True, "otlp_grpc")
 
 
 def exported(*resources: ResourceMetrics, dialect: str = "any", **limits: int) -> Export:

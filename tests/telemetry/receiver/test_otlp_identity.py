@@ -9,23 +9,17 @@ import pytest
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
 
 from exporters.model import ANONYMOUS, UNKNOWN
-from telemetry.receiver.otlp_identity import DIALECTS, NO_BROKER, Facts, Identity, Sender, facts_of, identity_of
+from telemetry.receiver.otlp_identity import DIALECTS, NO_BROKER, Facts, Identity, OtlpCaller, facts_of, identity_of
+from tests.kit.otlp_payloads import attributes
 
-PLUG_IN = Sender("10.0.0.9", True, "otlp_grpc")
-ANYBODY = Sender("10.0.0.9", False, "otlp_http")
+PLUG_IN = OtlpCaller("10.0.0.9", True, "otlp_grpc")
+ANYBODY = OtlpCaller("10.0.0.9", False, "otlp_http")
 ID = uuid.UUID("d3f1a2b4-c5e6-4f70-8192-a3b4c5d6e7f8")
 KAFKA_ID = "0_GitMXmT3CBkqO0xdbn-A"  # the same by Kafka's Uuid.toString
 
 
-def attributes(**stated: Any) -> list[KeyValue]:
-    return [
-        KeyValue(key=name, value=AnyValue(**{f"{'int' if isinstance(value, int) else 'string'}_value": value}))
-        for name, value in stated.items()
-    ]
-
-
 def identity(
-    stated: list[KeyValue], dialect: str = "any", sender: Sender = PLUG_IN, *, point: bool = False
+    stated: list[KeyValue], dialect: str = "any", sender: OtlpCaller = PLUG_IN, *, point: bool = False
 ) -> Identity:
     names = DIALECTS[dialect].of_point if point else DIALECTS[dialect].of_resource
     return identity_of(facts_of(stated, names), sender, "ours")
@@ -113,8 +107,7 @@ def test_invalid_broker_id_is_ignored(broker_id: str) -> None:
 
 def test_text_attributes_are_truncated() -> None:
     found = identity(attributes(client_id="c" * 100_000, principal="p" * 100_000, client_software_name="s" * 100_000))
-    assert len(found.client_id) == 4096
-    assert len(found.connection.principal) == len(found.connection.software_name) == 255
+    assert len(found.client_id) == len(found.connection.principal) == len(found.connection.software_name) == 255
 
 
 def test_non_text_attributes_are_ignored() -> None:

@@ -22,8 +22,8 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData
 from telemetry.receiver import otlp_receiver
 from telemetry.receiver.otlp_grpc import SERVICE
 from tests.kit.grpc_servers import in_loop
+from tests.kit.otlp_payloads import resource
 from tests.kit.otlp_receivers import BEARER, EXPORTERS, MAX_BODY_BYTES, MAX_DECOMPRESSED_BYTES, OpenOtlp, opened, send
-from tests.telemetry.receiver.test_otlp_export import resource
 
 REQUEST = ExportMetricsServiceRequest(resource_metrics=[resource(3, client_id="app")])
 BODY = REQUEST.SerializeToString()
@@ -85,7 +85,7 @@ async def test_exporter_retries_when_the_spool_is_full(tmp_path: Path, transport
         sending = asyncio.create_task(send(exporter, {"client_id": "app"}))
         while not receivers.receiver.requests:
             await asyncio.sleep(0.01)
-        receivers.spool._max_bytes = 1 << 20
+        receivers.writer._max_bytes = 1 << 20
         assert await sending
         assert len(receivers.pushes()) == 1
         assert receivers.receiver.requests == {(f"otlp_{transport}", "busy"): 1, (f"otlp_{transport}", "accepted"): 1}
@@ -103,10 +103,10 @@ async def test_full_and_failing_spool_are_retryable(tmp_path: Path) -> None:
         retry = RetryInfo()
         assert details.details[0].Unpack(retry)
         assert retry.retry_delay.seconds == 5
-        receivers.spool._max_bytes = 1 << 20
+        receivers.writer._max_bytes = 1 << 20
         receivers.flush_fails = True
         assert (await post(receivers)).status_code == 503
-        receivers.spool._queue.clear()
+        receivers.writer._queue.clear()
 
 
 @in_loop
@@ -114,7 +114,7 @@ async def test_request_is_queued_completely_or_not_at_all(tmp_path: Path) -> Non
     clients = ExportMetricsServiceRequest(resource_metrics=[resource(3, client_id=f"app-{n}") for n in range(10)])
     async with opened(tmp_path, max_bytes=2_000) as receivers:
         assert (await post(receivers, clients.SerializeToString())).status_code == 503
-        assert receivers.spool._queue == []
+        assert receivers.writer._queue == []
         assert (await post(receivers)).status_code == 200
 
 

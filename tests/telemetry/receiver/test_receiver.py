@@ -7,12 +7,15 @@ from dataclasses import replace
 
 import pytest
 
+from exporters.identity import stored_name
 from exporters.model import ClientInstance, RecordKind
 from exporters.spool.records import decode_instance, decode_push
 from telemetry.receiver.receiver import Answer
-from telemetry.rules.java.hash import subscription_id
+from telemetry.subscriptions.java.hash import subscription_id
+from telemetry.subscriptions.payers import PayerLimits, Payers, PayerUse
+from telemetry.wire.apis import GET_TELEMETRY_SUBSCRIPTIONS, PUSH_TELEMETRY
+from telemetry.wire.errors import ErrorCode
 from telemetry.wire.primitives import Reader
-from telemetry.wire.telemetry_messages import GET_TELEMETRY_SUBSCRIPTIONS, PUSH_TELEMETRY
 from tests.telemetry.receiver.sink import (
     CONNECTION,
     ID,
@@ -144,13 +147,45 @@ def test_null_client_id_is_recorded_as_empty() -> None:
     assert decode_push(sink.spool.records[0][1]).client_id == ""
 
 
-def test_client_id_that_grows_in_utf8_is_truncated() -> None:
+def test_long_client_id_is_recorded_as_prefix_and_hash() -> None:
     sink = Sink()
     assert code_of(sink.push(client_id="\ufffd" * 32_767)) == 0
-    assert decode_push(sink.spool.records[0][1]).client_id == "\ufffd" * 16_383
+    assert decode_push(sink.spool.records[0][1]).client_id == stored_name("\ufffd" * 32_767)
 
 
 def test_unknown_tagged_fields_are_ignored() -> None:
     sink = Sink()
     assert code_of(sink.answer(GET_TELEMETRY_SUBSCRIPTIONS, ID + b"\x01\x00\x02ab")) == 0
     assert code_of(sink.answer(PUSH_TELEMETRY, push_body(b"payload")[:-1] + b"\x01\x07\x02ab")) == 0
+
+
+# --- budgets
+
+
+def test_request_over_the_budget_of_its_payer_is_asked_to_wait() -> None:
+    sink = Sink(payers=Payers(PayerLimits(requests=1, instances=0.02, connection_share=1)))
+    assert [code_of(sink.get(bytes([n]) * 16)) for n in range(3)] == [0, 0, 89]  # a second of 0.02 new ones, for 100 s
+    assert sink.get(b"n" * 16).body[:6] == struct.pack(">ih", 50_000, 89)
+    assert code_of(sink.push(client_instance_id=bytes(15) + b"\x07")) == 89
+    records = [*sink.spool.records]
+    assert [code_of(sink.get(bytes(16))) for _ in range(2)] == [89, 89]
+    assert sink.spool.records == records
+    assert sink.receiver.payers.worst(1) == [PayerUse("alice", {"instances": 5}, NOW_MS)]
+    sink.connection = replace(CONNECTION, principal="bob")
+    assert code_of(sink.get(b"b" * 16, connection_id="c2")) == 0
+
+
+def test_push_over_the_budget_is_refused_with_a_throttle_time_and_not_stored() -> None:
+    sink = Sink(payers=Payers(PayerLimits(nbytes=5, connection_share=1)))  # 100 for 20 s
+    sink.get()
+    assert code_of(sink.push(bytes(MAX_BYTES))) == 0
+    sink.now_ms += 1_000  # 5 bytes
+    assert code_of(sink.push(bytes(MAX_BYTES))) == 0
+    records = [*sink.spool.records]
+    sink.now_ms += 1_000
+    assert sink.push().body == struct.pack(">ihB", 18_201, 89, 0)  # 90 bytes are owed
+    assert code_of(sink.oversize(push_body(bytes(MAX_BYTES + 1)))) == 89
+    assert sink.spool.records == records
+    sink.now_ms += 18_201
+    assert code_of(sink.push()) == 0
+    assert sink.receiver.counts.refused_pushes[ErrorCode.THROTTLING_QUOTA_EXCEEDED] == 2

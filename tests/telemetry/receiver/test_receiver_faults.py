@@ -20,11 +20,11 @@ from structlog.testing import capture_logs
 
 from exporters.model import RecordKind
 from exporters.spool.writer import SpoolFull
-from telemetry.decode.budgets import Limits
+from telemetry.decode.budgets import PayloadLimits
 from telemetry.decode.decoder import validate_payload
 from telemetry.receiver.receiver import Answer, TelemetryReceiver
+from telemetry.wire.apis import GET_TELEMETRY_SUBSCRIPTIONS, PUSH_TELEMETRY
 from telemetry.wire.errors import ErrorCode, ProtocolError
-from telemetry.wire.telemetry_messages import GET_TELEMETRY_SUBSCRIPTIONS, PUSH_TELEMETRY
 from tests.telemetry.receiver.sink import ID, MAX_BYTES, PUSH_89, PUSH_NONE, Sink, code_of, push_body
 
 # --- payloads validated on receipt
@@ -35,7 +35,7 @@ class Validating(Sink):
 
     def __init__(self) -> None:
         super().__init__()
-        limits = Limits(points=2)
+        limits = PayloadLimits(points=2)
         self.receiver = TelemetryReceiver(
             self.rules,
             append=self.spool.append,

@@ -53,7 +53,7 @@ def answer(clickhouse: RunningClickHouse, *arguments: str) -> dict[str, dict[str
     """By client-id."""
     result = run(*arguments, *WHEN, "--url", clickhouse.url, "--output", "json")
     assert result.exit_code == 0, result.output
-    return {row["client_id"]: row for row in json.loads(result.stdout)}
+    return {row["client_id"]: row for row in json.loads(result.stdout)["clients"]}
 
 
 def refused(code: int, *arguments: str) -> str:
@@ -72,7 +72,6 @@ def test_lower_limit_reports_newly_throttled_clients(clickhouse: RunningClickHou
     assert {name: row["verdict"] for name, row in rows.items()} == {
         "big": "newly throttled",
         "small": "unchanged",
-        "it's": "unchanged",
     }
     assert big["before"] == {"limit": None, "entity": None, "throttled_s": 0, "throttle_ms_max": 0}
     assert big["after"].pop("throttled_s") == pytest.approx(55, abs=1)
@@ -80,6 +79,7 @@ def test_lower_limit_reports_newly_throttled_clients(clickhouse: RunningClickHou
     assert big["after"].pop("waiting_bytes") > 40_000
     assert big["after"].pop("delay_s_max") > 20
     assert big["after"].pop("throttle_ms_max") > 0
+    assert big["after"].pop("peak") > 1
     assert big["after"] == {
         "limit": 1000,
         "entity": {"user": "alice", "client-id": None},
@@ -88,8 +88,6 @@ def test_lower_limit_reports_newly_throttled_clients(clickhouse: RunningClickHou
     }
     assert (big["user"], big["quota_key"], big["broker_id"]) == ("alice", "producer_byte_rate", 1)
     assert rows["small"]["affected"] is True
-    assert rows["it's"]["affected"] is False
-    assert rows["it's"]["before"]["throttled_s"] == rows["it's"]["after"]["throttled_s"] == pytest.approx(54)
 
 
 @pytest.mark.clickhouse
@@ -122,7 +120,7 @@ def test_table_lists_affected_clients(clickhouse: RunningClickHouse) -> None:
     (throttled,) = [line for line in result.stdout.splitlines() if "newly throttled" in line]
     assert "big" in throttled
     assert "none -> 1500" in throttled
-    assert result.stdout.splitlines()[-1] == "over 60 s; the change does not affect 1 more"
+    assert "over 60 s; the change does not affect 1 more; covers " in result.stdout.splitlines()[-1]
     touched = run("--user", "böb [bold]", "--add", "producer_byte_rate=1500", *WHEN, "--url", clickhouse.url).stdout
     assert "böb [bold]" in touched
     assert "1000 -> 1500" in touched
@@ -153,7 +151,7 @@ def test_several_clusters_require_the_cluster_flag(tmp_path: Path) -> None:
         for cluster, bytes_per_s in (("one", 100), ("two", 2000)):
             write(running.store, cluster, recorded(Used("u", "c", [bytes_per_s] * 20)), [limit("u", "", 9e9)])
         asking = ["--user", "u", "--add", "producer_byte_rate=1000"]
-        assert refused(2, *asking, *WHEN, "--url", running.url) == "name one with --cluster: one, two"
+        assert refused(2, *asking, *WHEN, "--url", running.url) == "choose a cluster: one, two"
         verdicts = [answer(running, *asking, "--cluster", name)["c"]["verdict"] for name in ("one", "two")]
     assert verdicts == ["unchanged", "newly throttled"]
 

@@ -12,15 +12,13 @@ from uuid import UUID
 import pytest
 from typer.testing import CliRunner
 
+from exporters.clickhouse.client import ClickHouse
 from exporters.clickhouse.connection import Endpoint
-from exporters.clickhouse.reader import Nodes
-from exporters.clickhouse.store import Store
 from headroom.cli.subscriptions.commands import app
 from headroom.subscription_preview import JAVA_POINTS, LIBRDKAFKA_POINTS, preview_of
-from telemetry.rules.java.hash import uuid_text
-from telemetry.rules.subscription_config import EXTRA_MATCH_KEYS, parse_subscription
-from telemetry.rules.subscriptions import is_match
-from tests.kit.clickhouse import RunningClickHouse, running_clickhouse
+from telemetry.subscriptions.java.hash import uuid_text
+from telemetry.subscriptions.subscription import EXTRA_MATCH_KEYS, is_match, parse_subscription
+from tests.kit.clickhouse import QueriedStore, RunningClickHouse, running_clickhouse
 from tests.kit.sinks import RunningSink
 
 pytestmark = pytest.mark.clickhouse
@@ -39,7 +37,7 @@ CLIENTS: list[Seen] = [
 ]
 
 
-def _fill(store: Store, clients: list[Seen]) -> None:
+def _fill(store: QueriedStore, clients: list[Seen]) -> None:
     for number, (client_id, software, version, minutes, terminated, metrics) in enumerate(clients):
         identity = {"id": f"00000000-0000-4000-8000-{number:012}", "client": client_id, "minutes": minutes}
         columns = "cluster, principal, client_id, client_instance_id, source_address, last_seen"
@@ -72,7 +70,7 @@ def clickhouse(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningClic
 
 def test_preview_reads_from_the_next_node_when_one_is_away(clickhouse: RunningClickHouse) -> None:
     wanted = parse_subscription("preview", {"metrics": "*"})
-    nodes = Nodes(Endpoint("http", "127.0.0.1", 1), clickhouse.reader)
+    nodes = ClickHouse((Endpoint("http", "127.0.0.1", 1), clickhouse.reader))
     found = preview_of(wanted, nodes, int(time.time() - 3600) * 1000)
     assert [client.client_id for client in found.clients] == ["orders", "orders-2"]
     assert nodes.current == clickhouse.reader
@@ -95,7 +93,7 @@ def test_store_matches_clients_as_the_server_does(
     clickhouse: RunningClickHouse, match: str, matching: list[str]
 ) -> None:
     wanted = parse_subscription("preview", {"match": match}, EXTRA_MATCH_KEYS)
-    found = preview_of(wanted, Nodes(clickhouse.reader), 0, shown=2)
+    found = preview_of(wanted, ClickHouse((clickhouse.reader,)), 0, shown=2)
     assert (found.known, found.matching) == (3, len(matching))
     assert {client.client_id for client in found.clients} <= set(matching)
     assert len(found.clients) == min(len(matching), 2)
@@ -111,7 +109,7 @@ def test_store_matches_clients_as_the_server_does(
 def test_preview_without_store_raises_connection_error() -> None:
     wanted = parse_subscription("preview", {"metrics": "*"})
     with pytest.raises(ConnectionError, match="cannot reach http://127"):
-        preview_of(wanted, Nodes(Endpoint("http", "127.0.0.1", 1)), 0)
+        preview_of(wanted, ClickHouse((Endpoint("http", "127.0.0.1", 1),)), 0)
 
 
 def preview(clickhouse: RunningClickHouse, *arguments: str) -> str:

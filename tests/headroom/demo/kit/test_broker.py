@@ -9,7 +9,7 @@ import psutil
 import pytest
 from confluent_kafka.admin import AdminClient
 
-from headroom.demo.kit.broker import Cluster
+from headroom.demo.kit.broker import LocalCluster
 from headroom.demo.kit.errors import DemoError
 from tests.kit.serving import eventually
 
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.kafka
 
 
 def test_brokers_start_and_are_removed_completely(java: str, kafka_libs: Path) -> None:
-    with Cluster(java, kafka_libs, nodes=2) as cluster:
+    with LocalCluster(java, kafka_libs, nodes=2) as cluster:
         pids = [broker.pid for broker in cluster.brokers]
         admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
         # Each broker learns of the other from the controller, a moment after both are ready.
@@ -33,7 +33,7 @@ def test_port_in_use_is_a_one_line_error(java: str, kafka_libs: Path) -> None:
         taken.listen()
         port = taken.getsockname()[1]
         controller = f"CONTROLLER://127.0.0.1:{port}"
-        cluster = Cluster(java, kafka_libs, properties={"listeners": f"PLAINTEXT://127.0.0.1:0,{controller}"})
+        cluster = LocalCluster(java, kafka_libs, properties={"listeners": f"PLAINTEXT://127.0.0.1:0,{controller}"})
         with pytest.raises(DemoError, match=r"Kafka does not run: .*Address already in use") as caught, cluster:
             pass
     assert "\n" not in str(caught.value)
@@ -41,7 +41,7 @@ def test_port_in_use_is_a_one_line_error(java: str, kafka_libs: Path) -> None:
 
 
 def test_terminated_broker_is_detected(java: str, kafka_libs: Path) -> None:
-    with Cluster(java, kafka_libs) as cluster:
+    with LocalCluster(java, kafka_libs) as cluster:
         process = psutil.Process(cluster.brokers[0].pid)
         process.kill()
         process.wait(60)

@@ -9,7 +9,7 @@ import pytest
 
 from headroom.demo.kit.errors import PrerequisiteError
 from headroom.demo.kit.jars import MARKER, find_java, kafka_libs
-from spark_jobs.java import java_version
+from spark_jobs.session import java_version
 
 # Stands for Ivy: creates one jar at the path of -retrieve.
 FETCHES = """#!/bin/sh

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from exporters.model import Connection, RecordKind
+from exporters.spool.lanes import PushSpool
 from exporters.spool.writer import SpoolWriter
 from headroom.clock import now_ms
 from headroom.config.settings import ServeConfig, SpoolConfig
@@ -23,8 +24,8 @@ from headroom.server.processes.assembly import (
     sync_task,
     telemetry_receiver,
 )
-from telemetry.rules.client_instances import Caller
-from telemetry.rules.client_metrics import PushRequest
+from telemetry.subscriptions.client_metrics import PushRequest
+from telemetry.subscriptions.payers import Caller
 from telemetry.wire.errors import ErrorCode
 
 HOUR_NS = 3_600 * 10**9
@@ -37,7 +38,7 @@ def test_fsync_each_syncs_every_flush(
     on_disk: list[int] = []
     monkeypatch.setattr(os, "fdatasync", lambda fd: on_disk.append(os.fstat(fd).st_size))
     config = ServeConfig(spool=SpoolConfig(fsync=fsync))  # type: ignore[arg-type] # one of its two values
-    spool = SpoolWriter(tmp_path, "pushes", segment_bytes=100, max_bytes=1 << 20)
+    spool = PushSpool(lambda name: SpoolWriter(tmp_path, name, segment_bytes=100, max_bytes=1 << 20), "pushes")
     flush = push_flush(spool, config)
     for _ in range(3):  # each in a segment of its own
         spool.append(RecordKind.PUSH, bytes(100))
@@ -53,9 +54,9 @@ def test_failed_sync_fails_the_flush(tmp_path: Path, monkeypatch: pytest.MonkeyP
     def broken(fd: int) -> None:
         raise OSError(5, "Input/output error")
 
-    spool = SpoolWriter(tmp_path, "pushes", segment_bytes=1000, max_bytes=1 << 20)
+    spool = PushSpool(lambda name: SpoolWriter(tmp_path, name, segment_bytes=1000, max_bytes=1 << 20), "pushes")
     flush = push_flush(spool, ServeConfig(spool=SpoolConfig(fsync="each")))
-    spool.append(RecordKind.PUSH, b"a push")
+    spool.append(RecordKind.PUSH, bytes(100))
     with monkeypatch.context() as context:
         context.setattr(os, "fdatasync", broken)
         with pytest.raises(OSError, match="Input/output"):
@@ -66,7 +67,7 @@ def test_failed_sync_fails_the_flush(tmp_path: Path, monkeypatch: pytest.MonkeyP
 def test_spool_is_synced_while_all_common_threads_hang(tmp_path: Path) -> None:
     """A thread of the default executor would come free when a hanging store answers."""
     hanging = threading.Event()
-    spool = SpoolWriter(tmp_path, "pushes", segment_bytes=1000, max_bytes=1 << 20)
+    spool = PushSpool(lambda name: SpoolWriter(tmp_path, name, segment_bytes=1000, max_bytes=1 << 20), "pushes")
 
     async def sync() -> None:
         waiting = [asyncio.ensure_future(asyncio.to_thread(hanging.wait)) for _ in range(100)]
@@ -96,7 +97,7 @@ def test_wall_clock_step_does_not_affect_throttling(
     wall, monotonic, passed_ns = time.time_ns(), time.monotonic_ns(), 0
     monkeypatch.setattr(time, "monotonic_ns", lambda: monotonic + passed_ns)
     monkeypatch.setattr(time, "time_ns", lambda: wall + passed_ns)
-    spool = SpoolWriter(tmp_path, "pushes", segment_bytes=10_000, max_bytes=1 << 20)
+    spool = PushSpool(lambda name: SpoolWriter(tmp_path, name, segment_bytes=10_000, max_bytes=1 << 20), "pushes")
     receiver = telemetry_receiver(ServeConfig(), spool)
     receiver.rules.update("all", {"metrics": "*", "interval.ms": "60000"}, now_ms())
     caller = Caller(Connection("c", "PLAINTEXT", "u", "127.0.0.1", 4, "java", "1", 0), "app", "1")

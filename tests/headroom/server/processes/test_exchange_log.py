@@ -1,10 +1,10 @@
-"""headroom/server/processes/exchange_log.py: which exchanges a network process reports, and that their number is
+"""headroom/server/processes/network_process.py: which exchanges a network process reports, and that their number is
 bounded."""
 
 from __future__ import annotations
 
 from exporters.model import Exchange
-from headroom.server.processes.exchange_log import ExchangeLog
+from headroom.server.processes.network_process import ExchangeLog
 
 PRODUCE, METADATA = 0, 3
 NAME = "n" * 32_000

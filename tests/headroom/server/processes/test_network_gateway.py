@@ -16,13 +16,13 @@ from confluent_kafka import Consumer, Producer
 
 from headroom.config.sources import load
 from headroom.demo.kit.admin import Admin
-from headroom.demo.kit.broker import Cluster
+from headroom.demo.kit.broker import LocalCluster
 from headroom.demo.kit.processes import LOOPBACK
-from headroom.server.listeners.network import open_network
-from headroom.server.processes.assembly import new_gateway, no_exchange, open_spool, telemetry_receiver
-from telemetry.gateway.listeners import BrokerNode
+from headroom.server.processes.assembly import new_gateway, no_exchange, open_push_spool, telemetry_receiver
+from headroom.server.receivers.network import open_network
+from quota_metrics.kafka.cluster import Node
 from telemetry.gateway.server import Gateway
-from telemetry.rules.java.hash import uuid_text
+from telemetry.subscriptions.java.hash import uuid_text
 from tests.kit.consumed import values_of
 from tests.kit.network import NETWORK, spread, subscription
 from tests.kit.raw_connection import RawConnection
@@ -39,7 +39,7 @@ _INSTANCE_ID = uuid.UUID("6b2a4f0c-7d35-4c1e-9f7a-51d2a90cde01").bytes
 
 
 @pytest.fixture(scope="module")
-def headroom(kafka: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+def headroom(kafka: LocalCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     with Served(tmp_path_factory.mktemp("network"), "--processes", "2", "--upstream", kafka.bootstrap) as running:
         yield running
 
@@ -99,20 +99,20 @@ def test_all_processes_share_listeners_and_subscriptions(headroom: Served, kafka
     assert reported() == {before}
 
 
-def test_unknown_broker_is_requested_and_gets_a_shared_listener(kafka: Cluster, tmp_path: Path) -> None:
+def test_unknown_broker_is_requested_and_gets_a_shared_listener(kafka: LocalCluster, tmp_path: Path) -> None:
     async def run() -> None:
         flags = {"processes": 2, "upstream": kafka.bootstrap, "listen": f"{LOOPBACK}:0", "data": tmp_path}
         config = load(None, flags)
         async with AsyncExitStack() as stack:
-            spool = open_spool(config, "pushes", stack)
+            spool = open_push_spool(config, "pushes", stack)
             gateway = new_gateway(config, "test", telemetry_receiver(config, spool), spool, observe=no_exchange)
             host, port = config.upstream[0].host, config.upstream[0].port
-            placeholder = BrokerNode(99, host, port)  # same address; the real broker has another node id
+            placeholder = Node(99, host, port)  # same address; the real broker has another node id
             (_, listener), _ = await open_network(config, gateway, [placeholder], no_exchange, stack)
-            gateway.listeners.unknown = lambda: gateway.listeners.update([placeholder, BrokerNode(1, host, port)])
+            gateway.ports.unknown = lambda: gateway.ports.update([placeholder, Node(1, host, port)])
             first, then = await asyncio.to_thread(asked_of_the_child, gateway, listener)
             assert first == listener
-            assert {port for node, port in gateway.listeners if node.node_id != 99} == {then}
+            assert {port for node, port in gateway.ports if node.id != 99} == {then}
 
     asyncio.run(run())
 

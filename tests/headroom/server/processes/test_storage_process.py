@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import io
 import json
-import os
 import subprocess
 import sys
+import threading
 from dataclasses import asdict
 from pathlib import Path
 from typing import cast
@@ -15,8 +14,25 @@ import pytest
 
 from exporters.clickhouse.store import PermanentWriteError, Store
 from exporters.spool.reader import SpoolReader
+from headroom.server.processes.messages import Message
+from headroom.server.processes.parent_pipes import ParentThread
 from headroom.server.processes.storage_process import _Follower
 from tests.kit.worker import worker_settings
+
+
+class ScriptedParent(ParentThread):
+    """Keeps what is sent; dies at once."""
+
+    def __init__(self) -> None:
+        self.stopping = threading.Event()
+        self.is_orphan = False
+        self.sent: list[Message] = []
+
+    def follow(self) -> None:
+        self.stopping.set()
+
+    def send(self, message: Message) -> None:
+        self.sent.append(message)
 
 
 class Failing:
@@ -25,7 +41,7 @@ class Failing:
     def __init__(self, fault: Exception) -> None:
         self._fault = fault
 
-    def migrate(self) -> None:
+    def migrate(self, _: object) -> None:
         raise self._fault
 
 
@@ -37,17 +53,13 @@ class Failing:
         (AssertionError(), "AssertionError()"),
     ],
 )
-def test_failed_migration_is_reported_to_the_parent(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: Exception, reported: str
-) -> None:
-    reader, parent = SpoolReader(tmp_path / "spool"), io.StringIO()
-    with Path(os.devnull).open() as empty:
-        monkeypatch.setattr(sys, "stdin", empty)
-        follower = _Follower(reader, cast(Store, Failing(fault)), worker_settings(tmp_path), parent)
-        follower.begin()
-        assert follower._stopping.wait(10)
+def test_failed_migration_is_reported_to_the_parent(tmp_path: Path, fault: Exception, reported: str) -> None:
+    reader = SpoolReader(tmp_path / "spool")
+    parent = ScriptedParent()
+    _Follower(reader, cast(Store, Failing(fault)), worker_settings(tmp_path), parent).begin()
     reader.close()
-    assert json.loads(parent.getvalue())["fault"] == reported
+    [first] = parent.sent
+    assert (first["ready"], first["fault"]) == (True, reported)
 
 
 FATAL = """
@@ -58,7 +70,7 @@ from telemetry.ingest.ingester import Ingester
 def step(self, now_ms):
     raise MemoryError("a part is too large")
 
-Store.migrate = Store.check = lambda self: None
+Store.migrate = Store.check = lambda *_: None
 Ingester.step = step
 raise SystemExit(storage_process.main())
 """

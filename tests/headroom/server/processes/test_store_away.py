@@ -17,17 +17,16 @@ import pytest
 from exporters.clickhouse.connection import WRITER
 from exporters.clickhouse.managed.access import writer_password
 from headroom.demo.kit.processes import LOOPBACK, free_ports
-from tests.chaos.load import metrics_data
-from tests.chaos.wire import WireClient
-from tests.kit.clickhouse import RunningClickHouse, running_clickhouse
+from tests.headroom.server.processes.pushes import push
+from tests.kit.clickhouse import RunningClickHouse, connected, running_clickhouse
 from tests.kit.serving import Served, eventually, rows
 
 pytestmark = pytest.mark.clickhouse
 
 SUBSCRIPTIONS = "all: {metrics: '*', interval.ms: 100}\n"
-SLOW_LEVELS = """
-CREATE VIEW headroom.minute_levels AS
-SELECT l.* FROM headroom.computed_minute_levels AS l
+SLOW_INSTANCES = """
+CREATE VIEW headroom.client_instances_now AS
+SELECT l.* FROM headroom.quick_client_instances_now AS l
 CROSS JOIN (SELECT sleepEachRow(1) AS slept FROM numbers(120) SETTINGS max_block_size = 1) AS s
 WHERE s.slept = 0
 """
@@ -87,9 +86,9 @@ def frozen_while_it_computes_a_minute(clickhouse: RunningClickHouse) -> Iterator
     """The server stops (SIGSTOP) in a statement that fills headroom_minutes; rows of the last minutes are its cause."""
     process = clickhouse.server.process
     assert process is not None
-    client = clickhouse.writer.connect()
-    client.command("RENAME TABLE headroom.minute_levels TO headroom.computed_minute_levels")
-    client.command(SLOW_LEVELS)
+    client = connected(clickhouse.writer)
+    client.command("RENAME TABLE headroom.client_instances_now TO headroom.quick_client_instances_now")
+    client.command(SLOW_INSTANCES)
     client.command(USAGE)
     eventually(lambda: client.query(COMPUTING).result_rows, lambda found: found == [(1,)])
     process.send_signal(signal.SIGSTOP)
@@ -97,15 +96,6 @@ def frozen_while_it_computes_a_minute(clickhouse: RunningClickHouse) -> Iterator
         yield
     finally:
         process.send_signal(signal.SIGCONT)
-
-
-async def push(address: tuple[str, int], value: int) -> int:
-    client = await WireClient.connect(*address, "early")
-    try:
-        subscription = await client.subscription(bytes(16))
-        return await client.push(subscription, 0, metrics_data([value], time.time_ns(), b""))
-    finally:
-        client.close()
 
 
 def stored(port: int) -> list[float]:
@@ -131,7 +121,7 @@ def test_pushes_before_the_server_starts_are_written_later_and_its_freeze_delays
             headroom.children("headroom.server.processes.network_process") == []
         )  # by default one process accepts clients
         with refusing(port):
-            eventually(headroom.ready, lambda answer: "Authentication failed" in answer[1])
+            eventually(headroom.ready, lambda answer: "refuses user" in answer[1])
         with accepting(tmp_path, port) as clickhouse:
             eventually(headroom.ready, lambda answer: answer == (200, "ready\n"))
             eventually(lambda: stored(port), lambda values: values == [7])

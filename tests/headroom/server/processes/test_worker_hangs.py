@@ -5,95 +5,57 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from headroom.server.processes import storage_supervisor
-from headroom.server.processes.storage_supervisor import StorageWorker
-from tests.headroom.server.processes.test_store_away import push
+from headroom.server.processes.messages import Message
+from headroom.server.processes.storage_worker import StorageWorker
+from tests.headroom.server.processes.pushes import push
 from tests.kit.serving import Served, eventually
 from tests.kit.worker import worker_settings
 
 SEGMENT = "00000000000000000001-pushes-0000000a-v1.spool"
 
 
-class ScriptedWorker(StorageWorker):
-    """A worker with the given messages."""
-
-    def __init__(self, directory: Path) -> None:
-        super().__init__(worker_settings(directory))
-        self.killed = False
-
-    async def hears(self, *messages: dict[str, Any]) -> list[dict[str, Any]]:
-        """The results of the messages, up to the one at which the worker is killed."""
-        queue = [*messages]
-
-        async def line(_: Any) -> dict[str, Any]:
-            if not queue:
-                await asyncio.sleep(3600)
-            return queue.pop(0)
-
-        self._line = line  # type: ignore[method-assign,assignment] # a static method
-        taken = []
-        while message := await self._next(self):  # type: ignore[arg-type] # stands for the process
-            self._heard(message)
-            taken.append(message)
-        return taken
-
-    def kill(self) -> None:
-        self.killed = True
+def killed(worker: StorageWorker, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Grows at each kill of the worker's process."""
+    kills: list[str] = []
+    monkeypatch.setattr(worker.child, "kill", lambda: kills.append("killed"))
+    return kills
 
 
 @pytest.mark.parametrize(("stage", "idle_s"), [("decoding", 31), ("writing", 601)])
-def test_worker_without_progress_is_killed(tmp_path: Path, stage: str, idle_s: float) -> None:
-    worker = ScriptedWorker(tmp_path)
-    fine = [{"stage": "idle", "idle_s": 9e9}, {"stage": "decoding", "idle_s": 29}, {"stage": "writing", "idle_s": 500}]
-    batch = {"batch": [SEGMENT, 10, 90]}
-    assert asyncio.run(worker.hears(*fine, batch, {"stage": stage, "idle_s": idle_s})) == [*fine, batch]
-    assert worker.killed
-
-
-def test_silent_worker_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(storage_supervisor, "_NO_PROGRESS_S", 0.05)
-    worker = ScriptedWorker(tmp_path)
-    assert asyncio.run(worker.hears({"batch": None})) == [{"batch": None}]
-    assert worker.killed
-
-
-def test_worker_is_not_killed_when_the_event_loop_is_busy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(storage_supervisor, "_NO_PROGRESS_S", 0.6)
-    worker = ScriptedWorker(tmp_path)
-
-    async def line(_: Any) -> dict[str, Any]:
-        await asyncio.sleep(0.01)
-        return {"stage": "idle", "idle_s": 0}
-
-    async def next_message() -> dict[str, Any]:
-        worker._line = line  # type: ignore[method-assign,assignment] # a static method
-        message = asyncio.ensure_future(worker._next(worker))  # type: ignore[arg-type] # stands for the process
-        asyncio.get_running_loop().call_soon(time.sleep, 1.0)
-        return await message
-
-    assert asyncio.run(next_message()) == {"stage": "idle", "idle_s": 0}
-    assert not worker.killed
+def test_worker_without_progress_is_killed(
+    tmp_path: Path, stage: str, idle_s: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    worker = StorageWorker(worker_settings(tmp_path))
+    kills = killed(worker, monkeypatch)
+    fine: list[Message] = [
+        {"stage": "idle", "idle_s": 9e9},
+        {"stage": "decoding", "idle_s": 29},
+        {"stage": "writing", "idle_s": 500},
+    ]
+    for message in (*fine, {"batch": [SEGMENT, 10, 90]}):
+        worker.heard(message)
+    assert kills == []
+    worker.heard({"stage": stage, "idle_s": idle_s})
+    assert kills == ["killed"]
 
 
 def test_batch_that_kills_the_worker_is_split(tmp_path: Path) -> None:
-    worker = ScriptedWorker(tmp_path)
+    worker = StorageWorker(worker_settings(tmp_path))
     sizes = []
     for _ in range(5):
-        worker._heard({"batch": [SEGMENT, 10, 90]})
-        worker._suspect_batch()
-        assert worker._settings.suspect is not None
-        sizes.append(worker._settings.suspect[3])
+        worker.heard({"batch": [SEGMENT, 10, 90]})
+        worker.suspect_batch()
+        assert worker.settings.suspect is not None
+        sizes.append(worker.settings.suspect[3])
     assert sizes == [1250, 78, 4, 1, 0]
-    worker._heard({"batch": [SEGMENT, 90, 99]})
-    worker._heard({"batch": None})
-    worker._suspect_batch()  # it died while idle
-    assert worker._settings.suspect == (SEGMENT, 10, 90, 0, 5)
+    worker.heard({"batch": [SEGMENT, 90, 99]})
+    worker.heard({"batch": None})
+    worker.suspect_batch()  # it died while idle
+    assert worker.settings.suspect == (SEGMENT, 10, 90, 0, 5)
 
 
 @pytest.mark.clickhouse

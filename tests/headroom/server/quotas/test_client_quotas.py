@@ -18,7 +18,7 @@ from headroom.server.quotas.cluster_quotas import ClusterQuotas
 from quota_metrics.config.entities import Rules, entity_of
 from quota_metrics.measure.callbacks import CallbackError, DefaultQuotaCallback
 from quota_metrics.measure.usage_meter import UsageMeter
-from quota_metrics.measure.utilization import Windows
+from quota_metrics.windows import QuotaWindow
 
 PRODUCER = "producer_byte_rate"
 RULES: Rules = {entity_of({"client-id": None}): {PRODUCER: 100.0}}
@@ -31,7 +31,7 @@ def sample(client_id: str, rate: float, **more: Any) -> UsageSample:
 def page(max_series: int = 2000, rules: Rules = RULES, now_ms: Callable[[], int] = lambda: 1 << 40) -> ClientQuotas:
     quotas = ClusterQuotas(QuotaConfig())
     quotas.configure(rules)
-    return ClientQuotas("c", quotas.at, Windows(11, 1000), {1: 1600.0}, max_series, now_ms)
+    return ClientQuotas("c", quotas.at, lambda _: QuotaWindow(), {1: 1600.0}, max_series, now_ms)
 
 
 def text(clients: ClientQuotas) -> list[str]:

@@ -13,8 +13,7 @@ from headroom.demo.kit.admin import Admin
 from headroom.demo.kit.jvm import Jvm
 from quota_metrics.kafka.authentication import Security
 from quota_metrics.kafka.properties import read_properties, security
-from telemetry.gateway.security.listener_security import ListenerSecurity
-from telemetry.gateway.security.listener_tls import ListenerTls
+from telemetry.gateway.security.listener_security import ListenerSecurity, ListenerTls
 from telemetry.gateway.security.ssl_principal import principal_mapper
 from tests.kit.secure_cluster import SecureCluster
 from tests.telemetry.conftest import RunningGateway

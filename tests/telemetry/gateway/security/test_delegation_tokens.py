@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 
-from headroom.server.listeners.token_owners import TokenOwnersRefresh
-from quota_metrics.kafka.errors import UnreachableError
-from telemetry.gateway.security.token_owners import TokenOwners
+from headroom.server.receivers.cluster_refresh import TokenOwnersRefresh
+from quota_metrics.kafka.admin import KafkaAdmin
+from quota_metrics.kafka.errors import BrokerUnreachableError
+from telemetry.gateway.security.sasl_tokens import TokenOwners
 from tests.telemetry.gateway.dialogue import request, response
-from tests.telemetry.gateway.security.test_authentication import Dialogue
+from tests.telemetry.gateway.sasl_dialogue import Dialogue
 
 UNKNOWN = "<unknown SCRAM-SHA-256 principal>"
 
@@ -52,20 +53,21 @@ def test_unknown_token_is_requested_once_per_refresh() -> None:
 def test_failed_refresh_keeps_known_owners() -> None:
     async def run() -> None:
         owners = TokenOwners()
-        answers: list[dict[str, str] | UnreachableError] = [
+        answers: list[dict[str, str] | BrokerUnreachableError] = [
             {"one": "alice"},
-            UnreachableError("away"),
+            BrokerUnreachableError("away"),
             {"one": "alice", "two": "bob"},
         ]
         done = asyncio.Semaphore(0)
 
-        async def read() -> dict[str, str]:
-            answer = answers.pop(0)
-            if isinstance(answer, Exception):
-                raise answer
-            return answer
+        class Admin(KafkaAdmin):
+            async def describe_token_owners(self) -> dict[str, str]:
+                answer = answers.pop(0)
+                if isinstance(answer, Exception):
+                    raise answer
+                return answer
 
-        refresh = TokenOwnersRefresh(read, owners, done.release, again_after_s=0.01)
+        refresh = TokenOwnersRefresh(Admin([("127.0.0.1", 1)]), owners, done.release, again_after_s=0.01)
         for known in ({"one": "alice"}, {"one": "alice"}, {"one": "alice", "two": "bob"}):
             assert owners.owner_of("two") is None
             await asyncio.wait_for(done.acquire(), 60)

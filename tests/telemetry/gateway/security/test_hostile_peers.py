@@ -19,14 +19,13 @@ import psutil
 import pytest
 import uvloop
 
+from quota_metrics.kafka.cluster import Node
 from telemetry.gateway.admission import AdmissionLimits, Reason
-from telemetry.gateway.exchanges import Limits
-from telemetry.gateway.listeners import BrokerNode
-from telemetry.gateway.security.listener_security import ListenerSecurity
-from telemetry.gateway.security.listener_tls import ListenerTls
-from telemetry.gateway.server import Gateway
+from telemetry.gateway.listener import ListenerOptions
+from telemetry.gateway.security.listener_security import ListenerSecurity, ListenerTls
+from telemetry.gateway.server import Gateway, GatewayOptions
 from telemetry.receiver.receiver import TelemetryReceiver
-from telemetry.rules.client_metrics import ClientMetrics
+from telemetry.subscriptions.client_metrics import ClientMetrics
 from tests.kit.certificates import CertificateAuthority
 
 LOOPBACK = "127.0.0.1"
@@ -96,24 +95,22 @@ async def attacked(
     authority = CertificateAuthority(directory)
     tls = ListenerTls(*authority.issue("gateway"), None, "none")
     gateway = Gateway(
-        cluster="test",
-        host=LOOPBACK,
-        port=0,
-        advertised_host=None,
-        receiver=TelemetryReceiver(
+        "test",
+        TelemetryReceiver(
             ClientMetrics(new_id=lambda: uuid.uuid4().bytes), append=lambda *_: None, telemetry_max_bytes=1_000
         ),
+        [ListenerOptions(LOOPBACK, 0, security=ListenerSecurity(protocol="SSL", tls=tls.context))],
         flush=lambda: None,
         observe=lambda _: None,
         now_ms=lambda: 1_700_000_000_000,
-        limits=Limits(),
-        connect_timeout_s=PATIENCE_S,
-        security=ListenerSecurity(protocol="SSL", tls=tls.context),
-        admission=AdmissionLimits(**limits),  # type: ignore[arg-type] # ints among them
+        options=GatewayOptions(
+            admission=AdmissionLimits(**limits),  # type: ignore[arg-type] # ints among them
+            connect_timeout_s=PATIENCE_S,
+        ),
     )
     broker = Broker(lie)
     async with await asyncio.start_server(broker.handle, LOOPBACK, 0) as server:
-        node = BrokerNode(1, LOOPBACK, server.sockets[0].getsockname()[1])
+        node = Node(1, LOOPBACK, server.sockets[0].getsockname()[1])
         _, port = await gateway.start([node])
         yield Attacked(gateway, broker, port, authority.ca)
         await gateway.close(grace_s=0)
@@ -238,6 +235,21 @@ def test_half_closed_and_reset_clients_do_not_affect_others(tmp_path: Path) -> N
             await until(lambda: victim.gateway.counts.connections == 0)
             # also of clients that were gone before their broker was connected
             await until(lambda: victim.broker.connections == 0)
+
+    run(attack())
+
+
+def test_address_that_a_client_connected_to_outlives_it(tmp_path: Path) -> None:
+    """A Metadata response that comes when its client has just left is rewritten with it."""
+
+    async def attack() -> None:
+        async with attacked(tmp_path) as victim:
+            _, writer = await victim.connect()
+            await until(lambda: victim.broker.connections == 1)
+            (client,) = victim.gateway.clients
+            writer.transport.abort()
+            await until(lambda: not victim.gateway.clients)
+            assert client._address_of(1, "broker", 9092)[0] == LOOPBACK
 
     run(attack())
 

@@ -12,8 +12,7 @@ from typing import Any
 import pytest
 import uvloop
 
-from telemetry.gateway.security.listener_security import ListenerSecurity
-from telemetry.gateway.security.listener_tls import ListenerTls, TlsFileError
+from telemetry.gateway.security.listener_security import ListenerSecurity, ListenerTls, TlsFileError
 from telemetry.gateway.security.ssl_principal import principal_mapper
 from tests.kit.certificates import CertificateAuthority
 

@@ -10,7 +10,6 @@ from exporters.model import RecordKind
 from exporters.spool.records import decode_push
 from tests.kit.secure_clients import LibrdkafkaClient
 from tests.kit.secure_cluster import SecureCluster
-from tests.kit.serving import eventually
 from tests.telemetry.gateway.security.conftest import StartGateway
 
 pytestmark = [pytest.mark.kafka, pytest.mark.java]
@@ -32,11 +31,11 @@ def test_certificate_subject_is_the_principal_and_missing_one_is_refused(
     assert gateway.meter.clients() == {("alice", "mtls")}
 
     def pushers() -> set[str]:
-        client.produce(topic, [b"more"], pause_s=2.0)  # longer than the interval of the subscription
         pushes = [decode_push(body) for kind, body in gateway.records if kind is RecordKind.PUSH]
         return {push.connection.principal for push in pushes}
 
-    assert eventually(pushers, bool) == {"alice"}
+    client.produce(topic, [b"more"], lambda: bool(pushers()))
+    assert pushers() == {"alice"}
     nobody = LibrdkafkaClient(gateway.bootstrap, "nobody", config | {"message.timeout.ms": "5000"})
     with pytest.raises(AssertionError):
         nobody.produce(topic, [b"value"])

@@ -3,19 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import resource
-import signal
-import subprocess
-import urllib.error
-import urllib.request
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, chdir, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 from kio.schema.get_telemetry_subscriptions.v0.request import GetTelemetrySubscriptionsRequest
 from kio.schema.push_telemetry.v0.request import PushTelemetryRequest
@@ -30,64 +23,10 @@ from quota_metrics.kafka.sasl import Plain
 from quota_metrics.kafka.tls import tls_context
 from tests.kit.secure_clients import JavaClient, LibrdkafkaClient
 from tests.kit.secure_cluster import SecureCluster, login
-from tests.kit.serving import PATIENCE_S, Served, eventually
+from tests.kit.secured_serve import librdkafka, rows, serving
+from tests.kit.serving import Served, eventually
 
 pytestmark = [pytest.mark.kafka, pytest.mark.java, pytest.mark.clickhouse]
-
-
-def rows(served: Served, query: str) -> list[str]:
-    """The rows, or none while the table does not exist."""
-    try:
-        with urllib.request.urlopen(f"http://{served.sql}/", query.encode(), timeout=30) as answer:
-            return str(answer.read().decode()).splitlines()
-    except urllib.error.HTTPError as refused:
-        if "UNKNOWN_TABLE" not in refused.read().decode():
-            raise
-        return []
-
-
-def librdkafka(cluster: SecureCluster, user: str, secret: str | None = None) -> dict[str, str]:
-    tls = {"security.protocol": "sasl_ssl", "ssl.ca.location": str(cluster.authority.ca)}
-    login = {"sasl.username": user, "sasl.password": secret or f"{user}-secret"}
-    return tls | {"sasl.mechanism": "PLAIN"} | login
-
-
-@contextmanager
-def serving(directory: Path, cluster: SecureCluster, *more: str) -> Iterator[Served]:
-    """SASL_SSL on both sides; clients push twice a second.
-
-    At the end it crashes where core dumps are allowed, in this directory. Neither files nor tables hold a password.
-    """
-    certificate, key = cluster.authority.issue("served")
-    arguments = ["--upstream", cluster.bootstrap("SASL_SSL")]
-    arguments += ["--command-config", str(cluster.command_config("SASL_SSL"))]
-    arguments += ["--security-protocol", "SASL_SSL", "--tls-certificate", str(certificate), "--tls-key", str(key)]
-    settings = directory / "subscriptions.yaml"
-    settings.write_text("all:\n  metrics: '*'\n  interval.ms: 500\n")
-    config = directory / "config.yaml"
-    config.write_text(f"subscriptions: {settings}\n")
-    with ExitStack() as stack:
-        with chdir(directory):
-            starting = Served(directory, *arguments, "--config", str(config), *more, core_dumps=False)
-            served = stack.enter_context(starting)
-        yield served
-        assert_no_table_has_a_password(served)
-        crash(served)
-    pattern = "(alice|carol|wrong|admin)-secret"
-    found = subprocess.run(["grep", "-r", "-l", "-a", "-E", pattern, str(directory)], capture_output=True, text=True)
-    assert found.stdout == ""
-
-
-def crash(served: Served) -> None:
-    """As by a fault in C: the kernel writes core dumps of processes that do not forbid it."""
-    _, hard = resource.getrlimit(resource.RLIMIT_CORE)
-    children = served.children("headroom.server.processes.network_process")
-    processes: list[psutil.Process | subprocess.Popen[bytes]] = [*children, served.process]
-    for process in processes:
-        resource.prlimit(process.pid, resource.RLIMIT_CORE, (hard, hard))
-        process.send_signal(signal.SIGABRT)
-        process.wait(PATIENCE_S)
-    assert served.process.returncode == -signal.SIGABRT
 
 
 @pytest.fixture(scope="module")
@@ -102,16 +41,6 @@ def two_processes(tmp_path: Path, secure_cluster: SecureCluster) -> Iterator[Ser
         yield served
 
 
-def assert_no_table_has_a_password(served: Served) -> None:
-    """By SQL, as files are compressed."""
-    tables = rows(served, "SELECT name FROM system.tables WHERE database = 'headroom' AND engine LIKE '%MergeTree'")
-    assert "quota_usage" in tables
-    for table in tables:
-        assert not [
-            row for row in rows(served, f"SELECT * FROM headroom.{table} FORMAT JSONEachRow") if "-secret" in row
-        ]
-
-
 @pytest.mark.parametrize("processes", ["one_process", "two_processes"])
 def test_tables_contain_the_user_and_errors_no_password(
     processes: str,
@@ -122,22 +51,18 @@ def test_tables_contain_the_user_and_errors_no_password(
     topic = new_secure_topic(f"served-{processes}")
     served = request.getfixturevalue(processes)
     client = LibrdkafkaClient(served.kafka, "served", librdkafka(secure_cluster, "alice"))
-    client.produce(topic, [b"value"] * 500, pause_s=3.0)
-
-    def stored(query: str) -> list[str]:
-        """The rows, after another client pushed if there are none."""
-        if not (found := rows(served, query)):
-            client.produce(topic, [b"more"], pause_s=3.0)
-        return found
+    named = {
+        table: f"SELECT DISTINCT {column} FROM headroom.{table} WHERE client_id = 'served'"
+        for table, column in (("quota_usage", "user"), ("client_metrics", "principal"))
+    }
+    client.produce(topic, [b"value"] * 500, lambda: all(rows(served, query) for query in named.values()))
 
     with pytest.raises(AssertionError) as refused:
         wrong = librdkafka(secure_cluster, "alice", "wrong-secret")
         LibrdkafkaClient(served.kafka, "wrong", wrong | {"message.timeout.ms": "3000"}).produce(topic, [b"x"])
     assert "-secret" not in str(refused.value)
-    for table in ("quota_usage", "client_metrics"):
-        column = "user" if table == "quota_usage" else "principal"
-        query = f"SELECT DISTINCT {column} FROM headroom.{table} WHERE client_id = 'served'"
-        assert eventually(partial(stored, query), bool) == ["alice"]
+    for table, query in named.items():
+        assert rows(served, query) == ["alice"]
         assert rows(served, f"SELECT count() FROM headroom.{table} WHERE client_id = 'wrong'") == ["0"]
 
 
@@ -150,12 +75,15 @@ def test_a_delegation_token_is_recorded_as_its_owner(
     client = JavaClient(jvm, one_process.kafka, "by-token", properties)
 
     def users(table: str, column: str) -> set[str]:
-        client.produce(topic, [b"value"] * 10, pause_s=1.5)
         return set(rows(one_process, f"SELECT DISTINCT {column} FROM headroom.{table} WHERE client_id = 'by-token'"))
 
+    def is_bobs(table: str, column: str) -> bool:
+        return "bob" in users(table, column)
+
     for table, column in (("quota_usage", "user"), ("client_metrics", "principal")):
-        found = eventually(partial(users, table, column), lambda names: "bob" in names)
-        assert found <= {"bob", "<unknown SCRAM-SHA-512 principal>"}
+        client.produce(topic, [b"value"] * 10, partial(is_bobs, table, column))
+        assert "bob" in users(table, column)
+        assert users(table, column) <= {"bob", "<unknown SCRAM-SHA-512 principal>"}
     assert properties["sasl.jaas.config"].split('"')[3] not in one_process.log.read_text()
 
 

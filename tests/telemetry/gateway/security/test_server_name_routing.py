@@ -5,20 +5,18 @@ from __future__ import annotations
 import asyncio
 import ssl
 import uuid
-from functools import partial
 from pathlib import Path
 
 import pytest
 import uvloop
 
-from telemetry.gateway.broker_names import BrokerNames
-from telemetry.gateway.exchanges import Limits
-from telemetry.gateway.listeners import BrokerNode, Listeners
-from telemetry.gateway.security.listener_security import ListenerSecurity
-from telemetry.gateway.security.listener_tls import ListenerTls
-from telemetry.gateway.server import Gateway
+from quota_metrics.kafka.cluster import Node
+from telemetry.gateway.broker_ports import BrokerNames, PortOptions
+from telemetry.gateway.listener import ListenerOptions
+from telemetry.gateway.security.listener_security import ListenerSecurity, ListenerTls
+from telemetry.gateway.server import Gateway, GatewayOptions
 from telemetry.receiver.receiver import TelemetryReceiver
-from telemetry.rules.client_metrics import ClientMetrics
+from telemetry.subscriptions.client_metrics import ClientMetrics
 from tests.kit.certificates import CertificateAuthority
 
 LOOPBACK = "127.0.0.1"
@@ -59,21 +57,23 @@ def test_server_name_selects_the_broker(name: str, expected: set[int], tmp_path:
         brokers = [await broker(number) for number in (1, 2)]
         rules = ClientMetrics(new_id=lambda: uuid.uuid4().bytes)
         gateway = Gateway(
-            cluster="test",
-            host=LOOPBACK,
-            port=0,
-            advertised_host=None,
-            receiver=TelemetryReceiver(rules, append=lambda *_: None, telemetry_max_bytes=1_000),
+            "test",
+            TelemetryReceiver(rules, append=lambda *_: None, telemetry_max_bytes=1_000),
+            [
+                ListenerOptions(
+                    LOOPBACK,
+                    0,
+                    security=ListenerSecurity(protocol="SSL", tls=tls.context, server_names=tls.server_names),
+                    ports=PortOptions(names=BrokerNames(f"broker-{{id}}.{DOMAIN}")),
+                )
+            ],
             flush=lambda: None,
             observe=lambda _: None,
             now_ms=lambda: 1,
-            limits=Limits(),
-            connect_timeout_s=30,
-            security=ListenerSecurity(protocol="SSL", tls=tls.context, server_names=tls.server_names),
-            new_listeners=partial(Listeners, names=BrokerNames(f"broker-{{id}}.{DOMAIN}")),
+            options=GatewayOptions(connect_timeout_s=30),
         )
         ports = [one.sockets[0].getsockname()[1] for one in brokers]
-        _, port = await gateway.start([BrokerNode(number, LOOPBACK, at) for number, at in enumerate(ports, start=1)])
+        _, port = await gateway.start([Node(number, LOOPBACK, at) for number, at in enumerate(ports, start=1)])
         found = {await reached_broker(port) for _ in range(4)}
         assert found - {None} == expected
         assert (None in found) == (not expected)

@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 
 from headroom.demo.kit.jvm import Jvm
-from telemetry.gateway.broker_names import BrokerNames
-from telemetry.gateway.security.listener_security import ListenerSecurity
-from telemetry.gateway.security.listener_tls import ListenerTls
+from telemetry.gateway.broker_ports import BrokerNames
+from telemetry.gateway.security.listener_security import ListenerSecurity, ListenerTls
 from tests.kit.secure_clients import client
 from tests.kit.secure_cluster import SecureCluster
 from tests.telemetry.conftest import RunningGateway, now_ms

@@ -15,9 +15,9 @@ from confluent_kafka import Producer
 from headroom.demo.kit.admin import Admin
 from headroom.demo.kit.jvm import Jvm
 from tests.kit.secure_cluster import SecureCluster
+from tests.kit.secured_serve import librdkafka, rows, serving
 from tests.kit.serving import PATIENCE_S, Served, eventually
 from tests.quota_metrics.measure.quota_truth import Truth
-from tests.telemetry.gateway.security.test_serve import librdkafka, rows, serving
 
 pytestmark = [pytest.mark.kafka, pytest.mark.java, pytest.mark.clickhouse]
 

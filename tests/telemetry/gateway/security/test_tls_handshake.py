@@ -13,9 +13,9 @@ import pytest
 import uvloop
 
 from telemetry.gateway.admission import Admission, AdmissionLimits, Reason
-from telemetry.gateway.security.listener_tls import ListenerTls
-from telemetry.gateway.security.tls_handshake import TlsServer
-from telemetry.gateway.timeouts import TimedConnection, enforce_timeouts
+from telemetry.gateway.client_connection import TimedConnection, enforce_timeouts
+from telemetry.gateway.listener import TlsServer
+from telemetry.gateway.security.listener_security import ListenerTls
 from tests.kit.certificates import CertificateAuthority
 
 LOOPBACK = "127.0.0.1"

@@ -14,14 +14,13 @@ import pytest
 import uvloop
 
 from headroom.server.processes.upstream_certificates import UpstreamCertificates
+from quota_metrics.kafka.cluster import Node
 from quota_metrics.kafka.properties import security
-from telemetry.gateway.exchanges import Limits
-from telemetry.gateway.listeners import BrokerNode
-from telemetry.gateway.security.listener_security import ListenerSecurity, UpstreamCertificateError
-from telemetry.gateway.security.listener_tls import ListenerTls
-from telemetry.gateway.server import Gateway
+from telemetry.gateway.listener import ListenerOptions
+from telemetry.gateway.security.listener_security import ListenerSecurity, ListenerTls, UpstreamCertificateError
+from telemetry.gateway.server import Gateway, GatewayOptions
 from telemetry.receiver.receiver import TelemetryReceiver
-from telemetry.rules.client_metrics import ClientMetrics
+from telemetry.subscriptions.client_metrics import ClientMetrics
 from tests.kit.certificates import CertificateAuthority
 from tests.telemetry.gateway.dialogue import request, response
 
@@ -95,8 +94,8 @@ def test_connections_to_brokers_use_renewed_files(tmp_path: Path) -> None:
             servers.append(await asyncio.start_server(broker.greet, "127.0.0.1", 0, ssl=context))
         ports = [server.sockets[0].getsockname()[1] for server in servers]
         gateway = _gateway(ListenerSecurity(upstream_tls=upstream_tls))
-        await gateway.start([BrokerNode(node_id, "127.0.0.1", port) for node_id, port in enumerate(ports)])
-        listening = {node.node_id: port for node, port in gateway.listeners}
+        await gateway.start([Node(node_id, "127.0.0.1", port) for node_id, port in enumerate(ports)])
+        listening = {node.id: port for node, port in gateway.ports}
 
         async def connect(node_id: int) -> asyncio.StreamReader:
             reader, writer = await asyncio.open_connection("127.0.0.1", listening[node_id])
@@ -126,17 +125,13 @@ def test_connections_to_brokers_use_renewed_files(tmp_path: Path) -> None:
 def _gateway(upstream: ListenerSecurity) -> Gateway:
     rules = ClientMetrics(new_id=lambda: uuid.uuid4().bytes)
     return Gateway(
-        cluster="test",
-        host="127.0.0.1",
-        port=0,
-        advertised_host=None,
-        receiver=TelemetryReceiver(rules, append=lambda *_: None, telemetry_max_bytes=1_000),
+        "test",
+        TelemetryReceiver(rules, append=lambda *_: None, telemetry_max_bytes=1_000),
+        [ListenerOptions("127.0.0.1", 0, security=upstream)],
         flush=lambda: None,
         observe=lambda _: None,
         now_ms=lambda: 1_700_000_000_000,
-        limits=Limits(),
-        connect_timeout_s=60,
-        security=upstream,
+        options=GatewayOptions(connect_timeout_s=60),
     )
 
 
@@ -168,7 +163,7 @@ def test_large_frames_of_several_clients_arrive_unchanged_with_tls_on_both_sides
         security = ListenerSecurity(protocol="SSL", tls=tls, upstream_tls=trusting)
         async with await asyncio.start_server(_reverse, "127.0.0.1", 0, ssl=tls) as broker:
             gateway = _gateway(security)
-            _, port = await gateway.start([BrokerNode(1, "localhost", broker.sockets[0].getsockname()[1])])
+            _, port = await gateway.start([Node(1, "localhost", broker.sockets[0].getsockname()[1])])
             await asyncio.gather(*(commits(port, client) for client in range(4)))
             await gateway.close(0)
 

@@ -12,8 +12,7 @@ from headroom.demo.kit.admin import Admin
 from headroom.demo.kit.jvm import Jvm
 from headroom.server.processes.upstream_certificates import UpstreamCertificates
 from quota_metrics.kafka.properties import read_properties
-from telemetry.gateway.security.listener_security import ListenerSecurity
-from telemetry.gateway.security.listener_tls import ListenerTls
+from telemetry.gateway.security.listener_security import ListenerSecurity, ListenerTls
 from tests.kit.secure_clients import LibrdkafkaClient
 from tests.kit.secure_cluster import SecureCluster
 from tests.kit.serving import eventually

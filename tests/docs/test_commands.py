@@ -1,0 +1,128 @@
+"""Every command of README, CONTRIBUTING and docs/ runs as printed, with placeholders filled, and exits with 0."""
+
+from __future__ import annotations
+
+import functools
+import re
+import signal
+import subprocess
+import tempfile
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.docs.commands import NOT_RUN, ROOT, Command, commands, program
+from tests.docs.example_service import Example
+
+TIMEOUT_S = 600.0  # a hang
+SHOWN = 2_000
+# Answers that a page explains, by how the command begins: nothing to forecast yet.
+ALSO = {"headroom job throttle-forecast": {3}, "headroom job capacity-report": {3}, "headroom status": {1}}
+
+pytestmark = [pytest.mark.kafka, pytest.mark.java, pytest.mark.clickhouse, pytest.mark.spark, pytest.mark.slow]
+
+
+@pytest.fixture(scope="module")
+def example() -> Iterator[Example]:
+    with Example() as running:
+        running.fill()
+        yield running
+
+
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the commands run: it has what the checkout has, and what they write stays here."""
+    found = tmp_path_factory.mktemp("commands")
+    for name in (
+        "deploy",
+        "spark_jobs",
+        "telemetry",
+        "quota_metrics",
+        "exporters",
+        "tests",
+        "Makefile",
+        "pyproject.toml",
+    ):
+        (found / name).symlink_to(ROOT / name)
+    (found / "headroom.yaml").write_text("processes: 1\n")
+    (found / "dist").mkdir()
+    with zipfile.ZipFile(found / "dist" / "headroom-0.1.0-py3-none-any.whl", "w") as wheel:
+        about = "headroom-0.1.0.dist-info"
+        wheel.writestr(f"{about}/METADATA", "Metadata-Version: 2.1\nName: headroom\nVersion: 0.1.0\n")
+        wheel.writestr(f"{about}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        wheel.writestr(f"{about}/RECORD", "")
+    return found
+
+
+@pytest.mark.parametrize("command", commands(), ids=lambda command: f"{command.page}: {command.text}"[:90])
+def test_a_command_of_a_page(command: Command, example: Example, directory: Path) -> None:
+    if program(command.text) in NOT_RUN:
+        return
+    text = filled(command.text, example)
+    status, printed = (serve if text.startswith("headroom serve") else run)(text, example, directory)
+    print(f"{text}\n{printed[-SHOWN:]}")
+    allowed = {0} | next((more for begin, more in ALSO.items() if text.startswith(begin)), set())
+    assert status in allowed
+
+
+def filled(text: str, example: Example) -> str:
+    """The command with addresses and names of the example, in a form that changes nothing outside of it."""
+    for pattern, value in (
+        (r"\b(broker-?\d?|BROKER):\d+(,broker-?\d:\d+)*", example.broker),
+        (r"(?<=--bootstrap-server )HOST:PORT", example.broker),
+        (r"(127\.0\.0\.1|HOST):9644", example.served.http),
+        (r"\b(USER|alice|U)\b", "web"),
+        (r"\b(CLIENT|app-1|C)\b", "orders-api"),
+        (r"\bCLUSTER\b", "shop"),
+        (r"\bREASON\b", "decode"),
+        (r"\bFILE\b", "headroom.yaml"),
+        (r"\bDIR\b", "data"),
+        (r"\bURL\b", "http://headroom@127.0.0.1:1"),
+        (r"\b9f3c\b", example.quarantined),
+        (r"/opt/headroom", "venv"),
+        (r"\bpip install ", "pip install --dry-run --no-deps --no-index "),
+        (r"^make (\S+).*", rf"make --dry-run -C {ROOT} \1"),
+    ):
+        text = re.sub(pattern, value, text)
+    if text.startswith("headroom subscriptions") and "--bootstrap-server" not in text and " preview" not in text:
+        text += f" --bootstrap-server {example.served.kafka}"  # the default is the gateway's usual address
+    return text
+
+
+@functools.cache
+def run(text: str, example: Example, directory: Path) -> tuple[int, str]:
+    """Runs a line of a shell, once: several pages may show it."""
+    ended = subprocess.run(
+        ["bash", "-euo", "pipefail", "-c", text],
+        cwd=directory,
+        env=example.environment | {"HOME": str(directory)},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=TIMEOUT_S,
+        check=False,
+    )
+    return ended.returncode, ended.stdout
+
+
+def serve(text: str, example: Example, directory: Path) -> tuple[int, str]:
+    """Starts `headroom serve` on free ports until it is ready, then stops it."""
+    text = re.sub(r"(?<=--)([a-z-]+) [\w.]+:(?:PORT|9192|9092|4317|4318)\b", r"\1 127.0.0.1:0", text)
+    free = ["--http", "--sql", *(["--listen"] if " --listen " not in text else [])]
+    line = f"exec {text} --data {tempfile.mkdtemp(dir=directory)} {' '.join(f'{flag} 127.0.0.1:0' for flag in free)}"
+    with subprocess.Popen(
+        ["bash", "-c", line], cwd=directory, env=example.environment, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        printed = process.stdout.readline()
+        process.send_signal(signal.SIGTERM)
+        status = process.wait(TIMEOUT_S)
+    return (status if printed.startswith("ready ") else 1), printed
+
+
+def test_what_is_not_run_is_tested_elsewhere() -> None:
+    named = [place for place in NOT_RUN.values() if place.startswith("tests/")]
+    assert [place for place in named if not (ROOT / place).exists()] == []

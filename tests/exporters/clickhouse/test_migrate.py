@@ -1,0 +1,65 @@
+"""exporters/clickhouse/migrate.py: a schema whose application is interrupted, and a database of another release."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from exporters.clickhouse import schema
+from exporters.clickhouse.connection import ANY_DATABASE, WRITER, Endpoint
+from exporters.clickhouse.managed.configuration import ServerSettings
+from exporters.clickhouse.store import UnsupportedServerError
+from exporters.clickhouse.template import filled
+from quota_metrics.levels.thresholds import SCHEMA_VALUES
+from tests.kit.clickhouse import LaunchedServer, QueriedStore, connected
+from tests.kit.points import points
+
+pytestmark = pytest.mark.clickhouse
+
+DATABASE = {"database": "headroom"}
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LaunchedServer]:
+    running = LaunchedServer(ServerSettings(tmp_path_factory.mktemp("migrate")))
+    try:
+        running.launch()
+        running.wait_ready()
+        yield running
+    finally:
+        running.stop()
+
+
+@pytest.fixture
+def store(server: LaunchedServer) -> Iterator[QueriedStore]:
+    """Of a server without a database."""
+    endpoint = Endpoint("http", server.host, server.http_port, WRITER, server.password)
+    with connected(endpoint, database=ANY_DATABASE) as client:
+        client.command("DROP DATABASE IF EXISTS headroom SYNC")
+    opened = QueriedStore(endpoint)
+    yield opened
+    opened.close()
+
+
+@pytest.mark.parametrize("share", [0.1, 0.35, 0.6, 0.85, 0.99])
+def test_interrupted_schema_resumes(store: QueriedStore, share: float) -> None:
+    """The statements run one by one up to a place in the middle, as when the worker is killed there."""
+    steps = [
+        step for migration in schema.migrations(SCHEMA_VALUES) for step in (*migration.statements, migration.record())
+    ]
+    for statement in ("CREATE DATABASE headroom", schema.RECORD_TABLE, *steps[: int(len(steps) * share)]):
+        store.query(filled(statement, DATABASE))
+    store.migrate(SCHEMA_VALUES)
+    store.insert("points", points("new", 10), token="new")
+    assert store.query("SELECT count() FROM headroom.client_metrics WHERE cluster = 'new'") == [(10,)]
+    store.query("SELECT * FROM headroom.headroom_now")
+    every = {migration.version: migration.checksum for migration in schema.migrations(SCHEMA_VALUES)}
+    assert dict(map(tuple, store.query(filled(schema.APPLIED, DATABASE)))) == every
+
+
+def test_database_of_another_release_is_refused(store: QueriedStore) -> None:
+    store.migrate(SCHEMA_VALUES)
+    store.query("INSERT INTO headroom.schema_migrations (version, name, checksum) VALUES (1, 'other', 'f00')")
+    with pytest.raises(UnsupportedServerError, match=r"made by another release: 0001_schema had other statements"):
+        store.migrate(SCHEMA_VALUES)

@@ -1,0 +1,182 @@
+"""exporters/spool/lanes.py and the reader's turns: a flood waits behind itself."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from exporters.model import ANONYMOUS, Connection, RecordKind
+from exporters.spool.lanes import PushSpool
+from exporters.spool.reader import SpoolReader
+from exporters.spool.records import decode_push, encode_instance, is_heavy, push_origin, push_record, sender_bytes
+from exporters.spool.writer import SpoolFull, SpoolWriter
+from tests.exporters.spool.kit import MIB
+
+PAYLOAD = bytes(500)
+
+
+def connection(principal: str, address: str = "192.0.2.1", port: int = 1) -> Connection:
+    return Connection("c", "PLAINTEXT", principal, address, port, "java", "4", 1)
+
+
+def push(of: Connection, n: int = 0, payload: bytes = PAYLOAD) -> bytes:
+    origin = push_origin(n.to_bytes(16, "big"), 7, False, 4, sender_bytes(of, "client"))
+    return push_record(1_000, origin, payload)
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now_s = 0.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+def opener(directory: Path, max_bytes: int = 256 * MIB) -> Callable[[str], SpoolWriter]:
+    return lambda name: SpoolWriter(directory, name, segment_bytes=MIB, max_bytes=max_bytes)
+
+
+def sent(spool: PushSpool, of: Connection, count: int, start: int = 0) -> None:
+    for n in range(start, start + count):
+        spool.append(RecordKind.PUSH, push(of, n))
+        if n % 64 == 0:
+            spool.flush()
+    spool.flush()
+
+
+def writers(directory: Path) -> set[str]:
+    return {path.name.split("-")[1] for path in directory.glob("*.spool")}
+
+
+def order(reader: SpoolReader, max_bytes: int = 64 << 10) -> list[str]:
+    """The principals of the batches in the order in which they are served."""
+    found = []
+    while batch := reader.next_batch(10_000, max_bytes):
+        reader.begin(batch)
+        found.append("+".join(sorted({decode_push(body).connection.principal for _, body in batch.records})))
+        reader.commit(batch)
+    return found
+
+
+def test_a_polite_payer_waits_for_one_batch_of_a_flood(tmp_path: Path) -> None:
+    """Without lanes its records lie behind all of the flood's in one segment."""
+    clock = Clock()
+    spool = PushSpool(opener(tmp_path), "pushes", clock)
+    sent(spool, connection("hostile"), 5_000)
+    sent(spool, connection("polite"), 10)
+    assert writers(tmp_path) == {"pushes", "pushes.heavy0"}
+    reader = SpoolReader(tmp_path)
+    served = order(reader)
+    # Beside the flood's first records, which were sent before it was known as one.
+    assert [n for n, principals in enumerate(served) if "polite" in principals][-1] <= 3
+    assert len(served) > 30
+    sent(spool, connection("hostile"), 5_000)
+    begun = reader.next_batch(10_000, 64 << 10)
+    assert begun is not None and is_heavy(begun.writer)
+    reader.begin(begun)
+    sent(spool, connection("polite"), 10)
+    reader.commit(begun)
+    assert order(reader)[:2] == ["polite", "hostile"]
+    reader.close()
+    spool.close()
+
+
+def test_floods_are_served_in_turn_and_those_who_wait_are_not_forgotten(tmp_path: Path) -> None:
+    spool = PushSpool(opener(tmp_path), "pushes", Clock())
+    for name in ("one", "two"):
+        sent(spool, connection(name), 3_000)
+    reader = SpoolReader(tmp_path)
+    heavy = [name for name in order(reader) if name in ("one", "two")]
+    for count in range(2, 20, 2):
+        assert abs(heavy[:count].count("one") - count // 2) <= 1
+    reader.close()
+    spool.close()
+
+
+def test_every_record_is_read_once_and_counted(tmp_path: Path) -> None:
+    clock, numbers = Clock(), itertools.count()
+    spool = PushSpool(opener(tmp_path), "pushes", clock)
+    for turn in range(40):
+        clock.now_s += 0.5
+        for principal, count in (("hostile", 300 if turn < 20 else 0), ("polite", 3)):
+            for _ in range(count):
+                spool.append(RecordKind.PUSH, push(connection(principal), next(numbers)))
+        spool.append(RecordKind.INSTANCE, encode_instance(1, bytes(16), sender_bytes(connection("polite"), "c")))
+        spool.flush()
+    expected = next(numbers)
+    assert spool.records == expected + 40
+    spool.close()
+    reader, seen = SpoolReader(tmp_path), []
+    while batch := reader.next_batch(100, MIB):
+        reader.begin(batch)
+        seen += [body for kind, body in batch.records if kind is RecordKind.PUSH]
+        reader.commit(batch)
+    assert {decode_push(body).client_instance_id for body in seen} == {n.to_bytes(16, "big") for n in range(expected)}
+    assert len(seen) == expected
+    reader.close()
+
+
+def test_payer_that_becomes_quiet_joins_the_others_and_its_lane_is_used_again(tmp_path: Path) -> None:
+    clock = Clock()
+    spool = PushSpool(opener(tmp_path), "pushes", clock)
+    sent(spool, connection("first"), 300)
+    for _ in range(80):  # its lane's segment is closed, so that the reader can free it
+        clock.now_s += 1.0
+        sent(spool, connection("first"), 1)
+    spool.sync()
+    reader = SpoolReader(tmp_path)
+    order(reader)
+    assert writers(tmp_path) == {"pushes"}
+    sent(spool, connection("second"), 300)
+    assert writers(tmp_path) == {"pushes", "pushes.heavy0"}
+    reader.close()
+    spool.close()
+
+
+@pytest.mark.parametrize(
+    ("some", "others"),
+    [
+        (connection(ANONYMOUS, "192.0.2.1"), connection(ANONYMOUS, "192.0.2.1", 2)),
+        (connection(ANONYMOUS, "2001:db8:0:1::1"), connection(ANONYMOUS, "2001:db8:0:1:ffff::2", 3)),
+        (connection("alice", "192.0.2.1"), connection("alice", "192.0.2.2", 4)),
+    ],
+)
+def test_payer_is_the_principal_or_else_the_source_network(
+    tmp_path: Path, some: Connection, others: Connection
+) -> None:
+    spool = PushSpool(opener(tmp_path), "pushes", Clock())
+    sent(spool, some, 300)
+    before = spool.records
+    sent(spool, others, 5, start=1_000)
+    sent(spool, connection("bob"), 1)
+    assert spool.records == before + 6
+    ordinary = SpoolReader(tmp_path)
+    first = ordinary.next_batch(10_000, MIB)
+    assert first is not None and first.writer == "pushes"
+    assert b"bob" in first.records[-1][1]
+    assert not any(int.from_bytes(decode_push(body).client_instance_id) >= 1_000 for _, body in first.records)
+    ordinary.close()
+    spool.close()
+
+
+def test_more_floods_than_lanes_share_them(tmp_path: Path) -> None:
+    spool = PushSpool(opener(tmp_path), "pushes", Clock())
+    for n in range(20):
+        sent(spool, connection(f"hostile-{n}"), 300)
+    assert len(writers(tmp_path)) == 9
+    spool.close()
+
+
+def test_flood_leaves_room_in_the_spool_for_others(tmp_path: Path) -> None:
+    spool = PushSpool(opener(tmp_path, max_bytes=2 * MIB), "pushes", Clock())
+    with pytest.raises(SpoolFull):
+        sent(spool, connection("hostile"), 10_000)
+    spool.flush()
+    sent(spool, connection("polite"), 200)
+    with pytest.raises(SpoolFull):
+        sent(spool, connection("second flood"), 10_000)
+    sent(spool, connection("polite"), 20)
+    spool.close()

@@ -1,0 +1,156 @@
+"""`headroom quotas plan | export | drift` on files and a recording, and their exit statuses. No cluster."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from headroom.cli.main import app
+from quota_metrics.config.quota_file import parse_quota_file
+from telemetry.ingest.arrow_tables import limits_table, usage_table
+from tests.kit.clickhouse import RunningClickHouse, running_clickhouse
+from tests.kit.recordings import PRODUCER, START_MS, Used, limit, recorded
+
+RULES = {
+    "entries": [
+        {"entity": {"user": "alice"}, "values": {PRODUCER: 5000}},
+        {"entity": {"client-id": None}, "values": {"request_percentage": 50}},
+    ]
+}
+STRICT = """
+quotas:
+  - entity: {user: alice}
+    values: {producer_byte_rate: 1000}
+    owner: payments
+"""
+
+
+@pytest.fixture
+def rules(tmp_path: Path) -> str:
+    path = tmp_path / "cluster.json"
+    path.write_text(json.dumps(RULES))
+    return str(path)
+
+
+def written(tmp_path: Path, content: str) -> str:
+    path = tmp_path / "quotas.yaml"
+    path.write_text(content, "utf-8")
+    return str(path)
+
+
+def run(*arguments: str) -> Result:
+    return CliRunner().invoke(app, ["quotas", *arguments])
+
+
+def document(result: Result) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(result.stdout)
+    return found
+
+
+@pytest.fixture(scope="module")
+def recording(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningClickHouse]:
+    """Five minutes of two clients of alice and one of bob: `big` sends 2000 bytes/s, the others 100."""
+    with running_clickhouse(tmp_path_factory.mktemp("clickhouse")) as running:
+        start_ms = (time.time_ns() // 60_000_000_000 - 12) * 60_000
+        loads = [
+            Used("alice", "big", [2000] * 300),
+            Used("alice", "small", [100] * 300),
+            Used("bob", "it", [100] * 300),
+        ]
+        rows = [row._replace(ts_ms=row.ts_ms - START_MS + start_ms) for row in recorded(*loads)]
+        running.store.insert("quota_usage", usage_table(rows, start_ms), token="usage")
+        known = [limit("alice", "", 5000.0)._replace(valid_from_ms=start_ms - 60_000)]
+        running.store.insert("quota_limits", limits_table(known, start_ms), token="limits")
+        yield running
+
+
+@pytest.mark.clickhouse
+def test_plan_names_those_that_a_bad_limit_throttles(tmp_path: Path, rules: str, recording: RunningClickHouse) -> None:
+    asking = ["plan", "-f", written(tmp_path, STRICT), "--from", rules, "--since", "1h", "--url", recording.url]
+    result = run(*asking, "--max-harm", "1", "--output", "json")
+    assert result.exit_code == 4, result.output
+    found = document(result)
+    (change,) = found["changes"]
+    assert (change["action"], change["before"], change["after"], change["owner"]) == ("change", 5000, 1000, "payments")
+    assert sorted(map(tuple, change["first_clients"])) == [("alice", "big"), ("alice", "small")]
+    assert {row["client_id"] for row in found["harmed"]} == {"big", "small"}  # they share the quota
+    assert all(row["after"]["throttled_s"] > 60 for row in found["harmed"])
+    assert (found["harmed_clients"], found["passes"]) == (2, False)
+    assert run(*asking, "--max-harm", "2").exit_code == 0
+    assert run(*asking).exit_code == 0
+
+
+@pytest.mark.clickhouse
+def test_plan_as_table_and_markdown(tmp_path: Path, rules: str, recording: RunningClickHouse) -> None:
+    asking = ["plan", "-f", written(tmp_path, STRICT), "--from", rules, "--since", "1h", "--url", recording.url]
+    for output in ("table", "markdown"):
+        said = run(*asking, "--max-harm", "0", "--output", output).stdout
+        assert "newly throttled" in said
+        assert "2 clients would have been throttled for longer than they were" in said
+        assert "1 values that the file does not name stay" in said
+        assert "more than --max-harm 0" in said
+        assert "the replay covers" in said
+    assert "| change | {user=alice} | producer\\_byte\\_rate | 5000 | 1000 |" in said
+
+
+@pytest.mark.clickhouse
+def test_plan_of_a_quota_without_recorded_usage_says_so(
+    tmp_path: Path, rules: str, recording: RunningClickHouse
+) -> None:
+    file = written(tmp_path, "quotas: [{entity: {user: bob}, values: {request_percentage: 5}}]")
+    result = run("plan", "-f", file, "--from", rules, "--since", "1h", "--url", recording.url, "--output", "json")
+    found = document(result)
+    assert (found["what_if"], found["not_replayed"]) == (None, ["request_percentage"])
+    assert found["changes"][0]["first_clients"] == [["bob", "it"]]
+
+
+def test_plan_without_a_replay_needs_no_store(tmp_path: Path, rules: str) -> None:
+    file = written(tmp_path, STRICT)
+    found = document(run("plan", "-f", file, "--from", rules, "--no-replay", "--prune", "--output", "json"))
+    assert [(each["action"], each["clients"]) for each in found["changes"]] == [("change", None), ("remove", None)]
+    assert run("plan", "-f", file, "--from", rules, "--no-replay", "--max-harm", "0").exit_code == 2
+
+
+def test_export_and_drift_agree(tmp_path: Path, rules: str) -> None:
+    exported = run("export", "--from", rules).stdout
+    assert {quota.entity for quota in parse_quota_file(exported)} == {(("user", "alice"),), (("client-id", None),)}
+    file = written(tmp_path, exported)
+    assert run("drift", "-f", file, "--from", rules).exit_code == 0
+    (tmp_path / "cluster.json").write_text(json.dumps({"entries": RULES["entries"][:1]}))
+    result = run("drift", "-f", file, "--from", rules, "--output", "json")
+    assert result.exit_code == 4
+    (difference,) = json.loads(result.stdout)
+    assert (difference["action"], difference["quota_key"], difference["after"]) == ("set", "request_percentage", 50)
+
+
+def test_export_into_the_file_keeps_its_owners(tmp_path: Path, rules: str) -> None:
+    file = written(tmp_path, STRICT)
+    assert run("export", "-f", file, "--from", rules).exit_code == 0
+    quotas = {quota.entity: quota for quota in parse_quota_file(Path(file).read_text())}
+    assert quotas[("user", "alice"),].owner == "payments"
+    assert quotas[("user", "alice"),].values == {PRODUCER: 5000.0}
+
+
+def test_drift_names_values_that_the_file_does_not_have(tmp_path: Path, rules: str) -> None:
+    result = run("drift", "-f", written(tmp_path, STRICT), "--from", rules)
+    assert result.exit_code == 4
+    assert "not in the file" in result.stdout
+
+
+def test_every_error_of_a_file_is_one_line(tmp_path: Path, rules: str) -> None:
+    file = written(tmp_path, "quotas: [{entity: {}, values: {}}, {entity: {user: u}, values: {x: 1}}]")
+    for command in ("plan", "drift"):
+        result = run(command, "-f", file, "--from", rules)
+        assert result.exit_code == 2
+        assert result.stderr.splitlines() == [
+            "headroom: line 1: the entity names none of user, client-id, ip",
+            "headroom: line 1: `values` is empty",
+            "headroom: line 1: {user=u}: Invalid configuration key x",
+        ]
+    assert run("apply", "-f", str(tmp_path / "none.yaml"), "--bootstrap-server", "h:1").exit_code == 2

@@ -1,0 +1,140 @@
+"""`headroom quotas plan | apply | export | drift` on a real broker, beside Kafka's own ConfigCommand."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import typer
+from typer.testing import CliRunner, Result
+
+from headroom.cli.main import app
+from headroom.demo.kit.broker import LocalCluster
+from quota_metrics.config.entities import entity_of
+from quota_metrics.config.quota_file import DeclaredQuota, parse_quota_file, quota_file
+
+pytestmark = [pytest.mark.kafka, pytest.mark.java]
+
+ENTITIES = 1_000
+OURS = "as-code-"
+
+
+@pytest.fixture
+def base(kafka: LocalCluster, tmp_path: Path) -> Iterator[list[DeclaredQuota]]:
+    """What the shared broker has from other tests; it has just that again at the end."""
+    path = tmp_path / "base.yaml"
+    path.write_text(run(kafka, "export").stdout)
+    quotas = parse_quota_file(path.read_text())
+    yield quotas
+    assert run(kafka, "apply", "-f", str(path), "--prune", "--yes").exit_code == 0
+    assert run(kafka, "drift", "-f", str(path)).exit_code == 0
+
+
+def run(kafka: LocalCluster, *arguments: str) -> Result:
+    return CliRunner().invoke(app, ["quotas", *arguments, "--bootstrap-server", kafka.bootstrap])
+
+
+def written(path: Path, *quotas: DeclaredQuota) -> str:
+    path.write_text(quota_file(quotas))
+    return str(path)
+
+
+def quota(name: str, value: float | None, key: str = "producer_byte_rate") -> DeclaredQuota:
+    return DeclaredQuota(entity_of({"user": OURS + name, "client-id": None}), {key: value}, "team")
+
+
+def config_command(kafka: LocalCluster, java: str, libs: Path, *arguments: str) -> None:
+    command = [java, "-cp", f"{libs}/*", "kafka.admin.ConfigCommand", "--bootstrap-server", kafka.bootstrap]
+    subprocess.run([*command, "--alter", *arguments], check=True, capture_output=True, timeout=240)
+
+
+def test_drift_finds_a_change_of_kafkas_tool(
+    kafka: LocalCluster, java: str, kafka_libs: Path, base: list[DeclaredQuota], tmp_path: Path
+) -> None:
+    file = written(tmp_path / "quotas.yaml", *base, quota("drift", 1e12))
+    assert run(kafka, "apply", "-f", file, "--yes").exit_code == 0
+    assert run(kafka, "drift", "-f", file).exit_code == 0
+    who = ["--entity-type", "users", "--entity-name", f"{OURS}drift", "--entity-type", "clients", "--entity-default"]
+    began = time.monotonic()
+    config_command(kafka, java, kafka_libs, *who, "--add-config", "producer_byte_rate=2000000000000")
+    print(f"kafka-configs entities=1 seconds={time.monotonic() - began:.1f}")
+    found = drifted(kafka, file)
+    assert [(each["quota_key"], each["before"], each["after"]) for each in found] == [
+        ("producer_byte_rate", 2e12, 1e12)
+    ]
+    config_command(
+        kafka, java, kafka_libs, *who, "--add-config", "producer_byte_rate=1000000000000,request_percentage=9"
+    )
+    assert [each["why"] for each in drifted(kafka, file)] == ["not in the file"]
+
+
+def drifted(kafka: LocalCluster, file: str) -> list[dict[str, object]]:
+    """Once the broker has followed its controller."""
+    deadline = time.monotonic() + 60
+    while True:
+        result = run(kafka, "drift", "-f", file, "--output", "json")
+        if result.exit_code == 4:
+            found: list[dict[str, object]] = json.loads(result.stdout)
+            return found
+        assert time.monotonic() < deadline, result.output
+
+
+def test_apply_is_idempotent_and_its_undo_brings_back(
+    kafka: LocalCluster, base: list[DeclaredQuota], tmp_path: Path
+) -> None:
+    before = written(tmp_path / "before.yaml", *base, quota("a", 1e12))
+    after = written(tmp_path / "after.yaml", *base, quota("a", 2e12), quota("b", 3e12, "consumer_byte_rate"))
+    assert run(kafka, "apply", "-f", before, "--yes").exit_code == 0
+    undone = tmp_path / "undo.yaml"
+    applied = run(kafka, "apply", "-f", after, "--yes", "--undo", str(undone))
+    assert "2 values changed with 1 requests" in applied.stdout
+    again = run(kafka, "apply", "-f", after, "--yes")
+    assert (again.exit_code, again.stdout, again.stderr) == (0, "", "nothing to change\n")
+    assert run(kafka, "drift", "-f", after).exit_code == 0
+    assert run(kafka, "apply", "-f", str(undone), "--yes").exit_code == 0
+    assert run(kafka, "drift", "-f", before).exit_code == 0
+
+
+def test_apply_stops_when_the_cluster_changed_underneath(
+    kafka: LocalCluster, base: list[DeclaredQuota], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = written(tmp_path / "quotas.yaml", *base, quota("under", 1e12))
+    other = written(tmp_path / "other.yaml", *base, quota("other", 1e12))
+    planned = json.loads(run(kafka, "plan", "-f", file, "--no-replay", "--output", "json").stdout)
+
+    def confirm(*_: object, **__: object) -> None:
+        """Another operator is faster."""
+        assert run(kafka, "apply", "-f", other, "--yes").exit_code == 0
+
+    monkeypatch.setattr(typer, "confirm", confirm)
+    stopped = run(kafka, "apply", "-f", file)
+    assert (stopped.exit_code, "nothing was applied, plan again" in stopped.stderr) == (1, True), stopped.output
+    expected = run(kafka, "apply", "-f", file, "--yes", "--expect", planned["base"])
+    assert expected.exit_code == 1
+    assert f"{planned['base']})" in expected.stderr.partition("not those that the plan saw (")[2]
+    assert run(kafka, "drift", "-f", other).exit_code == 0
+
+
+def test_refused_values_are_found_before_the_first_change(
+    kafka: LocalCluster, base: list[DeclaredQuota], tmp_path: Path
+) -> None:
+    """The address cannot be resolved, which only the broker knows."""
+    address = DeclaredQuota(entity_of({"ip": "no address"}), {"connection_creation_rate": 5.0})
+    file = written(tmp_path / "quotas.yaml", quota("first", 1e12), address)
+    result = run(kafka, "apply", "-f", file, "--yes")
+    assert result.exit_code == 1
+    assert "nothing was applied; refused: {ip=no%20address}: no address is not a valid IP" in result.stderr
+    assert run(kafka, "drift", "-f", written(tmp_path / "base2.yaml", *base)).exit_code == 0
+
+
+def test_a_thousand_entities_take_one_request(kafka: LocalCluster, base: list[DeclaredQuota], tmp_path: Path) -> None:
+    quotas = [quota(f"many-{number}", 1e12 + number) for number in range(ENTITIES)]
+    began = time.monotonic()
+    applied = run(kafka, "apply", "-f", written(tmp_path / "many.yaml", *base, *quotas), "--yes")
+    print(f"quotas-apply entities={ENTITIES} seconds={time.monotonic() - began:.1f}")
+    assert f"{ENTITIES} values changed with 1 requests" in applied.stdout
+    assert run(kafka, "drift", "-f", str(tmp_path / "many.yaml")).exit_code == 0

@@ -1,0 +1,132 @@
+"""Facts of the cluster in `headroom serve`: settings override them with a warning, changes are taken once."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from exporters import self_metrics as catalogue
+from exporters.model import StoredFacts
+from exporters.spool.writer import SpoolFull
+from headroom.config.quotas import QuotaConfig
+from headroom.config.settings import ConfigError
+from headroom.server.quotas.facts_in_force import FactsInForce
+from quota_metrics.cluster.facts import BrokerFacts, ClusterFacts
+from quota_metrics.kafka.errors import BrokerUnreachableError
+from quota_metrics.windows import QuotaWindow
+
+
+def facts(*window_nums: int, **configs: str) -> ClusterFacts:
+    """Brokers 1, 2, ... with these quota.window.num."""
+    more = {name.replace("_", "."): value for name, value in configs.items()}
+    return ClusterFacts(
+        "id",
+        tuple(
+            BrokerFacts(
+                broker_id, (4, 3), {"quota.window.num": str(num), "quota.window.size.seconds": "1", **more}, True
+            )
+            for broker_id, num in enumerate(window_nums, start=1)
+        ),
+        (4, 3),
+    )
+
+
+def after(settings: dict[str, Any], *read: ClusterFacts | Exception) -> tuple[FactsInForce, list[StoredFacts]]:
+    """The facts after as many steps, and the stored rows."""
+    coming: list[ClusterFacts | Exception] = list(read)
+    rows: list[StoredFacts] = []
+
+    async def next_one() -> ClusterFacts:
+        found = coming.pop(0)
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    one = FactsInForce(QuotaConfig(**settings), "c", next_one, rows.extend)
+
+    async def steps() -> None:
+        for found in read:
+            if isinstance(found, Exception):
+                with pytest.raises(type(found)):
+                    await one.step()
+            else:
+                await one.step()
+
+    asyncio.run(steps())
+    return one, rows
+
+
+def windows(one: FactsInForce, broker_ids: Sequence[int] = (1, 2)) -> list[tuple[int, int]]:
+    return [(window.samples, window.window_ms) for window in map(one.window_at, broker_ids)]
+
+
+def test_before_the_first_reading_kafkas_defaults_are_in_force() -> None:
+    one, _ = after({})
+    assert one.window_at(1) == QuotaWindow()
+    assert one.document()["read_at_ms"] is None
+
+
+def test_brokers_windows_are_in_force_and_followed() -> None:
+    one, rows = after({}, facts(31, 11), facts(31, 11), facts(21, 11))
+    assert windows(one) == [(21, 1000), (11, 1000)]
+    assert [(row.broker_id, row.quota_window_num) for row in rows] == [(1, 31), (2, 11), (1, 21)]
+    assert list(one.differences()) == []
+
+
+def test_failed_reading_keeps_the_facts() -> None:
+    one, rows = after({}, facts(31), BrokerUnreachableError("gone"))
+    assert windows(one, [1]) == [(31, 1000)]
+    assert len(rows) == 1
+
+
+def test_rows_that_could_not_be_stored_are_stored_later() -> None:
+    rows: list[StoredFacts] = []
+    full = [True]
+
+    async def read() -> ClusterFacts:
+        return facts(31)
+
+    def store(coming: Sequence[StoredFacts]) -> None:
+        if full.pop() if full else False:
+            raise SpoolFull("full")
+        rows.extend(coming)
+
+    one = FactsInForce(QuotaConfig(), "c", read, store)
+    with pytest.raises(SpoolFull):
+        asyncio.run(one.step())
+    assert windows(one, [1]) == [(31, 1000)]
+    for _ in range(2):
+        asyncio.run(one.step())
+    assert [row.quota_window_num for row in rows] == [31]
+
+
+def test_settings_override_with_a_warning_per_broker() -> None:
+    one, _ = after({"window_num": 11}, facts(31, 11))
+    assert windows(one) == [(11, 1000), (11, 1000)]
+    (difference,) = one.differences()
+    assert difference.startswith("quotas.window_num and quotas.window_size_ms say 11 x 1000 ms, but broker 1 has 31 x")
+    assert one.document()["remarks"][-1] == difference
+
+
+def test_callback_port_without_callback_class_is_a_difference() -> None:
+    settings = {"callback": "a:B", "metrics": {"enabled": True}}
+    (difference,) = after(settings, facts(11))[0].differences()
+    assert "no broker is known to have a client.quota.callback.class" in difference
+    assert list(after(settings, facts(11, client_quota_callback_class="x.Y"))[0].differences()) == []
+
+
+def test_info_metrics() -> None:
+    readings = after({}, facts(31, client_quota_callback_class="x.Y"))[0].readings()
+    assert readings[catalogue.CLUSTER_INFO] == {("c", "4.3", "4.3"): 1.0}
+    assert readings[catalogue.BROKER_INFO] == {("c", "1", "4.3", "31", "1", "x.Y", ""): 1.0}
+    assert (readings[catalogue.FACTS_UNREAD], readings[catalogue.CLUSTER_REMARKS]) == (0, 2)
+
+
+def test_a_window_of_one_sample_is_not_accepted() -> None:
+    from headroom.config.sources import load
+
+    with pytest.raises(ConfigError, match=r"quotas.window_num"):
+        load(None, {"quotas": {"window_num": 1}})

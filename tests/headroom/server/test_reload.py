@@ -1,0 +1,65 @@
+"""SIGHUP and `headroom config reload`: what is taken over, what is named, and that nothing ends."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from headroom.cli.config import app
+from headroom.config.settings import ServeConfig
+from headroom.demo.kit.broker import LocalCluster
+from headroom.server.reload import differences
+from tests.kit.serving import Served, eventually
+
+
+def test_differences_are_named_by_setting() -> None:
+    before = ServeConfig()
+    after = before.model_copy(
+        update={"log_level": "debug", "quotas": before.quotas.model_copy(update={"window_num": 31})}
+    )
+    assert sorted(differences(before, after)) == ["log_level", "quotas.window_num"]
+    assert differences(before, before) == []
+
+
+def test_reload_needs_a_running_headroom(tmp_path: Path) -> None:
+    result = CliRunner().invoke(app, ["reload", "--data", str(tmp_path / "none")])
+    assert (result.exit_code, "No such file" in result.output) == (1, True)
+    for content in ("", "0", "12345"):
+        (tmp_path / "lock").write_text(content)
+        result = CliRunner().invoke(app, ["reload", "--data", str(tmp_path)])
+        assert (result.exit_code, "no headroom serves" in result.output) == (1, True)
+
+
+@pytest.mark.kafka
+@pytest.mark.clickhouse
+def test_settings_are_reloaded_without_an_end(tmp_path: Path, kafka: LocalCluster) -> None:
+    file = tmp_path / "headroom.yaml"
+    file.write_text("log_level: info\n")
+    with Served(tmp_path, "--upstream", kafka.bootstrap, "--config", str(file)) as served:
+
+        def reload() -> tuple[int, str]:
+            result = CliRunner().invoke(app, ["reload", "--data", str(tmp_path / "data")])
+            return result.exit_code, result.output
+
+        file.write_text("log_level: debug\nquotas: {window_num: 31}\ngateway: {drain_ms: 1}\n")
+        code, said = reload()
+        assert code == 0
+        assert "reloaded: subscriptions\nreloaded: " in said
+        assert "reloaded: quotas.window_num" in said
+        assert "reloaded: log_level" in said
+        assert "needs a restart: gateway.drain_ms" in said
+        assert "say 31 x 1000 ms, but broker 1 has 11 x 1000 ms" in eventually(served.log.read_text, bool)
+        file.write_text("unheard: 1\n")
+        code, said = reload()
+        assert (code, "unheard: unknown setting" in said) == (1, True)
+        for child in (*served.children("storage_process"), *served.children("network_process")):
+            os.kill(child.pid, signal.SIGHUP)
+        served.process.send_signal(signal.SIGHUP)
+        eventually(lambda: served.log.read_text().count("unknown setting"), lambda count: count >= 2)
+        assert served.ready()[0] == 200
+        assert all(child.is_running() for child in served.children("storage_process"))
+        assert served.stop() == 0

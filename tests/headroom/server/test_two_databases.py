@@ -1,0 +1,83 @@
+"""Two Headrooms on one ClickHouse server, in databases of their own: each reads and writes all it has in its own."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from exporters import self_metrics as catalogue
+from exporters.clickhouse.client import ClickHouse
+from exporters.clickhouse.connection import Endpoint
+from exporters.clickhouse.managed.configuration import ServerSettings
+from exporters.clickhouse.managed.document import write_document
+from exporters.clickhouse.store import Store
+from exporters.model import QuotaLimit
+from headroom.server.quotas.stored_limits import stored_limits
+from headroom.server.store_readings import StoreReadings
+from headroom.web.data import Data
+from quota_metrics.levels.thresholds import SCHEMA_VALUES
+from spark_jobs.job_runs import JobRun
+from spark_jobs.time_range import TimeRange
+from telemetry.ingest.arrow_tables import limits_table
+from tests.kit.clickhouse import LaunchedServer
+from tests.kit.levels import compute_levels, sample, write
+from tests.kit.points import points
+
+pytestmark = pytest.mark.clickhouse
+
+NAMES = ("headroom", "ops")
+
+
+@pytest.fixture(scope="module")
+def endpoints(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Endpoint]]:
+    directory: Path = tmp_path_factory.mktemp("databases") / "clickhouse"
+    (directory / "users.d").mkdir(parents=True)
+    owner = {"password": "pass", "profile": "writer", "quota": "default", "networks": {"ip": "::/0"}}
+    grants = [*(f"GRANT ALL ON {name}.*" for name in NAMES), "GRANT SELECT ON *.*"]
+    write_document(directory / "users.d" / "owner.xml", {"users": {"owner": {**owner, "grants": {"query": grants}}}})
+    server = LaunchedServer(ServerSettings(directory))
+    try:
+        server.launch()
+        server.wait_ready()
+        url = server.url.replace("//", "//owner@")
+        yield {name: Endpoint.parse(f"{url}/{name}", "pass") for name in NAMES}
+    finally:
+        server.stop()
+
+
+def fill(store: Store, name: str, minute_s: int) -> None:
+    """Telemetry, a quota, usage and the level of a minute, of a cluster named as the database."""
+    store.migrate(SCHEMA_VALUES)
+    store.check()
+    store.insert("points", points(name, 10), token=name)
+    limits = [QuotaLimit(name, "alice", "", "", "producer_byte_rate", minute_s * 1000, 1000.0)]
+    store.insert("quota_limits", limits_table(limits, minute_s * 1000), token=name)
+    write(store, [sample(name, (minute_s + second) * 1000, 990.0) for second in range(1, 60)], name)
+    compute_levels(store, minute_s)
+
+
+def test_each_database_is_complete_and_has_nothing_of_the_other(endpoints: dict[str, Endpoint]) -> None:
+    minute_s = int(time.time()) // 60 * 60 - 60
+    for name, endpoint in endpoints.items():
+        store = Store(endpoint)
+        fill(store, name, minute_s)
+        store.close()
+    for name, endpoint in endpoints.items():
+        clickhouse = ClickHouse((endpoint,))
+        assert [limit.value for limit in stored_limits(clickhouse, name)] == [1000.0]
+        telemetry = "SELECT DISTINCT cluster, count() AS points FROM client_metrics GROUP BY cluster"
+        assert clickhouse.rows(telemetry) == [{"cluster": name, "points": 10}]
+        page = asyncio.run(Data(clickhouse, list, dict).headroom({}))
+        assert [(row["cluster"], row["level"]) for row in page] == [(name, "critical")]
+        with JobRun(clickhouse, name, version=1, when=TimeRange(0, 60_000)):
+            pass
+        readings = StoreReadings(clickhouse, 1)
+        asyncio.run(readings.read())
+        shown = readings.readings()[catalogue.JOB_SUCCESS]
+        assert isinstance(shown, dict)
+        assert list(shown) == [name]
+        clickhouse.close()

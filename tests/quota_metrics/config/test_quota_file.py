@@ -1,0 +1,144 @@
+"""The YAML file of quotas: what it means, and every error of a bad one."""
+
+from __future__ import annotations
+
+import datetime
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from quota_metrics.config.entities import Entity, entity_of
+from quota_metrics.config.quota_file import (
+    DeclaredQuota,
+    DeclaredQuotaError,
+    declared_of,
+    parse_quota_file,
+    quota_file,
+)
+
+GOOD = """
+quotas:
+  - entity: {user: alice, client-id: <default>}
+    values: {producer_byte_rate: 10 MiB, consumer_byte_rate: 5000000, request_percentage: 12.5}
+    owner: payments
+    comment: two instances of the settlement job
+    expires: 2027-03-31
+  - entity: {ip: 10.0.0.1}
+    values: {connection_creation_rate: 7}
+  - entity: {user: "12"}
+    values: {producer_byte_rate: null}
+"""
+BAD = """
+quotas:
+  - entity: {user: 12}
+    values: {producer_byte_rate: 1}
+  - entity: {user: alice, grup: x}
+    values: {producer_byte_rate: fast, nonsense: 1}
+    ownr: payments
+  - values: {}
+  - entity: {user: bob}
+    values: {producer_byte_rate: 1.5, request_percentage: 1 MiB, consumer_byte_rate: -1}
+    expires: soon
+    comment: [1]
+  - entity: {client-id: app}
+    values: {producer_byte_rate: 1}
+  - entity: {client-id: app}
+    values: {producer_byte_rate: 2}
+  - entity: {ip: 10.0.0.1}
+    values: {producer_byte_rate: 2}
+  - text
+"""
+
+
+def test_file_is_read() -> None:
+    alice, address, number = parse_quota_file(GOOD)
+    assert alice == DeclaredQuota(
+        entity_of({"user": "alice", "client-id": None}),
+        {"producer_byte_rate": 10.0 * 2**20, "consumer_byte_rate": 5e6, "request_percentage": 12.5},
+        "payments",
+        "two instances of the settlement job",
+        datetime.date(2027, 3, 31),
+    )
+    assert (address.entity, address.values) == ((("ip", "10.0.0.1"),), {"connection_creation_rate": 7.0})
+    assert (number.entity, number.values) == ((("user", "12"),), {"producer_byte_rate": None})
+
+
+def test_no_value_is_in_force_from_its_expiry_on() -> None:
+    alice, *_ = parse_quota_file(GOOD)
+    assert alice.in_force(datetime.date(2027, 3, 30)) == alice.values
+    assert set(alice.in_force(datetime.date(2027, 3, 31)).values()) == {None}
+
+
+def test_every_error_is_listed_with_its_line() -> None:
+    with pytest.raises(DeclaredQuotaError) as raised:
+        parse_quota_file(BAD)
+    units = "with a unit (kB, MB, GB, KiB, MiB, GiB) or null"
+    assert raised.value.errors == [
+        "line 3: the name of user is not text: quote it, or write <default>",
+        "line 7: the entry has no field 'ownr'",
+        "line 5: the entity has no field 'grup'",
+        f"line 6: producer_byte_rate is not a number, {units}",
+        "line 8: the entry has no `entity`",
+        "line 8: `values` is empty",
+        "line 10: request_percentage is not a number or null",
+        "line 12: comment is not text of at most 1000 characters",
+        "line 11: expires is not a date, as 2027-03-31",
+        "line 10: {user=bob}: producer_byte_rate cannot be a fractional value.",
+        "line 10: {user=bob}: Quota consumer_byte_rate must be greater than 0",
+        "line 15: {client-id=app} a second time",
+        "line 18: {ip=10.0.0.1}: Invalid configuration key producer_byte_rate",
+        "line 19: the entry is not a mapping",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ("{producer_byte_rate: 1.5}", "producer_byte_rate cannot be a fractional value."),
+        ("{producer_byte_rate: 0}", "Quota producer_byte_rate must be greater than 0"),
+        ("{producer_byte_rate: .nan}", "Quota producer_byte_rate must be greater than 0"),
+        ("{nonsense: 1}", "Invalid configuration key nonsense"),
+        ("{producer_byte_rate: true}", "producer_byte_rate is not a number"),
+        ("{producer_byte_rate: 1, producer_byte_rate: 2}", "producer_byte_rate a second time"),
+    ],
+)
+def test_values_that_a_broker_refuses_are_errors(values: str, message: str) -> None:
+    with pytest.raises(DeclaredQuotaError, match=f"line 1: .*{message}"):
+        parse_quota_file(f"quotas: [{{entity: {{user: u}}, values: {values}}}]")
+
+
+OTHERS = ["", "[]", "quotas: 1", "a: [", "quotas: []\nmore: 1", b"\xff", "&a [*a]", "[" * 9000]
+
+
+@pytest.mark.parametrize("content", OTHERS)
+def test_other_documents_are_refused(content: str | bytes) -> None:
+    with pytest.raises(DeclaredQuotaError):
+        parse_quota_file(content)
+
+
+NAMES = st.none() | st.text(min_size=1).filter(lambda name: name != "<default>")
+ENTITIES = st.fixed_dictionaries({}, optional={"user": NAMES, "client-id": NAMES}).filter(bool).map(entity_of)
+VALUES = st.dictionaries(
+    st.sampled_from(["producer_byte_rate", "consumer_byte_rate"]), st.integers(1, 2**53).map(float), min_size=1
+) | st.just({"request_percentage": math.inf})
+
+
+@given(st.dictionaries(ENTITIES, VALUES))
+def test_exported_rules_are_read_again(rules: dict[Entity, dict[str, float]]) -> None:
+    again = parse_quota_file(quota_file(declared_of(rules), "a\nheading"))
+    assert {quota.entity: quota.values for quota in again} == rules
+
+
+def test_export_keeps_owner_comment_and_expiry() -> None:
+    known = parse_quota_file(GOOD)
+    rules = {known[0].entity: {"producer_byte_rate": 5.0}, entity_of({"user": "new"}): {"producer_byte_rate": 6.0}}
+    alice, new = declared_of(rules, known)
+    assert (alice.owner, alice.expires, alice.values) == ("payments", known[0].expires, {"producer_byte_rate": 5.0})
+    assert (new.owner, new.expires) == ("", None)
+
+
+def test_export_refuses_a_name_that_reads_as_the_default() -> None:
+    with pytest.raises(DeclaredQuotaError, match="cannot distinguish"):
+        declared_of({(("user", "<default>"),): {"producer_byte_rate": 5.0}})

@@ -1,0 +1,76 @@
+"""What a file changes in a cluster, and how it is brought back."""
+
+from __future__ import annotations
+
+import datetime
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from quota_metrics.config.entities import Entity, QuotaAlteration, entity_of
+from quota_metrics.config.quota_file import DeclaredQuota
+from quota_metrics.config.quota_plan import Action, fingerprint, quota_plan, requests, undo
+from quota_metrics.config.validation import altered
+
+TODAY = datetime.date(2026, 11, 23)
+ALICE, BOB = entity_of({"user": "alice"}), entity_of({"user": "bob"})
+PRODUCER, CONSUMER = "producer_byte_rate", "consumer_byte_rate"
+
+
+def test_only_values_of_the_file_change() -> None:
+    rules = {ALICE: {PRODUCER: 5.0, CONSUMER: 6.0}, BOB: {PRODUCER: 7.0}}
+    plan = quota_plan(rules, [DeclaredQuota(ALICE, {PRODUCER: 9.0, "request_percentage": 1.0}, "team")], TODAY)
+    assert [(each.action, each.key, each.before, each.after, each.owner) for each in plan.changes] == [
+        (Action.CHANGE, PRODUCER, 5.0, 9.0, "team"),
+        (Action.SET, "request_percentage", None, 1.0, "team"),
+    ]
+    assert [(each.entity, each.key) for each in plan.unmanaged] == [(ALICE, CONSUMER), (BOB, PRODUCER)]
+
+
+def test_prune_removes_what_the_file_does_not_name() -> None:
+    rules = {ALICE: {PRODUCER: 5.0}, BOB: {PRODUCER: 7.0}}
+    plan = quota_plan(rules, [DeclaredQuota(ALICE, {PRODUCER: 5.0})], TODAY, prune=True)
+    assert plan.alterations == [QuotaAlteration(BOB, {PRODUCER: None})]
+    assert plan.unmanaged == []
+
+
+def test_expired_entries_are_removed() -> None:
+    expired = DeclaredQuota(ALICE, {PRODUCER: 5.0, CONSUMER: 5.0}, expires=TODAY)
+    plan = quota_plan({ALICE: {PRODUCER: 5.0}}, [expired], TODAY)
+    assert [(each.action, each.key, each.why) for each in plan.changes] == [
+        (Action.REMOVE, PRODUCER, "expired on 2026-11-23")
+    ]
+
+
+def test_requests_hold_few_enough_values_and_whole_entities() -> None:
+    alterations = [QuotaAlteration(((("user", str(n)),)), {PRODUCER: 1.0, CONSUMER: 1.0}) for n in range(10)]
+    batches = list(requests(alterations, most=5))
+    assert [len(batch) for batch in batches] == [2] * 5
+    assert [each for batch in batches for each in batch] == alterations
+    assert list(requests([], most=5)) == []
+
+
+def test_fingerprint_ignores_order_and_entities_without_values() -> None:
+    rules = {ALICE: {PRODUCER: 5.0, CONSUMER: 6.0}, BOB: {PRODUCER: 7.0}}
+    again: dict[Entity, dict[str, float]] = {BOB: {PRODUCER: 7.0}, ALICE: {CONSUMER: 6.0, PRODUCER: 5.0}, (): {}}
+    assert fingerprint(rules) == fingerprint(again)
+    assert fingerprint(rules) != fingerprint({**rules, BOB: {PRODUCER: 8.0}})
+
+
+ENTITIES = st.sampled_from([ALICE, BOB, entity_of({"client-id": None}), entity_of({"user": "a", "client-id": "b"})])
+KEYS = st.sampled_from([PRODUCER, CONSUMER])
+RULES = st.dictionaries(ENTITIES, st.dictionaries(KEYS, st.integers(1, 9).map(float), min_size=1))
+DECLARED = st.dictionaries(ENTITIES, st.dictionaries(KEYS, st.none() | st.integers(1, 9).map(float), min_size=1)).map(
+    lambda quotas: [DeclaredQuota(entity, values) for entity, values in quotas.items()]
+)
+
+
+@given(RULES, DECLARED, st.booleans())
+def test_apply_is_idempotent_and_undo_brings_back(
+    rules: dict[Entity, dict[str, float]], declared: list[DeclaredQuota], prune: bool
+) -> None:
+    plan = quota_plan(rules, declared, TODAY, prune=prune)
+    applied = altered(rules, *plan.alterations)
+    assert quota_plan(applied, declared, TODAY, prune=prune).changes == []
+    back = quota_plan(applied, undo(plan.changes), TODAY)
+    assert altered(applied, *back.alterations) == rules

@@ -1,0 +1,103 @@
+"""Muted time: rows, /metrics and what-if agree, and report what the rows' longest throttle times would miss."""
+
+from __future__ import annotations
+
+import random
+
+from exporters.model import Exchange, UsageSample
+from quota_metrics.config.entities import QuotaAlteration, entity_of
+from quota_metrics.measure.muted_time import MutedMinute, MutedTime
+from quota_metrics.measure.usage_meter import UsageMeter
+from quota_metrics.simulation.outcomes import Seen, Simulation
+from quota_metrics.simulation.usage import ClientAtBroker
+from tests.kit.recordings import columns
+
+START_MS = 1_800_000_000_000
+BUSY = ("producer_byte_rate", "alice", "app")
+
+
+def measured(announced: list[tuple[int, int]], end_ms: int) -> list[UsageSample]:
+    """The gateway's rows of (ts_ms, throttle_ms), which come in order, up to `end_ms`."""
+    meter, rows, coming = UsageMeter("c"), [], list(announced)
+    for now_ms in range(START_MS + 1000, end_ms + 1000, 1000):
+        while coming and coming[0][0] < now_ms:
+            ts_ms, throttle_ms = coming.pop(0)
+            meter.exchange(Exchange("alice", "app", "", 1, 0, 1000, 50, throttle_ms, ts_ms))
+        rows += meter.samples(now_ms)
+    return rows
+
+
+def what_if_ms(rows: list[UsageSample], end_ms: int) -> float:
+    client = ClientAtBroker(*BUSY, 1)
+    change = QuotaAlteration(entity_of({"user": "bob"}), {"producer_byte_rate": 1.0})
+    asking = Simulation([], [change], [Seen(client, 1e6, 1000)], from_ms=START_MS, to_ms=end_ms)
+    asking.throttled(columns(rows))
+    (outcome,) = asking.outcomes()
+    return outcome.before.throttled_ms
+
+
+def test_repeated_throttles_within_a_second_add_up() -> None:
+    """Ten throttles of 80 ms each second: muted 48 s of 60. The rows' longest throttle times give 4.8."""
+    end_ms = START_MS + 60_000
+    rows = measured([(ts_ms, 80) for ts_ms in range(START_MS, end_ms, 100)], end_ms)
+    minute, by_longest = MutedMinute(), MutedTime()
+    for row in rows:
+        minute.add(row.ts_ms, row.muted_ms)
+        by_longest.announce(row.ts_ms, row.throttle_ms)
+    assert minute.muted_ms(end_ms) == what_if_ms(rows, end_ms) == 48_000
+    assert by_longest.muted_ms(START_MS, end_ms) <= 4_800
+
+
+def test_rows_metrics_and_what_if_match_the_set_of_muted_milliseconds() -> None:
+    draw = random.Random(9)
+    for _ in range(30):
+        end_ms = START_MS + draw.randrange(1, 60) * 1000
+        times = sorted(draw.randrange(START_MS, end_ms) for _ in range(draw.randrange(1, 200)))
+        announced = [(ts_ms, int(draw.paretovariate(0.7) * 20)) for ts_ms in times]
+        truth: set[int] = set()
+        for ts_ms, throttle_ms in announced:
+            truth.update(range(ts_ms, min(ts_ms + throttle_ms, end_ms)))
+        rows, minute = measured(announced, end_ms), MutedMinute()
+        for row in rows:
+            minute.add(row.ts_ms, row.muted_ms)
+        assert len(truth) == sum(row.muted_ms for row in rows) == what_if_ms(rows, end_ms) == minute.muted_ms(end_ms)
+
+
+def test_seconds_leave_the_sliding_minute_individually() -> None:
+    minute = MutedMinute()
+    for second in range(1, 101):
+        minute.add(second * 1000, second)
+    assert minute.muted_ms(100_999) == sum(range(41, 101))
+    assert minute.muted_ms(130_000) == sum(range(71, 101))
+    assert minute.muted_ms(159_000) == 100
+    assert minute.muted_ms(160_000) == 0
+    minute.add(100_000, 7)  # the clock was set back
+    assert minute.muted_ms(101_000) == 7
+
+
+def test_long_throttle_mutes_all_minutes_it_covers() -> None:
+    muted = MutedTime()
+    muted.announce(50_000, 90_000)
+    minutes = [muted.muted_ms(start, start + 60_000) for start in (0, 60_000, 120_000, 180_000)]
+    assert minutes == [10_000, 60_000, 20_000, 0]
+    assert (muted.until_ms, muted.longest_ms) == (140_000, 90_000)
+
+
+def test_overlapping_throttles_count_once() -> None:
+    draw = random.Random(1)
+    for _ in range(50):
+        announced = [(draw.randrange(1000), draw.randrange(-5, 200)) for _ in range(draw.randrange(20))]
+        muted = MutedTime()
+        for ts_ms, throttle_ms in announced:
+            muted.announce(ts_ms, throttle_ms)
+        milliseconds = {ms for ts_ms, throttle_ms in announced for ms in range(ts_ms, ts_ms + throttle_ms)}
+        from_ms, to_ms = sorted((draw.randrange(1200), draw.randrange(1200)))
+        assert muted.muted_ms(from_ms, to_ms) == len(milliseconds & set(range(from_ms, to_ms)))
+
+
+def test_old_spans_are_dropped() -> None:
+    muted = MutedTime(keep_ms=1000)
+    for ts_ms in range(0, 100_000, 20):
+        muted.announce(ts_ms, 10)
+    assert len(muted._spans) <= 52
+    assert muted.muted_ms(99_000, 100_000) == 500

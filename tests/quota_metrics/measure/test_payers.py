@@ -1,0 +1,59 @@
+"""Places by payer against a count that is made anew each time, and the bounded table of what was left out."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from quota_metrics.measure.payers import LeftOut, LeftOutByPayer, PlacesByPayer
+
+
+@given(st.lists(st.tuples(st.sampled_from("abcd"), st.integers(0, 9)), max_size=80), st.integers(1, 12))
+def test_a_place_is_taken_from_the_payer_that_holds_most(drawn: list[tuple[str, int]], room: int) -> None:
+    places: PlacesByPayer[tuple[str, int]] = PlacesByPayer()
+    held: dict[tuple[str, int], None] = {}
+    for place in drawn:
+        if place in held:
+            assert places.remove(place) == place[0]
+            del held[place]
+            continue
+        sizes = Counter(payer for payer, _ in held)
+        taken = places.taken_for(place[0])
+        if len(held) >= room:
+            most = max(sizes.values())
+            if most <= sizes[place[0]] + 1:
+                assert taken is None
+                continue
+            assert taken is not None
+            assert sizes[taken[0]] == most
+            assert taken == next(one for one in held if one[0] == taken[0]), "the oldest"
+            places.remove(taken)
+            del held[taken]
+        places.add(place, place[0])
+        held[place] = None
+
+
+def test_payers_share_evenly_whatever_one_asks_for() -> None:
+    places: PlacesByPayer[tuple[str, int]] = PlacesByPayer()
+    sizes: Counter[str] = Counter()
+    for number in range(3_000):
+        for payer in ("greedy", "polite") if number < 40 else ("greedy",):
+            if sizes.total() >= 100:
+                taken = places.taken_for(payer)
+                if taken is None:
+                    continue
+                sizes[places.remove(taken)] -= 1
+            places.add((payer, number), payer)
+            sizes[payer] += 1
+    assert sizes == {"greedy": 60, "polite": 40}
+
+
+def test_what_was_left_out_is_bounded_and_forgotten() -> None:
+    left_out = LeftOutByPayer(max_payers=2)
+    for at_ms, payer in enumerate(("a", "b", "a", "c")):
+        left_out.add(payer, at_ms)
+    assert left_out.total == 4
+    assert left_out.recent(10) == [LeftOut("a", 2, 2), LeftOut("c", 1, 3)]
+    assert left_out.recent(300_002) == [LeftOut("c", 1, 3)]

@@ -1,0 +1,32 @@
+"""Formatted byte counts, rates, shares and durations."""
+
+from __future__ import annotations
+
+import pytest
+
+from quota_metrics.amounts import bytes_text, duration_text, rate_text, share_text
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(0, "0 B"), (999, "999 B"), (999.96, "1.0 kB"), (1000, "1.0 kB"), (85_000, "85.0 kB"), (-1.5e6, "-1.5 MB"),
+     (1e15, "1.0 PB"), (1e19, "10000.0 PB")],
+)  # fmt: skip
+def test_bytes_text_uses_decimal_units(value: float, text: str) -> None:
+    assert bytes_text(value) == text
+
+
+def test_rate_text_uses_the_unit_of_the_quota() -> None:
+    assert rate_text(85_000.0, "producer_byte_rate") == "85.0 kB/s"
+    assert [rate_text(value, "consumer_byte_rate") for value in (0.0, 999.0, 2.5e6)] == ["0 B/s", "999 B/s", "2.5 MB/s"]
+    assert rate_text(12.5, "request_percentage") == "12.5 %"
+    assert rate_text(3.0, "controller_mutation_rate") == "3.0 mutations/s"
+    assert rate_text(3.0, "connection_creation_rate") == "3.0 connections/s"
+    assert rate_text(None, "producer_byte_rate") == "-"
+
+
+def test_share_and_duration_texts() -> None:
+    assert [share_text(value) for value in (None, 0.0, 0.8511, 1.234)] == ["-", "0.0 %", "85.1 %", "123.4 %"]
+    assert [duration_text(ms) for ms in (None, 0, 999, 1000, 90_000, 5_400_000)] == [
+        "-", "0 ms", "999 ms", "1.0 s", "1.5 min", "1.5 h",
+    ]  # fmt: skip

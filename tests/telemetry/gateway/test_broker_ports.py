@@ -1,0 +1,227 @@
+"""telemetry/gateway/broker_ports.py: which ports are open, and several processes that listen at the same ones."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Callable, Coroutine
+from contextlib import ExitStack
+from typing import Any
+
+import pytest
+
+from quota_metrics.kafka.cluster import Node
+from telemetry.gateway.broker_ports import BOOTSTRAP, BrokerPorts, PortOptions
+
+LOOPBACK = "127.0.0.1"
+NODE, OTHER = Node(5, "broker.example", 9092), Node(6, "other.example", 9092)
+
+
+class Greeter(asyncio.Protocol):
+    """Sends the name of the process and the listener that accepted the connection."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        transport.write(self._text.encode())
+        transport.close()
+
+
+def greeting(name: str) -> Callable[[socket.socket, int], Coroutine[None, None, asyncio.Server]]:
+    async def listen(listener: socket.socket, node_id: int) -> asyncio.Server:
+        return await asyncio.get_running_loop().create_server(lambda: Greeter(f"{name} {node_id}"), sock=listener)
+
+    return listen
+
+
+def opener(port: int = 0, **options: Any) -> BrokerPorts:
+    return BrokerPorts(LOOPBACK, port, greeting("opener"), PortOptions(shared=True, **options))
+
+
+def follower(port: int) -> BrokerPorts:
+    return BrokerPorts(LOOPBACK, port, greeting("follower"), PortOptions(follows=True))
+
+
+async def greetings(port: int, count: int = 60) -> set[str]:
+    """The distinct greetings of `count` connections, opened one after the other."""
+    heard = set()
+    for _ in range(count):
+        reader, writer = await asyncio.open_connection(LOOPBACK, port)
+        heard.add((await reader.read()).decode())
+        writer.close()
+    return heard
+
+
+def ports(listeners: BrokerPorts) -> dict[int, int]:
+    return {node.id: port for node, port in listeners}
+
+
+async def refuses(port: int) -> bool:
+    """Whether the port refuses connections."""
+    await asyncio.sleep(0)  # sockets are closed by the loop
+    try:
+        _, writer = await asyncio.open_connection(LOOPBACK, port)
+    except ConnectionRefusedError:
+        return True
+    writer.close()
+    return False
+
+
+def test_follower_opens_only_reported_listeners() -> None:
+    async def run() -> None:
+        first, unknown = opener(), list[int]()
+        _, port = await first.open([])
+        second = follower(port)
+        second.unknown = lambda: unknown.append(1)
+        await second.open([])
+        assert await greetings(port) == {"opener -1", "follower -1"}
+
+        assert [second.port_of(5), second.port_of(5)] == [port, port]
+        assert unknown == [1]
+        assert [*second] == []
+        reported: list[tuple[Node, int]] = []
+        first.changed = lambda: reported.extend(first)
+        first.update([NODE])
+        listener = first.port_of(5)
+        assert reported == [(NODE, listener)]
+        assert await greetings(listener) == {"opener 5"}
+        await second.follow(reported)
+        await second.follow(reported)
+        assert second.port_of(5) == listener
+        assert await greetings(listener) == {"opener 5", "follower 5"}
+        await second.follow([])
+        assert [*second] == []
+        assert await greetings(listener) == {"opener 5"}
+        second.close()
+        assert await greetings(port) == {"opener -1"}
+        first.close()
+
+    asyncio.run(run())
+
+
+def test_moved_broker_keeps_its_port() -> None:
+    async def run() -> None:
+        first = opener()
+        await first.open([NODE])
+        before, moved, changes = ports(first), Node(5, "moved.example", 9093), list[int]()
+        first.changed = lambda: changes.append(1)
+        first.update([moved])
+        first.update([moved])
+        assert first.candidates(5) == first.candidates(BOOTSTRAP) == [moved]
+        assert ports(first) == before
+        assert changes == [1]
+        first.close()
+
+    asyncio.run(run())
+
+
+def test_port_of_a_removed_broker_is_closed() -> None:
+    async def run() -> None:
+        first = opener()
+        await first.open([NODE, OTHER])
+        port = first.port_of(5)
+        for _ in range(2):
+            first.update([OTHER])
+            first.update([])  # no reading
+        first.update([NODE, OTHER])  # it was restarted
+        for _ in range(2):
+            first.update([OTHER])
+        assert not await refuses(port)
+        first.update([OTHER])
+        assert await refuses(port)
+        assert set(ports(first)) == {6}
+        assert first.candidates(5) == []
+        first.update([NODE, OTHER])
+        assert await greetings(first.port_of(5), 1) == {"opener 5"}
+        first.close()
+
+    asyncio.run(run())
+
+
+def test_unknown_brokers_request_metadata_once_each_and_open_no_port() -> None:
+    async def run() -> None:
+        first, unknown = opener(), list[int]()
+        first.unknown = lambda: unknown.append(1)
+        _, port = await first.open([NODE])
+        assert {first.port_of(node_id) for node_id in range(100, 3_100)} == {port}
+        assert set(ports(first)) == {5}
+        assert len(unknown) == 1_000
+        first.update([NODE])
+        first.port_of(100)
+        assert len(unknown) == 1_001
+        first.close()
+
+    asyncio.run(run())
+
+
+def test_bootstrap_connections_fall_back_to_configured_addresses() -> None:
+    async def run() -> None:
+        fallback = [Node(-1, NODE.host, NODE.port), Node(-1, "bootstrap.example", 9092)]
+        first = opener(fallback=fallback)
+        await first.open([])
+        assert first.candidates(BOOTSTRAP) == fallback
+        first.update([NODE])
+        assert first.candidates(BOOTSTRAP) == [NODE, fallback[1]]
+        assert first.candidates(5) == [NODE]
+        first.close()
+
+    asyncio.run(run())
+
+
+def test_reserved_ports_are_not_assigned() -> None:
+    async def run(port: int) -> None:
+        first = opener(port, reserved={port + 6})
+        await first.open([NODE, OTHER])
+        assert ports(first)[5] != port + 6
+        assert ports(first)[6] == port + 7
+        first.close()
+
+    asyncio.run(run(free_range(10)))
+
+
+def free_range(size: int) -> int:
+    """The first of `size` consecutive free ports."""
+    for port in range(20_000, 30_000, size):
+        with ExitStack() as stack:
+            try:
+                for number in range(port, port + size):
+                    stack.enter_context(socket.create_server((LOOPBACK, number)))
+            except OSError:
+                continue
+            return port
+    raise AssertionError("no free ports")
+
+
+def test_follower_opens_remaining_listeners_when_one_port_is_taken() -> None:
+    async def run() -> None:
+        first = opener()
+        _, port = await first.open([OTHER])
+        second = follower(port)
+        await second.open([])
+        with socket.create_server((LOOPBACK, 0)) as taken:
+            reported = [(NODE, taken.getsockname()[1]), *first]
+            for _ in range(3):
+                with pytest.raises(OSError, match="in use"):
+                    await second.follow(reported)
+                assert second.port_of(5) == port
+        assert [*second] == reported[1:]
+        await second.follow(reported)
+        assert {*second} == {*reported}
+        first.close()
+        second.close()
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("reuse_port", [False, True])
+def test_shared_port_in_use_raises_os_error(reuse_port: bool) -> None:
+    async def run() -> None:
+        with (
+            socket.create_server((LOOPBACK, 0), reuse_port=reuse_port) as other,
+            pytest.raises(OSError, match="in use"),
+        ):
+            await opener(other.getsockname()[1]).open([])
+
+    asyncio.run(run())

@@ -1,0 +1,130 @@
+"""telemetry/subscriptions/java/hash.py compared with recorded JDK values and with a live JDK."""
+
+from __future__ import annotations
+
+import random
+import uuid
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headroom.demo.kit.jvm import Jvm
+from telemetry.subscriptions.java.hash import (
+    ConcurrentMapKeys,
+    hash_set,
+    hash_set_of,
+    instance_subscription_id,
+    string_hash,
+    subscription_crc,
+    subscription_id,
+    uuid_hash,
+    uuid_text,
+)
+
+A = bytes.fromhex("00112233445566778899aabbccddeeff")
+B = bytes.fromhex("0000000000000000000000000000002a")
+C = bytes.fromhex("d3f1a2b4c5e64f708192a3b4c5d6e7f8")
+PARTITION = "org.apache.kafka.client.producer.partition."
+
+
+@pytest.mark.parametrize(
+    ("client_instance_id", "metrics", "interval_ms", "crc", "expected"),
+    [
+        (A, [], 300_000, 3569834974, -725132322),
+        (A, ["*"], 30_000, 3626624783, -668342513),
+        (B, [], 300_000, 3569834974, -725132300),
+        (B, ["*"], 30_000, 3626624783, -668342491),
+        (C, [], 300_000, 3569834974, -2037058986),
+        (C, ["*"], 30_000, 3626624783, -1971695993),
+        (A, ["org.apache.kafka.producer.", "org.apache.kafka.consumer."], 60_000, 3354424504, -940542792),
+        (A, [f"{PARTITION}latency", f"{PARTITION}queue."], 30_000, 2352111663, -1942855633),
+        (A, ["métrique"], 100, 3907624078, -387343218),
+    ],
+)
+def test_subscription_id_vectors(
+    client_instance_id: bytes, metrics: list[str], interval_ms: int, crc: int, expected: int
+) -> None:
+    assert subscription_crc(metrics, interval_ms) == crc
+    assert subscription_id(metrics, interval_ms, client_instance_id) == expected
+    assert instance_subscription_id(crc, client_instance_id) == expected
+
+
+@pytest.mark.parametrize(
+    "in_order",
+    [
+        ["org.apache.kafka.producer.", "org.apache.kafka.consumer."],
+        [f"{PARTITION}latency", f"{PARTITION}queue."],
+    ],
+)
+def test_hash_set_order_ignores_insertion_order(in_order: list[str]) -> None:
+    assert hash_set(in_order) == hash_set(reversed(in_order)) == hash_set_of(in_order) == in_order
+
+
+def test_uuid_hash_vectors() -> None:
+    assert (uuid_hash(A), uuid_hash(B), uuid_hash(C)) == (0, 42, 1381214600)
+
+
+def test_uuid_text_is_base64url_without_padding() -> None:
+    assert uuid_text(A) == "ABEiM0RVZneImaq7zN3u_w"
+
+
+def test_string_hash_counts_utf16_units() -> None:
+    assert string_hash("") == 0
+    assert string_hash("Aa") == string_hash("BB") == 2112
+    assert string_hash("𝒳") == 0xD835 * 31 + 0xDCB3
+
+
+@given(st.lists(st.text(max_size=4)))
+def test_duplicate_elements_are_kept_once(elements: list[str]) -> None:
+    for ordered in (hash_set(elements), hash_set_of(elements)):
+        assert sorted(ordered) == sorted(set(elements))
+
+
+def test_colliding_elements_keep_insertion_order() -> None:
+    assert hash_set(["Aa", "BB"]) == ["Aa", "BB"]
+    assert hash_set(["BB", "Aa"]) == ["BB", "Aa"]
+
+
+def test_map_keys_are_unique_and_removable() -> None:
+    keys = ConcurrentMapKeys()
+    for key in ("b", "a", "b"):
+        keys.put(key)
+    assert list(keys) == ["a", "b"]
+    keys.remove("a")
+    assert list(keys) == ["b"]
+    with pytest.raises(ValueError, match="not in"):
+        keys.remove("a")
+
+
+@pytest.mark.java
+def test_iteration_orders_match_the_jdk(jvm: Jvm) -> None:
+    rng = random.Random(11)
+    util = jvm.classes.java.util
+    for _ in range(60):
+        # At most 4 elements share a hash code, so the JDK never turns a bucket into a tree.
+        words = rng.choices([f"{a}{b}{n}" for a in ("Aa", "BB") for b in ("Aa", "BB") for n in range(40)], k=60)
+        words = words[: rng.choice([3, 12, 13, 25, 60])]
+        theirs, presized = util.HashSet(), util.HashSet(words)
+        map_keys, ours = util.concurrent.ConcurrentHashMap(), ConcurrentMapKeys()
+        for word in words:
+            theirs.add(word)
+            if rng.random() < 0.2 and map_keys.containsKey(word):
+                map_keys.remove(word)
+                ours.remove(word)
+            else:
+                map_keys.put(word, 1)
+                ours.put(word)
+        assert hash_set(words) == list(theirs)
+        assert hash_set_of(words) == list(presized)
+        assert list(ours) == list(map_keys.keySet())
+
+
+@pytest.mark.java
+def test_hash_codes_match_the_jdk(jvm: Jvm) -> None:
+    java = jvm.classes.java
+    for text in ("", "org.apache.kafka.", "métrique", "𝒳𝒴"):
+        assert string_hash(text) == java.util.Objects.hashCode(text) & 0xFFFF_FFFF
+    for id_ in (A, B, C):
+        theirs = java.util.UUID.fromString(str(uuid.UUID(bytes=id_)))
+        assert uuid_hash(id_) == theirs.hashCode() & 0xFFFF_FFFF

@@ -1,0 +1,216 @@
+"""telemetry/subscriptions/config_admin.py and config_messages.py: each rule alone, and compared with a real broker."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from headroom.demo.kit.broker import LocalCluster
+from telemetry.subscriptions.config_admin import MAX_CHARS, alter
+from telemetry.subscriptions.subscription import EXTRA_MATCH_KEYS, MATCH_KEYS
+from telemetry.wire.apis import ALTER_CONFIGS, INCREMENTAL_ALTER_CONFIGS
+from tests.kit.raw_connection import RawConnection
+from tests.oracle import administration_oracle as requests
+from tests.oracle.administration_oracle import (
+    APPEND,
+    CLIENT_METRICS,
+    DELETE,
+    SET,
+    SUBTRACT,
+)
+from tests.telemetry.subscriptions.config_requests import (
+    BROKER,
+    BROKER_LOGGER,
+    GROUP,
+    HERE,
+    NO_TYPE,
+    RESOURCES,
+    TOPIC,
+    Answered,
+    Keys,
+    altered,
+    one,
+    results,
+)
+
+TWICE = "Each resource must appear at most once."
+INTERVAL = "interval must be between 100 and 3600000 (1 hour)"
+
+# section 2.3 of the specification, rule by rule: resources -> (code, message) of each
+RULES: dict[str, tuple[list[tuple[int, str, Keys]], Answered]] = {
+    "a resource twice": (
+        [*one(("metrics", SET, "a")), *one(), *one(("metrics", SET, "a"), name="other")],
+        [(42, TWICE), (42, TWICE), (0, None)],
+    ),
+    "a key twice": (
+        one(("metrics", SET, "a"), ("metrics", DELETE, None)),
+        [(42, "Error due to duplicate config keys")],
+    ),
+    "null": (
+        one(("foo", SUBTRACT, None), ("match", DELETE, None), ("metrics", SET, None)),
+        [(42, "Null value not supported for : foo, metrics")],
+    ),
+    "a type that is none": ([(NO_TYPE, "x", [])], [(42, "Unknown resource type 3")]),
+    "a topic that is not there": ([(TOPIC, "nope", [])], [(3, "The topic 'nope' does not exist.")]),
+    "append": (
+        one(("metrics", APPEND, "z")),
+        [(40, "Can't APPEND to key metrics because its type is not LIST.")],
+    ),
+    "subtract, and which key is reported of": (
+        one(("metrics", SUBTRACT, "z"), ("match", SUBTRACT, "z"), ("interval.ms", SUBTRACT, "1")),
+        [(40, "Can't SUBTRACT to key interval.ms because its type is not LIST.")],
+    ),
+    "delete what is not set": (one(("match", DELETE, "v"), ("nokey", DELETE, None)), [(0, None)]),
+    "delete of what does not exist": (one(("metrics", DELETE, None), name="missing"), [(0, None)]),
+    "nothing to do": (one(name="missing"), [(0, None)]),
+    "empty name": (one(("metrics", SET, "a"), name=""), [(42, "Subscription name can't be empty")]),
+    "empty name and nothing to do": (one(name=""), [(42, "Subscription name can't be empty")]),
+    "unknown keys, and which is reported of": (
+        one(*((key, SET, "x") for key in ("foo", "bar", "qux", "zip"))),
+        [(42, "Unknown client metrics configuration: zip")],
+    ),
+    "not a number": (
+        one(("interval.ms", SET, "bbb")),
+        [(40, "Invalid value bbb for configuration interval.ms: Not a number of type INT")],
+    ),
+    "no number": (
+        one(("interval.ms", SET, "")),
+        [(40, "Invalid value  for configuration interval.ms: Not a number of type INT")],
+    ),
+    "blank element": (
+        one(("metrics", SET, "a,,b")),
+        [(40, "Configuration 'metrics' values must not be empty.")],
+    ),
+    "interval too short": (
+        one(("interval.ms", SET, " 99 ")),
+        [(42, f"Invalid value 99 for interval.ms, {INTERVAL}")],
+    ),
+    "interval too long": (
+        one(("interval.ms", SET, "3600001")),
+        [(42, f"Invalid value 3600001 for interval.ms, {INTERVAL}")],
+    ),
+    "no criterion": (one(("match", SET, "client_id")), [(40, "Illegal client matching pattern: client_id")]),
+    "no pattern": (one(("match", SET, "client_id=[")), [(40, "Illegal client matching pattern: client_id=[")]),
+    "a selector that no broker has": (
+        one(("match", SET, "principal=alice")),
+        [(40, "Illegal client matching pattern: principal=alice")],
+    ),
+    "one fails, the others do not": (
+        [
+            *one(("metrics", SET, "a")),
+            *one(("interval.ms", SET, "1"), name="bad"),
+            *one(("metrics", SET, ""), name="b"),
+        ],
+        [(0, None), (42, f"Invalid value 1 for interval.ms, {INTERVAL}"), (0, None)],
+    ),
+}
+
+
+@pytest.mark.parametrize("version", [0, 1])
+@pytest.mark.parametrize("rule", RULES)
+def test_alteration_follows_the_specification(rule: str, version: int) -> None:
+    asked, answered = RULES[rule]
+    body = requests.incremental(version, asked, validate_only=True)
+    assert results(44, version, altered(body, version).answer()) == answered
+
+
+@pytest.fixture(scope="module")
+def broker(kafka: LocalCluster) -> Iterator[RawConnection]:
+    """The shared broker with RESOURCES in it."""
+    with RawConnection(kafka.bootstrap) as connection:
+        keys = [(key, SET, value) for key, value in RESOURCES[HERE].items()]
+        connection.ask(44, 1, requests.incremental(1, one(*keys)))
+        yield connection
+        connection.ask(44, 1, requests.incremental(1, one(*((key, DELETE, None) for key, _, _ in keys))))
+
+
+@pytest.mark.kafka
+@pytest.mark.java
+@pytest.mark.parametrize("rule", RULES)
+def test_broker_answers_the_same(broker: RawConnection, rule: str) -> None:
+    body = requests.incremental(1, RULES[rule][0], validate_only=True)
+    assert altered(body).answer() == broker.ask(44, 1, body)
+
+
+@pytest.mark.kafka
+@pytest.mark.java
+def test_random_requests_are_answered_as_by_a_broker(kafka: LocalCluster) -> None:
+    assert requests.run(kafka.bootstrap, seed=1, cases=300) == []
+
+
+def test_alteration_returns_changed_resources() -> None:
+    body = requests.incremental(
+        1,
+        [
+            *one(("metrics", SET, "z"), ("interval.ms", DELETE, None)),
+            *one(("metrics", SET, ""), name="new"),
+            *one(("interval.ms", SET, "1"), name="refused"),
+        ],
+    )
+    assert altered(body).changes == {HERE: {"metrics": "z"}, "new": {"metrics": ""}}
+    gone = requests.incremental(1, one(("metrics", DELETE, None), ("interval.ms", DELETE, "")))
+    assert altered(gone).changes == {HERE: {}}
+
+
+def test_unchanged_values_are_not_reported_as_changes() -> None:
+    body = requests.incremental(1, one(("interval.ms", SET, "+5000"), ("match", DELETE, None)))
+    assert altered(body).changes == {}
+
+
+def test_validate_only_changes_nothing() -> None:
+    assert altered(requests.incremental(1, one(("metrics", SET, "z")), validate_only=True)).changes == {}
+
+
+def test_storage_failure_is_reported_for_changed_resources_only() -> None:
+    body = requests.incremental(1, [*one(("metrics", SET, "z")), *one(name="same"), *one(("foo", SET, ""), name="no")])
+    assert results(44, 1, altered(body).not_kept("disk full")) == [
+        (56, "disk full"),
+        (0, None),
+        (42, "Unknown client metrics configuration: foo"),
+    ]
+
+
+def test_unknown_operation_fails_all_controller_resources() -> None:
+    body = requests.incremental(
+        1, [*one(("metrics", 9, "z")), *one(("metrics", SET, "a"), name="other"), (NO_TYPE, "x", [])]
+    )
+    alteration = altered(body)
+    assert results(44, 1, alteration.answer()) == [(-1, None), (-1, None), (42, "Unknown resource type 3")]
+    assert alteration.changes == {}
+
+
+@pytest.mark.parametrize("kind", [BROKER, BROKER_LOGGER, GROUP])
+def test_cluster_only_resource_types_are_refused(kind: int) -> None:
+    asked = altered(requests.incremental(1, [(kind, "0", [("a", SET, "b")])]))
+    assert results(44, 1, asked.answer()) == [(42, f"Unknown resource type {kind}")]
+
+
+def test_total_size_of_resources_is_bounded() -> None:
+    full = {f"name-{n}": {"metrics": "m" * 30_000} for n in range(MAX_CHARS // 30_000)}
+    asked = altered(requests.incremental(1, one(("metrics", SET, "m" * 30_000), name="new")), resources=full)
+    ((code, message),) = results(44, 1, asked.answer())
+    assert code == 44
+    assert str(MAX_CHARS) in (message or "")
+    assert asked.changes == {}
+
+
+@pytest.mark.parametrize("version", [0, 1, 2])
+def test_legacy_alter_configs_replaces_all_keys(version: int) -> None:
+    body = requests.legacy(version, [(CLIENT_METRICS, HERE, [("match", "client_id=a")])])
+    alteration = alter(ALTER_CONFIGS, version, body, RESOURCES, MATCH_KEYS)
+    assert results(33, version, alteration.answer()) == [(0, None)]
+    assert alteration.changes == {HERE: {"match": "client_id=a"}}
+
+
+def test_legacy_alter_configs_refuses_duplicate_resources() -> None:
+    body = requests.legacy(2, [(CLIENT_METRICS, HERE, []), (CLIENT_METRICS, HERE, [])])
+    alteration = alter(ALTER_CONFIGS, 2, body, RESOURCES, MATCH_KEYS)
+    assert results(33, 2, alteration.answer()) == [(42, TWICE), (42, TWICE)]
+    assert alteration.changes == {}
+
+
+def test_extra_selectors_are_accepted_when_enabled() -> None:
+    body = requests.incremental(1, one(("match", SET, "principal=alice,listener=.*,cluster=c"), name="new"))
+    alteration = alter(INCREMENTAL_ALTER_CONFIGS, 1, body, {}, EXTRA_MATCH_KEYS)
+    assert alteration.changes == {"new": {"match": "principal=alice,listener=.*,cluster=c"}}
