@@ -37,7 +37,7 @@ $(READY): requirements.txt pyproject.toml exporters/clickhouse/managed/write_gua
 	@$(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.txt
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
-	@$(BIN)/python -m spark_jobs.class_archive || echo "without the class archive of Spark's JVM jobs start slower"
+	@$(BIN)/python -m spark_jobs.session || echo "without the class archive of Spark's JVM jobs start slower"
 	@touch $@
 
 setup: $(READY) ## virtual environment with the locked dependencies
@@ -45,11 +45,17 @@ setup: $(READY) ## virtual environment with the locked dependencies
 demo: $(READY) ## real broker and throttled real clients; writes demo-output/; KEEP=1 keeps all running until Ctrl-C
 	@$(BIN)/headroom demo $(if $(KEEP),--keep)
 
+# First what compares itself with a broker under a light load, and mostly waits; in the time that it leaves the quick
+# tests. Then the others, which start servers.
 test: $(READY) ## all tests, order and examples drawn by SEED=1: real broker, real clients, ClickHouse, Spark; nothing skipped
-	@alone=0; $(PYTEST) -n 2 --dist loadfile -m "alone and not image" $(DRAWN) $(TESTS) || alone=$$?; \
-	[ $$alone = 0 ] || [ $$alone = $(NO_TESTS) ] || exit $$alone; \
-	rest=0; $(PYTEST) -n 3 --dist loadfile --no-loadscope-reorder -m "not (alone or image)" $(DRAWN) $(TESTS) || rest=$$?; \
-	[ $$rest = 0 ] || [ $$rest = $(NO_TESTS) -a $$alone = 0 ]
+	@mkdir -p build; alone=0; quick=0; slow=0; \
+	nice -n 15 $(PYTEST) -n 2 --dist loadfile -m "not ($(SLOW))" $(DRAWN) $(TESTS) > build/test-quick.log 2>&1 & beside=$$!; \
+	trap 'kill $$beside 2>/dev/null || true' EXIT; \
+	$(PYTEST) -n 2 --dist loadfile -m "alone and not image" $(DRAWN) $(TESTS) || alone=$$?; \
+	wait $$beside || quick=$$?; cat build/test-quick.log; \
+	for status in $$alone $$quick; do [ $$status = 0 ] || [ $$status = $(NO_TESTS) ] || exit $$status; done; \
+	$(PYTEST) -n 3 --dist loadgroup --no-loadscope-reorder -m "($(SLOW)) and not (alone or image)" $(DRAWN) $(TESTS) || slow=$$?; \
+	[ $$slow = 0 ] || [ $$slow = $(NO_TESTS) -a $$(( alone * quick )) = 0 ]
 
 lint: $(READY) ## format, lint, types (of the tests too), import contracts
 	@$(BIN)/ruff format --check .
@@ -67,8 +73,11 @@ cover: $(READY) ## quick tests with line coverage; TESTS= for others, the page i
 compiled: $(READY) ## a copy of the packages with the hot modules compiled: build/compiled
 	@$(BIN)/python hatch_build.py build/compiled
 
-test-compiled: compiled ## quick tests against the compiled copy; TESTS= for others
-	@PYTHONSAFEPATH=1 PYTHONPATH=$(CURDIR)/build/compiled $(BIN)/pytest -p no:cacheprovider -q -n 2 -m "not ($(SLOW) or interpreted)" $(DRAWN) $(TESTS)
+# Of the packages with compiled modules, and of the processes that run them.
+COMPILED_TESTS := tests/telemetry tests/exporters tests/quota_metrics tests/headroom/server
+
+test-compiled: compiled ## quick tests of the packages with compiled modules against the compiled copy; TESTS= for others
+	@PYTHONSAFEPATH=1 PYTHONPATH=$(CURDIR)/build/compiled $(BIN)/pytest -p no:cacheprovider -q -n 2 -m "not ($(SLOW) or interpreted)" $(DRAWN) $(or $(TESTS),$(COMPILED_TESTS))
 
 dist: $(READY) ## wheel (compiled) and sdist; dist/
 	@rm -rf dist
@@ -110,7 +119,7 @@ fuzz: $(READY) ## hostile bytes in a child process, SEED=1 SECONDS=60
 	@$(BIN)/python -m tests.fuzz $(SEED) $(SECONDS)
 
 bench: compiled ## figures with their ratio to a baseline of the same run; build/bench.jsonl; SIZES= rows for the Spark job
-	@$(BIN)/python -m tests.bench.kit.collector || echo "no OpenTelemetry Collector: otlp_in will fail"
+	@$(BIN)/python -m tests.kit.collector || echo "no OpenTelemetry Collector: otlp_in will fail"
 	@$(BIN)/python -m tests.bench $(SIZES)
 
 bench-against: compiled ## COMMIT=37ecc2d ROUNDS=1: figures of this tree beside those of a commit, alternated in one run
