@@ -1,9 +1,9 @@
 """Compares our telemetry rules with Kafka's own ClientMetricsManager on random requests, byte for byte.
 
 Each case is a random sequence of subscription updates, GetTelemetrySubscriptions, PushTelemetry, lost connections and
-passing time, given to both as the bytes of the wire. Where we differ on purpose, that is asserted as such: a refused
-terminating push, prefixes that another one covers, payloads that cannot be decompressed, null metrics. Time stays
-below what lets instances expire, which a broker does by its own clock.
+passing time, given to both as the bytes of the wire. Where we differ on purpose, that is asserted as such: a
+terminating push that is refused or comes by another connection, prefixes that another one covers, payloads that cannot
+be decompressed, null metrics. Time stays below what lets instances expire, which a broker does by its own clock.
 """
 
 from __future__ import annotations
@@ -141,7 +141,9 @@ class Case:
         what = f"push {body.hex()} from {client}"
         self._same(what, theirs, ours)
         code = Reader(theirs, 4).int16()
-        if terminating and code not in (ErrorCode.NONE, ErrorCode.INVALID_REQUEST):  # KAFKA-20898
+        # KAFKA-20898; and another connection, which may know the id, does not end an instance.
+        is_refused = code not in (ErrorCode.NONE, ErrorCode.INVALID_REQUEST)
+        if terminating and (is_refused or (code == ErrorCode.NONE and not self._is_of(client_instance_id, client))):
             instance = self._broker.instance(client_instance_id)
             self._same(f"{what}: terminating", (True, False), (instance.terminating(), self._terminating(body[:16])))
             instance.terminating(False)
@@ -176,6 +178,11 @@ class Case:
         attributes = attributes_of(client_instance_id, connection, client_id)
         selection = self._ours.rules.subscriptions.select(known.attributes if known else attributes)
         return instance_subscription_id(selection.crc, client_instance_id)
+
+    def _is_of(self, client_instance_id: bytes, client: int) -> bool:
+        """Whether the instance belongs to the client's connection."""
+        instance = self._ours.rules.instances.touch(client_instance_id, self._ours.now_ms)
+        return instance is not None and instance.connection_id == str(client)
 
     def _terminating(self, client_instance_id: bytes) -> bool:
         instance = self._ours.rules.instances.touch(client_instance_id, self._ours.now_ms)
