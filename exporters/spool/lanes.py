@@ -89,7 +89,8 @@ class PushSpool:
             if payer.spent > _HEAVY_PER_S:
                 self._separate(payer)
             return
-        if payer.lane.is_full:
+        # While all records are refused nothing is flushed: the reader may have made room since.
+        if payer.lane.is_full and payer.lane.writer.is_over_share(_FREE_TIMES):
             raise SpoolFull("the largest sender's part of the spool is full")
         payer.writer.append(kind, body)
         payer.spent += len(body) + PUSH_COST
@@ -107,7 +108,7 @@ class PushSpool:
             except OSError as exc:
                 failed = exc
         for lane in self._lanes:
-            lane.is_full = lane.writer.held_bytes > _FREE_TIMES * lane.writer.free_bytes
+            lane.is_full = lane.writer.is_over_share(_FREE_TIMES)
         now_s = self._clock_s()
         if now_s - self._began_s >= _PERIOD_S:
             self._settle(now_s, now_s - self._began_s)

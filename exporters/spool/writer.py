@@ -148,6 +148,14 @@ class SpoolWriter:
         """How much more the spool may hold."""
         return max(0, self._max_bytes - self._others_bytes - self._end - self._queued_bytes)
 
+    def is_over_share(self, free_times: int) -> bool:
+        """Whether the writer holds more than `free_times` what is free; measured again before it says so."""
+        if self.held_bytes <= free_times * self.free_bytes:
+            return False
+        if self._clock_s() - self._measured_at > _MEASURE_AGAIN_S:
+            self._measure()
+        return self.held_bytes > free_times * self.free_bytes
+
     def rest(self) -> None:
         """Closes the segment being written, so that the reader can free it; the next record opens another."""
         if not self._queue:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -36,14 +35,9 @@ _ASSIGNED = re.compile(r"(?:[A-Z_]+=\S+\s+)+")
 _MENTION = re.compile(r"\.\.\.|\[[A-Z,-]|\bT\b|\||<|[A-Z]+_[A-Z]+$")
 
 
-class Command(NamedTuple):
-    page: str
-    text: str
-
-
-def commands() -> list[Command]:
-    """Of all pages, in their order."""
-    return [Command(page.name, text) for page in PAGES for text in dict.fromkeys(_of(page.read_text()))]
+def commands(page: Path) -> list[str]:
+    """In their order, each once."""
+    return list(dict.fromkeys(_of(page.read_text())))
 
 
 def _of(text: str) -> Iterator[str]:

@@ -180,3 +180,23 @@ def test_flood_leaves_room_in_the_spool_for_others(tmp_path: Path) -> None:
         sent(spool, connection("second flood"), 10_000)
     sent(spool, connection("polite"), 20)
     spool.close()
+
+
+def test_flood_that_filled_its_part_is_served_again_once_that_is_read(tmp_path: Path) -> None:
+    """While all its records are refused nothing is flushed, so the flush cannot be what notices the room."""
+    clock = Clock()
+
+    def open_writer(name: str) -> SpoolWriter:
+        return SpoolWriter(tmp_path, name, segment_bytes=256 << 10, max_bytes=2 * MIB, clock_s=clock)
+
+    spool = PushSpool(open_writer, "pushes", clock)
+    with pytest.raises(SpoolFull):
+        sent(spool, connection("flood"), 10_000)
+    spool.flush()
+    spool.sync()
+    reader = SpoolReader(tmp_path)
+    order(reader)
+    clock.now_s += 1.0
+    sent(spool, connection("flood"), 100)
+    reader.close()
+    spool.close()
