@@ -27,7 +27,12 @@ settings.register_profile("headroom", deadline=None, max_examples=40)
 settings.load_profile("headroom")
 
 # Folders whose tests share a server that takes long to start: a cluster, a Spark session, a Headroom with its browser.
-_ONE_WORKER = ("tests/telemetry/gateway/security/", "tests/spark_jobs/", "tests/headroom/web/")
+_ONE_WORKER = (
+    "tests/telemetry/gateway/security/",
+    "tests/spark_jobs/",
+    "tests/headroom/web/",
+    "tests/docs/test_commands",
+)
 _SLOW = ("slow", "kafka", "java", "clickhouse", "spark", "browser", "dist", "image", "promtool")
 
 

@@ -85,6 +85,7 @@ def filled(text: str, example: Example) -> str:
         (r"\b(CLIENT|app-1|C)\b", "orders-api"),
         (r"\bCLUSTER\b", "shop"),
         (r"\bREASON\b", "decode"),
+        (r"(?<=headroom job )NAME\b", "quota-headroom"),
         (r"\bFILE\b", "headroom.yaml"),
         (r"\bDIR\b", "data"),
         (r"\bURL\b", "http://headroom@127.0.0.1:1"),
@@ -103,7 +104,7 @@ def filled(text: str, example: Example) -> str:
 def run(text: str, example: Example, directory: Path) -> tuple[int, str]:
     """Runs a line of a shell, once: several pages may show it."""
     ended = subprocess.run(
-        ["bash", "-euo", "pipefail", "-c", text],
+        ["bash", "-euo", "pipefail", "-c", f"{text}\n:"],  # with more to run, the shell stays the parent
         cwd=directory,
         env=example.environment | {"HOME": str(directory)},
         stdin=subprocess.DEVNULL,
