@@ -171,8 +171,8 @@ def is_open(client: socket.socket) -> bool:
 def test_readers_that_stop_reading_do_not_affect_the_service(
     victim: SqlVictim, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Most run or wait for their turn and some are refused. The storage process and the pages have queries of their own,
-    and another reader is served when those that do not read have used up their time."""
+    """Most run or wait for their turn and some are refused. The storage process and the pages have queries of their
+    own, and another reader is served when those that do not read have used up their time."""
     with contextlib.ExitStack() as stack:
         with victim.attack("200 readers of 1 GB who do not read it", capsys) as report:
             readers = [stack.enter_context(half_sent(victim, LONG_ANSWER)) for _ in range(200)]
