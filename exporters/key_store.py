@@ -11,6 +11,8 @@ import tempfile
 from pathlib import Path
 from typing import NamedTuple
 
+from exporters.printable import one_line
+
 _JKS, _JCEKS = b"\xfe\xed\xfe\xed", b"\xce\xce\xce\xce"
 
 
@@ -53,7 +55,7 @@ def read_pkcs12(content: bytes, password: str) -> KeyStore:
     try:
         store = pkcs12.load_pkcs12(content, password.encode() if password else None)
     except (ValueError, TypeError, UnsupportedAlgorithm) as exc:
-        raise KeyStoreError(f"it is neither PEM nor PKCS12, or the password is wrong: {_one_line(exc)}") from exc
+        raise KeyStoreError(f"it is neither PEM nor PKCS12, or the password is wrong: {one_line(exc)}") from exc
     entries = [*([store.cert] if store.cert else []), *store.additional_certs]
     trusted = "".join(entry.certificate.public_bytes(Encoding.PEM).decode() for entry in entries)
     key = ""
@@ -77,7 +79,3 @@ def load_key(context: ssl.SSLContext, store: KeyStore) -> None:
 def password_of(file: Path | None) -> str:
     """The content of a password file without the trailing newline; empty without a file. Raises OSError, ValueError."""
     return file.read_text(encoding="utf-8").rstrip("\r\n") if file else ""
-
-
-def _one_line(exc: Exception) -> str:
-    return " ".join(str(exc).split())

@@ -10,6 +10,7 @@ import io
 import logging
 import re
 import threading
+from binascii import hexlify
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
@@ -153,9 +154,7 @@ class ClickHouse:
         `token` identifies this batch of this table permanently: rows sent again with the same token are deduplicated.
         Several tables may use the same token. A batch must not exceed a million rows, so that it is one block.
         """
-        from exporters.clickhouse.blocks import arrow_stream  # imports pyarrow
-
-        block = arrow_stream(rows, self.compression)
+        block = _arrow_stream(rows, self.compression)
         settings = {**_INSERT, "insert_deduplication_token": token}
 
         def write(client: Client) -> int:
@@ -300,3 +299,36 @@ def _connected(endpoint: Endpoint, timeout_s: float, settings: Mapping[str, str]
         show_clickhouse_errors="scrub",  # without the URL
         **cast(dict[str, Any], endpoint.tls.options() if endpoint.scheme == "https" else {}),
     )
+
+
+def _arrow_stream(rows: pa.Table, compression: Compression) -> bytes:
+    """An ArrowStream with UUIDs (`fixed_size_binary(16)`) as text."""
+    import pyarrow as pa
+
+    for n, column in enumerate(rows.schema):
+        if _value_type(column.type) == pa.binary(16):
+            rows = rows.set_column(n, column.name, _uuid_texts(rows.column(n)))
+    sink = pa.BufferOutputStream()
+    options = pa.ipc.IpcWriteOptions(compression=None if compression == "none" else compression)
+    with pa.ipc.new_stream(sink, rows.schema, options=options) as writer:
+        writer.write_table(rows)
+    return bytes(sink.getvalue())
+
+
+def _value_type(kind: pa.DataType) -> pa.DataType:
+    import pyarrow as pa
+
+    return kind.value_type if pa.types.is_dictionary(kind) else kind
+
+
+def _uuid_texts(column: Any) -> Any:
+    """32 hexadecimal digits per UUID, because ClickHouse 25.8 cannot read a UUID from 16 bytes."""
+    import pyarrow as pa
+
+    encoded = column.combine_chunks()
+    if not pa.types.is_dictionary(encoded.type):
+        encoded = encoded.dictionary_encode()
+    values = encoded.dictionary
+    digits = hexlify(memoryview(values.buffers()[1])[16 * values.offset : 16 * (values.offset + len(values))])
+    texts = pa.Array.from_buffers(pa.binary(32), len(values), [None, pa.py_buffer(digits)])
+    return pa.DictionaryArray.from_arrays(encoded.indices, texts.cast(pa.binary()).cast(pa.string()))

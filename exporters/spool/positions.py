@@ -21,8 +21,6 @@ import orjson
 import structlog
 from crc32c import crc32c
 
-from exporters.spool.writer import sync_directory
-
 logger = structlog.get_logger(__name__)
 
 _NAMES = ("positions.0", "positions.1")
@@ -161,3 +159,12 @@ def _state(found: dict[str, Any]) -> State:
         dict(found.get("note", {})),
         [str(name) for name in found.get("unsure", ())],
     )
+
+
+def sync_directory(directory: Path) -> None:
+    """Makes the entries of a directory durable (fsync)."""
+    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)

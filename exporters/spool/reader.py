@@ -136,7 +136,7 @@ def _headed(data: bytes, mark: int, room: int) -> tuple[int, int]:
 
 logger = structlog.get_logger(__name__)
 
-_RECORD_COST = 500  # beside its bytes: see exporters.spool.lanes
+_RECORD_COST = 500  # beside its bytes: see exporters.spool.writer
 _HEAVY_COSTS = 16
 _MAX_FREE = 4  # finished segments kept to be overwritten; a writer closes full ones once a second
 _COUNTED_AT_ONCE_BYTES = 32 << 20  # of a backlog, at each look

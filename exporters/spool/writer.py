@@ -1,7 +1,8 @@
 """Writes the spool, which reader.py reads. A push is acknowledged after it is written here.
 
 Each writer appends to its own segments and holds a lock (flock) on the open segment while it lives. A crash of the
-process loses no flushed record; a power loss loses at most the records that were not synced.
+process loses no flushed record; a power loss loses at most the records that were not synced. Those who send most have
+segments of their own (`PushSpool`), so that a flood waits behind itself: the reader serves writers in turn.
 """
 
 from __future__ import annotations
@@ -14,14 +15,27 @@ import time
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
-from errno import ENOENT
+from errno import EIO, ENOENT
 from pathlib import Path
 from typing import Final
 
 from crc32c import crc32c
 
+from exporters.identity import payer_of
 from exporters.model import RecordKind
-from exporters.spool.records import CRC_OF_KIND, FRAME, FREE_SUFFIX, SUFFIX, USAGE_WRITER, holds_usage, segment_name
+from exporters.spool.positions import sync_directory
+from exporters.spool.records import (
+    CONNECTION_AT,
+    CRC_OF_KIND,
+    FRAME,
+    FREE_SUFFIX,
+    SUFFIX,
+    USAGE_WRITER,
+    decode_connection,
+    heavy_writer,
+    holds_usage,
+    segment_name,
+)
 
 _FRAME_BYTES: Final = FRAME.size
 _MEASURE_EVERY_S: Final = 1.0  # maximum age of the measured size of the other files
@@ -138,23 +152,17 @@ class SpoolWriter:
                 self._directory_dirty = True  # the next sync retries
                 raise
 
-    @property
-    def held_bytes(self) -> int:
-        """Size of this writer's own segments that the reader has not freed."""
-        return self._own_bytes + self._end + self._queued_bytes
-
-    @property
-    def free_bytes(self) -> int:
-        """How much more the spool may hold."""
-        return max(0, self._max_bytes - self._others_bytes - self._end - self._queued_bytes)
-
     def is_over_share(self, free_times: int) -> bool:
-        """Whether the writer holds more than `free_times` what is free; measured again before it says so."""
-        if self.held_bytes <= free_times * self.free_bytes:
+        """Whether this writer's segments hold more than `free_times` what is free; measured again before it says so."""
+        if not self._is_over_share(free_times):
             return False
         if self._clock_s() - self._measured_at > _MEASURE_AGAIN_S:
             self._measure()
-        return self.held_bytes > free_times * self.free_bytes
+        return self._is_over_share(free_times)
+
+    def _is_over_share(self, free_times: int) -> bool:
+        unread = self._end + self._queued_bytes
+        return self._own_bytes + unread > free_times * max(0, self._max_bytes - self._others_bytes - unread)
 
     def rest(self) -> None:
         """Closes the segment being written, so that the reader can free it; the next record opens another."""
@@ -272,10 +280,168 @@ def segment_sizes(directory: Path) -> dict[str, int]:
     return dict(sorted(sizes.items()))
 
 
-def sync_directory(directory: Path) -> None:
-    """Makes the entries of a directory durable (fsync)."""
-    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
+_PUSH: Final = RecordKind.PUSH  # enum member access is slow in Python 3.11
+PUSH_COST: Final = 500  # rows that ingest allows for the smallest push
+_HEAVY_PER_S: Final = 100_000  # a fleet of 700 Java clients that push every 10 s
+_LIGHT_SHARE: Final = 0.5  # of that: below it for _LIGHT_AFTER_S a payer is ordinary again
+_LIGHT_AFTER_S: Final = 10.0
+_PERIOD_S: Final = 1.0
+_MAX_LANES: Final = 8
+_MAX_CONNECTIONS: Final = 65_536  # whose payer is remembered
+_IDLE_S: Final = 60.0  # a lane without payers closes its segment, so that the reader can free it
+_FREE_TIMES: Final = 4  # what a heavy writer may hold of what is free: alone 4/5 of the spool, and newcomers find room
+
+
+class _Lane:
+    """The writer of heavy payers, mostly of one."""
+
+    def __init__(self, writer: SpoolWriter) -> None:
+        self.writer = writer
+        self.payers = 0
+        self.idle_since_s = 0.0
+        self.is_full = False  # as of the last flush
+
+
+class _Payer:
+    """What a payer sent in this period. `lane` is None for one of ordinary size."""
+
+    def __init__(self, writer: SpoolWriter) -> None:
+        self.writer = writer
+        self.lane: _Lane | None = None
+        self.spent = 0
+        self.light_since_s = -1.0
+
+
+class PushSpool:
+    """Writes as SpoolWriter does, in the lanes of payers. `open_writer` opens a writer by its name.
+
+    Who pays for a push (`exporters.identity.payer_of`) chooses its segments by what it sent in the last seconds: payers
+    of ordinary size share the writer `NAME`, each of the largest has a writer `NAME.heavyN`. A push costs the rows that
+    it may become: its bytes, since ingest bounds points per byte, and a constant.
+    """
+
+    def __init__(
+        self, open_writer: Callable[[str], SpoolWriter], name: str, clock_s: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._open_writer = open_writer
+        self._name = name
+        self._clock_s = clock_s
+        self._ordinary = open_writer(name)
+        self._lanes: list[_Lane] = []
+        self._by_connection: dict[bytes, _Payer] = {}
+        self._by_payer: dict[str, _Payer] = {}
+        self._began_s = clock_s()
+
+    @property
+    def records(self) -> int:
+        """Written since the start."""
+        return sum(writer.records for writer in self._writers())
+
+    def append(self, kind: RecordKind, body: bytes) -> None:
+        """Queues a push or instance record. Raises SpoolFull."""
+        at = CONNECTION_AT[kind is _PUSH]
+        start = at + 4
+        end = start + (body[at] << 8 | body[at + 1])
+        connection = body[start:end]
+        payer = self._by_connection.get(connection)
+        if payer is None:
+            payer = self._payer(connection)
+        if payer.lane is None:
+            payer.writer.append(kind, body)
+            payer.spent += len(body) + PUSH_COST
+            if payer.spent > _HEAVY_PER_S:
+                self._separate(payer)
+            return
+        # While all records are refused nothing is flushed: the reader may have made room since.
+        if payer.lane.is_full and payer.lane.writer.is_over_share(_FREE_TIMES):
+            raise SpoolFull("the largest sender's part of the spool is full")
+        payer.writer.append(kind, body)
+        payer.spent += len(body) + PUSH_COST
+
+    def reserve(self, body_bytes: int, records: int) -> None:
+        """Raises SpoolFull unless all these records can be queued one after the other."""
+        self._ordinary.reserve(body_bytes, records)
+
+    def flush(self) -> None:
+        """Writes all queued records. Raises OSError, after which some of them may have been written."""
+        try:
+            self._each(SpoolWriter.flush)
+        finally:
+            for lane in self._lanes:
+                lane.is_full = lane.writer.is_over_share(_FREE_TIMES)
+            now_s = self._clock_s()
+            if now_s - self._began_s >= _PERIOD_S:
+                self._settle(now_s, now_s - self._began_s)
+                self._began_s = now_s
+
+    def sync(self) -> None:
+        """As SpoolWriter.sync, for all writers. May run in a thread. Raises OSError."""
+        self._each(SpoolWriter.sync)
+
+    def close(self) -> None:
+        """Flushes, syncs and closes all segments. Raises OSError."""
+        try:
+            self._each(SpoolWriter.close)
+        except OSError as exc:
+            raise OSError(exc.errno or EIO, f"cannot close the spool: {exc}") from exc
+
+    def _each(self, action: Callable[[SpoolWriter], None]) -> None:
+        """Raises the last OSError, after all writers had their turn."""
+        failed: OSError | None = None
+        for writer in self._writers():
+            try:
+                action(writer)
+            except OSError as exc:
+                failed = exc
+        if failed is not None:
+            raise failed
+
+    def _writers(self) -> list[SpoolWriter]:
+        return [self._ordinary] + [lane.writer for lane in self._lanes]
+
+    def _payer(self, connection: bytes) -> _Payer:
+        try:
+            found = decode_connection(connection)
+            name = payer_of(found.principal, found.source_address)
+        except ValueError:  # an address that a sender of OTLP states
+            name = ""
+        payer = self._by_payer.get(name)
+        if payer is None:
+            payer = self._by_payer[name] = _Payer(self._ordinary)
+        if len(self._by_connection) >= _MAX_CONNECTIONS:
+            self._by_connection.clear()
+        self._by_connection[connection] = payer
+        return payer
+
+    def _separate(self, payer: _Payer) -> None:
+        """Gives a payer a lane: an empty one, a new one, or that with the fewest payers."""
+        lane = min(self._lanes, key=lambda lane: lane.payers, default=None)
+        if lane is None or (lane.payers and len(self._lanes) < _MAX_LANES):
+            lane = _Lane(self._open_writer(heavy_writer(self._name, len(self._lanes))))
+            self._lanes.append(lane)
+        lane.payers += 1
+        payer.lane, payer.writer, payer.light_since_s = lane, lane.writer, -1.0
+
+    def _settle(self, now_s: float, elapsed_s: float) -> None:
+        """Ends a period: payers that send little again join the others; those that sent nothing are forgotten."""
+        forgotten = False
+        for name, payer in list(self._by_payer.items()):
+            spent, payer.spent = payer.spent, 0
+            lane = payer.lane
+            if lane is None:
+                if spent == 0 and len(self._by_payer) > _MAX_CONNECTIONS:
+                    del self._by_payer[name]
+                    forgotten = True
+            elif spent > _LIGHT_SHARE * _HEAVY_PER_S * elapsed_s:
+                payer.light_since_s = -1.0
+            elif payer.light_since_s < 0:
+                payer.light_since_s = now_s
+            elif now_s - payer.light_since_s >= _LIGHT_AFTER_S:
+                lane.payers -= 1
+                lane.idle_since_s = now_s
+                payer.lane, payer.writer = None, self._ordinary
+        if forgotten:
+            self._by_connection.clear()
+        for lane in self._lanes:
+            if not lane.payers and now_s - lane.idle_since_s >= _IDLE_S:
+                lane.writer.rest()

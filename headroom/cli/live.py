@@ -22,7 +22,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from exporters.printable import printable, shortened
+from exporters.printable import one_line, printable, shortened
 from headroom.cli.output.tables import print_table
 from headroom.errors import ArgumentError
 from quota_metrics.amounts import duration_text, rate_text, share_text
@@ -184,4 +184,4 @@ def _error(status: int, body: bytes) -> str:
     try:
         return str(orjson.loads(body)["error"])
     except (orjson.JSONDecodeError, KeyError, TypeError):
-        return f"answered {status}: {' '.join(body.decode('utf-8', 'replace').split())[:200]}"
+        return f"answered {status}: {one_line(body.decode('utf-8', 'replace'))[:200]}"

@@ -17,7 +17,7 @@ from headroom.cli.data_directory import DEFAULT_DATA, Data, one_line_errors, tim
 from headroom.cli.output.forms import Output
 from headroom.config.settings import SpoolConfig
 from headroom.errors import ArgumentError
-from telemetry.ingest.counts import REPLAY_WRITER
+from telemetry.ingest.progress import REPLAY_WRITER
 from telemetry.ingest.quarantine import Held, held
 
 app = typer.Typer(help="Pushes that could not be stored: list, show, replay.", no_args_is_help=True)

@@ -24,7 +24,7 @@ from exporters.spool.waiting import WaitingSegment, waiting_segments
 from headroom.cli.data_directory import DEFAULT_DATA, Data, one_line_errors, time_text
 from headroom.cli.output.forms import Output
 from headroom.errors import ArgumentError
-from telemetry.ingest.counts import Counts
+from telemetry.ingest.progress import Counts
 
 app = typer.Typer(help="The spool between the network processes and the store.", no_args_is_help=True)
 

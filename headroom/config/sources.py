@@ -23,6 +23,7 @@ from pydantic_settings import (
     SettingsConfigDict,
 )
 
+from exporters.printable import one_line
 from headroom.config.settings import ConfigError, ServeConfig
 
 _PREFIX = "HEADROOM_"
@@ -103,7 +104,7 @@ def _from_file(file: Path) -> dict[str, Any]:
     except OSError as exc:
         raise ConfigError([f"{file}: {exc.strerror}"]) from exc
     except (yaml.YAMLError, ValueError, RecursionError) as exc:  # ValueError: not UTF-8, or a date that does not exist
-        raise ConfigError([f"{file}: not YAML: {' '.join(str(exc).split())}"]) from exc
+        raise ConfigError([f"{file}: not YAML: {one_line(exc)}"]) from exc
     if content is None:
         return {}
     if not isinstance(content, dict):

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
+from exporters.printable import one_line
 from headroom.demo.kit.errors import DemoError
 from headroom.demo.kit.jvm import Jvm
 from headroom.demo.kit.pacing import Pace
@@ -49,7 +50,7 @@ class JavaClients:
         """Raises DemoError when a client ended."""
         for future in self._running:
             if future.done() and not self._stop.is_set():
-                reason = " ".join(str(future.exception()).split())
+                reason = one_line(future.exception())
                 raise DemoError(f"a Java client ended: {reason[:300]}")
 
     def stop(self) -> None:

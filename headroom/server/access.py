@@ -7,6 +7,7 @@ from pathlib import Path
 
 import structlog
 
+from exporters.printable import one_line
 from headroom.config.receivers import TOKEN, TOKEN_RULE, AccessConfig
 from headroom.errors import ServeError
 from telemetry.receiver.grpc_auth import Access
@@ -39,7 +40,7 @@ def tls_of(config: AccessConfig, name: str) -> GrpcTls | None:
         if config.client_ca:
             context.load_verify_locations(config.client_ca)
     except (ssl.SSLError, ValueError) as exc:
-        raise ServeError(f"cannot use the certificates of {name}: {' '.join(str(exc).split())}") from exc
+        raise ServeError(f"cannot use the certificates of {name}: {one_line(exc)}") from exc
     return GrpcTls(certificate, private_key, client_ca)
 
 

@@ -16,8 +16,8 @@ from typing import TextIO
 import uvloop
 
 from exporters import self_metrics as catalogue
-from exporters.spool.lanes import PushSpool
 from exporters.spool.records import USAGE_WRITER
+from exporters.spool.writer import PushSpool
 from headroom.config.settings import Address, ConfigError, ServeConfig
 from headroom.errors import ServeError, listening
 from headroom.logs import configure_logging, set_level

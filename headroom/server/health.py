@@ -19,7 +19,7 @@ from exporters.spool.waiting import KINDS, oldest_ms
 from headroom.daemon_thread import in_daemon_thread
 from headroom.server.metrics import Readings
 from headroom.server.periodic import PeriodicTask
-from telemetry.ingest.counts import REPLAY_WRITER
+from telemetry.ingest.progress import REPLAY_WRITER
 
 _EVERY_MS = 1_000
 _RECENT_S = 600.0  # a loss is reported for so long; the counters keep it

@@ -10,6 +10,7 @@ from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnec
 from typing import NamedTuple
 from urllib.parse import SplitResult, unquote, urlsplit
 
+from exporters.printable import one_line
 from quota_metrics.jmx.jolokia import read_answer, read_request
 from quota_metrics.jmx.prometheus import read_exposition
 from quota_metrics.jmx.sensors import SensorReading
@@ -46,7 +47,7 @@ def scrape(target: Target, *, timeout_s: float, max_bytes: int, known: Iterable[
         answer = _fetch(urlsplit(target.url), body, timeout_s, max_bytes)
         return read_exposition(answer, known) if target.agent is Agent.PROMETHEUS else read_answer(answer)
     except (OSError, HTTPException, ValueError) as exc:
-        raise ScrapeError(" ".join(f"{type(exc).__name__}: {exc}".split())) from exc
+        raise ScrapeError(one_line(f"{type(exc).__name__}: {exc}")) from exc
 
 
 def _fetch(url: SplitResult, body: bytes | None, timeout_s: float, max_bytes: int) -> bytes:

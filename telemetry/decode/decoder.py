@@ -10,10 +10,17 @@ import numpy as np
 import structlog
 
 from exporters.model import DropReason, Push
-from telemetry.decode.budgets import ClientBudgets, DecodeError, OverBudget, PayloadLimits, over_budget
-from telemetry.decode.compression import DecompressError, TooLarge, decompress
+from telemetry.decode.bounds import (
+    DecodeError,
+    DecompressError,
+    OverBudget,
+    PayloadLimits,
+    TooLarge,
+    decompress,
+    over_budget,
+)
 from telemetry.decode.otlp import Decoded, check, decode
-from telemetry.decode.series import KnownSeries, identity
+from telemetry.decode.series import ClientBudgets, KnownSeries, identity
 from telemetry.decode.templates import GATHERABLE_MS, Described, Template, TemplateMatch, Templates, template_of
 from telemetry.wire.errors import ErrorCode
 

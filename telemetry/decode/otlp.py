@@ -23,7 +23,7 @@ from google.protobuf.message import DecodeError as ProtobufError
 from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData
 
 from exporters.model import DropReason, Push
-from telemetry.decode.budgets import DecodeError, PayloadLimits, check_structure, over_budget
+from telemetry.decode.bounds import DecodeError, PayloadLimits, check_structure, over_budget
 from telemetry.decode.series import Attributes, Series, attributes_of, identity, series_id, text_bytes
 
 _INT8 = range(-128, 128)

@@ -1,4 +1,6 @@
-"""Identity of a time series: normalised attributes and the series id; and which series are known. Sans-I/O.
+"""Identity of a time series: normalised attributes and the series id; which are known; how many a client may add.
+
+Sans-I/O.
 
 Keys are snake_case: '.' and '-' become '_', so librdkafka's `node.id` and Java's `node_id` are one key, and Java's
 `group_member_id` is librdkafka's `member_id`. When two keys become equal, the first wins. Values stay as the
@@ -10,6 +12,7 @@ from __future__ import annotations
 import math
 from base64 import b64encode
 from collections.abc import Collection, Iterable
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -18,7 +21,9 @@ import numpy.typing as npt
 import orjson
 from xxhash import xxh3_64_intdigest
 
+from exporters.identity import payer_of
 from exporters.model import Push
+from telemetry.decode.bounds import over_budget
 
 Attributes = tuple[tuple[str, str], ...]  # sorted by key
 
@@ -223,3 +228,75 @@ class KnownSeries:
 
     def _drop_first(self) -> None:
         self._count -= len(self._clients.pop(next(iter(self._clients))).ids)
+
+
+_MS_PER_MINUTE = 60_000
+_TIMES_PER_PAYER = 30
+_MAX_OWNERS = 65_536  # whose counts are kept; above it those counted first are forgotten
+
+
+@dataclass(slots=True)
+class _Use:
+    minute: int
+    points: int = 0
+    series: int = 0
+
+
+class ClientBudgets:
+    """Counts by the minute in which a push was received, so that a backlog is treated like live traffic.
+
+    A client chooses its instance ids, so its payer (exporters.identity.payer_of) has a budget as well: by default that
+    of 10,000 instances that push 1,000 points every ten seconds, and of as many that start at once with 600 series.
+    Counts are in memory only and restart with the process.
+    """
+
+    def __init__(
+        self, points: int = 2_000_000, series: int = 200_000, *, times_per_payer: int = _TIMES_PER_PAYER
+    ) -> None:
+        """Of a client; a payer has `times_per_payer` as much."""
+        self._clients = _Counts("client", points, series)
+        self._payers = _Counts("payer", times_per_payer * points, times_per_payer * series)
+
+    def charge(self, client: bytes, push: Push, points: int, series: int) -> None:
+        """Adds the counts of a push. `client`: as in series.identity. Raises OverBudget and then adds nothing."""
+        minute = push.received_at_ms // _MS_PER_MINUTE
+        of_client = self._clients.checked(client, minute, points, series)
+        of_payer = self._payers.checked(
+            _payer(push.connection.principal, push.connection.source_address), minute, points, series
+        )
+        for use in (of_client, of_payer):
+            use.points += points
+            use.series += series
+
+
+@lru_cache(maxsize=_MAX_OWNERS)
+def _payer(principal: str, address: str) -> str:
+    try:
+        return payer_of(principal, address)
+    except ValueError:  # an address that a sender of OTLP states
+        return address
+
+
+class _Counts:
+    """The counts of all clients, or of all payers."""
+
+    def __init__(self, owner: str, points: int, series: int) -> None:
+        self._owner = owner
+        self._points = points
+        self._series = series
+        self._uses: dict[bytes | str, _Use] = {}
+
+    def checked(self, owner: bytes | str, minute: int, points: int, series: int) -> _Use:
+        """The counts of an owner that has this much left. Raises OverBudget."""
+        use = self._uses.get(owner)
+        if use is None:
+            if len(self._uses) >= _MAX_OWNERS:
+                del self._uses[next(iter(self._uses))]
+            use = self._uses[owner] = _Use(minute)
+        elif use.minute != minute:
+            use.minute, use.points, use.series = minute, 0, 0
+        if use.points + points > self._points:
+            raise over_budget(f"points of one {self._owner} in a minute", self._points)
+        if use.series + series > self._series:
+            raise over_budget(f"new series of one {self._owner} in a minute", self._series)
+        return use

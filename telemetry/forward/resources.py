@@ -13,8 +13,7 @@ from google.protobuf.message import DecodeError as ProtobufError
 from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData, ResourceMetrics
 
 from exporters.model import Push
-from telemetry.decode.budgets import DecodeError, PayloadLimits, check_structure
-from telemetry.decode.compression import decompress
+from telemetry.decode.bounds import DecodeError, PayloadLimits, check_structure, decompress
 from telemetry.forward.selection import ForwardSelection
 from telemetry.subscriptions.java.hash import uuid_text
 

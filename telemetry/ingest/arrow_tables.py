@@ -19,7 +19,7 @@ import pyarrow as pa
 from xxhash import xxh3_128_digest
 
 from exporters.model import OTLP_LISTENERS, ClientInstance, Push, QuotaLimit, StoredFacts, UsageSample
-from telemetry.decode.compression import codec_name
+from telemetry.decode.bounds import codec_name
 from telemetry.decode.decoder import DecodedPush
 from telemetry.decode.series import Attributes, Series
 from telemetry.decode.templates import Names, PointColumns, Template, gathered, joined, listed, reordered

@@ -17,21 +17,27 @@ from uuid import UUID
 
 import structlog
 
-from exporters.clickhouse.store import PermanentWriteError, QueryError, Store, TransientWriteError
+from exporters.clickhouse.store import (
+    Built,
+    PermanentWriteError,
+    QueryError,
+    Store,
+    TableRows,
+    TableWriter,
+    TransientWriteError,
+)
 from exporters.model import ClientInstance, DropReason, Push, QuotaLimit, RecordKind, StoredFacts, UsageSample
 from exporters.spool.reader import Batch, SpoolReader
 from exporters.spool.records import decode_facts, decode_instance, decode_limits, decode_push, decode_usage, is_heavy
-from telemetry.decode.budgets import ClientBudgets, PayloadLimits
+from telemetry.decode.bounds import PayloadLimits
 from telemetry.decode.decoder import DecodedPush, Decoder, Refusal
 from telemetry.decode.otlp import Decoded
-from telemetry.decode.series import KnownSeries, identity
+from telemetry.decode.series import ClientBudgets, KnownSeries, identity
 from telemetry.ingest import arrow_tables as tables
-from telemetry.ingest.counts import REPLAY_WRITER, Counts
-from telemetry.ingest.progress import Progress, Stage, Suspect
+from telemetry.ingest.progress import REPLAY_WRITER, Counts, Progress, Stage, Suspect
 from telemetry.ingest.quarantine import Quarantine
 from telemetry.ingest.recent_series import recent_series
 from telemetry.ingest.rollups import ROLL_UP, TouchedHours, number_of_series
-from telemetry.ingest.table_writer import Built, TableRows, TableWriter
 
 # A batch ends with the record that reaches a limit: payloads may decompress to a thousand times their size.
 _MAX_ROWS = 1_000_000  # one block and so one part in ClickHouse
@@ -57,6 +63,8 @@ class DecodedBatch:
     kept: Counter[RecordKind] = field(default_factory=Counter)
     dropped: Counter[DropReason] = field(default_factory=Counter)
     refused: set[int] = field(default_factory=set)  # numbers of pushes that cannot be stored
+    quarantined: list[tuple[Push, Refusal]] = field(default_factory=list)
+    hours: set[int] = field(default_factory=set)  # of the written points
     clamped_timestamps: int = 0  # of points decoded by template
     rows: int = 0
     nbytes: int = 0
@@ -205,7 +213,9 @@ class Ingester:
         """`on_batch` is called with each batch before its records are decoded."""
         self._reader = reader
         self._store = store
-        self._writer = TableWriter(store, progress)
+        self._writer = TableWriter(
+            store, building=partial(progress.advance, Stage.DECODING), writing=partial(progress.advance, Stage.WRITING)
+        )
         self._quarantine = quarantine
         self._progress = progress
         self._options = options
@@ -244,8 +254,8 @@ class Ingester:
                 self._progress.advance(Stage.IDLE)
                 return 0
             self._reader.begin(decoded.batch)
-            self._write(decoded, now_ms)
-            self._commit(decoded)
+            self._write(decoded)
+            self._commit(decoded, now_ms)
         except OSError as exc:
             raise TransientWriteError(f"cannot follow the spool: {exc}") from exc
         return len(decoded.batch.records)
@@ -325,7 +335,6 @@ class Ingester:
             batch = self._suspect.cut(batch)
         self._on_batch(batch)
         self._known.begin(now_ms)
-        self._quarantine.begin()
         decoded = DecodedBatch(batch, replayed=self._reader.has_begun)
         # Others wait meanwhile. A range that was begun stays as it is.
         until_s = self._progress.clock_s() + _HEAVY_DECODING_S if is_heavy(batch.writer) else None
@@ -379,9 +388,9 @@ class Ingester:
         decoded.add_push(outcome, refusal, end)
         self._known.add(identity(push), outcome.decoded.series, now_ms)
         if refusal is not None:
-            self._quarantine.add(push, refusal)
+            decoded.quarantined.append((push, refusal))
 
-    def _write(self, decoded: DecodedBatch, now_ms: int) -> None:
+    def _write(self, decoded: DecodedBatch) -> None:
         """Writes the remaining tables. Raises TransientWriteError."""
         while self._unwritten:
             rows = decoded.without_refused(self._unwritten[0])
@@ -396,11 +405,12 @@ class Ingester:
             for failed in written.failed:
                 push = decoded.refuse(rows, failed.item)
                 if push is not None:
-                    self._quarantine.add(push, Refusal(DropReason.REFUSED, f"{rows.table}: {failed.cause}"))
-            self._hours.touch(written.hours, now_ms)
+                    refusal = Refusal(DropReason.REFUSED, f"{rows.table}: {failed.cause}")
+                    decoded.quarantined.append((push, refusal))
+            decoded.hours.update(written.hours)
             decoded.clamped_timestamps += written.clamped_timestamps
 
-    def _commit(self, decoded: DecodedBatch) -> None:
+    def _commit(self, decoded: DecodedBatch, now_ms: int) -> None:
         """Commits after all tables are written. After an OSError only the commit is retried."""
         counts = decoded.counts()
         if decoded.refused:
@@ -409,7 +419,9 @@ class Ingester:
         if decoded.batch.writer == REPLAY_WRITER:
             counts.replayed = len(decoded.batch.records) + decoded.batch.corrupt
         counts += self.counts
-        self._quarantine.flush(decoded.batch.token)
+        self._hours.touch(decoded.hours, now_ms)
+        if decoded.quarantined:
+            self._quarantine.write(decoded.batch.token, decoded.quarantined)
         self._reader.commit(decoded.batch, {**counts.as_note(), "hours": self._hours.as_list()})
         self.counts = counts
         self._decoded = None

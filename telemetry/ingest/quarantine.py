@@ -9,7 +9,7 @@ import dataclasses
 import errno
 import os
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,7 +18,7 @@ import structlog
 from xxhash import xxh3_64_hexdigest
 
 from exporters.model import Connection, Push
-from telemetry.decode.compression import codec_name
+from telemetry.decode.bounds import codec_name
 from telemetry.decode.decoder import Refusal
 
 SUFFIX = ".push"
@@ -111,28 +111,18 @@ class Quarantine:
         self._directory = directory
         self._max_records = max_records
         self._max_bytes = max_bytes
-        self._new: deque[tuple[Push, Refusal]] = deque(maxlen=max_records)
         self._sizes = {path.name: path.stat().st_size for path in directory.iterdir() if path.suffix == SUFFIX}
         self._failing = False
 
-    def begin(self) -> None:
-        """Begins a batch; discards unflushed pushes of an earlier one."""
-        self._new.clear()
-
-    def add(self, push: Push, refusal: Refusal) -> None:
-        """Queues one push for `flush`."""
-        self._new.append((push, refusal))
-
-    def flush(self, token: str) -> None:
-        """Writes queued pushes durably. The same pushes with the same token are written once, as batches may repeat.
+    def write(self, token: str, refused: Sequence[tuple[Push, Refusal]]) -> None:
+        """Writes the last of these pushes durably; with the same token once, as batches may repeat.
 
         Raises OSError when the disk is full; a later call retries. After other errors, which are logged, the pushes are
         lost, so that a missing directory does not stop ingest.
         """
-        if not self._new:
-            return
+        last = refused[max(0, len(refused) - self._max_records) :]
         try:
-            written = [self._write(token, n, push, refusal) for n, (push, refusal) in enumerate(self._new)]
+            written = [self._write(token, n, push, refusal) for n, (push, refusal) in enumerate(last)]
             _sync(written, self._directory)
             self._make_room()
             self._failing = False
@@ -142,7 +132,6 @@ class Quarantine:
             if not self._failing:
                 log.error("cannot write to the quarantine", directory=str(self._directory), error=str(exc))
             self._failing = True
-        self._new.clear()
 
     def _write(self, token: str, number: int, push: Push, refusal: Refusal) -> Path:
         name = f"{push.received_at_ms:020d}-{xxh3_64_hexdigest(f'{token}:{number}'.encode())}{SUFFIX}"

@@ -18,8 +18,8 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
 from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData
 
 from exporters.spool.records import push_origin, push_record, sender_bytes
-from telemetry.decode.budgets import DecodeError as StructureError
-from telemetry.decode.budgets import OverBudget, PayloadLimits, check_outline
+from telemetry.decode.bounds import DecodeError as StructureError
+from telemetry.decode.bounds import OverBudget, PayloadLimits, check_outline
 from telemetry.receiver.otlp_identity import Dialect, Facts, Identity, OtlpCaller, facts_of, identity_of
 
 _UNCOMPRESSED: Final = 0  # CompressionType NONE

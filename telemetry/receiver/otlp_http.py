@@ -17,7 +17,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from telemetry.decode.compression import DecompressError, TooLarge, decompress
+from telemetry.decode.bounds import DecompressError, TooLarge, decompress
 from telemetry.receiver.grpc_auth import Access, UnauthenticatedError
 from telemetry.receiver.otlp_export import OtlpError, parse_json, parse_protobuf
 from telemetry.receiver.otlp_identity import OtlpCaller

@@ -8,8 +8,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from exporters.model import RecordKind
-from exporters.spool.lanes import PushSpool
-from exporters.spool.writer import SpoolFull
+from exporters.spool.writer import PushSpool, SpoolFull
 from telemetry.receiver.group_commit import GroupCommit
 from telemetry.receiver.otlp_export import Export, OtlpError, OtlpLimits, export_of
 from telemetry.receiver.otlp_identity import Dialect, OtlpCaller

@@ -26,6 +26,7 @@ from typing import Any, NamedTuple
 import structlog
 import yaml
 
+from exporters.printable import one_line
 from telemetry.subscriptions.client_metrics import ClientMetrics
 from telemetry.subscriptions.subscription import DEFAULTS, MATCH, METRICS, parse_subscription
 
@@ -52,7 +53,7 @@ def parse(text: str, match_keys: Collection[str]) -> dict[str, dict[str, str]]:
     try:
         content = yaml.load(text, Loader=_LOADER)  # noqa: S506 - a safe one
     except (yaml.YAMLError, ValueError, RecursionError) as exc:
-        raise SubscriptionFileError([f"not YAML: {' '.join(str(exc).split())}"]) from exc
+        raise SubscriptionFileError([f"not YAML: {one_line(exc)}"]) from exc
     if not isinstance(content, dict | None):
         raise SubscriptionFileError(["not a mapping of subscriptions"])
     resources, faults = {}, []

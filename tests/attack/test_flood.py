@@ -11,11 +11,10 @@ import zstandard
 from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData
 
 from exporters.model import Connection, DropReason, RecordKind
-from exporters.spool.lanes import PushSpool
 from exporters.spool.reader import SpoolReader
 from exporters.spool.records import push_origin, push_record, sender_bytes
 from exporters.spool.waiting import PUSHES, oldest_ms
-from exporters.spool.writer import SpoolWriter
+from exporters.spool.writer import PushSpool, SpoolWriter
 from telemetry.ingest.ingester import Ingester, IngestOptions
 from telemetry.ingest.progress import Progress
 from telemetry.ingest.quarantine import Quarantine

@@ -20,7 +20,7 @@ import lz4.frame
 import zstandard
 
 from headroom.config.settings import TelemetryConfig
-from telemetry.decode.compression import TooLarge, decompress
+from telemetry.decode.bounds import TooLarge, decompress
 from tests.bench.figure import tell
 from tests.bench.kit.serve import Serve
 from tests.kit import wire

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData
 
-from telemetry.decode.compression import decompress
+from telemetry.decode.bounds import decompress
 from telemetry.ingest.quarantine import held
 from tests.chaos.audit import Audit, audit, command, rested
 from tests.chaos.load import Load

@@ -19,11 +19,10 @@ from exporters.spool.records import decode_instance, decode_limits, decode_push,
 from quota_metrics.config.entities import entity_of
 from quota_metrics.kafka.decoding import UndecodableError
 from quota_metrics.kafka.frames import decoded
-from telemetry.decode.budgets import ClientBudgets, DecodeError, OverBudget, PayloadLimits
-from telemetry.decode.compression import DecompressError, TooLarge, decompress
+from telemetry.decode.bounds import DecodeError, DecompressError, OverBudget, PayloadLimits, TooLarge, decompress
 from telemetry.decode.decoder import DecodedPush, Decoder
 from telemetry.decode.otlp import decode
-from telemetry.decode.series import KnownSeries, identity
+from telemetry.decode.series import ClientBudgets, KnownSeries, identity
 from telemetry.gateway.connection import ConnectionLimits, ProxiedConnection
 from telemetry.gateway.networks import LOOPBACK, Administrators, networks_of
 from telemetry.gateway.standalone_broker import SinkAnswers

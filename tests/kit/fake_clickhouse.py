@@ -51,9 +51,11 @@ def fake_clickhouse(response: bytes) -> Iterator[FakeClickHouse]:
     thread.join()
 
 
-def http(body: bytes, status: str = "200 OK") -> bytes:
-    """A response after which the connection is closed."""
+def http(body: bytes, status: str = "200 OK", *, written_rows: int = 0) -> bytes:
+    """A response after which the connection is closed. `written_rows`: how many rows it confirms."""
     head = f"HTTP/1.1 {status}\r\nContent-Length: {len(body)}\r\nConnection: close\r\nX-ClickHouse-Format: TabSeparated"
+    if written_rows:
+        head += f'\r\nX-ClickHouse-Summary: {{"written_rows": "{written_rows}"}}'
     return f"{head}\r\n\r\n".encode() + body
 
 

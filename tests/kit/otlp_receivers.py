@@ -17,10 +17,9 @@ from opentelemetry.sdk.metrics.export import MetricExporter, MetricExportResult,
 from opentelemetry.sdk.resources import Resource
 
 from exporters.model import Push
-from exporters.spool.lanes import PushSpool
 from exporters.spool.reader import SpoolReader
 from exporters.spool.records import decode_push
-from exporters.spool.writer import SpoolWriter
+from exporters.spool.writer import PushSpool, SpoolWriter
 from headroom.server.http import HttpServer
 from telemetry.receiver.group_commit import GroupCommit
 from telemetry.receiver.grpc_auth import Access

@@ -13,9 +13,8 @@ from pathlib import Path
 from exporters import self_metrics as catalogue
 from exporters.model import Connection, ExchangeValues
 from exporters.self_metrics import SelfMetric, Values
-from exporters.spool.lanes import PushSpool
 from exporters.spool.records import USAGE_WRITER
-from exporters.spool.writer import SpoolWriter
+from exporters.spool.writer import PushSpool, SpoolWriter
 from headroom.clock import monotonic_ms, now_ms
 from headroom.config.listener import ListenerSettings
 from headroom.config.settings import ServeConfig, TelemetryConfig
@@ -128,7 +127,7 @@ def _validate(config: TelemetryConfig) -> Callable[[int, bytes], ErrorCode] | No
     if config.validate != "receive":
         return None
     # The decoder takes 40 MB per process, so it is imported only if configured.
-    from telemetry.decode.budgets import PayloadLimits
+    from telemetry.decode.bounds import PayloadLimits
     from telemetry.decode.decoder import validate_payload
 
     return partial(validate_payload, max_decompressed_bytes=config.max_decompressed_bytes, limits=PayloadLimits())

@@ -25,6 +25,7 @@ import structlog
 from exporters.clickhouse.connection import Endpoint, TlsFiles
 from exporters.clickhouse.options import StoreOptions
 from exporters.clickhouse.store import PermanentWriteError, Store, TransientWriteError, UnsupportedServerError
+from exporters.printable import one_line
 from exporters.spool.mirror import Mirror
 from exporters.spool.reader import SpoolReader
 from exporters.spool.records import holds_usage
@@ -93,7 +94,7 @@ def main() -> int:
         follower = _Follower(reader, store, settings, parent, mirror)
         follower.begin()
     except (_OpenError, UnsupportedServerError) as exc:
-        parent.send({"error": " ".join(str(exc).split())})
+        parent.send({"error": one_line(exc)})
         return 1
     follower.run()
     store.close()
@@ -204,7 +205,7 @@ class _Follower:
                             self._ingester.roll_up(now_ms)
                     self._recovered()
         except (TransientWriteError, PermanentWriteError) as exc:
-            log.warning("stopped before everything was written: the spool keeps the rest", error=_one_line(exc))
+            log.warning("stopped before everything was written: the spool keeps the rest", error=one_line(exc))
 
     def _migrate(self) -> None:
         """Migrates once and verifies that the store stores rows. Raises TransientWriteError, PermanentWriteError."""
@@ -224,7 +225,7 @@ class _Follower:
 
     def _failed(self, exc: Exception) -> None:
         """Logs a fault at once, then once a minute."""
-        self._fault = _one_line(exc)
+        self._fault = one_line(exc)
         if time.monotonic() - self._fault_logged_at >= _FAULT_LOGGED_EVERY_S:
             self._fault_logged_at = time.monotonic()
             log.error("the store does not accept rows, the spool keeps them", error=self._fault)
@@ -249,10 +250,6 @@ class _Follower:
     def _send(self, message: Message) -> None:
         self._parent.send(message)
         self._has_begun.set()
-
-
-def _one_line(exc: Exception) -> str:
-    return " ".join(str(exc).split()) or repr(exc)
 
 
 def _open_spool(directory: Path, mirror: Mirror | None) -> SpoolReader:

@@ -16,8 +16,7 @@ import structlog
 from exporters import self_metrics as catalogue
 from exporters.clickhouse.client import ClickHouse
 from exporters.model import QuotaLimit
-from exporters.spool.lanes import PushSpool
-from exporters.spool.writer import SpoolWriter
+from exporters.spool.writer import PushSpool, SpoolWriter
 from headroom.clock import now_ms
 from headroom.config.settings import QuotaConfig, ServeConfig
 from headroom.daemon_thread import in_daemon_thread

@@ -8,7 +8,7 @@ from typing import Any
 
 from exporters import self_metrics as catalogue
 from exporters.self_metrics import SelfMetric, Values
-from exporters.spool.lanes import PushSpool
+from exporters.spool.writer import PushSpool
 from headroom.config.settings import Address, OtlpConfig, ServeConfig
 from headroom.errors import listening
 from headroom.logs import thin_out

@@ -10,7 +10,7 @@ import uuid
 from contextlib import AsyncExitStack
 from pathlib import Path
 
-from exporters.spool.lanes import PushSpool
+from exporters.spool.writer import PushSpool
 from headroom.clock import now_ms
 from headroom.config.settings import ServeConfig
 from headroom.errors import ServeError

@@ -12,7 +12,7 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData
 from exporters.model import Connection, Push, RecordKind
 from exporters.spool.records import push_origin, push_record, sender_bytes
 from exporters.spool.writer import SpoolWriter
-from telemetry.decode.budgets import PayloadLimits
+from telemetry.decode.bounds import PayloadLimits
 from telemetry.decode.otlp import decode
 from telemetry.decode.templates import ABSENT, Template, template_of
 

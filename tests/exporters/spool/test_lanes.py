@@ -9,10 +9,9 @@ from pathlib import Path
 import pytest
 
 from exporters.model import ANONYMOUS, Connection, RecordKind
-from exporters.spool.lanes import PushSpool
 from exporters.spool.reader import SpoolReader
 from exporters.spool.records import decode_push, encode_instance, is_heavy, push_origin, push_record, sender_bytes
-from exporters.spool.writer import SpoolFull, SpoolWriter
+from exporters.spool.writer import PushSpool, SpoolFull, SpoolWriter
 from tests.exporters.spool.kit import MIB
 
 PAYLOAD = bytes(500)

@@ -32,12 +32,14 @@ def data(tmp_path: Path) -> Path:
     """A data directory with three quarantined pushes, and files that a crash may leave behind."""
     connection = Connection("prod", "EXTERNAL", "alice", "10.0.0.7", 50_000, "librdkafka", "2.16.0", 1)
     quarantine = Quarantine(tmp_path / "quarantine", 10, 1 << 20)
-    for received_at_ms, client_id, reason, payload in PUSHES:
-        quarantine.add(
+    refused = [
+        (
             Push(connection, client_id, bytes(range(16)), received_at_ms, 7, False, 4, payload),
             Refusal(reason, f"cannot {reason}:\n{client_id}"),
         )
-    quarantine.flush("token")
+        for received_at_ms, client_id, reason, payload in PUSHES
+    ]
+    quarantine.write("token", refused)
     for name, content in {"0-torn.push": b'{"rea', "1-list.push": b"[]\n", "note.txt": b"{}\n"}.items():
         (tmp_path / "quarantine" / name).write_bytes(content)
     return tmp_path

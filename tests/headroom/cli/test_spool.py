@@ -13,7 +13,7 @@ from exporters.spool.reader import SpoolReader
 from exporters.spool.records import encode_instance, encode_limits, push_origin, push_record, sender_bytes
 from exporters.spool.writer import SpoolWriter
 from headroom.cli.main import app
-from telemetry.ingest.counts import Counts
+from telemetry.ingest.progress import Counts
 
 CONNECTION = Connection("prod", "EXTERNAL", "alice", "10.0.0.7", 50_000, "librdkafka", "2.16.0", 1)
 LIMIT = QuotaLimit("prod", "alice", "<default>", "", "producer_byte_rate", 1, None)

@@ -14,7 +14,7 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import (
 )
 
 from exporters.model import Connection, Push
-from telemetry.decode.budgets import PayloadLimits
+from telemetry.decode.bounds import PayloadLimits
 from telemetry.decode.otlp import Decoded, decode
 
 VECTORS = Path(__file__).parents[2] / "vectors"

@@ -10,10 +10,10 @@ import zstandard
 from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData
 
 from exporters.model import Connection, Push
-from telemetry.decode.budgets import ClientBudgets, PayloadLimits
+from telemetry.decode.bounds import PayloadLimits
 from telemetry.decode.decoder import DecodedPush, Decoder, Refusal
 from telemetry.decode.otlp import decode
-from telemetry.decode.series import KnownSeries, identity
+from telemetry.decode.series import ClientBudgets, KnownSeries, identity
 from telemetry.decode.templates import Template, template_of
 from telemetry.ingest.arrow_tables import points_table
 

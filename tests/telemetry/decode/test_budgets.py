@@ -11,10 +11,10 @@ import zstandard
 from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData
 
 from exporters.model import Connection, DropReason, Push
-from telemetry.decode.budgets import ClientBudgets, DecodeError, OverBudget, PayloadLimits, check_structure
+from telemetry.decode.bounds import DecodeError, OverBudget, PayloadLimits, check_structure
 from telemetry.decode.decoder import Decoder, validate_payload
 from telemetry.decode.otlp import check, decode
-from telemetry.decode.series import KnownSeries
+from telemetry.decode.series import ClientBudgets, KnownSeries
 from telemetry.wire.errors import ErrorCode
 from tests.kit.memory import resident_kib
 from tests.kit.otlp_payloads import array, field, in_metric, many_series

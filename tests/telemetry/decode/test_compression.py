@@ -16,7 +16,7 @@ import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from telemetry.decode.compression import DecompressError, TooLarge, decompress
+from telemetry.decode.bounds import DecompressError, TooLarge, decompress
 
 MIB = 1 << 20
 NONE, GZIP, SNAPPY, LZ4, ZSTD = range(5)

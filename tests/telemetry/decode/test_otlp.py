@@ -12,7 +12,7 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import (
 )
 
 from exporters.model import Push
-from telemetry.decode.budgets import OverBudget, PayloadLimits
+from telemetry.decode.bounds import OverBudget, PayloadLimits
 from telemetry.decode.otlp import MAX_FUTURE_MS, MAX_PAST_MS
 from tests.telemetry.decode.payloads import (
     CONNECTION,

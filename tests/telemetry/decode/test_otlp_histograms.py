@@ -17,8 +17,7 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import (
 )
 
 from exporters.model import DropReason
-from telemetry.decode.budgets import DecodeError, OverBudget, PayloadLimits
-from telemetry.decode.compression import decompress
+from telemetry.decode.bounds import DecodeError, OverBudget, PayloadLimits, decompress
 from telemetry.decode.otlp import Decoded, decode
 from tests.telemetry.decode.payloads import NOW_MS, NOW_NS, PUSH, VECTORS, counter, decoded, gauge, number, text
 

@@ -10,7 +10,7 @@ import pytest
 
 from exporters.model import Push
 from telemetry.decode import decoder
-from telemetry.decode.budgets import PayloadLimits
+from telemetry.decode.bounds import PayloadLimits
 from telemetry.decode.decoder import DecodedPush
 from telemetry.decode.otlp import Decoded, decode
 from telemetry.decode.series import identity

@@ -9,8 +9,7 @@ import pytest
 from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData
 
 from exporters.model import Connection, Push
-from telemetry.decode.budgets import DecodeError
-from telemetry.decode.compression import DecompressError, TooLarge, decompress
+from telemetry.decode.bounds import DecodeError, DecompressError, TooLarge, decompress
 from telemetry.forward.resources import points_in, resource_metrics_of
 from telemetry.forward.selection import ForwardSelection
 from telemetry.receiver.otlp_export import OtlpLimits, export_of

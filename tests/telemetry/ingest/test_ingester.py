@@ -13,7 +13,7 @@ from exporters.clickhouse.store import TransientWriteError
 from exporters.model import DropReason, RecordKind
 from exporters.spool.records import encode_instance, encode_limits, encode_usage, sender_bytes
 from exporters.spool.waiting import PUSHES, oldest_ms
-from telemetry.decode.budgets import PayloadLimits
+from telemetry.decode.bounds import PayloadLimits
 from tests.telemetry.ingest.bench import CONNECTION, JAVA, LIMIT, MIB, NOW_MS, USAGE, Bench
 
 

@@ -27,8 +27,7 @@ def held(directory: Path) -> list[tuple[dict[str, Any], bytes]]:
 
 def test_file_contains_time_client_reason_and_payload(tmp_path: Path) -> None:
     quarantine = Quarantine(tmp_path / "quarantine", 10, 10_000)
-    quarantine.add(push(17), REFUSAL)
-    quarantine.flush("token")
+    quarantine.write("token", [(push(17), REFUSAL)])
     [(head, payload)] = held(tmp_path / "quarantine")
     assert payload == b"rubb\nish"
     assert head == {
@@ -53,41 +52,34 @@ def test_file_contains_time_client_reason_and_payload(tmp_path: Path) -> None:
 def test_newest_pushes_are_kept_within_limits_across_restarts(tmp_path: Path) -> None:
     for start in (0, 10):
         quarantine = Quarantine(tmp_path, 5, 100_000)
-        for number in range(start, start + 10):
-            quarantine.add(push(number), REFUSAL)
-        quarantine.flush(f"token-{start}")
+        quarantine.write(f"token-{start}", [(push(number), REFUSAL) for number in range(start, start + 10)])
     assert [head["received_at_ms"] for head, _ in held(tmp_path)] == [15, 16, 17, 18, 19]
     quarantine = Quarantine(tmp_path, 5, 2_000)
-    quarantine.add(push(30, bytes(1_000)), REFUSAL)
-    quarantine.flush("token-30")
+    quarantine.write("token-30", [(push(30, bytes(1_000)), REFUSAL)])
     assert held(tmp_path)[-1][0]["received_at_ms"] == 30
     assert sum(path.stat().st_size for path in tmp_path.iterdir()) <= 2_000
-    quarantine.add(push(31, bytes(5_000)), REFUSAL)
-    quarantine.flush("token-31")
+    quarantine.write("token-31", [(push(31, bytes(5_000)), REFUSAL)])
     assert held(tmp_path) == []
 
 
 def test_repeated_batch_is_quarantined_once(tmp_path: Path) -> None:
-    for crash in (True, True, False):
+    for repeats in (2, 1):
         quarantine = Quarantine(tmp_path, 10, 10_000)
-        quarantine.begin()
-        for number in (3, 3, 4):
-            quarantine.add(push(number), REFUSAL)
-        if crash:
-            quarantine.begin()
-            for number in (3, 3, 4):
-                quarantine.add(push(number), REFUSAL)
-        quarantine.flush("token")
+        for _ in range(repeats):
+            quarantine.write("token", [(push(number), REFUSAL) for number in (3, 3, 4)])
     assert [head["received_at_ms"] for head, _ in held(tmp_path)] == [3, 3, 4]
+
+
+def test_quarantine_of_no_records_keeps_none(tmp_path: Path) -> None:
+    Quarantine(tmp_path, 0, 10_000).write("token", [(push(1), REFUSAL)])
+    assert held(tmp_path) == []
 
 
 def test_unwritable_directory_raises_nothing(tmp_path: Path) -> None:
     quarantine = Quarantine(tmp_path / "quarantine", 10, 10_000)
     (tmp_path / "quarantine").rmdir()
     for number in range(3):
-        quarantine.add(push(number), REFUSAL)
-        quarantine.flush("token")
+        quarantine.write("token", [(push(number), REFUSAL)])
     (tmp_path / "quarantine").mkdir()
-    quarantine.add(push(9), REFUSAL)
-    quarantine.flush("token-9")
+    quarantine.write("token-9", [(push(9), REFUSAL)])
     assert len(held(tmp_path / "quarantine")) == 1

@@ -12,7 +12,7 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportM
 from opentelemetry.proto.metrics.v1.metrics_pb2 import AggregationTemporality, MetricsData, ResourceMetrics
 
 from exporters.spool.records import decode_push
-from telemetry.decode.compression import decompress
+from telemetry.decode.bounds import decompress
 from telemetry.receiver.otlp_export import Export, OtlpError, OtlpLimits, export_of, parse_json, parse_protobuf
 from telemetry.receiver.otlp_identity import DIALECTS, OtlpCaller
 from tests.kit.memory import resident_kib

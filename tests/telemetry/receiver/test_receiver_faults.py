@@ -20,7 +20,7 @@ from structlog.testing import capture_logs
 
 from exporters.model import RecordKind
 from exporters.spool.writer import SpoolFull
-from telemetry.decode.budgets import PayloadLimits
+from telemetry.decode.bounds import PayloadLimits
 from telemetry.decode.decoder import validate_payload
 from telemetry.receiver.receiver import Answer, TelemetryReceiver
 from telemetry.wire.apis import GET_TELEMETRY_SUBSCRIPTIONS, PUSH_TELEMETRY

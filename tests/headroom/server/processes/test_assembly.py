@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 
 from exporters.model import Connection, RecordKind
-from exporters.spool.lanes import PushSpool
-from exporters.spool.writer import SpoolWriter
+from exporters.spool.writer import PushSpool, SpoolWriter
 from headroom.clock import now_ms
 from headroom.config.settings import ServeConfig, SpoolConfig
 from headroom.config.sources import load

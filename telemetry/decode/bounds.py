@@ -1,24 +1,191 @@
-"""Budgets of one push, and of one client in a minute. Sans-I/O.
+"""What a payload may cost: its size once decompressed, and the structure of its protobuf. Sans-I/O.
 
-Those of a push are checked on the encoded protobuf before protobuf allocates anything.
+Decompression of Kafka's codecs allocates at most `max_bytes`, whatever size the data states. The checks around each
+call work around the libraries: zstandard prefers a frame's stated size to any limit and ignores data after a frame of
+unknown size; its streams end without an error where data is truncated; python-lz4 and zlib report a complete frame
+only by `eof`; snappy allocates the size that the data states.
 
 Two bytes of payload can become a row, or a message object of over 80 bytes. `check_structure` walks the encoded
-fields (https://protobuf.dev/programming-guides/encoding/) and stops at the first exceeded budget, so that its own cost
-is bounded by `PayloadLimits.fields`. otlp.decode checks the budgets of text and of the buckets of one point.
-Nesting is limited by protobuf itself, to 100 messages.
+fields (https://protobuf.dev/programming-guides/encoding/) before protobuf allocates anything and stops at the first
+exceeded budget, so that its own cost is bounded by `PayloadLimits.fields`. otlp.decode checks the budgets of text and
+of the buckets of one point. Nesting is limited by protobuf itself, to 100 messages.
 """
 
 from __future__ import annotations
 
+import struct
+import threading
+import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Protocol
 
+import cramjam
+import lz4.frame
+import zstandard
 from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData
 
-from exporters.identity import payer_of
-from exporters.model import Push
+CODEC_NAMES = ("none", "gzip", "snappy", "lz4", "zstd")  # org.apache.kafka.common.record.CompressionType, by id
+
+_MAX_FRAMES = 64  # clients send one; 100,000 empty frames would cost time without reaching the size limit
+_XERIAL_MAGIC = b"\x82SNAPPY\x00"
+_XERIAL_HEADER_BYTES = 16  # magic, version i32, lowest compatible version i32
+_ZSTD_CHECKSUM_BYTES = 4
+_ZSTD_RLE, _ZSTD_RESERVED = 1, 3  # block types, RFC 8878 section 3.1.1.2.2
+
+
+class DecompressError(ValueError):
+    """The data is damaged, truncated, or followed by other data."""
+
+
+class TooLarge(ValueError):  # noqa: N818 - Kafka's TELEMETRY_TOO_LARGE
+    """The data is larger than allowed once decompressed."""
+
+
+class _Decompressor(Protocol):
+    """The common interface of zlib's and python-lz4's decompressors."""
+
+    eof: bool
+    unused_data: bytes
+
+    def decompress(self, data: bytes, max_length: int, /) -> bytes: ...
+
+
+class _PerThread(threading.local):
+    """Creating a zstd context takes 7 us, using one takes 1 us; threads cannot share contexts."""
+
+    def __init__(self) -> None:
+        self.zstd = zstandard.ZstdDecompressor()
+
+
+_contexts = _PerThread()
+
+
+def decompress(compression_type: int, data: bytes, *, max_bytes: int) -> bytes:
+    """Decompress with the codec of this Kafka id, up to `max_bytes` inclusive. Raises DecompressError, TooLarge."""
+    if not 0 <= compression_type < len(_CODECS):
+        raise DecompressError(f"cannot decompress {len(data)} bytes: no codec has the id {compression_type}")
+    try:
+        return _CODECS[compression_type](data, max_bytes)
+    except (zlib.error, zstandard.ZstdError, cramjam.DecompressionError, RuntimeError, struct.error) as exc:
+        raise _broken(CODEC_NAMES[compression_type], data, exc) from exc
+
+
+def codec_name(compression_type: int) -> str:
+    """The name of a codec by Kafka's id; the id as text when there is no such codec."""
+    return CODEC_NAMES[compression_type] if 0 <= compression_type < len(CODEC_NAMES) else str(compression_type)
+
+
+def _none(data: bytes, max_bytes: int) -> bytes:
+    if len(data) > max_bytes:
+        raise _too_large(max_bytes)
+    return data
+
+
+def _gzip(data: bytes, max_bytes: int) -> bytes:
+    return _frames("gzip", lambda: zlib.decompressobj(31), data, max_bytes)
+
+
+def _lz4(data: bytes, max_bytes: int) -> bytes:
+    return _frames("lz4", lz4.frame.LZ4FrameDecompressor, data, max_bytes)
+
+
+def _frames(codec: str, new: Callable[[], Any], data: bytes, max_bytes: int) -> bytes:
+    """One or more complete frames and nothing else."""
+    output: list[bytes] = []
+    rest, room = data, max_bytes
+    while rest or not output:
+        _check_count(codec, output, data)
+        frame: _Decompressor = new()
+        # One byte more than allowed, to tell a frame that ends exactly at the limit from a longer one.
+        part = frame.decompress(rest, room + 1)
+        if len(part) > room:
+            raise _too_large(max_bytes)
+        if not frame.eof:
+            raise _broken(codec, data, "it is cut short")
+        output.append(part)
+        room -= len(part)
+        rest = frame.unused_data or b""
+    return b"".join(output)
+
+
+def _snappy(data: bytes, max_bytes: int) -> bytes:
+    """The xerial framing of Java's SnappyOutputStream, or a raw block, as librdkafka sends it."""
+    if not data.startswith(_XERIAL_MAGIC):
+        return _snappy_block(data, max_bytes, max_bytes)
+    output: list[bytes] = []
+    at, room = _XERIAL_HEADER_BYTES, max_bytes
+    while at != len(data):
+        (length,) = struct.unpack_from(">I", data, at)
+        at += 4
+        if length > len(data) - at:
+            raise _broken("snappy", data, f"a block of {length} bytes is cut short")
+        output.append(_snappy_block(data[at : at + length], room, max_bytes))
+        room -= len(output[-1])
+        at += length
+    return b"".join(output)
+
+
+def _snappy_block(block: bytes, room: int, max_bytes: int) -> bytes:
+    if cramjam.snappy.decompress_raw_len(block) > room:
+        raise _too_large(max_bytes)
+    return bytes(cramjam.snappy.decompress_raw(block))
+
+
+def _zstd(data: bytes, max_bytes: int) -> bytes:
+    output: list[bytes] = []
+    rest, room = data, max_bytes
+    while rest or not output:
+        _check_count("zstd", output, data)
+        length, content_bytes = _zstd_frame(rest)
+        if content_bytes > room:
+            raise _too_large(max_bytes)
+        try:
+            # 0 would mean no limit
+            part = _contexts.zstd.decompress(rest[:length], max_output_size=max(room, 1))
+        except zstandard.ZstdError as exc:
+            if content_bytes < 0 and "did not decompress full frame" in str(exc):
+                raise _too_large(max_bytes) from exc  # the frame is complete: the limit was the cause
+            raise
+        if len(part) > room:
+            raise _too_large(max_bytes)
+        output.append(part)
+        room -= len(part)
+        rest = rest[length:]
+    return b"".join(output)
+
+
+def _zstd_frame(data: bytes) -> tuple[int, int]:
+    """Length of the frame at the beginning of `data`, and of its content (-1: not stated)."""
+    checksum_bytes = _ZSTD_CHECKSUM_BYTES if zstandard.get_frame_parameters(data).has_checksum else 0
+    at, last = zstandard.frame_header_size(data), False
+    while not last:
+        header = int.from_bytes(data[at : at + 3], "little")
+        last, kind, size = bool(header & 1), header >> 1 & 3, header >> 3
+        if at + 3 > len(data) or kind == _ZSTD_RESERVED:
+            raise _broken("zstd", data, "it is cut short" if at + 3 > len(data) else "reserved block type")
+        at += 3 + (1 if kind == _ZSTD_RLE else size)
+    at += checksum_bytes
+    if at > len(data):
+        raise _broken("zstd", data, "it is cut short")
+    return at, zstandard.frame_content_size(data)
+
+
+def _check_count(codec: str, output: list[bytes], data: bytes) -> None:
+    if len(output) == _MAX_FRAMES:
+        raise _broken(codec, data, f"more than {_MAX_FRAMES} frames")
+
+
+def _broken(codec: str, data: bytes, cause: object) -> DecompressError:
+    return DecompressError(f"cannot decompress {len(data)} bytes of {codec}: {cause}")
+
+
+def _too_large(max_bytes: int) -> TooLarge:
+    return TooLarge(f"cannot decompress: more than {max_bytes} bytes")
+
+
+_CODECS: tuple[Callable[[bytes, int], bytes], ...] = (_none, _gzip, _snappy, _lz4, _zstd)
+
 
 _MIN_ELEMENT_BYTES = 2  # tag and length of an empty message
 _VARINT, _FIXED64, _LENGTH_DELIMITED, _FIXED32 = 0, 1, 2, 5
@@ -26,16 +193,14 @@ _GROUPS = (3, 4)  # start and end of a group; its fields are counted with the en
 _MAX_DEPTH = 100  # protobuf's own limit
 _CONTINUED = bytes(range(0x80, 0x100))  # the bytes of a varint except its last
 _BUCKET_FIELDS = frozenset(("bucket_counts", "explicit_bounds", "quantile_values"))
-
-
-POINTS_OF_SMALLEST: Final = 500  # of a push of no bytes; exporters.spool.lanes charges as many
+POINTS_OF_SMALLEST: Final = 500  # of a push of no bytes; PushSpool charges as many
 
 
 class DecodeError(ValueError):
     """The payload cannot be parsed as MetricsData."""
 
 
-class OverBudget(ValueError):  # noqa: N818 - a condition, as compression.TooLarge
+class OverBudget(ValueError):  # noqa: N818 - a condition, as TooLarge
     """The payload exceeds the budget of one push, or of one client per minute."""
 
 
@@ -224,75 +389,3 @@ def _behind_scalar(payload: bytes, at: int, wire_type: int) -> int:
 
 _METRICS_DATA = _fields(MetricsData.DESCRIPTOR, {}, True)
 _OUTLINE = _fields(MetricsData.DESCRIPTOR, {}, False)
-
-
-_MS_PER_MINUTE = 60_000
-_TIMES_PER_PAYER = 30
-_MAX_OWNERS = 65_536  # whose counts are kept; above it those counted first are forgotten
-
-
-@dataclass(slots=True)
-class _Use:
-    minute: int
-    points: int = 0
-    series: int = 0
-
-
-class ClientBudgets:
-    """Counts by the minute in which a push was received, so that a backlog is treated like live traffic.
-
-    A client chooses its instance ids, so its payer (exporters.identity.payer_of) has a budget as well: by default that
-    of 10,000 instances that push 1,000 points every ten seconds, and of as many that start at once with 600 series.
-    Counts are in memory only and restart with the process.
-    """
-
-    def __init__(
-        self, points: int = 2_000_000, series: int = 200_000, *, times_per_payer: int = _TIMES_PER_PAYER
-    ) -> None:
-        """Of a client; a payer has `times_per_payer` as much."""
-        self._clients = _Counts("client", points, series)
-        self._payers = _Counts("payer", times_per_payer * points, times_per_payer * series)
-
-    def charge(self, client: bytes, push: Push, points: int, series: int) -> None:
-        """Adds the counts of a push. `client`: as in series.identity. Raises OverBudget and then adds nothing."""
-        minute = push.received_at_ms // _MS_PER_MINUTE
-        of_client = self._clients.checked(client, minute, points, series)
-        of_payer = self._payers.checked(
-            _payer(push.connection.principal, push.connection.source_address), minute, points, series
-        )
-        for use in (of_client, of_payer):
-            use.points += points
-            use.series += series
-
-
-@lru_cache(maxsize=_MAX_OWNERS)
-def _payer(principal: str, address: str) -> str:
-    try:
-        return payer_of(principal, address)
-    except ValueError:  # an address that a sender of OTLP states
-        return address
-
-
-class _Counts:
-    """The counts of all clients, or of all payers."""
-
-    def __init__(self, owner: str, points: int, series: int) -> None:
-        self._owner = owner
-        self._points = points
-        self._series = series
-        self._uses: dict[bytes | str, _Use] = {}
-
-    def checked(self, owner: bytes | str, minute: int, points: int, series: int) -> _Use:
-        """The counts of an owner that has this much left. Raises OverBudget."""
-        use = self._uses.get(owner)
-        if use is None:
-            if len(self._uses) >= _MAX_OWNERS:
-                del self._uses[next(iter(self._uses))]
-            use = self._uses[owner] = _Use(minute)
-        elif use.minute != minute:
-            use.minute, use.points, use.series = minute, 0, 0
-        if use.points + points > self._points:
-            raise over_budget(f"points of one {self._owner} in a minute", self._points)
-        if use.series + series > self._series:
-            raise over_budget(f"new series of one {self._owner} in a minute", self._series)
-        return use

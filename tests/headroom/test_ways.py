@@ -1,0 +1,109 @@
+"""The ways in ARCHITECTURE.md are those that run: a push from socket to rows, a job from argv to rows."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+import uuid
+from pathlib import Path
+
+import pytest
+
+from exporters.clickhouse.connection import Endpoint
+from exporters.clickhouse.store import Store
+from exporters.spool.reader import SpoolReader
+from exporters.spool.writer import PushSpool, SpoolWriter
+from quota_metrics.kafka.cluster import Node
+from telemetry.gateway.listener import ListenerOptions
+from telemetry.gateway.server import Gateway
+from telemetry.ingest.ingester import Ingester, IngestOptions
+from telemetry.ingest.progress import Progress
+from telemetry.ingest.quarantine import Quarantine
+from telemetry.receiver.receiver import TelemetryReceiver
+from telemetry.subscriptions.client_metrics import ClientMetrics
+from tests.kit.fake_clickhouse import fake_clickhouse, http
+from tests.kit.gateways import LOOPBACK
+from tests.kit.ways import files_that_run, listed
+from tests.kit.wire import GET, NEW_ID, error_code, push, request, subscribed
+
+MIB = 1 << 20
+JAVA = (Path(__file__).parents[1] / "vectors" / "java-4.3.1-producer.zst").read_bytes()
+# Beside the way, as ARCHITECTURE says: what the supervisor is told, and what follows a written batch.
+NOT_COUNTED = {"telemetry/ingest/progress.py", "telemetry/ingest/rollups.py"}
+
+
+def now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+class PushingClient:
+    """A client of a gateway whose broker accepts connections and stays silent. The rules have a clock of their own."""
+
+    def __init__(self, directory: Path) -> None:
+        self._rules_ms = 10_000_000
+        spool = PushSpool(lambda name: SpoolWriter(directory, name, segment_bytes=MIB, max_bytes=64 * MIB), "gw")
+        rules = ClientMetrics(new_id=lambda: uuid.uuid4().bytes)
+        rules.update("all", {"metrics": "*", "interval.ms": "1000"}, 0)
+        self._spool = spool
+        self._receiver = TelemetryReceiver(
+            rules, append=spool.append, telemetry_max_bytes=MIB, rules_ms=lambda: self._rules_ms
+        )
+
+    async def push(self, times: int) -> set[str]:
+        """The files that the last push ran through, up to its acknowledgement."""
+        async with await asyncio.start_server(_silent, LOOPBACK, 0) as broker:
+            gateway = Gateway(
+                "test",
+                self._receiver,
+                [ListenerOptions(LOOPBACK, 0)],
+                flush=self._spool.flush,
+                observe=lambda _: None,
+                now_ms=now_ms,
+            )
+            address = await gateway.start([Node(1, LOOPBACK, broker.sockets[0].getsockname()[1])])
+            streams = await asyncio.open_connection(*address)
+            instance, subscription = subscribed(await _answer(streams, request(GET, NEW_ID + b"\0")))
+            for _ in range(times):
+                self._rules_ms += 2_000
+                with files_that_run() as last:
+                    answer = await _answer(streams, push(instance, subscription, 4, JAVA))
+                assert error_code(answer) == 0
+                files = last
+            streams[1].close()
+            await gateway.close(1)
+        self._spool.close()
+        return files
+
+
+async def _silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    await reader.read()
+    writer.close()
+
+
+async def _answer(streams: tuple[asyncio.StreamReader, asyncio.StreamWriter], frame: bytes) -> bytes:
+    streams[1].write(frame)
+    length = await streams[0].readexactly(4)
+    return length + await streams[0].readexactly(int.from_bytes(length, "big"))
+
+
+@pytest.mark.interpreted
+def test_a_push_runs_through_the_listed_files_only(tmp_path: Path) -> None:
+    pushes = 3  # the first makes the gateway know its header, and ingest its structure
+    (tmp_path / "spool").mkdir()
+    reader = SpoolReader(tmp_path / "spool")
+    client = PushingClient(tmp_path / "spool")
+    files = asyncio.run(client.push(pushes))
+    with fake_clickhouse(http(b"", written_rows=MIB)) as clickhouse:
+        options = IngestOptions(max_decompressed_bytes=MIB, rollup_interval_ms=60_000, max_records=1)
+        quarantine = Quarantine(tmp_path / "quarantine", 10, MIB)
+        store = Store(Endpoint.parse(clickhouse.url))
+        ingester = Ingester(reader, store, quarantine, options, Progress(time.monotonic))
+        for _ in range(pushes + 1):  # the first record says that the client was seen
+            with files_that_run() as last:
+                assert ingester.step(now_ms()) == 1
+            stored = last
+        store.close()
+    reader.close()
+    carriers, asked = listed("The way of a push")
+    assert sorted(files | stored) == sorted({*carriers, *asked, *NOT_COUNTED})
+    assert len(carriers) <= 15
