@@ -14,7 +14,7 @@ from typing import Annotated, Any
 
 from typer import Option
 
-from quota_metrics.levels.thresholds import Thresholds
+from quota_metrics.levels.definition import Thresholds
 from spark_jobs.time_range import TimeRange
 
 DEFAULT_URL = "http://127.0.0.1:8123"

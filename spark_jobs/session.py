@@ -184,7 +184,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from spark_jobs.clickhouse import queries
 from spark_jobs.session import plan_for_many_rows, session
 from spark_jobs.time_range import TimeRange
-from quota_metrics.levels.thresholds import Thresholds
+from quota_metrics.levels.definition import Thresholds
 from spark_jobs.transforms.utilization import Inputs, utilization
 
 def rows(schema):

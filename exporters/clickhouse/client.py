@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
 import orjson
 
 from exporters.clickhouse.connection import ANY_DATABASE, SECRET, SECRET_MACRO, WRITER, Endpoint
-from exporters.clickhouse.errors import StoreAwayError, StoreError, refuse_old, store_error
+from exporters.clickhouse.errors import OLDEST_SERVER, StoreAwayError, StoreError, StoreTooOldError, store_error
 from exporters.clickhouse.options import Compression
 
 if TYPE_CHECKING:  # imported late: only a statement needs it, and it is slow
@@ -267,6 +267,14 @@ def with_writer(endpoint: Endpoint) -> Endpoint:
         raise StoreError(f"cannot read the password of {endpoint}'s writer: {exc.strerror}") from exc
     # The server chooses the path, so the content is sent only if it looks like a generated password.
     return replace(endpoint, user=WRITER, password=secret) if SECRET.fullmatch(secret) else endpoint
+
+
+def refuse_old(version: str) -> None:
+    """Raises StoreTooOldError."""
+    numbers = tuple(int(part) for part in version.split(".")[:2] if part.isdecimal())
+    if numbers < OLDEST_SERVER:
+        oldest = ".".join(map(str, OLDEST_SERVER))
+        raise StoreTooOldError(f"ClickHouse {version} is too old: Headroom needs {oldest} or newer")
 
 
 def _bound(parameters: Mapping[str, Any]) -> dict[str, Any]:

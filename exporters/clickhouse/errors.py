@@ -66,14 +66,6 @@ class StoreTooOldError(StoreError):
     """The server is older than OLDEST_SERVER."""
 
 
-def refuse_old(version: str) -> None:
-    """Raises StoreTooOldError."""
-    numbers = tuple(int(part) for part in version.split(".")[:2] if part.isdecimal())
-    if numbers < OLDEST_SERVER:
-        oldest = ".".join(map(str, OLDEST_SERVER))
-        raise StoreTooOldError(f"ClickHouse {version} is too old: Headroom needs {oldest} or newer")
-
-
 def store_error(exc: Exception, server: str, user: str) -> StoreError:
     """What a request to `server` raises for an exception of the client library or of the operating system."""
     code, message = code_and_message(str(exc))

@@ -9,7 +9,7 @@ from pydantic import AfterValidator, Field, model_validator
 
 from headroom.config.types import Bytes, Millis, Section, parse_http_url
 from quota_metrics.jmx.scrape import Agent
-from quota_metrics.levels.thresholds import Thresholds
+from quota_metrics.levels.definition import Thresholds
 
 _IMPORT_PATH = re.compile(r"[^\d\W]\w*(\.[^\d\W]\w*)*:[^\d\W]\w*")
 

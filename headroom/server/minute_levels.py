@@ -16,6 +16,7 @@ from exporters.clickhouse.client import ClickHouse, Row
 from headroom.clock import now_ms
 from headroom.daemon_thread import in_daemon_thread
 from headroom.server.periodic import PeriodicTask
+from quota_metrics.levels.definition import MEMORY_WINDOWS, Thresholds
 from quota_metrics.levels.minute import (
     CHANGED_MINUTES,
     SET_THRESHOLDS,
@@ -24,7 +25,6 @@ from quota_metrics.levels.minute import (
     compute_minute,
     minute_parameters,
 )
-from quota_metrics.levels.thresholds import MEMORY_WINDOWS, Thresholds
 
 _EVERY_MS = 2_000
 _COMPLETE_AFTER_S = 4  # by then the rows of a minute are stored

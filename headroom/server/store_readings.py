@@ -14,7 +14,7 @@ from headroom.daemon_thread import in_daemon_thread
 from headroom.server.minute_levels import MinuteLevels
 from headroom.server.periodic import PeriodicTask
 from headroom.server.window_levels import WindowLevels
-from quota_metrics.levels.thresholds import Thresholds
+from quota_metrics.levels.definition import Thresholds
 
 _EVERY_MS = 60_000
 _KNOWN_ISSUES: Final = "SELECT sum(instances) AS instances FROM client_software WHERE known_issue != ''"

@@ -22,7 +22,7 @@ from headroom.web.rules import ALL_RULES, rules_of
 from headroom.web.what_if import WhatIfQueue, question_of
 from quota_metrics.config.entities import entity_of_names
 from quota_metrics.config.resolution import Resolver
-from quota_metrics.levels import thresholds
+from quota_metrics.levels import definition
 from quota_metrics.measure.quota_in_force import entity_text
 from telemetry.subscriptions.subscription import (
     ALL_METRICS,
@@ -34,7 +34,7 @@ from telemetry.subscriptions.subscription import (
 )
 from telemetry.wire.errors import InvalidSubscriptionError
 
-LEVELS = tuple(reversed(thresholds.LEVELS))
+LEVELS = tuple(reversed(definition.LEVELS))
 _SHARED_S = 2.0  # equal requests within it share one result
 _MAX_LIMIT = 10_000
 _KNOWN_MS = 86_400_000  # a preview examines the instances seen in a day

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 from quota_metrics.levels import definition
-from quota_metrics.levels.thresholds import MARGIN, MEMORY_WINDOWS, Thresholds
+from quota_metrics.levels.definition import MARGIN, MEMORY_WINDOWS, Thresholds
 from quota_metrics.levels.windows_query import SETTINGS, Samples, WindowsQuery
 
 WINDOW_S: Final = 60

@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from quota_metrics.levels.thresholds import LARGEST_RATE, MUTED_LOOKBACK_MS
+from quota_metrics.levels.definition import LARGEST_RATE, MUTED_LOOKBACK_MS
 
 BAD_NUMBER: Final = f"NOT (isFinite(rate) AND rate >= 0 AND rate <= {LARGEST_RATE:.0f} AND ifNull(limit >= 0, 1))"
 

@@ -8,7 +8,7 @@ from typing import NamedTuple, TypeAlias
 from exporters.model import DEFAULT_ENTITY, UsageSample
 from quota_metrics.config.entities import CLIENT_ID, USER, Entity, Rules, desanitize, sanitize
 from quota_metrics.config.resolution import Resolver, Tags
-from quota_metrics.levels.thresholds import LARGEST_RATE
+from quota_metrics.levels.definition import LARGEST_RATE
 from quota_metrics.measure.quota_manager import TYPE_OF_KEY, QuotaManager
 
 _MAX_KEPT = 200_000

@@ -10,10 +10,9 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from spark_jobs import cli
-from spark_jobs.clickhouse import publication
-from spark_jobs.clickhouse.client import NothingToReadError, clickhouse_of
-from spark_jobs.clickhouse.source import source_errors
-from spark_jobs.job_runs import JobRun
+from spark_jobs.clickhouse import runs
+from spark_jobs.clickhouse.runs import JobRun
+from spark_jobs.clickhouse.source import NothingToReadError, clickhouse_of, source_errors
 from spark_jobs.jobs.history import BUCKET, prepared, read_history
 from spark_jobs.options import JobOptions
 from spark_jobs.session import progress, session
@@ -47,7 +46,7 @@ def run(options: JobOptions) -> list[dict[str, Any]]:
         for row in rows:
             known = {name: value for name, value in row.items() if isinstance(value, float)}
             job_run.stats.update({f"{row['method']} {name}": value for name, value in known.items()})
-        publication.clear(clickhouse, publication.Run(job_run.id, job_run.version, "", "", options.when))
+        runs.clear(clickhouse, runs.Run(job_run.id, job_run.version, "", "", options.when))
     return rows
 
 

@@ -25,10 +25,9 @@ from quota_metrics.simulation.outcomes import KEYS
 from quota_metrics.what_if.answer import UnrecordedClusterError, WhatIfAnswer, WhatIfQuestion, answer
 from quota_metrics.what_if.document import coverage_text, document
 from spark_jobs import cli
-from spark_jobs.clickhouse import publication
-from spark_jobs.clickhouse.client import clickhouse_of
-from spark_jobs.clickhouse.source import source_errors
-from spark_jobs.job_runs import JobRun
+from spark_jobs.clickhouse import runs
+from spark_jobs.clickhouse.runs import JobRun
+from spark_jobs.clickhouse.source import clickhouse_of, source_errors
 from spark_jobs.jobs.history import prepared, read_history
 from spark_jobs.options import ClientOptions
 from spark_jobs.reports import tables
@@ -70,7 +69,7 @@ def run(options: ClientOptions) -> list[dict[str, Any]]:
             stored = [{**row, "run_id": str(job_run.id)} for row in rows]
             table = pa.Table.from_pylist(stored, schema=tables.CAPACITY_STORED)
             clickhouse.insert("capacity_report", table, token=f"{job_run.id}/capacity")
-        publication.clear(clickhouse, publication.Run(job_run.id, job_run.version, "", "", options.when))
+        runs.clear(clickhouse, runs.Run(job_run.id, job_run.version, "", "", options.when))
     return options.chosen(rows)
 
 

@@ -14,10 +14,9 @@ from pyspark.sql import types as T
 
 from exporters.clickhouse.client import ClickHouse
 from spark_jobs import cli
-from spark_jobs.clickhouse.client import NothingToReadError, clickhouse_of
 from spark_jobs.clickhouse.queries import schema
-from spark_jobs.clickhouse.source import read, source_errors
-from spark_jobs.job_runs import JobRun
+from spark_jobs.clickhouse.runs import JobRun
+from spark_jobs.clickhouse.source import NothingToReadError, clickhouse_of, read, source_errors
 from spark_jobs.options import ClientOptions
 from spark_jobs.session import progress, session
 

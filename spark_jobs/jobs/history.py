@@ -10,11 +10,9 @@ from pyspark.sql import types as T
 
 from exporters.clickhouse.client import ClickHouse
 from quota_metrics.levels.windows_query import SETTINGS, Samples, WindowsQuery
-from spark_jobs.clickhouse.client import NothingToReadError
-from spark_jobs.clickhouse.publication import Run
 from spark_jobs.clickhouse.queries import schema
-from spark_jobs.clickhouse.source import read_slices
-from spark_jobs.job_runs import JobRun
+from spark_jobs.clickhouse.runs import JobRun, Run
+from spark_jobs.clickhouse.source import NothingToReadError, read_slices
 from spark_jobs.jobs.usage_windows import resolve_limits, slices_of, stored_counts
 from spark_jobs.options import JobOptions
 from spark_jobs.time_range import TimeRange

@@ -12,21 +12,18 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 
 from exporters.clickhouse.client import ClickHouse
+from quota_metrics.levels.definition import LEVELS, Thresholds
 from quota_metrics.levels.minute import THRESHOLDS
-from quota_metrics.levels.thresholds import LEVELS, Thresholds
 from spark_jobs import cli
-from spark_jobs.clickhouse import publication, queries
-from spark_jobs.clickhouse.client import NothingToReadError, clickhouse_of
-from spark_jobs.clickhouse.publication import Run
-from spark_jobs.clickhouse.source import read, source_errors, stage
-from spark_jobs.job_runs import JobRun
+from spark_jobs.clickhouse import queries, runs
+from spark_jobs.clickhouse.runs import JobRun, Run
+from spark_jobs.clickhouse.source import NothingToReadError, clickhouse_of, read, source_errors, stage
 from spark_jobs.jobs.usage_windows import CountedRange, counted, read_usage, resolve_limits
 from spark_jobs.options import HeadroomOptions
 from spark_jobs.reports import headroom_report
 from spark_jobs.session import plan_for_many_rows, progress, session
 from spark_jobs.time_range import THROTTLE_LOOKBACK_MS, TimeRange, affected
-from spark_jobs.transforms import hysteresis
-from spark_jobs.transforms.utilization import Inputs, utilization
+from spark_jobs.transforms.utilization import LOOKBACK_WINDOWS, Inputs, utilization
 
 NAME = "quota_headroom"
 
@@ -57,7 +54,7 @@ def run(options: HeadroomOptions) -> list[dict[str, Any]]:
     with job_run, source_errors():
         job_run.begin("looking for late rows")
         *late, when = _affected(clickhouse, job_run, options)
-        memory = when.earlier(max(when.from_ms - hysteresis.LOOKBACK_WINDOWS * when.window_ms, 0))
+        memory = when.earlier(max(when.from_ms - LOOKBACK_WINDOWS * when.window_ms, 0))
         job_run.begin("counting samples")
         counts = counted(clickhouse, memory, options.source, options.cluster)
         inside = [count for each in counts for count in each.since(when.from_ms)]
@@ -77,12 +74,12 @@ def run(options: HeadroomOptions) -> list[dict[str, Any]]:
                 job_run.begin("resolving the limits of clients")
                 rows = _computed(spark, clickhouse, options, run_of, memory, counts)
                 job_run.begin("computing and staging windows")
-                job_run.rows_out = stage(rows, clickhouse, publication.STAGING, run_of)
+                job_run.rows_out = stage(rows, clickhouse, runs.STAGING, run_of)
         job_run.begin("publishing windows")
-        publication.publish(clickhouse, run_of)
-        job_run.stats.update(publication.levels(clickhouse, run_of, options.when.from_ms))
+        runs.publish(clickhouse, run_of)
+        job_run.stats.update(runs.levels(clickhouse, run_of, options.when.from_ms))
         report = _worst(clickhouse, run_of, options)
-        publication.clear(clickhouse, run_of)
+        runs.clear(clickhouse, run_of)
     return report
 
 
@@ -90,7 +87,7 @@ def _worst(clickhouse: ClickHouse, run_of: Run, options: HeadroomOptions) -> lis
     """The rows of the report, worst first."""
     chosen = {"user": options.user, "client_id": options.client_id, "most": options.most}
     ranked = {**chosen, "levels": list(LEVELS)}
-    rows = publication.worst(clickhouse, run_of, options.when.from_ms, headroom_report.COLUMNS, **ranked)
+    rows = runs.worst(clickhouse, run_of, options.when.from_ms, headroom_report.COLUMNS, **ranked)
     if not options.top and len(rows) == options.most:
         sys.stderr.write(f"headroom: these are the {len(rows)} worst clients; quota_utilization has all\n")
     return headroom_report.worst_first(rows)
@@ -118,7 +115,7 @@ def _affected(clickhouse: ClickHouse, job_run: JobRun, options: HeadroomOptions)
     (limits,) = clickhouse.rows(queries.LATE_LIMITS, parameters)
     when = options.when.earlier(max(limits["start_ms"], first_ms)) if limits["changes"] else options.when
     starts = (row["start_ms"] for row in rows if row["start_ms"] < when.from_ms)
-    return affected(starts, when, THROTTLE_LOOKBACK_MS + hysteresis.LOOKBACK_WINDOWS * when.window_ms)
+    return affected(starts, when, THROTTLE_LOOKBACK_MS + LOOKBACK_WINDOWS * when.window_ms)
 
 
 def _computed(

@@ -22,8 +22,7 @@ from pyspark.sql.types import StructType
 
 from exporters.clickhouse.client import ClickHouse
 from spark_jobs.clickhouse import queries
-from spark_jobs.clickhouse.client import NothingToReadError, clickhouse_of
-from spark_jobs.clickhouse.source import source_errors
+from spark_jobs.clickhouse.source import NothingToReadError, clickhouse_of, source_errors
 from spark_jobs.options import HeadroomOptions
 from spark_jobs.session import session
 from spark_jobs.time_range import TimeRange

@@ -12,10 +12,9 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from spark_jobs import cli
-from spark_jobs.clickhouse import publication
-from spark_jobs.clickhouse.client import clickhouse_of
-from spark_jobs.clickhouse.source import source_errors
-from spark_jobs.job_runs import JobRun
+from spark_jobs.clickhouse import runs
+from spark_jobs.clickhouse.runs import JobRun
+from spark_jobs.clickhouse.source import clickhouse_of, source_errors
 from spark_jobs.jobs.history import BUCKET, prepared, read_history
 from spark_jobs.options import ClientOptions
 from spark_jobs.reports import tables
@@ -58,7 +57,7 @@ def run(options: ClientOptions) -> list[dict[str, Any]]:
                 [{**row, "run_id": str(job_run.id)} for row in rows], schema=tables.FORECAST_STORED
             )
             clickhouse.insert("throttle_forecast", table, token=f"{job_run.id}/forecast")
-        publication.clear(clickhouse, publication.Run(job_run.id, job_run.version, "", "", options.when))
+        runs.clear(clickhouse, runs.Run(job_run.id, job_run.version, "", "", options.when))
     return options.chosen(rows)
 
 

@@ -17,7 +17,7 @@ from rich.text import Text
 
 from exporters.printable import printable, shortened
 from quota_metrics.amounts import bytes_text, duration_text, rate_text, share_text
-from quota_metrics.levels.thresholds import LEVELS
+from quota_metrics.levels.definition import LEVELS
 from spark_jobs.reports.report import Report, Row
 
 _TYPES: dict[str, pa.DataType] = {

@@ -1,11 +1,13 @@
 """Usage, limits, throttling and telemetry of each client and window, on its worst broker: rows of quota_utilization.
 
-Quotas are per broker, and so is utilisation: the rate of all clients in the bucket at one broker / the limit.
+Quotas are per broker, and so is utilisation: the rate of all clients in the bucket at one broker / the limit. Levels
+have hysteresis: entered at once, left when the value stays below the threshold for two consecutive windows. Its memory
+is bounded (MEMORY_WINDOWS), so a level does not depend on where the range of a run starts.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from pyspark.sql import Column, DataFrame, Window
@@ -13,10 +15,9 @@ from pyspark.sql import functions as F
 
 from exporters.model import UNKNOWN, QuotaKey
 from quota_metrics.levels import definition
-from quota_metrics.levels.thresholds import MEMORY_WINDOWS, Thresholds
+from quota_metrics.levels.definition import MARGIN, MEMORY_WINDOWS, Thresholds
 from spark_jobs.clickhouse.queries import BYTE_KEYS, INSTANCE_LOOKBACK_S, UTILIZATION_SCHEMA
 from spark_jobs.time_range import TimeRange
-from spark_jobs.transforms import hysteresis
 
 _CLIENT = ("cluster", "user", "client_id")
 # Sorts compare the first eight bytes of the first column without reading the row: a hash decides nearly all of them.
@@ -26,6 +27,7 @@ _SERIES = (*_HASHED_CLIENT, "source", "quota_key")
 _SOFTWARE = ("software_name", "software_version")
 
 RATE_WINDOW_S = 10  # the shortest time over which a broker with default settings measures a rate
+LOOKBACK_WINDOWS = MEMORY_WINDOWS + 1  # windows to read before the first reported one
 _TREND_WINDOWS = 5  # of the last ten, for a trend
 _TREND_FIT = 0.7  # coefficient of determination: a start-up ramp followed by steady usage is no trend
 _TREND_REACH_S = 86_400  # a trend over minutes does not extend to tomorrow
@@ -47,7 +49,7 @@ def utilization(inputs: Inputs, when: TimeRange, thresholds: Thresholds) -> Data
     usage = _hashed(inputs.usage.repartition(*_CLIENT))
     measured = _trend(_measured(usage), when.window_ms)
     worst = _worst_broker(measured, thresholds).where(definition.WORTH_A_ROW)
-    remembered = hysteresis.held(worst, _SERIES, "value", thresholds.steps, when.window_ms)
+    remembered = held(worst, _SERIES, "value", thresholds.steps, when.window_ms)
     reported = remembered.where(F.col("window_start_ms") >= when.from_ms)
     telemetry = _hashed(inputs.telemetry)
     with_telemetry = reported.join(telemetry, on=[*_HASHED_CLIENT, "window_start_ms"], how="left")
@@ -93,6 +95,40 @@ def _trend(measured: DataFrame, window_ms: int) -> DataFrame:
         }
     )
     return near.withColumn("eta_s", F.when(F.col("eta_s") <= _TREND_REACH_S, F.col("eta_s")))
+
+
+def held(rows: DataFrame, key: Sequence[str], value: str, thresholds: Sequence[float], window_ms: int) -> DataFrame:
+    """Adds `held` to rows with `window_start_ms` and `value` (null: 0): how many of the ascending `thresholds` hold.
+
+    A threshold holds from the first window with value >= threshold until the second consecutive window with value <
+    threshold - MARGIN. A missing window counts as a value of 0.
+    """
+    ordered = Window.partitionBy(*key).orderBy("window_start_ms")
+    until_now = ordered.rowsBetween(Window.unboundedPreceding, Window.currentRow)
+    now = F.coalesce(F.col(value), F.lit(0.0))
+    missing = (F.col("window_start_ms") - F.lag("window_start_ms").over(ordered)) / window_ms - 1
+    known = rows.withColumns({"_value": now, "_before": F.lag(now).over(ordered), "_missing": missing})
+    # The latest window of each kind: a maximum since the first row takes one step per row, one over ten windows ten.
+    latest: dict[str, Column] = {}
+    for number, threshold in enumerate(thresholds):
+        low = threshold - MARGIN
+        twice = (F.col("_value") < low) & ((F.col("_missing") >= 1) | (F.col("_before") < low))
+        on, off = F.col("_value") >= threshold, twice | (F.col("_missing") >= 2)
+        latest[f"_on_{number}"] = F.max(F.when(on, F.col("window_start_ms"))).over(until_now)
+        latest[f"_off_{number}"] = F.max(F.when(off, F.col("window_start_ms"))).over(until_now)
+    marked = known.withColumns(latest)
+    remembered = F.col("window_start_ms") - MEMORY_WINDOWS * window_ms
+    holds = [
+        F.coalesce(
+            (F.col(f"_on_{number}") >= remembered)
+            & (F.col(f"_on_{number}") >= F.coalesce(f"_off_{number}", F.lit(-1))),
+            F.lit(False),
+        ).cast("int")
+        for number in range(len(thresholds))
+    ]
+    return marked.withColumn("held", F.greatest(*(h * (n + 1) for n, h in enumerate(holds)))).drop(
+        "_value", "_before", "_missing", *latest
+    )
 
 
 def _worst_broker(measured: DataFrame, thresholds: Thresholds) -> DataFrame:

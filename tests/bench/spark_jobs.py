@@ -27,8 +27,7 @@ from pathlib import Path
 import psutil
 
 from quota_metrics.levels.windows_query import SETTINGS, Samples, WindowsQuery
-from spark_jobs.clickhouse.client import clickhouse_of
-from spark_jobs.clickhouse.slices import is_divided
+from spark_jobs.clickhouse.source import clickhouse_of, is_divided
 from spark_jobs.jobs.usage_windows import counted, refresh, slices_of
 from spark_jobs.time_range import TimeRange
 from tests.bench.figure import tell

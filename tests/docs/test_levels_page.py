@@ -7,7 +7,7 @@ import re
 import pytest
 
 from quota_metrics.levels import definition
-from quota_metrics.levels.thresholds import Thresholds
+from quota_metrics.levels.definition import Thresholds
 from tests.docs.reference_pages import DOCS
 from tests.kit.clickhouse import RunningClickHouse
 

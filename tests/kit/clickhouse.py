@@ -19,7 +19,7 @@ from exporters.clickhouse.managed.configuration import ServerSettings
 from exporters.clickhouse.managed.server import ManagedServer, ServerError
 from exporters.clickhouse.options import StoreOptions
 from exporters.clickhouse.store import Store
-from quota_metrics.levels.thresholds import SCHEMA_VALUES
+from quota_metrics.levels.definition import SCHEMA_VALUES
 
 _START_S = 60.0
 _POLL_S = 0.05

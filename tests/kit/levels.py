@@ -7,8 +7,8 @@ from typing import Any
 
 from exporters.clickhouse.store import Store
 from exporters.model import UsageSample
+from quota_metrics.levels.definition import Thresholds
 from quota_metrics.levels.minute import compute_minute, minute_parameters
-from quota_metrics.levels.thresholds import Thresholds
 from telemetry.ingest.arrow_tables import usage_table
 
 PRODUCER = "producer_byte_rate"

@@ -16,15 +16,19 @@ _ROW = re.compile(r"^\|([^|]*)\| `([\w/]+\.py)` \|", re.MULTILINE)
 
 
 @contextmanager
-def files_that_run() -> Iterator[set[str]]:
+def files_that_run(until: str = "") -> Iterator[set[str]]:
     """Files of which a function is called in the block, in any thread that starts in it. The import of a module is no
-    call."""
+    call. `until`: the qualified name of a function with whose return the way ends."""
     files: set[str] = set()
     seen: set[int] = set()
+    ended = False
 
     def called(frame: FrameType, event: str, _: object) -> None:
+        nonlocal ended
         code = frame.f_code
-        if event != "call" or id(code) in seen:
+        if event == "return" and code.co_qualname == until:
+            ended = True
+        if event != "call" or ended or id(code) in seen:
             return
         path = Path(code.co_filename)
         if not path.is_relative_to(ROOT) or path.relative_to(ROOT).parts[0] not in _PACKAGES:

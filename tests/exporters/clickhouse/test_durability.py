@@ -9,15 +9,16 @@ from typing import Any
 import pytest
 
 from exporters.clickhouse import client
+from exporters.clickhouse.client import refuse_old
 from exporters.clickhouse.connection import Endpoint
-from exporters.clickhouse.errors import StoreTooOldError, refuse_old
+from exporters.clickhouse.errors import StoreTooOldError
 from exporters.clickhouse.store import (
     PermanentWriteError,
     Store,
     TransientWriteError,
     UnsupportedServerError,
 )
-from quota_metrics.levels.thresholds import SCHEMA_VALUES
+from quota_metrics.levels.definition import SCHEMA_VALUES
 from tests.kit.clickhouse import QueriedStore, RunningClickHouse
 from tests.kit.points import points
 

@@ -1,4 +1,4 @@
-"""exporters/spool/lanes.py and the reader's turns: a flood waits behind itself."""
+"""PushSpool and the reader's turns: a flood waits behind itself."""
 
 from __future__ import annotations
 

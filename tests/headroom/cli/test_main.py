@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from headroom.cli.groups import GROUPS
-from headroom.cli.main import main
+from headroom.cli.main import GROUPS, main
 
 COMMANDS = ["serve", "sql", "demo", *GROUPS]
 # Each takes longer to import than `headroom --help` may.

@@ -16,7 +16,7 @@ from headroom.server.minute_levels import MinuteLevels
 from headroom.server.store_readings import StoreReadings
 from headroom.server.window_levels import WindowLevels
 from quota_metrics.levels import minute
-from quota_metrics.levels.thresholds import Thresholds
+from quota_metrics.levels.definition import Thresholds
 from tests.kit.clickhouse import connected, running_clickhouse
 
 NOBODY = ClickHouse((Endpoint("http", "127.0.0.1", 1),))

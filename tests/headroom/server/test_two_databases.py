@@ -19,8 +19,8 @@ from exporters.model import QuotaLimit
 from headroom.server.quotas.stored_limits import stored_limits
 from headroom.server.store_readings import StoreReadings
 from headroom.web.data import Data
-from quota_metrics.levels.thresholds import SCHEMA_VALUES
-from spark_jobs.job_runs import JobRun
+from quota_metrics.levels.definition import SCHEMA_VALUES
+from spark_jobs.clickhouse.runs import JobRun
 from spark_jobs.time_range import TimeRange
 from telemetry.ingest.arrow_tables import limits_table
 from tests.kit.clickhouse import LaunchedServer

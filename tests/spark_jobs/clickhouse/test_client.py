@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from exporters.clickhouse.errors import StoreAwayError
-from spark_jobs.clickhouse.client import clickhouse_of
+from spark_jobs.clickhouse.source import clickhouse_of
 
 
 def test_messages_hide_user_and_password() -> None:

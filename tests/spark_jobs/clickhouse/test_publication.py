@@ -7,7 +7,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_jobs.clickhouse.publication import INSERT_ROWS, insert_starts
+from spark_jobs.clickhouse.runs import INSERT_ROWS, insert_starts
 
 
 @given(st.lists(st.integers(1, 2 * INSERT_ROWS), min_size=1, max_size=40))

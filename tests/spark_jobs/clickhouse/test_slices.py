@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_jobs.clickhouse.slices import SLICE_ROWS, StepWeight, slices_of_time, step_ms
+from spark_jobs.clickhouse.source import SLICE_ROWS, StepWeight, slices_of_time, step_ms
 from spark_jobs.time_range import THROTTLE_LOOKBACK_MS, TimeRange
 
 

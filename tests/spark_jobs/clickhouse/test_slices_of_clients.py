@@ -9,8 +9,7 @@ import pyarrow as pa
 import pytest
 
 from quota_metrics.levels.windows_query import SETTINGS, Samples, WindowsQuery, store_minutes
-from spark_jobs.clickhouse.client import clickhouse_of
-from spark_jobs.clickhouse.slices import is_divided, slices_of_clients
+from spark_jobs.clickhouse.source import clickhouse_of, is_divided, slices_of_clients
 from tests.kit.clickhouse import RunningClickHouse, connected
 from tests.kit.usage_rows import MINUTE, PRODUCE, START, insert
 from tests.kit.windows_reference import Row

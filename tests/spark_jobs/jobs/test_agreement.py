@@ -23,7 +23,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from pyspark.sql import SparkSession
 
 from quota_metrics.jmx.sensors import BEANS
-from quota_metrics.levels.thresholds import level_of_number
+from quota_metrics.levels.definition import level_of_number
 from spark_jobs.jobs import quota_headroom
 from spark_jobs.options import HeadroomOptions
 from spark_jobs.time_range import TimeRange

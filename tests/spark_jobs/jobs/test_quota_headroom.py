@@ -23,7 +23,7 @@ from exporters.clickhouse.connection import Endpoint
 from exporters.clickhouse.errors import StoreError
 from spark_jobs.cli import app
 from spark_jobs.clickhouse import queries as tables
-from spark_jobs.clickhouse.client import NothingToReadError
+from spark_jobs.clickhouse.source import NothingToReadError
 from spark_jobs.jobs import quota_headroom
 from spark_jobs.options import HeadroomOptions
 from spark_jobs.time_range import TimeRange

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from spark_jobs.clickhouse import publication
+from spark_jobs.clickhouse import runs
 from spark_jobs.jobs import quota_headroom
 from spark_jobs.options import HeadroomOptions
 from spark_jobs.time_range import TimeRange
@@ -95,7 +95,7 @@ def test_partial_window_never_replaces_a_complete_one(spark: SparkSession, click
 def test_results_without_input_are_deleted(
     spark: SparkSession, clickhouse: RunningClickHouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(publication, "INSERT_ROWS", 1)  # each window is published by an INSERT of its own
+    monkeypatch.setattr(runs, "INSERT_ROWS", 1)  # each window is published by an INSERT of its own
     insert(clickhouse, "gone", "a", 5.0)
     insert(clickhouse, "gone", "b", 5.0)
     run(clickhouse, "gone")
@@ -218,6 +218,7 @@ def test_plans_for_many_rows_give_the_same_rows(
 
 _RUN = """
 import sys
+from spark_jobs.clickhouse import runs
 from spark_jobs.jobs import quota_headroom
 from spark_jobs.options import HeadroomOptions
 from spark_jobs.time_range import TimeRange

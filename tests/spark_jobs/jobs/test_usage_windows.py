@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
-from spark_jobs.clickhouse.client import clickhouse_of
+from spark_jobs.clickhouse.source import clickhouse_of
 from spark_jobs.jobs import quota_headroom, usage_windows
 from spark_jobs.jobs.usage_windows import HOUR_MS, hour_ranges, refresh
 from spark_jobs.options import HeadroomOptions

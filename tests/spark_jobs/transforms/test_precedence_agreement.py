@@ -16,7 +16,7 @@ from quota_metrics.config.history import LimitHistory
 from quota_metrics.config.resolution import Resolver
 from quota_metrics.windows import UNLIMITED
 from spark_jobs.clickhouse.queries import CLIENTS_SCHEMA, LIMITS_SCHEMA
-from spark_jobs.transforms.quota_precedence import client_limits
+from spark_jobs.jobs.usage_windows import client_limits
 from tests.oracle.quotas_oracle import java_entity, quota_manager, their_quota
 
 pytestmark = [pytest.mark.spark, pytest.mark.java]

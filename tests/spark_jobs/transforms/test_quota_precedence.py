@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
 from spark_jobs.clickhouse.queries import CLIENTS_SCHEMA, LIMITS_SCHEMA
-from spark_jobs.transforms.quota_precedence import client_limits
+from spark_jobs.jobs.usage_windows import client_limits
 
 pytestmark = pytest.mark.spark
 

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import pytest
 from pyspark.sql import SparkSession
 
-from quota_metrics.levels.thresholds import Thresholds
+from quota_metrics.levels.definition import Thresholds
 from spark_jobs.clickhouse import queries
 from spark_jobs.time_range import TimeRange
 from spark_jobs.transforms.utilization import Inputs, utilization

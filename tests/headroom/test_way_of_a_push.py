@@ -1,4 +1,4 @@
-"""The ways in ARCHITECTURE.md are those that run: a push from socket to rows, a job from argv to rows."""
+"""The way of a push in ARCHITECTURE.md is the one that runs, from its socket to its rows."""
 
 from __future__ import annotations
 

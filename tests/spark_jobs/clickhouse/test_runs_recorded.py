@@ -11,8 +11,8 @@ import pytest
 from exporters.clickhouse.client import ClickHouse, Row
 from exporters.clickhouse.connection import Endpoint
 from exporters.clickhouse.errors import StoreError
-from spark_jobs import job_runs
-from spark_jobs.job_runs import JobRun
+from spark_jobs.clickhouse import runs
+from spark_jobs.clickhouse.runs import JobRun
 from spark_jobs.time_range import TimeRange
 
 
@@ -34,7 +34,7 @@ class Restarting(ClickHouse):
 
 
 def test_server_failure_is_recorded_after_recovery(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(job_runs, "RETRY_S", 0.0)
+    monkeypatch.setattr(runs, "RETRY_S", 0.0)
     server = Restarting()
     run = JobRun(server, "job", version=1, when=TimeRange(0, 60_000))
     with pytest.raises(StoreError), run:
@@ -45,7 +45,7 @@ def test_server_failure_is_recorded_after_recovery(monkeypatch: pytest.MonkeyPat
 
 def test_other_failures_are_recorded_without_retries(monkeypatch: pytest.MonkeyPatch) -> None:
     """A terminated process has little time left."""
-    monkeypatch.setattr(job_runs, "RETRY_S", 0.0)
+    monkeypatch.setattr(runs, "RETRY_S", 0.0)
     server = Restarting()
     with pytest.raises(SystemExit), JobRun(server, "job", version=1, when=TimeRange(0, 60_000)):
         server.away.extend([StoreError("away")] * 3)

@@ -1,0 +1,399 @@
+"""A run of a job: recorded in job_runs, its staged rows published to quota_utilization, its report read.
+
+The record says running, then succeeded or failed, with row counts, and lets one run at a time proceed. A live run
+renews it every HEARTBEAT_S. A run waits while an earlier live run covers an overlapping range. A run whose row was not
+renewed for LEASE_S, or whose process on this host no longer exists, is recorded as killed.
+
+Readers see all of a run's rows or none. Executors write to quota_utilization_staging. INSERT SELECTs of about
+INSERT_ROWS rows, each of whole windows, publish the rows of the run, together with a tombstone for each row of an
+earlier run that has no input any more; the commit marker of each window is written last. An incomplete window never
+replaces a complete one. Each step has a deduplication token of the run, so it may be repeated.
+
+The report has counts of all clients and rows of the worst ones. It is made in memory, a row takes about 5 kB, so
+ClickHouse chooses the worst clients; quota_utilization has all.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+import time
+import uuid
+from collections.abc import Iterable
+from contextlib import suppress
+from itertools import pairwise
+from types import TracebackType
+from typing import Any, NamedTuple
+from uuid import UUID
+
+import pyarrow as pa
+from pyspark.sql import SparkSession
+
+from exporters.clickhouse.client import ClickHouse
+from exporters.clickhouse.errors import StoreError
+from spark_jobs.clickhouse.queries import UTILIZATION_SCHEMA
+from spark_jobs.options import JobOptions
+from spark_jobs.time_range import TimeRange
+
+HEARTBEAT_S = 5.0
+LEASE_S = 30
+WAIT_S = 600.0
+RECORD_S = 10.0  # how long a failure is tried to be recorded when the server is away
+RETRY_S = 1.0
+
+_RECORD = """
+INSERT INTO job_runs (job, run_id, run_version, window_from, window_to, status, rows_in, rows_out, started_at,
+    finished_at, error, stats, updated_at, source, owner, rows_bad, rows_late, watermark, cluster, window_s, step)
+SELECT {job:String}, toUUID({run_id:String}), {version:UInt64}, toDateTime({from_s:Int64}), toDateTime({to_s:Int64}),
+    {status:String}, {rows_in:UInt64}, {rows_out:UInt64}, fromUnixTimestamp64Milli({started_ms:Int64}),
+    if({finished_ms:Int64} < 0, NULL, fromUnixTimestamp64Milli({finished_ms:Int64})), {error:String},
+    mapFromArrays({stat_names:Array(String)}, {stat_values:Array(Float64)})::Map(LowCardinality(String), Float64),
+    now64(3), {source:String}, {owner:String}, {rows_bad:UInt64}, {rows_late:UInt64},
+    fromUnixTimestamp64Milli({watermark_ms:Int64}), {cluster:String}, {window_s:UInt32}, {step:String}"""
+
+# Other runs that may write the same rows, in order of precedence.
+_OTHERS = """
+SELECT toString(run_id) AS id, run_version AS version, owner,
+       toFloat64(now64(3)) - toFloat64(updated_at) AS silent_s,
+       toInt64(toUnixTimestamp(window_from)) AS from_s, toInt64(toUnixTimestamp(window_to)) AS to_s
+FROM job_runs FINAL
+WHERE job = {job:String} AND source = {source:String} AND status = 'running' AND run_id != toUUID({run_id:String})
+  AND window_from < toDateTime({to_s:Int64}) AND window_to > toDateTime({from_s:Int64})
+ORDER BY version, id"""
+
+_ABANDON = """
+INSERT INTO job_runs
+SELECT * REPLACE ('failed' AS status, 'killed: its process is gone' AS error, now64(3) AS finished_at,
+                  now64(3) AS updated_at)
+FROM job_runs FINAL
+WHERE job = {job:String} AND run_id = toUUID({run_id:String})"""
+
+# Only of runs that computed the same windows: with another `--cluster` or `--window` a run leaves other late rows.
+_WATERMARK = """
+SELECT toInt64(toUnixTimestamp64Milli(max(watermark))) AS watermark_ms,
+       toInt64(toUnixTimestamp64Milli(now64(3))) AS now_ms
+FROM job_runs FINAL
+WHERE job = {job:String} AND source = {source:String} AND cluster = {cluster:String} AND window_s = {window_s:UInt32}
+  AND status = 'succeeded'"""
+
+
+class JobRun:
+    """Context manager of a run: records `running` on entry and the outcome on exit. Entry raises StoreError, and so
+    does exit after success; an error in recording a failure never hides the failure."""
+
+    def __init__(
+        self, clickhouse: ClickHouse, job: str, *, version: int, when: TimeRange, source: str = "", cluster: str = ""
+    ) -> None:
+        self.id = uuid.uuid4()
+        self.version = version  # ns since the epoch at the start
+        self.when = when
+        self.source = source
+        self.cluster = cluster  # '': all
+        self.step = ""
+        self.rows_in = self.rows_out = self.rows_bad = self.rows_late = 0
+        self.watermark_ms = 0
+        self.stats: dict[str, float] = {}
+        self._clickhouse = clickhouse
+        self._job = job
+        self._done = threading.Event()
+        self._heart = threading.Thread(target=self._beat, name=f"{job}-heartbeat", daemon=True)
+
+    @classmethod
+    def of(cls, clickhouse: ClickHouse, job: str, options: JobOptions) -> JobRun:
+        """A run that begins now."""
+        scope = {"source": options.source, "cluster": options.cluster}
+        return cls(clickhouse, job, version=time.time_ns(), when=options.when, **scope)
+
+    def __enter__(self) -> JobRun:
+        self._record("running", finished_ms=-1, error="")
+        self._heart.start()
+        try:
+            self._wait_for_others()
+        except BaseException as exc:  # records the failure and re-raises
+            self.__exit__(type(exc), exc, None)
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._done.set()
+        self._heart.join()
+        finished_ms = time.time_ns() // 1_000_000
+        if exc is None:
+            self._record("succeeded", finished_ms=finished_ms, error="")
+            return
+        lines = str(exc).splitlines()
+        error = f"{type(exc).__name__}: {lines[0] if lines else ''}"
+        # A server that failed the run may be restarting; without the record the next run would wait for LEASE_S.
+        patience_s = RECORD_S if isinstance(exc, StoreError) else 0.0
+        with suppress(StoreError):
+            self._record_failure(finished_ms, error, time.monotonic() + patience_s)
+
+    def _record_failure(self, finished_ms: int, error: str, deadline: float) -> None:
+        """Retries until the deadline. Raises StoreError."""
+        while True:
+            try:
+                return self._record("failed", finished_ms=finished_ms, error=error)
+            except StoreError:
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(RETRY_S)
+
+    def begin(self, step: str) -> None:
+        """Says in job_runs and in Spark's UI what the run does now."""
+        self.step = step
+        if (spark := SparkSession.getActiveSession()) is not None:
+            spark.sparkContext.setJobDescription(step)
+
+    def last_watermark(self) -> tuple[int, int]:
+        """The newest watermark of successful runs over the same windows (0: none), and the server's clock, in ms.
+        Raises StoreError."""
+        (row,) = self._clickhouse.rows(_WATERMARK, self._facts())
+        return row["watermark_ms"], row["now_ms"]
+
+    def _wait_for_others(self) -> None:
+        deadline = time.monotonic() + WAIT_S
+        while self._is_preceded():
+            if time.monotonic() > deadline:
+                raise StoreError(f"another run of {self._job} is still running over this range after {WAIT_S:.0f} s")
+            time.sleep(1.0)
+
+    def _is_preceded(self) -> bool:
+        """Whether an earlier run over an overlapping range is alive."""
+        others = self._clickhouse.rows(_OTHERS, self._facts())
+        for other in others:
+            if _is_gone(other["owner"]) or other["silent_s"] > LEASE_S:
+                self._clickhouse.command(_ABANDON, {"job": self._job, "run_id": other["id"]})
+            elif (other["version"], other["id"]) < (self.version, str(self.id)):
+                return True
+        return False
+
+    def _beat(self) -> None:
+        while not self._done.wait(HEARTBEAT_S):
+            with suppress(StoreError):
+                self._record("running", finished_ms=-1, error="")
+
+    def _facts(self) -> dict[str, Any]:
+        return {
+            "job": self._job,
+            "run_id": str(self.id),
+            "source": self.source,
+            "cluster": self.cluster,
+            "window_s": self.when.window_s,
+            "from_s": self.when.from_ms // 1000,
+            "to_s": -(-self.when.to_ms // 1000),
+        }
+
+    def _record(self, status: str, *, finished_ms: int, error: str) -> None:
+        row = {
+            **self._facts(),
+            "version": self.version,
+            "status": status,
+            "rows_in": self.rows_in,
+            "rows_out": self.rows_out,
+            "rows_bad": self.rows_bad,
+            "rows_late": self.rows_late,
+            "started_ms": self.version // 1_000_000,
+            "finished_ms": finished_ms,
+            "error": error,
+            "stat_names": list(self.stats),
+            "stat_values": list(self.stats.values()),
+            "owner": _owner(),
+            "watermark_ms": self.watermark_ms,
+            "step": self.step,
+        }
+        self._clickhouse.command(_RECORD, row)
+
+
+def _owner() -> str:
+    return f"{socket.gethostname()}/{os.getpid()}"
+
+
+def _is_gone(owner: str) -> bool:
+    """Whether the process ran on this host and no longer exists."""
+    host, _, pid = owner.partition("/")
+    if host != socket.gethostname() or not pid.isdecimal():
+        return False
+    try:
+        os.kill(int(pid), 0)
+    except ProcessLookupError:
+        return True
+    except OSError:
+        return False
+    return False
+
+
+STAGING = "quota_utilization_staging"
+CLIENT_LIMITS = "quota_client_limits"
+
+_COLUMNS = ", ".join(f"`{name}`" for name in UTILIZATION_SCHEMA.fieldNames())
+# UNION ALL requires equal types: staging stores levels as text.
+_TOMBSTONE = _COLUMNS.replace("`level`", "toString(level)").replace("`instant_level`", "toString(instant_level)")
+INSERT_ROWS = 200_000  # takes ClickHouse about 400 MiB to publish
+_KEY = "cluster, source, quota_key, window_s, window_start, user, client_id"
+_OF_RUN = "run = {run:String}"
+_OF_RANGE = (
+    "source = {source:String} AND window_s = {window_s:UInt32}"
+    " AND window_start >= toDateTime({from_s:Int64}) AND window_start < toDateTime({to_s:Int64})"
+    " AND ({cluster:String} = '' OR cluster = {cluster:String})"
+)
+_COMPLETE_BEFORE = f"""(tuple(cluster, window_start) IN (
+    SELECT cluster, window_start FROM quota_utilization_windows FINAL WHERE {_OF_RANGE} AND complete = 1
+))"""  # noqa: S608 - made of our own words
+_OF_INSERT = "window_start >= toDateTime({first_s:Int64}) AND window_start < toDateTime({until_s:Int64})"
+_ENDED = "window_start + window_s <= toDateTime({to_s:Int64})"
+
+_STAGED = f"""
+SELECT toInt64(toUnixTimestamp(window_start)) AS start_s, count() AS rows
+FROM {STAGING} WHERE {_OF_RUN} GROUP BY start_s ORDER BY start_s"""  # noqa: S608 - made of our own words
+
+_PUBLISH = f"""
+INSERT INTO quota_utilization ({_COLUMNS}, run_id, run_version, is_deleted)
+SELECT {_COLUMNS}, toUUID({{run:String}}), {{version:UInt64}}, 0
+FROM {STAGING}
+WHERE {_OF_RUN} AND {_OF_INSERT} AND (complete = 1 OR NOT {_COMPLETE_BEFORE})
+UNION ALL
+SELECT {_TOMBSTONE}, toUUID({{run:String}}), {{version:UInt64}}, 1
+FROM quota_utilization AS before FINAL
+WHERE {_OF_RANGE} AND {_OF_INSERT} AND ({_ENDED} OR NOT {_COMPLETE_BEFORE})
+  AND tuple({_KEY}) NOT IN (SELECT {_KEY} FROM {STAGING} WHERE {_OF_RUN} AND {_OF_INSERT})
+SETTINGS max_insert_threads = 1, max_threads = 1, min_insert_block_size_rows = 1000000,
+         min_insert_block_size_bytes = 0"""  # noqa: S608 - made of our own words
+
+_COMMIT = f"""
+INSERT INTO quota_utilization_windows
+    (cluster, source, window_s, window_start, complete, rows, run_id, run_version)
+SELECT cluster, source, window_s, window_start, max(complete), sum(rows), toUUID({{run:String}}), {{version:UInt64}}
+FROM (
+    SELECT cluster, source, window_s, window_start, complete, 1 AS rows FROM {STAGING} WHERE {_OF_RUN}
+    UNION ALL
+    SELECT cluster, source, window_s, window_start, {_ENDED}, 0 AS rows
+    FROM quota_utilization_windows FINAL WHERE {_OF_RANGE}
+)
+WHERE complete = 1 OR NOT {_COMPLETE_BEFORE}
+GROUP BY cluster, source, window_s, window_start"""  # noqa: S608 - made of our own words
+
+# Both tables are partitioned by run.
+_CLEAR = "ALTER TABLE {table} DROP PARTITION {{run:String}}"
+
+
+class Run(NamedTuple):
+    """Identity and scope of a run. A run with a higher `version` replaces the rows of earlier runs."""
+
+    id: UUID
+    version: int
+    source: str
+    cluster: str  # '': all
+    when: TimeRange
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """Query parameters of the statements in this file."""
+        return {
+            "run": str(self.id),
+            "version": self.version,
+            "source": self.source,
+            "cluster": self.cluster,
+            "window_s": self.when.window_s,
+            "from_s": self.when.from_ms // 1000,
+            "to_s": self.when.to_ms // 1000,
+        }
+
+
+def publish(clickhouse: ClickHouse, run: Run) -> None:
+    """Publishes the staged rows of the run, then commits their windows. Raises StoreError."""
+    windows = clickhouse.rows(_STAGED, run.parameters)
+    starts = insert_starts((row["start_s"], row["rows"]) for row in windows)
+    for first_s, until_s in pairwise([run.when.from_ms // 1000, *starts, -(-run.when.to_ms // 1000)]):
+        bounds = {**run.parameters, "first_s": first_s, "until_s": until_s}
+        clickhouse.command(_PUBLISH, bounds, token=f"{run.id}/publish/{first_s}")
+    clickhouse.command(_COMMIT, run.parameters, token=f"{run.id}/commit")
+
+
+def insert_starts(windows: Iterable[tuple[int, int]]) -> list[int]:
+    """Starts of the second and later inserts of INSERT_ROWS rows, from (start, rows) of windows ordered by start."""
+    starts: list[int] = []
+    rows = 0
+    for start_s, more in windows:
+        if rows and rows + more > INSERT_ROWS:
+            starts.append(start_s)
+            rows = 0
+        rows += more
+    return starts
+
+
+def clear(clickhouse: ClickHouse, run: Run) -> None:
+    """Removes the run's staged rows. Rows on other shards of a cluster expire after a day (TTL).
+
+    Raises StoreError.
+    """
+    for table in (STAGING, CLIENT_LIMITS):
+        clickhouse.command(_CLEAR.format(table=clickhouse.stored(table)), run.parameters)
+
+
+_HISTORY_POINTS = 120  # at most, of a client's history
+_CLIENT = "cluster, source, quota_key, user, client_id"
+_IN_REPORT = f"headroom.{STAGING} WHERE run = {{run:String}} AND window_start >= toDateTime({{reported_s:Int64}})"
+# Per client and quota key the start of its latest complete window, or of its latest one if none is complete.
+_LATEST = f"""
+SELECT {_CLIENT}, argMax(window_start, (complete, window_start)) AS latest_start,
+       argMax((level, throttle_ms_max, ifNull(utilization, 0)), (complete, window_start)) AS latest,
+       max(throttle_ms_max) AS range_throttle_ms, sum(throttled_s) AS range_throttled_s,
+       maxOrNullIf(window_start, throttle_ms_max > 0) AS last_throttled
+FROM {_IN_REPORT} AND ({{user:String}} = '' OR user = {{user:String}})
+  AND ({{client_id:String}} = '' OR client_id = {{client_id:String}})
+GROUP BY {_CLIENT}"""  # noqa: S608 - made of our own words
+_LEVELS = f"SELECT latest.1 AS level, count() AS clients FROM ({_LATEST}) GROUP BY level"  # noqa: S608 - our own words
+# The order of headroom_report.worst_first.
+_WORST = f"""
+SELECT * FROM ({_LATEST})
+ORDER BY indexOf({{levels:Array(String)}}, latest.1) DESC, latest.2 DESC, range_throttle_ms > 0 AND latest.2 <= 0 DESC,
+         latest.3 DESC, cluster, client_id, user, quota_key
+LIMIT {{most:UInt64}}"""  # noqa: S608 - made of our own words
+_HISTORY = f"""
+SELECT {_CLIENT}, arraySort(groupArray((start_s, used))) AS points
+FROM (
+    SELECT {_CLIENT}, intDiv(toUnixTimestamp(window_start), {{point_s:Int64}}) * {{point_s:Int64}} AS start_s,
+           max(greatest(ifNull(utilization, 0), ifNull(utilization_p95, 0))) AS used
+    FROM {_IN_REPORT} AND ({_CLIENT}) IN (SELECT {_CLIENT} FROM ({_WORST}))
+    GROUP BY {_CLIENT}, start_s
+)
+GROUP BY {_CLIENT}"""  # noqa: S608 - made of our own words
+# Report columns that staging lacks: renamed, of another type, or aggregated over all windows of the range.
+_REPORTED = {
+    "throttle_ms": "throttle_ms_max",
+    "headroom": "limit - group_usage",
+    "window_start": "toDateTime64(window_start, 6, 'UTC')",
+    "last_throttled": "toDateTime64(last_throttled, 6, 'UTC')",
+    "history_at": "arrayMap(point -> toDateTime64(point.1, 6, 'UTC'), points)",
+    "history": "arrayMap(point -> point.2, points)",
+}
+
+
+def levels(clickhouse: ClickHouse, run: Run, from_ms: int) -> dict[str, int]:
+    """How many clients are at each level in their latest window from `from_ms` on. Raises StoreError."""
+    asked = {**run.parameters, "reported_s": from_ms // 1000, "user": "", "client_id": ""}
+    return {row["level"]: row["clients"] for row in clickhouse.rows(_LEVELS, asked)}
+
+
+def worst(clickhouse: ClickHouse, run: Run, from_ms: int, columns: pa.Schema, **chosen: Any) -> list[dict[str, Any]]:
+    """Per client and quota key the latest complete window that the run staged from `from_ms` on, or the latest
+    incomplete one if there is no other, with the throttling and utilisation of all windows. `chosen`: `user` and
+    `client_id`, '' for all, `levels`, best first, and `most` rows. Raises StoreError."""
+    windows = (run.when.to_ms - from_ms) // run.when.window_ms
+    bounds = {"reported_s": from_ms // 1000, "point_s": (windows // _HISTORY_POINTS + 1) * run.when.window_s}
+    batches = clickhouse.batches(_worst(columns.names), {**run.parameters, **bounds, **chosen})
+    return [row for batch in batches for row in batch.select(columns.names).cast(columns).to_pylist()]
+
+
+def _worst(columns: list[str]) -> str:
+    expressions = ", ".join(f"{_REPORTED.get(name, f'`{name}`')} AS `{name}`" for name in columns)
+    return f"""
+SELECT {expressions}
+FROM (
+    SELECT * FROM {_IN_REPORT} AND ({_CLIENT}, window_start) IN (SELECT {_CLIENT}, latest_start FROM ({_WORST}))
+) AS rows
+INNER JOIN ({_WORST}) AS worst USING ({_CLIENT})
+INNER JOIN ({_HISTORY}) AS history USING ({_CLIENT})"""  # noqa: S608 - made of our own words

@@ -1,0 +1,32 @@
+"""The way of a job in ARCHITECTURE.md is the one that runs, from argv to published rows."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+from pyspark.sql import SparkSession
+
+from headroom.__main__ import main
+from tests.kit.clickhouse import RunningClickHouse
+from tests.kit.job_rows import CLUSTER, START, committed, fill
+from tests.kit.ways import files_that_run, listed
+
+pytestmark = [pytest.mark.spark, pytest.mark.clickhouse, pytest.mark.interpreted]
+
+WITHOUT_FUNCTIONS = "spark_jobs/clickhouse/queries.py"
+
+
+def test_a_job_runs_through_the_listed_files_only(
+    spark: SparkSession, clickhouse: RunningClickHouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(clickhouse)
+    bounds = ["--from", str(START // 1000), "--to", str(START // 1000 + 180), "--cluster", CLUSTER, "--output", "json"]
+    monkeypatch.setattr(sys, "argv", ["headroom", "job", "quota-headroom", "--url", clickhouse.url, *bounds])
+    with files_that_run(until="publish") as files, pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 0
+    assert committed(clickhouse)
+    way, _ = listed("The way of a job")
+    assert sorted(files) == sorted(set(way) - {WITHOUT_FUNCTIONS})
+    assert len(way) <= 16
