@@ -112,8 +112,9 @@ chaos-brokers: $(READY) ## ROUNDS=1: each of three brokers restarted in turn, cl
 powerloss: $(READY) ## SEED=1 SECONDS=60 CUTS=100 power losses under `fsync: each`, by replay of what strace saw
 	@$(BIN)/python -m tests.powerloss $(SEED) $(SECONDS) $(CUTS)
 
-attack: $(READY) ## hostile clients and pages against running services
+attack: $(READY) ## hostile clients and pages against running services; then SECONDS=60 of 1,000 polite clients and three hostile ones
 	@$(BIN)/python -m pytest -p no:cacheprovider -q tests/attack
+	@$(BIN)/python -m tests.attack.fleet $(SECONDS)
 
 fuzz: $(READY) ## hostile bytes in a child process, SEED=1 SECONDS=60
 	@$(BIN)/python -m tests.fuzz $(SEED) $(SECONDS)

@@ -7,7 +7,7 @@ import asyncio
 import struct
 from typing import NamedTuple
 
-API_VERSIONS, GET, PUSH = 18, 71, 72
+PRODUCE, API_VERSIONS, GET, PUSH = 0, 18, 71, 72
 TIMEOUT_S = 60.0  # longer than any restart takes, so that clients do not give up early
 
 _HEAD = struct.Struct(">hhi")
@@ -33,10 +33,10 @@ class WireClient:
         self.port = int(writer.get_extra_info("sockname")[1])  # ours
 
     @classmethod
-    async def connect(cls, host: str, port: int, client_id: str) -> WireClient:
-        """Connects and sends ApiVersions, as Kafka clients do."""
+    async def connect(cls, host: str, port: int, client_id: str, source: str = "127.0.0.1") -> WireClient:
+        """Connects from a local address and sends ApiVersions, as Kafka clients do."""
         async with asyncio.timeout(TIMEOUT_S):
-            client = cls(*await asyncio.open_connection(host, port), client_id)
+            client = cls(*await asyncio.open_connection(host, port, local_addr=(source, 0)), client_id)
         await client._ask(API_VERSIONS, 3, _compact(b"chaos") + _compact(b"1.0") + b"\0")
         return client
 
@@ -53,6 +53,19 @@ class WireClient:
         head = struct.pack(">16siBb", to.client_instance_id, to.subscription_id, 0, compression_type)
         body = await self._ask(PUSH, 0, head + _compact(payload) + b"\0")
         return int(struct.unpack_from(">h", body, 5)[0])
+
+    async def produce(self, client_id: str = "") -> int:
+        """Produces nothing to no topic, which brokers meter like any request; returns its size in bytes as they do.
+
+        `client_id` takes the place of the connection's, as clients that share a connection would have it.
+        """
+        own, self._client_id = self._client_id, client_id.encode() or self._client_id
+        try:
+            body = b"\0" + struct.pack(">hi", 1, 30_000) + b"\1\0"
+            await self._ask(PRODUCE, 9, body)
+            return _HEAD.size + 2 + len(self._client_id) + 1 + len(body)
+        finally:
+            self._client_id = own
 
     def close(self) -> None:
         self._writer.close()

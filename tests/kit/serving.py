@@ -78,9 +78,9 @@ class Served:
         """Its child processes that run a module."""
         return [child for child in psutil.Process(self.process.pid).children() if module in _cmdline(child)]
 
-    def ready(self) -> tuple[int, str]:
-        """Status and text of /readyz."""
-        return _get(f"http://{self.http}/readyz")
+    def ready(self, query: str = "") -> tuple[int, str]:
+        """Status and text of /readyz, which shows more with `?verbose`."""
+        return _get(f"http://{self.http}/readyz{query}")
 
     def metrics(self) -> dict[str, float]:
         """Its own metrics: `name` or `name:label`."""

@@ -1,0 +1,247 @@
+"""A fleet of polite clients and three hostile ones before one gateway: what do the polite ones lose, how late are they?
+
+Each client has an address of its own, which pays when nobody is authenticated. Polite clients push one point with an
+own number and produce once in an interval. Each hostile one sends what a legal client may send, as fast as it is
+answered or as often as its attack says:
+
+- a new instance id for each push, with 50,000 points in some hundred bytes of zstd;
+- 390 client ids of 32 kB, a tiny produce each, every 8 seconds;
+- 391 long and 1,500 short client ids, a tiny produce each, every 3 seconds.
+
+`python -m tests.attack.fleet SECONDS POLITE` prints one line for each, and exits with 1 when a polite client lost rows.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import sys
+import tempfile
+import time
+import uuid
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import zstandard
+from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData
+
+from headroom.demo.kit.broker import LocalCluster
+from headroom.demo.kit.jars import KAFKA_VERSION, find_java, kafka_libs
+from telemetry.subscriptions.java.hash import subscription_id
+from tests.chaos.load import metrics_data
+from tests.chaos.wire import Subscription, WireClient
+from tests.kit.serving import Served, rows
+
+POINTS = 50_000
+PUSH_INTERVAL_MS = 10_000
+LONG = "x" * 32_000
+SETTLE_S = 60.0  # for the last rows to be stored
+ZSTD = 4
+
+
+@dataclass
+class Polite:
+    """What one polite client sent."""
+
+    name: str
+    sent_s: list[float] = field(default_factory=list)  # by the number that was acknowledged
+    seen_s: list[float] = field(default_factory=list)  # when the number was first seen in the store
+    produced_bytes: int = 0
+    refused: int = 0
+
+
+@dataclass
+class Hostile:
+    """What one hostile client sent, and what it was answered."""
+
+    attack: str
+    address: str
+    requests: int = 0
+    nbytes: int = 0
+    refused: int = 0
+
+
+class Fleet:
+    """The clients of one run. `served`: a gateway whose clients push every 10 s."""
+
+    def __init__(self, served: Served, polite: int) -> None:
+        self._served = served
+        self._host, self._port = served.address
+        self.polite = [Polite(f"polite-{n:05d}") for n in range(polite)]
+        self.hostile = [
+            Hostile("a new instance id for each push", "127.2.0.1"),
+            Hostile("390 client ids of 32 kB every 8 s", "127.2.0.2"),
+            Hostile("391 long and 1,500 short client ids every 3 s", "127.2.0.3"),
+        ]
+        self.said: Counter[str] = Counter()  # lines of /readyz?verbose without numbers, and how often they were said
+        self._ends_at = 0.0
+
+    async def run(self, seconds: float) -> None:
+        """All clients for so long; then until everything acknowledged is stored, or a minute has passed."""
+        self._ends_at = time.monotonic() + seconds
+        short = [f"short-{n}" for n in range(1_500)]
+        tasks = [
+            *(self._be_polite(n, one) for n, one in enumerate(self.polite)),
+            self._new_instances(self.hostile[0]),
+            self._many_ids(self.hostile[1], [f"{LONG}{n}" for n in range(390)], 8.0),
+            self._many_ids(self.hostile[2], [*(f"{LONG}-{n}" for n in range(391)), *short], 3.0),
+        ]
+        watch = asyncio.create_task(self._watch())
+        await asyncio.gather(*(asyncio.create_task(task) for task in tasks))
+        deadline = time.monotonic() + SETTLE_S
+        while self.unseen() and time.monotonic() < deadline and not watch.done():
+            await asyncio.sleep(0.5)
+        if not watch.cancel():
+            watch.result()  # raises what ended it
+
+    def unseen(self) -> int:
+        """Acknowledged points that are not stored."""
+        return sum(len(one.sent_s) - len(one.seen_s) for one in self.polite)
+
+    def delays_s(self) -> list[float]:
+        """How long each point took until it could be read, at most."""
+        return sorted(seen - sent for one in self.polite for sent, seen in zip(one.sent_s, one.seen_s, strict=False))
+
+    def unmetered_bytes(self) -> int:
+        """Of the polite clients' produces, after the run."""
+        found = dict(
+            rows(
+                self._served.sql,
+                "SELECT client_id, sum(bytes) FROM headroom.quota_usage FINAL"
+                " WHERE quota_key = 'producer_byte_rate' AND client_id LIKE 'polite-%' GROUP BY client_id",
+            )
+        )
+        return sum(max(0, one.produced_bytes - int(found.get(one.name, 0))) for one in self.polite)
+
+    async def _be_polite(self, number: int, one: Polite) -> None:
+        source = f"127.1.{number // 250}.{number % 250 + 1}"
+        await asyncio.sleep(number % 1_000 / 1_000 * PUSH_INTERVAL_MS / 1_000)
+        client = await WireClient.connect(self._host, self._port, one.name, source)
+        to = await client.subscription(bytes(16))
+        while time.monotonic() < self._ends_at:
+            sent_s, payload = time.time(), metrics_data([len(one.sent_s)], time.time_ns(), b"")
+            if await client.push(to, ZSTD, zstandard.compress(payload)) == 0:
+                one.sent_s.append(sent_s)
+            else:
+                one.refused += 1
+            one.produced_bytes += await client.produce()
+            await asyncio.sleep(to.interval_ms / 1_000)
+        client.close()
+
+    async def _new_instances(self, one: Hostile) -> None:
+        payload = many_points()
+        client = await WireClient.connect(self._host, self._port, "hostile", one.address)
+        while time.monotonic() < self._ends_at:
+            instance_id = uuid.uuid4().bytes
+            to = Subscription(0, instance_id, subscription_id(["*"], PUSH_INTERVAL_MS, instance_id), 0)
+            one.refused += await client.push(to, ZSTD, payload) != 0
+            one.requests += 1
+            one.nbytes += len(payload) + 60
+        client.close()
+
+    async def _many_ids(self, one: Hostile, client_ids: Iterable[str], every_s: float) -> None:
+        client = await WireClient.connect(self._host, self._port, "hostile", one.address)
+        while (began := time.monotonic()) < self._ends_at:
+            for client_id in client_ids:
+                one.nbytes += await client.produce(client_id)
+                one.requests += 1
+            await asyncio.sleep(max(0.0, began + every_s - time.monotonic()))
+        client.close()
+
+    async def _watch(self) -> None:
+        """Looks into the store and at the health page each second."""
+        while True:
+            await asyncio.to_thread(self._look)
+            await asyncio.sleep(1.0)
+
+    def _look(self) -> None:
+        latest = rows(
+            self._served.sql,
+            "SELECT client_id, toUInt32(max(value)) + 1 FROM headroom.client_metrics"
+            " WHERE client_id LIKE 'polite-%' AND ts > now() - 180 GROUP BY client_id",
+        )
+        now_s, stored = time.time(), dict(latest)
+        for one in self.polite:
+            seen = min(stored.get(one.name, 0), len(one.sent_s)) - len(one.seen_s)
+            one.seen_s += [now_s] * max(0, seen)
+        for line in self._served.ready("?verbose")[1].splitlines():
+            if not line.startswith("oldest"):
+                self.said[re.sub(r"[\d.,]+", "N", line)] += 1
+
+
+def many_points() -> bytes:
+    """Equal points of one series, compressed to some hundred bytes."""
+    data = MetricsData.FromString(metrics_data([0], 1, b""))
+    [metric] = data.resource_metrics[0].scope_metrics[0].metrics
+    for _ in range(POINTS - 1):
+        metric.gauge.data_points.add()
+    return zstandard.compress(data.SerializeToString(), 19)
+
+
+def stored_points(served: Served) -> Counter[str]:
+    """Rows of each polite client, each counted once."""
+    sql = "SELECT client_id, count() FROM headroom.client_metrics WHERE client_id LIKE 'polite-%' GROUP BY client_id"
+    return Counter({str(name): int(count) for name, count in rows(served.sql, sql)})
+
+
+def report(fleet: Fleet, served: Served) -> tuple[list[str], bool]:
+    """Lines for a person, and whether no polite client lost anything."""
+    stored, delays_s = stored_points(served), fleet.delays_s()
+    sent = sum(len(one.sent_s) for one in fleet.polite)
+    lost = sum(max(0, len(one.sent_s) - stored[one.name]) for one in fleet.polite)
+    doubled = sum(max(0, stored[one.name] - len(one.sent_s)) for one in fleet.polite)
+    unmetered = fleet.unmetered_bytes()
+    p50, p99 = (delays_s[int(len(delays_s) * share)] for share in (0.5, 0.99)) if delays_s else (0.0, 0.0)
+    lines = [
+        f"{one.attack} from {one.address}: {one.requests:,} requests, {one.nbytes / 1e6:.1f} MB,"
+        f" {one.refused:,} asked to wait"
+        for one in fleet.hostile
+    ]
+    lines += [
+        f"{len(fleet.polite):,} polite clients: {sent:,} points acknowledged, {lost} lost, {doubled} doubled,"
+        f" {sum(one.refused for one in fleet.polite)} pushes refused; {unmetered} bytes of usage lost;"
+        f" seen after p50 {p50:.1f} s, p99 {p99:.1f} s, at most {delays_s[-1] if delays_s else 0:.1f} s"
+    ]
+    lines += [f"the health page said {count} times: {line}" for line, count in fleet.said.most_common()]
+    return lines, lost == doubled == unmetered == 0 and fleet.unseen() == 0
+
+
+def besieged(served: Served, seconds: float, polite: int) -> tuple[list[str], bool, Fleet]:
+    """A run against a gateway."""
+    fleet = Fleet(served, polite)
+    asyncio.run(fleet.run(seconds))
+    return *report(fleet, served), fleet
+
+
+def gateway(directory: Path, bootstrap: str) -> Served:
+    """A gateway whose clients push everything every 10 s."""
+    file = directory / "subscriptions.yaml"
+    file.write_text(f"all: {{metrics: '*', interval.ms: {PUSH_INTERVAL_MS}}}\n")
+    configuration = directory / "headroom.yaml"
+    configuration.write_text(f"subscriptions: {file}\n")
+    return Served(directory, "--upstream", bootstrap, "--cluster", "fleet", "--config", str(configuration))
+
+
+def main(arguments: list[str]) -> int:
+    seconds, polite = (int(arguments[n]) if len(arguments) > n else value for n, value in enumerate((60, 1_000)))
+    java = find_java()
+    libs = kafka_libs(java, Path(".cache") / f"kafka-{KAFKA_VERSION}")
+    with (
+        tempfile.TemporaryDirectory() as directory,
+        LocalCluster(java, libs) as kafka,
+        gateway(Path(directory), kafka.bootstrap) as served,
+    ):
+        lines, nothing_lost, _ = besieged(served, seconds, polite)
+        print(*lines, sep="\n")
+        counted: dict[str, Any] = served.metrics()
+        for name, value in sorted(counted.items()):
+            if value and name.startswith(("headroom_payer_refused", "headroom_usage_left_out", "headroom_dropped")):
+                print(f"{name} {value:g}")
+    return 0 if nothing_lost else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

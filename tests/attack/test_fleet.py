@@ -1,0 +1,24 @@
+"""A short run of the fleet: polite clients lose nothing while three hostile ones spend their budgets."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from headroom.demo.kit.broker import LocalCluster
+from tests.attack.fleet import besieged, gateway
+
+pytestmark = [pytest.mark.kafka, pytest.mark.clickhouse]
+
+
+def test_polite_fleet_loses_nothing(kafka: LocalCluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with gateway(tmp_path, kafka.bootstrap) as served:
+        lines, nothing_lost, fleet = besieged(served, seconds=20, polite=100)
+        over_budget = served.metrics()["headroom_payer_refused_total:instances"]
+    with capsys.disabled():
+        print("", *lines, sep="\n  ")
+    assert nothing_lost
+    assert fleet.delays_s()
+    assert [one.refused for one in fleet.polite] == [0] * 100
+    assert over_budget == fleet.hostile[0].refused > 0
