@@ -1,0 +1,86 @@
+"""A data directory of the last released version: recorded by `python -m tests.headroom.server.recorded_version`.
+
+Its store has the points 0 to 19 of one client, its spool the points 20 to 39, which were acknowledged while the store
+was away. Its tables keep rows forever, as an operator may set them. Recorded anew for each release, by its own code.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import tarfile
+import tempfile
+from pathlib import Path
+
+import zstandard
+
+from exporters.clickhouse.client import ClickHouse, with_writer
+from exporters.clickhouse.connection import Endpoint
+from tests.chaos.load import metrics_data
+from tests.chaos.wire import WireClient
+from tests.kit.serving import Served, eventually, rows
+
+RECORDED = Path(__file__).parent / "recorded" / "data-0.1.0.tar.zst"
+STORED, SPOOLED = range(20), range(20, 40)
+CLIENT_ID = "recorded"
+_TABLES = ("points", "series", "pushes", "client_instances")
+_AWAY = "http://127.0.0.1:1"
+
+
+def points(served: Served) -> list[float]:
+    """The values of the client that are in the store."""
+    sql = f"SELECT value FROM headroom.client_metrics WHERE client_id = '{CLIENT_ID}' ORDER BY value"
+    return [float(value) for (value,) in rows(served.sql, sql)]
+
+
+def unpack(directory: Path) -> None:
+    """Restores the recorded directory as `data`."""
+    with zstandard.open(RECORDED, "rb") as packed, tarfile.open(fileobj=io.BytesIO(packed.read())) as tar:
+        tar.extractall(directory, filter="data")
+
+
+def record(directory: Path) -> None:
+    """Makes a data directory and packs it."""
+    subscriptions = directory / "subscriptions.yaml"
+    subscriptions.write_text("all: {metrics: '*', interval.ms: 100}\n")
+    arguments = ("--config", str(directory / "headroom.yaml"))
+    (directory / "headroom.yaml").write_text(f"subscriptions: {subscriptions}\n")
+    with Served(directory, *arguments) as served:
+        asyncio.run(push(served, STORED))
+        eventually(lambda: points(served), lambda found: len(found) == len(STORED))
+        writer = ClickHouse((with_writer(Endpoint.parse(f"http://{served.sql}")),))
+        for table in _TABLES:
+            writer.command(f"ALTER TABLE {table} REMOVE TTL")
+        writer.close()
+    with Served(directory, *arguments, "--clickhouse", _AWAY) as served:
+        asyncio.run(push(served, SPOOLED))
+    RECORDED.parent.mkdir(exist_ok=True)
+    with zstandard.open(RECORDED, "wb", cctx=zstandard.ZstdCompressor(19)) as packed, io.BytesIO() as plain:
+        with tarfile.open(fileobj=plain, mode="w") as tar:
+            tar.add(directory / "data", "data", filter=_packable)
+        packed.write(plain.getvalue())
+
+
+async def push(served: Served, values: range) -> None:
+    """Pushes one point after the other; each is acknowledged."""
+    client = await WireClient.connect(*served.address, CLIENT_ID)
+    to = await client.subscription(bytes(16))
+    for value in values:
+        while await client.push(to, 0, metrics_data([value], 1_700_000_000_000_000_000, b"")):
+            await asyncio.sleep(0.1)
+    client.close()
+
+
+def _packable(member: tarfile.TarInfo) -> tarfile.TarInfo | None:
+    """Files and directories without the owner; no socket, log or password."""
+    if not (member.isfile() or member.isdir() or member.issym()) or member.name.endswith((".password", ".log", ".pid")):
+        return None
+    member.uid = member.gid = member.mtime = 0
+    member.uname = member.gname = ""
+    return member
+
+
+if __name__ == "__main__":
+    with tempfile.TemporaryDirectory() as scratch:
+        record(Path(scratch))
+    print(f"{RECORDED.name}: {RECORDED.stat().st_size:,} bytes")
