@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.headroom.server.recorded_version import SPOOLED, STORED, points, unpack
+from tests.headroom.upgrade.recorded_version import SPOOLED, STORED, points, unpack
 from tests.kit.serving import Served, eventually
 
 pytestmark = pytest.mark.clickhouse

@@ -1,4 +1,4 @@
-"""A data directory of the last released version: recorded by `python -m tests.headroom.server.recorded_version`.
+"""A data directory of the last released version: recorded by `python -m tests.headroom.upgrade.recorded_version`.
 
 Its store has the points 0 to 19 of one client, its spool the points 20 to 39, which were acknowledged while the store
 was away. Its tables keep rows forever, as an operator may set them. Recorded anew for each release, by its own code.
