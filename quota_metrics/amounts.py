@@ -8,6 +8,13 @@ from __future__ import annotations
 from exporters.model import QuotaKey
 
 _PREFIXES = ("", "k", "M", "G", "T", "P")
+_WORDS = {
+    QuotaKey.PRODUCER_BYTE_RATE: "produce",
+    QuotaKey.CONSUMER_BYTE_RATE: "fetch",
+    QuotaKey.REQUEST_PERCENTAGE: "request",
+    QuotaKey.CONTROLLER_MUTATION_RATE: "mutation",
+    QuotaKey.CONNECTION_CREATION_RATE: "connection",
+}
 
 
 def rate_text(value: float | None, quota_key: str) -> str:
@@ -21,6 +28,11 @@ def rate_text(value: float | None, quota_key: str) -> str:
     if quota_key == QuotaKey.CONNECTION_CREATION_RATE:
         return f"{value:.1f} connections/s"
     return f"{bytes_text(value)}/s"
+
+
+def quota_word(quota_key: str) -> str:
+    """A quota's key in one word, where there is little room: `produce` for producer_byte_rate."""
+    return _WORDS.get(QuotaKey(quota_key), quota_key) if quota_key in _WORDS else quota_key
 
 
 def bytes_text(value: float) -> str:

@@ -36,8 +36,6 @@ EXIT_CONFIGURATION = 2
 EXIT_SOURCE = 3
 EXIT_FAIL_ON = 4
 
-_PIPE_WIDTH = 1000  # width of a table written to a pipe or file: no line is wrapped
-
 
 class ReportFormat(StrEnum):
     """Values of --output."""
@@ -184,7 +182,7 @@ def _exit_codes() -> Iterator[None]:
     """Maps expected errors to one line on stderr and an exit code."""
     from pyspark.errors import PySparkException
 
-    from exporters.clickhouse.errors import StoreError, StoreLoginError
+    from exporters.clickhouse.errors import StoreError, StoreLoginError, advice
     from spark_jobs.session import JavaError
 
     try:
@@ -194,7 +192,7 @@ def _exit_codes() -> Iterator[None]:
     except StoreLoginError as exc:
         raise _exit(f"{exc}; --url names the user, {PASSWORD} or {PASSWORD_FILE} gives the password") from exc
     except StoreError as exc:
-        raise _exit(str(exc), EXIT_SOURCE) from exc
+        raise _exit(f"{exc}{advice(exc)}", EXIT_SOURCE) from exc
     except (ValueError, JavaError, OSError) as exc:
         raise _exit(str(exc)) from exc
 
@@ -207,22 +205,20 @@ def _report(name: str) -> Report:
 
 def _deliver(report: Report, rows: list[dict[str, Any]], output: ReportFormat, path: Path | None) -> None:
     if output is ReportFormat.TABLE:
-        _write_table(report.to_table(rows), path)
+        _write_table(report, rows, path)
     elif output is ReportFormat.PARQUET:
         _write(report.to_parquet(rows), path)
     else:
         _write(report.to_json(rows) if output is ReportFormat.JSON else report.to_html(rows).encode(), path)
 
 
-def _write_table(table: Any, path: Path | None) -> None:
+def _write_table(report: Report, rows: list[dict[str, Any]], path: Path | None) -> None:
     console = Console()
     if path is None and console.is_terminal:
-        console.print(table)
+        for line in report.to_table(rows, console.width):
+            console.print(line, soft_wrap=True)
         return
-    console = Console(width=_PIPE_WIDTH, color_system=None)
-    with console.capture() as captured:
-        console.print(table)
-    _write(captured.get().encode(), path)
+    _write("".join(f"{line.plain}\n" for line in report.to_table(rows, None)).encode(errors="backslashreplace"), path)
 
 
 def _write(content: bytes, path: Path | None) -> None:

@@ -66,6 +66,13 @@ class StoreTooOldError(StoreError):
     """The server is older than OLDEST_SERVER."""
 
 
+def advice(error: Exception) -> str:
+    """What a command adds to its message when the store does not listen where it was asked; empty otherwise."""
+    if isinstance(error, StoreAwayError) and str(error).endswith("Connection refused"):
+        return "; start `headroom serve`, or name its SQL endpoint (sql= in its first line) or your server with --url"
+    return ""
+
+
 def store_error(exc: Exception, server: str, user: str) -> StoreError:
     """What a request to `server` raises for an exception of the client library or of the operating system."""
     code, message = code_and_message(str(exc))

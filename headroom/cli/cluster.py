@@ -10,10 +10,11 @@ from typing import Annotated, Any, TypeVar
 
 import typer
 
+from exporters.clickhouse.errors import advice
 from headroom.errors import ArgumentError
 from quota_metrics.config.json_file import QuotaFileError
 from quota_metrics.kafka.admin import KafkaAdmin
-from quota_metrics.kafka.errors import ClusterError, PropertiesError
+from quota_metrics.kafka.errors import BrokerUnreachableError, ClusterError, PropertiesError
 from quota_metrics.kafka.properties import read_properties, security
 from telemetry.wire.errors import InvalidSubscriptionError
 
@@ -63,13 +64,19 @@ def _address(text: str) -> tuple[str, int]:
     raise ArgumentError(f"{text.strip()!r} is not HOST:PORT")
 
 
+def _where(error: Exception) -> str:
+    """What to check when nothing listens at the address."""
+    refused = isinstance(error, BrokerUnreachableError) and str(error).endswith("Connection refused")
+    return "; check the address, and that a broker or `headroom serve` listens there" if refused else ""
+
+
 @contextmanager
 def reported_in_one_line() -> Iterator[None]:
     """Exits with 1 when the cluster or the store fails or refuses, with 2 when an argument is invalid."""
     try:
         yield
     except (ClusterError, ConnectionError) as exc:
-        typer.echo(f"headroom: {exc}", err=True)
+        typer.echo(f"headroom: {exc}{advice(exc)}{_where(exc)}", err=True)
         raise typer.Exit(1) from exc
     except (ArgumentError, QuotaFileError, PropertiesError, InvalidSubscriptionError) as exc:
         typer.echo(f"headroom: {exc}", err=True)

@@ -45,7 +45,7 @@ def show(
 
 
 def _of_serve(http: str) -> dict[str, Any]:
-    from headroom.cli.live import ask
+    from headroom.cli.serve_api import ask
 
     facts = ask(http, "/api/v1/cluster", {})
     if not isinstance(facts, dict):

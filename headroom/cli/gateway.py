@@ -17,8 +17,8 @@ from kio.schema.types import TopicName
 from kio.static.primitive import i32
 
 from headroom.cli.cluster import CommandConfig, TimeoutMs, asked, reported_in_one_line
+from headroom.cli.gateway_share import run_share
 from headroom.cli.http_address import HttpAddress
-from headroom.cli.live import run_share
 from headroom.clock import now_ms
 from headroom.config.types import parse_address
 from headroom.errors import ArgumentError

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 
 import typer
 
+from exporters.text_table import Layout
 from headroom.capacity.figures import Figures, load_figures
 from headroom.capacity.model import Line, Workload, plan
 from headroom.cli.output.forms import Output
@@ -55,7 +56,7 @@ def plan_command(
     if output is Output.JSON:
         typer.echo(json.dumps({"plan": [line._asdict() for line in lines], "figures": figures.model_dump()}, indent=2))
         return
-    print_table(_HEADINGS, (_cells(line) for line in lines), numbers=("needed",))
+    print_table(_HEADINGS, (_cells(line) for line in lines), Layout(numbers=("needed",), below=("because",)))
     typer.echo(_basis(figures))
 
 

@@ -22,6 +22,7 @@ from telemetry.ingest.quarantine import Held, held
 
 app = typer.Typer(help="Pushes that could not be stored: list, show, replay.", no_args_is_help=True)
 
+_LEAVE = ("compression", "software", "principal", "received")
 _HEADINGS = ("id", "received", "reason", "client id", "principal", "software", "compression", "bytes", "cause")
 _HEX_BYTES = 16  # per line
 
@@ -42,9 +43,14 @@ def list_(
         typer.echo(orjson.dumps(documents, option=orjson.OPT_INDENT_2).decode())
         return
     if found:
+        from exporters.text_table import Layout
         from headroom.cli.output.tables import print_table  # slow to import
 
-        print_table(_HEADINGS, map(_row, found), numbers=("bytes",))
+        print_table(
+            _HEADINGS,
+            map(_row, found),
+            Layout(numbers=("bytes",), names=("client id", "principal", "software"), leave=_LEAVE, below=("cause",)),
+        )
     typer.echo(f"{len(found)} in quarantine")
 
 

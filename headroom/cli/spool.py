@@ -45,11 +45,12 @@ def status(
         typer.echo(orjson.dumps(_document(state, segments), option=orjson.OPT_INDENT_2).decode())
         return
     if segments:
+        from exporters.text_table import Layout
         from headroom.cli.output.tables import print_table  # slow to import
 
         rows = [(*map(str, one[:-1]), "yes" if one.being_written else "no") for one in segments]
         headings = ("segment", "writer", "records", "bytes", "position", "being written")
-        print_table(headings, rows, numbers=("records", "bytes", "position"))
+        print_table(headings, rows, Layout(numbers=("records", "bytes", "position")))
     records, nbytes = sum(one.records for one in segments), sum(one.bytes for one in segments)
     typer.echo(f"{records} records in {nbytes} bytes are waiting; {state.totals.records} records are finished")
 

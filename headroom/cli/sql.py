@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 from exporters.clickhouse.client import ClickHouse
 from exporters.clickhouse.connection import Endpoint, password_of, tls_of
-from exporters.clickhouse.errors import StoreError
+from exporters.clickhouse.errors import StoreError, advice
 from exporters.printable import printable
 
 _CHUNK_BYTES = 1 << 18
@@ -42,7 +42,7 @@ def run_sql(query: str, url: str, format: str | None, environment: Mapping[str, 
         # The reader has closed the pipe (`| head`); without this Python reports it again at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except StoreError as exc:
-        return _failed(str(exc))
+        return _failed(f"{exc}{advice(exc)}")
     return 0
 
 

@@ -40,6 +40,7 @@ _VIEW = (
     "SELECT quota_key, client_id, toString(level) AS level FROM headroom_by_minute"
     " WHERE window_start = fromUnixTimestamp({from_s:UInt32}) AND cluster = {cluster:String} AND source = 'gateway'"
 )
+_BETWEEN_COLUMNS = re.compile(r" {2,}")
 _WINDOW = "max(kafka_client_quota_window_start_seconds)"
 
 
@@ -86,7 +87,7 @@ def by_client(rows: Iterable[Mapping[str, Any]]) -> Levels:
 def _shown(sql: str, http: str, prometheus: Prometheus | None, cluster: str, from_ms: int) -> dict[str, Levels]:
     query = urlencode({"cluster": cluster, "limit": _MOST_CLIENTS})
     page = [found.groupdict() for found in _IN_PAGE.finditer(_get(http, f"/?{query}"))]
-    top = [[cell.strip() for cell in line.split("│")[1:]] for line in _top(http, cluster).splitlines()]
+    top = [_BETWEEN_COLUMNS.split(line) for line in _top(http, cluster).splitlines()[1:]]
     levels = {
         "page": by_client({name: unescape(text) for name, text in row.items()} for row in page),
         "API": by_client(json.loads(_get(http, f"/api/v1/headroom?{query}"))),

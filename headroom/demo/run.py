@@ -13,8 +13,8 @@ from types import FrameType
 
 import orjson
 from rich.console import Console
-from rich.table import Table
 
+from exporters.text_table import Layout, table_lines
 from headroom.demo import evidence
 from headroom.demo.evidence import Row
 from headroom.demo.job import run_job
@@ -114,8 +114,10 @@ def _show(scenario: Scenario, output: Path, console: Console, tell: Tell, *, kee
     found = evidence.stored(sql, CLUSTER, minute.from_ms, minute.to_ms)
     levels[JOB] = by_client(rows)
     _write_evidence(output / EVIDENCE, minute, compared, found, levels)
-    console.print(report.to_table(rows))
-    console.print(_comparison(compared))
+    for shown in report.to_table(rows, console.width if console.is_terminal else None):
+        console.print(shown, soft_wrap=True)
+    for line in _comparison(compared):
+        console.print(line, markup=False, soft_wrap=True)
     for line in _summary(found):
         tell(line)
     tell(f"left in {output}/: {', '.join(sorted(file.name for file in output.iterdir()))}")
@@ -151,13 +153,18 @@ def _write_evidence(
     target.write_bytes(orjson.dumps(content, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE))
 
 
-def _comparison(compared: Sequence[Row]) -> Table:
-    """Headroom's usage beside the broker's."""
-    table = Table("client-id", "usage (gateway)", "byte-rate (broker, JMX)", "difference", title="mean of the minute")
-    for row in compared:
-        rates = (rate_text(row[name], row["quota_key"]) for name in ("usage", "jmx_byte_rate"))
-        table.add_row(row["client_id"], *rates, f"{row['difference']:+.2%}")
-    return table
+def _comparison(compared: Sequence[Row]) -> list[str]:
+    """Headroom's usage beside the broker's, means of the minute."""
+    cells = [
+        (
+            row["client_id"],
+            *(rate_text(row[name], row["quota_key"]) for name in ("usage", "jmx_byte_rate")),
+            f"{row['difference']:+.2%}",
+        )
+        for row in compared
+    ]
+    headings = ("client-id", "usage (gateway)", "byte-rate (broker, JMX)", "difference")
+    return [line.text for line in table_lines(headings, cells, None, Layout(numbers=headings[1:]))]
 
 
 _LEVELS = "SELECT client_id, level, reason FROM headroom_now"

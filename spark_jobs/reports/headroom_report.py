@@ -10,12 +10,10 @@ from pathlib import Path
 
 import orjson
 import pyarrow as pa
-from rich import box
-from rich.console import Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 
 from exporters.printable import printable, shortened
+from exporters.text_table import Layout, table_lines, wrapped
 from quota_metrics.amounts import bytes_text, duration_text, rate_text, share_text
 from quota_metrics.levels.definition import LEVELS
 from spark_jobs.reports.report import Report, Row
@@ -127,22 +125,27 @@ def to_html(rows: Sequence[Row]) -> str:
     return page.from_string(template).render(rows=rows, counts=counts, plots=headroom_plots(rows))
 
 
-def to_table(rows: Sequence[Row]) -> RenderableType:
-    """Terminal table: a row per client, then the reasons of clients that are or were not ok. Long names are truncated.
-    Markup and control sequences in client-chosen names are escaped."""
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, title=_title(rows), title_justify="left")
+def to_table(rows: Sequence[Row], width: int | None = None) -> list[Text]:
+    """Lines: one for each client, then the reasons of clients that are or were not ok. Long names are truncated.
+    Control sequences in client-chosen names are escaped. `width`: of the terminal; None: lines of any length."""
+    if not rows:
+        return [Text("No client was active in the range.")]
     cells = {name: [cell(row) for row in rows] for name, cell in _CELLS.items()}
     shown = {name: column for name, column in cells.items() if _has_content(name, column)}
-    table.add_column("level")
-    for name in shown:
-        table.add_column(name, overflow="fold", justify="left" if name in _NAMES else "right")
-    for row, *texts in zip(rows, *shown.values(), strict=True):
-        table.add_row(_level(row), *(Text(printable(text)) for text in texts))
+    levels = [row["level"] for row in rows]
+    texts = [list(row) for row in zip(levels, *shown.values(), strict=True)]
+    lines = table_lines(["level", *shown], texts, width, _LAYOUT._replace(numbers=set(shown) - set(_TEXTS)))
+    styles = [_STYLES[level] for level in levels]
+    table = [Text(line.text, "" if line.row is None else styles[line.row]) for line in lines]
     explained = (row for row in rows if row["level"] != "ok" or _was_throttled(row))
-    return Group(table, *map(_why, explained))
+    return [Text(_title(rows)), *table, *(line for row in explained for line in _why(row, width))]
 
 
-_NAMES = ("client-id", "user", "quota")
+_TEXTS = ("client-id", "user", "quota")
+_LAYOUT = Layout(
+    names=("client-id", "user"),
+    leave=("broker", "window", "all that share", "earlier", "throttle", "user", "quota", "usage"),
+)
 _CELLS: dict[str, Callable[[Row], str]] = {
     "client-id": lambda row: shortened(row["client_id"]),
     "user": lambda row: shortened(row["user"]),
@@ -172,12 +175,12 @@ def _title(rows: Sequence[Row]) -> str:
     return f"each client in its latest window, of {max(lengths)} s, UTC" if rows else ""
 
 
-def _level(row: Row) -> Text:
-    return Text(row["level"], style=_STYLES[row["level"]])
-
-
-def _why(row: Row) -> Text:
-    return Text.assemble(_level(row), printable(f" {shortened(row['client_id'])}: {why(row)}"))
+def _why(row: Row, width: int | None) -> list[Text]:
+    """`warn app: at 85.0 % of ...`, with the level in its colour."""
+    lines = wrapped(printable(f"{row['level']} {shortened(row['client_id'])}: {why(row)}"), width, "")
+    styled = [Text(line) for line in lines]
+    styled[0].stylize(_STYLES[row["level"]], 0, len(row["level"]))
+    return styled
 
 
 def why(row: Row) -> str:

@@ -6,17 +6,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from importlib.resources import files
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
 import pyarrow as pa
 import pyarrow.parquet as pq
-from rich import box
-from rich.console import RenderableType
-from rich.table import Table
 from rich.text import Text
 
-from exporters.printable import printable, shortened
+from exporters.printable import shortened
+from exporters.text_table import Layout, table_lines
 
 Row = dict[str, Any]
 
@@ -26,7 +24,7 @@ class Report:
     """The renderers of one job's report; `columns` is its schema."""
 
     columns: pa.Schema
-    to_table: Callable[[Sequence[Row]], RenderableType]
+    to_table: Callable[[Sequence[Row], int | None], list[Text]]  # lines; the width of the terminal, None for any
     to_html: Callable[[Sequence[Row]], str]
 
     def to_json(self, rows: Sequence[Row]) -> bytes:
@@ -40,19 +38,35 @@ class Report:
         return bytes(sink.getvalue())
 
 
+_NAMES = ("user", "client id", "cluster")
+_SENTENCES = ("reason", "known issue")
+_COMMANDS = ("command",)
+
 Plots = Callable[[Sequence[Row]], Mapping[str, str]]  # title -> image, a URI
 
 
-def rows_report(title: str, columns: pa.Schema, shown: Sequence[str], plots: Plots | None = None) -> Report:
-    """A report whose table and page have the columns `shown`; JSON and Parquet have all columns."""
+class RowsLayout(NamedTuple):
+    """How a report that is a table of rows looks. `plots`: images of its page. `empty`: why there may be no row."""
 
-    def to_table(rows: Sequence[Row]) -> RenderableType:
-        table = Table(box=box.SIMPLE_HEAD, pad_edge=False, title=title, title_justify="left")
-        for name in shown:
-            table.add_column(name.replace("_", " "), overflow="fold")
-        for row in rows:
-            table.add_row(*(Text(printable(shortened(cell(row.get(name))))) for name in shown))
-        return table
+    title: str
+    shown: Sequence[str]  # columns of table and page
+    empty: str
+    leave: Sequence[str] = ()  # columns that a narrow terminal does without, the first one first
+    plots: Plots | None = None
+
+
+def rows_report(columns: pa.Schema, look: RowsLayout) -> Report:
+    """A report whose table and page have some columns; JSON and Parquet have all."""
+    title, shown, plots = look.title, look.shown, look.plots
+    headings = [name.replace("_", " ") for name in shown]
+    numbers = [name.replace("_", " ") for name in shown if is_number(columns.field(name).type)]
+    layout = Layout(numbers, _NAMES, [name.replace("_", " ") for name in look.leave], _SENTENCES, _COMMANDS)
+
+    def to_table(rows: Sequence[Row], width: int | None) -> list[Text]:
+        if not rows:
+            return [Text(title), Text(look.empty)]
+        cells = [[_table_cell(name, row.get(name)) for name in shown] for row in rows]
+        return [Text(title), *(Text(line.text) for line in table_lines(headings, cells, width, layout))]
 
     def to_html(rows: Sequence[Row]) -> str:
         from jinja2 import Environment  # terminal tables need no templates
@@ -61,10 +75,20 @@ def rows_report(title: str, columns: pa.Schema, shown: Sequence[str], plots: Plo
         page = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
         page.filters.update(cell=cell, shortened=shortened)
         return page.from_string(template).render(
-            title=title, names=shown, rows=rows, plots=plots(rows) if plots else {}
+            title=title, names=shown, rows=rows, empty=look.empty, plots=plots(rows) if plots else {}
         )
 
     return Report(columns, to_table, to_html)
+
+
+def is_number(kind: pa.DataType) -> bool:
+    """Whether a column of this type is aligned to the right."""
+    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind))
+
+
+def _table_cell(name: str, value: Any) -> str:
+    """A command and a sentence are whole."""
+    return cell(value) if name.replace("_", " ") in (*_COMMANDS, *_SENTENCES) else shortened(cell(value))
 
 
 def cell(value: Any) -> str:

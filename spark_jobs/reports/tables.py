@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import pyarrow as pa
 
-from spark_jobs.reports.report import Row, rows_report
+from spark_jobs.reports.report import Row, RowsLayout, rows_report
 
 _MOMENT = pa.timestamp("ms", "UTC")
 _FORECAST_TYPES: dict[str, pa.DataType] = {
@@ -39,10 +39,17 @@ def _plots(rows: Sequence[Row]) -> Mapping[str, str]:
 
 
 FORECAST = rows_report(
-    "When quotas are reached",
     FORECAST_COLUMNS,
-    ("cluster", "quota_key", "user", "client_id", "broker_id", "utilization", "hits_limit_at", "confidence", "reason"),
-    _plots,
+    RowsLayout(
+        "When quotas are reached",
+        (
+            *("cluster", "quota_key", "user", "client_id", "broker_id", "utilization", "hits_limit_at", "confidence"),
+            "reason",
+        ),
+        "No bucket has a forecast: there is no usage with a limit in the range, or less than four hours of it.",
+        ("cluster", "broker_id", "confidence", "user", "quota_key"),
+        _plots,
+    ),
 )
 
 _FIGURES = ("precision", "recall", "brier")
@@ -53,7 +60,15 @@ _BACKTEST_TYPES: dict[str, pa.DataType] = {
     **dict.fromkeys((*_SCORES, "lead_error_min", "pinball", "coverage"), pa.float64()),
 }
 BACKTEST_COLUMNS = pa.schema(_BACKTEST_TYPES)
-BACKTEST = rows_report("How good the forecasts were", BACKTEST_COLUMNS, BACKTEST_COLUMNS.names)
+BACKTEST = rows_report(
+    BACKTEST_COLUMNS,
+    RowsLayout(
+        "How good the forecasts were",
+        BACKTEST_COLUMNS.names,
+        "Nothing to judge: no bucket has usage with a limit for long enough.",
+        ("pinball", "coverage", "lead_error_min", "brier_30m", "brier_5m"),
+    ),
+)
 
 _SHARES = ("utilization_mean", "utilization_p95", "utilization_p99", "utilization_peak", "growth_per_week")
 _CAPACITY_TYPES: dict[str, pa.DataType] = {
@@ -83,12 +98,19 @@ _CAPACITY_TYPES: dict[str, pa.DataType] = {
 CAPACITY_COLUMNS = pa.schema(_CAPACITY_TYPES)
 CAPACITY_STORED = pa.schema({**_CAPACITY_TYPES, "run_id": pa.string()})
 CAPACITY = rows_report(
-    "Capacity of quotas",
     CAPACITY_COLUMNS,
-    (
-        *("cluster", "quota_key", "user", "client_id", "broker_id", "limit", "utilization_mean", "utilization_p99"),
-        *("growth_per_week", "throttled_share", "verdict", "suggested_limit"),
-        *("replay_client_ids", "replay_before_s", "replay_after_s", "command"),
+    RowsLayout(
+        "Capacity of quotas",
+        (
+            *("cluster", "quota_key", "user", "client_id", "broker_id", "limit", "utilization_mean", "utilization_p99"),
+            *("growth_per_week", "throttled_share", "verdict", "suggested_limit"),
+            *("replay_client_ids", "replay_before_s", "replay_after_s", "command"),
+        ),
+        "No bucket has usage with a limit in the range.",
+        (
+            *("replay_client_ids", "replay_before_s", "replay_after_s", "cluster", "broker_id", "growth_per_week"),
+            *("throttled_share", "utilization_mean", "user", "quota_key", "utilization_p99"),
+        ),
     ),
 )
 
@@ -111,4 +133,15 @@ _INVENTORY_TYPES: dict[str, pa.DataType] = {
     "costliest_metric": pa.string(),
 }
 INVENTORY_COLUMNS = pa.schema(_INVENTORY_TYPES)
-INVENTORY = rows_report("Clients", INVENTORY_COLUMNS, INVENTORY_COLUMNS.names)
+INVENTORY = rows_report(
+    INVENTORY_COLUMNS,
+    RowsLayout(
+        "Clients",
+        INVENTORY_COLUMNS.names,
+        "No client sent telemetry or traffic in the range.",
+        (
+            *("cluster", "series", "costliest_metric", "instances_open", "share_of_points", "pushes", "last_traffic"),
+            *("user", "points", "software"),
+        ),
+    ),
+)

@@ -105,7 +105,7 @@ def test_unreachable_server_exits_with_3() -> None:
         url = f"http://127.0.0.1:{taken.getsockname()[1]}"
     code, reported = invoke("--url", url)
     assert code == 3
-    assert reported == f"headroom: cannot reach {url}: Connection refused\n"
+    assert reported.startswith(f"headroom: cannot reach {url}: Connection refused; start `headroom serve`")
 
 
 @pytest.mark.parametrize(

@@ -7,16 +7,18 @@ from typing import Any
 import typer
 
 from exporters.printable import printable
+from exporters.text_table import Layout
 from headroom.cli.output.tables import print_table
 
 _HEADINGS = ("broker", "release", "quota window", "callback class", "threads", "telemetry.max.bytes", "limits")
+_LAYOUT = Layout(numbers=("broker", "telemetry.max.bytes"), lists=("limits",))
 
 
 def print_facts(facts: dict[str, Any]) -> None:
     """A table of the brokers, then what differs from Kafka's defaults and what could not be read."""
     version = f", metadata.version {facts['metadata_version']}" if facts["metadata_version"] else ""
     typer.echo(f"cluster {printable(facts['cluster_id'])}: Kafka {facts['release']}{version}")
-    print_table(_HEADINGS, map(_cells, facts["brokers"]), numbers=("broker", "telemetry.max.bytes"))
+    print_table(_HEADINGS, map(_cells, facts["brokers"]), _LAYOUT)
     for acl in facts["host_acls"]:
         line = f"ACL: {acl['permission']} {acl['principal']} from {acl['host']} {acl['operation']} {acl['resource']}"
         typer.echo(printable(line))

@@ -9,10 +9,11 @@ from typing import Any
 import typer
 
 from exporters.printable import printable, shortened
+from exporters.text_table import Layout
 from headroom.cli.output import quotas as quota_output
 from headroom.cli.output.forms import Output
 from headroom.cli.output.tables import print_table
-from headroom.cli.output.what_if import HEADINGS, client_rows
+from headroom.cli.output.what_if import HEADINGS, LAYOUT, client_rows
 from quota_metrics.config.entities import Entity, text
 from quota_metrics.config.quota_plan import QuotaDifference, QuotaPlan
 from quota_metrics.simulation.outcomes import KEYS, ClientOutcome
@@ -21,6 +22,7 @@ from quota_metrics.what_if.document import client_document, coverage_text, docum
 from quota_metrics.what_if.harm import Names
 
 _CHANGES = ("action", "entity", "quota", "before", "after", "clients", "owner", "why")
+_LAYOUT = Layout(numbers=("before", "after", "cluster", "file"), below=("clients", "why"))
 _SHOWN_CLIENTS = 20
 _SHOWN_ROWS = 200  # of a table or of markdown; JSON has all
 
@@ -96,9 +98,9 @@ def print_report(report: PlanReport, output: Output) -> None:
         typer.echo("\n" + "\n".join(f"- {printable(line)}" for line in _closing(report)))
         return
     if report.plan.changes:
-        print_table(_CHANGES, _change_rows(report))
+        print_table(_CHANGES, _change_rows(report), _LAYOUT)
     if clients:
-        print_table(HEADINGS, client_rows(clients))
+        print_table(HEADINGS, client_rows(clients), LAYOUT)
     typer.echo("\n".join(_closing(report)))
 
 
@@ -126,7 +128,7 @@ def print_drift(plan: QuotaPlan, output: Output) -> None:
     elif output is Output.MARKDOWN:
         _markdown(headings, rows)
     else:
-        print_table(headings, rows)
+        print_table(headings, rows, _LAYOUT)
 
 
 def _change_rows(report: PlanReport) -> list[tuple[str, ...]]:

@@ -8,6 +8,7 @@ from typing import Any, TypeAlias
 
 import orjson
 
+from exporters.text_table import Layout
 from headroom.cli.output.tables import print_table
 from quota_metrics.config.entities import Entity, Rules, entity_of, text
 from quota_metrics.config.json_file import json_number
@@ -34,13 +35,15 @@ def print_rules(rules: Rules) -> None:
 def print_rules_table(rules: Rules) -> None:
     """A row per value."""
     rows = [(text(entity), key, number(values[key])) for entity, values in _in_order(rules) for key in sorted(values)]
-    print_table(("entity", "quota", "value"), rows)
+    print_table(("entity", "quota", "value"), rows, Layout(numbers=("value",)))
 
 
 def print_resolutions(resolved: Resolved, *, named: bool) -> None:
     """`key=value {entity}`, followed by the rules it overrides. `named`: print each client above its quotas."""
     for client, quotas in resolved:
         lines = [text(_client(client))] if named else []
+        if not quotas:
+            lines.append(_unlimited(client))
         for key, resolution in sorted(quotas.items()):
             lines.append(f"{key}={number(resolution.value)} {text(resolution.entity)}")
             lines += [f"  overrides {_rule(rule)}" for rule in resolution.overridden]
@@ -49,18 +52,19 @@ def print_resolutions(resolved: Resolved, *, named: bool) -> None:
 
 def print_resolutions_table(resolved: Resolved) -> None:
     """A row per client and quota."""
-    rows = [
-        (
-            text(_client(client)),
-            key,
-            number(resolution.value),
-            text(resolution.entity),
-            "\n".join(map(_rule, resolution.overridden)),
+    rows, unlimited = [], []
+    for client, quotas in resolved:
+        if not quotas:
+            unlimited.append(client)
+        for key, resolution in sorted(quotas.items()):
+            overridden = "\n".join(map(_rule, resolution.overridden))
+            rows.append((text(_client(client)), key, number(resolution.value), text(resolution.entity), overridden))
+    if rows:
+        print_table(
+            ("client", "quota", "value", "rule", "overrides"), rows, Layout(numbers=("value",), lists=("overrides",))
         )
-        for client, quotas in resolved
-        for key, resolution in sorted(quotas.items())
-    ]
-    print_table(("client", "quota", "value", "rule", "overrides"), rows)
+    for client in unlimited:
+        _write(f"{_unlimited(client)}\n")
 
 
 def print_resolutions_json(resolved: Resolved) -> None:
@@ -95,6 +99,10 @@ def _resolution_document(client: Client, quotas: Mapping[str, Resolution]) -> di
             for key, resolution in quotas.items()
         },
     }
+
+
+def _unlimited(client: Client) -> str:
+    return f"no rule applies to {text(_client(client))}: it has no quota"
 
 
 def _rule(rule: Rule) -> str:

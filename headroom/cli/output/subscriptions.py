@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import typer
 
+from exporters.text_table import Layout
 from headroom.cli.output.tables import print_table
 from headroom.subscription_preview import KnownClient, Preview
 
 _HEADINGS = ("client id", "principal", "software", "address", "cluster", "points per push")
+_LAYOUT = Layout(
+    numbers=_HEADINGS[-1:], names=("client id", "principal", "software"), leave=("cluster", "address", "software")
+)
 
 
 def print_preview(found: Preview, since: str) -> None:
     """A table and a summary line."""
     if found.clients:
-        print_table(_HEADINGS, map(_row, found.clients), numbers=_HEADINGS[-1:])
+        print_table(_HEADINGS, map(_row, found.clients), _LAYOUT)
     typer.echo(
         f"{found.matching} of {found.known} client instances seen in the last {since} match:"
         f" {found.points_per_second:.1f} points per second at {found.interval_ms} ms"

@@ -1,31 +1,28 @@
-"""A table on standard output."""
+"""A table on standard output: aligned lines, in a pipe of any length, on a terminal as wide as it is."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
-from exporters.printable import printable
-
-_PIPE_WIDTH = 10_000  # lines in a pipe are not wrapped
+from exporters.text_table import Layout, table_lines
 
 
-def print_table(headings: Sequence[str], rows: Iterable[Sequence[str]], *, numbers: Collection[str] = ()) -> None:
-    """Prints a table of plain text cells, which may have several lines. `numbers`: headings of right-aligned
-    columns."""
-    table = Table()
-    for heading in headings:
-        table.add_column(heading, overflow="fold", justify="right" if heading in numbers else "left")
-    for row in rows:
-        table.add_row(*map(_cell, row))
+def print_table(
+    headings: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    layout: Layout = Layout(),
+    styles: Sequence[str] = (),
+) -> None:
+    """Prints cells of plain text. `styles`: rich's, one for each row."""
     console = Console()
-    if not console.is_terminal:
-        console.width = _PIPE_WIDTH
-    console.print(table)
+    for line in table_lines(headings, rows, terminal_width(console), layout):
+        style = styles[line.row] if styles and line.row is not None else ""
+        console.print(Text(line.text, style), soft_wrap=True)
 
 
-def _cell(content: str) -> Text:
-    return Text("\n".join(map(printable, content.split("\n"))))  # Text, so that a name in brackets is not markup
+def terminal_width(console: Console) -> int | None:
+    """None in a pipe, whose lines are not wrapped."""
+    return console.width if console.is_terminal else None

@@ -7,7 +7,8 @@ from typing import Any
 
 import typer
 
-from exporters.printable import shortened
+from exporters.printable import printable, shortened
+from exporters.text_table import Layout
 from headroom.cli.output import quotas as quota_output
 from headroom.cli.output.forms import Output
 from headroom.cli.output.tables import print_table
@@ -15,6 +16,9 @@ from quota_metrics.what_if.answer import WhatIfAnswer
 from quota_metrics.what_if.document import coverage_text, document
 
 HEADINGS = ("verdict", "quota", "user", "client", "broker", "limit", "throttled", "longest", "reason")
+LAYOUT = Layout(
+    numbers=("broker",), names=("user", "client"), leave=("broker", "longest", "user", "quota"), below=("reason",)
+)
 
 
 def print_answer(answer: WhatIfAnswer, output: Output) -> None:
@@ -23,7 +27,12 @@ def print_answer(answer: WhatIfAnswer, output: Output) -> None:
     if output is Output.JSON:
         quota_output.print_json(found)
         return
-    print_table(HEADINGS, client_rows(found["clients"]))
+    if rows := client_rows(found["clients"]):
+        print_table(HEADINGS, rows, LAYOUT)
+    else:
+        typer.echo("no client would have been throttled for longer or shorter")
+    for line in found["command"].split("\n"):
+        typer.echo(printable(line))  # to copy: never wrapped
     typer.echo(
         f"over {found['covers']['seconds']:.0f} s; the change does not affect {found['unaffected']} more;"
         f" {coverage_text(found['covers'])}"

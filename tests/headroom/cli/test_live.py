@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 
 from headroom.cli.live import status_faults
 from headroom.cli.main import app
+from headroom.cli.serve_api import START
 
 
 class Answer(BaseHTTPRequestHandler):
@@ -74,7 +75,7 @@ def test_error_responses_set_exit_code_and_message(
 
 def test_closed_port_exits_with_3() -> None:
     done = CliRunner().invoke(app, ["status", "--http", "127.0.0.1:1"])
-    assert (done.exit_code, done.stderr) == (3, "headroom: cannot reach 127.0.0.1:1: Connection refused\n")
+    assert (done.exit_code, done.stderr) == (3, f"headroom: cannot reach 127.0.0.1:1: Connection refused{START}\n")
 
 
 def test_status_names_who_was_not_metered() -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from headroom.cli.live import ask
+from headroom.cli.serve_api import ask
 from headroom.config.settings import ConfigError
 from headroom.config.sources import load
 from headroom.demo.kit.admin import Admin

@@ -15,7 +15,8 @@ from typing import Any, NamedTuple
 import pytest
 from confluent_kafka import Consumer, Producer
 
-from headroom.cli.live import ask, run_share
+from headroom.cli.gateway_share import run_share
+from headroom.cli.serve_api import ask
 from headroom.demo.kit.admin import Admin
 from headroom.demo.kit.broker import LocalCluster
 from headroom.demo.kit.jvm import Jvm

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 from datetime import timedelta
 from html.parser import HTMLParser
@@ -10,9 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
-from rich.console import Console
+import pytest
 
 from spark_jobs.reports import headroom_report as report
+from spark_jobs.reports.tables import FORECAST
 from tests.spark_jobs.reports.report_rows import EARLIER, FREE, HOSTILE, WINDOW, row
 
 
@@ -69,12 +69,9 @@ def test_page_without_rows_has_a_notice() -> None:
     assert "No client was active" in Text(report.to_html([])).text
 
 
-def shown(*rows: dict[str, Any]) -> str:
+def shown(*rows: dict[str, Any], width: int | None = 400) -> str:
     """The table as printed to a terminal."""
-    console = Console(file=io.StringIO(), width=400, force_terminal=True, color_system=None)
-    with console.capture() as captured:
-        console.print(report.to_table(rows))
-    return captured.get()
+    return "\n".join(line.plain for line in report.to_table(rows, width))
 
 
 def test_table_escapes_control_sequences() -> None:
@@ -90,8 +87,32 @@ def test_table_shows_the_window() -> None:
     assert "window of 60 s from 2026-11-20 10:00:00 UTC" in shown(row(), FREE)
     table = shown(row(), row(client_id="gone", window_start=WINDOW - timedelta(days=1))).splitlines()
     assert table[0].rstrip() == "each client in its latest window, of 60 s, UTC"
-    windows = [line.rstrip()[-19:] for line in table if line.startswith(" warn ")]
+    windows = [line.rstrip()[-19:] for line in table if line.startswith("warn ") and ":00:00" in line]
     assert windows == ["2026-11-20 10:00:00", "2026-11-19 10:00:00"]
+
+
+@pytest.mark.parametrize("width", [80, 200])
+def test_table_fits_a_terminal_without_a_cut_number_or_name(width: int) -> None:
+    name = "orders-of-the-payments-team-01"
+    busy = row(client_id=name, user=name, usage=302_400.0, shared_with=2, group_usage=999_900.0, throttle_ms=350.0)
+    lines = shown(busy, FREE, width=width).splitlines()
+    assert all(len(line) <= width for line in lines)
+    assert name in lines[2]
+    assert "85.0 %" in lines[2]
+    assert "200.0 kB/s" in lines[2]
+    assert any(line.startswith("warn ") and name in line and ":" in line for line in lines[3:])
+    if width == 200:
+        assert all(cell in lines[2] for cell in ("302.4 kB/s", "999.9 kB/s of 3 clients", "350 ms"))
+    else:
+        assert lines[4].startswith("(no room in 80 columns for: ")
+
+
+def test_a_report_without_rows_says_why() -> None:
+    assert shown() == "No client was active in the range."
+    assert [line.plain for line in FORECAST.to_table([], 80)] == [
+        "When quotas are reached",
+        "No bucket has a forecast: there is no usage with a limit in the range, or less than four hours of it.",
+    ]
 
 
 def test_long_names_are_truncated_except_in_json() -> None:
@@ -109,7 +130,7 @@ def test_throttling_before_the_latest_window_is_reported() -> None:
     earlier = row(level="ok", reason="at 1.0 %", **EARLIER)
     said = "at 1.0 %; throttled 800 ms at most earlier, last in the window of 2026-11-20 09:55:00"
     table = shown(earlier, row(client_id="never"))
-    assert any(line.startswith(" level ") and " earlier " in line for line in table.splitlines())
+    assert any(line.startswith("level ") and " earlier " in line for line in table.splitlines())
     assert f"ok app: {said}" in table
     assert "never:" in table  # listed because its level is not ok
     page = Text(report.to_html([earlier])).text

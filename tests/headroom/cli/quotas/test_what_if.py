@@ -16,6 +16,7 @@ from exporters.model import QuotaLimit, UsageSample
 from headroom.cli.main import app
 from telemetry.ingest.arrow_tables import limits_table, usage_table
 from tests.kit.clickhouse import RunningClickHouse, running_clickhouse
+from tests.kit.pseudo_terminal import shown_by
 from tests.kit.recordings import START_MS, Used, limit, recorded
 
 FROM, TO = str(START_MS // 1000), str(START_MS // 1000 + 60)
@@ -127,6 +128,20 @@ def test_table_lists_affected_clients(clickhouse: RunningClickHouse) -> None:
 
 
 @pytest.mark.clickhouse
+@pytest.mark.parametrize("size", [(80, 24), (200, 50)])
+def test_table_fits_the_terminal_and_the_command_is_whole(clickhouse: RunningClickHouse, size: tuple[int, int]) -> None:
+    asked = ["--defaults", "client-id", "--add", "producer_byte_rate=1500", *WHEN, "--url", clickhouse.url]
+    code, lines = shown_by(["quotas", "what-if", *asked], *size)
+    command = [line for line in lines if line.startswith("kafka-configs.sh ")]
+    assert code == 0
+    assert [line.split()[-2:] for line in command] == [["--add-config", "producer_byte_rate=1500"]]
+    table = lines[: lines.index(command[0])]
+    assert all(len(line) <= size[0] for line in table)
+    (throttled,) = [line for line in table if line.startswith("newly throttled")]
+    assert ("big" in throttled, "none -> 1500" in throttled) == (True, True)
+
+
+@pytest.mark.clickhouse
 def test_window_options_change_the_result(clickhouse: RunningClickHouse) -> None:
     few = ["--window-num", "3", "--window-size-ms", "500"]
     rows = answer(clickhouse, "--client-id", "big", "--add", "producer_byte_rate=1000", *few)
@@ -160,7 +175,7 @@ def test_unreachable_store_exits_with_1() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         url = f"http://127.0.0.1:{listener.getsockname()[1]}"
     said = refused(1, "--user", "u", "--add", "producer_byte_rate=1", "--url", url)
-    assert said == f"cannot reach {url}: Connection refused"
+    assert said.startswith(f"cannot reach {url}: Connection refused; start `headroom serve`")
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,45 @@
+"""The table of `headroom top`: a line for each client and quota, from the rows of `/api/v1/headroom`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from exporters.printable import shortened
+from exporters.text_table import Layout, TableLine, table_lines
+from quota_metrics.amounts import duration_text, quota_word, rate_text, share_text
+
+Row = dict[str, Any]
+
+LEVEL_STYLES: Final = {
+    "throttled": "bold red", "critical": "red", "warn": "yellow", "watch": "cyan", "ok": "green", "unknown": "dim",
+}  # fmt: skip
+_HEADINGS = ("level", "client", "user", "quota", "used", "p95", "usage", "limit", "muted", "broker")
+_LAYOUT = Layout(
+    numbers=("used", "p95", "usage", "limit", "muted", "broker"),
+    names=("client", "user"),
+    leave=("broker", "p95", "user", "muted", "usage", "quota"),
+)
+_WORD_BELOW = 120  # columns, below which a quota's key is one word
+
+
+def client_lines(rows: Sequence[Row], width: int | None) -> list[TableLine]:
+    """`width`: of the terminal; None for lines of any length. The first line has the headings."""
+    is_narrow = width is not None and width < _WORD_BELOW
+    return table_lines(_HEADINGS, [_cells(row, is_narrow=is_narrow) for row in rows], width, _LAYOUT)
+
+
+def _cells(row: Row, *, is_narrow: bool) -> tuple[str, ...]:
+    key = row["quota_key"]
+    return (
+        row["level"],
+        shortened(row["client_id"]),
+        shortened(row["user"]),
+        quota_word(key) if is_narrow else key,
+        share_text(row["utilization"]),
+        share_text(row["utilization_p95"]),
+        rate_text(row["usage"], key),
+        rate_text(row["limit"], key),
+        duration_text(row["muted_ms"]) if row["muted_ms"] else "-",
+        str(row["broker_id"]),
+    )

@@ -1,0 +1,86 @@
+"""What a table does when there is little room: never a cut number, a cut short name or a wrapped command."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from exporters.text_table import NAME_CHARS, Layout, table_lines, wrapped
+
+HEADINGS = ("level", "client", "user", "usage", "reason", "command")
+LAYOUT = Layout(numbers=("usage",), names=("client", "user"), leave=("user",), below=("reason",), commands=("command",))
+LONG_COMMAND = "kafka-configs.sh --alter --entity-type users --entity-name alice --add-config producer_byte_rate=410204"
+ROW = ("throttled", "java-producer-throttled", "alice", "302.4 kB/s", "wants more than 200.0 kB/s", LONG_COMMAND)
+
+
+def texts(row: tuple[str, ...], width: int | None, layout: Layout = LAYOUT) -> list[str]:
+    return [line.text for line in table_lines(HEADINGS, [row], width, layout)]
+
+
+def test_lines_of_any_length_have_all_columns_and_no_boxes() -> None:
+    assert texts(ROW, None) == [
+        "level      client                   user        usage  reason",
+        "throttled  java-producer-throttled  alice  302.4 kB/s  wants more than 200.0 kB/s",
+        LONG_COMMAND,
+    ]
+
+
+def test_sentences_go_below_their_row_before_columns_leave() -> None:
+    assert texts(ROW, 60) == [
+        "level      client                   user        usage",
+        "throttled  java-producer-throttled  alice  302.4 kB/s",
+        "    wants more than 200.0 kB/s",
+        LONG_COMMAND,
+    ]
+
+
+def test_a_column_that_leaves_is_named() -> None:
+    lines = texts(ROW, 50)
+    assert lines[1] == "throttled  java-producer-throttled  302.4 kB/s"
+    assert lines[-1] == "(no room in 50 columns for: user)"
+
+
+def test_each_row_is_a_block_where_not_even_the_needed_columns_fit() -> None:
+    assert texts(ROW, 40)[:4] == [
+        "level    throttled",
+        "client   java-producer-throttled",
+        "user     alice",
+        "usage    302.4 kB/s",
+    ]
+
+
+def test_one_long_name_does_not_drive_columns_out() -> None:
+    lines = texts(("ok", "c" * 60, "bob", "1.0 kB/s", "-", "-"), 60)
+    assert lines[0].split() == ["level", "client", "user", "usage"]
+    assert lines[1] == f"ok     {'c' * 36}\N{HORIZONTAL ELLIPSIS}  bob   1.0 kB/s"
+
+
+def test_empty_cells_and_control_characters_are_visible() -> None:
+    assert texts(("ok", "", "a\x1b[2Jb\nc", "1.0 B/s", "", ""), None)[1] == "ok     -       a\\x1b[2Jb\\nc  1.0 B/s  -"
+
+
+def test_wide_characters_are_aligned_by_what_a_terminal_shows() -> None:
+    lines = [line.text for line in table_lines(("a", "b"), [("東京", "1"), ("x", "2")])]
+    assert lines == ["a     b", "東京  1", "x     2"]
+
+
+def test_a_sentence_is_not_broken_between_a_number_and_its_unit() -> None:
+    assert wrapped("it wants 200.0 kB/s and more", 19, "") == ["it wants 200.0 kB/s", "and more"]
+    assert wrapped("it wants 200.0 kB/s and more", 18, "") == ["it wants", "200.0 kB/s and", "more"]
+
+
+NAMES = st.text("abc-", min_size=1, max_size=NAME_CHARS)
+NUMBERS = st.floats(0, 999).map(lambda value: f"{value:.1f} kB/s")
+
+
+@given(rows=st.lists(st.tuples(NAMES, NAMES, NUMBERS, NUMBERS), min_size=1, max_size=4), width=st.integers(40, 200))
+def test_nothing_that_is_read_as_a_whole_is_cut(rows: list[tuple[str, str, str, str]], width: int) -> None:
+    headings = ("client", "user", "usage", "limit")
+    layout = Layout(numbers=("usage", "limit"), names=("client", "user"), leave=("user", "limit"))
+    lines = table_lines(headings, rows, width, layout)
+    assert all(len(line.text) <= width for line in lines)
+    gone = [name for name in layout.leave if lines[-1].text.endswith((f" {name})", f" {name}, limit)"))]
+    for number, row in enumerate(rows):
+        shown = "\n".join(line.text for line in lines if line.row == number)
+        whole = [cell for name, cell in zip(headings, row, strict=True) if name not in gone and name != "limit"]
+        assert all(cell in shown for cell in whole)

@@ -1,0 +1,95 @@
+"""Tables in a real terminal of 80 x 24 and 200 x 50: no cut number, short name or command."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from quota_metrics.config.entities import entity_of, text
+from tests.kit.fake_serve import FakeServe, client_row
+from tests.kit.pseudo_terminal import shown_by
+
+SIZES = ((80, 24), (200, 50))
+LONGEST_NAME = "orders-of-the-payments-team-01"  # 30 characters
+ROWS = [
+    client_row(LONGEST_NAME, "throttled", usage=302_400.0, utilization=1.512, muted_ms=31_000.0),
+    client_row("java-producer-warn", "warn", user=LONGEST_NAME),
+    client_row("librdkafka-consumer-free", "ok", quota_key="consumer_byte_rate", limit=None, utilization=None),
+]
+
+
+@pytest.fixture
+def serve() -> Iterator[FakeServe]:
+    with FakeServe({"/api/v1/headroom": ROWS}) as fake:
+        yield fake
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_top_once(serve: FakeServe, size: tuple[int, int]) -> None:
+    code, lines = shown_by(["top", "--once", "--http", serve.http], *size)
+    assert (code, all(len(line) <= size[0] for line in lines)) == (0, True)
+    for row, line in zip(ROWS, lines[1:], strict=False):
+        assert line.split("  ")[0] == row["level"]
+        assert row["client_id"] in line
+    assert "151.2 %" in lines[1]
+    assert lines[1].count("200.0 kB/s") == 1
+    if size[0] == 200:
+        assert "producer_byte_rate" in lines[1]
+        assert LONGEST_NAME in lines[2]
+        assert ("302.4 kB/s" in lines[1], "31.0 s" in lines[1]) == (True, True)
+    else:
+        assert lines[-1].startswith("(no room in 80 columns for: ")
+        assert "broker" in lines[-1]
+
+
+def test_top_in_a_pipe_has_aligned_lines_without_boxes(serve: FakeServe) -> None:
+    argv = [sys.executable, "-m", "headroom", "top", "--http", serve.http]
+    done = subprocess.run(argv, capture_output=True, text=True, check=True, env={**os.environ, "COLUMNS": "80"})
+    lines = done.stdout.splitlines()
+    assert re.split(" {2,}", lines[0])[:4] == ["level", "client", "user", "quota"]
+    assert len(lines) == 1 + len(ROWS)
+    assert done.stdout.isascii()
+    at = lines[0].index("quota")
+    assert [line[at:].split()[0] for line in lines[1:]] == [row["quota_key"] for row in ROWS]
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("output", ["table", "text"])
+def test_quotas_resolve(tmp_path: Path, size: tuple[int, int], output: str) -> None:
+    entries = [
+        {"entity": {"user": LONGEST_NAME, "client-id": LONGEST_NAME}, "values": {"producer_byte_rate": 1234567890.0}},
+        {"entity": {"client-id": LONGEST_NAME}, "values": {"producer_byte_rate": 987654321.0}},
+    ]
+    (tmp_path / "rules.json").write_text(json.dumps({"entries": entries}))
+    flags = ["--from", str(tmp_path / "rules.json"), "--user", LONGEST_NAME, "--client-id", LONGEST_NAME]
+    code, lines = shown_by(["quotas", "resolve", *flags, "--output", output], *size)
+    shown = "\n".join(lines)
+    assert (code, "1234567890" in shown) == (0, True)
+    assert text(entity_of({"user": LONGEST_NAME, "client-id": LONGEST_NAME})) in shown
+    assert f"987654321 {text(entity_of({'client-id': LONGEST_NAME}))}" in shown
+
+
+@pytest.mark.parametrize("output", ["table", "text"])
+def test_a_client_without_a_rule_is_told_so(tmp_path: Path, output: str) -> None:
+    (tmp_path / "rules.json").write_text('{"entries": []}')
+    flags = ["--from", str(tmp_path / "rules.json"), "--client-id", "free", "--output", output]
+    assert shown_by(["quotas", "resolve", *flags], 80, 24) == (
+        0,
+        ["no rule applies to {client-id=free}: it has no quota"],
+    )
+
+
+@pytest.mark.parametrize("command", [["top", "--once"], ["status"], ["gateway", "share"]])
+def test_a_refused_connection_says_what_to_start(command: list[str]) -> None:
+    _, lines = shown_by([*command, "--http", "127.0.0.1:1"], 400, 24)
+    assert lines == [
+        "headroom: cannot reach 127.0.0.1:1: Connection refused; start `headroom serve`, or name its address with"
+        " --http (http= in the first line that it prints)"
+    ]
