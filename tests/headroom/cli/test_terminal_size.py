@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from quota_metrics.config.entities import entity_of, text
-from tests.kit.fake_serve import FakeServe, client_row
-from tests.kit.pseudo_terminal import shown_by
+from tests.kit.terminal.fake_serve import FakeServe, client_row
+from tests.kit.terminal.pseudo_terminal import shown_by
 
 SIZES = ((80, 24), (200, 50))
 LONGEST_NAME = "orders-of-the-payments-team-01"  # 30 characters

@@ -16,8 +16,8 @@ from exporters.model import QuotaLimit, UsageSample
 from headroom.cli.main import app
 from telemetry.ingest.arrow_tables import limits_table, usage_table
 from tests.kit.clickhouse import RunningClickHouse, running_clickhouse
-from tests.kit.pseudo_terminal import shown_by
 from tests.kit.recordings import START_MS, Used, limit, recorded
+from tests.kit.terminal.pseudo_terminal import shown_by
 
 FROM, TO = str(START_MS // 1000), str(START_MS // 1000 + 60)
 WHEN = ["--from", FROM, "--to", TO]

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 _CONTROLS = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\x1b[=>()][0-9A-Za-z]?")
-_ROOT = Path(__file__).parents[2]
+_ROOT = Path(__file__).parents[3]
 _PATIENCE_S = 120.0
 
 
