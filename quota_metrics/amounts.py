@@ -1,11 +1,30 @@
-"""Formats rates, bytes, shares and durations for pages, tables and reports. No I/O.
+"""Formats rates, bytes, shares, durations and levels for pages, tables and reports. No I/O.
 
 Units are decimal, as in Kafka's quotas: 1 MB/s is 1,000,000 bytes per second.
 """
 
 from __future__ import annotations
 
+from typing import Final, NamedTuple
+
 from exporters.model import QuotaKey
+
+
+class Style(NamedTuple):
+    """How a level looks in a terminal (rich), and its colour in a report."""
+
+    terminal: str
+    colour: str
+
+
+STYLES: Final = {
+    "throttled": Style("bold red", "#c0203a"),
+    "critical": Style("red", "#d9532c"),
+    "warn": Style("yellow", "#d99a1c"),
+    "watch": Style("cyan", "#2b8fb3"),
+    "ok": Style("green", "#2e9e5b"),
+    "unknown": Style("dim", "#7a5aa6"),
+}
 
 _PREFIXES = ("", "k", "M", "G", "T", "P")
 _WORDS = {

@@ -14,20 +14,15 @@ from typing import Annotated, Any
 
 from typer import Option
 
-from quota_metrics.levels.definition import Thresholds
+from quota_metrics.levels.definition import LEVELS, STEPS, Thresholds
 from spark_jobs.time_range import TimeRange
 
 DEFAULT_URL = "http://127.0.0.1:8123"
 MOST_ROWS = 10_000  # of a report by client, unless more are asked for
 
 
-class FailOn(StrEnum):
-    """Values of --fail-on, best first."""
-
-    WATCH = "watch"
-    WARN = "warn"
-    CRITICAL = "critical"
-    THROTTLED = "throttled"
+# Values of --fail-on, best first.
+FailOn = StrEnum("FailOn", [(name.upper(), name) for name in LEVELS[LEVELS.index("ok") + 1 :]])  # type: ignore[misc] # mypy wants literals
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +80,7 @@ class HeadroomOptions(ClientOptions):
 
     def thresholds(self, stored: Thresholds) -> Thresholds:
         """Those of the store unless a flag gives another. Raises ValueError when they fall."""
-        given = {"watch": self.watch, "warn": self.warn, "critical": self.critical}
+        given = {name: getattr(self, name, None) for name in STEPS}
         chosen = stored._replace(**{name: value for name, value in given.items() if value is not None})
         if errors := chosen.errors():
             raise ValueError("; ".join(errors))

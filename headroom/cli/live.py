@@ -16,9 +16,10 @@ from rich.text import Text
 
 from exporters.printable import printable
 from exporters.text_table import Layout
-from headroom.cli.output.clients import LEVEL_STYLES, Row, client_lines
+from headroom.cli.output.clients import Row, client_lines
 from headroom.cli.output.tables import print_table, terminal_width
 from headroom.cli.serve_api import ask
+from quota_metrics.amounts import STYLES
 
 
 def run_top(address: str, query: Mapping[str, str], interval_s: float, *, once: bool, as_json: bool = False) -> int:
@@ -80,6 +81,6 @@ def _table(rows: list[Row], width: int | None) -> list[Text]:
     if not rows:
         return [Text("No client matches, or none was active in the minute that is shown.")]
     return [
-        Text(line.text, LEVEL_STYLES.get(rows[line.row]["level"], "") if line.row is not None else "", no_wrap=True)
+        Text(line.text, STYLES[rows[line.row]["level"]].terminal if line.row is not None else "", no_wrap=True)
         for line in client_lines(rows, width)
     ]

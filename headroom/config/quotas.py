@@ -57,7 +57,7 @@ class LevelsConfig(Section):
 
     @property
     def thresholds(self) -> Thresholds:
-        return Thresholds(self.watch, self.warn, self.critical, self.muted_share)
+        return Thresholds(**self.model_dump())
 
     @model_validator(mode="after")
     def _do_not_fall(self) -> LevelsConfig:

@@ -23,11 +23,10 @@ MUTED_LOOKBACK_MS: Final = 600_000  # how long before a window a throttle time m
 MARGIN: Final = 0.05
 MEMORY_WINDOWS: Final = 10
 
-LEVELS: Final = ("unknown", "ok", "watch", "warn", "critical", "throttled")  # best first; Enum8 in ClickHouse: -1 to 4
-
 
 class Thresholds(NamedTuple):
-    """Shares of the limit at which levels begin; `muted_share` of a window at which `throttled` begins."""
+    """Shares of the limit at which the levels of these names begin, ascending; and `muted_share` of a window at which
+    `throttled` begins."""
 
     watch: float = 0.60
     warn: float = 0.80
@@ -35,28 +34,36 @@ class Thresholds(NamedTuple):
     muted_share: float = 0.01
 
     @property
-    def steps(self) -> tuple[float, float, float]:
+    def steps(self) -> tuple[float, ...]:
         """The thresholds of utilisation, ascending."""
-        return self.watch, self.warn, self.critical
+        return self[:-1]
 
     def errors(self) -> list[str]:
         """What is wrong with them, in words; empty when 0 < watch <= warn <= critical and 0 < muted_share <= 1."""
         found = []
-        if not 0 < self.watch <= self.warn <= self.critical:
-            given = f"watch {self.watch}, warn {self.warn}, critical {self.critical}"
+        if not self.steps[0] > 0 or list(self.steps) != sorted(self.steps):
+            given = ", ".join(f"{name} {step}" for name, step in zip(STEPS, self.steps, strict=True))
             found.append(f"thresholds must be above 0 and must not fall: {given}")
         if not 0 < self.muted_share <= 1:
             found.append(f"muted_share must be above 0 and at most 1, not {self.muted_share}")
         return found
 
 
+STEPS: Final = Thresholds._fields[:-1]  # levels that begin at a share of the limit, ascending
+LEVELS: Final = ("unknown", "ok", *STEPS, "throttled")  # best first; numbers in ClickHouse and on /metrics: from -1 on
+_NUMBERED = ", ".join(f"'{name}' = {number}" for number, name in enumerate(LEVELS, start=-1))
+
+
 def level_of_number(number: int) -> str:
-    """The level whose value in ClickHouse's Enum8 and on /metrics is `number`, from -1 to 4. Raises IndexError."""
+    """The level whose value in ClickHouse's Enum8 and on /metrics is `number`, from -1 on. Raises IndexError."""
     return LEVELS[range(len(LEVELS))[number + 1]]
 
 
 # What the templates of deploy/clickhouse/schema name.
-SCHEMA_VALUES: Final[Mapping[str, object]] = {"largest_rate": f"{LARGEST_RATE:.0f}"}
+SCHEMA_VALUES: Final[Mapping[str, object]] = {
+    "largest_rate": f"{LARGEST_RATE:.0f}",
+    "level_type": f"Enum8({_NUMBERED})",
+}
 
 
 MEASURED_KEYS: Final = (QuotaKey.PRODUCER_BYTE_RATE.value, QuotaKey.CONSUMER_BYTE_RATE.value)
@@ -145,8 +152,8 @@ def _share(rate: str) -> str:
     )
 
 
-UTILIZATION: Final = _share("group_usage")
-UTILIZATION_P95: Final = _share("group_p95")
+# What a window says beside its level, each a column of headroom_minutes and of quota_utilization with this name.
+NUMBERS: Final[Mapping[str, str]] = {"utilization": _share("group_usage"), "utilization_p95": _share("group_p95")}
 
 # What levels go by: the greater of `utilization` and `utilization_p95`, NULL without a limit.
 VALUE: Final = case(
@@ -168,21 +175,19 @@ def worst_broker_first(thresholds: Thresholds) -> str:
 
 
 def reached(thresholds: Thresholds) -> str:
-    """How many thresholds of utilisation `value` reaches: 0 to 3."""
+    """How many thresholds of utilisation `value` reaches."""
     steps = [(f"value >= {step!r}", str(number)) for number, step in enumerate(thresholds.steps, start=1)]
     return case(*reversed(steps), otherwise="0")
 
 
 def level(held: str, thresholds: Thresholds) -> str:
-    """The level's name. `held`: expression of how many thresholds hold, from 0 to 3."""
+    """The level's name. `held`: expression of how many thresholds hold."""
     return case(
         (is_throttled(thresholds), "'throttled'"),
         ("muted_ms > 0", "'critical'"),
         ("state = 'unknown'", "'unknown'"),
         ("value IS NULL", "'ok'"),
-        (f"{held} = 3", "'critical'"),
-        (f"{held} = 2", "'warn'"),
-        (f"{held} = 1", "'watch'"),
+        *reversed([(f"{held} = {number}", text(name)) for number, name in enumerate(STEPS, start=1)]),
         otherwise="'ok'",
     )
 
@@ -242,7 +247,7 @@ _BURSTS = case(
 )
 _HELD = case(
     (
-        "level <> instant_level AND level IN ('watch', 'warn', 'critical')",
+        f"level <> instant_level AND level IN ({', '.join(map(text, STEPS))})",
         concat("'; '", "level", "' until it stays lower for two windows'"),
     ),
     otherwise="''",

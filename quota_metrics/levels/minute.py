@@ -27,12 +27,14 @@ ORDER BY minute
 """
 
 # The thresholds that the store has, and new ones.
-THRESHOLDS: Final = "SELECT watch, warn, critical, muted_share FROM level_thresholds ORDER BY set_at DESC LIMIT 1"
-SET_THRESHOLDS: Final = """
-INSERT INTO level_thresholds (watch, warn, critical, muted_share)
-SELECT {watch:Float64}, {warn:Float64}, {critical:Float64}, {muted_share:Float64}
+_THRESHOLDS = ", ".join(Thresholds._fields)
+THRESHOLDS: Final = f"SELECT {_THRESHOLDS} FROM level_thresholds ORDER BY set_at DESC LIMIT 1"  # noqa: S608
+SET_THRESHOLDS: Final = f"""
+INSERT INTO level_thresholds ({_THRESHOLDS})
+SELECT {", ".join(f"{{{name}:Float64}}" for name in Thresholds._fields)}
 """
 
+_NUMBERS = ", ".join(definition.NUMBERS)
 _CLIENT = "cluster, source, quota_key, user, client_id"
 _WINDOW = f"""
     {_CLIENT}, broker_id, state, `limit`, matched_entity, bucket_user, bucket_client_id, usage, usage_p95, usage_max,
@@ -83,7 +85,7 @@ SELECT *, {worst} = 1 AS is_worst
 FROM view(
     SELECT *, {definition.VALUE} AS value
     FROM view(
-        SELECT {_WINDOW}, {definition.UTILIZATION} AS utilization, {definition.UTILIZATION_P95} AS utilization_p95,
+        SELECT {_WINDOW}, {", ".join(f"{expression} AS {name}" for name, expression in definition.NUMBERS.items())},
                {definition.CULPRIT_USER} AS culprit_user, {definition.CULPRIT_CLIENT_ID} AS culprit_client_id,
                {definition.CULPRIT_SHARE} AS culprit_share
         FROM view({WindowsQuery(WINDOW_S, Samples.RECENT).usage()})
@@ -102,14 +104,14 @@ def compute_minute(thresholds: Thresholds) -> str:
     return f"""
 INSERT INTO headroom_minutes
     (window_start, computed_at, is_worst, cluster, source, quota_key, user, client_id, broker_id, `limit`, usage,
-     utilization, throttle_ms, level, instant_level, reason, limit_known, matched_entity, bucket_user, bucket_client_id,
-     usage_p95, usage_max, bytes, group_usage, group_p95, utilization_p95, muted_ms, shared_with, culprit_user,
+     {_NUMBERS}, throttle_ms, level, instant_level, reason, limit_known, matched_entity, bucket_user, bucket_client_id,
+     usage_p95, usage_max, bytes, group_usage, group_p95, muted_ms, shared_with, culprit_user,
      culprit_client_id, culprit_share, window_s, software_name, software_version, instances, pushes, last_seen)
 SELECT
     fromUnixTimestamp64Milli({{from_ms:Int64}}), now64(3, 'UTC'), is_worst, h.cluster, h.source, quota_key, h.user,
-    h.client_id, broker_id, `limit`, usage, utilization, throttle_ms, level, instant_level,
+    h.client_id, broker_id, `limit`, usage, {_NUMBERS}, throttle_ms, level, instant_level,
     {definition.reason(thresholds)}, state <> 'unknown', matched_entity, bucket_user, bucket_client_id, usage_p95,
-    usage_max, bytes, group_usage, group_p95, utilization_p95, muted_ms, shared_with, culprit_user, culprit_client_id,
+    usage_max, bytes, group_usage, group_p95, muted_ms, shared_with, culprit_user, culprit_client_id,
     culprit_share, elapsed_s, s.software_name, s.software_version, s.instances, s.pushes, s.last_seen
 FROM view(
     SELECT *, {definition.level("held", thresholds)} AS level,
@@ -134,4 +136,4 @@ LEFT ANY JOIN client_instances_now AS s
 def minute_parameters(window_s: int, thresholds: Thresholds, run: str = "") -> dict[str, object]:
     """The parameters of compute_minute; `run`: under which limits of the minute were resolved."""
     bounds = {"from_ms": window_s * 1000, "to_ms": (window_s + WINDOW_S) * 1000, "window_ms": WINDOW_S * 1000}
-    return {**bounds, "least_remembered": thresholds.watch - MARGIN, "run": run}
+    return {**bounds, "least_remembered": thresholds.steps[0] - MARGIN, "run": run}

@@ -11,6 +11,7 @@ from __future__ import annotations
 from pyspark.sql import types as T
 
 from exporters.model import QuotaKey
+from quota_metrics.levels.definition import NUMBERS
 from quota_metrics.levels.windows_query import BAD_NUMBER
 
 BYTE_KEYS = (QuotaKey.PRODUCER_BYTE_RATE, QuotaKey.CONSUMER_BYTE_RATE)
@@ -271,8 +272,7 @@ UTILIZATION_SCHEMA = schema(
     usage_avg=T.DoubleType,
     usage_p95=T.DoubleType,
     usage_max=T.DoubleType,
-    utilization=T.DoubleType,
-    utilization_p95=T.DoubleType,
+    **dict.fromkeys(NUMBERS, T.DoubleType),
     throttle_ms_max=T.DoubleType,
     throttled_s=T.DoubleType,
     client_throttle_ms_max=T.DoubleType,

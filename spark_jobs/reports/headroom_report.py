@@ -14,8 +14,8 @@ from rich.text import Text
 
 from exporters.printable import printable, shortened
 from exporters.text_table import Layout, table_lines, wrapped
-from quota_metrics.amounts import bytes_text, duration_text, rate_text, share_text
-from quota_metrics.levels.definition import LEVELS
+from quota_metrics.amounts import STYLES, bytes_text, duration_text, rate_text, share_text
+from quota_metrics.levels.definition import LEVELS, NUMBERS
 from spark_jobs.reports.report import Report, Row
 
 _TYPES: dict[str, pa.DataType] = {
@@ -26,8 +26,7 @@ _TYPES: dict[str, pa.DataType] = {
     "broker_id": pa.int32(),  # the client's worst one
     "limit": pa.float64(),  # null: no quota applies
     "usage": pa.float64(),  # the client's own mean rate at this broker
-    "utilization": pa.float64(),  # group_usage / limit
-    "utilization_p95": pa.float64(),
+    **dict.fromkeys(NUMBERS, pa.float64()),  # utilization: group_usage / limit
     "throttle_ms": pa.float64(),  # the longest throttle time of the window
     "level": pa.string(),
     "reason": pa.string(),
@@ -76,15 +75,6 @@ _TIMES = [name for name, kind in _TYPES.items() if pa.types.is_timestamp(kind)]
 
 _LONG_WORD = re.compile(r"\S{61,}")
 
-_STYLES = {
-    "ok": "green",
-    "watch": "cyan",
-    "warn": "yellow",
-    "critical": "red",
-    "throttled": "bold red",
-    "unknown": "magenta",
-}
-
 
 def worst_first(rows: Sequence[Row]) -> list[Row]:
     """Sort key: level, throttle time, earlier throttling, utilisation; then name, so that the order is
@@ -122,7 +112,7 @@ def to_html(rows: Sequence[Row]) -> str:
     from spark_jobs.reports.plots import headroom_plots  # takes seconds to import
 
     counts = {name: sum(row["level"] == name for row in rows) for name in reversed(LEVELS)}
-    return page.from_string(template).render(rows=rows, counts=counts, plots=headroom_plots(rows))
+    return page.from_string(template).render(rows=rows, counts=counts, styles=STYLES, plots=headroom_plots(rows))
 
 
 def to_table(rows: Sequence[Row], width: int | None = None) -> list[Text]:
@@ -135,7 +125,7 @@ def to_table(rows: Sequence[Row], width: int | None = None) -> list[Text]:
     levels = [row["level"] for row in rows]
     texts = [list(row) for row in zip(levels, *shown.values(), strict=True)]
     lines = table_lines(["level", *shown], texts, width, _LAYOUT._replace(numbers=set(shown) - set(_TEXTS)))
-    styles = [_STYLES[level] for level in levels]
+    styles = [STYLES[level].terminal for level in levels]
     table = [Text(line.text, "" if line.row is None else styles[line.row]) for line in lines]
     explained = (row for row in rows if row["level"] != "ok" or _was_throttled(row))
     return [Text(_title(rows)), *table, *(line for row in explained for line in _why(row, width))]
@@ -179,7 +169,7 @@ def _why(row: Row, width: int | None) -> list[Text]:
     """`warn app: at 85.0 % of ...`, with the level in its colour."""
     lines = wrapped(printable(f"{row['level']} {shortened(row['client_id'])}: {why(row)}"), width, "")
     styled = [Text(line) for line in lines]
-    styled[0].stylize(_STYLES[row["level"]], 0, len(row["level"]))
+    styled[0].stylize(STYLES[row["level"]].terminal, 0, len(row["level"]))
     return styled
 
 

@@ -62,9 +62,8 @@ def _hashed(rows: DataFrame) -> DataFrame:
 
 
 def _measured(usage: DataFrame) -> DataFrame:
-    """Adds utilisations, and `value`: the greater of them, from which the level is derived."""
-    shares = {"utilization": definition.UTILIZATION, "utilization_p95": definition.UTILIZATION_P95}
-    return _with(_with(usage, shares), {"value": definition.VALUE})
+    """Adds the numbers of a window, and `value`: the greater of them, from which the level is derived."""
+    return _with(_with(usage, definition.NUMBERS), {"value": definition.VALUE})
 
 
 def _with(rows: DataFrame, expressions: Mapping[str, str]) -> DataFrame:

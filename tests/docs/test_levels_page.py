@@ -53,7 +53,7 @@ def test_an_example_of_a_level(level: str, used: str, muted: str, reason: str, c
     }
     thresholds = Thresholds()
     steps = [
-        {"utilization": definition.UTILIZATION, "utilization_p95": definition.UTILIZATION_P95, "rule": definition.RULE},
+        {**definition.NUMBERS, "rule": definition.RULE},
         {"value": definition.VALUE, "culprit_user": definition.CULPRIT_USER},
         {"culprit_client_id": definition.CULPRIT_CLIENT_ID, "culprit_share": definition.CULPRIT_SHARE},
         {"held": definition.reached(thresholds)},

@@ -43,8 +43,8 @@ CREATE TABLE IF NOT EXISTS {{database}}.quota_utilization
     `eta_s`                  Nullable(Float64)         COMMENT 'seconds until the limit is reached, if the trend of the last ten windows holds',
     `trend_per_min`          Nullable(Float64)         COMMENT 'change of group_usage per minute over the last ten windows; NULL with fewer than three',
     `burst_credit`           Nullable(Float64)         COMMENT 'bytes that the bucket may send at once on this broker before it is throttled, at the end of the window',
-    `level`                  Enum8('unknown' = -1, 'ok' = 0, 'watch' = 1, 'warn' = 2, 'critical' = 3, 'throttled' = 4),
-    `instant_level`          Enum8('unknown' = -1, 'ok' = 0, 'watch' = 1, 'warn' = 2, 'critical' = 3, 'throttled' = 4)
+    `level`                  {{level_type}},
+    `instant_level`          {{level_type}}
                                                        COMMENT 'the level without hysteresis',
     `reason`                 String                    COMMENT 'the level in words',
     `impact`                 LowCardinality(String)    COMMENT 'none, delayed or unknown: what the telemetry of the client says',
@@ -149,8 +149,8 @@ CREATE VIEW IF NOT EXISTS {{database}}.quota_utilization_committed
     `eta_s` Nullable(Float64) COMMENT 'seconds until the limit is reached, if the trend of the last ten windows holds',
     `trend_per_min` Nullable(Float64) COMMENT 'change of group_usage per minute over the last ten windows; NULL with fewer than three',
     `burst_credit` Nullable(Float64) COMMENT 'bytes that the bucket may send at once on this broker before it is throttled, at the end of the window',
-    `level` Enum8('unknown' = -1, 'ok' = 0, 'watch' = 1, 'warn' = 2, 'critical' = 3, 'throttled' = 4) COMMENT 'ok, watch, warn, critical, throttled or unknown',
-    `instant_level` Enum8('unknown' = -1, 'ok' = 0, 'watch' = 1, 'warn' = 2, 'critical' = 3, 'throttled' = 4) COMMENT 'the level without hysteresis',
+    `level` {{level_type}} COMMENT 'ok, watch, warn, critical, throttled or unknown',
+    `instant_level` {{level_type}} COMMENT 'the level without hysteresis',
     `reason` String COMMENT 'the level in words',
     `impact`                 LowCardinality(String)    COMMENT 'none, delayed or unknown: what the telemetry of the client says',
     `impact_reason`          String                    COMMENT 'the impact in words',

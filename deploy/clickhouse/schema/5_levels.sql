@@ -81,9 +81,9 @@ CREATE TABLE IF NOT EXISTS {{database}}.headroom_minutes
     `usage`            Float64                 COMMENT 'mean rate of this client on that broker',
     `utilization`      Nullable(Float64)       COMMENT 'group_usage / limit, not capped; NULL without a limit',
     `throttle_ms`      Float64                 COMMENT 'longest throttle time that the broker announced',
-    `level`            Enum8('unknown' = -1, 'ok' = 0, 'watch' = 1, 'warn' = 2, 'critical' = 3, 'throttled' = 4)
+    `level`            {{level_type}}
                                                COMMENT 'throttled: muted for 1 % of the window or more; critical, warn, watch: by the greater of utilization and utilization_p95 (level_thresholds); left when it stays lower for two windows',
-    `instant_level`    Enum8('unknown' = -1, 'ok' = 0, 'watch' = 1, 'warn' = 2, 'critical' = 3, 'throttled' = 4)
+    `instant_level`    {{level_type}}
                                                COMMENT 'the level without memory of the minutes before',
     `reason`           String                  COMMENT 'the level in words',
     `limit_known`      UInt8                   COMMENT '0: no quota was observed yet, the level is unknown',
@@ -129,9 +129,9 @@ CREATE VIEW IF NOT EXISTS {{database}}.headroom_by_minute
     `usage`            Float64                 COMMENT 'mean rate of this client on that broker',
     `utilization`      Nullable(Float64)       COMMENT 'group_usage / limit, not capped; NULL without a limit',
     `throttle_ms`      Float64                 COMMENT 'longest throttle time that the broker announced',
-    `level`            Enum8('unknown' = -1, 'ok' = 0, 'watch' = 1, 'warn' = 2, 'critical' = 3, 'throttled' = 4)
+    `level`            {{level_type}}
                                                COMMENT 'throttled: muted for 1 % of the window or more; critical, warn, watch: by the greater of utilization and utilization_p95 (level_thresholds); left when it stays lower for two windows',
-    `instant_level`    Enum8('unknown' = -1, 'ok' = 0, 'watch' = 1, 'warn' = 2, 'critical' = 3, 'throttled' = 4)
+    `instant_level`    {{level_type}}
                                                COMMENT 'the level without memory of the minutes before',
     `reason`           String                  COMMENT 'the level in words',
     `limit_known`      UInt8                   COMMENT '0: no quota was observed yet, the level is unknown',

@@ -13,7 +13,7 @@ CREATE VIEW IF NOT EXISTS {{database}}.headroom_now
     `usage`            Float64                 COMMENT 'mean rate of this client on that broker',
     `utilization`      Nullable(Float64)       COMMENT 'group_usage / limit, not capped; NULL without a limit',
     `throttle_ms`      Float64                 COMMENT 'longest throttle time that the broker announced',
-    `level`            Enum8('unknown' = -1, 'ok' = 0, 'watch' = 1, 'warn' = 2, 'critical' = 3, 'throttled' = 4)
+    `level`            {{level_type}}
                                                COMMENT 'throttled: muted for 1 % of the window or more; critical, warn, watch: by the greater of utilization and utilization_p95 (level_thresholds); left when it stays lower for two windows',
     `reason`           String                  COMMENT 'the level in words',
     `software_name`    LowCardinality(String)  COMMENT 'client software as it named itself in ApiVersions',
@@ -34,7 +34,7 @@ CREATE VIEW IF NOT EXISTS {{database}}.headroom_now
     `culprit_user`     LowCardinality(String)  COMMENT 'who takes most of a shared quota on that broker; empty: nobody takes most',
     `culprit_client_id` LowCardinality(String) COMMENT 'client id of who takes most of it',
     `culprit_share`    Nullable(Float64)       COMMENT 'its share of what all clients take',
-    `instant_level`    Enum8('unknown' = -1, 'ok' = 0, 'watch' = 1, 'warn' = 2, 'critical' = 3, 'throttled' = 4)
+    `instant_level`    {{level_type}}
                                                COMMENT 'the level without memory of the minutes before',
     `window_start`     DateTime('UTC')         COMMENT 'beginning of the window: the newest minute that has ended',
     `window_s`         UInt32                  COMMENT 'length of the window in seconds'
@@ -60,7 +60,7 @@ CREATE VIEW IF NOT EXISTS {{database}}.near_limit
     `usage`            Float64  COMMENT 'mean rate of this client on that broker',
     `utilization`      Nullable(Float64)  COMMENT 'group_usage / limit, not capped; NULL without a limit',
     `throttle_ms`      Float64  COMMENT 'longest throttle time that the broker announced',
-    `level`            Enum8('unknown' = -1, 'ok' = 0, 'watch' = 1, 'warn' = 2, 'critical' = 3, 'throttled' = 4)  COMMENT 'throttled: muted for 1 % of the window or more; critical, warn, watch: by the greater of utilization and utilization_p95 (level_thresholds); left when it stays lower for two windows',
+    `level`            {{level_type}}  COMMENT 'throttled: muted for 1 % of the window or more; critical, warn, watch: by the greater of utilization and utilization_p95 (level_thresholds); left when it stays lower for two windows',
     `reason`           String  COMMENT 'the level in words',
     `software_name`    LowCardinality(String)  COMMENT 'client software as it named itself in ApiVersions',
     `software_version` LowCardinality(String)  COMMENT 'its version',
@@ -80,7 +80,7 @@ CREATE VIEW IF NOT EXISTS {{database}}.near_limit
     `culprit_user`     LowCardinality(String)  COMMENT 'who takes most of a shared quota on that broker; empty: nobody takes most',
     `culprit_client_id` LowCardinality(String) COMMENT 'client id of who takes most of it',
     `culprit_share`    Nullable(Float64)       COMMENT 'its share of what all clients take',
-    `instant_level`    Enum8('unknown' = -1, 'ok' = 0, 'watch' = 1, 'warn' = 2, 'critical' = 3, 'throttled' = 4)
+    `instant_level`    {{level_type}}
                                                COMMENT 'the level without memory of the minutes before',
     `window_start`     DateTime('UTC')  COMMENT 'beginning of the window: the newest minute that has ended',
     `window_s`         UInt32  COMMENT 'length of the window in seconds'

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any
 
 from exporters.printable import shortened
 from exporters.text_table import Layout, TableLine, table_lines
@@ -11,9 +11,6 @@ from quota_metrics.amounts import duration_text, quota_word, rate_text, share_te
 
 Row = dict[str, Any]
 
-LEVEL_STYLES: Final = {
-    "throttled": "bold red", "critical": "red", "warn": "yellow", "watch": "cyan", "ok": "green", "unknown": "dim",
-}  # fmt: skip
 _HEADINGS = ("level", "client", "user", "quota", "used", "p95", "usage", "limit", "muted", "broker")
 _LAYOUT = Layout(
     numbers=("used", "p95", "usage", "limit", "muted", "broker"),
