@@ -59,10 +59,14 @@ def level_of_number(number: int) -> str:
     return LEVELS[range(len(LEVELS))[number + 1]]
 
 
+_STEP_COLUMNS = "\n".join(
+    f"    {f'`{name}`':<13} Float64  COMMENT 'share of the limit at which {name} begins'," for name in STEPS
+)
 # What the templates of deploy/clickhouse/schema name.
 SCHEMA_VALUES: Final[Mapping[str, object]] = {
     "largest_rate": f"{LARGEST_RATE:.0f}",
     "level_type": f"Enum8({_NUMBERED})",
+    "level_steps": _STEP_COLUMNS,
 }
 
 

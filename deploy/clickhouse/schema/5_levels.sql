@@ -53,9 +53,7 @@ WHERE q.ts > now() - INTERVAL 6 HOUR AND q.ts < now() + INTERVAL 1 HOUR
 CREATE TABLE IF NOT EXISTS {{database}}.level_thresholds
 (
     `set_at`      DateTime64(3, 'UTC') DEFAULT now64(3)  COMMENT 'when these thresholds were set; the newest count',
-    `watch`       Float64  COMMENT 'share of the limit at which watch begins',
-    `warn`        Float64  COMMENT 'share of the limit at which warn begins',
-    `critical`    Float64  COMMENT 'share of the limit at which critical begins',
+{{level_steps}}
     `muted_share` Float64  COMMENT 'muted share of a window at which throttled begins'
 )
 ENGINE = MergeTree
