@@ -169,29 +169,34 @@ def served(clickhouse: RunningClickHouse, tmp_path_factory: pytest.TempPathFacto
         yield running
 
 
-def drawn_minutes(clickhouse: RunningClickHouse, start_ms: int) -> dict[str, dict[Client, ClientVerdict]]:
-    """Inserts the fleets, whose third minute begins at `start_ms`; returns what is expected of it, by cluster."""
-    expected: dict[str, dict[Client, ClientVerdict]] = {}
+def drawn_fleets() -> tuple[dict[str, list[Row]], dict[str, dict[Client, ClientVerdict]]]:
+    """Rows of three minutes from START, and what is expected of the third minute, by cluster."""
     rows_of: dict[str, list[Row]] = {}
+    expected: dict[str, dict[Client, ClientVerdict]] = {}
     for number in range(FLEETS):
         cluster, rows = fleet(number)
-        shifted = [row._replace(at_ms=row.at_ms - START + start_ms - 2 * MINUTE) for row in rows]
-        rows_of.setdefault(cluster, []).extend(shifted)
-        found = client_verdicts(windows(shifted, start_ms - 2 * MINUTE, start_ms + MINUTE, MINUTE), rows[0].quota_key)
-        mine = {(user, client_id): one for (user, client_id, start), one in found.items() if start == start_ms}
-        expected.setdefault(cluster, {}).update(mine)
+        found = client_verdicts(windows(rows, START, START + 3 * MINUTE, MINUTE), rows[0].quota_key)
+        third = {(user, client_id): one for (user, client_id, at), one in found.items() if at == START + 2 * MINUTE}
+        rows_of.setdefault(cluster, []).extend(rows)
+        expected.setdefault(cluster, {}).update(third)
+    return rows_of, expected
+
+
+def insert_minutes(clickhouse: RunningClickHouse, rows_of: dict[str, list[Row]], start_ms: int) -> None:
+    """Inserts the rows such that their third minute begins at `start_ms`."""
     for cluster, rows in rows_of.items():
-        insert(clickhouse.store, rows, cluster)
+        shifted = [row._replace(at_ms=row.at_ms - START + start_ms - 2 * MINUTE) for row in rows]
+        insert(clickhouse.store, shifted, cluster)
     compute_levels(clickhouse.store, *(start_ms // 1000 - 60 * ago for ago in (2, 1)))  # the memory of the third
-    return expected
 
 
 def test_every_surface_shows_the_verdict_of_the_reference(
     spark: SparkSession, clickhouse: RunningClickHouse, served: Served
 ) -> None:
+    rows_of, expected = drawn_fleets()
     eventually(lambda: time.time() % 60, lambda second: second < 10)  # the rows are there before their minute ends
     start_ms = time.time_ns() // 1_000_000 // MINUTE * MINUTE
-    expected = drawn_minutes(clickhouse, start_ms)
+    insert_minutes(clickhouse, rows_of, start_ms)
     surfaces = Surfaces(served, clickhouse)
     live: dict[str, Callable[[str], Shown]] = {
         "/metrics": surfaces.metrics,
