@@ -1,4 +1,4 @@
-"""Store faults under load: disk full, server suspended, killed or refusing rows, worker killed.
+"""Faults under load: disk full, server suspended, killed or refusing rows, worker killed or suspended, no descriptors.
 
 Every acknowledged point must be stored once or be in a quarantined push; after `headroom quarantine replay` it must be
 stored.
@@ -18,6 +18,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 
+import psutil
 from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData
 
 from telemetry.decode.bounds import decompress
@@ -50,6 +51,9 @@ async def store_faults(upstream: str, directory: Path, rng: random.Random, count
                 "server_stopped": lambda: stop_for_a_while(server, rng),
                 "server_killed": lambda: kill_server(server, headroom),
                 "worker_killed": lambda: kill_worker(headroom),
+                "worker_stopped": lambda: stop_worker_for_a_while(headroom, rng),
+                "worker_without_descriptors": lambda: starve(headroom, "storage_process", rng),
+                "network_without_descriptors": lambda: starve(headroom, "network_process", rng),
             }
             killed = await kill(faults, [*faults], rng, count)
             await until(lambda: headroom.metrics()["headroom_worker_up"] == 1, "a worker")
@@ -61,6 +65,24 @@ async def store_faults(upstream: str, directory: Path, rng: random.Random, count
         finally:
             headroom.stop()
             server.kill()
+
+
+async def stop_worker_for_a_while(headroom: Headroom, rng: random.Random) -> None:
+    """Suspends it at a random point and resumes it."""
+    await until(lambda: headroom.signal_worker(signal.SIGSTOP), "a worker to stop")
+    await asyncio.sleep(rng.uniform(0, 5.0))
+    headroom.signal_worker(signal.SIGCONT)
+
+
+async def starve(headroom: Headroom, module: str, rng: random.Random) -> None:
+    """A child can open no more files or connections for a while (EMFILE)."""
+    await until(lambda: headroom.child_pid(f"headroom.server.processes.{module}") is not None, f"a {module}")
+    with contextlib.suppress(psutil.NoSuchProcess):  # it may end by the fault before this one
+        child = psutil.Process(headroom.child_pid(f"headroom.server.processes.{module}"))
+        soft, hard = child.rlimit(psutil.RLIMIT_NOFILE)
+        child.rlimit(psutil.RLIMIT_NOFILE, (child.num_fds(), hard))
+        await asyncio.sleep(rng.uniform(0.5, 5.0))
+        child.rlimit(psutil.RLIMIT_NOFILE, (soft, hard))
 
 
 async def shared_disk(upstream: str, directory: Path, rng: random.Random, count: int) -> Audit:
