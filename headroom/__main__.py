@@ -8,7 +8,7 @@ import sys
 def main() -> None:
     """`headroom --version` alone is answered without the command line, whose library takes longer to import."""
     if sys.argv[1:] == ["--version"]:
-        from headroom.cli.version import version_line
+        from headroom.version import version_line
 
         sys.stdout.write(f"{version_line()}\n")
         return

@@ -1,7 +1,4 @@
-"""`headroom top` and `headroom status`: clients near a limit, and Headroom's own health.
-
-Both query a running `headroom serve` at its HTTP address, so that a terminal shows the same data as the pages.
-"""
+"""`headroom top`: clients near a limit, and who costs most, from the API of a running `headroom serve`."""
 
 from __future__ import annotations
 
@@ -14,12 +11,27 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.text import Text
 
-from exporters.printable import printable
-from exporters.text_table import Layout
 from headroom.cli.output.clients import Row, client_lines
-from headroom.cli.output.tables import print_table, terminal_width
+from headroom.cli.output.payers import payer_lines
+from headroom.cli.output.tables import terminal_width
 from headroom.cli.serve_api import ask
 from quota_metrics.amounts import STYLES
+
+
+def run_costs(address: str, *, as_json: bool) -> int:
+    """Prints who is over the budgets of telemetry, and who costs most."""
+    payers = ask(address, "/api/v1/payers", {})
+    if as_json:
+        typer.echo(orjson.dumps(payers, option=orjson.OPT_INDENT_2).decode())
+        return 0
+    console = Console()
+    if not payers:
+        typer.echo("No telemetry arrived in the last 15 minutes, and nobody is over a budget.")
+        return 0
+    for line in payer_lines(payers, terminal_width(console)):
+        over = line.row is not None and bool(payers[line.row]["refused"])
+        console.print(Text(line.text, "red" if over else ""), soft_wrap=True)
+    return 0
 
 
 def run_top(address: str, query: Mapping[str, str], interval_s: float, *, once: bool, as_json: bool = False) -> int:
@@ -36,34 +48,6 @@ def run_top(address: str, query: Mapping[str, str], interval_s: float, *, once: 
         while True:
             live.update(_screen(lambda: ask(address, "/api/v1/headroom", query), console), refresh=True)
             time.sleep(interval_s)
-
-
-def run_status(address: str) -> int:
-    """Prints readiness, lag and drops. Returns 0, or 1 when something is late, dropped or degraded."""
-    status = ask(address, "/api/v1/status", {})
-    faults = status_faults(status)
-    values = [row for row in status["metrics"] if row["value"] and not row["name"].endswith(("_bucket", "_created"))]
-    print_table(
-        ("metric", "labels", "value"),
-        [(row["name"], row["labels"], f"{row['value']:g}") for row in values],
-        Layout(numbers=("value",)),
-    )
-    for fault in faults or ["ready: nothing is late, dropped or degraded"]:
-        typer.echo(fault)
-    return 1 if faults else 0
-
-
-def status_faults(status: Row) -> list[str]:
-    """Problems for an operator to look at, one per line."""
-    faults = [] if status["ready"] else [f"not ready: {status['reason']}"]
-    faults += [f"degraded: {printable(text)}" for text in status["degraded"]]
-    faults += [f"not metered: {row['exchanges']} exchanges of {printable(row['payer'])}" for row in status["left_out"]]
-    losses = (row for row in status["metrics"] if row["value"] > 0 and _is_loss(row["name"]))
-    return faults + [f"{row['name']}{{{row['labels']}}} is {row['value']:g}" for row in losses]
-
-
-def _is_loss(name: str) -> bool:
-    return name.startswith("headroom_") and any(word in name for word in ("dropped", "lost", "left_out", "unaccounted"))
 
 
 def _screen(read: Callable[[], list[Row]], console: Console) -> Group:

@@ -96,7 +96,7 @@ def fail(message: str, code: int = 1) -> typer.Exit:
 
 def _print_version(wanted: bool) -> None:
     if wanted:
-        from headroom.cli.version import version_line
+        from headroom.version import version_line
 
         typer.echo(version_line())
         raise typer.Exit
@@ -221,27 +221,39 @@ def top(
     level: Annotated[str, typer.Option(help="At these levels only, as in warn,critical,throttled.")] = "",
     user: Annotated[str, typer.Option(help="Of this user only.")] = "",
     client_id: Annotated[str, typer.Option(help="This client id only.")] = "",
+    by: Annotated[
+        Literal["client", "cost"], typer.Option(help="A line for each client, or for each payer of telemetry.")
+    ] = "client",
     interval: Annotated[float, typer.Option(min=0.5, help="Seconds between refreshes.")] = 2.0,
     once: Annotated[bool, typer.Option("--once", help="Print one table and exit; the default in a pipe.")] = False,
     output: Annotated[
         Literal[Output.TABLE, Output.JSON], typer.Option(help="A table, or the rows of the API as JSON, once.")
     ] = Output.TABLE,
 ) -> None:
-    """Show clients near a limit, refreshed until Ctrl-C."""
-    from headroom.cli.live import run_top
+    """Show clients near a limit, refreshed until Ctrl-C; or, once, who costs most."""
+    from headroom.cli.live import run_costs, run_top
 
+    if by == "cost":
+        with _asks_serve():
+            raise typer.Exit(run_costs(http, as_json=output is Output.JSON))
     query = {"cluster": cluster, "level": level, "user": user, "client_id": client_id}
     with _asks_serve():
         raise typer.Exit(run_top(http, query, interval, once=once, as_json=output is Output.JSON))
 
 
 @app.command()
-def status(http: HttpAddress = "127.0.0.1:9644") -> None:
+def status(
+    http: HttpAddress = "127.0.0.1:9644",
+    raw: Annotated[bool, typer.Option("--raw", help="Headroom's own metrics instead of five lines.")] = False,
+    output: Annotated[
+        Literal[Output.TABLE, Output.JSON], typer.Option(help="Lines for people, or the API's document as JSON.")
+    ] = Output.TABLE,
+) -> None:
     """Show Headroom's health. Exit 0, 1 when something is late or dropped, 3 when it does not answer."""
-    from headroom.cli.live import run_status
+    from headroom.cli.status import run_status
 
     with _asks_serve():
-        raise typer.Exit(run_status(http))
+        raise typer.Exit(run_status(http, as_json=output is Output.JSON, raw=raw))
 
 
 @contextmanager

@@ -23,12 +23,16 @@ from telemetry.ingest.progress import REPLAY_WRITER
 
 _EVERY_MS = 1_000
 _RECENT_S = 600.0  # a loss is reported for so long; the counters keep it
+ARRIVED_BYTES: Final = SelfMetric("arrived bytes", "Bytes that were appended to the spool since it began.")
 _LOSSES: Final[dict[SelfMetric, str]] = {
     catalogue.DROPPED: "records were dropped (headroom_dropped_total)",
     catalogue.USAGE_ROWS_LOST: "rows of usage were lost (headroom_usage_rows_lost_total)",
     catalogue.JMX_FAILURES: "scrapes of brokers' JMX failed (headroom_jmx_scrape_failures_total)",
     catalogue.USAGE_LEFT_OUT: "exchanges were not metered (headroom_usage_left_out_total)",
 }
+
+
+_OTHERS: Final = (catalogue.UPSTREAM_FAILURES, catalogue.PUSHES, catalogue.PAYER_REFUSED, ARRIVED_BYTES)
 
 
 class Verbose(NamedTuple):
@@ -44,6 +48,13 @@ class Verbose(NamedTuple):
         return [self.reason or "ready", *(f"degraded: {text}" for text in self.degraded), *ages]
 
 
+class Recent(NamedTuple):
+    """How much was counted in the last `window_s`, of losses, pushes, refusals, ARRIVED_BYTES."""
+
+    window_s: float
+    counts: dict[SelfMetric, float]
+
+
 class Health:
     """Samples once a second. `counts`: readings with those of _LOSSES. `late_ms`: above it a kind of data is late."""
 
@@ -54,7 +65,7 @@ class Health:
         self._counts = counts
         self._oldest_ms: dict[str, int] = {}
         self._unreadable = ""  # why the spool cannot be examined
-        self._losses: deque[tuple[float, dict[SelfMetric, float]]] = deque()
+        self._counted: deque[tuple[float, dict[SelfMetric, float]]] = deque()
 
     def task(self) -> PeriodicTask:
         return PeriodicTask("health", _EVERY_MS, self.sample)
@@ -71,9 +82,11 @@ class Health:
     def count(self, now_s: float) -> None:
         """Remembers the counts of losses at this (monotonic) time."""
         counts = self._counts()
-        self._losses.append((now_s, {metric: _total(counts.get(metric, 0.0)) for metric in _LOSSES}))
-        while len(self._losses) > 1 and self._losses[1][0] <= now_s - _RECENT_S:
-            self._losses.popleft()
+        spooled = (catalogue.SPOOL_READ_BYTES, catalogue.SPOOL_BYTES)
+        counts = {**counts, ARRIVED_BYTES: sum(_total(counts.get(metric, 0.0)) for metric in spooled)}
+        self._counted.append((now_s, {metric: _total(counts.get(metric, 0.0)) for metric in (*_LOSSES, *_OTHERS)}))
+        while len(self._counted) > 1 and self._counted[1][0] <= now_s - _RECENT_S:
+            self._counted.popleft()
 
     def verbose(self, now_s: float | None = None) -> Verbose:
         """`now_s`: wall time."""
@@ -88,14 +101,21 @@ class Health:
         """Age of the oldest record that is not stored, by kind; 0 without one."""
         return {kind: max(0.0, now_s - at_ms / 1000) if (at_ms := self._oldest_ms.get(kind)) else 0.0 for kind in KINDS}
 
+    def recent(self) -> Recent:
+        """What was counted in the last ten minutes."""
+        if not self._counted:
+            return Recent(0.0, {})
+        (first_s, first), (last_s, last) = self._counted[0], self._counted[-1]
+        return Recent(last_s - first_s, {metric: max(0.0, last[metric] - first[metric]) for metric in last})
+
     def readings(self) -> dict[SelfMetric, Values]:
         """For /metrics."""
         return {catalogue.SPOOL_OLDEST: self.oldest_s(time.time())}
 
     def _lost(self) -> list[str]:
-        if not self._losses:
+        if not self._counted:
             return []
-        (_, first), (_, last) = self._losses[0], self._losses[-1]
+        (_, first), (_, last) = self._counted[0], self._counted[-1]
         minutes = f"{_RECENT_S / 60:.0f} minutes"
         return [
             f"{last[metric] - first[metric]:.0f} {text} in the last {minutes}"

@@ -32,6 +32,13 @@ class Snapshot(Collector):
     def __init__(self, values: Iterable[tuple[SelfMetric, Values]]) -> None:
         self._values = [(metric, dict(each) if isinstance(each, Mapping) else each) for metric, each in values]
 
+    def totals(self) -> dict[SelfMetric, float]:
+        """The sum of each metric over its labels."""
+        return {
+            metric: float(sum(values.values()) if isinstance(values, Mapping) else values)
+            for metric, values in self._values
+        }
+
     def collect(self) -> Iterator[Metric]:
         return (_filled(metric, values) for metric, values in self._values)
 

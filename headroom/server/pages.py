@@ -10,20 +10,23 @@ from typing import Any
 from starlette.middleware.gzip import GZipMiddleware
 from starlette.types import ASGIApp
 
+from exporters import self_metrics as catalogue
 from exporters.clickhouse.client import ClickHouse
 from exporters.clickhouse.managed.access import PAGES, pages_password
 from headroom.config.receivers import TOKEN, TOKEN_RULE
 from headroom.config.settings import ServeConfig
 from headroom.config.types import secret_of
 from headroom.errors import ServeError
-from headroom.server.health import Health
+from headroom.server.health import ARRIVED_BYTES, Health, Verbose
 from headroom.server.http import web_app
 from headroom.server.metrics import SelfMetrics
 from headroom.server.receivers.network import NetworkService
+from headroom.version import version_line
 from headroom.web.access import AccessControl
 from headroom.web.api import api_routes
 from headroom.web.data import Data
 from headroom.web.pages import page_routes
+from headroom.web.tiles import ServiceState, tile_rows
 from telemetry.subscriptions.client_metrics import ClientMetrics
 from telemetry.subscriptions.subscription import parse_subscription
 from telemetry.wire.errors import InvalidSubscriptionError
@@ -52,6 +55,9 @@ def http_app(
             "oldest_s": found.oldest_s,
             "cluster": service.cluster() if service.cluster else None,
             "left_out": [one._asdict() for one in service.left_out()[:_PAYERS]],
+            "over_budget": [use._asdict() for use in service.network.worst_payers(_PAYERS)],
+            "version": version_line(),
+            "tiles": tile_rows(_state(config, service, self_metrics, health, found)),
             "metrics": metric_rows(self_metrics),
         }
 
@@ -60,6 +66,32 @@ def http_app(
     app = web_app(self_metrics, health, [*api_routes(data), *page_routes(data)])
     is_loopback = _is_loopback(config.http.host)
     return AccessControl(GZipMiddleware(app), config.web, web_token(config), is_loopback=is_loopback)
+
+
+def _state(
+    config: ServeConfig, service: NetworkService, self_metrics: SelfMetrics, health: Health, found: Verbose
+) -> ServiceState:
+    now = self_metrics.snapshot().totals()
+    window_s, recent = health.recent()
+    cluster = service.cluster() if service.cluster else None
+    return ServiceState(
+        reason=found.reason,
+        brokers=None if cluster is None else len(cluster["brokers"]),
+        connections=now.get(catalogue.CONNECTIONS, 0.0),
+        upstream_failures=recent.get(catalogue.UPSTREAM_FAILURES, 0.0),
+        left_out=recent.get(catalogue.USAGE_LEFT_OUT, 0.0),
+        usage_lost=recent.get(catalogue.USAGE_ROWS_LOST, 0.0),
+        window_s=window_s,
+        pushes=recent.get(catalogue.PUSHES, 0.0),
+        over_budget=recent.get(catalogue.PAYER_REFUSED, 0.0),
+        dropped=recent.get(catalogue.DROPPED, 0.0),
+        oldest_s=found.oldest_s,
+        late_s=config.store.late_ms / 1000,
+        spool_bytes=now.get(catalogue.SPOOL_BYTES, 0.0),
+        spool_max_bytes=config.spool.max_bytes,
+        arrived_bytes=recent.get(ARRIVED_BYTES, 0.0),
+        store_up=bool(now.get(catalogue.STORE_UP, 0.0)),
+    )
 
 
 def subscription_rows(rules: ClientMetrics) -> list[dict[str, Any]]:

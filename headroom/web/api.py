@@ -38,6 +38,7 @@ def api_routes(data: Data) -> list[Route]:
         "quotas": data.quotas,
         "quota-changes": data.quota_changes,
         "what-if": data.what_if,
+        "payers": data.payers,
         "subscriptions": subscriptions,
         "subscription-preview": data.subscription_preview,
         "status": status,

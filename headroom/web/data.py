@@ -15,7 +15,7 @@ from cachetools import TTLCache
 from exporters.clickhouse.client import ClickHouse, Row
 from headroom.clock import now_ms
 from headroom.subscription_preview import preview_of
-from headroom.web import queries
+from headroom.web import payers, queries
 from headroom.web.parameters import BadRequestError, Given, number_of, text_of
 from headroom.web.query_threads import QueryThreads
 from headroom.web.rules import ALL_RULES, rules_of
@@ -157,6 +157,13 @@ class Data:
     async def what_if(self, given: Given) -> Row:
         """The clients that another quota would throttle, by recorded rates, and the line that sets it."""
         return await self._what_if.ask(question_of(given))
+
+    async def payers(self, given: Given) -> list[Row]:
+        """Who is over the budgets of telemetry or was not metered, then who costs most."""
+        limit = number_of(given, "limit", 20, 1000)
+        state = self.status()
+        costs = await self._rows(payers.COSTS, {**payers.NAMES, "limit": limit})
+        return payers.payer_rows(state["over_budget"], state["left_out"], costs)[:limit]
 
     async def quota_changes(self, given: Given) -> list[Row]:
         return await self._rows(queries.CHANGES, {"cluster": text_of(given, "cluster")})

@@ -9,9 +9,9 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 import pytest
 from typer.testing import CliRunner
 
-from headroom.cli.live import status_faults
 from headroom.cli.main import app
 from headroom.cli.serve_api import START
+from headroom.cli.status import status_faults
 
 
 class Answer(BaseHTTPRequestHandler):

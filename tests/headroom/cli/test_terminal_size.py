@@ -9,9 +9,12 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from headroom.web.payers import payer_rows
+from headroom.web.tiles import Tile
 from quota_metrics.config.entities import entity_of, text
 from tests.kit.terminal.fake_serve import FakeServe, client_row
 from tests.kit.terminal.pseudo_terminal import shown_by
@@ -25,9 +28,38 @@ ROWS = [
 ]
 
 
+HOSTILE = "User:\x1b[2J\u202emallory"
+STATUS: dict[str, Any] = {
+    "ready": True,
+    "reason": "",
+    "degraded": [],
+    "left_out": [],
+    "version": "headroom 0.1.0 (pure Python, Python 3.11.2, ClickHouse engine of chdb 3.7.2)",
+    "over_budget": [{"payer": HOSTILE, "refused": {"requests": 1234567, "instances": 8}, "last_refused_ms": 5}],
+    "tiles": [
+        Tile("brokers and gateway", "ok", "3 brokers, 1,200 client connections")._asdict(),
+        Tile(
+            "pushes",
+            "warn",
+            "1,204.5 a second; 1,234,575 requests refused, their payer is over its budget",
+            "HeadroomPayerOverBudget",
+        )._asdict(),
+        Tile("ingest lag", "ok", "oldest not stored: pushes 0.4 s, usage 0.0 s")._asdict(),
+        Tile("spool", "ok", "9.0 kB of 4.3 GB, 11 days at this rate")._asdict(),
+        Tile("store", "ok", "accepts rows")._asdict(),
+    ],
+    "metrics": [{"name": "headroom_store_up", "labels": "", "value": 1.0}],
+}
+PAYERS = payer_rows(
+    STATUS["over_budget"],
+    [],
+    [{"payer": LONGEST_NAME, "pushes": 9876.0, "bytes": 1.5e9, "points": 987654321.0, "instances": 12.0}],
+)
+
+
 @pytest.fixture
 def serve() -> Iterator[FakeServe]:
-    with FakeServe({"/api/v1/headroom": ROWS}) as fake:
+    with FakeServe({"/api/v1/headroom": ROWS, "/api/v1/status": STATUS, "/api/v1/payers": PAYERS}) as fake:
         yield fake
 
 
@@ -47,6 +79,37 @@ def test_top_once(serve: FakeServe, size: tuple[int, int]) -> None:
     else:
         assert lines[-1].startswith("(no room in 80 columns for: ")
         assert "broker" in lines[-1]
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_status_has_five_lines_with_levels_and_runbooks(serve: FakeServe, size: tuple[int, int]) -> None:
+    code, lines = shown_by(["status", "--http", serve.http], *size)
+    assert (code, len(lines) < 24, all(len(line) <= size[0] for line in lines)) == (0, True, True)
+    assert lines[0] == STATUS["version"]
+    shown = " ".join(" ".join(lines).split())
+    for tile in STATUS["tiles"]:
+        assert f"{tile['level']} {tile['name']} {tile['text']}" in shown
+    assert "runbook: HeadroomPayerOverBudget" in shown
+    assert "User:\\x1b[2J\\u202emallory" in shown
+    assert "1,234,575" in shown
+    assert lines[-1] == "ready: nothing is late, dropped or degraded"
+
+
+def test_status_as_json_and_raw(serve: FakeServe) -> None:
+    argv = [sys.executable, "-m", "headroom", "status", "--http", serve.http]
+    done = subprocess.run([*argv, "--output", "json"], capture_output=True, text=True, check=True)
+    assert json.loads(done.stdout) == STATUS
+    raw = subprocess.run([*argv, "--raw"], capture_output=True, text=True, check=True).stdout.splitlines()
+    assert [line.split() for line in raw[:2]] == [["metric", "labels", "value"], ["headroom_store_up", "-", "1"]]
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_top_by_cost_names_payers_without_controls(serve: FakeServe, size: tuple[int, int]) -> None:
+    code, lines = shown_by(["top", "--by", "cost", "--once", "--http", serve.http], *size)
+    assert (code, all(len(line) <= size[0] for line in lines)) == (0, True)
+    assert lines[1].startswith("User:\\x1b[2J\\u202emallory")
+    assert "1,234,575" in lines[1]
+    assert (LONGEST_NAME in lines[2], "987,654,321" in lines[2]) == (True, True)
 
 
 def test_top_in_a_pipe_has_aligned_lines_without_boxes(serve: FakeServe) -> None:

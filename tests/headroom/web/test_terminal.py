@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
@@ -48,7 +49,13 @@ def test_status_of_a_healthy_service(serving: Served) -> None:
     result = run("status", "--http", serving.http)
     assert result.exit_code == 0, result.output
     assert result.stdout.splitlines()[-1] == "ready: nothing is late, dropped or degraded"
-    assert "headroom_store_up" in result.stdout
+    assert [line.split()[0] for line in result.stdout.splitlines()[2:7]] == ["ok"] * 5
+    assert "headroom_store_up" in run("status", "--raw", "--http", serving.http).stdout
+
+
+def test_top_by_cost_reads_what_payers_sent(serving: Served) -> None:
+    result = run("top", "--by", "cost", "--output", "json", "--http", serving.http)
+    assert (result.exit_code, json.loads(result.stdout)) == (0, [])
 
 
 def test_status_of_a_service_without_store_exits_with_1(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

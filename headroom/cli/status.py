@@ -1,0 +1,85 @@
+"""`headroom status`: Headroom's own health in five lines, from the API of a running `headroom serve`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import orjson
+import typer
+from rich.console import Console
+from rich.text import Text
+
+from exporters.printable import printable
+from exporters.text_table import Layout, wrapped
+from headroom.cli.output.payers import payer_lines
+from headroom.cli.output.tables import print_table, terminal_width
+from headroom.cli.serve_api import ask
+
+Row = dict[str, Any]
+
+_STYLES: Final = {"ok": "green", "warn": "yellow", "critical": "bold red"}
+_MOST_PAYERS = 3
+_MOST_FAULTS = 6
+_WELL = "ready: nothing is late, dropped or degraded"
+
+
+def run_status(address: str, *, as_json: bool = False, raw: bool = False) -> int:
+    """Prints five lines, who is over a budget, and what is wrong. Returns 0, or 1 when something is late, dropped or
+    degraded. `raw`: Headroom's own metrics instead of the lines; `as_json`: the document of the API."""
+    status = ask(address, "/api/v1/status", {})
+    faults = status_faults(status)
+    if as_json:
+        typer.echo(orjson.dumps(status, option=orjson.OPT_INDENT_2).decode())
+    elif raw:
+        _print_metrics(status["metrics"])
+        _print_faults(faults)
+    else:
+        _print_tiles(status, address)
+        _print_faults(faults, _MOST_FAULTS)
+    return 1 if faults else 0
+
+
+def _print_tiles(status: Row, address: str) -> None:
+    console = Console()
+    width = terminal_width(console)
+    typer.echo(f"{status['version']}\nat {address}")
+    for tile in status["tiles"]:
+        head = f"{tile['level']:8}  {tile['name']:19}  "
+        lines = wrapped(printable(tile["text"]), width, " " * len(head))
+        console.print(Text(head + lines[0][len(head) :], _STYLES[tile["level"]]), soft_wrap=True)
+        for line in lines[1:]:
+            console.print(Text(line), soft_wrap=True)
+        if tile["runbook"]:
+            typer.echo(f"{' ' * len(head)}runbook: {tile['runbook']}")
+    for payer in payer_lines(status["over_budget"][:_MOST_PAYERS], width) if status["over_budget"] else ():
+        typer.echo(payer.text)
+
+
+def _print_metrics(metrics: Sequence[Row]) -> None:
+    rows = [row for row in metrics if row["value"] and not row["name"].endswith(("_bucket", "_created"))]
+    print_table(
+        ("metric", "labels", "value"),
+        [(row["name"], row["labels"], f"{row['value']:g}") for row in rows],
+        Layout(numbers=("value",)),
+    )
+
+
+def _print_faults(faults: Sequence[str], most: int | None = None) -> None:
+    for fault in faults[:most] or [_WELL]:
+        typer.echo(fault)
+    if most is not None and len(faults) > most:
+        typer.echo(f"and {len(faults) - most} more: --raw or --output json")
+
+
+def status_faults(status: Row) -> list[str]:
+    """Problems for an operator to look at, one per line."""
+    faults = [] if status["ready"] else [f"not ready: {status['reason']}"]
+    faults += [f"degraded: {printable(text)}" for text in status["degraded"]]
+    faults += [f"not metered: {row['exchanges']} exchanges of {printable(row['payer'])}" for row in status["left_out"]]
+    losses = (row for row in status["metrics"] if row["value"] > 0 and _is_loss(row["name"]))
+    return faults + [f"{row['name']}{{{row['labels']}}} is {row['value']:g}" for row in losses]
+
+
+def _is_loss(name: str) -> bool:
+    return name.startswith("headroom_") and any(word in name for word in ("dropped", "lost", "left_out", "unaccounted"))
