@@ -253,6 +253,15 @@ INSTANCES_SCHEMA = schema(
     terminated=T.LongType,
 )
 
+# How many seconds of the limit a rate may hold at once, where the brokers' own configuration was read: the least of a
+# cluster's brokers (quota_metrics.windows.QuotaWindow.full_s).
+FULL_WINDOWS = """
+SELECT cluster, min((quota_window_num - 1) * quota_window_size_ms) / 1000 AS full_s
+FROM cluster_facts_now
+WHERE quota_window_num > 1 AND quota_window_size_ms > 0
+GROUP BY cluster
+"""
+
 UTILIZATION_SCHEMA = schema(
     cluster=T.StringType,
     source=T.StringType,

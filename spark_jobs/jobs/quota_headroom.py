@@ -140,7 +140,9 @@ def _computed(
         ),
     )
     stored = clickhouse.rows(THRESHOLDS, {})
-    return utilization(inputs, when, options.thresholds(Thresholds(**stored[0]) if stored else Thresholds()))
+    thresholds = options.thresholds(Thresholds(**stored[0]) if stored else Thresholds())
+    full_s = {row["cluster"]: row["full_s"] for row in clickhouse.rows(queries.FULL_WINDOWS)}
+    return utilization(inputs, when, thresholds, full_s)
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
@@ -16,6 +17,7 @@ from pyspark.sql import functions as F
 from exporters.model import UNKNOWN, QuotaKey
 from quota_metrics.levels import definition
 from quota_metrics.levels.definition import MARGIN, MEMORY_WINDOWS, Thresholds
+from quota_metrics.windows import QuotaWindow
 from spark_jobs.clickhouse.queries import BYTE_KEYS, INSTANCE_LOOKBACK_S, UTILIZATION_SCHEMA
 from spark_jobs.time_range import TimeRange
 
@@ -26,7 +28,7 @@ _HASHED_CLIENT = (_HASH, *_CLIENT)
 _SERIES = (*_HASHED_CLIENT, "source", "quota_key")
 _SOFTWARE = ("software_name", "software_version")
 
-RATE_WINDOW_S = 10  # the shortest time over which a broker with default settings measures a rate
+_DEFAULT_FULL_S = QuotaWindow().full_s
 LOOKBACK_WINDOWS = MEMORY_WINDOWS + 1  # windows to read before the first reported one
 _TREND_WINDOWS = 5  # of the last ten, for a trend
 _TREND_FIT = 0.7  # coefficient of determination: a start-up ramp followed by steady usage is no trend
@@ -42,9 +44,11 @@ class Inputs:
     instances: DataFrame
 
 
-def utilization(inputs: Inputs, when: TimeRange, thresholds: Thresholds) -> DataFrame:
+def utilization(
+    inputs: Inputs, when: TimeRange, thresholds: Thresholds, full_s: Mapping[str, float] = MappingProxyType({})
+) -> DataFrame:
     """One row per source, client, quota key and window: UTILIZATION_SCHEMA. Windows of `inputs` before `when` only feed
-    trend and hysteresis and are not returned."""
+    trend and hysteresis and are not returned. `full_s`: QuotaWindow.full_s of clusters whose brokers are known."""
     # One shuffle serves all windows and joins below: the rows of a client stay together.
     usage = _hashed(inputs.usage.repartition(*_CLIENT))
     measured = _trend(_measured(usage), when.window_ms)
@@ -54,7 +58,7 @@ def utilization(inputs: Inputs, when: TimeRange, thresholds: Thresholds) -> Data
     telemetry = _hashed(inputs.telemetry)
     with_telemetry = reported.join(telemetry, on=[*_HASHED_CLIENT, "window_start_ms"], how="left")
     seen = with_telemetry.join(_sightings(inputs.instances), on=list(_HASHED_CLIENT), how="left")
-    return _as_stored(_with_instances(seen, when), when, thresholds)
+    return _as_stored(_with_instances(seen, when), when, thresholds, _burst_credit(full_s))
 
 
 def _hashed(rows: DataFrame) -> DataFrame:
@@ -138,10 +142,13 @@ def _worst_broker(measured: DataFrame, thresholds: Thresholds) -> DataFrame:
     return measured.withColumn("place", place).where(F.col("place") == 1)
 
 
-def _burst_credit() -> Column:
-    """Bytes that the bucket may send at once before the broker throttles it, by the rate of its newest second. Kafka's
-    rate is that of the last 10 to 11 s (`Rate.windowSize`, quota.window.num = 11, quota.window.size.seconds = 1)."""
-    left = F.greatest(F.col("limit") - F.col("group_last"), F.lit(0.0)) * RATE_WINDOW_S
+def _burst_credit(full_s: Mapping[str, float]) -> Column:
+    """Bytes that the bucket may send at once before the broker throttles it, by the rate of its newest second, which is
+    that of the last `quota.window.num` windows; with Kafka's defaults of the last 10 to 11 s (`Rate.windowSize`)."""
+    window_s = F.lit(_DEFAULT_FULL_S)
+    for cluster, seconds in full_s.items():
+        window_s = F.when(F.col("cluster") == cluster, F.lit(seconds)).otherwise(window_s)
+    left = F.greatest(F.col("limit") - F.col("group_last"), F.lit(0.0)) * window_s
     return F.when(F.col("limit").isNotNull(), left)  # greatest() ignores nulls
 
 
@@ -185,14 +192,14 @@ def _of_direction(sender: str, receiver: str) -> Column:
     )
 
 
-def _as_stored(seen: DataFrame, when: TimeRange, thresholds: Thresholds) -> DataFrame:
+def _as_stored(seen: DataFrame, when: TimeRange, thresholds: Thresholds, burst_credit: Column) -> DataFrame:
     instance_share = _of_direction("top_sender_share", "top_receiver_share")
     several = instance_share < 1
     named = seen.withColumns(
         {
             "window_start": F.timestamp_millis("window_start_ms"),
             "window_s": F.lit(when.window_s),
-            "burst_credit": F.when(F.col("quota_key").isin(*BYTE_KEYS), _burst_credit()),
+            "burst_credit": F.when(F.col("quota_key").isin(*BYTE_KEYS), burst_credit),
             "limit_known": (F.col("state") != "unknown").cast("int"),
             "usage_avg": F.col("usage"),
             "throttle_ms_max": F.col("throttle_ms"),
