@@ -23,7 +23,11 @@ class OtlpBusyError(Exception):
 
 
 class OtlpReceiver:
-    """Accepts requests for one cluster. `requests` counts them by (transport, outcome)."""
+    """Accepts requests for one cluster. `requests` counts them by (transport, outcome).
+
+    `charge(address, nbytes)` charges a request that nobody authenticated to its address, and returns a throttle time in
+    ms when the address is over its budget.
+    """
 
     def __init__(
         self,
@@ -34,6 +38,7 @@ class OtlpReceiver:
         dialect: Dialect,
         now_ms: Callable[[], int],
         limits: OtlpLimits,
+        charge: Callable[[str, int], int],
     ) -> None:
         self.requests: Counter[tuple[str, str]] = Counter()
         self.points = 0
@@ -44,6 +49,7 @@ class OtlpReceiver:
         self._dialect = dialect
         self._now_ms = now_ms
         self._limits = limits
+        self._charge = charge
         self._parsing = asyncio.Semaphore(1)  # in a thread; several would only take turns
         self._held_bytes = 0
 
@@ -51,9 +57,11 @@ class OtlpReceiver:
         """Returns after the flush of the spool. `parse` converts bytes to a request and raises OtlpError.
 
         Raises OtlpError when the request is invalid, OtlpBusyError when the spool is full or cannot be written, or when
-        too many requests wait.
+        too many requests wait, or when the sender's address is over its budget.
         """
         try:
+            if not sender.trusted and self._charge(sender.address, len(body)):
+                raise OtlpBusyError("the address is over its budget")
             export, records = await self._parsed(body, parse, sender)
             self._keep(records)
             if export.parts and not await self._commit.flushed():

@@ -172,6 +172,10 @@ class TelemetryReceiver:
                 instance.refused(RETRY)
                 instance.recorded_on = ""
 
+    def charge_address(self, address: str, nbytes: int, now_ms: int) -> int:
+        """Charges a request of another protocol to its source address, as `Payers.charge_address`."""
+        return self.payers.charge_address(address, now_ms if self._rules_ms is None else self._rules_ms(), nbytes)
+
     def disconnected(self, connection_id: str) -> None:
         """Forgets the instances of a closed connection."""
         self.rules.disconnected(connection_id)

@@ -15,7 +15,7 @@ from enum import StrEnum
 from typing import Final, NamedTuple
 
 from exporters.identity import payer_of
-from exporters.model import Connection
+from exporters.model import ANONYMOUS, Connection
 from exporters.spool.records import sender_bytes
 
 MAX_PAYERS: Final = 65_536
@@ -192,19 +192,34 @@ class Payers:
 
     def account(self, connection: Connection, connection_id: str, now_ms: int) -> Account:
         """The account of a connection."""
-        payer = self._by_payer.get(key := payer_of(connection.principal, connection.source_address))
-        if payer is None:
-            payer = self._by_payer[key] = Budget(self._rates, now_ms)
-            _drop_oldest(self._by_payer)
+        payer = self._payer(payer_of(connection.principal, connection.source_address), now_ms)
         own = self._by_connection.get(connection_id)
         if own is None:
             own = self._by_connection[connection_id] = Budget(self._connection_rates, now_ms)
             _drop_oldest(self._by_connection)
         return Account(payer, own, self.refused)
 
+    def charge_address(self, address: str, now_ms: int, nbytes: int) -> int:
+        """Charges a request of `nbytes` whose sender nobody authenticated, of OTLP. As `Account.charge`."""
+        payer = self._payer(payer_of(ANONYMOUS, address), now_ms)
+        payer.refill(now_ms)
+        resource = payer.missing(is_new=False)
+        if resource is None:
+            payer.take(nbytes, is_new=False)
+            return 0
+        self.refused[resource] += 1
+        return payer.refuse(resource, now_ms)
+
     def disconnected(self, connection_id: str) -> None:
         """Forgets the budget of a closed connection; its payer's remains."""
         self._by_connection.pop(connection_id, None)
+
+    def _payer(self, key: str, now_ms: int) -> Budget:
+        payer = self._by_payer.get(key)
+        if payer is None:
+            payer = self._by_payer[key] = Budget(self._rates, now_ms)
+            _drop_oldest(self._by_payer)
+        return payer
 
     def worst(self, count: int) -> list[PayerUse]:
         """The payers that were refused most often, at most `count`."""

@@ -29,6 +29,7 @@ from telemetry.receiver.otlp_grpc import OtlpGrpcServer
 from telemetry.receiver.otlp_http import HttpLimits, otlp_app
 from telemetry.receiver.otlp_identity import DIALECTS
 from telemetry.receiver.otlp_receiver import OtlpReceiver
+from telemetry.subscriptions.payers import Payers
 
 TOKEN = "the-token-of-the-collector"
 BEARER = {"authorization": f"Bearer {TOKEN}"}
@@ -47,6 +48,7 @@ class OpenOtlp:
         self.spool = PushSpool(lambda _: self.writer, "pushes")
         self.flush_fails = False
         self._directory = directory / "spool"
+        self.payers = Payers()
         self.receiver = OtlpReceiver(
             self.spool,
             GroupCommit(self._flush, lambda _: None),
@@ -54,6 +56,7 @@ class OpenOtlp:
             dialect=DIALECTS["any"],
             now_ms=lambda: 1_700_000_000_000,
             limits=OtlpLimits(),
+            charge=lambda address, nbytes: self.payers.charge_address(address, 0, nbytes),
         )
         access = Access(tokens=[TOKEN], subjects=(), direct=direct)
         self._grpc = OtlpGrpcServer(self.receiver, access, GrpcLimits(MAX_BODY_BYTES, 100, 100, timeout_s), None)

@@ -39,6 +39,7 @@ async def open_otlp(
         dialect=DIALECTS[otlp.attributes],
         now_ms=gateway.now_ms,
         limits=OtlpLimits(),
+        charge=lambda address, nbytes: gateway.receiver.charge_address(address, nbytes, gateway.now_ms()),
     )
     access, tls = access_of(otlp, "otlp"), tls_of(otlp, "otlp")
     grace_s = config.gateway.drain_ms / 1000

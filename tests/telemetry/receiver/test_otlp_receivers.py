@@ -21,6 +21,7 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData
 
 from telemetry.receiver import otlp_receiver
 from telemetry.receiver.otlp_grpc import SERVICE
+from telemetry.subscriptions.payers import PayerLimits, Payers
 from tests.kit.grpc_servers import in_loop
 from tests.kit.otlp_payloads import resource
 from tests.kit.otlp_receivers import BEARER, EXPORTERS, MAX_BODY_BYTES, MAX_DECOMPRESSED_BYTES, OpenOtlp, opened, send
@@ -107,6 +108,18 @@ async def test_full_and_failing_spool_are_retryable(tmp_path: Path) -> None:
         receivers.flush_fails = True
         assert (await post(receivers)).status_code == 503
         receivers.writer._queue.clear()
+
+
+@in_loop
+async def test_address_over_its_budget_is_asked_to_retry_and_trusted_senders_are_not(tmp_path: Path) -> None:
+    async with opened(tmp_path) as receivers:
+        receivers.payers = Payers(PayerLimits(requests=0.2))  # two at once
+        untrusted = [(await post(receivers)).status_code for _ in range(4)]
+        assert untrusted == [200, 200, 503, 503]
+        assert (await refused(receivers)).code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+        assert receivers.payers.worst(1)[0].payer == "127.0.0.1"
+        assert [(await post(receivers, **BEARER)).status_code for _ in range(4)] == [200] * 4
+        assert len(receivers.pushes()) == 6
 
 
 @in_loop
