@@ -1,4 +1,4 @@
-"""Scores forecasts of the recorded history against two simple methods. Reads usage_1m."""
+"""Scores forecasts of the recorded history against simple methods and, where installed, a library. Reads usage_1m."""
 
 from __future__ import annotations
 
@@ -23,7 +23,11 @@ NAME = "backtest"
 
 _TASKS = 64
 _ORIGINS = 100  # forecast origins per bucket, spread over the newer half of its history
-_SUMS = (*(f"{what}_{lead}" for lead in LEADS for what in ("hit", "flagged", "event", "brier")), "pinball", "coverage")
+_SUMS = (
+    *(f"{what}_{lead}" for lead in LEADS for what in ("hit", "flagged", "event", "brier", "known")),
+    "pinball",
+    "coverage",
+)
 _SCHEMA = ", ".join(("method string", *(f"{name} double" for name in _SUMS), "lead_error double"))
 
 
@@ -68,8 +72,8 @@ def scores(history: DataFrame, last_step: int) -> DataFrame:
 
 
 def figures(scored: DataFrame) -> list[dict[str, Any]]:
-    """Per method: precision, recall and Brier score at each lead, median lead error in minutes, pinball loss, coverage
-    of the interval between the 10 % and 90 % quantiles."""
+    """Per method: precision, recall and Brier score at each lead (None where the history ends before it), median lead
+    error in minutes, pinball loss, coverage of the interval between the 10 % and 90 % quantiles."""
     error = F.expr("percentile(if(isnan(lead_error), null, lead_error), 0.5)").alias("lead_error")
     sums = scored.groupBy("method").agg(
         *(F.sum(name).alias(name) for name in _SUMS), error, F.count("*").alias("forecasts")
@@ -77,11 +81,11 @@ def figures(scored: DataFrame) -> list[dict[str, Any]]:
     rows = []
     for row in sums.toArrow().to_pylist():
         named: dict[str, Any] = {"method": row["method"], "forecasts": row["forecasts"]}
-        for lead in LEADS:
-            minutes = lead * STEP_MS // 60_000
-            named[f"precision_{minutes}m"] = ratio(row[f"hit_{lead}"], row[f"flagged_{lead}"])
-            named[f"recall_{minutes}m"] = ratio(row[f"hit_{lead}"], row[f"event_{lead}"])
-            named[f"brier_{minutes}m"] = ratio(row[f"brier_{lead}"], row["forecasts"])
+        for lead, name in LEADS.items():
+            known = row[f"known_{lead}"]
+            named[f"precision_{name}"] = ratio(row[f"hit_{lead}"], row[f"flagged_{lead}"]) if known else None
+            named[f"recall_{name}"] = ratio(row[f"hit_{lead}"], row[f"event_{lead}"]) if known else None
+            named[f"brier_{name}"] = row[f"brier_{lead}"] / known if known else None
         named["lead_error_min"] = None if row["lead_error"] is None else row["lead_error"] * STEP_MS / 60_000
         named["pinball"] = ratio(row["pinball"], row["forecasts"])
         named["coverage"] = ratio(row["coverage"], row["forecasts"])

@@ -41,6 +41,10 @@ _BUCKET = (*_QUOTA, "broker_id")
 _STEPS_OF_DAY = 288
 _FEWEST_DAYS = 7  # less history gives no growth figure
 _TARGET = 0.80  # share of a suggested limit that the 99th percentile of five-minute usage takes
+_STEP_MS = 300_000.0
+_MOST_MUTED = 0.9  # share of five minutes: beyond it too little was sent to say at what rate
+USAGE, MUTED_SHARE = "usage", "usage / (1 - muted share)"
+UNKNOWN_DEMAND = "unknown: muted for nearly all of the time, usage is a lower bound"
 _UNDER, _OVER = 0.95, 0.30  # utilisation above _UNDER: under-provisioned; below _OVER: over-provisioned
 
 
@@ -74,20 +78,30 @@ def run(options: ClientOptions) -> list[dict[str, Any]]:
 
 
 def capacity(history: DataFrame) -> DataFrame:
-    """Per quota and bucket, on its busiest broker: utilisation, growth, the share of time at the limit, and the limit
-    of which the 99th percentile of five-minute usage is 80 %. Input: rows with the columns of HISTORY_SCHEMA."""
+    """Per quota and bucket, on its busiest broker: utilisation, growth, the share of time at the limit, what the
+    clients wanted, and the limit of which the 99th percentile of what they wanted in five minutes is 80 %.
+
+    Usage under throttling is a lower bound of demand. While the broker reads them, clients send at usage / (1 - muted
+    share): that is the upper bound, because a backlog is sent in it as well. Without a bound (muted for nearly all of
+    the time) the demand is unknown, and the suggested limit goes by usage. Input: rows with the columns of
+    HISTORY_SCHEMA."""
     newest = F.max_by(F.struct("limit", "matched_entity"), "step")
     used = F.col("p95") * F.col("limit")  # usage is counted whichever limit was in force
     current = history.withColumn("used", used).withColumn("newest", newest.over(Window.partitionBy(*_BUCKET)))
     now, day = F.try_divide("used", "newest.limit"), F.expr(f"step div {_STEPS_OF_DAY}")
-    judged = current.withColumns({"now": now, "day": day})
+    muted = F.least(F.col("muted_ms") / _STEP_MS, F.lit(1.0))
+    sent_unmuted = F.greatest("used", F.col("mean") * F.col("limit") / (1 - F.col("muted")))
+    wanted = F.when(F.col("muted") <= _MOST_MUTED, sent_unmuted)
+    judged = current.withColumns({"now": now, "day": day, "muted": muted}).withColumn("wanted", wanted)
     daily = judged.groupBy(*_BUCKET, "day").agg(F.percentile("now", 0.95).alias("day_p95"))
     growth = daily.groupBy(*_BUCKET).agg(
         F.when(F.count("*") >= _FEWEST_DAYS, F.try_divide(F.regr_slope("day_p95", "day") * 7, F.avg("day_p95"))).alias(
             "growth_per_week"
         )
     )
-    suggested = F.greatest(F.percentile("used", 0.99) / _TARGET, F.lit(1.0))
+    is_known = F.count("wanted") >= 0.99 * F.count("*")
+    demand = F.percentile(F.coalesce("wanted", "used"), 0.99)
+    suggested = F.greatest(F.when(is_known, demand).otherwise(F.percentile("used", 0.99)) / _TARGET, F.lit(1.0))
     brokers = judged.groupBy(*_BUCKET).agg(
         F.first("newest").alias("newest"),
         F.avg(F.try_divide(F.col("mean") * F.col("limit"), "newest.limit")).alias("utilization_mean"),
@@ -96,10 +110,17 @@ def capacity(history: DataFrame) -> DataFrame:
         F.max("now").alias("utilization_peak"),
         F.avg((F.col("muted_ms") > 0).cast("double")).alias("throttled_share"),
         F.avg((F.col("now") > 1).cast("double")).alias("throttled_before"),
+        F.percentile("used", 0.99).alias("demand_low"),
+        F.when(is_known, demand).alias("demand_high"),
+        F.when(F.max("muted") <= 0, F.lit(USAGE))
+        .when(is_known, F.lit(MUTED_SHARE))
+        .otherwise(F.lit(UNKNOWN_DEMAND))
+        .alias("demand_source"),
         suggested.alias("suggested_limit"),
-        F.sort_array(F.collect_list("used")).alias("all_used"),
+        F.collect_list(F.coalesce("wanted", "used")).alias("all_wanted"),
     )
-    after = F.size(F.filter("all_used", lambda used: used > F.col("suggested_limit"))) / F.size("all_used")
+    above = F.size(F.filter("all_wanted", lambda wanted: wanted > F.col("suggested_limit"))) / F.size("all_wanted")
+    after = F.when(F.col("demand_high").isNotNull(), above)
     both = brokers.withColumn("throttled_after", after).join(growth, on=list(_BUCKET), how="left")
     busiest = Window.partitionBy(*_QUOTA).orderBy(F.col("utilization_p99").desc(), "broker_id")
     worst = both.withColumn("place", F.row_number().over(busiest)).where(F.col("place") == 1)
@@ -109,6 +130,7 @@ def capacity(history: DataFrame) -> DataFrame:
         F.col("newest.matched_entity").alias("matched_entity"),
         *("utilization_mean", "utilization_p95", "utilization_p99", "utilization_peak", "growth_per_week"),
         *("throttled_share", "throttled_before", "throttled_after", "suggested_limit"),
+        *("demand_low", "demand_high", "demand_source"),
     )
 
 

@@ -19,6 +19,7 @@ from spark_jobs.jobs.history import BUCKET, prepared, read_history
 from spark_jobs.options import ClientOptions
 from spark_jobs.reports import tables
 from spark_jobs.session import progress, session
+from spark_jobs.transforms.forecast_members import DAY
 from spark_jobs.transforms.forecast_model import FEWEST_STEPS, HORIZON, STEP_MS, Forecast, forecast, regular
 
 NAME = "throttle_forecast"
@@ -29,7 +30,7 @@ _TASKS = 64
 _SCHEMA = (
     "cluster string, source string, quota_key string, user string, client_id string, broker_id int, limit double,"
     " utilization double, hits_steps int, earliest_steps int, latest_steps int, confidence double,"
-    " p10 array<double>, p50 array<double>, p90 array<double>"
+    " within_24h double, within_7d double, next_hit_steps int, p10 array<double>, p50 array<double>, p90 array<double>"
 )
 
 
@@ -82,12 +83,22 @@ def _facts(made: Forecast, now: float) -> tuple[Any, ...]:
     reached = now >= 1.0
     steps = [0] * 3 if reached else [made.likely_step(), made.step_of(2), made.step_of(0)]
     confidence = 1.0 if reached else made.reached_within(HORIZON)
-    return (*steps, confidence, *(made.quantiles[i].tolist() for i in range(3)))
+    later: tuple[float | None, ...] = (made.reached_within(DAY), made.reached_within(7 * DAY), made.next_step())
+    if reached:
+        later = (1.0, 1.0, 0)
+    elif made.hours is None:
+        later = (None, None, None)
+    return (*steps, confidence, *later, *(made.quantiles[i].tolist() for i in range(3)))
 
 
 def _report_row(row: dict[str, Any], now_ms: int) -> dict[str, Any]:
     made_at = datetime.fromtimestamp(now_ms / 1000, UTC)
-    names = {"hits_limit_at": "hits_steps", "earliest": "earliest_steps", "latest": "latest_steps"}
+    names = {
+        "hits_limit_at": "hits_steps",
+        "earliest": "earliest_steps",
+        "latest": "latest_steps",
+        "next_hit_at": "next_hit_steps",
+    }
     moments = {name: _moment(made_at, row.pop(steps)) for name, steps in names.items()}
     reported = {**row, "made_at": made_at, **moments}
     return {**reported, "reason": _reason(reported)}
@@ -103,16 +114,25 @@ def _reason(row: dict[str, Any]) -> str:
     if row["utilization"] >= 1:
         return f"{now}: it is reached"
     if row["hits_limit_at"] is None:
-        return f"{now}: not expected to reach it within {hours} h ({chance} likely)"
+        return f"{now}: not expected to reach it within {hours} h ({chance} likely){_later(row)}"
     earliest = f"{row['earliest']:%H:%M}" if row["earliest"] else "-"
     latest = f"{row['latest']:%H:%M}" if row["latest"] else "later than that"
     when = f"{row['hits_limit_at']:%H:%M} UTC ({earliest} to {latest})"
     return f"{now}: expected to reach it at {when}, {chance} likely within {hours} h"
 
 
+def _later(row: dict[str, Any]) -> str:
+    if row["within_7d"] is None:
+        return ""
+    if row["next_hit_at"] is None:
+        return f", nor within 7 days ({row['within_7d']:.0%} likely)"
+    chances = f"within 24 h {row['within_24h']:.0%}, within 7 days {row['within_7d']:.0%} likely"
+    return f"; {chances}, next about {row['next_hit_at']:%a %H:%M} UTC"
+
+
 def _urgency(row: dict[str, Any]) -> tuple[Any, ...]:
     far = datetime.max.replace(tzinfo=UTC)
-    return row["hits_limit_at"] or far, -row["confidence"], *(row[name] for name in BUCKET)
+    return row["hits_limit_at"] or far, row["next_hit_at"] or far, -row["confidence"], *(row[name] for name in BUCKET)
 
 
 if __name__ == "__main__":

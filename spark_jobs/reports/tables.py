@@ -26,6 +26,9 @@ _FORECAST_TYPES: dict[str, pa.DataType] = {
     "p10": pa.list_(pa.float64()),  # utilisation per five minutes, starting at made_at
     "p50": pa.list_(pa.float64()),
     "p90": pa.list_(pa.float64()),
+    "within_24h": pa.float64(),  # probabilities
+    "within_7d": pa.float64(),
+    "next_hit_at": _MOMENT,  # within seven days, to the hour
     "reason": pa.string(),
 }
 FORECAST_COLUMNS = pa.schema(_FORECAST_TYPES)
@@ -44,16 +47,16 @@ FORECAST = rows_report(
         "When quotas are reached",
         (
             *("cluster", "quota_key", "user", "client_id", "broker_id", "utilization", "hits_limit_at", "confidence"),
-            "reason",
+            *("within_24h", "reason"),
         ),
         "No bucket has a forecast: there is no usage with a limit in the range, or less than four hours of it.",
-        ("cluster", "broker_id", "confidence", "user", "quota_key"),
+        ("within_24h", "cluster", "broker_id", "confidence", "user", "quota_key"),
         _plots,
     ),
 )
 
 _FIGURES = ("precision", "recall", "brier")
-_SCORES = [f"{figure}_{lead}m" for figure in _FIGURES for lead in (5, 30)]
+_SCORES = [f"{figure}_{lead}" for figure in _FIGURES for lead in ("5m", "30m", "1h", "3h", "24h", "7d")]
 _BACKTEST_TYPES: dict[str, pa.DataType] = {
     "method": pa.string(),
     "forecasts": pa.int64(),
@@ -87,7 +90,10 @@ _CAPACITY_TYPES: dict[str, pa.DataType] = {
     "verdict": pa.string(),
     "suggested_limit": pa.float64(),
     "throttled_before": pa.float64(),
-    "throttled_after": pa.float64(),
+    "throttled_after": pa.float64(),  # null: the demand is not known
+    "demand_low": pa.float64(),  # 99th percentile of five minutes, as recorded
+    "demand_high": pa.float64(),  # of what the clients would have sent; null: not known
+    "demand_source": pa.string(),
     # what-if: for how many seconds these clients were throttled, and would have been under the suggested limit
     "replay_users": pa.list_(pa.string()),
     "replay_client_ids": pa.list_(pa.string()),
@@ -103,11 +109,13 @@ CAPACITY = rows_report(
         "Capacity of quotas",
         (
             *("cluster", "quota_key", "user", "client_id", "broker_id", "limit", "utilization_mean", "utilization_p99"),
-            *("growth_per_week", "throttled_share", "verdict", "suggested_limit"),
+            *("growth_per_week", "throttled_share", "verdict", "demand_low", "demand_high"),
+            *("demand_source", "suggested_limit"),
             *("replay_client_ids", "replay_before_s", "replay_after_s", "command"),
         ),
         "No bucket has usage with a limit in the range.",
         (
+            *("demand_low", "demand_source", "demand_high"),
             *("replay_client_ids", "replay_before_s", "replay_after_s", "cluster", "broker_id", "growth_per_week"),
             *("throttled_share", "utilization_mean", "user", "quota_key", "utilization_p99"),
         ),

@@ -8,6 +8,8 @@ The errors that remain at earlier origins, each a complete path, give the uncert
 of paths that reach the limit. Most of these origins are those with a similar trend and distance from the season,
 because a burst ends otherwise than a quiet hour; the others are spread over all. Each half of the history is
 extrapolated with the season of the other half: a season that had seen its origins would make their errors too small.
+Other paths repeat earlier days, and the past errors of both decide how many there are of each (`forecast_members`).
+Hours beyond are drawn from earlier days (`forecast_outlook`).
 """
 
 from __future__ import annotations
@@ -18,7 +20,10 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from spark_jobs.transforms import forecast_members as members
 from spark_jobs.transforms.forecast_correction import corrected
+from spark_jobs.transforms.forecast_members import DAY
+from spark_jobs.transforms.forecast_outlook import outlook
 
 Array = npt.NDArray[np.float64]
 
@@ -36,34 +41,45 @@ _LAGS = 3  # number of newest steps whose distance from a line through the last 
 _LINE_SHARE = 0.3 * 0.9 ** np.arange(HORIZON)  # weight of a line through the last hour in the forecast, per step
 _FADING = 0.99  # damping of the distance from the season per step
 _SHRINK = 2.0  # weeks of data at which hour of the week and hour of the day have equal weight
-_ORIGINS = 1000  # number of earlier origins whose errors are known
+_ORIGINS = 800  # about the number of earlier origins whose errors are known
 _ALIKE, _OTHERS = 100, 100  # of them, number of the most similar ones and of others whose errors are used
 _FEWEST_CORRECTED = 100  # with fewer origins the correction would follow single ones
 _REACH = 0.25  # distance at which the weight of an origin falls to 1/e
 _LEAST_WEIGHT = 0.01
 _HOUR_MS = 3_600_000
+_PATHS = 200  # about so many equally likely futures
 _PAIRS = np.triu_indices(_TREND_STEPS, 1)
 
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """Utilisation for the next HORIZON steps. `paths` are equally likely futures, one per row."""
+    """Utilisation for the next HORIZON steps, and the greatest one of each hour of a week."""
 
     quantiles: Array  # QUANTILES x HORIZON
-    paths: Array
+    paths: Array  # equally likely futures, one per row
+    hours: Array | None = None  # the same for the maximum of each hour; None with less than two days of history
 
     def reached_within(self, steps: int) -> float:
-        """The probability that the limit is reached within `steps` steps."""
-        return float((self.paths[:, :steps].max(axis=1) >= LIMIT).mean())
+        """The probability that the limit is reached within `steps` steps. Beyond HORIZON that of HORIZON at least, and
+        no more without `hours`."""
+        soon = float((self.paths[:, :steps].max(axis=1) >= LIMIT).mean())
+        if steps <= HORIZON or self.hours is None:
+            return soon
+        highest = self.hours[:, : steps * STEP_MS // _HOUR_MS].max(axis=1)
+        return max(soon, float((highest >= LIMIT).mean()))
+
+    def next_step(self) -> int | None:
+        """The first step of the hour by which half of the hourly paths that reach the limit have reached it; None if
+        fewer than LIKELY of them do, or without `hours`. Never later than `likely_step`."""
+        soon, hour = self.likely_step(), None if self.hours is None else _half_reached(self.hours)
+        if soon is not None or hour is None:
+            return soon
+        return (hour - 1) * (_HOUR_MS // STEP_MS) + 1
 
     def likely_step(self) -> int | None:
         """The first step by which half of the paths that reach the limit have reached it; None if fewer than LIKELY of
         all paths do so within HORIZON."""
-        reached = self.paths >= LIMIT
-        which = reached.any(axis=1)
-        if which.mean() < LIKELY:
-            return None
-        return int(np.median(reached[which].argmax(axis=1))) + 1
+        return _half_reached(self.paths)
 
     def step_of(self, quantile: int) -> int | None:
         """The first step (1 is the next) by which a share of 1 - QUANTILES[quantile] of the paths has reached the
@@ -73,17 +89,40 @@ class Forecast:
         return int(reached[0]) + 1 if len(reached) else None
 
 
+def _half_reached(paths: Array) -> int | None:
+    reached = paths >= LIMIT
+    which = reached.any(axis=1)
+    if which.mean() < LIKELY:
+        return None
+    return int(np.median(reached[which].argmax(axis=1))) + 1
+
+
 def season(values: Array, first_step: int) -> Array:
     """The median by hour of the week, 168 values. `first_step` counts from the epoch."""
-    hours = ((first_step + np.arange(len(values))) * STEP_MS // _HOUR_MS) % 168
-    overall = float(np.median(values))
-    daily = np.array([_shrunk(values[hours % 24 == hour], overall) for hour in range(24)])
-    return np.array([_shrunk(values[hours == hour], daily[hour % 24]) for hour in range(168)])
+    daily = _shrunk(*_medians(values, first_step, 24), np.full(24, np.median(values)))
+    return _shrunk(*_medians(values, first_step, 168), np.tile(daily, 7))
 
 
-def _shrunk(values: Array, towards: float) -> float:
-    weight = max(len(values) * STEP_MS / _HOUR_MS - 1, 0.0)  # a single day or week has no seasonality
-    return (weight * float(np.median(values)) + _SHRINK * towards) / (weight + _SHRINK) if len(values) else towards
+def _medians(values: Array, first_step: int, hours: int) -> tuple[Array, Array]:
+    """The median of each hour of a cycle of `hours`, NaN without a value, and how many values it has."""
+    per_hour = _HOUR_MS // STEP_MS
+    cycle = hours * per_hour
+    before = first_step % cycle
+    padded = np.full(-(-(before + len(values)) // cycle) * cycle, np.nan)
+    padded[before : before + len(values)] = values
+    of_hour = np.sort(padded.reshape(-1, hours, per_hour).swapaxes(0, 1).reshape(hours, -1), axis=1)  # NaN come last
+    count = (~np.isnan(of_hour)).sum(axis=1)
+    row = np.arange(hours)
+    middle = of_hour[row, np.maximum(count - 1, 0) // 2] + of_hour[row, np.minimum(count // 2, of_hour.shape[1] - 1)]
+    return np.where(count > 0, middle / 2, np.nan), count.astype(float)
+
+
+def _shrunk(medians: Array, count: Array, towards: Array) -> Array:
+    weight = np.maximum(count * STEP_MS / _HOUR_MS - 1, 0.0)  # a single day or week has no seasonality
+    mixed: Array = np.where(
+        count > 0, (weight * np.nan_to_num(medians) + _SHRINK * towards) / (weight + _SHRINK), towards
+    )
+    return mixed
 
 
 def seasonal(table: Array, steps: Array) -> Array:
@@ -156,34 +195,55 @@ def forecast(values: Array, first_step: int) -> Forecast:
     targets = origins[:, None] + np.arange(1, HORIZON + 1)
     errors = np.where(targets < known, values[np.minimum(targets, known - 1)] - then.points, np.nan)
     now = moments(values, first_step, season(values, first_step), np.array([known - 1]))
-    added, left = _likely_errors(errors, then, now)
-    paths = np.maximum(now.points[0] + added + left, 0.0)
-    return Forecast(np.quantile(paths, QUANTILES, axis=0), paths)
+    added, left, alike = _likely_errors(errors, then, now)
+    extrapolated = np.maximum(now.points[0] + added + left[alike], 0.0)
+    complete = ~np.isnan(errors).any(axis=1)
+    paths = _combined(values, origins[complete], left, left[alike], extrapolated)
+    return Forecast(np.quantile(paths, QUANTILES, axis=0), paths, outlook(values))
+
+
+def _combined(values: Array, origins: npt.NDArray[np.int64], left: Array, used: Array, extrapolated: Array) -> Array:
+    """The extrapolated paths together with those that repeat earlier days, by their past errors.
+
+    `left`: what is left of the extrapolation's errors at `origins`; `used`: those that its paths have."""
+    last, days = len(values) - 1, len(values) // (2 * DAY)
+    judged = members.near_in_time(origins, last) & (origins >= days * DAY + _TREND_STEPS)
+    if days < 2 or judged.sum() < days or len(left) != len(origins):
+        return extrapolated
+    origins = origins[judged]
+    actual = values[origins[:, None] + np.arange(1, HORIZON + 1)]
+    past = members.repeated(values, origins, HORIZON, days)
+    losses = {name: members.crps(paths, actual) for name, paths in past.items()}
+    losses["extrapolated"] = members.crps(used[None], left[judged])
+    present = members.repeated(values, np.array([last]), HORIZON, (len(values) - _TREND_STEPS) // DAY)
+    now = {name: present[name][0] for name in past}
+    return members.combined({**now, "extrapolated": extrapolated}, members.shares(losses), _PATHS)
 
 
 def _earlier(values: Array, first_step: int) -> tuple[npt.NDArray[np.int64], Moments]:
     """Earlier origins, and the moments there, each extrapolated with the season of the other half of the history."""
-    half, most = len(values) // 2, _ORIGINS // 2
-    older = _spread(_TREND_STEPS - 1, half - 1, most)
-    newer = _spread(half, len(values) - 2, most)
+    half, last = len(values) // 2, len(values) - 1
+    origins = _spread(last)
+    older, newer = origins[origins < half], origins[origins >= half]
     found = (
         moments(values, first_step, season(values[half:], first_step + half), older),
         moments(values, first_step, season(values[:half], first_step), newer),
     )
-    return np.concatenate([older, newer]), Moments(*(np.concatenate(parts) for parts in zip(*found, strict=True)))
+    return origins, Moments(*(np.concatenate(parts) for parts in zip(*found, strict=True)))
 
 
-def _spread(first: int, last: int, most: int) -> npt.NDArray[np.int64]:
-    """At most `most` integers from `first` to `last`, evenly spread."""
-    return np.unique(np.linspace(first, last, min(most, last + 1 - first)).astype(np.int64))
+def _spread(last: int) -> npt.NDArray[np.int64]:
+    """At most about _ORIGINS origins before `last`, evenly spread so that each day has one at the same minute."""
+    apart = next(step for step in range(1, DAY + 1) if (DAY % step == 0 and step * _ORIGINS >= last) or step == DAY)
+    return np.arange(last, _TREND_STEPS - 2, -apart)[:0:-1]
 
 
-def _likely_errors(errors: Array, then: Moments, now: Moments) -> tuple[Array, Array]:
-    """What to add to the present extrapolation, and errors that remain: those at origins that resemble the present,
-    and at others spread over all."""
+def _likely_errors(errors: Array, then: Moments, now: Moments) -> tuple[Array, Array, npt.NDArray[np.int64]]:
+    """What to add to the present extrapolation, the errors that remain at the origins whose future is known, and which
+    of these to use: those that resemble the present, and others spread over all."""
     complete = np.flatnonzero(~np.isnan(errors).any(axis=1))
     if len(complete) < 2:
-        return np.zeros(HORIZON), np.nan_to_num(errors)
+        return np.zeros(HORIZON), np.nan_to_num(errors), np.arange(len(errors))
     distance = (np.abs(then.level - now.level) + _TREND_STEPS * np.abs(then.slope - now.slope))[complete]
     added, left = np.zeros(HORIZON), errors[complete]
     if len(complete) >= _FEWEST_CORRECTED:
@@ -196,7 +256,7 @@ def _likely_errors(errors: Array, then: Moments, now: Moments) -> tuple[Array, A
     left = left + _LINE_SHARE * (of_line - left)
     alike = np.argsort(distance, kind="stable")[:_ALIKE]
     others = np.linspace(0, len(complete) - 1, min(_OTHERS, len(complete))).astype(np.int64)
-    return added, left[np.concatenate([alike, others])]
+    return added, left, np.concatenate([alike, others])
 
 
 def regular(steps: npt.NDArray[np.int64], values: Array, last_step: int) -> tuple[Array, int]:

@@ -1,62 +1,103 @@
-"""Scores forecasts on history with a rolling origin, against two simple forecasts. NumPy only."""
+"""Scores forecasts on history with a rolling origin, against simple forecasts and a library's. NumPy only.
+
+The library is statsforecast (MSTL: seasons of a day and a week), used where it is installed."""
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Callable, Mapping
+from statistics import NormalDist
 
 import numpy as np
 
+from spark_jobs.transforms.forecast_members import DAY
 from spark_jobs.transforms.forecast_model import HORIZON, LIMIT, QUANTILES, Array, Forecast, forecast
 
-LEADS = (1, 6)  # steps: 5 and 30 minutes
+WEEK = 7 * DAY
+LEADS = {1: "5m", 6: "30m", 12: "1h", HORIZON: "3h", DAY: "24h", WEEK: "7d"}  # steps and their names
 # Per lead, the probability from which a bucket is flagged: where precision and recall most often both exceed those of a
 # straight line, in resampled training seeds of tests/bench/forecast.py.
-FLAGGED_FROM = {1: 0.33, 6: 0.37}
+FLAGGED_FROM = {1: 0.33, 6: 0.37, 12: 0.4, HORIZON: 0.4, DAY: 0.5, WEEK: 0.5}
 _SCORED = 12  # steps over which pinball loss and coverage are computed: an hour
 _TREND_STEPS = 12
+_Z90 = 1.2815515655446004
+_NORMAL = np.array([NormalDist().inv_cdf((i + 0.5) / 100) for i in range(100)])
 
 Method = Callable[[Array, int], Forecast]
 
 
 def last_value(values: Array, _first_step: int) -> Forecast:
     """Persistence: the last value continues."""
-    path = np.full((1, HORIZON), values[-1])
-    return Forecast(np.repeat(path, len(QUANTILES), axis=0), path)
+    return _certain(np.full(WEEK, values[-1]))
+
+
+def _certain(path: Array) -> Forecast:
+    """A forecast of one path over WEEK steps."""
+    near = path[None, :HORIZON]
+    return Forecast(np.repeat(near, len(QUANTILES), axis=0), near, path.reshape(1, -1, DAY // 24).max(axis=2))
 
 
 def linear(values: Array, _first_step: int) -> Forecast:
     """Linear extrapolation of the last hour."""
     recent = values[-_TREND_STEPS:]
     slope, level = np.polyfit(np.arange(1 - len(recent), 1), recent, 1)
-    path = np.maximum(level + slope * np.arange(1, HORIZON + 1), 0.0)[None, :]
-    return Forecast(np.repeat(path, len(QUANTILES), axis=0), path)
+    return _certain(np.maximum(level + slope * np.arange(1, WEEK + 1), 0.0))
 
 
-METHODS: Mapping[str, Method] = {"headroom": forecast, "last value": last_value, "linear": linear}
+def as_yesterday(values: Array, _first_step: int) -> Forecast:
+    """Seasonal naive: the same minutes of the day before, and again each day; the last value while there is no day
+    before."""
+    return _certain(np.resize(values[-DAY:], WEEK)) if len(values) >= DAY else last_value(values, _first_step)
+
+
+def mstl(values: Array, first_step: int) -> Forecast:
+    """statsforecast's MSTL with seasons of a day and, from two weeks on, a week. Its paths are its own normal
+    quantiles, each as a whole path. Raises ImportError where it is not installed."""
+    from statsforecast.models import MSTL  # type: ignore[import-not-found, unused-ignore]
+
+    seasons = [season for season in (DAY, 7 * DAY) if len(values) >= 2 * season]
+    if not seasons:
+        return linear(values, first_step)
+    found = MSTL(season_length=seasons).forecast(values, WEEK, level=[80])
+    spread = np.maximum((found["hi-80"] - found["mean"]) / _Z90, 1e-9)
+    paths = np.maximum(found["mean"] + _NORMAL[:, None] * spread, 0.0)
+    near, hours = paths[:, :HORIZON], paths.reshape(len(paths), -1, DAY // 24).max(axis=2)
+    return Forecast(np.quantile(near, QUANTILES, axis=0), near, hours)
+
+
+METHODS: Mapping[str, Method] = {
+    "headroom": forecast,
+    "last value": last_value,
+    "linear": linear,
+    "yesterday": as_yesterday,
+    **({"mstl": mstl} if importlib.util.find_spec("statsforecast") else {}),
+}
 
 
 def replay(values: Array, first_step: int, origins: list[int]) -> list[dict[str, float | str]]:
     """One row per method and origin (number of known values) at which the limit is not reached yet: forecast, outcome
-    and losses. The figures can be summed over buckets: see `summary`."""
+    and losses. The figures can be summed over buckets; `known_LEAD` says whether the outcome at that lead is known."""
     rows: list[dict[str, float | str]] = []
     for origin in origins:
-        actual = values[origin : origin + HORIZON]
+        actual = values[origin : origin + WEEK]
         if len(actual) < HORIZON or values[origin - 1] >= LIMIT:
             continue
         for name, method in METHODS.items():
-            rows.append({"method": name, **_scored(method(values[:origin], first_step), actual)})
+            rows.append({"method": name, **score(method(values[:origin], first_step), actual)})
     return rows
 
 
-def _scored(found: Forecast, actual: Array) -> dict[str, float]:
+def score(found: Forecast, actual: Array) -> dict[str, float]:
+    """Losses of a forecast for what happened: at least HORIZON steps; leads beyond its end are not known."""
     row: dict[str, float] = {}
     for lead in LEADS:
         probability = found.reached_within(lead)
-        event = float(actual[:lead].max() >= LIMIT)
-        flagged = float(probability >= FLAGGED_FROM[lead])
+        known = float(len(actual) >= lead)
+        event = known * float(actual[:lead].max() >= LIMIT)
+        flagged = known * float(probability >= FLAGGED_FROM[lead])
         row |= {f"hit_{lead}": flagged * event, f"flagged_{lead}": flagged, f"event_{lead}": event}
-        row[f"brier_{lead}"] = (probability - event) ** 2
-    crossing = np.flatnonzero(actual >= LIMIT)
+        row |= {f"brier_{lead}": known * (probability - event) ** 2, f"known_{lead}": known}
+    crossing = np.flatnonzero(actual[:HORIZON] >= LIMIT)
     step = found.likely_step()
     both = len(crossing) > 0 and step is not None
     row["lead_error"] = abs(float(crossing[0]) + 1 - step) if both and step is not None else float("nan")

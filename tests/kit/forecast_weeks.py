@@ -39,10 +39,11 @@ def scored(seeds: Iterable[int]) -> Scores:
         values = weeks(seed)
         busy = [at for at in range(14 * DAY, len(values) - HORIZON, 4) if 10 <= at % DAY / 12 <= 17]
         rows += replay(values, MONDAY, busy)
-    return {name: _figures([row for row in rows if row["method"] == name]) for name in METHODS}
+    return {name: figures([row for row in rows if row["method"] == name]) for name in METHODS}
 
 
-def _figures(own: list[dict[str, float | str]]) -> dict[str, float]:
+def figures(own: list[dict[str, float | str]]) -> dict[str, float]:
+    """The figures of one method's rows."""
     numbers = {key: np.array([float(row[key]) for row in own]) for key in own[0] if key != "method"}
     total = {key: float(np.nansum(values)) for key, values in numbers.items()}
     errors = numbers["lead_error"][~np.isnan(numbers["lead_error"])]
@@ -51,5 +52,5 @@ def _figures(own: list[dict[str, float | str]]) -> dict[str, float]:
     for lead in LEADS:
         found[f"precision_{lead}"] = ratio(total[f"hit_{lead}"], total[f"flagged_{lead}"])
         found[f"recall_{lead}"] = ratio(total[f"hit_{lead}"], total[f"event_{lead}"])
-        found[f"brier_{lead}"] = total[f"brier_{lead}"] / len(own)
+        found[f"brier_{lead}"] = ratio(total[f"brier_{lead}"], total[f"known_{lead}"])
     return found

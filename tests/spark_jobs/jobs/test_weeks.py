@@ -12,6 +12,7 @@ from pyspark.sql import SparkSession
 from typer.testing import CliRunner
 
 from spark_jobs.cli import app
+from spark_jobs.transforms.forecast_scores import METHODS
 from tests.kit.clickhouse import RunningClickHouse
 from tests.kit.recent import FRIDAY_MS
 
@@ -33,13 +34,15 @@ def rates(kind: str) -> Any:
         "wave": 500 + 200 * np.sin(minutes / 1440 * 2 * np.pi),
         "rising": np.where(minutes < len(minutes) - 180, 300.0, 300.0 + (minutes - len(minutes) + 180) * 3.3),
         "full": np.full(len(minutes), LIMIT),
+        "held": np.full(len(minutes), LIMIT),  # wants three times as much, so it is muted for two thirds of the time
     }[kind]
     return base + random.normal(0, 5, len(minutes))
 
 
 @pytest.fixture(scope="module")
 def weeks(clickhouse: RunningClickHouse) -> str:
-    for kind in ("idle", "wave", "rising", "full"):
+    for kind in ("idle", "wave", "rising", "full", "held"):
+        muted = {"full": MINUTE, "held": 2 * MINUTE // 3}.get(kind, 0)
         found = rates(kind)
         count = len(found)
         table: dict[str, Any] = {
@@ -56,7 +59,7 @@ def weeks(clickhouse: RunningClickHouse) -> str:
             "throttled_requests": pa.array([0] * count, pa.uint64()),
             "source": ["gateway"] * count,
             "interval_ms": pa.array([MINUTE] * count, pa.uint32()),
-            "muted_ms": pa.array([MINUTE if rate > LIMIT else 0 for rate in found], pa.uint32()),
+            "muted_ms": pa.array([muted if rate > LIMIT or kind == "held" else 0 for rate in found], pa.uint32()),
         }
         clickhouse.store.insert("quota_usage", pa.table(table), token=f"weeks-{kind}")
     limit: dict[str, Any] = {
@@ -95,7 +98,8 @@ def test_forecast_of_rising_usage_reaches_the_limit(
 
 def test_backtest_scores_better_than_simple_methods(spark: SparkSession, weeks: str) -> None:
     rows = invoke("backtest", weeks)
-    assert [row["method"] for row in rows] == ["headroom", "last value", "linear"]
+    assert [row["method"] for row in rows] == ["headroom", *sorted(name for name in METHODS if name != "headroom")]
+    assert rows[0]["brier_24h"] is not None
     assert rows[0]["pinball"] < min(row["pinball"] for row in rows[1:])
 
 
@@ -106,7 +110,14 @@ def test_capacity_report_suggests_limits(spark: SparkSession, weeks: str, clickh
         "wave": "fits",
         "rising": "fits",
         "full": "under-provisioned",
+        "held": "under-provisioned",
     }
+    assert rows["held"]["demand_high"] == pytest.approx(3000, rel=0.05)  # and not the 1000 that the broker let through
+    assert rows["held"]["suggested_limit"] == pytest.approx(3000 / 0.8, rel=0.05)
+    assert rows["held"]["throttled_after"] == 0
+    assert rows["full"]["demand_source"].startswith("unknown")
+    assert (rows["full"]["demand_high"], rows["full"]["throttled_after"]) == (None, None)
+    assert (rows["wave"]["demand_source"], rows["wave"]["demand_high"]) == ("usage", rows["wave"]["demand_low"])
     assert rows["full"]["suggested_limit"] == pytest.approx(1012 / 0.8, rel=0.01)
     assert rows["full"]["command"].endswith(
         "--alter --entity-type users --entity-default --add-config producer_byte_rate="
@@ -119,14 +130,14 @@ def test_capacity_report_suggests_limits(spark: SparkSession, weeks: str, clickh
     assert replay["full"] == [["full"], ["app"], [half], [0.0]]
     assert [replay[name] for name in ("idle", "wave", "rising")] == [[[], [], [], []]] * 3
     stored = "SELECT count() FROM headroom.capacity_report WHERE cluster = 'weeks'"
-    assert clickhouse.store.query(stored)[0][0] == 4
+    assert clickhouse.store.query(stored)[0][0] == 5
 
 
 def test_inventory_lists_clients_without_telemetry(spark: SparkSession, weeks: str) -> None:
     rows = invoke("client-inventory", weeks)
     assert {row["user"]: row["status"] for row in rows} == dict.fromkeys(
-        ("idle", "wave", "rising", "full"), "no telemetry"
+        ("idle", "wave", "rising", "full", "held"), "no telemetry"
     )
-    assert [row["user"] for row in rows] == ["full", "idle", "rising", "wave"]
+    assert [row["user"] for row in rows] == ["full", "held", "idle", "rising", "wave"]
     assert invoke("client-inventory", weeks, "--top", "2") == rows[:2]
     assert invoke("client-inventory", weeks, "--user", "rising", "--client-id", "app") == [rows[2]]

@@ -5,7 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from spark_jobs.transforms.forecast_members import crps
 from spark_jobs.transforms.forecast_model import FEWEST_STEPS, HORIZON, Forecast, forecast, regular, season, seasonal
+from tests.kit.forecast_shapes import nightly_job, sunday_batch
 from tests.kit.forecast_weeks import DAY, MONDAY, Scores, scored, weeks
 
 
@@ -51,6 +53,45 @@ def test_season_distinguishes_hours_of_the_week() -> None:
     noon = np.array([MONDAY + 14 * 12.0, MONDAY + 5 * DAY + 14 * 12.0])
     monday, saturday = seasonal(table, noon)
     assert monday > saturday + 0.2
+
+
+def test_nightly_job_is_foreseen_an_hour_before() -> None:
+    """Nothing announces it but the nights before."""
+    flagged = 0
+    for seed in range(5000, 5020):
+        values = nightly_job(np.random.default_rng(seed), 22)
+        an_hour_before = 21 * DAY + 26 - 12  # 02:10 is step 26
+        found = forecast(values[:an_hour_before], MONDAY)
+        step = found.likely_step()
+        flagged += step is not None and abs(step - 13) <= 1 and found.next_step() == step
+    assert flagged >= 18
+
+
+def test_what_happens_weekly_is_seen_days_ahead() -> None:
+    values = sunday_batch(np.random.default_rng(5000), 35)
+    found = forecast(values[: 23 * DAY], MONDAY)  # Wednesday, 00:00: the batch is on Sunday at 03:00
+    assert found.reached_within(DAY) < 0.2
+    assert found.reached_within(7 * DAY) > 0.9
+    assert found.next_step() == 4 * DAY + 3 * 12 + 1
+
+
+def test_growth_reaches_the_limit_within_days() -> None:
+    day = np.arange(20 * DAY) / DAY
+    values = 0.3 + 0.03 * day + 0.02 * np.sin(day * 2 * np.pi)  # 0.9 now; the limit in about three days
+    found = forecast(values, MONDAY)
+    assert found.reached_within(DAY) < 0.5 < found.reached_within(7 * DAY)
+
+
+def test_nothing_beyond_three_hours_without_two_days() -> None:
+    found = forecast(np.full(DAY, 0.4), MONDAY)
+    assert (found.hours, found.next_step()) == (None, None)
+
+
+def test_crps_of_an_ensemble() -> None:
+    """By the definition: mean distance from the outcome, less half of the mean distance of two different members."""
+    paths, actual = np.array([[1.0], [2.0], [4.0]]), np.array([3.0])
+    pairs = [abs(a - b) for i, a in enumerate((1, 2, 4)) for j, b in enumerate((1, 2, 4)) if i != j]
+    assert crps(paths, actual) == pytest.approx((2 + 1 + 1) / 3 - np.mean(pairs) / 2)
 
 
 def test_steps_without_a_row_are_zero() -> None:
