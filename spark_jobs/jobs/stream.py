@@ -1,21 +1,22 @@
 """quota-headroom --stream: runs the same job over windows as their input arrives.
 
 Structured Streaming keeps the offset, a `received_at`, in the checkpoint. Its source yields the windows that received
-input, not their rows: each batch runs the job over these windows, which are always computed completely. A batch that is
+input, not their rows: each batch runs the job over these windows and those that they change, which are always computed
+completely. A batch that is
 repeated after a restart publishes the same rows under a later version, so no row is lost or duplicated.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
@@ -25,7 +26,8 @@ from spark_jobs.clickhouse import queries
 from spark_jobs.clickhouse.source import NothingToReadError, clickhouse_of, source_errors
 from spark_jobs.options import HeadroomOptions
 from spark_jobs.session import session
-from spark_jobs.time_range import TimeRange
+from spark_jobs.time_range import THROTTLE_LOOKBACK_MS, TimeRange, affected
+from spark_jobs.transforms import hysteresis
 
 Job = Callable[[HeadroomOptions], list[dict[str, Any]]]
 
@@ -62,21 +64,25 @@ def run(options: HeadroomOptions, checkpoint: Path, job: Job, *, tick_s: int = 1
 
 def _batch(options: HeadroomOptions, job: Job, report: list[dict[str, Any]]) -> Callable[[DataFrame, int], None]:
     def compute(windows: DataFrame, _epoch: int) -> None:
-        (bounds,) = windows.agg(F.min("start_ms").alias("first"), F.max("start_ms").alias("last")).collect()
-        if bounds["first"] is None:
-            return
-        window_ms = options.when.window_ms
-        now_ms = time.time_ns() // 1_000_000
-        end_ms = bounds["last"] + window_ms
-        # The current window is computed up to now, and again when more of its input arrives.
-        to_ms = now_ms if bounds["last"] < now_ms < end_ms else end_ms
-        when = TimeRange(bounds["first"], to_ms, options.when.window_s)
-        try:
-            report[:] = job(replace(options, when=when, recent=False, stream=False, once=False, checkpoint=None))
-        except NothingToReadError:
-            return
+        starts = [row["start_ms"] for row in windows.select("start_ms").distinct().orderBy("start_ms").collect()]
+        for when in changed(starts, options.when.window_s, time.time_ns() // 1_000_000):
+            with contextlib.suppress(NothingToReadError):
+                report[:] = job(replace(options, when=when, recent=False, stream=False, once=False, checkpoint=None))
 
     return compute
+
+
+def changed(starts: Sequence[int], window_s: int, now_ms: int) -> list[TimeRange]:
+    """The ranges that input of the windows `starts` (ascending) changes: these windows and those after them that
+    throttle times, hysteresis and trend reach, but not what lies between an old window and a new one."""
+    if not starts:
+        return []
+    newest, window_ms = starts[-1], window_s * 1000
+    reach_ms = THROTTLE_LOOKBACK_MS + hysteresis.LOOKBACK_WINDOWS * window_ms
+    # The current window is computed up to now, and again when more of its input arrives.
+    until_ms = min(newest + window_ms + reach_ms, now_ms) if newest < now_ms else newest + window_ms
+    when = TimeRange(newest, until_ms, window_s)
+    return affected((start for start in starts if start < newest), when, reach_ms)
 
 
 SCHEMA = "start_ms long, samples long"

@@ -306,3 +306,28 @@ def test_stream_resumes_from_its_checkpoint(spark: SparkSession, clickhouse: Run
     assert levels(clickhouse, "stream") == [("gateway", "a", 0, "critical", 1), ("gateway", "a", 60, "critical", 1)]
     quota_headroom.run(options)
     assert clickhouse.store.query(runs)[0][0] == before + 1
+
+
+def test_stream_computes_what_a_late_row_changes(
+    spark: SparkSession, clickhouse: RunningClickHouse, tmp_path: Path
+) -> None:
+    """The level of the window after the late one is held by it."""
+    options = HeadroomOptions(
+        clickhouse.url,
+        TimeRange(START, START + MINUTE, 60),
+        cluster="late-stream",
+        stream=True,
+        checkpoint=tmp_path,
+        once=True,
+    )
+    insert(clickhouse, "late-stream", "a", 5.0, from_s=60)
+    time.sleep(1.1)  # the newest second is not read yet
+    quota_headroom.run(options)
+    assert levels(clickhouse, "late-stream") == [("gateway", "a", 60, "ok", 1)]
+    insert(clickhouse, "late-stream", "a", 97.0, to_s=60)
+    time.sleep(1.1)
+    quota_headroom.run(options)
+    assert levels(clickhouse, "late-stream") == [
+        ("gateway", "a", 0, "critical", 1),
+        ("gateway", "a", 60, "critical", 1),
+    ]
