@@ -11,6 +11,7 @@ from __future__ import annotations
 from pyspark.sql import types as T
 
 from exporters.model import QuotaKey
+from quota_metrics.levels import client_signals
 from quota_metrics.levels.definition import NUMBERS
 from quota_metrics.levels.windows_query import BAD_NUMBER
 
@@ -21,31 +22,6 @@ USAGE_SOURCES = ("gateway", "jmx", "client")
 # How long before a window's end a client instance may have been seen last. A muted client cannot push, and a client
 # with a push interval of 5 minutes does not push in most windows.
 INSTANCE_LOOKBACK_S = 3600
-
-_PREFIX = "org.apache.kafka."
-PRODUCE_THROTTLE = f"{_PREFIX}producer.produce.throttle.time.max"
-FETCH_THROTTLES = (
-    f"{_PREFIX}consumer.fetch.manager.fetch.throttle.time.max",
-    f"{_PREFIX}consumer.share.fetch.manager.fetch.throttle.time.max",
-)
-REQUEST_LATENCIES = (
-    f"{_PREFIX}producer.request.latency.max",
-    f"{_PREFIX}producer.node.request.latency.max",
-    f"{_PREFIX}consumer.node.request.latency.max",
-)
-QUEUE_TIME = f"{_PREFIX}producer.record.queue.time.max"
-REBALANCES = f"{_PREFIX}consumer.coordinator.rebalance.total"
-OUTGOING = (f"{_PREFIX}producer.outgoing.byte.total", f"{_PREFIX}consumer.outgoing.byte.total")
-INCOMING = (f"{_PREFIX}producer.incoming.byte.total", f"{_PREFIX}consumer.incoming.byte.total")
-_REPORTED = (
-    PRODUCE_THROTTLE,
-    *FETCH_THROTTLES,
-    *REQUEST_LATENCIES,
-    QUEUE_TIME,
-    REBALANCES,
-    *OUTGOING,
-    *INCOMING,
-)
 
 
 def schema(**columns: type[T.DataType]) -> T.StructType:
@@ -182,28 +158,21 @@ def _busiest(name: str, metrics: tuple[str, ...]) -> str:
        if({name}.2 > 0, {name}.2 / arraySum(mapValues({name}_bytes)), NULL) AS top_{name}_share"""
 
 
-# Client-reported metrics per window. A gauge without a sample is NaN. Only `.max` is read: Java's `.avg` also averages
-# over unthrottled responses. Totals are deltas: the receiver requests delta temporality.
+# Client-reported metrics per window (client_signals says what they mean). A gauge without a sample is NaN.
 TELEMETRY = f"""
 SELECT * EXCEPT (sender, sender_bytes, receiver, receiver_bytes) FROM (
 SELECT cluster, user, client_id, window_start_ms,
-       maxOrNullIf(top, metric = '{PRODUCE_THROTTLE}') AS produce_throttle_ms,
-       maxOrNullIf(top, metric IN ({_in(FETCH_THROTTLES)})) AS fetch_throttle_ms,
-       maxOrNullIf(top, metric IN ({_in(REQUEST_LATENCIES)})) AS request_latency_ms,
-       maxOrNullIf(top, metric = '{QUEUE_TIME}') AS queue_time_ms,
-       sumOrNullIf(total, metric = '{REBALANCES}') AS rebalances,
-       sumOrNullIf(total, metric IN ({_in(OUTGOING)})) AS outgoing_bytes,
-       sumOrNullIf(total, metric IN ({_in(INCOMING)})) AS incoming_bytes,
-       {_busiest("sender", OUTGOING)},
-       {_busiest("receiver", INCOMING)}
+       {", ".join(client_signals.columns())},
+       {_busiest("sender", client_signals.metrics_of("outgoing_bytes"))},
+       {_busiest("receiver", client_signals.metrics_of("incoming_bytes"))}
 FROM (
     SELECT cluster, toValidUTF8(p.principal) AS user, toValidUTF8(p.client_id) AS client_id, metric, series_id,
            toString(client_instance_id) AS instance,
            intDiv(toUnixTimestamp64Milli(ts), {{window_ms:Int64}}) * {{window_ms:Int64}} AS window_start_ms,
            max(value) AS top, sum(value) AS total
-    FROM points AS p
+    FROM points AS p FINAL
     WHERE {_RANGE} AND isFinite(value) AND bitAnd(flags, 1) = 0
-      AND metric IN ({_in(_REPORTED)})
+      AND metric IN ({_in(client_signals.METRICS)})
       AND ({{cluster:String}} = '' OR cluster = {{cluster:String}})
     GROUP BY cluster, user, client_id, metric, series_id, instance, window_start_ms
 )
@@ -215,13 +184,7 @@ TELEMETRY_SCHEMA = schema(
     user=T.StringType,
     client_id=T.StringType,
     window_start_ms=T.LongType,
-    produce_throttle_ms=T.DoubleType,
-    fetch_throttle_ms=T.DoubleType,
-    request_latency_ms=T.DoubleType,
-    queue_time_ms=T.DoubleType,
-    rebalances=T.DoubleType,
-    outgoing_bytes=T.DoubleType,
-    incoming_bytes=T.DoubleType,
+    **dict.fromkeys(client_signals.NAMES, T.DoubleType),
     top_sender=T.StringType,
     top_sender_share=T.DoubleType,
     top_receiver=T.StringType,
@@ -288,6 +251,10 @@ UTILIZATION_SCHEMA = schema(
     request_latency_ms_max=T.DoubleType,
     queue_time_ms_max=T.DoubleType,
     rebalances=T.DoubleType,
+    records_lag_max=T.DoubleType,
+    records_lag_per_min=T.DoubleType,
+    records_failed=T.DoubleType,
+    records_retried=T.DoubleType,
     outgoing_bytes=T.DoubleType,
     incoming_bytes=T.DoubleType,
     instances=T.IntegerType,

@@ -32,6 +32,7 @@ from pyspark.sql import SparkSession
 
 from exporters.clickhouse.client import ClickHouse
 from exporters.clickhouse.errors import StoreError
+from quota_metrics.levels.impact import HARMS, NEAR_LEVELS
 from spark_jobs.clickhouse.queries import UTILIZATION_SCHEMA
 from spark_jobs.options import JobOptions
 from spark_jobs.time_range import TimeRange
@@ -339,7 +340,7 @@ _IN_REPORT = f"headroom.{STAGING} WHERE run = {{run:String}} AND window_start >=
 # Per client and quota key the start of its latest complete window, or of its latest one if none is complete.
 _LATEST = f"""
 SELECT {_CLIENT}, argMax(window_start, (complete, window_start)) AS latest_start,
-       argMax((level, throttle_ms_max, ifNull(utilization, 0)), (complete, window_start)) AS latest,
+       argMax((level, throttle_ms_max, ifNull(utilization, 0), impact), (complete, window_start)) AS latest,
        max(throttle_ms_max) AS range_throttle_ms, sum(throttled_s) AS range_throttled_s,
        maxOrNullIf(window_start, throttle_ms_max > 0) AS last_throttled
 FROM {_IN_REPORT} AND ({{user:String}} = '' OR user = {{user:String}})
@@ -349,7 +350,8 @@ _LEVELS = f"SELECT latest.1 AS level, count() AS clients FROM ({_LATEST}) GROUP 
 # The order of headroom_report.worst_first.
 _WORST = f"""
 SELECT * FROM ({_LATEST})
-ORDER BY indexOf({{levels:Array(String)}}, latest.1) DESC, latest.2 DESC, range_throttle_ms > 0 AND latest.2 <= 0 DESC,
+ORDER BY if(latest.1 IN {NEAR_LEVELS!r}, indexOf({list(HARMS)!r}, latest.4), 0) DESC,
+         indexOf({{levels:Array(String)}}, latest.1) DESC, latest.2 DESC, range_throttle_ms > 0 AND latest.2 <= 0 DESC,
          latest.3 DESC, cluster, client_id, user, quota_key
 LIMIT {{most:UInt64}}"""  # noqa: S608 - made of our own words
 _HISTORY = f"""

@@ -131,10 +131,11 @@ def _computed(
         resolve_limits(spark, clickhouse, run_of._replace(when=memory))
     when = run_of.when
     window = {"from_ms": when.from_ms, "to_ms": when.to_ms, "window_ms": when.window_ms, "cluster": run_of.cluster}
+    remembered = {**window, "from_ms": memory.from_ms}  # for the trend of the lag
     seen = {"to_ms": when.to_ms, "seen_from_ms": when.from_ms - queries.INSTANCE_LOOKBACK_S * 1000}
     inputs = Inputs(
         usage=read_usage(spark, clickhouse, run_of, counts),
-        telemetry=read(spark, clickhouse, queries.TELEMETRY, queries.TELEMETRY_SCHEMA, [window]),
+        telemetry=read(spark, clickhouse, queries.TELEMETRY, queries.TELEMETRY_SCHEMA, [remembered]),
         instances=read(
             spark, clickhouse, queries.INSTANCES, queries.INSTANCES_SCHEMA, [{**seen, "cluster": run_of.cluster}]
         ),

@@ -27,7 +27,7 @@ from spark_jobs.clickhouse.source import NothingToReadError, clickhouse_of, sour
 from spark_jobs.options import HeadroomOptions
 from spark_jobs.session import session
 from spark_jobs.time_range import THROTTLE_LOOKBACK_MS, TimeRange, affected
-from spark_jobs.transforms import hysteresis
+from spark_jobs.transforms.utilization import LOOKBACK_WINDOWS
 
 Job = Callable[[HeadroomOptions], list[dict[str, Any]]]
 
@@ -78,7 +78,7 @@ def changed(starts: Sequence[int], window_s: int, now_ms: int) -> list[TimeRange
     if not starts:
         return []
     newest, window_ms = starts[-1], window_s * 1000
-    reach_ms = THROTTLE_LOOKBACK_MS + hysteresis.LOOKBACK_WINDOWS * window_ms
+    reach_ms = THROTTLE_LOOKBACK_MS + LOOKBACK_WINDOWS * window_ms
     # The current window is computed up to now, and again when more of its input arrives.
     until_ms = min(newest + window_ms + reach_ms, now_ms) if newest < now_ms else newest + window_ms
     when = TimeRange(newest, until_ms, window_s)

@@ -16,6 +16,7 @@ from exporters.printable import printable, shortened
 from exporters.text_table import Layout, table_lines, wrapped
 from quota_metrics.amounts import STYLES, bytes_text, duration_text, rate_text, share_text
 from quota_metrics.levels.definition import LEVELS, NUMBERS
+from quota_metrics.levels.impact import HARMS, NEAR_LEVELS
 from spark_jobs.reports.report import Report, Row
 
 _TYPES: dict[str, pa.DataType] = {
@@ -30,7 +31,7 @@ _TYPES: dict[str, pa.DataType] = {
     "throttle_ms": pa.float64(),  # the longest throttle time of the window
     "level": pa.string(),
     "reason": pa.string(),
-    "impact": pa.string(),  # none, delayed or unknown: what the client's own telemetry says
+    "impact": pa.string(),  # quota_metrics.levels.impact: what the client feels, by its own telemetry
     "impact_reason": pa.string(),
     "software_name": pa.string(),
     "software_version": pa.string(),
@@ -48,6 +49,10 @@ _TYPES: dict[str, pa.DataType] = {
     "request_latency_ms_max": pa.float64(),  # what the client itself says
     "queue_time_ms_max": pa.float64(),
     "rebalances": pa.float64(),
+    "records_lag_max": pa.float64(),
+    "records_lag_per_min": pa.float64(),
+    "records_failed": pa.float64(),
+    "records_retried": pa.float64(),
     "outgoing_bytes": pa.float64(),
     "incoming_bytes": pa.float64(),
     "culprit_user": pa.string(),  # largest users of a shared quota
@@ -77,15 +82,17 @@ _LONG_WORD = re.compile(r"\S{61,}")
 
 
 def worst_first(rows: Sequence[Row]) -> list[Row]:
-    """Sort key: level, throttle time, earlier throttling, utilisation; then name, so that the order is
-    deterministic."""
+    """Sort key: harm to a client near its limit, level, throttle time, earlier throttling, utilisation; then name, so
+    that the order is deterministic."""
     names = ("cluster", "client_id", "user", "quota_key")
     by_name = sorted(rows, key=lambda row: tuple(row[name] for name in names))
     return sorted(by_name, key=_badness, reverse=True)
 
 
-def _badness(row: Row) -> tuple[int, float, bool, float]:
-    return LEVELS.index(row["level"]), row["throttle_ms"], _was_throttled(row), row["utilization"] or 0.0
+def _badness(row: Row) -> tuple[int, int, float, bool, float]:
+    near = row["level"] in NEAR_LEVELS
+    harm = HARMS.index(row["impact"]) + 1 if near and row["impact"] in HARMS else 0
+    return harm, LEVELS.index(row["level"]), row["throttle_ms"], _was_throttled(row), row["utilization"] or 0.0
 
 
 def _was_throttled(row: Row) -> bool:

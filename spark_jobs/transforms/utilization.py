@@ -15,7 +15,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from exporters.model import UNKNOWN, QuotaKey
-from quota_metrics.levels import definition
+from quota_metrics.levels import definition, impact
 from quota_metrics.levels.definition import MARGIN, MEMORY_WINDOWS, Thresholds
 from quota_metrics.windows import QuotaWindow
 from spark_jobs.clickhouse.queries import BYTE_KEYS, INSTANCE_LOOKBACK_S, UTILIZATION_SCHEMA
@@ -32,6 +32,8 @@ _DEFAULT_FULL_S = QuotaWindow().full_s
 LOOKBACK_WINDOWS = MEMORY_WINDOWS + 1  # windows to read before the first reported one
 _TREND_WINDOWS = 5  # of the last ten, for a trend
 _TREND_FIT = 0.7  # coefficient of determination: a start-up ramp followed by steady usage is no trend
+_LAG_WINDOWS = 3  # of the last ten, for a trend of the lag: clients push every some minutes
+_LAG_FIT = 0.5
 _TREND_REACH_S = 86_400  # a trend over minutes does not extend to tomorrow
 
 
@@ -48,14 +50,14 @@ def utilization(
     inputs: Inputs, when: TimeRange, thresholds: Thresholds, full_s: Mapping[str, float] = MappingProxyType({})
 ) -> DataFrame:
     """One row per source, client, quota key and window: UTILIZATION_SCHEMA. Windows of `inputs` before `when` only feed
-    trend and hysteresis and are not returned. `full_s`: QuotaWindow.full_s of clusters whose brokers are known."""
+    trends and hysteresis and are not returned. `full_s`: QuotaWindow.full_s of clusters whose brokers are known."""
     # One shuffle serves all windows and joins below: the rows of a client stay together.
     usage = _hashed(inputs.usage.repartition(*_CLIENT))
     measured = _trend(_measured(usage), when.window_ms)
     worst = _worst_broker(measured, thresholds).where(definition.WORTH_A_ROW)
     remembered = held(worst, _SERIES, "value", thresholds.steps, when.window_ms)
     reported = remembered.where(F.col("window_start_ms") >= when.from_ms)
-    telemetry = _hashed(inputs.telemetry)
+    telemetry = _lag_trend(_hashed(inputs.telemetry), when.window_ms)
     with_telemetry = reported.join(telemetry, on=[*_HASHED_CLIENT, "window_start_ms"], how="left")
     seen = with_telemetry.join(_sightings(inputs.instances), on=list(_HASHED_CLIENT), how="left")
     return _as_stored(_with_instances(seen, when), when, thresholds, _burst_credit(full_s))
@@ -134,6 +136,15 @@ def held(rows: DataFrame, key: Sequence[str], value: str, thresholds: Sequence[f
     )
 
 
+def _lag_trend(telemetry: DataFrame, window_ms: int) -> DataFrame:
+    """Adds the change of the consumer's lag per minute over the last windows; null without a steady one."""
+    lately = Window.partitionBy(*_HASHED_CLIENT).orderBy("window_start_ms")
+    reach = lately.rangeBetween((1 - MEMORY_WINDOWS) * window_ms, 0)
+    lag, at_min = F.col("records_lag"), F.col("window_start_ms") / 60_000
+    steady = (F.count("records_lag").over(reach) >= _LAG_WINDOWS) & (F.regr_r2(lag, at_min).over(reach) >= _LAG_FIT)
+    return telemetry.withColumn("lag_per_min", F.when(steady, F.regr_slope(lag, at_min).over(reach)))
+
+
 def _worst_broker(measured: DataFrame, thresholds: Thresholds) -> DataFrame:
     """Keeps each client's worst broker."""
     client = ", ".join((*_SERIES, "window_start_ms"))
@@ -207,6 +218,8 @@ def _as_stored(seen: DataFrame, when: TimeRange, thresholds: Thresholds, burst_c
             "client_throttle_ms_max": _client_throttle(),
             "request_latency_ms_max": F.col("request_latency_ms"),
             "queue_time_ms_max": F.col("queue_time_ms"),
+            "records_lag_max": F.col("records_lag"),
+            "records_lag_per_min": F.col("lag_per_min"),
             "instances": F.greatest("instances", F.lit(0)),  # size() of a null array is null or -1
             "busiest_instance": F.when(several, _of_direction("top_sender", "top_receiver")).otherwise(""),
             "busiest_instance_share": F.when(several, instance_share),
@@ -223,33 +236,8 @@ def _as_stored(seen: DataFrame, when: TimeRange, thresholds: Thresholds, burst_c
             "culprit_user": definition.CULPRIT_USER,
             "culprit_client_id": definition.CULPRIT_CLIENT_ID,
             "culprit_share": definition.CULPRIT_SHARE,
-            "impact": _impact(),
-            "impact_reason": _impact_reason(),
+            "impact": impact.IMPACT,
+            "impact_reason": impact.IMPACT_REASON,
         },
     )
     return _with(decided, {"reason": definition.reason(thresholds)}).to(UTILIZATION_SCHEMA)
-
-
-# What the client itself reports: throttling, and the instance with most of the usage where one dominates.
-_MOST = 0.5
-
-
-def _impact() -> str:
-    """Whether the throttling reaches the client: `unknown` without telemetry, `delayed` when it reports throttling."""
-    reports = "produce_throttle_ms IS NULL AND fetch_throttle_ms IS NULL AND request_latency_ms IS NULL"
-    return definition.case((reports, "'unknown'"), ("client_throttle_ms_max > 0", "'delayed'"), otherwise="'none'")
-
-
-def _impact_reason() -> str:
-    kinds = {QuotaKey.PRODUCER_BYTE_RATE: "produce throttle", QuotaKey.CONSUMER_BYTE_RATE: "fetch throttle"}
-    kind = definition.case(
-        *((f"quota_key = '{key}'", f"'{name}'") for key, name in kinds.items()), otherwise="'throttle'"
-    )
-    ms = definition.duration("client_throttle_ms_max")
-    felt = definition.case(
-        ("client_throttle_ms_max > 0", definition.concat("'client felt '", kind, "' '", ms)), otherwise="''"
-    )
-    share = definition.rounded("busiest_instance_share * 100")
-    text = definition.concat("'instance '", "busiest_instance", "' reports '", share, "' % of its bytes'")
-    instance = definition.case((f"busiest_instance_share >= {_MOST!r}", text), otherwise="''")
-    return f"concat_ws('; ', nullif({felt}, ''), nullif({instance}, ''))"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from spark_jobs.jobs.stream import changed
 from spark_jobs.time_range import THROTTLE_LOOKBACK_MS
-from spark_jobs.transforms.hysteresis import LOOKBACK_WINDOWS
+from spark_jobs.transforms.utilization import LOOKBACK_WINDOWS
 
 MINUTE = 60_000
 NOW = 1000 * 86_400_000 + 30_000

@@ -48,6 +48,19 @@ def test_worst_first_orders_by_level_throttle_utilization_and_name() -> None:
     assert [each["client_id"] for each in report.worst_first(rows)] == in_order
 
 
+def test_worst_first_puts_harm_near_the_limit_before_harmless_throttling() -> None:
+    rows = [
+        row(client_id="harmless", level="throttled", throttle_ms=900.0, impact="none"),
+        row(client_id="waits", level="warn", impact="delayed"),
+        row(client_id="loses", level="warn", impact="losing"),
+        row(client_id="lags", level="throttled", impact="falling-behind"),
+        row(client_id="elsewhere", level="ok", impact="losing"),  # not by this quota
+        row(client_id="silent", level="throttled", throttle_ms=10.0, impact="unknown"),
+    ]
+    in_order = ["loses", "lags", "waits", "harmless", "silent", "elsewhere"]
+    assert [each["client_id"] for each in report.worst_first(rows)] == in_order
+
+
 def test_json_has_promised_names_and_null_for_non_numbers() -> None:
     written = report.REPORT.to_json([row(eta_s=float("nan"), limit=float("inf")), FREE])
     assert report.from_json(written) == [row(limit=None), FREE]

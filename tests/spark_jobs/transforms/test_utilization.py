@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import pytest
 from pyspark.sql import SparkSession
 
+from quota_metrics.levels.client_signals import NAMES
 from quota_metrics.levels.definition import Thresholds
 from spark_jobs.clickhouse import queries
 from spark_jobs.time_range import TimeRange
@@ -50,23 +52,47 @@ class Usage(NamedTuple):
         return (*key, 60, self.throttle_ms, self.muted_ms, self.elapsed_s, *quota, *measured, *culprit)
 
 
+class Felt(NamedTuple):
+    """A row of the telemetry query: what the client reports in a window."""
+
+    window: int = 0
+    client_id: str = "app"
+    produce_throttle_ms: float | None = None
+    fetch_throttle_ms: float | None = None
+    request_latency_ms: float | None = None
+    queue_time_ms: float | None = None
+    rebalances: float | None = None
+    records_lag: float | None = None
+    records_failed: float | None = None
+    records_refused: float | None = None
+    records_retried: float | None = None
+    outgoing_bytes: float | None = None
+    sender: tuple[str, float | None] = ("", None)
+
+    def row(self) -> tuple[Any, ...]:
+        signals = tuple(getattr(self, name, None) for name in NAMES)
+        return ("c", "alice", self.client_id, self.window * WINDOW_MS, *signals, *self.sender, "", None)
+
+
 class Instance(NamedTuple):
     instance_id: str
     version: str
     first_seen_ms: int
     last_seen_ms: int
     terminated: int = 0
+    software: str = "kafka-java"
+    client_id: str = "app"
 
     def row(self) -> tuple[Any, ...]:
         seen = (self.first_seen_ms, self.last_seen_ms, self.terminated)
-        return ("c", "alice", "app", self.instance_id, "kafka-java", self.version, *seen)
+        return ("c", "alice", self.client_id, self.instance_id, self.software, self.version, *seen)
 
 
 def evaluate(
     spark: SparkSession,
     usage: list[Usage],
     *,
-    felt: tuple[tuple[Any, ...], ...] = (),
+    felt: Sequence[Felt] = (),
     instances: tuple[Instance, ...] = (),
     when: TimeRange = WHEN,
     thresholds: Thresholds | None = None,
@@ -74,7 +100,7 @@ def evaluate(
     """Computes the rows and checks their types and that there is one per client, quota key and window."""
     inputs = Inputs(
         usage=spark.createDataFrame([u.row() for u in usage], queries.USAGE_SCHEMA),
-        telemetry=spark.createDataFrame(list(felt), queries.TELEMETRY_SCHEMA),
+        telemetry=spark.createDataFrame([each.row() for each in felt], queries.TELEMETRY_SCHEMA),
         instances=spark.createDataFrame([each.row() for each in instances], queries.INSTANCES_SCHEMA),
     )
     found = utilization(inputs, when, thresholds or Thresholds())
@@ -200,15 +226,29 @@ def test_largest_user_of_a_shared_quota_is_named(spark: SparkSession) -> None:
 
 def test_client_reported_throttling_is_added_per_quota(spark: SparkSession) -> None:
     usage = [Usage(quota_key=key, throttle_ms=1.0, muted_ms=1.0) for key in (PRODUCE, FETCH, REQUEST)]
-    felt = (("c", "alice", "app", 0, 1150.0, 20.0, 300.0, 75.0, 2.0, 1000.0, None, "one", 0.75, "", None),)
+    felt = [
+        Felt(
+            produce_throttle_ms=1150.0,
+            fetch_throttle_ms=20.0,
+            request_latency_ms=300.0,
+            queue_time_ms=675.0,
+            rebalances=2.0,
+            outgoing_bytes=1000.0,
+            sender=("one", 0.75),
+        )
+    ]
     reported = {row["quota_key"]: row for row in evaluate(spark, usage, felt=felt)}
     assert {key: (row["client_throttle_ms_max"], row["impact_reason"]) for key, row in reported.items()} == {
-        PRODUCE: (1150.0, "client felt produce throttle 1.2 s; instance one reports 75 % of its bytes"),
-        FETCH: (20.0, "client felt fetch throttle 20 ms"),
-        REQUEST: (1150.0, "client felt throttle 1.2 s"),
+        PRODUCE: (
+            1150.0,
+            "records waited 675 ms in the producer; client felt produce throttle 1.2 s;"
+            " instance one reports 75 % of its bytes",
+        ),
+        FETCH: (20.0, "2 rebalances; client felt fetch throttle 20 ms"),
+        REQUEST: (1150.0, "records waited 675 ms in the producer; 2 rebalances; client felt throttle 1.2 s"),
     }
     row = reported[PRODUCE]
-    assert (row["request_latency_ms_max"], row["queue_time_ms_max"], row["rebalances"]) == (300.0, 75.0, 2.0)
+    assert (row["request_latency_ms_max"], row["queue_time_ms_max"], row["rebalances"]) == (300.0, 675.0, 2.0)
     assert (row["outgoing_bytes"], row["incoming_bytes"]) == (1000.0, None)
     assert {row["impact"] for row in reported.values()} == {"delayed"}
     assert {key: (row["busiest_instance"], row["busiest_instance_share"]) for key, row in reported.items()} == {
@@ -216,6 +256,60 @@ def test_client_reported_throttling_is_added_per_quota(spark: SparkSession) -> N
         FETCH: ("", None),
         REQUEST: ("", None),
     }
+
+
+def impact_of(spark: SparkSession, usage: Usage, felt: Sequence[Felt], software: str = "apache-kafka-java") -> Any:
+    """Impact and its reason in the newest window."""
+    seen = Instance("one", "1", 0, 20 * WINDOW_MS, software=software)
+    row = evaluate(spark, [usage], felt=felt, instances=(seen,))[-1]
+    return row["impact"], row["impact_reason"]
+
+
+MUTED_PRODUCER = Usage(rate=100.0, muted_ms=5000.0, throttle_ms=900.0)
+MUTED_CONSUMER = Usage(rate=100.0, muted_ms=5000.0, throttle_ms=900.0, quota_key=FETCH, window=5)
+
+
+def test_throttled_without_harm_has_no_impact(spark: SparkSession) -> None:
+    """Throttled, but the queue stays short and the consumer has nearly caught up."""
+    producer = [Felt(produce_throttle_ms=900.0, queue_time_ms=40.0, records_failed=0.0, records_retried=0.0)]
+    assert impact_of(spark, MUTED_PRODUCER, producer) == ("none", "client felt produce throttle 900 ms")
+    consumer = [Felt(window, fetch_throttle_ms=900.0, records_lag=50.0) for window in range(6)]
+    assert impact_of(spark, MUTED_CONSUMER, consumer) == ("none", "client felt fetch throttle 900 ms")
+
+
+def test_records_that_wait_delay_a_producer_that_is_only_near_its_limit(spark: SparkSession) -> None:
+    found = impact_of(spark, Usage(rate=90.0), [Felt(queue_time_ms=2500.0, records_retried=3.0)])
+    assert found == ("delayed", "records waited 2.5 s in the producer; 3 records sent again")
+
+
+def test_producer_falls_behind_when_records_near_its_delivery_timeout(spark: SparkSession) -> None:
+    waits = [Felt(queue_time_ms=70_000.0)]
+    in_time = "records waited 70.0 s in the producer of the 120.0 s after which they are lost"
+    assert impact_of(spark, MUTED_PRODUCER, waits) == ("falling-behind", in_time)
+    assert impact_of(spark, MUTED_PRODUCER, waits, "librdkafka")[0] == "delayed"  # it waits for 300 s
+    assert impact_of(spark, MUTED_PRODUCER, [Felt(queue_time_ms=301_000.0)], "librdkafka")[0] == "losing"
+
+
+def test_failed_and_refused_records_are_lost(spark: SparkSession) -> None:
+    found = impact_of(spark, MUTED_PRODUCER, [Felt(queue_time_ms=10.0, records_failed=7.0, records_refused=2.0)])
+    assert found == ("losing", "7 records failed or expired; 2 sends found no room in the buffer")
+
+
+def test_consumer_with_a_growing_lag_falls_behind(spark: SparkSession) -> None:
+    growing = [Felt(window, fetch_throttle_ms=900.0, records_lag=1000.0 + 2000.0 * window) for window in range(6)]
+    reason = "11000 records behind, 2000 more each minute; client felt fetch throttle 900 ms"
+    assert impact_of(spark, MUTED_CONSUMER, growing) == ("falling-behind", reason)
+    steady = [Felt(window, fetch_throttle_ms=900.0, records_lag=11000.0) for window in range(6)]
+    assert impact_of(spark, MUTED_CONSUMER, steady)[0] == "delayed"
+
+
+def test_impact_is_unknown_without_telemetry(spark: SparkSession) -> None:
+    assert impact_of(spark, MUTED_PRODUCER, []) == ("unknown", "")
+
+
+def test_throttling_counts_as_delay_where_nothing_else_is_reported(spark: SparkSession) -> None:
+    """A share consumer of librdkafka reports its fetch throttle and no lag."""
+    assert impact_of(spark, MUTED_CONSUMER, [Felt(5, fetch_throttle_ms=900.0)], "librdkafka")[0] == "delayed"
 
 
 def test_instances_of_the_last_hour_count_and_the_newest_sets_the_software(spark: SparkSession) -> None:
