@@ -140,4 +140,4 @@ def test_inventory_lists_clients_without_telemetry(spark: SparkSession, weeks: s
     )
     assert [row["user"] for row in rows] == ["full", "held", "idle", "rising", "wave"]
     assert invoke("client-inventory", weeks, "--top", "2") == rows[:2]
-    assert invoke("client-inventory", weeks, "--user", "rising", "--client-id", "app") == [rows[2]]
+    assert invoke("client-inventory", weeks, "--user", "rising", "--client-id", "app") == [rows[3]]
