@@ -181,8 +181,9 @@ def _why(row: Row, width: int | None) -> list[Text]:
 
 
 def why(row: Row) -> str:
-    """The reason with long names truncated, and any throttling before the latest window."""
-    reason = _LONG_WORD.sub(lambda word: shortened(word[0]), row["reason"])
+    """The reason with long names truncated, what the client feels, and any throttling before the latest window."""
+    felt = f"; {row['impact']}: {row['impact_reason']}" if row["impact"] in HARMS else ""
+    reason = _LONG_WORD.sub(lambda word: shortened(word[0]), row["reason"] + felt)
     if not _was_throttled(row):
         return reason
     longest, last = throttle_text(row["range_throttle_ms"]), moment(row["last_throttled"])

@@ -61,6 +61,12 @@ def test_worst_first_puts_harm_near_the_limit_before_harmless_throttling() -> No
     assert [each["client_id"] for each in report.worst_first(rows)] == in_order
 
 
+def test_reason_names_what_the_client_feels() -> None:
+    felt = row(impact="losing", impact_reason="7 records failed or expired")
+    assert report.why(felt) == "at 85.0 % of producer_byte_rate; losing: 7 records failed or expired"
+    assert report.why(row(impact="none", impact_reason="client felt produce throttle 9 ms")) == row()["reason"]
+
+
 def test_json_has_promised_names_and_null_for_non_numbers() -> None:
     written = report.REPORT.to_json([row(eta_s=float("nan"), limit=float("inf")), FREE])
     assert report.from_json(written) == [row(limit=None), FREE]
