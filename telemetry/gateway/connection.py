@@ -60,7 +60,7 @@ from telemetry.wire.primitives import INT16_MAX, Reader, int16_at, int32_at
 from telemetry.wire.telemetry_messages import PUSH_HEAD, read_push, read_push_head
 
 # KIP-511: in version 0.
-_API_VERSIONS_TOO_NEW: Final = struct.pack(">hihhh", 35, 1, API_VERSIONS, 0, APIS[API_VERSIONS].max_version)
+API_VERSIONS_TOO_NEW: Final = struct.pack(">hihhh", 35, 1, API_VERSIONS, 0, APIS[API_VERSIONS].max_version)
 _HELD: Final = frozenset({GET_TELEMETRY_SUBSCRIPTIONS, PUSH_TELEMETRY, API_VERSIONS})
 _PUSH: Final = APIS[PUSH_TELEMETRY]
 MAX_REQUEST_HEAD_BYTES: Final = 100_000  # a client id and a transactional id of 32 kB each fit
@@ -326,7 +326,7 @@ class ProxiedConnection(FrameScanner):
         if self._sasl is not None and api.key in SASL:
             return self._take_sasl(self._sasl, pending, frame)
         if version > api.max_version:
-            self._answer(pending, Answer(_API_VERSIONS_TOO_NEW, after_flush=False, refusal=b""))
+            self._answer(pending, Answer(API_VERSIONS_TOO_NEW, after_flush=False, refusal=b""))
             return b""
         body = request_body(frame, self._client_id_end, flexible=api.flexible(version))
         if api.key == PUSH_TELEMETRY:

@@ -61,7 +61,7 @@ class GrpcMessages:
             push_interval_ms=instance.selection.interval_ms,
             telemetry_max_bytes=self._receiver.telemetry_max_bytes,
             delta_temporality=True,
-            requested_metrics=instance.selection.spelled(all_metrics_for(caller)),
+            requested_metrics=instance.selection.spelled(all_metrics_for(caller.connection.software_name)),
         )
 
 

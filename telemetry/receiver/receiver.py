@@ -88,9 +88,9 @@ _REFUSED_PUSH: Final = {code: Answer(body, after_flush=False, refusal=b"") for c
 _REFUSED_GET: Final = {code: Answer(body, after_flush=False, refusal=b"") for code, body in REFUSED_GET.items()}
 
 
-def all_metrics_for(caller: Caller) -> str:
+def all_metrics_for(software_name: str) -> str:
     """The spelling of "all metrics" that a client understands."""
-    return "" if caller.connection.software_name in _SPELL_ALL_AS_KIP_714 else ALL_METRICS
+    return "" if software_name in _SPELL_ALL_AS_KIP_714 else ALL_METRICS
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)  # tests pass doubles
@@ -223,7 +223,7 @@ class TelemetryReceiver:
             instance.subscription_id,
             instance.selection.interval_ms,
             self.telemetry_max_bytes,
-            instance.selection.spelled(all_metrics_for(caller)),
+            instance.selection.spelled(all_metrics_for(caller.connection.software_name)),
         )
         return Answer(body, granted.after_flush, REFUSED_GET[RETRY] if granted.after_flush else b"")
 

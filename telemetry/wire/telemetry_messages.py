@@ -80,19 +80,23 @@ def granted_get(
     push_interval_ms: int,
     telemetry_max_bytes: int,
     requested_metrics: tuple[str, ...],
+    codecs: bytes = ACCEPTED_COMPRESSION_TYPES,
+    delta: bool = True,
 ) -> bytes:
-    """The body of a GetTelemetrySubscriptions response with code NONE."""
+    """The body of a GetTelemetrySubscriptions response with code NONE. `codecs`: ids in order of preference."""
     head = _GET_HEAD.pack(0, ErrorCode.NONE, client_instance_id, subscription_id)
-    return head + _subscription_bytes(push_interval_ms, telemetry_max_bytes, requested_metrics)
+    return head + _subscription_bytes(push_interval_ms, telemetry_max_bytes, requested_metrics, codecs, delta)
 
 
 @functools.lru_cache(maxsize=1024)
-def _subscription_bytes(push_interval_ms: int, telemetry_max_bytes: int, requested_metrics: tuple[str, ...]) -> bytes:
+def _subscription_bytes(
+    push_interval_ms: int, telemetry_max_bytes: int, requested_metrics: tuple[str, ...], codecs: bytes, delta: bool
+) -> bytes:
     """The fields after the subscription id, which are equal for all clients with the same subscriptions."""
     out = bytearray()
-    write_compact_array_length(out, len(ACCEPTED_COMPRESSION_TYPES))
-    out += ACCEPTED_COMPRESSION_TYPES
-    out += _GET_TAIL.pack(push_interval_ms, telemetry_max_bytes, True)
+    write_compact_array_length(out, len(codecs))
+    out += codecs
+    out += _GET_TAIL.pack(push_interval_ms, telemetry_max_bytes, delta)
     write_compact_array_length(out, len(requested_metrics))
     for prefix in requested_metrics:
         write_compact_string(out, prefix)

@@ -1,0 +1,65 @@
+"""The verdicts on a client on standard output: a table, JSON, JUnit's XML."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import Any
+from xml.etree import ElementTree
+
+from exporters.printable import printable
+from headroom.cli.output.quotas import print_json
+from headroom.cli.output.tables import print_table
+from telemetry.verification.rules import MEANINGS, Outcome, Verdict
+
+_TABLE_FRAME_BYTES = 64
+_NOT_SEEN = "the client did nothing that the rule applies to"
+
+
+def print_verdicts_table(verdicts: Sequence[Verdict]) -> None:
+    """A row for each rule; the frames of violations, shortened, below it."""
+    rows = [(each.rule, each.outcome, str(each.observed), each.reason or MEANINGS[each.rule]) for each in verdicts]
+    print_table(("rule", "outcome", "seen", "reason"), rows, numbers=("seen",))
+    for each in verdicts:
+        if each.frame:
+            shown = each.frame[:_TABLE_FRAME_BYTES].hex()
+            sys.stdout.write(f"{each.rule}: frame of {each.frame_bytes} bytes begins with {shown}\n")
+
+
+def print_verdicts_json(verdicts: Sequence[Verdict]) -> None:
+    """A list of objects; `frame` is hexadecimal."""
+    print_json([_document(each) for each in verdicts])
+
+
+def print_verdicts_junit(verdicts: Sequence[Verdict]) -> None:
+    """A test suite with a test case for each rule: a failure when it was broken, skipped when it was not seen."""
+    counts = {outcome: sum(each.outcome is outcome for each in verdicts) for outcome in Outcome}
+    suite = ElementTree.Element(
+        "testsuite",
+        name="KIP-714",
+        tests=str(len(verdicts)),
+        failures=str(counts[Outcome.FAIL]),
+        errors="0",
+        skipped=str(counts[Outcome.NOT_SEEN]),
+    )
+    for each in verdicts:
+        case = ElementTree.SubElement(suite, "testcase", classname="headroom.verify-client", name=each.rule)
+        if each.outcome is Outcome.FAIL:
+            failure = ElementTree.SubElement(case, "failure", message=printable(each.reason))
+            failure.text = f"{MEANINGS[each.rule]}\nframe of {each.frame_bytes} bytes: {each.frame.hex()}"
+        elif each.outcome is Outcome.NOT_SEEN:
+            ElementTree.SubElement(case, "skipped", message=_NOT_SEEN)
+    ElementTree.indent(suite)
+    sys.stdout.write('<?xml version="1.0" encoding="UTF-8"?>\n' + ElementTree.tostring(suite, "unicode") + "\n")
+
+
+def _document(verdict: Verdict) -> dict[str, Any]:
+    return {
+        "rule": verdict.rule,
+        "outcome": verdict.outcome,
+        "seen": verdict.observed,
+        "reason": verdict.reason,
+        "meaning": MEANINGS[verdict.rule],
+        "frame": verdict.frame.hex(),
+        "frame_bytes": verdict.frame_bytes,
+    }

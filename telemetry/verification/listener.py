@@ -1,0 +1,139 @@
+"""The sockets of a judgement: a cluster of one node that answers ApiVersions, Metadata and telemetry only."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Callable
+from typing import Final
+
+from telemetry.gateway.connection import API_VERSIONS_TOO_NEW, api_of
+from telemetry.gateway.security.client_identity import software_of
+from telemetry.gateway.standalone_broker import SinkNode, api_versions, metadata
+from telemetry.verification.judge import TELEMETRY_MAX_BYTES, Judge, Reply, Request
+from telemetry.wire.apis import API_VERSIONS, APIS, GET_TELEMETRY_SUBSCRIPTIONS, METADATA, PUSH_TELEMETRY
+from telemetry.wire.errors import ProtocolError
+from telemetry.wire.frames import encode_response
+from telemetry.wire.primitives import Reader
+
+_MAX_REQUEST_BYTES: Final = 2 * TELEMETRY_MAX_BYTES  # a push over the limit is read, so that its frame can be shown
+_LEAST_REQUEST_BYTES: Final = 10
+_MAX_CONNECTIONS: Final = 64
+_CLUSTER_ID: Final = "verifyClientAAAAAAAAAA"
+_TELEMETRY: Final = (GET_TELEMETRY_SUBSCRIPTIONS, PUSH_TELEMETRY)
+_TICK_S: Final = 0.05
+# Java's clients send a terminating push only while another request of theirs is in flight. Once all else was tried,
+# Metadata is answered late, so that a client that asks for it often has one.
+_LATE_METADATA_S: Final = 1.0
+
+
+class VerificationListener:
+    """Serves one client's connections to a judge. `now_ms`: a clock that never goes back."""
+
+    def __init__(self, judge: Judge, now_ms: Callable[[], int]) -> None:
+        self._judge = judge
+        self._now_ms = now_ms
+        self._numbers = itertools.count(1)
+        self._open: set[asyncio.StreamWriter] = set()
+
+    async def run(
+        self, host: str, port: int, timeout_s: float, ready: Callable[[str], None], complete: Callable[[], None]
+    ) -> None:
+        """Returns when the judgement is over, or after `timeout_s`. Raises OSError when it cannot listen.
+
+        `ready` is called with HOST:PORT, `complete` when the client may be closed.
+        """
+        server = await asyncio.start_server(self._serve, host, port, limit=1 << 16)
+        try:
+            ready("{}:{}".format(*server.sockets[0].getsockname()[:2]))
+            await self._watch(timeout_s, complete)
+        finally:
+            server.close()
+            for writer in tuple(self._open):
+                writer.close()
+
+    async def _watch(self, timeout_s: float, complete: Callable[[], None]) -> None:
+        judge, end_ms, told = self._judge, self._now_ms() + timeout_s * 1000, False
+        while not judge.over and self._now_ms() < end_ms:
+            await asyncio.sleep(_TICK_S)
+            judge.tick(self._now_ms())
+            if judge.complete and not told:
+                complete()
+                told = True
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if len(self._open) >= _MAX_CONNECTIONS:
+            writer.close()
+            return
+        number = next(self._numbers)
+        self._open.add(writer)
+        self._judge.opened(number)
+        try:
+            await self._converse(number, reader, writer)
+        except (asyncio.IncompleteReadError, ConnectionError):
+            pass
+        finally:
+            self._open.discard(writer)
+            self._judge.closed(number, self._now_ms())
+            writer.close()
+
+    async def _converse(self, number: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Until the client hangs up, or is hung up on."""
+        host, port = writer.get_extra_info("sockname")[:2]
+        answers = _Answers(SinkNode(host, port, _CLUSTER_ID), self._judge, number)
+        while True:
+            length = int.from_bytes(await reader.readexactly(4), "big")
+            if not _LEAST_REQUEST_BYTES <= length <= _MAX_REQUEST_BYTES:
+                self._judge.unreadable(f"a frame has a length of {length} bytes", b"")
+                return
+            frame = await reader.readexactly(length)
+            if self._judge.complete and frame[:2] == METADATA.to_bytes(2, "big"):
+                await asyncio.sleep(_LATE_METADATA_S)
+            try:
+                reply = answers.to(frame, self._now_ms())
+            except ProtocolError as exc:
+                if int.from_bytes(frame[:2], "big") in _TELEMETRY:
+                    self._judge.unreadable(str(exc), frame)
+                return
+            writer.write(reply.body)
+            await writer.drain()
+            if reply.hang_up:
+                return
+
+
+class _Answers:
+    """The responses on one connection."""
+
+    def __init__(self, node: SinkNode, judge: Judge, connection: int) -> None:
+        self._node = node
+        self._judge = judge
+        self._connection = connection
+        self._software_name = ""
+
+    def to(self, frame: bytes, now_ms: int) -> Reply:
+        """The whole response, with its length field, to a request without it.
+
+        Raises ProtocolError when the request cannot be read, or is of another API.
+        """
+        reader = Reader(frame)
+        key, version, correlation_id = reader.int16(), reader.int16(), reader.int32()
+        api = api_of(key << 16 | version)
+        reader.nullable_string()  # the client id
+        if key == API_VERSIONS and version > APIS[API_VERSIONS].max_version:
+            return Reply(encode_response(api, 0, correlation_id, API_VERSIONS_TOO_NEW))
+        if api.flexible(version):
+            reader.skip_tagged()
+        body = frame[reader.offset :]
+        if key == API_VERSIONS:
+            if version >= 3:
+                self._software_name = software_of(body)[0]
+            return Reply(encode_response(api, version, correlation_id, api_versions(_TELEMETRY, version)))
+        if key == METADATA:
+            return Reply(encode_response(api, version, correlation_id, metadata(body, version, self._node)))
+        if key not in _TELEMETRY:
+            raise ProtocolError(f"cannot answer a request of API {key}")
+        request = Request(key, body, frame, self._connection, self._software_name, now_ms)
+        reply = self._judge.answer(request)
+        if not reply.body:
+            return reply
+        return reply._replace(body=encode_response(api, version, correlation_id, reply.body))
