@@ -8,6 +8,7 @@ from typing import Any
 from xml.etree import ElementTree
 
 from exporters.printable import printable
+from exporters.text_table import Layout
 from headroom.cli.output.quotas import print_json
 from headroom.cli.output.tables import print_table
 from telemetry.verification.rules import MEANINGS, Outcome, Verdict
@@ -19,7 +20,7 @@ _NOT_SEEN = "the client did nothing that the rule applies to"
 def print_verdicts_table(verdicts: Sequence[Verdict]) -> None:
     """A row for each rule; the frames of violations, shortened, below it."""
     rows = [(each.rule, each.outcome, str(each.observed), each.reason or MEANINGS[each.rule]) for each in verdicts]
-    print_table(("rule", "outcome", "seen", "reason"), rows, numbers=("seen",))
+    print_table(("rule", "outcome", "seen", "reason"), rows, Layout(("seen",), below=("reason",)))
     for each in verdicts:
         if each.frame:
             shown = each.frame[:_TABLE_FRAME_BYTES].hex()
