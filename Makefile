@@ -26,7 +26,7 @@ PYTEST := $(BIN)/python -m pytest -p no:cacheprovider -q
 NO_TESTS := 5
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint check cover compiled test-compiled dist image oracle chaos powerloss chaos-cluster chaos-brokers attack fuzz bench bench-against scale truth chaos-jobs fmt lock proto docs clean
+.PHONY: help setup demo test lint check cover compiled test-compiled dist image oracle chaos powerloss chaos-cluster chaos-brokers attack fuzz bench bench-against scale fleets truth chaos-jobs fmt lock proto docs clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 12
@@ -99,6 +99,9 @@ chaos: $(READY) ## SEED=1 KILLS=10 of processes, AWAY_S=0 without the store, FAU
 
 chaos-cluster: $(READY) ## SEED=1 KILLS=10 of the nodes of a ClickHouse cluster (2 shards of 2 replicas), in turn, each 10 s, under load
 	@$(BIN)/python -m tests.chaos.cluster $(SEED) $(KILLS)
+
+fleets: $(READY) ## CASES=2000 SEED=1: fleets drawn at random, every path of windows and levels against a reference second by second
+	@$(BIN)/python -m tests.fleets $(CASES) $(SEED)
 
 truth: $(READY) ## five minutes: scripted clients, three brokers, two gateways; are the right ones flagged, for the right reason
 	@$(BIN)/python -m tests.truth
