@@ -2,20 +2,32 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Mapping
+import sys
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import NamedTuple
 
 import orjson
 import typer
-from rich.console import Console, Group
-from rich.live import Live
+from rich.console import Console
 from rich.text import Text
 
 from headroom.cli.output.clients import Row, client_lines
 from headroom.cli.output.payers import payer_lines
 from headroom.cli.output.tables import terminal_width
 from headroom.cli.serve_api import ask
+from headroom.cli.top.screen import group_lines
+from headroom.cli.top.state import TopState
 from quota_metrics.amounts import STYLES
+
+
+class TopLook(NamedTuple):
+    """How `headroom top` looks. `group`: empty, user or rule."""
+
+    interval_s: float
+    once: bool
+    as_json: bool
+    group: str = ""
 
 
 def run_costs(address: str, *, as_json: bool) -> int:
@@ -34,37 +46,39 @@ def run_costs(address: str, *, as_json: bool) -> int:
     return 0
 
 
-def run_top(address: str, query: Mapping[str, str], interval_s: float, *, once: bool, as_json: bool = False) -> int:
-    """Refreshes until Ctrl-C; prints one table without a terminal or with `once`, or the rows of the API as JSON."""
-    if as_json:
+def run_top(address: str, query: Mapping[str, str], look: TopLook) -> int:
+    """Until `q` or Ctrl-C; without a terminal or with `once` one table, or the rows of the API as JSON."""
+    if look.as_json:
         typer.echo(orjson.dumps(ask(address, "/api/v1/headroom", query), option=orjson.OPT_INDENT_2).decode())
         return 0
     console = Console()
-    if once or not console.is_terminal:
-        for line in _table(ask(address, "/api/v1/headroom", query), terminal_width(console)):
+    if look.once or not console.is_terminal or not sys.stdin.isatty():
+        for line in _table(ask(address, "/api/v1/headroom", query), look.group, terminal_width(console)):
             console.print(line, soft_wrap=True)
         return 0
-    with Live(console=console, screen=True, auto_refresh=False) as live:
-        while True:
-            live.update(_screen(lambda: ask(address, "/api/v1/headroom", query), console), refresh=True)
-            time.sleep(interval_s)
+    from headroom.cli.top.terminal import run_screen
+
+    def read() -> list[Row]:
+        rows: list[Row] = ask(address, "/api/v1/headroom", query)
+        return rows
+
+    run_screen(read, lambda row: _usage(address, row), look.interval_s, TopState(group=look.group))
+    return 0
 
 
-def _screen(read: Callable[[], list[Row]], console: Console) -> Group:
-    try:
-        rows = read()
-    except ConnectionError as exc:
-        return Group(Text(f"headroom: {exc}", style="red"), Text("asking again; Ctrl-C ends"))
-    since = f", the minute from {rows[0]['window_start']} UTC on" if rows else ""
-    head = Text(f"{len(rows)} clients{since}; Ctrl-C ends")
-    return Group(head, *_table(rows, console.width)[: console.height - 2])
+def _usage(address: str, row: Row) -> list[tuple[float, float]]:
+    """(seconds since 1970, rate) of a client on its worst broker, of the last 15 minutes."""
+    names = {name: row[name] for name in ("cluster", "quota_key", "user", "client_id")}
+    found = ask(address, "/api/v1/usage", {**names, "seconds": "900"})["brokers"].get(str(row["broker_id"]), {})
+    return list(zip(found.get("at", ()), found.get("rate", ()), strict=False))
 
 
-def _table(rows: list[Row], width: int | None) -> list[Text]:
+def _table(rows: list[Row], group: str, width: int | None) -> list[Text]:
     """Each row in the colour of its level."""
     if not rows:
         return [Text("No client matches, or none was active in the minute that is shown.")]
+    shown = replace(TopState(rows=tuple(rows)), group=group).shown
+    lines = group_lines(shown, group, width) if group else client_lines(shown, width)
     return [
-        Text(line.text, STYLES[rows[line.row]["level"]].terminal if line.row is not None else "", no_wrap=True)
-        for line in client_lines(rows, width)
+        Text(line.text, STYLES[shown[line.row]["level"]].terminal if line.row is not None else "") for line in lines
     ]

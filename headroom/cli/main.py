@@ -223,7 +223,8 @@ def top(
     user: Annotated[str, typer.Option(help="Of this user only.")] = "",
     client_id: Annotated[str, typer.Option(help="This client id only.")] = "",
     by: Annotated[
-        Literal["client", "cost"], typer.Option(help="A line for each client, or for each payer of telemetry.")
+        Literal["client", "user", "rule", "cost"],
+        typer.Option(help="A line for each client, user or rule; or for each payer of telemetry, once."),
     ] = "client",
     interval: Annotated[float, typer.Option(min=0.5, help="Seconds between refreshes.")] = 2.0,
     once: Annotated[bool, typer.Option("--once", help="Print one table and exit; the default in a pipe.")] = False,
@@ -231,15 +232,16 @@ def top(
         Literal[Output.TABLE, Output.JSON], typer.Option(help="A table, or the rows of the API as JSON, once.")
     ] = Output.TABLE,
 ) -> None:
-    """Show clients near a limit, refreshed until Ctrl-C; or, once, who costs most."""
-    from headroom.cli.live import run_costs, run_top
+    """Show clients near a limit, refreshed until q: / filters, s sorts, g groups, Enter shows one, p pauses."""
+    from headroom.cli.live import TopLook, run_costs, run_top
 
     if by == "cost":
         with _asks_serve():
             raise typer.Exit(run_costs(http, as_json=output is Output.JSON))
     query = {"cluster": cluster, "level": level, "user": user, "client_id": client_id}
     with _asks_serve():
-        raise typer.Exit(run_top(http, query, interval, once=once, as_json=output is Output.JSON))
+        look = TopLook(interval, once=once, as_json=output is Output.JSON, group="" if by == "client" else by)
+        raise typer.Exit(run_top(http, query, look))
 
 
 @app.command()

@@ -112,6 +112,18 @@ def test_top_by_cost_names_payers_without_controls(serve: FakeServe, size: tuple
     assert (LONGEST_NAME in lines[2], "987,654,321" in lines[2]) == (True, True)
 
 
+@pytest.mark.parametrize("size", SIZES)
+def test_top_by_user_adds_clients_up(serve: FakeServe, size: tuple[int, int]) -> None:
+    code, lines = shown_by(["top", "--by", "user", "--once", "--http", serve.http], *size)
+    assert (code, all(len(line) <= size[0] for line in lines)) == (0, True)
+    assert lines[0].split()[:4] == ["level", "user", "quota", "clients"]
+    assert [line.split()[:2] for line in lines[1:4]] == [
+        ["throttled", "alice"],
+        ["warn", LONGEST_NAME],
+        ["ok", "alice"],
+    ]
+
+
 def test_top_in_a_pipe_has_aligned_lines_without_boxes(serve: FakeServe) -> None:
     argv = [sys.executable, "-m", "headroom", "top", "--http", serve.http]
     done = subprocess.run(argv, capture_output=True, text=True, check=True, env={**os.environ, "COLUMNS": "80"})

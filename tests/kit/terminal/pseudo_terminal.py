@@ -54,7 +54,7 @@ class PseudoTerminal:
         os.write(self._own, keys.encode())
 
     def wait_for(self, text: str) -> str:
-        """The output since the last time that the screen was drawn from its top, once it contains `text`."""
+        """The screen, once it contains `text`."""
         deadline_s = time.monotonic() + _PATIENCE_S
         while text not in self.frame:
             assert time.monotonic() < deadline_s, f"no {text!r} in {self.frame!r}"
@@ -64,7 +64,9 @@ class PseudoTerminal:
 
     @property
     def frame(self) -> str:
-        return plain(self.raw.rpartition("\x1b[H")[2])
+        """The screen as it was drawn from its top to its end the last time."""
+        drawn = self.raw.rpartition("\x1b[J")[0]
+        return plain(drawn.rpartition("\x1b[H")[2])
 
     def end(self) -> int:
         """Reads until the command ends; its exit code."""

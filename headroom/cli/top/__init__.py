@@ -1,0 +1,1 @@
+"""`headroom top` as a tool: what keys do (state.py), what is drawn (screen.py), the terminal itself (terminal.py)."""

@@ -1,0 +1,136 @@
+"""Draws the state of `headroom top` as lines of a given size. Sans-I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from exporters.printable import printable, shortened
+from exporters.text_table import Layout, TableLine, table_lines, wrapped
+from headroom.cli.output.clients import client_lines
+from headroom.cli.top.state import Row, TopState, row_key
+from quota_metrics.amounts import STYLES, duration_text, quota_word, rate_text, share_text
+
+PLAIN, DIM, BAD, SELECTED = "", "dim", "red", "reverse"
+_KEYS: Final = "/ filter  s sort  g group  Enter detail  p pause  q quit"
+_DETAIL_KEYS: Final = "Esc back  p pause  q quit"
+_BLOCKS: Final = "\N{LOWER ONE EIGHTH BLOCK}▂▃▄▅▆▇\N{FULL BLOCK}"
+_ASCII_BLOCKS: Final = "_.:-=+*#"
+_GROUP_FIRST, _GROUP_REST = ("level",), ("quota", "clients", "throttled", "fullest", "usage")
+_GROUP_LAYOUT = Layout(
+    numbers=("clients", "throttled", "fullest", "usage"), names=("user", "rule"), leave=("quota", "usage", "throttled")
+)
+
+
+class DrawnLine(NamedTuple):
+    """`style`: rich's."""
+
+    text: str
+    style: str = PLAIN
+
+
+def screen(state: TopState, width: int, height: int, *, is_ascii: bool = False) -> list[DrawnLine]:
+    """`height` lines at most, each of `width` columns at most. `is_ascii`: the terminal shows nothing else."""
+    row = state.detailed
+    if state.detail is None:
+        body, keys = _table(state, width, height - 2), _KEYS
+    elif row is None:
+        body, keys = [DrawnLine("This client is not active any more.")], _DETAIL_KEYS
+    else:
+        body, keys = _detail(state, row, width, is_ascii=is_ascii), _DETAIL_KEYS
+    foot = f"filter: {printable(state.filter)}_  (Enter keeps it, Esc clears it)" if state.is_typing else keys
+    head = DrawnLine(_head(state), BAD if state.fault else PLAIN)
+    lines = [head, *body[: height - 2], *[DrawnLine("")] * (height - 2 - len(body)), DrawnLine(foot, DIM)]
+    return [DrawnLine(shortened(text, width), style) for text, style in lines]
+
+
+def _head(state: TopState) -> str:
+    if state.fault:
+        return f"headroom: {printable(state.fault)}"
+    count = f"{len(state.rows):,} client{'' if len(state.rows) == 1 else 's'}"
+    parts = [f"{len(state.shown):,} of {count}" if state.filter else count]
+    if state.rows:
+        parts.append(f"minute from {state.rows[0]['window_start'][11:19]} UTC")
+    parts.append(f"by {state.group}" if state.group else f"sorted by {state.sort}")
+    if state.filter:
+        parts.append(f"filter {printable(state.filter)!r}")
+    return "  ".join([*parts, *(["PAUSED"] if state.is_paused else [])])
+
+
+def _table(state: TopState, width: int, height: int) -> list[DrawnLine]:
+    """The rows around the selected one."""
+    rows = state.shown
+    if not rows:
+        return [DrawnLine("No client matches, or none was active in the minute that is shown.")]
+    heading, *lines = group_lines(rows, state.group, width) if state.group else client_lines(rows, width)
+    selected = next((at for at, row in enumerate(rows) if row_key(row) == state.selected), None)
+    remarks = [line for line in lines if line.row is None and line.text][-1:]
+    of_rows = [line for line in lines if line.row is not None]
+    room = max(height - 1 - len(remarks), 1)
+    at = next((number for number, line in enumerate(of_rows) if line.row == selected), 0)
+    first = max(0, min(at - room // 2, len(of_rows) - room))
+    drawn = [_row_line(line, rows, selected) for line in of_rows[first : first + room]]
+    return [DrawnLine(heading.text, DIM), *drawn, *(DrawnLine(line.text, DIM) for line in remarks)]
+
+
+def _row_line(line: TableLine, rows: Sequence[Row], selected: int | None) -> DrawnLine:
+    assert line.row is not None
+    style = STYLES[rows[line.row]["level"]].terminal
+    return DrawnLine(line.text, f"{style} {SELECTED}" if line.row == selected else style)
+
+
+def group_lines(rows: Sequence[Row], by: str, width: int | None) -> list[TableLine]:
+    """A line for each user or rule and quota, below a line of headings."""
+    cells = [
+        (
+            row["level"],
+            shortened(row["name"]),
+            quota_word(row["quota_key"]),
+            f"{row['clients']:,}",
+            f"{row['throttled']:,}",
+            share_text(row["utilization"]),
+            rate_text(row["usage"], row["quota_key"]),
+        )
+        for row in rows
+    ]
+    return table_lines((*_GROUP_FIRST, by, *_GROUP_REST), cells, width, _GROUP_LAYOUT)
+
+
+def _detail(state: TopState, row: Row, width: int, *, is_ascii: bool) -> list[DrawnLine]:
+    key = row["quota_key"]
+    facts = [
+        ("client", printable(row["client_id"]) or "(no client id)"),
+        ("user", printable(row["user"]) or "-"),
+        ("software", printable(f"{row['software_name']} {row['software_version']}") if row["software_name"] else "-"),
+        ("quota", f"{key} {rate_text(row['limit'], key)}" if row["limit"] is not None else f"{key}: none"),
+        ("rule", printable(row.get("matched_entity") or "-")),
+        ("usage", f"{rate_text(row['usage'], key)}, {share_text(row['utilization'])} of the limit"),
+        ("muted", duration_text(row["muted_ms"]) if row["muted_ms"] else "never in this minute"),
+        ("broker", f"{row['broker_id']} (the worst)"),
+    ]
+    lines = [DrawnLine(f"{name:10}{shortened(text, width - 10)}") for name, text in facts]
+    reason = [DrawnLine(line) for line in wrapped(printable(row["reason"]), width, "")]
+    level = DrawnLine(row["level"], STYLES[row["level"]].terminal)
+    return [level, *reason, DrawnLine(""), *lines, DrawnLine(""), *_sparkline(state, row, width, is_ascii=is_ascii)]
+
+
+def _sparkline(state: TopState, row: Row, width: int, *, is_ascii: bool) -> list[DrawnLine]:
+    """The rate of the last 15 minutes; full height is the limit, or the highest rate without one."""
+    if not state.usage:
+        return [DrawnLine("no usage of the last 15 minutes is known yet", DIM)]
+    most = max(rate for _, rate in state.usage)
+    top = max(row["limit"] or 0.0, most, 1.0)
+    line = sparkline([rate for _, rate in state.usage], top, min(width, 90), is_ascii=is_ascii)
+    scale = "the limit" if row["limit"] and row["limit"] >= most else "the highest rate"
+    return [
+        DrawnLine(line),
+        DrawnLine(f"15 minutes; highest {rate_text(most, row['quota_key'])}; full height is {scale}", DIM),
+    ]
+
+
+def sparkline(rates: Sequence[float], top: float, columns: int, *, is_ascii: bool = False) -> str:
+    """One character for each of at most `columns` equal parts: its highest rate, in eighths of `top`."""
+    blocks = _ASCII_BLOCKS if is_ascii else _BLOCKS
+    count = min(columns, len(rates))
+    parts = [rates[at * len(rates) // count : (at + 1) * len(rates) // count] for at in range(count)]
+    return "".join(blocks[min(7, int(max(part) / top * 8))] for part in parts)

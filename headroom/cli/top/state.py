@@ -1,0 +1,186 @@
+"""What `headroom top` shows, and what each key does to it. Sans-I/O: rows and keys come in, a new state comes out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from quota_metrics.levels.definition import LEVELS
+
+Row = dict[str, Any]
+RowKey = tuple[Any, ...]
+
+UP, DOWN, PAGE_UP, PAGE_DOWN = "up", "down", "page up", "page down"
+ENTER, ESCAPE, BACKSPACE = "enter", "escape", "backspace"
+SORTS: Final = ("level", "used", "usage", "muted", "client")
+GROUPS: Final = ("", "user", "rule")  # empty: a line for each client
+_PAGE = 10
+_MAX_FILTER = 60
+_SEQUENCES: Final = {
+    b"\x1b[A": UP, b"\x1b[B": DOWN, b"\x1bOA": UP, b"\x1bOB": DOWN, b"\x1b[5~": PAGE_UP, b"\x1b[6~": PAGE_DOWN,
+}  # fmt: skip
+_BYTES: Final = {b"\r": ENTER, b"\n": ENTER, b"\x7f": BACKSPACE, b"\x08": BACKSPACE, b"\x1b": ESCAPE}
+
+
+@dataclass(frozen=True, slots=True)
+class TopState:
+    """`rows`: of `/api/v1/headroom`, the worst first. `fault`: why they are not newer. `usage`: of the client whose
+    detail is shown, (seconds since 1970, rate)."""
+
+    rows: tuple[Row, ...] = ()
+    fault: str = ""
+    filter: str = ""
+    is_typing: bool = False  # the filter
+    sort: str = SORTS[0]
+    group: str = ""
+    is_paused: bool = False
+    selected: RowKey | None = None
+    detail: RowKey | None = None
+    usage: tuple[tuple[float, float], ...] = ()
+    is_over: bool = False
+
+    @property
+    def shown(self) -> list[Row]:
+        """The rows that match the filter, grouped and sorted."""
+        found = [row for row in self.rows if _matches(row, self.filter.lower())]
+        rows = grouped(found, self.group) if self.group else found
+        return rows if self.sort == SORTS[0] and not self.group else sorted(rows, key=_ORDERS[self.sort])
+
+    @property
+    def detailed(self) -> Row | None:
+        """The row whose detail is shown; None: the table is, or the client is gone."""
+        return next((row for row in self.rows if self.detail is not None and row_key(row) == self.detail), None)
+
+
+def row_key(row: Row) -> RowKey:
+    """Names a row from one refresh to the next."""
+    return tuple(row.get(name) for name in ("cluster", "source", "quota_key", "user", "client_id", "matched_entity"))
+
+
+def refreshed(state: TopState, rows: Iterable[Row]) -> TopState:
+    """With newer rows. Nothing moves while it is paused."""
+    return state if state.is_paused else replace(state, rows=tuple(rows), fault="")
+
+
+def keys_of(typed: bytes) -> list[str]:
+    """The keys of what a terminal sent: characters, and the names above. Unknown sequences are left out."""
+    keys = []
+    while typed:
+        if (name := next((each for each in _SEQUENCES if typed.startswith(each)), None)) is not None:
+            keys.append(_SEQUENCES[name])
+            typed = typed[len(name) :]
+        elif typed[:1] == b"\x1b" and typed[1:2] in (b"[", b"O"):
+            end = next((at for at in range(2, len(typed)) if 0x40 <= typed[at] <= 0x7E), len(typed))
+            typed = typed[end + 1 :]
+        elif typed[:1] in _BYTES:
+            keys.append(_BYTES[typed[:1]])
+            typed = typed[1:]
+        else:
+            text = typed.partition(b"\x1b")[0]
+            plain = next((text[:at] for at in range(1, len(text)) if text[at : at + 1] in _BYTES), text)
+            keys += [char for char in plain.decode("utf-8", "ignore") if char.isprintable()]
+            typed = typed[len(plain) :]
+    return keys
+
+
+def pressed(state: TopState, key: str) -> TopState:
+    """The state after a key."""
+    if state.is_typing:
+        return _typed(state, key)
+    if state.detail is not None and key in (ESCAPE, ENTER, BACKSPACE):
+        return replace(state, detail=None, usage=())
+    change = _KEYS.get(key)
+    return state if change is None else change(state)
+
+
+def _typed(state: TopState, key: str) -> TopState:
+    if key == ENTER:
+        return replace(state, is_typing=False)
+    if key == ESCAPE:
+        return replace(state, is_typing=False, filter="")
+    if key == BACKSPACE:
+        return replace(state, filter=state.filter[:-1])
+    return replace(state, filter=(state.filter + key)[:_MAX_FILTER]) if len(key) == 1 else state
+
+
+def _moved(by: int) -> Callable[[TopState], TopState]:
+    def move(state: TopState) -> TopState:
+        keys = [row_key(row) for row in state.shown]
+        if not keys:
+            return state
+        at = keys.index(state.selected) + by if state.selected in keys else 0
+        return replace(state, selected=keys[max(0, min(at, len(keys) - 1))])
+
+    return move
+
+
+def _opened(state: TopState) -> TopState:
+    """A client's detail; of a group, its clients."""
+    shown = state.shown
+    row = next((row for row in shown if row_key(row) == state.selected), shown[0] if shown else None)
+    if row is None:
+        return state
+    if state.group:
+        return replace(state, group="", filter=row["name"], selected=None)
+    return replace(state, selected=row_key(row), detail=row_key(row), usage=())
+
+
+def _next(of: Sequence[str], current: str) -> str:
+    return of[(of.index(current) + 1) % len(of)]
+
+
+_KEYS: Final[dict[str, Callable[[TopState], TopState]]] = {
+    "q": lambda state: replace(state, is_over=True),
+    "/": lambda state: replace(state, is_typing=True, filter="", detail=None),
+    "s": lambda state: replace(state, sort=_next(SORTS, state.sort)),
+    "g": lambda state: replace(state, group=_next(GROUPS, state.group), selected=None, detail=None),
+    "p": lambda state: replace(state, is_paused=not state.is_paused),
+    "j": _moved(1),
+    "k": _moved(-1),
+    DOWN: _moved(1),
+    UP: _moved(-1),
+    PAGE_DOWN: _moved(_PAGE),
+    PAGE_UP: _moved(-_PAGE),
+    ENTER: _opened,
+    ESCAPE: lambda state: replace(state, filter=""),
+}
+
+
+def _matches(row: Row, part: str) -> bool:
+    names = (row["client_id"], row["user"], row.get("matched_entity") or "", row.get("software_name") or "")
+    return any(part in name.lower() for name in names)
+
+
+def grouped(rows: Iterable[Row], by: str) -> list[Row]:
+    """One row for each user or rule and quota: the worst level, the number of clients, their usage and the fullest."""
+    groups: dict[tuple[str, str], list[Row]] = {}
+    for row in rows:
+        name = row["user"] if by == "user" else row.get("matched_entity") or "(no rule)"
+        groups.setdefault((name, row["quota_key"]), []).append(row)
+    return [_group(name, key, members) for (name, key), members in groups.items()]
+
+
+def _group(name: str, key: str, members: Sequence[Row]) -> Row:
+    return {
+        "name": name,
+        "user": name,
+        "client_id": name,
+        "quota_key": key,
+        "matched_entity": "",
+        "level": max((row["level"] for row in members), key=LEVELS.index),
+        "clients": len(members),
+        "throttled": sum(row["level"] == "throttled" for row in members),
+        "usage": sum(row["usage"] or 0.0 for row in members),
+        "utilization": max((row["utilization"] or 0.0 for row in members), default=0.0),
+        "muted_ms": max(row["muted_ms"] or 0.0 for row in members),
+    }
+
+
+_ORDERS: Final[dict[str, Callable[[Row], Any]]] = {
+    "level": lambda row: (-LEVELS.index(row["level"]), -(row["utilization"] or 0.0), row["client_id"]),
+    "used": lambda row: (-(row["utilization"] or 0.0), row["client_id"]),
+    "usage": lambda row: (-(row["usage"] or 0.0), row["client_id"]),
+    "muted": lambda row: (-(row["muted_ms"] or 0.0), row["client_id"]),
+    "client": lambda row: (row["client_id"], row["user"], row["quota_key"]),
+}

@@ -1,0 +1,138 @@
+"""Owns the terminal of `headroom top`: reads keys, draws, and asks the API in threads, so that keys work meanwhile."""
+
+from __future__ import annotations
+
+import os
+import select
+import shutil
+import sys
+import termios
+import threading
+import time
+import tty
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any, Generic, TypeVar
+
+from rich.style import Style
+from rich.text import Text
+
+from headroom.cli.top.screen import DrawnLine, screen
+from headroom.cli.top.state import Row, TopState, keys_of, pressed, refreshed
+
+Answer = TypeVar("Answer")
+
+_POLL_S = 0.1
+_ENTER, _LEAVE = "\x1b[?1049h\x1b[?25l", "\x1b[?25h\x1b[?1049l"  # the other screen, without a cursor
+_HOME, _END_LINE, _END_SCREEN = "\x1b[H", "\x1b[K", "\x1b[J"
+_MIN_COLUMNS, _MIN_LINES = 20, 5
+_KEYS_AT_ONCE = 1024
+
+
+class _Question(Generic[Answer]):
+    """Asks in a thread, one at a time."""
+
+    def __init__(self) -> None:
+        self._found: list[Answer | Exception] = []
+        self._thread: threading.Thread | None = None
+        self.about: Any = None
+
+    @property
+    def is_open(self) -> bool:
+        return self._thread is not None
+
+    def ask(self, read: Callable[[], Answer], about: Any = None) -> None:
+        def run() -> None:
+            try:
+                self._found.append(read())
+            except Exception as exc:  # noqa: BLE001 - the owner raises it
+                self._found.append(exc)
+
+        self.about = about
+        self._thread = threading.Thread(target=run, daemon=True)
+        self._thread.start()
+
+    def answer(self) -> Answer | None:
+        """None while there is none. Raises what the question raised."""
+        if not self._found:
+            return None
+        found = self._found.pop()
+        self._thread = None
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+
+def run_screen(
+    read: Callable[[], list[Row]], usage: Callable[[Row], list[tuple[float, float]]], interval_s: float, first: TopState
+) -> None:
+    """Until `q` or Ctrl-C. `read` and `usage` raise ConnectionError; other errors end it and are raised."""
+    state, due_s, shown = first, 0.0, ""
+    rows: _Question[list[Row]] = _Question()
+    rates: _Question[list[tuple[float, float]]] = _Question()
+    with _whole_screen():
+        while not state.is_over:
+            if not rows.is_open and not state.is_paused and time.monotonic() >= due_s:
+                rows.ask(read)
+                due_s = time.monotonic() + interval_s
+            state = _answered(state, rows, rates)
+            row = state.detailed
+            if row is not None and not state.usage and not rates.is_open and rates.about != (state.detail, due_s):
+                rates.ask(lambda of=row: usage(of), (state.detail, due_s))  # type: ignore[misc] # a default binds it
+            frame = _frame(state)
+            if frame != shown:
+                sys.stdout.write(frame)
+                sys.stdout.flush()
+                shown = frame
+            for key in keys_of(_typed()):
+                state = pressed(state, key)
+
+
+def _answered(state: TopState, rows: _Question[list[Row]], rates: _Question[list[tuple[float, float]]]) -> TopState:
+    try:
+        if (found := rows.answer()) is not None:
+            state = refreshed(state, found)
+        if (known := rates.answer()) is not None and rates.about[0] == state.detail:
+            state = replace(state, usage=tuple(known))
+    except ConnectionError as exc:
+        return replace(state, fault=f"{exc}; asking again")
+    return state
+
+
+def _frame(state: TopState) -> str:
+    columns, lines = shutil.get_terminal_size()
+    is_ascii = "utf" not in (sys.stdout.encoding or "").lower()
+    drawn = screen(state, max(columns, _MIN_COLUMNS), max(lines, _MIN_LINES), is_ascii=is_ascii)
+    return _HOME + (_END_LINE + "\r\n").join(map(_coloured, drawn)) + _END_LINE + _END_SCREEN
+
+
+def _coloured(line: DrawnLine) -> str:
+    if not line.style or os.environ.get("NO_COLOR"):
+        return line.text
+    return Style.parse(line.style).render(Text(line.text).plain)
+
+
+def _typed() -> bytes:
+    """What was typed within _POLL_S; raises KeyboardInterrupt when the terminal is gone."""
+    if not select.select([sys.stdin], [], [], _POLL_S)[0]:
+        return b""
+    typed = os.read(sys.stdin.fileno(), _KEYS_AT_ONCE)
+    if not typed:
+        raise KeyboardInterrupt
+    return typed
+
+
+@contextmanager
+def _whole_screen() -> Iterator[None]:
+    """Keys without Enter and without echo; the screen from before comes back at the end."""
+    own = sys.stdin.fileno()
+    before = termios.tcgetattr(own)
+    try:
+        tty.setcbreak(own)
+        sys.stdout.write(_ENTER)
+        yield
+    finally:
+        sys.stdout.write(_LEAVE)
+        sys.stdout.flush()
+        termios.tcsetattr(own, termios.TCSADRAIN, before)
