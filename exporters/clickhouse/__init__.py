@@ -1,6 +1,7 @@
 """ClickHouse: connections, the schema (deploy/clickhouse/schema), inserts and queries, the server that Headroom runs.
 
 connection.py  Endpoint: address, user and password; the only place that creates a client
+ping.py        whether a server is there at all
 errors.py      error codes: which of them are permanent for the same rows
 schema.py      migrations: the SQL files
 template.py    values of Python in SQL files

@@ -10,6 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from exporters.printable import shortened
 from headroom.web.data import Data
 from headroom.web.parameters import BadRequestError, UnavailableError
 from headroom.web.sparse_log import SparseLog
@@ -25,6 +26,9 @@ def api_routes(data: Data) -> list[Route]:
 
     async def status(_: Any) -> Any:
         return data.status()
+
+    async def freshness(_: Any) -> Any:
+        return (await data.watch.freshness()).document()
 
     async def cluster(_: Any) -> Any:
         return data.status()["cluster"]
@@ -42,6 +46,7 @@ def api_routes(data: Data) -> list[Route]:
         "subscriptions": subscriptions,
         "subscription-preview": data.subscription_preview,
         "status": status,
+        "freshness": freshness,
         "cluster": cluster,
     }
     return [Route(f"/api/v1/{name}", _endpoint(answer), methods=["GET"]) for name, answer in answers.items()]
@@ -57,7 +62,7 @@ def _endpoint(answer: Callable[[Any], Awaitable[Any]]) -> Callable[[Request], Aw
             return json_response({"error": str(exc)}, 503)
         except ConnectionError as exc:
             _unreadable.warning("the store cannot be read for the API", error=str(exc))
-            return json_response({"error": "the store cannot be read"}, 503)
+            return json_response({"error": f"the store cannot be read: {shortened(str(exc), 300)}"}, 503)
 
     return respond
 

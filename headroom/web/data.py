@@ -15,10 +15,12 @@ from cachetools import TTLCache
 from exporters.clickhouse.client import ClickHouse, Row
 from headroom.clock import now_ms
 from headroom.subscription_preview import preview_of
-from headroom.web import payers, queries
+from headroom.web import payers, queries, usage_chart
 from headroom.web.parameters import BadRequestError, Given, number_of, text_of
 from headroom.web.query_threads import QueryThreads
 from headroom.web.rules import ALL_RULES, rules_of
+from headroom.web.store_watch import StoreWatch
+from headroom.web.usage_chart import by_broker, chart_range
 from headroom.web.what_if import WhatIfQueue, question_of
 from quota_metrics.config.entities import entity_of_names
 from quota_metrics.config.resolution import Resolver
@@ -40,7 +42,7 @@ _MAX_LIMIT = 10_000
 _KNOWN_MS = 86_400_000  # a preview examines the instances seen in a day
 _MAX_INSTANCES = 20_000
 _MAX_SHOWN = 200
-_MAX_RULES = 5_000
+MOST_SEEN = 100
 _SUBSCRIPTION_KEYS = {METRICS: "metrics", INTERVAL_MS: "interval_ms", MATCH: "match"}
 
 
@@ -62,11 +64,13 @@ class Data:
         self._match_keys = match_keys
         self._source = source
         self._threads = QueryThreads()
+        self.watch = StoreWatch(clickhouse)
         self._what_if = WhatIfQueue(clickhouse, self._threads)
         self._running: TTLCache[Any, asyncio.Task[list[Row]]] = TTLCache(256, _SHARED_S)
 
-    async def headroom(self, given: Given) -> list[Row]:
-        """Clients with their level, the worst first unless `sort` and `order` say otherwise."""
+    async def headroom(self, given: Given, *, exact: bool = False) -> list[Row]:
+        """Clients with their level, the worst first unless `sort` and `order` say otherwise. `exact`: of the user and
+        the client id, of which either may be empty; otherwise an empty one stands for all."""
         sort = given.get("sort", "level")
         order = given.get("order", "asc" if sort in ("client_id", "user", "quota_key", "cluster") else "desc")
         if sort not in queries.SORT_COLUMNS:
@@ -74,6 +78,7 @@ class Data:
         if order not in ("asc", "desc"):
             raise BadRequestError("order must be asc or desc")
         parameters = self._filter(given) | {
+            "exact": int(exact),
             "limit": number_of(given, "limit", 1000, _MAX_LIMIT),
             "offset": number_of(given, "offset", 0, 10_000_000),
         }
@@ -87,14 +92,40 @@ class Data:
         source = given.get("source", self._source)
         if source not in ("gateway", "jmx", "client", "all"):
             raise BadRequestError("source must be gateway, jmx, client or all")
-        names = {name: text_of(given, name) for name in ("cluster", "user", "client_id")}
-        return {**names, "search": text_of(given, "q"), "levels": levels, "source": "" if source == "all" else source}
+        names: dict[str, object] = {name: text_of(given, name) for name in ("cluster", "user", "client_id", "rule")}
+        search = text_of(given, "q").strip()
+        return {
+            **names, "exact": 0, "search": search, "levels": levels, "source": "" if source == "all" else source,
+        }  # fmt: skip
 
-    async def overview(self, given: Given) -> tuple[list[Row], dict[str, int]]:
-        """The same clients, and the number of clients at each level regardless of the filter on `level`."""
-        rows, counts = await asyncio.gather(self.headroom(given), self._rows(queries.LEVEL_COUNTS, self._filter(given)))
-        found = counts[0]["counts"]
-        return rows, {level: int(found.get(level, 0)) for level in LEVELS}
+    async def level_counts(self, given: Given) -> dict[str, int]:
+        """The number of clients at each level regardless of the filter on `level`."""
+        (found,) = await self._rows(queries.LEVEL_COUNTS, self._filter(given))
+        return {level: int(found["counts"].get(level, 0)) for level in LEVELS}
+
+    async def groups(self, given: Given) -> tuple[list[Row], int]:
+        """Clients added up by `by` (user or rule) and quota key, and the number of such groups."""
+        by = given.get("by", "")
+        if by not in queries.GROUPS:
+            raise BadRequestError(f"by must be one of {', '.join(queries.GROUPS)}")
+        parameters = self._filter(given) | {
+            "limit": number_of(given, "limit", 1000, _MAX_LIMIT),
+            "offset": number_of(given, "offset", 0, 10_000_000),
+        }
+        rows = await self._rows(queries.GROUPED.replace("{by}", queries.GROUPS[by]), parameters)
+        return rows, int(rows[0]["groups"]) if rows else 0
+
+    async def clusters(self) -> list[str]:
+        """The names of the clusters of the newest minute."""
+        return [row["cluster"] for row in await self._rows(queries.CLUSTERS, {})]
+
+    async def seen(self, given: Given) -> list[Row]:
+        """Clients of the last week that are not active now, by a part of their user or client id; newest first."""
+        search = text_of(given, "q").strip()
+        if not search:
+            return []
+        names = {"search": search, "cluster": text_of(given, "cluster"), "limit": MOST_SEEN}
+        return await self._rows(queries.SEEN, names)
 
     async def sparklines(self, rows: Sequence[Row]) -> dict[tuple[Any, ...], list[tuple[int, float]]]:
         """The last 15 minutes of each row's client on its worst broker: (minute from 0 to 14, rate)."""
@@ -109,21 +140,37 @@ class Data:
         return {spark_key(row): [(int(minute), float(rate)) for minute, rate in row["points"]] for row in found}
 
     async def usage(self, given: Given) -> Row:
-        """Rate, limit and throttle times of one client per broker and second."""
-        parameters = {name: text_of(given, name) for name in ("cluster", "quota_key", "user", "client_id")}
-        seconds = number_of(given, "seconds", 900, 86_400)
-        rows = await self._rows(queries.USAGE, {**parameters, "seconds": seconds, "source": self._source})
-        brokers: dict[str, Row] = {}
-        for row in rows:
-            broker = brokers.setdefault(str(row["broker_id"]), {"at": [], "rate": [], "throttle_ms": [], "limit": []})
-            for name in broker:
-                broker[name].append(row[name])
-        return {**parameters, "brokers": brokers}
+        """Rate, limit and throttling of one client per broker, over any range; changes of its quota; with `metric` also
+        what the client itself measured."""
+        chosen = chart_range(given)
+        names: dict[str, object] = {
+            name: text_of(given, name) for name in ("cluster", "quota_key", "user", "client_id")
+        }
+        parameters = {**names, **chosen._asdict(), "source": self._source}
+        metric = text_of(given, "metric")
+        rows, changes, measured = await asyncio.gather(
+            self._rows(usage_chart.USAGE, parameters),
+            self._rows(usage_chart.CHANGES, parameters),
+            self._rows(usage_chart.METRIC, parameters | {"metric": metric}) if metric else _nothing(),
+        )
+        own = {"name": metric, "at": [row["at"] for row in measured], "value": [row["value"] for row in measured]}
+        shown = {"brokers": by_broker(rows), "changes": changes, "metric": own if metric else None}
+        return {**names, **chosen._asdict(), **shown}
 
     async def clients(self, given: Given) -> list[Row]:
         """Active clients, and whether they push telemetry."""
-        parameters = {name: text_of(given, name) for name in ("cluster", "user", "client_id")}
-        return await self._rows(queries.CLIENTS, {**parameters, "limit": number_of(given, "limit", 1000, _MAX_LIMIT)})
+        parameters: dict[str, object] = {name: text_of(given, name) for name in ("cluster", "user", "client_id")}
+        parameters |= {
+            "search": text_of(given, "q").strip(),
+            "limit": number_of(given, "limit", 1000, _MAX_LIMIT),
+            "offset": number_of(given, "offset", 0, 10_000_000),
+        }
+        return await self._rows(queries.CLIENTS, parameters)
+
+    async def client_count(self, given: Given) -> int:
+        """Of `clients`, before paging."""
+        (found,) = await self._rows(queries.CLIENT_COUNT, {"search": text_of(given, "q").strip()})
+        return int(found["total"])
 
     async def gateway_share(self, given: Given) -> list[Row]:
         """How much of what the brokers meter passes the gateways, most missing bytes first; empty without JMX."""
@@ -132,18 +179,24 @@ class Data:
         return await self._rows(queries.GATEWAY_SHARE, {**parameters, "limit": limit})
 
     async def quotas(self, given: Given) -> list[Row]:
-        """Every rule, the number of clients it applies to, and the utilisation of its fullest bucket."""
-        names = {"cluster": text_of(given, "cluster"), "limit": _MAX_RULES}
+        """Every rule with `q` in its entity or key, the number of clients it applies to, and the utilisation of its
+        fullest bucket."""
+        names = {"cluster": text_of(given, "cluster"), "limit": ALL_RULES}
+        wanted = text_of(given, "q").strip().lower()
         rules, matched = await asyncio.gather(self._rows(queries.LIMITS, names), self._rows(queries.CAUGHT, {}))
         caught = {(row["cluster"], row["quota_key"], row["matched_entity"]): row for row in matched}
         found = []
         for rule in rules:
             text = entity_text(entity_of_names(rule["user"], rule["client_id"], rule["ip"]))
+            if wanted not in f"{text} {rule['quota_key']}".lower():
+                continue
             counts = caught.get((rule["cluster"], rule["quota_key"], text), {})
             found.append(
                 {
                     "cluster": rule["cluster"],
                     "entity": text,
+                    "user": rule["user"],
+                    "client_id": rule["client_id"],
                     "quota_key": rule["quota_key"],
                     "value": rule["value"],
                     "since": rule["since"],
@@ -179,10 +232,9 @@ class Data:
             raise BadRequestError(str(exc)) from exc
         since_ms = now_ms() - _KNOWN_MS
         names = {"since_ms": since_ms, "all": int(ALL_METRICS in wanted.metrics), "prefixes": wanted.metrics}
+        look = partial(preview_of, wanted, self._clickhouse, since_ms, most=_MAX_INSTANCES, shown=_MAX_SHOWN)
         found, metrics = await asyncio.gather(
-            self._threads.run(
-                partial(preview_of, wanted, self._clickhouse, since_ms, most=_MAX_INSTANCES, shown=_MAX_SHOWN)
-            ),
+            self._threads.run(look),
             self._rows(queries.METRICS, names),
         )
         return {
@@ -195,16 +247,19 @@ class Data:
         return await self._rows(queries.JOBS, {})
 
     async def client(self, given: Given) -> Row:
-        """The data of a client's page: its quotas, who shares them, forecasts, its own metrics, its instances."""
-        names = {name: text_of(given, name) for name in ("cluster", "user", "client_id")}
-        quotas, felt, instances, limits = await asyncio.gather(
-            self.headroom({"cluster": names["cluster"], "user": names["user"], "client_id": names["client_id"]}),
+        """The data of a client's page: its quotas, who shares them, forecasts, its own metrics, its instances, and what
+        was recorded of it in a week. A name that is empty is one; a client without an id has a page."""
+        if "client_id" not in given:
+            raise BadRequestError("client_id is missing; client_id= is the client whose id is empty")
+        names: dict[str, str] = {name: text_of(given, name) for name in ("cluster", "user", "client_id")}
+        quotas, felt, instances, limits, recorded = await asyncio.gather(
+            self.headroom(names, exact=True),
             self._rows(queries.FELT, names),
             self._rows(queries.INSTANCES, names),
             self._rows(queries.LIMITS, {"cluster": names["cluster"], "limit": ALL_RULES}),
+            self._rows(queries.RECORDED, {**names, "source": self._source}),
         )
-        resolver = Resolver(rules_of(limits))
-        resolved = resolver.resolve(names["user"], names["client_id"])
+        resolved = Resolver(rules_of(limits)).resolve(names["user"], names["client_id"])
         for quota in quotas:
             resolution = resolved.get(quota["quota_key"])
             quota["overridden"] = [
@@ -215,7 +270,9 @@ class Data:
                 self._of_bucket(queries.BUCKET, quota), self._of_bucket(queries.FORECAST, quota)
             )
             quota["forecast"] = forecasts[0] if forecasts else None
-        return {**names, "quotas": quotas, "felt": felt, "instances": instances}
+        active = {quota["quota_key"] for quota in quotas}
+        stopped = [row for row in recorded if row["quota_key"] not in active]
+        return {**names, "quotas": quotas, "stopped": stopped, "felt": felt, "instances": instances}
 
     async def _of_bucket(self, sql: str, quota: Row) -> list[Row]:
         keys = ("cluster", "quota_key", "broker_id", "bucket_user", "bucket_client_id", "source")
@@ -229,6 +286,10 @@ class Data:
             reading = self._threads.run(partial(self._clickhouse.rows, sql, parameters))
             task = self._running[asked] = asyncio.get_running_loop().create_task(reading)
         return [dict(row) for row in await asyncio.shield(task)]
+
+
+async def _nothing() -> list[Row]:
+    return []
 
 
 def spark_key(row: Row) -> tuple[Any, ...]:

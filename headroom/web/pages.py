@@ -1,35 +1,48 @@
-"""Renders templates/ with the rows of data.py. jinja2 escapes every value."""
+"""The pages: their routes, what each shows, and what a failure says. Renders templates/ with the rows of data.py."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+import time
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlencode
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import BaseRoute, Mount, Route
 from starlette.staticfiles import StaticFiles
 
-from exporters.printable import printable
-from headroom.web.data import LEVELS, Data, spark_key
-from headroom.web.parameters import BadRequestError, UnavailableError
+from exporters.clickhouse.client import Row
+from exporters.printable import shortened
+from headroom.web import usage_chart
+from headroom.web.data import LEVELS, MOST_SEEN, Data, spark_key
+from headroom.web.overview_rows import KIND, question, question_of_rule, row_id, short_reason, sparkline, stable_id
+from headroom.web.parameters import BadRequestError, Paging, UnavailableError
+from headroom.web.queries import GROUPS
+from headroom.web.rendering import environment
+from headroom.web.runbooks import runbook
 from headroom.web.sparse_log import SparseLog
 from headroom.web.what_if import RANGES
-from quota_metrics.amounts import duration_text, rate_text, share_text
 from quota_metrics.simulation.outcomes import KEYS
 
 _unreadable = SparseLog(__name__, longest=300)
 
 _HERE = Path(__file__).parent
-_PAGE_ROWS = 100
-_SPARK_MINUTE, _SPARK_HEIGHT = 6, 24  # 15 minutes are 90 wide
+_AWAY = "HeadroomStoreDown"
+_LONGEST = 300
+# What to read about a tile that is in order.
+_RUNBOOKS = {
+    "brokers and gateway": "HeadroomDown",
+    "pushes": "HeadroomRecordsDropped",
+    "ingest lag": "HeadroomIngestLag",
+    "spool": "HeadroomSpoolFilling",
+    "store": "HeadroomStoreDown",
+}
 
-Page = Callable[[Request], Awaitable[tuple[str, dict[str, Any]]]]
+Page = Callable[[Request], Coroutine[Any, Any, tuple[str, dict[str, Any]]]]
 
 
 def page_routes(data: Data) -> list[BaseRoute]:
@@ -41,70 +54,137 @@ def page_routes(data: Data) -> list[BaseRoute]:
         "/quotas/what-if": partial(_what_if, data),
         "/subscriptions": partial(_subscriptions, data),
         "/subscriptions/preview": partial(_preview, data),
+    }
+    without_store: dict[str, Page] = {
         "/status": partial(_status, data),
+        "/runbooks/{name}": _runbook,
+        "/freshness": _freshness,
     }
 
     async def clients(_: Request) -> Response:
         return RedirectResponse("/")
 
     return [
-        *(Route(path, _endpoint(page), methods=["GET"]) for path, page in pages.items()),
+        *(Route(path, _endpoint(data, partial(_guarded, data, page)), methods=["GET"]) for path, page in pages.items()),
+        *(Route(path, _endpoint(data, page), methods=["GET"]) for path, page in without_store.items()),
         Route("/clients", clients, methods=["GET"]),
         Route("/clients/", clients, methods=["GET"]),
         Mount("/static", StaticFiles(directory=_HERE / "static")),
     ]
 
 
-def _environment() -> Environment:
-    environment = Environment(
-        loader=FileSystemLoader(_HERE / "templates"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters |= {"rate": rate_text, "share": share_text, "duration": duration_text, "printable": printable}
-    environment.globals |= {"query": urlencode, "sparkline": sparkline, "fan": fan}
-    return environment
+async def _guarded(data: Data, page: Page, request: Request) -> tuple[str, dict[str, Any]]:
+    """Raises UnavailableError instead of waiting for a store that does not answer."""
+    return await data.watch.answer(page(request))
 
 
-def _endpoint(page: Page) -> Callable[[Request], Awaitable[Response]]:
+def _endpoint(data: Data, page: Page) -> Callable[[Request], Awaitable[Response]]:
     async def respond(request: Request) -> Response:
+        status_code, path = 200, request.url.path
         try:
             template, values = await page(request)
         except BadRequestError as exc:
-            return _html("error.html", {"path": request.url.path, "message": str(exc)}, 400)
+            status_code, template, values = 400, "error.html", _failure("That did not work", str(exc))
         except UnavailableError as exc:
-            return _html("error.html", {"path": request.url.path, "message": str(exc)}, 503)
+            status_code, template, values = 503, "error.html", _failure("It cannot be answered now", str(exc), _AWAY)
         except ConnectionError as exc:
             _unreadable.warning("the store cannot be read for a page", error=str(exc))
-            return _html("error.html", {"path": request.url.path, "message": "The store cannot be read."}, 503)
-        return _html(template, {"path": request.url.path, **values})
+            told = f"The store cannot be read: {shortened(str(exc), _LONGEST)}"
+            status_code, template, values = 503, "error.html", _failure("It cannot be answered now", told, _AWAY)
+        except HTTPException as exc:
+            status_code, template, values = exc.status_code, "error.html", _failure("There is no such page", exc.detail)
+        freshness = values.get("freshness") or await data.watch.freshness()
+        return _html(template, {"path": path, **values, "freshness": freshness}, status_code)
 
     return respond
+
+
+def _failure(heading: str, message: str, runbook: str = "") -> dict[str, str]:
+    return {"heading": heading, "message": message, "runbook": runbook}
 
 
 def _html(template: str, values: Mapping[str, Any], status_code: int = 200) -> HTMLResponse:
     return HTMLResponse(_TEMPLATES.get_template(template).render(values), status_code)
 
 
+async def _freshness(_: Request) -> tuple[str, dict[str, Any]]:
+    """The line of the header, which live.js asks for."""
+    return "freshness.html", {}
+
+
+async def _runbook(request: Request) -> tuple[str, dict[str, Any]]:
+    name = request.path_params["name"]
+    text = runbook(name)
+    if text is None:
+        raise HTTPException(404, "There is no runbook of that name.")
+    return "runbook.html", {"name": name, "text": text}
+
+
 async def _overview(data: Data, request: Request) -> tuple[str, dict[str, Any]]:
     given = {name: value for name, value in request.query_params.items() if value}
-    rows, counts = await data.overview({"limit": str(_PAGE_ROWS), **given})
-    sparks = await data.sparklines(rows)
-    for row in rows:
-        row["spark"] = sparks.get(spark_key(row), [])
-    return "overview.html", {"rows": rows, "counts": counts, "given": given, "levels": LEVELS, "page_rows": _PAGE_ROWS}
+    page = Paging.of(given)
+    asked = {**given, **page.parameters}
+    counts, clusters = await asyncio.gather(data.level_counts(given), data.clusters())
+    rows: list[Row] = []
+    groups: list[Row] = []
+    seen: list[Row] = []
+    if "by" in given:
+        groups, total = await data.groups(asked)
+    else:
+        rows, seen = await asyncio.gather(data.headroom(asked), data.seen(given))
+        chosen = given.get("level", "").split(",") if given.get("level") else LEVELS
+        total = sum(counts[level] for level in chosen)
+        sparks = await data.sparklines(rows)
+        for row in rows:
+            spark = sparkline(sparks.get(spark_key(row), []), row["limit"])
+            row |= {"spark": spark, "id": row_id(row), "short": short_reason(row["reason"]), "question": question(row)}
+    return "overview.html", {
+        "rows": rows,
+        "groups": [{**group, "id": _id_of(group, "name", "quota_key")} for group in groups],
+        "seen": [{**row, "id": _id_of(row, "cluster", "user", "client_id")} for row in seen],
+        "most_seen": MOST_SEEN,
+        "counts": counts,
+        "clusters": clusters,
+        "given": given,
+        "kept": {name: value for name, value in given.items() if name != "offset"},
+        "levels": LEVELS,
+        "groupings": GROUPS,
+        "kinds": KIND,
+        "page": page.shown(len(rows) + len(groups), total),
+    }
+
+
+def _id_of(row: Mapping[str, Any], *names: str) -> str:
+    return stable_id([row[name] for name in names])
 
 
 async def _client(data: Data, request: Request) -> tuple[str, dict[str, Any]]:
-    return "client.html", {"client": await data.client(request.query_params)}
+    client = await data.client(request.query_params)
+    for quota in client["quotas"]:
+        quota["question"] = question(quota)
+    return "client.html", {"client": client, "ranges": usage_chart.RANGES, "range": _range(request, client)}
+
+
+def _range(request: Request, client: Mapping[str, Any]) -> str:
+    """What the link says; else the shortest that holds the last usage."""
+    asked = request.query_params.get("range", "")
+    if asked in usage_chart.RANGES:
+        return asked
+    recorded = [row["last_s"] for row in client["stopped"]] if not client["quotas"] else []
+    age_s = time.time() - max(recorded) if recorded else 0.0
+    return next((name for name, seconds in usage_chart.RANGES.items() if seconds > 1.2 * age_s), "30d")
 
 
 async def _quotas(data: Data, request: Request) -> tuple[str, dict[str, Any]]:
-    given = dict(request.query_params)
+    given = {name: value for name, value in request.query_params.items() if value}
+    page = Paging.of(given)
     rules, changes = await asyncio.gather(data.quotas(given), data.quota_changes(given))
-    return "quotas.html", {"rules": rules, "changes": changes, **_form({})}
+    rows = [
+        {**rule, "id": _id_of(rule, "cluster", "entity", "quota_key"), "question": question_of_rule(rule)}
+        for rule in page.cut(rules)
+    ]
+    values = {"rules": rows, "page": page.shown(len(rows), len(rules)), "changes": changes, "given": given}
+    return "quotas.html", {**values, **_form({})}
 
 
 async def _what_if(data: Data, request: Request) -> tuple[str, dict[str, Any]]:
@@ -121,10 +201,19 @@ def _form(given: Mapping[str, str]) -> dict[str, Any]:
     return {"asked": given, "quota_keys": KEYS, "ranges": RANGES}
 
 
-async def _subscriptions(data: Data, _: Request) -> tuple[str, dict[str, Any]]:
+async def _subscriptions(data: Data, request: Request) -> tuple[str, dict[str, Any]]:
+    """Subscriptions, and who pushes; each has pages of its own."""
+    given = {name: value for name, value in request.query_params.items() if value}
+    page, pushing = Paging.of(given), Paging.of(given, "clients_offset")
+    clients, count = await asyncio.gather(data.clients({**given, **pushing.parameters}), data.client_count(given))
+    wanted = given.get("q", "").strip().lower()
+    found = [one for one in data.subscriptions() if wanted in " ".join(map(str, one.values())).lower()]
     return "subscriptions.html", {
-        "subscriptions": data.subscriptions(),
-        "clients": await data.clients({"limit": "200"}),
+        "subscriptions": page.cut(found),
+        "page": page.shown(len(page.cut(found)), len(found)),
+        "clients": clients,
+        "pushing": pushing.shown(len(clients), count),
+        "given": given,
         "asked": {},
     }
 
@@ -140,22 +229,17 @@ async def _preview(data: Data, request: Request) -> tuple[str, dict[str, Any]]:
 
 
 async def _status(data: Data, _: Request) -> tuple[str, dict[str, Any]]:
+    """Of Headroom itself, also while the store is away."""
     try:
-        jobs = await data.jobs()
+        jobs = await data.watch.answer(data.jobs())
     except ConnectionError:
         jobs = []
-    return "status.html", {"status": data.status(), "jobs": jobs}
-
-
-def sparkline(points: list[tuple[int, float]], limit: float | None) -> str:
-    """The `points` attribute of an SVG polyline, 90 by 24, with a step for each minute; the upper edge is the limit or
-    the highest rate."""
-    most = max([limit or 0.0, *(rate for _, rate in points), 1.0])
-    steps = []
-    for minute, rate in points:
-        left, top = minute * _SPARK_MINUTE, _SPARK_HEIGHT - rate / most * (_SPARK_HEIGHT - 2)
-        steps.append(f"{left},{top:.1f} {left + _SPARK_MINUTE},{top:.1f}")
-    return " ".join(steps)
+    status, freshness = data.status(), await data.watch.freshness()
+    tiles = [{**tile, "runbook": tile["runbook"] or _RUNBOOKS.get(tile["name"], "")} for tile in status["tiles"]]
+    for tile in tiles:
+        if tile["name"] == "store" and freshness.error:  # the storage process finds out later
+            tile |= {"level": "critical", "text": f"does not answer: {freshness.error}"}
+    return "status.html", {"status": status, "tiles": tiles, "jobs": jobs, "freshness": freshness}
 
 
 def fan(forecast: Mapping[str, Any]) -> dict[str, str]:
@@ -171,4 +255,5 @@ def fan(forecast: Mapping[str, Any]) -> dict[str, str]:
     return {"band": band, "median": points(forecast["p50"]), "limit": f"{40 - 40 / most:.1f}"}
 
 
-_TEMPLATES = _environment()
+_TEMPLATES = environment()
+_TEMPLATES.globals |= {"fan": fan}

@@ -1,13 +1,18 @@
-"""Parameters of a request, and the errors that answer it."""
+"""Parameters of a request, pages of long lists among them, and the errors that answer it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TypeAlias
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple, TypeAlias, TypeVar
 
 Given: TypeAlias = Mapping[str, str]
 
+Item = TypeVar("Item")
+
 _MAX_CHARS = 4_096
+_PAGE_ROWS = 100
+_MOST_ROWS = 10_000
+_LAST_ROW = 10_000_000
 
 
 class BadRequestError(ValueError):
@@ -31,6 +36,39 @@ def number_of(given: Given, name: str, default: int, most: int) -> int:
     text = given.get(name, "")
     if not text:
         return default
-    if not (text.isascii() and text.isdigit() and len(text) < 10 and int(text) <= most):
+    if not (text.isascii() and text.isdigit() and len(text) < 11 and int(text) <= most):
         raise BadRequestError(f"{name} must be a number from 0 to {most}")
     return int(text)
+
+
+class ShownPage(NamedTuple):
+    """`shown` of `total` rows, from the row `offset` on (0 is the first)."""
+
+    offset: int
+    limit: int
+    shown: int
+    total: int
+
+
+class Paging(NamedTuple):
+    """The part of a list that a request asks for."""
+
+    offset: int
+    limit: int
+
+    @classmethod
+    def of(cls, given: Given, offset: str = "offset") -> Paging:
+        """By the parameters `limit` and that of the offset. Raises BadRequestError."""
+        limit = number_of(given, "limit", _PAGE_ROWS, _MOST_ROWS) or _PAGE_ROWS
+        return cls(number_of(given, offset, 0, _LAST_ROW), limit)
+
+    @property
+    def parameters(self) -> dict[str, str]:
+        """Of a query of data.py."""
+        return {"limit": str(self.limit), "offset": str(self.offset)}
+
+    def cut(self, every: Sequence[Item]) -> Sequence[Item]:
+        return every[self.offset : self.offset + self.limit]
+
+    def shown(self, rows: int, total: int) -> ShownPage:
+        return ShownPage(self.offset, self.limit, rows, max(total, self.offset + rows))

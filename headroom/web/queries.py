@@ -8,13 +8,25 @@ SORT_COLUMNS = (
     "utilization_p95", "muted_ms", "throttle_ms", "instances",
 )  # fmt: skip
 
-_OF_CLIENT = """
-({cluster:String} = '' OR cluster = {cluster:String}) AND ({user:String} = '' OR user = {user:String})
-AND ({client_id:String} = '' OR client_id = {client_id:String})
-AND ({source:String} = '' OR source = {source:String})
-AND ({search:String} = '' OR positionCaseInsensitiveUTF8(client_id, {search:String}) > 0
-     OR positionCaseInsensitiveUTF8(user, {search:String}) > 0)
+# '' stands for everything, unless `exact`: names may be empty.
+_NAMED = """
+({cluster:String} = '' OR cluster = {cluster:String})
+AND ({exact:UInt8} = 0 AND {user:String} = '' OR user = {user:String})
+AND ({exact:UInt8} = 0 AND {client_id:String} = '' OR client_id = {client_id:String})
 """
+_OF_CLIENT = f"""
+{_NAMED}
+AND ({{source:String}} = '' OR source = {{source:String}})
+AND ({{rule:String}} = '' OR matched_entity = {{rule:String}})
+AND ({{search:String}} = '' OR positionCaseInsensitiveUTF8(client_id, {{search:String}}) > 0
+     OR positionCaseInsensitiveUTF8(user, {{search:String}}) > 0
+     OR positionCaseInsensitiveUTF8(matched_entity, {{search:String}}) > 0
+     OR positionCaseInsensitiveUTF8(concat(software_name, ' ', software_version), {{search:String}}) > 0
+     OR (cluster, user, client_id) IN (
+         SELECT i.cluster, i.principal, i.client_id FROM client_instances AS i
+         WHERE {{search:String}} != '' AND i.last_seen > now() - INTERVAL 7 DAY
+           AND startsWith(i.source_address, {{search:String}})))
+"""  # noqa: S608 - made of our own words
 _OF_LEVEL = "(empty({levels:Array(String)}) OR has({levels:Array(String)}, toString(level)))"
 
 # {order} is filled by the caller from SORT_COLUMNS.
@@ -34,6 +46,46 @@ FROM headroom_now
 WHERE {_OF_CLIENT}
 """  # noqa: S608 - made of our own words
 
+CLUSTERS = "SELECT DISTINCT cluster FROM headroom_now ORDER BY cluster LIMIT 100"
+
+# Clients by what they have in common; {by} is a column of the closed set GROUPS. Rates of different keys are not added.
+GROUPED = f"""
+SELECT {{by}} AS name, quota_key, toFloat64(count()) AS clients, sum(h.usage) AS all_usage,
+       max(h.utilization) AS fullest, toString(max(h.level)) AS worst, toFloat64(sum(h.muted_ms)) AS all_muted_ms,
+       toFloat64(countIf(h.level >= 'warn')) AS near, toFloat64(count() OVER ()) AS groups
+FROM headroom_now AS h
+WHERE {_OF_CLIENT} AND {_OF_LEVEL}
+GROUP BY name, quota_key
+ORDER BY max(h.level) DESC, fullest DESC, name, quota_key
+LIMIT {{limit:UInt32}} OFFSET {{offset:UInt32}}
+"""  # noqa: S608 - made of our own words
+GROUPS = {"user": "user", "rule": "matched_entity"}
+
+# Clients of the last week that are not in the newest minute.
+SEEN = """
+WITH (SELECT window_start FROM newest_minute) AS newest
+SELECT cluster, user, client_id, toString(toStartOfSecond(max(ts))) AS last_seen
+FROM quota_usage
+WHERE ts > now() - INTERVAL 7 DAY AND ({cluster:String} = '' OR cluster = {cluster:String})
+  AND (positionCaseInsensitiveUTF8(client_id, {search:String}) > 0
+       OR positionCaseInsensitiveUTF8(user, {search:String}) > 0)
+GROUP BY cluster, user, client_id
+HAVING max(ts) < newest
+ORDER BY max(ts) DESC
+LIMIT {limit:UInt32}
+"""
+
+# What of one client was recorded in the last week.
+RECORDED = """
+SELECT quota_key, toString(toStartOfSecond(max(ts))) AS last_seen, toUnixTimestamp(max(ts)) AS last_s,
+       argMax(tuple(u.limit), ts).1 AS limit, argMax(matched_entity, ts) AS matched_entity
+FROM quota_usage AS u
+WHERE ts > now() - INTERVAL 7 DAY AND cluster = {cluster:String} AND user = {user:String}
+  AND client_id = {client_id:String} AND source = {source:String}
+GROUP BY quota_key
+ORDER BY quota_key
+"""
+
 # A point for each of the last 15 minutes that were computed: (minute from 0 to 14, rate), of the clients of a page.
 SPARKLINES = """
 SELECT cluster, quota_key, user, client_id, broker_id, arraySort(groupArray((minute, rate))) AS points
@@ -46,16 +98,6 @@ FROM (
     GROUP BY cluster, quota_key, user, client_id, broker_id, window_start
 )
 GROUP BY cluster, quota_key, user, client_id, broker_id
-"""
-
-USAGE = """
-SELECT broker_id, toUnixTimestamp(ts) AS at, sum(rate) AS rate, max(throttle_ms) AS throttle_ms,
-       argMax(tuple(u.limit), ts).1 AS limit
-FROM quota_usage AS u FINAL
-WHERE ts > now() - toIntervalSecond({seconds:UInt32}) AND source = {source:String} AND cluster = {cluster:String}
-  AND quota_key = {quota_key:String} AND user = {user:String} AND client_id = {client_id:String}
-GROUP BY broker_id, at
-ORDER BY broker_id, at
 """
 
 # The clients that share the bucket, and the usage of each, on the client's worst broker.
@@ -111,8 +153,17 @@ SELECT cluster, user, client_id, status, instances, toFloat64(pushes) AS pushes,
 FROM telemetry_coverage
 WHERE ({cluster:String} = '' OR cluster = {cluster:String}) AND ({user:String} = '' OR user = {user:String})
   AND ({client_id:String} = '' OR client_id = {client_id:String})
+  AND ({search:String} = '' OR positionCaseInsensitiveUTF8(client_id, {search:String}) > 0
+       OR positionCaseInsensitiveUTF8(user, {search:String}) > 0)
 ORDER BY cluster, user, client_id
-LIMIT {limit:UInt32}
+LIMIT {limit:UInt32} OFFSET {offset:UInt32}
+"""
+
+CLIENT_COUNT = """
+SELECT toFloat64(count()) AS total
+FROM telemetry_coverage
+WHERE {search:String} = '' OR positionCaseInsensitiveUTF8(client_id, {search:String}) > 0
+      OR positionCaseInsensitiveUTF8(user, {search:String}) > 0
 """
 
 GATEWAY_SHARE = """

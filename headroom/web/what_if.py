@@ -39,6 +39,14 @@ class FormQuestion(NamedTuple):
         return QuotaAlteration(self.entity, {self.quota_key: self.value})
 
     @property
+    def parameters(self) -> dict[str, str]:
+        """Of the form that asks the same."""
+        named = {kind: DEFAULT_ENTITY if name is None else name for kind, name in self.entity}
+        value = "" if self.value is None else f"{self.value:.0f}"
+        rest = {"quota_key": self.quota_key, "value": value, "since": self.since, "cluster": self.cluster}
+        return {"user": named.get(USER, ""), "client_id": named.get(CLIENT_ID, ""), **rest}
+
+    @property
     def what_if(self) -> str:
         """The command that answers the same question; `--flag=value`, so that no name is read as a flag."""
         names = [f"--{kind}={name}" for kind, name in self.entity if name is not None]

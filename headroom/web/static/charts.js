@@ -1,55 +1,170 @@
-// Draws /api/v1/usage with uPlot: a line per broker, the limit, marks where a throttle time was announced.
+// Draws /api/v1/usage with uPlot: a line per broker, the limit with its share at 80 and 95 %, bands where the client was
+// muted, marks where its quota was changed, and one metric of the client on a second axis. The range is in the link.
 "use strict";
 (function () {
   const EVERY_MS = 10000;
+  // Of ticks by their distance in seconds: what is shown, and what besides when the day changes.
+  const TIMES = [[86400, "{YYYY}-{MM}-{DD}", null, null, null, null, null, null, 1], [60, "{HH}:{mm}", "\n{YYYY}-{MM}-{DD}", null, "\n{YYYY}-{MM}-{DD}", null, null, null, 1], [1, "{HH}:{mm}:{ss}", "\n{YYYY}-{MM}-{DD}", null, "\n{YYYY}-{MM}-{DD}", null, null, null, 1]];
   const COLORS = ["#3b82f6", "#d97706", "#16a34a", "#db2777", "#7c3aed", "#0891b2"];
+  const UNITS = {
+    request_percentage: (value) => value.toFixed(1) + " %",
+    controller_mutation_rate: (value) => value.toFixed(1) + " mutations/s",
+    connection_creation_rate: (value) => value.toFixed(1) + " connections/s",
+  };
+  let range = (document.querySelector("figure[data-usage]") || { dataset: {} }).dataset.range || "15m";
+  const metricList = document.getElementById("metric");
 
-  function joined(brokers) {
-    const times = [...new Set(Object.values(brokers).flatMap((broker) => broker.at))].sort((a, b) => a - b);
-    const place = new Map(times.map((at, index) => [at, index]));
-    const limit = new Array(times.length).fill(null), throttles = new Array(times.length).fill(null);
-    const lines = Object.entries(brokers).map(([id, broker]) => {
-      const line = new Array(times.length).fill(null);
-      broker.at.forEach((at, n) => {
-        line[place.get(at)] = broker.rate[n];
-        if (broker.limit[n] !== null) limit[place.get(at)] = broker.limit[n];
-        if (broker.throttle_ms[n] > 0) throttles[place.get(at)] = broker.rate[n];
-      });
-      return { id, line };
-    });
-    return { times, lines, limit, throttles };
-  }
-
-  function amount(value) {
-    if (value === null || value === undefined) return "-";
+  function bytes(value) {
     for (const [unit, size] of [["GB/s", 1e9], ["MB/s", 1e6], ["kB/s", 1e3]]) if (value >= size) return (value / size).toFixed(1) + " " + unit;
     return value.toFixed(0) + " B/s";
   }
 
-  function draw(figure, usage) {
-    const { times, lines, limit, throttles } = joined(usage.brokers);
-    const text = getComputedStyle(document.body).color;
-    const axis = { stroke: text, grid: { stroke: "#8884" }, ticks: { stroke: "#8884" } };
-    const series = [{}].concat(
-      lines.map(({ id }, n) => ({ label: "broker " + id, stroke: COLORS[n % COLORS.length], value: (_, v) => amount(v) })),
-      [{ label: "limit", stroke: "#dc2626", dash: [6, 4], value: (_, v) => amount(v) },
-       { label: "throttled", stroke: "#dc2626", paths: () => null, points: { show: true, size: 6 }, value: (_, v) => (v === null ? "" : "yes") }]);
-    const size = { width: Math.max(figure.clientWidth - 4, 280), height: 240 };
-    if (figure.plot) figure.plot.destroy();
-    figure.plot = new uPlot({ ...size, series, axes: [axis, { ...axis, size: 80, values: (_, ticks) => ticks.map(amount) }], scales: { y: { range: (_, low, high) => [0, Math.max(high, 1) * 1.05] } } },
-      [times, ...lines.map(({ line }) => line), limit, throttles], figure);
-    figure.dataset.points = String(times.length);
+  const amount = (key) => (value) => (value === null || value === undefined ? "-" : (UNITS[key] || bytes)(value));
+
+  // A metric's unit is in its name.
+  function measure(name) {
+    const unit = /latency|time/.test(name) && !/rate|ratio|total/.test(name) ? " ms" : /byte.*rate|rate.*byte/.test(name) ? " B/s" : /ratio/.test(name) ? "" : /rate/.test(name) ? " /s" : "";
+    return (value) => (value === null || value === undefined ? "-" : (Math.abs(value) >= 100 ? value.toFixed(0) : value.toFixed(2)) + unit);
   }
 
-  async function refresh(figure) {
+  function joined(usage) {
+    const brokers = Object.entries(usage.brokers), metric = usage.metric;
+    const times = [...new Set([...brokers.flatMap(([, broker]) => broker.at), ...(metric ? metric.at : [])])].sort((a, b) => a - b);
+    const place = new Map(times.map((at, index) => [at, index]));
+    const empty = () => new Array(times.length).fill(null);
+    const limit = empty(), muted = new Map(), own = empty();
+    const lines = brokers.map(([id, broker]) => {
+      const line = empty();
+      broker.at.forEach((at, n) => {
+        line[place.get(at)] = broker.rate[n];
+        if (broker.limit[n] !== null) limit[place.get(at)] = Math.min(broker.limit[n], limit[place.get(at)] === null ? Infinity : limit[place.get(at)]);
+        const share = Math.min(broker.muted_ms[n] / (1000 * usage.step), 1) || (broker.throttle_ms[n] > 0 ? 0.1 : 0);
+        if (share > 0) muted.set(at, Math.max(share, muted.get(at) || 0));
+      });
+      return { id, line };
+    });
+    if (metric) metric.at.forEach((at, n) => { own[place.get(at)] = metric.value[n]; });
+    return { times, lines, limit, muted, own };
+  }
+
+  const isLocal = () => document.documentElement.dataset.zone === "local";
+  const zoned = (at) => (isLocal() ? new Date(at * 1000) : uPlot.tzDate(new Date(at * 1000), "Etc/UTC"));
+
+  // Behind the lines: bands where the client was muted, 80 and 95 % of the limit; in front: marks of changes.
+  function marks(state) {
+    function bands(plot) {
+      const { ctx, bbox } = plot;
+      ctx.save();
+      ctx.beginPath(); ctx.rect(bbox.left, bbox.top, bbox.width, bbox.height); ctx.clip();
+      for (const [at, share] of state.muted) {
+        const left = plot.valToPos(at, "x", true), right = plot.valToPos(at + state.step, "x", true);
+        ctx.fillStyle = `rgba(220, 38, 38, ${0.12 + 0.3 * share})`;
+        ctx.fillRect(left, bbox.top, Math.max(right - left, 1), bbox.height);
+      }
+      if (state.last !== null) {
+        ctx.font = `${11 * devicePixelRatio}px system-ui, sans-serif`; ctx.textAlign = "right";
+        for (const [share, text] of [[0.8, "80 %"], [0.95, "95 %"], [1, "limit " + state.amount(state.last)]]) {
+          const y = plot.valToPos(share * state.last, "y", true);
+          ctx.strokeStyle = "rgba(220, 38, 38, .35)"; ctx.setLineDash([2, 6]);
+          if (share < 1) { ctx.beginPath(); ctx.moveTo(bbox.left, y); ctx.lineTo(bbox.left + bbox.width, y); ctx.stroke(); }
+          ctx.fillStyle = state.text; ctx.textAlign = share === 0.8 ? "left" : "right";
+          ctx.textBaseline = share === 0.95 ? "top" : "bottom";
+          const x = share === 0.95 ? bbox.left + bbox.width - 4 : share === 0.8 ? bbox.left + 4 : bbox.left + bbox.width - 4;
+          ctx.fillText(text, x, y);
+        }
+      }
+      ctx.restore();
+    }
+    function changes(plot) {
+      const { ctx, bbox } = plot;
+      ctx.save();
+      ctx.fillStyle = ctx.strokeStyle = state.text; ctx.textAlign = "center"; ctx.font = `${12 * devicePixelRatio}px system-ui, sans-serif`;
+      for (const { at } of state.changes) {
+        const x = plot.valToPos(at, "x", true);
+        if (x >= bbox.left && x <= bbox.left + bbox.width) ctx.fillText("\u25b2", x, bbox.top + bbox.height);
+      }
+      ctx.restore();
+    }
+    return { hooks: { drawClear: [bands], draw: [changes] } };
+  }
+
+  function options(figure, state, usage) {
+    const text = getComputedStyle(document.body).color, show = amount(figure.dataset.key);
+    Object.assign(state, { text, amount: show });
+    const axis = { stroke: text, grid: { stroke: "#8884" }, ticks: { stroke: "#8884" } };
+    const own = usage.metric ? measure(usage.metric.name) : null;
+    const series = [{ label: isLocal() ? "time" : "time (UTC)", value: "{YYYY}-{MM}-{DD} {HH}:{mm}:{ss}" }].concat(
+      state.lines.map(({ id }, n) => ({ label: "broker " + id, stroke: COLORS[n % COLORS.length], value: (_, v) => show(v), points: { show: state.times.length < 3 } })),
+      [{ label: "limit", stroke: "#dc2626", width: 2, dash: [6, 4], value: (_, v) => show(v), points: { show: false } }],
+      own ? [{ label: usage.metric.name, scale: "own", stroke: "#0891b2", spanGaps: true, value: (_, v) => own(v) }] : []);
+    const axes = [{ ...axis, values: TIMES, label: isLocal() ? "local time" : "UTC", labelSize: 16, labelGap: 0 }, { ...axis, size: 84, values: (_, ticks) => ticks.map(show) }]
+      .concat(own ? [{ ...axis, side: 1, scale: "own", size: 84, values: (_, ticks) => ticks.map(own), grid: { show: false } }] : []);
+    return {
+      ...sizeOf(figure), series, axes, tzDate: zoned, plugins: [marks(state)],
+      scales: { x: { range: (_, low, high) => (figure.zoom ? [low, high] : [usage.from_s, usage.to_s]) }, y: { range: (_, low, high) => [0, Math.max(high || 0, state.last || 0, 1) * 1.08] } },
+      hooks: { setSelect: [(plot) => zoomed(figure, plot)] },
+    };
+  }
+
+  const sizeOf = (figure) => ({ width: Math.max(figure.clientWidth - 4, 280), height: 250 });
+
+  function zoomed(figure, plot) {
+    if (plot.select.width < 4) return;
+    figure.zoom = [Math.round(plot.posToVal(plot.select.left, "x")), Math.round(plot.posToVal(plot.select.left + plot.select.width, "x"))];
+    if (figure.zoom[1] - figure.zoom[0] < 2) figure.zoom[1] = figure.zoom[0] + 2;
+    figure.dataset.zoom = figure.zoom.join(" ");
+    plot.setSelect({ width: 0, height: 0 }, false);
+    refresh(figure, true);
+  }
+
+  function draw(figure, usage, anew) {
+    const found = joined(usage), state = figure.state || {};
+    Object.assign(state, found, { step: usage.step, changes: usage.changes, last: found.limit.reduce((last, value) => (value === null ? last : value), null) });
+    const data = [found.times, ...found.lines.map(({ line }) => line), found.limit, ...(usage.metric ? [found.own] : [])];
+    const shape = JSON.stringify([found.lines.map(({ id }) => id), usage.metric && usage.metric.name, isLocal()]);
+    if (figure.plot && !anew && figure.shape === shape) {  // in place: the pointer's reading stays
+      state.usage.from_s = usage.from_s; state.usage.to_s = usage.to_s;
+      figure.plot.setData(data, true);
+    } else {
+      if (figure.plot) figure.plot.destroy();
+      state.usage = usage;
+      figure.state = state; figure.shape = shape;
+      const place = figure.querySelector(".plot");
+      figure.plot = new uPlot(options(figure, state, usage), data, place);
+      figure.plot.over.addEventListener("dblclick", () => { figure.zoom = null; delete figure.dataset.zoom; refresh(figure, true); });
+    }
+    figure.dataset.points = String(found.times.length);
+    figure.dataset.muted = String(found.muted.size);
+    figure.dataset.shown = range;
+  }
+
+  async function refresh(figure, anew) {
+    const span = figure.zoom ? `&from=${figure.zoom[0]}&to=${figure.zoom[1]}` : `&range=${range}`;
+    const metric = metricList && metricList.value ? `&metric=${encodeURIComponent(metricList.value)}` : "";
     try {
-      const answer = await fetch(figure.dataset.usage);
-      if (answer.ok) draw(figure, await answer.json());
+      const answer = await fetch(figure.dataset.usage + span + metric);
+      if (answer.ok) draw(figure, await answer.json(), anew);
     } catch (_) { /* the next turn asks again */ }
   }
 
-  for (const figure of document.querySelectorAll("figure[data-usage]")) {
-    refresh(figure);
-    setInterval(() => refresh(figure), EVERY_MS);
-  }
+  const figures = () => document.querySelectorAll("figure[data-usage]");
+  const all = (anew) => figures().forEach((figure) => refresh(figure, anew));
+
+  for (const link of document.querySelectorAll("a[data-range]")) link.addEventListener("click", (event) => {
+    event.preventDefault();
+    range = link.dataset.range;
+    history.replaceState(null, "", link.href);
+    document.querySelectorAll("a[data-range]").forEach((one) => (one === link ? one.setAttribute("aria-current", "true") : one.removeAttribute("aria-current")));
+    figures().forEach((figure) => { figure.zoom = null; delete figure.dataset.zoom; });
+    all(true);
+  });
+  if (metricList) metricList.addEventListener("change", () => all(true));
+  document.addEventListener("headroom:zone", () => all(true));
+  addEventListener("resize", () => figures().forEach((figure) => figure.plot && figure.plot.setSize(sizeOf(figure))));
+  all(true);
+  setInterval(() => {
+    if (document.hidden || document.documentElement.dataset.paused === "yes") return;
+    // A zoomed chart stands still.
+    figures().forEach((figure) => { if (!figure.zoom) refresh(figure, false); });
+  }, EVERY_MS);
 })();

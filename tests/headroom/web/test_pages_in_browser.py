@@ -39,15 +39,6 @@ def test_overview_is_sorted_by_severity_and_filters_work(served: str, watched: W
     assert sorted(names(page)) == ["app-warn", "app-watch"]
 
 
-def test_overview_refreshes_and_keeps_keyboard_focus(served: str, watched: Watched) -> None:
-    page = watched.page
-    page.goto(f"{served}/")
-    with page.expect_response(lambda response: response.request.headers.get("hx-request") == "true", timeout=60_000):
-        pass
-    page.keyboard.press("Tab")
-    assert page.evaluate("document.activeElement.className") == "skip"
-
-
 def test_overview_columns_are_sortable(served: str, watched: Watched) -> None:
     page = watched.page
     page.goto(f"{served}/")

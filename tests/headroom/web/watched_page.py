@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from playwright.sync_api import Dialog, Page
+from playwright.sync_api import ConsoleMessage, Dialog, Page
 
 HOSTILE = '<script>alert(1)</script><img src=x onerror="alert(2)">'
 
@@ -14,10 +14,14 @@ class Watched:
     def __init__(self, page: Page) -> None:
         self.page = page
         self.faults: list[str] = []
-        page.on("console", lambda message: self.faults.append(message.text) if message.type == "error" else None)
+        page.on("console", self._note)
         page.on("pageerror", lambda error: self.faults.append(str(error)))
         page.on("dialog", self._dismiss)
         page.on("requestfailed", lambda request: self.faults.append(f"failed {request.url}: {request.failure}"))
+
+    def _note(self, message: ConsoleMessage) -> None:
+        if message.type == "error":
+            self.faults.append(f"{message.text} {message.location.get('url', '')}")
 
     def _dismiss(self, dialog: Dialog) -> None:
         self.faults.append(f"dialog {dialog.message}")

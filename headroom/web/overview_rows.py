@@ -1,0 +1,96 @@
+"""What the overview adds to each client's row: a short reason, a sparkline, and the question of another limit."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import math
+from collections.abc import Mapping
+from typing import Any, Final
+
+from exporters.model import DEFAULT_ENTITY, QuotaKey
+from exporters.printable import shortened
+from headroom.web.what_if import FormQuestion
+from quota_metrics.config.entities import CLIENT_ID, USER, entity_of, entity_of_names
+from quota_metrics.measure.quota_in_force import entity_text
+from quota_metrics.simulation.outcomes import KEYS
+
+SHORT_CHARS: Final = 80
+KIND: Final[dict[str, str]] = {
+    QuotaKey.PRODUCER_BYTE_RATE: "produce",
+    QuotaKey.CONSUMER_BYTE_RATE: "fetch",
+    QuotaKey.REQUEST_PERCENTAGE: "request time",
+    QuotaKey.CONTROLLER_MUTATION_RATE: "mutations",
+}
+_RAISED = 1.25  # another limit to try: a quarter above what the limit is, and above what is used
+_SPARK_MINUTE, _SPARK_HEIGHT = 6, 24  # 15 minutes are 90 wide
+
+
+def row_id(row: Mapping[str, Any]) -> str:
+    """The id of a client's row, the same at each refresh."""
+    return stable_id([row[name] for name in ("cluster", "source", "quota_key", "user", "client_id")])
+
+
+def stable_id(named: list[str]) -> str:
+    """An id in HTML for what these names identify."""
+    return "c" + hashlib.blake2s(repr(named).encode(errors="backslashreplace"), digest_size=8).hexdigest()
+
+
+def short_reason(reason: str) -> str:
+    """The beginning of a reason, at most SHORT_CHARS characters, up to the end of a clause where there is one."""
+    ends = [at for at, char in enumerate(reason) if char in ",;:" and reason[at + 1 : at + 2] == " "]
+    if len(reason) <= SHORT_CHARS:
+        return reason
+    fitting = [at for at in ends if at <= SHORT_CHARS]
+    return reason[: fitting[-1]] if fitting else shortened(reason, SHORT_CHARS)
+
+
+def question(row: Mapping[str, Any]) -> FormQuestion | None:
+    """Another limit for the rule that applies to the client, or a first one for the client; None where what-if knows no
+    such quota."""
+    if row["quota_key"] not in KEYS:
+        return None
+    names = itertools.product(("", row["user"], DEFAULT_ENTITY), ("", row["client_id"], DEFAULT_ENTITY))
+    found = next((pair for pair in names if any(pair) and _text(*pair) == row["matched_entity"]), None)
+    user, client_id = found or (row["user"], row["client_id"])
+    named = {USER: user, CLIENT_ID: client_id}
+    entity = entity_of({kind: None if name == DEFAULT_ENTITY else name for kind, name in named.items() if name})
+    used = _RAISED * max(row["limit"] or 0.0, row["group_p95"] or 0.0)
+    return FormQuestion(row["cluster"], entity, row["quota_key"], _rounded_up(used), "1h") if entity else None
+
+
+def question_of_rule(rule: Mapping[str, Any]) -> FormQuestion | None:
+    """A quarter more for a rule; None where what-if knows no such quota, or no such entity."""
+    entity = entity_of_names(rule["user"], rule["client_id"])
+    if rule["quota_key"] not in KEYS or not entity:
+        return None
+    return FormQuestion(rule["cluster"], entity, rule["quota_key"], _rounded_up(_RAISED * rule["value"]), "1h")
+
+
+def _text(user: str, client_id: str) -> str:
+    return entity_text(entity_of_names(user, client_id, ""))
+
+
+def _rounded_up(value: float) -> float:
+    """To two digits; at least 1."""
+    if not 1 < value < 1e15:
+        return 1.0 if value <= 1 else 1e15
+    unit: float = 10.0 ** (math.floor(math.log10(value)) - 1)
+    return math.ceil(value / unit) * unit
+
+
+def sparkline(points: list[tuple[int, float]], limit: float | None) -> dict[str, str]:
+    """SVG of 90 by 24, a step for each minute: `line`, the points of a polyline; `limit`, its height, empty for none.
+
+    The upper edge is the limit or the highest rate.
+    """
+    most = max([limit or 0.0, *(rate for _, rate in points), 1.0])
+
+    def height(rate: float) -> str:
+        return f"{_SPARK_HEIGHT - rate / most * (_SPARK_HEIGHT - 2):.1f}"
+
+    steps = [
+        f"{minute * _SPARK_MINUTE},{height(rate)} {(minute + 1) * _SPARK_MINUTE},{height(rate)}"
+        for minute, rate in points
+    ]
+    return {"line": " ".join(steps), "limit": height(limit) if limit else ""}

@@ -1,0 +1,183 @@
+// Keeps a page up to date without disturbing its reader, and shows times in UTC or in the browser's zone.
+//
+// Every few seconds the line of the header is asked for, then the page itself; what differs in its `data-live` regions is
+// changed in place. Rows have ids. While the pointer, the focus or a selection is in a region, its rows change their
+// values, and none comes, goes or moves. Elements with `data-keep` look after themselves.
+"use strict";
+(function () {
+  const EVERY_MS = 4000, PATIENCE_MS = 4000;
+  const memory = {
+    get(name) { try { return sessionStorage.getItem(name); } catch (_) { return null; } },
+    set(name, value) { try { sessionStorage.setItem(name, value); } catch (_) { /* it lasts as long as the page */ } },
+  };
+  let paused = memory.get("paused") === "yes", local = memory.get("zone") === "local";
+
+  // ---- changes in place -------------------------------------------------------------------------------------------
+  function isHeld(region) {
+    if (matchMedia("(hover: hover)").matches && region.matches(":hover")) return true;
+    const focus = document.activeElement, selection = getSelection();
+    if (focus && focus !== document.body && focus !== region && region.contains(focus)) return true;
+    return Boolean(selection && !selection.isCollapsed && selection.rangeCount && selection.getRangeAt(0).intersectsNode(region));
+  }
+
+  function isSelected(node) {
+    const selection = getSelection();
+    return Boolean(selection && !selection.isCollapsed && selection.rangeCount && selection.getRangeAt(0).intersectsNode(node));
+  }
+
+  const keyOf = (node) => (node.nodeType === Node.ELEMENT_NODE && node.id) || "";
+  const isLike = (one, other) => one.nodeType === other.nodeType && one.nodeName === other.nodeName && keyOf(one) === keyOf(other);
+
+  function change(old, fresh, held) {
+    if (old.nodeType !== Node.ELEMENT_NODE) {
+      if (old.data !== fresh.data && !isSelected(old)) old.data = fresh.data;
+      return;
+    }
+    if (old.hasAttribute("data-keep")) return;
+    for (const { name, value } of [...fresh.attributes]) if (old.getAttribute(name) !== value) old.setAttribute(name, value);
+    for (const { name } of [...old.attributes]) if (!fresh.hasAttribute(name) && name !== "open") old.removeAttribute(name);
+    if (["INPUT", "SELECT", "TEXTAREA"].includes(old.nodeName)) return;
+    if (held) changeHeld(old, fresh); else changeAll(old, fresh);
+  }
+
+  // Rows keep their places; those that are gone are dimmed. Elements without ids are matched by their places.
+  function changeHeld(old, fresh) {
+    const keyed = [...old.children].some(keyOf) || [...fresh.children].some(keyOf);
+    if (keyed) {
+      const found = new Map([...fresh.children].map((child) => [keyOf(child), child]));
+      for (const child of [...old.children]) {
+        const next = found.get(keyOf(child));
+        if (next) change(child, next, true); else if (keyOf(child)) child.classList.add("gone");
+      }
+      return;
+    }
+    const olds = [...old.childNodes], news = [...fresh.childNodes];
+    olds.forEach((child, place) => { if (news[place] && isLike(child, news[place])) change(child, news[place], true); });
+  }
+
+  function changeAll(old, fresh) {
+    const byKey = new Map([...old.childNodes].filter(keyOf).map((child) => [keyOf(child), child]));
+    let at = old.firstChild;
+    for (const next of [...fresh.childNodes]) {
+      const kept = keyOf(next) ? byKey.get(keyOf(next)) : at && !keyOf(at) && isLike(at, next) ? at : null;
+      if (kept && isLike(kept, next)) {
+        if (kept === at) at = at.nextSibling; else old.insertBefore(kept, at);
+        kept.nodeType === Node.ELEMENT_NODE && kept.classList.remove("gone");
+        change(kept, next, false);
+      } else {
+        old.insertBefore(document.importNode(next, true), at);
+      }
+    }
+    while (at) { const gone = at; at = at.nextSibling; gone.remove(); }
+  }
+
+  // ---- asking -----------------------------------------------------------------------------------------------------
+  async function ask(path) {
+    const answer = await fetch(path, { headers: { "x-headroom-live": "yes" }, signal: AbortSignal.timeout(PATIENCE_MS) });
+    return new DOMParser().parseFromString(await answer.text(), "text/html");
+  }
+
+  const line = () => document.getElementById("freshness");
+  let silentSince = null;
+
+  // The line while Headroom itself does not answer: the one state that the server cannot describe.
+  function showSilence() {
+    silentSince = silentSince || Math.floor(Date.now() / 1000);
+    const old = line(), shown = old.querySelector("time");
+    if (old.dataset.state === "silent") return;
+    const why = document.createElement("b"), since = timeElement(silentSince);
+    why.textContent = "Headroom does not answer";
+    const parts = [why, " since ", since, ", shown is ", shown ? shown.cloneNode(true) : "nothing"];
+    old.dataset.state = "silent"; old.className = "away"; old.replaceChildren(...parts);
+  }
+
+  function timeElement(at) {
+    const made = document.createElement("time");
+    made.dataset.at = String(at); made.dataset.form = "clock";
+    made.textContent = new Date(at * 1000).toISOString().slice(11, 19) + " UTC";
+    return made;
+  }
+
+  function showLine(fresh) {
+    const old = line();
+    if (paused && fresh.dataset.state === "live") {  // what is shown is older than that
+      if (old.dataset.state !== "paused") {
+        const word = document.createElement("b"), shown = old.querySelector("time");
+        word.textContent = "paused";
+        old.dataset.state = old.className = "paused";
+        old.replaceChildren(word, ", shown is ", shown ? shown.cloneNode(true) : "nothing");
+      }
+      return;
+    }
+    old.className = fresh.className;
+    for (const name of ["state", "shown"]) if (fresh.dataset[name]) old.dataset[name] = fresh.dataset[name]; else delete old.dataset[name];
+    old.replaceChildren(...fresh.childNodes);
+  }
+
+  async function turn() {
+    if (document.hidden) return;
+    let fresh;
+    try { fresh = (await ask("/freshness")).getElementById("freshness"); } catch (_) { fresh = null; }
+    if (!fresh) showSilence(); else { silentSince = null; showLine(fresh); }
+    if (fresh && fresh.dataset.state !== "away" && document.querySelector("[data-away]")) location.reload();
+    if (fresh && !paused && fresh.dataset.state !== "away") await refresh();
+    showZone();
+  }
+
+  async function refresh() {
+    const regions = [...document.querySelectorAll("[data-live]")];
+    if (!regions.length) return;
+    let page;
+    try { page = await ask(location.pathname + location.search); } catch (_) { return; }  // the next turn asks again
+    if (paused) return;
+    for (const region of regions) {
+      const fresh = page.getElementById(region.id);
+      if (fresh) { if (local) for (const time of fresh.querySelectorAll("time[data-at]")) write(time); change(region, fresh, isHeld(region)); }
+    }
+    document.dispatchEvent(new CustomEvent("headroom:refreshed"));
+  }
+
+  // ---- switches ---------------------------------------------------------------------------------------------------
+  const two = (number) => String(number).padStart(2, "0");
+  const zoneName = () => new Intl.DateTimeFormat("en", { timeZoneName: "short" }).formatToParts().find((part) => part.type === "timeZoneName").value;
+
+  function write(time) {
+    const at = new Date(Number(time.dataset.at) * 1000), clock = time.dataset.form === "clock";
+    const utc = at.toISOString();
+    const text = local
+      ? `${at.getFullYear()}-${two(at.getMonth() + 1)}-${two(at.getDate())} ${two(at.getHours())}:${two(at.getMinutes())}:${two(at.getSeconds())}`
+      : `${utc.slice(0, 10)} ${utc.slice(11, 19)}`;
+    const shown = clock ? `${text.slice(11)} ${local ? zoneName() : "UTC"}` : text;
+    if (time.textContent !== shown && !isSelected(time)) time.textContent = shown;
+  }
+
+  function showZone() {
+    document.querySelectorAll("time[data-at]").forEach(write);
+    document.querySelectorAll(".zone").forEach((label) => { label.textContent = local ? zoneName() : "UTC"; });
+  }
+
+  function show() {
+    const pause = document.getElementById("pause"), zone = document.getElementById("zone");
+    pause.setAttribute("aria-pressed", String(paused));
+    zone.setAttribute("aria-pressed", String(local));
+    document.documentElement.dataset.zone = local ? "local" : "utc";
+    document.documentElement.dataset.paused = paused ? "yes" : "no";
+    showZone();
+  }
+
+  document.querySelector(".switches").hidden = false;
+  document.getElementById("pause").addEventListener("click", () => { paused = !paused; memory.set("paused", paused ? "yes" : "no"); show(); turn(); });
+  document.getElementById("zone").addEventListener("click", () => {
+    local = !local; memory.set("zone", local ? "local" : "utc"); show();
+    document.dispatchEvent(new CustomEvent("headroom:zone"));
+  });
+  document.addEventListener("htmx:afterSwap", showZone);
+  document.addEventListener("click", (event) => {
+    const button = event.target.closest("button[data-copy]");
+    if (!button) return;
+    navigator.clipboard.writeText(button.dataset.copy).then(() => { button.dataset.copied = "yes"; setTimeout(() => delete button.dataset.copied, 2000); }, () => {});
+  });
+  document.addEventListener("visibilitychange", () => { if (!document.hidden) turn(); });
+  show();
+  (async function forever() { for (;;) { await new Promise((done) => setTimeout(done, EVERY_MS)); await turn(); } })();
+})();

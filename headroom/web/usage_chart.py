@@ -1,0 +1,91 @@
+"""What the chart of a client shows: rate, limit and throttling per broker over any range, and changes of its quota."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from exporters.clickhouse.client import Row
+from headroom.web.parameters import BadRequestError, Given, number_of
+
+RANGES: Final = {"15m": 900, "1h": 3_600, "6h": 21_600, "24h": 86_400, "7d": 604_800, "30d": 2_592_000}  # seconds
+_STEPS: Final = (1, 2, 5, 10, 30, 60, 300, 900, 3_600)  # seconds
+_MOST_POINTS = 900
+_LONGEST_S = RANGES["30d"]  # quota_usage keeps as much
+
+# Rates of a second are added up over addresses and gateways; a step has their mean and their maximum.
+USAGE: Final = """
+SELECT broker_id, intDiv(second, {step:UInt32}) * {step:UInt32} AS at, avg(s.all_rate) AS rate,
+       max(s.all_rate) AS peak, max(s.longest_ms) AS throttle_ms, sum(s.muted) AS muted_ms,
+       argMax(s.quota, second).1 AS limit
+FROM (
+    SELECT broker_id, toUnixTimestamp(ts) AS second, sum(u.rate) AS all_rate, max(u.throttle_ms) AS longest_ms,
+           toFloat64(max(u.muted_ms)) AS muted, argMax(tuple(u.limit), ts) AS quota
+    FROM quota_usage AS u FINAL
+    WHERE ts >= fromUnixTimestamp({from_s:Int64}) AND ts <= fromUnixTimestamp({to_s:Int64})
+      AND source = {source:String} AND cluster = {cluster:String}
+      AND quota_key = {quota_key:String} AND user = {user:String} AND client_id = {client_id:String}
+    GROUP BY broker_id, second
+) AS s
+GROUP BY broker_id, at
+ORDER BY broker_id, at
+"""
+
+# Of the entities that can decide about the client.
+CHANGES: Final = """
+SELECT toUnixTimestamp(changed_at) AS at, entity, before, after
+FROM quota_changes
+WHERE cluster = {cluster:String} AND quota_key = {quota_key:String}
+  AND changed_at >= fromUnixTimestamp({from_s:Int64}) AND changed_at <= fromUnixTimestamp({to_s:Int64})
+  AND user IN ('', '<default>', {user:String}) AND client_id IN ('', '<default>', {client_id:String})
+ORDER BY changed_at
+LIMIT 100
+"""
+
+# What the client itself measured, as one line of its own.
+METRIC: Final = """
+SELECT intDiv(toUnixTimestamp(ts), {step:UInt32}) * {step:UInt32} AS at, avgIf(value, isFinite(value)) AS value
+FROM points
+WHERE ts >= fromUnixTimestamp({from_s:Int64}) AND ts <= fromUnixTimestamp({to_s:Int64})
+  AND cluster = {cluster:String} AND principal = {user:String} AND client_id = {client_id:String}
+  AND metric = {metric:String}
+GROUP BY at
+ORDER BY at
+"""
+
+
+class ChartRange(NamedTuple):
+    """Unix seconds, and the seconds of a step, so that a line has at most _MOST_POINTS."""
+
+    from_s: int
+    to_s: int
+    step: int
+
+
+def chart_range(given: Given, now_s: Callable[[], float] = time.time) -> ChartRange:
+    """Parameters: `range` (15m to 30d), or `seconds`, or `from` and `to` in Unix seconds. Raises BadRequestError."""
+    now = int(now_s())
+    if "from" in given or "to" in given:
+        from_s, to_s = number_of(given, "from", now - 900, 9_999_999_999), number_of(given, "to", now, 9_999_999_999)
+        if not from_s < to_s <= from_s + _LONGEST_S:
+            raise BadRequestError("from must be before to, and at most 30 days")
+    else:
+        name = given.get("range", "")
+        if name and name not in RANGES:
+            raise BadRequestError(f"range must be one of {', '.join(RANGES)}")
+        seconds = RANGES[name] if name else number_of(given, "seconds", 900, _LONGEST_S)
+        from_s, to_s = now - seconds, now
+    wanted = (to_s - from_s) / _MOST_POINTS
+    return ChartRange(from_s, to_s, next((step for step in _STEPS if step >= wanted), _STEPS[-1]))
+
+
+def by_broker(rows: list[Row]) -> dict[str, Row]:
+    """Rows of USAGE as columns: `at`, `rate`, `peak`, `throttle_ms`, `muted_ms`, `limit` of each broker."""
+    brokers: dict[str, Row] = {}
+    for row in rows:
+        columns: Row = {name: [] for name in ("at", "rate", "peak", "throttle_ms", "muted_ms", "limit")}
+        broker = brokers.setdefault(str(row["broker_id"]), columns)
+        for name, values in broker.items():
+            values.append(row[name])
+    return brokers

@@ -1,0 +1,96 @@
+"""Pictures of every page in three widths and two themes, and what axe says of each.
+
+python -m tests.headroom.web.pictures HTTP_ADDRESS writes build/pictures/PAGE-WIDTH-THEME.png of a running service.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal
+from urllib.parse import urlencode
+
+import httpx
+from playwright.sync_api import Browser, Page, sync_playwright
+
+WIDTHS = {390: 844, 1024: 768, 1440: 900}
+THEMES: tuple[Literal["light", "dark"], ...] = ("light", "dark")
+PICTURES = Path(__file__).parents[3] / "build" / "pictures"
+AXE = Path(__file__).parent / "vendor" / "axe-4.10.3.min.js"
+_RULES = {"runOnly": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "best-practice"]}
+_FOUND = """async (options) => (await axe.run(document, options)).violations.map(
+    (one) => `${one.id}: ${one.nodes.slice(0, 3).map((node) => node.html.slice(0, 160)).join(' | ')}`)"""
+
+
+def pages_of(client: Mapping[str, Any]) -> dict[str, str]:
+    """Name and path of every page; `client` is a row of `/api/v1/headroom`."""
+    named = {name: client[name] for name in ("cluster", "user", "client_id")}
+    asked = {**named, "quota_key": client["quota_key"], "value": "50000", "since": "15m"}
+    return {
+        "overview": "/",
+        "search": "/?q=app",
+        "users": "/?by=user",
+        "rules": "/?by=rule",
+        "client": f"/clients/detail?{urlencode(named)}",
+        "quotas": "/quotas",
+        "what-if": f"/quotas/what-if?{urlencode(asked)}",
+        "subscriptions": "/subscriptions",
+        "preview": "/subscriptions/preview?metrics=*",
+        "status": "/status",
+        "runbook": "/runbooks/HeadroomStoreDown",
+        "missing": "/no-such-page",
+    }
+
+
+def settle(page: Page, url: str) -> None:
+    """Opens a page and waits for its charts."""
+    page.goto(url)
+    for _ in range(page.locator("figure[data-usage]").count()):
+        page.wait_for_selector("figure[data-points]", timeout=60_000)
+
+
+def complaints(page: Page) -> list[str]:
+    """Of axe, one a rule; and whether the page is wider than its window."""
+    page.evaluate(AXE.read_text())
+    found: list[str] = page.evaluate(_FOUND, _RULES)
+    if page.evaluate("document.documentElement.scrollWidth > window.innerWidth"):
+        found.append("the page scrolls sideways")
+    return found
+
+
+def take(browser: Browser, address: str, target: Path, only: str = "") -> dict[str, list[str]]:
+    """Writes the pictures; returns complaints by picture."""
+    client = httpx.get(f"{address}/api/v1/headroom", timeout=60).json()[0]
+    found: dict[str, list[str]] = {}
+    for theme in THEMES:
+        for width, height in WIDTHS.items():
+            context = browser.new_context(
+                viewport={"width": width, "height": height}, color_scheme=theme, bypass_csp=True
+            )
+            page = context.new_page()
+            for name, path in pages_of(client).items():
+                if only and name not in only.split(","):
+                    continue
+                picture = f"{name}-{width}-{theme}"
+                settle(page, address + path)
+                page.screenshot(path=target / f"{picture}.png")
+                if told := complaints(page):
+                    found[picture] = told
+            context.close()
+    return found
+
+
+def main(address: str, only: str = "") -> None:
+    PICTURES.mkdir(parents=True, exist_ok=True)
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
+        found = take(browser, address, PICTURES, only)
+        browser.close()
+    print(json.dumps(found, indent=1))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,199 @@
+"""Long lists and clients that stopped: nothing is left out without a word. Names that are empty, times of one zone."""
+
+from __future__ import annotations
+
+import re
+import time
+from pathlib import Path
+
+import httpx
+import pytest
+from playwright.sync_api import Browser, expect
+
+from exporters.model import QuotaLimit, UsageSample
+from telemetry.ingest.arrow_tables import limits_table, usage_table
+from tests.headroom.web.watched_page import Watched
+from tests.kit.clickhouse import RunningClickHouse
+
+pytestmark = [pytest.mark.browser, pytest.mark.clickhouse]
+
+RULES = 250
+STOPPED_S = 3 * 3_600
+HTTP = httpx.Client(timeout=60)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def more(clickhouse: RunningClickHouse) -> None:
+    """Many rules; a client that stopped three hours ago; usage of a client without an id."""
+    now_ms = time.time_ns() // 1_000_000
+    rules = [
+        QuotaLimit("many", f"user-{n:03}", "", "", "producer_byte_rate", now_ms - 60_000, 1e6) for n in range(RULES)
+    ]
+    clickhouse.store.insert("quota_limits", limits_table(rules, now_ms), token="many-rules")
+    rows = [
+        UsageSample(
+            "prod", "producer_byte_rate", now_ms // 1000 * 1000 - 1000 * (before_s + ago), "alice", name, "", 1, 50_000,
+            50_000.0, 0.0, 0, "gateway", "gw", 1000, 1e5, True, "user=alice, client-id=<default>", "alice", name,
+        )
+        for name, before_s in (("stopped-app", STOPPED_S), ("", STOPPED_S + 60))
+        for ago in range(300)
+    ]  # fmt: skip
+    clickhouse.store.insert("quota_usage", usage_table(rows, now_ms), token="stopped")
+
+
+def test_stopped_client_is_found_with_its_chart(served: str, watched: Watched) -> None:
+    page = watched.page
+    page.goto(f"{served}/?q=stopped")
+    row = page.locator("table.seen tr", has_text="stopped-app")
+    expect(row).to_have_text(re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d"))
+    row.locator("a").click()
+    expect(page.locator("main")).to_contain_text("Last seen 20")
+    figure = page.locator("figure.chart")
+    expect(figure).to_have_attribute("data-points", re.compile(r"^[1-9]"), timeout=60_000)
+    assert figure.get_attribute("data-range") == "6h"  # the shortest that holds it
+
+
+def test_range_is_in_the_link_and_zoom_survives_refreshes(served: str, watched: Watched) -> None:
+    page = watched.page
+    page.goto(f"{served}/clients/detail?cluster=prod&user=alice&client_id=app-throttled&range=1h")
+    figure = page.locator("figure.chart")
+    expect(figure).to_have_attribute("data-shown", "1h", timeout=60_000)
+    assert int(figure.get_attribute("data-muted") or 0) > 0
+    page.get_by_role("link", name="24h").click()
+    expect(figure).to_have_attribute("data-shown", "24h", timeout=60_000)
+    assert "range=24h" in page.url
+    page.get_by_role("link", name="15m").click()
+    expect(figure).to_have_attribute("data-shown", "15m", timeout=60_000)
+    box = figure.locator(".u-over").bounding_box()
+    assert box is not None
+    page.mouse.move(box["x"] + box["width"] * 0.4, box["y"] + 50)
+    page.mouse.down()
+    page.mouse.move(box["x"] + box["width"] * 0.6, box["y"] + 60, steps=5)
+    page.mouse.up()
+    expect(figure).to_have_attribute("data-zoom", re.compile(r"^\d+ \d+$"))
+    zoom = figure.get_attribute("data-zoom")
+    page.evaluate(
+        "new Promise(done => document.addEventListener('headroom:refreshed', done, {once: true})).then(() => 1)"
+    )
+    assert figure.get_attribute("data-zoom") == zoom
+    assert figure.locator("canvas").count() == 1
+
+
+@pytest.mark.parametrize("range_", ["15m", "30d"])
+def test_chart_of_any_range_has_at_most_a_thousand_points(served: str, range_: str) -> None:
+    asked = {"cluster": "prod", "user": "alice", "client_id": "app-warn", "quota_key": "producer_byte_rate"}
+    found = HTTP.get(f"{served}/api/v1/usage", params={**asked, "range": range_}).json()
+    assert 0 < len(found["brokers"]["1"]["at"]) <= 1000
+    assert round(found["brokers"]["1"]["rate"][1]) == 85_000
+    assert HTTP.get(f"{served}/api/v1/usage", params={**asked, "range": "31d"}).status_code == 400
+
+
+def test_client_without_an_id_has_a_page_of_its_own(served: str) -> None:
+    asked = {"cluster": "prod", "user": "alice"}
+    shown = HTTP.get(f"{served}/clients/detail", params={**asked, "client_id": ""})
+    assert (shown.status_code, "(no client id)" in shown.text) == (200, True)
+    assert "app-warn" not in shown.text
+    assert "Last seen" in shown.text
+    assert HTTP.get(f"{served}/api/v1/client", params={**asked, "client_id": ""}).json()["quotas"] == []
+    absent = HTTP.get(f"{served}/clients/detail", params=asked)
+    assert (absent.status_code, "client_id is missing" in absent.text) == (400, True)
+
+
+def test_rules_have_pages_and_a_search(served: str, watched: Watched) -> None:
+    page = watched.page
+    page.goto(f"{served}/quotas?cluster=many")
+    assert page.locator("table.rules tbody tr").count() == 100
+    assert page.locator("#rules .pager").inner_text().startswith("1 to 100 of 250")
+    page.get_by_role("link", name="next").click()
+    assert page.locator("#rules .pager").inner_text().startswith("101 to 200 of 250")
+    assert "user-100" in page.locator("table.rules").inner_text()
+    page.goto(f"{served}/quotas?cluster=many&limit=250")
+    assert page.locator("table.rules tbody tr").count() == 250
+    page.get_by_label("Search").fill("user-24")
+    page.get_by_role("button", name="Search").click()
+    assert page.locator("table.rules tbody tr").count() == 10
+    assert page.locator("#rules .pager").inner_text() == "1 to 10 of 10"
+
+
+def test_clients_and_subscriptions_have_pages(served: str, watched: Watched) -> None:
+    page = watched.page
+    page.goto(f"{served}/?limit=4")
+    assert page.locator("table.clients tbody tr").count() == 4
+    assert page.locator("#clients .pager").inner_text().startswith("1 to 4 of 6")
+    page.get_by_role("link", name="next").click()
+    assert page.locator("#clients .pager").inner_text().startswith("5 to 6 of 6")
+    page.goto(f"{served}/subscriptions?limit=1")
+    assert page.locator("#subscriptions .pager").inner_text().startswith("1 to 1 of 2")
+    assert page.locator("#pushing .pager").inner_text().startswith("1 to 1 of 6")
+    page.goto(f"{served}/subscriptions?q=org.apache")
+    assert page.locator("table.subscriptions tbody tr").count() == 1
+
+
+def test_search_finds_rules_software_and_addresses(served: str) -> None:
+    def found(text: str) -> set[str]:
+        rows = HTTP.get(f"{served}/api/v1/headroom", params={"q": text, "cluster": "prod"}).json()
+        return {row["client_id"] for row in rows}
+
+    assert "app-ok" in found("client-id=<default>")
+    assert "app-warn" in found("10.0.0.1")
+    assert found("10.0.0.2") == set()
+
+
+def test_groups_have_totals(served: str, watched: Watched) -> None:
+    page = watched.page
+    page.goto(f"{served}/")
+    page.get_by_label("Group by").select_option("user")
+    row = page.locator("table.groups tr", has_text="alice")
+    expect(row).to_be_visible(timeout=60_000)
+    assert row.locator("td").nth(3).inner_text() == "5"
+    assert row.locator("td").nth(6).inner_text() == "374.0 kB/s"
+    row.locator("a").click()
+    assert page.locator("table.clients tbody tr").count() == 5
+
+
+def test_times_are_of_one_zone_at_a_time(served: str, browser: Browser) -> None:
+    context = browser.new_context(timezone_id="Asia/Kolkata")
+    page = context.new_page()
+    page.goto(f"{served}/quotas")
+    shown = page.locator("table.rules time").first
+    utc = shown.inner_text()
+    assert page.locator("table.rules .zone").inner_text() == "UTC"
+    page.get_by_role("button", name="Local time").click()
+    assert page.locator("table.rules .zone").inner_text() == "GMT+5:30"
+    assert shown.inner_text() != utc
+    page.goto(f"{served}/clients/detail?cluster=prod&user=alice&client_id=app-warn")
+    page.wait_for_selector("figure[data-points]", timeout=60_000)
+    assert "UTC" not in page.locator(".u-legend").inner_text()  # the chart follows
+    page.get_by_role("button", name="Local time").click()
+    expect(page.locator(".u-legend")).to_contain_text("time (UTC)")
+    context.close()
+
+
+def test_twenty_five_clients_fit_a_screen(served: str, browser: Browser, shots: Path) -> None:
+    context = browser.new_context(viewport={"width": 1440, "height": 900})
+    page = context.new_page()
+    page.goto(f"{served}/")
+    first, last = page.locator("table.clients tbody tr").first.bounding_box(), page.locator(".pager").bounding_box()
+    assert first is not None
+    assert last is not None
+    assert first["y"] + 25 * first["height"] <= 900
+    page.screenshot(path=shots / "overview-1440.png")
+    context.close()
+
+
+def test_row_leads_to_another_limit_and_to_who_shares_it(served: str, watched: Watched) -> None:
+    page = watched.page
+    page.goto(f"{served}/")
+    row = page.locator("table.clients tbody tr", has_text="app-warn")
+    command = row.get_by_role("button", name="copy").get_attribute("data-copy") or ""
+    assert command.startswith("headroom quotas what-if --user=alice --defaults=client-id --add=producer_byte_rate=")
+    reasons = page.locator("table.clients .why").evaluate_all(
+        "cells => cells.map(cell => (cell.querySelector('summary, span') || cell).textContent.trim().length)"
+    )
+    assert max(reasons) <= 80
+    row.get_by_role("link", name="shared").click()
+    assert page.locator("table.clients tbody tr").count() == 6
+    page.locator("table.clients tbody tr", has_text="app-warn").get_by_role("link", name="what if").click()
+    assert page.get_by_label("User").input_value() == "alice"
+    assert page.get_by_label("Client id").input_value() == "<default>"
+    assert int(page.get_by_label("New limit").input_value()) >= 125_000

@@ -1,0 +1,172 @@
+"""A page that stays open: it says how old its numbers are, and changes them without disturbing its reader."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+import pytest
+from playwright.sync_api import Page, Route, expect
+
+from exporters.model import UsageSample
+from telemetry.ingest.arrow_tables import usage_table
+from tests.headroom.web.watched_page import Watched
+from tests.kit.clickhouse import RunningClickHouse, running_clickhouse
+from tests.kit.serving import Served, eventually
+
+pytestmark = [pytest.mark.browser, pytest.mark.clickhouse]
+
+CLOCK = r"\d\d:\d\d:\d\d UTC"
+NEXT_REFRESH = (
+    "() => new Promise(done => document.addEventListener('headroom:refreshed', () => done(true), {once: true}))"
+)
+ROWS = "table.clients tbody tr"
+
+
+@contextmanager
+def stopped(clickhouse: RunningClickHouse) -> Iterator[None]:
+    """The server takes connections and answers nothing."""
+    assert clickhouse.server.process is not None
+    group = os.getpgid(clickhouse.server.process.pid)
+    os.killpg(group, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.killpg(group, signal.SIGCONT)
+
+
+def test_open_page_says_that_the_store_stands_still(
+    served: str, clickhouse: RunningClickHouse, watched: Watched
+) -> None:
+    page = watched.page
+    page.goto(f"{served}/")
+    line = page.locator("#freshness")
+    expect(line).to_have_text(re.compile(rf"live, {CLOCK}, \d+ (s|min) ago"), timeout=30_000)
+    rows = page.locator(ROWS).count()
+    with stopped(clickhouse):
+        told = re.compile(rf"the store does not answer since {CLOCK}, shown is {CLOCK}")
+        expect(line).to_have_text(told, timeout=10_000)
+        expect(line).to_have_class("away")
+        assert page.locator(ROWS).count() == rows
+    expect(line).to_have_text(re.compile("live, "), timeout=30_000)
+    watched.faults[:] = [fault for fault in watched.faults if "503" not in fault]
+
+
+def test_fresh_page_says_within_two_seconds_why_the_store_does_not_answer(
+    served: str, clickhouse: RunningClickHouse
+) -> None:
+    with httpx.Client(base_url=served, timeout=60) as client:
+        client.get("/")
+        with stopped(clickhouse):
+            for path in ("/?q=another", "/clients/detail?client_id=app-ok", "/quotas", "/subscriptions"):
+                began = time.monotonic()
+                answer = client.get(path)
+                took_s = time.monotonic() - began
+                assert (answer.status_code, took_s < 2.0) == (503, True), (path, took_s)
+                assert f"cannot reach http://{clickhouse.host}:{clickhouse.port}: no answer in time" in answer.text
+                assert 'href="/status#store"' in answer.text
+                assert 'href="/runbooks/HeadroomStoreDown"' in answer.text
+            began = time.monotonic()
+            assert client.get("/status").status_code == 200
+            assert time.monotonic() - began < 2.0
+        assert "ClickHouse takes no rows." in client.get("/runbooks/HeadroomStoreDown").text
+        eventually(lambda: client.get("/").status_code, lambda code: code == 200)
+
+
+@pytest.mark.parametrize("path", ["/runbooks/None", "/runbooks/..%2f..%2fREADME", "/runbooks/HeadroomDown.md"])
+def test_other_files_are_no_runbooks(served: str, path: str) -> None:
+    assert httpx.get(served + path, timeout=60).status_code == 404
+
+
+@pytest.fixture
+def lagging(tmp_path: Path) -> Iterator[str]:
+    """A Headroom whose newest rows are ten minutes old."""
+    end_ms = time.time_ns() // 1_000_000 // 60_000 * 60_000 - 600_000
+    rows = [
+        UsageSample(
+            "prod", "producer_byte_rate", end_ms - ago * 1000, "alice", "late-app", "", 1, 85_000, 85_000.0,
+            0.0, 0, "gateway", "gw", 1000, 1e5, True, "user=alice", "alice", "",
+        )
+        for ago in range(1, 61)
+    ]  # fmt: skip
+    with running_clickhouse(tmp_path / "clickhouse") as own, pytest.MonkeyPatch.context() as environment:
+        own.store.insert("quota_usage", usage_table(rows, end_ms + 600_000), token="lagging")
+        environment.setenv("HEADROOM_CLICKHOUSE_PASSWORD", own.writer.password)
+        with Served(tmp_path, "--clickhouse", own.writer.url) as served:
+            yield f"http://{served.http}"
+
+
+def test_last_minute_is_shown_with_its_age_however_late_the_store_is(lagging: str, watched: Watched) -> None:
+    eventually(lambda: httpx.get(f"{lagging}/api/v1/headroom", timeout=60).json(), bool)
+    watched.page.goto(f"{lagging}/")
+    assert "late-app" in watched.page.locator(ROWS).inner_text()
+    line = watched.page.locator("#freshness")
+    expect(line).to_have_text(re.compile(rf"the newest minute is old: {CLOCK}, 1\d min ago"))
+    found = httpx.get(f"{lagging}/api/v1/freshness", timeout=60).json()
+    assert (found["state"], 600 <= found["age_s"] < 1000) == ("late", True)
+
+
+def refreshed(page: Page) -> None:
+    assert page.evaluate(NEXT_REFRESH)
+
+
+def test_refresh_keeps_nodes_focus_and_selection(served: str, watched: Watched) -> None:
+    page = watched.page
+    page.goto(f"{served}/")
+    link = page.locator(f"{ROWS} a", has_text="app-warn")
+    link.focus()
+    page.evaluate(f"window.kept = [...document.querySelectorAll('{ROWS}')]")
+    page.evaluate(
+        """() => { const range = document.createRange(), to = document.querySelector('table.clients .who a');
+                   range.selectNodeContents(to); getSelection().removeAllRanges(); getSelection().addRange(range) }"""
+    )
+    selected = page.evaluate("getSelection().toString()")
+    for _ in range(2):
+        refreshed(page)
+    assert page.evaluate("document.activeElement.textContent") == "app-warn"
+    assert page.evaluate("getSelection().toString()") == selected != ""
+    assert page.evaluate("kept.length > 3 && kept.every(row => row.isConnected)")
+
+
+def test_rows_move_only_when_the_pointer_is_elsewhere(served: str, watched: Watched) -> None:
+    """Each refresh sorts the other way round, and has another level count."""
+
+    def reversed_order(route: Route) -> None:
+        if route.request.headers.get("x-headroom-live"):
+            answer = route.fetch(url=f"{served}/?sort=level&order=asc")
+            route.fulfill(response=answer, body=answer.text().replace("all <b>6</b>", "all <b>600</b>"))
+        else:
+            route.continue_()
+
+    page = watched.page
+    page.goto(f"{served}/")
+    before = page.locator(f"{ROWS} .who a").all_inner_texts()
+    page.route(f"{served}/", reversed_order)
+    page.locator(ROWS).nth(2).hover()
+    refreshed(page)
+    assert page.locator(f"{ROWS} .who a").all_inner_texts() == before
+    expect(page.locator(".levels a").first).to_contain_text("600")  # what does not move is changed
+    page.mouse.move(5, 5)
+    refreshed(page)
+    assert page.locator(f"{ROWS} .who a").all_inner_texts()[0] == "app-ok"
+
+
+def test_pause_stops_changes_and_says_so(served: str, watched: Watched) -> None:
+    page = watched.page
+    page.goto(f"{served}/")
+    page.get_by_role("button", name="Pause").click()
+    expect(page.locator("#freshness")).to_have_text(re.compile(rf"paused, shown is {CLOCK}"), timeout=20_000)
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url))
+    for _ in range(2):
+        with page.expect_request("**/freshness", timeout=20_000):
+            pass
+    assert [url for url in asked if not url.endswith("/freshness")] == []
+    page.get_by_role("button", name="Pause").click()
+    refreshed(page)
