@@ -18,7 +18,7 @@ _BLOCKS: Final = "\N{LOWER ONE EIGHTH BLOCK}▂▃▄▅▆▇\N{FULL BLOCK}"
 _ASCII_BLOCKS: Final = "_.:-=+*#"
 _GROUP_FIRST, _GROUP_REST = ("level",), ("quota", "clients", "throttled", "fullest", "usage")
 _GROUP_LAYOUT = Layout(
-    numbers=("clients", "throttled", "fullest", "usage"), names=("user", "rule"), leave=("quota", "usage", "throttled")
+    numbers=("clients", "throttled", "fullest", "usage"), names=("user", "rule"), leave=("usage", "throttled", "quota")
 )
 
 
