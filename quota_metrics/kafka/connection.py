@@ -15,7 +15,6 @@ from kio.schema.api_versions import v3 as api_versions_v3
 from kio.static.protocol import RequestPayload
 
 from quota_metrics.kafka.authentication import Security, authenticate
-from quota_metrics.kafka.decoding import UndecodableError
 from quota_metrics.kafka.errors import (
     BrokerUnreachableError,
     NotKafkaError,
@@ -26,6 +25,7 @@ from quota_metrics.kafka.errors import (
     transport_error,
 )
 from quota_metrics.kafka.frames import api_name, decoded, encoded
+from quota_metrics.kafka.primitives import ProtocolError
 
 UNSUPPORTED_VERSION = 35
 _DECODED_IN_A_THREAD_BYTES = 64 * 1024  # from this size on, decoding would block the loop for milliseconds
@@ -191,6 +191,6 @@ class KafkaConnection:
             if len(frame) < _DECODED_IN_A_THREAD_BYTES:
                 return decoded(request, frame)
             return await asyncio.to_thread(decoded, request, frame)
-        except UndecodableError as exc:
+        except ProtocolError as exc:
             self._writer.close()
             raise NotKafkaError(f"{self.peer} answered {api_name(request)} with what cannot be read: {exc}") from exc

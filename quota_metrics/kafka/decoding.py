@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
-import struct
 import types
 import typing
 from collections.abc import Callable
@@ -19,57 +18,26 @@ from uuid import UUID
 
 from kio.schema.errors import ErrorCode
 
+from quota_metrics.kafka.primitives import ProtocolError, Reader
+
 E = TypeVar("E")
-Read = Callable[["Cursor"], Any]
-
-
-class UndecodableError(ValueError):
-    """The bytes do not match the schema."""
-
-
-class Cursor:
-    """A position in the bytes, and the end of the readable range."""
-
-    __slots__ = ("at", "data", "end")
-
-    def __init__(self, data: bytes, at: int = 0, end: int | None = None) -> None:
-        self.data = data
-        self.at = at
-        self.end = len(data) if end is None else end
-
-    def skip(self, length: int) -> int:
-        """Offset of the next `length` bytes. Raises UndecodableError when fewer are left."""
-        start = self.at
-        if not 0 <= length <= self.end - start:
-            raise UndecodableError(f"{length} bytes at {start} of {self.end}")
-        self.at = start + length
-        return start
-
-    def uvarint(self) -> int:
-        """Unsigned varint of at most 5 bytes (ByteUtils.readUnsignedVarint)."""
-        value = 0
-        for shift in range(0, 35, 7):
-            byte = self.data[self.skip(1)]
-            value |= (byte & 0x7F) << shift
-            if byte < 0x80:
-                return value
-        raise UndecodableError(f"a varint of more than 5 bytes before {self.at}")
+Read = Callable[[Reader], Any]
 
 
 def decode(entity_type: type[E], data: bytes, at: int = 0) -> E:
-    """The entity from `at` to the end of `data`. Raises UndecodableError."""
-    cursor = Cursor(data, at)
-    entity: E = _entity(entity_type)(cursor)
-    if cursor.at != cursor.end:
-        raise UndecodableError(f"{cursor.end - cursor.at} bytes more than {entity_type.__name__} has")
+    """The entity from `at` to the end of `data`. Raises ProtocolError."""
+    reader = Reader(data, at)
+    entity: E = _entity(entity_type)(reader)
+    if reader.remaining:
+        raise ProtocolError(f"{reader.remaining} bytes more than {entity_type.__name__} has")
     return entity
 
 
 def decode_head(entity_type: type[E], data: bytes) -> tuple[E, int]:
-    """The entity at the beginning of `data`, and its end. Raises UndecodableError."""
-    cursor = Cursor(data)
-    entity: E = _entity(entity_type)(cursor)
-    return entity, cursor.at
+    """The entity at the beginning of `data`, and its end. Raises ProtocolError."""
+    reader = Reader(data)
+    entity: E = _entity(entity_type)(reader)
+    return entity, reader.offset
 
 
 def _entity(entity_type: Any) -> Read:
@@ -91,25 +59,24 @@ def _compiled(entity_type: Any) -> Read:
         if "tag" in field.metadata
     }
 
-    def read(cursor: Cursor) -> Any:
+    def read(reader: Reader) -> Any:
         values = dict(absent)
         for name, read_field in plain:
-            values[name] = read_field(cursor)
+            values[name] = read_field(reader)
         if flexible:
-            _read_tagged(cursor, tagged, values)
+            _read_tagged(reader, tagged, values)
         return entity_type(**values)
 
     return read
 
 
-def _read_tagged(cursor: Cursor, known: dict[int, tuple[str, Read]], values: dict[str, Any]) -> None:
-    for _ in range(cursor.uvarint()):  # an excessive count ends at the first missing element
-        tag = cursor.uvarint()
-        length = cursor.uvarint()
-        start = cursor.skip(length)
+def _read_tagged(reader: Reader, known: dict[int, tuple[str, Read]], values: dict[str, Any]) -> None:
+    for _ in range(reader.uvarint()):  # an excessive count ends at the first missing element
+        tag = reader.uvarint()
+        value = reader.part(reader.uvarint())
         if tag in known:
             name, read_field = known[tag]
-            values[name] = read_field(Cursor(cursor.data, start, start + length))
+            values[name] = read_field(value)
 
 
 def _field(field: dataclasses.Field[Any], flexible: bool) -> Read:
@@ -135,19 +102,19 @@ def _without_none(annotation: Any) -> tuple[Any, bool]:
 
 def _nullable(read: Read) -> Read:
     """KIP-893: one byte before a structure that may be null."""
-    return lambda cursor: None if _fixed(">b")(cursor) < 0 else read(cursor)
+    return lambda reader: None if reader.int8() < 0 else read(reader)
 
 
 def _array(read: Read, flexible: bool, optional: bool) -> Read:
-    read_length = Cursor.uvarint if flexible else _fixed(">i")
+    read_length = Reader.compact_array_length if flexible else Reader.array_length
 
-    def read_array(cursor: Cursor) -> tuple[Any, ...] | None:
-        length = read_length(cursor) - flexible
-        if length == -1 and optional:
-            return None
-        if not 0 <= length <= cursor.end - cursor.at:  # an element takes at least a byte
-            raise UndecodableError(f"an array of {length} elements in {cursor.end - cursor.at} bytes")
-        return tuple([read(cursor) for _ in range(length)])
+    def read_array(reader: Reader) -> tuple[Any, ...] | None:
+        length = read_length(reader)
+        if length < 0:
+            if optional:
+                return None
+            raise ProtocolError("cannot read an array: null where the schema allows none")
+        return tuple([read(reader) for _ in range(length)])
 
     return read_array
 
@@ -158,47 +125,35 @@ def _plain(field: dataclasses.Field[Any], flexible: bool, optional: bool) -> Rea
         return _FIXED[kafka_type]
     if kafka_type == "datetime_i64":
         return _read_datetime if optional else _required(_read_datetime)
-    # A string's length has 16 bits, that of bytes 32, and a varint in flexible versions.
-    read_length = Cursor.uvarint if flexible else _fixed(">h" if kafka_type == "string" else ">i")
-    read = _sized(read_length, flexible, _text if kafka_type == "string" else bytes)
+    if kafka_type == "string":
+        read: Read = Reader.compact_nullable_string if flexible else Reader.nullable_string
+    else:
+        read = _compact_bytes if flexible else _bytes
     return read if optional else _required(read)
 
 
-def _sized(read_length: Read, flexible: bool, make: Callable[[bytes], Any]) -> Read:
-    def read(cursor: Cursor) -> Any:
-        length = read_length(cursor) - flexible
-        if length == -1:
-            return None
-        start = cursor.skip(length)
-        return make(cursor.data[start : start + length])
+def _bytes(reader: Reader) -> bytes | None:
+    length = reader.int32()
+    return None if length == -1 else reader.raw(length)
 
-    return read
+
+def _compact_bytes(reader: Reader) -> bytes | None:
+    length = reader.uvarint() - 1
+    return None if length == -1 else reader.raw(length)
 
 
 def _required(read: Read) -> Read:
-    def read_required(cursor: Cursor) -> Any:
-        value = read(cursor)
+    def read_required(reader: Reader) -> Any:
+        value = read(reader)
         if value is None:
-            raise UndecodableError(f"null before {cursor.at} where the schema allows none")
+            raise ProtocolError(f"null before offset {reader.offset} where the schema allows none")
         return value
 
     return read_required
 
 
-@cache
-def _fixed(form: str) -> Read:
-    packed = struct.Struct(form)
-    size, unpack_from = packed.size, packed.unpack_from
-    return lambda cursor: unpack_from(cursor.data, cursor.skip(size))[0]
-
-
-def _made(form: str, make: Callable[[Any], Any]) -> Read:
-    read = _fixed(form)
-    return lambda cursor: make(read(cursor))
-
-
-def _text(encoded: bytes) -> str:
-    return encoded.decode("utf-8", "replace")  # as Java reads it
+def _made(read: Read, make: Callable[[Any], Any]) -> Read:
+    return lambda reader: make(read(reader))
 
 
 def _error_code(code: int) -> int:
@@ -212,7 +167,7 @@ def _timedelta(ms: int) -> datetime.timedelta:
     try:
         return datetime.timedelta(milliseconds=ms)
     except OverflowError as exc:
-        raise UndecodableError(f"a time span of {ms} ms") from exc
+        raise ProtocolError(f"a time span of {ms} ms") from exc
 
 
 def _datetime(ms: int) -> datetime.datetime | None:
@@ -221,20 +176,20 @@ def _datetime(ms: int) -> datetime.datetime | None:
     try:
         return datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC) + datetime.timedelta(milliseconds=ms)
     except OverflowError as exc:
-        raise UndecodableError(f"a time of {ms} ms") from exc
+        raise ProtocolError(f"a time of {ms} ms") from exc
 
 
-_read_datetime = _made(">q", _datetime)
+_read_datetime = _made(Reader.int64, _datetime)
 _FIXED: dict[str, Read] = {
-    "bool": _fixed(">?"),
-    "int8": _fixed(">b"),
-    "int16": _fixed(">h"),
-    "int32": _fixed(">i"),
-    "int64": _fixed(">q"),
-    "uint16": _fixed(">H"),
-    "float64": _fixed(">d"),
-    "error_code": _made(">h", _error_code),
-    "timedelta_i32": _made(">i", _timedelta),
-    "timedelta_i64": _made(">q", _timedelta),
-    "uuid": _made(">16s", lambda packed: UUID(bytes=packed) if any(packed) else None),
+    "bool": Reader.boolean,
+    "int8": Reader.int8,
+    "int16": Reader.int16,
+    "int32": Reader.int32,
+    "int64": Reader.int64,
+    "uint16": Reader.uint16,
+    "float64": Reader.float64,
+    "error_code": _made(Reader.int16, _error_code),
+    "timedelta_i32": _made(Reader.int32, _timedelta),
+    "timedelta_i64": _made(Reader.int64, _timedelta),
+    "uuid": _made(Reader.uuid, lambda packed: UUID(bytes=packed) if any(packed) else None),
 }

@@ -28,7 +28,7 @@ def encoded(request: RequestPayload, correlation_id: int, client_id: str) -> byt
 
 
 def decoded(request: RequestPayload, frame: bytes) -> Any:
-    """The response to this request. Raises UndecodableError."""
+    """The response to this request. Raises ProtocolError."""
     response_type: Any = load_response_from_request(request)
     _, at = decode_head(response_type.__header_schema__, frame)
     return decode(response_type, frame, at)

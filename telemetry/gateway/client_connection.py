@@ -14,6 +14,7 @@ from mypy_extensions import mypyc_attr, trait
 
 from exporters.model import UNKNOWN, Connection
 from quota_metrics.kafka.cluster import Node
+from quota_metrics.kafka.primitives import ProtocolError
 from telemetry.gateway.admission import Admission, GatewayCounts, Reason
 from telemetry.gateway.broker_ports import NO_BROKER, BrokerPorts, allowed_address
 from telemetry.gateway.connection import ConnectionLimits, ProxiedConnection
@@ -23,7 +24,6 @@ from telemetry.gateway.security.listener_security import ListenerSecurity
 from telemetry.gateway.security.sasl_tokens import TokenOwners
 from telemetry.receiver.group_commit import GroupCommit
 from telemetry.receiver.receiver import TelemetryReceiver
-from telemetry.wire.errors import ProtocolError
 
 _SWEEP_S: Final = 1.0
 _QUIET_SWEEPS: Final = 8  # of the idle timeout

@@ -23,6 +23,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from exporters.model import Connection
+from quota_metrics.kafka.primitives import INT16_MAX, ProtocolError, Reader, int16_at, int32_at
 from telemetry.gateway.responses import (
     BrokerResponses,
     LocalAnswer,
@@ -44,7 +45,6 @@ from telemetry.wire.apis import (
     SASL_AUTHENTICATE,
     Api,
 )
-from telemetry.wire.errors import ProtocolError
 from telemetry.wire.frames import (
     FORWARD,
     HOLD,
@@ -56,7 +56,6 @@ from telemetry.wire.frames import (
     encode_request,
     request_body,
 )
-from telemetry.wire.primitives import INT16_MAX, Reader, int16_at, int32_at
 from telemetry.wire.telemetry_messages import PUSH_HEAD, read_push, read_push_head
 
 # KIP-511: in version 0.

@@ -12,14 +12,13 @@ from mypy_extensions import mypyc_attr
 
 from exporters.identity import stored_name
 from exporters.model import ExchangeValues
+from quota_metrics.kafka.primitives import ProtocolError, int32_at
 from telemetry.gateway.security.client_identity import RAW_TOKEN, SASL, ClientIdentity
 from telemetry.receiver.receiver import Answer
 from telemetry.wire import address_rewrites as addresses
 from telemetry.wire.apis import API_VERSIONS, FETCH, PRODUCE, SASL_HANDSHAKE, Api, flags_of
-from telemetry.wire.errors import ProtocolError
 from telemetry.wire.fetch_endpoints import NAMES_ENDPOINTS_FROM, FetchEndpoints
 from telemetry.wire.frames import FORWARD, HOLD, LENGTH_BYTES, SKIP, UNDECIDED, WATCH, FrameScanner, encode_response
-from telemetry.wire.primitives import int32_at
 
 # (version, body of the request) -> body of the response. Raises ProtocolError.
 LocalAnswer = Callable[[int, bytes], bytes]

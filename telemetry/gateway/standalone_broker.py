@@ -13,6 +13,19 @@ from typing import NamedTuple
 import structlog
 
 from exporters.model import Connection
+from quota_metrics.kafka.primitives import (
+    Reader,
+    write_array_length,
+    write_boolean,
+    write_compact_array_length,
+    write_compact_nullable_string,
+    write_compact_string,
+    write_int16,
+    write_int32,
+    write_no_tagged,
+    write_nullable_string,
+    write_string,
+)
 from telemetry.gateway.networks import Administrators
 from telemetry.gateway.responses import LocalAnswer
 from telemetry.gateway.security.client_identity import software_of
@@ -31,19 +44,6 @@ from telemetry.wire.apis import (
     PUSH_TELEMETRY,
 )
 from telemetry.wire.errors import ErrorCode
-from telemetry.wire.primitives import (
-    Reader,
-    write_array_length,
-    write_boolean,
-    write_compact_array_length,
-    write_compact_nullable_string,
-    write_compact_string,
-    write_int16,
-    write_int32,
-    write_no_tagged,
-    write_nullable_string,
-    write_string,
-)
 
 log = structlog.get_logger(__name__)
 

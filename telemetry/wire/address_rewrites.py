@@ -9,6 +9,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
+from quota_metrics.kafka.primitives import (
+    Reader,
+    write_array_length,
+    write_compact_array_length,
+    write_compact_string,
+    write_int16,
+    write_int32,
+    write_string,
+    write_uvarint,
+)
 from telemetry.wire.apis import (
     APIS,
     DESCRIBE_CLUSTER,
@@ -18,16 +28,6 @@ from telemetry.wire.apis import (
     PUSH_TELEMETRY,
     SHARE_ACKNOWLEDGE,
     SHARE_FETCH,
-)
-from telemetry.wire.primitives import (
-    Reader,
-    write_array_length,
-    write_compact_array_length,
-    write_compact_string,
-    write_int16,
-    write_int32,
-    write_string,
-    write_uvarint,
 )
 
 # (node id, host, port) of a broker -> (host, port) of its listener on the gateway.

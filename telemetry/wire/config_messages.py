@@ -10,9 +10,8 @@ from collections.abc import Collection, Sequence
 from enum import IntEnum
 from typing import Final, NamedTuple
 
-from telemetry.wire.apis import APIS, DESCRIBE_CONFIGS, INCREMENTAL_ALTER_CONFIGS, LIST_CONFIG_RESOURCES
-from telemetry.wire.errors import ErrorCode, ProtocolError
-from telemetry.wire.primitives import (
+from quota_metrics.kafka.primitives import (
+    ProtocolError,
     Reader,
     write_array_length,
     write_boolean,
@@ -24,6 +23,8 @@ from telemetry.wire.primitives import (
     write_no_tagged,
     write_nullable_string,
 )
+from telemetry.wire.apis import APIS, DESCRIBE_CONFIGS, INCREMENTAL_ALTER_CONFIGS, LIST_CONFIG_RESOURCES
+from telemetry.wire.errors import ErrorCode
 
 MAX_RESOURCES: Final = 10_000  # in one request: an answer may be a hundred times as long as what is asked
 _MAX_MESSAGE_CHARS = 8_000  # fits the length field of a string, however it is encoded

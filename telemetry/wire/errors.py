@@ -1,4 +1,4 @@
-"""Kafka's error codes, and exceptions for malformed bytes, invalid subscriptions and invalid patterns."""
+"""Kafka's error codes, and exceptions for invalid subscriptions and invalid patterns."""
 
 from __future__ import annotations
 
@@ -24,10 +24,6 @@ class ErrorCode(IntEnum):
     UNKNOWN_TOPIC_ID = 100
     UNKNOWN_SUBSCRIPTION_ID = 117
     TELEMETRY_TOO_LARGE = 118
-
-
-class ProtocolError(ValueError):
-    """Bytes that violate the Kafka protocol; the connection is closed."""
 
 
 class InvalidSubscriptionError(ValueError):

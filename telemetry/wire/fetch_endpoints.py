@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from telemetry.wire.errors import ProtocolError
+from quota_metrics.kafka.primitives import ProtocolError
 
 NAMES_ENDPOINTS_FROM: Final = 16  # the first version of such responses
 

@@ -23,9 +23,8 @@ from typing import Final
 
 from mypy_extensions import mypyc_attr
 
+from quota_metrics.kafka.primitives import ProtocolError, Reader, int32_at
 from telemetry.wire.apis import Api
-from telemetry.wire.errors import ProtocolError
-from telemetry.wire.primitives import Reader, int32_at
 
 LENGTH_BYTES: Final = 4
 # Numbers, because access to an enum member is slow in compiled code.

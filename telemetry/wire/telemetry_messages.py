@@ -9,8 +9,8 @@ import functools
 import struct
 from typing import Final, NamedTuple
 
-from telemetry.wire.errors import ErrorCode, ProtocolError
-from telemetry.wire.primitives import Reader, write_compact_array_length, write_compact_string
+from quota_metrics.kafka.primitives import ProtocolError, Reader, write_compact_array_length, write_compact_string
+from telemetry.wire.errors import ErrorCode
 
 PUSH_HEAD: Final = struct.Struct(">16siBb")  # client_instance_id, subscription_id, terminating, compression_type
 _GET_HEAD: Final = struct.Struct(">ih16si")  # throttle_time_ms, error_code, client_instance_id, subscription_id

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
+from quota_metrics.kafka.primitives import ProtocolError
 from telemetry.gateway.broker_ports import BrokerNames
 from telemetry.gateway.connection import ProxiedConnection
 from telemetry.gateway.security.client_identity import SaslSession
@@ -20,7 +21,6 @@ from telemetry.gateway.security.listener_security import ListenerTls
 from telemetry.gateway.security.sasl_tokens import READABLE, claimed_user
 from telemetry.gateway.security.ssl_principal import NoMatchingRuleError, distinguished_name, principal_mapper
 from telemetry.wire.apis import APIS, SASL_AUTHENTICATE, SASL_HANDSHAKE
-from telemetry.wire.errors import ProtocolError
 from tests.fuzz.seeds import request_frame
 from tests.kit.certificates import CertificateAuthority
 

@@ -17,8 +17,8 @@ import numpy as np
 from exporters.model import ANONYMOUS, UNKNOWN, Connection, Push
 from exporters.spool.records import decode_instance, decode_limits, decode_push, decode_usage, scan
 from quota_metrics.config.entities import entity_of
-from quota_metrics.kafka.decoding import UndecodableError
 from quota_metrics.kafka.frames import decoded
+from quota_metrics.kafka.primitives import ProtocolError, write_compact_bytes
 from telemetry.decode.bounds import DecodeError, DecompressError, OverBudget, PayloadLimits, TooLarge, decompress
 from telemetry.decode.decoder import DecodedPush, Decoder
 from telemetry.decode.otlp import decode
@@ -32,8 +32,6 @@ from telemetry.subscriptions.client_metrics import ClientMetrics
 from telemetry.subscriptions.subscription_file import SubscriptionFile
 from telemetry.wire.address_rewrites import REWRITES, produce
 from telemetry.wire.apis import APIS, PRODUCE
-from telemetry.wire.errors import ProtocolError
-from telemetry.wire.primitives import write_compact_bytes
 from tests.fuzz.mutation import mutated, redirected
 from tests.fuzz.security_targets import security_targets
 from tests.fuzz.seeds import DESCRIBE_QUOTAS, exchanges, request_frame, seeds
@@ -215,7 +213,7 @@ class Targets:
                 continue
 
     def _quotas(self, data: bytes) -> None:
-        with contextlib.suppress(UndecodableError):
+        with contextlib.suppress(ProtocolError):
             answer = decoded(DESCRIBE_QUOTAS, data)
             for entry in answer.entries or ():
                 with contextlib.suppress(ValueError):

@@ -26,6 +26,7 @@ from typing import Final
 import structlog
 
 from exporters.model import Connection
+from quota_metrics.kafka.primitives import ProtocolError, Reader
 from telemetry.gateway.security.sasl_tokens import (
     OAUTHBEARER,
     READABLE,
@@ -44,9 +45,7 @@ from telemetry.wire.apis import (
     SASL_HANDSHAKE,
     Api,
 )
-from telemetry.wire.errors import ProtocolError
 from telemetry.wire.frames import LENGTH_BYTES, request_body
-from telemetry.wire.primitives import Reader
 
 log = structlog.get_logger(__name__)
 

@@ -17,9 +17,9 @@ import structlog
 
 from exporters.key_store import KeyStoreError, is_pem, load_key, password_of, read_pkcs12
 from exporters.model import ANONYMOUS
+from quota_metrics.kafka.primitives import ProtocolError
 from telemetry.gateway.security.client_identity import SaslSession
 from telemetry.gateway.security.ssl_principal import NoMatchingRuleError, distinguished_name
-from telemetry.wire.errors import ProtocolError
 
 log = structlog.get_logger(__name__)
 

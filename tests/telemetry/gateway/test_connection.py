@@ -7,8 +7,8 @@ import struct
 import pytest
 
 from exporters.model import ANONYMOUS, Exchange
+from quota_metrics.kafka.primitives import ProtocolError
 from telemetry.gateway.connection import ConnectionLimits
-from telemetry.wire.errors import ProtocolError
 from tests.telemetry.gateway.dialogue import PUSH, Both, framed, local, produce, produced, request, response
 
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from quota_metrics.kafka.primitives import ProtocolError
 from telemetry.gateway.connection import ConnectionLimits
-from telemetry.wire.errors import ProtocolError
 from tests.telemetry.gateway.dialogue import PUSH, Both, framed, local, produce, produced, request, response
 
 DIALOGUE = [

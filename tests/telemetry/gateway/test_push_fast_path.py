@@ -11,12 +11,11 @@ from hypothesis import strategies as st
 
 from exporters.model import ANONYMOUS, UNKNOWN, Connection, RecordKind
 from exporters.spool.records import decode_push
+from quota_metrics.kafka.primitives import ProtocolError, write_uvarint
 from telemetry.gateway.connection import ConnectionLimits, ProxiedConnection
 from telemetry.receiver.receiver import TelemetryReceiver
 from telemetry.subscriptions.client_metrics import ClientMetrics
 from telemetry.subscriptions.java.hash import subscription_id
-from telemetry.wire.errors import ProtocolError
-from telemetry.wire.primitives import write_uvarint
 
 NOW_MS = 1_700_000_000_000
 FACTS = Connection("c", "PLAINTEXT", ANONYMOUS, "10.0.0.1", 4000, UNKNOWN, UNKNOWN, 7)

@@ -12,13 +12,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from exporters.model import Connection
+from quota_metrics.kafka.primitives import ProtocolError
 from telemetry.gateway import standalone_broker as sink
 from telemetry.gateway.networks import LOOPBACK, Administrators, networks_of
 from telemetry.gateway.responses import LocalAnswer
 from telemetry.subscriptions.client_metrics import ClientMetrics
 from telemetry.subscriptions.subscription_file import SubscriptionFile
 from telemetry.wire.apis import APIS
-from telemetry.wire.errors import ErrorCode, ProtocolError
+from telemetry.wire.errors import ErrorCode
 from tests.kit.kio_entities import decode, encode, message_type, random_entity
 from tests.oracle import administration_oracle as requests
 

@@ -10,12 +10,12 @@ import pytest
 from exporters.identity import stored_name
 from exporters.model import ClientInstance, RecordKind
 from exporters.spool.records import decode_instance, decode_push
+from quota_metrics.kafka.primitives import Reader
 from telemetry.receiver.receiver import Answer
 from telemetry.subscriptions.java.hash import subscription_id
 from telemetry.subscriptions.payers import PayerLimits, Payers, PayerUse
 from telemetry.wire.apis import GET_TELEMETRY_SUBSCRIPTIONS, PUSH_TELEMETRY
 from telemetry.wire.errors import ErrorCode
-from telemetry.wire.primitives import Reader
 from tests.telemetry.receiver.sink import (
     CONNECTION,
     ID,

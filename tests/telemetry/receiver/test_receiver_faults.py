@@ -20,11 +20,12 @@ from structlog.testing import capture_logs
 
 from exporters.model import RecordKind
 from exporters.spool.writer import SpoolFull
+from quota_metrics.kafka.primitives import ProtocolError
 from telemetry.decode.bounds import PayloadLimits
 from telemetry.decode.decoder import validate_payload
 from telemetry.receiver.receiver import Answer, TelemetryReceiver
 from telemetry.wire.apis import GET_TELEMETRY_SUBSCRIPTIONS, PUSH_TELEMETRY
-from telemetry.wire.errors import ErrorCode, ProtocolError
+from telemetry.wire.errors import ErrorCode
 from tests.telemetry.receiver.sink import ID, MAX_BYTES, PUSH_89, PUSH_NONE, Sink, code_of, push_body
 
 # --- payloads validated on receipt

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from quota_metrics.kafka.primitives import ProtocolError
 from telemetry.subscriptions.config_admin import describe, list_resources
 from telemetry.wire.apis import DESCRIBE_CONFIGS, INCREMENTAL_ALTER_CONFIGS, LIST_CONFIG_RESOURCES
 from telemetry.wire.config_messages import MAX_RESOURCES
-from telemetry.wire.errors import ProtocolError
 from tests.oracle import administration_oracle as requests
 from tests.oracle.administration_oracle import (
     CLIENT_METRICS,

@@ -13,9 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from kio.schema.errors import ErrorCode
 
+from quota_metrics.kafka.primitives import ProtocolError
 from telemetry.wire import address_rewrites as addresses
 from telemetry.wire.apis import APIS
-from telemetry.wire.errors import ProtocolError
 from tests.kit.kio_entities import decode, encode, message_type, random_entity
 
 

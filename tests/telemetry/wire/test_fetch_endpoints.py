@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from telemetry.wire.errors import ProtocolError
+from quota_metrics.kafka.primitives import ProtocolError
 from telemetry.wire.fetch_endpoints import FetchEndpoints
 from tests.kit.kio_entities import encode, message_type, random_entity
 

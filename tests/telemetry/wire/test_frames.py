@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from telemetry.wire.errors import ProtocolError
+from quota_metrics.kafka.primitives import ProtocolError
 from telemetry.wire.frames import FORWARD, HOLD, SKIP, UNDECIDED, WATCH, FrameScanner
 
 MODES = {0: FORWARD, 1: HOLD, 2: SKIP, 3: WATCH}

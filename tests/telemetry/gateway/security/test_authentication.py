@@ -6,7 +6,7 @@ import struct
 
 import pytest
 
-from telemetry.wire.errors import ProtocolError
+from quota_metrics.kafka.primitives import ProtocolError
 from tests.telemetry.gateway.dialogue import framed, request, response
 from tests.telemetry.gateway.sasl_dialogue import GET, PUSH, Dialogue
 

@@ -1,4 +1,4 @@
-"""telemetry/wire/primitives.py reads what it writes, and raises only ProtocolError."""
+"""quota_metrics/kafka/primitives.py reads what it writes, and raises only ProtocolError."""
 
 from __future__ import annotations
 
@@ -11,9 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from telemetry.wire import primitives
-from telemetry.wire.errors import ProtocolError
-from telemetry.wire.primitives import Reader
+from quota_metrics.kafka import primitives
+from quota_metrics.kafka.primitives import ProtocolError, Reader
 
 METHODS = [
     "int8",

@@ -1,4 +1,4 @@
-"""Reads (with bounds checks) and writes Kafka's primitive types. Sans-I/O.
+"""Reads (with bounds checks) and writes Kafka's primitive types: of clients, and of brokers' answers. Sans-I/O.
 
 Source: the Kafka protocol guide's "Protocol Primitive Types" and KIP-482 (compact types, tagged fields).
 Every length sent by the peer is compared with the bytes present before it is used.
@@ -11,8 +11,6 @@ from typing import Final
 
 from mypy_extensions import mypyc_attr
 
-from telemetry.wire.errors import ProtocolError
-
 INT16_MAX: Final = 32_767
 _MAX_TAGGED_FIELDS: Final = 1_000  # of one structure; Kafka's messages have at most a few
 _UVARINT_MAX_BYTES: Final = 5  # an unsigned varint is 32 bits wide (ByteUtils.readUnsignedVarint)
@@ -22,9 +20,16 @@ _INT32: Final = struct.Struct(">i")
 _INT64: Final = struct.Struct(">q")
 
 
+_FLOAT64: Final = struct.Struct(">d")
+
+
+class ProtocolError(ValueError):
+    """Bytes that violate the Kafka protocol; the connection is closed."""
+
+
 @mypyc_attr(acyclic=True)  # not known to the garbage collector
 class Reader:
-    """Reads consecutive values from `data`, beginning at `offset`.
+    """Reads consecutive values from `data`, beginning at `offset`, up to `end` (-1: all).
 
     Each method raises ProtocolError when the value is truncated or a length is invalid.
     Invalid UTF-8 is decoded with replacement characters, as Java does.
@@ -32,9 +37,9 @@ class Reader:
 
     __slots__ = ("_data", "_end", "offset")
 
-    def __init__(self, data: bytes, offset: int = 0) -> None:
+    def __init__(self, data: bytes, offset: int = 0, end: int = -1) -> None:
         self._data = data
-        self._end = len(data)
+        self._end = len(data) if end < 0 else end
         if not 0 <= offset <= self._end:
             raise ProtocolError(f"cannot read from offset {offset} of {self._end} bytes")
         self.offset = offset
@@ -56,6 +61,13 @@ class Reader:
 
     def int64(self) -> int:
         value: int = _INT64.unpack_from(self._data, self._number_at(8))[0]
+        return value
+
+    def uint16(self) -> int:
+        return self.int16() & 0xFFFF
+
+    def float64(self) -> float:
+        value: float = _FLOAT64.unpack_from(self._data, self._number_at(8))[0]
         return value
 
     def boolean(self) -> bool:
@@ -80,7 +92,7 @@ class Reader:
 
     def uuid(self) -> bytes:
         """16 bytes, big endian."""
-        return self._bytes(16)
+        return self.raw(16)
 
     def string(self) -> str:
         return _present(self.nullable_string())
@@ -95,7 +107,7 @@ class Reader:
         return self._text(self.uvarint() - 1)
 
     def compact_bytes(self) -> bytes:
-        return self._bytes(self.uvarint() - 1)
+        return self.raw(self.uvarint() - 1)
 
     def array_length(self, element_bytes: int = 1) -> int:
         """Number of elements that follow, -1 for a null array. `element_bytes`: the minimum size of an element."""
@@ -104,6 +116,17 @@ class Reader:
     def compact_array_length(self, element_bytes: int = 1) -> int:
         """`array_length` for the compact arrays of flexible versions."""
         return self._count(self.uvarint() - 1, element_bytes)
+
+    def raw(self, length: int) -> bytes:
+        """The next `length` bytes."""
+        start, self.offset = self.offset, self._after(length)
+        end = self.offset
+        return self._data[start:end]
+
+    def part(self, length: int) -> Reader:
+        """A reader of the next `length` bytes, which are passed."""
+        start, self.offset = self.offset, self._after(length)
+        return Reader(self._data, start, self.offset)
 
     def skip(self, n: int) -> None:
         """Skips `n` bytes."""
@@ -136,12 +159,7 @@ class Reader:
     def _text(self, length: int) -> str | None:
         if length > INT16_MAX:  # even where the length field allows more, as in Kafka's own readers
             raise ProtocolError(f"cannot read a string of {length} bytes: at most {INT16_MAX}")
-        return None if length == -1 else str(self._bytes(length), "utf-8", "replace")
-
-    def _bytes(self, length: int) -> bytes:
-        start, self.offset = self.offset, self._after(length)
-        end = self.offset
-        return self._data[start:end]
+        return None if length == -1 else str(self.raw(length), "utf-8", "replace")
 
     def _count(self, count: int, element_bytes: int) -> int:
         if count < -1 or count * element_bytes > self.remaining:
