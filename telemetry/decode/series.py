@@ -269,12 +269,7 @@ class ClientBudgets:
             use.series += series
 
 
-@lru_cache(maxsize=_MAX_OWNERS)
-def _payer(principal: str, address: str) -> str:
-    try:
-        return payer_of(principal, address)
-    except ValueError:  # an address that a sender of OTLP states
-        return address
+_payer = lru_cache(maxsize=_MAX_OWNERS)(payer_of)
 
 
 class _Counts:
