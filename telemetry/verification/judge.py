@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
+from quota_metrics.kafka.primitives import ProtocolError
 from telemetry.receiver.receiver import all_metrics_for
 from telemetry.subscriptions.client_metrics import ZERO_ID
 from telemetry.verification.payloads import Offer, PayloadCheck
 from telemetry.verification.rules import Findings, Rule, Verdict
 from telemetry.verification.script import SCRIPT, Wanted
 from telemetry.wire.apis import GET_TELEMETRY_SUBSCRIPTIONS
-from telemetry.wire.errors import ErrorCode, ProtocolError
+from telemetry.wire.errors import ErrorCode
 from telemetry.wire.telemetry_messages import PUSH_RESPONSE, PushHead, granted_get, read_get, read_push
 
 TELEMETRY_MAX_BYTES: Final = 1_048_576  # Kafka's default of telemetry.max.bytes

@@ -7,14 +7,13 @@ import itertools
 from collections.abc import Callable
 from typing import Final
 
+from quota_metrics.kafka.primitives import ProtocolError, Reader
 from telemetry.gateway.connection import API_VERSIONS_TOO_NEW, api_of
 from telemetry.gateway.security.client_identity import software_of
 from telemetry.gateway.standalone_broker import SinkNode, api_versions, metadata
 from telemetry.verification.judge import TELEMETRY_MAX_BYTES, Judge, Reply, Request
 from telemetry.wire.apis import API_VERSIONS, APIS, GET_TELEMETRY_SUBSCRIPTIONS, METADATA, PUSH_TELEMETRY
-from telemetry.wire.errors import ProtocolError
 from telemetry.wire.frames import encode_response
-from telemetry.wire.primitives import Reader
 
 _MAX_REQUEST_BYTES: Final = 2 * TELEMETRY_MAX_BYTES  # a push over the limit is read, so that its frame can be shown
 _LEAST_REQUEST_BYTES: Final = 10
