@@ -27,7 +27,7 @@ from typer.core import TyperCommand
 
 from exporters.clickhouse.connection import PASSWORD, PASSWORD_FILE, password_of
 from spark_jobs import time_range
-from spark_jobs.options import DEFAULT_URL, ClientOptions, HeadroomOptions, JobOptions
+from spark_jobs.options import DEFAULT_URL, ClientOptions, HeadroomOptions, JobOptions, TeamOptions
 
 if TYPE_CHECKING:
     from spark_jobs.reports.report import Report
@@ -66,6 +66,7 @@ JOBS: Mapping[str, Job] = {
         "Which clients there are: instances, versions, silent ones, what they cost.", "7d", ClientOptions
     ),
     "capacity-report": Job("Headroom and growth for weeks, and the limits that would fit.", "28d", ClientOptions),
+    "team-report": Job("Bytes, throttling, share, peak, growth and cost of each team.", "30d", TeamOptions),
 }
 WINDOWED = HeadroomOptions  # jobs with other options have windows of their own length
 

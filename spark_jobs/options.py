@@ -60,6 +60,15 @@ class ClientOptions(JobOptions):
 
 
 @dataclass(frozen=True, slots=True)
+class TeamOptions(JobOptions):
+    """Of team-report."""
+
+    owners: Annotated[Path, Option(help="YAML: which team owns which users and client ids, and prices")] = Path(
+        "owners.yaml"
+    )
+
+
+@dataclass(frozen=True, slots=True)
 class HeadroomOptions(ClientOptions):
     """Of quota-headroom. Raises ValueError for thresholds that fall and for flags of a stream without `stream`."""
 

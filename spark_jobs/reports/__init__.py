@@ -16,4 +16,5 @@ REPORTS: Mapping[str, Report] = {
     "backtest": tables.BACKTEST,
     "client-inventory": tables.INVENTORY,
     "capacity-report": tables.CAPACITY,
+    "team-report": tables.TEAMS,
 }

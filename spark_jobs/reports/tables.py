@@ -157,3 +157,28 @@ INVENTORY = rows_report(
         ),
     ),
 )
+
+_TEAM_TYPES: dict[str, pa.DataType] = {
+    "team": pa.string(),
+    "contact": pa.string(),
+    "page": pa.string(),
+    "clients": pa.int64(),
+    "bytes_in": pa.int64(),
+    "bytes_out": pa.int64(),
+    "throttled_requests": pa.int64(),
+    "throttled_s": pa.float64(),  # added up over clients and brokers
+    "share": pa.float64(),  # of all bytes
+    "peak_bytes_per_s": pa.float64(),  # mean of the busiest hour
+    "growth_per_week": pa.float64(),
+    "cost": pa.float64(),
+}
+TEAM_COLUMNS = pa.schema(_TEAM_TYPES)
+TEAMS = rows_report(
+    TEAM_COLUMNS,
+    RowsLayout(
+        "Teams",
+        TEAM_COLUMNS.names,
+        "No usage was recorded in the range.",
+        ("page", "contact", "throttled_requests", "growth_per_week", "clients", "peak_bytes_per_s"),
+    ),
+)

@@ -1,0 +1,144 @@
+"""Usage, throttling and cost of each team. Reads quota_usage, whose clients owners.yaml gives to teams.
+
+ClickHouse adds up each client's hours, without rows that were stored twice; Spark joins clients with owners. The sums
+of all teams and UNOWNED are the metered bytes, exactly: bytes are added as integers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession, Window
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from exporters.clickhouse.client import ClickHouse
+from quota_metrics.config.owners import Owners, Prices, parse_owners
+from spark_jobs import cli
+from spark_jobs.clickhouse.queries import schema
+from spark_jobs.clickhouse.runs import JobRun
+from spark_jobs.clickhouse.source import NothingToReadError, clickhouse_of, read, source_errors
+from spark_jobs.options import TeamOptions
+from spark_jobs.session import progress, session
+
+NAME = "team_report"
+
+_DAY_MS = 86_400_000
+_HOUR_S = 3_600
+_FEWEST_DAYS = 7  # less history gives no growth figure
+_GB = 1e9
+_CLIENT = ("user", "client_id")
+
+HOURS = """
+SELECT toValidUTF8(user) AS user, toValidUTF8(client_id) AS client_id,
+       toInt64(toUnixTimestamp(toStartOfHour(ts))) AS hour_s,
+       toInt64(sumIf(bytes, quota_key = 'producer_byte_rate')) AS bytes_in,
+       toInt64(sumIf(bytes, quota_key = 'consumer_byte_rate')) AS bytes_out,
+       toInt64(sum(throttled_requests)) AS throttled_requests,
+       toInt64(sum(muted_ms)) AS muted_ms
+FROM quota_usage FINAL
+WHERE ts >= fromUnixTimestamp64Milli({from_ms:Int64}) AND ts < fromUnixTimestamp64Milli({to_ms:Int64})
+  AND source = {source:String} AND quota_key IN ('producer_byte_rate', 'consumer_byte_rate')
+  AND ({cluster:String} = '' OR cluster = {cluster:String})
+GROUP BY user, client_id, hour_s
+"""
+HOURS_SCHEMA = schema(
+    user=T.StringType,
+    client_id=T.StringType,
+    hour_s=T.LongType,
+    bytes_in=T.LongType,
+    bytes_out=T.LongType,
+    throttled_requests=T.LongType,
+    muted_ms=T.LongType,
+)
+_OWNED = "user string, client_id string, team string, contact string, page string"
+_OWNED_ARROW = pa.schema([(name, pa.string()) for name in ("user", "client_id", "team", "contact", "page")])
+
+
+def run(options: TeamOptions) -> list[dict[str, Any]]:
+    """Runs the job and returns a row per team, most bytes first.
+
+    Raises ValueError (url, owners), OSError (owners), JavaError, StoreError.
+    """
+    owners = parse_owners(Path(options.owners).read_bytes())
+    clickhouse = clickhouse_of(options.url, options.password)
+    job_run = JobRun.of(clickhouse, NAME, options)
+    with (
+        job_run,
+        source_errors(),
+        session(NAME, options.master) as spark,
+        progress(NAME, spark.sparkContext),
+    ):
+        job_run.begin("adding up the usage of each team")
+        hours = _hours(spark, clickhouse, options)
+        rows = teams(hours, owners).toArrow().to_pylist()
+        if not rows:
+            raise NothingToReadError("no usage was recorded in this time")
+        job_run.rows_out = len(rows)
+    return [{**row, "cost": _cost(row, owners.prices)} for row in rows]
+
+
+def _hours(spark: SparkSession, clickhouse: ClickHouse, options: TeamOptions) -> DataFrame:
+    """Rows of HOURS_SCHEMA; a task and a query for each day."""
+    when = options.when
+    starts = range(when.from_ms - when.from_ms % _DAY_MS, when.to_ms, _DAY_MS)
+    days = [
+        {
+            "from_ms": max(start, when.from_ms),
+            "to_ms": min(start + _DAY_MS, when.to_ms),
+            "source": options.source,
+            "cluster": options.cluster,
+        }
+        for start in starts
+    ]
+    return read(spark, clickhouse, HOURS, HOURS_SCHEMA, days)
+
+
+def teams(hours: DataFrame, owners: Owners) -> DataFrame:
+    """Per team: bytes, throttling, share of all bytes, the busiest hour, growth per week. Input: HOURS_SCHEMA."""
+    of_client = (
+        hours.groupBy(*_CLIENT, "hour_s")
+        .agg(*(F.sum(name).alias(name) for name in ("bytes_in", "bytes_out", "throttled_requests", "muted_ms")))
+        .cache()
+    )  # read once for sums, peaks and growth
+    owned = of_client.select(*_CLIENT).distinct().mapInArrow(_owning(owners), _OWNED)
+    of_team = of_client.join(F.broadcast(owned), on=list(_CLIENT)).withColumn("bytes", F.expr("bytes_in + bytes_out"))
+    by_hour = of_team.groupBy("team", "hour_s").agg(F.sum("bytes").alias("bytes"))
+    peaks = by_hour.groupBy("team").agg((F.max("bytes") / _HOUR_S).alias("peak_bytes_per_s"))
+    by_day = by_hour.groupBy("team", F.expr("hour_s div 86400").alias("day")).agg(F.sum("bytes").alias("bytes"))
+    slope = F.try_divide(F.regr_slope(F.col("bytes").cast("double"), F.col("day").cast("double")) * 7, F.avg("bytes"))
+    growth = by_day.groupBy("team").agg(F.when(F.count("*") >= _FEWEST_DAYS, slope).alias("growth_per_week"))
+    sums = of_team.groupBy("team").agg(
+        F.first("contact").alias("contact"),
+        F.first("page").alias("page"),
+        F.count_distinct(*_CLIENT).alias("clients"),
+        F.sum("bytes_in").alias("bytes_in"),
+        F.sum("bytes_out").alias("bytes_out"),
+        F.sum("throttled_requests").alias("throttled_requests"),
+        (F.sum("muted_ms") / 1000).alias("throttled_s"),
+    )
+    total = F.sum(F.expr("bytes_in + bytes_out")).over(Window.partitionBy())
+    share = F.coalesce(F.try_divide(F.expr("bytes_in + bytes_out"), total), F.lit(0.0))
+    joined = sums.withColumn("share", share).join(peaks, on="team").join(growth, on="team")
+    return joined.orderBy(F.expr("bytes_in + bytes_out").desc(), "team")
+
+
+def _owning(owners: Owners) -> Any:
+    def owned(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            names = [(row["user"], row["client_id"]) for row in batch.to_pylist()]
+            rows = [{"user": user, "client_id": c, **owners.owner(user, c)._asdict()} for user, c in names]
+            yield from pa.Table.from_pylist(rows, _OWNED_ARROW).to_batches()
+
+    return owned
+
+
+def _cost(row: dict[str, Any], prices: Prices) -> float:
+    return float(row["bytes_in"] * prices.in_per_gb + row["bytes_out"] * prices.out_per_gb) / _GB
+
+
+if __name__ == "__main__":
+    cli.main("team-report")
