@@ -19,10 +19,10 @@ class Style(NamedTuple):
 
 STYLES: Final = {
     "throttled": Style("bold red", "#c0203a"),
-    "critical": Style("red", "#d9532c"),
-    "warn": Style("yellow", "#d99a1c"),
-    "watch": Style("cyan", "#2b8fb3"),
-    "ok": Style("green", "#2e9e5b"),
+    "critical": Style("red", "#b84320"),
+    "warn": Style("yellow", "#8a5f0a"),
+    "watch": Style("cyan", "#1f6f8c"),
+    "ok": Style("green", "#1f7340"),
     "unknown": Style("dim", "#7a5aa6"),
 }
 

@@ -70,6 +70,7 @@ def page_routes(data: Data) -> list[BaseRoute]:
         Route("/clients", clients, methods=["GET"]),
         Route("/clients/", clients, methods=["GET"]),
         Mount("/static", StaticFiles(directory=_HERE / "static")),
+        Route("/{path:path}", _endpoint(data, _missing), methods=["GET"]),
     ]
 
 
@@ -110,6 +111,10 @@ def _html(template: str, values: Mapping[str, Any], status_code: int = 200) -> H
 async def _freshness(_: Request) -> tuple[str, dict[str, Any]]:
     """The line of the header, which live.js asks for."""
     return "freshness.html", {}
+
+
+async def _missing(_: Request) -> tuple[str, dict[str, Any]]:
+    raise HTTPException(404, "Nothing is at this address.")
 
 
 async def _runbook(request: Request) -> tuple[str, dict[str, Any]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from quota_metrics.amounts import bytes_text, duration_text, rate_text, share_text
+from quota_metrics.amounts import STYLES, bytes_text, duration_text, rate_text, share_text
 
 
 @pytest.mark.parametrize(
@@ -30,3 +30,15 @@ def test_share_and_duration_texts() -> None:
     assert [duration_text(ms) for ms in (None, 0, 999, 1000, 90_000, 5_400_000)] == [
         "-", "0 ms", "999 ms", "1.0 s", "1.5 min", "1.5 h",
     ]  # fmt: skip
+
+
+def brightness(colour: str) -> float:
+    """Relative luminance (WCAG 2.1) of #rrggbb."""
+    shares = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
+    red, green, blue = (share / 12.92 if share <= 0.03928 else ((share + 0.055) / 1.055) ** 2.4 for share in shares)
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
+@pytest.mark.parametrize("level", STYLES)
+def test_white_text_can_be_read_on_the_colour_of_each_level(level: str) -> None:
+    assert 1.05 / (brightness(STYLES[level].colour) + 0.05) >= 4.5
