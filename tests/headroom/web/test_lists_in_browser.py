@@ -181,6 +181,18 @@ def test_twenty_five_clients_fit_a_screen(served: str, browser: Browser, shots: 
     context.close()
 
 
+@pytest.mark.parametrize("width", [1024, 1440])
+def test_no_number_and_no_level_is_cut(served: str, browser: Browser, width: int) -> None:
+    page = browser.new_context(viewport={"width": width, "height": 900}).new_page()
+    page.goto(f"{served}/")
+    cut = page.locator("table.clients td").evaluate_all(
+        """cells => cells.filter(cell => !cell.matches('.who, .why') && cell.scrollWidth > cell.clientWidth + 1)
+                         .map(cell => cell.textContent)"""
+    )
+    assert cut == []
+    page.context.close()
+
+
 def test_row_leads_to_another_limit_and_to_who_shares_it(served: str, watched: Watched) -> None:
     page = watched.page
     page.goto(f"{served}/")
