@@ -218,13 +218,13 @@ class PayloadLimits:
     buckets: int = 500_000  # counts, bounds and quantiles of all histogram points
     point_buckets: int = 8_192  # the same, per point
     text_bytes: int = 16 << 20  # stored attributes of new series and histograms, counted once per row
-    points_per_byte: float = 1.0  # of the payload as it arrived; see `of_push`
+    points_per_byte: float = 2.0  # of the payload as it arrived; see `points_of_push`
 
     def points_of_push(self, nbytes: int) -> int:
         """How many points a push may have whose payload arrived in `nbytes` bytes.
 
-        Real clients send 15 to 30 bytes a point, compressed (Java 4.3 with zstd, librdkafka, franz-go); a push of zeros
-        that repeats a few names needs two. What decompresses to more only costs others their turn.
+        Real clients send 15 to 30 bytes a point, compressed (Java 4.3 with zstd, librdkafka, franz-go), idle ones of many
+        partitions down to one. What decompresses to more only costs others their turn.
         """
         return min(self.points, POINTS_OF_SMALLEST + int(self.points_per_byte * nbytes))
 

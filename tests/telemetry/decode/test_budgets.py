@@ -156,7 +156,7 @@ def test_points_of_a_push_are_bounded_by_its_bytes_on_the_wire() -> None:
     bomb = zstandard.compress(data.SerializeToString())
     assert len(bomb) < 300
     limits = PayloadLimits()
-    assert limits.points_of_push(len(bomb)) == 500 + len(bomb)
+    assert limits.points_of_push(len(bomb)) == 500 + 2 * len(bomb)
     decoder = Decoder(
         max_decompressed_bytes=MAX_BYTES,
         limits=limits,
@@ -167,7 +167,7 @@ def test_points_of_a_push_are_bounded_by_its_bytes_on_the_wire() -> None:
     for _ in range(2):
         outcome, refusal = decoder.outcome(replace(PUSH, compression_type=4, payload=bomb))
         assert refusal is not None and refusal.reason is DropReason.OVER_BUDGET
-        assert f"more than {500 + len(bomb)} points" in refusal.cause
+        assert f"more than {500 + 2 * len(bomb)} points" in refusal.cause
         assert outcome.points == 0
     code = validate_payload(4, bomb, max_decompressed_bytes=MAX_BYTES, limits=limits)
     assert code is ErrorCode.INVALID_RECORD
