@@ -223,8 +223,8 @@ class PayloadLimits:
     def points_of_push(self, nbytes: int) -> int:
         """How many points a push may have whose payload arrived in `nbytes` bytes.
 
-        Real clients send 15 to 30 bytes a point, compressed (Java 4.3 with zstd, librdkafka, franz-go), idle ones of many
-        partitions down to one. What decompresses to more only costs others their turn.
+        Real clients send 15 to 30 bytes a point, compressed (Java 4.3 with zstd, librdkafka, franz-go), idle ones of
+        many partitions down to one. What decompresses to more only costs others their turn.
         """
         return min(self.points, POINTS_OF_SMALLEST + int(self.points_per_byte * nbytes))
 
