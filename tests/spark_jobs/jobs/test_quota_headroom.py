@@ -29,6 +29,7 @@ from spark_jobs.options import HeadroomOptions
 from spark_jobs.time_range import TimeRange
 from tests.kit.clickhouse import QueriedStore, RunningClickHouse, connected
 from tests.kit.recent import FRIDAY_MS
+from tests.kit.terminal.pseudo_terminal import shown_by
 
 pytestmark = [pytest.mark.spark, pytest.mark.clickhouse]
 
@@ -277,3 +278,13 @@ def test_job_runs_by_spark_submit(url: str, tmp_path: Path) -> None:
     assert [level for _, level in reported] == ["throttled", "throttled", "critical", "warn"]
     assert reported[2:] == [("new", "critical"), ("warn", "warn")]
     assert list(tmp_path.iterdir()) == []
+
+
+def test_table_fits_a_terminal_of_80_columns(url: str) -> None:
+    code, lines = shown_by(["job", "quota-headroom", "--url", url, *BETWEEN, "--cluster", "c"], 80, 24)
+    assert (code, all(len(line) <= 80 for line in lines)) == (0, True)
+    (heading,) = [at for at, line in enumerate(lines) if line.startswith("level ")]
+    table_of = {line.split()[1]: line for line in lines[heading + 1 : heading + 1 + len(CLIENTS)]}
+    assert set(table_of) == {client.client_id for client in CLIENTS}
+    assert ("85.0 %" in table_of["warn"], "100.0 kB/s" in table_of["warn"]) == (True, True)
+    assert any(line.startswith("throttled throttled-consumer: muted") for line in lines[heading:])
