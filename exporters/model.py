@@ -115,6 +115,8 @@ class UsageSample(NamedTuple):
     bucket_user: str | None = None
     bucket_client_id: str | None = None
     muted_ms: int = 0  # time in [ts_ms - interval_ms, ts_ms) in which the broker muted the client: a union, never a sum
+    decided_by: str = ""  # the brokers' client.quota.callback.class, which decides instead of `limit`; "": none
+    implied_limit: float = 0.0  # the limit that the longest throttle time of the interval implies; 0.0: no estimate
 
 
 class QuotaLimit(NamedTuple):

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import Awaitable, Callable, Iterator
+from contextlib import suppress
 from functools import partial
 from typing import Annotated, Any, NamedTuple
 
@@ -16,12 +17,15 @@ from kio.schema.describe_quorum.v1.request import DescribeQuorumRequest, Partiti
 from kio.schema.types import TopicName
 from kio.static.primitive import i32
 
+from exporters.printable import printable
 from headroom.cli.cluster import CommandConfig, TimeoutMs, asked, reported_in_one_line
+from headroom.cli.gateway_findings import Finding, fact_findings, single_address
 from headroom.cli.gateway_share import run_share
 from headroom.cli.http_address import HttpAddress
 from headroom.clock import now_ms
 from headroom.config.types import parse_address
 from headroom.errors import ArgumentError
+from quota_metrics.cluster.reading import read_facts
 from quota_metrics.kafka.admin import KafkaAdmin
 from quota_metrics.kafka.client_metrics import read_subscriptions
 from quota_metrics.kafka.cluster import Cluster, Node
@@ -32,15 +36,8 @@ app = typer.Typer(help="The gateway in front of a cluster.", no_args_is_help=Tru
 
 _CLUSTER_AUTHORIZATION_FAILED = 31
 _MAX_SKEW_MS = 2_000
+_CONNECT_S = 5.0
 _GRANT = "kafka-acls.sh --bootstrap-server HOST:PORT --add --allow-principal User:HEADROOM --cluster --operation "
-
-
-class Finding(NamedTuple):
-    """The result of one check; `advice` says what to do when it is not `ok`."""
-
-    ok: bool
-    what: str
-    advice: str = ""
 
 
 class PlannedListener(NamedTuple):
@@ -91,8 +88,9 @@ def check_command(
         listener = _listener(listen, advertised_host, broker_names)
         findings = asked(lambda admin: _findings(admin, listener), upstream, command_config, timeout_ms)
     for finding in findings:
-        typer.echo(f"{'ok  ' if finding.ok else 'FAIL'} {finding.what}")
-        if not finding.ok and finding.advice:
+        mark = "note" if finding.is_note else "ok  " if finding.ok else "FAIL"
+        typer.echo(printable(f"{mark} {finding.what}"))
+        if (finding.is_note or not finding.ok) and finding.advice:
             typer.echo(f"     {finding.advice}")
     if not all(finding.ok for finding in findings):
         raise typer.Exit(1)
@@ -140,11 +138,35 @@ async def _findings(admin: KafkaAdmin, listener: PlannedListener | None) -> list
     found.append(await _right("the cluster's clock can be read", partial(_clock_skew_ms, admin), "Describe"))
     if found[-1].ok:
         found.append(_clocks(await _clock_skew_ms(admin)))
+    found += fact_findings(await read_facts(admin), await _seen_as(cluster))
     if listener is not None:
+        if listener.advertised_host:
+            found += single_address(listener.advertised_host, await _addresses(listener.advertised_host))
         for host, purpose in listener.advertised(cluster).items():
             what = f"{host}, {purpose}, resolves here"
             found.append(await _resolves(host, what, "clients are sent to this name, and have to resolve it as well"))
         found += _ports(listener, cluster)
+    return found
+
+
+async def _addresses(host: str) -> list[str]:
+    """The addresses of a name; none when it does not resolve."""
+    try:
+        found = await asyncio.get_running_loop().getaddrinfo(host, None, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError):
+        return []
+    return [str(one[4][0]) for one in found]
+
+
+async def _seen_as(cluster: Cluster) -> dict[int, str]:
+    """By broker, the address from which this host connects to it; without those that cannot be reached."""
+    found = {}
+    for node in cluster.nodes:
+        with suppress(OSError, TimeoutError):
+            async with asyncio.timeout(_CONNECT_S):
+                _, writer = await asyncio.open_connection(node.host, node.port)
+            found[node.id] = str(writer.get_extra_info("sockname")[0])
+            writer.close()
     return found
 
 

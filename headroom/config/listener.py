@@ -7,7 +7,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
-from headroom.config.types import Address, ListenAddress
+from headroom.config.types import Address, ListenAddress, Network
 
 SecurityProtocol = Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"]
 
@@ -40,6 +40,11 @@ class ListenerSettings(BaseModel):
     )
     tls_principal_mapping_rules: str = Field(
         default="DEFAULT", description="Principals of client certificates (Kafka's ssl.principal.mapping.rules)"
+    )
+    proxy_protocol: tuple[Network, ...] = Field(
+        default=(),
+        description="Networks of load balancers whose connections begin with a PROXY protocol header (version 1 or 2), "
+        "which names the client's address; others are taken as clients",
     )
     broker_names: str | None = Field(
         default=None,

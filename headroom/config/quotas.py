@@ -77,6 +77,11 @@ class QuotaConfig(Section):
     )
     refresh_ms: Millis = Field(default=2_000, description="Time between two readings of the cluster's quotas")
     usage_interval_ms: Millis = Field(default=1_000, description="Interval of rows in quota_usage")
+    enforce_addresses: bool = Field(
+        default=True,
+        description="Apply the cluster's max.connections.per.ip and connection_creation_rate to clients' own addresses,"
+        " which the brokers do not see",
+    )
     jmx: JmxConfig = JmxConfig()
     metrics: QuotaMetricsConfig = QuotaMetricsConfig()
     callback: str | None = Field(

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import (
-    AfterValidator,
     BeforeValidator,
     ConfigDict,
     Field,
@@ -34,13 +33,14 @@ from headroom.config.types import (
     Directory,
     ListenAddress,
     Millis,
+    Network,
     Section,
     check_secret,
     parse_addresses,
     secret_of,
 )
 from headroom.config.web import WebConfig
-from telemetry.gateway.networks import LOOPBACK, networks_of
+from telemetry.gateway.networks import LOOPBACK
 
 __all__ = [
     "Address",
@@ -71,14 +71,6 @@ class ConfigError(Exception):
 
 # The setting shadows a deprecated method of BaseModel, which is not used.
 warnings.filterwarnings("ignore", 'Field name "validate" in "TelemetryConfig" shadows', UserWarning)
-
-
-def _network(value: str) -> str:
-    networks_of([value])
-    return value
-
-
-Network = Annotated[str, AfterValidator(_network)]
 
 
 class GatewayConfig(Section):

@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import Annotated
 from urllib.parse import urlsplit
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, SecretStr
 from pydantic_settings import NoDecode
 
 from exporters.clickhouse.connection import read_secret
+from telemetry.gateway.networks import networks_of
 
 _ADDRESS = re.compile(r"(?:\[(?P<v6>[0-9a-fA-F:.]+)\]|(?P<host>[^\s:/\[\]]+)):(?P<port>\d{1,5})")
 
@@ -90,3 +91,11 @@ def check_secret(name: str, value: SecretStr | None, file: Path | None) -> None:
         secret_of(value, file)
     except (OSError, UnicodeDecodeError) as exc:
         raise ValueError(f"cannot read {name}_file: {exc}") from exc
+
+
+def _network(value: str) -> str:
+    networks_of([value])
+    return value
+
+
+Network = Annotated[str, AfterValidator(_network)]

@@ -25,10 +25,10 @@ from headroom.server.metrics import SelfMetrics
 from headroom.server.process_limits import HTTP_CONNECTIONS
 from telemetry.gateway.admission import Admission, AdmissionLimits
 from telemetry.gateway.client_connection import TimedConnection
-from telemetry.gateway.listener import TlsServer
+from telemetry.gateway.listener import HandshakeServer
 
 _PEER_S = 60.0  # to send a request, or to read a response
-_HANDSHAKE_S = 5.0  # for TLS; TlsServer adds five seconds
+_HANDSHAKE_S = 5.0  # for TLS; HandshakeServer adds five seconds
 _ENCODERS = 4
 _BACKLOG = 2048  # uvicorn's
 
@@ -71,7 +71,7 @@ class _Server(uvicorn.Server):
             return
         await self.lifespan.startup()
         admission: Admission[TimedConnection] = Admission(self._handshakes)
-        self.servers = [TlsServer(one, context, admission, self._connection) for one in sockets]  # type: ignore[misc] # closed only
+        self.servers = [HandshakeServer(one, context, admission, self._connection) for one in sockets]  # type: ignore[misc] # closed only
         self.started = True
 
     def _connection(self) -> asyncio.Protocol:

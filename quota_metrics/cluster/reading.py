@@ -69,6 +69,14 @@ async def read_facts(admin: KafkaAdmin) -> ClusterFacts:
     )
 
 
+async def read_callback_classes(admin: KafkaAdmin) -> tuple[str, ...]:
+    """client.quota.callback.class of all brokers that describe themselves. Needs DescribeConfigs on the cluster; raises
+    ClusterError when the brokers cannot be listed."""
+    nodes = (await admin.describe_cluster()).nodes
+    brokers = [await _broker(admin, node.id) for node in sorted(nodes)]
+    return ClusterFacts(brokers=tuple(broker.facts for broker in brokers)).callback_classes
+
+
 class _Part(NamedTuple):
     """A part of the facts, for `Unread`."""
 

@@ -102,6 +102,15 @@ def matches(entity: Entity, components: Iterable[FilterComponent], *, strict: bo
     return count == len(names) if strict else True
 
 
+def containing(rules: Rules, wanted: str) -> Rules:
+    """The rules of entities of which a name contains the text; a default entity's name is `<default>`."""
+    return {
+        entity: values
+        for entity, values in rules.items()
+        if any(wanted in (DEFAULT_ENTITY if name is None else name) for _, name in entity)
+    }
+
+
 def _type_order(component: tuple[str, str | None]) -> tuple[int, str]:
     kind = component[0]
     return (TYPES.index(kind) if kind in TYPES else len(TYPES), kind)

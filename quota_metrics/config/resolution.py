@@ -60,6 +60,7 @@ class Resolver:
     def __init__(self, rules: Rules) -> None:
         self._clients: dict[Entity, _RulesByKey] = {}
         self._ips: dict[str | None, Rule] = {}
+        self._not_understood: dict[str, list[Rule]] = {}  # by key; of entities with types that Apache Kafka has not
         self._levels: dict[str, int] = dict.fromkeys(CLIENT_KEYS, NO_QUOTAS)
         for entity, values in rules.items():
             self._add(entity, values)
@@ -82,6 +83,16 @@ class Resolver:
     def quota(self, key: str, user: str, client_id: str) -> Resolution | None:
         """The client's quota for one key of CLIENT_KEYS; None if no rule applies."""
         return self._client_quota(key, self._matched(user, client_id), _tags_by_form(user, client_id))
+
+    def not_understood(self, key: str, user: str | None, client_id: str | None) -> list[Rule]:
+        """The rules of other vendors' entity types that may apply to the client: what they say of the user and the
+        client-id fits. Whether they win, only the vendor knows."""
+        names = {USER: user, CLIENT_ID: client_id}
+        return [
+            rule
+            for rule in self._not_understood.get(key, ())
+            if all(name is None or name == names.get(kind, name) for kind, name in rule.entity)
+        ]
 
     def metric_tags(self, key: str, user: str | None, client_id: str | None) -> Tags:
         """The tags under which a broker meters the client, even without a quota (quotaMetricTags)."""
@@ -111,6 +122,9 @@ class Resolver:
             self._clients[entity] = rules
             for key in rules.keys() & self._levels.keys():
                 self._levels[key] |= _BITS[USER in names, CLIENT_ID in names]
+        else:
+            for key, rule in rules.items():
+                self._not_understood.setdefault(key, []).append(rule)
 
     def _matched(self, user: str | None, client_id: str | None) -> list[tuple[int, _RulesByKey]]:
         """The matching rules, most specific first, each with its index in PRECEDENCE."""

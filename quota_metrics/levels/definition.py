@@ -3,8 +3,9 @@
 Only what both have and compute alike is used: CASE, CAST, concat, coalesce, floor, least and arithmetic. Numbers in
 words are rounded half up by integers, because printf of the two engines rounds halves differently.
 
-An expression reads the columns of a window by name: those of ``windows_query`` (`limit` NULL without one, `state`
-'unknown', 'none' or 'limited', `muted_ms`, `elapsed_s`, `group_usage`, ...) and those of the expressions before it.
+An expression reads the columns of a window by name: those of ``windows_query`` (`limit` NULL without one or when what
+the brokers use is not known, `rule_limit`, `decided_by`, `implied_limit`, `state` 'unknown', 'none' or 'limited',
+`muted_ms`, `elapsed_s`, `group_usage`, ...) and those of the expressions before it.
 The definitions in words: docs/levels.md.
 """
 
@@ -16,6 +17,7 @@ from typing import Final, NamedTuple
 from exporters.model import QuotaKey
 
 LARGEST_RATE: Final = 1e15  # per second; a rate above it is invalid, a limit above it (Long.MAX_VALUE) never throttles
+UNEXPLAINED: Final = 0.5  # a rule does not explain throttle times that imply a limit below this share of it
 MUTED_LOOKBACK_MS: Final = 600_000  # how long before a window a throttle time may mute the client in it
 
 # Levels do not flicker: one is entered at once and left when the value is below its threshold by more than MARGIN in
@@ -205,11 +207,21 @@ CULPRIT_SHARE: Final = case(
     (f"{_IS_SHARED} AND members_usage > 0", "greediest_usage / members_usage"), otherwise="NULL"
 )
 
+# What the brokers use is not the rule: a class of theirs, or what throttle times imply (WindowsQuery).
+_IS_UNEXPLAINED = "(state = 'unknown' AND (decided_by <> '' OR rule_limit IS NOT NULL))"
 _BROKER = "CAST(broker_id AS String)"
 _LIMIT = "coalesce(`limit`, 0)"
 _OF_ENTITY = case(("matched_entity = ''", "''"), otherwise=concat("' of '", "matched_entity"))
 # The rule in words, `producer_byte_rate 200.0 kB/s of client-id=app`: a column `rule`, because `reason` reads it often.
-RULE: Final = concat("quota_key", "' '", amount(_LIMIT), _OF_ENTITY)
+RULE: Final = concat("quota_key", "' '", amount("coalesce(rule_limit, 0)"), _OF_ENTITY)
+_UNEXPLAINED = concat(
+    case(
+        ("rule_limit IS NULL", concat("'the brokers use '", "decided_by")),
+        ("decided_by <> ''", concat("'not explained by '", "rule", "'; the brokers use '", "decided_by")),
+        otherwise=concat("'not explained by '", "rule"),
+    ),
+    case(("implied_limit IS NOT NULL", concat("', implied limit '", amount("implied_limit"))), otherwise="''"),
+)
 _AT_SHARE = concat("'at '", percent("utilization"), "' of '", "rule")
 _HEADROOM = amount(case((f"{_LIMIT} > group_usage", f"{_LIMIT} - group_usage"), otherwise="0"))
 
@@ -217,6 +229,7 @@ _HEADROOM = amount(case((f"{_LIMIT} > group_usage", f"{_LIMIT} - group_usage"), 
 def _why_throttled(thresholds: Thresholds) -> str:
     wants_more = f"utilization >= {thresholds.watch!r} OR usage_max > {_LIMIT}"
     return case(
+        (_IS_UNEXPLAINED, _UNEXPLAINED),
         ("state = 'unknown'", "'no quota was observed yet'"),
         ("`limit` IS NULL", concat("'no '", "quota_key", text(f" quota applies: {_ANOTHER}"))),
         ("utilization IS NULL", concat("'by '", "rule")),
@@ -235,6 +248,14 @@ def _throttled(thresholds: Thresholds) -> str:
 
 
 _NOT_THROTTLED = case(
+    (
+        "decided_by <> ''",
+        concat(
+            "'the brokers use '",
+            "decided_by",
+            case(("rule_limit IS NULL", "''"), otherwise=concat("' instead of '", "rule")),
+        ),
+    ),
     ("state = 'unknown'", "'no quota was observed yet'"),
     ("`limit` IS NULL", "'no quota applies'"),
     ("utilization IS NULL AND `limit` = 0", concat("'no usage, and '", "rule", "' allows none'")),

@@ -37,7 +37,8 @@ SELECT {", ".join(f"{{{name}:Float64}}" for name in Thresholds._fields)}
 _NUMBERS = ", ".join(definition.NUMBERS)
 _CLIENT = "cluster, source, quota_key, user, client_id"
 _WINDOW = f"""
-    {_CLIENT}, broker_id, state, `limit`, matched_entity, bucket_user, bucket_client_id, usage, usage_p95, usage_max,
+    {_CLIENT}, broker_id, state, `limit`, rule_limit, implied_limit, decided_by,
+    matched_entity, bucket_user, bucket_client_id, usage, usage_p95, usage_max,
     bytes, group_usage, group_p95, throttle_ms, muted_ms, shared_with, elapsed_s, samples"""
 
 # The greatest value of each client in each minute of the memory, newest computation of the minute first. A minute that
@@ -106,13 +107,14 @@ INSERT INTO headroom_minutes
     (window_start, computed_at, is_worst, cluster, source, quota_key, user, client_id, broker_id, `limit`, usage,
      {_NUMBERS}, throttle_ms, level, instant_level, reason, limit_known, matched_entity, bucket_user, bucket_client_id,
      usage_p95, usage_max, bytes, group_usage, group_p95, muted_ms, shared_with, culprit_user,
-     culprit_client_id, culprit_share, window_s, software_name, software_version, instances, pushes, last_seen)
+     culprit_client_id, culprit_share, implied_limit, window_s, software_name, software_version, instances, pushes,
+     last_seen)
 SELECT
     fromUnixTimestamp64Milli({{from_ms:Int64}}), now64(3, 'UTC'), is_worst, h.cluster, h.source, quota_key, h.user,
     h.client_id, broker_id, `limit`, usage, {_NUMBERS}, throttle_ms, level, instant_level,
     {definition.reason(thresholds)}, state <> 'unknown', matched_entity, bucket_user, bucket_client_id, usage_p95,
     usage_max, bytes, group_usage, group_p95, muted_ms, shared_with, culprit_user, culprit_client_id,
-    culprit_share, elapsed_s, s.software_name, s.software_version, s.instances, s.pushes, s.last_seen
+    culprit_share, implied_limit, elapsed_s, s.software_name, s.software_version, s.instances, s.pushes, s.last_seen
 FROM view(
     SELECT *, {definition.level("held", thresholds)} AS level,
            {definition.level("reached", thresholds)} AS instant_level, {definition.RULE} AS rule

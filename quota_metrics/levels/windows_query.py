@@ -17,7 +17,9 @@ second is what rows of that second know; a second without such a row has the quo
 has one, else of the first after it. If the rows of a second disagree, as those of two gateways do while a change
 reaches them, the quota that came up later in the window is the newer one; if that does not tell, the lower limit
 counts. Of a window in which the limit of a bucket changes, the seconds of that limit count of which the bucket takes
-the largest share. Duplicates of a row do not count (FINAL).
+the largest share. A limit that does not decide is none (`state` unknown, `limit` NULL, the rule's number in
+`rule_limit`): rows name a class that decides (`decided_by`), or the throttle times imply less than UNEXPLAINED of it.
+Duplicates of a row do not count (FINAL).
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from quota_metrics.levels.definition import LARGEST_RATE, MUTED_LOOKBACK_MS
+from quota_metrics.levels.definition import LARGEST_RATE, MUTED_LOOKBACK_MS, UNEXPLAINED
 
 BAD_NUMBER: Final = f"NOT (isFinite(rate) AND rate >= 0 AND rate <= {LARGEST_RATE:.0f} AND ifNull(limit >= 0, 1))"
 
@@ -104,7 +106,9 @@ class WindowsQuery:
         return f"""
 SELECT {key}toValidUTF8(q.user) AS user, toValidUTF8(q.client_id) AS client_id, broker_id, gateway_id, ip, bytes, rate,
        limit_known,
-       ifNull(if(limit > {LARGEST_RATE:.0f}, -1, limit), -1) AS row_limit,
+       ifNull(if(limit > {LARGEST_RATE:.0f}, -1, limit), -1) AS row_limit, toValidUTF8(q.decided_by) AS decided_by,
+       if(isFinite(q.implied_limit) AND q.implied_limit <= {LARGEST_RATE:.0f}, greatest(q.implied_limit, 0), 0)
+           AS implied,
        toValidUTF8(matched_entity) AS entity, toValidUTF8(q.bucket_user) AS bucket_user,
        toValidUTF8(q.bucket_client_id) AS bucket_client_id, received_at,
        toUnixTimestamp64Milli(ts) AS at_ms, at_ms - at_ms % {{window_ms:Int64}} AS own_window_ms,
@@ -142,7 +146,8 @@ WITH if(own, {slot}, 0) AS slot, toUInt16(least(slot + greatest(cadence_s, 1), {
 SELECT {self._client}, {_QUOTA}, gateway_id, ip, cadence_s,
        avgResample(0, {self.window_s}, 1)(rate, if(own, slot, -1)) AS meter_rates,
        sumIf(rate * covered_ms, own) AS meter_area, countIf(own) AS meter_samples,
-       max(announced_ms) AS meter_throttle_ms,
+       max(announced_ms) AS meter_throttle_ms, max(decided_by) AS meter_decided_by,
+       [sumIf(implied, own), toFloat64(countIf(own AND implied > 0))] AS meter_implied,
        sumMapIf(mapFromArrays(range(slot, slot_end), arrayWithConstant(slots, own_muted_ms / slots)),
                 own_muted_ms > 0) AS meter_muted_at,
        sumIf(bytes, own) AS meter_bytes, max(received_at) AS newest,
@@ -167,7 +172,8 @@ WHERE window_start >= toDateTime(intDiv({{from_ms:Int64}}, 1000))
             return f"""
 SELECT {key}, toInt64(toUnixTimestamp(window_start)) * 1000 AS window_ms, {meter}, gateway_id, ip,
        rates AS meter_rates, area AS meter_area, samples AS meter_samples, throttle_ms AS meter_throttle_ms,
-       muted AS meter_muted, muted_at AS meter_muted_at, bytes AS meter_bytes
+       muted AS meter_muted, muted_at AS meter_muted_at, bytes AS meter_bytes, decided_by AS meter_decided_by,
+       implied AS meter_implied
 FROM {stored}
 """  # noqa: S608 - made of our own words
         return f"""
@@ -180,7 +186,8 @@ SELECT {key}, intDiv(toInt64(toUnixTimestamp(window_start)), {self.window_s}) * 
        sum(area) AS meter_area, sum(samples) AS meter_samples, max(throttle_ms) AS meter_throttle_ms,
        intervalLengthSumMergeState(muted) AS meter_muted,
        maxMap(mapApply((slot, ms) -> (toUInt16(slot + toUnixTimestamp(window_start) % {self.window_s}), ms), muted_at))
-           AS meter_muted_at, sum(bytes) AS meter_bytes
+           AS meter_muted_at, sum(bytes) AS meter_bytes, max(decided_by) AS meter_decided_by,
+       sumForEach(implied) AS meter_implied
 FROM {stored}
 GROUP BY {key}, window_ms, {quota}, cadence_s, gateway_id, ip
 """  # noqa: S608 - made of our own words
@@ -195,7 +202,8 @@ SELECT {self._client}, {_QUOTA}, sumForEach(arrayMap(rate -> ifNotFinite(rate, 0
        sum(if(cadence_s > 0, meter_area, 1000 * arraySum(arrayFilter(rate -> isFinite(rate), meter_rates))))
            AS client_area,
        max(cadence_s > 0) AS client_covered, sum(meter_samples) AS client_samples, sum(meter_bytes) AS client_bytes,
-       max(meter_throttle_ms) AS client_throttle_ms,
+       max(meter_throttle_ms) AS client_throttle_ms, max(meter_decided_by) AS client_decided_by,
+       sumForEach(meter_implied) AS client_implied,
        intervalLengthSumMergeState(meter_muted) AS client_muted, maxMap(meter_muted_at) AS client_muted_at
 FROM view({self.meters()})
 GROUP BY {self._client}, {_QUOTA}"""  # noqa: S608 - made of our own words
@@ -205,6 +213,8 @@ GROUP BY {self._client}, {_QUOTA}"""  # noqa: S608 - made of our own words
         seconds), the newer the later. Quotas of earlier rows that mute count if no row of the window knows one."""
         return f"""
 SELECT {self._client}, sum(client_samples) AS samples, max(client_throttle_ms) AS throttle_ms,
+       max(client_decided_by) AS decided_by, sumForEach(client_implied) AS implied,
+       if(implied[2] > 0, implied[1] / implied[2], 0) AS implied_limit,
        intDiv(least({{window_ms:Int64}}, {{to_ms:Int64}} - window_ms) + 999, 1000) AS elapsed_s,
        least(intervalLengthSumMerge(client_muted) + toInt64(round(arraySum(mapValues(maxMap(client_muted_at))))),
              least({{window_ms:Int64}}, {{to_ms:Int64}} - window_ms)) AS muted_ms,
@@ -248,7 +258,8 @@ GROUP BY {key}user, client_id"""  # noqa: S608 - made of our own words
         limits = "arrayMap(quota -> (quota.2, quota.3, quota.6), quotas)"
         join_key = "cluster, quota_key, " if self._has_key else ""
         return f"""
-SELECT {self._client}, samples, throttle_ms, muted_ms, elapsed_s, bytes, covered, member.1 AS state,
+SELECT {self._client}, samples, throttle_ms, muted_ms, elapsed_s, bytes, covered, decided_by, implied_limit,
+       member.1 AS state,
        member.2 AS bucket_user, member.3 AS bucket_client_id, member.4 AS limits, member.5 AS mask,
        if(empty(mask), elapsed_s, toInt64(arraySum(arraySlice(mask, 1, elapsed_s)))) AS seconds,
        if(empty(mask), client_rates, arrayMap((rate, held) -> rate * held, client_rates,
@@ -257,8 +268,8 @@ SELECT {self._client}, samples, throttle_ms, muted_ms, elapsed_s, bytes, covered
           arrayResize(mask, length(client_sampled), 1))) AS sampled,
        if(empty(mask), client_area, 1000 * arraySum(rates)) AS area
 FROM (
-    SELECT {self._client}, samples, throttle_ms, muted_ms, elapsed_s, bytes, covered, w.rates AS client_rates,
-           w.sampled AS client_sampled, w.area AS client_area,
+    SELECT {self._client}, samples, throttle_ms, muted_ms, elapsed_s, bytes, covered, decided_by, implied_limit,
+           w.rates AS client_rates, w.sampled AS client_sampled, w.area AS client_area,
            if(notEmpty(known), known, if(empty(l.epochs), {unresolved}, {resolved})) AS quotas,
            {places} AS places,
            arrayJoin(if(length(places) = 1, [(quotas[1].1, quotas[1].4, quotas[1].5, {limits}, emptyArrayUInt8())],
@@ -319,16 +330,20 @@ GROUP BY {key}"""  # noqa: S608 - made of our own words
         return f"""
 SELECT {self._named_key}, user, client_id, broker_id, window_start_ms, toInt64(samples) AS samples,
        toFloat64(throttle_ms) AS throttle_ms, toFloat64(muted_ms) AS muted_ms, toInt32(elapsed_s) AS elapsed_s,
-       toInt64(bytes) AS bytes, state, if(row_limit < 0, NULL, row_limit) AS limit, entity AS matched_entity,
+       toInt64(bytes) AS bytes, if(is_unexplained, 'unknown', of_rule) AS state,
+       if(is_unexplained, NULL, rule_limit) AS limit, rule_limit, decided_by, implied_limit, entity AS matched_entity,
        bucket_user, bucket_client_id, usage, usage_p95, usage_max, group_usage, group_p95, group_last,
        toInt32(shared_with) AS shared_with, greediest_user, greediest_client_id, greediest_usage, members_usage,
        toInt32(usage_rank) AS usage_rank
 FROM view(
     SELECT {self._key}user, client_id, broker_id, window_start_ms, any(member_samples) AS samples,
+           any(member_decided_by) AS decided_by, nullIf(any(member_implied_limit), 0) AS implied_limit,
            any(member_throttle_ms) AS throttle_ms, any(member_muted_ms) AS muted_ms, any(member_bytes) AS bytes,
-           any(elapsed_s) AS elapsed_s, {worst}, {chosen}
+           any(elapsed_s) AS elapsed_s, {worst}, {chosen},
+           if(row_limit < 0, NULL, row_limit) AS rule_limit,
+           decided_by != '' OR ifNull(implied_limit < {UNEXPLAINED} * rule_limit, 0) AS is_unexplained
     FROM view(
-        SELECT {self._key}broker_id, window_ms AS window_start_ms, state, row_limit, entity, bucket_user,
+        SELECT {self._key}broker_id, window_ms AS window_start_ms, state AS of_rule, row_limit, entity, bucket_user,
                bucket_client_id, elapsed_s, group_usage, group_p95, group_last, members_usage, greediest_user,
                greediest_client_id, greediest_usage, length(members) - 1 AS shared_with, usage_rank, {own},
                member_user AS user, member_client_id AS client_id,
@@ -344,10 +359,11 @@ FROM view(
 
 MEMBER: Final = (
     "user", "client_id", "usage", "usage_p95", "usage_max", "samples", "throttle_ms", "muted_ms", "bytes",
+    "decided_by", "implied_limit",
 )  # fmt: skip
 _OF_MEMBER = ("usage", "usage_p95", "usage_max")
 _OF_BUCKET = (
-    "state", "row_limit", "entity", "bucket_user", "bucket_client_id", "group_usage", "group_p95", "group_last",
+    "of_rule", "row_limit", "entity", "bucket_user", "bucket_client_id", "group_usage", "group_p95", "group_last",
     "shared_with", "greediest_user", "greediest_client_id", "greediest_usage", "members_usage", "usage_rank",
 )  # fmt: skip
 
@@ -429,5 +445,5 @@ INSERT INTO usage_1m
 SELECT {key}, toDateTime(intDiv(window_ms, 1000)) AS window_start, user, client_id, broker_id,
        gateway_id, ip, cadence_s, limit_known, row_limit, entity, bucket_user, bucket_client_id, meter_rates,
        meter_area, meter_bytes, meter_samples, meter_throttle_ms, meter_muted, meter_muted_at, newest,
-       fromUnixTimestamp64Milli({{computed_ms:Int64}})
+       fromUnixTimestamp64Milli({{computed_ms:Int64}}), meter_decided_by, meter_implied
 FROM ({WindowsQuery(60, divided=divided).meters()})"""  # noqa: S608 - made of our own words

@@ -15,13 +15,16 @@ _MAX_KEPT = 200_000
 
 
 class QuotaInForce(NamedTuple):
-    """`limit` is None without a quota, and while quotas are unknown. Samples with equal buckets share the limit."""
+    """`limit` is None without a quota, and while quotas are unknown. Samples with equal buckets share the limit.
+    `decided_by`: what may decide instead of the limit: the brokers' class, of which no port is known, or another
+    vendor's rule; empty: nothing."""
 
     limit: float | None
     limit_known: bool
     matched_entity: str
     bucket_user: str
     bucket_client_id: str
+    decided_by: str = ""
 
 
 QuotaOf: TypeAlias = Callable[[str, str, str, int], QuotaInForce]  # quota key, user, client-id, broker
@@ -33,10 +36,16 @@ def unknown_quota(_quota_key: str, user: str, client_id: str, _broker_id: int) -
 
 
 class QuotasInForce:
-    """Quotas of one cluster. `manager_at` returns a broker's quotas where a callback decides (KIP-257)."""
+    """Quotas of one cluster. `manager_at` returns a broker's quotas where a port of a callback decides (KIP-257);
+    `callback_at` a broker's callback class, which decides without a port."""
 
-    def __init__(self, manager_at: Callable[[int], QuotaManager] | None = None) -> None:
+    def __init__(
+        self,
+        manager_at: Callable[[int], QuotaManager] | None = None,
+        callback_at: Callable[[int], str] = lambda _broker_id: "",
+    ) -> None:
         self._manager_at = manager_at
+        self._callback_at = callback_at
         self._rules: Rules | None = None
         self._resolver: Resolver | None = None
         self._kept: dict[tuple[str, str, str], QuotaInForce] = {}
@@ -59,8 +68,13 @@ class QuotasInForce:
         if kept is None:
             if len(self._kept) >= _MAX_KEPT:
                 self._kept.clear()
-            kept = self._kept[client] = _resolved(self._resolver, quota_key, user, client_id)
-        return kept
+            kept = _resolved(self._resolver, quota_key, user, client_id)
+            foreign = self._resolver.not_understood(quota_key, user, client_id)
+            if foreign:
+                kept = kept._replace(decided_by=f"{entity_text(foreign[0].entity)} (not understood)")
+            self._kept[client] = kept
+        decided_by = self._callback_at(broker_id)
+        return kept._replace(decided_by=decided_by) if decided_by else kept
 
     def of_sensor(self, row: UsageSample) -> UsageSample:
         """Adds the quota to a row that a broker reported for its own sensor, whose names are the metric tags."""
@@ -72,6 +86,7 @@ class QuotasInForce:
         else:
             rule = self._resolver.limit_of_tags(row.quota_key, tags)
             quota = _in_force(rule and rule.value, entity_text(rule.entity) if rule else "", tags)
+            quota = quota._replace(decided_by=self._callback_at(row.broker_id))
         return row._replace(**quota._asdict())
 
 

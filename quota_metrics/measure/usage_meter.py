@@ -12,6 +12,8 @@ from typing import Final, TypeAlias
 
 from exporters.identity import payer_of
 from exporters.model import ExchangeValues, QuotaKey, UsageSample
+from quota_metrics.levels.definition import UNEXPLAINED
+from quota_metrics.measure.implied_limit import ImpliedLimit
 from quota_metrics.measure.muted_time import MutedTime
 from quota_metrics.measure.payers import LeftOutByPayer, PlacesByPayer
 from quota_metrics.measure.quota_in_force import QuotaInForce, QuotaOf, unknown_quota
@@ -70,6 +72,7 @@ class UsageMeter:
         self._window_at = window_at
         self._interval_ms = interval_ms
         self._sampled_ms: int | None = None
+        self._began_ms: int | None = None
         self._max_clients = max_clients
         self._max_name_chars = max_clients * _NAME_CHARS_PER_CLIENT
         self._name_chars = 0
@@ -90,6 +93,8 @@ class UsageMeter:
     def exchange(self, exchange: ExchangeValues) -> None:
         """Counts one exporters.model.Exchange. Its address only says who pays: quotas on ip do not limit bytes."""
         principal, client_id, address, broker_id, api_key, request_bytes, response_bytes, throttle_ms, now_ms = exchange
+        if self._began_ms is None:
+            self._began_ms = now_ms
         if api_key == PRODUCE:
             self._byte_usage((_PRODUCER, principal, client_id, broker_id), address, request_bytes, throttle_ms, now_ms)
         elif api_key in (FETCH, SHARE_FETCH):
@@ -175,6 +180,8 @@ class UsageMeter:
             bucket_user=quota.bucket_user,
             bucket_client_id=quota.bucket_client_id,
             muted_ms=muted_ms,
+            decided_by=quota.decided_by,
+            implied_limit=usage.implied.limit if usage.implied is not None else 0.0,
         )
 
     def _byte_usage(self, client: _Client, address: str, counted_bytes: int, throttle_ms: int, now_ms: int) -> None:
@@ -187,8 +194,24 @@ class UsageMeter:
             return
         if self._may_exceed(client, usage, throttle_ms, now_ms):
             usage.mute(throttle_ms, now_ms)
+            self._imply(client, usage, throttle_ms, now_ms)
         else:
             self._throttled((_REQUEST, *client[1:]), address, throttle_ms, now_ms)
+
+    def _imply(self, client: _Client, usage: _Usage, throttle_ms: int, now_ms: int) -> None:
+        """Estimates the limit that the broker used, once this gateway has seen all that is in the broker's window."""
+        if self._began_ms is None or now_ms - self._began_ms < usage.window.length_ms:
+            return
+        quota = self._quota_of(*client)
+        bucket = (client[0], quota.bucket_user, quota.bucket_client_id, client[3])
+        rate = max(self._bucket_rates.get(bucket, 0.0) - usage.last_rate, 0.0) + usage.rate.measure(now_ms)
+        if self._has_others:
+            rate += self._others.get(bucket, 0.0)
+        if usage.implied is None:
+            usage.implied = ImpliedLimit(response_is_unseen=client[0] == _CONSUMER)
+        usage.implied.throttled(rate, usage.rate.elapsed_ms(now_ms), throttle_ms)
+        if quota.limit is None or usage.implied.limit < UNEXPLAINED * quota.limit:
+            self._note_undecided(bucket)
 
     def _throttled(self, client: _Client, address: str, throttle_ms: int, now_ms: int) -> None:
         usage = self._clients.get(client) or self._admit(client, address, now_ms)
@@ -219,12 +242,15 @@ class UsageMeter:
         )
 
     def _others_may_exceed(self, bucket: Bucket, rate: float) -> bool:
-        if len(self._undecided) < _MAX_UNDECIDED:
-            self._undecided.add(bucket)
+        self._note_undecided(bucket)
         if not self._has_others:
             return False
         others = self._others.get(bucket)
         return others is None or others > rate
+
+    def _note_undecided(self, bucket: Bucket) -> None:
+        if len(self._undecided) < _MAX_UNDECIDED:
+            self._undecided.add(bucket)
 
     def _attempted_rate(self, client: _Client, usage: _Usage, quota: QuotaInForce, now_ms: int) -> float:
         """The highest rate that the broker may have measured for the bucket: the clients' rates and, because it
@@ -262,6 +288,7 @@ class _Usage:
     __slots__ = (
         "active",
         "bytes",
+        "implied",
         "largest_bytes",
         "last_ms",
         "last_rate",
@@ -277,6 +304,7 @@ class _Usage:
         self.rate = window.rate()
         self.last_ms = 0
         self.muted: MutedTime | None = None
+        self.implied: ImpliedLimit | None = None
         self.largest_bytes = 0
         self.begin_interval(0.0)
 
@@ -292,6 +320,8 @@ class _Usage:
         self.bytes = 0
         self.throttle_ms = 0
         self.throttled_requests = 0
+        if self.implied is not None:
+            self.implied.begin_interval()
 
     def add(self, counted_bytes: int, now_ms: int) -> None:
         self.active = True
@@ -299,6 +329,8 @@ class _Usage:
         self.bytes += counted_bytes
         if counted_bytes > self.largest_bytes:
             self.largest_bytes = counted_bytes
+        if counted_bytes and self.implied is not None:
+            self.implied.transferred(counted_bytes)
         self.rate.record(counted_bytes, now_ms)
 
     def mute(self, throttle_ms: int, now_ms: int) -> None:

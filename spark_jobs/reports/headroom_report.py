@@ -58,6 +58,7 @@ _TYPES: dict[str, pa.DataType] = {
     "culprit_user": pa.string(),  # largest users of a shared quota
     "culprit_client_id": pa.string(),
     "culprit_share": pa.float64(),
+    "implied_limit": pa.float64(),  # what throttle times imply; null: no throttle time of a byte rate
     "usage_rank": pa.int32(),  # 1: largest user
     "instant_level": pa.string(),  # without hysteresis
     "source": pa.string(),

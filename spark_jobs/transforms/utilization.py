@@ -54,7 +54,7 @@ def utilization(
     # One shuffle serves all windows and joins below: the rows of a client stay together.
     usage = _hashed(inputs.usage.repartition(*_CLIENT))
     measured = _trend(_measured(usage), when.window_ms)
-    worst = _worst_broker(measured, thresholds).where(definition.WORTH_A_ROW)
+    worst = _worst_broker(measured.where(definition.WORTH_A_ROW), thresholds)
     remembered = held(worst, _SERIES, "value", thresholds.steps, when.window_ms)
     reported = remembered.where(F.col("window_start_ms") >= when.from_ms)
     telemetry = _lag_trend(_hashed(inputs.telemetry), when.window_ms)

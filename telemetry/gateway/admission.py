@@ -21,6 +21,9 @@ class Reason(StrEnum):
 
     TOO_MANY_CONNECTIONS = "too_many_connections"
     TOO_MANY_FROM_ADDRESS = "too_many_from_address"
+    ADDRESS_RATE = "address_rate"  # above the cluster's connection_creation_rate of the address
+    ADDRESS_CONNECTIONS = "address_connections"  # above the broker's max.connections.per.ip
+    PROXY_HEADER = "proxy_header"  # none, or an invalid one, from a trusted proxy
     HELD_BYTES = "held_bytes"
     FRAME_TIMEOUT = "frame_timeout"
     HANDSHAKE_TIMEOUT = "handshake_timeout"
@@ -28,7 +31,13 @@ class Reason(StrEnum):
     IDLE = "idle"
 
 
-REFUSALS = (Reason.TOO_MANY_CONNECTIONS, Reason.TOO_MANY_FROM_ADDRESS)
+REFUSALS = (
+    Reason.TOO_MANY_CONNECTIONS,
+    Reason.TOO_MANY_FROM_ADDRESS,
+    Reason.ADDRESS_RATE,
+    Reason.ADDRESS_CONNECTIONS,
+    Reason.PROXY_HEADER,
+)
 
 
 @dataclass(slots=True)

@@ -61,7 +61,7 @@ class BrokerNames:
 
 
 class ListeningServer(Protocol):
-    """An asyncio.Server, or a TlsServer."""
+    """An asyncio.Server, or a HandshakeServer."""
 
     def close(self) -> None: ...
 

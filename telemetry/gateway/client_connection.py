@@ -8,27 +8,28 @@ from __future__ import annotations
 import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
-from typing import Final, cast
+from typing import Final
 
-from mypy_extensions import mypyc_attr, trait
+from mypy_extensions import mypyc_attr
 
 from exporters.model import UNKNOWN, Connection
 from quota_metrics.kafka.cluster import Node
 from quota_metrics.kafka.primitives import ProtocolError
+from telemetry.gateway.address_gate import AddressGate, GatePass
 from telemetry.gateway.admission import Admission, GatewayCounts, Reason
-from telemetry.gateway.broker_ports import NO_BROKER, BrokerPorts, allowed_address
+from telemetry.gateway.broker_ports import NO_BROKER, BrokerPorts
 from telemetry.gateway.connection import ConnectionLimits, ProxiedConnection
 from telemetry.gateway.networks import Network
 from telemetry.gateway.responses import LocalAnswer, Observe
 from telemetry.gateway.security.listener_security import ListenerSecurity
 from telemetry.gateway.security.sasl_tokens import TokenOwners
+from telemetry.gateway.upstream_connection import UpstreamConnection, UpstreamOwner, open_upstream
 from telemetry.receiver.group_commit import GroupCommit
 from telemetry.receiver.receiver import TelemetryReceiver
 
 _SWEEP_S: Final = 1.0
 _QUIET_SWEEPS: Final = 8  # of the idle timeout
 _WAITING_SWEEPS: Final = 24  # of a connection that waits for a response of the broker
-_WRITE_BUFFER_BYTES: Final = 1 << 20
 _KEEP_ALIVE_SWEEPS: Final = 4  # half the idle timeout, which is the brokers' by default
 
 
@@ -80,93 +81,6 @@ async def enforce_timeouts(
             close_idle(clients())
 
 
-@trait
-class StreamProtocol:
-    """An asyncio.Protocol without that base, which compiled classes cannot have; pass it with `as_protocol`."""
-
-    def eof_received(self) -> None:
-        """The transport closes itself."""
-
-    def streams(self, transport: asyncio.BaseTransport) -> asyncio.Transport:
-        """The transport, with the size of the write buffer from which on the other side is not read."""
-        stream = cast(asyncio.Transport, transport)  # uvloop's is no subclass
-        stream.set_write_buffer_limits(high=_WRITE_BUFFER_BYTES)
-        return stream
-
-
-@trait
-class UpstreamOwner(StreamProtocol):
-    """The client connection, as an upstream connection uses it. A full write buffer pauses reading on the other
-    side."""
-
-    @abstractmethod
-    def upstream_received(self, data: bytes) -> None: ...
-
-    @abstractmethod
-    def upstream_lost(self) -> None: ...
-
-    @abstractmethod
-    def hold_back(self) -> None:
-        """Stops reading from the client."""
-
-    @abstractmethod
-    def go_on(self) -> None:
-        """Resumes reading from the client, unless something else pauses it."""
-
-
-class UpstreamConnection(StreamProtocol):
-    """`full`: the broker does not keep up."""
-
-    def __init__(self, client: UpstreamOwner) -> None:
-        self._client = client
-        self.full = False
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self.transport = self.streams(transport)
-
-    def data_received(self, data: bytes) -> None:
-        self._client.upstream_received(data)
-
-    def pause_writing(self) -> None:
-        self.full = True
-        self._client.hold_back()
-
-    def resume_writing(self) -> None:
-        self.full = False
-        self._client.go_on()
-
-    def hold_back(self) -> None:
-        self.transport.pause_reading()
-
-    def go_on(self) -> None:
-        self.transport.resume_reading()
-
-    def close(self) -> None:
-        self.transport.close()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._client.upstream_lost()
-
-
-def as_protocol(owner: StreamProtocol) -> asyncio.Protocol:
-    return cast(asyncio.Protocol, owner)
-
-
-async def open_upstream(
-    owner: UpstreamOwner, node: Node, security: ListenerSecurity, principal: str, networks: tuple[Network, ...]
-) -> UpstreamConnection:
-    """Connects to a broker, whose address has to be in `networks`, for a client with this principal before SASL.
-
-    Raises OSError; UpstreamCertificateError when the principal has no certificate.
-    """
-    tls = security.upstream(node.host, principal)
-    address = await allowed_address(node.host, node.port, networks)
-    loop = asyncio.get_running_loop()
-    upstream = UpstreamConnection(owner)
-    await loop.create_connection(lambda: as_protocol(upstream), address, node.port, **tls)
-    return upstream
-
-
 @mypyc_attr(allow_interpreted_subclasses=True)
 class SharedContext:
     """State shared by all client connections of a gateway; see `server.Gateway`."""
@@ -184,6 +98,7 @@ class SharedContext:
     clients: set[ClientConnection]
     last_lost: asyncio.Event
     admission: Admission[TimedConnection]
+    addresses: AddressGate
     token_owners: TokenOwners
 
     def refused(self, reason: str, peer: object) -> None:
@@ -204,21 +119,24 @@ class ListenerContext:
 class ClientConnection(TimedConnection, UpstreamOwner):
     """Owns its upstream. Backpressure: a full write buffer on one side pauses reading on the other."""
 
-    def __init__(self, listener: ListenerContext, node_id: int) -> None:
+    def __init__(self, listener: ListenerContext, node_id: int, peer: tuple[str, int] | None = None) -> None:
+        """`peer`: the client's address where a proxy has told it; None: that of the connection."""
         self._listener, self._security, self._gateway = listener, listener.security, listener.shared
         self._node_id = node_id
         self._session: ProxiedConnection | None = None
         self._upstream: UpstreamConnection | None = None
         self._early: list[bytes] = []  # bytes received before the upstream was connected
         self._own_address = ("", 0)
+        self._proxied = peer
         self._peer: tuple[str, int] | None = None  # None: not admitted
+        self._pass = GatePass(self._gateway.addresses)
         self._upstream_quiet_sweeps = 0
         self._authenticates = self._draining = self._full = False  # _authenticates: and has not done so yet
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = self.streams(transport)
         self._gateway.counts.connections_total += 1
-        peer = self._transport.get_extra_info("peername")
+        peer = self._proxied or self._transport.get_extra_info("peername")
         if peer is None or self._gateway.admission.admit(peer[0]) is not None:  # None: reset before it was accepted
             self._transport.abort()
             return
@@ -246,6 +164,8 @@ class ClientConnection(TimedConnection, UpstreamOwner):
     async def _connect(self) -> None:
         gateway, ports, networks = self._gateway, self._listener.ports, self._gateway.upstream_networks
         for node in ports.candidates(self._node_id):
+            if not await self._is_admitted_at(node.id):
+                return
             try:
                 async with asyncio.timeout(gateway.connect_timeout_s):
                     upstream = await open_upstream(self, node, self._security, self._principal, networks)
@@ -257,6 +177,18 @@ class ClientConnection(TimedConnection, UpstreamOwner):
             self._connected(node, upstream)
             return
         self._transport.close()
+
+    async def _is_admitted_at(self, broker_id: int) -> bool:
+        """Closes the connection when the quotas on addresses refuse it, after their delay."""
+        assert self._peer is not None
+        refusal = await self._pass.enter(self._peer[0], broker_id)
+        if self not in self._gateway.clients:  # disconnected in the meantime
+            self._pass.leave()
+        elif refusal is not None:
+            self._gateway.admission.refused[refusal.reason] += 1
+            await asyncio.sleep(refusal.delay_ms / 1000)
+            self._transport.close()
+        return refusal is None
 
     def _connected(self, node: Node, upstream: UpstreamConnection) -> None:
         self._upstream = upstream
@@ -352,7 +284,7 @@ class ClientConnection(TimedConnection, UpstreamOwner):
             self.upstream_received(b"")
 
     def _refuse(self, exc: ProtocolError) -> None:
-        self._gateway.refused(str(exc), self._transport.get_extra_info("peername"))
+        self._gateway.refused(str(exc), self._peer or self._transport.get_extra_info("peername"))
         if self._session is not None:
             self._pump(self._session)  # flushes the pushes accepted so far
         self.abort()
@@ -430,6 +362,7 @@ class ClientConnection(TimedConnection, UpstreamOwner):
         if self._peer is None:
             return
         self._gateway.admission.left(self, self._peer[0])
+        self._pass.leave()
         self._gateway.clients.discard(self)
         self._gateway.counts.connections -= 1
         if not self._gateway.clients:

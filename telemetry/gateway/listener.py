@@ -13,10 +13,12 @@ import socket
 import ssl
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 import structlog
 
 from quota_metrics.kafka.cluster import Node
+from quota_metrics.kafka.primitives import ProtocolError
 from telemetry.gateway.admission import Admission, Reason
 from telemetry.gateway.broker_ports import BACKLOG, BrokerPorts, ListeningServer, PortOptions
 from telemetry.gateway.client_connection import (
@@ -24,9 +26,11 @@ from telemetry.gateway.client_connection import (
     ListenerContext,
     SharedContext,
     TimedConnection,
-    as_protocol,
 )
+from telemetry.gateway.networks import Network, is_in
 from telemetry.gateway.security.listener_security import ListenerSecurity
+from telemetry.gateway.upstream_connection import as_protocol
+from telemetry.wire.proxy_protocol import bytes_wanted, parsed
 
 log = structlog.get_logger(__name__)
 
@@ -38,13 +42,14 @@ _ACCEPTS_AT_ONCE = 100  # then others get their turn
 @dataclass(frozen=True, slots=True)
 class ListenerOptions:
     """Where a listener is, what it demands of its clients, and which names they are sent to (None: the address at which
-    they reached it)."""
+    they reached it). Connections from the networks `proxies` begin with a PROXY protocol header."""
 
     host: str
     port: int
     advertised_host: str | None = None
     security: ListenerSecurity = field(default_factory=ListenerSecurity)
     ports: PortOptions = field(default_factory=PortOptions)
+    proxies: tuple[Network, ...] = ()
 
 
 class Listener(ListenerContext):
@@ -54,6 +59,7 @@ class Listener(ListenerContext):
         self.shared = shared
         self.advertised_host = options.advertised_host
         self.security = options.security
+        self._proxies = options.proxies
         self.address = f"{options.host}:{options.port}"
         self.ports = BrokerPorts(options.host, options.port, self._accept, options.ports)
 
@@ -67,26 +73,32 @@ class Listener(ListenerContext):
     async def _accept(self, listener: socket.socket, node_id: int) -> ListeningServer:
         """Accepts the connections of a bound socket, the listener of a node."""
 
-        def serve() -> asyncio.Protocol:
-            return as_protocol(ClientConnection(self, node_id))
+        def serve(peer: tuple[str, int] | None = None) -> asyncio.Protocol:
+            return as_protocol(ClientConnection(self, node_id, peer))
 
-        if self.security.tls is None:
+        if self.security.tls is None and not self._proxies:
             return await asyncio.get_running_loop().create_server(serve, sock=listener, backlog=BACKLOG)
-        return TlsServer(listener, self.security.tls, self.shared.admission, serve)
+        return HandshakeServer(listener, self.security.tls, self.shared.admission, serve, self._proxies)
 
 
-class TlsServer:
-    """The connections of one listening socket. `serve` makes the protocol of those whose handshake has succeeded."""
+Serve: TypeAlias = Callable[..., asyncio.Protocol]  # gets the address that a proxy told, if it did
+
+
+class HandshakeServer:
+    """The connections of one listening socket, of which each begins with a TLS handshake, with a PROXY protocol header
+    if it comes from `proxies`, or both. `serve` makes the protocol of those whose handshake has succeeded."""
 
     def __init__(
         self,
         listener: socket.socket,
-        context: ssl.SSLContext,
+        context: ssl.SSLContext | None,
         admission: Admission[TimedConnection],
-        serve: Callable[[], asyncio.Protocol],
+        serve: Serve,
+        proxies: tuple[Network, ...] = (),
     ) -> None:
         self._listener = listener
         self._context = context
+        self._proxies = proxies
         self._admission = admission
         self._serve = serve
         self._handshakes: set[asyncio.Task[None]] = set()
@@ -128,18 +140,23 @@ class TlsServer:
                 accepted.close()
                 continue
             accepted.setblocking(False)
-            task = self._loop.create_task(self._handshake(accepted, address[0]))
+            task = self._loop.create_task(self._handshake(accepted, address[:2]))
             self._handshakes.add(task)
             task.add_done_callback(self._handshakes.discard)
 
-    async def _handshake(self, accepted: socket.socket, address: str) -> None:
-        handshake = _Handshake(self._admission, address, self._serve, asyncio.current_task())
+    async def _handshake(self, accepted: socket.socket, address: tuple[str, int]) -> None:
+        handshake = _Handshake(self._admission, address[0], self._serve, asyncio.current_task())
         self._admission.handshake_began(handshake, self._loop.time())
         timeout_s = self._admission.limits.handshake_timeout_s + 5  # `Admission.overdue` ends it before
+        timeout = {"ssl_handshake_timeout": timeout_s} if self._context else {}
         try:
-            await self._loop.connect_accepted_socket(
-                lambda: handshake, accepted, ssl=self._context, ssl_handshake_timeout=timeout_s
-            )
+            if self._proxies and is_in(address[0], self._proxies):
+                handshake.proxied = await self._proxied_peer(accepted)
+            await self._loop.connect_accepted_socket(lambda: handshake, accepted, ssl=self._context, **timeout)
+        except ProtocolError as exc:
+            self._admission.refused[Reason.PROXY_HEADER] += 1
+            log.debug("connection of a proxy refused", reason=str(exc), peer=address)
+            accepted.close()
         except OSError:  # ssl.SSLError is one: no TLS, no common version, or the peer has left
             self._admission.closed[Reason.TLS_HANDSHAKE] += 1
             accepted.close()
@@ -147,6 +164,15 @@ class TlsServer:
             accepted.close()
         finally:
             handshake.ended()
+
+    async def _proxied_peer(self, accepted: socket.socket) -> tuple[str, int] | None:
+        """Reads the header and nothing after it. Raises ProtocolError, OSError."""
+        header = b""
+        while wanted := bytes_wanted(header):
+            if not (data := await self._loop.sock_recv(accepted, wanted)):
+                raise ConnectionResetError
+            header += data
+        return parsed(header)
 
 
 class _Handshake(asyncio.Protocol, TimedConnection):
@@ -156,7 +182,7 @@ class _Handshake(asyncio.Protocol, TimedConnection):
         self,
         admission: Admission[TimedConnection],
         address: str,
-        serve: Callable[[], asyncio.Protocol],
+        serve: Serve,
         task: asyncio.Task[None] | None,
     ) -> None:
         self._admission = admission
@@ -164,10 +190,11 @@ class _Handshake(asyncio.Protocol, TimedConnection):
         self._serve = serve
         self._task = task
         self._is_admitted = True
+        self.proxied: tuple[str, int] | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.ended()
-        protocol = self._serve()
+        protocol = self._serve() if self.proxied is None else self._serve(self.proxied)
         transport.set_protocol(protocol)
         protocol.connection_made(transport)
 

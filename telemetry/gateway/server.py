@@ -11,6 +11,7 @@ import structlog
 
 from exporters.model import Connection
 from quota_metrics.kafka.cluster import Node
+from telemetry.gateway.address_gate import AddressGate
 from telemetry.gateway.admission import Admission, AdmissionLimits, GatewayCounts
 from telemetry.gateway.broker_ports import BrokerPorts
 from telemetry.gateway.client_connection import ClientConnection, SharedContext, TimedConnection, enforce_timeouts
@@ -70,6 +71,7 @@ class Gateway(SharedContext):
         self.commit = GroupCommit(flush, receiver.settled, options.most_waiting)
         self.clients: set[ClientConnection] = set()
         self.last_lost = asyncio.Event()
+        self.addresses = AddressGate()
         self.admission: Admission[TimedConnection] = Admission(options.admission)
         self.token_owners = TokenOwners()
         self._timeouts: asyncio.Task[None] | None = None

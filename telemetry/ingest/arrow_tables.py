@@ -201,6 +201,7 @@ def usage_table(samples: Sequence[UsageSample], received_at_ms: int) -> pa.Table
                     "source",
                     "gateway_id",
                     "matched_entity",
+                    "decided_by",
                 )
             },
             **{
@@ -216,6 +217,7 @@ def usage_table(samples: Sequence[UsageSample], received_at_ms: int) -> pa.Table
             "interval_ms": _column((sample.interval_ms for sample in samples), pa.uint32()),
             "muted_ms": _column((sample.muted_ms for sample in samples), pa.uint32()),
             "limit": _column((sample.limit for sample in samples), pa.float64()),
+            "implied_limit": _column((sample.implied_limit for sample in samples), pa.float64()),
             "limit_known": _column((int(sample.limit_known) for sample in samples), pa.uint8()),
             "received_at": _times(received_at_ms for _ in samples),
         }

@@ -12,6 +12,9 @@ from tests.docs.reference_pages import DOCS
 from tests.kit.clickhouse import RunningClickHouse
 
 LIMIT = 200_000.0
+NO_NUMBER = "CAST(NULL AS Nullable(Float64))"
+_CLASS = re.compile(r"the brokers use ([\w.]+)")
+_IMPLIED = re.compile(r"implied limit ([\d.]+) kB/s")
 _EXAMPLE = re.compile(r"^\| `(\w+)` \| ([\w. %]+) \| ([\w. %-]+) \| `(.+)` \|$", re.MULTILINE)
 
 
@@ -29,11 +32,16 @@ def test_each_level_has_an_example() -> None:
 def test_an_example_of_a_level(level: str, used: str, muted: str, reason: str, clickhouse: RunningClickHouse) -> None:
     mean, p95 = (float(part) / 100 for part in re.findall(r"[\d.]+", used)) if "%" in used else (0.0, 0.0)
     limited = "%" in used
-    state = "unknown" if level == "unknown" else "limited" if limited else "none"
+    state = "unknown" if level == "unknown" or "not explained" in reason else "limited" if limited else "none"
     muted_s, longest_ms = (float(part) for part in re.findall(r"[\d.]+", muted)) if muted != "-" else (0.0, 0.0)
     window = {
         "state": f"'{state}'",
-        "`limit`": f"toFloat64({LIMIT})" if limited else "CAST(NULL AS Nullable(Float64))",
+        "`limit`": f"toFloat64({LIMIT})" if limited else NO_NUMBER,
+        "rule_limit": f"toFloat64({LIMIT})" if limited or "not explained" in reason else NO_NUMBER,
+        "decided_by": f"'{''.join(_CLASS.findall(reason))}'",
+        "implied_limit": f"toFloat64({1000 * float(implied[0])})"
+        if (implied := _IMPLIED.findall(reason))
+        else NO_NUMBER,
         "quota_key": "'producer_byte_rate'",
         "matched_entity": "'client-id=orders'",
         "user": "'alice'",

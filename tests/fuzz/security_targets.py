@@ -21,8 +21,10 @@ from telemetry.gateway.security.listener_security import ListenerTls
 from telemetry.gateway.security.sasl_tokens import READABLE, claimed_user
 from telemetry.gateway.security.ssl_principal import NoMatchingRuleError, distinguished_name, principal_mapper
 from telemetry.wire.apis import APIS, SASL_AUTHENTICATE, SASL_HANDSHAKE
+from telemetry.wire.proxy_protocol import bytes_wanted, parsed
 from tests.fuzz.seeds import request_frame
 from tests.kit.certificates import CertificateAuthority
+from tests.kit.proxy_hop import header as proxy_header
 
 NOW_MS = 1_795_000_000_000
 ACCEPTED, REFUSED = 0, 58  # SASL_AUTHENTICATION_FAILED
@@ -83,6 +85,7 @@ def security_targets(source: random.Random, connect: Connect) -> dict[str, tuple
         "SASL token": (_token, said),
         "TLS handshake": (partial(_handshake, tls), hellos),
         "certificate subject": (_subject, said),
+        "PROXY header": (_proxy_header, [proxy_header(("10.0.0.1", 7), ("10.0.0.2", 9092), one) for one in (1, 2)]),
         "server name": (_server_name, [b"broker-1.gateway.example"]),
     }
 
@@ -137,6 +140,18 @@ def _answer(key: int, version: int, correlation_id: int, outcome: int) -> bytes:
     if APIS[key].flexible(max(version, 0)):
         return head + struct.pack(">BhBBqB", 0, outcome, 0, 1, 0, 0)
     return head + struct.pack(">hhi", outcome, -1, 0) + (bytes(8) if version == 1 else b"")
+
+
+def _proxy_header(data: bytes) -> None:
+    """A header is read to its end and no further, or refused within its longest length."""
+    header = b""
+    with contextlib.suppress(ProtocolError):
+        while wanted := bytes_wanted(header):
+            if len(header) + wanted > len(data):
+                return
+            header = data[: len(header) + wanted]
+        parsed(header)
+    assert len(header) <= 16 + 2_048
 
 
 def _token(data: bytes) -> None:

@@ -25,6 +25,7 @@ class ClientVerdict(NamedTuple):
     utilization_p95: float | None
     muted_ms: float
     reason: str
+    implied_limit: float | None
 
 
 class _AtBroker(NamedTuple):
@@ -49,9 +50,10 @@ def client_verdicts(
     """By user, client-id and window; levels remember the ten windows before."""
     brokers: dict[tuple[str, str, int], list[_AtBroker]] = {}
     for (user, client_id, broker_id, start), window in windows.items():
-        brokers.setdefault((user, client_id, start), []).append(_at_broker(broker_id, window, quota_key))
+        at_broker = _at_broker(broker_id, window, quota_key)
+        if _is_shown(at_broker, quota_key):
+            brokers.setdefault((user, client_id, start), []).append(at_broker)
     worst = {key: max(several, key=_badness) for key, several in brokers.items()}
-    worst = {key: one for key, one in worst.items() if _is_shown(one, quota_key)}
     found = {}
     for (user, client_id, start), one in worst.items():
         before = [worst.get((user, client_id, start - ago * window_ms)) for ago in range(10, -1, -1)]
@@ -65,6 +67,7 @@ def client_verdicts(
             one.p95,
             one.window.muted_ms,
             _reason(one, quota_key, (user, client_id), _level(one, held), _level(one, _held([one.value or 0.0]))),
+            one.window.implied_limit,
         )
     return found
 
@@ -135,7 +138,7 @@ def _percent(share: float) -> str:
 def _reason(one: _AtBroker, quota_key: str, client: tuple[str, str], level: str, instant_level: str) -> str:
     window = one.window
     entity = f" of {window.matched_entity}" if window.matched_entity else ""
-    rule = f"{quota_key} {_amount(window.limit or 0.0, quota_key)}{entity}"
+    rule = f"{quota_key} {_amount(window.rule_limit or 0.0, quota_key)}{entity}"
     at = f"at {_percent(one.mean)} of {rule}" if one.mean is not None and math.isfinite(one.mean) else ""
     parts = [_throttled(one, quota_key, rule, at) if window.muted_ms > 0 else _calm(one, quota_key, rule, at)]
     if window.limit and one.mean is not None and one.p95 is not None and one.p95 >= one.mean + 0.1:
@@ -160,7 +163,9 @@ def _throttled(one: _AtBroker, quota_key: str, rule: str, at: str) -> str:
     seconds = window.throttle_ms >= 999.5
     times = f"{_digits(window.throttle_ms / 1000, 1)} s" if seconds else f"{_digits(window.throttle_ms, 0)} ms"
     longest = f", throttle times up to {times}" if window.throttle_ms > 0 else " by an earlier throttle time"
-    if window.state == "unknown":
+    if window.state == "unknown" and (window.decided_by or window.rule_limit is not None):
+        why = _unexplained(window, quota_key, rule)
+    elif window.state == "unknown":
         why = "no quota was observed yet"
     elif window.limit is None:
         why = f"no {quota_key} quota applies: {ANOTHER}"
@@ -172,8 +177,17 @@ def _throttled(one: _AtBroker, quota_key: str, rule: str, at: str) -> str:
     return f"muted {_digits(window.muted_ms / 1000, 1)} s of 60 s on broker {one.broker_id}{longest}: {why}"
 
 
+def _unexplained(window: Expected, quota_key: str, rule: str) -> str:
+    parts = [f"not explained by {rule}"] if window.rule_limit is not None else []
+    parts += [f"the brokers use {window.decided_by}"] if window.decided_by else []
+    implied = window.implied_limit
+    return "; ".join(parts) + ("" if implied is None else f", implied limit {_amount(implied, quota_key)}")
+
+
 def _calm(one: _AtBroker, quota_key: str, rule: str, at: str) -> str:
     window = one.window
+    if window.decided_by:
+        return f"the brokers use {window.decided_by}{f' instead of {rule}' if window.rule_limit is not None else ''}"
     if window.state == "unknown":
         return "no quota was observed yet"
     if window.limit is None:

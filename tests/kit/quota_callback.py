@@ -1,4 +1,5 @@
-"""A quota callback in Java (KIP-257), compiled for a real broker: all clients have the same limit."""
+"""A quota callback in Java (KIP-257), compiled for a real broker: all clients have the same limit, but those named
+`limit-NUMBER-...`, which have that one."""
 
 from __future__ import annotations
 
@@ -32,7 +33,9 @@ public class FixedQuotas implements ClientQuotaCallback {
     }
 
     @Override public Double quotaLimit(ClientQuotaType type, Map<String, String> tags) {
-        return type == ClientQuotaType.PRODUCE || type == ClientQuotaType.FETCH ? limit : Double.MAX_VALUE;
+        if (type != ClientQuotaType.PRODUCE && type != ClientQuotaType.FETCH) return Double.MAX_VALUE;
+        String[] named = tags.getOrDefault("client-id", "").split("-");
+        return named.length > 1 && named[0].equals("limit") ? Double.parseDouble(named[1]) : limit;
     }
 
     @Override public void updateQuota(ClientQuotaType type, ClientQuotaEntity entity, double value) { }

@@ -45,6 +45,8 @@ def insert(store: Any, rows: list[Row], cluster: str, *, bare: bool = False) -> 
             "matched_entity": pa.array([row.matched_entity for row in rows]),
             "bucket_user": pa.array([row.bucket_user for row in rows]),
             "bucket_client_id": pa.array([row.bucket_client_id for row in rows]),
+            "decided_by": pa.array([row.decided_by for row in rows]),
+            "implied_limit": pa.array([row.implied_limit for row in rows]),
         }
     store.insert("quota_usage", pa.table(table), token=f"{cluster}/{next(_numbers)}")
 
@@ -95,6 +97,8 @@ def changing(random_: random.Random, *, minutes: int = 3, prefix: str = "") -> l
     regimes = [
         (random_.choice([None, 0.0, 300.0, 900.0, 1e16]), random_.choice(_ENTITIES)) for _ in range(len(changes) + 1)
     ]
+    callback = random_.choice(["", "", "", "io.strimzi.StaticQuotaCallback"])
+    implied = random_.choice([None, None, 100.0, 290.0, 900.0])
     lag_s = {"g1": 0, "g2": random_.choice([0, 0, 5, 30])}
     known_from_s = {"g1": random_.choice([0, 0, 0, 20, 75, 600]), "g2": random_.choice([0, 0, 600])}
     for (user, client_id), second, gateway in itertools.product(clients, seconds, ("g1", "g2")):
@@ -119,6 +123,8 @@ def changing(random_: random.Random, *, minutes: int = 3, prefix: str = "") -> l
                 random_.choice([7, 300, 1000]) if random_.random() < 0.02 else 0,
                 PRODUCE,
                 entity.format(user=user, client_id=client_id) if known and limit is not None else "",
+                callback if random_.random() < 0.9 else "",
+                random_.choice([*_HOSTILE, implied, implied, implied]) if implied and random_.random() < 0.05 else 0.0,
             )
         )
     return rows

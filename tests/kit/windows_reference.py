@@ -33,6 +33,8 @@ class Row(NamedTuple):
     muted_ms: int = 0
     quota_key: str = "producer_byte_rate"
     matched_entity: str = ""
+    decided_by: str = ""
+    implied_limit: float = 0.0
 
 
 class Expected(NamedTuple):
@@ -54,6 +56,9 @@ class Expected(NamedTuple):
     greediest_usage: float
     members_usage: float
     matched_entity: str
+    rule_limit: float | None
+    decided_by: str
+    implied_limit: float | None
 
 
 class Quota(NamedTuple):
@@ -136,7 +141,21 @@ def _broker_window(rows: list[Row], broker: int, window: int, until: int, window
     for place, group in members.items():
         for client, order, expected in _bucket(place, group, known[place], elapsed, window_ms):
             found[client.user, client.client_id, broker, window].append((order, expected))
-    return {key: max(several, key=lambda one: one[0])[1] for key, several in found.items()}
+    return {key: _unexplained(max(several, key=lambda one: one[0])[1]) for key, several in found.items()}
+
+
+def _unexplained(one: Expected) -> Expected:
+    """A limit that is not what the brokers use is no limit."""
+    implied, rule = one.implied_limit, one.rule_limit
+    if one.decided_by or (implied is not None and rule is not None and implied < 0.5 * rule):
+        return one._replace(limit=None, state="unknown")
+    return one
+
+
+def _implied(client: _Client) -> float | None:
+    known = [row.implied_limit for row in client.rows if math.isfinite(row.implied_limit) and row.implied_limit > 0]
+    known = [limit for limit in known if limit <= LARGEST]
+    return sum(known) / len(known) if known else None
 
 
 def _by_client(rows: list[Row]) -> dict[tuple[str, str], list[Row]]:
@@ -217,19 +236,10 @@ def _places(seen: dict[Quota, set[int]], seconds: int) -> list[tuple[str, str, s
     return _in_force([(quota.place, seen[quota]) for quota in order], seconds)  # type: ignore[return-value]
 
 
-def _bucket(
-    place: tuple[str, str, str],
-    members: list[_Member],
-    known: dict[tuple[float, str], set[int]],
-    elapsed: int,
-    window_ms: int,
-) -> list[tuple[_Client, tuple[object, ...], Expected]]:
-    by_limit: dict[float, set[int]] = defaultdict(set)
-    entities: dict[float, str] = {}
-    for (limit, entity), seconds in known.items():
-        by_limit[limit] |= seconds
-        entities[limit] = min(entities.get(limit, entity), entity)
-    limits = sorted(by_limit or {-1.0: set()}, key=lambda limit: _newness(by_limit.get(limit, set()), limit))
+def _parts(
+    members: list[_Member], by_limit: dict[float, set[int]], limits: list[float], elapsed: int, window_ms: int
+) -> list[tuple[float, _Figures]]:
+    """Per limit the figures of its seconds."""
     covered = any(member.client.covered for member in members)
     held = sorted({second for member in members for second in member.seconds})
     whole = any(member.whole for member in members)
@@ -247,6 +257,25 @@ def _bucket(
             values = [rates[s] for s in counted]
             mean = sum(values) / len(values) if values else 0.0
             parts.append((limit, _Figures(mean, _p95(values)) if values else _Figures(-1.0, -1.0)))
+    return parts
+
+
+def _bucket(
+    place: tuple[str, str, str],
+    members: list[_Member],
+    known: dict[tuple[float, str], set[int]],
+    elapsed: int,
+    window_ms: int,
+) -> list[tuple[_Client, tuple[object, ...], Expected]]:
+    by_limit: dict[float, set[int]] = defaultdict(set)
+    entities: dict[float, str] = {}
+    for (limit, entity), seconds in known.items():
+        by_limit[limit] |= seconds
+        entities[limit] = min(entities.get(limit, entity), entity)
+    limits = sorted(by_limit or {-1.0: set()}, key=lambda limit: _newness(by_limit.get(limit, set()), limit))
+    covered = any(member.client.covered for member in members)
+    rates, sampled = _sums(members, window_ms // 1000)
+    parts = _parts(members, by_limit, limits, elapsed, window_ms)
     limit, group = min(parts, key=lambda part: (part[1].mean < 0, -_fullness(part[0], max(part[1])), part[0]))
     group_last = _newest(rates, sampled, elapsed, covered=covered)
     own = {id(m.client): _own(m) for m in members}
@@ -273,6 +302,9 @@ def _bucket(
                 0.0 if several else own[id(ranked[0].client)].mean,
                 sum(one.mean for one in own.values()),
                 entities.get(limit, ""),
+                None if limit < 0 else limit,
+                max(row.decided_by for row in (*member.client.rows, *member.client.muting)),
+                _implied(member.client),
             ),
         )
         for member in members

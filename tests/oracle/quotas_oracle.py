@@ -1,7 +1,8 @@
 """Compares our quota rules with Kafka's own classes on random configurations, records and measurements, digit by digit.
 
 Subjects: `resolution` (ClientQuotaManager: limits, metric tags, levels), `rate` (Rate over SampledStat),
-`token_bucket` (TokenBucket), `throttle` (QuotaUtils, ControllerMutationQuotaManager).
+`token_bucket` (TokenBucket), `throttle` (QuotaUtils, ControllerMutationQuotaManager), `connections` (ConnectionQuotas:
+which connections of addresses are admitted, delayed and refused).
 """
 
 from __future__ import annotations
@@ -13,12 +14,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from py4j.protocol import Py4JJavaError
+
 from headroom.demo.kit.jars import KAFKA_VERSION, find_java, kafka_libs
 from headroom.demo.kit.jvm import Jvm
 from quota_metrics.config.entities import Entity, entity_of, sanitize
 from quota_metrics.config.resolution import Resolver
+from quota_metrics.measure.connection_quotas import ADMITTED, NO_LIMIT, TOO_MANY, ConnectionQuotas, address_limits
 from quota_metrics.windows import (
     UNLIMITED,
+    QuotaWindow,
     Rate,
     TokenBucket,
     bounded_throttle_time_ms,
@@ -227,6 +232,103 @@ def throttle_case(jvm: Jvm, rng: random.Random) -> Finding:
     return [] if theirs == ours else [f"{observed} over {bound}: Kafka {theirs}, ours {ours}"]
 
 
+ADDRESSES = ["127.0.0.1", "127.0.0.2", "10.1.2.3", "::1", "2001:db8::7"]
+CONNECTIONS = 60
+
+
+def connections_case(jvm: Jvm, rng: random.Random) -> Finding:
+    """One broker's limits of addresses, which change meanwhile, and connections that come and go."""
+    most, of_one = rng.choice([2, 5, 1000, NO_LIMIT]), rng.randrange(0, 5)
+    samples, size_s = rng.choice([(2, 1), (11, 1), (3, 2)])
+    configs = {"max.connections.per.ip": str(most), "max.connections.per.ip.overrides": f"127.0.0.2:{of_one}"}
+    rates: dict[str | None, float] = {}
+    ours = ConnectionQuotas(lambda _: address_limits(configs, rates), lambda _: QuotaWindow(samples, size_s * 1000))
+    theirs = _KafkasConnections(jvm, configs, samples, size_s)
+    step = _times(rng, 1000, 1_700_000_000_000)
+    admitted: list[str] = []
+    try:
+        for number in range(CONNECTIONS):
+            now_ms = step()
+            if rng.random() < 0.1:
+                address = rng.choice([None, *ADDRESSES])
+                rate = rng.choice([None, 1, 2, 20])
+                rates.pop(address, None)
+                rates |= {} if rate is None else {address: float(rate)}
+                theirs.limit_rate(address, rate)
+            if admitted and rng.random() < 0.3:
+                gone = admitted.pop(rng.randrange(len(admitted)))
+                ours.disconnect(gone, 1)
+                theirs.disconnect(gone)
+                continue
+            address = rng.choice(ADDRESSES)
+            decided, expected = ours.connect(address, 1, now_ms), theirs.connect(address, now_ms)
+            if decided != expected:
+                return [
+                    f"{configs} {rates} {samples} x {size_s} s, {number} {address}: Kafka {expected}, ours {decided}"
+                ]
+            admitted += [address] if decided == ADMITTED else []
+    finally:
+        theirs.close()
+    return []
+
+
+class _KafkasConnections:
+    """kafka.network.ConnectionQuotas with a clock of ours, as SocketServer uses it."""
+
+    def __init__(self, jvm: Jvm, configs: dict[str, str], samples: int, size_s: int) -> None:
+        java, kafka = jvm.classes.java, jvm.classes.org.apache.kafka
+        properties = {
+            "process.roles": "broker",
+            "node.id": "1",
+            "controller.quorum.voters": "2@127.0.0.1:9093",
+            "controller.listener.names": "CONTROLLER",
+            "listeners": "PLAINTEXT://127.0.0.1:0",
+            "quota.window.num": str(samples),
+            "quota.window.size.seconds": str(size_s),
+            **configs,
+        }
+        config = jvm.classes.kafka.server.KafkaConfig(jvm.properties(properties))
+        self._clock = java.util.concurrent.atomic.AtomicReference(0)
+        clock = java.beans.EventHandler.create(
+            java.lang.Class.forName("org.apache.kafka.common.utils.Time"), self._clock, "get"
+        )
+        self._metrics = kafka.common.metrics.Metrics()
+        self._quotas = jvm.classes.kafka.network.ConnectionQuotas(config, clock, self._metrics)
+        self._listener = kafka.common.network.ListenerName("PLAINTEXT")
+        self._quotas.addListener(config, self._listener)
+        self._option = jvm.classes.scala.Option.apply
+        self._address = java.net.InetAddress.getByName
+        throttled = java.lang.Class.forName("org.apache.kafka.network.ConnectionThrottledException")
+        self._throttle_ms = throttled.getField("throttleTimeMs").get
+
+    def limit_rate(self, address: str | None, rate: int | None) -> None:
+        where = self._option(None if address is None else self._address(address))
+        self._quotas.updateIpConnectionRateQuota(where, self._option(rate))
+
+    def connect(self, address: str, now_ms: int) -> int:
+        self._clock.set(now_ms)
+        try:
+            self._quotas.inc(self._listener, self._address(address), None)
+        except Py4JJavaError as exc:
+            error = exc.java_exception
+            match error.getClass().getSimpleName():
+                case "TooManyConnectionsException":
+                    self.disconnect(address)  # SocketServer closes it at once
+                    return TOO_MANY
+                case "ConnectionThrottledException":
+                    return int(self._throttle_ms(error))
+                case _:
+                    raise
+        return ADMITTED
+
+    def disconnect(self, address: str) -> None:
+        self._quotas.dec(self._listener, self._address(address))
+
+    def close(self) -> None:
+        self._quotas.close()
+        self._metrics.close()
+
+
 def _each(case: Callable[[Jvm, random.Random], Finding]) -> Callable[[Jvm, int, int], Finding]:
     def run(jvm: Jvm, seed: int, cases: int) -> Finding:
         return [
@@ -243,6 +345,7 @@ SUBJECTS: dict[str, Callable[[Jvm, int, int], Finding]] = {
     "rate": _each(rate_case),
     "token_bucket": _each(token_bucket_case),
     "throttle": _each(throttle_case),
+    "connections": _each(connections_case),
 }
 
 

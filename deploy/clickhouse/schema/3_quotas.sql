@@ -91,6 +91,9 @@ CREATE TABLE IF NOT EXISTS {{database}}.quota_usage
                          COMMENT 'metric tag user under which the broker meters; rows equal in both tags share one quota at a broker',
     `bucket_client_id`   LowCardinality(String) DEFAULT client_id
                          COMMENT 'metric tag client-id under which the broker meters',
+    `decided_by`         LowCardinality(String) DEFAULT ''
+                         COMMENT 'client.quota.callback.class of the broker, which decides instead of limit; empty: none',
+    `implied_limit`      Float64 DEFAULT 0         COMMENT 'limit that the longest throttle time of the interval implies; 0: no estimate',
     INDEX received_at_range received_at TYPE minmax GRANULARITY 4
 )
 ENGINE = ReplacingMergeTree(received_at)

@@ -16,7 +16,7 @@ CREATE TABLE IF NOT EXISTS {{database}}.quota_utilization
     `bucket_user`            LowCardinality(String)    COMMENT 'metric tag user of the bucket; clients equal in both tags share the quota at each broker',
     `bucket_client_id`       LowCardinality(String)    COMMENT 'metric tag client-id of the bucket',
     `limit`                  Nullable(Float64)         COMMENT 'NULL when no quota applies',
-    `limit_known`            UInt8                     COMMENT '0: no quota was observed yet, level is unknown',
+    `limit_known`            UInt8                     COMMENT '0: no quota was observed yet, or the brokers use another limit than the rule''s',
     `usage`                  Float64                   COMMENT 'mean rate of this client on the worst broker',
     `group_usage`            Float64                   COMMENT 'mean rate of all clients that share the quota, on the worst broker',
     `usage_avg`              Float64,
@@ -39,6 +39,7 @@ CREATE TABLE IF NOT EXISTS {{database}}.quota_utilization
     `culprit_user`           LowCardinality(String)    COMMENT 'who takes most of a shared bucket on the worst broker',
     `culprit_client_id`      LowCardinality(String),
     `culprit_share`          Nullable(Float64)         COMMENT 'its share of group_usage',
+    `implied_limit`          Nullable(Float64)         COMMENT 'limit that the throttle times imply, where the brokers may use another than the rule; NULL without an estimate',
     `usage_rank`             UInt32                    COMMENT '1: this client takes most of the bucket',
     `eta_s`                  Nullable(Float64)         COMMENT 'seconds until the limit is reached, if the trend of the last ten windows holds',
     `trend_per_min`          Nullable(Float64)         COMMENT 'change of group_usage per minute over the last ten windows; NULL with fewer than three',
@@ -76,7 +77,7 @@ CREATE TABLE IF NOT EXISTS {{database}}.quota_utilization_staging
     `queue_time_ms_max` Nullable(Float64), `rebalances` Nullable(Float64), `outgoing_bytes` Nullable(Float64),
     `incoming_bytes` Nullable(Float64), `instances` UInt32, `busiest_instance` String,
     `busiest_instance_share` Nullable(Float64), `shared_with` UInt32, `culprit_user` String,
-    `culprit_client_id` String, `culprit_share` Nullable(Float64), `usage_rank` UInt32, `eta_s` Nullable(Float64),
+    `culprit_client_id` String, `culprit_share` Nullable(Float64), `implied_limit` Nullable(Float64), `usage_rank` UInt32, `eta_s` Nullable(Float64),
     `trend_per_min` Nullable(Float64), `burst_credit` Nullable(Float64),
     `level` String, `instant_level` String, `reason` String, `impact` String, `impact_reason` String, `software_name` String, `software_version` String,
     `samples` UInt64, `complete` UInt8,
@@ -122,7 +123,7 @@ CREATE VIEW IF NOT EXISTS {{database}}.quota_utilization_committed
     `bucket_user` LowCardinality(String) COMMENT 'metric tag user of the bucket; clients equal in both tags share the quota at each broker',
     `bucket_client_id` LowCardinality(String) COMMENT 'metric tag client-id of the bucket',
     `limit` Nullable(Float64) COMMENT 'NULL when no quota applies',
-    `limit_known` UInt8 COMMENT '0: no quota was observed yet, level is unknown',
+    `limit_known` UInt8 COMMENT '0: no quota was observed yet, or the brokers use another limit than the rule''s',
     `usage` Float64 COMMENT 'mean rate of this client on the worst broker',
     `group_usage` Float64 COMMENT 'mean rate of all clients that share the quota, on the worst broker',
     `usage_avg` Float64 COMMENT 'mean rate',
@@ -145,6 +146,7 @@ CREATE VIEW IF NOT EXISTS {{database}}.quota_utilization_committed
     `culprit_user` LowCardinality(String) COMMENT 'who takes most of a shared bucket on the worst broker',
     `culprit_client_id` LowCardinality(String) COMMENT 'client that uses most of the bucket',
     `culprit_share` Nullable(Float64) COMMENT 'its share of group_usage',
+    `implied_limit` Nullable(Float64) COMMENT 'limit that the throttle times imply, where the brokers may use another than the rule; NULL without an estimate',
     `usage_rank` UInt32 COMMENT '1: this client takes most of the bucket',
     `eta_s` Nullable(Float64) COMMENT 'seconds until the limit is reached, if the trend of the last ten windows holds',
     `trend_per_min` Nullable(Float64) COMMENT 'change of group_usage per minute over the last ten windows; NULL with fewer than three',
@@ -247,7 +249,9 @@ CREATE TABLE IF NOT EXISTS {{database}}.usage_1m
     `muted`            AggregateFunction(intervalLengthSum, Int64, Int64)   COMMENT 'union of the throttle times of bare rows, cut at the minute',
     `muted_at`         Map(UInt16, Float64)      COMMENT 'second of the minute -> ms in which the broker muted the client, of rows with an interval',
     `newest`           DateTime64(3, 'UTC')      COMMENT 'received_at of the newest row behind it',
-    `computed_at`      DateTime64(3, 'UTC')
+    `computed_at`      DateTime64(3, 'UTC'),
+    `decided_by`       LowCardinality(String)    COMMENT 'class of the broker that decides instead of limit',
+    `implied`          Array(Float64)            COMMENT 'sum and number of the rows'' implied_limit'
 )
 ENGINE = ReplacingMergeTree(computed_at)
 PARTITION BY toDate(window_start)

@@ -24,6 +24,8 @@ CREATE TABLE IF NOT EXISTS {{database}}.quota_usage_recent
     `matched_entity`     LowCardinality(String)    COMMENT 'the quota entity that won',
     `bucket_user`        LowCardinality(String)    COMMENT 'metric tag user of the bucket',
     `bucket_client_id`   LowCardinality(String)    COMMENT 'metric tag client-id of the bucket',
+    `decided_by`         LowCardinality(String)    COMMENT 'class of the broker that decides instead of limit',
+    `implied_limit`      Float64                   COMMENT 'limit that the longest throttle time implies; 0: no estimate',
     `received_at`        DateTime64(3, 'UTC')      COMMENT 'when Headroom stored the row',
     INDEX bare_samples interval_ms TYPE minmax GRANULARITY 1,
     INDEX received_at_range received_at TYPE minmax GRANULARITY 1
@@ -44,7 +46,7 @@ SELECT toStartOfMinute(q.ts) AS minute, q.cluster AS cluster, q.source AS source
        q.muted_ms AS muted_ms,
        if(q.`limit` > {{largest_rate}}, NULL, q.`limit`) AS `limit`, q.limit_known AS limit_known,
        q.matched_entity AS matched_entity, q.bucket_user AS bucket_user, q.bucket_client_id AS bucket_client_id,
-       q.received_at AS received_at
+       q.decided_by AS decided_by, q.implied_limit AS implied_limit, q.received_at AS received_at
 FROM {{database}}.quota_usage AS q
 WHERE q.ts > now() - INTERVAL 6 HOUR AND q.ts < now() + INTERVAL 1 HOUR
   AND isFinite(q.rate) AND q.rate BETWEEN 0 AND {{largest_rate}} AND ifNull(q.`limit` >= 0, 1);
@@ -84,7 +86,7 @@ CREATE TABLE IF NOT EXISTS {{database}}.headroom_minutes
     `instant_level`    {{level_type}}
                                                COMMENT 'the level without memory of the minutes before',
     `reason`           String                  COMMENT 'the level in words',
-    `limit_known`      UInt8                   COMMENT '0: no quota was observed yet, the level is unknown',
+    `limit_known`      UInt8                   COMMENT '0: no quota was observed yet, or the brokers use another limit than the rule''s',
     `matched_entity`   LowCardinality(String)  COMMENT 'the quota entity that won',
     `bucket_user`      LowCardinality(String)  COMMENT 'metric tag user; clients equal in both tags share the quota at a broker',
     `bucket_client_id` LowCardinality(String)  COMMENT 'metric tag client-id',
@@ -99,6 +101,7 @@ CREATE TABLE IF NOT EXISTS {{database}}.headroom_minutes
     `culprit_user`     LowCardinality(String)  COMMENT 'who takes most of a shared quota on that broker; empty: nobody takes most',
     `culprit_client_id` LowCardinality(String) COMMENT 'client id of who takes most of it',
     `culprit_share`    Nullable(Float64)       COMMENT 'its share of what all clients take',
+    `implied_limit`    Nullable(Float64)       COMMENT 'limit that the throttle times of the window imply, where the brokers may use another than the rule; NULL without an estimate',
     `window_s`         UInt32                  COMMENT 'length of the window in seconds',
     `software_name`    LowCardinality(String)  COMMENT 'client software as it named itself in ApiVersions',
     `software_version` LowCardinality(String)  COMMENT 'its version',
@@ -132,7 +135,7 @@ CREATE VIEW IF NOT EXISTS {{database}}.headroom_by_minute
     `instant_level`    {{level_type}}
                                                COMMENT 'the level without memory of the minutes before',
     `reason`           String                  COMMENT 'the level in words',
-    `limit_known`      UInt8                   COMMENT '0: no quota was observed yet, the level is unknown',
+    `limit_known`      UInt8                   COMMENT '0: no quota was observed yet, or the brokers use another limit than the rule''s',
     `matched_entity`   LowCardinality(String)  COMMENT 'the quota entity that won',
     `bucket_user`      LowCardinality(String)  COMMENT 'metric tag user; clients equal in both tags share the quota at a broker',
     `bucket_client_id` LowCardinality(String)  COMMENT 'metric tag client-id',
@@ -147,6 +150,7 @@ CREATE VIEW IF NOT EXISTS {{database}}.headroom_by_minute
     `culprit_user`     LowCardinality(String)  COMMENT 'who takes most of a shared quota on that broker; empty: nobody takes most',
     `culprit_client_id` LowCardinality(String) COMMENT 'client id of who takes most of it',
     `culprit_share`    Nullable(Float64)       COMMENT 'its share of what all clients take',
+    `implied_limit`    Nullable(Float64)       COMMENT 'limit that the throttle times of the window imply, where the brokers may use another than the rule; NULL without an estimate',
     `window_s`         UInt32                  COMMENT 'length of the window in seconds',
     `software_name`    LowCardinality(String)  COMMENT 'client software as it named itself in ApiVersions',
     `software_version` LowCardinality(String)  COMMENT 'its version',
@@ -156,7 +160,7 @@ SELECT
     window_start, cluster, source, quota_key, user, client_id, broker_id, `limit`, usage, utilization,
     throttle_ms, level, instant_level, reason, limit_known, matched_entity, bucket_user, bucket_client_id,
     usage_p95, usage_max, bytes, group_usage, group_p95, utilization_p95, muted_ms, shared_with, culprit_user,
-    culprit_client_id, culprit_share, window_s, software_name, software_version, instances
+    culprit_client_id, culprit_share, implied_limit, window_s, software_name, software_version, instances
 FROM {{database}}.headroom_minutes
 WHERE is_worst
   AND (window_start, computed_at) IN (

@@ -20,7 +20,7 @@ CREATE VIEW IF NOT EXISTS {{database}}.headroom_now
     `software_version` LowCardinality(String)  COMMENT 'its version',
     `instances`        UInt32                  COMMENT 'client instances heard of in 15 minutes; 0 for clients that push no telemetry',
     `source`           LowCardinality(String)  COMMENT 'who measured the usage: gateway or jmx',
-    `limit_known`      UInt8                   COMMENT '0: no quota was observed yet, the level is unknown',
+    `limit_known`      UInt8                   COMMENT '0: no quota was observed yet, or the brokers use another limit than the rule''s',
     `matched_entity`   LowCardinality(String)  COMMENT 'the quota entity that won',
     `bucket_user`      LowCardinality(String)  COMMENT 'metric tag user; clients equal in both tags share the quota at a broker',
     `bucket_client_id` LowCardinality(String)  COMMENT 'metric tag client-id',
@@ -34,6 +34,7 @@ CREATE VIEW IF NOT EXISTS {{database}}.headroom_now
     `culprit_user`     LowCardinality(String)  COMMENT 'who takes most of a shared quota on that broker; empty: nobody takes most',
     `culprit_client_id` LowCardinality(String) COMMENT 'client id of who takes most of it',
     `culprit_share`    Nullable(Float64)       COMMENT 'its share of what all clients take',
+    `implied_limit`    Nullable(Float64)       COMMENT 'limit that the throttle times of the window imply, where the brokers may use another than the rule; NULL without an estimate',
     `instant_level`    {{level_type}}
                                                COMMENT 'the level without memory of the minutes before',
     `window_start`     DateTime('UTC')         COMMENT 'beginning of the window: the newest minute that has ended',
@@ -44,7 +45,7 @@ SELECT
     cluster, quota_key, user, client_id, broker_id, `limit`, usage, utilization, throttle_ms, level, reason, software_name,
     software_version, instances, source, limit_known, matched_entity, bucket_user, bucket_client_id, usage_p95, bytes,
     group_usage, group_p95, utilization_p95, muted_ms, shared_with, culprit_user,
-    culprit_client_id, culprit_share, instant_level, window_start, window_s
+    culprit_client_id, culprit_share, implied_limit, instant_level, window_start, window_s
 FROM {{database}}.headroom_minutes
 WHERE window_start = newest.1 AND computed_at = newest.2 AND is_worst;
 
@@ -66,7 +67,7 @@ CREATE VIEW IF NOT EXISTS {{database}}.near_limit
     `software_version` LowCardinality(String)  COMMENT 'its version',
     `instances`        UInt32  COMMENT 'client instances heard of in 15 minutes; 0 for clients that push no telemetry',
     `source`           LowCardinality(String)  COMMENT 'who measured the usage: gateway or jmx',
-    `limit_known`      UInt8  COMMENT '0: no quota was observed yet, the level is unknown',
+    `limit_known`      UInt8  COMMENT '0: no quota was observed yet, or the brokers use another limit than the rule''s',
     `matched_entity`   LowCardinality(String)  COMMENT 'the quota entity that won',
     `bucket_user`      LowCardinality(String)  COMMENT 'metric tag user; clients equal in both tags share the quota at a broker',
     `bucket_client_id` LowCardinality(String)  COMMENT 'metric tag client-id',
@@ -80,6 +81,7 @@ CREATE VIEW IF NOT EXISTS {{database}}.near_limit
     `culprit_user`     LowCardinality(String)  COMMENT 'who takes most of a shared quota on that broker; empty: nobody takes most',
     `culprit_client_id` LowCardinality(String) COMMENT 'client id of who takes most of it',
     `culprit_share`    Nullable(Float64)       COMMENT 'its share of what all clients take',
+    `implied_limit`    Nullable(Float64)       COMMENT 'limit that the throttle times of the window imply, where the brokers may use another than the rule; NULL without an estimate',
     `instant_level`    {{level_type}}
                                                COMMENT 'the level without memory of the minutes before',
     `window_start`     DateTime('UTC')  COMMENT 'beginning of the window: the newest minute that has ended',
@@ -88,7 +90,7 @@ CREATE VIEW IF NOT EXISTS {{database}}.near_limit
 SELECT cluster, quota_key, user, client_id, broker_id, `limit`, usage, utilization, throttle_ms, level,
        reason, software_name, software_version, instances, source, limit_known, matched_entity, bucket_user,
        bucket_client_id, usage_p95, bytes, group_usage, group_p95, utilization_p95, muted_ms, shared_with, culprit_user,
-    culprit_client_id, culprit_share, instant_level, window_start, window_s
+    culprit_client_id, culprit_share, implied_limit, instant_level, window_start, window_s
 FROM {{database}}.headroom_now WHERE level >= 'warn';
 
 -- Who is muted at this moment or was in the last minute. Not of whole minutes: the newest row counts.

@@ -36,7 +36,14 @@ def _cells(row: Row, *, is_narrow: bool) -> tuple[str, ...]:
         share_text(row["utilization"]),
         share_text(row["utilization_p95"]),
         rate_text(row["usage"], key),
-        rate_text(row["limit"], key),
+        _limit(row),
         duration_text(row["muted_ms"]) if row["muted_ms"] else "-",
         str(row["broker_id"]),
     )
+
+
+def _limit(row: Row) -> str:
+    """The limit; where none is known, the one that throttle times imply."""
+    if row["limit"] is None and row["implied_limit"] is not None:
+        return f"implied {rate_text(row['implied_limit'], row['quota_key'])}"
+    return rate_text(row["limit"], row["quota_key"])

@@ -3,20 +3,30 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Mapping
-from typing import Any, TypeAlias
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple, TypeAlias
 
 import orjson
 
 from exporters.text_table import Layout
 from headroom.cli.output.tables import print_table
+from quota_metrics.amounts import rate_text
 from quota_metrics.config.entities import Entity, Rules, entity_of, text
 from quota_metrics.config.json_file import json_number
 from quota_metrics.config.resolution import Resolution, Rule
 
 Client: TypeAlias = tuple[str | None, str | None, str | None]  # user, client-id, ip
 
-Resolved: TypeAlias = Iterable[tuple[Client, Mapping[str, Resolution]]]
+
+class Resolved(NamedTuple):
+    """A client's quotas, the classes of brokers that decide instead, what throttle times imply, and rules of other
+    vendors that may apply; all but the classes by key."""
+
+    client: Client
+    quotas: Mapping[str, Resolution]
+    callback_classes: tuple[str, ...] = ()
+    implied_limits: Mapping[str, float] = {}
+    not_understood: Mapping[str, Sequence[Rule]] = {}
 
 
 def print_json(value: Any) -> None:
@@ -38,40 +48,50 @@ def print_rules_table(rules: Rules) -> None:
     print_table(("entity", "quota", "value"), rows, Layout(numbers=("value",)))
 
 
-def print_resolutions(resolved: Resolved, *, named: bool) -> None:
+def print_resolutions(resolved: Iterable[Resolved], *, named: bool) -> None:
     """`key=value {entity}`, followed by the rules it overrides. `named`: print each client above its quotas."""
-    for client, quotas in resolved:
+    for client, quotas, classes, implied, foreign in resolved:
         lines = [text(_client(client))] if named else []
         if not quotas:
             lines.append(_unlimited(client))
         for key, resolution in sorted(quotas.items()):
             lines.append(f"{key}={number(resolution.value)} {text(resolution.entity)}")
             lines += [f"  overrides {_rule(rule)}" for rule in resolution.overridden]
+            lines += [f"  implied limit {rate_text(implied[key], key)}"] if key in implied else []
+        lines += [f"{key}: not understood, may apply: {_rule(rule)}" for key in foreign for rule in foreign[key]]
+        lines += [f"the brokers use {name}, which may ignore these rules" for name in classes]
         _write("".join(f"{line}\n" for line in lines))
 
 
-def print_resolutions_table(resolved: Resolved) -> None:
+def print_resolutions_table(resolved: Iterable[Resolved]) -> None:
     """A row per client and quota."""
     rows, unlimited = [], []
-    for client, quotas in resolved:
+    for client, quotas, classes, implied, foreign in resolved:
         if not quotas:
             unlimited.append(client)
         for key, resolution in sorted(quotas.items()):
             overridden = "\n".join(map(_rule, resolution.overridden))
-            rows.append((text(_client(client)), key, number(resolution.value), text(resolution.entity), overridden))
+            others = [*classes, *(f"{_rule(rule)} (not understood)" for rule in foreign.get(key, ()))]
+            rows.append(
+                (
+                    *(text(_client(client)), key, number(resolution.value), text(resolution.entity), overridden),
+                    rate_text(implied[key], key) if key in implied else "-",
+                    "\n".join(others) or "-",
+                )
+            )
     if rows:
-        print_table(
-            ("client", "quota", "value", "rule", "overrides"), rows, Layout(numbers=("value",), lists=("overrides",))
-        )
+        layout = Layout(numbers=("value",), lists=("overrides", "decided by"))
+        headings = ("client", "quota", "value", "rule", "overrides", "implied limit", "decided by")
+        print_table(headings, rows, layout)
     for client in unlimited:
         _write(f"{_unlimited(client)}\n")
 
 
-def print_resolutions_json(resolved: Resolved) -> None:
+def print_resolutions_json(resolved: Iterable[Resolved]) -> None:
     """A list in the order of the clients, written one by one because it may be long."""
     separator = "[\n"
-    for client, quotas in resolved:
-        _write(separator + orjson.dumps(_resolution_document(client, quotas)).decode())
+    for one in resolved:
+        _write(separator + orjson.dumps(_resolution_document(one)).decode())
         separator = ",\n"
     _write("[]\n" if separator == "[\n" else "\n]\n")
 
@@ -81,8 +101,8 @@ def number(value: float) -> str:
     return str(int(value)) if value.is_integer() else repr(value)
 
 
-def _resolution_document(client: Client, quotas: Mapping[str, Resolution]) -> dict[str, Any]:
-    user, client_id, ip = client
+def _resolution_document(resolved: Resolved) -> dict[str, Any]:
+    user, client_id, ip = resolved.client
     return {
         "user": user,
         "client_id": client_id,
@@ -96,7 +116,13 @@ def _resolution_document(client: Client, quotas: Mapping[str, Resolution]) -> di
                     {"entity": dict(rule.entity), "value": json_number(rule.value)} for rule in resolution.overridden
                 ],
             }
-            for key, resolution in quotas.items()
+            for key, resolution in resolved.quotas.items()
+        },
+        "callback_classes": resolved.callback_classes,
+        "implied_limits": resolved.implied_limits,
+        "not_understood": {
+            key: [{"entity": dict(rule.entity), "value": json_number(rule.value)} for rule in rules]
+            for key, rules in resolved.not_understood.items()
         },
     }
 

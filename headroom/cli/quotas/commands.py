@@ -13,9 +13,10 @@ from headroom.cli.output import quotas as quota_output
 from headroom.cli.output.forms import Output
 from headroom.cli.quotas.arguments import Who, changes, who
 from headroom.errors import ArgumentError
-from quota_metrics.config.entities import Entity, FilterComponent, QuotaAlteration, Rules, matches, text
+from quota_metrics.cluster.reading import read_callback_classes
+from quota_metrics.config.entities import Entity, FilterComponent, QuotaAlteration, Rules, containing, matches, text
 from quota_metrics.config.json_file import document, parse_pairs, parse_rules
-from quota_metrics.config.resolution import Resolver
+from quota_metrics.config.resolution import CLIENT_KEYS, Resolver
 from quota_metrics.config.validation import INVALID_REQUEST, altered, refusal
 from quota_metrics.kafka.errors import check
 
@@ -52,6 +53,9 @@ def describe(
     user: User = None,
     client_id: ClientId = None,
     ip: Ip = None,
+    match: Annotated[
+        str | None, typer.Option(metavar="TEXT", help="Only entities of which a name contains this.")
+    ] = None,
     strict: Annotated[bool, typer.Option("--strict", help="Only entities without other types than named.")] = False,
     output: OutputForm = Output.TEXT,
     timeout_ms: TimeoutMs = 30_000,
@@ -60,7 +64,7 @@ def describe(
     with reported_in_one_line():
         components = who(names, defaults, any_name, user=user, client_id=client_id, ip=ip).components()
         rules = rules_of(bootstrap_server, from_file, command_config, timeout_ms, components, strict=strict)
-        _print_rules(rules, output)
+        _print_rules(rules if match is None else containing(rules, match), output)
 
 
 @app.command()
@@ -76,17 +80,33 @@ def resolve(
         Path | None,
         typer.Option(metavar="FILE", help="JSON list of [user, client-id] or [user, client-id, ip].", dir_okay=False),
     ] = None,
+    http: Annotated[
+        str | None, typer.Option(metavar="HOST:PORT", help="Ask this `headroom serve` for implied limits, too.")
+    ] = None,
     output: OutputForm = Output.TEXT,
     timeout_ms: TimeoutMs = 30_000,
 ) -> None:
-    """Show the quotas that apply to a client: value, the rule that applies, and the rules it overrides."""
+    """Show the quotas that apply to a client: value, the rule that applies, and the rules it overrides.
+
+    Also the class of brokers that decide by one instead (client.quota.callback.class).
+    """
     with reported_in_one_line():
         one = who(names, None, None, user=user, client_id=client_id, ip=ip)
         if (pairs is None) == (one == Who({})):
             raise ArgumentError("name a client: --user, --client-id, --ip, --names, or --pairs FILE")
         clients = [one.client()] if pairs is None else parse_pairs(content_of(pairs))
         resolver = Resolver(rules_of(bootstrap_server, from_file, command_config, timeout_ms))
-        resolved = ((client, resolver.resolve(*client)) for client in clients)
+        classes = () if bootstrap_server is None else _callback_classes(bootstrap_server, command_config, timeout_ms)
+        resolved = (
+            quota_output.Resolved(
+                client,
+                resolver.resolve(*client),
+                classes,
+                _implied_limits(http, *client[:2]),
+                {key: rules for key in CLIENT_KEYS if (rules := resolver.not_understood(key, *client[:2]))},
+            )
+            for client in clients
+        )
         match output:
             case Output.JSON:
                 quota_output.print_resolutions_json(resolved)
@@ -129,6 +149,20 @@ def alter(
         )
         for result in results:
             _check_change(result.entity, result.error_code, result.error_message)
+
+
+def _callback_classes(bootstrap_server: str, command_config: Path | None, timeout_ms: int) -> tuple[str, ...]:
+    return asked(read_callback_classes, bootstrap_server, command_config, timeout_ms)
+
+
+def _implied_limits(http: str | None, user: str | None, client_id: str | None) -> dict[str, float]:
+    """By quota key, what the throttle times of the newest minute imply. Raises ConnectionError, ArgumentError."""
+    from headroom.cli.serve_api import ask
+
+    if http is None:
+        return {}
+    rows = ask(http, "/api/v1/headroom", {"user": user or "", "client_id": client_id or ""})
+    return {row["quota_key"]: row["implied_limit"] for row in rows if row["implied_limit"] is not None}
 
 
 def _check_change(entity: Entity, code: int, message: str | None) -> None:

@@ -6,6 +6,7 @@ import os
 import time
 import uuid
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -17,10 +18,12 @@ from exporters.clickhouse.connection import Endpoint, password_of, tls_of
 from exporters.printable import printable
 from headroom.cli.cluster import CommandConfig, TimeoutMs, asked, reported_in_one_line, utf8
 from headroom.cli.output.forms import Output
+from headroom.clock import now_ms
 from headroom.errors import ArgumentError
 from quota_metrics.kafka.admin import KafkaAdmin
 from quota_metrics.kafka.client_metrics import alter_subscription, read_subscriptions, subscription_names
 from spark_jobs.time_range import parse_duration
+from telemetry.subscriptions.client_metrics import ClientMetrics
 from telemetry.subscriptions.java.hash import uuid_text
 from telemetry.subscriptions.subscription import (
     EXTRA_MATCH_KEYS,
@@ -30,6 +33,7 @@ from telemetry.subscriptions.subscription import (
     described,
     parse_subscription,
 )
+from telemetry.subscriptions.subscription_file import SubscriptionFile
 
 Resources = Mapping[str, Mapping[str, str]]
 
@@ -102,15 +106,22 @@ def alter(
     metrics: Metrics = None,
     interval: Interval = None,
     match: MatchBy = None,
+    file: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Write the file of the setting `subscriptions` instead.", dir_okay=False),
+    ] = None,
     timeout_ms: TimeoutMs = 30_000,
 ) -> None:
-    """Set keys of a subscription; creates it if needed."""
+    """Set keys of a subscription; creates it if needed. Clusters before Kafka 3.7 have none: use --file."""
     with reported_in_one_line():
         if (name is None) != generate_name:
             raise ArgumentError("give one of --name and --generate-name")
         chosen = _drawn_name() if name is None else utf8(name)
         keys = {key: value or None for key, value in _given(metrics, interval, match).items()}
-        _alter(chosen, keys, bootstrap_server, command_config, timeout_ms)
+        if file is None:
+            _alter(chosen, keys, bootstrap_server, command_config, timeout_ms)
+        else:
+            _alter_file(file, chosen, keys)
         typer.echo(f"Altered client metrics config for {printable(chosen)}.")
 
 
@@ -195,6 +206,22 @@ def _alter(
         await alter_subscription(admin, name, keys)
 
     asked(change, bootstrap_server, command_config, timeout_ms)
+
+
+def _alter_file(path: Path, name: str, keys: Mapping[str, str | None]) -> None:
+    """Raises ArgumentError, InvalidSubscriptionError."""
+    rules = ClientMetrics(new_id=lambda: uuid.uuid4().bytes)
+    file = SubscriptionFile(path, rules, now_ms)
+    try:
+        with suppress(FileNotFoundError):
+            file.load()
+        with file.alone():
+            before = rules.resources.get(name, {})
+            values = {key: value for key, value in {**before, **keys}.items() if value}
+            parse_subscription(name, values, rules.match_keys)
+            file.keep({name: values})
+    except OSError as exc:
+        raise ArgumentError(f"{path} cannot be written: {exc.strerror or exc}") from exc
 
 
 def _existing(resources: Resources, name: str) -> Mapping[str, str]:

@@ -179,6 +179,7 @@ def _listeners(config: ServeConfig, *, follows: bool) -> list[ListenerOptions]:
         config.gateway.advertised_host,
         listener_security(config, config.listener),
         _port_options(config, config.listener, follows=follows),
+        networks_of(config.listener.proxy_protocol),
     )
     further = (
         ListenerOptions(
@@ -187,6 +188,7 @@ def _listeners(config: ServeConfig, *, follows: bool) -> list[ListenerOptions]:
             one.advertised_host,
             listener_security(config, one, one.name),
             _port_options(config, one, follows=follows),
+            networks_of(one.proxy_protocol),
         )
         for one in config.listeners
     )

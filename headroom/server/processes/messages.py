@@ -4,11 +4,13 @@ Every process: the parent writes to its standard input, first its settings, then
 end; end of file without it means that the parent died. The process writes to standard output, first {"ready": true}
 with what it reports, or {"error": TEXT}; then its reports.
 
-A network process gets {"config", "cluster", "number", "listeners", "subscriptions", "changed_at_ms", "token_owners"},
-then {"listeners"}, {"subscriptions", "changed_at_ms"} or {"token_owners"} when those change. It sends {"ask"} when a
-response named a broker without a listener or a client authenticated with an unknown token, {"exchanges"} for the usage
-meter, {"readings", "records", "payers"} for /metrics and for the table of payers that are over their budgets. The
-storage worker and the forwarding process: storage_process.py, forward_process.py.
+A network process gets {"config", "cluster", "number", "listeners", "subscriptions", "changed_at_ms",
+"telemetry_max_bytes", "token_owners"}, then {"listeners"}, {"subscriptions", "changed_at_ms"}, {"token_owners"} or
+{"addresses_limited"} when those change, and {"admitted": [number, answer]} for each {"connect": [number, address,
+broker]} of its own, to which {"left": [address, broker]} belongs. It sends {"ask"} when a response named a broker
+without a listener or a client authenticated with an unknown token, {"exchanges"} for the usage meter, {"readings",
+"records", "payers"} for /metrics and for the table of payers that are over their budgets. The storage worker and the
+forwarding process: storage_process.py, forward_process.py.
 """
 
 from __future__ import annotations
@@ -77,16 +79,23 @@ def listeners_of(message: Message) -> list[list[tuple[Node, int]]]:
     ]
 
 
-def subscriptions_message(rules: ClientMetrics) -> Message:
-    """Subscriptions in the order of the rules, so that all processes compute the same subscription ids."""
+def subscriptions_message(rules: ClientMetrics, telemetry_max_bytes: int) -> Message:
+    """Subscriptions in the order of the rules, so that all processes compute the same subscription ids, and the largest
+    push."""
     names = [*rules.subscriptions, *(name for name in rules.resources if name not in rules.subscriptions)]
     resources = {name: rules.resources[name] for name in names}
-    return {"subscriptions": resources, "changed_at_ms": rules.changed_at_ms}
+    changed = {"subscriptions": resources, "changed_at_ms": rules.changed_at_ms}
+    return changed | {"telemetry_max_bytes": telemetry_max_bytes}
 
 
 def token_owners_message(owners: TokenOwners) -> Message:
     """The owners of delegation tokens."""
     return {"token_owners": owners.owners}
+
+
+def addresses_message(*, is_limited: bool) -> Message:
+    """Whether quotas on addresses have to be asked for."""
+    return {"addresses_limited": is_limited}
 
 
 def network_lock(data: Path) -> TextIO:

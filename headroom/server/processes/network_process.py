@@ -45,6 +45,7 @@ from headroom.server.processes.messages import (
 )
 from headroom.server.processes.parent_pipes import ParentPipes, ignore_signals
 from quota_metrics.measure.usage_meter import FETCH, PRODUCE, SHARE_FETCH
+from telemetry.gateway.address_gate import AddressGate
 from telemetry.gateway.server import Gateway
 from telemetry.gateway.standalone_broker import SinkAnswers
 from telemetry.subscriptions.subscription_file import SubscriptionFile
@@ -132,6 +133,9 @@ class _NetworkProcess:
             observe=self._exchanges.exchange,
             ask=lambda: self._parent.send({"ask": ASK_BROKERS}),
         )
+        self._asked = AskedAddresses(self._parent.send)
+        gateway.addresses = self._asked.gate
+        gateway.addresses.is_limited = self._first["addresses_limited"]
         gateway.token_owners.replace(self._first["token_owners"])
         gateway.token_owners.unknown = lambda: self._parent.send({"ask": ASK_TOKEN_OWNERS})
         return gateway
@@ -159,6 +163,10 @@ class _NetworkProcess:
                 self._take_subscriptions(message)
             if "token_owners" in message:
                 self._gateway.token_owners.replace(message["token_owners"])
+            if "addresses_limited" in message:
+                self._gateway.addresses.is_limited = message["addresses_limited"]
+            if "admitted" in message:
+                self._asked.answered(*message["admitted"])
             if "stop" in message:
                 self._grace_s = self._config.gateway.drain_ms / 1000
                 break
@@ -174,6 +182,7 @@ class _NetworkProcess:
 
     def _take_subscriptions(self, message: Message) -> None:
         self._listener.rules.replace_all(message["subscriptions"], message["changed_at_ms"])
+        self._listener.telemetry_max_bytes = message["telemetry_max_bytes"]
 
     async def _report_often(self) -> None:
         self._report()
@@ -195,6 +204,29 @@ class _NetworkProcess:
     def _send_exchanges(self) -> None:
         if not self._parent.is_overfull and (rows := self._exchanges.take()):
             self._parent.send({"exchanges": rows})
+
+
+class AskedAddresses:
+    """Asks the parent whether the quotas on addresses admit a connection; `gate` is what the gateway asks."""
+
+    def __init__(self, send: Callable[[Message], None]) -> None:
+        self.gate = AddressGate(self._ask, lambda address, broker_id: send({"left": [address, broker_id]}))
+        self._send = send
+        self._number = 0
+        self._waiting: dict[int, asyncio.Future[int]] = {}
+
+    def answered(self, number: int, answer: int) -> None:
+        """The parent's answer to question `number`."""
+        waiting = self._waiting.pop(number, None)
+        if waiting is not None and not waiting.done():
+            waiting.set_result(answer)
+
+    async def _ask(self, address: str, broker_id: int) -> int:
+        self._number += 1
+        number, waiting = self._number, asyncio.get_running_loop().create_future()
+        self._waiting[number] = waiting
+        self._send({"connect": [number, address, broker_id]})
+        return int(await waiting)
 
 
 class ExchangeLog:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -19,16 +20,19 @@ from exporters.self_metrics import SelfMetric, Values
 from headroom.config.settings import ServeConfig
 from headroom.errors import ServeError
 from headroom.server.metrics import plus
+from headroom.server.processes.address_quotas import AddressQuotas
 from headroom.server.processes.child import ChildError, ChildProcess, ChildValues
 from headroom.server.processes.messages import (
     ASK_TOKEN_OWNERS,
     MAX_PAYERS_SHOWN,
     Message,
+    addresses_message,
     config_message,
     listeners_message,
     subscriptions_message,
     token_owners_message,
 )
+from quota_metrics.measure.connection_quotas import ADMITTED
 from telemetry.gateway.responses import Observe
 from telemetry.gateway.server import Gateway
 from telemetry.subscriptions.payers import PayerUse, merged_uses
@@ -45,10 +49,20 @@ _METRICS = {metric.name: metric for metric in catalogue.CATALOGUE}
 class NetworkProcesses:
     """The processes beyond the first (`config.processes` - 1). `gateway`: the parent's own, at `address`."""
 
-    def __init__(self, config: ServeConfig, address: tuple[str, int], gateway: Gateway, take: Take) -> None:
+    def __init__(
+        self,
+        config: ServeConfig,
+        address: tuple[str, int],
+        gateway: Gateway,
+        take: Take,
+        addresses: AddressQuotas | None = None,
+    ) -> None:
         self._config = config_message(config, address)
         self._gateway = gateway
         self._take = take
+        self._addresses = addresses
+        if addresses is not None:
+            addresses.changed = lambda: self._send(addresses_message(is_limited=addresses.gate.is_limited))
         self._sent_subscriptions: Message = {}
         self._children = [_NetworkChild(number, self._first, self._heard) for number in range(1, config.processes)]
         self._watching: list[asyncio.Task[None]] = []
@@ -57,7 +71,7 @@ class NetworkProcesses:
         """Returns when all accept clients. Raises ServeError."""
         if not self._children:
             return
-        self._sent_subscriptions = subscriptions_message(self._gateway.receiver.rules)
+        self._sent_subscriptions = self._subscriptions()
         for listeners in self._gateway.all_ports:
             listeners.changed = self._send_listeners
         try:
@@ -72,9 +86,7 @@ class NetworkProcesses:
 
     def send_subscriptions(self) -> None:
         """Sends the parent's subscriptions when they have changed."""
-        if self._children and (subscriptions := subscriptions_message(self._gateway.receiver.rules)) != (
-            self._sent_subscriptions
-        ):
+        if self._children and (subscriptions := self._subscriptions()) != (self._sent_subscriptions):
             self._sent_subscriptions = subscriptions
             self._send(subscriptions)
 
@@ -126,17 +138,24 @@ class NetworkProcesses:
         return {
             **rest,
             **listeners_message(self._gateway.all_ports),
-            **subscriptions_message(self._gateway.receiver.rules),
+            **self._subscriptions(),
             **token_owners_message(self._gateway.token_owners),
+            **addresses_message(is_limited=self._gateway.addresses.is_limited),
         }
 
-    def _heard(self, message: Message) -> None:
+    def _heard(self, child: _NetworkChild, message: Message) -> None:
+        if self._addresses is not None and ("connect" in message or "left" in message):
+            child.answer_address(message, self._addresses)
         if message.get("ask") == ASK_TOKEN_OWNERS:
             self._gateway.token_owners.unknown()
         elif "ask" in message:
             self._gateway.ports.unknown()
         for exchange in message.get("exchanges", ()):
             self._take(Exchange(*exchange))
+
+    def _subscriptions(self) -> Message:
+        receiver = self._gateway.receiver
+        return subscriptions_message(receiver.rules, receiver.telemetry_max_bytes)
 
     def _send_listeners(self) -> None:
         self._send(listeners_message(self._gateway.all_ports))
@@ -150,8 +169,12 @@ class _NetworkChild:
     """One network process, with its counts. `first` builds its first message; `heard` takes messages other than
     counts."""
 
-    def __init__(self, number: int, first: Callable[[int], Message], heard: Callable[[Message], None]) -> None:
+    def __init__(
+        self, number: int, first: Callable[[int], Message], heard: Callable[[_NetworkChild, Message], None]
+    ) -> None:
         self.number = number
+        self._places: Counter[tuple[str, int]] = Counter()  # of its connections in the quotas on addresses
+        self._leave: Callable[[str, int], None] = lambda _address, _broker_id: None
         self.process = ChildProcess(
             replace(_VALUES, title=f"network process {number}"),
             first=lambda: first(number),
@@ -173,14 +196,30 @@ class _NetworkChild:
         """Counters of all runs so far, gauges of the running process."""
         return _sum(self._counted, self._readings)
 
+    def answer_address(self, message: Message, addresses: AddressQuotas) -> None:
+        """Admits or refuses one of its connections, or counts one out."""
+        self._leave = addresses.left
+        if "left" in message:
+            address, broker_id = message["left"]
+            self._places[address, broker_id] -= 1
+            addresses.left(address, broker_id)
+            return
+        number, address, broker_id = message["connect"]
+        answer = addresses.connect(address, broker_id)
+        self._places[address, broker_id] += answer == ADMITTED
+        self.process.send({"admitted": [number, answer]})
+
     def _take(self, message: Message) -> None:
         if "readings" in message:
             self._readings, self._records = message["readings"], message["records"]
             self.payers = [PayerUse(*use) for use in message["payers"]]
         else:
-            self._heard(message)
+            self._heard(self, message)
 
     def _ended(self) -> None:
+        for place in self._places.elements():
+            self._leave(*place)
+        self._places.clear()
         self._counted = _sum(self._counted, {k: v for k, v in self._readings.items() if k.endswith("_total")})
         self._records_before += self._records
         self._readings, self._records, self.payers = {}, 0, []

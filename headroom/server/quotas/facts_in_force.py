@@ -44,6 +44,7 @@ class FactsInForce:
         self._store = store
         self._unstored: list[StoredFacts] = []
         self._windows: dict[int, QuotaWindow] = {}
+        self._callbacks: dict[int, str] = {}
         self._logged: set[str] = set()
 
     async def step(self) -> None:
@@ -54,6 +55,7 @@ class FactsInForce:
             self._unstored += stored_facts(facts, self.facts, self._cluster, self.read_at_ms)
             self.facts = facts
             self._windows.clear()
+            self._callbacks = {broker.broker_id: broker.callback_class for broker in facts.brokers}
             self.thread_capacity.update(
                 (broker.broker_id, broker.thread_capacity) for broker in facts.brokers if broker.thread_capacity
             )
@@ -68,6 +70,10 @@ class FactsInForce:
         if found is None:
             found = self._windows[broker_id] = self._window(broker_id)
         return found
+
+    def callback_at(self, broker_id: int) -> str:
+        """A broker's client.quota.callback.class; empty: Kafka's own rules decide, as far as is known."""
+        return self._callbacks.get(broker_id, "")
 
     def follow(self, config: QuotaConfig) -> None:
         """Takes over changed settings of the window."""

@@ -16,6 +16,7 @@ from headroom.clock import now_ms
 from headroom.config.settings import QuotaConfig
 from headroom.errors import ServeError
 from headroom.server.periodic import PeriodicTask, QuotaRecorder
+from headroom.server.processes.address_quotas import AddressQuotas
 from headroom.server.quotas.client_quotas import ClientQuotas
 from headroom.server.quotas.cluster_quotas import ClusterQuotas, read_partitions
 from headroom.server.quotas.facts_in_force import FactsInForce
@@ -42,6 +43,7 @@ class QuotaViews:
         cluster: Cluster,
         store: Callable[[Sequence[StoredFacts]], None],
         stack: AsyncExitStack,
+        gateway_id: str,
     ) -> None:
         """`store` gets rows of cluster_facts."""
         self._config = config
@@ -50,8 +52,9 @@ class QuotaViews:
         self._cluster = cluster
         self._stack = stack
         self._quotas = ClusterQuotas(config)
-        self.in_force = QuotasInForce(self._quotas.at if self._quotas.has_callback else None)
         self.facts = FactsInForce(config, name, partial(read_facts, admin), store)
+        self.in_force = QuotasInForce(self._quotas.at if self._quotas.has_callback else None, self.facts.callback_at)
+        self.addresses = AddressQuotas(name, gateway_id, self.facts.window_at, enforced=config.enforce_addresses)
         self._rules: Rules = {}
         self._scraper: JmxScraper | None = None
         self._clients = self._on_metrics() if config.metrics.enabled else None
@@ -64,6 +67,7 @@ class QuotaViews:
             if self._quotas.has_callback:
                 self._quotas.follow(await read_partitions(self._admin.send, self._cluster.cluster_id))
         self.in_force.configure(rules)
+        self.addresses.follow_rules(rules)
 
     def measured(self, rows: Sequence[UsageSample]) -> None:
         """Takes the gateway's latest usage."""
@@ -71,7 +75,7 @@ class QuotaViews:
             self._clients.measured(rows)
 
     def periodic_tasks(self) -> list[PeriodicTask]:
-        return [PeriodicTask("cluster facts", _FACTS_EVERY_MS, self.facts.step)]
+        return [PeriodicTask("cluster facts", _FACTS_EVERY_MS, self._read_facts)]
 
     def jmx_tasks(self, recorder: QuotaRecorder, meter: UsageMeter) -> list[PeriodicTask]:
         """Writes the brokers' rows through the recorder."""
@@ -89,6 +93,10 @@ class QuotaViews:
         if self._quotas.has_callback:
             values[catalogue.CALLBACK_FAULTS] = self._quotas.faults()
         return values
+
+    async def _read_facts(self) -> None:
+        await self.facts.step()
+        self.addresses.follow_facts(self.facts.facts)
 
     def _on_metrics(self) -> ClientQuotas:
         try:

@@ -30,6 +30,7 @@ from headroom.server.processes.assembly import (
     telemetry_receiver,
 )
 from headroom.server.processes.security import broker_security
+from headroom.server.quotas.facts_in_force import FactsInForce
 from headroom.server.quotas.other_gateways import OtherGateways
 from headroom.server.quotas.quota_metrics import QuotaViews
 from headroom.server.quotas.stored_limits import stored_limits
@@ -44,7 +45,7 @@ from quota_metrics.kafka.errors import ClusterError, UnsupportedError
 from quota_metrics.measure.payers import LeftOut
 from quota_metrics.measure.usage_meter import UsageMeter
 from telemetry.gateway.server import Gateway
-from telemetry.subscriptions.client_metrics import ClientMetrics
+from telemetry.receiver.receiver import TelemetryReceiver
 
 log = structlog.get_logger(__name__)
 
@@ -61,7 +62,7 @@ async def open_gateway(
 
     receiver = telemetry_receiver(config, pushes)
     history = _StoredHistory(name, store)
-    views = QuotaViews(config.quotas, name, admin, cluster, partial(write_facts, quotas), stack)
+    views = QuotaViews(config.quotas, name, admin, cluster, partial(write_facts, quotas), stack, config.gateway.id)
     meter = _usage_meter(config, name, views)
 
     async def changes() -> list[QuotaLimit]:
@@ -69,12 +70,12 @@ async def open_gateway(
         await views.configure(described)
         return await history.changes(described)
 
-    recorder = QuotaRecorder(spool=quotas, meter=meter, read_changes=changes, now_ms=now_ms, measured=views.measured)
-    refresh = _subscriptions(config, receiver.rules, admin)
+    recorder = _recorder(quotas, meter, changes, views)
+    refresh = _subscriptions(config, receiver, admin, views.facts)
     periodic_tasks = [*views.periodic_tasks(), *_quota_tasks(config.quotas, recorder)]
     if config.upstream:
         periodic_tasks.append(OtherGateways(meter, store, config.gateway.id).task())
-    for task in (subscriptions_task(config, receiver.rules, refresh), *periodic_tasks):
+    for task in (*periodic_tasks, subscriptions_task(config, receiver.rules, refresh)):
         await first(task)  # listeners open after subscriptions and quotas are known
     periodic_tasks += views.jmx_tasks(recorder, meter)
     stack.push_async_callback(recorder.write_usage)
@@ -85,7 +86,7 @@ async def open_gateway(
         network = no_network(config, gateway, meter.exchange)
         _log_blind_spots(config)
     else:
-        address, network = await open_network(config, gateway, cluster.nodes, meter.exchange, stack)
+        address, network = await open_network(config, gateway, cluster.nodes, meter.exchange, stack, views.addresses)
         periodic_tasks.append(_broker_refresh(config, admin, gateway, stack))
 
     tokens = TokenOwnersRefresh(admin, gateway.token_owners, network.send_token_owners)
@@ -114,6 +115,19 @@ def _admin(config: ServeConfig, stack: AsyncExitStack) -> KafkaAdmin:
     admin = KafkaAdmin(brokers, security=broker_security(config))
     stack.push_async_callback(admin.close)
     return admin
+
+
+def _recorder(
+    quotas: SpoolWriter, meter: UsageMeter, changes: Callable[[], Awaitable[list[QuotaLimit]]], views: QuotaViews
+) -> QuotaRecorder:
+    return QuotaRecorder(
+        spool=quotas,
+        meter=meter,
+        read_changes=changes,
+        now_ms=now_ms,
+        measured=views.measured,
+        further=views.addresses.samples,
+    )
 
 
 def _quota_tasks(config: QuotaConfig, recorder: QuotaRecorder) -> list[PeriodicTask]:
@@ -162,11 +176,17 @@ def _log_blind_spots(config: ServeConfig) -> None:
         log.warning("there is no client telemetry: neither otlp.grpc, otlp.http nor grpc.listen is set")
 
 
-def _subscriptions(config: ServeConfig, rules: ClientMetrics, admin: KafkaAdmin) -> Callable[[], Awaitable[None]]:
-    """Refreshes the rules from the cluster's resources, or from the operator's file instead."""
+def _subscriptions(
+    config: ServeConfig, receiver: TelemetryReceiver, admin: KafkaAdmin, facts: FactsInForce
+) -> Callable[[], Awaitable[None]]:
+    """Refreshes the rules from the cluster's resources, or from the operator's file instead; and the largest push: the
+    smaller of the brokers' telemetry.max.bytes and the setting."""
+    rules = receiver.rules
     file = loaded_subscriptions(config.subscriptions, rules) if config.subscriptions else None
 
     async def refresh() -> None:
+        allowed = facts.facts.telemetry_max_bytes
+        receiver.telemetry_max_bytes = min(config.telemetry.max_bytes, allowed or config.telemetry.max_bytes)
         if file:
             file.follow()
             return

@@ -11,6 +11,7 @@ from headroom.config.settings import ServeConfig
 from headroom.errors import listening
 from headroom.server.metrics import Readings
 from headroom.server.periodic import PeriodicTask
+from headroom.server.processes.address_quotas import AddressQuotas
 from headroom.server.processes.network_supervisor import NetworkProcesses, Take
 from quota_metrics.kafka.cluster import Node
 from quota_metrics.measure.payers import LeftOut
@@ -36,11 +37,19 @@ def no_network(config: ServeConfig, gateway: Gateway, take: Take) -> NetworkProc
 
 
 async def open_network(
-    config: ServeConfig, gateway: Gateway, nodes: Iterable[Node], take: Take, stack: AsyncExitStack
+    config: ServeConfig,
+    gateway: Gateway,
+    nodes: Iterable[Node],
+    take: Take,
+    stack: AsyncExitStack,
+    addresses: AddressQuotas | None = None,
 ) -> tuple[tuple[str, int], NetworkProcesses]:
-    """Opens the listeners of this process, then starts the other network processes. Raises ServeError."""
+    """Opens the listeners of this process, then starts the other network processes, with the same quotas on addresses.
+    Raises ServeError."""
+    if addresses is not None:
+        gateway.addresses = addresses.gate
     address = await listening(gateway.start(nodes), config.listen)
-    network = NetworkProcesses(config, address, gateway, take)
+    network = NetworkProcesses(config, address, gateway, take, addresses)
     grace_s = config.gateway.drain_ms / 1000
 
     async def close() -> None:

@@ -147,7 +147,7 @@ async def answered(address: tuple[str, int], tls: ssl.SSLContext) -> bytes:
 
 @in_loop
 async def test_unfinished_tls_handshake_times_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http, "_HANDSHAKE_S", -4.9)  # TlsServer adds five seconds
+    monkeypatch.setattr(http, "_HANDSHAKE_S", -4.9)  # HandshakeServer adds five seconds
     certificate, key = CertificateAuthority(tmp_path).issue("server")
     async with serving(options={"ssl_certfile": certificate, "ssl_keyfile": key}) as (_, address):
         for sent in (b"", b"\x16\x03\x01"):

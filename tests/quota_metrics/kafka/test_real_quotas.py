@@ -269,3 +269,20 @@ def test_invalid_alteration_is_not_partially_applied(kafka: LocalCluster) -> Non
         "headroom: the change of {user=half} was refused with INVALID_REQUEST (42): Invalid configuration key bad\n"
     )
     assert headroom(kafka, "describe", "--user", "half") == ""
+
+
+def test_validate_only_changes_nothing_at_the_broker(kafka: LocalCluster) -> None:
+    """The broker itself validates: it refuses what it would refuse, and keeps what it has."""
+
+    def run(*arguments: str) -> Any:
+        return CliRunner().invoke(app, [*arguments, "--bootstrap-server", kafka.bootstrap])
+
+    alice = ("--user", "validated-only", "--client-id", "app")
+    asked = run("alter", *alice, "--add", "producer_byte_rate=1000000000000", "--validate-only")
+    assert (asked.exit_code, asked.output) == (0, "")
+    assert run("describe", "--match", "validated-only").stdout == ""
+    refused = run("alter", *alice, "--add", "producer_byte_rate=-1", "--validate-only")
+    assert refused.exit_code != 0
+    assert run("alter", *alice, "--add", "producer_byte_rate=1000000000000").exit_code == 0
+    assert "producer_byte_rate=1000000000000" in run("describe", "--match", "ated-on").stdout
+    assert run("alter", *alice, "--delete", "producer_byte_rate").exit_code == 0

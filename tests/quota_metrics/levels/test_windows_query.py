@@ -46,7 +46,7 @@ def found(rows: list[dict[str, Any]]) -> dict[Any, Expected]:
             *(row["samples"], row["usage"], row["usage_p95"], row["group_usage"], row["group_p95"], row["group_last"]),
             *(row["shared_with"], row["muted_ms"], row["limit"], row["state"], row["throttle_ms"], row["usage_max"]),
             *((row["greediest_user"], row["greediest_client_id"]), row["greediest_usage"], row["members_usage"]),
-            row["matched_entity"],
+            *(row["matched_entity"], row["rule_limit"], row["decided_by"], row["implied_limit"]),
         )
         for row in rows
     }

@@ -65,3 +65,17 @@ def test_callback_overrides_the_configuration() -> None:
     assert found.of_client(PRODUCER, "alice a", "x", 1) == QuotaInForce(3.0, True, "", "alice a", "")
     row = UsageSample("c", PRODUCER, 0, "alice a", "", "", 1, 0, 5.0, 0.0, 0, "jmx")
     assert found.of_sensor(row).limit == 3.0
+
+
+def test_rule_of_another_vendors_entity_makes_the_limit_unknown() -> None:
+    prefix = entity_of({"client-id-prefix": "app-"})
+    found = quotas({entity_of({"user": "alice"}): {PRODUCER: 7.0}, prefix: {PRODUCER: 5.0}})
+    of_alice = found.of_client(PRODUCER, "alice", "app-1", 1)
+    assert (of_alice.limit, of_alice.decided_by) == (7.0, "client-id-prefix=app- (not understood)")
+    assert found.of_client("consumer_byte_rate", "alice", "app-1", 1).decided_by == ""
+
+
+def test_class_of_a_broker_decides() -> None:
+    found = QuotasInForce(callback_at=lambda broker_id: {1: "com.example.Quotas"}[broker_id])
+    found.configure({entity_of({"user": "alice"}): {PRODUCER: 7.0}})
+    assert found.of_client(PRODUCER, "alice", "app", 1).decided_by == "com.example.Quotas"

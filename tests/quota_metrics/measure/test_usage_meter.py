@@ -227,8 +227,10 @@ def test_rows_contain_limit_and_quota_group() -> None:
     meter.exchange(Exchange(**EXCHANGE | {"principal": "a b"}))
     meter.exchange(Exchange(**EXCHANGE | {"principal": "bob"}))
     limited, free = meter.samples(0)
-    assert limited[-6:-1] == (500.0, True, "user=a b, client-id=<default>", "a b", "app")
-    assert free[-6:-1] == (None, True, "", "bob", "app")
+    names = ("limit", "limit_known", "matched_entity", "bucket_user", "bucket_client_id")
+    in_rows = [tuple(getattr(row, name) for name in names) for row in (limited, free)]
+    assert in_rows[0] == (500.0, True, "user=a b, client-id=<default>", "a b", "app")
+    assert in_rows[1] == (None, True, "", "bob", "app")
 
 
 BYTES_AND_REQUESTS = {"producer_byte_rate": 1000.0, "consumer_byte_rate": 1000.0, "request_percentage": 10.0}

@@ -37,7 +37,7 @@ from tests.kit.windows_reference import Row, windows
 pytestmark = [pytest.mark.spark, pytest.mark.clickhouse]
 
 KEYS = ("producer_byte_rate", "consumer_byte_rate", "request_percentage", "controller_mutation_rate")
-FLEETS, FLEETS_OF_A_CLUSTER = 280, 140
+FLEETS, FLEETS_OF_A_CLUSTER = 300, 140
 Client = tuple[str, str]
 Shown = dict[Client, tuple[Any, ...]]  # level, reason, numbers; surfaces without numbers leave them out
 
@@ -74,6 +74,7 @@ def numbers(verdict: ClientVerdict) -> tuple[Any, ...]:
     return (
         *(verdict.broker_id, verdict.limit, verdict.usage, verdict.utilization, verdict.utilization_p95),
         verdict.muted_ms,
+        verdict.implied_limit,
     )
 
 
@@ -131,7 +132,7 @@ class Surfaces:
     def _stored(self, table: str, condition: str, cluster: str, muted_ms: str) -> Shown:
         rows = self._clickhouse.store.query(
             f"SELECT user, client_id, toString(level), reason, broker_id, limit, usage, utilization, utilization_p95,"
-            f" toFloat64({muted_ms}) FROM headroom.{table} WHERE cluster = '{cluster}' AND {condition}"
+            f" toFloat64({muted_ms}), implied_limit FROM headroom.{table} WHERE cluster = '{cluster}' AND {condition}"
         )
         return {(row[0], row[1]): tuple(row[2:]) for row in rows}
 
@@ -141,7 +142,7 @@ class Surfaces:
 
 def _from_json(row: dict[str, Any]) -> tuple[Any, ...]:
     """JSON has no infinity: above a limit of 0 utilisation is null."""
-    names = ("broker_id", "limit", "usage", "utilization", "utilization_p95", "muted_ms")
+    names = ("broker_id", "limit", "usage", "utilization", "utilization_p95", "muted_ms", "implied_limit")
     above = {
         name: math.inf for name, rate in (("utilization", "group_usage"), ("utilization_p95", "group_p95"))
         if row["limit"] == 0 and row[rate] > 0

@@ -37,7 +37,7 @@ def test_connections_are_limited_in_total_and_per_address() -> None:
     assert [some.admit(address) for address in ("10.0.0.2", "10.0.0.3")] == [None, Reason.TOO_MANY_CONNECTIONS]
     some.left("a", "10.0.0.1")
     assert some.admit("10.0.0.1") is None
-    assert some.refused == {Reason.TOO_MANY_FROM_ADDRESS: 1, Reason.TOO_MANY_CONNECTIONS: 1}
+    assert +some.refused == {Reason.TOO_MANY_FROM_ADDRESS: 1, Reason.TOO_MANY_CONNECTIONS: 1}
 
 
 def test_ipv6_is_limited_per_network_and_mapped_ipv4_per_address() -> None:

@@ -10,7 +10,10 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
+from headroom.cli.output.quotas import Resolved, print_resolutions
 from headroom.cli.quotas.commands import app
+from quota_metrics.config.entities import entity_of
+from quota_metrics.config.resolution import Resolver
 
 RULES = {
     "entries": [
@@ -92,8 +95,33 @@ def test_resolve_prints_json(rules: str) -> None:
                     "overridden": [],
                 },
             },
+            "callback_classes": [],
+            "implied_limits": {},
+            "not_understood": {},
         }
     ]
+
+
+def test_rules_of_other_vendors_may_apply(capsys: pytest.CaptureFixture[str]) -> None:
+    """Redpanda has quotas of client-id-prefix; whether they win, only the broker knows."""
+    key, alice = "producer_byte_rate", entity_of({"user": "alice"})
+    prefix = entity_of({"user": "alice", "client-id-prefix": "app-"})
+    resolver = Resolver({alice: {key: 7.0}, prefix: {key: 5.0}})
+    for user in ("alice", "bob"):
+        foreign = {key: resolver.not_understood(key, user, "x")}
+        resolved = Resolved((user, "x", None), resolver.resolve(user, "x"), not_understood=foreign)
+        print_resolutions([resolved], named=False)
+    assert capsys.readouterr().out == (
+        "producer_byte_rate=7 {user=alice}\n"
+        "producer_byte_rate: not understood, may apply: 5 {user=alice, client-id-prefix=app-}\n"
+    )
+
+
+def test_describe_finds_entities_by_a_part_of_a_name(rules: str) -> None:
+    every, some = (run("describe", "--from", rules, *more).stdout for more in ((), ("--match", "app")))
+    assert "client-id=app-1" in some
+    assert 0 < some.count("{") < every.count("{")
+    assert run("describe", "--from", rules, "--match", "no such name").stdout == ""
 
 
 def test_resolve_prints_text(rules: str) -> None:

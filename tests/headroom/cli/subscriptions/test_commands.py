@@ -12,6 +12,8 @@ from typer.testing import CliRunner, Result
 
 from headroom.cli.subscriptions.commands import app
 from headroom.subscription_preview import JAVA_POINTS, LIBRDKAFKA_POINTS, OTHER_POINTS, usual_points
+from telemetry.subscriptions.client_metrics import ClientMetrics
+from telemetry.subscriptions.subscription_file import SubscriptionFile
 from tests.kit.sinks import RunningSink
 
 
@@ -150,3 +152,26 @@ def test_unreachable_store_exits_with_1(sink: RunningSink) -> None:
 )
 def test_usual_points_depend_on_the_client_software(name: str, version: str, points: int) -> None:
     assert usual_points(name, version) == points
+
+
+def test_alter_writes_the_file_of_a_cluster_without_subscriptions(tmp_path: Path) -> None:
+    """Brokers before Kafka 3.7 have no CLIENT_METRICS; `headroom serve` reads this file instead."""
+    path = tmp_path / "subscriptions.yaml"
+
+    def alter(*arguments: str) -> Result:
+        return CliRunner().invoke(app, ["alter", "--file", str(path), "--name", "all", *arguments])
+
+    assert alter("--metrics", "org.apache.kafka.,x.", "--interval", "5000").exit_code == 0
+    assert alter("--match", "client_id=a.*").exit_code == 0
+    with SubscriptionFile(path, (rules := ClientMetrics(new_id=lambda: bytes(16))), lambda: 0).alone():
+        assert rules.resources == {
+            "all": {"metrics": "org.apache.kafka.,x.", "interval.ms": "5000", "match": "client_id=a.*"}
+        }
+    before = path.read_text()
+    assert "interval" in refused(alter("--interval", "7"), 2)
+    assert path.read_text() == before
+    assert alter("--metrics", "", "--interval", "", "--match", "").exit_code == 0
+    assert path.read_text() == ""
+    assert "cannot be written" in refused(
+        CliRunner().invoke(app, ["alter", "--file", str(tmp_path / "no" / "file"), "--name", "a", "--metrics", "x"]), 2
+    )

@@ -55,7 +55,7 @@ def test_secret_is_sent_in_plain_text() -> None:
 def test_child_reports_that_it_cannot_open_the_spool(tmp_path: Path) -> None:
     (tmp_path / "spool").write_text("no directory")
     config = config_message(load(None, {"data": tmp_path}), (LOOPBACK, 0))
-    rules = subscriptions_message(ClientMetrics(new_id=lambda: bytes(16)))
+    rules = subscriptions_message(ClientMetrics(new_id=lambda: bytes(16)), 1_000)
     first = line({"config": config, "cluster": "test", "number": 1, "listeners": [], **rules})
     child = subprocess.run(
         [sys.executable, "-m", "headroom.server.processes.network_process"],
@@ -77,6 +77,6 @@ def test_subscriptions_are_sent_in_rule_order_including_invalid_ones() -> None:
     names = ["a", "b", "d", "c", "broken"]
     resources = {name: {"metrics": "x"} for name in names} | {"broken": {"interval.ms": "1"}}
     rules.replace_all(resources, now_ms=5)
-    reported = orjson.loads(line(subscriptions_message(rules)))
+    reported = orjson.loads(line(subscriptions_message(rules, 1_000)))
     assert list(reported["subscriptions"]) == [*rules.subscriptions, "broken"]
-    assert reported == {"subscriptions": resources, "changed_at_ms": 5}
+    assert reported == {"subscriptions": resources, "changed_at_ms": 5, "telemetry_max_bytes": 1_000}

@@ -14,7 +14,7 @@ import uvloop
 
 from telemetry.gateway.admission import Admission, AdmissionLimits, Reason
 from telemetry.gateway.client_connection import TimedConnection, enforce_timeouts
-from telemetry.gateway.listener import TlsServer
+from telemetry.gateway.listener import HandshakeServer
 from telemetry.gateway.security.listener_security import ListenerTls
 from tests.kit.certificates import CertificateAuthority
 
@@ -44,7 +44,7 @@ class Listener:
         listener = socket.create_server((LOOPBACK, 0))
         listener.setblocking(False)
         self.port = listener.getsockname()[1]
-        server = TlsServer(listener, self._tls, self.admission, Echo)
+        server = HandshakeServer(listener, self._tls, self.admission, Echo)
         timeouts = asyncio.create_task(enforce_timeouts(self.admission, list))
         yield
         timeouts.cancel()

@@ -1,0 +1,138 @@
+"""Brokers whose limits a class decides (client.quota.callback.class), not the rules: the verdict says so."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import httpx
+import pytest
+from confluent_kafka import Producer
+
+from headroom.demo.kit.admin import Admin
+from headroom.demo.kit.broker import LocalCluster
+from headroom.demo.kit.jvm import Jvm
+from tests.kit.clickhouse import RunningClickHouse
+from tests.kit.quota_callback import CLASS, LIMIT_CONFIG, libs_with_callback
+from tests.kit.serving import Served, eventually
+
+pytestmark = [pytest.mark.kafka, pytest.mark.java, pytest.mark.clickhouse, pytest.mark.slow]
+
+CLUSTER = "callback"
+RULE = 5_000_000.0
+LIMIT = 100_000.0  # of the class, for clients of other names
+
+
+class Client(NamedTuple):
+    """What it sends at once, and how long it waits then."""
+
+    client_id: str
+    limit: float
+    burst_s: float  # seconds of the limit
+    pause_s: float
+    record_bytes: int
+
+
+CLIENTS = [
+    Client("orders", LIMIT, 0.3, 0.1, 10_000),
+    Client("limit-50000-steady", 50e3, 0.5, 0.2, 5_000),
+    Client("limit-50000-bursty", 50e3, 14.0, 15.0, 20_000),
+    Client("limit-5000000-bursty", 5e6, 13.0, 15.0, 500_000),
+    Client("limit-50000000-steady", 50e6, 0.4, 0.1, 900_000),
+]
+
+
+@pytest.fixture
+def served(
+    java: str,
+    kafka_libs: Path,
+    jvm: Jvm,
+    clickhouse: RunningClickHouse,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> Iterator[tuple[LocalCluster, Served]]:
+    libs = libs_with_callback(java, kafka_libs, tmp_path / "callback")
+    monkeypatch.setenv("HEADROOM_CLICKHOUSE_PASSWORD", clickhouse.server.password)
+    properties = {"client.quota.callback.class": CLASS, LIMIT_CONFIG: str(LIMIT)}
+    with ExitStack() as stack:
+        kafka = stack.enter_context(LocalCluster(java, libs, properties=properties))
+        with Admin(jvm, kafka.bootstrap) as admin:
+            admin.create_topics([client.client_id for client in CLIENTS])
+            admin.alter_quota({"client-id": None}, {"producer_byte_rate": RULE})
+        store = f"http://headroom_writer@{clickhouse.host}:{clickhouse.port}/headroom"
+        arguments = ["--upstream", kafka.bootstrap, "--cluster", CLUSTER, "--clickhouse", store]
+        yield kafka, stack.enter_context(Served(tmp_path, *arguments))
+
+
+def load(bootstrap: str, client: Client, done: threading.Event) -> None:
+    producer = Producer(
+        {
+            "bootstrap.servers": bootstrap,
+            "client.id": client.client_id,
+            "linger.ms": 0,
+            "batch.num.messages": 4,
+            "compression.type": "none",
+            "queue.buffering.max.kbytes": 200_000,
+            "message.timeout.ms": 600_000,
+        }
+    )
+    records = max(int(client.burst_s * client.limit / client.record_bytes), 1)
+    value = os.urandom(client.record_bytes)
+    while not done.is_set():
+        for _ in range(records):
+            if len(producer) * client.record_bytes < 3 * client.limit * max(client.burst_s, 1.0):
+                producer.produce(client.client_id, value)
+            producer.poll(0)
+        done.wait(client.pause_s)
+    producer.purge()
+
+
+def verdicts(http: str) -> dict[str, dict[str, Any]]:
+    rows = httpx.get(f"http://{http}/api/v1/headroom", params={"cluster": CLUSTER}, timeout=30).json()
+    return {row["client_id"]: row for row in rows if row["quota_key"] == "producer_byte_rate"}
+
+
+def all_estimated(rows: dict[str, dict[str, Any]]) -> bool:
+    return all(rows.get(client.client_id, {}).get("implied_limit") for client in CLIENTS)
+
+
+def test_verdict_names_class_and_implied_limit(served: tuple[LocalCluster, Served]) -> None:
+    kafka, headroom = served
+    done = threading.Event()
+    with ThreadPoolExecutor(len(CLIENTS)) as pool:
+        running = [pool.submit(load, headroom.kafka, client, done) for client in CLIENTS]
+        try:
+            found = eventually(lambda: verdicts(headroom.http), all_estimated)
+        finally:
+            done.set()
+        for one in running:
+            one.result()
+    for client in CLIENTS:
+        row = found[client.client_id]
+        assert (row["level"], row["limit"], row["utilization"]) == ("throttled", None, None), row
+        assert row["implied_limit"] == pytest.approx(client.limit, rel=0.1), row
+        assert (
+            f"not explained by producer_byte_rate 5.0 MB/s of client-id=<default>; the brokers use {CLASS}"
+            in row["reason"]
+        )
+    page = httpx.get(f"http://{headroom.http}/", params={"cluster": CLUSTER}, timeout=30).text
+    assert CLASS in page
+    assert "implied " in page
+    resolve = ["quotas", "resolve", "--bootstrap-server", kafka.bootstrap, "--client-id", "orders", "--output", "json"]
+    (resolved,) = json.loads(_headroom(*resolve, "--user", "ANONYMOUS", "--http", headroom.http))
+    assert resolved["callback_classes"] == [CLASS]
+    assert resolved["implied_limits"]["producer_byte_rate"] == pytest.approx(LIMIT, rel=0.1)
+    assert "implied" in _headroom("top", "--http", headroom.http, "--once", "--cluster", CLUSTER)
+
+
+def _headroom(*arguments: str) -> str:
+    done = subprocess.run([sys.executable, "-m", "headroom", *arguments], capture_output=True, check=True, timeout=120)
+    return done.stdout.decode()

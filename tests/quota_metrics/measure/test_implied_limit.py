@@ -1,0 +1,94 @@
+"""The limit that throttle times imply, against brokers by Kafka's own formula whose rule the meter does not know."""
+
+from __future__ import annotations
+
+import random
+from statistics import mean
+
+import pytest
+
+from exporters.model import Exchange
+from quota_metrics.config.entities import entity_of
+from quota_metrics.measure.quota_in_force import QuotasInForce
+from quota_metrics.measure.usage_meter import FETCH, PRODUCE, UsageMeter
+from quota_metrics.windows import QuotaWindow, throttle_time_ms
+
+START_MS = 1_700_000_000_000
+LIMITS = [50e3, 100e3, 1e6, 5e6, 50e6]
+ROUND_TRIP_MS = 4
+
+
+class SimulatedBroker:
+    """One client of a broker that throttles at `limit`; its clock is ahead of the gateway's by some milliseconds."""
+
+    def __init__(self, limit: float, window: QuotaWindow, api_key: int) -> None:
+        self.limit = limit
+        self.is_fetch = api_key == FETCH
+        self.rate = window.rate()
+
+    def throttle_ms(self, size: int, now_ms: int) -> int:
+        self.rate.record(size, now_ms)
+        rate = self.rate.measure(now_ms)
+        if rate <= self.limit:
+            return 0
+        found = throttle_time_ms(rate, self.limit, self.rate.elapsed_ms(now_ms))
+        if self.is_fetch:
+            self.rate.record(-size, now_ms)  # ClientQuotaManager.unrecordQuotaSensor
+        return found
+
+
+def estimates(limit: float, api_key: int, window: QuotaWindow, *, bursty: bool) -> list[float]:
+    """The estimate of each row of two minutes."""
+    quotas = QuotasInForce()
+    quotas.configure({entity_of({"user": "alice"}): {"producer_byte_rate": 1e9, "consumer_byte_rate": 1e9}})
+    meter = UsageMeter("c", quota_of=quotas.of_client, window_at=lambda _: window)
+    broker = SimulatedBroker(limit, window, api_key)
+    random_ = random.Random(f"{limit}{api_key}{window}{bursty}")
+    sizes = [int(limit * share) for share in ((1.5, 3.0, 6.0) if bursty else (0.02, 0.1, 0.3))]
+    free_ms, asked_again, found = START_MS, 0, []
+    for now_ms in range(START_MS, START_MS + 150_000, 10):
+        idle = bursty and (now_ms - START_MS) % 20_000 > 5_000
+        if now_ms >= free_ms and (asked_again or not idle):
+            size = asked_again or random_.choice(sizes)
+            throttle_ms = broker.throttle_ms(size, now_ms - ROUND_TRIP_MS)
+            request, response = (size, 50) if api_key == PRODUCE else (80, 50 if throttle_ms else size)
+            meter.exchange(Exchange("alice", "app", "", 1, api_key, request, response, throttle_ms, now_ms))
+            free_ms = now_ms + throttle_ms
+            asked_again = size if throttle_ms and api_key == FETCH else 0  # a consumer asks for the same again
+        if now_ms % 1000 == 0:
+            found += [row.implied_limit for row in meter.samples(now_ms) if row.implied_limit]
+    return found
+
+
+@pytest.mark.parametrize("limit", LIMITS)
+@pytest.mark.parametrize("api_key", [PRODUCE, FETCH])
+@pytest.mark.parametrize("bursty", [False, True])
+@pytest.mark.parametrize("window", [QuotaWindow(), QuotaWindow(31, 1000)])
+def test_implied_limit_is_the_brokers(limit: float, api_key: int, bursty: bool, window: QuotaWindow) -> None:
+    found = estimates(limit, api_key, window, bursty=bursty)
+    assert len(found) >= 2
+    assert mean(found) == pytest.approx(limit, rel=0.1)
+
+
+def test_no_estimate_before_the_window_was_seen_whole() -> None:
+    """A client that came from another gateway has usage in the broker's window that this one has not seen."""
+    meter = UsageMeter("c")
+    meter.exchange(Exchange("alice", "app", "", 1, PRODUCE, 1_000, 50, 9_000, START_MS))
+    assert [row.implied_limit for row in meter.samples(START_MS + 1_000)] == [0.0]
+    meter.exchange(Exchange("alice", "app", "", 1, PRODUCE, 1_000_000, 50, 9_000, START_MS + 11_000))
+    assert [row.implied_limit > 0 for row in meter.samples(START_MS + 12_000)] == [True]
+
+
+def test_parts_of_other_gateways_count() -> None:
+    """Two gateways see half each of what the broker's window holds."""
+    meter = UsageMeter("c")
+    meter.exchange(Exchange("alice", "app", "", 1, PRODUCE, 0, 50, 0, START_MS))
+    for second in range(11, 60):
+        now_ms = START_MS + second * 1_000
+        meter.exchange(Exchange("alice", "app", "", 1, PRODUCE, 50_000, 50, 0, now_ms))
+        meter.exchange(Exchange("alice", "app", "", 1, PRODUCE, 50_000, 50, 1, now_ms))
+        (row,) = meter.samples(now_ms)
+        undecided = meter.take_undecided()
+        assert undecided == [("producer_byte_rate", "alice", "app", 1)]
+        meter.others_have(dict.fromkeys(undecided, 100_000.0))
+    assert row.implied_limit == pytest.approx(210_000, rel=0.05)
