@@ -114,6 +114,7 @@ def test_rules_of_other_vendors_may_apply(capsys: pytest.CaptureFixture[str]) ->
     assert capsys.readouterr().out == (
         "producer_byte_rate=7 {user=alice}\n"
         "producer_byte_rate: not understood, may apply: 5 {user=alice, client-id-prefix=app-}\n"
+        "no rule applies to {user=bob, client-id=x}: it has no quota\n"
     )
 
 
