@@ -24,7 +24,7 @@ from telemetry.wire.apis import APIS, SASL_AUTHENTICATE, SASL_HANDSHAKE
 from telemetry.wire.proxy_protocol import bytes_wanted, parsed
 from tests.fuzz.seeds import request_frame
 from tests.kit.certificates import CertificateAuthority
-from tests.kit.proxy_hop import header as proxy_header
+from tests.telemetry.wire.proxy_hop import header as proxy_header
 
 NOW_MS = 1_795_000_000_000
 ACCEPTED, REFUSED = 0, 58  # SASL_AUTHENTICATION_FAILED

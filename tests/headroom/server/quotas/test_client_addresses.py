@@ -20,8 +20,8 @@ from headroom.demo.kit.admin import Admin
 from headroom.demo.kit.broker import LocalCluster
 from headroom.demo.kit.jvm import Jvm
 from tests.kit.clickhouse import RunningClickHouse
-from tests.kit.proxy_hop import proxy_hop
 from tests.kit.serving import Served, eventually
+from tests.telemetry.wire.proxy_hop import proxy_hop
 
 pytestmark = [pytest.mark.kafka, pytest.mark.java, pytest.mark.clickhouse, pytest.mark.slow]
 
