@@ -5,12 +5,14 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from pathlib import Path
 from urllib.parse import urlencode
+from uuid import UUID
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from exporters.printable import printable
 from quota_metrics.amounts import bytes_text, duration_text, rate_text, share_text
+from telemetry.subscriptions.java.hash import uuid_text
 
 TEMPLATES = Path(__file__).parent / "templates"
 
@@ -33,6 +35,7 @@ def environment() -> Environment:
         "clock": clock,
         "moment": moment,
         "ago": ago_text,
+        "kafka_id": lambda instance: uuid_text(UUID(instance).bytes),  # as Kafka's tools and selectors spell it
         "thousands": lambda number: f"{number:,}",
     }
     made.globals |= {"query": urlencode}

@@ -99,6 +99,15 @@ def test_client_without_an_id_has_a_page_of_its_own(served: str) -> None:
     assert (absent.status_code, "client_id is missing" in absent.text) == (400, True)
 
 
+def test_instances_have_one_spelling(served: str) -> None:
+    """That of Kafka's tools, on the client's page as in the preview."""
+    asked = {"cluster": "prod", "user": "alice", "client_id": "app-warn"}
+    page = HTTP.get(f"{served}/clients/detail", params=asked).text
+    preview = HTTP.get(f"{served}/subscriptions/preview", params={"metrics": "*"}).text
+    (shown,) = re.findall(r">([\w-]{22})</code>", page)
+    assert f"<code>{shown}</code>" in preview
+
+
 def test_rules_have_pages_and_a_search(served: str, watched: Watched) -> None:
     page = watched.page
     page.goto(f"{served}/quotas?cluster=many")
