@@ -30,6 +30,10 @@ CREATE TABLE IF NOT EXISTS {{database}}.quota_utilization
     `request_latency_ms_max` Nullable(Float64)         COMMENT 'as the client itself reported',
     `queue_time_ms_max`      Nullable(Float64)         COMMENT 'longest time that records waited in the producer, as it reported',
     `rebalances`             Nullable(Float64)         COMMENT 'rebalances of the window, as the client reported',
+    `records_lag_max`        Nullable(Float64)         COMMENT 'records that the consumer is behind in its worst partition, as it reported',
+    `records_lag_per_min`    Nullable(Float64)         COMMENT 'change of that per minute over the last ten windows; NULL without a steady one',
+    `records_failed`         Nullable(Float64)         COMMENT 'records that failed or expired in the producer, as it reported',
+    `records_retried`        Nullable(Float64)         COMMENT 'records that the producer sent again, as it reported',
     `outgoing_bytes`         Nullable(Float64)         COMMENT 'as the client reported',
     `incoming_bytes`         Nullable(Float64)         COMMENT 'as the client reported',
     `instances`              UInt32,
@@ -48,7 +52,7 @@ CREATE TABLE IF NOT EXISTS {{database}}.quota_utilization
     `instant_level`          {{level_type}}
                                                        COMMENT 'the level without hysteresis',
     `reason`                 String                    COMMENT 'the level in words',
-    `impact`                 LowCardinality(String)    COMMENT 'none, delayed or unknown: what the telemetry of the client says',
+    `impact`                 LowCardinality(String)    COMMENT 'none, delayed, falling-behind, losing; unknown without telemetry: what the client feels',
     `impact_reason`          String                    COMMENT 'the impact in words',
     `software_name`          LowCardinality(String),
     `software_version`       LowCardinality(String),
@@ -74,7 +78,9 @@ CREATE TABLE IF NOT EXISTS {{database}}.quota_utilization_staging
     `usage_avg` Float64, `usage_p95` Float64, `usage_max` Float64, `utilization` Nullable(Float64),
     `utilization_p95` Nullable(Float64), `throttle_ms_max` Float64, `throttled_s` Float64,
     `client_throttle_ms_max` Nullable(Float64), `request_latency_ms_max` Nullable(Float64),
-    `queue_time_ms_max` Nullable(Float64), `rebalances` Nullable(Float64), `outgoing_bytes` Nullable(Float64),
+    `queue_time_ms_max` Nullable(Float64), `rebalances` Nullable(Float64), `records_lag_max` Nullable(Float64),
+    `records_lag_per_min` Nullable(Float64), `records_failed` Nullable(Float64), `records_retried` Nullable(Float64),
+    `outgoing_bytes` Nullable(Float64),
     `incoming_bytes` Nullable(Float64), `instances` UInt32, `busiest_instance` String,
     `busiest_instance_share` Nullable(Float64), `shared_with` UInt32, `culprit_user` String,
     `culprit_client_id` String, `culprit_share` Nullable(Float64), `implied_limit` Nullable(Float64), `usage_rank` UInt32, `eta_s` Nullable(Float64),
@@ -137,6 +143,10 @@ CREATE VIEW IF NOT EXISTS {{database}}.quota_utilization_committed
     `request_latency_ms_max` Nullable(Float64) COMMENT 'as the client itself reported',
     `queue_time_ms_max` Nullable(Float64) COMMENT 'longest time that records waited in the producer, as it reported',
     `rebalances` Nullable(Float64) COMMENT 'rebalances of the window, as the client reported',
+    `records_lag_max` Nullable(Float64) COMMENT 'records that the consumer is behind in its worst partition, as it reported',
+    `records_lag_per_min` Nullable(Float64) COMMENT 'change of that per minute over the last ten windows; NULL without a steady one',
+    `records_failed` Nullable(Float64) COMMENT 'records that failed or expired in the producer, as it reported',
+    `records_retried` Nullable(Float64) COMMENT 'records that the producer sent again, as it reported',
     `outgoing_bytes` Nullable(Float64) COMMENT 'as the client reported',
     `incoming_bytes` Nullable(Float64) COMMENT 'as the client reported',
     `instances` UInt32 COMMENT 'client instances',
@@ -154,7 +164,7 @@ CREATE VIEW IF NOT EXISTS {{database}}.quota_utilization_committed
     `level` {{level_type}} COMMENT 'ok, watch, warn, critical, throttled or unknown',
     `instant_level` {{level_type}} COMMENT 'the level without hysteresis',
     `reason` String COMMENT 'the level in words',
-    `impact`                 LowCardinality(String)    COMMENT 'none, delayed or unknown: what the telemetry of the client says',
+    `impact`                 LowCardinality(String)    COMMENT 'none, delayed, falling-behind, losing; unknown without telemetry: what the client feels',
     `impact_reason`          String                    COMMENT 'the impact in words',
     `software_name` LowCardinality(String) COMMENT 'client software, from ApiVersions',
     `software_version` LowCardinality(String) COMMENT 'version of that software',
@@ -291,6 +301,9 @@ CREATE TABLE IF NOT EXISTS {{database}}.throttle_forecast
     `p10`            Array(Float64)            COMMENT 'utilisation per five minutes from made_at on',
     `p50`            Array(Float64),
     `p90`            Array(Float64),
+    `within_24h`     Nullable(Float64)         COMMENT 'probability that the limit is reached within 24 hours; NULL with less than two days of history',
+    `within_7d`      Nullable(Float64)         COMMENT 'the same within seven days',
+    `next_hit_at`    Nullable(DateTime64(3, 'UTC')) COMMENT 'when it is reached next within seven days, to the hour; NULL: not likely',
     `reason`         String,
     `run_id`         UUID
 )
@@ -300,8 +313,9 @@ ORDER BY (cluster, source, quota_key, user, client_id, broker_id, made_at)
 TTL toDateTime(made_at) + INTERVAL 90 DAY DELETE
 SETTINGS non_replicated_deduplication_window = 10000;
 
--- A suggested limit goes by utilization_p99, the busiest five minutes but 1 %. The replay columns are the what-if
--- behind it: the clients of the bucket that would have been throttled, most seconds first.
+-- A suggested limit goes by demand_high, or by demand_low where that is not known: the busiest five minutes but 1 %.
+-- The replay columns are the what-if behind it: the clients of the bucket that would have been throttled, most seconds
+-- first.
 CREATE TABLE IF NOT EXISTS {{database}}.capacity_report
 (
     `cluster`            LowCardinality(String),
@@ -324,7 +338,10 @@ CREATE TABLE IF NOT EXISTS {{database}}.capacity_report
     `verdict`            LowCardinality(String)    COMMENT 'under-provisioned, over-provisioned or fits',
     `suggested_limit`    Float64,
     `throttled_before`   Float64                   COMMENT 'share of minutes whose p95 is above the limit',
-    `throttled_after`    Float64                   COMMENT 'the same with the suggested limit',
+    `throttled_after`    Nullable(Float64)         COMMENT 'share of minutes in which the clients want more than the suggested limit; NULL: the demand is not known',
+    `demand_low`         Float64                   COMMENT '99th percentile of five-minute usage: under throttling a lower bound of demand',
+    `demand_high`        Nullable(Float64)         COMMENT 'the same of what the clients would have sent without throttling, at most; NULL: not known',
+    `demand_source`      LowCardinality(String)    COMMENT 'what demand_high was taken from',
     `replay_users`       Array(String)             COMMENT 'users of the clients that would have been throttled, at most twenty',
     `replay_client_ids`  Array(String)             COMMENT 'their client ids',
     `replay_before_s`    Array(Float64)            COMMENT 'seconds that they were throttled, at the broker with most',
