@@ -85,8 +85,8 @@ def test_schema_is_the_first_migration_and_others_follow_by_number(directory: Pa
     )
 
 
-def test_product_has_the_schema_and_what_changed_it() -> None:
-    assert [migration.version for migration in schema.migrations(SCHEMA_VALUES)] == [1, 2]
+def test_product_has_one_migration_before_its_first_release() -> None:
+    assert [migration.version for migration in schema.migrations(SCHEMA_VALUES)] == [1]
 
 
 def test_value_that_nobody_gave_is_an_error(directory: Path) -> None:
