@@ -43,7 +43,7 @@ Shown = dict[Client, tuple[Any, ...]]  # level, reason, numbers; surfaces withou
 
 _ROW = re.compile(
     r'<span class="level \w+">(?P<level>\w+)</span></td>.*?<a href="/clients/detail\?[^"]*user=(?P<user>[^&"]*)[^"]*">'
-    r'(?P<client_id>[^<]+)</a>.*?class="why">(?P<reason>[^<]*)<',
+    r'(?P<client_id>[^<]+)</a>.*?class="why">(?:<span>|<details><summary>[^<]*</summary>)(?P<reason>[^<]*)<',
     re.DOTALL,
 )
 
