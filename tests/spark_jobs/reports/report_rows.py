@@ -51,6 +51,7 @@ def row(**given: Any) -> dict[str, Any]:
         "culprit_user": "",
         "culprit_client_id": "",
         "culprit_share": None,
+        "implied_limit": None,
         "usage_rank": 1,
         "instant_level": "warn",
         "source": "gateway",
