@@ -76,6 +76,10 @@ def status_faults(status: Row) -> list[str]:
     """Problems for an operator to look at, one per line."""
     faults = [] if status["ready"] else [f"not ready: {status['reason']}"]
     faults += [f"degraded: {printable(text)}" for text in status["degraded"]]
+    if not faults:
+        faults += [
+            f"{tile['name']}: {printable(tile['text'])}" for tile in status["tiles"] if tile["level"] == "critical"
+        ]
     faults += [f"not metered: {row['exchanges']} exchanges of {printable(row['payer'])}" for row in status["left_out"]]
     losses = (row for row in status["metrics"] if row["value"] > 0 and _is_loss(row["name"]))
     return faults + [f"{row['name']}{{{row['labels']}}} is {row['value']:g}" for row in losses]

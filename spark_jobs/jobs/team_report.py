@@ -23,6 +23,7 @@ from spark_jobs.clickhouse.runs import JobRun
 from spark_jobs.clickhouse.source import NothingToReadError, clickhouse_of, read, source_errors
 from spark_jobs.options import TeamOptions
 from spark_jobs.session import progress, session
+from spark_jobs.time_range import TimeRange
 
 NAME = "team_report"
 
@@ -74,7 +75,7 @@ def run(options: TeamOptions) -> list[dict[str, Any]]:
     ):
         job_run.begin("adding up the usage of each team")
         hours = _hours(spark, clickhouse, options)
-        rows = teams(hours, owners).toArrow().to_pylist()
+        rows = teams(hours, owners, options.when).toArrow().to_pylist()
         if not rows:
             raise NothingToReadError("no usage was recorded in this time")
         job_run.rows_out = len(rows)
@@ -97,8 +98,9 @@ def _hours(spark: SparkSession, clickhouse: ClickHouse, options: TeamOptions) ->
     return read(spark, clickhouse, HOURS, HOURS_SCHEMA, days)
 
 
-def teams(hours: DataFrame, owners: Owners) -> DataFrame:
-    """Per team: bytes, throttling, share of all bytes, the busiest hour, growth per week. Input: HOURS_SCHEMA."""
+def teams(hours: DataFrame, owners: Owners, when: TimeRange) -> DataFrame:
+    """Per team: bytes, throttling, share of all bytes, the busiest hour, growth per week by the days that lie wholly in
+    the range. Input: HOURS_SCHEMA."""
     of_client = (
         hours.groupBy(*_CLIENT, "hour_s")
         .agg(*(F.sum(name).alias(name) for name in ("bytes_in", "bytes_out", "throttled_requests", "muted_ms")))
@@ -109,6 +111,7 @@ def teams(hours: DataFrame, owners: Owners) -> DataFrame:
     by_hour = of_team.groupBy("team", "hour_s").agg(F.sum("bytes").alias("bytes"))
     peaks = by_hour.groupBy("team").agg((F.max("bytes") / _HOUR_S).alias("peak_bytes_per_s"))
     by_day = by_hour.groupBy("team", F.expr("hour_s div 86400").alias("day")).agg(F.sum("bytes").alias("bytes"))
+    by_day = by_day.where(F.col("day").between(-(-when.from_ms // _DAY_MS), when.to_ms // _DAY_MS - 1))
     slope = F.try_divide(F.regr_slope(F.col("bytes").cast("double"), F.col("day").cast("double")) * 7, F.avg("bytes"))
     growth = by_day.groupBy("team").agg(F.when(F.count("*") >= _FEWEST_DAYS, slope).alias("growth_per_week"))
     sums = of_team.groupBy("team").agg(
@@ -122,7 +125,7 @@ def teams(hours: DataFrame, owners: Owners) -> DataFrame:
     )
     total = F.sum(F.expr("bytes_in + bytes_out")).over(Window.partitionBy())
     share = F.coalesce(F.try_divide(F.expr("bytes_in + bytes_out"), total), F.lit(0.0))
-    joined = sums.withColumn("share", share).join(peaks, on="team").join(growth, on="team")
+    joined = sums.withColumn("share", share).join(peaks, on="team").join(growth, on="team", how="left")
     return joined.orderBy(F.expr("bytes_in + bytes_out").desc(), "team")
 
 

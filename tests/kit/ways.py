@@ -49,7 +49,7 @@ def files_that_run(until: str = "") -> Iterator[set[str]]:
 def _is_imported(frame: FrameType | None) -> bool:
     """Whether a module is being imported by the call: its classes and decorators run then."""
     while frame is not None:
-        if frame.f_code.co_name == "<module>" and frame.f_globals.get("__name__") != "__main__":
+        if frame.f_code.co_filename.startswith("<frozen importlib._bootstrap"):
             return True
         frame = frame.f_back
     return False

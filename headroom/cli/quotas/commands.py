@@ -161,8 +161,13 @@ def _implied_limits(http: str | None, user: str | None, client_id: str | None) -
 
     if http is None:
         return {}
-    rows = ask(http, "/api/v1/headroom", {"user": user or "", "client_id": client_id or ""})
-    return {row["quota_key"]: row["implied_limit"] for row in rows if row["implied_limit"] is not None}
+    if user is None or client_id is None:  # "" stands for all clients there
+        return {}
+    rows = ask(http, "/api/v1/headroom", {"user": user, "client_id": client_id})
+    own = [row for row in rows if (row["user"], row["client_id"]) == (user, client_id)]
+    if len({row["cluster"] for row in own}) > 1:
+        raise ArgumentError("several clusters of that service have this client")
+    return {row["quota_key"]: row["implied_limit"] for row in own if row["implied_limit"] is not None}
 
 
 def _check_change(entity: Entity, code: int, message: str | None) -> None:

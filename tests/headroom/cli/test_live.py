@@ -78,9 +78,18 @@ def test_closed_port_exits_with_3() -> None:
     assert (done.exit_code, done.stderr) == (3, f"headroom: cannot reach 127.0.0.1:1: Connection refused{START}\n")
 
 
+def test_critical_tile_is_a_fault_although_all_records_are_stored() -> None:
+    tiles = [
+        {"name": "store", "level": "critical", "text": "does not answer"},
+        {"name": "spool", "level": "ok", "text": ""},
+    ]
+    status = {"ready": True, "reason": "", "degraded": [], "left_out": [], "metrics": [], "tiles": tiles}
+    assert status_faults(status) == ["store: does not answer"]
+
+
 def test_status_names_who_was_not_metered() -> None:
     left_out = {"payer": "mallory\x1b[2J", "exchanges": 7, "last_ms": 0}
-    status = {"ready": True, "reason": "", "degraded": [], "left_out": [left_out], "metrics": []}
+    status = {"ready": True, "reason": "", "degraded": [], "left_out": [left_out], "metrics": [], "tiles": []}
     [fault] = status_faults(status)
     assert fault.startswith("not metered: 7 exchanges of mallory")
     assert "\x1b" not in fault

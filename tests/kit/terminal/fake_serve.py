@@ -59,6 +59,7 @@ def client_row(client_id: str, level: str, **other: Any) -> dict[str, Any]:
         "usage": 170_640.0,
         "group_usage": 170_640.0,
         "limit": 200_000.0,
+        "implied_limit": None,
         "muted_ms": 0.0,
         "throttle_ms": 0.0,
         "broker_id": 1,

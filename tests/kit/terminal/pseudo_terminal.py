@@ -7,6 +7,7 @@ import os
 import pty
 import re
 import select
+import signal
 import struct
 import sys
 import termios
@@ -36,6 +37,7 @@ class PseudoTerminal:
         self._child, self._own = pty.fork()
         if self._child == 0:
             try:
+                signal.signal(signal.SIGINT, signal.SIG_DFL)  # the shell of a background job ignores it
                 fcntl.ioctl(0, termios.TIOCSWINSZ, self._size)
                 os.chdir(_ROOT)
                 os.execvpe(self._argv[0], list(self._argv), self._environment)
