@@ -93,7 +93,7 @@ class Data:
         if source not in ("gateway", "jmx", "client", "all"):
             raise BadRequestError("source must be gateway, jmx, client or all")
         names: dict[str, object] = {name: text_of(given, name) for name in ("cluster", "user", "client_id", "rule")}
-        search = text_of(given, "q").strip()
+        search = text_of(given, "q").strip(" ")
         return {
             **names, "exact": 0, "search": search, "levels": levels, "source": "" if source == "all" else source,
         }  # fmt: skip
@@ -121,7 +121,7 @@ class Data:
 
     async def seen(self, given: Given) -> list[Row]:
         """Clients of the last week that are not active now, by a part of their user or client id; newest first."""
-        search = text_of(given, "q").strip()
+        search = text_of(given, "q").strip(" ")
         if not search:
             return []
         names = {"search": search, "cluster": text_of(given, "cluster"), "limit": MOST_SEEN}
@@ -161,7 +161,7 @@ class Data:
         """Active clients, and whether they push telemetry."""
         parameters: dict[str, object] = {name: text_of(given, name) for name in ("cluster", "user", "client_id")}
         parameters |= {
-            "search": text_of(given, "q").strip(),
+            "search": text_of(given, "q").strip(" "),
             "limit": number_of(given, "limit", 1000, _MAX_LIMIT),
             "offset": number_of(given, "offset", 0, 10_000_000),
         }
@@ -169,7 +169,7 @@ class Data:
 
     async def client_count(self, given: Given) -> int:
         """Of `clients`, before paging."""
-        (found,) = await self._rows(queries.CLIENT_COUNT, {"search": text_of(given, "q").strip()})
+        (found,) = await self._rows(queries.CLIENT_COUNT, {"search": text_of(given, "q").strip(" ")})
         return int(found["total"])
 
     async def gateway_share(self, given: Given) -> list[Row]:
@@ -182,7 +182,7 @@ class Data:
         """Every rule with `q` in its entity or key, the number of clients it applies to, and the utilisation of its
         fullest bucket."""
         names = {"cluster": text_of(given, "cluster"), "limit": ALL_RULES}
-        wanted = text_of(given, "q").strip().lower()
+        wanted = text_of(given, "q").strip(" ").lower()
         rules, matched = await asyncio.gather(self._rows(queries.LIMITS, names), self._rows(queries.CAUGHT, {}))
         caught = {(row["cluster"], row["quota_key"], row["matched_entity"]): row for row in matched}
         found = []

@@ -46,7 +46,7 @@ class Usage(NamedTuple):
         state = self.state or ("none" if self.limit is None else "limited")
         entity = "user=alice" if self.limit is not None else ""
         key = ("c", "gateway", self.quota_key, "alice", self.client_id, self.broker_id, self.window * WINDOW_MS)
-        quota = (state, self.limit, entity, "alice", "")
+        quota = (state, self.limit, self.limit, "", None, entity, "alice", "")
         culprit = (self.shared_with, "alice" * (self.greediest[0] != ""), *self.greediest, group, 1)
         measured = (self.rate, p95, p95, group, p95, group)
         return (*key, 60, self.throttle_ms, self.muted_ms, self.elapsed_s, *quota, *measured, *culprit)
