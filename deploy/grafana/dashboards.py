@@ -86,10 +86,10 @@ def client() -> Any:
     panels = [
         lines(
             "Usage by broker",
-            "The rate of each user with this client id, added up over gateways and addresses as the pages do.",
+            "Of each cluster's users with this client id, added up over gateways and addresses as the pages do.",
             f"""SELECT toStartOfInterval(second, INTERVAL 5 SECOND) AS time, line, avg(all_rate) AS rate
             FROM (SELECT toStartOfSecond(ts) AS second,
-            concat(user, ' ', quota_key, ' @', toString(broker_id), ' ', toString(source)) AS line,
+            concat(cluster, ' ', user, ' ', quota_key, ' @', toString(broker_id), ' ', toString(source)) AS line,
             sum(u.rate) AS all_rate FROM headroom.quota_usage AS u FINAL WHERE $__timeFilter(ts) AND {of}
             GROUP BY second, line) GROUP BY time, line ORDER BY time""",
             "Bps",

@@ -83,7 +83,7 @@ class MinuteLevels:
         changed = {row["window_s"]: row["rows"] for row in await self._ask(CHANGED_MINUTES, asked)}
         self._since_ms = max(self._since_ms, began_ms - _MARGIN_MS)
         if newest_s not in self._rows:
-            changed.setdefault(newest_s, 0)  # a minute without rows replaces what is shown
+            changed.setdefault(newest_s, 0)  # `computed` is called for each minute; the last with rows stays shown
         self._pending |= {window_s: rows for window_s, rows in changed.items() if rows != self._rows.get(window_s)}
         for noted in (self._rows, self._pending):
             for window_s in [window_s for window_s in noted if window_s < first_s]:

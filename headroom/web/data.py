@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, TypeAlias
 
 from cachetools import TTLCache
 
@@ -38,11 +38,14 @@ from telemetry.wire.errors import InvalidSubscriptionError
 
 LEVELS = tuple(reversed(definition.LEVELS))
 _SHARED_S = 2.0  # equal requests within it share one result
+_SEEN_SHARED_S = 60.0  # of the clients of the last week: a page asks at each refresh
 _MAX_LIMIT = 10_000
 _KNOWN_MS = 86_400_000  # a preview examines the instances seen in a day
 _MAX_INSTANCES = 20_000
 _MAX_SHOWN = 200
 MOST_SEEN = 100
+_Asked: TypeAlias = tuple[str, str]
+_Reading: TypeAlias = asyncio.Task[list[Row]]
 _SUBSCRIPTION_KEYS = {METRICS: "metrics", INTERVAL_MS: "interval_ms", MATCH: "match"}
 
 
@@ -66,7 +69,9 @@ class Data:
         self._threads = QueryThreads()
         self.watch = StoreWatch(clickhouse)
         self._what_if = WhatIfQueue(clickhouse, self._threads)
-        self._running: TTLCache[Any, asyncio.Task[list[Row]]] = TTLCache(256, _SHARED_S)
+        self._running: dict[_Asked, _Reading] = {}
+        self._shared: TTLCache[_Asked, _Reading] = TTLCache(256, _SHARED_S)
+        self._seen: TTLCache[_Asked, _Reading] = TTLCache(256, _SEEN_SHARED_S)
 
     async def headroom(self, given: Given, *, exact: bool = False) -> list[Row]:
         """Clients with their level, the worst first unless `sort` and `order` say otherwise. `exact`: of the user and
@@ -120,12 +125,14 @@ class Data:
         return [row["cluster"] for row in await self._rows(queries.CLUSTERS, {})]
 
     async def seen(self, given: Given) -> list[Row]:
-        """Clients of the last week that are not active now, by a part of their user or client id; newest first."""
+        """Clients of the last week that are not active now, by a part of their user or client id; newest first.
+
+        What it read, or why it failed, holds for a minute."""
         search = text_of(given, "q").strip(" ")
         if not search:
             return []
-        names = {"search": search, "cluster": text_of(given, "cluster"), "limit": MOST_SEEN}
-        return await self._rows(queries.SEEN, names)
+        names = {"search": search, "cluster": text_of(given, "cluster"), "source": self._source, "limit": MOST_SEEN}
+        return await self._read(self._seen, queries.SEEN, names)
 
     async def sparklines(self, rows: Sequence[Row]) -> dict[tuple[Any, ...], list[tuple[int, float]]]:
         """The last 15 minutes of each row's client on its worst broker: (minute from 0 to 14, rate)."""
@@ -215,7 +222,8 @@ class Data:
         """Who is over the budgets of telemetry or was not metered, then who costs most."""
         limit = number_of(given, "limit", 20, 1000)
         state = self.status()
-        costs = await self._rows(payers.COSTS, {**payers.NAMES, "limit": limit})
+        # Of all: who is over a budget need not be among those that cost most.
+        costs = await self._rows(payers.COSTS, {**payers.NAMES, "limit": _MAX_LIMIT})
         return payers.payer_rows(state["over_budget"], state["left_out"], costs)[:limit]
 
     async def quota_changes(self, given: Given) -> list[Row]:
@@ -279,13 +287,29 @@ class Data:
         return await self._rows(sql, {key: quota[key] for key in keys})
 
     async def _rows(self, sql: str, parameters: Mapping[str, object]) -> list[Row]:
-        """Runs one query for all equal requests within a second."""
-        asked = (sql, repr(sorted(parameters.items())))
-        task = self._running.get(asked)
-        if task is None or (task.done() and (task.cancelled() or task.exception() is not None)):
+        """Runs one query for all equal requests within a moment, again when it failed."""
+        asked = _asked(sql, parameters)
+        if _has_failed(self._shared.get(asked)):
+            self._shared.pop(asked, None)
+        return await self._read(self._shared, sql, parameters)
+
+    async def _read(self, shared: TTLCache[_Asked, _Reading], sql: str, parameters: Mapping[str, object]) -> list[Row]:
+        """What `shared` remembers, or what runs for longer than that, or a new query."""
+        asked = _asked(sql, parameters)
+        task = shared.get(asked) or self._running.get(asked)
+        if task is None:
             reading = self._threads.run(partial(self._clickhouse.rows, sql, parameters))
-            task = self._running[asked] = asyncio.get_running_loop().create_task(reading)
+            task = shared[asked] = self._running[asked] = asyncio.get_running_loop().create_task(reading)
+            task.add_done_callback(lambda _: self._running.pop(asked))
         return [dict(row) for row in await asyncio.shield(task)]
+
+
+def _asked(sql: str, parameters: Mapping[str, object]) -> _Asked:
+    return sql, repr(sorted(parameters.items()))
+
+
+def _has_failed(task: _Reading | None) -> bool:
+    return task is not None and task.done() and (task.cancelled() or task.exception() is not None)
 
 
 async def _nothing() -> list[Row]:

@@ -133,10 +133,13 @@ async def _overview(data: Data, request: Request) -> tuple[str, dict[str, Any]]:
     rows: list[Row] = []
     groups: list[Row] = []
     seen: list[Row] = []
+    not_seen = ""
     if "by" in given:
         groups, total = await data.groups(asked)
     else:
-        rows, seen = await asyncio.gather(data.headroom(asked), data.seen(given))
+        rows = await data.headroom(asked)
+        if not page.offset and len(rows) < page.limit:
+            seen, not_seen = await _seen(data, given)
         chosen = given.get("level", "").split(",") if given.get("level") else LEVELS
         total = sum(counts[level] for level in chosen)
         sparks = await data.sparklines(rows)
@@ -147,6 +150,7 @@ async def _overview(data: Data, request: Request) -> tuple[str, dict[str, Any]]:
         "rows": rows,
         "groups": [{**group, "id": _id_of(group, "name", "quota_key")} for group in groups],
         "seen": [{**row, "id": _id_of(row, "cluster", "user", "client_id")} for row in seen],
+        "not_seen": not_seen,
         "most_seen": MOST_SEEN,
         "counts": counts,
         "clusters": clusters,
@@ -157,6 +161,17 @@ async def _overview(data: Data, request: Request) -> tuple[str, dict[str, Any]]:
         "kinds": KIND,
         "page": page.shown(len(rows) + len(groups), total),
     }
+
+
+async def _seen(data: Data, given: Mapping[str, str]) -> tuple[list[Row], str]:
+    """Clients of the last week that a search found, and what to say when there are none; the page does without them."""
+    if not given.get("q", "").strip(" "):
+        return [], ""
+    try:
+        return await data.seen(given), "No other client of the last week has it in its user or client id."
+    except ConnectionError as exc:
+        _unreadable.warning("the clients of the last week cannot be read", error=str(exc))
+        return [], "The clients of the last week could not be searched in time; they are searched again in a minute."
 
 
 def _id_of(row: Mapping[str, Any], *names: str) -> str:

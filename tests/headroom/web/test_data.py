@@ -1,0 +1,94 @@
+"""What the pages ask the store, and how often. The store is one that counts."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Mapping
+from typing import Any, cast
+
+import pytest
+
+from exporters.clickhouse.client import ClickHouse, Row
+from headroom.web import data, queries
+from headroom.web.data import Data
+from headroom.web.payers import COSTS
+
+
+class CountedStore:
+    """Answers every question with what `answer` says, and notes it."""
+
+    nodes = ()
+    timeout_s = 1.0
+
+    def __init__(self, answer: Callable[[Mapping[str, Any]], list[Row]]) -> None:
+        self._answer = answer
+        self.asked: list[tuple[str, Mapping[str, Any]]] = []
+
+    def rows(self, sql: str, parameters: Mapping[str, Any]) -> list[Row]:
+        self.asked.append((sql, parameters))
+        return self._answer(parameters)
+
+
+def data_of(store: CountedStore, monkeypatch: pytest.MonkeyPatch, status: Row | None = None) -> Data:
+    monkeypatch.setattr(data, "WhatIfQueue", lambda *_: None)  # it copies the store
+    return Data(cast("ClickHouse", store), list, lambda: status or {}, source="jmx")
+
+
+def away(_: Mapping[str, Any]) -> list[Row]:
+    raise ConnectionError("too slow")
+
+
+def test_clients_of_the_week_are_read_once_also_when_that_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def ask(store: CountedStore) -> None:
+        asked = data_of(store, monkeypatch)
+        for _ in range(3):
+            with pytest.raises(ConnectionError, match="too slow"):
+                await asked.seen({"q": "app"})
+            with pytest.raises(ConnectionError, match="too slow"):
+                await asked.clusters()
+
+    store = CountedStore(away)
+    asyncio.run(ask(store))
+    assert [sql for sql, _ in store.asked].count(queries.SEEN) == 1
+    assert [sql for sql, _ in store.asked].count(queries.CLUSTERS) == 3
+    assert store.asked[0][1]["source"] == "jmx"
+
+
+def test_query_that_outlives_its_result_is_not_asked_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    free = threading.Event()
+
+    def wait(_: Mapping[str, Any]) -> list[Row]:
+        free.wait(60)
+        return [{"cluster": "prod"}]
+
+    async def ask(store: CountedStore) -> None:
+        asked = data_of(store, monkeypatch)
+        first = asyncio.create_task(asked.clusters())
+        while not store.asked:
+            await asyncio.sleep(0.01)
+        await asyncio.sleep(0.05)
+        second = asyncio.create_task(asked.clusters())
+        await asyncio.sleep(0.05)
+        free.set()
+        assert (await first, await second) == (["prod"], ["prod"])
+        await asyncio.sleep(0.05)
+        assert await asked.clusters() == ["prod"]
+
+    monkeypatch.setattr(data, "_SHARED_S", 0.02)  # seconds
+    store = CountedStore(wait)
+    asyncio.run(ask(store))
+    assert len(store.asked) == 2
+
+
+def test_refused_payer_has_its_costs_however_little_it_sends(monkeypatch: pytest.MonkeyPatch) -> None:
+    every = [
+        {"payer": f"User:{n:02}", "pushes": 1.0, "bytes": 1.0, "points": 100.0 - n, "instances": 1.0} for n in range(30)
+    ]
+    store = CountedStore(lambda parameters: every[: parameters["limit"]])
+    over = [{"payer": "User:29", "refused": {"requests": 1}, "last_refused_ms": 1}]
+    asked = data_of(store, monkeypatch, {"over_budget": over, "left_out": []})
+    rows = asyncio.run(asked.payers({"limit": "5"}))
+    assert [sql for sql, _ in store.asked] == [COSTS]
+    assert [(row["payer"], row["points"]) for row in rows][:2] == [("User:29", 71), ("User:00", 100)]
+    assert len(rows) == 5
