@@ -21,6 +21,8 @@ SHOWN = 2_000
 # Answers that a page explains, by how the command begins: nothing to forecast yet.
 ALSO = {"headroom job throttle-forecast": {3}, "headroom job capacity-report": {3}, "headroom status": {1}}
 
+_SERVE = re.compile(r"((?:[A-Z_]+=\S+ )*)headroom serve")
+
 pytestmark = [pytest.mark.kafka, pytest.mark.java, pytest.mark.clickhouse, pytest.mark.spark, pytest.mark.slow]
 
 
@@ -68,7 +70,7 @@ def succeeds(command: str, example: Example, directory: Path) -> bool:
     if program(command) in NOT_RUN:
         return True
     text = filled(command, example)
-    status, printed = (serve if text.startswith("headroom serve") else run)(text, example, directory)
+    status, printed = (serve if _SERVE.match(text) else run)(text, example, directory)
     allowed = {0} | next((more for begin, more in ALSO.items() if text.startswith(begin)), set())
     if status not in allowed:
         print(f"$ {text}\n{printed[-SHOWN:]}\nexit status {status}")
@@ -121,7 +123,8 @@ def serve(text: str, example: Example, directory: Path) -> tuple[int, str]:
     """Starts `headroom serve` on free ports until it is ready, then stops it."""
     text = re.sub(r"(?<=--)([a-z-]+) [\w.]+:(?:PORT|9192|9092|4317|4318)\b", r"\1 127.0.0.1:0", text)
     free = ["--http", "--sql", *(["--listen"] if " --listen " not in text else [])]
-    line = f"exec {text} --data {tempfile.mkdtemp(dir=directory)} {' '.join(f'{flag} 127.0.0.1:0' for flag in free)}"
+    text = _SERVE.sub(r"\1exec headroom serve", text)
+    line = f"{text} --data {tempfile.mkdtemp(dir=directory)} {' '.join(f'{flag} 127.0.0.1:0' for flag in free)}"
     with subprocess.Popen(
         ["bash", "-c", line], cwd=directory, env=example.environment, stdout=subprocess.PIPE, text=True
     ) as process:
