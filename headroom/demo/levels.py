@@ -6,7 +6,6 @@ The Spark job's levels are in its report (spark_jobs.reports.headroom_report).
 from __future__ import annotations
 
 import json
-import os
 import re
 import subprocess
 import sys
@@ -33,14 +32,13 @@ _TIMEOUT_S = 30.0
 _MOST_CLIENTS = 1_000
 _IN_PAGE = re.compile(
     r'<span class="level \w+">(?P<level>\w+)</span></td>.*?<a [^>]*>(?P<client_id>[^<]+)</a>.*?'
-    r'data-label="Quota">(?P<quota_key>\w+)',
+    r'data-label="Quota" title="(?P<quota_key>\w+) of ',
     re.DOTALL,
 )
 _VIEW = (
     "SELECT quota_key, client_id, toString(level) AS level FROM headroom_by_minute"
     " WHERE window_start = fromUnixTimestamp({from_s:UInt32}) AND cluster = {cluster:String} AND source = 'gateway'"
 )
-_BETWEEN_COLUMNS = re.compile(r" {2,}")
 _WINDOW = "max(kafka_client_quota_window_start_seconds)"
 
 
@@ -87,14 +85,13 @@ def by_client(rows: Iterable[Mapping[str, Any]]) -> Levels:
 def _shown(sql: str, http: str, prometheus: Prometheus | None, cluster: str, from_ms: int) -> dict[str, Levels]:
     query = urlencode({"cluster": cluster, "limit": _MOST_CLIENTS})
     page = [found.groupdict() for found in _IN_PAGE.finditer(_get(http, f"/?{query}"))]
-    top = [_BETWEEN_COLUMNS.split(line) for line in _top(http, cluster).splitlines()[1:]]
     levels = {
         "page": by_client({name: unescape(text) for name, text in row.items()} for row in page),
         "API": by_client(json.loads(_get(http, f"/api/v1/headroom?{query}"))),
         "view": by_client(
             ClickHouse((Endpoint.parse(f"http://{sql}"),)).rows(_VIEW, {"from_s": from_ms // 1000, "cluster": cluster})
         ),
-        "top": {(cells[3], cells[1]): cells[0] for cells in top if len(cells) > 3},
+        "top": by_client(json.loads(_top(http, cluster))),
     }
     if prometheus is not None:
         levels["PromQL"] = _in_prometheus(prometheus, cluster, from_ms // 1000)
@@ -116,6 +113,5 @@ def _get(http: str, path: str) -> str:
 
 
 def _top(http: str, cluster: str) -> str:
-    argv = [sys.executable, "-m", "headroom", "top", "--once", "--http", http, "--cluster", cluster]
-    wide = {**os.environ, "COLUMNS": "240"}
-    return subprocess.run(argv, capture_output=True, text=True, check=True, timeout=_TIMEOUT_S, env=wide).stdout
+    argv = [sys.executable, "-m", "headroom", "top", "--output", "json", "--http", http, "--cluster", cluster]
+    return subprocess.run(argv, capture_output=True, text=True, check=True, timeout=_TIMEOUT_S).stdout
