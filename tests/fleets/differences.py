@@ -125,7 +125,7 @@ def _windows_differences(
 def _verdicts(clickhouse: RunningClickHouse, table: str, cluster: str, muted_ms: str) -> dict[Any, tuple[Any, ...]]:
     rows = clickhouse.store.query(
         "SELECT user, client_id, toInt64(toUnixTimestamp(window_start)) * 1000, broker_id, toString(level), limit,"
-        f" usage, utilization, utilization_p95, toFloat64({muted_ms}), reason FROM headroom.{table}"
+        f" usage, utilization, utilization_p95, toFloat64({muted_ms}), reason, implied_limit FROM headroom.{table}"
         f" WHERE cluster = '{cluster}'"
     )
     return {tuple(row[:3]): tuple(row[3:]) for row in rows}
