@@ -127,6 +127,7 @@ class HttpServer:
             log_config=None,
             access_log=False,
             lifespan="off",
+            proxy_headers=False,  # whom to believe is AccessControl's decision, and the address is who pays
             timeout_graceful_shutdown=max(1, round(self._grace_s)),
             **self._options,
         )

@@ -19,7 +19,7 @@ from quota_metrics.kafka.errors import one_line
 
 LIST_CONFIG_RESOURCES: Final = 74  # CLIENT_METRICS came with it (ListClientMetricsResources of 3.7)
 
-_MOST_VALUE_CHARS: Final = 4_000  # max.connections.per.ip.overrides may be long
+_MOST_VALUE_CHARS: Final = 32_767  # Kafka's longest string: max.connections.per.ip.overrides is applied, so never cut
 _ANY_HOST: Final = "*"
 _CONNECTION_CREATION_RATE: Final = "connection_creation_rate"
 

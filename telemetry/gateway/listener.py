@@ -170,7 +170,7 @@ class HandshakeServer:
         header = b""
         while wanted := bytes_wanted(header):
             if not (data := await self._loop.sock_recv(accepted, wanted)):
-                raise ConnectionResetError
+                raise ProtocolError("closed before its PROXY protocol header was complete")  # as health checks do
             header += data
         return parsed(header)
 

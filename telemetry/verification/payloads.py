@@ -113,7 +113,8 @@ class PayloadCheck:
         rule, expected = (Rule.DELTA, _DELTA) if self.offer.delta else (Rule.CUMULATIVE, _CUMULATIVE)
         self._findings.observed(rule)
         if points.aggregation_temporality != expected:
-            sent = AggregationTemporality.Name(points.aggregation_temporality)
+            number = points.aggregation_temporality
+            sent = AggregationTemporality.Name(number) if number in AggregationTemporality.values() else str(number)
             yield rule, f"{name} is {sent}; asked for was {AggregationTemporality.Name(expected)}"
             return
         for point in points.data_points:

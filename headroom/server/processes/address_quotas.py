@@ -6,6 +6,7 @@ connection_creation_rate to the clients' own addresses.
 
 from __future__ import annotations
 
+import math
 import socket
 from collections.abc import Callable, Mapping
 from functools import lru_cache
@@ -47,15 +48,20 @@ class AddressQuotas:
 
     def follow_facts(self, facts: ClusterFacts) -> None:
         """The brokers' configurations."""
-        self._configs = {broker.broker_id: broker.configs for broker in facts.brokers}
+        # A broker that restarts is missing from one reading; its limits stay, for clients come back to it at once.
+        self._configs = {**self._configs, **{broker.broker_id: broker.configs for broker in facts.brokers}}
         self._follow()
 
     def follow_rules(self, rules: Rules) -> None:
         """The cluster's quotas, those of addresses among them."""
-        self._rates = {
-            entity[0][1]: values[_KEY] for entity, values in rules.items() if entity[0][0] == IP and _KEY in values
+        rates = {
+            entity[0][1]: values[_KEY]
+            for entity, values in rules.items()
+            if len(entity) == 1 and entity[0][0] == IP and math.isfinite(values.get(_KEY, math.nan))
         }
-        self._follow()
+        if rates != self._rates:
+            self._rates = rates
+            self._follow()
 
     def connect(self, address: str, broker_id: int) -> int:
         """See ConnectionQuotas.connect."""

@@ -202,11 +202,14 @@ class _NetworkChild:
         if "left" in message:
             address, broker_id = message["left"]
             self._places[address, broker_id] -= 1
+            if self._places[address, broker_id] <= 0:
+                del self._places[address, broker_id]
             addresses.left(address, broker_id)
             return
         number, address, broker_id = message["connect"]
         answer = addresses.connect(address, broker_id)
-        self._places[address, broker_id] += answer == ADMITTED
+        if answer == ADMITTED:
+            self._places[address, broker_id] += 1
         self.process.send({"admitted": [number, answer]})
 
     def _take(self, message: Message) -> None:

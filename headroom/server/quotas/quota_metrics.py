@@ -95,8 +95,10 @@ class QuotaViews:
         return values
 
     async def _read_facts(self) -> None:
-        await self.facts.step()
-        self.addresses.follow_facts(self.facts.facts)
+        try:
+            await self.facts.step()
+        finally:  # facts that could not be stored are in force all the same
+            self.addresses.follow_facts(self.facts.facts)
 
     def _on_metrics(self) -> ClientQuotas:
         try:

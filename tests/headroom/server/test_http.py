@@ -12,8 +12,10 @@ from contextlib import ExitStack, asynccontextmanager, closing, suppress
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 from starlette.applications import Starlette
+from starlette.requests import Request
 from starlette.responses import PlainTextResponse
 from starlette.routing import Route
 from uvicorn.protocols.http.h11_impl import H11Protocol
@@ -37,7 +39,11 @@ async def serving(**options: Any) -> AsyncIterator[tuple[HttpServer, tuple[str, 
     def long(_: object) -> PlainTextResponse:
         return PlainTextResponse(bytes(LONG_BYTES))
 
-    server = HttpServer(Starlette(routes=[Route("/", short), Route("/long", long)]), "127.0.0.1", 0, **options)
+    def peer(request: Request) -> PlainTextResponse:
+        return PlainTextResponse(request.client.host if request.client else "")
+
+    routes = [Route("/", short), Route("/long", long), Route("/peer", peer)]
+    server = HttpServer(Starlette(routes=routes), "127.0.0.1", 0, **options)
     address = await server.start()
     try:
         yield server, address
@@ -82,6 +88,13 @@ def is_answered(client: socket.socket) -> bool:
         return client.recv(12) == b"HTTP/1.1 400"
     except BlockingIOError:
         return False
+
+
+@in_loop
+async def test_peer_is_the_connections_whatever_a_header_says() -> None:
+    async with serving() as (_, (host, port)), httpx.AsyncClient() as client:
+        answer = await client.get(f"http://{host}:{port}/peer", headers={"X-Forwarded-For": "192.0.2.1"})
+        assert answer.text == "127.0.0.1"
 
 
 @in_loop
