@@ -156,7 +156,7 @@ class Data:
         parameters = {**names, **chosen._asdict(), "source": self._source}
         metric = text_of(given, "metric")
         rows, changes, measured = await asyncio.gather(
-            self._rows(usage_chart.USAGE, parameters),
+            self._rows(usage_chart.USAGE, parameters | {"arriving_s": usage_chart.ARRIVING_S}),
             self._rows(usage_chart.CHANGES, parameters),
             self._rows(usage_chart.METRIC, parameters | {"metric": metric}) if metric else _nothing(),
         )

@@ -148,7 +148,7 @@ async def _overview(data: Data, request: Request) -> tuple[str, dict[str, Any]]:
             row |= {"spark": spark, "id": row_id(row), "short": short_reason(row["reason"]), "question": question(row)}
     return "overview.html", {
         "rows": rows,
-        "groups": [{**group, "id": _id_of(group, "name", "quota_key")} for group in groups],
+        "groups": [{**group, "id": _id_of(group, "cluster", "name", "quota_key")} for group in groups],
         "seen": [{**row, "id": _id_of(row, "cluster", "user", "client_id")} for row in seen],
         "not_seen": not_seen,
         "most_seen": MOST_SEEN,

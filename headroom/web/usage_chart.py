@@ -12,16 +12,24 @@ from headroom.web.parameters import BadRequestError, Given, number_of
 RANGES: Final = {"15m": 900, "1h": 3_600, "6h": 21_600, "24h": 86_400, "7d": 604_800, "30d": 2_592_000}  # seconds
 _STEPS: Final = (1, 2, 5, 10, 30, 60, 300, 900, 3_600)  # seconds
 _MOST_POINTS = 900
+ARRIVING_S: Final = 10  # rows of the last seconds of a range that ends now may not be stored yet
 _LONGEST_S = RANGES["30d"]  # quota_usage keeps as much
 
-# Rates of a second are added up over addresses and gateways; a step has their mean and their maximum.
+# Rates of a second are added up over addresses and gateways; a step has their mean and their maximum. Seconds without
+# traffic have no rows: the mean is that of all seconds of the step, which the ends of the range cut. What is
+# still on its way at the end is not missing traffic. Samples of an unknown interval (0) stand for the whole step.
 USAGE: Final = """
-SELECT broker_id, intDiv(second, {step:UInt32}) * {step:UInt32} AS at, avg(s.all_rate) AS rate,
+SELECT broker_id, intDiv(second, {step:UInt32}) * {step:UInt32} AS at,
+       least(toInt64(at) + {step:UInt32}, {to_s:Int64} - {arriving_s:Int64}) AS step_end,
+       greatest(toInt64(max(second)) + 1, step_end) - greatest(toInt64(at), {from_s:Int64}) AS seconds,
+       sum(s.covered_s) AS covered,
+       if(covered = 0, avg(s.all_rate), sum(s.all_rate * s.covered_s) / greatest(covered, toFloat64(seconds))) AS rate,
        max(s.all_rate) AS peak, max(s.longest_ms) AS throttle_ms, sum(s.muted) AS muted_ms,
        argMax(s.quota, second).1 AS limit
 FROM (
     SELECT broker_id, toUnixTimestamp(ts) AS second, sum(u.rate) AS all_rate, max(u.throttle_ms) AS longest_ms,
-           toFloat64(max(u.muted_ms)) AS muted, argMax(tuple(u.limit), ts) AS quota
+           max(u.interval_ms) / 1000 AS covered_s, toFloat64(max(u.muted_ms)) AS muted,
+           argMax(tuple(u.limit), ts) AS quota
     FROM quota_usage AS u FINAL
     WHERE ts >= fromUnixTimestamp({from_s:Int64}) AND ts <= fromUnixTimestamp({to_s:Int64})
       AND source = {source:String} AND cluster = {cluster:String}

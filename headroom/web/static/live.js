@@ -74,21 +74,38 @@
   // ---- asking -----------------------------------------------------------------------------------------------------
   async function ask(path) {
     const answer = await fetch(path, { headers: { "x-headroom-live": "yes" }, signal: AbortSignal.timeout(PATIENCE_MS) });
+    if (!answer.ok) throw new Error(`${path}: ${answer.status}`);
     return new DOMParser().parseFromString(await answer.text(), "text/html");
   }
 
   const line = () => document.getElementById("freshness");
-  let silentSince = null;
+  const nowS = () => Math.floor(Date.now() / 1000);
+  let silentSince = null, refreshedAt = nowS();  // of this page
+
+  // The newest minute that the rows of the page can have.
+  function shownTime() {
+    const at = Number(line().dataset.shown);
+    return at ? timeElement(at) : "nothing";
+  }
 
   // The line while Headroom itself does not answer: the one state that the server cannot describe.
   function showSilence() {
-    silentSince = silentSince || Math.floor(Date.now() / 1000);
-    const old = line(), shown = old.querySelector("time");
+    silentSince = silentSince || nowS();
+    const old = line();
     if (old.dataset.state === "silent") return;
     const why = document.createElement("b"), since = timeElement(silentSince);
     why.textContent = "Headroom does not answer";
-    const parts = [why, " since ", since, ", shown is ", shown ? shown.cloneNode(true) : "nothing"];
+    const parts = [why, " since ", since, ", shown is ", shownTime()];
     old.dataset.state = "silent"; old.className = "away"; old.replaceChildren(...parts);
+  }
+
+  // The line while the rows are older than what the server says.
+  function showStale() {
+    const old = line(), why = document.createElement("b");
+    if (old.dataset.state === "stale") return;
+    why.textContent = "this page could not be refreshed";
+    old.dataset.state = "stale"; old.className = "late";
+    old.replaceChildren(why, ", shown is ", timeElement(refreshedAt));
   }
 
   function timeElement(at) {
@@ -102,10 +119,10 @@
     const old = line();
     if (paused && fresh.dataset.state === "live") {  // what is shown is older than that
       if (old.dataset.state !== "paused") {
-        const word = document.createElement("b"), shown = old.querySelector("time");
+        const word = document.createElement("b");
         word.textContent = "paused";
         old.dataset.state = old.className = "paused";
-        old.replaceChildren(word, ", shown is ", shown ? shown.cloneNode(true) : "nothing");
+        old.replaceChildren(word, ", shown is ", shownTime());
       }
       return;
     }
@@ -118,23 +135,31 @@
     if (document.hidden) return;
     let fresh;
     try { fresh = (await ask("/freshness")).getElementById("freshness"); } catch (_) { fresh = null; }
-    if (!fresh) showSilence(); else { silentSince = null; showLine(fresh); }
-    if (fresh && fresh.dataset.state !== "away" && document.querySelector("[data-away]")) location.reload();
-    if (fresh && !paused && fresh.dataset.state !== "away") await refresh();
+    if (!fresh) showSilence(); else { silentSince = null; await showFresh(fresh); }
     showZone();
   }
 
+  // The line says "live" only of rows that were refreshed.
+  async function showFresh(fresh) {
+    const isAway = fresh.dataset.state === "away";
+    if (!isAway && document.querySelector("[data-away]")) location.reload();
+    if (isAway || paused || await refresh()) showLine(fresh); else showStale();
+  }
+
+  // Whether it worked, or was not needed; the next turn asks again.
   async function refresh() {
     const regions = [...document.querySelectorAll("[data-live]")];
-    if (!regions.length) return;
+    if (!regions.length) return true;
     let page;
-    try { page = await ask(location.pathname + location.search); } catch (_) { return; }  // the next turn asks again
-    if (paused) return;
+    try { page = await ask(location.pathname + location.search); } catch (_) { return paused; }
+    if (paused) return true;
     for (const region of regions) {
       const fresh = page.getElementById(region.id);
       if (fresh) { if (local) for (const time of fresh.querySelectorAll("time[data-at]")) write(time); change(region, fresh, isHeld(region)); }
     }
+    refreshedAt = nowS();
     document.dispatchEvent(new CustomEvent("headroom:refreshed"));
+    return true;
   }
 
   // ---- switches ---------------------------------------------------------------------------------------------------

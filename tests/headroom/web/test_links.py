@@ -27,6 +27,13 @@ def overview(groups: list[dict[str, Any]], clusters: list[str]) -> str:
     )  # fmt: skip
 
 
+def test_group_leads_to_its_own_cluster() -> None:
+    shown = overview([group("east", "alice"), group("west", "alice")], ["east", "west"])
+    assert 'href="/?cluster=east&amp;user=alice"' in shown
+    assert 'href="/?cluster=west&amp;user=alice"' in shown
+    assert "<td>west</td>" in shown
+
+
 def test_group_without_a_name_leads_to_no_filter() -> None:
     shown = overview([group("east", "")], ["east"])
     assert "(none)" in shown

@@ -157,6 +157,28 @@ def test_rows_move_only_when_the_pointer_is_elsewhere(served: str, watched: Watc
     assert page.locator(f"{ROWS} .who a").all_inner_texts()[0] == "app-ok"
 
 
+def test_rows_that_could_not_be_refreshed_are_not_live(served: str, watched: Watched) -> None:
+    """The server answers for its line and not for the page."""
+    page = watched.page
+    page.goto(f"{served}/")
+    line = page.locator("#freshness")
+    refreshed(page)
+    expect(line).to_have_text(re.compile("live, "))
+    page.route(f"{served}/", lambda route: route.fulfill(status=503, body="<section id=clients data-live></section>"))
+    stale = re.compile(rf"^\s*this page could not be refreshed, shown is {CLOCK}\s*$")
+    expect(line).to_have_text(stale, timeout=20_000)
+    expect(line).to_have_class("late")
+    told = line.inner_text()
+    assert page.locator(ROWS).count() > 0
+    with page.expect_response(f"{served}/", timeout=20_000):
+        pass
+    assert line.inner_text() == told
+    page.unroute(f"{served}/")
+    refreshed(page)
+    expect(line).to_have_text(re.compile("live, "))
+    watched.faults[:] = [fault for fault in watched.faults if "503" not in fault]
+
+
 def test_pause_stops_changes_and_says_so(served: str, watched: Watched) -> None:
     page = watched.page
     page.goto(f"{served}/")

@@ -1,0 +1,100 @@
+"""The SQL of the pages over rows of two clusters, of idle hours and of other sources."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import pytest
+
+from exporters.clickhouse.client import ClickHouse, Row
+from exporters.clickhouse.connection import Endpoint
+from exporters.clickhouse.managed.access import PAGES, pages_password
+from exporters.model import UsageSample
+from headroom.web import queries
+from headroom.web.usage_chart import ARRIVING_S, USAGE
+from telemetry.ingest.arrow_tables import usage_table
+from tests.kit.clickhouse import RunningClickHouse, running_clickhouse
+
+pytestmark = pytest.mark.clickhouse
+
+NOW_S = int(time.time())
+HOUR_S = NOW_S // 3600 * 3600 - 7200  # a whole hour that is over
+OTHER_ROWS = {"limit": 100, "offset": 0}
+EVERYONE = {
+    "cluster": "", "user": "", "client_id": "", "rule": "", "exact": 0, "search": "", "levels": [], "source": "gateway",
+}  # fmt: skip
+
+
+def sample(cluster: str, client_id: str, at_s: int, *, source: str = "gateway", interval_ms: int = 1000) -> UsageSample:
+    return UsageSample(
+        cluster, "producer_byte_rate", at_s * 1000, "alice", client_id, "", 1, 60_000, 60_000.0, 0.0, 0, source, "gw",
+        interval_ms, 1e5, True, "user=alice", "alice", "",
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def pages(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[RunningClickHouse, ClickHouse]]:
+    """A server with usage and no computed minute, and the connection that pages have."""
+    rows = [
+        *(sample("east", "burst", HOUR_S + at) for at in range(600, 660)),
+        *(sample("east", "steady", HOUR_S + at) for at in range(3600)),
+        *(sample("east", "sampled", HOUR_S + at, source="jmx", interval_ms=0) for at in range(0, 3600, 30)),
+    ]
+    with running_clickhouse(tmp_path_factory.mktemp("queries")) as running:
+        running.store.insert("quota_usage", usage_table(rows, NOW_S * 1000), token="usage")
+        password = pages_password(running.writer.password)
+        user = Endpoint("http", running.host, running.writer.port, PAGES, password)
+        client = ClickHouse((user,), 30.0)
+        yield running, client
+        client.close()
+
+
+def chart(client: ClickHouse, client_id: str, **changed: Any) -> list[Row]:
+    parameters: Mapping[str, Any] = {
+        "cluster": "east", "quota_key": "producer_byte_rate", "user": "alice", "client_id": client_id,
+        "source": "gateway", "from_s": HOUR_S, "to_s": HOUR_S + 7000, "step": 3600, "arriving_s": ARRIVING_S,
+    } | changed  # fmt: skip
+    return client.rows(USAGE, parameters)
+
+
+def test_idle_seconds_count_in_the_mean_of_a_step(pages: tuple[RunningClickHouse, ClickHouse]) -> None:
+    _, client = pages
+    (burst,) = chart(client, "burst")
+    assert (round(float(burst["rate"])), float(burst["peak"])) == (1000, 60_000)  # a sixtieth of the hour
+    assert [round(float(row["rate"])) for row in chart(client, "steady")] == [60_000]
+    assert [round(float(row["rate"])) for row in chart(client, "sampled", source="jmx")] == [60_000]
+
+
+def test_ends_of_the_range_cut_the_steps(pages: tuple[RunningClickHouse, ClickHouse]) -> None:
+    _, client = pages
+    ends = {"from_s": HOUR_S + 540, "to_s": HOUR_S + 660 + ARRIVING_S}
+    (burst,) = chart(client, "burst", **ends)
+    assert round(float(burst["rate"])) == 30_000  # half of the two minutes
+    (steady,) = chart(client, "steady", **ends)
+    assert round(float(steady["rate"])) == 60_000
+
+
+def test_clients_of_the_week_are_found_after_idle_hours(pages: tuple[RunningClickHouse, ClickHouse]) -> None:
+    _, client = pages
+    asked = {"search": "s", "cluster": "", "limit": 10}
+    found = client.rows(queries.SEEN, {**asked, "source": "gateway"})
+    assert sorted(row["client_id"] for row in found) == ["burst", "steady"]
+    assert [row["client_id"] for row in client.rows(queries.SEEN, {**asked, "source": "jmx"})] == ["sampled"]
+
+
+def test_groups_are_of_one_cluster(pages: tuple[RunningClickHouse, ClickHouse]) -> None:
+    running, client = pages
+    running.store.query(
+        """INSERT INTO headroom.headroom_minutes (window_start, computed_at, is_worst, cluster, source, quota_key, user,
+               client_id, broker_id, limit, usage, level, instant_level, window_s)
+           SELECT toStartOfMinute(now('UTC')) - 60, now64(3), 1, arrayJoin(['east', 'west']), 'gateway',
+               'producer_byte_rate', 'alice', 'app', 1, 1e5, 100, 'ok', 'ok', 60"""
+    )
+    for column in queries.GROUPS.values():
+        rows = client.rows(queries.GROUPED.replace("{by}", column), {**EVERYONE, **OTHER_ROWS})
+        assert [(row["cluster"], row["clients"], row["all_usage"], row["groups"]) for row in rows] == [
+            ("east", 1.0, 100.0, 2.0),
+            ("west", 1.0, 100.0, 2.0),
+        ]
