@@ -26,7 +26,7 @@ PYTEST := $(BIN)/python -m pytest -p no:cacheprovider -q
 NO_TESTS := 5
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint check cover compiled test-compiled dist image oracle chaos powerloss chaos-cluster chaos-brokers attack fuzz bench bench-against scale fleets truth chaos-jobs fmt lock proto docs clean
+.PHONY: help setup demo test lint check cover compiled test-compiled dist image oracle chaos powerloss chaos-cluster chaos-brokers matrix attack fuzz bench bench-against scale fleets truth chaos-jobs fmt lock proto docs clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 12
@@ -35,7 +35,7 @@ $(READY): requirements.txt pyproject.toml exporters/clickhouse/managed/write_gua
 	@$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(0 if v >= (3, 11) else f"headroom: Python 3.11 or newer is needed, {sys.executable} is {v.major}.{v.minor}; set PYTHON=...")'
 	@echo "setting up $(VENV) (locked dependencies, some hundred MB the first time)"
 	@$(PYTHON) -m venv $(VENV)
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.txt
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r requirements.txt
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@$(BIN)/python -m spark_jobs.session || echo "without the class archive of Spark's JVM jobs start slower"
 	@touch $@
@@ -111,6 +111,9 @@ chaos-jobs: $(READY) ## SEED=1 KILLS=10 of the Spark job's driver, an executor a
 
 chaos-brokers: $(READY) ## ROUNDS=1: each of three brokers restarted in turn, clients through the gateway beside direct ones
 	@$(BIN)/python -m tests.chaos.brokers $(ROUNDS)
+
+matrix: $(READY) ## brokers 2.8 to 4.3 with old and new clients, behind the gateway; writes the table of README.md
+	@$(BIN)/python -m tests.matrix
 
 powerloss: $(READY) ## SEED=1 SECONDS=60 CUTS=100 power losses under `fsync: each`, by replay of what strace saw
 	@$(BIN)/python -m tests.powerloss $(SEED) $(SECONDS) $(CUTS)
