@@ -7,7 +7,7 @@ choose: budgets count by it.
 
 from __future__ import annotations
 
-from ipaddress import IPv6Address
+from ipaddress import IPv4Address, IPv6Address, ip_address
 from typing import Final
 
 from xxhash import xxh3_64_hexdigest
@@ -27,13 +27,32 @@ def stored_name(name: str) -> str:
     return f"{name[:_PREFIX_CHARS]}~{xxh3_64_hexdigest(name.encode('utf-8', 'surrogatepass'))}"
 
 
+def parsed_address(text: str) -> IPv4Address | IPv6Address:
+    """An address without its zone and brackets; IPv4-mapped IPv6 as IPv4, as Java's InetAddress does. Raises
+    ValueError."""
+    parsed = ip_address(text.partition("%")[0].strip("[]"))
+    return (isinstance(parsed, IPv6Address) and parsed.ipv4_mapped) or parsed
+
+
+def normal_address(text: str) -> str:
+    """One spelling of an address; a name unchanged."""
+    try:
+        return str(parsed_address(text))
+    except ValueError:
+        return text
+
+
+def is_shortened(name: str) -> bool:
+    """Whether a stored name may be one that `stored_name` made: it is then no name of a client."""
+    return len(name) == MAX_NAME_CHARS and name[_PREFIX_CHARS] == "~"
+
+
 def address_key(address: str) -> str:
     """The key of limits per address: an IPv4 address, or an IPv6 address's /64 network, which one host may have."""
     if ":" not in address:
         return address
-    parsed = IPv6Address(address.partition("%")[0])
-    mapped = parsed.ipv4_mapped
-    return str(mapped) if mapped else parsed.exploded[:19]
+    parsed = parsed_address(address)
+    return parsed.exploded[:19] if isinstance(parsed, IPv6Address) else str(parsed)
 
 
 def payer_of(principal: str, address: str) -> str:

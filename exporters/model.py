@@ -12,6 +12,7 @@ from typing import NamedTuple, TypeAlias
 
 ANONYMOUS = "ANONYMOUS"  # KafkaPrincipal.ANONYMOUS.getName(): the user of an unauthenticated connection
 UNKNOWN = "unknown"  # ClientInformation.UNKNOWN_NAME_OR_VERSION
+UNOWNED = "unowned"  # the team of clients that no team owns
 DEFAULT_ENTITY = "<default>"  # a default entity in quota_limits (the spelling of Kafka with ZooKeeper)
 
 
@@ -68,6 +69,14 @@ class Push:
     payload: bytes
 
 
+CONTROLLER = -1  # the broker of what the active controller meters, whichever broker a request came through
+
+# A topic (its name, or another text when only its id is known), its number of partitions after the change, and how many
+# are added; -1: not known.
+PartitionChange: TypeAlias = tuple[str, int, int]
+Changes: TypeAlias = tuple[PartitionChange, ...]
+
+
 class Exchange(NamedTuple):
     """One request with the broker's response, or an acks=0 Produce, which has none (response_bytes 0).
 
@@ -83,10 +92,11 @@ class Exchange(NamedTuple):
     response_bytes: int
     throttle_ms: int
     now_ms: int
+    changes: Changes = ()  # what the controller accepted
 
 
 # A plain tuple of these values, which compiled code makes faster than an Exchange.
-ExchangeValues: TypeAlias = tuple[str, str, str, int, int, int, int, int, int]
+ExchangeValues: TypeAlias = tuple[str, str, str, int, int, int, int, int, int, Changes]
 
 
 class UsageSample(NamedTuple):
@@ -117,6 +127,33 @@ class UsageSample(NamedTuple):
     muted_ms: int = 0  # time in [ts_ms - interval_ms, ts_ms) in which the broker muted the client: a union, never a sum
     decided_by: str = ""  # the brokers' client.quota.callback.class, which decides instead of `limit`; "": none
     implied_limit: float = 0.0  # the limit that the longest throttle time of the interval implies; 0.0: no estimate
+
+
+class SampledTopics(NamedTuple):
+    """What was read off one frame of a client. `payer`: exporters.identity.payer_of. `direction`: 'in' for records that
+    go to the cluster, 'out' for those that come from it. `topics`: record bytes by topic."""
+
+    user: str
+    client_id: str
+    payer: str
+    direction: str
+    topics: Mapping[str, int]
+
+
+class TopicSample(NamedTuple):
+    """What was read of one client's traffic with one topic in an interval: a row of topic_samples."""
+
+    cluster: str
+    ts_ms: int  # end of the interval
+    interval_ms: int
+    user: str
+    client_id: str
+    topic: str
+    direction: str
+    sampled_bytes: int  # of records, as on the wire
+    sampled_frames: int  # in which the topic had records
+    sample: float  # share of the frames that were read
+    gateway_id: str
 
 
 class QuotaLimit(NamedTuple):
@@ -175,3 +212,4 @@ class RecordKind(IntEnum):
     USAGE = 3
     LIMITS = 4
     FACTS = 5
+    TOPICS = 6

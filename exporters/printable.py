@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from rich.cells import cell_len, set_cell_size
+
 
 def printable(text: str) -> str:
     """Escapes unprintable characters (control sequences, line ends, direction marks) as Python does."""
@@ -16,5 +18,5 @@ def one_line(text: object) -> str:
 
 
 def shortened(text: str, longest: int = 60) -> str:
-    """Truncates to `chars` characters, the last of which is an ellipsis."""
-    return text if len(text) <= longest else text[: longest - 1] + "\N{HORIZONTAL ELLIPSIS}"
+    """Truncates to `longest` columns of a terminal, the last of which is an ellipsis; wide characters take two."""
+    return text if cell_len(text) <= longest else set_cell_size(text, longest - 1) + "\N{HORIZONTAL ELLIPSIS}"

@@ -44,6 +44,10 @@ BROKER_INFO = SelfMetric(
 FACTS_UNREAD = SelfMetric(
     "headroom_cluster_facts_unread", "Facts of the cluster that could not be read: headroom cluster show names them."
 )
+STALE_THROTTLES = SelfMetric(
+    "headroom_cluster_stale_replication_throttles",
+    "Configurations that throttle replication and are of no use: `headroom quotas stale` lists them.",
+)
 CLUSTER_REMARKS = SelfMetric(
     "headroom_cluster_remarks",
     "Facts of the cluster that differ from Kafka's defaults and change what figures mean: headroom cluster show.",
@@ -176,6 +180,14 @@ USAGE_LEFT_OUT = SelfMetric(
     "headroom_usage_left_out_total",
     "Exchanges not metered because the limit on measured clients or waiting rows was reached.",
 )
+MUTATIONS_UNKNOWN = SelfMetric(
+    "headroom_mutations_unknown_total",
+    "Topics that clients created, enlarged or deleted whose number of partitions is not known: not in their usage.",
+)
+ADDRESSES_LEFT_OUT = SelfMetric(
+    "headroom_addresses_left_out_total",
+    "Rows of usage of client addresses that were omitted, because more than 1,000 had a limit at once.",
+)
 USAGE_ROWS_LOST = SelfMetric("headroom_usage_rows_lost_total", "Usage rows that could not be written to the spool.")
 WORKER_RESTARTS = SelfMetric("headroom_worker_restarts_total", "Restarts of the storage worker.")
 CLICKHOUSE_RESTARTS = SelfMetric("headroom_clickhouse_restarts_total", "Restarts of the managed ClickHouse server.")
@@ -236,11 +248,22 @@ WINDOW_MUTED = SelfMetric(
 CLIENT_LEVEL = SelfMetric(
     "headroom_client_quota_level",
     "Level of the client in that minute, as headroom_now has it: 4 throttled, 3 critical, 2 warn, 1 watch, 0 ok,"
-    " -1 unknown.",
+    " -1 unknown. `team` is that of the operator's file of owners.",
+    (*_WINDOW, "team"),
+)
+CLIENT_IMPACT = SelfMetric(
+    "headroom_client_impact",
+    "What the client feels in that minute by its own telemetry, as headroom_now has it: 3 losing, 2 falling-behind,"
+    " 1 delayed, 0 none, -1 unknown.",
     _WINDOW,
 )
 
 CATALOGUE: tuple[SelfMetric, ...] = (
+    CLUSTER_INFO,
+    BROKER_INFO,
+    FACTS_UNREAD,
+    CLUSTER_REMARKS,
+    STALE_THROTTLES,
     CONNECTIONS,
     CONNECTIONS_TOTAL,
     PROTOCOL_ERRORS,
@@ -284,6 +307,8 @@ CATALOGUE: tuple[SelfMetric, ...] = (
     DROPPED,
     USAGE_CLIENTS,
     USAGE_LEFT_OUT,
+    ADDRESSES_LEFT_OUT,
+    MUTATIONS_UNKNOWN,
     USAGE_ROWS_LOST,
     WORKER_RESTARTS,
     CLICKHOUSE_RESTARTS,
@@ -307,4 +332,5 @@ CATALOGUE: tuple[SelfMetric, ...] = (
     WINDOW_UTILIZATION,
     WINDOW_MUTED,
     CLIENT_LEVEL,
+    CLIENT_IMPACT,
 )

@@ -41,6 +41,7 @@ _TOO_MANY_PARTS, _ONE_BLOCK = 252, "for single INSERT block"
 
 OLDEST_SERVER = (25, 8)
 TABLE_ALREADY_EXISTS = 57
+_NO_SCHEMA = {60: "UNKNOWN_TABLE", 81: "UNKNOWN_DATABASE"}
 _LOGIN = {192: "UNKNOWN_USER", 193: "WRONG_PASSWORD", 194: "REQUIRED_PASSWORD", 516: "AUTHENTICATION_FAILED"}
 
 _TEXT_CHARS = 2_000
@@ -64,6 +65,16 @@ class StoreLoginError(StoreError):
 
 class StoreTooOldError(StoreError):
     """The server is older than OLDEST_SERVER."""
+
+
+def is_without_schema(error: BaseException | None) -> bool:
+    """Whether the store, or what the error comes from, has no database or tables of ours yet: on a first start, and
+    while a slow cluster or another gateway's migrations take longer than this one's start."""
+    while error is not None:
+        if isinstance(error, StoreError) and error.code in _NO_SCHEMA:
+            return True
+        error = error.__cause__
+    return False
 
 
 def advice(error: Exception) -> str:

@@ -19,8 +19,9 @@ class StoreOptions:
     retention_days: Mapping[str, int] = field(default_factory=dict)  # by table, for those that differ from the schema
 
     def client_settings(self) -> dict[str, str]:
-        """What each connection sets. An insert into a Distributed table returns when the shards have its rows."""
+        """What each connection sets. An insert into a Distributed table returns when the shards have its rows; what is
+        joined or looked up is sent to all shards."""
         if not self.cluster:
             return {}
         quorum = {"insert_quorum": self.quorum, "insert_quorum_timeout": "60000"} if self.quorum != "0" else {}
-        return {"distributed_foreground_insert": "1", **quorum}
+        return {"distributed_foreground_insert": "1", "distributed_product_mode": "global", **quorum}

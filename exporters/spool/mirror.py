@@ -15,9 +15,9 @@ from pathlib import Path
 import structlog
 
 from exporters.model import RecordKind
+from exporters.spool.positions import segment_sizes
 from exporters.spool.reader import FollowedSegment, SpoolReader
 from exporters.spool.records import scan
-from exporters.spool.writer import segment_sizes
 
 _PIECE_BYTES = 16 << 20  # bytes per read; larger than any record
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 import fcntl
 import os
 import struct
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,8 @@ from typing import Any
 import orjson
 import structlog
 from crc32c import crc32c
+
+from exporters.spool.records import SUFFIX
 
 logger = structlog.get_logger(__name__)
 
@@ -168,3 +171,14 @@ def sync_directory(directory: Path) -> None:
         os.fsync(fd)
     finally:
         os.close(fd)
+
+
+def segment_sizes(directory: Path) -> dict[str, int]:
+    """The segments in a spool directory, oldest first, with their sizes in bytes."""
+    sizes = {}
+    with os.scandir(directory) as entries:
+        for entry in entries:
+            if entry.name.endswith(SUFFIX):
+                with suppress(FileNotFoundError):  # the reader has freed it
+                    sizes[entry.name] = entry.stat().st_size
+    return dict(sorted(sizes.items()))

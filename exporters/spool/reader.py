@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import structlog
 
-from exporters.spool.positions import NewerFormat, PositionFiles, State, Totals, lock_directory
+from exporters.spool.positions import NewerFormat, PositionFiles, State, Totals, lock_directory, segment_sizes
 from exporters.spool.records import (
     FORMAT,
     FRAME,
@@ -29,7 +29,6 @@ from exporters.spool.records import (
     read_name,
     scan,
 )
-from exporters.spool.writer import segment_sizes
 
 _COUNTED_BYTES = 1 << 18  # read size when records are only counted
 

@@ -15,7 +15,7 @@ The body of a push is a fixed head, the connection's facts, the client id and th
     | connection_len u16 | client_id_len u16 | connection (JSON) | client_id (UTF-8) | payload
 
 The fields from connection_len to client_id are equal in all pushes of a connection; `sender_bytes` encodes them
-once. Usage, limits and facts are JSON: {"fields": [names], "rows": [[values]]}.
+once. Usage, limits, facts and topics are JSON: {"fields": [names], "rows": [[values]]}.
 
 Versions of Headroom with more or fewer JSON fields can read each other's records: unknown fields are ignored, missing
 ones take the default of exporters/model.py or `_CONNECTION_DEFAULTS`. A change of the binary layout needs a new
@@ -44,6 +44,7 @@ from exporters.model import (
     QuotaLimit,
     RecordKind,
     StoredFacts,
+    TopicSample,
     UsageSample,
 )
 
@@ -263,6 +264,16 @@ def encode_facts(facts: Sequence[StoredFacts]) -> bytes:
 def decode_facts(record: bytes) -> list[StoredFacts]:
     """Raises ValueError when the record is not brokers' facts."""
     return [StoredFacts(**row) for row in _named(StoredFacts._fields, record)]
+
+
+def encode_topics(samples: Sequence[TopicSample]) -> bytes:
+    """A record of samples of topics."""
+    return _rows(TopicSample._fields, samples)
+
+
+def decode_topics(record: bytes) -> list[TopicSample]:
+    """Raises ValueError when the record is not samples of topics."""
+    return [TopicSample(**row) for row in _named(TopicSample._fields, record)]
 
 
 def _rows(names: tuple[str, ...], rows: Sequence[Sequence[Any]]) -> bytes:

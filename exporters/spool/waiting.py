@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from exporters.model import RecordKind
-from exporters.spool.positions import read_state
+from exporters.spool.positions import read_state, segment_sizes
 from exporters.spool.reader import FollowedSegment
 from exporters.spool.records import (
     FORMAT,
@@ -15,12 +15,12 @@ from exporters.spool.records import (
     Record,
     decode_facts,
     decode_limits,
+    decode_topics,
     decode_usage,
     frame_bytes,
     read_name,
     scan,
 )
-from exporters.spool.writer import segment_sizes
 
 PUSHES: Final = "pushes"
 USAGE: Final = "usage"
@@ -111,4 +111,6 @@ def _time_ms(record: Record) -> int:
         return min((sample.ts_ms for sample in decode_usage(body)), default=0)
     if kind is RecordKind.LIMITS:
         return min((limit.valid_from_ms for limit in decode_limits(body)), default=0)
+    if kind is RecordKind.TOPICS:
+        return min((sample.ts_ms for sample in decode_topics(body)), default=0)
     return min((facts.valid_from_ms for facts in decode_facts(body)), default=0)

@@ -13,7 +13,7 @@ import secrets
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from errno import EIO, ENOENT
 from pathlib import Path
@@ -23,13 +23,12 @@ from crc32c import crc32c
 
 from exporters.identity import payer_of
 from exporters.model import RecordKind
-from exporters.spool.positions import sync_directory
+from exporters.spool.positions import segment_sizes, sync_directory
 from exporters.spool.records import (
     CONNECTION_AT,
     CRC_OF_KIND,
     FRAME,
     FREE_SUFFIX,
-    SUFFIX,
     USAGE_WRITER,
     decode_connection,
     heavy_writer,
@@ -269,17 +268,6 @@ class SpoolWriter:
                 self._own_bytes += size if mine in name else 0
 
 
-def segment_sizes(directory: Path) -> dict[str, int]:
-    """The segments in a spool directory, oldest first, with their sizes in bytes."""
-    sizes = {}
-    with os.scandir(directory) as entries:
-        for entry in entries:
-            if entry.name.endswith(SUFFIX):
-                with suppress(FileNotFoundError):  # the reader has freed it
-                    sizes[entry.name] = entry.stat().st_size
-    return dict(sorted(sizes.items()))
-
-
 _PUSH: Final = RecordKind.PUSH  # enum member access is slow in Python 3.11
 PUSH_COST: Final = 500  # rows that ingest allows for the smallest push
 _HEAVY_PER_S: Final = 100_000  # a fleet of 700 Java clients that push every 10 s
@@ -339,28 +327,27 @@ class PushSpool:
 
     def append(self, kind: RecordKind, body: bytes) -> None:
         """Queues a push or instance record. Raises SpoolFull."""
-        at = CONNECTION_AT[kind is _PUSH]
-        start = at + 4
-        end = start + (body[at] << 8 | body[at + 1])
-        connection = body[start:end]
-        payer = self._by_connection.get(connection)
-        if payer is None:
-            payer = self._payer(connection)
-        if payer.lane is None:
-            payer.writer.append(kind, body)
-            payer.spent += len(body) + PUSH_COST
-            if payer.spent > _HEAVY_PER_S:
-                self._separate(payer)
-            return
-        # While all records are refused nothing is flushed: the reader may have made room since.
-        if payer.lane.is_full and payer.lane.writer.is_over_share(_FREE_TIMES):
-            raise SpoolFull("the largest sender's part of the spool is full")
+        payer = self._payer_of(kind, body)
+        self._refuse_if_full(payer)
         payer.writer.append(kind, body)
         payer.spent += len(body) + PUSH_COST
+        if payer.lane is None and payer.spent > _HEAVY_PER_S:
+            self._separate(payer)
 
-    def reserve(self, body_bytes: int, records: int) -> None:
-        """Raises SpoolFull unless all these records can be queued one after the other."""
-        self._ordinary.reserve(body_bytes, records)
+    def append_all(self, kind: RecordKind, bodies: Sequence[bytes]) -> None:
+        """Queues all of these records or none, each in its payer's lane of now. Raises SpoolFull."""
+        payers = [self._payer_of(kind, body) for body in bodies]
+        for payer in set(payers):
+            self._refuse_if_full(payer)
+        nbytes = sum(map(len, bodies))
+        for writer in {payer.writer for payer in payers}:
+            writer.reserve(nbytes, len(bodies))
+        for payer, body in zip(payers, bodies, strict=True):
+            payer.writer.append(kind, body)
+            payer.spent += len(body) + PUSH_COST
+        for payer in set(payers):
+            if payer.lane is None and payer.spent > _HEAVY_PER_S:
+                self._separate(payer)
 
     def flush(self) -> None:
         """Writes all queued records. Raises OSError, after which some of them may have been written."""
@@ -398,6 +385,19 @@ class PushSpool:
 
     def _writers(self) -> list[SpoolWriter]:
         return [self._ordinary] + [lane.writer for lane in self._lanes]
+
+    def _payer_of(self, kind: RecordKind, body: bytes) -> _Payer:
+        at = CONNECTION_AT[kind is _PUSH]
+        start = at + 4
+        end = start + (body[at] << 8 | body[at + 1])
+        connection = body[start:end]
+        return self._by_connection.get(connection) or self._payer(connection)
+
+    def _refuse_if_full(self, payer: _Payer) -> None:
+        """While all records are refused nothing is flushed: the reader may have made room since."""
+        lane = payer.lane
+        if lane is not None and lane.is_full and lane.writer.is_over_share(_FREE_TIMES):
+            raise SpoolFull("the largest sender's part of the spool is full")
 
     def _payer(self, connection: bytes) -> _Payer:
         try:

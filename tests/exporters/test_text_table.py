@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from hypothesis import given
 from hypothesis import strategies as st
+from rich.cells import cell_len
 
 from exporters.text_table import NAME_CHARS, Layout, table_lines, wrapped
 
@@ -84,3 +85,9 @@ def test_nothing_that_is_read_as_a_whole_is_cut(rows: list[tuple[str, str, str, 
         shown = "\n".join(line.text for line in lines if line.row == number)
         whole = [cell for name, cell in zip(headings, row, strict=True) if name not in gone and name != "limit"]
         assert all(cell in shown for cell in whole)
+
+
+def test_wide_names_are_cut_by_what_a_terminal_shows() -> None:
+    lines = texts(("ok", "東" * 60, "bob", "1.0 kB/s", "-", "-"), 60)
+    assert max(map(cell_len, lines)) <= 60
+    assert "東" * 17 + "\N{HORIZONTAL ELLIPSIS}" in lines[1]

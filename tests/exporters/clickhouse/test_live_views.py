@@ -5,10 +5,13 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
+from quota_metrics.levels.client_signals import metrics_of
 from tests.kit.clickhouse import QueriedStore, RunningClickHouse
 from tests.kit.levels import compute_levels, now_ms, sample, write
+from tests.kit.points import TIME, points
 
 pytestmark = pytest.mark.clickhouse
 
@@ -79,6 +82,30 @@ def test_limit_that_never_throttles_has_no_utilization(clickhouse: RunningClickH
     assert {name: (row["level"], row["utilization"]) for (_, name), row in found.items()} == {
         "most": ("ok", None), "inf": ("ok", None), "above": ("ok", None),
     }  # fmt: skip
+
+
+def test_impact_is_what_the_client_reported_in_the_minute(clickhouse: RunningClickHouse) -> None:
+    """Of the producer that pushed; who pushed nothing, or in another minute, has an unknown impact."""
+    from_ms = past_minute(3)
+    names = ("waits", "silent", "earlier")
+    rows = [sample("felt", from_ms + 1000 * n, 900.0, client_id=name) for n in range(60) for name in names]
+    write(clickhouse.store, rows, "felt")
+    metric = pa.array([metrics_of("queue_time_ms")[0]] * 2)
+    times = pa.array([from_ms + 30_000, from_ms - 1], TIME)
+    users: dict[str, Any] = {"principal": ["alice"] * 2, "client_id": ["waits", "earlier"]}
+    clickhouse.store.insert(
+        "points", points("felt", 2, metric=metric, ts=times, value=[2500.0] * 2, **users), token="f"
+    )
+    compute_levels(clickhouse.store, from_ms // 1000)
+    found = clickhouse.store.query(
+        "SELECT client_id, toString(level), impact, impact_reason FROM headroom.headroom_by_minute"
+        f" WHERE cluster = 'felt' AND window_start = toDateTime({from_ms // 1000}, 'UTC') ORDER BY client_id"
+    )
+    assert [tuple(row) for row in found] == [
+        ("earlier", "warn", "unknown", ""),
+        ("silent", "warn", "unknown", ""),
+        ("waits", "warn", "delayed", "records waited 2.5 s in the producer"),
+    ]
 
 
 def test_every_column_of_every_view_has_a_comment(clickhouse: RunningClickHouse) -> None:

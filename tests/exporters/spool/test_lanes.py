@@ -199,3 +199,32 @@ def test_flood_that_filled_its_part_is_served_again_once_that_is_read(tmp_path: 
     sent(spool, connection("flood"), 100)
     reader.close()
     spool.close()
+
+
+def test_records_of_a_request_are_queued_all_or_none_in_their_lanes(tmp_path: Path) -> None:
+    """A heavy payer's part may be full while the shared one has room."""
+    spool = PushSpool(opener(tmp_path, max_bytes=2 * MIB), "pushes", Clock())
+    with pytest.raises(SpoolFull):
+        sent(spool, connection("hostile"), 10_000)
+    spool.flush()
+    before = spool.records
+    with pytest.raises(SpoolFull):
+        spool.append_all(RecordKind.PUSH, [push(connection("polite")), push(connection("hostile"))])
+    spool.flush()
+    assert spool.records == before
+    spool.append_all(RecordKind.PUSH, [push(connection("polite"), n) for n in range(3)])
+    with pytest.raises(SpoolFull):
+        spool.append_all(RecordKind.PUSH, [push(connection("polite"), n) for n in range(10_000)])
+    spool.flush()
+    assert spool.records == before + 3
+    spool.close()
+
+
+def test_payer_that_becomes_heavy_within_a_request_has_a_lane_afterwards(tmp_path: Path) -> None:
+    spool = PushSpool(opener(tmp_path), "pushes", Clock())
+    for _ in range(2):
+        spool.append_all(RecordKind.PUSH, [push(connection("collector"), n) for n in range(300)])
+        spool.flush()
+    assert writers(tmp_path) == {"pushes", "pushes.heavy0"}
+    assert spool.records == 600
+    spool.close()
