@@ -8,8 +8,9 @@ measure/      bytes and throttle times -> usage and utilisation; quota callbacks
 jmx/          the brokers' own quota sensors
 simulation/   recorded usage replayed under other quotas, sans-I/O
 what_if/      the one what-if engine: recording, simulation, answer
+suggestion/   quotas that would fit a recorded fleet, each with its reason, sans-I/O
 kafka/        an asyncio admin client
 
-Imports: what_if -> simulation -> measure -> cluster -> kafka, config; kafka -> config; jmx -> config. Of other
-packages only `exporters`.
+Imports: suggestion -> measure; what_if -> simulation -> measure -> cluster -> kafka, config; kafka -> config; jmx ->
+config. Of other packages only `exporters`.
 """

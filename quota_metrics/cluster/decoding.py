@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from quota_metrics.cluster.facts import (
     BROKER_CONFIGS,
     CONNECTIONS,
-    REPLICATION_REPLICAS,
     AddressQuota,
     BrokerFacts,
     HostAcl,
 )
 from quota_metrics.cluster.releases import METADATA_VERSION, PROTOCOL_VERSION, Release, release_of, release_of_level
-from quota_metrics.config.entities import IP, Rules
+from quota_metrics.cluster.replication import REPLICATION_RATES, REPLICATION_REPLICAS
+from quota_metrics.config.entities import Rules, address_rates
 from quota_metrics.kafka.errors import one_line
 
 LIST_CONFIG_RESOURCES: Final = 74  # CLIENT_METRICS came with it (ListClientMetricsResources of 3.7)
 
 _MOST_VALUE_CHARS: Final = 32_767  # Kafka's longest string: max.connections.per.ip.overrides is applied, so never cut
 _ANY_HOST: Final = "*"
-_CONNECTION_CREATION_RATE: Final = "connection_creation_rate"
 
 # org.apache.kafka.common.acl.{AclOperation, AclPermissionType} and resource.{ResourceType, PatternType}, by code
 _OPERATIONS: Final = (
@@ -33,7 +32,7 @@ _RESOURCES: Final = ("UNKNOWN", "ANY", "TOPIC", "GROUP", "CLUSTER", "TRANSACTION
 _PREFIXED: Final = 4
 
 
-def broker_facts(broker_id: int, versions: Any | None, configs: Iterable[Any]) -> BrokerFacts:
+def broker_facts(broker_id: int, versions: Any | None, configs: Sequence[Any]) -> BrokerFacts:
     """From ApiVersions (None: not answered) and the entries of DescribeConfigs."""
     values = {
         config.name: one_line(config.value, _MOST_VALUE_CHARS)
@@ -44,7 +43,15 @@ def broker_facts(broker_id: int, versions: Any | None, configs: Iterable[Any]) -
     release = release_of(supported, values)
     values.pop(PROTOCOL_VERSION, None)
     apis = None if versions is None else {api.api_key for api in versions.api_keys}
-    return BrokerFacts(broker_id, release, values, None if apis is None else LIST_CONFIG_RESOURCES in apis)
+    sources = {config.name: int(config.config_source) for config in configs if config.name in REPLICATION_RATES}
+    return BrokerFacts(broker_id, release, values, None if apis is None else LIST_CONFIG_RESOURCES in apis, sources)
+
+
+def moves_log_dirs(results: Iterable[Any]) -> bool:
+    """Whether a replica is on its way to another directory. `results`: of a DescribeLogDirs response."""
+    return any(
+        partition.is_future_key for result in results for topic in result.topics for partition in topic.partitions
+    )
 
 
 def finalized_release(versions: Any) -> Release | None:
@@ -73,11 +80,7 @@ def host_acls(resources: Iterable[Any]) -> tuple[HostAcl, ...]:
 
 def address_quotas(rules: Rules) -> tuple[AddressQuota, ...]:
     """connection_creation_rate of each address, the default first."""
-    found = (
-        AddressQuota(dict(entity)[IP], values[_CONNECTION_CREATION_RATE])
-        for entity, values in rules.items()
-        if IP in dict(entity) and _CONNECTION_CREATION_RATE in values
-    )
+    found = (AddressQuota(ip, rate) for ip, rate in address_rates(rules).items())
     return tuple(sorted(found, key=lambda quota: (quota.ip is not None, quota.ip or "")))
 
 

@@ -8,6 +8,7 @@ from typing import Any, Final
 from exporters.model import StoredFacts
 from quota_metrics.cluster.facts import CONNECTIONS, THREADS, BrokerFacts, ClusterFacts
 from quota_metrics.cluster.releases import release_text
+from quota_metrics.cluster.replication import removal_commands
 from quota_metrics.windows import QuotaWindow
 
 _MOST_THREADS: Final = 2**31 - 1
@@ -27,9 +28,26 @@ def document(facts: ClusterFacts, warnings: Iterable[str] = ()) -> dict[str, Any
         "address_quotas": [{"ip": quota.ip, "connection_creation_rate": quota.rate} for quota in facts.address_quotas],
         "host_acls": [acl._asdict() for acl in facts.host_acls],
         "throttled_replicas": {topic: dict(values) for topic, values in facts.throttled_replicas.items()},
+        "reassigning": facts.reassigning,
+        "replication_throttles": _throttles(facts),
         "unread": [unread._asdict() for unread in facts.unread],
         "remarks": [*facts.remarks(), *warnings],
     }
+
+
+def throttles_document(facts: ClusterFacts, *connection: str) -> dict[str, Any]:
+    """What throttles replication, and the commands that remove what is of no use any more. `connection`: the arguments
+    that say how to reach the cluster."""
+    return {
+        "reassigning": facts.reassigning,
+        "throttles": _throttles(facts),
+        "commands": removal_commands(facts.replication_throttles, *connection),
+        "unread": [unread._asdict() for unread in facts.unread_of_throttles],
+    }
+
+
+def _throttles(facts: ClusterFacts) -> list[dict[str, Any]]:
+    return [{**throttle._asdict(), "stale": list(throttle.stale)} for throttle in facts.replication_throttles]
 
 
 def stored_facts(facts: ClusterFacts, earlier: ClusterFacts, cluster: str, now_ms: int) -> list[StoredFacts]:

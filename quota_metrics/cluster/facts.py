@@ -9,7 +9,15 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
 
+from exporters.model import CONTROLLER
 from quota_metrics.cluster.releases import Release, release_text
+from quota_metrics.cluster.replication import (
+    DYNAMIC_BROKER,
+    REPLICATION_RATES,
+    ReplicationThrottle,
+    SetRate,
+    replication_throttles,
+)
 from quota_metrics.windows import QuotaWindow
 
 QUOTA_WINDOW: Final = ("quota.window.num", "quota.window.size.seconds")
@@ -25,18 +33,19 @@ CONNECTIONS: Final = (
     "max.connections.per.ip.overrides",
     "max.connection.creation.rate",
 )
-REPLICATION_RATES: Final = (
-    "leader.replication.throttled.rate",
-    "follower.replication.throttled.rate",
-    "replica.alter.log.dirs.io.max.bytes.per.second",
-)
-REPLICATION_REPLICAS: Final = ("leader.replication.throttled.replicas", "follower.replication.throttled.replicas")
 BROKER_CONFIGS: Final = frozenset(
     (*QUOTA_WINDOW, *MUTATION_WINDOW, *THREADS, CALLBACK, TELEMETRY_MAX_BYTES, PRINCIPAL_BUILDER, AUTHORIZER,
      *CONNECTIONS, *REPLICATION_RATES)
 )  # fmt: skip
 
 _DEFAULT_PRINCIPAL_BUILDER: Final = "org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder"
+PARTITIONS_OF_TOPICS: Final = "partitions of topics"
+THROTTLED_REPLICAS: Final = "throttled replicas of topics"
+REASSIGNMENTS: Final = "reassignments of partitions"
+_OF_BROKERS: Final = ("configuration of broker", "log directories of broker")
+_OF_THROTTLES: Final = (PARTITIONS_OF_TOPICS, THROTTLED_REPLICAS, REASSIGNMENTS)
+
+_NAMED_TOPICS: Final = 3
 _MOST: Final = (2**31 - 1, 2**63 - 1)  # Kafka's "no limit"
 _SINCE_3_8: Final = (3, 8)
 
@@ -75,6 +84,8 @@ class BrokerFacts:
     release: Release | None = None
     configs: Mapping[str, str] = field(default_factory=dict)
     client_metrics: bool | None = None  # whether it knows CLIENT_METRICS (KIP-714, 3.7); None: not known
+    sources: Mapping[str, int] = field(default_factory=dict)  # ConfigSource of each of REPLICATION_RATES
+    moves_log_dirs: bool | None = None  # asked of brokers that throttle it; None: not known
 
     @property
     def is_described(self) -> bool:
@@ -145,6 +156,8 @@ class ClusterFacts:
     host_acls: tuple[HostAcl, ...] = ()
     throttled_replicas: Mapping[str, Mapping[str, str]] = field(default_factory=dict)  # topic -> configuration -> value
     unread: tuple[Unread, ...] = ()
+    reassigning: int | None = None  # how many partitions; None: not known
+    partitions: Mapping[str, int] = field(default_factory=dict, compare=False, repr=False)  # of topics
 
     def broker(self, broker_id: int) -> BrokerFacts:
         """A broker's facts, empty for an unknown one."""
@@ -160,15 +173,20 @@ class ClusterFacts:
                     broker,
                     configs=broker.configs or old.configs,
                     release=broker.release or old.release,
+                    sources=broker.sources if broker.configs else old.sources,
                     client_metrics=old.client_metrics if broker.client_metrics is None else broker.client_metrics,
                 )
                 for broker in self.brokers
                 for old in [before.get(broker.broker_id, broker)]
             ),
+            partitions=self.partitions or earlier.partitions,
         )
 
     def window_at(self, broker_id: int) -> QuotaWindow | None:
-        """A broker's quota window; that of another one where it is not known, as brokers of a cluster usually agree."""
+        """A broker's quota window; that of another one where it is not known, as brokers of a cluster usually agree. Of
+        the CONTROLLER that of its mutations."""
+        if broker_id == CONTROLLER:
+            return next((window for broker in self.brokers if (window := broker.mutation_window)), None)
         own = self.broker(broker_id).quota_window
         return own or next((window for broker in self.brokers if (window := broker.quota_window)), None)
 
@@ -244,11 +262,36 @@ class ClusterFacts:
                 " so that a denied client is allowed and an allowed one denied"
             )
 
+    @property
+    def replication_throttles(self) -> tuple[ReplicationThrottle, ...]:
+        """All of them, and which are of no use any more."""
+        rates = [
+            SetRate(broker.broker_id, name, value, broker.sources.get(name, DYNAMIC_BROKER), broker.moves_log_dirs)
+            for broker in self.brokers
+            for name, value in sorted(broker.limits().items())
+            if name in REPLICATION_RATES
+        ]
+        are_unread = {unread.what for unread in self.unread} & {PARTITIONS_OF_TOPICS, THROTTLED_REPLICAS}
+        return replication_throttles(rates, None if are_unread else self.throttled_replicas, self.reassigning)
+
+    @property
+    def unread_of_throttles(self) -> tuple[Unread, ...]:
+        """What `replication_throttles` would need besides."""
+        return tuple(one for one in self.unread if one.what in _OF_THROTTLES or one.what.startswith(_OF_BROKERS))
+
     def _of_replication(self) -> Iterator[str]:
-        for broker in self.brokers:
-            rates = {name: value for name, value in broker.limits().items() if name.endswith(REPLICATION_RATES)}
-            for name, value in sorted(rates.items()):
-                yield f"broker {broker.broker_id} throttles replication: {name} is {value}"
-        for topic, values in sorted(self.throttled_replicas.items()):
-            for name, value in sorted(values.items()):
-                yield f"topic {topic} has throttled replicas: {name} is {value}"
+        stale = [throttle for throttle in self.replication_throttles if throttle.stale]
+        for throttle in self.replication_throttles:
+            if throttle.resource == "brokers":
+                yield f"{throttle.where} throttles replication: {throttle.config} is {throttle.value}"
+        topics = sorted(self.throttled_replicas)
+        if topics:
+            names = ", ".join(topics[:_NAMED_TOPICS])
+            more = f" and {len(topics) - _NAMED_TOPICS} more" if len(topics) > _NAMED_TOPICS else ""
+            yield f"replicas of topics are throttled: {names}{more}"
+        if stale:
+            reasons = "; ".join(sorted({reason for throttle in stale for reason in throttle.stale}))
+            yield (
+                f"{len(stale)} replication throttles are of no use and slow down replicas that catch up ({reasons}):"
+                " `headroom quotas stale` prints the commands that remove them"
+            )

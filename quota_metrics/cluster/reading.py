@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from itertools import islice
 from typing import Any, Final, NamedTuple, TypeVar
 
 from kio.schema.api_versions import v0 as versions_v0
@@ -12,6 +14,9 @@ from kio.schema.describe_acls import v1 as acls_v1
 from kio.schema.describe_acls import v3 as acls_v3
 from kio.schema.describe_configs import v1 as configs_v1
 from kio.schema.describe_configs import v4 as configs_v4
+from kio.schema.describe_log_dirs.v1 import request as log_dirs_v1
+from kio.schema.describe_log_dirs.v4 import request as log_dirs_v4
+from kio.schema.list_partition_reassignments.v0.request import ListPartitionReassignmentsRequest
 from kio.schema.metadata.v8.request import MetadataRequest
 from kio.static.primitive import i8
 from kio.static.protocol import RequestPayload
@@ -21,12 +26,23 @@ from quota_metrics.cluster.decoding import (
     broker_facts,
     finalized_release,
     host_acls,
+    moves_log_dirs,
     throttled_replicas,
 )
-from quota_metrics.cluster.facts import REPLICATION_REPLICAS, AddressQuota, BrokerFacts, ClusterFacts, HostAcl, Unread
+from quota_metrics.cluster.facts import (
+    PARTITIONS_OF_TOPICS,
+    REASSIGNMENTS,
+    THROTTLED_REPLICAS,
+    AddressQuota,
+    BrokerFacts,
+    ClusterFacts,
+    HostAcl,
+    Unread,
+)
 from quota_metrics.cluster.releases import Release
+from quota_metrics.cluster.replication import LOG_DIRS_RATE, REPLICATION_REPLICAS
 from quota_metrics.config.entities import IP, FilterComponent, MatchType
-from quota_metrics.kafka.admin import KafkaAdmin
+from quota_metrics.kafka.admin import NOT_CONTROLLER, KafkaAdmin
 from quota_metrics.kafka.errors import ClusterError, RefusedError, check
 
 T = TypeVar("T")
@@ -56,7 +72,9 @@ async def read_facts(admin: KafkaAdmin) -> ClusterFacts:
     unread = [fault for broker in brokers for fault in broker.unread]
     addresses = await _or_unread(_address_quotas(admin), unread, (), _ADDRESS_QUOTAS)
     has_authorizer, acls = await _or_unread(_acls(admin), unread, (None, ()), _ACLS)
-    topics = await _or_unread(_throttled_replicas(admin), unread, {}, _TOPICS)
+    partitions = await _or_unread(_partitions(admin), unread, {}, _PARTITIONS)
+    topics = await _or_unread(_throttled_replicas(admin, partitions), unread, {}, _TOPICS)
+    reassigning = await _or_unread(_reassigning(admin, cluster.controller_id), unread, None, _REASSIGNMENTS)
     return ClusterFacts(
         cluster.cluster_id,
         tuple(broker.facts for broker in brokers),
@@ -66,6 +84,8 @@ async def read_facts(admin: KafkaAdmin) -> ClusterFacts:
         acls,
         topics,
         tuple(unread),
+        reassigning,
+        partitions,
     )
 
 
@@ -95,8 +115,18 @@ _ACLS: Final = _Part(
     "Describe on the cluster",
     "whether an ACL names addresses, which the gateway hides, is not known",
 )
+_PARTITIONS: Final = _Part(
+    PARTITIONS_OF_TOPICS,
+    "Describe on topics",
+    "what a deleted or enlarged topic costs of controller_mutation_rate is not known, nor throttled replicas",
+)
+_REASSIGNMENTS: Final = _Part(
+    REASSIGNMENTS,
+    "Describe on the cluster",
+    "whether replication throttles are left over is not known",
+)
 _TOPICS: Final = _Part(
-    "throttled replicas of topics",
+    THROTTLED_REPLICAS,
     "Describe and DescribeConfigs on topics",
     "replication throttles that a reassignment left behind are not shown",
 )
@@ -142,7 +172,15 @@ async def _broker(admin: KafkaAdmin, broker_id: int) -> _OfBroker:
         ),
     )
     finalized = None if versions is None else finalized_release(versions)
-    return _OfBroker(broker_facts(broker_id, versions, configs), finalized, tuple(unread))
+    facts = broker_facts(broker_id, versions, configs)
+    if LOG_DIRS_RATE in facts.limits():
+        part = _Part(
+            f"log directories of broker {broker_id}",
+            "Describe on the cluster",
+            f"whether {LOG_DIRS_RATE} is left over is not known",
+        )
+        facts = replace(facts, moves_log_dirs=await _or_unread(_moves_log_dirs(admin, broker_id), unread, None, part))
+    return _OfBroker(facts, finalized, tuple(unread))
 
 
 async def _versions(admin: KafkaAdmin, broker_id: int) -> Any:
@@ -204,7 +242,7 @@ async def _acls(admin: KafkaAdmin) -> tuple[bool, tuple[HostAcl, ...]]:
     return True, host_acls(response.resources)
 
 
-async def _throttled_replicas(admin: KafkaAdmin) -> Any:
+async def _partitions(admin: KafkaAdmin) -> Mapping[str, int]:
     metadata = await admin.send(
         MetadataRequest(
             topics=None,
@@ -213,9 +251,31 @@ async def _throttled_replicas(admin: KafkaAdmin) -> Any:
             include_topic_authorized_operations=False,
         )
     )
-    names = [topic.name for topic in metadata.topics if not topic.error_code][:_MOST_TOPICS]
+    return {str(topic.name): len(topic.partitions) for topic in metadata.topics if not topic.error_code}
+
+
+async def _throttled_replicas(admin: KafkaAdmin, topics: Iterable[str]) -> Any:
+    names = list(islice(topics, _MOST_TOPICS))
     found: dict[str, Any] = {}
     for start in range(0, len(names), _TOPICS_PER_REQUEST):
         part = names[start : start + _TOPICS_PER_REQUEST]
         found |= throttled_replicas(await _described(admin, _TOPIC, part, REPLICATION_REPLICAS))
     return found
+
+
+async def _reassigning(admin: KafkaAdmin, controller_id: int) -> int:
+    """The number of partitions that are being reassigned. Brokers with ZooKeeper ask to be sent to the controller."""
+    request = ListPartitionReassignmentsRequest(topics=None)
+    response = await admin.send(request)
+    if response.error_code == NOT_CONTROLLER:
+        response = await admin.send(request, node_id=controller_id)
+    check("ListPartitionReassignments", response.error_code, response.error_message)
+    return sum(len(topic.partitions) for topic in response.topics)
+
+
+async def _moves_log_dirs(admin: KafkaAdmin, broker_id: int) -> bool:
+    requests = (version.DescribeLogDirsRequest(topics=None) for version in (log_dirs_v4, log_dirs_v1))
+    response = await admin.send(*requests, node_id=broker_id)
+    for result in response.results:
+        check("DescribeLogDirs", result.error_code)
+    return moves_log_dirs(response.results)

@@ -8,6 +8,7 @@ json_file.py     quotas as JSON
 history.py       changes between descriptions, as rows of quota_limits
 quota_file.py    quotas as code: the YAML file
 quota_plan.py    what has to change so that a cluster has the quotas of a file
+file_plan.py     the same of subscriptions and SCRAM users
 timeline.py      the quotas of clients over time, before and after a change
 kafka_configs.py the kafka-configs.sh line that alters a quota
 

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from enum import IntEnum
 from typing import NamedTuple, TypeAlias
 from urllib.parse import quote, unquote
 
 from exporters.identity import stored_name
-from exporters.model import DEFAULT_ENTITY
+from exporters.model import DEFAULT_ENTITY, QuotaKey
 
 USER, CLIENT_ID, IP = "user", "client-id", "ip"
 TYPES = (USER, CLIENT_ID, IP)
+_CONNECTION_CREATION_RATE = QuotaKey.CONNECTION_CREATION_RATE.value
 
 # (type, name) of each dimension of the entity; the name None is the type's default entity. In the order of TYPES, so
 # that equal entities are equal tuples. An empty string is a valid name.
@@ -34,6 +36,17 @@ def entity_of_names(user: str, client_id: str, ip: str = "") -> Entity:
 def stored_rules(rules: Rules) -> Rules:
     """The rules with names as usage is stored, so that the rule of a very long client-id applies to its usage."""
     return {tuple((kind, name and stored_name(name)) for kind, name in entity): of for entity, of in rules.items()}
+
+
+def address_rates(rules: Rules) -> dict[str | None, float]:
+    """connection_creation_rate of each address; None is the default. Entities that name anything else are not Kafka's,
+    and limits that are not finite do not limit."""
+    found = {
+        entity[0][1]: values.get(_CONNECTION_CREATION_RATE, math.nan)
+        for entity, values in rules.items()
+        if len(entity) == 1 and entity[0][0] == IP
+    }
+    return {ip: rate for ip, rate in found.items() if math.isfinite(rate)}
 
 
 def text(entity: Entity) -> str:

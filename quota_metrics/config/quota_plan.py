@@ -3,26 +3,16 @@
 from __future__ import annotations
 
 import datetime
-import hashlib
-import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 
 from quota_metrics.config.entities import Entity, QuotaAlteration, Rules
+from quota_metrics.config.file_plan import Action, FileSection, ResourceDifference, action_of, file_fingerprint
 from quota_metrics.config.quota_file import DeclaredQuota
 
 # The controller writes the records of a request in one batch, of at most 10,000
 # (QuorumController.MAX_RECORDS_PER_BATCH).
 MOST_VALUES_PER_REQUEST = 5_000
-
-
-class Action(StrEnum):
-    """What happens to one value."""
-
-    SET = "set"
-    CHANGE = "change"
-    REMOVE = "remove"
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,9 +28,7 @@ class QuotaDifference:
 
     @property
     def action(self) -> Action:
-        if self.after is None:
-            return Action.REMOVE
-        return Action.SET if self.before is None else Action.CHANGE
+        return action_of(self.before, self.after)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +38,14 @@ class QuotaPlan:
     base: str  # fingerprint of the cluster's quotas
     changes: list[QuotaDifference]
     unmanaged: list[QuotaDifference]
+    resource_changes: Sequence[ResourceDifference] = ()
+    unmanaged_resources: Sequence[ResourceDifference] = ()
+    sections: Sequence[FileSection] = ()  # beside the quotas, which the file has
+
+    @property
+    def count(self) -> int:
+        """Changed values of all sections."""
+        return len(self.changes) + len(self.resource_changes)
 
     @property
     def alterations(self) -> list[QuotaAlteration]:
@@ -64,7 +60,7 @@ def quota_plan(
     unmanaged = sorted(_unmanaged(rules, declared), key=lambda each: (_order(each.entity), each.key))
     if prune:
         changes, unmanaged = [*changes, *unmanaged], []
-    return QuotaPlan(fingerprint(rules), changes, unmanaged)
+    return QuotaPlan(file_fingerprint(rules, {}), changes, unmanaged)
 
 
 def alterations_of(changes: Iterable[QuotaDifference]) -> list[QuotaAlteration]:
@@ -97,12 +93,6 @@ def undo(changes: Iterable[QuotaDifference]) -> list[DeclaredQuota]:
     for change in changes:
         values.setdefault(change.entity, {})[change.key] = change.before
     return [DeclaredQuota(entity, of_entity) for entity, of_entity in values.items()]
-
-
-def fingerprint(rules: Rules) -> str:
-    """Equal for equal quotas, whatever their order."""
-    entries = sorted((json.dumps(entity), sorted(values.items())) for entity, values in rules.items() if values)
-    return hashlib.sha256(json.dumps(entries).encode()).hexdigest()[:16]
 
 
 def _of_entry(rules: Rules, quota: DeclaredQuota, today: datetime.date) -> Iterator[QuotaDifference]:

@@ -7,10 +7,10 @@ applies, as in the broker.
 
 from __future__ import annotations
 
-import ipaddress
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple, TypeAlias
 
+from exporters.identity import normal_address
 from exporters.model import QuotaKey
 from quota_metrics.config.entities import CLIENT_ID, IP, USER, Entity, Rules, Values, desanitize, sanitize
 from quota_metrics.config.precedence import PRECEDENCE, Named
@@ -117,7 +117,7 @@ class Resolver:
         rules = {key: Rule(entity, value) for key, value in values.items()}
         if set(names) == {IP}:
             if IP_KEYS[0] in rules:
-                self._ips[_address(names[IP])] = rules[IP_KEYS[0]]
+                self._ips[_normal(names[IP])] = rules[IP_KEYS[0]]
         elif names and names.keys() <= {USER, CLIENT_ID}:
             self._clients[entity] = rules
             for key in rules.keys() & self._levels.keys():
@@ -160,7 +160,7 @@ class Resolver:
 
     def _ip_quota(self, ip: str) -> Resolution | None:
         """ConnectionQuotas: the address's own limit, else the default."""
-        rules = [rule for rule in map(self._ips.get, (_address(ip), None)) if rule is not None]
+        rules = [rule for rule in map(self._ips.get, (_normal(ip), None)) if rule is not None]
         if not rules:
             return None
         return Resolution(rules[0].value, rules[0].entity, {IP: ip}, rules[1:])
@@ -204,13 +204,6 @@ def _spelled(kind: str, name: str | None) -> dict[Named, Entity]:
     return {Named.EXACT: ((kind, name),), Named.DEFAULT: ((kind, None),), Named.ABSENT: ()}
 
 
-def _address(name: str | None) -> str | None:
-    """A canonical form of an address. Host names are returned unchanged and not resolved."""
-    if name is None:
-        return None
-    try:
-        address = ipaddress.ip_address(name)
-    except ValueError:
-        return name
-    mapped = getattr(address, "ipv4_mapped", None)  # Java's InetAddress converts it to an IPv4 address
-    return str(mapped or address)
+def _normal(name: str | None) -> str | None:
+    """One spelling of an address. Host names are returned unchanged and not resolved."""
+    return name and normal_address(name)

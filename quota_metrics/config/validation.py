@@ -38,6 +38,11 @@ def refusal(alteration: QuotaAlteration) -> str | None:
     )
 
 
+def is_whole(quota_key: str) -> bool:
+    """Whether Kafka refuses fractions of this key."""
+    return {**KEYS_OF_CLIENTS, **KEYS_OF_IPS}.get(quota_key) != _DOUBLE
+
+
 def altered(rules: Rules, *alterations: QuotaAlteration) -> dict[Entity, dict[str, float]]:
     """The rules after the changes, without entities that have no values."""
     changed = {entity: dict(values) for entity, values in rules.items()}

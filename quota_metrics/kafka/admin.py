@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Sequence
 from typing import Any, cast
+from uuid import UUID
 
 from kio.schema.alter_client_quotas.v1 import request as alter_request
 from kio.schema.describe_client_quotas.v1 import request as describe_request
@@ -12,6 +13,7 @@ from kio.schema.describe_delegation_token import v1 as tokens_v1
 from kio.schema.describe_delegation_token import v2 as tokens_v2
 from kio.schema.describe_delegation_token import v3 as tokens_v3
 from kio.schema.metadata.v8.request import MetadataRequest
+from kio.schema.metadata.v12 import request as by_topic_id
 from kio.static.primitive import f64, i8
 from kio.static.protocol import RequestPayload
 
@@ -87,6 +89,15 @@ class KafkaAdmin:
     async def describe_node(self, node_id: int) -> None:
         """Sends Metadata to one broker at its advertised address. Raises ClusterError when it does not answer."""
         await self.send(_METADATA, node_id=node_id)
+
+    async def topic_names(self, topic_ids: Iterable[bytes]) -> dict[bytes, str]:
+        """The names of topics by their ids, of those that exist and that this user may describe (KIP-516)."""
+        topics = (by_topic_id.MetadataRequestTopic(topic_id=UUID(bytes=one), name=None) for one in topic_ids)
+        request = by_topic_id.MetadataRequest(
+            topics=tuple(topics), allow_auto_topic_creation=False, include_topic_authorized_operations=False
+        )
+        response = await self.send(request)
+        return {topic.topic_id.bytes: topic.name for topic in response.topics if topic.topic_id and topic.name}
 
     async def describe_token_owners(self) -> dict[str, str]:
         """Delegation token id -> name of its owner (KIP-48), of the tokens that this user may see: its own, those that

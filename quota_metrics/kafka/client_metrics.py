@@ -49,14 +49,18 @@ async def read_subscriptions(admin: KafkaAdmin) -> dict[str, dict[str, str]]:
     return resources
 
 
-async def alter_subscription(admin: KafkaAdmin, name: str, keys: Mapping[str, str | None]) -> None:
-    """Sets keys of one resource; None deletes a key. Raises ClusterError."""
-    response = await admin.send(_alter(alter_v1.request, name, keys), _alter(alter_v0.request, name, keys))
+async def alter_subscription(
+    admin: KafkaAdmin, name: str, keys: Mapping[str, str | None], *, validate_only: bool = False
+) -> None:
+    """Sets keys of one resource; None deletes a key. `validate_only`: the cluster checks the change and makes none.
+    Raises ClusterError."""
+    versions = (alter_v1.request, alter_v0.request)
+    response = await admin.send(*(_alter(version, name, keys, validate_only=validate_only) for version in versions))
     for result in response.responses:
         check(f"the change of client metrics {name!r}", result.error_code, result.error_message)
 
 
-def _alter(version: Any, name: str, keys: Mapping[str, str | None]) -> RequestPayload:
+def _alter(version: Any, name: str, keys: Mapping[str, str | None], *, validate_only: bool) -> RequestPayload:
     request: RequestPayload = version.IncrementalAlterConfigsRequest(
         resources=(
             version.AlterConfigsResource(
@@ -70,7 +74,7 @@ def _alter(version: Any, name: str, keys: Mapping[str, str | None]) -> RequestPa
                 ),
             ),
         ),
-        validate_only=False,
+        validate_only=validate_only,
     )
     return request
 

@@ -66,6 +66,11 @@ class OAuthBearer:
             raise SaslError(f"the token was refused: {refusal[:500].decode('utf-8', 'replace')}")
 
 
+def salted_password(digest: str, password: str, salt: bytes, iterations: int) -> bytes:
+    """As ScramFormatter.saltedPassword: Hi of RFC 5802, without SASLprep."""
+    return hashlib.pbkdf2_hmac(digest, password.encode(), salt, iterations)
+
+
 @dataclass(frozen=True, slots=True)
 class Scram:
     """`digest` is sha256 or sha512. The broker must prove that it knows the password, too."""
@@ -87,7 +92,7 @@ class Scram:
         salt, iterations, full_nonce = _challenge(server_first, nonce)
         without_proof = f"c=biws,r={full_nonce}"  # biws: base64 of "n,,"
         message = f"{first_bare},{server_first},{without_proof}".encode()
-        salted = hashlib.pbkdf2_hmac(self.digest, self.password.encode(), salt, iterations)
+        salted = salted_password(self.digest, self.password, salt, iterations)
         client_key = self._hmac(salted, b"Client Key")
         signature = self._hmac(hashlib.new(self.digest, client_key).digest(), message)
         proof = bytes(a ^ b for a, b in zip(client_key, signature, strict=True))

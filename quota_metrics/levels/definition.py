@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-from exporters.model import QuotaKey
+from exporters.model import CONTROLLER, QuotaKey
 
 LARGEST_RATE: Final = 1e15  # per second; a rate above it is invalid, a limit above it (Long.MAX_VALUE) never throttles
 UNEXPLAINED: Final = 0.5  # a rule does not explain throttle times that imply a limit below this share of it
@@ -180,6 +180,13 @@ def worst_broker_first(thresholds: Thresholds) -> str:
     return f"{throttled} DESC, coalesce(value, -1) DESC, muted_ms DESC, broker_id ASC"
 
 
+def is_onset(thresholds: Thresholds) -> str:
+    """1 in the first window at `warn` or muted, after one that is clearly below it; else 0."""
+    is_near = f"(value >= {thresholds.warn!r} OR muted_ms > 0)"
+    was_calm = f"before_value < {thresholds.warn - MARGIN!r} AND before_muted_ms = 0"
+    return case((f"{is_near} AND {was_calm}", "1"), otherwise="0")
+
+
 def reached(thresholds: Thresholds) -> str:
     """How many thresholds of utilisation `value` reaches."""
     steps = [(f"value >= {step!r}", str(number)) for number, step in enumerate(thresholds.steps, start=1)]
@@ -209,7 +216,10 @@ CULPRIT_SHARE: Final = case(
 
 # What the brokers use is not the rule: a class of theirs, or what throttle times imply (WindowsQuery).
 _IS_UNEXPLAINED = "(state = 'unknown' AND (decided_by <> '' OR rule_limit IS NOT NULL))"
-_BROKER = "CAST(broker_id AS String)"
+_AT_BROKER = case(
+    (f"broker_id = {CONTROLLER}", "' at the controller'"),
+    otherwise=concat("' on broker '", "CAST(broker_id AS String)"),
+)
 _LIMIT = "coalesce(`limit`, 0)"
 _OF_ENTITY = case(("matched_entity = ''", "''"), otherwise=concat("' of '", "matched_entity"))
 # The rule in words, `producer_byte_rate 200.0 kB/s of client-id=app`: a column `rule`, because `reason` reads it often.
@@ -239,12 +249,12 @@ def _why_throttled(thresholds: Thresholds) -> str:
 
 
 def _throttled(thresholds: Thresholds) -> str:
-    muted = concat("'muted '", tenths("muted_ms / 1000"), "' s of '", "CAST(elapsed_s AS String)", "' s on broker '")
+    muted = concat("'muted '", tenths("muted_ms / 1000"), "' s of '", "CAST(elapsed_s AS String)", "' s'", _AT_BROKER)
     times = case(
         ("throttle_ms > 0", concat("', throttle times up to '", duration("throttle_ms"))),
         otherwise="' by an earlier throttle time'",
     )
-    return concat(muted, _BROKER, times, "': '", _why_throttled(thresholds))
+    return concat(muted, times, "': '", _why_throttled(thresholds))
 
 
 _NOT_THROTTLED = case(
@@ -259,9 +269,9 @@ _NOT_THROTTLED = case(
     ("state = 'unknown'", "'no quota was observed yet'"),
     ("`limit` IS NULL", "'no quota applies'"),
     ("utilization IS NULL AND `limit` = 0", concat("'no usage, and '", "rule", "' allows none'")),
-    ("utilization IS NULL", concat("'throttled by '", "rule", "' on broker '", _BROKER)),
-    ("`limit` = 0", concat("'above '", "rule", "' on broker '", _BROKER)),
-    otherwise=concat(_AT_SHARE, "', '", _HEADROOM, "' headroom on broker '", _BROKER),
+    ("utilization IS NULL", concat("'throttled by '", "rule", _AT_BROKER)),
+    ("`limit` = 0", concat("'above '", "rule", _AT_BROKER)),
+    otherwise=concat(_AT_SHARE, "', '", _HEADROOM, "' headroom'", _AT_BROKER),
 )
 _BURSTS = case(
     (

@@ -1,19 +1,21 @@
 """What a client feels, by its own telemetry beside what the wire saw: `impact` and `impact_reason`, as SQL expressions
 that ClickHouse and Spark understand alike (`definition`).
 
-They read the columns of `client_signals` of the window and those of the level; `lag_per_min`: change of the lag per
-minute over the last windows, NULL without a steady one. In words: docs/levels.md.
+They read the columns of `signals_query` of the window, NULL without telemetry, and those of the level. In words:
+docs/levels.md.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 from exporters.model import QuotaKey
 from quota_metrics.levels.client_signals import DELIVERY_TIMEOUT_MS
 from quota_metrics.levels.definition import case, concat, duration, rounded, text
 
-HARMS: Final = ("delayed", "falling-behind", "losing")  # least harm first; else `none` or, without telemetry, `unknown`
+HARMS: Final = ("delayed", "falling-behind", "losing")  # least harm first
+IMPACTS: Final = ("unknown", "none", *HARMS)  # numbers on /metrics: from -1 on; `unknown` without telemetry
 NEAR_LEVELS: Final = ("warn", "critical", "throttled")  # at which harm may be the quota's: reports rank by it first
 
 _LAG = 1_000.0  # records: a consumer that is throttled and has fewer to fetch is not delayed
@@ -23,6 +25,41 @@ _WAITS_MS = 500.0  # records that wait longer in a producer are delayed: well ab
 _SLOW_MS = 1_000.0  # request latency, where a producer does not report its queue
 _NEAR_TIMEOUT = 0.5  # share of the delivery timeout that records wait when a producer falls behind
 _MOST = 0.5  # share of its client's bytes from which an instance is named
+
+
+def number_of_impact(impact: str) -> float:
+    """The impact's value on /metrics, from -1 on; -1 for one that no release computes."""
+    return float(IMPACTS.index(impact) - 1) if impact in IMPACTS else -1.0
+
+
+def impact_text(impact: str, impact_reason: str) -> str:
+    """Both in one line."""
+    if impact == "unknown":
+        return "unknown: no telemetry in this minute"
+    return f"{impact}: {impact_reason}" if impact_reason else impact
+
+
+def _of_direction(sender: str, receiver: str, otherwise: str) -> str:
+    """What telemetry reports about the side that the quota limits."""
+    return case(
+        (f"quota_key = '{QuotaKey.PRODUCER_BYTE_RATE.value}'", sender),
+        (f"quota_key = '{QuotaKey.CONSUMER_BYTE_RATE.value}'", receiver),
+        otherwise=otherwise,
+    )
+
+
+_SHARE = _of_direction("top_sender_share", "top_receiver_share", "NULL")
+_THROTTLES = "produce_throttle_ms", "fetch_throttle_ms"
+
+# What the expressions of impact read besides: the throttle time that the client felt from this quota, and who of
+# several instances sends or receives most.
+FELT: Final[Mapping[str, str]] = {
+    "client_throttle_ms_max": _of_direction(
+        *_THROTTLES, f"coalesce(greatest({', '.join(_THROTTLES)}), {', '.join(_THROTTLES)})"
+    ),
+    "busiest_instance": case((f"{_SHARE} < 1", _of_direction("top_sender", "top_receiver", "''")), otherwise="''"),
+    "busiest_instance_share": case((f"{_SHARE} < 1", _SHARE), otherwise="NULL"),
+}
 
 _PRODUCES = f"quota_key <> '{QuotaKey.CONSUMER_BYTE_RATE.value}'"
 _CONSUMES = f"quota_key <> '{QuotaKey.PRODUCER_BYTE_RATE.value}'"
@@ -59,11 +96,7 @@ IMPACT: Final = case(
     otherwise="'none'",
 )
 
-_KIND = case(
-    (f"quota_key = '{QuotaKey.PRODUCER_BYTE_RATE.value}'", "'produce throttle'"),
-    (f"quota_key = '{QuotaKey.CONSUMER_BYTE_RATE.value}'", "'fetch throttle'"),
-    otherwise="'throttle'",
-)
+_KIND = _of_direction("'produce throttle'", "'fetch throttle'", "'throttle'")
 _OF_TIMEOUT = case(
     (f"{_PILES_UP} AND {_TIMEOUT} < 1e18", concat("' of the '", duration(_TIMEOUT), "' after which they are lost'")),
     otherwise="''",
@@ -71,7 +104,7 @@ _OF_TIMEOUT = case(
 
 
 def _part(condition: str, *parts: str) -> str:
-    return f"nullif({case((condition, concat(*parts)), otherwise=text(''))}, '')"
+    return case((condition, concat("'; '", *parts)), otherwise="''")
 
 
 _PARTS = (
@@ -94,4 +127,4 @@ _PARTS = (
         "' % of its bytes'",
     ),
 )
-IMPACT_REASON: Final = f"concat_ws('; ', {', '.join(_PARTS)})"
+IMPACT_REASON: Final = f"substring({concat(*_PARTS)}, 3)"

@@ -63,16 +63,17 @@ class Samples(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class WindowsQuery:
-    """Windows of `window_s` seconds, of all clients or, if `divided`, of those of OF_CLIENTS.
+    """Windows of `window_s` seconds, of all clients or, if `divided`, of those of OF_CLIENTS. `assigned`: buckets are
+    those of quota_client_limits, whatever rows know. A statement that contains the query ends with SETTINGS.
 
-    Query parameters: from_ms, to_ms (from on the grid of windows), window_ms; of one key source, cluster and quota_key
-    besides; run, under which quota_client_limits holds resolved limits; if `divided`, those of OF_CLIENTS. A statement
-    that contains the query ends with SETTINGS.
+    Parameters: from_ms, to_ms (from on the grid of windows), window_ms; of one key source, cluster and quota_key; run,
+    under which quota_client_limits holds resolved limits; if `divided`, those of OF_CLIENTS.
     """
 
     window_s: int
     samples: Samples = Samples.USAGE
     divided: bool = False
+    assigned: bool = False
 
     @property
     def _has_key(self) -> bool:
@@ -270,8 +271,8 @@ SELECT {self._client}, samples, throttle_ms, muted_ms, elapsed_s, bytes, covered
 FROM (
     SELECT {self._client}, samples, throttle_ms, muted_ms, elapsed_s, bytes, covered, decided_by, implied_limit,
            w.rates AS client_rates, w.sampled AS client_sampled, w.area AS client_area,
-           if(notEmpty(known), known, if(empty(l.epochs), {unresolved}, {resolved})) AS quotas,
-           {places} AS places,
+           if({"0" if self.assigned else "notEmpty(known)"}, known, if(empty(l.epochs), {unresolved}, {resolved}))
+           AS quotas, {places} AS places,
            arrayJoin(if(length(places) = 1, [(quotas[1].1, quotas[1].4, quotas[1].5, {limits}, emptyArrayUInt8())],
                arrayMap((place, number) -> (place.1, place.2, place.3,
                    arrayMap(quota -> (quota.2, quota.3, quota.6),

@@ -6,10 +6,12 @@ closed after a delay, one above the number is closed at once. Each broker counts
 
 from __future__ import annotations
 
-import ipaddress
-from collections.abc import Callable, Iterator, Mapping
+import heapq
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple, TypeAlias
 
+from exporters.identity import address_key, normal_address, parsed_address
 from quota_metrics.measure.muted_time import MutedTime
 from quota_metrics.windows import QuotaWindow, Rate, bounded_throttle_time_ms
 
@@ -18,7 +20,10 @@ TOO_MANY: Final = -1
 
 NO_LIMIT: Final = 2**31 - 1  # Kafka's Integer.MAX_VALUE
 _KEPT_MS: Final = 3_600_000  # how long a broker keeps an address's sensor
-_MOST_ADDRESSES: Final = 100_000
+_MOST_WINDOWS: Final = 20_000  # each is measured once a second
+_MOST_OF_NETWORK: Final = 256  # a host may have 2^64 addresses of IPv6
+_SIZE: Final = "::/64"
+_MOST_ROWS: Final = 1_000  # per reading
 
 Address: TypeAlias = tuple[str, int]  # an address and the broker
 
@@ -58,18 +63,24 @@ class AddressUse(NamedTuple):
 
 
 class ConnectionQuotas:
-    """Decides on each new connection. Times are wall clock ms. Bounded: addresses without connections, whose window is
-    empty, are forgotten; above 100,000 addresses a new one is admitted without a count of its rate."""
+    """Decides on each new connection. Times are wall clock ms.
+
+    Bounded: addresses without connections, whose window is empty, are forgotten. At one broker at most 256 addresses
+    of an IPv6 /64 network have a window of their own, the others share one, which admits no more than Kafka would.
+    Above 20,000 windows a new address is admitted without a count of its rate.
+    """
 
     def __init__(
         self,
         limits_at: Callable[[int], AddressLimits],
         window_at: Callable[[int], QuotaWindow] = lambda _: QuotaWindow(),
     ) -> None:
+        self.left_out = 0  # addresses that `uses` did not return
         self._limits_at = limits_at
         self._window_at = window_at
         self._counts: dict[Address, int] = {}
         self._rates: dict[Address, _AddressRate] = {}
+        self._of_network: Counter[Address] = Counter()  # windows by network and broker
         self._read_ms: int | None = None
 
     def connect(self, address: str, broker_id: int, now_ms: int) -> int:
@@ -95,10 +106,15 @@ class ConnectionQuotas:
         else:
             self._counts.pop(place, None)
 
-    def uses(self, now_ms: int) -> Iterator[AddressUse]:
-        """The addresses with a limit on their rate that connected lately; resets what is about the time since the last
-        reading."""
+    def uses(self, now_ms: int) -> list[AddressUse]:
+        """The addresses with a limit on their rate that connected lately, those that are delayed and then those
+        nearest to their limit, at most 1,000; resets what is about the time since the last reading."""
         since_ms, self._read_ms = self._read_ms or now_ms - 1000, now_ms
+        found = list(self._uses(since_ms, now_ms))
+        self.left_out += max(len(found) - _MOST_ROWS, 0)
+        return heapq.nlargest(_MOST_ROWS, found, key=_urgency)
+
+    def _uses(self, since_ms: int, now_ms: int) -> Iterator[AddressUse]:
         for (address, broker_id), rate in list(self._rates.items()):
             limits = self._limits_at(broker_id)
             limit, measured = limits.rate_at(address), rate.window.measure(now_ms)
@@ -109,19 +125,17 @@ class ConnectionQuotas:
                     *(rate.throttled, muted_ms, max(now_ms - since_ms, 1)),
                 )
             rate.begin_interval()
-            if now_ms - rate.last_ms > _KEPT_MS or (measured == 0 and len(self._rates) > _MOST_ADDRESSES // 2):
-                del self._rates[address, broker_id]
+            if now_ms - rate.last_ms > _KEPT_MS or (measured == 0 and len(self._rates) > _MOST_WINDOWS // 2):
+                self._forget((address, broker_id))
 
     def _delay_ms(self, place: Address, limit: float, now_ms: int) -> int:
         """ConnectionQuotas.recordIpConnectionMaybeThrottle: a connection that is throttled is un-recorded."""
         if limit >= NO_LIMIT:
             return 0
         window = self._window_at(place[1])
-        rate = self._rates.get(place)
+        rate = self._rate(place, window)
         if rate is None:
-            if len(self._rates) >= _MOST_ADDRESSES:
-                return 0
-            rate = self._rates[place] = _AddressRate(window)
+            return 0
         rate.last_ms = now_ms
         rate.window.record(1.0, now_ms)
         measured = rate.window.measure(now_ms)
@@ -134,6 +148,39 @@ class ConnectionQuotas:
         rate.window.record(-1.0, now_ms)
         rate.throttle(delay_ms, now_ms)
         return delay_ms
+
+    def _rate(self, place: Address, window: QuotaWindow) -> _AddressRate | None:
+        """The address's rate, or that which its network shares; None without room."""
+        rate = self._rates.get(place)
+        if rate is not None:
+            return rate
+        network = _network_of(place)
+        if self._of_network[network] >= _MOST_OF_NETWORK and place[0] not in self._limits_at(place[1]).rate_of:
+            place = network
+            rate = self._rates.get(place)
+        if rate is None and len(self._rates) < _MOST_WINDOWS:
+            rate = self._rates[place] = _AddressRate(window)
+            self._of_network[network] += 1
+        return rate
+
+    def _forget(self, place: Address) -> None:
+        del self._rates[place]
+        network = _network_of(place)
+        self._of_network[network] -= 1
+        if not self._of_network[network]:
+            del self._of_network[network]
+
+
+def _network_of(place: Address) -> Address:
+    """The place of an address's network: of IPv6 the /64, of IPv4 the address itself."""
+    address, broker_id = place
+    if ":" not in address or address.endswith(_SIZE):
+        return place
+    return address_key(address) + _SIZE, broker_id
+
+
+def _urgency(use: AddressUse) -> tuple[bool, float]:
+    return use.throttled > 0, use.rate / use.limit if use.limit > 0 else use.rate
 
 
 class _AddressRate:
@@ -159,15 +206,14 @@ class _AddressRate:
 def address_limits(
     configs: Mapping[str, str],
     rates: Mapping[str | None, float],
-    names: Callable[[str], list[str]] = lambda name: [name],
+    addresses_of: Mapping[str, Sequence[str]] = {},
 ) -> AddressLimits:
-    """The limits of a broker: its configuration, and connection_creation_rate by address (None: the default). `names`
-    returns the addresses of a host name in max.connections.per.ip.overrides."""
+    """The limits of a broker: its configuration, and connection_creation_rate by address (None: the default).
+    `addresses_of`: of the host names in max.connections.per.ip.overrides; others apply to nobody."""
     overrides: dict[str, int] = {}
-    for part in configs.get("max.connections.per.ip.overrides", "").split(","):
-        name, _, count = part.strip().rpartition(":")
-        if name and count.strip().isascii() and count.strip().isdigit():
-            overrides |= dict.fromkeys(map(normal_address, names(name.strip())), int(count))
+    for name, count in _overrides(configs):
+        addresses = addresses_of.get(name, ()) if _is_host_name(name) else (name,)
+        overrides |= dict.fromkeys(map(normal_address, addresses), count)
     most = configs.get("max.connections.per.ip", "")
     return AddressLimits(
         int(most) if most.isascii() and most.isdigit() else NO_LIMIT,
@@ -177,12 +223,21 @@ def address_limits(
     )
 
 
-def normal_address(text: str) -> str:
-    """An address as one spelling, IPv4-mapped IPv6 as IPv4, as Java's InetAddress does; a name unchanged."""
+def overridden_hosts(configs: Mapping[str, str]) -> set[str]:
+    """The host names in max.connections.per.ip.overrides, whose addresses `address_limits` needs."""
+    return {name for name, _count in _overrides(configs) if _is_host_name(name)}
+
+
+def _overrides(configs: Mapping[str, str]) -> Iterator[tuple[str, int]]:
+    for part in configs.get("max.connections.per.ip.overrides", "").split(","):
+        name, _, count = part.strip().rpartition(":")
+        if name and count.strip().isascii() and count.strip().isdigit():
+            yield name.strip(), int(count)
+
+
+def _is_host_name(name: str) -> bool:
     try:
-        parsed = ipaddress.ip_address(text.partition("%")[0].strip("[]"))
+        parsed_address(name)
     except ValueError:
-        return text
-    if isinstance(parsed, ipaddress.IPv6Address) and parsed.ipv4_mapped:
-        parsed = parsed.ipv4_mapped
-    return str(parsed)
+        return True
+    return False

@@ -43,6 +43,12 @@ class PlacesByPayer(Generic[Place]):
             return None
         return next(iter(self._places[next(iter(self._by_size[self._largest]))]))
 
+    def of_largest(self) -> list[Place]:
+        """The places of the payer that holds most, oldest first; empty when there are none."""
+        if not self._largest:
+            return []
+        return list(self._places[next(iter(self._by_size[self._largest]))])
+
     def _resize(self, payer: str, before: int, after: int) -> None:
         if before:
             alike = self._by_size[before]

@@ -2,7 +2,8 @@
 
 What counts follows KafkaApis: a Produce request counts with its whole size, a Fetch with its response. A Fetch response
 that announces a throttle time carries no records and was un-recorded by the broker (ClientQuotaManager.
-unrecordQuotaSensor). Of requests without a byte rate only the throttling is visible on the wire.
+unrecordQuotaSensor). Requests that change topics count with their partitions, at the controller, which meters them.
+Of other requests only the throttling is visible on the wire.
 """
 
 from __future__ import annotations
@@ -11,12 +12,13 @@ from collections.abc import Callable, Mapping
 from typing import Final, TypeAlias
 
 from exporters.identity import payer_of
-from exporters.model import ExchangeValues, QuotaKey, UsageSample
+from exporters.model import CONTROLLER, Changes, ExchangeValues, QuotaKey, UsageSample
 from quota_metrics.levels.definition import UNEXPLAINED
 from quota_metrics.measure.implied_limit import ImpliedLimit
 from quota_metrics.measure.muted_time import MutedTime
 from quota_metrics.measure.payers import LeftOutByPayer, PlacesByPayer
 from quota_metrics.measure.quota_in_force import QuotaInForce, QuotaOf, unknown_quota
+from quota_metrics.measure.topic_partitions import TopicPartitions
 from quota_metrics.windows import QuotaWindow
 
 PRODUCE: Final = 0
@@ -29,7 +31,7 @@ _CONSUMER: Final = QuotaKey.CONSUMER_BYTE_RATE.value
 _REQUEST: Final = QuotaKey.REQUEST_PERCENTAGE.value
 _MUTATION: Final = QuotaKey.CONTROLLER_MUTATION_RATE.value
 # CreateTopics, DeleteTopics, CreatePartitions: throttled by the controller's token bucket (KIP-599).
-_THROTTLED_BY: Final = {19: _MUTATION, 20: _MUTATION, 37: _MUTATION}
+MUTATING: Final = (19, 20, 37)
 
 _NAME_CHARS_PER_CLIENT: Final = 256  # on average: a client that invents names of 32 kB reaches the limit sooner
 _MAX_MUTED_MS: Final = 600_000  # rows of a muted client end after this time: readers look back no further
@@ -63,10 +65,13 @@ class UsageMeter:
         window_at: Callable[[int], QuotaWindow] = lambda _broker_id: _KAFKAS_DEFAULT,
         interval_ms: int = 1000,
         max_clients: int = 50_000,
+        topics: TopicPartitions | None = None,
     ) -> None:
-        """`window_at` returns a broker's quota window; `interval_ms` is how often `samples()` is called."""
+        """`window_at` returns the quota window of a broker or the CONTROLLER; `interval_ms` is how often `samples()` is
+        called."""
         self.cluster = cluster
         self.left_out = LeftOutByPayer()
+        self.topics = topics or TopicPartitions()
         self._gateway_id = gateway_id
         self._quota_of = quota_of
         self._window_at = window_at
@@ -92,7 +97,18 @@ class UsageMeter:
 
     def exchange(self, exchange: ExchangeValues) -> None:
         """Counts one exporters.model.Exchange. Its address only says who pays: quotas on ip do not limit bytes."""
-        principal, client_id, address, broker_id, api_key, request_bytes, response_bytes, throttle_ms, now_ms = exchange
+        (
+            principal,
+            client_id,
+            address,
+            broker_id,
+            api_key,
+            request_bytes,
+            response_bytes,
+            throttle_ms,
+            now_ms,
+            changes,
+        ) = exchange
         if self._began_ms is None:
             self._began_ms = now_ms
         if api_key == PRODUCE:
@@ -100,9 +116,10 @@ class UsageMeter:
         elif api_key in (FETCH, SHARE_FETCH):
             counted_bytes = response_bytes if throttle_ms <= 0 else 0
             self._byte_usage((_CONSUMER, principal, client_id, broker_id), address, counted_bytes, throttle_ms, now_ms)
+        elif api_key in MUTATING:
+            self._mutations((_MUTATION, principal, client_id, CONTROLLER), address, changes, throttle_ms, now_ms)
         elif throttle_ms > 0:
-            quota_key = _THROTTLED_BY.get(api_key, _REQUEST)
-            self._throttled((quota_key, principal, client_id, broker_id), address, throttle_ms, now_ms)
+            self._throttled((_REQUEST, principal, client_id, broker_id), address, throttle_ms, now_ms)
 
     def take_undecided(self) -> list[Bucket]:
         """The buckets whose throttling this gateway cannot explain alone, since the last call; at most 1,000."""
@@ -124,8 +141,7 @@ class UsageMeter:
     def samples(self, now_ms: int) -> list[UsageSample]:
         """One row per client that was active or muted since the last call, or whose rate is above 0.
 
-        The rate of request_percentage and controller_mutation_rate is 0: neither thread time nor partitions show on
-        the wire, throttle times do.
+        The rate of request_percentage is 0: thread time does not show on the wire, throttle times do.
         """
         elapsed_ms = self._elapsed_ms(now_ms)
         rows = []
@@ -198,20 +214,38 @@ class UsageMeter:
         else:
             self._throttled((_REQUEST, *client[1:]), address, throttle_ms, now_ms)
 
-    def _imply(self, client: _Client, usage: _Usage, throttle_ms: int, now_ms: int) -> None:
-        """Estimates the limit that the broker used, once this gateway has seen all that is in the broker's window."""
-        if self._began_ms is None or now_ms - self._began_ms < usage.window.length_ms:
+    def _mutations(self, client: _Client, address: str, changes: Changes, throttle_ms: int, now_ms: int) -> None:
+        partitions = self.topics.cost(changes)
+        if throttle_ms > 0:
+            self._throttled(client, address, throttle_ms, now_ms)
+        if not partitions:
             return
+        usage = self._clients.get(client) or self._admit(client, address, now_ms)
+        if usage is not None:
+            usage.add(0, now_ms)  # they are not bytes
+            usage.rate.record(partitions, now_ms)
+
+    def _imply(self, client: _Client, usage: _Usage, throttle_ms: int, now_ms: int) -> None:
+        """Estimates the limit that the broker used, once all that is in the broker's window was seen."""
         quota = self._quota_of(*client)
         bucket = (client[0], quota.bucket_user, quota.bucket_client_id, client[3])
-        rate = max(self._bucket_rates.get(bucket, 0.0) - usage.last_rate, 0.0) + usage.rate.measure(now_ms)
+        others = self._others.get(bucket) if self._has_others else 0.0
         if self._has_others:
-            rate += self._others.get(bucket, 0.0)
+            self._note_undecided(bucket)
+        if others is None or now_ms - self._seen_since_ms(usage) < usage.window.length_ms:
+            return
+        rate = max(self._bucket_rates.get(bucket, 0.0) - usage.last_rate, 0.0) + usage.rate.measure(now_ms) + others
         if usage.implied is None:
             usage.implied = ImpliedLimit(response_is_unseen=client[0] == _CONSUMER)
-        usage.implied.throttled(rate, usage.rate.elapsed_ms(now_ms), throttle_ms)
-        if quota.limit is None or usage.implied.limit < UNEXPLAINED * quota.limit:
+        usage.implied.throttled(rate, usage.rate.elapsed_ms(now_ms), throttle_ms, now_ms)
+        if quota.limit is None or 0 < usage.implied.limit < UNEXPLAINED * quota.limit:
             self._note_undecided(bucket)
+
+    def _seen_since_ms(self, usage: _Usage) -> int:
+        """Since when all usage of a client is known: one that was elsewhere before may have used more."""
+        if self._has_others or self.left_out.total or self._began_ms is None:
+            return usage.admitted_ms
+        return self._began_ms
 
     def _throttled(self, client: _Client, address: str, throttle_ms: int, now_ms: int) -> None:
         usage = self._clients.get(client) or self._admit(client, address, now_ms)
@@ -272,7 +306,7 @@ class UsageMeter:
                 return None
         self._places.add(client, payer)
         self._name_chars += chars
-        usage = self._clients[client] = _Usage(self._window_at(client[3]))
+        usage = self._clients[client] = _Usage(self._window_at(client[3]), now_ms)
         return usage
 
     def _forget(self, client: _Client) -> str:
@@ -287,6 +321,7 @@ class _Usage:
 
     __slots__ = (
         "active",
+        "admitted_ms",
         "bytes",
         "implied",
         "largest_bytes",
@@ -299,8 +334,9 @@ class _Usage:
         "window",
     )
 
-    def __init__(self, window: QuotaWindow) -> None:
+    def __init__(self, window: QuotaWindow, now_ms: int) -> None:
         self.window = window
+        self.admitted_ms = now_ms
         self.rate = window.rate()
         self.last_ms = 0
         self.muted: MutedTime | None = None
@@ -330,7 +366,7 @@ class _Usage:
         if counted_bytes > self.largest_bytes:
             self.largest_bytes = counted_bytes
         if counted_bytes and self.implied is not None:
-            self.implied.transferred(counted_bytes)
+            self.implied.transferred(counted_bytes, now_ms)
         self.rate.record(counted_bytes, now_ms)
 
     def mute(self, throttle_ms: int, now_ms: int) -> None:

@@ -29,6 +29,11 @@ class ReplayBudget:
     requests: int = 1_000_000
 
     @classmethod
+    def of_plan(cls) -> ReplayBudget:
+        """For changes of many quotas, whose answer may take minutes."""
+        return cls(clients=100_000, rows=20_000_000, requests=20_000_000)
+
+    @classmethod
     def unlimited(cls) -> ReplayBudget:
         return cls(_EVERYTHING, _EVERYTHING, _EVERYTHING)
 

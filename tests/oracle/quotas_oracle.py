@@ -2,7 +2,7 @@
 
 Subjects: `resolution` (ClientQuotaManager: limits, metric tags, levels), `rate` (Rate over SampledStat),
 `token_bucket` (TokenBucket), `throttle` (QuotaUtils, ControllerMutationQuotaManager), `connections` (ConnectionQuotas:
-which connections of addresses are admitted, delayed and refused).
+which connections of addresses are admitted, delayed and refused), `mutations` (mutations_oracle.py).
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from quota_metrics.windows import (
     throttle_time_ms,
     token_throttle_time_ms,
 )
+from tests.oracle.mutations_oracle import run_mutations
 
 KEY = "producer_byte_rate"
 NAMES = ["a", "b", "a b", "ü*~", "<default>", "CN=x,O=y", "absent"]
@@ -346,6 +347,7 @@ SUBJECTS: dict[str, Callable[[Jvm, int, int], Finding]] = {
     "token_bucket": _each(token_bucket_case),
     "throttle": _each(throttle_case),
     "connections": _each(connections_case),
+    "mutations": run_mutations,
 }
 
 

@@ -91,19 +91,26 @@ def test_invalid_window_is_unknown(value: str) -> None:
         (cluster(broker(configs={"max.connections.per.ip": "15"})), "max.connections.per.ip is 15"),
         (cluster(broker(configs={"max.connections.per.ip.overrides": "a:1"})), "overrides is a:1"),
         (cluster(broker(configs={"principal.builder.class": "x.P"})), "principal.builder.class is x.P"),
-        (cluster(broker(configs={"follower.replication.throttled.rate": "5000"})), "throttles replication"),
+        (
+            cluster(broker(configs={"replica.alter.log.dirs.io.max.bytes.per.second": "5000"})),
+            "broker 1 throttles replication: replica.alter.log.dirs.io.max.bytes.per.second is 5000",
+        ),
         (cluster(replace(broker(release=(3, 5)), client_metrics=False)), "release 3.5 have no CLIENT_METRICS"),
         (replace(cluster(broker()), address_quotas=(AddressQuota(None, 2.0),)), "of the default address is 2 per"),
         (replace(cluster(broker()), host_acls=(HostAcl("DENY", "User:a", "h", "READ", "TOPIC t"),)), "1 ACLs name"),
-        (
-            replace(cluster(broker()), throttled_replicas={"t": {"leader.replication.throttled.replicas": "*"}}),
-            "topic t has throttled replicas",
-        ),
     ],
 )
 def test_what_differs_is_remarked(facts: ClusterFacts, remark: str) -> None:
     (found,) = facts.remarks()
     assert remark in found
+
+
+def test_throttles_of_many_topics_are_one_remark_and_stale_ones_another() -> None:
+    topics = {f"t{n}": {"leader.replication.throttled.replicas": "*"} for n in range(5)}
+    throttled, stale = replace(cluster(broker()), throttled_replicas=topics).remarks()
+    assert throttled == "replicas of topics are throttled: t0, t1, t2 and 2 more"
+    assert stale.startswith("5 replication throttles are of no use and slow down replicas that catch up (no broker has")
+    assert "`headroom quotas stale`" in stale
 
 
 def test_callback_of_some_brokers_is_remarked() -> None:

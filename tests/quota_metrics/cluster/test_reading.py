@@ -90,6 +90,7 @@ def test_configured_cluster(configured: LocalCluster, jvm: Jvm) -> None:
     assert facts.has_authorizer is True
     assert facts.host_acls == (HostAcl("DENY", "User:alice", "192.0.2.7", "READ", "TOPIC orders*"),)
     assert facts.throttled_replicas == {"t": {"leader.replication.throttled.replicas": "*"}}
+    assert (facts.reassigning, facts.partitions) == (0, {"t": 1})
 
 
 def test_default_cluster_without_authorizer(kafka: LocalCluster) -> None:
@@ -107,6 +108,7 @@ def test_missing_rights_are_facts_too(secure_kafka: SecureBroker) -> None:
         "configuration of broker 1",
         "connection_creation_rate of addresses",
         "ACLs with hosts",
+        "reassignments of partitions",
     }
     assert all("AUTHORIZATION_FAILED" in unread.error and unread.needs and unread.means for unread in facts.unread)
     assert facts.broker(1).release == (4, 3)

@@ -13,6 +13,7 @@ from quota_metrics.config.kafka_configs import kafka_configs_line
     ("entity", "value", "words"),
     [
         ([("user", "alice")], 5000.0, ["--entity-type", "users", "--entity-name", "alice", "--add-config", "k=5000"]),
+        ([("user", None)], 12.5, ["--entity-type", "users", "--entity-default", "--add-config", "k=12.5"]),
         ([("client-id", None)], None, ["--entity-type", "clients", "--entity-default", "--delete-config", "k"]),
         (
             [("user", "a'; rm -rf / #"), ("client-id", "$(id) `id`")],

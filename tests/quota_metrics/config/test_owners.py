@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
 
-from quota_metrics.config.owners import UNOWNED, OwnersError, parse_owners
+from exporters.model import UNOWNED
+from quota_metrics.config.owners import OwnersError, parse_owners
 
 FILE = b"""
 owners:
@@ -41,9 +45,57 @@ def test_empty_file_owns_nothing() -> None:
         (b"owners: [{team: t, users: u}]", "users"),
         (b"prices: {in_per_gb: -1}", "in_per_gb"),
         (b"owners: [", "no YAML"),
+        (b"owners: [{team: t, user: a-?}]", "no YAML"),
         (b"- a", "dictionary"),
     ],
 )
 def test_faults_are_named(content: bytes, fault: str) -> None:
-    with pytest.raises(OwnersError, match=fault):
+    with pytest.raises(OwnersError, match=fault) as raised:
         parse_owners(content)
+    assert "\n" not in str(raised.value)
+
+
+def fits(pattern: str, name: str) -> bool:
+    """`*` is any text and `?` any character: one set of reached positions in the pattern for each character."""
+    at = {0}
+    for char in (*name, None):
+        while stars := {place + 1 for place in at if pattern[place : place + 1] == "*"} - at:
+            at |= stars
+        if char is not None:
+            at = {p + (pattern[p] != "*") for p in at if pattern[p : p + 1] and pattern[p] in ("*", "?", char)}
+    return len(pattern) in at
+
+
+_names = st.text("ab[*", max_size=5)
+_patterns = st.none() | st.text("ab[*?", min_size=1, max_size=5)
+
+
+@given(st.lists(st.tuples(_patterns, _patterns).filter(any), max_size=8), _names, _names)
+def test_owner_is_the_first_that_fits_by_trying_all(
+    patterns: list[tuple[str | None, str | None]], user: str, client_id: str
+) -> None:
+    entries = [
+        {"team": f"t{number}"} | {key: text for key, text in (("user", of_user), ("client-id", of_id)) if text}
+        for number, (of_user, of_id) in enumerate(patterns)
+    ]
+    expected = [
+        f"t{number}"
+        for number, (of_user, of_id) in enumerate(patterns)
+        if fits(of_user or "*", user) and fits(of_id or "*", client_id)
+    ]
+    found = parse_owners(yaml.safe_dump({"owners": entries}).encode()).owner(user, client_id)
+    assert found.team == [*expected, UNOWNED][0]
+
+
+def test_checksum_is_that_of_teams_and_patterns() -> None:
+    first, same, other = (
+        parse_owners(content)
+        for content in (FILE, FILE + b"prices: {in_per_gb: 1}", FILE.replace(b"team: first", b"team: f"))
+    )
+    assert first.checksum == same.checksum != other.checksum
+
+
+def test_hostile_name_takes_no_time_that_grows_with_the_stars() -> None:
+    """A backtracking match of this would not end."""
+    owners = parse_owners(yaml.safe_dump({"owners": [{"team": "t", "user": "*a" * 200 + "b"}]}).encode())
+    assert owners.owner("a" * 32_767, "").team == UNOWNED

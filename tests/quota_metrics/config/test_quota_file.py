@@ -13,7 +13,9 @@ from quota_metrics.config.entities import Entity, entity_of
 from quota_metrics.config.quota_file import (
     DeclaredQuota,
     DeclaredQuotaError,
+    DeclaredScramUser,
     declared_of,
+    parse_declared_file,
     parse_quota_file,
     quota_file,
 )
@@ -142,3 +144,24 @@ def test_export_keeps_owner_comment_and_expiry() -> None:
 def test_export_refuses_a_name_that_reads_as_the_default() -> None:
     with pytest.raises(DeclaredQuotaError, match="cannot distinguish"):
         declared_of({(("user", "<default>"),): {"producer_byte_rate": 5.0}})
+
+
+def test_sections_are_optional_and_errors_of_scram_users_have_their_line() -> None:
+    file = parse_declared_file("scram_users: [{user: a, mechanism: SCRAM-SHA-512, password_env: A}]")
+    assert (file.quotas, file.subscriptions) == (None, None)
+    assert parse_declared_file("subscriptions:").subscriptions == {}
+    assert parse_declared_file("subscriptions: []").subscriptions == []
+    assert file.scram_users == [DeclaredScramUser("a", "SCRAM-SHA-512", 4096, password_env="A")]
+    with pytest.raises(DeclaredQuotaError) as raised:
+        parse_declared_file(
+            "scram_users:\n"
+            "  - {user: a, mechanism: SCRAM-SHA-512, password: x}\n"
+            "  - {user: a, mechanism: PLAIN, iterations: 1}\n"
+            "  - {user: b, mechanism: SCRAM-SHA-256, password_env: A, password_file: b}\n"
+        )
+    assert raised.value.errors == [
+        "line 2: the entry has no field 'password'",
+        "line 3: mechanism is not one of SCRAM-SHA-256, SCRAM-SHA-512",
+        "line 3: iterations is not a number from 4096 to 16384, or null",
+        "line 4: password_file and password_env exclude each other",
+    ]

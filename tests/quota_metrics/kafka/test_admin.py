@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Awaitable
 from typing import Any
+from uuid import UUID
 
 import pytest
 from kio.schema.api_versions.v0 import response as versions_v0
 from kio.schema.errors import ErrorCode
 from kio.schema.list_config_resources import v0 as list_v0
 from kio.schema.list_config_resources import v1 as list_v1
+from kio.schema.metadata.v12 import response as metadata_v12
+from kio.schema.types import BrokerId, TopicName
 from kio.static.primitive import i16
 
 from quota_metrics.config.entities import Altered, FilterComponent, MatchType, QuotaAlteration, entity_of
@@ -26,6 +29,7 @@ from tests.quota_metrics.kafka.fake_broker import (
     DESCRIBE,
     GOOD,
     METADATA,
+    NO_THROTTLE,
     FakeBroker,
     alterations,
     asking,
@@ -132,3 +136,21 @@ def test_api_versions_falls_back_to_version_0() -> None:
         return body(old)(frame) if version == 0 else frame[4:8] + b"\x00\x23" + bytes(4)
 
     assert asking(GOOD | {API_VERSIONS: answer}, describe) == {ALICE: {"producer_byte_rate": 10.0}}
+
+
+def test_topic_names_are_those_that_the_cluster_tells() -> None:
+    known, hidden = UUID(int=1), UUID(int=2)
+    topics = tuple(
+        metadata_v12.MetadataResponseTopic(
+            error_code=code, name=name, topic_id=topic_id, is_internal=False, partitions=()
+        )
+        for topic_id, name, code in (
+            (known, TopicName("orders"), ErrorCode.none),
+            (hidden, None, ErrorCode.unknown_topic_id),
+        )
+    )
+    answer = metadata_v12.MetadataResponse(
+        throttle_time=NO_THROTTLE, brokers=(), cluster_id="c", controller_id=BrokerId(1), topics=topics
+    )
+    found = asking({**GOOD, METADATA: body(answer)}, lambda admin, _: admin.topic_names([known.bytes, hidden.bytes]))
+    assert found == {known.bytes: "orders"}

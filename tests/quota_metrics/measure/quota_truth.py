@@ -30,6 +30,7 @@ from quota_metrics.windows import Rate
 from tests.telemetry.conftest import RunningGateway, now_ms
 
 PRODUCER, CONSUMER = "producer_byte_rate", "consumer_byte_rate"
+MUTATIONS, MUTATES = "controller_mutation_rate", "mutator"
 BEANS = {"Produce": PRODUCER, "Fetch": CONSUMER}
 USER = "ANONYMOUS"
 PRODUCES, CONSUMES = "metered-p", 'metered:c "1"'  # the other is one that JMX quotes
@@ -122,6 +123,11 @@ class Truth:
                     found[quota_key, user, client_id] = (values[0], values[1])
         return found
 
+    def mutation_rate(self, client_id: str) -> float:
+        """The controller's mutation-rate, which is in the same process: a Rate over two samples of 30 s."""
+        name = self._management.ObjectName(f"kafka.server:type=ControllerMutation,client-id={client_id}")
+        return float(self._beans.getAttribute(name, "mutation-rate"))
+
     def _name(self, value: str | None) -> str:
         quoted = value is not None and value.startswith('"')
         return self._management.ObjectName.unquote(value) if quoted else value or ""
@@ -179,6 +185,7 @@ def set_quotas(admin: Admin) -> None:
     admin.alter_quota({"user": USER}, {PRODUCER: 400_000.0})
     for client_id in (STEADY, BURSTY, IDLE):
         admin.alter_quota({"user": USER, "client-id": client_id}, {PRODUCER: 10_000_000.0})
+    admin.alter_quota({"client-id": MUTATES}, {MUTATIONS: 100.0})
 
 
 @contextmanager

@@ -92,3 +92,58 @@ def test_parts_of_other_gateways_count() -> None:
         assert undecided == [("producer_byte_rate", "alice", "app", 1)]
         meter.others_have(dict.fromkeys(undecided, 100_000.0))
     assert row.implied_limit == pytest.approx(210_000, rel=0.05)
+
+
+BUCKET = ("producer_byte_rate", "alice", "app", 1)
+
+
+def throttled_after(meter: UsageMeter, admitted_ms: int, now_ms: int) -> float:
+    """The estimate for a client that came at `admitted_ms` and is throttled at `now_ms`."""
+    meter.exchange(Exchange("bob", "app", "", 1, PRODUCE, 1_000, 50, 0, START_MS))
+    meter.exchange(Exchange("alice", "app", "", 1, PRODUCE, 1_000, 50, 0, START_MS + admitted_ms))
+    meter.exchange(Exchange("alice", "app", "", 1, PRODUCE, 1_000_000, 50, 9_000, START_MS + now_ms))
+    return next(row.implied_limit for row in meter.samples(START_MS + now_ms) if row.user == "alice")
+
+
+def test_beside_other_gateways_a_client_is_estimated_a_window_after_it_came() -> None:
+    for others, admitted_ms, is_estimated in ((False, 19_000, True), (True, 19_000, False), (True, 9_000, True)):
+        meter = UsageMeter("c")
+        if others:
+            meter.others_have({BUCKET: 0.0})
+        assert (throttled_after(meter, admitted_ms, 20_000) > 0) is is_estimated
+
+
+def test_no_estimate_while_the_parts_of_others_are_unknown() -> None:
+    meter = UsageMeter("c")
+    meter.others_have({})
+    assert throttled_after(meter, 0, 10_900) == 0.0
+    assert meter.take_undecided() == [BUCKET]
+
+
+def test_no_estimate_of_a_client_that_lost_its_place() -> None:
+    """What it used before is in the broker's window and no longer in the meter's."""
+    meter = UsageMeter("c", max_clients=3)
+    for n in range(4):
+        meter.exchange(Exchange("mallory", f"app-{n}", "", 1, PRODUCE, 1_000, 50, 0, START_MS))
+    assert throttled_after(meter, 19_000, 20_000) == 0.0
+
+
+def test_fetch_that_is_explained_leaves_nothing_to_decide() -> None:
+    quotas = QuotasInForce()
+    quotas.configure({entity_of({"user": "alice"}): {"consumer_byte_rate": 10_000.0}})
+    meter = UsageMeter("c", quota_of=quotas.of_client)
+    for now_ms, size, throttle_ms in ((0, 90_000, 0), (12_000, 90_000, 0), (13_000, 50, 5_000), (18_000, 60_000, 0)):
+        meter.exchange(Exchange("alice", "app", "", 1, FETCH, 80, size, throttle_ms, START_MS + now_ms))
+    (row,) = meter.samples(START_MS + 18_000)
+    assert row.implied_limit == pytest.approx(10_000)
+    assert meter.take_undecided() == []
+
+
+def test_fetch_is_estimated_by_the_response_after_the_throttle_time() -> None:
+    """Another connection of the client has smaller responses meanwhile."""
+    meter = UsageMeter("c")
+    for now_ms, size, throttle_ms in ((0, 1, 0), (12_000, 90_000, 0), (13_000, 50, 5_000), (15_000, 9, 0)):
+        meter.exchange(Exchange("alice", "app", "", 1, FETCH, 80, size, throttle_ms, START_MS + now_ms))
+    assert [row.implied_limit for row in meter.samples(START_MS + 15_000)] == [0.0]
+    meter.exchange(Exchange("alice", "app", "", 1, FETCH, 80, 60_000, 0, START_MS + 18_000))
+    assert [row.implied_limit for row in meter.samples(START_MS + 18_000)] == [pytest.approx(10_000, rel=0.01)]

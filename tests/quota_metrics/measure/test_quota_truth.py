@@ -7,15 +7,20 @@ import time
 from collections.abc import Callable, Iterator
 from http.client import HTTPConnection
 from pathlib import Path
+from typing import Any
 
 import pytest
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewPartitions, NewTopic
 
+from exporters.model import CONTROLLER
 from headroom.demo.kit.jvm import Jvm
 from headroom.demo.kit.serving import Serving
 from quota_metrics.jmx.scrape import Agent, scrape
 from tests.kit.serving import rows
 from tests.quota_metrics.measure import quota_truth
 from tests.quota_metrics.measure.quota_truth import CONSUMER, CONSUMES, PRODUCER, PRODUCES, SHARED, USER, Bucket, Loaded
+from tests.telemetry.conftest import now_ms
 
 pytestmark = [pytest.mark.kafka, pytest.mark.java, pytest.mark.alone]
 
@@ -48,6 +53,24 @@ def test_usage_of_a_minute_matches_the_broker(loaded: Loaded) -> None:
         ours, brokers = found[bucket]
         assert brokers > 10_000
         assert abs(ours - brokers) / brokers < TOLERANCE, (bucket, found)
+
+
+def test_mutations_match_the_controller(loaded: Loaded) -> None:
+    client = AdminClient({"bootstrap.servers": loaded.gateway.bootstrap, "client.id": quota_truth.MUTATES})
+    steps: tuple[Callable[[], dict[str, Any]], ...] = (
+        lambda: client.create_topics([NewTopic("mutated", 20, 1)]),
+        lambda: client.create_topics([NewTopic("never", 9, 1)], validate_only=True),  # KRaft charges these, too
+        lambda: client.create_partitions([NewPartitions("mutated", 30)]),
+        lambda: client.delete_topics(["mutated"]),
+    )
+    for step in steps:  # one after another: each needs the one before
+        for changed in step().values():
+            changed.result(60)
+    at_ms = now_ms()
+    (row,) = (row for row in loaded.gateway.meter.samples(at_ms) if row.quota_key == quota_truth.MUTATIONS)
+    assert (row.user, row.client_id, row.broker_id) == (USER, quota_truth.MUTATES, CONTROLLER)
+    assert row.rate == pytest.approx(69 / 10, rel=0.1)  # the divisor grows between 10 and 11 s
+    assert 30 * loaded.truth.mutation_rate(quota_truth.MUTATES) == pytest.approx(69, rel=0.2)  # 30 to 36 s
 
 
 @pytest.mark.parametrize("agent", list(Agent))

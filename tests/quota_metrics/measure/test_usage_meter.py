@@ -8,9 +8,10 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from exporters.model import Exchange, UsageSample
+from exporters.model import CONTROLLER, Exchange, UsageSample
 from quota_metrics.config.entities import Rules, entity_of
 from quota_metrics.measure.quota_in_force import QuotasInForce
+from quota_metrics.measure.topic_partitions import TopicPartitions
 from quota_metrics.measure.usage_meter import UsageMeter
 from quota_metrics.windows import QuotaWindow
 
@@ -74,6 +75,60 @@ def test_throttling_of_other_requests_is_charged_to_its_quota() -> None:
     assert one({"api_key": 3, "throttle_ms": 9}).quota_key == "request_percentage"
     for api_key in (19, 20, 37):
         assert one({"api_key": api_key, "throttle_ms": 9}).quota_key == "controller_mutation_rate"
+
+
+def changed(meter: UsageMeter, *changes: tuple[str, int, int], now_ms: int = 0, **exchange: Any) -> None:
+    meter.exchange(Exchange(**EXCHANGE | {"api_key": 19, "now_ms": now_ms, "changes": changes} | exchange))
+
+
+def test_mutations_are_partitions_at_the_controller_whichever_broker_forwards_them() -> None:
+    meter = in_force({entity_of({"user": "alice"}): {"controller_mutation_rate": 5.0}})
+    changed(meter, ("a", 20, 20), ("b", 3, 3))
+    changed(meter, ("a", 24, -1), broker_id=2, api_key=37)
+    changed(meter, ("b", 0, -1), broker_id=3, api_key=20)
+    (row,) = meter.samples(1000)
+    assert (row.quota_key, row.broker_id, row.limit) == ("controller_mutation_rate", CONTROLLER, 5.0)
+    assert (row.rate, row.bytes, row.throttle_ms) == (3.0, 0, 0)
+    assert meter.topics.unknown == 0
+
+
+def test_mutations_of_unknown_topics_are_counted_as_unknown() -> None:
+    meter = UsageMeter("c")
+    meter.topics.follow({"known": 6})
+    changed(meter, ("known", 0, -1), ("known", 0, -1), ("other", 9, -1), ("", -1, -1), ("default", -1, -1))
+    (row,) = meter.samples(0)
+    assert (row.rate, meter.topics.unknown) == (0.6, 4)
+    changed(meter, ("other", 0, -1), now_ms=500)  # its size is known since
+    (row,) = meter.samples(500)
+    assert (round(row.rate * 10.5), meter.topics.unknown) == (15, 4)
+
+
+def test_throttled_mutations_are_counted_and_muted() -> None:
+    meter = UsageMeter("c")
+    changed(meter, ("a", 50, 50), throttle_ms=800)
+    (row,) = meter.samples(1000)
+    assert (row.rate, row.throttle_ms, row.muted_ms) == (5.0, 800, 800)
+
+
+def test_mutations_are_measured_over_the_controllers_window() -> None:
+    meter = UsageMeter("c", window_at=lambda broker_id: QuotaWindow(3 if broker_id == CONTROLLER else 11, 1000))
+    changed(meter, ("a", 50, 50))
+    (row,) = meter.samples(0)
+    assert row.rate == 25.0
+
+
+@given(st.lists(st.tuples(st.sampled_from("ab"), st.integers(0, 40)), max_size=30))
+def test_mutations_are_the_differences_of_sizes(sizes: list[tuple[str, int]]) -> None:
+    """Against a dictionary: a deleted topic has 0 partitions, a created one had none."""
+    topics = TopicPartitions()
+    truth: dict[str, int] = {}
+    for topic, size in sizes:
+        before = truth.get(topic, 0)
+        added = size if size and not before else -1
+        if size > before or (before and not size):
+            assert topics.cost([(topic, size, added)]) == abs(size - before)
+            truth[topic] = size
+    assert topics.unknown == 0
 
 
 def test_unthrottled_other_requests_are_not_metered() -> None:

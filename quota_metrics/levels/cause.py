@@ -1,0 +1,115 @@
+"""What changed when a client came near its limit: `cause`, as SQL expressions that ClickHouse and Spark both know.
+
+At the onset of a level, in the first window that reaches `warn` after a calm one, the window is compared with the one
+before it at the same broker. One of three changes is named when it explains at least half of the rise: the limit fell,
+the client began to use the quota, or a neighbour in a shared quota rose. The text stays for TOLD_WINDOWS.
+
+They read the columns of a window (`definition`), those of BASE with the prefix `base_` (`has_base` 0: no usage there in
+the window before), and of the client on its worst broker `before_value` and `before_muted_ms` of the window before, 0
+without, `seen_before`: windows with usage among the TOLD_WINDOWS before, `observed_before` 1 when the cluster had usage
+in each of these, and `earlier_cause`: that of the last onset in these, '' without. In words: docs/levels.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from quota_metrics.levels.definition import MEMORY_WINDOWS, amount, case, concat, text
+from quota_metrics.levels.impact import NEAR_LEVELS
+
+# An onset that far back still needs its own windows before within the memory that jobs read.
+TOLD_WINDOWS: Final = MEMORY_WINDOWS // 2
+BASE: Final = (
+    "limit", "limit_known", "usage", "group_usage", "bucket_user", "bucket_client_id", "culprit_user",
+    "culprit_client_id", "culprit_share",
+)  # fmt: skip
+
+_MOST = 0.5  # share of the rise that is explained by what is named
+_RATES = (f"base_{name}" for name in ("usage", "group_usage"))
+_OWN_BEFORE, _GROUP_BEFORE = (f"coalesce({name}, 0.0)" for name in _RATES)
+_HAS_BASE = "has_base = 1"
+_SAME_BUCKET = "base_bucket_user = bucket_user AND base_bucket_client_id = bucket_client_id"
+_NOW = "coalesce(`limit`, 0.0)"
+_BEFORE = "coalesce(base_limit, 0.0)"
+
+
+def _two_digits(number: str) -> str:
+    return case((f"{number} < 10", concat("'0'", f"CAST({number} AS String)")), otherwise=f"CAST({number} AS String)")
+
+
+def _at(start_ms: str) -> str:
+    """`10:04 UTC`: when the window begins."""
+    hours, minutes = f"(({start_ms} DIV 3600000) % 24)", f"(({start_ms} DIV 60000) % 60)"
+    return concat(_two_digits(hours), "':'", _two_digits(minutes), "' UTC'")
+
+
+# The limit: what was used before counts against it, of the same quota by all who share it, of another one by the client
+# alone. Utilisation would have risen from rate / before to rate / now: compared without a division.
+_RATE = case((_SAME_BUCKET, _GROUP_BEFORE), otherwise=_OWN_BEFORE)
+_EXPLAINED_BY_LIMIT = case(
+    ("base_limit IS NULL", f"rate_before >= {_MOST!r} * group_usage"),
+    otherwise=f"rate_before * ({_BEFORE} - {_NOW}) >= {_MOST!r} * (group_usage * {_BEFORE} - rate_before * {_NOW})",
+)
+_LIMIT_FELL = (
+    f"({_HAS_BASE} AND base_limit_known = 1 AND `limit` IS NOT NULL AND (base_limit IS NULL OR `limit` < base_limit)"
+    f" AND rate_before > 0 AND {_EXPLAINED_BY_LIMIT})"
+)
+
+# The client itself. Without usage of the cluster in all windows before, nobody knows whether it was there.
+_BEGAN = f"(seen_before = 0 AND observed_before = 1 AND usage > 0 AND usage >= {_MOST!r} * group_usage)"
+
+# A neighbour: who takes most of a shared quota now. Of the window before only its greediest client is known, so another
+# one had at most what that one had, and at most what is left without it and this client.
+_IS_NEIGHBOUR = "culprit_share IS NOT NULL AND NOT (culprit_user = user AND culprit_client_id = client_id)"
+_TAKES = "(coalesce(culprit_share, 0.0) * group_usage)"
+_GREEDIEST = f"(coalesce(base_culprit_share, 0.0) * {_GROUP_BEFORE})"
+_WAS_GREEDIEST = "(base_culprit_user = culprit_user AND base_culprit_client_id = culprit_client_id)"
+_NEIGHBOUR_WAS_GREEDIEST = f"(base_culprit_share IS NOT NULL AND {_WAS_GREEDIEST})"
+_TOOK_AT_MOST = case(
+    (_NEIGHBOUR_WAS_GREEDIEST, _GREEDIEST),
+    (
+        "base_culprit_share IS NULL OR (base_culprit_user = user AND base_culprit_client_id = client_id)",
+        f"greatest({_GROUP_BEFORE} - {_OWN_BEFORE}, 0.0)",
+    ),
+    otherwise=f"greatest(least({_GREEDIEST}, {_GROUP_BEFORE} - {_GREEDIEST} - {_OWN_BEFORE}), 0.0)",
+)
+_NEIGHBOUR_ROSE = (
+    f"({_HAS_BASE} AND {_SAME_BUCKET} AND {_IS_NEIGHBOUR} AND group_usage > {_GROUP_BEFORE}"
+    f" AND neighbour_usage - neighbour_before >= {_MOST!r} * (group_usage - {_GROUP_BEFORE}))"
+)
+
+
+# Columns that ONSET_CAUSE reads, because it names each several times. `start_ms`: when the window begins.
+COMPARED: Final[Mapping[str, str]] = {
+    "onset_time": _at("start_ms"),
+    "neighbour_usage": _TAKES,
+    "neighbour_before": _TOOK_AT_MOST,
+    "rate_before": _RATE,
+}
+
+
+_FELL = case(
+    ("base_limit IS NULL", concat("'limit of '", amount(_NOW), "' since '", "onset_time", "', none before'")),
+    otherwise=concat("'limit lowered from '", amount(_BEFORE), "' to '", amount(_NOW), "' at '", "onset_time"),
+)
+_BEGAN_AT = concat(
+    *("'client began at '", "onset_time", "' with '", amount("usage")),
+    f"', no usage in the {TOLD_WINDOWS} windows before'",
+)
+_ROSE = concat(
+    *("'neighbour '", "culprit_client_id", "' takes '", amount("neighbour_usage"), "' since '", "onset_time", "', '"),
+    *(case((_NEIGHBOUR_WAS_GREEDIEST, "''"), otherwise="'at most '"), amount("neighbour_before"), "' before'"),
+)
+# What explains the rise of a window that is an onset; '' for nothing, and for windows that are none.
+ONSET_CAUSE: Final = case(
+    ("is_onset = 0", "''"), (_LIMIT_FELL, _FELL), (_BEGAN, _BEGAN_AT), (_NEIGHBOUR_ROSE, _ROSE), otherwise="''"
+)
+
+
+# Reads `level`, `is_onset` and `onset_cause` (ONSET_CAUSE) besides.
+CAUSE: Final = case(
+    (f"level NOT IN ({', '.join(map(text, NEAR_LEVELS))})", "''"),
+    ("is_onset = 1", "onset_cause"),
+    otherwise="earlier_cause",
+)

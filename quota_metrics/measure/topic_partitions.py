@@ -1,0 +1,42 @@
+"""What changes of topics cost of controller_mutation_rate, by the partitions that topics are known to have. Sans-I/O.
+
+KIP-599: a created topic costs its partitions, a deleted one those that it had, an enlarged one those that are added
+(ReplicationControlManager.applyPartitionChangeQuota).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from exporters.model import PartitionChange
+
+_MOST_TOPICS: Final = 1_000_000
+
+
+class TopicPartitions:
+    """The cluster's topics as they were last described, and as clients of the gateway changed them since."""
+
+    def __init__(self) -> None:
+        self.unknown = 0  # changes whose cost is not known
+        self._partitions: dict[str, int] = {}
+
+    def follow(self, partitions: Mapping[str, int]) -> None:
+        """Takes a description of the cluster: topic -> partitions. One of no topics tells nothing."""
+        if partitions:
+            self._partitions = dict(partitions)
+
+    def cost(self, changes: Iterable[PartitionChange]) -> int:
+        """The mutations of accepted changes; those of unknown cost are counted in `unknown` and cost nothing."""
+        return sum(self._cost(*change) for change in changes)
+
+    def _cost(self, topic: str, total: int, added: int) -> int:
+        before = self._partitions.pop(topic, -1)
+        if total > 0 and len(self._partitions) < _MOST_TOPICS:
+            self._partitions[topic] = total
+        if added >= 0:
+            return added
+        if total < 0 or before < 0:
+            self.unknown += 1
+            return 0
+        return abs(total - before)

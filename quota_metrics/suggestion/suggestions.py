@@ -1,0 +1,302 @@
+"""Demands and rules in force -> suggested quotas and findings, each with its reason in words and numbers. Sans-I/O."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Final, NamedTuple
+
+from quota_metrics.amounts import rate_text, share_text
+from quota_metrics.config.entities import Entity, Rules, entity_of_names
+from quota_metrics.levels.definition import LARGEST_RATE
+from quota_metrics.measure.quota_in_force import entity_text
+from quota_metrics.suggestion.dimension import Dimension, is_nameable, keeps, level
+from quota_metrics.suggestion.limits import FEWEST, TARGET, Bulk, Confidence, bulk, confidence, fitting
+
+FAR_TOO_HIGH: Final = 10.0  # times what would fit
+_FULL: Final = 0.95  # utilisation (99th percentile) from which on a quota is too low
+_NAMES: Final = {
+    Dimension.USER: "users",
+    Dimension.CLIENT_ID: "client ids",
+    Dimension.BOTH: "pairs of user and client id",
+}
+
+
+class Kind(StrEnum):
+    """What a row says. The first three change a quota; the others are findings, which change nothing."""
+
+    DEFAULT = "default"
+    OWN = "own"
+    RAISE = "raise"
+    TOO_HIGH = "too-high"
+    NEVER_USED = "never-used"
+
+
+CHANGES: Final = (Kind.DEFAULT, Kind.OWN, Kind.RAISE)
+
+
+class Demand(NamedTuple):
+    """What the clients of one bucket want, in units of the key, at `broker_id`, where they want most: the 99th
+    percentile of five minutes, as recorded (`low`, under throttling a lower bound) and without throttling (`high`;
+    None: not known at every broker). `need` is the most that is known of both."""
+
+    user: str
+    client_id: str
+    broker_id: int
+    need: float
+    low: float
+    high: float | None
+    source: str
+    peak: float  # of the busiest five minutes
+    days: int
+    throttled_share: float  # of the five minutes with usage
+    limit: float | None = None  # of the rule in force
+    matched_entity: str = ""
+
+    @property
+    def is_certain(self) -> bool:
+        return self.high is not None
+
+
+class KeyUsage(NamedTuple):
+    """One quota key of a cluster. `free`: clients that a default would limit, by the dimension's buckets; `kept`:
+    buckets of the rules in force; `clients_of`: how many clients each rule has; `settled`: rules that were in force all
+    the time."""
+
+    quota_key: str
+    dimension: Dimension
+    why: str
+    rules: Rules
+    free: Sequence[Demand]
+    kept: Sequence[Demand]
+    clients_of: Counter[Entity]
+    settled: frozenset[Entity]
+
+
+class Replayed(NamedTuple):
+    """How many clients of a quota would have been throttled, for which share of the time at most, and the longest share
+    for which one was."""
+
+    clients: int = 0
+    share: float = 0.0
+    share_before: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Suggestion:
+    """`limit`: in force; `suggested_limit` None: there is none. `clients`: buckets that the quota limits. The replay's
+    figures are None where nothing was replayed."""
+
+    kind: Kind
+    quota_key: str
+    entity: Entity
+    limit: float | None
+    suggested_limit: float | None
+    clients: int
+    confidence: Confidence
+    days: int
+    reason: str
+    demand: Demand | None = None
+    throttled_share: float | None = None
+    throttled_clients: int | None = None
+
+    @property
+    def changes(self) -> bool:
+        """Whether it is part of the file."""
+        return self.kind in CHANGES and self.suggested_limit is not None
+
+    def replayed(self, found: Replayed) -> Suggestion:
+        """With what the replay says of its clients."""
+        text = "its recorded bytes would never have been throttled"
+        if found.clients:
+            text = (
+                f"{found.clients} of its clients would have been throttled, up to {_percent(found.share)} of the time"
+            )
+        was = f", recorded is up to {_percent(found.share_before)}" if found.share_before else ""
+        reason = f"{self.reason}; replayed, {text}{was}"
+        return replace(self, throttled_share=found.share, throttled_clients=found.clients, reason=reason)
+
+
+def suggestions(usage: KeyUsage) -> list[Suggestion]:
+    """The default first, then changes by demand, then findings."""
+    default = _default(usage)
+    own = [] if default is None else list(_own(usage, default))
+    raised = list(_raised(usage))
+    changes = sorted([*own, *raised], key=lambda each: (-_need(each), entity_text(each.entity)))
+    return [*([default] if default else []), *changes, *_too_high(usage), *_never_used(usage)]
+
+
+def _default(usage: KeyUsage) -> Suggestion | None:
+    free = [each for each in usage.free if each.need > 0]
+    if not free:
+        return None
+    found = bulk([each.need for each in free])
+    within = [each for each in free if each.need <= found.fence]
+    limit, current = fitting(found.highest, usage.quota_key), _limit(usage, usage.dimension.default)
+    if current is not None:
+        limit = _kept_default(current, limit, found.highest, throttled=any(each.throttled_share for each in within))
+    days = max(each.days for each in free)
+    is_certain = len(free) >= FEWEST and all(each.is_certain for each in within)
+    return Suggestion(
+        Kind.DEFAULT,
+        usage.quota_key,
+        usage.dimension.default,
+        current,
+        limit,
+        len(within),
+        confidence(days, is_certain=is_certain),
+        days,
+        "; ".join(_why_default(usage, found, within, limit, current)),
+        max(within, key=lambda each: each.need),
+    )
+
+
+def _kept_default(current: float, fits: float, highest: float, *, throttled: bool) -> float:
+    """The default in force stays where it fits all and is not far too high; it is not lowered where it throttles."""
+    if highest <= _FULL * current and current < FAR_TOO_HIGH * fits:
+        return current
+    return max(current, fits) if throttled else fits
+
+
+def _why_default(
+    usage: KeyUsage, found: Bulk, within: Sequence[Demand], limit: float, current: float | None
+) -> Iterator[str]:
+    key, names = usage.quota_key, _NAMES[usage.dimension]
+    everyone = sum(each.need > 0 for each in usage.free)
+    yield (
+        f"{found.size} of {everyone} {names} want at most {rate_text(found.highest, key)} at a broker (99th percentile"
+        f" of five minutes), {_percent(found.highest / limit)} of the limit"
+    )
+    if found.size < everyone:
+        yield f"the others want more than {rate_text(found.fence, key)}"
+    above = [each.peak for each in within if each.peak > limit]
+    if above:
+        yield f"{len(above)} of them want more than the limit at their peak, up to {rate_text(max(above), key)}"
+    unknown = sum(not each.is_certain for each in within)
+    if unknown:
+        yield f"the demand of {unknown} is not known, and the limit may be below it: they were muted nearly always"
+    if current is not None:
+        what = "stays" if current == limit else f"is {rate_text(current, key)}"
+        yield f"the default in force {what}"
+    lesser = sorted((r for r in usage.clients_of if level(r) > level(usage.dimension.default)), key=entity_text)
+    if lesser:
+        count = sum(usage.clients_of[rule] for rule in lesser)
+        such = f"({count} clients), such as {entity_text(lesser[0])}"
+        yield f"it takes precedence over {len(lesser)} of the rules in force {such}"
+    yield f"by {usage.dimension}: {usage.why}"
+
+
+def _own(usage: KeyUsage, default: Suggestion) -> Iterator[Suggestion]:
+    """Clients that the default would throttle, and that are beyond the fleet's fence."""
+    assert default.suggested_limit is not None
+    fence = bulk([each.need for each in usage.free if each.need > 0]).fence
+    for each in usage.free:
+        if each.need > max(fence, TARGET * default.suggested_limit):
+            limit = fitting(each.need, usage.quota_key)
+            if each.throttled_share and default.limit is not None:
+                limit = max(limit, default.limit)
+            ratio = f"{each.need / default.suggested_limit:.1f} times the default of "
+            ratio += rate_text(default.suggested_limit, usage.quota_key)
+            entity = entity_of_names(each.user, each.client_id)
+            yield _of_bucket(usage, each, Kind.OWN, entity, default.limit, limit, [ratio])
+
+
+def _raised(usage: KeyUsage) -> Iterator[Suggestion]:
+    """Buckets that come to their limit, of rules that stay. Of a default, a quota of its own."""
+    for each, rule in _buckets(usage):
+        if each.limit is None or not (each.throttled_share > 0 or each.low > _FULL * each.limit):
+            continue
+        entity = entity_of_names(each.user, each.client_id)
+        fits = fitting(each.need, usage.quota_key) if each.need > 0 else each.limit
+        said = [f"the limit in force is {rate_text(each.limit, usage.quota_key)}"]
+        if fits <= each.limit:
+            said.append("which its five minutes do not come to: it is throttled in shorter bursts")
+        kind = Kind.RAISE if entity == rule else Kind.OWN
+        yield _of_bucket(usage, each, kind, entity, each.limit, max(fits, each.limit), said)
+
+
+def _of_bucket(
+    usage: KeyUsage,
+    each: Demand,
+    kind: Kind,
+    entity: Entity,
+    current: float | None,
+    limit: float,
+    said: Sequence[str],
+) -> Suggestion:
+    key = usage.quota_key
+    reasons = [f"wants {rate_text(each.need, key)} at broker {each.broker_id}", *said]
+    if each.throttled_share:
+        reasons.append(
+            f"it was throttled in {_percent(each.throttled_share)} of the five minutes, demand is {each.source}"
+        )
+    if not each.is_certain:
+        reasons.append("its demand is not known, and the limit may be below it")
+    if each.peak > limit:
+        reasons.append(f"at its peak it wants {rate_text(each.peak, key)}, more than the limit")
+    nameable = all(name is not None and is_nameable(name) for _, name in entity)
+    if not nameable:
+        reasons.append("no quota can have this name")
+    sure = confidence(each.days, is_certain=each.is_certain)
+    suggested = limit if nameable else None
+    return Suggestion(kind, key, entity, current, suggested, 1, sure, each.days, "; ".join(reasons), each)
+
+
+def _too_high(usage: KeyUsage) -> Iterator[Suggestion]:
+    """Rules that stay of which no bucket takes a tenth of what it may."""
+    of_rule: dict[Entity, list[Demand]] = defaultdict(list)
+    for each, rule in _buckets(usage):
+        of_rule[rule].append(each)
+    for rule, buckets in of_rule.items():
+        most = max(buckets, key=lambda each: each.peak)
+        fits = fitting(max(most.peak, most.need, 1.0), usage.quota_key)
+        limit = _limit(usage, rule)
+        if limit is not None and limit >= FAR_TOO_HIGH * fits and not any(each.throttled_share for each in buckets):
+            days = max(each.days for each in buckets)
+            reason = (
+                f"at the peak {rate_text(most.peak, usage.quota_key)} of {rate_text(limit, usage.quota_key)} are used,"
+                f" {_percent(most.peak / limit)}: {rate_text(fits, usage.quota_key)} would fit"
+            )
+            yield Suggestion(
+                Kind.TOO_HIGH, usage.quota_key, rule, limit, fits, len(buckets), confidence(days), days, reason, most
+            )
+
+
+def _never_used(usage: KeyUsage) -> Iterator[Suggestion]:
+    """Rules that were in force all the time and that no client with usage has."""
+    days = max((each.days for each in (*usage.free, *usage.kept)), default=0)
+    for rule in sorted(usage.settled, key=entity_text):
+        limit = usage.rules.get(rule, {}).get(usage.quota_key)
+        if limit is not None and not usage.clients_of[rule] and days:
+            reason = (
+                f"no client with usage had this quota of {rate_text(limit, usage.quota_key)} in {days} days with usage"
+            )
+            yield Suggestion(Kind.NEVER_USED, usage.quota_key, rule, limit, None, 0, confidence(days), days, reason)
+
+
+def _buckets(usage: KeyUsage) -> Iterator[tuple[Demand, Entity]]:
+    """The buckets of rules that take precedence over the new default."""
+    rules: Mapping[str, Entity] = {
+        entity_text(rule): rule for rule, values in usage.rules.items() if usage.quota_key in values
+    }
+    for each in usage.kept:
+        rule = rules.get(each.matched_entity)
+        if rule is not None and keeps(rule, usage.dimension):
+            yield each, rule
+
+
+def _limit(usage: KeyUsage, rule: Entity) -> float | None:
+    """The rule's limit; None for NaN and huge values, which limit nobody."""
+    value = usage.rules.get(rule, {}).get(usage.quota_key)
+    return value if value is not None and value <= LARGEST_RATE else None
+
+
+def _need(each: Suggestion) -> float:
+    return 0.0 if each.demand is None else each.demand.need
+
+
+def _percent(share: float) -> str:
+    """`0.04 %`: a small share is not 0."""
+    return share_text(share) if share >= 0.0005 or not share else f"{share * 100:.2g} %"

@@ -1,0 +1,170 @@
+"""Which replication throttles are of no use, on values and on recorded answers of brokers."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from kio.schema.describe_configs.v4 import response as configs
+from kio.schema.describe_log_dirs.v4 import response as log_dirs
+from kio.schema.errors import ErrorCode
+from kio.schema.types import TopicName
+from kio.static.primitive import i8, i32, i64
+
+from quota_metrics.cluster.decoding import broker_facts, moves_log_dirs
+from quota_metrics.cluster.document import throttles_document
+from quota_metrics.cluster.facts import REASSIGNMENTS, THROTTLED_REPLICAS, BrokerFacts, ClusterFacts, Unread
+from quota_metrics.cluster.replication import (
+    DYNAMIC_BROKER,
+    DYNAMIC_DEFAULT,
+    FOLLOWER_RATE,
+    FOLLOWER_REPLICAS,
+    LEADER_RATE,
+    LEADER_REPLICAS,
+    LOG_DIRS_RATE,
+    SetRate,
+    removal_commands,
+    replication_throttles,
+)
+
+STATIC = 4
+BOTH_RATES = {LEADER_RATE: "1000", FOLLOWER_RATE: "1000"}
+BOTH_REPLICAS = {LEADER_REPLICAS: "0:1,0:2", FOLLOWER_REPLICAS: "0:3"}
+
+
+def cluster(
+    rates: Mapping[str, str],
+    replicas: Mapping[str, str],
+    reassigning: int | None,
+    *,
+    source: int = DYNAMIC_BROKER,
+    moves: bool | None = None,
+) -> ClusterFacts:
+    one = BrokerFacts(1, (4, 3), rates, sources=dict.fromkeys(rates, source), moves_log_dirs=moves)
+    topics = {"orders": replicas} if replicas else {}
+    return ClusterFacts("c", (one,), throttled_replicas=topics, reassigning=reassigning)
+
+
+def stale(facts: ClusterFacts) -> dict[tuple[str, str], tuple[str, ...]]:
+    return {(one.where, one.config): one.stale for one in facts.replication_throttles if one.stale}
+
+
+@pytest.mark.parametrize(
+    ("facts", "expected"),
+    [
+        (cluster(BOTH_RATES, BOTH_REPLICAS, 7), {}),
+        (cluster(BOTH_RATES, BOTH_REPLICAS, None), {}),
+        (
+            cluster(BOTH_RATES, BOTH_REPLICAS, 0),
+            {
+                ("broker 1", FOLLOWER_RATE): ("no reassignment is running",),
+                ("broker 1", LEADER_RATE): ("no reassignment is running",),
+                ("topic orders", FOLLOWER_REPLICAS): ("no reassignment is running",),
+                ("topic orders", LEADER_REPLICAS): ("no reassignment is running",),
+            },
+        ),
+        (
+            cluster({LEADER_RATE: "1000"}, BOTH_REPLICAS, 7),
+            {
+                ("broker 1", LEADER_RATE): (f"no broker has {FOLLOWER_RATE}",),
+                ("topic orders", FOLLOWER_REPLICAS): (f"no broker has {FOLLOWER_RATE}",),
+            },
+        ),
+        (
+            cluster(BOTH_RATES, {FOLLOWER_REPLICAS: "*"}, 7),
+            {
+                ("broker 1", LEADER_RATE): (f"no topic has {LEADER_REPLICAS}",),
+                ("topic orders", FOLLOWER_REPLICAS): (f"the topic has no {LEADER_REPLICAS}",),
+            },
+        ),
+        (
+            cluster(BOTH_RATES, {}, 0, source=DYNAMIC_DEFAULT),
+            {
+                ("all brokers", name): ("no reassignment is running", f"no topic has {replicas}")
+                for name, replicas in ((FOLLOWER_RATE, FOLLOWER_REPLICAS), (LEADER_RATE, LEADER_REPLICAS))
+            },
+        ),
+        (cluster(BOTH_RATES, {}, 0, source=STATIC), {}),
+        (cluster({LOG_DIRS_RATE: "1000"}, {}, 0, moves=True), {}),
+        (cluster({LOG_DIRS_RATE: "1000"}, {}, 0), {}),
+        (
+            cluster({LOG_DIRS_RATE: "1000"}, {}, 7, moves=False),
+            {("broker 1", LOG_DIRS_RATE): ("no replica moves between log directories",)},
+        ),
+        (cluster({LEADER_RATE: str(2**63 - 1)}, {}, 0), {}),
+    ],
+)
+def test_stale_throttles(facts: ClusterFacts, expected: dict[tuple[str, str], tuple[str, ...]]) -> None:
+    assert stale(facts) == expected
+
+
+def test_what_cannot_be_read_makes_nothing_stale() -> None:
+    unread = (Unread(THROTTLED_REPLICAS, "", "", ""), Unread(REASSIGNMENTS, "", "", ""), Unread("ACLs", "", "", ""))
+    facts = replace(cluster(BOTH_RATES, {}, None), unread=unread)
+    assert stale(facts) == {}
+    assert [one["what"] for one in throttles_document(facts)["unread"]] == [THROTTLED_REPLICAS, REASSIGNMENTS]
+
+
+def test_default_of_all_brokers_is_of_use_when_it_is_at_one() -> None:
+    rates = [SetRate(n, LOG_DIRS_RATE, "1000", DYNAMIC_DEFAULT, moves) for n, moves in enumerate((False, True, False))]
+    (one,) = replication_throttles(rates, {}, 0)
+    assert (one.where, one.stale) == ("all brokers", ())
+
+
+def test_commands_name_each_resource_once() -> None:
+    facts = cluster(BOTH_RATES, BOTH_REPLICAS, 0)
+    assert throttles_document(facts, "--bootstrap-server", "a:1,b:2")["commands"] == [
+        "kafka-configs.sh --bootstrap-server a:1,b:2 --alter --entity-type brokers --entity-name 1"
+        f" --delete-config {FOLLOWER_RATE},{LEADER_RATE}",
+        "kafka-configs.sh --bootstrap-server a:1,b:2 --alter --entity-type topics --entity-name orders"
+        f" --delete-config {FOLLOWER_REPLICAS},{LEADER_REPLICAS}",
+    ]
+
+
+@given(st.text(min_size=1), st.dictionaries(st.sampled_from(sorted(BOTH_REPLICAS)), st.text(min_size=1), min_size=1))
+def test_commands_are_quoted(topic: str, replicas: dict[str, str]) -> None:
+    (command,) = removal_commands(replication_throttles([], {topic: replicas}, 0))
+    words = shlex.split(command)
+    assert words[words.index("--entity-name") + 1] == topic
+    assert set(words[-1].split(",")) == set(replicas)
+
+
+def entry(name: str, value: str, source: int) -> configs.DescribeConfigsResourceResult:
+    return configs.DescribeConfigsResourceResult(
+        name=name,
+        value=value,
+        read_only=False,
+        config_source=i8(source),
+        is_sensitive=False,
+        synonyms=(),
+        config_type=i8(5),
+        documentation=None,
+    )
+
+
+def test_recorded_configurations_have_their_source() -> None:
+    """As a broker of 4.3 describes itself: its own value, that of all brokers, and one of its file."""
+    entries = [entry(LEADER_RATE, "1000", 2), entry(FOLLOWER_RATE, "2000", 3), entry("num.io.threads", "8", 4)]
+    facts = broker_facts(1, None, entries)
+    assert facts.sources == {LEADER_RATE: DYNAMIC_BROKER, FOLLOWER_RATE: DYNAMIC_DEFAULT}
+    described = ClusterFacts("c", (facts,), reassigning=0)
+    assert {one.where for one in described.replication_throttles} == {"broker 1", "all brokers"}
+
+
+@pytest.mark.parametrize("is_future", [False, True])
+def test_recorded_log_directories_tell_whether_a_replica_moves(is_future: bool) -> None:
+    partitions = tuple(
+        log_dirs.DescribeLogDirsPartition(
+            partition_index=i32(0), partition_size=i64(10), offset_lag=i64(0), is_future_key=future
+        )
+        for future in (False, is_future)
+    )
+    topic = log_dirs.DescribeLogDirsTopic(name=TopicName("orders"), partitions=partitions)
+    result = log_dirs.DescribeLogDirsResult(
+        error_code=ErrorCode.none, log_dir="/a", topics=(topic,), total_bytes=i64(1), usable_bytes=i64(1)
+    )
+    assert moves_log_dirs([result]) is is_future

@@ -1,0 +1,81 @@
+"""Sums by client and topic against plain sums; within bounds nothing is lost, and who brings many names pays for it."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from exporters.model import SampledTopics
+from quota_metrics.measure.topic_meter import OTHERS, TopicCount, TopicMeter
+
+USERS = st.sampled_from([*"abcde", OTHERS])
+FRAMES = st.lists(
+    st.builds(
+        SampledTopics,
+        user=USERS,
+        client_id=st.sampled_from([*(f"c{n}" for n in range(6)), OTHERS]),
+        payer=USERS,
+        direction=st.sampled_from(["in", "out"]),
+        topics=st.dictionaries(st.sampled_from([f"t{n}" for n in range(9)]), st.integers(1, 1000), max_size=4),
+    ),
+    max_size=60,
+)
+
+
+def sums(frames: list[SampledTopics]) -> Counter[tuple[str, str, str, str]]:
+    found: Counter[tuple[str, str, str, str]] = Counter()
+    for one in frames:
+        for topic, nbytes in one.topics.items():
+            found[one.direction, one.user, one.client_id, topic] += nbytes
+    return found
+
+
+@given(FRAMES)
+def test_with_room_sums_are_exact(frames: list[SampledTopics]) -> None:
+    meter = TopicMeter()
+    for one in frames:
+        meter.observe(one)
+    counts = meter.take()
+    assert {count[:4]: count.nbytes for count in counts} == sums(frames)
+    assert sum(count.frames for count in counts) == sum(len(one.topics) for one in frames)
+    assert meter.take() == []
+
+
+@given(FRAMES, st.integers(4, 12))
+def test_without_room_nothing_is_lost_but_names(frames: list[SampledTopics], room: int) -> None:
+    meter = TopicMeter(max_slots=room)
+    for one in frames:
+        meter.observe(one)
+        assert len(meter) <= room + 2  # and what is of nobody in particular, in each direction
+    exact, counts = sums(frames), meter.take()
+    for direction in ("in", "out"):
+        assert sum(count.nbytes for count in counts if count.direction == direction) == sum(
+            nbytes for slot, nbytes in exact.items() if slot[0] == direction
+        )
+    for count in counts:
+        if OTHERS not in count:
+            assert count.nbytes <= exact[count[:4]]
+
+
+def test_who_brings_many_names_loses_the_small_ones() -> None:
+    meter = TopicMeter(max_slots=100)
+    for n in range(20):
+        meter.add(TopicCount("in", "alice", "app", f"orders-{n}", "alice", 10, 1))
+    for n in range(5_000):
+        meter.add(TopicCount("in", "mallory", f"client-{n % 700}", f"invented-{n}", "mallory", 1 + n // 4_999 * 900, 1))
+    counts = meter.take()
+    assert len([count for count in counts if count.user == "alice" and count.topic != OTHERS]) == 20
+    assert sum(count.nbytes for count in counts if count.user == "mallory") == 5_900
+    assert max(counts, key=lambda count: count.nbytes if count.topic != OTHERS else 0).topic == "invented-4999"
+
+
+def test_payers_with_a_name_each_share_what_is_of_nobody() -> None:
+    meter = TopicMeter(max_slots=10)
+    for n in range(500):
+        meter.add(TopicCount("out", f"user-{n}", "app", "orders", f"user-{n}", 1, 1))
+    counts = {count[:4]: count.nbytes for count in meter.take()}
+    assert len(counts) <= 12
+    assert sum(counts.values()) == 500
+    assert counts["out", OTHERS, OTHERS, OTHERS] >= 480
