@@ -23,7 +23,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from exporters.model import Connection
-from quota_metrics.kafka.primitives import INT16_MAX, ProtocolError, Reader, int16_at, int32_at
+from quota_metrics.kafka.primitives import ProtocolError, int16_at, int32_at
 from telemetry.gateway.responses import (
     BrokerResponses,
     LocalAnswer,
@@ -33,6 +33,7 @@ from telemetry.gateway.responses import (
     exchange_of,
 )
 from telemetry.gateway.security.client_identity import RAW_TOKEN, SASL, ClientIdentity, SaslSession
+from telemetry.gateway.topic_sampling import SampledFrame, TopicSampler
 from telemetry.receiver.receiver import Answer, TelemetryReceiver
 from telemetry.subscriptions.client_metrics import PushRequest
 from telemetry.wire.address_rewrites import AddressOf
@@ -43,7 +44,7 @@ from telemetry.wire.apis import (
     PRODUCE,
     PUSH_TELEMETRY,
     SASL_AUTHENTICATE,
-    Api,
+    api_of,
 )
 from telemetry.wire.frames import (
     FORWARD,
@@ -52,10 +53,13 @@ from telemetry.wire.frames import (
     REQUEST_HEAD_BYTES,
     SKIP,
     UNDECIDED,
+    WATCH,
     FrameScanner,
     encode_request,
     request_body,
 )
+from telemetry.wire.mutations import MUTATING, MUTATIONS, UNREADABLE, requested_changes
+from telemetry.wire.produce_head import acks_of
 from telemetry.wire.telemetry_messages import PUSH_HEAD, read_push, read_push_head
 
 # KIP-511: in version 0.
@@ -73,36 +77,10 @@ _MAX_PER_CONNECTION: Final = 256
 _MAX_OF_ALL: Final = 65_536  # about 30 MB
 
 
-def api_of(key_and_version: int) -> Api:
-    """The API of a request by the first four bytes of its header. Raises ProtocolError."""
-    key, version = key_and_version >> 16, key_and_version & 0xFFFF
-    api = APIS.get(key)
-    if api is None or version > (INT16_MAX if key == API_VERSIONS else api.max_version):
-        raise ProtocolError(f"cannot forward a request of API {key} version {version}")
-    return api
-
-
 def check_head(data: bytes, offset: int) -> None:
     """Raises ProtocolError when the head of a request that has not arrived whole is too long."""
     if len(data) - offset > MAX_REQUEST_HEAD_BYTES:
         raise ProtocolError("cannot read the head of a request: too long")
-
-
-def acks_of(data: bytes, client_id_end: int, end: int, version: int) -> int:
-    """acks of a Produce request that ends at `end`. Raises ProtocolError when it has not arrived yet."""
-    at = client_id_end + 2
-    if version >= 9 and at + 2 <= end and at + 2 <= len(data) and not data[at - 2] and not data[at - 1]:
-        return int16_at(data, at)  # no tagged fields and no transaction, as in nearly each request
-    reader = Reader(data, min(client_id_end, len(data)))
-    if version >= 9:
-        reader.skip_tagged()
-        reader.skip(max(reader.uvarint() - 1, 0))  # transactional_id
-    elif version >= 3:
-        reader.skip(max(reader.int16(), 0))
-    acks = reader.int16()
-    if reader.offset > end:
-        raise ProtocolError("cannot read the head of a Produce request: it is truncated")
-    return acks
 
 
 class KnownHeads:
@@ -114,15 +92,15 @@ class KnownHeads:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ConnectionLimits:
-    """ConnectionLimits of one connection. `known_heads` is shared by all connections with this object."""
+    """ConnectionLimits of one connection. `known_heads` is shared by all connections with this object, and so is
+    `topics`, which chooses the frames whose topics are read; None: of no frame."""
 
     max_request_bytes: int = 104_857_600  # Kafka's socket.request.max.bytes
     max_response_bytes: int = 2**31 - 1
-    max_held_request_bytes: int = (
-        2_097_152  # fits a push of telemetry.max.bytes; longer ones are refused by their header
-    )
+    max_held_request_bytes: int = 2_097_152  # fits a push of telemetry.max.bytes; longer are refused by their header
     max_in_flight: int = 10_000
     known_heads: KnownHeads = dataclasses.field(default_factory=KnownHeads)
+    topics: TopicSampler | None = None
 
 
 class ProxiedConnection(FrameScanner):
@@ -157,18 +135,21 @@ class ProxiedConnection(FrameScanner):
         self._client = ClientIdentity(facts, connection_id, sasl)
         self._pending = PendingRequests(limits.max_in_flight)
         self._sasl = sasl  # None: the listener has no SASL
-        self._held_keys = _HELD.union(SASL if sasl else (), local or ())
+        self._held_keys = _HELD.union(SASL if sasl else (), MUTATIONS if local is None else local)
         self._key_and_version, self._api, self._holds = 1 << 32, _PUSH, True  # of the last request: none
         self._held: PendingRequest | None = None  # the arriving request, unless it is only forwarded
         self._too_large: PushRequest | None = None  # the same, when it is skipped
         self._client_id_end = 0  # of the held request: offset in its frame
         self._known_pushes = KnownPushes(limits.known_heads)
+        self._topics = limits.topics
+        self._sampled: SampledFrame | None = None  # the arriving Produce request, when its topics are read
         self._responses = BrokerResponses(
             self._pending,
             self._client,
             address_of=address_of,
             observe=observe,
             max_response_bytes=limits.max_response_bytes,
+            topics=limits.topics,
         )
 
     def from_client(self, data: bytes, now_ms: int) -> bool:
@@ -288,6 +269,10 @@ class ProxiedConnection(FrameScanner):
         self._held = pending
         if pending.request_bytes <= self._limits.max_held_request_bytes:
             return HOLD
+        if MUTATING[pending.api.key]:
+            self._held, pending.changes = None, UNREADABLE
+            self._pending.append(pending)
+            return FORWARD
         if pending.api.key != PUSH_TELEMETRY:
             raise ProtocolError(f"cannot accept a {pending.api.name} request of {pending.request_bytes} bytes")
         begun = data[offset - LENGTH_BYTES : offset + MAX_REQUEST_HEAD_BYTES]
@@ -309,7 +294,17 @@ class ProxiedConnection(FrameScanner):
             self._observe(exchange_of(self._client, pending, self._now_ms))
         else:
             self._pending.append(pending)
-        return FORWARD
+        if self._topics is None or not self._topics.takes_next():
+            return FORWARD
+        self._sampled = self._topics.begin(
+            self._client, pending.api.key, pending.version, pending.client_id, pending.request_bytes
+        )
+        return WATCH
+
+    def watch(self, data: bytes) -> bytes:
+        if self._sampled is not None:
+            self._sampled.feed(data)
+        return data
 
     # --- a whole request that was held
 
@@ -354,11 +349,13 @@ class ProxiedConnection(FrameScanner):
         return frame
 
     def _take_other(self, pending: PendingRequest, frame: bytes, body: bytes) -> bytes:
-        """Handles ApiVersions and requests that `local` answers. Returns the bytes for the broker."""
+        """Handles requests that `local` answers, and those that are only read. Returns the bytes for the broker."""
         if pending.api.key == API_VERSIONS and pending.version >= 3:
             self._client.note_software(body)
             self._known_pushes.forget()
         if self._local is None:
+            if MUTATING[pending.api.key]:
+                pending.changes = requested_changes(pending.api, pending.version, body)
             self._pending.append(pending)
             return frame
         body = self._local[pending.api.key](pending.version, body)

@@ -42,7 +42,8 @@ _ACCEPTS_AT_ONCE = 100  # then others get their turn
 @dataclass(frozen=True, slots=True)
 class ListenerOptions:
     """Where a listener is, what it demands of its clients, and which names they are sent to (None: the address at which
-    they reached it). Connections from the networks `proxies` begin with a PROXY protocol header."""
+    they reached it). Connections from the networks `proxies` begin with a header of the PROXY protocol, version
+    `proxy_version`."""
 
     host: str
     port: int
@@ -50,6 +51,7 @@ class ListenerOptions:
     security: ListenerSecurity = field(default_factory=ListenerSecurity)
     ports: PortOptions = field(default_factory=PortOptions)
     proxies: tuple[Network, ...] = ()
+    proxy_version: int = 2
 
 
 class Listener(ListenerContext):
@@ -60,6 +62,7 @@ class Listener(ListenerContext):
         self.advertised_host = options.advertised_host
         self.security = options.security
         self._proxies = options.proxies
+        self._proxy_version = options.proxy_version
         self.address = f"{options.host}:{options.port}"
         self.ports = BrokerPorts(options.host, options.port, self._accept, options.ports)
 
@@ -78,7 +81,9 @@ class Listener(ListenerContext):
 
         if self.security.tls is None and not self._proxies:
             return await asyncio.get_running_loop().create_server(serve, sock=listener, backlog=BACKLOG)
-        return HandshakeServer(listener, self.security.tls, self.shared.admission, serve, self._proxies)
+        return HandshakeServer(
+            listener, self.security.tls, self.shared.admission, serve, self._proxies, self._proxy_version
+        )
 
 
 Serve: TypeAlias = Callable[..., asyncio.Protocol]  # gets the address that a proxy told, if it did
@@ -95,10 +100,12 @@ class HandshakeServer:
         admission: Admission[TimedConnection],
         serve: Serve,
         proxies: tuple[Network, ...] = (),
+        proxy_version: int = 2,
     ) -> None:
         self._listener = listener
         self._context = context
         self._proxies = proxies
+        self._proxy_version = proxy_version
         self._admission = admission
         self._serve = serve
         self._handshakes: set[asyncio.Task[None]] = set()
@@ -168,7 +175,7 @@ class HandshakeServer:
     async def _proxied_peer(self, accepted: socket.socket) -> tuple[str, int] | None:
         """Reads the header and nothing after it. Raises ProtocolError, OSError."""
         header = b""
-        while wanted := bytes_wanted(header):
+        while wanted := bytes_wanted(header, self._proxy_version):
             if not (data := await self._loop.sock_recv(accepted, wanted)):
                 raise ProtocolError("closed before its PROXY protocol header was complete")  # as health checks do
             header += data

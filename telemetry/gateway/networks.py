@@ -6,6 +6,7 @@ import ipaddress
 from collections.abc import Iterable
 from typing import TypeAlias
 
+from exporters.identity import parsed_address
 from exporters.model import Connection
 
 Network: TypeAlias = ipaddress.IPv4Network | ipaddress.IPv6Network
@@ -20,9 +21,7 @@ def networks_of(texts: Iterable[str]) -> tuple[Network, ...]:
 
 def is_in(address: str, networks: Iterable[Network]) -> bool:
     """Whether an address is in one of them; an IPv4-mapped IPv6 address counts as its IPv4 address."""
-    parsed = ipaddress.ip_address(address.partition("%")[0])
-    if isinstance(parsed, ipaddress.IPv6Address) and parsed.ipv4_mapped:
-        parsed = parsed.ipv4_mapped
+    parsed = parsed_address(address)
     return any(parsed in network for network in networks)
 
 

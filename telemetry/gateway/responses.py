@@ -11,21 +11,23 @@ from typing import Final
 from mypy_extensions import mypyc_attr
 
 from exporters.identity import stored_name
-from exporters.model import ExchangeValues
+from exporters.model import Changes, ExchangeValues
 from quota_metrics.kafka.primitives import ProtocolError, int32_at
 from telemetry.gateway.security.client_identity import RAW_TOKEN, SASL, ClientIdentity
+from telemetry.gateway.topic_sampling import SampledFrame, TopicSampler
 from telemetry.receiver.receiver import Answer
 from telemetry.wire import address_rewrites as addresses
 from telemetry.wire.apis import API_VERSIONS, FETCH, PRODUCE, SASL_HANDSHAKE, Api, flags_of
 from telemetry.wire.fetch_endpoints import NAMES_ENDPOINTS_FROM, FetchEndpoints
 from telemetry.wire.frames import FORWARD, HOLD, LENGTH_BYTES, SKIP, UNDECIDED, WATCH, FrameScanner, encode_response
+from telemetry.wire.mutations import MUTATING, MUTATIONS, accepted_changes
 
 # (version, body of the request) -> body of the response. Raises ProtocolError.
 LocalAnswer = Callable[[int, bytes], bytes]
 # Called with each exchange between client and broker: quota_metrics.measure.usage_meter.UsageMeter.exchange.
 Observe = Callable[[ExchangeValues], None]
-_HELD: Final = flags_of({API_VERSIONS, PRODUCE, *addresses.REWRITES})
-_HELD_WITH_SASL: Final = flags_of({API_VERSIONS, PRODUCE, *addresses.REWRITES, *SASL})
+_HELD: Final = flags_of({API_VERSIONS, PRODUCE, *MUTATIONS, *addresses.REWRITES})
+_HELD_WITH_SASL: Final = flags_of({API_VERSIONS, PRODUCE, *MUTATIONS, *addresses.REWRITES, *SASL})
 _HEAD_BYTES: Final = 9  # correlation id, no tagged fields, throttle_time_ms
 _RESPONSE_HEAD_BYTES: Final = 8
 _MAX_HELD_BYTES: Final = 128 << 20  # of a response that is rewritten: fits Metadata of a million partitions
@@ -40,6 +42,7 @@ class PendingRequest:
     keep_alive: bool = False  # sent by the gateway itself, its response is dropped
     response_bytes: int = 0
     throttle_ms: int = 0
+    changes: Changes = ()  # of partitions, that the request asks for
 
     def __init__(self, api: Api, version: int, correlation_id: int, client_id: str | None, request_bytes: int) -> None:
         self.api = api
@@ -120,6 +123,7 @@ class BrokerResponses(FrameScanner):
         address_of: addresses.AddressOf,
         observe: Observe,
         max_response_bytes: int,
+        topics: TopicSampler | None = None,
     ) -> None:
         super().__init__(max_response_bytes)
         self._requests = requests
@@ -130,6 +134,9 @@ class BrokerResponses(FrameScanner):
         self._held = _HELD if client.sasl is None else _HELD_WITH_SASL
         self._unmatched = False  # the current response belongs to no pending request
         self._endpoints = FetchEndpoints()
+        self._hides_endpoints = False  # of the current response
+        self._topics = topics
+        self._sampled: SampledFrame | None = None  # the arriving Fetch response, when its topics are read
 
     def feed_at(self, data: bytes, now_ms: int) -> bytes:
         """`feed` at a time. Raises ProtocolError."""
@@ -158,16 +165,26 @@ class BrokerResponses(FrameScanner):
         if pending.keep_alive:
             return SKIP
         if not self._held[pending.api.key]:
-            if pending.api.key == FETCH and pending.version >= NAMES_ENDPOINTS_FROM:
-                self._endpoints.begin()
-                return WATCH
-            return FORWARD
+            return self._begin_fetch(pending) if pending.api.key == FETCH else FORWARD
         if length > _MAX_HELD_BYTES:
             raise ProtocolError(f"cannot rewrite a {pending.api.name} response of {length} bytes")
         return HOLD
 
+    def _begin_fetch(self, pending: PendingRequest) -> int:
+        self._hides_endpoints = pending.version >= NAMES_ENDPOINTS_FROM
+        if self._hides_endpoints:
+            self._endpoints.begin()
+        self._sampled = None
+        if self._topics is not None and self._topics.takes_next():
+            self._sampled = self._topics.begin(
+                self._client, FETCH, pending.version, pending.client_id, pending.response_bytes
+            )
+        return WATCH if self._hides_endpoints or self._sampled is not None else FORWARD
+
     def watch(self, data: bytes) -> bytes:
-        return self._endpoints.hidden(data)
+        if self._sampled is not None:
+            self._sampled.feed(data)
+        return self._endpoints.hidden(data) if self._hides_endpoints else data
 
     def complete(self, frame: bytes) -> bytes:
         pending = self._requests.first
@@ -197,6 +214,9 @@ class BrokerResponses(FrameScanner):
             return rewritten
         if key == API_VERSIONS:
             return addresses.api_versions(body, version)
+        if MUTATING[key]:
+            pending.changes = accepted_changes(pending.api, version, body, pending.changes)
+            return body
         return addresses.REWRITES[key](body, version, self._address_of)
 
     def _read_sasl(self, pending: PendingRequest, frame: bytes) -> None:
@@ -246,4 +266,5 @@ def exchange_of(client: ClientIdentity, pending: PendingRequest, now_ms: int) ->
         pending.response_bytes,
         pending.throttle_ms,
         now_ms,
+        pending.changes,
     )

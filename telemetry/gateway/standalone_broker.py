@@ -59,7 +59,8 @@ _OFFERED = (
     PUSH_TELEMETRY,
     LIST_CONFIG_RESOURCES,
 )
-_LEAST = {DESCRIBE_CONFIGS: 1}  # version 0 has another layout and was removed in Kafka 4
+# Version 0 has another layout and was removed in Kafka 4.
+_VERSIONS: Mapping[int, tuple[int, int]] = {DESCRIBE_CONFIGS: (1, APIS[DESCRIBE_CONFIGS].max_version)}
 
 
 class SinkNode(NamedTuple):
@@ -134,15 +135,21 @@ def _api_versions(version: int, body: bytes) -> bytes:
     return api_versions(_OFFERED, version, ErrorCode.NONE if valid else ErrorCode.INVALID_REQUEST)
 
 
-def api_versions(keys: Iterable[int], version: int, code: ErrorCode = ErrorCode.NONE) -> bytes:
-    """The body of an ApiVersions response (0 to 4) that advertises these APIs, or none with an error."""
+def api_versions(
+    keys: Iterable[int],
+    version: int,
+    code: ErrorCode = ErrorCode.NONE,
+    versions: Mapping[int, tuple[int, int]] = _VERSIONS,
+) -> bytes:
+    """The body of an ApiVersions response (0 to 4) that advertises these APIs, or none with an error. `versions`: the
+    least and the newest one of those that are not offered as a whole."""
     flexible = version >= 3
     offered = [] if code else [APIS[key] for key in sorted({*keys, API_VERSIONS, METADATA})]
     out = bytearray()
     write_int16(out, code)
     (write_compact_array_length if flexible else write_array_length)(out, len(offered))
     for api in offered:
-        for number in (api.key, _LEAST.get(api.key, 0), api.max_version):
+        for number in (api.key, *versions.get(api.key, (0, api.max_version))):
             write_int16(out, number)
         if flexible:
             write_no_tagged(out)
@@ -153,12 +160,15 @@ def api_versions(keys: Iterable[int], version: int, code: ErrorCode = ErrorCode.
     return bytes(out)
 
 
-def metadata(body: bytes, version: int, node: SinkNode) -> bytes:
-    """The body of a Metadata response (0 to 13): this node, and UNKNOWN_TOPIC errors for all requested topics.
+def metadata(body: bytes, version: int, node: SinkNode, topic: str | None = None) -> bytes:
+    """The body of a Metadata response (0 to 13): this node, and UNKNOWN_TOPIC errors for all requested topics but
+    `topic`, which has one partition.
 
     Raises ProtocolError when the request cannot be read.
     """
     topics = _topics(Reader(body), version)
+    if topics is None:
+        topics = [(topic, _NO_TOPIC)] if topic else []
     flexible = version >= 9
     out = bytearray()
     if version >= 3:
@@ -170,7 +180,7 @@ def metadata(body: bytes, version: int, node: SinkNode) -> bytes:
         write_int32(out, NODE_ID)  # controller_id
     (write_compact_array_length if flexible else write_array_length)(out, len(topics))
     for name, topic_id in topics:
-        _write_topic(out, version, name, topic_id)
+        _write_topic(out, version, name, topic_id, exists=name is not None and name == topic)
     if 8 <= version <= 10:
         write_int32(out, _NO_OPERATIONS)  # cluster_authorized_operations
     if version >= 13:
@@ -180,12 +190,14 @@ def metadata(body: bytes, version: int, node: SinkNode) -> bytes:
     return bytes(out)
 
 
-def _topics(reader: Reader, version: int) -> list[tuple[str | None, bytes]]:
-    """(name, id) of the topics in a Metadata request; empty when it requests all."""
+def _topics(reader: Reader, version: int) -> list[tuple[str | None, bytes]] | None:
+    """(name, id) of the topics in a Metadata request; None when it requests all."""
     flexible = version >= 9
     count = reader.compact_array_length(3) if flexible else reader.array_length(2)
+    if count < 0 or (version == 0 and not count):
+        return None
     topics = []
-    for _ in range(max(count, 0)):
+    for _ in range(count):
         topic_id = reader.uuid() if version >= 10 else _NO_TOPIC
         if version >= 10:
             name = reader.compact_nullable_string()
@@ -209,9 +221,10 @@ def _write_node(out: bytearray, version: int, node: SinkNode) -> None:
         write_no_tagged(out)
 
 
-def _write_topic(out: bytearray, version: int, name: str | None, topic_id: bytes) -> None:
+def _write_topic(out: bytearray, version: int, name: str | None, topic_id: bytes, *, exists: bool) -> None:
     flexible = version >= 9
-    write_int16(out, ErrorCode.UNKNOWN_TOPIC_ID if name is None else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    unknown = ErrorCode.UNKNOWN_TOPIC_ID if name is None else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    write_int16(out, ErrorCode.NONE if exists else unknown)
     if version >= 12:
         write_compact_nullable_string(out, name)
     elif flexible:
@@ -222,8 +235,27 @@ def _write_topic(out: bytearray, version: int, name: str | None, topic_id: bytes
         out += topic_id
     if version >= 1:
         write_boolean(out, False)  # is_internal
-    (write_compact_array_length if flexible else write_array_length)(out, 0)  # partitions
+    (write_compact_array_length if flexible else write_array_length)(out, int(exists))  # partitions
+    if exists:
+        _write_partition(out, version)
     if version >= 8:
         write_int32(out, _NO_OPERATIONS)
     if flexible:
+        write_no_tagged(out)
+
+
+def _write_partition(out: bytearray, version: int) -> None:
+    """The only partition of a topic, at the only node."""
+    write_length = write_compact_array_length if version >= 9 else write_array_length
+    write_int16(out, ErrorCode.NONE)
+    write_int32(out, 0)
+    write_int32(out, NODE_ID)
+    if version >= 7:
+        write_int32(out, 0)  # leader_epoch
+    for _ in ("replicas", "in-sync replicas"):
+        write_length(out, 1)
+        write_int32(out, NODE_ID)
+    if version >= 5:
+        write_length(out, 0)  # offline_replicas
+    if version >= 9:
         write_no_tagged(out)

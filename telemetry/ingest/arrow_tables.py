@@ -18,7 +18,7 @@ import numpy.typing as npt
 import pyarrow as pa
 from xxhash import xxh3_128_digest
 
-from exporters.model import OTLP_LISTENERS, ClientInstance, Push, QuotaLimit, StoredFacts, UsageSample
+from exporters.model import OTLP_LISTENERS, ClientInstance, Push, QuotaLimit, StoredFacts, TopicSample, UsageSample
 from telemetry.decode.bounds import codec_name
 from telemetry.decode.decoder import DecodedPush
 from telemetry.decode.series import Attributes, Series
@@ -256,6 +256,22 @@ def facts_table(facts: Sequence[StoredFacts], observed_at_ms: int) -> pa.Table:
     )
 
 
+def topics_table(samples: Sequence[TopicSample], received_at_ms: int) -> pa.Table:
+    """Rows of `topic_samples`."""
+    texts = ("cluster", "user", "client_id", "topic", "direction", "gateway_id")
+    return pa.table(
+        {
+            **{name: _strings(getattr(one, name) for one in samples) for name in texts},
+            **{name: _column((getattr(one, name) for one in samples), pa.uint64()) for name in _SAMPLED},
+            "ts": _times(one.ts_ms for one in samples),
+            "interval_ms": _column((one.interval_ms for one in samples), pa.uint32()),
+            "sample": _column((one.sample for one in samples), pa.float64()),
+            "received_at": _times(received_at_ms for _ in samples),
+        }
+    )
+
+
+_SAMPLED = ("sampled_bytes", "sampled_frames")
 _DISTRIBUTION = {
     "count": pa.uint64(),
     "sum": pa.float64(),

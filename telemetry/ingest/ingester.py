@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import UUID
 
 import structlog
@@ -26,9 +26,17 @@ from exporters.clickhouse.store import (
     TableWriter,
     TransientWriteError,
 )
-from exporters.model import ClientInstance, DropReason, Push, QuotaLimit, RecordKind, StoredFacts, UsageSample
+from exporters.model import ClientInstance, DropReason, Push, RecordKind
 from exporters.spool.reader import Batch, SpoolReader
-from exporters.spool.records import decode_facts, decode_instance, decode_limits, decode_push, decode_usage, is_heavy
+from exporters.spool.records import (
+    decode_facts,
+    decode_instance,
+    decode_limits,
+    decode_push,
+    decode_topics,
+    decode_usage,
+    is_heavy,
+)
 from telemetry.decode.bounds import PayloadLimits
 from telemetry.decode.decoder import DecodedPush, Decoder, Refusal
 from telemetry.decode.otlp import Decoded
@@ -47,6 +55,26 @@ _BUCKET_BYTES = 40  # a number in a Python list and in Arrow
 _UNKNOWN_SERVER_ERROR = -1  # Kafka's code for a push that was acknowledged and cannot be stored
 
 
+class _RowsOfKind(NamedTuple):
+    """What becomes of records that are rows of one table: `build` takes rows and the time."""
+
+    table: str
+    decode: Callable[[bytes], list[Any]]
+    build: Callable[[list[Any], int], Any]
+
+    def builder(self, now_ms: int) -> Callable[[Sequence[Any]], Built]:
+        """Of lists of rows."""
+        return lambda records: Built(self.build([*chain(*records)], now_ms))
+
+
+_ROWS = {
+    RecordKind.USAGE: _RowsOfKind("quota_usage", decode_usage, tables.usage_table),
+    RecordKind.LIMITS: _RowsOfKind("quota_limits", decode_limits, tables.limits_table),
+    RecordKind.FACTS: _RowsOfKind("cluster_facts", decode_facts, tables.facts_table),
+    RecordKind.TOPICS: _RowsOfKind("topic_samples", decode_topics, tables.topics_table),
+}
+
+
 @dataclass(slots=True)
 class DecodedBatch:
     """Decoded records of `batch`, in spool order."""
@@ -57,9 +85,9 @@ class DecodedBatch:
     push_ids: list[bytes] = field(default_factory=list)  # of the outcomes
     stored: set[int] = field(default_factory=set)  # numbers of pushes that the store has already
     instances: list[ClientInstance] = field(default_factory=list)
-    usage: list[list[UsageSample]] = field(default_factory=list)  # one list per record
-    limits: list[list[QuotaLimit]] = field(default_factory=list)
-    facts: list[list[StoredFacts]] = field(default_factory=list)
+    of_kind: dict[RecordKind, list[list[Any]]] = field(  # one list per record
+        default_factory=lambda: {kind: [] for kind in _ROWS}
+    )
     kept: Counter[RecordKind] = field(default_factory=Counter)
     dropped: Counter[DropReason] = field(default_factory=Counter)
     refused: set[int] = field(default_factory=set)  # numbers of pushes that cannot be stored
@@ -86,15 +114,10 @@ class DecodedBatch:
         if kind is RecordKind.INSTANCE:
             self.instances.append(decode_instance(body))
             self.rows += 1
-        elif kind is RecordKind.USAGE:
-            self.usage.append(decode_usage(body))
-            self.rows += len(self.usage[-1])
-        elif kind is RecordKind.FACTS:
-            self.facts.append(decode_facts(body))
-            self.rows += len(self.facts[-1])
         else:
-            self.limits.append(decode_limits(body))
-            self.rows += len(self.limits[-1])
+            rows = _ROWS[kind].decode(body)
+            self.of_kind[kind].append(rows)
+            self.rows += len(rows)
         self.kept[kind] += 1
 
     def is_full(self) -> bool:
@@ -136,15 +159,8 @@ class DecodedBatch:
         every = [n for n in range(len(self.outcomes)) if n not in self.stored]
         yield TableRows("pushes", push, every, self._pushes)
         yield TableRows("client_instances", RecordKind.INSTANCE, [*self._stored(), *self.instances], self._seen)
-        yield TableRows(
-            "quota_usage", RecordKind.USAGE, self.usage, lambda n: Built(tables.usage_table([*chain(*n)], now_ms))
-        )
-        yield TableRows(
-            "quota_limits", RecordKind.LIMITS, self.limits, lambda n: Built(tables.limits_table([*chain(*n)], now_ms))
-        )
-        yield TableRows(
-            "cluster_facts", RecordKind.FACTS, self.facts, lambda n: Built(tables.facts_table([*chain(*n)], now_ms))
-        )
+        for kind, of_kind in _ROWS.items():
+            yield TableRows(of_kind.table, kind, self.of_kind[kind], of_kind.builder(now_ms))
 
     def counts(self) -> Counts:
         """The outcome of all records, after all tables are written."""

@@ -104,8 +104,6 @@ class OtlpReceiver:
     def _keep(self, records: list[bytes]) -> None:
         """Appends all records or none: a sender that retries sends all of them again. Raises OtlpBusyError."""
         try:
-            self._spool.reserve(sum(map(len, records)), len(records))
-            for record in records:
-                self._spool.append(RecordKind.PUSH, record)
+            self._spool.append_all(RecordKind.PUSH, records)
         except SpoolFull as exc:
             raise OtlpBusyError("the spool is full") from exc

@@ -54,6 +54,11 @@ def parse(text: str, match_keys: Collection[str]) -> dict[str, dict[str, str]]:
         content = yaml.load(text, Loader=_LOADER)  # noqa: S506 - a safe one
     except (yaml.YAMLError, ValueError, RecursionError) as exc:
         raise SubscriptionFileError([f"not YAML: {one_line(exc)}"]) from exc
+    return parsed(content, match_keys)
+
+
+def parsed(content: Any, match_keys: Collection[str]) -> dict[str, dict[str, str]]:
+    """The same of what YAML has read."""
     if not isinstance(content, dict | None):
         raise SubscriptionFileError(["not a mapping of subscriptions"])
     resources, faults = {}, []

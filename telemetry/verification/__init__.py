@@ -3,6 +3,7 @@
 rules       the names of the rules, and what was found about each
 script      what the client is offered and answered, stage by stage
 payloads    what the bytes of a push must be
+one_topic   what producers are answered
 judge       the state machine over observed requests; knows no socket and no clock
 listener    the sockets
 """

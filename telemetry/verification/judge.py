@@ -12,7 +12,7 @@ from quota_metrics.kafka.primitives import ProtocolError
 from telemetry.receiver.receiver import all_metrics_for
 from telemetry.subscriptions.client_metrics import ZERO_ID
 from telemetry.verification.payloads import Offer, PayloadCheck
-from telemetry.verification.rules import Findings, Rule, Verdict
+from telemetry.verification.rules import Findings, KipRule, RuleVerdict
 from telemetry.verification.script import SCRIPT, Wanted
 from telemetry.wire.apis import GET_TELEMETRY_SUBSCRIPTIONS
 from telemetry.wire.errors import ErrorCode
@@ -48,21 +48,21 @@ class Reply(NamedTuple):
 class _Due(NamedTuple):
     """What must come after an answer: not before `earliest`, nor long after `latest`, in intervals."""
 
-    rule: Rule
+    rule: KipRule
     earliest: float
     latest: float
     is_get: bool = False
 
 
 _AFTER: Final = {
-    ErrorCode.NONE: _Due(Rule.PUSH_INTERVAL, 1.0, 1.5),
-    ErrorCode.UNKNOWN_SUBSCRIPTION_ID: _Due(Rule.UNKNOWN_SUBSCRIPTION, 0.0, 0.5, is_get=True),
-    ErrorCode.THROTTLING_QUOTA_EXCEEDED: _Due(Rule.THROTTLE, 1.0, 2.0),
-    ErrorCode.TELEMETRY_TOO_LARGE: _Due(Rule.TOO_LARGE, 1.0, 2.0),
+    ErrorCode.NONE: _Due(KipRule.PUSH_INTERVAL, 1.0, 1.5),
+    ErrorCode.UNKNOWN_SUBSCRIPTION_ID: _Due(KipRule.UNKNOWN_SUBSCRIPTION, 0.0, 0.5, is_get=True),
+    ErrorCode.THROTTLING_QUOTA_EXCEEDED: _Due(KipRule.THROTTLE, 1.0, 2.0),
+    ErrorCode.TELEMETRY_TOO_LARGE: _Due(KipRule.TOO_LARGE, 1.0, 2.0),
 }
-_AFTER_HANG_UP: Final = _Due(Rule.RECONNECT, 0.0, 2.0)
-_AFTER_SUBSCRIPTION: Final = _Due(Rule.JITTER, 0.5, 1.5)
-_AFTER_NOTHING_REQUESTED: Final = _Due(Rule.NO_METRICS, 1.0, 1.5, is_get=True)
+_AFTER_HANG_UP: Final = _Due(KipRule.RECONNECT, 0.0, 2.0)
+_AFTER_SUBSCRIPTION: Final = _Due(KipRule.JITTER, 0.5, 1.5)
+_AFTER_NOTHING_REQUESTED: Final = _Due(KipRule.NO_METRICS, 1.0, 1.5, is_get=True)
 
 
 class Judge:
@@ -88,11 +88,11 @@ class Judge:
         self._alone_since_ms = 0
 
     @property
-    def verdicts(self) -> list[Verdict]:
+    def verdicts(self) -> list[RuleVerdict]:
         """One for each rule, as found so far."""
         if len(self._jitters) >= _LEAST_JITTERS and max(self._jitters) - min(self._jitters) < _LEAST_SPREAD:
             always = f"each of {len(self._jitters)} first pushes came {self._jitters[0]:.2f} intervals after the answer"
-            self._findings.broken(Rule.JITTER, always)
+            self._findings.broken(KipRule.JITTER, always)
         return self._findings.verdicts()
 
     def opened(self, connection: int) -> None:
@@ -104,21 +104,21 @@ class Judge:
 
     def unreadable(self, reason: str, frame: bytes) -> None:
         """A request could not be read; its connection is closed."""
-        self._findings.observed(Rule.READABLE)
-        self._findings.broken(Rule.READABLE, reason, frame)
+        self._findings.observed(KipRule.READABLE)
+        self._findings.broken(KipRule.READABLE, reason, frame)
 
     def answer(self, request: Request) -> Reply:
         """The response to a GetTelemetrySubscriptions or PushTelemetry request."""
         try:
             if request.api_key == GET_TELEMETRY_SUBSCRIPTIONS:
                 client_instance_id = read_get(request.body)
-                self._findings.observed(Rule.READABLE)
+                self._findings.observed(KipRule.READABLE)
                 return self._get(client_instance_id, request)
             head, payload = read_push(request.body)
         except ProtocolError as exc:
             self.unreadable(str(exc), request.frame)
             return Reply(b"", hang_up=True)
-        self._findings.observed(Rule.READABLE)
+        self._findings.observed(KipRule.READABLE)
         return self._push(head, payload, request)
 
     def tick(self, now_ms: int) -> None:
@@ -131,7 +131,7 @@ class Judge:
         due = self._due
         if not self._connections and now_ms - self._alone_since_ms > self._patience_ms and due != _AFTER_HANG_UP:
             reason = "the client closed its connections without a terminating push"
-            self._end(Rule.TERMINATING_PUSH, reason)
+            self._end(KipRule.TERMINATING_PUSH, reason)
         elif now_ms - self._due_since_ms > due.latest * self._interval_ms + self._patience_ms:
             what = "GetTelemetrySubscriptions" if due.is_get else "telemetry request"
             reason = f"no {what} came within {now_ms - self._due_since_ms} ms; the interval is {self._interval_ms} ms"
@@ -141,10 +141,10 @@ class Judge:
 
     def _get(self, client_instance_id: bytes, request: Request) -> Reply:
         if self._check is None:
-            self._findings.observed(Rule.FIRST_GET)
+            self._findings.observed(KipRule.FIRST_GET)
             if client_instance_id != ZERO_ID:
                 reason = f"the first client instance id is {client_instance_id.hex()} instead of zero"
-                self._findings.broken(Rule.FIRST_GET, reason, request.frame)
+                self._findings.broken(KipRule.FIRST_GET, reason, request.frame)
         else:
             self._identify(client_instance_id, request)
             self._not_after_the_end(request)
@@ -182,20 +182,20 @@ class Judge:
 
     def _push(self, head: PushHead, payload: bytes, request: Request) -> Reply:
         if self._check is None:
-            self._findings.broken(Rule.FIRST_GET, "a push came before GetTelemetrySubscriptions", request.frame)
+            self._findings.broken(KipRule.FIRST_GET, "a push came before GetTelemetrySubscriptions", request.frame)
             return Reply(PUSH_RESPONSE[ErrorCode.UNKNOWN_SUBSCRIPTION_ID])
         self._identify(head.client_instance_id, request)
-        self._findings.observed(Rule.SUBSCRIPTION_ID)
+        self._findings.observed(KipRule.SUBSCRIPTION_ID)
         if head.subscription_id != self._subscription_id:
             reason = f"the subscription id is {head.subscription_id}; the last answer said {self._subscription_id}"
-            self._findings.broken(Rule.SUBSCRIPTION_ID, reason, request.frame)
+            self._findings.broken(KipRule.SUBSCRIPTION_ID, reason, request.frame)
         if len(payload) > TELEMETRY_MAX_BYTES:
             reason = f"the push has {len(payload)} bytes; TelemetryMaxBytes is {TELEMETRY_MAX_BYTES}"
-            self._findings.broken(Rule.TOO_LARGE, reason, request.frame)
+            self._findings.broken(KipRule.TOO_LARGE, reason, request.frame)
         if self._check.offer.metrics:
             self._check.push(head.compression_type, payload, request.frame)
         else:
-            self._findings.broken(Rule.NO_METRICS, "a push came although no metrics were requested", request.frame)
+            self._findings.broken(KipRule.NO_METRICS, "a push came although no metrics were requested", request.frame)
         if head.terminating:
             return self._terminating(request)
         if self._not_after_the_end(request):
@@ -204,7 +204,7 @@ class Judge:
         return self._scripted(request.now_ms)
 
     def _terminating(self, request: Request) -> Reply:
-        self._findings.observed(Rule.TERMINATING_PUSH)
+        self._findings.observed(KipRule.TERMINATING_PUSH)
         if self._not_after_the_end(request):
             return Reply(PUSH_RESPONSE[ErrorCode.INVALID_REQUEST])  # as a broker answers
         self._terminated_ms = request.now_ms
@@ -226,12 +226,12 @@ class Judge:
     # --- rules
 
     def _identify(self, client_instance_id: bytes, request: Request) -> None:
-        rule = Rule.RECONNECT if self._due == _AFTER_HANG_UP else Rule.INSTANCE_ID
+        rule = KipRule.RECONNECT if self._due == _AFTER_HANG_UP else KipRule.INSTANCE_ID
         self._findings.observed(rule)
         if client_instance_id != self._id:
             reason = f"the client instance id is {client_instance_id.hex()}; it was given {self._id.hex()}"
             self._findings.broken(rule, reason, request.frame)
-        if rule is Rule.RECONNECT:
+        if rule is KipRule.RECONNECT:
             self.complete = True
 
     def _keep_time(self, request: Request, *, is_get: bool) -> None:
@@ -244,19 +244,19 @@ class Judge:
         if waited_ms < least_ms * (1 - _EARLY):
             reason = f"the request came {waited_ms} ms after the answer, earlier than {least_ms:.0f} ms"
             self._findings.broken(due.rule, reason, request.frame)
-        if due.rule is Rule.JITTER and not is_get:
+        if due.rule is KipRule.JITTER and not is_get:
             self._jitters.append(waited_ms / self._interval_ms)
 
     def _not_after_the_end(self, request: Request) -> bool:
         """Whether a terminating push came before, which breaks its rule."""
         if self._terminated_ms is None:
             return False
-        self._findings.broken(Rule.TERMINATING_PUSH, "a request came after the terminating push", request.frame)
+        self._findings.broken(KipRule.TERMINATING_PUSH, "a request came after the terminating push", request.frame)
         return True
 
     def _expect(self, due: _Due, now_ms: int) -> None:
         self._due, self._due_since_ms = due, now_ms
 
-    def _end(self, rule: Rule, reason: str) -> None:
+    def _end(self, rule: KipRule, reason: str) -> None:
         self._findings.broken(rule, reason)
         self.over = True

@@ -1,4 +1,4 @@
-"""The sockets of a judgement: a cluster of one node that answers ApiVersions, Metadata and telemetry only."""
+"""The sockets of a judgement: a cluster of one node that answers telemetry, and what producers need."""
 
 from __future__ import annotations
 
@@ -8,11 +8,20 @@ from collections.abc import Callable
 from typing import Final
 
 from quota_metrics.kafka.primitives import ProtocolError, Reader
-from telemetry.gateway.connection import API_VERSIONS_TOO_NEW, api_of
+from telemetry.gateway.connection import API_VERSIONS_TOO_NEW
 from telemetry.gateway.security.client_identity import software_of
 from telemetry.gateway.standalone_broker import SinkNode, api_versions, metadata
+from telemetry.verification import one_topic
 from telemetry.verification.judge import TELEMETRY_MAX_BYTES, Judge, Reply, Request
-from telemetry.wire.apis import API_VERSIONS, APIS, GET_TELEMETRY_SUBSCRIPTIONS, METADATA, PUSH_TELEMETRY
+from telemetry.wire.apis import (
+    API_VERSIONS,
+    APIS,
+    GET_TELEMETRY_SUBSCRIPTIONS,
+    METADATA,
+    PRODUCE,
+    PUSH_TELEMETRY,
+    api_of,
+)
 from telemetry.wire.frames import encode_response
 
 _MAX_REQUEST_BYTES: Final = 2 * TELEMETRY_MAX_BYTES  # a push over the limit is read, so that its frame can be shown
@@ -24,6 +33,7 @@ _TICK_S: Final = 0.05
 # Java's clients send a terminating push only while another request of theirs is in flight. Once all else was tried,
 # Metadata is answered late, so that a client that asks for it often has one.
 _LATE_METADATA_S: Final = 1.0
+_PRODUCE_S: Final = 0.005  # a latency that clients see that measure whole milliseconds and report no zeros
 
 
 class VerificationListener:
@@ -86,6 +96,8 @@ class VerificationListener:
                 self._judge.unreadable(f"a frame has a length of {length} bytes", b"")
                 return
             frame = await reader.readexactly(length)
+            if frame[:2] == PRODUCE.to_bytes(2, "big"):
+                await asyncio.sleep(_PRODUCE_S)
             if self._judge.complete and frame[:2] == METADATA.to_bytes(2, "big"):
                 await asyncio.sleep(_LATE_METADATA_S)
             try:
@@ -126,9 +138,15 @@ class _Answers:
         if key == API_VERSIONS:
             if version >= 3:
                 self._software_name = software_of(body)[0]
-            return Reply(encode_response(api, version, correlation_id, api_versions(_TELEMETRY, version)))
+            offered = api_versions((*_TELEMETRY, *one_topic.VERSIONS), version, versions=one_topic.VERSIONS)
+            return Reply(encode_response(api, version, correlation_id, offered))
         if key == METADATA:
-            return Reply(encode_response(api, version, correlation_id, metadata(body, version, self._node)))
+            listed = metadata(body, version, self._node, one_topic.TOPIC)
+            return Reply(encode_response(api, version, correlation_id, listed))
+        least, newest = one_topic.VERSIONS.get(key, (0, -1))
+        if least <= version <= newest:
+            stored = one_topic.produced(key, version, body)
+            return Reply(encode_response(api, version, correlation_id, stored) if stored else b"")
         if key not in _TELEMETRY:
             raise ProtocolError(f"cannot answer a request of API {key}")
         request = Request(key, body, frame, self._connection, self._software_name, now_ms)

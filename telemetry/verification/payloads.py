@@ -21,7 +21,7 @@ from telemetry.decode.bounds import (
     codec_name,
     decompress,
 )
-from telemetry.verification.rules import Findings, Rule
+from telemetry.verification.rules import Findings, KipRule
 
 MAX_DECOMPRESSED_BYTES: Final = 16 << 20
 _LIMITS: Final = PayloadLimits()
@@ -64,53 +64,56 @@ class PayloadCheck:
         data = self._decompressed(compression_type, payload, frame)
         if data is None:
             return
-        self._findings.observed(Rule.PAYLOAD)
+        self._findings.observed(KipRule.PAYLOAD)
         try:
             check_structure(data, _LIMITS)
             decoded = MetricsData.FromString(data)
         except (DecodeError, OverBudget, ProtobufError) as exc:
-            self._findings.broken(Rule.PAYLOAD, f"the payload is no OTLP MetricsData: {exc}", frame)
+            self._findings.broken(KipRule.PAYLOAD, f"the payload is no OTLP MetricsData: {exc}", frame)
             return
         metrics = [m for r in decoded.resource_metrics for s in r.scope_metrics for m in s.metrics]
         if not metrics and self.offer.is_all:
-            self._findings.broken(Rule.PAYLOAD, "the push has no metrics although all were requested", frame)
+            self._findings.broken(KipRule.PAYLOAD, "the push has no metrics although all were requested", frame)
         for rule, reason in self._faults(metrics):
             self._findings.broken(rule, reason, frame)
 
     def _decompressed(self, compression_type: int, payload: bytes, frame: bytes) -> bytes | None:
         findings, codec = self._findings, codec_name(compression_type)
-        findings.observed(Rule.COMPRESSION)
+        findings.observed(KipRule.COMPRESSION)
         if compression_type and (compression_type < 0 or compression_type not in self.offer.codecs):
             offered = ", ".join(map(codec_name, self.offer.codecs))
-            findings.broken(Rule.COMPRESSION, f"the push uses {codec}; offered were {offered}", frame)
+            findings.broken(KipRule.COMPRESSION, f"the push uses {codec}; offered were {offered}", frame)
         if not payload:
             return b""
         try:
             return decompress(compression_type, payload, max_bytes=MAX_DECOMPRESSED_BYTES)
         except TooLarge as exc:
-            findings.broken(Rule.PAYLOAD, str(exc), frame)
+            findings.broken(KipRule.PAYLOAD, str(exc), frame)
         except DecompressError as exc:
-            findings.broken(Rule.COMPRESSION, str(exc), frame)
+            findings.broken(KipRule.COMPRESSION, str(exc), frame)
         return None
 
-    def _faults(self, metrics: list[Any]) -> Iterator[tuple[Rule, str]]:
+    def _faults(self, metrics: list[Any]) -> Iterator[tuple[KipRule, str]]:
         for metric in metrics:
-            self._findings.observed(Rule.REQUESTED_METRICS)
+            self._findings.observed(KipRule.REQUESTED_METRICS)
             if not self.offer.is_all and not metric.name.startswith(self.offer.metrics):
-                yield Rule.REQUESTED_METRICS, f"{metric.name!r} was sent; requested: {', '.join(self.offer.metrics)}"
+                yield (
+                    KipRule.REQUESTED_METRICS,
+                    f"{metric.name!r} was sent; requested: {', '.join(self.offer.metrics)}",
+                )
             kind = metric.WhichOneof("data")
             if not metric.name or kind not in _KINDS:
-                yield Rule.PAYLOAD, f"a metric {metric.name!r} has no name or no data"
+                yield KipRule.PAYLOAD, f"a metric {metric.name!r} has no name or no data"
                 continue
             self.names.add(metric.name)
             points = getattr(metric, kind)
             if not points.data_points or not all(point.time_unix_nano for point in points.data_points):
-                yield Rule.PAYLOAD, f"{metric.name} has no points, or a point without time_unix_nano"
+                yield KipRule.PAYLOAD, f"{metric.name} has no points, or a point without time_unix_nano"
             if hasattr(points, "aggregation_temporality"):
                 yield from self._temporality(metric.name, points)
 
-    def _temporality(self, name: str, points: Any) -> Iterator[tuple[Rule, str]]:
-        rule, expected = (Rule.DELTA, _DELTA) if self.offer.delta else (Rule.CUMULATIVE, _CUMULATIVE)
+    def _temporality(self, name: str, points: Any) -> Iterator[tuple[KipRule, str]]:
+        rule, expected = (KipRule.DELTA, _DELTA) if self.offer.delta else (KipRule.CUMULATIVE, _CUMULATIVE)
         self._findings.observed(rule)
         if points.aggregation_temporality != expected:
             number = points.aggregation_temporality

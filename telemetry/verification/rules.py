@@ -13,7 +13,7 @@ MAX_FRAME_SHOWN_BYTES: Final = 4_096
 _MAX_REASON_CHARS: Final = 500
 
 
-class Rule(StrEnum):
+class KipRule(StrEnum):
     """In the order in which a script tries them."""
 
     READABLE = "readable"
@@ -36,23 +36,24 @@ class Rule(StrEnum):
 
 
 MEANINGS: Final = {
-    Rule.READABLE: "requests are frames of GetTelemetrySubscriptions and PushTelemetry version 0",
-    Rule.FIRST_GET: "the first request asks for a subscription with a zero client instance id",
-    Rule.INSTANCE_ID: "all later requests carry the client instance id of the first answer",
-    Rule.JITTER: "the first push after a subscription comes after 0.5 to 1.5 intervals, not always after the same",
-    Rule.PUSH_INTERVAL: "pushes are one interval apart, and go on",
-    Rule.SUBSCRIPTION_ID: "a push carries the subscription id of the last answer",
-    Rule.COMPRESSION: "a push uses a codec that was offered, or none, and can be decompressed",
-    Rule.PAYLOAD: "a push is OTLP MetricsData with names and times",
-    Rule.DELTA: "sums are deltas that do not overlap, when deltas are asked for",
-    Rule.UNKNOWN_SUBSCRIPTION: "UNKNOWN_SUBSCRIPTION_ID makes the client ask for its subscription at once",
-    Rule.REQUESTED_METRICS: "only metrics whose names begin as requested are sent",
-    Rule.THROTTLE: "after THROTTLING_QUOTA_EXCEEDED nothing is sent for an interval, then the client goes on",
-    Rule.TOO_LARGE: "pushes keep to TelemetryMaxBytes; after TELEMETRY_TOO_LARGE the client goes on an interval later",
-    Rule.CUMULATIVE: "sums are cumulative and do not fall, when cumulative ones are asked for",
-    Rule.NO_METRICS: "with no metrics requested nothing is pushed, and the client asks again an interval later",
-    Rule.RECONNECT: "after its connection was closed the client comes back with the same client instance id",
-    Rule.TERMINATING_PUSH: "closing the client sends one push with Terminating set, and nothing after it",
+    KipRule.READABLE: "requests are frames of GetTelemetrySubscriptions and PushTelemetry version 0",
+    KipRule.FIRST_GET: "the first request asks for a subscription with a zero client instance id",
+    KipRule.INSTANCE_ID: "all later requests carry the client instance id of the first answer",
+    KipRule.JITTER: "the first push after a subscription comes after 0.5 to 1.5 intervals, not always after the same",
+    KipRule.PUSH_INTERVAL: "pushes are one interval apart, and go on",
+    KipRule.SUBSCRIPTION_ID: "a push carries the subscription id of the last answer",
+    KipRule.COMPRESSION: "a push uses a codec that was offered, or none, and can be decompressed",
+    KipRule.PAYLOAD: "a push is OTLP MetricsData with names and times",
+    KipRule.DELTA: "sums are deltas that do not overlap, when deltas are asked for",
+    KipRule.UNKNOWN_SUBSCRIPTION: "UNKNOWN_SUBSCRIPTION_ID makes the client ask for its subscription at once",
+    KipRule.REQUESTED_METRICS: "only metrics whose names begin as requested are sent",
+    KipRule.THROTTLE: "after THROTTLING_QUOTA_EXCEEDED nothing is sent for an interval, then the client goes on",
+    KipRule.TOO_LARGE: "pushes keep to TelemetryMaxBytes; after TELEMETRY_TOO_LARGE the client goes on an interval "
+    "later",
+    KipRule.CUMULATIVE: "sums are cumulative and do not fall, when cumulative ones are asked for",
+    KipRule.NO_METRICS: "with no metrics requested nothing is pushed, and the client asks again an interval later",
+    KipRule.RECONNECT: "after its connection was closed the client comes back with the same client instance id",
+    KipRule.TERMINATING_PUSH: "closing the client sends one push with Terminating set, and nothing after it",
 }
 
 
@@ -62,11 +63,11 @@ class Outcome(StrEnum):
     NOT_SEEN = "not-seen"
 
 
-class Verdict(NamedTuple):
+class RuleVerdict(NamedTuple):
     """What was found about a rule. `frame`: the request that broke it, without its length field, cut after
     MAX_FRAME_SHOWN_BYTES of its `frame_bytes`; empty when a request that did not come broke it."""
 
-    rule: Rule
+    rule: KipRule
     outcome: Outcome
     observed: int  # how many requests or events the rule was applied to
     reason: str
@@ -78,23 +79,23 @@ class Findings:
     """Counts what each rule was applied to, and keeps its first violation."""
 
     def __init__(self) -> None:
-        self._observed = dict.fromkeys(Rule, 0)
-        self._broken: dict[Rule, Verdict] = {}
+        self._observed = dict.fromkeys(KipRule, 0)
+        self._broken: dict[KipRule, RuleVerdict] = {}
 
-    def observed(self, rule: Rule) -> None:
+    def observed(self, rule: KipRule) -> None:
         self._observed[rule] += 1
 
-    def broken(self, rule: Rule, reason: str, frame: bytes = b"") -> None:
+    def broken(self, rule: KipRule, reason: str, frame: bytes = b"") -> None:
         shown = frame[:MAX_FRAME_SHOWN_BYTES]
-        verdict = Verdict(rule, Outcome.FAIL, 0, reason[:_MAX_REASON_CHARS], shown, len(frame))
+        verdict = RuleVerdict(rule, Outcome.FAIL, 0, reason[:_MAX_REASON_CHARS], shown, len(frame))
         self._broken.setdefault(rule, verdict)
 
-    def verdicts(self) -> list[Verdict]:
+    def verdicts(self) -> list[RuleVerdict]:
         """One for each rule, in their order."""
-        return [self._verdict(rule) for rule in Rule]
+        return [self._verdict(rule) for rule in KipRule]
 
-    def _verdict(self, rule: Rule) -> Verdict:
+    def _verdict(self, rule: KipRule) -> RuleVerdict:
         observed = self._observed[rule]
         if (broken := self._broken.get(rule)) is not None:
             return broken._replace(observed=max(observed, 1))
-        return Verdict(rule, Outcome.PASS if observed else Outcome.NOT_SEEN, observed, "", b"", 0)
+        return RuleVerdict(rule, Outcome.PASS if observed else Outcome.NOT_SEEN, observed, "", b"", 0)

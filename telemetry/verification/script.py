@@ -19,7 +19,7 @@ class Wanted(Enum):
     NOTHING = 2
 
 
-class Stage(NamedTuple):
+class ScriptStage(NamedTuple):
     """A subscription, and the codes of the answers to the pushes under it; the next stage begins with the next
     GetTelemetrySubscriptions. `hang_up`: the connection is closed after the last answer, once."""
 
@@ -34,10 +34,10 @@ _OK: Final = ErrorCode.NONE
 # Thirteen to fourteen intervals for a client that does all right. After the last stage pushes are accepted until the
 # client is closed.
 SCRIPT: Final = (
-    Stage(Wanted.ALL, (_OK, _OK, ErrorCode.UNKNOWN_SUBSCRIPTION_ID)),
-    Stage(Wanted.ONE_NAME, (_OK, ErrorCode.THROTTLING_QUOTA_EXCEEDED), codecs=_GZIP),
-    Stage(Wanted.ALL, (ErrorCode.TELEMETRY_TOO_LARGE,)),
-    Stage(Wanted.ALL, (_OK, _OK, ErrorCode.UNKNOWN_SUBSCRIPTION_ID), delta=False),
-    Stage(Wanted.NOTHING, ()),
-    Stage(Wanted.ALL, (_OK,), hang_up=True),
+    ScriptStage(Wanted.ALL, (_OK, _OK, ErrorCode.UNKNOWN_SUBSCRIPTION_ID)),
+    ScriptStage(Wanted.ONE_NAME, (_OK, ErrorCode.THROTTLING_QUOTA_EXCEEDED), codecs=_GZIP),
+    ScriptStage(Wanted.ALL, (ErrorCode.TELEMETRY_TOO_LARGE,)),
+    ScriptStage(Wanted.ALL, (_OK, _OK, ErrorCode.UNKNOWN_SUBSCRIPTION_ID), delta=False),
+    ScriptStage(Wanted.NOTHING, ()),
+    ScriptStage(Wanted.ALL, (_OK,), hang_up=True),
 )

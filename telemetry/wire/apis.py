@@ -8,13 +8,19 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
+from quota_metrics.kafka.primitives import INT16_MAX, ProtocolError
+
 PRODUCE: Final = 0
 FETCH: Final = 1
 METADATA: Final = 3
 FIND_COORDINATOR: Final = 10
 SASL_HANDSHAKE: Final = 17
 API_VERSIONS: Final = 18
+CREATE_TOPICS: Final = 19
+DELETE_TOPICS: Final = 20
+INIT_PRODUCER_ID: Final = 22
 SASL_AUTHENTICATE: Final = 36
+CREATE_PARTITIONS: Final = 37
 DESCRIBE_CLUSTER: Final = 60
 DESCRIBE_CONFIGS: Final = 32
 ALTER_CONFIGS: Final = 33
@@ -158,6 +164,15 @@ _TABLE: Final = (
 )
 
 APIS: Final[dict[int, Api]] = {api.key: api for api in _TABLE}
+
+
+def api_of(key_and_version: int) -> Api:
+    """The API of a request by the first four bytes of its header. Raises ProtocolError."""
+    key, version = key_and_version >> 16, key_and_version & 0xFFFF
+    api = APIS.get(key)
+    if api is None or version > (INT16_MAX if key == API_VERSIONS else api.max_version):
+        raise ProtocolError(f"cannot forward a request of API {key} version {version}")
+    return api
 
 
 def flags_of(keys: Iterable[int]) -> bytes:

@@ -28,13 +28,14 @@ class ProxiedPeer(NamedTuple):
     port: int
 
 
-def bytes_wanted(data: bytes) -> int:
+def bytes_wanted(data: bytes, version: int) -> int:
     """How many more bytes of the header there are at least; 0 when it is complete. Raises ProtocolError as soon as
-    `data` is no beginning of a header."""
-    if _SIGNATURE.startswith(data[: len(_SIGNATURE)]):
+    `data` is no beginning of a header of this version (1 or 2)."""
+    start = _V1_START if version == 1 else _SIGNATURE
+    if not start.startswith(data[: len(start)]):
+        raise ProtocolError(f"no PROXY protocol header of version {version}")
+    if version == 2:
         return _v2_wanted(data)
-    if not _V1_START.startswith(data[: len(_V1_START)]):
-        raise ProtocolError("no PROXY protocol header")
     if data.endswith(b"\r\n"):
         return 0
     if b"\n" in data[:-1] or len(data) >= _V1_LONGEST:
@@ -50,7 +51,7 @@ def parsed(data: bytes) -> ProxiedPeer | None:
 
 def _v2_wanted(data: bytes) -> int:
     if len(data) < _V2_FIXED:
-        return _V2_FIXED - len(data) if len(data) >= len(_SIGNATURE) else _V1_SHORTEST - len(data)
+        return _V2_FIXED - len(data)
     rest = int.from_bytes(data[14:16])
     if rest > _V2_MOST_REST:
         raise ProtocolError(f"a PROXY protocol header of {_V2_FIXED + rest} bytes")

@@ -202,3 +202,30 @@ def test_requests_in_flight_are_bounded() -> None:
     both.client(request(12, 4, 0) + request(71, 0, 1) * 2)
     with pytest.raises(ProtocolError, match="in flight"):
         both.client(request(71, 0, 3))
+
+
+def created(*names: bytes) -> bytes:
+    """The body of CreateTopics 2 for topics of three partitions each."""
+    topics = b"".join(struct.pack(">h", len(name)) + name + struct.pack(">ihii", 3, 1, 0, 0) for name in names)
+    return struct.pack(">i", len(names)) + topics + struct.pack(">i?", 1000, False)
+
+
+def test_created_topics_that_the_controller_accepted_are_observed() -> None:
+    both = Both()
+    ask = request(19, 2, 1, created(b"a", b"b"))
+    assert [both.client(ask[:20]), both.client(ask[20:])] == [b"", ask]
+    results = b"".join(struct.pack(">h1shh", 1, name, error, -1) for name, error in ((b"a", 89), (b"b", 0)))
+    reported = response(19, 2, 1, struct.pack(">ii", 700, 2) + results)
+    assert both.broker(reported) == reported
+    assert [(s.api_key, s.throttle_ms, s.changes) for s in both.seen] == [(19, 700, (("b", 3, 3),))]
+
+
+def test_request_that_is_too_large_to_be_read_is_forwarded_and_unknown() -> None:
+    both = Both(ConnectionLimits(max_held_request_bytes=100))
+    ask = request(19, 2, 1, created(b"a" * 200))
+    assert both.client(ask) == ask
+    both.broker(response(19, 2, 1, struct.pack(">iihshh", 0, 1, 1, b"a", 0, -1)))
+    assert [s.changes for s in both.seen] == [(("a", -1, -1),)]
+    both.client(request(20, 1, 2, struct.pack(">ih", 1, 200) + b"a" * 200 + bytes(4)))
+    both.broker(response(20, 1, 2, b"?"))
+    assert both.seen[1].changes == (("", -1, -1),)

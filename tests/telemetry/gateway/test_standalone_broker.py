@@ -1,5 +1,6 @@
 """Responses of the stand-alone sink, version by version, decoded by kio's generated schema as a second opinion."""
 
+import dataclasses
 import fcntl
 import os
 import random
@@ -62,6 +63,19 @@ def test_metadata_lists_this_node_and_no_topics(version: int) -> None:
             assert topic.error_code.name in ("unknown_topic_or_partition", "unknown_topic_id")
             assert topic.partitions == ()
             assert (topic.name or "") == (wanted.name or "")
+
+
+@pytest.mark.parametrize("version", range(14))
+def test_metadata_lists_a_topic_with_one_partition_at_this_node(version: int) -> None:
+    request_type = message_type("metadata", version, "request")
+    flags = {field.name: False for field in dataclasses.fields(request_type) if field.name != "topics"}
+    request = request_type(**flags, topics=() if version == 0 else None)
+    reported = decode(message_type("metadata", version, "response"), sink.metadata(encode(request), version, NODE, "t"))
+    (topic,) = reported.topics
+    (partition,) = topic.partitions
+    assert (topic.name, topic.error_code.value, partition.error_code.value) == ("t", 0, 0)
+    assert (partition.partition_index, partition.leader_id) == (0, 0)
+    assert partition.replica_nodes == partition.isr_nodes == (0,)
 
 
 @settings(deadline=None)

@@ -12,7 +12,7 @@ from uuid import UUID
 
 import pyarrow as pa
 
-from exporters.model import Connection, Push, QuotaLimit, RecordKind, StoredFacts, UsageSample
+from exporters.model import Connection, Push, QuotaLimit, RecordKind, StoredFacts, TopicSample, UsageSample
 from exporters.spool.reader import SpoolReader
 from exporters.spool.records import push_origin, push_record, sender_bytes
 from exporters.spool.writer import SpoolWriter
@@ -47,6 +47,7 @@ USAGE = UsageSample(
     bucket_client_id="",
 )
 LIMIT = QuotaLimit("prod", "alice", "<default>", "", "producer_byte_rate", NOW_MS, None)
+TOPIC = TopicSample("c", NOW_MS - NOW_MS % 60_000, 60_000, "alice", "app-1", "orders", "in", 300, 3, 0.01, "gw")
 FACTS = StoredFacts("c", 1, NOW_MS, "4.3", 31, 1000, 11, 1000, "x.Y", 500, 8, 3, {"max.connections.per.ip": "15"})
 
 

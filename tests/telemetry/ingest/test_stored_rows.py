@@ -12,10 +12,17 @@ import pytest
 from opentelemetry.proto.metrics.v1.metrics_pb2 import AggregationTemporality, MetricsData
 
 from exporters.model import RecordKind
-from exporters.spool.records import encode_facts, encode_instance, encode_limits, encode_usage, sender_bytes
+from exporters.spool.records import (
+    encode_facts,
+    encode_instance,
+    encode_limits,
+    encode_topics,
+    encode_usage,
+    sender_bytes,
+)
 from telemetry.ingest.rollups import ROLL_UP, Slice
 from tests.kit.clickhouse import QueriedStore, running_clickhouse
-from tests.telemetry.ingest.bench import CONNECTION, FACTS, LIMIT, NOW_MS, USAGE, Bench
+from tests.telemetry.ingest.bench import CONNECTION, FACTS, LIMIT, NOW_MS, TOPIC, USAGE, Bench
 
 
 def _stored(directory: Path, store: QueriedStore) -> dict[str, list[tuple[Any, ...]]]:
@@ -32,9 +39,11 @@ def _stored(directory: Path, store: QueriedStore) -> dict[str, list[tuple[Any, .
     bench.append(RecordKind.INSTANCE, encode_instance(NOW_MS, bytes(16), sender_bytes(CONNECTION, "app-2")))
     bench.append(RecordKind.USAGE, encode_usage([USAGE]))
     bench.append(RecordKind.LIMITS, encode_limits([LIMIT]))
+    for sampled in (TOPIC, TOPIC._replace(direction="out"), TOPIC._replace(sample=0.1, gateway_id="other")):
+        bench.append(RecordKind.TOPICS, encode_topics([sampled]))
     bench.append(RecordKind.FACTS, encode_facts([FACTS, FACTS._replace(valid_from_ms=NOW_MS + 1, quota_window_num=21)]))
-    assert bench.step() == 7
-    assert bench.balance() == (6, 1, 0)
+    assert bench.step() == 10
+    assert bench.balance() == (9, 1, 0)
 
     def rows(sql: str) -> list[tuple[Any, ...]]:
         return [tuple(row) for row in store.query(sql)]
@@ -60,6 +69,10 @@ def _stored(directory: Path, store: QueriedStore) -> dict[str, list[tuple[Any, .
         "instances": rows("SELECT client_id, pushes, points FROM headroom.client_instances FINAL ORDER BY client_id"),
         "usage": rows("SELECT client_id, bytes, rate, toString(source) FROM headroom.quota_usage"),
         "facts": rows("SELECT * EXCEPT (valid_from) FROM headroom.cluster_facts_now"),
+        "topics": rows(
+            "SELECT toUnixTimestamp64Milli(window_start), window_s, user, client_id, topic, toString(direction), bytes,"
+            " sampled_frames FROM headroom.topic_usage ORDER BY direction"
+        ),
         "limits": rows("SELECT client_id, value FROM headroom.quota_limits"),
     }
     described = bench.ingester.counts.series_written
@@ -112,6 +125,8 @@ def test_every_record_kind_is_stored_in_a_server(tmp_path: Path) -> None:
     assert found["instances"] == [("app-1", 2, 112), ("app-2", 0, 0)]
     assert found["usage"] == [("app-1", 1000, 100.5, "gateway")]
     assert found["facts"] == [("c", 1, "4.3", 21, 1000, 21_000, "x.Y", 500, FACTS.configs)]
+    minute = (NOW_MS // 60_000 - 1) * 60_000, 60, "alice", "app-1", "orders"
+    assert found["topics"] == [(*minute, "in", 33_000.0, 6), (*minute, "out", 30_000.0, 3)]
     assert found["limits"] == [("<default>", None)]
     assert found["described at 0"] == [(0,)]
     assert found["described at 3600000"] == [(108,)]

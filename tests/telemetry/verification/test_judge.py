@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from telemetry.verification.judge import TELEMETRY_MAX_BYTES, Judge, Request
-from telemetry.verification.rules import MAX_FRAME_SHOWN_BYTES, MEANINGS, Outcome, Rule
+from telemetry.verification.rules import MAX_FRAME_SHOWN_BYTES, MEANINGS, KipRule, Outcome
 from telemetry.wire.apis import PUSH_TELEMETRY
 from tests.telemetry.verification.scripted_client import ID, INTERVAL_MS, PATIENCE_MS, ScriptedClient
 
@@ -41,7 +41,7 @@ def test_client_that_does_all_right_passes_each_rule() -> None:
     client = ScriptedClient()
     assert client.run() == []
     assert {each.outcome for each in client.judge.verdicts} == {Outcome.PASS}
-    assert [each.rule for each in client.judge.verdicts] == list(Rule) == list(MEANINGS)
+    assert [each.rule for each in client.judge.verdicts] == list(KipRule) == list(MEANINGS)
 
 
 @pytest.mark.parametrize("fault", FAULTS)
@@ -50,13 +50,13 @@ def test_fault_breaks_its_own_rule_and_no_other(fault: str) -> None:
 
 
 def test_all_rules_have_a_fault() -> None:
-    assert set().union(*FAULTS.values()) == set(Rule)
+    assert set().union(*FAULTS.values()) == set(KipRule)
 
 
 def test_violation_names_the_frame_that_broke_the_rule() -> None:
     client = ScriptedClient("sends JSON")
     client.run()
-    (verdict,) = [each for each in client.judge.verdicts if each.rule is Rule.PAYLOAD]
+    (verdict,) = [each for each in client.judge.verdicts if each.rule is KipRule.PAYLOAD]
     assert verdict.frame.startswith(PUSH_TELEMETRY.to_bytes(2, "big"))
     assert verdict.frame_bytes == len(verdict.frame)
 
@@ -69,7 +69,7 @@ def test_frame_of_a_push_that_is_too_large_is_shown_in_part() -> None:
     head = ID + (0x0714_0001).to_bytes(4, "big") + b"\0\0"
     body = head + bytes([size + 1 & 0x7F | 0x80, size + 1 >> 7 & 0x7F | 0x80, size + 1 >> 14]) + bytes(size) + b"\0"
     client.judge.answer(Request(PUSH_TELEMETRY, body, body, 1, "", INTERVAL_MS))
-    (verdict,) = [each for each in client.judge.verdicts if each.rule is Rule.TOO_LARGE]
+    (verdict,) = [each for each in client.judge.verdicts if each.rule is KipRule.TOO_LARGE]
     assert (len(verdict.frame), verdict.frame_bytes) == (MAX_FRAME_SHOWN_BYTES, len(body))
 
 

@@ -28,10 +28,10 @@ def v2(address: ipaddress.IPv4Address | ipaddress.IPv6Address, port: int, tlvs: 
     return SIGNATURE + bytes([0x20 | command, family]) + len(body).to_bytes(2) + body
 
 
-def read(stream: bytes) -> tuple[bytes, bytes]:
-    """The header as it is read from a socket, and what is left."""
-    header = b""
-    while wanted := bytes_wanted(header):
+def read(stream: bytes, version: int | None = None) -> tuple[bytes, bytes]:
+    """The header as it is read from a socket, and what is left. `version`: the one that it begins like."""
+    header, version = b"", version or (1 if stream.startswith(b"P") else 2)
+    while wanted := bytes_wanted(header, version):
         assert wanted > 0
         if not (data := stream[len(header) : len(header) + wanted]):
             raise EOFError
@@ -86,6 +86,13 @@ def test_proxy_without_a_client(header: bytes) -> None:
 def test_invalid_header_is_refused(header: bytes) -> None:
     with pytest.raises(ProtocolError):
         parsed(read(header + bytes(4096))[0])
+
+
+@given(ADDRESSES, PORTS)
+def test_header_of_the_other_version_is_refused(address: ipaddress.IPv4Address, port: int) -> None:
+    for header, version in ((v1(address, port), 2), (v2(address, port), 1)):
+        with pytest.raises(ProtocolError, match=f"no PROXY protocol header of version {version}"):
+            read(header, version)
 
 
 @given(st.one_of(st.binary(max_size=300), st.binary(max_size=200).map(lambda rest: SIGNATURE + rest)))

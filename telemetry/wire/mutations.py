@@ -1,0 +1,158 @@
+"""How many partitions a request creates, adds or deletes: CreateTopics, CreatePartitions and DeleteTopics. Sans-I/O.
+
+The controller charges them to controller_mutation_rate (KIP-599): a topic that it creates or deletes costs its
+partitions, one that it enlarges what is added, and one that it refuses costs nothing. Sizes that a message does not
+tell are UNKNOWN. Requests and responses are read within bounds; what cannot be read is forwarded all the same.
+
+Source: CreateTopics, CreatePartitions and DeleteTopics of Apache Kafka 4.3 (JSON definitions of the messages).
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from exporters.model import Changes, PartitionChange
+from quota_metrics.kafka.primitives import ProtocolError, Reader
+from telemetry.wire.apis import CREATE_PARTITIONS, CREATE_TOPICS, DELETE_TOPICS, Api, flags_of
+
+MUTATIONS: Final = frozenset({CREATE_TOPICS, CREATE_PARTITIONS, DELETE_TOPICS})
+MUTATING: Final = flags_of(MUTATIONS)  # by API key
+_MOST_BYTES: Final = 2_097_152  # of a response that is read
+UNKNOWN: Final = -1
+UNREADABLE: Final[Changes] = (("", UNKNOWN, UNKNOWN),)
+_MOST_ELEMENTS: Final = 100_000
+_TOPIC_ID_BYTES: Final = 16
+
+
+def requested_changes(api: Api, version: int, body: bytes) -> Changes:
+    """What a request asks for; UNREADABLE when it cannot be read."""
+    try:
+        fields = _Fields(body, api.flexible(version))
+        if api.key == DELETE_TOPICS and version < 6:
+            return tuple((fields.text(), 0, UNKNOWN) for _ in range(fields.elements()))
+        return tuple(_change(api.key, fields) for _ in range(fields.elements()))
+    except ProtocolError:
+        return UNREADABLE
+
+
+def accepted_changes(api: Api, version: int, body: bytes, requested: Changes) -> Changes:
+    """Those of `requested` that the response says were made, and what it says of a request that could not be read; all
+    of them when it cannot be read itself."""
+    if len(body) > _MOST_BYTES:
+        return requested
+    try:
+        results = _results(api, version, body)
+    except ProtocolError:
+        return requested
+    if requested == UNREADABLE:
+        unread = UNKNOWN if api.key != DELETE_TOPICS else 0
+        requested = tuple((topic, unread, UNKNOWN) for topic in results if not topic.startswith(_ID))
+    return tuple(
+        (name or topic, created if created > 0 else total, created if created > 0 else added)
+        for topic, total, added in requested
+        for error, name, created in [results.get(topic, (UNKNOWN, "", UNKNOWN))]
+        if error == 0
+    )
+
+
+def _change(key: int, fields: _Fields) -> PartitionChange:
+    if key == DELETE_TOPICS:
+        topic = fields.text() or fields.topic_id()
+        if not topic.startswith(_ID):
+            fields.reader.skip(_TOPIC_ID_BYTES)
+        fields.tags()
+        return topic, 0, UNKNOWN
+    topic, total = fields.text(), fields.reader.int32()
+    if key == CREATE_TOPICS:
+        fields.reader.skip(2)  # replication_factor
+    assigned = 0
+    for _ in range(fields.elements()):
+        if key == CREATE_TOPICS:
+            fields.reader.skip(4)  # partition_index
+        fields.reader.skip(4 * fields.elements())  # broker_ids
+        fields.tags()
+        assigned += 1
+    if key == CREATE_TOPICS:
+        for _ in range(fields.elements()):
+            fields.skip_text()  # name of a configuration
+            fields.skip_text()
+            fields.tags()
+        total = assigned or total
+    fields.tags()
+    added = total if key == CREATE_TOPICS else assigned or UNKNOWN
+    return topic, max(total, UNKNOWN), max(added, UNKNOWN)
+
+
+def _results(api: Api, version: int, body: bytes) -> dict[str, tuple[int, str, int]]:
+    """By topic, as the request names it: error code, name, and the number of partitions of a created one."""
+    fields = _Fields(body, api.flexible(version))
+    if api.throttle_first(version):
+        fields.reader.skip(4)
+    results = {}
+    for _ in range(fields.elements()):
+        name, topic_id = fields.text(), ""
+        if api.key == DELETE_TOPICS and version >= 6:
+            topic_id = fields.topic_id()
+        elif api.key == CREATE_TOPICS and version >= 7:
+            fields.reader.skip(_TOPIC_ID_BYTES)
+        error = fields.reader.int16()
+        if _has_message(api.key, version):
+            fields.skip_text()
+        created = _created(fields) if api.key == CREATE_TOPICS and version >= 5 else UNKNOWN
+        fields.tags()
+        for known_as in filter(None, (name, topic_id)):
+            results[known_as] = (error, name, created)
+    return results
+
+
+def _has_message(key: int, version: int) -> bool:
+    return version >= {CREATE_TOPICS: 1, DELETE_TOPICS: 5}.get(key, 0)
+
+
+def _created(fields: _Fields) -> int:
+    """num_partitions; the configurations after it are passed."""
+    partitions = fields.reader.int32()
+    fields.reader.skip(2)  # replication_factor
+    for _ in range(fields.elements()):
+        fields.skip_text()
+        fields.skip_text()
+        fields.reader.skip(3)  # read_only, config_source, is_sensitive
+        fields.tags()
+    return partitions
+
+
+_ID: Final = "id:"  # a colon is in no name of a topic
+
+
+class _Fields:
+    """A Reader of one message in either encoding; counts the elements of all arrays."""
+
+    def __init__(self, body: bytes, flexible: bool) -> None:
+        self.reader = Reader(body, 0)
+        self._flexible = flexible
+        self._left = _MOST_ELEMENTS
+
+    def text(self) -> str:
+        """A string; empty for null."""
+        reader = self.reader
+        return (reader.compact_nullable_string() if self._flexible else reader.nullable_string()) or ""
+
+    def skip_text(self) -> None:
+        reader = self.reader
+        reader.skip(max(reader.uvarint() - 1 if self._flexible else reader.int16(), 0))
+
+    def topic_id(self) -> str:
+        return _ID + self.reader.raw(_TOPIC_ID_BYTES).hex()
+
+    def elements(self) -> int:
+        """The length of an array; 0 for null. Raises ProtocolError for too many in one message."""
+        reader = self.reader
+        count = max(reader.compact_array_length() if self._flexible else reader.array_length(), 0)
+        self._left -= count
+        if self._left < 0:
+            raise ProtocolError("cannot read a message with so many elements")
+        return count
+
+    def tags(self) -> None:
+        if self._flexible:
+            self.reader.skip_tagged()

@@ -1,0 +1,116 @@
+"""Estimates of bytes by topic against what a script sent: unbiased, and nothing passes differently for being read."""
+
+from __future__ import annotations
+
+import random
+import struct
+from collections import Counter
+from itertools import pairwise
+
+import pytest
+
+from exporters.model import SampledTopics
+from telemetry.gateway.connection import ConnectionLimits
+from telemetry.gateway.topic_sampling import TopicSampler
+from tests.telemetry.gateway.dialogue import Both, framed, produced, request, response
+
+
+def records(topics: dict[str, int]) -> bytes:
+    """Topics of a classic Produce request: one partition each."""
+    parts = [
+        struct.pack(">h", len(name)) + name.encode() + struct.pack(">iii", 1, 0, size) + bytes(size)
+        for name, size in topics.items()
+    ]
+    return struct.pack(">i", len(parts)) + b"".join(parts)
+
+
+def produce(correlation: int, topics: dict[str, int], client_id: str = "app") -> bytes:
+    return request(0, 3, correlation, struct.pack(">hhi", -1, 1, 1000) + records(topics), client_id)
+
+
+def fetched(correlation: int, topics: dict[str, int]) -> bytes:
+    """Version 4: records behind offsets and no aborted transactions."""
+    parts = [
+        struct.pack(">h", len(name)) + name.encode() + struct.pack(">iihqqii", 1, 0, 0, 9, 9, 0, size) + bytes(size)
+        for name, size in topics.items()
+    ]
+    return response(1, 4, correlation, struct.pack(">ii", 0, len(parts)) + b"".join(parts))
+
+
+class Sampled:
+    """A connection whose frames are sampled."""
+
+    def __init__(self, sample: float, seed: int = 1) -> None:
+        self.seen: list[SampledTopics] = []
+        self.both = Both(ConnectionLimits(topics=TopicSampler(sample, random.Random(seed).random, self.seen.append)))
+
+    def totals(self, sample: float) -> Counter[tuple[str, str, str]]:
+        found: Counter[tuple[str, str, str]] = Counter()
+        for one in self.seen:
+            for topic, nbytes in one.topics.items():
+                found[one.client_id, one.direction, topic] += round(nbytes / sample)
+        return found
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_shares_are_those_of_the_script(seed: int) -> None:
+    """Frames alternate: a sampler that took each n-th frame would see one topic only."""
+    sampled, rng = Sampled(0.1, seed), random.Random(seed)
+    sent: Counter[str] = Counter()
+    for number in range(60_000):
+        topics = {"often": rng.randrange(200, 400)} if number % 4 else {"seldom": rng.randrange(200, 400)}
+        sent.update(topics)
+        sampled.both.client(produce(number, topics))
+        sampled.both.broker(produced(3, number, 0))
+    found = sampled.totals(0.1)
+    assert sum(found.values()) == pytest.approx(sum(sent.values()), rel=0.05)
+    for topic, nbytes in sent.items():
+        share = found["app", "in", topic] / sum(found.values())
+        assert share == pytest.approx(nbytes / sum(sent.values()), rel=0.05)
+
+
+@pytest.mark.parametrize("sample", [0.5, 0.1, 0.01])
+def test_each_frame_is_taken_with_the_same_probability(sample: float) -> None:
+    sampler = TopicSampler(sample, random.Random(7).random, lambda _: None)
+    taken = [sampler.takes_next() for _ in range(200_000)]
+    assert sum(taken) == pytest.approx(200_000 * sample, rel=0.1)
+    again = sum(one and other for one, other in pairwise(taken))  # independent of the one before
+    assert again == pytest.approx(200_000 * sample**2, abs=4 * (200_000 * sample**2) ** 0.5 + 1)
+
+
+def test_all_frames_are_read_with_sample_1() -> None:
+    sampled = Sampled(1.0)
+    sampled.both.client(produce(1, {"orders": 70, "payments": 30}))
+    sampled.both.broker(produced(3, 1, 0))
+    sampled.both.client(request(1, 4, 2, b"which"))
+    sampled.both.broker(fetched(2, {"orders": 500, "empty": 0}))
+    assert [one[:4] for one in sampled.seen] == [
+        ("ANONYMOUS", "app", "10.0.0.1", "in"), ("ANONYMOUS", "app", "10.0.0.1", "out"),
+    ]  # fmt: skip
+    assert [dict(one.topics) for one in sampled.seen] == [{"orders": 70, "payments": 30}, {"orders": 500}]
+
+
+@pytest.mark.parametrize("step", [1, 7, 64, 100_000])
+def test_frames_pass_unchanged_in_whatever_pieces(step: int) -> None:
+    sampled = Sampled(1.0)
+    requests = [produce(1, {"orders": 700}), request(1, 4, 2, b"which"), produce(3, {"b": 1})]
+    responses = [produced(3, 1, 0), fetched(2, {"orders": 5_000}), produced(3, 3, 0)]
+    stream, answers = b"".join(requests), b"".join(responses)
+    both = sampled.both
+    assert b"".join(both.client(stream[at : at + step]) for at in range(0, len(stream), step)) == stream
+    assert b"".join(both.broker(answers[at : at + step]) for at in range(0, len(answers), step)) == answers
+    assert sampled.totals(1.0) == {("app", "in", "orders"): 700, ("app", "in", "b"): 1, ("app", "out", "orders"): 5_000}
+
+
+def test_a_malformed_request_passes_and_is_not_counted() -> None:
+    sampled = Sampled(1.0)
+    whole = produce(1, {"orders": 70})
+    for damaged in (framed(whole[4:] + b"more"), framed(whole[4:-1])):
+        assert sampled.both.client(damaged) == damaged
+    assert sampled.seen == []
+
+
+@pytest.mark.parametrize("sample", [0.0, -1.0, 1.5, float("nan")])
+def test_a_sample_is_a_share(sample: float) -> None:
+    with pytest.raises(ValueError, match="cannot sample"):
+        TopicSampler(sample, random.random, lambda _: None)

@@ -1,0 +1,171 @@
+"""Topics are read off Produce requests and Fetch responses of each version as kio and Kafka's own classes write them,
+however their bytes arrive; hostile frames yield nothing and cost little."""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+import struct
+from collections import Counter
+from itertools import pairwise
+from typing import Any
+from uuid import UUID
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headroom.demo.kit.jvm import Jvm
+from telemetry.wire.apis import APIS, FETCH, PRODUCE
+from telemetry.wire.topic_bytes import ID_MARK, TopicBytes, is_legal_topic
+from tests.kit.kio_entities import encode, message_type, random_entity
+
+VERSIONS = [(PRODUCE, version) for version in range(3, 14)] + [(FETCH, version) for version in range(4, 19)]
+NAMES = ("orders", "a", "payments.eu-1_x", "n" * 249)
+
+
+def framed(key: int, version: int, body: bytes) -> bytes:
+    tags = b"\x00" if APIS[key].flexible(version) else b""
+    head = struct.pack(">hhih", PRODUCE, version, 7, 3) + b"app" if key == PRODUCE else struct.pack(">i", 7)
+    return struct.pack(">i", len(head + tags + body)) + head + tags + body
+
+
+def read(key: int, version: int, frame: bytes, cuts: list[int] | None = None) -> Counter[str]:
+    topics = TopicBytes(key, version)
+    places = sorted({0, len(frame), *(cut % len(frame) for cut in cuts or ())})
+    for a, b in pairwise(places):
+        topics.feed(frame[a:b])
+    return Counter(topics.topics)
+
+
+def drawn(rng: random.Random, key: int, version: int) -> tuple[bytes, Counter[str]]:
+    """A random body, with the bytes by topic that it has."""
+    api, topics, partitions = (
+        ("produce", "topic_data", "partition_data") if key == PRODUCE else ("fetch", "responses", "partitions")
+    )
+    side = "request" if key == PRODUCE else "response"
+    message = random_entity(rng, message_type(api, version, side))
+    named = tuple(
+        dataclasses.replace(
+            topic, **({} if version >= 13 else {"name" if key == PRODUCE else "topic": rng.choice(NAMES)})
+        )
+        for topic in getattr(message, topics)
+    )
+    expected: Counter[str] = Counter()
+    for topic in named:
+        name = (
+            ID_MARK + (topic.topic_id or UUID(int=0)).hex
+            if version >= 13
+            else getattr(topic, "name", None) or topic.topic
+        )
+        expected[name] += sum(len(partition.records or b"") for partition in getattr(topic, partitions))
+    return encode(dataclasses.replace(message, **{topics: named})), +expected
+
+
+@pytest.mark.parametrize(("key", "version"), VERSIONS)
+@given(seed=st.integers(0, 1 << 32), cuts=st.lists(st.integers(0, 1 << 16), max_size=12))
+def test_record_bytes_are_read_by_topic(key: int, version: int, seed: int, cuts: list[int]) -> None:
+    body, expected = drawn(random.Random(seed), key, version)
+    frame = framed(key, version, body)
+    assert read(key, version, frame, cuts) == read(key, version, frame, list(range(len(frame)))) == expected
+
+
+@pytest.mark.parametrize(("key", "version"), VERSIONS)
+def test_a_frame_that_does_not_end_with_its_schema_yields_nothing(key: int, version: int) -> None:
+    rng = random.Random(version)
+    body, expected = next(found for found in iter(lambda: drawn(rng, key, version), None) if found[1])
+    assert expected
+    assert not read(key, version, framed(key, version, body + b"\x00"))
+    for end in range(len(body)):
+        assert not read(key, version, framed(key, version, body[:end]))
+
+
+@given(st.sampled_from(VERSIONS), st.binary(max_size=400), st.lists(st.integers(0, 400), max_size=4))
+def test_any_bytes_are_no_error(api: tuple[int, int], data: bytes, cuts: list[int]) -> None:
+    read(*api, data + b"\x00", cuts)
+
+
+@given(st.sampled_from(VERSIONS), st.integers(0, 1 << 32), st.data())
+def test_damaged_frames_are_no_error(api: tuple[int, int], seed: int, data: st.DataObject) -> None:
+    body, _ = drawn(random.Random(seed), *api)
+    frame = bytearray(framed(*api, body))
+    for at in data.draw(st.lists(st.integers(0, len(frame) - 1), min_size=1, max_size=5)):
+        frame[at] = data.draw(st.integers(0, 255))
+    found = read(*api, bytes(frame))
+    assert all(name.startswith(ID_MARK) or is_legal_topic(name.encode()) for name in found)
+    assert sum(found.values()) <= len(frame)
+
+
+def test_a_frame_of_too_many_partitions_is_not_read_to_its_end() -> None:
+    partitions = struct.pack(">ii", 0, 1) + b"r"
+    for count, expected in ((9_999, {"t": 9_999}), (10_001, {})):
+        body = struct.pack(">hhiih", -1, 1, 1, 1, 1) + b"t" + struct.pack(">i", count) + partitions * count
+        assert read(PRODUCE, 3, framed(PRODUCE, 3, body)) == expected
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", "a b", "(others)", "#", "é", "n" * 250])
+def test_a_name_that_kafka_refuses_is_not_counted(name: str) -> None:
+    encoded = name.encode()
+    topic = struct.pack(">h", len(encoded)) + encoded + struct.pack(">iii", 1, 0, 1) + b"r"
+    assert not read(PRODUCE, 3, framed(PRODUCE, 3, struct.pack(">hhii", -1, 1, 1, 1) + topic))
+
+
+def java_frame(jvm: Jvm, key: int, version: int, topics: dict[str, list[int]]) -> tuple[bytes, Counter[str]]:
+    """A frame that Kafka's own classes write, and what they read out of it."""
+    kafka = jvm.classes.org.apache.kafka.common
+    message = (kafka.message.ProduceRequestData if key == PRODUCE else kafka.message.FetchResponseData)()
+    of_topic = message.topicData() if key == PRODUCE else message.responses()
+    for topic, sizes in topics.items():
+        of_topic.add(java_topic(jvm, key, version, topic, sizes))
+    buffer = kafka.protocol.MessageUtil.toByteBufferAccessor(message, version).buffer()
+    body = bytes(buffer.array())[: buffer.limit()]
+    wrapped = kafka.protocol.ByteBufferAccessor(jvm.classes.java.nio.ByteBuffer.wrap(body))
+    again = (kafka.message.ProduceRequestData if key == PRODUCE else kafka.message.FetchResponseData)(wrapped, version)
+    said: Counter[str] = Counter()
+    for topic in (again.topicData() if key == PRODUCE else again.responses()).iterator():
+        if version >= 13:
+            ids = struct.pack(
+                ">qq", topic.topicId().getMostSignificantBits(), topic.topicId().getLeastSignificantBits()
+            )
+            name = ID_MARK + ids.hex()
+        else:
+            name = topic.name() if key == PRODUCE else topic.topic()
+        partitions = topic.partitionData() if key == PRODUCE else topic.partitions()
+        said[name] += sum(partition.records().sizeInBytes() for partition in partitions)
+    return framed(key, version, body), +said
+
+
+def java_topic(jvm: Jvm, key: int, version: int, topic: str, sizes: list[int]) -> Any:
+    kafka = jvm.classes.org.apache.kafka.common
+    if key == PRODUCE:
+        data = kafka.message.ProduceRequestData.TopicProduceData()
+        one = kafka.message.ProduceRequestData.PartitionProduceData
+    else:
+        data = kafka.message.FetchResponseData.FetchableTopicResponse()
+        one = kafka.message.FetchResponseData.PartitionData
+    if version >= 13:
+        data.setTopicId(kafka.Uuid(len(topic), -len(topic)))
+    else:
+        (data.setName if key == PRODUCE else data.setTopic)(topic)
+    for index, size in enumerate(sizes):
+        records = kafka.record.internal.MemoryRecords.readableRecords(jvm.classes.java.nio.ByteBuffer.wrap(bytes(size)))
+        partition = one().setRecords(records)
+        (data.partitionData() if key == PRODUCE else data.partitions()).add(
+            partition.setIndex(index) if key == PRODUCE else aborted(kafka, partition.setPartitionIndex(index), index)
+        )
+    return data
+
+
+def aborted(kafka: Any, partition: Any, count: int) -> Any:
+    """With as many aborted transactions."""
+    transaction = kafka.message.FetchResponseData.AbortedTransaction
+    transactions = [transaction().setProducerId(n).setFirstOffset(n) for n in range(count)]
+    return partition.setAbortedTransactions(transactions) if transactions else partition
+
+
+@pytest.mark.java
+@pytest.mark.parametrize(("key", "version"), VERSIONS)
+def test_frames_of_kafkas_own_classes(jvm: Jvm, key: int, version: int) -> None:
+    frame, said = java_frame(jvm, key, version, {"orders": [70, 0, 300], "pay.ments": [20_000], "idle": [0]})
+    assert sorted(said.values()) == [370, 20_000]
+    assert read(key, version, frame, list(range(0, len(frame), 7))) == said
