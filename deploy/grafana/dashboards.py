@@ -18,15 +18,21 @@ from deploy.grafana.panels import (
     FILTER,
     HALF,
     WIDE,
+    client_rows,
     cluster_variable,
     graph,
     lines,
+    linked_rows,
     new_dashboard,
     number,
+    quota_changes,
     rows,
+    shares,
     variable,
     with_panels,
 )
+from headroom.web.usage_chart import ARRIVING_S
+from quota_metrics.levels.definition import VALUE
 
 HERE = Path(__file__).parent
 
@@ -35,21 +41,21 @@ def fleet() -> Any:
     """Who is close to a limit."""
     made = new_dashboard("headroom-fleet", "Headroom / Fleet").with_variable(cluster_variable())
     panels = [
-        rows(
+        client_rows(
             "Closest to a limit",
             "The last window of each client on its worst broker, worst first.",
             f"""SELECT level, cluster, user, client_id, quota_key, round(utilization, 3) AS utilization, usage, limit,
-            throttle_ms, matched_entity, reason FROM headroom.headroom_now WHERE {FILTER}
+            throttle_ms, matched_entity, reason, impact, impact_reason, cause FROM headroom.headroom_now WHERE {FILTER}
             ORDER BY level = 'throttled' DESC, utilization DESC NULLS LAST LIMIT 100""",
         ),
-        rows(
+        client_rows(
             "Throttled now",
             "Clients that brokers delay at this moment, or did in the last minute.",
             f"""SELECT cluster, user, client_id, quota_key, broker_id, is_muted, throttle_ms, throttled_since, limit
             FROM headroom.throttled_now WHERE {FILTER} ORDER BY throttle_ms DESC LIMIT 100""",
             HALF,
         ),
-        rows(
+        client_rows(
             "Silent clients",
             "Pushed telemetry before, do not now, and are not muted.",
             f"""SELECT cluster, user, client_id, software_name, software_version, last_seen, silent_s
@@ -83,14 +89,57 @@ def client() -> Any:
         variable("client", "SELECT DISTINCT client_id FROM headroom.headroom_now ORDER BY client_id", multi=False)
     )
     of = f"{FILTER} AND client_id = ${{client:singlequote}}"
+    made = made.annotation(
+        quota_changes(
+            f"""{FILTER} AND client_id IN ('', '<default>', ${{client:singlequote}})
+            AND (user IN ('', '<default>') OR user IN (SELECT user FROM headroom.quota_usage
+            WHERE $__timeFilter(ts) AND {of}))"""
+        )
+    )
     panels = [
+        client_rows(
+            "Now",
+            "The last window of each user with this client id, on its worst broker.",
+            f"""SELECT level, cluster, user, client_id, quota_key, broker_id, utilization, usage, limit, reason
+            FROM headroom.headroom_now WHERE {of} ORDER BY level DESC, utilization DESC NULLS LAST LIMIT 100""",
+        ),
+        shares(
+            "Share of the limit",
+            "By minute and broker: the greater of mean and p95. Dashed: where levels begin by default.",
+            f"""SELECT window_start AS time,
+            concat(cluster, ' ', user, ' ', quota_key, ' @', toString(broker_id), ' ', source) AS line,
+            argMax({VALUE}, computed_at) AS share
+            FROM headroom.headroom_minutes WHERE $__timeFilter(window_start) AND {of} AND utilization IS NOT NULL
+            GROUP BY time, line ORDER BY time""",
+            WIDE,
+        ),
+        *_measured(of),
+        rows(
+            "Instances",
+            "Running and recent instances of the client.",
+            f"""SELECT principal, client_instance_id, software_name, software_version, source_address, first_seen,
+            last_seen, pushes FROM headroom.client_instances FINAL WHERE {of} ORDER BY last_seen DESC LIMIT 100""",
+        ),
+    ]
+    return with_panels(made, panels)
+
+
+def _measured(of: str) -> list[Any]:
+    """What brokers and the client measured, as charts. `of`: the condition that selects the client."""
+    return [
+        # A row holds for its interval, and a second without a row is one without usage; samples of an unknown interval
+        # (JMX) stand for the whole step.
         lines(
             "Usage by broker",
             "Of each cluster's users with this client id, added up over gateways and addresses as the pages do.",
-            f"""SELECT toStartOfInterval(second, INTERVAL 5 SECOND) AS time, line, avg(all_rate) AS rate
+            f"""WITH least(5, dateDiff('second', time, now() - INTERVAL {ARRIVING_S} SECOND)) AS stored_s,
+            greatest(sum(covered_s), toFloat64(greatest(dateDiff('second', time, max(second)) + 1, stored_s))) AS all_s
+            SELECT toStartOfInterval(second, INTERVAL 5 SECOND) AS time, line,
+            if(sum(covered_s) = 0, avg(all_rate), sum(all_rate * covered_s) / all_s) AS rate
             FROM (SELECT toStartOfSecond(ts) AS second,
             concat(cluster, ' ', user, ' ', quota_key, ' @', toString(broker_id), ' ', toString(source)) AS line,
-            sum(u.rate) AS all_rate FROM headroom.quota_usage AS u FINAL WHERE $__timeFilter(ts) AND {of}
+            sum(u.rate) AS all_rate, max(interval_ms) / 1000 AS covered_s
+            FROM headroom.quota_usage AS u FINAL WHERE $__timeFilter(ts) AND {of}
             GROUP BY second, line) GROUP BY time, line ORDER BY time""",
             "Bps",
         ),
@@ -119,31 +168,30 @@ def client() -> Any:
             AND NOT isNaN(value) GROUP BY time, metric ORDER BY time""",
             "ms",
         ),
-        rows(
-            "Instances",
-            "Running and recent instances of the client.",
-            f"""SELECT principal, client_instance_id, software_name, software_version, source_address, first_seen,
-            last_seen, pushes FROM headroom.client_instances FINAL WHERE {of} ORDER BY last_seen DESC LIMIT 100""",
-        ),
     ]
-    return with_panels(made, panels)
 
 
 def quota() -> Any:
     """Rules and how full they are."""
     made = new_dashboard("headroom-quota", "Headroom / Quotas").with_variable(cluster_variable())
+    made = made.annotation(quota_changes(FILTER))
     panels = [
-        rows(
+        linked_rows(
             "Quotas by user",
             "What each user takes of each quota.",
             f"""SELECT cluster, quota_key, user, usage, bytes, clients, throttled, round(utilization, 3) AS utilization
             FROM headroom.usage_by_user WHERE {FILTER} ORDER BY utilization DESC NULLS LAST LIMIT 100""",
+            (
+                "Headroom: the user's clients",
+                "/?cluster=${__data.fields.cluster:percentencode}&q=${__data.fields.user:percentencode}",
+            ),
         ),
-        rows(
+        linked_rows(
             "Changes of quotas",
             "Newest first.",
             f"""SELECT changed_at, cluster, entity, quota_key, before, after FROM headroom.quota_changes
             WHERE {FILTER} AND $__timeFilter(changed_at) ORDER BY changed_at DESC LIMIT 100""",
+            ("Headroom: the rule", "/quotas?q=${__data.fields.entity:percentencode}"),
             HALF,
         ),
         rows(

@@ -5,14 +5,22 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
+from unittest.mock import Mock
+from urllib.parse import urlsplit
 
 import pytest
+from starlette.routing import Route
 
 from deploy.grafana.dashboards import DASHBOARDS, HERE, as_json
 from deploy.grafana.panels import CLICKHOUSE
 from exporters.self_metrics import CATALOGUE
+from headroom.web.data import Data
+from headroom.web.pages import page_routes
+from quota_metrics.amounts import STYLES
+from quota_metrics.levels.definition import STEPS, Thresholds
 from tests.kit.clickhouse import RunningClickHouse, connected, running_clickhouse
 from tests.kit.promtool import promtool, run
 
@@ -30,11 +38,29 @@ def targets(kind: str) -> Iterator[tuple[str, dict[str, Any]]]:
                     yield f"{name}: {panel['title']}", target
 
 
+def marks() -> Iterator[tuple[str, dict[str, Any]]]:
+    """Each query of marks, with its dashboard."""
+    for name in DASHBOARDS:
+        for made in json.loads((HERE / f"{name}.json").read_text())["annotations"].get("list", []):
+            yield f"{name}: {made['name']}", made["target"]
+
+
+def panel_of(dashboard: str, title: str) -> dict[str, Any]:
+    panels = json.loads((HERE / f"{dashboard}.json").read_text())["panels"]
+    (found,) = (panel for panel in panels if panel["title"] == title)
+    return dict(found)
+
+
 def filled(sql: str) -> str:
     """The query as Grafana's plug-in sends it."""
     for macro, value in _VALUES.items():
         sql = sql.replace(macro, value)
     return _TIME_FILTER.sub(r"\1 >= toDateTime(1700000000) AND \1 <= toDateTime(1800000000)", sql)
+
+
+def an_hour_ago() -> datetime:
+    """The beginning of a minute: older usage would be deleted."""
+    return datetime.now(UTC).replace(second=0, microsecond=0) - timedelta(hours=1)
 
 
 @pytest.mark.parametrize("name", DASHBOARDS)
@@ -51,6 +77,24 @@ def test_panels_have_ids_titles_descriptions_and_distinct_positions(name: str) -
     assert all(panel["description"] for panel in panels)
     places = [(panel["gridPos"]["x"], panel["gridPos"]["y"]) for panel in panels]
     assert len(set(places)) == len(places)
+    (others,) = document["links"]
+    assert (others["type"], others["includeVars"], others["keepTime"]) == ("dashboards", True, True)
+    assert set(others["tags"]) <= set(document["tags"])
+
+
+def test_thresholds_are_those_of_levels() -> None:
+    of_levels = [None, *Thresholds().steps]
+    drawn = panel_of("client", "Share of the limit")["fieldConfig"]["defaults"]
+    assert [step["value"] for step in drawn["thresholds"]["steps"]] == of_levels
+    assert drawn["custom"]["thresholdsStyle"] == {"mode": "dashed"}
+    for dashboard, title in (("client", "Now"), ("fleet", "Closest to a limit")):
+        (override,) = panel_of(dashboard, title)["fieldConfig"]["overrides"]
+        shown = {one["id"]: one["value"] for one in override["properties"]}
+        assert override["matcher"]["options"] == "utilization"
+        assert [step["value"] for step in shown["thresholds"]["steps"]] == of_levels
+        assert [step["color"] for step in shown["thresholds"]["steps"]] == [
+            STYLES[level].colour for level in ("ok", *STEPS)
+        ]
 
 
 @pytest.fixture(scope="module")
@@ -63,7 +107,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningClickHou
 def test_every_query_runs_as_a_reader(server: RunningClickHouse) -> None:
     client = connected(server.reader)
     ran = 0
-    for title, target in targets(CLICKHOUSE):
+    for title, target in [*targets(CLICKHOUSE), *marks()]:
         sql = filled(target["rawSql"])
         assert "$" not in sql, title
         client.query(sql)
@@ -72,7 +116,97 @@ def test_every_query_runs_as_a_reader(server: RunningClickHouse) -> None:
             assert columns[0] == "time", title
         ran += 1
     client.close()
-    assert ran == 14
+    assert ran == 18
+
+
+@pytest.mark.clickhouse
+def test_rows_lead_to_the_page_of_their_client(server: RunningClickHouse) -> None:
+    """Each column that a link names is one of its query, and the page is one of Headroom's."""
+    client = connected(server.reader)
+    served = {route.path for route in page_routes(cast("Data", Mock())) if isinstance(route, Route)}
+    linked: set[str] = set()
+    for name in DASHBOARDS:
+        for panel in json.loads((HERE / f"{name}.json").read_text())["panels"]:
+            for link in panel.get("fieldConfig", {}).get("defaults", {}).get("links", []):
+                columns = {
+                    row[0] for row in client.query(f"DESCRIBE ({filled(panel['targets'][0]['rawSql'])})").result_rows
+                }
+                fields = set(re.findall(r"\$\{__data\.fields\.(\w+):percentencode\}", link["url"]))
+                assert fields and fields <= columns, panel["title"]
+                if link["url"].startswith("${headroom:raw}"):
+                    assert urlsplit(link["url"].removeprefix("${headroom:raw}")).path in served
+                    linked.add(f"{name}: {panel['title']}")
+                else:
+                    assert link["url"].startswith("/d/headroom-client?")
+    client.close()
+    assert linked == {
+        "fleet: Closest to a limit", "fleet: Throttled now", "fleet: Silent clients", "client: Now",
+        "quota: Quotas by user", "quota: Changes of quotas",
+    }  # fmt: skip
+
+
+@pytest.mark.clickhouse
+def test_usage_of_a_client_is_added_up_as_on_its_page(server: RunningClickHouse) -> None:
+    """Two gateways, two addresses; another user, and another source of the same usage, have lines of their own."""
+    client = connected(server.writer)
+    at = an_hour_ago()
+    rows = [
+        # user, ip, gateway, source, seconds after, rate
+        ("u", "10.0.0.1", "g1", "gateway", 0, 100.0), ("u", "10.0.0.2", "g1", "gateway", 0, 20.0),
+        ("u", "10.0.0.1", "g2", "gateway", 0, 30.0), ("u", "10.0.0.1", "g1", "gateway", 1, 50.0),
+        ("v", "10.0.0.1", "g1", "gateway", 0, 500.0),
+    ]  # fmt: skip
+    gateways = [
+        ("c", "producer_byte_rate", at + timedelta(seconds=after), user, "app", ip, 1, rate, source, gateway, 1000)
+        for user, ip, gateway, source, after, rate in rows
+    ]
+    observed = ("c", "producer_byte_rate", at, "u", "app", "", 1, 77.0, "jmx", "", 0)
+    columns = "cluster quota_key ts user client_id ip broker_id rate source gateway_id interval_ms"
+    client.insert("headroom.quota_usage", [*gateways, observed], columns.split())
+    sql = filled(panel_of("client", "Usage by broker")["targets"][0]["rawSql"])
+    found = {row[1]: row[2] for row in client.query(sql).result_rows}
+    # (100 + 20 + 30) and 50 over the five seconds of a step; a sample without an interval stands for the step
+    assert found == {
+        "c u producer_byte_rate @1 gateway": 40.0,
+        "c v producer_byte_rate @1 gateway": 100.0,
+        "c u producer_byte_rate @1 jmx": 77.0,
+    }
+    client.command("TRUNCATE TABLE headroom.quota_usage")
+    client.close()
+
+
+@pytest.mark.clickhouse
+def test_changes_of_the_quotas_that_can_apply_to_a_client_are_marked(server: RunningClickHouse) -> None:
+    client = connected(server.writer)
+    at = an_hour_ago()
+    client.insert(
+        "headroom.quota_usage",
+        [("c", "producer_byte_rate", at, "u", "app", 1, 1.0, "gateway")],
+        ["cluster", "quota_key", "ts", "user", "client_id", "broker_id", "rate", "source"],
+    )
+    client.insert(
+        "headroom.quota_limits",
+        [
+            ("c", user, client_id, "", "producer_byte_rate", at, 100.0)
+            for user, client_id in (("u", ""), ("", "app"), ("", "<default>"), ("other", "app"), ("u", "another"))
+        ]
+        + [("c", "u", "", "", "producer_byte_rate", at + timedelta(minutes=1), 200.0)],
+        ["cluster", "user", "client_id", "ip", "quota_key", "valid_from", "value"],
+    )
+    queries = dict(marks())
+    of_client, of_all = (
+        client.query(filled(queries[f"{name}: Quota changes"]["rawSql"])).result_rows for name in ("client", "quota")
+    )
+    assert sorted((row[1], row[2]) for row in of_client) == [
+        ("client-id=<default> producer_byte_rate", "none to 100"),
+        ("client-id=app producer_byte_rate", "none to 100"),
+        ("user=u producer_byte_rate", "100 to 200"),
+        ("user=u producer_byte_rate", "none to 100"),
+    ]
+    assert len(of_all) == 6
+    for table in ("quota_usage", "quota_limits"):
+        client.command(f"TRUNCATE TABLE headroom.{table}")
+    client.close()
 
 
 @pytest.mark.clickhouse

@@ -13,6 +13,7 @@ GRANT INSERT ON headroom.usage_1m TO headroom_jobs;
 GRANT INSERT ON headroom.usage_1m_windows TO headroom_jobs;
 GRANT INSERT ON headroom.throttle_forecast TO headroom_jobs;
 GRANT INSERT ON headroom.capacity_report TO headroom_jobs;
+GRANT INSERT ON headroom.quota_suggestions TO headroom_jobs;
 GRANT INSERT ON headroom.job_runs TO headroom_jobs;
 
 -- Only a cluster needs these: the tables below the Distributed ones.
@@ -24,6 +25,7 @@ GRANT INSERT ON headroom.usage_1m_local TO headroom_jobs;
 GRANT INSERT ON headroom.usage_1m_windows_local TO headroom_jobs;
 GRANT INSERT ON headroom.throttle_forecast_local TO headroom_jobs;
 GRANT INSERT ON headroom.capacity_report_local TO headroom_jobs;
+GRANT INSERT ON headroom.quota_suggestions_local TO headroom_jobs;
 GRANT INSERT ON headroom.job_runs_local TO headroom_jobs;
 
 -- An insert returns when the shards have its rows; what is joined or looked up is sent to all shards.

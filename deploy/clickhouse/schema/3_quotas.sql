@@ -104,6 +104,52 @@ TTL toDateTime(ts) + INTERVAL 30 DAY DELETE
 SETTINGS ttl_only_drop_parts = 1, non_replicated_deduplication_window = 10000, fsync_after_insert = 1,
          fsync_part_directory = 1;
 
+-- What was read of a share of the Produce requests and Fetch responses (setting quotas.topics.sample), per client and
+-- topic. The key begins with the time's hour, because readers ask for minutes of all clients as often as for one client.
+CREATE TABLE IF NOT EXISTS {{database}}.topic_samples
+(
+    `cluster`            LowCardinality(String)    COMMENT 'name of the Kafka cluster',
+    `ts`                 DateTime64(3, 'UTC')      COMMENT 'end of the interval' CODEC(Delta(8), ZSTD(1)),
+    `interval_ms`        UInt32                    COMMENT 'length of the interval that ends at ts',
+    `user`               LowCardinality(String)    COMMENT 'principal of the client; (others): of clients whose room was taken',
+    `client_id`          LowCardinality(String)    COMMENT 'its client id; (others): of clients whose room was taken',
+    `topic`              LowCardinality(String)    COMMENT 'name of the topic, or its id where the name is not known; (others): topics whose room was taken',
+    `direction`          Enum8('in' = 1, 'out' = 2)  COMMENT 'in: produced to the cluster, out: fetched from it',
+    `sampled_bytes`      UInt64                    COMMENT 'bytes of records in the frames that were read, as on the wire' CODEC(ZSTD(1)),
+    `sampled_frames`     UInt64                    COMMENT 'frames that were read in which the topic had records' CODEC(ZSTD(1)),
+    `sample`             Float64                   COMMENT 'share of the frames that were read',
+    `gateway_id`         LowCardinality(String)    COMMENT 'the gateway that read them (--gateway-id)',
+    `received_at`        DateTime64(3, 'UTC') DEFAULT now64(3)  COMMENT 'when the row was stored' CODEC(Delta(8), ZSTD(1))
+)
+ENGINE = ReplacingMergeTree(received_at)
+PARTITION BY toDate(ts)
+ORDER BY (cluster, toStartOfHour(ts), user, client_id, direction, topic, ts, gateway_id)
+TTL toDateTime(ts) + INTERVAL 30 DAY DELETE
+SETTINGS ttl_only_drop_parts = 1, non_replicated_deduplication_window = 10000, fsync_after_insert = 1,
+         fsync_part_directory = 1;
+
+-- Each frame was read with the probability `sample`, so the sampled bytes divided by it are an unbiased estimate.
+CREATE VIEW IF NOT EXISTS {{database}}.topic_usage
+(
+    `cluster`        LowCardinality(String)    COMMENT 'name of the Kafka cluster',
+    `window_start`   DateTime64(3, 'UTC')      COMMENT 'beginning of the minute',
+    `window_s`       UInt32                    COMMENT 'its length: 60',
+    `user`           LowCardinality(String)    COMMENT 'principal of the client; (others): of clients whose room was taken',
+    `client_id`      LowCardinality(String)    COMMENT 'its client id; (others): of clients whose room was taken',
+    `topic`          LowCardinality(String)    COMMENT 'name of the topic, or its id where the name is not known; (others): topics whose room was taken',
+    `direction`      Enum8('in' = 1, 'out' = 2)  COMMENT 'in: produced to the cluster, out: fetched from it',
+    `bytes`          Float64                   COMMENT 'estimate of all bytes of records, as on the wire: sampled bytes / sample',
+    `bytes_error`    Float64                   COMMENT 'standard error of bytes if a client\'s frames with a topic are alike; 0 when all were read',
+    `sampled_frames` UInt64                    COMMENT 'frames that the estimate is made from'
+) AS
+SELECT
+    cluster, toDateTime64(toStartOfMinute(ts - INTERVAL 1 MILLISECOND), 3, 'UTC') AS window_start, toUInt32(60) AS window_s,
+    user, client_id, topic, direction, sum(sampled_bytes / sample) AS bytes,
+    sqrt(sum((1 - sample) * pow(sampled_bytes / sample, 2) / topic_samples.sampled_frames)) AS bytes_error,
+    sum(topic_samples.sampled_frames) AS sampled_frames
+FROM {{database}}.topic_samples FINAL
+GROUP BY cluster, window_start, user, client_id, topic, direction;
+
 -- Two gateways in front of a cluster record a change each: a row that repeats the value before it is no change.
 CREATE VIEW IF NOT EXISTS {{database}}.quota_changes
 (

@@ -44,6 +44,7 @@ CREATE TABLE IF NOT EXISTS {{database}}.quota_utilization
     `culprit_client_id`      LowCardinality(String),
     `culprit_share`          Nullable(Float64)         COMMENT 'its share of group_usage',
     `implied_limit`          Nullable(Float64)         COMMENT 'limit that the throttle times imply, where the brokers may use another than the rule; NULL without an estimate',
+    `team`                   LowCardinality(String)    COMMENT 'team that owns the client (client_teams); unowned: none does',
     `usage_rank`             UInt32                    COMMENT '1: this client takes most of the bucket',
     `eta_s`                  Nullable(Float64)         COMMENT 'seconds until the limit is reached, if the trend of the last ten windows holds',
     `trend_per_min`          Nullable(Float64)         COMMENT 'change of group_usage per minute over the last ten windows; NULL with fewer than three',
@@ -54,6 +55,7 @@ CREATE TABLE IF NOT EXISTS {{database}}.quota_utilization
     `reason`                 String                    COMMENT 'the level in words',
     `impact`                 LowCardinality(String)    COMMENT 'none, delayed, falling-behind, losing; unknown without telemetry: what the client feels',
     `impact_reason`          String                    COMMENT 'the impact in words',
+    `cause`                  String                    COMMENT 'what changed when it came near its limit: the limit, a client that began, or a neighbour in a shared quota; for five windows after the onset, empty when nothing explains it',
     `software_name`          LowCardinality(String),
     `software_version`       LowCardinality(String),
     `samples`                UInt64                    COMMENT 'rows of quota_usage behind it',
@@ -83,9 +85,9 @@ CREATE TABLE IF NOT EXISTS {{database}}.quota_utilization_staging
     `outgoing_bytes` Nullable(Float64),
     `incoming_bytes` Nullable(Float64), `instances` UInt32, `busiest_instance` String,
     `busiest_instance_share` Nullable(Float64), `shared_with` UInt32, `culprit_user` String,
-    `culprit_client_id` String, `culprit_share` Nullable(Float64), `implied_limit` Nullable(Float64), `usage_rank` UInt32, `eta_s` Nullable(Float64),
+    `culprit_client_id` String, `culprit_share` Nullable(Float64), `implied_limit` Nullable(Float64), `team` String, `usage_rank` UInt32, `eta_s` Nullable(Float64),
     `trend_per_min` Nullable(Float64), `burst_credit` Nullable(Float64),
-    `level` String, `instant_level` String, `reason` String, `impact` String, `impact_reason` String, `software_name` String, `software_version` String,
+    `level` String, `instant_level` String, `reason` String, `impact` String, `impact_reason` String, `cause` String, `software_name` String, `software_version` String,
     `samples` UInt64, `complete` UInt8,
     `staged_at` DateTime('UTC') DEFAULT now()
 )
@@ -157,6 +159,7 @@ CREATE VIEW IF NOT EXISTS {{database}}.quota_utilization_committed
     `culprit_client_id` LowCardinality(String) COMMENT 'client that uses most of the bucket',
     `culprit_share` Nullable(Float64) COMMENT 'its share of group_usage',
     `implied_limit` Nullable(Float64) COMMENT 'limit that the throttle times imply, where the brokers may use another than the rule; NULL without an estimate',
+    `team` LowCardinality(String) COMMENT 'team that owns the client (client_teams); unowned: none does',
     `usage_rank` UInt32 COMMENT '1: this client takes most of the bucket',
     `eta_s` Nullable(Float64) COMMENT 'seconds until the limit is reached, if the trend of the last ten windows holds',
     `trend_per_min` Nullable(Float64) COMMENT 'change of group_usage per minute over the last ten windows; NULL with fewer than three',
@@ -166,6 +169,7 @@ CREATE VIEW IF NOT EXISTS {{database}}.quota_utilization_committed
     `reason` String COMMENT 'the level in words',
     `impact`                 LowCardinality(String)    COMMENT 'none, delayed, falling-behind, losing; unknown without telemetry: what the client feels',
     `impact_reason`          String                    COMMENT 'the impact in words',
+    `cause`                  String                    COMMENT 'what changed when it came near its limit: the limit, a client that began, or a neighbour in a shared quota; for five windows after the onset, empty when nothing explains it',
     `software_name` LowCardinality(String) COMMENT 'client software, from ApiVersions',
     `software_version` LowCardinality(String) COMMENT 'version of that software',
     `samples` UInt64 COMMENT 'rows of quota_usage behind it',
@@ -354,3 +358,73 @@ PARTITION BY toYYYYMM(made_at)
 ORDER BY (cluster, source, quota_key, user, client_id, made_at)
 TTL toDateTime(made_at) + INTERVAL 400 DAY DELETE
 SETTINGS non_replicated_deduplication_window = 10000;
+
+-- First or better quotas by usage. A run writes all its rows at once.
+CREATE TABLE IF NOT EXISTS {{database}}.quota_suggestions
+(
+    `cluster`           LowCardinality(String),
+    `source`            LowCardinality(String)     COMMENT 'source of the usage: gateway, jmx or client',
+    `quota_key`         LowCardinality(String),
+    `kind`              LowCardinality(String)     COMMENT 'default: for the fleet; own: for one whom the default would throttle; raise: of a rule that is too low; too-high and never-used: findings on rules in force',
+    `entity`            String                     COMMENT 'the quota entity, as Kafka''s tools name it',
+    `user`              LowCardinality(String)     COMMENT 'user of the entity, as in quota_limits',
+    `client_id`         LowCardinality(String)     COMMENT 'client id of the entity, as in quota_limits',
+    `made_at`           DateTime64(3, 'UTC')       COMMENT 'when the job ran',
+    `from_time`         DateTime64(3, 'UTC')       COMMENT 'the usage that was read',
+    `to_time`           DateTime64(3, 'UTC')       COMMENT 'its end',
+    `limit`             Nullable(Float64)          COMMENT 'in force; NULL: none',
+    `suggested_limit`   Nullable(Float64)          COMMENT 'NULL: none can be suggested, or the rule may go',
+    `clients`           UInt64                     COMMENT 'users, client ids or pairs of both that the quota limits',
+    `broker_id`         Nullable(Int32)            COMMENT 'the busiest broker of the client that wants most',
+    `demand_low`        Nullable(Float64)          COMMENT 'of that client, the 99th percentile of five-minute usage: under throttling a lower bound of demand',
+    `demand_high`       Nullable(Float64)          COMMENT 'the same of what it would have sent without throttling, at most; NULL: not known',
+    `demand_source`     LowCardinality(String)     COMMENT 'what demand_high was taken from',
+    `demand_peak`       Nullable(Float64)          COMMENT 'what it wants in its busiest five minutes',
+    `days`              UInt32                     COMMENT 'days (UTC) with usage',
+    `confidence`        LowCardinality(String)     COMMENT 'low: fewer than 2 days, an unknown demand, or a default of fewer than 4 clients; medium: fewer than 7 days; high',
+    `throttled_share`   Nullable(Float64)          COMMENT 'share of the time for which the client of it that the suggested limit throttles longest would have been throttled; NULL: not replayed',
+    `throttled_clients` Nullable(UInt64)           COMMENT 'how many clients would have been throttled at all',
+    `reason`            String                     COMMENT 'the suggestion in words',
+    `command`           String                     COMMENT 'the kafka-configs line that sets it',
+    `run_id`            UUID                       COMMENT 'id of the run that wrote the row'
+)
+ENGINE = ReplacingMergeTree
+PARTITION BY toYYYYMM(made_at)
+ORDER BY (cluster, source, made_at, quota_key, kind, user, client_id)
+TTL toDateTime(made_at) + INTERVAL 400 DAY DELETE
+SETTINGS non_replicated_deduplication_window = 10000;
+
+-- Those of the newest run for each cluster.
+CREATE VIEW IF NOT EXISTS {{database}}.quota_suggestions_now
+(
+    `cluster`           LowCardinality(String)     COMMENT 'name of the Kafka cluster',
+    `source`            LowCardinality(String)     COMMENT 'source of the usage: gateway, jmx or client',
+    `quota_key`         LowCardinality(String)     COMMENT 'producer_byte_rate, consumer_byte_rate or request_percentage',
+    `kind`              LowCardinality(String)     COMMENT 'default: for the fleet; own: for one whom the default would throttle; raise: of a rule that is too low; too-high and never-used: findings on rules in force',
+    `entity`            String                     COMMENT 'the quota entity, as Kafka''s tools name it',
+    `user`              LowCardinality(String)     COMMENT 'user of the entity, as in quota_limits',
+    `client_id`         LowCardinality(String)     COMMENT 'client id of the entity, as in quota_limits',
+    `made_at`           DateTime64(3, 'UTC')       COMMENT 'when the job ran',
+    `from_time`         DateTime64(3, 'UTC')       COMMENT 'the usage that was read',
+    `to_time`           DateTime64(3, 'UTC')       COMMENT 'its end',
+    `limit`             Nullable(Float64)          COMMENT 'in force; NULL: none',
+    `suggested_limit`   Nullable(Float64)          COMMENT 'NULL: none can be suggested, or the rule may go',
+    `clients`           UInt64                     COMMENT 'users, client ids or pairs of both that the quota limits',
+    `broker_id`         Nullable(Int32)            COMMENT 'the busiest broker of the client that wants most',
+    `demand_low`        Nullable(Float64)          COMMENT 'of that client, the 99th percentile of five-minute usage: under throttling a lower bound of demand',
+    `demand_high`       Nullable(Float64)          COMMENT 'the same of what it would have sent without throttling, at most; NULL: not known',
+    `demand_source`     LowCardinality(String)     COMMENT 'what demand_high was taken from',
+    `demand_peak`       Nullable(Float64)          COMMENT 'what it wants in its busiest five minutes',
+    `days`              UInt32                     COMMENT 'days (UTC) with usage',
+    `confidence`        LowCardinality(String)     COMMENT 'low: fewer than 2 days, an unknown demand, or a default of fewer than 4 clients; medium: fewer than 7 days; high',
+    `throttled_share`   Nullable(Float64)          COMMENT 'share of the time for which the client of it that the suggested limit throttles longest would have been throttled; NULL: not replayed',
+    `throttled_clients` Nullable(UInt64)           COMMENT 'how many clients would have been throttled at all',
+    `reason`            String                     COMMENT 'the suggestion in words',
+    `command`           String                     COMMENT 'the kafka-configs line that sets it',
+    `run_id`            UUID                       COMMENT 'id of the run that wrote the row'
+) AS
+SELECT s.*
+FROM {{database}}.quota_suggestions AS s FINAL
+INNER JOIN (
+    SELECT cluster, source, max(made_at) AS made_at FROM {{database}}.quota_suggestions GROUP BY cluster, source
+) AS newest USING (cluster, source, made_at);

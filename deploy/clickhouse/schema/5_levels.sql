@@ -62,6 +62,22 @@ ENGINE = MergeTree
 ORDER BY set_at
 SETTINGS non_replicated_deduplication_window = 10000;
 
+-- Which team each client belongs to, by the setting `owners` of `headroom serve`, which writes an active client once an hour
+-- (quota_metrics/config/owners.py): what a minute is joined with stays small however many names clients make up. Services with
+-- other files have rows of their own.
+CREATE TABLE IF NOT EXISTS {{database}}.client_teams
+(
+    `owners`     UInt64                   COMMENT 'checksum of the teams and patterns that say so',
+    `user`       LowCardinality(String)   COMMENT 'user of the connection',
+    `client_id`  LowCardinality(String)   COMMENT 'client id of the requests',
+    `team`       LowCardinality(String)   COMMENT 'the team; unowned: no pattern fits',
+    `matched_at` DateTime('UTC') DEFAULT now('UTC')  COMMENT 'when a service looked last; once an hour for an active client'
+)
+ENGINE = ReplacingMergeTree(matched_at)
+ORDER BY (owners, user, client_id)
+TTL matched_at + INTERVAL 7 DAY DELETE
+SETTINGS non_replicated_deduplication_window = 10000;
+
 -- Each client at each broker in the minutes of the last hours: what the views of now, the pages, `headroom top` and the
 -- metrics of levels read. `headroom serve` computes a minute when it has ended, and again when more of its rows arrive
 -- (quota_metrics/levels/minute.py). A minute is always written as a whole: of a window the rows of the newest computed_at
@@ -102,12 +118,17 @@ CREATE TABLE IF NOT EXISTS {{database}}.headroom_minutes
     `culprit_client_id` LowCardinality(String) COMMENT 'client id of who takes most of it',
     `culprit_share`    Nullable(Float64)       COMMENT 'its share of what all clients take',
     `implied_limit`    Nullable(Float64)       COMMENT 'limit that the throttle times of the window imply, where the brokers may use another than the rule; NULL without an estimate',
+    `team`             LowCardinality(String)  COMMENT 'team that owns the client, by the setting owners; unowned: none does',
     `window_s`         UInt32                  COMMENT 'length of the window in seconds',
     `software_name`    LowCardinality(String)  COMMENT 'client software as it named itself in ApiVersions',
     `software_version` LowCardinality(String)  COMMENT 'its version',
     `instances`        UInt32                  COMMENT 'client instances heard of in 15 minutes; 0 for clients that push no telemetry',
     `pushes`           UInt64                  COMMENT 'their pushes',
-    `last_seen`        DateTime64(3, 'UTC')    COMMENT 'when telemetry was heard of last; 1970 without instances'
+    `last_seen`        DateTime64(3, 'UTC')    COMMENT 'when telemetry was heard of last; 1970 without instances',
+    `impact`           LowCardinality(String)  COMMENT 'none, delayed, falling-behind, losing; unknown without telemetry: what the client feels',
+    `impact_reason`    String                  COMMENT 'the impact in words',
+    `cause`            String                  COMMENT 'what changed when it came near its limit: the limit, a client that began, or a neighbour in a shared quota; for five windows after the onset, empty when nothing explains it',
+    `is_onset`         UInt8                   COMMENT '1: the first minute at warn or muted after a calm one; cause is told from here'
 )
 ENGINE = MergeTree
 PARTITION BY toStartOfHour(window_start)
@@ -151,16 +172,21 @@ CREATE VIEW IF NOT EXISTS {{database}}.headroom_by_minute
     `culprit_client_id` LowCardinality(String) COMMENT 'client id of who takes most of it',
     `culprit_share`    Nullable(Float64)       COMMENT 'its share of what all clients take',
     `implied_limit`    Nullable(Float64)       COMMENT 'limit that the throttle times of the window imply, where the brokers may use another than the rule; NULL without an estimate',
+    `team`             LowCardinality(String)  COMMENT 'team that owns the client, by the setting owners; unowned: none does',
     `window_s`         UInt32                  COMMENT 'length of the window in seconds',
     `software_name`    LowCardinality(String)  COMMENT 'client software as it named itself in ApiVersions',
     `software_version` LowCardinality(String)  COMMENT 'its version',
-    `instances`        UInt32                  COMMENT 'client instances heard of in 15 minutes; 0 for clients that push no telemetry'
+    `instances`        UInt32                  COMMENT 'client instances heard of in 15 minutes; 0 for clients that push no telemetry',
+    `impact`           LowCardinality(String)  COMMENT 'none, delayed, falling-behind, losing; unknown without telemetry: what the client feels',
+    `impact_reason`    String                  COMMENT 'the impact in words',
+    `cause`            String                  COMMENT 'what changed when it came near its limit: the limit, a client that began, or a neighbour in a shared quota; for five windows after the onset, empty when nothing explains it'
 ) AS
 SELECT
     window_start, cluster, source, quota_key, user, client_id, broker_id, `limit`, usage, utilization,
     throttle_ms, level, instant_level, reason, limit_known, matched_entity, bucket_user, bucket_client_id,
     usage_p95, usage_max, bytes, group_usage, group_p95, utilization_p95, muted_ms, shared_with, culprit_user,
-    culprit_client_id, culprit_share, implied_limit, window_s, software_name, software_version, instances
+    culprit_client_id, culprit_share, implied_limit, team, window_s, software_name, software_version, instances,
+    impact, impact_reason, cause
 FROM {{database}}.headroom_minutes
 WHERE is_worst
   AND (window_start, computed_at) IN (

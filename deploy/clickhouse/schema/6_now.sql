@@ -35,17 +35,22 @@ CREATE VIEW IF NOT EXISTS {{database}}.headroom_now
     `culprit_client_id` LowCardinality(String) COMMENT 'client id of who takes most of it',
     `culprit_share`    Nullable(Float64)       COMMENT 'its share of what all clients take',
     `implied_limit`    Nullable(Float64)       COMMENT 'limit that the throttle times of the window imply, where the brokers may use another than the rule; NULL without an estimate',
+    `team`             LowCardinality(String)  COMMENT 'team that owns the client, by the setting owners; unowned: none does',
     `instant_level`    {{level_type}}
                                                COMMENT 'the level without memory of the minutes before',
     `window_start`     DateTime('UTC')         COMMENT 'beginning of the window: the newest minute that has ended',
-    `window_s`         UInt32                  COMMENT 'length of the window in seconds'
+    `window_s`         UInt32                  COMMENT 'length of the window in seconds',
+    `impact`           LowCardinality(String)  COMMENT 'none, delayed, falling-behind, losing; unknown without telemetry: what the client feels',
+    `impact_reason`    String                  COMMENT 'the impact in words',
+    `cause`            String                  COMMENT 'what changed when it came near its limit: the limit, a client that began, or a neighbour in a shared quota; for five windows after the onset, empty when nothing explains it'
 ) AS
 WITH (SELECT (window_start, computed_at) FROM {{database}}.newest_minute) AS newest
 SELECT
     cluster, quota_key, user, client_id, broker_id, `limit`, usage, utilization, throttle_ms, level, reason, software_name,
     software_version, instances, source, limit_known, matched_entity, bucket_user, bucket_client_id, usage_p95, bytes,
     group_usage, group_p95, utilization_p95, muted_ms, shared_with, culprit_user,
-    culprit_client_id, culprit_share, implied_limit, instant_level, window_start, window_s
+    culprit_client_id, culprit_share, implied_limit, team, instant_level, window_start, window_s, impact,
+    impact_reason, cause
 FROM {{database}}.headroom_minutes
 WHERE window_start = newest.1 AND computed_at = newest.2 AND is_worst;
 
@@ -82,15 +87,20 @@ CREATE VIEW IF NOT EXISTS {{database}}.near_limit
     `culprit_client_id` LowCardinality(String) COMMENT 'client id of who takes most of it',
     `culprit_share`    Nullable(Float64)       COMMENT 'its share of what all clients take',
     `implied_limit`    Nullable(Float64)       COMMENT 'limit that the throttle times of the window imply, where the brokers may use another than the rule; NULL without an estimate',
+    `team`             LowCardinality(String)  COMMENT 'team that owns the client, by the setting owners; unowned: none does',
     `instant_level`    {{level_type}}
                                                COMMENT 'the level without memory of the minutes before',
     `window_start`     DateTime('UTC')  COMMENT 'beginning of the window: the newest minute that has ended',
-    `window_s`         UInt32  COMMENT 'length of the window in seconds'
+    `window_s`         UInt32  COMMENT 'length of the window in seconds',
+    `impact`           LowCardinality(String)  COMMENT 'none, delayed, falling-behind, losing; unknown without telemetry: what the client feels',
+    `impact_reason`    String                  COMMENT 'the impact in words',
+    `cause`            String                  COMMENT 'what changed when it came near its limit: the limit, a client that began, or a neighbour in a shared quota; for five windows after the onset, empty when nothing explains it'
 ) AS
 SELECT cluster, quota_key, user, client_id, broker_id, `limit`, usage, utilization, throttle_ms, level,
        reason, software_name, software_version, instances, source, limit_known, matched_entity, bucket_user,
        bucket_client_id, usage_p95, bytes, group_usage, group_p95, utilization_p95, muted_ms, shared_with, culprit_user,
-    culprit_client_id, culprit_share, implied_limit, instant_level, window_start, window_s
+    culprit_client_id, culprit_share, implied_limit, team, instant_level, window_start, window_s, impact,
+    impact_reason, cause
 FROM {{database}}.headroom_now WHERE level >= 'warn';
 
 -- Who is muted at this moment or was in the last minute. Not of whole minutes: the newest row counts.
