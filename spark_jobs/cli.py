@@ -19,7 +19,7 @@ from enum import StrEnum
 from importlib import import_module
 from inspect import Parameter, Signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple, get_type_hints
 
 import typer
 from rich.console import Console
@@ -27,7 +27,7 @@ from typer.core import TyperCommand
 
 from exporters.clickhouse.connection import PASSWORD, PASSWORD_FILE, password_of
 from spark_jobs import time_range
-from spark_jobs.options import DEFAULT_URL, ClientOptions, HeadroomOptions, JobOptions, TeamOptions
+from spark_jobs.options import DEFAULT_URL, ClientOptions, HeadroomOptions, JobOptions, SuggestOptions, TeamOptions
 
 if TYPE_CHECKING:
     from spark_jobs.reports.report import Report
@@ -44,14 +44,19 @@ class ReportFormat(StrEnum):
     JSON = "json"
     HTML = "html"
     PARQUET = "parquet"
+    YAML = "yaml"
+
+
+_FORMATS = (ReportFormat.TABLE, ReportFormat.JSON, ReportFormat.HTML, ReportFormat.PARQUET)
 
 
 class Job(NamedTuple):
-    """What the command of a job says, its default range, and its options class."""
+    """What the command of a job says, its default range, its options class, and the formats of its report."""
 
     about: str
     since: str
     options: type[JobOptions]
+    formats: tuple[ReportFormat, ...] = _FORMATS
 
 
 JOBS: Mapping[str, Job] = {
@@ -66,6 +71,12 @@ JOBS: Mapping[str, Job] = {
         "Which clients there are: instances, versions, silent ones, what they cost.", "7d", ClientOptions
     ),
     "capacity-report": Job("Headroom and growth for weeks, and the limits that would fit.", "28d", ClientOptions),
+    "quota-suggest": Job(
+        "First or better quotas from recorded usage: a default, those beyond it, and quotas that do not fit.",
+        "7d",
+        SuggestOptions,
+        (*_FORMATS, ReportFormat.YAML),
+    ),
     "team-report": Job("Bytes, throttling, share, peak, growth and cost of each team.", "30d", TeamOptions),
 }
 WINDOWED = HeadroomOptions  # jobs with other options have windows of their own length
@@ -98,21 +109,28 @@ def command(name: str) -> Callable[..., None]:
 class JobCommand(TyperCommand):
     """Says whose flag it is when one of another job is refused."""
 
+    job: ClassVar[str]
+
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Raises typer.Exit for a flag that only other jobs have."""
-        own = _flag_names(JOBS[str(ctx.info_name)])
+        own = _flag_names(JOBS[self.job])
         for flag in (arg.partition("=")[0] for arg in args):
             users = [name for name, job in JOBS.items() if flag in _flag_names(job)]
             if users and flag not in own:
-                raise _exit(f"{flag} is for {', '.join(users)}: {ctx.info_name} does not use it")
+                raise _exit(f"{flag} is for {', '.join(users)}: {self.job} does not use it")
         return super().parse_args(ctx, args)
+
+
+def add_job(to: typer.Typer, name: str, job: str) -> None:
+    """Adds the command `name`, which runs the job."""
+    to.command(name, cls=type("JobCommand", (JobCommand,), {"job": job}))(command(job))
 
 
 def main(name: str) -> None:
     """The entry point under spark-submit."""
     # A rich traceback would print local variables, the password among them.
     alone = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
-    alone.command(name, cls=JobCommand)(command(name))
+    add_job(alone, name, name)
     alone(prog_name=name)
 
 
@@ -126,7 +144,8 @@ def _parameters(job: Job) -> list[Parameter]:
     start = Annotated[str, typer.Option("--from", help="instead of --since: ISO 8601 (UTC) or epoch seconds")]
     end = Annotated[str, typer.Option("--to", help="end of the range that starts at --from")]
     window = Annotated[int, typer.Option(help="length of a window in seconds, aligned to the epoch")]
-    output = Annotated[ReportFormat, typer.Option(help="format of the report")]
+    formats: Any = Literal[job.formats]
+    output = Annotated[formats, typer.Option(help="format of the report")]
     path = Annotated[Path | None, typer.Option(help="file for the report, else stdout")]
     kinds = get_type_hints(job.options, include_extras=True)
     return [
@@ -209,6 +228,9 @@ def _deliver(report: Report, rows: list[dict[str, Any]], output: ReportFormat, p
         _write_table(report, rows, path)
     elif output is ReportFormat.PARQUET:
         _write(report.to_parquet(rows), path)
+    elif output is ReportFormat.YAML:
+        assert report.to_yaml is not None
+        _write(report.to_yaml(rows).encode(), path)
     else:
         _write(report.to_json(rows) if output is ReportFormat.JSON else report.to_html(rows).encode(), path)
 
@@ -237,7 +259,7 @@ def _exit(text: str, code: int = EXIT_CONFIGURATION) -> typer.Exit:
 
 
 for _name in JOBS:
-    app.command(_name, cls=JobCommand)(command(_name))
+    add_job(app, _name, _name)
 
 
 @app.callback()

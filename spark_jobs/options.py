@@ -15,9 +15,11 @@ from typing import Annotated, Any
 from typer import Option
 
 from quota_metrics.levels.definition import LEVELS, STEPS, Thresholds
+from quota_metrics.suggestion.dimension import Dimension
 from spark_jobs.time_range import TimeRange
 
 DEFAULT_URL = "http://127.0.0.1:8123"
+USAGE_SOURCES = ("gateway", "jmx", "client")
 MOST_ROWS = 10_000  # of a report by client, unless more are asked for
 
 
@@ -27,7 +29,8 @@ FailOn = StrEnum("FailOn", [(name.upper(), name) for name in LEVELS[LEVELS.index
 
 @dataclass(frozen=True, slots=True)
 class JobOptions:
-    """Of every job, and all that backtest has. An empty filter matches everything."""
+    """Of every job, and all that backtest has. An empty filter matches everything. Raises ValueError for a source that
+    does not exist."""
 
     url: Annotated[str, Option(envvar="HEADROOM_URL", help="SQL endpoint of Headroom, or a ClickHouse server")]
     when: TimeRange
@@ -36,6 +39,11 @@ class JobOptions:
     master: Annotated[str, Option(help="Spark's master, spark://host:7077; else that of spark-submit or local")] = ""
     password: str = field(default="", repr=False)
     recent: bool = False  # the range ends now: earlier windows with late input are recomputed
+
+    def __post_init__(self) -> None:
+        if self.source not in USAGE_SOURCES:
+            names = ", ".join(USAGE_SOURCES)
+            raise ValueError(f"no source of usage is named {self.source!r}: there are {names}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +76,23 @@ class TeamOptions(JobOptions):
     )
 
 
+class By(StrEnum):
+    """Values of --by."""
+
+    AUTO = "auto"
+    USER = Dimension.USER.value
+    CLIENT_ID = Dimension.CLIENT_ID.value
+    BOTH = Dimension.BOTH.value
+
+
+@dataclass(frozen=True, slots=True)
+class SuggestOptions(JobOptions):
+    """Of quota-suggest."""
+
+    by: Annotated[By, Option(help="whom quotas are for; auto: as the rules in force, else by the names")] = By.AUTO
+    replay: Annotated[bool, Option(help="replay the recorded bytes under the suggested quotas")] = True
+
+
 @dataclass(frozen=True, slots=True)
 class HeadroomOptions(ClientOptions):
     """Of quota-headroom. Raises ValueError for thresholds that fall and for flags of a stream without `stream`."""
@@ -81,6 +106,7 @@ class HeadroomOptions(ClientOptions):
     checkpoint: Annotated[Path | None, Option(help="with --stream: directory of its checkpoint")] = None
 
     def __post_init__(self) -> None:
+        ClientOptions.__post_init__(self)  # super() names the class before `slots` made another
         self.thresholds(Thresholds())
         if self.stream and self.checkpoint is None:
             raise ValueError("--stream needs --checkpoint")

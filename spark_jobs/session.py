@@ -195,7 +195,10 @@ def rows(schema):
     return lambda _: iter([batch])
 
 with session("class-archive") as spark:
-    schemas = (queries.USAGE_SCHEMA, queries.TELEMETRY_SCHEMA, queries.INSTANCES_SCHEMA)
+    schemas = (
+        queries.USAGE_SCHEMA, queries.TELEMETRY_SCHEMA, queries.INSTANCES_SCHEMA, queries.TEAMS_SCHEMA,
+        queries.OBSERVED_SCHEMA,
+    )
     inputs = Inputs(*(spark.range(0, 1, 1, 1).mapInArrow(rows(schema), schema) for schema in schemas))
     for plans in ("interpreted", "compiled"):
         windows = utilization(inputs, TimeRange(0, 2_400_000, 60), Thresholds()).coalesce(2)

@@ -10,14 +10,16 @@ from __future__ import annotations
 
 from pyspark.sql import types as T
 
-from exporters.model import QuotaKey
+from exporters.model import UNOWNED, QuotaKey
 from quota_metrics.levels import client_signals
+from quota_metrics.levels.cause import TOLD_WINDOWS
 from quota_metrics.levels.definition import NUMBERS
 from quota_metrics.levels.windows_query import BAD_NUMBER
 
 BYTE_KEYS = (QuotaKey.PRODUCER_BYTE_RATE, QuotaKey.CONSUMER_BYTE_RATE)
 CLIENT_KEYS = (*BYTE_KEYS, QuotaKey.REQUEST_PERCENTAGE, QuotaKey.CONTROLLER_MUTATION_RATE)
-USAGE_SOURCES = ("gateway", "jmx", "client")
+# Rows of addresses carry their limit; its history is not resolved.
+METERED_KEYS = (*CLIENT_KEYS, QuotaKey.CONNECTION_CREATION_RATE)
 
 # How long before a window's end a client instance may have been seen last. A muted client cannot push, and a client
 # with a push interval of 5 minutes does not push in most windows.
@@ -35,7 +37,7 @@ def _in(values: tuple[str, ...]) -> str:
 
 _RANGE = "ts >= fromUnixTimestamp64Milli({from_ms:Int64}) AND ts < fromUnixTimestamp64Milli({to_ms:Int64})"
 OF_SOURCE = (
-    f"source = {{source:String}} AND quota_key IN ({_in(CLIENT_KEYS)})"
+    f"source = {{source:String}} AND quota_key IN ({_in(METERED_KEYS)})"
     " AND ({cluster:String} = '' OR cluster = {cluster:String})"
 )
 
@@ -151,37 +153,7 @@ LIMITS_SCHEMA = schema(
     value=T.DoubleType,
 )
 
-
-def _busiest(name: str, metrics: tuple[str, ...]) -> str:
-    """The instance with the largest part of the client's bytes, and its share."""
-    return f"""sumMapIf(map(instance, total), metric IN ({_in(metrics)})) AS {name}_bytes,
-       arrayReverseSort(each -> (each.2, each.1), arrayZip(mapKeys({name}_bytes), mapValues({name}_bytes)))[1]
-           AS {name},
-       {name}.1 AS top_{name},
-       if({name}.2 > 0, {name}.2 / arraySum(mapValues({name}_bytes)), NULL) AS top_{name}_share"""
-
-
-# Client-reported metrics per window (client_signals says what they mean). A gauge without a sample is NaN.
-TELEMETRY = f"""
-SELECT * EXCEPT (sender, sender_bytes, receiver, receiver_bytes) FROM (
-SELECT cluster, user, client_id, window_start_ms,
-       {", ".join(client_signals.columns())},
-       {_busiest("sender", client_signals.metrics_of("outgoing_bytes"))},
-       {_busiest("receiver", client_signals.metrics_of("incoming_bytes"))}
-FROM (
-    SELECT cluster, toValidUTF8(p.principal) AS user, toValidUTF8(p.client_id) AS client_id, metric, series_id,
-           toString(client_instance_id) AS instance,
-           intDiv(toUnixTimestamp64Milli(ts), {{window_ms:Int64}}) * {{window_ms:Int64}} AS window_start_ms,
-           max(value) AS top, sum(value) AS total
-    FROM points AS p FINAL
-    WHERE {_RANGE} AND isFinite(value) AND bitAnd(flags, 1) = 0
-      AND metric IN ({_in(client_signals.METRICS)})
-      AND ({{cluster:String}} = '' OR cluster = {{cluster:String}})
-    GROUP BY cluster, user, client_id, metric, series_id, instance, window_start_ms
-)
-GROUP BY cluster, user, client_id, window_start_ms
-)
-"""  # noqa: S608 - made of our own words
+# Client-reported metrics per window (signals_query).
 TELEMETRY_SCHEMA = schema(
     cluster=T.StringType,
     user=T.StringType,
@@ -192,6 +164,7 @@ TELEMETRY_SCHEMA = schema(
     top_sender_share=T.DoubleType,
     top_receiver=T.StringType,
     top_receiver_share=T.DoubleType,
+    lag_per_min=T.DoubleType,
 )
 
 # The instances of a client: seen when their id was assigned and at each push.
@@ -218,6 +191,30 @@ INSTANCES_SCHEMA = schema(
     last_seen_ms=T.LongType,
     terminated=T.LongType,
 )
+
+# The team of each client that has one, as `headroom serve` matched it last; of a million clients at most.
+TEAMS = f"""
+SELECT user, client_id, argMax(t.team, t.matched_at) AS team FROM client_teams AS t
+GROUP BY user, client_id
+HAVING team != '{UNOWNED}'
+SETTINGS max_rows_to_group_by = 1000000, group_by_overflow_mode = 'any'
+"""  # noqa: S608 - made of our own words
+TEAMS_SCHEMA = schema(user=T.StringType, client_id=T.StringType, team=T.StringType)
+
+# Windows that follow TOLD_WINDOWS in each of which the cluster had usage.
+OBSERVED = f"""
+SELECT cluster, (window_no + ago) * {{window_ms:Int64}} AS window_start_ms, toInt32(1) AS observed_before
+FROM (
+    SELECT DISTINCT cluster, intDiv(toUnixTimestamp64Milli(ts), {{window_ms:Int64}}) AS window_no
+    FROM quota_usage
+    WHERE {_RANGE} AND source = {{source:String}} AND quota_key IN ({_in(BYTE_KEYS)})
+      AND ({{cluster:String}} = '' OR cluster = {{cluster:String}})
+)
+ARRAY JOIN range(1, {TOLD_WINDOWS + 1}) AS ago
+GROUP BY cluster, window_start_ms
+HAVING count() = {TOLD_WINDOWS}
+"""  # noqa: S608 - made of our own words
+OBSERVED_SCHEMA = schema(cluster=T.StringType, window_start_ms=T.LongType, observed_before=T.IntegerType)
 
 # How many seconds of the limit a rate may hold at once, where the brokers' own configuration was read: the least of a
 # cluster's brokers (quota_metrics.windows.QuotaWindow.full_s).
@@ -268,6 +265,7 @@ UTILIZATION_SCHEMA = schema(
     culprit_client_id=T.StringType,
     culprit_share=T.DoubleType,
     implied_limit=T.DoubleType,
+    team=T.StringType,
     usage_rank=T.IntegerType,
     eta_s=T.DoubleType,
     trend_per_min=T.DoubleType,
@@ -277,6 +275,7 @@ UTILIZATION_SCHEMA = schema(
     reason=T.StringType,
     impact=T.StringType,
     impact_reason=T.StringType,
+    cause=T.StringType,
     software_name=T.StringType,
     software_version=T.StringType,
     samples=T.LongType,

@@ -34,6 +34,7 @@ from exporters.clickhouse.client import ClickHouse
 from exporters.clickhouse.errors import StoreError
 from quota_metrics.levels.impact import HARMS, NEAR_LEVELS
 from spark_jobs.clickhouse.queries import UTILIZATION_SCHEMA
+from spark_jobs.clickhouse.victims import victims
 from spark_jobs.options import JobOptions
 from spark_jobs.time_range import TimeRange
 
@@ -289,6 +290,11 @@ class Run(NamedTuple):
     cluster: str  # '': all
     when: TimeRange
 
+    @classmethod
+    def of(cls, job_run: JobRun, when: TimeRange) -> Run:
+        """The run of a job over the range."""
+        return cls(job_run.id, job_run.version, job_run.source, job_run.cluster, when)
+
     @property
     def parameters(self) -> dict[str, Any]:
         """Query parameters of the statements in this file."""
@@ -398,4 +404,5 @@ FROM (
     SELECT * FROM {_IN_REPORT} AND ({_CLIENT}, window_start) IN (SELECT {_CLIENT}, latest_start FROM ({_WORST}))
 ) AS rows
 INNER JOIN ({_WORST}) AS worst USING ({_CLIENT})
-INNER JOIN ({_HISTORY}) AS history USING ({_CLIENT})"""  # noqa: S608 - made of our own words
+INNER JOIN ({_HISTORY}) AS history USING ({_CLIENT})
+LEFT JOIN ({victims(_IN_REPORT)}) AS victims USING (cluster, source, user, client_id)"""  # noqa: S608 - made of our own words

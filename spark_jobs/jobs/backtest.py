@@ -11,11 +11,10 @@ from pyspark.sql import functions as F
 
 from spark_jobs import cli
 from spark_jobs.clickhouse import runs
-from spark_jobs.clickhouse.runs import JobRun
-from spark_jobs.clickhouse.source import NothingToReadError, clickhouse_of, source_errors
+from spark_jobs.clickhouse.source import NothingToReadError
 from spark_jobs.jobs.history import BUCKET, prepared, read_history
+from spark_jobs.jobs.start import started
 from spark_jobs.options import JobOptions
-from spark_jobs.session import progress, session
 from spark_jobs.transforms.forecast_model import FEWEST_STEPS, HORIZON, STEP_MS, regular
 from spark_jobs.transforms.forecast_scores import LEADS, ratio, replay
 
@@ -33,14 +32,7 @@ _SCHEMA = ", ".join(("method string", *(f"{name} double" for name in _SUMS), "le
 
 def run(options: JobOptions) -> list[dict[str, Any]]:
     """Runs the job and returns a row of figures per method, ours first. Raises ValueError, JavaError, StoreError."""
-    clickhouse = clickhouse_of(options.url, options.password)
-    job_run = JobRun.of(clickhouse, NAME, options)
-    with (
-        job_run,
-        source_errors(),
-        session(NAME, options.master) as spark,
-        progress(NAME, spark.sparkContext),
-    ):
+    with started(NAME, options) as (job_run, spark, clickhouse):
         history = read_history(spark, clickhouse, prepared(spark, clickhouse, options, job_run))
         job_run.begin("replaying forecasts of each bucket")
         rows = figures(scores(history, options.when.to_ms // STEP_MS - 1))

@@ -6,6 +6,7 @@ broker would have throttled, and for how long, over the recorded rows of quota_u
 
 from __future__ import annotations
 
+import math
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -13,8 +14,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession, Window
-from pyspark.sql import functions as F
+from pyspark.sql import SparkSession
 
 from exporters.clickhouse.client import ClickHouse
 from exporters.model import DEFAULT_ENTITY
@@ -26,25 +26,15 @@ from quota_metrics.what_if.answer import UnrecordedClusterError, WhatIfAnswer, W
 from quota_metrics.what_if.document import coverage_text, document
 from spark_jobs import cli
 from spark_jobs.clickhouse import runs
-from spark_jobs.clickhouse.runs import JobRun
-from spark_jobs.clickhouse.source import clickhouse_of, source_errors
 from spark_jobs.jobs.history import prepared, read_history
+from spark_jobs.jobs.start import started
 from spark_jobs.options import ClientOptions
 from spark_jobs.reports import tables
-from spark_jobs.session import progress, session
 from spark_jobs.time_range import TimeRange
+from spark_jobs.transforms.demand import QUOTA, demands
 
 NAME = "capacity_report"
 
-_QUOTA = ("cluster", "source", "quota_key", "user", "client_id")
-_BUCKET = (*_QUOTA, "broker_id")
-_STEPS_OF_DAY = 288
-_FEWEST_DAYS = 7  # less history gives no growth figure
-_TARGET = 0.80  # share of a suggested limit that the 99th percentile of five-minute usage takes
-_STEP_MS = 300_000.0
-_MOST_MUTED = 0.9  # share of five minutes: beyond it too little was sent to say at what rate
-USAGE, MUTED_SHARE = "usage", "usage / (1 - muted share)"
-UNKNOWN_DEMAND = "unknown: muted for nearly all of the time, usage is a lower bound"
 _UNDER, _OVER = 0.95, 0.30  # utilisation above _UNDER: under-provisioned; below _OVER: over-provisioned
 
 
@@ -53,19 +43,12 @@ def run(options: ClientOptions) -> list[dict[str, Any]]:
 
     Raises ValueError (url), JavaError, StoreError.
     """
-    clickhouse = clickhouse_of(options.url, options.password)
-    job_run = JobRun.of(clickhouse, NAME, options)
-    with (
-        job_run,
-        source_errors(),
-        session(NAME, options.master) as spark,
-        progress(NAME, spark.sparkContext),
-    ):
+    with started(NAME, options) as (job_run, spark, clickhouse):
         slices = prepared(spark, clickhouse, options, job_run)
         job_run.begin("measuring each quota over its history")
-        quotas = capacity(read_history(spark, clickhouse, slices)).toArrow().to_pylist()
+        quotas = demands(read_history(spark, clickhouse, slices)).toArrow().to_pylist()
         rows = [_report_row(row, options) for row in quotas]
-        rows.sort(key=lambda row: (-row["utilization_p99"], *(row[name] for name in _QUOTA)))
+        rows.sort(key=lambda row: (-row["utilization_p99"], *(row[name] for name in QUOTA)))
         job_run.rows_out = len(rows)
         job_run.begin("replaying the suggested limits")
         rows = with_replay(spark, clickhouse, rows, options.when)
@@ -77,69 +60,12 @@ def run(options: ClientOptions) -> list[dict[str, Any]]:
     return options.chosen(rows)
 
 
-def capacity(history: DataFrame) -> DataFrame:
-    """Per quota and bucket, on its busiest broker: utilisation, growth, the share of time at the limit, what the
-    clients wanted, and the limit of which the 99th percentile of what they wanted in five minutes is 80 %.
-
-    Usage under throttling is a lower bound of demand. While the broker reads them, clients send at usage / (1 - muted
-    share): that is the upper bound, because a backlog is sent in it as well. Without a bound (muted for nearly all of
-    the time) the demand is unknown, and the suggested limit goes by usage. Input: rows with the columns of
-    HISTORY_SCHEMA."""
-    newest = F.max_by(F.struct("limit", "matched_entity"), "step")
-    used = F.col("p95") * F.col("limit")  # usage is counted whichever limit was in force
-    current = history.withColumn("used", used).withColumn("newest", newest.over(Window.partitionBy(*_BUCKET)))
-    now, day = F.try_divide("used", "newest.limit"), F.expr(f"step div {_STEPS_OF_DAY}")
-    muted = F.least(F.col("muted_ms") / _STEP_MS, F.lit(1.0))
-    sent_unmuted = F.greatest("used", F.col("mean") * F.col("limit") / (1 - F.col("muted")))
-    wanted = F.when(F.col("muted") <= _MOST_MUTED, sent_unmuted)
-    judged = current.withColumns({"now": now, "day": day, "muted": muted}).withColumn("wanted", wanted)
-    daily = judged.groupBy(*_BUCKET, "day").agg(F.percentile("now", 0.95).alias("day_p95"))
-    growth = daily.groupBy(*_BUCKET).agg(
-        F.when(F.count("*") >= _FEWEST_DAYS, F.try_divide(F.regr_slope("day_p95", "day") * 7, F.avg("day_p95"))).alias(
-            "growth_per_week"
-        )
-    )
-    is_known = F.count("wanted") >= 0.99 * F.count("*")
-    demand = F.percentile(F.coalesce("wanted", "used"), 0.99)
-    suggested = F.greatest(F.when(is_known, demand).otherwise(F.percentile("used", 0.99)) / _TARGET, F.lit(1.0))
-    brokers = judged.groupBy(*_BUCKET).agg(
-        F.first("newest").alias("newest"),
-        F.avg(F.try_divide(F.col("mean") * F.col("limit"), "newest.limit")).alias("utilization_mean"),
-        F.percentile("now", 0.95).alias("utilization_p95"),
-        F.percentile("now", 0.99).alias("utilization_p99"),
-        F.max("now").alias("utilization_peak"),
-        F.avg((F.col("muted_ms") > 0).cast("double")).alias("throttled_share"),
-        F.avg((F.col("now") > 1).cast("double")).alias("throttled_before"),
-        F.percentile("used", 0.99).alias("demand_low"),
-        F.when(is_known, demand).alias("demand_high"),
-        F.when(F.max("muted") <= 0, F.lit(USAGE))
-        .when(is_known, F.lit(MUTED_SHARE))
-        .otherwise(F.lit(UNKNOWN_DEMAND))
-        .alias("demand_source"),
-        suggested.alias("suggested_limit"),
-        F.collect_list(F.coalesce("wanted", "used")).alias("all_wanted"),
-    )
-    above = F.size(F.filter("all_wanted", lambda wanted: wanted > F.col("suggested_limit"))) / F.size("all_wanted")
-    after = F.when(F.col("demand_high").isNotNull(), above)
-    both = brokers.withColumn("throttled_after", after).join(growth, on=list(_BUCKET), how="left")
-    busiest = Window.partitionBy(*_QUOTA).orderBy(F.col("utilization_p99").desc(), "broker_id")
-    worst = both.withColumn("place", F.row_number().over(busiest)).where(F.col("place") == 1)
-    return worst.select(
-        *_BUCKET,
-        F.col("newest.limit").alias("limit"),
-        F.col("newest.matched_entity").alias("matched_entity"),
-        *("utilization_mean", "utilization_p95", "utilization_p99", "utilization_peak", "growth_per_week"),
-        *("throttled_share", "throttled_before", "throttled_after", "suggested_limit"),
-        *("demand_low", "demand_high", "demand_source"),
-    )
-
-
 def _report_row(row: dict[str, Any], options: ClientOptions) -> dict[str, Any]:
     fits = row["utilization_p99"] <= _UNDER and row["throttled_share"] == 0
     verdict = "fits" if fits else "under-provisioned"
     if fits and row["utilization_peak"] < _OVER:
         verdict = "over-provisioned"
-    suggested = float(round(row["suggested_limit"])) if verdict != "fits" else row["limit"]
+    suggested = float(math.ceil(row["suggested_limit"])) if verdict != "fits" else row["limit"]
     moments = {"from_time": options.when.from_ms, "to_time": options.when.to_ms, "made_at": time.time_ns() // 1_000_000}
     times = {name: datetime.fromtimestamp(ms / 1000, UTC) for name, ms in moments.items()}
     after = row["throttled_after"] if verdict != "fits" else row["throttled_before"]
@@ -150,7 +76,7 @@ def _report_row(row: dict[str, Any], options: ClientOptions) -> dict[str, Any]:
 def _command(row: dict[str, Any]) -> str:
     """The kafka-configs command that sets the suggested limit on the matched entity, quoted for a shell."""
     entity = _entity(row)
-    if row["verdict"] == "fits" or entity is None:
+    if row["suggested_limit"] == row["limit"] or entity is None:
         return ""
     return kafka_configs_line(entity, row["quota_key"], row["suggested_limit"])
 
@@ -202,7 +128,8 @@ def with_replay(
 def _question(row: Mapping[str, Any], when: TimeRange) -> WhatIfQuestion | None:
     """What if the limit were the suggested one; None when it is, or when usage is not recorded in bytes."""
     entity = _entity(row)
-    if row["verdict"] == "fits" or row["source"] != "gateway" or row["quota_key"] not in KEYS or entity is None:
+    is_same = row["suggested_limit"] == row["limit"]
+    if is_same or row["source"] != "gateway" or row["quota_key"] not in KEYS or entity is None:
         return None
     alteration = QuotaAlteration(entity_of(dict(entity)), {row["quota_key"]: row["suggested_limit"]})
     bucket = (row["user"], row["client_id"])

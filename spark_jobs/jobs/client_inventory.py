@@ -15,10 +15,9 @@ from pyspark.sql import types as T
 from exporters.clickhouse.client import ClickHouse
 from spark_jobs import cli
 from spark_jobs.clickhouse.queries import schema
-from spark_jobs.clickhouse.runs import JobRun
-from spark_jobs.clickhouse.source import NothingToReadError, clickhouse_of, read, source_errors
+from spark_jobs.clickhouse.source import NothingToReadError, read
+from spark_jobs.jobs.start import started
 from spark_jobs.options import ClientOptions
-from spark_jobs.session import progress, session
 
 NAME = "client_inventory"
 
@@ -30,14 +29,7 @@ _CLIENT = ("cluster", "user", "client_id")
 def run(options: ClientOptions) -> list[dict[str, Any]]:
     """Runs the job and returns a row per client, those with problems first. Raises ValueError, JavaError,
     StoreError."""
-    clickhouse = clickhouse_of(options.url, options.password)
-    job_run = JobRun.of(clickhouse, NAME, options)
-    with (
-        job_run,
-        source_errors(),
-        session(NAME, options.master) as spark,
-        progress(NAME, spark.sparkContext),
-    ):
+    with started(NAME, options) as (job_run, spark, clickhouse):
         job_run.begin("joining instances, series and traffic of each client")
         clients = inventory(_inputs(spark, clickhouse, options), options.when.to_ms).cache()
         counts = {row["status"]: row["count"] for row in clients.groupBy("status").count().collect()}

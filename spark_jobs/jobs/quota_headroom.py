@@ -14,6 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from exporters.clickhouse.client import ClickHouse
 from quota_metrics.levels.definition import LEVELS, Thresholds
 from quota_metrics.levels.minute import THRESHOLDS
+from quota_metrics.levels.signals_query import SIGNALS
 from spark_jobs import cli
 from spark_jobs.clickhouse import queries, runs
 from spark_jobs.clickhouse.runs import JobRun, Run
@@ -40,11 +41,8 @@ def run(options: HeadroomOptions) -> list[dict[str, Any]]:
     All windows of the range are written; a later run over the same windows replaces them. A run whose range ends now
     also recomputes earlier windows that received input since the last run.
 
-    Raises ValueError (url, source), JavaError, StoreError.
+    Raises ValueError (url), JavaError, StoreError.
     """
-    if options.source not in queries.USAGE_SOURCES:
-        names = ", ".join(queries.USAGE_SOURCES)
-        raise ValueError(f"no source of usage is named {options.source!r}: there are {names}")
     if options.stream and options.checkpoint is not None:
         from spark_jobs.jobs import stream  # imports Spark's streaming classes
 
@@ -131,14 +129,16 @@ def _computed(
         resolve_limits(spark, clickhouse, run_of._replace(when=memory))
     when = run_of.when
     window = {"from_ms": when.from_ms, "to_ms": when.to_ms, "window_ms": when.window_ms, "cluster": run_of.cluster}
-    remembered = {**window, "from_ms": memory.from_ms}  # for the trend of the lag
     seen = {"to_ms": when.to_ms, "seen_from_ms": when.from_ms - queries.INSTANCE_LOOKBACK_S * 1000}
+    known = {**window, "from_ms": memory.from_ms, "source": run_of.source}
     inputs = Inputs(
         usage=read_usage(spark, clickhouse, run_of, counts),
-        telemetry=read(spark, clickhouse, queries.TELEMETRY, queries.TELEMETRY_SCHEMA, [remembered]),
+        telemetry=read(spark, clickhouse, SIGNALS, queries.TELEMETRY_SCHEMA, [{**window, "telemetry": 1}]),
         instances=read(
             spark, clickhouse, queries.INSTANCES, queries.INSTANCES_SCHEMA, [{**seen, "cluster": run_of.cluster}]
         ),
+        teams=read(spark, clickhouse, queries.TEAMS, queries.TEAMS_SCHEMA, [{}]),
+        observed=read(spark, clickhouse, queries.OBSERVED, queries.OBSERVED_SCHEMA, [known]),
     )
     stored = clickhouse.rows(THRESHOLDS, {})
     thresholds = options.thresholds(Thresholds(**stored[0]) if stored else Thresholds())

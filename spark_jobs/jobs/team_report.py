@@ -19,10 +19,9 @@ from exporters.clickhouse.client import ClickHouse
 from quota_metrics.config.owners import Owners, Prices, parse_owners
 from spark_jobs import cli
 from spark_jobs.clickhouse.queries import schema
-from spark_jobs.clickhouse.runs import JobRun
-from spark_jobs.clickhouse.source import NothingToReadError, clickhouse_of, read, source_errors
+from spark_jobs.clickhouse.source import NothingToReadError, read
+from spark_jobs.jobs.start import started
 from spark_jobs.options import TeamOptions
-from spark_jobs.session import progress, session
 from spark_jobs.time_range import TimeRange
 
 NAME = "team_report"
@@ -65,14 +64,7 @@ def run(options: TeamOptions) -> list[dict[str, Any]]:
     Raises ValueError (url, owners), OSError (owners), JavaError, StoreError.
     """
     owners = parse_owners(Path(options.owners).read_bytes())
-    clickhouse = clickhouse_of(options.url, options.password)
-    job_run = JobRun.of(clickhouse, NAME, options)
-    with (
-        job_run,
-        source_errors(),
-        session(NAME, options.master) as spark,
-        progress(NAME, spark.sparkContext),
-    ):
+    with started(NAME, options) as (job_run, spark, clickhouse):
         job_run.begin("adding up the usage of each team")
         hours = _hours(spark, clickhouse, options)
         rows = teams(hours, owners, options.when).toArrow().to_pylist()

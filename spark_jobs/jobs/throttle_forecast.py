@@ -13,12 +13,10 @@ from pyspark.sql import functions as F
 
 from spark_jobs import cli
 from spark_jobs.clickhouse import runs
-from spark_jobs.clickhouse.runs import JobRun
-from spark_jobs.clickhouse.source import clickhouse_of, source_errors
 from spark_jobs.jobs.history import BUCKET, prepared, read_history
+from spark_jobs.jobs.start import started
 from spark_jobs.options import ClientOptions
 from spark_jobs.reports import tables
-from spark_jobs.session import progress, session
 from spark_jobs.transforms.forecast_members import DAY
 from spark_jobs.transforms.forecast_model import FEWEST_STEPS, HORIZON, STEP_MS, Forecast, forecast, regular
 
@@ -39,14 +37,7 @@ def run(options: ClientOptions) -> list[dict[str, Any]]:
 
     Raises ValueError (url), JavaError, StoreError.
     """
-    clickhouse = clickhouse_of(options.url, options.password)
-    job_run = JobRun.of(clickhouse, NAME, options)
-    with (
-        job_run,
-        source_errors(),
-        session(NAME, options.master) as spark,
-        progress(NAME, spark.sparkContext),
-    ):
+    with started(NAME, options) as (job_run, spark, clickhouse):
         history = read_history(spark, clickhouse, prepared(spark, clickhouse, options, job_run))
         job_run.begin("forecasting each bucket")
         now_ms = options.when.to_ms // STEP_MS * STEP_MS

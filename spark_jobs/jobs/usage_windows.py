@@ -26,7 +26,7 @@ from quota_metrics.config.precedence import PRECEDENCE, Named
 from quota_metrics.levels.definition import LARGEST_RATE
 from quota_metrics.levels.windows_query import BAD_NUMBER, SETTINGS, Samples, WindowsQuery, store_minutes
 from spark_jobs.clickhouse import queries
-from spark_jobs.clickhouse.queries import CLIENT_KEYS, COUNTS
+from spark_jobs.clickhouse.queries import COUNTS, METERED_KEYS
 from spark_jobs.clickhouse.runs import CLIENT_LIMITS, Run
 from spark_jobs.clickhouse.source import (
     StepWeight,
@@ -43,7 +43,7 @@ from spark_jobs.time_range import THROTTLE_LOOKBACK_MS, TimeRange
 HOUR_MS = 3_600_000
 _MARGIN_MS = 60_000  # an insert in progress may become visible after its received_at
 
-_KEYS = ", ".join(f"'{key}'" for key in CLIENT_KEYS)
+_KEYS = ", ".join(f"'{key}'" for key in METERED_KEYS)
 _DIRTY = f"""
 SELECT hour_ms, newest_ms FROM (
     SELECT intDiv(toUnixTimestamp64Milli(ts), {HOUR_MS}) * {HOUR_MS} AS hour_ms,

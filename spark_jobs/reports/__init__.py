@@ -1,13 +1,13 @@
 """Reports: rows as a terminal table, a self-contained HTML page, JSON and Parquet.
 
-`report` is the common type, `headroom_report` and `tables` define columns, table and page of each job's.
+`report` is the common type; `headroom_report`, `suggestions` and `tables` define columns, table and page of each job's.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from spark_jobs.reports import headroom_report, tables
+from spark_jobs.reports import headroom_report, suggestions, tables
 from spark_jobs.reports.report import Report
 
 REPORTS: Mapping[str, Report] = {
@@ -16,5 +16,6 @@ REPORTS: Mapping[str, Report] = {
     "backtest": tables.BACKTEST,
     "client-inventory": tables.INVENTORY,
     "capacity-report": tables.CAPACITY,
+    "quota-suggest": suggestions.REPORT,
     "team-report": tables.TEAMS,
 }

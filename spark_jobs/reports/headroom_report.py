@@ -12,6 +12,7 @@ import orjson
 import pyarrow as pa
 from rich.text import Text
 
+from exporters.model import UNOWNED
 from exporters.printable import printable, shortened
 from exporters.text_table import Layout, table_lines, wrapped
 from quota_metrics.amounts import STYLES, bytes_text, duration_text, rate_text, share_text
@@ -33,6 +34,7 @@ _TYPES: dict[str, pa.DataType] = {
     "reason": pa.string(),
     "impact": pa.string(),  # quota_metrics.levels.impact: what the client feels, by its own telemetry
     "impact_reason": pa.string(),
+    "cause": pa.string(),  # quota_metrics.levels.cause: what changed when it came near its limit
     "software_name": pa.string(),
     "software_version": pa.string(),
     "instances": pa.int32(),
@@ -59,6 +61,7 @@ _TYPES: dict[str, pa.DataType] = {
     "culprit_client_id": pa.string(),
     "culprit_share": pa.float64(),
     "implied_limit": pa.float64(),  # what throttle times imply; null: no throttle time of a byte rate
+    "team": pa.string(),  # that owns the client, by the owners of `headroom serve`; unowned: none does
     "usage_rank": pa.int32(),  # 1: largest user
     "instant_level": pa.string(),  # without hysteresis
     "source": pa.string(),
@@ -68,6 +71,11 @@ _TYPES: dict[str, pa.DataType] = {
     "burst_credit": pa.float64(),  # bytes that all who share the limit may send at once without being throttled
     "window_start": pa.timestamp("us", "UTC"),
     "window_s": pa.int32(),
+    # spark_jobs.clickhouse.victims: who makes an unthrottled client's requests slow; '' and null when nobody does
+    "slowed_by_user": pa.string(),
+    "slowed_by_client_id": pa.string(),
+    "slowed_at_broker_id": pa.int32(),
+    "latency_before_ms": pa.float64(),  # the median while that client was not busy
     # over all windows of the range; the other columns describe the latest window
     "range_throttle_ms": pa.float64(),
     "range_throttled_s": pa.float64(),
@@ -135,18 +143,19 @@ def to_table(rows: Sequence[Row], width: int | None = None) -> list[Text]:
     lines = table_lines(["level", *shown], texts, width, _LAYOUT._replace(numbers=set(shown) - set(_TEXTS)))
     styles = [STYLES[level].terminal for level in levels]
     table = [Text(line.text, "" if line.row is None else styles[line.row]) for line in lines]
-    explained = (row for row in rows if row["level"] != "ok" or _was_throttled(row))
+    explained = (row for row in rows if row["level"] != "ok" or _was_throttled(row) or is_victim(row))
     return [Text(_title(rows)), *table, *(line for row in explained for line in _why(row, width))]
 
 
-_TEXTS = ("client-id", "user", "quota")
+_TEXTS = ("client-id", "user", "team", "quota")
 _LAYOUT = Layout(
-    names=("client-id", "user"),
-    leave=("broker", "window", "all that share", "earlier", "throttle", "user", "quota", "usage"),
+    names=("client-id", "user", "team"),
+    leave=("broker", "team", "window", "all that share", "earlier", "throttle", "user", "quota", "usage"),
 )
 _CELLS: dict[str, Callable[[Row], str]] = {
     "client-id": lambda row: shortened(row["client_id"]),
     "user": lambda row: shortened(row["user"]),
+    "team": lambda row: shortened(row["team"]),
     "quota": lambda row: row["quota_key"],
     "used": lambda row: share_text(row["utilization"]),
     "usage": lambda row: rate_text(row["usage"], row["quota_key"]),
@@ -163,6 +172,8 @@ def _has_content(name: str, column: Sequence[str]) -> bool:
     """Omits optional columns that are empty, and the window column if the title contains the window."""
     if name == "window":
         return len(set(column)) > 1
+    if name == "team":
+        return set(column) != {UNOWNED}
     return name not in ("all that share", "earlier") or set(column) != {"-"}
 
 
@@ -182,13 +193,27 @@ def _why(row: Row, width: int | None) -> list[Text]:
 
 
 def why(row: Row) -> str:
-    """The reason with long names truncated, what the client feels, and any throttling before the latest window."""
-    felt = f"; {row['impact']}: {row['impact_reason']}" if row["impact"] in HARMS else ""
+    """The reason with long names truncated, what changed, what the client feels, who makes it slow, and any
+    throttling before the latest window."""
+    felt = f"; {row['cause']}" if row["cause"] else ""
+    felt += f"; {row['impact']}: {row['impact_reason']}" if row["impact"] in HARMS else ""
+    felt += _slowed(row) if is_victim(row) else ""
     reason = _LONG_WORD.sub(lambda word: shortened(word[0]), row["reason"] + felt)
     if not _was_throttled(row):
         return reason
     longest, last = throttle_text(row["range_throttle_ms"]), moment(row["last_throttled"])
     return f"{reason}; throttled {longest} at most earlier, last in the window of {last}"
+
+
+def is_victim(row: Row) -> bool:
+    """Whether another client makes its requests slow."""
+    return row["slowed_at_broker_id"] is not None
+
+
+def _slowed(row: Row) -> str:
+    now, before = (duration_text(row[name]) for name in ("request_latency_ms_max", "latency_before_ms"))
+    times = f"requests take up to {now}, {before} before" if row["request_latency_ms_max"] else "requests are slow"
+    return f"; {times}: {row['slowed_by_client_id']} takes most of broker {row['slowed_at_broker_id']}"
 
 
 def group(row: Row) -> str:

@@ -26,6 +26,7 @@ class Report:
     columns: pa.Schema
     to_table: Callable[[Sequence[Row], int | None], list[Text]]  # lines; the width of the terminal, None for any
     to_html: Callable[[Sequence[Row]], str]
+    to_yaml: Callable[[Sequence[Row]], str] | None = None  # of a report that is a file of quotas
 
     def to_json(self, rows: Sequence[Row]) -> bytes:
         """A list of objects; unknown values are null, never NaN."""

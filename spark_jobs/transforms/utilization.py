@@ -14,8 +14,8 @@ from types import MappingProxyType
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from exporters.model import UNKNOWN, QuotaKey
-from quota_metrics.levels import definition, impact
+from exporters.model import UNKNOWN, UNOWNED
+from quota_metrics.levels import cause, definition, impact
 from quota_metrics.levels.definition import MARGIN, MEMORY_WINDOWS, Thresholds
 from quota_metrics.windows import QuotaWindow
 from spark_jobs.clickhouse.queries import BYTE_KEYS, INSTANCE_LOOKBACK_S, UTILIZATION_SCHEMA
@@ -32,8 +32,6 @@ _DEFAULT_FULL_S = QuotaWindow().full_s
 LOOKBACK_WINDOWS = MEMORY_WINDOWS + 1  # windows to read before the first reported one
 _TREND_WINDOWS = 5  # of the last ten, for a trend
 _TREND_FIT = 0.7  # coefficient of determination: a start-up ramp followed by steady usage is no trend
-_LAG_WINDOWS = 3  # of the last ten, for a trend of the lag: clients push every some minutes
-_LAG_FIT = 0.5
 _TREND_REACH_S = 86_400  # a trend over minutes does not extend to tomorrow
 
 
@@ -44,6 +42,8 @@ class Inputs:
     usage: DataFrame
     telemetry: DataFrame
     instances: DataFrame
+    teams: DataFrame
+    observed: DataFrame
 
 
 def utilization(
@@ -54,12 +54,14 @@ def utilization(
     # One shuffle serves all windows and joins below: the rows of a client stay together.
     usage = _hashed(inputs.usage.repartition(*_CLIENT))
     measured = _trend(_measured(usage), when.window_ms)
-    worst = _worst_broker(measured.where(definition.WORTH_A_ROW), thresholds)
-    remembered = held(worst, _SERIES, "value", thresholds.steps, when.window_ms)
+    compared = _with_base(measured.where(definition.WORTH_A_ROW), when.window_ms)
+    worst = _worst_broker(compared, thresholds)
+    explained = _with_onsets(worst, inputs.observed, when.window_ms, thresholds)
+    remembered = held(explained, _SERIES, "value", thresholds.steps, when.window_ms)
     reported = remembered.where(F.col("window_start_ms") >= when.from_ms)
-    telemetry = _lag_trend(_hashed(inputs.telemetry), when.window_ms)
-    with_telemetry = reported.join(telemetry, on=[*_HASHED_CLIENT, "window_start_ms"], how="left")
-    seen = with_telemetry.join(_sightings(inputs.instances), on=list(_HASHED_CLIENT), how="left")
+    with_telemetry = reported.join(_hashed(inputs.telemetry), on=[*_HASHED_CLIENT, "window_start_ms"], how="left")
+    owned = with_telemetry.join(F.broadcast(inputs.teams), on=["user", "client_id"], how="left")
+    seen = owned.join(_sightings(inputs.instances), on=list(_HASHED_CLIENT), how="left")
     return _as_stored(_with_instances(seen, when), when, thresholds, _burst_credit(full_s))
 
 
@@ -68,8 +70,14 @@ def _hashed(rows: DataFrame) -> DataFrame:
 
 
 def _measured(usage: DataFrame) -> DataFrame:
-    """Adds the numbers of a window, and `value`: the greater of them, from which the level is derived."""
-    return _with(_with(usage, definition.NUMBERS), {"value": definition.VALUE})
+    """Adds the numbers of a window, and `value`: the greater of them, from which the level is derived; and who takes
+    most of a shared quota."""
+    culprit = {
+        "culprit_user": definition.CULPRIT_USER,
+        "culprit_client_id": definition.CULPRIT_CLIENT_ID,
+        "culprit_share": definition.CULPRIT_SHARE,
+    }
+    return _with(_with(usage, {**definition.NUMBERS, **culprit}), {"value": definition.VALUE})
 
 
 def _with(rows: DataFrame, expressions: Mapping[str, str]) -> DataFrame:
@@ -100,6 +108,34 @@ def _trend(measured: DataFrame, window_ms: int) -> DataFrame:
         }
     )
     return near.withColumn("eta_s", F.when(F.col("eta_s") <= _TREND_REACH_S, F.col("eta_s")))
+
+
+def _with_base(rows: DataFrame, window_ms: int) -> DataFrame:
+    """Adds the columns `cause.BASE` of the window before, of the same client at the same broker."""
+    before = Window.partitionBy(*_SERIES, "broker_id").orderBy("window_start_ms").rangeBetween(-window_ms, -1)
+    known = rows.withColumn("limit_known", (F.col("state") != "unknown").cast("int"))
+    based = known.withColumn("base", F.last(F.struct(*cause.BASE)).over(before))
+    columns = {f"base_{name}": F.col("base")[name] for name in cause.BASE}
+    return based.withColumns({**columns, "has_base": F.col("base").isNotNull().cast("int")}).drop("base")
+
+
+def _with_onsets(rows: DataFrame, observed: DataFrame, window_ms: int, thresholds: Thresholds) -> DataFrame:
+    """Adds `is_onset`, `onset_cause` and `earlier_cause` to rows of worst brokers."""
+    series = Window.partitionBy(*_SERIES).orderBy("window_start_ms")
+    before = series.rangeBetween(-window_ms, -1)
+    earlier = series.rangeBetween(-cause.TOLD_WINDOWS * window_ms, -1)
+    seen = rows.join(F.broadcast(observed), on=["cluster", "window_start_ms"], how="left").withColumns(
+        {
+            "before_value": F.coalesce(F.last("value").over(before), F.lit(0.0)),
+            "before_muted_ms": F.coalesce(F.last("muted_ms").over(before), F.lit(0.0)),
+            "seen_before": F.count("*").over(earlier),
+            "start_ms": F.col("window_start_ms"),
+        }
+    )
+    marked = _with(seen, {"is_onset": definition.is_onset(thresholds), **cause.COMPARED})
+    told = _with(marked, {"onset_cause": f"CASE WHEN is_onset = 1 THEN {cause.ONSET_CAUSE} END"})
+    last = F.last("onset_cause", ignorenulls=True).over(earlier)
+    return told.withColumn("earlier_cause", F.coalesce(last, F.lit("")))
 
 
 def held(rows: DataFrame, key: Sequence[str], value: str, thresholds: Sequence[float], window_ms: int) -> DataFrame:
@@ -134,15 +170,6 @@ def held(rows: DataFrame, key: Sequence[str], value: str, thresholds: Sequence[f
     return marked.withColumn("held", F.greatest(*(h * (n + 1) for n, h in enumerate(holds)))).drop(
         "_value", "_before", "_missing", *latest
     )
-
-
-def _lag_trend(telemetry: DataFrame, window_ms: int) -> DataFrame:
-    """Adds the change of the consumer's lag per minute over the last windows; null without a steady one."""
-    lately = Window.partitionBy(*_HASHED_CLIENT).orderBy("window_start_ms")
-    reach = lately.rangeBetween((1 - MEMORY_WINDOWS) * window_ms, 0)
-    lag, at_min = F.col("records_lag"), F.col("window_start_ms") / 60_000
-    steady = (F.count("records_lag").over(reach) >= _LAG_WINDOWS) & (F.regr_r2(lag, at_min).over(reach) >= _LAG_FIT)
-    return telemetry.withColumn("lag_per_min", F.when(steady, F.regr_slope(lag, at_min).over(reach)))
 
 
 def _worst_broker(measured: DataFrame, thresholds: Thresholds) -> DataFrame:
@@ -187,57 +214,33 @@ def _with_instances(rows: DataFrame, when: TimeRange) -> DataFrame:
     return rows.withColumn("alive", alive).withColumns({"instances": F.size(ids), "software": F.array_max("alive")})
 
 
-def _client_throttle() -> Column:
-    """The throttling of this quota that the client reports: telemetry distinguishes produce and fetch only."""
-    return (
-        F.when(F.col("quota_key") == QuotaKey.PRODUCER_BYTE_RATE, F.col("produce_throttle_ms"))
-        .when(F.col("quota_key") == QuotaKey.CONSUMER_BYTE_RATE, F.col("fetch_throttle_ms"))
-        .otherwise(F.greatest("produce_throttle_ms", "fetch_throttle_ms"))
-    )
-
-
-def _of_direction(sender: str, receiver: str) -> Column:
-    """What telemetry reports about the side that this quota limits; null for quotas on neither."""
-    return F.when(F.col("quota_key") == QuotaKey.PRODUCER_BYTE_RATE, F.col(sender)).when(
-        F.col("quota_key") == QuotaKey.CONSUMER_BYTE_RATE, F.col(receiver)
-    )
-
-
 def _as_stored(seen: DataFrame, when: TimeRange, thresholds: Thresholds, burst_credit: Column) -> DataFrame:
-    instance_share = _of_direction("top_sender_share", "top_receiver_share")
-    several = instance_share < 1
     named = seen.withColumns(
         {
             "window_start": F.timestamp_millis("window_start_ms"),
             "window_s": F.lit(when.window_s),
             "burst_credit": F.when(F.col("quota_key").isin(*BYTE_KEYS), burst_credit),
-            "limit_known": (F.col("state") != "unknown").cast("int"),
+            "team": F.coalesce("team", F.lit(UNOWNED)),
             "usage_avg": F.col("usage"),
             "throttle_ms_max": F.col("throttle_ms"),
             "throttled_s": F.col("muted_ms") / 1000,
-            "client_throttle_ms_max": _client_throttle(),
             "request_latency_ms_max": F.col("request_latency_ms"),
             "queue_time_ms_max": F.col("queue_time_ms"),
             "records_lag_max": F.col("records_lag"),
             "records_lag_per_min": F.col("lag_per_min"),
             "instances": F.greatest("instances", F.lit(0)),  # size() of a null array is null or -1
-            "busiest_instance": F.when(several, _of_direction("top_sender", "top_receiver")).otherwise(""),
-            "busiest_instance_share": F.when(several, instance_share),
             "software_name": F.coalesce("software.software_name", F.lit(UNKNOWN)),
             "software_version": F.coalesce("software.software_version", F.lit(UNKNOWN)),
             "complete": (F.col("window_start_ms") + when.window_ms <= when.to_ms).cast("int"),
         }
     )
     decided = _with(
-        _with(named, {"reached": definition.reached(thresholds), "rule": definition.RULE}),
+        _with(named, {"reached": definition.reached(thresholds), "rule": definition.RULE, **impact.FELT}),
         {
             "level": definition.level("held", thresholds),
             "instant_level": definition.level("reached", thresholds),
-            "culprit_user": definition.CULPRIT_USER,
-            "culprit_client_id": definition.CULPRIT_CLIENT_ID,
-            "culprit_share": definition.CULPRIT_SHARE,
             "impact": impact.IMPACT,
             "impact_reason": impact.IMPACT_REASON,
         },
     )
-    return _with(decided, {"reason": definition.reason(thresholds)}).to(UTILIZATION_SCHEMA)
+    return _with(decided, {"reason": definition.reason(thresholds), "cause": cause.CAUSE}).to(UTILIZATION_SCHEMA)

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 import pytest
 from typer.testing import CliRunner
 
+from headroom.cli.main import app as headroom
 from spark_jobs.cli import JOBS, app
 from spark_jobs.options import ClientOptions
 from spark_jobs.time_range import TimeRange
@@ -86,11 +87,43 @@ def test_a_flag_that_a_job_does_not_use_is_refused(name: str, asked: list[str], 
 
 
 @pytest.mark.parametrize("name", sorted(JOBS))
+def test_each_job_refuses_a_source_that_does_not_exist(name: str) -> None:
+    result = CliRunner().invoke(app, [name, "--source", "nowhere"])
+    said = "headroom: no source of usage is named 'nowhere': there are gateway, jmx, client\n"
+    assert (result.exit_code, result.stdout, result.stderr) == (2, "", said)
+
+
+@pytest.mark.parametrize("name", sorted(JOBS))
 def test_each_job_has_the_common_flags(name: str) -> None:
     shown = CliRunner().invoke(app, [name, "--help"], env={"COLUMNS": "200"}).stdout
     common = ("url", "since", "from", "to", "cluster", "source", "output", "path", "master")
     assert [flag for flag in common if f"--{flag} " not in shown] == []
     assert CliRunner().invoke(app, [name, "--nonsense"]).exit_code == 2
+
+
+@pytest.mark.parametrize("name", sorted(set(JOBS) - {"quota-suggest"}))
+def test_only_suggestions_are_a_file_of_quotas(name: str) -> None:
+    result = CliRunner().invoke(app, [name, "--output", "yaml"])
+    assert (result.exit_code, result.stdout, "'yaml'" in result.stderr) == (2, "", True)
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        (["--by", "ip"], "'ip' is not one of 'auto', 'user', 'client-id', 'both'"),
+        (["--output", "markdown"], "'markdown' is not one of 'table', 'json', 'html', 'parquet', 'yaml'"),
+        (["--since", "week"], "cannot read the duration 'week': write 90s, 15m, 2h or 7d"),
+        (["--owners", "x.yaml"], "--owners is for team-report: quota-suggest does not use it"),
+        (["--fail-on", "warn"], "--fail-on is for quota-headroom: quota-suggest does not use it"),
+        (["--top", "5"], "--top is for "),
+        (["--max-harm", "0"], "No such option: --max-harm"),
+    ],
+)
+@pytest.mark.parametrize("command", [("job", "quota-suggest"), ("quotas", "suggest")])
+def test_suggest_refuses_what_it_does_not_know(command: tuple[str, str], asked: list[str], said: str) -> None:
+    result = CliRunner().invoke(headroom, [*command, *asked], env={"COLUMNS": "200"})
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert said in result.stderr
 
 
 @pytest.mark.parametrize("url", ["localhost:8123", "ftp://localhost", "http://", "http://host:x", "chdb:///tmp", ""])

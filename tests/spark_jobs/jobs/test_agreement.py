@@ -1,5 +1,5 @@
-"""One verdict on every surface: drawn rows, and the same level, numbers and reason of job, view, API, page, top and
-/metrics, which are those of a reference in plain Python."""
+"""One verdict on every surface: drawn rows and telemetry, and the same level, numbers, reason and impact of job, view,
+API, page, top and /metrics, which are those of references in plain Python."""
 
 from __future__ import annotations
 
@@ -15,35 +15,63 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from functools import partial
 from html import unescape
-from typing import Any
+from typing import Any, NamedTuple
 
 import httpx
+import pyarrow as pa
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from pyspark.sql import SparkSession
 
 from quota_metrics.jmx.sensors import BEANS
+from quota_metrics.levels.client_signals import metrics_of
 from quota_metrics.levels.definition import level_of_number
+from quota_metrics.levels.impact import HARMS, IMPACTS
 from spark_jobs.jobs import quota_headroom
 from spark_jobs.options import HeadroomOptions
 from spark_jobs.time_range import TimeRange
-from tests.kit.clickhouse import RunningClickHouse, running_clickhouse
+from tests.kit.clickhouse import QueriedStore, RunningClickHouse, running_clickhouse
 from tests.kit.levels import compute_levels
 from tests.kit.levels_reference import ClientVerdict, client_verdicts
+from tests.kit.points import TIME, points
 from tests.kit.serving import Served, eventually
 from tests.kit.usage_rows import MINUTE, START, changing, insert
 from tests.kit.windows_reference import Row, windows
+from tests.spark_jobs.impact_reference import Felt, impact_of
 
 pytestmark = [pytest.mark.spark, pytest.mark.clickhouse]
 
 KEYS = ("producer_byte_rate", "consumer_byte_rate", "request_percentage", "controller_mutation_rate")
 FLEETS, FLEETS_OF_A_CLUSTER = 300, 140
 Client = tuple[str, str]
-Shown = dict[Client, tuple[Any, ...]]  # level, reason, numbers; surfaces without numbers leave them out
+Shown = dict[Client, tuple[Any, ...]]  # level, reason, impact and its reason, numbers; less on some surfaces
+
+
+class Judged(NamedTuple):
+    """What every surface says of a client."""
+
+    verdict: ClientVerdict
+    felt: Felt
+
+    @property
+    def whole(self) -> tuple[Any, ...]:
+        return self.verdict.level, self.verdict.reason, *impact_of(self.felt), *numbers(self.verdict)
+
+    @property
+    def on_the_page(self) -> tuple[str, ...]:
+        """Harm only."""
+        impact = impact_of(self.felt)
+        return self.verdict.level, self.verdict.reason, *(impact if impact[0] in HARMS else ("", ""))
+
+    @property
+    def on_metrics(self) -> tuple[str, int]:
+        return self.verdict.level, IMPACTS.index(impact_of(self.felt)[0]) - 1
+
 
 _ROW = re.compile(
     r'<span class="level \w+">(?P<level>\w+)</span></td>.*?<a href="/clients/detail\?[^"]*user=(?P<user>[^&"]*)[^"]*">'
-    r'(?P<client_id>[^<]+)</a>.*?class="why">(?:<span>|<details><summary>[^<]*</summary>)(?P<reason>[^<]*)<',
+    r'(?P<client_id>[^<]+)</a>.*?class="why">(?:<span>|<details><summary>[^<]*</summary>)(?P<reason>[^<]*)<'
+    r'.*?(?:class="felt" title="(?P<felt>[^"]*)">client (?P<impact>[\w-]+)</small>)?</td>',
     re.DOTALL,
 )
 
@@ -78,15 +106,12 @@ def numbers(verdict: ClientVerdict) -> tuple[Any, ...]:
     )
 
 
-def differences(shown: Shown, expected: dict[Client, ClientVerdict]) -> list[str]:
-    """A line for each client that is shown with another level, reason or number."""
+def differences(shown: Shown, expected: Shown) -> list[str]:
+    """A line for each client that is shown with another level, reason, impact or number."""
     lines = [f"{client}: only in one" for client in sorted(shown.keys() ^ expected.keys())]
-    for client in sorted(shown.keys() & expected.keys()):
-        verdict = expected[client]
-        right = (verdict.level, verdict.reason, *numbers(verdict))[: len(shown[client])]
-        if not all(close(one, other) for one, other in zip(shown[client], right, strict=True)):
-            lines.append(f"{client}: {shown[client]} instead of {right}")
-    return lines
+    both = [(client, shown[client], expected[client]) for client in sorted(shown.keys() & expected.keys())]
+    wrong = (one for one in both if not all(close(*pair) for pair in zip(*one[1:], strict=True)))
+    return lines + [f"{client}: {one} instead of {other}" for client, one, other in wrong]
 
 
 class Surfaces:
@@ -107,7 +132,9 @@ class Surfaces:
     def page(self, cluster: str) -> Shown:
         found = _ROW.finditer(self._get("/", cluster=cluster, limit="1000").text)
         return {
-            (unescape(row["user"]), unescape(row["client_id"])): (row["level"], unescape(row["reason"]))
+            (unescape(row["user"]), unescape(row["client_id"])): (
+                *(row["level"], unescape(row["reason"]), row["impact"] or "", unescape(row["felt"] or "")),
+            )
             for row in found
         }
 
@@ -120,21 +147,36 @@ class Surfaces:
         return self._stored("quota_utilization_committed", "1", cluster, "throttled_s * 1000")
 
     def metrics(self, cluster: str) -> Shown:
-        text = self._get("/metrics").text
-        return {
-            (sample.labels["user"], sample.labels["client_id"]): (level_of_number(int(sample.value)),)
-            for family in text_string_to_metric_families(text)
-            if family.name == "headroom_client_quota_level"
-            for sample in family.samples
-            if sample.labels["kafka_cluster"] == cluster
-        }
+        families = {family.name: family for family in text_string_to_metric_families(self._get("/metrics").text)}
+        level, impact = (
+            {
+                (sample.labels["user"], sample.labels["client_id"]): int(sample.value)
+                for sample in families[name].samples
+                if sample.labels["kafka_cluster"] == cluster
+            }
+            for name in ("headroom_client_quota_level", "headroom_client_impact")
+        )
+        return {client: (level_of_number(number), impact.get(client)) for client, number in level.items()}
 
     def _stored(self, table: str, condition: str, cluster: str, muted_ms: str) -> Shown:
         rows = self._clickhouse.store.query(
-            f"SELECT user, client_id, toString(level), reason, broker_id, limit, usage, utilization, utilization_p95,"
-            f" toFloat64({muted_ms}), implied_limit FROM headroom.{table} WHERE cluster = '{cluster}' AND {condition}"
+            f"SELECT user, client_id, toString(level), reason, impact, impact_reason, broker_id, limit, usage,"
+            f" utilization, utilization_p95, toFloat64({muted_ms}), implied_limit FROM headroom.{table}"
+            f" WHERE cluster = '{cluster}' AND {condition}"
         )
         return {(row[0], row[1]): tuple(row[2:]) for row in rows}
+
+    def causes(self, cluster: str, start_ms: int) -> dict[str, dict[tuple[str, str, str], str]]:
+        """What each surface that tells causes tells, by client and quota key."""
+        asked = f"SELECT user, client_id, quota_key, cause FROM headroom.{{}} WHERE cluster = '{cluster}'"
+        of_minute = f" AND window_start = toDateTime({start_ms // 1000}, 'UTC')"
+        api = self._get("/api/v1/headroom", cluster=cluster, limit="1000").json()
+        told = {
+            "API": [(row["user"], row["client_id"], row["quota_key"], row["cause"]) for row in api],
+            "view": self._clickhouse.store.query(asked.format("headroom_now")),
+            "job": self._clickhouse.store.query(asked.format("quota_utilization_committed") + of_minute),
+        }
+        return {name: {(row[0], row[1], row[2]): row[3] for row in rows} for name, rows in told.items()}
 
     def _get(self, path: str, **query: str) -> httpx.Response:
         return httpx.get(f"http://{self._http}{path}", params=query, timeout=60).raise_for_status()
@@ -147,7 +189,8 @@ def _from_json(row: dict[str, Any]) -> tuple[Any, ...]:
         name: math.inf for name, rate in (("utilization", "group_usage"), ("utilization_p95", "group_p95"))
         if row["limit"] == 0 and row[rate] > 0
     }  # fmt: skip
-    return (row["level"], row["reason"], *((row | above)[name] for name in names))
+    said = (row["level"], row["reason"], row["impact"], row["impact_reason"])
+    return (*said, *((row | above)[name] for name in names))
 
 
 @pytest.fixture(scope="module")
@@ -170,14 +213,66 @@ def served(clickhouse: RunningClickHouse, tmp_path_factory: pytest.TempPathFacto
         yield running
 
 
-def drawn_fleets() -> tuple[dict[str, list[Row]], dict[str, dict[Client, ClientVerdict]]]:
+def felt(random_: random.Random, quota_key: str, verdict: ClientVerdict) -> Felt:
+    """What the client of a verdict reports, of one instance; nothing, some or all of it."""
+    drawn = {
+        "software_name": random_.choice(["apache-kafka-java", "librdkafka", "franz-go"]),
+        "produce_throttle_ms": random_.choice([0.0, 900.0, 1150.0]),
+        "fetch_throttle_ms": random_.choice([0.0, 20.0]),
+        "request_latency_ms": random_.choice([3.0, 1000.0]),
+        "queue_time_ms": random_.choice([0.0, 500.0, 60_000.0, 150_000.0, 300_000.0]),
+        "rebalances": random_.choice([0.0, 2.0]),
+        "records_lag": random_.choice([10.0, 11_000.0]),
+        "records_failed": random_.choice([0.0, 0.0, 7.0]),
+        "records_refused": random_.choice([0.0, 0.0, 2.0]),
+        "records_retried": random_.choice([0.0, 3.0]),
+    }
+    share = random_.choice([0.0, 0.3, 1.0])
+    kept: dict[str, Any] = {name: value for name, value in drawn.items() if random_.random() < share}
+    if kept and "records_lag" in kept:
+        kept["lag_per_min"] = random_.choice([0.0, 2000.0])
+    return Felt(quota_key=quota_key, muted_ms=verdict.muted_ms, **({"software_name": ""} | kept))
+
+
+def reported(client: Felt, start_ms: int) -> Iterator[tuple[str, int, float]]:
+    """Metric, time and value of each point of the minute from `start_ms` on, and the lag of two minutes before."""
+    for name in Felt._fields:
+        value = getattr(client, name) if metrics_of(name) else None
+        if value is None:
+            continue
+        for ago in range(3 if name == "records_lag" else 1):
+            yield metrics_of(name)[0], start_ms + 5000 - MINUTE * ago, value - ago * (client.lag_per_min or 0.0)
+
+
+def insert_telemetry(store: QueriedStore, cluster: str, clients: dict[Client, Judged], start_ms: int) -> None:
+    pushed = [(*client, *point) for client, one in clients.items() for point in reported(one.felt, start_ms)]
+    users, client_ids, metrics, times, values = map(list, zip(*pushed, strict=True))
+    columns: dict[str, Any] = {"principal": users, "client_id": client_ids, "metric": metrics, "value": values}
+    table = points(cluster, len(pushed), ts=pa.array(times, TIME), **columns)
+    store.insert("points", table, token=f"{cluster}-felt")
+    software = {client: one.felt.software_name for client, one in clients.items() if one.felt.software_name}
+    store.query(
+        "INSERT INTO headroom.client_instances (cluster, client_instance_id, client_id, principal, software_name,"
+        " software_version, first_seen, last_seen, pushes, points) SELECT {cluster:String}, generateUUIDv4(one.1),"
+        " one.1, one.2, one.3, '1', now(), now(), 1, 1"
+        " FROM (SELECT arrayJoin({seen:Array(Tuple(String, String, String))}) AS one)",
+        {"cluster": cluster, "seen": [(client_id, user, name) for (user, client_id), name in software.items()]},
+    )
+
+
+def drawn_fleets() -> tuple[dict[str, list[Row]], dict[str, dict[Client, Judged]]]:
     """Rows of three minutes from START, and what is expected of the third minute, by cluster."""
     rows_of: dict[str, list[Row]] = {}
-    expected: dict[str, dict[Client, ClientVerdict]] = {}
+    expected: dict[str, dict[Client, Judged]] = {}
+    random_ = random.Random(11)
     for number in range(FLEETS):
         cluster, rows = fleet(number)
         found = client_verdicts(windows(rows, START, START + 3 * MINUTE, MINUTE), rows[0].quota_key)
-        third = {(user, client_id): one for (user, client_id, at), one in found.items() if at == START + 2 * MINUTE}
+        third = {
+            (user, client_id): Judged(one, felt(random_, rows[0].quota_key, one))
+            for (user, client_id, at), one in found.items()
+            if at == START + 2 * MINUTE
+        }
         rows_of.setdefault(cluster, []).extend(rows)
         expected.setdefault(cluster, {}).update(third)
     return rows_of, expected
@@ -197,25 +292,37 @@ def test_every_surface_shows_the_verdict_of_the_reference(
     rows_of, expected = drawn_fleets()
     eventually(lambda: time.time() % 60, lambda second: second < 10)  # the rows are there before their minute ends
     start_ms = time.time_ns() // 1_000_000 // MINUTE * MINUTE
+    for cluster, clients in expected.items():
+        insert_telemetry(clickhouse.store, cluster, clients, start_ms)
     insert_minutes(clickhouse, rows_of, start_ms)
     surfaces = Surfaces(served, clickhouse)
-    live: dict[str, Callable[[str], Shown]] = {
-        "/metrics": surfaces.metrics,
-        "view": lambda cluster: surfaces.view(cluster, start_ms),
-        "API": surfaces.api,
-        "page": surfaces.page,
-        "top": surfaces.top,
+    live: dict[str, tuple[Callable[[str], Shown], Callable[[Judged], tuple[Any, ...]]]] = {
+        "/metrics": (surfaces.metrics, lambda right: right.on_metrics),
+        "view": (lambda cluster: surfaces.view(cluster, start_ms), lambda right: right.whole),
+        "API": (surfaces.api, lambda right: right.whole),
+        "page": (surfaces.page, lambda right: right.on_the_page),
+        "top": (surfaces.top, lambda right: right.whole),
     }
 
     def wrong(name: str) -> list[str]:
-        return [line for cluster, right in expected.items() for line in differences(live[name](cluster), right)]
+        read, said = live[name]
+        return [
+            line
+            for cluster, clients in expected.items()
+            for line in differences(read(cluster), {client: said(right) for client, right in clients.items()})
+        ]
 
     for name in live:  # when the minute has ended
         eventually(partial(wrong, name), lambda lines: not lines)
     quota_headroom.run(HeadroomOptions(clickhouse.url, TimeRange(start_ms, start_ms + MINUTE, 60)))
-    for cluster, verdicts in expected.items():
-        assert differences(surfaces.job(cluster), verdicts) == [], cluster
-    every = [one for verdicts in expected.values() for one in verdicts.values()]
+    for cluster, clients in expected.items():
+        whole = {client: right.whole for client, right in clients.items()}
+        assert differences(surfaces.job(cluster), whole) == [], cluster
+    causes = [surfaces.causes(cluster, start_ms) for cluster in expected]
+    assert all(told["API"] == told["view"] == told["job"] for told in causes)
+    assert sum(cause != "" for told in causes for cause in told["job"].values()) >= 10
+    every = [one for clients in expected.values() for one in clients.values()]
     assert len(every) >= 1000
-    assert {one.level for one in every} == {"unknown", "ok", "watch", "warn", "critical", "throttled"}
+    assert {one.verdict.level for one in every} == {"unknown", "ok", "watch", "warn", "critical", "throttled"}
+    assert {impact_of(one.felt)[0] for one in every} == set(IMPACTS)
     assert {BEANS[bean][0] for bean in BEANS} >= set(KEYS)

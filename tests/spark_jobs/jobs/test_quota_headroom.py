@@ -21,6 +21,7 @@ from typer.testing import CliRunner
 from exporters.clickhouse.client import with_writer
 from exporters.clickhouse.connection import Endpoint
 from exporters.clickhouse.errors import StoreError
+from exporters.model import CONTROLLER
 from spark_jobs.cli import app
 from spark_jobs.clickhouse import queries as tables
 from spark_jobs.clickhouse.source import NothingToReadError
@@ -205,6 +206,31 @@ def test_levels_are_reported_stored_and_reproducible(spark: SparkSession, url: s
     last = FROM.replace(tzinfo=None) + timedelta(seconds=150)
     levels = {"throttled": 2.0, "critical": 1.0, "warn": 1.0, "watch": 1.0, "ok": 3.0}
     assert stored(url, runs) == [("succeeded", 1, 20, last, "", levels)] * 2
+
+
+def test_addresses_and_the_controller_have_levels_too(spark: SparkSession, url: str) -> None:
+    """Rows as the gateway writes them: of an address without a user, of mutations at the broker -1."""
+    address = {"quota_key": "connection_creation_rate", "user": "", "client_id": "192.0.2.7", "ip": "192.0.2.7"}
+    mutations = {"quota_key": "controller_mutation_rate", "broker_id": CONTROLLER, "rate": 7.0}
+    every = [
+        sample(Client("deployer", "controller_mutation_rate", 0.0, 0.0), at_s)
+        | {"cluster": "further", "interval_ms": 5_000, "limit": 10.0, "limit_known": 1, "bucket_client_id": name}
+        | each
+        for name, each in (("192.0.2.7", address | {"rate": 9.0}), ("deployer", mutations))
+        for at_s in range(0, 120, 5)
+    ]
+    store = QueriedStore(with_writer(Endpoint.parse(url)))
+    store.insert("quota_usage", table(every, {"ts": _MOMENT, "bytes": pa.uint64()}), token="further")
+    store.close()
+    rows = run(url, TimeRange(WHEN.from_ms, WHEN.from_ms + 120_000, 60), cluster="further")
+    assert [(row["client_id"], row["level"], row["utilization"], row["limit"]) for row in rows] == [
+        ("192.0.2.7", "warn", 0.9, 10.0),
+        ("deployer", "watch", 0.7, 10.0),
+    ]
+    assert [row["reason"] for row in rows] == [
+        "at 90.0 % of connection_creation_rate 10.0 connections/s, 1.0 connections/s headroom on broker 1",
+        "at 70.0 % of controller_mutation_rate 10.0 mutations/s, 3.0 mutations/s headroom at the controller",
+    ]
 
 
 def test_every_column_of_the_table_is_written(url: str) -> None:

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from quota_metrics.config.owners import UNOWNED
+from exporters.model import UNOWNED
 from spark_jobs.jobs import team_report
 from spark_jobs.options import TeamOptions
 from spark_jobs.time_range import TimeRange

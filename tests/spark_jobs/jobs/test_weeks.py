@@ -35,16 +35,21 @@ def rates(kind: str) -> Any:
         "rising": np.where(minutes < len(minutes) - 180, 300.0, 300.0 + (minutes - len(minutes) + 180) * 3.3),
         "full": np.full(len(minutes), LIMIT),
         "held": np.full(len(minutes), LIMIT),  # wants three times as much, so it is muted for two thirds of the time
+        "bursts": np.full(len(minutes), 300.0),  # of a second, each two hours: then it is muted for a second
     }[kind]
     return base + random.normal(0, 5, len(minutes))
 
 
 @pytest.fixture(scope="module")
 def weeks(clickhouse: RunningClickHouse) -> str:
-    for kind in ("idle", "wave", "rising", "full", "held"):
-        muted = {"full": MINUTE, "held": 2 * MINUTE // 3}.get(kind, 0)
+    for kind in ("idle", "wave", "rising", "full", "held", "bursts"):
         found = rates(kind)
         count = len(found)
+        muted = {
+            "full": [MINUTE if rate > LIMIT else 0 for rate in found],
+            "held": [2 * MINUTE // 3] * count,
+            "bursts": [1000 if at % 120 == 0 else 0 for at in range(count)],
+        }.get(kind, [0] * count)
         table: dict[str, Any] = {
             "cluster": ["weeks"] * count,
             "quota_key": ["producer_byte_rate"] * count,
@@ -59,7 +64,7 @@ def weeks(clickhouse: RunningClickHouse) -> str:
             "throttled_requests": pa.array([0] * count, pa.uint64()),
             "source": ["gateway"] * count,
             "interval_ms": pa.array([MINUTE] * count, pa.uint32()),
-            "muted_ms": pa.array([muted if rate > LIMIT or kind == "held" else 0 for rate in found], pa.uint32()),
+            "muted_ms": pa.array(muted, pa.uint32()),
         }
         clickhouse.store.insert("quota_usage", pa.table(table), token=f"weeks-{kind}")
     limit: dict[str, Any] = {
@@ -111,7 +116,9 @@ def test_capacity_report_suggests_limits(spark: SparkSession, weeks: str, clickh
         "rising": "fits",
         "full": "under-provisioned",
         "held": "under-provisioned",
+        "bursts": "under-provisioned",
     }
+    assert (rows["bursts"]["suggested_limit"], rows["bursts"]["command"]) == (LIMIT, "")  # never below what it has
     assert rows["held"]["demand_high"] == pytest.approx(3000, rel=0.05)  # and not the 1000 that the broker let through
     assert rows["held"]["suggested_limit"] == pytest.approx(3000 / 0.8, rel=0.05)
     assert rows["held"]["throttled_after"] == 0
@@ -130,14 +137,14 @@ def test_capacity_report_suggests_limits(spark: SparkSession, weeks: str, clickh
     assert replay["full"] == [["full"], ["app"], [half], [0.0]]
     assert [replay[name] for name in ("idle", "wave", "rising")] == [[[], [], [], []]] * 3
     stored = "SELECT count() FROM headroom.capacity_report WHERE cluster = 'weeks'"
-    assert clickhouse.store.query(stored)[0][0] == 5
+    assert clickhouse.store.query(stored)[0][0] == 6
 
 
 def test_inventory_lists_clients_without_telemetry(spark: SparkSession, weeks: str) -> None:
     rows = invoke("client-inventory", weeks)
     assert {row["user"]: row["status"] for row in rows} == dict.fromkeys(
-        ("idle", "wave", "rising", "full", "held"), "no telemetry"
+        ("idle", "wave", "rising", "full", "held", "bursts"), "no telemetry"
     )
-    assert [row["user"] for row in rows] == ["full", "held", "idle", "rising", "wave"]
+    assert [row["user"] for row in rows] == ["bursts", "full", "held", "idle", "rising", "wave"]
     assert invoke("client-inventory", weeks, "--top", "2") == rows[:2]
-    assert invoke("client-inventory", weeks, "--user", "rising", "--client-id", "app") == [rows[3]]
+    assert invoke("client-inventory", weeks, "--user", "rising", "--client-id", "app") == [rows[4]]

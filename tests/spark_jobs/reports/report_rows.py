@@ -10,6 +10,13 @@ from spark_jobs.reports import headroom_report as report
 WINDOW = datetime(2026, 11, 20, 10, 0, tzinfo=UTC)
 
 
+# What the client itself reports.
+REPORTED = (
+    "client_throttle_ms_max", "request_latency_ms_max", "queue_time_ms_max", "rebalances", "records_lag_max",
+    "records_lag_per_min", "records_failed", "records_retried", "outgoing_bytes", "incoming_bytes",
+)  # fmt: skip
+
+
 def row(**given: Any) -> dict[str, Any]:
     known = {
         "cluster": "c",
@@ -26,6 +33,7 @@ def row(**given: Any) -> dict[str, Any]:
         "reason": "at 85.0 % of producer_byte_rate",
         "impact": "none",
         "impact_reason": "",
+        "cause": "",
         "software_name": "apache-kafka-java",
         "software_version": "4.3.1",
         "instances": 1,
@@ -38,20 +46,12 @@ def row(**given: Any) -> dict[str, Any]:
         "usage_p95": 180_000.0,
         "usage_max": 190_000.0,
         "throttled_s": 0.0,
-        "client_throttle_ms_max": None,
-        "request_latency_ms_max": None,
-        "queue_time_ms_max": None,
-        "rebalances": None,
-        "records_lag_max": None,
-        "records_lag_per_min": None,
-        "records_failed": None,
-        "records_retried": None,
-        "outgoing_bytes": None,
-        "incoming_bytes": None,
+        **dict.fromkeys(REPORTED),
         "culprit_user": "",
         "culprit_client_id": "",
         "culprit_share": None,
         "implied_limit": None,
+        "team": "unowned",
         "usage_rank": 1,
         "instant_level": "warn",
         "source": "gateway",
@@ -61,6 +61,10 @@ def row(**given: Any) -> dict[str, Any]:
         "burst_credit": 300_000.0,
         "window_start": WINDOW,
         "window_s": 60,
+        "slowed_by_user": "",
+        "slowed_by_client_id": "",
+        "slowed_at_broker_id": None,
+        "latency_before_ms": None,
         "range_throttle_ms": 0.0,
         "range_throttled_s": 0.0,
         "last_throttled": None,

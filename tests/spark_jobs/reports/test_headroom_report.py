@@ -67,6 +67,14 @@ def test_reason_names_what_the_client_feels() -> None:
     assert report.why(row(impact="none", impact_reason="client felt produce throttle 9 ms")) == row()["reason"]
 
 
+def test_reason_names_who_makes_a_client_slow() -> None:
+    slowed = {"slowed_by_user": "batch", "slowed_by_client_id": "backfill", "slowed_at_broker_id": 2}
+    victim = row(level="ok", request_latency_ms_max=2400.0, latency_before_ms=300.0, **slowed)
+    said = "requests take up to 2.4 s, 300 ms before: backfill takes most of broker 2"
+    assert report.why(victim) == f"{row()['reason']}; {said}"
+    assert said in shown(victim)
+
+
 def test_json_has_promised_names_and_null_for_non_numbers() -> None:
     written = report.REPORT.to_json([row(eta_s=float("nan"), limit=float("inf")), FREE])
     assert report.from_json(written) == [row(limit=None), FREE]

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import pytest
 from pyspark.sql import SparkSession
 
+from exporters.model import UNOWNED
 from quota_metrics.levels.client_signals import NAMES
 from quota_metrics.levels.definition import Thresholds
 from spark_jobs.clickhouse import queries
@@ -20,6 +21,7 @@ PRODUCE, FETCH, REQUEST = "producer_byte_rate", "consumer_byte_rate", "request_p
 WINDOW_MS = 60_000
 WHEN = TimeRange(0, 20 * WINDOW_MS, 60)
 RULE = "producer_byte_rate 100 B/s of user=alice"
+TEAMS = [("alice", "owned", "payments"), ("bob", "app", "search")]
 
 
 class Usage(NamedTuple):
@@ -68,10 +70,12 @@ class Felt(NamedTuple):
     records_retried: float | None = None
     outgoing_bytes: float | None = None
     sender: tuple[str, float | None] = ("", None)
+    lag_per_min: float | None = None
 
     def row(self) -> tuple[Any, ...]:
         signals = tuple(getattr(self, name, None) for name in NAMES)
-        return ("c", "alice", self.client_id, self.window * WINDOW_MS, *signals, *self.sender, "", None)
+        instances = (*self.sender, "", None)
+        return ("c", "alice", self.client_id, self.window * WINDOW_MS, *signals, *instances, self.lag_per_min)
 
 
 class Instance(NamedTuple):
@@ -102,6 +106,8 @@ def evaluate(
         usage=spark.createDataFrame([u.row() for u in usage], queries.USAGE_SCHEMA),
         telemetry=spark.createDataFrame([each.row() for each in felt], queries.TELEMETRY_SCHEMA),
         instances=spark.createDataFrame([each.row() for each in instances], queries.INSTANCES_SCHEMA),
+        teams=spark.createDataFrame(TEAMS, queries.TEAMS_SCHEMA),
+        observed=spark.createDataFrame([], queries.OBSERVED_SCHEMA),
     )
     found = utilization(inputs, when, thresholds or Thresholds())
     assert found.dtypes == [(field.name, field.dataType.simpleString()) for field in queries.UTILIZATION_SCHEMA]
@@ -123,6 +129,10 @@ def test_levels_use_the_greater_of_mean_and_p95(spark: SparkSession) -> None:
     usage = [Usage(f"mean {rate}", rate) for rate in rates] + [Usage(f"p95 {rate}", 1.0, p95=rate) for rate in rates]
     expected = {f"{by} {rate}": level for rate, level in rates.items() for by in ("mean", "p95")}
     assert by_client(evaluate(spark, usage), "level") == expected
+
+
+def test_rows_name_the_team_of_their_client(spark: SparkSession) -> None:
+    assert by_client(evaluate(spark, [Usage("owned"), Usage("app")]), "team") == {"owned": "payments", "app": UNOWNED}
 
 
 def test_throttled_level_depends_on_muted_time(spark: SparkSession) -> None:
@@ -296,11 +306,10 @@ def test_failed_and_refused_records_are_lost(spark: SparkSession) -> None:
 
 
 def test_consumer_with_a_growing_lag_falls_behind(spark: SparkSession) -> None:
-    growing = [Felt(window, fetch_throttle_ms=900.0, records_lag=1000.0 + 2000.0 * window) for window in range(6)]
+    growing = Felt(5, fetch_throttle_ms=900.0, records_lag=11_000.0, lag_per_min=2000.0)
     reason = "11000 records behind, 2000 more each minute; client felt fetch throttle 900 ms"
-    assert impact_of(spark, MUTED_CONSUMER, growing) == ("falling-behind", reason)
-    steady = [Felt(window, fetch_throttle_ms=900.0, records_lag=11000.0) for window in range(6)]
-    assert impact_of(spark, MUTED_CONSUMER, steady)[0] == "delayed"
+    assert impact_of(spark, MUTED_CONSUMER, [growing]) == ("falling-behind", reason)
+    assert impact_of(spark, MUTED_CONSUMER, [growing._replace(lag_per_min=0.0)])[0] == "delayed"
 
 
 def test_impact_is_unknown_without_telemetry(spark: SparkSession) -> None:

@@ -1,0 +1,179 @@
+"""The clients of a fleet: their names, the rules in force, and the buckets that new quotas would give them."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from exporters.clickhouse.client import ClickHouse
+from exporters.model import ANONYMOUS, DEFAULT_ENTITY, QuotaKey
+from quota_metrics.config.entities import CLIENT_ID, USER, Entity, Rules, entity_of_names
+from quota_metrics.config.resolution import Resolver
+from quota_metrics.levels.windows_query import OF_KEY
+from quota_metrics.simulation.outcomes import KEYS
+from quota_metrics.suggestion.dimension import Dimension, Fleet, dimension_of, placed
+from spark_jobs.clickhouse import queries
+from spark_jobs.clickhouse.source import read, step_ms
+from spark_jobs.jobs.usage_windows import CountedRange
+from spark_jobs.options import By, SuggestOptions
+from spark_jobs.time_range import TimeRange
+
+DAY_MS = 86_400_000
+_NO_LIMIT: Mapping[str, Any] = {"state": "limited", "limit": 1.0, "matched_entity": ""}
+
+_CLIENTS = f"""
+SELECT DISTINCT cluster, quota_key, u.user AS user, u.client_id AS client_id
+FROM usage_1m AS u
+WHERE window_start >= toDateTime(intDiv({{from_ms:Int64}}, 1000))
+  AND window_start < toDateTime(intDiv({{to_ms:Int64}}, 1000)) AND {OF_KEY}
+"""  # noqa: S608 - made of our own words
+
+_PLACED = (
+    "cluster string, quota_key string, user string, client_id string, rule_user string, rule_client_id string,"
+    " bucket_user string, bucket_client_id string"
+)
+_PLACED_NAMES = tuple(part.split()[0] for part in _PLACED.split(","))
+_PLACED_ARROW = pa.schema([(name, pa.string()) for name in _PLACED_NAMES])
+
+
+def keys_of(source: str) -> tuple[str, ...]:
+    """The keys of which the source has usage: on the wire there are bytes, but no thread time."""
+    return (*KEYS, QuotaKey.REQUEST_PERCENTAGE.value) if source == "jmx" else KEYS
+
+
+class Day(NamedTuple):
+    """A day (UTC), as far as it lies in the range, in which a key of a cluster has usage."""
+
+    cluster: str
+    quota_key: str
+    from_ms: int
+    to_ms: int
+
+
+class InForce(NamedTuple):
+    """The rules of a cluster at the end of the range, and those values (entity, key) that it had all the time."""
+
+    rules: Rules
+    settled: frozenset[tuple[Entity, str]]
+
+
+class Fleets(NamedTuple):
+    """`in_force` and `dimensions` (with the reason) by cluster; `placed`: a row for each client and key."""
+
+    in_force: Mapping[str, InForce]
+    dimensions: Mapping[str, tuple[Dimension, str]]
+    placed: DataFrame
+
+
+def fleets(spark: SparkSession, clickhouse: ClickHouse, hours: CountedRange, options: SuggestOptions) -> Fleets:
+    """Reads the clients' names and the rules, and places each client. Raises StoreError."""
+    in_force = rules_in_force(clickhouse, hours.when, options.cluster)
+    slices = [{"source": options.source, **day._asdict()} for day in days(hours)]
+    clients = read(spark, clickhouse, _CLIENTS, queries.CLIENTS_SCHEMA, slices).distinct().cache()
+    named = _named(clients)
+    nothing = InForce({}, frozenset())
+    dimensions = {
+        cluster: _dimension(options, in_force.get(cluster, nothing).rules, fleet) for cluster, fleet in named.items()
+    }
+    rules = {cluster: in_force.get(cluster, nothing).rules for cluster in named}
+    chosen = {cluster: dimension for cluster, (dimension, _) in dimensions.items()}
+    return Fleets(in_force, dimensions, clients.mapInArrow(_placing(rules, chosen), _PLACED).cache())
+
+
+def days(hours: CountedRange) -> list[Day]:
+    """The days with usage."""
+    when = hours.when
+    last_ms = step_ms(when) - 1  # a step of the counts may reach into the next day
+    found = {
+        (each["cluster"], each["quota_key"], at_ms // DAY_MS * DAY_MS)
+        for each in hours.counts
+        for at_ms in (max(each["start_ms"], when.from_ms), min(each["start_ms"] + last_ms, when.to_ms - 1))
+    }
+    return [
+        Day(cluster, key, max(start_ms, when.from_ms), min(start_ms + DAY_MS, when.to_ms))
+        for cluster, key, start_ms in sorted(found)
+    ]
+
+
+def rules_in_force(clickhouse: ClickHouse, when: TimeRange, cluster: str) -> dict[str, InForce]:
+    """By cluster. Raises StoreError."""
+    history = clickhouse.rows(queries.LIMITS, {"to_ms": when.to_ms, "cluster": cluster})
+    newest: dict[tuple[str, Entity, str], tuple[int, float | None]] = {}
+    for row in sorted(history, key=lambda row: int(row["valid_from_ms"])):
+        entity = entity_of_names(row["user"], row["client_id"])
+        value = None if row["value"] is None else float(row["value"])
+        newest[row["cluster"], entity, row["quota_key"]] = (int(row["valid_from_ms"]), value)
+    rules: dict[str, dict[Entity, dict[str, float]]] = defaultdict(lambda: defaultdict(dict))
+    settled: dict[str, set[tuple[Entity, str]]] = defaultdict(set)
+    for (of_cluster, entity, key), (since_ms, value) in newest.items():
+        if value is not None:
+            rules[of_cluster][entity][key] = value
+            if since_ms <= when.from_ms:
+                settled[of_cluster].add((entity, key))
+    return {name: InForce(dict(of), frozenset(settled[name])) for name, of in rules.items()}
+
+
+def assigned(clients: DataFrame, when: TimeRange) -> DataFrame:
+    """Rows of quota_client_limits that put each client into the bucket that a new quota would give it, for the whole
+    range: as a limit of 1, so that shares of it are rates."""
+    constants = {name: F.lit(value) for name, value in _NO_LIMIT.items()}
+    times = {"from_ms": F.lit(when.from_ms).cast("long"), "to_ms": F.lit(when.to_ms).cast("long")}
+    found = clients.where(F.col("bucket_user").isNotNull()).withColumns({**constants, **times})
+    return found.drop("rule_user", "rule_client_id")
+
+
+def clients_of_rules(clients: DataFrame) -> dict[tuple[str, str], Counter[Entity]]:
+    """By cluster and key, how many clients have each rule."""
+    counts = clients.groupBy("cluster", "quota_key", "rule_user", "rule_client_id").count().toArrow().to_pylist()
+    found: dict[tuple[str, str], Counter[Entity]] = defaultdict(Counter)
+    for row in counts:
+        if row["rule_user"] or row["rule_client_id"]:
+            rule = entity_of_names(row["rule_user"], row["rule_client_id"])
+            found[row["cluster"], row["quota_key"]][rule] += row["count"]
+    return found
+
+
+def stored_names(entity: Entity) -> tuple[str, str]:
+    """User and client-id of an entity as in quota_limits."""
+    names = {kind: DEFAULT_ENTITY if name is None else name for kind, name in entity}
+    return names.get(USER, ""), names.get(CLIENT_ID, "")
+
+
+def _named(clients: DataFrame) -> dict[str, Fleet]:
+    """How the clients of each cluster are named."""
+    of_user = clients.select("cluster", "user", "client_id").distinct().groupBy("cluster", "user").count()
+    is_known = ~F.col("user").isin("", ANONYMOUS)
+    counts = of_user.groupBy("cluster").agg(
+        F.count_if(is_known).alias("users"),
+        F.sum("count").alias("clients"),
+        F.coalesce(F.max(F.when(is_known, F.col("count"))), F.lit(0)).alias("most"),
+    )
+    return {row["cluster"]: Fleet(row["users"], row["clients"], row["most"]) for row in counts.toArrow().to_pylist()}
+
+
+def _dimension(options: SuggestOptions, rules: Rules, fleet: Fleet) -> tuple[Dimension, str]:
+    if options.by is By.AUTO:
+        return dimension_of(rules, keys_of(options.source), fleet)
+    return Dimension(options.by.value), "chosen by --by"
+
+
+def _placing(rules: Mapping[str, Rules], dimensions: Mapping[str, Dimension]) -> Any:
+    def places(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        resolvers = {cluster: Resolver(of) for cluster, of in rules.items()}
+        for batch in batches:
+            rows = [_place(row, resolvers[row["cluster"]], dimensions[row["cluster"]]) for row in batch.to_pylist()]
+            yield from pa.Table.from_pylist(rows, _PLACED_ARROW).to_batches()
+
+    return places
+
+
+def _place(row: Mapping[str, str], resolver: Resolver, dimension: Dimension) -> dict[str, str | None]:
+    found = placed(resolver, dimension, row["quota_key"], row["user"], row["client_id"])
+    rule = ("", "") if found.rule is None else stored_names(found.rule)
+    values = (*(row[name] for name in _PLACED_NAMES[:4]), *rule, *(found.bucket or (None, None)))
+    return dict(zip(_PLACED_NAMES, values, strict=True))

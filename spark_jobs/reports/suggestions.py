@@ -1,0 +1,85 @@
+"""The report of quota-suggest: a table of rows, and the file of `headroom quotas plan | apply`."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pyarrow as pa
+
+from exporters.printable import printable
+from quota_metrics.config.entities import entity_of_names
+from quota_metrics.config.quota_file import MAX_TEXT, DeclaredQuota, quota_file
+from quota_metrics.suggestion.suggestions import CHANGES
+from spark_jobs.reports.report import Row, RowsLayout, rows_report
+
+_MOMENT = pa.timestamp("ms", "UTC")
+_TYPES: dict[str, pa.DataType] = {
+    "cluster": pa.string(),
+    "source": pa.string(),
+    "quota_key": pa.string(),
+    "kind": pa.string(),  # quota_metrics.suggestion.suggestions.Kind
+    "entity": pa.string(),
+    "user": pa.string(),  # of the entity, as in quota_limits
+    "client_id": pa.string(),
+    "made_at": _MOMENT,
+    "from_time": _MOMENT,
+    "to_time": _MOMENT,
+    "limit": pa.float64(),  # in force; null: none
+    "suggested_limit": pa.float64(),
+    "clients": pa.int64(),  # buckets that the quota limits
+    "broker_id": pa.int32(),  # the busiest one of the client that wants most
+    "demand_low": pa.float64(),  # as in capacity_report, of that client
+    "demand_high": pa.float64(),
+    "demand_source": pa.string(),
+    "demand_peak": pa.float64(),
+    "days": pa.int32(),  # with usage
+    "confidence": pa.string(),
+    "throttled_share": pa.float64(),  # of the time, by the replay; null: not replayed
+    "throttled_clients": pa.int64(),
+    "reason": pa.string(),
+    "command": pa.string(),
+}
+COLUMNS = pa.schema(_TYPES)
+STORED = pa.schema({**_TYPES, "run_id": pa.string()})
+
+_TABLE = rows_report(
+    COLUMNS,
+    RowsLayout(
+        "Quotas that would fit",
+        (
+            *("cluster", "quota_key", "kind", "entity", "limit", "suggested_limit", "clients", "throttled_share"),
+            *("confidence", "reason"),
+        ),
+        "No client has usage of a quota that could be suggested.",
+        ("cluster", "clients", "throttled_share", "confidence"),
+    ),
+)
+
+
+def to_yaml(rows: Sequence[Row]) -> str:
+    """The file with all changes and their reasons as comments; findings change nothing and are left out.
+
+    Raises ValueError for rows of several clusters: a file is of one."""
+    clusters = sorted({row["cluster"] for row in rows})
+    if len(clusters) > 1:
+        raise ValueError(f"a file is of one cluster, choose one by --cluster: {', '.join(clusters)}")
+    of_entity: dict[tuple[str, str], list[Row]] = defaultdict(list)
+    for row in rows:
+        if row["kind"] in CHANGES and row["suggested_limit"] is not None:
+            of_entity[row["user"], row["client_id"]].append(row)
+    heading = "By headroom quotas suggest. Next: headroom quotas plan -f FILE"
+    if rows:
+        times = (f"{rows[0][name]:%Y-%m-%d %H:%M}" for name in ("from_time", "to_time"))
+        heading = f"{printable(clusters[0])}: quotas for the usage from {' to '.join(times)} UTC\n{heading}"
+    return quota_file((_declared(*names, of) for names, of in of_entity.items()), heading)
+
+
+def _declared(user: str, client_id: str, rows: Sequence[Row]) -> DeclaredQuota:
+    said = "; ".join(f"{row['quota_key']}, confidence {row['confidence']}: {row['reason']}" for row in rows)
+    values = {row["quota_key"]: row["suggested_limit"] for row in rows}
+    return DeclaredQuota(entity_of_names(user, client_id), values, comment=said[:MAX_TEXT])
+
+
+REPORT = replace(_TABLE, to_yaml=to_yaml)

@@ -1,0 +1,196 @@
+"""quota-suggest: the default and the outliers of a fleet with a known law of traffic, and quotas that do not fit."""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+from typer.testing import CliRunner
+
+from exporters.clickhouse.client import ClickHouse
+from exporters.model import ANONYMOUS
+from headroom.cli.main import app
+from quota_metrics.config.entities import QuotaAlteration
+from quota_metrics.config.quota_file import parse_quota_file
+from quota_metrics.simulation.outcome_text import Verdict, verdict
+from quota_metrics.what_if.answer import ReplayBudget, WhatIfQuestion, answer
+from spark_jobs.jobs import quota_suggest
+from spark_jobs.options import SuggestOptions
+from spark_jobs.reports.suggestions import REPORT
+from spark_jobs.time_range import TimeRange
+from tests.kit.clickhouse import RunningClickHouse
+from tests.kit.recent import FRIDAY_MS
+
+pytestmark = [pytest.mark.spark, pytest.mark.clickhouse]
+
+MINUTE = 60_000
+DAY = 1440
+MIDNIGHT = FRIDAY_MS // (DAY * MINUTE) * DAY * MINUTE
+START = MIDNIGHT - (DAY + 120) * MINUTE  # two dates
+PRODUCE = "producer_byte_rate"
+CLIENTS, OUTLIERS = 200, (17, 48, 99, 123, 180)
+BURST, BURST_MINUTE = 5, 700  # one minute of one client, in 26 hours
+DEFAULT = (("client-id", None),)
+
+
+def law(minutes: int) -> Any:
+    """The rate of each client in each minute: about 100 kB/s, log-normal between clients, with a wave of a day; the
+    outliers send 30 times as much."""
+    random = np.random.default_rng(11)
+    means = 1e5 * np.exp(0.35 * np.clip(random.normal(size=CLIENTS), -2, 2))
+    means[list(OUTLIERS)] = 3e6
+    wave = 1 + 0.3 * np.sin(np.arange(minutes) / DAY * 2 * np.pi)
+    return (means[:, None] * wave * random.uniform(0.95, 1.05, (CLIENTS, minutes))).astype("uint64")
+
+
+def wanted(rates: Any) -> float:
+    """The 99th percentile of five minutes, in which the busiest minute is more than 5 % of the time."""
+    return float(np.percentile(rates.reshape(-1, 5).max(axis=1), 99))
+
+
+Rates = dict[tuple[str, str], Any]  # by user and client-id, of each minute
+
+
+def insert(
+    clickhouse: RunningClickHouse,
+    cluster: str,
+    start_ms: int,
+    rates: Rates,
+    muted: dict[str, int] | None = None,
+    broker_id: int = 1,
+) -> None:
+    """`muted`: ms of each minute, by user."""
+    minutes = len(next(iter(rates.values())))
+    count = len(rates) * minutes
+    moments = np.tile(start_ms + np.arange(minutes) * MINUTE, len(rates))
+    found = np.concatenate(list(rates.values()))
+    muted_ms = np.repeat([(muted or {}).get(user, 0) for user, _ in rates], minutes)
+    table: dict[str, Any] = {
+        "cluster": pa.array([cluster] * count),
+        "quota_key": pa.array([PRODUCE] * count),
+        "ts": pa.array(moments, pa.timestamp("ms", "UTC")),
+        "user": pa.array(np.repeat([user for user, _ in rates], minutes)),
+        "client_id": pa.array(np.repeat([client_id for _, client_id in rates], minutes)),
+        "broker_id": pa.array(np.full(count, broker_id), pa.int32()),
+        "bytes": pa.array(found.astype("uint64") * 60, pa.uint64()),
+        "rate": pa.array(found.astype(float)),
+        "source": pa.array(["gateway"] * count),
+        "interval_ms": pa.array(np.full(count, MINUTE), pa.uint32()),
+        "muted_ms": pa.array(muted_ms, pa.uint32()),
+    }
+    clickhouse.store.insert("quota_usage", pa.table(table), token=f"{cluster}-{start_ms}-{broker_id}")
+
+
+def test_default_and_outliers_are_the_planted_ones(spark: SparkSession, clickhouse: RunningClickHouse) -> None:
+    names = [f"app-{number:03}" for number in range(CLIENTS)]  # nobody is authenticated
+    rates = law(2 * DAY + 120)
+    rates[BURST, BURST_MINUTE] = 3_000_000
+    for first, last in ((0, DAY + 120), (DAY + 120, 2 * DAY + 120)):
+        part = {(ANONYMOUS, name): of for name, of in zip(names, rates[:, first:last], strict=True)}
+        insert(clickhouse, "fleet", START + first * MINUTE, part)
+    history = rates[:, : DAY + 120]
+    planted = {names[number]: wanted(history[number]) for number in OUTLIERS}
+    highest = max(wanted(history[number]) for number in range(CLIENTS) if number not in OUTLIERS)
+
+    when = TimeRange(START, MIDNIGHT, 60)
+    rows = quota_suggest.run(SuggestOptions(clickhouse.url, when, cluster="fleet"))
+
+    default, own = rows[0], rows[1:]
+    assert (default["kind"], default["user"], default["client_id"]) == ("default", "", "<default>")
+    assert default["suggested_limit"] == pytest.approx(math.ceil(highest / 0.8 / 1e4) * 1e4)  # two digits
+    assert default["clients"] == CLIENTS - len(OUTLIERS)
+    assert {row["client_id"]: row["demand_high"] for row in own} == pytest.approx(planted)
+    assert {row["kind"] for row in own} == {"own"}
+    assert all(row["suggested_limit"] == pytest.approx(row["demand_high"] / 0.8, rel=0.05) for row in own)
+    assert {(row["confidence"], row["days"]) for row in rows} == {("medium", 2)}
+    assert [(row["throttled_share"], row["throttled_clients"]) for row in own] == [(0.0, 0)] * len(own)
+    assert default["throttled_clients"] == 1
+    # The bytes of that minute take so long, but for those that wait over delivery.timeout.ms (120 s) and fail.
+    late_s = 60 * 3e6 / default["suggested_limit"] - 60
+    assert 120 < default["throttled_share"] * (DAY + 120) * 60 < late_s
+    assert "1 of them want more than the limit at their peak, up to 3.0 MB/s" in default["reason"]
+    assert "195 of 200 client ids want at most" in default["reason"]
+    stored = "SELECT client_id, suggested_limit, reason FROM headroom.quota_suggestions_now WHERE cluster = 'fleet'"
+    assert sorted(clickhouse.store.query(stored)) == sorted(
+        (row["client_id"], row["suggested_limit"], row["reason"]) for row in rows
+    )
+
+    assert REPORT.to_yaml is not None
+    declared = parse_quota_file(REPORT.to_yaml(rows))
+    assert [quota.entity for quota in declared[:1]] == [DEFAULT]
+    assert {dict(quota.entity)["client-id"]: quota.values[PRODUCE] for quota in declared[1:]} == {
+        row["client_id"]: row["suggested_limit"] for row in own
+    }
+
+    alone = [QuotaAlteration(quota.entity, quota.values) for quota in declared]
+    assert newly_throttled(clickhouse, alone[:1]) == set(planted)  # by the default alone, on the following day
+    assert newly_throttled(clickhouse, alone) == set()
+
+
+def newly_throttled(clickhouse: RunningClickHouse, alterations: list[QuotaAlteration]) -> set[str]:
+    question = WhatIfQuestion(alterations, MIDNIGHT, MIDNIGHT + DAY * MINUTE - MINUTE, "fleet")
+    found = answer(question, ClickHouse((clickhouse.reader,)), time.time_ns() // 1_000_000, ReplayBudget.of_plan())
+    return {outcome.client.client_id for outcome in found.outcomes if verdict(outcome) is Verdict.NEWLY}
+
+
+LIMITS = {"<default>": 2000.0, "huge": 1e7, "gone": 5000.0, "held": 1000.0, "fits": 900.0}
+
+
+def test_quotas_in_force_that_do_not_fit(spark: SparkSession, clickhouse: RunningClickHouse) -> None:
+    minutes = 180
+    others = {f"u{number:02}": np.full(minutes, 900 + 5 * number) for number in range(12)}
+    special = {
+        "held": np.full(minutes, 1000),  # wants three times as much
+        "wants": np.full(minutes, 2000),  # is held by the default, and wants twice as much
+        "full": np.full(minutes, 2000),  # the same, and nobody knows how much it wants
+        "huge": np.full(minutes, 400),
+        "fits": np.full(minutes, 500),
+    }
+    muted = {"held": 2 * MINUTE // 3, "wants": MINUTE // 2, "full": MINUTE}
+    rates: Rates = {(user, "app"): of for user, of in (others | special).items()}
+    # Two that take turns: their user's bucket never has more than 900.
+    rates |= {("pair", "a"): np.tile([900, 0], minutes // 2), ("pair", "b"): np.tile([0, 900], minutes // 2)}
+    rates |= {("spread", "app"): np.full(minutes, 1000)}
+    insert(clickhouse, "ruled", MIDNIGHT - minutes * MINUTE, rates, muted)
+    spread = {("spread", "app"): np.full(minutes, 900)}  # less than at the other broker, since this one throttles it
+    insert(clickhouse, "ruled", MIDNIGHT - minutes * MINUTE, spread, {"spread": MINUTE // 2}, broker_id=2)
+    limits: dict[str, Any] = {
+        "cluster": ["ruled"] * len(LIMITS),
+        "user": list(LIMITS),
+        "quota_key": [PRODUCE] * len(LIMITS),
+        "value": list(LIMITS.values()),
+        "valid_from": pa.array([MIDNIGHT - DAY * MINUTE] * len(LIMITS), pa.timestamp("ms", "UTC")),
+    }
+    clickhouse.store.insert("quota_limits", pa.table(limits), token="ruled-limits")
+    between = ["--from", str((MIDNIGHT - minutes * MINUTE) // 1000), "--to", str(MIDNIGHT // 1000)]
+    asked = ["quotas", "suggest", "--url", clickhouse.url, *between, "--cluster", "ruled", "--output", "json"]
+    done = CliRunner().invoke(app, asked)
+    assert (done.exit_code, done.stderr) == (0, ""), done
+    rows = {row["user"]: row for row in json.loads(done.stdout)}
+    assert {user: (row["kind"], row["limit"], row["suggested_limit"]) for user, row in rows.items()} == {
+        "<default>": ("default", 2000.0, 2000.0),  # stays: nobody of the bulk wants more
+        "wants": ("own", 2000.0, 5000.0),
+        "full": ("own", 2000.0, 2500.0),
+        "held": ("raise", 1000.0, 3800.0),
+        "huge": ("too-high", 1e7, 500.0),
+        "gone": ("never-used", 5000.0, None),
+    }
+    default = rows["<default>"]
+    assert default["clients"] == len(others) + 2  # the pair, and who is spread
+    assert (default["demand_low"], default["demand_high"], default["broker_id"]) == (1000, 1800, 2)
+    assert rows["held"]["demand_source"] == "usage / (1 - muted share)"
+    assert "it was throttled in 100.0 % of the five minutes" in rows["held"]["reason"]
+    assert "400 B/s of 10.0 MB/s are used" in rows["huge"]["reason"]
+    assert "its demand is not known, and the limit may be below it" in rows["full"]["reason"]
+    assert {user: row["confidence"] for user, row in rows.items() if user != "full"} == dict.fromkeys(
+        ("<default>", "wants", "held", "huge", "gone"),
+        "low",  # three hours
+    )
+    assert (default["command"], rows["gone"]["command"]) == ("", "")
+    assert rows["held"]["throttled_share"] == 0.0

@@ -1,0 +1,73 @@
+"""The file of quota-suggest is read by the parser of `headroom quotas plan`."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from exporters.model import DEFAULT_ENTITY
+from quota_metrics.config.entities import entity_of_names
+from quota_metrics.config.quota_file import parse_quota_file
+from spark_jobs.reports.suggestions import REPORT, to_yaml
+
+PRODUCE, CONSUME = "producer_byte_rate", "consumer_byte_rate"
+
+
+def row(user: str, key: str = PRODUCE, limit: float | None = 1000.0, **more: Any) -> dict[str, Any]:
+    moment = datetime(2026, 11, 20, 10, tzinfo=UTC)
+    times = dict.fromkeys(("made_at", "from_time", "to_time"), moment)
+    said = {"kind": "own", "confidence": "low", "reason": "it wants 800 B/s"}
+    return {
+        "cluster": "c",
+        "user": user,
+        "client_id": "",
+        "quota_key": key,
+        "suggested_limit": limit,
+        **times,
+        **said,
+        **more,
+    }
+
+
+def test_keys_of_an_entity_are_one_entry_and_findings_are_none() -> None:
+    rows = [
+        row(DEFAULT_ENTITY, kind="default"),
+        row("a", limit=5000.0),
+        row("b", kind="too-high"),
+        row("c", kind="never-used", limit=None),
+        row("unnameable", limit=None),
+        row(DEFAULT_ENTITY, CONSUME, 2000.0, kind="default"),
+    ]
+    default, own = parse_quota_file(to_yaml(rows))
+    assert default.values == {PRODUCE: 1000.0, CONSUME: 2000.0}
+    assert default.comment == (
+        "producer_byte_rate, confidence low: it wants 800 B/s; consumer_byte_rate, confidence low: it wants 800 B/s"
+    )
+    assert (own.entity, own.values) == ((("user", "a"),), {PRODUCE: 5000.0})
+
+
+NAMES = st.text(st.characters(exclude_categories=["Cs"]), min_size=1).filter(lambda name: name != DEFAULT_ENTITY)
+
+
+@given(st.lists(st.tuples(NAMES, NAMES), unique=True, max_size=5), st.text(st.characters(exclude_categories=["Cs"])))
+def test_any_name_and_reason_is_read_back(names: list[tuple[str, str]], said: str) -> None:
+    rows = [row(user, client_id=client_id, reason=said * 50, cluster=said) for user, client_id in names]
+    found = parse_quota_file(to_yaml(rows))
+    assert [quota.entity for quota in found] == [entity_of_names(*name) for name in names]
+    assert all(quota.values == {PRODUCE: 1000.0} for quota in found)
+
+
+def test_a_file_is_of_one_cluster() -> None:
+    with pytest.raises(ValueError, match="a file is of one cluster, choose one by --cluster: c, d"):
+        to_yaml([row("a"), row("b", cluster="d")])
+
+
+def test_nothing_to_suggest_is_an_empty_file_and_says_so_in_a_table() -> None:
+    assert parse_quota_file(to_yaml([])) == []
+    assert [line.plain for line in REPORT.to_table([], 80)][1:] == [
+        "No client has usage of a quota that could be suggested."
+    ]
