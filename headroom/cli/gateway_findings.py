@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
+from exporters.identity import normal_address
 from quota_metrics.cluster.facts import ClusterFacts
-from quota_metrics.measure.connection_quotas import NO_LIMIT, address_limits, normal_address
+from quota_metrics.measure.connection_quotas import NO_LIMIT, address_limits
 
 _CONFIGS: Final = "kafka-configs.sh --bootstrap-server HOST:PORT --alter "
 _OVERRIDES: Final = "max.connections.per.ip.overrides"

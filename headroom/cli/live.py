@@ -3,67 +3,110 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import NamedTuple
+from functools import partial
+from typing import Any, NamedTuple
 
 import orjson
 import typer
 from rich.console import Console
 from rich.text import Text
 
+from exporters.text_table import TableLine
 from headroom.cli.output.clients import Row, client_lines
 from headroom.cli.output.payers import payer_lines
 from headroom.cli.output.tables import terminal_width
+from headroom.cli.output.topics import topic_lines
 from headroom.cli.serve_api import ask
-from headroom.cli.top.screen import group_lines
-from headroom.cli.top.state import TopState
+from headroom.cli.top.screen import group_lines, is_old, minute_text
+from headroom.cli.top.state import MOST_ROWS, TopState
 from quota_metrics.amounts import STYLES
 
 
 class TopLook(NamedTuple):
-    """How `headroom top` looks. `group`: empty, user or rule."""
+    """How `headroom top` looks. `group`: empty, user, team or rule. `token`: of an application, whose own view it is;
+    empty: the view of all clients."""
 
     interval_s: float
     once: bool
     as_json: bool
     group: str = ""
+    token: str = ""
 
 
 def run_costs(address: str, *, as_json: bool) -> int:
     """Prints who is over the budgets of telemetry, and who costs most."""
-    payers = ask(address, "/api/v1/payers", {})
+    payers: list[Row] = ask(address, "/api/v1/payers", {})
+    none = "No telemetry arrived in the last 15 minutes, and nobody is over a budget."
+
+    def style(line: TableLine) -> str:
+        return "red" if line.row is not None and payers[line.row]["refused"] else ""
+
+    return _printed(payers, payer_lines, none, style, as_json=as_json)
+
+
+def run_topics(address: str, query: Mapping[str, str], *, as_json: bool) -> int:
+    """Prints the topics of clients, with the bytes of the last hour."""
+    rows: list[Row] = ask(address, "/api/v1/topics", query)
+    none = "No topics were read in the last hour; the setting quotas.topics.sample says whether they are."
+    return _printed(rows, topic_lines, none, lambda _: "", as_json=as_json)
+
+
+def _printed(
+    rows: list[Row],
+    lines: Callable[[list[Row], int | None], list[TableLine]],
+    none: str,
+    style: Callable[[TableLine], str],
+    *,
+    as_json: bool,
+) -> int:
+    """One table, or the rows of the API as JSON. `none`: what is printed without rows."""
     if as_json:
-        typer.echo(orjson.dumps(payers, option=orjson.OPT_INDENT_2).decode())
+        typer.echo(orjson.dumps(rows, option=orjson.OPT_INDENT_2).decode())
+        return 0
+    if not rows:
+        typer.echo(none)
         return 0
     console = Console()
-    if not payers:
-        typer.echo("No telemetry arrived in the last 15 minutes, and nobody is over a budget.")
-        return 0
-    for line in payer_lines(payers, terminal_width(console)):
-        over = line.row is not None and bool(payers[line.row]["refused"])
-        console.print(Text(line.text, "red" if over else ""), soft_wrap=True)
+    for line in lines(rows, terminal_width(console)):
+        console.print(Text(line.text, style(line)), soft_wrap=True)
     return 0
 
 
 def run_top(address: str, query: Mapping[str, str], look: TopLook) -> int:
     """Until `q` or Ctrl-C; without a terminal or with `once` one table, or the rows of the API as JSON."""
+    query = {**query, "limit": str(MOST_ROWS)}
     if look.as_json:
-        typer.echo(orjson.dumps(ask(address, "/api/v1/headroom", query), option=orjson.OPT_INDENT_2).decode())
+        typer.echo(orjson.dumps(_document(address, query, look.token), option=orjson.OPT_INDENT_2).decode())
         return 0
     console = Console()
     if look.once or not console.is_terminal or not sys.stdin.isatty():
-        for line in _table(ask(address, "/api/v1/headroom", query), look.group, terminal_width(console)):
+        rows = _rows(address, query, look.token)
+        for line in _table(rows, look.group, terminal_width(console)):
             console.print(line, soft_wrap=True)
+        for remark in remarks(rows, time.time()):
+            typer.echo(f"headroom: {remark}", err=True)
         return 0
     from headroom.cli.top.terminal import run_screen
 
-    def read() -> list[Row]:
-        rows: list[Row] = ask(address, "/api/v1/headroom", query)
-        return rows
+    def usage(row: Row) -> list[tuple[float, float]]:
+        return [] if look.token else _usage(address, row)  # the token of an application does not reach it
 
-    run_screen(read, lambda row: _usage(address, row), look.interval_s, TopState(group=look.group))
+    read = partial(_rows, address, query, look.token)
+    run_screen(read, usage, look.interval_s, TopState(group=look.group))
     return 0
+
+
+def _document(address: str, query: Mapping[str, str], token: str) -> Any:
+    return ask(address, "/api/v1/me", query, token) if token else ask(address, "/api/v1/headroom", query)
+
+
+def _rows(address: str, query: Mapping[str, str], token: str) -> list[Row]:
+    found = _document(address, query, token)
+    rows: list[Row] = found["clients"] if token else found
+    return rows
 
 
 def _usage(address: str, row: Row) -> list[tuple[float, float]]:
@@ -82,3 +125,13 @@ def _table(rows: list[Row], group: str, width: int | None) -> list[Text]:
     return [
         Text(line.text, STYLES[shown[line.row]["level"]].terminal if line.row is not None else "") for line in lines
     ]
+
+
+def remarks(rows: list[Row], now_s: float) -> list[str]:
+    """What a reader of these rows has to know: that they are old, or not all. `now_s`: seconds since 1970."""
+    notes = []
+    if rows and is_old(rows[0], now_s):
+        notes.append(f"{minute_text(rows[0], now_s)}: nothing newer is stored")
+    if len(rows) == MOST_ROWS:
+        notes.append(f"these are the worst {MOST_ROWS:,}, there may be more: --level, --user or --cluster narrow them")
+    return notes

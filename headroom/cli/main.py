@@ -34,8 +34,8 @@ class Group(NamedTuple):
 
 
 GROUPS = {
-    # The module and the one that it imports add their commands to the app of quotas/commands.py.
-    "quotas": Group("headroom.cli.quotas.as_code", "Client quotas: show, resolve and change them, simulate changes."),
+    # The module and those that it imports add their commands to the app of quotas/commands.py.
+    "quotas": Group("headroom.cli.quotas.stale", "Client quotas: show, resolve and change them, simulate changes."),
     "subscriptions": Group(
         "headroom.cli.subscriptions.commands",
         "Telemetry subscriptions: which metrics clients are asked for, how often.",
@@ -222,9 +222,16 @@ def top(
     level: Annotated[str, typer.Option(help="At these levels only, as in warn,critical,throttled.")] = "",
     user: Annotated[str, typer.Option(help="Of this user only.")] = "",
     client_id: Annotated[str, typer.Option(help="This client id only.")] = "",
+    team: Annotated[str, typer.Option(help="Of this team only, by the setting owners; unowned: of none.")] = "",
+    token: Annotated[
+        str, typer.Option(help="Of an application (web.tokens): show what it may see of its own; @FILE reads it there.")
+    ] = "",
     by: Annotated[
-        Literal["client", "user", "rule", "cost"],
-        typer.Option(help="A line for each client, user or rule; or for each payer of telemetry, once."),
+        Literal["client", "user", "team", "rule", "topic", "cost"],
+        typer.Option(
+            help="A line for each client, user, team or rule; or, once, for each topic of a client in the last hour,"
+            " or each payer of telemetry."
+        ),
     ] = "client",
     interval: Annotated[float, typer.Option(min=0.5, help="Seconds between refreshes.")] = 2.0,
     once: Annotated[bool, typer.Option("--once", help="Print one table and exit; the default in a pipe.")] = False,
@@ -233,14 +240,23 @@ def top(
     ] = Output.TABLE,
 ) -> None:
     """Show clients near a limit, refreshed until q: / filters, s sorts, g groups, Enter shows one, p pauses."""
-    from headroom.cli.live import TopLook, run_costs, run_top
+    from headroom.cli.live import TopLook, run_costs, run_top, run_topics
+    from headroom.cli.serve_api import token_of
 
+    if by in ("cost", "topic") and token:
+        raise fail(f"an application does not see that: --by {by} goes without --token", 2)
+    if by == "topic" and level:
+        raise fail("topics have no level: --by topic goes without --level", 2)
     if by == "cost":
         with _asks_serve():
             raise typer.Exit(run_costs(http, as_json=output is Output.JSON))
-    query = {"cluster": cluster, "level": level, "user": user, "client_id": client_id}
+    query = {"cluster": cluster, "level": level, "user": user, "client_id": client_id, "team": team}
+    if by == "topic":
+        with _asks_serve():
+            raise typer.Exit(run_topics(http, query, as_json=output is Output.JSON))
     with _asks_serve():
-        look = TopLook(interval, once=once, as_json=output is Output.JSON, group="" if by == "client" else by)
+        as_json, group = output is Output.JSON, "" if by == "client" else by
+        look = TopLook(interval, once=once, as_json=as_json, group=group, token=token_of(token))
         raise typer.Exit(run_top(http, query, look))
 
 

@@ -7,6 +7,7 @@ import os
 import re
 from collections.abc import Mapping
 from contextlib import suppress
+from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlencode, urlsplit
 
@@ -21,13 +22,14 @@ _TOKEN = re.compile(r"[!-~]*")
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 
 
-def ask(address: str, path: str, query: Mapping[str, str]) -> Any:
-    """A JSON response of the API. `address` is HOST:PORT or a URL.
+def ask(address: str, path: str, query: Mapping[str, str], token: str | None = None) -> Any:
+    """A JSON response of the API. `address` is HOST:PORT or a URL. `token`: None for that of the environment.
 
     Raises ConnectionError when no `headroom serve` answers, ArgumentError for an invalid address, token or query.
     """
     connect, host, port = _parsed(address)
-    headers = {"Authorization": f"Bearer {token}"} if (token := _token()) else {}
+    shown = _token() if token is None else token
+    headers = {"Authorization": f"Bearer {shown}"} if shown else {}
     try:
         connection = connect(host, port, timeout=_TIMEOUT_S)
         connection.request("GET", f"{path}?{urlencode(query, errors='replace')}", headers=headers)
@@ -60,11 +62,24 @@ def _parsed(address: str) -> tuple[type[http.client.HTTPConnection], str, int]:
     raise ArgumentError(f"--http {address!r} is not HOST:PORT or http(s)://HOST[:PORT]")
 
 
+def token_of(given: str) -> str:
+    """The token that a flag gives: itself, or `@FILE`. Raises ArgumentError, whose message does not contain it."""
+    if not given.startswith("@"):
+        return _checked("--token", given)
+    try:
+        return _checked(given[1:], Path(given[1:]).read_text("utf-8").strip())
+    except (OSError, ValueError) as exc:
+        raise ArgumentError(f"--token: cannot read {given[1:]}") from exc
+
+
 def _token() -> str:
     """Raises ArgumentError, whose message does not contain the token."""
-    token = os.environ.get("HEADROOM_WEB__TOKEN", "")
+    return _checked("HEADROOM_WEB__TOKEN", os.environ.get("HEADROOM_WEB__TOKEN", ""))
+
+
+def _checked(name: str, token: str) -> str:
     if not _TOKEN.fullmatch(token):
-        raise ArgumentError("HEADROOM_WEB__TOKEN has characters other than visible ASCII")
+        raise ArgumentError(f"{name} has characters other than visible ASCII")
     return token
 
 

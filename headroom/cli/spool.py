@@ -17,6 +17,7 @@ from exporters.spool.records import (
     decode_instance,
     decode_limits,
     decode_push,
+    decode_topics,
     decode_usage,
     scan,
 )
@@ -121,6 +122,8 @@ def _facts(kind: RecordKind, body: bytes) -> str:
         return f"{len(decode_usage(body))} rows"
     if kind is RecordKind.LIMITS:
         return f"{len(decode_limits(body))} rows"
+    if kind is RecordKind.TOPICS:
+        return f"{len(decode_topics(body))} rows"
     if kind is RecordKind.FACTS:
         return f"{len(decode_facts(body))} rows"
     if kind is RecordKind.INSTANCE:

@@ -41,10 +41,13 @@ class ListenerSettings(BaseModel):
     tls_principal_mapping_rules: str = Field(
         default="DEFAULT", description="Principals of client certificates (Kafka's ssl.principal.mapping.rules)"
     )
-    proxy_protocol: tuple[Network, ...] = Field(
-        default=(),
-        description="Networks of load balancers whose connections begin with a PROXY protocol header (version 1 or 2), "
-        "which names the client's address; others are taken as clients",
+    proxy_protocol: Literal["none", "v1", "v2"] = Field(
+        default="none",
+        description="Version of the PROXY protocol with which a load balancer names the client's address: its "
+        "connections begin with such a header",
+    )
+    proxy_networks: tuple[Network, ...] = Field(
+        default=(), description="Networks of these load balancers; connections from others are taken as clients"
     )
     broker_names: str | None = Field(
         default=None,
@@ -70,6 +73,11 @@ class ListenerSettings(BaseModel):
     @property
     def sasl(self) -> bool:
         return self.security_protocol.startswith("SASL_")
+
+    @property
+    def proxy_version(self) -> int:
+        """Of the PROXY protocol."""
+        return 1 if self.proxy_protocol == "v1" else 2
 
     @field_validator("tls_principal_mapping_rules")
     @classmethod
@@ -102,6 +110,8 @@ class ListenerSettings(BaseModel):
             )
         if self.broker_names and not self.tls:
             raise ValueError("broker_names are TLS server names, and need security_protocol SSL or SASL_SSL")
+        if (self.proxy_protocol != "none") != bool(self.proxy_networks):
+            raise ValueError("proxy_protocol v1 or v2 needs proxy_networks, and these need it")
         if (self.tls_client_auth != "none") != (self.tls_client_ca is not None):
             raise ValueError("tls_client_auth requested or required and tls_client_ca need each other")
         return self

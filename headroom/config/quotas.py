@@ -42,6 +42,17 @@ class QuotaMetricsConfig(Section):
     )
 
 
+class TopicsConfig(Section):
+    """Which topics clients use their quotas for."""
+
+    sample: float = Field(
+        default=0.0,
+        ge=0,
+        le=1,
+        description="Share of the Produce requests and Fetch responses whose topics are read, as 0.01; 0: off",
+    )
+
+
 _LEVELS = Thresholds()
 
 
@@ -77,13 +88,9 @@ class QuotaConfig(Section):
     )
     refresh_ms: Millis = Field(default=2_000, description="Time between two readings of the cluster's quotas")
     usage_interval_ms: Millis = Field(default=1_000, description="Interval of rows in quota_usage")
-    enforce_addresses: bool = Field(
-        default=True,
-        description="Apply the cluster's max.connections.per.ip and connection_creation_rate to clients' own addresses,"
-        " which the brokers do not see",
-    )
     jmx: JmxConfig = JmxConfig()
     metrics: QuotaMetricsConfig = QuotaMetricsConfig()
+    topics: TopicsConfig = TopicsConfig()
     callback: str | None = Field(
         default=None,
         description="module:Class of a Python port of the cluster's ClientQuotaCallback; none: Kafka's own rules",

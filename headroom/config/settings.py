@@ -111,10 +111,20 @@ class GatewayConfig(Section):
     idle_timeout_ms: Millis = Field(
         default=600_000, description="Connections without traffic are closed after it (connections.max.idle.ms)"
     )
+    ip_quotas: Literal["off", "observe", "enforce"] = Field(
+        default="enforce",
+        description="The cluster's max.connections.per.ip and connection_creation_rate for clients' own addresses, "
+        "which the brokers do not see: not counted, measured only, or applied",
+    )
     upstream_networks: tuple[Network, ...] = Field(
         default=(), description="Networks of the brokers; others are not connected to; empty: any"
     )
     metadata_refresh_ms: Millis = Field(default=5_000, description="Time between two readings of the cluster's brokers")
+
+    @field_validator("ip_quotas", mode="before")
+    @classmethod
+    def _is_a_word(cls, mode: object) -> object:
+        return "off" if mode is False else mode  # what YAML reads for `off`
 
 
 class AdministrationConfig(Section):
@@ -243,6 +253,11 @@ class ServeConfig(Section):
     subscriptions: Path | None = Field(
         default=None,
         description="Subscription file; none: the cluster's own, or a file in the data directory without brokers",
+    )
+    owners: Path | None = Field(
+        default=None,
+        description="YAML file that says which team owns which users and client ids; the pages, `headroom top`, the "
+        "API and /metrics name the team; can be reloaded",
     )
     data: Directory = Field(
         default=Path("headroom-data"), description="Directory of the spool and the managed ClickHouse server"

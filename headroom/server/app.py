@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TextIO
 
 import uvloop
+from starlette.types import ASGIApp
 
 from exporters import self_metrics as catalogue
 from exporters.spool.records import USAGE_WRITER
@@ -21,12 +22,13 @@ from exporters.spool.writer import PushSpool
 from headroom.config.settings import Address, ConfigError, ServeConfig
 from headroom.errors import ServeError, listening
 from headroom.logs import configure_logging, set_level
+from headroom.owners import OwnersInForce, owners_of
 from headroom.server.addresses import address_faults
 from headroom.server.forwarding import open_forwarding
 from headroom.server.health import Health
 from headroom.server.http import HttpServer
 from headroom.server.metrics import Readings, SelfMetrics, summed
-from headroom.server.pages import http_app
+from headroom.server.pages import guarded, http_app
 from headroom.server.periodic import run_periodic_tasks
 from headroom.server.process_limits import allow_open_files, forbid_core_dumps, tune_for_connections
 from headroom.server.processes.assembly import open_push_spool, open_spool, push_sync_tasks, sync_task
@@ -83,7 +85,8 @@ async def _serve(config: ServeConfig, load: Callable[[], ServeConfig]) -> int:
 
         grpc, grpc_readings = await _open_grpc(config, network_service, stack)
         otlp, otlp_readings = await _open_otlp(config, network_service, pushes, stack)
-        store_contents = _store_contents(config, storage)
+        owners = OwnersInForce(owners_of(config.owners))
+        store_contents = _store_contents(config, storage, owners)
         network = network_service.network
 
         def spooled() -> int:
@@ -109,12 +112,12 @@ async def _serve(config: ServeConfig, load: Callable[[], ServeConfig]) -> int:
             otlp_readings,
             forwarding.readings if forwarding else dict,
         )
-        pages = http_app(config, storage.clickhouse, network_service, self_metrics, health)
-        web = HttpServer(pages, config.http.host, config.http.port, grace_s=config.gateway.drain_ms / 1000)
+        pages = http_app(config, storage.clickhouse, network_service, self_metrics, health, owners)
+        web = _http_server(config, guarded(config, pages))
         http = await listening(web.start(), config.http)
         stack.push_async_callback(web.stop)
 
-        _reload_on_hangup(Reload(config, load, network_service.follow))
+        _reload_on_hangup(Reload(config, load, network_service.follow, owners))
         _announce(network_service.address, f"http={_text(http)} sql={storage.address}{grpc}{otlp}")
         syncs = [*push_sync_tasks(pushes, config), sync_task(quotas, config)]
         await run_periodic_tasks(
@@ -217,12 +220,17 @@ async def _wait_for_predecessors(data: Path) -> None:
             await asyncio.sleep(0.05)
 
 
-def _store_contents(config: ServeConfig, storage: Storage) -> StoreReadings:
+def _http_server(config: ServeConfig, app: ASGIApp) -> HttpServer:
+    return HttpServer(app, config.http.host, config.http.port, grace_s=config.gateway.drain_ms / 1000)
+
+
+def _store_contents(config: ServeConfig, storage: Storage, owners: OwnersInForce) -> StoreReadings:
     return StoreReadings(
         storage.clickhouse,
         config.spool.max_bytes,
         max_client_series=config.quotas.metrics.max_series if config.quotas.metrics.enabled else 0,
         thresholds=config.levels.thresholds,
+        owners=owners,
     )
 
 

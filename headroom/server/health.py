@@ -19,6 +19,7 @@ from exporters.spool.waiting import KINDS, oldest_ms
 from headroom.daemon_thread import in_daemon_thread
 from headroom.server.metrics import Readings
 from headroom.server.periodic import PeriodicTask
+from headroom.web.tiles import Reading, Trends
 from telemetry.ingest.progress import REPLAY_WRITER
 
 _EVERY_MS = 1_000
@@ -66,6 +67,7 @@ class Health:
         self._oldest_ms: dict[str, int] = {}
         self._unreadable = ""  # why the spool cannot be examined
         self._counted: deque[tuple[float, dict[SelfMetric, float]]] = deque()
+        self.trends = Trends()
 
     def task(self) -> PeriodicTask:
         return PeriodicTask("health", _EVERY_MS, self.sample)
@@ -80,8 +82,9 @@ class Health:
             self._unreadable = f"the spool cannot be examined: {exc}"
 
     def count(self, now_s: float) -> None:
-        """Remembers the counts of losses at this (monotonic) time."""
+        """Remembers the counts of losses, and what trends are made of, at this (monotonic) time."""
         counts = self._counts()
+        self.trends.note(now_s, self._reading(counts))
         spooled = (catalogue.SPOOL_READ_BYTES, catalogue.SPOOL_BYTES)
         counts = {**counts, ARRIVED_BYTES: sum(_total(counts.get(metric, 0.0)) for metric in spooled)}
         self._counted.append((now_s, {metric: _total(counts.get(metric, 0.0)) for metric in (*_LOSSES, *_OTHERS)}))
@@ -111,6 +114,17 @@ class Health:
     def readings(self) -> dict[SelfMetric, Values]:
         """For /metrics."""
         return {catalogue.SPOOL_OLDEST: self.oldest_s(time.time())}
+
+    def _reading(self, counts: Mapping[SelfMetric, Values]) -> Reading:
+        records = counts.get(catalogue.RECORDS, {})
+        by_state = records.items() if isinstance(records, Mapping) else ()
+        return Reading(
+            connections=_total(counts.get(catalogue.CONNECTIONS, 0.0)),
+            pushes=_total(counts.get(catalogue.PUSHES, 0.0)),
+            oldest_s=max(self.oldest_s(time.time()).values()),
+            spool_bytes=_total(counts.get(catalogue.SPOOL_BYTES, 0.0)),
+            written=sum(count for state, count in by_state if state == "written"),
+        )
 
     def _lost(self) -> list[str]:
         if not self._counted:

@@ -13,8 +13,10 @@ from dataclasses import replace
 from functools import partial
 
 from exporters.clickhouse.client import ClickHouse, Row
+from exporters.clickhouse.errors import StoreError
 from headroom.clock import now_ms
 from headroom.daemon_thread import in_daemon_thread
+from headroom.owners import OwnersInForce
 from headroom.server.periodic import PeriodicTask
 from quota_metrics.levels.definition import MEMORY_WINDOWS, Thresholds
 from quota_metrics.levels.minute import (
@@ -34,6 +36,8 @@ _MARGIN_MS = 60_000  # an insert in progress may become visible after its receiv
 _AGAIN_MS = 10_000  # the shortest pause between two computations, but for a minute that has just ended
 _PAUSE_SHARE = 4  # and in multiples of what a computation took: it takes at most a fifth of the time
 _TIMEOUT_S = 60.0
+_EXECUTION_S = 50  # then ClickHouse says itself that it takes too long
+_WITHOUT_TELEMETRY_S = 600  # after a computation that failed: more telemetry than it can read delays no level for long
 _CHANGES_TIMEOUT_S = 5.0
 
 
@@ -46,18 +50,21 @@ class MinuteLevels:
         computed: Callable[[int], Awaitable[None]],
         thresholds: Thresholds = Thresholds(),
         now_ms: Callable[[], int] = now_ms,
+        owners: OwnersInForce | None = None,
     ) -> None:
         self._changes = replace(store, timeout_s=_CHANGES_TIMEOUT_S)
-        given_up = {"max_execution_time": f"{_TIMEOUT_S:.0f}"}
+        given_up = {"max_execution_time": str(_EXECUTION_S)}
         self._store = replace(store, timeout_s=_TIMEOUT_S, settings={**given_up, **store.settings})
         self._computed = computed
         self._thresholds = thresholds
+        self._owners = owners or OwnersInForce()
         self._now_ms = now_ms
         self._thresholds_are_stored = False
         self._since_ms = now_ms() - _AT_START_MS
         self._rows: dict[int, int] = {}  # rows of each minute when it was computed
         self._pending: dict[int, int] = {}  # minutes to compute, and their rows
         self._tried_s = 0  # the newest minute that was tried
+        self._telemetry_from_s = 0  # minutes before are computed without telemetry
         self._not_before_ms = 0  # for other minutes, and for another try
 
     def task(self) -> PeriodicTask:
@@ -92,7 +99,8 @@ class MinuteLevels:
     async def _compute(self, window_s: int, newest_s: int) -> None:
         rows, began = self._pending[window_s], time.monotonic()
         try:
-            await self._run(compute_minute(self._thresholds), minute_parameters(window_s, self._thresholds))
+            owners = await in_daemon_thread(partial(self._owners.match, self._store, window_s))
+            await self._write(window_s, owners)
             if window_s == newest_s:
                 await self._computed(window_s)
         finally:
@@ -104,6 +112,16 @@ class MinuteLevels:
             following = range(window_s + WINDOW_S, window_s + (MEMORY_WINDOWS + 1) * WINDOW_S, WINDOW_S)
             self._pending = {at: self._rows[at] for at in following if at in self._rows} | self._pending
         self._rows[window_s] = rows
+
+    async def _write(self, window_s: int, owners: int) -> None:
+        has_telemetry = window_s >= self._telemetry_from_s
+        parameters = minute_parameters(window_s, self._thresholds, owners=owners, telemetry=has_telemetry)
+        try:
+            await self._run(compute_minute(self._thresholds), parameters)
+        except StoreError as exc:
+            if exc.code and has_telemetry:  # the server refused or gave up; one that is away is asked again as before
+                self._telemetry_from_s = window_s + _WITHOUT_TELEMETRY_S
+            raise
 
     async def _store_thresholds(self) -> None:
         """Writes the thresholds into the store unless it has them."""

@@ -7,6 +7,7 @@ import os
 from dataclasses import replace
 from typing import Any
 
+from starlette.applications import Starlette
 from starlette.middleware.gzip import GZipMiddleware
 from starlette.types import ASGIApp
 
@@ -16,7 +17,9 @@ from exporters.clickhouse.managed.access import PAGES, pages_password
 from headroom.config.receivers import TOKEN, TOKEN_RULE
 from headroom.config.settings import ServeConfig
 from headroom.config.types import secret_of
+from headroom.config.web import ScopedTokenConfig, WebConfig
 from headroom.errors import ServeError
+from headroom.owners import OwnersInForce
 from headroom.server.health import ARRIVED_BYTES, Health, Verbose
 from headroom.server.http import web_app
 from headroom.server.metrics import SelfMetrics
@@ -25,6 +28,7 @@ from headroom.version import version_line
 from headroom.web.access import AccessControl
 from headroom.web.api import api_routes
 from headroom.web.data import Data
+from headroom.web.own.scopes import ClientScope, Scopes
 from headroom.web.pages import page_routes
 from headroom.web.tiles import ServiceState, tile_rows
 from telemetry.subscriptions.client_metrics import ClientMetrics
@@ -41,8 +45,9 @@ def http_app(
     service: NetworkService,
     self_metrics: SelfMetrics,
     health: Health,
-) -> ASGIApp:
-    """/metrics, /healthz, /readyz, the pages and their API. Raises ServeError when the token cannot be read."""
+    owners: OwnersInForce,
+) -> Starlette:
+    """/metrics, /healthz, /readyz, the pages and their API, for everybody: see `guarded`."""
 
     rules = service.gateway.receiver.rules
 
@@ -57,15 +62,22 @@ def http_app(
             "left_out": [one._asdict() for one in service.left_out()[:_PAYERS]],
             "over_budget": [use._asdict() for use in service.network.worst_payers(_PAYERS)],
             "version": version_line(),
-            "tiles": tile_rows(_state(config, service, self_metrics, health, found)),
+            "tiles": tile_rows(_state(config, service, self_metrics, health, found), health.trends.values()),
             "metrics": metric_rows(self_metrics),
         }
 
     source = "jmx" if config.observe else "gateway"
-    data = Data(_reader(config, writer), lambda: subscription_rows(rules), status, rules.match_keys, source)
-    app = web_app(self_metrics, health, [*api_routes(data), *page_routes(data)])
+    reader = _reader(config, writer)
+    data = Data(reader, lambda: subscription_rows(rules), status, rules.match_keys, source, owners)
+    return web_app(self_metrics, health, [*api_routes(data), *page_routes(data)])
+
+
+def guarded(config: ServeConfig, app: ASGIApp) -> ASGIApp:
+    """The app for those who may read it. Raises ServeError when a token cannot be read."""
     is_loopback = _is_loopback(config.http.host)
-    return AccessControl(GZipMiddleware(app), config.web, web_token(config), is_loopback=is_loopback)
+    return AccessControl(
+        GZipMiddleware(app), config.web, web_token(config), is_loopback=is_loopback, scopes=web_scopes(config)
+    )
 
 
 def _state(
@@ -140,11 +152,28 @@ def _reader(config: ServeConfig, writer: ClickHouse) -> ClickHouse:
 def web_token(config: ServeConfig) -> str | None:
     """The token of the pages, if any. Raises ServeError."""
     web = config.web
-    if web.token is None and web.token_file is None:
-        return None
-    source = f"web.token_file {web.token_file}" if web.token_file else "web.token"
+    return None if web.token is None and web.token_file is None else _token_of(web, "web")
+
+
+def web_scopes(config: ServeConfig) -> Scopes:
+    """The tokens of applications. Raises ServeError."""
+    found: dict[str, ClientScope] = {}
+    for number, each in enumerate(config.web.tokens):
+        source = f"web.tokens.{number}"
+        token = _token_of(each, source)
+        if each.team and config.owners is None:
+            raise ServeError(f"{source}: a team needs the setting owners")
+        if token in found or token == web_token(config):
+            raise ServeError(f"{source}: another setting has the same token")
+        found[token] = ClientScope(each.user, each.client_id_prefix, each.team)
+    return Scopes(found.items())
+
+
+def _token_of(section: WebConfig | ScopedTokenConfig, name: str) -> str:
+    """Raises ServeError."""
+    source = f"{name}.token_file {section.token_file}" if section.token_file else f"{name}.token"
     try:
-        token = secret_of(web.token, web.token_file)
+        token = secret_of(section.token, section.token_file)
     except (OSError, UnicodeDecodeError) as exc:
         reason = os.strerror(exc.errno) if isinstance(exc, OSError) and exc.errno else "it is not UTF-8"
         raise ServeError(f"cannot read {source}: {reason}") from exc

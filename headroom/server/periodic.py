@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import structlog
 
+from exporters.clickhouse.errors import is_without_schema
 from exporters.model import QuotaLimit, RecordKind, StoredFacts, UsageSample
 from exporters.spool.records import encode_facts, encode_limits, encode_usage
 from exporters.spool.writer import SpoolFull, SpoolWriter
@@ -127,6 +128,13 @@ async def first(task: PeriodicTask) -> None:
     try:
         await task.step()
     except (ClusterError, OSError, SpoolFull) as exc:
+        _log_failure(task, exc)
+
+
+def _log_failure(task: PeriodicTask, exc: Exception) -> None:
+    if is_without_schema(exc):  # the storage worker creates it, and says so when it cannot
+        log.info("task waits until the store has its tables", task=task.name)
+    else:
         log.warning("task fails, will retry", task=task.name, error=str(exc))
 
 
@@ -149,7 +157,7 @@ async def _every(task: PeriodicTask, faults: Counter[str]) -> object:
             await task.step()
         except (ClusterError, OSError, SpoolFull) as exc:
             if not failing:
-                log.warning("task fails, will retry", task=task.name, error=str(exc))
+                _log_failure(task, exc)
             failing = True
         except Exception:  # a bug in this task must not stop the others
             faults[task.name] += 1

@@ -1,6 +1,6 @@
 """Reads the settings again while Headroom serves: on SIGHUP, and by `headroom config reload`.
 
-What can change without a restart is taken over: the quota window, the subscription file, the level of the log. TLS
+What can change without a restart is taken over: the quota window, subscriptions, owners, the level of the log. TLS
 files are read again on their own when they change. Other changes are named, and wait for a restart; with a fault in the
 new settings nothing changes.
 """
@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,12 +19,15 @@ import structlog
 from pydantic import BaseModel
 
 from headroom.config.settings import ConfigError, ServeConfig
+from headroom.daemon_thread import in_daemon_thread
+from headroom.errors import ServeError
 from headroom.logs import set_level
+from headroom.owners import OwnersInForce, owners_of
 
 log = structlog.get_logger(__name__)
 
 RESULT = "reload.json"  # in the data directory, for the command
-_RELOADABLE = frozenset(("quotas.window_num", "quotas.window_size_ms", "log_level"))
+_RELOADABLE = frozenset(("quotas.window_num", "quotas.window_size_ms", "log_level", "owners"))
 
 
 class Reloaded(NamedTuple):
@@ -48,14 +52,19 @@ def differences(before: BaseModel, after: BaseModel, prefix: str = "") -> list[s
 
 class Reload:
     """`load` reads all sources of settings and raises ConfigError; `take_over` gets the new settings, and reads again
-    what is read periodically."""
+    what is read periodically. `owners` get those of the file of the new settings."""
 
     def __init__(
-        self, config: ServeConfig, load: Callable[[], ServeConfig], take_over: Callable[[ServeConfig], Awaitable[None]]
+        self,
+        config: ServeConfig,
+        load: Callable[[], ServeConfig],
+        take_over: Callable[[ServeConfig], Awaitable[None]],
+        owners: OwnersInForce,
     ) -> None:
         self._config = config
         self._load = load
         self._take_over = take_over
+        self._owners = owners
 
     async def run(self) -> Reloaded:
         """Logs the result and writes it to RESULT."""
@@ -67,9 +76,15 @@ class Reload:
     async def _reloaded(self) -> Reloaded:
         try:
             new = self._load()
+            owners = await in_daemon_thread(partial(owners_of, new.owners))  # a large file takes a second
         except ConfigError as exc:
             return Reloaded([], [], exc.faults)
-        changed = differences(self._config, new)
+        except ServeError as exc:
+            return Reloaded([], [], [str(exc)])
+        changed = [name for name in differences(self._config, new) if name != "owners"]
+        if owners != self._owners.owners:  # the file may have changed, or another one is named
+            self._owners.owners = owners
+            changed.append("owners")
         set_level(new.log_level)
         await self._take_over(new)
         self._config = self._config.model_copy(
@@ -78,6 +93,7 @@ class Reload:
                     update={"window_num": new.quotas.window_num, "window_size_ms": new.quotas.window_size_ms}
                 ),
                 "log_level": new.log_level,
+                "owners": new.owners,
             }
         )
         return Reloaded(

@@ -10,8 +10,9 @@ from exporters.clickhouse.managed.executable import NoServerError, find_program
 from exporters.printable import printable
 from headroom.config.settings import ServeConfig
 from headroom.errors import ServeError
+from headroom.owners import owners_of
 from headroom.server.forwarding import check_forward_files
-from headroom.server.pages import web_token
+from headroom.server.pages import web_scopes, web_token
 from headroom.server.processes.assembly import loaded_subscriptions, new_rules
 from headroom.server.processes.security import broker_security, listener_security
 
@@ -32,10 +33,12 @@ def _checks(config: ServeConfig) -> Iterator[Callable[[], object]]:
     for listener in (config.listener, *config.listeners):
         yield partial(listener_security, config, listener)
     yield partial(web_token, config)
+    yield partial(web_scopes, config)
     if config.forward.endpoint is not None:
         yield partial(check_forward_files, config)
     if config.subscriptions is not None:
         yield partial(loaded_subscriptions, config.subscriptions, new_rules(config.telemetry))
+    yield partial(owners_of, config.owners)
     yield partial(_check_retention, config)
     if config.clickhouse is None:
         yield partial(_check_directory, config)

@@ -11,6 +11,7 @@ from exporters import self_metrics as catalogue
 from exporters.clickhouse.client import ClickHouse, Row
 from exporters.self_metrics import SelfMetric, Values
 from headroom.daemon_thread import in_daemon_thread
+from headroom.owners import OwnersInForce
 from headroom.server.minute_levels import MinuteLevels
 from headroom.server.periodic import PeriodicTask
 from headroom.server.window_levels import WindowLevels
@@ -36,11 +37,12 @@ class StoreReadings:
         *,
         max_client_series: int = 0,
         thresholds: Thresholds = Thresholds(),
+        owners: OwnersInForce | None = None,
     ) -> None:
         """`max_client_series`: budget of kafka_client_quota_window_*; 0 switches them off."""
         self._store = store
         self._levels = WindowLevels(store, max_client_series)
-        self._minutes = MinuteLevels(store, self._levels.read, thresholds)
+        self._minutes = MinuteLevels(store, self._levels.read, thresholds, owners=owners)
         self._values: dict[SelfMetric, Values] = {catalogue.SPOOL_MAX_BYTES: spool_max_bytes}
 
     def tasks(self) -> list[PeriodicTask]:

@@ -1,4 +1,5 @@
-"""headroom_client_quota_level and kafka_client_quota_window_* of /metrics: each client in the newest minute that ended.
+"""headroom_client_quota_level, headroom_client_impact and kafka_client_quota_window_* of /metrics: each client in the
+newest minute that ended.
 
 Read from headroom_minutes after each computation (minute_levels.py): the sum over all gateways, on the worst broker, of
 the same window that the pages and `headroom top` show. Alert rules use the level and compute none of their own.
@@ -16,16 +17,18 @@ from exporters.self_metrics import SelfMetric, Values
 from headroom.clock import now_ms
 from headroom.daemon_thread import in_daemon_thread
 from quota_metrics.jmx.sensors import BEANS
+from quota_metrics.levels.impact import number_of_impact
 
 _STALE_S = 180  # older windows are not exposed
-_SERIES_OF_A_CLIENT = 4
+_SERIES_OF_A_CLIENT = 5
 _MAX_NAME_CHARS = 255
 _QUOTA_TYPE = {quota_key: bean for bean, (quota_key, _rate) in BEANS.items()}  # as in the broker's metrics
 
 # Utilisation as text, because JSON has no infinity: a limit of 0 is exceeded by any usage.
 _CLIENTS: Final = """
-SELECT cluster, quota_key, user, client_id, source, toString(h.utilization) AS mean,
-       toString(h.utilization_p95) AS p95, muted_ms / (1000 * window_s) AS muted, toFloat64(level) AS level
+SELECT cluster, quota_key, user, client_id, source, team, toString(h.utilization) AS mean,
+       toString(h.utilization_p95) AS p95, muted_ms / (1000 * window_s) AS muted, toFloat64(level) AS level,
+       impact
 FROM headroom_now AS h
 WHERE window_start = fromUnixTimestamp({window_s:UInt32})
 ORDER BY h.level DESC, greatest(h.utilization, h.utilization_p95) DESC NULLS LAST, cluster, quota_key, user, client_id
@@ -34,7 +37,7 @@ LIMIT {clients:UInt32}
 
 
 class WindowLevels:
-    """The series of at most `max_series` / 4 clients, the worst first; none before the first window."""
+    """The series of at most `max_series` / 5 clients, the worst first; none before the first window."""
 
     def __init__(self, store: ClickHouse, max_series: int, now_ms: Callable[[], int] = now_ms) -> None:
         self._store = store
@@ -62,6 +65,7 @@ def _series(rows: Iterable[Row]) -> dict[SelfMetric, Values]:
     utilization: dict[tuple[str, ...], float] = {}
     muted: dict[tuple[str, ...], float] = {}
     level: dict[tuple[str, ...], float] = {}
+    felt: dict[tuple[str, ...], float] = {}
     for row in rows:
         quota_key = str(row["quota_key"])
         labels: tuple[str, ...] = (
@@ -76,9 +80,11 @@ def _series(rows: Iterable[Row]) -> dict[SelfMetric, Values]:
         for statistic in ("mean", "p95"):
             if row[statistic] is not None:
                 utilization[*labels, statistic] = float(row[statistic])
-        muted[labels], level[labels] = row["muted"], row["level"]
+        muted[labels], level[*labels, row["team"]] = row["muted"], row["level"]
+        felt[labels] = number_of_impact(row["impact"])
     return {
         catalogue.WINDOW_UTILIZATION: utilization,
         catalogue.WINDOW_MUTED: muted,
         catalogue.CLIENT_LEVEL: level,
+        catalogue.CLIENT_IMPACT: felt,
     }

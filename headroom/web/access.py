@@ -19,8 +19,10 @@ from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from headroom.config.web import WebConfig
+from headroom.web.own.scopes import ME, ME_PAGE, Scopes, give, reaches
 from headroom.web.sparse_log import SparseLog
 
+_ONLY_ITS_OWN = f"this token reaches only {ME} and {ME_PAGE}\n"
 OPEN_PATHS = frozenset({"/metrics", "/healthz", "/readyz"})  # these need no token
 
 _SECURITY_HEADERS = {
@@ -35,6 +37,7 @@ _SECURITY_HEADERS = {
 
 class AccessControl:
     """ASGI middleware around the pages. `token` may be None; `is_loopback`: whether the server listens on loopback.
+    `scopes`: further tokens, each of which reaches its own clients only; with them everybody needs a token.
 
     `clock` gives monotonic seconds.
     """
@@ -46,11 +49,13 @@ class AccessControl:
         token: str | None,
         *,
         is_loopback: bool,
+        scopes: Scopes = Scopes(),
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._app = app
         self._config = config
         self._token = token
+        self._scopes = scopes
         self._is_loopback = is_loopback
         self._names = {"localhost", *(name.lower() for name in config.host_names)}
         # Shows operators of a reverse proxy which name to configure.
@@ -82,9 +87,13 @@ class AccessControl:
             origin = headers.get("origin", "")
             self._refused.warning("refused a request from another site", path=scope["path"], origin=origin)
             return PlainTextResponse("requests from other sites are not answered\n", 403)
-        if scope["path"] in OPEN_PATHS or (self._is_loopback and self._token is None):
+        shown = _shown(headers)
+        if shown and (client_scope := self._scopes.of(shown)) is not None:  # also through a trusted proxy
+            give(scope, client_scope)
+            return None if reaches(scope["path"]) else PlainTextResponse(_ONLY_ITS_OWN, 403)
+        if scope["path"] in OPEN_PATHS or (self._is_loopback and self._token is None and not self._scopes):
             return None
-        if self._shows_token(headers) or self._comes_through_proxy(headers, scope):
+        if self._is_token(shown) or self._comes_through_proxy(headers, scope):
             return None
         if self._token is None and not self._config.trusted_proxies:
             return PlainTextResponse("not on loopback: set web.token or web.trusted_proxies to read the pages\n", 403)
@@ -99,23 +108,22 @@ class AccessControl:
         name = host.partition("]")[0].removeprefix("[") if host.startswith("[") else host.partition(":")[0]
         return name in self._names or _is_address(name)
 
-    def _shows_token(self, headers: Headers) -> bool:
-        """Accepts a bearer token, or the token as the password of any user, for browsers."""
-        if self._token is None:
-            return False
-        scheme, _, credentials = headers.get("authorization", "").partition(" ")
-        shown = credentials.strip()
-        if scheme.lower() == "basic":
-            shown = _password(shown)
-        elif scheme.lower() != "bearer":
-            return False
-        return hmac.compare_digest(shown.encode(), self._token.encode())
+    def _is_token(self, shown: str) -> bool:
+        return self._token is not None and hmac.compare_digest(shown.encode(), self._token.encode())
 
     def _comes_through_proxy(self, headers: Headers, scope: Scope) -> bool:
         client = scope.get("client")
         if not client or not headers.get(self._config.user_header):
             return False
         return _is_in(client[0], self._config.trusted_proxies)
+
+
+def _shown(headers: Headers) -> str:
+    """A bearer token, or the token as the password of any user, for browsers; empty without one."""
+    scheme, _, credentials = headers.get("authorization", "").partition(" ")
+    if scheme.lower() == "basic":
+        return _password(credentials.strip())
+    return credentials.strip() if scheme.lower() == "bearer" else ""
 
 
 def _password(credentials: str) -> str:

@@ -43,6 +43,7 @@ def api_routes(data: Data) -> list[Route]:
         "quota-changes": data.quota_changes,
         "what-if": data.what_if,
         "payers": data.payers,
+        "topics": data.topics,
         "subscriptions": subscriptions,
         "subscription-preview": data.subscription_preview,
         "status": status,

@@ -14,8 +14,11 @@ from cachetools import TTLCache
 
 from exporters.clickhouse.client import ClickHouse, Row
 from headroom.clock import now_ms
+from headroom.owners import OwnersInForce
 from headroom.subscription_preview import preview_of
 from headroom.web import payers, queries, usage_chart
+from headroom.web.own import me
+from headroom.web.own.scopes import ClientScope
 from headroom.web.parameters import BadRequestError, Given, number_of, text_of
 from headroom.web.query_threads import QueryThreads
 from headroom.web.rules import ALL_RULES, rules_of
@@ -43,7 +46,10 @@ _MAX_LIMIT = 10_000
 _KNOWN_MS = 86_400_000  # a preview examines the instances seen in a day
 _MAX_INSTANCES = 20_000
 _MAX_SHOWN = 200
+MOST_SUGGESTIONS = 50  # the command has all
 MOST_SEEN = 100
+_TOPICS_RANGE = "1h"  # a client of ten frames a second then has 360 of a sample of 1 %
+_CLIENT_TOPICS = 50  # on its page
 _Asked: TypeAlias = tuple[str, str]
 _Reading: TypeAlias = asyncio.Task[list[Row]]
 _SUBSCRIPTION_KEYS = {METRICS: "metrics", INTERVAL_MS: "interval_ms", MATCH: "match"}
@@ -51,7 +57,8 @@ _SUBSCRIPTION_KEYS = {METRICS: "metrics", INTERVAL_MS: "interval_ms", MATCH: "ma
 
 class Data:
     """Reads from `clickhouse`. `subscriptions` and `status` show the running service, `match_keys` are those of its
-    subscriptions. `source`: who measured the usage that is shown unless a parameter says otherwise."""
+    subscriptions. `source`: who measured the usage that is shown unless a parameter says otherwise. `owners`: how the
+    team of a client is reached."""
 
     def __init__(
         self,
@@ -60,12 +67,14 @@ class Data:
         status: Callable[[], Row],
         match_keys: Collection[str] = MATCH_KEYS,
         source: str = "gateway",
+        owners: OwnersInForce | None = None,
     ) -> None:
         self.subscriptions = subscriptions
         self.status = status
         self._clickhouse = clickhouse
         self._match_keys = match_keys
         self._source = source
+        self._owners = owners or OwnersInForce()
         self._threads = QueryThreads()
         self.watch = StoreWatch(clickhouse)
         self._what_if = WhatIfQueue(clickhouse, self._threads)
@@ -76,6 +85,21 @@ class Data:
     async def headroom(self, given: Given, *, exact: bool = False) -> list[Row]:
         """Clients with their level, the worst first unless `sort` and `order` say otherwise. `exact`: of the user and
         the client id, of which either may be empty; otherwise an empty one stands for all."""
+        order, parameters = self._listed(given, exact=exact)
+        return await self._rows(queries.HEADROOM.replace("{order}", order), parameters)
+
+    async def own(self, scope: ClientScope, given: Given) -> Row:
+        """What a token's scope may see of its clients, filtered and sorted as `headroom` is."""
+        order, parameters = self._listed(given)
+        parameters |= {f"scope_{name}": value for name, value in scope._asdict().items()}
+        rows, windows = await asyncio.gather(
+            self._rows(queries.OWN.replace("{order}", order), parameters),
+            self._read(self._seen, queries.QUOTA_WINDOWS, {}),
+        )
+        return me.document(scope, rows, windows, self._owners.owners, now_ms())
+
+    def _listed(self, given: Given, *, exact: bool = False) -> tuple[str, dict[str, object]]:
+        """The order of a list of clients, and the parameters of its query."""
         sort = given.get("sort", "level")
         order = given.get("order", "asc" if sort in ("client_id", "user", "quota_key", "cluster") else "desc")
         if sort not in queries.SORT_COLUMNS:
@@ -87,7 +111,7 @@ class Data:
             "limit": number_of(given, "limit", 1000, _MAX_LIMIT),
             "offset": number_of(given, "offset", 0, 10_000_000),
         }
-        return await self._rows(queries.HEADROOM.replace("{order}", f"`{sort}` {order}"), parameters)
+        return f"`{sort}` {order}", parameters
 
     def _filter(self, given: Given) -> dict[str, object]:
         levels = [level for level in given.get("level", "").split(",") if level]
@@ -97,7 +121,9 @@ class Data:
         source = given.get("source", self._source)
         if source not in ("gateway", "jmx", "client", "all"):
             raise BadRequestError("source must be gateway, jmx, client or all")
-        names: dict[str, object] = {name: text_of(given, name) for name in ("cluster", "user", "client_id", "rule")}
+        names: dict[str, object] = {
+            name: text_of(given, name) for name in ("cluster", "user", "client_id", "rule", "team")
+        }
         search = text_of(given, "q").strip(" ")
         return {
             **names, "exact": 0, "search": search, "levels": levels, "source": "" if source == "all" else source,
@@ -109,7 +135,7 @@ class Data:
         return {level: int(found["counts"].get(level, 0)) for level in LEVELS}
 
     async def groups(self, given: Given) -> tuple[list[Row], int]:
-        """Clients added up by `by` (user or rule) and quota key, and the number of such groups."""
+        """Clients added up by `by` (user, team or rule) and quota key, and the number of such groups."""
         by = given.get("by", "")
         if by not in queries.GROUPS:
             raise BadRequestError(f"by must be one of {', '.join(queries.GROUPS)}")
@@ -147,21 +173,23 @@ class Data:
         return {spark_key(row): [(int(minute), float(rate)) for minute, rate in row["points"]] for row in found}
 
     async def usage(self, given: Given) -> Row:
-        """Rate, limit and throttling of one client per broker, over any range; changes of its quota; with `metric` also
-        what the client itself measured."""
+        """Rate, limit and throttling of one client per broker, over any range; changes of its quota; when further
+        instances of it began to push; with `metric` also what the client itself measured."""
         chosen = chart_range(given)
         names: dict[str, object] = {
             name: text_of(given, name) for name in ("cluster", "quota_key", "user", "client_id")
         }
         parameters = {**names, **chosen._asdict(), "source": self._source}
         metric = text_of(given, "metric")
-        rows, changes, measured = await asyncio.gather(
+        rows, changes, restarts, measured = await asyncio.gather(
             self._rows(usage_chart.USAGE, parameters | {"arriving_s": usage_chart.ARRIVING_S}),
             self._rows(usage_chart.CHANGES, parameters),
+            self._rows(usage_chart.RESTARTS, parameters),
             self._rows(usage_chart.METRIC, parameters | {"metric": metric}) if metric else _nothing(),
         )
         own = {"name": metric, "at": [row["at"] for row in measured], "value": [row["value"] for row in measured]}
-        shown = {"brokers": by_broker(rows), "changes": changes, "metric": own if metric else None}
+        marks = {"changes": changes, "restarts": restarts}
+        shown = {"brokers": by_broker(rows), **marks, "metric": own if metric else None}
         return {**names, **chosen._asdict(), **shown}
 
     async def clients(self, given: Given) -> list[Row]:
@@ -226,8 +254,27 @@ class Data:
         costs = await self._rows(payers.COSTS, {**payers.NAMES, "limit": _MAX_LIMIT})
         return payers.payer_rows(state["over_budget"], state["left_out"], costs)[:limit]
 
+    async def topics(self, given: Given, *, exact: bool = False) -> list[Row]:
+        """Clients' topics with the bytes of a range, estimated, most first, and the team of each client. `exact`: as of
+        `headroom`."""
+        seconds = usage_chart.RANGES.get(given.get("range") or _TOPICS_RANGE)
+        if seconds is None:
+            raise BadRequestError(f"range must be one of {', '.join(usage_chart.RANGES)}")
+        names = {name: text_of(given, name) for name in ("cluster", "user", "client_id", "topic")}
+        limit, team = number_of(given, "limit", 1000, _MAX_LIMIT), text_of(given, "team")
+        parameters = {**names, "exact": int(exact), "seconds": seconds, "limit": _MAX_LIMIT if team else limit}
+        rows = await self._rows(queries.TOPICS, parameters)
+        for row in rows:
+            row["team"] = self._owners.owners.owner(row["user"], row["client_id"]).team
+        return [row for row in rows if team in ("", row["team"])][:limit]
+
     async def quota_changes(self, given: Given) -> list[Row]:
         return await self._rows(queries.CHANGES, {"cluster": text_of(given, "cluster")})
+
+    async def suggestions(self, given: Given) -> list[Row]:
+        """What `headroom quotas suggest` found last: the first rows, each with the number of all (`total`)."""
+        rows = await self._rows(queries.SUGGESTIONS, {"cluster": text_of(given, "cluster"), "limit": MOST_SUGGESTIONS})
+        return [{**row, "entity": entity_text(entity_of_names(row["user"], row["client_id"]))} for row in rows]
 
     async def subscription_preview(self, given: Given) -> Row:
         """The known instances that a subscription would match, by the rules of the server, and its known metrics."""
@@ -255,17 +302,19 @@ class Data:
         return await self._rows(queries.JOBS, {})
 
     async def client(self, given: Given) -> Row:
-        """The data of a client's page: its quotas, who shares them, forecasts, its own metrics, its instances, and what
-        was recorded of it in a week. A name that is empty is one; a client without an id has a page."""
+        """The data of a client's page: its quotas, who shares them, forecasts, its topics of an hour, its own metrics,
+        its instances, and what was recorded of it in a week. A name that is empty is one; a client without an id has a
+        page."""
         if "client_id" not in given:
             raise BadRequestError("client_id is missing; client_id= is the client whose id is empty")
         names: dict[str, str] = {name: text_of(given, name) for name in ("cluster", "user", "client_id")}
-        quotas, felt, instances, limits, recorded = await asyncio.gather(
+        quotas, felt, instances, limits, recorded, topics = await asyncio.gather(
             self.headroom(names, exact=True),
             self._rows(queries.FELT, names),
             self._rows(queries.INSTANCES, names),
             self._rows(queries.LIMITS, {"cluster": names["cluster"], "limit": ALL_RULES}),
             self._rows(queries.RECORDED, {**names, "source": self._source}),
+            self.topics({**names, "limit": str(_CLIENT_TOPICS)}, exact=True),
         )
         resolved = Resolver(rules_of(limits)).resolve(names["user"], names["client_id"])
         for quota in quotas:
@@ -280,7 +329,9 @@ class Data:
             quota["forecast"] = forecasts[0] if forecasts else None
         active = {quota["quota_key"] for quota in quotas}
         stopped = [row for row in recorded if row["quota_key"] not in active]
-        return {**names, "quotas": quotas, "stopped": stopped, "felt": felt, "instances": instances}
+        owner = self._owners.owners.owner(names["user"], names["client_id"])
+        own = {"felt": felt, "instances": instances, "topics": topics}
+        return {**names, **owner._asdict(), "quotas": quotas, "stopped": stopped, **own}
 
     async def _of_bucket(self, sql: str, quota: Row) -> list[Row]:
         keys = ("cluster", "quota_key", "broker_id", "bucket_user", "bucket_client_id", "source")

@@ -1,4 +1,5 @@
-"""What the overview adds to each client's row: a short reason, a sparkline, and the question of another limit."""
+"""What the overview adds to each client's row: a short reason, a sparkline, and the question of another limit; the
+sparklines of tiles."""
 
 from __future__ import annotations
 
@@ -10,6 +11,7 @@ from typing import Any, Final
 
 from exporters.model import DEFAULT_ENTITY, QuotaKey
 from exporters.printable import shortened
+from headroom.web.tiles import TREND_STEPS
 from headroom.web.what_if import FormQuestion
 from quota_metrics.config.entities import CLIENT_ID, USER, entity_of, entity_of_names
 from quota_metrics.measure.quota_in_force import entity_text
@@ -23,7 +25,7 @@ KIND: Final[dict[str, str]] = {
     QuotaKey.CONTROLLER_MUTATION_RATE: "mutations",
 }
 _RAISED = 1.25  # another limit to try: a quarter above what the limit is, and above what is used
-_SPARK_MINUTE, _SPARK_HEIGHT = 6, 24  # 15 minutes are 90 wide
+_SPARK_MINUTE, _SPARK_HEIGHT = 6, 24  # 15 minutes are 90 wide, an hour 360
 
 
 def row_id(row: Mapping[str, Any]) -> str:
@@ -79,8 +81,15 @@ def _rounded_up(value: float) -> float:
     return math.ceil(value / unit) * unit
 
 
+def trend_line(trend: Mapping[str, Any]) -> dict[str, str]:
+    """The trend of a tile as a sparkline of 360 by 24, now at its right edge."""
+    values = trend["values"]
+    return sparkline(list(enumerate(values, start=TREND_STEPS - len(values))), None)
+
+
 def sparkline(points: list[tuple[int, float]], limit: float | None) -> dict[str, str]:
-    """SVG of 90 by 24, a step for each minute: `line`, the points of a polyline; `limit`, its height, empty for none.
+    """SVG of 90 by 24 for a quarter of an hour, a step for each minute: `line`, the points of a polyline; `limit`, its
+    height, empty for none.
 
     The upper edge is the limit or the highest rate.
     """

@@ -19,7 +19,17 @@ from exporters.clickhouse.client import Row
 from exporters.printable import shortened
 from headroom.web import usage_chart
 from headroom.web.data import LEVELS, MOST_SEEN, Data, spark_key
-from headroom.web.overview_rows import KIND, question, question_of_rule, row_id, short_reason, sparkline, stable_id
+from headroom.web.overview_rows import (
+    KIND,
+    question,
+    question_of_rule,
+    row_id,
+    short_reason,
+    sparkline,
+    stable_id,
+    trend_line,
+)
+from headroom.web.own.routes import own_routes
 from headroom.web.parameters import BadRequestError, Paging, UnavailableError
 from headroom.web.queries import GROUPS
 from headroom.web.rendering import environment
@@ -65,6 +75,7 @@ def page_routes(data: Data) -> list[BaseRoute]:
         return RedirectResponse("/")
 
     return [
+        *own_routes(data.own, _TEMPLATES.get_template("me.html")),
         *(Route(path, _endpoint(data, partial(_guarded, data, page)), methods=["GET"]) for path, page in pages.items()),
         *(Route(path, _endpoint(data, page), methods=["GET"]) for path, page in without_store.items()),
         Route("/clients", clients, methods=["GET"]),
@@ -198,13 +209,15 @@ def _range(request: Request, client: Mapping[str, Any]) -> str:
 async def _quotas(data: Data, request: Request) -> tuple[str, dict[str, Any]]:
     given = {name: value for name, value in request.query_params.items() if value}
     page = Paging.of(given)
-    rules, changes = await asyncio.gather(data.quotas(given), data.quota_changes(given))
+    rules, changes, suggestions = await asyncio.gather(
+        data.quotas(given), data.quota_changes(given), data.suggestions(given)
+    )
     rows = [
         {**rule, "id": _id_of(rule, "cluster", "entity", "quota_key"), "question": question_of_rule(rule)}
         for rule in page.cut(rules)
     ]
     values = {"rules": rows, "page": page.shown(len(rows), len(rules)), "changes": changes, "given": given}
-    return "quotas.html", {**values, **_form({})}
+    return "quotas.html", {**values, "suggestions": suggestions, **_form({})}
 
 
 async def _what_if(data: Data, request: Request) -> tuple[str, dict[str, Any]]:
@@ -257,6 +270,7 @@ async def _status(data: Data, _: Request) -> tuple[str, dict[str, Any]]:
     status, freshness = data.status(), await data.watch.freshness()
     tiles = [{**tile, "runbook": tile["runbook"] or _RUNBOOKS.get(tile["name"], "")} for tile in status["tiles"]]
     for tile in tiles:
+        tile["spark"] = trend_line(tile["trend"])
         if tile["name"] == "store" and freshness.error:  # the storage process finds out later
             tile |= {"level": "critical", "text": f"does not answer: {freshness.error}"}
     return "status.html", {"status": status, "tiles": tiles, "jobs": jobs, "freshness": freshness}

@@ -18,6 +18,7 @@ _OF_CLIENT = f"""
 {_NAMED}
 AND ({{source:String}} = '' OR source = {{source:String}})
 AND ({{rule:String}} = '' OR matched_entity = {{rule:String}})
+AND ({{team:String}} = '' OR team = {{team:String}})
 AND ({{search:String}} = '' OR positionCaseInsensitiveUTF8(client_id, {{search:String}}) > 0
      OR positionCaseInsensitiveUTF8(user, {{search:String}}) > 0
      OR positionCaseInsensitiveUTF8(matched_entity, {{search:String}}) > 0
@@ -29,15 +30,33 @@ AND ({{search:String}} = '' OR positionCaseInsensitiveUTF8(client_id, {{search:S
 """  # noqa: S608 - made of our own words
 _OF_LEVEL = "(empty({levels:Array(String)}) OR has({levels:Array(String)}, toString(level)))"
 
-# {order} is filled by the caller from SORT_COLUMNS.
-HEADROOM = f"""
+# What a token's scope sees (headroom.web.own); '' stands for everything.
+_OF_SCOPE = """
+({scope_user:String} = '' OR user = {scope_user:String}) AND startsWith(client_id, {scope_client_id_prefix:String})
+AND ({scope_team:String} = '' OR team = {scope_team:String})
+"""
+
+
+def _clients(more: str) -> str:
+    """{order} is filled by the caller from SORT_COLUMNS."""
+    return f"""
 SELECT * EXCEPT (window_start, bytes, muted_ms), toString(window_start) AS window_start, toFloat64(h.bytes) AS bytes,
        toFloat64(h.muted_ms) AS muted_ms
 FROM headroom_now AS h
-WHERE {_OF_CLIENT} AND {_OF_LEVEL}
+WHERE {_OF_CLIENT} AND {_OF_LEVEL} AND {more}
 ORDER BY {{order}}, utilization DESC, muted_ms DESC, cluster, quota_key, user, client_id
 LIMIT {{limit:UInt32}} OFFSET {{offset:UInt32}}
 """  # noqa: S608 - made of our own words
+
+
+HEADROOM = _clients("1")
+OWN = _clients(_OF_SCOPE)
+
+# The length of the brokers' quota windows, where it is known.
+QUOTA_WINDOWS = """
+SELECT cluster, broker_id, toInt64(quota_window_ms) AS quota_window_ms FROM cluster_facts_now WHERE quota_window_ms > 0
+LIMIT 10000
+"""
 
 # Regardless of the filter on the level.
 LEVEL_COUNTS = f"""
@@ -60,7 +79,7 @@ GROUP BY cluster, name, quota_key
 ORDER BY max(h.level) DESC, fullest DESC, name, cluster, quota_key
 LIMIT {{limit:UInt32}} OFFSET {{offset:UInt32}}
 """  # noqa: S608 - made of our own words
-GROUPS = {"user": "user", "rule": "matched_entity"}
+GROUPS = {"user": "user", "team": "team", "rule": "matched_entity"}
 
 # Clients of the last week that are not in the newest minute; all of them when none was computed for six hours. It reads
 # much, so it has two seconds; then it fails, as queries of the managed server's readers do.
@@ -199,6 +218,17 @@ WHERE matched_entity != ''
 GROUP BY cluster, quota_key, matched_entity
 """
 
+# What `headroom quotas suggest` found last; the default of each key first, then by what is wanted.
+SUGGESTIONS = """
+SELECT cluster, quota_key, kind, user, client_id, `limit`, suggested_limit, confidence, throttled_share, reason,
+       toString(s.made_at) AS made_at, toFloat64(count() OVER ()) AS total
+FROM quota_suggestions_now AS s
+WHERE ({cluster:String} = '' OR cluster = {cluster:String})
+ORDER BY cluster, source, quota_key, indexOf(['default', 'own', 'raise', 'too-high', 'never-used'], kind),
+         suggested_limit DESC, user, client_id
+LIMIT {limit:UInt32}
+"""
+
 CHANGES = """
 SELECT cluster, entity, quota_key, toString(changed_at) AS changed_at, before, after
 FROM quota_changes
@@ -225,3 +255,24 @@ GROUP BY metric
 ORDER BY metric
 LIMIT 500
 """
+
+# The topics of clients over whole minutes that have ended: estimates of sampled frames. `share`: of what the client
+# transfers in this direction.
+TOPICS = f"""
+SELECT *, toString(toStartOfMinute(now()) - toIntervalSecond({{seconds:UInt32}})) AS window_start,
+       {{seconds:UInt32}} AS window_s
+FROM
+(
+    SELECT cluster, user, client_id, topic, toString(t.direction) AS direction, sum(t.bytes) AS bytes,
+           sqrt(sum(pow(t.bytes_error, 2))) AS bytes_error, bytes / {{seconds:UInt32}} AS rate,
+           bytes / sum(bytes) OVER (PARTITION BY cluster, user, client_id, direction) AS share,
+           toFloat64(sum(t.sampled_frames)) AS sampled_frames
+    FROM topic_usage AS t
+    WHERE t.window_start >= toStartOfMinute(now()) - toIntervalSecond({{seconds:UInt32}})
+      AND t.window_start < toStartOfMinute(now()) AND {_NAMED}
+    GROUP BY cluster, user, client_id, topic, direction
+)
+WHERE {{topic:String}} = '' OR topic = {{topic:String}}
+ORDER BY bytes DESC, cluster, user, client_id, topic, direction
+LIMIT {{limit:UInt32}}
+"""  # noqa: S608 - made of our own words

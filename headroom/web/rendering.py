@@ -10,8 +10,10 @@ from uuid import UUID
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
+from exporters.model import UNOWNED
 from exporters.printable import printable
 from quota_metrics.amounts import bytes_text, duration_text, rate_text, share_text
+from quota_metrics.levels.impact import HARMS, impact_text
 from telemetry.subscriptions.java.hash import uuid_text
 
 TEMPLATES = Path(__file__).parent / "templates"
@@ -36,9 +38,11 @@ def environment() -> Environment:
         "moment": moment,
         "ago": ago_text,
         "kafka_id": lambda instance: uuid_text(UUID(instance).bytes),  # as Kafka's tools and selectors spell it
+        "figure": lambda number: f"{number:,.0f}" if number >= 100 or number == int(number) else f"{number:.1f}",
         "thousands": lambda number: f"{number:,}",
+        "impact": lambda row: impact_text(row["impact"], row["impact_reason"]),
     }
-    made.globals |= {"query": urlencode}
+    made.globals |= {"query": urlencode, "unowned": UNOWNED, "harms": HARMS}
     return made
 
 

@@ -18,14 +18,13 @@ from exporters.clickhouse.ping import ping
 from exporters.printable import shortened
 from headroom.daemon_thread import in_daemon_thread
 from headroom.web.parameters import UnavailableError
-from quota_metrics.levels.minute import WINDOW_S
+from quota_metrics.levels.minute import MINUTE_LATE_S, WINDOW_S
 
 Answer = TypeVar("Answer")
 
 _NEWEST: Final = "SELECT toUnixTimestamp(window_start) AS from_s FROM newest_minute"
 _PROBE_S = 1.5  # in which a store that is there answers; a page answers within two seconds
 _SHARED_S = 1.0
-_LATE_S = 150.0  # after the end of the newest minute: the next one should have been computed a minute ago
 _LONGEST = 300
 
 
@@ -71,7 +70,7 @@ class StoreWatch:
         if not self._error:
             await self._ask_newest()
         now_s = int(self._now_s())
-        is_late = self._shown_s is None or now_s - self._shown_s > _LATE_S
+        is_late = self._shown_s is None or now_s - self._shown_s > MINUTE_LATE_S
         state = "away" if self._error else "late" if is_late else "live"
         return Freshness(state, self._shown_s, now_s, self._since_s, self._error)
 

@@ -1,8 +1,9 @@
-"""The state of Headroom in five tiles, for people: page Status and `headroom status`. Sans-I/O."""
+"""The state of Headroom in five tiles with their last hour, for people: page Status and `headroom status`. Sans-I/O."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import deque
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
@@ -13,6 +14,72 @@ _FILLING: Final = 0.2
 _SOON_S: Final = 7_200.0
 _UNITS = (("days", 172_800.0, 86_400.0), ("hours", 7_200.0, 3_600.0), ("minutes", 120.0, 60.0))
 _MOST_S: Final = 86_400.0 * 1_000
+TREND_STEP_S: Final = 60.0
+TREND_STEPS: Final = 60
+# What the trend of each tile is of, in the order of the tiles.
+TRENDS: Final = {
+    "brokers and gateway": "client connections",
+    "pushes": "pushes a second",
+    "ingest lag": "seconds that the oldest record waited",
+    "spool": "bytes in the spool",
+    "store": "records written a second",
+}
+
+
+class Reading(NamedTuple):
+    """What trends are made of. `pushes` and `written` are counts since the start, the others are of the moment."""
+
+    connections: float = 0.0
+    pushes: float = 0.0
+    oldest_s: float = 0.0
+    spool_bytes: float = 0.0
+    written: float = 0.0
+
+
+class _Step:
+    """The readings of up to TREND_STEP_S."""
+
+    def __init__(self, began_s: float, before: Reading) -> None:
+        self.began_s = began_s
+        self._until_s = began_s
+        self._before = self._last = before
+        self._highest = Reading()
+
+    def note(self, now_s: float, reading: Reading) -> None:
+        self._until_s, self._last, self._highest = now_s, reading, Reading(*map(max, self._highest, reading))
+
+    @property
+    def last(self) -> tuple[float, Reading]:
+        return self._until_s, self._last
+
+    def values(self) -> tuple[float, ...]:
+        """One value for each of TRENDS: the highest of the moments, and rates."""
+        elapsed_s, high = self._until_s - self.began_s, self._highest
+        pushes, written = (
+            max(0.0, last - before) / elapsed_s if elapsed_s > 0 else 0.0
+            for before, last in ((self._before.pushes, self._last.pushes), (self._before.written, self._last.written))
+        )
+        return (high.connections, pushes, high.oldest_s, high.spool_bytes, written)
+
+
+class Trends:
+    """The last hour in TREND_STEPS steps, in memory; a start of Headroom begins anew."""
+
+    def __init__(self) -> None:
+        self._steps: deque[_Step] = deque(maxlen=TREND_STEPS)
+
+    def note(self, now_s: float, reading: Reading) -> None:
+        """`now_s`: monotonic."""
+        if not self._steps:
+            self._steps.append(_Step(now_s, reading))
+        elif now_s > self._steps[-1].began_s + TREND_STEP_S:
+            self._steps.append(_Step(*self._steps[-1].last))
+        self._steps[-1].note(now_s, reading)
+
+    def values(self) -> dict[str, list[float]]:
+        """Oldest first, by the name of the tile; the last step is not over yet. Empty before the first reading."""
+        columns = zip(*(step.values() for step in self._steps), strict=True)
+        return {name: [round(value, 3) for value in column] for name, column in zip(TRENDS, columns, strict=False)}
 
 
 class Tile(NamedTuple):
@@ -51,9 +118,13 @@ def tiles(state: ServiceState) -> list[Tile]:
     return [_gateway(state), _pushes(state), _lag(state), _spool(state), _store(state)]
 
 
-def tile_rows(state: ServiceState) -> list[dict[str, Any]]:
-    """As `/api/v1/status` has them."""
-    return [tile._asdict() for tile in tiles(state)]
+def tile_rows(state: ServiceState, trends: Mapping[str, Iterable[float]]) -> list[dict[str, Any]]:
+    """As `/api/v1/status` has them, each with its `trend`."""
+    return [
+        tile._asdict()
+        | {"trend": {"of": TRENDS[tile.name], "step_s": TREND_STEP_S, "values": list(trends.get(tile.name, ()))}}
+        for tile in tiles(state)
+    ]
 
 
 def _gateway(state: ServiceState) -> Tile:

@@ -1,4 +1,4 @@
-"""What the chart of a client shows: rate, limit and throttling per broker over any range, and changes of its quota."""
+"""The chart of a client: rate, limit and throttling per broker over any range, quota changes and restarts."""
 
 from __future__ import annotations
 
@@ -49,6 +49,22 @@ WHERE cluster = {cluster:String} AND quota_key = {quota_key:String}
   AND user IN ('', '<default>', {user:String}) AND client_id IN ('', '<default>', {client_id:String})
 ORDER BY changed_at
 LIMIT 100
+"""
+
+# Instances that pushed for the first time although another of the same client did before, by step: restarts and further
+# processes. The first that is known of a client is neither.
+RESTARTS: Final = """
+SELECT toUInt32(greatest(intDiv(toUnixTimestamp(first), {step:UInt32}) * {step:UInt32}, {from_s:Int64})) AS at,
+       toFloat64(count()) AS instances
+FROM (
+    SELECT min(i.first_seen) AS first, min(first) OVER () AS oldest
+    FROM client_instances AS i
+    WHERE cluster = {cluster:String} AND principal = {user:String} AND client_id = {client_id:String}
+    GROUP BY client_instance_id
+)
+WHERE first > oldest AND first >= fromUnixTimestamp({from_s:Int64}) AND first <= fromUnixTimestamp({to_s:Int64})
+GROUP BY at
+ORDER BY at
 """
 
 # What the client itself measured, as one line of its own.

@@ -5,25 +5,32 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from exporters.model import UNOWNED
 from exporters.printable import shortened
 from exporters.text_table import Layout, TableLine, table_lines
 from quota_metrics.amounts import duration_text, quota_word, rate_text, share_text
+from quota_metrics.levels.impact import HARMS
 
 Row = dict[str, Any]
 
-_HEADINGS = ("level", "client", "user", "quota", "used", "p95", "usage", "limit", "muted", "broker")
+_HEADINGS = ("level", "client", "user", "team", "quota", "used", "p95", "usage", "limit", "muted", "impact", "broker")
+_TEAM = _HEADINGS.index("team")
 _LAYOUT = Layout(
     numbers=("used", "p95", "usage", "limit", "muted", "broker"),
-    names=("client", "user"),
-    leave=("broker", "p95", "user", "muted", "usage", "quota"),
+    names=("client", "user", "team"),
+    leave=("broker", "team", "p95", "user", "impact", "muted", "usage", "quota"),
 )
 _WORD_BELOW = 120  # columns, below which a quota's key is one word
 
 
 def client_lines(rows: Sequence[Row], width: int | None) -> list[TableLine]:
-    """`width`: of the terminal; None for lines of any length. The first line has the headings."""
+    """`width`: of the terminal; None for lines of any length. The first line has the headings. Without owners there is
+    no column of teams."""
     is_narrow = width is not None and width < _WORD_BELOW
-    return table_lines(_HEADINGS, [_cells(row, is_narrow=is_narrow) for row in rows], width, _LAYOUT)
+    lines = [_HEADINGS, *(_cells(row, is_narrow=is_narrow) for row in rows)]
+    if all(row["team"] == UNOWNED for row in rows):
+        lines = [(*cells[:_TEAM], *cells[_TEAM + 1 :]) for cells in lines]
+    return table_lines(lines[0], lines[1:], width, _LAYOUT)
 
 
 def _cells(row: Row, *, is_narrow: bool) -> tuple[str, ...]:
@@ -32,12 +39,14 @@ def _cells(row: Row, *, is_narrow: bool) -> tuple[str, ...]:
         row["level"],
         shortened(row["client_id"]),
         shortened(row["user"]),
+        shortened(row["team"]),
         quota_word(key) if is_narrow else key,
         share_text(row["utilization"]),
         share_text(row["utilization_p95"]),
         rate_text(row["usage"], key),
         _limit(row),
         duration_text(row["muted_ms"]) if row["muted_ms"] else "-",
+        row["impact"] if row["impact"] in HARMS else "-",
         str(row["broker_id"]),
     )
 

@@ -15,6 +15,7 @@ from headroom.cli.output.forms import Output
 from headroom.cli.output.tables import print_table
 from headroom.cli.output.what_if import HEADINGS, LAYOUT, client_rows
 from quota_metrics.config.entities import Entity, text
+from quota_metrics.config.file_plan import FileSection, ResourceDifference
 from quota_metrics.config.quota_plan import QuotaDifference, QuotaPlan
 from quota_metrics.simulation.outcomes import KEYS, ClientOutcome
 from quota_metrics.what_if.answer import WhatIfAnswer
@@ -23,6 +24,8 @@ from quota_metrics.what_if.harm import Names
 
 _CHANGES = ("action", "entity", "quota", "before", "after", "clients", "owner", "why")
 _LAYOUT = Layout(numbers=("before", "after", "cluster", "file"), below=("clients", "why"))
+_KINDS = {FileSection.SUBSCRIPTIONS: "subscription", FileSection.SCRAM_USERS: "SCRAM user"}
+PASSWORDS = "of SCRAM users presence and iterations are compared; a password itself cannot be"
 _SHOWN_CLIENTS = 20
 _SHOWN_ROWS = 200  # of a table or of markdown; JSON has all
 
@@ -68,10 +71,13 @@ class PlanReport:
     @property
     def summary(self) -> list[str]:
         """One sentence each."""
-        changes = len(self.plan.changes)
+        changes = self.plan.count
         lines = [f"{changes} values change" if changes else "nothing changes"]
-        if self.plan.unmanaged:
-            lines.append(f"{len(self.plan.unmanaged)} values that the file does not name stay (--prune removes them)")
+        unmanaged = len(self.plan.unmanaged) + len(self.plan.unmanaged_resources)
+        if FileSection.SCRAM_USERS in self.plan.sections:
+            lines.append(PASSWORDS)
+        if unmanaged:
+            lines.append(f"{unmanaged} values that the file does not name stay (--prune removes them)")
         if self.answer is not None:
             lines.append(f"{self.harmed_clients} clients would have been throttled for longer than they were")
             lines.append(f"the replay {coverage_text(document(self.answer, 0)['covers'])}")
@@ -97,7 +103,7 @@ def print_report(report: PlanReport, output: Output) -> None:
             _markdown(HEADINGS, client_rows(clients))
         typer.echo("\n" + "\n".join(f"- {printable(line)}" for line in _closing(report)))
         return
-    if report.plan.changes:
+    if report.plan.count:
         print_table(_CHANGES, _change_rows(report), _LAYOUT)
     if clients:
         print_table(HEADINGS, client_rows(clients), LAYOUT)
@@ -110,8 +116,23 @@ def print_changes(plan: QuotaPlan) -> None:
         values = f"{_value(change.before)} -> {_value(change.after)}"
         why = f" ({change.why})" if change.why else ""
         typer.echo(f"{change.action} {text(change.entity)} {change.key}: {values}{why}", err=True)
-    if not plan.changes:
+    for each in plan.resource_changes:
+        why = f" ({each.why})" if each.why else ""
+        typer.echo(
+            printable(f"{each.action} {_named(each)} {each.key}: {_text(each.before)} -> {_text(each.after)}{why}"),
+            err=True,
+        )
+    if not plan.count:
         typer.echo("nothing to change", err=True)
+
+
+def print_passwords(count: int, plan: QuotaPlan) -> None:
+    """How many are set, and what cannot be undone. On standard error."""
+    if count:
+        typer.echo(f"{count} passwords are set; there is no undo for a password", err=True)
+    for each in plan.resource_changes:
+        if not each.has_undo:
+            typer.echo(printable(f"no undo: {_named(each)} {each.key}, the password before is not known"), err=True)
 
 
 def print_drift(plan: QuotaPlan, output: Output) -> None:
@@ -120,11 +141,16 @@ def print_drift(plan: QuotaPlan, output: Output) -> None:
     rows = [
         (text(each.entity), each.key, _value(each.before), _value(each.after), each.owner, each.why)
         for each in plan.changes
+    ] + [
+        (_named(each), each.key, _text(each.before), _text(each.after), "", each.why) for each in plan.resource_changes
     ]
     if output is Output.JSON:
-        quota_output.print_json([_difference(each) for each in plan.changes])
+        resources = [_resource_difference(each) for each in plan.resource_changes]
+        quota_output.print_json([_difference(each) for each in plan.changes] + resources)
     elif not rows:
-        typer.echo("the cluster has the quotas of the file")
+        typer.echo("the cluster has what the file has" if plan.sections else "the cluster has the quotas of the file")
+        if FileSection.SCRAM_USERS in plan.sections:
+            typer.echo(PASSWORDS)
     elif output is Output.MARKDOWN:
         _markdown(headings, rows)
     else:
@@ -132,7 +158,7 @@ def print_drift(plan: QuotaPlan, output: Output) -> None:
 
 
 def _change_rows(report: PlanReport) -> list[tuple[str, ...]]:
-    return [
+    rows: list[tuple[str, ...]] = [
         (
             change.action,
             text(change.entity),
@@ -145,6 +171,11 @@ def _change_rows(report: PlanReport) -> list[tuple[str, ...]]:
         )
         for change in report.plan.changes[:_SHOWN_ROWS]
     ]
+    rows += [
+        (each.action, _named(each), each.key, _text(each.before), _text(each.after), "-", "", each.why)
+        for each in report.plan.resource_changes[:_SHOWN_ROWS]
+    ]
+    return rows
 
 
 def _hit(report: PlanReport, change: QuotaDifference) -> str:
@@ -156,7 +187,7 @@ def _hit(report: PlanReport, change: QuotaDifference) -> str:
 
 
 def _closing(report: PlanReport) -> list[str]:
-    beyond = max(len(report.plan.changes), len(report.harmed)) > _SHOWN_ROWS
+    beyond = max(len(report.plan.changes), len(report.plan.resource_changes), len(report.harmed)) > _SHOWN_ROWS
     shown = [f"the first {_SHOWN_ROWS} rows are shown, --output json has all"] if beyond else []
     return [*shown, *report.summary, f"base: {report.plan.base}"]
 
@@ -173,6 +204,8 @@ def _report_document(report: PlanReport) -> dict[str, Any]:
             for change in report.plan.changes
         ],
         "unmanaged": [_difference(each) for each in report.plan.unmanaged],
+        "resource_changes": [_resource_difference(each) for each in report.plan.resource_changes],
+        "unmanaged_resources": [_resource_difference(each) for each in report.plan.unmanaged_resources],
         "what_if": None if report.answer is None else document(report.answer, 0),
         "harmed_clients": None if report.answer is None else report.harmed_clients,
         "harmed": [client_document(outcome) for outcome in report.harmed],
@@ -193,6 +226,27 @@ def _difference(each: QuotaDifference) -> dict[str, Any]:
         "owner": each.owner,
         "why": each.why,
     }
+
+
+def _resource_difference(each: ResourceDifference) -> dict[str, Any]:
+    return {
+        "action": each.action,
+        "section": each.section,
+        "name": each.name,
+        "key": each.key,
+        "before": each.before,
+        "after": each.after,
+        "why": each.why,
+        "has_undo": each.has_undo,
+    }
+
+
+def _named(each: ResourceDifference) -> str:
+    return f"{_KINDS[each.section]} {each.name}"
+
+
+def _text(value: str | None) -> str:
+    return "-" if value is None else value
 
 
 def _markdown(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> None:

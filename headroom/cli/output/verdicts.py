@@ -11,13 +11,13 @@ from exporters.printable import printable
 from exporters.text_table import Layout
 from headroom.cli.output.quotas import print_json
 from headroom.cli.output.tables import print_table
-from telemetry.verification.rules import MEANINGS, Outcome, Verdict
+from telemetry.verification.rules import MEANINGS, Outcome, RuleVerdict
 
 _TABLE_FRAME_BYTES = 64
 _NOT_SEEN = "the client did nothing that the rule applies to"
 
 
-def print_verdicts_table(verdicts: Sequence[Verdict]) -> None:
+def print_verdicts_table(verdicts: Sequence[RuleVerdict]) -> None:
     """A row for each rule; the frames of violations, shortened, below it."""
     rows = [(each.rule, each.outcome, str(each.observed), each.reason or MEANINGS[each.rule]) for each in verdicts]
     print_table(("rule", "outcome", "seen", "reason"), rows, Layout(("seen",), below=("reason",)))
@@ -27,12 +27,12 @@ def print_verdicts_table(verdicts: Sequence[Verdict]) -> None:
             sys.stdout.write(f"{each.rule}: frame of {each.frame_bytes} bytes begins with {shown}\n")
 
 
-def print_verdicts_json(verdicts: Sequence[Verdict]) -> None:
+def print_verdicts_json(verdicts: Sequence[RuleVerdict]) -> None:
     """A list of objects; `frame` is hexadecimal."""
     print_json([_document(each) for each in verdicts])
 
 
-def print_verdicts_junit(verdicts: Sequence[Verdict]) -> None:
+def print_verdicts_junit(verdicts: Sequence[RuleVerdict]) -> None:
     """A test suite with a test case for each rule: a failure when it was broken, skipped when it was not seen."""
     counts = {outcome: sum(each.outcome is outcome for each in verdicts) for outcome in Outcome}
     suite = ElementTree.Element(
@@ -54,7 +54,7 @@ def print_verdicts_junit(verdicts: Sequence[Verdict]) -> None:
     sys.stdout.write('<?xml version="1.0" encoding="UTF-8"?>\n' + ElementTree.tostring(suite, "unicode") + "\n")
 
 
-def _document(verdict: Verdict) -> dict[str, Any]:
+def _document(verdict: RuleVerdict) -> dict[str, Any]:
     return {
         "rule": verdict.rule,
         "outcome": verdict.outcome,

@@ -1,13 +1,16 @@
-"""`headroom quotas plan | apply | export | drift`: the quotas of a file (quota_metrics.config.quota_file)."""
+"""`headroom quotas suggest | plan | apply | export | drift`: a file of quotas, subscriptions and SCRAM users.
+
+`suggest` is the job quota-suggest, whose `--output yaml` is such a file.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import datetime
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -18,29 +21,44 @@ from headroom.cli.output import quota_plan as output_of_plans
 from headroom.cli.output.forms import Output
 from headroom.cli.output.quota_plan import PlanReport
 from headroom.cli.quotas.commands import BootstrapServer, FromFile, app, content_of, rules_of
+from headroom.cli.quotas.sections import (
+    ClusterState,
+    apply_resources,
+    check_resources,
+    credentials_to_set,
+    declared_resources,
+    differences,
+    exported_sections,
+    read_state,
+    read_what_is_there,
+    undo_sections,
+)
 from headroom.cli.quotas.what_if import URL, ClusterName, Url, answered, clients_of, time_range
 from headroom.errors import ArgumentError
 from quota_metrics.config.entities import Altered, QuotaAlteration, Rules, text
-from quota_metrics.config.quota_file import DeclaredQuota, DeclaredQuotaError, declared_of, parse_quota_file, quota_file
-from quota_metrics.config.quota_plan import (
-    QuotaPlan,
-    alterations_of,
-    fingerprint,
-    quota_plan,
-    requests,
-    undo,
+from quota_metrics.config.file_plan import DeclaredResources, FileSection, ResourceDifference
+from quota_metrics.config.quota_file import (
+    DeclaredFile,
+    DeclaredQuotaError,
+    declared_of,
+    parse_declared_file,
+    quota_file,
 )
+from quota_metrics.config.quota_plan import QuotaPlan, alterations_of, quota_plan, requests, undo
 from quota_metrics.kafka.admin import KafkaAdmin
+from quota_metrics.kafka.scram_users import ScramCredential
 from quota_metrics.simulation.outcomes import KEYS
 from quota_metrics.what_if.answer import ReplayBudget, WhatIfQuestion
 from quota_metrics.what_if.harm import harmed, hits
+from spark_jobs.cli import add_job
 
 File = Annotated[Path, typer.Option("-f", "--file", metavar="FILE", help="The quotas as YAML: docs/quotas.md.")]
 Prune = Annotated[bool, typer.Option("--prune", help="Also remove what the file does not name.")]
 
 DIFFERS = 4  # exit status: the cluster differs, or the harm is above --max-harm
 _TRIES, _PAUSE_S = 150, 0.2  # until a broker has followed its controller
-_BUDGET = ReplayBudget(clients=100_000, rows=20_000_000, requests=20_000_000)
+
+add_job(app, "suggest", "quota-suggest")
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +70,21 @@ class _Source:
     command_config: Path | None
     timeout_ms: int
 
-    def rules(self) -> Rules:
-        return rules_of(self.bootstrap_server, self.from_file, self.command_config, self.timeout_ms)
+    def state(self, sections: Sequence[FileSection] = ()) -> ClusterState:
+        """Quotas, and these sections of a cluster."""
+        if not sections:
+            return ClusterState(rules_of(self.bootstrap_server, self.from_file, self.command_config, self.timeout_ms))
+        if self.from_file is not None or self.bootstrap_server is None:
+            raise ArgumentError(f"{' and '.join(sections)} are compared with a cluster: give --bootstrap-server")
+        return asked(
+            lambda admin: read_state(admin, sections), self.bootstrap_server, self.command_config, self.timeout_ms
+        )
+
+    def everything(self) -> ClusterState:
+        """A file has only quotas."""
+        if self.from_file is not None or self.bootstrap_server is None:
+            return self.state()
+        return asked(read_what_is_there, self.bootstrap_server, self.command_config, self.timeout_ms)
 
 
 @app.command()
@@ -80,11 +111,11 @@ def plan(
         if max_harm is not None and not replay:
             raise ArgumentError("--max-harm needs the replay")
         declared = _declared(file)
-        rules = _Source(bootstrap_server, from_file, command_config, timeout_ms).rules()
-        planned = quota_plan(rules, declared, _today(), prune=prune)
+        state = _Source(bootstrap_server, from_file, command_config, timeout_ms).state(list(declared.resources))
+        planned = _plan(state, declared, prune=prune)
         report = PlanReport(planned, max_harm)
         if planned.changes and replay:
-            report = _replayed(report, rules, _question(planned, since, cluster), url)
+            report = _replayed(report, state.rules, _question(planned, since, cluster), url)
         output_of_plans.print_report(report, output)
         if not report.passes:
             raise typer.Exit(DIFFERS)
@@ -103,25 +134,34 @@ def apply_file(
     undo_file: Annotated[
         Path | None, typer.Option("--undo", metavar="FILE", help="Write the undo there instead of standard output.")
     ] = None,
+    set_passwords: Annotated[
+        bool, typer.Option("--set-passwords", help="Set the password of every SCRAM user of the file, also unchanged.")
+    ] = False,
     timeout_ms: TimeoutMs = 30_000,
 ) -> None:
-    """Make the cluster have the quotas of the file. Prints the undo: a file for `apply`."""
+    """Make the cluster have the quotas, subscriptions and SCRAM users of the file. Prints the undo: a file for `apply`.
+
+    A password is set only with a credential that is new or has other iterations, or with --set-passwords.
+    """
     with reported_in_one_line():
-        source = _Source(bootstrap_server, None, command_config, timeout_ms)
-        declared, rules = _declared(file), source.rules()
-        planned = quota_plan(rules, declared, _today(), prune=prune)
+        declared = _declared(file)
+        state = _Source(bootstrap_server, None, command_config, timeout_ms).state(list(declared.resources))
+        planned = _plan(state, declared, prune=prune)
         if expect and expect != planned.base:
             raise ConnectionError(
                 f"the cluster's quotas are not those that the plan saw ({planned.base}, not {expect})"
             )
         output_of_plans.print_changes(planned)
-        if not planned.changes:
+        users = declared.file.scram_users or []
+        to_set = credentials_to_set(users, planned.resource_changes, set_passwords=set_passwords)
+        output_of_plans.print_passwords(len(to_set), planned)
+        if not planned.count and not to_set:
             return
         if not yes:
             typer.confirm("Apply?", abort=True, err=True)
         _write_undo(planned, undo_file)
-        count = asked(lambda admin: _apply(admin, planned), bootstrap_server or "", command_config, timeout_ms)
-        typer.echo(f"{len(planned.changes)} values changed with {count} requests")
+        count = asked(lambda admin: _apply(admin, planned, to_set), bootstrap_server or "", command_config, timeout_ms)
+        typer.echo(f"{planned.count} values changed with {count} requests")
 
 
 @app.command()
@@ -135,12 +175,15 @@ def export(
     command_config: CommandConfig = None,
     timeout_ms: TimeoutMs = 30_000,
 ) -> None:
-    """Print the cluster's quotas as a file for plan, apply and drift."""
+    """Print the cluster's quotas, subscriptions and SCRAM users (without passwords) for plan, apply and drift."""
     with reported_in_one_line():
-        known = _declared(file) if file is not None and file.exists() else []
-        rules = _Source(bootstrap_server, from_file, command_config, timeout_ms).rules()
+        known = _declared(file).file if file is not None and file.exists() else DeclaredFile(None)
+        state = _Source(bootstrap_server, from_file, command_config, timeout_ms).everything()
+        for line in state.unread:
+            typer.echo(f"headroom: {line}", err=True)
+        sections = exported_sections(state, known.scram_users or [])
         with _every_error():
-            written = quota_file(declared_of(rules, known))
+            written = quota_file(declared_of(state.rules, known.quotas or []), sections=sections)
         _write(written, file)
 
 
@@ -155,37 +198,43 @@ def drift(
     ] = Output.TABLE,
     timeout_ms: TimeoutMs = 30_000,
 ) -> None:
-    """Exit with 4 when the cluster's quotas differ from the file, also by values that the file does not name."""
+    """Exit with 4 when the cluster differs from the sections of the file, also by values that the file does not name.
+
+    Of SCRAM users presence and iterations are compared: a password cannot be.
+    """
     with reported_in_one_line():
         declared = _declared(file)
-        rules = _Source(bootstrap_server, from_file, command_config, timeout_ms).rules()
-        planned = quota_plan(rules, declared, _today(), prune=True)
+        state = _Source(bootstrap_server, from_file, command_config, timeout_ms).state(list(declared.resources))
+        planned = _plan(state, declared, prune=True)
         output_of_plans.print_drift(planned, output)
-        if planned.changes:
+        if planned.count:
             raise typer.Exit(DIFFERS)
 
 
-async def _apply(admin: KafkaAdmin, planned: QuotaPlan) -> int:
+async def _apply(admin: KafkaAdmin, planned: QuotaPlan, to_set: Sequence[ScramCredential]) -> int:
     """Checks all changes before it makes the first; returns the number of requests. Raises ClusterError,
     ConnectionError."""
-    if fingerprint(await admin.describe_client_quotas()) != planned.base:
+    if (await read_state(admin, planned.sections)).base != planned.base:
         raise ConnectionError("the cluster's quotas changed after they were read: nothing was applied, plan again")
     batches = list(requests(planned.alterations))
     for batch in batches:
         _check(await admin.alter_client_quotas(batch, validate_only=True), "nothing was applied")
+    await check_resources(admin, planned.resource_changes)
     for number, batch in enumerate(batches):
         _check(
             await admin.alter_client_quotas(batch), f"{number} of {len(batches)} requests were applied, see the undo"
         )
-    await _until_in_force(admin, planned.alterations)
-    return len(batches)
+    count = len(batches) + await apply_resources(admin, planned.resource_changes, to_set)
+    await _until_in_force(admin, planned)
+    return count
 
 
-async def _until_in_force(admin: KafkaAdmin, alterations: list[QuotaAlteration]) -> None:
+async def _until_in_force(admin: KafkaAdmin, planned: QuotaPlan) -> None:
     """A broker follows its controller with a delay. Raises ConnectionError."""
     left: list[str] = []
     for _ in range(_TRIES):
-        left = _left(await admin.describe_client_quotas(), alterations)
+        state = await read_state(admin, planned.sections)
+        left = _left(state.rules, planned.alterations) + _left_of_sections(state, planned.resource_changes)
         if not left:
             return
         await asyncio.sleep(_PAUSE_S)
@@ -208,6 +257,14 @@ def _left(rules: Rules, alterations: list[QuotaAlteration]) -> list[str]:
     ]
 
 
+def _left_of_sections(state: ClusterState, changes: Sequence[ResourceDifference]) -> list[str]:
+    return [
+        f"{each.key} of {each.section} {each.name}"
+        for each in changes
+        if state.resources[each.section].get(each.name, {}).get(each.key) != each.after
+    ]
+
+
 def _question(planned: QuotaPlan, since: str, cluster: str) -> WhatIfQuestion:
     """Of the changes whose usage is recorded."""
     replayed = [change for change in planned.changes if change.key in KEYS]
@@ -220,13 +277,35 @@ def _replayed(report: PlanReport, rules: Rules, question: WhatIfQuestion, url: s
     report = report.with_hits(hits(rules, changes, clients_of(question, url)))
     if not question.alterations:
         return report
-    answer = answered(question, url, _BUDGET)
+    answer = answered(question, url, ReplayBudget.of_plan())
     return report.with_answer(answer, harmed(answer))
 
 
-def _declared(file: Path) -> list[DeclaredQuota]:
+@dataclass(frozen=True, slots=True)
+class _Declared:
+    file: DeclaredFile
+    resources: Mapping[FileSection, DeclaredResources]
+
+
+def _declared(file: Path) -> _Declared:
     with _every_error():
-        return parse_quota_file(content_of(file))
+        found = parse_declared_file(content_of(file))
+        return _Declared(found, declared_resources(found))
+
+
+def _plan(state: ClusterState, declared: _Declared, *, prune: bool) -> QuotaPlan:
+    """Of the sections that the file has."""
+    quotas = quota_plan(state.rules, declared.file.quotas or [], _today(), prune=prune)
+    if declared.file.quotas is None:
+        quotas = replace(quotas, changes=[], unmanaged=[])
+    changes, unmanaged = differences(state, declared.resources, prune=prune)
+    return replace(
+        quotas,
+        base=state.base,
+        resource_changes=changes,
+        unmanaged_resources=unmanaged,
+        sections=list(declared.resources),
+    )
 
 
 @contextmanager
@@ -242,7 +321,11 @@ def _every_error() -> Iterator[None]:
 
 def _write_undo(planned: QuotaPlan, path: Path | None) -> None:
     """Before the change, so that it is there when the change breaks off."""
-    _write(quota_file(undo(planned.changes), "Undo: headroom quotas apply -f FILE"), path)
+    sections = undo_sections(planned.resource_changes)
+    quotas = undo(planned.changes)
+    _write(
+        quota_file(quotas if quotas or not sections else None, "Undo: headroom quotas apply -f FILE", sections), path
+    )
 
 
 def _write(content: str, path: Path | None) -> None:

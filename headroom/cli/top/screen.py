@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from typing import Final, NamedTuple
 
 from exporters.printable import printable, shortened
 from exporters.text_table import Layout, TableLine, table_lines, wrapped
 from headroom.cli.output.clients import client_lines
-from headroom.cli.top.state import Row, TopState, row_key
+from headroom.cli.top.state import MOST_ROWS, Row, TopState, row_key
 from quota_metrics.amounts import STYLES, duration_text, quota_word, rate_text, share_text
+from quota_metrics.levels.impact import impact_text
+from quota_metrics.levels.minute import MINUTE_LATE_S, WINDOW_S
 
 PLAIN, DIM, BAD, SELECTED = "", "dim", "red", "reverse"
 _KEYS: Final = "/ filter  s sort  g group  Enter detail  p pause  q quit"
@@ -18,7 +21,9 @@ _BLOCKS: Final = "\N{LOWER ONE EIGHTH BLOCK}▂▃▄▅▆▇\N{FULL BLOCK}"
 _ASCII_BLOCKS: Final = "_.:-=+*#"
 _GROUP_FIRST, _GROUP_REST = ("level",), ("quota", "clients", "throttled", "fullest", "usage")
 _GROUP_LAYOUT = Layout(
-    numbers=("clients", "throttled", "fullest", "usage"), names=("user", "rule"), leave=("usage", "throttled", "quota")
+    numbers=("clients", "throttled", "fullest", "usage"),
+    names=("user", "team", "rule"),
+    leave=("usage", "throttled", "quota"),
 )
 
 
@@ -50,10 +55,14 @@ def _head(state: TopState) -> str:
     count = f"{len(state.rows):,} client{'' if len(state.rows) == 1 else 's'}"
     parts = [f"{len(state.shown):,} of {count}" if state.filter else count]
     if state.rows:
-        parts.append(f"minute from {state.rows[0]['window_start'][11:19]} UTC")
+        parts.append(minute_text(state.rows[0], state.now_s))
+    if len(state.rows) == MOST_ROWS:
+        parts.append("the worst; there may be more")
     parts.append(f"by {state.group}" if state.group else f"sorted by {state.sort}")
     if state.filter:
         parts.append(f"filter {printable(state.filter)!r}")
+    if state.within:
+        parts.append(f"of {state.within[0]} {printable(state.within[2]) or '(none)'}")
     return "  ".join([*parts, *(["PAUSED"] if state.is_paused else [])])
 
 
@@ -79,12 +88,33 @@ def _row_line(line: TableLine, rows: Sequence[Row], selected: int | None) -> Dra
     return DrawnLine(line.text, f"{style} {SELECTED}" if line.row == selected else style)
 
 
+def minute_text(row: Row, now_s: float) -> str:
+    """Which minute a row is of, and how old it is when there should be a newer one."""
+    start = _minute_start(row)
+    age = f", {duration_text(_age_ms(start, now_s))} old" if is_old(row, now_s) else ""
+    return f"minute from {start:%H:%M:%S} UTC{age}"
+
+
+def is_old(row: Row, now_s: float) -> bool:
+    """Whether a minute after that of the row should be stored."""
+    return _age_ms(_minute_start(row), now_s) > (WINDOW_S + MINUTE_LATE_S) * 1000
+
+
+def _minute_start(row: Row) -> datetime:
+    return datetime.fromisoformat(row["window_start"][:19]).replace(tzinfo=UTC)
+
+
+def _age_ms(start: datetime, now_s: float) -> float:
+    return (now_s - start.timestamp()) * 1000
+
+
 def group_lines(rows: Sequence[Row], by: str, width: int | None) -> list[TableLine]:
-    """A line for each user or rule and quota, below a line of headings."""
+    """A line for each group and quota, below a line of headings; with the cluster where there are several."""
+    are_several = len({row["cluster"] for row in rows}) > 1
     cells = [
         (
             row["level"],
-            shortened(row["name"]),
+            shortened(f"{row['name']} of {row['cluster']}" if are_several else row["name"]),
             quota_word(row["quota_key"]),
             f"{row['clients']:,}",
             f"{row['throttled']:,}",
@@ -101,12 +131,15 @@ def _detail(state: TopState, row: Row, width: int, *, is_ascii: bool) -> list[Dr
     facts = [
         ("client", printable(row["client_id"]) or "(no client id)"),
         ("user", printable(row["user"]) or "-"),
+        ("team", printable(row["team"])),
         ("software", printable(f"{row['software_name']} {row['software_version']}") if row["software_name"] else "-"),
         ("quota", f"{key} {rate_text(row['limit'], key)}" if row["limit"] is not None else f"{key}: none"),
         ("rule", printable(row.get("matched_entity") or "-")),
         ("usage", f"{rate_text(row['usage'], key)}, {share_text(row['utilization'])} of the limit"),
         ("muted", duration_text(row["muted_ms"]) if row["muted_ms"] else "never in this minute"),
         ("broker", f"{row['broker_id']} (the worst)"),
+        ("impact", printable(impact_text(row["impact"], row["impact_reason"]))),
+        ("cause", printable(row["cause"]) or "nothing explains it, or it is not near its limit"),
     ]
     lines = [DrawnLine(f"{name:10}{shortened(text, width - 10)}") for name, text in facts]
     reason = [DrawnLine(line) for line in wrapped(printable(row["reason"]), width, "")]

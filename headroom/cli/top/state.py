@@ -14,7 +14,8 @@ RowKey = tuple[Any, ...]
 UP, DOWN, PAGE_UP, PAGE_DOWN = "up", "down", "page up", "page down"
 ENTER, ESCAPE, BACKSPACE = "enter", "escape", "backspace"
 SORTS: Final = ("level", "used", "usage", "muted", "client")
-GROUPS: Final = ("", "user", "rule")  # empty: a line for each client
+GROUPS: Final = ("", "user", "rule", "team")  # empty: a line for each client
+MOST_ROWS: Final = 10_000  # of one answer of the API
 _PAGE = 10
 _MAX_FILTER = 60
 _SEQUENCES: Final = {
@@ -26,11 +27,12 @@ _BYTES: Final = {b"\r": ENTER, b"\n": ENTER, b"\x7f": BACKSPACE, b"\x08": BACKSP
 @dataclass(frozen=True, slots=True)
 class TopState:
     """`rows`: of `/api/v1/headroom`, the worst first. `fault`: why they are not newer. `usage`: of the client whose
-    detail is shown, (seconds since 1970, rate)."""
+    detail is shown, (seconds since 1970, rate). `now_s`: when the rows came, in seconds since 1970."""
 
     rows: tuple[Row, ...] = ()
     fault: str = ""
     filter: str = ""
+    within: tuple[str, str, str] | None = None  # the group whose clients are shown: its kind, cluster and name
     is_typing: bool = False  # the filter
     sort: str = SORTS[0]
     group: str = ""
@@ -38,12 +40,18 @@ class TopState:
     selected: RowKey | None = None
     detail: RowKey | None = None
     usage: tuple[tuple[float, float], ...] = ()
+    now_s: float = 0.0
     is_over: bool = False
 
     @property
     def shown(self) -> list[Row]:
         """The rows that match the filter, grouped and sorted."""
-        found = [row for row in self.rows if _matches(row, self.filter.lower())]
+        found = [
+            row
+            for row in self.rows
+            if _matches(row, self.filter.lower())
+            and (self.within is None or _group_of(row, self.within[0]) == self.within[1:])
+        ]
         rows = grouped(found, self.group) if self.group else found
         return rows if self.sort == SORTS[0] and not self.group else sorted(rows, key=_ORDERS[self.sort])
 
@@ -58,9 +66,9 @@ def row_key(row: Row) -> RowKey:
     return tuple(row.get(name) for name in ("cluster", "source", "quota_key", "user", "client_id", "matched_entity"))
 
 
-def refreshed(state: TopState, rows: Iterable[Row]) -> TopState:
-    """With newer rows. Nothing moves while it is paused."""
-    return state if state.is_paused else replace(state, rows=tuple(rows), fault="")
+def refreshed(state: TopState, rows: Iterable[Row], now_s: float) -> TopState:
+    """With newer rows. Nothing moves while it is paused. `now_s`: seconds since 1970."""
+    return state if state.is_paused else replace(state, rows=tuple(rows), fault="", now_s=now_s)
 
 
 def keys_of(typed: bytes) -> list[str]:
@@ -122,7 +130,7 @@ def _opened(state: TopState) -> TopState:
     if row is None:
         return state
     if state.group:
-        return replace(state, group="", filter=row["name"], selected=None)
+        return replace(state, group="", within=(state.group, row["cluster"], row["name"]), selected=None)
     return replace(state, selected=row_key(row), detail=row_key(row), usage=())
 
 
@@ -134,7 +142,7 @@ _KEYS: Final[dict[str, Callable[[TopState], TopState]]] = {
     "q": lambda state: replace(state, is_over=True),
     "/": lambda state: replace(state, is_typing=True, filter="", detail=None),
     "s": lambda state: replace(state, sort=_next(SORTS, state.sort)),
-    "g": lambda state: replace(state, group=_next(GROUPS, state.group), selected=None, detail=None),
+    "g": lambda state: replace(state, group=_next(GROUPS, state.group), within=None, selected=None, detail=None),
     "p": lambda state: replace(state, is_paused=not state.is_paused),
     "j": _moved(1),
     "k": _moved(-1),
@@ -143,26 +151,38 @@ _KEYS: Final[dict[str, Callable[[TopState], TopState]]] = {
     PAGE_DOWN: _moved(_PAGE),
     PAGE_UP: _moved(-_PAGE),
     ENTER: _opened,
-    ESCAPE: lambda state: replace(state, filter=""),
+    ESCAPE: lambda state: replace(state, filter="", within=None),
 }
 
 
 def _matches(row: Row, part: str) -> bool:
-    names = (row["client_id"], row["user"], row.get("matched_entity") or "", row.get("software_name") or "")
+    names = (
+        row["client_id"],
+        row["user"],
+        row["team"],
+        row.get("matched_entity") or "",
+        row.get("software_name") or "",
+    )
     return any(part in name.lower() for name in names)
 
 
 def grouped(rows: Iterable[Row], by: str) -> list[Row]:
-    """One row for each user or rule and quota: the worst level, the number of clients, their usage and the fullest."""
-    groups: dict[tuple[str, str], list[Row]] = {}
+    """One row for each user, team or rule of a cluster and quota: the worst level, the number of clients, their usage
+    and the fullest."""
+    groups: dict[tuple[str, str, str], list[Row]] = {}
     for row in rows:
-        name = row["user"] if by == "user" else row.get("matched_entity") or "(no rule)"
-        groups.setdefault((name, row["quota_key"]), []).append(row)
-    return [_group(name, key, members) for (name, key), members in groups.items()]
+        groups.setdefault((*_group_of(row, by), row["quota_key"]), []).append(row)
+    return [_group(cluster, name, key, members) for (cluster, name, key), members in groups.items()]
 
 
-def _group(name: str, key: str, members: Sequence[Row]) -> Row:
+def _group_of(row: Row, by: str) -> tuple[str, str]:
+    """The cluster, and the user, team or rule."""
+    return row["cluster"], row.get("matched_entity") or "(no rule)" if by == "rule" else row[by]
+
+
+def _group(cluster: str, name: str, key: str, members: Sequence[Row]) -> Row:
     return {
+        "cluster": cluster,
         "name": name,
         "user": name,
         "client_id": name,

@@ -78,7 +78,7 @@ def run_screen(
                 due_s = time.monotonic() + interval_s
             state = _answered(state, rows, rates)
             row = state.detailed
-            if row is not None and not state.usage and not rates.is_open and rates.about != (state.detail, due_s):
+            if row is not None and not state.is_paused and not rates.is_open and rates.about != (state.detail, due_s):
                 rates.ask(lambda of=row: usage(of), (state.detail, due_s))  # type: ignore[misc] # a default binds it
             frame = _frame(state)
             if frame != shown:
@@ -92,7 +92,7 @@ def run_screen(
 def _answered(state: TopState, rows: _Question[list[Row]], rates: _Question[list[tuple[float, float]]]) -> TopState:
     try:
         if (found := rows.answer()) is not None:
-            state = refreshed(state, found)
+            state = refreshed(state, found, time.time())
         if (known := rates.answer()) is not None and rates.about[0] == state.detail:
             state = replace(state, usage=tuple(known))
     except ConnectionError as exc:

@@ -73,6 +73,8 @@ def server_properties(node_id: int, port: int, controller: str, logs: Path) -> d
 class Broker:
     """One Kafka node in a directory. `format`, `start`, then `wait_ready`; `stop` leaves only the directory."""
 
+    ready = READY
+
     def __init__(
         self, java: str, libs: Path, directory: Path, properties: Mapping[str, str], jvm_options: Sequence[str] = ()
     ) -> None:
@@ -117,7 +119,7 @@ class Broker:
     def wait_ready(self, timeout_s: float = START_TIMEOUT_S) -> None:
         """Waits until the broker accepts requests. Raises DemoError when it ends or takes too long."""
         deadline = time.monotonic() + timeout_s
-        while READY not in self.log.read_text(errors="replace"):
+        while self.ready not in self.log.read_text(errors="replace"):
             self.check()
             if time.monotonic() > deadline:
                 raise DemoError(f"Kafka was not ready after {timeout_s:.0f} s: {complaint(self.log)}")

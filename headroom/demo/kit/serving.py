@@ -15,7 +15,8 @@ CLUSTER = "demo"
 START_TIMEOUT_S = 120.0
 STOP_TIMEOUT_S = 120.0  # it flushes before it ends
 
-_SETTINGS = "quotas: {metrics: {enabled: true}}\n"  # kafka_client_* on /metrics
+# kafka_client_* on /metrics; the topics of each frame, since there are few
+_SETTINGS = "quotas: {metrics: {enabled: true}, topics: {sample: 1}}\n"
 
 _READY = re.compile(r"ready kafka=(\S+) http=(\S+) sql=(\S+)")
 

@@ -6,66 +6,93 @@ connection_creation_rate to the clients' own addresses.
 
 from __future__ import annotations
 
-import math
-import socket
-from collections.abc import Callable, Mapping
-from functools import lru_cache
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from itertools import islice
+from typing import Literal, TypeAlias
 
+import structlog
+
+from exporters.identity import normal_address
 from exporters.model import QuotaKey, UsageSample
+from exporters.printable import printable
 from headroom.clock import now_ms
 from quota_metrics.cluster.facts import ClusterFacts
-from quota_metrics.config.entities import IP, Rules
+from quota_metrics.config.entities import IP, Rules, address_rates
 from quota_metrics.measure.connection_quotas import (
+    ADMITTED,
+    NO_LIMIT,
     AddressLimits,
     AddressUse,
     ConnectionQuotas,
     address_limits,
-    normal_address,
+    overridden_hosts,
 )
 from quota_metrics.measure.quota_in_force import entity_text
 from quota_metrics.windows import QuotaWindow
 from telemetry.gateway.address_gate import AddressGate
 
 _KEY = QuotaKey.CONNECTION_CREATION_RATE.value
-_NONE = AddressLimits()
+_RESOLVE_TIMEOUT_S = 5.0
+_MOST_HOSTS = 256
+
+log = structlog.get_logger(__name__)
+
+Mode: TypeAlias = Literal["off", "observe", "enforce"]
 
 
 class AddressQuotas:
-    """`gate` is what the gateway asks; `changed` is called when it begins or ceases to be asked."""
+    """`gate` is what the gateway asks; `changed` is called when it begins or ceases to be asked.
+
+    `mode`: `observe` measures rates and admits everybody; then nobody counts connections, which would not be right.
+    """
 
     def __init__(
-        self, cluster: str, gateway_id: str, window_at: Callable[[int], QuotaWindow], *, enforced: bool
+        self, cluster: str, gateway_id: str, window_at: Callable[[int], QuotaWindow], mode: Mode = "enforce"
     ) -> None:
         self.gate = AddressGate(self._ask, self.left)
         self.changed: Callable[[], None] = lambda: None
         self._cluster = cluster
         self._gateway_id = gateway_id
-        self._enforced = enforced
+        self._mode = mode
         self._configs: Mapping[int, Mapping[str, str]] = {}
+        self._hosts: dict[str, Sequence[str]] = {}  # addresses of host names in the configurations
         self._rates: dict[str | None, float] = {}
         self._limits: dict[int, AddressLimits] = {}
-        self._quotas = ConnectionQuotas(lambda broker_id: self._limits.get(broker_id, _NONE), window_at)
+        self._of_unseen = AddressLimits()  # of a broker whose configuration was never read: rates are the cluster's
+        self._quotas = ConnectionQuotas(lambda broker_id: self._limits.get(broker_id, self._of_unseen), window_at)
 
-    def follow_facts(self, facts: ClusterFacts) -> None:
-        """The brokers' configurations."""
+    @property
+    def left_out(self) -> int:
+        """Addresses that `samples` left out since the start."""
+        return self._quotas.left_out
+
+    async def follow_facts(self, facts: ClusterFacts) -> None:
+        """The brokers' configurations. Host names in them are resolved once, as Kafka does; one without an address
+        again at the next call."""
         # A broker that restarts is missing from one reading; its limits stay, for clients come back to it at once.
-        self._configs = {**self._configs, **{broker.broker_id: broker.configs for broker in facts.brokers}}
-        self._follow()
+        configs = {**self._configs, **{broker.broker_id: broker.configs for broker in facts.brokers}}
+        wanted = set().union(*map(overridden_hosts, configs.values())) if self._mode == "enforce" else set()
+        unresolved = islice((name for name in wanted if not self._hosts.get(name)), _MOST_HOSTS)
+        found = dict(await asyncio.gather(*map(_addresses, unresolved)))
+        for name in [name for name, addresses in found.items() if not addresses and name not in self._hosts]:
+            log.warning("a host of max.connections.per.ip.overrides has no address yet", host=printable(name))
+        hosts = {name: addresses for name, addresses in {**self._hosts, **found}.items() if name in wanted}
+        if (configs, hosts) != (self._configs, self._hosts):
+            self._configs, self._hosts = configs, hosts
+            self._follow()
 
     def follow_rules(self, rules: Rules) -> None:
         """The cluster's quotas, those of addresses among them."""
-        rates = {
-            entity[0][1]: values[_KEY]
-            for entity, values in rules.items()
-            if len(entity) == 1 and entity[0][0] == IP and math.isfinite(values.get(_KEY, math.nan))
-        }
+        rates = address_rates(rules)
         if rates != self._rates:
             self._rates = rates
             self._follow()
 
     def connect(self, address: str, broker_id: int) -> int:
-        """See ConnectionQuotas.connect."""
-        return self._quotas.connect(normal_address(address), broker_id, now_ms())
+        """See ConnectionQuotas.connect; who only observes admits everybody."""
+        verdict = self._quotas.connect(normal_address(address), broker_id, now_ms())
+        return verdict if self._mode == "enforce" else ADMITTED
 
     def left(self, address: str, broker_id: int) -> None:
         """See ConnectionQuotas.disconnect."""
@@ -103,30 +130,25 @@ class AddressQuotas:
     async def _ask(self, address: str, broker_id: int) -> int:
         return self.connect(address, broker_id)
 
+    def _limits_of(self, configs: Mapping[str, str]) -> AddressLimits:
+        limits = address_limits(configs, self._rates, self._hosts)
+        return limits if self._mode == "enforce" else limits._replace(most=NO_LIMIT, most_of={})
+
     def _follow(self) -> None:
-        if self._enforced:
-            self._limits = {
-                broker_id: address_limits(configs, self._rates, _addresses)
-                for broker_id, configs in self._configs.items()
-            }
-        is_limited = any(limits.is_limited for limits in self._limits.values())
+        if self._mode != "off":
+            self._of_unseen = self._limits_of({})
+            self._limits = {broker_id: self._limits_of(configs) for broker_id, configs in self._configs.items()}
+        is_limited = any(limits.is_limited for limits in (self._of_unseen, *self._limits.values()))
         if is_limited != self.gate.is_limited:
             self.gate.is_limited = is_limited
             self.changed()
 
 
-@lru_cache(maxsize=1024)
-def _name_addresses(name: str) -> tuple[str, ...]:
+async def _addresses(name: str) -> tuple[str, Sequence[str]]:
+    """A host name with its addresses; none when it cannot be resolved in time."""
+    loop = asyncio.get_running_loop()
     try:
-        return tuple({str(found[4][0]) for found in socket.getaddrinfo(name, None)})
-    except OSError:
-        return ()
-
-
-def _addresses(name: str) -> list[str]:
-    """Of a host name in max.connections.per.ip.overrides; looked up once."""
-    return [name] if normal_address(name) != name or _is_address(name) else list(_name_addresses(name))
-
-
-def _is_address(name: str) -> bool:
-    return name.replace(".", "").isdigit() or ":" in name
+        found = await asyncio.wait_for(loop.getaddrinfo(name, None), _RESOLVE_TIMEOUT_S)
+    except (OSError, UnicodeError, TimeoutError):
+        return name, ()
+    return name, sorted({str(address[0]) for *_, address in found})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import resource
 import uuid
 from collections.abc import Awaitable, Callable, Mapping
@@ -11,7 +12,7 @@ from math import ceil
 from pathlib import Path
 
 from exporters import self_metrics as catalogue
-from exporters.model import Connection, ExchangeValues
+from exporters.model import Connection, ExchangeValues, SampledTopics
 from exporters.self_metrics import SelfMetric, Values
 from exporters.spool.records import USAGE_WRITER
 from exporters.spool.writer import PushSpool, SpoolWriter
@@ -32,6 +33,7 @@ from telemetry.gateway.listener import ListenerOptions
 from telemetry.gateway.networks import Administrators, networks_of
 from telemetry.gateway.responses import LocalAnswer, Observe
 from telemetry.gateway.server import Gateway, GatewayOptions
+from telemetry.gateway.topic_sampling import TopicSampler
 from telemetry.receiver.group_commit import MOST_WAITING
 from telemetry.receiver.receiver import TelemetryReceiver
 from telemetry.subscriptions.client_metrics import ClientMetrics
@@ -142,9 +144,10 @@ def new_gateway(
     observe: Observe,
     local: Callable[[str, int, Connection], Mapping[int, LocalAnswer]] | None = None,
     ask: Callable[[], None] | None = None,
+    topics: Callable[[SampledTopics], None] | None = None,
 ) -> Gateway:
-    """`local`: the handlers without a cluster. `ask`: set where another process opens listeners; called when a response
-    names a broker without one."""
+    """`topics` gets what is read of sampled frames. `local`: the handlers without a cluster. `ask`: set where another
+    process opens listeners; called when a response names a broker without one."""
     gateway = Gateway(
         cluster,
         receiver,
@@ -157,6 +160,7 @@ def new_gateway(
             limits=ConnectionLimits(
                 max_request_bytes=config.gateway.max_request_bytes,
                 max_held_request_bytes=2 * config.telemetry.max_bytes + 65_536,
+                topics=None if topics is None else _topic_sampler(config.quotas.topics.sample, topics),
             ),
             admission=_admission_limits(config),
             connect_timeout_s=config.gateway.connect_timeout_ms / 1000,
@@ -171,6 +175,11 @@ def new_gateway(
     return gateway
 
 
+def _topic_sampler(sample: float, topics: Callable[[SampledTopics], None]) -> TopicSampler | None:
+    """None when it is off."""
+    return TopicSampler(sample, random.Random().random, topics) if sample else None  # noqa: S311 no secret
+
+
 def _listeners(config: ServeConfig, *, follows: bool) -> list[ListenerOptions]:
     """The main listener and the further ones. `follows`: another process opens the ports first."""
     main = ListenerOptions(
@@ -179,7 +188,8 @@ def _listeners(config: ServeConfig, *, follows: bool) -> list[ListenerOptions]:
         config.gateway.advertised_host,
         listener_security(config, config.listener),
         _port_options(config, config.listener, follows=follows),
-        networks_of(config.listener.proxy_protocol),
+        networks_of(config.listener.proxy_networks),
+        config.listener.proxy_version,
     )
     further = (
         ListenerOptions(
@@ -188,7 +198,8 @@ def _listeners(config: ServeConfig, *, follows: bool) -> list[ListenerOptions]:
             one.advertised_host,
             listener_security(config, one, one.name),
             _port_options(config, one, follows=follows),
-            networks_of(one.proxy_protocol),
+            networks_of(one.proxy_networks),
+            one.proxy_version,
         )
         for one in config.listeners
     )

@@ -8,20 +8,21 @@ A network process gets {"config", "cluster", "number", "listeners", "subscriptio
 "telemetry_max_bytes", "token_owners"}, then {"listeners"}, {"subscriptions", "changed_at_ms"}, {"token_owners"} or
 {"addresses_limited"} when those change, and {"admitted": [number, answer]} for each {"connect": [number, address,
 broker]} of its own, to which {"left": [address, broker]} belongs. It sends {"ask"} when a response named a broker
-without a listener or a client authenticated with an unknown token, {"exchanges"} for the usage meter, {"readings",
-"records", "payers"} for /metrics and for the table of payers that are over their budgets. The storage worker and the
-forwarding process: storage_process.py, forward_process.py.
+without a listener or a client authenticated with an unknown token, {"exchanges"} for the usage meter, {"topics"} for
+that of topics, {"readings", "records", "payers"} for /metrics and for the table of payers that are over their budgets.
+The storage worker and the forwarding process: storage_process.py, forward_process.py.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TextIO
 
 import orjson
 from pydantic import SecretStr
 
+from exporters.model import Exchange
 from headroom.config.settings import Address, ServeConfig
 from quota_metrics.kafka.cluster import Node
 from telemetry.gateway.security.sasl_tokens import TokenOwners
@@ -96,6 +97,13 @@ def token_owners_message(owners: TokenOwners) -> Message:
 def addresses_message(*, is_limited: bool) -> Message:
     """Whether quotas on addresses have to be asked for."""
     return {"addresses_limited": is_limited}
+
+
+def exchanges_of(message: Message) -> Iterator[Exchange]:
+    """The exchanges of a network process, with the types that compiled code checks."""
+    for exchange in message.get("exchanges", ()):
+        exchange[-1] = tuple(map(tuple, exchange[-1]))
+        yield Exchange(*exchange)
 
 
 def network_lock(data: Path) -> TextIO:

@@ -44,6 +44,7 @@ from headroom.server.processes.messages import (
     network_lock,
 )
 from headroom.server.processes.parent_pipes import ParentPipes, ignore_signals
+from quota_metrics.measure.topic_meter import TopicMeter
 from quota_metrics.measure.usage_meter import FETCH, PRODUCE, SHARE_FETCH
 from telemetry.gateway.address_gate import AddressGate
 from telemetry.gateway.server import Gateway
@@ -55,6 +56,7 @@ log = structlog.get_logger(__name__)
 _REPORT_EVERY_MS = 100
 _FOLLOW_EVERY_MS = 10_000  # retries a listener that could not be opened
 _METERED = frozenset({PRODUCE, FETCH, SHARE_FETCH})  # for other APIs only throttling is metered
+_CHARS_OF_CHANGE = 32  # of one topic, besides its name
 _DUE_AT_ROWS = 1_000
 _DUE_AT_CHARS = 1 << 18
 _MAX_ROWS = 20_000
@@ -101,6 +103,7 @@ class _NetworkProcess:
         self._last_report: Message = {}
         fcntl.flock(stack.enter_context(network_lock(self._config.data)), fcntl.LOCK_SH)
         self._exchanges = ExchangeLog(self._send_exchanges)
+        self._topics = TopicMeter()
         self._pushes = open_push_spool(self._config, f"pushes.{first['number']}", stack)
         self._listener = telemetry_receiver(self._config, self._pushes)
         self._take_subscriptions(first)
@@ -132,6 +135,7 @@ class _NetworkProcess:
             self._pushes,
             observe=self._exchanges.exchange,
             ask=lambda: self._parent.send({"ask": ASK_BROKERS}),
+            topics=self._topics.observe,
         )
         self._asked = AskedAddresses(self._parent.send)
         gateway.addresses = self._asked.gate
@@ -204,6 +208,8 @@ class _NetworkProcess:
     def _send_exchanges(self) -> None:
         if not self._parent.is_overfull and (rows := self._exchanges.take()):
             self._parent.send({"exchanges": rows})
+        if not self._parent.is_overfull and (counts := self._topics.take()):
+            self._parent.send({"topics": counts})
 
 
 class AskedAddresses:
@@ -242,13 +248,14 @@ class ExchangeLog:
     def exchange(self, values: ExchangeValues) -> None:
         """Same signature as quota_metrics.measure.usage_meter.UsageMeter.exchange."""
         exchange = Exchange(*values)
-        if exchange.api_key not in _METERED and exchange.throttle_ms <= 0:
+        if exchange.api_key not in _METERED and exchange.throttle_ms <= 0 and not exchange.changes:
             return
         if len(self._exchanges) >= _MAX_ROWS or self._name_chars >= _MAX_NAME_CHARS:
             self.left_out += 1
             return
         self._exchanges.append(exchange)
         self._name_chars += len(exchange.principal) + len(exchange.client_id)
+        self._name_chars += sum(len(topic) + _CHARS_OF_CHANGE for topic, *_ in exchange.changes)
         if len(self._exchanges) >= _DUE_AT_ROWS or self._name_chars >= _DUE_AT_CHARS:
             self._is_due()
 

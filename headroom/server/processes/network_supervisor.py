@@ -15,7 +15,6 @@ from dataclasses import replace
 import structlog
 
 from exporters import self_metrics as catalogue
-from exporters.model import Exchange
 from exporters.self_metrics import SelfMetric, Values
 from headroom.config.settings import ServeConfig
 from headroom.errors import ServeError
@@ -28,11 +27,13 @@ from headroom.server.processes.messages import (
     Message,
     addresses_message,
     config_message,
+    exchanges_of,
     listeners_message,
     subscriptions_message,
     token_owners_message,
 )
 from quota_metrics.measure.connection_quotas import ADMITTED
+from quota_metrics.measure.topic_meter import TopicCount
 from telemetry.gateway.responses import Observe
 from telemetry.gateway.server import Gateway
 from telemetry.subscriptions.payers import PayerUse, merged_uses
@@ -56,10 +57,13 @@ class NetworkProcesses:
         gateway: Gateway,
         take: Take,
         addresses: AddressQuotas | None = None,
+        topics: Callable[[TopicCount], None] = lambda _: None,
     ) -> None:
+        """`take` and `topics` get what the processes measured."""
         self._config = config_message(config, address)
         self._gateway = gateway
         self._take = take
+        self._topics = topics
         self._addresses = addresses
         if addresses is not None:
             addresses.changed = lambda: self._send(addresses_message(is_limited=addresses.gate.is_limited))
@@ -150,8 +154,10 @@ class NetworkProcesses:
             self._gateway.token_owners.unknown()
         elif "ask" in message:
             self._gateway.ports.unknown()
-        for exchange in message.get("exchanges", ()):
-            self._take(Exchange(*exchange))
+        for exchange in exchanges_of(message):
+            self._take(exchange)
+        for count in message.get("topics", ()):
+            self._topics(TopicCount(*count))
 
     def _subscriptions(self) -> Message:
         receiver = self._gateway.receiver

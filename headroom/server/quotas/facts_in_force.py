@@ -11,7 +11,7 @@ from typing import Any
 import structlog
 
 from exporters import self_metrics as catalogue
-from exporters.model import StoredFacts
+from exporters.model import CONTROLLER, StoredFacts
 from exporters.self_metrics import SelfMetric, Values
 from headroom.clock import now_ms
 from headroom.config.settings import QuotaConfig
@@ -51,9 +51,9 @@ class FactsInForce:
         """Reads all facts once. Raises ClusterError, OSError, SpoolFull; the next step stores what was not stored."""
         facts = (await self._read()).completed_by(self.facts)
         self.read_at_ms = now_ms()
-        if facts != self.facts:
-            self._unstored += stored_facts(facts, self.facts, self._cluster, self.read_at_ms)
-            self.facts = facts
+        earlier, self.facts = self.facts, facts
+        if facts != earlier:
+            self._unstored += stored_facts(facts, earlier, self._cluster, self.read_at_ms)
             self._windows.clear()
             self._callbacks = {broker.broker_id: broker.callback_class for broker in facts.brokers}
             self.thread_capacity.update(
@@ -65,14 +65,18 @@ class FactsInForce:
             self._unstored = []
 
     def window_at(self, broker_id: int) -> QuotaWindow:
-        """The window in force at a broker: the settings, else the broker's own, else Kafka's default."""
+        """The window in force at a broker or the CONTROLLER: the settings, which are of brokers, else its own, else
+        Kafka's default."""
         found = self._windows.get(broker_id)
         if found is None:
             found = self._windows[broker_id] = self._window(broker_id)
         return found
 
     def callback_at(self, broker_id: int) -> str:
-        """A broker's client.quota.callback.class; empty: Kafka's own rules decide, as far as is known."""
+        """A broker's client.quota.callback.class, of the CONTROLLER that of the brokers; empty: Kafka's own rules
+        decide, as far as is known."""
+        if broker_id == CONTROLLER:
+            return next(iter(self.facts.callback_classes), "")
         return self._callbacks.get(broker_id, "")
 
     def follow(self, config: QuotaConfig) -> None:
@@ -125,11 +129,14 @@ class FactsInForce:
             catalogue.CLUSTER_INFO: {cluster: 1.0},
             catalogue.BROKER_INFO: brokers,
             catalogue.FACTS_UNREAD: len(facts.unread),
+            catalogue.STALE_THROTTLES: sum(bool(one.stale) for one in facts.replication_throttles),
             catalogue.CLUSTER_REMARKS: len(list(facts.remarks())) + len(list(self.differences())),
         }
 
     def _window(self, broker_id: int) -> QuotaWindow:
         known = self.facts.window_at(broker_id) or _KAFKAS_DEFAULT
+        if broker_id == CONTROLLER:
+            return known
         return known._replace(
             samples=self._config.window_num or known.samples,
             window_ms=self._config.window_size_ms or known.window_ms,

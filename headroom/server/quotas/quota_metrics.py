@@ -13,7 +13,7 @@ from exporters import self_metrics as catalogue
 from exporters.model import StoredFacts, UsageSample
 from exporters.self_metrics import SelfMetric, Values
 from headroom.clock import now_ms
-from headroom.config.settings import QuotaConfig
+from headroom.config.settings import GatewayConfig, QuotaConfig
 from headroom.errors import ServeError
 from headroom.server.periodic import PeriodicTask, QuotaRecorder
 from headroom.server.processes.address_quotas import AddressQuotas
@@ -27,6 +27,7 @@ from quota_metrics.kafka.admin import KafkaAdmin
 from quota_metrics.kafka.cluster import Cluster
 from quota_metrics.measure.callbacks import CallbackError
 from quota_metrics.measure.quota_in_force import QuotasInForce
+from quota_metrics.measure.topic_partitions import TopicPartitions
 from quota_metrics.measure.usage_meter import UsageMeter
 
 _FACTS_EVERY_MS = 60_000
@@ -43,7 +44,7 @@ class QuotaViews:
         cluster: Cluster,
         store: Callable[[Sequence[StoredFacts]], None],
         stack: AsyncExitStack,
-        gateway_id: str,
+        gateway: GatewayConfig,
     ) -> None:
         """`store` gets rows of cluster_facts."""
         self._config = config
@@ -54,7 +55,8 @@ class QuotaViews:
         self._quotas = ClusterQuotas(config)
         self.facts = FactsInForce(config, name, partial(read_facts, admin), store)
         self.in_force = QuotasInForce(self._quotas.at if self._quotas.has_callback else None, self.facts.callback_at)
-        self.addresses = AddressQuotas(name, gateway_id, self.facts.window_at, enforced=config.enforce_addresses)
+        self.addresses = AddressQuotas(name, gateway.id, self.facts.window_at, gateway.ip_quotas)
+        self.topics = TopicPartitions()
         self._rules: Rules = {}
         self._scraper: JmxScraper | None = None
         self._clients = self._on_metrics() if config.metrics.enabled else None
@@ -86,6 +88,8 @@ class QuotaViews:
 
     def readings(self) -> dict[SelfMetric, Values]:
         values = self.facts.readings()
+        values[catalogue.ADDRESSES_LEFT_OUT] = self.addresses.left_out
+        values[catalogue.MUTATIONS_UNKNOWN] = self.topics.unknown
         if self._scraper is not None:
             values |= self._scraper.readings()
         if self._clients is not None:
@@ -98,7 +102,8 @@ class QuotaViews:
         try:
             await self.facts.step()
         finally:  # facts that could not be stored are in force all the same
-            self.addresses.follow_facts(self.facts.facts)
+            self.topics.follow(self.facts.facts.partitions)
+            await self.addresses.follow_facts(self.facts.facts)
 
     def _on_metrics(self) -> ClientQuotas:
         try:

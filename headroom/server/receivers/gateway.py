@@ -34,6 +34,7 @@ from headroom.server.quotas.facts_in_force import FactsInForce
 from headroom.server.quotas.other_gateways import OtherGateways
 from headroom.server.quotas.quota_metrics import QuotaViews
 from headroom.server.quotas.stored_limits import stored_limits
+from headroom.server.quotas.topic_usage import TopicUsage
 from headroom.server.receivers.cluster_refresh import BrokerRefresh, TokenOwnersRefresh
 from headroom.server.receivers.network import NetworkService, no_network, open_network
 from quota_metrics.config.entities import Rules, stored_rules
@@ -61,16 +62,10 @@ async def open_gateway(
     name = config.cluster or cluster.cluster_id
 
     receiver = telemetry_receiver(config, pushes)
-    history = _StoredHistory(name, store)
-    views = QuotaViews(config.quotas, name, admin, cluster, partial(write_facts, quotas), stack, config.gateway.id)
+    views = QuotaViews(config.quotas, name, admin, cluster, partial(write_facts, quotas), stack, config.gateway)
     meter = _usage_meter(config, name, views)
 
-    async def changes() -> list[QuotaLimit]:
-        described = stored_rules(await admin.describe_client_quotas())
-        await views.configure(described)
-        return await history.changes(described)
-
-    recorder = _recorder(quotas, meter, changes, views)
+    recorder = _recorder(quotas, meter, _changes(admin, views, _StoredHistory(name, store)), views)
     refresh = _subscriptions(config, receiver, admin, views.facts)
     periodic_tasks = [*views.periodic_tasks(), *_quota_tasks(config.quotas, recorder)]
     if config.upstream:
@@ -79,14 +74,19 @@ async def open_gateway(
         await first(task)  # listeners open after subscriptions and quotas are known
     periodic_tasks += views.jmx_tasks(recorder, meter)
     stack.push_async_callback(recorder.write_usage)
+    topics = TopicUsage(name, config.gateway.id, config.quotas.topics.sample, admin.topic_names, quotas)
+    periodic_tasks += topics.tasks()
+    stack.push_async_callback(topics.write)
 
-    gateway = new_gateway(config, name, receiver, pushes, observe=meter.exchange)
+    gateway = new_gateway(config, name, receiver, pushes, observe=meter.exchange, topics=topics.meter.observe)
     address: tuple[str, int] | None = None
     if config.observe:
         network = no_network(config, gateway, meter.exchange)
         _log_blind_spots(config)
     else:
-        address, network = await open_network(config, gateway, cluster.nodes, meter.exchange, stack, views.addresses)
+        address, network = await open_network(
+            config, gateway, cluster.nodes, meter.exchange, stack, views.addresses, topics.meter.add
+        )
         periodic_tasks.append(_broker_refresh(config, admin, gateway, stack))
 
     tokens = TokenOwnersRefresh(admin, gateway.token_owners, network.send_token_owners)
@@ -104,7 +104,7 @@ async def open_gateway(
         await first(followed)
 
     def readings() -> dict[catalogue.SelfMetric, catalogue.Values]:
-        return listener_readings(gateway) | views.readings() | _usage_readings(meter, recorder)
+        return listener_readings(gateway) | views.readings() | _usage_readings(meter, recorder, topics)
 
     left_out = partial(_left_out, meter)
     return NetworkService(address, periodic_tasks, readings, gateway, network, follow, views.facts.document, left_out)
@@ -115,6 +115,17 @@ def _admin(config: ServeConfig, stack: AsyncExitStack) -> KafkaAdmin:
     admin = KafkaAdmin(brokers, security=broker_security(config))
     stack.push_async_callback(admin.close)
     return admin
+
+
+def _changes(
+    admin: KafkaAdmin, views: QuotaViews, history: _StoredHistory
+) -> Callable[[], Awaitable[list[QuotaLimit]]]:
+    async def changes() -> list[QuotaLimit]:
+        described = stored_rules(await admin.describe_client_quotas())
+        await views.configure(described)
+        return await history.changes(described)
+
+    return changes
 
 
 def _recorder(
@@ -148,14 +159,17 @@ def _usage_meter(config: ServeConfig, cluster: str, views: QuotaViews) -> UsageM
         quota_of=views.in_force.of_client,
         window_at=views.facts.window_at,
         interval_ms=config.quotas.usage_interval_ms,
+        topics=views.topics,
     )
 
 
-def _usage_readings(meter: UsageMeter, recorder: QuotaRecorder) -> dict[catalogue.SelfMetric, catalogue.Values]:
+def _usage_readings(
+    meter: UsageMeter, recorder: QuotaRecorder, topics: TopicUsage
+) -> dict[catalogue.SelfMetric, catalogue.Values]:
     return {
         catalogue.USAGE_CLIENTS: len(meter),
         catalogue.USAGE_LEFT_OUT: meter.left_out.total,
-        catalogue.USAGE_ROWS_LOST: recorder.usage_rows_lost,
+        catalogue.USAGE_ROWS_LOST: recorder.usage_rows_lost + topics.rows_lost,
     }
 
 

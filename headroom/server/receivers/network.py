@@ -15,6 +15,7 @@ from headroom.server.processes.address_quotas import AddressQuotas
 from headroom.server.processes.network_supervisor import NetworkProcesses, Take
 from quota_metrics.kafka.cluster import Node
 from quota_metrics.measure.payers import LeftOut
+from quota_metrics.measure.topic_meter import TopicCount
 from telemetry.gateway.server import Gateway
 
 
@@ -43,13 +44,14 @@ async def open_network(
     take: Take,
     stack: AsyncExitStack,
     addresses: AddressQuotas | None = None,
+    topics: Callable[[TopicCount], None] = lambda _: None,
 ) -> tuple[tuple[str, int], NetworkProcesses]:
     """Opens the listeners of this process, then starts the other network processes, with the same quotas on addresses.
-    Raises ServeError."""
+    `take` and `topics` get what those measured. Raises ServeError."""
     if addresses is not None:
         gateway.addresses = addresses.gate
     address = await listening(gateway.start(nodes), config.listen)
-    network = NetworkProcesses(config, address, gateway, take, addresses)
+    network = NetworkProcesses(config, address, gateway, take, addresses, topics)
     grace_s = config.gateway.drain_ms / 1000
 
     async def close() -> None:

@@ -1,11 +1,13 @@
 // Draws /api/v1/usage with uPlot: a line per broker, the limit with its share at 80 and 95 %, bands where the client was
-// muted, marks where its quota was changed, and one metric of the client on a second axis. The range is in the link.
+// muted, marks where its quota was changed and where it restarted, which are told in words too, and one metric of the
+// client on a second axis. The range is in the link.
 "use strict";
 (function () {
   const EVERY_MS = 10000;
   // Of ticks by their distance in seconds: what is shown, and what besides when the day changes.
   const TIMES = [[86400, "{YYYY}-{MM}-{DD}", null, null, null, null, null, null, 1], [60, "{HH}:{mm}", "\n{YYYY}-{MM}-{DD}", null, "\n{YYYY}-{MM}-{DD}", null, null, null, 1], [1, "{HH}:{mm}:{ss}", "\n{YYYY}-{MM}-{DD}", null, "\n{YYYY}-{MM}-{DD}", null, null, null, 1]];
   const COLORS = ["#3b82f6", "#d97706", "#16a34a", "#db2777", "#7c3aed", "#0891b2"];
+  const CHANGED = "\u25b2", RESTARTED = "\u25c6", MOST_TOLD = 10;
   const UNITS = {
     request_percentage: (value) => value.toFixed(1) + " %",
     controller_mutation_rate: (value) => value.toFixed(1) + " mutations/s",
@@ -79,9 +81,11 @@
       const { ctx, bbox } = plot;
       ctx.save();
       ctx.fillStyle = ctx.strokeStyle = state.text; ctx.textAlign = "center"; ctx.font = `${12 * devicePixelRatio}px system-ui, sans-serif`;
-      for (const { at } of state.changes) {
-        const x = plot.valToPos(at, "x", true);
-        if (x >= bbox.left && x <= bbox.left + bbox.width) ctx.fillText("\u25b2", x, bbox.top + bbox.height);
+      for (const [marked, symbol, above] of [[state.changes, CHANGED, 0], [state.restarts, RESTARTED, 14 * devicePixelRatio]]) {
+        for (const { at } of marked) {  // one above the other when both are at one time
+          const x = plot.valToPos(at, "x", true);
+          if (x >= bbox.left && x <= bbox.left + bbox.width) ctx.fillText(symbol, x, bbox.top + bbox.height - above);
+        }
       }
       ctx.restore();
     }
@@ -117,9 +121,23 @@
     refresh(figure, true);
   }
 
+  // The marks in words, newest first: a canvas says nothing to a screen reader.
+  function told(figure, usage) {
+    const show = amount(figure.dataset.key), clock = uPlot.fmtDate("{YYYY}-{MM}-{DD} {HH}:{mm}:{ss}"), value = (limit) => (limit === null ? "none" : show(limit));
+    const when = (at) => clock(zoned(at)) + (isLocal() ? " local time" : " UTC"), named = (entity) => entity.replace(/\p{C}/gu, "\ufffd");
+    const found = [
+      ...usage.changes.map(({ at, entity, before, after }) => [at, `${CHANGED} ${when(at)} quota of ${named(entity)}: ${value(before)} to ${value(after)}`]),
+      ...usage.restarts.map(({ at, instances }) => [at, `${RESTARTED} ${when(at)} ${instances > 1 ? instances + " new instances" : "a new instance"}`]),
+    ].sort(([one], [other]) => other - one).map(([, text]) => text);
+    const lines = found.slice(0, MOST_TOLD).concat(found.length > MOST_TOLD ? [`and ${found.length - MOST_TOLD} earlier`] : []);
+    if (figure.told === lines.join("\n")) return;  // nothing moves under a selection
+    figure.told = lines.join("\n");
+    figure.querySelector(".marks").replaceChildren(...lines.map((line) => Object.assign(document.createElement("li"), { textContent: line })));
+  }
+
   function draw(figure, usage, anew) {
     const found = joined(usage), state = figure.state || {};
-    Object.assign(state, found, { step: usage.step, changes: usage.changes, last: found.limit.reduce((last, value) => (value === null ? last : value), null) });
+    Object.assign(state, found, { step: usage.step, changes: usage.changes, restarts: usage.restarts, last: found.limit.reduce((last, value) => (value === null ? last : value), null) });
     const data = [found.times, ...found.lines.map(({ line }) => line), found.limit, ...(usage.metric ? [found.own] : [])];
     const shape = JSON.stringify([found.lines.map(({ id }) => id), usage.metric && usage.metric.name, isLocal()]);
     if (figure.plot && !anew && figure.shape === shape) {  // in place: the pointer's reading stays
@@ -135,6 +153,7 @@
     }
     figure.dataset.points = String(found.times.length);
     figure.dataset.muted = String(found.muted.size);
+    told(figure, usage);
     figure.dataset.shown = range;
   }
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
@@ -12,6 +14,7 @@ from typer.testing import CliRunner
 from headroom.cli.main import app
 from headroom.cli.serve_api import START
 from headroom.cli.status import status_faults
+from tests.kit.terminal.fake_serve import client_row
 
 
 class Answer(BaseHTTPRequestHandler):
@@ -19,6 +22,8 @@ class Answer(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         status, body = self.server.answer  # type: ignore[attr-defined] # the test's
+        shown = self.path.partition("?")[0], self.headers.get("authorization")
+        self.server.asked = shown  # type: ignore[attr-defined] # the test's
         self.send_response(status)
         self.send_header("content-length", str(len(body)))
         self.end_headers()
@@ -71,6 +76,25 @@ def test_error_responses_set_exit_code_and_message(
     done = CliRunner().invoke(app, ["top", "--once", "--http", address, "--level", "\udcff"])
     assert (done.exit_code, done.stdout) == (code, "")
     assert done.stderr == f"headroom: {message.format(address=address)}\n"
+
+
+def test_token_of_an_application_shows_its_own_view(
+    other_server: HTTPServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    document = {"level": "warn", "clients": [client_row("own", "warn", retry_after_ms=0, headroom_bytes_per_s=5.0)]}
+    other_server.answer = 200, json.dumps(document).encode()  # type: ignore[attr-defined] # see Answer
+    monkeypatch.setenv("HEADROOM_WEB__TOKEN", "operator")
+    (tmp_path / "token").write_text("secret\n")
+    command = ["top", "--once", "--http", f"127.0.0.1:{other_server.server_port}", "--token"]
+    for token in ("secret", f"@{tmp_path / 'token'}"):
+        done = CliRunner().invoke(app, [*command, token])
+        assert (done.exit_code, done.stdout.splitlines()[1].split()[:2]) == (0, ["warn", "own"])
+        assert other_server.asked == ("/api/v1/me", "Bearer secret")  # type: ignore[attr-defined] # see Answer
+    as_json = CliRunner().invoke(app, [*command, "secret", "--output", "json"])
+    assert json.loads(as_json.stdout) == document
+    for arguments in (["secret", "--by", "cost"], [f"@{tmp_path / 'missing'}"], ["sécret"]):
+        done = CliRunner().invoke(app, [*command, *arguments])
+        assert (done.exit_code, "cret" in done.stderr) == (2, False)
 
 
 def test_closed_port_exits_with_3() -> None:

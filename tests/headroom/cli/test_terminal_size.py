@@ -57,9 +57,18 @@ PAYERS = payer_rows(
 )
 
 
+TOPICS = [
+    {"topic": LONGEST_NAME, "direction": "out", "client_id": LONGEST_NAME, "user": HOSTILE, "rate": 302_400.0,
+     "share": 0.75, "bytes": 1e9, "bytes_error": 1e7},
+    {"topic": "(others)", "direction": "in", "client_id": "(others)", "user": "", "rate": 0.0, "share": None,
+     "bytes": 0.0, "bytes_error": 0.0},
+]  # fmt: skip
+
+
 @pytest.fixture
 def serve() -> Iterator[FakeServe]:
-    with FakeServe({"/api/v1/headroom": ROWS, "/api/v1/status": STATUS, "/api/v1/payers": PAYERS}) as fake:
+    answers = {"headroom": ROWS, "status": STATUS, "payers": PAYERS, "topics": TOPICS}
+    with FakeServe({f"/api/v1/{name}": answer for name, answer in answers.items()}) as fake:
         yield fake
 
 
@@ -77,8 +86,8 @@ def test_top_once(serve: FakeServe, size: tuple[int, int]) -> None:
         assert LONGEST_NAME in lines[2]
         assert ("302.4 kB/s" in lines[1], "31.0 s" in lines[1]) == (True, True)
     else:
-        assert lines[-1].startswith("(no room in 80 columns for: ")
-        assert "broker" in lines[-1]
+        assert lines[-2].startswith("(no room in 80 columns for: ")
+        assert "broker" in lines[-2]
 
 
 @pytest.mark.parametrize("size", SIZES)
@@ -113,6 +122,25 @@ def test_top_by_cost_names_payers_without_controls(serve: FakeServe, size: tuple
 
 
 @pytest.mark.parametrize("size", SIZES)
+def test_top_by_topic_names_topic_client_and_rate(serve: FakeServe, size: tuple[int, int]) -> None:
+    code, lines = shown_by(["top", "--by", "topic", "--http", serve.http], *size)
+    assert (code, all(len(line) <= size[0] for line in lines)) == (0, True)
+    assert (lines[1].count(LONGEST_NAME), "302.4 kB/s" in lines[1]) == (2, True)
+    assert lines[2].startswith("(others)")
+    if size[0] == 200:
+        assert ("75.0 %" in lines[1], "1.0 %" in lines[1], "\\x1b[2J" in lines[1]) == (True, True, True)
+
+
+@pytest.mark.parametrize("options", [["--level", "warn"], ["--token", "secret"]])
+def test_top_by_topic_refuses_what_topics_do_not_have(serve: FakeServe, options: list[str]) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "headroom", "top", "--by", "topic", *options, "--http", serve.http],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert (done.returncode, f"goes without {options[0]}" in done.stderr) == (2, True)
+
+
+@pytest.mark.parametrize("size", SIZES)
 def test_top_by_user_adds_clients_up(serve: FakeServe, size: tuple[int, int]) -> None:
     code, lines = shown_by(["top", "--by", "user", "--once", "--http", serve.http], *size)
     assert (code, all(len(line) <= size[0] for line in lines)) == (0, True)
@@ -130,6 +158,7 @@ def test_top_in_a_pipe_has_aligned_lines_without_boxes(serve: FakeServe) -> None
     assert done.stdout.isascii()
     at = lines[0].index("quota")
     assert [line[at:].split()[0] for line in lines[1:]] == [row["quota_key"] for row in ROWS]
+    assert re.fullmatch(r"headroom: minute from 15:44:00 UTC, [\d.]+ h old: nothing newer is stored\n", done.stderr)
 
 
 @pytest.mark.parametrize("size", SIZES)

@@ -55,6 +55,25 @@ def test_invalid_environment_variable_is_reported(
     assert "\n" not in reported.value.faults[0]
 
 
+@pytest.mark.parametrize(
+    ("web", "fault"),
+    [
+        ("{tokens: [{token: TOKEN, user: a}]}", "operators could read nothing"),
+        ("{token: OTHER, tokens: [{token: TOKEN}]}", "would see all clients"),
+        ("{token: OTHER, tokens: [{user: a}]}", "set either token or token_file"),
+        ("{token: OTHER, tokens: [{token: TOKEN, token_file: f, user: a}]}", "set either token or token_file"),
+        ("{token: OTHER, tokens: [{token: short, user: a}]}", "should have at least 16 items"),
+        ("{token: OTHER, tokens: [{token: TOKEN, team: unowned}]}", "unowned is no team"),
+    ],
+)
+def test_tokens_of_applications_have_a_scope(tmp_path: Path, web: str, fault: str) -> None:
+    text = f"web: {web}".replace("TOKEN", "t" * 16).replace("OTHER", "o" * 16)
+    with pytest.raises(ConfigError) as reported:
+        load(written(tmp_path, text), {})
+    assert fault in str(reported.value)
+    assert "t" * 16 not in str(reported.value)
+
+
 def test_all_faults_are_reported_together(tmp_path: Path) -> None:
     flags: dict[str, Any] = {"listen": "foo", "http": "1.1.1.1:99999", "clickhouse": "ftp://x"}
     with pytest.raises(ConfigError) as reported:
@@ -178,3 +197,15 @@ def test_faults_name_settings_and_no_validators(tmp_path: Path) -> None:
         load(file, {})
     assert {fault.partition(":")[0] for fault in raised.value.faults} == {"web.trusted_proxies.0", "web.host_names"}
     assert "web.host_names: not a list" in raised.value.faults
+
+
+def test_ip_quotas_are_off_although_yaml_reads_false(tmp_path: Path) -> None:
+    assert load(written(tmp_path, "gateway: {ip_quotas: off}\n"), {}).gateway.ip_quotas == "off"
+
+
+def test_proxy_protocol_and_the_networks_of_proxies_need_each_other(tmp_path: Path) -> None:
+    for listener in ("{proxy_protocol: v1}", "{proxy_networks: [10.1.0.0/24]}"):
+        with pytest.raises(ConfigError, match="needs proxy_networks"):
+            load(written(tmp_path, f"listener: {listener}\n"), {})
+    both = load(written(tmp_path, "listener: {proxy_protocol: v1, proxy_networks: [10.1.0.0/24]}\n"), {})
+    assert both.listener.proxy_version == 1

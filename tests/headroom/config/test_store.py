@@ -25,6 +25,7 @@ def test_cluster_nodes_and_store_options_are_parsed(monkeypatch: pytest.MonkeyPa
     assert config.store.options == StoreOptions("metrics", "auto", "zstd", {"points": 30})
     assert config.store.options.client_settings() == {
         "distributed_foreground_insert": "1",
+        "distributed_product_mode": "global",
         "insert_quorum": "auto",
         "insert_quorum_timeout": "60000",
     }

@@ -65,3 +65,23 @@ def test_losses_are_degraded_for_ten_minutes(tmp_path: Path) -> None:
     for second in range(2, 603):
         health.count(float(second))
     assert health.verbose().degraded == []
+
+
+def test_trends_come_from_the_counts(tmp_path: Path) -> None:
+    written = [0.0]
+
+    def readings() -> dict[SelfMetric, Values]:
+        return {
+            catalogue.CONNECTIONS: 12,
+            catalogue.PUSHES: {"NONE": 6 * written[0], "THROTTLING_QUOTA_EXCEEDED": written[0]},
+            catalogue.SPOOL_BYTES: 900,
+            catalogue.RECORDS: {"written": written[0], "buffered": 5.0},
+        }
+
+    health = Health(tmp_path, 30_000, lambda: None, readings)
+    for second in range(11):
+        written[0] = 2.0 * second
+        health.count(float(second))
+    assert health.trends.values() == {
+        "brokers and gateway": [12.0], "pushes": [14.0], "ingest lag": [0.0], "spool": [900.0], "store": [2.0],
+    }  # fmt: skip

@@ -8,10 +8,11 @@ from collections import Counter
 import pytest
 from structlog.testing import capture_logs
 
+from exporters.clickhouse.errors import StoreError
 from exporters.model import Exchange, QuotaLimit, RecordKind, UsageSample
 from exporters.spool.records import decode_limits
 from exporters.spool.writer import SpoolFull
-from headroom.server.periodic import PeriodicTask, QuotaRecorder, run_periodic_tasks
+from headroom.server.periodic import PeriodicTask, QuotaRecorder, first, run_periodic_tasks
 from quota_metrics.config.entities import Rules, entity_of
 from quota_metrics.config.history import LimitHistory
 from quota_metrics.measure.usage_meter import UsageMeter
@@ -136,3 +137,18 @@ def test_failing_task_does_not_stop_itself_or_others() -> None:
     assert faults["buggy"] == steps["buggy"]
     assert faults["sound"] == 0
     assert [entry["task"] for entry in logs].count("buggy") == faults["buggy"].bit_length()
+
+
+@pytest.mark.parametrize(("code", "level"), [(60, "info"), (81, "info"), (241, "warning"), (0, "warning")])
+def test_a_store_without_tables_is_waited_for(code: int, level: str) -> None:
+    """A first start is no fault: migrations may take longer than the start does."""
+
+    async def step() -> None:
+        try:
+            raise StoreError("Code: 60. DB::Exception: Unknown table expression identifier", code)
+        except StoreError as exc:
+            raise ConnectionError(f"cannot read the stored limits: {exc}") from exc
+
+    with capture_logs() as logs:
+        asyncio.run(first(PeriodicTask("quotas", 1_000, step)))
+    assert [(one["log_level"], one["task"], "error" in one) for one in logs] == [(level, "quotas", level == "warning")]

@@ -38,16 +38,24 @@ def test_reload_needs_a_running_headroom(tmp_path: Path) -> None:
 @pytest.mark.clickhouse
 def test_settings_are_reloaded_without_an_end(tmp_path: Path, kafka: LocalCluster) -> None:
     file = tmp_path / "headroom.yaml"
-    file.write_text("log_level: info\n")
+    owners = tmp_path / "owners.yaml"
+    owners.write_text("owners: [{team: payments, user: alice}]")
+    file.write_text(f"log_level: info\nowners: {owners}\n")
     with Served(tmp_path, "--upstream", kafka.bootstrap, "--config", str(file)) as served:
 
         def reload() -> tuple[int, str]:
             result = CliRunner().invoke(app, ["reload", "--data", str(tmp_path / "data")])
             return result.exit_code, result.output
 
-        file.write_text("log_level: debug\nquotas: {window_num: 31}\ngateway: {drain_ms: 1}\n")
+        reloaded = f"log_level: debug\nquotas: {{window_num: 31}}\ngateway: {{drain_ms: 1}}\nowners: {owners}\n"
+        file.write_text(reloaded)
+        owners.write_text("owners: [{team: payments}]")
+        code, said = reload()
+        assert (code, "payments has neither a pattern of user nor" in said, "reloaded:" in said) == (1, True, False)
+        owners.write_text("owners: [{team: billing, user: alice}]")
         code, said = reload()
         assert code == 0
+        assert "reloaded: owners" in said
         assert "reloaded: subscriptions\nreloaded: " in said
         assert "reloaded: quotas.window_num" in said
         assert "reloaded: log_level" in said

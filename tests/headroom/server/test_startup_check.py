@@ -27,7 +27,11 @@ command_config: {missing}
 subscriptions: {written(tmp_path, "subscriptions.yaml", "one: {interval.ms: 5}")}
 listener: {{security_protocol: SSL, tls_certificate: {missing}, tls_key: {missing}}}
 listeners: [{{listen: "127.0.0.1:19092", security_protocol: SASL_PLAINTEXT}}]
-web: {{token_file: {missing}}}
+web:
+  token_file: {missing}
+  tokens:
+    - {{token_file: {missing}, user: alice}}
+owners: {written(tmp_path, "owners.yaml", "owners: [{team: payments}]")}
 forward: {{endpoint: "https://collector", ca: {missing}}}
 grpc: {{listen: "127.0.0.1:19093", token_file: {tmp_path / "short"}}}
 otlp: {{http: "127.0.0.1:19094", certificate: {missing}, private_key: {missing}}}
@@ -37,9 +41,12 @@ store: {{server: {{program: {missing}}}}}
     expected = [
         f"command_config: {missing} cannot be read: No such file or directory",
         f"cannot read web.token_file {missing}: No such file or directory",
+        f"cannot read web.tokens.0.token_file {missing}: No such file or directory",
         f"cannot forward: cannot read {missing}: No such file or directory",
         f"{tmp_path}/subscriptions.yaml: one: Invalid value 5 for interval.ms, interval must be between 100 and 3600000"
         " (1 hour)",
+        f"owners: {tmp_path}/owners.yaml: wrong owners: owners.0: Value error, payments has neither a pattern of"
+        " user nor of client-id",
         f"cannot run ClickHouse: {missing} is not an executable file",
         "grpc.token_file: a token is at least 16 visible ASCII characters",
         f"otlp.certificate: cannot read {missing}: No such file or directory",

@@ -12,9 +12,13 @@ import pytest
 from exporters import self_metrics as catalogue
 from exporters.clickhouse.client import ClickHouse, Row
 from exporters.clickhouse.connection import Endpoint
+from exporters.clickhouse.errors import StoreError
+from exporters.model import UNOWNED
+from headroom.owners import OwnersInForce
 from headroom.server.minute_levels import MinuteLevels
 from headroom.server.store_readings import StoreReadings
 from headroom.server.window_levels import WindowLevels
+from quota_metrics.config.owners import parse_owners
 from quota_metrics.levels import minute
 from quota_metrics.levels.definition import Thresholds
 from tests.kit.clickhouse import connected, running_clickhouse
@@ -52,8 +56,14 @@ def test_readings_show_jobs_known_issues_and_window_levels(tmp_path: Path) -> No
             " 90, 0, 0, 'gateway', 'gw', 1000, bound, 1, '', 'u', name, if(name = 'b', 15, 0)"
             " FROM numbers(600) ARRAY JOIN ['a', 'b', repeat('c', 256)] AS name, [100, NULL, 1] AS bound"
         )
+        client.command(
+            "INSERT INTO headroom.points (cluster, metric, ts, principal, client_id, client_instance_id, value) SELECT"
+            " 'c', 'org.apache.kafka.producer.record.queue.time.max',"
+            " toDateTime(toStartOfMinute(now()) - 300 + 10 * number), 'u', 'a', generateUUIDv4(), 2500 FROM numbers(60)"
+        )
         client.close()
-        contents = StoreReadings(ClickHouse((server.writer,)), 5, max_client_series=1_000)
+        owners = OwnersInForce(parse_owners(b"owners: [{team: payments, user: u, client-id: a}]"))
+        contents = StoreReadings(ClickHouse((server.writer,)), 5, max_client_series=1_000, owners=owners)
         asyncio.run(contents.read())
         own, levels = contents.tasks()
         assert own.name != levels.name
@@ -67,7 +77,11 @@ def test_readings_show_jobs_known_issues_and_window_levels(tmp_path: Path) -> No
             (*producer, "a", "gateway", "p95"): 0.9,
         }
         assert shown[catalogue.WINDOW_MUTED] == {(*producer, "a", "gateway"): 0, (*producer, "b", "gateway"): 0.015}
-        assert shown[catalogue.CLIENT_LEVEL] == {(*producer, "a", "gateway"): 2, (*producer, "b", "gateway"): 4}
+        assert shown[catalogue.CLIENT_LEVEL] == {
+            (*producer, "a", "gateway", "payments"): 2,
+            (*producer, "b", "gateway", UNOWNED): 4,
+        }
+        assert shown[catalogue.CLIENT_IMPACT] == {(*producer, "a", "gateway"): 1, (*producer, "b", "gateway"): -1}
 
 
 async def awaited(step: Awaitable[None]) -> None:
@@ -81,6 +95,7 @@ class FakeStore:
         self.changed: dict[int, int] = {}
         self.computed: list[int] = []
         self.thresholds: list[Row] = []
+        self.bears_telemetry = True
         monkeypatch.setattr(ClickHouse, "rows", lambda clickhouse, *asked: self.read(clickhouse, *asked))
         monkeypatch.setattr(ClickHouse, "command", lambda clickhouse, *asked: self.run(clickhouse, *asked))
 
@@ -92,12 +107,14 @@ class FakeStore:
         return [{"window_s": at, "rows": rows} for at, rows in self.changed.items() if at in within]
 
     def run(self, clickhouse: ClickHouse, sql: str, parameters: Row) -> None:
-        settings = {"quorum": "2", "max_execution_time": "60"}
+        settings = {"quorum": "2", "max_execution_time": "50"}
         assert (clickhouse.settings, clickhouse.timeout_s) == (settings, 60)
         if sql == minute.SET_THRESHOLDS:
             self.thresholds = [parameters]
         else:
             assert sql == minute.compute_minute(Thresholds())
+            if parameters["telemetry"] > self.bears_telemetry:
+                raise StoreError("TIMEOUT_EXCEEDED", 159)
             self.computed.append(parameters["from_ms"] // 1000)
 
 
@@ -124,6 +141,26 @@ def test_minute_is_computed_once_and_again_when_rows_arrive_late(monkeypatch: py
     now_s += 4
     asyncio.run(levels.step())
     assert store.computed == followed == [999_900, 999_900, 999_960]  # four seconds after its end
+
+
+def test_levels_do_without_telemetry_that_takes_too_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For ten minutes; then it is read again."""
+    now_s, store = 1_000_000, FakeStore(monkeypatch)
+
+    async def follow(window_s: int) -> None:
+        pass
+
+    levels = MinuteLevels(replace(NOBODY, settings={"quorum": "2"}), follow, now_ms=lambda: now_s * 1000)
+    store.changed, store.bears_telemetry = {999_900: 5}, False
+    with pytest.raises(ConnectionError):
+        asyncio.run(levels.step())
+    now_s += 20
+    asyncio.run(levels.step())
+    assert store.computed == [999_900]
+    store.changed = {1_000_500: 5}
+    now_s = 1_000_565
+    with pytest.raises(ConnectionError):
+        asyncio.run(levels.step())
 
 
 def test_late_rows_of_an_earlier_minute_change_the_memory_of_those_after_it(monkeypatch: pytest.MonkeyPatch) -> None:

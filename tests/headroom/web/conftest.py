@@ -11,10 +11,11 @@ from pathlib import Path
 
 import httpx
 import pytest
+import yaml
 from playwright.sync_api import Browser, sync_playwright
 
-from exporters.model import QuotaLimit, UsageSample
-from telemetry.ingest.arrow_tables import limits_table, usage_table
+from exporters.model import QuotaLimit, TopicSample, UsageSample
+from telemetry.ingest.arrow_tables import limits_table, topics_table, usage_table
 from tests.headroom.web.watched_page import HOSTILE, Watched
 from tests.kit.clickhouse import QueriedStore, RunningClickHouse, running_clickhouse
 from tests.kit.serving import Served, eventually
@@ -23,6 +24,13 @@ from tests.kit.serving import Served, eventually
 _SUBSCRIPTIONS = f"""
 {HOSTILE!r}: {{metrics: {HOSTILE!r}, match: 'client_id=.*<script>.*'}}
 all: {{metrics: org.apache.kafka., interval.ms: 1000}}
+"""
+
+# A team of plain names, and one whose owner writes what browsers would run.
+_OWNERS = f"""
+owners:
+  - {{team: payments, user: alice, client-id: app-w*, contact: pay@example.org, page: "https://wiki.example.org/pay"}}
+  - {{team: {HOSTILE!r}, user: {HOSTILE!r}, contact: {HOSTILE!r}, page: "javascript:alert(3)"}}
 """
 
 
@@ -37,6 +45,9 @@ _TELEMETRY = (
            now64(3), 1, 1""",
     """INSERT INTO headroom.points (cluster, metric, ts, principal, client_id, client_instance_id, series_id, value)
        SELECT 'prod', {metric:String}, now64(3), {user:String}, {name:String}, {instance:UUID}, {number:UInt64}, 1""",
+    """INSERT INTO headroom.points (cluster, metric, ts, principal, client_id, client_instance_id, series_id, value)
+       SELECT 'prod', 'org.apache.kafka.producer.record.queue.time.max', now64(3) + (number - 120) * 30, {user:String},
+           {name:String}, {instance:UUID}, {number:UInt64} + 1000, 2500 FROM numbers(240)""",
     """INSERT INTO headroom.series (series_id, cluster, metric, principal, client_id, client_instance_id, attributes,
            last_seen)
        SELECT {number:UInt64}, 'prod', {metric:String}, {user:String}, {name:String}, {instance:UUID},
@@ -47,6 +58,10 @@ _TELEMETRY = (
            now64(3) + INTERVAL 1 HOUR, now64(3) + INTERVAL 30 MINUTE, NULL, 0.7, arrayWithConstant(36, 0.8),
            arrayMap(step -> 0.85 + step / 100, range(36)), arrayMap(step -> 0.9 + step / 50, range(36)),
            {name:String}""",
+    """INSERT INTO headroom.quota_suggestions (cluster, source, quota_key, kind, entity, user, client_id, made_at,
+           from_time, to_time, limit, suggested_limit, clients, days, confidence, throttled_share, reason)
+       SELECT 'prod', 'gateway', 'producer_byte_rate', 'own', {name:String}, {user:String}, {name:String},
+           toDateTime64(toStartOfDay(now()), 3), now64(3), now64(3), NULL, 2e5, 1, 7, 'high', 0.01, {name:String}""",
     """INSERT INTO headroom.job_runs (job, run_id, run_version, status, started_at, error)
        SELECT 'quota-headroom', {instance:UUID}, 1, 'failed', now64(3), {name:String}""",
 )
@@ -81,6 +96,20 @@ def write_usage(store: QueriedStore) -> None:
     ]
     store.insert("quota_limits", limits_table(limits, end_ms), token="limits")
     write_telemetry(store)
+    write_topics(store)
+
+
+def write_topics(store: QueriedStore) -> None:
+    """The topics of a client, 3 to 1 and from a sample of 1 %, and those of one with a hostile name."""
+    rows = [
+        TopicSample("prod", minute_ms, 60_000, user, client_id, topic, "in", nbytes, 100, 0.01, "gw")
+        for minute_ms in range(now_ms() // 60_000 * 60_000 - 600_000, now_ms() + 3_600_000, 60_000)
+        for user, client_id, topic, nbytes in (
+            ("alice", "app-warn", "orders", 3_000), ("alice", "app-warn", "refunds", 1_000),
+            (HOSTILE, HOSTILE, HOSTILE, 10),
+        )
+    ]  # fmt: skip
+    store.insert("topic_samples", topics_table(rows, now_ms()), token="topics")
 
 
 def write_telemetry(store: QueriedStore) -> None:
@@ -105,7 +134,9 @@ def serving(clickhouse: RunningClickHouse, tmp_path_factory: pytest.TempPathFact
     write_usage(clickhouse.store)
     directory = tmp_path_factory.mktemp("web")
     (directory / "subscriptions.yaml").write_text(_SUBSCRIPTIONS)
-    (directory / "serve.yaml").write_text(f"subscriptions: {directory / 'subscriptions.yaml'}")
+    (directory / "owners.yaml").write_text(_OWNERS)
+    files = {name: str(directory / f"{name}.yaml") for name in ("subscriptions", "owners")}
+    (directory / "serve.yaml").write_text(yaml.safe_dump(files))
     settings = ["--clickhouse", clickhouse.writer.url, "--config", str(directory / "serve.yaml")]
     with ExitStack() as stack:
         with pytest.MonkeyPatch.context() as environment:  # for this child only: other tests find passwords in files

@@ -6,6 +6,7 @@ import httpx
 import pytest
 from playwright.sync_api import Browser, expect
 
+from headroom.web.tiles import TRENDS
 from tests.headroom.web.watched_page import HOSTILE, Watched
 
 pytestmark = [pytest.mark.browser, pytest.mark.clickhouse]
@@ -57,6 +58,21 @@ def test_forms_work_without_javascript(served: str, browser: Browser) -> None:
     page.get_by_role("button", name="Preview").click()
     assert "1 of 2 client instances" in page.locator("#preview").inner_text()
     assert "org.apache.kafka.app-warn.throttle" in page.locator("#preview").inner_text()
+    context.close()
+
+
+def test_status_shows_the_last_hour_without_javascript(served: str, browser: Browser) -> None:
+    context = browser.new_context(java_script_enabled=False, viewport={"width": 390, "height": 800})
+    page = context.new_page()
+    page.goto(f"{served}/status")
+    for name, of in TRENDS.items():
+        drawn = page.locator(f"#{name.replace(' ', '-')}").get_by_role("img", name=f"{of} in the last hour")
+        points = [point.split(",") for point in (drawn.locator("polyline").get_attribute("points") or "").split()]
+        assert [float(x) for x, _ in points[-2:]] == [354.0, 360.0]  # the newest minute is at the right edge
+        assert all(0 <= float(y) <= 24 for _, y in points)
+        box = drawn.bounding_box()
+        assert box is not None
+        assert 0 < box["x"] < box["x"] + box["width"] < 390
     context.close()
 
 

@@ -53,6 +53,30 @@ def test_stopped_client_is_found_with_its_chart(served: str, watched: Watched) -
     assert figure.get_attribute("data-range") == "6h"  # the shortest that holds it
 
 
+def test_chart_tells_of_restarts_and_changes(served: str, watched: Watched, clickhouse: RunningClickHouse) -> None:
+    """Two instances of days ago, of which the second is a restart; the quota was set an hour ago."""
+    for number, days in enumerate((3, 2)):
+        clickhouse.store.query(
+            """INSERT INTO headroom.client_instances (cluster, client_instance_id, client_id, principal, first_seen,
+                   last_seen, pushes)
+               SELECT 'prod', toUUID(concat('00000000-0000-4000-8000-00000000000', {number:String})), 'stopped-app',
+                   'alice', now64(3) - toIntervalDay({days:UInt8}), now64(3) - toIntervalDay({days:UInt8}), 1""",
+            {"number": str(number), "days": days},
+        )
+    page = watched.page
+    page.goto(f"{served}/clients/detail?cluster=prod&user=alice&client_id=stopped-app&range=7d")
+    told = page.get_by_role("list", name="Marks of the chart of producer_byte_rate").locator("li")
+    expect(told).to_have_count(2, timeout=60_000)
+    change, restart = told.all_inner_texts()
+    moment = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC"
+    assert re.fullmatch(rf"\u25b2 {moment} quota of user=alice, client-id=<default>: none to 100\.0 kB/s", change)
+    assert re.fullmatch(rf"\u25c6 {moment} a new instance", restart)
+    assert "\u25c6: a new instance of the client pushed" in page.locator("figure.chart figcaption").inner_text()
+    page.get_by_role("button", name="Local time").click()
+    expect(told.first).to_contain_text("local time")
+    page.get_by_role("button", name="Local time").click()
+
+
 def test_range_is_in_the_link_and_zoom_survives_refreshes(served: str, watched: Watched) -> None:
     page = watched.page
     page.goto(f"{served}/clients/detail?cluster=prod&user=alice&client_id=app-throttled&range=1h")

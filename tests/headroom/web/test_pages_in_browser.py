@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +17,13 @@ pytestmark = [pytest.mark.browser, pytest.mark.clickhouse]
 MAX_FIRST_VIEW_BYTES = 100_000
 HTTP = httpx.Client(timeout=60)
 
+# Numbers that reach into the next column.
+_OVERFLOWING = """[...document.querySelectorAll("td.number")].filter(cell => cell.scrollWidth > cell.clientWidth + 1)
+    .map(cell => cell.innerText)"""
+
 
 def names(page: Page) -> list[str]:
-    return page.locator("table.clients tbody tr td:nth-child(2) a").all_inner_texts()
+    return page.locator("table.clients tbody tr td:nth-child(2) > a").all_inner_texts()
 
 
 def test_overview_is_sorted_by_severity_and_filters_work(served: str, watched: Watched, shots: Path) -> None:
@@ -28,9 +33,11 @@ def test_overview_is_sorted_by_severity_and_filters_work(served: str, watched: W
     assert names(page)[:2] == ["app-throttled", "app-critical"]
     levels = page.locator("table.clients tbody .level").all_inner_texts()
     assert levels == ["throttled", "critical", "warn", "warn", "watch", "ok"]
+    assert page.evaluate(_OVERFLOWING) == []
     page.locator(".levels a", has_text="critical").click()
     assert names(page) == ["app-critical"]
     page.locator(".levels a", has_text="all").click()
+    page.wait_for_load_state()  # scripts that listen are deferred
     page.get_by_label("Search").fill("app-w")
     expect(page.locator("table.clients tbody tr")).to_have_count(2, timeout=30_000)
     assert sorted(names(page)) == ["app-warn", "app-watch"]
@@ -71,6 +78,17 @@ def test_client_page_shows_the_forecast(served: str, watched: Watched) -> None:
     page.goto(f"{served}/clients/detail?cluster=prod&user=alice&client_id=app-ok")
     assert page.locator("figure.fan").count() == 0
     assert "none: headroom job throttle-forecast" in page.locator("main").inner_text()
+
+
+def test_pages_say_what_a_client_feels(served: str) -> None:
+    """The overview only of those that suffer, the client's page of each."""
+    overview = HTTP.get(f"{served}/", params={"q": "app-"}).text
+    assert re.findall(r'class="felt" title="([^"]*)">([^<]*)<', overview) == [
+        ("records waited 2.5 s in the producer", "client delayed")
+    ]
+    for name, felt in (("warn", "delayed: records waited 2.5 s in the producer"), ("ok", "unknown: no telemetry")):
+        asked = {"cluster": "prod", "user": "alice", "client_id": f"app-{name}"}
+        assert f"By its own telemetry: {felt}" in HTTP.get(f"{served}/clients/detail", params=asked).text
 
 
 @pytest.mark.parametrize("scheme", ["dark", "light"])

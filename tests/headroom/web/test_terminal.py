@@ -51,11 +51,32 @@ def test_status_of_a_healthy_service(serving: Served) -> None:
     assert result.stdout.splitlines()[-1] == "ready: nothing is late, dropped or degraded"
     assert [line.split()[0] for line in result.stdout.splitlines()[2:7]] == ["ok"] * 5
     assert "headroom_store_up" in run("status", "--raw", "--http", serving.http).stdout
+    tiles = json.loads(run("status", "--output", "json", "--http", serving.http).stdout)["tiles"]
+    assert [1 <= len(tile["trend"]["values"]) <= 60 for tile in tiles] == [True] * 5
+    assert tiles[3]["trend"]["of"] == "bytes in the spool"
 
 
 def test_top_by_cost_reads_what_payers_sent(serving: Served) -> None:
     result = run("top", "--by", "cost", "--output", "json", "--http", serving.http)
     assert (result.exit_code, json.loads(result.stdout)) == (0, [])
+
+
+def test_top_by_topic_has_shares_and_what_they_are_worth(serving: Served) -> None:
+    result = run("top", "--by", "topic", "--output", "json", "--client-id", "app-warn", "--http", serving.http)
+    rows = json.loads(result.stdout)
+    assert [(row["topic"], row["direction"], row["share"]) for row in rows] == [
+        ("orders", "in", 0.75), ("refunds", "in", 0.25),
+    ]  # fmt: skip
+    assert {row["team"] for row in rows} == {"payments"}
+    minutes = rows[0]["bytes"] / 300_000
+    assert rows[0]["rate"] == pytest.approx(rows[0]["bytes"] / 3600)
+    assert rows[0]["bytes_error"] / rows[0]["bytes"] == pytest.approx((0.99 / (100 * minutes)) ** 0.5)
+    assert rows[0]["sampled_frames"] == 100 * minutes
+    shown = run("top", "--by", "topic", "--team", "payments", "--http", serving.http)
+    assert [line.split()[:3] for line in shown.stdout.splitlines()] == [
+        ["topic", "direction", "client"], ["orders", "in", "app-warn"], ["refunds", "in", "app-warn"],
+    ]  # fmt: skip
+    assert "No topics were read" in run("top", "--by", "topic", "--user", "nobody", "--http", serving.http).stdout
 
 
 def test_status_of_a_service_without_store_exits_with_1(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""The five tiles: level, text and runbook for each state of Headroom."""
+"""The five tiles: level, text and runbook for each state of Headroom, and their last hour."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from headroom.web.tiles import ServiceState, Tile, span_text, tiles
+from headroom.web.tiles import TRENDS, Reading, ServiceState, Tile, Trends, span_text, tile_rows, tiles
 
 RUNBOOKS = Path(__file__).parents[3] / "docs" / "runbooks"
 WELL = ServiceState(
@@ -72,3 +72,38 @@ def test_before_anything_was_counted() -> None:
 def test_spans() -> None:
     shown = [span_text(span_s) for span_s in (0.0, 119.0, 120.0, 7_200.0, 172_800.0, 1e12)]
     assert shown == ["0 seconds", "119 seconds", "2 minutes", "2 hours", "2 days", "1000 days or more"]
+
+
+def test_trends_have_the_last_hour_and_no_more() -> None:
+    """Connections and spool are the highest of a minute, pushes and written records rates of it."""
+    trends = Trends()
+    for second in range(2 * 3600 + 1):
+        minute = (second - 1) // 60
+        peak = 500.0 if second % 60 == 30 else 0.0
+        trends.note(float(second), Reading(minute, 3.0 * second, 0.5, peak, second * second / 2))
+    found = trends.values()
+    assert {name: len(values) for name, values in found.items()} == dict.fromkeys(TRENDS, 60)
+    assert found["brokers and gateway"] == [float(minute) for minute in range(60, 120)]
+    assert found["pushes"] == [3.0] * 60
+    assert found["ingest lag"] == [0.5] * 60
+    assert found["spool"] == [500.0] * 60
+    # the mean rate of t * t / 2 over a minute is its middle
+    assert found["store"] == [minute * 60.0 + 30 for minute in range(60, 120)]
+
+
+def test_trends_begin_with_the_first_reading_and_a_count_that_began_anew_is_no_rate() -> None:
+    trends = Trends()
+    assert trends.values() == {}
+    trends.note(7.0, Reading(connections=2, pushes=900))
+    assert (trends.values()["brokers and gateway"], trends.values()["pushes"]) == ([2.0], [0.0])
+    trends.note(17.0, Reading(connections=1, pushes=950))
+    assert (trends.values()["brokers and gateway"], trends.values()["pushes"]) == ([2.0], [5.0])
+    trends.note(80.0, Reading(pushes=10))
+    assert trends.values()["pushes"] == [5.0, 0.0]
+
+
+def test_each_tile_has_its_trend() -> None:
+    rows = tile_rows(WELL, {"spool": [1.0, 2.0]})
+    assert [row["trend"]["of"] for row in rows] == list(TRENDS.values())
+    assert [row["trend"]["values"] for row in rows] == [[], [], [], [1.0, 2.0], []]
+    assert {row["trend"]["step_s"] for row in rows} == {60.0}

@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import json
+import shlex
 import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import typer
 from typer.testing import CliRunner, Result
 
 from headroom.cli.main import app
+from headroom.demo.kit.admin import Admin
 from headroom.demo.kit.broker import LocalCluster
+from headroom.demo.kit.jvm import Jvm
 from quota_metrics.config.entities import entity_of
 from quota_metrics.config.quota_file import DeclaredQuota, parse_quota_file, quota_file
+from quota_metrics.kafka.sasl import salted_password
+from tests.kit.serving import eventually
 
 pytestmark = [pytest.mark.kafka, pytest.mark.java]
 
@@ -138,3 +144,102 @@ def test_a_thousand_entities_take_one_request(kafka: LocalCluster, base: list[De
     print(f"quotas-apply entities={ENTITIES} seconds={time.monotonic() - began:.1f}")
     assert f"{ENTITIES} values changed with 1 requests" in applied.stdout
     assert run(kafka, "drift", "-f", str(tmp_path / "many.yaml")).exit_code == 0
+
+
+SECTIONS = """
+subscriptions:
+  as-code: {metrics: [org.apache.kafka.], interval.ms: 60000, match: {client_id: "none-.*"}}
+scram_users:
+  - {user: as-code, mechanism: SCRAM-SHA-512, iterations: 8192, password_env: AS_CODE_PASSWORD}
+"""
+
+
+def test_subscriptions_and_scram_users_are_applied_once_and_undone(
+    kafka: LocalCluster, base: list[DeclaredQuota], jvm: Jvm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, undo = tmp_path / "sections.yaml", tmp_path / "undo.yaml"
+    path.write_text(SECTIONS)
+    file = str(path)
+    planned = json.loads(run(kafka, "plan", "-f", file, "--no-replay", "--output", "json").stdout)
+    found = {(each["section"], each["name"], each["key"], each["after"]) for each in planned["resource_changes"]}
+    assert ("scram_users", "as-code", "SCRAM-SHA-512", "8192") in found
+    assert (len(found), planned["changes"], planned["unmanaged"]) == (4, [], [])
+    assert "is empty: AS_CODE_PASSWORD" in run(kafka, "apply", "-f", file, "--yes").stderr
+    monkeypatch.setenv("AS_CODE_PASSWORD", "secret-é")
+    applied = run(kafka, "apply", "-f", file, "--yes", "--undo", str(undo), "--expect", planned["base"])
+    assert (applied.exit_code, "4 values changed" in applied.stdout) == (0, True), applied.output
+    assert "secret" not in applied.output + undo.read_text()
+    assert "quotas:" not in undo.read_text()  # with --prune an empty section would remove all
+    assert run(kafka, "apply", "-f", file, "--yes").stderr == "nothing to change\n"
+    again = run(kafka, "apply", "-f", file, "--yes", "--set-passwords")
+    assert "1 passwords are set; there is no undo for a password" in again.stderr, again.output
+    admin = jvm.admin(kafka.bootstrap)
+    described = admin.describeUserScramCredentials(["as-code"]).description("as-code").get()
+    admin.close()
+    assert [(str(one.mechanism()), one.iterations()) for one in described.credentialInfos()] == [
+        ("SCRAM_SHA_512", 8192)
+    ]
+    scram = jvm.classes.org.apache.kafka.common.security.scram.internals
+    formatter = scram.ScramFormatter(scram.ScramMechanism.SCRAM_SHA_512)
+    salted = bytes(formatter.saltedPassword("secret-é", b"salt", 8192))
+    assert salted == salted_password("sha512", "secret-é", b"salt", 8192)
+    exported = run(kafka, "export").stdout
+    assert "user: as-code" in exported and "as-code:" in exported and "secret" not in exported
+    assert run(kafka, "apply", "-f", str(undo), "--yes").exit_code == 0
+    assert run(kafka, "drift", "-f", file).exit_code == 4
+
+
+LOG_DIRS_RATE = "replica.alter.log.dirs.io.max.bytes.per.second"
+THROTTLES = {
+    ("BROKER", "1"): {"leader.replication.throttled.rate": "5000000", LOG_DIRS_RATE: "7000000"},
+    ("BROKER", ""): {"follower.replication.throttled.rate": "6000000"},
+}
+
+
+def throttle(jvm: Jvm, kafka: LocalCluster) -> None:
+    classes = jvm.classes.org.apache.kafka
+    operation, resource = classes.clients.admin.AlterConfigOp, classes.common.config.ConfigResource
+    changes = {
+        resource(getattr(resource.Type, kind), name): [
+            operation(classes.clients.admin.ConfigEntry(key, value), operation.OpType.SET)
+            for key, value in values.items()
+        ]
+        for (kind, name), values in THROTTLES.items()
+    }
+    admin = jvm.admin(kafka.bootstrap)
+    admin.incrementalAlterConfigs(changes).all().get()
+    admin.close()
+
+
+def test_throttles_that_a_reassignment_left_are_found_and_removed_by_the_printed_commands(
+    kafka: LocalCluster, java: str, kafka_libs: Path, kafka_admin: Admin, jvm: Jvm
+) -> None:
+    kafka_admin.create_topics(["left.over"], follower_replication_throttled_replicas="0:1")
+    throttle(jvm, kafka)
+
+    def stale() -> dict[str, Any]:
+        return json.loads(run(kafka, "stale", "--output", "json").stdout)  # type: ignore[no-any-return]
+
+    found = eventually(stale, lambda report: len(report["throttles"]) == 4)
+    assert (found["reassigning"], found["unread"]) == (0, [])
+    assert {(one["resource"], one["name"], one["config"]): one["stale"] for one in found["throttles"]} == {
+        ("brokers", "1", "leader.replication.throttled.rate"): [
+            "no reassignment is running",
+            "no topic has leader.replication.throttled.replicas",
+        ],
+        ("brokers", "1", LOG_DIRS_RATE): ["no replica moves between log directories"],
+        ("brokers", "", "follower.replication.throttled.rate"): ["no reassignment is running"],
+        ("topics", "left.over", "follower.replication.throttled.replicas"): [
+            "no reassignment is running",
+            "the topic has no leader.replication.throttled.replicas",
+        ],
+    }
+    table = run(kafka, "stale")
+    assert table.exit_code == 4
+    assert set(found["commands"]) <= set(table.stdout.splitlines())
+    for command in found["commands"]:
+        _, _, _, _, *arguments = shlex.split(command)  # the script, how to reach the cluster, --alter
+        config_command(kafka, java, kafka_libs, *arguments)
+    eventually(stale, lambda report: report["throttles"] == [])
+    none = run(kafka, "stale")
+    assert (none.exit_code, none.stdout.splitlines()[-1]) == (0, "nothing throttles replication")

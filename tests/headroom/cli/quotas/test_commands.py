@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
+from headroom.cli.main import app as headroom
 from headroom.cli.output.quotas import Resolved, print_resolutions
 from headroom.cli.quotas.commands import app
 from quota_metrics.config.entities import entity_of
@@ -295,9 +296,10 @@ def test_random_bytes_are_refused(tmp_path: Path) -> None:
 def test_unreachable_cluster_is_a_one_line_error() -> None:
     for command in (
         ["describe"],
+        ["stale"],
         ["resolve", "--user", "u"],
         ["alter", "--user", "u", "--add", "producer_byte_rate=1"],
     ):
-        result = run(*command, "--bootstrap-server", "127.0.0.1:1")
+        result = CliRunner().invoke(headroom, ["quotas", *command, "--bootstrap-server", "127.0.0.1:1"])
         assert (result.exit_code, result.stdout) == (1, "")
         assert result.stderr.startswith("headroom: cannot reach 127.0.0.1:1: Connection refused; check the address")

@@ -3,25 +3,28 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import UTC, datetime
 from functools import reduce
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from rich.cells import cell_len
 
 from headroom.cli.top.screen import screen, sparkline
 from headroom.cli.top.state import GROUPS, SORTS, TopState, keys_of, pressed, refreshed, row_key
 from tests.kit.terminal.fake_serve import client_row
 
 ROWS = [
-    client_row("orders", "throttled", utilization=1.5, usage=300.0, muted_ms=31_000.0),
-    client_row("billing", "warn", user="bob", utilization=0.85, usage=900.0),
+    client_row("orders", "throttled", team="payments", utilization=1.5, usage=300.0, muted_ms=31_000.0),
+    client_row("billing", "warn", user="bob", team="payments", utilization=0.85, usage=900.0),
     client_row("audit", "ok", user="bob", utilization=None, usage=5.0, limit=None, matched_entity=""),
 ]
+NOW_S = datetime(2026, 11, 23, 15, 45, 20, tzinfo=UTC).timestamp()  # the rows are of 15:44
 
 
 def after(keys: str | list[str], state: TopState | None = None) -> TopState:
-    return reduce(pressed, keys, state or refreshed(TopState(), ROWS))
+    return reduce(pressed, keys, state or refreshed(TopState(), ROWS, NOW_S))
 
 
 def names(state: TopState) -> list[str]:
@@ -57,22 +60,59 @@ def test_sort_goes_round() -> None:
     assert after("s" * len(SORTS)).sort == SORTS[0]
 
 
-def test_groups_add_up_users_and_rules() -> None:
+def test_groups_add_up_users_teams_and_rules() -> None:
     by_user = {row["name"]: row for row in after("g").shown}
     assert (by_user["bob"]["clients"], by_user["bob"]["level"], by_user["bob"]["usage"]) == (2, "warn", 905.0)
     assert by_user["alice"]["throttled"] == 1
+    by_team = {row["name"]: row["clients"] for row in after("ggg").shown}
+    assert by_team == {"payments": 2, "unowned": 1}
+    assert names(after("/payme")) == ["orders", "billing"]
     assert [row["name"] for row in after("gg").shown] == ["client-id=orders", "client-id=billing", "(no rule)"]
     assert after("g" * len(GROUPS)).group == ""
     opened = after(["g", "down", "down", "enter"])  # bob's clients
     assert (opened.group, names(opened)) == ("", ["billing", "audit"])
+    assert names(after(["escape"], opened)) == ["orders", "billing", "audit"]
+
+
+def test_a_group_is_of_one_cluster_and_opens_exactly_its_clients() -> None:
+    rows = [
+        client_row("one", "warn", user="bob", usage=1.0),
+        client_row("two", "ok", user="bob", usage=2.0, cluster="dr"),
+        client_row("three", "ok", user="bobby", usage=4.0),
+        client_row("four", "ok", user="", usage=8.0, matched_entity=""),
+    ]
+    state = after("g", refreshed(TopState(), rows, NOW_S))
+    assert {(row["cluster"], row["name"]): row["usage"] for row in state.shown} == {
+        ("prod", "bob"): 1.0, ("dr", "bob"): 2.0, ("prod", "bobby"): 4.0, ("prod", ""): 8.0,
+    }  # fmt: skip
+    assert sum("bob of dr" in line.text for line in screen(state, 120, 24)) == 1
+
+    def opened(cluster: str, name: str) -> list[str]:
+        (row,) = (row for row in state.shown if (row["cluster"], row["name"]) == (cluster, name))
+        return names(after(["enter"], replace(state, selected=row_key(row))))
+
+    assert (opened("prod", "bob"), opened("dr", "bob"), opened("prod", "")) == (["one"], ["two"], ["four"])
+    by_rule = after("gg", refreshed(TopState(), rows, NOW_S))
+    without = next(row for row in by_rule.shown if row["name"] == "(no rule)")
+    assert names(after(["enter"], replace(by_rule, selected=row_key(without)))) == ["four"]
+
+
+def test_the_head_says_how_old_the_minute_is_and_that_there_may_be_more() -> None:
+    def head(now_s: float, count: int = 1) -> str:
+        rows = [client_row("one", "ok")] * count
+        return screen(refreshed(TopState(), rows, now_s), 200, 24)[0].text
+
+    assert head(NOW_S) == "1 client  minute from 15:44:00 UTC  sorted by level"
+    assert "minute from 15:44:00 UTC, 6.0 h old" in head(NOW_S + 6 * 3600 - 80)
+    assert "10,000 clients  minute from 15:44:00 UTC  the worst; there may be more" in head(NOW_S, 10_000)
 
 
 def test_pause_keeps_the_rows_and_selection_follows_its_client() -> None:
     paused = after("p")
-    assert refreshed(paused, []) == paused
+    assert refreshed(paused, [], NOW_S) == paused
     chosen = after(["down", "down"])
     assert chosen.selected == row_key(ROWS[1])
-    assert refreshed(chosen, ROWS[::-1]).selected == row_key(ROWS[1])
+    assert refreshed(chosen, ROWS[::-1], NOW_S).selected == row_key(ROWS[1])
 
 
 def test_selection_stops_at_both_ends() -> None:
@@ -86,8 +126,8 @@ def test_enter_opens_the_detail_and_escape_closes_it() -> None:
     assert opened.detailed is not None
     assert opened.detailed["client_id"] == "billing"
     assert after(["escape"], opened).detail is None
-    assert refreshed(opened, ROWS[:1]).detailed is None
-    assert "not active any more" in screen(refreshed(opened, ROWS[:1]), 80, 24)[1].text
+    assert refreshed(opened, ROWS[:1], NOW_S).detailed is None
+    assert "not active any more" in screen(refreshed(opened, ROWS[:1], NOW_S), 80, 24)[1].text
 
 
 def test_q_ends() -> None:
@@ -115,7 +155,7 @@ def test_whatever_is_typed_the_screen_fits(typed: bytes, width: int, height: int
     state = after(keys_of(typed))
     drawn = screen(state, width, height)
     assert len(drawn) == height
-    assert all(len(line.text) <= width and line.text.isprintable() for line in drawn)
+    assert all(cell_len(line.text) <= width and line.text.isprintable() for line in drawn)
 
 
 def test_detail_has_the_reason_and_a_sparkline() -> None:

@@ -4,7 +4,9 @@ bounded."""
 from __future__ import annotations
 
 from exporters.model import Exchange
+from headroom.server.processes.messages import exchanges_of, line, message_of
 from headroom.server.processes.network_process import ExchangeLog
+from quota_metrics.measure.usage_meter import UsageMeter
 
 PRODUCE, METADATA = 0, 3
 NAME = "n" * 32_000
@@ -43,3 +45,23 @@ def test_memory_is_bounded_when_the_parent_reads_nothing() -> None:
         exchange(log, PRODUCE)
     assert len(log.take()) == 20_000
     assert log.left_out == 1_000 - 160 + 5_000
+
+
+def test_changes_of_topics_reach_the_parents_meter() -> None:
+    log, meter = ExchangeLog(lambda: None), UsageMeter("c")
+    log.exchange(Exchange("alice", "app", "10.0.0.1", 2, 19, 100, 20, 0, 7, (("orders", 20, 20), ("carts", 4, -1))))
+    log.exchange(Exchange("alice", "app", "10.0.0.1", 2, 19, 100, 20, 0, 7))  # the controller refused
+    message = message_of(line({"exchanges": log.take()}))
+    assert message is not None
+    for taken in exchanges_of(message):
+        meter.exchange(taken)
+    (row,) = meter.samples(7)
+    assert (row.rate, meter.topics.unknown, len(message["exchanges"])) == (2.0, 1, 1)
+
+
+def test_names_of_topics_count_towards_the_limit() -> None:
+    due: list[int] = []
+    log = ExchangeLog(lambda: due.append(1))
+    changes = tuple((f"{n:0>249}", 1, 1) for n in range(1_200))
+    log.exchange(Exchange("alice", "app", "10.0.0.1", 2, 19, 100, 20, 0, 7, changes))
+    assert due == [1]

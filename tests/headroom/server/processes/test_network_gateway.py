@@ -8,12 +8,13 @@ import struct
 import time
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import AsyncExitStack, ExitStack
+from contextlib import AsyncExitStack, ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, Producer
 
+from exporters.model import SampledTopics
 from headroom.config.sources import load
 from headroom.demo.kit.admin import Admin
 from headroom.demo.kit.broker import LocalCluster
@@ -21,6 +22,7 @@ from headroom.demo.kit.processes import LOOPBACK
 from headroom.server.processes.assembly import new_gateway, no_exchange, open_push_spool, telemetry_receiver
 from headroom.server.receivers.network import open_network
 from quota_metrics.kafka.cluster import Node
+from quota_metrics.measure.topic_meter import TopicCount
 from telemetry.gateway.server import Gateway
 from telemetry.subscriptions.java.hash import uuid_text
 from tests.kit.consumed import values_of
@@ -117,15 +119,48 @@ def test_unknown_broker_is_requested_and_gets_a_shared_listener(kafka: LocalClus
     asyncio.run(run())
 
 
-def asked_of_the_child(gateway: Gateway, port: int) -> tuple[int, int]:
-    """A child announces a listener for a new broker, and again when it knows the broker's address."""
+def test_topics_that_a_child_reads_are_told_to_its_parent(kafka: LocalCluster, tmp_path: Path) -> None:
+    own: list[SampledTopics] = []
+    told: list[TopicCount] = []
+    topic = struct.pack(">ih", 1, 6) + b"orders" + struct.pack(">iii", 1, 0, 5) + bytes(5)  # no batch of records
+
+    async def run() -> None:
+        flags = {"processes": 2, "upstream": kafka.bootstrap, "listen": f"{LOOPBACK}:0", "data": tmp_path}
+        config = load(None, {**flags, "quotas": {"topics": {"sample": 1.0}}})
+        async with AsyncExitStack() as stack:
+            spool = open_push_spool(config, "pushes", stack)
+            receiver = telemetry_receiver(config, spool)
+            gateway = new_gateway(config, "test", receiver, spool, observe=no_exchange, topics=own.append)
+            node = Node(1, config.upstream[0].host, config.upstream[0].port)
+            opened = await open_network(config, gateway, [node], no_exchange, stack, topics=told.append)
+            await asyncio.to_thread(produced_by_the_child, gateway, opened[0][1], _NOTHING[:-4] + topic)
+
+    asyncio.run(run())
+    assert told == [TopicCount("in", "ANONYMOUS", "raw", "orders", LOOPBACK, 5, 1)]
+    assert {one.payer for one in own} <= {LOOPBACK}  # of connections that this process accepted
+
+
+def produced_by_the_child(gateway: Gateway, port: int, body: bytes) -> None:
+    with of_the_child(gateway, port) as connection:
+        connection.ask(PRODUCE, 3, body)
+
+
+@contextmanager
+def of_the_child(gateway: Gateway, port: int) -> Iterator[RawConnection]:
+    """A connection that the other process accepted."""
     with ExitStack() as stack:
         while True:
             ours = gateway.counts.connections_total
             connection = stack.enter_context(RawConnection(f"{LOOPBACK}:{port}"))
             connection.ask(API_VERSIONS, 0, b"")
             if gateway.counts.connections_total == ours:
-                break
+                yield connection
+                return
+
+
+def asked_of_the_child(gateway: Gateway, port: int) -> tuple[int, int]:
+    """A child announces a listener for a new broker, and again when it knows the broker's address."""
+    with of_the_child(gateway, port) as connection:
         first = listener_of(connection)
         return first, eventually(lambda: listener_of(connection), lambda found: found != first)
 

@@ -51,7 +51,7 @@ def behind(
     monkeypatch: pytest.MonkeyPatch,
 ) -> Iterator[Behind]:
     monkeypatch.setenv("HEADROOM_CLICKHOUSE_PASSWORD", clickhouse.server.password)
-    (tmp_path / "serve.yaml").write_text("processes: 2\nlistener: {proxy_protocol: [127.0.0.1]}\n")
+    (tmp_path / "serve.yaml").write_text("processes: 2\nlistener: {proxy_protocol: v2, proxy_networks: [127.0.0.1]}\n")
     properties = {"max.connections.per.ip": str(MOST), "max.connections.per.ip.overrides": "127.0.0.1:1000"}
     store = f"http://headroom_writer@{clickhouse.host}:{clickhouse.port}/headroom"
     with ExitStack() as stack:

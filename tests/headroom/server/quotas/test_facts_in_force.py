@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from exporters import self_metrics as catalogue
-from exporters.model import StoredFacts
+from exporters.model import CONTROLLER, StoredFacts
 from exporters.spool.writer import SpoolFull
 from headroom.config.quotas import QuotaConfig
 from headroom.config.settings import ConfigError
@@ -103,6 +104,21 @@ def test_rows_that_could_not_be_stored_are_stored_later() -> None:
     assert [row.quota_window_num for row in rows] == [31]
 
 
+def test_controller_has_a_window_of_its_own_which_settings_do_not_override() -> None:
+    mutations = {"controller_quota_window_num": "5", "controller_quota_window_size_seconds": "2"}
+    one, _ = after({"window_num": 21}, facts(31, **mutations))
+    assert windows(one, [1, CONTROLLER]) == [(21, 1000), (5, 2000)]
+    assert one.callback_at(CONTROLLER) == ""
+    one, _ = after({}, facts(31, client_quota_callback_class="x.Y"))
+    assert (one.window_at(CONTROLLER), one.callback_at(CONTROLLER)) == (QuotaWindow(), "x.Y")
+
+
+def test_partitions_follow_although_no_fact_changed_and_outlast_a_failure() -> None:
+    readings = [replace(facts(31), partitions=partitions) for partitions in ({"a": 1}, {"a": 2}, {})]
+    one, rows = after({}, *readings)
+    assert (one.facts.partitions, len(rows)) == ({"a": 2}, 1)
+
+
 def test_settings_override_with_a_warning_per_broker() -> None:
     one, _ = after({"window_num": 11}, facts(31, 11))
     assert windows(one) == [(11, 1000), (11, 1000)]
@@ -123,6 +139,14 @@ def test_info_metrics() -> None:
     assert readings[catalogue.CLUSTER_INFO] == {("c", "4.3", "4.3"): 1.0}
     assert readings[catalogue.BROKER_INFO] == {("c", "1", "4.3", "31", "1", "x.Y", ""): 1.0}
     assert (readings[catalogue.FACTS_UNREAD], readings[catalogue.CLUSTER_REMARKS]) == (0, 2)
+
+
+def test_stale_throttles_are_a_metric() -> None:
+    of_both = {"leader_replication_throttled_rate": "1", "follower_replication_throttled_rate": "1"}
+    topics = {"t": {f"{side}.replication.throttled.replicas": "*" for side in ("leader", "follower")}}
+    for reassigning, expected in ((0, 4), (3, 0), (None, 0)):
+        one, _ = after({}, replace(facts(11, **of_both), reassigning=reassigning, throttled_replicas=topics))
+        assert one.readings()[catalogue.STALE_THROTTLES] == expected
 
 
 def test_a_window_of_one_sample_is_not_accepted() -> None:

@@ -13,7 +13,7 @@ from exporters.clickhouse.connection import Endpoint
 from exporters.clickhouse.managed.access import PAGES, pages_password
 from exporters.model import UsageSample
 from headroom.web import queries
-from headroom.web.usage_chart import ARRIVING_S, USAGE
+from headroom.web.usage_chart import ARRIVING_S, RESTARTS, USAGE
 from telemetry.ingest.arrow_tables import usage_table
 from tests.kit.clickhouse import RunningClickHouse, running_clickhouse
 
@@ -23,7 +23,8 @@ NOW_S = int(time.time())
 HOUR_S = NOW_S // 3600 * 3600 - 7200  # a whole hour that is over
 OTHER_ROWS = {"limit": 100, "offset": 0}
 EVERYONE = {
-    "cluster": "", "user": "", "client_id": "", "rule": "", "exact": 0, "search": "", "levels": [], "source": "gateway",
+    "cluster": "", "user": "", "client_id": "", "rule": "", "team": "", "exact": 0, "search": "", "levels": [],
+    "source": "gateway",
 }  # fmt: skip
 
 
@@ -88,9 +89,9 @@ def test_groups_are_of_one_cluster(pages: tuple[RunningClickHouse, ClickHouse]) 
     running, client = pages
     running.store.query(
         """INSERT INTO headroom.headroom_minutes (window_start, computed_at, is_worst, cluster, source, quota_key, user,
-               client_id, broker_id, limit, usage, level, instant_level, window_s)
+               client_id, broker_id, limit, usage, level, instant_level, window_s, team)
            SELECT toStartOfMinute(now('UTC')) - 60, now64(3), 1, arrayJoin(['east', 'west']), 'gateway',
-               'producer_byte_rate', 'alice', 'app', 1, 1e5, 100, 'ok', 'ok', 60"""
+               'producer_byte_rate', 'alice', 'app', 1, 1e5, 100, 'ok', 'ok', 60, 'payments'"""
     )
     for column in queries.GROUPS.values():
         rows = client.rows(queries.GROUPED.replace("{by}", column), {**EVERYONE, **OTHER_ROWS})
@@ -98,3 +99,51 @@ def test_groups_are_of_one_cluster(pages: tuple[RunningClickHouse, ClickHouse]) 
             ("east", 1.0, 100.0, 2.0),
             ("west", 1.0, 100.0, 2.0),
         ]
+    for team, clients in (("payments", 2), ("search", 0)):
+        asked = {**EVERYONE, **OTHER_ROWS, "team": team}
+        assert len(client.rows(queries.HEADROOM.replace("{order}", "user"), asked)) == clients
+
+
+def test_suggestions_are_those_of_the_newest_run_the_default_first(
+    pages: tuple[RunningClickHouse, ClickHouse],
+) -> None:
+    server, reader = pages
+    for ago_s, kinds in ((60, ("never-used",)), (0, ("own", "too-high", "default", "own"))):
+        for number, kind in enumerate(kinds):
+            server.store.query(
+                """INSERT INTO headroom.quota_suggestions (cluster, source, quota_key, kind, user, made_at,
+                       suggested_limit)
+                   SELECT 's', 'gateway', 'producer_byte_rate', {kind:String}, {number:String},
+                       toDateTime64({at_s:Int64}, 3), {number:Float64} + 1""",
+                {"kind": kind, "number": number, "at_s": NOW_S - ago_s},
+            )
+    found = reader.rows(queries.SUGGESTIONS, {"cluster": "s", "limit": 3})
+    assert [(row["kind"], row["suggested_limit"]) for row in found] == [("default", 3.0), ("own", 4.0), ("own", 1.0)]
+    assert {row["total"] for row in found} == {4.0}
+
+
+def test_further_instances_of_a_client_are_its_restarts(pages: tuple[RunningClickHouse, ClickHouse]) -> None:
+    """The first instance is none, however often it pushes; another user's and another client's are not the client's."""
+    server, reader = pages
+    seen = [
+        # user, client id, number of the instance, seconds after the hour
+        ("alice", "app", 1, 10), ("alice", "app", 1, 3000), ("alice", "app", 2, 605), ("alice", "app", 3, 610),
+        ("alice", "app", 2, 2000), ("alice", "app", 4, 1805), ("bob", "app", 5, 900), ("alice", "other", 6, 900),
+    ]  # fmt: skip
+    for user, client_id, number, after_s in seen:
+        server.store.query(
+            """INSERT INTO headroom.client_instances (cluster, client_instance_id, client_id, principal, first_seen,
+                   last_seen, pushes)
+               SELECT 'restarts', toUUID(concat('00000000-0000-4000-8000-00000000000', {number:String})),
+                   {client_id:String}, {user:String}, toDateTime64({at_s:Int64}, 3) AS at, at, 1""",
+            {"user": user, "client_id": client_id, "number": str(number), "at_s": HOUR_S + after_s},
+        )
+    asked = {"cluster": "restarts", "user": "alice", "client_id": "app", "step": 60}
+
+    def found(from_s: int, to_s: int) -> list[tuple[int, float]]:
+        rows = reader.rows(RESTARTS, {**asked, "from_s": HOUR_S + from_s, "to_s": HOUR_S + to_s})
+        return [(row["at"] - HOUR_S, row["instances"]) for row in rows]
+
+    assert found(0, 3600) == [(600, 2.0), (1800, 1.0)]
+    assert found(602, 1804) == [(602, 2.0)]  # the range cuts its first step
+    assert found(2000, 3600) == []

@@ -1,0 +1,65 @@
+"""`headroom quotas stale`: replication throttles that were left over, or are missing on one side."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import orjson
+import typer
+
+from exporters.printable import printable
+from exporters.text_table import Layout
+from headroom.cli.cluster import CommandConfig, TimeoutMs, asked, reported_in_one_line
+from headroom.cli.output.forms import Output
+from headroom.cli.output.tables import print_table
+from headroom.cli.quotas.as_code import DIFFERS
+from headroom.cli.quotas.commands import app
+from quota_metrics.cluster.document import throttles_document
+from quota_metrics.cluster.facts import ClusterFacts
+from quota_metrics.cluster.reading import read_facts
+
+_HEADINGS = ("where", "configuration", "value", "of no use because")
+_LAYOUT = Layout(numbers=("value",), lists=("of no use because",))
+
+
+@app.command()
+def stale(
+    bootstrap_server: Annotated[
+        str, typer.Option("--bootstrap-server", metavar="HOST:PORT", help="Brokers, separated by commas.")
+    ],
+    command_config: CommandConfig = None,
+    output: Annotated[Literal[Output.TABLE, Output.JSON], typer.Option(help="A table, or JSON.")] = Output.TABLE,
+    timeout_ms: TimeoutMs = 30_000,
+) -> None:
+    """Show replication throttles that a reassignment left behind or that are missing on one side.
+
+    Prints the commands that remove them, and changes nothing. Exit 4 when there is one, 1 when the cluster does not
+    answer or does not allow to look, 2 for invalid arguments.
+    """
+    with reported_in_one_line():
+        facts = asked(read_facts, bootstrap_server, command_config, timeout_ms)
+        config = () if command_config is None else ("--command-config", str(command_config))
+        report = throttles_document(facts, "--bootstrap-server", bootstrap_server, *config)
+        if output is Output.JSON:
+            typer.echo(orjson.dumps(report, option=orjson.OPT_INDENT_2).decode())
+        else:
+            _print(facts, report["commands"])
+        if report["commands"]:
+            raise typer.Exit(DIFFERS)
+        if report["unread"]:
+            raise typer.Exit(1)
+
+
+def _print(facts: ClusterFacts, commands: list[str]) -> None:
+    throttles = facts.replication_throttles
+    if throttles:
+        cells = ((one.where, one.config, one.value, "\n".join(one.stale) or "-") for one in throttles)
+        print_table(_HEADINGS, (tuple(map(printable, row[:3])) + row[3:] for row in cells), _LAYOUT)
+    if facts.reassigning is not None:
+        typer.echo(f"{facts.reassigning} partitions are being reassigned")
+    for unread in facts.unread_of_throttles:
+        typer.echo(printable(f"not read: {unread.what} ({unread.error}); needs {unread.needs}; {unread.means}"))
+    if not commands and not facts.unread_of_throttles:
+        typer.echo("no replication throttle is left over" if throttles else "nothing throttles replication")
+    for command in commands:
+        typer.echo(printable(command))

@@ -1,0 +1,129 @@
+"""Writes what was read of sampled frames to the spool, each minute, with the names of topics.
+
+From Produce 13 and Fetch 13 on the wire has ids of topics. The cluster is asked for the names of those that are not
+known yet; a topic whose name it does not tell is written by its id, in Kafka's spelling.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+
+import structlog
+
+from exporters.model import RecordKind, TopicSample
+from exporters.spool.records import encode_topics
+from exporters.spool.writer import SpoolFull, SpoolWriter
+from headroom.clock import now_ms
+from headroom.server.periodic import PeriodicTask
+from quota_metrics.kafka.errors import ClusterError
+from quota_metrics.measure.topic_meter import TopicCount, TopicMeter
+from telemetry.subscriptions.java.hash import uuid_text
+from telemetry.wire.topic_bytes import ID_MARK
+
+log = structlog.get_logger(__name__)
+
+_EVERY_MS = 60_000
+_ROWS_PER_RECORD = 1_000
+_MAX_ASKED = 1_000  # ids in one minute, those of most bytes first
+_MAX_KNOWN = 20_000  # names; twice as many as the meter can hold
+_ASK_TIMEOUT_S = 5.0
+
+NamesOf = Callable[[Sequence[bytes]], Awaitable[Mapping[bytes, str]]]
+
+
+class TopicUsage:
+    """`meter` gets what is read. `names_of` returns names of topics by their ids, those that it knows."""
+
+    def __init__(
+        self,
+        cluster: str,
+        gateway_id: str,
+        sample: float,
+        names_of: NamesOf,
+        spool: SpoolWriter,
+        now_ms: Callable[[], int] = now_ms,
+    ) -> None:
+        """`sample`: the share of frames that is read; 0: none."""
+        self.meter = TopicMeter()
+        self.rows_lost = 0
+        self._cluster = cluster
+        self._gateway_id = gateway_id
+        self._sample = sample
+        self._names_of = names_of
+        self._spool = spool
+        self._now_ms = now_ms
+        self._written_ms = now_ms()  # until when rows are written
+        self._names: dict[str, str] = {}  # by id as the wire has it; oldest first
+
+    def tasks(self) -> list[PeriodicTask]:
+        return [PeriodicTask("topics", _EVERY_MS, self.write, on_the_clock=True)] if self._sample else []
+
+    async def write(self) -> None:
+        """Writes what was read since the last call. After OSError and SpoolFull it is lost and counted."""
+        counts = self.meter.take()
+        await self._learn(counts)
+        rows = self._rows(counts)
+        for start in range(0, len(rows), _ROWS_PER_RECORD):
+            part = rows[start : start + _ROWS_PER_RECORD]
+            try:
+                self._spool.append(RecordKind.TOPICS, encode_topics(part))
+                self._spool.flush()
+            except (OSError, SpoolFull):
+                self.rows_lost += len(rows) - start
+                raise
+
+    def _rows(self, counts: Sequence[TopicCount]) -> list[TopicSample]:
+        """Of one client, what was counted under a topic's name and under its id is one row."""
+        began_ms, self._written_ms = self._written_ms, self._end_ms()
+        nbytes: Counter[tuple[str, str, str, str]] = Counter()
+        frames: Counter[tuple[str, str, str, str]] = Counter()
+        for count in counts:
+            names = count.user, count.client_id, self._shown(count.topic), count.direction
+            nbytes[names] += count.nbytes
+            frames[names] += count.frames
+        interval_ms = max(self._written_ms - began_ms, 1)
+        return [
+            TopicSample(
+                self._cluster,
+                self._written_ms,
+                interval_ms,
+                *names,
+                total,
+                frames[names],
+                self._sample,
+                self._gateway_id,
+            )
+            for names, total in nbytes.items()
+        ]
+
+    def _end_ms(self) -> int:
+        """The whole minute that just passed; now, when rows of it are written already."""
+        at_ms = self._now_ms()
+        minute_ms = at_ms - at_ms % _EVERY_MS
+        return minute_ms if minute_ms > self._written_ms else at_ms
+
+    def _shown(self, topic: str) -> str:
+        if not topic.startswith(ID_MARK):
+            return topic
+        return self._names.get(topic) or uuid_text(bytes.fromhex(topic[len(ID_MARK) :]))
+
+    async def _learn(self, counts: Sequence[TopicCount]) -> None:
+        """Asks for the names that are missing. Without an answer ids are shown."""
+        unknown: Counter[str] = Counter()
+        for count in counts:
+            if count.topic.startswith(ID_MARK) and count.topic not in self._names:
+                unknown[count.topic] += count.nbytes
+        asked = [bytes.fromhex(topic[len(ID_MARK) :]) for topic, _ in unknown.most_common(_MAX_ASKED)]
+        if not asked:
+            return
+        try:
+            async with asyncio.timeout(_ASK_TIMEOUT_S):
+                found = await self._names_of(asked)
+        except (ClusterError, OSError) as exc:
+            log.warning("cannot read the names of topics, which are shown by their ids", error=str(exc))
+            return
+        self._names.update((ID_MARK + topic_id.hex(), name) for topic_id, name in found.items())
+        while len(self._names) > _MAX_KNOWN:
+            del self._names[next(iter(self._names))]

@@ -1,0 +1,76 @@
+"""The document of `/api/v1/me`: the clients of a scope in the newest minute, and by what they can pace themselves.
+
+Of other clients it has only what the quota that they share tells: how many they are, and what all use together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Final
+
+from exporters.clickhouse.client import Row
+from headroom.web.own.scopes import ClientScope
+from quota_metrics.config.owners import Owners
+from quota_metrics.levels.definition import LEVELS
+from quota_metrics.levels.minute import WINDOW_S
+from quota_metrics.levels.pacing import BucketMinute, pace
+from quota_metrics.windows import QuotaWindow
+
+# A new column is not shown before somebody has seen that it says nothing of other clients.
+COLUMNS: Final = (
+    "cluster", "source", "quota_key", "user", "client_id", "team", "broker_id", "level", "reason", "impact",
+    "impact_reason", "cause", "limit", "limit_known", "implied_limit", "matched_entity", "usage", "usage_p95",
+    "utilization", "utilization_p95", "group_usage", "group_p95", "shared_with", "throttle_ms", "muted_ms",
+    "bytes", "instances", "software_name", "software_version", "window_start", "window_s",
+)  # fmt: skip
+_READY_MS: Final = 5_000  # after its end, until a minute can be read
+_LATE_MS: Final = 10_000  # between two questions for a minute that is late
+
+
+def document(scope: ClientScope, rows: Sequence[Row], windows: Sequence[Row], owners: Owners, now_ms: int) -> Row:
+    """`rows`: of queries.OWN; `windows`: of queries.QUOTA_WINDOWS; the worst client first."""
+    window_ms = {(row["cluster"], row["broker_id"]): int(row["quota_window_ms"]) for row in windows}
+    clients = [_client(scope, row, window_ms, owners) for row in rows]
+    return {
+        "scope": {name: value for name, value in scope._asdict().items() if value},
+        "window_start": clients[0]["window_start"] if clients else None,
+        "level": max((client["level"] for client in clients), key=LEVELS.index, default=None),
+        "retry_after_ms": max((client["retry_after_ms"] for client in clients), default=0),
+        "next_in_ms": _next_in_ms(rows[0]["window_start"] if rows else None, now_ms),
+        "clients": clients,
+    }
+
+
+def _client(scope: ClientScope, row: Row, window_ms: Mapping[tuple[str, int], int], owners: Owners) -> Row:
+    limit = row["limit"] if row["limit"] is not None else row["implied_limit"]
+    minute = BucketMinute(row["quota_key"], limit, row["group_usage"], row["throttle_ms"], row["muted_ms"])
+    length_ms = window_ms.get((row["cluster"], row["broker_id"])) or QuotaWindow().length_ms
+    shown = {name: row[name] for name in COLUMNS}
+    told = {"reason": own_reason(scope, row, owners), "cause": own_cause(row["cause"])}
+    return {**shown, **told, **pace(minute, length_ms)._asdict()}
+
+
+def own_reason(scope: ClientScope, row: Row, owners: Owners) -> str:
+    """The reason without the name of a client of others, which may take most of the shared quota."""
+    reason: str = row["reason"]
+    user, client_id = row["culprit_user"], row["culprit_client_id"]
+    if not (user or client_id) or scope.sees(user, client_id, owners.owner(user, client_id).team):
+        return reason
+    before, named, after = reason.rpartition(f", {client_id} takes ")
+    return f"{before}, another client takes {after}" if named else reason
+
+
+def own_cause(cause: str) -> str:
+    """The cause without the name of a neighbour: the quota may have had another one then than the row has now."""
+    named, _, rest = cause.rpartition(" takes ")
+    return f"another client takes {rest}" if named.startswith("neighbour ") else cause
+
+
+def _next_in_ms(window_start: str | None, now_ms: int) -> int:
+    """Until there is something newer to read."""
+    if window_start is None:
+        return _LATE_MS
+    start_ms = int(datetime.fromisoformat(window_start).replace(tzinfo=UTC).timestamp() * 1000)
+    due_ms = start_ms + 2000 * WINDOW_S + _READY_MS - now_ms
+    return due_ms if due_ms > 0 else _LATE_MS
