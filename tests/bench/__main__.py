@@ -19,6 +19,7 @@ from tests.bench.performance import FIGURES, Figure, write_page
 MODULES = (
     "frames",
     "frames tls",
+    "frames topics",
     "acknowledge",
     "shapes",
     "wire_to_rows",

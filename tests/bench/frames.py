@@ -6,10 +6,11 @@ each round changes, because a virtual machine's cores are slower by up to a thir
 ROUNDS, a ratio the median of the ratios within each round, which another run finds again within about 5 %.
 
 Then the latency that a proxy adds at 200 B, and the memory of idle connections. With `tls` the clients' side is TLS,
-with one cipher for all, which needs the headers of OpenSSL. Our gateway runs from the compiled copy of the packages if
-`make compiled` has made one, as in `make bench`.
+with one cipher for all, which needs the headers of OpenSSL. With `topics` there are two of our gateways: one reads the
+topics of 1 % of the frames, the other of none. Our gateways run from the compiled copy of the packages, if there is one
+(`make compiled`), as in `make bench`.
 
-python -m tests.bench.frames [tls]
+python -m tests.bench.frames [tls|topics]
 """
 
 from __future__ import annotations
@@ -204,8 +205,8 @@ def kroxylicious(load: Generator, files: list[str]) -> Iterator[Proxy]:
         jvm.stop()
 
 
-def frames(proxies: list[Proxy], shape: Shape) -> None:
-    """Prints our figure beside the two others."""
+def frames(ours: str, proxies: list[Proxy], shape: Shape) -> None:
+    """Prints the figure of `ours` beside the others."""
     for proxy in proxies:
         proxy.load.open(proxy.port, shape)
         proxy.load.run(WARM_S)
@@ -217,11 +218,9 @@ def frames(proxies: list[Proxy], shape: Shape) -> None:
     for proxy in proxies:
         proxy.load.close()
     medians = {name: statistics.median(values) for name, values in found.items()}
-    for name in ("blind", "kroxylicious"):
-        ratio = statistics.median(ours / theirs for ours, theirs in zip(found["headroom"], found[name], strict=True))
-        tell(
-            f"frames_{shape.name}", medians["headroom"], "frames/cpu-s", ratio, f"{name}:{medians[name]:.0f}", digits=0
-        )
+    for name in [proxy.name for proxy in proxies if proxy.name != ours]:
+        ratio = statistics.median(mine / theirs for mine, theirs in zip(found[ours], found[name], strict=True))
+        tell(f"frames_{shape.name}", medians[ours], "frames/cpu-s", ratio, f"{name}:{medians[name]:.0f}", digits=0)
 
 
 def latency(proxies: list[Proxy]) -> None:
@@ -276,11 +275,25 @@ def main(tls: bool) -> None:
             proxy.frames_per_cpu_s(enough_cpu_s, LATENCY_S)
             proxy.load.close()
         for shape in SHAPES:
-            frames(proxies, shape if not tls else shape._replace(name=f"tls_{shape.name}"))
+            frames("headroom", proxies, shape if not tls else shape._replace(name=f"tls_{shape.name}"))
         if not tls:
             latency(proxies)
         idle(proxies[:2], tls)
 
 
+def of_topics() -> None:
+    with ExitStack() as stack:
+        loads = [Generator(tls=False) for _ in range(2)]
+        for load in loads:
+            stack.callback(load.stop)
+        kinds = zip(("headroom", "topics"), loads, strict=True)
+        proxies = [stack.enter_context(python_proxy(kind, load, [])) for kind, load in kinds]
+        for shape in SHAPES:
+            frames("topics", proxies, shape._replace(name=f"topics_{shape.name}"))
+
+
 if __name__ == "__main__":
-    main("tls" in sys.argv[1:])
+    if "topics" in sys.argv[1:]:
+        of_topics()
+    else:
+        main("tls" in sys.argv[1:])

@@ -70,6 +70,7 @@ ROWS = (
     Row("the same, beside kroxylicious", r"frames_(16k|100k|1M)B_.*", "at least", "ratio", 1.0, "kroxylicious"),
     Row("the same over TLS, blind copy", r"frames_tls_(16k|100k|1M)B_.*", "at least", "ratio", 0.91, "blind"),
     Row("the same over TLS, kroxylicious", r"frames_tls_(16k|100k|1M)B_.*", "at least", "ratio", 1.0, "kroxylicious"),
+    Row("topics of 1 % of the frames read, beside none", r"frames_topics_.*", "at least", "ratio", 0.97, "headroom"),
     Row("latency added to a frame of 200 B, p99", "added_p99_200B", "at most", "ratio", None, "blind"),
     Row("an idle connection with its upstream", "idle_connection_of_.*", "at most", "value", None, "blind"),
     Row("a connection to the sink", "connection_.*", "at most", "value"),

@@ -26,6 +26,7 @@ GLOBAL_FLAGS = {"--help", "--version", "--install-completion"}
 NO_TABLES = {"json", "parquet", "yaml", "env", "service", "rules", "telemetry", "example", "schema_migrations"}
 # Users and a cluster of ClickHouse, and prefixes of several metrics.
 NO_METRICS = {
+    "headroom_bytes_per_s",  # of /api/v1/me
     "headroom_pages",
     "headroom_reader",
     "headroom_writer",

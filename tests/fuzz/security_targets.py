@@ -146,7 +146,7 @@ def _proxy_header(data: bytes) -> None:
     """A header is read to its end and no further, or refused within its longest length."""
     header = b""
     with contextlib.suppress(ProtocolError):
-        while wanted := bytes_wanted(header):
+        while wanted := bytes_wanted(header, 1 if data.startswith(b"P") else 2):
             if len(header) + wanted > len(data):
                 return
             header = data[: len(header) + wanted]

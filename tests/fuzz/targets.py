@@ -26,6 +26,7 @@ from telemetry.decode.series import ClientBudgets, KnownSeries, identity
 from telemetry.gateway.connection import ConnectionLimits, ProxiedConnection
 from telemetry.gateway.networks import LOOPBACK, Administrators, networks_of
 from telemetry.gateway.standalone_broker import SinkAnswers
+from telemetry.gateway.topic_sampling import TopicSampler
 from telemetry.ingest.arrow_tables import points_table
 from telemetry.receiver.receiver import TelemetryReceiver
 from telemetry.subscriptions.client_metrics import ClientMetrics
@@ -38,7 +39,8 @@ from tests.fuzz.seeds import DESCRIBE_QUOTAS, exchanges, request_frame, seeds
 
 FACTS = Connection("fuzz", "PLAINTEXT", ANONYMOUS, "127.0.0.1", 1, UNKNOWN, UNKNOWN, 1)
 MAX_PAYLOAD_BYTES = 1 << 20
-LIMITS = ConnectionLimits(max_request_bytes=1 << 24, max_held_request_bytes=1 << 16)
+EACH = TopicSampler(1.0, random.random, lambda _: None)  # reads the topics of each frame
+LIMITS = ConnectionLimits(max_request_bytes=1 << 24, max_held_request_bytes=1 << 16, topics=EACH)
 NOW_MS = 1_795_000_000_000
 _SUBSCRIPTION_ID_AT = 31  # of a GetTelemetrySubscriptions response: behind length, header, time, code and instance id
 

@@ -29,6 +29,16 @@ def pushed(serving: Serving, client_id: str) -> tuple[str, str, str, int]:
     return row
 
 
+def topic_shares(serving: Serving, client_id: str, direction: str, least_bytes: int) -> dict[str, float]:
+    """The share of each topic in the bytes of a client, once as many are stored: their minute is over."""
+    query = f"""SELECT groupArray((topic, bytes)), sum(bytes) >= {least_bytes} FROM
+                (SELECT topic, sum(bytes) AS bytes FROM headroom.topic_usage
+                 WHERE cluster = {{cluster:String}} AND client_id = {{client_id:String}} AND direction = '{direction}'
+                 GROUP BY topic)"""
+    found = dict(_once_logged(serving, client_id, query)[0])
+    return {topic: nbytes / sum(found.values()) for topic, nbytes in found.items()}
+
+
 def terminated(serving: Serving, client_id: str) -> bool:
     """Whether a client's terminating push arrives."""
     query = """SELECT max(terminating) FROM headroom.pushes

@@ -13,7 +13,7 @@ from headroom.demo.kit.admin import Admin
 from headroom.demo.kit.broker import LocalCluster
 from headroom.demo.kit.jvm import Jvm
 from headroom.demo.kit.serving import Serving
-from tests.kafka_clients.conftest import PATIENCE_S, RECORDS, pushed, terminated
+from tests.kafka_clients.conftest import PATIENCE_S, RECORDS, pushed, terminated, topic_shares
 from tests.kit.consumed import values_of
 
 pytestmark = [pytest.mark.kafka, pytest.mark.java, pytest.mark.clickhouse]
@@ -75,6 +75,29 @@ def test_librdkafka_client_transfers_records_and_telemetry(
         assert metrics > 5
     consumer.close()
     assert seen == RECORDS
+
+
+def test_topics_have_the_shares_of_their_records(
+    jvm: Jvm, serving: Serving, new_topic: Callable[[], str], name: str
+) -> None:
+    """Java names topics by their ids when it produces, librdkafka when it fetches."""
+    often, seldom = new_topic(), new_topic()
+    producer = jvm.producer(serving.kafka, f"{name}-p")
+    record, value = jvm.classes.org.apache.kafka.clients.producer.ProducerRecord, jvm.bytes_of(10_000)
+    for number in range(120):
+        producer.send(record(seldom if number % 4 == 0 else often, value))
+    producer.close()
+    group = {"group.id": name, "auto.offset.reset": "earliest"}
+    consumer = Consumer({"bootstrap.servers": serving.kafka, "client.id": f"{name}-c", **group})
+    consumer.subscribe([often, seldom])
+    seen = 0
+    deadline = time.monotonic() + PATIENCE_S
+    while seen < 120 and time.monotonic() < deadline:
+        seen += len(values_of(consumer.consume(100, 0.5)))
+    consumer.close()
+    for client_id, direction in ((f"{name}-p", "in"), (f"{name}-c", "out")):
+        shares = topic_shares(serving, client_id, direction, 120 * 10_000)
+        assert shares == pytest.approx({often: 0.75, seldom: 0.25}, rel=0.05)
 
 
 def test_client_without_telemetry_transfers_records(serving: Serving, new_topic: Callable[[], str], name: str) -> None:

@@ -121,7 +121,7 @@ def _digits(value: float, digits: int) -> str:
     return str(Decimal(math.floor(value * 10**digits + 0.5)).scaleb(-digits).quantize(Decimal(1).scaleb(-digits)))
 
 
-def _amount(value: float, quota_key: str) -> str:
+def amount_text(value: float, quota_key: str) -> str:
     units = {"request_percentage": "%", "controller_mutation_rate": "mutations/s"}
     if quota_key in units:
         return f"{_digits(value, 1)} {units[quota_key]}"
@@ -138,7 +138,7 @@ def _percent(share: float) -> str:
 def _reason(one: _AtBroker, quota_key: str, client: tuple[str, str], level: str, instant_level: str) -> str:
     window = one.window
     entity = f" of {window.matched_entity}" if window.matched_entity else ""
-    rule = f"{quota_key} {_amount(window.rule_limit or 0.0, quota_key)}{entity}"
+    rule = f"{quota_key} {amount_text(window.rule_limit or 0.0, quota_key)}{entity}"
     at = f"at {_percent(one.mean)} of {rule}" if one.mean is not None and math.isfinite(one.mean) else ""
     parts = [_throttled(one, quota_key, rule, at) if window.muted_ms > 0 else _calm(one, quota_key, rule, at)]
     if window.limit and one.mean is not None and one.p95 is not None and one.p95 >= one.mean + 0.1:
@@ -181,7 +181,7 @@ def _unexplained(window: Expected, quota_key: str, rule: str) -> str:
     parts = [f"not explained by {rule}"] if window.rule_limit is not None else []
     parts += [f"the brokers use {window.decided_by}"] if window.decided_by else []
     implied = window.implied_limit
-    return "; ".join(parts) + ("" if implied is None else f", implied limit {_amount(implied, quota_key)}")
+    return "; ".join(parts) + ("" if implied is None else f", implied limit {amount_text(implied, quota_key)}")
 
 
 def _calm(one: _AtBroker, quota_key: str, rule: str, at: str) -> str:
@@ -200,5 +200,5 @@ def _calm(one: _AtBroker, quota_key: str, rule: str, at: str) -> str:
         )
     if window.limit == 0:
         return f"above {rule} on broker {one.broker_id}"
-    headroom = _amount(max(window.limit - window.group_usage, 0.0), quota_key)
+    headroom = amount_text(max(window.limit - window.group_usage, 0.0), quota_key)
     return f"{at}, {headroom} headroom on broker {one.broker_id}"

@@ -1,18 +1,21 @@
-"""`python -m tests.bench.kit.proxies blind|headroom BROKER_PORT [CERTIFICATE KEY]`: proxies in front of one broker.
+"""`python -m tests.bench.kit.proxies KIND BROKER_PORT [CERTIFICATE KEY]`: proxies in front of one broker.
 
-Prints the port. `blind` copies bytes both ways; `headroom` is our gateway with its usage meter. With a certificate,
-both terminate the clients' TLS.
+Prints the port. `blind` copies bytes both ways; `headroom` is our gateway with its usage meter, and `topics` the same
+with the topics of 1 % of the frames. With a certificate, all terminate the clients' TLS.
 """
 
 from __future__ import annotations
 
 import asyncio
+import random
 import ssl
 import sys
 import tempfile
 import uuid
+from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
-from typing import cast
+from typing import TypeAlias, cast
 
 import uvloop
 
@@ -21,16 +24,22 @@ from headroom.clock import now_ms
 from headroom.logs import configure_logging
 from headroom.server.process_limits import tune_for_connections
 from quota_metrics.kafka.cluster import Node
+from quota_metrics.measure.topic_meter import TopicMeter
 from quota_metrics.measure.usage_meter import UsageMeter
 from telemetry.gateway.admission import AdmissionLimits
+from telemetry.gateway.connection import ConnectionLimits
 from telemetry.gateway.listener import ListenerOptions
 from telemetry.gateway.security.listener_security import ListenerSecurity, ListenerTls
 from telemetry.gateway.server import Gateway, GatewayOptions
+from telemetry.gateway.topic_sampling import TopicSampler
 from telemetry.receiver.receiver import TelemetryReceiver
 from telemetry.subscriptions.client_metrics import ClientMetrics
 
+_Start: TypeAlias = Callable[[int, ssl.SSLContext | None], Awaitable[int]]
+
 LOOPBACK = "127.0.0.1"
 _METER_S = 1.0
+_SAMPLE = 0.01
 _ANY = 1 << 20  # connections
 
 
@@ -92,12 +101,13 @@ def tls_of_a_listener(certificate: Path, key: Path) -> ssl.SSLContext:
     return ListenerTls(certificate, key, None, "none").context
 
 
-async def headroom(broker: int, tls: ssl.SSLContext | None) -> int:
+async def headroom(broker: int, tls: ssl.SSLContext | None, *, topics: bool = False) -> int:
     tune_for_connections()
     directory = tempfile.mkdtemp(prefix="headroom-proxy-")
     spool = SpoolWriter(Path(directory), "bench", segment_bytes=1 << 20, max_bytes=1 << 30)
     rules = ClientMetrics(new_id=lambda: uuid.uuid4().bytes)
-    meter = UsageMeter("bench")
+    meter, topic_meter = UsageMeter("bench"), TopicMeter()
+    sampler = TopicSampler(_SAMPLE, random.Random(1).random, topic_meter.observe) if topics else None
     gateway = Gateway(
         "bench",
         TelemetryReceiver(rules, append=spool.append, telemetry_max_bytes=1 << 20),
@@ -106,6 +116,7 @@ async def headroom(broker: int, tls: ssl.SSLContext | None) -> int:
         observe=meter.exchange,
         now_ms=now_ms,
         options=GatewayOptions(
+            limits=ConnectionLimits(topics=sampler),
             admission=AdmissionLimits(max_connections=_ANY, max_connections_per_address=_ANY, handshake_timeout_s=60),
             connect_timeout_s=10,
         ),
@@ -121,7 +132,8 @@ async def _meter(meter: UsageMeter) -> None:
 
 
 async def main() -> None:
-    start = {"blind": blind, "headroom": headroom}[sys.argv[1]]
+    kinds: dict[str, _Start] = {"blind": blind, "headroom": headroom, "topics": partial(headroom, topics=True)}
+    start = kinds[sys.argv[1]]
     files = [Path(name) for name in sys.argv[3:]]
     context = None
     if files:

@@ -1,0 +1,1 @@
+"""A franz-go client for `headroom verify-client`; needs `go`."""

@@ -1,0 +1,32 @@
+"""`python -m tests.kafka_clients.franz_go`: builds the client beside this file with `go`, has `headroom verify-client`
+judge it, and fails unless it passes every rule."""
+
+from __future__ import annotations
+
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+
+from headroom.demo.kit.processes import start, stop
+from tests.kafka_clients.verification import INTERVAL_MS, Verification, assert_passed
+
+
+def main() -> None:
+    with tempfile.TemporaryDirectory(prefix="headroom-franz-go-") as scratch:
+        program = Path(scratch) / "client"
+        subprocess.run(["go", "build", "-o", str(program), "."], cwd=Path(__file__).parent, check=True)
+        verification = Verification(Path(scratch))
+        try:
+            client = start([str(program), verification.bootstrap], stderr=subprocess.DEVNULL)
+            verification.wait_until_complete()
+            time.sleep(2 * INTERVAL_MS / 1000)
+            stop(client)
+            assert_passed(verification)
+        finally:
+            verification.close()
+    print("franz-go passes every rule")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""Every broker release that people run, behind `headroom serve`, with old and new clients: `make matrix`."""

@@ -1,0 +1,42 @@
+"""The short form of `make matrix`: the oldest broker that people run, with the oldest and the newest clients."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from headroom.demo.kit.admin import Admin
+from headroom.demo.kit.jvm import Jvm
+from tests.matrix.cells import ServedRelease, faults, served_release
+from tests.matrix.clients import JAVA, LIMIT, JavaClient, LibrdkafkaClient
+from tests.matrix.releases import BROKERS
+
+pytestmark = [pytest.mark.kafka, pytest.mark.java, pytest.mark.clickhouse, pytest.mark.slow]
+
+
+@pytest.fixture(scope="module")
+def cache(request: pytest.FixtureRequest) -> Path:
+    return request.config.rootpath / ".cache"
+
+
+@pytest.fixture(scope="module")
+def oldest(java: str, jvm: Jvm, cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedRelease]:
+    directory = tmp_path_factory.mktemp("matrix") / BROKERS[0]
+    with served_release(java, BROKERS[0], cache, directory, jvm) as running:
+        yield running
+
+
+def test_oldest_java_client_works(java: str, cache: Path, oldest: ServedRelease) -> None:
+    with JavaClient(java, JAVA[0], cache) as client:
+        assert faults(oldest, client) == []
+
+
+def test_newest_librdkafka_works_and_pushes_telemetry(jvm: Jvm, oldest: ServedRelease) -> None:
+    with Admin(jvm, oldest.broker) as admin:
+
+        def set_quota(client_id: str) -> None:
+            admin.alter_quota({"client-id": client_id}, {"producer_byte_rate": float(LIMIT)})
+
+        assert faults(oldest, LibrdkafkaClient(set_quota)) == []
