@@ -180,6 +180,10 @@ USAGE_LEFT_OUT = SelfMetric(
     "headroom_usage_left_out_total",
     "Exchanges not metered because the limit on measured clients or waiting rows was reached.",
 )
+USAGE_LONG_NAMES = SelfMetric(
+    "headroom_usage_long_names_total",
+    "Rows of usage of clients whose user or client id is longer than 255 characters, of which a part is stored.",
+)
 MUTATIONS_UNKNOWN = SelfMetric(
     "headroom_mutations_unknown_total",
     "Topics that clients created, enlarged or deleted whose number of partitions is not known: not in their usage.",
@@ -307,6 +311,7 @@ CATALOGUE: tuple[SelfMetric, ...] = (
     DROPPED,
     USAGE_CLIENTS,
     USAGE_LEFT_OUT,
+    USAGE_LONG_NAMES,
     ADDRESSES_LEFT_OUT,
     MUTATIONS_UNKNOWN,
     USAGE_ROWS_LOST,

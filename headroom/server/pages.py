@@ -32,6 +32,7 @@ from headroom.web.own.scopes import ClientScope, Scopes
 from headroom.web.pages import page_routes
 from headroom.web.tiles import ServiceState, tile_rows
 from telemetry.subscriptions.client_metrics import ClientMetrics
+from telemetry.subscriptions.payers import PayerUse, merged_uses
 from telemetry.subscriptions.subscription import parse_subscription
 from telemetry.wire.errors import InvalidSubscriptionError
 
@@ -59,8 +60,11 @@ def http_app(
             "degraded": found.degraded,
             "oldest_s": found.oldest_s,
             "cluster": service.cluster() if service.cluster else None,
-            "left_out": [one._asdict() for one in service.left_out()[:_PAYERS]],
-            "over_budget": [use._asdict() for use in service.network.worst_payers(_PAYERS)],
+            "left_out": [
+                {"payer": one.payer, "exchanges": one.number, "last_ms": one.last_ms}
+                for one in service.left_out()[:_PAYERS]
+            ],
+            "over_budget": _over_budget(service),
             "version": version_line(),
             "tiles": tile_rows(_state(config, service, self_metrics, health, found), health.trends.values()),
             "metrics": metric_rows(self_metrics),
@@ -70,6 +74,12 @@ def http_app(
     reader = _reader(config, writer)
     data = Data(reader, lambda: subscription_rows(rules), status, rules.match_keys, source, owners)
     return web_app(self_metrics, health, [*api_routes(data), *page_routes(data)])
+
+
+def _over_budget(service: NetworkService) -> list[dict[str, Any]]:
+    """Payers of refused requests, and those whose clients have names that are too long to be kept."""
+    names = (PayerUse(one.payer, {"names": one.number}, one.last_ms) for one in service.long_names())
+    return [use._asdict() for use in merged_uses([service.network.worst_payers(_PAYERS), names])[:_PAYERS]]
 
 
 def guarded(config: ServeConfig, app: ASGIApp) -> ASGIApp:

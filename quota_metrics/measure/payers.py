@@ -1,4 +1,4 @@
-"""Room that clients share: who holds how many places, from whom one is taken, and what was left out. Sans-I/O."""
+"""Room that clients share: who holds how many places, from whom one is taken, what was counted of whom. Sans-I/O."""
 
 from __future__ import annotations
 
@@ -61,31 +61,31 @@ class PlacesByPayer(Generic[Place]):
             self._largest = after  # sizes change by one, so `after` is the largest now
 
 
-class LeftOut(NamedTuple):
-    """What was not counted for a payer."""
+class PayerCount(NamedTuple):
+    """What was counted of a payer."""
 
     payer: str
-    exchanges: int
+    number: int
     last_ms: int
 
 
-class LeftOutByPayer:
-    """What was left out, by payer. Bounded: the payer whose last one is oldest is forgotten first."""
+class CountByPayer:
+    """Counts events by payer. Bounded: the payer whose last one is oldest is forgotten first."""
 
     def __init__(self, max_payers: int = _MAX_PAYERS) -> None:
         self.total = 0
         self._max_payers = max_payers
-        self._payers: dict[str, LeftOut] = {}  # latest last
+        self._payers: dict[str, PayerCount] = {}  # latest last
 
     def add(self, payer: str, now_ms: int) -> None:
-        """Counts one exchange."""
+        """Counts one."""
         self.total += 1
         before = self._payers.pop(payer, None)
         if before is None and len(self._payers) >= self._max_payers:
             del self._payers[next(iter(self._payers))]
-        self._payers[payer] = LeftOut(payer, (before.exchanges if before else 0) + 1, now_ms)
+        self._payers[payer] = PayerCount(payer, (before.number if before else 0) + 1, now_ms)
 
-    def recent(self, now_ms: int) -> list[LeftOut]:
-        """Payers of which something was left out in the last five minutes, most first."""
+    def recent(self, now_ms: int) -> list[PayerCount]:
+        """Payers of which something was counted in the last five minutes, most first."""
         recent = [one for one in self._payers.values() if now_ms - one.last_ms < _RECENT_MS]
-        return sorted(recent, key=lambda one: (-one.exchanges, one.payer))
+        return sorted(recent, key=lambda one: (-one.number, one.payer))

@@ -11,12 +11,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final, TypeAlias
 
-from exporters.identity import payer_of
+from exporters.identity import is_shortened, payer_of
 from exporters.model import CONTROLLER, Changes, ExchangeValues, QuotaKey, UsageSample
 from quota_metrics.levels.definition import UNEXPLAINED
 from quota_metrics.measure.implied_limit import ImpliedLimit
 from quota_metrics.measure.muted_time import MutedTime
-from quota_metrics.measure.payers import LeftOutByPayer, PlacesByPayer
+from quota_metrics.measure.payers import CountByPayer, PlacesByPayer
 from quota_metrics.measure.quota_in_force import QuotaInForce, QuotaOf, unknown_quota
 from quota_metrics.measure.topic_partitions import TopicPartitions
 from quota_metrics.windows import QuotaWindow
@@ -70,7 +70,8 @@ class UsageMeter:
         """`window_at` returns the quota window of a broker or the CONTROLLER; `interval_ms` is how often `samples()` is
         called."""
         self.cluster = cluster
-        self.left_out = LeftOutByPayer()
+        self.left_out = CountByPayer()
+        self.long_names = CountByPayer()  # rows of clients whose names were shortened
         self.topics = topics or TopicPartitions()
         self._gateway_id = gateway_id
         self._quota_of = quota_of
@@ -83,6 +84,7 @@ class UsageMeter:
         self._name_chars = 0
         self._clients: dict[_Client, _Usage] = {}
         self._places: PlacesByPayer[_Client] = PlacesByPayer()
+        self._long_named: dict[_Client, str] = {}  # the payers of clients whose names were shortened
         self._bucket_rates: dict[Bucket, float] = {}  # of the last interval
         self._has_others = False
         self._others: dict[Bucket, float] = {}
@@ -154,6 +156,8 @@ class UsageMeter:
             muted_ms = usage.muted_ms(now_ms - interval_ms, now_ms)
             if usage.active or rate > 0 or muted_ms > 0:
                 rows.append(self._row(client, usage, rate, now_ms, interval_ms, muted_ms))
+                if client in self._long_named:
+                    self.long_names.add(self._long_named[client], now_ms)
                 usage.begin_interval(rate)
             if not usage.is_muted(now_ms) and now_ms - usage.last_ms >= usage.window.length_ms:
                 emptied.append(client)
@@ -307,6 +311,8 @@ class UsageMeter:
         self._places.add(client, payer)
         self._name_chars += chars
         usage = self._clients[client] = _Usage(self._window_at(client[3]), now_ms)
+        if is_shortened(client[1]) or is_shortened(client[2]):
+            self._long_named[client] = payer
         return usage
 
     def _forget(self, client: _Client) -> str:
@@ -314,6 +320,7 @@ class UsageMeter:
         del self._clients[client]
         self._name_chars -= len(client[1]) + len(client[2])
         return self._places.remove(client)
+        self._long_named.pop(client, None)
 
 
 class _Usage:

@@ -43,7 +43,7 @@ from quota_metrics.kafka.admin import KafkaAdmin
 from quota_metrics.kafka.client_metrics import read_subscriptions
 from quota_metrics.kafka.cluster import Cluster
 from quota_metrics.kafka.errors import ClusterError, UnsupportedError
-from quota_metrics.measure.payers import LeftOut
+from quota_metrics.measure.payers import CountByPayer, PayerCount
 from quota_metrics.measure.usage_meter import UsageMeter
 from telemetry.gateway.server import Gateway
 from telemetry.receiver.receiver import TelemetryReceiver
@@ -106,8 +106,8 @@ async def open_gateway(
     def readings() -> dict[catalogue.SelfMetric, catalogue.Values]:
         return listener_readings(gateway) | views.readings() | _usage_readings(meter, recorder, topics)
 
-    left_out = partial(_left_out, meter)
-    return NetworkService(address, periodic_tasks, readings, gateway, network, follow, views.facts.document, left_out)
+    service = NetworkService(address, periodic_tasks, readings, gateway, network, follow, views.facts.document)
+    return service._replace(left_out=partial(_recent, meter.left_out), long_names=partial(_recent, meter.long_names))
 
 
 def _admin(config: ServeConfig, stack: AsyncExitStack) -> KafkaAdmin:
@@ -148,8 +148,8 @@ def _quota_tasks(config: QuotaConfig, recorder: QuotaRecorder) -> list[PeriodicT
     ]
 
 
-def _left_out(meter: UsageMeter) -> list[LeftOut]:
-    return meter.left_out.recent(now_ms())
+def _recent(counted: CountByPayer) -> list[PayerCount]:
+    return counted.recent(now_ms())
 
 
 def _usage_meter(config: ServeConfig, cluster: str, views: QuotaViews) -> UsageMeter:
@@ -169,6 +169,7 @@ def _usage_readings(
     return {
         catalogue.USAGE_CLIENTS: len(meter),
         catalogue.USAGE_LEFT_OUT: meter.left_out.total,
+        catalogue.USAGE_LONG_NAMES: meter.long_names.total,
         catalogue.USAGE_ROWS_LOST: recorder.usage_rows_lost + topics.rows_lost,
     }
 

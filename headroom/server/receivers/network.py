@@ -14,7 +14,7 @@ from headroom.server.periodic import PeriodicTask
 from headroom.server.processes.address_quotas import AddressQuotas
 from headroom.server.processes.network_supervisor import NetworkProcesses, Take
 from quota_metrics.kafka.cluster import Node
-from quota_metrics.measure.payers import LeftOut
+from quota_metrics.measure.payers import PayerCount
 from quota_metrics.measure.topic_meter import TopicCount
 from telemetry.gateway.server import Gateway
 
@@ -29,7 +29,8 @@ class NetworkService(NamedTuple):
     network: NetworkProcesses
     follow: Callable[[ServeConfig], Awaitable[None]]  # takes over reloaded settings, and reads subscriptions again
     cluster: Callable[[], dict[str, Any]] | None = None  # the cluster's facts as JSON; None: there is no cluster
-    left_out: Callable[[], list[LeftOut]] = list  # whose exchanges were not metered lately, most first
+    left_out: Callable[[], list[PayerCount]] = list  # whose exchanges were not metered lately, most first
+    long_names: Callable[[], list[PayerCount]] = list  # whose clients had names that were shortened lately, most first
 
 
 def no_network(config: ServeConfig, gateway: Gateway, take: Take) -> NetworkProcesses:

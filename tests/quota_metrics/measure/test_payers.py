@@ -7,7 +7,7 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quota_metrics.measure.payers import LeftOut, LeftOutByPayer, PlacesByPayer
+from quota_metrics.measure.payers import CountByPayer, PayerCount, PlacesByPayer
 
 
 @given(st.lists(st.tuples(st.sampled_from("abcd"), st.integers(0, 9)), max_size=80), st.integers(1, 12))
@@ -50,10 +50,10 @@ def test_payers_share_evenly_whatever_one_asks_for() -> None:
     assert sizes == {"greedy": 60, "polite": 40}
 
 
-def test_what_was_left_out_is_bounded_and_forgotten() -> None:
-    left_out = LeftOutByPayer(max_payers=2)
+def test_counts_by_payer_are_bounded_and_forgotten() -> None:
+    counted = CountByPayer(max_payers=2)
     for at_ms, payer in enumerate(("a", "b", "a", "c")):
-        left_out.add(payer, at_ms)
-    assert left_out.total == 4
-    assert left_out.recent(10) == [LeftOut("a", 2, 2), LeftOut("c", 1, 3)]
-    assert left_out.recent(300_002) == [LeftOut("c", 1, 3)]
+        counted.add(payer, at_ms)
+    assert counted.total == 4
+    assert counted.recent(10) == [PayerCount("a", 2, 2), PayerCount("c", 1, 3)]
+    assert counted.recent(300_002) == [PayerCount("c", 1, 3)]

@@ -8,8 +8,10 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from exporters.identity import stored_name
 from exporters.model import CONTROLLER, Exchange, UsageSample
 from quota_metrics.config.entities import Rules, entity_of
+from quota_metrics.measure.payers import PayerCount
 from quota_metrics.measure.quota_in_force import QuotasInForce
 from quota_metrics.measure.topic_partitions import TopicPartitions
 from quota_metrics.measure.usage_meter import UsageMeter
@@ -52,6 +54,7 @@ def test_produce_is_charged_by_request_size() -> None:
         interval_ms=1000,
         bucket_user="alice",
         bucket_client_id="app",
+        requests=1,
     )
 
 
@@ -63,7 +66,7 @@ def test_fetch_and_share_fetch_are_charged_by_response_size() -> None:
 
 def test_throttled_fetch_is_not_charged() -> None:
     row = one({"api_key": 1, "response_bytes": 5000, "throttle_ms": 70})
-    assert (row.bytes, row.rate, row.throttle_ms, row.throttled_requests) == (0, 0.0, 70, 1)
+    assert (row.bytes, row.rate, row.throttle_ms, row.throttled_requests, row.requests) == (0, 0.0, 70, 1, 1)
 
 
 def test_throttled_produce_is_charged() -> None:
@@ -143,9 +146,9 @@ def test_interval_keeps_longest_throttle_and_counts_throttled_requests() -> None
     for throttle_ms in (10, 300, 0, 20):
         meter.exchange(Exchange(**EXCHANGE | {"throttle_ms": throttle_ms}))
     (row,) = meter.samples(500)
-    assert (row.bytes, row.throttle_ms, row.throttled_requests) == (4000, 300, 3)
+    assert (row.bytes, row.throttle_ms, row.throttled_requests, row.requests) == (4000, 300, 3, 4)
     (row,) = meter.samples(1000)
-    assert (row.bytes, row.throttle_ms, row.throttled_requests, row.rate) == (0, 0, 0, 400.0)
+    assert (row.bytes, row.throttle_ms, row.throttled_requests, row.requests, row.rate) == (0, 0, 0, 0, 400.0)
 
 
 def test_brokers_and_clients_are_metered_separately() -> None:
@@ -420,6 +423,19 @@ def test_clients_beyond_the_limit_are_skipped_and_counted() -> None:
         meter.exchange(Exchange(**EXCHANGE | {"client_id": f"app-{n}"}))
     assert [row.client_id for row in meter.samples(0)] == ["app-0", "app-1"]
     assert meter.left_out.total == 3
+
+
+def test_payers_of_names_that_were_shortened_are_counted() -> None:
+    """A row of usage each; others are not counted, nor a client that is forgotten."""
+    meter = UsageMeter("c")
+    for client_id in (stored_name("x" * 256), "y" * 255):
+        for broker_id in (1, 2):
+            meter.exchange(Exchange(**EXCHANGE | {"client_id": client_id, "broker_id": broker_id}))
+    meter.samples(0)
+    assert meter.long_names.recent(0) == [PayerCount("alice", 2, 0)]
+    meter.samples(60_000)
+    meter.samples(61_000)
+    assert (len(meter), meter.long_names.total) == (0, 2)
 
 
 def test_long_names_consume_capacity_until_forgotten() -> None:
