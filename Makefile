@@ -5,6 +5,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+DEMO_READY := $(VENV)/.ready-demo
+INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps
 SEED ?= 1
 # Fixes the order of tests and hypothesis' examples, so that a failure can be reproduced.
 DRAWN = --randomly-seed=$(SEED) --hypothesis-seed=$(SEED)
@@ -31,18 +33,24 @@ NO_TESTS := 5
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 12
 
-$(READY): requirements.txt pyproject.toml exporters/clickhouse/managed/write_guard.c
+# What the demo runs; the tests add the rest to the same environment.
+$(DEMO_READY): requirements-demo.txt pyproject.toml exporters/clickhouse/managed/write_guard.c
 	@$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(0 if v >= (3, 11) else f"headroom: Python 3.11 or newer is needed, {sys.executable} is {v.major}.{v.minor}; set PYTHON=...")'
-	@echo "setting up $(VENV) (locked dependencies, some hundred MB the first time)"
+	@echo "setting up $(VENV), once: $$(sed -n 's/^# //p' requirements-demo.txt); then 'headroom demo' fetches Kafka's jars, 45 MB"
 	@$(PYTHON) -m venv $(VENV)
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r requirements.txt
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@$(INSTALL) --require-hashes -r requirements-demo.txt
+	@$(INSTALL) --no-build-isolation -e .
 	@$(BIN)/python -m spark_jobs.session || echo "without the class archive of Spark's JVM jobs start slower"
+	@touch $@
+
+$(READY): $(DEMO_READY) requirements.txt
+	@echo "adding the tools of the tests to $(VENV), once: $$(sed -n 's/^# //p' requirements.txt) with what the demo has"
+	@$(INSTALL) --require-hashes -r requirements.txt
 	@touch $@
 
 setup: $(READY) ## virtual environment with the locked dependencies
 
-demo: $(READY) ## real broker and throttled real clients; writes demo-output/; KEEP=1 keeps all running until Ctrl-C
+demo: $(DEMO_READY) ## real broker and throttled real clients; writes demo-output/; KEEP=1 keeps all running until Ctrl-C
 	@$(BIN)/headroom demo $(if $(KEEP),--keep)
 
 # First what compares itself with a broker under a light load, and mostly waits; in the time that it leaves the quick
@@ -137,10 +145,23 @@ fmt: $(READY) ## format, and fix what ruff can fix
 	@$(BIN)/ruff check --fix .
 
 COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-emit-index-url --no-annotate pyproject.toml
+# Its first line: what a fresh checkout loads on this platform.
+define SIZE
+import sys
+from pathlib import Path
+lock, wheels = map(Path, sys.argv[1:])
+size = sum(file.stat().st_size for file in wheels.iterdir())
+lock.write_text(f"# {size / 1e6:,.0f} MB to load\n" + lock.read_text())
+endef
+export SIZE
 
-lock: $(READY) ## compile requirements.txt and deploy/requirements.txt (the image's) anew from pyproject.toml
+lock: $(READY) ## compile requirements.txt, requirements-demo.txt and deploy/requirements.txt (the image's) anew from pyproject.toml
 	@$(COMPILE) --extra dev -o requirements.txt
+	@$(COMPILE) --extra checkout --constraint requirements.txt -o requirements-demo.txt
 	@$(COMPILE) --extra embedded --extra spark --constraint requirements.txt -o deploy/requirements.txt
+	@for lock in requirements.txt requirements-demo.txt; do rm -rf build/wheels; \
+		$(BIN)/python -m pip download --quiet --disable-pip-version-check --no-deps --require-hashes -r $$lock -d build/wheels; \
+		$(BIN)/python -c "$$SIZE" $$lock build/wheels; done; rm -rf build/wheels
 
 docs: $(READY) ## write docs/settings.md, tables.md and metrics.md, and the Grafana dashboards, anew
 	@$(BIN)/python -m tests.docs.reference_pages
