@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
 
 from exporters.model import CONTROLLER
-from quota_metrics.cluster.releases import Release, release_text
+from quota_metrics.cluster.releases import Release, before_3_8, release_text
 from quota_metrics.cluster.replication import (
     DYNAMIC_BROKER,
     REPLICATION_RATES,
@@ -47,7 +47,6 @@ _OF_THROTTLES: Final = (PARTITIONS_OF_TOPICS, THROTTLED_REPLICAS, REASSIGNMENTS)
 
 _NAMED_TOPICS: Final = 3
 _MOST: Final = (2**31 - 1, 2**63 - 1)  # Kafka's "no limit"
-_SINCE_3_8: Final = (3, 8)
 
 
 class Unread(NamedTuple):
@@ -141,7 +140,7 @@ class BrokerFacts:
         samples, size_s = (self.number(name) for name in names)
         if not samples or not size_s or samples > _MOST[0] or size_s > _MOST[0] // 1000:
             return None
-        return QuotaWindow(samples, size_s * 1000, self.release is not None and self.release < _SINCE_3_8)
+        return QuotaWindow(samples, size_s * 1000, before_3_8(self.release))
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ Release: TypeAlias = tuple[int, int]
 METADATA_VERSION: Final = "metadata.version"
 PROTOCOL_VERSION: Final = "inter.broker.protocol.version"  # of brokers before 4.0
 
+_SINCE_3_8: Final = (3, 8)
 # The first level of each release. 3.3 is the first release with KRaft for production.
 _FIRST_LEVELS: Final = (
     (1, (3, 0)), (2, (3, 1)), (3, (3, 2)), (4, (3, 3)), (8, (3, 4)), (9, (3, 5)), (12, (3, 6)), (15, (3, 7)),
@@ -30,10 +31,20 @@ def release_of(supported: Mapping[str, int], configs: Mapping[str, str]) -> Rele
     inter.broker.protocol.version, whose default is its own release and which is lower during an upgrade."""
     if METADATA_VERSION in supported:
         return release_of_level(supported[METADATA_VERSION])
-    parts = configs.get(PROTOCOL_VERSION, "").partition("-")[0].split(".")
+    return release_of_text(configs.get(PROTOCOL_VERSION, ""))
+
+
+def release_of_text(text: str) -> Release | None:
+    """Of `4.3` or `3.7-IV4`; None when it is neither."""
+    parts = text.partition("-")[0].split(".")
     if len(parts) < 2 or not all(part.isascii() and part.isdigit() and len(part) < 4 for part in parts[:2]):
         return None
     return int(parts[0]), int(parts[1])
+
+
+def before_3_8(release: Release | None) -> bool:
+    """Whether rates follow the rule of `quota_metrics.windows.Rate` up to 3.7."""
+    return release is not None and release < _SINCE_3_8
 
 
 def release_text(release: Release | None) -> str:

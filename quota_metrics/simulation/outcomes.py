@@ -16,10 +16,10 @@ from exporters.model import DEFAULT_ENTITY, QuotaKey, QuotaLimit
 from quota_metrics.config.entities import QuotaAlteration
 from quota_metrics.config.resolution import Resolution
 from quota_metrics.config.timeline import Epoch, Pair, bucket_key, epochs
+from quota_metrics.simulation.broker_windows import BrokerWindows
 from quota_metrics.simulation.group import ReplayedGroup, Spent
 from quota_metrics.simulation.replay import Throttling
 from quota_metrics.simulation.usage import NOTHING, ClientAtBroker, Recorded
-from quota_metrics.windows import QuotaWindow
 
 # For other quotas the gateway sees the throttling but not the usage.
 KEYS = (QuotaKey.PRODUCER_BYTE_RATE.value, QuotaKey.CONSUMER_BYTE_RATE.value)
@@ -76,12 +76,9 @@ class Simulation:
         *,
         from_ms: int,
         to_ms: int,
-        window: QuotaWindow = QuotaWindow(),
-        recorded: QuotaWindow = QuotaWindow(),
+        windows: BrokerWindows = BrokerWindows({}),
     ) -> None:
-        """`window`: of the brokers that replay; `recorded`: of the recorded rates."""
-        self._window = window
-        self._recorded = recorded
+        self._windows = windows
         self._from_ms = from_ms
         self._to_ms = to_ms
         self._runs = {each.client: _Run(each.client) for each in seen}
@@ -98,13 +95,13 @@ class Simulation:
     def replay(
         self, group: Sequence[ClientAtBroker], usage: Mapping[ClientAtBroker, Recorded], most_requests: int = 2**62
     ) -> int:
-        """Replays one of `groups`; returns the number of replayed requests. When it takes more than `most_requests`, it
-        is skipped."""
+        """Replays one of `groups`, which are each at one broker; returns the number of replayed requests. When it takes
+        more than `most_requests`, it is skipped."""
         runs = [self._runs[client] for client in group]
         replayed = ReplayedGroup(
             [usage.get(run.outcome.client, NOTHING) for run in runs],
             fetches=runs[0].outcome.client.quota_key == QuotaKey.CONSUMER_BYTE_RATE,
-            window=self._window,
+            window=self._windows.at(group[0].broker_id).window,
         )
         limits = [self._limits(epoch, runs) for epoch in self._epochs]
         bounds = [bound for limited in limits for _, bound in limited if bound is not None]
@@ -156,8 +153,8 @@ class Simulation:
         """An upper bound of the client's rate. With the recorded window: between two rows, the measured bytes may be
         divided by one sample less, and the bytes of an interval may arrive at once. With another window: as if every
         interval were the largest."""
-        window = self._window
-        if window == self._recorded:
+        window, is_recorded = self._windows.at(seen.client.broker_id)
+        if is_recorded:
             return seen.rate_max * window.samples / (window.samples - 1) + seen.bytes_max / window.full_s
         return seen.bytes_max * (window.length_ms / seen.interval_ms + 2) / window.full_s
 

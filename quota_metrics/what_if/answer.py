@@ -11,12 +11,12 @@ from quota_metrics.config.resolution import CLIENT_KEYS
 from quota_metrics.simulation.outcome_text import worst_first
 from quota_metrics.simulation.outcomes import ClientOutcome, Simulation
 from quota_metrics.simulation.usage import ClientAtBroker, Recorded
+from quota_metrics.what_if.brokers import GivenWindow
 from quota_metrics.what_if.recording import Recording, SeenClient, SeenClients
-from quota_metrics.windows import QuotaWindow
 
 COMPLETE_AFTER_MS = 4_000  # by then the rows of a minute are stored
 _EVERYTHING = 2**53
-_DEFAULT_WINDOW = QuotaWindow()
+_BROKERS_OWN = GivenWindow()
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,15 +41,14 @@ class ReplayBudget:
 @dataclass(frozen=True, slots=True)
 class WhatIfQuestion:
     """Changes to make together, and the recorded time (from_ms, to_ms] to look at. `cluster` "": the only one.
-    `window`: of the brokers; `recorded`: of the recorded rates. `bucket`: user and client-id of metric tags; only the
-    clients that share this limit are examined. "": any."""
+    `window`: instead of the brokers' own. `bucket`: user and client-id of metric tags; only the clients that share this
+    limit are examined. "": any."""
 
     alterations: Sequence[QuotaAlteration]
     from_ms: int
     to_ms: int
     cluster: str = ""
-    window: QuotaWindow = _DEFAULT_WINDOW
-    recorded: QuotaWindow = _DEFAULT_WINDOW
+    window: GivenWindow = _BROKERS_OWN
     bucket: tuple[str, str] = ("", "")
 
     @property
@@ -68,13 +67,15 @@ class Coverage:
 
 @dataclass(frozen=True, slots=True)
 class WhatIfAnswer:
-    """`outcomes`: the worst first. `quiet`: clients that are not among them, which no limit can throttle."""
+    """`outcomes`: the worst first. `quiet`: clients that are not among them, which no limit can throttle.
+    `callback_classes`: of brokers that may ignore the configured quotas."""
 
     question: WhatIfQuestion
     outcomes: list[ClientOutcome]
     quiet: int
     covers: Coverage
     unaffected: int
+    callback_classes: tuple[str, ...] = ()
 
 
 class UnrecordedClusterError(ValueError):
@@ -105,21 +106,15 @@ def answer(
     recording = Recording(clickhouse, question.cluster, question.keys, *when, question.bucket)
     recording = replace(recording, cluster=_cluster(recording))
     history = recording.history()
-    seen = recording.seen(
-        question.alterations,
-        history,
-        question.recorded,
-        budget.clients,
-        same_window=question.window == question.recorded,
-    )
+    brokers = recording.brokers(question.window)
+    seen = recording.seen(question.alterations, history, brokers.windows, budget.clients)
     simulation = Simulation(
         history,
         question.alterations,
         [each.seen for each in seen.clients],
         from_ms=question.from_ms,
         to_ms=question.to_ms,
-        window=question.window,
-        recorded=question.recorded,
+        windows=brokers.windows,
     )
     _replay(simulation, recording, seen, budget)
     outcomes = worst_first(simulation.outcomes())
@@ -134,6 +129,7 @@ def answer(
         quiet,
         Coverage(len(outcomes) + quiet, seen.may_be_affected, share),
         seen.everyone - seen.may_be_affected + sum(not outcome.affected for outcome in outcomes),
+        brokers.callback_classes,
     )
 
 

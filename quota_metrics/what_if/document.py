@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -28,6 +29,8 @@ def document(answer: WhatIfAnswer, most: int | None = None) -> dict[str, Any]:
             "of_clients": answer.covers.of_clients,
             "bytes_share": answer.covers.bytes_share,
         },
+        "callback_classes": list(answer.callback_classes),
+        "warning": class_warning(answer.callback_classes),
         "counts": {name: counts[name] for name in map(str, Verdict) if counts[name]},
         "affected": len(affected) + answer.quiet,
         "unaffected": answer.unaffected,
@@ -52,6 +55,16 @@ def coverage_text(covers: dict[str, Any]) -> str:
     return (
         f"covers {when} and, for its bounds, the busiest {covers['clients']} of {covers['of_clients']} clients on a"
         f" broker that the change may affect ({covers['bytes_share']:.0%} of their bytes)"
+    )
+
+
+def class_warning(classes: Sequence[str]) -> str:
+    """That the replayed quotas may not be what decides; empty without `callback_classes`."""
+    if not classes:
+        return ""
+    return (
+        f"the brokers use {', '.join(classes)} (client.quota.callback.class), which may ignore configured quotas: the"
+        " change may have no effect"
     )
 
 

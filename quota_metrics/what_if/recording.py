@@ -15,9 +15,11 @@ from typing import NamedTuple
 from exporters.clickhouse.client import ClickHouse, Row
 from exporters.model import QuotaLimit
 from quota_metrics.config.entities import CLIENT_ID, USER, QuotaAlteration
+from quota_metrics.simulation.broker_windows import BrokerWindows
 from quota_metrics.simulation.outcomes import Seen
 from quota_metrics.simulation.usage import ClientAtBroker, Recorded, recorded
-from quota_metrics.windows import UNLIMITED, QuotaWindow
+from quota_metrics.what_if.brokers import FACTS, GivenWindow, RecordedBrokers, recorded_brokers
+from quota_metrics.windows import UNLIMITED
 
 TIMEOUT_S = 120.0  # of a query over a day of a large cluster
 _PAIRS_PER_QUERY = 2_000  # their hashes are in the URL
@@ -174,6 +176,10 @@ class Recording:
         """(user, client-id) of all clients."""
         return [(row["user"], row["client_id"]) for row in self._rows(_CLIENTS)]
 
+    def brokers(self, given: GivenWindow) -> RecordedBrokers:
+        """What the cluster's brokers say of themselves."""
+        return recorded_brokers(self._rows(FACTS), self.from_ms, given)
+
     def history(self) -> list[QuotaLimit]:
         """The configuration at the beginning, and each later change."""
         return [
@@ -193,20 +199,18 @@ class Recording:
         self,
         alterations: Sequence[QuotaAlteration],
         history: Iterable[QuotaLimit],
-        window: QuotaWindow,
+        windows: BrokerWindows,
         most: int,
-        *,
-        same_window: bool,
     ) -> SeenClients:
-        """Clients that the changes may affect, at most `most`. `window`: of the recorded rates, which say nothing of
-        brokers with another one."""
+        """Clients that the changes may affect, at most `most`."""
         hit, names = _hit(alterations)
+        all_recorded = all(is_recorded for _, is_recorded in windows.distinct)
         rows = self._rows(
             _SEEN,
             {"hit": hit},
-            lowest=_lowest(alterations, history) if same_window else 0.0,
-            share=window.samples / (window.samples - 1),
-            full_s=window.full_s,
+            lowest=_lowest(alterations, history) if all_recorded else 0.0,
+            share=max(window.samples / (window.samples - 1) for window, _ in windows.distinct),
+            full_s=min(window.full_s for window, _ in windows.distinct),
             most=most,
             one_key=int(len(self.keys) == 1),
             of_user=self.bucket[0],
@@ -242,8 +246,8 @@ class Recording:
             **parameters,
         }
         written = (
-            _LIMITS
-            if sql == _LIMITS
+            sql
+            if sql in (_LIMITS, FACTS)
             else sql.format(table=table, during=_RECENT_DURING if recent else _DURING, **(words or {}))
         )
         return self.clickhouse.rows(written, given, max_bytes=_MAX_ANSWER_BYTES)

@@ -19,7 +19,7 @@ from quota_metrics.config.file_plan import FileSection, ResourceDifference
 from quota_metrics.config.quota_plan import QuotaDifference, QuotaPlan
 from quota_metrics.simulation.outcomes import KEYS, ClientOutcome
 from quota_metrics.what_if.answer import WhatIfAnswer
-from quota_metrics.what_if.document import client_document, coverage_text, document
+from quota_metrics.what_if.document import class_warning, client_document, coverage_text, document
 from quota_metrics.what_if.harm import Names
 
 _CHANGES = ("action", "entity", "quota", "before", "after", "clients", "owner", "why")
@@ -81,6 +81,8 @@ class PlanReport:
         if self.answer is not None:
             lines.append(f"{self.harmed_clients} clients would have been throttled for longer than they were")
             lines.append(f"the replay {coverage_text(document(self.answer, 0)['covers'])}")
+            if warning := class_warning(self.answer.callback_classes):
+                lines.append(warning)
         if self.not_replayed:
             lines.append(f"not replayed, because the recording has no usage of them: {', '.join(self.not_replayed)}")
         if not self.passes:

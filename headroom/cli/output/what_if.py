@@ -33,6 +33,8 @@ def print_answer(answer: WhatIfAnswer, output: Output) -> None:
         typer.echo("no client would have been throttled for longer or shorter")
     for line in found["command"].split("\n"):
         typer.echo(printable(line))  # to copy: never wrapped
+    if found["warning"]:
+        typer.echo(printable(found["warning"]))
     typer.echo(
         f"over {found['covers']['seconds']:.0f} s; the change does not affect {found['unaffected']} more;"
         f" {coverage_text(found['covers'])}"

@@ -32,8 +32,8 @@ from quota_metrics.what_if.answer import (
     recorded_clients,
     whole_minutes,
 )
+from quota_metrics.what_if.brokers import GivenWindow
 from quota_metrics.what_if.recording import TIMEOUT_S
-from quota_metrics.windows import QuotaWindow
 
 Url = Annotated[str, typer.Option(envvar="HEADROOM_URL", help="SQL endpoint or ClickHouse server.")]
 URL = "http://127.0.0.1:8123"
@@ -55,8 +55,10 @@ def what_if(
     end: Annotated[str, typer.Option("--to", help="End of the range that begins with --from.")] = "",
     cluster: ClusterName = "",
     url: Url = URL,
-    window_num: Annotated[int, typer.Option(help="quota.window.num of the brokers.", min=2)] = 11,
-    window_size_ms: Annotated[int, typer.Option(help="quota.window.size.seconds of them, in ms.", min=1)] = 1000,
+    window_num: Annotated[int | None, typer.Option(help="Instead of the brokers' quota.window.num.", min=2)] = None,
+    window_size_ms: Annotated[
+        int | None, typer.Option(help="Instead of their quota.window.size.seconds, in ms.", min=1)
+    ] = None,
     everything: Annotated[
         bool, typer.Option("--all", help="Examine all clients, however long it takes; without it the busiest.")
     ] = False,
@@ -65,7 +67,8 @@ def what_if(
     """Show which clients would have been throttled under changed quotas, how long, and which would not any more.
 
     Each client's recorded bytes are replayed through the broker's rate calculation under the changed limit; bytes that
-    a throttled client could not send wait until the broker accepts them. The cluster is not changed.
+    a throttled client could not send wait until the broker accepts them. Each broker has the window that it was read to
+    have. The cluster is not changed.
     """
     from headroom.cli.output import what_if as what_if_output
 
@@ -75,7 +78,7 @@ def what_if(
         alteration = QuotaAlteration(entity, changes(add, delete))
         _check(alteration)
         from_ms, to_ms = time_range(since, start, end)
-        window = QuotaWindow(window_num, window_size_ms)
+        window = GivenWindow(window_num, window_size_ms)
         question = WhatIfQuestion([alteration], from_ms, to_ms, cluster, window)
         what_if_output.print_answer(
             answered(question, url, ReplayBudget.unlimited() if everything else ReplayBudget()), output

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from exporters.model import QuotaLimit, UsageSample
 from quota_metrics.config.entities import QuotaAlteration, entity_of
 from quota_metrics.measure.usage_meter import FETCH, PRODUCE
+from quota_metrics.simulation.broker_windows import BrokerWindow, BrokerWindows
 from quota_metrics.simulation.outcome_text import Verdict, reason, verdict, worst_first
 from quota_metrics.simulation.outcomes import ClientOutcome, Seen, Simulation
 from quota_metrics.simulation.usage import ClientAtBroker
@@ -22,6 +23,11 @@ SECOND = 1000
 
 def change(entity: Mapping[str, str | None], **values: float | None) -> QuotaAlteration:
     return QuotaAlteration(entity_of(entity), values)
+
+
+def replayed(window: QuotaWindow) -> BrokerWindows:
+    """At all brokers, whose recorded rates are of Kafka's default."""
+    return BrokerWindows({1: BrokerWindow(window, window == QuotaWindow())})
 
 
 def question(
@@ -37,7 +43,7 @@ def question(
         so_far = most.get(client, Seen(client, 0.0, 0))
         most[client] = Seen(client, max(so_far.rate_max, row.rate), max(so_far.bytes_max, row.bytes))
     seen = list(most.values())
-    return Simulation(history, [alteration], seen, from_ms=START_MS, to_ms=rows[-1].ts_ms, window=window)
+    return Simulation(history, [alteration], seen, from_ms=START_MS, to_ms=rows[-1].ts_ms, windows=replayed(window))
 
 
 def replay(asking: Simulation, rows: Sequence[UsageSample]) -> None:
@@ -274,7 +280,7 @@ def always_replaying(
     """Regardless of the recorded rates."""
     clients = {ClientAtBroker(row.quota_key, row.user, row.client_id, row.broker_id) for row in rows}
     seen = [Seen(client, 1e30, 10**30) for client in clients]
-    asking = Simulation(history, [alteration], seen, from_ms=START_MS, to_ms=rows[-1].ts_ms, window=window)
+    asking = Simulation(history, [alteration], seen, from_ms=START_MS, to_ms=rows[-1].ts_ms, windows=replayed(window))
     replay(asking, rows)
     return asking.outcomes()
 

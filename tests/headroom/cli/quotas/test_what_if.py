@@ -12,9 +12,9 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from exporters.clickhouse.store import Store
-from exporters.model import QuotaLimit, UsageSample
+from exporters.model import QuotaLimit, StoredFacts, UsageSample
 from headroom.cli.main import app
-from telemetry.ingest.arrow_tables import limits_table, usage_table
+from telemetry.ingest.arrow_tables import facts_table, limits_table, usage_table
 from tests.kit.clickhouse import RunningClickHouse, running_clickhouse
 from tests.kit.recordings import START_MS, Used, limit, recorded
 from tests.kit.terminal.pseudo_terminal import shown_by
@@ -146,6 +146,24 @@ def test_window_options_change_the_result(clickhouse: RunningClickHouse) -> None
     few = ["--window-num", "3", "--window-size-ms", "500"]
     rows = answer(clickhouse, "--client-id", "big", "--add", "producer_byte_rate=1000", *few)
     assert rows["big"]["after"]["throttled_s"] == pytest.approx(59.5, abs=0.6)
+
+
+@pytest.mark.clickhouse
+def test_replay_has_the_brokers_own_window_and_names_their_class(tmp_path: Path) -> None:
+    """60 kB/s in bursts of 1.2 MB: within a limit of 100 kB/s over 31 s, far above it over 11 s."""
+    usage = recorded(Used("u", "bursty", [1_200_000, *[0] * 19] * 3))
+    asked = ["--client-id", "bursty", "--add", "producer_byte_rate=100000", "--cluster"]
+    with running_clickhouse(tmp_path) as running:
+        for cluster, samples in (("window-11", 11), ("window-31", 31)):
+            write(running.store, cluster, usage, [limit("someone", "else", 1.0)])
+            fact = StoredFacts(cluster, 1, 0, "4.3", samples, 1000, 11, 1000, "com.example.Quotas", 0, 8, 3, {})
+            running.store.insert("cluster_facts", facts_table([fact], START_MS), token=cluster)
+        verdicts = [answer(running, *asked, name)["bursty"]["verdict"] for name in ("window-11", "window-31")]
+        given = answer(running, *asked, "window-31", "--window-num", "11")
+        table = run(*asked, "window-31", *WHEN, "--url", running.url).stdout
+    assert verdicts == ["newly throttled", "unchanged"]
+    assert given["bursty"]["verdict"] == "newly throttled"
+    assert "the brokers use com.example.Quotas (client.quota.callback.class), which may ignore" in table
 
 
 @pytest.mark.clickhouse
