@@ -8,38 +8,54 @@ answered or as often as its attack says:
 - 390 client ids of 32 kB, a tiny produce each, every 8 seconds;
 - 391 long and 1,500 short client ids, a tiny produce each, every 3 seconds.
 
-`python -m tests.attack.fleet SECONDS POLITE` prints one line for each, and exits with 1 when a polite client lost rows.
+`python -m tests.attack.fleet SECONDS POLITE` has all three at once for SECONDS, then each alone, and ends with a line
+for each attack: what was sent, what its polite neighbours lost, how late they became, what the health page said. It
+exits with 1 when a polite client lost something or was late, or when the page Status or the alert named not all three.
 """
 
 from __future__ import annotations
 
 import asyncio
+import json
 import re
 import sys
 import tempfile
 import time
 import uuid
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import Any
+from urllib.request import urlopen
 
 import zstandard
 from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData
 
 from headroom.demo.kit.broker import LocalCluster
 from headroom.demo.kit.jars import KAFKA_VERSION, find_java, kafka_libs
+from headroom.demo.kit.prometheus import Prometheus
 from telemetry.subscriptions.java.hash import subscription_id
 from tests.chaos.load import metrics_data
 from tests.chaos.wire import Subscription, WireClient
+from tests.kit.debian import prometheus_program
 from tests.kit.serving import Served, rows
 
 POINTS = 50_000
 PUSH_INTERVAL_MS = 10_000
 LONG = "x" * 32_000
 SETTLE_S = 60.0  # for the last rows to be stored
+ALONE_S, ALONE_POLITE = 30, 100  # a run of one attack
+MAX_P99_S = 10.0
+ALERT = "HeadroomPayerOverBudget"
+ALERT_AFTER_S = 420  # it waits for five minutes
 ZSTD = 4
+ATTACKS = (
+    ("a new instance id for each push", "127.2.0.1"),
+    ("390 client ids of 32 kB every 8 s", "127.2.0.2"),
+    ("391 long and 1,500 short client ids every 3 s", "127.2.0.3"),
+)
 
 
 @dataclass
@@ -65,17 +81,15 @@ class Hostile:
 
 
 class Fleet:
-    """The clients of one run. `served`: a gateway whose clients push every 10 s."""
+    """The clients of one run. `served`: a gateway whose clients push every 10 s. `attacks`: of ATTACKS, by number."""
 
-    def __init__(self, served: Served, polite: int) -> None:
+    def __init__(self, served: Served, polite: int, attacks: Sequence[int] = (0, 1, 2)) -> None:
         self._served = served
         self._host, self._port = served.address
-        self.polite = [Polite(f"polite-{n:05d}") for n in range(polite)]
-        self.hostile = [
-            Hostile("a new instance id for each push", "127.2.0.1"),
-            Hostile("390 client ids of 32 kB every 8 s", "127.2.0.2"),
-            Hostile("391 long and 1,500 short client ids every 3 s", "127.2.0.3"),
-        ]
+        self._named = f"polite-{''.join(map(str, attacks))}-"
+        self._attacks = attacks
+        self.polite = [Polite(f"{self._named}{n:05d}") for n in range(polite)]
+        self.hostile = [Hostile(*ATTACKS[n]) for n in attacks]
         self.said: Counter[str] = Counter()  # lines of /readyz?verbose without numbers, and how often they were said
         self._ends_at = 0.0
 
@@ -83,11 +97,14 @@ class Fleet:
         """All clients for so long; then until everything acknowledged is stored, or a minute has passed."""
         self._ends_at = time.monotonic() + seconds
         short = [f"short-{n}" for n in range(1_500)]
+        attacks = (
+            self._new_instances,
+            partial(self._many_ids, client_ids=[f"{LONG}{n}" for n in range(390)], every_s=8.0),
+            partial(self._many_ids, client_ids=[*(f"{LONG}-{n}" for n in range(391)), *short], every_s=3.0),
+        )
         tasks = [
             *(self._be_polite(n, one) for n, one in enumerate(self.polite)),
-            self._new_instances(self.hostile[0]),
-            self._many_ids(self.hostile[1], [f"{LONG}{n}" for n in range(390)], 8.0),
-            self._many_ids(self.hostile[2], [*(f"{LONG}-{n}" for n in range(391)), *short], 3.0),
+            *(attacks[number](one) for number, one in zip(self._attacks, self.hostile, strict=True)),
         ]
         watch = asyncio.create_task(self._watch())
         await asyncio.gather(*(asyncio.create_task(task) for task in tasks))
@@ -111,10 +128,18 @@ class Fleet:
             rows(
                 self._served.sql,
                 "SELECT client_id, sum(bytes) FROM headroom.quota_usage FINAL"
-                " WHERE quota_key = 'producer_byte_rate' AND client_id LIKE 'polite-%' GROUP BY client_id",
+                f" WHERE quota_key = 'producer_byte_rate' AND client_id LIKE '{self._named}%' GROUP BY client_id",
             )
         )
         return sum(max(0, one.produced_bytes - int(found.get(one.name, 0))) for one in self.polite)
+
+    @property
+    def stored_sql(self) -> str:
+        """Rows of each polite client."""
+        return (
+            f"SELECT client_id, count() FROM headroom.client_metrics WHERE client_id LIKE '{self._named}%'"
+            " GROUP BY client_id"
+        )
 
     async def _be_polite(self, number: int, one: Polite) -> None:
         source = f"127.1.{number // 250}.{number % 250 + 1}"
@@ -161,7 +186,7 @@ class Fleet:
         latest = rows(
             self._served.sql,
             "SELECT client_id, toUInt32(max(value)) + 1 FROM headroom.client_metrics"
-            " WHERE client_id LIKE 'polite-%' AND ts > now() - 180 GROUP BY client_id",
+            f" WHERE client_id LIKE '{self._named}%' AND ts > now() - 180 GROUP BY client_id",
         )
         now_s, stored = time.time(), dict(latest)
         for one in self.polite:
@@ -181,48 +206,59 @@ def many_points() -> bytes:
     return zstandard.compress(data.SerializeToString(), 19)
 
 
-def stored_points(served: Served) -> Counter[str]:
-    """Rows of each polite client, each counted once."""
-    sql = "SELECT client_id, count() FROM headroom.client_metrics WHERE client_id LIKE 'polite-%' GROUP BY client_id"
-    return Counter({str(name): int(count) for name, count in rows(served.sql, sql)})
+def losses(fleet: Fleet, served: Served) -> tuple[int, int, int]:
+    """Of the polite clients: acknowledged points that are not stored, points that are stored twice, bytes of usage."""
+    counts = dict(rows(served.sql, fleet.stored_sql))
+    differences = [len(one.sent_s) - int(counts.get(one.name, 0)) for one in fleet.polite]
+    lost = sum(max(0, difference) for difference in differences)
+    return lost, lost - sum(differences), fleet.unmetered_bytes()
 
 
-def report(fleet: Fleet, served: Served) -> tuple[list[str], bool]:
-    """Lines for a person, and whether no polite client lost anything."""
-    stored, delays_s = stored_points(served), fleet.delays_s()
-    sent = sum(len(one.sent_s) for one in fleet.polite)
-    lost = sum(max(0, len(one.sent_s) - stored[one.name]) for one in fleet.polite)
-    doubled = sum(max(0, stored[one.name] - len(one.sent_s)) for one in fleet.polite)
-    unmetered = fleet.unmetered_bytes()
-    p50, p99 = (delays_s[int(len(delays_s) * share)] for share in (0.5, 0.99)) if delays_s else (0.0, 0.0)
-    lines = [
-        f"{one.attack} from {one.address}: {one.requests:,} requests, {one.nbytes / 1e6:.1f} MB,"
-        f" {one.refused:,} asked to wait"
+def line(fleet: Fleet, served: Served) -> tuple[str, bool]:
+    """What was sent, what the polite clients lost, how late they became and what the health page said; and whether
+    they lost nothing and were not late."""
+    lost, doubled, unmetered = losses(fleet, served)
+    delays_s = fleet.delays_s() or [0.0]
+    p50_s, p99_s = (delays_s[int(len(delays_s) * share)] for share in (0.5, 0.99))
+    hostile = "; ".join(
+        f"{one.attack}: sent {one.requests:,} requests, {one.nbytes / 1e6:.1f} MB, {one.refused:,} asked to wait"
         for one in fleet.hostile
-    ]
-    lines += [
-        f"{len(fleet.polite):,} polite clients: {sent:,} points acknowledged, {lost} lost, {doubled} doubled,"
-        f" {sum(one.refused for one in fleet.polite)} pushes refused; {unmetered} bytes of usage lost;"
-        f" seen after p50 {p50:.1f} s, p99 {p99:.1f} s, at most {delays_s[-1] if delays_s else 0:.1f} s"
-    ]
-    lines += [f"the health page said {count} times: {line}" for line, count in fleet.said.most_common()]
-    return lines, lost == doubled == unmetered == 0 and fleet.unseen() == 0
+    )
+    said = ", ".join(f"{text!r} x{count}" for text, count in fleet.said.most_common())
+    text = (
+        f"{hostile}; {len(fleet.polite):,} polite clients: {sum(len(one.sent_s) for one in fleet.polite):,} rows"
+        f" acknowledged, {lost} lost, {doubled} doubled, {sum(one.refused for one in fleet.polite)} pushes refused,"
+        f" {unmetered} bytes of usage lost; late by p50 {p50_s:.1f} s, p99 {p99_s:.1f} s, at most {delays_s[-1]:.1f} s;"
+        f" the health page said {said}"
+    )
+    return text, lost == doubled == unmetered == 0 and p99_s <= MAX_P99_S
 
 
-def besieged(served: Served, seconds: float, polite: int) -> tuple[list[str], bool, Fleet]:
+def named(served: Served) -> dict[str, list[str]]:
+    """Who is over budget according to the page Status, and for what."""
+    with urlopen(f"http://{served.http}/status", timeout=60) as answer:
+        page = answer.read().decode()
+    with urlopen(f"http://{served.http}/api/v1/payers", timeout=60) as answer:
+        payers = json.load(answer)
+    return {one["payer"]: sorted(one["refused"]) for one in payers if one["refused"] and one["payer"] in page}
+
+
+def besieged(served: Served, seconds: float, polite: int, attacks: Sequence[int] = (0, 1, 2)) -> Fleet:
     """A run against a gateway."""
-    fleet = Fleet(served, polite)
+    fleet = Fleet(served, polite, attacks)
     asyncio.run(fleet.run(seconds))
-    return *report(fleet, served), fleet
+    return fleet
 
 
-def gateway(directory: Path, bootstrap: str) -> Served:
+@contextmanager
+def gateway(directory: Path, bootstrap: str) -> Iterator[Served]:
     """A gateway whose clients push everything every 10 s."""
     file = directory / "subscriptions.yaml"
     file.write_text(f"all: {{metrics: '*', interval.ms: {PUSH_INTERVAL_MS}}}\n")
     configuration = directory / "headroom.yaml"
     configuration.write_text(f"subscriptions: {file}\n")
-    return Served(directory, "--upstream", bootstrap, "--cluster", "fleet", "--config", str(configuration))
+    with Served(directory, "--upstream", bootstrap, "--cluster", "fleet", "--config", str(configuration)) as served:
+        yield served
 
 
 def main(arguments: list[str]) -> int:
@@ -233,14 +269,23 @@ def main(arguments: list[str]) -> int:
         tempfile.TemporaryDirectory() as directory,
         LocalCluster(java, libs) as kafka,
         gateway(Path(directory), kafka.bootstrap) as served,
+        Prometheus(prometheus_program(Path.cwd()), served.http, Path(directory)) as prometheus,
     ):
-        lines, nothing_lost, _ = besieged(served, seconds, polite)
-        print(*lines, sep="\n")
-        counted: dict[str, Any] = served.metrics()
-        for name, value in sorted(counted.items()):
-            if value and name.startswith(("headroom_payer_refused", "headroom_usage_left_out", "headroom_dropped")):
-                print(f"{name} {value:g}")
-    return 0 if nothing_lost else 1
+        text, is_well = line(besieged(served, seconds, polite), served)
+        print(f"all at once, {seconds} s: {text}", flush=True)
+        over = named(served)
+        state = "firing" if seconds >= ALERT_AFTER_S else "pending|firing"
+        alerts = [
+            labels["alertstate"]
+            for labels, _ in prometheus.query(f'ALERTS{{alertname="{ALERT}",alertstate=~"{state}"}}')
+        ]
+        print(f"the page names {over}; {ALERT} is {alerts}", flush=True)
+        is_well &= {address for _, address in ATTACKS} <= over.keys() and bool(alerts)
+        lines = [line(besieged(served, ALONE_S, ALONE_POLITE, [n]), served) for n in range(len(ATTACKS))]
+    for text, is_well_alone in lines:
+        print(f"attack {text}")
+        is_well &= is_well_alone
+    return 0 if is_well else 1
 
 
 if __name__ == "__main__":

@@ -7,18 +7,21 @@ from pathlib import Path
 import pytest
 
 from headroom.demo.kit.broker import LocalCluster
-from tests.attack.fleet import besieged, gateway
+from tests.attack.fleet import ATTACKS, besieged, gateway, line, losses, named
 
 pytestmark = [pytest.mark.kafka, pytest.mark.clickhouse]
 
 
 def test_polite_fleet_loses_nothing(kafka: LocalCluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with gateway(tmp_path, kafka.bootstrap) as served:
-        lines, nothing_lost, fleet = besieged(served, seconds=20, polite=100)
+        fleet = besieged(served, seconds=20, polite=100)
         over_budget = served.metrics()["headroom_payer_refused_total:instances"]
-    with capsys.disabled():
-        print("", *lines, sep="\n  ")
-    assert nothing_lost
+        over, lost = named(served), losses(fleet, served)
+        with capsys.disabled():
+            print("", line(fleet, served)[0], over, sep="\n  ")
+    assert lost == (0, 0, 0)
+    assert fleet.unseen() == 0
     assert fleet.delays_s()
     assert [one.refused for one in fleet.polite] == [0] * 100
     assert over_budget == fleet.hostile[0].refused > 0
+    assert over == dict(zip((address for _, address in ATTACKS), (["instances"], ["names"], ["names"]), strict=True))

@@ -22,7 +22,7 @@ from headroom.web.pages import page_routes
 from quota_metrics.amounts import STYLES
 from quota_metrics.levels.definition import STEPS, Thresholds
 from tests.kit.clickhouse import RunningClickHouse, connected, running_clickhouse
-from tests.kit.promtool import promtool, run
+from tests.kit.debian import promtool, run
 
 ROOT = Path(__file__).parents[2]
 _VALUES = {"${database}": "headroom", "${cluster:singlequote}": "'c'", "${client:singlequote}": "'app'"}

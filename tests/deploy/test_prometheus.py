@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from exporters.self_metrics import CATALOGUE
-from tests.kit.promtool import promtool, run
+from tests.kit.debian import promtool, run
 
 pytestmark = pytest.mark.promtool
 

@@ -17,7 +17,7 @@ from spark_jobs.options import HeadroomOptions
 from spark_jobs.time_range import TimeRange
 from telemetry.ingest.arrow_tables import usage_table
 from tests.kit.clickhouse import RunningClickHouse
-from tests.kit.promtool import prometheus_program
+from tests.kit.debian import prometheus_program
 from tests.kit.serving import Served
 
 pytestmark = [pytest.mark.clickhouse, pytest.mark.spark, pytest.mark.promtool]
