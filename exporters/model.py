@@ -127,6 +127,7 @@ class UsageSample(NamedTuple):
     muted_ms: int = 0  # time in [ts_ms - interval_ms, ts_ms) in which the broker muted the client: a union, never a sum
     decided_by: str = ""  # the brokers' client.quota.callback.class, which decides instead of `limit`; "": none
     implied_limit: float = 0.0  # the limit that the longest throttle time of the interval implies; 0.0: no estimate
+    requests: int = 0  # Produce or Fetch requests in the interval; 0 where they are not counted
 
 
 class SampledTopics(NamedTuple):

@@ -71,7 +71,7 @@ class ClientOptions(JobOptions):
 class TeamOptions(JobOptions):
     """Of team-report."""
 
-    owners: Annotated[Path, Option(help="YAML: which team owns which users and client ids, and prices")] = Path(
+    owners: Annotated[Path, Option(help="YAML: which team owns which clients, prices, the capacity")] = Path(
         "owners.yaml"
     )
 

@@ -1,20 +1,24 @@
-"""Owners: which team a client belongs to, by patterns on user and client id; and the prices of traffic. Sans-I/O.
+"""Owners: which team a client or a topic belongs to, by patterns on names; prices of traffic; the cluster's capacity.
+Sans-I/O.
 
     owners:
       - team: payments
         user: "payments-*"
+        topic: "payments.*"
         contact: payments@example.org
         page: https://wiki.example.org/payments
       - {team: search, client-id: "indexer-?"}
     prices: {in_per_gb: 0.01, out_per_gb: 0.02}
+    capacity: {in_bytes_per_s: 200000000, out_bytes_per_s: 600000000}
 
-The first owner whose patterns all fit owns the client. `*` is any text and `?` any character; case counts.
+The first owner whose patterns of user and client id all fit owns the client; the first whose pattern of topic fits owns
+the topic. `*` is any text and `?` any character; case counts.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from fnmatch import translate
 from functools import cached_property
 from hashlib import blake2b
@@ -52,6 +56,14 @@ class Prices(BaseModel):
     out_per_gb: float = Field(default=0.0, ge=0, allow_inf_nan=False)
 
 
+class Capacity(BaseModel):
+    """What the cluster can take from and give to clients, of which a report shows each team's share; 0: not known."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+    in_bytes_per_s: float = Field(default=0.0, ge=0, allow_inf_nan=False)
+    out_bytes_per_s: float = Field(default=0.0, ge=0, allow_inf_nan=False)
+
+
 class _Entry(BaseModel):
     """An owner in the file. `[` in a name is a character, not a set: brackets are quoted before they are matched."""
 
@@ -59,25 +71,40 @@ class _Entry(BaseModel):
     team: str = Field(min_length=1, max_length=200)
     user: _Pattern | None = None
     client_id: _Pattern | None = Field(default=None, alias="client-id")
+    topic: _Pattern | None = None
     contact: str = ""
     page: str = ""
 
     @model_validator(mode="after")
     def _has_a_pattern(self) -> _Entry:
-        if self.user is None and self.client_id is None:
-            raise ValueError(f"{self.team} has neither a pattern of user nor of client-id")
+        if not (self.owns_clients or self.topic):
+            raise ValueError(f"{self.team} has no pattern of user, client-id or topic")
         if self.team == UNOWNED:
             raise ValueError(f"no team can be named {UNOWNED}")
         return self
 
+    @property
+    def owns_clients(self) -> bool:
+        return self.user is not None or self.client_id is not None
+
+    @property
+    def owner(self) -> Owner:
+        return Owner(self.team, self.contact, self.page)
+
     def fits(self, user: str, client_id: str) -> bool:
-        return _fits(self._user, user) and _fits(self._client_id, client_id)
+        return self.owns_clients and _fits(self._user, user) and _fits(self._client_id, client_id)
+
+    def fits_topic(self, topic: str) -> bool:
+        return self.topic is not None and _fits(self._topic, topic)
 
     @cached_property
-    def begins(self) -> tuple[str, str]:
-        """(`user` or `client_id`, text with which it begins when the entry fits): the longer of the two."""
-        user, client_id = (_WILDCARD.split(pattern or "", maxsplit=1)[0] for pattern in (self.user, self.client_id))
-        return ("user", user) if len(user) >= len(client_id) else ("client_id", client_id)
+    def begins(self) -> list[tuple[str, str]]:
+        """(kind of name, text with which it begins when the entry fits): of user and client id the longer one."""
+        user, client_id, topic = (
+            _WILDCARD.split(pattern or "", maxsplit=1)[0] for pattern in (self.user, self.client_id, self.topic)
+        )
+        client = ("user", user) if len(user) >= len(client_id) else ("client_id", client_id)
+        return [client] * self.owns_clients + [("topic", topic)] * (self.topic is not None)
 
     @cached_property
     def _user(self) -> re.Pattern[str] | None:
@@ -87,6 +114,10 @@ class _Entry(BaseModel):
     def _client_id(self) -> re.Pattern[str] | None:
         return _compiled(self.client_id)
 
+    @cached_property
+    def _topic(self) -> re.Pattern[str] | None:
+        return _compiled(self.topic)
+
 
 class Owners(BaseModel):
     """The content of the file."""
@@ -94,6 +125,7 @@ class Owners(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
     owners: Annotated[Sequence[_Entry], Field(max_length=_MAX_OWNERS)] = ()
     prices: Prices = Prices()
+    capacity: Capacity = Capacity()
 
     def owner(self, user: str, client_id: str) -> Owner:
         """The owner of a client; the team UNOWNED when nobody is.
@@ -101,39 +133,43 @@ class Owners(BaseModel):
         The time grows with the length of the names and with the number of entries that begin as the names do, not with
         that of all entries.
         """
-        for number in sorted(self._candidates(user, client_id)):
-            each = self.owners[number]
-            if each.fits(user, client_id):
-                return Owner(each.team, each.contact, each.page)
-        return Owner(UNOWNED)
+        found = self._candidates(user=user, client_id=client_id)
+        return next((each.owner for each in found if each.fits(user, client_id)), Owner(UNOWNED))
+
+    def topic_owner(self, topic: str) -> Owner:
+        """The owner of a topic; the team UNOWNED when nobody is."""
+        found = self._candidates(topic=topic)
+        return next((each.owner for each in found if each.fits_topic(topic)), Owner(UNOWNED))
 
     @cached_property
     def checksum(self) -> int:
-        """Of all owners, 63 bits, not 0: files with the same teams and patterns have one."""
-        told = repr([(each.team, each.user, each.client_id) for each in self.owners])
+        """Of all owners of clients, 63 bits, not 0: files with the same teams and patterns have one."""
+        told = repr([(each.team, each.user, each.client_id) for each in self.owners if each.owns_clients])
         return int.from_bytes(blake2b(told.encode(), digest_size=8).digest()) >> 1 or 1
 
-    def _candidates(self, user: str, client_id: str) -> list[int]:
-        """Numbers of the entries that begin as the names do."""
+    def _candidates(self, **names: str) -> Iterator[_Entry]:
+        """The entries that begin as one of the names does, in the order of the file."""
         found: list[int] = []
-        for kind, name in (("user", user), ("client_id", client_id)):
+        for kind, name in names.items():
             for length in self._lengths[kind]:
                 if length > len(name):
                     break
                 found += self._by_beginning.get((kind, name[:length]), ())
-        return found
+        return (self.owners[number] for number in sorted(found))
 
     @cached_property
     def _by_beginning(self) -> dict[tuple[str, str], list[int]]:
         found: dict[tuple[str, str], list[int]] = {}
         for number, each in enumerate(self.owners):
-            found.setdefault(each.begins, []).append(number)
+            for begins in each.begins:
+                found.setdefault(begins, []).append(number)
         return found
 
     @cached_property
     def _lengths(self) -> dict[str, list[int]]:
         return {
-            kind: sorted({len(text) for of, text in self._by_beginning if of == kind}) for kind in ("user", "client_id")
+            kind: sorted({len(text) for of, text in self._by_beginning if of == kind})
+            for kind in ("user", "client_id", "topic")
         }
 
 

@@ -202,6 +202,7 @@ class UsageMeter:
             muted_ms=muted_ms,
             decided_by=quota.decided_by,
             implied_limit=usage.implied.limit if usage.implied is not None else 0.0,
+            requests=usage.requests,
         )
 
     def _byte_usage(self, client: _Client, address: str, counted_bytes: int, throttle_ms: int, now_ms: int) -> None:
@@ -210,6 +211,7 @@ class UsageMeter:
             return
         # Recorded even for 0 bytes: the broker records and un-records them, which keeps the sample alive.
         usage.add(counted_bytes, now_ms)
+        usage.requests += 1
         if throttle_ms <= 0:
             return
         if self._may_exceed(client, usage, throttle_ms, now_ms):
@@ -309,18 +311,18 @@ class UsageMeter:
             if taken is None:
                 return None
         self._places.add(client, payer)
-        self._name_chars += chars
-        usage = self._clients[client] = _Usage(self._window_at(client[3]), now_ms)
         if is_shortened(client[1]) or is_shortened(client[2]):
             self._long_named[client] = payer
+        self._name_chars += chars
+        usage = self._clients[client] = _Usage(self._window_at(client[3]), now_ms)
         return usage
 
     def _forget(self, client: _Client) -> str:
         """Returns the payer."""
         del self._clients[client]
+        self._long_named.pop(client, None)
         self._name_chars -= len(client[1]) + len(client[2])
         return self._places.remove(client)
-        self._long_named.pop(client, None)
 
 
 class _Usage:
@@ -336,6 +338,7 @@ class _Usage:
         "last_rate",
         "muted",
         "rate",
+        "requests",
         "throttle_ms",
         "throttled_requests",
         "window",
@@ -363,6 +366,7 @@ class _Usage:
         self.bytes = 0
         self.throttle_ms = 0
         self.throttled_requests = 0
+        self.requests = 0
         if self.implied is not None:
             self.implied.begin_interval()
 

@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from exporters.clickhouse.client import ClickHouse
-from quota_metrics.config.owners import Owners, Prices, parse_owners
+from quota_metrics.config.owners import Capacity, Owners, Prices, parse_owners
 from spark_jobs import cli
 from spark_jobs.clickhouse.queries import schema
 from spark_jobs.clickhouse.source import NothingToReadError, read
@@ -31,13 +31,14 @@ _HOUR_S = 3_600
 _FEWEST_DAYS = 7  # less history gives no growth figure
 _GB = 1e9
 _CLIENT = ("user", "client_id")
+_SUMS = ("bytes_in", "bytes_out", "requests", "throttled_requests", "muted_ms")
 
 HOURS = """
 SELECT toValidUTF8(user) AS user, toValidUTF8(client_id) AS client_id,
        toInt64(toUnixTimestamp(toStartOfHour(ts))) AS hour_s,
        toInt64(sumIf(bytes, quota_key = 'producer_byte_rate')) AS bytes_in,
        toInt64(sumIf(bytes, quota_key = 'consumer_byte_rate')) AS bytes_out,
-       toInt64(sum(throttled_requests)) AS throttled_requests,
+       toInt64(sum(requests)) AS requests, toInt64(sum(throttled_requests)) AS throttled_requests,
        toInt64(sum(muted_ms)) AS muted_ms
 FROM quota_usage FINAL
 WHERE ts >= fromUnixTimestamp64Milli({from_ms:Int64}) AND ts < fromUnixTimestamp64Milli({to_ms:Int64})
@@ -51,6 +52,7 @@ HOURS_SCHEMA = schema(
     hour_s=T.LongType,
     bytes_in=T.LongType,
     bytes_out=T.LongType,
+    requests=T.LongType,
     throttled_requests=T.LongType,
     muted_ms=T.LongType,
 )
@@ -71,7 +73,11 @@ def run(options: TeamOptions) -> list[dict[str, Any]]:
         if not rows:
             raise NothingToReadError("no usage was recorded in this time")
         job_run.rows_out = len(rows)
-    return [{**row, "cost": _cost(row, owners.prices)} for row in rows]
+    length_s = (options.when.to_ms - options.when.from_ms) / 1000
+    return [
+        {**row, "capacity_share": _capacity_share(row, owners.capacity, length_s), "cost": _cost(row, owners.prices)}
+        for row in rows
+    ]
 
 
 def _hours(spark: SparkSession, clickhouse: ClickHouse, options: TeamOptions) -> DataFrame:
@@ -94,9 +100,7 @@ def teams(hours: DataFrame, owners: Owners, when: TimeRange) -> DataFrame:
     """Per team: bytes, throttling, share of all bytes, the busiest hour, growth per week by the days that lie wholly in
     the range. Input: HOURS_SCHEMA."""
     of_client = (
-        hours.groupBy(*_CLIENT, "hour_s")
-        .agg(*(F.sum(name).alias(name) for name in ("bytes_in", "bytes_out", "throttled_requests", "muted_ms")))
-        .cache()
+        hours.groupBy(*_CLIENT, "hour_s").agg(*(F.sum(name).alias(name) for name in _SUMS)).cache()
     )  # read once for sums, peaks and growth
     owned = of_client.select(*_CLIENT).distinct().mapInArrow(_owning(owners), _OWNED)
     of_team = of_client.join(F.broadcast(owned), on=list(_CLIENT)).withColumn("bytes", F.expr("bytes_in + bytes_out"))
@@ -110,9 +114,7 @@ def teams(hours: DataFrame, owners: Owners, when: TimeRange) -> DataFrame:
         F.first("contact").alias("contact"),
         F.first("page").alias("page"),
         F.count_distinct(*_CLIENT).alias("clients"),
-        F.sum("bytes_in").alias("bytes_in"),
-        F.sum("bytes_out").alias("bytes_out"),
-        F.sum("throttled_requests").alias("throttled_requests"),
+        *(F.sum(name).alias(name) for name in _SUMS[:-1]),
         (F.sum("muted_ms") / 1000).alias("throttled_s"),
     )
     total = F.sum(F.expr("bytes_in + bytes_out")).over(Window.partitionBy())
@@ -129,6 +131,16 @@ def _owning(owners: Owners) -> Any:
             yield from pa.Table.from_pylist(rows, _OWNED_ARROW).to_batches()
 
     return owned
+
+
+def _capacity_share(row: dict[str, Any], capacity: Capacity, length_s: float) -> float | None:
+    """Of what the cluster can carry in the range, by the direction that takes the larger share; None: not known."""
+    shares = [
+        row[name] / (rate * length_s)
+        for name, rate in (("bytes_in", capacity.in_bytes_per_s), ("bytes_out", capacity.out_bytes_per_s))
+        if rate
+    ]
+    return max(shares, default=None)
 
 
 def _cost(row: dict[str, Any], prices: Prices) -> float:

@@ -165,9 +165,11 @@ _TEAM_TYPES: dict[str, pa.DataType] = {
     "clients": pa.int64(),
     "bytes_in": pa.int64(),
     "bytes_out": pa.int64(),
+    "requests": pa.int64(),  # Produce and Fetch
     "throttled_requests": pa.int64(),
     "throttled_s": pa.float64(),  # added up over clients and brokers
     "share": pa.float64(),  # of all bytes
+    "capacity_share": pa.float64(),  # of what the cluster can carry, by the direction that takes the larger share
     "peak_bytes_per_s": pa.float64(),  # mean of the busiest hour
     "growth_per_week": pa.float64(),
     "cost": pa.float64(),
@@ -179,6 +181,6 @@ TEAMS = rows_report(
         "Teams",
         TEAM_COLUMNS.names,
         "No usage was recorded in the range.",
-        ("page", "contact", "throttled_requests", "growth_per_week", "clients", "peak_bytes_per_s"),
+        ("page", "contact", "throttled_requests", "requests", "growth_per_week", "clients", "peak_bytes_per_s"),
     ),
 )

@@ -214,6 +214,7 @@ def usage_table(samples: Sequence[UsageSample], received_at_ms: int) -> pa.Table
             "rate": _column((sample.rate for sample in samples), pa.float64()),
             "throttle_ms": _column((sample.throttle_ms for sample in samples), pa.float64()),
             "throttled_requests": _column((sample.throttled_requests for sample in samples), pa.uint64()),
+            "requests": _column((sample.requests for sample in samples), pa.uint64()),
             "interval_ms": _column((sample.interval_ms for sample in samples), pa.uint32()),
             "muted_ms": _column((sample.muted_ms for sample in samples), pa.uint32()),
             "limit": _column((sample.limit for sample in samples), pa.float64()),

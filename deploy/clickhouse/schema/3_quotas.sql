@@ -94,6 +94,7 @@ CREATE TABLE IF NOT EXISTS {{database}}.quota_usage
     `decided_by`         LowCardinality(String) DEFAULT ''
                          COMMENT 'client.quota.callback.class of the broker, which decides instead of limit; empty: none',
     `implied_limit`      Float64 DEFAULT 0         COMMENT 'limit that the longest throttle time of the interval implies; 0: no estimate',
+    `requests`           UInt64 DEFAULT 0          COMMENT 'Produce or Fetch requests of the interval; 0 for other keys and sources' CODEC(Delta(8), ZSTD(1)),
     INDEX received_at_range received_at TYPE minmax GRANULARITY 4
 )
 ENGINE = ReplacingMergeTree(received_at)

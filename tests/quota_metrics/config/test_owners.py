@@ -35,12 +35,48 @@ def test_first_owner_whose_patterns_fit_owns_the_client(user: str, client_id: st
 
 def test_empty_file_owns_nothing() -> None:
     assert parse_owners(b"").owner("u", "c").team == UNOWNED
+    assert parse_owners(b"").topic_owner("t").team == UNOWNED
+
+
+TOPICS = b"""
+owners:
+  - {team: audit, topic: "payments.audit"}
+  - {team: payments, user: "payments-*", topic: "payments.*", contact: c}
+  - {team: rest, topic: "*.t?"}
+  - {team: clients, client-id: "*"}
+"""
+
+
+@pytest.mark.parametrize(
+    ("topic", "team"),
+    [
+        ("payments.audit", "audit"),
+        ("payments.refunds", "payments"),
+        ("payments.t1", "payments"),
+        ("x.t1", "rest"),
+        ("payments", UNOWNED),
+        ("", UNOWNED),
+    ],
+)
+def test_first_owner_whose_pattern_fits_owns_the_topic(topic: str, team: str) -> None:
+    assert parse_owners(TOPICS).topic_owner(topic).team == team
+
+
+def test_patterns_of_topics_own_no_clients() -> None:
+    owners = parse_owners(TOPICS)
+    assert [owners.owner(*names).team for names in (("payments-1", "x"), ("u", "payments.audit"))] == [
+        "payments", "clients",
+    ]  # fmt: skip
+    assert parse_owners(TOPICS).topic_owner("payments.x").contact == "c"
+    assert parse_owners(TOPICS + b"  - {team: t, topic: x}").checksum == owners.checksum
 
 
 @pytest.mark.parametrize(
     ("content", "fault"),
     [
-        (b"owners: [{team: t}]", "neither a pattern"),
+        (b"owners: [{team: t}]", "no pattern of user, client-id or topic"),
+        (b"owners: [{team: t, topic: ''}]", "topic"),
+        (b"capacity: {in_bytes_per_s: -1}", "in_bytes_per_s"),
         (b"owners: [{team: unowned, user: u}]", "no team can be named"),
         (b"owners: [{team: t, users: u}]", "users"),
         (b"prices: {in_per_gb: -1}", "in_per_gb"),

@@ -27,6 +27,7 @@ owners:
   - {team: payments, user: "payments-*", contact: p@example.org, page: "https://example.org/p"}
   - {team: search, client-id: "indexer-?"}
 prices: {in_per_gb: 2.0, out_per_gb: 0.5}
+capacity: {in_bytes_per_s: 1.0e13, out_bytes_per_s: 1.0e14}
 """
 
 
@@ -52,6 +53,7 @@ def usage() -> dict[str, Any]:
         "rate": pa.array([1.0] * count),
         "throttle_ms": pa.array([0.0] * count),
         "throttled_requests": pa.array([3] * count, pa.uint64()),
+        "requests": pa.array(range(count), pa.uint64()),
         "source": pa.array(["gateway"] * count),
         "interval_ms": pa.array([1000] * count, pa.uint32()),
         "muted_ms": pa.array([500] * count, pa.uint32()),
@@ -82,6 +84,8 @@ def test_teams_and_unowned_are_the_metered_bytes(
     assert (payments["clients"], payments["throttled_requests"], payments["throttled_s"]) == (2, 120, 20.0)
     assert (payments["contact"], payments["page"]) == ("p@example.org", "https://example.org/p")
     assert payments["cost"] == pytest.approx(payments["bytes_in"] * 2e-9 + payments["bytes_out"] * 0.5e-9)
+    assert sum(row["requests"] for row in rows) == sum(range(len(columns["bytes"])))
+    assert payments["capacity_share"] == pytest.approx(payments["bytes_in"] / (1e13 * 36_000))
     assert sum(row["share"] for row in rows) == pytest.approx(1.0)
     assert payments["growth_per_week"] is None  # less than a week
     assert found[UNOWNED]["clients"] == 2

@@ -45,6 +45,7 @@ USAGE = UsageSample(
     matched_entity="user=alice",
     bucket_user="alice",
     bucket_client_id="",
+    requests=7,
 )
 LIMIT = QuotaLimit("prod", "alice", "<default>", "", "producer_byte_rate", NOW_MS, None)
 TOPIC = TopicSample("c", NOW_MS - NOW_MS % 60_000, 60_000, "alice", "app-1", "orders", "in", 300, 3, 0.01, "gw")

@@ -67,7 +67,7 @@ def _stored(directory: Path, store: QueriedStore) -> dict[str, list[tuple[Any, .
         ),
         "pushes": rows("SELECT error_code, compression, points FROM headroom.pushes ORDER BY points, error_code"),
         "instances": rows("SELECT client_id, pushes, points FROM headroom.client_instances FINAL ORDER BY client_id"),
-        "usage": rows("SELECT client_id, bytes, rate, toString(source) FROM headroom.quota_usage"),
+        "usage": rows("SELECT client_id, bytes, rate, toString(source), requests FROM headroom.quota_usage"),
         "facts": rows("SELECT * EXCEPT (valid_from) FROM headroom.cluster_facts_now"),
         "topics": rows(
             "SELECT toUnixTimestamp64Milli(window_start), window_s, user, client_id, topic, toString(direction), bytes,"
@@ -123,7 +123,7 @@ def test_every_record_kind_is_stored_in_a_server(tmp_path: Path) -> None:
     ]
     assert found["pushes"] == [(87, "zstd", 0), (0, "none", 4), (0, "zstd", 108)]
     assert found["instances"] == [("app-1", 2, 112), ("app-2", 0, 0)]
-    assert found["usage"] == [("app-1", 1000, 100.5, "gateway")]
+    assert found["usage"] == [("app-1", 1000, 100.5, "gateway", 7)]
     assert found["facts"] == [("c", 1, "4.3", 21, 1000, 21_000, "x.Y", 500, FACTS.configs)]
     minute = (NOW_MS // 60_000 - 1) * 60_000, 60, "alice", "app-1", "orders"
     assert found["topics"] == [(*minute, "in", 33_000.0, 6), (*minute, "out", 30_000.0, 3)]
