@@ -256,8 +256,8 @@ class ServeConfig(Section):
     )
     owners: Path | None = Field(
         default=None,
-        description="YAML file that says which team owns which users and client ids; the pages, `headroom top`, the "
-        "API and /metrics name the team; can be reloaded",
+        description="YAML file that says which team owns which users, client ids and topics; the pages, "
+        "`headroom top`, the API and /metrics name the team; can be reloaded",
     )
     data: Directory = Field(
         default=Path("headroom-data"), description="Directory of the spool and the managed ClickHouse server"

@@ -255,18 +255,21 @@ class Data:
         return payers.payer_rows(state["over_budget"], state["left_out"], costs)[:limit]
 
     async def topics(self, given: Given, *, exact: bool = False) -> list[Row]:
-        """Clients' topics with the bytes of a range, estimated, most first, and the team of each client. `exact`: as of
-        `headroom`."""
+        """Clients' topics with the bytes of a range, estimated, most first; the team of each client, and that of its
+        topic. `exact`: as of `headroom`."""
         seconds = usage_chart.RANGES.get(given.get("range") or _TOPICS_RANGE)
         if seconds is None:
             raise BadRequestError(f"range must be one of {', '.join(usage_chart.RANGES)}")
         names = {name: text_of(given, name) for name in ("cluster", "user", "client_id", "topic")}
-        limit, team = number_of(given, "limit", 1000, _MAX_LIMIT), text_of(given, "team")
-        parameters = {**names, "exact": int(exact), "seconds": seconds, "limit": _MAX_LIMIT if team else limit}
+        limit = number_of(given, "limit", 1000, _MAX_LIMIT)
+        teams = {name: team for name in ("team", "topic_team") if (team := text_of(given, name))}
+        parameters = {**names, "exact": int(exact), "seconds": seconds, "limit": _MAX_LIMIT if teams else limit}
         rows = await self._rows(queries.TOPICS, parameters)
+        owners = self._owners.owners
         for row in rows:
-            row["team"] = self._owners.owners.owner(row["user"], row["client_id"]).team
-        return [row for row in rows if team in ("", row["team"])][:limit]
+            row["team"] = owners.owner(row["user"], row["client_id"]).team
+            row["topic_team"] = owners.topic_owner(row["topic"]).team
+        return [row for row in rows if all(row[name] == team for name, team in teams.items())][:limit]
 
     async def quota_changes(self, given: Given) -> list[Row]:
         return await self._rows(queries.CHANGES, {"cluster": text_of(given, "cluster")})

@@ -59,9 +59,9 @@ PAYERS = payer_rows(
 
 TOPICS = [
     {"topic": LONGEST_NAME, "direction": "out", "client_id": LONGEST_NAME, "user": HOSTILE, "rate": 302_400.0,
-     "share": 0.75, "bytes": 1e9, "bytes_error": 1e7},
+     "share": 0.75, "bytes": 1e9, "bytes_error": 1e7, "topic_team": "payments"},
     {"topic": "(others)", "direction": "in", "client_id": "(others)", "user": "", "rate": 0.0, "share": None,
-     "bytes": 0.0, "bytes_error": 0.0},
+     "bytes": 0.0, "bytes_error": 0.0, "topic_team": "unowned"},
 ]  # fmt: skip
 
 
@@ -129,6 +129,7 @@ def test_top_by_topic_names_topic_client_and_rate(serve: FakeServe, size: tuple[
     assert lines[2].startswith("(others)")
     if size[0] == 200:
         assert ("75.0 %" in lines[1], "1.0 %" in lines[1], "\\x1b[2J" in lines[1]) == (True, True, True)
+        assert (lines[0].split()[1], "payments" in lines[1], "unowned" in lines[2]) == ("owner", True, True)
 
 
 @pytest.mark.parametrize("options", [["--level", "warn"], ["--token", "secret"]])

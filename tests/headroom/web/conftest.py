@@ -30,7 +30,8 @@ all: {{metrics: org.apache.kafka., interval.ms: 1000}}
 _OWNERS = f"""
 owners:
   - {{team: payments, user: alice, client-id: app-w*, contact: pay@example.org, page: "https://wiki.example.org/pay"}}
-  - {{team: {HOSTILE!r}, user: {HOSTILE!r}, contact: {HOSTILE!r}, page: "javascript:alert(3)"}}
+  - {{team: shop, topic: "order*"}}
+  - {{team: {HOSTILE!r}, user: {HOSTILE!r}, topic: {HOSTILE!r}, contact: {HOSTILE!r}, page: "javascript:alert(3)"}}
 """
 
 

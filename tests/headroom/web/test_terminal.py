@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
+from exporters.model import UNOWNED
 from headroom.cli.main import app
 from tests.headroom.web.watched_page import HOSTILE
 from tests.kit.serving import Served
@@ -68,14 +69,17 @@ def test_top_by_topic_has_shares_and_what_they_are_worth(serving: Served) -> Non
         ("orders", "in", 0.75), ("refunds", "in", 0.25),
     ]  # fmt: skip
     assert {row["team"] for row in rows} == {"payments"}
+    assert [row["topic_team"] for row in rows] == ["shop", UNOWNED]
     minutes = rows[0]["bytes"] / 300_000
     assert rows[0]["rate"] == pytest.approx(rows[0]["bytes"] / 3600)
     assert rows[0]["bytes_error"] / rows[0]["bytes"] == pytest.approx((0.99 / (100 * minutes)) ** 0.5)
     assert rows[0]["sampled_frames"] == 100 * minutes
     shown = run("top", "--by", "topic", "--team", "payments", "--http", serving.http)
-    assert [line.split()[:3] for line in shown.stdout.splitlines()] == [
-        ["topic", "direction", "client"], ["orders", "in", "app-warn"], ["refunds", "in", "app-warn"],
-    ]  # fmt: skip
+    assert [line.split()[:4] for line in shown.stdout.splitlines()] == [
+        ["topic", "owner", "direction", "client"],
+        ["orders", "shop", "in", "app-warn"],
+        ["refunds", UNOWNED, "in", "app-warn"],
+    ]
     assert "No topics were read" in run("top", "--by", "topic", "--user", "nobody", "--http", serving.http).stdout
 
 

@@ -79,3 +79,12 @@ def test_top_shows_a_column_of_teams_and_filters(serving: Served) -> None:
     heading, *rows = top(serving, "--team", UNOWNED)  # nothing to tell apart
     assert "team" not in heading.split()
     assert len(rows) == 3
+
+
+def test_topics_name_their_own_team(served: str) -> None:
+    rows = ask(served, "topics")
+    assert {row["topic"]: row["topic_team"] for row in rows} == {"orders": "shop", "refunds": UNOWNED, HOSTILE: HOSTILE}
+    assert {row["topic"] for row in ask(served, "topics", topic_team="shop")} == {"orders"}
+    assert ask(served, "topics", topic_team="shop", team=UNOWNED) == []
+    topics = page(served, "/clients/detail", cluster="prod", user="alice", client_id="app-warn").split('id="topics"')[1]
+    assert '<td class="name">orders</td><td class="name">shop</td>' in topics
