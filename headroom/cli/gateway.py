@@ -127,6 +127,7 @@ async def _findings(admin: KafkaAdmin, listener: PlannedListener | None) -> list
     """Raises ClusterError when no broker answers at all."""
     cluster = await admin.start()
     found = [Finding(True, f"cluster {cluster.cluster_id}: {len(cluster.nodes)} brokers")]
+    found += await asyncio.gather(*(_bootstraps(admin, address) for address in admin.bootstrap))
     for node in cluster.nodes:
         what = f"broker {node.id}: its advertised name {node.host} resolves here"
         found.append(await _resolves(node.host, what, "the gateway connects to the broker's advertised address"))
@@ -147,6 +148,12 @@ async def _findings(admin: KafkaAdmin, listener: PlannedListener | None) -> list
             found.append(await _resolves(host, what, "clients are sent to this name, and have to resolve it as well"))
         found += _ports(listener, cluster)
     return found
+
+
+async def _bootstraps(admin: KafkaAdmin, address: tuple[str, int]) -> Finding:
+    """Each address of --upstream: one that works hides that another does not."""
+    refused = await admin.refused_by(address)
+    return Finding(not refused, f"{address[0]}:{address[1]}, of --upstream, answers", refused)
 
 
 async def _addresses(host: str) -> list[str]:

@@ -42,9 +42,11 @@ def scrape(target: Target, *, timeout_s: float, max_bytes: int, known: Iterable[
 
     `known`: the clients that mangled names are matched with (see prometheus.py).
     """
-    body = read_request() if target.agent is Agent.JOLOKIA else None
+    is_jolokia, url = target.agent is Agent.JOLOKIA, urlsplit(target.url)
+    if is_jolokia and not url.path.endswith("/"):
+        url = url._replace(path=f"{url.path}/")  # without it the agent answers 404
     try:
-        answer = _fetch(urlsplit(target.url), body, timeout_s, max_bytes)
+        answer = _fetch(url, read_request() if is_jolokia else None, timeout_s, max_bytes)
         return read_exposition(answer, known) if target.agent is Agent.PROMETHEUS else read_answer(answer)
     except (OSError, HTTPException, ValueError) as exc:
         raise ScrapeError(one_line(f"{type(exc).__name__}: {exc}")) from exc

@@ -22,7 +22,7 @@ from quota_metrics.kafka.authentication import Security
 from quota_metrics.kafka.bootstrap import first_to_answer
 from quota_metrics.kafka.cluster import Cluster, Node
 from quota_metrics.kafka.connection import ConnectionOptions, KafkaConnection
-from quota_metrics.kafka.errors import BrokerUnreachableError, NotKafkaError, check
+from quota_metrics.kafka.errors import BrokerUnreachableError, ClusterError, NotKafkaError, check
 
 NOT_CONTROLLER = 41
 _METADATA = MetadataRequest(
@@ -52,7 +52,7 @@ class KafkaAdmin:
     ) -> None:
         if not bootstrap:
             raise ValueError("a cluster needs at least one bootstrap address")
-        self._bootstrap = list(bootstrap)
+        self.bootstrap = list(bootstrap)
         self._learned: list[Node] = []
         self._options = ConnectionOptions(client_id, timeout_ms, max_response_bytes, security or Security())
         self._connections: dict[tuple[str, int], KafkaConnection] = {}
@@ -67,6 +67,15 @@ class KafkaAdmin:
         connections, self._connections = self._connections, {}
         for connection in connections.values():
             await connection.close()
+
+    async def refused_by(self, address: tuple[str, int]) -> str:
+        """Why a bootstrap address does not answer; empty when it does."""
+        try:
+            connection = await KafkaConnection.open(*address, self._options, self._options.timeout_ms)
+        except ClusterError as exc:
+            return str(exc)
+        await connection.close()
+        return ""
 
     async def send(self, *versions: RequestPayload, node_id: int | None = None) -> Any:
         """Sends a kio request and returns kio's response; the caller must `check` its error codes.
@@ -144,7 +153,7 @@ class KafkaAdmin:
                 if connection.is_open:
                     return connection
             address, connection = await first_to_answer(
-                list(dict.fromkeys(learned + self._bootstrap)),
+                list(dict.fromkeys(learned + self.bootstrap)),
                 lambda address: KafkaConnection.open(*address, self._options, self._options.timeout_ms),
             )
             broken = self._connections.pop(address, None)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import ssl
+from typing import Final
 
 from kio.schema.errors import ErrorCode
 
@@ -46,6 +47,13 @@ class PropertiesError(Exception):
     """A client's properties are invalid: a configuration error, not one of the cluster."""
 
 
+# Java's brokers send "bad certificate" to a client without one, others "certificate required".
+_NO_CERTIFICATE: Final = (
+    "; it wants a client certificate that it trusts: ssl.keystore.location, or ssl.certificate.location and"
+    " ssl.key.location"
+)
+
+
 def error_name(code: int) -> str:
     """Kafka's name of an error code, as in org.apache.kafka.common.protocol.Errors."""
     try:
@@ -78,7 +86,9 @@ def transport_error(peer: str, exc: OSError) -> ClusterError:
     if isinstance(exc, ssl.SSLCertVerificationError):
         return AuthenticationError(f"the certificate of {peer} is not trusted: {one_line(exc.verify_message)}")
     if isinstance(exc, ssl.SSLError):
-        return AuthenticationError(f"TLS with {peer} failed: {one_line((exc.reason or str(exc)).replace('_', ' '))}")
+        reason = (exc.reason or str(exc)).replace("_", " ")
+        hint = _NO_CERTIFICATE if reason.endswith(("BAD CERTIFICATE", "CERTIFICATE REQUIRED")) else ""
+        return AuthenticationError(f"TLS with {peer} failed: {one_line(reason)}{hint}")
     return BrokerUnreachableError(f"the connection to {peer} broke: {_cause(exc)}")
 
 

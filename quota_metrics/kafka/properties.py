@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
+from typing import Final
 from urllib.parse import urlsplit
 from urllib.request import url2pathname
 
@@ -14,6 +16,23 @@ from quota_metrics.kafka.errors import PropertiesError
 from quota_metrics.kafka.oauth import from_endpoint, from_file, unsecured
 from quota_metrics.kafka.renewed_tls import RenewedContext
 from quota_metrics.kafka.sasl import Mechanism, OAuthBearer, Plain, Scram
+from quota_metrics.kafka.tls import FILE_PROPERTIES
+
+# What security() and tls_context() read.
+OURS: Final = frozenset(
+    (*FILE_PROPERTIES, "security.protocol", "sasl.mechanism", "sasl.mechanisms", "sasl.jaas.config", "sasl.username",
+     "sasl.password", "sasl.oauthbearer.token.endpoint.url", "sasl.oauthbearer.client.credentials.client.id",
+     "sasl.oauthbearer.client.credentials.client.secret", "sasl.oauthbearer.scope", "ssl.truststore.certificates",
+     "ssl.ca.pem", "ssl.truststore.password", "ssl.endpoint.identification.algorithm", "enable.ssl.certificate.verification",
+     "ssl.keystore.certificate.chain", "ssl.certificate.pem", "ssl.keystore.key", "ssl.key.pem", "ssl.key.password", "ssl.keystore.password")
+)  # fmt: skip
+# Others of Java and librdkafka that resemble them, or have no dot.
+KAFKAS: Final = frozenset(
+    ("ssl.crl.location", "acks", "debug", "interceptors", "log_level", "opaque", "partitioner", "retries", "ssl_ca",
+     "ssl_certificate", "ssl_key")
+)  # fmt: skip
+_LIKE = 0.9  # of difflib: one letter in ten is wrong
+_DOTTED = re.compile(r"[\w-]+(\.[\w-]+)+")
 
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 _ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
@@ -21,13 +40,30 @@ _UNSECURED_CLAIM = "unsecuredLoginStringClaim_"
 
 
 def read_properties(path: Path) -> dict[str, str]:
-    """The entries of a file. Raises PropertiesError when it cannot be read."""
+    """The entries of a file. Raises PropertiesError when it cannot be read, and when a line of it would have no
+    effect by mistake."""
     try:
-        return parse_properties(path.read_text("utf-8"))
+        entries = parse_properties(path.read_text("utf-8"))
     except OSError as exc:
         raise PropertiesError(f"{path} cannot be read: {exc.strerror}") from exc
     except ValueError as exc:
         raise PropertiesError(f"{path} is not a properties file: {exc}") from exc
+    if faults := misspelled(entries):
+        raise PropertiesError(f"{path}: {'; '.join(faults)}")
+    return entries
+
+
+def misspelled(entries: Mapping[str, str]) -> list[str]:
+    """Names that are of no Kafka client. Properties that Headroom does not need are none of them; names of vendors and
+    plug-ins have a dot and resemble none of ours."""
+    faults = []
+    for name in entries.keys() - OURS - KAFKAS:
+        like = get_close_matches(name.lower(), OURS, 1, _LIKE)
+        if like:
+            faults.append(f"{name!r} is unknown, did you mean {like[0]}?")
+        elif not _DOTTED.fullmatch(name):
+            faults.append(f"{name!r} is no property of a Kafka client")
+    return sorted(faults)
 
 
 def parse_properties(text: str) -> dict[str, str]:

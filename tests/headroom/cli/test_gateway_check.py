@@ -68,6 +68,20 @@ def test_check_reports_cluster_clock_and_port(kafka: LocalCluster, monkeypatch: 
 
 
 @pytest.mark.kafka
+def test_every_address_of_the_list_has_to_answer(kafka: LocalCluster, tmp_path: Path) -> None:
+    closed = f"{LOOPBACK}:{free_ports(1)[0]}"
+    code, said = run("--upstream", f"nohost.invalid:9092,{kafka.bootstrap},{closed}", "--timeout-ms", "5000")
+    assert code == 1
+    assert f"ok   {kafka.bootstrap}, of --upstream, answers" in said
+    assert "FAIL nohost.invalid:9092, of --upstream, answers\n     cannot reach nohost.invalid:9092" in said
+    assert f"FAIL {closed}, of --upstream, answers\n     cannot reach {closed}: Connection refused" in said
+    properties = tmp_path / "client.properties"
+    properties.write_text("security.protocl=PLAINTEXT\n")
+    code, said = run("--upstream", kafka.bootstrap, "--command-config", str(properties))
+    assert (code, "'security.protocl' is unknown, did you mean security.protocol?" in said) == (2, True)
+
+
+@pytest.mark.kafka
 def test_advertised_names_are_resolved(kafka: LocalCluster) -> None:
     listen = ("--upstream", kafka.bootstrap, "--listen", f"{LOOPBACK}:{free_ports(1)[0]}")
     code, said = run(*listen, "--advertised-host", "localhost", "--broker-names", "broker-{id}.invalid:443")

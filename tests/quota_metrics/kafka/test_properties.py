@@ -14,9 +14,10 @@ from pathlib import Path
 import certifi
 import pytest
 
+from headroom.demo.kit.jvm import Jvm
 from quota_metrics.kafka.errors import PropertiesError
 from quota_metrics.kafka.oauth import unsecured
-from quota_metrics.kafka.properties import parse_properties, read_properties, security
+from quota_metrics.kafka.properties import misspelled, parse_properties, read_properties, security
 from quota_metrics.kafka.sasl import OAuthBearer, Plain, SaslError, Scram
 from quota_metrics.kafka.tls import tls_context
 from tests.kit.certificates import CertificateAuthority
@@ -111,6 +112,32 @@ def test_invalid_properties_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "binary").write_bytes(b"\xff\xfe")
     with pytest.raises(PropertiesError, match="is not a properties file"):
         read_properties(tmp_path / "binary")
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("securty.protocol=SSL", "'securty.protocol' is unknown, did you mean security.protocol?"),
+        ("SASL.mechanism=PLAIN", "'SASL.mechanism' is unknown, did you mean sasl.mechanism?"),
+        ("this line is wrong", "'this' is no property of a Kafka client"),
+        ('username="alice" password="secret";', "'username' is no property of a Kafka client"),
+    ],
+)
+def test_line_without_an_effect_is_refused(tmp_path: Path, line: str, message: str) -> None:
+    file = tmp_path / "client.properties"
+    file.write_text(f"security.protocol=PLAINTEXT\n{line}\nclient.rack=a\ncom.example.plugin.name=b\n")
+    with pytest.raises(PropertiesError) as refused:
+        read_properties(file)
+    assert str(refused.value) == f"{file}: {message}"
+
+
+@pytest.mark.java
+def test_every_property_of_kafkas_clients_is_accepted(jvm: Jvm) -> None:
+    clients = jvm.classes.org.apache.kafka.clients
+    configs = (clients.consumer.ConsumerConfig, clients.producer.ProducerConfig, clients.admin.AdminClientConfig)
+    names = {str(name) for config in configs for name in config.configNames()}
+    assert len(names) > 100
+    assert misspelled(dict.fromkeys(names, "")) == []
 
 
 def test_trust_store_may_contain_unicode_comments(tmp_path: Path) -> None:
