@@ -115,6 +115,15 @@ def test_each_alert_has_a_severity_and_a_runbook(name: str, alert: dict[str, Any
     assert alert["expr"] in text
 
 
+def test_each_alert_about_a_client_leads_to_its_page() -> None:
+    about_clients = {alert["alert"] for alert in alerts("headroom") if "kafka_client:quota_" in alert["expr"]}
+    assert len(about_clients) == 8
+    for alert in alerts("headroom"):
+        page = alert["annotations"].get("dashboard_url", "")
+        assert page.startswith("/clients/detail?cluster=") == (alert["alert"] in about_clients)
+        assert ("usage" in alert["annotations"]) == (alert["alert"] in about_clients)
+
+
 def test_each_runbook_has_an_alert() -> None:
     assert {page.stem for page in RUNBOOKS.glob("*.md")} == {alert["alert"] for _, alert in ALERTS}
 
