@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import Any, Final
+
+import orjson
 from rich.cells import cell_len, set_cell_size
 
 
@@ -10,6 +13,26 @@ def printable(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
+
+
+_INDENTED: Final = orjson.OPT_INDENT_2
+
+
+def json_text(value: Any, option: int = _INDENTED) -> str:
+    """JSON whose strings have only printable characters: the others are escaped, as JSON allows for all of them.
+
+    Infinity and NaN, which JSON cannot represent, become null. `option`: of orjson.
+    """
+    text = orjson.dumps(value, option=option).decode()
+    if text.isascii() and "\x7f" not in text:
+        return text
+    return "".join(char if char.isprintable() or char == "\n" else _escaped(char) for char in text)
+
+
+def _escaped(char: str) -> str:
+    """Beyond the basic plane as two surrogates."""
+    units = char.encode("utf-16-be")
+    return "".join(f"\\u{units[at : at + 2].hex()}" for at in range(0, len(units), 2))
 
 
 def one_line(text: object) -> str:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-import orjson
 import typer
 
+from exporters.printable import json_text
 from headroom.cli.cluster import CommandConfig, TimeoutMs, asked, reported_in_one_line
 from headroom.cli.http_address import HttpAddress
 from headroom.cli.output.forms import Output
@@ -39,7 +39,7 @@ def show(
     with reported_in_one_line():
         facts = _of_serve(http) if upstream is None else _of_brokers(upstream, command_config, timeout_ms)
         if output is Output.JSON:
-            typer.echo(orjson.dumps(facts, option=orjson.OPT_INDENT_2).decode())
+            typer.echo(json_text(facts))
         else:
             print_facts(facts)
 

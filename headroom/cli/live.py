@@ -9,11 +9,11 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
-import orjson
 import typer
 from rich.console import Console
 from rich.text import Text
 
+from exporters.printable import json_text
 from exporters.text_table import TableLine
 from headroom.cli.output.clients import Row, client_lines
 from headroom.cli.output.payers import payer_lines
@@ -64,7 +64,7 @@ def _printed(
 ) -> int:
     """One table, or the rows of the API as JSON. `none`: what is printed without rows."""
     if as_json:
-        typer.echo(orjson.dumps(rows, option=orjson.OPT_INDENT_2).decode())
+        typer.echo(json_text(rows))
         return 0
     if not rows:
         typer.echo(none)
@@ -79,7 +79,7 @@ def run_top(address: str, query: Mapping[str, str], look: TopLook) -> int:
     """Until `q` or Ctrl-C; without a terminal or with `once` one table, or the rows of the API as JSON."""
     query = {**query, "limit": str(MOST_ROWS)}
     if look.as_json:
-        typer.echo(orjson.dumps(_document(address, query, look.token), option=orjson.OPT_INDENT_2).decode())
+        typer.echo(json_text(_document(address, query, look.token)))
         return 0
     console = Console()
     if look.once or not console.is_terminal or not sys.stdin.isatty():

@@ -6,11 +6,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import orjson
 import typer
 
 from exporters.model import DropReason, Push, RecordKind
-from exporters.printable import printable
+from exporters.printable import json_text, printable
 from exporters.spool.records import push_origin, push_record, sender_bytes
 from exporters.spool.writer import SpoolFull, SpoolWriter
 from headroom.cli.data_directory import DEFAULT_DATA, Data, one_line_errors, time_text
@@ -40,7 +39,7 @@ def list_(
         found = [one for one in _held(data) if all(one.facts.get(key) == value for key, value in wanted.items())]
     if output is Output.JSON:
         documents = [{"id": one.id, **one.facts} for one in found]
-        typer.echo(orjson.dumps(documents, option=orjson.OPT_INDENT_2).decode())
+        typer.echo(json_text(documents))
         return
     if found:
         from exporters.text_table import Layout

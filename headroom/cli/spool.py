@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-import orjson
 import typer
 
 from exporters.model import DropReason, RecordKind
-from exporters.printable import printable
+from exporters.printable import json_text, printable
 from exporters.spool.positions import State, read_state
 from exporters.spool.reader import SpoolReader
 from exporters.spool.records import (
@@ -43,7 +42,7 @@ def status(
         state = read_state(data / "spool")
         segments = list(waiting_segments(data / "spool", state.positions))
     if output is Output.JSON:
-        typer.echo(orjson.dumps(_document(state, segments), option=orjson.OPT_INDENT_2).decode())
+        typer.echo(json_text(_document(state, segments)))
         return
     if segments:
         from exporters.text_table import Layout

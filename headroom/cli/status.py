@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
-import orjson
 import typer
 from rich.console import Console
 from rich.text import Text
 
-from exporters.printable import printable
+from exporters.printable import json_text, printable
 from exporters.text_table import Layout, wrapped
 from headroom.cli.output.payers import payer_lines
 from headroom.cli.output.tables import print_table, terminal_width
@@ -30,7 +29,7 @@ def run_status(address: str, *, as_json: bool = False, raw: bool = False) -> int
     status = ask(address, "/api/v1/status", {})
     faults = status_faults(status)
     if as_json:
-        typer.echo(orjson.dumps(status, option=orjson.OPT_INDENT_2).decode())
+        typer.echo(json_text(status))
     elif raw:
         _print_metrics(status["metrics"])
         _print_faults(faults)

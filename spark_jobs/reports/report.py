@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from rich.text import Text
 
-from exporters.printable import shortened
+from exporters.printable import json_text, shortened
 from exporters.text_table import Layout, table_lines
 
 Row = dict[str, Any]
@@ -30,7 +30,7 @@ class Report:
 
     def to_json(self, rows: Sequence[Row]) -> bytes:
         """A list of objects; unknown values are null, never NaN."""
-        return orjson.dumps(rows, option=orjson.OPT_INDENT_2 | orjson.OPT_UTC_Z | orjson.OPT_APPEND_NEWLINE)
+        return json_text(rows, orjson.OPT_INDENT_2 | orjson.OPT_UTC_Z | orjson.OPT_APPEND_NEWLINE).encode()
 
     def to_parquet(self, rows: Sequence[Row]) -> bytes:
         """Writes a file with the types of `columns`."""

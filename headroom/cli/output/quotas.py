@@ -6,8 +6,7 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
-import orjson
-
+from exporters.printable import json_text
 from exporters.text_table import Layout
 from headroom.cli.output.tables import print_table
 from quota_metrics.amounts import rate_text
@@ -31,7 +30,7 @@ class Resolved(NamedTuple):
 
 def print_json(value: Any) -> None:
     """Infinity and NaN, which JSON cannot represent, become null."""
-    _write(orjson.dumps(value, option=orjson.OPT_INDENT_2).decode() + "\n")
+    _write(json_text(value) + "\n")
 
 
 def print_rules(rules: Rules) -> None:
@@ -91,7 +90,7 @@ def print_resolutions_json(resolved: Iterable[Resolved]) -> None:
     """A list in the order of the clients, written one by one because it may be long."""
     separator = "[\n"
     for one in resolved:
-        _write(separator + orjson.dumps(_resolution_document(one)).decode())
+        _write(separator + json_text(_resolution_document(one), 0))
         separator = ",\n"
     _write("[]\n" if separator == "[\n" else "\n]\n")
 

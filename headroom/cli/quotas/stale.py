@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-import orjson
 import typer
 
-from exporters.printable import printable
+from exporters.printable import json_text, printable
 from exporters.text_table import Layout
 from headroom.cli.cluster import CommandConfig, TimeoutMs, asked, reported_in_one_line
 from headroom.cli.output.forms import Output
@@ -41,7 +40,7 @@ def stale(
         config = () if command_config is None else ("--command-config", str(command_config))
         report = throttles_document(facts, "--bootstrap-server", bootstrap_server, *config)
         if output is Output.JSON:
-            typer.echo(orjson.dumps(report, option=orjson.OPT_INDENT_2).decode())
+            typer.echo(json_text(report))
         else:
             _print(facts, report["commands"])
         if report["commands"]:

@@ -10,12 +10,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Literal
 
-import orjson
 import typer
 
 from exporters.clickhouse.client import ClickHouse
 from exporters.clickhouse.connection import Endpoint, password_of, tls_of
-from exporters.printable import printable
+from exporters.printable import json_text, printable
 from headroom.cli.cluster import CommandConfig, TimeoutMs, asked, reported_in_one_line, utf8
 from headroom.cli.output.forms import Output
 from headroom.clock import now_ms
@@ -250,4 +249,4 @@ def _seconds(duration: str) -> int:
 
 
 def _json(value: object) -> str:
-    return orjson.dumps(value, option=orjson.OPT_INDENT_2).decode() + "\n"
+    return json_text(value) + "\n"
