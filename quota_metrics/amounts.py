@@ -68,6 +68,11 @@ def share_text(value: float | None) -> str:
     return "-" if value is None else f"{value * 100:.1f} %"
 
 
+def exact_share_text(value: float | None) -> str:
+    """As `share_text`, but a small share is not 0: `0.04 %`."""
+    return share_text(value) if not value or abs(value) >= 0.0005 else f"{value * 100:.2g} %"
+
+
 def duration_text(value_ms: float | None) -> str:
     """`250 ms`, `1.5 s`, `3.0 min`, `2.5 h`; `-` for None."""
     if value_ms is None:

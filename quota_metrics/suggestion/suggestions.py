@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final, NamedTuple
 
-from quota_metrics.amounts import rate_text, share_text
+from quota_metrics.amounts import exact_share_text, rate_text
 from quota_metrics.config.entities import Entity, Rules, entity_of_names
 from quota_metrics.levels.definition import LARGEST_RATE
 from quota_metrics.measure.quota_in_force import entity_text
@@ -111,10 +111,9 @@ class Suggestion:
         """With what the replay says of its clients."""
         text = "its recorded bytes would never have been throttled"
         if found.clients:
-            text = (
-                f"{found.clients} of its clients would have been throttled, up to {_percent(found.share)} of the time"
-            )
-        was = f", recorded is up to {_percent(found.share_before)}" if found.share_before else ""
+            share = exact_share_text(found.share)
+            text = f"{found.clients} of its clients would have been throttled, up to {share} of the time"
+        was = f", recorded is up to {exact_share_text(found.share_before)}" if found.share_before else ""
         reason = f"{self.reason}; replayed, {text}{was}"
         return replace(self, throttled_share=found.share, throttled_clients=found.clients, reason=reason)
 
@@ -167,7 +166,7 @@ def _why_default(
     everyone = sum(each.need > 0 for each in usage.free)
     yield (
         f"{found.size} of {everyone} {names} want at most {rate_text(found.highest, key)} at a broker (99th percentile"
-        f" of five minutes), {_percent(found.highest / limit)} of the limit"
+        f" of five minutes), {exact_share_text(found.highest / limit)} of the limit"
     )
     if found.size < everyone:
         yield f"the others want more than {rate_text(found.fence, key)}"
@@ -230,7 +229,7 @@ def _of_bucket(
     reasons = [f"wants {rate_text(each.need, key)} at broker {each.broker_id}", *said]
     if each.throttled_share:
         reasons.append(
-            f"it was throttled in {_percent(each.throttled_share)} of the five minutes, demand is {each.source}"
+            f"it was throttled in {exact_share_text(each.throttled_share)} of the five minutes, demand is {each.source}"
         )
     if not each.is_certain:
         reasons.append("its demand is not known, and the limit may be below it")
@@ -257,7 +256,7 @@ def _too_high(usage: KeyUsage) -> Iterator[Suggestion]:
             days = max(each.days for each in buckets)
             reason = (
                 f"at the peak {rate_text(most.peak, usage.quota_key)} of {rate_text(limit, usage.quota_key)} are used,"
-                f" {_percent(most.peak / limit)}: {rate_text(fits, usage.quota_key)} would fit"
+                f" {exact_share_text(most.peak / limit)}: {rate_text(fits, usage.quota_key)} would fit"
             )
             yield Suggestion(
                 Kind.TOO_HIGH, usage.quota_key, rule, limit, fits, len(buckets), confidence(days), days, reason, most
@@ -295,8 +294,3 @@ def _limit(usage: KeyUsage, rule: Entity) -> float | None:
 
 def _need(each: Suggestion) -> float:
     return 0.0 if each.demand is None else each.demand.need
-
-
-def _percent(share: float) -> str:
-    """`0.04 %`: a small share is not 0."""
-    return share_text(share) if share >= 0.0005 or not share else f"{share * 100:.2g} %"

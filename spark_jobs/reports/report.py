@@ -15,6 +15,7 @@ from rich.text import Text
 
 from exporters.printable import json_text, shortened
 from exporters.text_table import Layout, table_lines
+from quota_metrics.amounts import exact_share_text, rate_text
 
 Row = dict[str, Any]
 
@@ -42,6 +43,7 @@ class Report:
 _NAMES = ("user", "client id", "cluster")
 _SENTENCES = ("reason", "known issue")
 _COMMANDS = ("command",)
+_RATES = ("limit", "suggested_limit", "demand_low", "demand_high")
 
 Plots = Callable[[Sequence[Row]], Mapping[str, str]]  # title -> image, a URI
 
@@ -66,7 +68,7 @@ def rows_report(columns: pa.Schema, look: RowsLayout) -> Report:
     def to_table(rows: Sequence[Row], width: int | None) -> list[Text]:
         if not rows:
             return [Text(title), Text(look.empty)]
-        cells = [[_table_cell(name, row.get(name)) for name in shown] for row in rows]
+        cells = [[_table_cell(name, row) for name in shown] for row in rows]
         return [Text(title), *(Text(line.text) for line in table_lines(headings, cells, width, layout))]
 
     def to_html(rows: Sequence[Row]) -> str:
@@ -87,16 +89,21 @@ def is_number(kind: pa.DataType) -> bool:
     return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind))
 
 
-def _table_cell(name: str, value: Any) -> str:
+def _table_cell(name: str, row: Row) -> str:
     """A command and a sentence are whole."""
-    return cell(value) if name.replace("_", " ") in (*_COMMANDS, *_SENTENCES) else shortened(cell(value))
+    return cell(row, name) if name.replace("_", " ") in (*_COMMANDS, *_SENTENCES) else shortened(cell(row, name))
 
 
-def cell(value: Any) -> str:
-    """Formats one value for display."""
+def cell(row: Row, name: str) -> str:
+    """Formats one value for display; a rate has the unit of the row's quota."""
+    value = row.get(name)
     if value is None:
         return "-"
     if isinstance(value, float):
+        if name in _RATES and "quota_key" in row:
+            return rate_text(value, row["quota_key"])
+        if name.startswith("share") or name.endswith("share"):
+            return exact_share_text(value)
         return f"{value:.3f}" if abs(value) < 1000 else f"{value:.0f}"
     if isinstance(value, datetime):
         return f"{value:%Y-%m-%d %H:%M}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from quota_metrics.amounts import STYLES, bytes_text, duration_text, rate_text, share_text
+from quota_metrics.amounts import STYLES, bytes_text, duration_text, exact_share_text, rate_text, share_text
 
 
 @pytest.mark.parametrize(
@@ -27,6 +27,8 @@ def test_rate_text_uses_the_unit_of_the_quota() -> None:
 
 def test_share_and_duration_texts() -> None:
     assert [share_text(value) for value in (None, 0.0, 0.8511, 1.234)] == ["-", "0.0 %", "85.1 %", "123.4 %"]
+    exact = [exact_share_text(value) for value in (None, 0.0, 0.0004, 0.00001, 0.0005, 0.8511)]
+    assert exact == ["-", "0.0 %", "0.04 %", "0.001 %", "0.1 %", "85.1 %"]
     assert [duration_text(ms) for ms in (None, 0, 999, 1000, 90_000, 5_400_000)] == [
         "-", "0 ms", "999 ms", "1.0 s", "1.5 min", "1.5 h",
     ]  # fmt: skip

@@ -71,3 +71,13 @@ def test_nothing_to_suggest_is_an_empty_file_and_says_so_in_a_table() -> None:
     assert [line.plain for line in REPORT.to_table([], 80)][1:] == [
         "No client has usage of a quota that could be suggested."
     ]
+
+
+def test_limits_have_units_and_small_shares_are_not_0() -> None:
+    rows = [
+        row("a", limit=180_000.0, throttled_share=0.0004),
+        row("b", "request_percentage", 12.5, throttled_share=None),
+    ]
+    heading, first, second = (line.plain for line in REPORT.to_table(rows, None)[1:])
+    assert ["suggested limit" in heading, "180.0 kB/s" in first, "0.04 %" in first, "12.5 %" in second] == [True] * 4
+    assert "180.0 kB/s" in REPORT.to_html(rows)
